@@ -1,0 +1,40 @@
+// The op behind tfo.show_versions(): what the C++ side alone knows.
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+
+namespace tfo {
+
+REGISTER_OP("TensorflowOps>BuildInfo")
+    .Output("facts: string")
+    .SetShapeFn([](::tensorflow::shape_inference::InferenceContext* c) {
+      c->set_output(0, c->Vector(3));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Facts of this build and this processor.
+
+facts: the compiler's version, the widest CPU level of this processor, the CPU
+  level in use.
+)doc");
+
+class BuildInfoOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(::tensorflow::OpKernelContext* ctx) override {
+    ::tensorflow::Tensor* facts = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {3}, &facts));
+    auto flat = facts->flat<::tensorflow::tstring>();
+    flat(0) = __VERSION__;
+    flat(1) = CpuLevelName(WidestCpuLevel());
+    flat(2) = CpuLevelName(ActiveCpuLevel());
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TensorflowOps>BuildInfo")
+                            .Device(::tensorflow::DEVICE_CPU),
+                        BuildInfoOp);
+
+}  // namespace tfo

@@ -1,0 +1,19 @@
+// Arrays from the type they were computed in to the type they are stored in.
+#ifndef TENSORFLOW_OPS_CORE_CC_CONVERT_SIMD_H_
+#define TENSORFLOW_OPS_CORE_CC_CONVERT_SIMD_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/float16.h"
+
+namespace tfo {
+
+TFO_PER_CPU_LEVEL(
+    // Writes the nearest value of each, ties to even.
+    template <typename T>
+    void NarrowArray(const Accumulator<T>* from, T* to, int64_t n);)
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_CORE_CC_CONVERT_SIMD_H_

@@ -1,0 +1,43 @@
+// Where an algorithm runs: the first argument of every algorithm in this package.
+// Plain C++, so that algorithm files build and test without TensorFlow.
+#ifndef TENSORFLOW_OPS_CORE_CC_DEVICE_H_
+#define TENSORFLOW_OPS_CORE_CC_DEVICE_H_
+
+#include <cstdint>
+#include <functional>
+
+namespace tfo {
+
+// The processor, with a thread pool that somebody else owns: TensorFlow's
+// intra-op pool under an OpKernel (op_util.h), threads of a test (testing.h).
+struct Cpu {
+  using Body = std::function<void(int64_t begin, int64_t end)>;
+
+  // Calls body on disjoint ranges that cover [0, total), some at a time, and
+  // returns after the last. `cycles_per_unit` is a unit's estimated cost: small
+  // work stays on one thread. How the ranges are cut depends on the pool, so a
+  // result must not.
+  void ParallelFor(int64_t total, double cycles_per_unit,
+                   const Body& body) const {
+    if (total > 0) run(pool, total, cycles_per_unit, body);
+  }
+
+  void* pool = nullptr;
+  int num_threads = 1;
+  void (*run)(void* pool, int64_t total, double cycles_per_unit,
+              const Body& body) = [](void*, int64_t total, double,
+                                     const Body& body) { body(0, total); };
+};
+
+// A GPU's stream (a cudaStream_t). Algorithms enqueue on it and return: they do
+// not synchronise and allocate nothing.
+struct Gpu {
+  void* stream = nullptr;
+};
+
+// What an algorithm returns: null, or the error of a CUDA launch.
+using Error = const char*;
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_CORE_CC_DEVICE_H_

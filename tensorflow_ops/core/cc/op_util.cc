@@ -1,0 +1,62 @@
+#include "tensorflow_ops/core/cc/op_util.h"
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/device_base.h"
+#include "tensorflow/core/platform/threadpool.h"
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#ifdef TFO_CUDA
+#include "xla/stream_executor/stream.h"
+#endif
+
+namespace tfo {
+
+OpKernel::OpKernel(::tensorflow::OpKernelConstruction* ctx)
+    : ::tensorflow::OpKernel(ctx) {
+  const char* error = CpuLevelError();
+  OP_REQUIRES(ctx, error == nullptr, absl::InvalidArgumentError(error));
+}
+
+template <>
+Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
+  const auto* workers = ctx->device()->tensorflow_cpu_worker_threads();
+  Cpu cpu;
+  cpu.pool = workers->workers;
+  cpu.num_threads = workers->num_threads;
+  cpu.run = [](void* pool, int64_t total, double cycles_per_unit,
+               const Cpu::Body& body) {
+    using ::tensorflow::thread::ThreadPool;
+    static_cast<ThreadPool*>(pool)->ParallelFor(
+        total,
+        ThreadPool::SchedulingParams::Adaptive(
+            static_cast<int64_t>(cycles_per_unit) + 1),
+        body);
+  };
+  return cpu;
+}
+
+#ifdef TFO_CUDA
+template <>
+Gpu GetDevice<Gpu>(::tensorflow::OpKernelContext* ctx) {
+  return {ctx->op_device_context()->stream()->platform_specific_handle().stream};
+}
+#endif
+
+absl::Status ToStatus(Error error) {
+  if (error == nullptr) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("The CUDA kernel was not launched: ", error));
+}
+
+absl::Status CheckShape(const char* name, const ::tensorflow::TensorShape& shape,
+                        std::initializer_list<int64_t> expected,
+                        const char* what) {
+  bool fits = shape.dims() == static_cast<int>(expected.size());
+  for (int i = 0; fits && i < shape.dims(); ++i) {
+    const int64_t size = expected.begin()[i];
+    fits = size < 0 || size == shape.dim_size(i);
+  }
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " must be ", what, ", got ", shape.DebugString()));
+}
+
+}  // namespace tfo

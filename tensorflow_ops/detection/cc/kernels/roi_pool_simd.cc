@@ -1,0 +1,216 @@
+#include "tensorflow_ops/detection/cc/kernels/roi_pool_simd.h"
+
+#include "tensorflow_ops/core/cc/simd.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+namespace {
+
+template <typename T>
+using Vector = typename Lanes<T>::Vector;
+template <typename T>
+using Index = typename Lanes<T>::Index;
+
+// The maximum so far and where it was, for kVectors vectors of channels. As
+// Replaces() of roi_pool_bins.h: NaN wins and stays, the first of equals stays.
+template <typename V, typename I, typename N>
+inline __attribute__((always_inline)) void Take(V value, N where, V& best,
+                                                I& at) {
+#ifdef __AVX512F__
+  if constexpr (sizeof(at[0]) == 4) {
+    const __m512 v = reinterpret_cast<__m512>(value);
+    const __m512 b = reinterpret_cast<__m512>(best);
+    const __mmask16 replaces = _mm512_mask_cmp_ps_mask(
+        _mm512_cmp_ps_mask(b, b, _CMP_ORD_Q), v, b, _CMP_NLE_UQ);
+    best = reinterpret_cast<V>(_mm512_mask_mov_ps(b, replaces, v));
+    at = reinterpret_cast<I>(_mm512_mask_mov_epi32(
+        reinterpret_cast<__m512i>(at), replaces, _mm512_set1_epi32(where)));
+    return;
+  }
+#endif
+  const I replaces = ~(value <= best) & (best == best);
+  best = replaces ? value : best;
+  at = replaces ? (I{} + where) : at;
+}
+
+// One bin of kVectors vectors of channels, from pixel (rows.begin, columns.begin).
+template <int kVectors, typename T>
+inline __attribute__((always_inline)) void PoolBin(
+    const T* image, int64_t width, int64_t channels, PixelRange rows,
+    PixelRange columns, T* output, int32_t* argmax) {
+  constexpr int kCount = Lanes<T>::kCount;
+  Vector<T> best[kVectors];
+  Index<T> at[kVectors];
+  const int64_t first = rows.begin * width + columns.begin;
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i) {
+    best[i] = Load(image + first * channels + i * kCount);
+    at[i] = Index<T>{} + static_cast<typename Lanes<T>::Integer>(first);
+  }
+  for (int64_t y = rows.begin; y < rows.end; ++y) {
+    const T* pixel = image + (y * width + columns.begin) * channels;
+    for (int64_t x = columns.begin; x < columns.end; ++x, pixel += channels) {
+      const auto where = static_cast<typename Lanes<T>::Integer>(y * width + x);
+#pragma GCC unroll 16
+      for (int i = 0; i < kVectors; ++i) {
+        Take(Load(pixel + i * kCount), where, best[i], at[i]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i) {
+    Store(best[i], output + i * kCount);
+    if (argmax != nullptr) StoreIndex(at[i], argmax + i * kCount);
+  }
+}
+
+// The same for the last n channels, fewer than a vector.
+template <typename T>
+void PoolBinTail(const T* image, int64_t width, int64_t channels, int64_t n,
+                 PixelRange rows, PixelRange columns, T* output,
+                 int32_t* argmax) {
+  const int64_t first = rows.begin * width + columns.begin;
+  Vector<T> best = LoadFirst(image + first * channels, n);
+  Index<T> at =
+      Index<T>{} + static_cast<typename Lanes<T>::Integer>(first);
+  for (int64_t y = rows.begin; y < rows.end; ++y) {
+    const T* pixel = image + (y * width + columns.begin) * channels;
+    for (int64_t x = columns.begin; x < columns.end; ++x, pixel += channels) {
+      Take(LoadFirst(pixel, n),
+           static_cast<typename Lanes<T>::Integer>(y * width + x), best, at);
+    }
+  }
+  StoreFirst(best, output, n);
+  if (argmax != nullptr) {
+    int32_t indices[Lanes<T>::kCount];
+    StoreIndex(at, indices);
+    for (int64_t i = 0; i < n; ++i) argmax[i] = indices[i];
+  }
+}
+
+template <typename T>
+void FillEmptyBin(int64_t channels, T* output, int32_t* argmax) {
+  memset(output, 0, channels * sizeof(T));
+  if (argmax != nullptr) memset(argmax, 0xFF, channels * sizeof(int32_t));
+}
+
+}  // namespace
+
+template <typename T>
+void PoolBinRow(const T* image, int64_t width, int64_t channels,
+                PixelRange rows, const PixelRange* columns, int64_t bins,
+                T* output, int32_t* argmax) {
+  constexpr int kCount = Lanes<T>::kCount;
+  // What the registers hold: a maximum and an index each.
+  constexpr int kVectors = kVectorBytes == 64 ? 8 : 4;
+  for (int64_t p = 0; p < bins; ++p) {
+    T* const out = output + p * channels;
+    int32_t* const at = argmax == nullptr ? nullptr : argmax + p * channels;
+    const PixelRange bin = columns[p];
+    if (rows.empty() || bin.empty()) {
+      FillEmptyBin(channels, out, at);
+      continue;
+    }
+    int64_t c = 0;
+    for (; c + kVectors * kCount <= channels; c += kVectors * kCount) {
+      PoolBin<kVectors>(image + c, width, channels, rows, bin, out + c,
+                        at == nullptr ? nullptr : at + c);
+    }
+    for (; c + kCount <= channels; c += kCount) {
+      PoolBin<1>(image + c, width, channels, rows, bin, out + c,
+                 at == nullptr ? nullptr : at + c);
+    }
+    if (c < channels) {
+      PoolBinTail(image + c, width, channels, channels - c, rows, bin, out + c,
+                  at == nullptr ? nullptr : at + c);
+    }
+  }
+}
+
+template <typename T>
+void PoolPlane(const T* plane, int64_t readable, int64_t width,
+               const PixelRange* rows, int64_t bins_y,
+               const PixelRange* columns, int64_t bins_x,
+               Accumulator<T>* best, int32_t* best_row, T* output,
+               int32_t* argmax) {
+  constexpr int kCount = Lanes<T>::kCount;
+  int64_t x_begin = width, x_end = 0;
+  for (int64_t p = 0; p < bins_x; ++p) {
+    if (columns[p].empty()) continue;
+    x_begin = columns[p].begin < x_begin ? columns[p].begin : x_begin;
+    x_end = columns[p].end > x_end ? columns[p].end : x_end;
+  }
+  for (int64_t q = 0; q < bins_y; ++q) {
+    T* const out = output + q * bins_x;
+    int32_t* const at = argmax == nullptr ? nullptr : argmax + q * bins_x;
+    if (rows[q].empty() || x_begin >= x_end) {
+      FillEmptyBin(bins_x, out, at);
+      continue;
+    }
+    // Each column's maximum over the bin's rows, a vector of columns at a time ...
+    for (int64_t x = x_begin; x < x_end; x += kCount) {
+      const int64_t n = x_end - x < kCount ? x_end - x : kCount;
+      const auto load = [&](int64_t y) {
+        const int64_t i = y * width + x;
+        return i + kCount <= readable ? Load(plane + i)
+                                      : LoadFirst(plane + i, n);
+      };
+      Vector<T> top = load(rows[q].begin);
+      Index<T> row = Index<T>{} + rows[q].begin;
+      for (int32_t y = rows[q].begin + 1; y < rows[q].end; ++y) {
+        Take(load(y), static_cast<typename Lanes<T>::Integer>(y), top, row);
+      }
+      Store(top, best + x);
+      StoreIndex(row, best_row + x);
+    }
+    // ... then each bin's over its columns. Of equals the upper row is first.
+    for (int64_t p = 0; p < bins_x; ++p) {
+      if (columns[p].empty()) {
+        FillEmptyBin(1, out + p, at == nullptr ? nullptr : at + p);
+        continue;
+      }
+      int64_t first = columns[p].begin;
+      for (int64_t x = first + 1; x < columns[p].end; ++x) {
+        const auto value = best[x], top = best[first];
+        const bool equal = value == top || (value != value && top != top);
+        if (equal ? best_row[x] < best_row[first]
+                  : !(value <= top) && top == top) {
+          first = x;
+        }
+      }
+      out[p] = Narrow<T>(best[first]);
+      if (at != nullptr) {
+        at[p] = static_cast<int32_t>(best_row[first] * width + first);
+      }
+    }
+  }
+}
+
+template <typename T>
+void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
+                int64_t first, int64_t count, int64_t stride, int64_t step,
+                Accumulator<T>* sums) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t pixel = static_cast<uint64_t>(argmax[i] - first);
+    if (pixel < static_cast<uint64_t>(count)) {
+      sums[pixel * stride + i * step] += Widen(d_output[i]);
+    }
+  }
+}
+
+#define TFO_INSTANTIATE(T)                                                     \
+  template void PoolBinRow<T>(const T*, int64_t, int64_t, PixelRange,          \
+                              const PixelRange*, int64_t, T*, int32_t*);       \
+  template void PoolPlane<T>(const T*, int64_t, int64_t, const PixelRange*,    \
+                             int64_t, const PixelRange*, int64_t,              \
+                             Accumulator<T>*, int32_t*, T*, int32_t*);         \
+  template void ScatterAdd<T>(const T*, const int32_t*, int64_t, int64_t,      \
+                              int64_t, int64_t, int64_t, Accumulator<T>*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
+#undef TFO_INSTANTIATE
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo

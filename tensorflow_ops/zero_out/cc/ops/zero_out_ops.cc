@@ -1,0 +1,48 @@
+// What TensorFlow knows of ZeroOut and ZeroOutWithIndex before it runs them: names,
+// inputs, attrs, outputs, and the outputs' shapes.
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::shape_inference::InferenceContext;
+
+#define TFO_NUMERIC_DTYPES                                                  \
+  "{bfloat16, half, float, double, int8, int16, int32, int64, uint8, "      \
+  "uint16, uint32, uint64, complex64, complex128, qint8, quint8, qint16, "  \
+  "quint16, qint32, int4, uint4, float8_e5m2, float8_e4m3fn}"
+
+REGISTER_OP("TensorflowOps>ZeroOut")
+    .Input("x: T")
+    .Output("zeroed: T")
+    .Attr("T: " TFO_NUMERIC_DTYPES)
+    .SetShapeFn(::tensorflow::shape_inference::UnchangedShape)
+    .Doc(R"doc(
+Keeps the first element of `x`, in row-major order, and zeros the rest.
+
+zeroed: of x's shape.
+)doc");
+
+REGISTER_OP("TensorflowOps>ZeroOutWithIndex")
+    .Input("x: T")
+    .Attr("preserve_index: int = 0")
+    .Output("zeroed: T")
+    .Output("index: int32")
+    .Attr("T: " TFO_NUMERIC_DTYPES)
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->input(0));
+      c->set_output(1, c->Vector(1));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Keeps one element of `x` and zeros the rest.
+
+preserve_index: the element kept, counted in row-major order.
+zeroed: of x's shape.
+index: [preserve_index].
+)doc");
+
+}  // namespace
+}  // namespace tfo

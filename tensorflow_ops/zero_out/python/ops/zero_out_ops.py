@@ -1,0 +1,64 @@
+"""The public functions of this family."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.zero_out.python.ops import zero_out_grad  # noqa: F401  (registers the gradients)
+
+
+class ZeroOutWithIndex(NamedTuple):
+    """What `zero_out_with_index` returns."""
+
+    zeroed: tf.Tensor
+    index: tf.Tensor
+
+
+def zero_out(x, name=None) -> tf.Tensor:
+    """Keeps the first element of a tensor and zeros the rest.
+
+    The op of TensorFlow's guide to custom ops, for any shape and numeric dtype.
+
+    >>> import tensorflow_ops as tfo
+    >>> tfo.zero_out([[5, 4], [3, 2]]).numpy()
+    array([[5, 0],
+           [0, 0]], dtype=int32)
+
+    Args:
+      x: a tensor of any numeric dtype and any shape, a scalar or an empty one
+        included. The first element is that of row-major order.
+      name: name of the op.
+
+    Returns:
+      A tensor of x's shape and dtype, differentiable in x.
+    """
+    return ops.tensorflow_ops_zero_out(x=x, name=name)
+
+
+def zero_out_with_index(x, *, preserve_index: int = 0, name=None) -> ZeroOutWithIndex:
+    """Keeps one element of a tensor, zeros the rest, and says which it kept.
+
+    >>> import tensorflow_ops as tfo
+    >>> zeroed, index = tfo.zero_out_with_index([[5, 4], [3, 2]], preserve_index=2)
+    >>> zeroed.numpy()
+    array([[0, 0],
+           [3, 0]], dtype=int32)
+    >>> index.numpy()
+    array([2], dtype=int32)
+
+    Args:
+      x: a tensor of any numeric dtype, with at least one element.
+      preserve_index: a Python integer: the element to keep, counted in row-major
+        order, in [0, number of elements) and below 2**31.
+      name: name of the op.
+
+    Returns:
+      `(zeroed, index)`: x's shape and dtype, differentiable in x; and int32 [1].
+
+    Raises:
+      InvalidArgumentError: preserve_index is out of range.
+    """
+    return ZeroOutWithIndex(
+        *ops.tensorflow_ops_zero_out_with_index(x=x, preserve_index=preserve_index, name=name)
+    )

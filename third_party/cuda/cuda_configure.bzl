@@ -1,0 +1,64 @@
+"""CUDA for the GPU kernels, where --config=cuda asks for it.
+
+nvcc comes from CUDA_HOME, else from the machine's toolkit of the right major
+version, else from PyPI's wheels. Without --config=cuda nothing is looked for, and
+no GPU kernel is built or registered.
+"""
+
+load("//third_party/python:find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
+
+CUDA_MAJOR = "13"
+
+# Compute capabilities of the machine code; the last one's PTX is added, which
+# newer GPUs compile for themselves. Another list: --repo_env=TFO_CUDA_ARCHITECTURES="80 90".
+DEFAULT_ARCHITECTURES = "75 80 86 89 90"
+
+_BUILD = """
+package(default_visibility = ["//visibility:public"])
+
+# Static: a dynamic CUDA run time would bind to TensorFlow's own (CUDA 12) stubs.
+cc_library(
+    name = "cudart",
+    srcs = [{srcs}],
+)
+"""
+
+_CONFIG = """\"\"\"What cuda_configure found.\"\"\"
+
+CUDA_ENABLED = {enabled}
+CUDA_VERSION = {version}
+CUDA_ARCHITECTURES = {architectures}
+CUDA_NVCC = {nvcc}
+"""
+
+def _cuda_configure_impl(ctx):
+    if ctx.os.environ.get("TFO_CUDA") != "1":
+        ctx.file("BUILD", _BUILD.format(srcs = ""))
+        ctx.file("config.bzl", _CONFIG.format(enabled = False, version = repr(""), architectures = [], nvcc = repr("")))
+        return
+    facts = run_python(
+        ctx,
+        find_python(ctx),
+        Label("//third_party/cuda:describe_cuda.py"),
+        [
+            CUDA_MAJOR,
+            str(ctx.path("toolkit")),
+            ctx.os.environ.get("CUDA_HOME", ""),
+            ctx.os.environ.get("TFO_CUDA_ARCHITECTURES", DEFAULT_ARCHITECTURES),
+        ],
+    )
+    ctx.symlink(facts["cudart_static"], "libcudart_static.a")
+    ctx.file("BUILD", _BUILD.format(srcs = repr("libcudart_static.a")))
+    ctx.file("config.bzl", _CONFIG.format(
+        enabled = True,
+        version = repr(facts["version"]),
+        architectures = facts["architectures"],
+        nvcc = repr(facts["nvcc"]),
+    ))
+
+cuda_configure = repository_rule(
+    implementation = _cuda_configure_impl,
+    doc = "Makes @local_config_cuda: //:cudart and //:config.bzl.",
+    environ = PYTHON_ENVIRON + ["TFO_CUDA", "CUDA_HOME", "TFO_CUDA_ARCHITECTURES"],
+    configure = True,
+)

@@ -1,0 +1,105 @@
+"""Finds CUDA's compiler, or fetches it from PyPI; prints where it is, as JSON.
+
+usage: describe_cuda.py MAJOR FOLDER CUDA_HOME ARCHITECTURES
+FOLDER receives the wheels' contents where the machine has no fitting toolkit.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+# CUDA 13.0 as wheels. All five are pinned: nvcc alone would bring newer parts.
+# To move them: take one release's versions from the `nvidia-cuda-*` packages.
+WHEELS = (
+    "nvidia-cuda-nvcc==13.0.88",
+    "nvidia-cuda-crt==13.0.88",
+    "nvidia-nvvm==13.0.88",
+    "nvidia-cuda-runtime==13.0.96",
+    "nvidia-cuda-cccl==13.0.85",
+)
+
+
+def toolkit(home, major):
+    """Returns (facts, None) of the toolkit in `home`, or (None, why not)."""
+    home = pathlib.Path(home).resolve()
+    nvcc = home / "bin" / "nvcc"
+    if not nvcc.exists():
+        return None, f"{home} has no bin/nvcc"
+    shown = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+    release = re.search(r"release (\d+)\.(\d+)", shown)
+    if not release:
+        return None, f"{nvcc} --version says {shown!r}"
+    if release[1] != major:
+        return None, f"{home} is CUDA {release[1]}.{release[2]}, and the kernels are built with CUDA {major}"
+    for library in ("lib64", "lib", "targets/x86_64-linux/lib"):
+        static = home / library / "libcudart_static.a"
+        if static.exists():
+            break
+    else:
+        return None, f"{home} has no libcudart_static.a"
+    if not any((home / i / "cuda_fp16.h").exists() for i in ("include", "targets/x86_64-linux/include")):
+        return None, f"{home} has no cuda_fp16.h"
+    return {
+        "nvcc": str(nvcc),
+        "cudart_static": str(static),
+        "version": f"{release[1]}.{release[2]}",
+        "watch": [str(nvcc), str(static)],
+    }, None
+
+
+def fetch(folder):
+    """Unpacks the wheels into `folder`; returns the toolkit's place in it, or raises."""
+    downloads = pathlib.Path(folder) / "wheels"
+    downloads.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "download", "--no-deps"]
+    subprocess.run([*command, "-d", str(downloads), *WHEELS], check=True, capture_output=True, text=True)
+    unpacked = pathlib.Path(folder) / "unpacked"
+    for wheel in sorted(downloads.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(unpacked)
+    shutil.rmtree(downloads)
+    home = next(unpacked.glob("nvidia/*/bin/nvcc")).parent.parent
+    for program in [*(home / "bin").iterdir(), *(home / "nvvm" / "bin").iterdir()]:
+        if program.is_file():
+            program.chmod(0o755)
+    return home
+
+
+def answer(major, folder, cuda_home, architectures):
+    numbers = architectures.split()
+    if not numbers or not all(re.fullmatch(r"\d{2,3}[af]?", n) for n in numbers):
+        return {
+            "error": f"TFO_CUDA_ARCHITECTURES is {architectures!r}; expected compute capabilities such as '80 90', oldest first."
+        }
+    found = {"architectures": numbers}
+    if cuda_home:
+        facts, why = toolkit(cuda_home, major)
+        if facts is None:
+            return {"error": f"CUDA_HOME does not serve: {why}. Unset CUDA_HOME to use PyPI's CUDA {major}."}
+        return found | facts
+    on_path = shutil.which("nvcc")
+    places = ["/usr/local/cuda"]
+    if on_path:
+        places.insert(0, str(pathlib.Path(on_path).resolve().parent.parent))
+    for place in places:
+        if os.path.exists(place):
+            facts, _ = toolkit(place, major)
+            if facts is not None:
+                return found | facts
+    try:
+        home = fetch(folder)
+    except subprocess.CalledProcessError as error:
+        return {
+            "error": f"There is no CUDA {major} toolkit on this machine, and its wheels could not be downloaded "
+            f"({error.stderr.strip()[-500:]}). Set CUDA_HOME to a toolkit, or make PyPI reachable for pip. "
+        }
+    facts, why = toolkit(home, major)
+    return found | facts if facts else {"error": f"PyPI's CUDA wheels do not serve: {why}."}
+
+
+print(json.dumps(answer(*sys.argv[1:])))

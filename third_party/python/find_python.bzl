@@ -1,0 +1,57 @@
+"""Finds the configured Python. Repository rules call it."""
+
+# What find_python reads: a repository rule that calls it lists these in `environ`.
+PYTHON_ENVIRON = ["PYTHON_BIN_PATH", "PATH"]
+
+_HOW = "Run `bash tools/test.sh`, which makes an environment with TensorFlow, or set PYTHON_BIN_PATH to a Python that has it."
+
+def find_python(ctx):
+    """Returns the path of the Python to build and test with.
+
+    That is PYTHON_BIN_PATH, else the project's own environment (.venv), else
+    python3. The calling rule is run again when the answer would change.
+
+    Args:
+      ctx: the repository_ctx.
+
+    Returns:
+      The interpreter's absolute path, as a string.
+    """
+    own = ctx.path(Label("//:WORKSPACE")).dirname.get_child(".venv", "bin", "python")
+    ctx.watch(own)
+    configured = ctx.os.environ.get("PYTHON_BIN_PATH", "")
+    if configured:
+        path = ctx.path(configured) if configured.startswith("/") else ctx.which(configured)
+        if not path or not path.exists:
+            fail("\nPYTHON_BIN_PATH is %s, and there is no such file. %s" % (configured, _HOW))
+    elif own.exists:
+        path = own
+    else:
+        path = ctx.which("python3")
+        if not path:
+            fail("\nThere is no python3 on PATH. " + _HOW)
+    return str(path)
+
+def run_python(ctx, python, script, arguments = []):
+    """Runs a script of this repository and returns the JSON it prints.
+
+    Args:
+      ctx: the repository_ctx.
+      python: the interpreter's path.
+      script: the script's label, a Label.
+      arguments: strings.
+
+    Returns:
+      The decoded JSON. Where it has an "error", that is the end of the build.
+    """
+
+    # -I: neither PYTHONPATH nor the user's site directory takes part.
+    result = ctx.execute([python, "-I", ctx.path(script)] + arguments, timeout = 600)
+    if result.return_code != 0:
+        fail("\n%s could not run %s:\n%s%s\n%s" % (python, script, result.stdout, result.stderr, _HOW))
+    answer = json.decode(result.stdout.strip().split("\n")[-1])
+    if "error" in answer:
+        fail("\n%s %s" % (answer["error"], _HOW))
+    for path in answer.get("watch", []):
+        ctx.watch(path)
+    return answer

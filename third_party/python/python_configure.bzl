@@ -1,0 +1,42 @@
+"""A Python toolchain of the interpreter that has TensorFlow.
+
+py_test and py_binary run under it: `--python_path` alone is not enough for that.
+"""
+
+load(":find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
+
+_BUILD = """
+load("@bazel_tools//tools/python:toolchain.bzl", "py_runtime_pair")
+
+package(default_visibility = ["//visibility:public"])
+
+py_runtime(
+    name = "runtime",
+    interpreter_path = {python},
+    python_version = "PY3",
+)
+
+py_runtime_pair(
+    name = "runtime_pair",
+    py2_runtime = None,
+    py3_runtime = ":runtime",
+)
+
+toolchain(
+    name = "toolchain",
+    toolchain = ":runtime_pair",
+    toolchain_type = "@bazel_tools//tools/python:toolchain_type",
+)
+"""
+
+def _python_configure_impl(ctx):
+    python = find_python(ctx)
+    run_python(ctx, python, Label("//third_party/python:describe_python.py"))
+    ctx.file("BUILD", _BUILD.format(python = repr(python)))
+
+python_configure = repository_rule(
+    implementation = _python_configure_impl,
+    doc = "Makes @local_config_python//:toolchain of the configured Python.",
+    environ = PYTHON_ENVIRON,
+    configure = True,
+)

@@ -1,0 +1,54 @@
+"""Prints where TensorFlow is and how to compile against it, as JSON."""
+
+import json
+import os
+import sys
+from importlib import metadata
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+
+def describe(wanted):
+    """Returns the facts, or {"error": what is wrong}."""
+    found = None
+    for name in ("tensorflow", "tensorflow-cpu"):
+        try:
+            found = metadata.distribution(name)
+            break
+        except metadata.PackageNotFoundError:
+            pass
+    install = f"Install it: {sys.executable} -m pip install 'tensorflow-cpu=={wanted}.*'."
+    if found is None:
+        return {"error": f"{sys.executable} has no TensorFlow, and this repository builds against TensorFlow {wanted}. {install}"}
+    if ".".join(found.version.split(".")[:2]) != wanted:
+        return {
+            "error": f"{sys.executable} has TensorFlow {found.version}, and this repository builds against TensorFlow {wanted}. "
+            f"{install}"
+        }
+    try:
+        import tensorflow as tf
+    except Exception as error:  # Whatever its own import raises, the build cannot go on.
+        return {"error": f"{sys.executable} has TensorFlow {found.version}, but importing it fails: {error!r}. {install}"}
+    include = tf.sysconfig.get_include()
+    if not os.path.exists(os.path.join(include, "tensorflow", "core", "framework", "op_kernel.h")):
+        return {"error": f"TensorFlow {tf.__version__} of {sys.executable} came without its C++ headers (looked in {include}). {install}"}
+    library_folder = tf.sysconfig.get_lib()
+    libraries = [flag[len("-l:") :] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-l:")]
+    if len(libraries) != 1 or not os.path.exists(os.path.join(library_folder, libraries[0])):
+        return {"error": f"TensorFlow {tf.__version__} of {sys.executable} came without its framework library in {library_folder}."}
+    flags = [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
+    return {
+        "version": tf.__version__,
+        "include": include,
+        "library": os.path.join(library_folder, libraries[0]),
+        "compile_flags": flags,
+        # What an upgrade or another variant of the wheel changes.
+        "watch": [
+            sys.executable,
+            os.path.join(include, "tensorflow", "core", "public", "release_version.h"),
+            str(found.locate_file(next(f for f in found.files if f.name == "RECORD"))),
+        ],
+    }
+
+
+print(json.dumps(describe(sys.argv[1])))

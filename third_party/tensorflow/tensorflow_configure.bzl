@@ -1,0 +1,49 @@
+"""TensorFlow as the configured Python has it: headers, framework library, flags."""
+
+load("//third_party/python:find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
+
+# The release whose binary interface the ops are built for. To move it: change it
+# here, in tools/requirements/build.txt and in pyproject.toml.
+TENSORFLOW_VERSION = "2.21"
+
+_BUILD = """
+package(default_visibility = ["//visibility:public"])
+
+# -isystem, so that warnings in TensorFlow's headers are not ours.
+cc_library(
+    name = "headers",
+    hdrs = glob(["include/**"]),
+    copts = [],
+    includes = ["include"],
+)
+
+filegroup(
+    name = "framework",
+    srcs = [{library}],
+)
+"""
+
+def _tensorflow_configure_impl(ctx):
+    facts = run_python(
+        ctx,
+        find_python(ctx),
+        Label("//third_party/tensorflow:describe_tensorflow.py"),
+        [TENSORFLOW_VERSION],
+    )
+    ctx.symlink(facts["include"], "include")
+    library = facts["library"].split("/")[-1]
+    ctx.symlink(facts["library"], library)
+    ctx.file("BUILD", _BUILD.format(library = repr(library)))
+    ctx.file("config.bzl", "\n".join([
+        '"""What tensorflow_configure found."""',
+        "TENSORFLOW_FULL_VERSION = " + repr(facts["version"]),
+        "TENSORFLOW_COPTS = " + repr(facts["compile_flags"]),
+        "",
+    ]))
+
+tensorflow_configure = repository_rule(
+    implementation = _tensorflow_configure_impl,
+    doc = "Makes @local_config_tensorflow: //:headers, //:framework and //:config.bzl.",
+    environ = PYTHON_ENVIRON,
+    configure = True,
+)

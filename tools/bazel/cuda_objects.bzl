@@ -1,0 +1,43 @@
+"""Compiles .cu.cc files with nvcc, one object each."""
+
+load("@local_config_cuda//:config.bzl", "CUDA_ARCHITECTURES", "CUDA_NVCC", "CUDA_VERSION")
+
+# The same flags as tools/gpu uses without Bazel.
+_FLAGS = [
+    "-O3",
+    "-std=c++17",
+    "-DNDEBUG",
+    "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall,-Werror",
+    "-Werror=all-warnings",
+]
+
+def _architecture_flags():
+    flags = ["-gencode=arch=compute_%s,code=sm_%s" % (a, a) for a in CUDA_ARCHITECTURES]
+    newest = CUDA_ARCHITECTURES[-1]
+    return flags + ["-gencode=arch=compute_%s,code=compute_%s" % (newest, newest)]
+
+def _cuda_objects_impl(ctx):
+    headers = depset(transitive = [d[CcInfo].compilation_context.headers for d in ctx.attr.deps])
+    objects = []
+    for src in ctx.files.srcs:
+        object = ctx.actions.declare_file(src.basename.removesuffix(".cu.cc") + ".cu.pic.o")
+        objects.append(object)
+        ctx.actions.run(
+            executable = CUDA_NVCC,
+            arguments = _FLAGS + _architecture_flags() + ["-I.", "-x", "cu", "-c", src.path, "-o", object.path],
+            inputs = depset([src], transitive = [headers]),
+            outputs = [object],
+            mnemonic = "CudaCompile",
+            progress_message = "Compiling %{input} for sm_" + ", sm_".join(CUDA_ARCHITECTURES),
+            # The version makes the action new when the toolkit is.
+            env = {"TFO_CUDA_VERSION": CUDA_VERSION, "PATH": "/usr/local/bin:/usr/bin:/bin"},
+        )
+    return [DefaultInfo(files = depset(objects))]
+
+cuda_objects = rule(
+    implementation = _cuda_objects_impl,
+    attrs = {
+        "srcs": attr.label_list(allow_files = [".cu.cc"]),
+        "deps": attr.label_list(providers = [CcInfo]),
+    },
+)

@@ -1,0 +1,275 @@
+"""The targets of an op family, so that its BUILD reads like a table of contents.
+
+An op family is a folder under tensorflow_ops/ with
+    cc/kernels/*.h, *_cpu.cc        tfo_algorithm_library  plain C++, no TensorFlow
+    cc/kernels/*_simd.cc            the same, compiled once per instruction set
+    cc/kernels/*_gpu.cu.cc          tfo_cuda_library       CUDA kernels and launchers
+    cc/ops/*.cc, cc/kernels/*_op.cc tfo_op_library         REGISTER_OP, OpKernels
+    python/ops/*.py                 tfo_py_library         wrappers, gradients
+    *_test.cc, *_test.py            tfo_algorithm_test, tfo_py_test
+"""
+
+load("@local_config_cuda//:config.bzl", "CUDA_ENABLED")
+load("@local_config_tensorflow//:config.bzl", "TENSORFLOW_COPTS")
+load("//tools/bazel:cuda_objects.bzl", "cuda_objects")
+
+_COPTS = [
+    "-O3",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+]
+
+# What TensorFlow's macros and templates trip over when they expand in our files.
+_TENSORFLOW_WARNINGS = ["-Wno-missing-field-initializers", "-Wno-sign-compare", "-Wno-unused-parameter"]
+
+_CUDA_DEFINES = ["TFO_CUDA=1"] if CUDA_ENABLED else []
+
+# Instruction set -> compiler flags, narrowest first. The baseline is what
+# TensorFlow's own wheels need. core/cc/cpu_dispatch.h picks at run time.
+# Every level keeps multiplication and addition apart (-ffp-contract=off): an
+# algorithm that wants a fused one says so, and else gives the same bits on all.
+CPU_LEVELS = {
+    "baseline": ["-mavx"],
+    "avx2": ["-mavx2", "-mfma", "-mf16c"],
+    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c", "-mprefer-vector-width=512"],
+}
+
+def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
+    """An algorithm in plain C++: it includes no TensorFlow header.
+
+    Targets: `name`; for each level in CPU_LEVELS `name_<level>`, when there are
+    simd_srcs.
+
+    Args:
+      name: the library's name.
+      hdrs: its headers.
+      srcs: .cc files compiled once, for the baseline.
+      simd_srcs: .cc files compiled once per CPU level, in a namespace of that
+        level (core/cc/simd.h). They hold no inline code that others share:
+        the linker may keep its AVX-512 copy for everyone.
+      deps: other algorithm libraries.
+    """
+    native.cc_library(
+        name = name + "_headers",
+        hdrs = hdrs,
+        deps = deps,
+    )
+    levels = []
+    if simd_srcs:
+        for level, flags in CPU_LEVELS.items():
+            levels.append(name + "_" + level)
+            native.cc_library(
+                name = name + "_" + level,
+                srcs = simd_srcs,
+                # GCC 12 warns of its own AVX-512 intrinsics (its bug 105593).
+                copts = _COPTS + flags + ["-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-uninitialized"],
+                local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level],
+                deps = [":" + name + "_headers", "//tensorflow_ops/core:simd"],
+            )
+    native.cc_library(
+        name = name,
+        srcs = srcs,
+        hdrs = hdrs,
+        copts = _COPTS + CPU_LEVELS["baseline"] + ["-ffp-contract=off"],
+        deps = deps + [":" + level for level in levels],
+    )
+
+def tfo_cuda_library(name, srcs, deps = []):
+    """CUDA kernels with their launchers, compiled by nvcc.
+
+    Targets: `name`. Empty where the build is not --config=cuda.
+
+    Args:
+      name: the library's name.
+      srcs: .cu.cc files; they include CUDA's headers and the algorithm's own.
+      deps: the algorithm libraries that declare what the files define.
+    """
+    if CUDA_ENABLED:
+        cuda_objects(
+            name = name + "_objects",
+            srcs = srcs,
+            deps = deps,
+        )
+        native.cc_library(
+            name = name,
+            srcs = [":" + name + "_objects"],
+            deps = deps + ["@local_config_cuda//:cudart"],
+        )
+    else:
+        native.cc_library(
+            name = name,
+            deps = deps,
+        )
+
+def tfo_emulated_cuda_library(name, srcs, deps = []):
+    """The same CUDA kernels, compiled by the host's compiler, for tests.
+
+    A thread per CUDA thread runs them on the processor (core/cc/cuda_emulation.h):
+    what a kernel computes is tested without a GPU; what only a GPU shows is not.
+
+    Targets: `name`.
+
+    Args:
+      name: the library's name.
+      srcs: .cu.cc files.
+      deps: the algorithm libraries that declare what the files define.
+    """
+    native.genrule(
+        name = name + "_srcs",
+        srcs = srcs,
+        outs = [name + "/" + src.split("/")[-1].removesuffix(".cu.cc") + "_emulated.cc" for src in srcs],
+        # g++ takes .cu.cc for C++, but Bazel's cc rules see no CUDA in a copy.
+        cmd = "for src in $(SRCS); do cp $$src $(RULEDIR)/%s/$$(basename $$src .cu.cc)_emulated.cc; done" % name,
+        testonly = True,
+    )
+    native.cc_library(
+        name = name,
+        srcs = [":" + name + "_srcs"],
+        copts = _COPTS + ["-Wno-clobbered", "-Wno-unknown-pragmas", "-ffp-contract=off"],
+        local_defines = ["TFO_CUDA_EMULATION=1"],
+        testonly = True,
+        deps = deps,
+    )
+
+def tfo_op_support_library(name, srcs, hdrs, deps = []):
+    """C++ that sees TensorFlow and that OpKernels of several files share.
+
+    Targets: `name`.
+
+    Args:
+      name: the library's name.
+      srcs: .cc files.
+      hdrs: headers.
+      deps: algorithm libraries and other support libraries.
+    """
+    native.cc_library(
+        name = name,
+        srcs = srcs,
+        hdrs = hdrs,
+        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS,
+        local_defines = _CUDA_DEFINES,
+        deps = deps + ["@local_config_tensorflow//:headers"],
+    )
+
+def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
+    """Op definitions and OpKernels: the only C++ that sees TensorFlow.
+
+    Targets: `name`. Listing it in //tensorflow_ops:_tensorflow_ops.so puts the ops
+    into the wheel.
+
+    Args:
+      name: the library's name.
+      ops: cc/ops/*.cc: REGISTER_OP, shape functions, C++ gradients.
+      kernels: cc/kernels/*_op.cc and headers that they share.
+      deps: the algorithm libraries that the kernels call.
+      cuda_deps: their CUDA libraries.
+    """
+    native.cc_library(
+        name = name,
+        srcs = ops + kernels,
+        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS,
+        local_defines = _CUDA_DEFINES,
+        # TensorFlow's own registration objects are static; nothing refers to them.
+        alwayslink = True,
+        deps = deps + (cuda_deps if CUDA_ENABLED else []) + [
+            "//tensorflow_ops/core:op_util",
+            "@local_config_tensorflow//:headers",
+        ],
+    )
+
+def tfo_shared_object(name, deps):
+    """The shared object that Python loads: every op, no symbol to the outside.
+
+    The CUDA run time comes before TensorFlow's framework library on the link
+    line, or its symbols would bind to TensorFlow's stubs of them.
+
+    Targets: `name`.
+
+    Args:
+      name: the file's name, ending in .so.
+      deps: op libraries.
+    """
+    framework = "@local_config_tensorflow//:framework"
+    native.cc_binary(
+        name = name,
+        additional_linker_inputs = [
+            framework,
+            "//tools/bazel:hide_all_symbols.lds",
+        ],
+        linkopts = [
+            "-Wl,-Bsymbolic",
+            "-Wl,--exclude-libs,ALL",
+            "-Wl,--no-undefined",
+            "-Wl,--as-needed",
+            "-Wl,--gc-sections",
+            "-Wl,--version-script=$(location //tools/bazel:hide_all_symbols.lds)",
+            "$(execpath %s)" % framework,
+            "-s",
+        ] + (["-ldl", "-lrt", "-lpthread"] if CUDA_ENABLED else []),
+        linkshared = True,
+        linkstatic = True,
+        deps = deps,
+    )
+
+def tfo_py_library(name, srcs, data = [], deps = []):
+    """Python wrappers and gradients. Targets: `name`.
+
+    Args:
+      name: the library's name.
+      srcs: .py files.
+      data: files that the package ships beside them.
+      deps: other Python libraries.
+    """
+    native.py_library(
+        name = name,
+        srcs = srcs,
+        data = data,
+        srcs_version = "PY3",
+        deps = deps,
+    )
+
+def tfo_algorithm_test(name, srcs, deps, copts = []):
+    """A C++ test of algorithm files; --config=asan, ubsan and tsan run these.
+
+    Targets: `name`.
+
+    Args:
+      name: the test's name.
+      srcs: .cc files, using core/cc/testing.h.
+      deps: what is tested.
+      copts: more compiler flags.
+    """
+    native.cc_test(
+        name = name,
+        srcs = srcs,
+        copts = _COPTS + copts,
+        linkstatic = True,
+        size = "small",
+        tags = ["algorithm"],
+        deps = deps + ["//tensorflow_ops/core:testing"],
+    )
+
+def tfo_py_test(name, srcs = None, deps = [], size = "medium", **kwargs):
+    """A Python test of the public package: `import tensorflow_ops as tfo`.
+
+    The same file runs under pytest against the installed wheel, so it reads
+    nothing from Bazel's runfiles. Targets: `name`.
+
+    Args:
+      name: the test's name.
+      srcs: its file; name + ".py" by default.
+      deps: more than the package.
+      size: Bazel's test size.
+      **kwargs: passed on to py_test.
+    """
+    native.py_test(
+        name = name,
+        srcs = srcs or [name + ".py"],
+        main = (srcs or [name + ".py"])[0],
+        python_version = "PY3",
+        size = size,
+        deps = deps + ["//tensorflow_ops"],
+        **kwargs
+    )

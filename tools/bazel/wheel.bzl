@@ -1,0 +1,34 @@
+"""The wheel, before auditwheel: see tools/build_wheel.sh."""
+
+def _wheel_impl(ctx):
+    folder = ctx.actions.declare_directory(ctx.label.name)
+    files = depset(transitive = [d[DefaultInfo].default_runfiles.files for d in ctx.attr.deps])
+    arguments = ctx.actions.args()
+    arguments.add("--output", folder.path)
+    arguments.add("--pyproject", ctx.file.pyproject)
+    arguments.add("--local_version", ctx.attr.local_version)
+    arguments.add_all("--metadata_files", ctx.files.metadata_files)
+    arguments.add_all("--files", files)
+    arguments.add("--bin_dir", ctx.bin_dir.path)
+    ctx.actions.run(
+        executable = ctx.executable._make_wheel,
+        arguments = [arguments],
+        inputs = depset(ctx.files.metadata_files + [ctx.file.pyproject], transitive = [files]),
+        outputs = [folder],
+        mnemonic = "Wheel",
+        progress_message = "Packing the wheel",
+        use_default_shell_env = True,
+    )
+    return [DefaultInfo(files = depset([folder]))]
+
+wheel = rule(
+    implementation = _wheel_impl,
+    doc = "Packs what `deps` need at run time into bazel-bin/<name>/*.whl.",
+    attrs = {
+        "deps": attr.label_list(doc = "Python libraries."),
+        "pyproject": attr.label(allow_single_file = True, doc = "pyproject.toml, for setuptools."),
+        "metadata_files": attr.label_list(allow_files = True, doc = "README.md and LICENSE."),
+        "local_version": attr.string(doc = "What follows + in the version, such as cu130."),
+        "_make_wheel": attr.label(default = "//tools/bazel:make_wheel", executable = True, cfg = "exec"),
+    },
+)
