@@ -14,7 +14,7 @@ def _load():
     versions.check_tensorflow()
     try:
         return tf.load_op_library(PATH)
-    except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError) as error:
+    except tf.errors.OpError as error:
         raise ImportError(f"The kernels of tensorflow_ops could not be loaded: {error.message}. {versions.advice()}") from error
 
 

@@ -1,0 +1,214 @@
+"""Tests of the shared object, of what importing it does, and of the public API's form."""
+
+import doctest
+import inspect
+import os
+import subprocess
+import sys
+import textwrap
+import types
+from unittest import mock
+
+import keras
+import tensorflow as tf
+from absl.testing import parameterized
+from elftools.elf.elffile import ELFFile
+
+import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
+
+_POOL_ARGUMENTS = (
+    "(features, boxes, box_indices, output_size, *, spatial_scale=1.0, "
+    "data_format='NHWC', box_format='xyxy', name=None)"
+)
+_SIGNATURES = {
+    "zero_out": "(x, name=None)",
+    "zero_out_with_index": "(x, *, preserve_index=0, name=None)",
+    "show_versions": "()",
+    "detection.roi_pool": _POOL_ARGUMENTS,
+    "detection.roi_pool_with_argmax": _POOL_ARGUMENTS,
+    "layers.RoIPool": "(output_size, *, spatial_scale=1.0, data_format='NHWC', box_format='xyxy', **kwargs)",
+}
+_NAMES = {
+    "tensorflow_ops": ["__version__", "detection", "layers", "show_versions", "zero_out", "zero_out_with_index"],
+    "tensorflow_ops.detection": ["RoIPoolWithArgmax", "roi_pool", "roi_pool_with_argmax"],
+    "tensorflow_ops.layers": ["RoIPool"],
+}
+_OPS = {
+    "TensorflowOps>BuildInfo",
+    "TensorflowOps>RoiPool",
+    "TensorflowOps>RoiPoolGrad",
+    "TensorflowOps>RoiPoolGradGrad",
+    "TensorflowOps>ZeroOut",
+    "TensorflowOps>ZeroOutWithIndex",
+}
+
+
+def _public(path):
+    result = tfo
+    for name in path.split("."):
+        result = getattr(result, name)
+    return result
+
+
+def _run(directory, script, *arguments):
+    """Runs a Python script in a new process, away from the source tree; returns what it printed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
+    done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+class SharedObjectTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        file = open(library.PATH, "rb")
+        self.addCleanup(file.close)
+        elf = ELFFile(file)
+        self.symbols = list(elf.get_section_by_name(".dynsym").iter_symbols())[1:]  # the first is no symbol
+        self.needed = {tag.needed for tag in elf.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")}
+
+    def test_exports_no_symbol(self):
+        self.assertNotEmpty(self.symbols)
+        self.assertEmpty([symbol.name for symbol in self.symbols if symbol["st_shndx"] != "SHN_UNDEF"])
+
+    def test_imports_no_weak_symbol_of_tensorflow(self):
+        """A weak one, such as a template of Eigen, would bind to TensorFlow's own copy."""
+        weak = {symbol.name for symbol in self.symbols if symbol["st_info"]["bind"] == "STB_WEAK"}
+        of_every_shared_object = {
+            "_ITM_deregisterTMCloneTable",
+            "_ITM_registerTMCloneTable",
+            "__cxa_finalize",
+            "__cxa_pure_virtual",
+            "__gmon_start__",
+        }
+        self.assertEmpty(weak - of_every_shared_object)
+
+    def test_needs_tensorflow_and_the_systems_libraries_alone(self):
+        self.assertIn("libtensorflow_framework.so.2", self.needed)
+        system = {
+            "ld-linux-x86-64.so.2",
+            "libc.so.6",
+            "libdl.so.2",
+            "libgcc_s.so.1",
+            "libm.so.6",
+            "libpthread.so.0",
+            "librt.so.1",
+            "libstdc++.so.6",
+        }
+        self.assertEmpty(self.needed - system - {"libtensorflow_framework.so.2"})
+
+    def test_a_file_that_does_not_load_is_an_import_error_with_advice(self):
+        path = os.path.join(self.get_temp_dir(), "_tensorflow_ops.so")
+        with mock.patch.object(library, "PATH", path):
+            with self.assertRaisesRegex(ImportError, r"could not be loaded: .*No such file.*pip install"):
+                library._load()
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("no shared object")
+            with self.assertRaisesRegex(ImportError, r"could not be loaded: .*pip install"):
+                library._load()
+
+
+class ImportTest(tf.test.TestCase):
+    def test_leaves_tensorflow_to_be_configured(self):
+        printed = _run(
+            self.get_temp_dir(),
+            """
+            import tensorflow as tf
+            from tensorflow.python.client import pywrap_tf_session as session
+            from tensorflow.core.framework import op_def_pb2
+
+            def registered():
+                ops = op_def_pb2.OpList.FromString(session.TF_GetBuffer(session.TF_GetAllOpList()))
+                return {op.name for op in ops.op}
+
+            before = registered()
+            import tensorflow_ops as tfo
+            print(*sorted(registered() - before))
+            # Both raise once the context of eager execution exists.
+            tf.config.threading.set_intra_op_parallelism_threads(3)
+            tf.config.set_logical_device_configuration(
+                tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+            )
+            with tf.device("CPU:1"):
+                print(tfo.zero_out([7, 8]).device)
+            """,
+        )
+        names, device = printed.splitlines()
+        self.assertCountEqual(names.split(), _OPS)
+        self.assertEndsWith(device, "CPU:1")
+
+    def test_a_saved_model_finds_its_ops(self):
+        class Model(tf.Module):
+            @tf.function(input_signature=[tf.TensorSpec(None, tf.int32)])
+            def forward(self, x):
+                return tfo.zero_out(x)
+
+        path = os.path.join(self.get_temp_dir(), "model")
+        tf.saved_model.save(Model(), path)
+        printed = _run(
+            self.get_temp_dir(),
+            """
+            import sys
+            import tensorflow as tf
+
+            try:
+                tf.saved_model.load(sys.argv[1])
+            except RuntimeError as error:
+                print(error)
+            import tensorflow_ops
+            print(tf.saved_model.load(sys.argv[1]).forward([3, 4]).numpy().tolist())
+            """,
+            path,
+        )
+        without, with_ops = printed.splitlines()
+        self.assertStartsWith(without, "Op type not registered 'TensorflowOps>ZeroOut'")
+        self.assertEqual(with_ops, "[3, 0]")
+
+
+class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(*_NAMES)
+    def test_has_exactly_its_names(self, module_name):
+        module = sys.modules[module_name]
+        self.assertCountEqual(module.__all__, _NAMES[module_name])
+        for name in module.__all__:
+            self.assertIsNotNone(getattr(module, name))
+
+    @parameterized.parameters(*_SIGNATURES)
+    def test_signature(self, path):
+        signature = inspect.signature(_public(path))
+        parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        plain = signature.replace(parameters=parameters, return_annotation=signature.empty)
+        self.assertEqual(str(plain), _SIGNATURES[path])
+
+    def test_signatures_are_those_of_every_public_function(self):
+        functions = set()
+        for module_name, prefix in (
+            ("tensorflow_ops", ""),
+            ("tensorflow_ops.detection", "detection."),
+            ("tensorflow_ops.layers", "layers."),
+        ):
+            for name in _NAMES[module_name]:
+                member = getattr(sys.modules[module_name], name)
+                is_layer = isinstance(member, type) and issubclass(member, keras.layers.Layer)
+                if isinstance(member, types.FunctionType) or is_layer:
+                    functions.add(prefix + name)
+        self.assertCountEqual(functions, _SIGNATURES)
+
+    def test_zero_out_is_the_op_and_not_its_package(self):
+        self.assertIn("tensorflow_ops.zero_out", sys.modules)
+        self.assertTrue(callable(tfo.zero_out))
+
+    @parameterized.parameters(*_SIGNATURES)
+    def test_examples_of_the_docstring_run(self, path):
+        (test,) = doctest.DocTestFinder(recurse=False).find(_public(path), path, globs={})
+        self.assertNotEmpty(test.examples)
+        printed = []
+        result = doctest.DocTestRunner().run(test, out=printed.append)
+        self.assertEqual(result.failed, 0, "".join(printed))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,112 @@
+"""Tests of the version check and of show_versions."""
+
+import contextlib
+import io
+import os
+import platform
+import re
+import subprocess
+import sys
+import textwrap
+
+import tensorflow as tf
+
+import tensorflow_ops as tfo
+
+
+def _run(directory, script, **environment):
+    """Runs a Python script in a new process, away from the source tree."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=environment,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _shown():
+    """What show_versions prints, as a dictionary."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        tfo.show_versions()
+    return dict(line.split(": ", 1) for line in printed.getvalue().splitlines())
+
+
+class CheckTest(tf.test.TestCase):
+    def test_another_minor_release_is_refused_with_advice(self):
+        others = ("2.20.0", "2.22.0-rc1", "3.21.0", "2.2.1")
+        done = _run(
+            self.get_temp_dir(),
+            f"""
+            import tensorflow as tf
+
+            for version in {others}:
+                tf.__version__ = version
+                try:
+                    import tensorflow_ops
+                except ImportError as error:
+                    print(error)
+            # Another patch release is none of these.
+            tf.__version__ = "2.21.9"
+            import tensorflow_ops as tfo
+            tfo.show_versions()
+            """,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        for error, other in zip(lines, others, strict=False):
+            self.assertStartsWith(error, f"This tensorflow_ops {tfo.__version__} was built for TensorFlow 2.21.")
+            self.assertIn(f"TensorFlow {other} is installed", error)
+            self.assertIn('pip install "tensorflow-cpu==2.21.*"', error)
+            minor = ".".join(other.split(".")[:2])
+            self.assertEndsWith(error, f"or install a tensorflow_ops that was built for TensorFlow {minor}.")
+        self.assertEqual(lines[len(others)], f"tensorflow_ops: {tfo.__version__}")
+        self.assertIn("running TensorFlow: 2.21.9", lines)
+
+
+class ShowVersionsTest(tf.test.TestCase):
+    def test_version_is_that_of_the_package(self):
+        self.assertRegex(tfo.__version__, r"^\d+\.\d+\.\d+")
+        self.assertEqual(_shown()["tensorflow_ops"], tfo.__version__)
+
+    def test_lists_what_a_bug_report_needs(self):
+        shown = _shown()
+        self.assertRegex(shown["built for TensorFlow"], r"^2\.21\.\d+")
+        self.assertEqual(shown["running TensorFlow"], tf.__version__)
+        self.assertEqual(shown["TensorFlow's own CUDA"], tf.sysconfig.get_build_info().get("cuda_version", "none"))
+        self.assertRegex(shown["GPU kernels"], r"^none$|^CUDA \d+\.\d+ \(sm_\d+")
+        gpus = tf.config.list_physical_devices("GPU")
+        self.assertEqual(shown["GPUs"], ", ".join(gpu.name for gpu in gpus) or "none")
+        self.assertRegex(shown["CPU instruction set"], r"^(baseline|avx2|avx512) \(this processor has \w+\)$")
+        self.assertRegex(shown["compiler"], r"^g\+\+ \d+\.")
+        self.assertEqual(shown["Python"], platform.python_version())
+        self.assertEqual(shown["system"], platform.platform())
+
+    def test_prints_inside_a_tf_function(self):
+        printed = []
+        tf.function(lambda: printed.append(_shown()))()
+        self.assertEqual(printed[0]["running TensorFlow"], tf.__version__)
+
+    def test_widest_instruction_set_is_the_processors(self):
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            flags = set(re.search(r"^flags\s*:(.*)$", file.read(), re.MULTILINE).group(1).split())
+        avx2 = {"avx2", "fma", "f16c"} <= flags
+        avx512 = avx2 and {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
+        widest = "avx512" if avx512 else "avx2" if avx2 else "baseline"
+        shown = _shown()["CPU instruction set"]
+        self.assertEndsWith(shown, f"(this processor has {widest})")
+        if not os.environ.get("TENSORFLOW_OPS_CPU"):
+            self.assertStartsWith(shown, f"{widest} ")
+
+    def test_says_which_instruction_set_the_environment_asked_for(self):
+        done = _run(
+            self.get_temp_dir(), "import tensorflow_ops as tfo; tfo.show_versions()", TENSORFLOW_OPS_CPU="baseline"
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("CPU instruction set: baseline (this processor has ", done.stdout)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/convert_simd.h"
@@ -37,18 +38,6 @@ std::vector<Box> ReadBoxes(const RoiArgs& args, const C* boxes,
   return result;
 }
 
-// The order in which boxes are pooled: neighbours one after the other, so that the
-// second finds its pixels in the cache.
-std::vector<int64_t> NeighbourOrder(const std::vector<Box>& boxes) {
-  std::vector<int64_t> order(boxes.size());
-  for (size_t k = 0; k < order.size(); ++k) order[k] = k;
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    const Box &p = boxes[a], &q = boxes[b];
-    return p.image != q.image ? p.image < q.image : p.y.start < q.y.start;
-  });
-  return order;
-}
-
 // What a pixel and channel cost: a load, two comparisons, two selections, a
 // quarter cycle at the full width.
 constexpr double kCyclesPerValue = 0.25;
@@ -63,9 +52,32 @@ double CyclesPerBox(const RoiArgs& args, const std::vector<Box>& boxes) {
          (pixels / boxes.size() + args.pooled_height * args.pooled_width);
 }
 
-void Bins(PooledSpan span, int64_t limit, std::vector<PixelRange>* bins) {
-  const int64_t count = bins->size();
-  for (int64_t p = 0; p < count; ++p) (*bins)[p] = BinOf(span, p, count, limit);
+void Bins(PooledSpan span, int64_t limit, int64_t count, PixelRange* bins) {
+  for (int64_t p = 0; p < count; ++p) bins[p] = BinOf(span, p, count, limit);
+}
+
+// A row of a box's bins.
+struct BinRow {
+  int64_t box, p;
+  PixelRange rows;
+};
+
+// All bin rows, from the top of the first image down: what one read, the next ones
+// find in the cache, since a row of bins is a few pixels high and boxes are not.
+std::vector<BinRow> BinRowsDownward(const RoiArgs& args,
+                                    const std::vector<Box>& boxes) {
+  std::vector<BinRow> result;
+  result.reserve(args.num_boxes * args.pooled_height);
+  for (int64_t k = 0; k < args.num_boxes; ++k) {
+    for (int64_t p = 0; p < args.pooled_height; ++p) {
+      result.push_back({k, p, BinOf(boxes[k].y, p, args.pooled_height, args.height)});
+    }
+  }
+  std::sort(result.begin(), result.end(), [&](const BinRow& a, const BinRow& b) {
+    return std::tuple(boxes[a.box].image, a.rows.begin, a.box, a.p) <
+           std::tuple(boxes[b.box].image, b.rows.begin, b.box, b.p);
+  });
+  return result;
 }
 
 template <typename T>
@@ -73,30 +85,27 @@ void PoolChannelsLast(const Cpu& cpu, const RoiArgs& args, const T* features,
                       const std::vector<Box>& boxes, T* output,
                       int32_t* argmax) {
   const auto pool_bin_row = TFO_DISPATCH(PoolBinRow<T>);
-  const std::vector<int64_t> order = NeighbourOrder(boxes);
-  const int64_t row_size = args.pooled_width * args.channels;
-  // A unit is a row of a box's bins, so that a single box is shared out, too.
+  const std::vector<BinRow> bin_rows = BinRowsDownward(args, boxes);
+  std::vector<PixelRange> columns(args.num_boxes * args.pooled_width);
+  for (int64_t k = 0; k < args.num_boxes; ++k) {
+    Bins(boxes[k].x, args.width, args.pooled_width, &columns[k * args.pooled_width]);
+  }
+  // Some channels at a time: the rows in use, of those, fit the caches.
+  constexpr int64_t kBlock = 512 / sizeof(T);
+  const int64_t blocks = (args.channels + kBlock - 1) / kBlock;
+  const int64_t units = bin_rows.size();
   cpu.ParallelFor(
-      args.num_boxes * args.pooled_height,
-      CyclesPerBox(args, boxes) / args.pooled_height,
+      blocks * units, CyclesPerBox(args, boxes) / (blocks * args.pooled_height),
       [&](int64_t begin, int64_t end) {
-        std::vector<PixelRange> columns(args.pooled_width);
-        int64_t columns_of = -1;
         for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t k = order[unit / args.pooled_height];
-          const int64_t p = unit % args.pooled_height;
-          const Box& box = boxes[k];
-          const int64_t at = (k * args.pooled_height + p) * row_size;
-          if (columns_of != k) {
-            columns_of = k;
-            // An invalid box has size 0 and thus empty bins.
-            Bins(box.x, args.width, &columns);
-          }
+          const int64_t c = unit / units * kBlock;
+          const auto& [k, p, rows] = bin_rows[unit % units];
+          const int64_t at =
+              (k * args.pooled_height + p) * args.pooled_width * args.channels + c;
           pool_bin_row(
-              features + box.image * args.height * args.width * args.channels,
-              args.width, args.channels,
-              BinOf(box.y, p, args.pooled_height, args.height), columns.data(),
-              args.pooled_width, output + at,
+              features + boxes[k].image * args.height * args.width * args.channels + c,
+              args.width, args.channels, std::min(kBlock, args.channels - c), rows,
+              &columns[k * args.pooled_width], args.pooled_width, output + at,
               argmax == nullptr ? nullptr : argmax + at);
         }
       });
@@ -107,7 +116,6 @@ void PoolChannelsFirst(const Cpu& cpu, const RoiArgs& args, const T* features,
                        const std::vector<Box>& boxes, T* output,
                        int32_t* argmax) {
   const auto pool_plane = TFO_DISPATCH(PoolPlane<T>);
-  const std::vector<int64_t> order = NeighbourOrder(boxes);
   const int64_t bins = args.pooled_height * args.pooled_width;
   const int64_t plane = args.height * args.width;
   const int64_t size = args.batch * args.channels * plane;
@@ -122,10 +130,10 @@ void PoolChannelsFirst(const Cpu& cpu, const RoiArgs& args, const T* features,
         std::vector<int32_t> best_row(args.width + 16);
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t c = unit / args.num_boxes;
-          const int64_t k = order[unit % args.num_boxes];
+          const int64_t k = unit % args.num_boxes;
           const Box& box = boxes[k];
-          Bins(box.y, args.height, &rows);
-          Bins(box.x, args.width, &columns);
+          Bins(box.y, args.height, args.pooled_height, rows.data());
+          Bins(box.x, args.width, args.pooled_width, columns.data());
           const int64_t from = (box.image * args.channels + c) * plane;
           const int64_t to = (k * args.channels + c) * bins;
           pool_plane(features + from, size - from, args.width, rows.data(),
@@ -136,28 +144,144 @@ void PoolChannelsFirst(const Cpu& cpu, const RoiArgs& args, const T* features,
       });
 }
 
-// The gradient's unit of work: some rows and channels of one image, owned by one
-// thread, which sums into a tile that stays in its cache, box after box.
-struct Tiles {
-  int64_t rows, channels;              // of a tile
-  int64_t bands, channel_blocks, all;  // bands of rows, blocks, in all images
+// How the gradient is shared out. A unit is some channels of a band of rows of one
+// image; one thread owns it and goes down its bin rows, so each pixel's sum has one
+// order whatever the number of threads.
+struct GradUnits {
+  int64_t channels, blocks;     // of a unit; units beside each other
+  int64_t band_height, bands;   // units below each other
+  int64_t window_height;        // rows that are summed at a time
 };
 
 template <typename T>
-Tiles CutIntoTiles(const RoiArgs& args) {
-  constexpr int64_t kTileBytes = 384 << 10;  // well inside a core's L2 cache
-  constexpr int64_t kChannels = 32;
-  Tiles tiles;
-  tiles.channels = std::min(args.channels, kChannels);
-  const int64_t row_bytes = args.width * tiles.channels * sizeof(Accumulator<T>);
-  tiles.rows = std::clamp<int64_t>(kTileBytes / row_bytes, 1, args.height);
-  tiles.bands = (args.height + tiles.rows - 1) / tiles.rows;
-  // Bands of even height.
-  tiles.rows = (args.height + tiles.bands - 1) / tiles.bands;
-  tiles.channel_blocks = (args.channels + tiles.channels - 1) / tiles.channels;
-  tiles.all = args.batch * tiles.channel_blocks * tiles.bands;
-  return tiles;
+GradUnits CutGradient(const Cpu& cpu, const RoiArgs& args,
+                      const std::vector<BinRow>& bin_rows) {
+  constexpr int64_t kLine = 64 / sizeof(Accumulator<T>);  // a cache line
+  constexpr int64_t kMostWindowBytes = 4 << 20, kLeastWindowBytes = 256 << 10;
+  int64_t tallest = 1;
+  for (const BinRow& row : bin_rows) {
+    tallest = std::max<int64_t>(tallest, row.rows.end - row.rows.begin);
+  }
+  GradUnits units;
+  // Some rows more than a bin has, so that the window moves now and then only.
+  units.window_height = std::min(args.height, tallest + std::max<int64_t>(8, tallest / 2));
+  // All threads' windows together stay small beside the tensors.
+  const int64_t tensor_bytes =
+      sizeof(T) * args.channels * args.height * args.width * args.batch;
+  const int64_t window_bytes = std::clamp(tensor_bytes / 20 / cpu.num_threads,
+                                          kLeastWindowBytes, kMostWindowBytes);
+  const int64_t channel_bytes = units.window_height * args.width * sizeof(Accumulator<T>);
+  const int64_t fitting = window_bytes / channel_bytes / kLine * kLine;
+  const int64_t shared =
+      (args.channels * args.batch / cpu.num_threads + kLine - 1) / kLine * kLine;
+  units.channels = std::clamp(std::min({fitting, shared, 8 * kLine}), kLine,
+                              std::max(kLine, args.channels));
+  units.blocks = (args.channels + units.channels - 1) / units.channels;
+  const int64_t wanted = (cpu.num_threads + args.batch * units.blocks - 1) /
+                         (args.batch * units.blocks);
+  units.band_height = (args.height + wanted - 1) / wanted;
+  units.bands = (args.height + units.band_height - 1) / units.band_height;
+  return units;
 }
+
+// The sums of some rows and channels, moving down an image: rows above are
+// complete and go to d_features, rows below are not begun.
+template <typename T>
+class SumWindow {
+ public:
+  using Sum = Accumulator<T>;
+
+  SumWindow(const RoiArgs& args, const GradUnits& units)
+      : args_(args), narrow_(TFO_DISPATCH(NarrowArray<T>)),
+        scatter_add_(TFO_DISPATCH(ScatterAdd<T>)),
+        height_(units.window_height),
+        plane_(units.window_height * args.width),
+        sums_(plane_ * units.channels) {}
+
+  // Starts at a unit's first row.
+  void Start(T* image, int64_t row, int64_t first_channel, int64_t channels) {
+    image_ = image;
+    top_ = done_ = row;
+    first_channel_ = first_channel;
+    channels_ = channels;
+    std::fill(sums_.begin(), sums_.end(), Sum{0});
+  }
+
+  // Writes the rows above `row` to d_features.
+  void FinishAbove(int64_t row) {
+    while (done_ < row) {
+      const int64_t rows = std::min(row, top_ + height_) - done_;
+      Write(done_, rows);
+      done_ += rows;
+      if (done_ == top_ + height_) MoveTo(done_);
+    }
+  }
+
+  // Adds the part of a bin row that lies in `rows`. No row lies above those
+  // finished, and none more than the window's height below.
+  void Add(const T* d_output, const int32_t* argmax, int64_t k, int64_t p,
+           PixelRange rows) {
+    if (rows.end > top_ + height_) MoveTo(done_);
+    const int64_t first = rows.begin * args_.width;
+    const int64_t count = (rows.end - rows.begin) * args_.width;
+    const int64_t offset = (rows.begin - top_) * args_.width;
+    const int64_t bins = args_.pooled_width;
+    if (args_.channels_first) {
+      for (int64_t c = 0; c < channels_; ++c) {
+        const int64_t at =
+            ((k * args_.channels + first_channel_ + c) * args_.pooled_height + p) * bins;
+        scatter_add_(d_output + at, argmax + at, bins, first, count, 1, 0,
+                     &sums_[c * plane_ + offset]);
+      }
+    } else {
+      for (int64_t q = 0; q < bins; ++q) {
+        const int64_t at =
+            ((k * args_.pooled_height + p) * bins + q) * args_.channels + first_channel_;
+        scatter_add_(d_output + at, argmax + at, channels_, first, count, channels_, 1,
+                     &sums_[offset * channels_]);
+      }
+    }
+  }
+
+ private:
+  void Write(int64_t row, int64_t rows) {
+    const int64_t offset = (row - top_) * args_.width, count = rows * args_.width;
+    const int64_t pixel = row * args_.width;
+    if (args_.channels_first) {
+      for (int64_t c = 0; c < channels_; ++c) {
+        narrow_(&sums_[c * plane_ + offset],
+                image_ + (first_channel_ + c) * args_.height * args_.width + pixel, count);
+      }
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        narrow_(&sums_[(offset + i) * channels_],
+                image_ + (pixel + i) * args_.channels + first_channel_, channels_);
+      }
+    }
+  }
+
+  // Makes `row`, which lies in the window or just below, its first.
+  void MoveTo(int64_t row) {
+    const int64_t gone = (row - top_) * args_.width, kept = plane_ - gone;
+    const int64_t planes = args_.channels_first ? channels_ : 1;
+    const int64_t each = args_.channels_first ? 1 : channels_;
+    for (int64_t c = 0; c < planes; ++c) {
+      Sum* const plane = sums_.data() + c * plane_;
+      std::memmove(plane, plane + gone * each, kept * each * sizeof(Sum));
+      std::memset(plane + kept * each, 0, gone * each * sizeof(Sum));
+    }
+    top_ = row;
+  }
+
+  const RoiArgs& args_;
+  decltype(TFO_DISPATCH(NarrowArray<T>)) narrow_;
+  decltype(TFO_DISPATCH(ScatterAdd<T>)) scatter_add_;
+  const int64_t height_, plane_;  // rows; pixels of the window
+  std::vector<Sum> sums_;  // [height, width, channels], or [channels, height, width]
+  T* image_;
+  int64_t top_, done_;  // the window's first row; the first unfinished row
+  int64_t first_channel_, channels_;
+};
 
 }  // namespace
 
@@ -180,69 +304,35 @@ Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
                   const int32_t* argmax, const Coordinate<T>* boxes,
                   const int32_t* box_indices, T* d_features) {
   if (args.batch * args.height * args.width * args.channels == 0) return nullptr;
-  using Sum = Accumulator<T>;
-  const auto scatter_add = TFO_DISPATCH(ScatterAdd<T>);
-  const auto narrow = TFO_DISPATCH(NarrowArray<T>);
   const std::vector<Box> read = ReadBoxes(args, boxes, box_indices);
-  std::vector<std::vector<int64_t>> boxes_of(args.batch);
-  for (int64_t k = 0; k < args.num_boxes; ++k) {
-    if (read[k].valid) boxes_of[read[k].image].push_back(k);
-  }
-  const Tiles tiles = CutIntoTiles<T>(args);
-  const int64_t bins = args.pooled_height * args.pooled_width;
-  const double cycles =
-      2.0 * args.num_boxes * bins * args.channels / tiles.all +
-      0.5 * tiles.rows * args.width * tiles.channels;
+  const std::vector<BinRow> bin_rows = BinRowsDownward(args, read);
+  // Where each image's bin rows begin.
+  std::vector<int64_t> image_begin(args.batch + 1, 0);
+  for (const BinRow& row : bin_rows) ++image_begin[read[row.box].image + 1];
+  for (int64_t n = 0; n < args.batch; ++n) image_begin[n + 1] += image_begin[n];
 
-  cpu.ParallelFor(tiles.all, cycles, [&](int64_t begin, int64_t end) {
-    std::vector<Sum> sums(tiles.rows * args.width * tiles.channels);
-    for (int64_t tile = begin; tile < end; ++tile) {
-      const int64_t image = tile / (tiles.channel_blocks * tiles.bands);
-      const int64_t block = tile / tiles.bands % tiles.channel_blocks;
-      const int64_t y0 = tile % tiles.bands * tiles.rows;
-      const int64_t y1 = std::min(y0 + tiles.rows, args.height);
-      const int64_t c0 = block * tiles.channels;
-      const int64_t c1 = std::min(c0 + tiles.channels, args.channels);
-      if (y0 >= y1) continue;
-      const PixelRange band = {static_cast<int32_t>(y0), static_cast<int32_t>(y1)};
-      const int64_t first = y0 * args.width, count = (y1 - y0) * args.width;
-      const int64_t block_channels = c1 - c0;
-      std::memset(sums.data(), 0, count * block_channels * sizeof(Sum));
-      for (int64_t k : boxes_of[image]) {
-        if (!Meet(read[k].rows, band)) continue;
-        for (int64_t p = 0; p < args.pooled_height; ++p) {
-          const PixelRange rows = BinOf(read[k].y, p, args.pooled_height, args.height);
-          if (!Meet(rows, band)) continue;
-          // This bin row's part of the band.
-          const int64_t from = std::max<int64_t>(rows.begin, y0) * args.width;
-          const int64_t size = std::min<int64_t>(rows.end, y1) * args.width - from;
-          if (args.channels_first) {
-            for (int64_t c = c0; c < c1; ++c) {
-              const int64_t at = (k * args.channels + c) * bins + p * args.pooled_width;
-              scatter_add(d_output + at, argmax + at, args.pooled_width, from, size, 1, 0,
-                          sums.data() + (c - c0) * count + from - first);
-            }
-          } else {
-            for (int64_t q = 0; q < args.pooled_width; ++q) {
-              const int64_t at = ((k * args.pooled_height + p) * args.pooled_width + q) * args.channels + c0;
-              scatter_add(d_output + at, argmax + at, block_channels, from, size, block_channels, 1,
-                          sums.data() + (from - first) * block_channels);
-            }
-          }
-        }
+  const GradUnits units = CutGradient<T>(cpu, args, bin_rows);
+  const int64_t all = args.batch * units.blocks * units.bands;
+  const double cycles = (3.0 * bin_rows.size() * args.pooled_width * args.channels +
+                         1.0 * args.batch * args.height * args.width * args.channels) / all;
+  cpu.ParallelFor(all, cycles, [&](int64_t begin, int64_t end) {
+    SumWindow<T> window(args, units);
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t image = unit / (units.blocks * units.bands);
+      const int64_t c = unit / units.bands % units.blocks * units.channels;
+      const int64_t y0 = unit % units.bands * units.band_height;
+      const int64_t y1 = std::min(y0 + units.band_height, args.height);
+      window.Start(d_features + image * args.height * args.width * args.channels, y0, c,
+                   std::min(units.channels, args.channels - c));
+      for (int64_t i = image_begin[image]; i < image_begin[image + 1]; ++i) {
+        const auto& [k, p, rows] = bin_rows[i];
+        const PixelRange part = {static_cast<int32_t>(std::max<int64_t>(rows.begin, y0)),
+                                 static_cast<int32_t>(std::min<int64_t>(rows.end, y1))};
+        if (part.empty()) continue;
+        window.FinishAbove(part.begin);
+        window.Add(d_output, argmax, k, p, part);
       }
-      if (args.channels_first) {
-        for (int64_t c = c0; c < c1; ++c) {
-          narrow(sums.data() + (c - c0) * count,
-                 d_features + (image * args.channels + c) * args.height * args.width + first, count);
-        }
-      } else {
-        for (int64_t i = 0; i < count; ++i) {
-          narrow(sums.data() + i * block_channels,
-                 d_features + (image * args.height * args.width + first + i) * args.channels + c0,
-                 block_channels);
-        }
-      }
+      window.FinishAbove(y1);
     }
   });
   return nullptr;

@@ -97,7 +97,7 @@ void FillEmptyBin(int64_t channels, T* output, int32_t* argmax) {
 }  // namespace
 
 template <typename T>
-void PoolBinRow(const T* image, int64_t width, int64_t channels,
+void PoolBinRow(const T* image, int64_t width, int64_t channels, int64_t count,
                 PixelRange rows, const PixelRange* columns, int64_t bins,
                 T* output, int32_t* argmax) {
   constexpr int kCount = Lanes<T>::kCount;
@@ -108,20 +108,20 @@ void PoolBinRow(const T* image, int64_t width, int64_t channels,
     int32_t* const at = argmax == nullptr ? nullptr : argmax + p * channels;
     const PixelRange bin = columns[p];
     if (rows.empty() || bin.empty()) {
-      FillEmptyBin(channels, out, at);
+      FillEmptyBin(count, out, at);
       continue;
     }
     int64_t c = 0;
-    for (; c + kVectors * kCount <= channels; c += kVectors * kCount) {
+    for (; c + kVectors * kCount <= count; c += kVectors * kCount) {
       PoolBin<kVectors>(image + c, width, channels, rows, bin, out + c,
                         at == nullptr ? nullptr : at + c);
     }
-    for (; c + kCount <= channels; c += kCount) {
+    for (; c + kCount <= count; c += kCount) {
       PoolBin<1>(image + c, width, channels, rows, bin, out + c,
                  at == nullptr ? nullptr : at + c);
     }
-    if (c < channels) {
-      PoolBinTail(image + c, width, channels, channels - c, rows, bin, out + c,
+    if (c < count) {
+      PoolBinTail(image + c, width, channels, count - c, rows, bin, out + c,
                   at == nullptr ? nullptr : at + c);
     }
   }
@@ -190,16 +190,26 @@ template <typename T>
 void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
                 int64_t first, int64_t count, int64_t stride, int64_t step,
                 Accumulator<T>* sums) {
-  for (int64_t i = 0; i < n; ++i) {
+  const auto add = [=](int64_t i, Accumulator<T> value) {
     const uint64_t pixel = static_cast<uint64_t>(argmax[i] - first);
     if (pixel < static_cast<uint64_t>(count)) {
-      sums[pixel * stride + i * step] += Widen(d_output[i]);
+      sums[pixel * stride + i * step] += value;
+    }
+  };
+  int64_t i = 0;
+  if constexpr (sizeof(T) == 2) {  // widened a vector at a time
+    constexpr int kCount = Lanes<T>::kCount;
+    float values[kCount];
+    for (; i + kCount <= n; i += kCount) {
+      Store(Load(d_output + i), values);
+      for (int j = 0; j < kCount; ++j) add(i + j, values[j]);
     }
   }
+  for (; i < n; ++i) add(i, Widen(d_output[i]));
 }
 
 #define TFO_INSTANTIATE(T)                                                     \
-  template void PoolBinRow<T>(const T*, int64_t, int64_t, PixelRange,          \
+  template void PoolBinRow<T>(const T*, int64_t, int64_t, int64_t, PixelRange, \
                               const PixelRange*, int64_t, T*, int32_t*);       \
   template void PoolPlane<T>(const T*, int64_t, int64_t, const PixelRange*,    \
                              int64_t, const PixelRange*, int64_t,              \

@@ -8,12 +8,13 @@
 namespace tfo {
 
 TFO_PER_CPU_LEVEL(
-    // One row of a box's bins, NHWC: `rows` of `image` [.., width, channels], the
-    // bins' columns. Writes output and, unless null, argmax [bins, channels].
+    // One row of a box's bins, NHWC: the first `count` channels of `rows` of
+    // `image` [.., width, channels], the bins' columns. Writes them of output and,
+    // unless null, argmax [bins, channels].
     template <typename T>
     void PoolBinRow(const T* image, int64_t width, int64_t channels,
-                    PixelRange rows, const PixelRange* columns, int64_t bins,
-                    T* output, int32_t* argmax);
+                    int64_t count, PixelRange rows, const PixelRange* columns,
+                    int64_t bins, T* output, int32_t* argmax);
 
     // All bins of a box in one plane, NCHW: `plane` [.., width], of which
     // `readable` elements may be read. Writes output and, unless null, argmax

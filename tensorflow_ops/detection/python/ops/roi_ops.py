@@ -1,5 +1,7 @@
 """The public functions of region pooling."""
 
+from collections.abc import Iterable
+from numbers import Integral
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -24,8 +26,8 @@ def check_option(name, value, options):
 def _output_size(output_size):
     """An int, a pair or an int tensor as an int32 tensor (height, width)."""
     if not tf.is_tensor(output_size):
-        pair = (output_size, output_size) if isinstance(output_size, int) else tuple(output_size)
-        if len(pair) != 2 or any(not tf.is_tensor(n) and int(n) < 1 for n in pair):
+        pair = tuple(output_size) if isinstance(output_size, Iterable) else (output_size, output_size)
+        if len(pair) != 2 or not all(tf.is_tensor(n) or (isinstance(n, Integral) and n >= 1) for n in pair):
             raise ValueError(f"output_size is {output_size!r}, expected an int or (height, width), at least 1 each")
         output_size = pair
     output_size = tf.convert_to_tensor(output_size)

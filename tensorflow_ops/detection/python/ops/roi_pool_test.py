@@ -1,0 +1,506 @@
+"""Tests of roi_pool and roi_pool_with_argmax: values, shapes, bad input. Gradients: roi_pool_gradient_test.py."""
+
+import math
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+from tensorflow_ops.core.python.library import ops
+
+_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_DATA_FORMATS = ("NHWC", "NCHW")
+_NAN, _INF = math.nan, math.inf
+
+# Of an image of 9 x 12 pixels at spatial scale 1/2: 18 x 24.
+_BOXES = [
+    [0, 0, 22, 16],
+    [3, 2, 9.4, 11],
+    [-5, -7, 6, 4],  # over the upper left corner
+    [15, 9, 60, 40],  # over the lower right corner
+    [-40, -40, -20, -9],  # outside
+    [100, 100, 140, 130],
+    [7, 5, 7, 5],  # a point
+    [5, 7, 17, 9],  # halves, times 1/2: they round away from zero
+    [-1, -3, 8, 6],
+    [9, 4, 3, 8],  # inverted
+    [3, 8, 9, 4],
+    [_NAN, 0, 5, 5],
+    [0, 0, 5, _NAN],
+    [0, 0, _INF, 5],
+    [0, -_INF, 5, 5],
+    [-1e30, -1e30, 1e30, 1e30],
+    [4, 1, 5, 16],  # narrower than its bins
+    [0, 0, 23, 17],
+]
+
+
+def _round(value):
+    """C's round: to the nearest integer, halves away from zero."""
+    return int(math.copysign(math.floor(abs(value) + 0.5), value))
+
+
+def _bin(low, high, p, bins, limit):
+    """Pixels of bin p of a box that covers the pixels low to high, those two included."""
+    size = high - low + 1
+    begin, end = low + p * size // bins, low + -(-(p + 1) * size // bins)
+    return range(max(begin, 0), min(end, limit))
+
+
+def _reference(features, boxes, box_indices, output_size, spatial_scale=1.0):
+    """(output, argmax) in float64, pixel by pixel, of features [N,H,W,C] and xyxy boxes."""
+    _, height, width, channels = features.shape
+    shape = (len(boxes), *output_size, channels)
+    output, argmax = np.zeros(shape), np.full(shape, -1)
+    for k, p, q in np.ndindex(*shape[:3]):
+        box = [float(v) for v in boxes[k]]
+        if not all(map(math.isfinite, box)) or box[2] < box[0] or box[3] < box[1]:
+            continue
+        x1, y1, x2, y2 = (_round(v * spatial_scale) for v in box)
+        for y in _bin(y1, y2, p, output_size[0], height):
+            for x in _bin(x1, x2, q, output_size[1], width):
+                value = features[box_indices[k], y, x].astype(np.float64)
+                best, at = output[k, p, q], argmax[k, p, q]
+                # The first of equals, and of NaNs.
+                takes = (at < 0) | (value > best) | (np.isnan(value) & ~np.isnan(best))
+                best[takes], at[takes] = value[takes], y * width + x
+    return output, argmax
+
+
+def _random_features(shape, dtype=tf.float32, bad_values=False, seed=1):
+    """Values of the dtype, NHWC, with ties and, if asked for, NaN and infinities."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=shape)
+    features[rng.random(shape) < 0.2] = 0.25
+    if bad_values:
+        features[rng.random(shape) < 0.1] = -_INF
+        features[rng.random(shape) < 0.02] = _INF
+        features[rng.random(shape) < 0.02] = _NAN
+    return features.astype(dtype.as_numpy_dtype)
+
+
+def _to_format(nhwc, data_format):
+    return np.transpose(nhwc, [0, 3, 1, 2]) if data_format == "NCHW" else nhwc
+
+
+def _to_nhwc(tensor, data_format):
+    return np.transpose(tensor, [0, 2, 3, 1]) if data_format == "NCHW" else np.asarray(tensor)
+
+
+def _run(directory, script, *arguments, **environment):
+    """Runs a Python script in a new process, away from the source tree; returns what it printed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
+    done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+class ForwardTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(
+        dtype=_DTYPES, data_format=_DATA_FORMATS, box_format=("xyxy", "yxyx"), bad_values=(False, True)
+    )
+    def test_equals_the_definition(self, dtype, data_format, box_format, bad_values):
+        # 37 channels: whole vectors of every width and a rest.
+        features = _random_features([2, 9, 12, 37], dtype, bad_values)
+        box_indices = [k % 2 for k in range(len(_BOXES))]
+        expected, expected_argmax = _reference(features, _BOXES, box_indices, (3, 5), 0.5)
+        boxes = np.array(_BOXES, np.float64 if dtype == tf.float64 else np.float32)
+        if box_format == "yxyx":
+            boxes = boxes[:, [1, 0, 3, 2]]
+        arguments = (_to_format(features, data_format), boxes, box_indices, (3, 5))
+        options = {"spatial_scale": 0.5, "data_format": data_format, "box_format": box_format}
+
+        output, argmax = tfo.detection.roi_pool_with_argmax(*arguments, **options)
+        self.assertEqual(output.dtype, dtype)
+        self.assertEqual(argmax.dtype, tf.int32)
+        self.assertAllEqual(_to_nhwc(tf.cast(output, tf.float64), data_format), expected)
+        self.assertAllEqual(_to_nhwc(argmax, data_format), expected_argmax)
+        # The graph has no reader of argmax: there the kernel leaves it out.
+        for function in (tfo.detection.roi_pool, tf.function(tfo.detection.roi_pool)):
+            alone = function(*map(tf.constant, arguments), **options)
+            self.assertEqual(alone.numpy().tobytes(), output.numpy().tobytes())
+
+    @parameterized.product(channels=(1, 2, 3, 4, 8, 15, 16, 64, 130), data_format=_DATA_FORMATS)
+    def test_any_number_of_channels(self, channels, data_format):
+        features = _random_features([1, 5, 7, channels])
+        boxes, box_indices = [[0, 0, 6, 4], [1, 2, 5, 3]], [0, 0]
+        expected, expected_argmax = _reference(features, boxes, box_indices, (2, 3))
+        output, argmax = tfo.detection.roi_pool_with_argmax(
+            _to_format(features, data_format), boxes, box_indices, (2, 3), data_format=data_format
+        )
+        self.assertAllEqual(_to_nhwc(output, data_format), expected)
+        self.assertAllEqual(_to_nhwc(argmax, data_format), expected_argmax)
+
+    def test_torchvisions_case(self):
+        """Against the expectation of torchvision's test_ops.py, which slices with float bin sizes."""
+        x = np.random.default_rng(2).random([2, 50, 10, 10]).astype(np.float32)
+        rois = [[0, 0, 0, 9, 9], [0, 0, 5, 4, 9], [0, 5, 5, 9, 9], [1, 0, 0, 9, 9]]
+        expected = np.zeros([4, 50, 5, 5], np.float32)
+        for k, (image, x1, y1, x2, y2) in enumerate(rois):
+            roi = x[image, :, y1 : y2 + 1, x1 : x2 + 1]
+            bin_h, bin_w = roi.shape[1] / 5, roi.shape[2] / 5
+            for i, j in np.ndindex(5, 5):
+                rows = slice(math.floor(i * bin_h), math.ceil((i + 1) * bin_h))
+                columns = slice(math.floor(j * bin_w), math.ceil((j + 1) * bin_w))
+                expected[k, :, i, j] = roi[:, rows, columns].max(axis=(1, 2))
+        boxes, box_indices = [roi[1:] for roi in rois], [roi[0] for roi in rois]
+        output = tfo.detection.roi_pool(x, boxes, box_indices, 5, data_format="NCHW")
+        self.assertAllEqual(output, expected)
+
+    @parameterized.parameters(
+        # Pixel (y, x) of the 5 x 5 image is 5 y + x. Rows and columns 1 to 3.
+        ([1, 1, 3, 3], 1, [[18]]),
+        ([1, 1, 3, 3], 3, [[6, 7, 8], [11, 12, 13], [16, 17, 18]]),
+        # Three pixels in two bins overlap: 1-2 and 2-3.
+        ([1, 1, 3, 3], 2, [[12, 13], [17, 18]]),
+        ([1, 1, 3, 3], (1, 2), [[17, 18]]),
+        # Three pixels in four bins: 1, 1-2, 2-3, 3.
+        ([1, 1, 3, 3], (1, 4), [[16, 17, 18, 18]]),
+        # Rounded: columns 1 to 3 again, and halves away from zero.
+        ([0.5, 1.49, 2.5, 2.51], 1, [[18]]),
+        ([1.5, 0.5, 1.5, 0.5], 1, [[7]]),
+        # -0.5 is pixel -1, and thus a bin of its own, outside.
+        ([-0.5, 0, 0.4, 0], (1, 2), [[0, 0]]),
+        ([-0.49, 0, 0.5, 0], (1, 2), [[0, 1]]),
+        ([3, 3, 9, 9], 1, [[24]]),  # cut off at the image's end
+        ([3, 3, 6, 6], 2, [[24, 0], [0, 0]]),
+        ([5, 0, 9, 4], 1, [[0]]),
+        ([2, 2, 2, 2], 2, [[12, 12], [12, 12]]),
+    )
+    def test_examples_by_hand(self, box, output_size, expected):
+        features = tf.reshape(tf.range(25.0), [1, 5, 5, 1])
+        output = tfo.detection.roi_pool(features, [box], [0], output_size)
+        self.assertAllEqual(output[0, :, :, 0], expected)
+
+    @parameterized.parameters(*_DATA_FORMATS)
+    def test_boxes_without_pixels_give_zeros(self, data_format):
+        features = _to_format(np.full([1, 4, 4, 3], 7, np.float32), data_format)
+        boxes = [
+            *([9, 9, 12, 12], [-9, -9, -3, -3], [0, 4, 3, 7], [2, 0, 1, 3], [0, 2, 3, 1]),
+            *([_NAN] * 4, [0, 0, _NAN, 3], [_INF] * 4, [0, 0, 3, _INF], [-_INF, 0, 3, 3], [1e30, 1e30, 2e30, 2e30]),
+        ]
+        output, argmax = tfo.detection.roi_pool_with_argmax(
+            features, boxes, [0] * len(boxes), 2, data_format=data_format
+        )
+        self.assertAllEqual(output, np.zeros(output.shape))
+        self.assertAllEqual(argmax, np.full(argmax.shape, -1))
+
+    @parameterized.parameters(tf.float32, tf.float64)
+    def test_enormous_boxes(self, dtype):
+        features = tf.reshape(tf.range(16, dtype=dtype), [1, 4, 4, 1])
+        boxes = [[-1e30, -1e30, 1e30, 1e30], [0, 0, 1e30, 1e30], [-3e38, -3e38, 0, 0], [-1e30, 1, 1e30, 2]]
+        output = tfo.detection.roi_pool(features, boxes, [0] * 4, 3)[..., 0]
+        self.assertAllEqual(output[0], [[0, 0, 0], [0, 15, 0], [0, 0, 0]])
+        self.assertAllEqual(output[1], [[15, 0, 0], [0, 0, 0], [0, 0, 0]])
+        self.assertAllEqual(output[2], np.zeros([3, 3]))  # only pixel 0, which holds 0
+        self.assertAllEqual(output[3], [[0, 7, 0], [0, 11, 0], [0, 11, 0]])
+        # Times a scale the coordinates overflow; what is finite stays a box.
+        output = tfo.detection.roi_pool(features, boxes[:1], [0], 3, spatial_scale=1e20)
+        self.assertAllEqual(output[0, :, :, 0], [[0, 0, 0], [0, 15, 0], [0, 0, 0]])
+
+    @parameterized.product(dtype=_DTYPES, data_format=_DATA_FORMATS)
+    def test_nan_infinity_and_ties(self, dtype, data_format):
+        rows = [
+            ([1, 3, 3, 2], 3, 1),  # the first of equals
+            ([-0.0, 0.0, -0.0, 0.0], 0, 0),
+            ([-_INF] * 4, -_INF, 0),
+            ([-_INF, -5, -_INF, -5], -5, 1),
+            ([1, _NAN, 9, _NAN], _NAN, 1),  # the first NaN
+            ([_NAN, _INF, 9, 1], _NAN, 0),
+            ([1, _INF, _INF, 1], _INF, 1),
+            ([-1, -2, -3, -4], -1, 0),
+        ]
+        for shape in ([1, 1, 4, 1], [1, 4, 1, 1], [1, 2, 2, 1]):
+            features = np.concatenate([np.reshape(row[0], shape) for row in rows], -1).astype(dtype.as_numpy_dtype)
+            box = [0, 0, shape[2] - 1, shape[1] - 1]
+            output, argmax = tfo.detection.roi_pool_with_argmax(
+                _to_format(features, data_format), [box], [0], 1, data_format=data_format
+            )
+            self.assertAllEqual(tf.reshape(tf.cast(output, tf.float64), [-1]), [row[1] for row in rows])
+            self.assertAllEqual(tf.reshape(argmax, [-1]), [row[2] for row in rows])
+
+    @parameterized.parameters(
+        ([1, 4, 4, 3], 0),  # no boxes
+        ([0, 4, 4, 3], 0),  # nor images
+        ([1, 4, 4, 0], 2),  # no channels
+        ([1, 0, 4, 3], 2),  # no rows
+        ([1, 4, 0, 3], 2),  # no columns
+    )
+    def test_empty_input(self, shape, num_boxes):
+        for data_format in _DATA_FORMATS:
+            features = tf.zeros(_to_format(np.empty(shape), data_format).shape)
+            boxes, box_indices = tf.ones([num_boxes, 4]), tf.zeros([num_boxes], tf.int32)
+            output, argmax = tfo.detection.roi_pool_with_argmax(
+                features, boxes, box_indices, (2, 3), data_format=data_format
+            )
+            expected = [num_boxes, 2, 3, shape[3]]
+            self.assertAllEqual(_to_nhwc(output, data_format), np.zeros(expected))
+            self.assertAllEqual(_to_nhwc(argmax, data_format), np.full(expected, -1))
+
+    def test_coordinates_of_half_precision_features_are_float32(self):
+        # Neighbours that float16 (2048, 2052) and bfloat16 cannot tell apart.
+        features = tf.reshape(tf.range(4096) % 32, [1, 1, 4096, 1])
+        boxes = [[2049, 0, 2049, 0], [2050, 0, 2050, 0], [2051, 0, 2051, 0]]
+        for dtype in (tf.float16, tf.bfloat16):
+            output = tfo.detection.roi_pool(tf.cast(features, dtype), boxes, [0] * 3, 1)
+            self.assertAllEqual(tf.reshape(tf.cast(output, tf.int32), [-1]), [1, 2, 3])
+
+    def test_output_size_may_be_an_int_a_pair_or_a_tensor(self):
+        features = _random_features([1, 6, 6, 2])
+        for size, expected in (
+            (3, (3, 3)),
+            ((2, 3), (2, 3)),
+            ([2, 3], (2, 3)),
+            (np.int64(3), (3, 3)),
+            (np.array([2, 3]), (2, 3)),
+            (tf.constant(3), (3, 3)),
+            (tf.constant([2, 3]), (2, 3)),
+            (tf.constant([2, 3], tf.int64), (2, 3)),
+            ((tf.constant(2), 3), (2, 3)),
+        ):
+            output = tfo.detection.roi_pool(features, [[0, 0, 5, 4]], [0], size)
+            self.assertAllEqual(output, _reference(features, [[0, 0, 5, 4]], [0], expected)[0])
+
+    def test_boxes_are_cast_to_the_dtype_of_coordinates(self):
+        for features_dtype in (tf.float32, tf.float64, tf.float16):
+            features = tf.reshape(tf.range(16, dtype=features_dtype), [1, 4, 4, 1])
+            for boxes_dtype in (tf.float32, tf.float64, tf.float16, tf.int32):
+                boxes = tf.constant([[1, 1, 2, 2]], boxes_dtype)
+                self.assertAllEqual(tfo.detection.roi_pool(features, boxes, [0], 1), [[[[10]]]])
+
+    def test_inputs_stay_as_they_are(self):
+        features, boxes = tf.constant(_random_features([2, 6, 6, 5], bad_values=True)), tf.constant(_BOXES, tf.float32)
+        box_indices, size = tf.constant([1] * len(_BOXES)), tf.constant([2, 2])
+        inputs = (features, boxes, box_indices, size)
+        before = [x.numpy().tobytes() for x in inputs]
+        tfo.detection.roi_pool(*inputs)
+        self.assertEqual([x.numpy().tobytes() for x in inputs], before)
+
+    def test_results_have_names_and_the_op_takes_one(self):
+        with tf.Graph().as_default():
+            arguments = (tf.zeros([1, 4, 4, 1]), [[0.0, 0, 1, 1]], [0], 1)
+            result = tfo.detection.roi_pool_with_argmax(*arguments, name="pooled")
+            self.assertEqual(result._fields, ("output", "argmax"))
+            self.assertIsInstance(result, tfo.detection.RoIPoolWithArgmax)
+            self.assertEqual(result.output.op.name, "pooled")
+            self.assertEqual(tfo.detection.roi_pool(*arguments, name="again").op.name, "again")
+
+
+class GraphTest(parameterized.TestCase, tf.test.TestCase):
+    def test_static_shape_from_any_mix_of_unknown_dims(self):
+        boxes_known, channels = 3, 7
+        for mask in range(2**8):
+            dim = [None if mask >> i & 1 else n for i, n in enumerate((2, 5, 6, channels, boxes_known, 4, boxes_known))]
+            size_known = not mask >> 7 & 1
+            for data_format in _DATA_FORMATS:
+                n, h, w, c, k, four, k_indices = dim
+                features = [n, c, h, w] if data_format == "NCHW" else [n, h, w, c]
+                output, argmax = _static_shapes(features, [k, four], [k_indices], size_known, data_format)
+                bins = [2, 3] if size_known else [None, None]
+                k = boxes_known if k or k_indices else None  # either input tells
+                expected = [k, c, *bins] if data_format == "NCHW" else [k, *bins, c]
+                self.assertEqual(output.as_list(), expected)
+                self.assertEqual(argmax.as_list(), expected)
+
+    @parameterized.parameters(*_DATA_FORMATS)
+    def test_static_shape_from_unknown_ranks(self, data_format):
+        channels_first = data_format == "NCHW"
+        for mask in range(2**3):
+            features = None if mask & 1 else [2, 5, 6, 6]
+            boxes, box_indices = None if mask & 2 else [3, 4], None if mask & 4 else [3]
+            output, _ = _static_shapes(features, boxes, box_indices, True, data_format)
+            c, k = None if features is None else (5 if channels_first else 6), None if mask & 6 == 6 else 3
+            self.assertEqual(output.as_list(), [k, c, 2, 3] if channels_first else [k, 2, 3, c])
+
+    def test_output_size_known_in_part_gives_the_part(self):
+        @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
+        def pool(height):
+            return tfo.detection.roi_pool(
+                tf.zeros([1, 4, 4, 6]), tf.zeros([3, 4]), tf.zeros([3], tf.int32), (height, 5)
+            )
+
+        self.assertEqual(pool.get_concrete_function().output_shapes.as_list(), [3, None, 5, 6])
+        self.assertEqual(pool(2).shape, [3, 2, 5, 6])
+
+    def test_one_trace_serves_every_size(self):
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec(None, tf.float32),
+                tf.TensorSpec(None, tf.float32),
+                tf.TensorSpec(None, tf.int32),
+                tf.TensorSpec(None, tf.int32),
+            ]
+        )
+        def pool(features, boxes, box_indices, output_size):
+            return tfo.detection.roi_pool_with_argmax(features, boxes, box_indices, output_size)
+
+        for shape, boxes, size in (
+            ([1, 4, 5, 3], [[0, 0, 4, 3]], (2, 2)),
+            ([2, 9, 3, 17], [[0, 0, 4, 3], [1, 1, 2, 8]], (3, 1)),
+            ([1, 2, 2, 1], np.zeros([0, 4]), (1, 1)),
+        ):
+            features = _random_features(shape)
+            box_indices = np.arange(len(boxes), dtype=np.int32)
+            expected, expected_argmax = _reference(features, boxes, box_indices, size)
+            output, argmax = pool(features, tf.cast(boxes, tf.float32), box_indices, size)
+            self.assertAllEqual(output, expected)
+            self.assertAllEqual(argmax, expected_argmax)
+        self.assertEqual(pool.experimental_get_tracing_count(), 1)
+
+    def test_runs_in_a_while_loop(self):
+        features = _random_features([1, 6, 6, 3])
+
+        @tf.function
+        def total(features):
+            result = tf.zeros([1, 2, 2, 3])
+            for i in tf.range(3):
+                start = tf.cast(i, tf.float32)
+                result += tfo.detection.roi_pool(features, [[start, 0.0, start + 2, 5.0]], [0], 2)
+            return result
+
+        expected = sum(_reference(features, [[i, 0, i + 2, 5]], [0], (2, 2))[0] for i in range(3))
+        self.assertAllClose(total(features), expected)
+
+    def test_vectorized_map_is_a_loop(self):
+        features = _random_features([4, 1, 6, 7, 3])
+        boxes = np.array([[[k, k, 5, 5]] for k in range(4)], np.float32)
+        mapped = tf.vectorized_map(
+            lambda x: tfo.detection.roi_pool(x[0], x[1], [0], 2), (tf.constant(features), tf.constant(boxes))
+        )
+        expected = [_reference(f, b, [0], (2, 2))[0] for f, b in zip(features, boxes, strict=True)]
+        self.assertAllEqual(mapped, expected)
+
+
+def _static_shapes(features, boxes, box_indices, size_known, data_format):
+    specs = [
+        tf.TensorSpec(features, tf.float32),
+        tf.TensorSpec(boxes, tf.float32),
+        tf.TensorSpec(box_indices, tf.int32),
+    ]
+    with tf.Graph().as_default():
+        inputs = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
+        size = (2, 3) if size_known else tf.compat.v1.placeholder(tf.int32, [2])
+        result = tfo.detection.roi_pool_with_argmax(*inputs, size, data_format=data_format)
+        return result.output.shape, result.argmax.shape
+
+
+class BadInputTest(parameterized.TestCase, tf.test.TestCase):
+    """What values and shapes at run time tell: InvalidArgumentError. What Python tells: ValueError."""
+
+    _GOOD = {  # noqa: RUF012
+        "features": np.zeros([2, 4, 5, 3], np.float32),
+        "boxes": np.zeros([3, 4], np.float32),
+        "box_indices": np.zeros([3], np.int32),
+        "output_size": np.array([2, 2], np.int32),
+    }
+
+    @parameterized.parameters(
+        ({"features": np.zeros([4, 5, 3], np.float32)}, r"features must be \[N, H, W, C\], got \[4,5,3\]"),
+        ({"features": np.zeros([1, 2, 4, 5, 3], np.float32)}, r"features must be \[N, H, W, C\], got \[1,2,4,5,3\]"),
+        ({"boxes": np.zeros([3, 5], np.float32)}, r"boxes must be \[K, 4\], got \[3,5\]"),
+        ({"boxes": np.zeros([4], np.float32)}, r"boxes must be \[K, 4\], got \[4\]"),
+        ({"boxes": np.zeros([1, 3, 4], np.float32)}, r"boxes must be \[K, 4\], got \[1,3,4\]"),
+        ({"box_indices": np.zeros([2], np.int32)}, r"box_indices must be \[K\] with boxes' K = 3, got \[2\]"),
+        ({"box_indices": np.zeros([3, 1], np.int32)}, r"box_indices must be \[K\] with boxes' K = 3, got \[3,1\]"),
+        ({"box_indices": np.array([0, 1, 2], np.int32)}, r"box_indices\[2\] is 2, expected \[0, 2\)"),
+        ({"box_indices": np.array([0, -1, 1], np.int32)}, r"box_indices\[1\] is -1, expected \[0, 2\)"),
+        ({"box_indices": np.array([2**31 - 1, 0, 0], np.int32)}, r"box_indices\[0\] is 2147483647"),
+        ({"features": np.zeros([0, 4, 5, 3], np.float32)}, r"box_indices\[0\] is 0, expected \[0, 0\)"),
+        ({"output_size": np.array([0, 2], np.int32)}, r"output_size is \(0, 2\)"),
+        ({"output_size": np.array([2, -1], np.int32)}, r"output_size is \(2, -1\)"),
+        ({"output_size": np.array([2**30, 1], np.int32)}, r"output_size is \(1073741824, 1\)"),
+        ({"output_size": np.array([2, 2, 2], np.int32)}, r"output_size must be \(height, width\), got \[3\]"),
+        # More elements than 64 bits count.
+        (
+            {"output_size": np.array([2**30 - 1] * 2, np.int32), "features": np.zeros([2, 1, 1, 999], np.float32)},
+            "TODO",
+        ),
+    )
+    def test_at_run_time(self, bad, message):
+        arguments = {**self._GOOD, **bad}
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+            tfo.detection.roi_pool(**{name: tf.constant(value) for name, value in arguments.items()})
+        unknown = [tf.TensorSpec(None, value.dtype) for value in arguments.values()]
+        graph = tf.function(tfo.detection.roi_pool, input_signature=unknown)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+            graph(*arguments.values())
+
+    @parameterized.parameters(
+        ({"features": np.zeros([4, 5, 3], np.float32)}, "rank 4 but is rank 3"),
+        ({"boxes": np.zeros([3, 5], np.float32)}, "must be 4 but is 5"),
+        ({"boxes": np.zeros([4], np.float32)}, "rank 2 but is rank 1"),
+        ({"box_indices": np.zeros([2], np.int32)}, "must be equal, but are 3 and 2"),
+        ({"box_indices": np.zeros([3, 1], np.int32)}, "rank 1 but is rank 2"),
+    )
+    def test_static_shapes_that_do_not_fit(self, bad, message):
+        arguments = {name: tf.constant(value) for name, value in {**self._GOOD, **bad}.items()}
+        with self.assertRaisesRegex(ValueError, message):
+            tf.function(lambda: tfo.detection.roi_pool(**arguments))()
+
+    @parameterized.parameters(
+        ({"features": np.zeros([2, 4, 5, 3], np.int32)}, "features are int32, expected float16"),
+        ({"box_indices": tf.zeros([3], tf.int64)}, "box_indices are int64, expected int32"),
+        ({"box_indices": tf.zeros([3])}, "box_indices are float32, expected int32"),
+        ({"output_size": 0}, "output_size is 0, expected an int"),
+        ({"output_size": -3}, "output_size is -3, expected an int"),
+        ({"output_size": (2, 0)}, r"output_size is \(2, 0\), expected an int"),
+        ({"output_size": (2, 2, 2)}, r"output_size is \(2, 2, 2\), expected an int"),
+        ({"output_size": (2,)}, r"output_size is \(2,\), expected an int"),
+        ({"output_size": 2.5}, "output_size is 2.5, expected an int"),
+        ({"output_size": (2, 2.5)}, r"output_size is \(2, 2.5\), expected an int"),
+        ({"output_size": tf.constant([2.0, 2.0])}, "output_size is float32, expected integers"),
+        ({"data_format": "NHCW"}, "data_format is 'NHCW', expected one of 'NHWC', 'NCHW'"),
+        ({"data_format": None}, "data_format is None"),
+        ({"box_format": "xywh"}, "box_format is 'xywh', expected one of 'xyxy', 'yxyx'"),
+    )
+    def test_what_python_can_tell(self, bad, message):
+        arguments = {**self._GOOD, **bad}
+        for function in (tfo.detection.roi_pool, tfo.detection.roi_pool_with_argmax):
+            with self.assertRaisesRegex(ValueError, message):
+                function(**arguments)
+            with self.assertRaisesRegex(ValueError, message):
+                tf.function(lambda function=function: function(**arguments))()
+
+    @parameterized.parameters(0.0, -0.5, _NAN, _INF, -_INF)
+    def test_spatial_scale_is_positive_and_finite(self, scale):
+        errors = (ValueError, tf.errors.InvalidArgumentError)
+        for function in (tfo.detection.roi_pool, tf.function(tfo.detection.roi_pool)):
+            with self.assertRaisesRegex(errors, "spatial_scale is .*expected a positive, finite number"):
+                function(*map(tf.constant, self._GOOD.values()), spatial_scale=scale)
+
+    def test_raw_op_takes_boxes_of_its_features_dtype(self):
+        for features, boxes, message in (
+            (tf.float32, tf.float64, "boxes are double, expected float with these features"),
+            (tf.bfloat16, tf.float64, "boxes are double, expected float with these features"),
+            (tf.float64, tf.float32, "boxes are float, expected double with these features"),
+        ):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                ops.tensorflow_ops_roi_pool(tf.zeros([1, 4, 4, 1], features), tf.zeros([1, 4], boxes), [0], [1, 1])
+
+
+class ProcessorTest(tf.test.TestCase):
+    def test_unknown_instruction_set_is_an_error(self):
+        printed = _run(
+            self.get_temp_dir(),
+            """
+            import tensorflow as tf, tensorflow_ops as tfo
+            try:
+                tfo.detection.roi_pool(tf.zeros([1, 4, 4, 1]), [[0, 0, 1, 1]], [0], 1)
+            except tf.errors.InvalidArgumentError as error:
+                print(error)
+            """,
+            TENSORFLOW_OPS_CPU="nonsense",
+        )
+        self.assertIn("TENSORFLOW_OPS_CPU is 'nonsense', expected one of", printed)
+        self.assertIn("baseline", printed)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -9,15 +9,10 @@ namespace {
 
 using ::tensorflow::shape_inference::InferenceContext;
 
-#define TFO_NUMERIC_DTYPES                                                  \
-  "{bfloat16, half, float, double, int8, int16, int32, int64, uint8, "      \
-  "uint16, uint32, uint64, complex64, complex128, qint8, quint8, qint16, "  \
-  "quint16, qint32, int4, uint4, float8_e5m2, float8_e4m3fn}"
-
 REGISTER_OP("TensorflowOps>ZeroOut")
     .Input("x: T")
     .Output("zeroed: T")
-    .Attr("T: " TFO_NUMERIC_DTYPES)
+    .Attr("T: numbertype")
     .SetShapeFn(::tensorflow::shape_inference::UnchangedShape)
     .Doc(R"doc(
 Keeps the first element of `x`, in row-major order, and zeros the rest.
@@ -30,7 +25,7 @@ REGISTER_OP("TensorflowOps>ZeroOutWithIndex")
     .Attr("preserve_index: int = 0")
     .Output("zeroed: T")
     .Output("index: int32")
-    .Attr("T: " TFO_NUMERIC_DTYPES)
+    .Attr("T: numbertype")
     .SetShapeFn([](InferenceContext* c) {
       c->set_output(0, c->input(0));
       c->set_output(1, c->Vector(1));

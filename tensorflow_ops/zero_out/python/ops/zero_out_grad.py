@@ -51,10 +51,10 @@ def _zero_out_with_index_grad(op, d_zeroed, d_index):
 
     @tf.custom_gradient
     def vector_jacobian_product(upstream):
-        dx = _cc_gradient(x.dtype, preserve_index)(x, upstream)
+        # SymbolicGradient itself has no gradient, and an outer tape would ask for it.
+        dx = _cc_gradient(x.dtype, preserve_index)(tf.stop_gradient(x), tf.stop_gradient(upstream))
         dx.set_shape(x.shape)
-        # SymbolicGradient itself has no gradient. dx is the op applied to
-        # `upstream`, so the gradient of the gradient is the op once more.
+        # dx is the op applied to `upstream`, so its gradient is the op once more.
         return dx, lambda ddx: ops.tensorflow_ops_zero_out_with_index(x=ddx, preserve_index=preserve_index)[0]
 
     return vector_jacobian_product(d_zeroed)

@@ -11,7 +11,7 @@ An op family is a folder under tensorflow_ops/ with
 
 load("@local_config_cuda//:config.bzl", "CUDA_ENABLED")
 load("@local_config_tensorflow//:config.bzl", "TENSORFLOW_COPTS")
-load("//tools/bazel:cuda_objects.bzl", "cuda_objects")
+load("//tools/build_defs:cuda_objects.bzl", "cuda_objects")
 
 _COPTS = [
     "-O3",
@@ -196,7 +196,7 @@ def tfo_shared_object(name, deps):
         name = name,
         additional_linker_inputs = [
             framework,
-            "//tools/bazel:hide_all_symbols.lds",
+            "//tools/build_defs:hide_all_symbols.lds",
         ],
         linkopts = [
             "-Wl,-Bsymbolic",
@@ -204,7 +204,7 @@ def tfo_shared_object(name, deps):
             "-Wl,--no-undefined",
             "-Wl,--as-needed",
             "-Wl,--gc-sections",
-            "-Wl,--version-script=$(location //tools/bazel:hide_all_symbols.lds)",
+            "-Wl,--version-script=$(location //tools/build_defs:hide_all_symbols.lds)",
             "$(execpath %s)" % framework,
             "-s",
         ] + (["-ldl", "-lrt", "-lpthread"] if CUDA_ENABLED else []),

@@ -29,6 +29,6 @@ wheel = rule(
         "pyproject": attr.label(allow_single_file = True, doc = "pyproject.toml, for setuptools."),
         "metadata_files": attr.label_list(allow_files = True, doc = "README.md and LICENSE."),
         "local_version": attr.string(doc = "What follows + in the version, such as cu130."),
-        "_make_wheel": attr.label(default = "//tools/bazel:make_wheel", executable = True, cfg = "exec"),
+        "_make_wheel": attr.label(default = "//tools/build_defs:make_wheel", executable = True, cfg = "exec"),
     },
 )

@@ -1,0 +1,74 @@
+"""Interleaved timing: medians, a ratio to a peer, a ratio to the memory floor.
+
+Times on a shared machine drift, so candidates run in turns, in one process, and
+only ratios of their medians are worth reporting.
+"""
+
+import concurrent.futures
+import dataclasses
+import statistics
+import time
+
+import numpy as np
+
+THREADS = 2
+
+
+def interleave(candidates, seconds=4.0, least=7):
+    """Times callables in turns.
+
+    Args:
+      candidates: {name: callable}; each callable returns when its work is done.
+      seconds: how long to go on, at most, after the first rounds.
+      least: rounds to run at least.
+
+    Returns:
+      {name: median seconds}.
+    """
+    times = {name: [] for name in candidates}
+    for call in candidates.values():  # caches, pools, traces
+        call()
+    start = time.perf_counter()
+    rounds = 0
+    while rounds < least or time.perf_counter() - start < seconds:
+        for name, call in candidates.items():
+            begin = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - begin)
+        rounds += 1
+    return {name: statistics.median(samples) for name, samples in times.items()}
+
+
+@dataclasses.dataclass
+class MemoryRates:
+    """What this machine's memory moves with THREADS threads, in bytes a second."""
+
+    read: float
+    write: float
+
+    def floor(self, bytes_read, bytes_written):
+        """Returns the seconds that moving this much takes, once each way."""
+        return bytes_read / self.read + bytes_written / self.write
+
+
+def memory_rates(megabytes=256):
+    """Measures the rates on arrays that no cache holds."""
+    array = np.ones(megabytes << 18, np.float32)
+    parts = np.array_split(array, THREADS)
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+        # NumPy lets go of the interpreter lock in both.
+        seconds = interleave(
+            {
+                "read": lambda: list(pool.map(lambda part: part @ part, parts)),
+                "write": lambda: list(pool.map(lambda part: part.fill(1), parts)),
+            },
+            seconds=2.0,
+        )
+    return MemoryRates(read=array.nbytes / seconds["read"], write=array.nbytes / seconds["write"])
+
+
+def table(rows, columns):
+    """Prints rows, dicts, as a Markdown table of these columns."""
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(str(row.get(column, "")) for column in columns) + " |" for row in rows]
+    print("\n".join(lines))

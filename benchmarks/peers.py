@@ -1,0 +1,59 @@
+"""Loads torchvision as a peer, where it is installed."""
+
+import ctypes
+import importlib.util
+import pathlib
+import re
+import subprocess
+import tempfile
+
+# Kept for the life of the process: the libraries are mapped from it.
+_stubs = None
+
+
+def _load_cuda_stubs(extension: pathlib.Path) -> None:
+    """Stands in for the CUDA libraries that a CUDA build of torchvision asks for.
+
+    PyPI's torchvision is a CUDA build. Beside a CPU-only torch its extension loads,
+    and its CPU ops run, when libraries of those names are there; nothing on the CPU
+    calls what they define.
+    """
+    global _stubs
+    _stubs = tempfile.TemporaryDirectory()
+    folder = pathlib.Path(_stubs.name)
+
+    def output(*command):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    # "symbol" or "symbol@version"; a version is named after its library.
+    wanted = [line.split()[-1] for line in output("nm", "-D", "--undefined-only", extension).splitlines()]
+    for name in re.findall(r"NEEDED.*\[(.*)\]", output("readelf", "-d", extension)):
+        if "cuda" not in name:
+            continue
+        versioned = [w.split("@")[0] for w in wanted if w.endswith("@" + name)]
+        symbols = versioned or [w for w in wanted if "cuda" in w and "@" not in w]
+        source, script = folder / "stub.c", folder / "stub.lds"
+        source.write_text("".join(f"long {symbol}(void) {{ return 0; }}\n" for symbol in symbols))
+        script.write_text(f"{name} {{ *; }};" if versioned else "{ global: *; };")
+        options = ["-shared", "-fPIC", "-w", f"-Wl,-soname,{name}", f"-Wl,--version-script={script}"]
+        output("gcc", *options, source, "-o", folder / name)
+        ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
+
+
+def torchvision_ops():
+    """Returns (torch, torchvision.ops), or (None, why not)."""
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torchvision") is None:
+        return None, "torchvision is not installed: its column is empty (CONTRIBUTING.md says how to add it)"
+    import torch
+
+    if not torch.cuda.is_available():
+        folder = pathlib.Path(importlib.util.find_spec("torchvision").origin).parent
+        for extension in folder.glob("_C*.so"):
+            _load_cuda_stubs(extension)
+    import torchvision
+
+    try:
+        torch.ops.torchvision.roi_pool  # noqa: B018  (the attribute exists if the extension loaded)
+    except (AttributeError, RuntimeError) as error:
+        return None, f"torchvision's ops do not load beside this torch: {error}"
+    return torch, torchvision.ops

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Sets up what is missing and builds the wheel. Its path is the last line printed.
+#
+# Usage: tools/build_wheel.sh [--out DIR] [--cuda]
+#
+#   --out DIR   where the wheel goes (default: dist/ in the repository's root)
+#   --cuda      with CUDA kernels
+set -euo pipefail
+# shellcheck source=tools/setup/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
+help_if_asked "$@"
+
+out=$root/dist
+options=()
+while (($# > 0)); do
+  case $1 in
+    --out)
+      (($# > 1)) || die "--out needs a folder." "See: $0 --help"
+      out=$2
+      shift
+      ;;
+    --out=*) out=${1#--out=} ;;
+    --cuda) options+=(--config=cuda) ;;
+    *) die "unknown argument $1." "See: $0 --help" ;;
+  esac
+  shift
+done
+make_folder "$out" "Name a folder that you may write to: --out DIR"
+out=$(cd "$out" && pwd -P)
+
+python=$(bash "$root/tools/setup/python_env.sh")
+bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
+
+cd "$root"
+say "building //:wheel${options[*]:+ ${options[*]}}"
+"$bazel" build "${options[@]}" //:wheel >&2
+built=("$("$bazel" info "${options[@]}" bazel-bin 2>/dev/null)"/wheel/*.whl)
+[[ ${#built[@]} == 1 && -f ${built[0]} ]] || die "bazel built no wheel, or several: ${built[*]}" "Run: $bazel clean"
+
+# auditwheel names the oldest C library that the wheel runs with. TensorFlow's
+# own library is found at run time. The work folder is in the wheel's own, so
+# that a wheel appears whole or not at all.
+say "repairing the wheel"
+work=$(mktemp -d -p "$out" .build_wheel.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+scripts=$("$python" -I -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
+if ! PATH=$scripts:$PATH TMPDIR=$work SOURCE_DATE_EPOCH=315532800 "$python" -I -m auditwheel repair \
+  --exclude libtensorflow_framework.so.2 -w "$work/repaired" "${built[0]}" >"$work/log" 2>&1; then
+  cat "$work/log" >&2
+  die "auditwheel could not repair ${built[0]}; its message is above." \
+    "A library that it may not use was linked in: see the linker options in tools/build_defs/."
+fi
+repaired=("$work"/repaired/*.whl)
+wheel=$out/${repaired[0]##*/}
+mv -f "${repaired[0]}" "$wheel"
+printf '%s\n' "$wheel"

@@ -1,0 +1,70 @@
+"""The C interface (c_api.cc) for torch tensors, which own the memory and the stream."""
+
+import ctypes
+
+import torch
+
+# A dtype's code in c_api.cc.
+DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
+
+
+class Place(ctypes.Structure):
+    _fields_ = (("on_gpu", ctypes.c_int32), ("stream", ctypes.c_void_p))
+
+
+class ZeroOutArgs(ctypes.Structure):
+    """zero_out.h explains the fields."""
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("num_elements", "element_size", "keep_index"))
+
+
+class RoiArgs(ctypes.Structure):
+    """roi_box.h explains the fields."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_int64)
+            for name in ("batch", "height", "width", "channels", "num_boxes", "pooled_height", "pooled_width")
+        ),
+        ("spatial_scale", ctypes.c_float),
+        ("channels_first", ctypes.c_bool),
+        ("yxyx", ctypes.c_bool),
+    )
+
+
+STRUCTS = {"zero_out_args": ZeroOutArgs, "roi_args": RoiArgs}
+
+
+class Ops:
+    """The algorithms on one device: "cpu", "cuda", or "emulated", CUDA kernels on the processor."""
+
+    def __init__(self, library, device):
+        self.device = device
+        self.memory = "cuda" if device == "cuda" else "cpu"  # where tensors live
+        self._library = ctypes.CDLL(library)
+        for name, struct in STRUCTS.items():
+            size_of = self._library[f"tfo_size_of_{name}"]
+            size_of.restype = ctypes.c_int64
+            if size_of() != ctypes.sizeof(struct):
+                raise TypeError(f"bindings.py declares {name} with {ctypes.sizeof(struct)} bytes, C++ has {size_of()}")
+
+    def cpu_level(self):
+        """Returns the instruction set that the processor's algorithms use."""
+        level = self._library.tfo_cpu_level
+        level.restype = ctypes.c_char_p
+        return level().decode()
+
+    def __call__(self, name, args, *tensors):
+        """Calls tfo_NAME; the first tensor has the dtype, None is a null pointer. On a GPU it only enqueues."""
+        function = self._library[f"tfo_{name}"]
+        function.restype = ctypes.c_char_p
+        for tensor in tensors:
+            if tensor is not None and not (tensor.is_contiguous() and tensor.device.type == self.memory):
+                raise ValueError(f"{name} on {self.device} takes contiguous tensors there, got {tensor.device}")
+        stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else None
+        place = Place(self.device != "cpu", stream)
+        pointers = [ctypes.c_void_p(tensor.data_ptr() if tensor is not None else None) for tensor in tensors]
+        dtype = ctypes.c_int32(DTYPES.get(tensors[0].dtype, -1))
+        error = function(ctypes.byref(place), dtype, ctypes.byref(args), *pointers)
+        if error:
+            raise RuntimeError(f"tfo_{name} on {self.device}: {error.decode()}")

@@ -1,0 +1,217 @@
+"""Builds the algorithm files and their C interface (c_api.cc) with nvcc and g++ alone.
+
+Which files there are and with which flags is written in the BUILD files and in tools/build_defs/*.bzl. They are read
+here as the Python that they nearly are, so that this build and Bazel's cannot differ.
+"""
+
+import argparse
+import builtins
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import types
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build" / "gpu"
+CUDA_CONFIGURE = "third_party/cuda/cuda_configure.bzl"
+# What Bazel itself and .bazelrc add to each C++ command.
+CXX = ["g++", "-std=c++17", "-DNDEBUG", "-fPIC", "-I."]
+
+
+class BuildError(Exception):
+    """Says what is wrong, and what the compiler said."""
+
+
+class Names(dict):
+    """A namespace where an unknown NAME is an empty list, any other unknown name a function that does nothing."""
+
+    def __missing__(self, name):
+        if hasattr(builtins, name):
+            raise KeyError(name)
+        return [] if name.isupper() else lambda *args, **kwargs: None
+
+
+def run_starlark(path, **names):
+    """Runs a .bzl or BUILD file; returns its names. Those given win over what it would load()."""
+    namespace = Names(names)
+    exec(compile((ROOT / path).read_text(), path, "exec"), namespace)
+    # A function's global names are looked up without Names.__missing__.
+    return types.SimpleNamespace(**namespace)
+
+
+class BazelRules:
+    """Stands for Bazel's `native` rules: notes what is to be compiled."""
+
+    def __init__(self):
+        self.folder = ""
+        self.cxx = []  # (file, flags), in the order of the BUILD files
+        self.cuda = []  # files
+        self._generated = {}  # label -> the files it is made of
+
+    def cc_library(self, srcs=(), copts=(), local_defines=(), **_):
+        flags = [*copts, *("-D" + define for define in local_defines)]
+        for label in srcs:
+            for src in self._generated.get(label, [label]):
+                if src.endswith(".cc"):
+                    self.cxx.append((f"{self.folder}/{src}", flags))
+
+    def genrule(self, name, srcs=(), **_):
+        self._generated[":" + name] = srcs
+
+    def cuda_objects(self, srcs, **_):
+        self.cuda += [f"{self.folder}/{src}" for src in srcs]
+
+
+def read_build_files(emulated):
+    """Returns the BazelRules of every BUILD file: its algorithms, and its kernels for nvcc or for g++."""
+    rules = BazelRules()
+    macros = run_starlark(
+        "tools/build_defs/op_family.bzl",
+        load=lambda *args: None,
+        native=rules,
+        cuda_objects=rules.cuda_objects,
+        CUDA_ENABLED=True,
+    )
+
+    def algorithm_library(name, **kwargs):
+        if name != "testing":  # has a main()
+            macros.tfo_algorithm_library(name, **kwargs)
+
+    names = {"tfo_algorithm_library": algorithm_library}
+    kernels = "tfo_emulated_cuda_library" if emulated else "tfo_cuda_library"
+    names[kernels] = getattr(macros, kernels)
+    for path in sorted((ROOT / "tensorflow_ops").glob("*/BUILD")):
+        rules.folder = str(path.parent.relative_to(ROOT))
+        run_starlark(f"{rules.folder}/BUILD", **names)
+    return rules
+
+
+def find_cuda(architectures):
+    """Returns what third_party/cuda/describe_cuda.py finds: nvcc, cudart_static, version, architectures."""
+    configure = run_starlark(CUDA_CONFIGURE)
+    script = [sys.executable, "third_party/cuda/describe_cuda.py", configure.CUDA_MAJOR, str(FOLDER / "toolkit")]
+    arguments = [os.environ.get("CUDA_HOME", ""), architectures or configure.DEFAULT_ARCHITECTURES]
+    facts = json.loads(subprocess.run([*script, *arguments], cwd=ROOT, check=True, capture_output=True).stdout)
+    if "error" in facts:
+        raise BuildError(facts["error"])
+    return facts
+
+
+@dataclasses.dataclass(frozen=True)
+class Compilation:
+    """One object file."""
+
+    object: pathlib.Path
+    command: list
+
+    def is_up_to_date(self):
+        try:
+            if self.object.with_suffix(".cmd").read_text() != shlex.join(self.command):
+                return False
+            built = self.object.stat().st_mtime
+            words = self.object.with_suffix(".d").read_text().replace("\\\n", " ").split()
+            return all((ROOT / word).stat().st_mtime <= built for word in words if not word.endswith(":"))
+        except FileNotFoundError:
+            return False
+
+    def run(self):
+        """Compiles; returns what the compiler said."""
+        if self.is_up_to_date():
+            return self.object.with_suffix(".log").read_text()
+        self.object.parent.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(self.command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            raise BuildError(f"{shlex.join(self.command)}\n{done.stdout}")
+        self.object.with_suffix(".log").write_text(done.stdout)
+        self.object.with_suffix(".cmd").write_text(shlex.join(self.command))
+        print(f"  compiled {self.object.relative_to(FOLDER)}", file=sys.stderr, flush=True)
+        return done.stdout
+
+
+def build(emulated, architectures, jobs):
+    """Builds and links what changed; returns the shared object's path and ptxas's report, a line per kernel."""
+    rules = read_build_files(emulated)
+    rules.cxx.append(("tools/gpu/c_api.cc", rules.cxx[0][1]))
+    folder = FOLDER / ("emulated" if emulated else "cuda")
+    compilations = []
+
+    def add(file, command, variant=""):
+        object = folder / (file.replace("/", "__") + variant + ".o")
+        dependencies = ["-MMD", "-MF", str(object.with_suffix(".d"))]
+        compilations.append(Compilation(object, [*command, *dependencies, "-c", file, "-o", str(object)]))
+
+    for file, flags in rules.cxx:
+        level = "".join(flag.partition("=")[2] for flag in flags if flag.startswith("-DTFO_CPU_NAMESPACE="))
+        # g++ takes .cu.cc for C++.
+        add(file, [*CXX, *flags], level and "." + level)
+    link = ["-ldl", "-lrt", "-lpthread"]
+    if not emulated:
+        cuda = find_cuda(architectures)
+        nvcc = run_starlark(
+            "tools/build_defs/cuda_objects.bzl",
+            load=lambda *args: None,
+            attr=types.SimpleNamespace(label_list=lambda **kwargs: None),
+            rule=lambda **kwargs: None,
+            CcInfo=None,
+            CUDA_ARCHITECTURES=cuda["architectures"],
+            CUDA_NVCC=cuda["nvcc"],
+            CUDA_VERSION=cuda["version"],
+        )
+        flags = [*nvcc._FLAGS, *nvcc._architecture_flags(), "-Xptxas=-v", "-I.", "-x", "cu"]
+        for file in rules.cuda:
+            add(file, [cuda["nvcc"], *flags])
+        link = [cuda["cudart_static"], *link]
+        print(f"nvcc {cuda['version']} for sm_{', sm_'.join(cuda['architectures'])}", file=sys.stderr)
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        logs = list(pool.map(Compilation.run, compilations))
+    library = folder / "libtfo_ops.so"
+    objects = [str(c.object) for c in compilations]
+    command = ["g++", "-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", "-o", str(library), *objects, *link]
+    linked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if linked.returncode != 0:
+        raise BuildError(f"{shlex.join(command)}\n{linked.stderr}")
+    return library, resources("\n".join(logs))
+
+
+def resources(log):
+    """Makes of `ptxas -v` a line per kernel and architecture."""
+    report = re.compile(
+        r"entry function '(?P<name>\S+)' for '(?P<arch>\S+)'.*?(?P<stack>\d+) bytes stack frame, "
+        r"(?P<stored>\d+) bytes spill stores.*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+        re.DOTALL,
+    )
+    lines = []
+    for kernel in report.finditer(log):
+        shared = re.search(r"(\d+) bytes smem", kernel["rest"])
+        lines.append(
+            f"{kernel['arch']} {kernel['name']}: {kernel['registers']} registers, {kernel['stack']} B stack, "
+            f"{kernel['stored']} B spilled, {shared[1] if shared else 0} B shared"
+        )
+    names = subprocess.run(["c++filt"], input="\n".join(sorted(lines)), capture_output=True, text=True).stdout
+    return re.sub(r"(sm_\d+ )(?:void )?(?:tfo::\(anonymous namespace\)::)?(\w+<[^(]*>)\(.*\)(?=:)", r"\1\2", names)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--archs", default=os.environ.get("TFO_CUDA_ARCHITECTURES"), help='such as "80 90"')
+    parser.add_argument("--emulated", action="store_true", help="kernels compiled by g++, run on the processor")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    args = parser.parse_args()
+    try:
+        library, report = build(args.emulated, args.archs, args.jobs)
+    except BuildError as error:
+        sys.exit(f"ERROR: {error}")
+    if report:
+        library.with_name("resources.txt").write_text(report)
+    print(library)
+
+
+if __name__ == "__main__":
+    main()

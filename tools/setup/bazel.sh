@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# Chooses the Bazel for this repository, installs it where needed, and prints the
+# path of the program to run:
+#
+#   "$(bash tools/setup/bazel.sh)" build //...
+#
+# Taken is the first of: bazelisk on PATH; a bazel on PATH that is the version of
+# .bazelversion; on Debian, a private installation in the cache folder
+# ($TENSORFLOW_OPS_CACHE, default ~/.cache/tensorflow_ops) that all clones share.
+#
+# Usage: tools/setup/bazel.sh [PYTHON]
+#
+# PYTHON is the interpreter that tools/setup/python_env.sh prints (default: runs
+# it). It and what else depends on this machine goes to .bazelrc.machine, which
+# .bazelrc imports.
+set -euo pipefail
+# shellcheck source=tools/setup/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+help_if_asked "$@"
+
+python=${1-}
+[[ -n $python ]] || python=$(bash "$root/tools/setup/python_env.sh")
+
+bazel_version=$(<"$root/.bazelversion")
+
+# Raise it when debian_bazel.sh installs something else than before: clones of
+# different revisions then do not break each other's Bazel.
+recipe=1
+
+get_bazel=(
+  "Put Bazelisk on PATH, as bazelisk or bazel: npm install -g @bazel/bazelisk, or see bazel.build/install/bazelisk."
+  "Or put Bazel $bazel_version itself on PATH."
+)
+
+check_compiler() {
+  [[ -z ${CC-} ]] || return 0
+  local version
+  if ! command -v g++ >/dev/null || ! command -v gcc >/dev/null; then
+    die "no C++ compiler was found." "Run: sudo apt-get install g++   (12 or newer; or set CC to another compiler)"
+  fi
+  version=$(g++ -dumpversion)
+  ((${version%%.*} >= 12)) ||
+    die "g++ is version $version; 12 or newer is needed." "Install a newer one, or set CC to it: CC=gcc-12"
+}
+
+# Prints the version that the Bazel program $1 says it is, here. It is not left
+# to wait for the network for ever.
+version_of() {
+  (cd "$root" && timeout 300 "$1" --version 2>&1 </dev/null | sed -n 's/^bazel \([^ ]*\).*/\1/p') || true
+}
+
+# Sets `bazel` from PATH if what is there serves.
+choose_from_path() {
+  local program version
+  for program in bazelisk bazel; do
+    command -v "$program" >/dev/null || continue
+    version=$(version_of "$program")
+    if [[ $version == "$bazel_version" ]]; then
+      bazel=$(command -v "$program")
+      return
+    fi
+    if [[ $program == bazelisk ]]; then
+      say "bazelisk on PATH does not give Bazel $bazel_version (is the internet reachable?): looking further"
+    else
+      say "bazel on PATH is ${version:-of an unknown version}, not $bazel_version: looking further"
+    fi
+  done
+  return 1
+}
+
+# Sets `bazel` to the private installation, made if it is not there.
+choose_private() {
+  local prefix
+  prefix=$(cache_folder)/bazel-$bazel_version-$recipe
+  bazel=$prefix/bazel
+  is_complete "$prefix" && return
+  hold_lock "$prefix.lock" "the Bazel installation in $prefix"
+  is_complete "$prefix" && return
+  [[ ! -e $prefix ]] || say "the Bazel installation in $prefix is not complete: making it again"
+  bash "$root/tools/setup/debian_bazel.sh" "$prefix" "$python"
+  # Last, so that its presence says that nothing was interrupted. The text tells
+  # whether the folder was moved.
+  printf '%s\n' "$prefix" >"$prefix/.complete"
+}
+
+is_complete() { [[ -x $1/bazel && -f $1/.complete && $(<"$1/.complete") == "$1" ]]; }
+
+on_debian() { has_apt && [[ $(uname -m) == x86_64 && $(dpkg --print-architecture) == amd64 ]] && grep -qsE '^ID=debian' /etc/os-release; }
+
+# Prints the folders of the interpreter that Bazel's sandbox would hide, because
+# they are under /tmp. (A clone under /tmp, .venv in it, is no trouble.)
+hidden_folders() {
+  local folder
+  "$python" -I -c 'import sys; print(sys.prefix, sys.base_prefix, sep="\n")' | sort -u | while read -r folder; do
+    [[ $folder != /tmp/* || $folder == "$root"/* ]] || printf '%s\n' "$folder"
+  done
+}
+
+# Writes the lines that hold on this machine only, if they changed.
+write_machine_rc() {
+  local file=$root/.bazelrc.machine text folder
+  text="# Written by tools/setup/bazel.sh; your own lines go to .bazelrc.user."
+  text+=$'\n'"common \"--repo_env=PYTHON_BIN_PATH=$python\""
+  while read -r folder; do
+    text+=$'\n'"build \"--sandbox_add_mount_pair=$folder\""
+  done < <(hidden_folders)
+  # Tests do not see HOME. Where the user has no name either, as in some
+  # containers, Keras finds no home folder and cannot be imported.
+  if ! getent passwd "$(id -u)" >/dev/null; then
+    text+=$'\n'"build \"--action_env=HOME=${HOME-}\" \"--test_env=HOME=${HOME-}\""
+  fi
+  [[ ! -f $file || $(<"$file") != "$text" ]] || return 0
+  make_folder "$root" "Clone the repository to a folder of yours."
+  printf '%s\n' "$text" >"$file.$$"
+  mv "$file.$$" "$file"
+}
+
+check_compiler
+if choose_from_path; then
+  :
+elif on_debian; then
+  choose_private
+else
+  die "Bazel $bazel_version was not found." "${get_bazel[@]}"
+fi
+write_machine_rc
+printf '%s\n' "$bazel"

