@@ -1,6 +1,6 @@
 """roi_pool against torchvision's CPU op, on the sizes of real detectors.
 
-    python -m benchmarks.detection.roi_pool      # from the repository's root
+python -m benchmarks.detection.roi_pool      # from the repository's root
 """
 
 import os
@@ -46,9 +46,10 @@ def main():
     print(f"{harness.THREADS} threads; memory reads {rates.read / 1e9:.1f} GB/s, writes {rates.write / 1e9:.1f} GB/s\n")
 
     rows = []
-    wanted = os.environ.get('CASE')
+    wanted = os.environ.get("CASE")
     for name, (height, width, channels, count, bins, stride) in SIZES.items():
-        if wanted and name != wanted: continue
+        if wanted and name != wanted:
+            continue
         values = np.random.default_rng(1).standard_normal([1, height, width, channels], np.float32)
         boxes = random_boxes(count, height * stride, width * stride)
         indices = np.zeros(count, np.int32)

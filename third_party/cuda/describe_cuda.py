@@ -74,7 +74,8 @@ def answer(major, folder, cuda_home, architectures):
     numbers = architectures.split()
     if not numbers or not all(re.fullmatch(r"\d{2,3}[af]?", n) for n in numbers):
         return {
-            "error": f"TFO_CUDA_ARCHITECTURES is {architectures!r}; expected compute capabilities such as '80 90', oldest first."
+            "error": f"TFO_CUDA_ARCHITECTURES is {architectures!r}; expected compute capabilities such as '80 90', "
+            "oldest first."
         }
     found = {"architectures": numbers}
     if cuda_home:

@@ -17,25 +17,25 @@ def describe(wanted):
             break
         except metadata.PackageNotFoundError:
             pass
-    install = f"Install it: {sys.executable} -m pip install 'tensorflow-cpu=={wanted}.*'."
+    python = sys.executable
+    install = f"Install it: {python} -m pip install 'tensorflow-cpu=={wanted}.*'."
+    built_for = f"this repository builds against TensorFlow {wanted}"
     if found is None:
-        return {"error": f"{sys.executable} has no TensorFlow, and this repository builds against TensorFlow {wanted}. {install}"}
+        return {"error": f"{python} has no TensorFlow, and {built_for}. {install}"}
     if ".".join(found.version.split(".")[:2]) != wanted:
-        return {
-            "error": f"{sys.executable} has TensorFlow {found.version}, and this repository builds against TensorFlow {wanted}. "
-            f"{install}"
-        }
+        return {"error": f"{python} has TensorFlow {found.version}, and {built_for}. {install}"}
     try:
         import tensorflow as tf
     except Exception as error:  # Whatever its own import raises, the build cannot go on.
-        return {"error": f"{sys.executable} has TensorFlow {found.version}, but importing it fails: {error!r}. {install}"}
+        return {"error": f"{python} has TensorFlow {found.version}, but importing it fails: {error!r}. {install}"}
+    it = f"TensorFlow {tf.__version__} of {python}"
     include = tf.sysconfig.get_include()
     if not os.path.exists(os.path.join(include, "tensorflow", "core", "framework", "op_kernel.h")):
-        return {"error": f"TensorFlow {tf.__version__} of {sys.executable} came without its C++ headers (looked in {include}). {install}"}
+        return {"error": f"{it} came without its C++ headers (looked in {include}). {install}"}
     library_folder = tf.sysconfig.get_lib()
     libraries = [flag[len("-l:") :] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-l:")]
     if len(libraries) != 1 or not os.path.exists(os.path.join(library_folder, libraries[0])):
-        return {"error": f"TensorFlow {tf.__version__} of {sys.executable} came without its framework library in {library_folder}."}
+        return {"error": f"{it} came without its framework library (looked in {library_folder}). {install}"}
     flags = [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
     return {
         "version": tf.__version__,

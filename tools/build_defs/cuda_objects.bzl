@@ -1,6 +1,7 @@
 """Compiles .cu.cc files with nvcc, one object each."""
 
 load("@local_config_cuda//:config.bzl", "CUDA_ARCHITECTURES", "CUDA_NVCC", "CUDA_VERSION")
+load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 
 # The same flags as tools/gpu uses without Bazel.
 _FLAGS = [

@@ -11,6 +11,9 @@ An op family is a folder under tensorflow_ops/ with
 
 load("@local_config_cuda//:config.bzl", "CUDA_ENABLED")
 load("@local_config_tensorflow//:config.bzl", "TENSORFLOW_COPTS")
+load("@rules_cc//cc:cc_binary.bzl", "cc_binary")
+load("@rules_cc//cc:cc_library.bzl", "cc_library")
+load("@rules_cc//cc:cc_test.bzl", "cc_test")
 load("//tools/build_defs:cuda_objects.bzl", "cuda_objects")
 
 _COPTS = [
@@ -51,7 +54,7 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
         the linker may keep its AVX-512 copy for everyone.
       deps: other algorithm libraries.
     """
-    native.cc_library(
+    cc_library(
         name = name + "_headers",
         hdrs = hdrs,
         deps = deps,
@@ -60,7 +63,7 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
     if simd_srcs:
         for level, flags in CPU_LEVELS.items():
             levels.append(name + "_" + level)
-            native.cc_library(
+            cc_library(
                 name = name + "_" + level,
                 srcs = simd_srcs,
                 # GCC 12 warns of its own AVX-512 intrinsics (its bug 105593).
@@ -68,7 +71,7 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
                 local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level],
                 deps = [":" + name + "_headers", "//tensorflow_ops/core:simd"],
             )
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = srcs,
         hdrs = hdrs,
@@ -92,13 +95,13 @@ def tfo_cuda_library(name, srcs, deps = []):
             srcs = srcs,
             deps = deps,
         )
-        native.cc_library(
+        cc_library(
             name = name,
             srcs = [":" + name + "_objects"],
             deps = deps + ["@local_config_cuda//:cudart"],
         )
     else:
-        native.cc_library(
+        cc_library(
             name = name,
             deps = deps,
         )
@@ -124,7 +127,7 @@ def tfo_emulated_cuda_library(name, srcs, deps = []):
         cmd = "for src in $(SRCS); do cp $$src $(RULEDIR)/%s/$$(basename $$src .cu.cc)_emulated.cc; done" % name,
         testonly = True,
     )
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = [":" + name + "_srcs"],
         copts = _COPTS + ["-Wno-clobbered", "-Wno-unknown-pragmas", "-ffp-contract=off"],
@@ -144,7 +147,7 @@ def tfo_op_support_library(name, srcs, hdrs, deps = []):
       hdrs: headers.
       deps: algorithm libraries and other support libraries.
     """
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = srcs,
         hdrs = hdrs,
@@ -166,7 +169,7 @@ def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
       deps: the algorithm libraries that the kernels call.
       cuda_deps: their CUDA libraries.
     """
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = ops + kernels,
         copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS,
@@ -192,7 +195,7 @@ def tfo_shared_object(name, deps):
       deps: op libraries.
     """
     framework = "@local_config_tensorflow//:framework"
-    native.cc_binary(
+    cc_binary(
         name = name,
         additional_linker_inputs = [
             framework,
@@ -241,7 +244,7 @@ def tfo_algorithm_test(name, srcs, deps, copts = []):
       deps: what is tested.
       copts: more compiler flags.
     """
-    native.cc_test(
+    cc_test(
         name = name,
         srcs = srcs,
         copts = _COPTS + copts,

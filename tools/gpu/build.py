@@ -1,7 +1,7 @@
 """Builds the algorithm files and their C interface (c_api.cc) with nvcc and g++ alone.
 
 Which files there are and with which flags is written in the BUILD files and in tools/build_defs/*.bzl. They are read
-here as the Python that they nearly are, so that this build and Bazel's cannot differ.
+here as the Python that they nearly are, so that this build and Bazel's do not differ.
 """
 
 import argparse
@@ -38,10 +38,9 @@ class Names(dict):
 
 
 def run_starlark(path, **names):
-    """Runs a .bzl or BUILD file; returns its names. Those given win over what it would load()."""
+    """Runs a .bzl or BUILD file; returns its names. Those given stand for what it would load()."""
     namespace = Names(names)
     exec(compile((ROOT / path).read_text(), path, "exec"), namespace)
-    # A function's global names are looked up without Names.__missing__.
     return types.SimpleNamespace(**namespace)
 
 
@@ -75,6 +74,7 @@ def read_build_files(emulated):
         "tools/build_defs/op_family.bzl",
         load=lambda *args: None,
         native=rules,
+        cc_library=rules.cc_library,
         cuda_objects=rules.cuda_objects,
         CUDA_ENABLED=True,
     )
@@ -89,6 +89,8 @@ def read_build_files(emulated):
     for path in sorted((ROOT / "tensorflow_ops").glob("*/BUILD")):
         rules.folder = str(path.parent.relative_to(ROOT))
         run_starlark(f"{rules.folder}/BUILD", **names)
+    if not (rules.cxx and (emulated or rules.cuda)):
+        raise BuildError("no kernels were found: the BUILD files use rules that build.py does not know")
     return rules
 
 
@@ -167,7 +169,8 @@ def build(emulated, architectures, jobs):
         for file in rules.cuda:
             add(file, [cuda["nvcc"], *flags])
         link = [cuda["cudart_static"], *link]
-        print(f"nvcc {cuda['version']} for sm_{', sm_'.join(cuda['architectures'])}", file=sys.stderr)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "build.txt").write_text(f"nvcc {cuda['version']} for sm_{', sm_'.join(cuda['architectures'])}\n")
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         logs = list(pool.map(Compilation.run, compilations))
@@ -194,8 +197,9 @@ def resources(log):
             f"{kernel['arch']} {kernel['name']}: {kernel['registers']} registers, {kernel['stack']} B stack, "
             f"{kernel['stored']} B spilled, {shared[1] if shared else 0} B shared"
         )
-    names = subprocess.run(["c++filt"], input="\n".join(sorted(lines)), capture_output=True, text=True).stdout
-    return re.sub(r"(sm_\d+ )(?:void )?(?:tfo::\(anonymous namespace\)::)?(\w+<[^(]*>)\(.*\)(?=:)", r"\1\2", names)
+    text = subprocess.run(["c++filt"], input="\n".join(sorted(lines)), capture_output=True, text=True).stdout
+    text = re.sub(r"void |tfo::|\(anonymous namespace\)::", "", text)
+    return re.sub(r"\(.*\)(?=:)", "", text)
 
 
 def main():

@@ -1,6 +1,7 @@
-// A C interface to the algorithm files, so that Python calls them through ctypes
-// on a machine without TensorFlow. One function per algorithm, all alike:
-//   place, dtype, sizes, then pointers in the algorithm's order -> null or an error
+// A C interface to the algorithm files, so that Python calls them through
+// ctypes on a machine without TensorFlow. One function per algorithm, all
+// alike: place, dtype, sizes, then pointers in the algorithm's order. It
+// returns null, or what is wrong.
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/core/cc/float16.h"
@@ -50,35 +51,47 @@ struct Pointer {
 
 }  // namespace
 
-// Python declares the structs of sizes again (bindings.py) and compares with these.
+// bindings.py declares the structs of sizes again, and compares with these.
 TFO_C_API int64_t tfo_size_of_zero_out_args() { return sizeof(ZeroOutArgs); }
 TFO_C_API int64_t tfo_size_of_roi_args() { return sizeof(RoiArgs); }
 
 TFO_C_API const char* tfo_cpu_level() { return CpuLevelName(ActiveCpuLevel()); }
 
-TFO_C_API Error tfo_zero_out(const Place* place, int32_t /*any*/, const ZeroOutArgs* args, Pointer input,
+TFO_C_API Error tfo_zero_out(const Place* place, int32_t /*any*/,
+                             const ZeroOutArgs* args, Pointer input,
                              Pointer output) {
-  return OnPlace<float>(*place, [&](auto device, auto) { return ZeroOut(device, *args, input, output); });
-}
-
-TFO_C_API Error tfo_roi_pool(const Place* place, int32_t dtype, const RoiArgs* args, Pointer features, Pointer boxes,
-                             Pointer box_indices, Pointer output, Pointer argmax) {
-  return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return RoiPool<decltype(t)>(device, *args, features, boxes, box_indices, output, argmax);
+  return OnPlace<float>(*place, [&](auto device, auto) {
+    return ZeroOut(device, *args, input, output);
   });
 }
 
-TFO_C_API Error tfo_roi_pool_grad(const Place* place, int32_t dtype, const RoiArgs* args, Pointer d_output,
-                                  Pointer argmax, Pointer boxes, Pointer box_indices, Pointer d_features) {
+TFO_C_API Error tfo_roi_pool(const Place* place, int32_t dtype,
+                             const RoiArgs* args, Pointer features,
+                             Pointer boxes, Pointer box_indices, Pointer output,
+                             Pointer argmax) {
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return RoiPoolGrad<decltype(t)>(device, *args, d_output, argmax, boxes, box_indices, d_features);
+    return RoiPool<decltype(t)>(device, *args, features, boxes, box_indices,
+                                output, argmax);
   });
 }
 
-TFO_C_API Error tfo_roi_pool_grad_grad(const Place* place, int32_t dtype, const RoiArgs* args, Pointer dd_features,
-                                       Pointer argmax, Pointer boxes, Pointer box_indices, Pointer dd_output) {
+TFO_C_API Error tfo_roi_pool_grad(const Place* place, int32_t dtype,
+                                  const RoiArgs* args, Pointer d_output,
+                                  Pointer argmax, Pointer boxes,
+                                  Pointer box_indices, Pointer d_features) {
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return RoiPoolGradGrad<decltype(t)>(device, *args, dd_features, argmax, boxes, box_indices, dd_output);
+    return RoiPoolGrad<decltype(t)>(device, *args, d_output, argmax, boxes,
+                                    box_indices, d_features);
+  });
+}
+
+TFO_C_API Error tfo_roi_pool_grad_grad(const Place* place, int32_t dtype,
+                                       const RoiArgs* args, Pointer dd_features,
+                                       Pointer argmax, Pointer boxes,
+                                       Pointer box_indices, Pointer dd_output) {
+  return Dispatch(*place, dtype, [&](auto device, auto t) {
+    return RoiPoolGradGrad<decltype(t)>(device, *args, dd_features, argmax,
+                                        boxes, box_indices, dd_output);
   });
 }
 

@@ -118,6 +118,10 @@ class RoiProblem:
     def output_shape(self):
         return self.d_output.shape
 
+    def whole_d_output(self):
+        """Returns whole numbers, whose sums are exact in any order."""
+        return (2 * self.d_output).round()
+
 
 def in_layout(layout, outer, height, width, channels):
     return (outer, height, width, channels) if layout == "NHWC" else (outer, channels, height, width)
@@ -151,7 +155,9 @@ def make_problem(case, dtype, layout, seed=0):
         pick = torch.randint(0, 12, features.shape, generator=generator)
         for code, value in enumerate((math.nan, math.inf, -math.inf, -math.inf)):
             features[pick == code] = value
-    d_output = torch.randn(in_layout(layout, len(boxes), *case.pooled, case.channels), generator=generator, dtype=torch.float64)
+    d_output = torch.randn(
+        in_layout(layout, len(boxes), *case.pooled, case.channels), generator=generator, dtype=torch.float64
+    )
     return RoiProblem(
         case,
         layout,
@@ -187,6 +193,12 @@ def torchvision_ops():
         return torch.ops.torchvision.roi_pool and torch.ops.torchvision, torchvision.__version__
     except Exception as error:  # a torchvision that does not fit torch fails in many ways
         return None, f"{type(error).__name__}: {error}"
+
+
+def has_torchvision_twin(case):
+    """Tells whether torchvision takes the case and defines its result as we do."""
+    pixels = case.batch * case.height * case.width * case.channels
+    return case.boxes != "bad" and case.features != "nonfinite" and not case.yxyx and pixels > 0
 
 
 class TorchvisionRoiPool:
@@ -228,11 +240,13 @@ def torchvision_agrees(problem):
         start = scaled[:, axis].long()
         size = scaled[:, axis + 2].long() - start + 1
         p = torch.arange(bins + 1)
-        exact_begin = torch.div(p * size[:, None], bins, rounding_mode="floor")
-        exact_end = torch.div(p * size[:, None] + bins - 1, bins, rounding_mode="floor")
-        product = (p.to(dtype) * (size.to(dtype) / torch.tensor(bins, dtype=dtype))[:, None]).double()
-        for theirs, exact in ((product.floor()[:, :-1], exact_begin[:, :-1]), (product.ceil()[:, 1:], exact_end[:, 1:])):
-            same &= ((theirs.long() + start[:, None]).clamp(0, limit) == (exact + start[:, None]).clamp(0, limit)).all(1)
+        whole = p * size[:, None]
+        exact = {"begin": whole[:, :-1] // bins, "end": (whole[:, 1:] + bins - 1) // bins}
+        in_dtype = p.to(dtype) * (size.to(dtype) / torch.tensor(bins, dtype=dtype))[:, None]
+        theirs = {"begin": in_dtype[:, :-1].double().floor(), "end": in_dtype[:, 1:].double().ceil()}
+        for edge in ("begin", "end"):
+            pixels = [(start[:, None] + edges[edge].long()).clamp(0, limit) for edges in (exact, theirs)]
+            same &= (pixels[0] == pixels[1]).all(1)
     return same
 
 

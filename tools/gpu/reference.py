@@ -18,6 +18,12 @@ def as_tensor(problem, values, dtype):
     return torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
 
 
+def round_to_pixel(coordinate):
+    """Rounds halves away from zero; stops at 2^31, where no feature map is."""
+    near = max(-(2.0**31), min(coordinate, 2.0**31))
+    return int(math.copysign(math.floor(abs(near) + 0.5), near))
+
+
 def roi_pool_bins(problem):
     """Yields (box, bin y, bin x, image, rows, columns) of each bin of each well-formed box, in order."""
     case = problem.case
@@ -30,8 +36,7 @@ def roi_pool_bins(problem):
             continue
         ranges = []
         for low, high, bins, limit in ((y1, y2, case.pooled[0], case.height), (x1, x2, case.pooled[1], case.width)):
-            # Halves away from zero. Nothing is lost by stopping where no feature map is.
-            start, end = (int(math.copysign(math.floor(abs(max(-(2**31), min(v, 2**31))) + 0.5), v)) for v in (low, high))
+            start, end = round_to_pixel(low), round_to_pixel(high)
             size = end - start + 1
             axis = []
             for p in range(bins):
@@ -61,10 +66,10 @@ def roi_pool(problem):
     return as_tensor(problem, output, problem.features.dtype), as_tensor(problem, argmax, torch.int32)
 
 
-def roi_pool_grad(problem, argmax):
+def roi_pool_grad(problem, d_output, argmax):
     """Returns d_features."""
     case = problem.case
-    d_output, at = channels_last(problem, problem.d_output), channels_last_int(problem, argmax)
+    d_output, at = channels_last(problem, d_output), channels_last_int(problem, argmax)
     sums = np.zeros((case.batch, case.height * case.width, case.channels), d_output.dtype)
     channel = np.arange(case.channels)
     for k, p, q, image, _, _ in roi_pool_bins(problem):

@@ -33,8 +33,8 @@ class BuildInfoOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TensorflowOps>BuildInfo")
-                            .Device(::tensorflow::DEVICE_CPU),
-                        BuildInfoOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TensorflowOps>BuildInfo").Device(::tensorflow::DEVICE_CPU),
+    BuildInfoOp);
 
 }  // namespace tfo

@@ -23,9 +23,9 @@ Choice Choose() {
     if (!supported.empty()) supported += ", ";
     supported += CpuLevelName(level);
   }
-  return {widest, "TENSORFLOW_OPS_CPU is '" + std::string(wanted) +
-                      "', expected one of what this processor supports: " +
-                      supported};
+  return {widest,
+          "TENSORFLOW_OPS_CPU is '" + std::string(wanted) +
+              "', expected one of what this processor supports: " + supported};
 }
 
 const Choice& Chosen() {

@@ -3,7 +3,8 @@
 // level of the machine is chosen at run time, once.
 //
 // A family's *_simd.h declares its loops for all levels:
-//   TFO_PER_CPU_LEVEL(template <typename T> void Add(const T* x, T* y, int64_t n);)
+//   TFO_PER_CPU_LEVEL(template <typename T> void Add(const T* x, T* y, int64_t
+//   n);)
 // *_simd.cc defines them in namespace tfo::TFO_CPU_NAMESPACE, and the algorithm
 // calls them as
 //   TFO_DISPATCH(Add<T>)(x, y, n);
@@ -21,10 +22,12 @@
   __VA_ARGS__                  \
   }
 
-#define TFO_DISPATCH(...)                                                     \
-  (::tfo::ActiveCpuLevel() == ::tfo::CpuLevel::kAvx512 ? cpu_avx512::__VA_ARGS__ \
-   : ::tfo::ActiveCpuLevel() == ::tfo::CpuLevel::kAvx2 ? cpu_avx2::__VA_ARGS__  \
-                                                       : cpu_baseline::__VA_ARGS__)
+#define TFO_DISPATCH(...)                              \
+  (::tfo::ActiveCpuLevel() == ::tfo::CpuLevel::kAvx512 \
+       ? cpu_avx512::__VA_ARGS__                       \
+   : ::tfo::ActiveCpuLevel() == ::tfo::CpuLevel::kAvx2 \
+       ? cpu_avx2::__VA_ARGS__                         \
+       : cpu_baseline::__VA_ARGS__)
 
 namespace tfo {
 
@@ -43,7 +46,8 @@ CpuLevel WidestCpuLevel();
 // TENSORFLOW_OPS_CPU names. Read once, at the first call.
 CpuLevel ActiveCpuLevel();
 
-// Null, or what is wrong with TENSORFLOW_OPS_CPU; the widest level is then used.
+// Null, or what is wrong with TENSORFLOW_OPS_CPU; the widest level is then
+// used.
 const char* CpuLevelError();
 
 // For tests, which run every level of the machine in one process; not while an

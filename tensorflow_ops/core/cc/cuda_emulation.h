@@ -26,8 +26,8 @@ inline Dim3 thread_index, block_index, block_size, grid_size;
 inline ucontext_t scheduler;
 inline ucontext_t* fiber;  // the one that runs
 
-// __syncthreads: back to the scheduler, which goes on here after every other fiber
-// of the block has come to its own barrier.
+// __syncthreads: back to the scheduler, which goes on here after every other
+// fiber of the block has come to its own barrier.
 inline void Barrier() { swapcontext(fiber, &scheduler); }
 
 template <typename Kernel>
@@ -48,10 +48,13 @@ void Run(unsigned grid, unsigned block, const Kernel& kernel) {
       fibers[t].uc_stack.ss_sp = &stacks[kStackBytes * t];
       fibers[t].uc_stack.ss_size = kStackBytes;
       fibers[t].uc_link = &scheduler;
-      makecontext(&fibers[t], +[] {
-        (*running)();
-        done[thread_index.x] = true;
-      }, 0);
+      makecontext(
+          &fibers[t],
+          +[] {
+            (*running)();
+            done[thread_index.x] = true;
+          },
+          0);
     }
     for (unsigned finished = 0; finished < block;) {
       for (thread_index.x = 0; thread_index.x < block; ++thread_index.x) {
@@ -61,7 +64,9 @@ void Run(unsigned grid, unsigned block, const Kernel& kernel) {
       finished = 0;
       for (bool d : done) finished += d;
       if (finished != 0 && finished != block) {
-        std::fprintf(stderr, "__syncthreads() was not reached by all threads of a block\n");
+        std::fprintf(
+            stderr,
+            "__syncthreads() was not reached by all threads of a block\n");
         std::abort();
       }
     }

@@ -1,6 +1,6 @@
 // Launching a CUDA kernel, in one place: on the caller's stream, with the error
-// returned. Compiled by g++ with TFO_CUDA_EMULATION (cuda_emulation.h), the same
-// kernels run on the processor, for tests on machines without a GPU.
+// returned. Compiled by g++ with TFO_CUDA_EMULATION (cuda_emulation.h), the
+// same kernels run on the processor, for tests on machines without a GPU.
 #ifndef TENSORFLOW_OPS_CORE_CC_CUDA_LAUNCH_H_
 #define TENSORFLOW_OPS_CORE_CC_CUDA_LAUNCH_H_
 
@@ -16,7 +16,8 @@
 
 namespace tfo {
 
-// N values that a thread loads or stores at once; 16 bytes is the widest access.
+// N values that a thread loads or stores at once; 16 bytes is the widest
+// access.
 template <typename T, int N>
 struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Pack {
   T values[N];
@@ -39,7 +40,8 @@ inline unsigned GridSize(int64_t blocks) {
   return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
 }
 
-// Enqueues kernel(args...) on grid x block threads. Null, or the launch's error.
+// Enqueues kernel(args...) on grid x block threads. Null, or the launch's
+// error.
 template <typename... Parameters, typename... Arguments>
 Error Launch([[maybe_unused]] const Gpu& gpu, unsigned grid, unsigned block,
              void (*kernel)(Parameters...), Arguments... arguments) {
@@ -48,7 +50,8 @@ Error Launch([[maybe_unused]] const Gpu& gpu, unsigned grid, unsigned block,
   cuda_emulation::Run(grid, block, [&] { kernel(arguments...); });
   return nullptr;
 #else
-  kernel<<<grid, block, 0, static_cast<cudaStream_t>(gpu.stream)>>>(arguments...);
+  kernel<<<grid, block, 0, static_cast<cudaStream_t>(gpu.stream)> > >(
+      arguments...);
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 #endif

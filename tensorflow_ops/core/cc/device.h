@@ -1,5 +1,6 @@
-// Where an algorithm runs: the first argument of every algorithm in this package.
-// Plain C++, so that algorithm files build and test without TensorFlow.
+// Where an algorithm runs: the first argument of every algorithm in this
+// package. Plain C++, so that algorithm files build and test without
+// TensorFlow.
 #ifndef TENSORFLOW_OPS_CORE_CC_DEVICE_H_
 #define TENSORFLOW_OPS_CORE_CC_DEVICE_H_
 

@@ -37,16 +37,19 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
 #ifdef TFO_CUDA
 template <>
 Gpu GetDevice<Gpu>(::tensorflow::OpKernelContext* ctx) {
-  return {ctx->op_device_context()->stream()->platform_specific_handle().stream};
+  return {
+      ctx->op_device_context()->stream()->platform_specific_handle().stream};
 }
 #endif
 
 absl::Status ToStatus(Error error) {
   if (error == nullptr) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("The CUDA kernel was not launched: ", error));
+  return absl::InternalError(
+      absl::StrCat("The CUDA kernel was not launched: ", error));
 }
 
-absl::Status CheckShape(const char* name, const ::tensorflow::TensorShape& shape,
+absl::Status CheckShape(const char* name,
+                        const ::tensorflow::TensorShape& shape,
                         std::initializer_list<int64_t> expected,
                         const char* what) {
   bool fits = shape.dims() == static_cast<int>(expected.size());

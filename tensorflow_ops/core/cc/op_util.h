@@ -1,5 +1,5 @@
-// What every OpKernel file needs: TensorFlow's context as the algorithms' devices
-// and pointers, argument checks, registration.
+// What every OpKernel file needs: TensorFlow's context as the algorithms'
+// devices and pointers, argument checks, registration.
 #ifndef TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 #define TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 
@@ -10,8 +10,8 @@
 
 namespace tfo {
 
-// The base of every kernel here: refuses a TENSORFLOW_OPS_CPU that names no level
-// of this processor, which would otherwise be ignored in silence.
+// The base of every kernel here: refuses a TENSORFLOW_OPS_CPU that names no
+// level of this processor, which would otherwise be ignored in silence.
 class OpKernel : public ::tensorflow::OpKernel {
  public:
   explicit OpKernel(::tensorflow::OpKernelConstruction* ctx);
@@ -41,9 +41,11 @@ T* Data(::tensorflow::Tensor* tensor) {
 // An algorithm's error as a status.
 absl::Status ToStatus(Error error);
 
-// Ok, or "boxes must be [K, 4], got [7,5]": `shape` has as many dims as `expected`,
-// where -1 stands for any size. `what` spells the expectation for people.
-absl::Status CheckShape(const char* name, const ::tensorflow::TensorShape& shape,
+// Ok, or "boxes must be [K, 4], got [7,5]": `shape` has as many dims as
+// `expected`, where -1 stands for any size. `what` spells the expectation for
+// people.
+absl::Status CheckShape(const char* name,
+                        const ::tensorflow::TensorShape& shape,
                         std::initializer_list<int64_t> expected,
                         const char* what);
 
@@ -69,46 +71,46 @@ struct DataTypeOf<BFloat16> {
 
 }  // namespace tfo
 
-#define TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, T, ...)         \
-  REGISTER_KERNEL_BUILDER(                                                    \
-      Name("TensorflowOps>" op)                                 \
-          .Device(device)                                                     \
-          .TypeConstraint("T", ::tfo::DataTypeOf<T>::kValue) __VA_ARGS__,     \
+#define TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, T, ...)     \
+  REGISTER_KERNEL_BUILDER(                                                \
+      Name("TensorflowOps>" op)                                           \
+          .Device(device)                                                 \
+          .TypeConstraint("T", ::tfo::DataTypeOf<T>::kValue) __VA_ARGS__, \
       Kernel<OnDevice, T>)
 
-#define TFO_REGISTER_KERNELS_ON(op, device, Kernel, OnDevice, ...)              \
-  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, float, __VA_ARGS__);    \
-  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, double, __VA_ARGS__);   \
-  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, ::tfo::Half,            \
+#define TFO_REGISTER_KERNELS_ON(op, device, Kernel, OnDevice, ...)            \
+  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, float, __VA_ARGS__);  \
+  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, double, __VA_ARGS__); \
+  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, ::tfo::Half,          \
                           __VA_ARGS__);                                       \
-  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, ::tfo::BFloat16,        \
+  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, ::tfo::BFloat16,      \
                           __VA_ARGS__)
 
 // TFO_REGISTER_KERNELS(op, Kernel, more...): Kernel<Device, T> for the float
-// dtypes on the CPU, and on the GPU where the build has CUDA. `more` goes to the
-// registration, such as .HostMemory("output_size").
+// dtypes on the CPU, and on the GPU where the build has CUDA. `more` goes to
+// the registration, such as .HostMemory("output_size").
 // TFO_REGISTER_ANY_DTYPE_KERNELS: Kernel<Device> for every dtype the op allows.
 #ifdef TFO_CUDA
-#define TFO_REGISTER_KERNELS(op, Kernel, ...)                                 \
-  TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu,   \
-                          __VA_ARGS__);                                       \
-  TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_GPU, Kernel, ::tfo::Gpu,   \
+#define TFO_REGISTER_KERNELS(op, Kernel, ...)                               \
+  TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
+                          __VA_ARGS__);                                     \
+  TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_GPU, Kernel, ::tfo::Gpu, \
                           __VA_ARGS__)
 #define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                       \
-  REGISTER_KERNEL_BUILDER(Name("TensorflowOps>" op)             \
-                              .Device(::tensorflow::DEVICE_CPU) __VA_ARGS__,  \
-                          Kernel<::tfo::Cpu>);                                \
-  REGISTER_KERNEL_BUILDER(Name("TensorflowOps>" op)             \
-                              .Device(::tensorflow::DEVICE_GPU) __VA_ARGS__,  \
-                          Kernel<::tfo::Gpu>)
+  REGISTER_KERNEL_BUILDER(                                                    \
+      Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_CPU) __VA_ARGS__, \
+      Kernel<::tfo::Cpu>);                                                    \
+  REGISTER_KERNEL_BUILDER(                                                    \
+      Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_GPU) __VA_ARGS__, \
+      Kernel<::tfo::Gpu>)
 #else
-#define TFO_REGISTER_KERNELS(op, Kernel, ...)                                 \
-  TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu,   \
+#define TFO_REGISTER_KERNELS(op, Kernel, ...)                               \
+  TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
                           __VA_ARGS__)
 #define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                       \
-  REGISTER_KERNEL_BUILDER(Name("TensorflowOps>" op)             \
-                              .Device(::tensorflow::DEVICE_CPU) __VA_ARGS__,  \
-                          Kernel<::tfo::Cpu>)
+  REGISTER_KERNEL_BUILDER(                                                    \
+      Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_CPU) __VA_ARGS__, \
+      Kernel<::tfo::Cpu>)
 #endif
 
 #endif  // TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_

@@ -44,7 +44,8 @@ Cpu ThreadedCpu(int num_threads) {
     std::vector<std::thread> threads;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t begin = total * i / count, end = total * (i + 1) / count;
-      if (begin < end) threads.emplace_back([&body, begin, end] { body(begin, end); });
+      if (begin < end)
+        threads.emplace_back([&body, begin, end] { body(begin, end); });
     }
     for (std::thread& thread : threads) thread.join();
   };
@@ -68,8 +69,9 @@ int main() {
       if (!test.every_level && level != widest) continue;
       const int before = tfo::testing::failures;
       test.run();
-      std::printf("%s %s [%s]\n", tfo::testing::failures == before ? "ok  " : "FAIL",
-                  test.name, CpuLevelName(level));
+      std::printf("%s %s [%s]\n",
+                  tfo::testing::failures == before ? "ok  " : "FAIL", test.name,
+                  CpuLevelName(level));
     }
   }
   if (Tests().empty()) {

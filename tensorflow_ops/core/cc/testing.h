@@ -2,8 +2,8 @@
 //
 //   TFO_TEST(ZeroOut, KeepsTheFirst) { TFO_EXPECT_EQ(1 + 1, 2); }
 //
-// testing.cc has main(): it runs every TFO_TEST once per CPU level of the machine,
-// and every TFO_CUDA_TEST, of kernels that the host emulates, once.
+// testing.cc has main(): it runs every TFO_TEST once per CPU level of the
+// machine, and every TFO_CUDA_TEST, of kernels that the host emulates, once.
 #ifndef TENSORFLOW_OPS_CORE_CC_TESTING_H_
 #define TENSORFLOW_OPS_CORE_CC_TESTING_H_
 
@@ -40,36 +40,37 @@ std::vector<T> RandomValues(int64_t n, uint32_t seed) {
 
 }  // namespace tfo::testing
 
-#define TFO_REGISTER_TEST(suite, name, every_level)                        \
-  static void suite##name##Test();                                         \
-  static const ::tfo::testing::Registration suite##name##Registration(     \
-      #suite "." #name, every_level, suite##name##Test);                   \
+#define TFO_REGISTER_TEST(suite, name, every_level)                    \
+  static void suite##name##Test();                                     \
+  static const ::tfo::testing::Registration suite##name##Registration( \
+      #suite "." #name, every_level, suite##name##Test);               \
   static void suite##name##Test()
 
 #define TFO_TEST(suite, name) TFO_REGISTER_TEST(suite, name, true)
 
 #ifdef __SANITIZE_THREAD__  // does not follow the emulation's change of stacks
-#define TFO_CUDA_TEST(suite, name) [[maybe_unused]] static void suite##name##Test()
+#define TFO_CUDA_TEST(suite, name) \
+  [[maybe_unused]] static void suite##name##Test()
 #else
 #define TFO_CUDA_TEST(suite, name) TFO_REGISTER_TEST(suite, name, false)
 #endif
 
-#define TFO_EXPECT(condition)                                          \
-  do {                                                                 \
-    if (!(condition))                                                  \
+#define TFO_EXPECT(condition)                                         \
+  do {                                                                \
+    if (!(condition))                                                 \
       ::tfo::testing::Fail(__FILE__, __LINE__, "false: " #condition); \
   } while (false)
 
-#define TFO_EXPECT_EQ(actual, expected)                                      \
-  do {                                                                       \
-    const auto& tfo_actual = (actual);                                       \
-    const auto& tfo_expected = (expected);                                   \
-    if (!(tfo_actual == tfo_expected)) {                                     \
-      std::ostringstream tfo_message;                                        \
-      tfo_message << #actual << " is " << tfo_actual << ", expected "        \
-                  << tfo_expected;                                           \
-      ::tfo::testing::Fail(__FILE__, __LINE__, tfo_message.str());           \
-    }                                                                        \
+#define TFO_EXPECT_EQ(actual, expected)                               \
+  do {                                                                \
+    const auto& tfo_actual = (actual);                                \
+    const auto& tfo_expected = (expected);                            \
+    if (!(tfo_actual == tfo_expected)) {                              \
+      std::ostringstream tfo_message;                                 \
+      tfo_message << #actual << " is " << tfo_actual << ", expected " \
+                  << tfo_expected;                                    \
+      ::tfo::testing::Fail(__FILE__, __LINE__, tfo_message.str());    \
+    }                                                                 \
   } while (false)
 
 #endif  // TENSORFLOW_OPS_CORE_CC_TESTING_H_

@@ -15,7 +15,8 @@ def _load():
     try:
         return tf.load_op_library(PATH)
     except tf.errors.OpError as error:
-        raise ImportError(f"The kernels of tensorflow_ops could not be loaded: {error.message}. {versions.advice()}") from error
+        problem = f"The kernels of tensorflow_ops could not be loaded: {error.message}."
+        raise ImportError(f"{problem} {versions.advice()}") from error
 
 
 # The generated op functions. Loaded with the package, so that a SavedModel finds

@@ -13,11 +13,8 @@ class _RoILayer(keras.layers.Layer):
         # Keras would cast boxes to the compute dtype, too: float16 has no room for
         # image coordinates.
         super().__init__(autocast=False, **kwargs)
-        if isinstance(output_size, int):
-            output_size = (output_size, output_size)
-        self.output_size = tuple(int(n) for n in output_size)
-        if len(self.output_size) != 2 or min(self.output_size) < 1:
-            raise ValueError(f"output_size is {output_size!r}, expected an int or (height, width), at least 1 each")
+        self.output_size = tuple(int(n) for n in roi_ops.check_output_size(output_size))
+        roi_ops.check_spatial_scale(spatial_scale)
         roi_ops.check_option("data_format", data_format, ("NHWC", "NCHW"))
         roi_ops.check_option("box_format", box_format, ("xyxy", "yxyx"))
         self.spatial_scale = float(spatial_scale)

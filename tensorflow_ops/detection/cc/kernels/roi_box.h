@@ -1,5 +1,5 @@
-// What the region pooling ops share: their sizes, and a box read from memory. Host
-// and device read boxes with the same functions.
+// What the region pooling ops share: their sizes, and a box read from memory.
+// Host and device read boxes with the same functions.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_BOX_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_BOX_H_
 

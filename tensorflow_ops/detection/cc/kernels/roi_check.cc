@@ -21,9 +21,11 @@ absl::Status Invalid(const Parts&... parts) {
 absl::Status ImageShape(const RoiArgs& args, int64_t n, int64_t height,
                         int64_t width, TensorShape* shape) {
   if (args.channels_first) {
-    return TensorShape::BuildTensorShape({n, args.channels, height, width}, shape);
+    return TensorShape::BuildTensorShape({n, args.channels, height, width},
+                                         shape);
   }
-  return TensorShape::BuildTensorShape({n, height, width, args.channels}, shape);
+  return TensorShape::BuildTensorShape({n, height, width, args.channels},
+                                       shape);
 }
 
 }  // namespace
@@ -46,9 +48,9 @@ absl::Status ReadRoiAttrs(::tensorflow::OpKernelConstruction* ctx,
 
 absl::Status CheckFeatures(const char* name, const TensorShape& shape,
                            RoiArgs* args) {
-  TF_RETURN_IF_ERROR(CheckShape(name, shape, {-1, -1, -1, -1},
-                                args->channels_first ? "[N, C, H, W]"
-                                                     : "[N, H, W, C]"));
+  TF_RETURN_IF_ERROR(
+      CheckShape(name, shape, {-1, -1, -1, -1},
+                 args->channels_first ? "[N, C, H, W]" : "[N, H, W, C]"));
   const int first = args->channels_first ? 2 : 1;
   args->batch = shape.dim_size(0);
   args->height = shape.dim_size(first);
@@ -56,8 +58,9 @@ absl::Status CheckFeatures(const char* name, const TensorShape& shape,
   args->channels = shape.dim_size(args->channels_first ? 1 : 3);
   const bool fits = args->width == 0 || args->height <= INT32_MAX / args->width;
   if (!fits || args->width > INT32_MAX || args->height > INT32_MAX) {
-    return Invalid(name, " is ", shape.DebugString(),
-                   ": height * width must be below 2^31, since argmax is int32");
+    return Invalid(
+        name, " is ", shape.DebugString(),
+        ": height * width must be below 2^31, since argmax is int32");
   }
   return absl::OkStatus();
 }
@@ -71,9 +74,9 @@ absl::Status CheckBoxes(const Tensor& boxes, const Tensor& box_indices,
   }
   TF_RETURN_IF_ERROR(CheckShape("boxes", boxes.shape(), {-1, 4}, "[K, 4]"));
   args->num_boxes = boxes.dim_size(0);
-  TF_RETURN_IF_ERROR(
-      CheckShape("box_indices", box_indices.shape(), {args->num_boxes},
-                 absl::StrCat("[K] with boxes' K = ", args->num_boxes).c_str()));
+  TF_RETURN_IF_ERROR(CheckShape(
+      "box_indices", box_indices.shape(), {args->num_boxes},
+      absl::StrCat("[K] with boxes' K = ", args->num_boxes).c_str()));
   if constexpr (std::is_same_v<Device, Cpu>) {
     const int32_t* indices = Data<int32_t>(box_indices);
     for (int64_t k = 0; k < args->num_boxes; ++k) {
@@ -86,12 +89,14 @@ absl::Status CheckBoxes(const Tensor& boxes, const Tensor& box_indices,
   }
   return absl::OkStatus();
 }
-template absl::Status CheckBoxes<Cpu>(const Tensor&, const Tensor&, DataType, RoiArgs*);
-template absl::Status CheckBoxes<Gpu>(const Tensor&, const Tensor&, DataType, RoiArgs*);
+template absl::Status CheckBoxes<Cpu>(const Tensor&, const Tensor&, DataType,
+                                      RoiArgs*);
+template absl::Status CheckBoxes<Gpu>(const Tensor&, const Tensor&, DataType,
+                                      RoiArgs*);
 
 absl::Status CheckOutputSize(const Tensor& output_size, RoiArgs* args) {
-  TF_RETURN_IF_ERROR(CheckShape("output_size", output_size.shape(), {2},
-                                "(height, width)"));
+  TF_RETURN_IF_ERROR(
+      CheckShape("output_size", output_size.shape(), {2}, "(height, width)"));
   const int32_t* size = Data<int32_t>(output_size);
   constexpr int32_t kMost = (1 << 30) - 1;
   for (int i = 0; i < 2; ++i) {
@@ -109,12 +114,12 @@ absl::Status CheckPooled(const char* name, const TensorShape& shape,
                          RoiArgs* args) {
   const int64_t k = args->num_boxes, c = args->channels;
   const std::string expected =
+      args->channels_first ? absl::StrCat("[", k, ", ", c, ", height, width]")
+                           : absl::StrCat("[", k, ", height, width, ", c, "]");
+  TF_RETURN_IF_ERROR(
       args->channels_first
-          ? absl::StrCat("[", k, ", ", c, ", height, width]")
-          : absl::StrCat("[", k, ", height, width, ", c, "]");
-  TF_RETURN_IF_ERROR(args->channels_first
-                         ? CheckShape(name, shape, {k, c, -1, -1}, expected.c_str())
-                         : CheckShape(name, shape, {k, -1, -1, c}, expected.c_str()));
+          ? CheckShape(name, shape, {k, c, -1, -1}, expected.c_str())
+          : CheckShape(name, shape, {k, -1, -1, c}, expected.c_str()));
   const int first = args->channels_first ? 2 : 1;
   args->pooled_height = shape.dim_size(first);
   args->pooled_width = shape.dim_size(first + 1);

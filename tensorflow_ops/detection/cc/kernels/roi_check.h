@@ -16,8 +16,9 @@ absl::Status CheckFeatures(const char* name,
                            const ::tensorflow::TensorShape& shape,
                            RoiArgs* args);
 
-// boxes are [K,4] of dtype `coordinates`, and box_indices [K]; on the CPU each index lies in [0, N). A GPU
-// would have to wait for the values: there a box of no image pools zeros.
+// boxes are [K,4] of dtype `coordinates`, and box_indices [K]; on the CPU each
+// index lies in [0, N). A GPU would have to wait for the values: there a box of
+// no image pools zeros.
 template <typename Device>
 absl::Status CheckBoxes(const ::tensorflow::Tensor& boxes,
                         const ::tensorflow::Tensor& box_indices,
@@ -31,7 +32,8 @@ absl::Status CheckOutputSize(const ::tensorflow::Tensor& output_size,
 absl::Status CheckPooled(const char* name,
                          const ::tensorflow::TensorShape& shape, RoiArgs* args);
 
-// The shapes that belong to the sizes; an error where there are too many elements.
+// The shapes that belong to the sizes; an error where there are too many
+// elements.
 absl::Status FeaturesShape(const RoiArgs& args,
                            ::tensorflow::TensorShape* shape);
 absl::Status PooledShape(const RoiArgs& args, ::tensorflow::TensorShape* shape);

@@ -9,13 +9,14 @@
 namespace tfo {
 
 // T is float, double, Half or BFloat16. height * width is at most 2^31 - 1. The
-// same bits for any number of threads, and from run to run on a GPU. Each returns
-// null or the launch's error; the Gpu overloads only enqueue.
+// same bits for any number of threads, and from run to run on a GPU. Each
+// returns null or the launch's error; the Gpu overloads only enqueue.
 
-// Writes all of `output`: the maximum of each bin's pixels, NaN where one is NaN, 0
-// where the bin has no pixel. Writes all of `argmax` unless it is null: y * width +
-// x of the first maximum (or the first NaN), -1 where the bin has no pixel. Both
-// are [num_boxes, ph, pw, channels], or [num_boxes, channels, ph, pw].
+// Writes all of `output`: the maximum of each bin's pixels, NaN where one is
+// NaN, 0 where the bin has no pixel. Writes all of `argmax` unless it is null:
+// y * width + x of the first maximum (or the first NaN), -1 where the bin has
+// no pixel. Both are [num_boxes, ph, pw, channels], or [num_boxes, channels,
+// ph, pw].
 template <typename T>
 Error RoiPool(const Cpu& cpu, const RoiArgs& args, const T* features,
               const Coordinate<T>* boxes, const int32_t* box_indices, T* output,
@@ -25,10 +26,10 @@ Error RoiPool(const Gpu& gpu, const RoiArgs& args, const T* features,
               const Coordinate<T>* boxes, const int32_t* box_indices, T* output,
               int32_t* argmax);
 
-// Writes all of `d_features`: each pixel's sum, in the order of boxes and bins, of
-// the d_output whose argmax it is. 16-bit types are summed in float. `boxes` are
-// the forward op's: a box is looked at only where its bins lie. An argmax outside
-// of its bin's rows adds nothing.
+// Writes all of `d_features`: each pixel's sum, in the order of boxes and bins,
+// of the d_output whose argmax it is. 16-bit types are summed in float. `boxes`
+// are the forward op's: a box is looked at only where its bins lie. An argmax
+// outside of its bin's rows adds nothing.
 template <typename T>
 Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
                   const int32_t* argmax, const Coordinate<T>* boxes,
@@ -39,8 +40,8 @@ Error RoiPoolGrad(const Gpu& gpu, const RoiArgs& args, const T* d_output,
                   const int32_t* box_indices, T* d_features);
 
 // The gradient of RoiPoolGrad, which is linear in d_output: writes all of
-// `dd_output`, the value of dd_features at each argmax, 0 where RoiPoolGrad adds
-// nothing.
+// `dd_output`, the value of dd_features at each argmax, 0 where RoiPoolGrad
+// adds nothing.
 template <typename T>
 Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args, const T* dd_features,
                       const int32_t* argmax, const Coordinate<T>* boxes,

@@ -11,12 +11,12 @@ struct PooledSpan {
   int64_t start, size;
 };
 
-// Rounds to the nearest pixel, halves away from zero. Far-away coordinates stop at
-// 2^31, beyond any feature map, so that size * bins stays below 2^63.
+// Rounds to the nearest pixel, halves away from zero. Far-away coordinates stop
+// at 2^31, beyond any feature map, so that size * bins stays below 2^63.
 template <typename C>
 TFO_HOST_DEVICE static inline int64_t RoundToPixel(C coordinate) {
   constexpr C kFar = 2147483648.0;
-  const C clamped = coordinate < -kFar ? -kFar
+  const C clamped = coordinate < -kFar  ? -kFar
                     : coordinate > kFar ? kFar
                                         : coordinate;
   return static_cast<int64_t>(round(clamped));
@@ -29,16 +29,17 @@ TFO_HOST_DEVICE static inline PooledSpan SpanOf(C low, C high) {
   return {start, RoundToPixel(high) - start + 1};
 }
 
-// Bin p of `bins`: [floor(p size / bins), ceil((p+1) size / bins)) from the start,
-// clipped to [0, limit). In integers: a bin size in floating point, times p, can
-// end a bin a pixel late.
+// Bin p of `bins`: [floor(p size / bins), ceil((p+1) size / bins)) from the
+// start, clipped to [0, limit). In integers: a bin size in floating point,
+// times p, can end a bin a pixel late.
 TFO_HOST_DEVICE static inline PixelRange BinOf(PooledSpan span, int64_t p,
                                                int64_t bins, int64_t limit) {
   const int64_t begin = span.start + p * span.size / bins;
-  const int64_t end =
-      span.start + ((p + 1) * span.size + bins - 1) / bins;
+  const int64_t end = span.start + ((p + 1) * span.size + bins - 1) / bins;
   PixelRange range;
-  range.begin = static_cast<int32_t>(begin < 0 ? 0 : begin < limit ? begin : limit);
+  range.begin = static_cast<int32_t>(begin < 0       ? 0
+                                     : begin < limit ? begin
+                                                     : limit);
   range.end = static_cast<int32_t>(end < 0 ? 0 : end < limit ? end : limit);
   return range;
 }
@@ -48,8 +49,8 @@ TFO_HOST_DEVICE static inline PixelRange Clip(PooledSpan span, int64_t limit) {
   return BinOf(span, 0, 1, limit);
 }
 
-// Does a value take the maximum's place? NaN does, and then stays; of equal values
-// the first stays.
+// Does a value take the maximum's place? NaN does, and then stays; of equal
+// values the first stays.
 template <typename V>
 TFO_HOST_DEVICE static inline bool Replaces(V value, V best) {
   return !(value <= best) && best == best;

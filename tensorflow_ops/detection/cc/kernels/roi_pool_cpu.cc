@@ -62,21 +62,24 @@ struct BinRow {
   PixelRange rows;
 };
 
-// All bin rows, from the top of the first image down: what one read, the next ones
-// find in the cache, since a row of bins is a few pixels high and boxes are not.
+// All bin rows, from the top of the first image down: what one read, the next
+// ones find in the cache, since a row of bins is a few pixels high and boxes
+// are not.
 std::vector<BinRow> BinRowsDownward(const RoiArgs& args,
                                     const std::vector<Box>& boxes) {
   std::vector<BinRow> result;
   result.reserve(args.num_boxes * args.pooled_height);
   for (int64_t k = 0; k < args.num_boxes; ++k) {
     for (int64_t p = 0; p < args.pooled_height; ++p) {
-      result.push_back({k, p, BinOf(boxes[k].y, p, args.pooled_height, args.height)});
+      result.push_back(
+          {k, p, BinOf(boxes[k].y, p, args.pooled_height, args.height)});
     }
   }
-  std::sort(result.begin(), result.end(), [&](const BinRow& a, const BinRow& b) {
-    return std::tuple(boxes[a.box].image, a.rows.begin, a.box, a.p) <
-           std::tuple(boxes[b.box].image, b.rows.begin, b.box, b.p);
-  });
+  std::sort(result.begin(), result.end(),
+            [&](const BinRow& a, const BinRow& b) {
+              return std::tuple(boxes[a.box].image, a.rows.begin, a.box, a.p) <
+                     std::tuple(boxes[b.box].image, b.rows.begin, b.box, b.p);
+            });
   return result;
 }
 
@@ -88,7 +91,8 @@ void PoolChannelsLast(const Cpu& cpu, const RoiArgs& args, const T* features,
   const std::vector<BinRow> bin_rows = BinRowsDownward(args, boxes);
   std::vector<PixelRange> columns(args.num_boxes * args.pooled_width);
   for (int64_t k = 0; k < args.num_boxes; ++k) {
-    Bins(boxes[k].x, args.width, args.pooled_width, &columns[k * args.pooled_width]);
+    Bins(boxes[k].x, args.width, args.pooled_width,
+         &columns[k * args.pooled_width]);
   }
   // Some channels at a time: the rows in use, of those, fit the caches.
   constexpr int64_t kBlock = 512 / sizeof(T);
@@ -101,12 +105,14 @@ void PoolChannelsLast(const Cpu& cpu, const RoiArgs& args, const T* features,
           const int64_t c = unit / units * kBlock;
           const auto& [k, p, rows] = bin_rows[unit % units];
           const int64_t at =
-              (k * args.pooled_height + p) * args.pooled_width * args.channels + c;
+              (k * args.pooled_height + p) * args.pooled_width * args.channels +
+              c;
           pool_bin_row(
-              features + boxes[k].image * args.height * args.width * args.channels + c,
-              args.width, args.channels, std::min(kBlock, args.channels - c), rows,
-              &columns[k * args.pooled_width], args.pooled_width, output + at,
-              argmax == nullptr ? nullptr : argmax + at);
+              features +
+                  boxes[k].image * args.height * args.width * args.channels + c,
+              args.width, args.channels, std::min(kBlock, args.channels - c),
+              rows, &columns[k * args.pooled_width], args.pooled_width,
+              output + at, argmax == nullptr ? nullptr : argmax + at);
         }
       });
 }
@@ -121,8 +127,7 @@ void PoolChannelsFirst(const Cpu& cpu, const RoiArgs& args, const T* features,
   const int64_t size = args.batch * args.channels * plane;
   // A unit is a plane of a box. Boxes vary fastest: they meet in their plane.
   cpu.ParallelFor(
-      args.channels * args.num_boxes,
-      CyclesPerBox(args, boxes) / args.channels,
+      args.channels * args.num_boxes, CyclesPerBox(args, boxes) / args.channels,
       [&](int64_t begin, int64_t end) {
         std::vector<PixelRange> rows(args.pooled_height);
         std::vector<PixelRange> columns(args.pooled_width);
@@ -144,13 +149,13 @@ void PoolChannelsFirst(const Cpu& cpu, const RoiArgs& args, const T* features,
       });
 }
 
-// How the gradient is shared out. A unit is some channels of a band of rows of one
-// image; one thread owns it and goes down its bin rows, so each pixel's sum has one
-// order whatever the number of threads.
+// How the gradient is shared out. A unit is some channels of a band of rows of
+// one image; one thread owns it and goes down its bin rows, so each pixel's sum
+// has one order whatever the number of threads.
 struct GradUnits {
-  int64_t channels, blocks;     // of a unit; units beside each other
-  int64_t band_height, bands;   // units below each other
-  int64_t window_height;        // rows that are summed at a time
+  int64_t channels, blocks;    // of a unit; units beside each other
+  int64_t band_height, bands;  // units below each other
+  int64_t window_height;       // rows that are summed at a time
 };
 
 template <typename T>
@@ -164,16 +169,19 @@ GradUnits CutGradient(const Cpu& cpu, const RoiArgs& args,
   }
   GradUnits units;
   // Some rows more than a bin has, so that the window moves now and then only.
-  units.window_height = std::min(args.height, tallest + std::max<int64_t>(8, tallest / 2));
+  units.window_height =
+      std::min(args.height, tallest + std::max<int64_t>(8, tallest / 2));
   // All threads' windows together stay small beside the tensors.
   const int64_t tensor_bytes =
       sizeof(T) * args.channels * args.height * args.width * args.batch;
   const int64_t window_bytes = std::clamp(tensor_bytes / 20 / cpu.num_threads,
                                           kLeastWindowBytes, kMostWindowBytes);
-  const int64_t channel_bytes = units.window_height * args.width * sizeof(Accumulator<T>);
+  const int64_t channel_bytes =
+      units.window_height * args.width * sizeof(Accumulator<T>);
   const int64_t fitting = window_bytes / channel_bytes / kLine * kLine;
   const int64_t shared =
-      (args.channels * args.batch / cpu.num_threads + kLine - 1) / kLine * kLine;
+      (args.channels * args.batch / cpu.num_threads + kLine - 1) / kLine *
+      kLine;
   units.channels = std::clamp(std::min({fitting, shared, 8 * kLine}), kLine,
                               std::max(kLine, args.channels));
   units.blocks = (args.channels + units.channels - 1) / units.channels;
@@ -192,7 +200,8 @@ class SumWindow {
   using Sum = Accumulator<T>;
 
   SumWindow(const RoiArgs& args, const GradUnits& units)
-      : args_(args), narrow_(TFO_DISPATCH(NarrowArray<T>)),
+      : args_(args),
+        narrow_(TFO_DISPATCH(NarrowArray<T>)),
         scatter_add_(TFO_DISPATCH(ScatterAdd<T>)),
         height_(units.window_height),
         plane_(units.window_height * args.width),
@@ -229,33 +238,40 @@ class SumWindow {
     if (args_.channels_first) {
       for (int64_t c = 0; c < channels_; ++c) {
         const int64_t at =
-            ((k * args_.channels + first_channel_ + c) * args_.pooled_height + p) * bins;
+            ((k * args_.channels + first_channel_ + c) * args_.pooled_height +
+             p) *
+            bins;
         scatter_add_(d_output + at, argmax + at, bins, first, count, 1, 0,
                      &sums_[c * plane_ + offset]);
       }
     } else {
       for (int64_t q = 0; q < bins; ++q) {
         const int64_t at =
-            ((k * args_.pooled_height + p) * bins + q) * args_.channels + first_channel_;
-        scatter_add_(d_output + at, argmax + at, channels_, first, count, channels_, 1,
-                     &sums_[offset * channels_]);
+            ((k * args_.pooled_height + p) * bins + q) * args_.channels +
+            first_channel_;
+        scatter_add_(d_output + at, argmax + at, channels_, first, count,
+                     channels_, 1, &sums_[offset * channels_]);
       }
     }
   }
 
  private:
   void Write(int64_t row, int64_t rows) {
-    const int64_t offset = (row - top_) * args_.width, count = rows * args_.width;
+    const int64_t offset = (row - top_) * args_.width,
+                  count = rows * args_.width;
     const int64_t pixel = row * args_.width;
     if (args_.channels_first) {
       for (int64_t c = 0; c < channels_; ++c) {
-        narrow_(&sums_[c * plane_ + offset],
-                image_ + (first_channel_ + c) * args_.height * args_.width + pixel, count);
+        narrow_(
+            &sums_[c * plane_ + offset],
+            image_ + (first_channel_ + c) * args_.height * args_.width + pixel,
+            count);
       }
     } else {
       for (int64_t i = 0; i < count; ++i) {
         narrow_(&sums_[(offset + i) * channels_],
-                image_ + (pixel + i) * args_.channels + first_channel_, channels_);
+                image_ + (pixel + i) * args_.channels + first_channel_,
+                channels_);
       }
     }
   }
@@ -277,7 +293,8 @@ class SumWindow {
   decltype(TFO_DISPATCH(NarrowArray<T>)) narrow_;
   decltype(TFO_DISPATCH(ScatterAdd<T>)) scatter_add_;
   const int64_t height_, plane_;  // rows; pixels of the window
-  std::vector<Sum> sums_;  // [height, width, channels], or [channels, height, width]
+  std::vector<Sum>
+      sums_;  // [height, width, channels], or [channels, height, width]
   T* image_;
   int64_t top_, done_;  // the window's first row; the first unfinished row
   int64_t first_channel_, channels_;
@@ -303,7 +320,8 @@ template <typename T>
 Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
                   const int32_t* argmax, const Coordinate<T>* boxes,
                   const int32_t* box_indices, T* d_features) {
-  if (args.batch * args.height * args.width * args.channels == 0) return nullptr;
+  if (args.batch * args.height * args.width * args.channels == 0)
+    return nullptr;
   const std::vector<Box> read = ReadBoxes(args, boxes, box_indices);
   const std::vector<BinRow> bin_rows = BinRowsDownward(args, read);
   // Where each image's bin rows begin.
@@ -313,8 +331,10 @@ Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
 
   const GradUnits units = CutGradient<T>(cpu, args, bin_rows);
   const int64_t all = args.batch * units.blocks * units.bands;
-  const double cycles = (3.0 * bin_rows.size() * args.pooled_width * args.channels +
-                         1.0 * args.batch * args.height * args.width * args.channels) / all;
+  const double cycles =
+      (3.0 * bin_rows.size() * args.pooled_width * args.channels +
+       1.0 * args.batch * args.height * args.width * args.channels) /
+      all;
   cpu.ParallelFor(all, cycles, [&](int64_t begin, int64_t end) {
     SumWindow<T> window(args, units);
     for (int64_t unit = begin; unit < end; ++unit) {
@@ -322,12 +342,14 @@ Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
       const int64_t c = unit / units.bands % units.blocks * units.channels;
       const int64_t y0 = unit % units.bands * units.band_height;
       const int64_t y1 = std::min(y0 + units.band_height, args.height);
-      window.Start(d_features + image * args.height * args.width * args.channels, y0, c,
-                   std::min(units.channels, args.channels - c));
+      window.Start(
+          d_features + image * args.height * args.width * args.channels, y0, c,
+          std::min(units.channels, args.channels - c));
       for (int64_t i = image_begin[image]; i < image_begin[image + 1]; ++i) {
         const auto& [k, p, rows] = bin_rows[i];
-        const PixelRange part = {static_cast<int32_t>(std::max<int64_t>(rows.begin, y0)),
-                                 static_cast<int32_t>(std::min<int64_t>(rows.end, y1))};
+        const PixelRange part = {
+            static_cast<int32_t>(std::max<int64_t>(rows.begin, y0)),
+            static_cast<int32_t>(std::min<int64_t>(rows.end, y1))};
         if (part.empty()) continue;
         window.FinishAbove(part.begin);
         window.Add(d_output, argmax, k, p, part);
@@ -349,9 +371,11 @@ Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args, const T* dd_features,
       args.num_boxes * args.pooled_height, 4.0 * row,
       [&](int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t k = unit / args.pooled_height, p = unit % args.pooled_height;
+          const int64_t k = unit / args.pooled_height,
+                        p = unit % args.pooled_height;
           const Box& box = read[k];
-          const PixelRange rows = BinOf(box.y, p, args.pooled_height, args.height);
+          const PixelRange rows =
+              BinOf(box.y, p, args.pooled_height, args.height);
           const int64_t from = rows.begin * args.width;
           const uint64_t size = rows.empty() ? 0 : rows.end * args.width - from;
           const T* image = dd_features + box.image * plane * args.channels;
@@ -359,13 +383,16 @@ Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args, const T* dd_features,
             for (int64_t q = 0; q < args.pooled_width; ++q) {
               const int64_t at =
                   args.channels_first
-                      ? ((k * args.channels + c) * args.pooled_height + p) * args.pooled_width + q
+                      ? ((k * args.channels + c) * args.pooled_height + p) *
+                                args.pooled_width +
+                            q
                       : unit * row + q * args.channels + c;
               const int64_t pixel = argmax[at];
               const bool counts = static_cast<uint64_t>(pixel - from) < size;
-              dd_output[at] = !counts                ? T{}
-                              : args.channels_first ? image[c * plane + pixel]
-                                                    : image[pixel * args.channels + c];
+              dd_output[at] = !counts ? T{}
+                              : args.channels_first
+                                  ? image[c * plane + pixel]
+                                  : image[pixel * args.channels + c];
             }
           }
         }
@@ -373,15 +400,15 @@ Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args, const T* dd_features,
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template Error RoiPool<T>(const Cpu&, const RoiArgs&, const T*,              \
-                            const Coordinate<T>*, const int32_t*, T*,          \
-                            int32_t*);                                         \
-  template Error RoiPoolGrad<T>(const Cpu&, const RoiArgs&, const T*,          \
-                                const int32_t*, const Coordinate<T>*,          \
-                                const int32_t*, T*);                           \
-  template Error RoiPoolGradGrad<T>(const Cpu&, const RoiArgs&, const T*,      \
-                                    const int32_t*, const Coordinate<T>*,      \
+#define TFO_INSTANTIATE(T)                                                \
+  template Error RoiPool<T>(const Cpu&, const RoiArgs&, const T*,         \
+                            const Coordinate<T>*, const int32_t*, T*,     \
+                            int32_t*);                                    \
+  template Error RoiPoolGrad<T>(const Cpu&, const RoiArgs&, const T*,     \
+                                const int32_t*, const Coordinate<T>*,     \
+                                const int32_t*, T*);                      \
+  template Error RoiPoolGradGrad<T>(const Cpu&, const RoiArgs&, const T*, \
+                                    const int32_t*, const Coordinate<T>*, \
                                     const int32_t*, T*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

@@ -24,8 +24,9 @@ constexpr int kPoolThreads = 256;
 // NHWC: a block takes a row of a box's bins, a thread some channels of a bin.
 template <typename T, int kChannels>
 __global__ void __launch_bounds__(kPoolThreads)
-    PoolChannelsLast(RoiArgs args, const T* features, const Coordinate<T>* boxes,
-                     const int32_t* box_indices, T* output, int32_t* argmax) {
+    PoolChannelsLast(RoiArgs args, const T* features,
+                     const Coordinate<T>* boxes, const int32_t* box_indices,
+                     T* output, int32_t* argmax) {
   using Value = Accumulator<T>;
   __shared__ PixelRange columns[kPoolThreads];
   const int64_t packs = args.channels / kChannels;
@@ -96,13 +97,13 @@ __global__ void __launch_bounds__(kPoolThreads)
     const Spans box = ReadSpans(args, boxes, box_indices, k);
     const PixelRange rows = BinOf(box.y, i % bins / args.pooled_width,
                                   args.pooled_height, args.height);
-    const PixelRange columns = BinOf(box.x, i % args.pooled_width,
-                                     args.pooled_width, args.width);
+    const PixelRange columns =
+        BinOf(box.x, i % args.pooled_width, args.pooled_width, args.width);
     T best = {};
     int32_t at = -1;
     if (!rows.empty() && !columns.empty()) {
-      const T* const plane = features + (box.image * args.channels + c) *
-                                            args.height * args.width;
+      const T* const plane =
+          features + (box.image * args.channels + c) * args.height * args.width;
       for (int64_t y = rows.begin; y < rows.end; ++y) {
         for (int64_t x = columns.begin; x < columns.end; ++x) {
           const T value = plane[y * args.width + x];
@@ -119,8 +120,8 @@ __global__ void __launch_bounds__(kPoolThreads)
 }
 
 // The gradient without atomics, so that its bits do not change: a block owns a
-// tile of pixels and a thread one channel of it, which it sums in shared memory in
-// the order of boxes and bins, and writes once.
+// tile of pixels and a thread one channel of it, which it sums in shared memory
+// in the order of boxes and bins, and writes once.
 constexpr int kTileChannels = 128;
 constexpr int kTileWidth = 8;
 template <typename T>
@@ -157,7 +158,8 @@ __global__ void __launch_bounds__(kTileChannels)
     for (int i = 0; i < kHeight * kTileWidth; ++i) sums[i][thread] = 0;
 
     for (int64_t k0 = 0; k0 < args.num_boxes; k0 += kTileChannels) {
-      // Each thread looks at one box, then all go through those that meet the tile.
+      // Each thread looks at one box, then all go through those that meet the
+      // tile.
       bool meets_tile = false;
       if (k0 + thread < args.num_boxes) {
         const Spans box = ReadSpans(args, boxes, box_indices, k0 + thread);
@@ -187,11 +189,13 @@ __global__ void __launch_bounds__(kTileChannels)
             const int64_t at =
                 args.channels_first
                     ? (k * args.channels + c) * bins + p * args.pooled_width + q
-                    : (k * bins + p * args.pooled_width + q) * args.channels + c;
+                    : (k * bins + p * args.pooled_width + q) * args.channels +
+                          c;
             const int64_t pixel = argmax[at];
             if (pixel < from * args.width || pixel >= to * args.width) continue;
             // Both fit 32 bits, where division is fast.
-            const uint32_t in_band = static_cast<uint32_t>(pixel - y0 * args.width);
+            const uint32_t in_band =
+                static_cast<uint32_t>(pixel - y0 * args.width);
             const uint32_t y = in_band / static_cast<uint32_t>(args.width);
             const int64_t x =
                 in_band - y * static_cast<uint32_t>(args.width) - x0;
@@ -206,8 +210,10 @@ __global__ void __launch_bounds__(kTileChannels)
       for (int64_t x = x0; x < x1; ++x) {
         const int64_t at =
             args.channels_first
-                ? ((image * args.channels + c) * args.height + y) * args.width + x
-                : ((image * args.height + y) * args.width + x) * args.channels + c;
+                ? ((image * args.channels + c) * args.height + y) * args.width +
+                      x
+                : ((image * args.height + y) * args.width + x) * args.channels +
+                      c;
         d_features[at] =
             Narrow<T>(sums[(y - y0) * kTileWidth + x - x0][thread]);
       }
@@ -233,16 +239,17 @@ __global__ void __launch_bounds__(kPoolThreads)
     const int64_t bin =
         args.channels_first ? in_box % bins : in_box / args.channels;
     const Spans box = ReadSpans(args, boxes, box_indices, k);
-    const PixelRange rows = BinOf(box.y, bin / args.pooled_width,
-                                  args.pooled_height, args.height);
+    const PixelRange rows =
+        BinOf(box.y, bin / args.pooled_width, args.pooled_height, args.height);
     const int64_t pixel = argmax[i];
     T value = {};
     if (!rows.empty() && pixel >= rows.begin * args.width &&
         pixel < rows.end * args.width) {
       const int64_t plane = args.height * args.width;
-      value = args.channels_first
-                  ? dd_features[(box.image * args.channels + c) * plane + pixel]
-                  : dd_features[(box.image * plane + pixel) * args.channels + c];
+      value =
+          args.channels_first
+              ? dd_features[(box.image * args.channels + c) * plane + pixel]
+              : dd_features[(box.image * plane + pixel) * args.channels + c];
     }
     dd_output[i] = value;
   }
@@ -258,8 +265,8 @@ template <typename T>
 Error RoiPool(const Gpu& gpu, const RoiArgs& args, const T* features,
               const Coordinate<T>* boxes, const int32_t* box_indices, T* output,
               int32_t* argmax) {
-  const int64_t outputs = args.num_boxes * args.channels * args.pooled_height *
-                          args.pooled_width;
+  const int64_t outputs =
+      args.num_boxes * args.channels * args.pooled_height * args.pooled_width;
   if (outputs == 0) return nullptr;
   if (args.channels_first) {
     return Launch(gpu, GridFor(outputs), kPoolThreads, PoolChannelsFirst<T>,
@@ -278,10 +285,10 @@ template <typename T>
 Error RoiPoolGrad(const Gpu& gpu, const RoiArgs& args, const T* d_output,
                   const int32_t* argmax, const Coordinate<T>* boxes,
                   const int32_t* box_indices, T* d_features) {
-  const int64_t tiles =
-      args.batch * ((args.height + kTileHeight<T> - 1) / kTileHeight<T>) *
-      ((args.width + kTileWidth - 1) / kTileWidth) *
-      ((args.channels + kTileChannels - 1) / kTileChannels);
+  const int64_t tiles = args.batch *
+                        ((args.height + kTileHeight<T> - 1) / kTileHeight<T>)*(
+                            (args.width + kTileWidth - 1) / kTileWidth) *
+                        ((args.channels + kTileChannels - 1) / kTileChannels);
   return Launch(gpu, GridSize(tiles), kTileChannels, PoolGrad<T>, args,
                 d_output, argmax, boxes, box_indices, d_features);
 }
@@ -290,21 +297,21 @@ template <typename T>
 Error RoiPoolGradGrad(const Gpu& gpu, const RoiArgs& args, const T* dd_features,
                       const int32_t* argmax, const Coordinate<T>* boxes,
                       const int32_t* box_indices, T* dd_output) {
-  const int64_t outputs = args.num_boxes * args.channels * args.pooled_height *
-                          args.pooled_width;
+  const int64_t outputs =
+      args.num_boxes * args.channels * args.pooled_height * args.pooled_width;
   return Launch(gpu, GridFor(outputs), kPoolThreads, PoolGradGrad<T>, args,
                 dd_features, argmax, boxes, box_indices, dd_output);
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template Error RoiPool<T>(const Gpu&, const RoiArgs&, const T*,              \
-                            const Coordinate<T>*, const int32_t*, T*,          \
-                            int32_t*);                                         \
-  template Error RoiPoolGrad<T>(const Gpu&, const RoiArgs&, const T*,          \
-                                const int32_t*, const Coordinate<T>*,          \
-                                const int32_t*, T*);                           \
-  template Error RoiPoolGradGrad<T>(const Gpu&, const RoiArgs&, const T*,      \
-                                    const int32_t*, const Coordinate<T>*,      \
+#define TFO_INSTANTIATE(T)                                                \
+  template Error RoiPool<T>(const Gpu&, const RoiArgs&, const T*,         \
+                            const Coordinate<T>*, const int32_t*, T*,     \
+                            int32_t*);                                    \
+  template Error RoiPoolGrad<T>(const Gpu&, const RoiArgs&, const T*,     \
+                                const int32_t*, const Coordinate<T>*,     \
+                                const int32_t*, T*);                      \
+  template Error RoiPoolGradGrad<T>(const Gpu&, const RoiArgs&, const T*, \
+                                    const int32_t*, const Coordinate<T>*, \
                                     const int32_t*, T*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

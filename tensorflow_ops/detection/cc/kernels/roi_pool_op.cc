@@ -31,8 +31,9 @@ class RoiPoolOp : public RoiOpBase {
                  &box_indices = ctx->input(2);
     RoiArgs args = attrs_;
     OP_REQUIRES_OK(ctx, CheckFeatures("features", features.shape(), &args));
-    OP_REQUIRES_OK(ctx, CheckBoxes<Device>(boxes, box_indices,
-                                           DataTypeOf<Coordinate<T>>::kValue, &args));
+    OP_REQUIRES_OK(
+        ctx, CheckBoxes<Device>(boxes, box_indices,
+                                DataTypeOf<Coordinate<T>>::kValue, &args));
     OP_REQUIRES_OK(ctx, CheckOutputSize(ctx->input(3), &args));
     TensorShape shape;
     OP_REQUIRES_OK(ctx, PooledShape(args, &shape));
@@ -43,11 +44,11 @@ class RoiPoolOp : public RoiOpBase {
       OP_REQUIRES_OK(ctx, ctx->allocate_output(1, shape, &argmax));
     }
     OP_REQUIRES_OK(
-        ctx, ToStatus(RoiPool(
-                 GetDevice<Device>(ctx), args, Data<T>(features),
-                 Data<Coordinate<T>>(boxes), Data<int32_t>(box_indices),
-                 Data<T>(output),
-                 argmax == nullptr ? nullptr : Data<int32_t>(argmax))));
+        ctx,
+        ToStatus(RoiPool(GetDevice<Device>(ctx), args, Data<T>(features),
+                         Data<Coordinate<T>>(boxes), Data<int32_t>(box_indices),
+                         Data<T>(output),
+                         argmax == nullptr ? nullptr : Data<int32_t>(argmax))));
   }
 };
 
@@ -67,21 +68,21 @@ class RoiPoolGradOp : public RoiOpBase {
     OP_REQUIRES_OK(ctx, TensorShape::BuildTensorShape(
                             features_shape.flat<int64_t>(), &shape));
     OP_REQUIRES_OK(ctx, CheckFeatures("features_shape", shape, &args));
-    OP_REQUIRES_OK(ctx, CheckBoxes<Device>(boxes, box_indices,
-                                           DataTypeOf<Coordinate<T>>::kValue, &args));
+    OP_REQUIRES_OK(
+        ctx, CheckBoxes<Device>(boxes, box_indices,
+                                DataTypeOf<Coordinate<T>>::kValue, &args));
     OP_REQUIRES_OK(ctx, CheckPooled("d_output", d_output.shape(), &args));
-    OP_REQUIRES(ctx, argmax.shape() == d_output.shape(),
-                absl::InvalidArgumentError(
-                    "argmax must have d_output's shape " +
-                    d_output.shape().DebugString() + ", got " +
-                    argmax.shape().DebugString()));
+    OP_REQUIRES(
+        ctx, argmax.shape() == d_output.shape(),
+        absl::InvalidArgumentError("argmax must have d_output's shape " +
+                                   d_output.shape().DebugString() + ", got " +
+                                   argmax.shape().DebugString()));
     Tensor* d_features = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &d_features));
-    OP_REQUIRES_OK(
-        ctx, ToStatus(RoiPoolGrad(
-                 GetDevice<Device>(ctx), args, Data<T>(d_output),
-                 Data<int32_t>(argmax), Data<Coordinate<T>>(boxes),
-                 Data<int32_t>(box_indices), Data<T>(d_features))));
+    OP_REQUIRES_OK(ctx, ToStatus(RoiPoolGrad(
+                            GetDevice<Device>(ctx), args, Data<T>(d_output),
+                            Data<int32_t>(argmax), Data<Coordinate<T>>(boxes),
+                            Data<int32_t>(box_indices), Data<T>(d_features))));
   }
 };
 
@@ -94,23 +95,25 @@ class RoiPoolGradGradOp : public RoiOpBase {
     const Tensor &dd_features = ctx->input(0), &argmax = ctx->input(1),
                  &boxes = ctx->input(2), &box_indices = ctx->input(3);
     RoiArgs args = attrs_;
-    OP_REQUIRES_OK(ctx, CheckFeatures("dd_features", dd_features.shape(), &args));
-    OP_REQUIRES_OK(ctx, CheckBoxes<Device>(boxes, box_indices,
-                                           DataTypeOf<Coordinate<T>>::kValue, &args));
+    OP_REQUIRES_OK(ctx,
+                   CheckFeatures("dd_features", dd_features.shape(), &args));
+    OP_REQUIRES_OK(
+        ctx, CheckBoxes<Device>(boxes, box_indices,
+                                DataTypeOf<Coordinate<T>>::kValue, &args));
     OP_REQUIRES_OK(ctx, CheckPooled("argmax", argmax.shape(), &args));
     Tensor* dd_output = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, argmax.shape(), &dd_output));
     if (dd_output->NumElements() == 0) return;
-    OP_REQUIRES_OK(
-        ctx, ToStatus(RoiPoolGradGrad(
-                 GetDevice<Device>(ctx), args, Data<T>(dd_features),
-                 Data<int32_t>(argmax), Data<Coordinate<T>>(boxes),
-                 Data<int32_t>(box_indices), Data<T>(dd_output))));
+    OP_REQUIRES_OK(ctx, ToStatus(RoiPoolGradGrad(
+                            GetDevice<Device>(ctx), args, Data<T>(dd_features),
+                            Data<int32_t>(argmax), Data<Coordinate<T>>(boxes),
+                            Data<int32_t>(box_indices), Data<T>(dd_output))));
   }
 };
 
 TFO_REGISTER_KERNELS("RoiPool", RoiPoolOp, .HostMemory("output_size"));
-TFO_REGISTER_KERNELS("RoiPoolGrad", RoiPoolGradOp, .HostMemory("features_shape"));
+TFO_REGISTER_KERNELS("RoiPoolGrad", RoiPoolGradOp,
+                     .HostMemory("features_shape"));
 TFO_REGISTER_KERNELS("RoiPoolGradGrad", RoiPoolGradGradOp);
 
 }  // namespace

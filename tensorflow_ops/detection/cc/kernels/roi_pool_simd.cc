@@ -33,7 +33,8 @@ inline __attribute__((always_inline)) void Take(V value, N where, V& best,
   at = replaces ? (I{} + where) : at;
 }
 
-// One bin of kVectors vectors of channels, from pixel (rows.begin, columns.begin).
+// One bin of kVectors vectors of channels, from pixel (rows.begin,
+// columns.begin).
 template <int kVectors, typename T>
 inline __attribute__((always_inline)) void PoolBin(
     const T* image, int64_t width, int64_t channels, PixelRange rows,
@@ -71,8 +72,7 @@ void PoolBinTail(const T* image, int64_t width, int64_t channels, int64_t n,
                  int32_t* argmax) {
   const int64_t first = rows.begin * width + columns.begin;
   Vector<T> best = LoadFirst(image + first * channels, n);
-  Index<T> at =
-      Index<T>{} + static_cast<typename Lanes<T>::Integer>(first);
+  Index<T> at = Index<T>{} + static_cast<typename Lanes<T>::Integer>(first);
   for (int64_t y = rows.begin; y < rows.end; ++y) {
     const T* pixel = image + (y * width + columns.begin) * channels;
     for (int64_t x = columns.begin; x < columns.end; ++x, pixel += channels) {
@@ -130,9 +130,8 @@ void PoolBinRow(const T* image, int64_t width, int64_t channels, int64_t count,
 template <typename T>
 void PoolPlane(const T* plane, int64_t readable, int64_t width,
                const PixelRange* rows, int64_t bins_y,
-               const PixelRange* columns, int64_t bins_x,
-               Accumulator<T>* best, int32_t* best_row, T* output,
-               int32_t* argmax) {
+               const PixelRange* columns, int64_t bins_x, Accumulator<T>* best,
+               int32_t* best_row, T* output, int32_t* argmax) {
   constexpr int kCount = Lanes<T>::kCount;
   int64_t x_begin = width, x_end = 0;
   for (int64_t p = 0; p < bins_x; ++p) {
@@ -147,7 +146,8 @@ void PoolPlane(const T* plane, int64_t readable, int64_t width,
       FillEmptyBin(bins_x, out, at);
       continue;
     }
-    // Each column's maximum over the bin's rows, a vector of columns at a time ...
+    // Each column's maximum over the bin's rows, a vector of columns at a time
+    // ...
     for (int64_t x = x_begin; x < x_end; x += kCount) {
       const int64_t n = x_end - x < kCount ? x_end - x : kCount;
       const auto load = [&](int64_t y) {

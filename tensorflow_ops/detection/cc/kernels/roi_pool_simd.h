@@ -9,8 +9,8 @@ namespace tfo {
 
 TFO_PER_CPU_LEVEL(
     // One row of a box's bins, NHWC: the first `count` channels of `rows` of
-    // `image` [.., width, channels], the bins' columns. Writes them of output and,
-    // unless null, argmax [bins, channels].
+    // `image` [.., width, channels], the bins' columns. Writes them of output
+    // and, unless null, argmax [bins, channels].
     template <typename T>
     void PoolBinRow(const T* image, int64_t width, int64_t channels,
                     int64_t count, PixelRange rows, const PixelRange* columns,
@@ -18,8 +18,8 @@ TFO_PER_CPU_LEVEL(
 
     // All bins of a box in one plane, NCHW: `plane` [.., width], of which
     // `readable` elements may be read. Writes output and, unless null, argmax
-    // [bins_y, bins_x]. `best` and `best_row` have room for `width` elements and
-    // 16 more.
+    // [bins_y, bins_x]. `best` and `best_row` have room for `width` elements
+    // and 16 more.
     template <typename T>
     void PoolPlane(const T* plane, int64_t readable, int64_t width,
                    const PixelRange* rows, int64_t bins_y,
@@ -27,8 +27,8 @@ TFO_PER_CPU_LEVEL(
                    Accumulator<T>* best, int32_t* best_row, T* output,
                    int32_t* argmax);
 
-    // sums[(argmax[i] - first) * stride + i * step] += d_output[i] for each i in
-    // [0, n) whose argmax lies in [first, first + count).
+    // sums[(argmax[i] - first) * stride + i * step] += d_output[i] for each i
+    // in [0, n) whose argmax lies in [first, first + count).
     template <typename T>
     void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
                     int64_t first, int64_t count, int64_t stride, int64_t step,

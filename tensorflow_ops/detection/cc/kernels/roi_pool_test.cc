@@ -1,6 +1,6 @@
-// roi_pool against a plain double loop, on the CPU at every level and for several
-// thread counts, and the CUDA kernels run by the host. Python's tests compare with
-// NumPy and torchvision's definition.
+// roi_pool against a plain double loop, on the CPU at every level and for
+// several thread counts, and the CUDA kernels run by the host. Python's tests
+// compare with NumPy and torchvision's definition.
 #include "tensorflow_ops/detection/cc/kernels/roi_pool.h"
 
 #include <cmath>
@@ -23,8 +23,9 @@ struct Problem {
   std::vector<int32_t> box_indices;
 
   int64_t FeatureAt(int64_t n, int64_t y, int64_t x, int64_t c) const {
-    return args.channels_first ? ((n * args.channels + c) * args.height + y) * args.width + x
-                               : ((n * args.height + y) * args.width + x) * args.channels + c;
+    return args.channels_first
+               ? ((n * args.channels + c) * args.height + y) * args.width + x
+               : ((n * args.height + y) * args.width + x) * args.channels + c;
   }
   int64_t OutputAt(int64_t k, int64_t p, int64_t q, int64_t c) const {
     const int64_t ph = args.pooled_height, pw = args.pooled_width;
@@ -32,22 +33,38 @@ struct Problem {
                                : ((k * ph + p) * pw + q) * args.channels + c;
   }
   int64_t OutputSize() const {
-    return args.num_boxes * args.pooled_height * args.pooled_width * args.channels;
+    return args.num_boxes * args.pooled_height * args.pooled_width *
+           args.channels;
   }
 };
 
-// Boxes of every kind: inside, over each edge, outside, a point, halves that round
-// away from zero, inverted, NaN, infinite, enormous, of no image.
+// Boxes of every kind: inside, over each edge, outside, a point, halves that
+// round away from zero, inverted, NaN, infinite, enormous, of no image.
 template <typename T>
-Problem<T> MakeProblem(int64_t channels, bool channels_first, bool with_bad_values) {
-  const std::vector<std::vector<float>> boxes = {
-      {0, 0, 22, 16},       {3, 2, 9.4f, 11},      {-5, -7, 6, 4},    {15, 9, 60, 40},
-      {-40, -40, -20, -9},  {100, 100, 140, 130},  {7, 5, 7, 5},      {2.5f, 3.5f, 8.5f, 4.5f},
-      {-2.5f, -0.5f, 4, 3}, {9, 4, 3, 8},          {3, 8, 9, 4},      {kNan, 0, 5, 5},
-      {0, 0, kInf, 5},      {-kInf, 0, 5, 5},      {-1e30f, -1e30f, 1e30f, 1e30f},
-      {0, 0, 5, 5},         {0, 0, 5, 5},          {4, 1, 5, 16}};
+Problem<T> MakeProblem(int64_t channels, bool channels_first,
+                       bool with_bad_values) {
+  const std::vector<std::vector<float>> boxes = {{0, 0, 22, 16},
+                                                 {3, 2, 9.4f, 11},
+                                                 {-5, -7, 6, 4},
+                                                 {15, 9, 60, 40},
+                                                 {-40, -40, -20, -9},
+                                                 {100, 100, 140, 130},
+                                                 {7, 5, 7, 5},
+                                                 {2.5f, 3.5f, 8.5f, 4.5f},
+                                                 {-2.5f, -0.5f, 4, 3},
+                                                 {9, 4, 3, 8},
+                                                 {3, 8, 9, 4},
+                                                 {kNan, 0, 5, 5},
+                                                 {0, 0, kInf, 5},
+                                                 {-kInf, 0, 5, 5},
+                                                 {-1e30f, -1e30f, 1e30f, 1e30f},
+                                                 {0, 0, 5, 5},
+                                                 {0, 0, 5, 5},
+                                                 {4, 1, 5, 16}};
   Problem<T> problem;
-  problem.args = {2, 9, 12, channels, static_cast<int64_t>(boxes.size()), 3, 5, 0.5f, channels_first, false};
+  problem.args = {
+      2, 9, 12,   channels,       static_cast<int64_t>(boxes.size()),
+      3, 5, 0.5f, channels_first, false};
   problem.features = testing::RandomValues<T>(2 * 9 * 12 * channels, 7);
   for (size_t i = 0; i < problem.features.size(); i += 5) {
     problem.features[i] = Narrow<T>(0.25f);  // ties: the first one counts
@@ -64,23 +81,28 @@ Problem<T> MakeProblem(int64_t channels, bool channels_first, bool with_bad_valu
 
 // By the definition, in double, a pixel at a time. False: the box pools zeros.
 template <typename T>
-bool ReferenceSpan(const Problem<T>& problem, int64_t k, double* y, double* height, double* x, double* width) {
+bool ReferenceSpan(const Problem<T>& problem, int64_t k, double* y,
+                   double* height, double* x, double* width) {
   const Coordinate<T>* b = &problem.boxes[4 * k];
   const int32_t image = problem.box_indices[k];
   for (int i = 0; i < 4; ++i) {
     if (!std::isfinite(b[i])) return false;
   }
-  if (b[2] < b[0] || b[3] < b[1] || image < 0 || image >= problem.args.batch) return false;
+  if (b[2] < b[0] || b[3] < b[1] || image < 0 || image >= problem.args.batch)
+    return false;
   const double scale = problem.args.spatial_scale;
   // Far-away coordinates may stop anywhere beyond the image.
-  const auto pixel = [&](double v) { return std::round(std::fmin(std::fmax(v * scale, -0x1p31), 0x1p31)); };
+  const auto pixel = [&](double v) {
+    return std::round(std::fmin(std::fmax(v * scale, -0x1p31), 0x1p31));
+  };
   *x = pixel(b[0]), *y = pixel(b[1]);
   *width = pixel(b[2]) - *x + 1, *height = pixel(b[3]) - *y + 1;
   return true;
 }
 
 template <typename T>
-void Reference(const Problem<T>& problem, std::vector<double>* output, std::vector<int32_t>* argmax) {
+void Reference(const Problem<T>& problem, std::vector<double>* output,
+               std::vector<int32_t>* argmax) {
   const RoiArgs& args = problem.args;
   output->assign(problem.OutputSize(), 0);
   argmax->assign(problem.OutputSize(), -1);
@@ -95,13 +117,18 @@ void Reference(const Problem<T>& problem, std::vector<double>* output, std::vect
           for (int64_t y = 0; y < args.height; ++y) {
             for (int64_t x = 0; x < args.width; ++x) {
               // Is pixel y in [floor(p h / ph), ceil((p+1) h / ph)) from y0?
-              const double in_y = (y - y0) * args.pooled_height, in_x = (x - x0) * args.pooled_width;
-              if (in_y + args.pooled_height <= p * height || in_y >= (p + 1) * height ||
-                  in_x + args.pooled_width <= q * width || in_x >= (q + 1) * width) {
+              const double in_y = (y - y0) * args.pooled_height,
+                           in_x = (x - x0) * args.pooled_width;
+              if (in_y + args.pooled_height <= p * height ||
+                  in_y >= (p + 1) * height ||
+                  in_x + args.pooled_width <= q * width ||
+                  in_x >= (q + 1) * width) {
                 continue;
               }
-              const double v = Widen(problem.features[problem.FeatureAt(problem.box_indices[k], y, x, c)]);
-              if ((*argmax)[at] < 0 || v > best || (std::isnan(v) && !std::isnan(best))) {
+              const double v = Widen(problem.features[problem.FeatureAt(
+                  problem.box_indices[k], y, x, c)]);
+              if ((*argmax)[at] < 0 || v > best ||
+                  (std::isnan(v) && !std::isnan(best))) {
                 best = v;
                 (*argmax)[at] = y * args.width + x;
               }
@@ -115,27 +142,34 @@ void Reference(const Problem<T>& problem, std::vector<double>* output, std::vect
 
 template <typename T>
 bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() ||
+          std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 template <typename T, typename Device>
 void ExpectPoolsAsDefined(const Device& device, int64_t channels) {
   for (bool channels_first : {false, true}) {
     for (bool with_bad_values : {false, true}) {
-      const Problem<T> problem = MakeProblem<T>(channels, channels_first, with_bad_values);
+      const Problem<T> problem =
+          MakeProblem<T>(channels, channels_first, with_bad_values);
       std::vector<double> expected;
       std::vector<int32_t> expected_argmax, argmax(problem.OutputSize(), 99);
       Reference(problem, &expected, &expected_argmax);
-      std::vector<T> output(problem.OutputSize(), Narrow<T>(99)), alone = output;
-      TFO_EXPECT(RoiPool(device, problem.args, problem.features.data(), problem.boxes.data(),
-                         problem.box_indices.data(), output.data(), argmax.data()) == nullptr);
+      std::vector<T> output(problem.OutputSize(), Narrow<T>(99)),
+          alone = output;
+      TFO_EXPECT(RoiPool(device, problem.args, problem.features.data(),
+                         problem.boxes.data(), problem.box_indices.data(),
+                         output.data(), argmax.data()) == nullptr);
       for (size_t i = 0; i < output.size(); ++i) {
         const double value = Widen(output[i]);
-        TFO_EXPECT(value == expected[i] || (std::isnan(value) && std::isnan(expected[i])));
+        TFO_EXPECT(value == expected[i] ||
+                   (std::isnan(value) && std::isnan(expected[i])));
         TFO_EXPECT_EQ(argmax[i], expected_argmax[i]);
       }
-      RoiPool<T>(device, problem.args, problem.features.data(), problem.boxes.data(), problem.box_indices.data(),
-                 alone.data(), nullptr);
+      RoiPool<T>(device, problem.args, problem.features.data(),
+                 problem.boxes.data(), problem.box_indices.data(), alone.data(),
+                 nullptr);
       TFO_EXPECT(SameBits(alone, output));
     }
   }
@@ -151,7 +185,8 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
     Reference(problem, &ignored, &argmax);
     // Small integers: their sums are exact in any order.
     std::vector<T> d_output(argmax.size());
-    for (size_t i = 0; i < d_output.size(); ++i) d_output[i] = Narrow<T>(float(i % 7) - 3);
+    for (size_t i = 0; i < d_output.size(); ++i)
+      d_output[i] = Narrow<T>(float(i % 7) - 3);
     std::vector<Accumulator<T>> sums(problem.features.size(), 0);
     std::vector<T> expected(sums.size()), actual(sums.size(), Narrow<T>(99));
     std::vector<T> gathered(argmax.size());
@@ -162,7 +197,8 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
             const int64_t at = problem.OutputAt(k, p, q, c);
             gathered[at] = T{};
             if (argmax[at] < 0) continue;
-            const int64_t pixel = problem.FeatureAt(problem.box_indices[k], argmax[at] / args.width,
+            const int64_t pixel = problem.FeatureAt(problem.box_indices[k],
+                                                    argmax[at] / args.width,
                                                     argmax[at] % args.width, c);
             sums[pixel] += Widen(d_output[at]);
             gathered[at] = problem.features[pixel];
@@ -171,24 +207,29 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
       }
     }
     for (size_t i = 0; i < sums.size(); ++i) expected[i] = Narrow<T>(sums[i]);
-    TFO_EXPECT(RoiPoolGrad(device, args, d_output.data(), argmax.data(), problem.boxes.data(),
-                           problem.box_indices.data(), actual.data()) == nullptr);
+    TFO_EXPECT(RoiPoolGrad(device, args, d_output.data(), argmax.data(),
+                           problem.boxes.data(), problem.box_indices.data(),
+                           actual.data()) == nullptr);
     TFO_EXPECT(SameBits(actual, expected));
 
     std::vector<T> second(argmax.size(), Narrow<T>(99));
-    TFO_EXPECT(RoiPoolGradGrad(device, args, problem.features.data(), argmax.data(), problem.boxes.data(),
-                               problem.box_indices.data(), second.data()) == nullptr);
+    TFO_EXPECT(RoiPoolGradGrad(device, args, problem.features.data(),
+                               argmax.data(), problem.boxes.data(),
+                               problem.box_indices.data(),
+                               second.data()) == nullptr);
     TFO_EXPECT(SameBits(second, gathered));
 
     // An argmax from nowhere adds nothing and reads nothing.
     const std::vector<T> zeros(sums.size(), T{}), zero_bins(argmax.size(), T{});
     for (int32_t nowhere : {-1, -2147483647 - 1, 9 * 12, 2147483647}) {
       const std::vector<int32_t> bad(argmax.size(), nowhere);
-      RoiPoolGrad(device, args, d_output.data(), bad.data(), problem.boxes.data(), problem.box_indices.data(),
+      RoiPoolGrad(device, args, d_output.data(), bad.data(),
+                  problem.boxes.data(), problem.box_indices.data(),
                   actual.data());
       TFO_EXPECT(SameBits(actual, zeros));
-      RoiPoolGradGrad(device, args, problem.features.data(), bad.data(), problem.boxes.data(),
-                      problem.box_indices.data(), second.data());
+      RoiPoolGradGrad(device, args, problem.features.data(), bad.data(),
+                      problem.boxes.data(), problem.box_indices.data(),
+                      second.data());
       TFO_EXPECT(SameBits(second, zero_bins));
     }
   }
@@ -230,7 +271,8 @@ void ExpectEmptySizesWork(const Device& device) {
   int32_t index = 0;
   const float box[] = {0, 0, 1, 1};
   // No boxes, no channels: nothing to write.
-  for (const RoiArgs& args : {RoiArgs{1, 1, 1, 1, 0, 2, 2, 1, false, false}, RoiArgs{1, 1, 1, 0, 1, 2, 2, 1, false, false}}) {
+  for (const RoiArgs& args : {RoiArgs{1, 1, 1, 1, 0, 2, 2, 1, false, false},
+                              RoiArgs{1, 1, 1, 0, 1, 2, 2, 1, false, false}}) {
     RoiPool<float>(device, args, &value, box, &index, nullptr, nullptr);
   }
   // An image without pixels: zeros.
@@ -246,10 +288,13 @@ void ExpectEmptySizesWork(const Device& device) {
   }
   // No boxes: no gradient, all of it written.
   float gradient[2] = {9, 9};
-  RoiPoolGrad<float>(device, {1, 1, 2, 1, 0, 2, 2, 1, false, false}, nullptr, nullptr, nullptr, nullptr, gradient);
+  RoiPoolGrad<float>(device, {1, 1, 2, 1, 0, 2, 2, 1, false, false}, nullptr,
+                     nullptr, nullptr, nullptr, gradient);
   TFO_EXPECT(gradient[0] == 0 && gradient[1] == 0);
 }
-TFO_TEST(RoiPool, CpuEmptySizes) { ExpectEmptySizesWork(testing::ThreadedCpu(2)); }
+TFO_TEST(RoiPool, CpuEmptySizes) {
+  ExpectEmptySizesWork(testing::ThreadedCpu(2));
+}
 TFO_CUDA_TEST(RoiPool, CudaEmptySizes) { ExpectEmptySizesWork(Gpu{}); }
 
 }  // namespace

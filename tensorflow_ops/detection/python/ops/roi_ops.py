@@ -1,5 +1,6 @@
 """The public functions of region pooling."""
 
+import math
 from collections.abc import Iterable
 from numbers import Integral
 from typing import NamedTuple
@@ -23,17 +24,29 @@ def check_option(name, value, options):
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, options))}")
 
 
+def check_spatial_scale(spatial_scale):
+    """Raises ValueError unless it is a positive, finite number."""
+    if not 0 < spatial_scale < math.inf:
+        raise ValueError(f"spatial_scale is {spatial_scale}, expected a positive, finite number")
+
+
+def check_output_size(output_size):
+    """An int or a pair as a pair (height, width). Raises ValueError; tensors in the pair are left to the kernel."""
+    pair = tuple(output_size) if isinstance(output_size, Iterable) else (output_size, output_size)
+    if len(pair) != 2 or not all(tf.is_tensor(n) or (isinstance(n, Integral) and 1 <= n < 2**30) for n in pair):
+        raise ValueError(f"output_size is {output_size!r}, expected an int or (height, width), at least 1 each")
+    return pair
+
+
 def _output_size(output_size):
     """An int, a pair or an int tensor as an int32 tensor (height, width)."""
     if not tf.is_tensor(output_size):
-        pair = tuple(output_size) if isinstance(output_size, Iterable) else (output_size, output_size)
-        if len(pair) != 2 or not all(tf.is_tensor(n) or (isinstance(n, Integral) and n >= 1) for n in pair):
-            raise ValueError(f"output_size is {output_size!r}, expected an int or (height, width), at least 1 each")
-        output_size = pair
+        output_size = check_output_size(output_size)
     output_size = tf.convert_to_tensor(output_size)
     if not output_size.dtype.is_integer:
         raise ValueError(f"output_size is {output_size.dtype.name}, expected integers")
-    output_size = tf.cast(output_size, tf.int32)
+    if output_size.dtype != tf.int32:
+        output_size = tf.saturate_cast(output_size, tf.int32)  # the kernel refuses what is too large
     return tf.stack([output_size, output_size]) if output_size.shape.rank == 0 else output_size
 
 
@@ -41,6 +54,7 @@ def _pool_arguments(features, boxes, box_indices, output_size, spatial_scale, da
     """Checks and converts what the region pooling ops have in common."""
     check_option("data_format", data_format, ("NHWC", "NCHW"))
     check_option("box_format", box_format, ("xyxy", "yxyx"))
+    check_spatial_scale(spatial_scale)
     features = tf.convert_to_tensor(features)
     if features.dtype not in (tf.float16, tf.bfloat16, tf.float32, tf.float64):
         raise ValueError(f"features are {features.dtype.name}, expected float16, bfloat16, float32 or float64")

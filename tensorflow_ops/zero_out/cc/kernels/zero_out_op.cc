@@ -43,10 +43,9 @@ class ZeroOutWithIndexOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     const int64_t size = ctx->input(0).NumElements();
     OP_REQUIRES(ctx, 0 <= preserve_index_ && preserve_index_ < size,
-                absl::InvalidArgumentError(
-                    absl::StrCat("preserve_index is ", preserve_index_,
-                                 ", expected [0, ", size, "): x has ", size,
-                                 " elements")));
+                absl::InvalidArgumentError(absl::StrCat(
+                    "preserve_index is ", preserve_index_, ", expected [0, ",
+                    size, "): x has ", size, " elements")));
     OP_REQUIRES(ctx, preserve_index_ <= INT32_MAX,
                 absl::InvalidArgumentError(absl::StrCat(
                     "preserve_index is ", preserve_index_,

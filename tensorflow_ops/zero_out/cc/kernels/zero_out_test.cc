@@ -12,14 +12,16 @@ void ExpectKeepsOneElement(const Device& device) {
     for (int64_t n : {0, 1, 3, 16, 17, 1000, 5000}) {
       for (int64_t keep : {int64_t{0}, n / 2, n - 1}) {
         if (keep < 0 || keep >= n) continue;
-        // 16-byte elements: allocated memory is aligned for them, as in TensorFlow.
+        // 16-byte elements: allocated memory is aligned for them, as in
+        // TensorFlow.
         std::vector<char> input(n * size);
         for (size_t i = 0; i < input.size(); ++i) input[i] = 1 + i % 100;
         std::vector<char> output(n * size, 77), expected(n * size, 0);
         for (int64_t b = keep * size; b < (keep + 1) * size; ++b) {
           expected[b] = input[b];
         }
-        const Error error = ZeroOut(device, {n, size, keep}, input.data(), output.data());
+        const Error error =
+            ZeroOut(device, {n, size, keep}, input.data(), output.data());
         TFO_EXPECT(error == nullptr);
         TFO_EXPECT(output == expected);
       }
@@ -28,10 +30,13 @@ void ExpectKeepsOneElement(const Device& device) {
 }
 
 TFO_TEST(ZeroOut, CpuKeepsOneElement) {
-  for (int threads : {1, 3}) ExpectKeepsOneElement(testing::ThreadedCpu(threads));
+  for (int threads : {1, 3})
+    ExpectKeepsOneElement(testing::ThreadedCpu(threads));
 }
 
-TFO_CUDA_TEST(ZeroOut, CudaKernelKeepsOneElement) { ExpectKeepsOneElement(Gpu{}); }
+TFO_CUDA_TEST(ZeroOut, CudaKernelKeepsOneElement) {
+  ExpectKeepsOneElement(Gpu{});
+}
 
 TFO_CUDA_TEST(ZeroOut, CudaRefusesAnUnknownElementSize) {
   char byte = 0;

@@ -14,7 +14,7 @@ def _zero_out_grad(op, dy):
     return ops.tensorflow_ops_zero_out(x=dy)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _cc_gradient(dtype, preserve_index):
     """Returns a ConcreteFunction (x, d_zeroed) -> dx that runs the C++ gradient.
 

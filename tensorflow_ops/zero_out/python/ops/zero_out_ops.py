@@ -59,6 +59,4 @@ def zero_out_with_index(x, *, preserve_index: int = 0, name=None) -> ZeroOutWith
     Raises:
       InvalidArgumentError: preserve_index is out of range.
     """
-    return ZeroOutWithIndex(
-        *ops.tensorflow_ops_zero_out_with_index(x=x, preserve_index=preserve_index, name=name)
-    )
+    return ZeroOutWithIndex(*ops.tensorflow_ops_zero_out_with_index(x=x, preserve_index=preserve_index, name=name))

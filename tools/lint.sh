@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Checks formats and common mistakes: clang-format, buildifier, ruff, shellcheck.
+#
+# Usage: tools/lint.sh [--fix]
+#
+# --fix rewrites what the tools can put right. Their versions are pinned in
+# tools/requirements/lint.txt; buildifier comes from npm, and is left out with a
+# message where there is no npm.
+set -euo pipefail
+# shellcheck source=tools/setup/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
+help_if_asked "$@"
+
+clang_format=(--dry-run --Werror) ruff_check=() ruff_format=(--check) buildifier_mode=(-mode=check -lint=warn)
+case ${1-} in
+  --fix) clang_format=(-i) ruff_check=(--fix) ruff_format=() buildifier_mode=(-mode=fix -lint=fix) ;;
+  '') ;;
+  *) die "unknown argument: $1" "See: $0 --help" ;;
+esac
+
+python=$(bash "$root/tools/setup/python_env.sh" build lint)
+# shellcheck disable=SC2329  # called through check
+tool() {
+  local program=$1
+  shift
+  "$(dirname "$python")/$program" "$@"
+}
+cd "$root"
+status=0
+check() {
+  say "$1"
+  shift
+  "$@" || status=1
+}
+# The files git knows or would add; those deleted in the tree are not there to check.
+files() { git ls-files --cached --others --exclude-standard -z -- "$@" | xargs -0 -r ls -d 2>/dev/null || true; }
+
+mapfile -t cc < <(files '*.cc' '*.h')
+mapfile -t starlark < <(files '*.bzl' '*BUILD' WORKSPACE)
+mapfile -t shell < <(files '*.sh' .ci/run)
+
+check "clang-format" tool clang-format "${clang_format[@]}" "${cc[@]}"
+check "ruff check" tool ruff check "${ruff_check[@]}" .
+check "ruff format" tool ruff format "${ruff_format[@]}" .
+check "shellcheck" tool shellcheck -x "${shell[@]}"
+
+buildifier_version=$(sed -n 's/.*@bazel\/buildifier@\([0-9.]*\).*/\1/p' tools/requirements/lint.txt)
+buildifier_folder=$(cache_folder)/buildifier-$buildifier_version
+buildifier=$buildifier_folder/node_modules/.bin/buildifier
+if [[ ! -x $buildifier ]] && command -v npm >/dev/null; then
+  say "installing buildifier $buildifier_version"
+  npm install --silent --no-fund --no-audit --prefix "$buildifier_folder" "@bazel/buildifier@$buildifier_version"
+fi
+if [[ -x $buildifier ]]; then
+  # The rules of Bazel 7.7.1 are native; loading them would need more rule sets.
+  check "buildifier" "$buildifier" "${buildifier_mode[@]}" \
+    -warnings=-native-cc,-native-py,-native-cc-binary,-native-cc-library,-native-cc-test,-native-py-binary,-native-py-library,-native-py-test \
+    "${starlark[@]}"
+else
+  say "no npm: buildifier is left out"
+fi
+exit "$status"

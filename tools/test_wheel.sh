@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Builds the wheel, installs it into a fresh environment with its own choice of
+# TensorFlow, and runs the whole Python test suite against it with pytest.
+#
+# Usage: tools/test_wheel.sh [PYTEST ARGUMENT]...
+set -euo pipefail
+# shellcheck source=tools/setup/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
+help_if_asked "$@"
+
+python=$(bash "$root/tools/setup/python_env.sh")
+wheel=$(bash "$root/tools/build_wheel.sh" | tail -n 1)
+
+folder=$root/build/wheel_test
+rm -rf "$folder"
+mkdir -p "$folder/tests"
+say "installing $(basename "$wheel") into a fresh environment"
+"$python" -m venv "$folder/venv"
+fresh=$folder/venv/bin/python
+# The wheel's own extra says which TensorFlow; the pins keep the rest as tested.
+run_pip "$fresh" "$folder/tmp" install "${wheel}[cpu]" pytest absl-py pyelftools -c "$root/tools/requirements/build.txt"
+
+# Away from the source tree, whose package would hide the installed one.
+cd "$root"
+git ls-files --cached --others --exclude-standard -z -- 'tensorflow_ops/*_test.py' |
+  while IFS= read -r -d '' file; do
+    cp "$file" "$folder/tests/"
+  done
+cd "$folder/tests"
+say "running the tests against the wheel"
+exec "$fresh" -m pytest -q -p no:cacheprovider "$@" .
