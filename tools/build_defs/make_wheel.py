@@ -1,30 +1,37 @@
 """Packs the files Bazel built into a wheel, with setuptools. See wheel.bzl."""
 
 import argparse
+import logging
 import os
 import pathlib
 import shutil
 import tempfile
 
+from setuptools import build_meta
+
+# setuptools compiles nothing here and must be told that there is machine code. The
+# shared object calls no CPython function, so any Python 3 can load it.
+_SETUP = '''
 import setuptools
 from setuptools.command.bdist_wheel import bdist_wheel
 
 
-class _Distribution(setuptools.Distribution):
-    """Has machine code, although setuptools compiles none."""
-
+class Distribution(setuptools.Distribution):
     def has_ext_modules(self):
         return True
 
 
-class _Wheel(bdist_wheel):
-    """The shared object calls no CPython function, so any Python 3 can load it."""
-
+class Wheel(bdist_wheel):
     def get_tag(self):
         return ("py3", "none", super().get_tag()[2])
 
 
+setuptools.setup(distclass=Distribution, cmdclass={"bdist_wheel": Wheel})
+'''
+
+
 def main():
+    """Stages the files as they shall lie in the wheel, and builds it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--pyproject", type=pathlib.Path, required=True)
@@ -38,20 +45,23 @@ def main():
     # Beside the output: it is on a disk with room, which /tmp may not be.
     with tempfile.TemporaryDirectory(dir=output.parent) as staging:
         stage = pathlib.Path(staging)
-        for source in [options.pyproject, *options.metadata_files, *options.files]:
+        for source in [*options.metadata_files, *options.files]:
             inside = source.relative_to(options.bin_dir) if source.is_relative_to(options.bin_dir) else source
             target = stage / inside
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
+        project = options.pyproject.read_text()
+        if options.local_version:
+            first, last = project.split('\nversion = "', 1)
+            version, last = last.split('"', 1)
+            project = f'{first}\nversion = "{version}+{options.local_version}"{last}'
+        (stage / "pyproject.toml").write_text(project)
+        (stage / "setup.py").write_text(_SETUP)
         os.chdir(stage)
         # The same input gives the same wheel, to the byte.
         os.environ.setdefault("SOURCE_DATE_EPOCH", "1700000000")
-        arguments = ["-q", "bdist_wheel", "--dist-dir", str(output)]
-        if options.local_version:
-            arguments[1:1] = ["egg_info", "--tag-build", "+" + options.local_version]
-        setuptools.setup(script_args=arguments, distclass=_Distribution, cmdclass={"bdist_wheel": _Wheel})
-    if len(list(output.glob("*.whl"))) != 1:
-        raise SystemExit(f"expected one wheel in {output}, found {os.listdir(output)}")
+        logging.disable(logging.INFO)  # a line for each file
+        build_meta.build_wheel(str(output))
 
 
 if __name__ == "__main__":

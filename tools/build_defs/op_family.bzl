@@ -42,8 +42,8 @@ CPU_LEVELS = {
 def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
     """An algorithm in plain C++: it includes no TensorFlow header.
 
-    Targets: `name`; for each level in CPU_LEVELS `name_<level>`, when there are
-    simd_srcs.
+    Targets: `name`; when there are simd_srcs, for each level in CPU_LEVELS
+    `name_<level>` and `name_<level>_symbols_test`.
 
     Args:
       name: the library's name.
@@ -68,8 +68,18 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
                 srcs = simd_srcs,
                 # GCC 12 warns of its own AVX-512 intrinsics (its bug 105593).
                 copts = _COPTS + flags + ["-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-uninitialized"],
+                linkstatic = True,
                 local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level],
                 deps = [":" + name + "_headers", "//tensorflow_ops/core:simd"],
+            )
+            native.py_test(
+                name = name + "_" + level + "_symbols_test",
+                size = "small",
+                srcs = ["//tools/build_defs:simd_symbols_test.py"],
+                args = [level, "$(locations :%s_%s)" % (name, level)],
+                data = [":" + name + "_" + level],
+                main = "//tools/build_defs:simd_symbols_test.py",
+                python_version = "PY3",
             )
     cc_library(
         name = name,

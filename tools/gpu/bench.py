@@ -7,6 +7,7 @@ overwritten. torchvision gets what suits it: NCHW features, in one piece, whatev
 import argparse
 import dataclasses
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -119,13 +120,13 @@ def table(rows, timer, copy_speed):
 
 def header(library, timer, copy_speed):
     """Returns what was measured on what."""
-    driver = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"], capture_output=True, text=True
-    ).stdout.strip()
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    known = shutil.which(query[0])
+    driver = subprocess.run(query, capture_output=True, text=True).stdout.strip() if known else "unknown"
     built = library.with_name("build.txt").read_text().strip()
     peer, version = cases.torchvision_ops()
     return (
-        f"{torch.cuda.get_device_name()}, driver {driver or 'unknown'}; {built}; torch {torch.__version__}, "
+        f"{torch.cuda.get_device_name()}, driver {driver}; {built}; torch {torch.__version__}, "
         f"torchvision {version if peer is not None else f'missing ({version})'}. "
         f"Copy bandwidth {copy_speed / 1e9:.0f} GB/s, read and written; "
         f"L2 cache of {timer.l2_bytes >> 20} MiB, overwritten before each run. "

@@ -75,7 +75,8 @@ check --library "$library" --device cpu
 
 if ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
   say "no GPU: checking the kernels on the processor"
-  check --library "$("$python" tools/gpu/build.py --emulated)" --device emulated
+  emulated=$("$python" tools/gpu/build.py --emulated "${build[@]}")
+  check --library "$emulated" --device emulated
   printf '\n%s\n' "NOT RUN: PyTorch sees no GPU here. The kernels were built by nvcc, and checked on the processor as g++ compiles
 them. What they do and how fast they are on a GPU was not looked at." >&2
   exit 3
