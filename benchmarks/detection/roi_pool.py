@@ -1,9 +1,13 @@
 """roi_pool against torchvision's CPU op, on the sizes of real detectors.
 
-python -m benchmarks.detection.roi_pool      # from the repository's root
+Run from the repository's root, with the wheel installed (CONTRIBUTING.md):
+
+python -m benchmarks.detection.roi_pool [CASE]...
 """
 
 import os
+import sys
+from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -12,15 +16,30 @@ import tensorflow as tf
 
 from benchmarks import harness, peers
 
-# name: images' features (H, W, C), boxes, bins, stride
-SIZES = {
-    "FPN stride 4": (200, 304, 256, 1000, 7, 4),
-    "FPN stride 8": (100, 152, 256, 1000, 7, 8),
-    "FPN stride 16": (50, 76, 256, 1000, 7, 16),
-    "FPN stride 32": (25, 38, 256, 1000, 7, 32),
-    "mask head": (200, 304, 256, 100, 14, 4),
-    "R-FCN": (38, 63, 1029, 300, 7, 16),
+
+class Case(NamedTuple):
+    """Features of one image, and what is pooled from them."""
+
+    height: int
+    width: int
+    channels: int
+    boxes: int
+    bins: int
+    stride: int
+
+
+CASES = {
+    "FPN stride 4": Case(200, 304, 256, 1000, 7, 4),
+    "FPN stride 8": Case(100, 152, 256, 1000, 7, 8),
+    "FPN stride 16": Case(50, 76, 256, 1000, 7, 16),
+    "FPN stride 32": Case(25, 38, 256, 1000, 7, 32),
+    "mask head": Case(200, 304, 256, 100, 14, 4),
+    "R-FCN": Case(38, 63, 21 * 49, 300, 7, 16),
+    "Light-head": Case(50, 76, 490, 1000, 7, 16),
 }
+
+# Variants of ours; torchvision has float32 NCHW, which each is compared with.
+VARIANTS = (("float32", "NHWC"), ("bfloat16", "NHWC"), ("float16", "NHWC"), ("float32", "NCHW"))
 
 
 def random_boxes(count, height, width, seed=0):
@@ -32,113 +51,100 @@ def random_boxes(count, height, width, seed=0):
     return np.concatenate([corner, corner + sides], 1).astype(np.float32)
 
 
-def main():
-    """Prints one table."""
-    tf.config.threading.set_intra_op_parallelism_threads(harness.THREADS)
-    import tensorflow_ops as tfo
+def our_candidates(raw, case, values, boxes, dtype, data_format):
+    """Returns ({pass: callable}, pooled values, {pass: (bytes read, bytes written)}).
 
-    torch, ops = peers.torchvision_ops()
+    "infer" is the forward pass of a graph in which nobody reads argmax.
+    """
+    features = tf.cast(values if data_format == "NHWC" else np.moveaxis(values, 3, 1).copy(), dtype)
+    boxes, indices, size = tf.constant(boxes), tf.zeros([case.boxes], tf.int32), tf.constant([case.bins, case.bins])
+    attrs = {"spatial_scale": 1 / case.stride, "data_format": data_format, "box_format": "xyxy"}
+
+    def forward():
+        return raw.tensorflow_ops_roi_pool(
+            features=features, boxes=boxes, box_indices=indices, output_size=size, **attrs
+        )
+
+    @tf.function
+    def infer(features):
+        return raw.tensorflow_ops_roi_pool(
+            features=features, boxes=boxes, box_indices=indices, output_size=size, **attrs
+        )[0]
+
+    pooled, argmax = forward()
+    upstream, shape = tf.ones_like(pooled), tf.shape(features, out_type=tf.int64)
+
+    def backward():
+        return raw.tensorflow_ops_roi_pool_grad(
+            d_output=upstream, argmax=argmax, boxes=boxes, box_indices=indices, features_shape=shape, **attrs
+        )
+
+    map_bytes, pooled_bytes, argmax_bytes = (int(np.prod(t.shape)) * t.dtype.size for t in (features, pooled, argmax))
+    calls = {"forward": forward, "infer": lambda: infer(features), "backward": backward}
+    moved = {
+        "forward": (map_bytes, pooled_bytes + argmax_bytes),
+        "infer": (map_bytes, pooled_bytes),
+        "backward": (pooled_bytes + argmax_bytes, map_bytes),
+    }
+    return calls, pooled.numpy(), moved
+
+
+def peer_candidates(torch, ops, case, values, boxes):
+    """Returns ({pass: callable}, pooled values) of torchvision."""
+    features = torch.from_numpy(np.moveaxis(values, 3, 1).copy()).requires_grad_()
+    rois = torch.from_numpy(np.concatenate([np.zeros([case.boxes, 1], np.float32), boxes], 1))
+    pooled = ops.roi_pool(features, rois, case.bins, 1 / case.stride)
+    upstream = torch.ones_like(pooled)
+
+    def forward():
+        with torch.no_grad():
+            ops.roi_pool(features, rois, case.bins, 1 / case.stride)
+
+    def backward():
+        torch.autograd.grad(pooled, features, upstream, retain_graph=True)
+
+    return {"peer forward": forward, "peer backward": backward}, pooled.detach().numpy()
+
+
+def main(names):
+    """Prints a table with a row for each case, variant and pass."""
+    tf.config.threading.set_intra_op_parallelism_threads(harness.THREADS)
+    from tensorflow_ops.core.python.library import ops as raw
+
+    torch, peer = peers.torchvision_ops()
     if torch is None:
-        print(ops)
+        print(peer)
     else:
         torch.set_num_threads(harness.THREADS)
     rates = harness.memory_rates()
-    print(f"{harness.THREADS} threads; memory reads {rates.read / 1e9:.1f} GB/s, writes {rates.write / 1e9:.1f} GB/s\n")
+    print(f"{harness.THREADS} threads; memory reads {rates.read / 1e9:.1f} GB/s, writes {rates.write / 1e9:.1f} GB/s")
 
     rows = []
-    wanted = os.environ.get("CASE")
-    for name, (height, width, channels, count, bins, stride) in SIZES.items():
-        if wanted and name != wanted:
-            continue
-        values = np.random.default_rng(1).standard_normal([1, height, width, channels], np.float32)
-        boxes = random_boxes(count, height * stride, width * stride)
-        indices = np.zeros(count, np.int32)
-        for dtype, data_format in (("float32", "NHWC"), ("float32", "NCHW"), ("bfloat16", "NHWC"), ("float16", "NHWC")):
-            features = tf.cast(values if data_format == "NHWC" else np.moveaxis(values, 3, 1).copy(), dtype)
-
-            @tf.function
-            def infer(x, b, i, bins=bins, stride=stride, data_format=data_format):
-                return tfo.detection.roi_pool(x, b, i, bins, spatial_scale=1 / stride, data_format=data_format)
-
-            box_tensor, index_tensor = tf.constant(boxes), tf.constant(indices)
-            with tf.GradientTape() as tape:
-                tape.watch(features)
-                pooled = tfo.detection.roi_pool(
-                    features, box_tensor, index_tensor, bins, spatial_scale=1 / stride, data_format=data_format
-                )
-            upstream = tf.ones_like(pooled)
-            attrs = {"spatial_scale": 1 / stride, "data_format": data_format, "box_format": "xyxy"}
-            from tensorflow_ops.core.python.library import ops as raw
-
-            forward = raw.tensorflow_ops_roi_pool(
-                features=features, boxes=box_tensor, box_indices=index_tensor, output_size=[bins, bins], **attrs
-            )
-            size = tf.constant([bins, bins])
-            shape = tf.shape(features, out_type=tf.int64)
-
-            def forward_call(x=features, b=box_tensor, i=index_tensor, size=size, attrs=attrs):
-                raw.tensorflow_ops_roi_pool(features=x, boxes=b, box_indices=i, output_size=size, **attrs)
-
-            def backward_call(d=upstream, a=forward[1], b=box_tensor, i=index_tensor, shape=shape, attrs=attrs):
-                raw.tensorflow_ops_roi_pool_grad(
-                    d_output=d, argmax=a, boxes=b, box_indices=i, features_shape=shape, **attrs
-                )
-
-            candidates = {
-                "infer": lambda x=features, b=box_tensor, i=index_tensor, f=infer: f(x, b, i),
-                "forward": forward_call,
-                "backward": backward_call,
-            }
-            if torch is not None and dtype == "float32" and data_format == "NCHW":
-                x = torch.from_numpy(features.numpy()).requires_grad_()
-                rois = torch.from_numpy(np.concatenate([indices[:, None], boxes], 1).astype(np.float32))
-                y = ops.roi_pool(x, rois, bins, 1 / stride)
-                ones = torch.ones_like(y)
-                ours = pooled.numpy()
-                same = (ours == y.detach().numpy()).mean()
-                print(f"{name}: {100 * same:.3f}% of the values equal torchvision's")
-
-                def peer_forward(x=x, rois=rois, bins=bins, stride=stride):
-                    with torch.no_grad():
-                        ops.roi_pool(x, rois, bins, 1 / stride)
-
-                candidates["peer forward"] = peer_forward
-                candidates["peer backward"] = lambda y=y, x=x, ones=ones: torch.autograd.grad(
-                    y, x, ones, retain_graph=True
-                )
+    for name in names or CASES:
+        case = CASES[name]
+        values = np.random.default_rng(1).standard_normal([1, case.height, case.width, case.channels], np.float32)
+        boxes = random_boxes(case.boxes, case.height * case.stride, case.width * case.stride)
+        for dtype, data_format in VARIANTS:
+            calls, pooled, moved = our_candidates(raw, case, values, boxes, dtype, data_format)
+            candidates = dict(calls)
+            if torch is not None:
+                theirs, expected = peer_candidates(torch, peer, case, values, boxes)
+                candidates |= theirs
+                if (dtype, data_format) == ("float32", "NCHW"):
+                    print(f"{name}: {100 * np.mean(pooled == expected):.3f}% of the values equal torchvision's")
             seconds = harness.interleave(candidates)
-            if "peer forward" in seconds:
-                peer = seconds
-            elif data_format == "NHWC" and dtype == "float32":
-                peer = None
-            bytes_features, bytes_pooled = features.numpy().nbytes, pooled.numpy().nbytes
-            bytes_argmax = 4 * int(np.prod(pooled.shape))
-            floors = {
-                "infer": rates.floor(bytes_features, bytes_pooled),
-                "forward": rates.floor(bytes_features, bytes_pooled + bytes_argmax),
-                "backward": rates.floor(bytes_pooled + bytes_argmax, bytes_features),
-            }
-            for what, floor in floors.items():
-                rows.append(
-                    {
-                        "case": name,
-                        "dtype": dtype,
-                        "layout": data_format,
-                        "pass": what,
-                        "ms": f"{1e3 * seconds[what]:.1f}",
-                        "x floor": f"{seconds[what] / floor:.2f}",
-                        "seconds": seconds[what],
-                    }
-                )
-        if torch is not None:
-            for row in rows:
-                if row["case"] == name:
-                    peer_pass = "peer backward" if row["pass"] == "backward" else "peer forward"
-                    row["torchvision ms"] = f"{1e3 * peer[peer_pass]:.0f}"
-                    row["x torchvision"] = f"{peer[peer_pass] / row['seconds']:.1f}"
+            for which, (read, written) in moved.items():
+                row = {"case": name, "variant": f"{dtype} {data_format}", "pass": which}
+                row["ms"] = f"{1e3 * seconds[which]:.1f}"
+                row["x floor"] = f"{seconds[which] / rates.floor(read, written):.1f}"
+                if torch is not None:
+                    peer_seconds = seconds["peer backward" if which == "backward" else "peer forward"]
+                    row["torchvision ms"] = f"{1e3 * peer_seconds:.0f}"
+                    row["torchvision / ours"] = f"{peer_seconds / seconds[which]:.1f}"
+                rows.append(row)
     print()
-    harness.table(rows, ["case", "dtype", "layout", "pass", "ms", "x floor", "torchvision ms", "x torchvision"])
+    harness.table(rows, ["case", "variant", "pass", "ms", "x floor", "torchvision ms", "torchvision / ours"])
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

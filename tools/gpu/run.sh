@@ -68,22 +68,21 @@ say "$(<"${library%/*}/build.txt"): $library"
 "$python" -c 'import torch' 2>/dev/null ||
   die "$python has no PyTorch: the kernels were built, nothing was run." \
     "Set PYTHON to an interpreter that has it, or ask for --build_only."
-check() { "$python" tools/gpu/check.py "$@"; }
 
 say "checking the processor's algorithms"
-check --library "$library" --device cpu
+"$python" tools/gpu/check.py --library "$library" --device cpu
 
 if ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
   say "no GPU: checking the kernels on the processor"
   emulated=$("$python" tools/gpu/build.py --emulated "${build[@]}")
-  check --library "$emulated" --device emulated
+  "$python" tools/gpu/check.py --library "$emulated" --device emulated
   printf '\n%s\n' "NOT RUN: PyTorch sees no GPU here. The kernels were built by nvcc, and checked on the processor as g++ compiles
 them. What they do and how fast they are on a GPU was not looked at." >&2
   exit 3
 fi
 
 say "checking the kernels on the GPU"
-check --library "$library" --device cuda "${quick[@]}"
+"$python" tools/gpu/check.py --library "$library" --device cuda "${quick[@]}"
 
 if "$sanitize"; then
   if command -v compute-sanitizer >/dev/null; then
@@ -91,7 +90,7 @@ if "$sanitize"; then
       say "compute-sanitizer: $tool"
       # Without PyTorch's cache each tensor is an allocation, whose end memcheck sees.
       PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$tool" --error-exitcode 1 \
-        "$python" tools/gpu/check.py --library "$library" --device cuda --quick
+        "$python" tools/gpu/check.py --library "$library" --device cuda --quick --only_kernels
     done
   else
     say "NOT RUN: compute-sanitizer is not on PATH"

@@ -50,8 +50,10 @@ Error Launch([[maybe_unused]] const Gpu& gpu, unsigned grid, unsigned block,
   cuda_emulation::Run(grid, block, [&] { kernel(arguments...); });
   return nullptr;
 #else
-  kernel<<<grid, block, 0, static_cast<cudaStream_t>(gpu.stream)> > >(
-      arguments...);
+  cudaStream_t stream = static_cast<cudaStream_t>(gpu.stream);
+  // clang-format off
+  kernel<<<grid, block, 0, stream>>>(arguments...);
+  // clang-format on
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 #endif

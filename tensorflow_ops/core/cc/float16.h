@@ -8,6 +8,7 @@
 #include <cstring>
 
 #ifdef __CUDACC__
+#include <cuda_fp16.h>
 #define TFO_HOST_DEVICE __host__ __device__
 #else
 #define TFO_HOST_DEVICE
@@ -53,6 +54,9 @@ TFO_HOST_DEVICE static inline float Widen(BFloat16 value) {
   return float16_internal::FromBits(uint32_t{value.bits} << 16);
 }
 TFO_HOST_DEVICE static inline float Widen(Half value) {
+#ifdef __CUDA_ARCH__
+  return __half2float(__ushort_as_half(value.bits));
+#else
   const uint32_t sign = uint32_t{value.bits & 0x8000u} << 16;
   const uint32_t exponent = (value.bits >> 10) & 31;
   const uint32_t fraction = value.bits & 0x3FFu;
@@ -67,6 +71,7 @@ TFO_HOST_DEVICE static inline float Widen(Half value) {
   // binary32 subnormals to zero.
   const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
   return sign ? -magnitude : magnitude;
+#endif
 }
 
 // The nearest value, ties to even; a NaN stays one.
@@ -91,6 +96,9 @@ TFO_HOST_DEVICE inline BFloat16 Narrow<BFloat16>(float value) {
 }
 template <>
 TFO_HOST_DEVICE inline Half Narrow<Half>(float value) {
+#ifdef __CUDA_ARCH__
+  return {__half_as_ushort(__float2half_rn(value))};
+#else
   const uint32_t bits = float16_internal::ToBits(value);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
@@ -106,6 +114,7 @@ TFO_HOST_DEVICE inline Half Narrow<Half>(float value) {
   }
   const uint32_t rounded = magnitude + 0xFFFu + ((magnitude >> 13) & 1);
   return {static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13))};
+#endif
 }
 
 }  // namespace tfo

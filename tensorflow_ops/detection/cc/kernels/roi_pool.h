@@ -26,10 +26,11 @@ Error RoiPool(const Gpu& gpu, const RoiArgs& args, const T* features,
               const Coordinate<T>* boxes, const int32_t* box_indices, T* output,
               int32_t* argmax);
 
-// Writes all of `d_features`: each pixel's sum, in the order of boxes and bins,
-// of the d_output whose argmax it is. 16-bit types are summed in float. `boxes`
-// are the forward op's: a box is looked at only where its bins lie. An argmax
-// outside of its bin's rows adds nothing.
+// Writes all of `d_features`: each pixel's sum, in an order that the boxes
+// alone decide, of the d_output whose argmax it is. 16-bit types are summed in
+// float. `boxes` are the forward op's: a box is looked at only where its bins
+// lie. An argmax that RoiPool did not write adds to its pixel or nothing, and
+// never outside of the image.
 template <typename T>
 Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
                   const int32_t* argmax, const Coordinate<T>* boxes,

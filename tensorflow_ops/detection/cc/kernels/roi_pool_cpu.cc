@@ -95,7 +95,7 @@ void PoolChannelsLast(const Cpu& cpu, const RoiArgs& args, const T* features,
          &columns[k * args.pooled_width]);
   }
   // Some channels at a time: the rows in use, of those, fit the caches.
-  constexpr int64_t kBlock = 512 / sizeof(T);
+  constexpr int64_t kBlock = 1024 / sizeof(T);
   const int64_t blocks = (args.channels + kBlock - 1) / kBlock;
   const int64_t units = bin_rows.size();
   cpu.ParallelFor(
