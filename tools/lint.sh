@@ -59,4 +59,5 @@ if [[ -x $buildifier ]]; then
 else
   say "no npm: buildifier is left out"
 fi
+((status == 0)) || say "run tools/lint.sh --fix for what can be put right by itself"
 exit "$status"

@@ -11,7 +11,7 @@ from setuptools import build_meta
 
 # setuptools compiles nothing here and must be told that there is machine code. The
 # shared object calls no CPython function, so any Python 3 can load it.
-_SETUP = '''
+_SETUP = """
 import setuptools
 from setuptools.command.bdist_wheel import bdist_wheel
 
@@ -27,7 +27,7 @@ class Wheel(bdist_wheel):
 
 
 setuptools.setup(distclass=Distribution, cmdclass={"bdist_wheel": Wheel})
-'''
+"""
 
 
 def main():

@@ -24,7 +24,7 @@ def main(level, *archives):
             if f"tfo::cpu_{level}::" not in symbol:
                 shared.append(symbol)
     if shared:
-        sys.exit("These are not in namespace cpu_%s:\n%s" % (level, "\n".join(shared)))
+        sys.exit("\n".join([f"These are not in namespace cpu_{level}:", *shared]))
     if not checked:
         sys.exit(f"no symbols in {archives}")
     print(f"{checked} symbols, all of cpu_{level}")
