@@ -1,20 +1,22 @@
 """roi_pool against torchvision's CPU op, on the sizes of real detectors.
 
-Run from the repository's root, with the wheel installed (CONTRIBUTING.md):
-
-python -m benchmarks.detection.roi_pool [CASE]...
+usage: python benchmarks/detection/roi_pool.py [CASE]...
+with the wheel installed (CONTRIBUTING.md).
 """
 
 import os
+import pathlib
 import sys
 from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# The harness, and not the repository's root: its package would hide the wheel's.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+import harness
 import numpy as np
+import peers
 import tensorflow as tf
-
-from benchmarks import harness, peers
 
 
 class Case(NamedTuple):

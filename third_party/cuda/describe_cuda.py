@@ -100,7 +100,10 @@ def answer(major, folder, cuda_home, architectures):
             f"({error.stderr.strip()[-500:]}). Set CUDA_HOME to a toolkit, or make PyPI reachable for pip. "
         }
     facts, why = toolkit(home, major)
-    return found | facts if facts else {"error": f"PyPI's CUDA wheels do not serve: {why}."}
+    if facts is None:
+        return {"error": f"PyPI's CUDA wheels do not serve: {why}."}
+    # It lies in the repository that Bazel makes: there is nothing to watch.
+    return found | facts | {"watch": []}
 
 
 print(json.dumps(answer(*sys.argv[1:])))

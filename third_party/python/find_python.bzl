@@ -21,7 +21,9 @@ def find_python(ctx):
     ctx.watch(own)
     configured = ctx.os.environ.get("PYTHON_BIN_PATH", "")
     if configured:
-        path = ctx.path(configured) if configured.startswith("/") else ctx.which(configured)
+        if "/" in configured and not configured.startswith("/"):
+            fail("\nPYTHON_BIN_PATH is %s; expected an absolute path, or a name to look for on PATH." % configured)
+        path = ctx.path(configured) if "/" in configured else ctx.which(configured)
         if not path or not path.exists:
             fail("\nPYTHON_BIN_PATH is %s, and there is no such file. %s" % (configured, _HOW))
     elif own.exists:

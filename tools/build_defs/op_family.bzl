@@ -16,13 +16,16 @@ load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("@rules_cc//cc:cc_test.bzl", "cc_test")
 load("//tools/build_defs:cuda_objects.bzl", "cuda_objects")
 
+# -O3 only where Bazel optimises: -c dbg and the sanitizers bring their own.
 _COPTS = [
-    "-O3",
     "-fvisibility=hidden",
     "-Wall",
     "-Wextra",
     "-Werror",
-]
+] + select({
+    "//tools/build_defs:opt": ["-O3"],
+    "//conditions:default": [],
+})
 
 # What TensorFlow's macros and templates trip over when they expand in our files.
 _TENSORFLOW_WARNINGS = ["-Wno-missing-field-initializers", "-Wno-sign-compare", "-Wno-unused-parameter"]
@@ -119,7 +122,7 @@ def tfo_cuda_library(name, srcs, deps = []):
 def tfo_emulated_cuda_library(name, srcs, deps = []):
     """The same CUDA kernels, compiled by the host's compiler, for tests.
 
-    A thread per CUDA thread runs them on the processor (core/cc/cuda_emulation.h):
+    A fiber per CUDA thread runs them on the processor (core/cc/cuda_emulation.h):
     what a kernel computes is tested without a GPU; what only a GPU shows is not.
 
     Targets: `name`.
@@ -219,8 +222,10 @@ def tfo_shared_object(name, deps):
             "-Wl,--gc-sections",
             "-Wl,--version-script=$(location //tools/build_defs:hide_all_symbols.lds)",
             "$(execpath %s)" % framework,
-            "-s",
-        ] + (["-ldl", "-lrt", "-lpthread"] if CUDA_ENABLED else []),
+        ] + select({
+            "//tools/build_defs:opt": ["-s"],  # the wheel needs no symbols
+            "//conditions:default": [],
+        }) + (["-ldl", "-lrt", "-lpthread"] if CUDA_ENABLED else []),
         linkshared = True,
         linkstatic = True,
         deps = deps,

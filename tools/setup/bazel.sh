@@ -20,6 +20,7 @@ help_if_asked "$@"
 
 python=${1-}
 [[ -n $python ]] || python=$(bash "$root/tools/setup/python_env.sh")
+[[ $python == /* || $python != */* ]] || python=$(realpath -s "$python")
 
 bazel_version=$(<"$root/.bazelversion")
 

@@ -3,11 +3,10 @@
 // level of the machine is chosen at run time, once.
 //
 // A family's *_simd.h declares its loops for all levels:
-//   TFO_PER_CPU_LEVEL(template <typename T> void Add(const T* x, T* y, int64_t
-//   n);)
+//   TFO_PER_CPU_LEVEL(template <typename T> void Add(const T* x, T* y);)
 // *_simd.cc defines them in namespace tfo::TFO_CPU_NAMESPACE, and the algorithm
 // calls them as
-//   TFO_DISPATCH(Add<T>)(x, y, n);
+//   TFO_DISPATCH(Add<T>)(x, y);
 #ifndef TENSORFLOW_OPS_CORE_CC_CPU_DISPATCH_H_
 #define TENSORFLOW_OPS_CORE_CC_CPU_DISPATCH_H_
 

@@ -293,8 +293,8 @@ class SumWindow {
   decltype(TFO_DISPATCH(NarrowArray<T>)) narrow_;
   decltype(TFO_DISPATCH(ScatterAdd<T>)) scatter_add_;
   const int64_t height_, plane_;  // rows; pixels of the window
-  std::vector<Sum>
-      sums_;  // [height, width, channels], or [channels, height, width]
+  // [height, width, channels], or [channels, height, width].
+  std::vector<Sum> sums_;
   T* image_;
   int64_t top_, done_;  // the window's first row; the first unfinished row
   int64_t first_channel_, channels_;

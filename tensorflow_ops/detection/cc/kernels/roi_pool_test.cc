@@ -252,7 +252,7 @@ TFO_TEST(RoiPool, CpuDouble) { ExpectCpuAsDefined<double>(); }
 TFO_TEST(RoiPool, CpuHalf) { ExpectCpuAsDefined<Half>(); }
 TFO_TEST(RoiPool, CpuBFloat16) { ExpectCpuAsDefined<BFloat16>(); }
 
-// The host runs CUDA's threads as threads: a few sizes are enough.
+// The host runs CUDA's threads as fibers: a few sizes are enough.
 template <typename T>
 void ExpectCudaAsDefined() {
   for (int64_t channels : {1, 8, 133}) {

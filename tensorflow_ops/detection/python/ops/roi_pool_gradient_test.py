@@ -188,7 +188,7 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
             return _gradient(lambda x: weights * pool(x) ** 3, x)
 
         def second(x):
-            return _gradient(lambda x: _random(x.shape, seed=5) * first(x), x)
+            return _gradient(lambda x: _random(x.shape, seed=5) * x**2 * first(x), x)
 
         function = {2: first, 3: second}[order]
         theoretical, numeric = tf.test.compute_gradient(tf.function(function) if graph else function, [x])
