@@ -8,8 +8,8 @@ try:
     from tensorflow_ops.core.python import build_info
 except ImportError as error:
     raise ImportError(
-        f"{__file__} belongs to the source of tensorflow_ops, which has no kernels. Run Python in another folder, where "
-        "`import tensorflow_ops` finds the installed wheel (bash tools/build_wheel.sh builds one)."
+        f"{__file__} belongs to the source of tensorflow_ops, which has no kernels. Run Python in another folder, "
+        "where `import tensorflow_ops` finds the installed wheel (bash tools/build_wheel.sh builds one)."
     ) from error
 
 
