@@ -38,6 +38,19 @@ struct Problem {
   }
 };
 
+// Features with ties, of which the first counts, and bad values among them.
+template <typename T>
+std::vector<T> MakeFeatures(int64_t size, bool with_bad_values) {
+  std::vector<T> features = testing::RandomValues<T>(size, 7);
+  for (size_t i = 0; i < features.size(); i += 5) {
+    features[i] = Narrow<T>(0.25f);
+    if (!with_bad_values) continue;
+    if (i % 3 == 0) features[i] = Narrow<T>(-kInf);
+    if (i % 35 == 0) features[i] = Narrow<T>(kNan);
+  }
+  return features;
+}
+
 // Boxes of every kind: inside, over each edge, outside, a point, halves that
 // round away from zero, inverted, NaN, infinite, enormous, of no image.
 template <typename T>
@@ -65,16 +78,29 @@ Problem<T> MakeProblem(int64_t channels, bool channels_first,
   problem.args = {
       2, 9, 12,   channels,       static_cast<int64_t>(boxes.size()),
       3, 5, 0.5f, channels_first, false};
-  problem.features = testing::RandomValues<T>(2 * 9 * 12 * channels, 7);
-  for (size_t i = 0; i < problem.features.size(); i += 5) {
-    problem.features[i] = Narrow<T>(0.25f);  // ties: the first one counts
-    if (!with_bad_values) continue;
-    if (i % 3 == 0) problem.features[i] = Narrow<T>(-kInf);
-    if (i % 35 == 0) problem.features[i] = Narrow<T>(kNan);
-  }
+  problem.features = MakeFeatures<T>(2 * 9 * 12 * channels, with_bad_values);
   for (size_t k = 0; k < boxes.size(); ++k) {
     for (float v : boxes[k]) problem.boxes.push_back(v);
     problem.box_indices.push_back(k == 15 ? 2 : k == 16 ? -1 : k % 2);
+  }
+  return problem;
+}
+
+// Many low boxes in a tall image, more than a GPU block looks at at a time: the
+// gradient's window moves down, its bands cut bins.
+template <typename T>
+Problem<T> MakeTallProblem(int64_t channels, bool channels_first) {
+  Problem<T> problem;
+  problem.args = {2, 90, 5, channels, 300, 2, 2, 1.0f, channels_first, true};
+  problem.features = MakeFeatures<T>(2 * 90 * 5 * channels, false);
+  std::mt19937 random(3);
+  const auto below = [&](int n) { return static_cast<float>(random() % n); };
+  for (int k = 0; k < 300; ++k) {
+    const float y = below(95) - 4, x = below(5) - 1;
+    for (float v : {y, x, y + below(12), x + below(4)}) {
+      problem.boxes.push_back(v);
+    }
+    problem.box_indices.push_back(random() % 2);
   }
   return problem;
 }
@@ -88,6 +114,7 @@ bool ReferenceSpan(const Problem<T>& problem, int64_t k, double* y,
   for (int i = 0; i < 4; ++i) {
     if (!std::isfinite(b[i])) return false;
   }
+  const int iy = problem.args.yxyx ? 0 : 1, ix = 1 - iy;
   if (b[2] < b[0] || b[3] < b[1] || image < 0 || image >= problem.args.batch)
     return false;
   const double scale = problem.args.spatial_scale;
@@ -95,8 +122,8 @@ bool ReferenceSpan(const Problem<T>& problem, int64_t k, double* y,
   const auto pixel = [&](double v) {
     return std::round(std::fmin(std::fmax(v * scale, -0x1p31), 0x1p31));
   };
-  *x = pixel(b[0]), *y = pixel(b[1]);
-  *width = pixel(b[2]) - *x + 1, *height = pixel(b[3]) - *y + 1;
+  *x = pixel(b[ix]), *y = pixel(b[iy]);
+  *width = pixel(b[ix + 2]) - *x + 1, *height = pixel(b[iy + 2]) - *y + 1;
   return true;
 }
 
@@ -177,8 +204,12 @@ void ExpectPoolsAsDefined(const Device& device, int64_t channels) {
 
 template <typename T, typename Device>
 void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
+  std::vector<Problem<T>> problems;
   for (bool channels_first : {false, true}) {
-    const Problem<T> problem = MakeProblem<T>(channels, channels_first, false);
+    problems.push_back(MakeProblem<T>(channels, channels_first, false));
+    problems.push_back(MakeTallProblem<T>(channels, channels_first));
+  }
+  for (const Problem<T>& problem : problems) {
     const RoiArgs& args = problem.args;
     std::vector<double> ignored;
     std::vector<int32_t> argmax;
@@ -221,7 +252,9 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
 
     // An argmax from nowhere adds nothing and reads nothing.
     const std::vector<T> zeros(sums.size(), T{}), zero_bins(argmax.size(), T{});
-    for (int32_t nowhere : {-1, -2147483647 - 1, 9 * 12, 2147483647}) {
+    for (int32_t nowhere :
+         {-1, -2147483647 - 1, static_cast<int32_t>(args.height * args.width),
+          2147483647}) {
       const std::vector<int32_t> bad(argmax.size(), nowhere);
       RoiPoolGrad(device, args, d_output.data(), bad.data(),
                   problem.boxes.data(), problem.box_indices.data(),

@@ -1,4 +1,5 @@
 // The region pooling ops: names, inputs, attrs, outputs, shapes.
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -18,15 +19,27 @@ absl::Status ChannelsFirst(InferenceContext* c, bool* channels_first) {
   return absl::OkStatus();
 }
 
+// TensorFlow's own words on a shape, after ours on what it is of.
+absl::Status Expect(const char* expectation, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat(expectation, ": ", status.message()));
+}
+
 // Boxes [K,4] and box_indices [K], two inputs in a row: K.
 absl::Status BoxCount(InferenceContext* c, int boxes_input,
                       DimensionHandle* count) {
   ShapeHandle boxes, box_indices;
   DimensionHandle four;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(boxes_input), 2, &boxes));
-  TF_RETURN_IF_ERROR(c->WithValue(c->Dim(boxes, 1), 4, &four));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(boxes_input + 1), 1, &box_indices));
-  return c->Merge(c->Dim(boxes, 0), c->Dim(box_indices, 0), count);
+  const char* const kBoxes = "boxes must be [K, 4]";
+  const char* const kIndices = "box_indices must be [K] with boxes' K";
+  TF_RETURN_IF_ERROR(
+      Expect(kBoxes, c->WithRank(c->input(boxes_input), 2, &boxes)));
+  TF_RETURN_IF_ERROR(Expect(kBoxes, c->WithValue(c->Dim(boxes, 1), 4, &four)));
+  TF_RETURN_IF_ERROR(Expect(
+      kIndices, c->WithRank(c->input(boxes_input + 1), 1, &box_indices)));
+  return Expect(kIndices,
+                c->Merge(c->Dim(boxes, 0), c->Dim(box_indices, 0), count));
 }
 
 absl::Status RoiPoolShape(InferenceContext* c) {
@@ -34,10 +47,13 @@ absl::Status RoiPoolShape(InferenceContext* c) {
   ShapeHandle features, size_shape, size;
   DimensionHandle boxes, two;
   TF_RETURN_IF_ERROR(ChannelsFirst(c, &channels_first));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &features));
+  TF_RETURN_IF_ERROR(
+      Expect("features must be 4-D", c->WithRank(c->input(0), 4, &features)));
   TF_RETURN_IF_ERROR(BoxCount(c, 1, &boxes));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 1, &size_shape));
-  TF_RETURN_IF_ERROR(c->WithValue(c->Dim(size_shape, 0), 2, &two));
+  const char* const kSize = "output_size must be (height, width)";
+  TF_RETURN_IF_ERROR(Expect(kSize, c->WithRank(c->input(3), 1, &size_shape)));
+  TF_RETURN_IF_ERROR(
+      Expect(kSize, c->WithValue(c->Dim(size_shape, 0), 2, &two)));
   // As far as output_size is a constant, its values.
   TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(3, &size));
   TF_RETURN_IF_ERROR(c->WithRank(size, 2, &size));
@@ -56,8 +72,10 @@ absl::Status RoiPoolGradShape(InferenceContext* c) {
   ShapeHandle d_output, argmax, pooled, features;
   DimensionHandle boxes, merged;
   TF_RETURN_IF_ERROR(ChannelsFirst(c, &channels_first));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &d_output));
-  TF_RETURN_IF_ERROR(c->Merge(d_output, c->input(1), &pooled));
+  TF_RETURN_IF_ERROR(
+      Expect("d_output must be 4-D", c->WithRank(c->input(0), 4, &d_output)));
+  TF_RETURN_IF_ERROR(Expect("argmax must have d_output's shape",
+                            c->Merge(d_output, c->input(1), &pooled)));
   TF_RETURN_IF_ERROR(BoxCount(c, 2, &boxes));
   TF_RETURN_IF_ERROR(c->Merge(c->Dim(pooled, 0), boxes, &merged));
   TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(4, &features));
@@ -75,8 +93,10 @@ absl::Status RoiPoolGradGradShape(InferenceContext* c) {
   ShapeHandle dd_features, pooled;
   DimensionHandle boxes, merged;
   TF_RETURN_IF_ERROR(ChannelsFirst(c, &channels_first));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &dd_features));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 4, &pooled));
+  TF_RETURN_IF_ERROR(Expect("dd_features must be 4-D",
+                            c->WithRank(c->input(0), 4, &dd_features)));
+  TF_RETURN_IF_ERROR(
+      Expect("argmax must be 4-D", c->WithRank(c->input(1), 4, &pooled)));
   TF_RETURN_IF_ERROR(BoxCount(c, 2, &boxes));
   TF_RETURN_IF_ERROR(c->Merge(c->Dim(pooled, 0), boxes, &boxes));
   TF_RETURN_IF_ERROR(c->ReplaceDim(pooled, 0, boxes, &pooled));

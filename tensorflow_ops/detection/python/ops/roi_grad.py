@@ -23,7 +23,6 @@ def _roi_pool_grad(op, d_output, d_argmax):
         features_shape=tf.shape(features, out_type=tf.int64),
         **_attrs(op),
     )
-    d_features.set_shape(features.shape)
     return d_features, None, None, None
 
 
@@ -49,5 +48,4 @@ def _roi_pool_grad_grad_grad(op, d_output):
         features_shape=tf.shape(dd_features, out_type=tf.int64),
         **_attrs(op),
     )
-    d_features.set_shape(dd_features.shape)
     return d_features, None, None, None

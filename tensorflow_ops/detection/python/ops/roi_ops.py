@@ -162,11 +162,12 @@ def roi_pool(
       Differentiable in features, to any order; boxes and indices have no gradient.
 
     Raises:
-      ValueError: an unknown option, a wrong dtype, an output_size below 1; in a
-        tf.function also a static shape that does not fit.
-      InvalidArgumentError: a shape, an output_size or a spatial_scale that does not
-        fit; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
-        zeros for that box).
+      ValueError: an unknown option, a wrong dtype, an output_size below 1, a
+        spatial_scale that is not positive and finite; in a tf.function also a static
+        shape that does not fit.
+      InvalidArgumentError: a shape or a tensor of output_size that does not fit; on
+        the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives zeros for
+        that box).
     """
     arguments = _pool_arguments(features, boxes, box_indices, output_size, spatial_scale, data_format, box_format)
     return ops.tensorflow_ops_roi_pool(**arguments, name=name)[0]

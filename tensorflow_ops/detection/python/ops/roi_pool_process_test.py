@@ -65,11 +65,11 @@ class ProcessTest(tf.test.TestCase):
 
             tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
             rng = np.random.default_rng(1)
-            values = rng.normal(size=[2, 60, 80, 72])
+            values = rng.normal(size=[2, 60, 80, 136])
             values[rng.random(values.shape) < 0.2] = 0.25
-            corners = rng.uniform(-10, 90, [300, 2])
-            boxes = np.concatenate([corners, corners + rng.exponential(20, [300, 2])], 1).astype(np.float32)
-            box_indices = rng.integers(0, 2, 300).astype(np.int32)
+            corners = rng.uniform(-10, 90, [100, 2])
+            boxes = np.concatenate([corners, corners + rng.exponential(20, [100, 2])], 1).astype(np.float32)
+            box_indices = rng.integers(0, 2, 100).astype(np.int32)
             for dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64):
                 for data_format in ("NHWC", "NCHW"):
                     x = tf.cast(values if data_format == "NHWC" else values.transpose(0, 3, 1, 2), dtype)

@@ -423,11 +423,11 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             graph(*arguments.values())
 
     @parameterized.parameters(
-        ({"features": np.zeros([4, 5, 3], np.float32)}, "rank 4 but is rank 3"),
-        ({"boxes": np.zeros([3, 5], np.float32)}, "must be 4 but is 5"),
-        ({"boxes": np.zeros([4], np.float32)}, "rank 2 but is rank 1"),
-        ({"box_indices": np.zeros([2], np.int32)}, "must be equal, but are 3 and 2"),
-        ({"box_indices": np.zeros([3, 1], np.int32)}, "rank 1 but is rank 2"),
+        ({"features": np.zeros([4, 5, 3], np.float32)}, "features must be 4-D: .*rank 4 but is rank 3"),
+        ({"boxes": np.zeros([3, 5], np.float32)}, r"boxes must be \[K, 4\]: .*must be 4 but is 5"),
+        ({"boxes": np.zeros([4], np.float32)}, r"boxes must be \[K, 4\]: .*rank 2 but is rank 1"),
+        ({"box_indices": np.zeros([2], np.int32)}, "box_indices must be .*must be equal, but are 3 and 2"),
+        ({"box_indices": np.zeros([3, 1], np.int32)}, "box_indices must be .*rank 1 but is rank 2"),
     )
     def test_static_shapes_that_do_not_fit(self, bad, message):
         arguments = {name: tf.constant(value) for name, value in {**self._GOOD, **bad}.items()}
