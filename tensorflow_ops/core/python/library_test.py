@@ -178,8 +178,10 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(*_SIGNATURES)
     def test_signature(self, path):
-        signature = inspect.signature(_public(path))
-        parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        public = _public(path)
+        # Of a layer some Python releases show Keras's __new__ instead.
+        signature = inspect.signature(public.__init__ if isinstance(public, type) else public)
+        parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values() if p.name != "self"]
         plain = signature.replace(parameters=parameters, return_annotation=signature.empty)
         self.assertEqual(str(plain), _SIGNATURES[path])
 
