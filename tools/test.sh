@@ -13,13 +13,22 @@ help_if_asked "$@"
 python=$(bash "$root/tools/setup/python_env.sh")
 bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 
+# Any word but an option names targets; after `--` a word that starts with `-`
+# names some to leave out.
 targets=(//...)
 for argument in "$@"; do
-  case $argument in
-    //* | :* | @* | -//*) targets=() ;;
-  esac
+  [[ $argument == -* ]] || targets=()
 done
 
 cd "$root"
-# After `--` a word that starts with `-` is a target to leave out.
+if [[ " $* " == *" -- "* && ${#targets[@]} -gt 0 ]]; then
+  # Bazel reads targets in order: first all, then what is left out.
+  options=()
+  while [[ $1 != -- ]]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  exec "$bazel" test "${options[@]}" -- "${targets[@]}" "$@"
+fi
 exec "$bazel" test "$@" "${targets[@]}"

@@ -24,6 +24,7 @@ run_pip "$fresh" "$folder/tmp" install "${wheel}[cpu]" pytest absl-py pyelftools
 cd "$root"
 git ls-files --cached --others --exclude-standard -z -- 'tensorflow_ops/*_test.py' |
   while IFS= read -r -d '' file; do
+    [[ ! -e $folder/tests/${file##*/} ]] || die "two tests are named ${file##*/}." "Rename one: here they share a folder."
     cp "$file" "$folder/tests/"
   done
 cd "$folder/tests"

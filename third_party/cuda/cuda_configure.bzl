@@ -42,7 +42,6 @@ def _cuda_configure_impl(ctx):
         Label("//third_party/cuda:describe_cuda.py"),
         [
             CUDA_MAJOR,
-            str(ctx.path("toolkit")),
             ctx.os.environ.get("CUDA_HOME", ""),
             ctx.os.environ.get("TFO_CUDA_ARCHITECTURES", DEFAULT_ARCHITECTURES),
         ],
@@ -59,6 +58,6 @@ def _cuda_configure_impl(ctx):
 cuda_configure = repository_rule(
     implementation = _cuda_configure_impl,
     doc = "Makes @local_config_cuda: //:cudart and //:config.bzl.",
-    environ = PYTHON_ENVIRON + ["TFO_CUDA", "CUDA_HOME", "TFO_CUDA_ARCHITECTURES"],
+    environ = PYTHON_ENVIRON + ["TFO_CUDA", "CUDA_HOME", "TFO_CUDA_ARCHITECTURES", "TENSORFLOW_OPS_CACHE", "XDG_CACHE_HOME", "HOME"],
     configure = True,
 )

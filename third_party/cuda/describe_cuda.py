@@ -1,9 +1,11 @@
 """Finds CUDA's compiler, or fetches it from PyPI; prints where it is, as JSON.
 
-usage: describe_cuda.py MAJOR FOLDER CUDA_HOME ARCHITECTURES
-FOLDER receives the wheels' contents where the machine has no fitting toolkit.
+usage: describe_cuda.py MAJOR CUDA_HOME ARCHITECTURES
+Where the machine has no fitting toolkit, the wheels are unpacked, once, in the cache
+folder that all clones share ($TENSORFLOW_OPS_CACHE, default ~/.cache/tensorflow_ops).
 """
 
+import hashlib
 import json
 import os
 import pathlib
@@ -11,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 
 # CUDA 13.0 as wheels. All five are pinned: nvcc alone would bring newer parts.
@@ -52,25 +55,34 @@ def toolkit(home, major):
     }, None
 
 
-def fetch(folder):
-    """Unpacks the wheels into `folder`; returns the toolkit's place in it, or raises."""
-    downloads = pathlib.Path(folder) / "wheels"
-    downloads.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "download", "--no-deps"]
-    subprocess.run([*command, "-d", str(downloads), *WHEELS], check=True, capture_output=True, text=True)
-    unpacked = pathlib.Path(folder) / "unpacked"
-    for wheel in sorted(downloads.glob("*.whl")):
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(unpacked)
-    shutil.rmtree(downloads)
-    home = next(unpacked.glob("nvidia/*/bin/nvcc")).parent.parent
-    for program in [*(home / "bin").iterdir(), *(home / "nvvm" / "bin").iterdir()]:
-        if program.is_file():
-            program.chmod(0o755)
-    return home
+def fetch():
+    """Returns the toolkit's place in the cache folder, where it is unpacked if it is not; or raises."""
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    cache = pathlib.Path(os.environ.get("TENSORFLOW_OPS_CACHE") or os.path.join(caches, "tensorflow_ops"))
+    pins = hashlib.sha256(" ".join(WHEELS).encode()).hexdigest()[:12]
+    folder = cache / f"cuda-{pins}"
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        # Complete before it has its name: an interrupted or a second run does no harm.
+        with tempfile.TemporaryDirectory(dir=cache, prefix=f"cuda-{pins}.") as work:
+            command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "download", "--no-deps"]
+            subprocess.run([*command, "-d", work, *WHEELS], check=True, capture_output=True, text=True)
+            unpacked = pathlib.Path(work) / "unpacked"
+            for wheel in sorted(pathlib.Path(work).glob("*.whl")):
+                with zipfile.ZipFile(wheel) as archive:
+                    archive.extractall(unpacked)
+            for program in [*unpacked.glob("nvidia/*/bin/*"), *unpacked.glob("nvidia/*/nvvm/bin/*")]:
+                if program.is_file():
+                    program.chmod(0o755)
+            try:
+                unpacked.rename(folder)
+            except OSError:
+                if not folder.exists():
+                    raise
+    return next(folder.glob("nvidia/*/bin/nvcc")).parent.parent
 
 
-def answer(major, folder, cuda_home, architectures):
+def answer(major, cuda_home, architectures):
     numbers = architectures.split()
     if not numbers or not all(re.fullmatch(r"\d{2,3}[af]?", n) for n in numbers):
         return {
@@ -93,17 +105,14 @@ def answer(major, folder, cuda_home, architectures):
             if facts is not None:
                 return found | facts
     try:
-        home = fetch(folder)
+        home = fetch()
     except subprocess.CalledProcessError as error:
         return {
             "error": f"There is no CUDA {major} toolkit on this machine, and its wheels could not be downloaded "
             f"({error.stderr.strip()[-500:]}). Set CUDA_HOME to a toolkit, or make PyPI reachable for pip. "
         }
     facts, why = toolkit(home, major)
-    if facts is None:
-        return {"error": f"PyPI's CUDA wheels do not serve: {why}."}
-    # It lies in the repository that Bazel makes: there is nothing to watch.
-    return found | facts | {"watch": []}
+    return found | facts if facts else {"error": f"PyPI's CUDA wheels do not serve: {why}."}
 
 
 print(json.dumps(answer(*sys.argv[1:])))

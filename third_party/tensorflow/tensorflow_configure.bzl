@@ -13,7 +13,6 @@ package(default_visibility = ["//visibility:public"])
 cc_library(
     name = "headers",
     hdrs = glob(["include/**"]),
-    copts = [],
     includes = ["include"],
 )
 

@@ -1,16 +1,12 @@
 """Writes tensorflow_ops/core/python/build_info.py: what this build was made for."""
 
 import pathlib
+import re
 import sys
-
-import setuptools  # For its TOML reader: Python 3.10 has none of its own.
-from setuptools.compat.py310 import tomllib
-
-del setuptools
 
 
 def main(output, pyproject, tensorflow, cuda, architectures):
-    version = tomllib.loads(pathlib.Path(pyproject).read_text())["project"]["version"]
+    version = re.search(r'^version = "(.*)"$', pathlib.Path(pyproject).read_text(), re.MULTILINE)[1]
     pathlib.Path(output).write_text(
         f'''"""What this build of tensorflow_ops was made for. Written by its build."""
 

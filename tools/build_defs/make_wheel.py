@@ -5,8 +5,10 @@ import logging
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 
+import setuptools
 from setuptools import build_meta
 
 # setuptools compiles nothing here and must be told that there is machine code. The
@@ -41,6 +43,11 @@ def main():
     parser.add_argument("--bin_dir", type=pathlib.Path, required=True)
     options = parser.parse_args()
 
+    # 77 reads a licence by its SPDX name.
+    if int(setuptools.__version__.split(".")[0]) < 77:
+        sys.exit(
+            f"setuptools {setuptools.__version__} is too old; run: {sys.executable} -m pip install 'setuptools>=77'"
+        )
     output = options.output.resolve()
     # Beside the output: it is on a disk with room, which /tmp may not be.
     with tempfile.TemporaryDirectory(dir=output.parent) as staging:

@@ -45,8 +45,8 @@ CPU_LEVELS = {
 def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
     """An algorithm in plain C++: it includes no TensorFlow header.
 
-    Targets: `name`; when there are simd_srcs, for each level in CPU_LEVELS
-    `name_<level>` and `name_<level>_symbols_test`.
+    Targets: `name`, `name_headers`; when there are simd_srcs, for each level in
+    CPU_LEVELS `name_<level>` and `name_<level>_symbols_test`.
 
     Args:
       name: the library's name.
@@ -95,7 +95,7 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
 def tfo_cuda_library(name, srcs, deps = []):
     """CUDA kernels with their launchers, compiled by nvcc.
 
-    Targets: `name`. Empty where the build is not --config=cuda.
+    Targets: `name`, `name_objects`. Empty where the build is not --config=cuda.
 
     Args:
       name: the library's name.
@@ -125,7 +125,7 @@ def tfo_emulated_cuda_library(name, srcs, deps = []):
     A fiber per CUDA thread runs them on the processor (core/cc/cuda_emulation.h):
     what a kernel computes is tested without a GPU; what only a GPU shows is not.
 
-    Targets: `name`.
+    Targets: `name`, `name_srcs`.
 
     Args:
       name: the library's name.
@@ -248,7 +248,7 @@ def tfo_py_library(name, srcs, data = [], deps = []):
         deps = deps,
     )
 
-def tfo_algorithm_test(name, srcs, deps, copts = []):
+def tfo_algorithm_test(name, srcs, deps):
     """A C++ test of algorithm files; --config=asan, ubsan and tsan run these.
 
     Targets: `name`.
@@ -257,19 +257,18 @@ def tfo_algorithm_test(name, srcs, deps, copts = []):
       name: the test's name.
       srcs: .cc files, using core/cc/testing.h.
       deps: what is tested.
-      copts: more compiler flags.
     """
     cc_test(
         name = name,
         srcs = srcs,
-        copts = _COPTS + copts,
+        copts = _COPTS,
         linkstatic = True,
         size = "small",
         tags = ["algorithm"],
         deps = deps + ["//tensorflow_ops/core:testing"],
     )
 
-def tfo_py_test(name, srcs = None, deps = [], size = "medium", **kwargs):
+def tfo_py_test(name, srcs):
     """A Python test of the public package: `import tensorflow_ops as tfo`.
 
     The same file runs under pytest against the installed wheel, so it reads
@@ -277,17 +276,13 @@ def tfo_py_test(name, srcs = None, deps = [], size = "medium", **kwargs):
 
     Args:
       name: the test's name.
-      srcs: its file; name + ".py" by default.
-      deps: more than the package.
-      size: Bazel's test size.
-      **kwargs: passed on to py_test.
+      srcs: its file.
     """
     native.py_test(
         name = name,
-        srcs = srcs or [name + ".py"],
-        main = (srcs or [name + ".py"])[0],
+        srcs = srcs,
+        main = srcs[0],
         python_version = "PY3",
-        size = size,
-        deps = deps + ["//tensorflow_ops"],
-        **kwargs
+        size = "medium",
+        deps = ["//tensorflow_ops"],
     )

@@ -97,7 +97,7 @@ def read_build_files(emulated):
 def find_cuda(architectures):
     """Returns what third_party/cuda/describe_cuda.py finds: nvcc, cudart_static, version, architectures."""
     configure = run_starlark(CUDA_CONFIGURE)
-    script = [sys.executable, "third_party/cuda/describe_cuda.py", configure.CUDA_MAJOR, str(FOLDER / "toolkit")]
+    script = [sys.executable, "third_party/cuda/describe_cuda.py", configure.CUDA_MAJOR]
     arguments = [os.environ.get("CUDA_HOME", ""), architectures or configure.DEFAULT_ARCHITECTURES]
     facts = json.loads(subprocess.run([*script, *arguments], cwd=ROOT, check=True, capture_output=True).stdout)
     if "error" in facts:

@@ -10,7 +10,7 @@
 # is Python 3.10 to 3.13.
 #
 # With PYTHON_BIN_PATH set, that interpreter is used as it is: nothing is
-# installed, but the packages must be there.
+# installed, but the packages must be there. (tools/demo.sh puts the wheel there.)
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -36,8 +36,8 @@ fits() { [[ $1 =~ ^3\.1[0-3]$ ]]; }
 # The caller's own interpreter.
 
 # Says which packages of the named files interpreter $1 lacks, one requirement a
-# line. Any TensorFlow 2.21 serves, under any of its names; of the other packages
-# any version.
+# line. TensorFlow 2.21 serves as tensorflow or tensorflow-cpu; of the other packages
+# any version, but a setuptools that knows today's pyproject.toml.
 missing_packages() {
   local interpreter=$1
   shift
@@ -65,7 +65,7 @@ for name in sys.argv[2:]:
             if not found.startswith("2.21."):
                 print(f"found TensorFlow {found}", file=sys.stderr)
                 print(f"{name}==2.21.0")
-        elif version(package) is None:
+        elif version(package) is None or (package == "setuptools" and int(version(package).split(".")[0]) < 77):
             print(requirement)
 PYTHON
 }

@@ -478,6 +478,8 @@ test_arguments_go_to_bazel() {
   succeeds run test.sh //core/... --test_output=all
   says '<test><//core/...><--test_output=all>'
   says_not '<//...>'
+  succeeds run test.sh --config=asan -- -//core/...
+  says '<test><--config=asan><--><//...><-//core/...>'
 }
 
 test_wheel_arguments_are_checked() {

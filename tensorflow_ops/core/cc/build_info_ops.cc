@@ -20,6 +20,12 @@ facts: the compiler's version, the widest CPU level of this processor, the CPU
   level in use.
 )doc");
 
+#ifdef __clang__
+constexpr char kCompiler[] = __VERSION__;  // "Clang ..."
+#else
+constexpr char kCompiler[] = "g++ " __VERSION__;
+#endif
+
 class BuildInfoOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -27,7 +33,7 @@ class BuildInfoOp : public OpKernel {
     ::tensorflow::Tensor* facts = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {3}, &facts));
     auto flat = facts->flat<::tensorflow::tstring>();
-    flat(0) = __VERSION__;
+    flat(0) = kCompiler;
     flat(1) = CpuLevelName(WidestCpuLevel());
     flat(2) = CpuLevelName(ActiveCpuLevel());
   }

@@ -1,5 +1,8 @@
 #include "tensorflow_ops/core/cc/op_util.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/platform/threadpool.h"
@@ -25,11 +28,17 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
   cpu.run = [](void* pool, int64_t total, double cycles_per_unit,
                const Cpu::Body& body) {
     using ::tensorflow::thread::ThreadPool;
+    // TensorFlow counts whole cycles: cheaper units go in groups.
+    const int64_t group =
+        cycles_per_unit < 1 ? std::llround(1 / std::max(cycles_per_unit, 1e-3))
+                            : 1;
     static_cast<ThreadPool*>(pool)->ParallelFor(
-        total,
+        (total + group - 1) / group,
         ThreadPool::SchedulingParams::Adaptive(
-            static_cast<int64_t>(cycles_per_unit) + 1),
-        body);
+            std::llround(std::max(cycles_per_unit * group, 1.0))),
+        [&](int64_t begin, int64_t end) {
+          body(begin * group, std::min(end * group, total));
+        });
   };
   return cpu;
 }

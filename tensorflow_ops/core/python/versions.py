@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
         "GPU kernels": f"CUDA {cuda} ({architectures}, newer GPUs from PTX; needs driver 580)" if cuda else "none",
         "GPUs": ", ".join(d.name for d in tf.config.list_physical_devices("GPU")) or "none",
         "CPU instruction set": f"{active} (this processor has {widest})",
-        "compiler": f"g++ {compiler}",
+        "compiler": compiler,
         "Python": platform.python_version(),
         "system": platform.platform(),
     }

@@ -32,7 +32,11 @@ class _RoILayer(keras.layers.Layer):
             return self._pool(features, boxes, box_indices)
         # Boxes by image: [N, R, 4] -> [N R, 4], and back after pooling.
         by_image = tf.convert_to_tensor(boxes)
+        if by_image.shape.rank != 3:
+            raise ValueError(f"boxes are {by_image.shape}, expected [N, R, 4], or [K, 4] with box_indices [K]")
         shape = tf.shape(by_image)
+        message = "boxes [N, R, 4] must have features' N"
+        tf.debugging.assert_equal(shape[0], tf.shape(features)[0], message=message)
         box_indices = tf.repeat(tf.range(shape[0]), shape[1])
         pooled = self._pool(features, tf.reshape(by_image, [-1, 4]), box_indices)
         pooled = tf.reshape(pooled, tf.concat([shape[:2], tf.shape(pooled)[1:]], 0))

@@ -111,6 +111,15 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             tfo.layers.RoIPool(**{"output_size": 2, **bad})
 
+    def test_boxes_by_image_belong_to_the_images(self):
+        layer = tfo.layers.RoIPool(2)
+        features = tf.zeros([4, 8, 8, 3])
+        for images in (2, 6):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "must have features' N"):
+                layer(features, tf.zeros([images, 5, 4]))
+        with self.assertRaisesRegex(ValueError, r"boxes are \(5, 4\), expected \[N, R, 4\]"):
+            layer(features, tf.zeros([5, 4]))
+
     def test_is_not_compiled_by_xla(self):
         layer = tfo.layers.RoIPool(2)
         self.assertFalse(layer.supports_jit)

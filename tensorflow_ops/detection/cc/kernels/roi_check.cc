@@ -12,6 +12,8 @@ using ::tensorflow::DataTypeString;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
+constexpr int32_t kMostBins = (1 << 30) - 1;
+
 template <typename... Parts>
 absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
@@ -98,9 +100,8 @@ absl::Status CheckOutputSize(const Tensor& output_size, RoiArgs* args) {
   TF_RETURN_IF_ERROR(
       CheckShape("output_size", output_size.shape(), {2}, "(height, width)"));
   const int32_t* size = Data<int32_t>(output_size);
-  constexpr int32_t kMost = (1 << 30) - 1;
   for (int i = 0; i < 2; ++i) {
-    if (size[i] < 1 || size[i] > kMost) {
+    if (size[i] < 1 || size[i] > kMostBins) {
       return Invalid("output_size is (", size[0], ", ", size[1],
                      "), expected (height, width) in [1, 2^30)");
     }
@@ -123,6 +124,10 @@ absl::Status CheckPooled(const char* name, const TensorShape& shape,
   const int first = args->channels_first ? 2 : 1;
   args->pooled_height = shape.dim_size(first);
   args->pooled_width = shape.dim_size(first + 1);
+  if (args->pooled_height > kMostBins || args->pooled_width > kMostBins) {
+    return Invalid(name, " is ", shape.DebugString(),
+                   ", expected (height, width) below 2^30");
+  }
   return absl::OkStatus();
 }
 

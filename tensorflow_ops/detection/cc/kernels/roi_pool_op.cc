@@ -77,6 +77,7 @@ class RoiPoolGradOp : public RoiOpBase {
         absl::InvalidArgumentError("argmax must have d_output's shape " +
                                    d_output.shape().DebugString() + ", got " +
                                    argmax.shape().DebugString()));
+    if (d_output.NumElements() == 0) args.num_boxes = 0;  // nothing to add
     Tensor* d_features = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &d_features));
     OP_REQUIRES_OK(ctx, ToStatus(RoiPoolGrad(

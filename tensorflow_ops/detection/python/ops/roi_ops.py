@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python.library import ops
@@ -26,14 +27,20 @@ def check_option(name, value, options):
 
 def check_spatial_scale(spatial_scale):
     """Raises ValueError unless it is a positive, finite number."""
-    if not 0 < spatial_scale < math.inf:
-        raise ValueError(f"spatial_scale is {spatial_scale}, expected a positive, finite number")
+    if not (isinstance(spatial_scale, Real) and 0 < np.float32(spatial_scale) < math.inf):
+        raise ValueError(f"spatial_scale is {spatial_scale!r}, expected a positive, finite number")
+
+
+def _is_bin_count(n):
+    return isinstance(n, Integral) and not isinstance(n, bool) and 1 <= n < 2**30
 
 
 def check_output_size(output_size):
     """An int or a pair as a pair (height, width). Raises ValueError; tensors in the pair are left to the kernel."""
+    if isinstance(output_size, np.ndarray):
+        output_size = output_size.tolist()
     pair = tuple(output_size) if isinstance(output_size, Iterable) else (output_size, output_size)
-    if len(pair) != 2 or not all(tf.is_tensor(n) or (isinstance(n, Integral) and 1 <= n < 2**30) for n in pair):
+    if len(pair) != 2 or not all(tf.is_tensor(n) or _is_bin_count(n) for n in pair):
         raise ValueError(f"output_size is {output_size!r}, expected an int or (height, width), at least 1 each")
     return pair
 

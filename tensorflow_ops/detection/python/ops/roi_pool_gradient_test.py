@@ -320,6 +320,26 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
             ops.tensorflow_ops_roi_pool_grad(**{**good, **bad})
 
+    def test_an_empty_gradient_of_any_shape_gives_zeros(self):
+        # A tensor may be empty and yet have a dim that no loop should count to.
+        for shape in ([1, 2**29, 0, 2], [1, 0, 2**29, 2]):
+            gradient = ops.tensorflow_ops_roi_pool_grad(
+                d_output=tf.zeros(shape),
+                argmax=tf.zeros(shape, tf.int32),
+                boxes=[[0.0, 0.0, 3.0, 3.0]],
+                box_indices=[0],
+                features_shape=tf.constant([1, 4, 4, 2], tf.int64),
+            )
+            self.assertAllEqual(gradient, tf.zeros([1, 4, 4, 2]))
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"d_output is .*expected .*below 2\^30"):
+            ops.tensorflow_ops_roi_pool_grad(
+                d_output=tf.zeros([1, 2**40, 0, 2]),
+                argmax=tf.zeros([1, 2**40, 0, 2], tf.int32),
+                boxes=[[0.0, 0.0, 3.0, 3.0]],
+                box_indices=[0],
+                features_shape=tf.constant([1, 4, 4, 2], tf.int64),
+            )
+
     def test_a_wrong_argmax_adds_nothing(self):
         """Whatever argmax says, no memory outside of the box's rows is touched."""
         for data_format in _DATA_FORMATS:
