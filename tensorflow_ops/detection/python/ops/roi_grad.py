@@ -10,20 +10,24 @@ def _attrs(op):
     return {name: op.get_attr(name) for name in ("spatial_scale", "data_format", "box_format")}
 
 
-@tf.RegisterGradient("TensorflowOps>RoiPool")
-def _roi_pool_grad(op, d_output, d_argmax):
-    """To features only: boxes are rounded to pixels, indices and sizes are integers."""
-    del d_argmax
-    features, boxes, box_indices, _ = op.inputs
-    d_features = ops.tensorflow_ops_roi_pool_grad(
+def _to_features(op, d_output, argmax, boxes, box_indices, features):
+    """Adds each d_output to the pixel of its argmax, in a tensor of features' shape."""
+    return ops.tensorflow_ops_roi_pool_grad(
         d_output=d_output,
-        argmax=op.outputs[1],
+        argmax=argmax,
         boxes=boxes,
         box_indices=box_indices,
         features_shape=tf.shape(features, out_type=tf.int64),
         **_attrs(op),
     )
-    return d_features, None, None, None
+
+
+@tf.RegisterGradient("TensorflowOps>RoiPool")
+def _roi_pool_grad(op, d_output, d_argmax):
+    """To features only: boxes are rounded to pixels, indices and sizes are integers."""
+    del d_argmax
+    features, boxes, box_indices, _ = op.inputs
+    return _to_features(op, d_output, op.outputs[1], boxes, box_indices, features), None, None, None
 
 
 @tf.RegisterGradient("TensorflowOps>RoiPoolGrad")
@@ -40,12 +44,4 @@ def _roi_pool_grad_grad(op, dd_features):
 def _roi_pool_grad_grad_grad(op, d_output):
     """The two are each other's transpose, so gradients of any order exist."""
     dd_features, argmax, boxes, box_indices = op.inputs
-    d_features = ops.tensorflow_ops_roi_pool_grad(
-        d_output=d_output,
-        argmax=argmax,
-        boxes=boxes,
-        box_indices=box_indices,
-        features_shape=tf.shape(dd_features, out_type=tf.int64),
-        **_attrs(op),
-    )
-    return d_features, None, None, None
+    return _to_features(op, d_output, argmax, boxes, box_indices, dd_features), None, None, None

@@ -53,7 +53,6 @@ def _zero_out_with_index_grad(op, d_zeroed, d_index):
     def vector_jacobian_product(upstream):
         # SymbolicGradient itself has no gradient, and an outer tape would ask for it.
         dx = _cc_gradient(x.dtype, preserve_index)(tf.stop_gradient(x), tf.stop_gradient(upstream))
-        dx.set_shape(x.shape)
         # dx is the op applied to `upstream`, so its gradient is the op once more.
         return dx, lambda ddx: ops.tensorflow_ops_zero_out_with_index(x=ddx, preserve_index=preserve_index)[0]
 
