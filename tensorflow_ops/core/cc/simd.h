@@ -116,6 +116,28 @@ static inline void Store(FloatVector v, Half* to) {
 #endif
 }
 
+// Store past the caches, to memory that is not read soon; `to` is aligned to
+// the vector as T. FinishStreaming() comes before anyone reads it.
+template <typename T>
+static inline void Stream(typename Lanes<T>::Vector v, T* to) {
+  alignas(kVectorBytes) T values[Lanes<T>::kCount];
+  Store(v, values);
+  if constexpr (sizeof(values) == 64) {
+#ifdef __AVX512F__
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to),
+                        _mm512_load_si512(values));
+#endif
+  } else if constexpr (sizeof(values) == 32) {
+    _mm256_stream_si256(
+        reinterpret_cast<__m256i*>(to),
+        _mm256_load_si256(reinterpret_cast<const __m256i*>(values)));
+  } else {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(values)));
+  }
+}
+static inline void FinishStreaming() { _mm_sfence(); }
+
 // The lanes of an index vector as int32.
 static inline void StoreIndex(IntVector v, int32_t* to) {
   memcpy(to, &v, sizeof(v));
@@ -129,15 +151,133 @@ static inline void StoreIndex(Lanes<double>::Index v, int32_t* to) {
 // The first n < Lanes<T>::kCount values only; the other lanes are zero.
 template <typename T>
 static inline typename Lanes<T>::Vector LoadFirst(const T* from, int64_t n) {
+#ifdef __AVX512F__
+  const uint32_t first = (1u << n) - 1;
+  if constexpr (sizeof(T) == 8) {
+    return reinterpret_cast<DoubleVector>(
+        _mm512_maskz_loadu_pd(static_cast<__mmask8>(first), from));
+  } else if constexpr (sizeof(T) == 4) {
+    return reinterpret_cast<FloatVector>(
+        _mm512_maskz_loadu_ps(static_cast<__mmask16>(first), from));
+  } else {
+    T padded[Lanes<T>::kCount];
+    _mm256_storeu_si256(
+        reinterpret_cast<__m256i*>(padded),
+        _mm256_maskz_loadu_epi16(static_cast<__mmask16>(first), from));
+    return Load(padded);
+  }
+#else
   T padded[Lanes<T>::kCount] = {};
   for (int64_t i = 0; i < n; ++i) padded[i] = from[i];
   return Load(padded);
+#endif
 }
 template <typename T>
 static inline void StoreFirst(typename Lanes<T>::Vector v, T* to, int64_t n) {
   T padded[Lanes<T>::kCount];
   Store(v, padded);
+#ifdef __AVX512F__
+  const uint32_t first = (1u << n) - 1;
+  if constexpr (sizeof(T) == 8) {
+    _mm512_mask_storeu_pd(to, static_cast<__mmask8>(first),
+                          reinterpret_cast<__m512d>(v));
+  } else if constexpr (sizeof(T) == 4) {
+    _mm512_mask_storeu_ps(to, static_cast<__mmask16>(first),
+                          reinterpret_cast<__m512>(v));
+  } else {
+    _mm256_mask_storeu_epi16(
+        to, static_cast<__mmask16>(first),
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(padded)));
+  }
+#else
   for (int64_t i = 0; i < n; ++i) to[i] = padded[i];
+#endif
+}
+
+// One value, widened.
+static inline float LoadOne(const float* from) { return *from; }
+static inline double LoadOne(const double* from) { return *from; }
+static inline float LoadOne(const BFloat16* from) { return Widen(*from); }
+static inline float LoadOne(const Half* from) {
+#ifdef __F16C__
+  return _cvtsh_ss(from->bits);
+#else
+  return Widen(*from);
+#endif
+}
+
+// a * b + c, in one rounding where the level has such an instruction.
+static inline FloatVector MulAdd(FloatVector a, FloatVector b, FloatVector c) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<FloatVector>(
+      _mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b),
+                      reinterpret_cast<__m512>(c)));
+#elif defined(__FMA__)
+  return reinterpret_cast<FloatVector>(
+      _mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b),
+                      reinterpret_cast<__m256>(c)));
+#else
+  return a * b + c;
+#endif
+}
+static inline DoubleVector MulAdd(DoubleVector a, DoubleVector b,
+                                  DoubleVector c) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<DoubleVector>(_mm512_fmadd_pd(
+      reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b),
+      reinterpret_cast<__m512d>(c)));
+#elif defined(__FMA__)
+  return reinterpret_cast<DoubleVector>(_mm256_fmadd_pd(
+      reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b),
+      reinterpret_cast<__m256d>(c)));
+#else
+  return a * b + c;
+#endif
+}
+static inline float MulAdd(float a, float b, float c) {
+#ifdef __FMA__
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+static inline double MulAdd(double a, double b, double c) {
+#ifdef __FMA__
+  return __builtin_fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+// The maximum so far and where it was, a lane each: NaN takes its place and
+// then stays, of equal values the first stays.
+template <typename V, typename I, typename N>
+static inline __attribute__((always_inline)) void TakeGreater(V value, N where,
+                                                              V& best, I& at) {
+#ifdef __AVX512F__
+  if constexpr (sizeof(at[0]) == 4) {
+    const __m512 v = reinterpret_cast<__m512>(value);
+    const __m512 b = reinterpret_cast<__m512>(best);
+    const __mmask16 replaces = _mm512_mask_cmp_ps_mask(
+        _mm512_cmp_ps_mask(b, b, _CMP_ORD_Q), v, b, _CMP_NLE_UQ);
+    best = reinterpret_cast<V>(_mm512_mask_mov_ps(b, replaces, v));
+    at = reinterpret_cast<I>(_mm512_mask_mov_epi32(
+        reinterpret_cast<__m512i>(at), replaces, _mm512_set1_epi32(where)));
+    return;
+  }
+#endif
+  const I replaces = ~(value <= best) & (best == best);
+  best = replaces ? value : best;
+  at = replaces ? (I{} + where) : at;
+}
+
+// The sum of all lanes.
+template <typename V>
+static inline auto SumLanes(V v) {
+  constexpr int kCount = sizeof(v) / sizeof(v[0]);
+  auto sum = v[0];
+  for (int i = 1; i < kCount; ++i) sum += v[i];
+  return sum;
 }
 
 }  // namespace TFO_CPU_NAMESPACE

@@ -11,28 +11,6 @@ using Vector = typename Lanes<T>::Vector;
 template <typename T>
 using Index = typename Lanes<T>::Index;
 
-// The maximum so far and where it was, for kVectors vectors of channels. As
-// Replaces() of roi_pool_bins.h: NaN wins and stays, the first of equals stays.
-template <typename V, typename I, typename N>
-inline __attribute__((always_inline)) void Take(V value, N where, V& best,
-                                                I& at) {
-#ifdef __AVX512F__
-  if constexpr (sizeof(at[0]) == 4) {
-    const __m512 v = reinterpret_cast<__m512>(value);
-    const __m512 b = reinterpret_cast<__m512>(best);
-    const __mmask16 replaces = _mm512_mask_cmp_ps_mask(
-        _mm512_cmp_ps_mask(b, b, _CMP_ORD_Q), v, b, _CMP_NLE_UQ);
-    best = reinterpret_cast<V>(_mm512_mask_mov_ps(b, replaces, v));
-    at = reinterpret_cast<I>(_mm512_mask_mov_epi32(
-        reinterpret_cast<__m512i>(at), replaces, _mm512_set1_epi32(where)));
-    return;
-  }
-#endif
-  const I replaces = ~(value <= best) & (best == best);
-  best = replaces ? value : best;
-  at = replaces ? (I{} + where) : at;
-}
-
 // One bin of kVectors vectors of channels, from pixel (rows.begin,
 // columns.begin).
 template <int kVectors, typename T>
@@ -54,7 +32,7 @@ inline __attribute__((always_inline)) void PoolBin(
       const auto where = static_cast<typename Lanes<T>::Integer>(y * width + x);
 #pragma GCC unroll 16
       for (int i = 0; i < kVectors; ++i) {
-        Take(Load(pixel + i * kCount), where, best[i], at[i]);
+        TakeGreater(Load(pixel + i * kCount), where, best[i], at[i]);
       }
     }
   }
@@ -76,8 +54,9 @@ void PoolBinTail(const T* image, int64_t width, int64_t channels, int64_t n,
   for (int64_t y = rows.begin; y < rows.end; ++y) {
     const T* pixel = image + (y * width + columns.begin) * channels;
     for (int64_t x = columns.begin; x < columns.end; ++x, pixel += channels) {
-      Take(LoadFirst(pixel, n),
-           static_cast<typename Lanes<T>::Integer>(y * width + x), best, at);
+      TakeGreater(LoadFirst(pixel, n),
+                  static_cast<typename Lanes<T>::Integer>(y * width + x), best,
+                  at);
     }
   }
   StoreFirst(best, output, n);
@@ -158,7 +137,8 @@ void PoolPlane(const T* plane, int64_t readable, int64_t width,
       Vector<T> top = load(rows[q].begin);
       Index<T> row = Index<T>{} + rows[q].begin;
       for (int32_t y = rows[q].begin + 1; y < rows[q].end; ++y) {
-        Take(load(y), static_cast<typename Lanes<T>::Integer>(y), top, row);
+        TakeGreater(load(y), static_cast<typename Lanes<T>::Integer>(y), top,
+                    row);
       }
       Store(top, best + x);
       StoreIndex(row, best_row + x);
