@@ -11,6 +11,12 @@ help_if_asked "$@"
 python=$(bash "$root/tools/setup/python_env.sh")
 wheel=$(bash "$root/tools/build_wheel.sh" | tail -n 1)
 
+# manylinux_2_N: the wheel must run wherever TensorFlow's own (2_27) does. A
+# newer symbol of the C++ library, say of a copied std::vector, raises N unseen.
+glibc=${wheel##*manylinux_2_}
+((${glibc%%_*} <= 27)) || die "$(basename "$wheel") needs a newer system than TensorFlow's wheel." \
+  "Find the symbol: objdump -T of its _tensorflow_ops.so names versions, nm of the objects the file."
+
 folder=$root/build/wheel_test
 rm -rf "$folder"
 mkdir -p "$folder/tests"

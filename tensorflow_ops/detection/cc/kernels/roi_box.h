@@ -23,6 +23,22 @@ struct RoiArgs {
 template <typename T>
 using Coordinate = Accumulator<T>;
 
+// Device compilers join a product and a sum into one rounding; not here.
+TFO_HOST_DEVICE static inline float Product(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+TFO_HOST_DEVICE static inline double Product(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
 // A box in feature pixels.
 template <typename C>
 struct ScaledBox {
@@ -48,10 +64,10 @@ TFO_HOST_DEVICE static inline ScaledBox<C> ReadBox(const RoiArgs& args,
   box.valid = 0 <= box.image && box.image < args.batch && x1 <= x2 &&
               y1 <= y2 && x1 - x1 == 0 && x2 - x2 == 0 && y1 - y1 == 0 &&
               y2 - y2 == 0;
-  box.y1 = y1 * scale;
-  box.x1 = x1 * scale;
-  box.y2 = y2 * scale;
-  box.x2 = x2 * scale;
+  box.y1 = Product(y1, scale);
+  box.x1 = Product(x1, scale);
+  box.y2 = Product(y2, scale);
+  box.x2 = Product(x2, scale);
   return box;
 }
 

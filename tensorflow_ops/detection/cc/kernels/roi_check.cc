@@ -36,7 +36,10 @@ absl::Status ReadRoiAttrs(::tensorflow::OpKernelConstruction* ctx,
                           RoiArgs* args) {
   *args = {};
   std::string data_format, box_format;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("spatial_scale", &args->spatial_scale));
+  args->spatial_scale = 1;
+  if (ctx->HasAttr("spatial_scale")) {
+    TF_RETURN_IF_ERROR(ctx->GetAttr("spatial_scale", &args->spatial_scale));
+  }
   TF_RETURN_IF_ERROR(ctx->GetAttr("data_format", &data_format));
   TF_RETURN_IF_ERROR(ctx->GetAttr("box_format", &box_format));
   args->channels_first = data_format == "NCHW";
@@ -60,9 +63,8 @@ absl::Status CheckFeatures(const char* name, const TensorShape& shape,
   args->channels = shape.dim_size(args->channels_first ? 1 : 3);
   const bool fits = args->width == 0 || args->height <= INT32_MAX / args->width;
   if (!fits || args->width > INT32_MAX || args->height > INT32_MAX) {
-    return Invalid(
-        name, " is ", shape.DebugString(),
-        ": height * width must be below 2^31, since argmax is int32");
+    return Invalid(name, " is ", shape.DebugString(),
+                   ": height * width must be below 2^31");
   }
   return absl::OkStatus();
 }
@@ -129,6 +131,14 @@ absl::Status CheckPooled(const char* name, const TensorShape& shape,
                    ", expected (height, width) below 2^30");
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckMaxSamples(const RoiArgs& args) {
+  // VisitSamples makes at most so many calls on an axis.
+  const double samples = (2.0 * args.height + 6) * (2.0 * args.width + 6);
+  if (samples < INT32_MAX) return absl::OkStatus();
+  return Invalid("features are ", args.height, " x ", args.width,
+                 " pixels: too many for mode max");
 }
 
 absl::Status FeaturesShape(const RoiArgs& args, TensorShape* shape) {

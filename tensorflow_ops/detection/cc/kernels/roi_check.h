@@ -7,7 +7,10 @@
 
 namespace tfo {
 
-// spatial_scale, data_format and box_format.
+// The largest sampling_ratio; beyond, samples would outnumber any map's pixels.
+inline constexpr int32_t kMostSamples = 1024;
+
+// spatial_scale (if the op has it), data_format and box_format.
 absl::Status ReadRoiAttrs(::tensorflow::OpKernelConstruction* ctx,
                           RoiArgs* args);
 
@@ -31,6 +34,10 @@ absl::Status CheckOutputSize(const ::tensorflow::Tensor& output_size,
 // What was pooled is [K,ph,pw,C] or [K,C,ph,pw]: fills in ph and pw.
 absl::Status CheckPooled(const char* name,
                          const ::tensorflow::TensorShape& shape, RoiArgs* args);
+
+// The samples of a bin that roi_align's maximum may come from are counted in 32
+// bits: an error where the map could hold more.
+absl::Status CheckMaxSamples(const RoiArgs& args);
 
 // The shapes that belong to the sizes; an error where there are too many
 // elements.

@@ -42,28 +42,102 @@ absl::Status BoxCount(InferenceContext* c, int boxes_input,
                 c->Merge(c->Dim(boxes, 0), c->Dim(box_indices, 0), count));
 }
 
-absl::Status RoiPoolShape(InferenceContext* c) {
+// What every forward op here has in common: features are one input or, with
+// attr L, as many maps of one batch and one number of channels; boxes,
+// box_indices and output_size follow. Sets the shapes of all outputs. Position-
+// sensitive ops have ph * pw times as many channels in as out.
+absl::Status PooledShape(InferenceContext* c, bool position_sensitive) {
   bool channels_first;
-  ShapeHandle features, size_shape, size;
-  DimensionHandle boxes, two;
   TF_RETURN_IF_ERROR(ChannelsFirst(c, &channels_first));
-  TF_RETURN_IF_ERROR(
-      Expect("features must be 4-D", c->WithRank(c->input(0), 4, &features)));
-  TF_RETURN_IF_ERROR(BoxCount(c, 1, &boxes));
+  const int channel_dim = channels_first ? 1 : 3;
+  const int maps = c->num_inputs() - 3;
+  DimensionHandle boxes, two, channels = c->UnknownDim(),
+                              batch = c->UnknownDim();
+  for (int i = 0; i < maps; ++i) {
+    ShapeHandle features;
+    TF_RETURN_IF_ERROR(
+        Expect("features must be 4-D", c->WithRank(c->input(i), 4, &features)));
+    const char* const kSame = "features must have one batch and channels";
+    TF_RETURN_IF_ERROR(
+        Expect(kSame, c->Merge(batch, c->Dim(features, 0), &batch)));
+    TF_RETURN_IF_ERROR(Expect(
+        kSame, c->Merge(channels, c->Dim(features, channel_dim), &channels)));
+  }
+  TF_RETURN_IF_ERROR(BoxCount(c, maps, &boxes));
+  const int size_input = maps + 2;
+  ShapeHandle size_shape, size;
   const char* const kSize = "output_size must be (height, width)";
-  TF_RETURN_IF_ERROR(Expect(kSize, c->WithRank(c->input(3), 1, &size_shape)));
+  TF_RETURN_IF_ERROR(
+      Expect(kSize, c->WithRank(c->input(size_input), 1, &size_shape)));
   TF_RETURN_IF_ERROR(
       Expect(kSize, c->WithValue(c->Dim(size_shape, 0), 2, &two)));
   // As far as output_size is a constant, its values.
-  TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(3, &size));
+  TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(size_input, &size));
   TF_RETURN_IF_ERROR(c->WithRank(size, 2, &size));
-  const DimensionHandle channels = c->Dim(features, channels_first ? 1 : 3);
   const DimensionHandle height = c->Dim(size, 0), width = c->Dim(size, 1);
+  if (position_sensitive) {
+    DimensionHandle bins;
+    TF_RETURN_IF_ERROR(c->Multiply(height, width, &bins));
+    if (c->ValueKnown(bins) && c->Value(bins) > 0) {
+      TF_RETURN_IF_ERROR(
+          Expect("features must have a multiple of ph * pw channels",
+                 c->Divide(channels, c->Value(bins),
+                           /*evenly_divisible=*/true, &channels)));
+    } else {
+      channels = c->UnknownDim();
+    }
+  }
   const ShapeHandle pooled =
       channels_first ? c->MakeShape({boxes, channels, height, width})
                      : c->MakeShape({boxes, height, width, channels});
-  c->set_output(0, pooled);
-  c->set_output(1, pooled);
+  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, pooled);
+  return absl::OkStatus();
+}
+
+absl::Status RoiPoolShape(InferenceContext* c) {
+  return PooledShape(c, /*position_sensitive=*/false);
+}
+
+absl::Status PsRoiShape(InferenceContext* c) {
+  return PooledShape(c, /*position_sensitive=*/true);
+}
+
+// d_output, boxes, box_indices, and a shape for each d_features.
+absl::Status AverageGradShape(InferenceContext* c) {
+  ShapeHandle d_output;
+  DimensionHandle boxes;
+  TF_RETURN_IF_ERROR(
+      Expect("d_output must be 4-D", c->WithRank(c->input(0), 4, &d_output)));
+  TF_RETURN_IF_ERROR(BoxCount(c, 1, &boxes));
+  TF_RETURN_IF_ERROR(c->Merge(c->Dim(d_output, 0), boxes, &boxes));
+  for (int i = 0; i < c->num_outputs(); ++i) {
+    ShapeHandle features;
+    TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(3 + i, &features));
+    TF_RETURN_IF_ERROR(c->WithRank(features, 4, &features));
+    c->set_output(i, features);
+  }
+  return absl::OkStatus();
+}
+
+// d_output, features (as many as there are), boxes, box_indices: as boxes.
+absl::Status BoxesGradShape(InferenceContext* c) {
+  const int boxes_input = c->num_inputs() - 2;
+  ShapeHandle shape;
+  DimensionHandle boxes;
+  for (int i = 0; i < boxes_input; ++i) {
+    TF_RETURN_IF_ERROR(Expect("d_output and features must be 4-D",
+                              c->WithRank(c->input(i), 4, &shape)));
+  }
+  TF_RETURN_IF_ERROR(BoxCount(c, boxes_input, &boxes));
+  TF_RETURN_IF_ERROR(c->Merge(c->Dim(c->input(0), 0), boxes, &boxes));
+  c->set_output(0, c->MakeShape({boxes, c->MakeDim(4)}));
+  return absl::OkStatus();
+}
+
+// d_output, features, boxes, box_indices: as features.
+absl::Status MaxGradShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(BoxesGradShape(c));
+  c->set_output(0, c->input(1));
   return absl::OkStatus();
 }
 
@@ -109,12 +183,14 @@ absl::Status RoiPoolGradGradShape(InferenceContext* c) {
 }
 
 // clang-format off
-#define TFO_ROI_ATTRS                            \
-  .Attr("spatial_scale: float = 1.0")            \
+#define TFO_FORMAT_ATTRS                         \
   .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'") \
   .Attr("box_format: {'xyxy', 'yxyx'} = 'xyxy'")  \
   .Attr("T: {half, bfloat16, float, double}")    \
   .Attr("Tboxes: {float, double}")
+#define TFO_ROI_ATTRS                            \
+  .Attr("spatial_scale: float = 1.0")            \
+  TFO_FORMAT_ATTRS
 // clang-format on
 
 REGISTER_OP("TensorflowOps>RoiPool")
@@ -158,6 +234,179 @@ REGISTER_OP("TensorflowOps>RoiPoolGradGrad")
     .Doc(R"doc(
 The gradient of RoiPoolGrad to its d_output.
 )doc");
+
+// clang-format off
+#define TFO_SAMPLING_ATTRS                       \
+  .Attr("sampling_ratio: int >= 0 = 0")          \
+  .Attr("aligned: bool = true")
+#define TFO_CHANNEL_ORDER_ATTR                   \
+  .Attr("channel_order: {'channel_major', 'bin_major'} = 'channel_major'")
+#define TFO_PYRAMID_ATTRS                        \
+  .Attr("L: int >= 1")                           \
+  .Attr("strides: list(float)")                  \
+  .Attr("canonical_box_size: float = 224.0")     \
+  .Attr("canonical_stride: float = 16.0")
+// clang-format on
+
+REGISTER_OP("TensorflowOps>RoiAlign")
+    .Input("features: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Input("output_size: int32")
+    .Output("output: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    .Attr("mode: {'avg', 'max'} = 'avg'")
+    .SetShapeFn(RoiPoolShape)
+    .Doc(R"doc(
+The average or the maximum of bilinear samples in each bin: RoIAlign of Mask R-CNN.
+
+features: [N, H, W, C], or [N, C, H, W] with data_format NCHW.
+boxes: [K, 4], in pixels of the input image; double with double features.
+box_indices: [K], each box's image.
+output_size: (height, width) of the bins.
+output: [K, ph, pw, C], or [K, C, ph, pw].
+spatial_scale: feature pixels per image pixel.
+sampling_ratio: samples of a bin on each axis; 0: as many as it is pixels long, rounded up.
+aligned: pixel i's centre is at i + 0.5; else at i.
+)doc");
+
+REGISTER_OP("TensorflowOps>RoiAlignGrad")
+    .Input("d_output: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Input("features_shape: int64")
+    .Output("d_features: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    .SetShapeFn(AverageGradShape)
+    .Doc("The gradient of RoiAlign's average to its features.");
+
+REGISTER_OP("TensorflowOps>RoiAlignBoxesGrad")
+    .Input("d_output: T")
+    .Input("features: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Output("d_boxes: Tboxes") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    .SetShapeFn(BoxesGradShape)
+    .Doc("The gradient of RoiAlign's average to its boxes.");
+
+REGISTER_OP("TensorflowOps>RoiAlignMaxGrad")
+    .Input("d_output: T")
+    .Input("features: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Output("d_features: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    .SetShapeFn(MaxGradShape)
+    .Doc("The gradient of RoiAlign's maximum to its features.");
+
+REGISTER_OP("TensorflowOps>RoiAlignMaxGradGrad")
+    .Input("dd_features: T")
+    .Input("features: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Input("output_size: int32")
+    .Output("dd_output: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    .SetShapeFn(RoiPoolShape)
+    .Doc("The gradient of RoiAlignMaxGrad to its d_output.");
+
+REGISTER_OP("TensorflowOps>PsRoiPool")
+    .Input("features: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Input("output_size: int32")
+    .Output("output: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
+    .SetShapeFn(PsRoiShape)
+    .Doc(R"doc(
+The mean of each bin's pixels, in channels of its own: position-sensitive RoI pooling of R-FCN.
+
+features: [N, H, W, ph * pw * C], or NCHW.
+boxes: [K, 4], in pixels of the input image; double with double features.
+box_indices: [K], each box's image.
+output_size: (height, width) of the bins.
+output: [K, ph, pw, C], or [K, C, ph, pw].
+channel_order: of features: [C, ph, pw] (channel_major) or [ph, pw, C] (bin_major).
+)doc");
+
+REGISTER_OP("TensorflowOps>PsRoiPoolGrad")
+    .Input("d_output: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Input("features_shape: int64")
+    .Output("d_features: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
+    .SetShapeFn(AverageGradShape)
+    .Doc("The gradient of PsRoiPool to its features.");
+
+REGISTER_OP("TensorflowOps>PsRoiAlign")
+    .Input("features: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Input("output_size: int32")
+    .Output("output: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
+    .Attr("sampling_ratio: int >= 0 = 0")
+    .SetShapeFn(PsRoiShape)
+    .Doc(R"doc(
+The average of bilinear samples in each bin, in channels of its own.
+
+features: [N, H, W, ph * pw * C], or NCHW.
+boxes: [K, 4], in pixels of the input image; double with double features.
+box_indices: [K], each box's image.
+output_size: (height, width) of the bins.
+output: [K, ph, pw, C], or [K, C, ph, pw].
+channel_order: of features: [C, ph, pw] (channel_major) or [ph, pw, C] (bin_major).
+)doc");
+
+REGISTER_OP("TensorflowOps>PsRoiAlignGrad")
+    .Input("d_output: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Input("features_shape: int64")
+    .Output("d_features: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
+    .Attr("sampling_ratio: int >= 0 = 0")
+    .SetShapeFn(AverageGradShape)
+    .Doc("The gradient of PsRoiAlign to its features.");
+
+REGISTER_OP("TensorflowOps>PsRoiAlignBoxesGrad")
+    .Input("d_output: T")
+    .Input("features: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Output("d_boxes: Tboxes") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
+    .Attr("sampling_ratio: int >= 0 = 0")
+    .SetShapeFn(BoxesGradShape)
+    .Doc("The gradient of PsRoiAlign to its boxes.");
+
+REGISTER_OP("TensorflowOps>MultiscaleRoiAlign")
+    .Input("features: L * T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Input("output_size: int32")
+    .Output("output: T") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS TFO_PYRAMID_ATTRS
+    .SetShapeFn(RoiPoolShape)
+    .Doc(R"doc(
+RoiAlign's average of each box on the level of a feature pyramid that fits its size.
+
+features: a map for each level, [N, H, W, C] or NCHW; one N and one C.
+boxes: [K, 4], in pixels of the input image; double with double features.
+box_indices: [K], each box's image.
+output_size: (height, width) of the bins.
+output: [K, ph, pw, C], or [K, C, ph, pw].
+strides: of each level, rising.
+)doc");
+
+REGISTER_OP("TensorflowOps>MultiscaleRoiAlignGrad")
+    .Input("d_output: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Input("features_shapes: L * int64")
+    .Output("d_features: L * T") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS
+    TFO_PYRAMID_ATTRS.SetShapeFn(AverageGradShape)
+    .Doc("The gradient of MultiscaleRoiAlign to its features.");
+
+REGISTER_OP("TensorflowOps>MultiscaleRoiAlignBoxesGrad")
+    .Input("d_output: T")
+    .Input("features: L * T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Output("d_boxes: Tboxes") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS
+    TFO_PYRAMID_ATTRS.SetShapeFn(BoxesGradShape)
+    .Doc("The gradient of MultiscaleRoiAlign to its boxes.");
 
 }  // namespace
 }  // namespace tfo

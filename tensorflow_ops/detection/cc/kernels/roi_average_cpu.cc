@@ -1,0 +1,490 @@
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_average.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_average_simd.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_taps.h"
+
+namespace tfo {
+namespace {
+
+template <typename T>
+using PlainTaps = TapTable<Accumulator<T>, Tap<Accumulator<T>>>;
+template <typename T>
+using SlopedTaps = TapTable<Accumulator<T>, SlopedTap<Accumulator<T>>>;
+
+// A map without pixels may be billions of pixels wide or high: it is 0 x 0.
+RoiAverageArgs WithoutEmptySides(RoiAverageArgs args) {
+  for (int32_t l = 0; l < args.num_levels; ++l) {
+    RoiLevel& level = args.levels[l];
+    if (level.height * level.width == 0) level.height = level.width = 0;
+  }
+  return args;
+}
+
+// A feature map of one image on one level: TapTable's Map counts them.
+template <typename P>
+struct MapView {
+  P data;
+  int64_t height, width;
+};
+template <typename P>
+std::vector<MapView<P>> Maps(const RoiAverageArgs& args, const P* features) {
+  std::vector<MapView<P>> maps;
+  for (int32_t l = 0; l < args.num_levels; ++l) {
+    const int64_t height = args.levels[l].height, width = args.levels[l].width;
+    for (int64_t n = 0; n < args.roi.batch; ++n) {
+      maps.push_back({features[l] + n * height * width * args.roi.channels,
+                      height, width});
+    }
+  }
+  return maps;
+}
+
+// Where the elements of output lie.
+struct OutputLayout {
+  explicit OutputLayout(const RoiAverageArgs& args)
+      : bins_y(args.roi.pooled_height),
+        bins_x(args.roi.pooled_width),
+        channels(args.PooledChannels()) {}
+  int64_t Row(int64_t k, int64_t p) const {  // NHWC
+    return (k * bins_y + p) * bins_x * channels;
+  }
+  int64_t Plane(int64_t k, int64_t c) const {  // NCHW
+    return (k * channels + c) * bins_y * bins_x;
+  }
+  int64_t bins_y, bins_x, channels;
+};
+
+// What a pass over all boxes' taps costs, in cycles: about a quarter for each
+// tap and channel.
+template <typename Table>
+double Cycles(const RoiAverageArgs& args, const Table& taps) {
+  const double boxes = std::max<int64_t>(args.roi.num_boxes, 1);
+  const double bins = args.roi.pooled_height + args.roi.pooled_width;
+  const double taps_per_bin = taps.size() / (boxes * bins);
+  return boxes * args.roi.pooled_height * args.roi.pooled_width *
+         args.PooledChannels() * (1 + 0.25 * taps_per_bin * taps_per_bin);
+}
+
+// All rows of bins, from the top of the first map down: what one read, the next
+// ones find in the cache, since a row of bins is a few pixels high and boxes
+// are not.
+template <typename Table, typename Map>
+std::vector<int64_t> BinRowsDownward(const RoiAverageArgs& args,
+                                     const Table& taps,
+                                     const std::vector<Map>& maps) {
+  const int64_t bins = args.roi.pooled_height;
+  const int64_t size = args.roi.num_boxes * bins, count = maps.size();
+  // Bands of pixel rows of a map, rows where it has not too many.
+  const int64_t bands =
+      std::clamp<int64_t>(4 * size / std::max<int64_t>(count, 1), 16, 4096);
+  return Buckets(size, count * bands + 1,
+                 [&](int64_t i) {
+                   const auto rows = taps.Rows(i / bins);
+                   const int64_t p = i % bins, map = taps.Map(i / bins);
+                   if (rows.begin[p] == rows.begin[p + 1]) return count * bands;
+                   const int64_t y = rows.taps[rows.begin[p]].pixel;
+                   const int64_t height = maps[map].height;
+                   return map * bands +
+                          (height <= bands ? y : y * bands / height);
+                 })
+      .TakeItems();
+}
+
+// The bins of one plane, NCHW: all, or the one whose channel it is.
+struct PlaneBins {
+  int64_t p, bins_y, q, bins_x;
+  int64_t output_channel;
+
+  PlaneBins(const RoiAverageArgs& args, int64_t channel)
+      : p(0),
+        bins_y(args.roi.pooled_height),
+        q(0),
+        bins_x(args.roi.pooled_width),
+        output_channel(channel) {
+    if (args.order == RoiChannels::kAll) return;
+    const int64_t bins = bins_y * bins_x, channels = args.PooledChannels();
+    const bool bin_major = args.order == RoiChannels::kBinMajor;
+    const int64_t bin = bin_major ? channel / channels : channel % bins;
+    output_channel = bin_major ? channel % channels : channel / bins;
+    p = bin / bins_x;
+    q = bin % bins_x;
+    bins_y = bins_x = 1;
+  }
+  template <typename Tap>
+  BinTaps<Tap> Rows(BinTaps<Tap> rows) const {
+    return {rows.taps, rows.begin + p};
+  }
+  template <typename Tap>
+  BinTaps<Tap> Columns(BinTaps<Tap> columns) const {
+    return {columns.taps, columns.begin + q};
+  }
+};
+
+template <typename T>
+void AverageChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
+                         const std::vector<MapView<const T*>>& maps,
+                         const PlainTaps<T>& taps, T* output) {
+  const auto average_bin_row = TFO_DISPATCH(AverageBinRow<T>);
+  const std::vector<int64_t> bin_rows = BinRowsDownward(args, taps, maps);
+  const OutputLayout out(args);
+  // Some channels at a time: the rows in use, of those, fit the caches.
+  constexpr int64_t kBlock = 1024 / sizeof(T);
+  const int64_t blocks = (out.channels + kBlock - 1) / kBlock;
+  const int64_t units = bin_rows.size();
+  // Larger than what the next op finds in a cache.
+  constexpr int64_t kCacheBytes = 16 << 20;
+  const bool stream =
+      units * out.bins_x * out.channels * int64_t{sizeof(T)} > kCacheBytes;
+  cpu.ParallelFor(
+      blocks * units, Cycles(args, taps) / (blocks * units),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t c = unit / units * kBlock;
+          const int64_t k = bin_rows[unit % units] / out.bins_y;
+          const int64_t p = bin_rows[unit % units] % out.bins_y;
+          const int64_t count = std::min(kBlock, out.channels - c);
+          T* const to = output + out.Row(k, p) + c;
+          const auto rows = taps.Rows(k);
+          if (rows.begin[p] == rows.begin[p + 1]) {
+            for (int64_t q = 0; q < out.bins_x; ++q) {
+              std::memset(to + q * out.channels, 0, count * sizeof(T));
+            }
+            continue;
+          }
+          const auto& map = maps[taps.Map(k)];
+          const int64_t step = args.ChannelStep();
+          average_bin_row(
+              map.data + args.FirstChannel(p, 0) + c * step, map.width,
+              args.roi.channels, rows.taps + rows.begin[p],
+              rows.taps + rows.begin[p + 1], taps.Columns(k), out.bins_x,
+              {count, step, args.FirstChannel(0, 1)}, out.channels, stream, to);
+        }
+      });
+}
+
+template <typename T>
+void AverageChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
+                          const std::vector<MapView<const T*>>& maps,
+                          const PlainTaps<T>& taps, T* output) {
+  const auto average_plane = TFO_DISPATCH(AveragePlane<T>);
+  const OutputLayout out(args);
+  int64_t widest = 0;
+  for (const auto& map : maps) widest = std::max(widest, map.width);
+  // A unit is a plane of a box. Boxes vary fastest: they meet in their plane.
+  const int64_t boxes = args.roi.num_boxes;
+  cpu.ParallelFor(
+      args.roi.channels * boxes,
+      Cycles(args, taps) / (args.roi.channels * boxes),
+      [&](int64_t begin, int64_t end) {
+        std::vector<Accumulator<T>> scratch(widest + out.bins_x + 32);
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t c = unit / boxes, k = unit % boxes;
+          const PlaneBins bins(args, c);
+          T* const to = output + out.Plane(k, bins.output_channel) +
+                        bins.p * out.bins_x + bins.q;
+          if (taps.Map(k) < 0) {
+            std::memset(to, 0, bins.bins_y * bins.bins_x * sizeof(T));
+            continue;
+          }
+          const auto& map = maps[taps.Map(k)];
+          const int64_t plane = map.height * map.width;
+          average_plane(map.data + c * plane, (args.roi.channels - c) * plane,
+                        map.width, bins.Rows(taps.Rows(k)), bins.bins_y,
+                        bins.Columns(taps.Columns(k)), bins.bins_x,
+                        scratch.data(), to);
+        }
+      });
+}
+
+// The gradient by owners: a thread has a row of pixels (some channels of it),
+// and goes through the rows of bins that look at it, in order.
+template <typename T>
+void GradChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
+                      const T* d_output, const std::vector<MapView<T*>>& maps,
+                      const PlainTaps<T>& taps) {
+  using Sum = Accumulator<T>;
+  const auto add_bin_row = TFO_DISPATCH(AddBinRow<T>);
+  const auto narrow = TFO_DISPATCH(NarrowArray<T>);
+  const OutputLayout out(args);
+  const int64_t channels = args.roi.channels;
+
+  // All rows of pixels: where each map's begin.
+  std::vector<int64_t> first_row(maps.size() + 1, 0);
+  int64_t widest = 0;
+  for (size_t m = 0; m < maps.size(); ++m) {
+    first_row[m + 1] = first_row[m] + maps[m].height;
+    widest = std::max(widest, maps[m].width);
+  }
+  const int64_t rows = first_row.back();
+  // Each pair of a row of bins and a row of pixels that it looks at.
+  struct Pair {
+    int64_t row, k, p;
+    Sum weight;
+  };
+  std::vector<Pair> pairs;
+  for (int64_t k = 0; k < args.roi.num_boxes; ++k) {
+    const auto box_rows = taps.Rows(k);
+    for (int64_t p = 0; p < out.bins_y; ++p) {
+      for (int64_t i = box_rows.begin[p]; i < box_rows.begin[p + 1]; ++i) {
+        const Tap<Sum>& tap = box_rows.taps[i];
+        pairs.push_back({first_row[taps.Map(k)] + tap.pixel, k, p, tap.weight});
+      }
+    }
+  }
+  const Buckets by_row(pairs.size(), rows,
+                       [&](int64_t i) { return pairs[i].row; });
+
+  // A unit's sums stay in the cache. Bins of their own channels take all.
+  constexpr int64_t kSumsBytes = 512 << 10;
+  const int64_t fit = kSumsBytes / sizeof(Sum) / std::max<int64_t>(widest, 1);
+  const int64_t block = args.order != RoiChannels::kAll
+                            ? channels
+                            : std::clamp<int64_t>(fit / 64 * 64, 64, channels);
+  const int64_t blocks = (channels + block - 1) / block;
+  const double cycles =
+      0.5 * channels * pairs.size() * out.bins_x * 4 / (rows * blocks) +
+      0.5 * widest * block;
+  cpu.ParallelFor(rows * blocks, cycles, [&](int64_t begin, int64_t end) {
+    std::vector<Sum> scratch(sizeof(T) == sizeof(Sum) ? 0 : widest * block);
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t row = unit / blocks, c = unit % blocks * block;
+      const int64_t count = std::min(block, channels - c);
+      const int64_t m =
+          std::upper_bound(first_row.begin(), first_row.end(), row) -
+          first_row.begin() - 1;
+      const int64_t width = maps[m].width;
+      T* const to = maps[m].data + (row - first_row[m]) * width * channels + c;
+      // Sums in place where the type is that of the sums.
+      Sum* sums;
+      int64_t stride;
+      if constexpr (sizeof(T) == sizeof(Sum)) {
+        sums = to;
+        stride = channels;
+      } else {
+        sums = scratch.data();
+        stride = count;
+      }
+      if (stride == count) {
+        std::memset(sums, 0, width * count * sizeof(Sum));
+      } else {
+        for (int64_t x = 0; x < width; ++x) {
+          std::memset(sums + x * stride, 0, count * sizeof(Sum));
+        }
+      }
+      for (auto i = by_row.begin(row); i < by_row.end(row); ++i) {
+        const Pair& pair = pairs[*i];
+        const bool all = args.order == RoiChannels::kAll;
+        add_bin_row(d_output + out.Row(pair.k, pair.p) + c, out.channels,
+                    pair.weight, taps.Columns(pair.k), out.bins_x,
+                    {all ? count : out.channels, args.ChannelStep(),
+                     args.FirstChannel(0, 1)},
+                    stride, sums + args.FirstChannel(pair.p, 0));
+      }
+      if constexpr (sizeof(T) != sizeof(Sum)) {
+        if (count == channels) {
+          narrow(sums, to, width * count);
+        } else {
+          for (int64_t x = 0; x < width; ++x) {
+            narrow(sums + x * count, to + x * channels, count);
+          }
+        }
+      }
+    }
+  });
+}
+
+// The gradient by owners: a thread has a plane.
+template <typename T>
+void GradChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
+                       const T* d_output, const std::vector<MapView<T*>>& maps,
+                       const PlainTaps<T>& taps) {
+  using Sum = Accumulator<T>;
+  const auto add_plane = TFO_DISPATCH(AddPlane<T>);
+  const auto narrow = TFO_DISPATCH(NarrowArray<T>);
+  const OutputLayout out(args);
+  const Buckets by_map(args.roi.num_boxes, maps.size(),
+                       [&](int64_t k) { return taps.Map(k); });
+  int64_t widest = 0, largest = 0;
+  for (const auto& map : maps) {
+    widest = std::max(widest, map.width);
+    largest = std::max(largest, map.height * map.width);
+  }
+  const int64_t channels = args.roi.channels;
+  const int64_t units = maps.size() * channels;
+  cpu.ParallelFor(
+      units, Cycles(args, taps) / units + 0.5 * largest,
+      [&](int64_t begin, int64_t end) {
+        std::vector<Sum> scratch(widest + 32);
+        std::vector<Sum> wide(sizeof(T) == sizeof(Sum) ? 0 : largest);
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t m = unit / channels, c = unit % channels;
+          const int64_t plane = maps[m].height * maps[m].width;
+          const PlaneBins bins(args, c);
+          T* const to = maps[m].data + c * plane;
+          Sum* sums;
+          if constexpr (sizeof(T) == sizeof(Sum)) {
+            sums = to;
+          } else {
+            sums = wide.data();
+          }
+          std::memset(sums, 0, plane * sizeof(Sum));
+          for (auto k = by_map.begin(m); k < by_map.end(m); ++k) {
+            add_plane(d_output + out.Plane(*k, bins.output_channel) +
+                          bins.p * out.bins_x + bins.q,
+                      bins.Rows(taps.Rows(*k)), bins.bins_y,
+                      bins.Columns(taps.Columns(*k)), bins.bins_x,
+                      maps[m].width, scratch.data(), sums);
+          }
+          if constexpr (sizeof(T) != sizeof(Sum)) narrow(sums, to, plane);
+        }
+      });
+}
+
+// Writes d_boxes from `parts` of them, each (y1, x1, y2, x2): those of box k
+// begin at k * of_box, `step` apart.
+template <typename C>
+void SumParts(const RoiArgs& args, const std::vector<double>& parts,
+              int64_t of_box, int64_t step, int64_t count, C* d_boxes) {
+  for (int64_t k = 0; k < args.num_boxes; ++k) {
+    double sums[4] = {};
+    for (int64_t i = 0; i < count; ++i) {
+      for (int j = 0; j < 4; ++j) {
+        sums[j] += parts[4 * (k * of_box + i * step) + j];
+      }
+    }
+    for (int j = 0; j < 4; ++j) {
+      d_boxes[4 * k + (args.yxyx ? j : j ^ 1)] = static_cast<C>(sums[j]);
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+Error RoiAverage(const Cpu& cpu, const RoiAverageArgs& given,
+                 const T* const* features, const Coordinate<T>* boxes,
+                 const int32_t* box_indices, T* output) {
+  const RoiAverageArgs args = WithoutEmptySides(given);
+  if (args.roi.num_boxes == 0 || args.PooledChannels() == 0) return nullptr;
+  const auto maps = Maps(args, features);
+  const PlainTaps<T> taps(cpu, args, boxes, box_indices);
+  if (args.roi.channels_first) {
+    AverageChannelsFirst(cpu, args, maps, taps, output);
+  } else {
+    AverageChannelsLast(cpu, args, maps, taps, output);
+  }
+  return nullptr;
+}
+
+template <typename T>
+Error RoiAverageGrad(const Cpu& cpu, const RoiAverageArgs& given,
+                     const T* d_output, const Coordinate<T>* boxes,
+                     const int32_t* box_indices, T* const* d_features) {
+  const RoiAverageArgs args = WithoutEmptySides(given);
+  if (args.roi.batch * args.roi.channels == 0) return nullptr;
+  const auto maps = Maps<T*>(args, d_features);
+  const PlainTaps<T> taps(cpu, args, boxes, box_indices);
+  if (args.roi.channels_first) {
+    GradChannelsFirst(cpu, args, d_output, maps, taps);
+  } else {
+    GradChannelsLast(cpu, args, d_output, maps, taps);
+  }
+  return nullptr;
+}
+
+template <typename T>
+Error RoiAverageBoxesGrad(const Cpu& cpu, const RoiAverageArgs& given,
+                          const T* d_output, const T* const* features,
+                          const Coordinate<T>* boxes,
+                          const int32_t* box_indices, Coordinate<T>* d_boxes) {
+  const RoiAverageArgs args = WithoutEmptySides(given);
+  const int64_t boxes_count = args.roi.num_boxes;
+  if (boxes_count == 0) return nullptr;
+  const OutputLayout out(args);
+  if (out.channels * out.bins_y * out.bins_x == 0) {
+    std::fill(d_boxes, d_boxes + 4 * boxes_count, 0);
+    return nullptr;
+  }
+  const auto maps = Maps(args, features);
+  const SlopedTaps<T> taps(cpu, args, boxes, box_indices);
+  if (!args.roi.channels_first) {
+    const auto add_bin_row = TFO_DISPATCH(AddBoxGradOfBinRow<T>);
+    const std::vector<int64_t> bin_rows = BinRowsDownward(args, taps, maps);
+    std::vector<double> parts(4 * bin_rows.size(), 0.0);
+    cpu.ParallelFor(
+        bin_rows.size(), 2 * Cycles(args, taps) / bin_rows.size(),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            const int64_t k = bin_rows[i] / out.bins_y;
+            const int64_t p = bin_rows[i] % out.bins_y;
+            if (taps.Map(k) < 0) continue;
+            const auto& map = maps[taps.Map(k)];
+            const auto rows = taps.Rows(k);
+            add_bin_row(
+                d_output + out.Row(k, p), out.channels,
+                map.data + args.FirstChannel(p, 0), map.width,
+                args.roi.channels, rows.taps + rows.begin[p],
+                rows.taps + rows.begin[p + 1], taps.Columns(k), out.bins_x,
+                {out.channels, args.ChannelStep(), args.FirstChannel(0, 1)},
+                &parts[4 * bin_rows[i]]);
+          }
+        });
+    SumParts(args.roi, parts, out.bins_y, 1, out.bins_y, d_boxes);
+    return nullptr;
+  }
+  const auto add_plane = TFO_DISPATCH(AddBoxGradOfPlane<T>);
+  int64_t widest = 0;
+  for (const auto& map : maps) widest = std::max(widest, map.width);
+  // A unit is some planes of a box. Boxes vary fastest.
+  constexpr int64_t kBlock = 32;
+  const int64_t channels = args.roi.channels;
+  const int64_t blocks = (channels + kBlock - 1) / kBlock;
+  std::vector<double> parts(4 * blocks * boxes_count, 0.0);
+  cpu.ParallelFor(
+      blocks * boxes_count, 3 * Cycles(args, taps) / (blocks * boxes_count),
+      [&](int64_t begin, int64_t end) {
+        std::vector<Accumulator<T>> scratch(3 * (widest + 16));
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t k = unit % boxes_count;
+          if (taps.Map(k) < 0) continue;
+          const auto& map = maps[taps.Map(k)];
+          const int64_t plane = map.height * map.width;
+          const int64_t first = unit / boxes_count * kBlock;
+          const int64_t last = std::min(first + kBlock, channels);
+          for (int64_t c = first; c < last; ++c) {
+            const PlaneBins bins(args, c);
+            add_plane(d_output + out.Plane(k, bins.output_channel) +
+                          bins.p * out.bins_x + bins.q,
+                      map.data + c * plane, (channels - c) * plane, map.width,
+                      bins.Rows(taps.Rows(k)), bins.bins_y,
+                      bins.Columns(taps.Columns(k)), bins.bins_x,
+                      scratch.data(), &parts[4 * unit]);
+          }
+        }
+      });
+  SumParts(args.roi, parts, 1, boxes_count, blocks, d_boxes);
+  return nullptr;
+}
+
+#define TFO_INSTANTIATE(T)                                            \
+  template Error RoiAverage<T>(const Cpu&, const RoiAverageArgs&,     \
+                               const T* const*, const Coordinate<T>*, \
+                               const int32_t*, T*);                   \
+  template Error RoiAverageGrad<T>(const Cpu&, const RoiAverageArgs&, \
+                                   const T*, const Coordinate<T>*,    \
+                                   const int32_t*, T* const*);        \
+  template Error RoiAverageBoxesGrad<T>(                              \
+      const Cpu&, const RoiAverageArgs&, const T*, const T* const*,   \
+      const Coordinate<T>*, const int32_t*, Coordinate<T>*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
+#undef TFO_INSTANTIATE
+
+}  // namespace tfo

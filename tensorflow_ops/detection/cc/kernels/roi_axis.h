@@ -1,0 +1,187 @@
+// One axis of a box for the ops whose bins are weighted averages of pixels
+// (roi_align, ps_roi_align, ps_roi_pool): bilinear interpolation and the mean
+// of whole pixels both factor into a weight per row and a weight per column.
+// For host and device, which compute the same weights bit by bit.
+#ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AXIS_H_
+#define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AXIS_H_
+
+#include "tensorflow_ops/detection/cc/kernels/roi_pool_bins.h"
+
+namespace tfo {
+
+// What a bin averages.
+enum class RoiBins {
+  kSamples,  // bilinear samples on a regular grid: RoIAlign
+  kPixels,   // the pixels it covers: PS-RoI-Pool
+};
+
+// How samples are laid.
+struct RoiSampling {
+  int32_t ratio;  // samples of a bin on each axis; 0: ceil(bin size)
+  bool aligned;   // pixel i's centre is at i + 0.5; else at i, and a box is at
+                  // least a pixel
+};
+
+template <typename C>
+struct RoiAxis {
+  int64_t limit;  // pixels of the feature map
+  int64_t bins;
+  bool sampled;
+  // kSamples, in feature pixels:
+  C start, bin;  // where the box begins; a bin's size
+  C grid;        // samples of a bin: whole, perhaps enormous, 0 for none
+  C scale;       // feature pixels per image pixel
+  bool grown;    // to the smallest size: its end does not matter
+  // kPixels:
+  PooledSpan span;
+};
+
+// The axis of a box from `low` to `high`, in feature pixels and finite.
+template <typename C>
+TFO_HOST_DEVICE static inline RoiAxis<C> SampledAxis(
+    C low, C high, C scale, int64_t limit, int64_t bins,
+    const RoiSampling& sampling) {
+  RoiAxis<C> axis = {};
+  axis.limit = limit;
+  axis.bins = bins;
+  axis.sampled = true;
+  axis.start = sampling.aligned ? low - C(0.5) : low;
+  C size = high - low;
+  axis.grown = !sampling.aligned && size < 1;
+  if (axis.grown) size = 1;
+  axis.scale = scale;
+  axis.bin = size / static_cast<C>(bins);
+  axis.grid = sampling.ratio > 0 ? static_cast<C>(sampling.ratio)
+                                 : static_cast<C>(ceil(axis.bin));
+  // A difference beyond the type's range: no sample can be told.
+  if (!(axis.bin - axis.bin == 0 && axis.start - axis.start == 0)) {
+    axis.grid = 0;
+  }
+  return axis;
+}
+template <typename C>
+TFO_HOST_DEVICE static inline RoiAxis<C> PixelAxis(C low, C high, int64_t limit,
+                                                   int64_t bins) {
+  RoiAxis<C> axis = {};
+  axis.limit = limit;
+  axis.bins = bins;
+  const int64_t start = RoundToPixel(low), size = RoundToPixel(high) - start;
+  axis.span = {start, size < 1 ? 1 : size};
+  return axis;
+}
+
+// A sample between the pixels low and low + 1, `fraction` of the way; at the
+// map's edge it lies on a pixel, and fraction is 0.
+template <typename C>
+struct AxisSample {
+  int32_t low;
+  C fraction;
+  bool moves;  // with the box: not held at an edge
+  C place;     // in the box, from 0 at its beginning to 1 at its end
+};
+
+// Calls visit(sample) for each sample of bin p in [-1, limit], in order; the
+// others count as zero. At most 2 * limit + 6 calls, or as many as the fixed
+// ratio says.
+template <typename C, typename Visit>
+TFO_HOST_DEVICE static inline void VisitSamples(const RoiAxis<C>& axis,
+                                                int64_t p, Visit&& visit) {
+  if (axis.limit <= 0) return;
+  const C begin = axis.start + Product(static_cast<C>(p), axis.bin);
+  const C limit = static_cast<C>(axis.limit);
+  const int32_t last = static_cast<int32_t>(axis.limit - 1);
+  double first_index = 0, last_index = static_cast<double>(axis.grid) - 1;
+  if (axis.grid > 16 && axis.bin > 0) {
+    // Skips what is outside, and tests what remains.
+    const double step = static_cast<double>(axis.bin) / axis.grid;
+    const double from = floor((-1.0 - begin) / step - 0.5) - 1;
+    const double to = ceil((limit - begin) / step - 0.5) + 1;
+    if (from > first_index) first_index = from;
+    if (to < last_index) last_index = to;
+    // So far from the box's beginning that samples cannot be counted: those in
+    // the map are a part of the bin below rounding.
+    if (last_index > 9e15) return;
+  }
+  for (double i = first_index; i <= last_index; ++i) {
+    const C index = static_cast<C>(i + 0.5);
+    C at = begin + Product(index, axis.bin) / axis.grid;
+    if (!(at >= -1 && at <= limit)) continue;
+    AxisSample<C> sample;
+    sample.moves = at > 0;
+    if (!(at > 0)) at = 0;
+    sample.low = static_cast<int32_t>(at);
+    if (sample.low >= last) {
+      sample.low = last;
+      sample.fraction = 0;
+      sample.moves = false;
+    } else {
+      sample.fraction = at - static_cast<C>(sample.low);
+    }
+    sample.place =
+        (static_cast<C>(p) + index / axis.grid) / static_cast<C>(axis.bins);
+    visit(sample);
+  }
+}
+
+// What a bin takes of a pixel: `weight` times its value; and how the weight
+// changes with the box's beginning and end, in image pixels.
+template <typename C>
+struct TapSlopes {
+  C low, high;
+};
+
+// Calls visit(pixel, weight, slopes) for each pixel of bin p that counts, in
+// order, every pixel once. Samples on the same pixels are merged. Without
+// kSlopes, slopes are zero and are not computed.
+template <bool kSlopes, typename C, typename Visit>
+TFO_HOST_DEVICE static inline void VisitTaps(const RoiAxis<C>& axis, int64_t p,
+                                             Visit&& visit) {
+  if (!axis.sampled) {
+    const PixelRange range = BinOf(axis.span, p, axis.bins, axis.limit);
+    const C weight = C(1) / static_cast<C>(range.end - range.begin);
+    for (int32_t pixel = range.begin; pixel < range.end; ++pixel) {
+      visit(pixel, weight, TapSlopes<C>{});
+    }
+    return;
+  }
+  // The taps of `pixel` and the next one, to which samples are still added.
+  int32_t pixel = -1;
+  C weight = 0, next_weight = 0;
+  TapSlopes<C> slopes = {}, next_slopes = {};
+  const C share = axis.grid > 0 ? C(1) / axis.grid : C(0);
+  const auto emit = [&](int32_t at, C w, TapSlopes<C> s) {
+    // A pixel of no weight is not looked at: it may hold NaN.
+    if (w == 0 && !(kSlopes && (s.low != 0 || s.high != 0))) return;
+    visit(at, w * share, TapSlopes<C>{s.low * share, s.high * share});
+  };
+  VisitSamples(axis, p, [&](const AxisSample<C>& sample) {
+    if (sample.low != pixel) {
+      if (pixel >= 0) emit(pixel, weight, slopes);
+      const bool next = sample.low == pixel + 1 && pixel >= 0;
+      if (!next && pixel >= 0) emit(pixel + 1, next_weight, next_slopes);
+      weight = next ? next_weight : C(0);
+      slopes = next ? next_slopes : TapSlopes<C>{};
+      next_weight = 0;
+      next_slopes = {};
+      pixel = sample.low;
+    }
+    weight += 1 - sample.fraction;
+    next_weight += sample.fraction;
+    if (kSlopes && sample.moves) {
+      const C high = axis.grown ? C(0) : Product(axis.scale, sample.place);
+      const C low = axis.scale - high;
+      slopes.low -= low;
+      slopes.high -= high;
+      next_slopes.low += low;
+      next_slopes.high += high;
+    }
+  });
+  if (pixel >= 0) {
+    emit(pixel, weight, slopes);
+    emit(pixel + 1, next_weight, next_slopes);
+  }
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AXIS_H_
