@@ -13,8 +13,27 @@
 #define __device__
 #define __host__
 #define __launch_bounds__(...)
+#define __grid_constant__
+#define __noinline__
 // Blocks run one after the other, so one copy serves.
 #define __shared__ static
+
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) {
+  return {x, y, z, w};
+}
 
 namespace tfo::cuda_emulation {
 
@@ -30,6 +49,60 @@ inline ucontext_t* fiber;  // the one that runs
 // fiber of the block has come to its own barrier.
 inline void Barrier() { swapcontext(fiber, &scheduler); }
 
+inline std::vector<char> votes;
+inline bool BarrierOr(bool vote) {
+  votes[thread_index.x] = vote;
+  Barrier();
+  bool any = false;
+  for (bool other : votes) any |= other;
+  Barrier();
+  return any;
+}
+// Votes of a warp of 32 threads. All threads of the block must come here, which
+// a GPU does not ask for.
+inline unsigned Ballot(bool vote) {
+  votes[thread_index.x] = vote;
+  Barrier();
+  unsigned ballot = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    const unsigned thread = thread_index.x / 32 * 32 + lane;
+    if (thread < block_size.x && votes[thread]) ballot |= 1u << lane;
+  }
+  Barrier();
+  return ballot;
+}
+
+template <typename T>
+void Store(T* to, T value) {
+  *to = value;
+}
+
+// Fibers take turns at barriers only, so this is atomic.
+template <typename T>
+T AtomicAdd(T* at, T value) {
+  const T before = *at;
+  *at += value;
+  return before;
+}
+inline void AtomicAdd(float2* at, float2 value) {
+  *at = {at->x + value.x, at->y + value.y};
+}
+inline void AtomicAdd(float4* at, float4 value) {
+  *at = {at->x + value.x, at->y + value.y, at->z + value.z, at->w + value.w};
+}
+template <typename T>
+T AtomicMin(T* at, T value) {
+  const T before = *at;
+  if (value < before) *at = value;
+  return before;
+}
+template <typename T>
+T AtomicMax(T* at, T value) {
+  const T before = *at;
+  if (before < value) *at = value;
+  return before;
+}
+
 template <typename Kernel>
 void Run(unsigned grid, unsigned block, const Kernel& kernel) {
   static const Kernel* running;
@@ -39,6 +112,7 @@ void Run(unsigned grid, unsigned block, const Kernel& kernel) {
   static std::vector<char> stacks;
   stacks.resize(kStackBytes * block);
   std::vector<ucontext_t> fibers(block);
+  votes.assign(block, 0);
   block_size.x = block;
   grid_size.x = grid;
   for (block_index.x = 0; block_index.x < grid; ++block_index.x) {
@@ -80,5 +154,12 @@ void Run(unsigned grid, unsigned block, const Kernel& kernel) {
 #define blockDim (::tfo::cuda_emulation::block_size)
 #define gridDim (::tfo::cuda_emulation::grid_size)
 #define __syncthreads() ::tfo::cuda_emulation::Barrier()
+#define __syncthreads_or(vote) ::tfo::cuda_emulation::BarrierOr(vote)
+#define __ballot_sync(mask, vote) ::tfo::cuda_emulation::Ballot(vote)
+#define __popc(bits) __builtin_popcount(bits)
+#define __stwb ::tfo::cuda_emulation::Store
+#define atomicAdd ::tfo::cuda_emulation::AtomicAdd
+#define atomicMin ::tfo::cuda_emulation::AtomicMin
+#define atomicMax ::tfo::cuda_emulation::AtomicMax
 
 #endif  // TENSORFLOW_OPS_CORE_CC_CUDA_EMULATION_H_

@@ -11,6 +11,8 @@
 #endif
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "tensorflow_ops/core/cc/device.h"
 
@@ -27,11 +29,73 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Pack {
 template <typename T>
 inline constexpr int kPackSize = 16 / sizeof(T);
 
-// May packs be used for n values in a row at these places?
-template <typename T, typename... Pointers>
-bool FitsPacks(int64_t n, Pointers... pointers) {
-  return n % kPackSize<T> == 0 &&
-         (... && (reinterpret_cast<uintptr_t>(pointers) % 16 == 0));
+namespace cuda_launch_internal {
+// Words that nvcc loads and stores in one instruction.
+template <size_t kBytes>
+struct Word {
+  using Type = uint4;
+};
+template <>
+struct Word<1> {
+  using Type = uint8_t;
+};
+template <>
+struct Word<2> {
+  using Type = uint16_t;
+};
+template <>
+struct Word<4> {
+  using Type = uint32_t;
+};
+template <>
+struct Word<8> {
+  using Type = uint2;
+};
+}  // namespace cuda_launch_internal
+
+// Loads and stores packs, each word in one instruction. (nvcc may make of a plain
+// copy of a Pack one for each value.)
+template <int N, typename T>
+__device__ Pack<T, N> LoadPack(const T* from) {
+  using Word = typename cuda_launch_internal::Word<sizeof(Pack<T, N>)>::Type;
+  Pack<T, N> pack;
+#pragma unroll
+  for (size_t i = 0; i < sizeof(pack) / sizeof(Word); ++i) {
+    const Word word = reinterpret_cast<const Word*>(from)[i];
+    memcpy(reinterpret_cast<Word*>(&pack) + i, &word, sizeof(word));
+  }
+  return pack;
+}
+template <typename T, int N>
+__device__ void StorePack(const Pack<T, N>& pack, T* to) {
+  using Word = typename cuda_launch_internal::Word<sizeof(Pack<T, N>)>::Type;
+#pragma unroll
+  for (size_t i = 0; i < sizeof(pack) / sizeof(Word); ++i) {
+    Word word;
+    memcpy(&word, reinterpret_cast<const Word*>(&pack) + i, sizeof(word));
+    __stwb(reinterpret_cast<Word*>(to) + i, word);
+  }
+}
+
+// May packs of N be used for n values in a row at these places?
+template <int N, typename... Values>
+bool FitsPacks(int64_t n, const Values*... places) {
+  return n % N == 0 && (... && (reinterpret_cast<uintptr_t>(places) %
+                                    alignof(Pack<Values, N>) ==
+                                0));
+}
+
+// Calls run(N) with the widest pack of T's that fits(N) allows: 16 bytes, else
+// two values, else one. N is an integral_constant.
+template <typename T, typename Fits, typename Run>
+Error WithWidestPack(const Fits& fits, const Run& run) {
+  const std::integral_constant<int, kPackSize<T>> widest;
+  const std::integral_constant<int, 2> two;
+  if (fits(widest)) return run(widest);
+  if constexpr (kPackSize<T> > 2) {
+    if (fits(two)) return run(two);
+  }
+  return run(std::integral_constant<int, 1>());
 }
 
 // A grid's x dimension holds 2^31 - 1 blocks; kernels stride over more.
@@ -55,6 +119,20 @@ Error Launch([[maybe_unused]] const Gpu& gpu, unsigned grid, unsigned block,
   kernel<<<grid, block, 0, stream>>>(arguments...);
   // clang-format on
   const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+#endif
+}
+
+// Enqueues setting `bytes` bytes to zero. Null, or the error.
+inline Error EnqueueZeros([[maybe_unused]] const Gpu& gpu, void* data,
+                          size_t bytes) {
+  if (bytes == 0) return nullptr;
+#ifdef TFO_CUDA_EMULATION
+  std::memset(data, 0, bytes);
+  return nullptr;
+#else
+  const cudaError_t error = cudaMemsetAsync(
+      data, 0, bytes, static_cast<cudaStream_t>(gpu.stream));
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 #endif
 }

@@ -1,0 +1,446 @@
+#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_gpu.h"
+
+namespace tfo {
+namespace {
+
+// A sample of a bin: one on each axis.
+template <typename C>
+struct Sample {
+  typename Samples<C>::Tap y, x;
+};
+
+// The i-th of the four pixels around a sample: on the next row if i & 2, on the
+// next column if i & 1. One without a weight is not looked at: it may be outside.
+template <typename C>
+struct PixelAround {
+  int32_t y, x;
+  C weight;
+  bool counts;
+
+  __device__ PixelAround(const Sample<C>& at, int i)
+      : y(at.y.low + i / 2),
+        x(at.x.low + i % 2),
+        weight((i / 2 ? at.y.fraction : 1 - at.y.fraction) *
+               (i % 2 ? at.x.fraction : 1 - at.x.fraction)),
+        counts((i / 2 == 0 || at.y.fraction != 0) &&
+               (i % 2 == 0 || at.x.fraction != 0)) {}
+};
+
+// The values of a sample in N channels.
+template <int N, bool kPacked, typename T>
+__device__ Pack<Accumulator<T>, N> Interpolate(const T* map,
+                                               const Strides& strides,
+                                               const Sample<Accumulator<T>>& at,
+                                               int64_t step, int64_t valid) {
+  using Value = Accumulator<T>;
+  Pack<T, N> pixels[4];  // all loads before the first use
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const PixelAround<Value> pixel(at, i);
+    if (pixel.counts) {
+      pixels[i] = LoadChannels<N, kPacked>(
+          map + pixel.y * strides.row + pixel.x * strides.place, step, valid);
+    }
+  }
+  Pack<Value, N> values = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const PixelAround<Value> pixel(at, i);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      if (pixel.counts) {
+        values.values[n] += pixel.weight * Widen(pixels[i].values[n]);
+      }
+    }
+  }
+  return values;
+}
+template <typename T>
+__device__ Accumulator<T> InterpolateOne(const T* map, const Strides& strides,
+                                         const Sample<Accumulator<T>>& at) {
+  return Interpolate<1, false>(map, strides, at, 1, 1).values[0];
+}
+
+// The largest of a bin's samples in one channel, so far.
+template <typename C>
+struct Largest {
+  C value = 0;
+  Sample<C> sample = {};
+  int64_t count = 0;  // of samples inside of the map
+
+  __device__ void Add(const Sample<C>& at, C here) {
+    if (count == 0 || Replaces(here, value)) {
+      value = here;
+      sample = at;
+    }
+    ++count;
+  }
+  // After those inside: are there samples outside, and is one the largest?
+  __device__ bool IsOutside(C grid_y, C grid_x) const {
+    if (count == 0) return true;
+    return static_cast<double>(count) <
+               static_cast<double>(grid_y) * static_cast<double>(grid_x) &&
+           Replaces(C(0), value);
+  }
+};
+
+template <typename T>
+__device__ Largest<Accumulator<T>> LargestOf(
+    const T* map, const Strides& strides,
+    const BinOfRow<Samples<Accumulator<T>>>& bin) {
+  Largest<Accumulator<T>> largest;
+  for (int32_t i = 0; i < bin.count_y; ++i) {
+    for (int32_t j = 0; j < bin.count_x; ++j) {
+      const Sample<Accumulator<T>> at = {bin.y[i], bin.x[j]};
+      largest.Add(at, InterpolateOne(map, strides, at));
+    }
+  }
+  return largest;
+}
+// The same for a bin whose samples have no room in shared memory.
+template <typename T>
+__device__ __noinline__ Largest<Accumulator<T>> LargestOfOther(
+    const T* map, Strides strides, const RoiOnLevel<Accumulator<T>>& roi,
+    int64_t p, int64_t q) {
+  using Kind = Samples<Accumulator<T>>;
+  using Tap = typename Kind::Tap;
+  Largest<Accumulator<T>> largest;
+  VisitTapPairs<Kind>(roi, p, q, [&](const Tap& y, const Tap& x) {
+    largest.Add({y, x}, InterpolateOne(map, strides, {y, x}));
+  });
+  return largest;
+}
+
+// The first elements of a bin's channel c.
+struct BinPlace {
+  int64_t map, output;
+};
+__device__ inline BinPlace PlaceOf(const RoiArgs& args, const Strides& map,
+                                   int64_t image, int64_t k, int64_t p,
+                                   int64_t q, int64_t c) {
+  const int64_t ph = args.pooled_height, pw = args.pooled_width;
+  const Strides out = StridesOf(args.channels_first, ph, pw, args.channels);
+  return {image * args.height * args.width * args.channels + c * map.channel,
+          k * ph * pw * args.channels + p * out.row + q * out.place +
+              c * out.channel};
+}
+
+// A block takes a row of a box's bins, a thread some channels of a bin.
+template <typename T, int N, bool kPacked>
+__global__ void __launch_bounds__(kRowThreads)
+    Max(const __grid_constant__ RoiAverageArgs args, const T* features,
+        const Coordinate<T>* boxes, const int32_t* box_indices, T* output) {
+  using Value = Accumulator<T>;
+  using Kind = Samples<Value>;
+  __shared__ BinRow<Kind> row;
+  const Strides strides = StridesOfLevel(args, 0);
+  const Strides out =
+      StridesOf(args.roi.channels_first, args.roi.pooled_height,
+                args.roi.pooled_width, args.roi.channels);
+  const int64_t packs = (args.roi.channels + N - 1) / N;
+  const int64_t units = args.roi.num_boxes * args.roi.pooled_height;
+  for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
+    const int64_t k = unit / args.roi.pooled_height;
+    const int64_t p = unit % args.roi.pooled_height;
+    VisitBinRow(
+        args, boxes, box_indices, k, p, packs, row,
+        [&](const BinOfRow<Kind>& bin, int64_t q, int64_t pack) {
+          const int64_t c = pack * N, valid = args.roi.channels - c;
+          const BinPlace place =
+              PlaceOf(args.roi, strides, row.image, k, p, q, c);
+          Pack<Value, N> best = {};
+          for (int32_t i = 0; i < bin.count_y; ++i) {
+            for (int32_t j = 0; j < bin.count_x; ++j) {
+              const auto values = Interpolate<N, kPacked>(
+                  features + place.map, strides, {bin.y[i], bin.x[j]},
+                  strides.channel, valid);
+              const bool first = i == 0 && j == 0;
+#pragma unroll
+              for (int n = 0; n < N; ++n) {
+                if (first || Replaces(values.values[n], best.values[n])) {
+                  best.values[n] = values.values[n];
+                }
+              }
+            }
+          }
+          const bool some_outside = static_cast<Value>(bin.count_y) < row.grid_y ||
+                                    static_cast<Value>(bin.count_x) < row.grid_x;
+          Pack<T, N> largest;
+#pragma unroll
+          for (int n = 0; n < N; ++n) {
+            const bool zero =
+                some_outside && Replaces(Value(0), best.values[n]);
+            largest.values[n] = Narrow<T>(zero ? Value(0) : best.values[n]);
+          }
+          StoreChannels<N, kPacked>(largest, output + place.output, out.channel,
+                                    valid);
+        });
+  }
+}
+
+// The same of other values than those whose maximum is looked for: a thread takes
+// one channel.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    ValuesAtMax(const __grid_constant__ RoiAverageArgs args, const T* features,
+                const T* values, const Coordinate<T>* boxes,
+                const int32_t* box_indices, T* output) {
+  using Value = Accumulator<T>;
+  using Kind = Samples<Value>;
+  __shared__ BinRow<Kind> row;
+  const Strides strides = StridesOfLevel(args, 0);
+  const int64_t units = args.roi.num_boxes * args.roi.pooled_height;
+  for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
+    const int64_t k = unit / args.roi.pooled_height;
+    const int64_t p = unit % args.roi.pooled_height;
+    VisitBinRow(args, boxes, box_indices, k, p, args.roi.channels, row,
+                [&](const BinOfRow<Kind>& bin, int64_t q, int64_t c) {
+                  const BinPlace place =
+                      PlaceOf(args.roi, strides, row.image, k, p, q, c);
+                  const auto largest =
+                      LargestOf(features + place.map, strides, bin);
+                  output[place.output] = Narrow<T>(
+                      largest.IsOutside(row.grid_y, row.grid_x)
+                          ? Value(0)
+                          : InterpolateOne(values + place.map, strides,
+                                           largest.sample));
+                });
+  }
+}
+
+// The bins that those two leave out: a block takes a box's.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    MaxOthers(const __grid_constant__ RoiAverageArgs args, const T* features,
+              const T* values, const Coordinate<T>* boxes,
+              const int32_t* box_indices, T* output) {
+  using Value = Accumulator<T>;
+  using Kind = Samples<Value>;
+  __shared__ BinRow<Kind> row;
+  const Strides strides = StridesOfLevel(args, 0);
+  for (int64_t k = blockIdx.x; k < args.roi.num_boxes; k += gridDim.x) {
+    VisitOthers(
+        args, boxes, box_indices, k, args.roi.channels, row,
+        [&](const RoiOnLevel<Value>& roi, int64_t p, int64_t q, int64_t c) {
+          const BinPlace place =
+              PlaceOf(args.roi, strides, roi.image, k, p, q, c);
+          const auto largest =
+              LargestOfOther(features + place.map, strides, roi, p, q);
+          output[place.output] = Narrow<T>(
+              largest.IsOutside(roi.y.grid, roi.x.grid)
+                  ? Value(0)
+                  : InterpolateOne(values + place.map, strides,
+                                   largest.sample));
+        });
+  }
+}
+
+// The gradient without atomics, so that its bits do not change: a block owns a
+// tile of pixels and a thread one channel of it. It looks again for the largest
+// sample of each bin that meets the tile, and sums in shared memory in the order
+// of boxes and bins.
+constexpr int kTileWidth = 8;
+template <typename Sum>
+constexpr int kTileHeight = sizeof(Sum) == 8 ? 4 : 8;  // 32 kB of shared memory
+
+// The samples of some bins of a box.
+template <typename Kind>
+struct BoxSamples {
+  using Tap = typename Kind::Tap;
+  static constexpr int kBins = 64;  // on each axis
+  static constexpr int kTaps = 256;
+  struct Axis {
+    int32_t counts[kBins];  // of all samples; what has no room is left out
+    PixelRange pixels[kBins];
+    Tap taps[kTaps];
+    __device__ static int Room(int bins) { return kTaps / bins; }
+  };
+  Axis y, x;
+};
+
+// Writes bins [p0, p0 + ps) and [q0, q0 + qs). All of the block must come here.
+template <typename Kind, typename C>
+__device__ void FillBoxSamples(const RoiOnLevel<C>& roi, int64_t p0, int ps,
+                               int64_t q0, int qs, BoxSamples<Kind>& samples) {
+  __syncthreads();  // the samples before are no longer read
+  for (int i = threadIdx.x; i < ps + qs; i += blockDim.x) {
+    const bool is_row = i < ps;
+    auto& axis = is_row ? samples.y : samples.x;
+    const int bin = is_row ? i : i - ps;
+    const int room = axis.Room(is_row ? ps : qs);
+    int32_t count = 0;
+    PixelRange pixels = {0, 0};
+    Kind::Visit(Select(is_row, roi.y, roi.x), is_row ? p0 + bin : q0 + bin,
+                [&](const typename Kind::Tap& tap) {
+                  if (count < room) axis.taps[bin * room + count] = tap;
+                  if (count == 0) pixels.begin = tap.low;
+                  pixels.end = tap.low + (tap.fraction != 0 ? 2 : 1);
+                  ++count;
+                });
+    axis.counts[bin] = count;
+    axis.pixels[bin] = pixels;
+  }
+  __syncthreads();
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kTileThreads)
+    MaxGrad(const __grid_constant__ RoiAverageArgs args, const T* d_output,
+            const T* features, const Coordinate<T>* boxes,
+            const int32_t* box_indices, T* d_features, int64_t tiles) {
+  using Sum = Accumulator<T>;
+  using Kind = Samples<Sum>;
+  constexpr int kHeight = kTileHeight<Sum>;
+  __shared__ Sum sums[kHeight * kTileWidth][kTileThreads];
+  __shared__ BoxSamples<Kind> samples;
+  __shared__ TileBoxes tile_boxes;
+  constexpr int kBins = BoxSamples<Kind>::kBins;
+  const int64_t ph = args.roi.pooled_height, pw = args.roi.pooled_width;
+  const Strides strides = StridesOfLevel(args, 0);
+  const int thread = threadIdx.x;
+
+  for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
+    const Tile tile = ReadTile(args, number, kHeight, kTileWidth);
+    const int64_t c = tile.channel + thread;
+    for (int i = 0; i < kHeight * kTileWidth; ++i) sums[i][thread] = 0;
+
+    const auto add_bins = [&](int64_t k, const RoiOnLevel<Sum>& roi, int64_t p0,
+                              int64_t q0) {
+      const int ps = ph - p0 < kBins ? static_cast<int>(ph - p0) : kBins;
+      const int qs = pw - q0 < kBins ? static_cast<int>(pw - q0) : kBins;
+      FillBoxSamples(roi, p0, ps, q0, qs, samples);
+      if (c >= args.roi.channels) return;
+      const int room_y = samples.y.Room(ps), room_x = samples.x.Room(qs);
+      for (int p = 0; p < ps; ++p) {
+        if (!Meet(samples.y.pixels[p], tile.rows)) continue;
+        for (int q = 0; q < qs; ++q) {
+          if (!Meet(samples.x.pixels[q], tile.columns)) continue;
+          const BinPlace place =
+              PlaceOf(args.roi, strides, tile.image, k, p0 + p, q0 + q, c);
+          const BinOfRow<Kind> bin = {
+              samples.y.taps + p * room_y, samples.x.taps + q * room_x,
+              samples.y.counts[p], samples.x.counts[q], true};
+          const auto largest =
+              bin.count_y <= room_y && bin.count_x <= room_x
+                  ? LargestOf(features + place.map, strides, bin)
+                  : LargestOfOther(features + place.map, strides, roi, p0 + p,
+                                   q0 + q);
+          if (largest.IsOutside(roi.y.grid, roi.x.grid)) continue;
+          const Sum gradient = Widen(d_output[place.output]);
+          for (int i = 0; i < 4; ++i) {
+            const PixelAround<Sum> pixel(largest.sample, i);
+            const int y = pixel.y - tile.rows.begin;
+            const int x = pixel.x - tile.columns.begin;
+            if (pixel.counts && 0 <= y && y < kHeight && 0 <= x &&
+                x < kTileWidth) {
+              sums[y * kTileWidth + x][thread] += pixel.weight * gradient;
+            }
+          }
+        }
+      }
+    };
+    VisitBoxesOfTile(
+        args, boxes, box_indices, tile, tile_boxes,
+        [&](int64_t k0, int count) {
+          for (int b = 0; b < count; ++b) {
+            const int64_t k = k0 + tile_boxes.list[b];
+            const RoiOnLevel<Sum> roi = ReadRoi(args, boxes, box_indices, k);
+            for (int64_t p = 0; p < ph; p += kBins) {
+              for (int64_t q = 0; q < pw; q += kBins) add_bins(k, roi, p, q);
+            }
+          }
+        });
+
+    if (c >= args.roi.channels) continue;
+    T* const map = d_features +
+                   tile.image * args.roi.height * args.roi.width *
+                       args.roi.channels +
+                   c * strides.channel;
+    for (int32_t y = tile.rows.begin; y < tile.rows.end; ++y) {
+      for (int32_t x = tile.columns.begin; x < tile.columns.end; ++x) {
+        const int pixel =
+            (y - tile.rows.begin) * kTileWidth + x - tile.columns.begin;
+        map[y * strides.row + x * strides.place] =
+            Narrow<T>(sums[pixel][thread]);
+      }
+    }
+  }
+}
+
+// The sizes as roi_average's, which has boxes and tiles in common with this op.
+RoiAverageArgs AsAverageArgs(const RoiArgs& roi, const RoiSampling& sampling) {
+  RoiAverageArgs args = {};
+  args.roi = roi;
+  args.bins = RoiBins::kSamples;
+  args.sampling = sampling;
+  args.order = RoiChannels::kAll;
+  args.num_levels = 1;
+  args.levels[0] = {roi.height, roi.width, roi.spatial_scale, 0};
+  return args;
+}
+
+bool IsEmpty(const RoiArgs& args) {
+  return args.num_boxes == 0 || args.channels == 0 ||
+         args.pooled_height == 0 || args.pooled_width == 0;
+}
+
+}  // namespace
+
+template <typename T>
+Error RoiAlignMax(const Gpu& gpu, const RoiArgs& roi,
+                  const RoiSampling& sampling, const T* features,
+                  const T* values, const Coordinate<T>* boxes,
+                  const int32_t* box_indices, T* output) {
+  if (IsEmpty(roi)) return nullptr;
+  const RoiAverageArgs args = AsAverageArgs(roi, sampling);
+  const unsigned grid = GridSize(roi.num_boxes * roi.pooled_height);
+  Error error;
+  if (values != features) {
+    error = Launch(gpu, grid, kRowThreads, ValuesAtMax<T>, args, features,
+                   values, boxes, box_indices, output);
+  } else if (!roi.channels_first &&
+             FitsPacks<kPackSize<T>>(roi.channels, features, output)) {
+    error = Launch(gpu, grid, kRowThreads, Max<T, kPackSize<T>, true>, args,
+                   features, boxes, box_indices, output);
+  } else {
+    error = Launch(gpu, grid, kRowThreads, Max<T, 2, false>, args, features,
+                   boxes, box_indices, output);
+  }
+  if (error != nullptr || !MayHaveOthers<Samples<Coordinate<T>>>(args)) {
+    return error;
+  }
+  return Launch(gpu, GridSize(roi.num_boxes), kRowThreads, MaxOthers<T>, args,
+                features, values, boxes, box_indices, output);
+}
+
+template <typename T>
+Error RoiAlignMaxGrad(const Gpu& gpu, const RoiArgs& roi,
+                      const RoiSampling& sampling, const T* d_output,
+                      const T* features, const Coordinate<T>* boxes,
+                      const int32_t* box_indices, T* d_features) {
+  if (roi.channels == 0) return nullptr;
+  RoiAverageArgs args = AsAverageArgs(roi, sampling);
+  if (IsEmpty(roi)) args.roi.num_boxes = 0;
+  const int64_t tiles =
+      CountTiles(args, kTileHeight<Accumulator<T>>, kTileWidth);
+  return Launch(gpu, GridSize(tiles), TileThreads(roi.channels), MaxGrad<T>,
+                args, d_output, features, boxes, box_indices, d_features,
+                tiles);
+}
+
+#define TFO_INSTANTIATE(T)                                                    \
+  template Error RoiAlignMax<T>(const Gpu&, const RoiArgs&,                   \
+                                const RoiSampling&, const T*, const T*,       \
+                                const Coordinate<T>*, const int32_t*, T*);    \
+  template Error RoiAlignMaxGrad<T>(                                          \
+      const Gpu&, const RoiArgs&, const RoiSampling&, const T*, const T*,     \
+      const Coordinate<T>*, const int32_t*, T*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
+#undef TFO_INSTANTIATE
+
+}  // namespace tfo
