@@ -1,5 +1,5 @@
 """Keras 3 layers of the ops."""
 
-from tensorflow_ops.layers.python.roi_layers import RoIPool
+from tensorflow_ops.layers.python.roi_layers import MultiScaleRoIAlign, PSRoIAlign, PSRoIPool, RoIAlign, RoIPool
 
-__all__ = ["RoIPool"]
+__all__ = ["MultiScaleRoIAlign", "PSRoIAlign", "PSRoIPool", "RoIAlign", "RoIPool"]

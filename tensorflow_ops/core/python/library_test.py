@@ -17,25 +17,59 @@ from elftools.elf.elffile import ELFFile
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import library
 
-_POOL_ARGUMENTS = (
-    "(features, boxes, box_indices, output_size, *, spatial_scale=1.0, "
-    "data_format='NHWC', box_format='xyxy', name=None)"
+_INPUTS = "(features, boxes, box_indices, output_size, *, "
+_FORMATS = "data_format='NHWC', box_format='xyxy', "
+_POOL_OPTIONS = f"spatial_scale=1.0, {_FORMATS}"
+_ALIGN_OPTIONS = f"spatial_scale=1.0, sampling_ratio=0, aligned=True, mode='avg', {_FORMATS}"
+_PS_POOL_OPTIONS = f"spatial_scale=1.0, channel_order='channel_major', {_FORMATS}"
+_PS_ALIGN_OPTIONS = f"spatial_scale=1.0, sampling_ratio=0, channel_order='channel_major', {_FORMATS}"
+_MULTISCALE_OPTIONS = (
+    f"strides, sampling_ratio=2, aligned=True, canonical_box_size=224.0, canonical_stride=16, {_FORMATS}"
 )
 _SIGNATURES = {
     "zero_out": "(x, name=None)",
     "zero_out_with_index": "(x, *, preserve_index=0, name=None)",
     "show_versions": "()",
-    "detection.roi_pool": _POOL_ARGUMENTS,
-    "detection.roi_pool_with_argmax": _POOL_ARGUMENTS,
-    "layers.RoIPool": "(output_size, *, spatial_scale=1.0, data_format='NHWC', box_format='xyxy', **kwargs)",
+    "detection.roi_pool": f"{_INPUTS}{_POOL_OPTIONS}name=None)",
+    "detection.roi_pool_with_argmax": f"{_INPUTS}{_POOL_OPTIONS}name=None)",
+    "detection.roi_align": f"{_INPUTS}{_ALIGN_OPTIONS}name=None)",
+    "detection.ps_roi_pool": f"{_INPUTS}{_PS_POOL_OPTIONS}name=None)",
+    "detection.ps_roi_align": f"{_INPUTS}{_PS_ALIGN_OPTIONS}name=None)",
+    "detection.multiscale_roi_align": f"{_INPUTS}{_MULTISCALE_OPTIONS}name=None)",
+    "layers.RoIPool": f"(output_size, *, {_POOL_OPTIONS}**kwargs)",
+    "layers.RoIAlign": f"(output_size, *, {_ALIGN_OPTIONS}**kwargs)",
+    "layers.PSRoIPool": f"(output_size, *, {_PS_POOL_OPTIONS}**kwargs)",
+    "layers.PSRoIAlign": f"(output_size, *, {_PS_ALIGN_OPTIONS}**kwargs)",
+    "layers.MultiScaleRoIAlign": f"(output_size, *, {_MULTISCALE_OPTIONS}**kwargs)",
 }
 _NAMES = {
     "tensorflow_ops": ["__version__", "detection", "layers", "show_versions", "zero_out", "zero_out_with_index"],
-    "tensorflow_ops.detection": ["RoIPoolWithArgmax", "roi_pool", "roi_pool_with_argmax"],
-    "tensorflow_ops.layers": ["RoIPool"],
+    "tensorflow_ops.detection": [
+        "RoIPoolWithArgmax",
+        "multiscale_roi_align",
+        "ps_roi_align",
+        "ps_roi_pool",
+        "roi_align",
+        "roi_pool",
+        "roi_pool_with_argmax",
+    ],
+    "tensorflow_ops.layers": ["MultiScaleRoIAlign", "PSRoIAlign", "PSRoIPool", "RoIAlign", "RoIPool"],
 }
 _OPS = {
     "TensorflowOps>BuildInfo",
+    "TensorflowOps>MultiscaleRoiAlign",
+    "TensorflowOps>MultiscaleRoiAlignBoxesGrad",
+    "TensorflowOps>MultiscaleRoiAlignGrad",
+    "TensorflowOps>PsRoiAlign",
+    "TensorflowOps>PsRoiAlignBoxesGrad",
+    "TensorflowOps>PsRoiAlignGrad",
+    "TensorflowOps>PsRoiPool",
+    "TensorflowOps>PsRoiPoolGrad",
+    "TensorflowOps>RoiAlign",
+    "TensorflowOps>RoiAlignBoxesGrad",
+    "TensorflowOps>RoiAlignGrad",
+    "TensorflowOps>RoiAlignMaxGrad",
+    "TensorflowOps>RoiAlignMaxGradGrad",
     "TensorflowOps>RoiPool",
     "TensorflowOps>RoiPoolGrad",
     "TensorflowOps>RoiPoolGradGrad",

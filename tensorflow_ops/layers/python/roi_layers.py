@@ -3,31 +3,37 @@
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.detection.python.ops import roi_ops
+from tensorflow_ops.detection.python.ops import ps_roi, roi_align, roi_arguments, roi_pool
 
 
 class _RoILayer(keras.layers.Layer):
-    """What the region pooling layers share: arguments, shapes, serialisation."""
+    """What the region pooling layers share: options, both forms of boxes, shapes, serialisation.
 
-    def __init__(self, output_size, *, spatial_scale=1.0, data_format="NHWC", box_format="xyxy", **kwargs):
+    A layer names its function of tensors in `_function` and the function's options,
+    with their defaults, in its constructor.
+    """
+
+    _function = None
+
+    def __init__(self, output_size, layer_arguments, **options):
         # Keras would cast boxes to the compute dtype, too: float16 has no room for
         # image coordinates.
-        super().__init__(autocast=False, **kwargs)
-        self.output_size = tuple(int(n) for n in roi_ops.check_output_size(output_size))
-        roi_ops.check_spatial_scale(spatial_scale)
-        roi_ops.check_option("data_format", data_format, ("NHWC", "NCHW"))
-        roi_ops.check_option("box_format", box_format, ("xyxy", "yxyx"))
-        self.spatial_scale = float(spatial_scale)
-        self.data_format = data_format
-        self.box_format = box_format
+        super().__init__(autocast=False, **layer_arguments)
+        self.output_size = tuple(int(n) for n in roi_arguments.check_output_size(output_size))
+        self._options = tuple(options)
+        for name, value in roi_arguments.check_options(**options).items():
+            setattr(self, name, value)
         # The op has no XLA kernel, and Keras turns XLA on for GPU machines.
         self.supports_jit = False
 
+    def _option_values(self):
+        return {name: getattr(self, name) for name in self._options}
+
     def _pool(self, features, boxes, box_indices):
-        raise NotImplementedError
+        return self._function(features, boxes, box_indices, self.output_size, **self._option_values())
 
     def call(self, features, boxes, box_indices=None):
-        features = tf.cast(features, self.compute_dtype)
+        features = tf.nest.map_structure(lambda f: tf.cast(f, self.compute_dtype), features)
         if box_indices is not None:
             return self._pool(features, boxes, box_indices)
         # Boxes by image: [N, R, 4] -> [N R, 4], and back after pooling.
@@ -36,28 +42,39 @@ class _RoILayer(keras.layers.Layer):
             raise ValueError(f"boxes are {by_image.shape}, expected [N, R, 4], or [K, 4] with box_indices [K]")
         shape = tf.shape(by_image)
         message = "boxes [N, R, 4] must have features' N"
-        tf.debugging.assert_equal(shape[0], tf.shape(features)[0], message=message)
+        tf.debugging.assert_equal(shape[0], tf.shape(tf.nest.flatten(features)[0])[0], message=message)
         box_indices = tf.repeat(tf.range(shape[0]), shape[1])
         pooled = self._pool(features, tf.reshape(by_image, [-1, 4]), box_indices)
         pooled = tf.reshape(pooled, tf.concat([shape[:2], tf.shape(pooled)[1:]], 0))
-        pooled.set_shape(self.compute_output_shape(features.shape, by_image.shape))
+        features_shape = tf.nest.map_structure(lambda f: f.shape, features)
+        pooled.set_shape(self.compute_output_shape(features_shape, by_image.shape))
         return pooled
+
+    def _pooled_channels(self, channels):
+        """Of the output, from the features'."""
+        return channels
 
     def compute_output_shape(self, features_shape, boxes_shape, box_indices_shape=None):
         del box_indices_shape
         bins = self.output_size
         if self.data_format == "NCHW":
-            return (*boxes_shape[:-1], features_shape[1], *bins)
-        return (*boxes_shape[:-1], *bins, features_shape[3])
+            return (*boxes_shape[:-1], self._pooled_channels(features_shape[1]), *bins)
+        return (*boxes_shape[:-1], *bins, self._pooled_channels(features_shape[3]))
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "output_size": self.output_size,
-            "spatial_scale": self.spatial_scale,
-            "data_format": self.data_format,
-            "box_format": self.box_format,
-        }
+        return {**super().get_config(), "output_size": self.output_size, **self._option_values()}
+
+
+class _PSRoILayer(_RoILayer):
+    """Bins of channels of their own."""
+
+    def _pooled_channels(self, channels):
+        height, width = self.output_size
+        if channels is None:
+            return None
+        if channels % (height * width) != 0:
+            raise ValueError(f"features have {channels} channels, expected a multiple of {height} x {width}")
+        return channels // (height * width)
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -90,13 +107,253 @@ class RoIPool(_RoILayer):
       ValueError: an unknown option.
     """
 
-    def _pool(self, features, boxes, box_indices):
-        return roi_ops.roi_pool(
-            features,
-            boxes,
-            box_indices,
-            self.output_size,
-            spatial_scale=self.spatial_scale,
-            data_format=self.data_format,
-            box_format=self.box_format,
+    _function = staticmethod(roi_pool.roi_pool)
+
+    def __init__(self, output_size, *, spatial_scale=1.0, data_format="NHWC", box_format="xyxy", **kwargs):
+        super().__init__(
+            output_size, kwargs, spatial_scale=spatial_scale, data_format=data_format, box_format=box_format
         )
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class RoIAlign(_RoILayer):
+    """Pooling of boxes by bilinear samples: `tfo.detection.roi_align` as a layer.
+
+    Boxes come in the two forms of `tfo.layers.RoIPool`: [N, R, 4], or [K, 4] with
+    box_indices [K]. With mode="avg" they get a gradient.
+
+    >>> import keras, tensorflow_ops as tfo
+    >>> image = keras.Input([None, None, 3])
+    >>> boxes = keras.Input([None, 4])
+    >>> features = keras.layers.Conv2D(8, 3, strides=4, padding="same")(image)
+    >>> regions = tfo.layers.RoIAlign(7, spatial_scale=1 / 4, sampling_ratio=2)(features, boxes)
+    >>> keras.Model([image, boxes], regions).output_shape
+    (None, None, 7, 7, 8)
+
+    Features are cast to the layer's compute dtype; boxes keep theirs. The layer is
+    not compiled by XLA: the op has no XLA kernel.
+
+    Args:
+      output_size: the number of bins: an int or (height, width).
+      spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
+      sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
+      aligned: True: pixel i's centre is at i + 0.5. False: at i, and a box is at least
+        1 x 1 pixels.
+      mode: "avg" or "max" of a bin's samples.
+      data_format: "NHWC" or "NCHW".
+      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      **kwargs: keras.layers.Layer's: name, dtype, trainable.
+
+    Raises:
+      ValueError: an unknown option.
+    """
+
+    _function = staticmethod(roi_align.roi_align)
+
+    def __init__(
+        self,
+        output_size,
+        *,
+        spatial_scale=1.0,
+        sampling_ratio=0,
+        aligned=True,
+        mode="avg",
+        data_format="NHWC",
+        box_format="xyxy",
+        **kwargs,
+    ):
+        super().__init__(
+            output_size,
+            kwargs,
+            spatial_scale=spatial_scale,
+            sampling_ratio=sampling_ratio,
+            aligned=aligned,
+            mode=mode,
+            data_format=data_format,
+            box_format=box_format,
+        )
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class PSRoIPool(_PSRoILayer):
+    """Position-sensitive pooling of boxes: `tfo.detection.ps_roi_pool` as a layer.
+
+    Features have ph * pw channels for each channel of the output, one for each bin.
+    Boxes come in the two forms of `tfo.layers.RoIPool`: [N, R, 4], or [K, 4] with
+    box_indices [K].
+
+    >>> import keras, tensorflow_ops as tfo
+    >>> image = keras.Input([None, None, 3])
+    >>> boxes = keras.Input([None, 4])
+    >>> features = keras.layers.Conv2D(7 * 7 * 21, 3, strides=4, padding="same")(image)
+    >>> scores = tfo.layers.PSRoIPool(7, spatial_scale=1 / 4)(features, boxes)
+    >>> keras.Model([image, boxes], scores).output_shape
+    (None, None, 7, 7, 21)
+
+    Features are cast to the layer's compute dtype; boxes keep theirs. The layer is
+    not compiled by XLA: the op has no XLA kernel.
+
+    Args:
+      output_size: the number of bins: an int or (height, width).
+      spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
+      channel_order: of features' channels: "channel_major" = [C, ph, pw] or
+        "bin_major" = [ph, pw, C].
+      data_format: "NHWC" or "NCHW".
+      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      **kwargs: keras.layers.Layer's: name, dtype, trainable.
+
+    Raises:
+      ValueError: an unknown option, or channels that are no multiple of ph * pw.
+    """
+
+    _function = staticmethod(ps_roi.ps_roi_pool)
+
+    def __init__(
+        self,
+        output_size,
+        *,
+        spatial_scale=1.0,
+        channel_order="channel_major",
+        data_format="NHWC",
+        box_format="xyxy",
+        **kwargs,
+    ):
+        super().__init__(
+            output_size,
+            kwargs,
+            spatial_scale=spatial_scale,
+            channel_order=channel_order,
+            data_format=data_format,
+            box_format=box_format,
+        )
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class PSRoIAlign(_PSRoILayer):
+    """Position-sensitive pooling by bilinear samples: `tfo.detection.ps_roi_align` as a layer.
+
+    Features have ph * pw channels for each channel of the output, one for each bin.
+    Boxes come in the two forms of `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with
+    box_indices [K], and get a gradient.
+
+    >>> import keras, tensorflow_ops as tfo
+    >>> image = keras.Input([None, None, 3])
+    >>> boxes = keras.Input([None, 4])
+    >>> features = keras.layers.Conv2D(7 * 7 * 10, 3, strides=4, padding="same")(image)
+    >>> regions = tfo.layers.PSRoIAlign(7, spatial_scale=1 / 4)(features, boxes)
+    >>> keras.Model([image, boxes], regions).output_shape
+    (None, None, 7, 7, 10)
+
+    Features are cast to the layer's compute dtype; boxes keep theirs. The layer is
+    not compiled by XLA: the op has no XLA kernel.
+
+    Args:
+      output_size: the number of bins: an int or (height, width).
+      spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
+      sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
+      channel_order: of features' channels: "channel_major" = [C, ph, pw] or
+        "bin_major" = [ph, pw, C].
+      data_format: "NHWC" or "NCHW".
+      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      **kwargs: keras.layers.Layer's: name, dtype, trainable.
+
+    Raises:
+      ValueError: an unknown option, or channels that are no multiple of ph * pw.
+    """
+
+    _function = staticmethod(ps_roi.ps_roi_align)
+
+    def __init__(
+        self,
+        output_size,
+        *,
+        spatial_scale=1.0,
+        sampling_ratio=0,
+        channel_order="channel_major",
+        data_format="NHWC",
+        box_format="xyxy",
+        **kwargs,
+    ):
+        super().__init__(
+            output_size,
+            kwargs,
+            spatial_scale=spatial_scale,
+            sampling_ratio=sampling_ratio,
+            channel_order=channel_order,
+            data_format=data_format,
+            box_format=box_format,
+        )
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class MultiScaleRoIAlign(_RoILayer):
+    """RoIAlign on a feature pyramid: `tfo.detection.multiscale_roi_align` as a layer.
+
+    Called with a list of feature maps, the finest first. Boxes come in the two forms of
+    `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with box_indices [K], and get a gradient.
+
+    >>> import keras, tensorflow_ops as tfo
+    >>> image = keras.Input([None, None, 3])
+    >>> boxes = keras.Input([None, 4])
+    >>> fine = keras.layers.Conv2D(8, 3, strides=4, padding="same")(image)
+    >>> coarse = keras.layers.Conv2D(8, 3, strides=2, padding="same")(fine)
+    >>> regions = tfo.layers.MultiScaleRoIAlign(7, strides=(4, 8))([fine, coarse], boxes)
+    >>> keras.Model([image, boxes], regions).output_shape
+    (None, None, 7, 7, 8)
+
+    Features are cast to the layer's compute dtype; boxes keep theirs. The layer is
+    not compiled by XLA: the op has no XLA kernel.
+
+    Args:
+      output_size: the number of bins: an int or (height, width).
+      strides: image pixels per feature pixel, for each map; rising.
+      sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
+      aligned: True: pixel i's centre is at i + 0.5. False: at i, and a box is at least
+        1 x 1 pixels.
+      canonical_box_size: the size of box, in image pixels, that is pooled at
+        canonical_stride.
+      canonical_stride: the stride at which a box of canonical_box_size is pooled.
+      data_format: "NHWC" or "NCHW".
+      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      **kwargs: keras.layers.Layer's: name, dtype, trainable.
+
+    Raises:
+      ValueError: an unknown option, or not one feature map for each stride.
+    """
+
+    _function = staticmethod(roi_align.multiscale_roi_align)
+
+    def __init__(
+        self,
+        output_size,
+        *,
+        strides,
+        sampling_ratio=2,
+        aligned=True,
+        canonical_box_size=224.0,
+        canonical_stride=16,
+        data_format="NHWC",
+        box_format="xyxy",
+        **kwargs,
+    ):
+        super().__init__(
+            output_size,
+            kwargs,
+            strides=strides,
+            sampling_ratio=sampling_ratio,
+            aligned=aligned,
+            canonical_box_size=canonical_box_size,
+            canonical_stride=canonical_stride,
+            data_format=data_format,
+            box_format=box_format,
+        )
+
+    def call(self, features, boxes, box_indices=None):
+        roi_arguments.check_levels(features, self.strides)
+        return super().call(features, boxes, box_indices)
+
+    def compute_output_shape(self, features_shape, boxes_shape, box_indices_shape=None):
+        if not all(isinstance(shape, list | tuple | tf.TensorShape) for shape in features_shape):
+            raise ValueError(f"features are one map {features_shape}, expected a list of {len(self.strides)} maps")
+        roi_arguments.check_levels(features_shape, self.strides)
+        return super().compute_output_shape(features_shape[0], boxes_shape, box_indices_shape)

@@ -1,5 +1,7 @@
 """Tests of the region pooling layers."""
 
+import inspect
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +13,43 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+
+# For each layer: its function, options that are no defaults, and features' channels for each of the output.
+_BINS = (2, 3)
+_ALIGN = {"sampling_ratio": 3, "aligned": False}
+_PS = {"channel_order": "bin_major"}
+_STRIDES = (2.0, 4.0)
+_LAYERS = {
+    "RoIPool": (tfo.detection.roi_pool, {"spatial_scale": 0.5}, 1),
+    "RoIAlign": (tfo.detection.roi_align, {"spatial_scale": 0.5, **_ALIGN, "mode": "max"}, 1),
+    "PSRoIPool": (tfo.detection.ps_roi_pool, {"spatial_scale": 0.5, **_PS}, 6),
+    "PSRoIAlign": (tfo.detection.ps_roi_align, {"spatial_scale": 0.5, **_PS, "sampling_ratio": 3}, 6),
+    "MultiScaleRoIAlign": (
+        tfo.detection.multiscale_roi_align,
+        {"strides": _STRIDES, **_ALIGN, "canonical_box_size": 8.0, "canonical_stride": 4.0},
+        1,
+    ),
+}
+_INDICES = np.array([0, 0, 0, 1, 1, 1], np.int32)
+
+
+def _layer(kind, **options):
+    return getattr(tfo.layers, kind)(_BINS, **{**_LAYERS[kind][1], **options})
+
+
+def _layer_features(name, data_format="NHWC", images=2):
+    """Of images of 16 x 16 pixels: a map at stride 2; for a pyramid also one at stride 4."""
+    channels = 5 * _LAYERS[name][2]
+    fine, coarse = _features([images, 8, 8, channels]), _features([images, 4, 4, channels], seed=3)
+    if data_format == "NCHW":
+        fine, coarse = np.moveaxis(fine, 3, 1), np.moveaxis(coarse, 3, 1)
+    return [fine, coarse] if name == "MultiScaleRoIAlign" else fine
+
+
+def _fractional_boxes(images=2, count=3):
+    """Boxes [images, count, 4] in images of 16 x 16 pixels that float16 and bfloat16 cannot hold."""
+    corners = np.random.default_rng(4).uniform(0, 16, [images, count, 2, 2])
+    return np.concatenate([corners.min(axis=2), corners.max(axis=2)], -1).astype(np.float32)
 
 
 def _reference(features, boxes, box_indices, output_size, spatial_scale=1.0):
@@ -56,45 +95,6 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(flat, expected, rtol=0, atol=0)
         self.assertEqual(layer.compute_output_shape(features.shape, (6, 4), (6,)), flat.shape)
 
-    def test_no_boxes(self):
-        layer = tfo.layers.RoIPool(2)
-        self.assertEqual(layer(_features([2, 8, 8, 5]), np.zeros([2, 0, 4], np.float32)).shape, (2, 0, 2, 2, 5))
-        self.assertEqual(layer(_features([0, 8, 8, 5]), np.zeros([0, 3, 4], np.float32)).shape, (0, 3, 2, 2, 5))
-        flat = layer(_features([2, 8, 8, 5]), np.zeros([0, 4], np.float32), np.zeros([0], np.int32))
-        self.assertEqual(flat.shape, (0, 2, 2, 5))
-
-    @parameterized.parameters(
-        ("NHWC", (None, None, None, 7), (None, None, 4), (None, None, 3, 2, 7)),
-        ("NHWC", (2, 8, None, None), (2, 5, 4), (2, 5, 3, 2, None)),
-        ("NHWC", (2, 8, 8, 7), (None, 4), (None, 3, 2, 7)),
-        ("NCHW", (None, 7, None, None), (None, 5, 4), (None, 5, 7, 3, 2)),
-    )
-    def test_output_shape_of_unknown_dims(self, data_format, features, boxes, expected):
-        layer = tfo.layers.RoIPool((3, 2), data_format=data_format)
-        self.assertEqual(layer.compute_output_shape(features, boxes), expected)
-        inputs = [
-            keras.Input(batch_shape=features),
-            keras.Input(batch_shape=boxes),
-            *([keras.Input(batch_shape=boxes[:1], dtype="int32")] if len(boxes) == 2 else []),
-        ]
-        self.assertEqual(layer(*inputs).shape, expected)
-        # The shape that the graph itself knows.
-        specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
-        concrete = tf.function(layer, input_signature=specs).get_concrete_function()
-        self.assertEqual(concrete.output_shapes.as_list(), list(expected))
-
-    def test_config_makes_the_same_layer(self):
-        layer = tfo.layers.RoIPool((2, 3), spatial_scale=0.25, data_format="NCHW", box_format="yxyx", name="pool")
-        config = layer.get_config()
-        copy = tfo.layers.RoIPool.from_config(config)
-        self.assertEqual(copy.get_config(), config)
-        self.assertEqual(copy.name, "pool")
-        self.assertEqual(
-            (copy.output_size, copy.spatial_scale, copy.data_format, copy.box_format), ((2, 3), 0.25, "NCHW", "yxyx")
-        )
-        through_json = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
-        self.assertEqual(through_json.get_config(), config)
-
     @parameterized.parameters(
         ({"output_size": 0}, "output_size is"),
         ({"output_size": (2, -1)}, r"output_size is \(2, -1\)"),
@@ -120,10 +120,147 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, r"boxes are \(5, 4\), expected \[N, R, 4\]"):
             layer(features, tf.zeros([5, 4]))
 
-    def test_is_not_compiled_by_xla(self):
-        layer = tfo.layers.RoIPool(2)
+
+class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
+    def test_there_is_a_case_for_each(self):
+        self.assertCountEqual(_LAYERS, tfo.layers.__all__)
+
+    @parameterized.product(name=tuple(_LAYERS), data_format=("NHWC", "NCHW"), box_format=("xyxy", "yxyx"))
+    def test_is_its_function(self, name, data_format, box_format):
+        function, options, _ = _LAYERS[name]
+        features, boxes = _layer_features(name, data_format), _fractional_boxes()
+        formats = {"data_format": data_format, "box_format": box_format}
+        layer = _layer(name, **formats)
+        expected = function(features, boxes.reshape(-1, 4), _INDICES, _BINS, **options, **formats)
+        self.assertGreater(np.count_nonzero(expected), 100)
+
+        flat = layer(features, boxes.reshape(-1, 4), _INDICES)
+        self.assertAllEqual(flat, expected)
+        by_image = layer(features, boxes)
+        self.assertAllEqual(by_image, tf.reshape(expected, [2, 3, *expected.shape[1:]]))
+        shapes = tf.nest.map_structure(lambda f: f.shape, features)
+        self.assertEqual(layer.compute_output_shape(shapes, (6, 4), (6,)), flat.shape)
+        self.assertEqual(layer.compute_output_shape(shapes, boxes.shape), by_image.shape)
+
+    @parameterized.product(name=tuple(_LAYERS), data_format=("NHWC", "NCHW"))
+    def test_output_shape_of_unknown_dims(self, name, data_format):
+        factor = _LAYERS[name][2]
+        layer = _layer(name, data_format=data_format)
+        for n, size, channels, boxes in (
+            (None, None, 5, (None, None, 4)),
+            (2, 8, None, (2, 5, 4)),
+            (2, 8, 5, (None, 4)),
+            (None, None, None, (None, 5, 4)),
+        ):
+            in_channels = None if channels is None else channels * factor
+            shape = (n, in_channels, size, size) if data_format == "NCHW" else (n, size, size, in_channels)
+            pooled = (channels, *_BINS) if data_format == "NCHW" else (*_BINS, channels)
+            expected = (*boxes[:-1], *pooled)
+            shapes = [shape, shape] if name == "MultiScaleRoIAlign" else shape
+            self.assertEqual(layer.compute_output_shape(shapes, boxes), expected)
+            features = [keras.Input(batch_shape=shape) for _ in range(2)]
+            inputs = [
+                features if name == "MultiScaleRoIAlign" else features[0],
+                keras.Input(batch_shape=boxes),
+                *([keras.Input(batch_shape=boxes[:1], dtype="int32")] if len(boxes) == 2 else []),
+            ]
+            self.assertEqual(layer(*inputs).shape, expected)
+            # The shape that the graph itself knows.
+            specs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), inputs)
+            concrete = tf.function(layer, input_signature=specs).get_concrete_function()
+            self.assertEqual(concrete.output_shapes.as_list(), list(expected))
+
+    @parameterized.parameters(*_LAYERS)
+    def test_no_boxes(self, name):
+        layer = _layer(name)
+        features = _layer_features(name)
+        self.assertEqual(layer(features, np.zeros([2, 0, 4], np.float32)).shape, (2, 0, 2, 3, 5))
+        flat = layer(features, np.zeros([0, 4], np.float32), np.zeros([0], np.int32))
+        self.assertEqual(flat.shape, (0, 2, 3, 5))
+        features = _layer_features(name, images=0)
+        self.assertEqual(layer(features, np.zeros([0, 3, 4], np.float32)).shape, (0, 3, 2, 3, 5))
+
+    @parameterized.parameters(*_LAYERS)
+    def test_config_makes_the_same_layer(self, name):
+        options = {**_LAYERS[name][1], "data_format": "NCHW", "box_format": "yxyx"}
+        layer = _layer(name, **options, name="pool")
+        config = layer.get_config()
+        self.assertEqual({**config, "output_size": _BINS, **options, "name": "pool"}, config)
+        through_json = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+        for copy in (type(layer).from_config(config), keras.saving.deserialize_keras_object(through_json)):
+            self.assertIs(type(copy), type(layer))
+            self.assertEqual(copy.get_config(), config)
+            for option, value in options.items():
+                self.assertEqual(getattr(copy, option), value)
+
+    @parameterized.parameters(*_LAYERS)
+    def test_defaults_are_those_of_the_function(self, name):
+        layer = inspect.signature(getattr(tfo.layers, name).__init__).parameters
+        for option, parameter in inspect.signature(_LAYERS[name][0]).parameters.items():
+            if parameter.kind == parameter.KEYWORD_ONLY and option != "name":
+                self.assertEqual(layer[option].default, parameter.default)
+
+    @parameterized.parameters(
+        ("RoIAlign", {"sampling_ratio": -1}, r"sampling_ratio is -1, expected an int in \[0, 1024\]"),
+        ("RoIAlign", {"sampling_ratio": 1025}, "sampling_ratio is 1025"),
+        ("RoIAlign", {"sampling_ratio": 2.0}, "sampling_ratio is 2.0"),
+        ("RoIAlign", {"sampling_ratio": True}, "sampling_ratio is True"),
+        ("RoIAlign", {"aligned": 1}, "aligned is 1, expected True or False"),
+        ("RoIAlign", {"mode": "mean"}, "mode is 'mean', expected one of 'avg', 'max'"),
+        ("PSRoIPool", {"channel_order": "NHWC"}, "channel_order is 'NHWC', expected one of 'channel_major', 'bin_maj"),
+        ("PSRoIAlign", {"channel_order": None}, "channel_order is None"),
+        ("PSRoIAlign", {"sampling_ratio": "2"}, "sampling_ratio is '2'"),
+        (
+            "MultiScaleRoIAlign",
+            {"strides": (4, 2)},
+            r"strides are \(4, 2\), expected positive, finite numbers, each abo",
+        ),
+        ("MultiScaleRoIAlign", {"strides": (2, 2)}, "strides are"),
+        ("MultiScaleRoIAlign", {"strides": (0, 2)}, "strides are"),
+        ("MultiScaleRoIAlign", {"strides": ()}, "strides are"),
+        ("MultiScaleRoIAlign", {"strides": "24"}, "strides are '24'"),
+        ("MultiScaleRoIAlign", {"strides": None}, "strides are None"),
+        ("MultiScaleRoIAlign", {"strides": (2, float("inf"))}, "strides are"),
+        ("MultiScaleRoIAlign", {"strides": (float("nan"), 2)}, "strides are"),
+        ("MultiScaleRoIAlign", {"canonical_box_size": 0}, "canonical_box_size is 0, expected a positive, finite"),
+        ("MultiScaleRoIAlign", {"canonical_stride": float("inf")}, "canonical_stride is inf"),
+    )
+    def test_bad_options(self, name, bad, message):
+        with self.assertRaisesRegex(ValueError, message):
+            _layer(name, **bad)
+
+    def test_one_map_for_each_stride(self):
+        map_2, map_4 = _layer_features("MultiScaleRoIAlign")
+        boxes = _fractional_boxes()
+        for strides, features, message in (
+            (_STRIDES, map_2, "expected a list of"),
+            (_STRIDES, [map_2], "expected one for each of the 1 feature maps"),
+            (_STRIDES, [map_2, map_4, map_4], "expected one for each of the 3 feature maps"),
+            (_STRIDES, [], "features are 0 maps, expected a list of 1 to 16"),
+            ((2, 4, 8, 16), map_2, "expected a list of"),  # as many as a map has dims
+        ):
+            layer = _layer("MultiScaleRoIAlign", strides=strides)
+            if len(features) > 0:  # of none Keras makes no symbolic input
+                symbolic = tf.nest.map_structure(lambda f: keras.Input(f.shape[1:]), features)
+                with self.assertRaisesRegex(ValueError, message):
+                    layer(symbolic, keras.Input([3, 4]))
+            with self.assertRaisesRegex(ValueError, message):
+                layer(features, boxes)
+
+    @parameterized.parameters("PSRoIPool", "PSRoIAlign")
+    def test_channels_for_each_bin(self, name):
+        message = "features have 10 channels, expected a multiple of 2"
+        with self.assertRaisesRegex(ValueError, message):
+            _layer(name)(keras.Input([8, 8, 10]), keras.Input([3, 4]))
+        with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
+            _layer(name)(_features([2, 8, 8, 10]), _boxes(3))
+
+    @parameterized.parameters(*_LAYERS)
+    def test_is_not_compiled_by_xla(self, name):
+        layer = _layer(name)
         self.assertFalse(layer.supports_jit)
-        features, boxes = keras.Input([8, 8, 3]), keras.Input([3, 4])
+        features = [keras.Input([8, 8, 5 * _LAYERS[name][2]]) for _ in range(2)]
+        features, boxes = features if name == "MultiScaleRoIAlign" else features[0], keras.Input([3, 4])
         model = keras.Model([features, boxes], layer(features, boxes))
         model.compile(loss="mse")
         self.assertFalse(model.jit_compile)
@@ -150,6 +287,18 @@ class PolicyTest(parameterized.TestCase, tf.test.TestCase):
         symbolic = layer(keras.Input([1, 4096, 1]), keras.Input([3, 4]))
         self.assertEqual(tf.as_dtype(symbolic.dtype), dtype)
 
+    @parameterized.product(name=tuple(_LAYERS), policy=("float64", "mixed_float16", "mixed_bfloat16"))
+    def test_every_layer_casts_features_and_not_boxes(self, name, policy):
+        function, options, _ = _LAYERS[name]
+        dtype = {"float64": tf.float64, "mixed_float16": tf.float16, "mixed_bfloat16": tf.bfloat16}[policy]
+        features, boxes = _layer_features(name), _fractional_boxes()
+        layer = _layer(name, dtype=policy)
+        cast = tf.nest.map_structure(lambda f: tf.cast(f, dtype), features)
+        expected = function(cast, boxes.reshape(-1, 4), _INDICES, _BINS, **options)
+        for result in (layer(features, boxes), tf.function(layer)(features, boxes)):
+            self.assertEqual(result.dtype, dtype)
+            self.assertAllEqual(tf.reshape(result, expected.shape), expected)
+
     def test_mixed_precision_model(self):
         keras.mixed_precision.set_global_policy("mixed_float16")
         self.addCleanup(keras.mixed_precision.set_global_policy, "float32")
@@ -168,6 +317,17 @@ def _model():
     features = keras.layers.Conv2D(6, 3, padding="same", name="conv")(image)
     regions = tfo.layers.RoIPool((2, 2), name="pool")(features, boxes)
     outputs = keras.layers.Dense(1, dtype="float32")(keras.layers.Reshape([-1, 2 * 2 * 6])(regions))
+    return keras.Model([image, boxes], outputs)
+
+
+def _model_of_every_layer():
+    """Features at strides 2 and 4 of images of 16 x 16 pixels, and each layer's regions of them."""
+    image, boxes = keras.Input([16, 16, 3]), keras.Input([None, 4])
+    fine = keras.layers.Conv2D(30, 3, strides=2, padding="same")(image)
+    coarse = keras.layers.Conv2D(30, 3, strides=2, padding="same")(fine)
+    outputs = [
+        _layer(name, name=name)([fine, coarse] if name == "MultiScaleRoIAlign" else fine, boxes) for name in _LAYERS
+    ]
     return keras.Model([image, boxes], outputs)
 
 
@@ -209,12 +369,51 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(model.output_shape, (None, 2, 2, 3))
         self.assertAllClose(model([images, values, indices]), _reference(images, values, indices, (2, 2)))
 
+    @parameterized.parameters(("RoIAlign", {"mode": "avg"}), ("PSRoIAlign", {}), ("MultiScaleRoIAlign", {}))
+    def test_gradient_reaches_the_boxes(self, name, options):
+        function, defaults, _ = _LAYERS[name]
+        features, boxes = _layer_features(name), tf.constant(_fractional_boxes())
+        head = keras.layers.Dense(4, kernel_initializer="identity", dtype="float32")
+        layer = _layer(name, **options)
+        with tf.GradientTape(persistent=True) as tape:
+            moved = head(boxes)
+            tape.watch(boxes)
+            result = tf.reduce_sum(layer(features, moved) ** 2)
+            flat = function(features, tf.reshape(boxes, [-1, 4]), _INDICES, _BINS, **{**defaults, **options})
+            expected = tf.reduce_sum(flat**2)
+        expected = tf.reduce_sum(tape.gradient(expected, boxes), [0, 1])
+        self.assertAllClose(tape.gradient(result, head.bias), expected, rtol=1e-4)
+        self.assertGreater(np.abs(expected).min(), 0)
+
+    @parameterized.parameters(("RoIPool", {}), ("PSRoIPool", {}), ("RoIAlign", {"mode": "max"}))
+    def test_boxes_have_no_gradient_in_the_others(self, name, options):
+        layer, boxes = _layer(name, **options), tf.constant(_fractional_boxes())
+        with tf.GradientTape() as tape:
+            tape.watch(boxes)
+            result = layer(_layer_features(name), boxes)
+        self.assertIsNone(tape.gradient(result, boxes))
+
+    def test_fit_learns_boxes(self):
+        """A bright square; the mean of a box is largest where the box is the square."""
+        image = np.zeros([1, 16, 16, 1], np.float32)
+        image[:, 4:9, 6:11] = 1
+        features, boxes = keras.Input([16, 16, 1]), keras.Input([1, 4])
+        moved = keras.layers.Dense(4, kernel_initializer="zeros", name="head")(boxes)
+        moved = keras.layers.Add()([moved, boxes])
+        model = keras.Model([features, boxes], tfo.layers.RoIAlign(3, sampling_ratio=2)(features, moved))
+        model.compile(keras.optimizers.SGD(0.02), "mse")
+        start = np.array([[[4, 2, 10, 8]]], np.float32)
+        target = np.ones([1, 1, 3, 3, 1], np.float32)
+        history = model.fit([image, start], target, epochs=60, verbose=0).history["loss"]
+        self.assertGreater(history[0], 0.2)
+        self.assertLess(history[-1], 0.01)
+
     def test_saved_models_in_a_new_process(self):
         directory = self.get_temp_dir()
-        model = _model()
+        model = _model_of_every_layer()
         model.save(os.path.join(directory, "model.keras"))
         model.export(os.path.join(directory, "exported"), verbose=False)
-        images, boxes = _features([2, 8, 8, 3]), _boxes(3)
+        images, boxes = _features([2, 16, 16, 3]), _fractional_boxes()
         np.savez(os.path.join(directory, "inputs.npz"), images=images, boxes=boxes)
         script = """
             import keras
@@ -224,18 +423,21 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
 
             inputs = list(np.load("inputs.npz").values())
             model = keras.saving.load_model("model.keras")
-            assert isinstance(model.get_layer("pool"), tfo.layers.RoIPool)
+            for name in tfo.layers.__all__:
+                assert isinstance(model.get_layer(name), getattr(tfo.layers, name))
             exported = tf.saved_model.load("exported")
-            np.savez("outputs.npz", keras=model(inputs), exported=exported.serve(inputs))
+            np.savez("keras.npz", *model(inputs))
+            np.savez("exported.npz", *exported.serve(inputs))
             """
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         command = [sys.executable, "-c", textwrap.dedent(script)]
         done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
-        expected = model([images, boxes])
-        with np.load(os.path.join(directory, "outputs.npz")) as outputs:
-            self.assertAllClose(outputs["keras"], expected)
-            self.assertAllClose(outputs["exported"], expected)
+        for file in ("keras.npz", "exported.npz"):
+            with np.load(os.path.join(directory, file)) as outputs:
+                for result, expected in zip(outputs.values(), model([images, boxes]), strict=True):
+                    self.assertAllClose(result, expected)
+                    self.assertGreater(np.count_nonzero(expected), 100)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,11 @@
-"""The public functions of region pooling."""
+"""The public functions of max pooling of regions."""
 
-import math
-from collections.abc import Iterable
-from numbers import Integral, Real
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python.library import ops
-from tensorflow_ops.detection.python.ops import roi_grad  # noqa: F401  (registers the gradients)
+from tensorflow_ops.detection.python.ops import roi_arguments
 
 
 class RoIPoolWithArgmax(NamedTuple):
@@ -17,67 +13,6 @@ class RoIPoolWithArgmax(NamedTuple):
 
     output: tf.Tensor
     argmax: tf.Tensor
-
-
-def check_option(name, value, options):
-    """Raises ValueError unless value is one of the options."""
-    if value not in options:
-        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, options))}")
-
-
-def check_spatial_scale(spatial_scale):
-    """Raises ValueError unless it is a positive, finite number."""
-    if not (isinstance(spatial_scale, Real) and 0 < np.float32(spatial_scale) < math.inf):
-        raise ValueError(f"spatial_scale is {spatial_scale!r}, expected a positive, finite number")
-
-
-def _is_bin_count(n):
-    return isinstance(n, Integral) and not isinstance(n, bool) and 1 <= n < 2**30
-
-
-def check_output_size(output_size):
-    """An int or a pair as a pair (height, width). Raises ValueError; tensors in the pair are left to the kernel."""
-    if isinstance(output_size, np.ndarray):
-        output_size = output_size.tolist()
-    pair = tuple(output_size) if isinstance(output_size, Iterable) else (output_size, output_size)
-    if len(pair) != 2 or not all(tf.is_tensor(n) or _is_bin_count(n) for n in pair):
-        raise ValueError(f"output_size is {output_size!r}, expected an int or (height, width), at least 1 each")
-    return pair
-
-
-def _output_size(output_size):
-    """An int, a pair or an int tensor as an int32 tensor (height, width)."""
-    if not tf.is_tensor(output_size):
-        output_size = check_output_size(output_size)
-    output_size = tf.convert_to_tensor(output_size)
-    if not output_size.dtype.is_integer:
-        raise ValueError(f"output_size is {output_size.dtype.name}, expected integers")
-    if output_size.dtype != tf.int32:
-        output_size = tf.saturate_cast(output_size, tf.int32)  # the kernel refuses what is too large
-    return tf.stack([output_size, output_size]) if output_size.shape.rank == 0 else output_size
-
-
-def _pool_arguments(features, boxes, box_indices, output_size, spatial_scale, data_format, box_format):
-    """Checks and converts what the region pooling ops have in common."""
-    check_option("data_format", data_format, ("NHWC", "NCHW"))
-    check_option("box_format", box_format, ("xyxy", "yxyx"))
-    check_spatial_scale(spatial_scale)
-    features = tf.convert_to_tensor(features)
-    if features.dtype not in (tf.float16, tf.bfloat16, tf.float32, tf.float64):
-        raise ValueError(f"features are {features.dtype.name}, expected float16, bfloat16, float32 or float64")
-    coordinates = tf.float64 if features.dtype == tf.float64 else tf.float32
-    boxes = tf.cast(boxes, coordinates) if tf.is_tensor(boxes) else tf.convert_to_tensor(boxes, coordinates)
-    if tf.is_tensor(box_indices) and box_indices.dtype != tf.int32:
-        raise ValueError(f"box_indices are {box_indices.dtype.name}, expected int32")
-    return {
-        "features": features,
-        "boxes": boxes,
-        "box_indices": tf.convert_to_tensor(box_indices, tf.int32),
-        "output_size": _output_size(output_size),
-        "spatial_scale": spatial_scale,
-        "data_format": data_format,
-        "box_format": box_format,
-    }
 
 
 def roi_pool_with_argmax(
@@ -115,8 +50,18 @@ def roi_pool_with_argmax(
       `y * W + x` of the maximum in its plane, the first of equal ones, -1 where the
       bin has no pixel.
     """
-    arguments = _pool_arguments(features, boxes, box_indices, output_size, spatial_scale, data_format, box_format)
-    return RoIPoolWithArgmax(*ops.tensorflow_ops_roi_pool(**arguments, name=name))
+    output, argmax = roi_arguments.pool(
+        ops.tensorflow_ops_roi_pool,
+        roi_arguments.feature_map(features),
+        boxes,
+        box_indices,
+        output_size,
+        name,
+        spatial_scale=spatial_scale,
+        data_format=data_format,
+        box_format=box_format,
+    )
+    return RoIPoolWithArgmax(output, argmax)
 
 
 def roi_pool(
@@ -176,5 +121,13 @@ def roi_pool(
         the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives zeros for
         that box).
     """
-    arguments = _pool_arguments(features, boxes, box_indices, output_size, spatial_scale, data_format, box_format)
-    return ops.tensorflow_ops_roi_pool(**arguments, name=name)[0]
+    return roi_pool_with_argmax(
+        features,
+        boxes,
+        box_indices,
+        output_size,
+        spatial_scale=spatial_scale,
+        data_format=data_format,
+        box_format=box_format,
+        name=name,
+    ).output

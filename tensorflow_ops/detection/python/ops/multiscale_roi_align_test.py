@@ -1,0 +1,310 @@
+"""Tests of multiscale_roi_align: values and gradients.
+
+Shapes and bad input: roi_average_arguments_test.py. What needs a process: roi_average_process_test.py.
+"""
+
+import numpy as np
+import roi_reference_test as reference
+import tensorflow as tf
+from absl.testing import parameterized
+from roi_reference_test import DATA_FORMATS, DTYPES, FORMATS, INF, NAN, Pooling, coordinates, in_formats
+
+import tensorflow_ops as tfo
+
+# Of an image of 96 x 128 pixels with levels of strides 4, 8 and 16; a box of side 32 is pooled at stride 8.
+_STRIDES = (4, 8, 16)
+_CANONICAL = {"canonical_box_size": 32.0, "canonical_stride": 8}
+_LEVEL_SIZES = (0, 32, 64)
+_BOXES = [
+    [3, 5, 20, 24],
+    [3, 5, 34, 36],  # of side 31
+    [3, 5, 35, 37],
+    [3.3, 5.3, 66, 68],
+    [3, 5, 67, 69],  # of side 64
+    [0, 0, 128, 96],
+    [0, 10, 8, 90],  # 8 x 80
+    [-60, -50, 30, 40],  # over the corners
+    [110, 80, 150, 140],
+    [120, -30, 127, 30],
+    [200, 200, 220, 230],  # outside
+    [-300, 10, -200, 100],
+    [7, 5, 7, 5],  # a point
+    [3, 5, 60, 5],  # a line
+    [60, 50, 10, 20],  # inverted
+    [60, 20, 10, 50],
+    [10, 50, 60, 20],
+    [NAN, 0, 50, 50],
+    [0, 0, 50, INF],
+    [-INF, -INF, INF, INF],
+    [-1e30, -1e30, 1e30, 1e30],
+    [0, 0, 1e9, 1e9],
+]
+_INDICES = [k % 2 for k in range(len(_BOXES))]
+
+# No sample is at a pixel's centre or an edge, where derivatives jump.
+_SMOOTH_BOXES = np.array(
+    [
+        [3.17, 5.31, 20.43, 24.97],
+        [-3.71, 5.23, 34.91, 36.37],
+        [13.3, 25.3, 96.2, 98.1],
+        [110.3, 80.1, 150.7, 140.9],
+        [4.3, 10.7, 8.1, 10.9],
+    ]
+)
+
+
+def _maps(channels, dtype, seed=1):
+    """NHWC maps of three levels."""
+    return [reference.random([2, 96 // s, 128 // s, channels], dtype, seed + s) for s in _STRIDES]
+
+
+def _pooling(boxes, box_indices, output_size, sampling_ratio=2, aligned=True):
+    scales = tuple(1 / s for s in _STRIDES)
+    return Pooling(boxes, box_indices, output_size, scales, sampling_ratio, aligned, level_sizes=_LEVEL_SIZES)
+
+
+def _align(data_format="NHWC", box_format="xyxy", **options):
+    return in_formats(
+        tfo.detection.multiscale_roi_align,
+        *(data_format, box_format),
+        **{"strides": _STRIDES, **_CANONICAL, **options},
+    )
+
+
+def _gradients(function, maps, boxes, upstream=None):
+    """Of function(maps, boxes) to each map and to boxes."""
+    maps, boxes = [tf.convert_to_tensor(m) for m in maps], tf.convert_to_tensor(boxes)
+    with tf.GradientTape() as tape:
+        tape.watch([maps, boxes])
+        y = function(maps, boxes)
+    return tape.gradient(y, [maps, boxes], output_gradients=upstream)
+
+
+class ForwardTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(dtype=DTYPES, aligned=(True, False), sampling_ratio=(0, 1, 2))
+    def test_equals_the_definition(self, dtype, aligned, sampling_ratio):
+        maps, boxes = _maps(19, dtype), coordinates(_BOXES, dtype)
+        expected = _pooling(boxes, _INDICES, (3, 2), sampling_ratio, aligned).average(maps)
+        for formats in FORMATS:
+            align = _align(*formats, aligned=aligned, sampling_ratio=sampling_ratio)
+            output = align(maps, boxes, _INDICES, (3, 2))
+            self.assertEqual(output.dtype, dtype)
+            self.assertAllClose(tf.cast(output, tf.float64), expected, **reference.rounding(dtype))
+
+    @parameterized.product(data_format=DATA_FORMATS, sampling_ratio=(0, 2))
+    def test_each_box_is_roi_align_of_its_level(self, data_format, sampling_ratio):
+        maps, boxes = _maps(5, tf.float32), coordinates(_BOXES, tf.float32)
+        output = _align(data_format, sampling_ratio=sampling_ratio)(maps, boxes, _INDICES, 3)
+        levels = [0, 0, 1, 1, 2, 2, 0, 2, 1, 0, 0, 2, *[0] * 8, 2, 2]
+        for k, level in enumerate(levels):
+            roi_align = in_formats(
+                tfo.detection.roi_align,
+                data_format,
+                spatial_scale=1 / _STRIDES[level],
+                sampling_ratio=sampling_ratio,
+            )
+            self.assertAllEqual(output[k : k + 1], roi_align(maps[level], boxes[k : k + 1], [_INDICES[k]], 3))
+
+    def test_levels_of_the_paper(self):
+        """A box of side 224 is pooled at stride 16, of half the side at half the stride: equation (1) of FPN."""
+        maps = [tf.fill([1, 512 // s, 512 // s, 1], float(s)) for s in (4, 8, 16, 32)]
+        sides = [1, 56, 111.9, 112, 113, 223, 223.9, 224, 225, 447, 447.9, 448, 449, 500]
+        boxes = [[3, 5, 3 + side, 5 + side] for side in sides]
+        # The same areas in boxes of another shape.
+        boxes += [[3, 5, 3 + side / 2, 5 + side * 2] for side in sides[:7]]
+        output = tfo.detection.multiscale_roi_align(maps, boxes, [0] * len(boxes), 1, strides=(4, 8, 16, 32))
+        expected = [4, 4, 4, 8, 8, 8, 8, 16, 16, 16, 16, 32, 32, 32]
+        self.assertAllClose(output[:, 0, 0, 0], expected + expected[:7])
+
+    @parameterized.parameters("xyxy", "yxyx")
+    def test_a_side_on_the_limit_belongs_to_the_upper_level(self, box_format):
+        """Corners are rounded numbers: one part in a million below the limit is still on it."""
+        maps = [np.full([1, 200, 200, 1], float(s), np.float32) for s in (4, 8)]
+        limit = np.float64(112)
+        for dtype, parts in ((tf.float32, (-2.2e-6, -0.5e-6, 0, 1e-6)), (tf.float64, (-1.1e-6, -0.9e-6, 0, 1e-9))):
+            boxes = coordinates([[0, 0, limit * (1 + part), limit * (1 + part)] for part in parts], dtype)
+            align = in_formats(tfo.detection.multiscale_roi_align, box_format=box_format, strides=(4, 8))
+            output = align([tf.cast(m, dtype) for m in maps], boxes, [0] * 4, 1)
+            self.assertAllClose(output[:, 0, 0, 0], [4, 8, 8, 8])
+        # Corners whose difference is rounded.
+        corners = np.float32(np.random.default_rng(1).uniform(0, 600, [1000, 2]))
+        boxes = np.concatenate([corners, corners + np.float32(112)], 1)
+        output = tfo.detection.multiscale_roi_align(
+            [tf.fill([1, 200, 200, 1], 4.0), tf.fill([1, 100, 100, 1], 8.0)], boxes, [0] * 1000, 1, strides=(4, 8)
+        )
+        self.assertAllClose(output[:, 0, 0, 0], np.full([1000], 8))
+
+    @parameterized.parameters(
+        ((4,), {}, [4, 4, 4, 4, 4]),
+        ((8, 32), {}, [8, 8, 8, 8, 32]),
+        ((4, 8, 16, 32, 64), {}, [4, 4, 8, 16, 32]),
+        ((3, 5, 7.5), {}, [3, 3, 7.5, 7.5, 7.5]),
+        # Sides from which on: 7, 14.
+        ((4, 8), {"canonical_box_size": 28.0}, [4, 8, 8, 8, 8]),
+        ((4, 8), {"canonical_stride": 4}, [4, 4, 4, 4, 8]),
+        ((4, 8), {"canonical_stride": 2.0}, [4, 4, 4, 4, 4]),
+    )
+    def test_levels_of_any_strides(self, strides, options, expected):
+        maps = [tf.fill([1, 512, 512, 1], float(s)) for s in strides]
+        boxes = [[5, 5, 5 + side, 5 + side] for side in (10, 40, 112, 224, 448)]
+        output = tfo.detection.multiscale_roi_align(maps, boxes, [0] * 5, 1, strides=strides, **options)
+        self.assertAllClose(output[:, 0, 0, 0], expected)
+
+    def test_sixteen_levels(self):
+        strides = tuple(2.0**level for level in range(16))
+        maps = [tf.fill([1, 2, 2, 3], s) for s in strides]
+        # Around the image's corner, so that each box is in its map.
+        sides = [224 / 16 * s for s in strides]
+        boxes = [[-side / 2, -side / 2, side / 2, side / 2] for side in sides]
+        output = tfo.detection.multiscale_roi_align(maps, boxes, [0] * 16, 14, strides=strides)
+        self.assertAllClose(output[:, 7, 7, 0], strides)
+
+    @parameterized.product(dtype=DTYPES, data_format=DATA_FORMATS)
+    def test_nan_stays_on_its_level(self, dtype, data_format):
+        maps = [
+            np.full(m.shape, value, dtype.as_numpy_dtype) for m, value in zip(_maps(3, dtype), (1, NAN, 3), strict=True)
+        ]
+        boxes = coordinates([[10, 10, 30, 30], [10, 10, 50, 50], [10, 10, 90, 90]], dtype)
+        output = tf.cast(_align(data_format)(maps, boxes, [0, 0, 0], 1), tf.float64)
+        self.assertAllClose(output[:, 0, 0, 0], [1, NAN, 3])
+
+    def test_empty_levels(self):
+        """A level without pixels gives zeros; levels without boxes are not looked at."""
+        maps = _maps(3, tf.float32)
+        maps[1] = np.zeros([2, 0, 16, 3], np.float32)
+        boxes = coordinates([[10, 10, 30, 30], [10, 10, 50, 50], [10, 10, 90, 90]], tf.float32)
+        expected = _pooling(boxes, [0, 1, 1], (2, 2)).average(maps)
+        for data_format in DATA_FORMATS:
+            align = _align(data_format)
+            self.assertAllClose(align(maps, boxes, [0, 1, 1], 2), expected, **reference.rounding(tf.float32))
+            gradients = _gradients(lambda m, b, align=align: align(m, b, [0, 1, 1], 2), maps, boxes)
+            self.assertEqual([d.shape for d in gradients[0]], [m.shape for m in maps])
+            self.assertAllEqual(gradients[1][1], [0, 0, 0, 0])
+
+    @parameterized.parameters(([1, 4, 4, 3], 0), ([0, 4, 4, 3], 0), ([1, 4, 4, 0], 2), ([1, 0, 0, 3], 2))
+    def test_empty_input(self, shape, count):
+        maps, boxes, indices = [tf.ones(shape)] * 3, tf.ones([count, 4]), tf.zeros([count], tf.int32)
+        for data_format in DATA_FORMATS:
+            align = _align(data_format)
+            self.assertAllEqual(align(maps, boxes, indices, 2), np.zeros([count, 2, 2, shape[3]]))
+            maps_gradients, boxes_gradient = _gradients(
+                lambda m, b, align=align: align(m, b, indices, 2), [np.ones(shape, np.float32)] * 3, boxes
+            )
+            for gradient in maps_gradients:
+                self.assertAllEqual(gradient, np.zeros(shape))
+            self.assertAllEqual(boxes_gradient, np.zeros([count, 4]))
+
+
+class GradientTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(dtype=DTYPES, aligned=(True, False), sampling_ratio=(0, 2))
+    def test_equals_the_definition(self, dtype, aligned, sampling_ratio):
+        maps, boxes = _maps(7, dtype), coordinates(_BOXES, dtype)
+        upstream = reference.random([len(_BOXES), 3, 2, 7], dtype, 2)
+        pooling = _pooling(boxes, _INDICES, (3, 2), sampling_ratio, aligned)
+        expected, expected_boxes = pooling.to_features(upstream, maps), pooling.to_boxes(upstream, maps)
+        magnitudes = pooling.to_features(np.abs(upstream), maps)
+        unit = 1e-13 if dtype == tf.float64 else 3e-6
+        self.assertGreater(np.count_nonzero(expected_boxes), 25)
+        for formats in FORMATS:
+            align = _align(*formats, aligned=aligned, sampling_ratio=sampling_ratio)
+            d_maps, d_boxes = _gradients(lambda m, b, align=align: align(m, b, _INDICES, (3, 2)), maps, boxes, upstream)
+            for result, one_expected, magnitude in zip(d_maps, expected, magnitudes, strict=True):
+                self.assertEqual(result.dtype, dtype)
+                reference.assert_rounded_sum(self, result, one_expected, magnitude)
+            self.assertAllClose(d_boxes, expected_boxes, rtol=unit, atol=unit * np.abs(expected_boxes).max())
+
+    @parameterized.product(data_format=DATA_FORMATS, box_format=("xyxy", "yxyx"), graph=(False, True))
+    def test_numeric_gradient(self, data_format, box_format, graph):
+        align, maps = _align(data_format, box_format), _maps(1, tf.float64)
+        weights = reference.random([5, 2, 2, 1], seed=2)
+
+        def loss(boxes, coarse):
+            return tf.reduce_sum(weights * align([*maps[:2], coarse], boxes, [0, 1, 0, 1, 0], 2))
+
+        function = tf.function(loss) if graph else loss
+        theoretical, numeric = tf.test.compute_gradient(function, [_SMOOTH_BOXES, maps[2]], 1e-5)
+        for analytic, expected in zip(theoretical, numeric, strict=True):
+            self.assertAllClose(analytic, expected, rtol=1e-7, atol=1e-7)
+            self.assertGreater(np.count_nonzero(analytic), 15)
+
+    @parameterized.parameters(*DATA_FORMATS)
+    def test_second_order(self, data_format):
+        """Of sum(align^3), to maps and then to maps or boxes."""
+        align, maps, indices = _align(data_format, sampling_ratio=1), _maps(1, tf.float64), [0, 1, 0, 1, 0]
+
+        def to_maps(coarse, boxes):
+            maps_gradients, _ = _gradients(lambda m, b: align(m, b, indices, 2) ** 3, [*maps[:2], coarse], boxes)
+            # Where few pixels have a gradient, all the others would be differences of zeros.
+            return tf.concat([tf.reshape(d[:, 1:4, 1:4], [-1]) for d in maps_gradients], 0)
+
+        theoretical, numeric = tf.test.compute_gradient(to_maps, [maps[2], _SMOOTH_BOXES], 1e-5)
+        for analytic, expected in zip(theoretical, numeric, strict=True):
+            self.assertAllClose(analytic, expected, rtol=1e-6, atol=1e-6)
+            self.assertGreater(np.count_nonzero(analytic), 15)
+
+    @parameterized.parameters(False, True)
+    def test_gradient_to_boxes_has_none(self, graph):
+        maps = _maps(2, tf.float64)
+
+        def second(boxes):
+            def to_boxes(boxes):
+                return _gradients(lambda m, b: _align()(m, b, [0, 1, 0, 1, 0], 2), maps, boxes)[1]
+
+            with tf.GradientTape() as tape:
+                tape.watch(boxes)
+                y = to_boxes(boxes)
+            return tape.gradient(y, boxes)
+
+        with self.assertRaisesRegex(LookupError, "MultiscaleRoiAlignBoxesGrad"):
+            (tf.function(second) if graph else second)(tf.constant(_SMOOTH_BOXES))
+
+    @parameterized.parameters(False, True)
+    def test_only_what_is_watched_has_a_gradient(self, graph):
+        maps, boxes = [tf.constant(m) for m in _maps(2, tf.float64)], tf.constant(_SMOOTH_BOXES)
+
+        def gradients(*watched):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch([[*maps, boxes][i] for i in watched])
+                y = _align()(maps, boxes, [0, 1, 0, 1, 0], 2)
+            return tape.gradient(y, [*maps, boxes])
+
+        run = tf.function(gradients) if graph else gradients
+        everything = run(0, 1, 2, 3)
+        for watched in ((1,), (0, 2), (3,)):
+            for i, gradient in enumerate(run(*watched)):
+                if i in watched:
+                    self.assertAllEqual(gradient, everything[i])
+                else:
+                    self.assertIsNone(gradient)
+
+    @parameterized.parameters(*DATA_FORMATS)
+    def test_gradient_to_upstream_is_the_op_itself(self, data_format):
+        align, maps, dd = _align(data_format), _maps(3, tf.float32), _maps(3, tf.float32, seed=9)
+        boxes = coordinates(_BOXES, tf.float32)
+        upstream = tf.constant(reference.random([len(_BOXES), 2, 2, 3], tf.float32))
+        with tf.GradientTape() as tape:
+            tape.watch(upstream)
+            d_maps, _ = _gradients(lambda m, b: align(m, b, _INDICES, 2), maps, boxes, upstream)
+        result = tape.gradient(d_maps, upstream, output_gradients=[tf.constant(d) for d in dd])
+        self.assertAllEqual(result, align(dd, boxes, _INDICES, 2))
+
+    @parameterized.parameters(True, False)
+    def test_jacobian(self, use_pfor):
+        maps, boxes = [tf.constant(m) for m in _maps(1, tf.float64)], tf.constant(_SMOOTH_BOXES)
+        indices = [0, 1, 0, 1, 0]
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch([maps, boxes])
+            y = _align()(maps, boxes, indices, 1)
+        pooling = _pooling(_SMOOTH_BOXES, indices, (1, 1))
+        arrays, ones = [m.numpy() for m in maps], np.eye(5).reshape([5, 5, 1, 1, 1])
+        jacobian = tape.jacobian(y, boxes, experimental_use_pfor=use_pfor)
+        expected = [pooling.to_boxes(one, arrays) for one in ones]
+        self.assertAllClose(tf.reshape(jacobian, [5, 5, 4]), expected, atol=1e-12)
+        for level in range(3):
+            jacobian = tape.jacobian(y, maps[level], experimental_use_pfor=use_pfor)
+            expected = [pooling.to_features(one, arrays)[level] for one in ones]
+            self.assertAllClose(tf.reshape(jacobian, [5, *maps[level].shape]), expected, atol=1e-12)
+
+
+if __name__ == "__main__":
+    tf.test.main()

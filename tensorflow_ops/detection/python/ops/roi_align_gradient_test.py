@@ -1,0 +1,446 @@
+"""Tests of roi_align's gradients: to features and boxes, of any order."""
+
+import numpy as np
+import roi_reference_test as reference
+import tensorflow as tf
+from absl.testing import parameterized
+from roi_reference_test import BOXES, DATA_FORMATS, DTYPES, FORMATS, INF, NAN, Pooling, coordinates, in_formats
+
+import tensorflow_ops as tfo
+
+# Of images of 6 x 7 pixels at scale 0.8: overlapping, over each edge, thinner than a pixel, outside. No sample is at a
+# pixel's centre or an edge, where derivatives jump.
+_SMOOTH_BOXES = np.array(
+    [
+        [1.17, 0.83, 5.39, 4.61],
+        [1.21, 1.37, 5.83, 5.17],
+        [-2.43, -1.71, 3.13, 9.87],
+        [4.31, 3.17, 11.9, 7.93],
+        [2.11, 3.43, 2.31, 3.53],
+        [20.3, 20.1, 30.7, 31.9],
+        [4.3, 4.1, 1.7, 1.9],
+        [NAN, 1, 2, 3],
+    ]
+)
+_INDICES = [k % 2 for k in range(len(_SMOOTH_BOXES))]
+_SHAPE = (2, 6, 7, 3)
+_SCALE = 0.8
+
+
+def _align(data_format="NHWC", box_format="xyxy", **options):
+    return in_formats(tfo.detection.roi_align, data_format, box_format, **options)
+
+
+def _gradients(function, *inputs, upstream=None):
+    """Of function(*inputs) to each input."""
+    inputs = [tf.convert_to_tensor(x) for x in inputs]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        y = function(*inputs)
+    return tape.gradient(y, inputs, output_gradients=upstream)
+
+
+def _gradient(function, x, upstream=None):
+    return _gradients(function, x, upstream=upstream)[0]
+
+
+class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(data_format=DATA_FORMATS, aligned=(True, False), sampling_ratio=(0, 1, 2))
+    def test_numeric_gradient_to_features_and_boxes(self, data_format, aligned, sampling_ratio):
+        align = _align(data_format, spatial_scale=_SCALE, aligned=aligned, sampling_ratio=sampling_ratio)
+
+        def loss(x, boxes):
+            y = align(x, boxes, _INDICES, (2, 3))
+            return tf.reduce_sum(reference.random(y.shape, seed=2) * y)
+
+        theoretical, numeric = _compute_gradient(
+            tf.function(loss) if data_format == "NCHW" else loss, [reference.random(_SHAPE), _SMOOTH_BOXES]
+        )
+        for analytic, expected in zip(theoretical, numeric, strict=True):
+            self.assertAllClose(analytic, expected, rtol=1e-7, atol=1e-7)
+            self.assertGreater(np.count_nonzero(analytic), 15)
+
+    @parameterized.product(dtype=DTYPES, aligned=(True, False), sampling_ratio=(0, 1, 3))
+    def test_equals_the_definition(self, dtype, aligned, sampling_ratio):
+        features, boxes = reference.random([2, 9, 12, 19], dtype), coordinates(BOXES, dtype)
+        box_indices, upstream = [k % 2 for k in range(len(BOXES))], reference.random([len(BOXES), 3, 5, 19], dtype, 2)
+        pooling = Pooling(boxes, box_indices, (3, 5), 0.5, sampling_ratio, aligned)
+        expected_features, expected_boxes = (
+            pooling.to_features(upstream, [features])[0],
+            pooling.to_boxes(upstream, [features]),
+        )
+        magnitudes = pooling.to_features(np.abs(upstream), [features])[0]
+        self.assertGreater(np.count_nonzero(expected_boxes), 40)
+        for formats in FORMATS:
+            align = _align(*formats, spatial_scale=0.5, aligned=aligned, sampling_ratio=sampling_ratio)
+            d_features, d_boxes = _gradients(
+                lambda x, boxes, align=align: align(x, boxes, box_indices, (3, 5)), features, boxes, upstream=upstream
+            )
+            self.assertEqual((d_features.dtype, d_boxes.dtype), (dtype, tf.as_dtype(boxes.dtype)))
+            reference.assert_rounded_sum(self, d_features, expected_features, magnitudes)
+            unit = 1e-13 if dtype == tf.float64 else 3e-6
+            self.assertAllClose(d_boxes, expected_boxes, rtol=unit, atol=unit * np.abs(expected_boxes).max())
+
+    @parameterized.product(dtype=DTYPES, sampling_ratio=(0, 2), aligned=(True, False))
+    def test_gradient_of_the_maximum_goes_to_its_sample(self, dtype, sampling_ratio, aligned):
+        features, boxes = reference.random([2, 9, 12, 19], dtype), coordinates(BOXES, dtype)
+        box_indices, upstream = [k % 2 for k in range(len(BOXES))], reference.random([len(BOXES), 3, 5, 19], dtype, 2)
+        pooling = Pooling(boxes, box_indices, (3, 5), 0.5, sampling_ratio, aligned)
+        expected = pooling.maximum_to_features(upstream, [features])[0]
+        magnitudes = pooling.maximum_to_features(np.abs(upstream), [features])[0]
+        for formats in FORMATS:
+            align = _align(*formats, spatial_scale=0.5, aligned=aligned, sampling_ratio=sampling_ratio, mode="max")
+            d_features = _gradient(
+                lambda x, align=align: align(x, boxes, box_indices, (3, 5)), features, upstream=upstream
+            )
+            self.assertEqual(d_features.dtype, dtype)
+            reference.assert_rounded_sum(self, d_features, expected, magnitudes)
+
+    @parameterized.product(channels=(1, 3, 16, 17, 37, 130, 490), mode=("avg", "max"))
+    def test_any_number_of_channels(self, channels, mode):
+        features, boxes = reference.random([1, 20, 7, channels], tf.float32), [[0.3, 0.7, 6, 19], [-2, 3, 3.3, 9]]
+        pooling = Pooling(coordinates(boxes, tf.float32), [0, 0], (2, 3))
+        upstream = reference.random([2, 2, 3, channels], tf.float32, 2)
+        to_features = pooling.to_features if mode == "avg" else pooling.maximum_to_features
+        for data_format in DATA_FORMATS:
+            align = _align(data_format, mode=mode)
+            gradients = _gradients(
+                lambda x, b, align=align: align(x, b, [0, 0], (2, 3)), features, pooling.boxes, upstream=upstream
+            )
+            self.assertAllClose(gradients[0], to_features(upstream, [features])[0], rtol=1e-5, atol=1e-5)
+            if mode == "avg":
+                expected = pooling.to_boxes(upstream, [features])
+                self.assertAllClose(gradients[1], expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+            else:
+                self.assertIsNone(gradients[1])
+
+    @parameterized.product(dtype=(tf.float16, tf.float32), channels=(64, 130))
+    def test_wide_maps(self, dtype, channels):
+        features = reference.random([2, 3, 1500, channels], dtype)
+        boxes = coordinates([[0, 0, 1500, 3], [1300.2, -1, 1600, 2.2], [700, 0.7, 720, 2]], dtype)
+        upstream = reference.random([3, 2, 5, channels], dtype, 2)
+        pooling = Pooling(boxes, [0, 1, 1], (2, 5))
+        expected, magnitudes = (pooling.to_features(u, [features])[0] for u in (upstream, np.abs(upstream)))
+        for data_format in DATA_FORMATS:
+            align = _align(data_format)
+            result = _gradient(lambda x, align=align: align(x, boxes, [0, 1, 1], (2, 5)), features, upstream)
+            reference.assert_rounded_sum(self, result, expected, magnitudes)
+
+    @parameterized.product(sampling_ratio=(0, 17, 60), dtype=(tf.float32, tf.float64))
+    def test_any_number_of_samples(self, sampling_ratio, dtype):
+        features = reference.random([1, 40, 60, 2], dtype)
+        boxes = coordinates([[-200, 5, 9, 300], [50, -900, 70, 900], [0, 0, 60, 40], [2, 2, 2, 2]], dtype)
+        upstream = reference.random([4, 2, 1, 2], dtype, 2)
+        pooling = Pooling(boxes, [0] * 4, (2, 1), sampling_ratio=sampling_ratio)
+        align = _align(sampling_ratio=sampling_ratio)
+        gradients = _gradients(lambda x, b: align(x, b, [0] * 4, (2, 1)), features, boxes, upstream=upstream)
+        unit = 1e-12 if dtype == tf.float64 else 1e-5
+        for result, expected in zip(
+            gradients,
+            (pooling.to_features(upstream, [features])[0], pooling.to_boxes(upstream, [features])),
+            strict=True,
+        ):
+            self.assertAllClose(result, expected, rtol=unit, atol=unit * np.abs(expected).max())
+
+    @parameterized.product(dtype=DTYPES, data_format=DATA_FORMATS, mode=("avg", "max"))
+    def test_sums_many_overlapping_boxes_without_rounding_in_between(self, dtype, data_format, mode):
+        """Sums of 300 numbers: in 16 bits, bfloat16 would stop at 256, and float16 lose a tenth of each."""
+        features = reference.random([2, 6, 7, 33], dtype)
+        boxes = coordinates([[0, 0, 7, 6], [1, 1, 5, 5], [2, 2, 9, 9]] * 100, dtype)
+        box_indices = [k // 3 % 2 for k in range(300)]
+        pooling = Pooling(boxes, box_indices, (2, 2), 1.0, 2)
+        upstream = np.random.default_rng(4).uniform(0.5, 1.5, [300, 2, 2, 33]).astype(dtype.as_numpy_dtype)
+        to_features = pooling.to_features if mode == "avg" else pooling.maximum_to_features
+        align = _align(data_format, sampling_ratio=2, mode=mode)
+        result = _gradient(lambda x: align(x, boxes, box_indices, (2, 2)), features, upstream)
+        expected = to_features(upstream, [features])[0]
+        reference.assert_rounded_sum(self, result, expected, expected)
+        self.assertGreater(expected.max(), 20)
+
+    def test_ties_of_the_maximum_go_to_the_first_sample_inside(self):
+        # Four samples, on pixels 0 to 3 of the row; two more are outside of the map.
+        row = tf.constant([-1.0, 0.0, 0.0, -2.0])[tf.newaxis, tf.newaxis, :, tf.newaxis]
+        for data_format in DATA_FORMATS:
+            align = _align(data_format, mode="max")
+
+            def gradient(x, box, align=align):
+                return _gradient(lambda x: align(x, [box], [0], 1), x, tf.constant([[[[5.0]]]]))[0, 0, :, 0]
+
+            self.assertAllEqual(gradient(row, [0.0, 0, 4, 1]), [0, 5, 0, 0])
+            self.assertAllEqual(gradient(row, [0.0, 0, 6, 1]), [0, 5, 0, 0])  # 0 inside before 0 outside
+            self.assertAllEqual(gradient(row - 1, [0.0, 0, 4, 1]), [0, 5, 0, 0])
+            self.assertAllEqual(gradient(row - 1, [0.0, 0, 6, 1]), [0, 0, 0, 0])  # the largest is outside
+            self.assertAllEqual(gradient(row + tf.constant([[NAN], [0], [NAN], [INF]]), [0.0, 0, 6, 1]), [5, 0, 0, 0])
+            # Between two pixels: each has its weight.
+            self.assertAllEqual(gradient(row, [0.25, 0, 1.25, 1]), [3.75, 1.25, 0, 0])
+
+    def test_nan_upstream_goes_only_where_there_is_weight(self):
+        boxes = coordinates([[2, 1, 3, 2], [0, 0, 4, 3]], tf.float32)
+        upstream = tf.constant([[[[NAN]]], [[[1.0]]]])
+        for data_format in DATA_FORMATS:
+            align = _align(data_format, sampling_ratio=1)
+            result = _gradient(lambda x, align=align: align(x, boxes, [0, 0], 1), tf.ones([1, 3, 4, 1]), upstream)
+            expected = np.zeros([3, 4])
+            expected[1, 1:3] = 0.5  # the second box's sample is between two pixels
+            expected[1, 2] = NAN
+            self.assertAllEqual(result[0, :, :, 0], expected)
+
+    @parameterized.product(data_format=DATA_FORMATS, mode=("avg", "max"), sampling_ratio=(0, 1, 2))
+    def test_pixels_that_do_not_matter_are_not_read(self, data_format, mode, sampling_ratio):
+        """Neither those without weight nor, for the gradient to boxes, those that are no sample's neighbours."""
+        boxes = coordinates([box for box in BOXES if not max(map(abs, box)) > 1e5], tf.float32)
+        indices = list(range(len(boxes)))  # each has an image of its own
+        features = reference.random([len(boxes), 9, 12, 19], tf.float32)
+        pooling = Pooling(boxes, indices, (3, 5), 0.5, sampling_ratio)
+        weighted, neighbours = np.zeros([2, len(boxes), 9, 12, 1], bool)
+        for b in pooling.bins([features]):
+            np.logical_or.at(weighted[b.at[0], ..., 0], (b.rows, b.columns), b.weights != 0)
+            neighbours[b.at[0], b.rows, b.columns] = True
+        self.assertBetween(weighted.mean(), 0.05, 0.5)
+        align = _align(data_format, spatial_scale=0.5, sampling_ratio=sampling_ratio, mode=mode)
+        upstream = reference.random([len(boxes), 3, 5, 19], tf.float32, 2)
+        zeros, nans = (
+            (
+                align(np.where(weighted, features, rest), boxes, indices, (3, 5)),
+                *_gradients(
+                    lambda x, b: align(x, b, indices, (3, 5)),
+                    *(np.where(neighbours if mode == "avg" else weighted, features, rest), boxes),
+                    upstream=upstream,
+                ),
+            )
+            for rest in np.float32([0, NAN])
+        )
+        for with_zeros, with_nans in zip(zeros, nans, strict=True):
+            if with_zeros is not None:
+                self.assertAllEqual(with_nans, with_zeros)
+
+    @parameterized.product(data_format=DATA_FORMATS, mode=("avg", "max"), sampling_ratio=(0, 2))
+    def test_boxes_without_samples_have_no_gradient(self, data_format, mode, sampling_ratio):
+        boxes = [
+            *([9, 9, 12, 12], [-9, -9, -3, -3], [2, 0, 1, 3], [0, 2, 3, 1], [3, 3, 1, 1], [NAN] * 4),
+            *([0, 0, NAN, 3], [INF] * 4, [0, 0, 3, INF], [-INF, 0, 3, 3], [1e30, 1e30, 2e30, 2e30]),
+            *([-INF, -INF, INF, INF], [-3e38, -3e38, 3e38, 3e38]),
+        ]
+        align = _align(data_format, mode=mode, sampling_ratio=sampling_ratio)
+        x, boxes = tf.ones([1, 4, 4, 3]), coordinates(boxes, tf.float32)
+        upstream = tf.fill([len(boxes), 2, 2, 3], INF)
+        d_x, d_boxes = _gradients(lambda x, b: align(x, b, [0] * len(boxes), 2), x, boxes, upstream=upstream)
+        self.assertAllEqual(d_x, np.zeros(x.shape))
+        if mode == "avg":
+            self.assertAllEqual(d_boxes, np.zeros(boxes.shape))
+
+    def test_samples_held_at_an_edge_do_not_move(self):
+        """Each is less than a pixel outside of the map: its value is an edge pixel's, whatever the box does."""
+        features = reference.random([1, 4, 4, 3], tf.float32)
+        boxes = coordinates([[-0.4, -0.3, 0.4, 0.45], [3.6, 3.7, 4.3, 4.4], [-0.4, 3.6, 0.3, 4.2]], tf.float32)
+        align = _align(sampling_ratio=2)
+        d_x, d_boxes = _gradients(lambda x, b: align(x, b, [0] * 3, 2), features, boxes)
+        self.assertAllEqual(d_boxes, np.zeros([3, 4]))
+        expected = np.zeros([4, 4, 3])
+        expected[0, 0], expected[3, 3], expected[3, 0] = 4, 4, 4
+        self.assertAllClose(d_x[0], expected)
+
+    @parameterized.parameters("xyxy", "yxyx")
+    def test_a_box_below_the_smallest_size_moves_with_its_first_corner(self, box_format):
+        y, x = np.meshgrid(np.arange(9.0), np.arange(9.0), indexing="ij")
+        features = (3 * y + 5 * x)[np.newaxis, ..., np.newaxis]
+        boxes = [[4.2, 5.4, 5.6, 9.8], [4.2, 5.4, 8.8, 6.2], [4.2, 5.4, 5.4, 6.6], [7.0, 7.0, 7.0, 7.0]]
+        align = _align("NHWC", box_format, spatial_scale=0.5, aligned=False)
+        d_boxes = _gradient(lambda b: align(features, b, [0] * 4, 1), coordinates(boxes, tf.float64))
+        grown_x, free_x, grown_y, free_y = (2.5, 0), (1.25, 1.25), (1.5, 0), (0.75, 0.75)
+        expected = [[grown_x, free_y], [free_x, grown_y], [grown_x, grown_y], [grown_x, grown_y]]
+        self.assertAllClose(d_boxes, np.transpose(expected, [0, 2, 1]).reshape(4, 4), rtol=1e-12)
+
+    @parameterized.product(graph=(False, True), mode=("avg", "max"))
+    def test_only_what_is_watched_has_a_gradient(self, graph, mode):
+        x, boxes = tf.constant(reference.random(_SHAPE)), tf.constant(_SMOOTH_BOXES)
+        indices = tf.constant(_INDICES)
+
+        def gradients(*watched):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch([(x, boxes, indices)[i] for i in watched])
+                y = tfo.detection.roi_align(x, boxes, indices, 2, mode=mode)
+            return tape.gradient(y, [x, boxes, indices])
+
+        def run(*watched):
+            return tf.function(gradients)(*watched) if graph else gradients(*watched)
+
+        both, features_only, boxes_only = run(0, 1), run(0), run(1)
+        self.assertIsNone(both[2])
+        self.assertIsNone(run(0, 1, 2)[2])
+        self.assertIsNone(features_only[1])
+        self.assertIsNone(boxes_only[0])
+        self.assertAllEqual(features_only[0], both[0])
+        if mode == "avg":
+            self.assertAllEqual(boxes_only[1], both[1])
+        else:
+            self.assertIsNone(both[1])
+            self.assertIsNone(boxes_only[1])
+
+    def test_boxes_of_other_dtypes_have_gradients_in_theirs(self):
+        x = tf.constant(reference.random(_SHAPE))
+        expected = _gradient(lambda b: tfo.detection.roi_align(x, b, _INDICES, 2), _SMOOTH_BOXES)
+        boxes = tf.constant(_SMOOTH_BOXES, tf.float32)
+        result = _gradient(lambda b: tfo.detection.roi_align(x, b, _INDICES, 2), boxes)
+        self.assertEqual(result.dtype, tf.float32)
+        self.assertAllClose(result, expected, rtol=1e-4, atol=1e-4)
+
+    @parameterized.product(
+        case=(([1, 4, 4, 3], 0), ([0, 4, 4, 3], 0), ([1, 4, 4, 0], 2), ([1, 0, 4, 3], 2), ([1, 4, 0, 3], 2)),
+        mode=("avg", "max"),
+    )
+    def test_empty_input(self, case, mode):
+        shape, count = case
+        x, boxes, indices = tf.ones(shape), tf.ones([count, 4]), tf.zeros([count], tf.int32)
+        for data_format in DATA_FORMATS:
+            align = _align(data_format, mode=mode)
+            d_x, d_boxes = _gradients(lambda x, b, align=align: align(x, b, indices, 2), x, boxes)
+            self.assertAllEqual(d_x, np.zeros(shape))
+            if mode == "avg":
+                self.assertAllEqual(d_boxes, np.zeros([count, 4]))
+            second = _gradient(lambda x, align=align: _gradient(lambda x: align(x, boxes, indices, 2), x) * x, x)
+            self.assertAllEqual(second, np.zeros(shape))
+
+    def test_enormous_boxes_take_no_more_time(self):
+        x = tf.constant(reference.random([1, 30, 40, 16], tf.float32))
+        boxes = coordinates([[-1e9, -1e9, 1e9, 1e9], [0, 0, 1e9, 1e9], [-1e30, -1e30, 1e30, 1e30]] * 50, tf.float32)
+        for mode in ("avg", "max"):
+            align = _align(mode=mode)
+            d_x, d_boxes = _gradients(lambda x, b, align=align: align(x, b, [0] * 150, (2, 3)), x, boxes)
+            if mode == "avg":
+                self.assertAllClose(d_x, np.zeros(x.shape), atol=1e-5)
+                self.assertAllClose(d_boxes, np.zeros(boxes.shape), atol=1e-5)
+            else:
+                self.assertAllEqual(np.isfinite(d_x), np.full(x.shape, True))
+
+    def test_same_bits_on_every_run(self):
+        rng = np.random.default_rng(5)
+        x = tf.constant(reference.random([2, 40, 50, 40], tf.float32))
+        corners = rng.uniform(-10, 50, [300, 2])
+        boxes = coordinates(np.concatenate([corners, corners + rng.exponential(15, [300, 2])], 1), tf.float32)
+        upstream, indices = reference.random([300, 5, 5, 40], tf.float32, 6), rng.integers(0, 2, 300).astype(np.int32)
+        for mode in ("avg", "max"):
+            align = _align(mode=mode)
+            results = set()
+            for _ in range(5):
+                gradients = _gradients(lambda x, b, align=align: align(x, b, indices, 5), x, boxes, upstream=upstream)
+                results.add(b"".join(g.numpy().tobytes() for g in gradients if g is not None))
+            self.assertLen(results, 1)
+
+
+class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
+    """Of sum(w align(x)^3): what comes in depends on x, so that each order passes through the op's gradients."""
+
+    _BOXES = np.array([[0.37, 0.21, 3.19, 2.43], [1.13, 0.77, 2.31, 2.59], [1.17, 0.83, 9.41, 8.73], [3, 1, 2, 2]])
+    _INDICES = (0, 1, 1, 0)
+
+    @parameterized.product(order=(2, 3), data_format=DATA_FORMATS, mode=("avg", "max"))
+    def test_numeric_gradient_to_features(self, order, data_format, mode):
+        align = _align(data_format, mode=mode)
+        x = reference.random([2, 3, 4, 2])
+
+        def first(x):
+            weights = reference.random([4, 2, 2, 2], seed=2)
+            return _gradient(lambda x: weights * align(x, self._BOXES, self._INDICES, 2) ** 3, x)
+
+        def second(x):
+            return _gradient(lambda x: reference.random(x.shape, seed=5) * x**2 * first(x), x)
+
+        function = {2: first, 3: second}[order]
+        theoretical, numeric = tf.test.compute_gradient(
+            tf.function(function) if data_format == "NCHW" else function, [x], 1e-5
+        )
+        self.assertAllClose(theoretical[0], numeric[0], rtol=1e-6, atol=1e-6)
+        self.assertGreater(np.count_nonzero(theoretical[0]), 50)
+
+    @parameterized.product(data_format=DATA_FORMATS, box_format=("xyxy", "yxyx"), aligned=(True, False))
+    def test_gradient_to_features_has_a_gradient_to_boxes(self, data_format, box_format, aligned):
+        align = _align(data_format, box_format, aligned=aligned, sampling_ratio=2)
+        x = reference.random([2, 3, 4, 2])
+
+        def to_features(boxes):
+            weights = reference.random([4, 2, 2, 2], seed=2)
+            return _gradient(lambda x: weights * align(x, boxes, self._INDICES, 2) ** 3, x)
+
+        theoretical, numeric = tf.test.compute_gradient(to_features, [self._BOXES], 1e-5)
+        self.assertAllClose(theoretical[0], numeric[0], rtol=1e-6, atol=1e-6)
+        self.assertGreater(np.count_nonzero(theoretical[0]), 50)
+
+    @parameterized.product(dtype=DTYPES, data_format=DATA_FORMATS, sampling_ratio=(0, 2))
+    def test_gradient_to_upstream_is_the_op_itself(self, dtype, data_format, sampling_ratio):
+        """The gradient to features is linear in what comes in."""
+        align = _align(data_format, sampling_ratio=sampling_ratio)
+        x, boxes, dd = reference.random(_SHAPE, dtype), coordinates(BOXES, dtype), reference.random(_SHAPE, dtype, 7)
+        indices = [0] * len(boxes)
+
+        def to_features(upstream):
+            return _gradient(lambda x: align(x, boxes, indices, (2, 3)), x, upstream)
+
+        result = _gradient(to_features, reference.random([len(boxes), 2, 3, 3], dtype, 8), dd)
+        self.assertAllEqual(result, align(dd, boxes, indices, (2, 3)))
+
+    @parameterized.product(dtype=DTYPES, data_format=DATA_FORMATS)
+    def test_gradient_to_upstream_of_the_maximum_reads_its_sample(self, dtype, data_format):
+        align = _align(data_format, mode="max", sampling_ratio=2)
+        boxes, size = coordinates(BOXES, dtype), (3, 2)
+        x, dd = (reference.random([2, 9, 12, 17], dtype, seed) for seed in (1, 7))
+        indices, shape = [k % 2 for k in range(len(boxes))], [len(boxes), *size, 17]
+
+        def to_features(upstream):
+            return _gradient(lambda x: align(x, boxes, indices, size), x, upstream)
+
+        result = tf.cast(_gradient(to_features, tf.zeros(shape, dtype), dd), tf.float64)
+        pooling = Pooling(boxes, indices, size, sampling_ratio=2)
+        # The gradient of each output alone, in one number: the sum of dd times the weights of its sample.
+        expected = np.zeros(shape)
+        for b in pooling.bins([x]):
+            values = (dd[indices[b.at[0]]][b.rows, b.columns].astype(np.float64) * b.weights[..., np.newaxis]).sum(1)
+            for c, s in enumerate(pooling._largest(b, [x])[0]):
+                expected[(*b.at, c)] = values[s, c] if s >= 0 else 0
+        self.assertAllClose(result, expected, **reference.rounding(dtype))
+
+    @parameterized.parameters(False, True)
+    def test_gradient_to_boxes_has_none(self, graph):
+        x, boxes = tf.constant(reference.random(_SHAPE)), tf.constant(_SMOOTH_BOXES)
+        upstream = tf.ones([len(_SMOOTH_BOXES), 2, 2, 3], tf.float64)
+
+        def to_boxes(x, boxes, upstream):
+            return _gradient(lambda boxes: tfo.detection.roi_align(x, boxes, _INDICES, 2), boxes, upstream)
+
+        inputs = (x, boxes, upstream)
+        for i in range(3):
+
+            def gradient(value, i=i):
+                return _gradient(lambda v: to_boxes(*inputs[:i], v, *inputs[i + 1 :]), value)
+
+            with self.assertRaisesRegex(LookupError, "RoiAlignBoxesGrad"):
+                (tf.function(gradient) if graph else gradient)(inputs[i])
+
+    @parameterized.product(use_pfor=(True, False), mode=("avg", "max"), data_format=DATA_FORMATS)
+    def test_jacobian(self, use_pfor, mode, data_format):
+        align = _align(data_format, mode=mode)
+        x, boxes = tf.constant(reference.random([2, 3, 4, 2])), tf.constant(self._BOXES)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch([x, boxes])
+            y = align(x, boxes, self._INDICES, 2)
+        pooling = Pooling(self._BOXES, self._INDICES, (2, 2))
+        to_features = pooling.to_features if mode == "avg" else pooling.maximum_to_features
+        ones = np.eye(y.numpy().size).reshape([-1, *y.shape])
+        jacobian = tape.jacobian(y, x, experimental_use_pfor=use_pfor)
+        expected = [to_features(one, [x.numpy()])[0] for one in ones]
+        self.assertAllClose(tf.reshape(jacobian, [-1, *x.shape]), expected, atol=1e-12)
+        if mode == "avg":
+            jacobian = tape.jacobian(y, boxes, experimental_use_pfor=use_pfor)
+            expected = [pooling.to_boxes(one, [x.numpy()]) for one in ones]
+            self.assertAllClose(tf.reshape(jacobian, [-1, 4, 4]), expected, atol=1e-12)
+
+
+def _compute_gradient(function, inputs):
+    """As tf.test.compute_gradient, of NaN coordinates too."""
+    finite = [np.where(np.isnan(x), 0, x) for x in inputs]
+    holes = [np.where(np.isnan(x), NAN, 0) for x in inputs]
+    return tf.test.compute_gradient(lambda *x: function(*(a + b for a, b in zip(x, holes, strict=True))), finite, 1e-5)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,430 @@
+"""Tests of what roi_align, ps_roi_pool, ps_roi_align and multiscale_roi_align take: shapes, graphs, bad input."""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import roi_reference_test as reference
+import tensorflow as tf
+from absl.testing import parameterized
+from roi_reference_test import DATA_FORMATS, INF, NAN, to_format
+
+import tensorflow_ops as tfo
+from tensorflow_ops.core.python.library import ops
+
+
+def _multiscale(features, *arguments, **options):
+    """multiscale_roi_align of a pyramid with this one map."""
+    return tfo.detection.multiscale_roi_align([features], *arguments, strides=(1,), **options)
+
+
+_FUNCTIONS = {
+    "roi_align": tfo.detection.roi_align,
+    "ps_roi_pool": tfo.detection.ps_roi_pool,
+    "ps_roi_align": tfo.detection.ps_roi_align,
+    "multiscale": _multiscale,
+}
+_NAMES = tuple(_FUNCTIONS)
+_POSITION_SENSITIVE = ("ps_roi_pool", "ps_roi_align")
+
+
+class _Zeros(NamedTuple):
+    """Of an array, what a test's name can hold."""
+
+    shape: tuple
+    dtype: str = "float32"
+
+
+def _arrays(good, bad):
+    """Arguments by name, of which `bad` takes the place of `good` ones: arrays, _Zeros, or lists of the good dtype."""
+    arguments = {}
+    for name, value in {**good, **bad}.items():
+        array = np.zeros(*value) if isinstance(value, _Zeros) else np.array(value)
+        arguments[name] = array.astype(good[name].dtype) if isinstance(value, list) else array
+    return arguments
+
+
+def _placeholder_shape(name, features, boxes, box_indices, size, data_format):
+    """The static shape of a result, of inputs of these static shapes."""
+    with tf.Graph().as_default():
+        placeholder = tf.compat.v1.placeholder
+        inputs = placeholder(tf.float32, features), placeholder(tf.float32, boxes), placeholder(tf.int32, box_indices)
+        size = placeholder(tf.int32, [2]) if size is None else size
+        return _FUNCTIONS[name](*inputs, size, data_format=data_format).shape
+
+
+class GraphTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(name=_NAMES, data_format=DATA_FORMATS)
+    def test_static_shape_from_any_mix_of_unknown_dims(self, name, data_format):
+        for mask in range(2**8):
+            n, h, w, c, k, four, k_indices = (
+                None if mask >> i & 1 else dim for i, dim in enumerate((2, 5, 6, 12, 3, 4, 3))
+            )
+            size = None if mask >> 7 & 1 else (2, 3)
+            features = [n, c, h, w] if data_format == "NCHW" else [n, h, w, c]
+            shape = _placeholder_shape(name, features, [k, four], [k_indices], size, data_format)
+            if name in _POSITION_SENSITIVE:
+                c = 2 if c and size else None
+            k = k or k_indices  # either input tells
+            ph, pw = size or (None, None)
+            self.assertEqual(shape.as_list(), [k, c, ph, pw] if data_format == "NCHW" else [k, ph, pw, c])
+
+    @parameterized.product(name=_NAMES, data_format=DATA_FORMATS)
+    def test_static_shape_from_unknown_ranks(self, name, data_format):
+        for mask in range(2**3):
+            features = None if mask & 1 else to_format(np.empty([2, 5, 6, 12]), data_format).shape
+            boxes, box_indices = None if mask & 2 else [3, 4], None if mask & 4 else [3]
+            shape = _placeholder_shape(name, features, boxes, box_indices, (2, 3), data_format)
+            c = None if mask & 1 else 2 if name in _POSITION_SENSITIVE else 12
+            k = None if mask & 6 == 6 else 3
+            self.assertEqual(shape.as_list(), [k, c, 2, 3] if data_format == "NCHW" else [k, 2, 3, c])
+
+    def test_static_shape_from_all_levels(self):
+        """What one level's shape lacks another's tells."""
+        with tf.Graph().as_default():
+            placeholder = tf.compat.v1.placeholder
+            maps = [placeholder(tf.float32, shape) for shape in (None, [None, 8, None, None], [2, None, None, 7])]
+            boxes, indices = placeholder(tf.float32), placeholder(tf.int32, [3])
+            output = tfo.detection.multiscale_roi_align(maps, boxes, indices, 2, strides=(1, 2, 4))
+            self.assertEqual(output.shape.as_list(), [3, 2, 2, 7])
+
+    @parameterized.product(name=_NAMES)
+    def test_output_size_known_in_part_gives_the_part(self, name):
+        @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
+        def pool(height):
+            return _FUNCTIONS[name](tf.zeros([1, 4, 4, 20]), tf.zeros([3, 4]), tf.zeros([3], tf.int32), (height, 5))
+
+        c = 2 if name in _POSITION_SENSITIVE else 20
+        static = pool.get_concrete_function().output_shapes.as_list()
+        self.assertEqual(static, [3, None, 5, None if name in _POSITION_SENSITIVE else 20])
+        self.assertEqual(pool(2).shape, [3, 2, 5, c])
+
+    @parameterized.product(name=_NAMES, data_format=DATA_FORMATS)
+    def test_gradients_keep_static_shapes(self, name, data_format):
+        shape = list(to_format(np.empty([2, 5, 6, 12]), data_format).shape)
+        for features, boxes in ((shape, [3, 4]), ([None] * 4, [None, 4]), (None, None)):
+
+            @tf.function(input_signature=[tf.TensorSpec(features, tf.float32), tf.TensorSpec(boxes, tf.float32)])
+            def gradients(x, boxes):
+                with tf.GradientTape() as tape:
+                    tape.watch([x, boxes])
+                    y = _FUNCTIONS[name](x, boxes, [0, 1, 0], (2, 3), data_format=data_format)
+                result = tape.gradient(y, [x, boxes])
+                return result[:1] if name == "ps_roi_pool" else result
+
+            shapes = [s.as_list() for s in gradients.get_concrete_function().output_shapes]
+            expected = [features or [None] * 4, [3, 4]]
+            self.assertEqual(shapes, expected[: len(shapes)])
+
+    @parameterized.parameters(*_NAMES)
+    def test_one_trace_serves_every_size(self, name):
+        pool = _FUNCTIONS[name]
+        specs = [tf.TensorSpec(None, dtype) for dtype in (tf.float32, tf.float32, tf.int32, tf.int32)]
+
+        @tf.function(input_signature=specs)
+        def both(x, boxes, box_indices, output_size):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = pool(x, boxes, box_indices, output_size)
+            return y, tape.gradient(y, x)
+
+        for shape, boxes, size in (
+            ([1, 4, 5, 12], [[0, 0, 4.3, 3]], (2, 2)),
+            ([2, 9, 3, 15], [[0, 0, 4, 3.3], [1, 1, 2, 8]], (3, 1)),
+            ([1, 2, 2, 1], np.zeros([0, 4]), (1, 1)),
+        ):
+            x, boxes = reference.random(shape, tf.float32), reference.coordinates(boxes, tf.float32)
+            box_indices = np.arange(len(boxes), dtype=np.int32)
+            with tf.GradientTape() as tape:
+                tape.watch(x := tf.constant(x))
+                y = pool(x, boxes, box_indices, size)
+            output, gradient = both(x, boxes, box_indices, size)
+            self.assertAllEqual(output, y)
+            self.assertAllEqual(gradient, tape.gradient(y, x))
+        self.assertEqual(both.experimental_get_tracing_count(), 1)
+
+    @parameterized.product(name=_NAMES, what=(("features",), ("boxes",), ("features", "boxes", "indices")))
+    def test_vectorized_map_is_a_loop(self, name, what):
+        pool = _FUNCTIONS[name]
+        features = reference.random([4, 2, 6, 7, 12], tf.float32)
+        boxes = np.array([[[0, 0, 5, 5], [k, k, 5.3, 5]] for k in range(4)], np.float32)
+        indices = np.array([[0, 1], [1, 1], [1, 0], [0, 0]], np.int32)
+        constants = {"features": features[0], "boxes": boxes[0], "indices": indices[0]}
+        mapped = {n: v for n, v in (("features", features), ("boxes", boxes), ("indices", indices)) if n in what}
+
+        def both(values):
+            arguments = {**constants, **values}
+            x = tf.convert_to_tensor(arguments["features"])
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = pool(x, arguments["boxes"], arguments["indices"], (2, 3))
+            return y, tape.gradient(y, x)
+
+        outputs, gradients = tf.vectorized_map(both, {n: tf.constant(v) for n, v in mapped.items()})
+        for k in range(4):
+            output, gradient = both({n: v[k] for n, v in mapped.items()})
+            self.assertAllEqual(outputs[k], output)
+            self.assertAllClose(gradients[k], gradient, rtol=1e-5, atol=1e-5)
+
+    @parameterized.parameters(*_NAMES)
+    def test_name_is_the_ops(self, name):
+        with tf.Graph().as_default():
+            output = _FUNCTIONS[name](tf.zeros([1, 4, 4, 1]), [[0.0, 0, 1, 1]], [0], 1, name="pooled")
+            self.assertEqual(output.op.name, "pooled")
+
+    @parameterized.parameters(*_NAMES)
+    def test_output_size_may_be_an_int_a_pair_or_a_tensor(self, name):
+        features, box = reference.random([1, 6, 6, 12], tf.float32), [[0.0, 0, 5, 4]]
+        for size, same in (
+            (2, (2, 2)),
+            ([2, 3], (2, 3)),
+            (np.array(2), (2, 2)),
+            (tf.constant(2), (2, 2)),
+            (tf.constant([2, 3], tf.int64), (2, 3)),
+            ((tf.constant(2), 3), (2, 3)),
+        ):
+            output = _FUNCTIONS[name](features, box, [0], size)
+            self.assertAllEqual(output, _FUNCTIONS[name](features, box, [0], same))
+
+    @parameterized.parameters(*_NAMES)
+    def test_boxes_are_cast_to_the_dtype_of_coordinates(self, name):
+        for features_dtype in (tf.float32, tf.float64, tf.float16):
+            features = tf.reshape(tf.range(16, dtype=features_dtype), [1, 4, 4, 1])
+            for boxes_dtype in (tf.float32, tf.float64, tf.float16, tf.int32):
+                output = _FUNCTIONS[name](features, tf.constant([[1, 1, 2, 2]], boxes_dtype), [0], 1)
+                self.assertAllEqual(output, [[[[5]]]])
+
+
+class BadInputTest(parameterized.TestCase, tf.test.TestCase):
+    """What values and shapes at run time tell: InvalidArgumentError. What Python tells: ValueError."""
+
+    _GOOD = {  # noqa: RUF012
+        "features": np.zeros([2, 4, 5, 12], np.float32),
+        "boxes": np.zeros([3, 4], np.float32),
+        "box_indices": np.zeros([3], np.int32),
+        "output_size": np.array([2, 2], np.int32),
+    }
+
+    @parameterized.product(
+        name=_NAMES,
+        case=(
+            ({"features": _Zeros((4, 5, 12))}, r"features must be \[N, H, W, C\], got \[4,5,12\]"),
+            ({"boxes": _Zeros((3, 5))}, r"boxes must be \[K, 4\], got \[3,5\]"),
+            ({"boxes": _Zeros((4,))}, r"boxes must be \[K, 4\], got \[4\]"),
+            ({"box_indices": _Zeros((2,), "int32")}, r"box_indices must be \[K\] with boxes' K = 3, got \[2\]"),
+            ({"box_indices": _Zeros((3, 1), "int32")}, r"box_indices must be \[K\] with boxes' K = 3, got \[3,1\]"),
+            ({"box_indices": [0, 1, 2]}, r"box_indices\[2\] is 2, expected \[0, 2\)"),
+            ({"box_indices": [0, -1, 1]}, r"box_indices\[1\] is -1, expected \[0, 2\)"),
+            ({"features": _Zeros((0, 4, 5, 12))}, r"box_indices\[0\] is 0, expected \[0, 0\)"),
+            ({"output_size": [0, 2]}, r"output_size is \(0, 2\)"),
+            ({"output_size": [2**30, 1]}, r"output_size is \(1073741824, 1\)"),
+            ({"output_size": np.array([2**32 + 2, 2], np.int64)}, r"output_size is \(2147483647, 2\)"),
+            ({"output_size": [2, 2, 2]}, r"output_size must be \(height, width\), got \[3\]"),
+        ),
+    )
+    def test_at_run_time(self, name, case):
+        arguments = _arrays(self._GOOD, case[0])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, case[1]):
+            _FUNCTIONS[name](*map(tf.constant, arguments.values()))
+        unknown = [tf.TensorSpec(None, value.dtype) for value in arguments.values()]
+        graph = tf.function(_FUNCTIONS[name], input_signature=unknown)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, case[1]):
+            graph(*arguments.values())
+
+    @parameterized.product(name=("roi_align", "multiscale"))
+    def test_more_elements_than_64_bits_count(self, name):
+        features, size = np.zeros([2, 1, 1, 999], np.float32), np.array([2**30 - 1] * 2)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "overflow"):
+            _FUNCTIONS[name](features, self._GOOD["boxes"], self._GOOD["box_indices"], tf.constant(size))
+
+    @parameterized.product(name=_POSITION_SENSITIVE, data_format=DATA_FORMATS)
+    def test_channels_of_position_sensitive_ops(self, name, data_format):
+        pool = _FUNCTIONS[name]
+        boxes, indices = self._GOOD["boxes"], self._GOOD["box_indices"]
+        for channels, size in ((13, (2, 3)), (5, (2, 3)), (1, (7, 7)), (12, (2**20, 2**20))):
+            features = to_format(np.zeros([1, 4, 5, channels], np.float32), data_format)
+            message = rf"features have {channels} channels, expected a multiple of {size[0]} \* {size[1]}"
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                pool(features, boxes, indices, size, data_format=data_format)
+            with self.assertRaisesRegex(ValueError, r"features must have a multiple of ph \* pw channels"):
+                tf.function(pool)(tf.constant(features), boxes, indices, size, data_format=data_format)
+
+    @parameterized.product(
+        name=_NAMES,
+        case=(
+            ({"features": _Zeros((4, 5, 12))}, "features must be 4-D: .*rank 4 but is rank 3"),
+            ({"boxes": _Zeros((3, 5))}, r"boxes must be \[K, 4\]: .*must be 4 but is 5"),
+            ({"boxes": _Zeros((4,))}, r"boxes must be \[K, 4\]: .*rank 2 but is rank 1"),
+            ({"box_indices": _Zeros((2,), "int32")}, "box_indices must be .*must be equal, but are 3 and 2"),
+            ({"box_indices": _Zeros((3, 1), "int32")}, "box_indices must be .*rank 1 but is rank 2"),
+        ),
+    )
+    def test_static_shapes_that_do_not_fit(self, name, case):
+        arguments = list(map(tf.constant, _arrays(self._GOOD, case[0]).values()))
+        with self.assertRaisesRegex(ValueError, case[1]):
+            tf.function(lambda: _FUNCTIONS[name](*arguments))()
+
+    def _raises(self, function, message, *arguments, **options):
+        for call in (function, tf.function(lambda *_: function(*arguments, **options))):
+            with self.assertRaisesRegex(ValueError, message):
+                call(*arguments, **options) if call is function else call()
+
+    @parameterized.product(
+        name=_NAMES,
+        case=(
+            ({"features": [[[[1]]]]}, "features are int32, expected float16"),
+            ({"box_indices": tf.constant([0], tf.int64)}, "box_indices are int64, expected int32"),
+            ({"output_size": 0}, "output_size is 0, expected an int"),
+            ({"output_size": (2, 0)}, r"output_size is \(2, 0\), expected an int"),
+            ({"output_size": 2.5}, "output_size is 2.5, expected an int"),
+            ({"output_size": True}, "output_size is True, expected an int"),
+            ({"output_size": tf.constant([2.0, 2.0])}, "output_size is float32, expected integers"),
+            ({"data_format": "NHCW"}, "data_format is 'NHCW', expected one of 'NHWC', 'NCHW'"),
+            ({"box_format": "xywh"}, "box_format is 'xywh', expected one of 'xyxy', 'yxyx'"),
+        ),
+    )
+    def test_what_python_can_tell(self, name, case):
+        arguments = {**self._GOOD, **case[0]}
+        inputs = [arguments.pop(argument) for argument in self._GOOD]
+        self._raises(_FUNCTIONS[name], case[1], *inputs, **arguments)
+
+    @parameterized.parameters(
+        *((name, {"spatial_scale": scale}, "spatial_scale is .*, expected a positive, finite number")
+          for name in ("roi_align", "ps_roi_pool", "ps_roi_align") for scale in (0.0, -1.0, NAN, INF, 1e60, 1e-60)),
+        *((name, {"sampling_ratio": ratio}, r"sampling_ratio is .*, expected an int in \[0, 1024\]")
+          for name in ("roi_align", "ps_roi_align", "multiscale") for ratio in (-1, 1025, 2.0, True, "2", None)),
+        *((name, {"aligned": aligned}, "aligned is .*, expected True or False")
+          for name in ("roi_align", "multiscale") for aligned in (1, None, "yes")),
+        *((name, {"channel_order": order}, "channel_order is .*, expected one of 'channel_major', 'bin_major'")
+          for name in _POSITION_SENSITIVE for order in ("channels_major", None)),
+        ("roi_align", {"mode": "mean"}, "mode is 'mean', expected one of 'avg', 'max'"),
+        *(("multiscale", {option: value}, f"{option} is .*, expected a positive, finite number")
+          for option in ("canonical_box_size", "canonical_stride") for value in (0, -1.0, NAN, INF, "224")),
+    )  # fmt: skip
+    def test_options(self, name, options, message):
+        self._raises(_FUNCTIONS[name], message, *self._GOOD.values(), **options)
+
+    @parameterized.parameters(
+        (1, (4, 8), "strides are .*, expected one for each of the 1 feature maps"),
+        (2, (4,), "strides are .*, expected one for each of the 2 feature maps"),
+        (2, (8, 4), "strides are .*, expected positive, finite numbers, each above the one before"),
+        (2, (4, 4), "strides are .*, expected positive, finite numbers, each above the one before"),
+        (2, (0, 4), "strides are .*, expected positive, finite numbers"),
+        (2, (-4, 4), "strides are .*, expected positive, finite numbers"),
+        (2, (4, INF), "strides are .*, expected positive, finite numbers"),
+        (2, (NAN, 4), "strides are .*, expected positive, finite numbers"),
+        (2, ("4", "8"), "strides are .*, expected positive, finite numbers"),
+        (0, (), "features are 0 maps, expected a list of 1 to 16 feature maps"),
+        (17, tuple(range(1, 18)), "features are 17 maps, expected a list of 1 to 16 feature maps"),
+    )
+    def test_strides(self, maps, strides, message):
+        features, *rest = self._GOOD.values()
+        self._raises(tfo.detection.multiscale_roi_align, message, [features] * maps, *rest, strides=strides)
+
+    def test_levels_that_do_not_fit(self):
+        features, *rest = map(tf.constant, self._GOOD.values())
+        pool = tfo.detection.multiscale_roi_align
+        self._raises(pool, "features are a .*, expected a list of 1 to 16", features, *rest, strides=(4,))
+        other = tf.cast(features, tf.float64)
+        self._raises(
+            pool, "features are float32, float64, expected one dtype", [features, other], *rest, strides=(1, 2)
+        )
+        for other in (features[:1], features[..., :5]):
+            shapes = (
+                r"features\[0\] are \[2,4,5,12\] and features\[1\] .*, expected one batch and one number of channels"
+            )
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, shapes):
+                pool([features, other], *rest, strides=(4, 8))
+            with self.assertRaisesRegex(ValueError, "features must have one batch and channels"):
+                tf.function(lambda other=other: pool([features, other], *rest, strides=(4, 8)))()
+
+    def test_raw_ops_check_attrs(self):
+        arguments = [tf.constant(value) for value in self._GOOD.values()]
+        for op, extra, message in (
+            (ops.tensorflow_ops_roi_align, {"spatial_scale": NAN}, "spatial_scale is .*, expected a positive"),
+            (ops.tensorflow_ops_ps_roi_pool, {"spatial_scale": 0.0}, "spatial_scale is 0, expected a positive"),
+            (
+                ops.tensorflow_ops_roi_align,
+                {"sampling_ratio": 1025},
+                r"sampling_ratio is 1025, expected 0 .* most 1024",
+            ),
+        ):
+            for call in (op, tf.function(op)):
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                    call(*arguments, **extra)
+        for options, message in (
+            ({"strides": [4.0, 8.0]}, "strides are 2 numbers, expected 1"),
+            ({"strides": [-4.0]}, r"strides\[0\] is -4, expected positive, rising numbers"),
+            ({"strides": [4.0], "canonical_stride": 0.0}, "canonical_stride .* expected positive numbers"),
+        ):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                ops.tensorflow_ops_multiscale_roi_align(arguments[:1], *arguments[1:], **options)
+
+    @parameterized.product(dtype=((tf.float32, tf.float64), (tf.bfloat16, tf.float64), (tf.float64, tf.float32)))
+    def test_raw_ops_take_boxes_of_their_features_dtype(self, dtype):
+        features, boxes = tf.zeros([1, 4, 4, 1], dtype[0]), tf.zeros([1, 4], dtype[1])
+        for op in (ops.tensorflow_ops_roi_align, ops.tensorflow_ops_ps_roi_pool, ops.tensorflow_ops_ps_roi_align):
+            with self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, "boxes are .*, expected .* with these features"
+            ):
+                op(features, boxes, [0], [1, 1])
+
+
+class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
+    """The gradient ops refuse what no forward op gives them."""
+
+    _SHAPE = (2, 4, 5, 12)
+
+    @parameterized.parameters(
+        ({"d_output": _Zeros((1, 2, 2, 4))}, "d_output"),
+        ({"d_output": _Zeros((2, 2, 2, 12))}, "d_output"),
+        ({"d_output": _Zeros((2, 2, 12))}, "d_output"),
+        ({"boxes": _Zeros((1, 5))}, r"boxes must be \[K, 4\], got \[1,5\]"),
+        ({"box_indices": [2]}, r"box_indices\[0\] is 2, expected \[0, 2\)"),
+        ({"features_shape": [2, 4, 5]}, r"features_shape must be 4 numbers, got \[3\]"),
+        ({"features_shape": [2, -4, 5, 12]}, "-4"),
+    )
+    def test_refuse_what_does_not_fit(self, bad, message):
+        good = {
+            "d_output": np.zeros([1, 2, 2, 12], np.float32),
+            "boxes": np.zeros([1, 4], np.float32),
+            "box_indices": np.array([0], np.int32),
+            "features_shape": np.array(self._SHAPE, np.int64),
+        }
+        arguments = {name: tf.constant(value) for name, value in _arrays(good, bad).items()}
+        features = tf.zeros(self._SHAPE)
+        by_position = (arguments["d_output"], features, arguments["boxes"], arguments["box_indices"])
+        calls = [lambda: ops.tensorflow_ops_roi_align_grad(**arguments)]
+        if "features_shape" not in bad:
+            calls.append(lambda: ops.tensorflow_ops_roi_align_boxes_grad(*by_position))
+            calls.append(lambda: ops.tensorflow_ops_roi_align_max_grad(*by_position))
+        for call in calls:
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                call()
+
+    def test_position_sensitive_channels(self):
+        boxes, indices, shape = tf.zeros([1, 4]), tf.constant([0]), tf.constant(self._SHAPE, tf.int64)
+        for bins, channels in ((2, 12), (2, 4), (3, 1), (5, 1)):
+            d_output = tf.zeros([1, bins, bins, channels])
+            for op in (ops.tensorflow_ops_ps_roi_pool_grad, ops.tensorflow_ops_ps_roi_align_grad):
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "channels, expected"):
+                    op(d_output, boxes, indices, shape)
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "channels, expected"):
+                ops.tensorflow_ops_ps_roi_align_boxes_grad(d_output, tf.zeros(self._SHAPE), boxes, indices)
+
+    def test_an_empty_gradient_of_any_shape_gives_zeros(self):
+        # A tensor may be empty and yet have a dim that no loop should count to.
+        boxes, indices, features = tf.constant([[0.0, 0.0, 3.0, 3.0]]), tf.constant([0]), tf.ones([1, 4, 4, 2])
+        shape = tf.constant([1, 4, 4, 2], tf.int64)
+        for dims in itertools.permutations((2**29, 0)):
+            d_output = tf.zeros([1, *dims, 2])
+            d_features = ops.tensorflow_ops_roi_align_grad(d_output, boxes, indices, shape)
+            self.assertAllEqual(d_features, tf.zeros([1, 4, 4, 2]))
+            d_features = ops.tensorflow_ops_roi_align_max_grad(d_output, features, boxes, indices)
+            self.assertAllEqual(d_features, tf.zeros([1, 4, 4, 2]))
+            d_boxes = ops.tensorflow_ops_roi_align_boxes_grad(d_output, features, boxes, indices)
+            self.assertAllEqual(d_boxes, tf.zeros([1, 4]))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,314 @@
+"""Tests of the region pooling ops under tf.vectorized_map and jacobian."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+from tensorflow_ops.core.python.library import ops
+
+_P, _N, _K, _H, _W = 3, 2, 4, 6, 7  # iterations, images, boxes, pixels
+_BINS = (2, 3)
+_NCHW = {"data_format": "NCHW", "box_format": "yxyx"}
+_PYRAMID = {"strides": [1.0, 2.0], "canonical_box_size": 4.0, "canonical_stride": 1.0}
+
+# For each op: its function; the inputs that may differ between iterations; those that may not; attrs that are not the
+# defaults. An input's name says what it holds; of a pyramid's maps the second has half the size.
+_ROI = ("boxes", "box_indices")
+_SIZE, _SHAPE, _SHAPES = (("output_size",), ("features_shape",), ("features_shapes",))
+_CASES = {
+    "RoiPool": (ops.tensorflow_ops_roi_pool, ("features", *_ROI), _SIZE, {}),
+    "RoiPoolGrad": (ops.tensorflow_ops_roi_pool_grad, ("d_output", "argmax", *_ROI), _SHAPE, {}),
+    "RoiPoolGradGrad": (ops.tensorflow_ops_roi_pool_grad_grad, ("dd_features", "argmax", *_ROI), (), {}),
+    "RoiAlign": (ops.tensorflow_ops_roi_align, ("features", *_ROI), _SIZE, {"aligned": False}),
+    "RoiAlign, max": (ops.tensorflow_ops_roi_align, ("features", *_ROI), _SIZE, {"mode": "max", "sampling_ratio": 2}),
+    "RoiAlignGrad": (ops.tensorflow_ops_roi_align_grad, ("d_output", *_ROI), _SHAPE, {"aligned": False}),
+    "RoiAlignBoxesGrad": (ops.tensorflow_ops_roi_align_boxes_grad, ("d_output", "features", *_ROI), (), {}),
+    "RoiAlignMaxGrad": (ops.tensorflow_ops_roi_align_max_grad, ("d_output", "features", *_ROI), (), {}),
+    "RoiAlignMaxGradGrad": (ops.tensorflow_ops_roi_align_max_grad_grad, ("dd_features", "features", *_ROI), _SIZE, {}),
+    "PsRoiPool": (ops.tensorflow_ops_ps_roi_pool, ("features", *_ROI), _SIZE, {"channel_order": "bin_major"}),
+    "PsRoiPoolGrad": (ops.tensorflow_ops_ps_roi_pool_grad, ("d_output", *_ROI), _SHAPE, {}),
+    "PsRoiAlign": (ops.tensorflow_ops_ps_roi_align, ("features", *_ROI), _SIZE, {"sampling_ratio": 2}),
+    "PsRoiAlignGrad": (ops.tensorflow_ops_ps_roi_align_grad, ("d_output", *_ROI), _SHAPE, {}),
+    "PsRoiAlignBoxesGrad": (ops.tensorflow_ops_ps_roi_align_boxes_grad, ("d_output", "features", *_ROI), (), {}),
+    "MultiscaleRoiAlign": (
+        *(ops.tensorflow_ops_multiscale_roi_align, ("fine features", "coarse features", *_ROI), _SIZE, _PYRAMID),
+    ),
+    "MultiscaleRoiAlignGrad": (ops.tensorflow_ops_multiscale_roi_align_grad, ("d_output", *_ROI), _SHAPES, _PYRAMID),
+    "MultiscaleRoiAlignBoxesGrad": (
+        ops.tensorflow_ops_multiscale_roi_align_boxes_grad,
+        ("d_output", "fine features", "coarse features", *_ROI),
+        (),
+        _PYRAMID,
+    ),
+}
+
+
+def _to_format(shape, data_format):
+    n, h, w, c = shape
+    return (n, c, h, w) if data_format == "NCHW" else shape
+
+
+def _value(name, case, data_format, rng):
+    """What one iteration gets for an input."""
+    pooled_channels = 2
+    channels = pooled_channels * (6 if case.startswith("Ps") else 1)
+    if name == "output_size":
+        return np.array(_BINS, np.int32)
+    images = [_to_format((_N, _H // stride, _W // stride, channels), data_format) for stride in (1, 2)]
+    if name == "features_shape":
+        return np.array(images[0], np.int64)
+    if name == "features_shapes":
+        return [np.array(shape, np.int64) for shape in images]
+    if name == "boxes":
+        boxes = np.concatenate([rng.uniform(0, 3, [_K, 2]), rng.uniform(3.5, 7, [_K, 2])], 1)
+        boxes[-1] = boxes[-1, [2, 3, 0, 1]]  # inverted
+        return boxes
+    if name == "box_indices":
+        return rng.integers(0, _N, _K).astype(np.int32)
+    pooled = _to_format((_K, *_BINS, pooled_channels), data_format)
+    if name == "argmax":
+        return rng.integers(0, _H * _W, pooled).astype(np.int32)
+    return rng.normal(size=pooled if name == "d_output" else images[name.startswith("coarse")])
+
+
+def _call(case, inputs, data_format):
+    """Calls the case's op on inputs by name."""
+    op, varying, fixed, attrs = _CASES[case]
+    formats = _NCHW if data_format == "NCHW" else {}
+    by_argument = {}
+    for name in (*varying, *fixed):
+        argument = name.rpartition(" ")[2]
+        if argument == name:
+            by_argument[argument] = inputs[name]
+        else:
+            by_argument.setdefault(argument, []).append(inputs[name])
+    return tf.nest.flatten(op(**by_argument, **attrs, **formats))
+
+
+def _map(function, elements):
+    return tf.vectorized_map(function, elements, fallback_to_while_loop=False)
+
+
+class EachOpTest(parameterized.TestCase, tf.test.TestCase):
+    def test_cases_are_all_ops(self):
+        registered = {name for name in dir(ops) if name.startswith("tensorflow_ops_") and "roi" in name}
+        registered = {name for name in registered if not name.endswith("_eager_fallback")}
+        self.assertEqual({case[0].__name__ for case in _CASES.values()}, registered)
+
+    @parameterized.product(case=tuple(_CASES), data_format=("NHWC", "NCHW"))
+    def test_is_a_loop_whichever_inputs_differ(self, case, data_format):
+        rng = np.random.default_rng(1)
+        _, varying, fixed, _ = _CASES[case]
+        stacks = {name: np.stack([_value(name, case, data_format, rng) for _ in range(_P)]) for name in varying}
+        constants = {name: _value(name, case, data_format, rng) for name in fixed}
+        # Formats are attrs, which do not depend on what differs: one case tells that they are passed on.
+        least = 1 if data_format == "NHWC" else len(varying)
+        for chosen in itertools.product((False, True), repeat=len(varying)):
+            if sum(chosen) < least:
+                continue
+            stacked = {name: stacks[name] for name, stack in zip(varying, chosen, strict=True) if stack}
+            same = {**constants, **{name: value[0] for name, value in stacks.items() if name not in stacked}}
+            with self.subTest(stacked=[*stacked]):
+                mapped = _map(lambda x, same=same: _call(case, {**same, **x}, data_format), stacked)
+                for p in range(_P):
+                    iteration = {name: value[p] for name, value in stacked.items()}
+                    expected = _call(case, {**same, **iteration}, data_format)
+                    for result, value in zip(mapped, expected, strict=True):
+                        self.assertAllClose(result[p], value, rtol=1e-12, atol=1e-12)
+                    self.assertGreater(np.count_nonzero(expected[0]), 3)
+
+    @parameterized.parameters(*_CASES)
+    def test_an_index_of_no_image_is_still_an_error(self, case):
+        """Neither may it be an image of another iteration."""
+        rng = np.random.default_rng(1)
+        _, varying, fixed, _ = _CASES[case]
+        stacked = {name: np.stack([_value(name, case, "NHWC", rng)] * _P) for name in varying}
+        constants = {name: _value(name, case, "NHWC", rng) for name in fixed}
+        for at, wrong in ((0, _N), (_P - 1, -1), (1, -_N), (0, 2**31 - 1), (1, -(2**31))):
+            box_indices = stacked["box_indices"].copy()
+            box_indices[at, 1] = wrong
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, rf"box_indices\[{at * _K + 1}\] is -1"):
+                _map(
+                    lambda x: _call(case, {**constants, **x}, "NHWC"),
+                    {**stacked, "box_indices": box_indices},
+                )
+
+
+def _random(shape, seed=1):
+    return tf.constant(np.random.default_rng(seed).normal(size=shape))
+
+
+_BOXES = np.array([[0.3, 0.4, 5.1, 4.6], [1.2, 2.7, 6.9, 5.8], [4, 4, 2, 5]])
+_INDICES = np.array([0, 1, 1], np.int32)
+
+
+def _align(features, boxes, box_indices=_INDICES, **options):
+    return tfo.detection.roi_align(features, boxes, box_indices, _BINS, **options)
+
+
+class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(False, True)
+    def test_images_that_all_share_are_not_copied(self, differ):
+        features = _random([_P if differ else 1, _N, _H, _W, 1])
+
+        @tf.function
+        def pool(boxes):
+            if differ:
+                return _map(lambda x: _align(*x), (features, boxes))
+            return _map(lambda b: _align(features[0], b), boxes)
+
+        graph = pool.get_concrete_function(tf.TensorSpec([_P, 3, 4], tf.float64)).graph
+        body, mapped = (op for op in graph.get_operations() if op.type == "TensorflowOps>RoiAlign")
+        self.assertEqual(body.inputs[0].shape, [_N, _H, _W, 1])
+        self.assertEqual(mapped.inputs[0].shape, [_P * _N if differ else _N, _H, _W, 1])
+        self.assertEqual(mapped.inputs[1].shape, [_P * 3, 4])
+        self.assertEqual(pool.get_concrete_function(tf.TensorSpec([_P, 3, 4], tf.float64)).output_shapes[:2], [_P, 3])
+
+    def test_nested(self):
+        features, boxes = _random([2, _P, _N, _H, _W, 2]), _BOXES + np.arange(_P)[:, np.newaxis, np.newaxis] / 4
+        result = _map(lambda f: _map(lambda x: _align(*x), (f, tf.constant(boxes))), features)
+        for i, p in itertools.product(range(2), range(_P)):
+            self.assertAllClose(result[i, p], _align(features[i, p], boxes[p]), rtol=1e-12)
+        # All maps for each set of boxes; and the gradient to the maps.
+        gradients = _map(lambda b: _map(lambda f: _gradient(lambda f: _align(f, b) ** 2, f), features[0]), boxes)
+        for i, p in itertools.product(range(_P), range(_P)):
+            expected = _gradient(lambda f, i=i: _align(f, boxes[i]) ** 2, features[0, p])
+            self.assertAllClose(gradients[i, p], expected, rtol=1e-12, atol=1e-12)
+
+    def test_one_trace_serves_every_size(self):
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec(None, tf.float64),
+                tf.TensorSpec(None, tf.float64),
+                tf.TensorSpec(None, tf.int32),
+                tf.TensorSpec(None, tf.int32),
+            ]
+        )
+        def pool(features, boxes, box_indices, size):
+            return _map(lambda x: tfo.detection.roi_align(*x, size), (features, boxes, box_indices))
+
+        for p, n, k, size in ((3, 2, 3, (2, 3)), (1, 1, 2, (1, 1)), (2, 3, 0, (2, 2)), (0, 2, 3, (2, 3))):
+            features = _random([p, n, 5, 4, 2])
+            boxes = np.random.default_rng(1).uniform(0, 3, [p, k, 4]) + np.array([0, 0, 3, 3])
+            box_indices = np.random.default_rng(1).integers(0, n, [p, k]).astype(np.int32)
+            result = pool(features, boxes, box_indices, size)
+            self.assertEqual(result.shape, [p, k, *size, 2])
+            for i in range(p):
+                expected = tfo.detection.roi_align(features[i], boxes[i], box_indices[i], size)
+                self.assertAllClose(result[i], expected, rtol=1e-12)
+        self.assertEqual(pool.experimental_get_tracing_count(), 1)
+
+    @parameterized.parameters([[True, False, True]], [[True, True, True]], [[False, False, False]])
+    def test_in_a_branch_that_some_iterations_take(self, taken):
+        features, boxes = _random([_P, _N, _H, _W, 2]), tf.constant(_BOXES)
+
+        def pool(x):
+            return tf.cond(x[0], lambda: _align(x[1], boxes), lambda: _align(x[1], boxes, mode="max"))
+
+        result = tf.function(lambda *x: _map(pool, x))(tf.constant(taken), features)
+        for p in range(_P):
+            expected = _align(features[p], boxes, mode="avg" if taken[p] else "max")
+            self.assertAllClose(result[p], expected, rtol=1e-12)
+
+    def test_has_a_gradient(self):
+        features, boxes = _random([_P, _N, _H, _W, 2]), np.stack([_BOXES] * _P)
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            y = _map(lambda x: _align(*x), (features, tf.constant(boxes))) ** 2
+        result = tape.gradient(y, features)
+        for p in range(_P):
+            expected = _gradient(lambda f: _align(f, _BOXES) ** 2, features[p])
+            self.assertAllClose(result[p], expected, rtol=1e-12, atol=1e-12)
+
+    def test_an_output_size_for_each_iteration_is_refused_or_looped(self):
+        features, sizes = _random([_N, _H, _W, 2]), tf.constant([[2, 3], [2, 3]])
+
+        def pool(size):
+            return tfo.detection.roi_align(features, _BOXES, _INDICES, size)
+
+        message = "output_size of TensorflowOps>RoiAlign differs between iterations, expected one for all"
+        with self.assertRaisesRegex(ValueError, message):
+            _map(pool, sizes)
+        self.assertAllClose(tf.vectorized_map(pool, sizes), [pool([2, 3])] * 2)
+
+    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32)
+    def test_keeps_the_dtype(self, dtype):
+        features = tf.cast(_random([_P, _N, _H, _W, 2]), dtype)
+        result = _map(lambda f: _align(f, tf.constant(_BOXES, tf.float32)), features)
+        self.assertEqual(result.dtype, dtype)
+        self.assertAllEqual(result, [_align(f, tf.constant(_BOXES, tf.float32)) for f in features])
+
+
+def _gradient(function, x, upstream=None):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.gradient(y, x, output_gradients=upstream)
+
+
+_FUNCTIONS = {
+    "roi_pool": (tfo.detection.roi_pool, 2, {}),
+    "roi_align": (tfo.detection.roi_align, 2, {}),
+    "roi_align, max": (tfo.detection.roi_align, 2, {"mode": "max"}),
+    "ps_roi_pool": (tfo.detection.ps_roi_pool, 12, {}),
+    "ps_roi_align": (tfo.detection.ps_roi_align, 12, {"sampling_ratio": 2}),
+    "multiscale_roi_align": (
+        lambda features, *args, **options: tfo.detection.multiscale_roi_align(
+            [features, features[:, ::2, ::2]], *args, **options
+        ),
+        *(2, {"strides": (1, 2), "canonical_box_size": 4, "canonical_stride": 1}),
+    ),
+}
+
+
+class JacobianTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(function=tuple(_FUNCTIONS), graph=(False, True))
+    def test_is_a_loop_of_gradients(self, function, graph):
+        pool, channels, options = _FUNCTIONS[function]
+        features, boxes = _random([_N, _H, _W, channels]), tf.constant(_BOXES)
+        has_boxes_gradient = function not in ("roi_pool", "roi_align, max", "ps_roi_pool")
+        sources = [features, boxes][: 1 + has_boxes_gradient]
+
+        def jacobian(*sources):
+            with tf.GradientTape() as tape:
+                tape.watch(sources)
+                y = pool(*sources, *[boxes][len(sources) - 1 :], _INDICES, _BINS, **options)
+            return tape.jacobian(y, sources)
+
+        result = (tf.function(jacobian) if graph else jacobian)(*sources)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(sources)
+            y = pool(features, boxes, _INDICES, _BINS, **options)
+        for at in np.ndindex(*y.shape):
+            upstream = np.zeros(y.shape)
+            upstream[at] = 1
+            for matrix, expected in zip(result, tape.gradient(y, sources, tf.constant(upstream)), strict=True):
+                self.assertAllClose(matrix[at], expected, rtol=1e-12, atol=1e-12)
+        for matrix in result:
+            self.assertGreater(np.count_nonzero(matrix), 10)
+
+    @parameterized.parameters("avg", "max")
+    def test_hessian(self, mode):
+        features = _random([_N, _H, _W, 1])
+        boxes = tf.constant(_BOXES)
+        with tf.GradientTape() as second:
+            second.watch(features)
+            with tf.GradientTape() as first:
+                first.watch(features)
+                y = tf.reduce_sum(_align(features, boxes, mode=mode) ** 2)
+            gradient = first.gradient(y, features)
+        hessian = second.jacobian(gradient, features)
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            pooled = _align(features, boxes, mode=mode)
+        jacobian = tf.reshape(tape.jacobian(pooled, features), [-1, _N * _H * _W])
+        expected = 2 * tf.matmul(jacobian, jacobian, transpose_a=True)
+        self.assertAllClose(tf.reshape(hessian, expected.shape), expected, rtol=1e-9, atol=1e-12)
+        self.assertGreater(np.count_nonzero(expected), 10)
+
+
+if __name__ == "__main__":
+    tf.test.main()
