@@ -1,0 +1,334 @@
+"""Draws the figures of docs/ that are not photographs.
+
+    python docs/images/draw.py [--output FOLDER]
+
+Needs matplotlib and nothing of this package: numbers in the figures are computed here,
+from the ops' definitions.
+"""
+
+import argparse
+import pathlib
+
+import matplotlib
+
+matplotlib.use("Agg")  # draws into files and needs no screen
+
+import numpy as np
+from matplotlib import patches, ticker
+from matplotlib import pyplot as plt
+
+FOLDER = pathlib.Path(__file__).parent
+WIDTH = 10.5  # inches, of every figure: text of 11 points is as large as a page's
+INK, GREY, LIGHT = "#222222", "#8a8a8a", "#d6d6d6"
+BOX, SAMPLE = "#d62728", "#1f5fbf"
+PIXELS = ("#f2b134", "#6aa84f", "#8e63ce", "#e06666")  # the four around a sample
+LEVELS = ("#2a9d8f", "#3a6fb0", "#d9822b", "#b5446e")
+
+
+class Page:
+    """A figure that is laid out in inches from its left upper corner."""
+
+    def __init__(self, height: float):
+        self.height = height
+        self.figure = plt.figure(figsize=(WIDTH, height))
+
+    def axes(self, left: float, top: float, width: float, height: float) -> plt.Axes:
+        """Adds axes without ticks."""
+        place = (left / WIDTH, 1 - (top + height) / self.height, width / WIDTH, height / self.height)
+        axes = self.figure.add_axes(place)
+        axes.set_axis_off()
+        return axes
+
+    def picture(self, left: float, top: float, width: float, x: tuple, y: tuple) -> plt.Axes:
+        """Adds axes that show the ranges x and y, to one scale, y downwards as in an image."""
+        axes = self.axes(left, top, width, width * (y[1] - y[0]) / (x[1] - x[0]))
+        axes.set(xlim=x, ylim=y[::-1])
+        return axes
+
+    def write(self, left: float, top: float, words: str, size: float = 11, **style) -> None:
+        """Writes centred words."""
+        style = {"ha": "center", "va": "center", "fontsize": size, "color": INK, **style}
+        self.figure.text(left / WIDTH, 1 - top / self.height, words, **style)
+
+    def title(self, left: float, words: str, top: float = 0.22) -> None:
+        """Writes what a part of the figure shows."""
+        self.write(left, top, words, 12.5, fontweight="bold")
+
+    def arrow(self, start: tuple, end: tuple) -> None:
+        """Draws an arrow between two points."""
+        points = [(x / WIDTH, 1 - y / self.height) for x, y in (start, end)]
+        style = {"arrowstyle": "-|>", "mutation_scale": 18, "color": GREY, "linewidth": 1.8}
+        self.figure.add_artist(patches.FancyArrowPatch(*points, transform=self.figure.transFigure, **style))
+
+
+def text(axes: plt.Axes, x: float, y: float, words: str, size: float = 11, **style) -> None:
+    """Writes centred words."""
+    axes.text(x, y, words, **{"ha": "center", "va": "center", "fontsize": size, "color": INK, **style})
+
+
+def rectangle(axes: plt.Axes, x1: float, y1: float, x2: float, y2: float, **style) -> None:
+    """Draws a box between two corners, an outline unless it has a facecolor."""
+    axes.add_patch(patches.Rectangle((x1, y1), x2 - x1, y2 - y1, **{"facecolor": "none", **style}))
+
+
+def readable_on(color: np.ndarray) -> str:
+    """The colour of text on it."""
+    return INK if color[:3] @ (0.3, 0.59, 0.11) > 0.55 else "white"
+
+
+def sample_places(start: float, end: float, bins: int, samples: int) -> np.ndarray:
+    """RoIAlign's samples on an axis, [bins, samples], in pixels whose centres are at i + 0.5."""
+    at = np.arange(bins)[:, np.newaxis] + (np.arange(samples) + 0.5) / samples
+    return start + at * (end - start) / bins
+
+
+def weights(places: np.ndarray, pixels: int) -> np.ndarray:
+    """What a bin with these samples takes of each pixel on the axis."""
+    low = np.floor(places - 0.5).astype(int)
+    fraction = places - 0.5 - low
+    result = np.zeros(pixels)
+    np.add.at(result, low, (1 - fraction) / places.size)
+    np.add.at(result, low + 1, fraction / places.size)
+    return result
+
+
+def draw_roi_align() -> plt.Figure:
+    """Box, bins and samples; a sample's four weights; a bin's weights."""
+    page = Page(4.0)
+    width, height, bins, samples = 8, 6, 2, 2
+    x1, y1, x2, y2 = box = (1.2, 0.6, 6.8, 5.4)
+    xs, ys = sample_places(x1, x2, bins, samples), sample_places(y1, y2, bins, samples)
+    x, y = xs[0, 0], ys[0, 0]  # the sample that is looked at
+    column, row = int(x - 0.5), int(y - 0.5)
+    corners = ((0, 0), (1, 0), (0, 1), (1, 1))
+
+    page.title(2.2, "2 x 2 bins of 2 x 2 samples each")
+    axes = page.picture(0.15, 0.45, 4.1, (-0.03, width + 0.03), (-0.03, height + 0.03))
+    axes.vlines(range(width + 1), 0, height, color=LIGHT, linewidth=1)
+    axes.hlines(range(height + 1), 0, width, color=LIGHT, linewidth=1)
+    rectangle(axes, x1, y1, (x1 + x2) / 2, (y1 + y2) / 2, facecolor=SAMPLE, alpha=0.1)
+    for (i, j), color in zip(corners, PIXELS, strict=True):
+        rectangle(axes, column + i, row + j, column + i + 1, row + j + 1, facecolor=color, alpha=0.45)
+    axes.scatter(*np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5), s=11, color=GREY, linewidths=0)
+    rectangle(axes, *box, edgecolor=BOX, linewidth=2.6)
+    axes.vlines((x1 + x2) / 2, y1, y2, color=BOX, linewidth=1.6, linestyle=(0, (5, 3)))
+    axes.hlines((y1 + y2) / 2, x1, x2, color=BOX, linewidth=1.6, linestyle=(0, (5, 3)))
+    for i, j in corners:
+        axes.plot([x, column + i + 0.5], [y, row + j + 0.5], color=SAMPLE, linewidth=1.3, zorder=3)
+    axes.scatter(*np.meshgrid(xs, ys), s=56, color=SAMPLE, edgecolors="white", linewidths=1, zorder=4)
+    page.write(2.2, 3.76, "pixels and their centres grey, the box red, samples blue")
+
+    # Between the centres of the four pixels: each weight is the area across from its pixel.
+    page.title(5.85, "one sample: four pixels")
+    axes = page.picture(4.75, 0.5, 2.2, (-0.2, 1.2), (-0.32, 1.62))
+    fx, fy = x - 0.5 - column, y - 0.5 - row
+    areas = ((fx, fy, 1, 1), (0, fy, fx, 1), (fx, 0, 1, fy), (0, 0, fx, fy))
+    for area, (i, j), color in zip(areas, corners, PIXELS, strict=True):
+        weight = (area[2] - area[0]) * (area[3] - area[1])
+        rectangle(axes, *area, facecolor=color, alpha=0.45, edgecolor="white", linewidth=2)
+        text(axes, (area[0] + area[2]) / 2, (area[1] + area[3]) / 2, f"{weight:.2f}", 13, fontweight="bold")
+        axes.scatter(i, j, s=170, color=color, edgecolors=INK, linewidths=1, zorder=4)
+        text(axes, i, j + (0.19 if j else -0.19), f"({row + j}, {column + i})")
+    axes.scatter(fx, fy, s=120, color=SAMPLE, edgecolors="white", linewidths=1.2, zorder=5)
+    page.write(5.85, 3.65, "a pixel's weight is the area\nof its colour")
+
+    # The whole bin.
+    page.title(8.95, "one bin: rows times columns")
+    by_x, by_y = weights(xs[0], width), weights(ys[0], height)
+    columns, rows = np.flatnonzero(by_x), np.flatnonzero(by_y)
+    axes = page.picture(7.5, 0.5, 2.85, (-0.85, len(columns)), (-0.55, len(rows)))
+    most = by_x.max() * by_y.max()
+    for j, v in enumerate(rows):
+        text(axes, -0.42, j + 0.5, f"{by_y[v]:.2f}", 12, color=SAMPLE, fontweight="bold")
+        for i, u in enumerate(columns):
+            weight = by_x[u] * by_y[v]
+            color = plt.get_cmap("Blues")(0.1 + 0.4 * weight / most)
+            rectangle(axes, i, j, i + 1, j + 1, facecolor=color, edgecolor="white", linewidth=2)
+            text(axes, i + 0.5, j + 0.5, f"{weight:.3f}", 12)
+    for i, u in enumerate(columns):
+        text(axes, i + 0.5, -0.25, f"{by_x[u]:.2f}", 12, color=SAMPLE, fontweight="bold")
+    words = f"{samples**2} samples of 4 pixels are {4 * samples**2} reads;\n{len(rows) * len(columns)} pixels differ"
+    page.write(8.95, 3.65, words + ": each is read once")
+    return page.figure
+
+
+def draw_ps_roi() -> plt.Figure:
+    """Each bin reads channels of its own; the two orders of channels."""
+    page = Page(5.6)
+    bins, channels = 3, 2
+    colors = plt.get_cmap("turbo")(np.linspace(0.08, 0.92, bins * bins))
+
+    # Nine maps, one for each bin.
+    page.title(3.15, f"features: {bins} x {bins} groups of channels")
+    map_size, step, box = (2.4, 1.3), (2.55, 1.45), np.array((0.3, 0.2, 1.65, 1.1))
+    extent = ((bins - 1) * step[0] + map_size[0], (bins - 1) * step[1] + map_size[1])
+    axes = page.picture(0.15, 0.45, 6.0, (-0.02, extent[0] + 0.02), (-0.02, extent[1] + 0.02))
+    for p, q in np.ndindex(bins, bins):
+        color, corner = colors[p * bins + q], np.array((q * step[0], p * step[1]))
+        plane = (*corner, *(corner + map_size))
+        rectangle(axes, *plane, facecolor=color, alpha=0.2)
+        rectangle(axes, *plane, edgecolor=color, linewidth=1.5)
+        first, last = box[:2] + corner, box[2:] + corner
+        of_bin = (last - first) / bins
+        begin = first + of_bin * (q, p)
+        rectangle(axes, *begin, *(begin + of_bin), facecolor=color)
+        rectangle(axes, *first, *last, edgecolor=INK, linewidth=1.4)
+        text(axes, *(plane[2:] - np.array((0.35, 0.17))), f"({p}, {q})")
+    page.arrow((6.35, 2.1), (7.3, 2.1))
+    page.title(8.8, f"output: {bins} x {bins} bins")
+    axes = page.picture(7.75, 1.05, 2.1, (0, bins), (0, bins))
+    for p, q in np.ndindex(bins, bins):
+        color = colors[p * bins + q]
+        rectangle(axes, q, p, q + 1, p + 1, facecolor=color, edgecolor="white", linewidth=2)
+        text(axes, q + 0.5, p + 0.5, f"({p}, {q})", 11.5, color=readable_on(color))
+
+    # The orders, with two channels in each group.
+    count = bins * bins * channels
+    page.title(6.2, f"the features' {count} channels, C = {channels}", 4.14)
+    axes = page.axes(0, 4.33, WIDTH, 1.25)
+    axes.set(xlim=(-5.0, count + 0.3), ylim=(4.1, -0.25))
+    orders = (
+        ("channel_major", "(c * ph + p) * pw + q", [(i % 9, i // 9) for i in range(count)]),
+        ("bin_major", "(p * pw + q) * C + c", [(i // channels, i % channels) for i in range(count)]),
+    )
+    for line, (name, formula, cells) in enumerate(orders):
+        y = line * 2.15
+        text(axes, -0.3, y + 0.3, name, 11.5, ha="right", fontweight="bold")
+        text(axes, -0.3, y + 1.1, formula, 10, ha="right", family="monospace")
+        for i, (bin_number, c) in enumerate(cells):
+            color = colors[bin_number]
+            rectangle(axes, i, y, i + 1, y + 1.15, facecolor=color, edgecolor="white", linewidth=1.5)
+            text(axes, i + 0.5, y + 0.58, f"c={c}", 10, color=readable_on(color))
+            text(axes, i + 0.5, y + 1.5, str(i), 9, color=GREY)
+    return page.figure
+
+
+def draw_multiscale_roi_align() -> plt.Figure:
+    """Boxes go to the level of their size, and come out in their own order."""
+    page = Page(5.05)
+    width, height, strides, canonical_size, canonical_stride = 960, 640, (4, 8, 16, 32), 224, 16
+    boxes = (
+        (40, 50, 98, 120),
+        (40, 150, 560, 620),
+        (590, 30, 740, 190),
+        (600, 330, 925, 610),
+        (250, 40, 380, 115),
+        (800, 30, 880, 270),
+    )
+    limits = [stride * canonical_size / canonical_stride for stride in strides]
+    sides = [np.sqrt((x2 - x1) * (y2 - y1)) for x1, y1, x2, y2 in boxes]
+    levels = [max([0] + [i for i, limit in enumerate(limits) if side >= limit]) for side in sides]
+
+    page.title(1.95, "boxes in the image")
+    image = page.picture(0.15, 0.6, 3.6, (-3, width + 3), (-3, height + 3))
+    rectangle(image, 0, 0, width, height, facecolor="#f6f6f6", edgecolor=GREY, linewidth=1.2)
+    for k, (box, level) in enumerate(zip(boxes, levels, strict=True)):
+        rectangle(image, *box, edgecolor=LEVELS[level], linewidth=2.6)
+        text(image, box[0] + 28, box[1] + 32, str(k), 12, color=LEVELS[level], fontweight="bold")
+    page.write(1.95, 3.22, f"{width} x {height} pixels")
+    page.arrow((3.9, 1.8), (4.45, 1.8))
+
+    page.title(6.55, "each in the map of its size")
+    for level, (stride, color) in enumerate(zip(strides, LEVELS, strict=True)):
+        left, top = 4.6 + 2.0 * (level % 2), 0.68 + 1.5 * (level // 2)
+        page.write(left + 0.95, top - 0.12, f"stride {stride}", 11, color=color, fontweight="bold")
+        axes = page.picture(left, top, 1.9, (-6, width + 6), (-6, height + 6))
+        rectangle(axes, 0, 0, width, height, facecolor=color, alpha=0.09)
+        lines = {"color": color, "linewidth": 0.7, "alpha": 0.6}
+        axes.vlines(np.arange(0, width + 1, 8 * stride), 0, height, **lines)
+        axes.hlines(np.arange(0, height + 1, 8 * stride), 0, width, **lines)
+        rectangle(axes, 0, 0, width, height, edgecolor=color, linewidth=1.2)
+        for k, (x1, y1, x2, y2) in enumerate(boxes):
+            if levels[k] == level:
+                rectangle(axes, x1, y1, x2, y2, edgecolor=color, facecolor="white", linewidth=2)
+                inside = x2 - x1 > 70
+                at = ((x1 + x2) / 2 if inside else x2 + 38, (y1 + y2) / 2)
+                text(axes, *at, str(k), 10.5, color=color, fontweight="bold")
+    page.write(6.55, 3.6, "a line every 8 pixels of the map")
+    page.arrow((8.6, 1.8), (9.15, 1.8))
+
+    page.title(9.75, "output")
+    axes = page.picture(9.25, 0.6, 1.0, (0, 1), (0, 2.45))
+    for k, level in enumerate(levels):
+        y = k * 2.45 / len(boxes)
+        rectangle(axes, 0, y + 0.03, 1, y + 0.38, facecolor=LEVELS[level])
+        text(axes, 0.5, y + 0.2, f"output[{k}]", 11, color="white", fontweight="bold")
+
+    low, high = 40, 1000
+    axes = page.axes(0.5, 3.85, WIDTH - 1, 0.68)
+    axes.set_axis_on()
+    axes.set(xlim=(low, high), xscale="log", ylim=(0, 1), yticks=[])
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    shown = [*limits, 2 * limits[-1]]
+    axes.set_xticks(shown, [f"{n:.0f}" for n in shown], fontsize=11)
+    axes.set_xlabel(r"$\sqrt{w h}$ of the box, in pixels of the image", fontsize=11, color=INK, labelpad=1)
+    for level, color in enumerate(LEVELS):
+        begin = limits[level] if level > 0 else low
+        end = limits[level + 1] if level < len(LEVELS) - 1 else high
+        axes.axvspan(begin, end, color=color, alpha=0.2, linewidth=0)
+        text(axes, begin * 1.03, 0.76, f"stride {strides[level]}", ha="left", color=color, fontweight="bold")
+    for k, (side, level) in enumerate(zip(sides, levels, strict=True)):
+        axes.scatter(side, 0.32, s=230, color=LEVELS[level], edgecolors="white", linewidths=1, zorder=3)
+        text(axes, side, 0.305, str(k), 10.5, color="white", fontweight="bold", zorder=4)
+    for spine in ("left", "right", "top"):
+        axes.spines[spine].set_visible(False)
+    return page.figure
+
+
+def draw_coming_from() -> plt.Figure:
+    """What pooling functions make of a box from 2 to 6 on eight pixels."""
+    page = Page(4.25)
+    pixels, low, high, bins = 8, 2.0, 6.0, 4
+    ends = np.linspace(0, 1, bins)  # tf.image's samples: the first and the last are the corners
+    last = pixels - 1  # and its 0 and 1 are the centres of the first and the last pixel
+    rows = (
+        ("roi_align, ps_roi_align", "aligned=True, as detectron2 and mmcv", sample_places(low, high, bins, 1), None),
+        ("roi_align", "aligned=False, as torchvision by default", sample_places(low, high, bins, 1) + 0.5, None),
+        ("tf.image.crop_and_resize", "of 2/8 and 6/8", (low + (high - low) * ends) / pixels * last + 0.5, None),
+        ("tf.image.crop_and_resize", "of 2/7 and 5/7", low + (high - 1 - low) * ends + 0.5, None),
+        ("roi_pool", "whole pixels, both ends", None, (low, high + 1)),
+        ("ps_roi_pool", "whole pixels, without the end", None, (low, high)),
+    )
+    left, top, pixel = 3.75, 0.42, 6.6 / (pixels + 0.1)  # inches
+    step, bottom = 0.67, 0.3 + 0.67 * (len(rows) - 1) + 0.35
+    axes = page.picture(left, top, 6.6, (-0.05, pixels + 0.05), (-0.7, bottom))
+    page.title(left + 3.3, f"a box from {low:.0f} to {high:.0f}: {bins} samples, or whole pixels")
+    axes.vlines(np.arange(pixels) + 0.5, -0.08, bottom, color=LIGHT, linewidth=1, linestyle=(0, (3, 3)), zorder=0)
+    for i in range(pixels):
+        rectangle(axes, i, -0.62, i + 1, -0.08, facecolor="#f0f0f0", edgecolor=GREY)
+        text(axes, i + 0.5, -0.35, str(i), 11.5)
+    axes.vlines((low, high), -0.62, bottom, color=BOX, linewidth=2.4, zorder=2)
+    for i, (name, words, places, whole) in enumerate(rows):
+        y = 0.3 + step * i
+        middle = top + (y + 0.7) * pixel
+        page.write(0.15, middle - 0.11, name, 11, ha="left", fontweight="bold", family="monospace")
+        page.write(0.15, middle + 0.11, words, 11, ha="left", color="#666666")
+        if whole:
+            rectangle(axes, whole[0], y - 0.16, whole[1], y + 0.16, facecolor=SAMPLE, alpha=0.75)
+        else:
+            axes.scatter(places, np.full(bins, y), s=64, color=SAMPLE, edgecolors="white", linewidths=1, zorder=3)
+    return page.figure
+
+
+FIGURES = {
+    "roi_align": draw_roi_align,
+    "ps_roi": draw_ps_roi,
+    "multiscale_roi_align": draw_multiscale_roi_align,
+    "coming_from": draw_coming_from,
+}
+
+
+def main() -> None:
+    """Draws all figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=pathlib.Path, default=FOLDER, help="the folder for the figures")
+    folder = parser.parse_args().output
+    for name, draw in FIGURES.items():
+        figure = draw()
+        figure.savefig(folder / f"{name}.png", dpi=160, facecolor="white")
+        plt.close(figure)
+        print(folder / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()
