@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kRowThreads)
         const Coordinate<T>* boxes, const int32_t* box_indices, T* output) {
   using Value = Accumulator<T>;
   using Kind = Samples<Value>;
-  __shared__ BinRow<Kind> row;
+  __shared__ SharedBinRow<Kind> row;
   const Strides strides = StridesOfLevel(args, 0);
   const Strides out =
       StridesOf(args.roi.channels_first, args.roi.pooled_height,
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kRowThreads)
                 const int32_t* box_indices, T* output) {
   using Value = Accumulator<T>;
   using Kind = Samples<Value>;
-  __shared__ BinRow<Kind> row;
+  __shared__ SharedBinRow<Kind> row;
   const Strides strides = StridesOfLevel(args, 0);
   const int64_t units = args.roi.num_boxes * args.roi.pooled_height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kRowThreads)
               const int32_t* box_indices, T* output) {
   using Value = Accumulator<T>;
   using Kind = Samples<Value>;
-  __shared__ BinRow<Kind> row;
+  __shared__ SharedBinRow<Kind> row;
   const Strides strides = StridesOfLevel(args, 0);
   for (int64_t k = blockIdx.x; k < args.roi.num_boxes; k += gridDim.x) {
     VisitOthers(
@@ -295,7 +295,7 @@ __global__ void __launch_bounds__(kTileThreads)
   constexpr int kHeight = kTileHeight<Sum>;
   __shared__ Sum sums[kHeight * kTileWidth][kTileThreads];
   __shared__ BoxSamples<Kind> samples;
-  __shared__ TileBoxes tile_boxes;
+  __shared__ BoxList list;
   constexpr int kBins = BoxSamples<Kind>::kBins;
   const int64_t ph = args.roi.pooled_height, pw = args.roi.pooled_width;
   const Strides strides = StridesOfLevel(args, 0);
@@ -341,17 +341,18 @@ __global__ void __launch_bounds__(kTileThreads)
         }
       }
     };
-    VisitBoxesOfTile(
-        args, boxes, box_indices, tile, tile_boxes,
-        [&](int64_t k0, int count) {
-          for (int b = 0; b < count; ++b) {
-            const int64_t k = k0 + tile_boxes.list[b];
-            const RoiOnLevel<Sum> roi = ReadRoi(args, boxes, box_indices, k);
-            for (int64_t p = 0; p < ph; p += kBins) {
-              for (int64_t q = 0; q < pw; q += kBins) add_bins(k, roi, p, q);
-            }
-          }
-        });
+    const auto meets = [&](int64_t k) {
+      return MeetsTile(args, boxes, box_indices, k, tile);
+    };
+    VisitBoxes(args.roi.num_boxes, meets, list, [&](int64_t k0, int count) {
+      for (int b = 0; b < count; ++b) {
+        const int64_t k = k0 + list.boxes[b];
+        const RoiOnLevel<Sum> roi = ReadRoi(args, boxes, box_indices, k);
+        for (int64_t p = 0; p < ph; p += kBins) {
+          for (int64_t q = 0; q < pw; q += kBins) add_bins(k, roi, p, q);
+        }
+      }
+    });
 
     if (c >= args.roi.channels) continue;
     T* const map = d_features +
@@ -369,15 +370,11 @@ __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
-// The sizes as roi_average's, which has boxes and tiles in common with this op.
+// The sizes as roi_average's, whose blocks and tiles this op has, too.
 RoiAverageArgs AsAverageArgs(const RoiArgs& roi, const RoiSampling& sampling) {
-  RoiAverageArgs args = {};
-  args.roi = roi;
+  RoiAverageArgs args = OneLevel(roi);
   args.bins = RoiBins::kSamples;
   args.sampling = sampling;
-  args.order = RoiChannels::kAll;
-  args.num_levels = 1;
-  args.levels[0] = {roi.height, roi.width, roi.spatial_scale, 0};
   return args;
 }
 

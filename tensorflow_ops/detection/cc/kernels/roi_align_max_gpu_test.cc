@@ -22,7 +22,7 @@ struct Sizes {
   bool channels_first = false, yxyx = false;
   bool with_bad_values = false;
   int64_t num_boxes = 16;
-  int64_t steps = 64;  // places where a box begins, a quarter of a pixel apart
+  bool centred = false;  // boxes, on the map; else they begin there
 };
 
 template <typename T>
@@ -85,8 +85,10 @@ Problem<T> MakeProblem(const Sizes& sizes) {
     for (int i = 0; i < 2; ++i) {
       const int64_t bins = i == (sizes.yxyx ? 0 : 1) ? sizes.pooled_height
                                                      : sizes.pooled_width;
-      box[i] = (static_cast<int>(random() % sizes.steps) - 20) * 0.5f;
-      box[i + 2] = box[i] + bins * std::ldexp(1.0f, random() % 5 - 1);
+      const float side = bins * std::ldexp(1.0f, random() % 5 - 1);
+      box[i] = (static_cast<int>(random() % 64) - 20) * 0.5f;
+      if (sizes.centred) box[i] -= side / 2;
+      box[i + 2] = box[i] + side;
     }
     int32_t image = random() % 2;
     switch (k % 16) {
@@ -301,6 +303,7 @@ TFO_CUDA_TEST(RoiAlignMax, ManyBins) {
   sizes.channels = 2;
   sizes.pooled_width = 128;
   sizes.ratio = 1;
+  sizes.centred = true;
   ExpectAsDefined<float>(sizes);
   std::swap(sizes.pooled_height, sizes.pooled_width);
   ExpectAsDefined<float>(sizes);
@@ -315,6 +318,7 @@ TFO_CUDA_TEST(RoiAlignMax, ManySamples) {
     sizes.pooled_height = pooled_height;
     sizes.pooled_width = 256 / pooled_height;
     sizes.ratio = 8;
+    sizes.centred = true;
     ExpectAsDefined<float>(sizes);
   }
   Sizes sizes;

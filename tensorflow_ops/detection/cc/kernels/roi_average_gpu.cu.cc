@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 4 : 6)
   using Sum = Accumulator<T>;
   using Kind = PlainTaps<Sum>;
   using Tap = typename Kind::Tap;
-  __shared__ BinRow<Kind> row;
+  __shared__ SharedBinRow<Kind> row;
   const ChannelsOfBins channels(args);
   const int64_t packs = (channels.count + N - 1) / N;
   const int64_t units = args.roi.num_boxes * args.roi.pooled_height;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kRowThreads)
   using Sum = Accumulator<T>;
   using Kind = PlainTaps<Sum>;
   using Tap = typename Kind::Tap;
-  __shared__ BinRow<Kind> row;
+  __shared__ SharedBinRow<Kind> row;
   const ChannelsOfBins channels(args);
   for (int64_t k = blockIdx.x; k < args.roi.num_boxes; k += gridDim.x) {
     VisitOthers(
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kRowThreads)
                const __grid_constant__ LevelMaps<T> d_features) {
   using Kind = PlainTaps<T>;
   using Tap = typename Kind::Tap;
-  __shared__ BinRow<Kind> row;
+  __shared__ SharedBinRow<Kind> row;
   const ChannelsOfBins channels(args);
   const int64_t packs = (channels.count + N - 1) / N;
   const int64_t units = args.roi.num_boxes * args.roi.pooled_height;
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kRowThreads)
                      const __grid_constant__ LevelMaps<T> d_features) {
   using Kind = PlainTaps<T>;
   using Tap = typename Kind::Tap;
-  __shared__ BinRow<Kind> row;
+  __shared__ SharedBinRow<Kind> row;
   const ChannelsOfBins channels(args);
   for (int64_t k = blockIdx.x; k < args.roi.num_boxes; k += gridDim.x) {
     VisitOthers(
@@ -257,15 +257,6 @@ struct TileWeights {
   Sum y[kBins][kTileHeight<Sum>];
   Sum x[kBins][kTileWidth];
   Bins bins[kBins];  // of each box: those that have weights here, and between
-};
-
-// Boxes k0 + list[0 .. boxes), and their bins from (p0, q0) on.
-struct TilePart {
-  int64_t k0;
-  const int32_t* list;
-  int boxes;
-  int64_t p0, q0;
-  int ps, qs;
 };
 
 // All of the block must come here.
@@ -383,14 +374,11 @@ __global__ void __launch_bounds__(kTileThreads)
   using Weights = TileWeights<Sum>;
   constexpr int kHeight = kTileHeight<Sum>;
   __shared__ Weights weights;
-  __shared__ TileBoxes tile_boxes;
+  __shared__ BoxList list;
   const int64_t ph = args.roi.pooled_height, pw = args.roi.pooled_width;
   const ChannelsOfBins channels(args);
   const Strides out = StridesOf(args.roi.channels_first, ph, pw, channels.count);
   const int64_t of_box = ph * pw * channels.count;
-  const int most_p = ph < Weights::kBins ? static_cast<int>(ph) : Weights::kBins;
-  const int most_q = pw < Weights::kBins ? static_cast<int>(pw) : Weights::kBins;
-  const int most_boxes = Weights::kBins / (most_p > most_q ? most_p : most_q);
 
   for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
     const Tile tile = ReadTile(args, number, kHeight, kTileWidth);
@@ -406,34 +394,22 @@ __global__ void __launch_bounds__(kTileThreads)
     }
     Sum sums[kHeight][kTileWidth] = {};
 
-    const auto add = [&](const TilePart& part) {
-      FillTileWeights(args, boxes, box_indices, tile, part, weights);
-      if (c >= args.roi.channels) return;
-      for (int b = 0; b < part.boxes; ++b) {
-        const T* const gradients = d_output +
-                                   (part.k0 + part.list[b]) * of_box +
-                                   part.p0 * out.row + part.q0 * out.place +
-                                   own_c * out.channel;
-        if constexpr (kAllChannels) {
-          AddBinsToTile(weights, part, b, gradients, out, sums);
-        } else {
-          AddBinToTile(weights, part, b, own_p - part.p0, own_q - part.q0,
-                       gradients, out, sums);
-        }
-      }
+    const auto meets = [&](int64_t k) {
+      return MeetsTile(args, boxes, box_indices, k, tile);
     };
-    const auto rest = [](int64_t rest, int most) {
-      return rest < most ? static_cast<int>(rest) : most;
-    };
-    VisitBoxesOfTile(
-        args, boxes, box_indices, tile, tile_boxes,
-        [&](int64_t k0, int count) {
-          for (int b = 0; b < count; b += most_boxes) {
-            for (int64_t p = 0; p < ph; p += most_p) {
-              for (int64_t q = 0; q < pw; q += most_q) {
-                add({k0, tile_boxes.list + b, rest(count - b, most_boxes), p, q,
-                     rest(ph - p, most_p), rest(pw - q, most_q)});
-              }
+    VisitTileParts(
+        args.roi, Weights::kBins, meets, list, [&](const TilePart& part) {
+          FillTileWeights(args, boxes, box_indices, tile, part, weights);
+          if (c >= args.roi.channels) return;
+          for (int b = 0; b < part.boxes; ++b) {
+            const T* const gradients =
+                d_output + (part.k0 + part.list[b]) * of_box +
+                part.p0 * out.row + part.q0 * out.place + own_c * out.channel;
+            if constexpr (kAllChannels) {
+              AddBinsToTile(weights, part, b, gradients, out, sums);
+            } else {
+              AddBinToTile(weights, part, b, own_p - part.p0, own_q - part.q0,
+                           gradients, out, sums);
             }
           }
         });
@@ -502,7 +478,7 @@ __global__ void __launch_bounds__(kRowThreads)
   using Sum = Accumulator<T>;
   using Kind = SlopedTaps<Sum>;
   using Tap = typename Kind::Tap;
-  __shared__ BinRow<Kind> row;
+  __shared__ SharedBinRow<Kind> row;
   __shared__ Sum parts[4][kRowThreads];
   const ChannelsOfBins channels(args);
   const int64_t packs = (channels.count + N - 1) / N;
@@ -546,7 +522,7 @@ __global__ void __launch_bounds__(kRowThreads)
   using Sum = Accumulator<T>;
   using Kind = SlopedTaps<Sum>;
   using Tap = typename Kind::Tap;
-  __shared__ BinRow<Kind> row;
+  __shared__ SharedBinRow<Kind> row;
   __shared__ Sum parts[4][kRowThreads];
   const ChannelsOfBins channels(args);
   for (int64_t k = blockIdx.x; k < args.roi.num_boxes; k += gridDim.x) {

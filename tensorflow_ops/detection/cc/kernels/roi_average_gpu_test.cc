@@ -56,7 +56,8 @@ struct Sizes {
   int64_t pooled_height = 3, pooled_width = 2;
   std::vector<std::pair<int64_t, int64_t>> maps = {{11, 13}};
   int64_t num_boxes = 12;
-  double image = 40;  // boxes lie within
+  double image = 40;        // boxes lie within
+  double smallest = 0.02;   // part of the image that a box covers on an axis
   bool channels_first = false, yxyx = false;
 };
 
@@ -95,7 +96,7 @@ Problem<T> MakeProblem(const Sizes& sizes, uint32_t seed) {
   std::uniform_real_distribution<double> uniform(0, 1);
   for (int64_t k = 0; k < sizes.num_boxes; ++k) {
     double box[4];
-    const double extent = sizes.image * std::pow(0.02, uniform(random));
+    const double extent = sizes.image * std::pow(sizes.smallest, uniform(random));
     for (int i = 0; i < 2; ++i) {
       box[i] = sizes.image * uniform(random) - extent / 2;
       box[i + 2] = box[i] + extent * (0.5 + uniform(random));
@@ -498,7 +499,8 @@ TFO_CUDA_TEST(RoiAverage, LargeBins) {
       sizes.sampling.ratio = 0;
       sizes.channels = 2;
       sizes.channels_first = channels_first;
-      sizes.num_boxes = 3;
+      sizes.num_boxes = 2;
+      sizes.smallest = 0.9;
       sizes.pooled_height = 1;
       sizes.pooled_width = 7;
       sizes.maps = {{9, 700}};

@@ -177,7 +177,7 @@ __device__ RoiAxis<C> Select(bool first, const RoiAxis<C>& a,
 
 // A row of a box's bins, in shared memory: its map, its taps.
 template <typename Kind>
-struct BinRow {
+struct SharedBinRow {
   using Tap = typename Kind::Tap;
   static constexpr int kBins = 64;  // at a time
   static constexpr int kRoomY = 128;
@@ -203,7 +203,7 @@ struct BinOfRow {
   bool has_all;
 };
 template <typename Kind>
-__device__ BinOfRow<Kind> BinAt(const BinRow<Kind>& row, int bins, int i) {
+__device__ BinOfRow<Kind> BinAt(const SharedBinRow<Kind>& row, int bins, int i) {
   const int room_x = row.RoomX(bins);
   const int32_t count_y = row.count_y, count_x = row.counts_x[i];
   return {row.taps_y, row.taps_x + i * room_x, count_y, count_x,
@@ -218,8 +218,8 @@ __device__ __noinline__ bool FillBinRow(const RoiAverageArgs& args,
                                         const C* boxes,
                                         const int32_t* box_indices, int64_t k,
                                         int64_t p, int64_t q0, int bins,
-                                        BinRow<Kind>& row) {
-  using Row = BinRow<Kind>;
+                                        SharedBinRow<Kind>& row) {
+  using Row = SharedBinRow<Kind>;
   static_assert(Row::kBins < kRowThreads, "the last thread has the row");
   const int thread = threadIdx.x;
   const bool is_row = thread == kRowThreads - 1;
@@ -252,12 +252,12 @@ __device__ __noinline__ bool FillBinRow(const RoiAverageArgs& args,
 }
 
 // Calls visit(i, pack) for each i of `bins` and each of `packs` packs of
-// channels, on one thread of the block.
+// channels, on one thread of the block: neighbours have neighbouring packs, or
+// bins if `bins_inside`.
 template <typename Visit>
-__device__ void VisitUnits(const RoiAverageArgs& args, int bins, int64_t packs,
+__device__ void VisitUnits(bool bins_inside, int bins, int64_t packs,
                            const Visit& visit) {
   constexpr int kMost = 1 << 20;  // 32 bits are enough for their number
-  const bool bins_inside = args.roi.channels_first;
   for (int64_t pack0 = 0; pack0 < packs; pack0 += kMost) {
     const int some =
         packs - pack0 < kMost ? static_cast<int>(packs - pack0) : kMost;
@@ -276,14 +276,14 @@ __device__ void VisitUnits(const RoiAverageArgs& args, int bins, int64_t packs,
 template <typename Kind, typename C, typename Visit>
 __device__ void VisitBinRow(const RoiAverageArgs& args, const C* boxes,
                             const int32_t* box_indices, int64_t k, int64_t p,
-                            int64_t packs, BinRow<Kind>& row,
+                            int64_t packs, SharedBinRow<Kind>& row,
                             const Visit& visit) {
-  constexpr int kMost = BinRow<Kind>::kBins;
+  constexpr int kMost = SharedBinRow<Kind>::kBins;
   for (int64_t q0 = 0; q0 < args.roi.pooled_width; q0 += kMost) {
     const int64_t rest = args.roi.pooled_width - q0;
     const int bins = rest < kMost ? static_cast<int>(rest) : kMost;
     FillBinRow(args, boxes, box_indices, k, p, q0, bins, row);
-    VisitUnits(args, bins, packs, [&](int i, int64_t pack) {
+    VisitUnits(args.roi.channels_first, bins, packs, [&](int i, int64_t pack) {
       const BinOfRow<Kind> bin = BinAt(row, bins, i);
       if (bin.has_all) visit(bin, q0 + i, pack);
     });
@@ -294,7 +294,7 @@ __device__ void VisitBinRow(const RoiAverageArgs& args, const C* boxes,
 // kernel of their own, which needs more registers.
 template <typename Kind>
 bool MayHaveOthers(const RoiAverageArgs& args) {
-  using Row = BinRow<Kind>;
+  using Row = SharedBinRow<Kind>;
   int64_t most_y = 0, most_x = 0;
   if (args.bins == RoiBins::kSamples && args.sampling.ratio > 0) {
     most_y = most_x = 2 * int64_t{args.sampling.ratio};
@@ -316,9 +316,9 @@ bool MayHaveOthers(const RoiAverageArgs& args) {
 template <typename Kind, typename C, typename Visit>
 __device__ void VisitOthers(const RoiAverageArgs& args, const C* boxes,
                             const int32_t* box_indices, int64_t k,
-                            int64_t channels, BinRow<Kind>& row,
+                            int64_t channels, SharedBinRow<Kind>& row,
                             const Visit& visit) {
-  constexpr int kMost = BinRow<Kind>::kBins;
+  constexpr int kMost = SharedBinRow<Kind>::kBins;
   const RoiOnLevel<C> roi = ReadRoi(args, boxes, box_indices, k);
   if (!roi.valid) return;
   // Most boxes are so small that there is nothing to do.
@@ -335,7 +335,7 @@ __device__ void VisitOthers(const RoiAverageArgs& args, const C* boxes,
     for (int64_t q0 = 0; q0 < pw; q0 += kMost) {
       const int bins = pw - q0 < kMost ? static_cast<int>(pw - q0) : kMost;
       if (!FillBinRow(args, boxes, box_indices, k, p, q0, bins, row)) continue;
-      VisitUnits(args, bins, channels, [&](int i, int64_t c) {
+      VisitUnits(args.roi.channels_first, bins, channels, [&](int i, int64_t c) {
         if (!BinAt(row, bins, i).has_all) visit(roi, p, q0 + i, c);
       });
     }
@@ -428,41 +428,90 @@ __device__ PixelRange PixelsOf(const RoiAxis<C>& axis) {
   return range;
 }
 
-// The boxes that meet a tile, as many at a time as the block has threads.
-struct TileBoxes {
+// Some boxes, as many as the block has threads.
+struct BoxList {
   uint32_t votes[kTileThreads / 32];
-  int32_t list[kTileThreads];
+  int32_t boxes[kTileThreads];
 };
 
-// Calls visit(k0, count) where boxes k0 + list[0 .. count) meet the tile, in
-// order. All of the block must come here; visit is called by all of it.
-template <typename C, typename Visit>
-__device__ void VisitBoxesOfTile(const RoiAverageArgs& args, const C* boxes,
-                                 const int32_t* box_indices, const Tile& tile,
-                                 TileBoxes& shared, const Visit& visit) {
+// Goes through the boxes for which meets(k) is true, in order and a list at a
+// time: calls visit(k0, count), where boxes k0 + list.boxes[0 .. count) are they.
+// All of the block must come here, and calls visit.
+template <typename Meets, typename Visit>
+__device__ void VisitBoxes(int64_t num_boxes, const Meets& meets, BoxList& list,
+                           const Visit& visit) {
   const int thread = threadIdx.x;
   const int warp = thread / 32, warps = blockDim.x / 32;
-  for (int64_t k0 = 0; k0 < args.roi.num_boxes; k0 += blockDim.x) {
-    bool meets = false;
-    if (k0 + thread < args.roi.num_boxes) {
-      const RoiOnLevel<C> roi = ReadRoi(args, boxes, box_indices, k0 + thread);
-      meets = roi.valid && roi.level == tile.level && roi.image == tile.image &&
-              Meet(PixelsOf(roi.y), tile.rows) &&
-              Meet(PixelsOf(roi.x), tile.columns);
-    }
-    const uint32_t votes = __ballot_sync(0xFFFFFFFFu, meets);
-    if (thread % 32 == 0) shared.votes[warp] = votes;
+  for (int64_t k0 = 0; k0 < num_boxes; k0 += blockDim.x) {
+    const bool mine = k0 + thread < num_boxes && meets(k0 + thread);
+    const uint32_t votes = __ballot_sync(0xFFFFFFFFu, mine);
+    if (thread % 32 == 0) list.votes[warp] = votes;
     __syncthreads();
     int at = __popc(votes & ((1u << (thread % 32)) - 1)), count = 0;
     for (int w = 0; w < warps; ++w) {
-      const int in_warp = __popc(shared.votes[w]);
+      const int in_warp = __popc(list.votes[w]);
       if (w < warp) at += in_warp;
       count += in_warp;
     }
-    if (meets) shared.list[at] = thread;
+    if (mine) list.boxes[at] = thread;
     __syncthreads();
     if (count > 0) visit(k0, count);
   }
+}
+
+// Boxes k0 + list[0 .. boxes), and their bins [p0, p0 + ps) x [q0, q0 + qs).
+struct TilePart {
+  int64_t k0;
+  const int32_t* list;
+  int boxes;
+  int64_t p0, q0;
+  int ps, qs;
+};
+
+// Cuts the bins of the boxes for which meets(k) is true into parts, in order, of
+// which none has more than `most` rows or `most` columns of bins. All of the block
+// must come here, and calls visit(part).
+template <typename Meets, typename Visit>
+__device__ void VisitTileParts(const RoiArgs& args, int most,
+                               const Meets& meets, BoxList& list,
+                               const Visit& visit) {
+  const auto some = [](int64_t rest, int most) {
+    return rest < most ? static_cast<int>(rest) : most;
+  };
+  const int64_t ph = args.pooled_height, pw = args.pooled_width;
+  const int most_p = some(ph, most), most_q = some(pw, most);
+  const int most_boxes = most / (most_p > most_q ? most_p : most_q);
+  VisitBoxes(args.num_boxes, meets, list, [&](int64_t k0, int count) {
+    for (int b = 0; b < count; b += most_boxes) {
+      for (int64_t p = 0; p < ph; p += most_p) {
+        for (int64_t q = 0; q < pw; q += most_q) {
+          visit(TilePart{k0, list.boxes + b, some(count - b, most_boxes), p, q,
+                         some(ph - p, most_p), some(pw - q, most_q)});
+        }
+      }
+    }
+  });
+}
+
+// Does box k look at pixels of the tile? (Or nearly.)
+template <typename C>
+__device__ bool MeetsTile(const RoiAverageArgs& args, const C* boxes,
+                          const int32_t* box_indices, int64_t k,
+                          const Tile& tile) {
+  const RoiOnLevel<C> roi = ReadRoi(args, boxes, box_indices, k);
+  return roi.valid && roi.level == tile.level && roi.image == tile.image &&
+         Meet(PixelsOf(roi.y), tile.rows) &&
+         Meet(PixelsOf(roi.x), tile.columns);
+}
+
+// One map, as the only level.
+inline RoiAverageArgs OneLevel(const RoiArgs& roi) {
+  RoiAverageArgs args = {};
+  args.roi = roi;
+  args.order = RoiChannels::kAll;
+  args.num_levels = 1;
+  args.levels[0] = {roi.height, roi.width, roi.spatial_scale, 0};
+  return args;
 }
 
 }  // namespace tfo

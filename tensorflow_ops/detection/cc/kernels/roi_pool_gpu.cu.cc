@@ -1,4 +1,5 @@
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_gpu.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_pool.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_pool_bins.h"
 
@@ -19,244 +20,266 @@ __device__ Spans ReadSpans(const RoiArgs& args, const C* boxes,
   return {box.image, SpanOf(box.y1, box.y2), SpanOf(box.x1, box.x2)};
 }
 
-constexpr int kPoolThreads = 256;
+// Where the features of an image lie, and the outputs of a box.
+struct Places {
+  Strides map, out;
+  int64_t image, box;  // elements of one
 
-// NHWC: a block takes a row of a box's bins, a thread some channels of a bin.
-template <typename T, int kChannels>
-__global__ void __launch_bounds__(kPoolThreads)
-    PoolChannelsLast(RoiArgs args, const T* features,
-                     const Coordinate<T>* boxes, const int32_t* box_indices,
-                     T* output, int32_t* argmax) {
-  using Value = Accumulator<T>;
-  __shared__ PixelRange columns[kPoolThreads];
-  const int64_t packs = args.channels / kChannels;
+  __device__ explicit Places(const RoiArgs& args)
+      : map(StridesOf(args.channels_first, args.height, args.width,
+                      args.channels)),
+        out(StridesOf(args.channels_first, args.pooled_height,
+                      args.pooled_width, args.channels)),
+        image(args.height * args.width * args.channels),
+        box(args.pooled_height * args.pooled_width * args.channels) {}
+};
+
+// A block takes a row of a box's bins, a thread some channels of a bin.
+template <typename T, int N, bool kPacked>
+__global__ void __launch_bounds__(kRowThreads)
+    Pool(const __grid_constant__ RoiArgs args, const T* features,
+         const Coordinate<T>* boxes, const int32_t* box_indices, T* output,
+         int32_t* argmax) {
+  constexpr int kBins = 64;   // columns of bins at a time
+  constexpr int kAtOnce = 4;  // pixels whose loads are under way together
+  __shared__ PixelRange columns[kBins];
+  const Places places(args);
+  const int64_t packs = (args.channels + N - 1) / N;
   const int64_t units = args.num_boxes * args.pooled_height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
-    const Spans box =
-        ReadSpans(args, boxes, box_indices, unit / args.pooled_height);
-    const PixelRange rows = BinOf(box.y, unit % args.pooled_height,
-                                  args.pooled_height, args.height);
-    const T* const image =
-        features + box.image * args.height * args.width * args.channels;
-    for (int64_t q0 = 0; q0 < args.pooled_width; q0 += kPoolThreads) {
-      const int64_t left = args.pooled_width - q0;
-      const int64_t bins = left < kPoolThreads ? left : kPoolThreads;
+    const int64_t k = unit / args.pooled_height;
+    const int64_t p = unit % args.pooled_height;
+    const Spans box = ReadSpans(args, boxes, box_indices, k);
+    const PixelRange rows = BinOf(box.y, p, args.pooled_height, args.height);
+    for (int64_t q0 = 0; q0 < args.pooled_width; q0 += kBins) {
+      const int64_t rest = args.pooled_width - q0;
+      const int bins = rest < kBins ? static_cast<int>(rest) : kBins;
       __syncthreads();  // the columns before are no longer read
-      if (threadIdx.x < bins) {
-        columns[threadIdx.x] =
-            BinOf(box.x, q0 + threadIdx.x, args.pooled_width, args.width);
+      for (int i = threadIdx.x; i < bins; i += kRowThreads) {
+        columns[i] = BinOf(box.x, q0 + i, args.pooled_width, args.width);
       }
       __syncthreads();
-      for (int64_t i = threadIdx.x; i < bins * packs; i += kPoolThreads) {
-        const int64_t q = i / packs, c = (i - q * packs) * kChannels;
-        const PixelRange bin = columns[q];
-        Value best[kChannels] = {};
-        Pack<T, kChannels> best_pack = {};  // an empty bin's
-        Pack<int32_t, kChannels> at;
+      VisitUnits(args.channels_first, bins, packs, [&](int i, int64_t pack) {
+        const int64_t c = pack * N, valid = args.channels - c;
+        const PixelRange bin = columns[i];
+        const T* const map = features + box.image * places.image +
+                             c * places.map.channel;
+        Pack<T, N> best = {};  // an empty bin's
+        Pack<int32_t, N> at;
 #pragma unroll
-        for (int j = 0; j < kChannels; ++j) at.values[j] = -1;
+        for (int n = 0; n < N; ++n) at.values[n] = -1;
         for (int32_t y = rows.begin; y < rows.end; ++y) {
-          for (int32_t x = bin.begin; x < bin.end; ++x) {
-            const int64_t pixel = y * args.width + x;
-            const auto pack = *reinterpret_cast<const Pack<T, kChannels>*>(
-                image + pixel * args.channels + c);
+          for (int32_t x0 = bin.begin; x0 < bin.end; x0 += kAtOnce) {
+            Pack<T, N> pixels[kAtOnce];
 #pragma unroll
-            for (int j = 0; j < kChannels; ++j) {
-              const Value value = Widen(pack.values[j]);
-              if (at.values[j] < 0 || Replaces(value, best[j])) {
-                best[j] = value;
-                best_pack.values[j] = pack.values[j];
-                at.values[j] = static_cast<int32_t>(pixel);
+            for (int j = 0; j < kAtOnce; ++j) {
+              if (x0 + j < bin.end) {
+                pixels[j] = LoadChannels<N, kPacked>(
+                    map + y * places.map.row + (x0 + j) * places.map.place,
+                    places.map.channel, valid);
+              }
+            }
+            const int32_t pixel = static_cast<int32_t>(y * args.width) + x0;
+#pragma unroll
+            for (int j = 0; j < kAtOnce; ++j) {
+              if (x0 + j >= bin.end) continue;
+#pragma unroll
+              for (int n = 0; n < N; ++n) {
+                const T value = pixels[j].values[n];
+                if (at.values[n] < 0 ||
+                    Replaces(Widen(value), Widen(best.values[n]))) {
+                  best.values[n] = value;
+                  at.values[n] = pixel + j;
+                }
               }
             }
           }
         }
-        const int64_t to =
-            (unit * args.pooled_width + q0 + q) * args.channels + c;
-        *reinterpret_cast<Pack<T, kChannels>*>(output + to) = best_pack;
+        const int64_t to = k * places.box + p * places.out.row +
+                           (q0 + i) * places.out.place + c * places.out.channel;
+        StoreChannels<N, kPacked>(best, output + to, places.out.channel, valid);
         if (argmax != nullptr) {
-          *reinterpret_cast<Pack<int32_t, kChannels>*>(argmax + to) = at;
+          StoreChannels<N, kPacked>(at, argmax + to, places.out.channel, valid);
         }
-      }
+      });
     }
-  }
-}
-
-// NCHW: a thread takes a bin of a channel; neighbours take neighbouring bins.
-template <typename T>
-__global__ void __launch_bounds__(kPoolThreads)
-    PoolChannelsFirst(RoiArgs args, const T* features,
-                      const Coordinate<T>* boxes, const int32_t* box_indices,
-                      T* output, int32_t* argmax) {
-  const int64_t bins = args.pooled_height * args.pooled_width;
-  const int64_t all = args.num_boxes * args.channels * bins;
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < all;
-       i += step) {
-    const int64_t k = i / (args.channels * bins), c = i / bins % args.channels;
-    const Spans box = ReadSpans(args, boxes, box_indices, k);
-    const PixelRange rows = BinOf(box.y, i % bins / args.pooled_width,
-                                  args.pooled_height, args.height);
-    const PixelRange columns =
-        BinOf(box.x, i % args.pooled_width, args.pooled_width, args.width);
-    T best = {};
-    int32_t at = -1;
-    if (!rows.empty() && !columns.empty()) {
-      const T* const plane =
-          features + (box.image * args.channels + c) * args.height * args.width;
-      for (int64_t y = rows.begin; y < rows.end; ++y) {
-        for (int64_t x = columns.begin; x < columns.end; ++x) {
-          const T value = plane[y * args.width + x];
-          if (at < 0 || Replaces(Widen(value), Widen(best))) {
-            best = value;
-            at = static_cast<int32_t>(y * args.width + x);
-          }
-        }
-      }
-    }
-    output[i] = best;
-    if (argmax != nullptr) argmax[i] = at;
   }
 }
 
 // The gradient without atomics, so that its bits do not change: a block owns a
 // tile of pixels and a thread one channel of it, which it sums in shared memory
 // in the order of boxes and bins, and writes once.
-constexpr int kTileChannels = 128;
 constexpr int kTileWidth = 8;
-template <typename T>
-constexpr int kTileHeight = sizeof(T) == 8 ? 4 : 8;  // 32 kB of shared memory
+template <typename Sum>
+constexpr int kTileHeight = sizeof(Sum) == 8 ? 4 : 8;  // 32 kB of shared memory
+
+// The pixels of some boxes' bins, and which bins meet the tile: box b's begin at
+// [b * ps] and [b * qs].
+struct TileBins {
+  static constexpr int kBins = 128;  // on each axis, of all boxes
+  PixelRange rows[kBins], columns[kBins];
+  PixelRange meet_y[kBins], meet_x[kBins];  // of each box: the first, the end
+};
+
+// All of the block must come here.
+template <typename C>
+__device__ void FillTileBins(const RoiArgs& args, const C* boxes,
+                             const int32_t* box_indices, const Tile& tile,
+                             const TilePart& part, TileBins& bins) {
+  __syncthreads();  // what was there is no longer read
+  for (int b = threadIdx.x; b < part.boxes; b += blockDim.x) {
+    bins.meet_y[b] = {part.ps, 0};
+    bins.meet_x[b] = {part.qs, 0};
+  }
+  __syncthreads();
+  const int of_box = part.ps + part.qs;
+  for (int i = threadIdx.x; i < part.boxes * of_box; i += blockDim.x) {
+    const int b = i / of_box, in_box = i - b * of_box;
+    const bool is_row = in_box < part.ps;
+    const int bin = is_row ? in_box : in_box - part.ps;
+    const Spans box =
+        ReadSpans(args, boxes, box_indices, part.k0 + part.list[b]);
+    const PixelRange pixels =
+        is_row ? BinOf(box.y, part.p0 + bin, args.pooled_height, args.height)
+               : BinOf(box.x, part.q0 + bin, args.pooled_width, args.width);
+    (is_row ? bins.rows[b * part.ps + bin]
+            : bins.columns[b * part.qs + bin]) = pixels;
+    if (!Meet(pixels, is_row ? tile.rows : tile.columns)) continue;
+    PixelRange& meet = is_row ? bins.meet_y[b] : bins.meet_x[b];
+    atomicMin(&meet.begin, bin);
+    atomicMax(&meet.end, bin + 1);
+  }
+  __syncthreads();
+}
 
 template <typename T>
-__global__ void __launch_bounds__(kTileChannels)
-    PoolGrad(RoiArgs args, const T* d_output, const int32_t* argmax,
-             const Coordinate<T>* boxes, const int32_t* box_indices,
-             T* d_features) {
+__global__ void __launch_bounds__(kTileThreads)
+    PoolGrad(const __grid_constant__ RoiAverageArgs tiled, const T* d_output,
+             const int32_t* argmax, const Coordinate<T>* boxes,
+             const int32_t* box_indices, T* d_features, int64_t tiles) {
   using Sum = Accumulator<T>;
-  constexpr int kHeight = kTileHeight<T>;
-  __shared__ Sum sums[kHeight * kTileWidth][kTileChannels];
-  __shared__ bool meets[kTileChannels];
-  const int64_t tiles_x = (args.width + kTileWidth - 1) / kTileWidth;
-  const int64_t tiles_y = (args.height + kHeight - 1) / kHeight;
-  const int64_t blocks = (args.channels + kTileChannels - 1) / kTileChannels;
-  const int64_t all = args.batch * tiles_y * tiles_x * blocks;
-  const int64_t bins = args.pooled_height * args.pooled_width;
+  constexpr int kHeight = kTileHeight<Sum>;
+  constexpr int kAtOnce = 4;
+  __shared__ Sum sums[kHeight * kTileWidth][kTileThreads];
+  __shared__ TileBins bins;
+  __shared__ BoxList list;
+  const RoiArgs& args = tiled.roi;
+  const Places places(args);
   const int thread = threadIdx.x;
+  const uint32_t width = static_cast<uint32_t>(args.width);
 
-  for (int64_t tile = blockIdx.x; tile < all; tile += gridDim.x) {
-    const int64_t c = tile % blocks * kTileChannels + thread;
-    const int64_t x0 = tile / blocks % tiles_x * kTileWidth;
-    const int64_t y0 = tile / (blocks * tiles_x) % tiles_y * kHeight;
-    const int64_t image = tile / (blocks * tiles_x * tiles_y);
-    const int64_t y1 = y0 + kHeight < args.height ? y0 + kHeight : args.height;
-    const int64_t x1 =
-        x0 + kTileWidth < args.width ? x0 + kTileWidth : args.width;
-    const PixelRange tile_rows = {static_cast<int32_t>(y0),
-                                  static_cast<int32_t>(y1)};
-    const PixelRange tile_columns = {static_cast<int32_t>(x0),
-                                     static_cast<int32_t>(x1)};
+  for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
+    const Tile tile = ReadTile(tiled, number, kHeight, kTileWidth);
+    const int64_t c = tile.channel + thread;
     for (int i = 0; i < kHeight * kTileWidth; ++i) sums[i][thread] = 0;
 
-    for (int64_t k0 = 0; k0 < args.num_boxes; k0 += kTileChannels) {
-      // Each thread looks at one box, then all go through those that meet the
-      // tile.
-      bool meets_tile = false;
-      if (k0 + thread < args.num_boxes) {
-        const Spans box = ReadSpans(args, boxes, box_indices, k0 + thread);
-        meets_tile = box.image == image &&
-                     Meet(Clip(box.y, args.height), tile_rows) &&
-                     Meet(Clip(box.x, args.width), tile_columns);
+    const auto meets = [&](int64_t k) {
+      const Spans box = ReadSpans(args, boxes, box_indices, k);
+      return box.image == tile.image &&
+             Meet(Clip(box.y, args.height), tile.rows) &&
+             Meet(Clip(box.x, args.width), tile.columns);
+    };
+    // Adds the d_output at `from` if its argmax, `pixel`, is in the tile and in
+    // these rows.
+    const auto add = [&](int64_t from, int32_t pixel, PixelRange rows) {
+      if (pixel < rows.begin * args.width || pixel >= rows.end * args.width) {
+        return;
       }
-      __syncthreads();  // the flags before are no longer read
-      meets[thread] = meets_tile;
-      __syncthreads();
-      if (c >= args.channels) continue;
-      for (int j = 0; j < kTileChannels; ++j) {
-        if (!meets[j]) continue;
-        const int64_t k = k0 + j;
-        const Spans box = ReadSpans(args, boxes, box_indices, k);
-        for (int64_t p = 0; p < args.pooled_height; ++p) {
-          const PixelRange rows =
-              BinOf(box.y, p, args.pooled_height, args.height);
-          if (!Meet(rows, tile_rows)) continue;
-          const int64_t from = rows.begin > y0 ? rows.begin : y0;
-          const int64_t to = rows.end < y1 ? rows.end : y1;
-          for (int64_t q = 0; q < args.pooled_width; ++q) {
-            if (!Meet(BinOf(box.x, q, args.pooled_width, args.width),
-                      tile_columns)) {
-              continue;
+      // Both fit 32 bits, where division is fast.
+      const uint32_t in_band =
+          static_cast<uint32_t>(pixel - tile.rows.begin * args.width);
+      const uint32_t y = in_band / width;
+      const int64_t x = int64_t{in_band - y * width} - tile.columns.begin;
+      if (x < 0 || x >= kTileWidth) return;
+      sums[y * kTileWidth + x][thread] += Widen(d_output[from]);
+    };
+    VisitTileParts(args, TileBins::kBins, meets, list, [&](const TilePart&
+                                                               part) {
+      FillTileBins(args, boxes, box_indices, tile, part, bins);
+      if (c >= args.channels) return;
+      for (int b = 0; b < part.boxes; ++b) {
+        const PixelRange some_p = bins.meet_y[b], some_q = bins.meet_x[b];
+        const int64_t first = (part.k0 + part.list[b]) * places.box +
+                              part.p0 * places.out.row +
+                              part.q0 * places.out.place +
+                              c * places.out.channel;
+        for (int p = some_p.begin; p < some_p.end; ++p) {
+          PixelRange rows = bins.rows[b * part.ps + p];
+          if (rows.begin < tile.rows.begin) rows.begin = tile.rows.begin;
+          if (rows.end > tile.rows.end) rows.end = tile.rows.end;
+          for (int q = some_q.begin; q < some_q.end; q += kAtOnce) {
+            const int64_t from =
+                first + p * places.out.row + q * places.out.place;
+            int32_t pixels[kAtOnce];
+#pragma unroll
+            for (int j = 0; j < kAtOnce; ++j) {
+              pixels[j] = q + j < some_q.end
+                              ? argmax[from + j * places.out.place]
+                              : -1;
             }
-            const int64_t at =
-                args.channels_first
-                    ? (k * args.channels + c) * bins + p * args.pooled_width + q
-                    : (k * bins + p * args.pooled_width + q) * args.channels +
-                          c;
-            const int64_t pixel = argmax[at];
-            if (pixel < from * args.width || pixel >= to * args.width) continue;
-            // Both fit 32 bits, where division is fast.
-            const uint32_t in_band =
-                static_cast<uint32_t>(pixel - y0 * args.width);
-            const uint32_t y = in_band / static_cast<uint32_t>(args.width);
-            const int64_t x =
-                in_band - y * static_cast<uint32_t>(args.width) - x0;
-            if (x < 0 || x >= kTileWidth) continue;
-            sums[y * kTileWidth + x][thread] += Widen(d_output[at]);
+#pragma unroll
+            for (int j = 0; j < kAtOnce; ++j) {
+              add(from + j * places.out.place, pixels[j], rows);
+            }
           }
         }
       }
-    }
+    });
+
     if (c >= args.channels) continue;
-    for (int64_t y = y0; y < y1; ++y) {
-      for (int64_t x = x0; x < x1; ++x) {
-        const int64_t at =
-            args.channels_first
-                ? ((image * args.channels + c) * args.height + y) * args.width +
-                      x
-                : ((image * args.height + y) * args.width + x) * args.channels +
-                      c;
-        d_features[at] =
-            Narrow<T>(sums[(y - y0) * kTileWidth + x - x0][thread]);
+    T* const map =
+        d_features + tile.image * places.image + c * places.map.channel;
+    for (int32_t y = tile.rows.begin; y < tile.rows.end; ++y) {
+      for (int32_t x = tile.columns.begin; x < tile.columns.end; ++x) {
+        const int pixel =
+            (y - tile.rows.begin) * kTileWidth + x - tile.columns.begin;
+        map[y * places.map.row + x * places.map.place] =
+            Narrow<T>(sums[pixel][thread]);
       }
     }
   }
 }
 
-// A thread takes an element of dd_output.
+// A block takes a row of a box's bins, a thread a channel of a bin.
 template <typename T>
-__global__ void __launch_bounds__(kPoolThreads)
-    PoolGradGrad(RoiArgs args, const T* dd_features, const int32_t* argmax,
-                 const Coordinate<T>* boxes, const int32_t* box_indices,
-                 T* dd_output) {
-  const int64_t bins = args.pooled_height * args.pooled_width;
-  const int64_t all = args.num_boxes * args.channels * bins;
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < all;
-       i += step) {
-    const int64_t k = i / (args.channels * bins);
-    const int64_t in_box = i - k * args.channels * bins;
-    const int64_t c =
-        args.channels_first ? in_box / bins : in_box % args.channels;
-    const int64_t bin =
-        args.channels_first ? in_box % bins : in_box / args.channels;
+__global__ void __launch_bounds__(kRowThreads)
+    PoolGradGrad(const __grid_constant__ RoiArgs args, const T* dd_features,
+                 const int32_t* argmax, const Coordinate<T>* boxes,
+                 const int32_t* box_indices, T* dd_output) {
+  constexpr int kBins = 1 << 10;  // 32 bits are enough for channels times these
+  const Places places(args);
+  const int64_t units = args.num_boxes * args.pooled_height;
+  for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
+    const int64_t k = unit / args.pooled_height;
+    const int64_t p = unit % args.pooled_height;
     const Spans box = ReadSpans(args, boxes, box_indices, k);
-    const PixelRange rows =
-        BinOf(box.y, bin / args.pooled_width, args.pooled_height, args.height);
-    const int64_t pixel = argmax[i];
-    T value = {};
-    if (!rows.empty() && pixel >= rows.begin * args.width &&
-        pixel < rows.end * args.width) {
-      const int64_t plane = args.height * args.width;
-      value =
-          args.channels_first
-              ? dd_features[(box.image * args.channels + c) * plane + pixel]
-              : dd_features[(box.image * plane + pixel) * args.channels + c];
+    const PixelRange rows = BinOf(box.y, p, args.pooled_height, args.height);
+    for (int64_t q0 = 0; q0 < args.pooled_width; q0 += kBins) {
+      const int64_t rest = args.pooled_width - q0;
+      const int bins = rest < kBins ? static_cast<int>(rest) : kBins;
+      VisitUnits(
+          args.channels_first, bins, args.channels, [&](int i, int64_t c) {
+            const int64_t at = k * places.box + p * places.out.row +
+                               (q0 + i) * places.out.place +
+                               c * places.out.channel;
+            const int64_t pixel = argmax[at];
+            T value = {};
+            if (pixel >= rows.begin * args.width &&
+                pixel < rows.end * args.width) {
+              // A pixel is as many places from the first as its number says.
+              value = dd_features[box.image * places.image +
+                                  pixel * places.map.place +
+                                  c * places.map.channel];
+            }
+            dd_output[at] = value;
+          });
     }
-    dd_output[i] = value;
   }
 }
 
-unsigned GridFor(int64_t threads) {
-  return GridSize((threads + kPoolThreads - 1) / kPoolThreads);
+bool IsEmpty(const RoiArgs& args) {
+  return args.num_boxes == 0 || args.channels == 0 ||
+         args.pooled_height == 0 || args.pooled_width == 0;
 }
 
 }  // namespace
@@ -265,42 +288,42 @@ template <typename T>
 Error RoiPool(const Gpu& gpu, const RoiArgs& args, const T* features,
               const Coordinate<T>* boxes, const int32_t* box_indices, T* output,
               int32_t* argmax) {
-  const int64_t outputs =
-      args.num_boxes * args.channels * args.pooled_height * args.pooled_width;
-  if (outputs == 0) return nullptr;
-  if (args.channels_first) {
-    return Launch(gpu, GridFor(outputs), kPoolThreads, PoolChannelsFirst<T>,
-                  args, features, boxes, box_indices, output, argmax);
-  }
-  const unsigned grid = GridSize(args.num_boxes * args.pooled_height);
-  if (FitsPacks<T>(args.channels, features, output, argmax)) {
-    return Launch(gpu, grid, kPoolThreads, PoolChannelsLast<T, kPackSize<T>>,
-                  args, features, boxes, box_indices, output, argmax);
-  }
-  return Launch(gpu, grid, kPoolThreads, PoolChannelsLast<T, 1>, args, features,
-                boxes, box_indices, output, argmax);
+  if (IsEmpty(args)) return nullptr;
+  const auto launch = [&](auto kernel) {
+    return Launch(gpu, GridSize(args.num_boxes * args.pooled_height),
+                  kRowThreads, kernel, args, features, boxes, box_indices,
+                  output, argmax);
+  };
+  if (args.channels_first) return launch(Pool<T, 2, false>);
+  return WithWidestPack<T>(
+      [&](auto n) {
+        return FitsPacks<decltype(n)::value>(args.channels, features, output,
+                                             argmax);
+      },
+      [&](auto n) { return launch(Pool<T, decltype(n)::value, true>); });
 }
 
 template <typename T>
 Error RoiPoolGrad(const Gpu& gpu, const RoiArgs& args, const T* d_output,
                   const int32_t* argmax, const Coordinate<T>* boxes,
                   const int32_t* box_indices, T* d_features) {
-  const int64_t tiles = args.batch *
-                        ((args.height + kTileHeight<T> - 1) / kTileHeight<T>)*(
-                            (args.width + kTileWidth - 1) / kTileWidth) *
-                        ((args.channels + kTileChannels - 1) / kTileChannels);
-  return Launch(gpu, GridSize(tiles), kTileChannels, PoolGrad<T>, args,
-                d_output, argmax, boxes, box_indices, d_features);
+  if (args.channels == 0) return nullptr;
+  RoiAverageArgs tiled = OneLevel(args);
+  if (IsEmpty(args)) tiled.roi.num_boxes = 0;
+  const int64_t tiles =
+      CountTiles(tiled, kTileHeight<Accumulator<T>>, kTileWidth);
+  return Launch(gpu, GridSize(tiles), TileThreads(args.channels), PoolGrad<T>,
+                tiled, d_output, argmax, boxes, box_indices, d_features, tiles);
 }
 
 template <typename T>
 Error RoiPoolGradGrad(const Gpu& gpu, const RoiArgs& args, const T* dd_features,
                       const int32_t* argmax, const Coordinate<T>* boxes,
                       const int32_t* box_indices, T* dd_output) {
-  const int64_t outputs =
-      args.num_boxes * args.channels * args.pooled_height * args.pooled_width;
-  return Launch(gpu, GridFor(outputs), kPoolThreads, PoolGradGrad<T>, args,
-                dd_features, argmax, boxes, box_indices, dd_output);
+  if (IsEmpty(args)) return nullptr;
+  return Launch(gpu, GridSize(args.num_boxes * args.pooled_height), kRowThreads,
+                PoolGradGrad<T>, args, dd_features, argmax, boxes, box_indices,
+                dd_output);
 }
 
 #define TFO_INSTANTIATE(T)                                                \

@@ -179,6 +179,19 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(d_boxes, expected_boxes, rtol=unit, atol=unit * np.abs(expected_boxes).max())
             self.assertGreater(np.count_nonzero(expected_boxes), 40)
 
+    @parameterized.product(op=_OPS[:2], channel_order=_ORDERS, dtype=(tf.float16, tf.float32))
+    def test_wide_maps(self, op, channel_order, dtype):
+        op, options = op[0], {**op[1], "channel_order": channel_order}
+        features = reference.random([2, 3, 1500, 130], dtype)
+        boxes = coordinates([[0, 0, 1500, 3], [1300.2, -1, 1600, 2.2], [700, 0.7, 720, 2]], dtype)
+        upstream = reference.random([3, 2, 5, 13], dtype, 2)
+        pooling = _pooling(op, boxes, [0, 1, 1], (2, 5), **options)
+        expected, magnitudes = (pooling.to_features(u, [features])[0] for u in (upstream, np.abs(upstream)))
+        for data_format in DATA_FORMATS:
+            pool = in_formats(op, data_format, **options)
+            result = _gradients(lambda x, pool=pool: pool(x, boxes, [0, 1, 1], (2, 5)), features, upstream=upstream)
+            reference.assert_rounded_sum(self, result[0], expected, magnitudes)
+
     @parameterized.product(op=_OPS, channel_order=_ORDERS, data_format=DATA_FORMATS)
     def test_numeric_gradient(self, op, channel_order, data_format):
         pool = in_formats(op[0], data_format, channel_order=channel_order, **op[1])
