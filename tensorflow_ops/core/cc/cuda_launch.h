@@ -53,8 +53,8 @@ struct Word<8> {
 };
 }  // namespace cuda_launch_internal
 
-// Loads and stores packs, each word in one instruction. (nvcc may make of a plain
-// copy of a Pack one for each value.)
+// Loads and stores packs, each word in one instruction. (nvcc may make of a
+// plain copy of a Pack one for each value.)
 template <int N, typename T>
 __device__ Pack<T, N> LoadPack(const T* from) {
   using Word = typename cuda_launch_internal::Word<sizeof(Pack<T, N>)>::Type;
@@ -131,8 +131,8 @@ inline Error EnqueueZeros([[maybe_unused]] const Gpu& gpu, void* data,
   std::memset(data, 0, bytes);
   return nullptr;
 #else
-  const cudaError_t error = cudaMemsetAsync(
-      data, 0, bytes, static_cast<cudaStream_t>(gpu.stream));
+  const cudaError_t error =
+      cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(gpu.stream));
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 #endif
 }

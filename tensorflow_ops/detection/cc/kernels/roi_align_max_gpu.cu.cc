@@ -12,7 +12,8 @@ struct Sample {
 };
 
 // The i-th of the four pixels around a sample: on the next row if i & 2, on the
-// next column if i & 1. One without a weight is not looked at: it may be outside.
+// next column if i & 1. One without a weight is not looked at: it may be
+// outside.
 template <typename C>
 struct PixelAround {
   int32_t y, x;
@@ -136,9 +137,8 @@ __global__ void __launch_bounds__(kRowThreads)
   using Kind = Samples<Value>;
   __shared__ SharedBinRow<Kind> row;
   const Strides strides = StridesOfLevel(args, 0);
-  const Strides out =
-      StridesOf(args.roi.channels_first, args.roi.pooled_height,
-                args.roi.pooled_width, args.roi.channels);
+  const Strides out = StridesOf(args.roi.channels_first, args.roi.pooled_height,
+                                args.roi.pooled_width, args.roi.channels);
   const int64_t packs = (args.roi.channels + N - 1) / N;
   const int64_t units = args.roi.num_boxes * args.roi.pooled_height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
@@ -165,8 +165,9 @@ __global__ void __launch_bounds__(kRowThreads)
               }
             }
           }
-          const bool some_outside = static_cast<Value>(bin.count_y) < row.grid_y ||
-                                    static_cast<Value>(bin.count_x) < row.grid_x;
+          const bool some_outside =
+              static_cast<Value>(bin.count_y) < row.grid_y ||
+              static_cast<Value>(bin.count_x) < row.grid_x;
           Pack<T, N> largest;
 #pragma unroll
           for (int n = 0; n < N; ++n) {
@@ -180,8 +181,8 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// The same of other values than those whose maximum is looked for: a thread takes
-// one channel.
+// The same of other values than those whose maximum is looked for: a thread
+// takes one channel.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     ValuesAtMax(const __grid_constant__ RoiAverageArgs args, const T* features,
@@ -201,11 +202,11 @@ __global__ void __launch_bounds__(kRowThreads)
                       PlaceOf(args.roi, strides, row.image, k, p, q, c);
                   const auto largest =
                       LargestOf(features + place.map, strides, bin);
-                  output[place.output] = Narrow<T>(
-                      largest.IsOutside(row.grid_y, row.grid_x)
-                          ? Value(0)
-                          : InterpolateOne(values + place.map, strides,
-                                           largest.sample));
+                  output[place.output] =
+                      Narrow<T>(largest.IsOutside(row.grid_y, row.grid_x)
+                                    ? Value(0)
+                                    : InterpolateOne(values + place.map,
+                                                     strides, largest.sample));
                 });
   }
 }
@@ -228,19 +229,19 @@ __global__ void __launch_bounds__(kRowThreads)
               PlaceOf(args.roi, strides, roi.image, k, p, q, c);
           const auto largest =
               LargestOfOther(features + place.map, strides, roi, p, q);
-          output[place.output] = Narrow<T>(
-              largest.IsOutside(roi.y.grid, roi.x.grid)
-                  ? Value(0)
-                  : InterpolateOne(values + place.map, strides,
-                                   largest.sample));
+          output[place.output] =
+              Narrow<T>(largest.IsOutside(roi.y.grid, roi.x.grid)
+                            ? Value(0)
+                            : InterpolateOne(values + place.map, strides,
+                                             largest.sample));
         });
   }
 }
 
 // The gradient without atomics, so that its bits do not change: a block owns a
 // tile of pixels and a thread one channel of it. It looks again for the largest
-// sample of each bin that meets the tile, and sums in shared memory in the order
-// of boxes and bins.
+// sample of each bin that meets the tile, and sums in shared memory in the
+// order of boxes and bins.
 constexpr int kTileWidth = 8;
 template <typename Sum>
 constexpr int kTileHeight = sizeof(Sum) == 8 ? 4 : 8;  // 32 kB of shared memory
@@ -355,10 +356,10 @@ __global__ void __launch_bounds__(kTileThreads)
     });
 
     if (c >= args.roi.channels) continue;
-    T* const map = d_features +
-                   tile.image * args.roi.height * args.roi.width *
-                       args.roi.channels +
-                   c * strides.channel;
+    T* const map =
+        d_features +
+        tile.image * args.roi.height * args.roi.width * args.roi.channels +
+        c * strides.channel;
     for (int32_t y = tile.rows.begin; y < tile.rows.end; ++y) {
       for (int32_t x = tile.columns.begin; x < tile.columns.end; ++x) {
         const int pixel =
@@ -379,8 +380,8 @@ RoiAverageArgs AsAverageArgs(const RoiArgs& roi, const RoiSampling& sampling) {
 }
 
 bool IsEmpty(const RoiArgs& args) {
-  return args.num_boxes == 0 || args.channels == 0 ||
-         args.pooled_height == 0 || args.pooled_width == 0;
+  return args.num_boxes == 0 || args.channels == 0 || args.pooled_height == 0 ||
+         args.pooled_width == 0;
 }
 
 }  // namespace
@@ -395,15 +396,18 @@ Error RoiAlignMax(const Gpu& gpu, const RoiArgs& roi,
   const unsigned grid = GridSize(roi.num_boxes * roi.pooled_height);
   Error error;
   if (values != features) {
-    error = Launch(gpu, grid, kRowThreads, ValuesAtMax<T>, args, features,
-                   values, boxes, box_indices, output);
+    error = Launch(gpu, grid, RowThreads(roi, roi.channels), ValuesAtMax<T>,
+                   args, features, values, boxes, box_indices, output);
   } else if (!roi.channels_first &&
              FitsPacks<kPackSize<T>>(roi.channels, features, output)) {
-    error = Launch(gpu, grid, kRowThreads, Max<T, kPackSize<T>, true>, args,
-                   features, boxes, box_indices, output);
+    constexpr int kWidth = kPackSize<T>;
+    error = Launch(gpu, grid, RowThreads(roi, roi.channels / kWidth),
+                   Max<T, kWidth, true>, args, features, boxes, box_indices,
+                   output);
   } else {
-    error = Launch(gpu, grid, kRowThreads, Max<T, 2, false>, args, features,
-                   boxes, box_indices, output);
+    error =
+        Launch(gpu, grid, RowThreads(roi, (roi.channels + 1) / 2),
+               Max<T, 2, false>, args, features, boxes, box_indices, output);
   }
   if (error != nullptr || !MayHaveOthers<Samples<Coordinate<T>>>(args)) {
     return error;
@@ -427,13 +431,13 @@ Error RoiAlignMaxGrad(const Gpu& gpu, const RoiArgs& roi,
                 tiles);
 }
 
-#define TFO_INSTANTIATE(T)                                                    \
-  template Error RoiAlignMax<T>(const Gpu&, const RoiArgs&,                   \
-                                const RoiSampling&, const T*, const T*,       \
-                                const Coordinate<T>*, const int32_t*, T*);    \
-  template Error RoiAlignMaxGrad<T>(                                          \
-      const Gpu&, const RoiArgs&, const RoiSampling&, const T*, const T*,     \
-      const Coordinate<T>*, const int32_t*, T*)
+#define TFO_INSTANTIATE(T)                                                  \
+  template Error RoiAlignMax<T>(const Gpu&, const RoiArgs&,                 \
+                                const RoiSampling&, const T*, const T*,     \
+                                const Coordinate<T>*, const int32_t*, T*);  \
+  template Error RoiAlignMaxGrad<T>(const Gpu&, const RoiArgs&,             \
+                                    const RoiSampling&, const T*, const T*, \
+                                    const Coordinate<T>*, const int32_t*, T*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);

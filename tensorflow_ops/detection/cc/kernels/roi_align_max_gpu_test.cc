@@ -1,6 +1,6 @@
 // The CUDA kernels of roi_align_max, run by the host, against the definition
-// written sample by sample in double. Features and boxes are such that all of it
-// is exact: results agree to the bit, also where values are equal.
+// written sample by sample in double. Features and boxes are such that all of
+// it is exact: results agree to the bit, also where values are equal.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -83,8 +83,8 @@ Problem<T> MakeProblem(const Sizes& sizes) {
     // fractions.
     float box[4];
     for (int i = 0; i < 2; ++i) {
-      const int64_t bins = i == (sizes.yxyx ? 0 : 1) ? sizes.pooled_height
-                                                     : sizes.pooled_width;
+      const int64_t bins =
+          i == (sizes.yxyx ? 0 : 1) ? sizes.pooled_height : sizes.pooled_width;
       const float side = bins * std::ldexp(1.0f, random() % 5 - 1);
       box[i] = (static_cast<int>(random() % 64) - 20) * 0.5f;
       if (sizes.centred) box[i] -= side / 2;
@@ -119,8 +119,8 @@ struct Point {
   double y, x;
 };
 
-// The samples of a bin, in the order of the definition: those inside, then those
-// outside.
+// The samples of a bin, in the order of the definition: those inside, then
+// those outside.
 template <typename T>
 std::vector<Point> PointsOf(const Problem<T>& problem, int64_t k, int64_t p,
                             int64_t q) {
@@ -184,8 +184,8 @@ double ValueAt(const Problem<T>& problem, const std::vector<T>& map,
   double value = 0;
   if (!point.inside) return 0;
   ForPixels(point, [&](int64_t y, int64_t x, double weight) {
-    value += weight * Widen(map[problem.FeatureAt(problem.box_indices[k], y, x,
-                                                  c)]);
+    value +=
+        weight * Widen(map[problem.FeatureAt(problem.box_indices[k], y, x, c)]);
   });
   return value;
 }
@@ -197,7 +197,8 @@ void ExpectSame(const std::vector<T>& actual,
     const double value = Widen(actual[i]);
     const double rounded =
         Widen(Narrow<T>(static_cast<Accumulator<T>>(expected[i])));
-    if (value == rounded || (std::isnan(value) && std::isnan(rounded))) continue;
+    if (value == rounded || (std::isnan(value) && std::isnan(rounded)))
+      continue;
     TFO_EXPECT_EQ(value, rounded);
     return;
   }
@@ -207,8 +208,8 @@ template <typename T>
 void ExpectAsDefined(const Sizes& sizes) {
   const Problem<T> problem = MakeProblem<T>(sizes);
   const RoiArgs& args = problem.args;
-  std::vector<double> output(problem.d_output.size(), 0), values = output,
-                      d_features(problem.features.size(), 0);
+  std::vector<double> output(problem.d_output.size(), 0),
+      values = output, d_features(problem.features.size(), 0);
   for (int64_t k = 0; k < args.num_boxes; ++k) {
     for (int64_t p = 0; p < args.pooled_height; ++p) {
       for (int64_t q = 0; q < args.pooled_width; ++q) {
@@ -250,10 +251,10 @@ void ExpectAsDefined(const Sizes& sizes) {
   TFO_EXPECT(max_of(problem.values) == nullptr);
   ExpectSame(result, values);
   std::vector<T> gradient(problem.features.size(), Narrow<T>(99));
-  TFO_EXPECT(RoiAlignMaxGrad(
-                 Gpu{}, args, problem.sampling, problem.d_output.data(),
-                 problem.features.data(), problem.boxes.data(),
-                 problem.box_indices.data(), gradient.data()) == nullptr);
+  TFO_EXPECT(RoiAlignMaxGrad(Gpu{}, args, problem.sampling,
+                             problem.d_output.data(), problem.features.data(),
+                             problem.boxes.data(), problem.box_indices.data(),
+                             gradient.data()) == nullptr);
   ExpectSame(gradient, d_features);
 }
 
@@ -328,6 +329,36 @@ TFO_CUDA_TEST(RoiAlignMax, ManySamples) {
   sizes.pooled_height = sizes.pooled_width = 1;
   sizes.ratio = 256;
   ExpectAsDefined<float>(sizes);
+}
+
+// Finite boxes so large that their samples cannot be counted, nor all be told
+// apart: finite results.
+TFO_CUDA_TEST(RoiAlignMax, EnormousBoxes) {
+  for (const int32_t ratio : {0, 2}) {
+    Sizes sizes;
+    sizes.ratio = ratio;
+    sizes.aligned = ratio == 0;
+    Problem<float> problem = MakeProblem<float>(sizes);
+    problem.boxes = {-1e30f, -1e30f, 1e30f, 1e30f, 1e30f,  1e30f, 2e30f, 2e30f,
+                     0,      0,      1e30f, 1e30f, -3e38f, 2,     3e38f, 11,
+                     -1e9f,  1,      1e9f,  9,     -1e5f,  -1e5f, 1e5f,  1e5f};
+    problem.box_indices.assign(6, 0);
+    problem.args.num_boxes = 6;
+    std::vector<float> output(problem.d_output.size()),
+        gradient(problem.features.size(), kNan);
+    for (const auto& values : {problem.features, problem.values}) {
+      std::fill(output.begin(), output.end(), 0.0f);
+      RoiAlignMax(Gpu{}, problem.args, problem.sampling,
+                  problem.features.data(), values.data(), problem.boxes.data(),
+                  problem.box_indices.data(), output.data());
+      for (const float value : output) TFO_EXPECT(std::isfinite(value));
+    }
+    RoiAlignMaxGrad(Gpu{}, problem.args, problem.sampling,
+                    problem.d_output.data(), problem.features.data(),
+                    problem.boxes.data(), problem.box_indices.data(),
+                    gradient.data());
+    for (const float value : gradient) TFO_EXPECT(std::isfinite(value));
+  }
 }
 
 TFO_CUDA_TEST(RoiAlignMax, EmptySizes) {

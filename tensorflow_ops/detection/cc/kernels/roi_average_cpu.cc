@@ -82,16 +82,22 @@ std::vector<int64_t> BinRowsDownward(const RoiAverageArgs& args,
   // Bands of pixel rows of a map, rows where it has not too many.
   const int64_t bands =
       std::clamp<int64_t>(4 * size / std::max<int64_t>(count, 1), 16, 4096);
-  return Buckets(size, count * bands + 1,
-                 [&](int64_t i) {
-                   const auto rows = taps.Rows(i / bins);
-                   const int64_t p = i % bins, map = taps.Map(i / bins);
-                   if (rows.begin[p] == rows.begin[p + 1]) return count * bands;
-                   const int64_t y = rows.taps[rows.begin[p]].pixel;
-                   const int64_t height = maps[map].height;
-                   return map * bands +
-                          (height <= bands ? y : y * bands / height);
-                 })
+  return Buckets(
+             count * bands + 1,
+             [&](const auto& add) {
+               for (int64_t i = 0; i < size; ++i) {
+                 const auto rows = taps.Rows(i / bins);
+                 const int64_t p = i % bins, map = taps.Map(i / bins);
+                 if (rows.begin[p] == rows.begin[p + 1]) {
+                   add(count * bands, i);
+                   continue;
+                 }
+                 const int64_t y = rows.taps[rows.begin[p]].pixel;
+                 const int64_t height = maps[map].height;
+                 add(map * bands + (height <= bands ? y : y * bands / height),
+                     i);
+               }
+             })
       .TakeItems();
 }
 
@@ -221,23 +227,18 @@ void GradChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
     widest = std::max(widest, maps[m].width);
   }
   const int64_t rows = first_row.back();
-  // Each pair of a row of bins and a row of pixels that it looks at.
-  struct Pair {
-    int64_t row, k, p;
-    Sum weight;
-  };
-  std::vector<Pair> pairs;
-  for (int64_t k = 0; k < args.roi.num_boxes; ++k) {
-    const auto box_rows = taps.Rows(k);
-    for (int64_t p = 0; p < out.bins_y; ++p) {
-      for (int64_t i = box_rows.begin[p]; i < box_rows.begin[p + 1]; ++i) {
-        const Tap<Sum>& tap = box_rows.taps[i];
-        pairs.push_back({first_row[taps.Map(k)] + tap.pixel, k, p, tap.weight});
+  // The rows of bins that look at each row of pixels.
+  const Buckets by_row(rows, [&](const auto& add) {
+    for (int64_t k = 0; k < args.roi.num_boxes; ++k) {
+      const auto box_rows = taps.Rows(k);
+      for (int64_t p = 0; p < out.bins_y; ++p) {
+        for (int64_t i = box_rows.begin[p]; i < box_rows.begin[p + 1]; ++i) {
+          add(first_row[taps.Map(k)] + box_rows.taps[i].pixel,
+              k * out.bins_y + p);
+        }
       }
     }
-  }
-  const Buckets by_row(pairs.size(), rows,
-                       [&](int64_t i) { return pairs[i].row; });
+  });
 
   // A unit's sums stay in the cache. Bins of their own channels take all.
   constexpr int64_t kSumsBytes = 512 << 10;
@@ -247,7 +248,7 @@ void GradChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
                             : std::clamp<int64_t>(fit / 64 * 64, 64, channels);
   const int64_t blocks = (channels + block - 1) / block;
   const double cycles =
-      0.5 * channels * pairs.size() * out.bins_x * 4 / (rows * blocks) +
+      2.0 * channels * by_row.size() * out.bins_x / (rows * blocks) +
       0.5 * widest * block;
   cpu.ParallelFor(rows * blocks, cycles, [&](int64_t begin, int64_t end) {
     std::vector<Sum> scratch(sizeof(T) == sizeof(Sum) ? 0 : widest * block);
@@ -277,13 +278,16 @@ void GradChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
         }
       }
       for (auto i = by_row.begin(row); i < by_row.end(row); ++i) {
-        const Pair& pair = pairs[*i];
+        const int64_t k = *i / out.bins_y, p = *i % out.bins_y;
+        const auto box_rows = taps.Rows(k);
+        const Tap<Sum>* tap = box_rows.taps + box_rows.begin[p];
+        while (tap->pixel != row - first_row[m]) ++tap;
         const bool all = args.order == RoiChannels::kAll;
-        add_bin_row(d_output + out.Row(pair.k, pair.p) + c, out.channels,
-                    pair.weight, taps.Columns(pair.k), out.bins_x,
+        add_bin_row(d_output + out.Row(k, p) + c, out.channels, tap->weight,
+                    taps.Columns(k), out.bins_x,
                     {all ? count : out.channels, args.ChannelStep(),
                      args.FirstChannel(0, 1)},
-                    stride, sums + args.FirstChannel(pair.p, 0));
+                    stride, sums + args.FirstChannel(p, 0));
       }
       if constexpr (sizeof(T) != sizeof(Sum)) {
         if (count == channels) {
@@ -307,8 +311,11 @@ void GradChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
   const auto add_plane = TFO_DISPATCH(AddPlane<T>);
   const auto narrow = TFO_DISPATCH(NarrowArray<T>);
   const OutputLayout out(args);
-  const Buckets by_map(args.roi.num_boxes, maps.size(),
-                       [&](int64_t k) { return taps.Map(k); });
+  const Buckets by_map(maps.size(), [&](const auto& add) {
+    for (int64_t k = 0; k < args.roi.num_boxes; ++k) {
+      if (taps.Map(k) >= 0) add(taps.Map(k), k);
+    }
+  });
   int64_t widest = 0, largest = 0;
   for (const auto& map : maps) {
     widest = std::max(widest, map.width);
@@ -324,6 +331,7 @@ void GradChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t m = unit / channels, c = unit % channels;
           const int64_t plane = maps[m].height * maps[m].width;
+          if (plane == 0) continue;
           const PlaneBins bins(args, c);
           T* const to = maps[m].data + c * plane;
           Sum* sums;

@@ -5,7 +5,8 @@
 namespace tfo {
 namespace {
 
-// Channels of one thread where they are not side by side in memory.
+// Channels of one thread where they are not side by side in memory. Position-
+// sensitive bins have few.
 constexpr int kApart = 4;
 
 // Where a pack of a bin's channels lies.
@@ -23,13 +24,13 @@ __device__ inline PackPlace PlaceOf(const RoiAverageArgs& args,
   const int64_t ph = args.roi.pooled_height, pw = args.roi.pooled_width;
   const Strides out =
       StridesOf(args.roi.channels_first, ph, pw, channels.count);
-  return {channels.count - c,
-          ((p * pw + q) * channels.per_bin + c * channels.step) *
-              strides.channel,
-          channels.step * strides.channel,
-          k * ph * pw * channels.count + p * out.row + q * out.place +
-              c * out.channel,
-          out.channel};
+  return {
+      channels.count - c,
+      ((p * pw + q) * channels.per_bin + c * channels.step) * strides.channel,
+      channels.step * strides.channel,
+      k * ph * pw * channels.count + p * out.row + q * out.place +
+          c * out.channel,
+      out.channel};
 }
 
 // Calls use(tap on y, tap on x, channels) for each pixel of the bin. Loads of
@@ -246,8 +247,8 @@ constexpr int kTileHeight = sizeof(Sum) == 8 ? 4 : 8;
 template <typename Sum>
 using TileSums = Sum[kTileHeight<Sum>][kTileWidth];
 
-// The weights of some bins of some boxes in a tile's rows and columns, in shared
-// memory. Box b's begin at y[b * ps] and x[b * qs].
+// The weights of some bins of some boxes in a tile's rows and columns, in
+// shared memory. Box b's begin at y[b * ps] and x[b * qs].
 template <typename Sum>
 struct TileWeights {
   static constexpr int kBins = 128;  // on each axis, of all boxes
@@ -273,19 +274,19 @@ __device__ void FillTileWeights(const RoiAverageArgs& args, const Sum* boxes,
   const int of_box = part.ps + part.qs;
   for (int i = threadIdx.x; i < part.boxes * of_box; i += blockDim.x) {
     const int b = i / of_box, bin = i - b * of_box;
-    const auto roi =
-        ReadRoi(args, boxes, box_indices, part.k0 + part.list[b]);
+    const auto roi = ReadRoi(args, boxes, box_indices, part.k0 + part.list[b]);
     const auto fill = [&](const RoiAxis<Sum>& axis, int64_t p0, int p,
                           PixelRange pixels, int size, Sum* to, int32_t* begin,
                           int32_t* end) {
       for (int j = 0; j < size; ++j) to[j] = 0;
       bool any = false;
-      VisitTaps<false>(
-          axis, p0 + p, [&](int32_t pixel, Sum weight, TapSlopes<Sum>) {
-            if (pixel < pixels.begin || pixel >= pixels.end) return;
-            to[pixel - pixels.begin] = weight;
-            any = true;
-          });
+      VisitTaps<false>(axis, p0 + p,
+                       [&](int32_t pixel, Sum weight, TapSlopes<Sum>) {
+                         if (pixel < pixels.begin || pixel >= pixels.end)
+                           return;
+                         to[pixel - pixels.begin] = weight;
+                         any = true;
+                       });
       if (!any) return;
       atomicMin(begin, p);
       atomicMax(end, p + 1);
@@ -366,7 +367,7 @@ __device__ void AddBinToTile(const TileWeights<Sum>& weights,
 }
 
 template <typename T, bool kAllChannels>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, 4)
     TileGrad(const __grid_constant__ RoiAverageArgs args, const T* d_output,
              const Coordinate<T>* boxes, const int32_t* box_indices,
              const __grid_constant__ LevelMaps<T> d_features, int64_t tiles) {
@@ -377,7 +378,8 @@ __global__ void __launch_bounds__(kTileThreads)
   __shared__ BoxList list;
   const int64_t ph = args.roi.pooled_height, pw = args.roi.pooled_width;
   const ChannelsOfBins channels(args);
-  const Strides out = StridesOf(args.roi.channels_first, ph, pw, channels.count);
+  const Strides out =
+      StridesOf(args.roi.channels_first, ph, pw, channels.count);
   const int64_t of_box = ph * pw * channels.count;
 
   for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
@@ -446,8 +448,8 @@ struct BoxSums {
   }
 };
 
-// Adds up the block's sums, in a fixed order, and writes a box's derivatives, or
-// adds to them. All of the block must come here.
+// Adds up the block's sums, in a fixed order, and writes a box's derivatives,
+// or adds to them. All of the block must come here.
 template <typename Sum>
 __device__ void WriteBoxSums(const RoiAverageArgs& args,
                              const BoxSums<Sum>& sums,
@@ -536,22 +538,32 @@ __global__ void __launch_bounds__(kRowThreads)
               ImageOf(args, features, roi.level, roi.image) + place.map;
           const Sum gradient = Widen(d_output[place.output]);
           VisitTapPairs<Kind>(roi, p, q, [&](const Tap& y, const Tap& x) {
-            sums.Add(y, x,
-                     gradient * Widen(map[y.pixel * strides.row +
-                                          x.pixel * strides.place]));
+            sums.Add(
+                y, x,
+                gradient *
+                    Widen(
+                        map[y.pixel * strides.row + x.pixel * strides.place]));
           });
         });
     WriteBoxSums(args, sums, parts, true, d_boxes + 4 * k);
   }
 }
 
-// Calls run(N, packed), integral_constants, with the widest packs of channels
-// that all of these places allow.
+// Calls run(N, packed, threads) with the widest packs of channels that all of
+// these places allow, and the threads of a block that has a row of bins. The
+// first two are integral_constants.
 template <typename T, typename Run>
 Error WithPacks(const RoiAverageArgs& args, const LevelMaps<const T>& features,
                 const T* output, const Run& run) {
+  const auto run_with = [&](auto n, auto packed) {
+    const int64_t packs = (args.PooledChannels() + n - 1) / n;
+    return run(n, packed, RowThreads(args.roi, packs));
+  };
   if (args.roi.channels_first || args.order == RoiChannels::kChannelMajor) {
-    return run(std::integral_constant<int, kApart>(), std::false_type());
+    return args.order == RoiChannels::kAll
+               ? run_with(std::integral_constant<int, kApart>(),
+                          std::false_type())
+               : run_with(std::integral_constant<int, 1>(), std::false_type());
   }
   return WithWidestPack<T>(
       [&](auto n) {
@@ -562,7 +574,7 @@ Error WithPacks(const RoiAverageArgs& args, const LevelMaps<const T>& features,
         }
         return fits;
       },
-      [&](auto n) { return run(n, std::true_type()); });
+      [&](auto n) { return run_with(n, std::true_type()); });
 }
 
 bool IsEmpty(const RoiAverageArgs& args) {
@@ -585,13 +597,13 @@ Error RoiAverage(const Gpu& gpu, const RoiAverageArgs& args,
                  const int32_t* box_indices, T* output) {
   if (IsEmpty(args)) return nullptr;
   const auto maps = MakeLevelMaps(args, features);
-  const unsigned grid =
-      GridSize(args.roi.num_boxes * args.roi.pooled_height);
-  const Error error = WithPacks(args, maps, output, [&](auto n, auto packed) {
-    return Launch(gpu, grid, kRowThreads,
-                  Average<T, decltype(n)::value, decltype(packed)::value>, args,
-                  maps, boxes, box_indices, output);
-  });
+  const unsigned grid = GridSize(args.roi.num_boxes * args.roi.pooled_height);
+  const Error error =
+      WithPacks(args, maps, output, [&](auto n, auto packed, unsigned threads) {
+        return Launch(gpu, grid, threads,
+                      Average<T, decltype(n)::value, decltype(packed)::value>,
+                      args, maps, boxes, box_indices, output);
+      });
   if (error != nullptr || !MayHaveOthers<PlainTaps<Coordinate<T>>>(args)) {
     return error;
   }
@@ -608,19 +620,20 @@ Error RoiAverageGrad(const Gpu& gpu, const RoiAverageArgs& args,
   if constexpr (sizeof(T) == sizeof(Accumulator<T>)) {
     if (!deterministic) {
       for (int32_t l = 0; l < args.num_levels; ++l) {
-        const Error error = EnqueueZeros(
-            gpu, maps.data[l],
-            sizeof(T) * args.roi.batch * args.levels[l].height *
-                args.levels[l].width * args.roi.channels);
+        const Error error =
+            EnqueueZeros(gpu, maps.data[l],
+                         sizeof(T) * args.roi.batch * args.levels[l].height *
+                             args.levels[l].width * args.roi.channels);
         if (error != nullptr) return error;
       }
       if (IsEmpty(args)) return nullptr;
       const unsigned grid =
           GridSize(args.roi.num_boxes * args.roi.pooled_height);
       const Error error = WithPacks(
-          args, AsInputs(maps), d_output, [&](auto n, auto packed) {
+          args, AsInputs(maps), d_output,
+          [&](auto n, auto packed, unsigned threads) {
             return Launch(
-                gpu, grid, kRowThreads,
+                gpu, grid, threads,
                 AtomicGrad<T, decltype(n)::value, decltype(packed)::value>,
                 args, d_output, boxes, box_indices, maps);
           });
@@ -654,27 +667,28 @@ Error RoiAverageBoxesGrad(const Gpu& gpu, const RoiAverageArgs& args,
   }
   const auto maps = MakeLevelMaps(args, features);
   const unsigned grid = GridSize(args.roi.num_boxes);
-  const Error error = WithPacks(args, maps, d_output, [&](auto n, auto packed) {
-    return Launch(gpu, grid, kRowThreads,
-                  BoxesGrad<T, decltype(n)::value, decltype(packed)::value>,
-                  args, d_output, maps, boxes, box_indices, d_boxes);
-  });
+  const Error error =
+      WithPacks(args, maps, d_output, [&](auto n, auto packed, unsigned) {
+        return Launch(gpu, grid, kRowThreads,
+                      BoxesGrad<T, decltype(n)::value, decltype(packed)::value>,
+                      args, d_output, maps, boxes, box_indices, d_boxes);
+      });
   if (error != nullptr || !MayHaveOthers<SlopedTaps<Coordinate<T>>>(args)) {
     return error;
   }
-  return Launch(gpu, grid, kRowThreads, BoxesGradOthers<T>, args, d_output, maps,
-                boxes, box_indices, d_boxes);
+  return Launch(gpu, grid, kRowThreads, BoxesGradOthers<T>, args, d_output,
+                maps, boxes, box_indices, d_boxes);
 }
 
-#define TFO_INSTANTIATE(T)                                                    \
-  template Error RoiAverage<T>(const Gpu&, const RoiAverageArgs&,             \
-                               const T* const*, const Coordinate<T>*,         \
-                               const int32_t*, T*);                           \
-  template Error RoiAverageGrad<T>(const Gpu&, const RoiAverageArgs&, bool,   \
-                                   const T*, const Coordinate<T>*,            \
-                                   const int32_t*, T* const*);                \
-  template Error RoiAverageBoxesGrad<T>(                                      \
-      const Gpu&, const RoiAverageArgs&, const T*, const T* const*,           \
+#define TFO_INSTANTIATE(T)                                                  \
+  template Error RoiAverage<T>(const Gpu&, const RoiAverageArgs&,           \
+                               const T* const*, const Coordinate<T>*,       \
+                               const int32_t*, T*);                         \
+  template Error RoiAverageGrad<T>(const Gpu&, const RoiAverageArgs&, bool, \
+                                   const T*, const Coordinate<T>*,          \
+                                   const int32_t*, T* const*);              \
+  template Error RoiAverageBoxesGrad<T>(                                    \
+      const Gpu&, const RoiAverageArgs&, const T*, const T* const*,         \
       const Coordinate<T>*, const int32_t*, Coordinate<T>*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

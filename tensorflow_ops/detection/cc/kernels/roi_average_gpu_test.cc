@@ -1,6 +1,7 @@
 // The CUDA kernels of roi_average, run by the host, against the definitions
 // written sample by sample in double; the box gradient against differences of
 // those.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -56,8 +57,8 @@ struct Sizes {
   int64_t pooled_height = 3, pooled_width = 2;
   std::vector<std::pair<int64_t, int64_t>> maps = {{11, 13}};
   int64_t num_boxes = 12;
-  double image = 40;        // boxes lie within
-  double smallest = 0.02;   // part of the image that a box covers on an axis
+  double image = 40;       // boxes lie within
+  double smallest = 0.02;  // part of the image that a box covers on an axis
   bool channels_first = false, yxyx = false;
 };
 
@@ -96,7 +97,8 @@ Problem<T> MakeProblem(const Sizes& sizes, uint32_t seed) {
   std::uniform_real_distribution<double> uniform(0, 1);
   for (int64_t k = 0; k < sizes.num_boxes; ++k) {
     double box[4];
-    const double extent = sizes.image * std::pow(sizes.smallest, uniform(random));
+    const double extent =
+        sizes.image * std::pow(sizes.smallest, uniform(random));
     for (int i = 0; i < 2; ++i) {
       box[i] = sizes.image * uniform(random) - extent / 2;
       box[i + 2] = box[i] + extent * (0.5 + uniform(random));
@@ -131,8 +133,8 @@ Problem<T> MakeProblem(const Sizes& sizes, uint32_t seed) {
   return problem;
 }
 
-// Calls add(level, y, x, weight) for each pixel of each sample that bin (p, q) of
-// box k averages, several times for the same pixel: the definition, with the
+// Calls add(level, y, x, weight) for each pixel of each sample that bin (p, q)
+// of box k averages, several times for the same pixel: the definition, with the
 // box as an argument. Coordinates are computed in double.
 template <typename T>
 void VisitPixels(
@@ -150,8 +152,7 @@ void VisitPixels(
   if (b[2] < b[0] || b[3] < b[1]) return;
   if (image < 0 || image >= args.roi.batch) return;
   int level = 0;
-  const double side =
-      std::sqrt((double{b[2]} - b[0]) * (double{b[3]} - b[1]));
+  const double side = std::sqrt((double{b[2]} - b[0]) * (double{b[3]} - b[1]));
   for (int l = 1; l < args.num_levels; ++l) {
     if (side >= args.levels[l].smallest_box) level = l;
   }
@@ -163,9 +164,8 @@ void VisitPixels(
     std::vector<double> samples;  // or pixels
   };
   const auto axis_of = [&](int i, int64_t bins, int64_t bin, int64_t limit) {
-    return Axis{box[i], box[i + 2], double{b[i + 2]} - b[i],
-                bins,   bin,        limit,
-                {}};
+    return Axis{box[i], box[i + 2], double{b[i + 2]} - b[i], bins, bin,
+                limit,  {}};
   };
   Axis axes[] = {axis_of(iy, args.roi.pooled_height, p, map.height),
                  axis_of(1 - iy, args.roi.pooled_width, q, map.width)};
@@ -254,7 +254,8 @@ double WeightedAverage(const Problem<T>& problem,
   VisitPixels(problem, k, box, p, q,
               [&](int64_t level, int64_t y, int64_t x, double weight) {
                 for (int64_t c = 0; c < problem.args.PooledChannels(); ++c) {
-                  sum += weight * Widen(gradient[problem.OutputAt(k, p, q, c)]) *
+                  sum += weight *
+                         Widen(gradient[problem.OutputAt(k, p, q, c)]) *
                          Widen(problem.maps[level][problem.FeatureAt(
                              level, problem.box_indices[k], y, x,
                              ChannelOf(problem.args, p, q, c))]);
@@ -381,10 +382,10 @@ void ExpectAsDefined(const Sizes& sizes, uint32_t seed = 1) {
     }
   });
   std::vector<Coordinate<T>> d_boxes(4 * args.roi.num_boxes, 99);
-  TFO_EXPECT(RoiAverageBoxesGrad(
-                 Gpu{}, args, d_output.data(), problem.Maps().data(),
-                 problem.boxes.data(), problem.box_indices.data(),
-                 d_boxes.data()) == nullptr);
+  TFO_EXPECT(RoiAverageBoxesGrad(Gpu{}, args, d_output.data(),
+                                 problem.Maps().data(), problem.boxes.data(),
+                                 problem.box_indices.data(),
+                                 d_boxes.data()) == nullptr);
   const double largest = Largest(size_of_terms);
   for (size_t i = 0; i < d_boxes.size(); ++i) {
     const double error = std::fabs(d_boxes[i] - expected_boxes[i]);
@@ -394,8 +395,8 @@ void ExpectAsDefined(const Sizes& sizes, uint32_t seed = 1) {
   }
 }
 
-// Every combination of what is averaged, of which channels, in which layout, with
-// channels in packs of 16 bytes, of two, of one.
+// Every combination of what is averaged, of which channels, in which layout,
+// with channels in packs of 16 bytes, of two, of one.
 template <typename T>
 void ExpectAllAsDefined() {
   uint32_t seed = 1;
@@ -476,8 +477,7 @@ TFO_CUDA_TEST(RoiAverage, ManyBoxes) {
 
 // More bins than are looked at together: 64 in a row, 128 on a tile's axis.
 TFO_CUDA_TEST(RoiAverage, ManyBins) {
-  for (const RoiChannels order :
-       {RoiChannels::kAll, RoiChannels::kBinMajor}) {
+  for (const RoiChannels order : {RoiChannels::kAll, RoiChannels::kBinMajor}) {
     Sizes sizes;
     sizes.order = order;
     sizes.channels = 2;
@@ -513,8 +513,43 @@ TFO_CUDA_TEST(RoiAverage, LargeBins) {
   }
 }
 
+// Finite boxes so large that their samples cannot be counted, nor all be told
+// apart: finite results, and both ways to the gradient agree.
+TFO_CUDA_TEST(RoiAverage, EnormousBoxes) {
+  for (const RoiBins bins : {RoiBins::kSamples, RoiBins::kPixels}) {
+    for (const int32_t ratio : {0, 2}) {
+      Sizes sizes;
+      sizes.bins = bins;
+      sizes.sampling = {ratio, ratio == 0};
+      Problem<float> problem = MakeProblem<float>(sizes, 1);
+      problem.boxes = {-1e30f, -1e30f, 1e30f, 1e30f, 1e30f, 1e30f,
+                       2e30f,  2e30f,  0,     0,     1e30f, 1e30f,
+                       -3e38f, 2,      3e38f, 11,    -1e9f, 1,
+                       1e9f,   9,      -1e5f, -1e5f, 1e5f,  1e5f};
+      problem.box_indices.assign(6, 0);
+      problem.args.roi.num_boxes = 6;
+      const auto is_finite = [](float value) { return std::isfinite(value); };
+      std::vector<float> output(problem.OutputSize(), kNan), d_boxes(24, kNan);
+      RoiAverage(Gpu{}, problem.args, problem.Maps().data(),
+                 problem.boxes.data(), problem.box_indices.data(),
+                 output.data());
+      TFO_EXPECT(std::all_of(output.begin(), output.end(), is_finite));
+      RoiAverageBoxesGrad(Gpu{}, problem.args, output.data(),
+                          problem.Maps().data(), problem.boxes.data(),
+                          problem.box_indices.data(), d_boxes.data());
+      TFO_EXPECT(std::all_of(d_boxes.begin(), d_boxes.end(), is_finite));
+      const auto grad = Grad(problem, true, output)[0];
+      const auto fast = Grad(problem, false, output)[0];
+      for (size_t i = 0; i < grad.size(); ++i) {
+        TFO_EXPECT(std::fabs(grad[i] - fast[i]) < 1e-6);
+      }
+    }
+  }
+}
+
 TFO_CUDA_TEST(RoiAverage, NanStaysWhereItIs) {
-  // Nine boxes side by side, of 2 x 2 pixels and one bin each; NaN in the fifth.
+  // Nine boxes side by side, of 2 x 2 pixels and one bin each; NaN in the
+  // fifth.
   for (const RoiChannels order : {RoiChannels::kAll, RoiChannels::kBinMajor}) {
     RoiAverageArgs args = {};
     args.roi = {1, 6, 6, 4, 9, 1, 1, 1.0f, false, false};

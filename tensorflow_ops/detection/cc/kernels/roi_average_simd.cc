@@ -310,7 +310,8 @@ void AddBoxGradOfBinRow(const T* d_output, int64_t output_channels,
       double sum = 0, low = 0, high = 0;  // over columns
       for (auto x = bin.begin; x < bin.end; ++x) {
         const T* const pixel =
-            image + q * of.next_bin + (y->pixel * width + x->pixel) * channels;
+            image + q * of.next_bin +
+            (int64_t{y->pixel} * width + x->pixel) * channels;
         Sum<T> product = 0;
         if (of.step != 1) {
           for (int64_t c = 0; c < of.count; ++c) {

@@ -10,13 +10,13 @@ namespace tfo {
 // What a bin takes of a row or a column of pixels.
 template <typename C>
 struct Tap {
-  int64_t pixel;
+  int32_t pixel;
   C weight;
 };
 // The same, and how the weight changes with the box's beginning and end.
 template <typename C>
 struct SlopedTap {
-  int64_t pixel;
+  int32_t pixel;
   C weight, low, high;
 };
 

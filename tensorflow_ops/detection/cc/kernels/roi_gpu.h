@@ -9,8 +9,9 @@
 
 namespace tfo {
 
-constexpr int kRowThreads = 128;   // of a block that has a row of bins
-constexpr int kTileThreads = 128;  // at most, of a block that has a tile
+// At most, of a block that has a row of bins, and of one that has a tile.
+constexpr int kRowThreads = 128;
+constexpr int kTileThreads = 128;
 
 // The levels' feature maps, as a kernel's parameter.
 template <typename T>
@@ -46,8 +47,8 @@ __device__ T* ImageOf(const RoiAverageArgs& args, const LevelMaps<T>& maps,
                                 args.levels[level].width * args.roi.channels;
 }
 
-// RoiAverageArgs' channels without its divisions: channel c of bin b, counted in
-// rows, is b * per_bin + c * step.
+// RoiAverageArgs' channels without its divisions: channel c of bin b, counted
+// in rows, is b * per_bin + c * step.
 struct ChannelsOfBins {
   int64_t count, per_bin, step;
   __device__ explicit ChannelsOfBins(const RoiAverageArgs& args)
@@ -93,8 +94,8 @@ class Units {
       : outer(threadIdx.x / inner_size),
         inner(threadIdx.x % inner_size),
         inner_size_(inner_size),
-        outer_step_(kRowThreads / inner_size),
-        inner_step_(kRowThreads % inner_size) {}
+        outer_step_(blockDim.x / inner_size),
+        inner_step_(blockDim.x % inner_size) {}
   __device__ void Next() {
     outer += outer_step_;
     inner += inner_step_;
@@ -135,10 +136,9 @@ struct SlopedTaps {
   template <typename Add>
   __device__ static void Visit(const RoiAxis<C>& axis, int64_t p,
                                const Add& add) {
-    VisitTaps<true>(axis, p,
-                    [&](int32_t pixel, C weight, TapSlopes<C> slopes) {
-                      add(Tap{pixel, weight, slopes});
-                    });
+    VisitTaps<true>(axis, p, [&](int32_t pixel, C weight, TapSlopes<C> slopes) {
+      add(Tap{pixel, weight, slopes});
+    });
   }
 };
 template <typename C>
@@ -203,7 +203,8 @@ struct BinOfRow {
   bool has_all;
 };
 template <typename Kind>
-__device__ BinOfRow<Kind> BinAt(const SharedBinRow<Kind>& row, int bins, int i) {
+__device__ BinOfRow<Kind> BinAt(const SharedBinRow<Kind>& row, int bins,
+                                int i) {
   const int room_x = row.RoomX(bins);
   const int32_t count_y = row.count_y, count_x = row.counts_x[i];
   return {row.taps_y, row.taps_x + i * room_x, count_y, count_x,
@@ -211,8 +212,8 @@ __device__ BinOfRow<Kind> BinAt(const SharedBinRow<Kind>& row, int bins, int i) 
 }
 
 // Writes row p of box k and bins [q0, q0 + bins) to `row`. Returns whether some
-// bins' taps have no room. All of the block must come here. Not inlined, so that
-// its registers are not the whole kernel's.
+// bins' taps have no room. All of the block must come here. Not inlined, so
+// that its registers are not the whole kernel's.
 template <typename Kind, typename C>
 __device__ __noinline__ bool FillBinRow(const RoiAverageArgs& args,
                                         const C* boxes,
@@ -220,35 +221,42 @@ __device__ __noinline__ bool FillBinRow(const RoiAverageArgs& args,
                                         int64_t p, int64_t q0, int bins,
                                         SharedBinRow<Kind>& row) {
   using Row = SharedBinRow<Kind>;
-  static_assert(Row::kBins < kRowThreads, "the last thread has the row");
-  const int thread = threadIdx.x;
-  const bool is_row = thread == kRowThreads - 1;
   bool more = false;
   __syncthreads();  // what was there is no longer read
-  if (thread < bins || is_row) {
+  // The columns, and last the row.
+  for (int i = threadIdx.x; i <= bins; i += blockDim.x) {
+    const bool is_row = i == bins;
     const RoiOnLevel<C> roi = ReadRoi(args, boxes, box_indices, k);
     const int room = is_row ? Row::kRoomY : row.RoomX(bins);
-    auto* const to = is_row ? row.taps_y : row.taps_x + thread * room;
+    auto* const to = is_row ? row.taps_y : row.taps_x + i * room;
     int32_t count = 0;
     if (roi.valid) {
-      Kind::Visit(Select(is_row, roi.y, roi.x), is_row ? p : q0 + thread,
+      Kind::Visit(Select(is_row, roi.y, roi.x), is_row ? p : q0 + i,
                   [&](const typename Kind::Tap& tap) {
                     if (count < room) to[count] = tap;
                     ++count;
                   });
     }
-    more = count > room;
+    more |= count > room;
+    (is_row ? row.count_y : row.counts_x[i]) = count;
     if (is_row) {
-      row.count_y = count;
       row.level = roi.level;
       row.image = roi.image;
       row.grid_y = roi.y.grid;
       row.grid_x = roi.x.grid;
-    } else {
-      row.counts_x[thread] = count;
     }
   }
   return __syncthreads_or(more);
+}
+
+// Threads of a block that has a row of bins: few, where more would be idle in
+// the last step.
+inline unsigned RowThreads(const RoiArgs& args, int64_t packs) {
+  const int64_t units =
+      packs * (args.pooled_width < 64 ? args.pooled_width : 64);
+  if (units >= 8 * kRowThreads) return kRowThreads;
+  const int64_t threads = (units + 63) / 64 * 64;
+  return 10 * units >= 7 * threads ? 64 : 32;
 }
 
 // Calls visit(i, pack) for each i of `bins` and each of `packs` packs of
@@ -271,8 +279,8 @@ __device__ void VisitUnits(bool bins_inside, int bins, int64_t packs,
 }
 
 // Calls visit(bin, q, pack) for each bin of row p of box k and each of `packs`
-// packs of channels, on one thread of the block; or for bins whose taps have room,
-// only: VisitOthers has the others. All of the block must come here.
+// packs of channels, on one thread of the block; or for bins whose taps have
+// room, only: VisitOthers has the others. All of the block must come here.
 template <typename Kind, typename C, typename Visit>
 __device__ void VisitBinRow(const RoiAverageArgs& args, const C* boxes,
                             const int32_t* box_indices, int64_t k, int64_t p,
@@ -290,8 +298,8 @@ __device__ void VisitBinRow(const RoiAverageArgs& args, const C* boxes,
   }
 }
 
-// May a box have bins whose taps have no room? Bins so large are rare, and have a
-// kernel of their own, which needs more registers.
+// May a box have bins whose taps have no room? Bins so large are rare, and have
+// a kernel of their own, which needs more registers.
 template <typename Kind>
 bool MayHaveOthers(const RoiAverageArgs& args) {
   using Row = SharedBinRow<Kind>;
@@ -335,9 +343,10 @@ __device__ void VisitOthers(const RoiAverageArgs& args, const C* boxes,
     for (int64_t q0 = 0; q0 < pw; q0 += kMost) {
       const int bins = pw - q0 < kMost ? static_cast<int>(pw - q0) : kMost;
       if (!FillBinRow(args, boxes, box_indices, k, p, q0, bins, row)) continue;
-      VisitUnits(args.roi.channels_first, bins, channels, [&](int i, int64_t c) {
-        if (!BinAt(row, bins, i).has_all) visit(roi, p, q0 + i, c);
-      });
+      VisitUnits(args.roi.channels_first, bins, channels,
+                 [&](int i, int64_t c) {
+                   if (!BinAt(row, bins, i).has_all) visit(roi, p, q0 + i, c);
+                 });
     }
   }
 }
@@ -376,8 +385,8 @@ TFO_HOST_DEVICE inline int64_t TilesOfLevel(const RoiAverageArgs& args,
 inline int64_t CountTiles(const RoiAverageArgs& args, int height, int width) {
   int64_t count = 0;
   for (int32_t l = 0; l < args.num_levels; ++l) {
-    count += TilesOfLevel(args, l, height, width,
-                          TileThreads(args.roi.channels));
+    count +=
+        TilesOfLevel(args, l, height, width, TileThreads(args.roi.channels));
   }
   return count;
 }
@@ -423,7 +432,8 @@ __device__ PixelRange PixelsOf(const RoiAxis<C>& axis) {
   const C limit = static_cast<C>(axis.limit);
   // Written so that NaN, of a box beyond the type's range, gives all pixels.
   PixelRange range = {0, static_cast<int32_t>(axis.limit)};
-  if (low > 0) range.begin = low < limit ? static_cast<int32_t>(low) : range.end;
+  if (low > 0)
+    range.begin = low < limit ? static_cast<int32_t>(low) : range.end;
   if (high < limit) range.end = high > 0 ? static_cast<int32_t>(high) + 1 : 0;
   return range;
 }
@@ -435,8 +445,8 @@ struct BoxList {
 };
 
 // Goes through the boxes for which meets(k) is true, in order and a list at a
-// time: calls visit(k0, count), where boxes k0 + list.boxes[0 .. count) are they.
-// All of the block must come here, and calls visit.
+// time: calls visit(k0, count), where boxes k0 + list.boxes[0 .. count) are
+// they. All of the block must come here, and calls visit.
 template <typename Meets, typename Visit>
 __device__ void VisitBoxes(int64_t num_boxes, const Meets& meets, BoxList& list,
                            const Visit& visit) {
@@ -468,9 +478,9 @@ struct TilePart {
   int ps, qs;
 };
 
-// Cuts the bins of the boxes for which meets(k) is true into parts, in order, of
-// which none has more than `most` rows or `most` columns of bins. All of the block
-// must come here, and calls visit(part).
+// Cuts the bins of the boxes for which meets(k) is true into parts, in order,
+// of which none has more than `most` rows or `most` columns of bins. All of the
+// block must come here, and calls visit(part).
 template <typename Meets, typename Visit>
 __device__ void VisitTileParts(const RoiArgs& args, int most,
                                const Meets& meets, BoxList& list,

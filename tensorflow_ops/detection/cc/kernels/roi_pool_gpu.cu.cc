@@ -55,15 +55,15 @@ __global__ void __launch_bounds__(kRowThreads)
       const int64_t rest = args.pooled_width - q0;
       const int bins = rest < kBins ? static_cast<int>(rest) : kBins;
       __syncthreads();  // the columns before are no longer read
-      for (int i = threadIdx.x; i < bins; i += kRowThreads) {
+      for (int i = threadIdx.x; i < bins; i += blockDim.x) {
         columns[i] = BinOf(box.x, q0 + i, args.pooled_width, args.width);
       }
       __syncthreads();
       VisitUnits(args.channels_first, bins, packs, [&](int i, int64_t pack) {
         const int64_t c = pack * N, valid = args.channels - c;
         const PixelRange bin = columns[i];
-        const T* const map = features + box.image * places.image +
-                             c * places.map.channel;
+        const T* const map =
+            features + box.image * places.image + c * places.map.channel;
         Pack<T, N> best = {};  // an empty bin's
         Pack<int32_t, N> at;
 #pragma unroll
@@ -113,8 +113,8 @@ constexpr int kTileWidth = 8;
 template <typename Sum>
 constexpr int kTileHeight = sizeof(Sum) == 8 ? 4 : 8;  // 32 kB of shared memory
 
-// The pixels of some boxes' bins, and which bins meet the tile: box b's begin at
-// [b * ps] and [b * qs].
+// The pixels of some boxes' bins, and which bins meet the tile: box b's begin
+// at [b * ps] and [b * qs].
 struct TileBins {
   static constexpr int kBins = 128;  // on each axis, of all boxes
   PixelRange rows[kBins], columns[kBins];
@@ -142,8 +142,8 @@ __device__ void FillTileBins(const RoiArgs& args, const C* boxes,
     const PixelRange pixels =
         is_row ? BinOf(box.y, part.p0 + bin, args.pooled_height, args.height)
                : BinOf(box.x, part.q0 + bin, args.pooled_width, args.width);
-    (is_row ? bins.rows[b * part.ps + bin]
-            : bins.columns[b * part.qs + bin]) = pixels;
+    (is_row ? bins.rows[b * part.ps + bin] : bins.columns[b * part.qs + bin]) =
+        pixels;
     if (!Meet(pixels, is_row ? tile.rows : tile.columns)) continue;
     PixelRange& meet = is_row ? bins.meet_y[b] : bins.meet_x[b];
     atomicMin(&meet.begin, bin);
@@ -193,38 +193,38 @@ __global__ void __launch_bounds__(kTileThreads)
       if (x < 0 || x >= kTileWidth) return;
       sums[y * kTileWidth + x][thread] += Widen(d_output[from]);
     };
-    VisitTileParts(args, TileBins::kBins, meets, list, [&](const TilePart&
-                                                               part) {
-      FillTileBins(args, boxes, box_indices, tile, part, bins);
-      if (c >= args.channels) return;
-      for (int b = 0; b < part.boxes; ++b) {
-        const PixelRange some_p = bins.meet_y[b], some_q = bins.meet_x[b];
-        const int64_t first = (part.k0 + part.list[b]) * places.box +
-                              part.p0 * places.out.row +
-                              part.q0 * places.out.place +
-                              c * places.out.channel;
-        for (int p = some_p.begin; p < some_p.end; ++p) {
-          PixelRange rows = bins.rows[b * part.ps + p];
-          if (rows.begin < tile.rows.begin) rows.begin = tile.rows.begin;
-          if (rows.end > tile.rows.end) rows.end = tile.rows.end;
-          for (int q = some_q.begin; q < some_q.end; q += kAtOnce) {
-            const int64_t from =
-                first + p * places.out.row + q * places.out.place;
-            int32_t pixels[kAtOnce];
+    VisitTileParts(
+        args, TileBins::kBins, meets, list, [&](const TilePart& part) {
+          FillTileBins(args, boxes, box_indices, tile, part, bins);
+          if (c >= args.channels) return;
+          for (int b = 0; b < part.boxes; ++b) {
+            const PixelRange some_p = bins.meet_y[b], some_q = bins.meet_x[b];
+            const int64_t first = (part.k0 + part.list[b]) * places.box +
+                                  part.p0 * places.out.row +
+                                  part.q0 * places.out.place +
+                                  c * places.out.channel;
+            for (int p = some_p.begin; p < some_p.end; ++p) {
+              PixelRange rows = bins.rows[b * part.ps + p];
+              if (rows.begin < tile.rows.begin) rows.begin = tile.rows.begin;
+              if (rows.end > tile.rows.end) rows.end = tile.rows.end;
+              for (int q = some_q.begin; q < some_q.end; q += kAtOnce) {
+                const int64_t from =
+                    first + p * places.out.row + q * places.out.place;
+                int32_t pixels[kAtOnce];
 #pragma unroll
-            for (int j = 0; j < kAtOnce; ++j) {
-              pixels[j] = q + j < some_q.end
-                              ? argmax[from + j * places.out.place]
-                              : -1;
-            }
+                for (int j = 0; j < kAtOnce; ++j) {
+                  pixels[j] = q + j < some_q.end
+                                  ? argmax[from + j * places.out.place]
+                                  : -1;
+                }
 #pragma unroll
-            for (int j = 0; j < kAtOnce; ++j) {
-              add(from + j * places.out.place, pixels[j], rows);
+                for (int j = 0; j < kAtOnce; ++j) {
+                  add(from + j * places.out.place, pixels[j], rows);
+                }
+              }
             }
           }
-        }
-      }
-    });
+        });
 
     if (c >= args.channels) continue;
     T* const map =
@@ -257,29 +257,30 @@ __global__ void __launch_bounds__(kRowThreads)
     for (int64_t q0 = 0; q0 < args.pooled_width; q0 += kBins) {
       const int64_t rest = args.pooled_width - q0;
       const int bins = rest < kBins ? static_cast<int>(rest) : kBins;
-      VisitUnits(
-          args.channels_first, bins, args.channels, [&](int i, int64_t c) {
-            const int64_t at = k * places.box + p * places.out.row +
-                               (q0 + i) * places.out.place +
-                               c * places.out.channel;
-            const int64_t pixel = argmax[at];
-            T value = {};
-            if (pixel >= rows.begin * args.width &&
-                pixel < rows.end * args.width) {
-              // A pixel is as many places from the first as its number says.
-              value = dd_features[box.image * places.image +
-                                  pixel * places.map.place +
-                                  c * places.map.channel];
-            }
-            dd_output[at] = value;
-          });
+      VisitUnits(args.channels_first, bins, args.channels,
+                 [&](int i, int64_t c) {
+                   const int64_t at = k * places.box + p * places.out.row +
+                                      (q0 + i) * places.out.place +
+                                      c * places.out.channel;
+                   const int64_t pixel = argmax[at];
+                   T value = {};
+                   if (pixel >= rows.begin * args.width &&
+                       pixel < rows.end * args.width) {
+                     // A pixel is as many places from the first as its number
+                     // says.
+                     value = dd_features[box.image * places.image +
+                                         pixel * places.map.place +
+                                         c * places.map.channel];
+                   }
+                   dd_output[at] = value;
+                 });
     }
   }
 }
 
 bool IsEmpty(const RoiArgs& args) {
-  return args.num_boxes == 0 || args.channels == 0 ||
-         args.pooled_height == 0 || args.pooled_width == 0;
+  return args.num_boxes == 0 || args.channels == 0 || args.pooled_height == 0 ||
+         args.pooled_width == 0;
 }
 
 }  // namespace
@@ -289,18 +290,22 @@ Error RoiPool(const Gpu& gpu, const RoiArgs& args, const T* features,
               const Coordinate<T>* boxes, const int32_t* box_indices, T* output,
               int32_t* argmax) {
   if (IsEmpty(args)) return nullptr;
-  const auto launch = [&](auto kernel) {
+  const auto launch = [&](auto kernel, int64_t packs) {
     return Launch(gpu, GridSize(args.num_boxes * args.pooled_height),
-                  kRowThreads, kernel, args, features, boxes, box_indices,
-                  output, argmax);
+                  RowThreads(args, packs), kernel, args, features, boxes,
+                  box_indices, output, argmax);
   };
-  if (args.channels_first) return launch(Pool<T, 2, false>);
+  if (args.channels_first) {
+    return launch(Pool<T, 2, false>, (args.channels + 1) / 2);
+  }
   return WithWidestPack<T>(
       [&](auto n) {
         return FitsPacks<decltype(n)::value>(args.channels, features, output,
                                              argmax);
       },
-      [&](auto n) { return launch(Pool<T, decltype(n)::value, true>); });
+      [&](auto n) {
+        return launch(Pool<T, decltype(n)::value, true>, args.channels / n);
+      });
 }
 
 template <typename T>
@@ -321,9 +326,9 @@ Error RoiPoolGradGrad(const Gpu& gpu, const RoiArgs& args, const T* dd_features,
                       const int32_t* argmax, const Coordinate<T>* boxes,
                       const int32_t* box_indices, T* dd_output) {
   if (IsEmpty(args)) return nullptr;
-  return Launch(gpu, GridSize(args.num_boxes * args.pooled_height), kRowThreads,
-                PoolGradGrad<T>, args, dd_features, argmax, boxes, box_indices,
-                dd_output);
+  return Launch(gpu, GridSize(args.num_boxes * args.pooled_height),
+                RowThreads(args, args.channels), PoolGradGrad<T>, args,
+                dd_features, argmax, boxes, box_indices, dd_output);
 }
 
 #define TFO_INSTANTIATE(T)                                                \

@@ -62,6 +62,9 @@ class TapTable {
     constexpr bool kSlopes = !std::is_same_v<Tap, ::tfo::Tap<C>>;
     Part& part = parts_[i];
     const int64_t last = std::min((i + 1) * kPart, args_.roi.num_boxes);
+    part.begin.reserve((last - i * kPart) *
+                           (args_.roi.pooled_height + args_.roi.pooled_width) +
+                       1);
     const auto add = [&](bool valid, const RoiAxis<C>& axis, int64_t bins) {
       for (int64_t p = 0; p < bins; ++p) {
         part.begin.push_back(part.taps.size());
@@ -83,6 +86,7 @@ class TapTable {
       add(roi.valid, roi.x, args_.roi.pooled_width);
     }
     part.begin.push_back(part.taps.size());
+    part.taps.shrink_to_fit();
   }
 
   const RoiAverageArgs& args_;
@@ -90,30 +94,28 @@ class TapTable {
   std::vector<Part> parts_;
 };
 
-// Numbers sorted into buckets, in order within each.
+// Items sorted into buckets, in order within each.
 class Buckets {
  public:
-  // bucket(i) is in [0, count) for each i in [0, size); or -1: left out.
-  template <typename BucketOf>
-  Buckets(int64_t size, int64_t count, const BucketOf& bucket)
-      : begin_(count + 1) {
-    for (int64_t i = 0; i < size; ++i) {
-      const int64_t b = bucket(i);
-      if (b >= 0) ++begin_[b + 1];
-    }
+  // for_each(add) calls add(bucket, item) for each item, with a bucket in
+  // [0, count). It is called twice.
+  template <typename ForEach>
+  Buckets(int64_t count, const ForEach& for_each) : begin_(count + 1) {
+    for_each([&](int64_t bucket, int64_t) { ++begin_[bucket + 1]; });
     for (int64_t b = 0; b < count; ++b) begin_[b + 1] += begin_[b];
     items_.resize(begin_[count]);
-    std::vector<int64_t> next(begin_.begin(), begin_.end() - 1);
-    for (int64_t i = 0; i < size; ++i) {
-      const int64_t b = bucket(i);
-      if (b >= 0) items_[next[b]++] = i;
-    }
+    for_each(
+        [&](int64_t bucket, int64_t item) { items_[begin_[bucket]++] = item; });
+    // Each bucket now begins where its items end.
+    for (int64_t b = count; b > 0; --b) begin_[b] = begin_[b - 1];
+    begin_[0] = 0;
   }
 
   const int64_t* begin(int64_t bucket) const {
     return items_.data() + begin_[bucket];
   }
   const int64_t* end(int64_t bucket) const { return begin(bucket + 1); }
+  int64_t size() const { return items_.size(); }
   // All of them, bucket by bucket.
   std::vector<int64_t> TakeItems() && { return std::move(items_); }
 
