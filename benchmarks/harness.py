@@ -5,7 +5,13 @@ only ratios of their medians are worth reporting.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
+import importlib.metadata
+import os
+import pathlib
+import platform
+import re
 import statistics
 import time
 
@@ -14,13 +20,14 @@ import numpy as np
 THREADS = 2
 
 
-def interleave(candidates, seconds=4.0, least=7):
+def interleave(candidates, seconds=4.0, least=7, most_seconds=60.0):
     """Times callables in turns.
 
     Args:
       candidates: {name: callable}; each callable returns when its work is done.
       seconds: how long to go on, at most, after the first rounds.
-      least: rounds to run at least.
+      least: rounds to run at least,
+      most_seconds: but no more than three where they take longer than this.
 
     Returns:
       {name: median seconds}.
@@ -30,7 +37,7 @@ def interleave(candidates, seconds=4.0, least=7):
         call()
     start = time.perf_counter()
     rounds = 0
-    while rounds < least or time.perf_counter() - start < seconds:
+    while rounds < min(least, 3) or time.perf_counter() - start < (most_seconds if rounds < least else seconds):
         for name, call in candidates.items():
             begin = time.perf_counter()
             call()
@@ -46,9 +53,26 @@ class MemoryRates:
     read: float
     write: float
 
+    def __str__(self):
+        return f"memory reads {self.read / 1e9:.1f} GB/s, writes {self.write / 1e9:.1f} GB/s"
+
     def floor(self, bytes_read, bytes_written):
         """Returns the seconds that moving this much takes, once each way."""
         return bytes_read / self.read + bytes_written / self.write
+
+
+def machine():
+    """Returns the processor and the versions that matter, in a line."""
+    info = pathlib.Path("/proc/cpuinfo")
+    models = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
+    parts = [
+        f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores",
+        f"Python {platform.python_version()}",
+    ]
+    for package in ("tensorflow_cpu", "tensorflow", "torch", "torchvision"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            parts.append(f"{package} {importlib.metadata.version(package)}")
+    return ", ".join(parts)
 
 
 def memory_rates(megabytes=256):

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import os
 import pathlib
 import re
 import subprocess
@@ -40,12 +41,15 @@ def _load_cuda_stubs(extension: pathlib.Path) -> None:
         ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
 
 
-def torchvision_ops():
-    """Returns (torch, torchvision.ops), or (None, why not)."""
+def torchvision_ops(threads):
+    """Returns (torch, torchvision.ops), with as many threads for torch, or (None, why not)."""
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torchvision") is None:
-        return None, "torchvision is not installed: its column is empty (CONTRIBUTING.md says how to add it)"
+        return None, "torchvision is not installed, so it is left out (benchmarks/README.md says how to add it)"
+    # Else its workers keep a core for some time after each call, and the next candidate pays.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 
+    torch.set_num_threads(threads)
     if not torch.cuda.is_available():
         folder = pathlib.Path(importlib.util.find_spec("torchvision").origin).parent
         for extension in folder.glob("_C*.so"):

@@ -1,0 +1,156 @@
+"""The region pooling ops' times on the CPU, beside their peers', on the sizes of real detectors.
+
+usage: python benchmarks/detection/speed.py [--case CASE] [OP]...
+with the wheel installed (benchmarks/README.md); all ops unless some are named.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# The harness, and not the repository's root: its package would hide the wheel's.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import cases
+import harness
+import numpy as np
+import ours
+import peers
+import theirs
+
+# Peers have float32 only, torchvision NCHW, tf.image NHWC; each variant is compared with them.
+VARIANTS = (("float32", "NHWC"), ("bfloat16", "NHWC"), ("float16", "NHWC"), ("float32", "NCHW"))
+# What separates roundings of one value, relative to it or, where it is less than 1, absolute.
+ROUNDING = {"float32": 1e-4, "bfloat16": 1e-2, "float16": 2e-3}
+
+# What the issue asks of float32 NHWC: {(op, setting, case): [(pass, times as fast, peer, its pass)]}.
+TARGETS = {
+    ("roi_align", "sampling 2", "FPN stride 4"): [
+        ("forward", 50, "torchvision", "forward"),
+        ("forward+backward", 50, "torchvision", "forward+backward"),
+        ("forward", 6, "crop_and_resize", "forward"),
+        ("backward", 12, "crop_and_resize", "backward"),
+        ("backward", 12, "crop_and_resize", "tape gradient"),
+    ],
+    ("roi_align", "adaptive", "FPN stride 4"): [("forward", 60, "torchvision", "forward")],
+    ("roi_pool", "", "FPN stride 4"): [
+        ("forward", 25, "torchvision", "forward"),
+        ("backward", 10, "torchvision", "backward"),
+    ],
+    ("ps_roi_align", "channel_major", "Light-head"): [
+        ("forward", 3, "torchvision", "forward"),
+        ("backward", 4, "torchvision", "backward"),
+    ],
+    ("ps_roi_align", "bin_major", "Light-head"): [
+        ("forward", 6, "torchvision", "forward"),
+        ("backward", 6, "torchvision", "backward"),
+    ],
+    ("ps_roi_pool", "channel_major", "R-FCN"): [("forward", 2, "torchvision", "forward")],
+    ("ps_roi_pool", "bin_major", "R-FCN"): [("forward", 4, "torchvision", "forward")],
+}
+NOISE = 1.05  # 16 bits are "no slower than float32" up to this factor
+
+
+def difference(results, expected, dtype):
+    """The largest difference of two lists of arrays, and how many values are further apart than rounding explains."""
+    largest, off, count = 0.0, 0, 0
+    for a, b in zip(results, expected, strict=True):
+        apart = np.abs(a - b)
+        largest = max(largest, float(apart.max()))
+        off += np.count_nonzero(~(apart <= ROUNDING[dtype] * np.maximum(np.abs(b), 1)))  # NaN is off
+        count += apart.size
+    return f"{largest:.1e}" + (f" ({100 * off / count:.2g}% off)" if off else "")
+
+
+def differences(candidate, peer, dtype):
+    """Returns {pass: difference} for what both compute."""
+    result = {"forward": difference([candidate.output()], [peer.output()], dtype)}
+    if peer.d_features is not None:
+        result["backward"] = difference(candidate.d_features(), peer.d_features(), dtype)
+    return result
+
+
+def goals(targets, seconds, variant, which):
+    """Says what the issue asks of a variant's pass, and whether it is so."""
+    mine, words = seconds[variant, which], []
+    if variant == ("float32", "NHWC"):
+        for our_pass, times, peer, peer_pass in targets:
+            if our_pass == which and (peer, peer_pass) in seconds:
+                ratio = seconds[peer, peer_pass] / mine
+                words.append(f"{times}x {peer} {peer_pass}: {'met' if ratio >= times else 'NOT met'} ({ratio:.1f})")
+    elif variant[0] != "float32":
+        ratio = mine / seconds[("float32", variant[1]), which]
+        words.append(f"float32's time: {'met' if ratio <= NOISE else 'NOT met'} ({ratio:.2f})")
+    return "; ".join(words)
+
+
+def measure(raw, torchvision, op, setting, case_name, rates, seconds):
+    """Returns (rows, the peers' names) of one setting and case: a row for each variant and pass."""
+    attrs, inputs = cases.OPS[op].settings[setting], cases.make_inputs(cases.OPS[op].cases[case_name])
+    rivals = {
+        "torchvision": torchvision and theirs.torchvision(*torchvision, op, attrs, inputs),
+        "crop_and_resize": theirs.crop_and_resize(op, attrs, inputs),
+        "composed": theirs.composed(raw, op, attrs, inputs),
+    }
+    rivals = {name: rival for name, rival in rivals.items() if rival is not None}
+    variants = {variant: ours.candidate(raw, op, attrs, inputs, *variant) for variant in VARIANTS}
+    times = harness.interleave(
+        {(name, which): call for name, it in (variants | rivals).items() for which, call in it.passes.items()}, seconds
+    )
+    targets, rows = TARGETS.get((op, setting, case_name), []), []
+    for variant, candidate in variants.items():
+        apart = {name: differences(candidate, rival, variant[0]) for name, rival in rivals.items()}
+        for which, (read, written) in candidate.moved.items():
+            mine = times[variant, which]
+            row = {"case": case_name, "setting": setting, "variant": " ".join(variant), "pass": which}
+            row["ms"] = f"{1e3 * mine:.1f}"
+            row["x floor"] = f"{mine / rates.floor(read, written):.1f}"
+            for name in rivals:
+                # infer has no twin: what a peer's forward pass does is the nearest.
+                theirs_too = times.get((name, "forward" if which == "infer" else which))
+                if theirs_too is not None:
+                    row[f"{name} ms"] = f"{1e3 * theirs_too:.0f}"
+                    row[f"{name} / ours"] = f"{theirs_too / mine:.1f}"
+                row[f"off {name}"] = apart[name].get(which, "")
+            row["goal"] = goals(targets, times, variant, which)
+            rows.append(row)
+    return rows, list(rivals)
+
+
+def main():
+    """Prints a table for each op, with a row for each case, setting, variant and pass."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("op", nargs="?", choices=["all", *cases.OPS], default="all")
+    parser.add_argument("--case", help="one of the op's cases; default: all of them")
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="of measuring, where 7 rounds take less (default: 4)"
+    )
+    args = parser.parse_args()
+    names = list(cases.OPS) if args.op == "all" else [args.op]
+    if args.case and not all(args.case in cases.OPS[name].cases for name in names):
+        parser.error(f"{args.case!r} is no case of {args.op}: {', '.join(cases.OPS[names[0]].cases)}")
+    raw, torchvision = ours.load(harness.THREADS), peers.torchvision_ops(harness.THREADS)
+    if torchvision[0] is None:
+        print(torchvision[1])
+        torchvision = None
+    rates = harness.memory_rates()
+    print(f"{harness.machine()}; {harness.THREADS} threads; {rates}. {cases.BOXES}")
+    for name in names:
+        op, rows, rivals = cases.OPS[name], [], []
+        for case in [args.case] if args.case else op.cases:
+            for setting in op.settings:
+                print(" ".join((name, case, setting)), file=sys.stderr, flush=True)
+                some_rows, some_rivals = measure(raw, torchvision, name, setting, case, rates, args.seconds)
+                rows += some_rows
+                rivals += [rival for rival in some_rivals if rival not in rivals]
+        columns = ["case", "setting", "variant", "pass", "ms", "x floor"]
+        for rival in rivals:
+            columns += [f"{rival} ms", f"{rival} / ours", f"off {rival}"]
+        print(f"\n## {name}\n")
+        harness.table(rows, [*columns, "goal"])
+
+
+if __name__ == "__main__":
+    main()
