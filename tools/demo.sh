@@ -4,12 +4,15 @@
 # PYTHON_BIN_PATH names) and runs examples/pool_photo.py, which writes demo.png
 # into the repository's root.
 #
-# Usage: tools/demo.sh
+# Usage: tools/demo.sh [detection]
+#
+# With "detection" it runs examples/detection/train.py instead: a minute or two
+# of training, and build/detection/detections.png.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
-(($# == 0)) || die "unknown argument $1." "See: $0 --help"
+[[ $# == 0 || $* == detection ]] || die "unknown argument $*." "See: $0 --help"
 
 python=$(bash "$root/tools/setup/python_env.sh" build demo)
 wheel=$(bash "$root/tools/build_wheel.sh" | tail -n 1)
@@ -44,11 +47,15 @@ install_wheel() {
 # In a subshell, so that the lock is not held while the demo runs.
 (install_wheel)
 
+if (($# == 0)); then
+  example=pool_photo.py picture=$root/demo.png output=$root/demo.png
+else
+  example=detection/train.py picture=$root/build/detection/detections.png output=$root/build/detection
+fi
 # Neither the folder of the sources nor PYTHONPATH is where Python looks for
 # modules: what runs is the wheel.
-say "running examples/pool_photo.py"
-picture=$root/demo.png
+say "running examples/$example"
 cd /
-"$python" -E -s "$root/examples/pool_photo.py" --output "$picture"
-[[ -s $picture ]] || die "examples/pool_photo.py wrote no $picture."
+"$python" -E -s "$root/examples/$example" --output "$output"
+[[ -s $picture ]] || die "examples/$example wrote no $picture."
 printf 'The picture: %s\n' "$picture"

@@ -1,0 +1,70 @@
+"""Draws detections before and after training."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import boxes as box_ops
+import numpy as np
+from data import CLASSES, SIZE, Scene
+from model import Detections
+from PIL import Image, ImageDraw, ImageFont
+
+COLORS = dict(zip(CLASSES, ("#00e5ff", "#76ff03", "#ff5cf4", "#ff9100"), strict=True))
+SCALE = 1.5  # picture pixels per scene pixel
+TILE = round(SCALE * SIZE)
+GAP, HEADING = 8, 44
+
+
+class Labeled(NamedTuple):
+    """A box and what to write on it."""
+
+    box: np.ndarray  # [4], in pixels of the scene
+    name: str  # of CLASSES
+    text: str
+
+
+def draw_boxes(scene: Scene, labeled: Sequence[Labeled]) -> Image.Image:
+    """The scene with boxes in their classes' colours, and a text on the upper edge of each."""
+    image = Image.fromarray(scene.image).resize((TILE, TILE), Image.Resampling.BICUBIC)
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(15)
+    corners = [(SCALE * item.box).round().clip(0, TILE - 1).tolist() for item in labeled]
+    for item, corner in zip(labeled, corners, strict=True):
+        draw.rectangle(corner, outline=COLORS[item.name], width=3)
+    for item, (x, y, *_) in zip(labeled, corners, strict=True):  # over all boxes
+        width = draw.textlength(item.text, font) + 8
+        x, y = min(x, TILE - width), max(y - 16, 0)
+        draw.rectangle((x, y, x + width, y + 18), fill=COLORS[item.name])
+        draw.text((x + 4, y + 9), item.text, "black", font, anchor="lm")
+    return image
+
+
+def draw_nearest(scene: Scene, proposals: np.ndarray) -> Image.Image:
+    """The scene and, for each sign, the proposal that overlaps it most, with that overlap."""
+    labeled = []
+    for sign, label in zip(scene.boxes, scene.classes, strict=True):
+        overlap = box_ops.iou(sign, proposals)
+        labeled.append(Labeled(proposals[overlap.argmax()], CLASSES[label], f"{overlap.max():.2f}"))
+    return draw_boxes(scene, labeled)
+
+
+def draw_detections(scene: Scene, found: Detections) -> Image.Image:
+    """The scene and what was found, each box with its class and its overlap with a sign."""
+    labeled = []
+    for box, label in zip(found.boxes, found.classes, strict=True):
+        text = f"{CLASSES[label]} {box_ops.iou(box, scene.boxes).max():.2f}"
+        labeled.append(Labeled(box, CLASSES[label], text))
+    return draw_boxes(scene, labeled)
+
+
+def draw_rows(rows: Mapping[str, Iterable[Image.Image]]) -> Image.Image:
+    """Rows of tiles, each under its heading."""
+    rows = {heading: list(tiles) for heading, tiles in rows.items()}
+    columns = max(map(len, rows.values()))
+    picture = Image.new("RGB", (columns * (TILE + GAP) + GAP, len(rows) * (HEADING + TILE) + GAP), "white")
+    draw = ImageDraw.Draw(picture)
+    for i, (heading, tiles) in enumerate(rows.items()):
+        top = i * (HEADING + TILE)
+        draw.text((GAP, top + HEADING / 2), heading, "black", ImageFont.load_default(24), anchor="lm")
+        for j, image in enumerate(tiles):
+            picture.paste(image, (GAP + j * (TILE + GAP), top + HEADING))
+    return picture
