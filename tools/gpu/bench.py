@@ -6,6 +6,7 @@ overwritten. torchvision gets what suits it: NCHW features, in one piece, whatev
 
 import argparse
 import dataclasses
+import itertools
 import pathlib
 import shutil
 import statistics
@@ -14,6 +15,8 @@ import sys
 
 import bindings
 import cases
+import numpy as np
+import reference
 import torch
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -102,6 +105,67 @@ def roi_pool_rows(ops, some_cases):
                 yield Row("roi_pool gradient", name, dtype, lambda b=backward: ops(*b), peer_backward, pooled + written)
 
 
+def touched_bytes(problem):
+    """Returns how many bytes of the features some bin's taps lie on: those that must be read."""
+    case = problem.case
+    bins = case.pooled[0] * case.pooled[1] if case.order != "all" else 1
+    touched = {}  # (bin of its own channels, level, image) -> pixels
+    for _, level, image, on_y, on_x in reference.averaged_boxes(problem):
+        height, width = case.maps()[level][:2]
+        rows, columns = (on_y[0] != 0, on_x[0] != 0)
+        for i in range(bins):
+            pixels = touched.setdefault((i, level, image), np.zeros((height, width), bool))
+            if bins == 1:
+                pixels |= rows.any(0)[:, None] & columns.any(0)
+            else:
+                pixels |= rows[i // case.pooled[1]][:, None] & columns[i % case.pooled[1]]
+    pixels = sum(int(one.sum()) for one in touched.values())
+    return pixels * case.pooled_channels * problem.features[0].dtype.itemsize
+
+
+def roi_average_rows(ops, some_cases):
+    """Yields the rows of roi_average, its gradients and roi_align_max; a row's memory lives until the next."""
+    has_peer = cases.torchvision_ops()[0] is not None
+    for case, dtype, layout in itertools.product(some_cases, DTYPES, cases.LAYOUTS):
+        problem = cases.make_average_problem(case, dtype, layout)
+        args = problem.args
+        features = tuple(tensor.cuda() for tensor in problem.features)
+        boxes, box_indices, d_output = (
+            tensor.cuda() for tensor in (problem.boxes, problem.box_indices, problem.d_output)
+        )
+        output, d_boxes = torch.empty_like(d_output), torch.empty_like(boxes)
+        d_features = tuple(map(torch.empty_like, features))
+        peer_forward = peer_backward = None
+        if has_peer and cases.TorchvisionAlign.takes(case) and dtype in cases.TorchvisionAlign.dtypes:
+            peer = cases.TorchvisionAlign(problem, "cuda")
+            mapping = peer.forward()[1]
+            peer_forward = peer.forward
+            peer_backward = lambda peer=peer, at=mapping: peer.backward(at)  # noqa: E731
+        pooled = output.numel() * dtype.itemsize + boxes.numel() * 4 + box_indices.numel() * 4
+        read = touched_bytes(problem)
+        written = sum(tensor.numel() for tensor in features) * dtype.itemsize
+        name = f"{case.name}, {layout}"
+
+        def row(op, num_bytes, *call, peer=None, name=name, dtype=dtype):
+            return Row(op, name, dtype, lambda: ops(*call), peer, num_bytes)
+
+        yield row(
+            "average", pooled + read, "roi_average", args, features, boxes, box_indices, output, peer=peer_forward
+        )
+        backward = (args, d_output, boxes, box_indices, d_features)
+        if dtype == torch.float32:
+            yield row("gradient", pooled + written, "roi_average_fast_grad", *backward, peer=peer_backward)
+        yield row("repeatable gradient", pooled + written, "roi_average_grad", *backward, peer=peer_backward)
+        if case.bins == "samples":
+            boxes_grad = (args, d_output, features, boxes, box_indices, d_boxes)
+            yield row("gradient to boxes", pooled + read, "roi_average_boxes_grad", *boxes_grad)
+        if cases.has_maximum(case):
+            forward = (args, features[0], features[0], boxes, box_indices, output)
+            yield row("maximum", pooled + read, "roi_align_max", *forward)
+            backward = (args, d_output, features[0], boxes, box_indices, d_features[0])
+            yield row("gradient of the maximum", pooled + read + written, "roi_align_max_grad", *backward)
+
+
 def table(rows, timer, copy_speed):
     """Yields the table's lines."""
     yield "| op | case | dtype | ms | spread | torchvision's ms | times as fast | share of copy bandwidth |"
@@ -150,7 +214,12 @@ def main():
     copy_speed = timer.copy_bytes_per_second()
     lines = [header(args.library, timer, copy_speed)]
     print(lines[0], flush=True)
-    for rows in (zero_out_rows(ops), roi_pool_rows(ops, cases.REAL[:2] if args.quick else cases.REAL)):
+    some = 2 if args.quick else None
+    for rows in (
+        zero_out_rows(ops),
+        roi_pool_rows(ops, cases.REAL[:some]),
+        roi_average_rows(ops, cases.REAL_AVERAGE[:some]),
+    ):
         for line in table(rows, timer, copy_speed):
             if line not in lines:  # the table's head
                 lines.append(line)

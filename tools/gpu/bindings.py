@@ -32,7 +32,44 @@ class RoiArgs(ctypes.Structure):
     )
 
 
-STRUCTS = {"zero_out_args": ZeroOutArgs, "roi_args": RoiArgs}
+MOST_LEVELS = 16
+
+
+class RoiLevel(ctypes.Structure):
+    """roi_average.h explains the fields."""
+
+    _fields_ = (
+        ("height", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("spatial_scale", ctypes.c_float),
+        ("smallest_box", ctypes.c_float),
+    )
+
+
+class RoiAverageArgs(ctypes.Structure):
+    """roi_average.h explains the fields."""
+
+    _fields_ = (
+        ("roi", RoiArgs),
+        ("bins", ctypes.c_int32),
+        ("ratio", ctypes.c_int32),
+        ("aligned", ctypes.c_bool),
+        ("order", ctypes.c_int32),
+        ("num_levels", ctypes.c_int32),
+        ("levels", RoiLevel * MOST_LEVELS),
+    )
+
+
+# The enums in roi_average.h.
+BINS = {"samples": 0, "pixels": 1}
+ORDERS = {"all": 0, "channel_major": 1, "bin_major": 2}
+
+STRUCTS = {"zero_out_args": ZeroOutArgs, "roi_args": RoiArgs, "roi_average_args": RoiAverageArgs}
+
+
+def flatten(values):
+    """Returns what tuples hold, in one list."""
+    return [item for value in values for item in (value if isinstance(value, tuple) else (value,))]
 
 
 class Ops:
@@ -55,16 +92,24 @@ class Ops:
         return level().decode()
 
     def __call__(self, name, args, *tensors):
-        """Calls tfo_NAME; the first tensor has the dtype, None is a null pointer. On a GPU it only enqueues."""
+        """Calls tfo_NAME. On a GPU it only enqueues.
+
+        The first tensor has the dtype. None is a null pointer, a tuple an array of pointers in host memory.
+        """
         function = self._library[f"tfo_{name}"]
         function.restype = ctypes.c_char_p
-        for tensor in tensors:
+        flat = flatten(tensors)
+        for tensor in flat:
             if tensor is not None and not (tensor.is_contiguous() and tensor.device.type == self.memory):
                 raise ValueError(f"{name} on {self.device} takes contiguous tensors there, got {tensor.device}")
         stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else None
         place = Place(self.device != "cpu", stream)
-        pointers = [ctypes.c_void_p(tensor.data_ptr() if tensor is not None else None) for tensor in tensors]
-        dtype = ctypes.c_int32(DTYPES.get(tensors[0].dtype, -1))
-        error = function(ctypes.byref(place), dtype, ctypes.byref(args), *pointers)
+        dtype = ctypes.c_int32(DTYPES.get(flat[0].dtype, -1))
+        error = function(ctypes.byref(place), dtype, ctypes.byref(args), *map(self._pointer, tensors))
         if error:
             raise RuntimeError(f"tfo_{name} on {self.device}: {error.decode()}")
+
+    def _pointer(self, tensors):
+        if isinstance(tensors, tuple):
+            return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+        return ctypes.c_void_p(tensors.data_ptr() if tensors is not None else None)

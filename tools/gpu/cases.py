@@ -62,6 +62,75 @@ REAL = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class AverageCase(RoiCase):
+    """The same for the ops whose bins are weighted averages, or maxima of samples."""
+
+    bins: str = "samples"  # or "pixels"
+    ratio: int = 2
+    aligned: bool = True
+    order: str = "all"  # or "channel_major", "bin_major"
+    levels: int = 1  # maps, each half as high and wide as the one before
+    box_strides: float = 14.0  # side of the smallest box of a map, in its strides; the first map has smaller ones, too
+
+    @property
+    def pooled_channels(self):
+        return self.channels if self.order == "all" else self.channels // (self.pooled[0] * self.pooled[1])
+
+    def maps(self):
+        """Returns each map's (height, width, scale)."""
+        return [(self.height >> i, self.width >> i, self.scale / 2**i) for i in range(self.levels)]
+
+
+SMALL_AVERAGE = (
+    AverageCase("packed", 2, 9, 12, 64, 20, (7, 7), 0.5),
+    AverageCase("packs of two", 1, 9, 12, 10, 20, (3, 3), 0.5),
+    AverageCase("one_channel", 1, 7, 5, 1, 6, (2, 3), 1.0, ratio=3),
+    AverageCase("adaptive, not aligned", 2, 10, 10, 37, 20, (5, 5), 0.5, ratio=0, aligned=False),
+    AverageCase("over_a_tile", 1, 17, 19, 133, 12, (3, 3), 0.25),
+    AverageCase("unaligned", 1, 8, 8, 16, 8, (3, 3), 1.0, offset=1),
+    AverageCase("yxyx", 1, 8, 14, 8, 8, (3, 2), 0.5, yxyx=True),
+    AverageCase("wide_bins", 1, 3, 40, 3, 2, (2, 300), 1.0),
+    AverageCase("large_bins", 1, 6, 700, 3, 2, (1, 7), 0.5, ratio=0),
+    AverageCase("bad_boxes", 2, 9, 12, 24, 0, (3, 4), 0.5, boxes="bad"),
+    AverageCase("bad_boxes, adaptive", 2, 9, 12, 24, 0, (3, 4), 0.5, boxes="bad", ratio=0, aligned=False),
+    AverageCase("many_boxes", 3, 6, 6, 8, 300, (2, 2), 1.0),
+    AverageCase("pyramid", 2, 32, 40, 24, 60, (3, 3), 0.5, levels=3, box_strides=4.0),
+    AverageCase("ps_roi_align", 2, 9, 12, 36, 20, (3, 3), 0.5, order="channel_major"),
+    AverageCase("ps_roi_align, bin_major", 2, 9, 12, 72, 20, (3, 3), 0.5, order="bin_major", ratio=0),
+    AverageCase("ps_roi_pool", 2, 9, 12, 45, 20, (3, 3), 0.5, order="channel_major", bins="pixels"),
+    AverageCase("ps_roi_pool, bin_major", 2, 9, 12, 72, 20, (3, 3), 0.5, order="bin_major", bins="pixels"),
+    AverageCase("ps_roi_pool, bad_boxes", 2, 9, 12, 24, 0, (3, 4), 0.5, "bad", order="bin_major", bins="pixels"),
+    AverageCase("no_boxes", 2, 5, 5, 8, 0, (3, 3), 1.0),
+    AverageCase("no_channels", 2, 5, 5, 0, 4, (3, 3), 1.0),
+    AverageCase("no_batch", 0, 5, 5, 8, 4, (3, 3), 1.0),
+    AverageCase("no_height", 1, 0, 5, 8, 4, (3, 3), 1.0),
+    AverageCase("no_width", 1, 5, 0, 8, 4, (3, 3), 1.0),
+)
+
+REAL_AVERAGE = (
+    AverageCase("RoIAlign, FPN stride 4", 1, 200, 304, 256, 1000, (7, 7), 1 / 4),
+    AverageCase("RoIAlign, FPN stride 16", 1, 50, 76, 256, 1000, (7, 7), 1 / 16),
+    AverageCase("RoIAlign, adaptive, FPN stride 16", 1, 50, 76, 256, 1000, (7, 7), 1 / 16, ratio=0),
+    AverageCase("RoIAlign, C4, 4 images", 4, 50, 76, 1024, 1200, (7, 7), 1 / 16),
+    AverageCase("multi-scale, FPN", 1, 200, 304, 256, 1000, (7, 7), 1 / 4, levels=4),
+    AverageCase("multi-scale, mask head", 1, 200, 304, 256, 100, (14, 14), 1 / 4, levels=4),
+    AverageCase("PS-RoIAlign, Light-Head", 1, 50, 76, 490, 1000, (7, 7), 1 / 16, order="channel_major"),
+    AverageCase("PS-RoIAlign, Light-Head, bin_major", 1, 50, 76, 490, 1000, (7, 7), 1 / 16, order="bin_major"),
+    AverageCase(
+        "PS-RoI-Pool, R-FCN, 600 x 1000", 1, 38, 63, 1029, 300, (7, 7), 1 / 16, order="channel_major", bins="pixels"
+    ),
+    AverageCase(
+        "PS-RoI-Pool, R-FCN, bin_major", 1, 38, 63, 1029, 300, (7, 7), 1 / 16, order="bin_major", bins="pixels"
+    ),
+)
+
+
+def has_maximum(case):
+    """Tells whether roi_align_max, too, takes the case: one map, its samples, all channels."""
+    return case.levels == 1 and case.bins == "samples" and case.order == "all"
+
+
 def bad_boxes(case):
     """Returns boxes (xyxy) and their images: malformed, far away, empty, then good ones."""
     width, height = case.width / case.scale, case.height / case.scale
@@ -127,9 +196,8 @@ def in_layout(layout, outer, height, width, channels):
     return (outer, height, width, channels) if layout == "NHWC" else (outer, channels, height, width)
 
 
-def make_problem(case, dtype, layout, seed=0):
-    """Draws a case's inputs."""
-    generator = torch.Generator().manual_seed(seed)
+def draw_boxes(case, dtype, generator):
+    """Returns a case's boxes and their images, as its ops take them with features of this dtype."""
     if case.boxes == "bad":
         boxes, box_indices = bad_boxes(case)
     else:
@@ -137,17 +205,28 @@ def make_problem(case, dtype, layout, seed=0):
     if case.yxyx:
         boxes = boxes[:, [1, 0, 3, 2]]
     coordinate = torch.float64 if dtype == torch.float64 else torch.float32
-    args = bindings.RoiArgs(
+    return boxes.to(coordinate).contiguous(), box_indices.to(torch.int32)
+
+
+def make_roi_args(case, layout, num_boxes):
+    return bindings.RoiArgs(
         case.batch,
         case.height,
         case.width,
         case.channels,
-        len(boxes),
+        num_boxes,
         *case.pooled,
         case.scale,
         layout == "NCHW",
         case.yxyx,
     )
+
+
+def make_problem(case, dtype, layout, seed=0):
+    """Draws a case's inputs."""
+    generator = torch.Generator().manual_seed(seed)
+    boxes, box_indices = draw_boxes(case, dtype, generator)
+    args = make_roi_args(case, layout, len(boxes))
     features = torch.randn(in_layout(layout, case.batch, case.height, case.width, case.channels), generator=generator)
     if case.features == "ties":
         features = (2 * features).round() / 2
@@ -163,10 +242,38 @@ def make_problem(case, dtype, layout, seed=0):
         layout,
         args,
         features.to(dtype),
-        boxes.to(coordinate).contiguous(),
-        box_indices.to(torch.int32),
+        boxes,
+        box_indices,
         d_output.to(dtype),
     )
+
+
+@dataclasses.dataclass
+class AverageProblem(RoiProblem):
+    """The same of an AverageCase: args are RoiAverageArgs, features a tuple of maps."""
+
+
+def make_average_problem(case, dtype, layout, seed=0):
+    """Draws a case's inputs."""
+    generator = torch.Generator().manual_seed(seed)
+    boxes, box_indices = draw_boxes(case, dtype, generator)
+    args = bindings.RoiAverageArgs(
+        make_roi_args(case, layout, len(boxes)),
+        bindings.BINS[case.bins],
+        case.ratio,
+        case.aligned,
+        bindings.ORDERS[case.order],
+        case.levels,
+    )
+    features = []
+    for i, (height, width, scale) in enumerate(case.maps()):
+        args.levels[i] = bindings.RoiLevel(height, width, scale, case.box_strides / scale if i else 0)
+        shape = in_layout(layout, case.batch, height, width, case.channels)
+        features.append(torch.randn(shape, generator=generator).to(dtype))
+    d_output = torch.randn(
+        in_layout(layout, len(boxes), *case.pooled, case.pooled_channels), generator=generator, dtype=torch.float64
+    )
+    return AverageProblem(case, layout, args, tuple(features), boxes, box_indices, d_output.to(dtype))
 
 
 def covered_pixels(problem):
@@ -223,6 +330,49 @@ class TorchvisionRoiPool:
         """Returns d_features, NCHW."""
         return torchvision_ops()[0]._roi_pool_backward(
             self.d_output, self.rois, argmax, self.case.scale, *self.case.pooled, *self.features.shape
+        )
+
+
+class TorchvisionAlign:
+    """torchvision's own roi_align or ps_roi_align on an AverageProblem of one map, in float32 or float64."""
+
+    dtypes = (torch.float32, torch.float64, torch.float16)
+
+    def __init__(self, problem, memory):
+        self.case = problem.case
+        to_nchw = (0, 3, 1, 2) if problem.layout == "NHWC" else (0, 1, 2, 3)
+        [features] = problem.features
+        self.features = features.permute(to_nchw).contiguous().to(memory)
+        self.d_output = problem.d_output.permute(to_nchw).contiguous().to(memory)
+        rois = torch.cat([problem.box_indices[:, None].to(problem.boxes.dtype), problem.boxes], 1)
+        self.rois = rois.to(features.dtype).to(memory)
+        self.bins = (self.case.scale, *self.case.pooled)
+
+    @staticmethod
+    def takes(case):
+        """Tells whether torchvision has this op. Its ps_roi_pool leaves out the last row and column: not the same."""
+        return (
+            case.levels == 1
+            and case.bins == "samples"
+            and has_torchvision_twin(case)
+            and (case.order == "all" or (case.order == "channel_major" and case.aligned))
+        )
+
+    def forward(self):
+        """Returns output, NCHW, and the channels that backward takes."""
+        ops = torchvision_ops()[0]
+        if self.case.order == "all":
+            return ops.roi_align(self.features, self.rois, *self.bins, self.case.ratio, self.case.aligned), None
+        return ops.ps_roi_align(self.features, self.rois, *self.bins, self.case.ratio)
+
+    def backward(self, mapping):
+        """Returns d_features, NCHW."""
+        ops = torchvision_ops()[0]
+        if self.case.order == "all":
+            sampling = (self.case.ratio, self.case.aligned)
+            return ops._roi_align_backward(self.d_output, self.rois, *self.bins, *self.features.shape, *sampling)
+        return ops._ps_roi_align_backward(
+            self.d_output, self.rois, mapping, *self.bins, self.case.ratio, *self.features.shape
         )
 
 
