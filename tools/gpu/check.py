@@ -1,7 +1,8 @@
 """Checks the algorithms of one device.
 
   --device cpu       our CPU algorithms against the definitions in reference.py
-  --device cuda      the CUDA kernels against our CPU algorithms, to the bit; memory, streams, graphs, sizes over 2^31
+  --device cuda      the CUDA kernels against our CPU algorithms, to the bit where sums have one order; memory, streams,
+                     graphs, sizes over 2^31; the same bits from run to run, but where atomics were asked for
   --device emulated  the same kernels, compiled by g++ and run on the processor
 
 All of them also against torchvision, where it is installed and its bins are the same pixels.

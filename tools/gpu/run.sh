@@ -20,8 +20,8 @@
 # memory.
 #
 # The steps: 1. build.py, with the files and flags of the BUILD files. 2. check.py:
-# our CPU algorithms against their definitions, the kernels against those to the
-# bit, all against torchvision. 3. bench.py: one table of timings.
+# our CPU algorithms against their definitions, the kernels against those, all
+# against torchvision. 3. bench.py: one table of timings.
 #
 # Without a GPU the kernels are built by nvcc and not run; compiled by g++ they are
 # checked on the processor. The exit status is then 3.

@@ -346,10 +346,10 @@ TFO_CUDA_TEST(RoiAlignMax, EnormousBoxes) {
     problem.args.num_boxes = 6;
     std::vector<float> output(problem.d_output.size()),
         gradient(problem.features.size(), kNan);
-    for (const auto& values : {problem.features, problem.values}) {
+    for (const auto* values : {&problem.features, &problem.values}) {
       std::fill(output.begin(), output.end(), 0.0f);
       RoiAlignMax(Gpu{}, problem.args, problem.sampling,
-                  problem.features.data(), values.data(), problem.boxes.data(),
+                  problem.features.data(), values->data(), problem.boxes.data(),
                   problem.box_indices.data(), output.data());
       for (const float value : output) TFO_EXPECT(std::isfinite(value));
     }
