@@ -19,17 +19,6 @@ absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
-// [n, height, width, channels], or channels second.
-absl::Status ImageShape(const RoiArgs& args, int64_t n, int64_t height,
-                        int64_t width, TensorShape* shape) {
-  if (args.channels_first) {
-    return TensorShape::BuildTensorShape({n, args.channels, height, width},
-                                         shape);
-  }
-  return TensorShape::BuildTensorShape({n, height, width, args.channels},
-                                       shape);
-}
-
 }  // namespace
 
 absl::Status ReadRoiAttrs(::tensorflow::OpKernelConstruction* ctx,
@@ -141,13 +130,14 @@ absl::Status CheckMaxSamples(const RoiArgs& args) {
                  " pixels: too many for mode max");
 }
 
-absl::Status FeaturesShape(const RoiArgs& args, TensorShape* shape) {
-  return ImageShape(args, args.batch, args.height, args.width, shape);
-}
-
 absl::Status PooledShape(const RoiArgs& args, TensorShape* shape) {
-  return ImageShape(args, args.num_boxes, args.pooled_height, args.pooled_width,
-                    shape);
+  const int64_t height = args.pooled_height, width = args.pooled_width;
+  if (args.channels_first) {
+    return TensorShape::BuildTensorShape(
+        {args.num_boxes, args.channels, height, width}, shape);
+  }
+  return TensorShape::BuildTensorShape(
+      {args.num_boxes, height, width, args.channels}, shape);
 }
 
 }  // namespace tfo

@@ -39,10 +39,8 @@ absl::Status CheckPooled(const char* name,
 // bits: an error where the map could hold more.
 absl::Status CheckMaxSamples(const RoiArgs& args);
 
-// The shapes that belong to the sizes; an error where there are too many
+// The shape that belongs to the sizes; an error where there are too many
 // elements.
-absl::Status FeaturesShape(const RoiArgs& args,
-                           ::tensorflow::TensorShape* shape);
 absl::Status PooledShape(const RoiArgs& args, ::tensorflow::TensorShape* shape);
 
 }  // namespace tfo
