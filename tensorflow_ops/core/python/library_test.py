@@ -26,6 +26,8 @@ _PS_ALIGN_OPTIONS = f"spatial_scale=1.0, sampling_ratio=0, channel_order='channe
 _MULTISCALE_OPTIONS = (
     f"strides, sampling_ratio=2, aligned=True, canonical_box_size=224.0, canonical_stride=16, {_FORMATS}"
 )
+_LABEL_LOSS_OPTIONS = "ignore_index=None, label_smoothing=0.0, z_loss=0.0, "
+_REDUCTION = "reduction='sum_over_batch_size', "
 _SIGNATURES = {
     "zero_out": "(x, name=None)",
     "zero_out_with_index": "(x, *, preserve_index=0, name=None)",
@@ -41,9 +43,32 @@ _SIGNATURES = {
     "layers.PSRoIPool": f"(output_size, *, {_PS_POOL_OPTIONS}**kwargs)",
     "layers.PSRoIAlign": f"(output_size, *, {_PS_ALIGN_OPTIONS}**kwargs)",
     "layers.MultiScaleRoIAlign": f"(output_size, *, {_MULTISCALE_OPTIONS}**kwargs)",
+    "losses.SparseSoftmaxCrossEntropy": (
+        f"({_LABEL_LOSS_OPTIONS}{_REDUCTION}name='sparse_softmax_cross_entropy', dtype=None)"
+    ),
+    "losses.SoftmaxCrossEntropy": (
+        f"(axis=-1, label_smoothing=0.0, {_REDUCTION}name='softmax_cross_entropy', dtype=None)"
+    ),
+    "nn.softmax": "(logits, *, axis=-1, name=None)",
+    "nn.log_prob_from_logits": "(logits, *, axis=-1, name=None)",
+    "nn.softmax_cross_entropy": "(labels, logits, *, axis=-1, label_smoothing=0.0, name=None)",
+    "nn.sparse_softmax_cross_entropy": f"(labels, logits, *, {_LABEL_LOSS_OPTIONS}name=None)",
+    "nn.label_log_prob": "(labels, logits, *, name=None)",
+    "nn.softmax_entropy": "(logits, *, axis=-1, name=None)",
+    "nn.gaussian_kl": "(q, p=None, *, axis=-1, name=None)",
+    "nn.linear_cross_entropy": f"(features, weight, labels, *, bias=None, {_LABEL_LOSS_OPTIONS}name=None)",
 }
 _NAMES = {
-    "tensorflow_ops": ["__version__", "detection", "layers", "show_versions", "zero_out", "zero_out_with_index"],
+    "tensorflow_ops": [
+        "__version__",
+        "detection",
+        "layers",
+        "losses",
+        "nn",
+        "show_versions",
+        "zero_out",
+        "zero_out_with_index",
+    ],
     "tensorflow_ops.detection": [
         "RoIPoolWithArgmax",
         "multiscale_roi_align",
@@ -54,9 +79,22 @@ _NAMES = {
         "roi_pool_with_argmax",
     ],
     "tensorflow_ops.layers": ["MultiScaleRoIAlign", "PSRoIAlign", "PSRoIPool", "RoIAlign", "RoIPool"],
+    "tensorflow_ops.losses": ["SoftmaxCrossEntropy", "SparseSoftmaxCrossEntropy"],
+    "tensorflow_ops.nn": [
+        "gaussian_kl",
+        "label_log_prob",
+        "linear_cross_entropy",
+        "log_prob_from_logits",
+        "softmax",
+        "softmax_cross_entropy",
+        "softmax_entropy",
+        "sparse_softmax_cross_entropy",
+    ],
 }
 _OPS = {
     "TensorflowOps>BuildInfo",
+    "TensorflowOps>GaussianKl",
+    "TensorflowOps>GaussianKlGrad",
     "TensorflowOps>MultiscaleRoiAlign",
     "TensorflowOps>MultiscaleRoiAlignBoxesGrad",
     "TensorflowOps>MultiscaleRoiAlignGrad",
@@ -73,6 +111,14 @@ _OPS = {
     "TensorflowOps>RoiPool",
     "TensorflowOps>RoiPoolGrad",
     "TensorflowOps>RoiPoolGradGrad",
+    "TensorflowOps>Softmax",
+    "TensorflowOps>SoftmaxCrossEntropy",
+    "TensorflowOps>SoftmaxCrossEntropyGrad",
+    "TensorflowOps>SoftmaxEntropy",
+    "TensorflowOps>SoftmaxEntropyGrad",
+    "TensorflowOps>SoftmaxGrad",
+    "TensorflowOps>SparseSoftmaxCrossEntropy",
+    "TensorflowOps>SparseSoftmaxCrossEntropyGrad",
     "TensorflowOps>ZeroOut",
     "TensorflowOps>ZeroOutWithIndex",
 }
@@ -225,11 +271,13 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
             ("tensorflow_ops", ""),
             ("tensorflow_ops.detection", "detection."),
             ("tensorflow_ops.layers", "layers."),
+            ("tensorflow_ops.losses", "losses."),
+            ("tensorflow_ops.nn", "nn."),
         ):
             for name in _NAMES[module_name]:
                 member = getattr(sys.modules[module_name], name)
-                is_layer = isinstance(member, type) and issubclass(member, keras.layers.Layer)
-                if isinstance(member, types.FunctionType) or is_layer:
+                is_keras = isinstance(member, type) and issubclass(member, keras.layers.Layer | keras.losses.Loss)
+                if isinstance(member, types.FunctionType) or is_keras:
                     functions.add(prefix + name)
         self.assertCountEqual(functions, _SIGNATURES)
 

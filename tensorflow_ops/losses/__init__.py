@@ -1,0 +1,5 @@
+"""Keras 3 losses of the ops."""
+
+from tensorflow_ops.losses.python.softmax_losses import SoftmaxCrossEntropy, SparseSoftmaxCrossEntropy
+
+__all__ = ["SoftmaxCrossEntropy", "SparseSoftmaxCrossEntropy"]

@@ -1,0 +1,149 @@
+"""Keras losses of logits."""
+
+import keras
+import tensorflow as tf
+
+from tensorflow_ops.nn.python.ops import cross_entropy, nn_arguments
+
+
+class _Reduction(keras.losses.Loss):
+    """Reduces losses of rows as Keras does: sample weights, masks, replicas."""
+
+    def call(self, y_true, y_pred):
+        del y_true
+        return y_pred
+
+
+def _mask(tensor):
+    """What of a tensor counts, where Keras knows."""
+    return getattr(tensor, "_keras_mask", None)
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class SparseSoftmaxCrossEntropy(keras.losses.Loss):
+    """The cross entropy of labels and logits: `tfo.nn.sparse_softmax_cross_entropy` as a loss.
+
+    As `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, with label
+    smoothing and z_loss, faster, and in less memory.
+
+    >>> import numpy as np, tensorflow_ops as tfo
+    >>> loss = tfo.losses.SparseSoftmaxCrossEntropy(ignore_index=-1)
+    >>> float(loss(np.array([1, -1]), np.array([[0.0, 0.0], [5.0, 0.0]], np.float32)))
+    0.6931471228599548
+
+    y_true is [...] or [..., 1], as Keras users have it, of integers or of floats that
+    hold integers; y_pred [..., classes]. Unlike Keras's own losses it reads 16-bit logits
+    as they are, and labels before Keras casts them to a dtype that may not hold them;
+    the losses of rows are float32 either way. In `model.compile` on a machine with a GPU
+    say jit_compile=False: the op has no XLA kernel.
+
+    Args:
+      ignore_index: the label of rows that do not count: no loss, no gradient, and the
+        means ("sum_over_batch_size", "mean") are over the other rows.
+      label_smoothing: in [0, 1]; see `tfo.nn.sparse_softmax_cross_entropy`.
+      z_loss: not negative; see `tfo.nn.sparse_softmax_cross_entropy`.
+      reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
+        as `keras.losses.Loss` has it.
+      name: name of the loss.
+      dtype: what logits of more than 16 bits, losses and sample weights are cast to; None
+        is `keras.config.floatx()`.
+
+    Raises:
+      ValueError: an option out of its range; shapes that do not fit.
+    """
+
+    def __init__(
+        self,
+        ignore_index=None,
+        label_smoothing=0.0,
+        z_loss=0.0,
+        reduction="sum_over_batch_size",
+        name="sparse_softmax_cross_entropy",
+        dtype=None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        nn_arguments.label_loss_attrs(ignore_index, label_smoothing, z_loss)
+        self.ignore_index, self.label_smoothing, self.z_loss = ignore_index, label_smoothing, z_loss
+        self._reduce = _Reduction(name=name, reduction=reduction, dtype=dtype)
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        losses = self.call(y_true, y_pred)
+        masks = [m for m in (_mask(y_pred), _mask(losses)) if m is not None]
+        if masks:
+            losses._keras_mask = tf.logical_and(masks[0], masks[-1])
+        return self._reduce(losses, losses, sample_weight)
+
+    def call(self, y_true, y_pred):
+        """The loss of each row."""
+        logits = tf.convert_to_tensor(y_pred)
+        if logits.dtype not in (tf.float16, tf.bfloat16) or self.dtype == "float64":
+            logits = tf.cast(logits, self.dtype)
+        labels = tf.convert_to_tensor(y_true)
+        if not labels.dtype.is_integer:
+            labels = tf.cast(labels, tf.int64)
+        if labels.shape.rank is not None and labels.shape.rank == logits.shape.rank and labels.shape[-1] in (1, None):
+            labels = tf.squeeze(labels, -1)
+        losses = cross_entropy.sparse_softmax_cross_entropy(
+            labels,
+            logits,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            z_loss=self.z_loss,
+        )
+        if self.ignore_index is not None:
+            losses._keras_mask = tf.cast(labels, tf.int64) != self.ignore_index
+        return losses
+
+    def get_config(self):
+        own = {name: getattr(self, name) for name in ("ignore_index", "label_smoothing", "z_loss", "dtype")}
+        return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class SoftmaxCrossEntropy(keras.losses.Loss):
+    """The cross entropy of distributions and logits: `tfo.nn.softmax_cross_entropy` as a loss.
+
+    As `keras.losses.CategoricalCrossentropy(from_logits=True)`, also where logits are
+    masked with -inf, and faster.
+
+    >>> import numpy as np, tensorflow_ops as tfo
+    >>> loss = tfo.losses.SoftmaxCrossEntropy()
+    >>> float(loss(np.array([[0.5, 0.5, 0.0]]), np.array([[0.0, 0.0, -np.inf]])))
+    0.6931471824645996
+
+    y_true and y_pred are [..., classes], or have classes on another axis. In
+    `model.compile` on a machine with a GPU say jit_compile=False: the op has no XLA
+    kernel.
+
+    Args:
+      axis: the axis of classes.
+      label_smoothing: in [0, 1]; see `tfo.nn.softmax_cross_entropy`.
+      reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
+        as `keras.losses.Loss` has it.
+      name: name of the loss.
+      dtype: what labels and logits, losses and sample weights are cast to; None is
+        `keras.config.floatx()`.
+
+    Raises:
+      ValueError: an option out of its range; shapes that do not fit.
+    """
+
+    def __init__(
+        self,
+        axis=-1,
+        label_smoothing=0.0,
+        reduction="sum_over_batch_size",
+        name="softmax_cross_entropy",
+        dtype=None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        nn_arguments.smoothing_attr(label_smoothing)
+        self.axis, self.label_smoothing = axis, label_smoothing
+
+    def call(self, y_true, y_pred):
+        """The loss of each row."""
+        return cross_entropy.softmax_cross_entropy(y_true, y_pred, axis=self.axis, label_smoothing=self.label_smoothing)
+
+    def get_config(self):
+        own = {name: getattr(self, name) for name in ("axis", "label_smoothing", "dtype")}
+        return {**super().get_config(), **own}

@@ -1,0 +1,22 @@
+"""Functions of logits and of Gaussians: softmax, cross entropies, entropy, KL divergence."""
+
+from tensorflow_ops.nn.python.ops import nn_grad, nn_pfor  # noqa: F401  (they register what ops need)
+from tensorflow_ops.nn.python.ops.cross_entropy import (
+    label_log_prob,
+    softmax_cross_entropy,
+    sparse_softmax_cross_entropy,
+)
+from tensorflow_ops.nn.python.ops.gaussian_kl import gaussian_kl
+from tensorflow_ops.nn.python.ops.linear_cross_entropy import linear_cross_entropy
+from tensorflow_ops.nn.python.ops.softmax import log_prob_from_logits, softmax, softmax_entropy
+
+__all__ = [
+    "gaussian_kl",
+    "label_log_prob",
+    "linear_cross_entropy",
+    "log_prob_from_logits",
+    "softmax",
+    "softmax_cross_entropy",
+    "softmax_entropy",
+    "sparse_softmax_cross_entropy",
+]

@@ -1,0 +1,44 @@
+// The Kullback-Leibler divergence KL(q || p) of Gaussians with independent
+// dimensions, row by row, and its gradients: with means m and logarithms s of
+// variances, 1/2 sum(e^(s_q - s_p) - 1 - (s_q - s_p) + (m_q - m_p)^2 e^-s_p).
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_GAUSSIAN_KL_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_GAUSSIAN_KL_H_
+
+#include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/core/cc/float16.h"
+
+namespace tfo {
+
+// T is float, double, Half or BFloat16; matrices are [rows, classes], of as
+// many dimensions as `classes`. kUnit: p is the unit Gaussian, m = s = 0, and
+// its pointers are not used.
+
+template <typename T, bool kUnit>
+struct GaussianKlArgs {
+  using Value = Accumulator<T>;
+  static constexpr int kOutputs = 0;
+  static constexpr double kCyclesPerClass = 3;
+  int64_t rows, classes;
+  const T *q_mean, *q_log_variance, *p_mean, *p_log_variance;
+  Value* divergence;  // [rows], in nats
+};
+
+template <typename T, bool kUnit>
+struct GaussianKlGradArgs {
+  using Value = Accumulator<T>;
+  static constexpr int kOutputs = kUnit ? 2 : 4;
+  static constexpr double kCyclesPerClass = 4;
+  int64_t rows, classes;
+  const Value* d_divergence;
+  const T *q_mean, *q_log_variance, *p_mean, *p_log_variance;
+  T *d_q_mean, *d_q_log_variance, *d_p_mean, *d_p_log_variance;
+};
+
+template <typename T, bool kUnit>
+Error GaussianKl(const Cpu& cpu, const GaussianKlArgs<T, kUnit>& args);
+template <typename T, bool kUnit>
+Error GaussianKlGrad(const Cpu& cpu, const GaussianKlGradArgs<T, kUnit>& args);
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_GAUSSIAN_KL_H_

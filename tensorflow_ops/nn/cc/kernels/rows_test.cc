@@ -1,0 +1,443 @@
+// The row functions against sums in more than binary64, at every CPU level:
+// each way to fill vectors (tiles, rows, parts of rows), special values,
+// threads.
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/nn/cc/kernels/cross_entropy.h"
+#include "tensorflow_ops/nn/cc/kernels/gaussian_kl.h"
+#include "tensorflow_ops/nn/cc/kernels/softmax.h"
+
+namespace tfo {
+namespace {
+
+using testing::RandomValues;
+using testing::ThreadedCpu;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Shape {
+  int64_t rows, classes;
+};
+// Tiles with and without a partial group, one or more blocks of a row, rows in
+// parts.
+constexpr Shape kShapes[] = {{0, 3},    {1, 1},     {37, 2},   {16, 10},
+                             {50, 17},  {33, 128},  {5, 257},  {3, 2049},
+                             {2, 9000}, {1, 70000}, {3, 65537}};
+
+// What a result may be off by: its own rounding, and that of the computation.
+template <typename T>
+double Tolerance() {
+  return std::is_same_v<T, double>     ? 1e-14
+         : std::is_same_v<T, float>    ? 1.5e-6
+         : std::is_same_v<T, BFloat16> ? 4.1e-3
+                                       : 6e-4;
+}
+
+// A result too small for a normal number may be 0, or one of Half's few.
+template <typename T>
+constexpr double kSmallest =
+    std::is_same_v<T, Half> ? 0x1p-25 : std::numeric_limits<float>::min();
+
+template <typename T>
+void ExpectNear(const std::string& what, double actual, double expected,
+                double tolerance, double least = 0) {
+  const bool same =
+      std::isnan(expected) ? std::isnan(actual)
+      : std::isinf(expected)
+          ? actual == expected
+          : std::abs(actual - expected) <=
+                tolerance * std::max(std::abs(expected), least) + kSmallest<T>;
+  if (same) return;
+  std::ostringstream message;
+  message.precision(10);
+  message << what << " is " << actual << ", expected " << expected
+          << ": off by " << actual - expected;
+  testing::Fail(__FILE__, __LINE__, message.str());
+}
+
+// Logits of rows that differ in kind: some masked, some far apart, one NaN.
+template <typename T>
+std::vector<T> Logits(const Shape& shape) {
+  auto x = RandomValues<T>(shape.rows * shape.classes, 7);
+  for (int64_t i = 0; i < shape.rows * shape.classes; ++i) {
+    const int64_t row = i / shape.classes, c = i % shape.classes;
+    Accumulator<T> value = Widen(x[i]);
+    if (row % 7 == 2) value *= 30;
+    if (row % 7 == 3 && c % 3 == 1) value = -kInfinity;
+    if (row % 7 == 4) value = -kInfinity;
+    if (row % 7 == 5 && c == shape.classes - 1) value = NAN;
+    if (row % 7 == 6 && c == shape.classes / 2) value += 100;
+    x[i] = Narrow<T>(value);
+  }
+  return x;
+}
+
+// One row, exactly: sums of many terms are long doubles.
+struct Row {
+  std::vector<double> x, p;
+  double largest = -kInfinity, log = 0;
+  long double rest = 0;
+  bool none = false, nan = false;
+
+  template <typename T>
+  Row(const T* from, int64_t n) {
+    for (int64_t c = 0; c < n; ++c) x.push_back(Widen(from[c]));
+    int64_t at = -1;
+    for (int64_t c = 0; c < n; ++c) {
+      nan |= std::isnan(x[c]);
+      if (x[c] > largest) largest = x[at = c];
+    }
+    none = at < 0 && !nan;
+    for (int64_t c = 0; c < n; ++c) {
+      if (c != at) rest += std::exp(x[c] - (none ? 0 : largest));
+    }
+    log = none ? 0 : std::log1p(rest);
+    for (int64_t c = 0; c < n; ++c) {
+      p.push_back(none ? 0 : std::exp(x[c] - largest) / (1 + rest));
+      if (nan) p.back() = NAN;
+    }
+  }
+  double LogP(int64_t c) const {
+    return nan ? NAN : none ? -kInfinity : x[c] - largest - log;
+  }
+  double Entropy() const {
+    long double sum = nan ? NAN : 0;
+    for (size_t c = 0; c < x.size(); ++c) {
+      if (p[c] > 0) sum -= p[c] * LogP(c);
+    }
+    return sum;
+  }
+};
+
+template <typename T>
+void CheckSoftmax(const Shape& shape, const Cpu& cpu) {
+  const auto [rows, classes] = shape;
+  const auto x = Logits<T>(shape);
+  std::vector<T> p(x.size()), l(x.size()), d(x.size());
+  Softmax(cpu, SoftmaxArgs<T, false>{rows, classes, x.data(), p.data()});
+  Softmax(cpu, SoftmaxArgs<T, true>{rows, classes, x.data(), l.data()});
+  const auto dy = RandomValues<T>(x.size(), 9);
+  SoftmaxGrad(cpu, SoftmaxGradArgs<T, false>{rows, classes, dy.data(), p.data(),
+                                             d.data()});
+  const double tolerance = Tolerance<T>();
+  for (int64_t r = 0; r < rows; ++r) {
+    const Row row(&x[r * classes], classes);
+    long double sum = 0;
+    for (int64_t c = 0; c < classes; ++c) {
+      sum += double{Widen(dy[r * classes + c])} * Widen(p[r * classes + c]);
+    }
+    for (int64_t c = 0; c < classes; ++c) {
+      const int64_t i = r * classes + c;
+      // Where x - largest is rounded, e^x is off by as much.
+      const double far = std::is_same_v<T, double> ? 1e-14 : 3e-6;
+      ExpectNear<T>("softmax", Widen(p[i]), row.p[c], tolerance + far,
+                    std::is_same_v<T, Half> ? 1e-4 : 1e-30);
+      ExpectNear<T>("log_softmax", Widen(l[i]), row.LogP(c), tolerance, 1);
+      if (!row.nan) {
+        const double y = Widen(p[i]);
+        ExpectNear<T>("softmax's gradient", Widen(d[i]),
+                      y * (double{Widen(dy[i])} - sum), 4 * tolerance,
+                      y * (std::abs(double(sum)) + 1) + 1e-6);
+      }
+    }
+  }
+}
+
+template <typename T>
+void CheckEntropy(const Shape& shape, const Cpu& cpu) {
+  using Value = Accumulator<T>;
+  const auto [rows, classes] = shape;
+  const auto x = Logits<T>(shape);
+  std::vector<Value> entropy(rows), largest(rows), rest(rows);
+  Entropy(cpu, EntropyArgs<T>{rows,
+                              classes,
+                              x.data(),
+                              entropy.data(),
+                              {largest.data(), rest.data()}});
+  const auto d = RandomValues<Value>(rows, 3);
+  std::vector<T> dx(x.size());
+  EntropyGrad(cpu, EntropyGradArgs<T>{rows,
+                                      classes,
+                                      d.data(),
+                                      x.data(),
+                                      entropy.data(),
+                                      {largest.data(), rest.data()},
+                                      dx.data()});
+  for (int64_t r = 0; r < rows; ++r) {
+    const Row row(&x[r * classes], classes);
+    const double h = row.Entropy();
+    ExpectNear<Value>("entropy", entropy[r], h, Tolerance<Value>() * 2);
+    for (int64_t c = 0; c < classes; ++c) {
+      const double p = row.p[c];
+      const double expected = p > 0 ? -d[r] * p * (row.LogP(c) + h) : p;
+      ExpectNear<T>("entropy's gradient", Widen(dx[r * classes + c]),
+                    row.nan ? NAN : expected, Tolerance<T>() * 2,
+                    std::abs(d[r]) * p * (std::abs(h) + 1) + 1e-6);
+    }
+  }
+}
+
+template <typename T, typename Label>
+void CheckLabelLoss(const Shape& shape, const Cpu& cpu,
+                    const LabelLossOptions& options) {
+  using Value = Accumulator<T>;
+  const auto [rows, classes] = shape;
+  const auto x = Logits<T>(shape);
+  std::vector<Label> labels(rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    labels[r] = options.ignores && r % 5 == 1 ? options.ignore_index
+                                              : r * 7919 % classes;
+  }
+  std::vector<Value> loss(rows), largest(rows), rest(rows);
+  int64_t bad_row = rows;
+  LabelLoss(cpu, LabelLossArgs<T, Label>{rows,
+                                         classes,
+                                         options,
+                                         x.data(),
+                                         labels.data(),
+                                         loss.data(),
+                                         {largest.data(), rest.data()},
+                                         &bad_row});
+  TFO_EXPECT_EQ(bad_row, rows);
+  const auto d = RandomValues<Value>(rows, 5);
+  std::vector<T> dx(x.size());
+  LabelLossGrad(cpu, LabelLossGradArgs<T, Label>{rows,
+                                                 classes,
+                                                 options,
+                                                 d.data(),
+                                                 x.data(),
+                                                 labels.data(),
+                                                 {largest.data(), rest.data()},
+                                                 dx.data(),
+                                                 &bad_row});
+  const double e = options.label_smoothing, z = options.z_loss;
+  const double sign = options.log_prob ? -1 : 1;
+  for (int64_t r = 0; r < rows; ++r) {
+    const Row row(&x[r * classes], classes);
+    const bool ignored = options.ignores && labels[r] == options.ignore_index;
+    const double lse = row.largest + row.log;
+    long double expected = row.nan ? NAN : z == 0 ? 0 : z * lse * lse;
+    for (int64_t c = 0; c < classes; ++c) {
+      const double t = (1 - e) * (c == labels[r]) + e / classes;
+      if (t != 0) expected -= t * row.LogP(c);
+    }
+    if (ignored) expected = 0;
+    ExpectNear<Value>("loss", sign * loss[r], expected, 2 * Tolerance<Value>());
+    for (int64_t c = 0; c < classes; ++c) {
+      const double t = (1 - e) * (c == labels[r]) + e / classes;
+      // p - 1 of the label without cancellation.
+      double off = row.p[c] - t;
+      if (e == 0 && c == labels[r] && row.p[c] > 0.5) {
+        off = -row.rest / (1 + row.rest);
+      }
+      const double more = z == 0 ? 0 : 2 * z * lse * row.p[c];
+      const double dl = sign * d[r];
+      ExpectNear<T>("loss's gradient", Widen(dx[r * classes + c]),
+                    ignored || row.none ? 0
+                    : row.nan           ? NAN
+                                        : dl * (off + more),
+                    Tolerance<T>() * 2 + 3e-6 * !std::is_same_v<T, double>,
+                    std::abs(dl) * e + 1e-6);
+    }
+  }
+}
+
+template <typename T>
+void CheckCrossEntropy(const Shape& shape, const Cpu& cpu, double smoothing) {
+  using Value = Accumulator<T>;
+  const auto [rows, classes] = shape;
+  const auto x = Logits<T>(shape);
+  auto t = RandomValues<T>(x.size(), 11);
+  for (size_t i = 0; i < t.size(); ++i) {
+    const Value value = std::abs(Widen(t[i]));
+    // A masked class without a target, unless smoothing gives it one.
+    t[i] = Narrow<T>(std::isinf(Widen(x[i])) ? 0 : value);
+  }
+  std::vector<Value> loss(rows), largest(rows), rest(rows), sum(rows);
+  CrossEntropy(cpu, CrossEntropyArgs<T>{rows,
+                                        classes,
+                                        smoothing,
+                                        t.data(),
+                                        x.data(),
+                                        loss.data(),
+                                        {largest.data(), rest.data()},
+                                        sum.data()});
+  const auto d = RandomValues<Value>(rows, 5);
+  std::vector<T> dx(x.size()), dt(x.size());
+  CrossEntropyGrad(cpu, CrossEntropyGradArgs<T>{rows,
+                                                classes,
+                                                smoothing,
+                                                d.data(),
+                                                t.data(),
+                                                x.data(),
+                                                {largest.data(), rest.data()},
+                                                sum.data(),
+                                                dx.data(),
+                                                dt.data()});
+  for (int64_t r = 0; r < rows; ++r) {
+    const Row row(&x[r * classes], classes);
+    long double expected = row.nan ? NAN : 0, all = 0;
+    std::vector<double> targets(classes);
+    for (int64_t c = 0; c < classes; ++c) {
+      targets[c] =
+          (1 - smoothing) * Widen(t[r * classes + c]) + smoothing / classes;
+      all += targets[c];
+      if (targets[c] != 0) expected -= targets[c] * row.LogP(c);
+    }
+    ExpectNear<Value>("dense loss", loss[r], expected, 4 * Tolerance<Value>());
+    for (int64_t c = 0; c < classes && !row.nan; ++c) {
+      const int64_t i = r * classes + c;
+      ExpectNear<T>(
+          "gradient to logits", Widen(dx[i]),
+          row.none ? 0 : d[r] * (row.p[c] * all - targets[c]),
+          3 * Tolerance<T>(),
+          std::abs(d[r]) * (row.p[c] * double(all) + targets[c]) + 1e-6);
+      const bool without = row.x[c] == -kInfinity && targets[c] == 0;
+      const double to_label = without ? 0
+                                      : -d[r] * (1 - smoothing) *
+                                            (row.none ? row.x[c] : row.LogP(c));
+      ExpectNear<T>("gradient to labels", Widen(dt[i]), to_label,
+                    3 * Tolerance<T>(), 1e-5);
+    }
+  }
+}
+
+template <typename T, bool kUnit>
+void CheckGaussianKl(const Shape& shape, const Cpu& cpu) {
+  using Value = Accumulator<T>;
+  const auto [rows, dims] = shape;
+  const int64_t n = rows * dims;
+  const auto q_mean = RandomValues<T>(n, 1), p_mean = RandomValues<T>(n, 2);
+  auto q_log = RandomValues<T>(n, 3), p_log = RandomValues<T>(n, 4);
+  for (int64_t i = 0; i < n; ++i) {
+    if (i % 5 == 0) q_log[i] = Narrow<T>(Value(1e-4));  // nearly p's
+    if (i % 5 == 0) p_log[i] = Narrow<T>(Value(0));
+    if (i % 11 == 1) q_log[i] = p_log[i] = Narrow<T>(Value(-8));
+  }
+  std::vector<Value> kl(rows);
+  GaussianKl(cpu,
+             GaussianKlArgs<T, kUnit>{rows, dims, q_mean.data(), q_log.data(),
+                                      p_mean.data(), p_log.data(), kl.data()});
+  const auto d = RandomValues<Value>(rows, 6);
+  std::vector<T> g[4];
+  for (auto& one : g) one.resize(n);
+  GaussianKlGrad(cpu, GaussianKlGradArgs<T, kUnit>{
+                          rows, dims, d.data(), q_mean.data(), q_log.data(),
+                          p_mean.data(), p_log.data(), g[0].data(), g[1].data(),
+                          g[2].data(), g[3].data()});
+  const double tolerance = 4 * Tolerance<T>();
+  for (int64_t r = 0; r < rows; ++r) {
+    long double sum = 0;
+    for (int64_t i = r * dims; i < (r + 1) * dims; ++i) {
+      const double m =
+          double{Widen(q_mean[i])} - (kUnit ? 0 : double{Widen(p_mean[i])});
+      const double s = kUnit ? 0 : Widen(p_log[i]);
+      const double ratio = Widen(q_log[i]) - s, square = m * m * std::exp(-s);
+      sum += (std::expm1(ratio) - ratio + square) / 2;
+      const double expected[] = {
+          d[r] * m * std::exp(-s), d[r] * std::expm1(ratio) / 2,
+          -d[r] * m * std::exp(-s), -d[r] * (std::expm1(ratio) + square) / 2};
+      for (int k = 0; k < (kUnit ? 2 : 4); ++k) {
+        ExpectNear<T>("gradient " + std::to_string(k), Widen(g[k][i]),
+                      expected[k], tolerance,
+                      k == 3 ? std::abs(d[r]) * square : 1e-6);
+      }
+    }
+    ExpectNear<Value>("divergence", kl[r], sum, 4 * Tolerance<Value>());
+  }
+}
+
+template <typename T>
+void CheckAll(const Shape& shape, int threads) {
+  const Cpu cpu = ThreadedCpu(threads);
+  CheckSoftmax<T>(shape, cpu);
+  CheckEntropy<T>(shape, cpu);
+  CheckLabelLoss<T, int32_t>(shape, cpu, {});
+  LabelLossOptions options;
+  options.ignores = true;
+  options.ignore_index = -100;
+  options.z_loss = 1e-3;
+  CheckLabelLoss<T, int64_t>(shape, cpu, options);
+  options.label_smoothing = 0.1;
+  options.log_prob = true;
+  CheckLabelLoss<T, int32_t>(shape, cpu, options);
+  CheckCrossEntropy<T>(shape, cpu, 0);
+  CheckCrossEntropy<T>(shape, cpu, 0.2);
+  CheckGaussianKl<T, false>(shape, cpu);
+  CheckGaussianKl<T, true>(shape, cpu);
+}
+
+TFO_TEST(Rows, EqualDefinitionsInFloat) {
+  for (const Shape& shape : kShapes) CheckAll<float>(shape, 2);
+}
+TFO_TEST(Rows, EqualDefinitionsInDouble) {
+  for (const Shape& shape : kShapes) CheckAll<double>(shape, 3);
+}
+TFO_TEST(Rows, EqualDefinitionsInBFloat16) {
+  for (const Shape& shape : kShapes) CheckAll<BFloat16>(shape, 2);
+}
+TFO_TEST(Rows, EqualDefinitionsInHalf) {
+  for (const Shape& shape : kShapes) CheckAll<Half>(shape, 2);
+}
+
+TFO_TEST(Rows, GiveTheSameBitsForAnyNumberOfThreads) {
+  for (const Shape& shape : kShapes) {
+    const auto x = RandomValues<float>(shape.rows * shape.classes, 1);
+    std::vector<float> one(x.size()), four(x.size());
+    Softmax(ThreadedCpu(1), SoftmaxArgs<float, false>{shape.rows, shape.classes,
+                                                      x.data(), one.data()});
+    Softmax(ThreadedCpu(4), SoftmaxArgs<float, false>{shape.rows, shape.classes,
+                                                      x.data(), four.data()});
+    TFO_EXPECT(one == four);
+  }
+}
+
+TFO_TEST(Rows, TellTheFirstBadLabel) {
+  const std::vector<float> x(40 * 3);
+  std::vector<int64_t> labels(40, 1);
+  labels[35] = 3;
+  labels[20] = int64_t{1} << 32;
+  labels[30] = -1;
+  std::vector<float> loss(40), largest(40), rest(40);
+  int64_t bad_row = 40;
+  LabelLoss(ThreadedCpu(3),
+            LabelLossArgs<float, int64_t>{40,
+                                          3,
+                                          {},
+                                          x.data(),
+                                          labels.data(),
+                                          loss.data(),
+                                          {largest.data(), rest.data()},
+                                          &bad_row});
+  TFO_EXPECT_EQ(bad_row, 20);
+  TFO_EXPECT(std::isnan(loss[20]) && std::isnan(loss[30]) &&
+             std::isnan(loss[35]) && !std::isnan(loss[0]));
+}
+
+// The sum of a confident row is 1 and a little.
+TFO_TEST(Rows, KeepTheLossOfConfidentRows) {
+  for (const int64_t classes : {2, 300}) {
+    std::vector<float> x(classes, -200.f);
+    x[0] = 20;
+    x[1] = 0;
+    const int32_t label = 0;
+    float loss, largest, rest;
+    int64_t bad_row = 1;
+    LabelLoss(ThreadedCpu(1), LabelLossArgs<float, int32_t>{1,
+                                                            classes,
+                                                            {},
+                                                            x.data(),
+                                                            &label,
+                                                            &loss,
+                                                            {&largest, &rest},
+                                                            &bad_row});
+    ExpectNear<float>("loss", loss, 2.0611536203e-9, 3e-7);
+  }
+}
+
+}  // namespace
+}  // namespace tfo

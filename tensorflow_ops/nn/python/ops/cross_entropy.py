@@ -1,0 +1,146 @@
+"""The public functions of logits and labels."""
+
+import tensorflow as tf
+
+from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.nn.python.ops import nn_arguments
+
+
+def softmax_cross_entropy(labels, logits, *, axis: int = -1, label_smoothing: float = 0.0, name=None) -> tf.Tensor:
+    """The cross entropy of distributions and the softmax of logits, -sum t log p.
+
+    t are labels; with label_smoothing e and V classes (1 - e) labels + e / V, as
+    `keras.losses.CategoricalCrossentropy` has it ("Rethinking the Inception
+    Architecture", arXiv:1512.00567).
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> logits = [[20.0, 0.0], [0.0, -float("inf")]]
+    >>> tfo.nn.softmax_cross_entropy([[1.0, 0.0], [1.0, 0.0]], logits).numpy()
+    array([2.0611537e-09, 0.0000000e+00], dtype=float32)
+
+    Differences to `tf.nn.softmax_cross_entropy_with_logits`: a masked class with label 0
+    adds 0 (there NaN); confident predictions keep their loss (there 0 in the first row
+    above); losses of 16-bit logits are float32; labels always have a gradient; shapes
+    are not broadcast.
+
+    Args:
+      labels: of logits' shape; other dtypes are cast to logits'. They need not sum to 1.
+      logits: [..., classes], or with classes on another axis; float16, bfloat16,
+        float32 or float64. A class at -inf, a mask, adds 0 if t is 0 and makes the loss
+        +inf if not; its gradient is -t. A row all of -inf has loss +inf, or 0 if all t
+        are 0, and gradient 0. NaN or +inf in a row makes that row NaN, and no other.
+      axis: the axis of classes.
+      label_smoothing: e, in [0, 1].
+      name: name of the op.
+
+    Returns:
+      Nats, of logits' shape without the axis; float32, for float64 logits float64.
+      Differentiable in logits and labels, to any order. The gradient to labels is
+      -(1 - e) log p, and 0 for a class at -inf with t = 0.
+
+    Raises:
+      ValueError: an axis that logits do not have, a wrong dtype, no class, a
+        label_smoothing outside of [0, 1], shapes that differ.
+      InvalidArgumentError: the same where only the run tells.
+    """
+    attrs = nn_arguments.smoothing_attr(label_smoothing)
+    logits = nn_arguments.logits_tensor(logits, axis)
+    labels = nn_arguments.converted(labels, logits.dtype)
+    nn_arguments.check_shape("labels", labels, logits.shape, "logits' shape")
+    labels, logits = (nn_arguments.move_axis_last(tensor, axis)[0] for tensor in (labels, logits))
+    return ops.tensorflow_ops_softmax_cross_entropy(
+        labels, logits, Tvalue=nn_arguments.value_dtype(logits.dtype), **attrs, name=name
+    ).loss
+
+
+def sparse_softmax_cross_entropy(
+    labels,
+    logits,
+    *,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    name=None,
+) -> tf.Tensor:
+    """The cross entropy of labels and the softmax of logits, -log p[label].
+
+    With lse = log sum e^x, label_smoothing e, V classes and z_loss z it is
+
+        sum t (lse - x) + z lse^2,  t = (1 - e) onehot(label) + e / V
+
+    (smoothing as `keras.losses.CategoricalCrossentropy` has it; z_loss of "PaLM",
+    arXiv:2204.02311, which keeps logits from drifting).
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> logits = [[20.0, 0.0], [1.0, 1.0], [0.0, 5.0]]
+    >>> tfo.nn.sparse_softmax_cross_entropy([0, 1, -1], logits, ignore_index=-1).numpy()
+    array([2.0611537e-09, 6.9314718e-01, 0.0000000e+00], dtype=float32)
+
+    Differences to `tf.nn.sparse_softmax_cross_entropy_with_logits`: confident
+    predictions keep their loss (there 0 in the first row above); losses of 16-bit logits
+    are float32; the forward pass writes nothing but numbers of rows, the gradient
+    recomputes from two of them; ignore_index, label_smoothing, z_loss.
+
+    Args:
+      labels: [...], each row's class, in [0, classes) or ignore_index; int32 or int64.
+        Smaller integers are cast to int32, uint32 to int64.
+      logits: [..., classes], float16, bfloat16, float32 or float64. A class at -inf, a
+        mask, has probability 0 and gradient 0, unless t is not 0: then the loss is +inf
+        and the gradient -t. A row all of -inf has loss +inf and gradient 0. NaN or +inf
+        in a row makes that row NaN, and no other.
+      ignore_index: the label of rows with loss 0 and gradient 0, whatever their logits.
+      label_smoothing: e, in [0, 1].
+      z_loss: z, not negative; 1e-4 is common.
+      name: name of the op.
+
+    Returns:
+      Nats, of labels' shape; float32, for float64 logits float64. Differentiable in
+      logits, to any order.
+
+    Raises:
+      ValueError: a wrong dtype, no class, an option out of its range, shapes that do not
+        fit.
+      InvalidArgumentError: the same where only the run tells; on the CPU also
+        "labels[3] is 7, expected [0, 5)" (a GPU makes that row's loss and gradient NaN).
+    """
+    attrs = nn_arguments.label_loss_attrs(ignore_index, label_smoothing, z_loss)
+    return _label_loss(labels, logits, attrs, name)
+
+
+def label_log_prob(labels, logits, *, name=None) -> tf.Tensor:
+    """The log-probability of each row's label, x[label] - log sum e^x.
+
+    `log_prob_from_logits` at the labels, without the log-probabilities of all others: what
+    language models are scored by, and policies in reinforcement learning.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> tfo.nn.label_log_prob([0, 1], [[20.0, 0.0], [1.0, 1.0]]).numpy()
+    array([-2.0611537e-09, -6.9314718e-01], dtype=float32)
+
+    Args:
+      labels: [...], each row's class, in [0, classes); int32 or int64. Smaller integers
+        are cast to int32, uint32 to int64.
+      logits: [..., classes], float16, bfloat16, float32 or float64. A label at -inf has
+        log-probability -inf, and so has each in a row all of -inf, whose gradient is 0.
+        NaN or +inf in a row makes that row NaN, and no other.
+      name: name of the op.
+
+    Returns:
+      Nats, of labels' shape; float32, for float64 logits float64. Differentiable in
+      logits, to any order.
+
+    Raises:
+      ValueError: a wrong dtype, no class, shapes that do not fit.
+      InvalidArgumentError: the same where only the run tells; on the CPU also
+        "labels[3] is 7, expected [0, 5)" (a GPU makes that row and its gradient NaN).
+    """
+    return _label_loss(labels, logits, {"log_prob": True}, name)
+
+
+def _label_loss(labels, logits, attrs, name):
+    logits = nn_arguments.logits_tensor(logits, -1)
+    labels = nn_arguments.integer_labels(labels)
+    nn_arguments.check_shape("labels", labels, logits.shape[:-1], "logits' shape but for classes")
+    return ops.tensorflow_ops_sparse_softmax_cross_entropy(
+        logits, labels, Tvalue=nn_arguments.value_dtype(logits.dtype), **attrs, name=name
+    ).loss

@@ -1,0 +1,184 @@
+"""The public function of a linear classifier's loss, computed in chunks of rows."""
+
+import tensorflow as tf
+
+# Stopping tapes is no public API; the package is made for one TensorFlow.
+from tensorflow.python.eager import record
+
+from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.nn.python.ops import nn_arguments
+
+# What a chunk's logits take: enough for a matmul to reach its speed, little beside weights of large vocabularies.
+_CHUNK_BYTES = 2**25
+# A chunk reads all weights (backward twice, and adds to their gradient): fewer rows would wait for memory.
+_LEAST_ROWS = 256
+
+
+def linear_cross_entropy(
+    features,
+    weight,
+    labels,
+    *,
+    bias=None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    name=None,
+) -> tf.Tensor:
+    """The loss of a linear classifier, without ever holding all of its logits.
+
+    `sparse_softmax_cross_entropy(labels, features @ weight + bias)`, computed in chunks
+    of rows whose logits take 32 MiB, or that have 256 rows if those take more; the
+    gradient computes each chunk's logits again ("Cut Your Losses in Large-Vocabulary
+    Language Models", arXiv:2411.09009, and Liger Kernel, arXiv:2410.10989, fuse the same).
+    With 16384 rows and 128000 classes float32 logits would take 8 GiB, and as much again
+    for their gradient. D features, V classes.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> features, weight = tf.constant([[1.0, 2.0], [3.0, 4.0]]), tf.constant([[1.0, 0.0], [0.0, 1.0]])
+    >>> tfo.nn.linear_cross_entropy(features, weight, [1, 0]).numpy()
+    array([0.3132617, 1.3132617], dtype=float32)
+
+    The gradient is right for any gradient that comes in, one number for each row (it is
+    not computed ahead for a mean). Of its own gradient the chunks' logits are kept: the
+    second order works, in the memory that it takes.
+
+    Args:
+      features: [..., D], float16, bfloat16, float32 or float64.
+      weight: [D, V], as the kernel of a `keras.layers.Dense`. Another float dtype is cast
+        to features', and gets a gradient of its own dtype.
+      labels: [...], each row's class, in [0, V) or ignore_index; int32 or int64. Smaller
+        integers are cast to int32, uint32 to int64.
+      bias: [V], or None; cast as weight is.
+      ignore_index: the label of rows with loss 0 and gradient 0.
+      label_smoothing: see `sparse_softmax_cross_entropy`.
+      z_loss: see `sparse_softmax_cross_entropy`.
+      name: name scope of the ops.
+
+    Returns:
+      Nats, of labels' shape; float32, for float64 features float64. Logits of 16-bit
+      features have 16 bits. Differentiable in features, weight and bias; gradients to
+      weight and bias are summed over chunks in float32 for 16-bit features.
+
+    Raises:
+      ValueError: a wrong dtype or rank, no class, an option out of its range, shapes that
+        do not fit.
+      InvalidArgumentError: the same where only the run tells; on the CPU also
+        "labels[3] is 7, expected [0, 5)", counted from the chunk's first row (a GPU makes
+        that row's loss NaN, and the gradients).
+    """
+    attrs = nn_arguments.label_loss_attrs(ignore_index, label_smoothing, z_loss)
+    with tf.name_scope(name or "linear_cross_entropy"):
+        features = nn_arguments.floating("features", features)
+        parameters = [nn_arguments.floating("weight", weight)]
+        if bias is not None:
+            parameters.append(nn_arguments.floating("bias", bias))
+        labels = nn_arguments.integer_labels(labels)
+        _check_shapes(features, labels, *parameters)
+
+        # [..., D] as [N, D], -1 being no number for tensors without elements.
+        dims = tf.shape(parameters[0], out_type=tf.int64)[0]
+        count = tf.size(labels, tf.int64)
+        rows = tf.reshape(features, tf.stack([count, dims]))
+        rows.set_shape([labels.shape.num_elements(), parameters[0].shape[0]])
+        loss = _row_losses(rows, tf.reshape(labels, [-1]), attrs, parameters)
+        return tf.reshape(loss, tf.shape(labels))
+
+
+def _check_shapes(features, labels, weight, bias=None):
+    if features.shape.rank == 0:
+        raise ValueError("features are a scalar, expected [..., features]")
+    if weight.shape.rank not in (2, None):
+        raise ValueError(f"weight is {nn_arguments.text(weight.shape)}, expected [features, classes]")
+    if weight.shape.rank == 2:
+        nn_arguments.check_shape(
+            "features", features, features.shape[:-1] + weight.shape[:1], "weight's first dim last"
+        )
+        if weight.shape[1] == 0:
+            raise ValueError(f"weight is {nn_arguments.text(weight.shape)}, expected at least one class")
+    nn_arguments.check_shape("labels", labels, features.shape[:-1], "features' shape but for the last dim")
+    if bias is not None:
+        classes = weight.shape[-1:] if weight.shape.rank else tf.TensorShape([None])
+        nn_arguments.check_shape("bias", bias, classes, "weight's number of classes")
+
+
+def _row_losses(features, labels, attrs, parameters):
+    """Of [N, D] features; parameters are the weight and, if there is one, the bias."""
+    dtype, value_dtype = features.dtype, nn_arguments.value_dtype(features.dtype)
+
+    def logits_of(rows, weight, bias=None):
+        logits = tf.matmul(rows, tf.cast(weight, dtype))
+        return logits if bias is None else tf.nn.bias_add(logits, tf.cast(bias, dtype))
+
+    @tf.custom_gradient
+    def losses(features, *parameters):
+        chunks = _Chunks(features, parameters[0])
+
+        def forward(rows):
+            return ops.tensorflow_ops_sparse_softmax_cross_entropy(
+                logits_of(features[rows], *parameters), labels[rows], Tvalue=value_dtype, **attrs
+            ), ()
+
+        # A tape would keep all logits.
+        with record.stop_recording():
+            (loss, largest, rest), _ = chunks.run(forward, [tf.TensorSpec([None], value_dtype)] * 3)
+
+        def gradient(d_loss):
+            def backward(rows):
+                x = features[rows]
+                d_logits = ops.tensorflow_ops_sparse_softmax_cross_entropy_grad(
+                    logits_of(x, *parameters), labels[rows], d_loss[rows], largest[rows], rest[rows], **attrs
+                )
+                d_x = tf.matmul(d_logits, tf.cast(parameters[0], dtype), transpose_b=True)
+                addends = [tf.matmul(x, d_logits, transpose_a=True)]
+                if len(parameters) == 2:
+                    addends.append(tf.reduce_sum(tf.cast(d_logits, value_dtype), 0))
+                return (d_x,), addends
+
+            sums = [tf.zeros_like(parameter, value_dtype) for parameter in parameters]
+            (d_features,), sums = chunks.run(backward, [tf.TensorSpec([None, features.shape[1]], dtype)], sums)
+            return d_features, *(tf.cast(s, p.dtype) for s, p in zip(sums, parameters, strict=True))
+
+        return loss, gradient
+
+    return losses(features, *parameters)
+
+
+class _Chunks:
+    """A matrix's rows, in chunks of about equal size."""
+
+    def __init__(self, features, weight):
+        self._rows, classes, larger = features.shape[0], weight.shape[1], max
+        if self._rows is None or classes is None:
+            self._rows, larger = tf.shape(features, tf.int64)[0], tf.maximum
+            classes = tf.maximum(tf.shape(weight, tf.int64)[1], 1)  # the op refuses none
+        longest = larger(_CHUNK_BYTES // (classes * features.dtype.size), _LEAST_ROWS)
+        # No rows are one chunk, too: something has to say what shape results have.
+        self._count = larger(-(-self._rows // longest), 1)
+        self._size = -(-self._rows // self._count)
+
+    def run(self, function, specs, sums=()):
+        """Calls function(rows: slice) -> (results, addends) for each chunk.
+
+        Returns the results, joined along rows, and the sums of addends; the specs are
+        the results'.
+        """
+        if isinstance(self._count, int) and self._count == 1:
+            results, addends = function(slice(None))
+            return results, [tf.cast(a, s.dtype) for a, s in zip(addends, sums, strict=True)]
+
+        count = tf.cast(self._count, tf.int32)
+        arrays = [
+            tf.TensorArray(spec.dtype, count, element_shape=spec.shape, infer_shape=False, name="chunks")
+            for spec in specs
+        ]
+
+        def step(i, arrays, sums):
+            begin = tf.cast(i, tf.int64) * self._size
+            results, addends = function(slice(begin, tf.minimum(begin + self._size, self._rows)))
+            arrays = [array.write(i, result) for array, result in zip(arrays, results, strict=True)]
+            return i + 1, arrays, [s + tf.cast(a, s.dtype) for a, s in zip(addends, sums, strict=True)]
+
+        # One at a time: iterations side by side would hold their logits at once.
+        _, arrays, sums = tf.while_loop(lambda i, *_: i < count, step, (0, arrays, list(sums)), parallel_iterations=1)
+        return [array.concat() for array in arrays], sums

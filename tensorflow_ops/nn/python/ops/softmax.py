@@ -1,0 +1,101 @@
+"""The public functions of one tensor of logits: softmax, log-softmax, entropy."""
+
+import tensorflow as tf
+
+from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.nn.python.ops import nn_arguments
+
+
+def softmax(logits, *, axis: int = -1, name=None) -> tf.Tensor:
+    """Probabilities of classes, e^x / sum e^x along an axis.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> tfo.nn.softmax([[1000.0, 0.0], [0.0, -float("inf")]]).numpy()
+    array([[1., 0.],
+           [1., 0.]], dtype=float32)
+
+    The maximum is taken off before e^x, row by row (section 4.1 of Goodfellow et al.,
+    "Deep Learning", 2016), so nothing overflows.
+
+    Args:
+      logits: [..., classes], or with classes on another axis; float16, bfloat16,
+        float32 or float64. A class at -inf, a mask, has probability 0 and gradient 0;
+        a row all of -inf has no class: its probabilities are 0, and so are its
+        gradients. NaN or +inf in a row makes that row NaN, and no other.
+      axis: the axis of classes.
+      name: name of the op.
+
+    Returns:
+      logits' shape and dtype, computed in float32 for 16-bit logits. Differentiable to
+      any order.
+
+    Raises:
+      ValueError: an axis that logits do not have, a wrong dtype, no class.
+      InvalidArgumentError: the same where only the run tells.
+    """
+    logits, back = nn_arguments.move_axis_last(nn_arguments.logits_tensor(logits, axis), axis)
+    return back(ops.tensorflow_ops_softmax(logits, name=name))
+
+
+def log_prob_from_logits(logits, *, axis: int = -1, name=None) -> tf.Tensor:
+    """Log-probabilities of classes, x - log sum e^x along an axis: the log-softmax.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> tfo.nn.log_prob_from_logits([[1000.0, 0.0], [0.0, -float("inf")]]).numpy()
+    array([[    0., -1000.],
+           [    0.,   -inf]], dtype=float32)
+
+    Each row has its own logarithm of a sum. (The recipe that reduces over the whole
+    tensor gives 0 for all classes of a row beside one with large logits.)
+
+    Args:
+      logits: [..., classes], or with classes on another axis; float16, bfloat16,
+        float32 or float64. A class at -inf, a mask, has log-probability -inf, and so
+        has each class of a row all of -inf. NaN or +inf in a row makes that row NaN,
+        and no other.
+      axis: the axis of classes.
+      name: name of the op.
+
+    Returns:
+      Nats, of logits' shape and dtype, computed in float32 for 16-bit logits.
+      Differentiable to any order.
+
+    Raises:
+      ValueError: an axis that logits do not have, a wrong dtype, no class.
+      InvalidArgumentError: the same where only the run tells.
+    """
+    logits, back = nn_arguments.move_axis_last(nn_arguments.logits_tensor(logits, axis), axis)
+    return back(ops.tensorflow_ops_softmax(logits, log=True, name=name))
+
+
+def softmax_entropy(logits, *, axis: int = -1, name=None) -> tf.Tensor:
+    """The entropy of each row's softmax, -sum p log p, in nats.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> tfo.nn.softmax_entropy([[0.0, 0.0], [0.0, -float("inf")]]).numpy()
+    array([0.6931472, 0.       ], dtype=float32)
+
+    0 log 0 counts as 0 (Cover and Thomas, "Elements of Information Theory", section
+    2.1), in the gradient, too: `-tf.reduce_sum(p * tf.nn.log_softmax(x), -1)` gives NaN
+    for masked classes. No tensor of logits' shape is written. The gradient is
+    -p (log p + entropy).
+
+    Args:
+      logits: [..., classes], or with classes on another axis; float16, bfloat16,
+        float32 or float64. A class at -inf, a mask, adds nothing and has gradient 0; a
+        row all of -inf has entropy 0 and gradient 0. NaN or +inf in a row makes that
+        row NaN, and no other.
+      axis: the axis of classes.
+      name: name of the op.
+
+    Returns:
+      Nats, of logits' shape without the axis; float32, for float64 logits float64.
+      Differentiable to any order.
+
+    Raises:
+      ValueError: an axis that logits do not have, a wrong dtype, no class.
+      InvalidArgumentError: the same where only the run tells.
+    """
+    logits, _ = nn_arguments.move_axis_last(nn_arguments.logits_tensor(logits, axis), axis)
+    value_dtype = nn_arguments.value_dtype(logits.dtype)
+    return ops.tensorflow_ops_softmax_entropy(logits, Tvalue=value_dtype, name=name).entropy

@@ -1,0 +1,277 @@
+"""Tests of softmax, log_prob_from_logits and softmax_entropy: values, gradients, bad input.
+
+Of higher order: nn_grad_test.py. Graphs: nn_graph_test.py. What needs a process: nn_process_test.py.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_INF, _NAN = math.inf, math.nan
+_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+# The distance of numbers from 1 on; and, where e^x leaves the range of numbers with all digits, what x e^x may lose.
+_ULP = {tf.float16: 2.0**-10, tf.bfloat16: 2.0**-7, tf.float32: 2.0**-23, tf.float64: 2.0**-52}
+_TINY = {tf.float16: 2.0**-25, tf.bfloat16: 2.0**-119, tf.float32: 2.0**-119, tf.float64: 2.0**-1012}
+_FUNCTIONS = {
+    "softmax": tfo.nn.softmax,
+    "log_prob_from_logits": tfo.nn.log_prob_from_logits,
+    "softmax_entropy": tfo.nn.softmax_entropy,
+}
+
+
+def _wide(tensor):
+    return np.asarray(tf.cast(tensor, tf.float64)).astype(np.longdouble)
+
+
+def _reference(logits):
+    """(p, log p, entropy) of rows, by definition, in 80 bits."""
+    x = _wide(logits)
+    largest = x.max(-1, keepdims=True)
+    x = x - np.where(largest == -_INF, 0, largest)
+    e = np.exp(x)
+    rest = e.copy()
+    np.put_along_axis(rest, x.argmax(-1)[..., np.newaxis], 0, -1)
+    rest = rest.sum(-1, keepdims=True)
+    empty = largest == -_INF
+    p = np.where(empty, 0, e / (1 + rest))
+    log_p = np.where(empty, -_INF, x - np.log1p(rest))
+    entropy = -np.where(p == 0, 0, p * np.where(p == 0, 0, log_p)).sum(-1)
+    return p, log_p, entropy
+
+
+def _value_dtype(dtype):
+    return tf.float64 if dtype == tf.float64 else tf.float32
+
+
+def _logits(shape, dtype, scale=3.0, masked=0.0, seed=1):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=shape) * scale
+    x[rng.random(shape) < masked] = -_INF
+    return tf.cast(x, dtype)
+
+
+def _gradient(function, x, upstream):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.gradient(y, x, output_gradients=tf.cast(upstream, y.dtype))
+
+
+class UlpTestCase(parameterized.TestCase, tf.test.TestCase):
+    def assert_ulps(self, actual, expected, ulps, scale=None):
+        """Is each number that many ulps of itself, or of the scale, from the expected one at most?"""
+        dtype = actual.dtype
+        actual, expected = _wide(actual), np.asarray(expected)
+        self.assertEqual(actual.shape, expected.shape)
+        finite = np.isfinite(expected)
+        np.testing.assert_array_equal(actual[~finite], expected[~finite])
+        scale = np.abs(expected) if scale is None else np.broadcast_to(scale, expected.shape)
+        error = np.maximum(np.abs(actual[finite] - expected[finite]) - _TINY[dtype], 0)
+        error = np.divide(error, scale[finite] * _ULP[dtype], where=error > 0, out=np.zeros_like(error))
+        self.assertLessEqual(np.max(error, initial=0), ulps)
+
+
+class ValueTest(UlpTestCase):
+    @parameterized.product(
+        dtype=_DTYPES,
+        shape=([3, 1], [50, 2], [4, 10], [3, 37], [2, 3, 64], [2, 1000], [3, 5003]),
+        scale=(1.0, 30.0, 1000.0),
+        masked=(0.0, 0.3),
+    )
+    def test_equals_the_definition(self, dtype, shape, scale, masked):
+        x = _logits(shape, dtype, scale, masked)
+        p, log_p, entropy = _reference(x)
+        result = tfo.nn.softmax(x)
+        self.assertEqual(result.dtype, dtype)
+        # The difference to the largest logit is rounded once, which moves its e^x by half an ulp of the difference.
+        below = np.where(p > 0, np.abs(log_p), 0)
+        self.assert_ulps(result, p, 0.51 if dtype.size == 2 else 4, p * (1 + 0.125 * below))
+        result = tfo.nn.log_prob_from_logits(x)
+        self.assertEqual(result.dtype, dtype)
+        sum_error = 0.125 * (p * below).sum(-1, keepdims=True)
+        self.assert_ulps(result, log_p, 0.51 if dtype.size == 2 else 4, np.abs(log_p) + sum_error)
+        result = tfo.nn.softmax_entropy(x)
+        self.assertEqual(result.dtype, _value_dtype(dtype))
+        self.assert_ulps(result, entropy, 4, entropy + 0.125 * (p * below**2).sum(-1))
+
+    @parameterized.parameters(*_DTYPES)
+    def test_extremes_of_the_dtype(self, dtype):
+        most = float(dtype.max)
+        rows = [[most, -most, 0], [-most, -most, -most], [most, most, most], [-_INF, -most, -_INF]]
+        x = tf.cast(np.array(rows), dtype)
+        third = 1 / 3
+        expected = [[1, 0, 0], [third] * 3, [third] * 3, [0, 1, 0]]
+        self.assert_ulps(tfo.nn.softmax(x), np.array(expected, np.longdouble), 1)
+        entropy = np.array([0, np.log(3), np.log(3), 0], np.float64)
+        self.assert_ulps(tfo.nn.softmax_entropy(x), entropy, 2)
+        log_p = tfo.nn.log_prob_from_logits(x)
+        self.assertAllEqual(tf.cast(log_p[0, :1], tf.float64), [0])
+        self.assertAllLess(log_p[0, 1:], -0.9 * most)
+        self.assertAllEqual(tf.cast(log_p[3], tf.float64), [-_INF, 0, -_INF])
+
+    def test_large_and_far_apart_logits(self):
+        x = tf.constant([[1e4, 1e4 - 100, 1e4 - 5], [-1e4, -1e4 - 3, -2e4], [20, 0, -_INF]])
+        p, log_p, entropy = _reference(x)
+        self.assert_ulps(tfo.nn.softmax(x), p, 4)
+        self.assert_ulps(tfo.nn.log_prob_from_logits(x), log_p, 4)
+        self.assert_ulps(tfo.nn.softmax_entropy(x), entropy, 4)
+        self.assertAllClose(log_p[2, 0], -2.0611536e-9, rtol=1e-7, atol=0)
+
+    @parameterized.parameters(*_DTYPES)
+    def test_a_row_of_minus_infinity_has_no_class(self, dtype):
+        for classes in (1, 3, 40):
+            x = tf.cast(np.full([2, classes], -_INF), dtype)
+            self.assertAllEqual(tfo.nn.softmax(x), np.zeros(x.shape))
+            self.assertAllEqual(tfo.nn.log_prob_from_logits(x), np.full(x.shape, -_INF))
+            self.assertAllEqual(tfo.nn.softmax_entropy(x), np.zeros([2]))
+            for function in (tfo.nn.softmax, tfo.nn.softmax_entropy):
+                ones = tf.ones(function(x).shape)
+                self.assertAllEqual(_gradient(function, x, ones), np.zeros(x.shape))
+
+    @parameterized.product(dtype=_DTYPES, classes=(2, 3, 17, 40, 300), bad=(_NAN, _INF))
+    def test_nan_and_infinity_stay_in_their_row(self, dtype, classes, bad):
+        good = _logits([5, classes], dtype)
+        for at in (0, classes // 2, classes - 1):
+            x = good.numpy()
+            x[2, at] = bad
+            for function in _FUNCTIONS.values():
+                result, expected = function(x).numpy(), function(good).numpy()
+                self.assertTrue(np.isnan(result[2].astype(np.float64)).all())
+                np.testing.assert_array_equal(np.delete(result, 2, 0), np.delete(expected, 2, 0))
+
+    @parameterized.product(function=tuple(_FUNCTIONS), dtype=_DTYPES)
+    def test_any_axis(self, function, dtype):
+        function = _FUNCTIONS[function]
+        x = _logits([3, 4, 5, 6], dtype).numpy()
+        for axis in range(-4, 4):
+            expected = function(np.moveaxis(x, axis, -1)).numpy()
+            if expected.ndim == 4:
+                expected = np.moveaxis(expected, -1, axis)
+            for result in (function(x, axis=axis), _of_any_rank(function, dtype, axis)(x)):
+                np.testing.assert_array_equal(result.numpy(), expected)
+
+    @parameterized.product(function=tuple(_FUNCTIONS), shape=([0, 3], [2, 0, 3], [0, 2, 3]))
+    def test_no_rows(self, function, shape):
+        function, x = _FUNCTIONS[function], tf.zeros(shape)
+        result = function(x)
+        self.assertAllEqual(result, np.zeros(shape if function is not tfo.nn.softmax_entropy else shape[:-1]))
+        self.assertAllEqual(_gradient(function, x, tf.ones(result.shape)), np.zeros(shape))
+
+    def test_input_may_be_lists_and_one_row(self):
+        self.assertAllEqual(tfo.nn.softmax([0.0, 0.0]), [0.5, 0.5])
+        self.assertEqual(tfo.nn.softmax_entropy([0.0, -_INF]).shape, [])
+        self.assertAllEqual(tfo.nn.log_prob_from_logits(np.zeros([1])), [0])
+
+
+def _of_any_rank(function, dtype, axis):
+    return tf.function(lambda x: function(x, axis=axis), input_signature=[tf.TensorSpec(None, dtype)])
+
+
+class GradientTest(UlpTestCase):
+    @parameterized.product(dtype=_DTYPES, shape=([50, 2], [4, 10], [2, 37], [2, 3, 1000]), masked=(0.0, 0.3))
+    def test_equals_the_definition(self, dtype, shape, masked):
+        x = _logits(shape, dtype, 3, masked)
+        d = _logits(shape, dtype, 1, seed=2)
+        d_rows = tf.cast(_logits(shape[:-1], dtype, 1, seed=3), _value_dtype(dtype))
+        # A 16-bit gradient is that of a 16-bit result.
+        y, log_y = _wide(tfo.nn.softmax(x)), _wide(tfo.nn.log_prob_from_logits(x))
+        wide_d = _wide(d)
+        sum_d = (wide_d * y).sum(-1, keepdims=True)
+        ulps = 1 if dtype.size == 2 else 8
+        scale = y * (np.abs(wide_d) + (np.abs(wide_d) * y).sum(-1, keepdims=True))
+        self.assert_ulps(_gradient(tfo.nn.softmax, x, d), y * (wide_d - sum_d), ulps, scale)
+
+        sum_d, kept = wide_d.sum(-1, keepdims=True), np.isfinite(log_y)
+        expected = np.where(kept, wide_d - np.exp(log_y) * sum_d, wide_d)
+        scale = np.abs(wide_d) + np.exp(log_y) * np.abs(wide_d).sum(-1, keepdims=True)
+        result = _gradient(tfo.nn.log_prob_from_logits, x, d)
+        self.assert_ulps(result[kept], expected[kept], ulps, scale[kept])
+
+        p, log_p, entropy = _reference(x)
+        log_p = np.where(p == 0, 0, log_p)
+        wide_d = _wide(d_rows)[..., np.newaxis]
+        expected = -wide_d * p * (log_p + entropy[..., np.newaxis])
+        scale = np.abs(wide_d) * p * (np.abs(log_p) + entropy[..., np.newaxis])
+        self.assert_ulps(_gradient(tfo.nn.softmax_entropy, x, d_rows), expected, ulps, scale)
+
+    @parameterized.product(function=tuple(_FUNCTIONS), axis=(0, 1, -1))
+    def test_numeric(self, function, axis):
+        function, x = _FUNCTIONS[function], _logits([2, 3, 2], tf.float64, 2)
+        theoretical, numeric = tf.test.compute_gradient(lambda x: function(x, axis=axis), [x])
+        self.assertAllClose(theoretical[0], numeric[0], rtol=1e-7, atol=1e-7)
+        self.assertGreater(np.count_nonzero(np.abs(theoretical[0]) > 1e-3), 10)
+
+    @parameterized.parameters(*_DTYPES)
+    def test_masks_have_no_gradient(self, dtype):
+        x = tf.cast([[1, -_INF, 2, 0.5], [-_INF, -_INF, 3, -_INF]], dtype)
+        for function in (tfo.nn.softmax, tfo.nn.softmax_entropy):
+            y = function(x)
+            gradient = _gradient(
+                function, x, tf.ones_like(y) if y.shape.rank == 1 else tf.range(4.0) + tf.zeros([2, 4])
+            )
+            self.assertTrue(np.isfinite(_wide(gradient)).all())
+            self.assertAllEqual(gradient[0, 1], 0)
+            self.assertAllEqual(gradient[1], [0, 0, 0, 0])
+            self.assertGreater(np.abs(_wide(gradient)[0, 0]), 0)
+
+    def test_of_what_a_mask_leaves(self):
+        """The log-probabilities of classes that are there, masked ones not read."""
+        x = tf.constant([[1.0, -_INF, 2.0], [-_INF, -_INF, -_INF]])
+
+        def loss(x):
+            log_p = tfo.nn.log_prob_from_logits(x)
+            return tf.reduce_sum(tf.where(log_p > -_INF, log_p, 0.0))
+
+        p = 1 / (1 + math.e)
+        self.assertAllClose(_gradient(loss, x, 1.0), [[1 - 2 * p, 0, 2 * p - 1], [0, 0, 0]], rtol=1e-6)
+
+    def test_what_comes_in_at_a_class_without_probability_is_dropped(self):
+        x = tf.constant([[0.0, 1.0, -_INF]])
+        for d in (_NAN, _INF):
+            gradient = _gradient(tfo.nn.softmax, x, [[1.0, 2.0, d]])
+            self.assertAllClose(gradient, _gradient(tfo.nn.softmax, x, [[1.0, 2.0, 0.0]]), atol=0)
+
+
+class BadInputTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(
+        function=tuple(_FUNCTIONS),
+        case=(
+            ([1, 2], {}, "logits are int32, expected float16, bfloat16, float32 or float64"),
+            (np.zeros([2, 3], np.complex64), {}, "logits are complex64, expected float16"),
+            (1.0, {}, "logits are a scalar, expected at least one dim"),
+            (np.zeros([2, 0], np.float32), {}, r"logits are \[2,0\], expected at least one class on axis -1"),
+            (np.zeros([0, 2], np.float32), {"axis": 0}, r"logits are \[0,2\], expected at least one class on axis 0"),
+            (np.zeros([2, 3], np.float32), {"axis": 2}, r"axis is 2, expected \[-2, 2\): logits are \[2,3\]"),
+            (np.zeros([2, 3], np.float32), {"axis": -3}, r"axis is -3, expected \[-2, 2\): logits are \[2,3\]"),
+            (np.zeros([2, 3], np.float32), {"axis": None}, "axis is None, expected an int"),
+            (np.zeros([2, 3], np.float32), {"axis": (0, 1)}, r"axis is \(0, 1\), expected an int"),
+            (np.zeros([2, 3], np.float32), {"axis": True}, "axis is True, expected an int"),
+        ),
+    )
+    def test_is_told(self, function, case):
+        logits, options, message = case
+        for call in (_FUNCTIONS[function], lambda *args, **kwargs: tf.function(_FUNCTIONS[function])(*args, **kwargs)):
+            with self.assertRaisesRegex(ValueError, message):
+                call(logits, **options)
+
+    @parameterized.product(
+        function=tuple(_FUNCTIONS),
+        case=(
+            (np.zeros([2, 0], np.float32), -1, r"logits must have at least one class, got \[2,0\]"),
+            (np.float32(1), -1, r"logits must have at least one dim, got \[\]"),
+            (np.zeros([2, 3], np.float32), 2, "axis is 2, expected an axis of the tensor"),
+            (np.zeros([2, 3], np.float32), -3, "axis is -3, expected an axis of the tensor"),
+        ),
+    )
+    def test_is_told_at_run_time(self, function, case):
+        logits, axis, message = case
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+            _of_any_rank(_FUNCTIONS[function], tf.float32, axis)(logits)
+
+
+if __name__ == "__main__":
+    tf.test.main()
