@@ -71,4 +71,14 @@ absl::Status CheckShape(const char* name,
       absl::StrCat(name, " must be ", what, ", got ", shape.DebugString()));
 }
 
+absl::Status CheckValueType(::tensorflow::OpKernelConstruction* ctx,
+                            ::tensorflow::DataType value) {
+  ::tensorflow::DataType got;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("Tvalue", &got));
+  if (got == value) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("Tvalue must be ", ::tensorflow::DataTypeString(value),
+                   " for this T, got ", ::tensorflow::DataTypeString(got)));
+}
+
 }  // namespace tfo

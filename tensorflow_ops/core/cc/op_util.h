@@ -49,6 +49,10 @@ absl::Status CheckShape(const char* name,
                         std::initializer_list<int64_t> expected,
                         const char* what);
 
+// Ok, if the attr Tvalue is what T is computed in.
+absl::Status CheckValueType(::tensorflow::OpKernelConstruction* ctx,
+                            ::tensorflow::DataType value);
+
 // DataType of the algorithms' types.
 template <typename T>
 struct DataTypeOf;

@@ -261,8 +261,10 @@ ReduceSoftmax(const E* x, int64_t n, const Target& target) {
     V rest = V{}, others = V{};
     ForVectors<E>(size, [&](auto part, int64_t i) {
       const V value = part.Load(block + i, kNone);
+      // The next block comes from memory while this one is computed.
+      __builtin_prefetch(block + i + kBlockVectors * kCount);
       const V below = ClampForExp(value - shift);
-      const V e = ExpOfClamped(below);
+      const V e = ExpTerm(below);
       AddWhereOther(value, s.max, e, rest, others);
       if constexpr (kBeside == Beside::kWeighted) {
         s.second = MulAdd(e, below, s.second);

@@ -95,12 +95,26 @@ static inline void Store(DoubleVector v, double* to) {
   memcpy(to, &v, sizeof(v));
 }
 static inline void Store(FloatVector v, BFloat16* to) {
+#ifdef __AVX512F__
+  const __m512i bits = reinterpret_cast<__m512i>(v);
+  const __m512i odd =
+      _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded =
+      _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(
+      reinterpret_cast<__m512>(v), reinterpret_cast<__m512>(v), _CMP_UNORD_Q);
+  const __m512i out =
+      _mm512_mask_or_epi32(rounded, is_nan, bits, _mm512_set1_epi32(0x400000));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm512_cvtepi32_epi16(_mm512_srli_epi32(out, 16)));
+#else
   const Bits32 bits = reinterpret_cast<Bits32>(v);
   const Bits32 rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
   const Bits32 quiet = bits | 0x400000u;
   const Bits16 out =
       __builtin_convertvector((v == v ? rounded : quiet) >> 16, Bits16);
   memcpy(to, &out, sizeof(out));
+#endif
 }
 static inline void Store(FloatVector v, Half* to) {
 #if defined(__AVX512F__)

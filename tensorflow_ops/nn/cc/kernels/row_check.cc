@@ -6,7 +6,6 @@
 
 namespace tfo {
 
-using ::tensorflow::DataType;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
@@ -38,15 +37,6 @@ absl::Status CheckSameShape(const char* name, const Tensor& tensor,
   return absl::InvalidArgumentError(absl::StrCat(name, " must be ",
                                                  shape.DebugString(), ", got ",
                                                  tensor.shape().DebugString()));
-}
-
-absl::Status CheckValueType(OpKernelConstruction* ctx, DataType value) {
-  DataType got;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("Tvalue", &got));
-  if (got == value) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("Tvalue must be ", ::tensorflow::DataTypeString(value),
-                   " for this T, got ", ::tensorflow::DataTypeString(got)));
 }
 
 absl::Status ReadNumber(OpKernelConstruction* ctx, const char* name,

@@ -21,10 +21,6 @@ absl::Status CheckSameShape(const char* name,
                             const ::tensorflow::Tensor& tensor,
                             const ::tensorflow::TensorShape& shape);
 
-// Is Tvalue what T is computed in?
-absl::Status CheckValueType(::tensorflow::OpKernelConstruction* ctx,
-                            ::tensorflow::DataType value);
-
 // The sum of an attr's floats.
 absl::Status ReadNumber(::tensorflow::OpKernelConstruction* ctx,
                         const char* name, double* number);

@@ -1,0 +1,73 @@
+"""The nn functions' times on the CPU, beside TensorFlow's own, on the logits of real models.
+
+usage: python benchmarks/nn/speed.py [--rows ROWS] [FUNCTION]...
+with the wheel installed (benchmarks/README.md); all functions unless some are named.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# The harness, and not the repository's root: its package would hide the wheel's.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import functions
+import harness
+import tensorflow as tf
+
+MOST_X_FLOOR = 1.5
+
+
+def measure(name, rows, classes, dtype, rates, seconds):
+    """Returns rows of the table: one for each pass."""
+    case = functions.Case(name, rows, classes, dtype)
+    times = harness.interleave(case.calls(), seconds)
+    table = []
+    for which in ("forward", "forward+backward"):
+        mine, theirs = times["ours", which], times["peer", which]
+        floor = mine / rates.floor(*case.moved(which))
+        row = {"logits": f"[{rows}, {classes}]", "dtype": dtype, "pass": which, "ms": f"{1e3 * mine:.1f}"}
+        row |= {"TensorFlow ms": f"{1e3 * theirs:.1f}", "times as fast": f"{theirs / mine:.1f}"}
+        row["x floor"] = f"{floor:.2f}"
+        if which == "forward":
+            row["off"], row["TensorFlow off"] = (f"{case.difference(whose):.1e}" for whose in ("ours", "peer"))
+        goal = case.function.goals.get(which)
+        if goal:
+            fast = "met" if theirs / mine >= goal else "NOT met"
+            near = "met" if floor <= MOST_X_FLOOR else "NOT met"
+            row["goal"] = f"{goal:g}x: {fast}; {MOST_X_FLOOR}x floor: {near}"
+        table.append(row)
+    return table
+
+
+def main():
+    """Prints a table for each function, with a row for each shape, dtype and pass."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("function", nargs="*", metavar="FUNCTION", help=", ".join(functions.FUNCTIONS))
+    parser.add_argument("--rows", type=int, help="only the shape with so many rows")
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="of measuring, where 7 rounds take less (default: 4)"
+    )
+    args = parser.parse_args()
+    for name in args.function:
+        if name not in functions.FUNCTIONS:
+            parser.error(f"{name!r} is no function: {', '.join(functions.FUNCTIONS)}")
+    tf.config.threading.set_intra_op_parallelism_threads(harness.THREADS)
+    rates = harness.memory_rates()
+    print(f"{harness.machine()}; {harness.THREADS} threads; {rates}.")
+    for name in args.function or functions.FUNCTIONS:
+        table = []
+        for rows, classes in functions.SHAPES:
+            if args.rows in (None, rows):
+                for dtype in functions.DTYPES:
+                    print(name, rows, classes, dtype, file=sys.stderr, flush=True)
+                    table += measure(name, rows, classes, dtype, rates, args.seconds)
+        print(f"\n## {name} against {functions.FUNCTIONS[name].peer_name}\n", flush=True)
+        columns = ["logits", "dtype", "pass", "ms", "x floor", "TensorFlow ms", "times as fast"]
+        harness.table(table, [*columns, "off", "TensorFlow off", "goal"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+// The OpKernel of GatherTree.
+#include "absl/strings/str_cat.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+
+template <typename Id>
+class GatherTreeOp : public OpKernel {
+ public:
+  explicit GatherTreeOp(OpKernelConstruction* ctx) : OpKernel(ctx) {}
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor &token_ids = ctx->input(0), &parent_ids = ctx->input(1),
+                 &lengths = ctx->input(2), &pad_id = ctx->input(3);
+    OP_REQUIRES_OK(ctx, CheckShape("token_ids", token_ids.shape(), {-1, -1, -1},
+                                   "[time, batch, beams]"));
+    const int64_t time = token_ids.dim_size(0), batch = token_ids.dim_size(1),
+                  beams = token_ids.dim_size(2);
+    OP_REQUIRES_OK(
+        ctx, CheckShape("parent_ids", parent_ids.shape(), {time, batch, beams},
+                        absl::StrCat("of token_ids' shape ",
+                                     token_ids.shape().DebugString())
+                            .c_str()));
+    OP_REQUIRES_OK(ctx, CheckShape("lengths", lengths.shape(), {batch, beams},
+                                   absl::StrCat("[batch, beams] = [", batch,
+                                                ",", beams, "]")
+                                       .c_str()));
+    OP_REQUIRES_OK(ctx, CheckShape("pad_id", pad_id.shape(), {}, "a scalar"));
+    Tensor* output;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, token_ids.shape(), &output));
+    BadBeam bad;
+    const GatherTreeArgs<Id> args{time,
+                                  batch,
+                                  beams,
+                                  Data<Id>(token_ids),
+                                  Data<Id>(parent_ids),
+                                  Data<int32_t>(lengths),
+                                  pad_id.scalar<Id>()(),
+                                  Data<Id>(output)};
+    OP_REQUIRES_OK(ctx, ToStatus(GatherTree(GetDevice<Cpu>(ctx), args, &bad)));
+    OP_REQUIRES(ctx, bad.beam < 0, BadBeamError(bad, args));
+  }
+
+ private:
+  static absl::Status BadBeamError(const BadBeam& bad,
+                                   const GatherTreeArgs<Id>& args) {
+    if (bad.time < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("lengths[", bad.batch, ", ", bad.beam, "] is ",
+                       bad.value, ", expected [0, ", args.time, "]"));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the sequence of beam ", bad.beam, " of batch entry ", bad.batch,
+        " meets parent ", bad.value, " in parent_ids[", bad.time, ", ",
+        bad.batch, "], expected [0, ", args.beams, ")"));
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TensorflowOps>GatherTree")
+                            .Device(::tensorflow::DEVICE_CPU)
+                            .TypeConstraint<int32_t>("T"),
+                        GatherTreeOp<int32_t>);
+REGISTER_KERNEL_BUILDER(Name("TensorflowOps>GatherTree")
+                            .Device(::tensorflow::DEVICE_CPU)
+                            .TypeConstraint<int64_t>("T"),
+                        GatherTreeOp<int64_t>);
+
+}  // namespace
+}  // namespace tfo
