@@ -4,9 +4,10 @@ See https://www.tensorflow.org/guide/create_op for what an op is, and
 docs/writing_an_op.md of this project for how one is made here.
 """
 
-from tensorflow_ops import detection, layers, losses, nn
+from tensorflow_ops import detection, distribute, layers, losses, nn, seq2seq, shapes, summary, testing
 from tensorflow_ops.core.python import build_info
 from tensorflow_ops.core.python.versions import show_versions
+from tensorflow_ops.prototyping import python_op
 from tensorflow_ops.zero_out.python.ops.zero_out_ops import zero_out, zero_out_with_index
 
 __version__ = build_info.VERSION
@@ -14,10 +15,16 @@ __version__ = build_info.VERSION
 __all__ = [
     "__version__",
     "detection",
+    "distribute",
     "layers",
     "losses",
     "nn",
+    "python_op",
+    "seq2seq",
+    "shapes",
     "show_versions",
+    "summary",
+    "testing",
     "zero_out",
     "zero_out_with_index",
 ]

@@ -24,7 +24,8 @@ say "installing $(basename "$wheel") into a fresh environment"
 "$python" -m venv "$folder/venv"
 fresh=$folder/venv/bin/python
 # The wheel's own extra says which TensorFlow; the pins keep the rest as tested.
-run_pip "$fresh" "$folder/tmp" install "${wheel}[cpu]" pytest absl-py pyelftools -c "$root/tools/requirements/build.txt"
+run_pip "$fresh" "$folder/tmp" install "${wheel}[cpu]" \
+  pytest absl-py pyelftools hypothesis matplotlib pillow -c "$root/tools/requirements/build.txt"
 
 # Away from the source tree, whose package would hide the installed one.
 cd "$root"

@@ -1,4 +1,4 @@
-"""Times the CUDA kernels beside torchvision's, and against the time that their bytes take at the GPU's own copy speed.
+"""Times the CUDA kernels beside torchvision's or PyTorch's, and against what their bytes take at the GPU's copy speed.
 
 Each time is the median of runs that alternate between the two, by CUDA events, each after the L2 cache was
 overwritten. torchvision gets what suits it: NCHW features, in one piece, whatever our layout is.
@@ -15,6 +15,8 @@ import sys
 
 import bindings
 import cases
+import nn_bench
+import nn_cases
 import numpy as np
 import reference
 import torch
@@ -30,7 +32,7 @@ class Row:
     case: str
     dtype: torch.dtype
     run: object  # enqueues the op
-    peer: object  # enqueues torchvision's, or None
+    peer: object  # enqueues torchvision's or PyTorch's, or None
     num_bytes: int  # that must move: each input element used read once, each output element written once
 
 
@@ -168,7 +170,7 @@ def roi_average_rows(ops, some_cases):
 
 def table(rows, timer, copy_speed):
     """Yields the table's lines."""
-    yield "| op | case | dtype | ms | spread | torchvision's ms | times as fast | share of copy bandwidth |"
+    yield "| op | case | dtype | ms | spread | peer's ms | times as fast | share of copy bandwidth |"
     yield "|---|---|---|--:|--:|--:|--:|--:|"
     for row in rows:
         ours, *theirs = timer.milliseconds(*filter(None, (row.run, row.peer)))
@@ -196,7 +198,8 @@ def header(library, timer, copy_speed):
         f"L2 cache of {timer.l2_bytes >> 20} MiB, overwritten before each run. "
         f"Medians of {timer.runs} runs; spread: from quartile to quartile. "
         "Boxes: sides log-uniform from 16 to 512 image pixels. "
-        "torchvision's backward also allocates and zeros its result.\n"
+        "Peers: torchvision for regions, PyTorch for rows; they also allocate their results, and torchvision's "
+        "backward zeros its own.\n"
     )
 
 
@@ -219,6 +222,7 @@ def main():
         zero_out_rows(ops),
         roi_pool_rows(ops, cases.REAL[:some]),
         roi_average_rows(ops, cases.REAL_AVERAGE[:some]),
+        nn_bench.rows(ops, Row, nn_cases.REAL[:some]),
     ):
         for line in table(rows, timer, copy_speed):
             if line not in lines:  # the table's head

@@ -64,7 +64,23 @@ class RoiAverageArgs(ctypes.Structure):
 BINS = {"samples": 0, "pixels": 1}
 ORDERS = {"all": 0, "channel_major": 1, "bin_major": 2}
 
-STRUCTS = {"zero_out_args": ZeroOutArgs, "roi_args": RoiArgs, "roi_average_args": RoiAverageArgs}
+
+class RowArgs(ctypes.Structure):
+    """c_api.cc explains the fields."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "classes", "ignore_index")),
+        *((name, ctypes.c_double) for name in ("label_smoothing", "z_loss")),
+        *((name, ctypes.c_bool) for name in ("ignores", "log_prob", "log", "wide_labels", "unit")),
+    )
+
+
+STRUCTS = {
+    "zero_out_args": ZeroOutArgs,
+    "roi_args": RoiArgs,
+    "roi_average_args": RoiAverageArgs,
+    "row_args": RowArgs,
+}
 
 
 def flatten(values):
@@ -90,6 +106,12 @@ class Ops:
         level = self._library.tfo_cpu_level
         level.restype = ctypes.c_char_p
         return level().decode()
+
+    def row_scratch(self, args):
+        """Returns how many values the scratch memory of a row function has."""
+        size = self._library.tfo_row_scratch
+        size.restype = ctypes.c_int64
+        return size(ctypes.c_int64(args.rows), ctypes.c_int64(args.classes))
 
     def __call__(self, name, args, *tensors):
         """Calls tfo_NAME. On a GPU it only enqueues.

@@ -76,6 +76,7 @@ def read_build_files(emulated):
     macros = run_starlark(
         "tools/build_defs/op_family.bzl",
         load=lambda *args: None,
+        Label=str,
         select=lambda choices: choices["//tools/build_defs:opt"],
         native=rules,
         cc_library=rules.cc_library,

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import bindings
 import cases
+import nn_check
 import reference
 import torch
 
@@ -510,6 +511,7 @@ def main():
         check_op(op, device, cpu, op.small, repeats=3 if full else 1)
         if full:
             check_op(op, device, cpu, op.real, repeats=2)
+    nn_check.check_all(device, cpu, full, args.only_kernels)
     if full:
         check_large(device)
     if args.device == "cuda" and not args.only_kernels:

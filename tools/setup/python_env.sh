@@ -2,7 +2,7 @@
 # Sets up the Python that builds, tests and runs this project, and prints its
 # path.
 #
-# Usage: tools/setup/python_env.sh [build] [demo] [lint]
+# Usage: tools/setup/python_env.sh [build] [demo] [lint] [docs]
 #
 # Each word names a file in tools/requirements/ whose packages are installed
 # (default: build). They go into .venv in the repository's root, made from

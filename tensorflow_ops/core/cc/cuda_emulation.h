@@ -5,8 +5,11 @@
 
 #include <ucontext.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <vector>
 
 #define __global__ static
@@ -72,8 +75,47 @@ inline unsigned Ballot(bool vote) {
   return ballot;
 }
 
+// What the thread of the warp whose number differs in the bits of `lanes` gave
+// to its own call. All threads of the block must come here, which a GPU does
+// not ask for. Calls take turns between two places, so that one barrier is
+// enough.
+struct Shuffled {
+  uint64_t values[2];
+  bool turn;
+};
+inline std::vector<Shuffled> shuffled;
+template <typename T>
+T ShuffleXor(T value, unsigned lanes) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  Shuffled& mine = shuffled[thread_index.x];
+  mine.turn = !mine.turn;
+  const bool turn = mine.turn;
+  std::memcpy(&mine.values[turn], &value, sizeof(value));
+  Barrier();
+  std::memcpy(&value, &shuffled[thread_index.x ^ lanes].values[turn],
+              sizeof(value));
+  return value;
+}
+
+// Of a block. Little, so that kernels that keep what they can of their data in
+// shared memory meet what has no room, too.
+constexpr int kSharedBytes = 96 << 10;
+struct alignas(16) SharedWord {
+  char bytes[16];
+};
+inline std::vector<SharedWord> dynamic_shared;
+inline void* DynamicShared() { return dynamic_shared.data(); }
+
+// Of __stwb, which stores to global memory only.
 template <typename T>
 void Store(T* to, T value) {
+  const auto* const place = reinterpret_cast<const char*>(to);
+  const auto* const shared = static_cast<const char*>(DynamicShared());
+  if (place >= shared &&
+      place < shared + dynamic_shared.size() * sizeof(SharedWord)) {
+    std::fprintf(stderr, "__stwb() to shared memory\n");
+    std::abort();
+  }
   *to = value;
 }
 
@@ -103,20 +145,42 @@ T AtomicMax(T* at, T value) {
   return before;
 }
 
+constexpr size_t kStackBytes = 256 << 10;
+// Stacks for that many fibers. Not cleared: most of a stack is never touched.
+inline char* Stacks(unsigned fibers) {
+  static std::unique_ptr<char[]> stacks;
+  static unsigned most = 0;
+  if (fibers > most) {
+    stacks.reset(new char[kStackBytes * fibers]);
+    most = fibers;
+  }
+  return stacks.get();
+}
+
 template <typename Kernel>
-void Run(unsigned grid, unsigned block, const Kernel& kernel) {
+void Run(unsigned grid, unsigned block, int shared_bytes,
+         const Kernel& kernel) {
   static const Kernel* running;
   static std::vector<bool> done;
   running = &kernel;
-  constexpr size_t kStackBytes = 256 << 10;
-  static std::vector<char> stacks;
-  stacks.resize(kStackBytes * block);
+  char* const stacks = Stacks(block);
   std::vector<ucontext_t> fibers(block);
   votes.assign(block, 0);
+  shuffled.assign(block, {});
+  if (shared_bytes > kSharedBytes) {
+    std::fprintf(stderr, "a block has %d bytes of shared memory, not %d\n",
+                 kSharedBytes, shared_bytes);
+    std::abort();
+  }
   block_size.x = block;
   grid_size.x = grid;
   for (block_index.x = 0; block_index.x < grid; ++block_index.x) {
     done.assign(block, false);
+    // Of the block's own size, so that a sanitizer sees what is beyond it; and
+    // nothing is left from the block before.
+    dynamic_shared.assign((shared_bytes + 15) / 16, SharedWord());
+    dynamic_shared.shrink_to_fit();
+    if (shared_bytes > 0) std::memset(DynamicShared(), 0xFF, shared_bytes);
     for (unsigned t = 0; t < block; ++t) {
       getcontext(&fibers[t]);
       fibers[t].uc_stack.ss_sp = &stacks[kStackBytes * t];
@@ -156,6 +220,8 @@ void Run(unsigned grid, unsigned block, const Kernel& kernel) {
 #define __syncthreads() ::tfo::cuda_emulation::Barrier()
 #define __syncthreads_or(vote) ::tfo::cuda_emulation::BarrierOr(vote)
 #define __ballot_sync(mask, vote) ::tfo::cuda_emulation::Ballot(vote)
+#define __shfl_xor_sync(mask, value, lanes) \
+  ::tfo::cuda_emulation::ShuffleXor(value, lanes)
 #define __popc(bits) __builtin_popcount(bits)
 #define __stwb ::tfo::cuda_emulation::Store
 #define atomicAdd ::tfo::cuda_emulation::AtomicAdd

@@ -104,23 +104,64 @@ inline unsigned GridSize(int64_t blocks) {
   return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
 }
 
-// Enqueues kernel(args...) on grid x block threads. Null, or the launch's
-// error.
-template <typename... Parameters, typename... Arguments>
-Error Launch([[maybe_unused]] const Gpu& gpu, unsigned grid, unsigned block,
-             void (*kernel)(Parameters...), Arguments... arguments) {
-  if (grid == 0) return nullptr;
+// What LaunchWithShared gives each block, aligned for packs.
+__device__ inline void* DynamicShared() {
 #ifdef TFO_CUDA_EMULATION
-  cuda_emulation::Run(grid, block, [&] { kernel(arguments...); });
+  return cuda_emulation::DynamicShared();
+#else
+  extern __shared__ uint4 dynamic_shared[];
+  return dynamic_shared;
+#endif
+}
+
+// The shared memory that a block may have on the current device, in bytes.
+inline Error ReadMostShared(int* bytes) {
+#ifdef TFO_CUDA_EMULATION
+  *bytes = cuda_emulation::kSharedBytes;
   return nullptr;
 #else
+  int device;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(
+        bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+#endif
+}
+
+// Enqueues kernel(args...) on grid x block threads, each block with
+// `shared_bytes` of DynamicShared. Null, or the launch's error.
+template <typename... Parameters, typename... Arguments>
+Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
+                       unsigned block, int shared_bytes,
+                       void (*kernel)(Parameters...), Arguments... arguments) {
+  if (grid == 0) return nullptr;
+#ifdef TFO_CUDA_EMULATION
+  cuda_emulation::Run(grid, block, shared_bytes, [&] { kernel(arguments...); });
+  return nullptr;
+#else
+  constexpr int kWithoutAsking = 48 << 10;
+  if (shared_bytes > kWithoutAsking) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        reinterpret_cast<const void*>(kernel),
+        cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    if (error != cudaSuccess) return cudaGetErrorString(error);
+  }
   cudaStream_t stream = static_cast<cudaStream_t>(gpu.stream);
   // clang-format off
-  kernel<<<grid, block, 0, stream>>>(arguments...);
+  kernel<<<grid, block, shared_bytes, stream>>>(arguments...);
   // clang-format on
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 #endif
+}
+
+// The same without it.
+template <typename... Parameters, typename... Arguments>
+Error Launch(const Gpu& gpu, unsigned grid, unsigned block,
+             void (*kernel)(Parameters...), Arguments... arguments) {
+  return LaunchWithShared(gpu, grid, block, 0, kernel, arguments...);
 }
 
 // Enqueues setting `bytes` bytes to zero. Null, or the error.

@@ -49,6 +49,11 @@ _SIGNATURES = {
     "losses.SoftmaxCrossEntropy": (
         f"(axis=-1, label_smoothing=0.0, {_REDUCTION}name='softmax_cross_entropy', dtype=None)"
     ),
+    "layers.Merge": (
+        "(units, activation=None, *, use_bias=True, kernel_initializer='glorot_uniform', bias_initializer='zeros', "
+        "kernel_regularizer=None, bias_regularizer=None, activity_regularizer=None, kernel_constraint=None, "
+        "bias_constraint=None, **kwargs)"
+    ),
     "nn.softmax": "(logits, *, axis=-1, name=None)",
     "nn.log_prob_from_logits": "(logits, *, axis=-1, name=None)",
     "nn.softmax_cross_entropy": "(labels, logits, *, axis=-1, label_smoothing=0.0, name=None)",
@@ -57,15 +62,47 @@ _SIGNATURES = {
     "nn.softmax_entropy": "(logits, *, axis=-1, name=None)",
     "nn.gaussian_kl": "(q, p=None, *, axis=-1, name=None)",
     "nn.linear_cross_entropy": f"(features, weight, labels, *, bias=None, {_LABEL_LOSS_OPTIONS}name=None)",
+    "seq2seq.batch_gather": "(params, indices, *, name=None)",
+    "seq2seq.beam_search": (
+        "(step_fn, initial_state, *, batch_size, beam_width, max_length, bos_id, eos_ids, pad_id=None, min_length=0, "
+        "length_penalty=0.0, early_stopping=True, num_return_sequences=1, num_groups=1, diversity_penalty=0.0, "
+        "logits_processor=None, name=None)"
+    ),
+    "seq2seq.beam_search_step": (
+        "(logits, log_probs, finished, lengths, *, eos_ids, beam_width=None, length_penalty=0.0, forbidden=None, "
+        "name=None)"
+    ),
+    "seq2seq.gather_tree": "(token_ids, parent_ids, lengths, *, pad_id, name=None)",
+    "seq2seq.sample": (
+        "(step_fn, initial_state, *, batch_size, max_length, bos_id, eos_ids, seed, temperature=1.0, top_k=0, "
+        "top_p=1.0, pad_id=None, min_length=0, name=None)"
+    ),
+    "python_op": (
+        "(name, *, out, saved=None, vmap='sequential', non_differentiable=(), check_finite=False, replace=False)"
+    ),
+    "summary.figure": "(name, draw_fn, args, *, step=None)",
+    "summary.labeled_images": (
+        "(name, images, labels, *, predictions=None, max_outputs=3, step=None, boxes=None, box_labels=None, "
+        "class_names=None)"
+    ),
+    "shapes.get_shape": "(tensor, *, out_type=tf.int32, name=None)",
+    "shapes.reshape": "(tensor, dims, name=None)",
+    "distribute.make_parallel": "(fn, *, devices=None)",
 }
 _NAMES = {
     "tensorflow_ops": [
         "__version__",
         "detection",
+        "distribute",
         "layers",
         "losses",
         "nn",
+        "python_op",
+        "seq2seq",
+        "shapes",
         "show_versions",
+        "summary",
+        "testing",
         "zero_out",
         "zero_out_with_index",
     ],
@@ -78,7 +115,7 @@ _NAMES = {
         "roi_pool",
         "roi_pool_with_argmax",
     ],
-    "tensorflow_ops.layers": ["MultiScaleRoIAlign", "PSRoIAlign", "PSRoIPool", "RoIAlign", "RoIPool"],
+    "tensorflow_ops.layers": ["Merge", "MultiScaleRoIAlign", "PSRoIAlign", "PSRoIPool", "RoIAlign", "RoIPool"],
     "tensorflow_ops.losses": ["SoftmaxCrossEntropy", "SparseSoftmaxCrossEntropy"],
     "tensorflow_ops.nn": [
         "gaussian_kl",
@@ -90,11 +127,26 @@ _NAMES = {
         "softmax_entropy",
         "sparse_softmax_cross_entropy",
     ],
+    "tensorflow_ops.seq2seq": [
+        "BeamSearchResult",
+        "BeamSearchStep",
+        "SampleResult",
+        "batch_gather",
+        "beam_search",
+        "beam_search_step",
+        "gather_tree",
+        "sample",
+    ],
+    "tensorflow_ops.distribute": ["make_parallel"],
+    "tensorflow_ops.shapes": ["get_shape", "reshape"],
+    "tensorflow_ops.summary": ["figure", "labeled_images"],
 }
 _OPS = {
+    "TensorflowOps>BeamSearchStep",
     "TensorflowOps>BuildInfo",
     "TensorflowOps>GaussianKl",
     "TensorflowOps>GaussianKlGrad",
+    "TensorflowOps>GatherTree",
     "TensorflowOps>MultiscaleRoiAlign",
     "TensorflowOps>MultiscaleRoiAlignBoxesGrad",
     "TensorflowOps>MultiscaleRoiAlignGrad",
@@ -267,14 +319,10 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_signatures_are_those_of_every_public_function(self):
         functions = set()
-        for module_name, prefix in (
-            ("tensorflow_ops", ""),
-            ("tensorflow_ops.detection", "detection."),
-            ("tensorflow_ops.layers", "layers."),
-            ("tensorflow_ops.losses", "losses."),
-            ("tensorflow_ops.nn", "nn."),
-        ):
-            for name in _NAMES[module_name]:
+        for module_name, names in _NAMES.items():
+            prefix = module_name.removeprefix("tensorflow_ops").removeprefix(".")
+            prefix += "." if prefix else ""
+            for name in names:
                 member = getattr(sys.modules[module_name], name)
                 is_keras = isinstance(member, type) and issubclass(member, keras.layers.Layer | keras.losses.Loss)
                 if isinstance(member, types.FunctionType) or is_keras:

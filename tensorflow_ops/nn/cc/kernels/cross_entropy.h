@@ -35,7 +35,8 @@ struct LabelLossArgs {
   const Label* labels;
   Value* loss;  // [rows]
   SoftmaxSums<Value> sums;
-  int64_t* bad_row;  // starts as `rows`
+  int64_t* bad_row;          // starts as `rows`; null on a GPU
+  Value* scratch = nullptr;  // on a GPU: RowScratch(rows, classes) values
 };
 
 template <typename T, typename Label>
@@ -63,7 +64,8 @@ struct CrossEntropyArgs {
   const T *labels, *logits;
   Value* loss;  // [rows]
   SoftmaxSums<Value> sums;
-  Value* label_sum;  // [rows], of the smoothed labels
+  Value* label_sum;          // [rows], of the smoothed labels
+  Value* scratch = nullptr;  // on a GPU: RowScratch(rows, classes) values
 };
 
 template <typename T>
@@ -83,11 +85,19 @@ struct CrossEntropyGradArgs {
 template <typename T, typename Label>
 Error LabelLoss(const Cpu& cpu, const LabelLossArgs<T, Label>& args);
 template <typename T, typename Label>
+Error LabelLoss(const Gpu& gpu, const LabelLossArgs<T, Label>& args);
+template <typename T, typename Label>
 Error LabelLossGrad(const Cpu& cpu, const LabelLossGradArgs<T, Label>& args);
+template <typename T, typename Label>
+Error LabelLossGrad(const Gpu& gpu, const LabelLossGradArgs<T, Label>& args);
 template <typename T>
 Error CrossEntropy(const Cpu& cpu, const CrossEntropyArgs<T>& args);
 template <typename T>
+Error CrossEntropy(const Gpu& gpu, const CrossEntropyArgs<T>& args);
+template <typename T>
 Error CrossEntropyGrad(const Cpu& cpu, const CrossEntropyGradArgs<T>& args);
+template <typename T>
+Error CrossEntropyGrad(const Gpu& gpu, const CrossEntropyGradArgs<T>& args);
 
 }  // namespace tfo
 

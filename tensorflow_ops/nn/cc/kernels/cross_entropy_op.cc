@@ -4,6 +4,7 @@
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/cross_entropy.h"
 #include "tensorflow_ops/nn/cc/kernels/row_check.h"
+#include "tensorflow_ops/nn/cc/kernels/row_scratch.h"
 
 namespace tfo {
 namespace {
@@ -80,6 +81,8 @@ class LabelLossOp : public LabelLossOpBase<Device, T> {
     OP_REQUIRES_OK(ctx, ctx->allocate_output(2, rows.rows_shape, &rest));
     int64_t bad_row = rows.rows;
     const bool tells = std::is_same_v<Device, Cpu>;
+    RowScratchMemory<Value> scratch;
+    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
     const LabelLossArgs<T, Label> args{
         rows.rows,
         rows.classes,
@@ -88,7 +91,8 @@ class LabelLossOp : public LabelLossOpBase<Device, T> {
         labels,
         Data<Value>(loss),
         {Data<Value>(largest), Data<Value>(rest)},
-        tells ? &bad_row : nullptr};
+        tells ? &bad_row : nullptr,
+        scratch.data};
     OP_REQUIRES_OK(ctx, ToStatus(LabelLoss(GetDevice<Device>(ctx), args)));
     OP_REQUIRES(ctx, bad_row == rows.rows,
                 this->BadLabel(bad_row, rows, labels[bad_row]));
@@ -163,6 +167,8 @@ class CrossEntropyOp : public OpKernel {
       OP_REQUIRES_OK(ctx,
                      ctx->allocate_output(i, rows.rows_shape, &results[i]));
     }
+    RowScratchMemory<Value> scratch;
+    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
     const CrossEntropyArgs<T> args{
         rows.rows,
         rows.classes,
@@ -171,7 +177,8 @@ class CrossEntropyOp : public OpKernel {
         Data<T>(logits),
         Data<Value>(results[0]),
         {Data<Value>(results[1]), Data<Value>(results[2])},
-        Data<Value>(results[3])};
+        Data<Value>(results[3]),
+        scratch.data};
     OP_REQUIRES_OK(ctx, ToStatus(CrossEntropy(GetDevice<Device>(ctx), args)));
   }
 
@@ -226,14 +233,10 @@ class CrossEntropyGradOp : public OpKernel {
   bool to_labels_;
 };
 
-TFO_REGISTER_KERNELS_ON("SparseSoftmaxCrossEntropy", ::tensorflow::DEVICE_CPU,
-                        LabelLossOp, Cpu, );
-TFO_REGISTER_KERNELS_ON("SparseSoftmaxCrossEntropyGrad",
-                        ::tensorflow::DEVICE_CPU, LabelLossGradOp, Cpu, );
-TFO_REGISTER_KERNELS_ON("SoftmaxCrossEntropy", ::tensorflow::DEVICE_CPU,
-                        CrossEntropyOp, Cpu, );
-TFO_REGISTER_KERNELS_ON("SoftmaxCrossEntropyGrad", ::tensorflow::DEVICE_CPU,
-                        CrossEntropyGradOp, Cpu, );
+TFO_REGISTER_KERNELS("SparseSoftmaxCrossEntropy", LabelLossOp);
+TFO_REGISTER_KERNELS("SparseSoftmaxCrossEntropyGrad", LabelLossGradOp);
+TFO_REGISTER_KERNELS("SoftmaxCrossEntropy", CrossEntropyOp);
+TFO_REGISTER_KERNELS("SoftmaxCrossEntropyGrad", CrossEntropyGradOp);
 
 }  // namespace
 }  // namespace tfo

@@ -20,7 +20,8 @@ struct GaussianKlArgs {
   static constexpr double kCyclesPerClass = 3;
   int64_t rows, classes;
   const T *q_mean, *q_log_variance, *p_mean, *p_log_variance;
-  Value* divergence;  // [rows], in nats
+  Value* divergence;         // [rows], in nats
+  Value* scratch = nullptr;  // on a GPU: RowScratch(rows, classes) values
 };
 
 template <typename T, bool kUnit>
@@ -37,7 +38,11 @@ struct GaussianKlGradArgs {
 template <typename T, bool kUnit>
 Error GaussianKl(const Cpu& cpu, const GaussianKlArgs<T, kUnit>& args);
 template <typename T, bool kUnit>
+Error GaussianKl(const Gpu& gpu, const GaussianKlArgs<T, kUnit>& args);
+template <typename T, bool kUnit>
 Error GaussianKlGrad(const Cpu& cpu, const GaussianKlGradArgs<T, kUnit>& args);
+template <typename T, bool kUnit>
+Error GaussianKlGrad(const Gpu& gpu, const GaussianKlGradArgs<T, kUnit>& args);
 
 }  // namespace tfo
 

@@ -2,6 +2,7 @@
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/gaussian_kl.h"
 #include "tensorflow_ops/nn/cc/kernels/row_check.h"
+#include "tensorflow_ops/nn/cc/kernels/row_scratch.h"
 
 namespace tfo {
 namespace {
@@ -55,6 +56,8 @@ class GaussianKlOp : public GaussianKlOpBase<T> {
     OP_REQUIRES_OK(ctx, this->ReadGaussians(ctx, 0, &rows, &in));
     Tensor* divergence = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.rows_shape, &divergence));
+    RowScratchMemory<Accumulator<T>> scratch;
+    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
     const auto run = [&](auto unit) {
       const GaussianKlArgs<T, decltype(unit)::value> args{
           rows.rows,
@@ -63,7 +66,8 @@ class GaussianKlOp : public GaussianKlOpBase<T> {
           in[1],
           in[2],
           in[3],
-          Data<Accumulator<T>>(divergence)};
+          Data<Accumulator<T>>(divergence),
+          scratch.data};
       OP_REQUIRES_OK(ctx, ToStatus(GaussianKl(GetDevice<Device>(ctx), args)));
     };
     this->unit_ ? run(std::true_type()) : run(std::false_type());
@@ -101,10 +105,8 @@ class GaussianKlGradOp : public GaussianKlOpBase<T> {
   }
 };
 
-TFO_REGISTER_KERNELS_ON("GaussianKl", ::tensorflow::DEVICE_CPU, GaussianKlOp,
-                        Cpu, );
-TFO_REGISTER_KERNELS_ON("GaussianKlGrad", ::tensorflow::DEVICE_CPU,
-                        GaussianKlGradOp, Cpu, );
+TFO_REGISTER_KERNELS("GaussianKl", GaussianKlOp);
+TFO_REGISTER_KERNELS("GaussianKlGrad", GaussianKlGradOp);
 
 }  // namespace
 }  // namespace tfo

@@ -1,6 +1,5 @@
 // The row functions against sums in more than binary64, at every CPU level:
-// each way to fill vectors (tiles, rows, parts of rows), special values,
-// threads.
+// each way to fill vectors (tiles, rows, parts of rows), special values.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -384,15 +383,35 @@ TFO_TEST(Rows, EqualDefinitionsInHalf) {
   for (const Shape& shape : kShapes) CheckAll<Half>(shape, 2);
 }
 
-TFO_TEST(Rows, GiveTheSameBitsForAnyNumberOfThreads) {
-  for (const Shape& shape : kShapes) {
-    const auto x = RandomValues<float>(shape.rows * shape.classes, 1);
-    std::vector<float> one(x.size()), four(x.size());
-    Softmax(ThreadedCpu(1), SoftmaxArgs<float, false>{shape.rows, shape.classes,
-                                                      x.data(), one.data()});
-    Softmax(ThreadedCpu(4), SoftmaxArgs<float, false>{shape.rows, shape.classes,
-                                                      x.data(), four.data()});
-    TFO_EXPECT(one == four);
+// The row's sum is told of by its NaN alone, in each function.
+TFO_TEST(Rows, KeepNanAndInfinityInTheirRow) {
+  for (const int64_t classes : {2, 3, 17, 40, 300, 3000}) {
+    for (const float bad : {NAN, INFINITY}) {
+      for (const int64_t at : {int64_t{0}, classes / 2, classes - 1}) {
+        auto x = RandomValues<float>(5 * classes, 1);
+        x[2 * classes + at] = bad;
+        std::vector<float> p(x.size()), h(5), largest(5), rest(5), dx(x.size());
+        const std::vector<float> d(5, 1.f);
+        const Cpu cpu = ThreadedCpu(2);
+        Softmax(cpu, SoftmaxArgs<float, false>{5, classes, x.data(), p.data()});
+        Entropy(
+            cpu,
+            EntropyArgs<float>{
+                5, classes, x.data(), h.data(), {largest.data(), rest.data()}});
+        EntropyGrad(cpu, EntropyGradArgs<float>{5,
+                                                classes,
+                                                d.data(),
+                                                x.data(),
+                                                h.data(),
+                                                {largest.data(), rest.data()},
+                                                dx.data()});
+        for (int64_t i = 0; i < 5 * classes; ++i) {
+          TFO_EXPECT_EQ(std::isnan(p[i]), i / classes == 2);
+          TFO_EXPECT_EQ(std::isnan(dx[i]), i / classes == 2);
+        }
+        for (int r = 0; r < 5; ++r) TFO_EXPECT_EQ(std::isnan(h[r]), r == 2);
+      }
+    }
   }
 }
 

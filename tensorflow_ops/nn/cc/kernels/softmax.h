@@ -13,7 +13,8 @@
 namespace tfo {
 
 // T is float, double, Half or BFloat16; matrices are [rows, classes]. Each
-// function returns null.
+// function returns null or the launch's error; the Gpu overloads only enqueue.
+// They want scratch memory where rows are long and few (core/cc/row_parts.h).
 
 // kLog: the logarithm of the softmax in its place.
 template <typename T, bool kLog>
@@ -24,6 +25,7 @@ struct SoftmaxArgs {
   int64_t rows, classes;
   const T* logits;
   T* output;
+  Value* scratch = nullptr;  // on a GPU: RowScratch(rows, classes) values
 };
 
 template <typename T, bool kLog>
@@ -34,6 +36,7 @@ struct SoftmaxGradArgs {
   int64_t rows, classes;
   const T *d_output, *output;
   T* d_logits;
+  Value* scratch = nullptr;  // on a GPU: RowScratch(rows, classes) values
 };
 
 // Of each row: the largest logit, and sum e^(logit - largest) - 1.
@@ -51,6 +54,7 @@ struct EntropyArgs {
   const T* logits;
   Value* entropy;  // [rows], in nats
   SoftmaxSums<Value> sums;
+  Value* scratch = nullptr;  // on a GPU: RowScratch(rows, classes) values
 };
 
 template <typename T>
@@ -69,11 +73,19 @@ struct EntropyGradArgs {
 template <typename T, bool kLog>
 Error Softmax(const Cpu& cpu, const SoftmaxArgs<T, kLog>& args);
 template <typename T, bool kLog>
+Error Softmax(const Gpu& gpu, const SoftmaxArgs<T, kLog>& args);
+template <typename T, bool kLog>
 Error SoftmaxGrad(const Cpu& cpu, const SoftmaxGradArgs<T, kLog>& args);
+template <typename T, bool kLog>
+Error SoftmaxGrad(const Gpu& gpu, const SoftmaxGradArgs<T, kLog>& args);
 template <typename T>
 Error Entropy(const Cpu& cpu, const EntropyArgs<T>& args);
 template <typename T>
+Error Entropy(const Gpu& gpu, const EntropyArgs<T>& args);
+template <typename T>
 Error EntropyGrad(const Cpu& cpu, const EntropyGradArgs<T>& args);
+template <typename T>
+Error EntropyGrad(const Gpu& gpu, const EntropyGradArgs<T>& args);
 
 }  // namespace tfo
 

@@ -1,6 +1,7 @@
 // The OpKernels of Softmax, SoftmaxEntropy and their gradients.
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/row_check.h"
+#include "tensorflow_ops/nn/cc/kernels/row_scratch.h"
 #include "tensorflow_ops/nn/cc/kernels/softmax.h"
 
 namespace tfo {
@@ -22,9 +23,12 @@ class SoftmaxOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
     Tensor* output = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.shape, &output));
+    RowScratchMemory<Accumulator<T>> scratch;
+    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
     const auto run = [&](auto log) {
       const SoftmaxArgs<T, decltype(log)::value> args{
-          rows.rows, rows.classes, Data<T>(logits), Data<T>(output)};
+          rows.rows, rows.classes, Data<T>(logits), Data<T>(output),
+          scratch.data};
       OP_REQUIRES_OK(ctx, ToStatus(Softmax(GetDevice<Device>(ctx), args)));
     };
     log_ ? run(std::true_type()) : run(std::false_type());
@@ -48,10 +52,12 @@ class SoftmaxGradOp : public OpKernel {
     Tensor* d_logits = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.shape, &d_logits));
     if (d_logits->NumElements() == 0) return;
+    RowScratchMemory<Accumulator<T>> scratch;
+    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
     const auto run = [&](auto log) {
       const SoftmaxGradArgs<T, decltype(log)::value> args{
-          rows.rows, rows.classes, Data<T>(d_output), Data<T>(output),
-          Data<T>(d_logits)};
+          rows.rows,       rows.classes,      Data<T>(d_output),
+          Data<T>(output), Data<T>(d_logits), scratch.data};
       OP_REQUIRES_OK(ctx, ToStatus(SoftmaxGrad(GetDevice<Device>(ctx), args)));
     };
     log_ ? run(std::true_type()) : run(std::false_type());
@@ -75,11 +81,14 @@ class SoftmaxEntropyOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.rows_shape, &entropy));
     OP_REQUIRES_OK(ctx, ctx->allocate_output(1, rows.rows_shape, &largest));
     OP_REQUIRES_OK(ctx, ctx->allocate_output(2, rows.rows_shape, &rest));
+    RowScratchMemory<Value> scratch;
+    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
     const EntropyArgs<T> args{rows.rows,
                               rows.classes,
                               Data<T>(logits),
                               Data<Value>(entropy),
-                              {Data<Value>(largest), Data<Value>(rest)}};
+                              {Data<Value>(largest), Data<Value>(rest)},
+                              scratch.data};
     OP_REQUIRES_OK(ctx, ToStatus(Entropy(GetDevice<Device>(ctx), args)));
   }
 
@@ -120,13 +129,10 @@ class SoftmaxEntropyGradOp : public OpKernel {
   using Value = Accumulator<T>;
 };
 
-TFO_REGISTER_KERNELS_ON("Softmax", ::tensorflow::DEVICE_CPU, SoftmaxOp, Cpu, );
-TFO_REGISTER_KERNELS_ON("SoftmaxGrad", ::tensorflow::DEVICE_CPU, SoftmaxGradOp,
-                        Cpu, );
-TFO_REGISTER_KERNELS_ON("SoftmaxEntropy", ::tensorflow::DEVICE_CPU,
-                        SoftmaxEntropyOp, Cpu, );
-TFO_REGISTER_KERNELS_ON("SoftmaxEntropyGrad", ::tensorflow::DEVICE_CPU,
-                        SoftmaxEntropyGradOp, Cpu, );
+TFO_REGISTER_KERNELS("Softmax", SoftmaxOp);
+TFO_REGISTER_KERNELS("SoftmaxGrad", SoftmaxGradOp);
+TFO_REGISTER_KERNELS("SoftmaxEntropy", SoftmaxEntropyOp);
+TFO_REGISTER_KERNELS("SoftmaxEntropyGrad", SoftmaxEntropyGradOp);
 
 }  // namespace
 }  // namespace tfo

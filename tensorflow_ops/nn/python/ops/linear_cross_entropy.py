@@ -77,12 +77,14 @@ def linear_cross_entropy(
         _check_shapes(features, labels, *parameters)
 
         # [..., D] as [N, D], -1 being no number for tensors without elements.
-        dims = tf.shape(parameters[0], out_type=tf.int64)[0]
-        count = tf.size(labels, tf.int64)
-        rows = tf.reshape(features, tf.stack([count, dims]))
-        rows.set_shape([labels.shape.num_elements(), parameters[0].shape[0]])
+        shape = labels.shape.merge_with(features.shape[:-1])
+        with tf.control_dependencies(_run_time_checks(features, labels, parameters[0])):
+            dims = tf.shape(parameters[0], out_type=tf.int64)[0]
+            count = tf.size(labels, tf.int64)
+            rows = tf.reshape(features, tf.stack([count, dims]))
+        rows.set_shape([shape.num_elements(), parameters[0].shape[0]])
         loss = _row_losses(rows, tf.reshape(labels, [-1]), attrs, parameters)
-        return tf.reshape(loss, tf.shape(labels))
+        return tf.ensure_shape(tf.reshape(loss, tf.shape(labels)), shape)
 
 
 def _check_shapes(features, labels, weight, bias=None):
@@ -100,6 +102,19 @@ def _check_shapes(features, labels, weight, bias=None):
     if bias is not None:
         classes = weight.shape[-1:] if weight.shape.rank else tf.TensorShape([None])
         nn_arguments.check_shape("bias", bias, classes, "weight's number of classes")
+
+
+def _run_time_checks(features, labels, weight):
+    """Ops that fail where only the run tells that shapes do not fit, although their numbers of elements may."""
+    if features.shape.is_fully_defined() and labels.shape.is_fully_defined() and weight.shape.is_fully_defined():
+        return []
+    sizes = tf.shape(features)
+    expected = tf.concat([tf.shape(labels), tf.shape(weight)[:1]], 0)
+    fits = tf.raw_ops.Equal(x=sizes, y=expected, incompatible_shape_error=False)
+    message = (
+        "features must have the shape of labels and the first dim of weight; the shapes of features, labels, weight are"
+    )
+    return [tf.debugging.Assert(tf.reduce_all(fits), [message, sizes, tf.shape(labels), tf.shape(weight)])]
 
 
 def _row_losses(features, labels, attrs, parameters):

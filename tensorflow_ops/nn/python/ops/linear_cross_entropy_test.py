@@ -85,19 +85,126 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(loss.shape, [0])
         self.assertAllEqual(gradients[1], np.zeros((4, 9)))
 
+    @parameterized.product(upstream=("ones", "one row", "signs", "zeros"), graph=(False, True))
+    def test_any_gradient_that_comes_in(self, upstream, graph):
+        tensors, labels = _problem(600, 3, 40_000, tf.float32)
+        d = {
+            "ones": np.ones(600),
+            "one row": np.arange(600) == 300,  # beyond the first chunk
+            "signs": np.where(np.arange(600) % 2, -1.0, 3.0),
+            "zeros": np.zeros(600),
+        }[upstream].astype(np.float32)
+
+        def ours(f, w, b):
+            return tfo.nn.linear_cross_entropy(f, w, labels, bias=b)
+
+        _, gradients = _gradients(tf.function(ours) if graph else ours, tensors, d)
+        _, expected = _gradients(lambda f, w, b: _whole(f, w, labels, b), tensors, d)
+        for gradient, of_whole in zip(gradients, expected, strict=True):
+            self.assertAllClose(gradient, of_whole, rtol=1e-4, atol=1e-6 * max(1.0, np.abs(of_whole).max()))
+        # Rows to which nothing comes have no gradient.
+        self.assertAllEqual(np.any(gradients[0].numpy() != 0, -1), d != 0)
+
+    def test_gradients_of_16_bits_are_summed_in_32(self):
+        """Each chunk adds less than a half unit of the sum: in 16 bits it would stand still."""
+        rows = 256 * 16
+        features, weight = tf.ones([rows, 1], tf.bfloat16), tf.zeros([1, 70_000])
+        labels = np.zeros(rows, np.int32)
+        _, gradients = _gradients(
+            lambda f, w: tfo.nn.linear_cross_entropy(f, w, labels), [features, weight], np.ones(rows)
+        )
+        self.assertEqual([g.dtype for g in gradients], [tf.bfloat16, tf.float32])
+        self.assertAllClose(gradients[1][0, 0], -rows * (1 - 1 / 70_000), rtol=2e-3)
+        self.assertAllClose(gradients[1][0, 1:], np.full(69_999, rows / 70_000), rtol=1e-2)
+
+    def test_weight_of_another_dtype_has_its_own_gradient(self):
+        (features, weight, bias), labels = _problem(6, 4, 9, tf.float32)
+        half = tf.cast(features, tf.float16)
+        loss, gradients = _gradients(
+            lambda f, w, b: tfo.nn.linear_cross_entropy(f, w, labels, bias=b), [half, weight, bias], 1.0
+        )
+        self.assertEqual([g.dtype for g in gradients], [tf.float16, tf.float32, tf.float32])
+        self.assertAllClose(loss, _whole(features, weight, labels, bias), rtol=1e-2, atol=1e-2)
+
+    @parameterized.parameters(tf.int32, tf.int64)
+    def test_one_trace_for_all_sizes(self, dtype):
+        @tf.function(
+            input_signature=[tf.TensorSpec([None, None]), tf.TensorSpec([None, None]), tf.TensorSpec([None], dtype)]
+        )
+        def gradients(features, weight, labels):
+            with tf.GradientTape() as tape:
+                tape.watch([features, weight])
+                loss = tfo.nn.linear_cross_entropy(features, weight, labels)
+            return loss, *tape.gradient(loss, [features, weight])
+
+        for sizes in ((1, 1, 1), (5, 3, 7), (0, 3, 7), (600, 2, 40_000), (513, 2, 40_000)):
+            (features, weight, _), labels = _problem(*sizes, tf.float32)
+            loss, d_features, d_weight = gradients(features, weight, labels)
+            expected_loss, expected = _gradients(
+                lambda f, w, labels=labels: _whole(f, w, labels, 0.0), [features, weight], 1.0
+            )
+            self.assertAllClose(loss, expected_loss, rtol=1e-5)
+            self.assertAllClose(d_features, expected[0], rtol=1e-4, atol=1e-5)
+            self.assertAllClose(d_weight, expected[1], rtol=1e-4, atol=1e-5)
+        self.assertEqual(gradients.experimental_get_tracing_count(), 1)
+
+    def test_ignored_rows_whatever_their_features(self):
+        (features, weight, _), labels = _problem(4, 3, 5)
+        features = tf.tensor_scatter_nd_update(features, [[1]], [[np.nan] * 3])
+        labels[1] = -1
+        loss, gradients = _gradients(
+            lambda f, w: tfo.nn.linear_cross_entropy(f, w, labels, ignore_index=-1), [features, weight], np.ones(4)
+        )
+        self.assertEqual(loss[1], 0)
+        self.assertAllEqual(gradients[0][1], np.zeros(3))
+        self.assertTrue(np.isfinite(gradients[0]).all())
+
     @parameterized.parameters(
-        ((2, 3), (4, 5), (2,), r"features are \[2,3\]"),
-        ((2, 3), (3, 5), (3,), r"labels are \[3\]"),
-        ((2, 3), (3,), (2,), r"weight is \[3\]"),
-        ((2, 3), (3, 0), (2,), r"weight is \[3,0\]"),
+        ((), (4, 5), (), None, {}, "features are a scalar"),
+        ((2, 3), (4, 5), (2,), None, {}, r"features are \[2,3\], expected \[2,4\]: weight's first dim last"),
+        ((2, 3), (3, 5), (3,), None, {}, r"labels are \[3\], expected \[2\]: features' shape but for the last dim"),
+        ((2, 3), (3,), (2,), None, {}, r"weight is \[3\], expected \[features, classes\]"),
+        ((2, 3), (3, 0), (2,), None, {}, r"weight is \[3,0\], expected at least one class"),
+        ((2, 3), (3, 5), (2,), (4,), {}, r"bias are \[4\], expected \[5\]"),
+        ((2, 3), (3, 5), (2,), None, {"label_smoothing": 2}, "label_smoothing is 2"),
+        ((2, 3), (3, 5), (2,), None, {"z_loss": -1.0}, "z_loss is -1.0"),
+        ((2, 3), (3, 5), (2,), None, {"ignore_index": "a"}, "ignore_index is 'a'"),
     )
-    def test_errors(self, features, weight, labels, message):
-        with self.assertRaisesRegex(ValueError, message):
-            tfo.nn.linear_cross_entropy(tf.zeros(features), tf.zeros(weight), tf.zeros(labels, tf.int32))
+    def test_errors(self, features, weight, labels, bias, options, message):
+        bias = None if bias is None else tf.zeros(bias)
+        for call in (tfo.nn.linear_cross_entropy, tf.function(tfo.nn.linear_cross_entropy)):
+            with self.assertRaisesRegex(ValueError, message):
+                call(tf.zeros(features), tf.zeros(weight), tf.zeros(labels, tf.int32), bias=bias, **options)
+
+    def test_errors_of_dtypes(self):
+        x = tf.zeros([2, 2])
+        for arguments, message in (
+            ((tf.zeros([2, 2], tf.int32), x, [0, 0]), "features are int32, expected float16"),
+            ((x, tf.zeros([2, 2], tf.int32), [0, 0]), "weight are int32, expected float16"),
+            ((x, x, [0.0, 0.0]), "labels are float32, expected int32 or int64"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                tfo.nn.linear_cross_entropy(*arguments)
 
     def test_bad_labels(self):
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"labels\[1\] is 5"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"labels\[1\] is 5, expected \[0, 5\)"):
             tfo.nn.linear_cross_entropy(tf.zeros([2, 3]), tf.zeros([3, 5]), [0, 5])
+
+    @parameterized.parameters(
+        ((2, 3, 4), (4, 7), (3, 2)),
+        ((2, 4), (8, 7), (1,)),  # as many numbers
+        ((2, 4), (2, 7), (4,)),
+        ((2, 4), (3, 7), (2,)),
+        ((2, 4), (4, 7), (3,)),
+    )
+    def test_shapes_that_only_the_run_tells(self, features, weight, labels):
+        specs = [tf.TensorSpec(None), tf.TensorSpec(None), tf.TensorSpec(None, tf.int32)]
+        call = tf.function(lambda f, w, y: tfo.nn.linear_cross_entropy(f, w, y), input_signature=specs)
+        self.assertEqual(call(tf.zeros([2, 3, 4]), tf.zeros([4, 7]), tf.zeros([2, 3], tf.int32)).shape, [2, 3])
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, "features must have the shape of labels and the first dim"
+        ):
+            call(tf.zeros(features), tf.zeros(weight), tf.zeros(labels, tf.int32))
 
 
 if __name__ == "__main__":

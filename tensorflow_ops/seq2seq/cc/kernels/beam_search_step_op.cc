@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step_gpu.h"
 
 namespace tfo {
 namespace {
@@ -35,11 +36,27 @@ class BeamSearchStepOp : public OpKernel {
     args.parent_ids = Data<int32_t>(results[2]);
     args.next_finished = Data<bool>(results[3]);
     args.next_lengths = Data<int32_t>(results[4]);
-    OP_REQUIRES_OK(ctx, ToStatus(BeamSearchStep(GetDevice<Device>(ctx), args)));
+    OP_REQUIRES_OK(ctx, Run(ctx, args));
   }
 
  private:
   using Value = Accumulator<T>;
+
+  static absl::Status Run(OpKernelContext* ctx,
+                          const BeamSearchStepArgs<T>& args) {
+    const Device device = GetDevice<Device>(ctx);
+    if constexpr (std::is_same_v<Device, Cpu>) {
+      return ToStatus(BeamSearchStep(device, args));
+    } else {
+      const BeamScratchSizes sizes(args.batch, args.beams, args.vocabulary,
+                                   args.beam_width);
+      Tensor scratch;
+      TF_RETURN_IF_ERROR(ctx->allocate_temp(::tensorflow::DT_INT8,
+                                            TensorShape({sizes.Bytes<Value>()}),
+                                            &scratch));
+      return ToStatus(BeamSearchStep(device, args, scratch.data()));
+    }
+  }
 
   // All but the results; checks what shapes and scalars tell.
   static absl::Status Read(OpKernelContext* ctx, BeamSearchStepArgs<T>* args) {
@@ -135,8 +152,10 @@ class BeamSearchStepOp : public OpKernel {
   }
 };
 
-TFO_REGISTER_KERNELS_ON("BeamSearchStep", ::tensorflow::DEVICE_CPU,
-                        BeamSearchStepOp, Cpu, );
+TFO_REGISTER_KERNELS("BeamSearchStep", BeamSearchStepOp,
+                     .HostMemory("length_penalty")
+                         .HostMemory("eos_rule")
+                         .HostMemory("beam_width"));
 
 }  // namespace
 }  // namespace tfo

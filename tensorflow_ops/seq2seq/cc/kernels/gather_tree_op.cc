@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/gather_tree.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree_gpu.h"
 
 namespace tfo {
 namespace {
@@ -10,7 +11,7 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
-template <typename Id>
+template <typename Device, typename Id>
 class GatherTreeOp : public OpKernel {
  public:
   explicit GatherTreeOp(OpKernelConstruction* ctx) : OpKernel(ctx) {}
@@ -43,7 +44,12 @@ class GatherTreeOp : public OpKernel {
                                   Data<int32_t>(lengths),
                                   pad_id.scalar<Id>()(),
                                   Data<Id>(output)};
-    OP_REQUIRES_OK(ctx, ToStatus(GatherTree(GetDevice<Cpu>(ctx), args, &bad)));
+    if constexpr (std::is_same_v<Device, Cpu>) {
+      OP_REQUIRES_OK(ctx,
+                     ToStatus(GatherTree(GetDevice<Cpu>(ctx), args, &bad)));
+    } else {
+      OP_REQUIRES_OK(ctx, ToStatus(GatherTree(GetDevice<Gpu>(ctx), args)));
+    }
     OP_REQUIRES(ctx, bad.beam < 0, BadBeamError(bad, args));
   }
 
@@ -62,14 +68,19 @@ class GatherTreeOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TensorflowOps>GatherTree")
-                            .Device(::tensorflow::DEVICE_CPU)
-                            .TypeConstraint<int32_t>("T"),
-                        GatherTreeOp<int32_t>);
-REGISTER_KERNEL_BUILDER(Name("TensorflowOps>GatherTree")
-                            .Device(::tensorflow::DEVICE_CPU)
-                            .TypeConstraint<int64_t>("T"),
-                        GatherTreeOp<int64_t>);
+#define TFO_REGISTER(device, OnDevice, Id)                 \
+  REGISTER_KERNEL_BUILDER(Name("TensorflowOps>GatherTree") \
+                              .Device(device)              \
+                              .TypeConstraint<Id>("T")     \
+                              .HostMemory("pad_id"),       \
+                          GatherTreeOp<OnDevice, Id>)
+TFO_REGISTER(::tensorflow::DEVICE_CPU, Cpu, int32_t);
+TFO_REGISTER(::tensorflow::DEVICE_CPU, Cpu, int64_t);
+#ifdef TFO_CUDA
+TFO_REGISTER(::tensorflow::DEVICE_GPU, Gpu, int32_t);
+TFO_REGISTER(::tensorflow::DEVICE_GPU, Gpu, int64_t);
+#endif
+#undef TFO_REGISTER
 
 }  // namespace
 }  // namespace tfo

@@ -1,0 +1,61 @@
+"""Fits a parabola by gradient descent: variables, a tape, an optimizer, tf.function.
+
+python examples/basics/fit_a_curve.py
+"""
+
+import os
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
+
+import keras
+import tensorflow as tf
+
+TRUE = (1.0, -2.0, 0.5)  # y = 1 - 2 x + x^2 / 2
+
+
+def main():
+    """Runs the example."""
+    random = tf.random.Generator.from_seed(0)
+    x = random.uniform([200], -3.0, 3.0)
+    y = TRUE[0] + TRUE[1] * x + TRUE[2] * x**2 + random.normal([200], stddev=0.1)
+
+    # What is learnt is a variable. Constants and the data are tensors.
+    weights = tf.Variable(tf.zeros([3]))
+    features = tf.stack([tf.ones_like(x), x, x**2], 1)  # [200, 3]
+
+    def loss_fn():
+        predictions = tf.linalg.matvec(features, weights)
+        return tf.reduce_mean((predictions - y) ** 2)
+
+    # A step as it is: the tape notes what happens to variables, then goes back.
+    with tf.GradientTape() as tape:
+        loss = loss_fn()
+    gradient = tape.gradient(loss, weights)
+    print(f"loss {loss:.3f}, gradient {gradient.numpy().round(2)}")
+    weights.assign_sub(0.05 * gradient)
+    print(f"after one step down the gradient: loss {loss_fn():.3f}")
+
+    # The same with an optimizer, as one graph: traced at the first call, then run.
+    optimizer = keras.optimizers.Adam(0.1)
+    optimizer.build([weights])  # its own variables have to be there before the graph
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = loss_fn()
+        optimizer.apply([tape.gradient(loss, weights)], [weights])
+        return loss
+
+    for number in range(301):
+        loss = step()
+        if number % 100 == 0:
+            print(f"step {number}: loss {loss:.4f}")
+    print(f"weights {weights.numpy().round(2)}, true {TRUE}")
+
+    # The best weights are known in closed form here: a check of the above.
+    best = tf.linalg.lstsq(features, y[:, tf.newaxis])[:, 0]
+    print(f"least squares {best.numpy().round(2)}, difference {tf.reduce_max(tf.abs(best - weights)):.0e}")
+
+
+if __name__ == "__main__":
+    main()

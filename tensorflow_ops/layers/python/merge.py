@@ -1,0 +1,229 @@
+"""A dense layer of tensors that broadcast against each other."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from tensorflow_ops.shapes.python import shapes
+
+# What an unknown dim counts for when the order of additions is chosen.
+_UNKNOWN_DIM = 1024
+
+
+def _broadcast_dim(a, b):
+    """Of two dims, None if unknown. Raises ValueError."""
+    if 1 in (a, b):
+        return b if a == 1 else a
+    if None in (a, b):
+        return b if a is None else a
+    if a != b:
+        raise ValueError(f"{a} and {b} do not broadcast")
+    return a
+
+
+def _broadcast(a, b):
+    """Of two shapes, tuples. Raises ValueError."""
+    rank = max(len(a), len(b))
+    a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    return tuple(_broadcast_dim(m, n) for m, n in zip(a, b, strict=True))
+
+
+def _broadcast_all(input_shapes):
+    """Of all inputs' shapes without their last dims. Raises ValueError."""
+    result = ()
+    for shape in input_shapes:
+        try:
+            result = _broadcast(result, tuple(shape[:-1]))
+        except ValueError:
+            texts = ", ".join(map(str, input_shapes))
+            raise ValueError(f"inputs are {texts}, expected shapes that broadcast but for their last dims") from None
+    return result
+
+
+def _size(shape):
+    return math.prod(_UNKNOWN_DIM if n is None else n for n in shape)
+
+
+def _project(tensor, kernel):
+    """The tensor times the kernel, as one product of two matrices.
+
+    tf.matmul of more dims has a gradient to the kernel with a matrix for each example.
+    """
+    rank = tensor.shape.rank
+    if rank == 2:
+        return tf.matmul(tensor, kernel)
+    product = tf.matmul(shapes.reshape(tensor, [list(range(rank - 1)), rank - 1]), kernel)
+    return tf.reshape(product, [*shapes.get_shape(tensor)[:-1], kernel.shape[1]])
+
+
+def _sum(terms):
+    """The sum of tensors that broadcast, in the order that keeps the sums on the way small."""
+    terms = list(terms)
+    while len(terms) > 1:
+        dims = [tuple(term.shape) for term in terms]
+        pairs = [(i, j) for j in range(len(terms)) for i in range(j)]
+        i, j = min(pairs, key=lambda pair: _size(_broadcast(dims[pair[0]], dims[pair[1]])))
+        last = terms.pop(j)
+        terms[i] = terms[i] + last
+    return terms[0]
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class Merge(keras.layers.Layer):
+    """A dense layer over tensors that broadcast against each other.
+
+    To give each frame of a sound the features of its speaker, each word of a sentence
+    those of its topic, or each pair of a query and a key both, one would tile the
+    tensors to a common shape, concatenate them, and call `keras.layers.Dense`. This
+    layer gives the same result, and the same gradients, without that large tensor: it
+    projects each input in the shape that it has, and adds up the projections.
+
+        activation(concat(tile(inputs)) @ kernel + bias)
+          = activation(sum over i of inputs[i] @ kernel[rows of i] + bias)
+
+    >>> import keras, tensorflow_ops as tfo
+    >>> frames = keras.Input([None, 80])    # [batch, time, 80]
+    >>> speaker = keras.Input([1, 256])     # the same for all frames
+    >>> hidden = tfo.layers.Merge(64, "relu")([frames, speaker])
+    >>> keras.Model([frames, speaker], hidden).output_shape
+    (None, None, 64)
+
+    Inputs are cast to the layer's compute dtype. Shapes without the last dim broadcast
+    as NumPy's do; the last dims may differ, and are known when the layer is built.
+    Kernel and bias are those of the Dense layer, in the order of the inputs:
+    `merge.set_weights(dense.get_weights())`. In a 16-bit dtype each projection is
+    rounded before it is added.
+
+    Each input's mask, if it has one, must hold for the result: all of them do.
+
+    The layer generalises the recipe `merge` of "Effective TensorFlow".
+
+    Args:
+      units: the size of the result's last dim.
+      activation: a function of the sum or its name in keras.activations; None: linear.
+      use_bias: whether to add a bias [units].
+      kernel_initializer: of the kernel [sum of inputs' last dims, units].
+      bias_initializer: of the bias.
+      kernel_regularizer: a loss of the kernel.
+      bias_regularizer: a loss of the bias.
+      activity_regularizer: a loss of the result.
+      kernel_constraint: a projection of the kernel after each update.
+      bias_constraint: the same of the bias.
+      **kwargs: keras.layers.Layer's: name, dtype, trainable.
+
+    Raises:
+      ValueError: units is no positive int; inputs are no list of at least one tensor,
+        of another number or other last dims than at first, or do not broadcast.
+    """
+
+    def __init__(
+        self,
+        units,
+        activation=None,
+        *,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        **kwargs,
+    ):
+        super().__init__(activity_regularizer=activity_regularizer, **kwargs)
+        if not isinstance(units, int) or isinstance(units, bool) or units < 1:
+            raise ValueError(f"units is {units!r}, expected a positive int")
+        self.units = units
+        self.activation = keras.activations.get(activation)
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        input_shapes = self._input_shapes(input_shape)
+        self._widths = [shape[-1] for shape in input_shapes]
+        if None in self._widths:
+            raise ValueError(f"inputs are {', '.join(map(str, input_shapes))}, expected known last dims")
+        _broadcast_all(input_shapes)
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(sum(self._widths), self.units),
+            initializer=self.kernel_initializer,
+            regularizer=self.kernel_regularizer,
+            constraint=self.kernel_constraint,
+        )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias",
+                shape=(self.units,),
+                initializer=self.bias_initializer,
+                regularizer=self.bias_regularizer,
+                constraint=self.bias_constraint,
+            )
+
+    def _input_shapes(self, input_shape):
+        """Of a list of inputs, as tuples. Raises ValueError."""
+        is_list = isinstance(input_shape, list | tuple) and len(input_shape) > 0
+        if not is_list or not all(isinstance(shape, list | tuple | tf.TensorShape) for shape in input_shape):
+            raise ValueError(f"inputs are of shape {input_shape}, expected a list of at least one tensor")
+        input_shapes = [tuple(shape) for shape in input_shape]
+        if () in input_shapes:
+            raise ValueError(f"inputs are {', '.join(map(str, input_shapes))}, expected at least one dim each")
+        return input_shapes
+
+    def call(self, inputs):
+        inputs = [tf.cast(tensor, self.compute_dtype) for tensor in inputs]
+        input_shapes = self._input_shapes([tensor.shape for tensor in inputs])
+        if [shape[-1] for shape in input_shapes] != self._widths:
+            texts = ", ".join(map(str, input_shapes))
+            raise ValueError(f"inputs are {texts}, expected {len(self._widths)} with the last dims {self._widths}")
+        _broadcast_all(input_shapes)
+        kernel = tf.cast(tf.convert_to_tensor(self.kernel), self.compute_dtype)
+        terms = [_project(*pair) for pair in zip(inputs, tf.split(kernel, self._widths), strict=True)]
+        if self.bias is not None:
+            bias = tf.cast(tf.convert_to_tensor(self.bias), self.compute_dtype)
+            least = min(range(len(terms)), key=lambda i: _size(tuple(terms[i].shape)))
+            # TensorFlow fuses a bias_add with the product; it takes no vectors.
+            add = tf.add if terms[least].shape.rank == 1 else tf.nn.bias_add
+            terms[least] = add(terms[least], bias)
+        return self.activation(_sum(terms))
+
+    def compute_output_shape(self, input_shape):
+        return (*_broadcast_all(self._input_shapes(input_shape)), self.units)
+
+    def compute_mask(self, inputs, mask=None):
+        if mask is None or all(m is None for m in mask):
+            return None
+        result = True
+        for tensor, m in zip(inputs, mask, strict=True):
+            # Where there is no mask, all true: the result's mask has the result's shape.
+            full = keras.ops.all(keras.ops.ones_like(tensor[..., :1], dtype="bool"), axis=-1)
+            if m is not None:
+                while len(m.shape) < len(full.shape):
+                    m = keras.ops.expand_dims(m, -1)
+                full = keras.ops.logical_and(full, m)
+            result = keras.ops.logical_and(result, full)
+        return result
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "activation": keras.activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
+            "activity_regularizer": keras.regularizers.serialize(self.activity_regularizer),
+            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
+            "bias_constraint": keras.constraints.serialize(self.bias_constraint),
+        }

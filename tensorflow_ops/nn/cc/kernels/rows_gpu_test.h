@@ -1,0 +1,180 @@
+// What the tests of the row functions' CUDA kernels share. The host runs the
+// kernels (core/cc/cuda_emulation.h); their results are compared with those of
+// the processor's algorithms, which have tests of their own.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GPU_TEST_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GPU_TEST_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/row_parts.h"
+#include "tensorflow_ops/core/cc/testing.h"
+
+namespace tfo {
+
+struct RowShape {
+  int64_t rows, classes;
+  // Elements by which inputs and outputs miss a multiple of 16 bytes.
+  int input_offset = 0, output_offset = 0;
+};
+
+// Each way to cut rows, and its edges: tiles of one to four threads a row, one
+// and several blocks of them; rows of a few threads, of a warp, of a block, of
+// more values than its registers hold; rows in parts.
+inline std::vector<RowShape> RowShapes() {
+  return {
+      {0, 3},           {0, 3000},        {1, 1},           {5, 1},
+      {300, 2},         {129, 3},         {258, 5, 1, 1},   {257, 10, 1, 2},
+      {128, 16},        {70, 17},         {9, 31},          {65, 32, 2, 2},
+      {66, 33},         {17, 63, 1, 1},   {33, 64},         {9, 65},
+      {20, 66, 3, 3},   {33, 80},         {5, 100, 1, 0},   {7, 257, 1, 1},
+      {10, 1000},       {9, 1001},        {3, 1000, 1, 1},  {3, 1002, 0, 1},
+      {2, 4097},        {2, 4096, 3, 3},  {1, 9001, 1, 2},  {1, 20000},
+      {1, 20001, 1, 1}, {1, 32767, 1, 1}, {1, 40000, 1, 1}, {2, 33001},
+  };
+}
+
+// An array of n values at an offset, between guards that must stay.
+template <typename T>
+class Guarded {
+ public:
+  Guarded(int64_t n, int offset)
+      : bytes_((n + 2 * kGuard + offset) * sizeof(T), kPoison) {
+    const auto place = reinterpret_cast<uintptr_t>(bytes_.data());
+    begin_ = (16 - place % 16) % 16 + (kGuard / 2 + offset) * sizeof(T);
+    size_ = n;
+  }
+  Guarded(const std::vector<T>& values, int offset)
+      : Guarded(static_cast<int64_t>(values.size()), offset) {
+    if (size_ > 0) {
+      std::memcpy(data(), values.data(), values.size() * sizeof(T));
+    }
+  }
+  // A copy would lie elsewhere.
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+
+  T* data() { return reinterpret_cast<T*>(bytes_.data() + begin_); }
+  const T* data() const {
+    return reinterpret_cast<const T*>(bytes_.data() + begin_);
+  }
+  T operator[](int64_t i) const { return data()[i]; }
+  bool IsIntact() const {
+    const size_t end = begin_ + size_ * sizeof(T);
+    for (size_t i = 0; i < bytes_.size(); ++i) {
+      if ((i < begin_ || i >= end) && bytes_[i] != kPoison) return false;
+    }
+    return true;
+  }
+  bool HasBitsOf(const Guarded& other) const {
+    return std::memcmp(data(), other.data(), size_ * sizeof(T)) == 0;
+  }
+
+ private:
+  static constexpr int kGuard = 64;
+  static constexpr char kPoison = 0x5A;
+  std::vector<char> bytes_;
+  size_t begin_;
+  int64_t size_;
+};
+
+// What a result of T's that is computed from Data's may be off by: of its own
+// size, or what it is made of; and whatever that is.
+template <typename T, typename Data>
+struct Tolerance {
+  static constexpr double kOwn = std::is_same_v<T, Half>       ? 1.0 / 1024
+                                 : std::is_same_v<T, BFloat16> ? 1.0 / 128
+                                                               : 0;
+  // A few ulp; e^x of 16-bit numbers has (2 + |x|) / 2.
+  static constexpr double kRelative = std::is_same_v<Data, double>  ? 6e-15
+                                      : std::is_same_v<Data, float> ? 1e-6
+                                                                    : 8e-6;
+  static constexpr double kAbsolute = std::is_same_v<T, Half>     ? 6e-8
+                                      : std::is_same_v<T, double> ? 1e-305
+                                                                  : 1e-37;
+};
+
+// How many of a kind are told, so that one bug does not fill the screen.
+inline void TellFailure(const std::string& what) {
+  static std::string last;
+  static int count = 0;
+  count = what.substr(0, 12) == last ? count + 1 : 0;
+  last = what.substr(0, 12);
+  if (count < 3) testing::Fail(__FILE__, __LINE__, what);
+}
+
+// Data: what the inputs are. `size` is of what the result is a difference of.
+template <typename Data, typename T>
+void ExpectNear(const std::string& name, const RowShape& shape, int64_t row,
+                int64_t c, T actual_value, T expected_value, double size = 0) {
+  using Most = Tolerance<T, Data>;
+  const double actual = Widen(actual_value), expected = Widen(expected_value);
+  if (actual == expected || (std::isnan(actual) && std::isnan(expected))) {
+    return;
+  }
+  const double own = std::abs(expected);
+  const double tolerance = Most::kOwn * own +
+                           Most::kRelative * std::max(own, size) +
+                           Most::kAbsolute;
+  if (std::isfinite(expected) && std::abs(actual - expected) <= tolerance) {
+    return;
+  }
+  std::ostringstream message;
+  message.precision(10);
+  message << name << " [" << shape.rows << ", " << shape.classes << "] of "
+          << sizeof(Data) << " bytes, at " << row << ", " << c << ": " << actual
+          << ", expected " << expected << ", within " << tolerance;
+  TellFailure(message.str());
+}
+
+// Logits of rows that differ in kind: some far apart, some masked, one without
+// a class, with a NaN, with +inf, with one class that has nearly all.
+template <typename T>
+std::vector<T> RowLogits(const RowShape& shape, uint32_t seed = 7) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  auto x = testing::RandomValues<T>(shape.rows * shape.classes, seed);
+  for (int64_t i = 0; i < shape.rows * shape.classes; ++i) {
+    const int64_t row = i / shape.classes, c = i % shape.classes;
+    auto value = Widen(x[i]);
+    switch (row % 9) {
+      case 1:
+        value *= 30;
+        break;
+      case 2:
+        if (c % 3 == 1) value = -kInfinity;
+        break;
+      case 3:
+        if (c == shape.classes / 2) value += 18;
+        break;
+      case 4:
+        value = -kInfinity;
+        break;
+      case 5:
+        if (c == shape.classes - 1) value = NAN;
+        break;
+      case 6:
+        if (c == shape.classes / 3) value = kInfinity;
+        break;
+      case 7:
+        value = 1;  // ties
+        break;
+    }
+    x[i] = Narrow<T>(value);
+  }
+  return x;
+}
+
+// Scratch memory that a shape wants.
+template <typename T>
+std::vector<Accumulator<T>> ScratchOf(const RowShape& shape) {
+  return std::vector<Accumulator<T>>(RowScratch(shape.rows, shape.classes),
+                                     NAN);
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GPU_TEST_H_

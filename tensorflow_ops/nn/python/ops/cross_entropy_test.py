@@ -1,0 +1,422 @@
+"""Tests of the cross entropies and label_log_prob: values, gradients, bad input.
+
+Of higher order: nn_grad_test.py. Graphs: nn_graph_test.py. What needs a process: nn_process_test.py.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_INF, _NAN = math.inf, math.nan
+_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+# The distance of numbers from 1 on; and, where e^x leaves the range of numbers with all digits, what x e^x may lose.
+_ULP = {tf.float16: 2.0**-10, tf.bfloat16: 2.0**-7, tf.float32: 2.0**-23, tf.float64: 2.0**-52}
+_TINY = {tf.float16: 2.0**-25, tf.bfloat16: 2.0**-119, tf.float32: 2.0**-119, tf.float64: 2.0**-1012}
+
+
+def _wide(tensor):
+    return np.asarray(tf.cast(tensor, tf.float64)).astype(np.longdouble)
+
+
+class _Rows:
+    """Of logits, in 80 bits: p, -log p, lse, and by how many ulps of itself lse may be off.
+
+    The difference of a logit to the largest is rounded once: its e^x moves by half an ulp of the difference.
+    """
+
+    def __init__(self, logits):
+        x = _wide(logits)
+        largest = x.max(-1, keepdims=True)
+        self.below = largest - x
+        e = np.exp(-self.below)
+        rest = e.copy()
+        np.put_along_axis(rest, x.argmax(-1)[..., np.newaxis], 0, -1)
+        log = np.log1p(rest.sum(-1, keepdims=True))
+        self.p = e * np.exp(-log)
+        self.others = rest.sum(-1, keepdims=True) * np.exp(-log)  # 1 - p of the largest
+        self.nats = self.below + log
+        self.lse = (largest + log)[..., 0]
+        self.largest = largest[..., 0]
+        self.wobble = 0.125 * np.where(self.p > 0, self.p * np.where(self.p > 0, self.below, 0), 0).sum(-1)
+
+
+def _value_dtype(dtype):
+    return tf.float64 if dtype == tf.float64 else tf.float32
+
+
+def _logits(shape, dtype, scale=3.0, seed=1):
+    return tf.cast(np.random.default_rng(seed).normal(size=shape) * scale, dtype)
+
+
+def _labels(shape, classes, dtype=np.int32):
+    return np.random.default_rng(7).integers(0, classes, shape).astype(dtype)
+
+
+def _gradient(function, x, upstream):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.gradient(y, x, output_gradients=tf.cast(upstream, y.dtype))
+
+
+class UlpTestCase(parameterized.TestCase, tf.test.TestCase):
+    def assert_ulps(self, actual, expected, ulps, scale=None):
+        """Is each number that many ulps of itself, or of the scale, from the expected one at most?"""
+        dtype = actual.dtype
+        actual, expected = _wide(actual), np.asarray(expected)
+        self.assertEqual(actual.shape, expected.shape)
+        finite = np.isfinite(expected)
+        np.testing.assert_array_equal(actual[~finite], expected[~finite])
+        scale = np.abs(expected) if scale is None else np.broadcast_to(scale, expected.shape)
+        error = np.maximum(np.abs(actual[finite] - expected[finite]) - _TINY[dtype], 0)
+        error = np.divide(error, scale[finite] * _ULP[dtype], where=error > 0, out=np.zeros_like(error))
+        self.assertLessEqual(np.max(error, initial=0), ulps)
+
+
+class LabelLossTest(UlpTestCase):
+    @parameterized.product(
+        dtype=_DTYPES,
+        labels_dtype=(np.int32, np.int64),
+        shape=([3, 1], [50, 2], [4, 10], [2, 3, 64], [3, 5003]),
+        scale=(1.0, 30.0, 1000.0),
+    )
+    def test_equals_the_definition(self, dtype, labels_dtype, shape, scale):
+        x, labels = _logits(shape, dtype, scale), _labels(shape[:-1], shape[-1], labels_dtype)
+        rows, of_label = _Rows(x), labels[..., np.newaxis]
+        nats = np.take_along_axis(rows.nats, of_label, -1)[..., 0]
+        loss = tfo.nn.sparse_softmax_cross_entropy(labels, x)
+        self.assertEqual(loss.dtype, _value_dtype(dtype))
+        self.assert_ulps(loss, nats, 4, nats + rows.wobble)
+        np.testing.assert_array_equal(tfo.nn.label_log_prob(labels, x), -loss.numpy())
+
+        e, z = 0.1, 1e-3
+        loss = tfo.nn.sparse_softmax_cross_entropy(labels, x, label_smoothing=e, z_loss=z)
+        expected = (1 - e) * nats + e * rows.nats.mean(-1) + z * rows.lse**2
+        of_lse = (1 + 2 * z * np.abs(rows.lse)) * rows.wobble + z * np.abs(rows.lse * rows.largest)
+        self.assert_ulps(loss, expected, 8, expected + of_lse)
+
+    @parameterized.product(dtype=_DTYPES, shape=([50, 2], [4, 10], [2, 3, 64], [3, 5003]), log_prob=(False, True))
+    def test_gradient_equals_the_definition(self, dtype, shape, log_prob):
+        x, labels = _logits(shape, dtype), _labels(shape[:-1], shape[-1])
+        d = tf.cast(_logits(shape[:-1], tf.float64, 1, seed=2), _value_dtype(dtype))
+        rows, wide_d = _Rows(x), _wide(d)[..., np.newaxis]
+        hot = np.arange(shape[-1]) == labels[..., np.newaxis]
+        ulps = 0.6 if dtype.size == 2 else 8
+
+        function = tfo.nn.label_log_prob if log_prob else tfo.nn.sparse_softmax_cross_entropy
+        sign = -1 if log_prob else 1
+        # p - 1 is minus the sum of the others, without a difference of near numbers.
+        others = np.where(rows.below == 0, rows.others, 1 - rows.p)
+        expected = sign * wide_d * np.where(hot, -others, rows.p)
+        scale = np.abs(expected) + np.abs(wide_d) * rows.p * (rows.wobble[..., np.newaxis] + 0.125 * rows.below)
+        self.assert_ulps(_gradient(lambda x: function(labels, x), x, d), expected, ulps, scale)
+        if log_prob:
+            return
+
+        e, z = 0.1, 1e-3
+        more = 1 + 2 * z * rows.lse[..., np.newaxis]
+        target = (1 - e) * hot + e / shape[-1]
+        gradient = _gradient(
+            lambda x: tfo.nn.sparse_softmax_cross_entropy(labels, x, label_smoothing=e, z_loss=z), x, d
+        )
+        scale = np.abs(wide_d) * (np.abs(more) * rows.p + target)
+        self.assert_ulps(gradient, wide_d * (more * rows.p - target), ulps, scale)
+
+    def test_confident_predictions_keep_their_loss(self):
+        for dtype in _DTYPES:
+            x = tf.cast([[20, 0]], dtype)
+            loss, gradient = 2.0611536203e-9, 2.0611536182e-9
+            value = tfo.nn.sparse_softmax_cross_entropy([0], x)
+            self.assertAllClose(tf.cast(value, tf.float64), [loss], rtol=2.5e-7, atol=0)
+            value = tfo.nn.softmax_cross_entropy([[1.0, 0.0]], x)
+            self.assertAllClose(tf.cast(value, tf.float64), [loss], rtol=2.5e-7, atol=0)
+            if dtype != tf.float16:  # whose numbers end at 6e-8
+                result = _gradient(lambda x: tfo.nn.sparse_softmax_cross_entropy([0], x), x, [1.0])
+                rtol = _ULP[dtype] + 5e-7
+                self.assertAllClose(tf.cast(result, tf.float64), [[-gradient, gradient]], rtol=rtol, atol=0)
+
+    @parameterized.parameters(*_DTYPES)
+    def test_extremes_of_the_dtype(self, dtype):
+        most = 65504.0
+        x = tf.cast([[most, -most], [-most, -most], [-_INF, -most]], dtype)
+        most = float(tf.cast(x, tf.float64)[0, 0])
+        for labels, expected in (([0, 0, 1], [0, np.log(2), 0]), ([1, 1, 0], [2 * most, np.log(2), _INF])):
+            expected = np.array(expected, np.longdouble)
+            self.assert_ulps(tfo.nn.sparse_softmax_cross_entropy(labels, x), expected, 2)
+            gradient = _gradient(lambda x, labels=labels: tfo.nn.sparse_softmax_cross_entropy(labels, x), x, [1.0] * 3)
+            p = np.array([[1, 0], [0.5, 0.5], [0, 1]])
+            self.assertAllEqual(tf.cast(gradient, tf.float64), p - np.eye(2)[labels])
+
+    @parameterized.product(dtype=_DTYPES, dense=(False, True))
+    def test_masks(self, dtype, dense):
+        x = tf.cast([[1, -_INF, 2, -_INF], [-_INF, 3, -_INF, -_INF], [1, -_INF, -_INF, -_INF]], dtype)
+        labels = [2, 1, 3]  # the last is masked itself
+
+        def loss(x):
+            if dense:
+                return tfo.nn.softmax_cross_entropy(tf.one_hot(labels, 4), x)
+            return tfo.nn.sparse_softmax_cross_entropy(labels, x)
+
+        p = math.exp(-1) / (1 + math.exp(-1))
+        self.assertAllClose(loss(x), [math.log1p(math.exp(-1)), 0, _INF], rtol=1e-6, atol=0)
+        gradient = tf.cast(_gradient(loss, x, [1.0] * 3), tf.float64)
+        self.assertAllClose(gradient, [[p, 0, -p, 0], [0] * 4, [1, 0, 0, -1]], rtol=2 * _ULP[dtype], atol=1e-7)
+
+    @parameterized.product(dtype=_DTYPES, dense=(False, True), classes=(2, 5, 40))
+    def test_a_row_of_minus_infinity_has_no_class(self, dtype, dense, classes):
+        x = tf.cast(np.full([2, classes], -_INF), dtype)
+        for options in ({}, {"label_smoothing": 0.1}, *([] if dense else [{"z_loss": 0.1}])):
+
+            def loss(x, options=options):
+                if dense:
+                    return tfo.nn.softmax_cross_entropy(tf.one_hot([1, 0], classes), x, **options)
+                return tfo.nn.sparse_softmax_cross_entropy([1, 0], x, **options)
+
+            self.assertAllEqual(loss(x), [_INF, _INF])
+            self.assertAllEqual(_gradient(loss, x, [1.0, 2.0]), np.zeros(x.shape))
+        if dense:
+            self.assertAllEqual(tfo.nn.softmax_cross_entropy(np.zeros([2, classes]), x), [0, 0])
+        else:
+            self.assertAllEqual(tfo.nn.label_log_prob([0, 1], x), [-_INF, -_INF])
+
+    @parameterized.product(dtype=_DTYPES, classes=(2, 3, 17, 40, 300), bad=(_NAN, _INF), dense=(False, True))
+    def test_nan_and_infinity_stay_in_their_row(self, dtype, classes, bad, dense):
+        good, labels = _logits([5, classes], dtype), _labels([5], classes)
+
+        def loss(x):
+            if dense:
+                return tfo.nn.softmax_cross_entropy(tf.one_hot(labels, classes), x)
+            return tfo.nn.sparse_softmax_cross_entropy(labels, x)
+
+        expected, expected_gradient = loss(good), _gradient(loss, good, [1.0] * 5).numpy()
+        for at in (0, classes // 2, classes - 1):
+            x = good.numpy()
+            x[2, at] = bad
+            result, gradient = loss(x).numpy(), _gradient(loss, tf.constant(x), [1.0] * 5).numpy()
+            self.assertTrue(np.isnan(result[2]))
+            self.assertTrue(np.isnan(gradient[2].astype(np.float64)).any())
+            np.testing.assert_array_equal(np.delete(result, 2), np.delete(expected, 2))
+            np.testing.assert_array_equal(np.delete(gradient, 2, 0), np.delete(expected_gradient, 2, 0))
+
+    @parameterized.product(dtype=_DTYPES, classes=(3, 40), ignore_index=(-1, 1, 2**40))
+    def test_ignored_rows_have_no_loss_and_no_gradient(self, dtype, classes, ignore_index):
+        x = _logits([5, classes], dtype).numpy()
+        x[1] = _NAN
+        x[3] = -_INF
+        labels = np.array([0, ignore_index, 2, ignore_index, 2], np.int64)
+
+        def loss(x):
+            return tfo.nn.sparse_softmax_cross_entropy(
+                labels, x, ignore_index=ignore_index, label_smoothing=0.1, z_loss=0.1
+            )
+
+        d = tf.constant([1.0, _NAN, 3.0, _INF, 5.0])
+        value, gradient = loss(x).numpy(), _gradient(loss, tf.constant(x), d).numpy()
+        self.assertAllEqual(value[[1, 3]], [0, 0])
+        self.assertAllEqual(gradient[[1, 3]].astype(np.float64), np.zeros([2, classes]))
+        self.assertAllGreater(value[[0, 2, 4]], 0)
+        self.assertAllGreater(np.abs(gradient[[0, 2, 4]].astype(np.float64)).max(-1), 0)
+
+    def test_an_ignored_label_beyond_32_bits_is_no_32_bit_label(self):
+        labels = np.array([0, 1], np.int32)
+        options = {"ignore_index": 2**32}  # 0, if cut to 32 bits
+        self.assertAllGreater(tfo.nn.sparse_softmax_cross_entropy(labels, tf.zeros([2, 3]), **options), 1)
+
+    @parameterized.parameters(np.int8, np.uint8, np.int16, np.uint16, np.uint32)
+    def test_labels_of_other_integers_are_cast(self, dtype):
+        labels = np.array([0, 100, 127], dtype)
+        expected = tfo.nn.label_log_prob(labels.astype(np.int32), _logits([3, 130], tf.float32))
+        self.assertAllEqual(tfo.nn.label_log_prob(labels, _logits([3, 130], tf.float32)), expected)
+
+    def test_options_keep_64_bits(self):
+        x = np.array([[1.0, 2.0, 4.0]])
+        rows = _Rows(x)
+        e, z = 0.1, 1 / 3
+        expected = (1 - np.longdouble(e)) * rows.nats[:, 1] + np.longdouble(e) * rows.nats.mean(-1) + z * rows.lse**2
+        loss = tfo.nn.sparse_softmax_cross_entropy([1], x, label_smoothing=e, z_loss=z)
+        self.assertAllClose(loss, expected.astype(np.float64), rtol=4e-16, atol=0)
+        for tiny in (1e-300, 2.0**-150, 5e-324):
+            self.assertAllClose(tfo.nn.sparse_softmax_cross_entropy([1], x, z_loss=tiny), rows.nats[:, 1], rtol=1e-15)
+
+    @parameterized.parameters([[0, 3]], [[2, 0, 3]])
+    def test_no_rows(self, shape):
+        x = tf.zeros(shape)
+        for function, labels in (
+            (tfo.nn.sparse_softmax_cross_entropy, tf.zeros(shape[:-1], tf.int32)),
+            (tfo.nn.label_log_prob, tf.zeros(shape[:-1], tf.int64)),
+            (tfo.nn.softmax_cross_entropy, x),
+        ):
+            self.assertAllEqual(function(labels, x), np.zeros(shape[:-1]))
+            gradient = _gradient(
+                lambda x, function=function, labels=labels: function(labels, x), x, tf.zeros(shape[:-1])
+            )
+            self.assertAllEqual(gradient, np.zeros(shape))
+        self.assertAllEqual(tfo.nn.sparse_softmax_cross_entropy([], tf.zeros([0, 3])), [])
+
+
+class DenseTest(UlpTestCase):
+    @parameterized.product(dtype=_DTYPES, shape=([3, 1], [50, 2], [4, 10], [2, 3, 64], [3, 5003]), smoothing=(0.0, 0.1))
+    def test_equals_the_definition(self, dtype, shape, smoothing):
+        x = _logits(shape, dtype)
+        labels = tf.cast(np.random.default_rng(3).random(shape), dtype)
+        rows = _Rows(x)
+        target = (1 - smoothing) * _wide(labels) + smoothing / shape[-1]
+        expected = (target * rows.nats).sum(-1)
+        loss = tfo.nn.softmax_cross_entropy(labels, x, label_smoothing=smoothing)
+        self.assertEqual(loss.dtype, _value_dtype(dtype))
+        self.assert_ulps(loss, expected, 8, expected + target.sum(-1) * rows.wobble)
+
+        d = tf.cast(_logits(shape[:-1], tf.float64, 1, seed=2), _value_dtype(dtype))
+        with tf.GradientTape() as tape:
+            tape.watch([labels, x])
+            loss = tfo.nn.softmax_cross_entropy(labels, x, label_smoothing=smoothing)
+        d_labels, d_logits = tape.gradient(loss, [labels, x], output_gradients=d)
+        wide_d, total = _wide(d)[..., np.newaxis], target.sum(-1, keepdims=True)
+        ulps = 0.6 if dtype.size == 2 else 8
+        expected = wide_d * (total * rows.p - target)
+        self.assert_ulps(d_logits, expected, ulps, np.abs(wide_d) * (total * rows.p + target))
+        expected = wide_d * (1 - smoothing) * rows.nats
+        wobble = np.abs(wide_d) * rows.wobble[..., np.newaxis]
+        self.assert_ulps(d_labels, expected, ulps, np.abs(expected) + wobble)
+
+    @parameterized.parameters(False, True)
+    def test_gradient_to_labels_of_masks(self, graph):
+        x = tf.constant([[0.0, -_INF, 0.0], [0.0, -_INF, 0.0], [-_INF] * 3])
+        labels = tf.constant([[1.0, 0.0, 0.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
+
+        def gradients(labels, x):
+            with tf.GradientTape() as tape:
+                tape.watch([labels, x])
+                loss = tfo.nn.softmax_cross_entropy(labels, x)
+            return loss, *tape.gradient(loss, [labels, x])
+
+        loss, d_labels, d_logits = (tf.function(gradients) if graph else gradients)(labels, x)
+        log = math.log(2)
+        self.assertAllClose(loss, [log, _INF, 0])
+        self.assertAllClose(d_labels, [[log, 0, log], [log, _INF, log], [0, 0, 0]])
+        self.assertAllClose(d_logits, [[-0.5, 0, 0.5], [-0.25, -0.5, 0.75], [0, 0, 0]])
+
+    @parameterized.product(graph=(False, True), to_labels=(False, True), of_function=(False, True))
+    def test_each_gradient_alone(self, graph, to_labels, of_function):
+        """An eager tape, a graph's, and a tape around a function each find it in their own way."""
+        labels, x = (tf.constant(np.random.default_rng(i).random([3, 5])) for i in (1, 2))
+        source = labels if to_labels else x
+        loss = tf.function(tfo.nn.softmax_cross_entropy) if of_function else tfo.nn.softmax_cross_entropy
+
+        def gradient(labels, x):
+            with tf.GradientTape() as tape:
+                tape.watch(labels if to_labels else x)
+                y = loss(labels, x)
+            return tape.gradient(y, labels if to_labels else x)
+
+        result = (tf.function(gradient) if graph else gradient)(labels, x)
+        p = np.exp(-_Rows(x).nats)
+        total = labels.numpy().sum(-1, keepdims=True)
+        expected = _Rows(x).nats if source is labels else total * p - labels.numpy()
+        self.assertAllClose(result, expected.astype(np.float64), rtol=1e-13, atol=1e-14)
+
+    def test_labels_are_cast(self):
+        x = _logits([4, 3], tf.float16)
+        expected = tfo.nn.softmax_cross_entropy(tf.one_hot([0, 1, 2, 0], 3, dtype=tf.float16), x)
+        for dtype in (tf.float32, tf.float64, tf.int32, tf.bool):
+            self.assertAllEqual(tfo.nn.softmax_cross_entropy(tf.cast(tf.one_hot([0, 1, 2, 0], 3), dtype), x), expected)
+
+    @parameterized.parameters(*range(-3, 3))
+    def test_any_axis(self, axis):
+        labels, x = (_logits([3, 4, 5], tf.float64, seed=i).numpy() for i in (1, 2))
+        expected = tfo.nn.softmax_cross_entropy(np.moveaxis(labels, axis, -1), np.moveaxis(x, axis, -1))
+        self.assertAllEqual(tfo.nn.softmax_cross_entropy(labels, x, axis=axis), expected)
+        of_any_rank = tf.function(
+            lambda labels, x: tfo.nn.softmax_cross_entropy(labels, x, axis=axis),
+            input_signature=[tf.TensorSpec(None, tf.float64)] * 2,
+        )
+        self.assertAllEqual(of_any_rank(labels, x), expected)
+
+
+_X = np.zeros([2, 3], np.float32)
+_NUMBER_IN = r"expected a number in \[0, 1\]"
+_NOT_NEGATIVE = "expected a finite number that is not negative"
+
+
+class BadInputTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        ([0, 1], np.zeros([2, 3], np.int32), {}, "logits are int32, expected float16"),
+        ([0, 1], np.zeros([2, 0], np.float32), {}, r"logits are \[2,0\], expected at least one class on axis -1"),
+        (0, 1.0, {}, "logits are a scalar"),
+        ([0.0, 1.0], _X, {}, "labels are float32, expected int32 or int64"),
+        (np.array([True, False]), _X, {}, "labels are bool, expected int32 or int64"),
+        (np.zeros(2, np.uint64), _X, {}, "labels are uint64, expected int32 or int64"),
+        ([0, 1, 2], _X, {}, r"labels are \[3\], expected \[2\]: logits' shape but for classes"),
+        ([[0], [1]], _X, {}, r"labels are \[2,1\], expected \[2\]"),
+        (0, _X, {}, r"labels are \[\], expected \[2\]"),
+        ([0, 1], _X, {"label_smoothing": 1.1}, f"label_smoothing is 1.1, {_NUMBER_IN}"),
+        ([0, 1], _X, {"label_smoothing": -0.1}, f"label_smoothing is -0.1, {_NUMBER_IN}"),
+        ([0, 1], _X, {"label_smoothing": _NAN}, f"label_smoothing is nan, {_NUMBER_IN}"),
+        ([0, 1], _X, {"label_smoothing": "0.1"}, f"label_smoothing is '0.1', {_NUMBER_IN}"),
+        ([0, 1], _X, {"label_smoothing": True}, f"label_smoothing is True, {_NUMBER_IN}"),
+        ([0, 1], _X, {"z_loss": -1e-4}, f"z_loss is -0.0001, {_NOT_NEGATIVE}"),
+        ([0, 1], _X, {"z_loss": _INF}, f"z_loss is inf, {_NOT_NEGATIVE}"),
+        ([0, 1], _X, {"z_loss": 1e39}, r"z_loss is 1e\+39, expected a finite number"),
+        ([0, 1], _X, {"z_loss": None}, f"z_loss is None, {_NOT_NEGATIVE}"),
+        ([0, 1], _X, {"ignore_index": 0.0}, "ignore_index is 0.0, expected an int or None"),
+        ([0, 1], _X, {"ignore_index": True}, "ignore_index is True, expected an int or None"),
+        ([0, 1], _X, {"ignore_index": 2**63}, "ignore_index is 9223372036854775808, expected an int or None"),
+    )
+    def test_of_labels(self, labels, logits, options, message):
+        functions = [tfo.nn.sparse_softmax_cross_entropy] + [tfo.nn.label_log_prob] * (not options)
+        for function in functions:
+            for call in (function, lambda *args, f=function, **kwargs: tf.function(f)(*args, **kwargs)):
+                with self.assertRaisesRegex(ValueError, message):
+                    call(labels, logits, **options)
+
+    @parameterized.parameters(
+        (_X, np.zeros([2, 3], np.int32), {}, "logits are int32, expected float16"),
+        (np.zeros([2, 4]), _X, {}, r"labels are \[2,4\], expected \[2,3\]: logits' shape"),
+        ([0, 1], _X, {}, r"labels are \[2\], expected \[2,3\]: logits' shape"),
+        (np.zeros([3]), _X, {"axis": -2}, r"labels are \[3\], expected \[2,3\]: logits' shape"),
+        (_X, _X, {"axis": 2}, r"axis is 2, expected \[-2, 2\): logits are \[2,3\]"),
+        (_X, _X, {"label_smoothing": 2}, f"label_smoothing is 2, {_NUMBER_IN}"),
+        (np.zeros([0, 3]), np.zeros([0, 3]), {"axis": 0}, r"logits are \[0,3\], expected at least one class on axis 0"),
+    )
+    def test_of_distributions(self, labels, logits, options, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tfo.nn.softmax_cross_entropy(labels, logits, **options)
+
+    @parameterized.product(dtype=_DTYPES, labels_dtype=(np.int32, np.int64), classes=(3, 40, 300))
+    def test_labels_out_of_range(self, dtype, labels_dtype, classes):
+        x = _logits([2, 4, classes], dtype)
+        for bad in (classes, -1, np.iinfo(labels_dtype).min, np.iinfo(labels_dtype).max):
+            labels = np.zeros([2, 4], labels_dtype)
+            labels[1, 1] = labels[1, 3] = bad  # the first one is told
+            message = rf"labels\[5\] is {bad}, expected \[0, {classes}\)"
+            for function in (tfo.nn.sparse_softmax_cross_entropy, tfo.nn.label_log_prob):
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                    function(labels, x)
+            if bad != -1:
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message + " or ignore_index -1"):
+                    tfo.nn.sparse_softmax_cross_entropy(labels, x, ignore_index=-1)
+
+    def test_at_run_time(self):
+        loss = tf.function(
+            tfo.nn.sparse_softmax_cross_entropy,
+            input_signature=[tf.TensorSpec(None, tf.int32), tf.TensorSpec(None, tf.float32)],
+        )
+        dense = tf.function(tfo.nn.softmax_cross_entropy, input_signature=[tf.TensorSpec(None, tf.float32)] * 2)
+        for function, labels, logits, message in (
+            (loss, [0, 1, 2], _X, r"labels must be \[2\], got \[3\]"),
+            (loss, [[0], [1]], _X, r"labels must be \[2\], got \[2,1\]"),
+            (loss, [0, 1], np.zeros([2, 0], np.float32), r"logits must have at least one class, got \[2,0\]"),
+            (loss, 0, np.float32(1), r"logits must have at least one dim, got \[\]"),
+            (dense, np.zeros([2, 4], np.float32), _X, r"labels must be \[2,3\], got \[2,4\]"),
+            (dense, _X, np.zeros([2, 0], np.float32), r"logits must have at least one class, got \[2,0\]"),
+        ):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                function(labels, logits)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,263 @@
+"""Tests of gaussian_kl: values, gradients, broadcasting, bad input.
+
+Of higher order: nn_grad_test.py. Graphs: nn_graph_test.py. What needs a process: nn_process_test.py.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_INF, _NAN = math.inf, math.nan
+_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_ULP = {tf.float16: 2.0**-10, tf.bfloat16: 2.0**-7, tf.float32: 2.0**-23, tf.float64: 2.0**-52}
+
+
+def _wide(tensor):
+    return np.asarray(tf.cast(tensor, tf.float64)).astype(np.longdouble)
+
+
+def _value_dtype(dtype):
+    return tf.float64 if dtype == tf.float64 else tf.float32
+
+
+def _gaussian(shape, dtype, seed, scale=1.0):
+    rng = np.random.default_rng(seed)
+    return tuple(tf.cast(rng.normal(size=shape) * scale, dtype) for _ in range(2))
+
+
+def _gradient_to_log(q):
+    with tf.GradientTape() as tape:
+        tape.watch(q)
+        result = tfo.nn.gaussian_kl(q)
+    return tf.cast(tape.gradient(result, q[1]), tf.float64)
+
+
+class _Definition:
+    """In 80 bits, dim by dim: the divergence, its gradients, and the differences that rounding moves."""
+
+    def __init__(self, q, p=None):
+        (q_mean, q_log), (p_mean, p_log) = map(_wide, q), map(_wide, p or (0.0, 0.0))
+        ratio, mean = q_log - p_log, q_mean - p_mean
+        # e^d - 1 - d by its series where the difference would lose digits.
+        series = sum(ratio**n / math.factorial(n) for n in range(2, 20))
+        self.by_variance = np.where(np.abs(ratio) < 1, series, np.expm1(ratio) - ratio)
+        self.square = mean**2 * np.exp(-p_log)
+        self.divergence = 0.5 * (self.by_variance + self.square)
+        to_mean, to_log = mean * np.exp(-p_log), 0.5 * np.expm1(ratio)
+        self.gradients = [to_mean, to_log, -to_mean, -to_log - 0.5 * self.square][: 4 if p else 2]
+        # Rounding s_q - s_p and s_p / 2 moves e^ of them.
+        wobble = 1 + np.abs(ratio) + np.abs(p_log)
+        self.scale = self.divergence * wobble
+        scales = [np.abs(to_mean), np.abs(to_log) + np.exp(np.minimum(ratio, 0)) * (np.abs(ratio) > 1)]
+        scales += [scales[0], scales[1] + 0.5 * self.square]
+        self.scales = [scale * wobble for scale in scales[: len(self.gradients)]]
+
+
+class UlpTestCase(parameterized.TestCase, tf.test.TestCase):
+    def assert_ulps(self, actual, expected, ulps, scale=None):
+        """Is each number that many ulps of itself, or of the scale, from the expected one at most?"""
+        dtype = actual.dtype
+        actual, expected = _wide(actual), np.asarray(expected)
+        self.assertEqual(actual.shape, expected.shape)
+        self.assertTrue(np.isfinite(actual).all())
+        scale = np.abs(expected) if scale is None else scale
+        error = np.abs(actual - expected)
+        error = np.divide(error, scale * _ULP[dtype], where=error > 0, out=np.zeros_like(error))
+        self.assertLessEqual(np.max(error, initial=0), ulps)
+
+
+class ValueTest(UlpTestCase):
+    @parameterized.product(
+        dtype=_DTYPES,
+        shape=([50, 1], [20, 2], [4, 10], [2, 3, 64], [3, 1001]),
+        scale=(1e-4, 0.1, 1.5),
+        unit=(False, True),
+    )
+    def test_equals_the_definition(self, dtype, shape, scale, unit):
+        q, p = _gaussian(shape, dtype, 1, scale), None if unit else _gaussian(shape, dtype, 2, scale)
+        expected = _Definition(q, p)
+        result = tfo.nn.gaussian_kl(q, p)
+        self.assertEqual(result.dtype, _value_dtype(dtype))
+        self.assert_ulps(result, expected.divergence.sum(-1), 4, expected.scale.sum(-1))
+
+        d = tf.cast(np.random.default_rng(3).normal(size=shape[:-1]), result.dtype)
+        tensors = [*q, *(p or ())]
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            result = tfo.nn.gaussian_kl(tensors[:2], tensors[2:] or None)
+        wide_d = _wide(d)[..., np.newaxis]
+        gradients = tape.gradient(result, tensors, output_gradients=d)
+        tiny = 2.0**-24 if dtype == tf.float16 else 0  # where half precision ends
+        for gradient, of_definition, scale in zip(gradients, expected.gradients, expected.scales, strict=True):
+            self.assertEqual(gradient.dtype, dtype)
+            size = np.abs(wide_d) * scale + tiny / _ULP[dtype]
+            self.assert_ulps(gradient, wide_d * of_definition, 0.6 if dtype.size == 2 else 6, size)
+
+    @parameterized.product(dtype=_DTYPES, d=(1e-2, 3e-4, 1e-4, 1e-6, 1e-10, 1e-15), unit=(False, True))
+    def test_small_differences(self, dtype, d, unit):
+        """The recipe gives 0 or noise for them."""
+        for sign in (1, -1):
+            q = (tf.zeros([1], dtype), tf.cast([sign * d], dtype))
+            log = _wide(q[1])
+            exact = 0.25 * log**2 * (1 + log / 3 + log**2 / 12 + log**3 / 60)
+            p = None if unit else (q[0], tf.zeros([1], dtype))
+            result = tfo.nn.gaussian_kl([t[:, tf.newaxis] for t in q], p)
+            # Half precision has no number for the smallest.
+            self.assertAllEqual(result > 0, exact > 0)
+            rtol = 1e-10 if d > 1e-3 and dtype == tf.float64 else 4 * _ULP[_value_dtype(dtype)]
+            self.assertAllClose(result, exact.astype(np.float64), rtol=rtol, atol=1e-45)
+            expected, atol = 0.5 * np.expm1(log.astype(np.float64)), 2.0**-24 * (dtype == tf.float16)
+            self.assertAllClose(_gradient_to_log(q), expected, rtol=_ULP[dtype], atol=atol)
+
+    @parameterized.product(dtype=_DTYPES, log=(-110.0, 110.0, -1000.0, 1000.0))
+    def test_variances_beyond_the_dtype(self, dtype, log):
+        mean, log_variance = (tf.cast([[value, value]], dtype) for value in (3.0, log))
+        tensors = [mean, log_variance, mean, log_variance]
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            result = tfo.nn.gaussian_kl(tensors[:2], tensors[2:])
+        self.assertAllEqual(result, [0])
+        for gradient in tape.gradient(result, tensors):
+            self.assertAllEqual(gradient, [[0, 0]])
+        if abs(log) > 110:  # bfloat16 has no number half a unit on
+            return
+        # And beside each other: half of e^0.5 - 1 - 0.5.
+        result = tfo.nn.gaussian_kl((mean, log_variance + 0.5), (mean, log_variance))
+        self.assertAllClose(result, [math.exp(0.5) - 1.5], rtol=4e-7)
+
+    def test_means_that_are_far_apart_for_p(self):
+        """(m_q - m_p)^2 e^-s_p is in the range, and e^-s_p is not."""
+        q, p = ((tf.constant([1e-20]), tf.constant([-95.0])), (tf.constant([0.0]), tf.constant([-95.0])))
+        expected = 0.5 * np.float64(np.float32(1e-20)) ** 2 * math.exp(95)
+        self.assertAllClose(tfo.nn.gaussian_kl(q, p), expected, rtol=1e-5)
+
+    @parameterized.product(dtype=_DTYPES, dims=(2, 5, 40, 300), at=(0, 1, 2, 3))
+    def test_nan_stays_in_its_row(self, dtype, dims, at):
+        tensors = [t.numpy() for t in (*_gaussian([5, dims], dtype, 1), *_gaussian([5, dims], dtype, 2))]
+        expected = tfo.nn.gaussian_kl(tensors[:2], tensors[2:]).numpy()
+        tensors[at][2, dims // 2] = _NAN
+        result = tfo.nn.gaussian_kl(tensors[:2], tensors[2:]).numpy()
+        self.assertTrue(np.isnan(result[2]))
+        np.testing.assert_array_equal(np.delete(result, 2), np.delete(expected, 2))
+
+    def test_infinite_divergence(self):
+        for q, p in (
+            (([0.0], [1000.0]), None),
+            (([0.0], [_INF]), None),
+            (([0.0], [-_INF]), None),  # a point
+            (([1.0], [0.0]), ([0.0], [-1000.0])),
+            (([_INF], [0.0]), None),
+        ):
+            self.assertAllEqual(tfo.nn.gaussian_kl(q, p), _INF)
+
+    @parameterized.parameters(*range(-3, 3))
+    def test_any_axis(self, axis):
+        q, p = _gaussian([3, 4, 5], tf.float64, 1), _gaussian([3, 4, 5], tf.float64, 2)
+        expected = np.sum(_Definition(q, p).divergence, axis)
+        self.assertAllClose(tfo.nn.gaussian_kl(q, p, axis=axis), expected.astype(np.float64), rtol=1e-14)
+        of_any_rank = tf.function(
+            lambda *t: tfo.nn.gaussian_kl(t[:2], t[2:], axis=axis),
+            input_signature=[tf.TensorSpec(None, tf.float64)] * 4,
+        )
+        self.assertAllClose(of_any_rank(*q, *p), expected.astype(np.float64), rtol=1e-14)
+
+    @parameterized.parameters([[0, 3]], [[2, 0]], [[0, 0]], [[2, 0, 3]])
+    def test_empty(self, shape):
+        tensors = [tf.zeros(shape)] * 2
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            result = tfo.nn.gaussian_kl(tensors)
+        self.assertAllEqual(result, np.zeros(shape[:-1]))
+        self.assertAllEqual(tape.gradient(result, tensors[0]), np.zeros(shape))
+
+
+class BroadcastTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(
+        shapes=(
+            ([3, 4], [4], [], [3, 1]),
+            ([1], [2, 5], [2, 1], [1, 5]),
+            ([], [], [4], []),
+            ([2, 1, 3], [4, 1], [3], [1]),
+            ([0, 4], [4], [1, 1], []),
+        ),
+        graph=(False, True),
+    )
+    def test_shapes_and_gradients(self, shapes, graph):
+        tensors = [tf.constant(np.random.default_rng(i).normal(size=shape)) for i, shape in enumerate(shapes)]
+        full = np.broadcast_shapes(*shapes)
+
+        def run(function, tensors):
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                result = function(tensors[:2], tensors[2:])
+            return result, tape.gradient(result, tensors)
+
+        def whole(q, p):
+            q_mean, q_log, p_mean, p_log = (tf.broadcast_to(t, full) for t in (*q, *p))
+            ratio = q_log - p_log
+            return 0.5 * tf.reduce_sum(tf.exp(ratio) - 1 - ratio + (q_mean - p_mean) ** 2 * tf.exp(-p_log), -1)
+
+        expected, expected_gradients = run(whole, tensors)
+        call = tf.function(
+            lambda *t: run(tfo.nn.gaussian_kl, list(t)), input_signature=[tf.TensorSpec(None, tf.float64)] * 4
+        )
+        result, gradients = call(*tensors) if graph else run(tfo.nn.gaussian_kl, tensors)
+        self.assertAllClose(result, expected, rtol=1e-12)
+        for gradient, of_whole, tensor in zip(gradients, expected_gradients, tensors, strict=True):
+            self.assertEqual(gradient.shape, tensor.shape)
+            self.assertAllClose(gradient, of_whole, rtol=1e-12, atol=1e-12)
+
+    def test_dtypes(self):
+        wide, half = tf.constant([0.5], tf.float64), tf.constant([0.5], tf.float16)
+        self.assertEqual(tfo.nn.gaussian_kl((wide, 0.1)).dtype, tf.float64)
+        self.assertEqual(tfo.nn.gaussian_kl((0.0, wide), (half, 1)).dtype, tf.float64)
+        self.assertEqual(tfo.nn.gaussian_kl((half, half), (wide, wide)).dtype, tf.float32)
+        self.assertEqual(tfo.nn.gaussian_kl(([0, 1], 0)).dtype, tf.float32)
+        self.assertAllEqual(tfo.nn.gaussian_kl((half, half), (wide, wide)), 0)
+
+
+class BadInputTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        ([1.0], None, {}, r"q is 1 tensors, expected a pair \(mean, log_variance\)"),
+        (tf.zeros([2, 3]), None, {}, "q is a .*Tensor, expected a pair"),
+        (([1.0], [1.0]), [1.0], {}, "p is 1 tensors, expected a pair"),
+        ((np.zeros(2, np.int32), [1.0]), None, {}, "q's means are int32, expected float16"),
+        ((tf.zeros(2), tf.zeros(2, tf.float64)), None, {}, "q's tensors are float32 and float64, expected one dtype"),
+        ((0.0, 1.0), None, {}, "means and log variances are a scalar, expected at least one dim"),
+        (
+            (tf.zeros([2, 3]), 0.0),
+            None,
+            {"axis": 2},
+            r"axis is 2, expected \[-2, 2\): means and log variances are \[2,3\]",
+        ),
+        (
+            (tf.zeros(2), tf.zeros(3)),
+            None,
+            {},
+            r"q's means \[2\], q's log variances \[3\], expected shapes that broadcast",
+        ),
+        (
+            (tf.zeros(2), tf.zeros(2)),
+            (tf.zeros([4, 3]), 0.0),
+            {},
+            r"p's means \[4,3\], p's log variances \[\], expected",
+        ),
+    )
+    def test_is_told(self, q, p, options, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tfo.nn.gaussian_kl(q, p, **options)
+
+    def test_at_run_time(self):
+        call = tf.function(lambda *t: tfo.nn.gaussian_kl(t), input_signature=[tf.TensorSpec(None)] * 2)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"q's mean must have at least one dim, got \[\]"):
+            call(1.0, 2.0)
+        with self.assertRaises(tf.errors.InvalidArgumentError):
+            call(tf.zeros(2), tf.zeros(3))
+
+
+if __name__ == "__main__":
+    tf.test.main()

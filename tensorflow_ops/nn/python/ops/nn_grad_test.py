@@ -1,0 +1,282 @@
+"""Tests of the nn ops' gradients of the second order and above.
+
+Against formulas made of TensorFlow's ops, against differences, and for masks against the same rows without the
+masked classes.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_INF, _NAN = math.inf, math.nan
+_ROUNDING = {tf.float16: 4e-3, tf.bfloat16: 3e-2, tf.float32: 2e-5, tf.float64: 1e-12}
+_LABELS = np.array([[1, 0, 4], [2, 3, 1]])
+_IGNORED = np.array([[1, 0, 4], [2, 3, -1]])
+
+
+def _random(seed, shape=(2, 3, 5)):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def _log_softmax(x):
+    return x - tf.reduce_logsumexp(x, -1, keepdims=True)
+
+
+def _entropy(x):
+    return -tf.reduce_sum(tf.exp(_log_softmax(x)) * _log_softmax(x), -1)
+
+
+def _dense(t, x, smoothing=0.0):
+    return -tf.reduce_sum(((1 - smoothing) * t + smoothing / x.shape[-1]) * _log_softmax(x), -1)
+
+
+def _sparse(x):
+    loss = _dense(tf.one_hot(_LABELS, 5, dtype=x.dtype), x, 0.1) + 0.01 * tf.reduce_logsumexp(x, -1) ** 2
+    return loss * (_IGNORED >= 0)
+
+
+def _kl(q_mean, q_log, *p):
+    p_mean, p_log = p or [tf.zeros_like(q_mean)] * 2
+    ratio = q_log - p_log
+    return 0.5 * tf.reduce_sum(tf.exp(ratio) - 1 - ratio + (q_mean - p_mean) ** 2 * tf.exp(-p_log), -1)
+
+
+# name: (ours, a formula that is right for such values, the number of tensors)
+_FUNCTIONS = {
+    "softmax": (tfo.nn.softmax, lambda x: tf.exp(_log_softmax(x)), 1),
+    "log_prob_from_logits": (tfo.nn.log_prob_from_logits, _log_softmax, 1),
+    "softmax_entropy": (tfo.nn.softmax_entropy, _entropy, 1),
+    "softmax_cross_entropy": (
+        lambda t, x: tfo.nn.softmax_cross_entropy(t, x, label_smoothing=0.1),
+        lambda t, x: _dense(t, x, 0.1),
+        2,
+    ),
+    "sparse_softmax_cross_entropy": (
+        lambda x: tfo.nn.sparse_softmax_cross_entropy(_IGNORED, x, ignore_index=-1, label_smoothing=0.1, z_loss=0.01),
+        _sparse,
+        1,
+    ),
+    "label_log_prob": (
+        lambda x: tfo.nn.label_log_prob(_LABELS, x),
+        lambda x: -_dense(tf.one_hot(_LABELS, 5, dtype=x.dtype), x),
+        1,
+    ),
+    "gaussian_kl": (lambda *t: tfo.nn.gaussian_kl(t[:2], t[2:]), _kl, 4),
+    "gaussian_kl of the unit Gaussian": (lambda *t: tfo.nn.gaussian_kl(t), _kl, 2),
+}
+
+
+def _derivative(function):
+    """Of a function with any results its gradients, weighed by numbers that differ."""
+
+    def gradients(*tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            results = tf.nest.flatten(function(*tensors))
+            parts = [r * tf.cast(_random(9 + i, r.shape), r.dtype) for i, r in enumerate(results) if r is not None]
+            # Sums that 16 bits hold.
+            total = tf.add_n([tf.reduce_sum(tf.cast(part, tf.float64)) for part in parts])
+        return tape.gradient(total, tensors)
+
+    return gradients
+
+
+class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(name=tuple(_FUNCTIONS), order=(1, 2, 3), graph=(False, True))
+    def test_equals_the_formula(self, name, order, graph):
+        ours, formula, count = _FUNCTIONS[name]
+        tensors = [tf.constant(_random(i)) for i in range(count)]
+        for _ in range(order):
+            ours, formula = _derivative(ours), _derivative(formula)
+        results = (tf.function(ours) if graph else ours)(*tensors)
+        expected = formula(*tensors)
+        for result, of_formula in zip(results, expected, strict=True):
+            self.assertAllClose(result, of_formula, rtol=1e-9, atol=1e-10)
+        self.assertGreater(np.abs(expected[-1]).max(), 0.01)
+
+    @parameterized.parameters(*_FUNCTIONS)
+    def test_equals_differences(self, name):
+        function, _, count = _FUNCTIONS[name]
+        gradients = _derivative(function)
+        arrays = [_random(i) for i in range(count)]
+
+        def total(arrays):
+            return sum(float(tf.reduce_sum(g * _random(9 + i))) for i, g in enumerate(gradients(*arrays)))
+
+        seconds = _derivative(gradients)(*map(tf.constant, arrays))
+        for array, second in zip(arrays, seconds, strict=True):
+            for at in ((0, 0, 0), (0, 1, 3), (1, 2, 4)):
+                value, ends = array[at], []
+                for step in (1e-5, -1e-5):
+                    array[at] = value + step
+                    ends.append(total([tf.constant(a) for a in arrays]))
+                array[at] = value
+                self.assertAllClose(second[at], (ends[0] - ends[1]) / 2e-5, rtol=1e-6, atol=1e-7)
+
+    @parameterized.product(name=tuple(_FUNCTIONS), dtype=(tf.float16, tf.bfloat16, tf.float32))
+    def test_of_other_dtypes(self, name, dtype):
+        function, formula, count = _FUNCTIONS[name]
+        tensors = [tf.cast(_random(i), dtype) for i in range(count)]
+        wide = [tf.cast(t, tf.float64) for t in tensors]
+        for result, expected in zip(
+            _derivative(_derivative(function))(*tensors), _derivative(_derivative(formula))(*wide), strict=True
+        ):
+            self.assertEqual(result.dtype, dtype)
+            # The first gradient is rounded to its dtype before the second is taken.
+            rounding = _ROUNDING[dtype] * max(1, np.abs(expected).max())
+            self.assertAllClose(tf.cast(result, tf.float64), expected, rtol=_ROUNDING[dtype], atol=4 * rounding)
+
+    @parameterized.product(name=tuple(_FUNCTIONS), graph=(False, True))
+    def test_of_what_comes_in(self, name, graph):
+        """The gradient is linear in it: its derivative there is the gradient for one."""
+        function, _, count = _FUNCTIONS[name]
+        tensors = [tf.constant(_random(i)) for i in range(count)]
+
+        def linear(d):
+            with tf.GradientTape() as outer:
+                outer.watch(d)
+                with tf.GradientTape() as tape:
+                    tape.watch(tensors)
+                    y = function(*tensors)
+                gradients = tape.gradient(y, tensors, output_gradients=d)
+                along = tf.add_n([tf.reduce_sum(g * _random(5)) for g in gradients])
+            return outer.gradient(along, d)
+
+        d = tf.constant(_random(3, function(*tensors).shape))
+        slope = (tf.function(linear) if graph else linear)(d)
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            y = function(*tensors)
+        gradients = tape.gradient(y, tensors, output_gradients=d)
+        along = sum(float(tf.reduce_sum(g * _random(5))) for g in gradients)
+        self.assertAllClose(tf.reduce_sum(slope * d), along, rtol=1e-10)
+        self.assertGreater(abs(along), 1e-3)
+
+    def test_integer_labels_have_none(self):
+        x, labels = tf.constant(_random(0)), tf.constant(_LABELS)
+        for function in (tfo.nn.sparse_softmax_cross_entropy, tfo.nn.label_log_prob):
+            with tf.GradientTape() as tape:
+                tape.watch([x, labels])
+                y = function(labels, x)
+            d_x, d_labels = tape.gradient(y, [x, labels])
+            self.assertIsNone(d_labels)
+            self.assertIsNotNone(d_x)
+
+
+_MASKABLE = {
+    "softmax": tfo.nn.softmax,
+    "softmax_entropy": tfo.nn.softmax_entropy,
+    "sparse": lambda x: tfo.nn.sparse_softmax_cross_entropy([2, 0], x),
+    "sparse with z_loss": lambda x: tfo.nn.sparse_softmax_cross_entropy([2, 0], x, z_loss=0.1),
+    "dense": lambda x: tfo.nn.softmax_cross_entropy([[0.5, 0, 0.5, 0, 0], [1.0, 0, 0, 0, 0]], x),
+    "label_log_prob": lambda x: tfo.nn.label_log_prob([2, 0], x),
+}
+
+
+class MaskTest(parameterized.TestCase, tf.test.TestCase):
+    def _second(self, function, x, v):
+        """The gradient, and the gradient of its product with v."""
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = function(x)
+                weights = tf.cast(_random(6, y.shape), y.dtype)
+                y = tf.reduce_sum(y * weights)
+            gradient = tape.gradient(y, x)
+            along = tf.reduce_sum(gradient * tf.cast(v, x.dtype))
+        return gradient, outer.gradient(along, x)
+
+    @parameterized.product(name=tuple(_MASKABLE), dtype=(tf.float32, tf.float64))
+    def test_is_as_without_the_masked_classes(self, name, dtype):
+        function = _MASKABLE[name]
+        x, v = _random(1, [2, 5]), _random(2, [2, 5])
+        masked, far = x.copy(), x.copy()
+        masked[:, [1, 3]], far[:, [1, 3]] = -_INF, -1e4  # of which nothing is left
+        for result, expected in zip(
+            self._second(function, tf.cast(masked, dtype), v),
+            self._second(function, tf.cast(far, dtype), v),
+            strict=True,
+        ):
+            self.assertAllEqual(result[:, 1], [0, 0])
+            self.assertAllClose(result, expected, rtol=_ROUNDING[dtype], atol=_ROUNDING[dtype])
+            self.assertGreater(np.abs(expected).max(), 0.01)
+
+    def test_of_log_probabilities_that_a_mask_leaves(self):
+        x, v = tf.constant([[1.0, -_INF, 2.0, 0.5]], tf.float64), [[1.0, 5.0, 2.0, 4.0]]
+
+        def loss(x):
+            log_p = tfo.nn.log_prob_from_logits(x)
+            return tf.reduce_sum(tf.where(log_p > -_INF, log_p, 0.0) ** 2, -1)
+
+        def without(x):
+            return tf.reduce_sum(_log_softmax(x) ** 2, -1)
+
+        kept = [0, 2, 3]
+        expected = self._second(without, tf.gather(x, kept, axis=1), np.take(v, kept, 1))
+        for result, of_kept in zip(self._second(loss, x, v), expected, strict=True):
+            self.assertAllEqual(result[0, 1], 0)
+            self.assertAllClose(tf.gather(result, kept, axis=1), of_kept, rtol=1e-12)
+
+    @parameterized.product(name=tuple(_MASKABLE), dtype=tuple(_ROUNDING))
+    def test_a_row_of_minus_infinity_has_none_and_others_keep_theirs(self, name, dtype):
+        function = _MASKABLE[name]
+        x, v = _random(1, [2, 5]), _random(2, [2, 5])
+        expected = self._second(function, tf.cast(x, dtype), v)
+        x[1] = -_INF
+        for result, of_all in zip(self._second(function, tf.cast(x, dtype), v), expected, strict=True):
+            self.assertAllEqual(tf.cast(result[1], tf.float64), np.zeros(5))
+            self.assertAllEqual(result[0], of_all[0])
+            self.assertGreater(np.abs(tf.cast(result[0], tf.float64)).max(), 0)
+
+    @parameterized.parameters(*_MASKABLE)
+    def test_nan_stays_in_its_row(self, name):
+        function = _MASKABLE[name]
+        x, v = _random(1, [2, 5]), _random(2, [2, 5])
+        expected = self._second(function, tf.constant(x), v)
+        x[1, 2] = _NAN
+        for result, of_all in zip(self._second(function, tf.constant(x), v), expected, strict=True):
+            self.assertTrue(np.isnan(result[1]).all())
+            self.assertAllEqual(result[0], of_all[0])
+
+    @parameterized.parameters(_NAN, _INF, -_INF, 3.0)
+    def test_ignored_rows_have_none(self, what):
+        x, v = tf.constant([[what, 1.0, what], [0.0, 1.0, 2.0]]), tf.ones([2, 3]) * [1.0, 2.0, 3.0]
+        for options in ({}, {"label_smoothing": 0.1, "z_loss": 0.1}):
+            gradient, second = self._second(
+                lambda x, options=options: tfo.nn.sparse_softmax_cross_entropy([-1, 1], x, ignore_index=-1, **options),
+                x,
+                v,
+            )
+            self.assertAllEqual([gradient[0], second[0]], np.zeros([2, 3]))
+            self.assertAllGreater(np.abs([gradient[1], second[1]]), 0)
+
+    @parameterized.parameters(*_MASKABLE)
+    def test_half_precision_at_its_ends(self, name):
+        x = tf.constant([[65504.0, -65504, 65504, -65504, 0], [-65504] * 5], tf.float16)
+        for result in self._second(_MASKABLE[name], x, _random(2, [2, 5])):
+            self.assertTrue(np.isfinite(result).all())
+
+    def test_gaussian_kl_of_variances_beyond_the_dtype(self):
+        """Log variances have second gradients where e^s has no number."""
+        for log in (-110.0, 110.0):
+            mean, logs = tf.constant([[3.0, 4.0]]), tf.constant([[log, log]])
+
+            def gradient(q_log, p_log, mean=mean):
+                with tf.GradientTape() as tape:
+                    tape.watch(q_log)
+                    y = tfo.nn.gaussian_kl((mean, q_log), (mean, p_log))
+                return tape.gradient(y, q_log)
+
+            with tf.GradientTape() as tape:
+                tape.watch(logs)
+                y = gradient(logs, tf.identity(tf.stop_gradient(logs)))
+            self.assertAllClose(tape.gradient(y, logs), [[0.5, 0.5]], rtol=1e-6)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,175 @@
+"""Tests of the nn functions on one very long row, on very many short ones, and on each number of classes to 70."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_INF = float("inf")
+_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_ULP = {tf.float16: 2.0**-10, tf.bfloat16: 2.0**-7, tf.float32: 2.0**-23, tf.float64: 2.0**-52}
+
+
+def _wide(tensor):
+    return np.asarray(tf.cast(tensor, tf.float64))
+
+
+def _lse(x):
+    """Of rows, in float64; NumPy adds in pairs."""
+    largest = x.max(-1)
+    return largest + np.log(np.exp(x - largest[..., np.newaxis]).sum(-1))
+
+
+def _gradient(function, x, upstream=None):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.gradient(y, x, output_gradients=upstream)
+
+
+class LongRowTest(parameterized.TestCase, tf.test.TestCase):
+    """Ten million classes: more terms than a float can count one by one."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        rng = np.random.default_rng(1)
+        cls.x = rng.standard_normal([1, 10_000_000], np.float32)
+        cls.x[0, 5_000_000] = 15
+        cls.wide = cls.x.astype(np.float64)
+        cls.lse = _lse(cls.wide)
+        cls.p = np.exp(cls.wide - cls.lse)
+
+    def test_of_logits(self):
+        y = tfo.nn.softmax(self.x).numpy()
+        self.assertLess(np.max(np.abs(y / self.p - 1) / (1 + (self.lse - self.wide) / 4)), 4 * 2.0**-23)
+        self.assertAllClose(np.sum(y, dtype=np.float64), 1, rtol=1e-6)
+        y = tfo.nn.log_prob_from_logits(self.x).numpy()
+        self.assertLess(np.max(np.abs(y - (self.wide - self.lse))), 3e-6)
+        entropy = -np.sum(self.p * (self.wide - self.lse))
+        self.assertAllClose(tfo.nn.softmax_entropy(self.x), [entropy], rtol=2e-6)
+        d_x = _gradient(tfo.nn.softmax_entropy, tf.constant(self.x)).numpy()
+        expected = -self.p * (self.wide - self.lse + entropy)
+        self.assertLess(np.max(np.abs(d_x - expected) / (self.p * (self.lse - self.wide + entropy))), 4e-6)
+
+    @parameterized.parameters(0, 5_000_000, 9_999_999)
+    def test_of_a_label(self, label):
+        expected = self.lse - self.wide[:, label]
+        self.assertAllClose(tfo.nn.sparse_softmax_cross_entropy([label], self.x), expected, rtol=5e-7)
+        d_x = _gradient(lambda x: tfo.nn.sparse_softmax_cross_entropy([label], x), tf.constant(self.x)).numpy()
+        d_x[0, label] += 1
+        atol = np.where(np.arange(d_x.size) == label, 1e-7, 0)
+        scale = self.p * (1 + (self.lse - self.wide) / 4)
+        self.assertLess(np.max((np.abs(d_x - self.p) - atol) / scale), 4 * 2.0**-23)
+
+    def test_of_many_tied_logits(self):
+        x = tf.zeros([1, 10_000_000])
+        self.assertAllClose(tfo.nn.softmax_entropy(x), [np.log(1e7)], rtol=2e-7)
+        self.assertAllClose(tfo.nn.sparse_softmax_cross_entropy([7], x), [np.log(1e7)], rtol=2e-7)
+        self.assertAllClose(tfo.nn.softmax(x)[0, ::999_999], np.full(11, 1e-7), rtol=2e-7)
+
+    def test_masked_but_for_one_class(self):
+        x = np.full([1, 10_000_000], -_INF, np.float32)
+        self.assertAllEqual(tfo.nn.softmax_entropy(x), [0])
+        self.assertAllEqual(tfo.nn.sparse_softmax_cross_entropy([7], x), [_INF])
+        x[0, 7_654_321] = -3
+        self.assertAllEqual(tfo.nn.sparse_softmax_cross_entropy([7_654_321], x), [0])
+        y = tfo.nn.softmax(x).numpy()
+        self.assertEqual(y[0, 7_654_321], 1)
+        self.assertEqual(np.count_nonzero(y), 1)
+        d_x = _gradient(lambda x: tfo.nn.sparse_softmax_cross_entropy([3], x), tf.constant(x)).numpy()
+        self.assertEqual((d_x[0, 3], d_x[0, 7_654_321], np.count_nonzero(d_x)), (-1, 1, 2))
+
+    def test_gaussian_kl(self):
+        q = tfo.nn.gaussian_kl((self.x, 0.25 * self.x))
+        log = 0.25 * self.wide
+        expected = 0.5 * np.sum(np.expm1(log) - log + self.wide**2)
+        self.assertAllClose(q, [expected], rtol=1e-6)
+
+
+class ShortRowsTest(tf.test.TestCase):
+    def test_a_million_rows_of_two(self):
+        x = np.random.default_rng(1).standard_normal([1_000_003, 2], np.float32) * 3
+        labels = np.arange(len(x)) % 2
+        wide = x.astype(np.float64)
+        lse = _lse(wide)
+        p = np.exp(wide - lse[:, np.newaxis])
+        other = np.take_along_axis(wide, 1 - labels[:, np.newaxis], 1) - np.take_along_axis(
+            wide, labels[:, np.newaxis], 1
+        )
+        nats = np.logaddexp(0, other[:, 0])
+        self.assertLess(np.max(np.abs(tfo.nn.softmax(x) / p - 1)), 2e-6)
+        self.assertLess(np.max(np.abs(tfo.nn.sparse_softmax_cross_entropy(labels, x) / nats - 1)), 2e-6)
+        self.assertAllClose(tfo.nn.log_prob_from_logits(x), wide - lse[:, np.newaxis], rtol=2e-6, atol=1e-7)
+        entropy = np.sum(p * (lse[:, np.newaxis] - wide), -1)
+        self.assertLess(np.max(np.abs(tfo.nn.softmax_entropy(x) / entropy - 1)), 4e-6)
+        d_x = _gradient(lambda x: tfo.nn.sparse_softmax_cross_entropy(labels, x), tf.constant(x))
+        share = 1 / (1 + np.exp(-other))
+        expected = np.where(labels[:, np.newaxis] == [0, 1], -share, share)
+        self.assertLess(np.max(np.abs(d_x / expected - 1)), 3e-6)
+        kl = 0.5 * np.sum(np.expm1(wide) - wide + wide**2, -1)
+        self.assertLess(np.max(np.abs(tfo.nn.gaussian_kl((x, x)) / kl - 1)), 2e-6)
+
+
+class EachNumberOfClassesTest(parameterized.TestCase, tf.test.TestCase):
+    """Each way to end a vector, a tile and a group of rows; labels first, last and in between."""
+
+    @parameterized.parameters(*_DTYPES)
+    def test_of_1_to_70(self, dtype):
+        for classes in range(1, 71):
+            rows = 1 + classes * 7 % 37
+            x = tf.cast(np.random.default_rng(classes).normal(size=[rows, classes]) * 3, dtype)
+            labels = np.random.default_rng(1).integers(0, classes, rows)
+            labels[0], labels[-1] = 0, classes - 1
+            self._check(dtype, x, labels, f"{rows} rows of {classes} classes")
+
+    @parameterized.product(dtype=_DTYPES, classes=(127, 128, 129, 255, 256, 257, 511, 512, 513, 2047, 2048, 2049, 4100))
+    def test_beside_the_kernels_own_sizes(self, dtype, classes):
+        for rows in (1, 17):
+            x = tf.cast(np.random.default_rng(classes).normal(size=[rows, classes]) * 3, dtype)
+            for label in (0, 15, 16, 127, classes - 1):
+                labels = np.full([rows], min(label, classes - 1))
+                self._check(dtype, x, labels, f"{rows} rows of {classes} classes, label {label}")
+
+    def _check(self, dtype, x, labels, message):
+        wide = _wide(x)
+        lse = _lse(wide)[:, np.newaxis]
+        log_p = wide - lse
+        p, hot = np.exp(log_p), np.eye(x.shape[1])[labels]
+        unit = {**_ULP, tf.float32: 4 * _ULP[tf.float32], tf.float64: 32 * _ULP[tf.float64]}[dtype]
+        # Half an ulp of x - max moves e^x.
+        p_scale = p * (1 + np.abs(log_p) / 4)
+        of_rows = 1e-14 if dtype == tf.float64 else 1e-6
+        tiny = 2.0**-24 if dtype == tf.float16 else 0
+
+        def check(actual, expected, rtol, scale=1.0):
+            error = np.abs(_wide(actual) - expected) - tiny
+            self.assertLessEqual(np.max(error / (rtol * scale)), 1, message)
+
+        check(tfo.nn.softmax(x), p, unit, p_scale)
+        check(tfo.nn.log_prob_from_logits(x), log_p, unit, 1 + np.abs(log_p))
+        entropy = -np.sum(p * log_p, -1, keepdims=True)
+        check(tfo.nn.softmax_entropy(x), entropy[:, 0], of_rows)
+        check(_gradient(tfo.nn.softmax_entropy, x), -p * (log_p + entropy), unit, p_scale * (1 + np.abs(log_p)) * 2)
+        check(tfo.nn.label_log_prob(labels, x), np.sum(log_p * hot, -1), of_rows, 1 + np.max(np.abs(log_p), -1))
+        d_x = _gradient(lambda x: tfo.nn.sparse_softmax_cross_entropy(labels, x), x)
+        check(d_x, p - hot, unit, p_scale + hot)
+        d_x = _gradient(lambda x: tfo.nn.softmax_cross_entropy(hot, x), x)
+        check(d_x, p - hot, unit, p_scale + hot)
+        loss = tfo.nn.softmax_cross_entropy(x, x)
+        check(loss, -np.sum(wide * log_p, -1), of_rows, 1 + np.sum(np.abs(wide * log_p), -1))
+        d = tf.cast(tf.reverse(x, [1]), dtype)
+        result, y = _gradient(tfo.nn.softmax, x, d), _wide(tfo.nn.softmax(x))
+        expected = y * (_wide(d) - np.sum(y * _wide(d), -1, keepdims=True))
+        check(result, expected, 2 * unit, y * np.max(1 + np.abs(wide), -1, keepdims=True))
+        # With the same Gaussians, and with others.
+        kl = 0.5 * np.sum(np.expm1(-wide / 2) + wide / 2 + np.exp(-wide) * wide**2 / 4, -1)
+        halves = tf.cast(wide / 2, dtype)
+        if dtype.size > 2:
+            check(tfo.nn.gaussian_kl((x, halves), (halves, x)), kl, of_rows, 1e-6 + 3 * kl)
+        self.assertAllEqual(tfo.nn.gaussian_kl((x, halves), (x, halves)), np.zeros(len(wide)))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,359 @@
+"""python_ops in what surrounds a graph: tf.data, strategies, threads, XLA, SavedModel; and what stays behind."""
+
+import concurrent.futures
+import gc
+import os
+import sys
+import threading
+import weakref
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+from tensorflow.python.ops import script_ops
+
+import tensorflow_ops as tfo
+
+# Before anything runs: devices cannot be made later. Another test file may have made some.
+_CPU = tf.config.list_physical_devices("CPU")[0]
+if not tf.config.get_logical_device_configuration(_CPU):
+    tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+_MODES = {"eager": lambda f: f, "graph": tf.function}
+_NUMBERS = iter(range(10**6))
+
+
+def _name():
+    """A name that no op has."""
+    return f"test::graph_{next(_NUMBERS)}"
+
+
+def _same(x, *unused):
+    return tf.TensorSpec(x.shape, x.dtype)
+
+
+def _square(**options):
+    @tfo.python_op(_name(), out=_same, saved=lambda x: x, **options)
+    def square(x, *, factor=1.0):
+        return x * x * x.dtype.type(factor), x * 2
+
+    square.register_gradient(lambda ctx, dy: ctx.saved * dy)
+    return square
+
+
+class AroundTest(parameterized.TestCase, tf.test.TestCase):
+    def test_tf_data(self):
+        square = _square()
+        dataset = tf.data.Dataset.range(40).map(lambda i: tf.cast(i, tf.float32))
+        dataset = dataset.map(square, num_parallel_calls=4).batch(10, drop_remainder=True).map(square).prefetch(2)
+        self.assertEqual(dataset.element_spec.shape, [10])
+        self.assertAllClose(np.concatenate(list(dataset.as_numpy_iterator())), np.arange(40.0) ** 4)
+
+    def test_an_exception_does_not_end_a_dataset_in_silence(self):
+        op = tfo.python_op(_name(), out=_same)(lambda x: next(iter([])))
+        with self.assertRaisesRegex(tf.errors.UnknownError, "its function raised StopIteration"):
+            list(tf.data.Dataset.range(3).map(op))
+
+    @parameterized.parameters(*_MODES)
+    def test_mirrored_strategy(self, mode):
+        square = _square()
+        devices = [device.name for device in tf.config.list_logical_devices("CPU")][:2]
+        strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
+        self.assertEqual(strategy.num_replicas_in_sync, 2)
+        with strategy.scope():
+            variable = tf.Variable(3.0)
+        batches = strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant([1.0, 2.0]) + context.replica_id_in_sync_group
+        )
+
+        def step(x):
+            with tf.GradientTape() as tape:
+                y = square(x * variable)
+            gradient = tape.gradient(y, variable)
+            return gradient, tf.distribute.get_replica_context().all_reduce("sum", gradient), y
+
+        gradients, totals, y = _MODES[mode](lambda: strategy.run(step, (batches,)))()
+        # d/dv sum (x v)^2 = 2 v sum x^2, of [1, 2] and of [2, 3]
+        self.assertAllClose(strategy.experimental_local_results(gradients), [30.0, 78.0])
+        self.assertAllClose(strategy.experimental_local_results(totals), [108.0, 108.0])
+        places = [tensor.device[-5:] for tensor in strategy.experimental_local_results(y)]
+        if mode == "eager":  # a graph gives its results to one device
+            self.assertEqual(places, ["CPU:0", "CPU:1"])
+
+    def test_keras_fit(self):
+        square = _square()
+
+        class Layer(tf.keras.layers.Layer):
+            def call(self, x):
+                return square(x)
+
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="ones"), Layer()])
+        model.compile("sgd", "mse", jit_compile=False)
+        losses = model.fit(np.ones([64, 1]), np.full([64, 1], 4.0), epochs=8, verbose=0).history["loss"]
+        self.assertLess(losses[-1], losses[0] / 2)
+
+    def test_eager_calls_go_to_the_device_of_the_scope(self):
+        square = _square()
+        with tf.device("CPU:1"):
+            self.assertEndsWith(square([1.0]).device, "CPU:1")
+        self.assertEndsWith(square([1.0]).device, "CPU:0")
+
+    def test_graphs_outside_of_functions(self):
+        square = _square()
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            x = tf.constant([3.0])
+            y = square(x)
+            self.assertEqual(y.shape, [1])
+            by_object = square(x, factor=np.float32(2))
+            gc.collect()
+            values = session.run([y, tf.gradients(y, x)[0], by_object])
+        self.assertAllEqual(values, [[9.0], [6.0], [18.0]])
+
+    def test_a_frozen_copy_outlives_its_function(self):
+        from tensorflow.python.framework import convert_to_constants
+
+        square = _square()
+        concrete = tf.function(lambda x: square(x, factor=3.0)).get_concrete_function(tf.TensorSpec([None]))
+        frozen = convert_to_constants.convert_variables_to_constants_v2(concrete)
+        del concrete
+        gc.collect()
+        self.assertAllEqual(frozen(tf.constant([2.0]))[0], [12.0])
+
+
+class XlaTest(parameterized.TestCase, tf.test.TestCase):
+    def test_is_refused_by_name(self):
+        @tfo.python_op("test::no_xla", out=_same, replace=True)
+        def no_xla(x):
+            return x
+
+        message = r"test::no_xla is a Python function, which XLA.*no_xla.register_kernel.*jit_compile=False"
+        for f in (
+            no_xla,
+            lambda x: no_xla(x),
+            tf.function(no_xla),
+            lambda x: tf.while_loop(lambda x: True, no_xla, [x]),
+        ):
+            with self.assertRaisesRegex(tf.errors.UnimplementedError, message):
+                tf.function(f, jit_compile=True)(tf.constant([1.0]))
+
+    def test_a_graph_that_exists_is_refused_by_tensorflow(self):
+        op = tfo.python_op("test::traced_before_xla", out=_same)(lambda x: x)
+        inner = tf.function(op)
+        inner(tf.constant([1.0]))
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "PyFuncStateless.*test_traced_before_xla"):
+            tf.function(inner, jit_compile=True)(tf.constant([1.0]))
+
+    def test_a_kernel_is_compiled(self):
+        op = tfo.python_op(_name(), out=_same)(lambda x: x)
+        op.register_kernel(tf.nn.relu)
+        self.assertAllEqual(tf.function(op, jit_compile=True)(tf.constant([-1.0])), [0.0])
+
+
+class SavedModelTest(parameterized.TestCase, tf.test.TestCase):
+    def _module(self, op, call):
+        class Module(tf.Module):
+            @tf.function(input_signature=[tf.TensorSpec([None])])
+            def forward(self, x):
+                return call(op, x)
+
+        return Module()
+
+    @parameterized.parameters(
+        lambda op, x: op(x),
+        lambda op, x: tf.function(op)(x),
+        lambda op, x: tf.cond(tf.size(x) > 1, lambda: op(x), lambda: x),
+        lambda op, x: tf.vectorized_map(op, x),
+        lambda op, x: tf.gradients(op(x), x)[0],
+    )
+    def test_is_refused_at_export(self, call):
+        op = tfo.python_op("test::no_export", out=_same, replace=True)(lambda x: x)
+        op.register_gradient(lambda ctx, dy: dy)
+        module = self._module(op, call)
+        self.assertAllEqual(module.forward([1.0, 1.0]), [1.0, 1.0])
+        with self.assertRaisesRegex(
+            ValueError, r"test::no_export is a Python function, which a SavedModel cannot hold.*register_kernel"
+        ):
+            tf.saved_model.save(module, os.path.join(self.get_temp_dir(), "refused"))
+
+    def test_a_kernel_is_exported(self):
+        op = tfo.python_op(_name(), out=_same)(lambda x: x)
+        op.register_kernel(tf.nn.relu)
+        path = os.path.join(self.get_temp_dir(), "kernel")
+        tf.saved_model.save(self._module(op, lambda op, x: op(x)), path)
+        self.assertAllEqual(tf.saved_model.load(path).forward([-1.0, 2.0]), [0.0, 2.0])
+
+    def test_checkpoints_are_none_of_its_business(self):
+        op = _square()
+        module = self._module(op, lambda op, x: op(x))
+        module.variable = tf.Variable(1.0)
+        module.forward([1.0])
+        tf.train.Checkpoint(module=module).write(os.path.join(self.get_temp_dir(), "checkpoint"))
+
+
+class PurityTest(parameterized.TestCase, tf.test.TestCase):
+    def test_results_nobody_reads_are_not_computed(self):
+        calls = []
+        op = tfo.python_op(_name(), out=_same)(lambda x: calls.append(1) or x)
+
+        @tf.function
+        def f(x):
+            op(x)
+            return x
+
+        f(tf.constant([1.0]))
+        self.assertEmpty(calls)
+
+
+class ThreadsTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(*_MODES)
+    def test_saved_values_do_not_mix(self, mode):
+        """Each thread differentiates calls of its own values, many at a time, in an order of its own."""
+        square = _square()
+        f = _MODES[mode](square)
+        f(tf.zeros([64]))
+        start = threading.Barrier(8)
+
+        def work(seed):
+            generator = np.random.default_rng(seed)
+            start.wait()
+            for _ in range(20):
+                x = tf.constant(generator.normal(size=64), tf.float32)
+                with tf.GradientTape(persistent=True) as tape:
+                    tape.watch(x)
+                    ys = [f(x * k) for k in (1.0, 2.0, 3.0)]
+                for k in generator.permutation(3):
+                    np.testing.assert_allclose(tape.gradient(ys[k], x), 2 * (k + 1) ** 2 * x, rtol=1e-5)
+            return True
+
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        sys.setswitchinterval(1e-5)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            self.assertAllEqual(list(pool.map(work, range(8))), [True] * 8)
+
+    def test_parallel_iterations_of_a_loop(self):
+        square = _square()
+
+        @tf.function
+        def f(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf.map_fn(square, x, parallel_iterations=16)
+            return tape.gradient(y, x)
+
+        x = tf.range(200.0)
+        self.assertAllEqual(f(x), 2 * x)
+
+    def test_first_calls_make_one_callback(self):
+        square = _square()
+        graphs, start = [], threading.Barrier(8)
+
+        def trace():
+            start.wait()
+            graphs.append(tf.function(lambda x: square(x, factor=5.0)).get_concrete_function(tf.TensorSpec([])).graph)
+
+        threads = [threading.Thread(target=trace) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertLen(graphs, 8)
+        self.assertLen({_token(graph) for graph in graphs}, 1)
+
+
+def _token(graph):
+    (node,) = [op for op in graph.get_operations() if op.type == "PyFuncStateless"]
+    return node.get_attr("token")
+
+
+def _resident():
+    """Bytes of memory that the process has."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class GrowthTest(parameterized.TestCase, tf.test.TestCase):
+    """tf.numpy_function keeps a callback for each eager call and for each node of a graph."""
+
+    @parameterized.parameters("eager", "graph", "traces", "shapes", "attributes", "functions")
+    def test_nothing_stays_behind(self, what):
+        square = _square()
+        kept = tf.function(square)
+        x = tf.ones([256])
+
+        def gradient(f, *args, **kwargs):
+            with tf.GradientTape() as tape:
+                tape.watch(args)
+                y = f(*args, **kwargs)
+            return tape.gradient(y, args)
+
+        call, count = {
+            "eager": (lambda i: gradient(square, x), 1500),
+            "graph": (lambda i: gradient(kept, x), 1500),
+            "traces": (lambda i: gradient(tf.function(lambda x: square(x)), x), 24),
+            "shapes": (lambda i: gradient(square, tf.ones([i])), 1500),
+            "attributes": (lambda i: gradient(square, x, factor=float(i)), 1500),
+            "functions": (lambda i: gradient(tf.function(lambda x: square(x, factor=_Number(i))), x), 24),
+        }[what]
+        for i in range(count // 3):
+            call(i)
+        gc.collect()
+        before = (script_ops._py_funcs.size(), _resident(), len(gc.get_objects()))
+        for i in range(count):
+            call(i)
+        gc.collect()
+        after = (script_ops._py_funcs.size(), _resident(), len(gc.get_objects()))
+        self.assertEqual(after[0], before[0])
+        # A kilobyte for each call; each call's arrays have two. Traces of TensorFlow's own take tens of them.
+        self.assertLess(after[1] - before[1], 4e6 + count * (1e3 if count > 100 else 2e5))
+        self.assertLess(after[2] - before[2], count / 10 + (3000 if what == "shapes" else 1000))
+
+    @parameterized.parameters(*_MODES)
+    def test_inputs_are_let_go(self, mode):
+        square = _square()
+        f = _MODES[mode](square)
+        alive = []
+
+        def call():
+            x = tf.ones([8])
+            alive.append(weakref.ref(x))
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = f(x)
+            tape.gradient(y, x)
+
+        call()
+        gc.collect()
+        self.assertIsNone(alive[0]())
+
+    def test_an_op_of_objects_lives_as_long_as_its_graph(self):
+        square = _square()
+        f = tf.function(lambda x: square(x, factor=_Number(3)))
+        outer = tf.function(lambda x, f=f: f(x))
+        self.assertAllEqual(outer(tf.constant([2.0])), [12.0])
+        del f
+        gc.collect()
+        self.assertAllEqual(outer(tf.constant([3.0])), [27.0])
+        dataset = tf.data.Dataset.range(2).map(lambda i: square(tf.cast(i, tf.float32), factor=_Number(5)))
+        iterator = iter(dataset)
+        del dataset
+        gc.collect()
+        self.assertAllEqual([next(iterator), next(iterator)], [0.0, 5.0])
+        before = script_ops._py_funcs.size()
+        del outer, iterator
+        gc.collect()
+        self.assertLess(script_ops._py_funcs.size(), before)
+
+
+class _Number:
+    """A number of which Python cannot tell what it equals."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __float__(self):
+        return float(self._value)
+
+
+if __name__ == "__main__":
+    tf.test.main()

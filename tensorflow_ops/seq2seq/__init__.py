@@ -1,0 +1,22 @@
+"""Decoding of sequences: beam search, sampling, and the ops they are made of."""
+
+from tensorflow_ops.seq2seq.python.ops import seq2seq_pfor  # noqa: F401  (it registers what ops need)
+from tensorflow_ops.seq2seq.python.ops.beam_search import BeamSearchResult, beam_search
+from tensorflow_ops.seq2seq.python.ops.beam_search_ops import (
+    BeamSearchStep,
+    batch_gather,
+    beam_search_step,
+    gather_tree,
+)
+from tensorflow_ops.seq2seq.python.ops.sampling import SampleResult, sample
+
+__all__ = [
+    "BeamSearchResult",
+    "BeamSearchStep",
+    "SampleResult",
+    "batch_gather",
+    "beam_search",
+    "beam_search_step",
+    "gather_tree",
+    "sample",
+]

@@ -1,0 +1,50 @@
+// The CUDA kernel of the tree of beams, run by the host, against the
+// processor's.
+#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree_gpu.h"
+
+#include <vector>
+
+#include "tensorflow_ops/core/cc/testing.h"
+
+namespace tfo {
+namespace {
+
+template <typename Id>
+void Check(int64_t time, int64_t batch, int64_t beams) {
+  const int64_t all = batch * beams;
+  std::mt19937 random(time + batch + beams);
+  std::vector<Id> tokens(time * all), parents(time * all);
+  std::vector<int32_t> lengths(all);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = random() % 1000;
+    // One in 20 is no beam.
+    parents[i] = random() % 20 == 0 ? (random() % 2 ? -1 : Id(beams))
+                                    : Id(random() % beams);
+  }
+  for (int64_t i = 0; i < all; ++i) {
+    lengths[i] = static_cast<int32_t>(random() % (time + 3)) - 1;
+  }
+  std::vector<Id> expected(time * all, -5), actual(time * all, -7);
+  BadBeam bad;
+  GatherTreeArgs<Id> args{
+      time,           batch,          beams, tokens.data(),
+      parents.data(), lengths.data(), -1,    expected.data()};
+  GatherTree(testing::ThreadedCpu(2), args, &bad);
+  args.output = actual.data();
+  TFO_EXPECT(GatherTree(Gpu{}, args) == nullptr);
+  TFO_EXPECT(actual == expected);
+}
+
+TFO_CUDA_TEST(GatherTreeGpu, EqualsTheProcessors) {
+  for (const int64_t time : {0, 1, 2, 9}) {
+    for (const int64_t batch : {0, 1, 3, 90}) {
+      for (const int64_t beams : {1, 2, 7}) {
+        Check<int32_t>(time, batch, beams);
+        Check<int64_t>(time, batch, beams);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tfo

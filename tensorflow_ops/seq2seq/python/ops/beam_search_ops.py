@@ -1,0 +1,281 @@
+"""The public functions of one step: beam_search_step, gather_tree, batch_gather."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
+
+# What is chosen is not differentiable, and neither is how good it is: decode, then score.
+tf.no_gradient("TensorflowOps>BeamSearchStep")
+tf.no_gradient("TensorflowOps>GatherTree")
+
+# Which tokens may follow.
+ANY_TOKEN, NO_EOS, ONLY_EOS = 0, 1, 2
+
+
+class BeamSearchStep(NamedTuple):
+    """The beams after a step, best first: each [B, W]."""
+
+    log_probs: tf.Tensor  # float32, for float64 logits float64; -inf: there is no such beam
+    token_ids: tf.Tensor  # int32, the tokens added
+    parent_ids: tf.Tensor  # int32 in [0, K), the beams they were added to
+    finished: tf.Tensor  # bool, whether an end token is the last
+    lengths: tf.Tensor  # int32, with the end token
+
+
+def beam_search_step(
+    logits,
+    log_probs,
+    finished,
+    lengths,
+    *,
+    eos_ids,
+    beam_width: int | None = None,
+    length_penalty: float = 0.0,
+    forbidden=None,
+    name=None,
+) -> BeamSearchStep:
+    """Extends K beams by one token each, and keeps the best W of all candidates.
+
+    A candidate is a beam b with log probability l[b] and a token v:
+
+        log probability = l[b] + log softmax(logits[b])[v]
+        score           = log probability / ((5 + length) / 6)^length_penalty
+
+    The W candidates of the highest score stay; of equal ones first the one of the lower
+    b * V + v. The penalty is that of "Google's Neural Machine Translation System",
+    arXiv:1609.08144, equation 14, and takes each candidate's own length, the new token
+    included.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> logits = tf.math.log([[[0.1, 0.6, 0.3], [0.5, 0.1, 0.4]]])    # a batch of 1, 2 beams, 3 tokens
+    >>> step = tfo.seq2seq.beam_search_step(
+    ...     logits, tf.math.log([[0.7, 0.3]]), [[False, False]], [[1, 1]], eos_ids=[2])
+    >>> tf.exp(step.log_probs).numpy().round(2)
+    array([[0.42, 0.21]], dtype=float32)
+    >>> step.token_ids.numpy(), step.parent_ids.numpy()
+    (array([[1, 2]], dtype=int32), array([[0, 0]], dtype=int32))
+    >>> step.finished.numpy(), step.lengths.numpy()
+    (array([[False,  True]]), array([[2, 2]], dtype=int32))
+
+    A finished beam has one candidate, itself: token eos_ids[0] (0 without eos_ids) adds
+    nothing to its log probability and its length. A beam with log probability -inf has
+    none: to start from one beam give the others -inf. Where fewer than W candidates are
+    left, the rest of the results is empty: log probability -inf, token eos_ids[0] (or 0),
+    parent 0 and its length, finished.
+
+    Logits are read once. There is no [B, K, V] tensor of log probabilities.
+
+    Args:
+      logits: [B, K, V], of the next token, for each of K beams; float16, bfloat16,
+        float32 or float64. A token at -inf, a mask, is no candidate. NaN counts as -inf,
+        +inf as the largest finite number that log_probs can be.
+      log_probs: [B, K], of the beams so far; float32, for float64 logits float64. Other
+        floats are cast.
+      finished: bool [B, K], beams that have ended.
+      lengths: int32 [B, K], of the beams so far.
+      eos_ids: int32 [E], or an int: tokens that end a beam, in [0, V). E may be 0.
+      beam_width: W, at least 1, may be more than K, K more than V; an int or an int32
+        scalar tensor. Default: K.
+      length_penalty: a finite number; above 0 favours long beams, below 0 short ones. A
+        float or a scalar tensor.
+      forbidden: bool [B, K, V] or None; tokens that may not be added. They still have
+        their part in the softmax: the others' log probabilities stay what they are.
+        Finished beams do not look at it.
+      name: name of the op.
+
+    Returns:
+      A `BeamSearchStep`. No gradient.
+
+    Raises:
+      ValueError: a wrong dtype, shapes that do not fit, a beam_width below 1, a penalty
+        that is not finite.
+      InvalidArgumentError: the same where only the run tells; on the CPU also
+        "eos_ids[0] is 7, expected [0, 5)" (a GPU never meets that token).
+    """
+    if beam_width is not None:
+        beam_width = arguments.int_scalar("beam_width", beam_width, 1)
+    length_penalty = arguments.number("length_penalty", length_penalty)
+    eos_ids = tf.reshape(arguments.converted("eos_ids", eos_ids, tf.int32), [-1])
+    return step(
+        logits,
+        log_probs,
+        finished,
+        lengths,
+        eos_ids=eos_ids,
+        eos_rule=ANY_TOKEN,
+        beam_width=beam_width,
+        length_penalty=length_penalty,
+        forbidden=forbidden,
+        name=name,
+    )
+
+
+def step(
+    logits,
+    log_probs,
+    finished,
+    lengths,
+    *,
+    eos_ids,
+    eos_rule,
+    beam_width,
+    length_penalty=0.0,
+    forbidden=None,
+    name=None,
+) -> BeamSearchStep:
+    """`beam_search_step` with a rule for end tokens, ANY_TOKEN, NO_EOS or ONLY_EOS. Raises ValueError."""
+    logits = arguments.logits_tensor(logits, [None, None, None], "[batch, beams, tokens]")
+    dtype = arguments.score_dtype(logits.dtype)
+    beams = logits.shape[:2]
+    tensors = []
+    for key, value, of in (
+        ("log_probs", log_probs, dtype),
+        ("finished", finished, tf.bool),
+        ("lengths", lengths, tf.int32),
+    ):
+        tensors.append(arguments.converted(key, value, of))
+        arguments.check_shape(key, tensors[-1], beams, "logits' batch and beams")
+        beams = beams.merge_with(tensors[-1].shape)
+    if forbidden is not None:
+        forbidden = arguments.converted("forbidden", forbidden, tf.bool)
+        arguments.check_shape("forbidden", forbidden, logits.shape, "logits' shape")
+    if beam_width is None:
+        beam_width = beams[1] if beams[1] is not None else tf.shape(logits)[1]
+    result = ops.tensorflow_ops_beam_search_step(
+        logits,
+        *tensors,
+        eos_ids=eos_ids,
+        length_penalty=arguments.of_dtype(length_penalty, tf.float64),
+        eos_rule=eos_rule,
+        beam_width=beam_width,
+        forbidden=[] if forbidden is None else [forbidden],
+        name=name,
+    )
+    return BeamSearchStep(*result)
+
+
+def gather_tree(token_ids, parent_ids, lengths, *, pad_id, name=None) -> tf.Tensor:
+    """Follows beams back through their parents, and gives their tokens.
+
+    Beam search stores of each step the token of each beam and the beam it was added to.
+    The sequence of beam k, of length n, ends with its token of step n - 1; the token
+    before is that of its parent in step n - 2, and so on.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> tokens = [[[1, 2]], [[3, 4]], [[5, 6]]]     # 3 steps, a batch of 1, 2 beams
+    >>> parents = [[[0, 0]], [[1, 0]], [[0, 0]]]
+    >>> tfo.seq2seq.gather_tree(tokens, parents, [[3, 2]], pad_id=0)[:, 0].numpy()
+    array([[2, 1],
+           [3, 4],
+           [5, 0]], dtype=int32)
+
+    Differences to `GatherTree` of TensorFlow Addons: beams have lengths of their own, and
+    nothing after them is read; int64; a parent out of range is an error.
+
+    Args:
+      token_ids: [T, B, K], of T steps, B examples, K beams; int32 or int64.
+      parent_ids: [T, B, K], in [0, K), of token_ids' dtype; cast if it is another. Those
+        of the first step are not looked at.
+      lengths: int32 [B, K], in [0, T].
+      pad_id: an int, or a scalar tensor: what stands after the end.
+      name: name of the op.
+
+    Returns:
+      [T, B, K], token_ids' dtype; the pad_id from a beam's length on.
+
+    Raises:
+      ValueError: a wrong dtype, shapes that do not fit.
+      InvalidArgumentError: the same where only the run tells; on the CPU also
+        "lengths[0, 1] is 7, expected [0, 3]" and a parent out of range, where a sequence
+        meets it (a GPU gives the pad_id before and at that place).
+    """
+    hint = None if hasattr(token_ids, "dtype") else tf.int32
+    token_ids = tf.convert_to_tensor(token_ids, dtype_hint=hint)
+    if token_ids.dtype not in (tf.int32, tf.int64):
+        raise ValueError(f"token_ids are {token_ids.dtype.name}, expected int32 or int64")
+    parent_ids = arguments.converted("parent_ids", parent_ids, token_ids.dtype)
+    lengths = arguments.converted("lengths", lengths, tf.int32)
+    pad_id = arguments.converted("pad_id", pad_id, token_ids.dtype)
+    arguments.check_shape("token_ids", token_ids, [None] * 3, "[steps, batch, beams]")
+    arguments.check_shape("parent_ids", parent_ids, token_ids.shape, "token_ids' shape")
+    arguments.check_shape("lengths", lengths, token_ids.shape[1:], "token_ids' batch and beams")
+    arguments.check_shape("pad_id", pad_id, [], "a scalar")
+    return ops.tensorflow_ops_gather_tree(token_ids, parent_ids, lengths, pad_id, name=name)
+
+
+def batch_gather(params, indices, *, name=None) -> tf.Tensor:
+    """Takes entries of each example: params[b, indices[b, i]] for each b and i.
+
+    With it beams are put into a new order, or values taken at token ids.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> tfo.seq2seq.batch_gather([[1, 2, 3], [4, 5, 6]], [[2, 0], [1, 1]]).numpy()
+    array([[3, 1],
+           [5, 5]], dtype=int32)
+
+    It is `tf.gather` with all dims of indices but the last as batch dims. (The recipe that
+    flattens params and adds offsets to the indices reads the next example where an index
+    is out of range; here it is an error.)
+
+    Args:
+      params: [..., N, *rest], of any dtype.
+      indices: [..., M], int32 or int64 (smaller integers are cast), in [0, N); the same
+        batch dims, any number of them. Its rank, or params', may be unknown.
+      name: name of the op.
+
+    Returns:
+      [..., M, *rest], params' dtype. Differentiable in params, to any order; what comes in
+      for an entry taken twice is added.
+
+    Raises:
+      ValueError: indices that are no integers or a scalar, batch dims that differ.
+      InvalidArgumentError: the same where only the run tells; on the CPU also an index out
+        of range, "indices[1,0] = 7 is not in [0, 3)" (a GPU gives 0 there).
+    """
+    with tf.name_scope(name or "batch_gather"):
+        params = tf.convert_to_tensor(params)
+        # Python numbers: no index at all is an int, too.
+        indices = tf.convert_to_tensor(indices, dtype_hint=None if hasattr(indices, "dtype") else tf.int32)
+        if not indices.dtype.is_integer:
+            raise ValueError(f"indices are {indices.dtype.name}, expected int32 or int64")
+        if indices.dtype not in (tf.int32, tf.int64):
+            indices = tf.cast(indices, tf.int64 if indices.dtype in (tf.uint32, tf.uint64) else tf.int32)
+        rank = indices.shape.rank
+        if rank is None:
+            return _batch_gather_of_any_rank(params, indices)
+        if rank == 0:
+            raise ValueError("indices are a scalar, expected at least one dim")
+        if params.shape.rank is not None and params.shape.rank < rank:
+            raise ValueError(
+                f"params are {arguments.text(params.shape)}, expected at least {rank} dims, as many as indices have"
+            )
+        expected = indices.shape[:-1]
+        if params.shape.rank is not None and not params.shape[: rank - 1].is_compatible_with(expected):
+            got = f"params are {arguments.text(params.shape)}, indices are {arguments.text(indices.shape)}"
+            raise ValueError(f"{got}, expected the same batch dims")
+        return tf.gather(params, indices, batch_dims=rank - 1, axis=rank - 1)
+
+
+def _batch_gather_of_any_rank(params, indices):
+    """All batch dims as one."""
+    ranks = [
+        tf.debugging.assert_rank_at_least(indices, 1, "indices are a scalar, expected at least one dim"),
+        tf.debugging.assert_rank_at_least(params, tf.rank(indices), "params have fewer dims than indices"),
+    ]
+    with tf.control_dependencies(ranks):
+        shape, of_indices = tf.shape(params), tf.shape(indices)
+    batch_dims = tf.size(of_indices) - 1
+    batch = of_indices[:batch_dims]
+    check = tf.debugging.assert_equal(shape[:batch_dims], batch, "params and indices, expected the same batch dims")
+    with tf.control_dependencies([check]):
+        size, rest = shape[batch_dims], shape[batch_dims + 1 :]
+    flat_batch = tf.reduce_prod(batch)
+    flat = tf.gather(
+        tf.reshape(params, tf.concat([[flat_batch, size], rest], 0)),
+        tf.reshape(indices, [flat_batch, of_indices[-1]]),
+        batch_dims=1,
+    )
+    return tf.reshape(flat, tf.concat([of_indices, rest], 0))

@@ -1,0 +1,350 @@
+"""Tests of beam_search_step, gather_tree and batch_gather: against loops, by hand, bad input, vectorized_map."""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_INF, _NAN = math.inf, math.nan
+_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+
+
+def _log_softmax(row):
+    x = np.where(np.isnan(row), -_INF, row)
+    largest = x.max()
+    return x if largest == -_INF else x - largest - np.log(np.exp(x - largest).sum())
+
+
+def _reference(logits, log_probs, finished, lengths, eos_ids, beam_width, length_penalty, forbidden):
+    """The step of one example, by a sorted list of candidates: [(log prob, token, parent, finished, length)]."""
+    vocabulary = logits.shape[-1]
+    first = eos_ids[0] if eos_ids else 0
+    candidates = []
+    for k, row in enumerate(logits):
+        if log_probs[k] == -_INF:
+            continue
+        if finished[k]:
+            candidates.append((log_probs[k], first, k, True, lengths[k]))
+            continue
+        for v, value in enumerate(_log_softmax(row)):
+            if value > -_INF and not (forbidden is not None and forbidden[k, v]):
+                candidates.append((log_probs[k] + value, v, k, v in eos_ids, lengths[k] + 1))
+
+    def rank(candidate):
+        log_prob, token, parent, _, length = candidate
+        return -log_prob / ((5 + length) / 6) ** length_penalty, parent * vocabulary + token
+
+    candidates = sorted(candidates, key=rank)[:beam_width]
+    return candidates + [(-_INF, first, 0, True, lengths[0])] * (beam_width - len(candidates))
+
+
+def _random_step(rng, dtype):
+    batch, beams, vocabulary = (int(rng.integers(1, most)) for most in (4, 6, 40))
+    # Each logit once in a row, and so far apart that rounding cannot change the order.
+    logits = np.stack([rng.permutation(vocabulary) for _ in range(batch * beams)]) * 0.25 + rng.random(
+        [batch * beams, 1]
+    )
+    logits = tf.cast(np.where(rng.random(logits.shape) < 0.1, -_INF, logits).reshape([batch, beams, vocabulary]), dtype)
+    log_probs = np.where(rng.random([batch, beams]) < 0.1, -_INF, -rng.random([batch, beams]) * 9)
+    return logits, {
+        "log_probs": log_probs,
+        "finished": rng.random([batch, beams]) < 0.2,
+        "lengths": rng.integers(1, 20, [batch, beams]).astype(np.int32),
+        "eos_ids": rng.permutation(vocabulary)[: rng.integers(0, 3)].astype(np.int32),
+        "beam_width": int(rng.integers(1, 12)),
+        "length_penalty": float(rng.choice([0, 1.0, -0.5])),
+        "forbidden": rng.random(logits.shape) < 0.2 if rng.random() < 0.5 else None,
+    }
+
+
+class BeamSearchStepTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(dtype=_DTYPES, block=(0, 1, 2, 3))
+    def test_equals_a_sorted_list(self, dtype, block):
+        for seed in range(25 * block, 25 * block + 25):
+            logits, options = _random_step(np.random.default_rng(seed), dtype)
+            step = tfo.seq2seq.beam_search_step(logits, **options)
+            value_dtype = np.float64 if dtype == tf.float64 else np.float32
+            wide = tf.cast(logits, tf.float64).numpy()
+            rows = {k: v for k, v in options.items() if k in ("log_probs", "finished", "lengths", "forbidden")}
+            rows["log_probs"] = rows["log_probs"].astype(value_dtype).astype(np.float64)
+            for b in range(len(wide)):
+                one = {k: None if v is None else v[b] for k, v in rows.items()}
+                expected = _reference(
+                    wide[b],
+                    **one,
+                    eos_ids=options["eos_ids"].tolist(),
+                    beam_width=options["beam_width"],
+                    length_penalty=options["length_penalty"],
+                )
+                with self.subTest(seed=seed, b=b):
+                    log_probs, *rest = zip(*expected, strict=True)
+                    tolerance = 1e-13 if dtype == tf.float64 else 3e-6
+                    self.assertAllClose(step.log_probs[b], log_probs, rtol=tolerance, atol=tolerance)
+                    for actual, wanted in zip(step[1:], rest, strict=True):
+                        self.assertAllEqual(actual[b], wanted)
+            self.assertEqual([t.dtype for t in step], [value_dtype, tf.int32, tf.int32, tf.bool, tf.int32])
+
+    def test_a_finished_beam_has_one_continuation(self):
+        step = tfo.seq2seq.beam_search_step(
+            tf.fill([1, 2, 3], 0.0), [[-1.0, -2.0]], [[True, False]], [[4, 4]], eos_ids=[2, 1], beam_width=4
+        )
+        third = -2 - math.log(3)
+        self.assertAllClose(step.log_probs, [[-1, third, third, third]])
+        self.assertAllEqual(step.token_ids, [[2, 0, 1, 2]])
+        self.assertAllEqual(step.parent_ids, [[0, 1, 1, 1]])
+        self.assertAllEqual(step.finished, [[True, False, True, True]])
+        self.assertAllEqual(step.lengths, [[4, 5, 5, 5]])
+
+    def test_ties_go_to_the_lower_flat_index(self):
+        step = tfo.seq2seq.beam_search_step(
+            tf.zeros([1, 3, 4]), [[-1.0, -1.0, -1.0]], [[False] * 3], [[0] * 3], eos_ids=[], beam_width=6
+        )
+        self.assertAllEqual(step.parent_ids, [[0, 0, 0, 0, 1, 1]])
+        self.assertAllEqual(step.token_ids, [[0, 1, 2, 3, 0, 1]])
+
+    @parameterized.parameters(*_DTYPES)
+    def test_nan_and_infinity(self, dtype):
+        logits = tf.cast([[[0.0, _NAN, 1.0, -_INF], [_NAN] * 4, [_INF, 0, _INF, 0], [-_INF] * 4]], dtype)
+        step = tfo.seq2seq.beam_search_step(
+            logits, [[-1.0, -0.5, -2.0, 0.0]], [[False] * 4], [[0, 0, 0, 7]], eos_ids=3, beam_width=6
+        )
+        e = math.log(1 + math.e)
+        rounding = 1e-2 if dtype.size == 2 else 1e-6
+        self.assertAllClose(step.log_probs[0, :4], [-e, -1 - e, *[-2 - math.log(2)] * 2], rtol=rounding)
+        # Beside the largest finite number 0 is far below, but no mask.
+        self.assertAllEqual(step.token_ids, [[2, 0, 0, 2, 1, 3]])
+        self.assertAllEqual(step.parent_ids, [[0, 0, 2, 2, 2, 2]])
+        self.assertAllEqual(step.finished, [[False] * 5 + [True]])
+        self.assertAllClose(step.log_probs[0, 4:] / step.log_probs.dtype.max, [-1, -1], rtol=1e-3)
+
+    @parameterized.parameters(True, False)
+    def test_more_beams_than_tokens_and_candidates(self, is_static):
+        width = 50 if is_static else tf.constant(50)
+        step = tfo.seq2seq.beam_search_step(
+            tf.zeros([1, 9, 2]), [np.arange(9) * -1.0], [[False] * 9], [[0] * 9], eos_ids=1, beam_width=width
+        )
+        self.assertEqual(step.log_probs.shape, [1, 50])
+        self.assertAllEqual(step.parent_ids[0, :18], np.arange(18) // 2)
+        self.assertAllEqual(step.log_probs[0, 18:], [-_INF] * 32)
+        self.assertAllEqual(step.token_ids[0, 18:], [1] * 32)
+
+    def test_lists_and_other_dtypes(self):
+        step = tfo.seq2seq.beam_search_step(
+            np.zeros([1, 1, 2]),
+            np.zeros([1, 1], np.float32),
+            [[False]],
+            np.zeros([1, 1], np.int64),
+            eos_ids=np.int64(0),
+        )
+        self.assertEqual(step.log_probs.dtype, tf.float64)
+        self.assertAllClose(step.log_probs, [[-math.log(2)]], rtol=1e-15)
+
+    def test_length_penalty_has_64_bits(self):
+        """Two candidates that a penalty of 0.7 in float32 would put the other way round."""
+        lengths, log_probs = [[1, 7]], np.array([[-1.0, -((12 / 6) ** 0.7) * (1 + 1e-9)]]) + math.log(1)
+        step = tfo.seq2seq.beam_search_step(
+            np.zeros([1, 2, 1]), log_probs, [[True, True]], lengths, eos_ids=0, length_penalty=0.7, beam_width=1
+        )
+        self.assertAllEqual(step.parent_ids, [[0]])
+
+    def test_no_examples(self):
+        step = tfo.seq2seq.beam_search_step(
+            tf.zeros([0, 3, 4]), tf.zeros([0, 3]), tf.zeros([0, 3], tf.bool), tf.zeros([0, 3], tf.int32), eos_ids=0
+        )
+        self.assertEqual([t.shape for t in step], [[0, 3]] * 5)
+
+    def test_has_no_gradient(self):
+        logits, log_probs = tf.zeros([1, 2, 3]), tf.zeros([1, 2])
+        with tf.GradientTape() as tape:
+            tape.watch([logits, log_probs])
+            step = tfo.seq2seq.beam_search_step(logits, log_probs, [[False] * 2], [[0] * 2], eos_ids=0)
+        self.assertEqual(tape.gradient(step.log_probs, [logits, log_probs]), [None, None])
+
+    def test_static_shapes(self):
+        shapes = []
+
+        @tf.function
+        def trace(logits, log_probs, finished, width):
+            for beam_width in (None, 7, width):
+                step = tfo.seq2seq.beam_search_step(
+                    logits, log_probs, finished, tf.zeros_like(log_probs, tf.int32), eos_ids=0, beam_width=beam_width
+                )
+                shapes.append([t.shape.as_list() for t in step])
+
+        trace.get_concrete_function(
+            tf.TensorSpec([None, None, 9]),
+            tf.TensorSpec([None, 5]),
+            tf.TensorSpec([2, None], tf.bool),
+            tf.TensorSpec([], tf.int32),
+        )
+        self.assertEqual(shapes, [[[2, 5]] * 5, [[2, 7]] * 5, [[2, None]] * 5])
+
+    def test_vectorized_map(self):
+        rng = np.random.default_rng(0)
+        logits, log_probs = tf.constant(rng.normal(size=[4, 2, 3, 5])), tf.constant(rng.normal(size=[4, 2, 3]))
+        finished, lengths = tf.constant(rng.random([2, 3]) < 0.3), tf.zeros([2, 3], tf.int32)
+
+        def step(forbidden=None):
+            return lambda x: tfo.seq2seq.beam_search_step(
+                x[0], x[1], finished, lengths, eos_ids=[1], beam_width=4, length_penalty=0.5, forbidden=forbidden
+            )
+
+        for function in (step(), step(tf.constant(rng.random([2, 3, 5]) < 0.3))):
+            fast = tf.vectorized_map(function, (logits, log_probs), fallback_to_while_loop=False)
+            slow = [function((x, y)) for x, y in zip(logits, log_probs, strict=True)]
+            for actual, expected in zip(fast, zip(*slow, strict=True), strict=True):
+                self.assertAllEqual(actual, tf.stack(expected))
+
+    @parameterized.parameters(
+        ({"logits": tf.zeros([2, 3])}, r"logits are \[2,3\], expected \[\?,\?,\?\]: \[batch, beams, tokens\]"),
+        ({"logits": tf.zeros([1, 2, 0])}, r"logits are \[1,2,0\], expected at least one token"),
+        ({"logits": tf.zeros([1, 2, 3], tf.int32)}, "logits are int32, expected float16, bfloat16, float32 or float64"),
+        ({"log_probs": tf.zeros([1, 3])}, r"log_probs are \[1,3\], expected \[1,2\]: logits' batch and beams"),
+        ({"log_probs": tf.zeros([1, 2], tf.int32)}, "log_probs are int32, expected float32"),
+        ({"finished": [[0, 1]]}, "finished cannot be bool"),
+        ({"finished": tf.zeros([1, 2])}, "finished are float32, expected bool"),
+        ({"lengths": tf.zeros([1, 2])}, "lengths are float32, expected int32"),
+        ({"lengths": tf.zeros([2], tf.int32)}, r"lengths are \[2\], expected \[1,2\]"),
+        ({"forbidden": tf.zeros([1, 2, 4], tf.bool)}, r"forbidden are \[1,2,4\], expected \[1,2,3\]"),
+        ({"beam_width": 0}, "beam_width is 0, expected an int that is at least 1"),
+        ({"length_penalty": _NAN}, "length_penalty is nan, expected a finite number"),
+        ({"eos_ids": [3]}, r"eos_ids\[0\] is 3, expected \[0, 3\)"),
+        ({"eos_ids": [0, -1]}, r"eos_ids\[1\] is -1, expected \[0, 3\)"),
+    )
+    def test_bad_input_is_told(self, changed, message):
+        arguments = {
+            "logits": tf.zeros([1, 2, 3]),
+            "log_probs": tf.zeros([1, 2]),
+            "finished": [[False, False]],
+            "lengths": [[0, 0]],
+            "eos_ids": [0],
+            **changed,
+        }
+        with self.assertRaisesRegex((ValueError, TypeError, tf.errors.InvalidArgumentError), message):
+            tfo.seq2seq.beam_search_step(**arguments)
+
+
+class GatherTreeTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(dtype=(tf.int32, tf.int64), seed=(0, 1, 2))
+    def test_equals_a_loop(self, dtype, seed):
+        rng = np.random.default_rng(seed)
+        steps, batch, beams = 9, 4, 5
+        tokens = rng.integers(0, 100, [steps, batch, beams])
+        parents = rng.integers(0, beams, [steps, batch, beams])
+        lengths = rng.integers(0, steps + 1, [batch, beams])
+        expected = np.full(tokens.shape, -1)
+        for b in range(batch):
+            for k in range(beams):
+                beam = k
+                for t in reversed(range(lengths[b, k])):
+                    expected[t, b, k] = tokens[t, b, beam]
+                    beam = parents[t, b, beam]
+        result = tfo.seq2seq.gather_tree(tf.cast(tokens, dtype), tf.cast(parents, dtype), lengths, pad_id=-1)
+        self.assertEqual(result.dtype, dtype)
+        self.assertAllEqual(result, expected)
+
+        def fold(x):
+            return tfo.seq2seq.gather_tree(x[0], tf.cast(parents, dtype), x[1], pad_id=-1)
+
+        many = (tf.stack([tf.cast(tokens, dtype)] * 3), tf.stack([lengths, 0 * lengths, lengths // 2]))
+        fast = tf.vectorized_map(fold, many, fallback_to_while_loop=False)
+        self.assertAllEqual(fast, tf.stack([fold((many[0][i], many[1][i])) for i in range(3)]))
+
+    def test_what_no_sequence_meets_is_not_looked_at(self):
+        tokens = [[[1, 2]], [[3, 4]], [[5, 6]]]
+        parents = [[[-1, 99]], [[0, -5]], [[7, 8]]]
+        result = tfo.seq2seq.gather_tree(tokens, parents, [[2, 1]], pad_id=0)
+        self.assertAllEqual(result[:, 0], [[1, 2], [3, 0], [0, 0]])
+
+    @parameterized.parameters(([0, 2, 3],), ([3, 0, 2],), ([3, 2, 0],))
+    def test_nothing(self, shape):
+        tokens, lengths = tf.zeros(shape, tf.int32), tf.zeros(shape[1:], tf.int32)
+        self.assertEqual(tfo.seq2seq.gather_tree(tokens, tokens, lengths, pad_id=0).shape, shape)
+
+    @parameterized.parameters(
+        ({"token_ids": [[[1.0]]]}, "token_ids are float32|integer|int32"),
+        ({"token_ids": tf.zeros([2, 1])}, "token_ids are float32, expected int32 or int64"),
+        ({"token_ids": [[1]]}, r"token_ids are \[1,1\], expected \[\?,\?,\?\]: \[steps, batch, beams\]"),
+        ({"parent_ids": [[[0]]]}, r"parent_ids are \[1,1,1\], expected \[2,1,2\]: token_ids' shape"),
+        ({"lengths": [[1]]}, r"lengths are \[1,1\], expected \[1,2\]"),
+        ({"pad_id": [0]}, r"pad_id are \[1\], expected \[\]: a scalar"),
+        ({"lengths": [[1, 3]]}, r"lengths\[0, 1\] is 3, expected \[0, 2\]"),
+        ({"lengths": [[-1, 1]]}, r"lengths\[0, 0\] is -1, expected \[0, 2\]"),
+        ({"parent_ids": [[[0, 0]], [[0, 2]]]}, r"parent 2 in parent_ids\[1, 0\], expected \[0, 2\)"),
+        ({"parent_ids": [[[0, 0]], [[-1, 0]]]}, r"parent -1 in parent_ids\[1, 0\], expected \[0, 2\)"),
+    )
+    def test_bad_input_is_told(self, changed, message):
+        arguments = {
+            "token_ids": [[[1, 2]], [[3, 4]]],
+            "parent_ids": [[[0, 0]], [[0, 1]]],
+            "lengths": [[2, 2]],
+            "pad_id": 0,
+            **changed,
+        }
+        with self.assertRaisesRegex((ValueError, TypeError, tf.errors.InvalidArgumentError), message):
+            tfo.seq2seq.gather_tree(**arguments)
+
+
+class BatchGatherTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(
+        shapes=(
+            ([5], [3]),
+            ([2, 5], [2, 3]),
+            ([2, 5, 4], [2, 3]),
+            ([2, 3, 5, 2], [2, 3, 4]),
+            ([0, 5], [0, 3]),
+            ([2, 5], [2, 0]),
+        ),
+        index=(tf.int32, tf.int64, tf.int16),
+        known=(True, False),
+    )
+    def test_equals_take_along_axis(self, shapes, index, known):
+        rng = np.random.default_rng(0)
+        params, indices = rng.normal(size=shapes[0]), rng.integers(0, 5, shapes[1])
+        rest = len(shapes[0]) - len(shapes[1])
+        expected = np.take_along_axis(params, indices.reshape([*indices.shape, *[1] * rest]), len(shapes[1]) - 1)
+        function = tfo.seq2seq.batch_gather
+        if not known:
+            function = tf.function(
+                function, input_signature=[tf.TensorSpec(None, tf.float64), tf.TensorSpec(None, index)]
+            )
+        result = function(tf.constant(params), tf.cast(indices, index))
+        self.assertAllEqual(result, expected)
+
+    def test_gradient(self):
+        params = tf.constant(np.random.default_rng(0).normal(size=[2, 3, 2]))
+        indices = [[0, 0, 2, 0], [1, 1, 1, 2]]
+        theoretical, numeric = tf.test.compute_gradient(lambda x: tfo.seq2seq.batch_gather(x, indices) ** 2, [params])
+        self.assertAllClose(theoretical[0], numeric[0], rtol=1e-6, atol=1e-6)
+
+    @parameterized.parameters(
+        (tf.zeros([2, 3]), 0, "indices are a scalar"),
+        (tf.zeros([2, 3]), [0.0], "indices are float32, expected int32 or int64"),
+        (tf.zeros([2]), [[0]], r"params are \[2\], expected at least 2 dims"),
+        (tf.zeros([2, 3]), [[0]], r"params are \[2,3\], indices are \[1,1\], expected the same batch dims"),
+        (tf.zeros([2, 3]), [[0], [3]], r"= 3 is not in \[0, 3\)"),
+        (tf.zeros([2, 3]), [[0], [-1]], r"= -1 is not in \[0, 3\)"),
+    )
+    def test_bad_input_is_told(self, params, indices, message):
+        with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
+            tfo.seq2seq.batch_gather(params, indices)
+
+    @parameterized.parameters(
+        (np.zeros([2, 3], np.float32), np.int32(0), "indices are a scalar"),
+        (np.zeros([2], np.float32), np.int32([[0]]), "params have fewer dims than indices"),
+        (np.zeros([2, 3], np.float32), np.int32([[0]]), "expected the same batch dims"),
+        (np.zeros([2, 3], np.float32), np.int32([[0], [3]]), r"is not in \[0, 3\)"),
+    )
+    def test_bad_input_is_told_at_run_time(self, params, indices, message):
+        function = tf.function(
+            tfo.seq2seq.batch_gather, input_signature=[tf.TensorSpec(None), tf.TensorSpec(None, tf.int32)]
+        )
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+            function(params, indices)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,416 @@
+"""Tests of beam_search: against a plain search of lists, exhaustive search, and by hand.
+
+Bad arguments: beam_search_arguments_test.py. Invariants: beam_search_property_test.py. Graphs, processes, devices: seq2seq_graph_test.py.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_INF = math.inf
+
+
+def _log_softmax(x):
+    x = np.where(np.isnan(x), -_INF, np.minimum(x, np.finfo(np.float64).max))
+    largest = x.max()
+    if largest == -_INF:
+        return x
+    return x - largest - np.log(np.exp(x - largest).sum())
+
+
+class Rnn:
+    """A recurrent model with random weights, whose logits depend on all tokens so far; by example as well."""
+
+    def __init__(self, rng, batch, vocabulary, scale=3.0, masked=0.0):
+        size = 5
+        self.embedding = rng.normal(size=[vocabulary, size])
+        self.recurrent = rng.normal(size=[size, size]) / math.sqrt(size)
+        self.out = rng.normal(size=[size, vocabulary]) * scale / math.sqrt(size)
+        self.bias = np.where(rng.random([vocabulary]) < masked, -_INF, rng.normal(size=[vocabulary]))
+        self.first = rng.normal(size=[batch, size])
+        self.vocabulary = vocabulary
+
+    def initial_state(self):
+        # A nest, and a leaf that is not of the hidden layer: a row that is mixed up shows in the logits.
+        return {"hidden": tf.constant(self.first), "more": (tf.zeros([len(self.first), 1], tf.int32),)}
+
+    def step_fn(self, tokens, state):
+        hidden = tf.tanh(tf.matmul(state["hidden"], self.recurrent) + tf.gather(self.embedding, tokens))
+        count = state["more"][0] + 1
+        logits = tf.matmul(hidden, self.out) + self.bias + 0.1 * tf.cast(count % 3, tf.float64) * self.out[0]
+        return logits, {"hidden": hidden, "more": (count,)}
+
+    def logits(self, example, bos_id, prefix):
+        """Of the token after a prefix."""
+        hidden = self.first[example]
+        for token in (bos_id, *prefix):
+            hidden = np.tanh(hidden @ self.recurrent + self.embedding[token])
+        return hidden @ self.out + self.bias + 0.1 * ((len(prefix) + 1) % 3) * self.out[0]
+
+
+def _search(
+    logits_of,
+    *,
+    beam_width,
+    max_length,
+    eos_ids,
+    min_length=0,
+    length_penalty=0.0,
+    early_stopping=True,
+    num_return_sequences=1,
+    num_groups=1,
+    diversity_penalty=0.0,
+):
+    """Beam search of one example, written from its definition: lists of prefixes, no arrays of beams.
+
+    Returns [(score, log probability, tokens)], best first.
+    """
+    width = beam_width // num_groups
+    live = [[(0.0, 0.0, ())] for _ in range(num_groups)]  # (log probability less penalties, penalties, tokens)
+    ended = [[] for _ in range(num_groups)]
+    done = [False] * num_groups
+    if beam_width == 1:
+        early_stopping = True
+
+    def score(log_prob, length):
+        return log_prob / ((5 + length) / 6) ** length_penalty
+
+    for step in range(max_length):
+        if all(done):
+            break
+        last = step == max_length - 1
+        taken = []
+        for g in range(num_groups):
+            if done[g]:
+                continue
+            candidates = []
+            for beam, (log_prob, penalty, prefix) in enumerate(live[g]):
+                log_probs = _log_softmax(logits_of(prefix))
+                for token, value in enumerate(log_probs):
+                    is_end = token in eos_ids
+                    if value == -_INF or (
+                        eos_ids and (is_end if step < min_length and not last else last and not is_end)
+                    ):
+                        continue
+                    less = diversity_penalty * taken.count(token)
+                    new = (log_prob + value - less, penalty + less, (*prefix, token))
+                    candidates.append((-new[0], beam, token, new))
+            candidates.sort(key=lambda c: c[:3])
+            candidates = [(new, new[2][-1] in eos_ids or (last and not eos_ids)) for *_, new in candidates]
+            for new, is_end in candidates[:width]:
+                if is_end:
+                    ended[g].append((score(new[0], step + 1), new[0] + new[1], new[2]))
+            ended[g] = sorted(ended[g], key=lambda h: -h[0])[:width]
+            live[g] = [new for new, is_end in candidates if not is_end][:width]
+            taken += [new[2][-1] for new in live[g]]
+            if not live[g]:
+                done[g] = True
+            elif len(ended[g]) == width:
+                best, worst = live[g][0][0], ended[g][-1][0]
+                length = max_length if early_stopping == "never" and length_penalty > 0 else step + 1
+                done[g] = early_stopping is True or not score(best, length) > worst
+    return sorted((h for group in ended for h in group), key=lambda h: -h[0])[:num_return_sequences]
+
+
+def _random_setting(seed):
+    """(model, options) of a search."""
+    rng = np.random.default_rng(seed)
+    vocabulary = int(rng.integers(2, 9))
+    batch = int(rng.integers(1, 4))
+    groups = int(rng.choice([1, 1, 1, 2, 3]))
+    width = int(rng.integers(1, 5)) * groups
+    model = Rnn(rng, batch, vocabulary, scale=rng.choice([0.3, 3.0]), masked=rng.choice([0, 0.2]))
+    max_length = int(rng.integers(1, 8))
+    return model, {
+        "beam_width": width,
+        "max_length": max_length,
+        "eos_ids": rng.permutation(vocabulary)[: rng.integers(0, min(3, vocabulary) + 1)].tolist(),
+        "min_length": int(rng.integers(0, max_length)),
+        "length_penalty": float(rng.choice([0, 0.6, 2, -0.7])),
+        "early_stopping": [True, False, "never"][rng.integers(3)],
+        "num_return_sequences": int(rng.integers(1, width + 1)),
+        "num_groups": groups,
+        "diversity_penalty": float(rng.choice([0.3, 2])) if groups > 1 else 0.0,
+    }
+
+
+class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
+    def assert_equals_reference(self, result, model, options, bos_id):
+        eos_ids = options["eos_ids"]
+        pad = eos_ids[0] if eos_ids else 0
+        for b, (sequences, lengths, scores, log_probs) in enumerate(zip(*(x.numpy() for x in result), strict=True)):
+            expected = _search(lambda prefix, b=b: model.logits(b, bos_id, prefix), **options)
+            count = len(expected)
+            np.testing.assert_allclose(scores[:count], [h[0] for h in expected], rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(log_probs[:count], [h[1] for h in expected], rtol=1e-12, atol=1e-12)
+            for tokens, length, (*_, hypothesis) in zip(sequences, lengths, expected, strict=False):
+                self.assertEqual(tuple(tokens[:length]), hypothesis)
+                np.testing.assert_array_equal(tokens[length:], pad)
+            np.testing.assert_array_equal(scores[count:], -_INF)
+            np.testing.assert_array_equal(log_probs[count:], -_INF)
+            np.testing.assert_array_equal(lengths[count:], 0)
+            np.testing.assert_array_equal(sequences[count:], pad)
+
+    @parameterized.parameters(*range(15))
+    def test_equals_a_search_of_lists(self, block):
+        for seed in range(20 * block, 20 * block + 20):
+            model, options = _random_setting(seed)
+            result = tfo.seq2seq.beam_search(
+                model.step_fn, model.initial_state(), batch_size=len(model.first), bos_id=1, **options
+            )
+            self.assertEqual(result.scores.dtype, tf.float64)
+            with self.subTest(seed=seed, **options):
+                self.assert_equals_reference(result, model, options, 1)
+
+    @parameterized.parameters(*range(300, 312))
+    def test_equals_a_search_of_lists_in_a_graph(self, seed):
+        model, options = _random_setting(seed)
+        search = tf.function(
+            lambda state: tfo.seq2seq.beam_search(
+                model.step_fn, state, batch_size=len(model.first), bos_id=1, **options
+            )
+        )
+        self.assert_equals_reference(search(model.initial_state()), model, options, 1)
+
+
+class ExhaustiveTest(parameterized.TestCase, tf.test.TestCase):
+    """A beam that holds all prefixes finds what is best of all sequences."""
+
+    @parameterized.product(seed=(0, 1, 2, 3), length_penalty=(0.0, 1.0, -0.5), vocabulary=(2, 3))
+    def test_finds_the_best(self, seed, length_penalty, vocabulary):
+        max_length, eos = (5 if vocabulary == 2 else 4), 0
+        model = Rnn(np.random.default_rng(seed), 1, vocabulary)
+        every = []
+        for length in range(1, max_length + 1):
+            for body in itertools.product(range(1, vocabulary), repeat=length - 1):
+                tokens = (*body, eos)
+                log_prob = sum(_log_softmax(model.logits(0, 0, tokens[:i]))[tokens[i]] for i in range(length))
+                every.append((log_prob / ((5 + length) / 6) ** length_penalty, log_prob, tokens))
+        every.sort(key=lambda h: -h[0])
+        width = max((vocabulary - 1) ** max_length * vocabulary, len(every))
+        count = min(5, len(every))
+        result = tfo.seq2seq.beam_search(
+            model.step_fn,
+            model.initial_state(),
+            batch_size=1,
+            beam_width=width,
+            max_length=max_length,
+            bos_id=0,
+            eos_ids=eos,
+            length_penalty=length_penalty,
+            early_stopping="never",
+            num_return_sequences=count,
+        )
+        self.assertAllClose(result.scores[0], [h[0] for h in every[:count]], rtol=1e-12)
+        for sequence, length, (*_, tokens) in zip(result.sequences[0], result.lengths[0], every, strict=False):
+            self.assertAllEqual(sequence[:length], tokens)
+
+
+def _markov(rows, dtype=tf.float32):
+    """A model whose next token depends on the last one alone, from logits or log probabilities [V, V]."""
+    table = tf.constant(rows, dtype)
+    return lambda tokens, state: (tf.gather(table, tokens), state)
+
+
+def _probabilities(*rows):
+    with np.errstate(divide="ignore"):
+        return np.log(rows)
+
+
+class ByHandTest(parameterized.TestCase, tf.test.TestCase):
+    # From 0 (start and end): 1 or 2; 1 ends with 0.4 and goes on to 2 with 0.6; 2 ends with 0.9.
+    _CHAIN = _probabilities([0.1, 0.5, 0.4], [0.4, 0, 0.6], [0.9, 0.1, 0])
+
+    def _search(self, chain=None, **options):
+        options = {"batch_size": 1, "beam_width": 2, "max_length": 4, "bos_id": 0, "eos_ids": 0, **options}
+        chain = self._CHAIN if chain is None else chain
+        return tfo.seq2seq.beam_search(_markov(chain), (), **options)
+
+    def test_greedy_takes_the_likeliest_token(self):
+        result = self._search(beam_width=1)
+        self.assertAllEqual(result.sequences, [[[1, 2, 0, 0]]])
+        self.assertAllEqual(result.lengths, [[3]])
+        self.assertAllClose(result.log_probs, [[math.log(0.5 * 0.6 * 0.9)]])
+
+    def test_a_beam_finds_what_greedy_search_misses(self):
+        result = self._search(num_return_sequences=2)
+        self.assertAllEqual(result.sequences, [[[2, 0, 0, 0], [1, 2, 0, 0]]])
+        self.assertAllClose(result.log_probs, [[math.log(0.4 * 0.9), math.log(0.5 * 0.6 * 0.9)]])
+
+    def test_early_stopping(self):
+        """With [1 0] and [0] in hand the search may end, or go on and find [1 1 0], which is better than [0]."""
+        chain = _probabilities([0.3, 0.5, 0.2], [0.45, 0.55, 0], [0.9, 0.1, 0])
+        for early_stopping, second in ((True, [0, 0, 0, 0]), (False, [1, 1, 0, 0]), ("never", [1, 1, 0, 0])):
+            result = self._search(chain, early_stopping=early_stopping, num_return_sequences=2, length_penalty=2.0)
+            self.assertAllEqual(result.sequences, [[[1, 0, 0, 0], second]])
+
+    def test_never_stops_while_a_longer_sequence_could_be_better(self):
+        """[0] and [3] end at once; [1] is less likely, but [1 2 4 0] has the better score."""
+        chain = _probabilities([0.4, 0.2, 0.1, 0.3, 0], *np.eye(5)[[2, 4, 0, 0]])
+        for early_stopping, expected in ((True, [[0], [3]]), (False, [[0], [3]]), ("never", [[1, 2, 4, 0], [0]])):
+            result = self._search(
+                chain,
+                eos_ids=[0, 3],
+                max_length=6,
+                early_stopping=early_stopping,
+                num_return_sequences=2,
+                length_penalty=2.0,
+            )
+            for sequence, length, tokens in zip(result.sequences[0], result.lengths[0], expected, strict=True):
+                self.assertAllEqual(sequence[:length], tokens)
+
+    @parameterized.parameters((True, 1), (False, 1), ("never", 1))
+    def test_greedy_stops_at_the_end_token(self, early_stopping, length):
+        chain = _probabilities([0.6, 0.4], [0.01, 0.99])
+        result = self._search(chain, beam_width=1, early_stopping=early_stopping, length_penalty=5.0)
+        self.assertAllEqual(result.lengths, [[length]])
+
+    def test_min_length_leaves_the_others_probabilities(self):
+        result = self._search(min_length=2, beam_width=3)
+        self.assertAllEqual(result.sequences[0, 0], [1, 2, 0, 0])
+        self.assertAllClose(result.log_probs, [[math.log(0.5 * 0.6 * 0.9)]])
+
+    def test_max_length_forces_the_end_with_its_own_probability(self):
+        result = self._search(max_length=1, num_return_sequences=2)
+        self.assertAllEqual(result.sequences, [[[0], [0]]])
+        self.assertAllEqual(result.lengths, [[1, 0]])
+        self.assertAllClose(result.scores, [[math.log(0.1), -_INF]])
+
+    def test_no_sequence_can_end(self):
+        result = self._search(_probabilities([0.0, 1.0], [0.0, 1.0]), pad_id=7)
+        self.assertAllEqual(result.sequences, [[[7] * 4]])
+        self.assertAllEqual(result.lengths, [[0]])
+        self.assertAllEqual(result.scores, [[-_INF]])
+        self.assertAllEqual(result.log_probs, [[-_INF]])
+
+    def test_without_end_tokens_all_have_max_length(self):
+        result = self._search(eos_ids=[], num_return_sequences=2)
+        self.assertAllEqual(result.lengths, [[4, 4]])
+        self.assertAllEqual(result.sequences[0, 0], [1, 2, 0, 1])
+
+    def test_several_end_tokens(self):
+        result = self._search(eos_ids=[2, 0], num_return_sequences=2, pad_id=9)
+        self.assertAllEqual(result.sequences, [[[2, 9, 9, 9], [1, 2, 9, 9]]])
+        twice = self._search(eos_ids=[2, 0, 2], num_return_sequences=2, pad_id=9)
+        self.assertAllEqual(twice.sequences, result.sequences)
+
+    def test_length_penalty_takes_each_hypothesis_own_length(self):
+        result = self._search(num_return_sequences=2, length_penalty=1.0, early_stopping="never", beam_width=3)
+        log_probs, lengths = result.log_probs.numpy(), result.lengths.numpy()
+        self.assertAllClose(result.scores, log_probs / ((5 + lengths) / 6))
+        self.assertLen(set(lengths[0]), 2)
+
+    def test_start_tokens_of_each_example(self):
+        result = self._search(batch_size=2, bos_id=[1, 2], beam_width=3)
+        self.assertAllEqual(result.sequences[:, 0], [[2, 0, 0, 0], [0, 0, 0, 0]])
+
+    def test_ties_go_to_the_lower_beam_and_token(self):
+        result = self._search(np.zeros([4, 4]), eos_ids=[], beam_width=4, max_length=2, num_return_sequences=4)
+        self.assertAllEqual(result.sequences, [[[0, 0], [0, 1], [0, 2], [0, 3]]])
+
+    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
+    def test_nan_and_infinity(self, dtype):
+        logits = np.array([[0, math.nan, 1.0, -_INF], [0, 0, 0, 0], [0, _INF, math.nan, 0], [0, 0, 0, 0.0]])
+        result = tfo.seq2seq.beam_search(
+            _markov(logits, dtype), (), batch_size=1, beam_width=3, max_length=2, bos_id=0, eos_ids=[]
+        )
+        self.assertEqual(result.scores.dtype, tf.float64 if dtype == tf.float64 else tf.float32)
+        self.assertAllEqual(result.sequences, [[[2, 1]]])
+        self.assertAllClose(result.scores, [[1 - math.log(1 + math.e)]], rtol=1e-2 if dtype.size == 2 else 1e-6)
+
+    def test_a_beam_wider_than_the_vocabulary(self):
+        result = self._search(beam_width=20, num_return_sequences=20, early_stopping="never")
+        found = [tuple(s[:n]) for s, n in zip(result.sequences[0].numpy(), result.lengths[0].numpy(), strict=True) if n]
+        self.assertLen(set(found), len(found))
+        self.assertContainsSubset([(0,), (1, 0), (2, 0), (1, 2, 0), (2, 1, 0), (1, 2, 1, 0), (2, 1, 2, 0)], found)
+        self.assertAllEqual(result.scores[0, len(found) :], [-_INF] * (20 - len(found)))
+
+
+class GroupTest(tf.test.TestCase):
+    def test_groups_take_other_tokens(self):
+        """By hand: the second group has 0.5 - 1 for token 1, so it takes 2."""
+        chain = _probabilities([0.1, 0.5, 0.4], [1.0, 0, 0], [1.0, 0, 0])
+        result = tfo.seq2seq.beam_search(
+            _markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, num_return_sequences=2,
+            num_groups=2, diversity_penalty=0.5,
+        )  # fmt: skip
+        self.assertAllEqual(result.sequences, [[[1, 0, 0], [2, 0, 0]]])
+        self.assertAllClose(result.log_probs, np.log([[0.5, 0.4]]))
+        self.assertAllClose(result.scores, np.log([[0.5, 0.4]]))
+
+    def test_the_penalty_is_part_of_the_score(self):
+        chain = _probabilities([0.01, 0.98, 0.01], [1.0, 0, 0], [1.0, 0, 0])
+        result = tfo.seq2seq.beam_search(
+            _markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, num_return_sequences=2,
+            num_groups=2, diversity_penalty=0.5,
+        )  # fmt: skip
+        self.assertAllEqual(result.sequences, [[[1, 0, 0]] * 2])
+        self.assertAllClose(result.log_probs, np.log([[0.98, 0.98]]))
+        self.assertAllClose(result.scores, np.log([[0.98, 0.98]]) - [[0, 0.5]])
+
+
+class ProcessorTest(tf.test.TestCase):
+    _CHAIN = _probabilities([0.1, 0.5, 0.4], [0.4, 0.2, 0.4], [0.6, 0.1, 0.3])
+
+    def _search(self, processor, **options):
+        options = {"batch_size": 2, "beam_width": 2, "max_length": 4, "bos_id": 0, "eos_ids": 0, **options}
+        return tfo.seq2seq.beam_search(_markov(self._CHAIN), (), logits_processor=processor, **options)
+
+    def test_sees_steps_and_sequences(self):
+        seen = []
+
+        def processor(step, sequences, logits):
+            seen.append((int(step), sequences.numpy().tolist()))
+            return logits
+
+        result = self._search(processor, eos_ids=[], num_return_sequences=2)
+        self.assertEqual([step for step, _ in seen], [0, 1, 2, 3])
+        self.assertEqual(seen[0][1], [[]] * 4)
+        # Of both examples the same, as live sequences stand after the step before.
+        last = np.array(seen[3][1])
+        self.assertAllEqual(last[:2], last[2:])
+        self.assertContainsSubset(
+            {tuple(s[:3]) for s in result.sequences[0].numpy().tolist()}, set(map(tuple, last.tolist()))
+        )
+
+    def test_no_token_twice(self):
+        """A mask of what a sequence has: with probabilities of their own, or given to the others."""
+
+        def forbidden(sequences, logits):
+            return tf.reduce_any(tf.one_hot(sequences, logits.shape[-1], True, False, dtype=tf.bool), 1)
+
+        def keeps(step, sequences, logits):
+            del step
+            return logits, forbidden(sequences, logits)
+
+        def renormalizes(step, sequences, logits):
+            del step
+            return tf.where(forbidden(sequences, logits), -_INF, logits)
+
+        for run in (lambda f: f(), lambda f: tf.function(f)()):
+            result = run(lambda: self._search(keeps, min_length=2))
+            self.assertAllEqual(result.sequences[:, 0], [[1, 2, 0, 0]] * 2)
+            self.assertAllClose(result.log_probs[:, 0], [math.log(0.5 * 0.4 * 0.6)] * 2)
+            result = run(lambda: self._search(renormalizes, min_length=2))
+            self.assertAllEqual(result.sequences[:, 0], [[1, 2, 0, 0]] * 2)
+            self.assertAllClose(result.log_probs[:, 0], [math.log(0.5 * 0.4 / 0.8 * 1)] * 2)
+
+    def test_bad_ones_are_told(self):
+        for result, message in (
+            (lambda x: tf.cast(x, tf.float64), "returned float64, expected float32"),
+            (lambda x: x[:, :2], r"logits are \[4,2\], expected \[4,3\]"),
+            (lambda x: (x, x), "forbidden tokens are float32, expected bool"),
+            (lambda x: (x, x[:2] > 0), r"forbidden tokens are \[2,3\], expected \[4,3\]"),
+            (lambda x: (x, x, x), "returned 3 values"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                self._search(lambda step, sequences, logits, result=result: result(logits))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,331 @@
+"""The public function sample: sequences drawn from a model, token by token."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tensorflow_ops.nn.python.ops import cross_entropy
+from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
+from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
+
+
+class SampleResult(NamedTuple):
+    """A sequence for each example."""
+
+    sequences: tf.Tensor  # int32 [B, T], with the end token, without the start token; then the pad_id
+    lengths: tf.Tensor  # int32 [B], with the end token
+    log_probs: tf.Tensor  # [B], float32, for float64 logits float64: the model's, of the whole sequence
+
+
+def sample(
+    step_fn: Callable,
+    initial_state,
+    *,
+    batch_size,
+    max_length,
+    bos_id,
+    eos_ids,
+    seed,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    pad_id: int | None = None,
+    min_length=0,
+    name=None,
+) -> SampleResult:
+    """Draws a sequence for each example from a model that gives one token after the other.
+
+    Each token is drawn from softmax(logits / temperature), of which top_k and top_p leave
+    the likeliest tokens: first the top_k, then of these the fewest that together have
+    probability top_p at least ("nucleus sampling", arXiv:1904.09751), with the others'
+    probability given to those that stay. It is the order of `transformers`.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> chain = tf.math.log([[0.1, 0.5, 0.4], [0.4, 0.3, 0.3], [0.9, 0.05, 0.05]])
+    >>> def step_fn(tokens, state):             # a Markov chain; token 0 ends
+    ...     return tf.gather(chain, tokens), state
+    >>> result = tfo.seq2seq.sample(
+    ...     step_fn, (), batch_size=3, max_length=5, bos_id=0, eos_ids=0, seed=[1, 2], top_k=2)
+    >>> result.sequences.shape, bool(tf.reduce_all(result.lengths <= 5))
+    (TensorShape([3, 5]), True)
+
+    The same seed gives the same sequences: random numbers are stateless, and those of an
+    example depend on its seed and the step alone, not on batch_size or max_length.
+
+    Args:
+      step_fn: function (token_ids int32 [B], state) -> (logits [B, V], state), as of
+        `beam_search`. A sequence that has ended still gets its tokens.
+      initial_state: any nest of tensors [B, ...]; () if there is none.
+      batch_size: B, an int or an int32 scalar tensor. May be 0.
+      max_length: T, an int or an int32 scalar tensor, at least 1: the most tokens of a
+        sequence. One that has not ended by then is cut off.
+      bos_id: the token that step_fn is given first, an int or int32 [B].
+      eos_ids: the tokens that end a sequence, an int or a list of ints, which may be empty.
+      seed: int32 [2], or [B, 2] with a seed for each example. [2] stands for
+        `tf.random.split(seed, B)`: to draw a batch in parts, split once and give each part
+        its rows.
+      temperature: not negative; 0 takes the likeliest token (of equal ones the lowest). A
+        float or a scalar tensor.
+      top_k: how many tokens may be drawn; 0 for all.
+      top_p: in (0, 1]; a float or a scalar tensor.
+      pad_id: what follows the end. Default: the first of eos_ids, or 0.
+      min_length: an int or an int32 scalar tensor: a sequence has at least that many tokens
+        before its end token.
+      name: a name scope.
+
+    Returns:
+      A `SampleResult`. Its log_probs are those of the drawn tokens under the model itself,
+      log softmax(logits), whatever temperature, top_k, top_p and min_length made of it; they
+      are differentiable, as policy gradients need. A sequence whose model leaves no token
+      (logits all -inf) ends there, with log probability -inf.
+
+    Raises:
+      ValueError: an option out of its range, a step_fn or state that does not fit what is
+        said above.
+      InvalidArgumentError: the same where only the run tells; on the CPU also an id in
+        eos_ids that is no token.
+    """
+    with tf.name_scope(name or "sample"):
+        return _sample(
+            decoder.converted(step_fn),
+            initial_state,
+            batch_size,
+            bos_id,
+            seed,
+            max_length=max_length,
+            eos_ids=eos_ids,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            pad_id=pad_id,
+            min_length=min_length,
+        )
+
+
+@tf.autograph.experimental.do_not_convert
+def _sample(step_fn, initial_state, batch_size, bos_id, seed, **options):
+    options = _Options.checked(**options)
+    batch_size = arguments.int_scalar("batch_size", batch_size, 0)
+    tokens = decoder.start_tokens(bos_id, batch_size)
+    model = decoder.Decoder(step_fn, initial_state, batch_size, beams=1)
+    return _Sampler(options, model, batch_size).run(tokens, _row_seeds(seed, batch_size))
+
+
+def _checked_number(name, value, expected, fits):
+    """A float, or a float64 scalar tensor that is checked when it runs. Raises ValueError."""
+    result = arguments.number(name, value, expected, fits)
+    if isinstance(result, float):
+        return result
+    check = tf.debugging.assert_equal(fits(result), True, f"{name} is out of its range, expected {expected}")
+    with tf.control_dependencies([check]):
+        return tf.identity(result)
+
+
+def _row_seeds(seed, batch_size):
+    """Seeds [B, 2]. Raises ValueError."""
+    seed = tf.convert_to_tensor(seed, dtype_hint=tf.int32)
+    if not seed.dtype.is_integer:
+        raise ValueError(f"seed is {seed.dtype.name}, expected int32")
+    seed = tf.cast(seed, tf.int32)
+    if seed.shape.rank == 2:
+        arguments.check_shape("seed", seed, [tf.get_static_value(batch_size), 2], "two numbers for each example")
+        check = tf.debugging.assert_equal(
+            tf.shape(seed), [batch_size, 2], "seed, expected two numbers for each example"
+        )
+        with tf.control_dependencies([check]):
+            return tf.identity(seed)
+    if not seed.shape.is_fully_defined() or seed.shape != [2]:
+        raise ValueError(f"seed is of shape {arguments.text(seed.shape)}, expected [2] or [batch_size,2]")
+    return tf.random.split(seed, batch_size, alg="philox")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """What sample was asked for, checked."""
+
+    max_length: Any
+    eos_ids: tuple[int, ...]
+    temperature: Any
+    top_k: int
+    top_p: Any
+    pad_id: int
+    min_length: Any
+
+    @classmethod
+    def checked(cls, *, max_length, eos_ids, temperature, top_k, top_p, pad_id, min_length):
+        """Raises ValueError."""
+        eos_ids = arguments.eos_tuple(eos_ids)
+        return cls(
+            max_length=arguments.int_scalar("max_length", max_length, 1),
+            eos_ids=eos_ids,
+            temperature=_checked_number(
+                "temperature", temperature, "a finite number that is not negative", lambda x: (x >= 0) & (x < math.inf)
+            ),
+            top_k=arguments.static_int("top_k", top_k, 0),
+            top_p=_checked_number("top_p", top_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)),
+            pad_id=arguments.pad(pad_id, eos_ids),
+            min_length=arguments.int_scalar("min_length", min_length, 0),
+        )
+
+    @property
+    def is_greedy(self):
+        return isinstance(self.temperature, float) and self.temperature == 0
+
+    @property
+    def has_top_p(self):
+        return not (isinstance(self.top_p, float) and self.top_p == 1)
+
+
+class _Loop(NamedTuple):
+    """What a step takes and gives."""
+
+    step: tf.Tensor
+    tokens: tf.Tensor  # int32 [B], the last ones
+    finished: tf.Tensor  # bool [B]
+    lengths: tf.Tensor  # int32 [B]
+    log_probs: tf.Tensor  # [B]
+    token_list: tf.Tensor  # decoder.Steps of [B]
+    state: list
+
+
+class _Sampler:
+    """A drawing with its options, its model, and constants of the loop."""
+
+    def __init__(self, options, model, batch_size):
+        self._options, self._model, self._batch = options, model, batch_size
+        self._eos_ids = tf.constant(options.eos_ids, tf.int32)
+        self._steps = decoder.Steps(tf.stack([batch_size]))
+
+    def run(self, tokens, seeds):
+        """The result, from the first tokens [B] and seeds [B, 2]."""
+        options, model, batch = self._options, self._model, self._batch
+        uniform = None
+        if not options.is_greedy:
+            # For all steps at once: an op for each example is dear.
+            uniform = tf.map_fn(self._uniform, seeds, fn_output_signature=tf.float64)
+            uniform = tf.transpose(tf.reshape(uniform, [batch, options.max_length]))
+        start = _Loop(
+            step=tf.constant(0),
+            tokens=tokens,
+            finished=tf.zeros([batch], tf.bool),
+            lengths=tf.zeros([batch], tf.int32),
+            log_probs=tf.zeros([batch], arguments.score_dtype(model.logits_dtype or tf.float32)),
+            token_list=self._steps.reserve(options.max_length),
+            state=model.state,
+        )
+        static_batch = tokens.shape[0]
+        rows = [tf.TensorShape([static_batch])] * 4
+        (end,) = tf.while_loop(
+            lambda loop: (
+                (loop.step < options.max_length) & ((loop.step == 0) | tf.reduce_any(tf.logical_not(loop.finished)))
+            ),
+            lambda loop: [self._step(loop, None if uniform is None else uniform[loop.step])],
+            [start],
+            shape_invariants=[_Loop(tf.TensorShape([]), *rows, tf.TensorShape([]), list(model.state_shapes))],
+        )
+        length = options.max_length if isinstance(options.max_length, int) else None
+        written = tf.transpose(self._steps.stack(end.token_list))
+        is_token = tf.range(options.max_length) < end.lengths[:, tf.newaxis]
+        sequences = tf.where(is_token, written, options.pad_id)
+        return SampleResult(tf.ensure_shape(sequences, [static_batch, length]), end.lengths, end.log_probs)
+
+    def _uniform(self, seed):
+        """Numbers in [0, 1), one for each step: of 64 bits, or rare tokens would never come."""
+        return tf.random.stateless_uniform([self._options.max_length], seed, dtype=tf.float64, alg="philox")
+
+    def _step(self, loop, uniform):
+        """One token more for each sequence."""
+        options = self._options
+        logits, state = self._model(loop.tokens, loop.state)
+        # As the kernel of beam search has it; those of softmax let a NaN spoil its row.
+        logits = _without_nan(logits)
+        dtype = arguments.score_dtype(logits.dtype)
+        no_eos = loop.step < options.min_length
+        if options.is_greedy or options.top_k:
+            tokens, exists = self._from_best(logits, no_eos, uniform)
+        else:
+            tokens, exists = self._from_all(logits, no_eos, uniform)
+        tokens = tf.ensure_shape(tf.where(exists, tokens, (options.eos_ids or (0,))[0]), loop.tokens.shape)
+        log_probs = cross_entropy.label_log_prob(tokens, logits)
+        log_probs = tf.where(exists, log_probs, tf.constant(-float("inf"), dtype))
+        is_end = tf.reduce_any(tokens[:, tf.newaxis] == self._eos_ids, -1) | tf.logical_not(exists)
+        return _Loop(
+            step=loop.step + 1,
+            tokens=tokens,
+            finished=loop.finished | is_end,
+            lengths=tf.where(loop.finished, loop.lengths, loop.step + 1),
+            log_probs=tf.where(
+                loop.finished, tf.cast(loop.log_probs, dtype), tf.cast(loop.log_probs, dtype) + log_probs
+            ),
+            token_list=self._steps.write(loop.token_list, loop.step, tokens),
+            state=state,
+        )
+
+    def _from_best(self, logits, no_eos, uniform):
+        """Tokens [B] of the top_k, and whether there are any; our kernel finds them in one pass."""
+        options = self._options
+        zeros = tf.zeros([self._batch, 1], arguments.score_dtype(logits.dtype))
+        rule = tf.where(no_eos, beam_search_ops.NO_EOS, beam_search_ops.ANY_TOKEN)
+        count = 1 if options.is_greedy else tf.minimum(options.top_k, tf.shape(logits)[-1])
+        best = beam_search_ops.step(
+            logits[:, tf.newaxis],
+            zeros,
+            tf.zeros_like(zeros, tf.bool),
+            tf.zeros_like(zeros, tf.int32),
+            eos_ids=self._eos_ids,
+            eos_rule=rule,
+            beam_width=count,
+        )
+        if options.is_greedy:
+            return best.token_ids[:, 0], best.log_probs[:, 0] > -float("inf")
+        place, exists = self._draw(best.log_probs, uniform)
+        return beam_search_ops.batch_gather(best.token_ids, place[:, tf.newaxis])[:, 0], exists
+
+    def _from_all(self, logits, no_eos, uniform):
+        """Tokens [B] of the whole vocabulary, and whether there are any."""
+        if self._options.eos_ids:
+            largest, tokens = max(self._options.eos_ids), tf.shape(logits)[-1]
+            check = tf.debugging.assert_less(
+                largest, tokens, f"one of eos_ids is {largest}, expected a token of logits"
+            )
+            with tf.control_dependencies([check]):
+                is_eos = tf.reduce_any(tf.range(tokens)[:, tf.newaxis] == self._eos_ids, -1)
+            logits = tf.where(no_eos & is_eos, tf.constant(-float("inf"), logits.dtype), logits)
+        if not self._options.has_top_p:
+            return self._draw(logits, uniform)
+        logits, tokens = tf.math.top_k(logits, tf.shape(logits)[-1])
+        place, exists = self._draw(logits, uniform)
+        return beam_search_ops.batch_gather(tokens, place[:, tf.newaxis])[:, 0], exists
+
+    def _draw(self, logits, uniform):
+        """Indices [B] into logits [B, N], sorted for top_p; and whether there are any."""
+        options = self._options
+        logits = tf.stop_gradient(tf.cast(logits, tf.float64))
+        largest = tf.reduce_max(logits, -1, keepdims=True)
+        exists = largest[:, 0] > -float("inf")
+        # Where there is no token, the rest is computed on zeros.
+        logits = tf.where(exists[:, tf.newaxis], logits - largest, tf.zeros_like(logits))
+        if isinstance(options.temperature, float):
+            weights = tf.exp(logits / options.temperature)
+        else:
+            positive = tf.where(options.temperature > 0, options.temperature, 1.0)
+            first = tf.one_hot(tf.argmax(logits, -1), tf.shape(logits)[-1], dtype=tf.float64)
+            weights = tf.where(options.temperature > 0, tf.exp(logits / positive), first)
+        if options.has_top_p:
+            before = tf.cumsum(weights, axis=-1, exclusive=True)
+            total = tf.reduce_sum(weights, -1, keepdims=True)
+            weights = tf.where(before < options.top_p * total, weights, tf.zeros_like(weights))
+        up_to = tf.cumsum(weights, axis=-1)
+        # Below the sum of all, and never at a token of weight 0.
+        at = uniform[:, tf.newaxis] * up_to[:, -1:]
+        return tf.searchsorted(up_to, at, side="right")[:, 0], exists
+
+
+def _without_nan(logits):
+    """NaN as -inf, and +inf as the largest finite number."""
+    return tf.where(
+        tf.math.is_nan(logits), tf.constant(-float("inf"), logits.dtype), tf.minimum(logits, logits.dtype.max)
+    )

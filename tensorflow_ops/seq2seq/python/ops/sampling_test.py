@@ -1,0 +1,199 @@
+"""Tests of sample: what is drawn and how often, seeds, log probabilities and their gradient, bad arguments."""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_INF, _NAN = math.inf, math.nan
+
+
+def _constant(logits, dtype=tf.float32):
+    """A model with the same logits for each token."""
+    row = tf.constant(logits, dtype)
+    return lambda tokens, state: (tf.repeat(row[tf.newaxis], tf.shape(tokens)[0], 0), state)
+
+
+def _chain(vocabulary=6, seed=0):
+    table = tf.constant(np.random.default_rng(seed).normal(size=[vocabulary, vocabulary]))
+    return table, lambda tokens, state: (tf.gather(table, tokens), state)
+
+
+def _sample(step_fn, **options):
+    options = {"batch_size": 4, "max_length": 6, "bos_id": 0, "eos_ids": [], "seed": [1, 2], **options}
+    return tfo.seq2seq.sample(step_fn, (), **options)
+
+
+class DistributionTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        ({}, [0.5, 0.3, 0.15, 0.05]),
+        ({"temperature": 0.5}, np.square([0.5, 0.3, 0.15, 0.05]) / np.square([0.5, 0.3, 0.15, 0.05]).sum()),
+        ({"top_k": 2}, [0.5 / 0.8, 0.3 / 0.8, 0, 0]),
+        ({"top_k": 9}, [0.5, 0.3, 0.15, 0.05]),
+        ({"top_p": 0.7}, [0.5 / 0.8, 0.3 / 0.8, 0, 0]),
+        ({"top_p": 0.81}, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),
+        ({"top_p": 1e-9}, [1, 0, 0, 0]),
+        # Of the first three, 0.5 / 0.95 is less than 0.6.
+        ({"top_k": 3, "top_p": 0.6}, [0.5 / 0.8, 0.3 / 0.8, 0, 0]),
+        ({"top_k": 3, "top_p": 0.5}, [1, 0, 0, 0]),
+        ({"temperature": 0.0}, [1, 0, 0, 0]),
+        ({"temperature": tf.constant(0.0)}, [1, 0, 0, 0]),
+        # The first has 0.25 / 0.365.
+        ({"temperature": tf.constant(0.5, tf.float64), "top_p": tf.constant(0.7)}, [0.25 / 0.34, 0.09 / 0.34, 0, 0]),
+    )
+    def test_draws_each_token_as_often_as_it_should(self, options, expected):
+        order = [2, 0, 3, 1]  # the likeliest is not the first
+        logits = np.empty(4)
+        logits[order] = np.log([0.5, 0.3, 0.15, 0.05]) + 7
+        count = 20000
+        result = _sample(_constant(logits), batch_size=400, max_length=count // 400, **options)
+        drawn = np.bincount(result.sequences.numpy().reshape(-1), minlength=4)[order] / count
+        expected = np.array(expected)
+        np.testing.assert_array_equal(drawn[expected == 0], 0)
+        error = np.abs(drawn - expected)[expected > 0]
+        # Five standard deviations.
+        self.assertTrue((error <= 5 * np.sqrt(expected * (1 - expected) / count)[expected > 0] + 1e-12).all(), drawn)
+
+    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
+    def test_nan_and_infinity(self, dtype):
+        for options in ({}, {"top_k": 3}, {"top_p": 0.9}, {"temperature": 0.0}):
+            logits = [0.0, _NAN, 0.0, -_INF]
+            result = _sample(_constant(logits, dtype), batch_size=50, **options)
+            self.assertContainsSubset(set(result.sequences.numpy().reshape(-1).tolist()), {0, 2})
+            self.assertAllClose(result.log_probs, [6 * math.log(0.5)] * 50, rtol=1e-3)
+            result = _sample(_constant([0.0, _INF, _NAN], dtype), batch_size=3, **options)
+            self.assertAllEqual(result.sequences, [[1] * 6] * 3)
+            self.assertAllEqual(result.log_probs, [0] * 3)
+
+    def test_no_token_ends_the_sequence(self):
+        for options in ({}, {"top_k": 2}, {"top_p": 0.9}, {"temperature": 0.0}):
+            result = _sample(_constant([-_INF, _NAN]), eos_ids=1, pad_id=5, **options)
+            self.assertAllEqual(result.sequences, [[1, 5, 5, 5, 5, 5]] * 4)
+            self.assertAllEqual(result.lengths, [1] * 4)
+            self.assertAllEqual(result.log_probs, [-_INF] * 4)
+
+
+class SequenceTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters({}, {"top_k": 3}, {"top_p": 0.8}, {"temperature": 2.0}, {"temperature": 0.0})
+    def test_ends_and_log_probabilities(self, **options):
+        table, step_fn = _chain()
+        result = _sample(step_fn, batch_size=40, max_length=9, eos_ids=[2, 4], pad_id=-1, min_length=2, **options)
+        log_p = tf.math.log_softmax(table).numpy()
+        for tokens, length, log_prob in zip(*(t.numpy() for t in result), strict=True):
+            self.assertAllEqual(tokens[length:], [-1] * (9 - length))
+            tokens = tokens[:length]
+            ends = np.isin(tokens, [2, 4])
+            self.assertFalse(ends[:-1].any())
+            self.assertTrue(ends[-1] or length == 9)
+            self.assertGreater(length, 2)
+            self.assertAllClose(log_prob, log_p[[0, *tokens[:-1]], tokens].sum(), rtol=1e-12)
+        self.assertGreater(len(set(result.lengths.numpy())), 1 if options.get("temperature") != 0 else 0)
+
+    def test_greedy_is_a_beam_of_one(self):
+        _, step_fn = _chain(30)
+        drawn = _sample(step_fn, temperature=0.0, eos_ids=3, max_length=20)
+        found = tfo.seq2seq.beam_search(
+            step_fn, (), batch_size=4, beam_width=1, max_length=21, bos_id=0, eos_ids=3, pad_id=3
+        )
+        length = int(drawn.lengths[0])
+        self.assertAllEqual(drawn.sequences[:, :length], found.sequences[:, 0, :length])
+
+    def test_greedy_ties_go_to_the_lowest_token(self):
+        for temperature in (0.0, tf.constant(0.0)):
+            result = _sample(_constant([0.0, 1.0, 1.0]), temperature=temperature)
+            self.assertAllEqual(result.sequences, [[1] * 6] * 4)
+
+    def test_state_stays_with_its_example(self):
+        def step_fn(tokens, state):
+            del tokens
+            return tf.one_hot(state["next"], 9) * 100, {"next": state["next"] + 1}
+
+        result = tfo.seq2seq.sample(
+            step_fn, {"next": tf.constant([0, 3])}, batch_size=2, max_length=4, bos_id=0, eos_ids=5, seed=[0, 0]
+        )
+        self.assertAllEqual(result.sequences, [[0, 1, 2, 3], [3, 4, 5, 5]])
+        self.assertAllEqual(result.lengths, [4, 3])
+
+    def test_policy_gradient(self):
+        """Of the log probability of what was drawn: counts of moves less what was expected."""
+        table = tf.Variable(np.random.default_rng(1).normal(size=[4, 4]))
+
+        def draw():
+            return _sample(lambda tokens, state: (tf.gather(table, tokens), state), eos_ids=3, top_p=0.9)
+
+        for run in (draw, tf.function(draw)):
+            with tf.GradientTape() as tape:
+                result = run()
+                total = tf.reduce_sum(result.log_probs)
+            gradient = tf.convert_to_tensor(tape.gradient(total, table))
+            p = tf.nn.softmax(table).numpy()
+            expected = np.zeros([4, 4])
+            for tokens, length in zip(result.sequences.numpy(), result.lengths.numpy(), strict=True):
+                for before, token in zip([0, *tokens[: length - 1]], tokens[:length], strict=True):
+                    expected[before] -= p[before]
+                    expected[before, token] += 1
+            self.assertAllClose(gradient, expected, rtol=1e-10, atol=1e-10)
+
+
+class SeedTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters({}, {"top_k": 3}, {"top_p": 0.8})
+    def test_same_seed_same_sequences(self, **options):
+        _, step_fn = _chain(20)
+        first = _sample(step_fn, **options).sequences
+        self.assertAllEqual(_sample(step_fn, **options).sequences, first)
+        self.assertAllEqual(tf.function(lambda: _sample(step_fn, **options).sequences)(), first)
+        self.assertNotAllEqual(_sample(step_fn, seed=[1, 3], **options).sequences, first)
+        self.assertNotAllEqual(first[0], first[1])
+
+    def test_examples_do_not_depend_on_batch_and_length(self):
+        _, step_fn = _chain(20)
+        whole = _sample(step_fn, batch_size=8).sequences
+        self.assertAllEqual(_sample(step_fn, batch_size=3).sequences, whole[:3])
+        self.assertAllEqual(_sample(step_fn, batch_size=8, max_length=4).sequences, whole[:, :4])
+        seeds = tf.random.split([1, 2], 8)
+        self.assertAllEqual(_sample(step_fn, batch_size=5, seed=seeds[3:]).sequences, whole[3:])
+
+
+class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        ({"temperature": -1.0}, "temperature is -1.0, expected a finite number that is not negative"),
+        ({"temperature": _INF}, "temperature is inf"),
+        ({"top_k": -1}, "top_k is -1, expected an int that is at least 0"),
+        ({"top_p": 0.0}, "top_p is 0.0, expected a number above 0, at most 1"),
+        ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"seed": 1}, r"seed is of shape \[\], expected \[2\] or \[batch_size,2\]"),
+        ({"seed": [1, 2, 3]}, r"seed is of shape \[3\]"),
+        ({"seed": [[1, 2]] * 3}, r"seed are \[3,2\], expected \[4,2\]"),
+        ({"seed": [0.5, 1.0]}, "seed is float32, expected int32"),
+        ({"max_length": 0}, "max_length is 0"),
+        ({"eos_ids": -1}, "an id is -1"),
+        ({"bos_id": [0]}, r"bos_id are \[1\], expected \[4\]"),
+    )
+    def test_options(self, options, message):
+        with self.assertRaisesRegex(ValueError, message):
+            _sample(_constant([0.0, 0.0]), **options)
+
+    @parameterized.parameters({}, {"top_k": 1}, {"top_p": 0.5}, {"temperature": 0.0})
+    def test_end_tokens_of_another_vocabulary(self, **options):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"eos_ids(\[1\])? is 2, expected"):
+            _sample(_constant([0.0, 0.0]), eos_ids=[1, 2], **options)
+
+    @parameterized.parameters(
+        ({"temperature": -1.0}, "temperature is out of its range, expected a finite number that is not negative"),
+        ({"top_p": 0.0}, "top_p is out of its range, expected a number above 0, at most 1"),
+        ({"top_p": 1.5}, "top_p is out of its range, expected a number above 0, at most 1"),
+    )
+    def test_at_run_time(self, options, message):
+        @tf.function(input_signature=[tf.TensorSpec([]), tf.TensorSpec([])])
+        def draw(temperature, top_p):
+            return _sample(_constant([0.0, 0.0]), temperature=temperature, top_p=top_p)
+
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+            draw(**{"temperature": 1.0, "top_p": 1.0, **options})
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,247 @@
+"""Tests of decoders in graphs: one trace, growing caches, SavedModel in a new process, replicas, empty batches."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+
+def _chain(dtype=tf.float32):
+    table = tf.constant(np.random.default_rng(0).normal(size=[6, 6]) * 2, dtype)
+    return lambda tokens, state: (tf.gather(table, tokens), state)
+
+
+def _run(script, *arguments):
+    """Runs a Python script in a new process; returns what it printed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path if p)}
+    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+class Translator(tf.Module):
+    """A decoder with a GRU that reads a summary of its input."""
+
+    def __init__(self):
+        super().__init__()
+        keras.utils.set_random_seed(0)
+        self.embed = keras.layers.Embedding(9, 4)
+        self.cell = keras.layers.GRUCell(4)
+        self.out = keras.layers.Dense(9)
+        # Beyond what the first weights give, so that sequences differ.
+        self.embed.build()
+        self.cell.build([None, 4])
+        self.out.build([None, 4])
+        self.out.kernel.assign(self.out.kernel * 8)
+
+    def step_fn(self, tokens, state):
+        hidden, _ = self.cell(self.embed(tokens), [state["hidden"]])
+        return self.out(hidden), {"hidden": hidden}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4]), tf.TensorSpec([], tf.int32)])
+    def translate(self, summary, max_length):
+        result = tfo.seq2seq.beam_search(
+            self.step_fn,
+            {"hidden": summary},
+            batch_size=tf.shape(summary)[0],
+            beam_width=3,
+            max_length=max_length,
+            bos_id=1,
+            eos_ids=[2],
+            length_penalty=0.6,
+            num_return_sequences=2,
+        )
+        return result._asdict()
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4]), tf.TensorSpec([2], tf.int32), tf.TensorSpec([])])
+    def draw(self, summary, seed, temperature):
+        result = tfo.seq2seq.sample(
+            self.step_fn,
+            {"hidden": summary},
+            batch_size=tf.shape(summary)[0],
+            max_length=7,
+            bos_id=1,
+            eos_ids=[2],
+            seed=seed,
+            temperature=temperature,
+            top_k=5,
+            top_p=0.9,
+        )
+        return result._asdict()
+
+
+class GraphTest(parameterized.TestCase, tf.test.TestCase):
+    def test_one_trace_for_any_batch_and_length(self):
+        model = Translator()
+        for batch, length in ((1, 1), (3, 5), (2, 40), (0, 4), (5, 5)):
+            summary = tf.random.stateless_normal([batch, 4], [1, 2])
+            result = model.translate(summary, length)
+            self.assertEqual(result["sequences"].shape, [batch, 2, length])
+            drawn = model.draw(summary, [1, 2], 1.0)
+            self.assertEqual(drawn["sequences"].shape, [batch, 7])
+        self.assertEqual(model.translate.experimental_get_tracing_count(), 1)
+        self.assertEqual(model.draw.experimental_get_tracing_count(), 1)
+
+    def test_static_shapes(self):
+        shapes = []
+
+        @tf.function
+        def trace(batch_size, max_length):
+            for batch, length in ((3, 5), (batch_size, 5), (3, max_length)):
+                options = {"batch_size": batch, "max_length": length, "bos_id": 0, "eos_ids": 1}
+                result = tfo.seq2seq.beam_search(_chain(), (), beam_width=4, num_return_sequences=2, **options)
+                drawn = tfo.seq2seq.sample(_chain(), (), seed=[1, 2], **options)
+                shapes.append([t.shape.as_list() for t in (*result, *drawn)])
+
+        trace.get_concrete_function(tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int32))
+        for got, (batch, length) in zip(shapes, ((3, 5), (None, 5), (3, None)), strict=True):
+            beams = [batch, 2]
+            self.assertEqual(got, [[*beams, length], beams, beams, beams, [batch, length], [batch], [batch]])
+
+    def test_a_cache_may_grow(self):
+        """A sum over all tokens so far, as attention has it, from a list of them."""
+        weights = tf.constant(np.random.default_rng(1).normal(size=[6, 6]), tf.float32)
+
+        def grows(tokens, state):
+            cache = tf.concat([state["cache"], tf.one_hot(tokens, 6)[:, tf.newaxis]], 1)
+            return tf.reduce_sum(tf.matmul(cache, weights), 1), {"cache": cache}
+
+        def sums(tokens, state):
+            total = state["cache"] + tf.one_hot(tokens, 6)
+            return tf.matmul(total, weights), {"cache": total}
+
+        options = {"batch_size": 2, "beam_width": 3, "max_length": 6, "bos_id": 0, "eos_ids": 1}
+        expected = tfo.seq2seq.beam_search(sums, {"cache": tf.zeros([2, 6])}, **options)
+        for run in (lambda f: f(), lambda f: tf.function(f)()):
+            result = run(lambda: tfo.seq2seq.beam_search(grows, {"cache": tf.zeros([2, 0, 6])}, **options))
+            self.assertAllEqual(result.sequences, expected.sequences)
+            self.assertAllClose(result.scores, expected.scores)
+
+    @parameterized.parameters(tf.float32, tf.float64)
+    def test_no_examples(self, dtype):
+        options = {"batch_size": 0, "max_length": 4, "bos_id": 0, "eos_ids": 1}
+        for run in (lambda f: f(), lambda f: tf.function(f)()):
+            result = run(lambda: tfo.seq2seq.beam_search(_chain(dtype), tf.zeros([0, 2]), beam_width=3, **options))
+            self.assertEqual([t.shape for t in result], [[0, 1, 4], [0, 1], [0, 1], [0, 1]])
+            self.assertEqual(result.scores.dtype, dtype)
+            drawn = run(lambda: tfo.seq2seq.sample(_chain(dtype), (), seed=[0, 0], top_p=0.5, **options))
+            self.assertEqual([t.shape for t in drawn], [[0, 4], [0], [0]])
+            self.assertEqual(drawn.log_probs.dtype, dtype)
+
+    def test_stops_when_all_are_done(self):
+        calls = tf.Variable(0)
+
+        def step_fn(tokens, state):
+            calls.assign_add(1)
+            return tf.one_hot(tf.ones_like(tokens), 4) * 50, state
+
+        options = {"batch_size": 2, "bos_id": 0, "eos_ids": 1, "max_length": 1000}
+        tf.function(lambda: tfo.seq2seq.beam_search(step_fn, (), beam_width=1, **options))()
+        self.assertEqual(int(calls), 1)
+        tf.function(lambda: tfo.seq2seq.sample(step_fn, (), seed=[1, 2], **options))()
+        self.assertEqual(int(calls), 2)
+
+    def test_steps_in_autograph(self):
+        """A step_fn with Python control flow on tensors, in a tf.function that converts it."""
+
+        def step_fn(tokens, state):
+            if tf.reduce_all(state > 2):  # from the third token on only the end
+                logits = tf.one_hot(tf.ones_like(tokens), 4) * 50
+            else:
+                logits = tf.one_hot(tf.ones_like(tokens) + 1, 4) * 50
+            return logits, state + 1
+
+        result = tf.function(
+            lambda: tfo.seq2seq.beam_search(
+                step_fn, tf.zeros([2], tf.int32), batch_size=2, beam_width=2, max_length=9, bos_id=0, eos_ids=1
+            )
+        )()
+        self.assertAllEqual(result.lengths, [[4], [4]])
+
+    def test_results_have_no_gradient(self):
+        table = tf.Variable(np.random.default_rng(0).normal(size=[4, 4]), dtype=tf.float32)
+        options = {"batch_size": 1, "beam_width": 2, "max_length": 3, "bos_id": 0, "eos_ids": 1}
+
+        def search():
+            return tfo.seq2seq.beam_search(lambda tokens, state: (tf.gather(table, tokens), state), (), **options)
+
+        for run in (search, tf.function(search)):
+            with tf.GradientTape() as tape:
+                result = run()
+            self.assertIsNone(tape.gradient(result.scores, table))
+
+    def test_a_saved_decoder_in_a_new_process(self):
+        model = Translator()
+        summary = tf.random.stateless_normal([3, 4], [3, 4])
+        expected = model.translate(summary, 6)
+        drawn = model.draw(summary, [5, 6], 0.8)
+        path = os.path.join(self.get_temp_dir(), "decoder")
+        tf.saved_model.save(model, path, signatures={"translate": model.translate})
+        printed = _run(
+            """
+            import sys
+            import numpy as np
+            import tensorflow as tf
+            import tensorflow_ops
+
+            model = tf.saved_model.load(sys.argv[1])
+            summary = tf.random.stateless_normal([3, 4], [3, 4])
+            result = model.translate(summary, 6)
+            served = model.signatures["translate"](summary=summary, max_length=tf.constant(6))
+            drawn = model.draw(summary, [5, 6], 0.8)
+            print(result["sequences"].numpy().tolist())
+            print(served["sequences"].numpy().tolist())
+            print(drawn["sequences"].numpy().tolist())
+            """,
+            path,
+        ).splitlines()
+        self.assertEqual(printed[0], str(expected["sequences"].numpy().tolist()))
+        self.assertEqual(printed[1], printed[0])
+        self.assertEqual(printed[2], str(drawn["sequences"].numpy().tolist()))
+
+    def test_replicas(self):
+        printed = _run(
+            """
+            import tensorflow as tf
+            import tensorflow_ops as tfo
+
+            tf.config.set_logical_device_configuration(
+                tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+            )
+            strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+            with strategy.scope():
+                table = tf.Variable(tf.random.stateless_normal([6, 6], [1, 2]) * 2)
+
+            @tf.function
+            def decode(first):
+                def step_fn(tokens, state):
+                    return tf.gather(table, tokens), state
+
+                options = {"batch_size": tf.shape(first)[0], "max_length": 6, "bos_id": first, "eos_ids": 1}
+                found = tfo.seq2seq.beam_search(step_fn, (), beam_width=3, **options)
+                return found.sequences[:, 0], tfo.seq2seq.sample(step_fn, (), seed=[1, 2], **options).lengths
+
+            first = tf.constant([0, 2, 3, 4])
+            data = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices(first).batch(4))
+            (part,) = list(data)
+            sequences, lengths = strategy.run(decode, args=(part,))
+            print(tf.concat(strategy.experimental_local_results(sequences), 0).numpy().tolist())
+            print(decode(first)[0].numpy().tolist())
+            print([part.shape.as_list() for part in strategy.experimental_local_results(lengths)])
+            """
+        ).splitlines()
+        self.assertEqual(printed[0], printed[1])
+        self.assertEqual(printed[2], "[[2], [2]]")
+
+
+if __name__ == "__main__":
+    tf.test.main()

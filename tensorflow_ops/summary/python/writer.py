@@ -1,0 +1,36 @@
+"""Image summaries as TensorBoard's images plugin reads them, without TensorBoard."""
+
+import importlib
+
+import tensorflow as tf
+from tensorflow.core.framework import summary_pb2
+
+
+def require(module, package, function):
+    """Raises ImportError with advice where a module that draws cannot be imported."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{function} draws with {package}, which cannot be imported: pip install {package}"
+        ) from error
+
+
+def write(name, strings, step):
+    """Writes an image summary.
+
+    Args:
+      name: the summary's name, under the current name scope.
+      strings: a function that gives a string tensor: width and height in pixels, in
+        decimal, then a PNG for each image. Called only where the summary is recorded.
+      step: int64 scalar; None is the default step.
+
+    Returns:
+      A bool tensor: whether it was written.
+    """
+    metadata = summary_pb2.SummaryMetadata(
+        plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name="images"),
+        data_class=summary_pb2.DataClass.DATA_CLASS_BLOB_SEQUENCE,
+    )
+    with tf.summary.experimental.summary_scope(name, "image") as (tag, _):
+        return tf.summary.write(tag=tag, tensor=strings, step=step, metadata=metadata)

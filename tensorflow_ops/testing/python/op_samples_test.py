@@ -1,0 +1,334 @@
+"""Every public op of the package goes through opcheck, from one table of samples.
+
+A new op needs an entry in its family's table below, or the last test fails: a sample with
+arguments whose dims have different sizes and whose values are away from kinks, and the
+options that its documentation declares.
+"""
+
+import inspect
+import types
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_RNG = np.random.default_rng(0)
+
+
+def _normal(*shape):
+    return tf.constant(_RNG.normal(size=shape), tf.float32)
+
+
+def _sample(fn, *args, imports=("tensorflow_ops",), xla=False, **options):
+    """None of our ops has an XLA kernel, as README says."""
+    return tfo.testing.OpSample(fn, args, None, {"imports": imports, "xla": xla, **options})
+
+
+def _with(fn, **attributes):
+    return lambda *args: fn(*args, **attributes)
+
+
+# tfo.zero_out and tfo.zero_out_with_index.
+
+_ZERO_OUT = {
+    "zero_out": _sample(tfo.zero_out, _normal(2, 3), second_order=True, vectorize=False),
+    "zero_out_with_index": _sample(
+        _with(tfo.zero_out_with_index, preserve_index=4),
+        _normal(2, 3),
+        bad_args=[((tf.zeros([1, 3]),), r"preserve_index is 4, expected \[0, 3\)")],
+        # The index must be inside.
+        empty=False,
+        vectorize=False,
+    ),
+}
+
+# tfo.detection. Values of features differ by 1/8 at least: a small step changes no maximum.
+
+
+def _features(*shape):
+    size = int(np.prod(shape))
+    return tf.constant((_RNG.permutation(size) - size // 2).reshape(shape) / 8, tf.float32)
+
+
+# Drawn at random: corners, bins and samples are away from pixels' edges and centres, where gradients have kinks.
+_CORNERS = _RNG.uniform(0.1, 2.4, [7, 2])
+_BOXES = tf.constant(np.concatenate([_CORNERS, _CORNERS + _RNG.uniform(1.1, 2.9, [7, 2])], 1), tf.float32)
+_BOX_INDICES = tf.constant([0, 1, 1, 0, 1, 0, 1])
+_NO_BOXES = (tf.zeros([0, 4]), tf.zeros([0], tf.int32))
+
+
+def _pool(fn, features, output_size=2, **options):
+    bad_index = tf.constant([0, 1, 1, 9, 1, 0, 1])
+    return _sample(
+        fn,
+        features,
+        _BOXES,
+        _BOX_INDICES,
+        output_size,
+        edge_args=[(features, *_NO_BOXES, output_size)],
+        bad_args=[
+            ((features, _BOXES, bad_index, output_size), r"box_indices\[3\] is 9, expected \[0, 2\)"),
+            ((features, _BOXES[:, :3], _BOX_INDICES, output_size), "boxes must be"),
+            ((features, _BOXES, _BOX_INDICES, 0), "output_size is 0"),
+        ],
+        **options,
+    )
+
+
+_MAP, _BIN_MAP = _features(2, 5, 6, 3), _features(2, 5, 6, 12)
+_DETECTION = {
+    "detection.roi_pool": _pool(tfo.detection.roi_pool, _MAP, non_differentiable=1, second_order=True),
+    "detection.roi_pool_with_argmax": _pool(tfo.detection.roi_pool_with_argmax, _MAP, non_differentiable=1),
+    "detection.roi_align": _pool(tfo.detection.roi_align, _MAP, second_order=False),
+    "detection.roi_align (2 samples)": _pool(_with(tfo.detection.roi_align, sampling_ratio=2, aligned=False), _MAP),
+    "detection.roi_align (maximum)": _pool(
+        _with(tfo.detection.roi_align, mode="max"), _MAP, non_differentiable=1, second_order=True
+    ),
+    "detection.roi_align (NCHW)": _pool(
+        _with(tfo.detection.roi_align, data_format="NCHW", box_format="yxyx"), tf.transpose(_MAP, [0, 3, 1, 2])
+    ),
+    "detection.ps_roi_pool": _pool(tfo.detection.ps_roi_pool, _BIN_MAP, non_differentiable=1, second_order=True),
+    "detection.ps_roi_align": _pool(tfo.detection.ps_roi_align, _BIN_MAP, second_order=False),
+    "detection.multiscale_roi_align": _pool(
+        _with(tfo.detection.multiscale_roi_align, strides=(1, 2), canonical_box_size=40.0),
+        [_features(2, 8, 9, 3), _features(2, 4, 5, 3)],
+        second_order=False,
+    ),
+}
+
+# tfo.nn. Losses of rows are float32 for 16-bit logits.
+
+_OF_ROWS = {"float16": "float32", "bfloat16": "float32"}
+_LOGITS, _NO_LOGITS = _normal(3, 5), tf.zeros([0, 5])
+_LABELS = tf.constant([1, 0, 4])
+_TARGETS = tf.constant(_RNG.dirichlet(np.ones(5), 3), tf.float32)
+_BAD_LABELS = ((tf.constant([1, 7, 4]), _LOGITS), r"labels\[1\] is 7, expected \[0, 5\)")
+
+
+def _linear_cross_entropy(*bias, **options):
+    features, weight = _normal(3, 6), _normal(6, 5)
+
+    def fn(features, weight, labels, bias=None):
+        return tfo.nn.linear_cross_entropy(features, weight, labels, bias=bias)
+
+    return _sample(
+        fn,
+        features,
+        weight,
+        _LABELS,
+        *bias,
+        output_dtype=_OF_ROWS,
+        bad_args=[((features, weight, tf.constant([1, 7, 4]), *bias), r"labels\[1\] is 7")],
+        **options,
+    )
+
+
+_NN = {
+    "nn.softmax": _sample(
+        tfo.nn.softmax,
+        _LOGITS,
+        reference=lambda x: np.exp(_log_softmax(x)),
+        second_order=True,
+        edge_args=[(_NO_LOGITS,)],
+        bad_args=[((tf.zeros([3, 0]),), "at least one class"), ((tf.constant(1.0),), "scalar|at least one dim")],
+    ),
+    "nn.softmax (axis 0)": _sample(_with(tfo.nn.softmax, axis=0), _LOGITS),
+    "nn.log_prob_from_logits": _sample(
+        tfo.nn.log_prob_from_logits, _LOGITS, second_order=True, edge_args=[(_NO_LOGITS,)]
+    ),
+    "nn.softmax_entropy": _sample(
+        tfo.nn.softmax_entropy, _LOGITS, output_dtype=_OF_ROWS, second_order=True, edge_args=[(_NO_LOGITS,)]
+    ),
+    "nn.softmax_cross_entropy": _sample(
+        _with(tfo.nn.softmax_cross_entropy, label_smoothing=0.1),
+        _TARGETS,
+        _LOGITS,
+        output_dtype=_OF_ROWS,
+        second_order=True,
+        edge_args=[(_NO_LOGITS, _NO_LOGITS)],
+        bad_args=[((_TARGETS[:2], _LOGITS), "labels")],
+    ),
+    "nn.sparse_softmax_cross_entropy": _sample(
+        _with(tfo.nn.sparse_softmax_cross_entropy, ignore_index=4, label_smoothing=0.1, z_loss=0.01),
+        _LABELS,
+        _LOGITS,
+        output_dtype=_OF_ROWS,
+        second_order=True,
+        edge_args=[(_LABELS[:0], _NO_LOGITS)],
+        bad_args=[_BAD_LABELS, ((_LABELS[:2], _LOGITS), "labels")],
+    ),
+    "nn.label_log_prob": _sample(
+        tfo.nn.label_log_prob,
+        _LABELS,
+        _LOGITS,
+        output_dtype=_OF_ROWS,
+        second_order=True,
+        edge_args=[(_LABELS[:0], _NO_LOGITS)],
+        bad_args=[_BAD_LABELS],
+    ),
+    "nn.gaussian_kl": _sample(
+        tfo.nn.gaussian_kl,
+        (_normal(3, 5), _normal(3, 5)),
+        (_normal(3, 5), _normal(3, 5)),
+        output_dtype=_OF_ROWS,
+        second_order=True,
+        edge_args=[((_NO_LOGITS, _NO_LOGITS), (_NO_LOGITS, _NO_LOGITS))],
+        bad_args=[(((_normal(3, 5), _normal(3, 4)), (_normal(3, 5), _normal(3, 5))), "broadcast|[Ii]ncompatible")],
+    ),
+    "nn.gaussian_kl (unit Gaussian)": _sample(
+        tfo.nn.gaussian_kl, (_normal(3, 5), _normal(3, 5)), output_dtype=_OF_ROWS
+    ),
+    "nn.linear_cross_entropy": _linear_cross_entropy(
+        _normal(5),
+        dtypes=("float32", "float64"),
+        skip={
+            "extreme_values": "TensorFlow's fused MatMul and BiasAdd of features [3, 0] aborts the process in a graph"
+        },
+    ),
+    # Of 16-bit features the logits have 16 bits.
+    "nn.linear_cross_entropy (16 bits, no bias)": _linear_cross_entropy(
+        dtypes=("float16", "bfloat16", "float32"), tolerance=4e-2
+    ),
+}
+
+
+def _log_softmax(x):
+    shifted = x - x.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+# tfo.losses and tfo.layers: Keras's own dtype is that of results, and Keras's reductions need ranks.
+
+_LOSSES = {
+    "losses.SparseSoftmaxCrossEntropy": _sample(
+        tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1),
+        _LABELS,
+        _LOGITS,
+        dtypes=("float16", "bfloat16", "float32"),
+        output_dtype="float32",
+        unknown_rank=False,
+    ),
+    "losses.SoftmaxCrossEntropy": _sample(
+        tfo.losses.SoftmaxCrossEntropy(),
+        _TARGETS,
+        _LOGITS,
+        dtypes=("float32",),
+        unknown_rank=False,
+    ),
+}
+
+
+def _roi_layer(layer, features, **options):
+    """Of a layer in float64: numeric gradients in float32 take steps across pixels."""
+    return _sample(layer, features, _BOXES, _BOX_INDICES, dtypes=("float64",), output_dtype="float64", **options)
+
+
+_LAYERS = {
+    "layers.RoIPool": _roi_layer(tfo.layers.RoIPool(2, dtype="float64"), _MAP, non_differentiable=1),
+    "layers.RoIAlign": _roi_layer(tfo.layers.RoIAlign(2, dtype="float64"), _MAP),
+    "layers.PSRoIPool": _roi_layer(tfo.layers.PSRoIPool(2, dtype="float64"), _BIN_MAP, non_differentiable=1),
+    "layers.PSRoIAlign": _roi_layer(tfo.layers.PSRoIAlign(2, dtype="float64"), _BIN_MAP),
+    "layers.MultiScaleRoIAlign": _roi_layer(
+        tfo.layers.MultiScaleRoIAlign(2, strides=(1, 2), canonical_box_size=40.0, dtype="float64"),
+        [_features(2, 8, 9, 3), _features(2, 4, 5, 3)],
+    ),
+}
+
+# tfo.shapes and tfo.distribute: made of TensorFlow's own ops.
+
+_SHAPES = {
+    "shapes.reshape": _sample(lambda x: tfo.shapes.reshape(x, [0, [1, 2]]), _normal(2, 3, 5), xla=True),
+}
+
+# tfo.seq2seq. What is chosen has no gradient.
+
+_TOKENS = tf.constant([[[1, 2, 3], [3, 4, 0]], [[3, 4, 1], [0, 1, 2]], [[5, 6, 7], [2, 2, 2]], [[1, 1, 3], [4, 0, 4]]])
+_PARENTS = tf.constant([[[0, 0, 0], [0, 0, 0]], [[1, 0, 2], [2, 1, 0]], [[0, 0, 1], [1, 2, 1]], [[2, 1, 0], [0, 2, 1]]])
+_LENGTHS = tf.constant([[4, 2, 3], [1, 0, 4]])
+_SEQ2SEQ = {
+    "seq2seq.beam_search_step": _sample(
+        _with(tfo.seq2seq.beam_search_step, eos_ids=[3], length_penalty=0.6),
+        _normal(2, 3, 5),
+        _normal(2, 3),
+        tf.constant([[False, True, False], [False, False, False]]),
+        tf.constant([[2, 1, 2], [2, 2, 2]]),
+        non_differentiable=(0, 1),
+        output_dtype=_OF_ROWS,
+    ),
+    "seq2seq.gather_tree": _sample(
+        _with(tfo.seq2seq.gather_tree, pad_id=9),
+        _TOKENS,
+        _PARENTS,
+        _LENGTHS,
+        bad_args=[((_TOKENS, _PARENTS, _LENGTHS + 1), r"lengths\[0, 0\] is 5, expected \[0, 4\]")],
+    ),
+    "seq2seq.batch_gather": _sample(
+        tfo.seq2seq.batch_gather,
+        _normal(2, 4, 3),
+        tf.constant([[3, 0, 0, 1, 2], [1, 1, 2, 0, 3]]),
+        xla=True,
+        second_order=True,
+        bad_args=[((_normal(2, 4, 3), tf.constant([[3, 0, 0, 1, 7], [1, 1, 2, 0, 3]])), "7 is not in")],
+    ),
+}
+
+# A family's samples go here, and its table into _SAMPLES.
+
+_SAMPLES = {**_ZERO_OUT, **_DETECTION, **_NN, **_LOSSES, **_LAYERS, **_SHAPES, **_SEQ2SEQ}
+
+# Public names that are no functions of tensors, each with the reason.
+_NO_OPS = {
+    "show_versions": "prints",
+    "layers.Merge": "has variables, made for its inputs' sizes: its gradients and dtypes are Keras's and matmul's",
+    "distribute.make_parallel": "takes and returns functions",
+    "seq2seq.beam_search": "a loop over a function of the caller's, made of beam_search_step and gather_tree",
+    "seq2seq.sample": "a loop over a function of the caller's, that draws random numbers",
+    "shapes.get_shape": "returns Python numbers",
+    "testing": "checks ops",
+    "python_op": "makes ops; its own tests put them through opcheck",
+    "summary": "writes files",
+}
+
+
+def _public_names():
+    """The public functions, layers and losses: "nn.softmax"."""
+    for name in tfo.__all__:
+        member = getattr(tfo, name)
+        if isinstance(member, types.ModuleType):
+            yield from (f"{name}.{inner}" for inner in member.__all__ if _is_callable(getattr(member, inner)))
+        elif _is_callable(member):
+            yield name
+
+
+def _is_callable(member):
+    """No tuple that a function returns, no number."""
+    if inspect.isclass(member):
+        return issubclass(member, keras.layers.Layer | keras.losses.Loss)
+    return callable(member)
+
+
+class OpSamplesTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.results = tfo.testing.opcheck_samples(_SAMPLES, raise_on_failure=False)
+
+    @parameterized.parameters(*_SAMPLES)
+    def test_passes(self, name):
+        self.assertEmpty(self.results[name].failures, f"\n{self.results[name]}")
+
+    def test_no_public_op_is_left_out(self):
+        sampled = {name.partition(" ")[0] for name in _SAMPLES}
+        for name in _public_names():
+            if name not in _NO_OPS and name.partition(".")[0] not in _NO_OPS:
+                self.assertIn(name, sampled, f"tfo.{name} needs a sample in {__file__}")
+
+    def test_every_sample_is_of_a_public_op(self):
+        self.assertContainsSubset({name.partition(" ")[0] for name in _SAMPLES}, set(_public_names()))
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,342 @@
+"""The public functions that check an op in all the ways in which TensorFlow runs it."""
+
+import contextlib
+import dataclasses
+import logging
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tensorflow_ops.testing.python import (
+    children,
+    mode_checks,
+    process_checks,
+    reproduction,
+    value_checks,
+)
+from tensorflow_ops.testing.python.subject import Declarations, NotApplicableError, Subject, refusal_text
+
+# In this order: what comes first explains what comes later.
+_CHECKS = {
+    "static_shapes": mode_checks.static_shapes,
+    "graph_modes": mode_checks.graph_modes,
+    "retracing": mode_checks.retracing,
+    "gradients": value_checks.gradients,
+    "missing_gradients": value_checks.missing_gradients,
+    "determinism": value_checks.determinism,
+    "dtypes": value_checks.dtypes,
+    "extreme_values": value_checks.extreme_values,
+    "inputs_unmodified": value_checks.inputs_unmodified,
+    "saved_model": process_checks.saved_model,
+    "vectorization": mode_checks.vectorization,
+    "second_order": value_checks.second_order,
+    "mixed_precision": value_checks.mixed_precision,
+    "bad_input": process_checks.bad_input,
+    "distribution": process_checks.distribution,
+    "xla": mode_checks.xla,
+}
+TESTS = tuple(_CHECKS)
+# Those that a child process does a part of.
+_IN_CHILDREN = {"saved_model", "distribution", "determinism", "extreme_values", "bad_input"}
+
+SUCCESS, FAILED, SKIPPED = "SUCCESS", "FAILED", "SKIPPED"
+
+
+@dataclasses.dataclass(frozen=True)
+class OpCheckResult:
+    """What one test of `opcheck` found.
+
+    Attributes:
+      status: "SUCCESS", "FAILED" or "SKIPPED".
+      detail: what failed; why it was skipped; or what a success covers.
+      error: the exception of a failure, else None.
+      reproduction: a program that repeats a failure, else None.
+    """
+
+    status: str
+    detail: str = ""
+    error: BaseException | None = None
+    reproduction: str | None = None
+
+
+class OpCheckResults(dict):
+    """`{test: OpCheckResult}` of one function; as text a table, and a reproduction of each failure."""
+
+    @property
+    def failures(self) -> "dict[str, OpCheckResult]":
+        """The tests that failed."""
+        return {test: result for test, result in self.items() if result.status == FAILED}
+
+    def __str__(self):
+        width = max(map(len, self), default=0)
+        lines = [f"{test:{width}}  {r.status}{': ' if r.detail else ''}{r.detail}" for test, r in self.items()]
+        for test, result in self.failures.items():
+            lines += ["", f"To repeat {test}:", "", *("    " + line for line in result.reproduction.splitlines())]
+        return "\n".join(lines)
+
+
+class OpCheckError(AssertionError):
+    """A function failed tests of `opcheck`.
+
+    Attributes:
+      results: the `OpCheckResults`; of `opcheck_samples` a dict of them by name.
+    """
+
+    def __init__(self, message, results):
+        super().__init__(message)
+        self.results = results
+
+
+@dataclasses.dataclass(frozen=True)
+class OpSample:
+    """A function, its arguments, and the options of `opcheck` that hold for it: an entry of `opcheck_samples`.
+
+    Attributes:
+      fn: the function.
+      args: positional arguments.
+      kwargs: keyword arguments.
+      options: the keyword-only options of `opcheck`.
+    """
+
+    fn: Callable
+    args: Iterable = ()
+    kwargs: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def opcheck(
+    fn,
+    args,
+    kwargs=None,
+    *,
+    tests=None,
+    reference=None,
+    dtypes=("float16", "bfloat16", "float32", "float64"),
+    output_dtype=None,
+    fixed_dtype=(),
+    non_differentiable=(),
+    second_order=None,
+    xla=True,
+    vectorize=True,
+    unknown_rank=True,
+    data_dependent_shapes=False,
+    empty=True,
+    more_args=(),
+    edge_args=(),
+    bad_args=(),
+    skip=None,
+    imports=None,
+    tolerance=None,
+    seed=0,
+    raise_on_failure=True,
+) -> OpCheckResults:
+    """Runs a function of tensors in all the ways in which TensorFlow runs it, and checks that they agree.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> x = tf.constant([[0.5, -1.0, 2.0], [1.5, 0.25, -0.5]])
+    >>> results = tfo.testing.opcheck(tf.nn.relu, [x], tests=("gradients", "graph_modes"))
+    >>> results["graph_modes"].status
+    'SUCCESS'
+
+    fn is any function of tensors: TensorFlow's, a wrapper of an op, a composition. Each
+    test can be run alone; docs/opcheck.md says what each one finds:
+
+        static_shapes      static shapes against run-time ones, for masks of unknown dims
+        graph_modes        eager = tf.function = tf.while_loop, gradients too
+        retracing          one trace serves all sizes
+        gradients          gradients against numeric ones
+        missing_gradients  a gradient is None only where it is declared
+        determinism        same bits: runs, threads, 1 and 4 intra-op threads; CPU = GPU
+        dtypes             each dtype against float64 or the reference; no silent upcast
+        extreme_values     empty, size 1, NaN, infinity
+        inputs_unmodified  nothing writes to its inputs
+        saved_model        round trip through a new process, gradient included
+        vectorization      vectorized_map and jacobian against a loop
+        second_order       gradients of gradients against numeric ones
+        mixed_precision    Keras's mixed_float16 policy
+        bad_input          an error and no crash
+        distribution       two devices under MirroredStrategy
+        xla                jit_compile=True
+
+    What may crash runs in a new process first, and the saved_model, distribution and
+    determinism tests run there, too, on the CPU: about ten seconds.
+
+    Args:
+      fn: the function.
+      args: its positional arguments. Tensors and arrays anywhere in a nest are inputs;
+        Python numbers, strings and None are passed as they are. Give dims that differ in
+        meaning different sizes, and values away from kinks.
+      kwargs: its keyword arguments, the same.
+      tests: names of the tests to run; None is all.
+      reference: a function with fn's signature that takes NumPy arrays, floating ones in
+        float64, and returns what fn should. None: fn itself in float64.
+      dtypes: what floating inputs may be.
+      output_dtype: floating outputs' dtype: None, the inputs'; a dtype; or a dict from
+        inputs' to outputs', as {"float16": "float32", "bfloat16": "float32"}.
+      fixed_dtype: inputs that keep their dtype when others are cast: positions in args
+        (1, or (0, 2) for args[0][2]) or names in kwargs.
+      non_differentiable: floating inputs, named the same way, whose gradient must be None.
+      second_order: True: must work; False: must raise LookupError; None: either.
+      xla: False: it is declared not to compile, and must not.
+      vectorize: False: vectorized_map is declared not to work, and must not.
+      unknown_rank: False: fn must know the ranks of its inputs in a graph.
+      data_dependent_shapes: True: sizes of outputs depend on values.
+      empty: False: fn refuses every empty input. Else it must take a dim of size 0
+        somewhere, and may refuse others with an error.
+      more_args: other args, of other sizes. Sizes along dims that can grow are made here.
+      edge_args: other args that must work, as no boxes at all; fn may not refuse these.
+      bad_args: (args, regex) or (args, kwargs, regex): fn must raise ValueError, TypeError
+        or InvalidArgumentError with a message in which the regex is found.
+      skip: {test: reason} of tests that cannot hold.
+      imports: the modules that a program imports to load a SavedModel of fn; None is the
+        package that fn is defined in.
+      tolerance: what results may differ by, times 1 + |expected|; a number, or a dict from
+        dtype. None is 5e-3 for float16, 4e-2 for bfloat16, 2e-5 for float32, 1e-10 for
+        float64. Gradients against numeric ones have tolerances of their own
+        (`assert_gradients`).
+      seed: of all random numbers.
+      raise_on_failure: False: failures are only in the result.
+
+    Returns:
+      An `OpCheckResults`: {test: OpCheckResult}. Printed, it is a table.
+
+    Raises:
+      OpCheckError: an AssertionError with the table and a program that repeats each failure.
+      ValueError: an unknown test, a declaration that names no input.
+      Exception: what fn raises for args themselves.
+    """
+    options = {k: v for k, v in locals().items() if k not in ("fn", "args", "kwargs", "tests", "raise_on_failure")}
+    sample = OpSample(fn, args, kwargs, options)
+    results = _run({"": sample}, tests)[""]
+    if raise_on_failure and results.failures:
+        raise OpCheckError(f"{len(results.failures)} of {len(results)} tests failed\n\n{results}", results)
+    return results
+
+
+def opcheck_samples(samples, *, tests=None, raise_on_failure=True) -> dict[str, OpCheckResults]:
+    """`opcheck` of many functions; the parts that need new processes share them.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> x = tf.constant([0.5, -1.0, 2.0])
+    >>> samples = {"relu": tfo.testing.OpSample(tf.nn.relu, [x]), "exp": tfo.testing.OpSample(tf.exp, [x])}
+    >>> results = tfo.testing.opcheck_samples(samples, tests=["gradients"])
+    >>> [r["gradients"].status for r in results.values()]
+    ['SUCCESS', 'SUCCESS']
+
+    Args:
+      samples: {name: OpSample}.
+      tests: names of the tests to run; None is all.
+      raise_on_failure: False: failures are only in the result.
+
+    Returns:
+      {name: OpCheckResults}.
+
+    Raises:
+      OpCheckError: an AssertionError with the tables of the functions that failed.
+      ValueError: an unknown test or option, a declaration that names no input.
+    """
+    results = _run(samples, tests)
+    failed = {name: r for name, r in results.items() if r.failures}
+    if raise_on_failure and failed:
+        tables = "\n\n".join(f"{name}\n\n{r}" for name, r in failed.items())
+        raise OpCheckError(f"{len(failed)} of {len(results)} functions failed\n\n{tables}", results)
+    return results
+
+
+def _defaults():
+    return {field.name: getattr(Declarations(), field.name) for field in dataclasses.fields(Declarations)}
+
+
+def _chosen(tests):
+    tests = TESTS if tests is None else (tests,) if isinstance(tests, str) else tuple(tests)
+    unknown = [test for test in tests if test not in _CHECKS]
+    if unknown:
+        raise ValueError(f"tests have {unknown[0]!r}, expected some of {', '.join(TESTS)}")
+    return [test for test in TESTS if test in tests]
+
+
+def _declarations(options):
+    options = {**options, "skip": dict(options.get("skip") or {})}
+    unknown = sorted(set(options) - set(_defaults()))
+    if unknown:
+        raise ValueError(f"an option is {unknown[0]!r}, expected some of {', '.join(_defaults())}")
+    _chosen(options["skip"])
+    for field in ("dtypes", "more_args", "edge_args", "bad_args"):
+        if field in options:
+            options[field] = tuple(options[field])
+    return Declarations(**options)
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Without what TensorFlow logs of many traces and of saving: both are what is wanted here."""
+
+    def keep(record):
+        return record.levelno > logging.INFO and "triggered tf.function retracing" not in record.getMessage()
+
+    loggers = [tf.get_logger(), logging.getLogger("absl")]
+    for logger in loggers:
+        logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(keep)
+
+
+def _run(samples, tests):
+    """Every check of every sample: first plans of children, then the children, then the checks."""
+    tests = _chosen(tests)
+    with _quiet():
+        return _run_quietly(samples, tests)
+
+
+def _run_quietly(samples, tests):
+    subjects = {}
+    for name, sample in samples.items():
+        subject = Subject(sample.fn, sample.args, sample.kwargs, _declarations(sample.options))
+        if "retracing" in tests:  # before a trace for unknown sizes is there, which would serve all
+            subject.traces_of_sizes = mode_checks.traces_of_sizes(subject)
+        subjects[name] = subject
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = []
+        for index, subject in enumerate(subjects.values()):
+            wanted = [test for test in tests if test in _IN_CHILDREN and test not in subject.declared.skip]
+            if wanted:
+                job = children.Job(folder, f"job_{index}", subject.imports)
+                subject.plan(job, wanted)
+                jobs += [job] if subject.job else []
+        children.run(folder, jobs)
+        return {name: _check(subject, samples[name], tests) for name, subject in subjects.items()}
+
+
+def _check(subject, sample, tests):
+    results = OpCheckResults()
+    for test in tests:
+        if test in subject.declared.skip:
+            results[test] = OpCheckResult(SKIPPED, subject.declared.skip[test])
+            continue
+        subject.refresh()
+        try:
+            results[test] = OpCheckResult(SUCCESS, _CHECKS[test](subject) or "")
+        except NotApplicableError as reason:
+            results[test] = OpCheckResult(SKIPPED, str(reason))
+        except Exception as error:
+            detail = str(error) if isinstance(error, AssertionError) else refusal_text(error)
+            results[test] = OpCheckResult(FAILED, detail, error, _reproduction(subject, sample, test))
+    return results
+
+
+def _reproduction(subject, sample, test):
+    defaults = _defaults()
+    options = {name: value for name, value in sample.options.items() if not _same(value, defaults[name])}
+    return reproduction.program(sample.fn, subject.inputs.args, subject.inputs.kwargs, options, test)
+
+
+def _same(value, default):
+    """Is an option as it is when nothing is said?"""
+    if value is None or (isinstance(value, tuple | list | dict) and not value):
+        return not default
+    return type(value) is type(default) and value == default

@@ -1,0 +1,425 @@
+"""opcheck finds each planted fault by the test that names it, by no other, and nothing where nothing is wrong."""
+
+import re
+import time
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+# No public function registers a converter.
+from tensorflow.python.ops.parallel_for.pfor import RegisterPFor
+
+import tensorflow_ops as tfo
+
+_RNG = np.random.default_rng(0)
+_X = tf.constant(_RNG.normal(size=(3, 4)), tf.float32)
+_OTHER = tf.constant(_RNG.normal(size=(3, 4)), tf.float32)
+_VARIABLE = tf.Variable(2.0)
+
+
+@tf.custom_gradient
+def _gradient_of_another_element(x):
+    """Its Jacobian is transposed in rows: sums over inputs and over outputs are right."""
+    return 2 * x, lambda dy: 2 * tf.reverse(dy, [1])
+
+
+@tf.custom_gradient
+def _gradient_that_is_not_linear(x):
+    """Right for what comes in of single ones."""
+    return (
+        tf.identity(x),
+        lambda dy: (
+            tf.where(dy != 0, dy, tf.reduce_sum(dy) * 0)
+            * tf.cast(tf.where(tf.math.count_nonzero(dy) > 1, 3, 1), dy.dtype)
+        ),
+    )
+
+
+def _no_gradient_to_b(a, b):
+    return a + tf.stop_gradient(b)
+
+
+class _Racy(tf.Module):
+    """Keeps its input in a buffer that all calls share."""
+
+    def __init__(self):
+        super().__init__()
+        self._scratch = tf.Variable(_X, shape=tf.TensorShape(None), trainable=False)
+
+    def call(self, x):
+        @tf.custom_gradient
+        def double(x):
+            if x.dtype != tf.float32:
+                return 2 * x, lambda dy: 2 * dy
+            self._scratch.assign(x)
+            if tf.executing_eagerly():
+                time.sleep(0.0005)
+            return tf.ensure_shape(2 * self._scratch, x.shape), lambda dy: 2 * dy
+
+        return double(x)
+
+
+def _another_last_bit(x):
+    if x.dtype != tf.float32:
+        return tf.identity(x)
+    return x * (1 + 2**-23 * tf.cast(tf.random.uniform(tf.shape(x)) < 0.5, tf.float32))
+
+
+def _numpy_relu(x):
+    @tf.custom_gradient
+    def function(x):
+        def relu(array):
+            # Eagerly it is a copy, and may be read only.
+            result = np.maximum(array, 0)
+            if array.flags.writeable:
+                array[...] = result
+            return result
+
+        y = tf.ensure_shape(tf.numpy_function(relu, [x], x.dtype), x.shape)
+        return y, lambda dy: dy * tf.cast(x > 0, dy.dtype)
+
+    return function(x)
+
+
+def _with_static_shape(x, shape):
+    return tf.raw_ops.PlaceholderWithDefault(input=x, shape=shape)
+
+
+def _static_shape_of_the_sample(x):
+    return tf.identity(x) if x.shape.is_fully_defined() else _with_static_shape(x, [3, 4])
+
+
+def _no_static_shape(x):
+    return _with_static_shape(x, tf.TensorShape(None))
+
+
+@tf.function
+def _traced_for_each_size(x):
+    return x * 2
+
+
+def _float32_for_16_bits(x):
+    return 2 * (tf.cast(x, tf.float32) if x.dtype.size == 2 else x)
+
+
+def _wrong_in_bfloat16(x):
+    return x * (3 if x.dtype == tf.bfloat16 else 2)
+
+
+def _aborts_when_empty(x):
+    with tf.control_dependencies([tf.cond(tf.size(x) == 0, _abort, tf.no_op)]):
+        return tf.identity(x)
+
+
+def _abort():
+    return tf.raw_ops.Abort(error_msg="planted", exit_without_error=False)
+
+
+def _aborts_when_sizes_differ(a, b):
+    with tf.control_dependencies([tf.cond(tf.size(a) != tf.size(b), _abort, tf.no_op)]):
+        return a * b
+
+
+def _index_error_when_empty(x):
+    if x.shape.rank is not None and 0 in x.shape.as_list():
+        raise IndexError("no first element")
+    return tf.identity(x)
+
+
+def _refuses_empty(x):
+    if x.shape.rank is not None and 0 in x.shape.as_list():
+        raise ValueError("x is empty")
+    return tf.identity(x)
+
+
+def _swallows_nan(x):
+    return tf.where(tf.math.is_nan(x), tf.zeros_like(x), x)
+
+
+def _cube(gradient_of_square):
+    """x^3 whose first gradient is right."""
+
+    @tf.custom_gradient
+    def cube(x):
+        return x**3, lambda dy: 3 * dy * gradient_of_square(x)
+
+    return cube
+
+
+@tf.custom_gradient
+def _square_with_wrong_gradient(x):
+    return x**2, lambda dy: dy * x
+
+
+@tf.custom_gradient
+def _square_without_gradient(x):
+    def gradient(dy):
+        raise LookupError("the square has no gradient")
+
+    return x**2, gradient
+
+
+@tf.custom_gradient
+def _overflows_for_scaled_losses(x):
+    return tf.identity(x), lambda dy: dy * 2000 / 2000
+
+
+def _wrong_in_loops(x):
+    return x * (1.5 if "while" in getattr(tf.compat.v1.get_default_graph(), "name", "") else 1)
+
+
+def _accepts_any(x, n):
+    return x * n
+
+
+def _no_xla(x):
+    return tf.reshape(tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(x))), tf.shape(x)) * 0 + tf.sin(x)
+
+
+def _sample(fn, *args, **options):
+    return tfo.testing.OpSample(fn, args or (_X,), None, options)
+
+
+_NEW_PROCESSES = {test: "not of interest" for test in ("saved_model", "distribution")}
+# name: (sample, the tests that fail, what the first one says).
+_FAULTS = {
+    "a wrong gradient that sums to the right one": (
+        _sample(_gradient_of_another_element),
+        ["gradients"],
+        r"d output\[\d, \d\] / d args\[0\]\[\d, \d\]: analytic",
+    ),
+    "a gradient that is not linear in what comes in": (
+        _sample(_gradient_that_is_not_linear),
+        ["gradients"],
+        "d a random combination of outputs",
+    ),
+    "a None that is not declared": (
+        _sample(_no_gradient_to_b, _X, _OTHER),
+        ["missing_gradients"],
+        r"gradient to args\[1\] is None eagerly",
+    ),
+    "a gradient where None is declared": (
+        _sample(tf.multiply, _X, _OTHER, non_differentiable=1),
+        ["missing_gradients"],
+        r"args\[1\] is declared non_differentiable, but has a gradient",
+    ),
+    "a race": (
+        _sample(_Racy().call, skip={**_NEW_PROCESSES, "vectorization": "reads a variable"}),
+        ["determinism"],
+        "beside others in threads: output has other bits",
+    ),
+    "other bits in each run": (
+        _sample(_another_last_bit, vectorize=True, skip={"vectorization": "random", "xla": "random"}),
+        ["determinism"],
+        "the next run: output has other bits",
+    ),
+    "a changed input": (
+        _sample(
+            _numpy_relu,
+            vectorize=False,
+            xla=False,
+            unknown_rank=True,
+            skip={**_NEW_PROCESSES, "determinism": "NumPy is in this process"},
+        ),
+        ["inputs_unmodified"],
+        r"a tf.function changes its input: args\[0\]\[\d, \d\] is 0, expected -",
+    ),
+    "a static shape that is another size's": (
+        _sample(_static_shape_of_the_sample),
+        ["static_shapes"],
+        r"static shape \(3, 4\), and \(\d+, \d+\) at run time",
+    ),
+    "no static shape": (
+        _sample(_no_static_shape, skip={"vectorization": "no converter"}),
+        ["static_shapes"],
+        "output has static shape <unknown>",
+    ),
+    "a trace for each size": (
+        _sample(_traced_for_each_size),
+        ["retracing"],
+        r"each new size of args\[0\] dim 0 traces",
+    ),
+    "float16 that becomes float32": (_sample(_float32_for_16_bits), ["dtypes"], "float16: output is float32, expected"),
+    "a declared dtype that is not there": (
+        _sample(tf.nn.relu, output_dtype={"bfloat16": "float32"}),
+        ["dtypes"],
+        "bfloat16: output is bfloat16, expected float32",
+    ),
+    "wrong values in one dtype": (_sample(_wrong_in_bfloat16), ["dtypes"], r"in bfloat16: output\[\d, \d\] is"),
+    "another value than the reference's": (
+        _sample(tf.nn.relu, reference=lambda x: np.abs(x)),
+        ["dtypes", "extreme_values"],
+        r"against the reference: output\[\d, \d\] is 0, expected",
+    ),
+    "a crash on empty input": (
+        _sample(_aborts_when_empty, skip={"xla": "Abort has no kernel", "vectorization": "nor a converter"}),
+        ["extreme_values"],
+        r"empty: args\[0\] dim 0: the process died of SIGABRT",
+    ),
+    "a crash on bad input": (
+        _sample(
+            _aborts_when_sizes_differ,
+            _X,
+            _OTHER,
+            skip={"xla": "Abort has no kernel", "vectorization": "nor a converter"},
+        ),
+        ["bad_input"],
+        r"args\[0\] .*: the process died of SIGABRT",
+    ),
+    "an IndexError on empty input": (
+        _sample(_index_error_when_empty, skip={"bad_input": "refuses it in the same way"}),
+        ["extreme_values"],
+        "IndexError: no first element",
+    ),
+    "no empty input": (_sample(_refuses_empty), ["extreme_values"], "no empty input is taken; declare empty=False"),
+    "edge_args that are refused": (
+        _sample(_refuses_empty, empty=False, edge_args=[(tf.zeros([0, 4]),)]),
+        ["extreme_values"],
+        r"edge_args\[0\]: ValueError: x is empty",
+    ),
+    "a NaN that gets lost": (
+        _sample(_swallows_nan, reference=lambda x: x),
+        ["extreme_values"],
+        r"nan in args\[0\], against the reference: output\[1, 2\] is 0, expected nan",
+    ),
+    "a kernel that is not there in a new process": (
+        _sample(tfo.nn.softmax, imports=(), xla=False),
+        ["saved_model"],
+        "Op type not registered 'TensorflowOps>Softmax'.*imports= names what must be",
+    ),
+    "a module that is not there": (
+        _sample(tf.nn.relu, imports=("no_such_module",)),
+        ["saved_model"],
+        "ModuleNotFoundError: No module named 'no_such_module'",
+    ),
+    "what cannot be saved": (
+        _sample(lambda x: x * tf.cast(_VARIABLE, x.dtype), skip={"vectorization": "reads a variable"}),
+        ["saved_model"],
+        "it cannot be saved: .*captures tensor",
+    ),
+    "a wrong vectorized_map": (
+        _sample(tfo.zero_out, xla=False),
+        ["vectorization"],
+        r"vectorized_map over args\[0\]: output\[\d, 0, 0\] is 0, expected",
+    ),
+    "no vectorized_map": (
+        _sample(lambda x: tfo.zero_out_with_index(x).zeroed, xla=False, empty=False, imports=("tensorflow_ops",)),
+        ["vectorization"],
+        "No pfor vectorization defined for TensorflowOps>ZeroOutWithIndex",
+    ),
+    "a vectorized_map that is declared not to be": (
+        _sample(tf.nn.relu, vectorize=False),
+        ["vectorization"],
+        "vectorize=False is declared, but",
+    ),
+    "a wrong second order": (_sample(_cube(_square_with_wrong_gradient)), ["second_order"], "wrong gradients"),
+    "a second order that is lost": (
+        _sample(_cube(lambda x: tf.stop_gradient(x) ** 2)),
+        ["second_order"],
+        r"analytic 0 \(the gradient is None\), numeric",
+    ),
+    "a second order that is declared": (
+        _sample(_cube(_square_without_gradient), second_order=True, skip={"saved_model": "has no second order"}),
+        ["second_order"],
+        r"but of the gradient to args\[0\]: LookupError",
+    ),
+    "a second order that is declared not to be": (
+        _sample(tf.square, second_order=False),
+        ["second_order"],
+        "second_order=False is declared, but it is right",
+    ),
+    "an overflow of a scaled loss": (
+        _sample(_overflows_for_scaled_losses),
+        ["mixed_precision"],
+        r"float32 factor of args\[0\] is (nan|inf|-inf), expected",
+    ),
+    "another result in a loop": (_sample(_wrong_in_loops), ["graph_modes"], r"in a tf.while_loop: output\[\d, \d\] is"),
+    "bad input that is taken": (
+        _sample(_accepts_any, _X, _X, bad_args=[((_X, -_X), "negative")]),
+        ["bad_input"],
+        r"bad_args\[0\] eagerly: no error, expected one with 'negative'",
+    ),
+    "another message": (
+        _sample(tf.matmul, _X, tf.transpose(_X), bad_args=[((_X, _X), "no such words")]),
+        ["bad_input"],
+        r"bad_args\[0\] eagerly: InvalidArgumentError: .*expected a message with 'no such words'",
+    ),
+    "no XLA": (_sample(_no_xla, dtypes=["float32"], skip={"vectorization": "strings"}), ["xla"], "compiled by XLA: "),
+    "XLA that is declared not to be": (
+        _sample(tf.nn.relu, xla=False),
+        ["xla"],
+        "xla=False is declared, but XLA compiles it",
+    ),
+}
+
+
+@RegisterPFor("TensorflowOps>ZeroOut")
+def _wrong_converter(pfor_input):
+    from tensorflow.python.ops.parallel_for.pfor import wrap
+
+    (x,) = [pfor_input.stacked_input(i) for i in range(pfor_input.num_inputs)]
+    return wrap(tfo.zero_out(x), True)
+
+
+def _own(a, options, *, scale):
+    """A user's own: nests in and out, a keyword."""
+    y = tf.einsum("bi,ij->bj", a, options["weight"]) * scale
+    return {"y": y, "pair": (tf.reduce_sum(y, 1), tf.argmax(y, 1))}
+
+
+def _log_softmax(x):
+    shifted = x - x.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+_GOOD = {
+    "relu": _sample(tf.nn.relu),
+    "matmul": _sample(tf.matmul, _X, tf.transpose(_OTHER), bad_args=[((_X, _X), "size|[Dd]im")]),
+    "softmax cross entropy": _sample(
+        tf.nn.sparse_softmax_cross_entropy_with_logits,
+        tf.constant([1, 0, 3]),
+        _X,
+        reference=lambda labels, x: -np.take_along_axis(_log_softmax(x), labels[..., np.newaxis], -1)[..., 0],
+    ),
+    "a user's own": tfo.testing.OpSample(
+        _own, [_X, {"weight": tf.constant(_RNG.normal(size=(4, 5)), tf.float32)}], {"scale": 2}
+    ),
+    "complex numbers": tfo.testing.OpSample(
+        lambda z: (z * tf.math.conj(z) + z**2, tf.math.abs(z)), [tf.complex(_X, _OTHER)], None, {}
+    ),
+    "integers": _sample(lambda x: x[::-1], tf.constant([[1, 2, 3], [4, 5, 6]])),
+    "a boolean mask": _sample(
+        lambda x: tf.boolean_mask(x, x > 0),
+        data_dependent_shapes=True,
+        unknown_rank=False,
+        skip={"xla": "XLA pads such sizes"},
+    ),
+    "fixed dtypes": _sample(
+        lambda x, y: tf.cast(x, tf.float32) * y[:, :1], _X, _OTHER, output_dtype="float32", fixed_dtype=1
+    ),
+    "nothing where a gradient is": _sample(tf.math.round, non_differentiable=0),
+}
+
+
+class FaultsTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        samples = {name: sample for name, (sample, _, _) in _FAULTS.items()} | _GOOD
+        cls.results = tfo.testing.opcheck_samples(samples, raise_on_failure=False)
+
+    @parameterized.parameters(*_FAULTS)
+    def test_finds(self, name):
+        _, tests, message = _FAULTS[name]
+        results = self.results[name]
+        self.assertEqual(list(results.failures), tests, f"\n{results}")
+        self.assertRegex(results[tests[0]].detail, re.compile(message, re.DOTALL))
+
+    @parameterized.parameters(*_GOOD)
+    def test_finds_nothing_in(self, name):
+        self.assertEmpty(self.results[name].failures, f"\n{self.results[name]}")
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,236 @@
+"""Tests of opcheck's results, options and processes; opcheck_faults_test.py has the faults that it finds."""
+
+import functools
+import os
+import re
+import textwrap
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+from tensorflow_ops.testing.python import children
+
+_RNG = np.random.default_rng(0)
+_X = tf.constant(_RNG.normal(size=(3, 4)), tf.float32)
+_OTHER = tf.constant(_RNG.normal(size=(3, 4)), tf.float32)
+
+
+@tf.custom_gradient
+def _gradient_of_another_element(x):
+    """Its Jacobian is transposed in rows: sums over inputs and over outputs are right."""
+    return 2 * x, lambda dy: 2 * tf.reverse(dy, [1])
+
+
+def _wrong_in_bfloat16(x):
+    return x * (3 if x.dtype == tf.bfloat16 else 2)
+
+
+def _swallows_nan(x):
+    return tf.where(tf.math.is_nan(x), tf.zeros_like(x), x)
+
+
+def _cube(gradient_of_square):
+    """x^3 whose first gradient is right."""
+
+    @tf.custom_gradient
+    def cube(x):
+        return x**3, lambda dy: 3 * dy * gradient_of_square(x)
+
+    return cube
+
+
+@tf.custom_gradient
+def _square_without_gradient(x):
+    def gradient(dy):
+        raise LookupError("the square has no gradient")
+
+    return x**2, gradient
+
+
+class ResultsTest(tf.test.TestCase, parameterized.TestCase):
+    """Of tests that need no new process."""
+
+    def test_runs_what_is_asked_for(self):
+        results = tfo.testing.opcheck(tf.nn.relu, [_X], tests=["xla", "gradients"])
+        self.assertEqual(
+            [(test, r.status) for test, r in results.items()], [("gradients", "SUCCESS"), ("xla", "SUCCESS")]
+        )
+        self.assertEqual(list(tfo.testing.opcheck(tf.nn.relu, [_X], tests="xla")), ["xla"])
+
+    def test_raises_with_a_table_and_a_program(self):
+        with self.assertRaises(tfo.testing.OpCheckError) as caught:
+            tfo.testing.opcheck(_wrong_in_bfloat16, [_X], tests=("gradients", "dtypes"))
+        message = str(caught.exception)
+        self.assertStartsWith(message, "1 of 2 tests failed\n\ngradients  SUCCESS: ")
+        self.assertIn("\ndtypes     FAILED: inputs in bfloat16: output[", message)
+        self.assertIn("To repeat dtypes:\n\n    import numpy", message)
+        self.assertIsInstance(caught.exception, AssertionError)
+        self.assertEqual(list(caught.exception.results.failures), ["dtypes"])
+
+    @parameterized.parameters(
+        (_wrong_in_bfloat16, [_X], "dtypes", {}),
+        (functools.partial(_wrong_in_bfloat16), [tf.cast(_X, tf.bfloat16)], "dtypes", {"tolerance": 1e-3}),
+        (_gradient_of_another_element, [_X], "gradients", {"seed": 3, "dtypes": (tf.float32,)}),
+        (tfo.nn.softmax, [_X], "xla", {}),
+        (tf.multiply, [_X, _OTHER], "missing_gradients", {"non_differentiable": 0}),
+        (tf.square, [_X], "second_order", {"second_order": False}),
+        (_swallows_nan, [tf.constant([1.0, np.nan])], "dtypes", {"reference": np.negative}),
+    )
+    def test_the_program_repeats_the_failure(self, function, args, test, options):
+        result = tfo.testing.opcheck(function, args, tests=[test], raise_on_failure=False, **options)[test]
+        self.assertEqual(result.status, "FAILED")
+        with self.assertRaises(tfo.testing.OpCheckError) as caught:
+            exec(compile(result.reproduction, "reproduction", "exec"), {})
+        # But for numbers in names of graphs.
+        repeated = caught.exception.results[test].detail
+        self.assertEqual(*(re.sub(r"_\d+", "", detail) for detail in (repeated, result.detail)))
+
+    def test_a_function_that_no_program_can_have_is_shown(self):
+        seven = 7
+        results = tfo.testing.opcheck(
+            lambda x: (x, seven)[0] + 0 * x, [_X], tests="xla", raise_on_failure=False, xla=False
+        )
+        self.assertRegex(
+            results["xla"].reproduction, r"# fn is a function of .*opcheck_test.py:\d+: put it here.\n#   .*seven"
+        )
+
+    def test_declared_exceptions_are_skipped_with_their_reason(self):
+        results = tfo.testing.opcheck(tf.nn.relu, [_X], tests=("xla", "gradients"), skip={"xla": "not today"})
+        self.assertEqual((results["xla"].status, results["xla"].detail), ("SKIPPED", "not today"))
+        results = tfo.testing.opcheck(tfo.nn.softmax, [_X], tests="xla", xla=False)
+        self.assertRegex(
+            results["xla"].detail, "declared xla=False: .*No registered|declared xla=False: .*unsupported op"
+        )
+        results = tfo.testing.opcheck(
+            lambda n: n + 1, [tf.constant([1])], tests=("gradients", "dtypes", "second_order")
+        )
+        self.assertEqual({r.status for r in results.values()}, {"SKIPPED"})
+        self.assertEqual(results["gradients"].detail, "no output is floating or complex")
+
+    def test_second_order_may_raise_unless_it_is_declared(self):
+        cube = _cube(_square_without_gradient)
+        for declared in (None, False):
+            result = tfo.testing.opcheck(cube, [_X], tests="second_order", second_order=declared)["second_order"]
+            self.assertRegex(result.detail, r"raises for args\[0\]: LookupError: the square has no gradient")
+
+    @parameterized.parameters(
+        ({"tests": ("gradient",)}, r"tests have 'gradient', expected some of static_shapes, graph_modes"),
+        ({"skip": {"jit": "no"}}, r"tests have 'jit'"),
+        ({"non_differentiable": "bias"}, r"non_differentiable names 'bias', expected one of the inputs args\[0\]"),
+        ({"more_args": [(_X, 2)], "tests": "gradients"}, "more_args differ from args"),
+        ({"edge_args": [(tf.constant(["a"]),)], "tests": "extreme_values"}, r"edge_args\[0\] differs from args"),
+    )
+    def test_bad_arguments(self, options, message):
+        with self.assertRaisesRegex((ValueError, AssertionError), message):
+            tfo.testing.opcheck(tf.nn.relu, [_X], **options)
+
+    def test_an_unknown_option_of_a_sample(self):
+        with self.assertRaisesRegex(ValueError, "an option is 'jit', expected some of reference, dtypes"):
+            tfo.testing.opcheck_samples({"relu": tfo.testing.OpSample(tf.nn.relu, [_X], None, {"jit": 1})}, tests="xla")
+
+    def test_what_fn_raises_for_args_is_raised(self):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "[Mm]atrix size|[Dd]im"):
+            tfo.testing.opcheck(tf.matmul, [_X, _X], tests="gradients")
+
+    def test_many_samples_raise_together(self):
+        samples = {
+            name: tfo.testing.OpSample(fn, [_X])
+            for name, fn in (("good", tf.nn.relu), ("bad", _wrong_in_bfloat16), ("worse", _wrong_in_bfloat16))
+        }
+        with self.assertRaisesRegex(tfo.testing.OpCheckError, r"^2 of 3 functions failed\n\nbad\n\ndtypes  FAILED"):
+            tfo.testing.opcheck_samples(samples, tests="dtypes")
+
+    def test_a_gpu_is_compared(self):
+        with mock.patch.object(tf.config, "list_logical_devices", return_value=[mock.Mock()]) as devices:
+            devices.return_value[0].name = "CPU:0"
+            subject_results = tfo.testing.opcheck(tf.nn.relu, [_X], tests="graph_modes")
+            self.assertEmpty(subject_results.failures)
+            with mock.patch.object(children, "run"):
+                results = tfo.testing.opcheck(tf.nn.relu, [_X], tests="determinism", raise_on_failure=False)
+        self.assertIn("CPU and GPU agree", results["determinism"].detail)
+
+
+class ChildrenTest(tf.test.TestCase):
+    """Children that TensorFlow is not imported in."""
+
+    def _run(self, script, steps):
+        folder = self.create_tempdir().full_path
+        path = os.path.join(folder, "script.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(script))
+        job = children.Job(folder, "job", ())
+        for step in steps:
+            job.add(step)
+        with mock.patch.object(children, "_SCRIPT", path), mock.patch.object(children, "_STEP_SECONDS", 3):
+            children.run(folder, [job])
+        return job
+
+    def test_goes_on_behind_a_step_that_crashes_or_hangs(self):
+        job = self._run(
+            """
+            import os, pickle, sys, time
+            folder, threads = sys.argv[1:]
+            with open(os.path.join(folder, "plan.pkl"), "rb") as file:
+                plan = pickle.load(file)
+            for job, steps in plan["jobs"]:
+                for step in steps:
+                    path = os.path.join(folder, job, f"{step}.{threads}.result")
+                    if os.path.exists(path):
+                        continue
+                    with open(os.path.join(folder, "underway"), "w") as file:
+                        file.write(f"{job}\\n{step}")
+                    if step == "abort":
+                        os.abort()
+                    if step == "hang":
+                        time.sleep(60)
+                    with open(path, "wb") as file:
+                        pickle.dump(("ok", threads), file)
+            with open(os.path.join(folder, "underway"), "w") as file:
+                file.write("done")
+            """,
+            ["first", "abort", "large", "hang", "last"],
+        )
+        self.assertEqual(job.result("first"), ("ok", "4"))
+        self.assertEqual(job.result("abort")[0], "crashed")
+        self.assertIn("SIGABRT", job.result("abort")[1])
+        self.assertEqual(job.result("hang"), ("crashed", "it was still running after 3 s"))
+        self.assertEqual(job.result("last"), ("ok", "4"))
+        self.assertEqual([job.result("large", threads) for threads in (1, 4)], [("ok", "1"), ("ok", "4")])
+        self.assertEqual(job.result("first", 1), ("missing", ""))
+
+    def test_a_child_that_does_not_start(self):
+        job = self._run("raise ImportError('planted')", ["first", "second"])
+        for step in ("load", "first", "second"):
+            self.assertEqual(job.result(step), ("raised", "ImportError: planted"))
+
+
+class OtherProcessesTest(tf.test.TestCase):
+    """What differs there is found, and by no other test."""
+
+    def test_finds_other_results(self):
+        real = children.run
+
+        def changing(folder, jobs):
+            real(folder, jobs)
+            (job,) = jobs
+            state, (outputs, gradients) = job.result("large", 1)
+            flipped = [np.nextafter(y, np.float32(np.inf)) for y in outputs]
+            job.put("large", 1, (state, (flipped, gradients)))
+            state, (replicas, reduced) = job.result("mirrored")
+            job.put("mirrored", 4, (state, (replicas, [g + 0.5 for g in reduced])))
+            state, found = job.result("gradient")
+            job.put("gradient", 4, (state, [g * 1.001 for g in found]))
+
+        with mock.patch.object(children, "run", changing):
+            results = tfo.testing.opcheck(tf.nn.tanh, [_X], raise_on_failure=False)
+        self.assertEqual(list(results.failures), ["determinism", "saved_model", "distribution"], f"\n{results}")
+        self.assertIn("with 4 intra-op threads, compared with 1: output has other bits", results["determinism"].detail)
+        self.assertIn("gradient to args[0]", results["saved_model"].detail)
+        self.assertIn("the replicas' summed gradient to args[0] is", results["distribution"].detail)
+
+
+if __name__ == "__main__":
+    tf.test.main()

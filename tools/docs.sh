@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Builds the documentation site into build/docs/site: pages, index of ops, API
+# reference. Fails on a link that leads nowhere, on a Python block of README.md
+# or docs/ that raises or prints something else than the page says, and on a
+# public name that README's table of ops lacks.
+#
+# Usage: tools/docs.sh [--pages]
+#
+# --pages leaves out the Python blocks, and with them the wheel: seconds.
+#
+# Once its packages are installed (tools/requirements/) it needs no network, and
+# nor does who reads the site: open build/docs/site/index.html.
+set -euo pipefail
+# shellcheck source=tools/setup/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
+help_if_asked "$@"
+base=$(bash "$root/tools/setup/python_env.sh")
+"$base" -I -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  die "the site's generator needs Python 3.11 or newer, and $base is older." \
+    "Remove .venv and name another: PYTHON=/path/to/python3.11"
+case $* in
+  '') python=$(bash "$root/tools/setup/installed_wheel.sh" build demo lint docs) ;;
+  --pages) python=$(bash "$root/tools/setup/python_env.sh" build demo lint docs) ;;
+  *) die "unknown argument $*." "See: $0 --help" ;;
+esac
+folder=$root/build/docs
+
+if (($# == 0)); then
+  say "running the Python blocks of the pages"
+  "$python" -E -s "$root/tools/docs/run_examples.py" "$root/README.md" "$root"/docs/*.md
+fi
+say "testing the site's tools"
+"$python" -E -s -m pytest -q -p no:cacheprovider "$root/tools/docs"
+say "putting the pages together"
+"$python" -E -s "$root/tools/docs/stage.py" "$folder"
+say "building the site"
+# The packages' programs, such as ruff for signatures, are found beside Python.
+PATH=$(dirname "$python"):$PATH NO_MKDOCS_2_WARNING=1 \
+  "$python" -E -s -m mkdocs build --quiet --strict --clean --config-file "$folder/mkdocs.yml"
+"$python" -E -s "$root/tools/docs/check_site.py" "$folder/site"
+printf 'The site: %s\n' "$folder/site/index.html"

@@ -1,0 +1,181 @@
+"""Tests of the site's tools: that what they look for is found. `python -m pytest tools/docs`."""
+
+import check_site
+import doctest_fences
+import op_index
+import pytest
+import run_examples
+import stage
+
+PAGE = """Text.
+
+```python
+x = 1
+print(x)
+```
+
+```text
+1
+```
+
+<!-- run: varies -->
+```python
+print(f"{x} took 12.5 ms")
+```
+
+```text
+1 took 99 ms
+```
+"""
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """Runs a page's text and returns the number of failed blocks."""
+    monkeypatch.setattr(run_examples, "ROOT", tmp_path)
+
+    def run(text):
+        path = tmp_path / "page.md"
+        path.write_text(text)
+        return run_examples.run_page(path)
+
+    return run
+
+
+def test_blocks_know_their_line_mark_and_output():
+    first, second = run_examples.blocks_of(PAGE)
+    assert first == (4, "", "x = 1\nprint(x)\n", "1\n")
+    assert (second.mark, second.output) == ("run: varies", "1 took 99 ms\n")
+
+
+@pytest.mark.parametrize(
+    "old, new, failed, said",
+    [
+        ("", "", 0, "2 blocks ran, 0 failed"),
+        ("```text\n1\n", "```text\n2\n", 1, "page.md:4: the block prints\n\n1\n\nbut the page says\n\n2\n"),
+        ("```text\n1\n```\n", "", 1, "page.md:4: the block prints"),
+        ("print(x)", "print(x / 0)", 1, "ZeroDivisionError"),
+        ("took 99 ms", "takes 99 ms", 1, "page.md:14: the block prints"),
+        ("run: varies", "run: vary", 1, 'unknown mark "run: vary"'),
+        ("run: varies", "run: no, it takes an hour", 0, "page.md:14: left out: it takes an hour"),
+    ],
+)
+def test_page_is_run_and_compared(page, capsys, old, new, failed, said):
+    assert page(PAGE.replace(old, new, 1)) == failed
+    assert said in capsys.readouterr().out
+
+
+def test_blocks_without_a_peer_are_left_out(page, capsys, monkeypatch):
+    monkeypatch.setattr(run_examples, "PEERS", ("no_such_peer",))
+    blocks = ["import no_such_peer\ny = 1", "z = y", "y = 2", "def f(y):\n    return y", "assert y == 2"]
+    assert page("".join(f"```python\n{block}\n```\n\n" for block in blocks)) == 0
+    output = capsys.readouterr().out
+    assert "page.md:2: left out: needs no_such_peer" in output and "page.md:7: left out: needs y" in output
+    assert "3 blocks ran, 0 failed" in output
+
+
+@pytest.mark.parametrize("code, failed", [("int a;\n", 0), ("int b;\n", 1)])
+def test_part_of_a_file_is_compared_and_not_run(page, capsys, tmp_path, code, failed):
+    (tmp_path / "a.py").write_text("if True:\n    int a;\n    f()\n")
+    page_text = f"<!-- part of a.py -->\n```cpp\n    {code}```\n\n<!-- part of a.py -->\n```python\n    f()\n```\n"
+    assert page(page_text) == failed
+    assert ("page.md:3: the block is not part of a.py" in capsys.readouterr().out) == bool(failed)
+
+
+SITE = """<html><head><link rel="stylesheet" href="a.css"></head><body><a href="b.html#there">b</a>
+<a href="https://example.org/">elsewhere</a><img src="a.png" alt="A"><p>Text.</p></body></html>"""
+
+
+@pytest.mark.parametrize(
+    "old, new, error",
+    [
+        ("", "", None),
+        ("b.html#there", "c.html", "index.html: c.html leads nowhere"),
+        ("#there", "#nowhere", "index.html: b.html#nowhere: there is no such anchor"),
+        ('src="a.png"', 'src="https://example.org/a.png"', "loads https://example.org/a.png from elsewhere"),
+        ('href="a.css"', 'href="//example.org/a.css"', "loads //example.org/a.css from elsewhere"),
+        (' alt="A"', "", "no text for those who cannot see it"),
+        ("Text.", "Text:\n- one\n- two", "a list needs an empty line before it"),
+    ],
+)
+def test_site_is_checked(tmp_path, old, new, error):
+    (tmp_path / "index.html").write_text(SITE.replace(old, new, 1))
+    (tmp_path / "b.html").write_text('<h1 id="there">B</h1>')
+    (tmp_path / "a.css").write_text("body { color: black }")
+    (tmp_path / "a.png").write_bytes(b"")
+    errors = check_site.check(tmp_path.resolve())
+    assert len(errors) == (error is not None)
+    assert not errors or error in errors[0]
+
+
+def test_style_that_loads_from_elsewhere_is_found(tmp_path):
+    (tmp_path / "a.css").write_text("@font-face { src: url(https://example.org/a.woff2) }")
+    assert check_site.check(tmp_path) == ["a.css: loads https://example.org/a.woff2 from elsewhere"]
+
+
+def test_doctests_become_fences_and_brackets_no_links():
+    text = "First.\n\n    >>> f(x)[0][1]\n    1\n\n    >>> g()\n\nThen x[0][1] and `x[0][1]`."
+    assert doctest_fences.fence(text) == (
+        "First.\n\n    ```pycon\n    >>> f(x)[0][1]\n    1\n\n    >>> g()\n    ```\n\nThen x[0]\\[1] and `x[0][1]`."
+    )
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository with a page, a source file and a folder."""
+    monkeypatch.setattr(stage, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.h").write_text("int a;\n")
+    (tmp_path / "README.md").write_text("# Readme\n")
+    return tmp_path
+
+
+def test_links_are_led_to_pages_of_the_site(repository):
+    text = "# A\n[r](../README.md#use) [h](../src/a.h) [d](../src) [w](https://example.org)\n\n```text\n[r](../README.md)\n```\n"
+    (repository / "docs/a.md").write_text(text)
+    staged = stage.Stage(repository / "pages")
+    assert staged.add("docs/a.md") == "a.md" and not staged.errors
+    assert (repository / "pages/a.md").read_text() == (
+        "# A\n[r](readme.md#use) [h](source/src/a.h.md) [d](source/src.md) [w](https://example.org)\n\n"
+        "```text\n[r](../README.md)\n```\n"
+    )
+    assert "int a;" in (repository / "pages/source/src/a.h.md").read_text()
+    assert "[a.h](../source/src/a.h.md)" in (repository / "pages/source/src.md").read_text()
+
+
+def test_link_to_nowhere_is_an_error(repository):
+    (repository / "docs/a.md").write_text("[b](../b.h)")
+    staged = stage.Stage(repository / "pages")
+    staged.add("docs/a.md")
+    assert staged.errors == ["docs/a.md: the link to ../b.h leads nowhere"]
+
+
+def test_results_are_included_without_their_title(repository):
+    (repository / "results").mkdir()
+    (repository / "results/a.md").write_text("# Title\n\n## Part\n\n![plot](a.png)\n")
+    (repository / "results/a.png").write_bytes(b"")
+    (repository / "docs/a.md").write_text("# A\n\n<!-- include ../results/a.md -->\n")
+    staged = stage.Stage(repository / "pages")
+    staged.add("docs/a.md")
+    expected = "# A\n\n\n### Part\n\n[![plot](results/a.png)](results/a.png)\n\n"
+    assert (repository / "pages/a.md").read_text() == expected
+
+
+def test_index_names_what_is_public(tmp_path):
+    package = tmp_path / "pack"
+    (package / "nn").mkdir(parents=True)
+    (package / "__init__.py").write_text('from pack import nn\n\n__all__ = ["nn"]\n')
+    body = '"""N."""\n__all__ = ["f", "g", "Result"]\ndef f():\n    """F."""\ndef g():\n    """G."""\n'
+    body += 'class Result(NamedTuple):\n    """R."""\n'
+    (package / "nn/__init__.py").write_text(body)
+    readme = tmp_path / "README.md"
+    readme.write_text("| op | what |\n|---|---|\n| `tfo.nn.f`, `h` | both |\n\nText.\n")
+    errors = []
+    loaded = stage.griffe.load("pack", search_paths=[tmp_path], try_relative_path=False)
+    text = op_index.page(readme, loaded, lambda text, path: text, errors)
+    assert "| [`tfo.nn.f`](api/nn.md#pack.nn.f), `tfo.nn.h` | both |" in text
+    assert errors == [
+        "README.md's table of ops names tfo.nn.h, which is not public",
+        "README.md's table of ops does not name tfo.nn.g, which is public",
+    ]

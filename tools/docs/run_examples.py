@@ -1,0 +1,178 @@
+"""Runs the Python blocks of pages and compares what they print with the text block that follows.
+
+    python tools/docs/run_examples.py README.md docs/*.md
+
+Each page is a program of its own: its blocks run in order in one process. A block
+```python is followed, after an empty line, by a block ```text with its output, or it
+prints nothing. A comment on the line before a block changes that:
+
+    <!-- run: varies -->      the block runs; its numbers depend on the machine and are not compared
+    <!-- run: no, WHY -->     the block does not run
+    <!-- part of FILE -->     the block, of any language, is text of that file of the repository, and does not run
+
+A block that needs a package of PEERS that is not installed is left out, and so are
+later blocks that use what it defines. What was left out is said at the end.
+"""
+
+import ast
+import contextlib
+import importlib.util
+import io
+import linecache
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+from typing import NamedTuple
+
+PEERS = ("torch", "torchvision")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BLOCK = re.compile(
+    r"(?:^<!-- ((?:run:|part of) [^\n]*?) -->\n+)?"  # the mark
+    r"^```python\n(.*?)^```$"  # the code
+    r"(?:\n\n^```text\n(.*?)^```$)?",  # the output
+    re.M | re.S,
+)
+PART = re.compile(r"^<!-- part of (\S+) -->\n+^```\w+\n(.*?)^```$", re.M | re.S)
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
+
+
+class Block(NamedTuple):
+    """A Python block of a page."""
+
+    line: int  # of its first line of code
+    mark: str  # of the comment before it, or ""
+    code: str
+    output: str
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The Python blocks of a page."""
+    return [
+        Block(text[: match.start(2)].count("\n") + 1, match[1] or "", match[2], match[3] or "")
+        for match in BLOCK.finditer(text)
+    ]
+
+
+def names_of(code: str) -> tuple[set[str], set[str]]:
+    """The names that code takes from earlier blocks or packages, and those it defines."""
+    taken, defined = set(), set()
+    for statement in ast.parse(code).body:
+        used, parameters = set(), set()
+        for node in ast.walk(statement):
+            match node:
+                case ast.Name(id=name, ctx=ast.Load()):
+                    used.add(name)
+                case ast.Name(id=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    defined.add(name)
+                case ast.arg(arg=name):
+                    parameters.add(name)
+                case ast.Import(names=aliases):
+                    taken.update(alias.name.partition(".")[0] for alias in aliases)
+                    defined.update(alias.asname or alias.name.partition(".")[0] for alias in aliases)
+                case ast.ImportFrom(module=module, names=aliases):
+                    taken.add(module.partition(".")[0])
+                    defined.update(alias.asname or alias.name for alias in aliases)
+        taken |= used - defined - parameters
+    return taken, defined
+
+
+def same(output: str, expected: str, varies: bool) -> bool:
+    """Whether an output is as expected; where it varies, but for the numbers and the room they take."""
+    if varies:
+        output, expected = (re.sub(r"[ ]+", " ", NUMBER.sub("N", text)) for text in (output, expected))
+    return output == expected
+
+
+def changed_parts(path: pathlib.Path) -> int:
+    """Compares the blocks that are parts of files with these; returns the number of those that differ."""
+    changed = 0
+    for match in PART.finditer(path.read_text()):
+        file = ROOT / match[1]
+        if not file.is_file() or match[2] not in file.read_text():
+            line = path.read_text()[: match.start(2)].count("\n") + 1
+            print(f"{path.relative_to(ROOT)}:{line}: the block is not part of {match[1]}")
+            changed += 1
+    return changed
+
+
+def run_page(path: pathlib.Path) -> int:
+    """Runs a page's blocks; returns the number of those that failed."""
+    missing = {name for name in PEERS if importlib.util.find_spec(name) is None}
+    if not missing:
+        # PyPI's torchvision needs help beside a torch without CUDA.
+        sys.path.insert(0, str(ROOT / "benchmarks"))
+        import peers
+
+        peers.torchvision_ops(2)
+    failed, ran = changed_parts(path), 0
+    namespace = {"__name__": "__main__"}
+    for block in blocks_of(path.read_text()):
+        place = f"{path.relative_to(ROOT)}:{block.line}"
+        if block.mark.startswith("part of "):
+            continue
+        if block.mark.startswith("run: no, "):
+            print(f"{place}: left out: {block.mark[9:]}")
+            continue
+        if block.mark not in ("", "run: varies"):
+            print(f'{place}: unknown mark "{block.mark}"')
+            failed += 1
+            continue
+        taken, defined = names_of(block.code)
+        if taken & missing:
+            print(f"{place}: left out: needs {', '.join(sorted(taken & missing))}")
+            missing |= defined
+            continue
+        missing -= defined
+        # For tracebacks, and for `inspect.getsource`, by which TensorFlow reads functions.
+        linecache.cache[place] = (len(block.code), None, block.code.splitlines(keepends=True), place)
+        output = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(output):
+                exec(compile(block.code, place, "exec"), namespace)
+        except Exception:
+            print(f"{place}: the block raises\n{traceback.format_exc()}")
+            failed += 1
+            continue
+        ran += 1
+        if not same(output.getvalue(), block.output, block.mark == "run: varies"):
+            print(f"{place}: the block prints\n\n{output.getvalue()}\nbut the page says\n\n{block.output}")
+            failed += 1
+    print(f"{path.relative_to(ROOT)}: {ran} blocks ran, {failed} failed", flush=True)
+    return failed
+
+
+def main() -> None:
+    """Runs each page in a process of its own."""
+    pages = [pathlib.Path(page).resolve() for page in sys.argv[1:]]
+    if not pages:
+        raise SystemExit(__doc__)
+    if os.environ.get("TFO_ONE_PAGE"):
+        raise SystemExit(min(run_page(pages[0]), 1))
+    failed = []
+    with tempfile.TemporaryDirectory() as folder:  # for files that blocks write
+        for page in pages:
+            if "\n```" not in page.read_text():
+                continue
+            environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "TFO_ONE_PAGE": "1"}
+            command = [sys.executable, *flags(), __file__, str(page)]
+            result = subprocess.run(
+                command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, check=False
+            )
+            if result.returncode:
+                failed.append(page.name)
+                print(result.stderr[-4000:], flush=True)
+    if failed:
+        raise SystemExit(f"FAILED: {', '.join(failed)}")
+
+
+def flags() -> list[str]:
+    """The interpreter's flags that keep the caller's packages out."""
+    return [flag for flag, on in (("-E", sys.flags.ignore_environment), ("-s", sys.flags.no_user_site)) if on]
+
+
+if __name__ == "__main__":
+    main()

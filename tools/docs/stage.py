@@ -1,0 +1,239 @@
+"""Puts the site's pages together in a folder: docs/, what it links to, the API reference, the op index.
+
+    python tools/docs/stage.py FOLDER
+
+writes FOLDER/pages and FOLDER/mkdocs.yml. Pages keep their links as they are on GitHub;
+here links to files outside of docs/ are led to pages made of those files.
+"""
+
+import pathlib
+import re
+import shutil
+import sys
+
+import griffe
+import op_index
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+
+# The navigation: sections of pages in order, by their paths in the repository. A page
+# that is not there is left out; one of docs/ that is not listed comes under "More".
+SECTIONS = {
+    "Start": ["docs/index.md", "docs/how_it_works.md", "docs/performance.md", "docs/coming_from.md"],
+    "Ops": [
+        "op_index.md",
+        "docs/roi_pool.md",
+        "docs/roi_align.md",
+        "docs/multiscale_roi_align.md",
+        "docs/ps_roi.md",
+        "docs/nn.md",
+        "docs/seq2seq.md",
+    ],
+    "Training": [
+        "docs/building_blocks.md",
+        "examples/basics/README.md",
+        "examples/seq2seq/README.md",
+        "examples/image_classifier/README.md",
+        "examples/detection/README.md",
+    ],
+    "Writing an op": [
+        "docs/python_op.md",
+        "docs/opcheck.md",
+        "docs/from_prototype_to_kernel.md",
+        "docs/writing_an_op.md",
+        "docs/building.md",
+    ],
+    "More": [],
+    "API": [],
+    "Project": ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benchmarks/README.md"],
+}
+
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+LANGUAGES = {
+    ".bzl": "python",
+    ".cc": "cpp",
+    ".cu": "cuda",
+    ".h": "cpp",
+    ".py": "python",
+    ".sh": "bash",
+    ".toml": "toml",
+}
+
+
+def site_path(path: str) -> str:
+    """Where a file of the repository is on the site: docs/ is the site's root."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    if path == "README.md":
+        return "readme.md"  # MkDocs would make it the home page
+    return path
+
+
+class Stage:
+    """The pages, and what is still to be staged since a page links to it."""
+
+    def __init__(self, pages: pathlib.Path):
+        self.pages = pages
+        self.done = {}  # path in the repository -> path of the page or file on the site
+        self.errors = []
+
+    def add(self, path: str) -> str:
+        """Stages a file or folder of the repository, once; returns its path on the site."""
+        if path in self.done:
+            return self.done[path]
+        source = ROOT / path
+        if source.suffix in (".md", ".png", ".jpg", ".svg"):
+            target = site_path(path)
+        else:
+            target = f"source/{path.rstrip('/')}.md"
+        self.done[path] = target
+        if source.suffix == ".md":
+            self.write(target, self.include(self.relink(source.read_text(), path), path))
+        elif source.is_dir():
+            names = sorted(p.name for p in source.iterdir() if not p.name.startswith((".", "__pycache__")))
+            links = "".join(f"- [{name}]({source.name}/{name})\n" for name in names)
+            self.write(target, self.relink(f"# {path}\n\n{links}", path))
+        elif target.endswith(".md"):
+            language = LANGUAGES.get(source.suffix, "text")
+            self.write(target, f"# {path}\n\n````{language}\n{source.read_text()}\n````\n")
+        else:
+            destination = self.pages / target
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, destination)
+        return target
+
+    def write(self, target: str, text: str) -> None:
+        """Writes a page."""
+        destination = self.pages / target
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        destination.write_text(text)
+
+    def include(self, text: str, path: str) -> str:
+        """Puts the results of benchmarks in the place of comments such as <!-- include FILE -->."""
+
+        def included(match):
+            file = str((ROOT / path).parent.joinpath(match[1]).resolve().relative_to(ROOT))
+            _, body = (ROOT / file).read_text().split("\n", 1)  # without its title
+            body = re.sub(r"^#", "##", body, flags=re.M)
+            return self.relink(body, file, onto=path)
+
+        return re.sub(r"^<!-- include (\S+) -->$", included, text, flags=re.M)
+
+    def relink(self, text: str, path: str, onto: str = "") -> str:
+        """Leads the links of a file's text to the site's pages, and stages these; the text is on its page or `onto`."""
+        folder = (ROOT / path).parent
+        onto = onto or path
+
+        def lead(match):
+            mark, label, target = match.groups()
+            file, hash_, anchor = target.partition("#")
+            if re.match(r"\w+:", target) or not file:
+                return match[0]
+            linked = (folder / file).resolve()
+            if not linked.is_relative_to(ROOT) or not linked.exists():
+                self.errors.append(f"{path}: the link to {target} leads nowhere")
+                return match[0]
+            there = self.add(str(linked.relative_to(ROOT)))
+            here = pathlib.PurePosixPath(self.done.get(onto, onto)).parent
+            address = f"{relative(there, here)}{hash_}{anchor}"
+            if mark:  # an image leads to itself, to be looked at in full
+                return f"[![{label}]({address})]({address})"
+            return f"[{label}]({address})"
+
+        # Fenced code stays as it is.
+        parts = re.split(r"(^ *```.*?^ *``` *$)", text, flags=re.M | re.S)
+        parts[::2] = [LINK.sub(lead, part) for part in parts[::2]]
+        return "".join(parts)
+
+
+def relative(target: str, folder: pathlib.PurePosixPath) -> str:
+    """The path from a folder of the site to a file of it."""
+    return pathlib.PurePosixPath(*([".."] * len(folder.parts))).joinpath(target).as_posix()
+
+
+def title(page: pathlib.Path) -> str:
+    """A page's first heading."""
+    match = re.search(r"^# (.+)$", page.read_text(), flags=re.M)
+    return match[1].replace("`", "") if match else page.stem
+
+
+def stage_api(stage: Stage, package: griffe.Module) -> list[str]:
+    """Writes a page for each public module; returns their paths."""
+    pages = []
+    for module, names in op_index.public_names(package).items():
+        path = f"api/{module or package.path}.md"
+        lines = [f"# tfo.{module}\n" if module else "# tfo\n"]
+        if module:
+            lines.append(package[module].docstring.value + "\n")
+        lines += ["| | |", "|---|---|"]
+        reference = []
+        # Functions first. Of a class of results the source says best what is in it.
+        results = {name: op_index.is_result(module, package, anchor) for name, anchor in names.items()}
+        for name in sorted(names, key=results.get):
+            lines.append(f"| [`{name}`](#{names[name]}) | {op_index.summary(package, names[name])} |")
+            options = "\n    options:\n      show_source: true" if results[name] else ""
+            reference.append(f"\n::: {names[name]}{options}")
+        lines += reference
+        stage.write(path, "\n".join(lines) + "\n")
+        pages.append(path)
+    return pages
+
+
+def main() -> None:
+    """Stages all pages and writes the configuration."""
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    folder = pathlib.Path(sys.argv[1]).resolve()
+    pages = folder / "pages"
+    shutil.rmtree(pages, ignore_errors=True)
+    stage = Stage(pages)
+    package = griffe.load("tensorflow_ops", search_paths=[ROOT], try_relative_path=False)
+
+    sections = {name: list(paths) for name, paths in SECTIONS.items()}
+    listed = [path for paths in sections.values() for path in paths]
+    found = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+    sections["More"] += [path for path in found if path not in listed]
+    nav = []
+    for section, paths in sections.items():
+        entries = []
+        for path in paths:
+            if path == "op_index.md":
+                stage.write(path, op_index.page(ROOT / "README.md", package, stage.relink, stage.errors))
+                entries.append({"Index": path})
+            elif (ROOT / path).exists():
+                target = stage.add(path)
+                # README has the home page's title.
+                entries.append({"README" if path == "README.md" else title(pages / target): target})
+        if section == "API":
+            entries = [{title(pages / path): path} for path in stage_api(stage, package)]
+        if entries:
+            nav.append({section: entries})
+    shutil.copytree(HERE / "assets", pages / "assets")
+    config = {
+        "INHERIT": str(HERE / "mkdocs.yml"),
+        "docs_dir": str(pages),
+        "site_dir": str(folder / "site"),
+        # Of the source that links lead to, pages are not in the navigation.
+        "not_in_nav": "/source/\n/benchmarks/results/\n",
+        "nav": nav,
+        "plugins": {
+            "mkdocstrings": {
+                "handlers": {
+                    "python": {
+                        "paths": [str(ROOT)],
+                        "options": {"extensions": [str(HERE / "doctest_fences.py")]},
+                    }
+                }
+            }
+        },
+    }
+    (folder / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+    if stage.errors:
+        raise SystemExit("\n".join(stage.errors))
+    print(f"{len(list(pages.rglob('*.md')))} pages staged")
+
+
+if __name__ == "__main__":
+    main()
