@@ -8,8 +8,10 @@ _HOW = "Run `bash tools/test.sh`, which makes an environment with TensorFlow, or
 def find_python(ctx):
     """Returns the path of the Python to build and test with.
 
-    That is PYTHON_BIN_PATH, else the project's own environment (.venv), else
-    python3. The calling rule is run again when the answer would change.
+    That is PYTHON_BIN_PATH, else the environment .venv in the folder that is
+    built (another repository, where that uses these rules) or in this
+    repository, else python3. The calling rule is run again when the answer would
+    change.
 
     Args:
       ctx: the repository_ctx.
@@ -17,8 +19,12 @@ def find_python(ctx):
     Returns:
       The interpreter's absolute path, as a string.
     """
-    own = ctx.path(Label("//:WORKSPACE")).dirname.get_child(".venv", "bin", "python")
-    ctx.watch(own)
+    own = None
+    for root in [ctx.workspace_root, ctx.path(Label("//:WORKSPACE")).dirname]:
+        candidate = root.get_child(".venv", "bin", "python")
+        ctx.watch(candidate)
+        if not own and candidate.exists:
+            own = candidate
     configured = ctx.os.environ.get("PYTHON_BIN_PATH", "")
     if configured:
         if "/" in configured and not configured.startswith("/"):
@@ -26,7 +32,7 @@ def find_python(ctx):
         path = ctx.path(configured) if "/" in configured else ctx.which(configured)
         if not path or not path.exists:
             fail("\nPYTHON_BIN_PATH is %s, and there is no such file. %s" % (configured, _HOW))
-    elif own.exists:
+    elif own:
         path = own
     else:
         path = ctx.which("python3")

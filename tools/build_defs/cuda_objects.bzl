@@ -18,14 +18,18 @@ def _architecture_flags():
     return flags + ["-gencode=arch=compute_%s,code=compute_%s" % (newest, newest)]
 
 def _cuda_objects_impl(ctx):
-    headers = depset(transitive = [d[CcInfo].compilation_context.headers for d in ctx.attr.deps])
+    contexts = [d[CcInfo].compilation_context for d in ctx.attr.deps]
+    headers = depset(transitive = [context.headers for context in contexts])
+
+    # This repository's root and, seen from another repository, where tensorflow_ops is.
+    roots = depset(["."], transitive = [context.quote_includes for context in contexts]).to_list()
     objects = []
     for src in ctx.files.srcs:
         object = ctx.actions.declare_file(src.basename.removesuffix(".cu.cc") + ".cu.pic.o")
         objects.append(object)
         ctx.actions.run(
             executable = CUDA_NVCC,
-            arguments = _FLAGS + _architecture_flags() + ["-I.", "-x", "cu", "-c", src.path, "-o", object.path],
+            arguments = _FLAGS + _architecture_flags() + ["-I" + root for root in roots] + ["-x", "cu", "-c", src.path, "-o", object.path],
             inputs = depset([src], transitive = [headers]),
             outputs = [object],
             mnemonic = "CudaCompile",

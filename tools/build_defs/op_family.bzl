@@ -7,6 +7,8 @@ An op family is a folder under tensorflow_ops/ with
     cc/ops/*.cc, cc/kernels/*_op.cc tfo_op_library         REGISTER_OP, OpKernels
     python/ops/*.py                 tfo_py_library         wrappers, gradients
     *_test.cc, *_test.py            tfo_algorithm_test, tfo_py_test
+
+Another repository uses the same macros: examples/external_repo is one.
 """
 
 load("@local_config_cuda//:config.bzl", "CUDA_ENABLED")
@@ -16,6 +18,13 @@ load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("@rules_cc//cc:cc_test.bzl", "cc_test")
 load("//tools/build_defs:cuda_objects.bzl", "cuda_objects")
 
+# Label: in a macro that another repository loads, a plain string would name a
+# target of that repository.
+_OPT = Label("//tools/build_defs:opt")
+_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["op_util", "simd", "testing"]}
+_HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
+_SIMD_SYMBOLS_TEST = Label("//tools/build_defs:simd_symbols_test.py")
+
 # -O3 only where Bazel optimises: -c dbg and the sanitizers bring their own.
 _COPTS = [
     "-fvisibility=hidden",
@@ -23,7 +32,7 @@ _COPTS = [
     "-Wextra",
     "-Werror",
 ] + select({
-    "//tools/build_defs:opt": ["-O3"],
+    _OPT: ["-O3"],
     "//conditions:default": [],
 })
 
@@ -73,15 +82,15 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
                 copts = _COPTS + flags + ["-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-uninitialized"],
                 linkstatic = True,
                 local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level],
-                deps = [":" + name + "_headers", "//tensorflow_ops/core:simd"],
+                deps = [":" + name + "_headers", _CORE["simd"]],
             )
             native.py_test(
                 name = name + "_" + level + "_symbols_test",
                 size = "small",
-                srcs = ["//tools/build_defs:simd_symbols_test.py"],
+                srcs = [_SIMD_SYMBOLS_TEST],
                 args = [level, "$(locations :%s_%s)" % (name, level)],
                 data = [":" + name + "_" + level],
-                main = "//tools/build_defs:simd_symbols_test.py",
+                main = _SIMD_SYMBOLS_TEST,
                 python_version = "PY3",
             )
     cc_library(
@@ -191,7 +200,7 @@ def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
         # TensorFlow's own registration objects are static; nothing refers to them.
         alwayslink = True,
         deps = deps + (cuda_deps if CUDA_ENABLED else []) + [
-            "//tensorflow_ops/core:op_util",
+            _CORE["op_util"],
             "@local_config_tensorflow//:headers",
         ],
     )
@@ -213,7 +222,7 @@ def tfo_shared_object(name, deps):
         name = name,
         additional_linker_inputs = [
             framework,
-            "//tools/build_defs:hide_all_symbols.lds",
+            _HIDE_ALL_SYMBOLS,
         ],
         linkopts = [
             "-Wl,-Bsymbolic",
@@ -221,10 +230,10 @@ def tfo_shared_object(name, deps):
             "-Wl,--no-undefined",
             "-Wl,--as-needed",
             "-Wl,--gc-sections",
-            "-Wl,--version-script=$(location //tools/build_defs:hide_all_symbols.lds)",
+            "-Wl,--version-script=$(location %s)" % _HIDE_ALL_SYMBOLS,
             "$(execpath %s)" % framework,
         ] + select({
-            "//tools/build_defs:opt": ["-s"],  # the wheel needs no symbols
+            _OPT: ["-s"],  # the wheel needs no symbols
             "//conditions:default": [],
         }) + (["-ldl", "-lrt", "-lpthread"] if CUDA_ENABLED else []),
         linkshared = True,
@@ -266,10 +275,10 @@ def tfo_algorithm_test(name, srcs, deps):
         linkstatic = True,
         size = "small",
         tags = ["algorithm"],
-        deps = deps + ["//tensorflow_ops/core:testing"],
+        deps = deps + [_CORE["testing"]],
     )
 
-def tfo_py_test(name, srcs):
+def tfo_py_test(name, srcs, deps = None):
     """A Python test of the public package: `import tensorflow_ops as tfo`.
 
     The same file runs under pytest against the installed wheel, so it reads
@@ -278,6 +287,7 @@ def tfo_py_test(name, srcs):
     Args:
       name: the test's name.
       srcs: its file.
+      deps: what it imports, where that is not tensorflow_ops itself.
     """
     native.py_test(
         name = name,
@@ -285,5 +295,5 @@ def tfo_py_test(name, srcs):
         main = srcs[0],
         python_version = "PY3",
         size = "medium",
-        deps = ["//tensorflow_ops"],
+        deps = [Label("//tensorflow_ops")] if deps == None else deps,
     )

@@ -186,7 +186,6 @@ class _Search:
         self._first_rows = tf.range(batch_size)[:, tf.newaxis] * options.beam_width
         # A greedy group needs no second candidate: it is done where the first one ends.
         greedy = options.group_width == 1 and (options.early_stopping is True or options.beam_width == 1)
-        self._early_stopping = True if greedy else options.early_stopping
         self._candidates = 1 if greedy else (len(options.eos_ids) + 1) * options.group_width
 
     def run(self, tokens):
@@ -382,10 +381,10 @@ class _Search:
         going_on, kept = tf.math.top_k(tf.where(found.ends, nothing, found.log_probs), width)
         found = _take(found, kept)
         worst, best = scores[:, -1], going_on[:, 0]
-        if self._early_stopping is True:
+        if options.early_stopping is True:
             done = (worst > nothing) | (best == nothing)
         else:
-            if self._early_stopping == "never":
+            if options.early_stopping == "never":
                 length = tf.where(options.length_penalty > 0, options.max_length, length)
             done = tf.logical_not(self._score(best, length) > worst)
         taken = tf.where(going_on > nothing, found.tokens, -1)

@@ -1,6 +1,7 @@
 """Tests of beam_search: against a plain search of lists, exhaustive search, and by hand.
 
-Bad arguments: beam_search_arguments_test.py. Invariants: beam_search_property_test.py. Graphs, processes, devices: seq2seq_graph_test.py.
+Arguments: beam_search_arguments_test.py. Invariants: beam_search_property_test.py.
+Graphs, processes, devices: seq2seq_graph_test.py.
 """
 
 import itertools
@@ -248,6 +249,13 @@ class ByHandTest(parameterized.TestCase, tf.test.TestCase):
         for early_stopping, second in ((True, [0, 0, 0, 0]), (False, [1, 1, 0, 0]), ("never", [1, 1, 0, 0])):
             result = self._search(chain, early_stopping=early_stopping, num_return_sequences=2, length_penalty=2.0)
             self.assertAllEqual(result.sequences, [[[1, 0, 0, 0], second]])
+
+    def test_a_done_example_stays_as_it_is(self):
+        """The first one of `test_early_stopping`, beside one that goes on to the last step."""
+        chain = _probabilities([0.3, 0.5, 0.2, 0], [0.45, 0.55, 0, 0], [0.9, 0.1, 0, 0], [0, 0, 0, 1])
+        result = self._search(chain, batch_size=2, bos_id=[0, 3], num_return_sequences=2, length_penalty=2.0)
+        self.assertAllEqual(result.sequences[0], [[1, 0, 0, 0], [0, 0, 0, 0]])
+        self.assertAllEqual(result.lengths, [[2, 1], [0, 0]])
 
     def test_never_stops_while_a_longer_sequence_could_be_better(self):
         """[0] and [3] end at once; [1] is less likely, but [1 2 4 0] has the better score."""
