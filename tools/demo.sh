@@ -4,7 +4,7 @@
 # PYTHON_BIN_PATH names) and runs examples/pool_photo.py, which writes demo.png
 # into the repository's root.
 #
-# Usage: tools/demo.sh [detection | image_classifier]
+# Usage: tools/demo.sh [detection | image_classifier | seq2seq | basics]
 #
 # With "detection" it runs examples/detection/train.py instead: a minute or two
 # of training, and build/detection/detections.png.
@@ -12,12 +12,16 @@
 # With "image_classifier" it trains, measures, exports and uses the network of
 # examples/image_classifier, which takes a minute, in build/image_classifier,
 # and then runs that example's tests, which stop and resume it.
+#
+# With "seq2seq" it trains examples/seq2seq for about a minute, compares searches,
+# and serves the exported decoder from a new process. With "basics" it runs the
+# programs of examples/basics.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 case $* in
-  '' | detection | image_classifier) ;;
+  '' | detection | image_classifier | seq2seq | basics) ;;
   *) die "unknown argument $*." "See: $0 --help" ;;
 esac
 
@@ -55,5 +59,14 @@ case $* in
     classifier predict --at_least=0.98
     say "testing examples/image_classifier"
     "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/image_classifier"
+    ;;
+  seq2seq)
+    say "running examples/seq2seq/train.py"
+    "$python" -E -s "$root/examples/seq2seq/train.py" --output "$root/build/seq2seq"
+    [[ -s $root/build/seq2seq/decoder/saved_model.pb ]] || die "examples/seq2seq/train.py exported no decoder."
+    ;;
+  basics)
+    say "testing examples/basics"
+    "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/basics"
     ;;
 esac
