@@ -278,7 +278,7 @@ def tfo_algorithm_test(name, srcs, deps):
         deps = deps + [_CORE["testing"]],
     )
 
-def tfo_py_test(name, srcs, deps = None):
+def tfo_py_test(name, srcs, deps = None, size = "medium"):
     """A Python test of the public package: `import tensorflow_ops as tfo`.
 
     The same file runs under pytest against the installed wheel, so it reads
@@ -288,12 +288,13 @@ def tfo_py_test(name, srcs, deps = None):
       name: the test's name.
       srcs: its file.
       deps: what it imports, where that is not tensorflow_ops itself.
+      size: Bazel's; "large" for one that starts many processes.
     """
     native.py_test(
         name = name,
         srcs = srcs,
         main = srcs[0],
         python_version = "PY3",
-        size = "medium",
+        size = size,
         deps = [Label("//tensorflow_ops")] if deps == None else deps,
     )

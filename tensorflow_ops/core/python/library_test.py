@@ -88,6 +88,21 @@ _SIGNATURES = {
     "shapes.get_shape": "(tensor, *, out_type=tf.int32, name=None)",
     "shapes.reshape": "(tensor, dims, name=None)",
     "distribute.make_parallel": "(fn, *, devices=None)",
+    "testing.assert_gradients": (
+        "(fn, args, kwargs=None, *, tolerance=None, non_differentiable=(), fixed_dtype=(), numeric_dtype='float64', "
+        "full=None, seed=0)"
+    ),
+    "testing.gradient_error": (
+        "(fn, args, kwargs=None, *, non_differentiable=(), fixed_dtype=(), numeric_dtype='float64', full=None, seed=0)"
+    ),
+    "testing.opcheck": (
+        "(fn, args, kwargs=None, *, tests=None, reference=None, "
+        "dtypes=('float16', 'bfloat16', 'float32', 'float64'), output_dtype=None, fixed_dtype=(), "
+        "non_differentiable=(), second_order=None, xla=True, vectorize=True, unknown_rank=True, "
+        "data_dependent_shapes=False, empty=True, more_args=(), edge_args=(), bad_args=(), skip=None, imports=None, "
+        "tolerance=None, seed=0, raise_on_failure=True)"
+    ),
+    "testing.opcheck_samples": "(samples, *, tests=None, raise_on_failure=True)",
 }
 _NAMES = {
     "tensorflow_ops": [
@@ -140,6 +155,18 @@ _NAMES = {
     "tensorflow_ops.distribute": ["make_parallel"],
     "tensorflow_ops.shapes": ["get_shape", "reshape"],
     "tensorflow_ops.summary": ["figure", "labeled_images"],
+    "tensorflow_ops.testing": [
+        "GradientError",
+        "InputGradientError",
+        "OpCheckError",
+        "OpCheckResult",
+        "OpCheckResults",
+        "OpSample",
+        "assert_gradients",
+        "gradient_error",
+        "opcheck",
+        "opcheck_samples",
+    ],
 }
 _OPS = {
     "TensorflowOps>BeamSearchStep",
