@@ -8,6 +8,8 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_ROWS_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_ROWS_SIMD_H_
 
+#include <type_traits>
+
 #include "tensorflow_ops/core/cc/math_simd.h"
 #include "tensorflow_ops/core/cc/rows.h"
 #include "tensorflow_ops/core/cc/simd.h"
@@ -231,11 +233,41 @@ static TFO_INLINE State ReduceBlocks(int64_t n, const Reduce& reduce) {
   return state;
 }
 
+// The terms e^(x - shift) of a softmax's sum, for who needs them again, and the
+// shift of each block, a number for each lane.
+template <typename V>
+struct Terms {
+  using Value = decltype(V{}[0] + 0);
+  static constexpr int64_t kBlock = kBlockVectors * (sizeof(V) / sizeof(Value));
+  static constexpr int64_t kMost = int64_t{1} << 15;
+  Value* terms;   // aligned, with room for whole vectors
+  Value* shifts;  // the same
+
+  // To be freed by _mm_free.
+  static Terms Allocate() {
+    constexpr int64_t kShifts = kMost / kBlockVectors;
+    auto* const memory = static_cast<Value*>(
+        _mm_malloc((kMost + kShifts) * sizeof(Value), kVectorBytes));
+    return {memory, memory + kMost};
+  }
+  TFO_INLINE void Keep(int64_t at, V term) const { Store(term, terms + at); }
+  TFO_INLINE void KeepShift(int64_t at, V shift) const {
+    Store(shift, shifts + at / kBlockVectors);
+  }
+};
+template <typename V>
+struct NoTerms {
+  TFO_INLINE void Keep(int64_t, V) const {}
+  TFO_INLINE void KeepShift(int64_t, V) const {}
+};
+
 // The state of each lane of x. target(part, at, x) is t for Beside::kTargets,
 // zero where there is no value.
-template <Beside kBeside, typename E, typename Target>
+template <Beside kBeside, typename E, typename Target,
+          typename Kept = NoTerms<typename Lanes<E>::Vector>>
 static TFO_INLINE SoftmaxState<typename Lanes<E>::Vector, kBeside>
-ReduceSoftmax(const E* x, int64_t n, const Target& target) {
+ReduceSoftmax(const E* x, int64_t n, const Target& target,
+              const Kept& kept = Kept()) {
   using V = typename Lanes<E>::Vector;
   using Value = typename Lanes<E>::Value;
   using State = SoftmaxState<V, kBeside>;
@@ -258,6 +290,7 @@ ReduceSoftmax(const E* x, int64_t n, const Target& target) {
     s.max = Greater(Greater(greatest[0], greatest[1]),
                     Greater(greatest[2], greatest[3]));
     const V shift = s.shift();
+    kept.KeepShift(begin, shift);
     V rest = V{}, others = V{};
     ForVectors<E>(size, [&](auto part, int64_t i) {
       const V value = part.Load(block + i, kNone);
@@ -265,6 +298,7 @@ ReduceSoftmax(const E* x, int64_t n, const Target& target) {
       __builtin_prefetch(block + i + kBlockVectors * kCount);
       const V below = ClampForExp(value - shift);
       const V e = ExpTerm(below);
+      kept.Keep(begin + i, e);
       AddWhereOther(value, s.max, e, rest, others);
       if constexpr (kBeside == Beside::kWeighted) {
         s.second = MulAdd(e, below, s.second);
@@ -491,9 +525,19 @@ static TFO_INLINE void CopyOut(const E* from, int64_t n, bool stream, E* to) {
 //                  writes what a row has one of, if asked to; returns constants
 //   void Map(constants, rows, part, const E* const* in, E* const* out, at)
 //   const;
-// E is T or, in tiles, what T is computed in.
+// E is T or, in tiles, what T is computed in. With
+//   static constexpr bool kKeepsTerms = true;
+//   State ReduceKeeping(const T* const* in, int64_t n, Terms<V>) const;
+//   void MapKept(constants, Terms<V>, T* const* out, int64_t n, stream) const;
+// these two are called instead for rows of up to Terms<V>::kMost classes.
 template <typename Args>
 struct RowFunction;
+
+template <typename Function, typename = void>
+inline constexpr bool kKeepsTerms = false;
+template <typename Function>
+inline constexpr bool
+    kKeepsTerms<Function, std::enable_if_t<Function::kKeepsTerms>> = true;
 
 // Results of more bytes than a cache holds go past it.
 inline constexpr int64_t kStreamBytes = int64_t{32} << 20;
@@ -537,6 +581,9 @@ struct RowLoops {
   }
 
   static void Long(const Args& args, int64_t begin, int64_t end) {
+    if constexpr (kKeepsTerms<Function>) {
+      if (args.classes <= Terms<V>::kMost) return LongKeeping(args, begin, end);
+    }
     const Function f(args);
     const bool stream = Streams(f, args.rows * args.classes);
     for (int64_t row = begin; row < end; ++row) {
@@ -551,6 +598,26 @@ struct RowLoops {
       MapRow(f, f.Finish(rows.Joined(state), rows, true), rows, in, out,
              args.classes, stream);
     }
+    if (stream) FinishStreaming();
+  }
+
+  static void LongKeeping(const Args& args, int64_t begin, int64_t end) {
+    const Function f(args);
+    const bool stream = Streams(f, args.rows * args.classes);
+    const auto kept = Terms<V>::Allocate();
+    for (int64_t row = begin; row < end; ++row) {
+      const OneRow<V> rows{row, 0};
+      const T* in[kIn];
+      T* out[kOut];
+      for (int i = 0; i < kIn; ++i) in[i] = At(f.Input(i), row * args.classes);
+      for (int i = 0; i < kOut; ++i) {
+        out[i] = At(f.Output(i), row * args.classes);
+      }
+      const auto state = f.ReduceKeeping(in, args.classes, kept);
+      f.MapKept(f.Finish(rows.Joined(state), rows, true), kept, out,
+                args.classes, stream);
+    }
+    _mm_free(kept.terms);
     if (stream) FinishStreaming();
   }
 

@@ -37,6 +37,35 @@ struct RowFunction<SoftmaxArgs<T, kLog>> {
       part.Store(ExpOfNegative(below) * row.sum, out[0] + at);
     }
   }
+
+  static constexpr bool kKeepsTerms = !kLog;
+  TFO_INLINE State ReduceKeeping(const T* const* in, int64_t n,
+                                 Terms<V> kept) const {
+    return ReduceSoftmax<Beside::kNothing>(in[0], n, 0, kept);
+  }
+  TFO_INLINE void MapKept(const Constants& row, Terms<V> kept, T* const* out,
+                          int64_t n, bool stream) const {
+    constexpr int kCount = Lanes<T>::kCount;
+    for (int64_t begin = 0; begin < n; begin += kept.kBlock) {
+      const int64_t size = n - begin < kept.kBlock ? n - begin : kept.kBlock;
+      const V shift = Load(kept.shifts + begin / kBlockVectors);
+      const V factor = ExpOfNegative(shift - row.shift) * row.sum;
+      // Twice: vectors that go past the caches begin in any lane.
+      alignas(kVectorBytes) Value factors[2 * kCount];
+      Store(factor, factors);
+      Store(factor, factors + kCount);
+      const auto map = [&](auto part, int64_t at) {
+        const V term = Load(kept.terms + begin + at);
+        part.Store(term * Load(factors + at % kCount), out[0] + begin + at);
+      };
+      if (stream) {
+        ForStreamedVectors<T>(size, out[0] + begin, map);
+      } else {
+        ForVectors<T>(size, map);
+      }
+    }
+  }
+  using Value = Accumulator<T>;
 };
 
 template <typename T, bool kLog>
