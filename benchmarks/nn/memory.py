@@ -125,7 +125,7 @@ def main():
             print(
                 f"\nLogits of {rows} rows and {classes} classes take {rows * classes * 4 / 1e9:.1f} GB, and their "
                 f"gradient as much. What linear_cross_entropy takes does not grow with rows: it is that of "
-                f"{LINEAR[-1][0]} rows and {classes} classes, and {rows * dims * 4 / 1e6:.0f} MB for features' gradient."
+                f"{LINEAR[-1][0]} rows and {classes} classes, and {rows * dims * 4 / 1e6:.0f} MB for dx."
             )
 
 
