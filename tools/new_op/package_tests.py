@@ -33,7 +33,6 @@ def edit_library_test(edit, family, op, python, values, is_new):
     if is_new:
         edit(test, in_assignment, "_NAMES", f'"{family}"', family, ("tensorflow_ops",))
         edit(test, in_assignment, "_NAMES", f'"tensorflow_ops.{family}": ["{python}"]', f"tensorflow_ops.{family}")
-        edit(test, _add_module_prefix, family)
     else:
         edit(test, in_assignment, "_NAMES", f'"{python}"', python, (f"tensorflow_ops.{family}",))
     key = f"{family}.{python}"
@@ -62,14 +61,3 @@ def add_sample(text, family, sample):
         return text
     node = edits.assignment(text, table)
     return edits.insert_element(text, node, sample, 1, [0] * len(node.keys))
-
-
-def _add_module_prefix(text, family):
-    """Adds ("tensorflow_ops.family", "family.") to the pairs of modules and prefixes."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Tuple) and node.elts and all(isinstance(pair, ast.Tuple) for pair in node.elts):
-            modules = [edits.constant(pair.elts[0]) for pair in node.elts]
-            if "tensorflow_ops" in modules:
-                module = f"tensorflow_ops.{family}"
-                return edits.insert_element(text, node, f'("{module}", "{family}.")', module, modules)
-    raise edits.NoPlaceError('there are no pairs ("tensorflow_ops.family", "family.")')
