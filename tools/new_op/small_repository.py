@@ -131,13 +131,6 @@ _FILES = {
         _OPS = {
             "TensorflowOps>MaxPool",
         }
-
-
-        def modules():
-            return (
-                ("tensorflow_ops", ""),
-                ("tensorflow_ops.pool", "pool."),
-            )
         """,
 }
 
