@@ -91,7 +91,13 @@ template <typename Value>
 TFO_HOST_DEVICE static inline Value LengthDivisor(int64_t length,
                                                   double length_penalty) {
   if (length_penalty == 0) return 1;
+#ifdef __CUDA_ARCH__
   return static_cast<Value>(pow((5. + length) / 6., length_penalty));
+#else
+  // long double: the C library's pow of doubles is of a version (2.29) that
+  // TensorFlow's own wheels do not need.
+  return static_cast<Value>(powl((5.L + length) / 6, length_penalty));
+#endif
 }
 
 template <typename T>

@@ -127,7 +127,9 @@ class Step {
         has_top = true;
       } else {
         rest += (1. + parts[p].rest) *
-                std::exp(double{parts[p].largest} - double{largest});
+                // expl: an older version of the C library has it than exp.
+                static_cast<double>(
+                    expl(double{parts[p].largest} - double{largest}));
       }
     }
     return {args_.log_probs[row], largest, static_cast<Value>(std::log1p(rest)),
