@@ -36,4 +36,7 @@ git ls-files --cached --others --exclude-standard -z -- 'tensorflow_ops/*_test.p
   done
 cd "$folder/tests"
 say "running the tests against the wheel"
-exec "$fresh" -m pytest -q -p no:cacheprovider "$@" .
+# A process for each file: some set up TensorFlow's devices, which goes once.
+printf '%s\0' *_test.py |
+  xargs -0 -n 1 -P "$(nproc)" "$fresh" -m pytest -q -p no:cacheprovider "$@" ||
+  die "some tests failed against the wheel; pytest says above which."
