@@ -188,14 +188,14 @@ def _check_batch(tensor):
 
 
 def _total(batches):
-    """The size of the batch, an int if it is known. Raises ValueError."""
+    """The size of the batch, an int if it is known, and ops that check what the run alone tells. Raises ValueError."""
     sizes = {tensor.shape[0] for tensor in batches}
     known = sorted(sizes - {None})
     if len(known) > 1:
         texts = ", ".join(str(tensor.shape) for tensor in batches)
         raise ValueError(f"arguments have the shapes {texts}, expected the same batch size, dim 0, in all of them")
     if None not in sizes:
-        return known[0]
+        return known[0], []
     total = tf.shape(next(tensor for tensor in batches if tensor.shape[0] is None))[0]
     message = "arguments differ in dim 0, expected the same batch size in all of them"
     expected = known[0] if known else total
@@ -204,8 +204,7 @@ def _total(batches):
         for tensor in batches
         if tensor.shape[0] is None
     ]
-    with tf.control_dependencies([check for check in checks if check is not None]):
-        return tf.identity(total) if not known else known[0]
+    return expected, [check for check in checks if check is not None]
 
 
 def _run(fn, devices, arguments):
@@ -217,8 +216,10 @@ def _run(fn, devices, arguments):
     positions = [i for i, a in enumerate(flat) if _is_batch(a) and a.shape.rank > 0]
     if not positions:
         raise ValueError("no argument is a tensor with a batch, expected at least one with dim 0 to split")
-    parts = _Parts(_total([flat[i] for i in positions]), len(devices))
-    split = {i: parts.split(flat[i]) for i in positions}
+    total, checks = _total([flat[i] for i in positions])
+    parts = _Parts(total, len(devices))
+    with tf.control_dependencies(checks):  # or tf.split's own error may come first
+        split = {i: parts.split(flat[i]) for i in positions}
     results = []
     for number, (device, size) in enumerate(zip(devices, parts.sizes, strict=False)):
         mine = [split[i][number] if i in split else a for i, a in enumerate(flat)]
