@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import numpy as np
@@ -152,7 +153,7 @@ def _run(directory, commands):
 
 class StrategiesTest(parameterized.TestCase, tf.test.TestCase):
     def _losses(self, kind, method):
-        directory = self.create_tempdir().full_path
+        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
         if kind == "workers":
             workers = [f"127.0.0.1:{port}" for port in _free_ports(2)]
             commands = []

@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import tempfile
 import textwrap
 from unittest import mock
 
@@ -157,7 +158,7 @@ class ChildrenTest(tf.test.TestCase):
     """Children that TensorFlow is not imported in."""
 
     def _run(self, script, steps):
-        folder = self.create_tempdir().full_path
+        folder = tempfile.mkdtemp(dir=self.get_temp_dir())
         path = os.path.join(folder, "script.py")
         with open(path, "w", encoding="utf-8") as file:
             file.write(textwrap.dedent(script))
