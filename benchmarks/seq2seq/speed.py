@@ -93,17 +93,18 @@ class Gru:
         hidden = update * hidden + (1 - update) * new
         return hidden @ self.out, hidden
 
-    def alone(self, hidden, beams, steps):
-        """As many steps of the model, without a search; greedy, so that none is left out."""
-        rows = tf.repeat(hidden, beams, axis=0)
 
-        def body(t, tokens, rows):
-            logits, rows = self.step_fn(tokens, rows)
-            # Something has to read the logits: one column of them.
-            return t + 1, tf.cast(logits[:, 0], tf.int32) * 0, rows
+def run_alone(step_fn, tokens, hidden, beams, steps):
+    """As many steps of a model, without a search: its last logits and state."""
+    rows = tf.repeat(hidden, beams, axis=0)
+    # TensorFlow leaves out what nobody reads: the loop carries the logits.
+    logits = tf.zeros([rows.shape[0], tokens])
 
-        start = (tf.constant(0), tf.zeros(rows.shape[:1], tf.int32), rows)
-        return tf.while_loop(lambda t, *_: t < steps, body, start, maximum_iterations=steps)[2]
+    def body(step, _, rows):
+        return step + 1, *step_fn(tf.zeros(rows.shape[:1], tf.int32), rows)
+
+    loop = tf.while_loop(lambda step, *_: step < steps, body, (tf.constant(0), logits, rows), maximum_iterations=steps)
+    return loop[1:]
 
 
 def time_search(tfo, seconds, batch, beams, tokens, length, units):
@@ -121,8 +122,8 @@ def time_search(tfo, seconds, batch, beams, tokens, length, units):
     ours = tf.function(lambda h: tfo.seq2seq.beam_search(never_ends, h, eos_ids=[0], **options)[:3:2])
     peer = tf.function(lambda h: composed.search(never_ends, h, eos_id=0, **options))
     xla = tf.function(lambda h: composed.search(never_ends, h, eos_id=0, **options), jit_compile=True)
-    alone = tf.function(lambda h: (model.alone(h, beams, length),))
-    alone_xla = tf.function(lambda h: (model.alone(h, beams, length),), jit_compile=True)
+    alone = tf.function(lambda h: run_alone(never_ends, tokens, h, beams, length))
+    alone_xla = tf.function(lambda h: run_alone(never_ends, tokens, h, beams, length), jit_compile=True)
     calls = {"ours": ours, "composed": peer, "composed, XLA": xla, "model alone": alone, "model alone, XLA": alone_xla}
     found = ours(hidden)[0][:, 0].numpy()
     times = harness.interleave(
