@@ -60,6 +60,13 @@ GradUnits CutGradient(const Cpu& cpu, const RoiArgs& args,
   return units;
 }
 
+// The part of a bin row that lies in a unit's rows.
+struct BinRowPart {
+  int64_t box, p;
+  PixelRange rows;
+  int64_t ahead;  // from its values to the next part's
+};
+
 // What the two kinds of sums below share: a unit's place, and how a bin row is
 // added to sums that lie somewhere.
 template <typename T>
@@ -77,11 +84,12 @@ class UnitSums {
     channels_ = channels;
   }
 
-  // Adds the part of a bin row in `rows` to the sums, of which the first is of
-  // rows.begin and the unit's first channel; from a pixel to the next it is
-  // `pixel`, from a channel to the next `channel`.
+  // Adds the part of a bin row to the sums, of which the first is of its first
+  // row and the unit's first channel; from a pixel to the next it is `pixel`,
+  // from a channel to the next `channel`.
   void AddTo(Sum* sums, int64_t pixel, int64_t channel, const T* d_output,
-             const int32_t* argmax, int64_t k, int64_t p, PixelRange rows) {
+             const int32_t* argmax, const BinRowPart& part) {
+    const auto& [k, p, rows, ahead] = part;
     const int64_t first = rows.begin * args_.width;
     const int64_t count = (rows.end - rows.begin) * args_.width;
     const int64_t height = args_.pooled_height, width = args_.pooled_width;
@@ -90,14 +98,14 @@ class UnitSums {
         const int64_t at =
             ((k * args_.channels + first_channel_ + c) * height + p) * width;
         scatter_add_(d_output + at, argmax + at, width, first, count, pixel, 0,
-                     sums + c * channel);
+                     ahead, sums + c * channel);
       }
     } else {
       for (int64_t q = 0; q < width; ++q) {
         const int64_t at =
             ((k * height + p) * width + q) * args_.channels + first_channel_;
         scatter_add_(d_output + at, argmax + at, channels_, first, count, pixel,
-                     channel, sums);
+                     channel, ahead, sums);
       }
     }
   }
@@ -122,20 +130,18 @@ class SumsInPlace : public UnitSums<T> {
     zeroed_ = row;
   }
 
-  // Adds the part of a bin row that lies in `rows`.
-  void Add(const T* d_output, const int32_t* argmax, int64_t k, int64_t p,
-           PixelRange rows) {
-    ZeroUntil(rows.end);
+  void Add(const T* d_output, const int32_t* argmax, const BinRowPart& part) {
+    ZeroUntil(part.rows.end);
     const RoiArgs& args = this->args_;
-    const int64_t pixel = rows.begin * args.width,
+    const int64_t pixel = part.rows.begin * args.width,
                   plane = args.height * args.width;
     const int64_t c = this->first_channel_;
     if (args.channels_first) {
       this->AddTo(this->image_ + c * plane + pixel, 1, plane, d_output, argmax,
-                  k, p, rows);
+                  part);
     } else {
       this->AddTo(this->image_ + pixel * args.channels + c, args.channels, 1,
-                  d_output, argmax, k, p, rows);
+                  d_output, argmax, part);
     }
   }
 
@@ -200,17 +206,17 @@ class SumWindow : public UnitSums<T> {
     }
   }
 
-  // Adds the part of a bin row that lies in `rows`. No row lies above those
-  // finished, and none more than the window's height below.
-  void Add(const T* d_output, const int32_t* argmax, int64_t k, int64_t p,
-           PixelRange rows) {
+  // No row of the part lies above those finished, and none more than the
+  // window's height below.
+  void Add(const T* d_output, const int32_t* argmax, const BinRowPart& part) {
+    const PixelRange rows = part.rows;
     if (rows.end > top_ + height_) MoveTo(done_);
     const int64_t offset = (rows.begin - top_) * this->args_.width;
     if (this->args_.channels_first) {
-      this->AddTo(&sums_[offset], 1, plane_, d_output, argmax, k, p, rows);
+      this->AddTo(&sums_[offset], 1, plane_, d_output, argmax, part);
     } else {
       this->AddTo(&sums_[offset * this->channels_], this->channels_, 1,
-                  d_output, argmax, k, p, rows);
+                  d_output, argmax, part);
     }
   }
 
@@ -294,14 +300,19 @@ Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
       const int64_t y1 = band_begin(image, unit % units.bands + 1);
       sums.Start(d_features + image * args.height * args.width * args.channels,
                  y0, c, std::min(units.channels, args.channels - c));
-      for (int64_t i = image_begin[image]; i < image_begin[image + 1]; ++i) {
+      const int64_t last = image_begin[image + 1] - 1;
+      for (int64_t i = image_begin[image]; i <= last; ++i) {
         const auto& [k, p, rows] = bin_rows[i];
         const PixelRange part = {
             static_cast<int32_t>(std::max<int64_t>(rows.begin, y0)),
             static_cast<int32_t>(std::min<int64_t>(rows.end, y1))};
         if (part.empty()) continue;
+        const BinRow& next = bin_rows[std::min<int64_t>(i + 1, last)];
+        const int64_t ahead =
+            ((next.box - k) * args.pooled_height + next.p - p) *
+            args.pooled_width * args.channels;
         sums.FinishAbove(part.begin);
-        sums.Add(d_output, argmax, k, p, part);
+        sums.Add(d_output, argmax, {k, p, part, ahead});
       }
       sums.FinishAbove(y1);
     }

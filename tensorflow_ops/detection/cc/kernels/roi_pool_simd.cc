@@ -169,20 +169,28 @@ void PoolPlane(const T* plane, int64_t readable, int64_t width,
 template <typename T>
 void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
                 int64_t first, int64_t count, int64_t stride, int64_t step,
-                Accumulator<T>* sums) {
+                int64_t ahead, Accumulator<T>* sums) {
   const auto add = [=](int64_t i, Accumulator<T> value) {
     const uint64_t pixel = static_cast<uint64_t>(argmax[i] - first);
     if (pixel < static_cast<uint64_t>(count)) {
       sums[pixel * stride + i * step] += value;
     }
   };
+  constexpr int kCount = 64 / sizeof(int32_t);  // of a cache line of argmax
+  constexpr int kLanes = Lanes<T>::kCount;
   int64_t i = 0;
-  if constexpr (sizeof(T) == 2) {  // widened a vector at a time
-    constexpr int kCount = Lanes<T>::kCount;
-    float values[kCount];
-    for (; i + kCount <= n; i += kCount) {
-      Store(Load(d_output + i), values);
+  for (; i + kCount <= n; i += kCount) {
+    __builtin_prefetch(argmax + i + ahead);
+    __builtin_prefetch(d_output + i + ahead);
+    if (sizeof(T) == 8) __builtin_prefetch(d_output + i + ahead + kCount / 2);
+    if constexpr (sizeof(T) == 2) {  // widened a vector at a time
+      float values[kCount];
+      for (int j = 0; j < kCount; j += kLanes) {
+        Store(Load(d_output + i + j), values + j);
+      }
       for (int j = 0; j < kCount; ++j) add(i + j, values[j]);
+    } else {
+      for (int j = 0; j < kCount; ++j) add(i + j, d_output[i + j]);
     }
   }
   for (; i < n; ++i) add(i, Widen(d_output[i]));
@@ -195,7 +203,8 @@ void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
                              int64_t, const PixelRange*, int64_t,              \
                              Accumulator<T>*, int32_t*, T*, int32_t*);         \
   template void ScatterAdd<T>(const T*, const int32_t*, int64_t, int64_t,      \
-                              int64_t, int64_t, int64_t, Accumulator<T>*)
+                              int64_t, int64_t, int64_t, int64_t,              \
+                              Accumulator<T>*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);

@@ -28,11 +28,12 @@ TFO_PER_CPU_LEVEL(
                    int32_t* argmax);
 
     // sums[(argmax[i] - first) * stride + i * step] += d_output[i] for each i
-    // in [0, n) whose argmax lies in [first, first + count).
+    // in [0, n) whose argmax lies in [first, first + count). What lies `ahead`
+    // elements further is fetched: it is what the caller adds next.
     template <typename T>
     void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
                     int64_t first, int64_t count, int64_t stride, int64_t step,
-                    Accumulator<T>* sums);)
+                    int64_t ahead, Accumulator<T>* sums);)
 
 }  // namespace tfo
 
