@@ -283,11 +283,13 @@ void GradChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
         const Tap<Sum>* tap = box_rows.taps + box_rows.begin[p];
         while (tap->pixel != row - first_row[m]) ++tap;
         const bool all = args.order == RoiChannels::kAll;
+        const int64_t next = i + 1 < by_row.end(row) ? i[1] : *i;
+        const int64_t ahead = (next - *i) * out.bins_x * out.channels;
         add_bin_row(d_output + out.Row(k, p) + c, out.channels, tap->weight,
                     taps.Columns(k), out.bins_x,
                     {all ? count : out.channels, args.ChannelStep(),
                      args.FirstChannel(0, 1)},
-                    stride, sums + args.FirstChannel(p, 0));
+                    stride, ahead, sums + args.FirstChannel(p, 0));
       }
       if constexpr (sizeof(T) != sizeof(Sum)) {
         if (count == channels) {

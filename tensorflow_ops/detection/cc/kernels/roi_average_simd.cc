@@ -206,7 +206,7 @@ void AveragePlane(const T* plane, int64_t readable, int64_t width,
 template <typename T>
 void AddBinRow(const T* d_output, int64_t output_channels, Sum<T> weight,
                BinTaps<Tap<Sum<T>>> columns, int64_t bins, BinChannels of,
-               int64_t channels, Sum<T>* sums) {
+               int64_t channels, int64_t ahead, Sum<T>* sums) {
   constexpr int kCount = Lanes<T>::kCount;
   for (int64_t q = 0; q < bins; ++q) {
     const T* const from = d_output + q * output_channels;
@@ -238,6 +238,7 @@ void AddBinRow(const T* d_output, int64_t output_channels, Sum<T> weight,
 #pragma GCC unroll 16
           for (int i = 0; i < kVectors; ++i) {
             values[i] = Load(from + c + i * kCount) * (Vector<T>{} + weight);
+            __builtin_prefetch(from + c + i * kCount + ahead);
           }
           for (auto x = bin.begin; x < bin.end; ++x) {
             const Vector<T> w = Vector<T>{} + x->weight;
@@ -399,7 +400,7 @@ void AddBoxGradOfPlane(const T* d_output, const T* plane, int64_t readable,
                                 BinTaps<Tap<Sum<T>>>, int64_t,                 \
                                 BinTaps<Tap<Sum<T>>>, int64_t, Sum<T>*, T*);   \
   template void AddBinRow<T>(const T*, int64_t, Sum<T>, BinTaps<Tap<Sum<T>>>,  \
-                             int64_t, BinChannels, int64_t, Sum<T>*);          \
+                             int64_t, BinChannels, int64_t, int64_t, Sum<T>*); \
   template void AddPlane<T>(const T*, BinTaps<Tap<Sum<T>>>, int64_t,           \
                             BinTaps<Tap<Sum<T>>>, int64_t, int64_t, Sum<T>*,   \
                             Sum<T>*);                                          \

@@ -57,12 +57,13 @@ TFO_PER_CPU_LEVEL(
 
     // The transpose of AverageBinRow in one row of pixels, `sums` [width,
     // channels], which begins at the first bin's first channel: adds `weight`
-    // times what each pixel gave to the bins.
+    // times what each pixel gave to the bins. What lies `ahead` elements
+    // further in d_output is fetched: it is what the caller adds next.
     template <typename T>
     void AddBinRow(const T* d_output, int64_t output_channels,
                    Accumulator<T> weight, BinTaps<Tap<Accumulator<T>>> columns,
                    int64_t bins, BinChannels of, int64_t channels,
-                   Accumulator<T>* sums);
+                   int64_t ahead, Accumulator<T>* sums);
 
     // The transpose of AveragePlane: adds to `sums` [.., width]. `scratch` has
     // room for width + 32 elements.
