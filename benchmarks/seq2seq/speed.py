@@ -4,7 +4,9 @@
     python benchmarks/seq2seq/speed.py search
 
 The peers are `composed.py`'s, run by TensorFlow and compiled by XLA. "x floor" is the
-time over that of reading the logits once.
+time over that of reading the logits once, and "x floor in turns" over that of reading
+them once in the same turns, where caches are cold and threads asleep. "empty call" is a
+tf.function with the same arguments that does nothing: all three calls take that long.
 """
 
 import argparse
@@ -57,12 +59,18 @@ def time_steps(tfo, rates, seconds, sizes, dtypes):
             xla = tf.function(lambda *x, options=options: composed.step(*x, eos_id=2, **options), jit_compile=True)
             calls = {"ours": ours, "composed": peer, "XLA": xla}
             equal = {name: same_choices(ours(*args), calls[name](*args)) for name in ("composed", "XLA")}
-            times = harness.interleave(
-                {name: lambda call=call, args=args: call(*args)[0].numpy() for name, call in calls.items()}, seconds
-            )
+            calls["empty"] = tf.function(lambda *x: x[1:2])
+            with harness.Reader(args[0].numpy()) as reader:
+                times = harness.interleave(
+                    {name: lambda call=call, args=args: call(*args)[0].numpy() for name, call in calls.items()}
+                    | {"read": reader.read},
+                    seconds,
+                )
             floor = rates.floor(args[0].shape.num_elements() * args[0].dtype.size, 0)
             row = {"[B, K, V]": list(size), "dtype": dtype, "ms": f"{1e3 * times['ours']:.2f}"}
             row["x floor"] = f"{times['ours'] / floor:.1f}"
+            row["x floor in turns"] = f"{times['ours'] / times['read']:.1f}"
+            row["empty call ms"] = f"{1e3 * times['empty']:.2f}"
             for name, share in equal.items():
                 row[f"{name} ms"] = f"{1e3 * times[name]:.1f}"
                 row[f"{name} / ours"] = f"{times[name] / times['ours']:.1f}"

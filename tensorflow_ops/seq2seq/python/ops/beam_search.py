@@ -388,6 +388,8 @@ class _Search:
                 length = tf.where(options.length_penalty > 0, options.max_length, length)
             done = tf.logical_not(self._score(best, length) > worst)
         taken = tf.where(going_on > nothing, found.tokens, -1)
+        if not options.eos_ids:  # the last tokens of sequences that end with them
+            taken = tf.where(first.ends, first.tokens, taken)
         # There is nothing to compute for a beam of probability 0.
         going_on = tf.where(done[:, tf.newaxis], nothing, going_on)
         return _Group(hypotheses, done, going_on, found.tokens, taken, found.parents, found.penalties)

@@ -108,7 +108,8 @@ def _search(
                     ended[g].append((score(new[0], step + 1), new[0] + new[1], new[2]))
             ended[g] = sorted(ended[g], key=lambda h: -h[0])[:width]
             live[g] = [new for new, is_end in candidates if not is_end][:width]
-            taken += [new[2][-1] for new in live[g]]
+            goes_on = live[g] if eos_ids or not last else [new for new, _ in candidates[:width]]
+            taken += [new[2][-1] for new in goes_on]
             if not live[g]:
                 done[g] = True
             elif len(ended[g]) == width:
@@ -350,6 +351,15 @@ class GroupTest(tf.test.TestCase):
         self.assertAllEqual(result.sequences, [[[1, 0, 0], [2, 0, 0]]])
         self.assertAllClose(result.log_probs, np.log([[0.5, 0.4]]))
         self.assertAllClose(result.scores, np.log([[0.5, 0.4]]))
+
+    def test_ties_go_to_the_lower_token(self):
+        """By hand: all are alike, so the first group takes 0 and 1, the second 2 and then the first of those two."""
+        result = tfo.seq2seq.beam_search(
+            _markov(np.zeros([3, 3])), (), batch_size=1, beam_width=4, max_length=1, bos_id=0, eos_ids=[],
+            num_return_sequences=4, num_groups=2, diversity_penalty=0.5,
+        )  # fmt: skip
+        self.assertAllEqual(result.sequences, [[[0], [1], [2], [0]]])
+        self.assertAllClose(result.scores, np.log([[1 / 3] * 4]) - [[0, 0, 0, 0.5]])
 
     def test_the_penalty_is_part_of_the_score(self):
         chain = _probabilities([0.01, 0.98, 0.01], [1.0, 0, 0], [1.0, 0, 0])
