@@ -1,5 +1,7 @@
-// Elementary functions of vectors, for *_simd.cc files. Errors are measured
-// against binary64 by rows_test.cc; results do not depend on the lane.
+// Exponentials and logarithms of vectors, for *_simd.cc files; the other
+// elementary functions are in elementwise_simd.h. elementwise_test.cc and
+// rows_test.cc hold the errors to their bounds; results do not depend on the
+// lane.
 #ifndef TENSORFLOW_OPS_CORE_CC_MATH_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_MATH_SIMD_H_
 
@@ -59,13 +61,16 @@ static inline __attribute__((always_inline)) void AddWhereOther(
 
 namespace math_internal {
 
-// What Exp of a type needs. kShift, added and taken away, rounds to an integer.
+// What functions of a type need. kShift, added and taken away, rounds to an
+// integer.
 template <typename V>
 struct Constants;
 template <>
 struct Constants<FloatVector> {
   using Bits = IntVector;
   static constexpr int kFractionBits = 23, kBias = 127;
+  static constexpr int32_t kHalfRoot = 0x3F3504F3;  // the bits of sqrt(1/2)
+  static constexpr float kSmallest = 0x1p-126f;     // normal number
   static constexpr float kLog2E = 1.44269504f, kShift = 12582912.0f;
   // ln 2 in two parts; the first times any exponent is exact.
   static constexpr float kLn2High = 0.693145752f, kLn2Low = 1.4286068e-6f;
@@ -75,11 +80,16 @@ struct Constants<FloatVector> {
   // (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, by least relative error.
   static constexpr float kExp[] = {0.49999994f, 0.16666521f, 0.04166839f,
                                    0.008368745f, 0.001381454f};
+  // e^x - 1 rounds to -1 below the first, and to x nearer to 0 than the second.
+  static constexpr float kLessOneLowest = -25.0f, kLessOneTiny = 0x1p-25f;
+  static constexpr int kLogTerms = 5;
 };
 template <>
 struct Constants<DoubleVector> {
   using Bits = Lanes<double>::Index;
   static constexpr int kFractionBits = 52, kBias = 1023;
+  static constexpr int64_t kHalfRoot = 0x3FE6A09E667F3BCD;
+  static constexpr double kSmallest = 0x1p-1022;
   static constexpr double kLog2E = 1.4426950408889634,
                           kShift = 6755399441055744.0;
   static constexpr double kLn2High = 0.693147180369123816490,
@@ -90,6 +100,8 @@ struct Constants<DoubleVector> {
       1. / 2,       1. / 6,        1. / 24,        1. / 120,
       1. / 720,     1. / 5040,     1. / 40320,     1. / 362880,
       1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800};
+  static constexpr double kLessOneLowest = -50.0, kLessOneTiny = 0x1p-54;
+  static constexpr int kLogTerms = 10;
 };
 
 // 2^n for whole n with a normal result.
@@ -127,24 +139,35 @@ static inline __attribute__((always_inline)) V Scale(V p, V n, V x) {
 #endif
 }
 
-template <bool kNegative, typename V>
-static inline __attribute__((always_inline)) V ExpOf(V x) {
+// x = n ln 2 + rest: e^x is 2^n e^rest, and this is (e^rest - 1 - rest) /
+// rest^2.
+template <typename V>
+static inline __attribute__((always_inline)) V ExpParts(V x, V& n, V& rest) {
   using C = Constants<V>;
-  const V n = MulAdd(x, V{} + C::kLog2E, V{} + C::kShift) - C::kShift;
-  V r = MulAdd(n, V{} - C::kLn2High, x);
-  r = MulAdd(n, V{} - C::kLn2Low, r);
+  n = MulAdd(x, V{} + C::kLog2E, V{} + C::kShift) - C::kShift;
+  rest = MulAdd(n, V{} - C::kLn2High, x);
+  rest = MulAdd(n, V{} - C::kLn2Low, rest);
   constexpr int kTerms = sizeof(C::kExp) / sizeof(C::kExp[0]);
   V p = V{} + C::kExp[kTerms - 1];
 #pragma GCC unroll 16
-  for (int i = kTerms - 2; i >= 0; --i) p = MulAdd(p, r, V{} + C::kExp[i]);
-  const V one = V{} + decltype(r[0] + 0)(1);
+  for (int i = kTerms - 2; i >= 0; --i) p = MulAdd(p, rest, V{} + C::kExp[i]);
+  return p;
+}
+
+// e^x / 2^kHalvings, and zero for what is no normal number if kNegative.
+template <bool kNegative, int kHalvings = 0, typename V>
+static inline __attribute__((always_inline)) V ExpOf(V x) {
+  using Value = decltype(x[0] + 0);
+  V n, r;
+  V p = ExpParts(x, n, r);
+  const V one = V{} + Value(1);
   p = MulAdd(MulAdd(p, r, one), r, one);
-  return Scale<kNegative>(p, n, x);
+  return Scale<kNegative>(p, kHalvings == 0 ? n : n - Value(kHalvings), x);
 }
 
 }  // namespace math_internal
 
-// e^x to within 1 ulp; NaN stays one. What is no normal number may be zero.
+// e^x to within 1.2 ulp; NaN stays one. What is no normal number may be zero.
 template <typename V>
 static inline __attribute__((always_inline)) V Exp(V x) {
   using C = math_internal::Constants<V>;
@@ -194,35 +217,69 @@ static inline __attribute__((always_inline)) V ExpOfNegative(V x) {
   return ExpOfClamped(ClampForExp(x));
 }
 
-// log(1 + x) to within 1.5 ulp, of finite x >= 0; NaN stays one.
-static inline FloatVector Log1p(FloatVector x) {
-  const FloatVector y = x + 1.0f;
-  // What y lost: x + 1 = y + lost.
-  const FloatVector lost = x < 1.0f ? x - (y - 1.0f) : 1.0f - (y - x);
+namespace math_internal {
+// log(2^more (y + lost)) of a finite y that is a positive normal number, to
+// which `lost` adds no more than a rounding.
+template <typename V>
+static inline __attribute__((always_inline)) V LogOf(V y, V lost, V more) {
+  using C = Constants<V>;
+  using Value = decltype(y[0] + 0);
+  using Bits = typename C::Bits;
   // y = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2).
-  const IntVector kHalfRoot = IntVector{} + 0x3F3504F3;
-  const IntVector above = reinterpret_cast<IntVector>(y) - kHalfRoot;
-  const IntVector exponent = above >> 23;
-  const FloatVector k = __builtin_convertvector(exponent, FloatVector);
-  const FloatVector f =
-      reinterpret_cast<FloatVector>((above & 0x7FFFFF) + kHalfRoot) - 1.0f;
-  // log(1 + f) = 2 atanh(f / (2 + f)) = f - (f^2/2 - s (f^2/2 + R(s^2))).
-  const FloatVector s = f / (f + 2.0f), z = s * s, half = 0.5f * f * f;
-  FloatVector series = FloatVector{} + 2.0f / 11;
-  series = MulAdd(series, z, FloatVector{} + 2.0f / 9);
-  series = MulAdd(series, z, FloatVector{} + 2.0f / 7);
-  series = MulAdd(series, z, FloatVector{} + 2.0f / 5);
-  series = MulAdd(series, z, FloatVector{} + 2.0f / 3) * z;
-  using C = math_internal::Constants<FloatVector>;
-  const FloatVector low = k * C::kLn2Low + lost / y;
-  return k * C::kLn2High + ((s * (half + series) + low) - half + f);
-}
-static inline DoubleVector Log1p(DoubleVector x) {
-  DoubleVector log;
-  for (int i = 0; i < Lanes<double>::kCount; ++i) {
-    log[i] = __builtin_log1p(x[i]);
+  const Bits above = reinterpret_cast<Bits>(y) - C::kHalfRoot;
+  const Bits exponent = above >> C::kFractionBits;
+  V k;
+  if constexpr (sizeof(Value) == 4) {
+    k = __builtin_convertvector(exponent, V);
+  } else {  // which AVX2 has no conversion for
+    const V shift = V{} + C::kShift;
+    k = reinterpret_cast<V>(exponent + reinterpret_cast<Bits>(shift)) - shift;
   }
-  return log;
+  k += more;
+  constexpr auto kFraction =
+      (decltype(C::kHalfRoot){1} << C::kFractionBits) - 1;
+  const V f =
+      reinterpret_cast<V>((above & kFraction) + C::kHalfRoot) - Value(1);
+  // log(1 + f) = 2 atanh(f / (2 + f)) = f - (f^2/2 - s (f^2/2 + R(s^2))).
+  const V s = f / (f + Value(2)), z = s * s, half = Value(0.5) * f * f;
+  V series = V{} + Value(2) / (2 * C::kLogTerms + 1);
+#pragma GCC unroll 16
+  for (int i = C::kLogTerms - 1; i >= 1; --i) {
+    series = MulAdd(series, z, V{} + Value(2) / (2 * i + 1));
+  }
+  const V low = MulAdd(k, V{} + C::kLn2Low, lost / y);
+  return MulAdd(k, V{} + C::kLn2High,
+                (MulAdd(s, MulAdd(series, z, half), low) - half) + f);
+}
+}  // namespace math_internal
+
+// log(x) to within 1 ulp; -inf of 0, NaN of what is below.
+template <typename V>
+static inline __attribute__((always_inline)) V Log(V x) {
+  using C = math_internal::Constants<V>;
+  using Value = decltype(x[0] + 0);
+  constexpr Value kInfinity = Value(INFINITY);
+  constexpr Value kScale = Value(int64_t{1} << C::kFractionBits);
+  const auto tiny = x < C::kSmallest;
+  const V more = tiny ? V{} - Value(C::kFractionBits) : V{};
+  V log = math_internal::LogOf(tiny ? x * kScale : x, V{}, more);
+  log = x < kInfinity ? log : x;
+  return x <= Value(0) ? (x == Value(0) ? V{} - kInfinity : V{} + Value(NAN))
+                       : log;
+}
+
+// log(1 + x) to within 1 ulp; -inf of -1, NaN of what is below.
+template <typename V>
+static inline __attribute__((always_inline)) V Log1p(V x) {
+  using Value = decltype(x[0] + 0);
+  constexpr Value kInfinity = Value(INFINITY);
+  const V y = x + Value(1);
+  // What y lost: x + 1 = y + lost.
+  const V lost = x < Value(1) ? x - (y - Value(1)) : Value(1) - (y - x);
+  V log = math_internal::LogOf(y, lost, V{});
+  log = x < kInfinity && x != Value(0) ? log : x;
+  return x <= Value(-1) ? (x == Value(-1) ? V{} - kInfinity : V{} + Value(NAN))
+                        : log;
 }
 
 namespace math_internal {
@@ -239,12 +296,20 @@ static inline __attribute__((always_inline)) V ExpSeries(V x) {
 }
 }  // namespace math_internal
 
-// e^x - 1, and e^x - 1 - x, without the cancellation near 0; NaN stays one.
+// e^x - 1, and e^x - 1 - x, without the cancellation near 0: the first to
+// within 2 ulp. NaN stays one.
 template <typename V>
 static inline __attribute__((always_inline)) V ExpLessOne(V x) {
+  using C = math_internal::Constants<V>;
   using Value = decltype(x[0] + 0);
-  const auto near = (x < Value(1)) & (x > Value(-1));
-  return near ? math_internal::ExpSeries(x) + x : Exp(x) - Value(1);
+  V clamped = Greater(V{} + C::kLessOneLowest, x);
+  clamped = -Greater(V{} - C::kHighest, -clamped);
+  V n, r;
+  const V p = math_internal::ExpParts(clamped, n, r);
+  // 2^n (e^r - 1) + (2^n - 1), of halves: 2^n may be too large.
+  const V half = math_internal::PowerOfTwo(n - Value(1));
+  const V sum = MulAdd(MulAdd(p, r * r, r), half, half - Value(0.5));
+  return x < C::kLessOneTiny && x > -C::kLessOneTiny ? x : sum + sum;
 }
 template <typename V>
 static inline __attribute__((always_inline)) V ExpLessTangent(V x) {

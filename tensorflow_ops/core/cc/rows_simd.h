@@ -17,24 +17,8 @@
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
-#define TFO_INLINE inline __attribute__((always_inline))
+// ---- Results that go past the caches.
 
-// ---- Vectors of a row: whole ones, and the last or first few values.
-
-template <typename E>
-struct Whole {
-  using Vector = typename Lanes<E>::Vector;
-  static TFO_INLINE Vector Load(const E* from, typename Lanes<E>::Value) {
-    return TFO_CPU_NAMESPACE::Load(from);
-  }
-  static TFO_INLINE void Store(Vector v, E* to) {
-    TFO_CPU_NAMESPACE::Store(v, to);
-  }
-  // The values, and zero for what is none.
-  static TFO_INLINE Vector Keep(Vector v) { return v; }
-};
-
-// As Whole, for results that go past the caches.
 template <typename E>
 struct Streamed : Whole<E> {
   static TFO_INLINE void Store(typename Lanes<E>::Vector v, E* to) {
@@ -42,36 +26,7 @@ struct Streamed : Whole<E> {
   }
 };
 
-template <typename E>
-struct First {
-  using Vector = typename Lanes<E>::Vector;
-  using Index = typename Lanes<E>::Index;
-  int64_t n;  // below Lanes<E>::kCount
-
-  TFO_INLINE Index IsValue() const {
-    Index lane;
-    for (int i = 0; i < Lanes<E>::kCount; ++i) lane[i] = i;
-    return lane < static_cast<typename Lanes<E>::Integer>(n);
-  }
-  // `fill` stands in the lanes that have no value.
-  TFO_INLINE Vector Load(const E* from, typename Lanes<E>::Value fill) const {
-    return IsValue() ? LoadFirst(from, n) : Vector{} + fill;
-  }
-  TFO_INLINE void Store(Vector v, E* to) const { StoreFirst(v, to, n); }
-  TFO_INLINE Vector Keep(Vector v) const { return IsValue() ? v : Vector{}; }
-};
-
-// Calls body(part, at) for the vectors of n values.
-template <typename E, typename Body>
-static TFO_INLINE void ForVectors(int64_t n, const Body& body) {
-  constexpr int kCount = Lanes<E>::kCount;
-  int64_t at = 0;
-#pragma GCC unroll 2
-  for (; at + kCount <= n; at += kCount) body(Whole<E>(), at);
-  if (at < n) body(First<E>{n - at}, at);
-}
-
-// The same, with stores that go past the caches; `to` is where value 0 goes.
+// ForVectors with such stores; `to` is where value 0 goes.
 template <typename E, typename Body>
 static TFO_INLINE void ForStreamedVectors(int64_t n, const E* to,
                                           const Body& body) {

@@ -1,0 +1,72 @@
+// What a formula of one element may call, under one name for whatever V is: a
+// vector in *_simd.cc files, a float or double in CUDA files and elsewhere.
+//
+//   namespace tfo::TFO_FORMULA_NAMESPACE {
+//   template <typename V>
+//   TFO_FORMULA V SoftplusValue(V x, double most) {
+//     return x > 0 ? x + Log1p(Exp(-x)) : Log1p(Exp(x));
+//   }
+//   }
+//
+// Conditions of vectors are masks: both sides of ?: are computed, and &&, ||
+// and ! work on them and on bools together. Number<V>(0.5) is a V.
+//
+// The namespace is the CPU level's, or else `scalar`: the files that are
+// compiled for different instruction sets share no function.
+#ifndef TENSORFLOW_OPS_CORE_CC_ELEMENTWISE_H_
+#define TENSORFLOW_OPS_CORE_CC_ELEMENTWISE_H_
+
+#ifdef TFO_CPU_NAMESPACE
+
+#include "tensorflow_ops/core/cc/elementwise_simd.h"
+
+#define TFO_FORMULA_NAMESPACE TFO_CPU_NAMESPACE
+#define TFO_FORMULA static TFO_INLINE
+
+#else
+
+#include <cmath>
+
+#include "tensorflow_ops/core/cc/float16.h"
+
+#define TFO_FORMULA_NAMESPACE scalar
+#define TFO_FORMULA TFO_HOST_DEVICE static inline
+
+namespace tfo {
+namespace scalar {
+
+template <typename V, typename N>
+TFO_FORMULA V Number(N number) {
+  return static_cast<V>(number);
+}
+
+#define TFO_FUNCTION(Name, name) \
+  template <typename V>          \
+  TFO_FORMULA V Name(V x) {      \
+    return std::name(x);         \
+  }
+TFO_FUNCTION(Abs, abs)
+TFO_FUNCTION(Atan, atan)
+TFO_FUNCTION(Cos, cos)
+TFO_FUNCTION(Cosh, cosh)
+TFO_FUNCTION(Exp, exp)
+TFO_FUNCTION(Expm1, expm1)
+TFO_FUNCTION(Log, log)
+TFO_FUNCTION(Log1p, log1p)
+TFO_FUNCTION(Sin, sin)
+TFO_FUNCTION(Sinh, sinh)
+TFO_FUNCTION(Sqrt, sqrt)
+TFO_FUNCTION(Tanh, tanh)
+#undef TFO_FUNCTION
+
+template <typename V>
+TFO_FORMULA V Pow(V x, V y) {
+  return std::pow(x, y);
+}
+
+}  // namespace scalar
+}  // namespace tfo
+
+#endif
+
+#endif  // TENSORFLOW_OPS_CORE_CC_ELEMENTWISE_H_

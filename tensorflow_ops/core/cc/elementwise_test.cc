@@ -1,0 +1,226 @@
+// The vectors' elementary functions against C's in long double, at every CPU
+// level: over all exponents, densely where they turn, special values.
+#include "tensorflow_ops/core/cc/elementwise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/elementwise_test_formula.h"
+#include "tensorflow_ops/core/cc/elementwise_test_simd.h"
+#include "tensorflow_ops/core/cc/testing.h"
+
+namespace tfo {
+namespace {
+
+template <typename T>
+using Limits = std::numeric_limits<T>;
+
+// Special values, what lies about the places where a function changes its ways,
+// multiples of pi / 2, and then numbers of all exponents and of [-8, 8].
+template <typename T>
+std::vector<T> Samples() {
+  constexpr T kInfinity = Limits<T>::infinity();
+  std::vector<T> x = {0, kInfinity, Limits<T>::quiet_NaN(), Limits<T>::max(),
+                      Limits<T>::denorm_min()};
+  for (const double place :
+       {0.34657359,   0.5,          0.70710678,
+        1.0,          1.41421356,   2.0,
+        20.0,         25.0,         50.0,
+        87.33654,     88.722839,    89.0,
+        89.415986,    91.0,         103.97208,
+        708.39641853, 709.78271289, 710.47586007,
+        712.0,        745.13321910, 0x1p-24,
+        0x1p-25,      0x1p-53,      0x1p-54,
+        0x1p20,       0x1p24,       double{Limits<T>::min()}}) {
+    T low = place, high = place;
+    for (int i = 0; i < 100; ++i) {
+      x.insert(x.end(), {low, high});
+      low = std::nextafter(low, T{0});
+      high = std::nextafter(high, kInfinity);
+    }
+  }
+  for (int64_t n = 1; n < (1 << 21); n = n * 5 / 4 + 1) {
+    x.push_back(static_cast<T>(n * 1.57079632679489661923L));
+  }
+  std::mt19937_64 engine(1);
+  std::uniform_real_distribution<T> uniform(0, 8);
+  for (int i = 0; i < 40000; ++i) {
+    const uint64_t bits = engine() >> 1;
+    T any;
+    memcpy(&any, reinterpret_cast<const char*>(&bits) + (8 - sizeof(T)),
+           sizeof(T));
+    x.insert(x.end(), {any, uniform(engine)});
+  }
+  const size_t n = x.size();
+  for (size_t i = 0; i < n; ++i) x.push_back(-x[i]);
+  return x;
+}
+
+// How far apart in units in the last place; what has no normal number's size
+// may be off by the smallest of those. Infinite where one is infinite or NaN
+// and the other is not that, or where a zero has the wrong sign.
+template <typename T>
+double UlpsOff(T actual, long double exact) {
+  const T nearest = static_cast<T>(exact);
+  if (std::isnan(nearest) || std::isnan(actual)) {
+    return std::isnan(nearest) == std::isnan(actual) ? 0 : INFINITY;
+  }
+  if (exact == 0) {
+    return actual == 0 && std::signbit(actual) == std::signbit(nearest)
+               ? 0
+               : INFINITY;
+  }
+  if (std::isinf(nearest) || std::isinf(actual)) {
+    // Within a unit of the largest either is as good.
+    const bool at_the_end =
+        nearest == actual ||
+        (std::isfinite(exact) &&
+         std::abs(exact) <
+             Limits<T>::max() * (1 + 2.0L * Limits<T>::epsilon()) &&
+         std::abs(actual) >= Limits<T>::max() * (1 - 2 * Limits<T>::epsilon()));
+    return at_the_end && std::signbit(actual) == std::signbit(nearest)
+               ? 0
+               : INFINITY;
+  }
+  const long double off = std::abs(actual - exact);
+  if (std::abs(nearest) <= Limits<T>::min()) {
+    return off <= Limits<T>::min() ? 0 : INFINITY;
+  }
+  const int exponent = std::ilogb(exact) - (Limits<T>::digits - 1);
+  return static_cast<double>(std::ldexp(off, -exponent));
+}
+
+template <typename T, typename Exact>
+void ExpectUlps(const char* name, double ulps, const std::vector<T>& actual,
+                const std::vector<T>& x, const Exact& exact) {
+  double worst = 0;
+  size_t where = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double off = UlpsOff(actual[i], exact(i));
+    if (off > worst) {
+      worst = off;
+      where = i;
+    }
+  }
+  if (worst <= ulps) return;
+  std::ostringstream message;
+  message.precision(20);
+  message << name << " of the " << 8 * sizeof(T) << "-bit number " << x[where]
+          << " is " << actual[where] << ", expected " << exact(where)
+          << ": off by " << worst << " ulp, expected " << ulps << " at most";
+  testing::Fail(__FILE__, __LINE__, message.str());
+}
+
+template <typename T>
+void CheckFunctions() {
+  const std::vector<T> x = Samples<T>();
+  const int64_t n = x.size();
+  std::vector<T> y(n);
+#define TFO_CHECK(Name, ulps)                            \
+  TFO_DISPATCH(ApplyFunction<T>)                         \
+  (TestedFunction::k##Name, x.data(), n, y.data());      \
+  ExpectUlps(#Name, ulps, y, x, [&](size_t i) {          \
+    return scalar::Name(static_cast<long double>(x[i])); \
+  });
+  TFO_TESTED_FUNCTIONS(TFO_CHECK)
+#undef TFO_CHECK
+}
+
+template <typename T>
+void CheckPow() {
+  std::vector<T> x, exponent;
+  const T infinity = Limits<T>::infinity(), nan = Limits<T>::quiet_NaN();
+  for (const T a : {T{0}, T{0.5}, T{1}, T{2}, T{3}, T{1e-30}, T{1e30},
+                    Limits<T>::max(), Limits<T>::denorm_min(), infinity, nan}) {
+    for (const T b : {T{0}, T{0.5}, T{1}, T{2}, T{3}, T{2.5}, T{7}, T{8388607},
+                      T{8388608.5}, T{16777215}, T{16777216}, T{1e30}, T{1e-30},
+                      infinity, nan}) {
+      x.insert(x.end(), {a, a, -a, -a});
+      exponent.insert(exponent.end(), {b, -b, b, -b});
+    }
+  }
+  std::mt19937_64 engine(1);
+  std::uniform_real_distribution<T> exponents(-30, 30), near(0.5, 2);
+  std::normal_distribution<T> powers(0, 60);
+  for (int i = 0; i < 30000; ++i) {
+    const T a = std::exp2(exponents(engine));
+    x.push_back(a);
+    exponent.push_back(powers(engine) / std::abs(std::log2(a)));
+    x.push_back(near(engine));
+    exponent.push_back(powers(engine));
+    x.push_back(-a);
+    exponent.push_back(std::round(T{0.2} * powers(engine)));
+  }
+  const int64_t n = x.size();
+  std::vector<T> y(n);
+  TFO_DISPATCH(ApplyPow<T>)(x.data(), exponent.data(), n, y.data());
+  ExpectUlps("Pow", 1, y, x, [&](size_t i) {
+    return std::pow(static_cast<long double>(x[i]),
+                    static_cast<long double>(exponent[i]));
+  });
+}
+
+TFO_TEST(Elementwise, FloatFunctions) { CheckFunctions<float>(); }
+TFO_TEST(Elementwise, DoubleFunctions) { CheckFunctions<double>(); }
+TFO_TEST(Elementwise, FloatPow) { CheckPow<float>(); }
+TFO_TEST(Elementwise, DoublePow) { CheckPow<double>(); }
+
+// A value is the same in each lane and beside any others.
+TFO_TEST(Elementwise, ResultsDoNotDependOnTheLane) {
+  const std::vector<float> x = Samples<float>();
+  const int64_t n = x.size();
+  std::vector<float> all(n), moved(n);
+#define TFO_CHECK(Name, ulps)                                       \
+  TFO_DISPATCH(ApplyFunction<float>)                                \
+  (TestedFunction::k##Name, x.data(), n, all.data());               \
+  TFO_DISPATCH(ApplyFunction<float>)                                \
+  (TestedFunction::k##Name, x.data() + 5, n - 5, moved.data() + 5); \
+  TFO_EXPECT(memcmp(all.data() + 5, moved.data() + 5, (n - 5) * 4) == 0);
+  TFO_TESTED_FUNCTIONS(TFO_CHECK)
+#undef TFO_CHECK
+}
+
+template <typename T>
+void CheckConditions() {
+  const T infinity = Limits<T>::infinity(), nan = Limits<T>::quiet_NaN();
+  const T values[] = {-infinity, -2, -1, -0.5, T{-0.0}, 0,       0.25,
+                      0.5,       1,  2,  3,    nan,     infinity};
+  std::vector<T> x, y;
+  for (const T a : values) {
+    for (const T b : values) {
+      x.push_back(a);
+      y.push_back(b);
+    }
+  }
+  const int64_t n = x.size();
+  std::vector<T> chosen(n);
+  for (const bool flag : {false, true}) {
+    for (const double number : {0.5, -0.0}) {
+      TFO_DISPATCH(ApplyConditions<T>)
+      (flag, number, x.data(), y.data(), n, chosen.data());
+      for (int64_t i = 0; i < n; ++i) {
+        const T expected = scalar::ChosenValue<T>(flag, number, x[i], y[i]);
+        TFO_EXPECT((std::isnan(expected) && std::isnan(chosen[i])) ||
+                   (expected == chosen[i] &&
+                    std::signbit(expected) == std::signbit(chosen[i])));
+      }
+    }
+  }
+}
+
+TFO_TEST(Elementwise, FloatConditions) { CheckConditions<float>(); }
+TFO_TEST(Elementwise, DoubleConditions) { CheckConditions<double>(); }
+
+// The functions that round nothing, of numbers.
+TFO_TEST(Elementwise, ScalarsAreCs) {
+  TFO_EXPECT_EQ(scalar::Number<float>(0.1), 0.1f);
+  TFO_EXPECT_EQ(scalar::Pow(2.0, 10.0), 1024.0);
+  TFO_EXPECT_EQ(scalar::Abs(-2.0f), 2.0f);
+}
+
+}  // namespace
+}  // namespace tfo
