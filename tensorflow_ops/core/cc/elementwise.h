@@ -3,7 +3,7 @@
 //
 //   namespace tfo::TFO_FORMULA_NAMESPACE {
 //   template <typename V>
-//   TFO_FORMULA V SoftplusValue(V x, double most) {
+//   TFO_FORMULA V LogOfOnePlusExp(V x) {
 //     return x > 0 ? x + Log1p(Exp(-x)) : Log1p(Exp(x));
 //   }
 //   }
@@ -19,6 +19,7 @@
 #ifdef TFO_CPU_NAMESPACE
 
 #include "tensorflow_ops/core/cc/elementwise_simd.h"
+#include "tensorflow_ops/core/cc/pow_simd.h"
 
 #define TFO_FORMULA_NAMESPACE TFO_CPU_NAMESPACE
 #define TFO_FORMULA static TFO_INLINE

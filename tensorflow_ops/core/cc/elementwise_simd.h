@@ -8,7 +8,6 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_ELEMENTWISE_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_ELEMENTWISE_SIMD_H_
 
-#include <cfloat>
 #include <cmath>
 
 #include "tensorflow_ops/core/cc/math_simd.h"
@@ -195,22 +194,6 @@ static TFO_INLINE FloatVector InDoubles(const Function& f, Vectors... x) {
 
 namespace math_internal {
 
-// To within 1 ulp of float: y log(x) is off by less than 1e-13.
-static TFO_INLINE DoubleVector PowOf(DoubleVector x, DoubleVector y) {
-  constexpr double kShift = Constants<DoubleVector>::kShift;
-  const DoubleVector a = Abs(x), one = Number<DoubleVector>(1);
-  DoubleVector pow = Exp(y * Log(a));
-  pow = y == 0.0 || a == 1.0 ? one : pow;
-  // Floats from 2^24 on are even.
-  const DoubleVector half = 0.5 * y;
-  const auto large = Abs(y) >= 0x1p24;
-  const auto whole = large || (y + kShift) - kShift == y;
-  const auto odd = !large && whole && (half + kShift) - kShift != half;
-  pow = odd ? WithSign(pow, x) : pow;
-  return x < 0.0 && x >= -double{FLT_MAX} && !whole ? Number<DoubleVector>(NAN)
-                                                    : pow;
-}
-
 // sin(x + quarters pi/2) to within 1 ulp of float, of |x| <= kTurned.
 inline constexpr float kTurned = 0x1p20f;
 static TFO_INLINE DoubleVector SinOf(DoubleVector x, int quarters) {
@@ -254,22 +237,6 @@ static TFO_INLINE V Lanewise(const Function& f, V x) {
 }
 
 }  // namespace math_internal
-
-// 1 ulp.
-static TFO_INLINE FloatVector Pow(FloatVector x, FloatVector y) {
-  return math_internal::InDoubles(
-      [](DoubleVector a, DoubleVector b) { return math_internal::PowOf(a, b); },
-      x, y);
-}
-
-// C's function, one number at a time: a logarithm in doubles would lose digits
-// of a large power. powl, since new systems' pow is not in old ones.
-static TFO_INLINE DoubleVector Pow(DoubleVector x, DoubleVector y) {
-  for (int i = 0; i < Lanes<double>::kCount; ++i) {
-    x[i] = static_cast<double>(__builtin_powl(x[i], y[i]));
-  }
-  return x;
-}
 
 // 1 ulp. C's functions where x is large: pi needs more digits there.
 static TFO_INLINE FloatVector Sin(FloatVector x) {

@@ -82,7 +82,7 @@ struct Constants<FloatVector> {
                                    0.008368745f, 0.001381454f};
   // e^x - 1 rounds to -1 below the first, and to x nearer to 0 than the second.
   static constexpr float kLessOneLowest = -25.0f, kLessOneTiny = 0x1p-25f;
-  static constexpr int kLogTerms = 5;
+  static constexpr int kExpTerms = 5, kLogTerms = 5;
 };
 template <>
 struct Constants<DoubleVector> {
@@ -101,7 +101,7 @@ struct Constants<DoubleVector> {
       1. / 720,     1. / 5040,     1. / 40320,     1. / 362880,
       1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800};
   static constexpr double kLessOneLowest = -50.0, kLessOneTiny = 0x1p-54;
-  static constexpr int kLogTerms = 10;
+  static constexpr int kExpTerms = 12, kLogTerms = 10;
 };
 
 // 2^n for whole n with a normal result.
@@ -141,13 +141,12 @@ static inline __attribute__((always_inline)) V Scale(V p, V n, V x) {
 
 // x = n ln 2 + rest: e^x is 2^n e^rest, and this is (e^rest - 1 - rest) /
 // rest^2.
-template <typename V>
+template <int kTerms, typename V>
 static inline __attribute__((always_inline)) V ExpParts(V x, V& n, V& rest) {
   using C = Constants<V>;
   n = MulAdd(x, V{} + C::kLog2E, V{} + C::kShift) - C::kShift;
   rest = MulAdd(n, V{} - C::kLn2High, x);
   rest = MulAdd(n, V{} - C::kLn2Low, rest);
-  constexpr int kTerms = sizeof(C::kExp) / sizeof(C::kExp[0]);
   V p = V{} + C::kExp[kTerms - 1];
 #pragma GCC unroll 16
   for (int i = kTerms - 2; i >= 0; --i) p = MulAdd(p, rest, V{} + C::kExp[i]);
@@ -159,7 +158,7 @@ template <bool kNegative, int kHalvings = 0, typename V>
 static inline __attribute__((always_inline)) V ExpOf(V x) {
   using Value = decltype(x[0] + 0);
   V n, r;
-  V p = ExpParts(x, n, r);
+  V p = ExpParts<Constants<V>::kExpTerms>(x, n, r);
   const V one = V{} + Value(1);
   p = MulAdd(MulAdd(p, r, one), r, one);
   return Scale<kNegative>(p, kHalvings == 0 ? n : n - Value(kHalvings), x);
@@ -218,9 +217,9 @@ static inline __attribute__((always_inline)) V ExpOfNegative(V x) {
 }
 
 namespace math_internal {
-// log(2^more (y + lost)) of a finite y that is a positive normal number, to
-// which `lost` adds no more than a rounding.
-template <typename V>
+// log(2^more y) + lost of a finite y that is a positive normal number; `lost`
+// is no more than a rounding of y adds.
+template <int kLogTerms, typename V>
 static inline __attribute__((always_inline)) V LogOf(V y, V lost, V more) {
   using C = Constants<V>;
   using Value = decltype(y[0] + 0);
@@ -242,12 +241,12 @@ static inline __attribute__((always_inline)) V LogOf(V y, V lost, V more) {
       reinterpret_cast<V>((above & kFraction) + C::kHalfRoot) - Value(1);
   // log(1 + f) = 2 atanh(f / (2 + f)) = f - (f^2/2 - s (f^2/2 + R(s^2))).
   const V s = f / (f + Value(2)), z = s * s, half = Value(0.5) * f * f;
-  V series = V{} + Value(2) / (2 * C::kLogTerms + 1);
+  V series = V{} + Value(2) / (2 * kLogTerms + 1);
 #pragma GCC unroll 16
-  for (int i = C::kLogTerms - 1; i >= 1; --i) {
+  for (int i = kLogTerms - 1; i >= 1; --i) {
     series = MulAdd(series, z, V{} + Value(2) / (2 * i + 1));
   }
-  const V low = MulAdd(k, V{} + C::kLn2Low, lost / y);
+  const V low = MulAdd(k, V{} + C::kLn2Low, lost);
   return MulAdd(k, V{} + C::kLn2High,
                 (MulAdd(s, MulAdd(series, z, half), low) - half) + f);
 }
@@ -262,7 +261,7 @@ static inline __attribute__((always_inline)) V Log(V x) {
   constexpr Value kScale = Value(int64_t{1} << C::kFractionBits);
   const auto tiny = x < C::kSmallest;
   const V more = tiny ? V{} - Value(C::kFractionBits) : V{};
-  V log = math_internal::LogOf(tiny ? x * kScale : x, V{}, more);
+  V log = math_internal::LogOf<C::kLogTerms>(tiny ? x * kScale : x, V{}, more);
   log = x < kInfinity ? log : x;
   return x <= Value(0) ? (x == Value(0) ? V{} - kInfinity : V{} + Value(NAN))
                        : log;
@@ -276,7 +275,8 @@ static inline __attribute__((always_inline)) V Log1p(V x) {
   const V y = x + Value(1);
   // What y lost: x + 1 = y + lost.
   const V lost = x < Value(1) ? x - (y - Value(1)) : Value(1) - (y - x);
-  V log = math_internal::LogOf(y, lost, V{});
+  constexpr int kTerms = math_internal::Constants<V>::kLogTerms;
+  V log = math_internal::LogOf<kTerms>(y, lost / y, V{});
   log = x < kInfinity && x != Value(0) ? log : x;
   return x <= Value(-1) ? (x == Value(-1) ? V{} - kInfinity : V{} + Value(NAN))
                         : log;
@@ -305,7 +305,7 @@ static inline __attribute__((always_inline)) V ExpLessOne(V x) {
   V clamped = Greater(V{} + C::kLessOneLowest, x);
   clamped = -Greater(V{} - C::kHighest, -clamped);
   V n, r;
-  const V p = math_internal::ExpParts(clamped, n, r);
+  const V p = math_internal::ExpParts<C::kExpTerms>(clamped, n, r);
   // 2^n (e^r - 1) + (2^n - 1), of halves: 2^n may be too large.
   const V half = math_internal::PowerOfTwo(n - Value(1));
   const V sum = MulAdd(MulAdd(p, r * r, r), half, half - Value(0.5));
