@@ -13,7 +13,7 @@ def gradients(given, inputs, taken=()):
 
     Returns:
       (steps, results): pairs (name, expression), the formula's own without those that are not needed and
-      `name_input` for derivatives of them; and {input: the result's derivative, an expression}.
+      `name_input` (if need be with a _) for derivatives of them; and {input: the result's derivative, an expression}.
     """
     names, values = [], []
     of = {("name", x): {y: ONE if x == y else ZERO for y in inputs} for x in inputs}
@@ -25,9 +25,12 @@ def gradients(given, inputs, taken=()):
         for x in inputs:
             derivative = _derivative(value, x, of)
             if derivative[0] not in ("number", "name"):
-                names.append(f"{name}_{x}")
+                new = f"{name}_{x}"
+                while new in (*given.names, *names, *taken):
+                    new += "_"
+                names.append(new)
                 values.append(derivative)
-                derivative = ("name", f"{name}_{x}")
+                derivative = ("name", new)
             of["name", name][x] = derivative
     results = {x: _derivative(result, x, of) for x in inputs}
     steps = [*zip(names, values, strict=True), *((("to", x), e) for x, e in results.items())]

@@ -17,7 +17,7 @@ import numpy as np
 
 ZERO, ONE = ("number", 0), ("number", 1)
 _COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
-# NumPy's functions of one argument that C++ has under a name of its own.
+# NumPy's functions of one argument that core/cc/elementwise.h has.
 _FUNCTIONS = {
     "exp": "exp",
     "expm1": "expm1",
@@ -34,6 +34,8 @@ _FUNCTIONS = {
     "absolute": "abs",
     "fabs": "abs",
 }
+# About what a call takes for each element of a vector; those that are not here take 2.
+_CYCLES = {"abs": 0.1, "sqrt": 1, "sin": 5, "cos": 5, "pow": 10}
 _NUMPY = {"pow": "power", **{cc: name for name, cc in _FUNCTIONS.items()}}
 
 
@@ -308,13 +310,25 @@ _RANK = {"+": 4, "-": 4, "*": 5, "/": 5}
 
 
 def to_cc(e):
-    """The expression in C++, of type V."""
-    return _to_cc(e)[0]
+    """The expression in C++, of type V; a condition is a bool or a mask."""
+    return _whole(e)
+
+
+# Up to it a float has every integer, so that C++ lets an int stand beside a vector of them.
+_LARGEST_INT = 2**24
+# Where a bare 2 would not be a V.
+_NUMBER = "Number<V>({!r})"
 
 
 def _literal(value):
-    text = str(value) if isinstance(value, int) else f"V({value!r})"
-    return f"({text})" if value < 0 else text
+    if not isinstance(value, int) or abs(value) > _LARGEST_INT:
+        return _NUMBER.format(value)
+    return f"({value})" if value < 0 else str(value)
+
+
+def _whole(e, least=0):
+    """The text of an expression that has nothing of type V beside it."""
+    return _NUMBER.format(e[1]) if e[0] == "number" else _operand(e, least)
 
 
 def _to_cc(e):
@@ -325,12 +339,9 @@ def _to_cc(e):
     if kind in ("name", "flag"):
         return e[1], 9
     if kind == "call":
-        # A bare 2 would choose another overload than V(2).
-        given = ", ".join(f"V({a[1]})" if a[0] == "number" and isinstance(a[1], int) else to_cc(a) for a in e[2:])
-        return f"std::{e[1]}({given})", 9
+        return f"{e[1].capitalize()}({', '.join(map(to_cc, e[2:]))})", 9
     if kind == "where":
-        a, b = (f"V({x[1]})" if x[0] == "number" and isinstance(x[1], int) else _operand(x, 1) for x in e[2:])
-        return f"{_operand(e[1], 1)} ? {a} : {b}", 0
+        return f"{_operand(e[1], 1)} ? {_whole(e[2], 1)} : {_whole(e[3], 1)}", 0
     if kind == "!":
         return f"!({to_cc(e[1])})", 8
     if len(e) == 2:
@@ -338,6 +349,8 @@ def _to_cc(e):
     if kind in ("&&", "||"):
         return f"{_side(e[1], kind)} {kind} {_side(e[2], kind)}", 2
     rank = _RANK.get(kind, 3)
+    if e[1][0] == e[2][0] == "number":
+        return f"{_whole(e[1])} {kind} {_operand(e[2], rank + 1)}", rank
     return f"{_operand(e[1], rank)} {kind} {_operand(e[2], rank + 1)}", rank
 
 
@@ -359,13 +372,15 @@ def names_in(e):
 
 
 def cycles(formula):
-    """A rough count of the cycles that an element takes: functions 20, the rest 1."""
+    """A rough count of the cycles that an element takes, of those in a vector of floats."""
 
     def count(e):
         inner = sum(map(count, parts(e)))
-        return inner + (20 if e[0] == "call" else e[0] not in ("number", "name", "flag"))
+        if e[0] == "call":
+            return inner + _CYCLES.get(e[1], 2)
+        return inner + (0 if e[0] in ("number", "name", "flag") else 0.5 if e[0] == "/" else 0.1)
 
-    return max(1, sum(map(count, formula.values)))
+    return round(1 + sum(map(count, formula.values)), 1)
 
 
 def evaluate(formula, arguments):

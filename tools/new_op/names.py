@@ -15,8 +15,8 @@ CC_KEYWORDS = frozenset(
 )
 # What the generated functions call something else by.
 RESERVED = frozenset(
-    """args begin blocks cls ctx device cpu end gpu i n name np num_elements op ops output outputs pack pool self size
-    std step tf tfo thread threads T V""".split()
+    """args at begin blocks cls ctx device cpu end gpu i n name np num_elements op ops output outputs pack part
+    pool scalar self size std step tf tfo thread threads T V""".split()
 )
 
 

@@ -16,7 +16,8 @@ import writing
 
 _EPILOG = """
 WHAT IS WRITTEN
-  tensorflow_ops/FAMILY/cc/kernels/   NAME.h, NAME_formula.h, NAME_cpu.cc, NAME_gpu.cu.cc, NAME_op.cc, NAME_test.cc
+  tensorflow_ops/FAMILY/cc/kernels/   NAME.h, NAME_formula.h, NAME_simd.h, NAME_simd.cc, NAME_cpu.cc,
+                                      NAME_gpu.cu.cc, NAME_op.cc, NAME_test.cc
   tensorflow_ops/FAMILY/cc/ops/       NAME_ops.cc: op definitions with shape functions
   tensorflow_ops/FAMILY/python/ops/   NAME.py, NAME_grad.py, NAME_pfor.py, NAME_prototype.py, NAME_test.py
   benchmarks/FAMILY/                  NAME.py

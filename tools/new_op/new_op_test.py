@@ -51,6 +51,8 @@ class GenerateTest(small_repository.RepositoryTest):
         for path in (
             "cc/kernels/crop_pool.h",
             "cc/kernels/crop_pool_formula.h",
+            "cc/kernels/crop_pool_simd.h",
+            "cc/kernels/crop_pool_simd.cc",
             "cc/kernels/crop_pool_cpu.cc",
             "cc/kernels/crop_pool_gpu.cu.cc",
             "cc/kernels/crop_pool_op.cc",
@@ -111,6 +113,21 @@ class GenerateTest(small_repository.RepositoryTest):
         self.assertIn('"shapes.ring": _sample(', self.read(path))
         self.assertIn("_SAMPLES = {**_POOL, **_SHAPES, **_SAMPLES_FAMILY}", self.read(path))
 
+    def test_compiles_the_loops_once_per_cpu_level(self):
+        self.generate(op="Mish", source=_MISH, function="mish")
+        rule = edits.rule(self.read("tensorflow_ops/pool/BUILD"), "mish")
+        self.assertEqual(ast.literal_eval(edits.keyword(rule, "simd_srcs")), ["cc/kernels/mish_simd.cc"])
+        self.assertIn("//tensorflow_ops/core:elementwise", ast.literal_eval(edits.keyword(rule, "deps")))
+        self.assertIn("TFO_DISPATCH(MishRange<T>)", self.read("tensorflow_ops/pool/cc/kernels/mish_cpu.cc"))
+        self.assertIn("MishValue<V>(args, part.Load(x", self.read("tensorflow_ops/pool/cc/kernels/mish_simd.cc"))
+        self.assertIn("scalar::MishValue<V>(", self.read("tensorflow_ops/pool/cc/kernels/mish_gpu.cu.cc"))
+
+    def test_an_op_with_the_name_of_a_vector_function(self):
+        self.write("tensorflow_ops/core/cc/elementwise_simd.h", "static V Sinh(V x);\n")
+        self.generate(op="Sinh")
+        self.write("tensorflow_ops/pool/cc/kernels/pool_simd.h", "void CoshRange(int64_t begin);\n")
+        self.assert_refused("C\\+\\+ has a CoshRange already", writing.CannotWriteError, op="Cosh")
+
     def test_makes_a_family(self):
         self.generate("shapes", "Ring")
         self.assertIn("//tensorflow_ops/shapes:ring_ops", self.read("tensorflow_ops/BUILD"))
@@ -137,8 +154,8 @@ class GenerateTest(small_repository.RepositoryTest):
             self.read("tensorflow_ops/pool/python/ops/mish_prototype.py"), textwrap.dedent(_MISH).lstrip("\n")
         )
         formula_h = self.read("tensorflow_ops/pool/cc/kernels/mish_formula.h")
-        self.assertIn("const V softplus = std::log1p(std::exp(beta * x));", formula_h)
-        self.assertIn("return x * std::tanh(softplus);", formula_h)
+        self.assertIn("const V softplus = Log1p(Exp(beta * x));", formula_h)
+        self.assertIn("return x * Tanh(softplus);", formula_h)
 
     def test_a_copied_python_op_has_a_name_of_its_own(self):
         source = """

@@ -106,9 +106,6 @@ void ExpectUlps(const char* name, double ulps, const std::vector<T>& actual,
       where = i;
     }
   }
-  if (getenv("SHOW"))
-    printf("%s %d %.3f at %.9g\n", name, (int)sizeof(T), worst,
-           (double)x[where]);
   if (worst <= ulps) return;
   std::ostringstream message;
   message.precision(20);
