@@ -207,8 +207,7 @@ static TFO_INLINE DoubleVector SinOf(DoubleVector x, int quarters) {
   DoubleVector r = MulAdd(n, Number<DoubleVector>(-1.57079632673412561), x);
   r = MulAdd(n, Number<DoubleVector>(-6.07710050650619225e-11), r);
   const DoubleVector z = r * r;
-  constexpr double kSin[] = {-1. / 6, 1. / 120, -1. / 5040, 1. / 362880,
-                             -1. / 39916800};
+  constexpr double kSin[] = {-1. / 6, 1. / 120, -1. / 5040, 1. / 362880};
   constexpr double kCos[] = {-1. / 2, 1. / 24, -1. / 720, 1. / 40320,
                              -1. / 3628800};
   const DoubleVector sin = MulAdd(Polynomial(z, kSin) * z, r, r);

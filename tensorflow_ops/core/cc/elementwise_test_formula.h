@@ -14,7 +14,8 @@ TFO_FORMULA V ChosenValue(bool flag, double number, V x, V y) {
   const V b = flag && (x > 0 || !(y < limit)) ? 2 * x + 1 : limit - y;
   const V c = (x <= 1 && y >= -1) || !flag ? Number<V>(3) : b;
   const V d = flag ? a : -a;
-  return (x == y && flag) || x < -1 ? d : c + (flag || y == 0 ? a : b);
+  const V e = (x == y && flag) || x < -1 ? d : c + (flag || y == 0 ? a : b);
+  return x == 3 && !flag ? limit : e;
 }
 
 }  // namespace TFO_FORMULA_NAMESPACE

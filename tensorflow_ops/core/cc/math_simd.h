@@ -82,7 +82,7 @@ struct Constants<FloatVector> {
                                    0.008368745f, 0.001381454f};
   // e^x - 1 rounds to -1 below the first, and to x nearer to 0 than the second.
   static constexpr float kLessOneLowest = -25.0f, kLessOneTiny = 0x1p-25f;
-  static constexpr int kExpTerms = 5, kLogTerms = 5;
+  static constexpr int kExpTerms = 5, kLogTerms = 4;
 };
 template <>
 struct Constants<DoubleVector> {
