@@ -237,7 +237,7 @@ static TFO_INLINE V Lanewise(const Function& f, V x) {
 
 }  // namespace math_internal
 
-// 1 ulp. C's functions where x is large: pi needs more digits there.
+// 0.6 ulp. C's functions where x is large: pi needs more digits there.
 static TFO_INLINE FloatVector Sin(FloatVector x) {
   FloatVector sin = math_internal::InDoubles(
       [](DoubleVector v) { return math_internal::SinOf(v, 0); }, x);

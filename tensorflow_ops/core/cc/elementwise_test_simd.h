@@ -10,13 +10,13 @@
 #define TFO_TESTED_FUNCTIONS(X) \
   X(Abs, 0)                     \
   X(Atan, 1.5)                  \
-  X(Cos, 1)                     \
+  X(Cos, 0.6)                   \
   X(Cosh, 2)                    \
   X(Exp, 1.2)                   \
   X(Expm1, 2)                   \
   X(Log, 1)                     \
   X(Log1p, 1)                   \
-  X(Sin, 1)                     \
+  X(Sin, 0.6)                   \
   X(Sinh, 2)                    \
   X(Sqrt, 0.5)                  \
   X(Tanh, 3)
