@@ -1,4 +1,4 @@
-"""Builds the algorithm files and their C interface (c_api.cc) with nvcc and g++ alone.
+"""Builds the algorithm files and their C interface (*c_api.cc) with nvcc and g++ alone.
 
 Which files there are and with which flags is written in the BUILD files and in tools/build_defs/*.bzl. They are read
 here as the Python that they nearly are, so that this build and Bazel's do not differ.
@@ -144,7 +144,8 @@ class Compilation:
 def build(emulated, architectures, jobs):
     """Builds and links what changed; returns the shared object's path and ptxas's report, a line per kernel."""
     rules = read_build_files(emulated)
-    rules.cxx.append(("tools/gpu/c_api.cc", rules.cxx[0][1]))
+    for file in sorted((ROOT / "tools/gpu").glob("*c_api.cc")):
+        rules.cxx.append((str(file.relative_to(ROOT)), rules.cxx[0][1]))
     folder = FOLDER / ("emulated" if emulated else "cuda")
     compilations = []
 
