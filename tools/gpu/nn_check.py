@@ -33,10 +33,7 @@ def call(device, op, args, inputs, kinds, offset):
     outputs = [kind and device.output(*kind, offset if len(kind[0]) == 2 else 1) for kind in kinds]
     tensors = [t if t is None else device.put(t, offset if t.dim() == 2 else 0) for t in inputs]
     device.ops(op, args, *tensors, *(output and output[1] for output in outputs))
-    return [
-        output and device.take(output, offset if output[1].dim() == 2 else 1, f"{op} on {device.ops.device}")
-        for output in outputs
-    ]
+    return [output and device.take(output, f"{op} on {device.ops.device}") for output in outputs]
 
 
 def expect_close(checks, actual, expected, tolerance, what):
