@@ -19,6 +19,8 @@ import nn_bench
 import nn_cases
 import numpy as np
 import reference
+import seq2seq_bench
+import seq2seq_cases
 import torch
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -198,8 +200,8 @@ def header(library, timer, copy_speed):
         f"L2 cache of {timer.l2_bytes >> 20} MiB, overwritten before each run. "
         f"Medians of {timer.runs} runs; spread: from quartile to quartile. "
         "Boxes: sides log-uniform from 16 to 512 image pixels. "
-        "Peers: torchvision for regions, PyTorch for rows; they also allocate their results, and torchvision's "
-        "backward zeros its own.\n"
+        "Peers: torchvision for regions, PyTorch for rows and beams; they also allocate their results, and "
+        "torchvision's backward zeros its own.\n"
     )
 
 
@@ -223,6 +225,7 @@ def main():
         roi_pool_rows(ops, cases.REAL[:some]),
         roi_average_rows(ops, cases.REAL_AVERAGE[:some]),
         nn_bench.rows(ops, Row, nn_cases.REAL[:some]),
+        seq2seq_bench.rows(ops, Row, seq2seq_cases.REAL[:some], seq2seq_cases.REAL_TREES[:some]),
     ):
         for line in table(rows, timer, copy_speed):
             if line not in lines:  # the table's head

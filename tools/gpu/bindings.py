@@ -1,10 +1,10 @@
-"""The C interface (c_api.cc) for torch tensors, which own the memory and the stream."""
+"""The C interface (c_api.h) for torch tensors, which own the memory and the stream."""
 
 import ctypes
 
 import torch
 
-# A dtype's code in c_api.cc.
+# A dtype's code in c_api.h.
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
 
@@ -66,7 +66,7 @@ ORDERS = {"all": 0, "channel_major": 1, "bin_major": 2}
 
 
 class RowArgs(ctypes.Structure):
-    """c_api.cc explains the fields."""
+    """nn_c_api.cc explains the fields."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("rows", "classes", "ignore_index")),
@@ -75,11 +75,36 @@ class RowArgs(ctypes.Structure):
     )
 
 
+class BeamArgs(ctypes.Structure):
+    """beam_search_step.h explains the fields."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("batch", "beams", "vocabulary", "beam_width", "num_eos")),
+        ("length_penalty", ctypes.c_double),
+        ("eos_rule", ctypes.c_int32),
+    )
+
+
+# The enum in beam_search_step.h.
+EOS_RULES = {"any": 0, "none": 1, "only": 2}
+
+
+class TreeArgs(ctypes.Structure):
+    """gather_tree.h and seq2seq_c_api.cc explain the fields."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("time", "batch", "beams", "pad_id")),
+        ("wide", ctypes.c_bool),
+    )
+
+
 STRUCTS = {
     "zero_out_args": ZeroOutArgs,
     "roi_args": RoiArgs,
     "roi_average_args": RoiAverageArgs,
     "row_args": RowArgs,
+    "beam_args": BeamArgs,
+    "tree_args": TreeArgs,
 }
 
 
@@ -112,6 +137,12 @@ class Ops:
         size = self._library.tfo_row_scratch
         size.restype = ctypes.c_int64
         return size(ctypes.c_int64(args.rows), ctypes.c_int64(args.classes))
+
+    def beam_scratch(self, args, dtype):
+        """Returns how many bytes the scratch memory of beam_search_step has on a GPU, of logits of a dtype."""
+        size = self._library.tfo_beam_scratch
+        size.restype = ctypes.c_int64
+        return size(ctypes.byref(args), ctypes.c_bool(dtype == torch.float64))
 
     def __call__(self, name, args, *tensors):
         """Calls tfo_NAME. On a GPU it only enqueues.

@@ -1,8 +1,9 @@
 """Checks the algorithms of one device.
 
-  --device cpu       our CPU algorithms against the definitions in reference.py
-  --device cuda      the CUDA kernels against our CPU algorithms, to the bit where sums have one order; memory, streams,
-                     graphs, sizes over 2^31; the same bits from run to run, but where atomics were asked for
+  --device cpu       our CPU algorithms against the definitions
+  --device cuda      the CUDA kernels against our CPU algorithms, to the bit where sums have one order, and the choices
+                     of beam search against the definition; memory, streams, graphs, sizes over 2^31; the same bits
+                     from run to run, but where atomics were asked for
   --device emulated  the same kernels, compiled by g++ and run on the processor
 
 All of them also against torchvision, where it is installed and its bins are the same pixels.
@@ -15,6 +16,7 @@ import bindings
 import detection_check
 import harness
 import nn_check
+import seq2seq_check
 import torch
 
 
@@ -47,7 +49,7 @@ def main():
     print(f"checking {args.device}; the processor's algorithms use {cpu.ops.cpu_level()}", flush=True)
     full = args.device == "cuda" and not args.quick
     check_zero_out(device)
-    for family in (detection_check, nn_check):
+    for family in (detection_check, nn_check, seq2seq_check):
         family.check_all(device, cpu, full, args.only_kernels)
     print(f"{args.device}: {checks.passed} checks passed, {checks.failed} failed")
     sys.exit(checks.failed != 0)
