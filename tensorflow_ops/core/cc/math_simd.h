@@ -68,6 +68,7 @@ struct Constants;
 template <>
 struct Constants<FloatVector> {
   using Bits = IntVector;
+  using Unsigned = Bits32;
   static constexpr int kFractionBits = 23, kBias = 127;
   static constexpr int32_t kHalfRoot = 0x3F3504F3;  // the bits of sqrt(1/2)
   static constexpr float kSmallest = 0x1p-126f;     // normal number
@@ -87,6 +88,7 @@ struct Constants<FloatVector> {
 template <>
 struct Constants<DoubleVector> {
   using Bits = Lanes<double>::Index;
+  typedef uint64_t Unsigned __attribute__((vector_size(kVectorBytes)));
   static constexpr int kFractionBits = 52, kBias = 1023;
   static constexpr int64_t kHalfRoot = 0x3FE6A09E667F3BCD;
   static constexpr double kSmallest = 0x1p-1022;
@@ -225,7 +227,9 @@ static inline __attribute__((always_inline)) V LogOf(V y, V lost, V more) {
   using Value = decltype(y[0] + 0);
   using Bits = typename C::Bits;
   // y = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2).
-  const Bits above = reinterpret_cast<Bits>(y) - C::kHalfRoot;
+  // Of a y that is not positive this is nobody's, and may pass the ends.
+  const Bits above = reinterpret_cast<Bits>(
+      reinterpret_cast<typename C::Unsigned>(y) - C::kHalfRoot);
   const Bits exponent = above >> C::kFractionBits;
   V k;
   if constexpr (sizeof(Value) == 4) {
