@@ -190,10 +190,6 @@ static TFO_INLINE FloatVector InDoubles(const Function& f, Vectors... x) {
   return all;
 }
 
-}  // namespace math_internal
-
-namespace math_internal {
-
 // sin(x + quarters pi/2) to within 1 ulp of float, of |x| <= kTurned.
 inline constexpr float kTurned = 0x1p20f;
 static TFO_INLINE DoubleVector SinOf(DoubleVector x, int quarters) {
@@ -235,28 +231,29 @@ static TFO_INLINE V Lanewise(const Function& f, V x) {
   return x;
 }
 
+// The same of any x: by f, C's function, where x is so large that pi needs
+// more digits.
+template <typename Function>
+static TFO_INLINE FloatVector SinOrElse(FloatVector x, int quarters,
+                                        const Function& f) {
+  const FloatVector sin =
+      InDoubles([=](DoubleVector v) { return SinOf(v, quarters); }, x);
+  const auto large = Abs(x) > kTurned;
+  if (__builtin_expect(!AnyLane(large), true)) return sin;
+  return large ? Lanewise(f, x) : sin;
+}
+
 }  // namespace math_internal
 
-// 0.6 ulp. C's functions where x is large: pi needs more digits there.
+// 0.6 ulp.
 static TFO_INLINE FloatVector Sin(FloatVector x) {
-  FloatVector sin = math_internal::InDoubles(
-      [](DoubleVector v) { return math_internal::SinOf(v, 0); }, x);
-  const auto large = Abs(x) > math_internal::kTurned;
-  if (__builtin_expect(math_internal::AnyLane(large), false)) {
-    const auto c_sin = [](float v) { return __builtin_sinf(v); };
-    sin = large ? math_internal::Lanewise(c_sin, x) : sin;
-  }
+  const FloatVector sin =
+      math_internal::SinOrElse(x, 0, [](float v) { return __builtin_sinf(v); });
   return x == 0.0f ? x : sin;  // keeps the sign of 0
 }
 static TFO_INLINE FloatVector Cos(FloatVector x) {
-  FloatVector cos = math_internal::InDoubles(
-      [](DoubleVector v) { return math_internal::SinOf(v, 1); }, x);
-  const auto large = Abs(x) > math_internal::kTurned;
-  if (__builtin_expect(math_internal::AnyLane(large), false)) {
-    const auto c_cos = [](float v) { return __builtin_cosf(v); };
-    cos = large ? math_internal::Lanewise(c_cos, x) : cos;
-  }
-  return cos;
+  return math_internal::SinOrElse(x, 1,
+                                  [](float v) { return __builtin_cosf(v); });
 }
 
 // C's functions, one number at a time.

@@ -291,6 +291,11 @@ Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
       (3.0 * bin_rows.size() * args.pooled_width * args.channels +
        1.0 * args.batch * args.height * args.width * args.channels) /
       all;
+  // From a bin row's values to the next one's.
+  const int64_t row_step =
+      args.pooled_width * (args.channels_first ? 1 : args.channels);
+  const int64_t box_step =
+      args.pooled_height * args.pooled_width * args.channels;
   cpu.ParallelFor(all, cycles, [&](int64_t begin, int64_t end) {
     Sums sums(args, units);
     for (int64_t unit = begin; unit < end; ++unit) {
@@ -309,8 +314,7 @@ Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
         if (part.empty()) continue;
         const BinRow& next = bin_rows[std::min<int64_t>(i + 1, last)];
         const int64_t ahead =
-            ((next.box - k) * args.pooled_height + next.p - p) *
-            args.pooled_width * args.channels;
+            (next.box - k) * box_step + (next.p - p) * row_step;
         sums.FinishAbove(part.begin);
         sums.Add(d_output, argmax, {k, p, part, ahead});
       }

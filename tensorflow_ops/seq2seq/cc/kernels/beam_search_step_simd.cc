@@ -1,6 +1,6 @@
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step_simd.h"
 
-#include "tensorflow_ops/core/cc/rows_simd.h"
+#include "tensorflow_ops/core/cc/row_states_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {

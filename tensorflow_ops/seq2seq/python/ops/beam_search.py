@@ -444,7 +444,7 @@ class _Group(NamedTuple):
     done: tf.Tensor
     log_probs: tf.Tensor
     tokens: tf.Tensor
-    taken: tf.Tensor  # tokens, but -1 where no sequence goes on
+    taken: tf.Tensor  # the step's tokens of its sequences, -1 where there is none
     parents: tf.Tensor
     penalties: Any
 
