@@ -216,14 +216,6 @@ static TFO_INLINE DoubleVector SinOf(DoubleVector x, int quarters) {
                                         (quarter & int64_t{2}) << 62);
 }
 
-static TFO_INLINE bool AnyLane(IntVector mask) {
-#ifdef __AVX512F__
-  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0;
-#else
-  return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) != 0;
-#endif
-}
-
 // f of one number at a time: C's functions.
 template <typename V, typename Function>
 static TFO_INLINE V Lanewise(const Function& f, V x) {

@@ -254,6 +254,27 @@ static TFO_INLINE void ForVectors(int64_t n, const Body& body) {
   if (at < n) body(First<E>{n - at}, at);
 }
 
+template <int kNumber>
+struct Constant {
+  static constexpr int kValue = kNumber;
+};
+
+// Calls whole(Constant<k>, at) for groups of k vectors of `count` values from
+// `at`: kVectors of them while there are as many, then half as many, and so on;
+// and last(at, n) for the n values that remain.
+template <int kVectors, int kCount, typename Whole, typename Last>
+static TFO_INLINE void ForVectorGroups(int64_t count, int64_t at,
+                                       const Whole& whole, const Last& last) {
+  for (; at + kVectors * kCount <= count; at += kVectors * kCount) {
+    whole(Constant<kVectors>{}, at);
+  }
+  if constexpr (kVectors > 1) {
+    ForVectorGroups<kVectors / 2, kCount>(count, at, whole, last);
+  } else {
+    if (at < count) last(at, count - at);
+  }
+}
+
 // One value, widened.
 static inline float LoadOne(const float* from) { return *from; }
 static inline double LoadOne(const double* from) { return *from; }
@@ -307,6 +328,19 @@ static inline double MulAdd(double a, double b, double c) {
 #else
   return a * b + c;
 #endif
+}
+
+// Is a lane of a mask set?
+static TFO_INLINE bool AnyLane(IntVector mask) {
+#ifdef __AVX512F__
+  const __m512i m = reinterpret_cast<__m512i>(mask);
+  return _mm512_test_epi32_mask(m, m) != 0;
+#else
+  return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) != 0;
+#endif
+}
+static TFO_INLINE bool AnyLane(Lanes<double>::Index mask) {
+  return AnyLane(reinterpret_cast<IntVector>(mask));
 }
 
 // The maximum so far and where it was, a lane each: NaN takes its place and

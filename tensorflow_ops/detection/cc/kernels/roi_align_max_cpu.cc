@@ -1,65 +1,104 @@
 #include <algorithm>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/convert_simd.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_align_max_simd.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_owned_sums.h"
 
 namespace tfo {
 namespace {
 
-// All samples of a box, an axis at a time.
+// The two axes of a box.
 template <typename C>
-class BoxSamples {
- public:
-  // Returns false for a box that pools zeros.
-  bool Read(const RoiArgs& args, const RoiSampling& sampling, const C* boxes,
-            const int32_t* box_indices, int64_t k) {
-    const ScaledBox<C> box = ReadBox(args, boxes, box_indices, k);
-    image_ = box.image;
-    if (!box.valid) return false;
-    const C scale = args.spatial_scale;
-    rows_.Fill(SampledAxis(box.y1, box.y2, scale, args.height,
-                           args.pooled_height, sampling));
-    columns_.Fill(SampledAxis(box.x1, box.x2, scale, args.width,
-                              args.pooled_width, sampling));
-    return true;
-  }
+struct SampledBox {
+  bool valid;
+  int64_t image;
+  RoiAxis<C> y, x;
+};
+template <typename C>
+SampledBox<C> ReadSampledBox(const RoiArgs& args, const RoiSampling& sampling,
+                             const C* boxes, const int32_t* box_indices,
+                             int64_t k) {
+  const ScaledBox<C> box = ReadBox(args, boxes, box_indices, k);
+  if (!box.valid) return {};
+  const C scale = args.spatial_scale;
+  return {true, box.image,
+          SampledAxis(box.y1, box.y2, scale, args.height, args.pooled_height,
+                      sampling),
+          SampledAxis(box.x1, box.x2, scale, args.width, args.pooled_width,
+                      sampling)};
+}
 
-  int64_t image() const { return image_; }
-  LineSamples<C> Rows(int64_t p) const { return rows_.Bin(p); }
-  LineSamples<C> Columns(int64_t q) const { return columns_.Bin(q); }
+// The samples of some bins on an axis.
+template <typename C>
+class AxisSamples {
+ public:
+  // Bins [first, first + count).
+  void Fill(const RoiAxis<C>& axis, int64_t first, int64_t count) {
+    samples_.clear();
+    outside_.clear();
+    begin_.assign(1, 0);
+    for (int64_t p = first; p < first + count; ++p) {
+      VisitSamples(axis, p, [&](const AxisSample<C>& sample) {
+        samples_.push_back({sample.low, sample.fraction});
+      });
+      outside_.push_back(static_cast<C>(samples_.size() - begin_.back()) <
+                         axis.grid);
+      begin_.push_back(samples_.size());
+    }
+  }
+  LineSamples<C> Bin(int64_t i) const {
+    return {samples_.data() + begin_[i], samples_.data() + begin_[i + 1]};
+  }
   // Are some of the bin's samples outside of the map?
-  bool Outside(int64_t p, int64_t q) const {
-    return rows_.outside[p] || columns_.outside[q];
+  bool Outside(int64_t i) const { return outside_[i]; }
+
+ private:
+  std::vector<LineSample<C>> samples_;
+  std::vector<int64_t> begin_;
+  std::vector<bool> outside_;
+};
+
+// A row of bins.
+template <typename C>
+class RowSamples {
+ public:
+  void Fill(const SampledBox<C>& box, int64_t p) {
+    row_.Fill(box.y, p, 1);
+    columns_.Fill(box.x, 0, box.x.bins);
+  }
+  BinSamples<C> Bin(int64_t q) const {
+    return {row_.Bin(0), columns_.Bin(q),
+            row_.Outside(0) || columns_.Outside(q)};
   }
 
  private:
-  struct Axis {
-    std::vector<LineSample<C>> samples;
-    std::vector<int64_t> begin;
-    std::vector<bool> outside;
+  AxisSamples<C> row_, columns_;
+};
 
-    void Fill(const RoiAxis<C>& axis) {
-      samples.clear();
-      outside.clear();
-      begin.assign(1, 0);
-      for (int64_t p = 0; p < axis.bins; ++p) {
-        VisitSamples(axis, p, [&](const AxisSample<C>& sample) {
-          samples.push_back({sample.low, sample.fraction});
-        });
-        outside.push_back(static_cast<C>(samples.size() - begin.back()) <
-                          axis.grid);
-        begin.push_back(samples.size());
+template <typename C>
+std::vector<BinRow> BinRowsDownward(const RoiArgs& args,
+                                    const RoiSampling& sampling, const C* boxes,
+                                    const int32_t* box_indices) {
+  return BinRowsDownward(args, [&](const auto& add) {
+    AxisSamples<C> samples;
+    for (int64_t k = 0; k < args.num_boxes; ++k) {
+      const SampledBox<C> box =
+          ReadSampledBox(args, sampling, boxes, box_indices, k);
+      for (int32_t p = 0; p < args.pooled_height; ++p) {
+        PixelRange rows = {0, 0};
+        if (box.valid) {
+          samples.Fill(box.y, p, 1);
+          const auto [begin, end] = samples.Bin(0);
+          if (begin < end) {
+            rows = {begin->low, end[-1].low + (end[-1].fraction != 0) + 1};
+          }
+        }
+        add(BinRow{k, p, static_cast<int32_t>(box.image), rows});
       }
     }
-    LineSamples<C> Bin(int64_t p) const {
-      return {samples.data() + begin[p], samples.data() + begin[p + 1]};
-    }
-  };
-  int64_t image_;
-  Axis rows_, columns_;
-};
+  });
+}
 
 struct Layout {
   explicit Layout(const RoiArgs& args)
@@ -73,6 +112,9 @@ struct Layout {
                  : MapStrides{args.pooled_width * args.channels, args.channels,
                               1}),
         box(args.channels * args.pooled_height * args.pooled_width) {}
+  int64_t Bin(int64_t k, int64_t p, int64_t q, int64_t c) const {
+    return k * box + p * bins.row + q * bins.column + c * bins.channel;
+  }
   MapStrides map;
   int64_t image;  // elements of one
   MapStrides bins;
@@ -80,7 +122,10 @@ struct Layout {
 };
 
 // Cycles of a bin and channel: some samples of four pixels each.
-constexpr double kCyclesPerBin = 20;
+constexpr double kCyclesPerBin = 4;
+
+// What the vector functions may read beyond the channels' samples.
+constexpr int64_t kPadding = 16;
 
 }  // namespace
 
@@ -89,60 +134,49 @@ Error RoiAlignMax(const Cpu& cpu, const RoiArgs& args,
                   const RoiSampling& sampling, const T* features,
                   const T* values, const Coordinate<T>* boxes,
                   const int32_t* box_indices, T* output) {
-  using Value = Accumulator<T>;
   if (args.num_boxes == 0 || args.channels == 0) return nullptr;
-  const auto largest = TFO_DISPATCH(LargestSamples<T>);
+  const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
+  const auto read_samples = TFO_DISPATCH(ReadSamples<T>);
   const Layout layout(args);
-  // A unit is some channels of a box, in planes as many as the cache holds.
-  const int64_t block = args.channels_first
-                            ? std::min<int64_t>(16, args.channels)
-                            : args.channels;
+  const std::vector<BinRow> bin_rows =
+      BinRowsDownward(args, sampling, boxes, box_indices);
+  // Some channels at a time: the rows in use, of those, fit the caches.
+  const int64_t block = std::min<int64_t>(
+      args.channels, args.channels_first ? 16 : 1024 / sizeof(T));
   const int64_t blocks = (args.channels + block - 1) / block;
-  const int64_t bins = args.pooled_height * args.pooled_width;
+  const int64_t units = bin_rows.size();
   cpu.ParallelFor(
-      blocks * args.num_boxes, kCyclesPerBin * bins * block,
+      blocks * units, kCyclesPerBin * args.pooled_width * block,
       [&](int64_t begin, int64_t end) {
-        BoxSamples<Value> samples;
-        std::vector<Value> best(block);
-        std::vector<int32_t> which(block);
+        RowSamples<Coordinate<T>> samples;
+        std::vector<T> apart(args.channels_first ? block : 0);
+        std::vector<int32_t> which(block + kPadding);
         for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t k = unit % args.num_boxes;
-          const int64_t c0 = unit / args.num_boxes * block;
+          const auto& [k, p, image, rows] = bin_rows[unit % units];
+          const int64_t c0 = unit / units * block;
           const int64_t count = std::min(block, args.channels - c0);
-          const bool valid =
-              samples.Read(args, sampling, boxes, box_indices, k);
-          const int64_t from =
-              valid ? samples.image() * layout.image + c0 * layout.map.channel
-                    : 0;
-          for (int64_t p = 0; p < args.pooled_height; ++p) {
-            for (int64_t q = 0; q < args.pooled_width; ++q) {
-              T* const to = output + k * layout.box + p * layout.bins.row +
-                            q * layout.bins.column + c0 * layout.bins.channel;
-              if (!valid) {
-                for (int64_t c = 0; c < count; ++c) {
-                  to[c * layout.bins.channel] = T{};
-                }
-                continue;
-              }
-              const auto rows = samples.Rows(p), columns = samples.Columns(q);
-              largest(features + from, layout.map, count, rows, columns,
-                      samples.Outside(p, q), best.data(), which.data());
-              const int64_t on_x = columns.end - columns.begin;
-              for (int64_t c = 0; c < count; ++c) {
-                Value value = best[c];
-                if (values != features) {
-                  value = 0;
-                  if (which[c] >= 0) {
-                    const T* const map = values + from + c * layout.map.channel;
-                    VisitCorners(rows.begin[which[c] / on_x],
-                                 columns.begin[which[c] % on_x], layout.map,
-                                 [&](int64_t offset, Value weight) {
-                                   value += weight * Widen(map[offset]);
-                                 });
-                  }
-                }
-                to[c * layout.bins.channel] = Narrow<T>(value);
-              }
+          const int64_t from = image * layout.image + c0 * layout.map.channel;
+          if (!rows.empty()) {
+            samples.Fill(ReadSampledBox(args, sampling, boxes, box_indices, k),
+                         p);
+          }
+          for (int64_t q = 0; q < args.pooled_width; ++q) {
+            T* const bin = output + layout.Bin(k, p, q, c0);
+            T* const to = args.channels_first ? apart.data() : bin;
+            if (rows.empty()) {
+              std::memset(to, 0, count * sizeof(T));
+            } else if (values == features) {
+              largest_samples(features + from, layout.map, count,
+                              samples.Bin(q), to, nullptr);
+            } else {
+              largest_samples(features + from, layout.map, count,
+                              samples.Bin(q), nullptr, which.data());
+              read_samples(values + from, layout.map, count, samples.Bin(q),
+                           which.data(), to);
+            }
+            if (!args.channels_first) continue;
+            for (int64_t c = 0; c < count; ++c) {
+              bin[c * layout.bins.channel] = to[c];
             }
           }
         }
@@ -156,68 +190,32 @@ Error RoiAlignMaxGrad(const Cpu& cpu, const RoiArgs& args,
                       const T* features, const Coordinate<T>* boxes,
                       const int32_t* box_indices, T* d_features) {
   using Sum = Accumulator<T>;
-  const int64_t pixels = args.height * args.width;
-  if (args.batch * args.channels * pixels == 0) return nullptr;
-  const auto largest = TFO_DISPATCH(LargestSamples<T>);
-  const auto narrow = TFO_DISPATCH(NarrowArray<T>);
+  if (args.batch * args.channels * args.height * args.width == 0) {
+    return nullptr;
+  }
+  const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
+  const auto add_to_samples = TFO_DISPATCH(AddToSamples<T>);
   const Layout layout(args);
-  // A thread owns some channels of an image and goes through its boxes in
-  // order. Sums of a wider type than T's need room beside the tensors: little.
-  const int64_t block = std::min<int64_t>(16, args.channels);
-  const int64_t blocks = (args.channels + block - 1) / block;
-  const double bins = args.num_boxes * args.pooled_height * args.pooled_width;
-  cpu.ParallelFor(
-      args.batch * blocks, kCyclesPerBin * block * bins / args.batch,
-      [&](int64_t begin, int64_t end) {
-        BoxSamples<Sum> samples;
-        std::vector<Sum> best(block), sums(pixels * block);
-        std::vector<int32_t> which(block);
-        for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t image = unit / blocks, c0 = unit % blocks * block;
-          const int64_t count = std::min(block, args.channels - c0);
-          // [pixels, count], or [count, pixels].
-          const MapStrides own = args.channels_first
-                                     ? MapStrides{args.width, 1, pixels}
-                                     : MapStrides{args.width * count, count, 1};
-          std::fill(sums.begin(), sums.end(), Sum{0});
-          const int64_t from = image * layout.image + c0 * layout.map.channel;
-          for (int64_t k = 0; k < args.num_boxes; ++k) {
-            if (box_indices[k] != image ||
-                !samples.Read(args, sampling, boxes, box_indices, k)) {
-              continue;
-            }
-            for (int64_t p = 0; p < args.pooled_height; ++p) {
-              for (int64_t q = 0; q < args.pooled_width; ++q) {
-                const auto rows = samples.Rows(p), columns = samples.Columns(q);
-                const int64_t on_x = columns.end - columns.begin;
-                if (rows.begin == rows.end || on_x == 0) continue;
-                largest(features + from, layout.map, count, rows, columns,
-                        samples.Outside(p, q), best.data(), which.data());
-                const T* const gradient =
-                    d_output + k * layout.box + p * layout.bins.row +
-                    q * layout.bins.column + c0 * layout.bins.channel;
-                for (int64_t c = 0; c < count; ++c) {
-                  if (which[c] < 0) continue;
-                  const Sum value = Widen(gradient[c * layout.bins.channel]);
-                  Sum* const map = sums.data() + c * own.channel;
-                  VisitCorners(rows.begin[which[c] / on_x],
-                               columns.begin[which[c] % on_x], own,
-                               [&](int64_t offset, Sum weight) {
-                                 map[offset] += weight * value;
-                               });
-                }
-              }
-            }
+  SumByOwners(
+      cpu, args, BinRowsDownward(args, sampling, boxes, box_indices),
+      2 * kCyclesPerBin, d_features, [&] {
+        return [&, samples = RowSamples<Sum>(),
+                which = std::vector<int32_t>(args.channels + kPadding)](
+                   const PartSums<Sum>& to, const BinRowPart& part) mutable {
+          const auto& [k, p, image, rows] = *part.whole;
+          samples.Fill(ReadSampledBox(args, sampling, boxes, box_indices, k),
+                       p);
+          const T* const map = features + image * layout.image +
+                               to.first_channel * layout.map.channel;
+          const MapStrides own = {to.pixel * args.width, to.pixel, to.channel};
+          for (int64_t q = 0; q < args.pooled_width; ++q) {
+            largest_samples(map, layout.map, to.channels, samples.Bin(q),
+                            nullptr, which.data());
+            add_to_samples(d_output + layout.Bin(k, p, q, to.first_channel),
+                           layout.bins.channel, which.data(), to.channels,
+                           samples.Bin(q), part.rows, own, to.sums);
           }
-          T* const to = d_features + from;
-          if (args.channels_first) {
-            narrow(sums.data(), to, count * pixels);
-          } else {
-            for (int64_t i = 0; i < pixels; ++i) {
-              narrow(&sums[i * count], to + i * args.channels, count);
-            }
-          }
-        }
+        };
       });
   return nullptr;
 }

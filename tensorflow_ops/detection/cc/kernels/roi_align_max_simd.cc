@@ -6,105 +6,281 @@ namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
 
-// kVectors vectors of channels, of which load(pixel, i) loads one.
+template <typename T>
+using Vector = typename Lanes<T>::Vector;
+template <typename T>
+using Index = typename Lanes<T>::Index;
+
+// Calls visit(row, column, weight) for each pixel around a sample that has a
+// weight.
+template <typename C, typename Visit>
+TFO_INLINE void VisitCorners(const LineSample<C>& y, const LineSample<C>& x,
+                             const Visit& visit) {
+  visit(y.low, x.low, (1 - y.fraction) * (1 - x.fraction));
+  if (x.fraction != 0) {
+    visit(y.low, x.low + 1, (1 - y.fraction) * x.fraction);
+  }
+  if (y.fraction == 0) return;
+  visit(y.low + 1, x.low, y.fraction * (1 - x.fraction));
+  if (x.fraction != 0) {
+    visit(y.low + 1, x.low + 1, y.fraction * x.fraction);
+  }
+}
+
+template <typename C>
+int64_t NumSamples(const BinSamples<C>& bin) {
+  return (bin.rows.end - bin.rows.begin) *
+         (bin.columns.end - bin.columns.begin);
+}
+// Calls visit(i, y, x) for sample i of a bin, in order.
+template <typename C, typename Visit>
+TFO_INLINE void ForSamples(const BinSamples<C>& bin, const Visit& visit) {
+  int32_t i = 0;
+  for (auto y = bin.rows.begin; y < bin.rows.end; ++y) {
+    for (auto x = bin.columns.begin; x < bin.columns.end; ++x)
+      visit(i++, *y, *x);
+  }
+}
+
+// Calls visit(c, y, x) with the sample of each channel that has one.
+template <typename C, typename Visit>
+TFO_INLINE void ForChannelSamples(const BinSamples<C>& bin,
+                                  const int32_t* samples, int64_t channels,
+                                  const Visit& visit) {
+  const int64_t on_x = bin.columns.end - bin.columns.begin;
+  for (int64_t c = 0; c < channels; ++c) {
+    if (samples[c] < 0) continue;
+    visit(c, bin.rows.begin[samples[c] / on_x],
+          bin.columns.begin[samples[c] % on_x]);
+  }
+}
+
+// kVectors vectors of channels at a sample, of which load(pixel, i) loads one.
 template <int kVectors, typename T, typename LoadVector>
-inline __attribute__((always_inline)) void Largest(
-    const T* map, const MapStrides& strides, LineSamples<Accumulator<T>> rows,
-    LineSamples<Accumulator<T>> columns, bool outside, const LoadVector& load,
-    typename Lanes<T>::Vector (&best)[kVectors],
-    typename Lanes<T>::Index (&at)[kVectors]) {
-  using Vector = typename Lanes<T>::Vector;
+TFO_INLINE void Interpolate(const T* map, const MapStrides& strides,
+                            const LineSample<Accumulator<T>>& y,
+                            const LineSample<Accumulator<T>>& x,
+                            const LoadVector& load,
+                            Vector<T> (&values)[kVectors]) {
+  for (int i = 0; i < kVectors; ++i) values[i] = Vector<T>{};
+  VisitCorners(y, x, [&](int64_t row, int64_t column, Accumulator<T> weight) {
+    const Vector<T> w = Vector<T>{} + weight;
+    const T* const pixel = map + row * strides.row + column * strides.column;
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      values[i] = MulAdd(w, load(pixel, i), values[i]);
+    }
+  });
+}
+
+template <int kVectors, typename T, typename LoadVector>
+TFO_INLINE void Largest(const T* map, const MapStrides& strides,
+                        const BinSamples<Accumulator<T>>& bin,
+                        const LoadVector& load, Vector<T> (&best)[kVectors],
+                        Index<T> (&at)[kVectors]) {
   using Integer = typename Lanes<T>::Integer;
-  Integer sample = 0;
-  for (auto y = rows.begin; y < rows.end; ++y) {
-    for (auto x = columns.begin; x < columns.end; ++x, ++sample) {
-      Vector values[kVectors] = {};
-      VisitCorners(*y, *x, strides, [&](int64_t offset, Accumulator<T> weight) {
-        const Vector w = Vector{} + weight;
-#pragma GCC unroll 4
-        for (int i = 0; i < kVectors; ++i) {
-          values[i] = MulAdd(w, load(map + offset, i), values[i]);
-        }
-      });
-#pragma GCC unroll 4
-      for (int i = 0; i < kVectors; ++i) {
-        if (sample == 0) {
-          best[i] = values[i];
-          at[i] = typename Lanes<T>::Index{};
-        } else {
-          TakeGreater(values[i], sample, best[i], at[i]);
-        }
+  for (int i = 0; i < kVectors; ++i) {
+    best[i] = Vector<T>{};
+    at[i] = Index<T>{} - 1;
+  }
+  ForSamples(bin, [&](Integer sample, const auto& y, const auto& x) {
+    Vector<T> values[kVectors];
+    Interpolate(map, strides, y, x, load, values);
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      if (sample == 0) {
+        best[i] = values[i];
+        at[i] = Index<T>{};
+      } else {
+        TakeGreater(values[i], sample, best[i], at[i]);
       }
     }
-  }
+  });
+  if (!bin.outside) return;
   for (int i = 0; i < kVectors; ++i) {
-    if (sample == 0) {
-      best[i] = Vector{};
-      at[i] = typename Lanes<T>::Index{} - 1;
-    } else if (outside) {
-      TakeGreater(Vector{}, Integer{-1}, best[i], at[i]);
-    }
+    // Where there are no samples, this is what they are already.
+    TakeGreater(Vector<T>{}, Integer{-1}, best[i], at[i]);
   }
+}
+
+// A vector of channels of a pixel, or the first n of it.
+template <typename T>
+struct ChannelLoader {
+  int64_t n, step;
+  TFO_INLINE Vector<T> operator()(const T* pixel, int) const {
+    constexpr int kCount = Lanes<T>::kCount;
+    if (step == 1) return n < kCount ? LoadFirst(pixel, n) : Load(pixel);
+    Accumulator<T> lanes[kCount] = {};
+    for (int64_t i = 0; i < n; ++i) lanes[i] = LoadOne(pixel + i * step);
+    return Load(lanes);
+  }
+};
+
+template <typename T>
+TFO_INLINE void StoreChannels(Vector<T> v, T* to, int64_t n) {
+  if (n < Lanes<T>::kCount) {
+    StoreFirst(v, to, n);
+  } else {
+    Store(v, to);
+  }
+}
+
+// Lanes of int32 as an index vector.
+template <typename T>
+TFO_INLINE Index<T> LoadIndex(const int32_t* from) {
+  typedef int32_t Narrow __attribute__((vector_size(4 * Lanes<T>::kCount)));
+  Narrow v;
+  memcpy(&v, from, sizeof(v));
+  return __builtin_convertvector(v, Index<T>);
 }
 
 }  // namespace
 
 template <typename T>
 void LargestSamples(const T* map, MapStrides strides, int64_t channels,
-                    LineSamples<Accumulator<T>> rows,
-                    LineSamples<Accumulator<T>> columns, bool outside,
-                    Accumulator<T>* values, int32_t* samples) {
-  using Vector = typename Lanes<T>::Vector;
+                    BinSamples<Accumulator<T>> bin, T* values,
+                    int32_t* samples) {
   constexpr int kCount = Lanes<T>::kCount;
-  constexpr int kVectors = 4;
-  int64_t c = 0;
-  if (strides.channel == 1) {
-    for (; c + kVectors * kCount <= channels; c += kVectors * kCount) {
-      Vector best[kVectors];
-      typename Lanes<T>::Index at[kVectors];
-      Largest<kVectors>(
-          map + c, strides, rows, columns, outside,
-          [](const T* pixel, int i) { return Load(pixel + i * kCount); }, best,
-          at);
-      for (int i = 0; i < kVectors; ++i) {
-        Store(best[i], values + c + i * kCount);
-        StoreIndex(at[i], samples + c + i * kCount);
-      }
-    }
-  }
-  // What remains, and channels that are apart.
-  for (; c < channels; c += kCount) {
-    const int64_t n = channels - c < kCount ? channels - c : kCount;
-    Vector best[1];
-    typename Lanes<T>::Index at[1];
-    Largest<1>(
-        map + c * strides.channel, strides, rows, columns, outside,
-        [&](const T* pixel, int) {
-          if (strides.channel == 1) {
-            return n < kCount ? LoadFirst(pixel, n) : Load(pixel);
-          }
-          Accumulator<T> lanes[kCount] = {};
-          for (int64_t i = 0; i < n; ++i) {
-            lanes[i] = LoadOne(pixel + i * strides.channel);
-          }
-          return Load(lanes);
-        },
-        best, at);
-    Accumulator<T> lanes[kCount];
+  // What the registers hold: a maximum, an index and a value each.
+  constexpr int kVectors = kVectorBytes == 64 ? 8 : 4;
+  const auto last = [&](int64_t c, int64_t n) {
+    Vector<T> best[1];
+    Index<T> at[1];
+    Largest(map + c * strides.channel, strides, bin,
+            ChannelLoader<T>{n, strides.channel}, best, at);
+    if (values != nullptr) StoreChannels(best[0], values + c, n);
+    if (samples == nullptr) return;
     int32_t indices[kCount];
-    Store(best[0], lanes);
     StoreIndex(at[0], indices);
-    for (int64_t i = 0; i < n; ++i) {
-      values[c + i] = lanes[i];
-      samples[c + i] = indices[i];
+    for (int64_t i = 0; i < n; ++i) samples[c + i] = indices[i];
+  };
+  if (strides.channel != 1) {
+    for (int64_t c = 0; c < channels; c += kCount) {
+      last(c, channels - c < kCount ? channels - c : kCount);
     }
+    return;
+  }
+  ForVectorGroups<kVectors, kCount>(
+      channels, 0,
+      [&](auto vectors, int64_t c) {
+        constexpr int kNumber = decltype(vectors)::kValue;
+        Vector<T> best[kNumber];
+        Index<T> at[kNumber];
+        Largest(
+            map + c, strides, bin,
+            [&](const T* pixel, int i) { return Load(pixel + i * kCount); },
+            best, at);
+#pragma GCC unroll 8
+        for (int i = 0; i < kNumber; ++i) {
+          if (values != nullptr) Store(best[i], values + c + i * kCount);
+          if (samples != nullptr) StoreIndex(at[i], samples + c + i * kCount);
+        }
+      },
+      last);
+}
+
+template <typename T>
+void ReadSamples(const T* map, MapStrides strides, int64_t channels,
+                 BinSamples<Accumulator<T>> bin, const int32_t* samples,
+                 T* values) {
+  constexpr int kCount = Lanes<T>::kCount;
+  if (strides.channel != 1) {
+    memset(values, 0, channels * sizeof(T));
+    ForChannelSamples(
+        bin, samples, channels, [&](int64_t c, const auto& y, const auto& x) {
+          Accumulator<T> value = 0;
+          VisitCorners(
+              y, x, [&](int64_t row, int64_t column, Accumulator<T> weight) {
+                const int64_t at = row * strides.row + column * strides.column +
+                                   c * strides.channel;
+                value = MulAdd(weight, LoadOne(map + at), value);
+              });
+          values[c] = Narrow<T>(value);
+        });
+    return;
+  }
+  for (int64_t c = 0; c < channels; c += kCount) {
+    const int64_t n = channels - c < kCount ? channels - c : kCount;
+    const Index<T> at = LoadIndex<T>(samples + c);
+    Vector<T> out = {};
+    ForSamples(bin, [&](int32_t sample, const auto& y, const auto& x) {
+      const Index<T> taken = at == (Index<T>{} + sample);
+      if (!AnyLane(taken)) return;
+      Vector<T> read[1];
+      Interpolate(map + c, strides, y, x, ChannelLoader<T>{n, 1}, read);
+      out = taken ? read[0] : out;
+    });
+    StoreChannels(out, values + c, n);
   }
 }
 
-#define TFO_INSTANTIATE(T)                                        \
-  template void LargestSamples<T>(                                \
-      const T*, MapStrides, int64_t, LineSamples<Accumulator<T>>, \
-      LineSamples<Accumulator<T>>, bool, Accumulator<T>*, int32_t*)
+template <typename T>
+void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
+                  int64_t channels, BinSamples<Accumulator<T>> bin,
+                  PixelRange rows, MapStrides strides, Accumulator<T>* sums) {
+  using Sum = Accumulator<T>;
+  constexpr int kCount = Lanes<T>::kCount;
+  const auto owned = [&](int64_t row) {
+    return row >= rows.begin && row < rows.end;
+  };
+  const auto offset = [&](int64_t row, int64_t column) {
+    return (row - rows.begin) * strides.row + column * strides.column;
+  };
+  // So few samples that most vectors of channels have several of each.
+  constexpr int64_t kFewSamples = 16;
+  if (strides.channel != 1 || NumSamples(bin) > kFewSamples) {
+    ForChannelSamples(
+        bin, samples, channels, [&](int64_t c, const auto& y, const auto& x) {
+          const Sum value = LoadOne(d_values + c * step);
+          VisitCorners(y, x, [&](int64_t row, int64_t column, Sum weight) {
+            if (!owned(row)) return;
+            Sum& sum = sums[offset(row, column) + c * strides.channel];
+            sum = MulAdd(weight, value, sum);
+          });
+        });
+    return;
+  }
+  // A sample at a time, in the channels that took it.
+  ForSamples(bin, [&](int32_t sample, const auto& y, const auto& x) {
+    Sum* pixels[4];
+    Vector<T> weights[4];
+    int count = 0;
+    VisitCorners(y, x, [&](int64_t row, int64_t column, Sum weight) {
+      if (!owned(row)) return;
+      pixels[count] = sums + offset(row, column);
+      weights[count++] = Vector<T>{} + weight;
+    });
+    if (count == 0) return;
+    int64_t c = 0;
+    for (; c + kCount <= channels; c += kCount) {
+      const Index<T> taken = LoadIndex<T>(samples + c) == (Index<T>{} + sample);
+      if (!AnyLane(taken)) continue;
+      const Vector<T> value = taken ? Load(d_values + c) : Vector<T>{};
+      for (int i = 0; i < count; ++i) {
+        Store(MulAdd(weights[i], value, Load(pixels[i] + c)), pixels[i] + c);
+      }
+    }
+    if (c < channels) {
+      const int64_t n = channels - c;
+      const Index<T> taken = LoadIndex<T>(samples + c) == (Index<T>{} + sample);
+      const Vector<T> value = taken ? LoadFirst(d_values + c, n) : Vector<T>{};
+      for (int i = 0; i < count; ++i) {
+        StoreFirst(MulAdd(weights[i], value, LoadFirst(pixels[i] + c, n)),
+                   pixels[i] + c, n);
+      }
+    }
+  });
+}
+
+#define TFO_INSTANTIATE(T)                                                   \
+  template void LargestSamples<T>(const T*, MapStrides, int64_t,             \
+                                  BinSamples<Accumulator<T>>, T*, int32_t*); \
+  template void ReadSamples<T>(const T*, MapStrides, int64_t,                \
+                               BinSamples<Accumulator<T>>, const int32_t*,   \
+                               T*);                                          \
+  template void AddToSamples<T>(const T*, int64_t, const int32_t*, int64_t,  \
+                                BinSamples<Accumulator<T>>, PixelRange,      \
+                                MapStrides, Accumulator<T>*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);

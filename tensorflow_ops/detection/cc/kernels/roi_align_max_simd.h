@@ -1,9 +1,9 @@
-// The inner loop of roi_align_max, compiled once per CPU level.
+// The inner loops of roi_align_max, compiled once per CPU level.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ALIGN_MAX_SIMD_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ALIGN_MAX_SIMD_H_
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/core/cc/float16.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_box.h"
 
 namespace tfo {
 
@@ -11,7 +11,7 @@ namespace tfo {
 // rest from `low`.
 template <typename C>
 struct LineSample {
-  int64_t low;
+  int32_t low;
   C fraction;
 };
 // A bin's samples on one axis, inside of the map.
@@ -19,38 +19,42 @@ template <typename C>
 struct LineSamples {
   const LineSample<C>*begin, *end;
 };
+// A bin's samples: sample i is on row i / (samples on x), column i % (samples
+// on x). Some lie outside of the map if `outside`.
+template <typename C>
+struct BinSamples {
+  LineSamples<C> rows, columns;
+  bool outside;
+};
 
 // Where the elements of a map lie, in elements.
 struct MapStrides {
   int64_t row, column, channel;
 };
 
-// Calls visit(offset, weight) for each pixel around a sample that has a weight.
-template <typename C, typename Visit>
-static inline __attribute__((always_inline)) void VisitCorners(
-    const LineSample<C>& y, const LineSample<C>& x, const MapStrides& strides,
-    const Visit& visit) {
-  const int64_t at = y.low * strides.row + x.low * strides.column;
-  visit(at, (1 - y.fraction) * (1 - x.fraction));
-  if (x.fraction != 0) {
-    visit(at + strides.column, (1 - y.fraction) * x.fraction);
-  }
-  if (y.fraction == 0) return;
-  visit(at + strides.row, y.fraction * (1 - x.fraction));
-  if (x.fraction != 0) {
-    visit(at + strides.row + strides.column, y.fraction * x.fraction);
-  }
-}
-
 TFO_PER_CPU_LEVEL(
     // The largest sample of a bin in `channels` channels of `map`. Writes its
-    // value and which it is, y * (samples on x) + x; -1 and 0 for one outside,
-    // of which there are some if `outside`, and where there are no samples.
+    // value and which it is; 0 and -1 for one outside and where there are no
+    // samples. Either may be null.
     template <typename T>
     void LargestSamples(const T* map, MapStrides strides, int64_t channels,
-                        LineSamples<Accumulator<T>> rows,
-                        LineSamples<Accumulator<T>> columns, bool outside,
-                        Accumulator<T>* values, int32_t* samples);)
+                        BinSamples<Accumulator<T>> bin, T* values,
+                        int32_t* samples);
+
+    // Writes the value of `map` at each channel's sample, 0 for -1.
+    template <typename T>
+    void ReadSamples(const T* map, MapStrides strides, int64_t channels,
+                     BinSamples<Accumulator<T>> bin, const int32_t* samples,
+                     T* values);
+
+    // The transpose of ReadSamples in some rows of pixels: `sums` begins at the
+    // first. From a channel to the next it is `step` in d_values. `samples` may
+    // be read 16 elements further.
+    template <typename T>
+    void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
+                      int64_t channels, BinSamples<Accumulator<T>> bin,
+                      PixelRange rows, MapStrides strides,
+                      Accumulator<T>* sums);)
 
 }  // namespace tfo
 

@@ -25,27 +25,6 @@ inline __attribute__((always_inline)) Taps<Tap> TapsOf(BinTaps<Tap> bins,
   return {bins.taps + bins.begin[i], bins.taps + bins.begin[i + 1]};
 }
 
-template <int kNumber>
-struct Constant {
-  static constexpr int kValue = kNumber;
-};
-
-// Calls whole(kVectors, c) for pieces of kVectors vectors of channels from c,
-// as many at a time as fit the registers, and last(c, n) for the n that remain.
-template <int kVectors, int kCount, typename Whole, typename Last>
-inline __attribute__((always_inline)) void ForVectors(int64_t count, int64_t c,
-                                                      const Whole& whole,
-                                                      const Last& last) {
-  for (; c + kVectors * kCount <= count; c += kVectors * kCount) {
-    whole(Constant<kVectors>{}, c);
-  }
-  if constexpr (kVectors > 1) {
-    ForVectors<kVectors / 2, kCount>(count, c, whole, last);
-  } else {
-    if (c < count) last(c, count - c);
-  }
-}
-
 // Channels that are apart, a few at a time: piece(kPiece, c).
 template <int kPiece, typename Piece>
 inline __attribute__((always_inline)) void ForChannels(int64_t count, int64_t c,
@@ -83,7 +62,7 @@ void AverageBin(const T* image, int64_t row, int64_t channels,
     });
     return;
   }
-  ForVectors<kMostVectors, kCount>(
+  ForVectorGroups<kMostVectors, kCount>(
       of.count, 0,
       [&](auto vectors, int64_t c) {
         constexpr int kVectors = decltype(vectors)::kValue;
@@ -230,7 +209,7 @@ void AddBinRow(const T* d_output, int64_t output_channels, Sum<T> weight,
       });
       continue;
     }
-    ForVectors<kMostVectors, kCount>(
+    ForVectorGroups<kMostVectors, kCount>(
         of.count, 0,
         [&](auto vectors, int64_t c) {
           constexpr int kVectors = decltype(vectors)::kValue;
@@ -321,7 +300,7 @@ void AddBoxGradOfBinRow(const T* d_output, int64_t output_channels,
           }
         } else {
           Vector<T> products[4] = {};
-          ForVectors<4, kCount>(
+          ForVectorGroups<4, kCount>(
               of.count, 0,
               [&](auto vectors, int64_t c) {
 #pragma GCC unroll 4

@@ -1,12 +1,10 @@
-// The boxes of roi_pool on the host, and the order in which their bins are gone
-// through.
+// The boxes of roi_pool on the host, and their rows of bins.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_POOL_BIN_ROWS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_POOL_BIN_ROWS_H_
 
-#include <algorithm>
-#include <tuple>
 #include <vector>
 
+#include "tensorflow_ops/detection/cc/kernels/roi_bin_rows.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_pool_bins.h"
 
 namespace tfo {
@@ -38,31 +36,16 @@ std::vector<PooledBox> ReadBoxes(const RoiArgs& args, const C* boxes,
   return result;
 }
 
-// A row of a box's bins.
-struct BinRow {
-  int64_t box, p;
-  PixelRange rows;
-};
-
-// All bin rows, from the top of the first image down: what one read, the next
-// ones find in the cache, since a row of bins is a few pixels high and boxes
-// are not.
 inline std::vector<BinRow> BinRowsDownward(
     const RoiArgs& args, const std::vector<PooledBox>& boxes) {
-  std::vector<BinRow> result;
-  result.reserve(args.num_boxes * args.pooled_height);
-  for (int64_t k = 0; k < args.num_boxes; ++k) {
-    for (int64_t p = 0; p < args.pooled_height; ++p) {
-      result.push_back(
-          {k, p, BinOf(boxes[k].y, p, args.pooled_height, args.height)});
+  return BinRowsDownward(args, [&](const auto& add) {
+    for (int64_t k = 0; k < args.num_boxes; ++k) {
+      for (int32_t p = 0; p < args.pooled_height; ++p) {
+        add(BinRow{k, p, static_cast<int32_t>(boxes[k].image),
+                   BinOf(boxes[k].y, p, args.pooled_height, args.height)});
+      }
     }
-  }
-  std::sort(result.begin(), result.end(),
-            [&](const BinRow& a, const BinRow& b) {
-              return std::tuple(boxes[a.box].image, a.rows.begin, a.box, a.p) <
-                     std::tuple(boxes[b.box].image, b.rows.begin, b.box, b.p);
-            });
-  return result;
+  });
 }
 
 }  // namespace tfo

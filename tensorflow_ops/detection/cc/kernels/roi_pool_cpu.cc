@@ -46,13 +46,12 @@ void PoolChannelsLast(const Cpu& cpu, const RoiArgs& args, const T* features,
       [&](int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t c = unit / units * kBlock;
-          const auto& [k, p, rows] = bin_rows[unit % units];
+          const auto& [k, p, image, rows] = bin_rows[unit % units];
           const int64_t at =
               (k * args.pooled_height + p) * args.pooled_width * args.channels +
               c;
           pool_bin_row(
-              features +
-                  boxes[k].image * args.height * args.width * args.channels + c,
+              features + image * args.height * args.width * args.channels + c,
               args.width, args.channels, std::min(kBlock, args.channels - c),
               rows, &columns[k * args.pooled_width], args.pooled_width,
               output + at, argmax == nullptr ? nullptr : argmax + at);
