@@ -11,6 +11,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import random
 import re
 import statistics
 import time
@@ -21,7 +22,7 @@ THREADS = 2
 
 
 def interleave(candidates, seconds=4.0, least=7, most_seconds=60.0):
-    """Times callables in turns.
+    """Times callables in turns, each round in an order of its own.
 
     Args:
       candidates: {name: callable}; each callable returns when its work is done.
@@ -35,10 +36,12 @@ def interleave(candidates, seconds=4.0, least=7, most_seconds=60.0):
     times = {name: [] for name in candidates}
     for call in candidates.values():  # caches, pools, traces
         call()
+    order, shuffle = list(candidates.items()), random.Random(0).shuffle
     start = time.perf_counter()
     rounds = 0
     while rounds < min(least, 3) or time.perf_counter() - start < (most_seconds if rounds < least else seconds):
-        for name, call in candidates.items():
+        shuffle(order)  # so that nobody always finds the caches that the same one left
+        for name, call in order:
             begin = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - begin)

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "tensorflow_ops/core/cc/float16.h"
 
@@ -365,13 +366,20 @@ static inline __attribute__((always_inline)) void TakeGreater(V value, N where,
   at = replaces ? (I{} + where) : at;
 }
 
-// The sum of all lanes.
+// The sum of all lanes, by halves; of a number, itself.
 template <typename V>
-static inline auto SumLanes(V v) {
-  constexpr int kCount = sizeof(v) / sizeof(v[0]);
-  auto sum = v[0];
-  for (int i = 1; i < kCount; ++i) sum += v[i];
-  return sum;
+static TFO_INLINE auto SumLanes(V v) {
+  if constexpr (std::is_arithmetic_v<V>) {
+    return v;
+  } else if constexpr (sizeof(v) == 2 * sizeof(v[0])) {
+    return v[0] + v[1];
+  } else {
+    typedef __typeof__(v[0] + v[0]) OfHalf
+        __attribute__((vector_size(sizeof(v) / 2)));
+    OfHalf halves[2];
+    memcpy(halves, &v, sizeof(v));
+    return SumLanes(halves[0] + halves[1]);
+  }
 }
 
 }  // namespace TFO_CPU_NAMESPACE

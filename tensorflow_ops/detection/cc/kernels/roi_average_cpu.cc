@@ -101,33 +101,43 @@ std::vector<int64_t> BinRowsDownward(const RoiAverageArgs& args,
       .TakeItems();
 }
 
-// The bins of one plane, NCHW: all, or the one whose channel it is.
-struct PlaneBins {
-  int64_t p, bins_y, q, bins_x;
+// Planes that are gone through together, NCHW: one with all bins, or those of a
+// row of bins, of which each has its own.
+struct PlaneGroup {
+  int64_t first, step, count;  // planes
   int64_t output_channel;
+  int64_t p, bins_y, bins_x;  // a plane's bins: from row p
 
-  PlaneBins(const RoiAverageArgs& args, int64_t channel)
-      : p(0),
+  PlaneGroup(const RoiAverageArgs& args, int64_t group)
+      : first(group),
+        step(0),
+        count(1),
+        output_channel(group),
+        p(0),
         bins_y(args.roi.pooled_height),
-        q(0),
-        bins_x(args.roi.pooled_width),
-        output_channel(channel) {
+        bins_x(args.roi.pooled_width) {
     if (args.order == RoiChannels::kAll) return;
-    const int64_t bins = bins_y * bins_x, channels = args.PooledChannels();
-    const bool bin_major = args.order == RoiChannels::kBinMajor;
-    const int64_t bin = bin_major ? channel / channels : channel % bins;
-    output_channel = bin_major ? channel % channels : channel / bins;
-    p = bin / bins_x;
-    q = bin % bins_x;
+    output_channel = group / bins_y;
+    p = group % bins_y;
+    first = args.FirstChannel(p, 0) + output_channel * args.ChannelStep();
+    step = args.FirstChannel(0, 1);
+    count = bins_x;
     bins_y = bins_x = 1;
   }
+  static int64_t Number(const RoiAverageArgs& args) {
+    return args.order == RoiChannels::kAll
+               ? args.roi.channels
+               : args.PooledChannels() * args.roi.pooled_height;
+  }
+  int64_t Plane(int64_t i) const { return first + i * step; }
   template <typename Tap>
   BinTaps<Tap> Rows(BinTaps<Tap> rows) const {
     return {rows.taps, rows.begin + p};
   }
+  // Of plane i.
   template <typename Tap>
-  BinTaps<Tap> Columns(BinTaps<Tap> columns) const {
-    return {columns.taps, columns.begin + q};
+  BinTaps<Tap> Columns(BinTaps<Tap> columns, int64_t i) const {
+    return {columns.taps, columns.begin + i};
   }
 };
 
@@ -181,28 +191,32 @@ void AverageChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
   const OutputLayout out(args);
   int64_t widest = 0;
   for (const auto& map : maps) widest = std::max(widest, map.width);
-  // A unit is a plane of a box. Boxes vary fastest: they meet in their plane.
+  // A unit is a group of planes of a box. Boxes vary fastest: they meet in
+  // their planes.
   const int64_t boxes = args.roi.num_boxes;
+  const int64_t units = PlaneGroup::Number(args) * boxes;
   cpu.ParallelFor(
-      args.roi.channels * boxes,
-      Cycles(args, taps) / (args.roi.channels * boxes),
-      [&](int64_t begin, int64_t end) {
+      units, Cycles(args, taps) / units, [&](int64_t begin, int64_t end) {
         std::vector<Accumulator<T>> scratch(widest + out.bins_x + 32);
         for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t c = unit / boxes, k = unit % boxes;
-          const PlaneBins bins(args, c);
-          T* const to = output + out.Plane(k, bins.output_channel) +
-                        bins.p * out.bins_x + bins.q;
+          const PlaneGroup group(args, unit / boxes);
+          const int64_t k = unit % boxes;
+          T* const to = output + out.Plane(k, group.output_channel) +
+                        group.p * out.bins_x;
           if (taps.Map(k) < 0) {
-            std::memset(to, 0, bins.bins_y * bins.bins_x * sizeof(T));
+            std::memset(to, 0,
+                        group.bins_y * group.bins_x * group.count * sizeof(T));
             continue;
           }
           const auto& map = maps[taps.Map(k)];
           const int64_t plane = map.height * map.width;
-          average_plane(map.data + c * plane, (args.roi.channels - c) * plane,
-                        map.width, bins.Rows(taps.Rows(k)), bins.bins_y,
-                        bins.Columns(taps.Columns(k)), bins.bins_x,
-                        scratch.data(), to);
+          for (int64_t i = 0; i < group.count; ++i) {
+            const int64_t c = group.Plane(i);
+            average_plane(map.data + c * plane, (args.roi.channels - c) * plane,
+                          map.width, group.Rows(taps.Rows(k)), group.bins_y,
+                          group.Columns(taps.Columns(k), i), group.bins_x,
+                          scratch.data(), to + i);
+          }
         }
       });
 }
@@ -304,7 +318,7 @@ void GradChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
   });
 }
 
-// The gradient by owners: a thread has a plane.
+// The gradient by owners: a thread has a group of planes.
 template <typename T>
 void GradChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
                        const T* d_output, const std::vector<MapView<T*>>& maps,
@@ -323,34 +337,44 @@ void GradChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
     widest = std::max(widest, map.width);
     largest = std::max(largest, map.height * map.width);
   }
-  const int64_t channels = args.roi.channels;
-  const int64_t units = maps.size() * channels;
+  const int64_t groups = PlaneGroup::Number(args);
+  const int64_t units = maps.size() * groups;
+  const int64_t together = PlaneGroup(args, 0).count;
   cpu.ParallelFor(
-      units, Cycles(args, taps) / units + 0.5 * largest,
+      units, Cycles(args, taps) / units + 0.5 * largest * together,
       [&](int64_t begin, int64_t end) {
         std::vector<Sum> scratch(widest + 32);
-        std::vector<Sum> wide(sizeof(T) == sizeof(Sum) ? 0 : largest);
+        std::vector<Sum> wide(sizeof(T) == sizeof(Sum) ? 0
+                                                       : largest * together);
+        std::vector<Sum*> sums(together);
         for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t m = unit / channels, c = unit % channels;
+          const int64_t m = unit / groups;
           const int64_t plane = maps[m].height * maps[m].width;
           if (plane == 0) continue;
-          const PlaneBins bins(args, c);
-          T* const to = maps[m].data + c * plane;
-          Sum* sums;
-          if constexpr (sizeof(T) == sizeof(Sum)) {
-            sums = to;
-          } else {
-            sums = wide.data();
+          const PlaneGroup group(args, unit % groups);
+          for (int64_t i = 0; i < group.count; ++i) {
+            if constexpr (sizeof(T) == sizeof(Sum)) {
+              sums[i] = maps[m].data + group.Plane(i) * plane;
+            } else {
+              sums[i] = wide.data() + i * plane;
+            }
+            std::memset(sums[i], 0, plane * sizeof(Sum));
           }
-          std::memset(sums, 0, plane * sizeof(Sum));
           for (auto k = by_map.begin(m); k < by_map.end(m); ++k) {
-            add_plane(d_output + out.Plane(*k, bins.output_channel) +
-                          bins.p * out.bins_x + bins.q,
-                      bins.Rows(taps.Rows(*k)), bins.bins_y,
-                      bins.Columns(taps.Columns(*k)), bins.bins_x,
-                      maps[m].width, scratch.data(), sums);
+            const T* const from = d_output +
+                                  out.Plane(*k, group.output_channel) +
+                                  group.p * out.bins_x;
+            for (int64_t i = 0; i < group.count; ++i) {
+              add_plane(from + i, group.Rows(taps.Rows(*k)), group.bins_y,
+                        group.Columns(taps.Columns(*k), i), group.bins_x,
+                        maps[m].width, scratch.data(), sums[i]);
+            }
           }
-          if constexpr (sizeof(T) != sizeof(Sum)) narrow(sums, to, plane);
+          if constexpr (sizeof(T) != sizeof(Sum)) {
+            for (int64_t i = 0; i < group.count; ++i) {
+              narrow(sums[i], maps[m].data + group.Plane(i) * plane, plane);
+            }
+          }
         }
       });
 }
@@ -450,10 +474,10 @@ Error RoiAverageBoxesGrad(const Cpu& cpu, const RoiAverageArgs& given,
   const auto add_plane = TFO_DISPATCH(AddBoxGradOfPlane<T>);
   int64_t widest = 0;
   for (const auto& map : maps) widest = std::max(widest, map.width);
-  // A unit is some planes of a box. Boxes vary fastest.
-  constexpr int64_t kBlock = 32;
-  const int64_t channels = args.roi.channels;
-  const int64_t blocks = (channels + kBlock - 1) / kBlock;
+  // A unit is some groups of planes of a box. Boxes vary fastest.
+  const int64_t groups = PlaneGroup::Number(args);
+  const int64_t block = std::max<int64_t>(32 / PlaneGroup(args, 0).count, 1);
+  const int64_t blocks = (groups + block - 1) / block;
   std::vector<double> parts(4 * blocks * boxes_count, 0.0);
   cpu.ParallelFor(
       blocks * boxes_count, 3 * Cycles(args, taps) / (blocks * boxes_count),
@@ -464,16 +488,21 @@ Error RoiAverageBoxesGrad(const Cpu& cpu, const RoiAverageArgs& given,
           if (taps.Map(k) < 0) continue;
           const auto& map = maps[taps.Map(k)];
           const int64_t plane = map.height * map.width;
-          const int64_t first = unit / boxes_count * kBlock;
-          const int64_t last = std::min(first + kBlock, channels);
-          for (int64_t c = first; c < last; ++c) {
-            const PlaneBins bins(args, c);
-            add_plane(d_output + out.Plane(k, bins.output_channel) +
-                          bins.p * out.bins_x + bins.q,
-                      map.data + c * plane, (channels - c) * plane, map.width,
-                      bins.Rows(taps.Rows(k)), bins.bins_y,
-                      bins.Columns(taps.Columns(k)), bins.bins_x,
-                      scratch.data(), &parts[4 * unit]);
+          const int64_t first = unit / boxes_count * block;
+          const int64_t last = std::min(first + block, groups);
+          for (int64_t g = first; g < last; ++g) {
+            const PlaneGroup group(args, g);
+            const T* const from = d_output +
+                                  out.Plane(k, group.output_channel) +
+                                  group.p * out.bins_x;
+            for (int64_t i = 0; i < group.count; ++i) {
+              const int64_t c = group.Plane(i);
+              add_plane(from + i, map.data + c * plane,
+                        (args.roi.channels - c) * plane, map.width,
+                        group.Rows(taps.Rows(k)), group.bins_y,
+                        group.Columns(taps.Columns(k), i), group.bins_x,
+                        scratch.data(), &parts[4 * unit]);
+            }
           }
         }
       });

@@ -123,6 +123,28 @@ inline __attribute__((always_inline)) Vector<T> LoadRow(const T* plane,
              : LoadFirst(plane + at, readable - at);
 }
 
+// Adds to d_box (y1, x1, y2, x2) what a bin's pixels give: product_of(y, x),
+// one number or a vector of summands, times how their weights change.
+template <typename Product, typename Tap, typename ProductOf>
+TFO_INLINE void AddSlopes(Taps<Tap> rows, Taps<Tap> columns,
+                          const ProductOf& product_of, double* d_box) {
+  Product sums[4] = {};
+  for (auto y = rows.begin; y < rows.end; ++y) {
+    Product sum = {}, low = {}, high = {};  // over columns
+    for (auto x = columns.begin; x < columns.end; ++x) {
+      const Product product = product_of(y, x);
+      sum = MulAdd(Product{} + x->weight, product, sum);
+      low = MulAdd(Product{} + x->low, product, low);
+      high = MulAdd(Product{} + x->high, product, high);
+    }
+    sums[0] = MulAdd(Product{} + y->low, sum, sums[0]);
+    sums[1] = MulAdd(Product{} + y->weight, low, sums[1]);
+    sums[2] = MulAdd(Product{} + y->high, sum, sums[2]);
+    sums[3] = MulAdd(Product{} + y->weight, high, sums[3]);
+  }
+  for (int i = 0; i < 4; ++i) d_box[i] += SumLanes(sums[i]);
+}
+
 }  // namespace
 
 template <typename T>
@@ -148,6 +170,20 @@ void AveragePlane(const T* plane, int64_t readable, int64_t width,
                   BinTaps<Tap<Sum<T>>> columns, int64_t bins_x, Sum<T>* scratch,
                   T* output) {
   constexpr int kCount = Lanes<T>::kCount;
+  if (bins_y == 1 && bins_x == 1) {  // some pixels: not worth a row of sums
+    Sum<T> average = 0;
+    const auto bin_rows = TapsOf(rows, 0), bin = TapsOf(columns, 0);
+    for (auto y = bin_rows.begin; y < bin_rows.end; ++y) {
+      const T* const from = plane + y->pixel * width;
+      Sum<T> sum = 0;
+      for (auto x = bin.begin; x < bin.end; ++x) {
+        sum = MulAdd(x->weight, LoadOne(from + x->pixel), sum);
+      }
+      average = MulAdd(y->weight, sum, average);
+    }
+    *output = Narrow<T>(average);
+    return;
+  }
   Sum<T>* const row = scratch;
   Sum<T>* const pooled = scratch + width + 16;
   const Columns used = ColumnsOf(columns, bins_x);
@@ -247,6 +283,18 @@ void AddPlane(const T* d_output, BinTaps<Tap<Sum<T>>> rows, int64_t bins_y,
               BinTaps<Tap<Sum<T>>> columns, int64_t bins_x, int64_t width,
               Sum<T>* scratch, Sum<T>* sums) {
   constexpr int kCount = Lanes<T>::kCount;
+  if (bins_y == 1 && bins_x == 1) {
+    const Sum<T> value = LoadOne(d_output);
+    const auto bin_rows = TapsOf(rows, 0), bin = TapsOf(columns, 0);
+    for (auto y = bin_rows.begin; y < bin_rows.end; ++y) {
+      Sum<T>* const to = sums + y->pixel * width;
+      const Sum<T> of_row = y->weight * value;
+      for (auto x = bin.begin; x < bin.end; ++x) {
+        to[x->pixel] = MulAdd(x->weight, of_row, to[x->pixel]);
+      }
+    }
+    return;
+  }
   const Columns used = ColumnsOf(columns, bins_x);
   for (int64_t p = 0; p < bins_y; ++p) {
     const auto bin_rows = TapsOf(rows, p);
@@ -285,20 +333,31 @@ void AddBoxGradOfBinRow(const T* d_output, int64_t output_channels,
   constexpr int kCount = Lanes<T>::kCount;
   for (int64_t q = 0; q < bins; ++q) {
     const T* const gradient = d_output + q * output_channels;
+    const T* const first = image + q * of.next_bin;
     const auto bin = TapsOf(columns, q);
-    for (auto y = rows_begin; y < rows_end; ++y) {
-      double sum = 0, low = 0, high = 0;  // over columns
-      for (auto x = bin.begin; x < bin.end; ++x) {
-        const T* const pixel =
-            image + q * of.next_bin +
-            (int64_t{y->pixel} * width + x->pixel) * channels;
-        Sum<T> product = 0;
-        if (of.step != 1) {
-          for (int64_t c = 0; c < of.count; ++c) {
-            product = MulAdd(LoadOne(gradient + c),
-                             LoadOne(pixel + c * of.step), product);
-          }
-        } else {
+    const auto pixel = [&](const auto* y, const auto* x) {
+      return first + (int64_t{y->pixel} * width + x->pixel) * channels;
+    };
+    if (of.step != 1) {
+      AddSlopes<Sum<T>>(
+          {rows_begin, rows_end}, bin,
+          [&](const auto* y, const auto* x) {
+            const T* const from = pixel(y, x);
+            Sum<T> product = 0;
+            for (int64_t c = 0; c < of.count; ++c) {
+              product = MulAdd(LoadOne(gradient + c),
+                               LoadOne(from + c * of.step), product);
+            }
+            return product;
+          },
+          d_box);
+      continue;
+    }
+    // Lanes are summed at the end only: some channels' products in each.
+    AddSlopes<Vector<T>>(
+        {rows_begin, rows_end}, bin,
+        [&](const auto* y, const auto* x) {
+          const T* const from = pixel(y, x);
           Vector<T> products[4] = {};
           ForVectorGroups<4, kCount>(
               of.count, 0,
@@ -307,25 +366,16 @@ void AddBoxGradOfBinRow(const T* d_output, int64_t output_channels,
                 for (int i = 0; i < decltype(vectors)::kValue; ++i) {
                   products[i] =
                       MulAdd(Load(gradient + c + i * kCount),
-                             Load(pixel + c + i * kCount), products[i]);
+                             Load(from + c + i * kCount), products[i]);
                 }
               },
               [&](int64_t c, int64_t n) {
                 products[0] = MulAdd(LoadFirst(gradient + c, n),
-                                     LoadFirst(pixel + c, n), products[0]);
+                                     LoadFirst(from + c, n), products[0]);
               });
-          product = SumLanes((products[0] + products[1]) +
-                             (products[2] + products[3]));
-        }
-        sum += static_cast<double>(product) * x->weight;
-        low += static_cast<double>(product) * x->low;
-        high += static_cast<double>(product) * x->high;
-      }
-      d_box[0] += y->low * sum;
-      d_box[1] += y->weight * low;
-      d_box[2] += y->high * sum;
-      d_box[3] += y->weight * high;
-    }
+          return (products[0] + products[1]) + (products[2] + products[3]);
+        },
+        d_box);
   }
 }
 
@@ -335,6 +385,16 @@ void AddBoxGradOfPlane(const T* d_output, const T* plane, int64_t readable,
                        int64_t bins_y, BinTaps<SlopedTap<Sum<T>>> columns,
                        int64_t bins_x, Sum<T>* scratch, double* d_box) {
   constexpr int kCount = Lanes<T>::kCount;
+  if (bins_y == 1 && bins_x == 1) {
+    const auto gradient = LoadOne(d_output);
+    AddSlopes<Sum<T>>(
+        TapsOf(rows, 0), TapsOf(columns, 0),
+        [&](const auto* y, const auto* x) {
+          return gradient * LoadOne(plane + y->pixel * width + x->pixel);
+        },
+        d_box);
+    return;
+  }
   const Columns used = ColumnsOf(columns, bins_x);
   Sum<T>* const averages = scratch;
   Sum<T>* const lows = averages + width + 16;
