@@ -196,9 +196,11 @@ Error RoiAlignMaxGrad(const Cpu& cpu, const RoiArgs& args,
   const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
   const auto add_to_samples = TFO_DISPATCH(AddToSamples<T>);
   const Layout layout(args);
+  const int64_t tensor_bytes =
+      (2 * args.batch * layout.image + args.num_boxes * layout.box) * sizeof(T);
   SumByOwners(
       cpu, args, BinRowsDownward(args, sampling, boxes, box_indices),
-      2 * kCyclesPerBin, d_features, [&] {
+      2 * kCyclesPerBin, tensor_bytes, d_features, [&] {
         return [&, samples = RowSamples<Sum>(),
                 which = std::vector<int32_t>(args.channels + kPadding)](
                    const PartSums<Sum>& to, const BinRowPart& part) mutable {

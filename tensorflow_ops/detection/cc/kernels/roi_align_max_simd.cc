@@ -226,9 +226,9 @@ void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
   const auto offset = [&](int64_t row, int64_t column) {
     return (row - rows.begin) * strides.row + column * strides.column;
   };
-  // So few samples that most vectors of channels have several of each.
+  // Of no more samples a vector of channels has most, or one several times.
   constexpr int64_t kFewSamples = 16;
-  if (strides.channel != 1 || NumSamples(bin) > kFewSamples) {
+  if (strides.channel != 1 || step != 1 || NumSamples(bin) > kFewSamples) {
     ForChannelSamples(
         bin, samples, channels, [&](int64_t c, const auto& y, const auto& x) {
           const Sum value = LoadOne(d_values + c * step);

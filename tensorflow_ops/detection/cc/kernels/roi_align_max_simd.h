@@ -41,15 +41,15 @@ TFO_PER_CPU_LEVEL(
                         BinSamples<Accumulator<T>> bin, T* values,
                         int32_t* samples);
 
-    // Writes the value of `map` at each channel's sample, 0 for -1.
+    // Writes the value of `map` at each channel's sample, 0 for -1. `samples`
+    // may be read 16 elements further.
     template <typename T>
     void ReadSamples(const T* map, MapStrides strides, int64_t channels,
                      BinSamples<Accumulator<T>> bin, const int32_t* samples,
                      T* values);
 
     // The transpose of ReadSamples in some rows of pixels: `sums` begins at the
-    // first. From a channel to the next it is `step` in d_values. `samples` may
-    // be read 16 elements further.
+    // first. From a channel to the next it is `step` in d_values.
     template <typename T>
     void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
                       int64_t channels, BinSamples<Accumulator<T>> bin,

@@ -85,6 +85,24 @@ TFO_TEST(RoiAlignMax, AsDefined) {
   }
 }
 
+// Channels of a map of one pixel lie together in every layout; its bins' do
+// not.
+TFO_TEST(RoiAlignMax, OnePixel) {
+  for (bool channels_first : {false, true}) {
+    AverageProblem<float> problem;
+    problem.args = {};
+    problem.args.roi = {1, 1, 1, 40, 2, 2, 3, 1.0f, channels_first, false};
+    problem.args.sampling = {2, true};
+    problem.args.num_levels = 1;
+    problem.args.levels[0] = {1, 1, 1.0f, 0};
+    problem.maps = {testing::RandomValues<float>(40, 1)};
+    problem.box_indices = {0, 0};
+    problem.d_output = testing::RandomValues<float>(2 * 6 * 40, 2);
+    problem.boxes = {0, 0, 1, 1, -1, 0, 1, 2};
+    Check(problem);
+  }
+}
+
 // NaN before all, of equals the first, and what lies outside last.
 TFO_TEST(RoiAlignMax, WhichSample) {
   AverageProblem<float> problem;

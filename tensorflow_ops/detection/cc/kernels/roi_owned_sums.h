@@ -25,7 +25,8 @@ struct GradUnits {
 
 template <typename T>
 GradUnits CutGradient(const Cpu& cpu, const RoiArgs& args,
-                      const std::vector<BinRow>& bin_rows) {
+                      const std::vector<BinRow>& bin_rows,
+                      int64_t tensor_bytes) {
   constexpr int64_t kLine = 64 / sizeof(T);  // a cache line
   const int64_t channels = std::max(args.channels, kLine);
   GradUnits units;
@@ -42,10 +43,6 @@ GradUnits CutGradient(const Cpu& cpu, const RoiArgs& args,
       std::min(args.height, tallest + std::max<int64_t>(8, tallest / 2));
   if (sizeof(T) == 2) {
     // All threads' windows together stay small beside the tensors.
-    const int64_t bins = args.pooled_height * args.pooled_width;
-    const int64_t tensor_bytes =
-        args.channels * (sizeof(T) * args.height * args.width * args.batch +
-                         6 * bins * args.num_boxes);
     const int64_t window_bytes =
         std::max<int64_t>(tensor_bytes / 12 / cpu.num_threads, 256 << 10);
     const int64_t channel_bytes =
@@ -223,18 +220,19 @@ class SumWindow {
 
 // Writes all of d_features: zeros, and what add(sums, part), which make_add()
 // makes for a thread, adds for each part of `bin_rows`. These go downward.
-// `cycles` is what a bin and channel costs.
+// `cycles` is what a bin and channel costs; the op's inputs and outputs have
+// `tensor_bytes`.
 template <typename T, typename MakeAdd>
 void SumByOwners(const Cpu& cpu, const RoiArgs& args,
                  const std::vector<BinRow>& bin_rows, double cycles,
-                 T* d_features, const MakeAdd& make_add) {
+                 int64_t tensor_bytes, T* d_features, const MakeAdd& make_add) {
   // Where each image's bin rows begin.
   std::vector<int64_t> image_begin(args.batch + 1, 0);
   for (const BinRow& row : bin_rows) ++image_begin[row.image + 1];
   for (int64_t n = 0; n < args.batch; ++n) image_begin[n + 1] += image_begin[n];
 
   using Sums = std::conditional_t<sizeof(T) == 2, SumWindow<T>, SumsInPlace<T>>;
-  const GradUnits units = CutGradient<T>(cpu, args, bin_rows);
+  const GradUnits units = CutGradient<T>(cpu, args, bin_rows, tensor_bytes);
   const int64_t all = args.batch * units.blocks * units.bands;
   // Bands with as many bin rows each, where the image has some.
   const auto band_begin = [&](int64_t image, int64_t band) -> int64_t {

@@ -20,30 +20,36 @@ Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
   const int64_t row_step = width * (args.channels_first ? 1 : args.channels);
   const int64_t box_step = height * width * args.channels;
   constexpr double kCyclesPerValue = 3;
-  SumByOwners(cpu, args, bin_rows, kCyclesPerValue, d_features, [&] {
-    return [&](const PartSums<Accumulator<T>>& to, const BinRowPart& part) {
-      const int64_t k = part.whole->box, p = part.whole->p;
-      const int64_t first = part.rows.begin * args.width;
-      const int64_t count = (part.rows.end - part.rows.begin) * args.width;
-      const int64_t ahead =
-          (part.next->box - k) * box_step + (part.next->p - p) * row_step;
-      if (args.channels_first) {
-        for (int64_t c = 0; c < to.channels; ++c) {
-          const int64_t at =
-              ((k * args.channels + to.first_channel + c) * height + p) * width;
-          scatter_add(d_output + at, argmax + at, width, first, count, to.pixel,
-                      0, ahead, to.sums + c * to.channel);
-        }
-      } else {
-        for (int64_t q = 0; q < width; ++q) {
-          const int64_t at =
-              ((k * height + p) * width + q) * args.channels + to.first_channel;
-          scatter_add(d_output + at, argmax + at, to.channels, first, count,
-                      to.pixel, to.channel, ahead, to.sums);
-        }
-      }
-    };
-  });
+  const int64_t tensor_bytes =
+      args.batch * args.height * args.width * args.channels * sizeof(T) +
+      args.num_boxes * box_step * (sizeof(T) + sizeof(int32_t));
+  SumByOwners(
+      cpu, args, bin_rows, kCyclesPerValue, tensor_bytes, d_features, [&] {
+        return [&](const PartSums<Accumulator<T>>& to, const BinRowPart& part) {
+          const int64_t k = part.whole->box, p = part.whole->p;
+          const int64_t first = part.rows.begin * args.width;
+          const int64_t count = (part.rows.end - part.rows.begin) * args.width;
+          const int64_t ahead =
+              (part.next->box - k) * box_step + (part.next->p - p) * row_step;
+          if (args.channels_first) {
+            for (int64_t c = 0; c < to.channels; ++c) {
+              const int64_t at =
+                  ((k * args.channels + to.first_channel + c) * height + p) *
+                  width;
+              scatter_add(d_output + at, argmax + at, width, first, count,
+                          to.pixel, 0, ahead, to.sums + c * to.channel);
+            }
+          } else {
+            for (int64_t q = 0; q < width; ++q) {
+              const int64_t at =
+                  ((k * height + p) * width + q) * args.channels +
+                  to.first_channel;
+              scatter_add(d_output + at, argmax + at, to.channels, first, count,
+                          to.pixel, to.channel, ahead, to.sums);
+            }
+          }
+        };
+      });
   return nullptr;
 }
 
