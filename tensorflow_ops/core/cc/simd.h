@@ -165,6 +165,15 @@ static inline void StoreIndex(Lanes<double>::Index v, int32_t* to) {
   memcpy(to, &out, sizeof(out));
 }
 
+// The index vector of Lanes<T> that StoreIndex wrote.
+template <typename T>
+static TFO_INLINE typename Lanes<T>::Index LoadIndex(const int32_t* from) {
+  typedef int32_t Narrowed __attribute__((vector_size(4 * Lanes<T>::kCount)));
+  Narrowed v;
+  memcpy(&v, from, sizeof(v));
+  return __builtin_convertvector(v, typename Lanes<T>::Index);
+}
+
 // The first n < Lanes<T>::kCount values only; the other lanes are zero.
 template <typename T>
 static inline typename Lanes<T>::Vector LoadFirst(const T* from, int64_t n) {
@@ -347,8 +356,7 @@ static TFO_INLINE bool AnyLane(Lanes<double>::Index mask) {
 // The maximum so far and where it was, a lane each: NaN takes its place and
 // then stays, of equal values the first stays.
 template <typename V, typename I, typename N>
-static inline __attribute__((always_inline)) void TakeGreater(V value, N where,
-                                                              V& best, I& at) {
+static TFO_INLINE void TakeGreater(V value, N where, V& best, I& at) {
 #ifdef __AVX512F__
   if constexpr (sizeof(at[0]) == 4) {
     const __m512 v = reinterpret_cast<__m512>(value);

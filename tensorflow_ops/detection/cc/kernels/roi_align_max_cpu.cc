@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
@@ -121,8 +123,18 @@ struct Layout {
   int64_t box;
 };
 
-// Cycles of a bin and channel: some samples of four pixels each.
-constexpr double kCyclesPerBin = 4;
+// Cycles of a bin and channel: its samples, of four pixels each.
+double CyclesPerBin(const RoiArgs& args, const RoiSampling& sampling,
+                    const std::vector<BinRow>& bin_rows) {
+  double samples = 1.0 * sampling.ratio * sampling.ratio;
+  if (sampling.ratio <= 0) {  // about one for each pixel, and bins are square
+    double rows = 0;
+    for (const BinRow& row : bin_rows) rows += row.rows.end - row.rows.begin;
+    rows /= std::max<size_t>(bin_rows.size(), 1);
+    samples = rows * rows;
+  }
+  return 2 + samples * (args.channels_first ? 12 : 1.5);
+}
 
 // What the vector functions may read beyond the channels' samples.
 constexpr int64_t kPadding = 16;
@@ -146,7 +158,8 @@ Error RoiAlignMax(const Cpu& cpu, const RoiArgs& args,
   const int64_t blocks = (args.channels + block - 1) / block;
   const int64_t units = bin_rows.size();
   cpu.ParallelFor(
-      blocks * units, kCyclesPerBin * args.pooled_width * block,
+      blocks * units,
+      CyclesPerBin(args, sampling, bin_rows) * args.pooled_width * block,
       [&](int64_t begin, int64_t end) {
         RowSamples<Coordinate<T>> samples;
         std::vector<T> apart(args.channels_first ? block : 0);
@@ -198,9 +211,11 @@ Error RoiAlignMaxGrad(const Cpu& cpu, const RoiArgs& args,
   const Layout layout(args);
   const int64_t tensor_bytes =
       (2 * args.batch * layout.image + args.num_boxes * layout.box) * sizeof(T);
+  std::vector<BinRow> bin_rows =
+      BinRowsDownward(args, sampling, boxes, box_indices);
+  const double cycles = 2 * CyclesPerBin(args, sampling, bin_rows);
   SumByOwners(
-      cpu, args, BinRowsDownward(args, sampling, boxes, box_indices),
-      2 * kCyclesPerBin, tensor_bytes, d_features, [&] {
+      cpu, args, std::move(bin_rows), cycles, tensor_bytes, d_features, [&] {
         return [&, samples = RowSamples<Sum>(),
                 which = std::vector<int32_t>(args.channels + kPadding)](
                    const PartSums<Sum>& to, const BinRowPart& part) mutable {

@@ -125,15 +125,6 @@ TFO_INLINE void StoreChannels(Vector<T> v, T* to, int64_t n) {
   }
 }
 
-// Lanes of int32 as an index vector.
-template <typename T>
-TFO_INLINE Index<T> LoadIndex(const int32_t* from) {
-  typedef int32_t Narrow __attribute__((vector_size(4 * Lanes<T>::kCount)));
-  Narrow v;
-  memcpy(&v, from, sizeof(v));
-  return __builtin_convertvector(v, Index<T>);
-}
-
 }  // namespace
 
 template <typename T>
@@ -226,7 +217,8 @@ void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
   const auto offset = [&](int64_t row, int64_t column) {
     return (row - rows.begin) * strides.row + column * strides.column;
   };
-  // Of no more samples a vector of channels has most, or one several times.
+  // Of few samples, most are some channel's of a vector: a pass for each sample
+  // takes less than one for each channel.
   constexpr int64_t kFewSamples = 16;
   if (strides.channel != 1 || step != 1 || NumSamples(bin) > kFewSamples) {
     ForChannelSamples(

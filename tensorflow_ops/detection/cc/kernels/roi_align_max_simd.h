@@ -49,7 +49,8 @@ TFO_PER_CPU_LEVEL(
                      T* values);
 
     // The transpose of ReadSamples in some rows of pixels: `sums` begins at the
-    // first. From a channel to the next it is `step` in d_values.
+    // first, and `strides` are its own. From a channel to the next it is `step`
+    // in d_values. `samples` may be read 16 elements further.
     template <typename T>
     void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
                       int64_t channels, BinSamples<Accumulator<T>> bin,

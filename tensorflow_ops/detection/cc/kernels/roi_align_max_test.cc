@@ -2,6 +2,8 @@
 // several thread counts.
 #include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "tensorflow_ops/detection/cc/kernels/roi_average_reference.h"
@@ -85,21 +87,83 @@ TFO_TEST(RoiAlignMax, AsDefined) {
   }
 }
 
-// Channels of a map of one pixel lie together in every layout; its bins' do
+// Boxes anywhere in and around the images; some of no image.
+template <typename T>
+AverageProblem<T> RandomProblem(const RoiArgs& roi,
+                                const RoiSampling& sampling) {
+  AverageProblem<T> problem;
+  problem.args = {};
+  problem.args.roi = roi;
+  problem.args.sampling = sampling;
+  problem.args.num_levels = 1;
+  problem.args.levels[0] = {roi.height, roi.width, roi.spatial_scale, 0};
+  const int64_t pixels = roi.batch * roi.height * roi.width;
+  const int64_t bins = roi.num_boxes * roi.pooled_height * roi.pooled_width;
+  problem.maps = {testing::RandomValues<T>(pixels * roi.channels, 1)};
+  problem.d_output = testing::RandomValues<T>(bins * roi.channels, 2);
+  const auto corners = testing::RandomValues<double>(4 * roi.num_boxes, 3);
+  for (int64_t k = 0; k < roi.num_boxes; ++k) {
+    problem.box_indices.push_back(k % (roi.batch + 1) - (k % 7 == 6));
+    for (int a = 0; a < 2; ++a) {
+      const double size = (a == 0 ? roi.width : roi.height) / roi.spatial_scale;
+      const double at[2] = {corners[4 * k + a], corners[4 * k + 2 + a]};
+      const double low = std::min(at[0], at[1]), high = std::max(at[0], at[1]);
+      problem.boxes.resize(4 * (k + 1));
+      problem.boxes[4 * k + a] = size * (0.5 + 0.4 * low);
+      problem.boxes[4 * k + 2 + a] = size * (0.5 + 0.4 * high);
+    }
+  }
+  return problem;
+}
+
+// Gradients of 16 bits are summed in windows that go down the image, some
+// channels at a time.
+TFO_TEST(RoiAlignMax, TallMapsAndManyChannels) {
+  for (bool first : {false, true}) {
+    Check(RandomProblem<BFloat16>({2, 90, 31, 70, 40, 7, 3, 0.5f, first, false},
+                                  {2, true}));
+    Check(RandomProblem<Half>({1, 90, 31, 40, 20, 2, 3, 0.5f, first, false},
+                              {0, true}));
+    Check(RandomProblem<BFloat16>({1, 9, 12, 1100, 9, 3, 2, 1.0f, first, false},
+                                  {2, true}));
+    Check(RandomProblem<float>({3, 40, 30, 530, 9, 3, 2, 1.0f, first, false},
+                               {2, false}));
+  }
+}
+
+// Channels of a map of one pixel lie together in every layout; its bins' need
 // not.
 TFO_TEST(RoiAlignMax, OnePixel) {
-  for (bool channels_first : {false, true}) {
-    AverageProblem<float> problem;
-    problem.args = {};
-    problem.args.roi = {1, 1, 1, 40, 2, 2, 3, 1.0f, channels_first, false};
-    problem.args.sampling = {2, true};
-    problem.args.num_levels = 1;
-    problem.args.levels[0] = {1, 1, 1.0f, 0};
-    problem.maps = {testing::RandomValues<float>(40, 1)};
-    problem.box_indices = {0, 0};
-    problem.d_output = testing::RandomValues<float>(2 * 6 * 40, 2);
-    problem.boxes = {0, 0, 1, 1, -1, 0, 1, 2};
-    Check(problem);
+  for (bool first : {false, true}) {
+    for (int bins : {1, 2}) {
+      const RoiArgs roi = {1, 1, 1, 40, 3, bins, bins, 1.0f, first, false};
+      Check(RandomProblem<float>(roi, {2, true}));
+      Check(RandomProblem<double>(roi, {2, false}));
+      Check(RandomProblem<BFloat16>(roi, {0, true}));
+    }
+  }
+}
+
+// One bin's NaN goes to the pixels of its own sample, in its own channel.
+TFO_TEST(RoiAlignMax, NanUpstream) {
+  for (bool first : {false, true}) {
+    auto problem = RandomProblem<float>(
+        {1, 9, 12, 37, 2, 2, 2, 1.0f, first, false}, {2, true});
+    const auto clean = Gradient(problem, 2);
+    const int64_t channel = 20, bin = 3;
+    problem.d_output[first ? channel * 4 + bin : bin * 37 + channel] = NAN;
+    const auto d_map = Gradient(problem, 2);
+    int64_t nans = 0;
+    for (size_t i = 0; i < d_map.size(); ++i) {
+      const int64_t c = first ? i / (9 * 12) : i % 37;
+      if (std::isnan(d_map[i])) {
+        TFO_EXPECT_EQ(c, channel);
+        ++nans;
+      } else {
+        TFO_EXPECT_EQ(d_map[i], clean[i]);
+      }
+    }
+    TFO_EXPECT(nans >= 1 && nans <= 4);
   }
 }
 

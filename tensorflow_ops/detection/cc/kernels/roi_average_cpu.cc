@@ -44,6 +44,19 @@ std::vector<MapView<P>> Maps(const RoiAverageArgs& args, const P* features) {
   return maps;
 }
 
+struct MapSizes {
+  int64_t columns, pixels;
+};
+template <typename Map>
+MapSizes LargestOf(const std::vector<Map>& maps) {
+  MapSizes largest = {0, 0};
+  for (const Map& map : maps) {
+    largest.columns = std::max(largest.columns, map.width);
+    largest.pixels = std::max(largest.pixels, map.height * map.width);
+  }
+  return largest;
+}
+
 // Where the elements of output lie.
 struct OutputLayout {
   explicit OutputLayout(const RoiAverageArgs& args)
@@ -70,9 +83,9 @@ double Cycles(const RoiAverageArgs& args, const Table& taps) {
          args.PooledChannels() * (1 + 0.25 * taps_per_bin * taps_per_bin);
 }
 
-// All rows of bins, from the top of the first map down: what one read, the next
-// ones find in the cache, since a row of bins is a few pixels high and boxes
-// are not.
+// As BinRowsDownward of roi_bin_rows.h, of maps on several levels and sorted by
+// bands of rows: nobody needs them in order within a band, and this takes a
+// third of the memory.
 template <typename Table, typename Map>
 std::vector<int64_t> BinRowsDownward(const RoiAverageArgs& args,
                                      const Table& taps,
@@ -101,44 +114,47 @@ std::vector<int64_t> BinRowsDownward(const RoiAverageArgs& args,
       .TakeItems();
 }
 
-// Planes that are gone through together, NCHW: one with all bins, or those of a
-// row of bins, of which each has its own.
+// Planes that are gone through together, NCHW: one with all bins; or some of
+// those of a row of bins, of which each has its own.
 struct PlaneGroup {
   int64_t first, step, count;  // planes
   int64_t output_channel;
-  int64_t p, bins_y, bins_x;  // a plane's bins: from row p
-
-  PlaneGroup(const RoiAverageArgs& args, int64_t group)
-      : first(group),
-        step(0),
-        count(1),
-        output_channel(group),
-        p(0),
-        bins_y(args.roi.pooled_height),
-        bins_x(args.roi.pooled_width) {
+  int64_t p, q, bins_y, bins_x;  // a plane's bins, and the first one's first
+};
+class PlaneGroups {
+ public:
+  // As many of a row of bins as stay in the cache, if threads have enough then.
+  PlaneGroups(const Cpu& cpu, const RoiAverageArgs& args, int64_t plane_pixels)
+      : args_(args) {
     if (args.order == RoiChannels::kAll) return;
-    output_channel = group / bins_y;
-    p = group % bins_y;
-    first = args.FirstChannel(p, 0) + output_channel * args.ChannelStep();
-    step = args.FirstChannel(0, 1);
-    count = bins_x;
-    bins_y = bins_x = 1;
+    constexpr int64_t kCachePixels = (128 << 10) / sizeof(float);
+    const int64_t bins = args.roi.pooled_width;
+    if (args.PooledChannels() * args.roi.pooled_height >= 2 * cpu.num_threads &&
+        bins * plane_pixels <= kCachePixels) {
+      together_ = bins;
+    }
   }
-  static int64_t Number(const RoiAverageArgs& args) {
-    return args.order == RoiChannels::kAll
-               ? args.roi.channels
-               : args.PooledChannels() * args.roi.pooled_height;
+  // Planes of a group.
+  int64_t together() const { return together_; }
+  int64_t size() const { return args_.roi.channels / together_; }
+  PlaneGroup operator[](int64_t i) const {
+    const int64_t ph = args_.roi.pooled_height, pw = args_.roi.pooled_width;
+    if (args_.order == RoiChannels::kAll) return {i, 0, 1, i, 0, 0, ph, pw};
+    const int64_t row = i * together_ / pw, q = i * together_ % pw;
+    const int64_t channel = row / ph, p = row % ph;
+    return {args_.FirstChannel(p, q) + channel * args_.ChannelStep(),
+            args_.FirstChannel(0, 1),
+            together_,
+            channel,
+            p,
+            q,
+            1,
+            1};
   }
-  int64_t Plane(int64_t i) const { return first + i * step; }
-  template <typename Tap>
-  BinTaps<Tap> Rows(BinTaps<Tap> rows) const {
-    return {rows.taps, rows.begin + p};
-  }
-  // Of plane i.
-  template <typename Tap>
-  BinTaps<Tap> Columns(BinTaps<Tap> columns, int64_t i) const {
-    return {columns.taps, columns.begin + i};
-  }
+
+ private:
+  const RoiAverageArgs& args_;
+  int64_t together_ = 1;
 };
 
 template <typename T>
@@ -189,20 +205,20 @@ void AverageChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
                           const PlainTaps<T>& taps, T* output) {
   const auto average_plane = TFO_DISPATCH(AveragePlane<T>);
   const OutputLayout out(args);
-  int64_t widest = 0;
-  for (const auto& map : maps) widest = std::max(widest, map.width);
+  const auto [most_columns, most_pixels] = LargestOf(maps);
   // A unit is a group of planes of a box. Boxes vary fastest: they meet in
   // their planes.
+  const PlaneGroups groups(cpu, args, most_pixels);
   const int64_t boxes = args.roi.num_boxes;
-  const int64_t units = PlaneGroup::Number(args) * boxes;
+  const int64_t units = groups.size() * boxes;
   cpu.ParallelFor(
       units, Cycles(args, taps) / units, [&](int64_t begin, int64_t end) {
-        std::vector<Accumulator<T>> scratch(widest + out.bins_x + 32);
+        std::vector<Accumulator<T>> scratch(most_columns + out.bins_x + 32);
         for (int64_t unit = begin; unit < end; ++unit) {
-          const PlaneGroup group(args, unit / boxes);
+          const PlaneGroup group = groups[unit / boxes];
           const int64_t k = unit % boxes;
           T* const to = output + out.Plane(k, group.output_channel) +
-                        group.p * out.bins_x;
+                        group.p * out.bins_x + group.q;
           if (taps.Map(k) < 0) {
             std::memset(to, 0,
                         group.bins_y * group.bins_x * group.count * sizeof(T));
@@ -211,10 +227,10 @@ void AverageChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
           const auto& map = maps[taps.Map(k)];
           const int64_t plane = map.height * map.width;
           for (int64_t i = 0; i < group.count; ++i) {
-            const int64_t c = group.Plane(i);
+            const int64_t c = (group.first + i * group.step);
             average_plane(map.data + c * plane, (args.roi.channels - c) * plane,
-                          map.width, group.Rows(taps.Rows(k)), group.bins_y,
-                          group.Columns(taps.Columns(k), i), group.bins_x,
+                          map.width, From(taps.Rows(k), group.p), group.bins_y,
+                          From(taps.Columns(k), group.q + i), group.bins_x,
                           scratch.data(), to + i);
           }
         }
@@ -332,29 +348,24 @@ void GradChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
       if (taps.Map(k) >= 0) add(taps.Map(k), k);
     }
   });
-  int64_t widest = 0, largest = 0;
-  for (const auto& map : maps) {
-    widest = std::max(widest, map.width);
-    largest = std::max(largest, map.height * map.width);
-  }
-  const int64_t groups = PlaneGroup::Number(args);
-  const int64_t units = maps.size() * groups;
-  const int64_t together = PlaneGroup(args, 0).count;
+  const auto [most_columns, most_pixels] = LargestOf(maps);
+  const PlaneGroups groups(cpu, args, most_pixels);
+  const int64_t units = maps.size() * groups.size();
+  const int64_t largest = most_pixels * groups.together();
   cpu.ParallelFor(
-      units, Cycles(args, taps) / units + 0.5 * largest * together,
+      units, Cycles(args, taps) / units + 0.5 * largest,
       [&](int64_t begin, int64_t end) {
-        std::vector<Sum> scratch(widest + 32);
-        std::vector<Sum> wide(sizeof(T) == sizeof(Sum) ? 0
-                                                       : largest * together);
-        std::vector<Sum*> sums(together);
+        std::vector<Sum> scratch(most_columns + 32);
+        std::vector<Sum> wide(sizeof(T) == sizeof(Sum) ? 0 : largest);
+        std::vector<Sum*> sums(groups.together());
         for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t m = unit / groups;
+          const int64_t m = unit / groups.size();
           const int64_t plane = maps[m].height * maps[m].width;
           if (plane == 0) continue;
-          const PlaneGroup group(args, unit % groups);
+          const PlaneGroup group = groups[unit % groups.size()];
           for (int64_t i = 0; i < group.count; ++i) {
             if constexpr (sizeof(T) == sizeof(Sum)) {
-              sums[i] = maps[m].data + group.Plane(i) * plane;
+              sums[i] = maps[m].data + (group.first + i * group.step) * plane;
             } else {
               sums[i] = wide.data() + i * plane;
             }
@@ -363,16 +374,18 @@ void GradChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
           for (auto k = by_map.begin(m); k < by_map.end(m); ++k) {
             const T* const from = d_output +
                                   out.Plane(*k, group.output_channel) +
-                                  group.p * out.bins_x;
+                                  group.p * out.bins_x + group.q;
             for (int64_t i = 0; i < group.count; ++i) {
-              add_plane(from + i, group.Rows(taps.Rows(*k)), group.bins_y,
-                        group.Columns(taps.Columns(*k), i), group.bins_x,
+              add_plane(from + i, From(taps.Rows(*k), group.p), group.bins_y,
+                        From(taps.Columns(*k), group.q + i), group.bins_x,
                         maps[m].width, scratch.data(), sums[i]);
             }
           }
           if constexpr (sizeof(T) != sizeof(Sum)) {
             for (int64_t i = 0; i < group.count; ++i) {
-              narrow(sums[i], maps[m].data + group.Plane(i) * plane, plane);
+              narrow(sums[i],
+                     maps[m].data + (group.first + i * group.step) * plane,
+                     plane);
             }
           }
         }
@@ -472,35 +485,34 @@ Error RoiAverageBoxesGrad(const Cpu& cpu, const RoiAverageArgs& given,
     return nullptr;
   }
   const auto add_plane = TFO_DISPATCH(AddBoxGradOfPlane<T>);
-  int64_t widest = 0;
-  for (const auto& map : maps) widest = std::max(widest, map.width);
+  const auto [most_columns, most_pixels] = LargestOf(maps);
   // A unit is some groups of planes of a box. Boxes vary fastest.
-  const int64_t groups = PlaneGroup::Number(args);
-  const int64_t block = std::max<int64_t>(32 / PlaneGroup(args, 0).count, 1);
-  const int64_t blocks = (groups + block - 1) / block;
+  const PlaneGroups groups(cpu, args, most_pixels);
+  const int64_t block = std::max<int64_t>(32 / groups.together(), 1);
+  const int64_t blocks = (groups.size() + block - 1) / block;
   std::vector<double> parts(4 * blocks * boxes_count, 0.0);
   cpu.ParallelFor(
       blocks * boxes_count, 3 * Cycles(args, taps) / (blocks * boxes_count),
       [&](int64_t begin, int64_t end) {
-        std::vector<Accumulator<T>> scratch(3 * (widest + 16));
+        std::vector<Accumulator<T>> scratch(3 * (most_columns + 16));
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t k = unit % boxes_count;
           if (taps.Map(k) < 0) continue;
           const auto& map = maps[taps.Map(k)];
           const int64_t plane = map.height * map.width;
           const int64_t first = unit / boxes_count * block;
-          const int64_t last = std::min(first + block, groups);
+          const int64_t last = std::min(first + block, groups.size());
           for (int64_t g = first; g < last; ++g) {
-            const PlaneGroup group(args, g);
+            const PlaneGroup group = groups[g];
             const T* const from = d_output +
                                   out.Plane(k, group.output_channel) +
-                                  group.p * out.bins_x;
+                                  group.p * out.bins_x + group.q;
             for (int64_t i = 0; i < group.count; ++i) {
-              const int64_t c = group.Plane(i);
+              const int64_t c = (group.first + i * group.step);
               add_plane(from + i, map.data + c * plane,
                         (args.roi.channels - c) * plane, map.width,
-                        group.Rows(taps.Rows(k)), group.bins_y,
-                        group.Columns(taps.Columns(k), i), group.bins_x,
+                        From(taps.Rows(k), group.p), group.bins_y,
+                        From(taps.Columns(k), group.q + i), group.bins_x,
                         scratch.data(), &parts[4 * unit]);
             }
           }

@@ -20,15 +20,13 @@ struct Taps {
   const Tap *begin, *end;
 };
 template <typename Tap>
-inline __attribute__((always_inline)) Taps<Tap> TapsOf(BinTaps<Tap> bins,
-                                                       int64_t i) {
+TFO_INLINE Taps<Tap> TapsOf(BinTaps<Tap> bins, int64_t i) {
   return {bins.taps + bins.begin[i], bins.taps + bins.begin[i + 1]};
 }
 
 // Channels that are apart, a few at a time: piece(kPiece, c).
 template <int kPiece, typename Piece>
-inline __attribute__((always_inline)) void ForChannels(int64_t count, int64_t c,
-                                                       const Piece& piece) {
+TFO_INLINE void ForChannels(int64_t count, int64_t c, const Piece& piece) {
   for (; c + kPiece <= count; c += kPiece) piece(Constant<kPiece>{}, c);
   if constexpr (kPiece > 1) ForChannels<kPiece / 2>(count, c, piece);
 }
@@ -93,6 +91,13 @@ void AverageBin(const T* image, int64_t row, int64_t channels,
       });
 }
 
+// One bin, and so narrow that a row of vectors' sums is not worth its while.
+template <typename Tap>
+TFO_INLINE bool IsFewPixels(int64_t bins_y, int64_t bins_x,
+                            BinTaps<Tap> columns) {
+  return bins_y == 1 && bins_x == 1 && columns.begin[1] - columns.begin[0] <= 8;
+}
+
 // The columns that bins touch; none: begin >= end.
 struct Columns {
   int64_t begin, end;
@@ -115,19 +120,19 @@ Columns ColumnsOf(BinTaps<Tap> columns, int64_t bins) {
 
 // A vector of a row of a plane; lanes beyond the row hold anything.
 template <typename T>
-inline __attribute__((always_inline)) Vector<T> LoadRow(const T* plane,
-                                                        int64_t readable,
-                                                        int64_t at) {
+TFO_INLINE Vector<T> LoadRow(const T* plane, int64_t readable, int64_t at) {
   return at + Lanes<T>::kCount <= readable
              ? Load(plane + at)
              : LoadFirst(plane + at, readable - at);
 }
 
-// Adds to d_box (y1, x1, y2, x2) what a bin's pixels give: product_of(y, x),
-// one number or a vector of summands, times how their weights change.
+// Adds to d_box (y1, x1, y2, x2) `scale` times what a bin's pixels give:
+// product_of(y, x), a number or a vector of summands, times how their weights
+// change.
 template <typename Product, typename Tap, typename ProductOf>
 TFO_INLINE void AddSlopes(Taps<Tap> rows, Taps<Tap> columns,
-                          const ProductOf& product_of, double* d_box) {
+                          const ProductOf& product_of, double scale,
+                          double* d_box) {
   Product sums[4] = {};
   for (auto y = rows.begin; y < rows.end; ++y) {
     Product sum = {}, low = {}, high = {};  // over columns
@@ -142,7 +147,7 @@ TFO_INLINE void AddSlopes(Taps<Tap> rows, Taps<Tap> columns,
     sums[2] = MulAdd(Product{} + y->high, sum, sums[2]);
     sums[3] = MulAdd(Product{} + y->weight, high, sums[3]);
   }
-  for (int i = 0; i < 4; ++i) d_box[i] += SumLanes(sums[i]);
+  for (int i = 0; i < 4; ++i) d_box[i] += scale * SumLanes(sums[i]);
 }
 
 }  // namespace
@@ -170,7 +175,7 @@ void AveragePlane(const T* plane, int64_t readable, int64_t width,
                   BinTaps<Tap<Sum<T>>> columns, int64_t bins_x, Sum<T>* scratch,
                   T* output) {
   constexpr int kCount = Lanes<T>::kCount;
-  if (bins_y == 1 && bins_x == 1) {  // some pixels: not worth a row of sums
+  if (IsFewPixels(bins_y, bins_x, columns)) {
     Sum<T> average = 0;
     const auto bin_rows = TapsOf(rows, 0), bin = TapsOf(columns, 0);
     for (auto y = bin_rows.begin; y < bin_rows.end; ++y) {
@@ -283,7 +288,7 @@ void AddPlane(const T* d_output, BinTaps<Tap<Sum<T>>> rows, int64_t bins_y,
               BinTaps<Tap<Sum<T>>> columns, int64_t bins_x, int64_t width,
               Sum<T>* scratch, Sum<T>* sums) {
   constexpr int kCount = Lanes<T>::kCount;
-  if (bins_y == 1 && bins_x == 1) {
+  if (IsFewPixels(bins_y, bins_x, columns)) {
     const Sum<T> value = LoadOne(d_output);
     const auto bin_rows = TapsOf(rows, 0), bin = TapsOf(columns, 0);
     for (auto y = bin_rows.begin; y < bin_rows.end; ++y) {
@@ -350,7 +355,7 @@ void AddBoxGradOfBinRow(const T* d_output, int64_t output_channels,
             }
             return product;
           },
-          d_box);
+          1, d_box);
       continue;
     }
     // Lanes are summed at the end only: some channels' products in each.
@@ -375,7 +380,7 @@ void AddBoxGradOfBinRow(const T* d_output, int64_t output_channels,
               });
           return (products[0] + products[1]) + (products[2] + products[3]);
         },
-        d_box);
+        1, d_box);
   }
 }
 
@@ -385,14 +390,16 @@ void AddBoxGradOfPlane(const T* d_output, const T* plane, int64_t readable,
                        int64_t bins_y, BinTaps<SlopedTap<Sum<T>>> columns,
                        int64_t bins_x, Sum<T>* scratch, double* d_box) {
   constexpr int kCount = Lanes<T>::kCount;
-  if (bins_y == 1 && bins_x == 1) {
-    const auto gradient = LoadOne(d_output);
+  if (IsFewPixels(bins_y, bins_x, columns)) {
+    const auto bin_rows = TapsOf(rows, 0), bin = TapsOf(columns, 0);
+    // Whatever comes in, even NaN, a bin without pixels passes nothing on.
+    if (bin_rows.begin == bin_rows.end || bin.begin == bin.end) return;
     AddSlopes<Sum<T>>(
-        TapsOf(rows, 0), TapsOf(columns, 0),
+        bin_rows, bin,
         [&](const auto* y, const auto* x) {
-          return gradient * LoadOne(plane + y->pixel * width + x->pixel);
+          return LoadOne(plane + y->pixel * width + x->pixel);
         },
-        d_box);
+        LoadOne(d_output), d_box);
     return;
   }
   const Columns used = ColumnsOf(columns, bins_x);

@@ -27,6 +27,11 @@ struct BinTaps {
   const int64_t* begin;
 };
 
+template <typename Tap>
+static inline BinTaps<Tap> From(BinTaps<Tap> bins, int64_t first) {
+  return {bins.taps, bins.begin + first};
+}
+
 // The channels of a bin in a pixel: `count` of them, from the first, `step`
 // apart; those of the next bin begin `next_bin` further.
 struct BinChannels {

@@ -23,21 +23,34 @@ struct GradUnits {
   int64_t window_height;     // rows that SumWindow holds
 };
 
+// `bin_rows` are not empty.
 template <typename T>
 GradUnits CutGradient(const Cpu& cpu, const RoiArgs& args,
                       const std::vector<BinRow>& bin_rows,
                       int64_t tensor_bytes) {
-  constexpr int64_t kLine = 64 / sizeof(T);  // a cache line
-  const int64_t channels = std::max(args.channels, kLine);
-  GradUnits units;
-  // NHWC: all channels of a bin in one piece, which memory delivers fastest.
-  // NCHW: planes are apart anyway, and a few stay in the cache.
-  units.channels =
-      args.channels_first ? std::min<int64_t>(32, args.channels) : channels;
+  const auto divide_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   int64_t tallest = 1;
+  double all_rows = 1;
   for (const BinRow& row : bin_rows) {
-    tallest = std::max<int64_t>(tallest, row.rows.end - row.rows.begin);
+    const int64_t rows = row.rows.end - row.rows.begin;
+    tallest = std::max(tallest, rows);
+    all_rows += rows;
   }
+  GradUnits units;
+  // Units below each other as far as few bins reach over two; else beside.
+  const double bands_most = args.height * bin_rows.size() / (2 * all_rows);
+  units.bands = std::clamp<int64_t>(divide_up(cpu.num_threads, args.batch), 1,
+                                    std::max<int64_t>(bands_most, 1));
+  // NHWC: channels of a pixel in one piece, which memory delivers fastest, of
+  // whole cache lines. NCHW: planes are apart anyway, and a few stay in the
+  // cache.
+  const int64_t line = args.channels_first ? 1 : 64 / sizeof(T);
+  units.channels = args.channels_first ? std::min<int64_t>(32, args.channels)
+                                       : args.channels;
+  units.channels =
+      std::min(units.channels,
+               divide_up(args.channels,
+                         divide_up(cpu.num_threads, args.batch * units.bands)));
   // Some rows more than a bin has, so that the window moves now and then only.
   units.window_height =
       std::min(args.height, tallest + std::max<int64_t>(8, tallest / 2));
@@ -49,13 +62,13 @@ GradUnits CutGradient(const Cpu& cpu, const RoiArgs& args,
         units.window_height * args.width * sizeof(float);
     units.channels = std::min(units.channels, window_bytes / channel_bytes);
   }
-  units.channels = std::clamp(units.channels, kLine, channels);
-  units.blocks = (args.channels + units.channels - 1) / units.channels;
-  units.channels = (args.channels + units.blocks - 1) / units.blocks;
-  units.channels = (units.channels + kLine - 1) / kLine * kLine;
-  units.blocks = (args.channels + units.channels - 1) / units.channels;
-  units.bands = (cpu.num_threads + args.batch * units.blocks - 1) /
-                (args.batch * units.blocks);
+  // Blocks of about the same size.
+  units.channels = std::max(units.channels, line);
+  units.blocks = divide_up(args.channels, units.channels);
+  units.channels =
+      std::min(divide_up(divide_up(args.channels, units.blocks), line) * line,
+               args.channels);
+  units.blocks = divide_up(args.channels, units.channels);
   return units;
 }
 
@@ -224,8 +237,12 @@ class SumWindow {
 // `tensor_bytes`.
 template <typename T, typename MakeAdd>
 void SumByOwners(const Cpu& cpu, const RoiArgs& args,
-                 const std::vector<BinRow>& bin_rows, double cycles,
+                 std::vector<BinRow> bin_rows, double cycles,
                  int64_t tensor_bytes, T* d_features, const MakeAdd& make_add) {
+  bin_rows.erase(
+      std::remove_if(bin_rows.begin(), bin_rows.end(),
+                     [](const BinRow& row) { return row.rows.empty(); }),
+      bin_rows.end());
   // Where each image's bin rows begin.
   std::vector<int64_t> image_begin(args.batch + 1, 0);
   for (const BinRow& row : bin_rows) ++image_begin[row.image + 1];
@@ -254,6 +271,7 @@ void SumByOwners(const Cpu& cpu, const RoiArgs& args,
       const int64_t c = unit / units.bands % units.blocks * units.channels;
       const int64_t y0 = band_begin(image, unit % units.bands);
       const int64_t y1 = band_begin(image, unit % units.bands + 1);
+      if (y0 == y1) continue;
       sums.Start(d_features + image * args.height * args.width * args.channels,
                  y0, c, std::min(units.channels, args.channels - c));
       const int64_t last = image_begin[image + 1] - 1;

@@ -13,8 +13,6 @@ Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
   if (args.batch * args.height * args.width * args.channels == 0)
     return nullptr;
   const auto scatter_add = TFO_DISPATCH(ScatterAdd<T>);
-  const std::vector<BinRow> bin_rows =
-      BinRowsDownward(args, ReadBoxes(args, boxes, box_indices));
   const int64_t height = args.pooled_height, width = args.pooled_width;
   // From a bin row's values to the next one's.
   const int64_t row_step = width * (args.channels_first ? 1 : args.channels);
@@ -24,7 +22,8 @@ Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
       args.batch * args.height * args.width * args.channels * sizeof(T) +
       args.num_boxes * box_step * (sizeof(T) + sizeof(int32_t));
   SumByOwners(
-      cpu, args, bin_rows, kCyclesPerValue, tensor_bytes, d_features, [&] {
+      cpu, args, BinRowsDownward(args, ReadBoxes(args, boxes, box_indices)),
+      kCyclesPerValue, tensor_bytes, d_features, [&] {
         return [&](const PartSums<Accumulator<T>>& to, const BinRowPart& part) {
           const int64_t k = part.whole->box, p = part.whole->p;
           const int64_t first = part.rows.begin * args.width;
