@@ -16,7 +16,8 @@
 namespace tfo {
 
 // How the gradient is shared out. A unit is some channels of a band of rows of
-// one image; one thread owns it and goes down its bin rows.
+// one image; one thread owns it and goes down its bin rows, so each pixel's sum
+// has one order whatever the number of threads.
 struct GradUnits {
   int64_t channels, blocks;  // of a unit; units beside each other
   int64_t bands;             // units below each other
