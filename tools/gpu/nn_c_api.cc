@@ -22,11 +22,10 @@ struct RowArgs {
     return {ignores, ignore_index, label_smoothing, z_loss, log_prob};
   }
 };
-// Calls run(labels).
-template <typename Run>
-Error OnLabels(const RowArgs& args, const Pointer& labels, const Run& run) {
-  if (args.wide_labels) return run(static_cast<const int64_t*>(labels.address));
-  return run(static_cast<const int32_t*>(labels.address));
+
+Labels LabelsOf(const RowArgs& args, const Pointer& labels) {
+  if (args.wide_labels) return static_cast<const int64_t*>(labels.address);
+  return static_cast<const int32_t*>(labels.address);
 }
 
 }  // namespace
@@ -98,19 +97,16 @@ TFO_C_API Error tfo_label_loss(const Place* place, int32_t dtype,
                                Pointer rest, Pointer scratch) {
   int64_t bad_row = args->rows;
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return OnLabels(*args, labels, [&](auto* of_rows) {
-      using Label = std::remove_cv_t<std::remove_pointer_t<decltype(of_rows)>>;
-      return LabelLoss(device, LabelLossArgs<decltype(t), Label>{
-                                   args->rows,
-                                   args->classes,
-                                   args->Options(),
-                                   logits,
-                                   of_rows,
-                                   loss,
-                                   {largest, rest},
-                                   place->on_gpu ? nullptr : &bad_row,
-                                   scratch});
-    });
+    return LabelLoss(
+        device, LabelLossArgs<decltype(t)>{args->rows,
+                                           args->classes,
+                                           args->Options(),
+                                           logits,
+                                           LabelsOf(*args, labels),
+                                           loss,
+                                           {largest, rest},
+                                           place->on_gpu ? nullptr : &bad_row,
+                                           scratch});
   });
 }
 TFO_C_API Error tfo_label_loss_grad(const Place* place, int32_t dtype,
@@ -120,19 +116,16 @@ TFO_C_API Error tfo_label_loss_grad(const Place* place, int32_t dtype,
                                     Pointer d_logits) {
   int64_t bad_row = args->rows;
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return OnLabels(*args, labels, [&](auto* of_rows) {
-      using Label = std::remove_cv_t<std::remove_pointer_t<decltype(of_rows)>>;
-      return LabelLossGrad(device, LabelLossGradArgs<decltype(t), Label>{
-                                       args->rows,
-                                       args->classes,
-                                       args->Options(),
-                                       d_loss,
-                                       logits,
-                                       of_rows,
-                                       {largest, rest},
-                                       d_logits,
-                                       place->on_gpu ? nullptr : &bad_row});
-    });
+    return LabelLossGrad(device, LabelLossGradArgs<decltype(t)>{
+                                     args->rows,
+                                     args->classes,
+                                     args->Options(),
+                                     d_loss,
+                                     logits,
+                                     LabelsOf(*args, labels),
+                                     {largest, rest},
+                                     d_logits,
+                                     place->on_gpu ? nullptr : &bad_row});
   });
 }
 

@@ -148,11 +148,12 @@ inline constexpr int64_t kBlockVectors = 128;
 template <typename E, typename State, typename Reduce>
 static TFO_INLINE State ReduceBlocks(int64_t n, const Reduce& reduce) {
   constexpr int64_t kBlock = kBlockVectors * Lanes<E>::kCount;
-  if (n == 0) return State();
-  State state = reduce(int64_t{0}, n < kBlock ? n : kBlock);
-  for (int64_t begin = kBlock; begin < n; begin += kBlock) {
+  State state;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t left = n - begin;
-    state = State::Merge(state, reduce(begin, left < kBlock ? left : kBlock));
+    // In one place of the code: each is a copy of the whole reduction.
+    const State block = reduce(begin, left < kBlock ? left : kBlock);
+    state = begin == 0 ? block : State::Merge(state, block);
   }
   return state;
 }

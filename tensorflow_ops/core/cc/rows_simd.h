@@ -26,15 +26,15 @@ struct Streamed : Whole<E> {
   }
 };
 
-// ForVectors with such stores; `to` is where value 0 goes.
+// ForVectors with such stores; `to`, where value 0 goes, is whole values from a
+// vector's place.
 template <typename E, typename Body>
 static TFO_INLINE void ForStreamedVectors(int64_t n, const E* to,
                                           const Body& body) {
   constexpr int kCount = Lanes<E>::kCount;
-  constexpr int64_t kBytes = kCount * sizeof(E);
   int64_t at = -(reinterpret_cast<intptr_t>(to) / sizeof(E)) & (kCount - 1);
-  if (reinterpret_cast<intptr_t>(to + at) % kBytes != 0 || at > n) at = n;
-  ForVectors<E>(at, body);
+  if (at > n) at = n;
+  if (at > 0) body(First<E>{at}, 0);
 #pragma GCC unroll 2
   for (; at + kCount <= n; at += kCount) body(Streamed<E>(), at);
   if (at < n) body(First<E>{n - at}, at);
@@ -51,10 +51,6 @@ struct OneRow {
   static constexpr bool kOneRow = true;
   int64_t row, begin;
 
-  template <typename State>
-  static TFO_INLINE State Joined(const State& state) {
-    return state.Joined();
-  }
   // A number of each row.
   TFO_INLINE V Load(const Value* of_rows) const { return V{} + of_rows[row]; }
   TFO_INLINE void Store(V v, Value* of_rows) const { of_rows[row] = v[0]; }
@@ -64,7 +60,6 @@ struct OneRow {
     return V{} + per_row(row);
   }
   // Is the class at `at` the label, lane by lane?
-  template <typename Label>
   struct LabelOf {
     int64_t label;
     TFO_INLINE Index IsAt(int64_t at) const {
@@ -76,9 +71,9 @@ struct OneRow {
       return lane == static_cast<Integer>(here ? in : -1);
     }
   };
-  template <typename Label>
-  TFO_INLINE LabelOf<Label> LabelsOf(const Label* labels) const {
-    return {static_cast<int64_t>(labels[row]) - begin};
+  template <typename Labels>
+  TFO_INLINE LabelOf LabelsOf(const Labels& labels) const {
+    return {labels[row] - begin};
   }
 };
 
@@ -92,10 +87,6 @@ struct TileRows {
   int64_t row;
   int lanes;
 
-  template <typename State>
-  static TFO_INLINE State Joined(const State& state) {
-    return state;
-  }
   TFO_INLINE V Load(const Value* of_rows) const {
     return lanes == kCount ? TFO_CPU_NAMESPACE::Load(of_rows + row)
                            : LoadFirst(of_rows + row, lanes);
@@ -113,7 +104,6 @@ struct TileRows {
     for (int i = 0; i < lanes; ++i) values[i] = per_row(row + i);
     return TFO_CPU_NAMESPACE::Load(values);
   }
-  template <typename Label>
   struct LabelOf {
     Index labels;
     TFO_INLINE Index IsAt(int64_t at) const {
@@ -121,8 +111,8 @@ struct TileRows {
       return labels == static_cast<Integer>(at / kCount);
     }
   };
-  template <typename Label>
-  TFO_INLINE LabelOf<Label> LabelsOf(const Label* labels) const {
+  template <typename Labels>
+  TFO_INLINE LabelOf LabelsOf(const Labels& labels) const {
     using Integer = decltype(Index{}[0] + 0);
     Integer values[kCount] = {};
     for (int i = 0; i < lanes; ++i) {
@@ -136,7 +126,8 @@ struct TileRows {
   }
 };
 
-// ---- Tiles: [classes][lanes] from rows and back.
+// ---- Tiles: [classes][lanes] from rows and back. Not inline: all functions of
+// a file share them.
 
 // Rows of more classes fill their vectors themselves.
 template <typename E>
@@ -168,9 +159,9 @@ static TFO_INLINE void Transpose(V* v) {
 // Rows [0, lanes) of `from`, which has `readable` values, as a tile. Lanes
 // without a row hold some values.
 template <typename E>
-static TFO_INLINE void ReadTile(const E* from, int64_t readable, int lanes,
-                                int64_t classes,
-                                typename Lanes<E>::Value* tile) {
+[[gnu::noinline]] static void ReadTile(const E* from, int64_t readable,
+                                       int lanes, int64_t classes,
+                                       typename Lanes<E>::Value* tile) {
   using V = typename Lanes<E>::Vector;
   constexpr int kCount = Lanes<E>::kCount;
   for (int64_t c = 0; c < classes; c += kCount) {
@@ -199,8 +190,8 @@ static TFO_INLINE void ReadTile(const E* from, int64_t readable, int lanes,
 
 // A tile as contiguous rows; `to` has room for a vector more.
 template <typename E>
-static TFO_INLINE void WriteTile(const typename Lanes<E>::Value* tile,
-                                 int64_t classes, E* to) {
+[[gnu::noinline]] static void WriteTile(const typename Lanes<E>::Value* tile,
+                                        int64_t classes, E* to) {
   using V = typename Lanes<E>::Vector;
   constexpr int kCount = Lanes<E>::kCount;
   // From the last classes to the first and from the first row to the last: what
@@ -208,6 +199,7 @@ static TFO_INLINE void WriteTile(const typename Lanes<E>::Value* tile,
   for (int64_t c = (classes - 1) / kCount * kCount; c >= 0; c -= kCount) {
     V v[kCount];
     const int64_t count = classes - c < kCount ? classes - c : kCount;
+#pragma GCC unroll 16
     for (int64_t i = 0; i < kCount; ++i) {
       v[i] = i < count ? Load(tile + (c + i) * kCount) : V{};
     }
@@ -219,7 +211,8 @@ static TFO_INLINE void WriteTile(const typename Lanes<E>::Value* tile,
 
 // Copies n values past the caches if asked to.
 template <typename E>
-static TFO_INLINE void CopyOut(const E* from, int64_t n, bool stream, E* to) {
+[[gnu::noinline]] static void CopyOut(const E* from, int64_t n, bool stream,
+                                      E* to) {
   const auto copy = [&](auto part, int64_t at) {
     part.Store(part.Load(from + at, 0), to + at);
   };
@@ -263,28 +256,12 @@ inline constexpr int64_t kStreamBytes = int64_t{32} << 20;
 template <typename Args>
 struct RowLoops {
   using Function = RowFunction<Args>;
+  using State = typename Function::State;
   using T = typename Function::Element;
   using Value = typename Lanes<T>::Value;
   using V = typename Lanes<T>::Vector;
   static constexpr int kIn = Function::kInputs, kOut = Function::kOutputs;
   static constexpr int kCount = Lanes<T>::kCount;
-
-  // Writes a row's results, or a part's; pointers are those of class `begin`.
-  template <typename Constants>
-  static TFO_INLINE void MapRow(const Function& f, const Constants& constants,
-                                OneRow<V> rows, const T* const* in,
-                                T* const* out, int64_t n, bool stream) {
-    if constexpr (kOut > 0) {
-      const auto map = [&](auto part, int64_t at) {
-        f.Map(constants, rows, part, in, out, at);
-      };
-      if (stream) {
-        ForStreamedVectors<T>(n, out[0], map);
-      } else {
-        ForVectors<T>(n, map);
-      }
-    }
-  }
 
   static bool Streams(const Function& f, int64_t values) {
     int64_t bytes = 0;
@@ -298,25 +275,45 @@ struct RowLoops {
     return bytes >= kStreamBytes && places % kVectorBytes == 0;
   }
 
+  // Classes [first, last) of rows [begin, end): all of the function, or, of one
+  // row, its reduction into `reduced` or, after it, its results from `whole`.
+  // One loop for the three, since each is as long to compile as all.
+  static void Long(const Args& args, int64_t begin, int64_t end, int64_t first,
+                   int64_t last, Value* reduced, const Value* whole) {
+    const Function f(args);
+    const bool stream = Streams(f, args.rows * args.classes);
+    for (int64_t row = begin; row < end; ++row) {
+      const OneRow<V> rows{row, first};
+      const T* in[kIn];
+      T* out[kOut + 1];
+      const int64_t at = row * args.classes + first;
+      for (int i = 0; i < kIn; ++i) in[i] = At(f.Input(i), at);
+      for (int i = 0; i < kOut; ++i) out[i] = At(f.Output(i), at);
+      const State state = whole != nullptr
+                              ? State::Read(whole)
+                              : f.Reduce(in, last - first).Joined();
+      if (reduced != nullptr) return state.Save(reduced);
+      const auto constants = f.Finish(state, rows, whole == nullptr);
+      if constexpr (kOut > 0) {
+        const auto map = [&](auto part, int64_t i) {
+          f.Map(constants, rows, part, in, out, i);
+        };
+        if (stream) {
+          ForStreamedVectors<T>(last - first, out[0], map);
+        } else {
+          ForVectors<T>(last - first, map);
+        }
+      }
+    }
+    if (stream) FinishStreaming();
+  }
+
+  // All of long rows.
   static void Long(const Args& args, int64_t begin, int64_t end) {
     if constexpr (kKeepsTerms<Function>) {
       if (args.classes <= Terms<V>::kMost) return LongKeeping(args, begin, end);
     }
-    const Function f(args);
-    const bool stream = Streams(f, args.rows * args.classes);
-    for (int64_t row = begin; row < end; ++row) {
-      const OneRow<V> rows{row, 0};
-      const T* in[kIn];
-      T* out[kOut + 1];
-      for (int i = 0; i < kIn; ++i) in[i] = At(f.Input(i), row * args.classes);
-      for (int i = 0; i < kOut; ++i) {
-        out[i] = At(f.Output(i), row * args.classes);
-      }
-      const auto state = f.Reduce(in, args.classes);
-      MapRow(f, f.Finish(rows.Joined(state), rows, true), rows, in, out,
-             args.classes, stream);
-    }
-    if (stream) FinishStreaming();
+    Long(args, begin, end, 0, args.classes, nullptr, nullptr);
   }
 
   static void LongKeeping(const Args& args, int64_t begin, int64_t end) {
@@ -332,8 +329,8 @@ struct RowLoops {
         out[i] = At(f.Output(i), row * args.classes);
       }
       const auto state = f.ReduceKeeping(in, args.classes, kept);
-      f.MapKept(f.Finish(rows.Joined(state), rows, true), kept, out,
-                args.classes, stream);
+      f.MapKept(f.Finish(state.Joined(), rows, true), kept, out, args.classes,
+                stream);
     }
     _mm_free(kept.terms);
     if (stream) FinishStreaming();
@@ -374,20 +371,9 @@ struct RowLoops {
     if (stream) FinishStreaming();
   }
 
-  // Of a part of a row.
-  static void Reduce(const Args& args, int64_t row, int64_t begin, int64_t end,
-                     Value* state) {
-    const Function f(args);
-    const T* in[kIn];
-    for (int i = 0; i < kIn; ++i) {
-      in[i] = At(f.Input(i), row * args.classes + begin);
-    }
-    f.Reduce(in, end - begin).Joined().Save(state);
-  }
   static void Join(const Args& args, int64_t row, int64_t parts,
                    Value* states) {
     const Function f(args);
-    using State = typename Function::State;
     State all = State::Read(states);
     for (int64_t i = 1; i < parts; ++i) {
       all = State::Merge(all, State::Read(states + i * kRowState));
@@ -395,21 +381,6 @@ struct RowLoops {
     all.Save(states);
     f.Finish(all, OneRow<V>{row, 0}, true);
   }
-  static void Map(const Args& args, int64_t row, int64_t begin, int64_t end,
-                  const Value* state) {
-    const Function f(args);
-    const OneRow<V> rows{row, begin};
-    const bool stream = Streams(f, args.rows * args.classes);
-    const T* in[kIn];
-    T* out[kOut + 1];
-    const int64_t at = row * args.classes + begin;
-    for (int i = 0; i < kIn; ++i) in[i] = At(f.Input(i), at);
-    for (int i = 0; i < kOut; ++i) out[i] = At(f.Output(i), at);
-    const auto all = Function::State::Read(state);
-    MapRow(f, f.Finish(all, rows, false), rows, in, out, end - begin, stream);
-    if (stream) FinishStreaming();
-  }
-
   template <typename P>
   static P* At(P* pointer, int64_t offset) {
     return pointer == nullptr ? nullptr : pointer + offset;
@@ -420,34 +391,36 @@ struct RowLoops {
 }  // namespace tfo
 
 // Defines rows.h's loops for one Args.
-#define TFO_DEFINE_ROW_FUNCTION(...)                                    \
-  template <>                                                           \
-  void RunRows<__VA_ARGS__>(const __VA_ARGS__& args, int64_t begin,     \
-                            int64_t end) {                              \
-    using Loops = RowLoops<__VA_ARGS__>;                                \
-    if (args.classes <= kTileClasses<Loops::T>) {                       \
-      Loops::Short(args, begin, end);                                   \
-    } else {                                                            \
-      Loops::Long(args, begin, end);                                    \
-    }                                                                   \
-  }                                                                     \
-  template <>                                                           \
-  void ReducePart<__VA_ARGS__>(const __VA_ARGS__& args, int64_t row,    \
-                               int64_t begin, int64_t end,              \
-                               typename __VA_ARGS__::Value* state) {    \
-    RowLoops<__VA_ARGS__>::Reduce(args, row, begin, end, state);        \
-  }                                                                     \
-  template <>                                                           \
-  void JoinParts<__VA_ARGS__>(const __VA_ARGS__& args, int64_t row,     \
-                              int64_t parts,                            \
-                              typename __VA_ARGS__::Value* states) {    \
-    RowLoops<__VA_ARGS__>::Join(args, row, parts, states);              \
-  }                                                                     \
-  template <>                                                           \
-  void MapPart<__VA_ARGS__>(const __VA_ARGS__& args, int64_t row,       \
-                            int64_t begin, int64_t end,                 \
-                            const typename __VA_ARGS__::Value* state) { \
-    RowLoops<__VA_ARGS__>::Map(args, row, begin, end, state);           \
+#define TFO_DEFINE_ROW_FUNCTION(...)                                     \
+  template <>                                                            \
+  void RunRows<__VA_ARGS__>(const __VA_ARGS__& args, int64_t begin,      \
+                            int64_t end) {                               \
+    using Loops = RowLoops<__VA_ARGS__>;                                 \
+    if (args.classes <= kTileClasses<Loops::T>) {                        \
+      Loops::Short(args, begin, end);                                    \
+    } else {                                                             \
+      Loops::Long(args, begin, end);                                     \
+    }                                                                    \
+  }                                                                      \
+  template <>                                                            \
+  void ReducePart<__VA_ARGS__>(const __VA_ARGS__& args, int64_t row,     \
+                               int64_t begin, int64_t end,               \
+                               typename __VA_ARGS__::Value* state) {     \
+    RowLoops<__VA_ARGS__>::Long(args, row, row + 1, begin, end, state,   \
+                                nullptr);                                \
+  }                                                                      \
+  template <>                                                            \
+  void JoinParts<__VA_ARGS__>(const __VA_ARGS__& args, int64_t row,      \
+                              int64_t parts,                             \
+                              typename __VA_ARGS__::Value* states) {     \
+    RowLoops<__VA_ARGS__>::Join(args, row, parts, states);               \
+  }                                                                      \
+  template <>                                                            \
+  void MapPart<__VA_ARGS__>(const __VA_ARGS__& args, int64_t row,        \
+                            int64_t begin, int64_t end,                  \
+                            const typename __VA_ARGS__::Value* state) {  \
+    RowLoops<__VA_ARGS__>::Long(args, row, row + 1, begin, end, nullptr, \
+                                state);                                  \
   }
 
 #endif  // TENSORFLOW_OPS_CORE_CC_ROWS_SIMD_H_

@@ -22,9 +22,24 @@ struct LabelLossOptions {
   bool log_prob = false;
 };
 
+// int32 or int64 labels, told apart when they are read: a label a row is
+// little, and kernels for each would be twice as many.
+class Labels {
+ public:
+  Labels(const int32_t* labels) : narrow_(labels) {}  // NOLINT: is one
+  Labels(const int64_t* labels) : wide_(labels) {}    // NOLINT
+  TFO_HOST_DEVICE int64_t operator[](int64_t row) const {
+    return wide_ != nullptr ? wide_[row] : narrow_[row];
+  }
+
+ private:
+  const int32_t* narrow_ = nullptr;
+  const int64_t* wide_ = nullptr;
+};
+
 // A label that is neither a class nor ignored makes its row NaN. On the
 // processor the first such row is told, too.
-template <typename T, typename Label>
+template <typename T>
 struct LabelLossArgs {
   using Value = Accumulator<T>;
   static constexpr int kOutputs = 0;
@@ -32,14 +47,14 @@ struct LabelLossArgs {
   int64_t rows, classes;
   LabelLossOptions options;
   const T* logits;
-  const Label* labels;
+  Labels labels;
   Value* loss;  // [rows]
   SoftmaxSums<Value> sums;
   int64_t* bad_row;          // starts as `rows`; null on a GPU
   Value* scratch = nullptr;  // on a GPU: RowScratch(rows, classes) values
 };
 
-template <typename T, typename Label>
+template <typename T>
 struct LabelLossGradArgs {
   using Value = Accumulator<T>;
   static constexpr int kOutputs = 1;
@@ -48,7 +63,7 @@ struct LabelLossGradArgs {
   LabelLossOptions options;
   const Value* d_loss;
   const T* logits;
-  const Label* labels;
+  Labels labels;
   SoftmaxSums<const Value> sums;
   T* d_logits;
   int64_t* bad_row;
@@ -82,14 +97,14 @@ struct CrossEntropyGradArgs {
   T *d_logits, *d_labels;  // null: not asked for
 };
 
-template <typename T, typename Label>
-Error LabelLoss(const Cpu& cpu, const LabelLossArgs<T, Label>& args);
-template <typename T, typename Label>
-Error LabelLoss(const Gpu& gpu, const LabelLossArgs<T, Label>& args);
-template <typename T, typename Label>
-Error LabelLossGrad(const Cpu& cpu, const LabelLossGradArgs<T, Label>& args);
-template <typename T, typename Label>
-Error LabelLossGrad(const Gpu& gpu, const LabelLossGradArgs<T, Label>& args);
+template <typename T>
+Error LabelLoss(const Cpu& cpu, const LabelLossArgs<T>& args);
+template <typename T>
+Error LabelLoss(const Gpu& gpu, const LabelLossArgs<T>& args);
+template <typename T>
+Error LabelLossGrad(const Cpu& cpu, const LabelLossGradArgs<T>& args);
+template <typename T>
+Error LabelLossGrad(const Gpu& gpu, const LabelLossGradArgs<T>& args);
 template <typename T>
 Error CrossEntropy(const Cpu& cpu, const CrossEntropyArgs<T>& args);
 template <typename T>

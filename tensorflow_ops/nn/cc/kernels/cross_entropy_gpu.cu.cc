@@ -4,19 +4,6 @@
 namespace tfo {
 namespace {
 
-// int32 or int64 labels, told apart when they are read: a label a row is
-// little, and kernels for each would be twice as many.
-struct Labels {
-  const int32_t* narrow;
-  const int64_t* wide;
-
-  static Labels Of(const int32_t* labels) { return {labels, nullptr}; }
-  static Labels Of(const int64_t* labels) { return {nullptr, labels}; }
-  __device__ int64_t operator[](int64_t row) const {
-    return wide != nullptr ? wide[row] : narrow[row];
-  }
-};
-
 // What a row's label says.
 template <typename T>
 struct LabelOfRow {
@@ -260,21 +247,16 @@ struct CrossEntropyGradRows {
 
 }  // namespace
 
-template <typename T, typename Label>
-Error LabelLoss(const Gpu& gpu, const LabelLossArgs<T, Label>& args) {
-  const LabelLossRows<T> rows{args.classes, args.options,
-                              args.logits,  Labels::Of(args.labels),
-                              args.loss,    args.sums};
+template <typename T>
+Error LabelLoss(const Gpu& gpu, const LabelLossArgs<T>& args) {
+  const LabelLossRows<T> rows{args.classes, args.options, args.logits,
+                              args.labels,  args.loss,    args.sums};
   return RunRowFunction(gpu, rows, args.rows, args.classes, args.scratch);
 }
-template <typename T, typename Label>
-Error LabelLossGrad(const Gpu& gpu, const LabelLossGradArgs<T, Label>& args) {
-  const LabelLossGradRows<T> rows{args.classes,
-                                  args.options,
-                                  args.d_loss,
-                                  args.logits,
-                                  Labels::Of(args.labels),
-                                  args.sums,
+template <typename T>
+Error LabelLossGrad(const Gpu& gpu, const LabelLossGradArgs<T>& args) {
+  const LabelLossGradRows<T> rows{args.classes, args.options, args.d_loss,
+                                  args.logits,  args.labels,  args.sums,
                                   args.d_logits};
   return RunRowFunction(gpu, rows, args.rows, args.classes, nullptr);
 }
@@ -290,19 +272,15 @@ Error CrossEntropyGrad(const Gpu& gpu, const CrossEntropyGradArgs<T>& args) {
   return RunRowFunction(gpu, rows, args.rows, args.classes, nullptr);
 }
 
-#define TFO_INSTANTIATE_LABELS(T, Label)                                \
-  template Error LabelLoss(const Gpu&, const LabelLossArgs<T, Label>&); \
-  template Error LabelLossGrad(const Gpu&, const LabelLossGradArgs<T, Label>&)
-#define TFO_INSTANTIATE(T)                                             \
-  TFO_INSTANTIATE_LABELS(T, int32_t);                                  \
-  TFO_INSTANTIATE_LABELS(T, int64_t);                                  \
-  template Error CrossEntropy(const Gpu&, const CrossEntropyArgs<T>&); \
+#define TFO_INSTANTIATE(T)                                               \
+  template Error LabelLoss(const Gpu&, const LabelLossArgs<T>&);         \
+  template Error LabelLossGrad(const Gpu&, const LabelLossGradArgs<T>&); \
+  template Error CrossEntropy(const Gpu&, const CrossEntropyArgs<T>&);   \
   template Error CrossEntropyGrad(const Gpu&, const CrossEntropyGradArgs<T>&)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);
 TFO_INSTANTIATE(BFloat16);
 #undef TFO_INSTANTIATE
-#undef TFO_INSTANTIATE_LABELS
 
 }  // namespace tfo

@@ -50,15 +50,15 @@ void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options) {
   auto scratch = ScratchOf<T>(shape);
   int64_t bad_row = rows;
   const auto args = [&](Results& to, int64_t* bad) {
-    return LabelLossArgs<T, Label>{rows,
-                                   classes,
-                                   options,
-                                   x.data(),
-                                   labels.data(),
-                                   to.loss.data(),
-                                   {to.largest.data(), to.rest.data()},
-                                   bad,
-                                   scratch.data()};
+    return LabelLossArgs<T>{rows,
+                            classes,
+                            options,
+                            x.data(),
+                            labels.data(),
+                            to.loss.data(),
+                            {to.largest.data(), to.rest.data()},
+                            bad,
+                            scratch.data()};
   };
   LabelLoss(ThreadedCpu(1), args(expected, &bad_row));
   TFO_EXPECT(LabelLoss(Gpu{}, args(actual, nullptr)) == nullptr);
@@ -78,16 +78,15 @@ void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options) {
   const Guarded<Value> d(RandomValues<Value>(rows, 3), 0);
   Guarded<T> expected_d(n, output_offset), actual_d(n, output_offset);
   const auto grad_args = [&](T* to, int64_t* bad) {
-    return LabelLossGradArgs<T, Label>{
-        rows,
-        classes,
-        options,
-        d.data(),
-        x.data(),
-        labels.data(),
-        {expected.largest.data(), expected.rest.data()},
-        to,
-        bad};
+    return LabelLossGradArgs<T>{rows,
+                                classes,
+                                options,
+                                d.data(),
+                                x.data(),
+                                labels.data(),
+                                {expected.largest.data(), expected.rest.data()},
+                                to,
+                                bad};
   };
   LabelLossGrad(ThreadedCpu(1), grad_args(expected_d.data(), &bad_row));
   TFO_EXPECT(LabelLossGrad(Gpu{}, grad_args(actual_d.data(), nullptr)) ==

@@ -27,19 +27,14 @@ class LabelLossOpBase : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("log_prob", &options_.log_prob));
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    if (ctx->input(1).dtype() == ::tensorflow::DT_INT32) {
-      Run<int32_t>(ctx);
-    } else {
-      Run<int64_t>(ctx);
-    }
-  }
-
  protected:
   using Value = Accumulator<T>;
 
-  virtual void Run(OpKernelContext* ctx, const int32_t* labels) = 0;
-  virtual void Run(OpKernelContext* ctx, const int64_t* labels) = 0;
+  static Labels LabelsOf(OpKernelContext* ctx) {
+    const Tensor& labels = ctx->input(1);
+    if (labels.dtype() == ::tensorflow::DT_INT32) return Data<int32_t>(labels);
+    return Data<int64_t>(labels);
+  }
 
   // "labels[3] is 7, expected [0, 2)", if there is such a row.
   absl::Status BadLabel(int64_t row, const RowsOf& rows, int64_t label) const {
@@ -52,24 +47,16 @@ class LabelLossOpBase : public OpKernel {
   }
 
   LabelLossOptions options_;
-
- private:
-  template <typename Label>
-  void Run(OpKernelContext* ctx) {
-    Run(ctx, Data<Label>(ctx->input(1)));
-  }
 };
 
 template <typename Device, typename T>
 class LabelLossOp : public LabelLossOpBase<Device, T> {
  public:
   using LabelLossOpBase<Device, T>::LabelLossOpBase;
-
- private:
   using typename LabelLossOpBase<Device, T>::Value;
 
-  template <typename Label>
-  void RunLabels(OpKernelContext* ctx, const Label* labels) {
+  void Compute(OpKernelContext* ctx) override {
+    const Labels labels = this->LabelsOf(ctx);
     const Tensor& logits = ctx->input(0);
     RowsOf rows;
     OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
@@ -83,25 +70,18 @@ class LabelLossOp : public LabelLossOpBase<Device, T> {
     const bool tells = std::is_same_v<Device, Cpu>;
     RowScratchMemory<Value> scratch;
     OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
-    const LabelLossArgs<T, Label> args{
-        rows.rows,
-        rows.classes,
-        this->options_,
-        Data<T>(logits),
-        labels,
-        Data<Value>(loss),
-        {Data<Value>(largest), Data<Value>(rest)},
-        tells ? &bad_row : nullptr,
-        scratch.data};
+    const LabelLossArgs<T> args{rows.rows,
+                                rows.classes,
+                                this->options_,
+                                Data<T>(logits),
+                                labels,
+                                Data<Value>(loss),
+                                {Data<Value>(largest), Data<Value>(rest)},
+                                tells ? &bad_row : nullptr,
+                                scratch.data};
     OP_REQUIRES_OK(ctx, ToStatus(LabelLoss(GetDevice<Device>(ctx), args)));
     OP_REQUIRES(ctx, bad_row == rows.rows,
                 this->BadLabel(bad_row, rows, labels[bad_row]));
-  }
-  void Run(OpKernelContext* ctx, const int32_t* labels) override {
-    RunLabels(ctx, labels);
-  }
-  void Run(OpKernelContext* ctx, const int64_t* labels) override {
-    RunLabels(ctx, labels);
   }
 };
 
@@ -109,12 +89,10 @@ template <typename Device, typename T>
 class LabelLossGradOp : public LabelLossOpBase<Device, T> {
  public:
   using LabelLossOpBase<Device, T>::LabelLossOpBase;
-
- private:
   using typename LabelLossOpBase<Device, T>::Value;
 
-  template <typename Label>
-  void RunLabels(OpKernelContext* ctx, const Label* labels) {
+  void Compute(OpKernelContext* ctx) override {
+    const Labels labels = this->LabelsOf(ctx);
     const Tensor &logits = ctx->input(0), &d_loss = ctx->input(2),
                  &largest = ctx->input(3), &rest = ctx->input(4);
     RowsOf rows;
@@ -128,25 +106,18 @@ class LabelLossGradOp : public LabelLossOpBase<Device, T> {
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.shape, &d_logits));
     int64_t bad_row = rows.rows;
     const bool tells = std::is_same_v<Device, Cpu>;
-    const LabelLossGradArgs<T, Label> args{
-        rows.rows,
-        rows.classes,
-        this->options_,
-        Data<Value>(d_loss),
-        Data<T>(logits),
-        labels,
-        {Data<Value>(largest), Data<Value>(rest)},
-        Data<T>(d_logits),
-        tells ? &bad_row : nullptr};
+    const LabelLossGradArgs<T> args{rows.rows,
+                                    rows.classes,
+                                    this->options_,
+                                    Data<Value>(d_loss),
+                                    Data<T>(logits),
+                                    labels,
+                                    {Data<Value>(largest), Data<Value>(rest)},
+                                    Data<T>(d_logits),
+                                    tells ? &bad_row : nullptr};
     OP_REQUIRES_OK(ctx, ToStatus(LabelLossGrad(GetDevice<Device>(ctx), args)));
     OP_REQUIRES(ctx, bad_row == rows.rows,
                 this->BadLabel(bad_row, rows, labels[bad_row]));
-  }
-  void Run(OpKernelContext* ctx, const int32_t* labels) override {
-    RunLabels(ctx, labels);
-  }
-  void Run(OpKernelContext* ctx, const int64_t* labels) override {
-    RunLabels(ctx, labels);
   }
 };
 

@@ -24,7 +24,7 @@ template <typename V, typename Args, typename Rows>
 TFO_INLINE LabelKind<V> KindOfLabels(const Args& args, Rows rows, bool report) {
   const auto ignored = [&](int64_t row) {
     return args.options.ignores &&
-           static_cast<int64_t>(args.labels[row]) == args.options.ignore_index;
+           args.labels[row] == args.options.ignore_index;
   };
   LabelKind<V> kind;
   kind.ignored = args.options.ignores ? rows.Gather([&](int64_t row) {
@@ -42,9 +42,9 @@ TFO_INLINE LabelKind<V> KindOfLabels(const Args& args, Rows rows, bool report) {
 
 }  // namespace
 
-template <typename T, typename Label>
-struct RowFunction<LabelLossArgs<T, Label>> {
-  using Args = LabelLossArgs<T, Label>;
+template <typename T>
+struct RowFunction<LabelLossArgs<T>> {
+  using Args = LabelLossArgs<T>;
   using Element = T;
   using V = typename Lanes<T>::Vector;
   using Value = typename Lanes<T>::Value;
@@ -97,9 +97,9 @@ struct RowFunction<LabelLossArgs<T, Label>> {
   }
 };
 
-template <typename T, typename Label>
-struct RowFunction<LabelLossGradArgs<T, Label>> {
-  using Args = LabelLossGradArgs<T, Label>;
+template <typename T>
+struct RowFunction<LabelLossGradArgs<T>> {
+  using Args = LabelLossGradArgs<T>;
   using Element = T;
   using V = typename Lanes<T>::Vector;
   using Value = typename Lanes<T>::Value;
@@ -115,9 +115,9 @@ struct RowFunction<LabelLossGradArgs<T, Label>> {
   TFO_INLINE State Reduce(const E* const*, int64_t) const {
     return State();
   }
-  template <typename Labels>
+  template <typename LabelOf>
   struct Constants {
-    Labels labels;
+    LabelOf label;
     // d/dx = keep ? factor e^(x - shift) - uniform : 0, and at the label
     // at_label.
     V shift, factor, uniform, at_label, keep;
@@ -135,7 +135,7 @@ struct RowFunction<LabelLossGradArgs<T, Label>> {
                  : Value(0);
     });
     Constants<decltype(rows.LabelsOf(args.labels))> row;
-    row.labels = rows.LabelsOf(args.labels);
+    row.label = rows.LabelsOf(args.labels);
     row.shift = s.shift();
     V d = rows.Load(args.d_loss);
     d = args.options.log_prob ? -d : d;
@@ -160,23 +160,19 @@ struct RowFunction<LabelLossGradArgs<T, Label>> {
                       E* const* out, int64_t at) const {
     const V e = ExpOfNegative(part.Load(in[0] + at, 0) - row.shift);
     V to = row.factor * e - row.uniform;
-    to = row.labels.IsAt(at) ? row.at_label : to;
+    to = row.label.IsAt(at) ? row.at_label : to;
     part.Store(row.keep != 0 ? to : V{}, out[0] + at);
   }
 };
 
-#define TFO_DEFINE_LABELS(T, Label)                 \
-  TFO_DEFINE_ROW_FUNCTION(LabelLossArgs<T, Label>); \
-  TFO_DEFINE_ROW_FUNCTION(LabelLossGradArgs<T, Label>)
-#define TFO_DEFINE(T)            \
-  TFO_DEFINE_LABELS(T, int32_t); \
-  TFO_DEFINE_LABELS(T, int64_t)
+#define TFO_DEFINE(T)                        \
+  TFO_DEFINE_ROW_FUNCTION(LabelLossArgs<T>); \
+  TFO_DEFINE_ROW_FUNCTION(LabelLossGradArgs<T>)
 TFO_DEFINE(float);
 TFO_DEFINE(double);
 TFO_DEFINE(Half);
 TFO_DEFINE(BFloat16);
 #undef TFO_DEFINE
-#undef TFO_DEFINE_LABELS
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

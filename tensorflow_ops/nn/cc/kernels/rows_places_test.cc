@@ -92,24 +92,23 @@ std::vector<std::vector<double>> AllResults(const Shape& shape, int threads,
   options.label_smoothing = 0.1;
   options.z_loss = 0.01;
   int64_t bad_row = rows;
-  LabelLoss(cpu, LabelLossArgs<T, int64_t>{rows,
-                                           classes,
-                                           options,
-                                           &x[offset],
-                                           &labels[offset],
-                                           &of_rows[offset],
-                                           {&largest[offset], &rest[offset]},
-                                           &bad_row});
-  LabelLossGrad(cpu,
-                LabelLossGradArgs<T, int64_t>{rows,
-                                              classes,
-                                              options,
-                                              &d_rows[offset],
-                                              &x[offset],
-                                              &labels[offset],
-                                              {&largest[offset], &rest[offset]},
-                                              &dx[offset],
-                                              &bad_row});
+  LabelLoss(cpu, LabelLossArgs<T>{rows,
+                                  classes,
+                                  options,
+                                  &x[offset],
+                                  &labels[offset],
+                                  &of_rows[offset],
+                                  {&largest[offset], &rest[offset]},
+                                  &bad_row});
+  LabelLossGrad(cpu, LabelLossGradArgs<T>{rows,
+                                          classes,
+                                          options,
+                                          &d_rows[offset],
+                                          &x[offset],
+                                          &labels[offset],
+                                          {&largest[offset], &rest[offset]},
+                                          &dx[offset],
+                                          &bad_row});
   TFO_EXPECT_EQ(bad_row, rows);
   keep(of_rows, offset, rows);
   keep(dx, offset, n);

@@ -193,26 +193,26 @@ void CheckLabelLoss(const Shape& shape, const Cpu& cpu,
   }
   std::vector<Value> loss(rows), largest(rows), rest(rows);
   int64_t bad_row = rows;
-  LabelLoss(cpu, LabelLossArgs<T, Label>{rows,
-                                         classes,
-                                         options,
-                                         x.data(),
-                                         labels.data(),
-                                         loss.data(),
-                                         {largest.data(), rest.data()},
-                                         &bad_row});
+  LabelLoss(cpu, LabelLossArgs<T>{rows,
+                                  classes,
+                                  options,
+                                  x.data(),
+                                  labels.data(),
+                                  loss.data(),
+                                  {largest.data(), rest.data()},
+                                  &bad_row});
   TFO_EXPECT_EQ(bad_row, rows);
   const auto d = RandomValues<Value>(rows, 5);
   std::vector<T> dx(x.size());
-  LabelLossGrad(cpu, LabelLossGradArgs<T, Label>{rows,
-                                                 classes,
-                                                 options,
-                                                 d.data(),
-                                                 x.data(),
-                                                 labels.data(),
-                                                 {largest.data(), rest.data()},
-                                                 dx.data(),
-                                                 &bad_row});
+  LabelLossGrad(cpu, LabelLossGradArgs<T>{rows,
+                                          classes,
+                                          options,
+                                          d.data(),
+                                          x.data(),
+                                          labels.data(),
+                                          {largest.data(), rest.data()},
+                                          dx.data(),
+                                          &bad_row});
   const double e = options.label_smoothing, z = options.z_loss;
   const double sign = options.log_prob ? -1 : 1;
   for (int64_t r = 0; r < rows; ++r) {
@@ -423,15 +423,14 @@ TFO_TEST(Rows, TellTheFirstBadLabel) {
   labels[30] = -1;
   std::vector<float> loss(40), largest(40), rest(40);
   int64_t bad_row = 40;
-  LabelLoss(ThreadedCpu(3),
-            LabelLossArgs<float, int64_t>{40,
-                                          3,
-                                          {},
-                                          x.data(),
-                                          labels.data(),
-                                          loss.data(),
-                                          {largest.data(), rest.data()},
-                                          &bad_row});
+  LabelLoss(ThreadedCpu(3), LabelLossArgs<float>{40,
+                                                 3,
+                                                 {},
+                                                 x.data(),
+                                                 labels.data(),
+                                                 loss.data(),
+                                                 {largest.data(), rest.data()},
+                                                 &bad_row});
   TFO_EXPECT_EQ(bad_row, 20);
   TFO_EXPECT(std::isnan(loss[20]) && std::isnan(loss[30]) &&
              std::isnan(loss[35]) && !std::isnan(loss[0]));
@@ -446,14 +445,14 @@ TFO_TEST(Rows, KeepTheLossOfConfidentRows) {
     const int32_t label = 0;
     float loss, largest, rest;
     int64_t bad_row = 1;
-    LabelLoss(ThreadedCpu(1), LabelLossArgs<float, int32_t>{1,
-                                                            classes,
-                                                            {},
-                                                            x.data(),
-                                                            &label,
-                                                            &loss,
-                                                            {&largest, &rest},
-                                                            &bad_row});
+    LabelLoss(ThreadedCpu(1), LabelLossArgs<float>{1,
+                                                   classes,
+                                                   {},
+                                                   x.data(),
+                                                   &label,
+                                                   &loss,
+                                                   {&largest, &rest},
+                                                   &bad_row});
     ExpectNear<float>("loss", loss, 2.0611536203e-9, 3e-7);
   }
 }
