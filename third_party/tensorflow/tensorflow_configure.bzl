@@ -12,7 +12,11 @@ package(default_visibility = ["//visibility:public"])
 # -isystem, so that warnings in TensorFlow's headers are not ours.
 cc_library(
     name = "headers",
-    hdrs = glob(["include/**"]),
+    # Half of the folder is external/, which no header here includes.
+    hdrs = glob(
+        ["include/**"],
+        exclude = ["include/external/**"],
+    ),
     includes = ["include"],
 )
 

@@ -11,6 +11,7 @@ An op family is a folder under tensorflow_ops/ with
 Another repository uses the same macros: examples/external_repo is one.
 """
 
+load("@local_config_cpu//:config.bzl", "BUILT_CPU_LEVELS")
 load("@local_config_cuda//:config.bzl", "CUDA_ENABLED")
 load("@local_config_tensorflow//:config.bzl", "TENSORFLOW_COPTS")
 load("@rules_cc//cc:cc_binary.bzl", "cc_binary")
@@ -25,16 +26,19 @@ _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["op_util", "s
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
 _SIMD_SYMBOLS_TEST = Label("//tools/build_defs:simd_symbols_test.py")
 
-# -O3 only where Bazel optimises: -c dbg and the sanitizers bring their own.
 _COPTS = [
     "-fvisibility=hidden",
     "-Wall",
     "-Wextra",
     "-Werror",
-] + select({
-    _OPT: ["-O3"],
-    "//conditions:default": [],
-})
+]
+
+def _optimized(flag):
+    """`flag`, such as -O3, where Bazel optimises: -c dbg and the sanitizers bring their own."""
+    return select({
+        _OPT: [flag],
+        "//conditions:default": [],
+    })
 
 # What TensorFlow's macros and templates trip over when they expand in our files.
 _TENSORFLOW_WARNINGS = ["-Wno-missing-field-initializers", "-Wno-sign-compare", "-Wno-unused-parameter"]
@@ -51,11 +55,15 @@ CPU_LEVELS = {
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c", "-mprefer-vector-width=512"],
 }
 
-def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
+# For every file that dispatches, or asks which levels there are. The files of the
+# levels themselves stay the same, so that builds of different levels share them.
+_LEVEL_DEFINES = ["TFO_WITHOUT_CPU_" + level.upper() for level in CPU_LEVELS if level not in BUILT_CPU_LEVELS]
+
+def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimization = "-O3", deps = []):
     """An algorithm in plain C++: it includes no TensorFlow header.
 
     Targets: `name`, `name_headers`; when there are simd_srcs, for each level in
-    CPU_LEVELS `name_<level>` and `name_<level>_symbols_test`.
+    BUILT_CPU_LEVELS `name_<level>` and `name_<level>_symbols_test`.
 
     Args:
       name: the library's name.
@@ -64,6 +72,8 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
       simd_srcs: .cc files compiled once per CPU level, in a namespace of that
         level (core/cc/simd.h). They hold no inline code that others share:
         the linker may keep its AVX-512 copy for everyone.
+      simd_optimization: for simd_srcs. Loops that are written in vectors are often
+        as fast with -O2, and compile in half the time. The baseline always has it.
       deps: other algorithm libraries.
     """
     cc_library(
@@ -73,13 +83,14 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
     )
     levels = []
     if simd_srcs:
-        for level, flags in CPU_LEVELS.items():
+        for level in BUILT_CPU_LEVELS:
             levels.append(name + "_" + level)
             cc_library(
                 name = name + "_" + level,
                 srcs = simd_srcs,
                 # GCC 12 warns of its own AVX-512 intrinsics (its bug 105593).
-                copts = _COPTS + flags + ["-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-uninitialized"],
+                copts = _COPTS + CPU_LEVELS[level] + ["-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-uninitialized"] +
+                        _optimized("-O2" if level == "baseline" else simd_optimization),
                 linkstatic = True,
                 local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level],
                 deps = [":" + name + "_headers", _CORE["simd"]],
@@ -97,7 +108,8 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], deps = []):
         name = name,
         srcs = srcs,
         hdrs = hdrs,
-        copts = _COPTS + CPU_LEVELS["baseline"] + ["-ffp-contract=off"],
+        copts = _COPTS + CPU_LEVELS["baseline"] + ["-ffp-contract=off"] + _optimized("-O3"),
+        local_defines = _LEVEL_DEFINES,
         deps = deps + [":" + level for level in levels],
     )
 
@@ -153,8 +165,9 @@ def tfo_emulated_cuda_library(name, srcs, deps = []):
         name = name,
         srcs = [":" + name + "_srcs"],
         # GCC does not see that what is loaded on a condition is used on the same.
-        copts = _COPTS + ["-Wno-clobbered", "-Wno-maybe-uninitialized", "-Wno-unknown-pragmas", "-ffp-contract=off"],
-        local_defines = ["TFO_CUDA_EMULATION=1"],
+        copts = _COPTS + ["-Wno-clobbered", "-Wno-maybe-uninitialized", "-Wno-unknown-pragmas", "-ffp-contract=off"] +
+                _optimized("-O1"),
+        local_defines = ["TFO_CUDA_EMULATION=1"] + _LEVEL_DEFINES,
         testonly = True,
         deps = deps,
     )
@@ -174,16 +187,19 @@ def tfo_op_support_library(name, srcs, hdrs, deps = []):
         name = name,
         srcs = srcs,
         hdrs = hdrs,
-        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS,
-        local_defines = _CUDA_DEFINES,
+        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _optimized("-O2"),
+        local_defines = _CUDA_DEFINES + _LEVEL_DEFINES,
         deps = deps + ["@local_config_tensorflow//:headers"],
     )
 
 def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
     """Op definitions and OpKernels: the only C++ that sees TensorFlow.
 
-    Targets: `name`. Listing it in //tensorflow_ops:_tensorflow_ops.so puts the ops
-    into the wheel.
+    All files are compiled as one, since TensorFlow's headers take most of the time:
+    names in their unnamed namespaces must differ.
+
+    Targets: `name`, `name_src`. Listing it in //tensorflow_ops:_tensorflow_ops.so
+    puts the ops into the wheel.
 
     Args:
       name: the library's name.
@@ -192,11 +208,19 @@ def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
       deps: the algorithm libraries that the kernels call.
       cuda_deps: their CUDA libraries.
     """
+    files = [src for src in ops + kernels if src.endswith(".cc")]
+    package = native.package_name() + "/" if native.package_name() else ""
+    native.genrule(
+        name = name + "_src",
+        outs = [name + ".cc"],
+        cmd = "printf '#include \"%%s\"\\n' %s >$@" % " ".join([package + file for file in files]),
+    )
     cc_library(
         name = name,
-        srcs = ops + kernels,
-        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS,
-        local_defines = _CUDA_DEFINES,
+        srcs = [":" + name + "_src"] + [src for src in ops + kernels if src not in files],
+        textual_hdrs = files,
+        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _optimized("-O2"),
+        local_defines = _CUDA_DEFINES + _LEVEL_DEFINES,
         # TensorFlow's own registration objects are static; nothing refers to them.
         alwayslink = True,
         deps = deps + (cuda_deps if CUDA_ENABLED else []) + [
@@ -271,8 +295,9 @@ def tfo_algorithm_test(name, srcs, deps):
     cc_test(
         name = name,
         srcs = srcs,
-        copts = _COPTS,
+        copts = _COPTS + _optimized("-O1"),
         linkstatic = True,
+        local_defines = _LEVEL_DEFINES,
         size = "small",
         tags = ["algorithm"],
         deps = deps + [_CORE["testing"]],

@@ -1,4 +1,6 @@
 // The op behind tfo.show_versions(): what the C++ side alone knows.
+#include <string>
+
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -10,14 +12,14 @@ namespace tfo {
 REGISTER_OP("TensorflowOps>BuildInfo")
     .Output("facts: string")
     .SetShapeFn([](::tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(0, c->Vector(3));
+      c->set_output(0, c->Vector(4));
       return absl::OkStatus();
     })
     .Doc(R"doc(
 Facts of this build and this processor.
 
 facts: the compiler's version, the widest CPU level of this processor, the CPU
-  level in use.
+  level in use, the CPU levels of this build separated by spaces.
 )doc");
 
 #ifdef __clang__
@@ -31,11 +33,17 @@ class BuildInfoOp : public OpKernel {
   using OpKernel::OpKernel;
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     ::tensorflow::Tensor* facts = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {3}, &facts));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {4}, &facts));
     auto flat = facts->flat<::tensorflow::tstring>();
     flat(0) = kCompiler;
-    flat(1) = CpuLevelName(WidestCpuLevel());
+    flat(1) = CpuLevelName(ProcessorCpuLevel());
     flat(2) = CpuLevelName(ActiveCpuLevel());
+    std::string levels;
+    for (CpuLevel level : kCpuLevels) {
+      if (!levels.empty()) levels += ' ';
+      levels += CpuLevelName(level);
+    }
+    flat(3) = levels;
   }
 };
 

@@ -4,32 +4,14 @@
 #include <cstdlib>
 #include <string>
 
+#include "tensorflow_ops/core/cc/cpu_choice.h"
+
 namespace tfo {
 namespace {
 
-struct Choice {
-  CpuLevel level;
-  std::string error;
-};
-
-Choice Choose() {
-  const CpuLevel widest = WidestCpuLevel();
-  const char* wanted = std::getenv("TENSORFLOW_OPS_CPU");
-  if (wanted == nullptr || *wanted == '\0') return {widest, ""};
-  std::string supported;
-  for (CpuLevel level : kCpuLevels) {
-    if (level > widest) break;
-    if (wanted == std::string(CpuLevelName(level))) return {level, ""};
-    if (!supported.empty()) supported += ", ";
-    supported += CpuLevelName(level);
-  }
-  return {widest,
-          "TENSORFLOW_OPS_CPU is '" + std::string(wanted) +
-              "', expected one of what this processor supports: " + supported};
-}
-
-const Choice& Chosen() {
-  static const Choice* choice = new Choice(Choose());
+const CpuLevelChoice& Chosen() {
+  static const CpuLevelChoice* choice = new CpuLevelChoice(
+      ChooseCpuLevel(ProcessorCpuLevel(), std::getenv("TENSORFLOW_OPS_CPU")));
   return *choice;
 }
 
@@ -39,6 +21,36 @@ std::atomic<CpuLevel>& Active() {
 }
 
 }  // namespace
+
+CpuLevelChoice ChooseCpuLevel(CpuLevel processor, const char* wanted) {
+  std::string supported, built;
+  CpuLevel widest = kCpuLevels[0];
+  for (CpuLevel level : kCpuLevels) {
+    const std::string name = CpuLevelName(level);
+    built += (built.empty() ? "" : ", ") + name;
+    if (level > processor) continue;
+    supported += (supported.empty() ? "" : ", ") + name;
+    widest = level;
+  }
+  if (supported.empty()) {
+    return {
+        widest,
+        "This build of tensorflow_ops has kernels for " + built +
+            " only, and this processor has " + CpuLevelName(processor) +
+            ". Build a wheel for all processors: bash tools/build_wheel.sh"};
+  }
+  if (wanted == nullptr || *wanted == '\0') return {widest, ""};
+  for (CpuLevel level : kCpuLevels) {
+    if (level <= processor && wanted == std::string(CpuLevelName(level))) {
+      return {level, ""};
+    }
+  }
+  return {widest,
+          "TENSORFLOW_OPS_CPU is '" + std::string(wanted) +
+              "', expected one of what this processor and this build of "
+              "tensorflow_ops support: " +
+              supported};
+}
 
 const char* CpuLevelName(CpuLevel level) {
   switch (level) {
@@ -51,7 +63,7 @@ const char* CpuLevelName(CpuLevel level) {
   }
 }
 
-CpuLevel WidestCpuLevel() {
+CpuLevel ProcessorCpuLevel() {
   __builtin_cpu_init();  // also asks whether the system saves the registers
   const bool avx2 = __builtin_cpu_supports("avx2") &&
                     __builtin_cpu_supports("fma") &&
@@ -68,7 +80,7 @@ CpuLevel WidestCpuLevel() {
 CpuLevel ActiveCpuLevel() { return Active().load(std::memory_order_relaxed); }
 
 const char* CpuLevelError() {
-  const Choice& choice = Chosen();
+  const CpuLevelChoice& choice = Chosen();
   return choice.error.empty() ? nullptr : choice.error.c_str();
 }
 

@@ -21,32 +21,64 @@
   __VA_ARGS__                  \
   }
 
-#define TFO_DISPATCH(...)                              \
-  (::tfo::ActiveCpuLevel() == ::tfo::CpuLevel::kAvx512 \
-       ? cpu_avx512::__VA_ARGS__                       \
-   : ::tfo::ActiveCpuLevel() == ::tfo::CpuLevel::kAvx2 \
-       ? cpu_avx2::__VA_ARGS__                         \
-       : cpu_baseline::__VA_ARGS__)
+// A build may leave levels out (TFO_CPU_LEVELS in docs/building.md), and then
+// defines TFO_WITHOUT_CPU_<LEVEL>: nothing calls what is not there.
+#ifdef TFO_WITHOUT_CPU_BASELINE
+#define TFO_IF_CPU_BASELINE(...)
+#else
+#define TFO_IF_CPU_BASELINE(...) __VA_ARGS__
+#endif
+#ifdef TFO_WITHOUT_CPU_AVX2
+#define TFO_IF_CPU_AVX2(...)
+#else
+#define TFO_IF_CPU_AVX2(...) __VA_ARGS__
+#endif
+#ifdef TFO_WITHOUT_CPU_AVX512
+#define TFO_IF_CPU_AVX512(...)
+#else
+#define TFO_IF_CPU_AVX512(...) __VA_ARGS__
+#endif
+
+// The build's narrowest level serves where no wider one is active.
+#ifndef TFO_WITHOUT_CPU_BASELINE
+#define TFO_NARROWEST_CPU_NAMESPACE cpu_baseline
+#elif !defined(TFO_WITHOUT_CPU_AVX2)
+#define TFO_NARROWEST_CPU_NAMESPACE cpu_avx2
+#else
+#define TFO_NARROWEST_CPU_NAMESPACE cpu_avx512
+#endif
+
+#define TFO_DISPATCH(...)                                                \
+  (TFO_IF_CPU_AVX512(::tfo::ActiveCpuLevel() == ::tfo::CpuLevel::kAvx512 \
+                         ? cpu_avx512::__VA_ARGS__                       \
+                         :)                                              \
+       TFO_IF_CPU_AVX2(::tfo::ActiveCpuLevel() == ::tfo::CpuLevel::kAvx2 \
+                           ? cpu_avx2::__VA_ARGS__                       \
+                           :) TFO_NARROWEST_CPU_NAMESPACE::__VA_ARGS__)
 
 namespace tfo {
 
 enum class CpuLevel { kBaseline, kAvx2, kAvx512 };
 
-inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kBaseline, CpuLevel::kAvx2,
-                                          CpuLevel::kAvx512};
+// The levels of this build, narrowest first.
+inline constexpr CpuLevel kCpuLevels[] = {
+    TFO_IF_CPU_BASELINE(CpuLevel::kBaseline, )  //
+    TFO_IF_CPU_AVX2(CpuLevel::kAvx2, )          //
+    TFO_IF_CPU_AVX512(CpuLevel::kAvx512, )};
 
 // "baseline", "avx2" or "avx512".
 const char* CpuLevelName(CpuLevel level);
 
 // The widest level that this processor and its operating system support.
-CpuLevel WidestCpuLevel();
+CpuLevel ProcessorCpuLevel();
 
-// The level in use: the widest, or the lower one that the environment variable
-// TENSORFLOW_OPS_CPU names. Read once, at the first call.
+// The level in use: the build's widest that the processor supports, or the
+// lower one that the environment variable TENSORFLOW_OPS_CPU names. Read once,
+// at the first call.
 CpuLevel ActiveCpuLevel();
 
-// Null, or what is wrong with TENSORFLOW_OPS_CPU; the widest level is then
-// used.
+// Null, or why no kernel may run: TENSORFLOW_OPS_CPU names no level of this
+// build and processor, or the build has only wider levels than the processor.
 const char* CpuLevelError();
 
 // For tests, which run every level of the machine in one process; not while an

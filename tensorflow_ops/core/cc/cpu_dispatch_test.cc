@@ -1,8 +1,9 @@
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 
-#include <cstring>
+#include <iterator>
 #include <string>
 
+#include "tensorflow_ops/core/cc/cpu_choice.h"
 #include "tensorflow_ops/core/cc/testing.h"
 
 namespace tfo {
@@ -15,27 +16,60 @@ TFO_TEST(CpuDispatch, LevelsHaveDistinctNames) {
 }
 
 namespace cpu_baseline {
-const char* Here() { return "baseline"; }
+[[maybe_unused]] const char* Here() { return "baseline"; }
 }  // namespace cpu_baseline
 namespace cpu_avx2 {
-const char* Here() { return "avx2"; }
+[[maybe_unused]] const char* Here() { return "avx2"; }
 }  // namespace cpu_avx2
 namespace cpu_avx512 {
-const char* Here() { return "avx512"; }
+[[maybe_unused]] const char* Here() { return "avx512"; }
 }  // namespace cpu_avx512
 
-// main() runs every test once at each level of the machine.
+// main() runs every test once at each level of the build and the machine.
 TFO_TEST(CpuDispatch, CallsTheActiveLevel) {
   TFO_EXPECT_EQ(std::string(TFO_DISPATCH(Here)()),
                 CpuLevelName(ActiveCpuLevel()));
 }
 
-TFO_TEST(CpuDispatch, WidestIsNoWiderThanTheProcessor) {
-  TFO_EXPECT(WidestCpuLevel() != CpuLevel::kAvx512 ||
+TFO_TEST(CpuDispatch, ActiveLevelIsTheProcessors) {
+  TFO_EXPECT(ActiveCpuLevel() <= ProcessorCpuLevel());
+  TFO_EXPECT(ProcessorCpuLevel() != CpuLevel::kAvx512 ||
              __builtin_cpu_supports("avx512vl"));
-  TFO_EXPECT(WidestCpuLevel() == CpuLevel::kBaseline ||
+  TFO_EXPECT(ProcessorCpuLevel() == CpuLevel::kBaseline ||
              __builtin_cpu_supports("fma"));
 }
+
+TFO_TEST(CpuDispatch, EachLevelOfTheBuildCanBeAskedFor) {
+  const CpuLevel widest = kCpuLevels[std::size(kCpuLevels) - 1];
+  for (CpuLevel level : kCpuLevels) {
+    const CpuLevelChoice choice = ChooseCpuLevel(widest, CpuLevelName(level));
+    TFO_EXPECT(choice.level == level);
+    TFO_EXPECT_EQ(choice.error, "");
+    TFO_EXPECT(ChooseCpuLevel(level, nullptr).level == level);
+  }
+  for (const char* unset : {"", static_cast<const char*>(nullptr)}) {
+    TFO_EXPECT(ChooseCpuLevel(widest, unset).level == widest);
+    TFO_EXPECT_EQ(ChooseCpuLevel(widest, unset).error, "");
+  }
+}
+
+TFO_TEST(CpuDispatch, WiderThanTheProcessorCannotBeAskedFor) {
+  const CpuLevel narrowest = kCpuLevels[0];
+  const CpuLevelChoice choice = ChooseCpuLevel(narrowest, "avx1024");
+  TFO_EXPECT(choice.level == narrowest);
+  TFO_EXPECT_EQ(choice.error,
+                "TENSORFLOW_OPS_CPU is 'avx1024', expected one of what this "
+                "processor and this build of tensorflow_ops support: " +
+                    std::string(CpuLevelName(narrowest)));
+}
+
+#ifdef TFO_WITHOUT_CPU_BASELINE
+TFO_TEST(CpuDispatch, BuildForWiderProcessorsIsRefused) {
+  const std::string error = ChooseCpuLevel(CpuLevel::kBaseline, nullptr).error;
+  TFO_EXPECT(error.find("this processor has baseline") != std::string::npos);
+  TFO_EXPECT(error.find(CpuLevelName(kCpuLevels[0])) != std::string::npos);
+}
+#endif
 
 }  // namespace
 }  // namespace tfo

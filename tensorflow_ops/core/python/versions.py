@@ -38,12 +38,24 @@ def check_tensorflow() -> None:
         raise ImportError(advice())
 
 
-def versions() -> dict[str, str]:
-    """Returns what `show_versions` prints, by name."""
+def _facts():
+    """Returns what C++ alone knows: compiler, the processor's CPU level, the one in use, those of the build."""
     from tensorflow_ops.core.python import library
 
     with tf.init_scope(), tf.device("CPU:0"):
-        compiler, widest, active = (x.decode() for x in library.ops.tensorflow_ops_build_info().numpy())
+        return [fact.decode() for fact in library.ops.tensorflow_ops_build_info().numpy()]
+
+
+def cpu_levels() -> list[str]:
+    """Returns what `TENSORFLOW_OPS_CPU` may name here: levels of this build and this processor, narrowest first."""
+    _, processor, _, built = _facts()
+    levels = ["baseline", "avx2", "avx512"]
+    return [level for level in built.split() if levels.index(level) <= levels.index(processor)]
+
+
+def versions() -> dict[str, str]:
+    """Returns what `show_versions` prints, by name."""
+    compiler, processor, active, built = _facts()
     build = tf.sysconfig.get_build_info()
     cuda = build_info.CUDA_VERSION
     architectures = ", ".join(f"sm_{a}" for a in build_info.CUDA_ARCHITECTURES)
@@ -54,7 +66,7 @@ def versions() -> dict[str, str]:
         "TensorFlow's own CUDA": build.get("cuda_version", "none"),
         "GPU kernels": f"CUDA {cuda} ({architectures}, newer GPUs from PTX; needs driver 580)" if cuda else "none",
         "GPUs": ", ".join(d.name for d in tf.config.list_physical_devices("GPU")) or "none",
-        "CPU instruction set": f"{active} (this processor has {widest})",
+        "CPU instruction set": f"{active} (this processor has {processor}; this build: {built})",
         "compiler": compiler,
         "Python": platform.python_version(),
         "system": platform.platform(),
@@ -65,8 +77,9 @@ def show_versions() -> None:
     """Prints what a bug report should say of this installation.
 
     That is: TensorFlow built against and running, CUDA and the GPU architectures of
-    the kernels, the CPU instruction set in use (the environment variable
-    `TENSORFLOW_OPS_CPU` = baseline, avx2 or avx512 forces a lower one).
+    the kernels, the CPU instruction set in use, this processor's, and those that the
+    kernels were compiled for (the environment variable `TENSORFLOW_OPS_CPU` =
+    baseline, avx2 or avx512 forces a lower one).
 
     >>> import tensorflow_ops as tfo
     >>> tfo.show_versions()  # doctest: +ELLIPSIS

@@ -12,6 +12,7 @@ import textwrap
 import tensorflow as tf
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import versions
 
 
 def _run(directory, script, **environment):
@@ -79,7 +80,9 @@ class ShowVersionsTest(tf.test.TestCase):
         self.assertRegex(shown["GPU kernels"], r"^none$|^CUDA \d+\.\d+ \(sm_\d+")
         gpus = tf.config.list_physical_devices("GPU")
         self.assertEqual(shown["GPUs"], ", ".join(gpu.name for gpu in gpus) or "none")
-        self.assertRegex(shown["CPU instruction set"], r"^(baseline|avx2|avx512) \(this processor has \w+\)$")
+        self.assertRegex(
+            shown["CPU instruction set"], r"^(baseline|avx2|avx512) \(this processor has \w+; this build: [\w ]+\)$"
+        )
         self.assertRegex(shown["compiler"], r"^g\+\+ \d+\.")
         self.assertEqual(shown["Python"], platform.python_version())
         self.assertEqual(shown["system"], platform.platform())
@@ -96,16 +99,24 @@ class ShowVersionsTest(tf.test.TestCase):
         avx512 = avx2 and {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
         widest = "avx512" if avx512 else "avx2" if avx2 else "baseline"
         shown = _shown()["CPU instruction set"]
-        self.assertEndsWith(shown, f"(this processor has {widest})")
+        self.assertIn(f"(this processor has {widest};", shown)
         if not os.environ.get("TENSORFLOW_OPS_CPU"):
-            self.assertStartsWith(shown, f"{widest} ")
+            self.assertStartsWith(shown, f"{versions.cpu_levels()[-1]} ")
 
     def test_says_which_instruction_set_the_environment_asked_for(self):
+        narrowest = versions.cpu_levels()[0]
         done = _run(
-            self.get_temp_dir(), "import tensorflow_ops as tfo; tfo.show_versions()", TENSORFLOW_OPS_CPU="baseline"
+            self.get_temp_dir(), "import tensorflow_ops as tfo; tfo.show_versions()", TENSORFLOW_OPS_CPU=narrowest
         )
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("CPU instruction set: baseline (this processor has ", done.stdout)
+        self.assertIn(f"CPU instruction set: {narrowest} (this processor has ", done.stdout)
+
+    def test_instruction_sets_are_those_of_build_and_processor(self):
+        names = ["baseline", "avx2", "avx512"]
+        built = re.search(r"this build: ([\w ]+)\)", _shown()["CPU instruction set"])[1].split()
+        self.assertEqual(built, [name for name in names if name in built])
+        processor = re.search(r"this processor has (\w+)", _shown()["CPU instruction set"])[1]
+        self.assertEqual(versions.cpu_levels(), [n for n in names[: names.index(processor) + 1] if n in built])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import roi_reference_test as reference
 import tensorflow as tf
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import versions
 
 # Arguments: the number of threads, and the file that takes what it computes. Prints a line of hashes for each op,
 # dtype and layout.
@@ -78,22 +79,10 @@ def _run(directory, script, *arguments, **environment):
     return done.stdout
 
 
-def _levels():
-    """The instruction sets of this machine that kernels are compiled for."""
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        flags = set(next(line for line in file if line.startswith("flags")).split())
-    levels = ["baseline"]
-    if {"avx2", "fma", "f16c"} <= flags:
-        levels.append("avx2")
-        if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
-            levels.append("avx512")
-    return levels
-
-
 class ProcessTest(tf.test.TestCase):
     def test_threads_give_the_same_bits_and_instruction_sets_agree(self):
         directory = self.get_temp_dir()
-        *others, best = _levels()
+        *others, best = versions.cpu_levels()
         printed = {}
         for threads, level in (*itertools.product("125", [best]), *itertools.product("2", others)):
             file = os.path.join(directory, f"{threads}_{level}.npz")
