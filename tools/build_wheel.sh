@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # Sets up what is missing and builds the wheel. Its path is the last line printed.
 #
-# Usage: tools/build_wheel.sh [--out DIR] [--cuda]
+# Usage: tools/build_wheel.sh [--out DIR] [--cuda] [--native]
 #
-#   --out DIR   where the wheel goes (default: dist/ in the repository's root)
+#   --out DIR   where the wheel goes (default: dist/ in the repository's root;
+#               build/native/ with --native)
 #   --cuda      with CUDA kernels
+#   --native    with kernels for this processor's instruction set only: built in
+#               half the time, and not to be given away
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 
-out=$root/dist
+out=
 options=()
 while (($# > 0)); do
   case $1 in
@@ -21,10 +24,15 @@ while (($# > 0)); do
       ;;
     --out=*) out=${1#--out=} ;;
     --cuda) options+=(--config=cuda) ;;
+    --native) options+=(--config=native) ;;
     *) die "unknown argument $1." "See: $0 --help" ;;
   esac
   shift
 done
+if [[ -z $out ]]; then
+  out=$root/dist
+  [[ " ${options[*]} " != *native* ]] || out=$root/build/native
+fi
 make_folder "$out" "Name a folder that you may write to: --out DIR"
 out=$(cd "$out" && pwd -P)
 
@@ -33,7 +41,7 @@ bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 
 cd "$root"
 say "building //:wheel${options[*]:+ ${options[*]}}"
-"$bazel" build "${options[@]}" //:wheel >&2
+run_bazel "$bazel" build "${options[@]}" //:wheel >&2
 built=("$("$bazel" info "${options[@]}" bazel-bin 2>/dev/null)"/wheel/*.whl)
 [[ ${#built[@]} == 1 && -f ${built[0]} ]] || die "bazel built no wheel, or several: ${built[*]}" "Run: $bazel clean"
 

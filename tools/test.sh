@@ -29,6 +29,7 @@ if [[ " $* " == *" -- "* && ${#targets[@]} -gt 0 ]]; then
     shift
   done
   shift
-  exec "$bazel" test "${options[@]}" -- "${targets[@]}" "$@"
+  run_bazel "$bazel" test "${options[@]}" -- "${targets[@]}" "$@"
+else
+  run_bazel "$bazel" test "$@" "${targets[@]}"
 fi
-exec "$bazel" test "$@" "${targets[@]}"

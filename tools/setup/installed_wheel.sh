@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it into the Python of tools/setup/python_env.sh, and
+# Builds a wheel for this machine, installs it into the Python of tools/setup/python_env.sh, and
 # prints that Python's path.
 #
 # Usage: tools/setup/installed_wheel.sh [build] [demo] [lint] [docs]
@@ -12,7 +12,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 help_if_asked "$@"
 
 python=$(bash "$root/tools/setup/python_env.sh" "$@")
-wheel=$(bash "$root/tools/build_wheel.sh" | tail -n 1)
+wheel=$(bash "$root/tools/build_wheel.sh" --native | tail -n 1)
 
 # Prints the hash of the wheel that was installed last; pip keeps it.
 installed_hash() {

@@ -181,6 +181,14 @@ all_installed() {
   for name in "$@"; do is_installed "$name" || return 1; done
 }
 
+# Writes the bytecode of the modules that every test imports: those cannot, since
+# Bazel's sandbox shows them a read-only .venv, and would compile for 7 s each. It
+# goes on while Bazel is set up. -I: whatever PYTHONDONTWRITEBYTECODE says.
+compile_modules() {
+  exec >/dev/null 2>&1 9>&-
+  exec "$python" -I -c 'import keras, pytest, tensorflow, hypothesis, matplotlib.pyplot'
+}
+
 set_up() {
   local name requirements
   make_folder "$root" "Clone the repository to a folder of yours."
@@ -206,11 +214,13 @@ set_up() {
         requirements=(--requirement "$root/tools/requirements/$name.txt" --constraint "$root/tools/requirements/build.txt")
         ;;
     esac
-    run_pip "$python" "$work" install --only-binary=:all: "${requirements[@]}" >&2 ||
+    with_progress "installing packages" "$venv" 2000 \
+      install_packages "$python" "$work" --only-binary=:all: "${requirements[@]}" >&2 ||
       die "pip could not install tools/requirements/$name.txt; its message is above." \
         "Check the network, pip's configuration ($python -m pip config list) and the free space on the disk, then run this again."
     cp "$root/tools/requirements/$name.txt" "$venv/.installed/"
     complete_text >"$venv/.complete"
+    [[ $name != build ]] || compile_modules &
   done
 }
 

