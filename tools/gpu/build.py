@@ -8,6 +8,7 @@ import argparse
 import builtins
 import concurrent.futures
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -49,16 +50,17 @@ class BazelRules:
 
     def __init__(self):
         self.folder = ""
-        self.cxx = []  # (file, flags), in the order of the BUILD files
-        self.cuda = []  # files
+        self.cxx = []  # (file, flags, the object's place in bazel-bin), in the order of the BUILD files
+        self.cuda = []  # (file, the object's place in bazel-bin)
         self._generated = {}  # label -> the files it is made of
 
-    def cc_library(self, srcs=(), copts=(), local_defines=(), **_):
+    def cc_library(self, name, srcs=(), copts=(), local_defines=(), **_):
         flags = [*copts, *("-D" + define for define in local_defines)]
         for label in srcs:
             for src in self._generated.get(label, [label]):
                 if src.endswith(".cc"):
-                    self.cxx.append((f"{self.folder}/{src}", flags))
+                    stem = pathlib.PurePath(src).name.removesuffix(".cc")
+                    self.cxx.append((f"{self.folder}/{src}", flags, f"{self.folder}/_objs/{name}/{stem}.pic.o"))
 
     def py_test(self, **_):
         pass  # tests compile nothing
@@ -67,7 +69,9 @@ class BazelRules:
         self._generated[":" + name] = srcs
 
     def cuda_objects(self, srcs, **_):
-        self.cuda += [f"{self.folder}/{src}" for src in srcs]
+        for src in srcs:
+            stem = pathlib.PurePath(src).name.removesuffix(".cu.cc")
+            self.cuda.append((f"{self.folder}/{src}", f"{self.folder}/{stem}.cu.pic.o"))
 
 
 def read_build_files(emulated):
@@ -82,6 +86,7 @@ def read_build_files(emulated):
         cc_library=rules.cc_library,
         cuda_objects=rules.cuda_objects,
         CUDA_ENABLED=True,
+        BUILT_CPU_LEVELS=["baseline", "avx2", "avx512"],
     )
 
     def algorithm_library(name, **kwargs):
@@ -137,27 +142,30 @@ class Compilation:
             raise BuildError(f"{shlex.join(self.command)}\n{done.stdout}")
         self.object.with_suffix(".log").write_text(done.stdout)
         self.object.with_suffix(".cmd").write_text(shlex.join(self.command))
-        print(f"  compiled {self.object.relative_to(FOLDER)}", file=sys.stderr, flush=True)
         return done.stdout
 
 
-def build(emulated, architectures, jobs):
+def build(emulated, architectures, jobs, bazel_bin):
     """Builds and links what changed; returns the shared object's path and ptxas's report, a line per kernel."""
     rules = read_build_files(emulated)
     for file in sorted((ROOT / "tools/gpu").glob("*c_api.cc")):
-        rules.cxx.append((str(file.relative_to(ROOT)), rules.cxx[0][1]))
+        rules.cxx.append((str(file.relative_to(ROOT)), rules.cxx[0][1], ""))
     folder = FOLDER / ("emulated" if emulated else "cuda")
-    compilations = []
+    objects, compilations = [], []
 
-    def add(file, command, variant=""):
+    def add(file, command, built, variant=""):
+        if bazel_bin and built and (bazel_bin / built).exists():
+            objects.append(str(bazel_bin / built))
+            return
         object = folder / (file.replace("/", "__") + variant + ".o")
         dependencies = ["-MMD", "-MF", str(object.with_suffix(".d"))]
         compilations.append(Compilation(object, [*command, *dependencies, "-c", file, "-o", str(object)]))
+        objects.append(str(object))
 
-    for file, flags in rules.cxx:
+    for file, flags, built in rules.cxx:
         level = "".join(flag.partition("=")[2] for flag in flags if flag.startswith("-DTFO_CPU_NAMESPACE="))
         # g++ takes .cu.cc for C++.
-        add(file, [*CXX, *flags], level and "." + level)
+        add(file, [*CXX, *flags], built, level and "." + level)
     link = ["-ldl", "-lrt", "-lpthread"]
     if not emulated:
         cuda = find_cuda(architectures)
@@ -172,16 +180,27 @@ def build(emulated, architectures, jobs):
             CUDA_VERSION=cuda["version"],
         )
         flags = [*nvcc._FLAGS, *nvcc._architecture_flags(), "-Xptxas=-v", "-I.", "-x", "cu"]
-        for file in rules.cuda:
-            add(file, [cuda["nvcc"], *flags])
+        for file, built in rules.cuda:
+            add(file, [cuda["nvcc"], *flags], built)
         link = [cuda["cudart_static"], *link]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "build.txt").write_text(f"nvcc {cuda['version']} for sm_{', sm_'.join(cuda['architectures'])}\n")
 
+    if bazel_bin:
+        print(f"  {len(objects) - len(compilations)} objects from {bazel_bin}", file=sys.stderr)
+        if len(compilations) == len(objects):
+            raise BuildError(f"{bazel_bin} has no objects of this repository: build it with Bazel first")
+    done = itertools.count(1)
+
+    def compile_one(compilation):
+        log = compilation.run()
+        name = compilation.object.relative_to(FOLDER)
+        print(f"  [{next(done)} / {len(compilations)}] {name}", file=sys.stderr, flush=True)
+        return log
+
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        logs = list(pool.map(Compilation.run, compilations))
+        logs = list(pool.map(compile_one, compilations))
     library = folder / "libtfo_ops.so"
-    objects = [str(c.object) for c in compilations]
     command = ["g++", "-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", "-o", str(library), *objects, *link]
     linked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if linked.returncode != 0:
@@ -213,9 +232,10 @@ def main():
     parser.add_argument("--archs", default=os.environ.get("TFO_CUDA_ARCHITECTURES"), help='such as "80 90"')
     parser.add_argument("--emulated", action="store_true", help="kernels compiled by g++, run on the processor")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--objects", type=pathlib.Path, help="take what Bazel compiled there: bazel-bin")
     args = parser.parse_args()
     try:
-        library, report = build(args.emulated, args.archs, args.jobs)
+        library, report = build(args.emulated, args.archs, args.jobs, args.objects)
     except BuildError as error:
         sys.exit(f"ERROR: {error}")
     if report:

@@ -4,7 +4,7 @@
 # Bazel, no TensorFlow, no network.
 #
 # Usage: tools/gpu/run.sh [--quick] [--out FILE] [--sanitize] [--build_only]
-#                         [--archs "80 90"] [--jobs N]
+#                         [--archs "80 90"] [--jobs N] [--objects DIR]
 #
 #   --quick       small checks and two timings instead of all
 #   --out FILE    write the table of timings (Markdown) to FILE, too
@@ -14,6 +14,9 @@
 #   --archs LIST  compute capabilities to build for (default: this machine's GPU,
 #                 else those of --config=cuda)
 #   --jobs N      compilers at a time (default: one per core)
+#   --objects DIR take what Bazel compiled (bazel-bin, after a build with
+#                 --config=cuda), and compile only what is not there; the
+#                 resources of those kernels are not listed
 #
 # PYTHON names the interpreter (default: python3). The build is in build/gpu/;
 # build/gpu/cuda/resources.txt lists each kernel's registers, spills and shared
@@ -40,7 +43,7 @@ while (($# > 0)); do
     --quick) quick=(--quick) ;;
     --sanitize) sanitize=true ;;
     --build_only) build_only=true ;;
-    --out | --archs | --jobs)
+    --out | --archs | --jobs | --objects)
       (($# > 1)) || die "$1 needs a value." "See: $0 --help"
       case $1 in
         --out) table=(--out "$(realpath --canonicalize-missing -- "$2")") ;;
