@@ -33,7 +33,7 @@ def _cuda_objects_impl(ctx):
             inputs = depset([src], transitive = [headers]),
             outputs = [object],
             mnemonic = "CudaCompile",
-            progress_message = "Compiling %{input} for sm_" + ", sm_".join(CUDA_ARCHITECTURES),
+            progress_message = "Compiling " + src.short_path + " for sm_" + ", sm_".join(CUDA_ARCHITECTURES),
             # The version makes the action new when the toolkit is.
             env = {"TFO_CUDA_VERSION": CUDA_VERSION, "PATH": "/usr/local/bin:/usr/bin:/bin"},
         )

@@ -55,8 +55,8 @@ CPU_LEVELS = {
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c", "-mprefer-vector-width=512"],
 }
 
-# For every file that dispatches, or asks which levels there are. The files of the
-# levels themselves stay the same, so that builds of different levels share them.
+# For files that dispatch. Those of the levels themselves and OpKernels stay the
+# same, so that builds of different levels share them.
 _LEVEL_DEFINES = ["TFO_WITHOUT_CPU_" + level.upper() for level in CPU_LEVELS if level not in BUILT_CPU_LEVELS]
 
 def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimization = "-O3", deps = []):
@@ -188,7 +188,7 @@ def tfo_op_support_library(name, srcs, hdrs, deps = []):
         srcs = srcs,
         hdrs = hdrs,
         copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _optimized("-O2"),
-        local_defines = _CUDA_DEFINES + _LEVEL_DEFINES,
+        local_defines = _CUDA_DEFINES,
         deps = deps + ["@local_config_tensorflow//:headers"],
     )
 
@@ -220,7 +220,7 @@ def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
         srcs = [":" + name + "_src"] + [src for src in ops + kernels if src not in files],
         textual_hdrs = files,
         copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _optimized("-O2"),
-        local_defines = _CUDA_DEFINES + _LEVEL_DEFINES,
+        local_defines = _CUDA_DEFINES,
         # TensorFlow's own registration objects are static; nothing refers to them.
         alwayslink = True,
         deps = deps + (cuda_deps if CUDA_ENABLED else []) + [
@@ -303,7 +303,7 @@ def tfo_algorithm_test(name, srcs, deps):
         deps = deps + [_CORE["testing"]],
     )
 
-def tfo_py_test(name, srcs, deps = None, size = "medium"):
+def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
     """A Python test of the public package: `import tensorflow_ops as tfo`.
 
     The same file runs under pytest against the installed wheel, so it reads
@@ -314,6 +314,7 @@ def tfo_py_test(name, srcs, deps = None, size = "medium"):
       srcs: its file.
       deps: what it imports, where that is not tensorflow_ops itself.
       size: Bazel's; "large" for one that starts many processes.
+      shard_count: Bazel's, for one that takes minutes.
     """
     native.py_test(
         name = name,
@@ -321,5 +322,6 @@ def tfo_py_test(name, srcs, deps = None, size = "medium"):
         main = srcs[0],
         python_version = "PY3",
         size = size,
+        shard_count = shard_count,
         deps = [Label("//tensorflow_ops")] if deps == None else deps,
     )

@@ -1,6 +1,4 @@
 // The op behind tfo.show_versions(): what the C++ side alone knows.
-#include <string>
-
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -38,12 +36,7 @@ class BuildInfoOp : public OpKernel {
     flat(0) = kCompiler;
     flat(1) = CpuLevelName(ProcessorCpuLevel());
     flat(2) = CpuLevelName(ActiveCpuLevel());
-    std::string levels;
-    for (CpuLevel level : kCpuLevels) {
-      if (!levels.empty()) levels += ' ';
-      levels += CpuLevelName(level);
-    }
-    flat(3) = levels;
+    flat(3) = BuiltCpuLevels();
   }
 };
 

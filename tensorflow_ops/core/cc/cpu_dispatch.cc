@@ -63,6 +63,18 @@ const char* CpuLevelName(CpuLevel level) {
   }
 }
 
+const char* BuiltCpuLevels() {
+  static const std::string* names = [] {
+    auto* all = new std::string;
+    for (CpuLevel level : kCpuLevels) {
+      if (!all->empty()) *all += ' ';
+      *all += CpuLevelName(level);
+    }
+    return all;
+  }();
+  return names->c_str();
+}
+
 CpuLevel ProcessorCpuLevel() {
   __builtin_cpu_init();  // also asks whether the system saves the registers
   const bool avx2 = __builtin_cpu_supports("avx2") &&

@@ -60,7 +60,8 @@ namespace tfo {
 
 enum class CpuLevel { kBaseline, kAvx2, kAvx512 };
 
-// The levels of this build, narrowest first.
+// The levels of this build, narrowest first. OpKernels, which are compiled once
+// for all builds, ask BuiltCpuLevels.
 inline constexpr CpuLevel kCpuLevels[] = {
     TFO_IF_CPU_BASELINE(CpuLevel::kBaseline, )  //
     TFO_IF_CPU_AVX2(CpuLevel::kAvx2, )          //
@@ -68,6 +69,9 @@ inline constexpr CpuLevel kCpuLevels[] = {
 
 // "baseline", "avx2" or "avx512".
 const char* CpuLevelName(CpuLevel level);
+
+// Their names, separated by spaces.
+const char* BuiltCpuLevels();
 
 // The widest level that this processor and its operating system support.
 CpuLevel ProcessorCpuLevel();

@@ -15,6 +15,14 @@ TFO_TEST(CpuDispatch, LevelsHaveDistinctNames) {
   TFO_EXPECT_EQ(std::string(CpuLevelName(CpuLevel::kAvx512)), "avx512");
 }
 
+TFO_TEST(CpuDispatch, NamesTheBuildsLevels) {
+  std::string names;
+  for (CpuLevel level : kCpuLevels) {
+    names += (names.empty() ? "" : " ") + std::string(CpuLevelName(level));
+  }
+  TFO_EXPECT_EQ(std::string(BuiltCpuLevels()), names);
+}
+
 namespace cpu_baseline {
 [[maybe_unused]] const char* Here() { return "baseline"; }
 }  // namespace cpu_baseline
