@@ -1,7 +1,7 @@
 """The instruction sets that kernels are compiled for: all, unless TFO_CPU_LEVELS names some.
 
-A wheel for other machines has all of them. Two thirds of a build's time go into
-them, so that a build for this machine alone is three times as fast.
+A wheel for other machines has all of them. More than half of a build's time goes
+into them: a build for this machine alone takes about half as long.
 """
 
 # Instruction set -> processor flags that it needs (/proc/cpuinfo), narrowest
