@@ -36,7 +36,7 @@ fi
 make_folder "$out" "Name a folder that you may write to: --out DIR"
 out=$(cd "$out" && pwd -P)
 
-python=$(bash "$root/tools/setup/python_env.sh")
+python=$(bash "$root/tools/setup/python_env.sh" --and_bazel)
 bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 
 cd "$root"

@@ -10,7 +10,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 
-python=$(bash "$root/tools/setup/python_env.sh")
+python=$(bash "$root/tools/setup/python_env.sh" --and_bazel)
 bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 
 # Any word but an option names targets; after `--` a word that starts with `-`

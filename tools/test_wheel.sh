@@ -18,7 +18,7 @@ if [[ ${1-} == --quick ]]; then
   shift
 fi
 
-python=$(bash "$root/tools/setup/python_env.sh")
+python=$(bash "$root/tools/setup/python_env.sh" --and_bazel)
 wheel=$(bash "$root/tools/build_wheel.sh" | tail -n 1)
 
 # manylinux_2_N: the wheel must run wherever TensorFlow's own (2_27) does. A

@@ -303,7 +303,7 @@ def tfo_algorithm_test(name, srcs, deps):
         deps = deps + [_CORE["testing"]],
     )
 
-def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
+def tfo_py_test(name, srcs, deps = None, imports = [], size = "medium", shard_count = None):
     """A Python test of the public package: `import tensorflow_ops as tfo`.
 
     The same file runs under pytest against the installed wheel, so it reads
@@ -311,14 +311,16 @@ def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
 
     Args:
       name: the test's name.
-      srcs: its file.
+      srcs: its file, then modules beside it that it imports.
       deps: what it imports, where that is not tensorflow_ops itself.
+      imports: the folder of the modules beside it.
       size: Bazel's; "large" for one that starts many processes.
       shard_count: Bazel's, for one that takes minutes.
     """
     native.py_test(
         name = name,
         srcs = srcs,
+        imports = imports,
         main = srcs[0],
         python_version = "PY3",
         size = size,

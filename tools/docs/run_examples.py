@@ -15,6 +15,7 @@ later blocks that use what it defines. What was left out is said at the end.
 """
 
 import ast
+import concurrent.futures
 import contextlib
 import importlib.util
 import io
@@ -153,20 +154,25 @@ def main() -> None:
     if os.environ.get("TFO_ONE_PAGE"):
         raise SystemExit(min(run_page(pages[0]), 1))
     failed = []
+    pages = [page for page in pages if "\n```" in page.read_text()]
     with tempfile.TemporaryDirectory() as folder:  # for files that blocks write
-        for page in pages:
-            if "\n```" not in page.read_text():
-                continue
-            environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "TFO_ONE_PAGE": "1"}
-            command = [sys.executable, *flags(), __file__, str(page)]
-            result = subprocess.run(
-                command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, check=False
-            )
-            if result.returncode:
-                failed.append(page.name)
-                print(result.stderr[-4000:], flush=True)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:  # a page imports more than it computes
+            for page, result in zip(pages, pool.map(lambda page: in_own_process(page, folder), pages), strict=True):
+                print(result.stdout, end="", flush=True)
+                if result.returncode:
+                    failed.append(page.name)
+                    print(result.stderr[-4000:], flush=True)
     if failed:
         raise SystemExit(f"FAILED: {', '.join(failed)}")
+
+
+def in_own_process(page: pathlib.Path, folder: str) -> subprocess.CompletedProcess:
+    """Runs a page in a process and a folder of its own."""
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "TFO_ONE_PAGE": "1"}
+    command = [sys.executable, *flags(), __file__, str(page)]
+    own = os.path.join(folder, page.stem)
+    os.mkdir(own)
+    return subprocess.run(command, cwd=own, env=environment, capture_output=True, text=True, check=False)
 
 
 def flags() -> list[str]:

@@ -8,7 +8,10 @@
 # .bazelversion; on Debian, a private installation in the cache folder
 # ($TENSORFLOW_OPS_CACHE, default ~/.cache/tensorflow_ops) that all clones share.
 #
-# Usage: tools/setup/bazel.sh [PYTHON]
+# Usage: tools/setup/bazel.sh [--ahead] [PYTHON]
+#
+# --ahead installs Bazel and starts its server, and prints nothing: this may go on
+# while PYTHON, which then needs only pip, gets its packages.
 #
 # What is built is kept in that folder, too, for all clones: up to 5 GB, or what
 # TENSORFLOW_OPS_DISK_CACHE says (800M, 0 for none).
@@ -21,6 +24,11 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 help_if_asked "$@"
 
+ahead=
+if [[ ${1-} == --ahead ]]; then
+  ahead=yes
+  shift
+fi
 python=${1-}
 [[ -n $python ]] || python=$(bash "$root/tools/setup/python_env.sh")
 [[ $python == /* || $python != */* ]] || python=$(realpath -s "$python")
@@ -134,6 +142,10 @@ elif on_debian; then
   choose_private
 else
   die "Bazel $bazel_version was not found." "${get_bazel[@]}"
+fi
+if [[ -n $ahead ]]; then
+  cd "$root" && "$bazel" info server_pid >/dev/null 2>&1 9>&-
+  exit
 fi
 write_machine_rc
 printf '%s\n' "$bazel"

@@ -2,12 +2,13 @@
 # Sets up the Python that builds, tests and runs this project, and prints its
 # path.
 #
-# Usage: tools/setup/python_env.sh [build] [demo] [lint] [docs]
+# Usage: tools/setup/python_env.sh [--and_bazel] [build] [demo] [lint] [docs]
 #
 # Each word names a file in tools/requirements/ whose packages are installed
 # (default: build). They go into .venv in the repository's root, made from
 # $PYTHON, else from the first of python3, python3.13 ... python3.10 on PATH that
-# is Python 3.10 to 3.13.
+# is Python 3.10 to 3.13. With --and_bazel, bazel.sh is set up at the same time,
+# for callers that run it next.
 #
 # With PYTHON_BIN_PATH set, that interpreter is used as it is: nothing is
 # installed, but the packages must be there. (tools/demo.sh puts the wheel there.)
@@ -16,6 +17,11 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 help_if_asked "$@"
 
+and_bazel=
+if [[ ${1-} == --and_bazel ]]; then
+  and_bazel=yes
+  shift
+fi
 (($# > 0)) || set -- build
 for name in "$@"; do
   [[ -f $root/tools/requirements/$name.txt ]] || die "no file tools/requirements/$name.txt." "See: $0 --help"
@@ -181,6 +187,13 @@ all_installed() {
   for name in "$@"; do is_installed "$name" || return 1; done
 }
 
+# Sets up Bazel while the packages are installed. What fails here fails again, and
+# is explained, when the caller runs bazel.sh.
+set_up_bazel_ahead() {
+  exec 9>&-
+  bash "$root/tools/setup/bazel.sh" --ahead "$python" 2> >(grep --line-buffered '^==> ' >&2) || true
+}
+
 # Writes the bytecode of the modules that every test imports: those cannot, since
 # Bazel's sandbox shows them a read-only .venv, and would compile for 7 s each. It
 # goes on while Bazel is set up. -I: whatever PYTHONDONTWRITEBYTECODE says.
@@ -201,6 +214,7 @@ set_up() {
     make_venv
     mkdir "$venv/.installed"
   fi
+  [[ -z $and_bazel ]] || set_up_bazel_ahead &
   for name in "$@"; do
     ! is_installed "$name" || continue
     rm -f "$venv/.complete"

@@ -534,6 +534,25 @@ test_private_bazel_is_installed_once() {
   [[ $(wc -l <"$prefix.runs") == 1 ]] || fail "installed again"
 }
 
+test_bazel_is_set_up_beside_packages() {
+  local prefix="$TENSORFLOW_OPS_CACHE/bazel-7.7.1-1" tries
+  fake_private_bazel
+  succeeds run setup/python_env.sh --and_bazel
+  [[ $(tail -n 1 "$output") == "$clone/.venv/bin/python" ]] || fail "the last line is not the interpreter"
+  for tries in {1..200}; do [[ ! -s $prefix.runs ]] || break && sleep 0.05; done
+  ((tries < 200)) || fail "Bazel was not begun"
+  succeeds run setup/bazel.sh "$clone/.venv/bin/python"
+  [[ $(<"$output") == *"$prefix/bazel" ]] || fail "another answer"
+  [[ $(wc -l <"$prefix.runs") == 1 ]] || fail "not installed exactly once"
+}
+
+# Where that fails, bazel.sh is what says so.
+test_bazel_cannot_be_set_up_beside_packages() {
+  succeeds run setup/python_env.sh --and_bazel
+  says_not "ERROR"
+  fails run setup/bazel.sh "$clone/.venv/bin/python"
+}
+
 test_private_bazel_killed_half_way() {
   fake_private_bazel
   local job prefix="$TENSORFLOW_OPS_CACHE/bazel-7.7.1-1"

@@ -108,15 +108,31 @@ def _reals(x):
     return array.view(np.float64) if array.dtype.kind == "c" else array
 
 
+def _traced(function, tensors):
+    """A function that is called for each element, as a graph if that gives the same bits; and its outputs."""
+    outputs = function(*tensors)
+    graph = tf.function(function, autograph=False)
+    try:
+        found = graph(*tensors)
+        same = all(
+            y.dtype == e.dtype and np.array_equal(_reals(y), _reals(e), equal_nan=True)
+            for y, e in zip(found, outputs, strict=True)
+        )
+    except Exception:  # Whatever a graph may not do, this test is not the one that says so.
+        same = False
+    return (graph if same else function), outputs
+
+
 class _Numeric:
     """Derivatives of all differentiable outputs by central differences."""
 
     def __init__(self, inputs, tensors):
-        self._inputs, self._arrays = inputs, list(tensors)
+        self._arrays = list(tensors)
         self._real = [_reals(x) if is_differentiable(x.dtype) else None for x in tensors]
+        self._call, outputs = _traced(inputs.call, tensors)
         # Differences of outputs in a narrow dtype need its steps.
-        outputs = [y.dtype.real_dtype for y in inputs.call(*tensors) if is_differentiable(y.dtype)]
-        self._least = max((_STEPS[dtype] for dtype in outputs), default=0)
+        dtypes = [y.dtype.real_dtype for y in outputs if is_differentiable(y.dtype)]
+        self._least = max((_STEPS[dtype] for dtype in dtypes), default=0)
 
     def step(self, i):
         step = max(self._least, _STEPS[self._arrays[i].dtype.real_dtype])
@@ -128,7 +144,7 @@ class _Numeric:
         array = moved.view(np.complex128) if x.dtype.is_complex else moved
         changed = tf.cast(tf.reshape(tf.constant(array), x.shape), x.dtype)
         tensors = [changed if k == i else t for k, t in enumerate(self._arrays)]
-        outputs = [y for y in self._inputs.call(*tensors) if is_differentiable(y.dtype)]
+        outputs = [y for y in self._call(*tensors) if is_differentiable(y.dtype)]
         return np.concatenate([_reals(y) for y in outputs]), _reals(changed)
 
     def along(self, i, direction):

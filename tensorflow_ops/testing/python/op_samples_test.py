@@ -6,11 +6,11 @@ options that its documentation declares.
 """
 
 import inspect
-import os
 import types
 
 import keras
 import numpy as np
+import shard_test
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -280,10 +280,7 @@ _SEQ2SEQ = {
 
 _SAMPLES = {**_ZERO_OUT, **_DETECTION, **_NN, **_LOSSES, **_LAYERS, **_SHAPES, **_SEQ2SEQ}
 
-# A shard of the test checks its part of them. It takes Bazel's variables away, or
-# absl would leave out tests of that part.
-_SHARDS, _SHARD = int(os.environ.pop("TEST_TOTAL_SHARDS", "1")), int(os.environ.pop("TEST_SHARD_INDEX", "0"))
-_CHECKED = dict(list(_SAMPLES.items())[_SHARD::_SHARDS])
+_CHECKED = shard_test.part_of(_SAMPLES)
 
 # Public names that are no functions of tensors, each with the reason.
 _NO_OPS = {

@@ -1,0 +1,32 @@
+"""`part_of`, by which tests share a table out to their shards, and its own test."""
+
+import os
+import unittest
+from unittest import mock
+
+
+def part_of(table):
+    """The entries of dict `table` that this shard checks: all where the test is not sharded.
+
+    It takes Bazel's variables away, or absl would leave out tests of that part.
+    """
+    count, index = int(os.environ.pop("TEST_TOTAL_SHARDS", "1")), int(os.environ.pop("TEST_SHARD_INDEX", "0"))
+    return dict(list(table.items())[index::count])
+
+
+class PartOfTest(unittest.TestCase):
+    def test_each_entry_is_in_one_part(self):
+        table = {"a": 1, "b": 2, "c": 3}
+        self.assertEqual(part_of(table), table)
+        for count in (2, 5):
+            parts = []
+            for index in range(count):
+                shard = {"TEST_TOTAL_SHARDS": str(count), "TEST_SHARD_INDEX": str(index)}
+                with mock.patch.dict(os.environ, shard):
+                    parts += part_of(table).items()
+                    self.assertNotIn("TEST_TOTAL_SHARDS", os.environ)
+            self.assertEqual(sorted(parts), sorted(table.items()))
+
+
+if __name__ == "__main__":
+    unittest.main()
