@@ -241,6 +241,17 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "Incompatible|broadcastable"):
             traced(tf.zeros([4, 3]), tf.zeros([5, 2]))
 
+    def test_is_built_as_keras_does(self):
+        x = _inputs([[2, 5, 8], [2, 1, 4]])
+        called, built = tfo.layers.Merge(3), tfo.layers.Merge(3)
+        expected = called(x)
+        built.build(input_shape=[(2, 5, 8), (2, 1, 4)])
+        for layer in (called, built):
+            again = tfo.layers.Merge.from_config(layer.get_config())
+            again.build_from_config(json.loads(json.dumps(layer.get_build_config())))
+            again.set_weights(called.get_weights())
+            self.assertAllEqual(again(x), expected)
+
 
 class ModelTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters("float32", "mixed_float16", "mixed_bfloat16")

@@ -26,6 +26,10 @@ class _RoILayer(keras.layers.Layer):
         # The op has no XLA kernel, and Keras turns XLA on for GPU machines.
         self.supports_jit = False
 
+    def build(self, features_shape=None, boxes_shape=None, box_indices_shape=None):
+        """Nothing is to be made; Keras gives shapes by the names of `call`'s arguments."""
+        del features_shape, boxes_shape, box_indices_shape
+
     def _option_values(self):
         return {name: getattr(self, name) for name in self._options}
 
