@@ -1,10 +1,11 @@
 """Loads the shared object that holds every op of this package."""
 
 import os
+import types
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import versions
+from tensorflow_ops.core.python import shape_errors, versions
 
 # Beside the package's own __init__.py.
 PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "_tensorflow_ops.so")
@@ -19,6 +20,12 @@ def _load():
         raise ImportError(f"{problem} {versions.advice()}") from error
 
 
+def _functions(module):
+    """The generated functions of ops, by name."""
+    generated = {name: value for name, value in vars(module).items() if name.startswith("tensorflow_ops_")}
+    return {name: shape_errors.as_value_errors(op) for name, op in generated.items() if callable(op)}
+
+
 # The generated op functions. Loaded with the package, so that a SavedModel finds
 # its ops after `import tensorflow_ops`, and before XLA looks for kernels.
-ops = _load()
+ops = types.SimpleNamespace(**_functions(_load()))

@@ -45,9 +45,15 @@ class _RoILayer(keras.layers.Layer):
         if by_image.shape.rank != 3:
             raise ValueError(f"boxes are {by_image.shape}, expected [N, R, 4], or [K, 4] with box_indices [K]")
         shape = tf.shape(by_image)
-        message = "boxes [N, R, 4] must have features' N"
-        tf.debugging.assert_equal(shape[0], tf.shape(tf.nest.flatten(features)[0])[0], message=message)
-        box_indices = tf.repeat(tf.range(shape[0]), shape[1])
+        images, of_features = by_image.shape[0], tf.nest.flatten(features)[0]
+        if None not in (images, of_features.shape[0]) and images != of_features.shape[0]:
+            raise ValueError(
+                f"boxes are {by_image.shape}, expected [N, R, 4] with features' N = {of_features.shape[0]}"
+            )
+        message = "boxes [N, R, 4] must have the N of features"
+        check = tf.debugging.assert_equal(shape[0], tf.shape(of_features)[0], message=message)
+        with tf.control_dependencies([check]):  # or the op's own error may come first
+            box_indices = tf.repeat(tf.range(shape[0]), shape[1])
         pooled = self._pool(features, tf.reshape(by_image, [-1, 4]), box_indices)
         pooled = tf.reshape(pooled, tf.concat([shape[:2], tf.shape(pooled)[1:]], 0))
         features_shape = tf.nest.map_structure(lambda f: f.shape, features)

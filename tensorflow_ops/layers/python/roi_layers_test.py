@@ -115,8 +115,12 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
         layer = tfo.layers.RoIPool(2)
         features = tf.zeros([4, 8, 8, 3])
         for images in (2, 6):
-            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "must have features' N"):
-                layer(features, tf.zeros([images, 5, 4]))
+            for call in (layer, tf.function(layer)):
+                with self.assertRaisesRegex(ValueError, rf"boxes are \({images}, 5, 4\), .* features' N = 4"):
+                    call(features, tf.zeros([images, 5, 4]))
+            unknown = tf.function(layer, input_signature=[tf.TensorSpec([None, 8, 8, 3]), tf.TensorSpec([None, 5, 4])])
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "must have the N of features"):
+                unknown(features, tf.zeros([images, 5, 4]))
         with self.assertRaisesRegex(ValueError, r"boxes are \(5, 4\), expected \[N, R, 4\]"):
             layer(features, tf.zeros([5, 4]))
 

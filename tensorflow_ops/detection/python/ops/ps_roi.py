@@ -63,11 +63,11 @@ def ps_roi_pool(
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a
-        spatial_scale that is not positive and finite; in a tf.function also a static
-        shape that does not fit.
-      InvalidArgumentError: a shape or a tensor of output_size that does not fit, as
-        channels that are no multiple of ph * pw; on the CPU also "box_indices[3] is 7,
-        expected [0, 2)" (a GPU gives zeros for that box).
+        spatial_scale that is not positive and finite, a shape that does not fit, such
+        as channels that are no multiple of ph * pw.
+      InvalidArgumentError: the same where only the run tells, a tensor of output_size
+        below 1; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
+        zeros for that box).
     """
     return roi_arguments.pool(
         ops.tensorflow_ops_ps_roi_pool,
@@ -137,10 +137,11 @@ def ps_roi_align(
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a
         sampling_ratio outside of [0, 1024], a spatial_scale that is not positive and
-        finite; in a tf.function also a static shape that does not fit.
-      InvalidArgumentError: a shape or a tensor of output_size that does not fit, as
-        channels that are no multiple of ph * pw; on the CPU also "box_indices[3] is 7,
-        expected [0, 2)" (a GPU gives zeros for that box).
+        finite, a shape that does not fit, such as channels that are no multiple of ph *
+        pw.
+      InvalidArgumentError: the same where only the run tells, a tensor of output_size
+        below 1; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
+        zeros for that box).
     """
     return roi_arguments.pool(
         ops.tensorflow_ops_ps_roi_align,

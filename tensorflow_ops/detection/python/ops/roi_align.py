@@ -73,10 +73,10 @@ def roi_align(
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a
         sampling_ratio outside of [0, 1024], a spatial_scale that is not positive and
-        finite; in a tf.function also a static shape that does not fit.
-      InvalidArgumentError: a shape or a tensor of output_size that does not fit; on
-        the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives zeros for
-        that box).
+        finite, a shape that does not fit.
+      InvalidArgumentError: the same where only the run tells, a tensor of output_size
+        below 1; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
+        zeros for that box).
     """
     return roi_arguments.pool(
         ops.tensorflow_ops_roi_align,
@@ -161,11 +161,11 @@ def multiscale_roi_align(
       ValueError: features that are no list of 1 to 16 maps or have several dtypes,
         strides that do not rise or are not one for each map, an unknown option, a wrong
         dtype, an output_size below 1, a sampling_ratio outside of [0, 1024], a
-        canonical size or stride that is not positive and finite; in a tf.function also a
-        static shape that does not fit.
-      InvalidArgumentError: a shape or a tensor of output_size that does not fit; on
-        the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives zeros for
-        that box).
+        canonical size or stride that is not positive and finite, a shape that does not
+        fit.
+      InvalidArgumentError: the same where only the run tells, a tensor of output_size
+        below 1; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
+        zeros for that box).
     """
     strides = roi_arguments.check_levels(features, strides)
     return roi_arguments.pool(

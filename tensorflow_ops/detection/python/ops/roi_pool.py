@@ -115,11 +115,10 @@ def roi_pool(
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a
-        spatial_scale that is not positive and finite; in a tf.function also a static
-        shape that does not fit.
-      InvalidArgumentError: a shape or a tensor of output_size that does not fit; on
-        the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives zeros for
-        that box).
+        spatial_scale that is not positive and finite, a shape that does not fit.
+      InvalidArgumentError: the same where only the run tells, a tensor of output_size
+        below 1; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
+        zeros for that box).
     """
     return roi_pool_with_argmax(
         features,

@@ -1,0 +1,187 @@
+"""Tests of the class of errors: ValueError where known shapes tell, InvalidArgumentError where only the run does."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+from tensorflow_ops.core.python import shape_errors
+
+_REGIONS = {"features": np.zeros([1, 4, 4, 4], np.float32), "boxes": np.zeros([2, 4], np.float32)}
+_LOGITS = np.zeros([2, 3], np.float32)
+
+
+def _zeros(*shape, dtype=np.float32):
+    return np.zeros(shape, dtype)
+
+
+def _pool(function, **options):
+    def call(features, boxes, box_indices, output_size):
+        return function(features, boxes, box_indices, output_size, **options)
+
+    return call
+
+
+def _pyramid(features, coarse, boxes, box_indices, output_size):
+    return tfo.detection.multiscale_roi_align([features, coarse], boxes, box_indices, output_size, strides=(4, 8))
+
+
+def _of_regions(**changed):
+    return {**_REGIONS, "box_indices": np.zeros([2], np.int32), "output_size": np.int32([2, 2]), **changed}
+
+
+# A function, arguments of which a shape does not fit, and what says so.
+_BAD_SHAPES = {
+    "roi_pool": (tfo.detection.roi_pool, _of_regions(features=_zeros(4, 4, 4)), "features must be"),
+    "roi_pool_with_argmax": (tfo.detection.roi_pool_with_argmax, _of_regions(boxes=_zeros(2, 5)), "boxes must be"),
+    "roi_align": (tfo.detection.roi_align, _of_regions(boxes=_zeros(2)), "boxes must be"),
+    "roi_align_max": (
+        _pool(tfo.detection.roi_align, mode="max"),
+        _of_regions(box_indices=_zeros(3, dtype=np.int32)),
+        "box_indices must be",
+    ),
+    "ps_roi_pool": (
+        _pool(tfo.detection.ps_roi_pool, data_format="NCHW"),
+        _of_regions(features=_zeros(1, 5, 4, 4)),
+        "multiple of",
+    ),
+    "ps_roi_align": (tfo.detection.ps_roi_align, _of_regions(output_size=_zeros(3, dtype=np.int32)), "output_size"),
+    "multiscale_roi_align": (_pyramid, {**_of_regions(), "coarse": _zeros(1, 2, 2, 5)}, "one batch and"),
+    "softmax": (tfo.nn.softmax, {"logits": _zeros(2, 0)}, "at least one class"),
+    "log_prob_from_logits": (tfo.nn.log_prob_from_logits, {"logits": _zeros()}, "at least one dim"),
+    "softmax_entropy": (tfo.nn.softmax_entropy, {"logits": _zeros(0, 0)}, "at least one class"),
+    "softmax_cross_entropy": (tfo.nn.softmax_cross_entropy, {"labels": _zeros(2, 4), "logits": _LOGITS}, "labels are"),
+    "sparse_softmax_cross_entropy": (
+        tfo.nn.sparse_softmax_cross_entropy,
+        {"labels": _zeros(3, dtype=np.int32), "logits": _LOGITS},
+        "labels are",
+    ),
+    "label_log_prob": (
+        tfo.nn.label_log_prob,
+        {"labels": _zeros(2, 1, dtype=np.int32), "logits": _LOGITS},
+        "labels are",
+    ),
+    "linear_cross_entropy": (
+        tfo.nn.linear_cross_entropy,
+        {"features": _zeros(2, 3), "weight": _zeros(4, 5), "labels": _zeros(2, dtype=np.int32)},
+        "weight|features",
+    ),
+    "gaussian_kl": (
+        lambda mean, log_variance: tfo.nn.gaussian_kl((mean, log_variance)),
+        {
+            "mean": _zeros(2, 3),
+            "log_variance": _zeros(2, 4),
+        },
+        "broadcast",
+    ),
+    "SparseSoftmaxCrossEntropy": (
+        lambda labels, logits: tfo.losses.SparseSoftmaxCrossEntropy()(labels, logits),
+        {"labels": _zeros(3, dtype=np.int32), "logits": _LOGITS},
+        "labels",
+    ),
+    "SoftmaxCrossEntropy": (
+        lambda labels, logits: tfo.losses.SoftmaxCrossEntropy()(labels, logits),
+        {"labels": _zeros(2, 4), "logits": _LOGITS},
+        "labels",
+    ),
+    "beam_search_step": (
+        lambda **arguments: tfo.seq2seq.beam_search_step(**arguments, eos_ids=0),
+        {
+            "logits": _zeros(2, 3, 7),
+            "log_probs": _zeros(2, 3),
+            "finished": _zeros(2, 3, dtype=bool),
+            "lengths": _zeros(2, 4, dtype=np.int32),
+        },
+        "lengths are",
+    ),
+    "gather_tree": (
+        lambda **arguments: tfo.seq2seq.gather_tree(**arguments, pad_id=0),
+        {
+            "token_ids": _zeros(5, 2, 3, dtype=np.int32),
+            "parent_ids": _zeros(5, 2, 3, dtype=np.int32),
+            "lengths": _zeros(2, dtype=np.int32),
+        },
+        "lengths are",
+    ),
+    "batch_gather": (
+        tfo.seq2seq.batch_gather,
+        {"params": _zeros(2, 3), "indices": _zeros(3, 1, dtype=np.int32)},
+        "same batch dims",
+    ),
+    "reshape": (lambda tensor: tfo.shapes.reshape(tensor, [0, 1]), {"tensor": _zeros(2, 3, 4)}, "dims is"),
+    "RoIAlign": (
+        lambda features, boxes: tfo.layers.RoIAlign(2)(features, boxes),
+        {"features": _zeros(2, 4, 4, 3), "boxes": _zeros(3, 5, 4)},
+        "boxes are",
+    ),
+    "Merge": (
+        lambda first, second: tfo.layers.Merge(2)([first, second]),
+        {"first": _zeros(2, 3), "second": _zeros(4, 3)},
+        "broadcast",
+    ),
+}
+
+
+class PublicFunctionsTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(*_BAD_SHAPES)
+    def test_a_known_shape_that_does_not_fit_is_a_value_error(self, name):
+        function, arguments, message = _BAD_SHAPES[name]
+        tensors = {key: tf.constant(value) for key, value in arguments.items()}
+        with self.assertRaisesRegex(ValueError, message) as caught:
+            function(**tensors)
+        self.assertNotIn("{{", str(caught.exception))
+        self.assertNotIn("[Op:", str(caught.exception))
+        with self.assertRaisesRegex(ValueError, message):
+            tf.function(lambda: function(**tensors))()
+
+    @parameterized.parameters("roi_pool", "ps_roi_align", "sparse_softmax_cross_entropy", "gather_tree")
+    def test_an_unknown_one_is_told_by_the_run(self, name):
+        function, arguments, _ = _BAD_SHAPES[name]
+        unknown = [tf.TensorSpec(None, value.dtype) for value in arguments.values()]
+        graph = tf.function(lambda *values: function(**dict(zip(arguments, values, strict=True))), unknown)
+        with self.assertRaises(tf.errors.InvalidArgumentError):
+            graph(*arguments.values())
+
+    def test_a_wrong_value_is_no_value_error(self):
+        regions = _of_regions(box_indices=np.int32([0, 1]))
+        for call, message in (
+            (lambda: tfo.detection.roi_align(**regions), r"box_indices\[1\] is 1, expected \[0, 1\)"),
+            (lambda: tfo.nn.label_log_prob([3, 0], _LOGITS), r"labels\[0\] is 3, expected \[0, 3\)"),
+            (lambda: tfo.zero_out_with_index(_LOGITS, preserve_index=6), r"preserve_index is 6, expected \[0, 6\)"),
+        ):
+            for function in (call, tf.function(call)):
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                    function()
+
+
+class AsValueErrorsTest(tf.test.TestCase):
+    """On an op of TensorFlow's."""
+
+    def test_results_and_other_errors_are_the_op_s(self):
+        gather = shape_errors.as_value_errors(tf.raw_ops.Gather)
+        self.assertAllEqual(gather(params=tf.constant([5, 6]), indices=[1]), [6])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"indices\[0\] = 2 is not in \[0, 2\)"):
+            gather(params=tf.constant([5, 6]), indices=[2])
+        with self.assertRaises(TypeError):
+            gather(params=tf.constant([5, 6]))
+
+    def test_shapes_are_value_errors(self):
+        add = shape_errors.as_value_errors(tf.raw_ops.AddV2)
+        for x in (tf.zeros([2]), tf.Variable(tf.zeros([2])), np.zeros([2], np.float32)):
+            with self.assertRaisesRegex(ValueError, "Incompatible shapes"):
+                add(x=x, y=tf.zeros([3]))
+        # The dtype is what is wrong.
+        with self.assertRaises((TypeError, tf.errors.InvalidArgumentError)):
+            add(x=tf.zeros([2]), y=tf.zeros([3], tf.int32))
+
+    def test_sizes_are_known_eagerly(self):
+        reshape = shape_errors.as_value_errors(tf.raw_ops.Reshape)
+        with self.assertRaisesRegex(ValueError, "6 values, but the requested shape has 4"):
+            reshape(tensor=tf.zeros([6]), shape=tf.constant([2, 2]))
+        concat = shape_errors.as_value_errors(tf.raw_ops.ConcatV2)
+        with self.assertRaisesRegex(ValueError, "Dimension 1 in both shapes must be equal|should match"):
+            concat(values=[tf.zeros([2, 3]), tf.zeros([2, 4])], axis=tf.constant(0))
+
+
+if __name__ == "__main__":
+    tf.test.main()
