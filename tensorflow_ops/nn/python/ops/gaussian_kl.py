@@ -41,8 +41,10 @@ def gaussian_kl(q, p=None, *, axis: int = -1, name=None) -> tf.Tensor:
 
     Returns:
       Nats, of the broadcast shape without the axis; float32, for float64 q float64. 0 for
-      no dims. NaN in a row makes that row NaN, and no other. Differentiable in all four
-      tensors, to any order.
+      no dims. NaN in a row makes that row NaN, and no other. An infinite mean or log
+      variance makes its row +inf, the limit; but NaN where there is none: where the means
+      or the log variances of q and p are the same infinity, and for an infinite mean
+      where p's log variance is +inf. Differentiable in all four tensors, to any order.
 
     Raises:
       ValueError: q or p that is no pair, wrong dtypes, shapes that do not broadcast, an
@@ -76,11 +78,15 @@ def _tensors(q, p):
 def _broadcast(tensors):
     """To one shape; those that have it stay as they are."""
     shapes = [t.shape for t in tensors]
+    known = [shape for shape in shapes if shape.rank is not None]
     try:
-        shape = functools.reduce(tf.broadcast_static_shape, shapes)
+        shape = functools.reduce(tf.broadcast_static_shape, known, tf.TensorShape([]))
     except ValueError:
         listed = ", ".join(f"{name} {nn_arguments.text(s)}" for name, s in zip(_NAMES, shapes, strict=False))
         raise ValueError(f"got {listed}, expected shapes that broadcast") from None
+    if len(known) < len(shapes):
+        # One of unknown rank may have more dims than all others.
+        shape = tf.TensorShape(None)
     if shape.is_fully_defined():
         return [t if t.shape == shape else tf.broadcast_to(t, shape) for t in tensors]
     # Costs nothing where the shapes turn out to be one.

@@ -3,6 +3,7 @@
 Of higher order: nn_grad_test.py. Graphs: nn_graph_test.py. What needs a process: nn_process_test.py.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -144,6 +145,29 @@ class ValueTest(UlpTestCase):
         self.assertTrue(np.isnan(result[2]))
         np.testing.assert_array_equal(np.delete(result, 2), np.delete(expected, 2))
 
+    @parameterized.product(dtype=(tf.float16, tf.bfloat16, tf.float32, tf.float64), unit=(False, True))
+    def test_infinite_inputs(self, dtype, unit):
+        means, logs = (-np.inf, 0.0, 1.0, np.inf), (-np.inf, -2.0, 0.0, 3.0, np.inf)
+        cases = itertools.product(means, logs, (0.0,) if unit else means, (0.0,) if unit else logs)
+        q_mean, q_log, p_mean, p_log = np.transpose([*cases])
+        with np.errstate(all="ignore"):
+            log_quotient, distance = q_log - p_log, np.abs(q_mean - p_mean)
+            of_variances = np.where(np.isinf(log_quotient), np.inf, np.expm1(log_quotient) - log_quotient)
+            # Limits: 0 beside any precision, a finite distance beside none.
+            of_means = np.where(
+                (distance == 0) | (np.isfinite(distance) & (p_log == np.inf)), 0, distance**2 * np.exp(-p_log)
+            )
+        expected = (of_variances + of_means) / 2
+        # A second dim, which is finite, changes nothing.
+        tensors = [tf.cast(np.stack([t, np.zeros_like(t)], -1), dtype) for t in (q_mean, q_log, p_mean, p_log)]
+        result = tfo.nn.gaussian_kl(tensors[:2], None if unit else tensors[2:]).numpy()
+        self.assertAllClose(result, expected, rtol=1e-6)
+        self.assertTrue(np.isinf(expected).any() and np.isfinite(expected).any())
+        no_limit = (np.isinf(q_mean) & ((q_mean == p_mean) | (p_log == np.inf))) | (np.isinf(q_log) & (q_log == p_log))
+        self.assertAllEqual(np.isnan(result), no_limit | (np.isinf(p_mean) & (p_log == np.inf)))
+        infinite = np.isinf([q_mean, q_log, p_mean, p_log]).any(0)
+        self.assertTrue(np.isposinf(result[infinite & ~np.isnan(result)]).all())
+
     def test_infinite_divergence(self):
         for q, p in (
             (([0.0], [1000.0]), None),
@@ -218,6 +242,24 @@ class BroadcastTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(tfo.nn.gaussian_kl((half, half), (wide, wide)).dtype, tf.float32)
         self.assertEqual(tfo.nn.gaussian_kl(([0, 1], 0)).dtype, tf.float32)
         self.assertAllEqual(tfo.nn.gaussian_kl((half, half), (wide, wide)), 0)
+
+    @parameterized.product(unknown=(0, 1, 2, 3))
+    def test_an_unknown_rank_may_be_the_largest(self, unknown):
+        specs = [tf.TensorSpec([2, 3])] * 4
+        specs[unknown] = tf.TensorSpec(None)
+        kl = tf.function(lambda *t: tfo.nn.gaussian_kl(t[:2], t[2:]), input_signature=specs)
+        self.assertIsNone(kl.get_concrete_function().structured_outputs.shape.rank)
+        for shape in ([], [3], [2, 3], [5, 1, 3]):
+            tensors = [tf.random.stateless_normal(shape if i == unknown else [2, 3], [i, 0]) for i in range(4)]
+            self.assertAllClose(kl(*tensors), tfo.nn.gaussian_kl(tensors[:2], tensors[2:]), rtol=1e-6)
+
+    def test_known_shapes_are_checked_beside_an_unknown_rank(self):
+        for known in ((0, 1), (0, 3), (1, 2)):
+            specs = [tf.TensorSpec(None)] * 4
+            specs[known[0]], specs[known[1]] = tf.TensorSpec([2, 3]), tf.TensorSpec([4])
+            kl = tf.function(lambda *t: tfo.nn.gaussian_kl(t[:2], t[2:]), input_signature=specs)
+            with self.assertRaisesRegex(ValueError, r"\[2,3\].* \[4\].*, expected shapes that broadcast"):
+                kl.get_concrete_function()
 
 
 class BadInputTest(parameterized.TestCase, tf.test.TestCase):
