@@ -21,11 +21,13 @@ def softmax_cross_entropy(labels, logits, *, axis: int = -1, label_smoothing: fl
 
     Differences to `tf.nn.softmax_cross_entropy_with_logits`: a masked class with label 0
     adds 0 (there NaN); confident predictions keep their loss (there 0 in the first row
-    above); losses of 16-bit logits are float32; labels always have a gradient; shapes
-    are not broadcast.
+    above); losses of 16-bit logits are float32; the gradient to logits is the loss's for
+    labels of any sum (there p - t, as if they summed to 1); labels always have a
+    gradient; shapes are not broadcast.
 
     Args:
       labels: of logits' shape; other dtypes are cast to logits'. They need not sum to 1.
+        NaN in a row makes that row's loss and gradient to logits NaN, and no other's.
       logits: [..., classes], or with classes on another axis; float16, bfloat16,
         float32 or float64. A class at -inf, a mask, adds 0 if t is 0 and makes the loss
         +inf if not; its gradient is -t. A row all of -inf has loss +inf, or 0 if all t
@@ -36,8 +38,8 @@ def softmax_cross_entropy(labels, logits, *, axis: int = -1, label_smoothing: fl
 
     Returns:
       Nats, of logits' shape without the axis; float32, for float64 logits float64.
-      Differentiable in logits and labels, to any order. The gradient to labels is
-      -(1 - e) log p, and 0 for a class at -inf with t = 0.
+      Differentiable in logits and labels, to any order. The gradient to logits is
+      p sum t - t. That to labels is -(1 - e) log p, and 0 for a class at -inf with t = 0.
 
     Raises:
       ValueError: an axis that logits do not have, a wrong dtype, no class, a

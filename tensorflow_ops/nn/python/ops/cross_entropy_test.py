@@ -319,6 +319,35 @@ class DenseTest(UlpTestCase):
         expected = _Rows(x).nats if source is labels else total * p - labels.numpy()
         self.assertAllClose(result, expected.astype(np.float64), rtol=1e-13, atol=1e-14)
 
+    @parameterized.product(dtype=_DTYPES, classes=(2, 3, 17, 40, 300), smoothing=(0.0, 0.1))
+    def test_nan_labels_stay_in_their_row(self, dtype, classes, smoothing):
+        x, labels = _logits([5, classes], dtype), tf.nn.softmax(_logits([5, classes], dtype, seed=2))
+
+        def results(labels):
+            with tf.GradientTape() as tape:
+                tape.watch([x, labels])
+                loss = tfo.nn.softmax_cross_entropy(labels, x, label_smoothing=smoothing)
+            return [loss, *tape.gradient(loss, [x, labels])]
+
+        expected_loss, expected_gradient, expected_to_labels = (_wide(t) for t in results(labels))
+        for at in (0, classes // 2, classes - 1):
+            bad = labels.numpy()
+            bad[2, at] = _NAN
+            loss, gradient, to_labels = (_wide(t) for t in results(tf.constant(bad)))
+            self.assertTrue(np.isnan(loss[2]) and np.isnan(gradient[2]).all())
+            np.testing.assert_array_equal(np.delete(loss, 2), np.delete(expected_loss, 2))
+            np.testing.assert_array_equal(np.delete(gradient, 2, 0), np.delete(expected_gradient, 2, 0))
+            np.testing.assert_array_equal(to_labels, expected_to_labels)
+
+    @parameterized.parameters(tf.float32, tf.float64)
+    def test_labels_of_any_sum_have_the_loss_s_gradient(self, dtype):
+        x, labels = _logits([4, 3], dtype), tf.exp(_logits([4, 3], dtype, seed=2))
+        ours = _gradient(lambda x: tfo.nn.softmax_cross_entropy(labels, x), x, [1.0] * 4)
+        theirs = _gradient(lambda x: tf.nn.softmax_cross_entropy_with_logits(labels, x), x, [1.0] * 4)
+        p, total = tf.nn.softmax(x), tf.reduce_sum(labels, -1, keepdims=True)
+        self.assertAllClose(ours, p * total - labels, rtol=1e-5)
+        self.assertAllClose(theirs, p - labels, rtol=1e-5)
+
     def test_labels_are_cast(self):
         x = _logits([4, 3], tf.float16)
         expected = tfo.nn.softmax_cross_entropy(tf.one_hot([0, 1, 2, 0], 3, dtype=tf.float16), x)
