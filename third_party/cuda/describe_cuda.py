@@ -115,4 +115,4 @@ def answer(major, cuda_home, architectures):
     return found | facts if facts else {"error": f"PyPI's CUDA wheels do not serve: {why}."}
 
 
-print(json.dumps(answer(*sys.argv[1:])))
+print(json.dumps(answer(*sys.argv[1:]), ensure_ascii=False))

@@ -13,4 +13,4 @@ if not OLDEST <= version <= NEWEST:
     }
 else:
     answer = {"version": f"{version[0]}.{version[1]}", "watch": [sys.executable]}
-print(json.dumps(answer))
+print(json.dumps(answer, ensure_ascii=False))

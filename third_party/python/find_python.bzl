@@ -53,8 +53,10 @@ def run_python(ctx, python, script, arguments = []):
       The decoded JSON. Where it has an "error", that is the end of the build.
     """
 
-    # -I: neither PYTHONPATH nor the user's site directory takes part.
-    result = ctx.execute([python, "-I", ctx.path(script)] + arguments, timeout = 600)
+    # -I: neither PYTHONPATH nor the user's site directory takes part. -X utf8, and
+    # no \u in the JSON: paths come back in the bytes that they have, which is what
+    # Bazel takes for their letters.
+    result = ctx.execute([python, "-I", "-X", "utf8", ctx.path(script)] + arguments, timeout = 600)
     if result.return_code != 0:
         fail("\n%s could not run %s:\n%s%s\n%s" % (python, script, result.stdout, result.stderr, _HOW))
     answer = json.decode(result.stdout.strip().split("\n")[-1])

@@ -32,7 +32,12 @@ toolchain(
 def _python_configure_impl(ctx):
     python = find_python(ctx)
     run_python(ctx, python, Label("//third_party/python:describe_python.py"))
-    ctx.file("BUILD", _BUILD.format(python = repr(python)))
+
+    # Bazel writes an interpreter's path into Python, between quotes: the configured
+    # one may hold a quote, or letters that would not come out as they went in.
+    program = "#!/bin/sh\nexec '%s' \"$@\"\n" % python.replace("'", "'\\''")
+    ctx.file("python", program, executable = True, legacy_utf8 = False)
+    ctx.file("BUILD", _BUILD.format(python = repr(str(ctx.path("python")))))
 
 python_configure = repository_rule(
     implementation = _python_configure_impl,

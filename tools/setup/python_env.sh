@@ -214,7 +214,12 @@ set_up() {
     make_venv
     mkdir "$venv/.installed"
   fi
-  [[ -z $and_bazel ]] || set_up_bazel_ahead &
+  if [[ -n $and_bazel && $root == *[![:ascii:]]* ]]; then
+    # Not every Bazel can read such a path: packages for minutes may be in vain.
+    bash "$root/tools/setup/bazel.sh" --ahead "$python" >&2 || exit
+  elif [[ -n $and_bazel ]]; then
+    set_up_bazel_ahead &
+  fi
   for name in "$@"; do
     ! is_installed "$name" || continue
     rm -f "$venv/.complete"

@@ -8,8 +8,8 @@
 # With WORD, only tests whose name contains it are run. No root and no network is
 # needed: the clone under test is a copy of tools/ whose requirements are wheels
 # of a few bytes, and uv, apt, Bazelisk and Bazel are fakes. All of it lies in the
-# cache folder and is removed at the end. The clone's path has a space. Two tests
-# run at a time.
+# cache folder and is removed at the end. The clone's path has a space, a
+# quote and a letter outside of ASCII. Two tests run at a time.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -84,6 +84,7 @@ fake_bazel() {
 base='$scratch/base'
 case \$1 in
   --version) echo 'bazel $2' ;;
+  --output_base=*) echo "\$PWD" ;;
   # Like Bazel, it puts its answer into the log of the last command.
   info) [[ \$* == *bazel-bin ]] && echo "\$base/bin" || echo "\$base" | tee "\$base/command.log" ;;
   *)
@@ -103,7 +104,7 @@ arguments = sys.argv[1:]
 if arguments == ['--version']:
     sys.exit()
 with open('$scratch/marks/uv', 'w') as file:
-    print(arguments, *(f'{name}={value}' for name, value in os.environ.items()), sep='\\n', file=file)
+    print(' '.join(arguments), *(f'{name}={value}' for name, value in os.environ.items()), sep='\\n', file=file)
 ${1-}
 python = arguments.index('--python') + 1
 sys.exit(subprocess.call([arguments[python], '-I', '-m', 'pip', '-q', 'install', *arguments[python + 1 :]]))
@@ -132,11 +133,20 @@ sleep 1
 SCRIPT
 }
 
+# Prints where the clone's private Bazel is.
+private_bazel() { printf '%s\n' "$TENSORFLOW_OPS_CACHE/bazel-7.7.1-$(sed -n 's/^recipe=//p' "$clone/tools/setup/bazel.sh")"; }
+
+# Gives the clone a name with which nothing needs care.
+in_ascii() {
+  mv "$clone" "$scratch/clone"
+  clone=$scratch/clone
+}
+
 # Makes the scratch folder of test $1: a new clone, and fakes of a machine where all
 # is well but uv, which is not to be had.
 start() {
   scratch=$shared/$1
-  clone="$scratch/a clone"
+  clone="$scratch/it's a clöne"
   output=$scratch/output
   mkdir -p "$clone" "$scratch/fakes" "$scratch/marks"
   cp -r "$shared/wheels" "$scratch/"
@@ -262,7 +272,7 @@ test_uv_installs_packages() {
     succeeds run setup/python_env.sh
   says_not "trying pip"
   "$clone/.venv/bin/python" -c 'import importlib.metadata as m; m.version("tensorflow-cpu")'
-  uv_was_told "['--quiet', 'pip', 'install', '--python', '$clone/.venv/bin/python', '--only-binary=:all:', '--requirement', '$clone/tools/requirements/build.txt']"
+  uv_was_told "--quiet pip install --python $clone/.venv/bin/python --only-binary=:all: --requirement $clone/tools/requirements/build.txt"
   uv_was_told "UV_DEFAULT_INDEX=http://install/"
   uv_was_told "UV_INDEX=http://one/ http://two/"
   uv_was_told "UV_FIND_LINKS=$scratch/wheels,$scratch/folder"
@@ -507,6 +517,19 @@ test_other_bazel_and_no_debian() {
   says "Put Bazelisk on PATH"
 }
 
+# Before packages are installed for minutes.
+test_bazel_that_cannot_read_the_folder() {
+  # shellcheck disable=SC2016 # for the fake
+  fake bazelisk <<<'[[ $1 != --version ]] || exec echo bazel 7.7.1; echo "ERROR: Client cwd is not inside workspace" >&2; exit 36'
+  fails run setup/python_env.sh --and_bazel
+  says "cannot read on this machine: $clone"
+  says "sudo localedef -i en_US -f ISO-8859-1 en_US.ISO-8859-1"
+  says_not "installing"
+  in_ascii
+  succeeds run setup/python_env.sh --and_bazel
+  succeeds run setup/bazel.sh "$clone/.venv/bin/python"
+}
+
 test_no_compiler() {
   rm "$scratch/fakes/g++"
   fails run setup/bazel.sh python3
@@ -521,7 +544,8 @@ test_old_compiler() {
 
 test_private_bazel_is_installed_once() {
   fake_private_bazel
-  local one=0 two=0 prefix="$TENSORFLOW_OPS_CACHE/bazel-7.7.1-1"
+  local one=0 two=0 prefix
+  prefix=$(private_bazel)
   bash "$clone/tools/setup/bazel.sh" python3 >"$scratch/marks/one" 2>&1 &
   bash "$clone/tools/setup/bazel.sh" python3 >"$scratch/marks/two" 2>&1 || two=$?
   wait $! || one=$?
@@ -535,7 +559,9 @@ test_private_bazel_is_installed_once() {
 }
 
 test_bazel_is_set_up_beside_packages() {
-  local prefix="$TENSORFLOW_OPS_CACHE/bazel-7.7.1-1" tries
+  local prefix tries
+  prefix=$(private_bazel)
+  in_ascii
   fake_private_bazel
   succeeds run setup/python_env.sh --and_bazel
   [[ $(tail -n 1 "$output") == "$clone/.venv/bin/python" ]] || fail "the last line is not the interpreter"
@@ -548,6 +574,7 @@ test_bazel_is_set_up_beside_packages() {
 
 # Where that fails, bazel.sh is what says so.
 test_bazel_cannot_be_set_up_beside_packages() {
+  in_ascii
   succeeds run setup/python_env.sh --and_bazel
   says_not "ERROR"
   fails run setup/bazel.sh "$clone/.venv/bin/python"
@@ -555,7 +582,8 @@ test_bazel_cannot_be_set_up_beside_packages() {
 
 test_private_bazel_killed_half_way() {
   fake_private_bazel
-  local job prefix="$TENSORFLOW_OPS_CACHE/bazel-7.7.1-1"
+  local job prefix
+  prefix=$(private_bazel)
   setsid bash "$clone/tools/setup/bazel.sh" python3 >"$output" 2>&1 &
   job=$!
   while [[ ! -e $prefix/bazel ]]; do sleep 0.05; done
@@ -625,7 +653,8 @@ test_arguments_go_to_bazel() {
 
 test_terminal_shows_progress_itself() {
   fake_bazel bazelisk 7.7.1
-  succeeds script -qec "bash '$clone/tools/test.sh'" /dev/null >"$output"
+  # shellcheck disable=SC2016 # for the shell that it starts
+  succeeds env program="$clone/tools/test.sh" script -qec 'bash "$program"' /dev/null >"$output"
   says '<test><//...>'
 }
 
@@ -646,6 +675,7 @@ test_bazel_on_a_full_disk() {
 # Bazel's server does not start, so nothing says where its output base is.
 test_bazel_does_not_start_on_a_full_disk() {
   # shellcheck disable=SC2016 # for the fakes
+  # shellcheck disable=SC2016 # for the fake
   fake bazelisk <<<'[[ $1 == --version ]] || exit 37; echo "bazel 7.7.1"'
   # shellcheck disable=SC2016 # for the fake
   fake df <<<'[[ $* == */home/.cache/bazel ]] && echo 0M || echo 9000M'
