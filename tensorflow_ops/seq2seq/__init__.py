@@ -1,6 +1,9 @@
 """Decoding of sequences: beam search, sampling, and the ops they are made of."""
 
-from tensorflow_ops.seq2seq.python.ops import seq2seq_pfor  # noqa: F401  (it registers what ops need)
+from tensorflow_ops.seq2seq.python.ops import (
+    processors,
+    seq2seq_pfor,  # noqa: F401  (it registers what ops need)
+)
 from tensorflow_ops.seq2seq.python.ops.beam_search import BeamSearchResult, beam_search
 from tensorflow_ops.seq2seq.python.ops.beam_search_ops import (
     BeamSearchStep,
@@ -18,5 +21,6 @@ __all__ = [
     "beam_search",
     "beam_search_step",
     "gather_tree",
+    "processors",
     "sample",
 ]

@@ -298,7 +298,7 @@ def tfo_algorithm_test(name, srcs, deps):
         copts = _COPTS + _optimized("-O1"),
         linkstatic = True,
         local_defines = _LEVEL_DEFINES,
-        size = "small",
+        size = "medium",
         tags = ["algorithm"],
         deps = deps + [_CORE["testing"]],
     )

@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
+from tensorflow_ops.nn.python.ops import cross_entropy, softmax
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
 from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
 from tensorflow_ops.seq2seq.python.ops.beam_search_options import Options
@@ -31,11 +32,16 @@ def beam_search(
     pad_id: int | None = None,
     min_length=0,
     length_penalty: float = 0.0,
+    length_normalization: Literal["gnmt", "length"] = "gnmt",
+    cut_off: Literal["end", "count"] = "end",
     early_stopping: bool | Literal["never"] = True,
     num_return_sequences: int = 1,
     num_groups: int = 1,
     diversity_penalty: float = 0.0,
     logits_processor: Callable | None = None,
+    process_log_probs: bool = False,
+    prompt=None,
+    prompt_lengths=None,
     name=None,
 ) -> BeamSearchResult:
     """Looks for the sequences of highest score under a model that gives one token after the other.
@@ -47,8 +53,8 @@ def beam_search(
 
         log probability / ((5 + length) / 6)^length_penalty
 
-    (GNMT, arXiv:1609.08144, equation 14). This is the search of fairseq and of
-    `transformers`; docs/seq2seq.md compares the options.
+    (GNMT, arXiv:1609.08144, equation 14), or log probability / length^length_penalty. This
+    is the search of fairseq and of `transformers`; docs/seq2seq.md maps their options.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> chain = tf.math.log([[0.1, 0.5, 0.4], [0.4, 0.3, 0.3], [0.9, 0.05, 0.05]])
@@ -76,8 +82,7 @@ def beam_search(
       batch_size: B, an int or an int32 scalar tensor. May be 0.
       beam_width: K, at least 1. With 1 it is greedy search.
       max_length: T, an int or an int32 scalar tensor, at least 1: the most tokens of a
-        sequence, the end token included. In the last step a sequence can only end, with
-        the end token's own log probability.
+        sequence, the end token included; cut_off says what happens there.
       bos_id: the token that step_fn is given first, an int or int32 [B].
       eos_ids: the tokens that end a sequence, an int or a list of E ints; if it is empty,
         each sequence has max_length tokens.
@@ -85,6 +90,11 @@ def beam_search(
       min_length: an int or an int32 scalar tensor: a sequence has at least that many tokens
         before its end token. Others keep their log probabilities. max_length wins.
       length_penalty: a finite number or a scalar tensor; above 0 favours long hypotheses.
+      length_normalization: what a log probability is divided by: "gnmt", ((5 + length) /
+        6)^length_penalty; "length", length^length_penalty, as fairseq and `transformers`.
+      cut_off: "end": in the last step a sequence can only end, with the end token's own log
+        probability. "count": any token may follow, and sequences that max_length cuts off
+        are hypotheses, as in `transformers`.
       early_stopping: when an example is done. True: with K hypotheses. False: with K
         hypotheses, none of which the best unfinished sequence would displace if it ended
         now. "never": with K hypotheses, none of which it would displace at any length.
@@ -98,6 +108,13 @@ def beam_search(
         tokens so far; logits [B * K, V], of which it returns others. A logit of -inf
         forbids a token and gives its probability to the others; forbidden, bool
         [B * K, V], leaves theirs as they are.
+      process_log_probs: True: the processor is given log softmax(logits), and what it
+        returns are log probabilities: there is no softmax after it. So `transformers` does.
+      prompt: int32 [B, P] or None: the tokens that each example's sequences begin with. They
+        are part of the sequences, their lengths and log probabilities; an end token among
+        them ends nothing.
+      prompt_lengths: int32 [B], how many tokens of prompt each example has, in [0, P], less
+        than max_length; with cut_off="count" at most max_length. Default: all P.
       name: a name scope.
 
     Returns:
@@ -117,27 +134,35 @@ def beam_search(
             initial_state,
             batch_size,
             bos_id,
+            prompt,
+            prompt_lengths,
             beam_width=beam_width,
             max_length=max_length,
             eos_ids=eos_ids,
             pad_id=pad_id,
             min_length=min_length,
             length_penalty=length_penalty,
+            length_normalization=length_normalization,
+            cut_off=cut_off,
             early_stopping=early_stopping,
             num_return_sequences=num_return_sequences,
             num_groups=num_groups,
             diversity_penalty=diversity_penalty,
             logits_processor=decoder.converted(logits_processor),
+            process_log_probs=process_log_probs,
         )
 
 
 @tf.autograph.experimental.do_not_convert
-def _beam_search(step_fn, initial_state, batch_size, bos_id, **options):
+def _beam_search(step_fn, initial_state, batch_size, bos_id, prompt, prompt_lengths, **options):
     options = Options.checked(**options)
     batch_size = arguments.int_scalar("batch_size", batch_size, 0)
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), options.beam_width)
+    # Where only an end may come last, the prompt leaves it a place.
+    most = options.max_length if options.counts_cut_off else options.max_length - 1
+    prompt = decoder.Prompt.of(prompt, prompt_lengths, batch_size, most)
     model = decoder.Decoder(step_fn, initial_state, batch_size, options.beam_width)
-    return _Search(options, model, batch_size).run(tokens)
+    return _Search(options, model, batch_size, prompt).run(tokens)
 
 
 class _Hypotheses(NamedTuple):
@@ -176,16 +201,17 @@ class _Candidates(NamedTuple):
 class _Search:
     """A search with its options, its model, and constants of the loop."""
 
-    def __init__(self, options, model, batch_size):
-        self._options, self._model, self._batch = options, model, batch_size
+    def __init__(self, options, model, batch_size, prompt):
+        self._options, self._model, self._batch, self._prompt = options, model, batch_size, prompt
         self._eos_ids = tf.constant(options.eos_ids, tf.int32)
         batch = tf.get_static_value(batch_size)
         self._static_batch = None if batch is None else int(batch)
         self._beams = tf.stack([batch_size, options.beam_width])
         self._steps = decoder.Steps(self._beams)
         self._first_rows = tf.range(batch_size)[:, tf.newaxis] * options.beam_width
-        # A greedy group needs no second candidate: it is done where the first one ends.
-        greedy = options.group_width == 1 and (options.early_stopping is True or options.beam_width == 1)
+        # Greedy search needs no second candidate: it is done where the first one ends. (What a
+        # group would take instead counts for the groups after it.)
+        greedy = options.beam_width == 1
         self._candidates = 1 if greedy else (len(options.eos_ids) + 1) * options.group_width
 
     def run(self, tokens):
@@ -250,19 +276,26 @@ class _Search:
     def _step(self, loop):
         """One token more for each sequence."""
         options = self._options
-        logits, state = self._model(tf.reshape(loop.tokens, [-1]), loop.state)
-        logits, forbidden = self._processed(loop, logits)
+        model_logits, state = self._model(tf.reshape(loop.tokens, [-1]), loop.state)
+        logits, forbidden = self._processed(loop, model_logits)
         tokens = tf.shape(logits)[-1]
-        logits = self._by_beam(logits, tokens)
         dtype = arguments.score_dtype(logits.dtype)
         # Eager loops learn only here what the logits' dtype is.
         loop = tf.nest.map_structure(lambda t: tf.cast(t, dtype) if t.dtype.is_floating else t, loop._replace(state=()))
+        sums = None
+        if options.process_log_probs:
+            # The step divides by them, where there is nothing to normalize.
+            sums = tf.reshape(tf.cast(tf.reduce_logsumexp(logits, -1), dtype), self._beams)
+        logits = self._by_beam(logits, tokens)
         forbidden = None if forbidden is None else self._by_beam(forbidden, tokens)
+        given = None if self._prompt is None else self._given(loop, self._by_beam(model_logits, tokens))
 
         groups = []
         for i in range(options.num_groups):
             earlier = [group.taken for group in groups]
-            candidates = self._group_candidates(loop, i, logits, forbidden, earlier)
+            candidates = self._group_candidates(loop, i, logits, sums, forbidden, earlier)
+            if given is not None:
+                candidates = self._as_given(candidates, loop, i, given)
             groups.append(self._advance_group(loop, i, candidates))
         tokens, log_probs, parents = (
             tf.concat([getattr(group, name) for group in groups], 1) for name in ("tokens", "log_probs", "parents")
@@ -293,21 +326,11 @@ class _Search:
         process = self._options.logits_processor
         if process is None:
             return logits, None
+        if self._options.process_log_probs:
+            logits = decoder.without_nan(tf.cast(logits, arguments.score_dtype(logits.dtype)))
+            logits = softmax.log_prob_from_logits(logits)
         so_far = tf.reshape(loop.sequences[:, :, : loop.step], [self._model.rows, loop.step])
-        result = process(loop.step, so_far, logits)
-        forbidden = None
-        if isinstance(result, tuple | list):
-            if len(result) != 2:
-                raise ValueError(f"logits_processor returned {len(result)} values, expected logits or a pair")
-            result, forbidden = result
-        processed = tf.convert_to_tensor(result)
-        if processed.dtype != logits.dtype:
-            raise ValueError(f"logits_processor returned {processed.dtype.name}, expected {logits.dtype.name}")
-        arguments.check_shape("logits_processor's logits", processed, logits.shape, "as it was given")
-        if forbidden is not None:
-            forbidden = arguments.converted("logits_processor's forbidden tokens", forbidden, tf.bool)
-            arguments.check_shape("logits_processor's forbidden tokens", forbidden, logits.shape, "logits' shape")
-        return processed, forbidden
+        return decoder.processed(process, loop.step, so_far, logits)
 
     def _extended(self, loop, tokens, parents):
         """The sequences of the processor, with a token more."""
@@ -317,15 +340,45 @@ class _Search:
         here = tf.range(tf.shape(ordered)[-1]) == loop.step
         return tf.where(here, tokens[..., tf.newaxis], ordered)
 
-    def _group_candidates(self, loop, group, logits, forbidden, earlier):
+    def _given(self, loop, logits):
+        """The prompt's tokens [B] in this step, who has one, bool [B], and log probabilities [B, groups]."""
+        tokens, is_given = self._prompt.at(loop.step)
+        # A group has one sequence: its first beam.
+        logits = decoder.without_nan(logits[:, :: self._options.group_width])
+        of_groups = tf.repeat(tokens[:, tf.newaxis], self._options.num_groups, 1)
+        return tokens, is_given, cross_entropy.label_log_prob(of_groups, logits)
+
+    def _as_given(self, found, loop, group, given):
+        """The candidates of examples that have a token of their prompt: this one."""
+        tokens, is_given, log_probs = given
+        first = group * self._options.group_width
+        is_first = tf.range(tf.shape(found.tokens)[1]) == 0
+        log_probs = (loop.log_probs[:, first] + log_probs[:, group])[:, tf.newaxis]
+        of_prompt = _Candidates(
+            log_probs=tf.where(is_first, log_probs, -float("inf")),
+            tokens=tf.broadcast_to(tokens[:, tf.newaxis], tf.shape(found.tokens)),
+            parents=tf.fill(tf.shape(found.tokens), first),
+            ends=tf.zeros_like(found.ends),
+            penalties=None if found.penalties is None else tf.zeros_like(found.penalties),
+        )
+        return _Candidates(
+            *(
+                None if mine is None else tf.where(is_given[:, tf.newaxis], mine, other)
+                for mine, other in zip(of_prompt, found, strict=True)
+            )
+        )
+
+    def _group_candidates(self, loop, group, logits, sums, forbidden, earlier):
         options, width = self._options, self._options.group_width
         beams = slice(group * width, (group + 1) * width)
-        is_last = loop.step + 1 >= options.max_length
         rule = tf.where(loop.step < options.min_length, beam_search_ops.NO_EOS, beam_search_ops.ANY_TOKEN)
-        rule = tf.where(is_last, beam_search_ops.ONLY_EOS, rule) if options.eos_ids else beam_search_ops.ANY_TOKEN
+        if not options.counts_cut_off:
+            rule = tf.where(loop.step + 1 >= options.max_length, beam_search_ops.ONLY_EOS, rule)
         # Penalties lower at most this many candidates: as many more hold the best of those that are left.
         lowered = width * width * group
         log_probs = loop.log_probs[:, beams]
+        if sums is not None:
+            log_probs += sums[:, beams]
         best = beam_search_ops.step(
             logits if options.num_groups == 1 else logits[:, beams],
             log_probs,
@@ -341,8 +394,7 @@ class _Search:
             log_probs=best.log_probs,
             tokens=best.token_ids,
             parents=best.parent_ids + group * width,
-            # Empty places are called finished.
-            ends=exists & (best.finished if options.eos_ids else is_last),
+            ends=exists & best.finished,  # empty places are called finished
         )
         if options.num_groups == 1:
             return found
@@ -368,7 +420,10 @@ class _Search:
         old = _Hypotheses(*(field[:, group] for field in loop.hypotheses))
         # Only those among the best: the others are there so that enough go on.
         first = _Candidates(*(None if field is None else field[:, :width] for field in found))
-        scores = tf.where(first.ends, self._score(first.log_probs, length), nothing)
+        is_hypothesis = first.ends
+        if options.counts_cut_off:
+            is_hypothesis |= length >= options.max_length
+        scores = tf.where(is_hypothesis, self._score(first.log_probs, length), nothing)
         ends = tf.stack([tf.zeros_like(first.parents) + length, first.parents, first.tokens], -1)
         log_probs = first.log_probs if first.penalties is None else first.log_probs + first.penalties
         scores, kept = tf.math.top_k(tf.concat([old.scores, scores], 1), width)
@@ -388,8 +443,6 @@ class _Search:
                 length = tf.where(options.length_penalty > 0, options.max_length, length)
             done = tf.logical_not(self._score(best, length) > worst)
         taken = tf.where(going_on > nothing, found.tokens, -1)
-        if not options.eos_ids:  # the last tokens of sequences that end with them
-            taken = tf.where(first.ends, first.tokens, taken)
         # There is nothing to compute for a beam of probability 0.
         going_on = tf.where(done[:, tf.newaxis], nothing, going_on)
         return _Group(hypotheses, done, going_on, found.tokens, taken, found.parents, found.penalties)
@@ -397,9 +450,10 @@ class _Search:
     def _score(self, log_probs, length):
         if isinstance(self._options.length_penalty, float) and self._options.length_penalty == 0:
             return log_probs
-        penalty = ((5 + tf.cast(length, tf.float64)) / 6) ** arguments.of_dtype(
-            self._options.length_penalty, tf.float64
-        )
+        base = tf.cast(length, tf.float64)
+        if self._options.length_normalization == "gnmt":
+            base = (5 + base) / 6
+        penalty = base ** arguments.of_dtype(self._options.length_penalty, tf.float64)
         # A penalty may be beyond the dtype.
         return tf.where(tf.math.is_inf(log_probs), log_probs, log_probs / tf.cast(penalty, log_probs.dtype))
 

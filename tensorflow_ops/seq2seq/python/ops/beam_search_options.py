@@ -17,11 +17,19 @@ class Options:
     pad_id: int
     min_length: Any
     length_penalty: Any
+    length_normalization: str
+    cut_off: str
     early_stopping: Any
     num_return_sequences: int
     num_groups: int
     diversity_penalty: float
     logits_processor: Callable | None
+    process_log_probs: bool
+
+    @property
+    def counts_cut_off(self):
+        """Whether sequences that are cut off at max_length are hypotheses."""
+        return self.cut_off == "count" or not self.eos_ids
 
     @property
     def group_width(self):
@@ -41,8 +49,17 @@ class Options:
         options["pad_id"] = arguments.pad(options["pad_id"], options["eos_ids"])
         options["max_length"] = arguments.int_scalar("max_length", options["max_length"], 1)
         options["min_length"] = arguments.int_scalar("min_length", options["min_length"], 0)
+        for name, values in (("length_normalization", ("gnmt", "length")), ("cut_off", ("end", "count"))):
+            if options[name] not in values:
+                raise ValueError(f"{name} is {options[name]!r}, expected {values[0]!r} or {values[1]!r}")
         least, most = options["min_length"], options["max_length"]
-        if options["eos_ids"] and isinstance(least, int) and isinstance(most, int) and least >= most:
+        if (
+            options["eos_ids"]
+            and options["cut_off"] == "end"
+            and isinstance(least, int)
+            and isinstance(most, int)
+            and least >= most
+        ):
             raise ValueError(
                 f"min_length is {least}, expected less than max_length, {most}, which counts the end token"
             )
@@ -59,7 +76,9 @@ class Options:
             hint = "groups need a penalty above 0, else all find the same, and a penalty needs groups"
             raise ValueError(f"num_groups is {groups} and diversity_penalty is {penalty}: {hint}")
         options["diversity_penalty"] = penalty
-        processor = options["logits_processor"]
-        if processor is not None and not callable(processor):
-            raise ValueError(f"logits_processor is {processor!r}, expected a function or None")
+        processor = arguments.function_or_none("logits_processor", options["logits_processor"])
+        if not isinstance(options["process_log_probs"], bool):
+            raise ValueError(f"process_log_probs is {options['process_log_probs']!r}, expected a bool")
+        if options["process_log_probs"] and processor is None:
+            raise ValueError("process_log_probs is True, but there is no logits_processor")
         return cls(**options)

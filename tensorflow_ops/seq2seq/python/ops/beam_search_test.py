@@ -62,10 +62,13 @@ def _search(
     eos_ids,
     min_length=0,
     length_penalty=0.0,
+    length_normalization="gnmt",
+    cut_off="end",
     early_stopping=True,
     num_return_sequences=1,
     num_groups=1,
     diversity_penalty=0.0,
+    prompt=(),
 ):
     """Beam search of one example, written from its definition: lists of prefixes, no arrays of beams.
 
@@ -78,8 +81,10 @@ def _search(
     if beam_width == 1:
         early_stopping = True
 
+    counts = cut_off == "count" or not eos_ids
+
     def score(log_prob, length):
-        return log_prob / ((5 + length) / 6) ** length_penalty
+        return log_prob / ((5 + length) / 6 if length_normalization == "gnmt" else length) ** length_penalty
 
     for step in range(max_length):
         if all(done):
@@ -90,26 +95,30 @@ def _search(
             if done[g]:
                 continue
             candidates = []
+            if step < len(prompt):
+                ((log_prob, _, prefix),) = live[g]
+                log_prob += _log_softmax(logits_of(prefix))[prompt[step]]
+                live[g] = [(log_prob, 0.0, (*prefix, prompt[step]))] if log_prob > -_INF else []
+                ended[g] = [(score(log_prob, step + 1), log_prob, new) for *_, new in live[g] if last and counts]
+                done[g] = not live[g] or last
+                continue
             for beam, (log_prob, penalty, prefix) in enumerate(live[g]):
                 log_probs = _log_softmax(logits_of(prefix))
                 for token, value in enumerate(log_probs):
                     is_end = token in eos_ids
-                    if value == -_INF or (
-                        eos_ids and (is_end if step < min_length and not last else last and not is_end)
-                    ):
+                    if value == -_INF or (not is_end if last and not counts else is_end and step < min_length):
                         continue
                     less = diversity_penalty * taken.count(token)
                     new = (log_prob + value - less, penalty + less, (*prefix, token))
                     candidates.append((-new[0], beam, token, new))
             candidates.sort(key=lambda c: c[:3])
-            candidates = [(new, new[2][-1] in eos_ids or (last and not eos_ids)) for *_, new in candidates]
+            candidates = [(new, new[2][-1] in eos_ids) for *_, new in candidates]
             for new, is_end in candidates[:width]:
-                if is_end:
+                if is_end or (last and counts):
                     ended[g].append((score(new[0], step + 1), new[0] + new[1], new[2]))
             ended[g] = sorted(ended[g], key=lambda h: -h[0])[:width]
             live[g] = [new for new, is_end in candidates if not is_end][:width]
-            goes_on = live[g] if eos_ids or not last else [new for new, _ in candidates[:width]]
-            taken += [new[2][-1] for new in goes_on]
+            taken += [new[2][-1] for new in live[g]]
             if not live[g]:
                 done[g] = True
             elif len(ended[g]) == width:
@@ -128,7 +137,7 @@ def _random_setting(seed):
     width = int(rng.integers(1, 5)) * groups
     model = Rnn(rng, batch, vocabulary, scale=rng.choice([0.3, 3.0]), masked=rng.choice([0, 0.2]))
     max_length = int(rng.integers(1, 8))
-    return model, {
+    options = {
         "beam_width": width,
         "max_length": max_length,
         "eos_ids": rng.permutation(vocabulary)[: rng.integers(0, min(3, vocabulary) + 1)].tolist(),
@@ -139,14 +148,27 @@ def _random_setting(seed):
         "num_groups": groups,
         "diversity_penalty": float(rng.choice([0.3, 2])) if groups > 1 else 0.0,
     }
+    options["length_normalization"] = str(rng.choice(["gnmt", "length"]))
+    options["cut_off"] = str(rng.choice(["end", "count"]))
+    if rng.random() < 0.3:
+        size = int(rng.integers(0, 5))
+        most = min(size, max_length if options["cut_off"] == "count" or not options["eos_ids"] else max_length - 1)
+        options["prompt"] = rng.integers(0, vocabulary, [batch, size])
+        options["prompt_lengths"] = rng.integers(0, most + 1, [batch])
+    return model, options
 
 
 class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
     def assert_equals_reference(self, result, model, options, bos_id):
         eos_ids = options["eos_ids"]
         pad = eos_ids[0] if eos_ids else 0
+        options = dict(options)
+        prompts = options.pop("prompt", np.zeros([len(model.first), 0], int))
+        prompts = [
+            p[:n].tolist() for p, n in zip(prompts, options.pop("prompt_lengths", [0] * len(prompts)), strict=True)
+        ]
         for b, (sequences, lengths, scores, log_probs) in enumerate(zip(*(x.numpy() for x in result), strict=True)):
-            expected = _search(lambda prefix, b=b: model.logits(b, bos_id, prefix), **options)
+            expected = _search(lambda prefix, b=b: model.logits(b, bos_id, prefix), prompt=prompts[b], **options)
             count = len(expected)
             np.testing.assert_allclose(scores[:count], [h[0] for h in expected], rtol=1e-12, atol=1e-12)
             np.testing.assert_allclose(log_probs[:count], [h[1] for h in expected], rtol=1e-12, atol=1e-12)
@@ -371,6 +393,64 @@ class GroupTest(tf.test.TestCase):
         self.assertAllClose(result.log_probs, np.log([[0.98, 0.98]]))
         self.assertAllClose(result.scores, np.log([[0.98, 0.98]]) - [[0, 0.5]])
 
+    def test_what_an_ended_group_would_take_instead_counts(self):
+        """By hand: the first group ends with 0 and would go on with 1, so the second has 0.35 / e for 1 and takes 2."""
+        chain = _probabilities([0.36, 0.35, 0.29], [1.0, 0, 0], [1.0, 0, 0])
+        result = tfo.seq2seq.beam_search(
+            _markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, min_length=0,
+            num_return_sequences=2, num_groups=2, diversity_penalty=1.0, logits_processor=_not_twice,
+        )  # fmt: skip
+        self.assertAllEqual(result.sequences, [[[0, 0, 0], [2, 0, 0]]])
+
+
+def _not_twice(step, sequences, logits):
+    """Keeps the second group, whose beam is the last row, from ending at once."""
+    del sequences
+    is_second = tf.range(tf.shape(logits)[0])[:, tf.newaxis] == 1
+    return logits, is_second & (tf.range(3) == 0) & (step == 0)
+
+
+class PromptTest(tf.test.TestCase):
+    _CHAIN = _probabilities([0.1, 0.5, 0.4], [0.4, 0.2, 0.4], [0.6, 0.1, 0.3])
+
+    def _search(self, **options):
+        options = {"beam_width": 2, "max_length": 4, "bos_id": 0, "eos_ids": 0, **options}
+        return tfo.seq2seq.beam_search(_markov(self._CHAIN), (), **options)
+
+    def test_an_end_token_in_a_prompt_ends_nothing(self):
+        result = self._search(batch_size=1, prompt=[[0, 2]], min_length=3)
+        self.assertAllEqual(result.sequences[0, 0], [0, 2, 2, 0])
+        self.assertAllClose(result.log_probs[0, 0], np.log(0.1 * 0.4 * 0.3 * 0.6))
+
+    def test_one_trace_for_all_prompts(self):
+        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int64)])
+        def search(prompt, lengths):
+            return self._search(batch_size=tf.shape(prompt)[0], prompt=prompt, prompt_lengths=lengths)
+
+        self.assertAllEqual(search([[1], [2]], [1, 0]).sequences[:, 0], [[1, 0, 0, 0], [2, 0, 0, 0]])
+        self.assertAllEqual(search([[1, 1, 7]], [2]).sequences[:, 0], [[1, 1, 0, 0]])
+        self.assertAllEqual(search(np.zeros([1, 0], np.int32), [0]).sequences[:, 0], [[2, 0, 0, 0]])
+
+    def test_bad_ones_are_told(self):
+        for options, error, message in (
+            ({"prompt_lengths": [1]}, ValueError, "prompt_lengths are given, but no prompt"),
+            ({"prompt": [1, 2]}, ValueError, r"prompt are \[2\], expected \[1,\?\]"),
+            ({"prompt": [[1], [2]]}, ValueError, r"prompt are \[2,1\], expected \[1,\?\]"),
+            ({"prompt": [[1.0]]}, ValueError, "prompt are float32, expected int32|prompt cannot be int32"),
+            ({"prompt": [[1]], "prompt_lengths": [[1]]}, ValueError, "prompt_lengths are"),
+            ({"prompt": [[1]], "prompt_lengths": [2]}, tf.errors.InvalidArgumentError, "at most prompt's size"),
+            ({"prompt": [[1]], "prompt_lengths": [-1]}, tf.errors.InvalidArgumentError, "none below 0"),
+            ({"prompt": [[1, 1, 1, 1]]}, tf.errors.InvalidArgumentError, "room behind the prompt"),
+            ({"prompt": [[5]]}, tf.errors.InvalidArgumentError, "5"),
+            ({"prompt": [[-1]]}, tf.errors.InvalidArgumentError, "-1"),
+            ({"length_normalization": "no"}, ValueError, "length_normalization is 'no', expected 'gnmt' or 'length'"),
+            ({"cut_off": None}, ValueError, "cut_off is None, expected 'end' or 'count'"),
+            ({"process_log_probs": True}, ValueError, "there is no logits_processor"),
+            ({"process_log_probs": 1}, ValueError, "process_log_probs is 1, expected a bool"),
+        ):
+            with self.assertRaisesRegex(error, message):
+                self._search(batch_size=1, **options)
+
 
 class ProcessorTest(tf.test.TestCase):
     _CHAIN = _probabilities([0.1, 0.5, 0.4], [0.4, 0.2, 0.4], [0.6, 0.1, 0.3])
@@ -417,6 +497,34 @@ class ProcessorTest(tf.test.TestCase):
             result = run(lambda: self._search(renormalizes, min_length=2))
             self.assertAllEqual(result.sequences[:, 0], [[1, 2, 0, 0]] * 2)
             self.assertAllClose(result.log_probs[:, 0], [math.log(0.5 * 0.4 / 0.8 * 1)] * 2)
+
+    def test_log_probabilities_are_taken_as_they_are(self):
+        """A beam that holds all sequences finds the best sums of what the processor returns."""
+
+        def half(step, sequences, log_probs):
+            self.assertEqual(log_probs.dtype, tf.float32)
+            return tf.where(tf.range(3) == 1, log_probs / 2 - tf.cast(step, tf.float32), log_probs)
+
+        p = np.exp(self._CHAIN)
+        every = {}
+        for length in range(1, 4):
+            for body in itertools.product((1, 2), repeat=length - 1):
+                tokens = (*body, 0)
+                terms = [
+                    np.log(p[a, b]) / 2 - step if b == 1 else np.log(p[a, b])
+                    for step, (a, b) in enumerate(zip((0, *tokens), tokens, strict=False))
+                ]
+                every[tokens] = sum(terms)
+        best = sorted(every, key=every.get, reverse=True)[:5]
+        for dtype in (tf.float16, tf.float32):
+            result = tfo.seq2seq.beam_search(
+                _markov(self._CHAIN, dtype), (), batch_size=1, beam_width=20, max_length=3, bos_id=0, eos_ids=0,
+                early_stopping="never", num_return_sequences=5, logits_processor=half, process_log_probs=True,
+            )  # fmt: skip
+            rtol = 1e-5 if dtype == tf.float32 else 2e-3
+            self.assertAllClose(result.log_probs[0], [every[tokens] for tokens in best], rtol=rtol)
+            for sequence, tokens in zip(result.sequences[0].numpy(), best, strict=True):
+                self.assertAllEqual(sequence[: len(tokens)], tokens)
 
     def test_bad_ones_are_told(self):
         for result, message in (

@@ -1,5 +1,6 @@
 """The model that beam_search and sample call, as a step_fn: its state, its shapes, what it has to return."""
 
+import copy
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -11,11 +12,32 @@ from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
 
 
 def converted(function):
-    """A user's function as AutoGraph converts it, where it converts the caller: Python's `if` may look at tensors."""
-    if not callable(function):
+    """A user's function as it goes into a graph.
+
+    Where AutoGraph converts the caller it converts the function, so that Python's `if` may
+    look at tensors. Eagerly any Python may do that.
+    """
+    if not callable(function) or tf.executing_eagerly():
         return function
     autograph = tf.__internal__.autograph  # Keras uses it, too
-    return autograph.tf_convert(function, autograph.control_status_ctx())
+    return autograph.tf_convert(function, autograph.control_status_ctx(), convert_by_default=False)
+
+
+def processed(process, step, sequences, logits):
+    """Logits, and what is forbidden or None, as a logits_processor returns them. Raises ValueError."""
+    result, forbidden = process(step, sequences, logits), None
+    if isinstance(result, tuple | list):
+        if len(result) != 2:
+            raise ValueError(f"logits_processor returned {len(result)} values, expected logits or a pair")
+        result, forbidden = result
+    result = tf.convert_to_tensor(result)
+    if result.dtype != logits.dtype:
+        raise ValueError(f"logits_processor returned {result.dtype.name}, expected {logits.dtype.name}")
+    arguments.check_shape("logits_processor's logits", result, logits.shape, "as it was given")
+    if forbidden is not None:
+        forbidden = arguments.converted("logits_processor's forbidden tokens", forbidden, tf.bool)
+        arguments.check_shape("logits_processor's forbidden tokens", forbidden, logits.shape, "logits' shape")
+    return result, forbidden
 
 
 def start_tokens(bos_id, batch_size):
@@ -28,6 +50,58 @@ def start_tokens(bos_id, batch_size):
     check = tf.debugging.assert_equal(tf.shape(bos)[0], batch_size, "bos_id, expected one for each example")
     with tf.control_dependencies([check] if batch is None or bos.shape[0] is None else []):
         return tf.identity(bos)
+
+
+class Prompt:
+    """The tokens that sequences have to begin with."""
+
+    @classmethod
+    def of(cls, prompt, lengths, batch_size, most):
+        """The prompt, or None if there is none. Raises ValueError."""
+        if prompt is not None:
+            return cls(prompt, lengths, batch_size, most)
+        if lengths is not None:
+            raise ValueError("prompt_lengths are given, but no prompt")
+        return None
+
+    def __init__(self, prompt, lengths, batch_size, most):
+        """`prompt` [B, P] with lengths [B] or None, at most `most`. Raises ValueError."""
+        batch = tf.get_static_value(batch_size)
+        batch = None if batch is None else int(batch)
+        self._tokens = arguments.converted("prompt", prompt, tf.int32)
+        arguments.check_shape("prompt", self._tokens, [batch, None], "the first tokens of each example")
+        shape = tf.shape(self._tokens)
+        checks = [tf.debugging.assert_equal(shape[0], batch_size, "prompt, expected one for each example")]
+        if lengths is None:
+            lengths = tf.fill([batch_size], shape[1])
+        lengths = arguments.converted("prompt_lengths", lengths, tf.int32)
+        arguments.check_shape("prompt_lengths", lengths, [batch], "one for each example")
+        checks += [
+            tf.debugging.assert_equal(
+                tf.shape(lengths)[0], batch_size, "prompt_lengths, expected one for each example"
+            ),
+            tf.debugging.assert_non_negative(lengths, "prompt_lengths, expected none below 0"),
+            tf.debugging.assert_less_equal(lengths, shape[1], "prompt_lengths, expected at most prompt's size"),
+            tf.debugging.assert_less_equal(
+                lengths, most, "prompt_lengths, expected room behind the prompt in max_length"
+            ),
+        ]
+        with tf.control_dependencies(checks):
+            self._lengths = tf.identity(lengths)
+        # A place behind the prompt, which may be empty.
+        self._tokens = tf.pad(self._tokens, [[0, 0], [0, 1]])
+
+    def repeated(self, count):
+        """The prompt of as many rows for each example."""
+        other = copy.copy(self)
+        other._tokens, other._lengths = (tf.repeat(x, count, axis=0) for x in (self._tokens, self._lengths))
+        return other
+
+    def at(self, step):
+        """The tokens int32 [B] of a step, and whether an example has one, bool [B]; else its token is 0."""
+        is_given = step < self._lengths
+        tokens = self._tokens[:, tf.minimum(step, tf.shape(self._tokens)[1] - 1)]
+        return tf.where(is_given, tokens, 0), is_given
 
 
 class Decoder:
@@ -159,3 +233,10 @@ class Steps:
     def stack(self, handle):
         """[steps, *shape], zeros where nothing was written."""
         return tf.raw_ops.TensorListStack(input_handle=handle, element_shape=self._shape, element_dtype=tf.int32)
+
+
+def without_nan(logits):
+    """NaN as -inf, and +inf as the largest finite number: as the kernel of beam search has it."""
+    return tf.where(
+        tf.math.is_nan(logits), tf.constant(-float("inf"), logits.dtype), tf.minimum(logits, logits.dtype.max)
+    )

@@ -13,7 +13,7 @@ from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
 
 
 class SampleResult(NamedTuple):
-    """A sequence for each example."""
+    """A sequence for each example; with num_return_sequences R of them, [B, R, ...]."""
 
     sequences: tf.Tensor  # int32 [B, T], with the end token, without the start token; then the pad_id
     lengths: tf.Tensor  # int32 [B], with the end token
@@ -32,16 +32,29 @@ def sample(
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
+    min_p: float = 0.0,
+    typical_p: float = 1.0,
     pad_id: int | None = None,
     min_length=0,
+    num_return_sequences: int | None = None,
+    logits_processor: Callable | None = None,
+    prompt=None,
+    prompt_lengths=None,
     name=None,
 ) -> SampleResult:
     """Draws a sequence for each example from a model that gives one token after the other.
 
-    Each token is drawn from softmax(logits / temperature), of which top_k and top_p leave
-    the likeliest tokens: first the top_k, then of these the fewest that together have
-    probability top_p at least ("nucleus sampling", arXiv:1904.09751), with the others'
-    probability given to those that stay. It is the order of `transformers`.
+    Each token is drawn from softmax(logits / temperature), of which four filters leave some
+    tokens, one after the other; those that stay share the probability of the rest:
+
+        top_k      the k likeliest
+        top_p      the fewest likeliest that together have probability top_p at least
+                   ("nucleus sampling", arXiv:1904.09751)
+        min_p      those at least min_p times as likely as the likeliest (arXiv:2407.01082)
+        typical_p  the fewest that together have probability typical_p at least, those
+                   first whose -log p is nearest to the entropy (arXiv:2202.00666)
+
+    It is the order of `transformers`.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> chain = tf.math.log([[0.1, 0.5, 0.4], [0.4, 0.3, 0.3], [0.9, 0.05, 0.05]])
@@ -70,15 +83,28 @@ def sample(
       temperature: not negative; 0 takes the likeliest token (of equal ones the lowest). A
         float or a scalar tensor.
       top_k: how many tokens may be drawn; 0 for all.
-      top_p: in (0, 1]; a float or a scalar tensor.
+      top_p: in (0, 1]; a float or a scalar tensor; 1 for all.
+      min_p: in [0, 1]; a float or a scalar tensor; 0 for all.
+      typical_p: in (0, 1]; a float or a scalar tensor; 1 for all.
       pad_id: what follows the end. Default: the first of eos_ids, or 0.
       min_length: an int or an int32 scalar tensor: a sequence has at least that many tokens
         before its end token.
+      num_return_sequences: R, how many sequences are drawn for each example; the results are
+        then [B, R, ...]. None: one, without that dim. An example's first sequences are the
+        same for any R.
+      logits_processor: function (step, sequences int32 [rows, step], logits [rows, V]) ->
+        logits, or -> (logits, forbidden), as of `beam_search`, before the temperature;
+        rows is B, or B * R.
+      prompt: int32 [B, P] or None: the tokens that each example's sequences begin with. They
+        are part of the sequences, their lengths and log probabilities; an end token among
+        them ends nothing.
+      prompt_lengths: int32 [B], how many tokens of prompt each example has, in [0, P], at
+        most max_length. Default: all P.
       name: a name scope.
 
     Returns:
       A `SampleResult`. Its log_probs are those of the drawn tokens under the model itself,
-      log softmax(logits), whatever temperature, top_k, top_p and min_length made of it; they
+      log softmax(logits), whatever processor, temperature and filters made of it; they
       are differentiable, as policy gradients need. A sequence whose model leaves no token
       (logits all -inf) ends there, with log probability -inf.
 
@@ -95,23 +121,47 @@ def sample(
             batch_size,
             bos_id,
             seed,
+            prompt,
+            prompt_lengths,
             max_length=max_length,
             eos_ids=eos_ids,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
+            min_p=min_p,
+            typical_p=typical_p,
             pad_id=pad_id,
             min_length=min_length,
+            num_return_sequences=num_return_sequences,
+            logits_processor=decoder.converted(logits_processor),
         )
 
 
 @tf.autograph.experimental.do_not_convert
-def _sample(step_fn, initial_state, batch_size, bos_id, seed, **options):
+def _sample(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_lengths, **options):
     options = _Options.checked(**options)
     batch_size = arguments.int_scalar("batch_size", batch_size, 0)
-    tokens = decoder.start_tokens(bos_id, batch_size)
-    model = decoder.Decoder(step_fn, initial_state, batch_size, beams=1)
-    return _Sampler(options, model, batch_size).run(tokens, _row_seeds(seed, batch_size))
+    count = options.num_return_sequences or 1
+    tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), count)
+    prompt = decoder.Prompt.of(prompt, prompt_lengths, batch_size, options.max_length)
+    model = decoder.Decoder(step_fn, initial_state, batch_size, count)
+    seeds = _row_seeds(seed, batch_size)
+    if options.num_return_sequences:
+        of_each = tf.TensorSpec([count, 2], tf.int32)
+        seeds = tf.map_fn(lambda s: tf.random.split(s, count, alg="philox"), seeds, fn_output_signature=of_each)
+        seeds = tf.reshape(seeds, [-1, 2])
+    static = tf.get_static_value(batch_size)
+    tokens = tf.ensure_shape(tokens, [None if static is None else int(static) * count])
+    result = _Sampler(options, model, prompt and prompt.repeated(count)).run(tokens, seeds)
+    if not options.num_return_sequences:
+        return result
+    shape = [None if static is None else int(static), count]
+    return SampleResult(
+        *(
+            tf.ensure_shape(tf.reshape(x, tf.concat([[batch_size, count], tf.shape(x)[1:]], 0)), [*shape, *x.shape[1:]])
+            for x in result
+        )
+    )
 
 
 def _checked_number(name, value, expected, fits):
@@ -151,14 +201,40 @@ class _Options:
     temperature: Any
     top_k: int
     top_p: Any
+    min_p: Any
+    typical_p: Any
     pad_id: int
     min_length: Any
+    num_return_sequences: int | None
+    logits_processor: Callable | None
 
     @classmethod
-    def checked(cls, *, max_length, eos_ids, temperature, top_k, top_p, pad_id, min_length):
+    def checked(
+        cls,
+        *,
+        max_length,
+        eos_ids,
+        temperature,
+        top_k,
+        top_p,
+        min_p,
+        typical_p,
+        pad_id,
+        min_length,
+        num_return_sequences,
+        logits_processor,
+    ):
         """Raises ValueError."""
         eos_ids = arguments.eos_tuple(eos_ids)
+        if num_return_sequences is not None:
+            num_return_sequences = arguments.static_int("num_return_sequences", num_return_sequences, 1)
         return cls(
+            num_return_sequences=num_return_sequences,
+            logits_processor=arguments.function_or_none("logits_processor", logits_processor),
+            min_p=_checked_number("min_p", min_p, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1)),
+            typical_p=_checked_number(
+                "typical_p", typical_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)
+            ),
             max_length=arguments.int_scalar("max_length", max_length, 1),
             eos_ids=eos_ids,
             temperature=_checked_number(
@@ -174,9 +250,10 @@ class _Options:
     def is_greedy(self):
         return isinstance(self.temperature, float) and self.temperature == 0
 
-    @property
-    def has_top_p(self):
-        return not (isinstance(self.top_p, float) and self.top_p == 1)
+    def has(self, name, everything):
+        """Whether a filter takes anything away; a tensor may."""
+        value = getattr(self, name)
+        return not (isinstance(value, float) and value == everything)
 
 
 class _Loop(NamedTuple):
@@ -188,16 +265,17 @@ class _Loop(NamedTuple):
     lengths: tf.Tensor  # int32 [B]
     log_probs: tf.Tensor  # [B]
     token_list: tf.Tensor  # decoder.Steps of [B]
+    sequences: Any  # int32 [B, T], or () without a processor
     state: list
 
 
 class _Sampler:
-    """A drawing with its options, its model, and constants of the loop."""
+    """A drawing with its options, its model, and constants of the loop. B stands for its rows."""
 
-    def __init__(self, options, model, batch_size):
-        self._options, self._model, self._batch = options, model, batch_size
+    def __init__(self, options, model, prompt):
+        self._options, self._model, self._batch, self._prompt = options, model, model.rows, prompt
         self._eos_ids = tf.constant(options.eos_ids, tf.int32)
-        self._steps = decoder.Steps(tf.stack([batch_size]))
+        self._steps = decoder.Steps(tf.stack([self._batch]))
 
     def run(self, tokens, seeds):
         """The result, from the first tokens [B] and seeds [B, 2]."""
@@ -214,19 +292,23 @@ class _Sampler:
             lengths=tf.zeros([batch], tf.int32),
             log_probs=tf.zeros([batch], arguments.score_dtype(model.logits_dtype or tf.float32)),
             token_list=self._steps.reserve(options.max_length),
+            sequences=tf.fill([batch, options.max_length], options.pad_id) if options.logits_processor else (),
             state=model.state,
         )
         static_batch = tokens.shape[0]
+        length = options.max_length if isinstance(options.max_length, int) else None
         rows = [tf.TensorShape([static_batch])] * 4
+        sequences = tf.TensorShape([static_batch, length]) if options.logits_processor else ()
         (end,) = tf.while_loop(
             lambda loop: (
                 (loop.step < options.max_length) & ((loop.step == 0) | tf.reduce_any(tf.logical_not(loop.finished)))
             ),
             lambda loop: [self._step(loop, None if uniform is None else uniform[loop.step])],
             [start],
-            shape_invariants=[_Loop(tf.TensorShape([]), *rows, tf.TensorShape([]), list(model.state_shapes))],
+            shape_invariants=[
+                _Loop(tf.TensorShape([]), *rows, tf.TensorShape([]), sequences, list(model.state_shapes))
+            ],
         )
-        length = options.max_length if isinstance(options.max_length, int) else None
         written = tf.transpose(self._steps.stack(end.token_list))
         is_token = tf.range(options.max_length) < end.lengths[:, tf.newaxis]
         sequences = tf.where(is_token, written, options.pad_id)
@@ -240,18 +322,24 @@ class _Sampler:
         """One token more for each sequence."""
         options = self._options
         logits, state = self._model(loop.tokens, loop.state)
-        # As the kernel of beam search has it; those of softmax let a NaN spoil its row.
-        logits = _without_nan(logits)
+        # The kernels of softmax let a NaN spoil its row.
+        logits = decoder.without_nan(logits)
         dtype = arguments.score_dtype(logits.dtype)
         no_eos = loop.step < options.min_length
+        allowed = self._processed(loop, logits)
         if options.is_greedy or options.top_k:
-            tokens, exists = self._from_best(logits, no_eos, uniform)
+            tokens, exists = self._from_best(allowed, no_eos, uniform)
         else:
-            tokens, exists = self._from_all(logits, no_eos, uniform)
-        tokens = tf.ensure_shape(tf.where(exists, tokens, (options.eos_ids or (0,))[0]), loop.tokens.shape)
+            tokens, exists = self._from_all(allowed, no_eos, uniform)
+        tokens = tf.where(exists, tokens, (options.eos_ids or (0,))[0])
+        is_end = tf.reduce_any(tokens[:, tf.newaxis] == self._eos_ids, -1) | tf.logical_not(exists)
+        if self._prompt is not None:
+            of_prompt, is_given = self._prompt.at(loop.step)
+            tokens = tf.where(is_given, of_prompt, tokens)
+            exists, is_end = exists | is_given, is_end & tf.logical_not(is_given)
+        tokens = tf.ensure_shape(tokens, loop.tokens.shape)
         log_probs = cross_entropy.label_log_prob(tokens, logits)
         log_probs = tf.where(exists, log_probs, tf.constant(-float("inf"), dtype))
-        is_end = tf.reduce_any(tokens[:, tf.newaxis] == self._eos_ids, -1) | tf.logical_not(exists)
         return _Loop(
             step=loop.step + 1,
             tokens=tokens,
@@ -261,8 +349,26 @@ class _Sampler:
                 loop.finished, tf.cast(loop.log_probs, dtype), tf.cast(loop.log_probs, dtype) + log_probs
             ),
             token_list=self._steps.write(loop.token_list, loop.step, tokens),
+            sequences=self._extended(loop, tokens),
             state=state,
         )
+
+    def _processed(self, loop, logits):
+        """What the logits_processor makes of logits; what it forbids is -inf."""
+        process = self._options.logits_processor
+        if process is None:
+            return logits
+        so_far = tf.reshape(loop.sequences[:, : loop.step], [self._batch, loop.step])
+        logits, forbidden = decoder.processed(process, loop.step, so_far, logits)
+        logits = decoder.without_nan(logits)
+        return logits if forbidden is None else tf.where(forbidden, tf.constant(-float("inf"), logits.dtype), logits)
+
+    def _extended(self, loop, tokens):
+        """The sequences of the processor, with a token more."""
+        if self._options.logits_processor is None:
+            return ()
+        here = tf.range(tf.shape(loop.sequences)[-1]) == loop.step
+        return tf.where(here, tokens[:, tf.newaxis], loop.sequences)
 
     def _from_best(self, logits, no_eos, uniform):
         """Tokens [B] of the top_k, and whether there are any; our kernel finds them in one pass."""
@@ -294,7 +400,7 @@ class _Sampler:
             with tf.control_dependencies([check]):
                 is_eos = tf.reduce_any(tf.range(tokens)[:, tf.newaxis] == self._eos_ids, -1)
             logits = tf.where(no_eos & is_eos, tf.constant(-float("inf"), logits.dtype), logits)
-        if not self._options.has_top_p:
+        if not self._options.has("top_p", 1):
             return self._draw(logits, uniform)
         logits, tokens = tf.math.top_k(logits, tf.shape(logits)[-1])
         place, exists = self._draw(logits, uniform)
@@ -314,18 +420,32 @@ class _Sampler:
             positive = tf.where(options.temperature > 0, options.temperature, 1.0)
             first = tf.one_hot(tf.argmax(logits, -1), tf.shape(logits)[-1], dtype=tf.float64)
             weights = tf.where(options.temperature > 0, tf.exp(logits / positive), first)
-        if options.has_top_p:
-            before = tf.cumsum(weights, axis=-1, exclusive=True)
-            total = tf.reduce_sum(weights, -1, keepdims=True)
-            weights = tf.where(before < options.top_p * total, weights, tf.zeros_like(weights))
+        weights = self._filtered(weights)
         up_to = tf.cumsum(weights, axis=-1)
         # Below the sum of all, and never at a token of weight 0.
         at = uniform[:, tf.newaxis] * up_to[:, -1:]
         return tf.searchsorted(up_to, at, side="right")[:, 0], exists
 
-
-def _without_nan(logits):
-    """NaN as -inf, and +inf as the largest finite number."""
-    return tf.where(
-        tf.math.is_nan(logits), tf.constant(-float("inf"), logits.dtype), tf.minimum(logits, logits.dtype.max)
-    )
+    def _filtered(self, weights):
+        """Weights [B, N], the largest first for top_p, with 0 for what the filters behind top_k take away."""
+        options = self._options
+        nothing = tf.zeros_like(weights)
+        if options.has("top_p", 1):
+            before = tf.cumsum(weights, axis=-1, exclusive=True)
+            weights = tf.where(before < options.top_p * tf.reduce_sum(weights, -1, keepdims=True), weights, nothing)
+        if options.has("min_p", 0):
+            least = options.min_p * tf.reduce_max(weights, -1, keepdims=True)
+            weights = tf.where(weights >= least, weights, nothing)
+        if options.has("typical_p", 1):
+            p = weights / tf.reduce_sum(weights, -1, keepdims=True)
+            surprise = -tf.math.log(p)
+            distance = tf.abs(surprise - tf.reduce_sum(tf.math.multiply_no_nan(surprise, p), -1, keepdims=True))
+            order = tf.argsort(distance, stable=True)
+            of_order = tf.gather(p, order, batch_dims=1)
+            is_kept = tf.cumsum(of_order, axis=-1, exclusive=True) < options.typical_p
+            # As many as the last one that is kept is far.
+            farthest = tf.reduce_max(
+                tf.where(is_kept, tf.gather(distance, order, batch_dims=1), nothing), -1, keepdims=True
+            )
+            weights = tf.where(distance <= farthest, weights, nothing)
+        return weights

@@ -41,6 +41,18 @@ class DistributionTest(parameterized.TestCase, tf.test.TestCase):
         ({"top_k": 3, "top_p": 0.5}, [1, 0, 0, 0]),
         ({"temperature": 0.0}, [1, 0, 0, 0]),
         ({"temperature": tf.constant(0.0)}, [1, 0, 0, 0]),
+        ({"min_p": 0.31}, [0.5 / 0.8, 0.3 / 0.8, 0, 0]),
+        ({"min_p": 0.29}, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),
+        ({"min_p": 1.0}, [1, 0, 0, 0]),
+        ({"min_p": tf.constant(0.31), "top_k": 1}, [1, 0, 0, 0]),
+        # 0.09 / 0.25 is less than 0.37.
+        ({"min_p": 0.37, "temperature": 0.5}, [1, 0, 0, 0]),
+        # Entropy 1.142; -log p is 0.69, 1.20, 1.90, 3.0: the second is nearest, then the first, then the third.
+        ({"typical_p": 0.2}, [0, 1, 0, 0]),
+        ({"typical_p": 0.31}, [0.5 / 0.8, 0.3 / 0.8, 0, 0]),
+        ({"typical_p": tf.constant(0.81)}, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),
+        # Of the first two alone: entropy 0.662; -log p is 0.47 and 0.98.
+        ({"typical_p": 0.5, "top_p": 0.7}, [1, 0, 0, 0]),
         # The first has 0.25 / 0.365.
         ({"temperature": tf.constant(0.5, tf.float64), "top_p": tf.constant(0.7)}, [0.25 / 0.34, 0.09 / 0.34, 0, 0]),
     )
@@ -117,6 +129,77 @@ class SequenceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(result.sequences, [[0, 1, 2, 3], [3, 4, 5, 5]])
         self.assertAllEqual(result.lengths, [4, 3])
 
+    def test_several_sequences_for_each_example(self):
+        table, step_fn = _chain()
+        options = {"batch_size": 3, "max_length": 5, "bos_id": [0, 1, 2], "eos_ids": 3, "top_p": 0.9}
+
+        def draw(count, seed):
+            return tfo.seq2seq.sample(step_fn, (), seed=seed, num_return_sequences=count, **options)
+
+        result = draw(4, [1, 2])
+        self.assertEqual([t.shape for t in result], [[3, 4, 5], [3, 4], [3, 4]])
+        self.assertLen({tuple(s) for s in result.sequences[0].numpy()}, 4)
+        log_p = tf.math.log_softmax(table).numpy()
+        for b in range(3):
+            for tokens, length, log_prob in zip(*(t[b].numpy() for t in result), strict=True):
+                tokens = tokens[:length]
+                self.assertAllClose(log_prob, log_p[[b, *tokens[:-1]], tokens].sum(), rtol=1e-12)
+        # The first ones are the same for fewer, in parts and in a graph of unknown batch.
+        self.assertAllEqual(draw(2, [1, 2]).sequences, result.sequences[:, :2])
+        self.assertAllEqual(draw(4, tf.random.split([1, 2], 3)).sequences, result.sequences)
+
+        @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
+        def in_graph(batch_size):
+            return tfo.seq2seq.sample(
+                step_fn, (), seed=[1, 2], num_return_sequences=4, **{**options, "batch_size": batch_size}
+            )
+
+        self.assertAllEqual(in_graph(3).sequences, result.sequences)
+
+    def test_states_of_several_sequences(self):
+        def step_fn(tokens, state):
+            del tokens
+            return tf.one_hot(state, 9) * 100, state + 1
+
+        result = tfo.seq2seq.sample(
+            step_fn, tf.constant([0, 3]), batch_size=2, max_length=2, bos_id=0, eos_ids=[], seed=[0, 0],
+            num_return_sequences=2,
+        )  # fmt: skip
+        self.assertAllEqual(result.sequences, [[[0, 1]] * 2, [[3, 4]] * 2])
+
+    def test_prompt(self):
+        table, step_fn = _chain()
+        log_p = tf.math.log_softmax(table).numpy()
+        options = {"eos_ids": 2, "pad_id": -1, "prompt": [[2, 2, 9], [4, 0, 0], [5, 5, 5], [0, 0, 0]]}
+        for more in ({}, {"num_return_sequences": 3}, {"top_k": 2}, {"temperature": 0.0}):
+            result = _sample(step_fn, prompt_lengths=[2, 1, 3, 0], **options, **more)
+            rows = [tf.reshape(t, [-1, *t.shape[len(t.shape) - (k == 0) :]]) for k, t in enumerate(result)]
+            count = more.get("num_return_sequences", 1)
+            for i, (tokens, length, log_prob) in enumerate(zip(*(r.numpy() for r in rows), strict=True)):
+                prompt = [[2, 2], [4], [5, 5, 5], []][i // count]
+                self.assertAllEqual(tokens[: len(prompt)], prompt)
+                self.assertFalse((tokens[len(prompt) : length - 1] == 2).any())
+                self.assertTrue(length == 6 or tokens[length - 1] == 2)
+                self.assertAllEqual(tokens[length:], [-1] * (6 - length))
+                tokens = tokens[:length]
+                self.assertAllClose(log_prob, log_p[[0, *tokens[:-1]], tokens].sum(), rtol=1e-12)
+        whole = _sample(step_fn, max_length=3, prompt=[[2, 2, 2]] * 4, eos_ids=[])
+        self.assertAllEqual(whole.sequences, [[2, 2, 2]] * 4)
+
+    def test_processor_is_no_part_of_log_probs(self):
+        table, step_fn = _chain()
+        log_p = tf.math.log_softmax(table).numpy()
+
+        def processor(step, sequences, logits):
+            self.assertAllEqual(sequences.shape, [4, step])
+            return tf.where(tf.range(6) < 2, math.nan, logits), tf.repeat([[False] * 5 + [True]], 4, 0)
+
+        for more in ({}, {"top_k": 3}, {"top_p": 0.9}, {"temperature": 0.0}):
+            result = _sample(step_fn, logits_processor=processor, **more)
+            self.assertContainsSubset(set(result.sequences.numpy().reshape(-1).tolist()), {2, 3, 4})
+            for tokens, log_prob in zip(result.sequences.numpy(), result.log_probs.numpy(), strict=True):
+                self.assertAllClose(log_prob, log_p[[0, *tokens[:-1]], tokens].sum(), rtol=1e-12)
+
     def test_policy_gradient(self):
         """Of the log probability of what was drawn: counts of moves less what was expected."""
         table = tf.Variable(np.random.default_rng(1).normal(size=[4, 4]))
@@ -164,6 +247,11 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         ({"top_k": -1}, "top_k is -1, expected an int that is at least 0"),
         ({"top_p": 0.0}, "top_p is 0.0, expected a number above 0, at most 1"),
         ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"min_p": -0.1}, r"min_p is -0.1, expected a number in \[0, 1\]"),
+        ({"typical_p": 0.0}, "typical_p is 0.0, expected a number above 0, at most 1"),
+        ({"num_return_sequences": 0}, "num_return_sequences is 0, expected an int that is at least 1"),
+        ({"logits_processor": 3}, "logits_processor is 3, expected a function or None"),
+        ({"prompt_lengths": [0]}, "prompt_lengths are given, but no prompt"),
         ({"seed": 1}, r"seed is of shape \[\], expected \[2\] or \[batch_size,2\]"),
         ({"seed": [1, 2, 3]}, r"seed is of shape \[3\]"),
         ({"seed": [[1, 2]] * 3}, r"seed are \[3,2\], expected \[4,2\]"),
@@ -185,14 +273,18 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         ({"temperature": -1.0}, "temperature is out of its range, expected a finite number that is not negative"),
         ({"top_p": 0.0}, "top_p is out of its range, expected a number above 0, at most 1"),
         ({"top_p": 1.5}, "top_p is out of its range, expected a number above 0, at most 1"),
+        ({"min_p": 1.5}, "min_p is out of its range"),
+        ({"typical_p": 0.0}, "typical_p is out of its range"),
     )
     def test_at_run_time(self, options, message):
-        @tf.function(input_signature=[tf.TensorSpec([]), tf.TensorSpec([])])
-        def draw(temperature, top_p):
-            return _sample(_constant([0.0, 0.0]), temperature=temperature, top_p=top_p)
+        ((name, value),) = options.items()
+
+        @tf.function(input_signature=[tf.TensorSpec([])])
+        def draw(value):
+            return _sample(_constant([0.0, 0.0]), **{name: value})
 
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
-            draw(**{"temperature": 1.0, "top_p": 1.0, **options})
+            draw(value)
 
 
 if __name__ == "__main__":

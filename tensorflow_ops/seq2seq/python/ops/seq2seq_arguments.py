@@ -114,6 +114,13 @@ def eos_tuple(eos_ids):
     return tuple(dict.fromkeys(static_int("eos_ids: an id", i, 0) for i in ids))
 
 
+def function_or_none(name, value):
+    """A function of the caller's, or None. Raises ValueError."""
+    if value is not None and not callable(value):
+        raise ValueError(f"{name} is {value!r}, expected a function or None")
+    return value
+
+
 def pad(pad_id, eos_ids):
     """The id to pad with: by default the first end token, or 0 without one. Raises ValueError."""
     if pad_id is None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import traceback
 
 import keras
 import numpy as np
@@ -166,6 +167,42 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             )
         )()
         self.assertAllEqual(result.lengths, [[4], [4]])
+
+    def test_autograph_converts_what_it_is_to_convert(self):
+        """Nothing eagerly, with autograph=False, or that is marked: a model in another framework may not be converted."""
+        names = set()
+        kept = tf.autograph.experimental.do_not_convert
+
+        @kept
+        def record():
+            names.update(frame.name for frame in traceback.extract_stack())
+
+        def step_fn(tokens, state):
+            record()
+            return tf.one_hot(tokens, 4), state
+
+        def processor(step, sequences, logits):
+            record()
+            return logits
+
+        def search(step_fn, processor):
+            options = {"batch_size": 1, "max_length": 2, "bos_id": 0, "eos_ids": 1, "logits_processor": processor}
+            tfo.seq2seq.beam_search(step_fn, (), beam_width=2, **options)
+            tfo.seq2seq.sample(step_fn, (), seed=[1, 2], **options)
+
+        marked = kept(step_fn), kept(processor)
+        for case, run, converts in (
+            ("eagerly", lambda: search(step_fn, processor), False),
+            ("in a graph", tf.function(lambda: search(step_fn, processor)), True),
+            ("with autograph=False", tf.function(lambda: search(step_fn, processor), autograph=False), False),
+            # (tf.function takes the marks off its arguments.)
+            ("marked", tf.function(lambda: search(*marked)), False),
+        ):
+            names.clear()
+            run()
+            with self.subTest(case):
+                self.assertEqual({"tf__step_fn", "tf__processor"} <= names, converts)
+                self.assertEqual({"step_fn", "processor"} <= names, not converts)
 
     def test_results_have_no_gradient(self):
         table = tf.Variable(np.random.default_rng(0).normal(size=[4, 4]), dtype=tf.float32)
