@@ -1,5 +1,6 @@
 """Tests of the processors of logits, against loops over rows and tokens, and in searches."""
 
+import itertools
 import math
 
 import numpy as np
@@ -113,7 +114,7 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
         for run in (search, tf.function(search)):
             for sequences in run():
                 for s in sequences.numpy().tolist():
-                    pairs = list(zip(s, s[1:], strict=False))
+                    pairs = list(itertools.pairwise(s))
                     self.assertLen(set(pairs), len(pairs))
                     self.assertNotIn(3, s)
 

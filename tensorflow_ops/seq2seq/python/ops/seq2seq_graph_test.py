@@ -169,7 +169,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(result.lengths, [[4], [4]])
 
     def test_autograph_converts_what_it_is_to_convert(self):
-        """Nothing eagerly, with autograph=False, or that is marked: a model in another framework may not be converted."""
+        """Nothing eagerly, with autograph=False, or that is marked: it may be another framework's model."""
         names = set()
         kept = tf.autograph.experimental.do_not_convert
 
