@@ -173,7 +173,10 @@ def stage_api(stage: Stage, package: griffe.Module) -> list[str]:
         results = {name: op_index.is_result(module, package, anchor) for name, anchor in names.items()}
         for name in sorted(names, key=results.get):
             lines.append(f"| [`{name}`](#{names[name]}) | {op_index.summary(package, names[name])} |")
+            member = op_index.member_of(package, names[name])
             options = "\n    options:\n      show_source: true" if results[name] else ""
+            if member.is_module:
+                options = f"\n    options:\n      members: [{', '.join(map(str, member.exports))}]"
             reference.append(f"\n::: {names[name]}{options}")
         lines += reference
         stage.write(path, "\n".join(lines) + "\n")
