@@ -14,6 +14,11 @@ class _Reduction(keras.losses.Loss):
         return y_pred
 
 
+def _numbers(class_weights):
+    """Weights as a list of floats, which a configuration can have, or None."""
+    return None if class_weights is None else [float(w) for w in class_weights]
+
+
 def _mask(tensor):
     """What of a tensor counts, where Keras knows."""
     return getattr(tensor, "_keras_mask", None)
@@ -42,6 +47,10 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
         means ("sum_over_batch_size", "mean") are over the other rows.
       label_smoothing: in [0, 1]; see `tfo.nn.sparse_softmax_cross_entropy`.
       z_loss: not negative; see `tfo.nn.sparse_softmax_cross_entropy`.
+      class_weights: [classes] numbers or None; a row's loss is multiplied by the weight of
+        its label. Means are over rows, as with sample weights.
+      softcap: above 0, or None; see `tfo.nn.sparse_softmax_cross_entropy`.
+      axis: the axis of classes in y_pred.
       reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
         as `keras.losses.Loss` has it.
       name: name of the loss.
@@ -60,10 +69,15 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
         reduction="sum_over_batch_size",
         name="sparse_softmax_cross_entropy",
         dtype=None,
+        class_weights=None,
+        softcap=None,
+        axis=-1,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         nn_arguments.label_loss_attrs(ignore_index, label_smoothing, z_loss)
         self.ignore_index, self.label_smoothing, self.z_loss = ignore_index, label_smoothing, z_loss
+        self.class_weights, self.softcap = _numbers(class_weights), nn_arguments.softcap_or_none(softcap)
+        self.axis = axis
         self._reduce = _Reduction(name=name, reduction=reduction, dtype=dtype)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
@@ -81,21 +95,29 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
         labels = tf.convert_to_tensor(y_true)
         if not labels.dtype.is_integer:
             labels = tf.cast(labels, tf.int64)
-        if labels.shape.rank is not None and labels.shape.rank == logits.shape.rank and labels.shape[-1] in (1, None):
-            labels = tf.squeeze(labels, -1)
+        if (
+            labels.shape.rank is not None
+            and labels.shape.rank == logits.shape.rank
+            and labels.shape[self.axis] in (1, None)
+        ):
+            labels = tf.squeeze(labels, self.axis)
         losses = cross_entropy.sparse_softmax_cross_entropy(
             labels,
             logits,
             ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing,
             z_loss=self.z_loss,
+            class_weights=self.class_weights,
+            softcap=self.softcap,
+            axis=self.axis,
         )
         if self.ignore_index is not None:
             losses._keras_mask = tf.cast(labels, tf.int64) != self.ignore_index
         return losses
 
     def get_config(self):
-        own = {name: getattr(self, name) for name in ("ignore_index", "label_smoothing", "z_loss", "dtype")}
+        names = ("ignore_index", "label_smoothing", "z_loss", "class_weights", "softcap", "axis", "dtype")
+        own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own}
 
 
@@ -118,6 +140,8 @@ class SoftmaxCrossEntropy(keras.losses.Loss):
     Args:
       axis: the axis of classes.
       label_smoothing: in [0, 1]; see `tfo.nn.softmax_cross_entropy`.
+      class_weights: [classes] numbers or None; see `tfo.nn.softmax_cross_entropy`.
+      softcap: above 0, or None; see `tfo.nn.softmax_cross_entropy`.
       reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
         as `keras.losses.Loss` has it.
       name: name of the loss.
@@ -135,15 +159,26 @@ class SoftmaxCrossEntropy(keras.losses.Loss):
         reduction="sum_over_batch_size",
         name="softmax_cross_entropy",
         dtype=None,
+        class_weights=None,
+        softcap=None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         nn_arguments.smoothing_attr(label_smoothing)
         self.axis, self.label_smoothing = axis, label_smoothing
+        self.class_weights, self.softcap = _numbers(class_weights), nn_arguments.softcap_or_none(softcap)
 
     def call(self, y_true, y_pred):
         """The loss of each row."""
-        return cross_entropy.softmax_cross_entropy(y_true, y_pred, axis=self.axis, label_smoothing=self.label_smoothing)
+        return cross_entropy.softmax_cross_entropy(
+            y_true,
+            y_pred,
+            axis=self.axis,
+            label_smoothing=self.label_smoothing,
+            class_weights=self.class_weights,
+            softcap=self.softcap,
+        )
 
     def get_config(self):
-        own = {name: getattr(self, name) for name in ("axis", "label_smoothing", "dtype")}
+        names = ("axis", "label_smoothing", "class_weights", "softcap", "dtype")
+        own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own}

@@ -84,9 +84,21 @@ class SparseTest(tf.test.TestCase, parameterized.TestCase):
     def test_options_reach_the_function(self):
         logits, labels = _problem()
         labels[1] = -1
-        options = {"ignore_index": -1, "label_smoothing": 0.1, "z_loss": 0.01}
-        rows = tfo.losses.SparseSoftmaxCrossEntropy(**options, reduction=None)(labels, logits)
-        self.assertAllEqual(rows, tfo.nn.sparse_softmax_cross_entropy(labels, logits, **options))
+        weights = np.linspace(0.5, 2, logits.shape[-1])
+        for options in (
+            {"ignore_index": -1, "label_smoothing": 0.1, "z_loss": 0.01},
+            {"ignore_index": -1, "class_weights": weights},
+            {"ignore_index": -1, "softcap": 2.0},
+        ):
+            rows = tfo.losses.SparseSoftmaxCrossEntropy(**options, reduction=None)(labels, logits)
+            self.assertAllEqual(rows, tfo.nn.sparse_softmax_cross_entropy(labels, logits, **options))
+            on_axis_0 = tfo.losses.SparseSoftmaxCrossEntropy(**options, reduction=None, axis=0)
+            self.assertAllEqual(on_axis_0(labels, logits.T), rows)
+            self.assertAllEqual(on_axis_0(labels[np.newaxis], logits.T), rows)
+        dense = np.eye(logits.shape[-1], dtype=np.float32)[labels]
+        options = {"class_weights": weights, "softcap": 2.0, "label_smoothing": 0.1}
+        rows = tfo.losses.SoftmaxCrossEntropy(**options, reduction=None)(dense, logits)
+        self.assertAllEqual(rows, tfo.nn.softmax_cross_entropy(dense, logits, **options))
 
     def test_labels_beyond_float(self):
         """Keras casts labels to float32, of which 2^24 + 1 is none."""
@@ -222,14 +234,24 @@ class TrainingTest(tf.test.TestCase, parameterized.TestCase):
     def test_config(self):
         for loss in (
             tfo.losses.SparseSoftmaxCrossEntropy(
-                ignore_index=-100, label_smoothing=0.1, z_loss=0.01, reduction="sum", name="a", dtype="float64"
+                ignore_index=-100,
+                label_smoothing=0.1,
+                z_loss=0.01,
+                reduction="sum",
+                name="a",
+                dtype="float64",
+                class_weights=np.array([1, 2]),
+                softcap=30,
+                axis=1,
+            ),  # fmt: skip
+            tfo.losses.SoftmaxCrossEntropy(
+                axis=1, label_smoothing=0.1, reduction=None, name="b", dtype="float64", class_weights=[0.5], softcap=5.0
             ),
-            tfo.losses.SoftmaxCrossEntropy(axis=1, label_smoothing=0.1, reduction=None, name="b", dtype="float64"),
         ):
             again = keras.losses.deserialize(keras.losses.serialize(loss))
             self.assertIs(type(again), type(loss))
             self.assertEqual(again.get_config(), loss.get_config())
-            self.assertLen(loss.get_config(), 6 if isinstance(loss, tfo.losses.SparseSoftmaxCrossEntropy) else 5)
+            self.assertLen(loss.get_config(), 9 if isinstance(loss, tfo.losses.SparseSoftmaxCrossEntropy) else 7)
             for name, value in loss.get_config().items():
                 self.assertEqual(getattr(again, name), value)
 

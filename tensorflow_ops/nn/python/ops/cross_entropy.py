@@ -3,10 +3,20 @@
 import tensorflow as tf
 
 from tensorflow_ops.core.python.library import ops
-from tensorflow_ops.nn.python.ops import nn_arguments
+from tensorflow_ops.nn.python.ops import log_sum_exp, nn_arguments
 
 
-def softmax_cross_entropy(labels, logits, *, axis: int = -1, label_smoothing: float = 0.0, name=None) -> tf.Tensor:
+def softmax_cross_entropy(
+    labels,
+    logits,
+    *,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    class_weights=None,
+    softcap: float | None = None,
+    return_log_sum_exp: bool = False,
+    name=None,
+) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """The cross entropy of distributions and the softmax of logits, -sum t log p.
 
     t are labels; with label_smoothing e and V classes (1 - e) labels + e / V, as
@@ -23,23 +33,31 @@ def softmax_cross_entropy(labels, logits, *, axis: int = -1, label_smoothing: fl
     adds 0 (there NaN); confident predictions keep their loss (there 0 in the first row
     above); losses of 16-bit logits are float32; the gradient to logits is the loss's for
     labels of any sum (there p - t, as if they summed to 1); labels always have a
-    gradient; shapes are not broadcast.
+    gradient; labels are broadcast to logits' shape, but logits are not to labels'.
 
     Args:
-      labels: of logits' shape; other dtypes are cast to logits'. They need not sum to 1.
-        NaN in a row makes that row's loss and gradient to logits NaN, and no other's.
+      labels: of logits' shape, or one that broadcasts to it; other dtypes are cast to
+        logits'. They need not sum to 1. NaN in a row makes that row's loss and gradient
+        to logits NaN, and no other's.
       logits: [..., classes], or with classes on another axis; float16, bfloat16,
         float32 or float64. A class at -inf, a mask, adds 0 if t is 0 and makes the loss
         +inf if not; its gradient is -t. A row all of -inf has loss +inf, or 0 if all t
         are 0, and gradient 0. NaN or +inf in a row makes that row NaN, and no other.
       axis: the axis of classes.
       label_smoothing: e, in [0, 1].
+      class_weights: [classes] or None; what the term of each class is multiplied by,
+        -sum w t log p, smoothing included, as `torch.nn.functional.cross_entropy` has it.
+      softcap: c, above 0, or None: logits are c tanh(x / c) ("Gemma 2", arXiv:2408.00118);
+        a mask at -inf becomes -c.
+      return_log_sum_exp: True: also return log sum e^x of each row.
       name: name of the op.
 
     Returns:
       Nats, of logits' shape without the axis; float32, for float64 logits float64.
       Differentiable in logits and labels, to any order. The gradient to logits is
       p sum t - t. That to labels is -(1 - e) log p, and 0 for a class at -inf with t = 0.
+      With return_log_sum_exp a pair of such tensors, the second one differentiable in
+      logits.
 
     Raises:
       ValueError: an axis that logits do not have, a wrong dtype, no class, a
@@ -47,24 +65,57 @@ def softmax_cross_entropy(labels, logits, *, axis: int = -1, label_smoothing: fl
       InvalidArgumentError: the same where only the run tells.
     """
     attrs = nn_arguments.smoothing_attr(label_smoothing)
+    softcap = nn_arguments.softcap_or_none(softcap)
+    axis = nn_arguments.static_axis(axis)
     logits = nn_arguments.logits_tensor(logits, axis)
-    labels = nn_arguments.converted(labels, logits.dtype)
-    nn_arguments.check_shape("labels", labels, logits.shape, "logits' shape")
-    labels, logits = (nn_arguments.move_axis_last(tensor, axis)[0] for tensor in (labels, logits))
-    return ops.tensorflow_ops_softmax_cross_entropy(
-        labels, logits, Tvalue=nn_arguments.value_dtype(logits.dtype), **attrs, name=name
-    ).loss
+    labels = _broadcast(nn_arguments.converted(labels, logits.dtype), logits)
+    with tf.name_scope(name or "softmax_cross_entropy"):
+        labels, logits = (nn_arguments.move_axis_last(tensor, axis)[0] for tensor in (labels, logits))
+        weights = nn_arguments.class_weights_tensor(class_weights, logits, nn_arguments.value_dtype(logits.dtype))
+        if weights is not None:
+            wide, classes = tf.cast(labels, weights.dtype), tf.cast(tf.shape(logits)[-1], weights.dtype)
+            smoothing = tf.constant(label_smoothing, weights.dtype)
+            labels = tf.cast(weights * (wide * (1 - smoothing) + smoothing / classes), logits.dtype)
+            attrs = nn_arguments.smoothing_attr(0.0)
+        logits = nn_arguments.capped(logits, softcap)
+        result = ops.tensorflow_ops_softmax_cross_entropy(
+            labels, logits, Tvalue=nn_arguments.value_dtype(logits.dtype), **attrs
+        )
+        return (
+            (result.loss, log_sum_exp.of_rows(logits, result.largest, result.rest))
+            if return_log_sum_exp
+            else result.loss
+        )
+
+
+def _broadcast(labels, logits):
+    """Labels of logits' shape, where it is known that they are to be broadcast. Raises ValueError."""
+    of_labels, of_logits = labels.shape, logits.shape
+    if of_labels.rank is None or of_logits.rank is None or of_labels.rank > of_logits.rank:
+        nn_arguments.check_shape("labels", labels, of_logits, "logits' shape")
+        return labels
+    of_labels = [1] * (of_logits.rank - of_labels.rank) + of_labels.as_list()
+    expected = [1 if mine == 1 else other for mine, other in zip(of_labels, of_logits, strict=True)]
+    if not tf.TensorShape(of_labels).is_compatible_with(expected):
+        nn_arguments.check_shape("labels", labels, of_logits, "logits' shape, or one that broadcasts to it")
+    if of_labels == expected == of_logits.as_list() or (expected == of_logits.as_list() and None in of_labels):
+        return labels
+    return tf.broadcast_to(labels, tf.shape(logits))
 
 
 def sparse_softmax_cross_entropy(
     labels,
     logits,
     *,
+    axis: int = -1,
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
+    class_weights=None,
+    softcap: float | None = None,
+    return_log_sum_exp: bool = False,
     name=None,
-) -> tf.Tensor:
+) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """The cross entropy of labels and the softmax of logits, -log p[label].
 
     With lse = log sum e^x, label_smoothing e, V classes and z_loss z it is
@@ -88,18 +139,26 @@ def sparse_softmax_cross_entropy(
     Args:
       labels: [...], each row's class, in [0, classes) or ignore_index; int32 or int64.
         Smaller integers are cast to int32, uint32 to int64.
-      logits: [..., classes], float16, bfloat16, float32 or float64. A class at -inf, a
-        mask, has probability 0 and gradient 0, unless t is not 0: then the loss is +inf
-        and the gradient -t. A row all of -inf has loss +inf and gradient 0. NaN or +inf
-        in a row makes that row NaN, and no other.
+      logits: [..., classes], or with classes on another axis; float16, bfloat16, float32 or
+        float64. A class at -inf, a mask, has probability 0 and gradient 0, unless t is not
+        0: then the loss is +inf and the gradient -t. A row all of -inf has loss +inf and
+        gradient 0. NaN or +inf in a row makes that row NaN, and no other.
+      axis: the axis of classes in logits; labels do not have it.
       ignore_index: the label of rows with loss 0 and gradient 0, whatever their logits.
       label_smoothing: e, in [0, 1].
       z_loss: z, not negative; 1e-4 is common.
+      class_weights: [classes] or None; a row's loss is multiplied by the weight of its
+        label. (With label_smoothing `torch.nn.functional.cross_entropy` weighs each class's
+        term instead: `softmax_cross_entropy` does that.)
+      softcap: c, above 0, or None: logits are c tanh(x / c) ("Gemma 2", arXiv:2408.00118);
+        a mask at -inf becomes -c.
+      return_log_sum_exp: True: also return log sum e^x of each row, ignored ones as well.
       name: name of the op.
 
     Returns:
       Nats, of labels' shape; float32, for float64 logits float64. Differentiable in
-      logits, to any order.
+      logits and class_weights, to any order. With return_log_sum_exp a pair of such
+      tensors.
 
     Raises:
       ValueError: a wrong dtype, no class, an option out of its range, shapes that do not
@@ -108,7 +167,17 @@ def sparse_softmax_cross_entropy(
         "labels[3] is 7, expected [0, 5)" (a GPU makes that row's loss and gradient NaN).
     """
     attrs = nn_arguments.label_loss_attrs(ignore_index, label_smoothing, z_loss)
-    return _label_loss(labels, logits, attrs, name)
+    softcap = nn_arguments.softcap_or_none(softcap)
+    with tf.name_scope(name or "sparse_softmax_cross_entropy"):
+        logits, _ = nn_arguments.axis_last(logits, axis)
+        labels = nn_arguments.integer_labels(labels)
+        weights = nn_arguments.class_weights_tensor(class_weights, logits, nn_arguments.value_dtype(logits.dtype))
+        logits = nn_arguments.capped(logits, softcap)
+        result = _label_loss(labels, logits, attrs, None)
+        loss = result.loss
+        if weights is not None:
+            loss *= nn_arguments.weights_of_labels(weights, labels)
+        return (loss, log_sum_exp.of_rows(logits, result.largest, result.rest)) if return_log_sum_exp else loss
 
 
 def label_log_prob(labels, logits, *, name=None) -> tf.Tensor:
@@ -138,13 +207,12 @@ def label_log_prob(labels, logits, *, name=None) -> tf.Tensor:
       InvalidArgumentError: the same where only the run tells; on the CPU also
         "labels[3] is 7, expected [0, 5)" (a GPU makes that row and its gradient NaN).
     """
-    return _label_loss(labels, logits, {"log_prob": True}, name)
+    logits = nn_arguments.logits_tensor(logits, -1)
+    return _label_loss(nn_arguments.integer_labels(labels), logits, {"log_prob": True}, name).loss
 
 
 def _label_loss(labels, logits, attrs, name):
-    logits = nn_arguments.logits_tensor(logits, -1)
-    labels = nn_arguments.integer_labels(labels)
     nn_arguments.check_shape("labels", labels, logits.shape[:-1], "logits' shape but for classes")
     return ops.tensorflow_ops_sparse_softmax_cross_entropy(
         logits, labels, Tvalue=nn_arguments.value_dtype(logits.dtype), **attrs, name=name
-    ).loss
+    )

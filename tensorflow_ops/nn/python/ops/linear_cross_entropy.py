@@ -23,8 +23,11 @@ def linear_cross_entropy(
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
+    class_weights=None,
+    softcap: float | None = None,
+    return_log_sum_exp: bool = False,
     name=None,
-) -> tf.Tensor:
+) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """The loss of a linear classifier, without ever holding all of its logits.
 
     `sparse_softmax_cross_entropy(labels, features @ weight + bias)`, computed in chunks
@@ -53,12 +56,16 @@ def linear_cross_entropy(
       ignore_index: the label of rows with loss 0 and gradient 0.
       label_smoothing: see `sparse_softmax_cross_entropy`.
       z_loss: see `sparse_softmax_cross_entropy`.
+      class_weights: see `sparse_softmax_cross_entropy`.
+      softcap: see `sparse_softmax_cross_entropy`; applied to each chunk's logits.
+      return_log_sum_exp: see `sparse_softmax_cross_entropy`.
       name: name scope of the ops.
 
     Returns:
       Nats, of labels' shape; float32, for float64 features float64. Logits of 16-bit
       features have 16 bits. Differentiable in features, weight and bias; gradients to
-      weight and bias are summed over chunks in float32 for 16-bit features.
+      weight and bias are summed over chunks in float32 for 16-bit features. With
+      return_log_sum_exp a pair of such tensors: losses, and log sum e^x of each row.
 
     Raises:
       ValueError: a wrong dtype or rank, no class, an option out of its range, shapes that
@@ -68,6 +75,7 @@ def linear_cross_entropy(
         that row's loss NaN, and the gradients).
     """
     attrs = nn_arguments.label_loss_attrs(ignore_index, label_smoothing, z_loss)
+    softcap = nn_arguments.softcap_or_none(softcap)
     with tf.name_scope(name or "linear_cross_entropy"):
         features = nn_arguments.floating("features", features)
         parameters = [nn_arguments.floating("weight", weight)]
@@ -83,8 +91,14 @@ def linear_cross_entropy(
             count = tf.size(labels, tf.int64)
             rows = tf.reshape(features, tf.stack([count, dims]))
         rows.set_shape([shape.num_elements(), parameters[0].shape[0]])
-        loss = _row_losses(rows, tf.reshape(labels, [-1]), attrs, parameters)
-        return tf.ensure_shape(tf.reshape(loss, tf.shape(labels)), shape)
+        weights = nn_arguments.class_weights_tensor(
+            class_weights, parameters[0], nn_arguments.value_dtype(features.dtype)
+        )
+        results = _row_losses(rows, tf.reshape(labels, [-1]), attrs, parameters, softcap, return_log_sum_exp)
+        loss, *others = (tf.ensure_shape(tf.reshape(x, tf.shape(labels)), shape) for x in results)
+        if weights is not None:
+            loss *= nn_arguments.weights_of_labels(weights, labels)
+        return (loss, *others) if return_log_sum_exp else loss
 
 
 def _check_shapes(features, labels, weight, bias=None):
@@ -117,13 +131,14 @@ def _run_time_checks(features, labels, weight):
     return [tf.debugging.Assert(tf.reduce_all(fits), [message, sizes, tf.shape(labels), tf.shape(weight)])]
 
 
-def _row_losses(features, labels, attrs, parameters):
-    """Of [N, D] features; parameters are the weight and, if there is one, the bias."""
+def _row_losses(features, labels, attrs, parameters, softcap, with_log_sum_exp):
+    """Losses of [N, D] features, and log sum e^x; parameters are the weight and, if there is one, the bias."""
     dtype, value_dtype = features.dtype, nn_arguments.value_dtype(features.dtype)
 
     def logits_of(rows, weight, bias=None):
         logits = tf.matmul(rows, tf.cast(weight, dtype))
-        return logits if bias is None else tf.nn.bias_add(logits, tf.cast(bias, dtype))
+        logits = logits if bias is None else tf.nn.bias_add(logits, tf.cast(bias, dtype))
+        return nn_arguments.capped(logits, softcap)
 
     @tf.custom_gradient
     def losses(features, *parameters):
@@ -138,12 +153,19 @@ def _row_losses(features, labels, attrs, parameters):
         with record.stop_recording():
             (loss, largest, rest), _ = chunks.run(forward, [tf.TensorSpec([None], value_dtype)] * 3)
 
-        def gradient(d_loss):
+        def gradient(d_loss, d_log_sum_exp=None):
             def backward(rows):
                 x = features[rows]
+                logits = logits_of(x, *parameters)
                 d_logits = ops.tensorflow_ops_sparse_softmax_cross_entropy_grad(
-                    logits_of(x, *parameters), labels[rows], d_loss[rows], largest[rows], rest[rows], **attrs
+                    logits, labels[rows], d_loss[rows], largest[rows], rest[rows], **attrs
                 )
+                if with_log_sum_exp:
+                    p = tf.cast(ops.tensorflow_ops_softmax(logits), value_dtype)
+                    d_logits += tf.cast(d_log_sum_exp[rows][:, tf.newaxis] * p, dtype)
+                if softcap is not None:
+                    slope = 1 - tf.square(tf.cast(logits, value_dtype) / softcap)
+                    d_logits = tf.cast(tf.cast(d_logits, value_dtype) * slope, dtype)
                 d_x = tf.matmul(d_logits, tf.cast(parameters[0], dtype), transpose_b=True)
                 addends = [tf.matmul(x, d_logits, transpose_a=True)]
                 if len(parameters) == 2:
@@ -154,9 +176,12 @@ def _row_losses(features, labels, attrs, parameters):
             (d_features,), sums = chunks.run(backward, [tf.TensorSpec([None, features.shape[1]], dtype)], sums)
             return d_features, *(tf.cast(s, p.dtype) for s, p in zip(sums, parameters, strict=True))
 
+        if with_log_sum_exp:
+            return (loss, largest + tf.math.log1p(rest)), gradient
         return loss, gradient
 
-    return losses(features, *parameters)
+    results = losses(features, *parameters)
+    return results if with_log_sum_exp else [results]
 
 
 class _Chunks:

@@ -45,6 +45,16 @@ def converted(value, dtype):
     return tf.cast(value, dtype) if hasattr(value, "dtype") else tf.convert_to_tensor(value, dtype)
 
 
+def static_axis(axis):
+    """The axis, an int also where it is given as a tensor with a known value."""
+    if isinstance(axis, tf.Tensor | np.ndarray) and axis.shape == () and tf.as_dtype(axis.dtype).is_integer:
+        known = tf.get_static_value(axis)
+        if known is None:
+            raise ValueError("axis is a tensor without a known value, expected an int")
+        return known.item()
+    return axis
+
+
 def check_axis(name, shape, axis):
     """Raises ValueError unless the static shape may have the axis."""
     if not isinstance(axis, Integral) or isinstance(axis, bool):
@@ -84,6 +94,47 @@ def move_axis_last(tensor, axis) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Te
     return tf.transpose(tensor, there), lambda result: tf.transpose(result, back)
 
 
+def softcap_or_none(softcap):
+    """A float, or None. Raises ValueError."""
+    if softcap is None:
+        return None
+    softcap = _number("softcap", softcap, _LARGEST, "a number above 0, or None")
+    if softcap == 0:
+        raise ValueError("softcap is 0.0, expected a number above 0, or None")
+    return softcap
+
+
+def capped(logits, softcap):
+    """Softcap tanh(x / softcap), computed in float32 for 16-bit logits."""
+    if softcap is None:
+        return logits
+    wide = tf.cast(logits, value_dtype(logits.dtype))
+    return tf.cast(softcap * tf.tanh(wide / softcap), logits.dtype)
+
+
+def class_weights_tensor(class_weights, logits, dtype):
+    """Weights [V] of a dtype for logits [..., V], or a matrix that gives them; or None. Raises ValueError."""
+    if class_weights is None:
+        return None
+    weights = converted(class_weights, dtype)
+    classes = logits.shape[-1] if logits.shape.rank else None
+    check_shape("class_weights", weights, tf.TensorShape([classes]), "one for each class")
+    if classes is not None and weights.shape == [classes]:
+        return weights
+    check = tf.debugging.assert_equal(
+        tf.shape(weights), tf.shape(logits)[-1:], "class_weights, expected one for each class"
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(weights)
+
+
+def weights_of_labels(weights, labels):
+    """Of each row; 1 where its label is no class, whose loss is 0 or NaN."""
+    count = tf.shape(weights, labels.dtype)[0]
+    is_class = (labels >= 0) & (labels < count)
+    return tf.where(is_class, tf.gather(weights, tf.where(is_class, labels, 0)), tf.ones([], weights.dtype))
+
+
 def logits_tensor(logits, axis):
     """Logits as a tensor with at least one class on the axis. Raises ValueError."""
     logits = floating("logits", logits)
@@ -91,6 +142,12 @@ def logits_tensor(logits, axis):
     if logits.shape.rank is not None and logits.shape[axis] == 0:
         raise ValueError(f"logits are {text(logits.shape)}, expected at least one class on axis {axis}")
     return logits
+
+
+def axis_last(logits, axis):
+    """Logits with the axis as their last, and the function that moves it back. Raises ValueError."""
+    axis = static_axis(axis)
+    return move_axis_last(logits_tensor(logits, axis), axis)
 
 
 def check_shape(name, tensor, expected, meaning):

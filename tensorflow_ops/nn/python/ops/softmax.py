@@ -33,7 +33,7 @@ def softmax(logits, *, axis: int = -1, name=None) -> tf.Tensor:
       ValueError: an axis that logits do not have, a wrong dtype, no class.
       InvalidArgumentError: the same where only the run tells.
     """
-    logits, back = nn_arguments.move_axis_last(nn_arguments.logits_tensor(logits, axis), axis)
+    logits, back = nn_arguments.axis_last(logits, axis)
     return back(ops.tensorflow_ops_softmax(logits, name=name))
 
 
@@ -64,7 +64,7 @@ def log_prob_from_logits(logits, *, axis: int = -1, name=None) -> tf.Tensor:
       ValueError: an axis that logits do not have, a wrong dtype, no class.
       InvalidArgumentError: the same where only the run tells.
     """
-    logits, back = nn_arguments.move_axis_last(nn_arguments.logits_tensor(logits, axis), axis)
+    logits, back = nn_arguments.axis_last(logits, axis)
     return back(ops.tensorflow_ops_softmax(logits, log=True, name=name))
 
 
@@ -96,6 +96,6 @@ def softmax_entropy(logits, *, axis: int = -1, name=None) -> tf.Tensor:
       ValueError: an axis that logits do not have, a wrong dtype, no class.
       InvalidArgumentError: the same where only the run tells.
     """
-    logits, _ = nn_arguments.move_axis_last(nn_arguments.logits_tensor(logits, axis), axis)
+    logits, _ = nn_arguments.axis_last(logits, axis)
     value_dtype = nn_arguments.value_dtype(logits.dtype)
     return ops.tensorflow_ops_softmax_entropy(logits, Tvalue=value_dtype, name=name).entropy

@@ -1,0 +1,239 @@
+"""Tests of class weights, softcap, axis, log-sum-exp and broadcast labels of the cross entropies.
+
+The reference is their definition in NumPy float64; gradients are numeric.
+"""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_RTOL = {tf.float16: 4e-3, tf.bfloat16: 3e-2, tf.float32: 1e-6, tf.float64: 1e-12}
+_WEIGHTS = np.array([0.5, 2.0, 1.0, 0.0, 3.0])
+
+
+def _capped(x, softcap):
+    return x if softcap is None else softcap * np.tanh(x / softcap)
+
+
+def _log_sum_exp(x):
+    largest = x.max(-1, keepdims=True)
+    return (largest + np.log(np.exp(x - largest).sum(-1, keepdims=True)))[..., 0]
+
+
+def _sparse(labels, x, *, ignore_index=None, smoothing=0.0, z_loss=0.0, weights=None, softcap=None):
+    """(losses, log-sum-exps), by the definition."""
+    x = _capped(x, softcap)
+    lse = _log_sum_exp(x)
+    is_class = (labels >= 0) & (labels < x.shape[-1])
+    safe = np.where(is_class, labels, 0)
+    t = (1 - smoothing) * np.eye(x.shape[-1])[safe] + smoothing / x.shape[-1]
+    loss = (t * (lse[..., np.newaxis] - x)).sum(-1) + z_loss * lse**2
+    if weights is not None:
+        loss = loss * weights[safe]
+    return np.where(labels == ignore_index, 0, loss), lse
+
+
+def _dense(t, x, *, smoothing=0.0, weights=None, softcap=None):
+    x = _capped(x, softcap)
+    lse = _log_sum_exp(x)
+    t = (1 - smoothing) * np.broadcast_to(t, x.shape) + smoothing / x.shape[-1]
+    t = t if weights is None else weights * t
+    return (t * (lse[..., np.newaxis] - x)).sum(-1), lse
+
+
+_OPTIONS = [
+    {"weights": weights, "softcap": softcap, "smoothing": smoothing}
+    for weights, softcap, smoothing in itertools.product((None, _WEIGHTS), (None, 2.5), (0.0, 0.1))
+]
+
+
+def _named(weights, softcap, smoothing):
+    return {"class_weights": weights, "softcap": softcap, "label_smoothing": smoothing}
+
+
+def _logits(shape=(2, 3, 5), dtype=tf.float64, seed=0):
+    return tf.cast(np.random.default_rng(seed).normal(size=shape) * 3, dtype)
+
+
+_LABELS = np.array([[0, 4, -1], [1, 2, 3]])
+
+
+class SparseTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(dtype=_DTYPES, options=_OPTIONS)
+    def test_equals_the_definition(self, dtype, options):
+        x = _logits(dtype=dtype)
+        for run in (lambda f: f(), lambda f: tf.function(f)()):
+            loss, lse = run(
+                lambda: tfo.nn.sparse_softmax_cross_entropy(
+                    _LABELS, x, ignore_index=-1, z_loss=0.01, return_log_sum_exp=True, **_named(**options)
+                )
+            )
+            expected, expected_lse = _sparse(_LABELS, x.numpy().astype(float), ignore_index=-1, z_loss=0.01, **options)
+            self.assertEqual(loss.dtype, tf.float64 if dtype == tf.float64 else tf.float32)
+            # Capped logits are rounded to their dtype.
+            rtol = _RTOL[dtype] if options["softcap"] or dtype == tf.float64 else 1e-6
+            self.assertAllClose(loss, expected, rtol=rtol, atol=rtol)
+            self.assertAllClose(lse, expected_lse, rtol=rtol, atol=rtol)
+
+    @parameterized.parameters(*_OPTIONS)
+    def test_gradients(self, **options):
+        def function(x):
+            return tfo.nn.sparse_softmax_cross_entropy(
+                _LABELS, x, ignore_index=-1, z_loss=0.01, return_log_sum_exp=True, **_named(**options)
+            )
+
+        tfo.testing.assert_gradients(function, [_logits()])
+
+        def first_gradient(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = function(x)
+            return tape.gradient(y, x, [tf.constant([[1.0, 2, 3], [4, 5, 6]], tf.float64)] * 2)
+
+        tfo.testing.assert_gradients(first_gradient, [_logits()])
+
+    def test_gradient_to_class_weights(self):
+        tfo.testing.assert_gradients(
+            lambda w: tfo.nn.sparse_softmax_cross_entropy(_LABELS, _logits(), ignore_index=-1, class_weights=w),
+            [tf.constant(_WEIGHTS)],
+        )
+
+    @parameterized.parameters((0,), (1,), (-2,), (2,), (tf.constant(1),), (np.int64(0),))
+    def test_axis(self, axis):
+        x = _logits()
+        moved = tf.experimental.numpy.moveaxis(x, -1, int(axis))
+        expected = tfo.nn.sparse_softmax_cross_entropy(_LABELS, x, ignore_index=-1)
+        for tensor in (moved, tf.function(lambda t: t)(moved)):
+            self.assertAllEqual(
+                tfo.nn.sparse_softmax_cross_entropy(_LABELS, tensor, axis=axis, ignore_index=-1), expected
+            )
+
+    @parameterized.parameters(
+        ({"softcap": 0.0}, "softcap is 0.0, expected a number above 0"),
+        ({"softcap": -1.0}, "softcap is -1.0, expected a number above 0"),
+        ({"softcap": float("nan")}, "softcap is nan"),
+        ({"class_weights": [1.0, 2.0]}, r"class_weights are \[2\], expected \[5\]"),
+        ({"class_weights": 1.0}, r"class_weights are \[\], expected \[5\]"),
+        ({"axis": 3}, "axis is 3"),
+        ({"axis": tf.constant(0.5)}, "axis is .*expected an int"),
+    )
+    def test_bad_options(self, options, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tfo.nn.sparse_softmax_cross_entropy(_LABELS, _logits(), ignore_index=-1, **options)
+
+    def test_an_axis_that_is_not_known(self):
+        with self.assertRaisesRegex(ValueError, "axis is a tensor without a known value"):
+            tf.function(lambda axis: tfo.nn.softmax(_logits(), axis=axis))(tf.constant(0))
+
+    def test_an_axis_in_a_tensor(self):
+        for function in (tfo.nn.softmax, tfo.nn.log_prob_from_logits, tfo.nn.softmax_entropy):
+            self.assertAllEqual(function(_logits(), axis=tf.constant(1)), function(_logits(), axis=1))
+
+    def test_empty(self):
+        loss, lse = tfo.nn.sparse_softmax_cross_entropy(
+            np.zeros([0], np.int32), tf.zeros([0, 5]), class_weights=_WEIGHTS, softcap=3.0, return_log_sum_exp=True
+        )
+        self.assertEqual((loss.shape, lse.shape), ([0], [0]))
+
+    def test_log_sum_exp_of_masks(self):
+        inf = float("inf")
+        _, lse = tfo.nn.sparse_softmax_cross_entropy([0, 0], [[0.0, -inf], [-inf, -inf]], return_log_sum_exp=True)
+        self.assertAllEqual(lse, [0, -inf])
+
+
+class DenseTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(dtype=_DTYPES, options=_OPTIONS)
+    def test_equals_the_definition(self, dtype, options):
+        x, t = _logits(dtype=dtype), tf.cast(np.random.default_rng(1).random([2, 3, 5]), dtype)
+        loss, lse = tfo.nn.softmax_cross_entropy(t, x, return_log_sum_exp=True, **_named(**options))
+        expected, expected_lse = _dense(t.numpy().astype(float), x.numpy().astype(float), **options)
+        # Capped logits and weighted labels are rounded to their dtype.
+        exact = options["softcap"] is None and options["weights"] is None
+        rtol = 1e-6 if exact and dtype != tf.float64 else _RTOL[dtype]
+        self.assertAllClose(loss, expected, rtol=rtol, atol=rtol)
+        self.assertAllClose(lse, expected_lse, rtol=rtol, atol=rtol)
+
+    @parameterized.parameters(*_OPTIONS)
+    def test_gradients(self, **options):
+        def function(t, x):
+            return tfo.nn.softmax_cross_entropy(t, x, return_log_sum_exp=True, **_named(**options))
+
+        tfo.testing.assert_gradients(function, [_logits(seed=2), _logits()])
+
+    @parameterized.parameters(([5],), ([3, 1],), ([1, 1, 5],), ([2, 1, 5],), ([],), ([1],))
+    def test_labels_are_broadcast(self, shape):
+        x, t = _logits(), tf.constant(np.random.default_rng(1).random(shape))
+        expected, _ = _dense(t.numpy(), x.numpy())
+        self.assertAllClose(tfo.nn.softmax_cross_entropy(t, x), expected, rtol=1e-12)
+        tfo.testing.assert_gradients(tfo.nn.softmax_cross_entropy, [t, x])
+        # Of a graph that does not know the batch.
+        spec = [tf.TensorSpec(shape, tf.float64), tf.TensorSpec([None, 3, 5], tf.float64)]
+        self.assertAllClose(tf.function(tfo.nn.softmax_cross_entropy, spec)(t, x), expected, rtol=1e-12)
+
+    @parameterized.parameters(([4],), ([2, 3, 5, 1],), ([1, 2, 3, 5],), ([3, 3, 5],))
+    def test_other_shapes_are_not(self, shape):
+        with self.assertRaisesRegex(ValueError, "labels are"):
+            tfo.nn.softmax_cross_entropy(tf.zeros(shape), tf.zeros([2, 3, 5]))
+
+    def test_logits_are_not_broadcast(self):
+        with self.assertRaisesRegex(ValueError, "labels are"):
+            tfo.nn.softmax_cross_entropy(tf.zeros([2, 5]), tf.zeros([1, 5]))
+
+
+class LinearTest(parameterized.TestCase, tf.test.TestCase):
+    def _arguments(self, dtype=tf.float64, rows=4):
+        rng = np.random.default_rng(0)
+        features, weight, bias = (tf.cast(rng.normal(size=s), dtype) for s in ([rows, 3], [3, 5], [5]))
+        return features, weight, bias, rng.integers(0, 5, rows)
+
+    @parameterized.product(dtype=_DTYPES, options=_OPTIONS)
+    def test_equals_the_definition(self, dtype, options):
+        features, weight, bias, labels = self._arguments(dtype, rows=700)
+        loss, lse = tfo.nn.linear_cross_entropy(
+            features, weight, labels, bias=bias, return_log_sum_exp=True, **_named(**options)
+        )
+        logits = (features @ weight + bias).numpy().astype(float)
+        expected, expected_lse = _sparse(labels, logits, **options)
+        rtol = _RTOL[dtype] if options["softcap"] or dtype == tf.float64 else 1e-5
+        self.assertAllClose(loss, expected, rtol=rtol, atol=rtol)
+        self.assertAllClose(lse, expected_lse, rtol=rtol, atol=rtol)
+
+    @parameterized.parameters(*_OPTIONS)
+    def test_gradients(self, **options):
+        features, weight, bias, labels = self._arguments()
+
+        def function(features, weight, bias):
+            return tfo.nn.linear_cross_entropy(
+                features, weight, labels, bias=bias, return_log_sum_exp=True, z_loss=0.01, **_named(**options)
+            )
+
+        tfo.testing.assert_gradients(function, [features, weight, bias])
+
+    def test_gradients_of_many_chunks(self):
+        features, weight, bias, labels = self._arguments(rows=1000)
+        wide = tf.constant(np.random.default_rng(3).normal(size=[3, 20000]))
+        options = {"softcap": 2.0, "class_weights": np.linspace(0, 2, 20000)}
+
+        def gradients(loss_of):
+            with tf.GradientTape() as tape:
+                tape.watch([features, wide])
+                loss, lse = loss_of()
+                total = tf.reduce_sum(loss) + tf.reduce_sum(lse * tf.range(1000.0, dtype=tf.float64))
+            return tape.gradient(total, [features, wide])
+
+        chunked = gradients(
+            lambda: tfo.nn.linear_cross_entropy(features, wide, labels, return_log_sum_exp=True, **options)
+        )
+        whole = gradients(
+            lambda: tfo.nn.sparse_softmax_cross_entropy(labels, features @ wide, return_log_sum_exp=True, **options)
+        )
+        self.assertAllClose(chunked, whole, rtol=1e-9, atol=1e-9)
+
+
+if __name__ == "__main__":
+    tf.test.main()
