@@ -243,7 +243,7 @@ class TrainingTest(tf.test.TestCase, parameterized.TestCase):
                 class_weights=np.array([1, 2]),
                 softcap=30,
                 axis=1,
-            ),  # fmt: skip
+            ),
             tfo.losses.SoftmaxCrossEntropy(
                 axis=1, label_smoothing=0.1, reduction=None, name="b", dtype="float64", class_weights=[0.5], softcap=5.0
             ),
