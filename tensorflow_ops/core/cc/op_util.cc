@@ -1,6 +1,7 @@
 #include "tensorflow_ops/core/cc/op_util.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -32,13 +33,20 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
     const int64_t group =
         cycles_per_unit < 1 ? std::llround(1 / std::max(cycles_per_unit, 1e-3))
                             : 1;
+    // TensorFlow's threads let no exception pass.
+    std::atomic<bool> no_memory{false};
     static_cast<ThreadPool*>(pool)->ParallelFor(
         (total + group - 1) / group,
         ThreadPool::SchedulingParams::Adaptive(
             std::llround(std::max(cycles_per_unit * group, 1.0))),
         [&](int64_t begin, int64_t end) {
-          body(begin * group, std::min(end * group, total));
+          try {
+            body(begin * group, std::min(end * group, total));
+          } catch (const std::bad_alloc&) {
+            no_memory = true;
+          }
         });
+    if (no_memory) throw std::bad_alloc();
   };
   return cpu;
 }

@@ -3,6 +3,8 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 #define TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 
+#include <new>
+
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow_ops/core/cc/device.h"
@@ -15,6 +17,23 @@ namespace tfo {
 class OpKernel : public ::tensorflow::OpKernel {
  public:
   explicit OpKernel(::tensorflow::OpKernelConstruction* ctx);
+};
+
+// A kernel whose algorithm may find no memory to work in: an error, where
+// TensorFlow would let the exception end the process.
+template <typename Kernel>
+class MemoryChecked : public Kernel {
+ public:
+  using Kernel::Kernel;
+
+  void Compute(::tensorflow::OpKernelContext* ctx) override {
+    try {
+      Kernel::Compute(ctx);
+    } catch (const std::bad_alloc&) {
+      ctx->CtxFailure(absl::ResourceExhaustedError(
+          Kernel::type_string() + " finds too little memory to work in"));
+    }
+  }
 };
 
 // Cpu: TensorFlow's intra-op pool. Gpu: the op's stream.
@@ -80,7 +99,7 @@ struct DataTypeOf<BFloat16> {
       Name("TensorflowOps>" op)                                           \
           .Device(device)                                                 \
           .TypeConstraint("T", ::tfo::DataTypeOf<T>::kValue) __VA_ARGS__, \
-      Kernel<OnDevice, T>)
+      ::tfo::MemoryChecked<Kernel<OnDevice, T>>)
 
 #define TFO_REGISTER_KERNELS_ON(op, device, Kernel, OnDevice, ...)            \
   TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, float, __VA_ARGS__);  \
@@ -103,10 +122,10 @@ struct DataTypeOf<BFloat16> {
 #define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                       \
   REGISTER_KERNEL_BUILDER(                                                    \
       Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_CPU) __VA_ARGS__, \
-      Kernel<::tfo::Cpu>);                                                    \
+      ::tfo::MemoryChecked<Kernel<::tfo::Cpu>>);                              \
   REGISTER_KERNEL_BUILDER(                                                    \
       Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_GPU) __VA_ARGS__, \
-      Kernel<::tfo::Gpu>)
+      ::tfo::MemoryChecked<Kernel<::tfo::Gpu>>)
 #else
 #define TFO_REGISTER_KERNELS(op, Kernel, ...)                               \
   TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
@@ -114,7 +133,7 @@ struct DataTypeOf<BFloat16> {
 #define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                       \
   REGISTER_KERNEL_BUILDER(                                                    \
       Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_CPU) __VA_ARGS__, \
-      Kernel<::tfo::Cpu>)
+      ::tfo::MemoryChecked<Kernel<::tfo::Cpu>>)
 #endif
 
 #endif  // TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_

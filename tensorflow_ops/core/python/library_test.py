@@ -259,6 +259,41 @@ class SharedObjectTest(tf.test.TestCase):
         }
         self.assertEmpty(self.needed - system - {"libtensorflow_framework.so.2"})
 
+    def test_too_little_memory_to_work_in_is_an_error(self):
+        """Of a kernel's own thread and of TensorFlow's: an exception there would end the process."""
+        printed = _run(
+            self.get_temp_dir(),
+            """
+            import resource
+            import tensorflow as tf
+            import tensorflow_ops as tfo
+
+            def pool(boxes, data_format):
+                features = tf.ones([1, 2, 2, 2])
+                size = (2**20 // boxes, 1)
+                return tfo.detection.roi_pool(
+                    features, tf.zeros([boxes, 4]), tf.zeros([boxes], tf.int32), size, data_format=data_format
+                )
+
+            print(pool(1, "NHWC").shape, pool(4, "NCHW").shape)
+            with open("/proc/self/status") as status:
+                used = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
+            kept = [tf.ones([4 << 20]) for _ in range(16)]
+            del kept  # TensorFlow has memory for outputs
+            resource.setrlimit(resource.RLIMIT_DATA, (used, used))
+            for boxes, data_format in (1, "NHWC"), (4, "NCHW"):
+                try:
+                    print(pool(boxes, data_format).shape)
+                except tf.errors.ResourceExhaustedError as error:
+                    print(error.message.rpartition("}} ")[2])
+            """,
+        )
+        ok, *errors = printed.splitlines()
+        self.assertEqual(ok, "(1, 1048576, 1, 2) (4, 2, 262144, 1)")
+        self.assertLen(errors, 2)
+        for error in errors:
+            self.assertStartsWith(error, "TensorflowOps>RoiPool finds too little memory to work in")
+
     def test_a_file_that_does_not_load_is_an_import_error_with_advice(self):
         path = os.path.join(self.get_temp_dir(), "_tensorflow_ops.so")
         with mock.patch.object(library, "PATH", path):

@@ -73,7 +73,7 @@ class GatherTreeOp : public OpKernel {
                               .Device(device)              \
                               .TypeConstraint<Id>("T")     \
                               .HostMemory("pad_id"),       \
-                          GatherTreeOp<OnDevice, Id>)
+                          MemoryChecked<GatherTreeOp<OnDevice, Id>>)
 TFO_REGISTER(::tensorflow::DEVICE_CPU, Cpu, int32_t);
 TFO_REGISTER(::tensorflow::DEVICE_CPU, Cpu, int64_t);
 #ifdef TFO_CUDA
