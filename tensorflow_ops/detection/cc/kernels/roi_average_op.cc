@@ -125,7 +125,8 @@ absl::Status CheckPositionSensitive(const RoiAverageArgs& args) {
 // channels. Fills in ph and pw.
 absl::Status CheckDOutput(const TensorShape& shape, RoiAverageArgs* args) {
   if (args->order == RoiChannels::kAll) {
-    return CheckPooled("d_output", shape, &args->roi);
+    TF_RETURN_IF_ERROR(CheckPooled("d_output", shape, &args->roi));
+    return CheckSamples(args->roi, args->sampling.ratio, /*max=*/false);
   }
   RoiArgs pooled = args->roi;
   if (shape.dims() == 4) {
@@ -140,7 +141,7 @@ absl::Status CheckDOutput(const TensorShape& shape, RoiAverageArgs* args) {
         absl::StrCat("d_output has ", pooled.channels, " channels, expected ",
                      args->PooledChannels(), ", as the forward op"));
   }
-  return absl::OkStatus();
+  return CheckSamples(args->roi, args->sampling.ratio, /*max=*/false);
 }
 
 // Pointers to the maps, on the host.
@@ -191,7 +192,7 @@ class RoiAverageOp : public RoiAverageOpBase {
                                 DataTypeOf<Coordinate<T>>::kValue, &args.roi));
     OP_REQUIRES_OK(ctx, CheckOutputSize(ctx->input(levels + 2), &args.roi));
     OP_REQUIRES_OK(ctx, CheckPositionSensitive(args));
-    if (max_) OP_REQUIRES_OK(ctx, CheckMaxSamples(args.roi));
+    OP_REQUIRES_OK(ctx, CheckSamples(args.roi, args.sampling.ratio, max_));
     RoiArgs pooled = args.roi;
     pooled.channels = args.PooledChannels();
     TensorShape shape;
@@ -313,7 +314,8 @@ class RoiAlignMaxGradOp : public RoiAverageOpBase {
         ctx, CheckBoxes<Device>(boxes, box_indices,
                                 DataTypeOf<Coordinate<T>>::kValue, &args));
     OP_REQUIRES_OK(ctx, CheckPooled("d_output", d_output.shape(), &args));
-    OP_REQUIRES_OK(ctx, CheckMaxSamples(args));
+    OP_REQUIRES_OK(ctx, CheckSamples(args, attrs_.sampling.ratio,
+                                     /*max=*/true));
     if (d_output.NumElements() == 0) args.num_boxes = 0;  // nothing to add
     Tensor* d_features = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, features.shape(), &d_features));
@@ -345,7 +347,8 @@ class RoiAlignMaxGradGradOp : public RoiAverageOpBase {
         ctx, CheckBoxes<Device>(boxes, box_indices,
                                 DataTypeOf<Coordinate<T>>::kValue, &args));
     OP_REQUIRES_OK(ctx, CheckOutputSize(ctx->input(4), &args));
-    OP_REQUIRES_OK(ctx, CheckMaxSamples(args));
+    OP_REQUIRES_OK(ctx, CheckSamples(args, attrs_.sampling.ratio,
+                                     /*max=*/true));
     TensorShape shape;
     OP_REQUIRES_OK(ctx, PooledShape(args, &shape));
     Tensor* dd_output = nullptr;

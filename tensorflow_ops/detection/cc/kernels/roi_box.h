@@ -13,7 +13,7 @@ namespace tfo {
 struct RoiArgs {
   int64_t batch, height, width, channels;  // of features
   int64_t num_boxes;  // boxes [num_boxes, 4], in pixels of the input image
-  int64_t pooled_height, pooled_width;  // bins; each below 2^30
+  int64_t pooled_height, pooled_width;  // bins; each at most 2^20
   float spatial_scale;  // feature pixels per image pixel; positive, finite
   bool channels_first;  // features [N,C,H,W], output [K,C,ph,pw]; else NHWC
   bool yxyx;            // a box is (y1,x1,y2,x2); else (x1,y1,x2,y2)

@@ -12,7 +12,10 @@ using ::tensorflow::DataTypeString;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
-constexpr int32_t kMostBins = (1 << 30) - 1;
+// Of bins, and of samples, of a box on an axis; and of samples that a box takes
+// a maximum of. A box of more would take seconds whatever the map's size.
+constexpr int64_t kMostOnAxis = 1 << 20;
+constexpr double kMostMaxSamples = 1 << 24;
 
 template <typename... Parts>
 absl::Status Invalid(const Parts&... parts) {
@@ -92,9 +95,9 @@ absl::Status CheckOutputSize(const Tensor& output_size, RoiArgs* args) {
       CheckShape("output_size", output_size.shape(), {2}, "(height, width)"));
   const int32_t* size = Data<int32_t>(output_size);
   for (int i = 0; i < 2; ++i) {
-    if (size[i] < 1 || size[i] > kMostBins) {
+    if (size[i] < 1 || size[i] > kMostOnAxis) {
       return Invalid("output_size is (", size[0], ", ", size[1],
-                     "), expected (height, width) in [1, 2^30)");
+                     "), expected (height, width) in [1, 2^20]");
     }
   }
   args->pooled_height = size[0];
@@ -115,17 +118,27 @@ absl::Status CheckPooled(const char* name, const TensorShape& shape,
   const int first = args->channels_first ? 2 : 1;
   args->pooled_height = shape.dim_size(first);
   args->pooled_width = shape.dim_size(first + 1);
-  if (args->pooled_height > kMostBins || args->pooled_width > kMostBins) {
+  if (args->pooled_height > kMostOnAxis || args->pooled_width > kMostOnAxis) {
     return Invalid(name, " is ", shape.DebugString(),
-                   ", expected (height, width) below 2^30");
+                   ", expected (height, width) of at most 2^20");
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckMaxSamples(const RoiArgs& args) {
+absl::Status CheckSamples(const RoiArgs& args, int32_t sampling_ratio,
+                          bool max) {
+  const int64_t height = args.pooled_height * sampling_ratio,
+                width = args.pooled_width * sampling_ratio;
+  if (height > kMostOnAxis || width > kMostOnAxis ||
+      (max && 1. * height * width > kMostMaxSamples)) {
+    return Invalid("sampling_ratio ", sampling_ratio, " makes ", height, " x ",
+                   width, " samples of a box with ", args.pooled_height, " x ",
+                   args.pooled_width, " bins, expected at most 2^20 on an axis",
+                   max ? ", and 2^24 with mode max" : "");
+  }
   // VisitSamples makes at most so many calls on an axis.
   const double samples = (2.0 * args.height + 6) * (2.0 * args.width + 6);
-  if (samples < INT32_MAX) return absl::OkStatus();
+  if (!max || samples < INT32_MAX) return absl::OkStatus();
   return Invalid("features are ", args.height, " x ", args.width,
                  " pixels: too many for mode max");
 }

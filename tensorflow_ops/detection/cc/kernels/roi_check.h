@@ -27,17 +27,20 @@ absl::Status CheckBoxes(const ::tensorflow::Tensor& boxes,
                         const ::tensorflow::Tensor& box_indices,
                         ::tensorflow::DataType coordinates, RoiArgs* args);
 
-// output_size is (height, width), at least 1 each.
+// output_size is (height, width), in [1, 2^20] each.
 absl::Status CheckOutputSize(const ::tensorflow::Tensor& output_size,
                              RoiArgs* args);
 
-// What was pooled is [K,ph,pw,C] or [K,C,ph,pw]: fills in ph and pw.
+// What was pooled is [K,ph,pw,C] or [K,C,ph,pw], with at most 2^20 bins on an
+// axis: fills in ph and pw.
 absl::Status CheckPooled(const char* name,
                          const ::tensorflow::TensorShape& shape, RoiArgs* args);
 
-// The samples of a bin that roi_align's maximum may come from are counted in 32
-// bits: an error where the map could hold more.
-absl::Status CheckMaxSamples(const RoiArgs& args);
+// A box has at most 2^20 samples on an axis, sampling_ratio (0: adaptive) for
+// each bin. With `max`, which looks at each, it has at most 2^24; and those of
+// a bin are counted in 32 bits: an error, too, where the map could hold more.
+absl::Status CheckSamples(const RoiArgs& args, int32_t sampling_ratio,
+                          bool max);
 
 // The shape that belongs to the sizes; an error where there are too many
 // elements.

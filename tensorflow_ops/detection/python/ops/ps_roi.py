@@ -48,7 +48,8 @@ def ps_roi_pool(
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
         and no gradient; what lies outside of the image is cut off.
       box_indices: int32 [K], each box's image, in [0, N).
-      output_size: the number of bins: an int, (height, width), or an int tensor.
+      output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
+        an int tensor.
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       channel_order: where features hold channel c of bin (p, q): "channel_major", at
         (c * ph + p) * pw + q, as torchvision and R-FCN's own code; or "bin_major", at
@@ -121,7 +122,8 @@ def ps_roi_align(
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
         and no gradient.
       box_indices: int32 [K], each box's image, in [0, N).
-      output_size: the number of bins: an int, (height, width), or an int tensor.
+      output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
+        an int tensor.
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       sampling_ratio: the samples of a bin on each axis, as for `roi_align`.
       channel_order: "channel_major" or "bin_major", as for `ps_roi_pool`.

@@ -51,11 +51,13 @@ def roi_align(
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
         and no gradient.
       box_indices: int32 [K], each box's image, in [0, N).
-      output_size: the number of bins: an int, (height, width), or an int tensor.
+      output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
+        an int tensor.
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       sampling_ratio: n, the samples of a bin on each axis, at most 1024; 0 means as
         many as the bin has pixels on the axis, rounded up. A box of no size then has no
-        sample, and gives zeros.
+        sample, and gives zeros. A box has at most 2^20 samples on an axis and, with
+        mode "max", which looks at each of them, 2^24 in all.
       aligned: True: pixel i's centre is at i + 0.5, so that [1, 1, 3, 3] is pixels 1
         and 2. False: at i, and a box is at least 1 x 1 pixels, as in the first RoIAlign.
       mode: "avg"; or "max", the largest of a bin's samples, those outside of the map
@@ -141,7 +143,8 @@ def multiscale_roi_align(
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
         and no gradient.
       box_indices: int32 [K], each box's image, in [0, N).
-      output_size: the number of bins: an int, (height, width), or an int tensor.
+      output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
+        an int tensor.
       strides: image pixels per feature pixel, for each map; rising.
       sampling_ratio: the samples of a bin on each axis, as for `roi_align`.
       aligned: where pixels have their centres, as for `roi_align`.

@@ -6,9 +6,10 @@ from numbers import Integral, Real
 import numpy as np
 import tensorflow as tf
 
-# kMostLevels and kMostSamples of the kernels.
+# kMostLevels, kMostSamples and kMostOnAxis of the kernels.
 _MOST_LEVELS = 16
 _MOST_SAMPLES = 1024
+_MOST_BINS = 2**20
 _SMALLEST, _LARGEST = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
 
 
@@ -81,7 +82,7 @@ def check_options(**options):
 
 
 def _is_bin_count(n):
-    return _is_int(n) and 1 <= n < 2**30
+    return _is_int(n) and 1 <= n <= _MOST_BINS
 
 
 def check_output_size(output_size):
@@ -90,7 +91,7 @@ def check_output_size(output_size):
         output_size = output_size.tolist()
     pair = tuple(output_size) if isinstance(output_size, Iterable) else (output_size, output_size)
     if len(pair) != 2 or not all(tf.is_tensor(n) or _is_bin_count(n) for n in pair):
-        raise ValueError(f"output_size is {output_size!r}, expected an int or (height, width), at least 1 each")
+        raise ValueError(f"output_size is {output_size!r}, expected an int or (height, width) in [1, 2^20]")
     return pair
 
 

@@ -217,7 +217,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             ({"box_indices": [0, -1, 1]}, r"box_indices\[1\] is -1, expected \[0, 2\)"),
             ({"features": _Zeros((0, 4, 5, 12))}, r"box_indices\[0\] is 0, expected \[0, 0\)"),
             ({"output_size": [0, 2]}, r"output_size is \(0, 2\)"),
-            ({"output_size": [2**30, 1]}, r"output_size is \(1073741824, 1\)"),
+            ({"output_size": [2**20 + 1, 1]}, r"output_size is \(1048577, 1\), .* in \[1, 2\^20\]"),
             ({"output_size": np.array([2**32 + 2, 2], np.int64)}, r"output_size is \(2147483647, 2\)"),
             ({"output_size": [2, 2, 2]}, r"output_size must be \(height, width\), got \[3\]"),
         ),
@@ -236,9 +236,43 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.product(name=("roi_align", "multiscale"))
     def test_more_elements_than_64_bits_count(self, name):
-        features, size = np.zeros([2, 1, 1, 999], np.float32), np.array([2**30 - 1] * 2)
+        features, size = np.zeros([2, 1, 1, 2**24], np.float32), np.array([2**19] * 2)
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "overflow"):
             _FUNCTIONS[name](features, self._GOOD["boxes"], self._GOOD["box_indices"], tf.constant(size))
+
+    def test_more_samples_than_seconds_are_enough_for(self):
+        """A huge sampling_ratio or output_size of a small map, and d_output of such a size."""
+        features, box, index = np.ones([1, 3, 4, 1], np.float32), np.float32([[0, 0, 3, 2]]), [0]
+
+        def align(size, **options):
+            return tfo.detection.roi_align(features, box, index, size, **options)
+
+        self.assertAllClose(align((2**20, 1)), np.ones([1, 2**20, 1, 1]))
+        self.assertAllClose(align((1024, 1), sampling_ratio=1024), np.ones([1, 1024, 1, 1]))
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "sampling_ratio 1024 makes 1049600 x 1024 samples"):
+            align((1025, 1), sampling_ratio=1024)
+        self.assertAllEqual(align((4, 4), sampling_ratio=1024, mode="max"), np.ones([1, 4, 4, 1]))
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"makes 4096 x 5120 samples .*2\^24 with mode max"):
+            align((4, 5), sampling_ratio=1024, mode="max")
+        for height, ratio, message in (
+            (2**20 + 1, 0, r"d_output is \[1,1048577,1,1\], expected .* at most 2\^20"),
+            (2**20, 2, "sampling_ratio 2 makes 2097152 x 2 samples"),
+        ):
+            pooled = {"d_output": tf.zeros([1, height, 1, 1]), "boxes": box, "box_indices": index}
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                ops.tensorflow_ops_roi_align_grad(**pooled, features_shape=[1, 3, 4, 1], sampling_ratio=ratio)
+            for gradient in (ops.tensorflow_ops_roi_align_boxes_grad, ops.tensorflow_ops_roi_align_max_grad):
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                    gradient(**pooled, features=features, sampling_ratio=ratio)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "sampling_ratio 2 makes 2097152 x 2 samples"):
+            ops.tensorflow_ops_roi_align_max_grad_grad(
+                dd_features=features,
+                features=features,
+                boxes=box,
+                box_indices=index,
+                output_size=[2**20, 1],
+                sampling_ratio=2,
+            )
 
     @parameterized.product(name=_POSITION_SENSITIVE, data_format=DATA_FORMATS)
     def test_channels_of_position_sensitive_ops(self, name, data_format):

@@ -103,7 +103,8 @@ def roi_pool(
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
         and no gradient; what lies outside of the image is cut off.
       box_indices: int32 [K], each box's image, in [0, N).
-      output_size: the number of bins: an int, (height, width), or an int tensor.
+      output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
+        an int tensor.
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       data_format: "NHWC" or "NCHW".
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).

@@ -405,12 +405,12 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         ({"features": np.zeros([0, 4, 5, 3], np.float32)}, r"box_indices\[0\] is 0, expected \[0, 0\)"),
         ({"output_size": np.array([0, 2], np.int32)}, r"output_size is \(0, 2\)"),
         ({"output_size": np.array([2, -1], np.int32)}, r"output_size is \(2, -1\)"),
-        ({"output_size": np.array([2**30, 1], np.int32)}, r"output_size is \(1073741824, 1\)"),
+        ({"output_size": np.array([2**20 + 1, 1], np.int32)}, r"output_size is \(1048577, 1\), .* in \[1, 2\^20\]"),
         ({"output_size": np.array([2**32 + 2, 2], np.int64)}, r"output_size is \(2147483647, 2\)"),
         ({"output_size": np.array([2, 2, 2], np.int32)}, r"output_size must be \(height, width\), got \[3\]"),
         # More elements than 64 bits count.
         (
-            {"output_size": np.array([2**30 - 1] * 2, np.int32), "features": np.zeros([2, 1, 1, 999], np.float32)},
+            {"output_size": np.array([2**20] * 2, np.int32), "features": np.zeros([2, 1, 1, 2**22], np.float32)},
             "overflow",
         ),
     )
