@@ -36,8 +36,19 @@ class _RoILayer(keras.layers.Layer):
     def _pool(self, features, boxes, box_indices):
         return self._function(features, boxes, box_indices, self.output_size, **self._option_values())
 
+    def _read_features(self, features):
+        """In the compute dtype. Raises ValueError unless they are 4-D."""
+        features = tf.cast(features, self.compute_dtype)
+        self._check_map(features.shape)
+        return features
+
+    def _check_map(self, shape):
+        if tf.TensorShape(shape).rank not in (None, 4):
+            dims = "[N, C, H, W]" if self.data_format == "NCHW" else "[N, H, W, C]"
+            raise ValueError(f"features are {shape}, expected {dims}")
+
     def call(self, features, boxes, box_indices=None):
-        features = tf.nest.map_structure(lambda f: tf.cast(f, self.compute_dtype), features)
+        features = self._read_features(features)
         if box_indices is not None:
             return self._pool(features, boxes, box_indices)
         # Boxes by image: [N, R, 4] -> [N R, 4], and back after pooling.
@@ -66,6 +77,7 @@ class _RoILayer(keras.layers.Layer):
 
     def compute_output_shape(self, features_shape, boxes_shape, box_indices_shape=None):
         del box_indices_shape
+        self._check_map(features_shape)
         bins = self.output_size
         if self.data_format == "NCHW":
             return (*boxes_shape[:-1], self._pooled_channels(features_shape[1]), *bins)
@@ -107,7 +119,7 @@ class RoIPool(_RoILayer):
     not compiled by XLA: the op has no XLA kernel.
 
     Args:
-      output_size: the number of bins: an int or (height, width).
+      output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       data_format: "NHWC" or "NCHW".
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
@@ -144,7 +156,7 @@ class RoIAlign(_RoILayer):
     not compiled by XLA: the op has no XLA kernel.
 
     Args:
-      output_size: the number of bins: an int or (height, width).
+      output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
       aligned: True: pixel i's centre is at i + 0.5. False: at i, and a box is at least
@@ -204,7 +216,7 @@ class PSRoIPool(_PSRoILayer):
     not compiled by XLA: the op has no XLA kernel.
 
     Args:
-      output_size: the number of bins: an int or (height, width).
+      output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       channel_order: of features' channels: "channel_major" = [C, ph, pw] or
         "bin_major" = [ph, pw, C].
@@ -258,7 +270,7 @@ class PSRoIAlign(_PSRoILayer):
     not compiled by XLA: the op has no XLA kernel.
 
     Args:
-      output_size: the number of bins: an int or (height, width).
+      output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
       channel_order: of features' channels: "channel_major" = [C, ph, pw] or
@@ -315,7 +327,7 @@ class MultiScaleRoIAlign(_RoILayer):
     not compiled by XLA: the op has no XLA kernel.
 
     Args:
-      output_size: the number of bins: an int or (height, width).
+      output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
       strides: image pixels per feature pixel, for each map; rising.
       sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
       aligned: True: pixel i's centre is at i + 0.5. False: at i, and a box is at least
@@ -358,9 +370,9 @@ class MultiScaleRoIAlign(_RoILayer):
             box_format=box_format,
         )
 
-    def call(self, features, boxes, box_indices=None):
+    def _read_features(self, features):
         roi_arguments.check_levels(features, self.strides)
-        return super().call(features, boxes, box_indices)
+        return [super(MultiScaleRoIAlign, self)._read_features(f) for f in features]
 
     def compute_output_shape(self, features_shape, boxes_shape, box_indices_shape=None):
         if not all(isinstance(shape, list | tuple | tf.TensorShape) for shape in features_shape):

@@ -124,6 +124,18 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, r"boxes are \(5, 4\), expected \[N, R, 4\]"):
             layer(features, tf.zeros([5, 4]))
 
+    @parameterized.parameters([[]], [[8]], [[8, 8, 3, 1]])
+    def test_features_that_are_no_maps(self, sizes):
+        boxes = keras.Input([None, 4])
+        features = keras.Input(sizes) if sizes else tf.zeros([])
+        for layer, given in (
+            (tfo.layers.RoIPool(2), features),
+            (tfo.layers.PSRoIAlign(2), features),
+            (tfo.layers.MultiScaleRoIAlign(2, strides=(4,)), [features]),
+        ):
+            with self.assertRaisesRegex(ValueError, r"features are \(.*\), expected \[N, H, W, C\]"):
+                layer(given, boxes)
+
 
 class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
     def test_there_is_a_case_for_each(self):
