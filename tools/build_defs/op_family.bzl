@@ -43,6 +43,9 @@ def _optimized(flag):
 # What TensorFlow's macros and templates trip over when they expand in our files.
 _TENSORFLOW_WARNINGS = ["-Wno-missing-field-initializers", "-Wno-sign-compare", "-Wno-unused-parameter"]
 
+# With its null checks GCC refuses constant expressions of TensorFlow's headers.
+_TENSORFLOW_SANITIZERS = ["-fno-sanitize=undefined"]
+
 _CUDA_DEFINES = ["TFO_CUDA=1"] if CUDA_ENABLED else []
 
 # Instruction set -> compiler flags, narrowest first. The baseline is what
@@ -187,7 +190,7 @@ def tfo_op_support_library(name, srcs, hdrs, deps = []):
         name = name,
         srcs = srcs,
         hdrs = hdrs,
-        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _optimized("-O2"),
+        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _TENSORFLOW_SANITIZERS + _optimized("-O2"),
         local_defines = _CUDA_DEFINES,
         deps = deps + ["@local_config_tensorflow//:headers"],
     )
@@ -219,7 +222,7 @@ def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
         name = name,
         srcs = [":" + name + "_src"] + [src for src in ops + kernels if src not in files],
         textual_hdrs = files,
-        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _optimized("-O2"),
+        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _TENSORFLOW_SANITIZERS + _optimized("-O2"),
         local_defines = _CUDA_DEFINES,
         # TensorFlow's own registration objects are static; nothing refers to them.
         alwayslink = True,

@@ -1,0 +1,178 @@
+"""Calls to start from: those that the public docstrings' examples make, and the gradients of these.
+
+Every public name has such an example (core/python/library_test.py), so a new one is fuzzed by itself.
+"""
+
+import contextlib
+import dataclasses
+import doctest
+import functools
+import inspect
+import io
+import types
+from collections.abc import Callable
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.core.framework import op_def_pb2
+from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.framework import op_callbacks, op_def_registry
+
+import tensorflow_ops as tfo
+from tensorflow_ops.core.python.library import ops
+
+_LEFT_OUT = {
+    "testing": "starts processes of its own, for minutes",
+    "show_versions": "has no arguments",
+}
+
+
+def raw_ops():
+    """OpDef and Python function of each op in the shared object, by name."""
+    functions = {n.replace("_", ""): f for n, f in vars(ops).items() if inspect.isfunction(f)}
+    all_ops = op_def_pb2.OpList.FromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
+    names = [op.name for op in all_ops.op if op.name.startswith("TensorflowOps>")]
+    return {n: (op_def_registry.get(n), functions[n.replace(">", "").lower()]) for n in names}
+
+
+def public():
+    """Public functions, layers and losses by name: "nn.softmax"."""
+    for name in tfo.__all__:
+        member = getattr(tfo, name)
+        inner = member.__all__ if isinstance(member, types.ModuleType) else ()
+        members = {f"{name}.{i}": getattr(member, i) for i in inner} or {name: member}
+        yield from ((n, m) for n, m in members.items() if name not in _LEFT_OUT and _has_example(m))
+
+
+def _has_example(member):
+    return callable(member) and ">>>" in (member.__doc__ or "")
+
+
+@dataclasses.dataclass
+class Call:
+    """A call that an example makes: arguments by name, or by number."""
+
+    function: Callable
+    arguments: dict
+
+
+@dataclasses.dataclass
+class Examples:
+    """The calls of all examples: of public names, and of ops as {op: [{input: tensors, attr: value}]}."""
+
+    public: dict
+    raw: dict
+
+
+@functools.cache
+def examples():
+    """Runs the docstrings' examples, and gradients of the ops in them."""
+    found = Examples({}, {})
+    definitions = {name: definition for name, (definition, _) in raw_ops().items()}
+
+    def on_op(op_type, inputs, attrs, outputs, op_name=None, graph=None):
+        del outputs, op_name
+        op_type = tf.compat.as_str(op_type)  # a caller sends bytes
+        if graph is None and op_type in definitions:
+            calls = found.raw.setdefault(op_type, [])
+            call = _raw_call(definitions[op_type], inputs, dict(zip(attrs[::2], attrs[1::2], strict=True)))
+            if len(calls) < 4:
+                calls.append(call)
+
+    op_callbacks.add_op_callback(on_op)
+    try:
+        with contextlib.ExitStack() as patches:
+            members = dict(public())
+            for name, member in members.items():
+                _record(name, member, found.public, patches)
+            for name, member in members.items():
+                _run_example(name, member)
+        _run_gradients(found.raw)
+    finally:
+        op_callbacks.remove_op_callback(on_op)
+    return found
+
+
+def _record(name, member, calls, patches):
+    """Keeps the arguments that a public function is given, or a layer or loss and its constructor."""
+
+    def keep(name, function, arguments):
+        tensors = [x for x in tf.nest.flatten(list(arguments.values()), expand_composites=True) if tf.is_tensor(x)]
+        if all(hasattr(x, "numpy") for x in tensors):
+            calls.setdefault(name, []).append(Call(function, arguments))
+
+    if inspect.isclass(member):
+        original = member.__call__
+
+        @functools.wraps(original)
+        def call(self, *args, **kwargs):
+            keep(name, member, self.get_config())
+            keep(f"{name}()", self, dict(enumerate(args)) | kwargs)
+            return original(self, *args, **kwargs)
+
+        patches.enter_context(mock.patch.object(member, "__call__", call))
+        return
+
+    @functools.wraps(member)
+    def function(*args, **kwargs):
+        bound = inspect.signature(member).bind(*args, **kwargs)
+        bound.apply_defaults()
+        keep(name, member, bound.arguments)
+        return member(*args, **kwargs)
+
+    module, _, short = name.rpartition(".")
+    patches.enter_context(mock.patch.object(getattr(tfo, module) if module else tfo, short, function))
+
+
+def _raw_call(definition, inputs, attrs):
+    """Inputs and attrs by name, without the attrs that inputs say."""
+    call, inputs, said = {}, list(inputs), set()
+    for arg in definition.input_arg:
+        said |= {arg.type_attr, arg.number_attr}
+        if arg.number_attr:
+            call[arg.name] = [inputs.pop(0) for _ in range(attrs[arg.number_attr])]
+        else:
+            call[arg.name] = inputs.pop(0)
+    return call | {a.name: _value(a, attrs) for a in definition.attr if a.name not in said}
+
+
+def _value(attr, given):
+    if attr.name not in given:
+        value = attr.default_value
+        kind = value.WhichOneof("value")
+        return [*value.list.i, *value.list.f, *value.list.s] if kind == "list" else getattr(value, kind)
+    return tf.as_dtype(given[attr.name]) if attr.type == "type" else given[attr.name]
+
+
+def _run_example(name, member):
+    (test,) = doctest.DocTestFinder(recurse=False).find(member, name, globs={})
+    try:
+        doctest.DebugRunner(verbose=False).run(test, out=io.StringIO().write, clear_globs=False)
+    except doctest.UnexpectedException as error:
+        raise error.exc_info[1] from error
+
+
+def _run_gradients(calls):
+    """Calls each op again, with all values of its attrs: what its gradient calls is recorded, and called in turn."""
+    done = set()
+    while set(calls) - done:
+        for name in set(calls) - done:
+            done.add(name)
+            definition, function = raw_ops()[name]
+            for call in calls[name][:]:
+                options = [{}] + [
+                    {a.name: v} for a in definition.attr for v in a.allowed_values.list.s if a.name in call
+                ]
+                for option in options:
+                    _run_gradient(functools.partial(function, **(call | option)), call)
+
+
+def _run_gradient(function, call):
+    tensors = [x for x in tf.nest.flatten(call) if tf.is_tensor(x) and x.dtype.is_floating]
+    try:
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            outputs = [y for y in tf.nest.flatten(function()) if y.dtype.is_floating]
+        tape.gradient(outputs[:1], tensors)  # results that are kept for the gradient come after
+    except (LookupError, tf.errors.InvalidArgumentError):  # there is none; or an attr that does not fit this call
+        pass

@@ -1,0 +1,303 @@
+"""Hypothesis strategies of programs: each is Python source that makes one hostile call (calls.py)."""
+
+import math
+
+import tensorflow as tf
+from example_calls import examples, raw_ops
+from hypothesis import strategies as st
+
+_INTS = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 100, 2**15, 2**20, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**62]
+_FLOATS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-3, 7.5, 1e9, 3.4e38, -3.4e38, 1e300]
+_STRINGS = ["", "NHWC", "NCHW", "max", "\0", "nhwc", "x" * 10000, "é"]
+_SIZES = [0, 0, 1, 1, 2, 3, 4, 5, 7, 16, 17, 33, 65, 130]
+_HUGE = [2**15, 2**20, 2**31, 2**40, 2**62]
+_MOST_VALUES = 2**16  # of a tensor
+_KEPT_VALUES = 24  # of an example's tensor: the program stays short
+
+_WAYS = ["eager", "gradient", "known_shapes", "unknown_shapes", "known_values"]
+_EDITED_WAYS = ["edited_graph", "edited_graph", "edited_graph", "edited_saved_model"]
+
+
+def _pieces(text):
+    return [piece.strip() for line in text.strip().splitlines() for piece in line.split(";")]
+
+
+# Of the argument that is there, `value`, or of nothing.
+_ODD = _pieces("""
+    None; (); []; ''; 'NHWC'; b'x'; object(); float; {}; {'a': 1}; set(); lambda *args: args
+    1j; float('nan'); float('inf'); 0.5; True; 0; -1; 2**31 - 1; 2**62; 10**30
+    np.array(3); np.zeros([0]); np.array(['a']); np.array([None]); np.array(1, 'datetime64[s]'); memoryview(b'abc')
+    (i for i in range(3)); range(3); [[1, 2], [3]]; [1, 'a']; [None, 2]
+    tf.ragged.constant([[1.0], []]); tf.sparse.from_dense([[1.0, 0.0]]); tf.constant('a'); tf.constant([b'a'])
+    tf.Variable(1.0); tf.zeros([0, 2**40]); tf.constant(1 + 2j); tf.constant([2, 2], tf.uint64)
+    tf.TensorSpec([2]); tf.TensorShape(None); tf.float32; tf.data.Dataset.range(3); tf.keras.Input([3])
+    tf.constant(3, tf.quint8); tf.TensorArray(tf.float32, 2); tf.IndexedSlices(tf.ones([1, 2]), [0], [2, 2])
+    [value]; (value, value); {'x': value}; str(value); iter([value]); lambda: value; tf.Variable(value)
+    tf.constant(value)[None]; tf.constant(value)[..., :0]; tf.constant(value)[0]; tf.constant(value) * float('nan')
+    tf.cast(value, tf.int8); tf.cast(value, tf.uint16); tf.cast(value, tf.int64); tf.cast(value, tf.bfloat16)
+    tf.cast(value, tf.float16); tf.cast(value, tf.float64); tf.cast(value, tf.complex64); tf.cast(value, tf.bool)
+    tf.RaggedTensor.from_tensor(value); tf.sparse.from_dense(value); tf.as_string(value)
+    np.asarray(value).T; np.asarray(value).tolist(); np.ma.array(value); np.asarray(value, object)
+""")
+
+
+@st.composite
+def public(draw):
+    """A public function with one or two odd arguments."""
+    name = draw(st.sampled_from(sorted(examples().public)))
+    calls = examples().public[name]
+    number = draw(st.integers(0, len(calls) - 1))
+    arguments = list(calls[number].arguments)
+    changed = draw(st.lists(st.sampled_from(arguments), min_size=1, max_size=2, unique=True)) if arguments else []
+    changes = ", ".join(f"{k!r}: lambda value: {draw(st.sampled_from(_ODD))}" for k in changed)
+    return name, f"public({name!r}, {number}, {{{changes}}}, graph={draw(st.booleans())})"
+
+
+class _Tensor:
+    def __init__(self, values, shape, dtype):
+        self.values, self.shape, self.dtype = list(values), list(shape), dtype
+
+    def __str__(self):
+        values = ", ".join(f"float('{v}')" if v != v or v in (math.inf, -math.inf) else repr(v) for v in self.values)
+        return f"tensor([{values}], {self.shape}, tf.{self.dtype.name})"
+
+
+def _source(value):
+    if isinstance(value, list):
+        return f"[{', '.join(map(_source, value))}]"
+    if isinstance(value, tf.DType):
+        return f"tf.{value.name}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    return str(value) if isinstance(value, _Tensor) else repr(value)
+
+
+def _copy(value):
+    """An example's tensor, or an attr."""
+    if isinstance(value, list):
+        return [_copy(v) for v in value]
+    if not tf.is_tensor(value):
+        return value.decode() if isinstance(value, bytes) else value
+    return _Tensor(value.numpy().reshape(-1)[:_KEPT_VALUES].tolist(), value.shape, value.dtype)
+
+
+def _tensors(call, definition):
+    """(the input's definition, tensor) of all inputs."""
+    for arg in definition.input_arg:
+        value = call[arg.name]
+        yield from ((arg, t) for t in (value if isinstance(value, list) else [value]))
+
+
+def _hostile_values(draw, dtype, size):
+    if dtype == tf.string:
+        return draw(st.lists(st.sampled_from(_STRINGS), min_size=size, max_size=size))
+    if dtype == tf.bool:
+        return draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    if dtype.is_integer:
+        ints = [i for i in _INTS if dtype.min <= i <= dtype.max]
+        return draw(st.lists(st.sampled_from(ints), min_size=size, max_size=size))
+    return draw(st.lists(st.sampled_from(_FLOATS), min_size=size, max_size=size))
+
+
+def _change_values(draw, tensors):
+    _, tensor = draw(st.sampled_from(tensors))
+    if not tensor.values or draw(st.booleans()):
+        tensor.values = _hostile_values(draw, tensor.dtype, draw(st.integers(1, 5)))
+    else:
+        (tensor.values[draw(st.integers(0, len(tensor.values) - 1))],) = _hostile_values(draw, tensor.dtype, 1)
+
+
+def _fit(tensor):
+    """A shape that fits into memory: huge sizes stand beside a 0 only."""
+    if math.prod(tensor.shape) > _MOST_VALUES:
+        tensor.shape[tensor.shape.index(min(tensor.shape))] = 0
+
+
+def _change_shape(draw, tensors):
+    _, tensor = draw(st.sampled_from(tensors))
+    change = draw(st.sampled_from(["size", "size", "huge", "more", "fewer", "any"]))
+    if change == "any" or not tensor.shape:
+        tensor.shape = draw(st.lists(st.sampled_from(_SIZES), max_size=6))
+    elif change == "more":
+        tensor.shape.insert(draw(st.integers(0, len(tensor.shape))), draw(st.sampled_from(_SIZES)))
+    else:
+        axis = draw(st.integers(0, len(tensor.shape) - 1))
+        if change == "fewer":
+            del tensor.shape[axis]
+        else:
+            tensor.shape[axis] = draw(st.sampled_from(_HUGE if change == "huge" else _SIZES))
+    _fit(tensor)
+
+
+def _change_size(draw, tensors):
+    """One size in all shapes: the call stays valid, where the size stands for one thing."""
+    old = draw(st.sampled_from([s for _, t in tensors for s in t.shape] or [0]))
+    new = draw(st.sampled_from([*_SIZES, *_HUGE]))
+    for _, tensor in tensors:
+        tensor.shape = [new if s == old else s for s in tensor.shape]
+        _fit(tensor)
+
+
+def _change_dtype(draw, tensors, definition):
+    """Of all inputs of one type attr, so that the call may stay valid."""
+    attrs = {a.name: a for a in definition.attr if a.type == "type"}
+    arg, tensor = draw(st.sampled_from(tensors))
+    allowed = list(attrs[arg.type_attr].allowed_values.list.type) if arg.type_attr in attrs else []
+    dtype = tf.as_dtype(draw(st.sampled_from(allowed or [tf.float64.as_datatype_enum])))
+    if draw(st.integers(0, 9)) == 0:
+        dtype = draw(st.sampled_from([tf.string, tf.bool, tf.int8, tf.uint64, tf.complex64, tf.float64]))
+    for other_arg, other in tensors:
+        if other is tensor or (arg.type_attr and other_arg.type_attr == arg.type_attr):
+            if dtype in (tf.string, tf.bool) or other.dtype in (tf.string, tf.bool, tf.complex64):
+                other.values = _hostile_values(draw, dtype, 2)
+            elif dtype.is_integer:
+                other.values = [min(max(int(v), dtype.min), dtype.max) if v - v == 0 else 0 for v in other.values]
+            other.dtype = dtype
+
+
+def _attr_value(draw, attr):
+    if attr.type == "type":
+        return draw(st.sampled_from([tf.float16, tf.float32, tf.float64, tf.int32, tf.string]))
+    if attr.type.startswith("list("):
+        element = {"int": _INTS, "float": _FLOATS, "string": _STRINGS}.get(attr.type[5:-1], [None])
+        return draw(st.lists(st.sampled_from(element), max_size=4))
+    allowed = [v.decode() for v in attr.allowed_values.list.s]
+    by_type = {"int": _INTS, "float": _FLOATS, "bool": [False, True], "string": allowed * 4 + _STRINGS}
+    return draw(st.sampled_from(by_type.get(attr.type, [None])))
+
+
+def _change_attr(draw, call, definition):
+    attrs = [a for a in definition.attr if a.name in call]
+    if attrs:
+        attr = draw(st.sampled_from(attrs))
+        call[attr.name] = _attr_value(draw, attr)
+
+
+def _change_count(draw, call, definition):
+    """How many tensors a list of them has."""
+    lists = [arg.name for arg in definition.input_arg if arg.number_attr]
+    if lists:
+        name = draw(st.sampled_from(lists))
+        call[name] = (call[name] * 17)[: draw(st.sampled_from([0, 1, 2, 3, 17]))]
+
+
+def _blank(draw, definition):
+    """A call of nothing but what the op's definition says."""
+    call = {}
+    types = {a.name: a.allowed_values.list.type for a in definition.attr if a.type == "type"}
+    dtypes = {n: tf.as_dtype(draw(st.sampled_from(list(t) or [tf.float32.as_datatype_enum]))) for n, t in types.items()}
+    said = set()
+    for arg in definition.input_arg:
+        said |= {arg.type_attr, arg.number_attr}
+        dtype = dtypes[arg.type_attr] if arg.type_attr else tf.as_dtype(arg.type)
+        shapes = [draw(st.lists(st.sampled_from(_SIZES), max_size=6)) for _ in range(2 if arg.number_attr else 1)]
+        made = [_Tensor(_hostile_values(draw, dtype, 3), shape, dtype) for shape in shapes]
+        for tensor in made:
+            _fit(tensor)
+        call[arg.name] = made if arg.number_attr else made[0]
+    return call | {a.name: _attr_value(draw, a) for a in definition.attr if a.name not in said}
+
+
+def _raw_call(draw):
+    """An op's name, definition and function, and a call of it, as far from its examples as drawn."""
+    name = draw(st.sampled_from(sorted(raw_ops())))
+    definition, function = raw_ops()[name]
+    known = examples().raw.get(name)
+    if not known or draw(st.integers(0, 9)) == 0:
+        return name, definition, function, _blank(draw, definition)
+    call = {k: _copy(v) for k, v in draw(st.sampled_from(known)).items()}
+    for _ in range(draw(st.sampled_from([1, 1, 2, 2, 3, 5]))):
+        tensors = list(_tensors(call, definition))
+        change = draw(st.sampled_from(["value", "value", "shape", "size", "size", "dtype", "attr", "attr", "count"]))
+        if change == "attr":
+            _change_attr(draw, call, definition)
+        elif change == "count":
+            _change_count(draw, call, definition)
+        elif tensors:
+            if change == "value":
+                _change_values(draw, tensors)
+            elif change == "shape":
+                _change_shape(draw, tensors)
+            elif change == "size":
+                _change_size(draw, tensors)
+            else:
+                _change_dtype(draw, tensors, definition)
+    return name, definition, function, call
+
+
+def _call_source(way, definition, function, call, *more):
+    inputs = [arg.name for arg in definition.input_arg]
+    attrs = "".join(f", {k}={_source(v)}" for k, v in call.items() if k not in inputs)
+    given = ", ".join(f"{k!r}: {_source(call[k])}" for k in inputs)
+    return f"{way}(lambda **inputs: ops.{function.__name__}(**inputs{attrs}), {{{given}}}{''.join(more)})"
+
+
+@st.composite
+def raw_op(draw):
+    """A raw op, in every way that a program calls one."""
+    name, definition, function, call = _raw_call(draw)
+    return name, _call_source(draw(st.sampled_from(_WAYS)), definition, function, call)
+
+
+_ATTR_EDITS = _pieces("""
+    i = -1; i = 2**62; i = 0; f = float('nan'); s = b'x'; b = True; type = 1; type = 7; type = 0; type = 999
+    list.i[:] = [1, 2]; list.f[:] = [float('nan')] * 3; list.type[:] = [1, 1]; shape.dim.add().size = -5
+    func.name = 'f'; placeholder = 'T'; tensor.dtype = 1
+""")
+_INPUT_EDITS = ["del node.input[0]", "node.input.append(node.input[0])", "node.input[:] = node.input[::-1]"]
+_OTHER_EDITS = [
+    "node.device = '/gpu:0'",
+    "node.attr['_class'].list.s[:] = [b'loc:@x']",
+    "node.op = {op!r}",
+    "node.op = ''",
+]
+_PLACEHOLDER_EDITS = [
+    "inputs[{i}].attr['dtype'].type = {type}",
+    "inputs[{i}].attr['shape'].shape.unknown_rank = True",
+    "del inputs[{i}].attr['shape']",
+    "inputs[{i}].attr['shape'].shape.dim.add().size = {size}",
+]
+
+
+@st.composite
+def graph(draw):
+    """A GraphDef or SavedModel with one op, edited by hand."""
+    name, definition, function, call = _raw_call(draw)
+    way = draw(st.sampled_from(_EDITED_WAYS))
+    edits = []
+    for _ in range(draw(st.integers(1, 2))):
+        kind = draw(st.sampled_from(["attr", "attr", "attr", "no attr", "inputs", "other", "placeholder"]))
+        attr = draw(st.sampled_from([a.name for a in definition.attr] + ["unknown"]))
+        if kind == "attr":
+            edits.append(f"node.attr[{attr!r}].{draw(st.sampled_from(_ATTR_EDITS))}")
+        elif kind == "no attr":
+            edits.append(f"node.attr.pop({attr!r}, None)")
+        elif kind == "inputs" and definition.input_arg:
+            edits.append(draw(st.sampled_from(_INPUT_EDITS)))
+        elif kind == "placeholder" and way == "edited_graph" and definition.input_arg:
+            count = sum(1 for _ in _tensors(call, definition))
+            if count:
+                edit, i = draw(st.sampled_from(_PLACEHOLDER_EDITS)), draw(st.integers(0, count - 1))
+                edits.append(edit.format(i=i, type=draw(st.integers(0, 25)), size=draw(st.sampled_from(_INTS))))
+        else:
+            edits.append(draw(st.sampled_from(_OTHER_EDITS)).format(op=draw(st.sampled_from(sorted(raw_ops())))))
+    body = "\n    ".join(edits or ["pass"])
+    return name, f"def edit(node, inputs):\n    {body}\n\n\n" + _call_source(way, definition, function, call, ", edit")
+
+
+HEADER = """import numpy as np
+import tensorflow as tf
+import tensorflow_ops as tfo
+from calls import *
+from tensorflow_ops.core.python.library import ops
+"""
+SURFACES = {"raw_op": raw_op(), "graph": graph(), "public": public()}
+
+
+def programs(surfaces):
+    """(surface, what is called, program) of all of the surfaces."""
+    return st.one_of(*(_of_surface(surface) for surface in surfaces))
+
+
+def _of_surface(surface):
+    return SURFACES[surface].map(lambda drawn: (surface, drawn[0], f"{HEADER}\n{drawn[1]}\n"))
