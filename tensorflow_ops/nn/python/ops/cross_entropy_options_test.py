@@ -215,7 +215,7 @@ class LinearTest(parameterized.TestCase, tf.test.TestCase):
         tfo.testing.assert_gradients(function, [features, weight, bias])
 
     def test_gradients_of_many_chunks(self):
-        features, weight, bias, labels = self._arguments(rows=1000)
+        features, _, _, labels = self._arguments(rows=1000)
         wide = tf.constant(np.random.default_rng(3).normal(size=[3, 20000]))
         options = {"softcap": 2.0, "class_weights": np.linspace(0, 2, 20000)}
 
