@@ -12,15 +12,18 @@ from tensorflow_ops.seq2seq.python.ops.beam_search_ops import (
     gather_tree,
 )
 from tensorflow_ops.seq2seq.python.ops.sampling import SampleResult, sample
+from tensorflow_ops.seq2seq.python.ops.stochastic_beam_search import StochasticBeamSearchResult, stochastic_beam_search
 
 __all__ = [
     "BeamSearchResult",
     "BeamSearchStep",
     "SampleResult",
+    "StochasticBeamSearchResult",
     "batch_gather",
     "beam_search",
     "beam_search_step",
     "gather_tree",
     "processors",
     "sample",
+    "stochastic_beam_search",
 ]

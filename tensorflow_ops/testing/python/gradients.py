@@ -108,16 +108,21 @@ def _reals(x):
     return array.view(np.float64) if array.dtype.kind == "c" else array
 
 
+def _same_bits(tensors, others):
+    return all(
+        x.dtype == y.dtype and np.array_equal(_reals(x), _reals(y), equal_nan=True)
+        for x, y in zip(tensors, others, strict=True)
+    )
+
+
 def _traced(function, tensors):
-    """A function that is called for each element, as a graph if that gives the same bits; and its outputs."""
+    """A function that is called for each element, as a graph if that does the same; and its outputs."""
     outputs = function(*tensors)
     graph = tf.function(function, autograph=False)
     try:
-        found = graph(*tensors)
-        same = all(
-            y.dtype == e.dtype and np.array_equal(_reals(y), _reals(e), equal_nan=True)
-            for y, e in zip(found, outputs, strict=True)
-        )
+        # Of its own, as it may write to them.
+        copies = [tf.constant(x.numpy()) for x in tensors]
+        same = _same_bits(graph(*copies), outputs) and _same_bits(copies, tensors)
     except Exception:  # Whatever a graph may not do, this test is not the one that says so.
         same = False
     return (graph if same else function), outputs

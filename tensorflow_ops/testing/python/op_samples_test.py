@@ -289,6 +289,7 @@ _NO_OPS = {
     "distribute.make_parallel": "takes and returns functions",
     "seq2seq.beam_search": "a loop over a function of the caller's, made of beam_search_step and gather_tree",
     "seq2seq.sample": "a loop over a function of the caller's, that draws random numbers",
+    "seq2seq.stochastic_beam_search": "the same",
     "shapes.get_shape": "returns Python numbers",
     "testing": "checks ops",
     "python_op": "makes ops; its own tests put them through opcheck",

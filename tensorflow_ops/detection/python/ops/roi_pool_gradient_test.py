@@ -322,7 +322,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_an_empty_gradient_of_any_shape_gives_zeros(self):
         # A tensor may be empty and yet have a dim that no loop should count to.
-        for shape in ([1, 2**29, 0, 2], [1, 0, 2**29, 2]):
+        for shape in ([1, 2**20, 0, 2], [1, 0, 2**20, 2]):
             gradient = ops.tensorflow_ops_roi_pool_grad(
                 d_output=tf.zeros(shape),
                 argmax=tf.zeros(shape, tf.int32),
@@ -331,7 +331,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
                 features_shape=tf.constant([1, 4, 4, 2], tf.int64),
             )
             self.assertAllEqual(gradient, tf.zeros([1, 4, 4, 2]))
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"d_output is .*expected .*below 2\^30"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"d_output is .*expected .*at most 2\^20"):
             ops.tensorflow_ops_roi_pool_grad(
                 d_output=tf.zeros([1, 2**40, 0, 2]),
                 argmax=tf.zeros([1, 2**40, 0, 2], tf.int32),

@@ -406,7 +406,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         (_X, np.zeros([2, 3], np.int32), {}, "logits are int32, expected float16"),
         (np.zeros([2, 4]), _X, {}, r"labels are \[2,4\], expected \[2,3\]: logits' shape"),
         ([0, 1], _X, {}, r"labels are \[2\], expected \[2,3\]: logits' shape"),
-        (np.zeros([3]), _X, {"axis": -2}, r"labels are \[3\], expected \[2,3\]: logits' shape"),
+        (np.zeros([4]), _X, {"axis": -2}, r"labels are \[4\], expected \[2,3\]: logits' shape"),
         (_X, _X, {"axis": 2}, r"axis is 2, expected \[-2, 2\): logits are \[2,3\]"),
         (_X, _X, {"label_smoothing": 2}, f"label_smoothing is 2, {_NUMBER_IN}"),
         (np.zeros([0, 3]), np.zeros([0, 3]), {"axis": 0}, r"logits are \[0,3\], expected at least one class on axis 0"),

@@ -40,6 +40,13 @@ def processed(process, step, sequences, logits):
     return result, forbidden
 
 
+def allowed(process, step, sequences, logits):
+    """Logits as a logits_processor returns them, with -inf for what it forbids. Raises ValueError."""
+    logits, forbidden = processed(process, step, sequences, logits)
+    logits = without_nan(logits)
+    return logits if forbidden is None else tf.where(forbidden, tf.constant(-float("inf"), logits.dtype), logits)
+
+
 def start_tokens(bos_id, batch_size):
     """The first token of each example, int32 [B]. Raises ValueError."""
     bos = arguments.converted("bos_id", bos_id, tf.int32)

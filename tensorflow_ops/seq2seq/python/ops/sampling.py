@@ -1,7 +1,5 @@
 """The public function sample: sequences drawn from a model, token by token."""
 
-import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +8,7 @@ import tensorflow as tf
 from tensorflow_ops.nn.python.ops import cross_entropy
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
 from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
+from tensorflow_ops.seq2seq.python.ops.sampling_options import SamplingOptions, row_seeds
 
 
 class SampleResult(NamedTuple):
@@ -139,13 +138,13 @@ def sample(
 
 @tf.autograph.experimental.do_not_convert
 def _sample(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_lengths, **options):
-    options = _Options.checked(**options)
+    options = SamplingOptions.checked(**options)
     batch_size = arguments.int_scalar("batch_size", batch_size, 0)
     count = options.num_return_sequences or 1
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), count)
     prompt = decoder.Prompt.of(prompt, prompt_lengths, batch_size, options.max_length)
     model = decoder.Decoder(step_fn, initial_state, batch_size, count)
-    seeds = _row_seeds(seed, batch_size)
+    seeds = row_seeds(seed, batch_size)
     if options.num_return_sequences:
         of_each = tf.TensorSpec([count, 2], tf.int32)
         seeds = tf.map_fn(lambda s: tf.random.split(s, count, alg="philox"), seeds, fn_output_signature=of_each)
@@ -162,98 +161,6 @@ def _sample(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_len
             for x in result
         )
     )
-
-
-def _checked_number(name, value, expected, fits):
-    """A float, or a float64 scalar tensor that is checked when it runs. Raises ValueError."""
-    result = arguments.number(name, value, expected, fits)
-    if isinstance(result, float):
-        return result
-    check = tf.debugging.assert_equal(fits(result), True, f"{name} is out of its range, expected {expected}")
-    with tf.control_dependencies([check]):
-        return tf.identity(result)
-
-
-def _row_seeds(seed, batch_size):
-    """Seeds [B, 2]. Raises ValueError."""
-    seed = tf.convert_to_tensor(seed, dtype_hint=tf.int32)
-    if not seed.dtype.is_integer:
-        raise ValueError(f"seed is {seed.dtype.name}, expected int32")
-    seed = tf.cast(seed, tf.int32)
-    if seed.shape.rank == 2:
-        arguments.check_shape("seed", seed, [tf.get_static_value(batch_size), 2], "two numbers for each example")
-        check = tf.debugging.assert_equal(
-            tf.shape(seed), [batch_size, 2], "seed, expected two numbers for each example"
-        )
-        with tf.control_dependencies([check]):
-            return tf.identity(seed)
-    if not seed.shape.is_fully_defined() or seed.shape != [2]:
-        raise ValueError(f"seed is of shape {arguments.text(seed.shape)}, expected [2] or [batch_size,2]")
-    return tf.random.split(seed, batch_size, alg="philox")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Options:
-    """What sample was asked for, checked."""
-
-    max_length: Any
-    eos_ids: tuple[int, ...]
-    temperature: Any
-    top_k: int
-    top_p: Any
-    min_p: Any
-    typical_p: Any
-    pad_id: int
-    min_length: Any
-    num_return_sequences: int | None
-    logits_processor: Callable | None
-
-    @classmethod
-    def checked(
-        cls,
-        *,
-        max_length,
-        eos_ids,
-        temperature,
-        top_k,
-        top_p,
-        min_p,
-        typical_p,
-        pad_id,
-        min_length,
-        num_return_sequences,
-        logits_processor,
-    ):
-        """Raises ValueError."""
-        eos_ids = arguments.eos_tuple(eos_ids)
-        if num_return_sequences is not None:
-            num_return_sequences = arguments.static_int("num_return_sequences", num_return_sequences, 1)
-        return cls(
-            num_return_sequences=num_return_sequences,
-            logits_processor=arguments.function_or_none("logits_processor", logits_processor),
-            min_p=_checked_number("min_p", min_p, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1)),
-            typical_p=_checked_number(
-                "typical_p", typical_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)
-            ),
-            max_length=arguments.int_scalar("max_length", max_length, 1),
-            eos_ids=eos_ids,
-            temperature=_checked_number(
-                "temperature", temperature, "a finite number that is not negative", lambda x: (x >= 0) & (x < math.inf)
-            ),
-            top_k=arguments.static_int("top_k", top_k, 0),
-            top_p=_checked_number("top_p", top_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)),
-            pad_id=arguments.pad(pad_id, eos_ids),
-            min_length=arguments.int_scalar("min_length", min_length, 0),
-        )
-
-    @property
-    def is_greedy(self):
-        return isinstance(self.temperature, float) and self.temperature == 0
-
-    def has(self, name, everything):
-        """Whether a filter takes anything away; a tensor may."""
-        value = getattr(self, name)
-        return not (isinstance(value, float) and value == everything)
 
 
 class _Loop(NamedTuple):
@@ -359,9 +266,7 @@ class _Sampler:
         if process is None:
             return logits
         so_far = tf.reshape(loop.sequences[:, : loop.step], [self._batch, loop.step])
-        logits, forbidden = decoder.processed(process, loop.step, so_far, logits)
-        logits = decoder.without_nan(logits)
-        return logits if forbidden is None else tf.where(forbidden, tf.constant(-float("inf"), logits.dtype), logits)
+        return decoder.allowed(process, loop.step, so_far, logits)
 
     def _extended(self, loop, tokens):
         """The sequences of the processor, with a token more."""
@@ -392,14 +297,7 @@ class _Sampler:
 
     def _from_all(self, logits, no_eos, uniform):
         """Tokens [B] of the whole vocabulary, and whether there are any."""
-        if self._options.eos_ids:
-            largest, tokens = max(self._options.eos_ids), tf.shape(logits)[-1]
-            check = tf.debugging.assert_less(
-                largest, tokens, f"one of eos_ids is {largest}, expected a token of logits"
-            )
-            with tf.control_dependencies([check]):
-                is_eos = tf.reduce_any(tf.range(tokens)[:, tf.newaxis] == self._eos_ids, -1)
-            logits = tf.where(no_eos & is_eos, tf.constant(-float("inf"), logits.dtype), logits)
+        logits = self._options.without_ends(logits, no_eos)
         if not self._options.has("top_p", 1):
             return self._draw(logits, uniform)
         logits, tokens = tf.math.top_k(logits, tf.shape(logits)[-1])
@@ -408,44 +306,8 @@ class _Sampler:
 
     def _draw(self, logits, uniform):
         """Indices [B] into logits [B, N], sorted for top_p; and whether there are any."""
-        options = self._options
-        logits = tf.stop_gradient(tf.cast(logits, tf.float64))
-        largest = tf.reduce_max(logits, -1, keepdims=True)
-        exists = largest[:, 0] > -float("inf")
-        # Where there is no token, the rest is computed on zeros.
-        logits = tf.where(exists[:, tf.newaxis], logits - largest, tf.zeros_like(logits))
-        if isinstance(options.temperature, float):
-            weights = tf.exp(logits / options.temperature)
-        else:
-            positive = tf.where(options.temperature > 0, options.temperature, 1.0)
-            first = tf.one_hot(tf.argmax(logits, -1), tf.shape(logits)[-1], dtype=tf.float64)
-            weights = tf.where(options.temperature > 0, tf.exp(logits / positive), first)
-        weights = self._filtered(weights)
+        weights, exists = self._options.weights(logits)
         up_to = tf.cumsum(weights, axis=-1)
         # Below the sum of all, and never at a token of weight 0.
         at = uniform[:, tf.newaxis] * up_to[:, -1:]
         return tf.searchsorted(up_to, at, side="right")[:, 0], exists
-
-    def _filtered(self, weights):
-        """Weights [B, N], the largest first for top_p, with 0 for what the filters behind top_k take away."""
-        options = self._options
-        nothing = tf.zeros_like(weights)
-        if options.has("top_p", 1):
-            before = tf.cumsum(weights, axis=-1, exclusive=True)
-            weights = tf.where(before < options.top_p * tf.reduce_sum(weights, -1, keepdims=True), weights, nothing)
-        if options.has("min_p", 0):
-            least = options.min_p * tf.reduce_max(weights, -1, keepdims=True)
-            weights = tf.where(weights >= least, weights, nothing)
-        if options.has("typical_p", 1):
-            p = weights / tf.reduce_sum(weights, -1, keepdims=True)
-            surprise = -tf.math.log(p)
-            distance = tf.abs(surprise - tf.reduce_sum(tf.math.multiply_no_nan(surprise, p), -1, keepdims=True))
-            order = tf.argsort(distance, stable=True)
-            of_order = tf.gather(p, order, batch_dims=1)
-            is_kept = tf.cumsum(of_order, axis=-1, exclusive=True) < options.typical_p
-            # As many as the last one that is kept is far.
-            farthest = tf.reduce_max(
-                tf.where(is_kept, tf.gather(distance, order, batch_dims=1), nothing), -1, keepdims=True
-            )
-            weights = tf.where(distance <= farthest, weights, nothing)
-        return weights
