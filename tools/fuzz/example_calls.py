@@ -174,5 +174,5 @@ def _run_gradient(function, call):
             tape.watch(tensors)
             outputs = [y for y in tf.nest.flatten(function()) if y.dtype.is_floating]
         tape.gradient(outputs[:1], tensors)  # results that are kept for the gradient come after
-    except (LookupError, tf.errors.InvalidArgumentError):  # there is none; or an attr that does not fit this call
+    except (LookupError, ValueError, tf.errors.InvalidArgumentError):  # there is none; or an attr does not fit the call
         pass

@@ -28,6 +28,9 @@ _MULTISCALE_OPTIONS = (
 )
 _LABEL_LOSS_OPTIONS = "ignore_index=None, label_smoothing=0.0, z_loss=0.0, "
 _REDUCTION = "reduction='sum_over_batch_size', "
+_LOSS_OPTIONS = "class_weights=None, softcap=None, return_log_sum_exp=False, "
+_SAMPLING_OPTIONS = "seed, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, typical_p=1.0, pad_id=None, min_length=0, "
+_SAMPLING_INPUTS = "logits_processor=None, prompt=None, prompt_lengths=None, "
 _SIGNATURES = {
     "zero_out": "(x, name=None)",
     "zero_out_with_index": "(x, *, preserve_index=0, name=None)",
@@ -44,10 +47,12 @@ _SIGNATURES = {
     "layers.PSRoIAlign": f"(output_size, *, {_PS_ALIGN_OPTIONS}**kwargs)",
     "layers.MultiScaleRoIAlign": f"(output_size, *, {_MULTISCALE_OPTIONS}**kwargs)",
     "losses.SparseSoftmaxCrossEntropy": (
-        f"({_LABEL_LOSS_OPTIONS}{_REDUCTION}name='sparse_softmax_cross_entropy', dtype=None)"
+        f"({_LABEL_LOSS_OPTIONS}{_REDUCTION}name='sparse_softmax_cross_entropy', dtype=None, class_weights=None, "
+        "softcap=None, axis=-1)"
     ),
     "losses.SoftmaxCrossEntropy": (
-        f"(axis=-1, label_smoothing=0.0, {_REDUCTION}name='softmax_cross_entropy', dtype=None)"
+        f"(axis=-1, label_smoothing=0.0, {_REDUCTION}name='softmax_cross_entropy', dtype=None, class_weights=None, "
+        "softcap=None)"
     ),
     "layers.Merge": (
         "(units, activation=None, *, use_bias=True, kernel_initializer='glorot_uniform', bias_initializer='zeros', "
@@ -56,17 +61,20 @@ _SIGNATURES = {
     ),
     "nn.softmax": "(logits, *, axis=-1, name=None)",
     "nn.log_prob_from_logits": "(logits, *, axis=-1, name=None)",
-    "nn.softmax_cross_entropy": "(labels, logits, *, axis=-1, label_smoothing=0.0, name=None)",
-    "nn.sparse_softmax_cross_entropy": f"(labels, logits, *, {_LABEL_LOSS_OPTIONS}name=None)",
+    "nn.softmax_cross_entropy": f"(labels, logits, *, axis=-1, label_smoothing=0.0, {_LOSS_OPTIONS}name=None)",
+    "nn.sparse_softmax_cross_entropy": f"(labels, logits, *, axis=-1, {_LABEL_LOSS_OPTIONS}{_LOSS_OPTIONS}name=None)",
     "nn.label_log_prob": "(labels, logits, *, name=None)",
     "nn.softmax_entropy": "(logits, *, axis=-1, name=None)",
     "nn.gaussian_kl": "(q, p=None, *, axis=-1, name=None)",
-    "nn.linear_cross_entropy": f"(features, weight, labels, *, bias=None, {_LABEL_LOSS_OPTIONS}name=None)",
+    "nn.linear_cross_entropy": (
+        f"(features, weight, labels, *, bias=None, {_LABEL_LOSS_OPTIONS}{_LOSS_OPTIONS}name=None)"
+    ),
     "seq2seq.batch_gather": "(params, indices, *, name=None)",
     "seq2seq.beam_search": (
         "(step_fn, initial_state, *, batch_size, beam_width, max_length, bos_id, eos_ids, pad_id=None, min_length=0, "
-        "length_penalty=0.0, early_stopping=True, num_return_sequences=1, num_groups=1, diversity_penalty=0.0, "
-        "logits_processor=None, name=None)"
+        "length_penalty=0.0, length_normalization='gnmt', cut_off='end', early_stopping=True, num_return_sequences=1, "
+        "num_groups=1, diversity_penalty=0.0, logits_processor=None, process_log_probs=False, prompt=None, "
+        "prompt_lengths=None, name=None)"
     ),
     "seq2seq.beam_search_step": (
         "(logits, log_probs, finished, lengths, *, eos_ids, beam_width=None, length_penalty=0.0, forbidden=None, "
@@ -74,8 +82,12 @@ _SIGNATURES = {
     ),
     "seq2seq.gather_tree": "(token_ids, parent_ids, lengths, *, pad_id, name=None)",
     "seq2seq.sample": (
-        "(step_fn, initial_state, *, batch_size, max_length, bos_id, eos_ids, seed, temperature=1.0, top_k=0, "
-        "top_p=1.0, pad_id=None, min_length=0, name=None)"
+        f"(step_fn, initial_state, *, batch_size, max_length, bos_id, eos_ids, {_SAMPLING_OPTIONS}"
+        f"num_return_sequences=None, {_SAMPLING_INPUTS}name=None)"
+    ),
+    "seq2seq.stochastic_beam_search": (
+        f"(step_fn, initial_state, *, batch_size, beam_width, max_length, bos_id, eos_ids, {_SAMPLING_OPTIONS}"
+        f"{_SAMPLING_INPUTS}name=None)"
     ),
     "python_op": (
         "(name, *, out, saved=None, vmap='sequential', non_differentiable=(), check_finite=False, replace=False)"
@@ -146,11 +158,14 @@ _NAMES = {
         "BeamSearchResult",
         "BeamSearchStep",
         "SampleResult",
+        "StochasticBeamSearchResult",
         "batch_gather",
         "beam_search",
         "beam_search_step",
         "gather_tree",
+        "processors",
         "sample",
+        "stochastic_beam_search",
     ],
     "tensorflow_ops.distribute": ["make_parallel"],
     "tensorflow_ops.shapes": ["get_shape", "reshape"],
