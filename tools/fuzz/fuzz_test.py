@@ -31,10 +31,10 @@ class ExamplesTest(tf.test.TestCase):
 class FuzzTest(parameterized.TestCase, tf.test.TestCase):
     def test_short_run_has_no_finding(self):
         fuzzer = fuzz.Fuzzer()
-        fuzzer.run(fuzz.SURFACES, seed=1, cases=60)
+        fuzzer.run(fuzz.SURFACES, seed=1, cases=100)
         self.assertEmpty(fuzzer.findings)
         self.assertCountEqual(fuzzer.counts, fuzz.SURFACES)
-        self.assertEqual(sum(counts.total() for counts in fuzzer.counts.values()), 60)
+        self.assertEqual(sum(counts.total() for counts in fuzzer.counts.values()), 100)
         self.assertGreaterEqual(fuzzer.counts["raw_op"]["value"], 10)
 
     @parameterized.parameters(
