@@ -170,8 +170,7 @@ def in_own_process(page: pathlib.Path, folder: str) -> subprocess.CompletedProce
     """Runs a page in a process and a folder of its own."""
     environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "TFO_ONE_PAGE": "1"}
     command = [sys.executable, *flags(), __file__, str(page)]
-    own = os.path.join(folder, page.stem)
-    os.mkdir(own)
+    own = tempfile.mkdtemp(dir=folder)
     return subprocess.run(command, cwd=own, env=environment, capture_output=True, text=True, check=False)
 
 

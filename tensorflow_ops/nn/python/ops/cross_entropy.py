@@ -98,8 +98,8 @@ def _broadcast(labels, logits):
     expected = [1 if mine == 1 else other for mine, other in zip(of_labels, of_logits, strict=True)]
     if not tf.TensorShape(of_labels).is_compatible_with(expected):
         nn_arguments.check_shape("labels", labels, of_logits, "logits' shape, or one that broadcasts to it")
-    if of_labels == expected == of_logits.as_list() or (expected == of_logits.as_list() and None in of_labels):
-        return labels
+    if labels.shape.rank == of_logits.rank and expected == of_logits.as_list():
+        return labels  # the op finds sizes that only the run tells
     return tf.broadcast_to(labels, tf.shape(logits))
 
 

@@ -175,6 +175,13 @@ class DenseTest(parameterized.TestCase, tf.test.TestCase):
         spec = [tf.TensorSpec(shape, tf.float64), tf.TensorSpec([None, 3, 5], tf.float64)]
         self.assertAllClose(tf.function(tfo.nn.softmax_cross_entropy, spec)(t, x), expected, rtol=1e-12)
 
+    def test_labels_of_one_row(self):
+        """Where logits have a dim of size 1, too, it is the rank that differs."""
+        x = _logits([1, 5])
+        self.assertAllEqual(
+            tfo.nn.softmax_cross_entropy(tf.ones([5]), x), tfo.nn.softmax_cross_entropy(tf.ones([1, 5]), x)
+        )
+
     @parameterized.parameters(([4],), ([2, 3, 5, 1],), ([1, 2, 3, 5],), ([3, 3, 5],))
     def test_other_shapes_are_not(self, shape):
         with self.assertRaisesRegex(ValueError, "labels are"):
@@ -213,6 +220,17 @@ class LinearTest(parameterized.TestCase, tf.test.TestCase):
             )
 
         tfo.testing.assert_gradients(function, [features, weight, bias])
+
+    @parameterized.parameters(tf.float16, tf.bfloat16)
+    def test_slope_of_softcap_is_not_rounded(self, dtype):
+        """Where it is small, 1 - tanh^2 of logits rounded to 16 bits has no right digit."""
+        features, weight = tf.constant([[1.0]], dtype), tf.constant([[6.0, -6.0]], dtype)
+        with tf.GradientTape() as tape:
+            tape.watch(weight)
+            loss = tfo.nn.linear_cross_entropy(features, weight, [1], softcap=1.5)
+        p = 1 / (1 + np.exp(-2 * 1.5 * np.tanh(4.0)))
+        slope = 1 - np.tanh(4.0) ** 2
+        self.assertAllClose(tape.gradient(loss, weight), [[p * slope, -p * slope]], rtol=1e-2, atol=0)
 
     def test_gradients_of_many_chunks(self):
         features, _, _, labels = self._arguments(rows=1000)

@@ -137,8 +137,7 @@ def _row_losses(features, labels, attrs, parameters, softcap, with_log_sum_exp):
 
     def logits_of(rows, weight, bias=None):
         logits = tf.matmul(rows, tf.cast(weight, dtype))
-        logits = logits if bias is None else tf.nn.bias_add(logits, tf.cast(bias, dtype))
-        return nn_arguments.capped(logits, softcap)
+        return logits if bias is None else tf.nn.bias_add(logits, tf.cast(bias, dtype))
 
     @tf.custom_gradient
     def losses(features, *parameters):
@@ -146,7 +145,10 @@ def _row_losses(features, labels, attrs, parameters, softcap, with_log_sum_exp):
 
         def forward(rows):
             return ops.tensorflow_ops_sparse_softmax_cross_entropy(
-                logits_of(features[rows], *parameters), labels[rows], Tvalue=value_dtype, **attrs
+                nn_arguments.capped(logits_of(features[rows], *parameters), softcap),
+                labels[rows],
+                Tvalue=value_dtype,
+                **attrs,
             ), ()
 
         # A tape would keep all logits.
@@ -156,16 +158,15 @@ def _row_losses(features, labels, attrs, parameters, softcap, with_log_sum_exp):
         def gradient(d_loss, d_log_sum_exp=None):
             def backward(rows):
                 x = features[rows]
-                logits = logits_of(x, *parameters)
+                uncapped = logits_of(x, *parameters)
+                logits = nn_arguments.capped(uncapped, softcap)
                 d_logits = ops.tensorflow_ops_sparse_softmax_cross_entropy_grad(
                     logits, labels[rows], d_loss[rows], largest[rows], rest[rows], **attrs
                 )
                 if with_log_sum_exp:
                     p = tf.cast(ops.tensorflow_ops_softmax(logits), value_dtype)
                     d_logits += tf.cast(d_log_sum_exp[rows][:, tf.newaxis] * p, dtype)
-                if softcap is not None:
-                    slope = 1 - tf.square(tf.cast(logits, value_dtype) / softcap)
-                    d_logits = tf.cast(tf.cast(d_logits, value_dtype) * slope, dtype)
+                d_logits = nn_arguments.capped_grad(d_logits, uncapped, softcap)
                 d_x = tf.matmul(d_logits, tf.cast(parameters[0], dtype), transpose_b=True)
                 addends = [tf.matmul(x, d_logits, transpose_a=True)]
                 if len(parameters) == 2:

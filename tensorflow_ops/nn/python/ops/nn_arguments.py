@@ -105,11 +105,20 @@ def softcap_or_none(softcap):
 
 
 def capped(logits, softcap):
-    """Softcap tanh(x / softcap), computed in float32 for 16-bit logits."""
+    """The logits softcap * tanh(x / softcap), computed in float32 for 16-bit logits."""
+    return logits if softcap is None else tf.cast(softcap * _tanh(logits, softcap), logits.dtype)
+
+
+def capped_grad(d_capped, logits, softcap):
+    """What comes in to `capped` as what comes in to its logits."""
     if softcap is None:
-        return logits
-    wide = tf.cast(logits, value_dtype(logits.dtype))
-    return tf.cast(softcap * tf.tanh(wide / softcap), logits.dtype)
+        return d_capped
+    slope = 1 - tf.square(_tanh(logits, softcap))
+    return tf.cast(tf.cast(d_capped, slope.dtype) * slope, d_capped.dtype)
+
+
+def _tanh(logits, softcap):
+    return tf.tanh(tf.cast(logits, value_dtype(logits.dtype)) / softcap)
 
 
 def class_weights_tensor(class_weights, logits, dtype):

@@ -336,9 +336,7 @@ class _Search:
         """The sequences of the processor, with a token more."""
         if self._options.logits_processor is None:
             return ()
-        ordered = beam_search_ops.batch_gather(loop.sequences, parents)
-        here = tf.range(tf.shape(ordered)[-1]) == loop.step
-        return tf.where(here, tokens[..., tf.newaxis], ordered)
+        return decoder.extended(beam_search_ops.batch_gather(loop.sequences, parents), loop.step, tokens)
 
     def _given(self, loop, logits):
         """The prompt's tokens [B] in this step, who has one, bool [B], and log probabilities [B, groups]."""

@@ -47,6 +47,11 @@ def allowed(process, step, sequences, logits):
     return logits if forbidden is None else tf.where(forbidden, tf.constant(-float("inf"), logits.dtype), logits)
 
 
+def extended(sequences, step, tokens):
+    """The sequences [..., T] that a logits_processor sees, with their tokens [...] of a step."""
+    return tf.where(tf.range(tf.shape(sequences)[-1]) == step, tokens[..., tf.newaxis], sequences)
+
+
 def start_tokens(bos_id, batch_size):
     """The first token of each example, int32 [B]. Raises ValueError."""
     bos = arguments.converted("bos_id", bos_id, tf.int32)

@@ -43,8 +43,9 @@ def repetition_penalty(penalty: float) -> Callable:
 
     Raises:
       ValueError: a penalty that is not above 0.
+      InvalidArgumentError: the same where only the run tells.
     """
-    penalty = arguments.number("penalty", penalty, "a number above 0", lambda x: x > 0)
+    penalty = arguments.number_in_range("penalty", penalty, "a number above 0", lambda x: x > 0)
 
     @_not_converted
     def process(step, sequences, logits):
@@ -58,6 +59,11 @@ def repetition_penalty(penalty: float) -> Callable:
 
 def no_repeat_ngrams(size: int) -> Callable:
     """Forbids a token with which the last `size` tokens would be what the sequence has already.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> processor = tfo.seq2seq.processors.no_repeat_ngrams(2)
+    >>> processor(3, tf.constant([[1, 2, 1]]), tf.zeros([1, 4]))[1].numpy()    # 1 2 is there
+    array([[False, False,  True, False]])
 
     Args:
       size: n, at least 1; 1 forbids each token that the sequence has.
@@ -87,6 +93,11 @@ def no_repeat_ngrams(size: int) -> Callable:
 
 def bad_words(words: Iterable[Iterable[int]]) -> Callable:
     """Forbids sequences of tokens: the last token of each, where those before it stand.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> processor = tfo.seq2seq.processors.bad_words([[1, 0], [2, 3]])
+    >>> processor(1, tf.constant([[2]]), tf.zeros([1, 4]))[1].numpy()
+    array([[False, False, False,  True]])
 
     Args:
       words: sequences of token ids, each of one token at least.
@@ -119,6 +130,11 @@ def bad_words(words: Iterable[Iterable[int]]) -> Callable:
 def suppress_tokens(ids: Iterable[int], *, first_steps: int | None = None) -> Callable:
     """Forbids tokens, in all steps or in the first ones.
 
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> processor = tfo.seq2seq.processors.suppress_tokens([0], first_steps=2)
+    >>> processor(1, tf.constant([[2]]), tf.zeros([1, 4]))[1].numpy()
+    array([[ True, False, False, False]])
+
     Args:
       ids: the tokens.
       first_steps: in how many steps; None is all.
@@ -146,6 +162,12 @@ def suppress_tokens(ids: Iterable[int], *, first_steps: int | None = None) -> Ca
 
 def chain(*processors: Callable) -> Callable:
     """Several processors as one: each gets the logits of the one before; what any forbids is forbidden.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> processors = tfo.seq2seq.processors
+    >>> processor = processors.chain(processors.suppress_tokens([3]), processors.bad_words([[1, 0]]))
+    >>> processor(1, tf.constant([[1]]), tf.zeros([1, 4]))[1].numpy()
+    array([[ True, False, False,  True]])
 
     Args:
       *processors: functions as beam_search and sample take them.

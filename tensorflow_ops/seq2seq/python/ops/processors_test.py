@@ -1,5 +1,6 @@
 """Tests of the processors of logits, against loops over rows and tokens, and in searches."""
 
+import doctest
 import itertools
 import math
 
@@ -85,6 +86,12 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
         for _, logits, result in self._each(_processors.chain()):
             self.assertAllEqual(result, logits)
 
+    def test_docstrings_have_examples_that_run(self):
+        for member in (_processors, *(getattr(_processors, name) for name in _processors.__all__)):
+            (test,) = doctest.DocTestFinder(recurse=False).find(member, "processors", globs={})
+            self.assertNotEmpty(test.examples)
+            doctest.DebugRunner(verbose=False).run(test)
+
     def test_no_rows(self):
         for processor in (
             _processors.no_repeat_ngrams(2),
@@ -130,6 +137,15 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
     def test_bad_arguments(self, call, message):
         with self.assertRaisesRegex(ValueError, message):
             call()
+
+    def test_a_penalty_that_only_the_run_knows(self):
+        @tf.function(input_signature=[tf.TensorSpec([])])
+        def process(penalty):
+            return _processors.repetition_penalty(penalty)(1, tf.zeros([1, 1], tf.int32), tf.ones([1, 2]))
+
+        self.assertAllEqual(process(2.0), [[0.5, 1.0]])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "penalty is out of its range"):
+            process(-1.0)
 
     def test_an_id_that_is_no_token(self):
         for processor in (_processors.suppress_tokens([4]), _processors.bad_words([[4]])):

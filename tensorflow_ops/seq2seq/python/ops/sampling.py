@@ -256,7 +256,7 @@ class _Sampler:
                 loop.finished, tf.cast(loop.log_probs, dtype), tf.cast(loop.log_probs, dtype) + log_probs
             ),
             token_list=self._steps.write(loop.token_list, loop.step, tokens),
-            sequences=self._extended(loop, tokens),
+            sequences=decoder.extended(loop.sequences, loop.step, tokens) if options.logits_processor else (),
             state=state,
         )
 
@@ -267,13 +267,6 @@ class _Sampler:
             return logits
         so_far = tf.reshape(loop.sequences[:, : loop.step], [self._batch, loop.step])
         return decoder.allowed(process, loop.step, so_far, logits)
-
-    def _extended(self, loop, tokens):
-        """The sequences of the processor, with a token more."""
-        if self._options.logits_processor is None:
-            return ()
-        here = tf.range(tf.shape(loop.sequences)[-1]) == loop.step
-        return tf.where(here, tokens[:, tf.newaxis], loop.sequences)
 
     def _from_best(self, logits, no_eos, uniform):
         """Tokens [B] of the top_k, and whether there are any; our kernel finds them in one pass."""

@@ -10,16 +10,6 @@ import tensorflow as tf
 from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
 
 
-def _checked_number(name, value, expected, fits):
-    """A float, or a float64 scalar tensor that is checked when it runs. Raises ValueError."""
-    result = arguments.number(name, value, expected, fits)
-    if isinstance(result, float):
-        return result
-    check = tf.debugging.assert_equal(fits(result), True, f"{name} is out of its range, expected {expected}")
-    with tf.control_dependencies([check]):
-        return tf.identity(result)
-
-
 def row_seeds(seed, batch_size):
     """Seeds [B, 2]. Raises ValueError."""
     seed = tf.convert_to_tensor(seed, dtype_hint=tf.int32)
@@ -77,17 +67,19 @@ class SamplingOptions:
         return cls(
             num_return_sequences=num_return_sequences,
             logits_processor=arguments.function_or_none("logits_processor", logits_processor),
-            min_p=_checked_number("min_p", min_p, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1)),
-            typical_p=_checked_number(
+            min_p=arguments.number_in_range("min_p", min_p, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1)),
+            typical_p=arguments.number_in_range(
                 "typical_p", typical_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)
             ),
             max_length=arguments.int_scalar("max_length", max_length, 1),
             eos_ids=eos_ids,
-            temperature=_checked_number(
+            temperature=arguments.number_in_range(
                 "temperature", temperature, "a finite number that is not negative", lambda x: (x >= 0) & (x < math.inf)
             ),
             top_k=arguments.static_int("top_k", top_k, 0),
-            top_p=_checked_number("top_p", top_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)),
+            top_p=arguments.number_in_range(
+                "top_p", top_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)
+            ),
             pad_id=arguments.pad(pad_id, eos_ids),
             min_length=arguments.int_scalar("min_length", min_length, 0),
         )

@@ -98,6 +98,16 @@ def number(name, value, expected="a finite number", fits=lambda value: True):
     return float(value)
 
 
+def number_in_range(name, value, expected, fits):
+    """A float, or a float64 scalar tensor that is checked when it runs. Raises ValueError."""
+    result = number(name, value, expected, fits)
+    if isinstance(result, float):
+        return result
+    check = tf.debugging.assert_equal(fits(result), True, f"{name} is out of its range, expected {expected}")
+    with tf.control_dependencies([check]):
+        return tf.identity(result)
+
+
 def of_dtype(value, dtype):
     """A number or a tensor in the dtype."""
     # tf.cast would make a float32 of a Python float first.
