@@ -188,10 +188,11 @@ all_installed() {
 }
 
 # Sets up Bazel while the packages are installed. What fails here fails again, and
-# is explained, when the caller runs bazel.sh.
+# is explained, when the caller runs bazel.sh. The server that it starts keeps all
+# open files but 0, 1 and 2: a caller's pipe among them would stay open for hours.
 set_up_bazel_ahead() {
   exec 9>&-
-  bash "$root/tools/setup/bazel.sh" --ahead "$python" 2> >(grep --line-buffered '^==> ' >&2) || true
+  { bash "$root/tools/setup/bazel.sh" --ahead "$python" 2>&1 >/dev/null || true; } | { grep --line-buffered '^==> ' >&2 || true; }
 }
 
 # Writes the bytecode of the modules that every test imports: those cannot, since

@@ -572,6 +572,23 @@ test_bazel_is_set_up_beside_packages() {
   [[ $(wc -l <"$prefix.runs") == 1 ]] || fail "not installed exactly once"
 }
 
+# Bazel's server keeps the open files that it is started with.
+test_bazel_server_keeps_no_pipe_of_the_caller() {
+  local server=$scratch/marks/server
+  in_ascii
+  fake bazelisk <<SCRIPT
+[[ \$1 != --version ]] || exec echo bazel 7.7.1
+sleep 300 </dev/null >/dev/null 2>&1 &
+echo \$! >'$server'
+SCRIPT
+  # The end of what it prints comes when nothing has the pipe any more.
+  # shellcheck disable=SC2016 # for the inner shell
+  timeout 60 bash -c 'bash "$1" --and_bazel 2>&1 | cat' - "$clone/tools/setup/python_env.sh" >"$output" ||
+    fail "the pipe stays open"
+  [[ -s $server ]] || fail "no server was running"
+  kill "$(<"$server")"
+}
+
 # Where that fails, bazel.sh is what says so.
 test_bazel_cannot_be_set_up_beside_packages() {
   in_ascii
