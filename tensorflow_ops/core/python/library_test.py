@@ -110,9 +110,9 @@ _SIGNATURES = {
     "testing.opcheck": (
         "(fn, args, kwargs=None, *, tests=None, reference=None, "
         "dtypes=('float16', 'bfloat16', 'float32', 'float64'), output_dtype=None, fixed_dtype=(), "
-        "non_differentiable=(), second_order=None, xla=True, vectorize=True, unknown_rank=True, "
-        "data_dependent_shapes=False, empty=True, more_args=(), edge_args=(), bad_args=(), skip=None, imports=None, "
-        "tolerance=None, seed=0, raise_on_failure=True)"
+        "non_differentiable=(), second_order=None, forward_mode=None, xla=True, vectorize=True, "
+        "unknown_rank=True, data_dependent_shapes=False, empty=True, more_args=(), edge_args=(), bad_args=(), "
+        "skip=None, imports=None, tolerance=None, seed=0, raise_on_failure=True)"
     ),
     "testing.opcheck_samples": "(samples, *, tests=None, raise_on_failure=True)",
 }

@@ -181,6 +181,18 @@ class _Analytic:
             self.outputs = [y for y in self._outputs if is_differentiable(y.dtype)]
         self._tape = tape
         self.sizes = [_reals(y).size for y in self.outputs]
+        self._rows = {}
+
+    def of_row(self, row, rng):
+        """(weight, gradients) where a weight alone comes in, for one real number of the outputs: once for all inputs.
+
+        Signs and sizes differ: a gradient that forgets what comes in is wrong. Powers of two: nothing is rounded.
+        """
+        if row not in self._rows:
+            upstream = np.zeros(sum(self.sizes))
+            upstream[row] = rng.choice([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0])
+            self._rows[row] = upstream[row], self(upstream)
+        return self._rows[row]
 
     def __call__(self, upstream):
         """Upstream: an array of all real numbers of all outputs. {input: gradient's reals, or None}."""
@@ -233,15 +245,11 @@ def _full(analytic, numeric, x, i, output_names, rng, limit):
     total = sum(analytic.sizes)
     size = _reals(x).size
     rows = np.zeros([total, size])
-    # Signs and sizes differ: a gradient that forgets what comes in is wrong. Powers of two: nothing is rounded.
-    weights = rng.choice([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0], total)
     for row in range(total):
-        upstream = np.zeros(total)
-        upstream[row] = weights[row]
-        gradient = analytic(upstream)[i]
-        if gradient is not None:
+        weight, found = analytic.of_row(row, rng)
+        if found[i] is not None:
             missing = False
-            rows[row] = gradient / weights[row]
+            rows[row] = found[i] / weight
     ends = np.cumsum(analytic.sizes)
     columns = [numeric.by_element(i, element) for element in range(size)]
     for element, column in enumerate(columns):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tensorflow_ops.testing.python import (
     children,
+    forward_checks,
     mode_checks,
     process_checks,
     reproduction,
@@ -32,6 +33,7 @@ _CHECKS = {
     "saved_model": process_checks.saved_model,
     "vectorization": mode_checks.vectorization,
     "second_order": value_checks.second_order,
+    "forward_mode": forward_checks.forward_mode,
     "mixed_precision": value_checks.mixed_precision,
     "bad_input": process_checks.bad_input,
     "distribution": process_checks.distribution,
@@ -118,6 +120,7 @@ def opcheck(
     fixed_dtype=(),
     non_differentiable=(),
     second_order=None,
+    forward_mode=None,
     xla=True,
     vectorize=True,
     unknown_rank=True,
@@ -155,6 +158,7 @@ def opcheck(
         saved_model        round trip through a new process, gradient included
         vectorization      vectorized_map and jacobian against a loop
         second_order       gradients of gradients against numeric ones
+        forward_mode       ForwardAccumulator against gradients; forward over reverse
         mixed_precision    Keras's mixed_float16 policy
         bad_input          an error and no crash
         distribution       two devices under MirroredStrategy
@@ -179,6 +183,8 @@ def opcheck(
         (1, or (0, 2) for args[0][2]) or names in kwargs.
       non_differentiable: floating inputs, named the same way, whose gradient must be None.
       second_order: True: must work; False: must raise LookupError; None: either.
+      forward_mode: True: must work, alone and over a tape; False: must raise LookupError;
+        None: must work if second_order is True, else either.
       xla: False: it is declared not to compile, and must not.
       vectorize: False: vectorized_map is declared not to work, and must not.
       unknown_rank: False: fn must know the ranks of its inputs in a graph.

@@ -162,6 +162,12 @@ def _square_without_gradient(x):
 
 
 @tf.custom_gradient
+def _gradient_with_a_shortcut(x):
+    """Right for all that comes in; but forward mode differentiates it where ones do."""
+    return 2 * x, lambda dy: tf.where(tf.reduce_all(dy == 1), 2 * tf.ones_like(dy), 2 * dy)
+
+
+@tf.custom_gradient
 def _overflows_for_scaled_losses(x):
     return tf.identity(x), lambda dy: dy * 2000 / 2000
 
@@ -187,12 +193,12 @@ _NEW_PROCESSES = {test: "not of interest" for test in ("saved_model", "distribut
 _FAULTS = {
     "a wrong gradient that sums to the right one": (
         _sample(_gradient_of_another_element),
-        ["gradients"],
+        ["gradients", "forward_mode"],
         r"d output\[\d, \d\] / d args\[0\]\[\d, \d\]: analytic",
     ),
     "a gradient that is not linear in what comes in": (
         _sample(_gradient_that_is_not_linear),
-        ["gradients"],
+        ["gradients", "forward_mode"],
         "d a random combination of outputs",
     ),
     "a None that is not declared": (
@@ -314,7 +320,14 @@ _FAULTS = {
         ["vectorization"],
         "vectorize=False is declared, but",
     ),
-    "a wrong second order": (_sample(_cube(_square_with_wrong_gradient)), ["second_order"], "wrong gradients"),
+    "a wrong second order": (
+        _sample(
+            _cube(_square_with_wrong_gradient),
+            skip={"forward_mode": "TensorFlow raises for custom gradients in custom gradients"},
+        ),
+        ["second_order"],
+        "wrong gradients",
+    ),
     "a second order that is lost": (
         _sample(_cube(lambda x: tf.stop_gradient(x) ** 2)),
         ["second_order"],
@@ -322,13 +335,28 @@ _FAULTS = {
     ),
     "a second order that is declared": (
         _sample(_cube(_square_without_gradient), second_order=True, skip={"saved_model": "has no second order"}),
-        ["second_order"],
+        ["second_order", "forward_mode"],
         r"but of the gradient to args\[0\]: LookupError",
     ),
     "a second order that is declared not to be": (
         _sample(tf.square, second_order=False),
         ["second_order"],
         "second_order=False is declared, but it is right",
+    ),
+    "a gradient that is constant where ones come in": (
+        _sample(_gradient_with_a_shortcut),
+        ["forward_mode"],
+        r"forward mode over a tf.function: the change of output along .*, times random numbers, is 0, expected",
+    ),
+    "forward mode that is declared": (
+        _sample(_cube(_square_without_gradient), forward_mode=True, skip={"saved_model": "has no second order"}),
+        ["forward_mode"],
+        r"forward_mode=True is declared, but forward mode over a tf.function raises for args\[0\]: LookupError",
+    ),
+    "forward mode that is declared not to be": (
+        _sample(tf.square, forward_mode=False),
+        ["forward_mode"],
+        "forward_mode=False is declared, but it is right",
     ),
     "an overflow of a scaled loss": (
         _sample(_overflows_for_scaled_losses),

@@ -32,6 +32,7 @@ class Declarations:
     fixed_dtype: Any = ()
     non_differentiable: Any = ()
     second_order: bool | None = None
+    forward_mode: bool | None = None
     xla: bool = True
     vectorize: bool = True
     unknown_rank: bool = True
@@ -108,6 +109,28 @@ class Subject:
     def gradient_names(self):
         """A name for each gradient."""
         return [f"gradient to {self.inputs.names[i]}" for i in self.inputs.differentiable]
+
+    def dtypes(self):
+        """What floating inputs may be."""
+        dtypes = [tf.as_dtype(d) for d in self.declared.dtypes]
+        floats = [
+            x.dtype for i, x in enumerate(self.tensors) if is_differentiable(x.dtype) and i not in self.inputs.fixed
+        ]
+        if floats and all(d.is_complex for d in floats):  # which have at least 32 bits for each part
+            dtypes = [d for d in dtypes if d.size >= 4]
+        return dtypes
+
+    def widest(self):
+        """The widest dtype that fn takes."""
+        return max(self.dtypes(), key=lambda d: (d.size, d == tf.float16), default=tf.float64)
+
+    def wide_inputs(self):
+        """The inputs in the widest dtype."""
+        args, kwargs = self.inputs.packed(self.inputs.cast(self.widest()))
+        declared = self.declared
+        return Inputs(
+            self.fn, args, kwargs, non_differentiable=declared.non_differentiable, fixed_dtype=declared.fixed_dtype
+        )
 
     def gradients(self):
         """The eager gradients for `upstream`."""

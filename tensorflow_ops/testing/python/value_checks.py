@@ -16,29 +16,10 @@ from tensorflow_ops.testing.python.subject import NotApplicableError, refusal_te
 _RUNS, _THREADS = 3, 4
 
 
-def _dtypes(s):
-    dtypes = [tf.as_dtype(d) for d in s.declared.dtypes]
-    floats = [x.dtype for i, x in enumerate(s.tensors) if is_differentiable(x.dtype) and i not in s.inputs.fixed]
-    if floats and all(d.is_complex for d in floats):  # which have at least 32 bits for each part
-        dtypes = [d for d in dtypes if d.size >= 4]
-    return dtypes
-
-
-def _widest(s):
-    return max(_dtypes(s), key=lambda d: (d.size, d == tf.float16), default=tf.float64)
-
-
-def _wide_inputs(s):
-    """The inputs in the widest dtype that fn takes."""
-    args, kwargs = s.inputs.packed(s.inputs.cast(_widest(s)))
-    declared = s.declared
-    return Inputs(s.fn, args, kwargs, non_differentiable=declared.non_differentiable, fixed_dtype=declared.fixed_dtype)
-
-
 def gradients(s):
     """First-order gradients equal numeric ones, for every output's element and for random upstream gradients."""
     s.need_gradients()
-    result = gradients_module.of_inputs(_wide_inputs(s), numeric_dtype=_widest(s), seed=s.seed)
+    result = gradients_module.of_inputs(s.wide_inputs(), numeric_dtype=s.widest(), seed=s.seed)
     # A gradient that is None is what missing_gradients looks for.
     result = dataclasses.replace(result, inputs=tuple(i for i in result.inputs if not i.missing))
     gradients_module.check(result)
@@ -75,7 +56,7 @@ def missing_gradients(s):
 def second_order(s):
     """Gradients of gradients, to inputs and to what comes in, equal numeric ones, or raise LookupError."""
     s.need_gradients()
-    wide = _wide_inputs(s)
+    wide = s.wide_inputs()
     count = len(wide.tensors)
     outputs = wide.call(*wide.tensors)
     upstream = inputs_module.random_like([outputs[k] for k in s.floats], s.seed + 3)
@@ -92,10 +73,10 @@ def second_order(s):
             [*wide.tensors, *upstream],
             non_differentiable=wide.declared_none,
             # What comes in has the dtype of outputs, which need not follow the inputs'.
-            fixed_dtype=[*wide.fixed, *(count + n for n, u in enumerate(upstream) if u.dtype.real_dtype != _widest(s))],
+            fixed_dtype=[*wide.fixed, *(count + n for n, u in enumerate(upstream) if u.dtype.real_dtype != s.widest())],
         )
         try:
-            result = gradients_module.of_inputs(first, numeric_dtype=_widest(s), seed=s.seed)
+            result = gradients_module.of_inputs(first, numeric_dtype=s.widest(), seed=s.seed)
         except LookupError as error:
             raised.append(f"{wide.names[i]}: {refusal_text(error)[:100]}")
             continue
@@ -137,16 +118,16 @@ def dtypes(s):
         if s.declared.reference is None:
             raise NotApplicableError("no input is floating or complex")
         return None
-    for dtype in _dtypes(s):
+    for dtype in s.dtypes():
         _check_dtype(s, dtype)
-    return ", ".join(d.name for d in _dtypes(s))
+    return ", ".join(d.name for d in s.dtypes())
 
 
 def _check_dtype(s, dtype):
     what = f"inputs in {dtype.name}"
     narrow = s.inputs.cast(dtype)
     # The same values: what is compared is how they are computed with.
-    wide = s.inputs.cast(_widest(s), narrow)
+    wide = s.inputs.cast(s.widest(), narrow)
     try:
         outputs = s.inputs.call(*narrow)
     except Exception as error:
@@ -337,7 +318,7 @@ class _MixedLayer(keras.layers.Layer):
 
 def mixed_precision(s):
     """Under Keras's mixed_float16 policy: float16 outputs, finite float32 gradients of variables, a scaled loss."""
-    if tf.float16 not in _dtypes(s):
+    if tf.float16 not in s.dtypes():
         raise NotApplicableError("float16 is not in dtypes")
     s.need_gradients()
     if any(s.tensors[i].dtype.is_complex for i in s.inputs.differentiable):
@@ -345,7 +326,7 @@ def mixed_precision(s):
     layer = _MixedLayer(s)
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.0), initial_scale=64.0)
     optimizer.build(layer.trainable_variables)
-    exact = s.inputs.cast(_widest(s), s.inputs.cast(tf.float16))
+    exact = s.inputs.cast(s.widest(), s.inputs.cast(tf.float16))
     _, found = s.inputs.vjp(exact, [tf.cast(u, y.dtype) for u, y in _upstream_of(s, exact)])
 
     def step(*tensors):

@@ -242,21 +242,18 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(analytic, expected, rtol=1e-6, atol=1e-6)
             self.assertGreater(np.count_nonzero(analytic), 15)
 
-    @parameterized.parameters(False, True)
-    def test_gradient_to_boxes_has_none(self, graph):
-        maps = _maps(2, tf.float64)
+    @parameterized.product(graph=(False, True), data_format=DATA_FORMATS)
+    def test_gradient_to_boxes_has_gradients(self, graph, data_format):
+        align, maps, indices = _align(data_format, sampling_ratio=2), _maps(1, tf.float64), [0, 1, 0, 1, 0]
 
-        def second(boxes):
-            def to_boxes(boxes):
-                return _gradients(lambda m, b: _align()(m, b, [0, 1, 0, 1, 0], 2), maps, boxes)[1]
+        def to_boxes(coarse, boxes):
+            return _gradients(lambda m, b: align(m, b, indices, 2) ** 3, [*maps[:2], coarse], boxes)[1]
 
-            with tf.GradientTape() as tape:
-                tape.watch(boxes)
-                y = to_boxes(boxes)
-            return tape.gradient(y, boxes)
-
-        with self.assertRaisesRegex(LookupError, "MultiscaleRoiAlignBoxesGrad"):
-            (tf.function(second) if graph else second)(tf.constant(_SMOOTH_BOXES))
+        function = tf.function(to_boxes) if graph else to_boxes
+        theoretical, numeric = tf.test.compute_gradient(function, [maps[2], _SMOOTH_BOXES], 1e-5)
+        for analytic, expected in zip(theoretical, numeric, strict=True):
+            self.assertAllClose(analytic, expected, rtol=1e-6, atol=1e-6)
+            self.assertGreater(np.count_nonzero(analytic), 15)
 
     @parameterized.parameters(False, True)
     def test_only_what_is_watched_has_a_gradient(self, graph):

@@ -132,9 +132,9 @@ def ps_roi_align(
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features, to
-      any order, and in boxes, where the number of samples counts as fixed; the gradient
-      to boxes has itself no gradient (LookupError).
+      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features
+      and in boxes, where the number of samples counts as fixed, to any order and in
+      forward mode.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a

@@ -237,18 +237,20 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(analytic, expected, rtol=1e-6, atol=1e-6)
             self.assertGreater(np.count_nonzero(analytic), 50)
 
-    @parameterized.parameters(False, True)
-    def test_gradient_to_boxes_has_none(self, graph):
-        x = tf.constant(reference.random([2, 6, 7, 12]))
+    @parameterized.product(channel_order=_ORDERS, data_format=DATA_FORMATS, sampling_ratio=(0, 2))
+    def test_gradient_to_boxes_has_gradients(self, channel_order, data_format, sampling_ratio):
+        align = in_formats(
+            tfo.detection.ps_roi_align, data_format, channel_order=channel_order, sampling_ratio=sampling_ratio
+        )
 
-        def to_boxes(boxes):
-            return _gradients(lambda b: tfo.detection.ps_roi_align(x, b, [0, 1, 0, 1], (2, 3)), boxes)[0]
+        def to_boxes(x, boxes):
+            return _gradients(lambda b: align(x, b, [0, 1, 0, 1], (2, 1)) ** 3, boxes)[0]
 
-        def second(boxes):
-            return _gradients(to_boxes, boxes)[0]
-
-        with self.assertRaisesRegex(LookupError, "PsRoiAlignBoxesGrad"):
-            (tf.function(second) if graph else second)(tf.constant(_SMOOTH_BOXES))
+        x, boxes = reference.random([2, 3, 4, 4]), _SMOOTH_BOXES * 0.6
+        theoretical, numeric = tf.test.compute_gradient(to_boxes, [x, boxes], 1e-5)
+        for analytic, expected in zip(theoretical, numeric, strict=True):
+            self.assertAllClose(analytic, expected, rtol=1e-6, atol=1e-6)
+            self.assertGreater(np.count_nonzero(analytic), 15)
 
     @parameterized.product(op=_OPS[:2], use_pfor=(True, False), channel_order=_ORDERS)
     def test_jacobian(self, op, use_pfor, channel_order):

@@ -68,9 +68,9 @@ def roi_align(
 
     Returns:
       [K, ph, pw, C] or [K, C, ph, pw], features' dtype. mode="avg" is differentiable
-      in features, to any order, and in boxes, where the number of samples counts as
-      fixed; the gradient to boxes has itself no gradient (LookupError). mode="max" is
-      differentiable in features only: each bin's gradient goes to its sample.
+      in features and in boxes, where the number of samples counts as fixed, to any
+      order and in forward mode. mode="max" is differentiable in features only: each
+      bin's gradient goes to its sample.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a
@@ -156,9 +156,9 @@ def multiscale_roi_align(
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features, to
-      any order, and in boxes, where level and number of samples count as fixed; the
-      gradient to boxes has itself no gradient (LookupError).
+      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features
+      and in boxes, where level and number of samples count as fixed, to any order and
+      in forward mode.
 
     Raises:
       ValueError: features that are no list of 1 to 16 maps or have several dtypes,

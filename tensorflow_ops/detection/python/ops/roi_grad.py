@@ -12,6 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.detection.python.ops.roi_box_motion import change_of_bins, gradient_of_change
 
 _ROI_ATTRS = ("spatial_scale", "data_format", "box_format")
 _SAMPLING_ATTRS = ("sampling_ratio", "aligned")
@@ -103,25 +104,36 @@ def _average_grad_grad(average, op, *dd_maps):
     return [dd_output, d_boxes, None, *[None] * len(shapes)]
 
 
-class NoGradientError(LookupError):
-    """A gradient that is not defined."""
+def _boxes_grad_grad(average, op, dd_boxes):
+    """Of the gradient to boxes: to d_output how bins change where boxes move by dd_boxes; to the others its gradient.
 
-    # AutoGraph raises an error again as its own type if it is made as an Exception is, else as a StagingError.
-    __init__ = Exception.__init__
+    TensorFlow asks for these in forward mode, and of a tf.function that two tapes watch, for
+    boxes that are constant, too. Then zeros come in, and nothing is computed.
+    """
+    d_output, *maps, boxes, box_indices = op.inputs
+    attrs = {name: tuple(v) if isinstance(v, list) else v for name, v in _attrs(op, average.attrs).items()}
+    moved = (maps, boxes, box_indices, _bins(op, d_output), dd_boxes)
+    moves = tf.reduce_any(tf.not_equal(dd_boxes, 0))
+
+    def unless_zero(index, function, *args):
+        if not _is_needed(op, index):
+            return None
+        like = op.inputs[index]
+        result = tf.cond(moves, lambda: tf.cast(function(*args), like.dtype), lambda: tf.zeros_like(like))
+        return tf.ensure_shape(result, like.shape)
+
+    to_d_output = unless_zero(0, _traced(change_of_bins, **attrs), *moved)
+    others = [
+        unless_zero(i + 1, _traced(gradient_of_change, wanted=i, **attrs), d_output, *moved)
+        for i in range(len(maps) + 1)
+    ]
+    return [to_d_output, *others, None]
 
 
-def _boxes_grad_grad(op, dd_boxes):
-    """Refuses: the gradient to boxes has no gradient."""
-    message = (
-        f"{op.type} has no gradient: the gradient to boxes cannot be differentiated again, neither in boxes nor in "
-        "features nor in what comes in. Stop it with tf.stop_gradient, or differentiate in features only."
-    )
-    if not isinstance(op, tf.Operation):  # but a tape's record of one: the tape needs what it asks for
-        raise NoGradientError(message)
-    # TensorFlow differentiates a tf.function as a whole, as soon as a second tape watches: also what nobody will ask
-    # for. There zeros come in, and zeros are the answer.
-    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(dd_boxes == 0), [message])]):
-        return [tf.zeros_like(x) if x.dtype.is_floating else None for x in op.inputs]
+@functools.cache
+def _traced(function, **options):
+    """A formula as one function: its trace and those of its gradients serve all calls."""
+    return tf.function(functools.partial(function, **options), reduce_retracing=True, autograph=False)
 
 
 for _name, _average in _AVERAGES.items():
@@ -129,7 +141,7 @@ for _name, _average in _AVERAGES.items():
         tf.RegisterGradient(f"TensorflowOps>{_name}")(functools.partial(_average_grad, _average))
     tf.RegisterGradient(f"TensorflowOps>{_name}Grad")(functools.partial(_average_grad_grad, _average))
     if _average.to_boxes:
-        tf.RegisterGradient(f"TensorflowOps>{_name}BoxesGrad")(_boxes_grad_grad)
+        tf.RegisterGradient(f"TensorflowOps>{_name}BoxesGrad")(functools.partial(_boxes_grad_grad, _average))
 
 
 @tf.RegisterGradient("TensorflowOps>RoiAlign")

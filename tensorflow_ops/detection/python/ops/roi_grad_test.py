@@ -1,4 +1,4 @@
-"""Tests of which gradients are asked for, computed and refused. Their values: the tests of each op."""
+"""Tests of which gradients are computed, of forward mode and of higher orders. Values: the tests of each op."""
 
 import itertools
 
@@ -93,25 +93,84 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(theoretical, numeric, rtol=1e-6, atol=1e-6)
         self.assertEqual(np.count_nonzero(theoretical), 12)
 
-    @parameterized.product(name=tuple(_OPS), graph=(False, True))
-    def test_gradient_to_boxes_has_none(self, name, graph):
+    @parameterized.product(name=tuple(_OPS), traced=(False, True))
+    def test_forward_mode(self, name, traced):
+        """The change of bins along a random change of maps, or of boxes, is a difference of bins."""
         function, maps = _OPS[name]
-
-        def second():
-            boxes = tf.constant(_BOXES)
-            return _gradients(lambda: _gradients(lambda: function(*maps, boxes) ** 2, [boxes])[0], [*maps, boxes])
-
-        message = f"TensorflowOps>{name}BoxesGrad has no gradient: the gradient to boxes cannot be differentiated again"
-        with self.assertRaisesRegex(LookupError, message):
-            (tf.function(second) if graph else second)()
+        inputs = [*maps, tf.constant(_BOXES)]
+        called = tf.function(function) if traced else function
+        for i, x in enumerate(inputs):
+            direction = _random(x.shape, seed=7)
+            with tf.autodiff.ForwardAccumulator(x, direction) as accumulator:
+                y = called(*inputs)
+            ends = []
+            for step in (1e-6, -1e-6):
+                ends.append(function(*inputs[:i], x + step * direction, *inputs[i + 1 :]))
+            self.assertAllClose(accumulator.jvp(y), (ends[0] - ends[1]) / 2e-6, rtol=1e-7, atol=1e-7)
 
     @parameterized.parameters(*_OPS)
-    def test_gradient_to_boxes_of_a_tf_function_has_none(self, name):
+    def test_forward_over_reverse(self, name):
+        """Products of the second derivatives of sum(y^3) to maps and boxes, with maps and with boxes."""
         function, maps = _OPS[name]
-        traced, boxes = tf.function(function), tf.constant(_BOXES)
-        message = f"TensorflowOps>{name}BoxesGrad has no gradient: the gradient to boxes cannot be differentiated again"
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
-            _gradients(lambda: _gradients(lambda: traced(*maps, boxes) ** 2, [boxes])[0], maps)
+        inputs = [*maps, tf.constant(_BOXES)]
+
+        def gradients(inputs, wanted):
+            return _gradients(lambda: function(*inputs) ** 3, [inputs[k] for k in wanted])
+
+        every = range(len(inputs))
+        for i, x in enumerate(inputs):
+            direction = _random(x.shape, seed=7)
+            # With the others constant; and with gradients to all.
+            for wanted in ([i], every):
+                with tf.autodiff.ForwardAccumulator(x, direction) as accumulator:
+                    found = gradients(inputs, wanted)
+                ends = [
+                    gradients([*inputs[:i], x + step * direction, *inputs[i + 1 :]], wanted) for step in (1e-6, -1e-6)
+                ]
+                for k, g, above, below in zip(wanted, found, *ends, strict=True):
+                    product = accumulator.jvp(g)
+                    self.assertAllClose(product, (above - below) / 2e-6, rtol=1e-6, atol=1e-6)
+                    # A box reads one map: maps have no derivative in common.
+                    if k == i or len(inputs) - 1 in (k, i):
+                        self.assertGreaterEqual(np.count_nonzero(product), 4)
+
+    @parameterized.parameters(*_OPS)
+    def test_a_hessian_of_a_tf_function(self, name):
+        function, maps = _OPS[name]
+        boxes = tf.constant(_BOXES)
+
+        def second(function):
+            def penalty():
+                return tf.reduce_sum(_gradients(lambda: function(*maps, boxes) ** 3, [boxes])[0] ** 2)
+
+            return _gradients(penalty, [*maps, boxes])
+
+        plain = second(function)
+        for expected, result in zip(plain, second(tf.function(function)), strict=True):
+            self.assertAllClose(result, expected, rtol=1e-12)
+            self.assertGreater(np.count_nonzero(expected), 10)
+        for expected, result in zip(plain, tf.function(lambda: second(function))(), strict=True):
+            self.assertAllClose(result, expected, rtol=1e-12)
+
+    @parameterized.parameters(*_OPS)
+    def test_third_order(self, name):
+        function, maps = _OPS[name]
+
+        def second(boxes):
+            return _gradients(lambda: _gradients(lambda: function(*maps, boxes) ** 4, [boxes])[0] ** 2, [boxes])[0]
+
+        (theoretical,), (numeric,) = tf.test.compute_gradient(second, [tf.constant(_BOXES)], delta=1e-6)
+        self.assertAllClose(theoretical, numeric, rtol=1e-5, atol=1e-5 * np.abs(numeric).max())
+
+    @parameterized.parameters(*_OPS)
+    def test_constant_boxes_compute_nothing_of_motion(self, name):
+        """Where zeros come in, a map that holds NaN is not looked at."""
+        function, maps = _OPS[name]
+        maps = [tf.tensor_scatter_nd_update(maps[0], [[0, 2, 2, 0]], [np.nan]), *maps[1:]]
+        boxes, direction = tf.constant(_BOXES), _random(maps[0].shape, seed=7)
+        with tf.autodiff.ForwardAccumulator(maps[0], direction) as accumulator:
+            y = function(*maps, boxes)
+        self.assertAllClose(accumulator.jvp(y), function(direction, *(m * 0 for m in maps[1:]), boxes), rtol=1e-12)
 
     @parameterized.parameters(0, 1)
     def test_the_gradient_of_one_map_has_a_gradient(self, level):

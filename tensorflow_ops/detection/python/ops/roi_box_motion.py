@@ -1,0 +1,195 @@
+"""How the bins of moving boxes change: what derivatives of the gradient to boxes are made of.
+
+Bins that average bilinear samples move their samples with their box, and so a box that
+moves changes each bin. This is a formula of TensorFlow's ops, which have gradients of any
+order; the first order has kernels. It holds the four pixels around each sample, for all
+boxes, in memory.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+
+class _Axis(NamedTuple):
+    """The samples of one axis: [K, bins, samples of a bin], but for `share`."""
+
+    first: tf.Tensor  # pixel before the sample, int64
+    second: tf.Tensor  # pixel behind it; the same where the sample does not move
+    fraction: tf.Tensor  # of the way from first to second
+    speed: tf.Tensor  # how fraction changes
+    counts: tf.Tensor  # is it a sample, and on the map?
+    share: tf.Tensor  # [K, 1, 1, 1]; 1 / samples of a bin
+
+    def weights(self):
+        """Of the two pixels, and how they change."""
+        return ((self.first, 1 - self.fraction, -self.speed), (self.second, self.fraction, self.speed))
+
+
+def change_of_bins(maps, boxes, box_indices, bins, motion, **attrs):
+    """The derivative of averages of samples, where boxes move by `motion`.
+
+    Args:
+      maps: the features: a list of maps, one of an op that has no pyramid.
+      boxes: [K, 4].
+      box_indices: [K].
+      bins: int32 [2]; (height, width).
+      motion: [K, 4], in the order of boxes.
+      attrs: of the op, by name.
+
+    Returns:
+      Of the op's output's shape, in boxes' dtype. Differentiable in maps, boxes and
+      motion, to any order; linear in maps and in motion.
+    """
+    if attrs["data_format"] == b"NCHW":
+        maps = [tf.transpose(m, [0, 2, 3, 1]) for m in maps]
+    dtype = boxes.dtype
+    shapes = tf.stack([tf.shape(m, tf.int64) for m in maps])
+    level = _levels(boxes, attrs)
+    # Of each box's map: [K].
+    batch, height, width = (tf.gather(shapes[:, axis], level) for axis in range(3))
+    scale = tf.gather(tf.constant(_scales(attrs), dtype), level)
+    first_pixel = tf.gather(tf.cumsum(tf.reduce_prod(shapes[:, :3], 1), exclusive=True), level)
+    image = tf.cast(box_indices, tf.int64)
+
+    x1, y1, x2, y2 = (0, 1, 2, 3) if attrs["box_format"] == b"xyxy" else (1, 0, 3, 2)
+    corners = boxes * scale[:, tf.newaxis]
+    sizes = corners[:, 2:] - corners[:, :2]
+    valid = (image >= 0) & (image < batch)
+    valid &= tf.reduce_all((boxes[:, :2] <= boxes[:, 2:]) & tf.math.is_finite(sizes), 1)
+    valid &= tf.reduce_all(tf.math.is_finite(corners), 1)
+    corners = tf.where(valid[:, tf.newaxis], corners, tf.zeros_like(corners))
+
+    def axis(low, high, limit, count):
+        moves = motion[:, low] * scale, motion[:, high] * scale
+        return _axis(corners[:, low], corners[:, high], moves, limit, count, attrs)
+
+    y, x = axis(y1, y2, height, bins[0]), axis(x1, x2, width, bins[1])
+    counts = _over_rows(y.counts) & _over_columns(x.counts & valid[:, tf.newaxis, tf.newaxis])
+    rows, bin_of_row = _table([tf.cast(m, dtype) for m in maps], bins, attrs)
+    # Of an image that is not there, no pixel is read.
+    first_pixel = tf.where(valid, first_pixel + image * height * width, 0)
+    change = 0
+    for row, row_weight, row_slope in y.weights():
+        for column, column_weight, column_slope in x.weights():
+            pixel = _over_rows(row * width[:, tf.newaxis, tf.newaxis]) + _over_columns(column)
+            pixel += first_pixel[:, tf.newaxis, tf.newaxis, tf.newaxis, tf.newaxis]
+            # The last row of the table is zeros. A pixel of no weight is not looked at: it may hold NaN.
+            at = tf.where(counts, bin_of_row(pixel), tf.shape(rows, tf.int64)[0] - 1)
+            slope = _over_rows(row_slope) * _over_columns(column_weight)
+            slope += _over_rows(row_weight) * _over_columns(column_slope)
+            change += tf.einsum("kpiqj,kpiqjc->kpqc", slope, tf.gather(rows, at))
+    change *= y.share * x.share
+    return tf.transpose(change, [0, 3, 1, 2]) if attrs["data_format"] == b"NCHW" else change
+
+
+def gradient_of_change(d_change, maps, boxes, box_indices, bins, motion, *, wanted, **attrs):
+    """The gradient of `change_of_bins` to the `wanted`-th of (*maps, boxes), for what comes in."""
+    with tf.GradientTape() as tape:
+        inputs = [tf.identity(t) for t in (*maps, boxes)]
+        tape.watch(inputs[wanted])
+        change = change_of_bins(inputs[:-1], inputs[-1], box_indices, bins, motion, **attrs)
+    return tape.gradient(change, inputs[wanted], tf.cast(d_change, change.dtype), tf.UnconnectedGradients.ZERO)
+
+
+def _over_rows(t):
+    """Of an axis y: [K, p, i, q, j]."""
+    return t[:, :, :, tf.newaxis, tf.newaxis]
+
+
+def _over_columns(t):
+    return t[:, tf.newaxis, tf.newaxis]
+
+
+def _scales(attrs):
+    """Feature pixels per image pixel, of each level."""
+    return (
+        [np.float32(1) / np.float32(stride) for stride in attrs["strides"]]
+        if "strides" in attrs
+        else [attrs["spatial_scale"]]
+    )
+
+
+def _levels(boxes, attrs):
+    """The level of each box, as the kernel has it (roi_average.h)."""
+    wide = tf.cast(tf.stop_gradient(boxes), tf.float64)
+    area = (wide[:, 2] - wide[:, 0]) * (wide[:, 3] - wide[:, 1]) * 1.000002
+    strides = np.float32(attrs.get("strides", [1]))
+    level = tf.zeros_like(area, tf.int64)
+    for stride in strides[1:]:
+        smallest = np.float32(attrs["canonical_box_size"]) * (stride / np.float32(attrs["canonical_stride"]))
+        level += tf.cast(area >= np.float64(smallest) ** 2, tf.int64)
+    return level
+
+
+def _axis(low, high, moves, limit, bins, attrs):
+    """Samples from low to high, in feature pixels and finite, as the kernel lays them (roi_axis.h)."""
+    dtype = low.dtype
+    size, grown = high - low, tf.zeros_like(low, tf.bool)
+    start = low - 0.5
+    if not attrs.get("aligned", True):
+        start, grown = low, size < 1
+        size = tf.where(grown, tf.ones_like(size), size)
+    size = size / tf.cast(bins, dtype)
+    p = tf.range(bins)
+    begin = start[:, tf.newaxis] + tf.cast(p, dtype) * size[:, tf.newaxis]
+    ratio = attrs["sampling_ratio"]
+    if ratio:
+        grid = tf.fill(tf.shape(low), tf.cast(ratio, dtype))
+        index = tf.range(ratio, dtype=tf.float64)[tf.newaxis, tf.newaxis]
+        counts = tf.ones_like(index, tf.bool)
+    else:
+        grid = tf.stop_gradient(tf.math.ceil(size))
+        index, counts = _adaptive_samples(begin, size, grid, limit)
+    # In the order of roi_axis.h: another rounding may be another pixel. (Grappler may add in another order. Then a
+    # sample on a pixel's centre, where the derivative has a kink, takes that of the other side.)
+    grid = tf.maximum(grid, 1)[:, tf.newaxis, tf.newaxis]
+    index = tf.cast(index + 0.5, dtype)
+    at = begin[..., tf.newaxis] + index * size[:, tf.newaxis, tf.newaxis] / grid
+    place = (tf.cast(p, dtype)[:, tf.newaxis] + index / grid) / tf.cast(bins, dtype)
+
+    last = limit[:, tf.newaxis, tf.newaxis] - 1
+    counts &= (at >= -1) & (at <= tf.cast(last + 1, dtype)) & (last >= 0)
+    first = tf.cast(tf.clip_by_value(tf.stop_gradient(at), 0, tf.cast(tf.maximum(last, 0), dtype)), tf.int64)
+    moving = counts & (at > 0) & (first < last)
+    of_high = tf.where(grown[:, tf.newaxis, tf.newaxis], tf.zeros_like(place), place)
+    begins, ends = (m[:, tf.newaxis, tf.newaxis] for m in moves)
+    zeros = tf.zeros_like(at)
+    return _Axis(
+        first=first,
+        second=tf.where(moving, first + 1, first),
+        fraction=tf.where(moving, at - tf.cast(first, dtype), zeros),
+        speed=tf.where(moving, begins + (ends - begins) * of_high, zeros),
+        counts=tf.broadcast_to(counts, tf.shape(at)),
+        share=(1 / grid)[..., tf.newaxis],
+    )
+
+
+def _adaptive_samples(begin, size, grid, limit):
+    """(numbers, which count) of samples [K, bins, n]: those on the map and few others, of a number with no bound."""
+    begin, size, grid = (tf.cast(tf.stop_gradient(t), tf.float64) for t in (begin, size, grid))
+    size, grid, limit = size[:, tf.newaxis], grid[:, tf.newaxis], tf.cast(limit, tf.float64)[:, tf.newaxis]
+    step = tf.where(grid > 0, size / tf.maximum(grid, 1), tf.ones_like(grid))
+    first = tf.maximum(tf.floor((-1 - begin) / step - 0.5) - 1, 0)
+    last = tf.minimum(tf.math.ceil((limit - begin) / step - 0.5) + 1, grid - 1)
+    last = tf.where(last > 9e15, -tf.ones_like(last), last)  # they cannot be counted
+    number = tf.maximum(tf.reduce_max(last - first) + 1, 0)
+    index = first[..., tf.newaxis] + tf.range(number)
+    return index, index <= last[..., tf.newaxis]
+
+
+def _table(maps, bins, attrs):
+    """(pixels of all maps [N, channels of a bin] and a row of zeros, which row has pixels [K, p, i, q, j])."""
+    channels = tf.shape(maps[0])[3]
+    pixels = tf.concat([tf.reshape(m, [-1, channels]) for m in maps], 0)
+    order, number = attrs.get("channel_order"), bins[0] * bins[1]
+    if order is None:
+        return tf.pad(pixels, [[0, 1], [0, 0]]), lambda pixel: pixel
+    # Each bin has channels of its own.
+    if order == b"channel_major":
+        pixels = tf.transpose(tf.reshape(pixels, [-1, channels // number, number]), [0, 2, 1])
+    rows = tf.reshape(pixels, [-1, channels // number])
+    wide = tf.cast(bins, tf.int64)
+    of_bin = tf.reshape(tf.range(wide[0] * wide[1]), [1, wide[0], 1, wide[1], 1])
+    return tf.pad(rows, [[0, 1], [0, 0]]), lambda pixel: pixel * wide[0] * wide[1] + of_bin
