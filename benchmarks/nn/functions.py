@@ -94,7 +94,7 @@ FUNCTIONS = {
 
 
 class Case:
-    """A function on tensors of one shape and dtype: ours and the peer's, as calls."""
+    """A function on tensors of one shape and dtype: ours, the peer's, and what XLA makes of the peer's, as calls."""
 
     def __init__(self, name, rows, classes, dtype):
         self.function, self._shape = FUNCTIONS[name], (rows, classes)
@@ -116,19 +116,22 @@ class Case:
     def calls(self):
         """Returns {(whose, pass): call} for what is timed; a call returns tensors."""
         calls = {}
-        for whose in ("ours", "peer"):
+        for whose in ("ours", "peer", "XLA"):
             forward, both = self._forward(whose), self._both(whose)
             calls[whose, "forward"] = lambda call=forward: call(*self._inputs)
             calls[whose, "forward+backward"] = lambda call=both: call(*self._inputs)
         return calls
 
+    def _function(self, whose):
+        return self.function.ours if whose == "ours" else self.function.peer
+
     def _forward(self, whose):
-        return tf.function(getattr(self.function, whose))
+        return tf.function(self._function(whose), jit_compile=whose == "XLA")
 
     def _both(self, whose):
-        function = getattr(self.function, whose)
+        function = self._function(whose)
 
-        @tf.function
+        @tf.function(jit_compile=whose == "XLA")
         def both(*inputs):
             tensors = inputs[: self.function.tensors]
             with tf.GradientTape() as tape:

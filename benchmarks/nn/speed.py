@@ -1,4 +1,4 @@
-"""The nn functions' times on the CPU, beside TensorFlow's own, on the logits of real models.
+"""The nn functions' times on the CPU, beside TensorFlow's own and XLA's of those, on the logits of real models.
 
 usage: python benchmarks/nn/speed.py [--rows ROWS] [FUNCTION]...
 with the wheel installed (benchmarks/README.md); all functions unless some are named.
@@ -30,6 +30,8 @@ def measure(name, rows, classes, dtype, rates, seconds):
         floor = mine / rates.floor(*case.moved(which))
         row = {"logits": f"[{rows}, {classes}]", "dtype": dtype, "pass": which, "ms": f"{1e3 * mine:.1f}"}
         row |= {"TensorFlow ms": f"{1e3 * theirs:.1f}", "times as fast": f"{theirs / mine:.1f}"}
+        compiled = times["XLA", which]
+        row |= {"XLA ms": f"{1e3 * compiled:.1f}", "times XLA": f"{compiled / mine:.1f}"}
         row["x floor"] = f"{floor:.2f}"
         if which == "forward":
             row["off"], row["TensorFlow off"] = (f"{case.difference(whose):.1e}" for whose in ("ours", "peer"))
@@ -65,7 +67,7 @@ def main():
                     print(name, rows, classes, dtype, file=sys.stderr, flush=True)
                     table += measure(name, rows, classes, dtype, rates, args.seconds)
         print(f"\n## {name} against {functions.FUNCTIONS[name].peer_name}\n", flush=True)
-        columns = ["logits", "dtype", "pass", "ms", "x floor", "TensorFlow ms", "times as fast"]
+        columns = ["logits", "dtype", "pass", "ms", "x floor", "TensorFlow ms", "times as fast", "XLA ms", "times XLA"]
         harness.table(table, [*columns, "off", "TensorFlow off", "goal"])
 
 

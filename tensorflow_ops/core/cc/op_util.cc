@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
+#include <functional>
+#include <new>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/platform/threadpool.h"
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/shared_loop.h"
 #ifdef TFO_CUDA
 #include "xla/stream_executor/stream.h"
 #endif
@@ -28,23 +31,30 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
   cpu.num_threads = workers->num_threads;
   cpu.run = [](void* pool, int64_t total, double cycles_per_unit,
                const Cpu::Body& body) {
-    using ::tensorflow::thread::ThreadPool;
-    // TensorFlow counts whole cycles: cheaper units go in groups.
-    const int64_t group =
-        cycles_per_unit < 1 ? std::llround(1 / std::max(cycles_per_unit, 1e-3))
-                            : 1;
+    auto* threads = static_cast<::tensorflow::thread::ThreadPool*>(pool);
+    // Some blocks for each thread, as their loads differ, but none so small that
+    // claiming it, or what a body prepares for a block, counts.
+    constexpr double kCyclesPerBlock = 40000;
+    constexpr int kBlocksPerThread = 4;
+    const int64_t blocks = std::min<int64_t>(
+        {total, kBlocksPerThread * threads->NumThreads(),
+         static_cast<int64_t>(
+             std::min(cycles_per_unit * total / kCyclesPerBlock, 1e9))});
+    const int helpers = std::min<int64_t>(threads->NumThreads(), blocks) - 1;
+    if (helpers < 1) return body(0, total);
     // TensorFlow's threads let no exception pass.
     std::atomic<bool> no_memory{false};
-    static_cast<ThreadPool*>(pool)->ParallelFor(
-        (total + group - 1) / group,
-        ThreadPool::SchedulingParams::Adaptive(
-            std::llround(std::max(cycles_per_unit * group, 1.0))),
+    RunSharedLoop(
+        total, blocks, helpers,
         [&](int64_t begin, int64_t end) {
           try {
-            body(begin * group, std::min(end * group, total));
+            body(begin, end);
           } catch (const std::bad_alloc&) {
             no_memory = true;
           }
+        },
+        [threads](std::function<void()> work) {
+          threads->Schedule(std::move(work));
         });
     if (no_memory) throw std::bad_alloc();
   };
