@@ -237,12 +237,13 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(analytic, expected, rtol=1e-6, atol=1e-6)
             self.assertGreater(np.count_nonzero(analytic), 50)
 
-    @parameterized.product(channel_order=_ORDERS, data_format=DATA_FORMATS, sampling_ratio=(0, 2))
+    @parameterized.parameters(*zip(_ORDERS, DATA_FORMATS, (0, 2), strict=True))
     def test_gradient_to_boxes_has_gradients(self, channel_order, data_format, sampling_ratio):
         align = in_formats(
             tfo.detection.ps_roi_align, data_format, channel_order=channel_order, sampling_ratio=sampling_ratio
         )
 
+        @tf.function
         def to_boxes(x, boxes):
             return _gradients(lambda b: align(x, b, [0, 1, 0, 1], (2, 1)) ** 3, boxes)[0]
 
