@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow_ops.nn.python.ops import cross_entropy
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
 from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
-from tensorflow_ops.seq2seq.python.ops.sampling_options import SamplingOptions, row_seeds
+from tensorflow_ops.seq2seq.python.ops.sampling_options import SamplingOptions, row_seeds, split_seeds, uniform
 
 
 class SampleResult(NamedTuple):
@@ -146,9 +146,7 @@ def _sample(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_len
     model = decoder.Decoder(step_fn, initial_state, batch_size, count)
     seeds = row_seeds(seed, batch_size)
     if options.num_return_sequences:
-        of_each = tf.TensorSpec([count, 2], tf.int32)
-        seeds = tf.map_fn(lambda s: tf.random.split(s, count, alg="philox"), seeds, fn_output_signature=of_each)
-        seeds = tf.reshape(seeds, [-1, 2])
+        seeds = split_seeds(seeds, count)
     static = tf.get_static_value(batch_size)
     tokens = tf.ensure_shape(tokens, [None if static is None else int(static) * count])
     result = _Sampler(options, model, prompt and prompt.repeated(count)).run(tokens, seeds)
@@ -187,11 +185,11 @@ class _Sampler:
     def run(self, tokens, seeds):
         """The result, from the first tokens [B] and seeds [B, 2]."""
         options, model, batch = self._options, self._model, self._batch
-        uniform = None
+        uniform_of_steps = None
         if not options.is_greedy:
-            # For all steps at once: an op for each example is dear.
-            uniform = tf.map_fn(self._uniform, seeds, fn_output_signature=tf.float64)
-            uniform = tf.transpose(tf.reshape(uniform, [batch, options.max_length]))
+            # For all steps at once, since each example takes an op of its own.
+            numbers = uniform(seeds, [options.max_length])
+            uniform_of_steps = tf.transpose(tf.reshape(numbers, [batch, options.max_length]))
         start = _Loop(
             step=tf.constant(0),
             tokens=tokens,
@@ -210,7 +208,7 @@ class _Sampler:
             lambda loop: (
                 (loop.step < options.max_length) & ((loop.step == 0) | tf.reduce_any(tf.logical_not(loop.finished)))
             ),
-            lambda loop: [self._step(loop, None if uniform is None else uniform[loop.step])],
+            lambda loop: [self._step(loop, None if uniform_of_steps is None else uniform_of_steps[loop.step])],
             [start],
             shape_invariants=[
                 _Loop(tf.TensorShape([]), *rows, tf.TensorShape([]), sequences, list(model.state_shapes))
@@ -220,10 +218,6 @@ class _Sampler:
         is_token = tf.range(options.max_length) < end.lengths[:, tf.newaxis]
         sequences = tf.where(is_token, written, options.pad_id)
         return SampleResult(tf.ensure_shape(sequences, [static_batch, length]), end.lengths, end.log_probs)
-
-    def _uniform(self, seed):
-        """Numbers in [0, 1), one for each step: of 64 bits, or rare tokens would never come."""
-        return tf.random.stateless_uniform([self._options.max_length], seed, dtype=tf.float64, alg="philox")
 
     def _step(self, loop, uniform):
         """One token more for each sequence."""
