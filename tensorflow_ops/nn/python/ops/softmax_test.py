@@ -121,6 +121,16 @@ class ValueTest(UlpTestCase):
         self.assert_ulps(tfo.nn.softmax_entropy(x), entropy, 4)
         self.assertAllClose(log_p[2, 0], -2.0611536e-9, rtol=1e-7, atol=0)
 
+    @parameterized.parameters((tf.float32, 87.3), (tf.float64, 708.3))
+    def test_tails_down_to_the_smallest_normal_number(self, dtype, below):
+        for classes in (2, 40):
+            x = tf.constant([0.0] + [-below] * (classes - 1), dtype)
+            p, _, _ = _reference(x[tf.newaxis])
+            # The logit itself is rounded.
+            self.assert_ulps(tfo.nn.softmax(x), p[0], 2)
+            d = _gradient(tfo.nn.softmax, x, tf.one_hot(0, classes, dtype=dtype))
+            self.assert_ulps(d[1:], -p[0, 1:] * p[0, 0], 2)
+
     @parameterized.parameters(*_DTYPES)
     def test_a_row_of_minus_infinity_has_no_class(self, dtype):
         for classes in (1, 3, 40):
