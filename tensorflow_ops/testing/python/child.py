@@ -1,7 +1,8 @@
 """A process that opcheck starts: loads SavedModels and calls them, where a crash costs nothing.
 
-Run as a script, by `children.py`: it imports TensorFlow and the packages it is told, as a
-program that serves a model does, and nothing of the package that it stands in.
+Run as a script, by `children.py` through `fork_server.py`: it imports TensorFlow and the
+packages it is told, as a program that serves a model does, and nothing of the package that
+it stands in.
 
 Arguments: the folder, the number of intra-op threads. The folder has plan.pkl (modules to
 import; names of jobs, each with its steps) and, in a folder for each job, `model` and
@@ -10,7 +11,6 @@ holds what the process is at.
 """
 
 import importlib
-import importlib.util
 import os
 import pickle
 import sys
@@ -104,11 +104,6 @@ def main():
     folder, threads = sys.argv[1], int(sys.argv[2])
     with open(os.path.join(folder, "plan.pkl"), "rb") as file:
         plan = pickle.load(file)
-    for module in plan["imports"]:
-        # Before TensorFlow, which takes seconds to import.
-        if importlib.util.find_spec(module.partition(".")[0]) is None:
-            raise ModuleNotFoundError(f"No module named {module!r}")
-
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)

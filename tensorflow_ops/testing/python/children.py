@@ -1,14 +1,19 @@
 """Runs the jobs of many opchecks in few processes, one after another, and finds out which crashed."""
 
+import json
 import os
 import pickle
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
 
-_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child.py")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_SCRIPT, _SERVER = os.path.join(_HERE, "child.py"), os.path.join(_HERE, "fork_server.py")
+# What all children import.
+_PRELOADED = ("tensorflow",)
 # Thread counts, and the steps that are run with each; None is all.
 THREADS = {4: None, 1: {"large"}}
 # A step that takes longer hangs.
@@ -44,25 +49,88 @@ class Job:
             pickle.dump(value, file)
 
 
+class _ForkServer:
+    """Starts children, one at a time."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        # The parent may hold all of a GPU's memory. A process that forks may have one thread only.
+        environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "OPENBLAS_NUM_THREADS": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+        with open(self._file("server_log"), "w", encoding="utf-8") as log:
+            self._server = subprocess.Popen(
+                [sys.executable, _SERVER, *_PRELOADED],
+                env={**os.environ, **environment},
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._server.stdin.close()
+        self._server.stdout.close()
+        self._server.wait()
+
+    def _file(self, name):
+        return os.path.join(self._folder, name)
+
+    def run(self, threads):
+        """What became of a child, as text."""
+        request = json.dumps([_SCRIPT, self._file("log"), self._folder, str(threads)])
+        try:
+            self._server.stdin.write(f"{request}\n".encode())
+        except BrokenPipeError:
+            pass
+        process = self._server.stdout.readline()
+        if not process:
+            return self._last_words("server_log")
+        seen, since, hung = None, time.monotonic(), False
+        while not select.select([self._server.stdout], [], [], 0.5)[0]:
+            underway = _read(self._file("underway"))
+            if underway != seen:
+                seen, since = underway, time.monotonic()
+            elif time.monotonic() - since > _STEP_SECONDS and not hung:
+                hung = True
+                os.kill(int(process), signal.SIGKILL)
+        code = int(self._server.stdout.readline())
+        if hung:
+            return f"it was still running after {_STEP_SECONDS} s"
+        last = self._last_words("log")
+        return f"the process died of {signal.Signals(-code).name}: {last}" if code < 0 else last
+
+    def _last_words(self, name):
+        with open(self._file(name), encoding="utf-8", errors="replace") as log:
+            lines = [line.rstrip() for line in log if line.strip()]
+        # What TensorFlow logs of a failed check stands above the stack.
+        fatal = [line.partition("] ")[2] for line in lines if re.match(r"F\d{4} ", line)]
+        return (fatal[:1] or lines[-1:] or [""])[0]
+
+
 def run(folder, jobs):
     """Does all steps of all jobs. A child that dies is started again behind the step that killed it."""
-    for imports in dict.fromkeys(job.imports for job in jobs):
-        group = [job for job in jobs if job.imports == imports]
-        for threads, only in THREADS.items():
-            planned = [(job.name, [s for s in job.steps if only is None or s in only]) for job in group]
-            planned = [(name, steps) for name, steps in planned if steps]
-            if planned:
-                _run_group(folder, {job.name: job for job in group}, imports, planned, threads)
+    with _ForkServer(folder) as server:
+        for imports in dict.fromkeys(job.imports for job in jobs):
+            group = [job for job in jobs if job.imports == imports]
+            for threads, only in THREADS.items():
+                planned = [(job.name, [s for s in job.steps if only is None or s in only]) for job in group]
+                planned = [(name, steps) for name, steps in planned if steps]
+                if planned:
+                    _run_group(server, folder, {job.name: job for job in group}, imports, planned, threads)
 
 
-def _run_group(folder, by_name, imports, planned, threads):
+def _run_group(server, folder, by_name, imports, planned, threads):
     with open(os.path.join(folder, "plan.pkl"), "wb") as file:
         pickle.dump({"imports": imports, "jobs": planned}, file)
     underway_path = os.path.join(folder, "underway")
     while True:
         if os.path.exists(underway_path):
             os.remove(underway_path)
-        outcome = _run_child(folder, threads)
+        outcome = server.run(threads)
         underway = _read(underway_path)
         if underway == "done":
             return
@@ -88,37 +156,3 @@ def _read(path):
             return file.read()
     except FileNotFoundError:
         return ""
-
-
-def _run_child(folder, threads):
-    """What became of a child, as text."""
-    # The parent may hold all of a GPU's memory.
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    log_path = os.path.join(folder, "log")
-    with open(log_path, "w", encoding="utf-8") as log:
-        child = subprocess.Popen(
-            [sys.executable, _SCRIPT, folder, str(threads)], env=environment, cwd=folder, stdout=log, stderr=log
-        )
-        hung = False
-        seen, since = None, time.monotonic()
-        while True:
-            try:
-                code = child.wait(0.5)
-                break
-            except subprocess.TimeoutExpired:
-                underway = _read(os.path.join(folder, "underway"))
-                if underway != seen:
-                    seen, since = underway, time.monotonic()
-                elif time.monotonic() - since > _STEP_SECONDS:
-                    hung = True
-                    child.kill()
-    if hung:
-        return f"it was still running after {_STEP_SECONDS} s"
-    with open(log_path, encoding="utf-8", errors="replace") as log:
-        lines = [line.rstrip() for line in log if line.strip()]
-    last = lines[-1] if lines else ""
-    # What TensorFlow logs of a failed check stands above the stack.
-    fatal = [line.partition("] ")[2] for line in lines if re.match(r"F\d{4} ", line)]
-    last = fatal[0] if fatal else last
-    return f"the process died of {signal.Signals(-code).name}: {last}" if code < 0 else last

@@ -157,7 +157,7 @@ class ResultsTest(tf.test.TestCase, parameterized.TestCase):
 class ChildrenTest(tf.test.TestCase):
     """Children that TensorFlow is not imported in."""
 
-    def _run(self, script, steps):
+    def _run(self, script, steps, preloaded=()):
         folder = tempfile.mkdtemp(dir=self.get_temp_dir())
         path = os.path.join(folder, "script.py")
         with open(path, "w", encoding="utf-8") as file:
@@ -165,7 +165,7 @@ class ChildrenTest(tf.test.TestCase):
         job = children.Job(folder, "job", ())
         for step in steps:
             job.add(step)
-        with mock.patch.object(children, "_SCRIPT", path), mock.patch.object(children, "_STEP_SECONDS", 3):
+        with mock.patch.multiple(children, _SCRIPT=path, _STEP_SECONDS=3, _PRELOADED=preloaded):
             children.run(folder, [job])
         return job
 
@@ -206,6 +206,13 @@ class ChildrenTest(tf.test.TestCase):
         job = self._run("raise ImportError('planted')", ["first", "second"])
         for step in ("load", "first", "second"):
             self.assertEqual(job.result(step), ("raised", "ImportError: planted"))
+
+    def test_a_server_that_does_not_start(self):
+        job = self._run("", ["first"], ["no_module_of_this_name"])
+        for step in ("load", "first"):
+            self.assertEqual(
+                job.result(step), ("raised", "ModuleNotFoundError: No module named 'no_module_of_this_name'")
+            )
 
 
 class OtherProcessesTest(tf.test.TestCase):

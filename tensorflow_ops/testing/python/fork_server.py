@@ -1,0 +1,46 @@
+"""Runs scripts in new processes that have imported TensorFlow already, which takes seconds.
+
+Arguments: the modules to import. Each line of stdin is a JSON list: a script, the file of its
+output, the script's arguments. Answers with the process's number and, when it has ended, with
+its exit status as `subprocess` has it, a line each.
+"""
+
+import importlib
+import json
+import os
+import runpy
+import sys
+
+
+def _become(script, log, arguments):
+    """Goes on as `python script arguments` does, in the log's folder."""
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
+        os.dup2(file, stream)
+    os.chdir(os.path.dirname(log))
+    sys.argv[:] = [script, *arguments]
+    sys.path.insert(0, os.path.dirname(script))
+    runpy.run_path(script, run_name="__main__")
+
+
+def main():
+    # Modules beside this script must not stand for others of their names.
+    sys.path.pop(0)
+    # What modules print is no answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+    # Not `for line in sys.stdin`, which reads ahead: a child would read the rest again.
+    while line := sys.stdin.readline():
+        script, log, *arguments = json.loads(line)
+        process = os.fork()
+        if process == 0:
+            answers.close()
+            return _become(script, log, arguments)
+        print(process, file=answers, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
