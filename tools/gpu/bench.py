@@ -168,6 +168,8 @@ def roi_average_rows(ops, some_cases):
             yield row("maximum", pooled + read, "roi_align_max", *forward)
             backward = (args, d_output, features[0], boxes, box_indices, d_features[0])
             yield row("gradient of the maximum", pooled + read + written, "roi_align_max_grad", *backward)
+            boxes_grad = (args, d_output, features[0], features[0], boxes, box_indices, d_boxes)
+            yield row("gradient of the maximum to boxes", pooled + read, "roi_align_max_boxes_grad", *boxes_grad)
 
 
 def table(rows, timer, copy_speed):

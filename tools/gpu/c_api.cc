@@ -141,4 +141,17 @@ TFO_C_API Error tfo_roi_align_max_grad(const Place* place, int32_t dtype,
   });
 }
 
+TFO_C_API Error tfo_roi_align_max_boxes_grad(const Place* place, int32_t dtype,
+                                             const RoiAverageArgs* args,
+                                             Pointer d_output, Pointer features,
+                                             Pointer values, Pointer boxes,
+                                             Pointer box_indices,
+                                             Pointer d_boxes) {
+  return Dispatch(*place, dtype, [&](auto device, auto t) {
+    return RoiAlignMaxBoxesGrad<decltype(t)>(device, args->roi, args->sampling,
+                                             d_output, features, values, boxes,
+                                             box_indices, d_boxes);
+  });
+}
+
 }  // namespace tfo

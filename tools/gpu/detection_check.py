@@ -118,6 +118,13 @@ def roi_align_max_results(device, problem):
     [results["d_features"]] = device.call(
         "roi_align_max_grad", problem.args, [problem.d_output, features, *boxes], [(features.shape, dtype)], offset
     )
+    [results["d_boxes"]] = device.call(
+        "roi_align_max_boxes_grad",
+        problem.args,
+        [problem.d_output, features, values_of(problem), *boxes],
+        [(problem.boxes.shape, problem.boxes.dtype)],
+        offset,
+    )
     return results
 
 
@@ -125,7 +132,7 @@ def roi_align_max_reference(problem):
     """Returns the same from the definition."""
     return dict(
         zip(
-            ("output", "output of values", "d_features"),
+            ("output", "output of values", "d_features", "d_boxes"),
             reference.roi_align_max(problem, values_of(problem)),
             strict=True,
         )
@@ -262,6 +269,8 @@ def check_stream(device, cpu):
         add(name, average, [average.d_output], [average.features])
     add("roi_average_boxes_grad", average, [average.d_output, average.features], [average.boxes])
     add("roi_align_max_grad", average, [average.d_output, average.features[0]], [average.features[0]])
+    maps = [average.features[0], values_of(average)]
+    add("roi_align_max_boxes_grad", average, [average.d_output, *maps], [average.boxes])
 
     def each(function, values):
         return [tuple(map(function, value)) if isinstance(value, tuple) else function(value) for value in values]
@@ -354,6 +363,8 @@ def check_large(device):
                 keep("roi_average's d_boxes", d_boxes, last)
                 device.ops("roi_align_max", average_args, x, x, b, i, output)
                 keep("roi_align_max's output", output, last)
+                device.ops("roi_align_max_boxes_grad", average_args, output, x, x, b, i, d_boxes)
+                keep("roi_align_max's d_boxes", d_boxes, last)
                 results.append(parts)
                 del x, output, argmax, d_features
             for part, actual in results[0].items():

@@ -222,11 +222,15 @@ def roi_average_boxes_grad(problem):
 
 
 def bin_samples(case, low, high, bins, limit):
-    """Yields, for each bin of an axis, [(pixel, weight), ...] of its samples inside, and the number of all samples."""
+    """Yields, for each bin of an axis, its samples inside, and the number of all samples.
+
+    A sample is two times (pixel, weight, that weight's derivatives to low and high, in image pixels).
+    """
     dtype = type(low)
     start = low - dtype(0.5) if case.aligned else low
     size = high - low
-    size = dtype(1) if not case.aligned and size < 1 else size
+    grown = not case.aligned and size < 1
+    size = dtype(1) if grown else size
     bin_size = size / dtype(bins)
     grid = dtype(case.ratio) if case.ratio > 0 else np.ceil(bin_size)
     if not (np.isfinite(bin_size) and np.isfinite(start)):
@@ -237,20 +241,25 @@ def bin_samples(case, low, high, bins, limit):
             at = start + dtype(p) * bin_size + dtype(i + 0.5) * bin_size / grid
             if not -1 <= at <= limit or limit == 0:
                 continue
+            moves = case.scale if 0 < at < limit - 1 else 0.0
+            of_high = 0.0 if grown else moves * (p + (i + 0.5) / float(grid)) / bins
+            of_low = moves - of_high
             at = min(max(float(at), 0.0), limit - 1.0)
             before = int(at)
-            samples.append([(before, 1 - (at - before)), (min(before + 1, limit - 1), at - before)])
+            after = min(before + 1, limit - 1)
+            samples.append([(before, 1 - (at - before), -of_low, -of_high), (after, at - before, of_low, of_high)])
         yield samples, float(grid)
 
 
 def roi_align_max(problem, values):
-    """Returns (output, output of `values` in the place of features, d_features) of roi_align_max."""
+    """Returns (output, output of `values` at the same samples, d_features, d_boxes of `values`) of roi_align_max."""
     case = problem.case
     [features] = wide_maps(problem)
     values = channels_last(problem, values).astype(np.float64)
     d_output = channels_last(problem, problem.d_output).astype(np.float64)
     output, output_of_values, d_features = np.zeros_like(d_output), np.zeros_like(d_output), np.zeros_like(features)
     boxes = problem.boxes.numpy()
+    d_boxes = np.zeros((len(boxes), 4))
     order = (1, 0, 3, 2) if case.yxyx else (0, 1, 2, 3)
     channel = np.arange(case.channels)
     for k, _, image, _, _ in averaged_boxes(problem):
@@ -259,15 +268,18 @@ def roi_align_max(problem, values):
             rows = list(bin_samples(case, y1, y2, case.pooled[0], case.height))
             columns = list(bin_samples(case, x1, x2, case.pooled[1], case.width))
         for (p, (on_y, all_y)), (q, (on_x, all_x)) in itertools.product(enumerate(rows), enumerate(columns)):
-            # A sample is four pixels and their weights.
+            # A sample is four pixels, their weights, and these weights' derivatives to x1, y1, x2, y2.
             samples = [
-                [(y, x, wy * wx) for (y, wy), (x, wx) in itertools.product(*pair)]
+                [
+                    (y, x, wy * wx, (wy * low_x, wx * low_y, wy * high_x, wx * high_y))
+                    for (y, wy, low_y, high_y), (x, wx, low_x, high_x) in itertools.product(*pair)
+                ]
                 for pair in itertools.product(on_y, on_x)
             ]
             if not samples:
                 continue
-            at = np.array([[(y, x) for y, x, _ in sample] for sample in samples])
-            weights = np.array([[w for _, _, w in sample] for sample in samples])
+            at = np.array([[(y, x) for y, x, *_ in sample] for sample in samples])
+            weights = np.array([[w for _, _, w, _ in sample] for sample in samples])
             # Samples outside are zeros, after all others.
             zeros = np.zeros((int(len(samples) < all_y * all_x), case.channels))
 
@@ -279,7 +291,9 @@ def roi_align_max(problem, values):
             output[k, p, q] = of_samples[best, channel]
             output_of_values[k, p, q] = interpolate(values)[best, channel]
             for c in np.flatnonzero(best < len(samples)):
-                for y, x, weight in samples[best[c]]:
+                for y, x, weight, slopes in samples[best[c]]:
                     d_features[image, y, x, c] += weight * d_output[k, p, q, c]
+                    d_boxes[k, list(order)] += d_output[k, p, q, c] * values[image, y, x, c] * np.array(slopes)
     dtype = problem.features[0].dtype
-    return tuple(as_tensor(problem, values, dtype) for values in (output, output_of_values, d_features))
+    maps = (as_tensor(problem, of_map, dtype) for of_map in (output, output_of_values, d_features))
+    return (*maps, torch.from_numpy(d_boxes).to(problem.boxes.dtype))

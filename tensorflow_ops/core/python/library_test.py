@@ -200,6 +200,7 @@ _OPS = {
     "TensorflowOps>RoiAlign",
     "TensorflowOps>RoiAlignBoxesGrad",
     "TensorflowOps>RoiAlignGrad",
+    "TensorflowOps>RoiAlignMaxBoxesGrad",
     "TensorflowOps>RoiAlignMaxGrad",
     "TensorflowOps>RoiAlignMaxGradGrad",
     "TensorflowOps>RoiPool",

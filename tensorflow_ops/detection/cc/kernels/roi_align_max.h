@@ -1,6 +1,6 @@
 // RoIAlign with the maximum of each bin's samples in place of their average
-// (mode="max"), its gradient and its gradient's gradient. Samples are those of
-// roi_axis.h.
+// (mode="max"), its gradients and the gradient of that to features. Samples are
+// those of roi_axis.h.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ALIGN_MAX_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ALIGN_MAX_H_
 
@@ -41,6 +41,23 @@ Error RoiAlignMaxGrad(const Gpu& gpu, const RoiArgs& args,
                       const RoiSampling& sampling, const T* d_output,
                       const T* features, const Coordinate<T>* boxes,
                       const int32_t* box_indices, T* d_features);
+
+// Writes all of `d_boxes` [num_boxes, 4], in the order of boxes: the derivative
+// of the sum of d_output times what RoiAlignMax gives, to each coordinate;
+// zeros for an invalid box. Each bin's sample moves as in RoiAverageBoxesGrad;
+// which sample it is does not change.
+template <typename T>
+Error RoiAlignMaxBoxesGrad(const Cpu& cpu, const RoiArgs& args,
+                           const RoiSampling& sampling, const T* d_output,
+                           const T* features, const T* values,
+                           const Coordinate<T>* boxes,
+                           const int32_t* box_indices, Coordinate<T>* d_boxes);
+template <typename T>
+Error RoiAlignMaxBoxesGrad(const Gpu& gpu, const RoiArgs& args,
+                           const RoiSampling& sampling, const T* d_output,
+                           const T* features, const T* values,
+                           const Coordinate<T>* boxes,
+                           const int32_t* box_indices, Coordinate<T>* d_boxes);
 
 }  // namespace tfo
 

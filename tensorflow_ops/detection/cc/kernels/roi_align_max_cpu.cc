@@ -5,6 +5,7 @@
 
 #include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_align_max_simd.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_box_sums.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_owned_sums.h"
 
 namespace tfo {
@@ -31,18 +32,20 @@ SampledBox<C> ReadSampledBox(const RoiArgs& args, const RoiSampling& sampling,
                       sampling)};
 }
 
-// The samples of some bins on an axis.
-template <typename C>
+// The samples of some bins on an axis; with kMotion also how they move.
+template <typename C, bool kMotion = false>
 class AxisSamples {
  public:
   // Bins [first, first + count).
   void Fill(const RoiAxis<C>& axis, int64_t first, int64_t count) {
     samples_.clear();
     outside_.clear();
+    motions_.clear();
     begin_.assign(1, 0);
     for (int64_t p = first; p < first + count; ++p) {
       VisitSamples(axis, p, [&](const AxisSample<C>& sample) {
-        samples_.push_back({sample.low, sample.fraction});
+        samples_.push_back({sample.low, sample.fraction, sample.moves});
+        if constexpr (kMotion) motions_.push_back(MotionOf(axis, sample));
       });
       outside_.push_back(static_cast<C>(samples_.size() - begin_.back()) <
                          axis.grid);
@@ -55,14 +58,28 @@ class AxisSamples {
   // Are some of the bin's samples outside of the map?
   bool Outside(int64_t i) const { return outside_[i]; }
 
+  // Of all bins; a bin's begin at First().
+  int64_t size() const { return samples_.size(); }
+  int64_t First(int64_t i) const { return begin_[i]; }
+  // Adds to the derivatives to the box's beginning and end, from `sums`: those
+  // to each sample's place.
+  void AddMotions(const std::vector<double>& sums, double* low,
+                  double* high) const {
+    for (int64_t i = 0; i < size(); ++i) {
+      *low += sums[i] * motions_[i].low;
+      *high += sums[i] * motions_[i].high;
+    }
+  }
+
  private:
   std::vector<LineSample<C>> samples_;
+  std::vector<BoxSlopes<C>> motions_;
   std::vector<int64_t> begin_;
   std::vector<bool> outside_;
 };
 
 // A row of bins.
-template <typename C>
+template <typename C, bool kMotion = false>
 class RowSamples {
  public:
   void Fill(const SampledBox<C>& box, int64_t p) {
@@ -73,9 +90,11 @@ class RowSamples {
     return {row_.Bin(0), columns_.Bin(q),
             row_.Outside(0) || columns_.Outside(q)};
   }
+  const AxisSamples<C, kMotion>& row() const { return row_; }
+  const AxisSamples<C, kMotion>& columns() const { return columns_; }
 
  private:
-  AxisSamples<C> row_, columns_;
+  AxisSamples<C, kMotion> row_, columns_;
 };
 
 template <typename C>
@@ -136,6 +155,15 @@ double CyclesPerBin(const RoiArgs& args, const RoiSampling& sampling,
   return 2 + samples * (args.channels_first ? 12 : 1.5);
 }
 
+// Some channels at a time: the rows in use, of those, fit the caches.
+struct ChannelBlocks {
+  ChannelBlocks(const RoiArgs& args, int64_t element_size)
+      : size(std::min<int64_t>(args.channels,
+                               args.channels_first ? 16 : 1024 / element_size)),
+        count((args.channels + size - 1) / size) {}
+  int64_t size, count;
+};
+
 // What the vector functions may read beyond the channels' samples.
 constexpr int64_t kPadding = 16;
 
@@ -152,22 +180,19 @@ Error RoiAlignMax(const Cpu& cpu, const RoiArgs& args,
   const Layout layout(args);
   const std::vector<BinRow> bin_rows =
       BinRowsDownward(args, sampling, boxes, box_indices);
-  // Some channels at a time: the rows in use, of those, fit the caches.
-  const int64_t block = std::min<int64_t>(
-      args.channels, args.channels_first ? 16 : 1024 / sizeof(T));
-  const int64_t blocks = (args.channels + block - 1) / block;
+  const ChannelBlocks blocks(args, sizeof(T));
   const int64_t units = bin_rows.size();
   cpu.ParallelFor(
-      blocks * units,
-      CyclesPerBin(args, sampling, bin_rows) * args.pooled_width * block,
+      blocks.count * units,
+      CyclesPerBin(args, sampling, bin_rows) * args.pooled_width * blocks.size,
       [&](int64_t begin, int64_t end) {
         RowSamples<Coordinate<T>> samples;
-        std::vector<T> apart(args.channels_first ? block : 0);
-        std::vector<int32_t> which(block + kPadding);
+        std::vector<T> apart(args.channels_first ? blocks.size : 0);
+        std::vector<int32_t> which(blocks.size + kPadding);
         for (int64_t unit = begin; unit < end; ++unit) {
           const auto& [k, p, image, rows] = bin_rows[unit % units];
-          const int64_t c0 = unit / units * block;
-          const int64_t count = std::min(block, args.channels - c0);
+          const int64_t c0 = unit / units * blocks.size;
+          const int64_t count = std::min(blocks.size, args.channels - c0);
           const int64_t from = image * layout.image + c0 * layout.map.channel;
           if (!rows.empty()) {
             samples.Fill(ReadSampledBox(args, sampling, boxes, box_indices, k),
@@ -237,13 +262,72 @@ Error RoiAlignMaxGrad(const Cpu& cpu, const RoiArgs& args,
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                  \
-  template Error RoiAlignMax<T>(const Cpu&, const RoiArgs&,                 \
-                                const RoiSampling&, const T*, const T*,     \
-                                const Coordinate<T>*, const int32_t*, T*);  \
-  template Error RoiAlignMaxGrad<T>(const Cpu&, const RoiArgs&,             \
-                                    const RoiSampling&, const T*, const T*, \
-                                    const Coordinate<T>*, const int32_t*, T*)
+template <typename T>
+Error RoiAlignMaxBoxesGrad(const Cpu& cpu, const RoiArgs& args,
+                           const RoiSampling& sampling, const T* d_output,
+                           const T* features, const T* values,
+                           const Coordinate<T>* boxes,
+                           const int32_t* box_indices, Coordinate<T>* d_boxes) {
+  const Layout layout(args);
+  if (args.num_boxes == 0 || layout.box == 0) {
+    std::fill(d_boxes, d_boxes + 4 * args.num_boxes, Coordinate<T>(0));
+    return nullptr;
+  }
+  const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
+  const auto add_slopes = TFO_DISPATCH(AddSlopes<T>);
+  const std::vector<BinRow> bin_rows =
+      BinRowsDownward(args, sampling, boxes, box_indices);
+  const ChannelBlocks blocks(args, sizeof(T));
+  const int64_t units = bin_rows.size();
+  // A box's are those of its rows of bins, each by blocks.
+  const int64_t of_box = args.pooled_height * blocks.count;
+  std::vector<double> parts(4 * args.num_boxes * of_box, 0.0);
+  cpu.ParallelFor(
+      blocks.count * units,
+      2 * CyclesPerBin(args, sampling, bin_rows) * args.pooled_width *
+          blocks.size,
+      [&](int64_t begin, int64_t end) {
+        RowSamples<Coordinate<T>, /*kMotion=*/true> samples;
+        std::vector<int32_t> which(blocks.size + kPadding);
+        std::vector<double> row_sums, column_sums;
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const auto& [k, p, image, rows] = bin_rows[unit % units];
+          if (rows.empty()) continue;
+          const int64_t block = unit / units, c0 = block * blocks.size;
+          const int64_t count = std::min(blocks.size, args.channels - c0);
+          const int64_t from = image * layout.image + c0 * layout.map.channel;
+          samples.Fill(ReadSampledBox(args, sampling, boxes, box_indices, k),
+                       p);
+          row_sums.assign(samples.row().size(), 0.0);
+          column_sums.assign(samples.columns().size(), 0.0);
+          for (int64_t q = 0; q < args.pooled_width; ++q) {
+            largest_samples(features + from, layout.map, count, samples.Bin(q),
+                            nullptr, which.data());
+            add_slopes(d_output + layout.Bin(k, p, q, c0), layout.bins.channel,
+                       which.data(), values + from, layout.map, count,
+                       samples.Bin(q), row_sums.data(),
+                       column_sums.data() + samples.columns().First(q));
+          }
+          double* const part =
+              &parts[4 * (k * of_box + p * blocks.count + block)];
+          samples.row().AddMotions(row_sums, &part[0], &part[2]);
+          samples.columns().AddMotions(column_sums, &part[1], &part[3]);
+        }
+      });
+  SumParts(args, parts, of_box, 1, of_box, d_boxes);
+  return nullptr;
+}
+
+#define TFO_INSTANTIATE(T)                                                     \
+  template Error RoiAlignMax<T>(const Cpu&, const RoiArgs&,                    \
+                                const RoiSampling&, const T*, const T*,        \
+                                const Coordinate<T>*, const int32_t*, T*);     \
+  template Error RoiAlignMaxGrad<T>(const Cpu&, const RoiArgs&,                \
+                                    const RoiSampling&, const T*, const T*,    \
+                                    const Coordinate<T>*, const int32_t*, T*); \
+  template Error RoiAlignMaxBoxesGrad<T>(                                      \
+      const Cpu&, const RoiArgs&, const RoiSampling&, const T*, const T*,      \
+      const T*, const Coordinate<T>*, const int32_t*, Coordinate<T>*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);

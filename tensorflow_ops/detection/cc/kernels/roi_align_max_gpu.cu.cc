@@ -1,132 +1,10 @@
+#include "tensorflow_ops/detection/cc/kernels/roi_align_max_gpu.h"
+
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_gpu.h"
 
 namespace tfo {
 namespace {
-
-// A sample of a bin: one on each axis.
-template <typename C>
-struct Sample {
-  typename Samples<C>::Tap y, x;
-};
-
-// The i-th of the four pixels around a sample: on the next row if i & 2, on the
-// next column if i & 1. One without a weight is not looked at: it may be
-// outside.
-template <typename C>
-struct PixelAround {
-  int32_t y, x;
-  C weight;
-  bool counts;
-
-  __device__ PixelAround(const Sample<C>& at, int i)
-      : y(at.y.low + i / 2),
-        x(at.x.low + i % 2),
-        weight((i / 2 ? at.y.fraction : 1 - at.y.fraction) *
-               (i % 2 ? at.x.fraction : 1 - at.x.fraction)),
-        counts((i / 2 == 0 || at.y.fraction != 0) &&
-               (i % 2 == 0 || at.x.fraction != 0)) {}
-};
-
-// The values of a sample in N channels.
-template <int N, bool kPacked, typename T>
-__device__ Pack<Accumulator<T>, N> Interpolate(const T* map,
-                                               const Strides& strides,
-                                               const Sample<Accumulator<T>>& at,
-                                               int64_t step, int64_t valid) {
-  using Value = Accumulator<T>;
-  Pack<T, N> pixels[4];  // all loads before the first use
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const PixelAround<Value> pixel(at, i);
-    if (pixel.counts) {
-      pixels[i] = LoadChannels<N, kPacked>(
-          map + pixel.y * strides.row + pixel.x * strides.place, step, valid);
-    }
-  }
-  Pack<Value, N> values = {};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const PixelAround<Value> pixel(at, i);
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-      if (pixel.counts) {
-        values.values[n] += pixel.weight * Widen(pixels[i].values[n]);
-      }
-    }
-  }
-  return values;
-}
-template <typename T>
-__device__ Accumulator<T> InterpolateOne(const T* map, const Strides& strides,
-                                         const Sample<Accumulator<T>>& at) {
-  return Interpolate<1, false>(map, strides, at, 1, 1).values[0];
-}
-
-// The largest of a bin's samples in one channel, so far.
-template <typename C>
-struct Largest {
-  C value = 0;
-  Sample<C> sample = {};
-  int64_t count = 0;  // of samples inside of the map
-
-  __device__ void Add(const Sample<C>& at, C here) {
-    if (count == 0 || Replaces(here, value)) {
-      value = here;
-      sample = at;
-    }
-    ++count;
-  }
-  // After those inside: are there samples outside, and is one the largest?
-  __device__ bool IsOutside(C grid_y, C grid_x) const {
-    if (count == 0) return true;
-    return static_cast<double>(count) <
-               static_cast<double>(grid_y) * static_cast<double>(grid_x) &&
-           Replaces(C(0), value);
-  }
-};
-
-template <typename T>
-__device__ Largest<Accumulator<T>> LargestOf(
-    const T* map, const Strides& strides,
-    const BinOfRow<Samples<Accumulator<T>>>& bin) {
-  Largest<Accumulator<T>> largest;
-  for (int32_t i = 0; i < bin.count_y; ++i) {
-    for (int32_t j = 0; j < bin.count_x; ++j) {
-      const Sample<Accumulator<T>> at = {bin.y[i], bin.x[j]};
-      largest.Add(at, InterpolateOne(map, strides, at));
-    }
-  }
-  return largest;
-}
-// The same for a bin whose samples have no room in shared memory.
-template <typename T>
-__device__ __noinline__ Largest<Accumulator<T>> LargestOfOther(
-    const T* map, Strides strides, const RoiOnLevel<Accumulator<T>>& roi,
-    int64_t p, int64_t q) {
-  using Kind = Samples<Accumulator<T>>;
-  using Tap = typename Kind::Tap;
-  Largest<Accumulator<T>> largest;
-  VisitTapPairs<Kind>(roi, p, q, [&](const Tap& y, const Tap& x) {
-    largest.Add({y, x}, InterpolateOne(map, strides, {y, x}));
-  });
-  return largest;
-}
-
-// The first elements of a bin's channel c.
-struct BinPlace {
-  int64_t map, output;
-};
-__device__ inline BinPlace PlaceOf(const RoiArgs& args, const Strides& map,
-                                   int64_t image, int64_t k, int64_t p,
-                                   int64_t q, int64_t c) {
-  const int64_t ph = args.pooled_height, pw = args.pooled_width;
-  const Strides out = StridesOf(args.channels_first, ph, pw, args.channels);
-  return {image * args.height * args.width * args.channels + c * map.channel,
-          k * ph * pw * args.channels + p * out.row + q * out.place +
-              c * out.channel};
-}
 
 // A block takes a row of a box's bins, a thread some channels of a bin.
 template <typename T, int N, bool kPacked>
@@ -153,9 +31,9 @@ __global__ void __launch_bounds__(kRowThreads)
           Pack<Value, N> best = {};
           for (int32_t i = 0; i < bin.count_y; ++i) {
             for (int32_t j = 0; j < bin.count_x; ++j) {
+              const Sample<Kind> at = {bin.y[i], bin.x[j]};
               const auto values = Interpolate<N, kPacked>(
-                  features + place.map, strides, {bin.y[i], bin.x[j]},
-                  strides.channel, valid);
+                  features + place.map, strides, at, strides.channel, valid);
               const bool first = i == 0 && j == 0;
 #pragma unroll
               for (int n = 0; n < N; ++n) {
@@ -228,7 +106,7 @@ __global__ void __launch_bounds__(kRowThreads)
           const BinPlace place =
               PlaceOf(args.roi, strides, roi.image, k, p, q, c);
           const auto largest =
-              LargestOfOther(features + place.map, strides, roi, p, q);
+              LargestOfOther<Kind>(features + place.map, strides, roi, p, q);
           output[place.output] =
               Narrow<T>(largest.IsOutside(roi.y.grid, roi.x.grid)
                             ? Value(0)
@@ -326,8 +204,8 @@ __global__ void __launch_bounds__(kTileThreads)
           const auto largest =
               bin.count_y <= room_y && bin.count_x <= room_x
                   ? LargestOf(features + place.map, strides, bin)
-                  : LargestOfOther(features + place.map, strides, roi, p0 + p,
-                                   q0 + q);
+                  : LargestOfOther<Kind>(features + place.map, strides, roi,
+                                         p0 + p, q0 + q);
           if (largest.IsOutside(roi.y.grid, roi.x.grid)) continue;
           const Sum gradient = Widen(d_output[place.output]);
           for (int i = 0; i < 4; ++i) {
@@ -369,19 +247,6 @@ __global__ void __launch_bounds__(kTileThreads)
       }
     }
   }
-}
-
-// The sizes as roi_average's, whose blocks and tiles this op has, too.
-RoiAverageArgs AsAverageArgs(const RoiArgs& roi, const RoiSampling& sampling) {
-  RoiAverageArgs args = OneLevel(roi);
-  args.bins = RoiBins::kSamples;
-  args.sampling = sampling;
-  return args;
-}
-
-bool IsEmpty(const RoiArgs& args) {
-  return args.num_boxes == 0 || args.channels == 0 || args.pooled_height == 0 ||
-         args.pooled_width == 0;
 }
 
 }  // namespace

@@ -125,6 +125,36 @@ TFO_INLINE void StoreChannels(Vector<T> v, T* to, int64_t n) {
   }
 }
 
+// Of few samples, most are some channel's of a vector: a pass for each sample
+// takes less than one for each channel.
+constexpr int64_t kFewSamples = 16;
+
+// How what load(along, across) loads changes along an axis, `fraction` of the
+// way across. What has no weight there is not looked at.
+template <typename V, typename C, typename LoadPixel>
+TFO_INLINE V SlopeAlong(C fraction, const LoadPixel& load) {
+  V slope = (V{} + (1 - fraction)) * (load(1, 0) - load(0, 0));
+  if (fraction != 0) {
+    slope = MulAdd(V{} + fraction, load(1, 1) - load(0, 1), slope);
+  }
+  return slope;
+}
+
+// Calls down(slope) and across(slope) with how what load(row, column) loads,
+// of the pixels around a sample, changes where it moves that way.
+template <typename V, typename C, typename LoadPixel, typename Down,
+          typename Across>
+TFO_INLINE void VisitSlopes(const LineSample<C>& y, const LineSample<C>& x,
+                            const LoadPixel& load, const Down& down,
+                            const Across& across) {
+  if (y.moves) down(SlopeAlong<V>(x.fraction, load));
+  if (x.moves) {
+    across(SlopeAlong<V>(y.fraction, [&](int64_t column, int64_t row) {
+      return load(row, column);
+    }));
+  }
+}
+
 }  // namespace
 
 template <typename T>
@@ -217,9 +247,6 @@ void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
   const auto offset = [&](int64_t row, int64_t column) {
     return (row - rows.begin) * strides.row + column * strides.column;
   };
-  // Of few samples, most are some channel's of a vector: a pass for each sample
-  // takes less than one for each channel.
-  constexpr int64_t kFewSamples = 16;
   if (strides.channel != 1 || step != 1 || NumSamples(bin) > kFewSamples) {
     ForChannelSamples(
         bin, samples, channels, [&](int64_t c, const auto& y, const auto& x) {
@@ -264,15 +291,78 @@ void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
   });
 }
 
-#define TFO_INSTANTIATE(T)                                                   \
-  template void LargestSamples<T>(const T*, MapStrides, int64_t,             \
-                                  BinSamples<Accumulator<T>>, T*, int32_t*); \
-  template void ReadSamples<T>(const T*, MapStrides, int64_t,                \
-                               BinSamples<Accumulator<T>>, const int32_t*,   \
-                               T*);                                          \
-  template void AddToSamples<T>(const T*, int64_t, const int32_t*, int64_t,  \
-                                BinSamples<Accumulator<T>>, PixelRange,      \
-                                MapStrides, Accumulator<T>*)
+template <typename T>
+void AddSlopes(const T* d_values, int64_t step, const int32_t* samples,
+               const T* map, MapStrides strides, int64_t channels,
+               BinSamples<Accumulator<T>> bin, double* row_sums,
+               double* column_sums) {
+  using Sum = Accumulator<T>;
+  constexpr int kCount = Lanes<T>::kCount;
+  const auto first_pixel = [&](const auto& y, const auto& x) {
+    return map + y.low * strides.row + x.low * strides.column;
+  };
+  const auto row_sum = [&](const auto& y) -> double& {
+    return row_sums[&y - bin.rows.begin];
+  };
+  const auto column_sum = [&](const auto& x) -> double& {
+    return column_sums[&x - bin.columns.begin];
+  };
+  if (strides.channel != 1 || step != 1 || NumSamples(bin) > kFewSamples) {
+    ForChannelSamples(
+        bin, samples, channels, [&](int64_t c, const auto& y, const auto& x) {
+          const T* const pixel = first_pixel(y, x) + c * strides.channel;
+          const Sum d_value = LoadOne(d_values + c * step);
+          VisitSlopes<Sum>(
+              y, x,
+              [&](int64_t row, int64_t column) {
+                return LoadOne(pixel + row * strides.row +
+                               column * strides.column);
+              },
+              [&](Sum slope) { row_sum(y) += d_value * slope; },
+              [&](Sum slope) { column_sum(x) += d_value * slope; });
+        });
+    return;
+  }
+  // A sample at a time, in the channels that took it.
+  ForSamples(bin, [&](int32_t sample, const auto& y, const auto& x) {
+    if (!y.moves && !x.moves) return;
+    Vector<T> down = {}, across = {};
+    for (int64_t c = 0; c < channels; c += kCount) {
+      const Index<T> taken = LoadIndex<T>(samples + c) == (Index<T>{} + sample);
+      if (!AnyLane(taken)) continue;
+      const ChannelLoader<T> load = {channels - c, 1};
+      const T* const pixel = first_pixel(y, x) + c;
+      const Vector<T> d_value = load(d_values + c, 0);
+      // Other channels may hold NaN: their lanes stay as they are.
+      VisitSlopes<Vector<T>>(
+          y, x,
+          [&](int64_t row, int64_t column) {
+            return load(pixel + row * strides.row + column * strides.column, 0);
+          },
+          [&](const Vector<T>& slope) {
+            down = taken ? MulAdd(d_value, slope, down) : down;
+          },
+          [&](const Vector<T>& slope) {
+            across = taken ? MulAdd(d_value, slope, across) : across;
+          });
+    }
+    row_sum(y) += SumLanes(down);
+    column_sum(x) += SumLanes(across);
+  });
+}
+
+#define TFO_INSTANTIATE(T)                                                    \
+  template void LargestSamples<T>(const T*, MapStrides, int64_t,              \
+                                  BinSamples<Accumulator<T>>, T*, int32_t*);  \
+  template void ReadSamples<T>(const T*, MapStrides, int64_t,                 \
+                               BinSamples<Accumulator<T>>, const int32_t*,    \
+                               T*);                                           \
+  template void AddToSamples<T>(const T*, int64_t, const int32_t*, int64_t,   \
+                                BinSamples<Accumulator<T>>, PixelRange,       \
+                                MapStrides, Accumulator<T>*);                 \
+  template void AddSlopes<T>(const T*, int64_t, const int32_t*, const T*,     \
+                             MapStrides, int64_t, BinSamples<Accumulator<T>>, \
+                             double*, double*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);

@@ -8,11 +8,13 @@
 namespace tfo {
 
 // A sample on one axis: it takes `fraction` from the pixel after `low`, the
-// rest from `low`.
+// rest from `low`. It `moves` with the box if nothing holds it at an edge; then
+// both pixels are on the map.
 template <typename C>
 struct LineSample {
   int32_t low;
   C fraction;
+  bool moves;
 };
 // A bin's samples on one axis, inside of the map.
 template <typename C>
@@ -55,7 +57,17 @@ TFO_PER_CPU_LEVEL(
     void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
                       int64_t channels, BinSamples<Accumulator<T>> bin,
                       PixelRange rows, MapStrides strides,
-                      Accumulator<T>* sums);)
+                      Accumulator<T>* sums);
+
+    // What ReadSamples reads changes as the samples move. Adds the sum of
+    // d_values times that change to each sample's own of `row_sums` where it
+    // moves down, of `column_sums` where it moves across: one for each of the
+    // bin's rows and columns. `samples` may be read 16 elements further.
+    template <typename T>
+    void AddSlopes(const T* d_values, int64_t step, const int32_t* samples,
+                   const T* map, MapStrides strides, int64_t channels,
+                   BinSamples<Accumulator<T>> bin, double* row_sums,
+                   double* column_sums);)
 
 }  // namespace tfo
 

@@ -37,15 +37,38 @@ std::vector<T> Gradient(const AverageProblem<T>& problem, int threads) {
 }
 
 template <typename T>
+std::vector<Coordinate<T>> BoxesGradient(const AverageProblem<T>& problem,
+                                         const std::vector<T>& values,
+                                         int threads) {
+  std::vector<Coordinate<T>> d_boxes(problem.boxes.size(), 77);
+  TFO_EXPECT(RoiAlignMaxBoxesGrad(
+                 testing::ThreadedCpu(threads), problem.args.roi,
+                 problem.args.sampling, problem.d_output.data(),
+                 problem.maps[0].data(), values.data(), problem.boxes.data(),
+                 problem.box_indices.data(), d_boxes.data()) == nullptr);
+  return d_boxes;
+}
+
+template <typename V>
+bool SameBits(const std::vector<V>& a, const std::vector<V>& b) {
+  return memcmp(a.data(), b.data(), a.size() * sizeof(V)) == 0;
+}
+
+template <typename T>
 void Check(const AverageProblem<T>& problem) {
   const double tolerance = sizeof(T) == 8 ? 1e-12 : 1e-5;
-  const auto expected = testing::ReferenceMax(problem);
+  const auto values =
+      testing::RandomValues<T>(problem.maps[0].size(), /*seed=*/21);
+  const auto expected = testing::ReferenceMax(problem, values);
   const auto output = Forward(problem, problem.maps[0].data(), 1);
   const auto d_map = Gradient(problem, 1);
   TFO_EXPECT(WorstError<T>(output, expected.output) < tolerance);
   TFO_EXPECT(WorstError<T>(d_map, expected.d_maps[0]) < tolerance);
+  const auto d_boxes = BoxesGradient(problem, values, 1);
+  // Sums over all bins and channels.
+  TFO_EXPECT(WorstError<Coordinate<T>>(d_boxes, expected.d_boxes) <
+             tolerance * (problem.args.roi.channels + 10.0));
   // The gradient's gradient is its transpose: <g, F v> = <F' g, v>.
-  const auto values = testing::RandomValues<T>(d_map.size(), 21);
   const auto read = Forward(problem, values.data(), 1);
   double forward = 0, backward = 0, size = 0;
   for (size_t i = 0; i < read.size(); ++i) {
@@ -59,11 +82,9 @@ void Check(const AverageProblem<T>& problem) {
              (sizeof(T) == 2 ? 0x1p-8 : 1e-6) * size);
   for (int threads : {2, 5}) {
     const auto again = Forward(problem, problem.maps[0].data(), threads);
-    const auto d_again = Gradient(problem, threads);
-    TFO_EXPECT(memcmp(again.data(), output.data(), output.size() * sizeof(T)) ==
-               0);
-    TFO_EXPECT(memcmp(d_again.data(), d_map.data(), d_map.size() * sizeof(T)) ==
-               0);
+    TFO_EXPECT(SameBits(again, output));
+    TFO_EXPECT(SameBits(Gradient(problem, threads), d_map));
+    TFO_EXPECT(SameBits(BoxesGradient(problem, values, threads), d_boxes));
   }
 }
 
@@ -164,6 +185,73 @@ TFO_TEST(RoiAlignMax, NanUpstream) {
       }
     }
     TFO_EXPECT(nans >= 1 && nans <= 4);
+  }
+}
+
+// Pixels that no sample of their channel lies between are not looked at, those
+// in the same place of another channel are.
+TFO_TEST(RoiAlignMax, NanWhereNoSampleIsDoesNotReachBoxes) {
+  for (const RoiSampling sampling : {RoiSampling{2, true}, {0, true}}) {
+    for (bool first : {false, true}) {
+      auto problem = RandomProblem<float>(
+          {2, 20, 23, 37, 6, 2, 2, 1.0f, first, false}, sampling);
+      std::vector<float> ones(problem.d_output.size(), 1.0f);
+      std::swap(problem.d_output, ones);
+      const auto weights = Gradient(problem, 2);
+      std::swap(problem.d_output, ones);
+      auto values = testing::RandomValues<float>(weights.size(), 4);
+      const auto clean = BoxesGradient(problem, values, 2);
+      int64_t nans = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (weights[i] != 0) continue;
+        values[i] = NAN;
+        ++nans;
+      }
+      TFO_EXPECT(nans > 1000 && nans < static_cast<int64_t>(values.size()));
+      TFO_EXPECT(SameBits(BoxesGradient(problem, values, 2), clean));
+      values.assign(values.size(), NAN);
+      for (float v : clean) TFO_EXPECT(std::isfinite(v));
+      const auto of_nan = BoxesGradient(problem, values, 2);
+      TFO_EXPECT(std::isnan(of_nan[0]));
+    }
+  }
+}
+
+// Whatever comes in, a sample that does not move passes nothing on: held at an
+// edge, or outside of the map.
+TFO_TEST(RoiAlignMax, HeldSamplesDoNotMoveBoxes) {
+  for (bool first : {false, true}) {
+    auto problem = RandomProblem<float>(
+        {1, 4, 4, 19, 4, 1, 1, 1.0f, first, false}, {2, true});
+    problem.boxes = {-0.4f, -0.3f, 0.4f, 0.45f,  // at the first pixel
+                     3.6f,  3.7f,  4.3f, 4.4f,   // at the last
+                     -9,    -9,    -3,   -3,     // outside
+                     -0.4f, 1.2f,  0.4f, 2.7f};  // held in x only
+    problem.box_indices.assign(4, 0);
+    problem.d_output.assign(problem.d_output.size(), INFINITY);
+    const auto d_boxes = BoxesGradient(problem, problem.maps[0], 1);
+    for (int i = 0; i < 12; ++i) TFO_EXPECT_EQ(d_boxes[i], 0.0f);
+    TFO_EXPECT(d_boxes[12] == 0 && d_boxes[14] == 0);
+    TFO_EXPECT(!std::isfinite(d_boxes[13]) && !std::isfinite(d_boxes[15]));
+  }
+}
+
+TFO_TEST(RoiAlignMax, NothingToDoForBoxes) {
+  for (const int none : {0, 1, 2}) {
+    AverageProblem<float> problem;
+    problem.args = {};
+    problem.args.roi = {1, 4, 4, 3, 2, 2, 2, 1.0f, false, false};
+    problem.args.sampling = {2, true};
+    RoiArgs& roi = problem.args.roi;
+    (none == 0 ? roi.num_boxes : none == 1 ? roi.channels : roi.height) = 0;
+    problem.maps.resize(1);
+    problem.boxes = {0, 0, 3, 3, 1, 1, 2, 2};
+    problem.boxes.resize(4 * roi.num_boxes);
+    problem.box_indices = {0, 0};
+    problem.d_output.assign(2 * 2 * 2 * 3, 1.0f);
+    for (float v : BoxesGradient(problem, problem.maps[0], 1)) {
+      TFO_EXPECT_EQ(v, 0.0f);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_box_sums_gpu.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_gpu.h"
 
 namespace tfo {
@@ -281,7 +282,7 @@ __device__ void FillTileWeights(const RoiAverageArgs& args, const Sum* boxes,
       for (int j = 0; j < size; ++j) to[j] = 0;
       bool any = false;
       VisitTaps<false>(axis, p0 + p,
-                       [&](int32_t pixel, Sum weight, TapSlopes<Sum>) {
+                       [&](int32_t pixel, Sum weight, BoxSlopes<Sum>) {
                          if (pixel < pixels.begin || pixel >= pixels.end)
                            return;
                          to[pixel - pixels.begin] = weight;
@@ -434,42 +435,6 @@ __global__ void __launch_bounds__(kTileThreads, 4)
   }
 }
 
-// What a box's derivatives are summed in: to y1, x1, y2, x2.
-template <typename Sum>
-struct BoxSums {
-  Sum values[4] = {};
-
-  template <typename Tap>
-  __device__ void Add(const Tap& y, const Tap& x, Sum product) {
-    values[0] += y.slopes.low * x.weight * product;
-    values[1] += y.weight * x.slopes.low * product;
-    values[2] += y.slopes.high * x.weight * product;
-    values[3] += y.weight * x.slopes.high * product;
-  }
-};
-
-// Adds up the block's sums, in a fixed order, and writes a box's derivatives,
-// or adds to them. All of the block must come here.
-template <typename Sum>
-__device__ void WriteBoxSums(const RoiAverageArgs& args,
-                             const BoxSums<Sum>& sums,
-                             Sum (&parts)[4][kRowThreads], bool add,
-                             Sum* d_box) {
-  const int thread = threadIdx.x;
-  __syncthreads();  // the parts before are no longer read
-  for (int i = 0; i < 4; ++i) parts[i][thread] = sums.values[i];
-  for (int half = kRowThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (thread >= half) continue;
-    for (int i = 0; i < 4; ++i) parts[i][thread] += parts[i][thread + half];
-  }
-  if (thread > 0) return;
-  for (int i = 0; i < 4; ++i) {
-    Sum* const to = d_box + (args.roi.yxyx ? i : i ^ 1);
-    *to = parts[i][0] + (add ? *to : 0);
-  }
-}
-
 // The gradient to boxes: a block per box.
 template <typename T, int N, bool kPacked>
 __global__ void __launch_bounds__(kRowThreads)
@@ -505,11 +470,12 @@ __global__ void __launch_bounds__(kRowThreads)
                     product +=
                         Widen(gradients.values[i]) * Widen(values.values[i]);
                   }
-                  sums.Add(y, x, product);
+                  sums.Add(y.slopes, x.weight * product, x.slopes,
+                           y.weight * product);
                 });
           });
     }
-    WriteBoxSums(args, sums, parts, false, d_boxes + 4 * k);
+    WriteBoxSums(args.roi.yxyx, sums, parts, false, d_boxes + 4 * k);
   }
 }
 
@@ -538,14 +504,14 @@ __global__ void __launch_bounds__(kRowThreads)
               ImageOf(args, features, roi.level, roi.image) + place.map;
           const Sum gradient = Widen(d_output[place.output]);
           VisitTapPairs<Kind>(roi, p, q, [&](const Tap& y, const Tap& x) {
-            sums.Add(
-                y, x,
+            const Sum product =
                 gradient *
-                    Widen(
-                        map[y.pixel * strides.row + x.pixel * strides.place]));
+                Widen(map[y.pixel * strides.row + x.pixel * strides.place]);
+            sums.Add(y.slopes, x.weight * product, x.slopes,
+                     y.weight * product);
           });
         });
-    WriteBoxSums(args, sums, parts, true, d_boxes + 4 * k);
+    WriteBoxSums(args.roi.yxyx, sums, parts, true, d_boxes + 4 * k);
   }
 }
 

@@ -327,6 +327,44 @@ class RoiAlignMaxGradOp : public RoiAverageOpBase {
   }
 };
 
+absl::Status CheckLikeFeatures(const char* name, const Tensor& tensor,
+                               const Tensor& features) {
+  if (tensor.shape() == features.shape()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " must have features' shape ", features.shape().DebugString(),
+      ", got ", tensor.shape().DebugString()));
+}
+
+// d_output, features, values, boxes, box_indices -> d_boxes.
+template <typename Device, typename T>
+class RoiAlignMaxBoxesGradOp : public RoiAverageOpBase {
+ public:
+  using RoiAverageOpBase::RoiAverageOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor &d_output = ctx->input(0), &features = ctx->input(1),
+                 &values = ctx->input(2), &boxes = ctx->input(3),
+                 &box_indices = ctx->input(4);
+    RoiArgs args = attrs_.roi;
+    OP_REQUIRES_OK(ctx, CheckFeatures("features", features.shape(), &args));
+    OP_REQUIRES_OK(ctx, CheckLikeFeatures("values", values, features));
+    OP_REQUIRES_OK(
+        ctx, CheckBoxes<Device>(boxes, box_indices,
+                                DataTypeOf<Coordinate<T>>::kValue, &args));
+    OP_REQUIRES_OK(ctx, CheckPooled("d_output", d_output.shape(), &args));
+    OP_REQUIRES_OK(ctx, CheckSamples(args, attrs_.sampling.ratio,
+                                     /*max=*/true));
+    Tensor* d_boxes = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, boxes.shape(), &d_boxes));
+    OP_REQUIRES_OK(
+        ctx,
+        ToStatus(RoiAlignMaxBoxesGrad(
+            GetDevice<Device>(ctx), args, attrs_.sampling, Data<T>(d_output),
+            Data<T>(features), Data<T>(values), Data<Coordinate<T>>(boxes),
+            Data<int32_t>(box_indices), Data<Coordinate<T>>(d_boxes))));
+  }
+};
+
 // dd_features, features, boxes, box_indices, output_size -> dd_output.
 template <typename Device, typename T>
 class RoiAlignMaxGradGradOp : public RoiAverageOpBase {
@@ -338,11 +376,8 @@ class RoiAlignMaxGradGradOp : public RoiAverageOpBase {
                  &boxes = ctx->input(2), &box_indices = ctx->input(3);
     RoiArgs args = attrs_.roi;
     OP_REQUIRES_OK(ctx, CheckFeatures("features", features.shape(), &args));
-    OP_REQUIRES(ctx, dd_features.shape() == features.shape(),
-                absl::InvalidArgumentError(
-                    absl::StrCat("dd_features must have features' shape ",
-                                 features.shape().DebugString(), ", got ",
-                                 dd_features.shape().DebugString())));
+    OP_REQUIRES_OK(ctx,
+                   CheckLikeFeatures("dd_features", dd_features, features));
     OP_REQUIRES_OK(
         ctx, CheckBoxes<Device>(boxes, box_indices,
                                 DataTypeOf<Coordinate<T>>::kValue, &args));
@@ -369,6 +404,7 @@ TFO_REGISTER_KERNELS("RoiAlignBoxesGrad", RoiAverageBoxesGradOp);
 TFO_REGISTER_KERNELS("RoiAlignMaxGrad", RoiAlignMaxGradOp);
 TFO_REGISTER_KERNELS("RoiAlignMaxGradGrad", RoiAlignMaxGradGradOp,
                      .HostMemory("output_size"));
+TFO_REGISTER_KERNELS("RoiAlignMaxBoxesGrad", RoiAlignMaxBoxesGradOp);
 TFO_REGISTER_KERNELS("PsRoiPool", RoiAverageOp, .HostMemory("output_size"));
 TFO_REGISTER_KERNELS("PsRoiPoolGrad", RoiAverageGradOp,
                      .HostMemory("features_shape"));

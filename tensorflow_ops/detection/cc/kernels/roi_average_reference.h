@@ -290,13 +290,16 @@ AverageReference ReferenceAverage(const AverageProblem<T>& problem) {
   return result;
 }
 
-// The maxima of samples; the gradient of sum(d_output * maxima) to the map.
+// The maxima of samples; the gradient of sum(d_output * maxima) to the map, and
+// to boxes that of the sum with these values at the largest samples.
 template <typename T>
-AverageReference ReferenceMax(const AverageProblem<T>& problem) {
+AverageReference ReferenceMax(const AverageProblem<T>& problem,
+                              const std::vector<T>& values) {
   const RoiAverageArgs& args = problem.args;
   AverageReference result;
   result.output.assign(problem.OutputSize(), 0);
   result.d_maps.emplace_back(problem.maps[0].size());
+  result.d_boxes.assign(4 * args.roi.num_boxes, 0);
   std::vector<ReferencePoint> points;
   for (int64_t k = 0; k < args.roi.num_boxes; ++k) {
     for (int64_t p = 0; p < args.roi.pooled_height; ++p) {
@@ -329,10 +332,16 @@ AverageReference ReferenceMax(const AverageProblem<T>& problem) {
           if (best == nullptr || (outside && most < 0)) continue;  // 0
           const int64_t at = problem.OutputAt(k, p, q, c);
           result.output[at] = most;
+          const double gradient = Widen(problem.d_output[at]);
           ReferenceCorners(problem, 0, n, c, *best,
-                           [&](int64_t pixel, double w, double, double) {
-                             result.d_maps[0][pixel] +=
-                                 w * Widen(problem.d_output[at]);
+                           [&](int64_t pixel, double w, double dy, double dx) {
+                             result.d_maps[0][pixel] += w * gradient;
+                             const double value = Widen(values[pixel]);
+                             double* const d = &result.d_boxes[4 * k];
+                             d[0] += gradient * value * dx * best->x_low;
+                             d[1] += gradient * value * dy * best->y_low;
+                             d[2] += gradient * value * dx * best->x_high;
+                             d[3] += gradient * value * dy * best->y_high;
                            });
         }
       }

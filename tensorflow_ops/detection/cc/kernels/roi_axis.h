@@ -123,16 +123,26 @@ TFO_HOST_DEVICE static inline void VisitSamples(const RoiAxis<C>& axis,
   }
 }
 
-// What a bin takes of a pixel: `weight` times its value; and how the weight
-// changes with the box's beginning and end, in image pixels.
+// How a place or a weight on an axis changes with the box's beginning and end,
+// in image pixels.
 template <typename C>
-struct TapSlopes {
+struct BoxSlopes {
   C low, high;
 };
 
+// How a sample moves, in feature pixels.
+template <typename C>
+TFO_HOST_DEVICE static inline BoxSlopes<C> MotionOf(
+    const RoiAxis<C>& axis, const AxisSample<C>& sample) {
+  if (!sample.moves) return {};
+  const C high = axis.grown ? C(0) : Product(axis.scale, sample.place);
+  return {axis.scale - high, high};
+}
+
 // Calls visit(pixel, weight, slopes) for each pixel of bin p that counts, in
-// order, every pixel once. Samples on the same pixels are merged. Without
-// kSlopes, slopes are zero and are not computed.
+// order, every pixel once: the bin takes `weight` times the pixel's value.
+// Samples on the same pixels are merged. Without kSlopes, slopes are zero and
+// are not computed.
 template <bool kSlopes, typename C, typename Visit>
 TFO_HOST_DEVICE static inline void VisitTaps(const RoiAxis<C>& axis, int64_t p,
                                              Visit&& visit) {
@@ -140,19 +150,19 @@ TFO_HOST_DEVICE static inline void VisitTaps(const RoiAxis<C>& axis, int64_t p,
     const PixelRange range = BinOf(axis.span, p, axis.bins, axis.limit);
     const C weight = C(1) / static_cast<C>(range.end - range.begin);
     for (int32_t pixel = range.begin; pixel < range.end; ++pixel) {
-      visit(pixel, weight, TapSlopes<C>{});
+      visit(pixel, weight, BoxSlopes<C>{});
     }
     return;
   }
   // The taps of `pixel` and the next one, to which samples are still added.
   int32_t pixel = -1;
   C weight = 0, next_weight = 0;
-  TapSlopes<C> slopes = {}, next_slopes = {};
+  BoxSlopes<C> slopes = {}, next_slopes = {};
   const C share = axis.grid > 0 ? C(1) / axis.grid : C(0);
-  const auto emit = [&](int32_t at, C w, TapSlopes<C> s) {
+  const auto emit = [&](int32_t at, C w, BoxSlopes<C> s) {
     // A pixel of no weight is not looked at: it may hold NaN.
     if (w == 0 && !(kSlopes && (s.low != 0 || s.high != 0))) return;
-    visit(at, w * share, TapSlopes<C>{s.low * share, s.high * share});
+    visit(at, w * share, BoxSlopes<C>{s.low * share, s.high * share});
   };
   VisitSamples(axis, p, [&](const AxisSample<C>& sample) {
     if (sample.low != pixel) {
@@ -160,7 +170,7 @@ TFO_HOST_DEVICE static inline void VisitTaps(const RoiAxis<C>& axis, int64_t p,
       const bool next = sample.low == pixel + 1 && pixel >= 0;
       if (!next && pixel >= 0) emit(pixel + 1, next_weight, next_slopes);
       weight = next ? next_weight : C(0);
-      slopes = next ? next_slopes : TapSlopes<C>{};
+      slopes = next ? next_slopes : BoxSlopes<C>{};
       next_weight = 0;
       next_slopes = {};
       pixel = sample.low;
@@ -168,12 +178,11 @@ TFO_HOST_DEVICE static inline void VisitTaps(const RoiAxis<C>& axis, int64_t p,
     weight += 1 - sample.fraction;
     next_weight += sample.fraction;
     if (kSlopes && sample.moves) {
-      const C high = axis.grown ? C(0) : Product(axis.scale, sample.place);
-      const C low = axis.scale - high;
-      slopes.low -= low;
-      slopes.high -= high;
-      next_slopes.low += low;
-      next_slopes.high += high;
+      const BoxSlopes<C> motion = MotionOf(axis, sample);
+      slopes.low -= motion.low;
+      slopes.high -= motion.high;
+      next_slopes.low += motion.low;
+      next_slopes.high += motion.high;
     }
   });
   if (pixel >= 0) {

@@ -120,7 +120,7 @@ struct PlainTaps {
   template <typename Add>
   __device__ static void Visit(const RoiAxis<C>& axis, int64_t p,
                                const Add& add) {
-    VisitTaps<false>(axis, p, [&](int32_t pixel, C weight, TapSlopes<C>) {
+    VisitTaps<false>(axis, p, [&](int32_t pixel, C weight, BoxSlopes<C>) {
       add(Tap{pixel, weight});
     });
   }
@@ -131,12 +131,12 @@ struct SlopedTaps {
   struct Tap {
     int32_t pixel;
     C weight;
-    TapSlopes<C> slopes;
+    BoxSlopes<C> slopes;
   };
   template <typename Add>
   __device__ static void Visit(const RoiAxis<C>& axis, int64_t p,
                                const Add& add) {
-    VisitTaps<true>(axis, p, [&](int32_t pixel, C weight, TapSlopes<C> slopes) {
+    VisitTaps<true>(axis, p, [&](int32_t pixel, C weight, BoxSlopes<C> slopes) {
       add(Tap{pixel, weight, slopes});
     });
   }

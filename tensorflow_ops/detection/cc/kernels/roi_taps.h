@@ -70,7 +70,7 @@ class TapTable {
         part.begin.push_back(part.taps.size());
         if (!valid) continue;
         VisitTaps<kSlopes>(
-            axis, p, [&](int32_t pixel, C weight, TapSlopes<C> slopes) {
+            axis, p, [&](int32_t pixel, C weight, BoxSlopes<C> slopes) {
               if constexpr (kSlopes) {
                 part.taps.push_back({pixel, weight, slopes.low, slopes.high});
               } else {

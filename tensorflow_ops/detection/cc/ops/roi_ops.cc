@@ -141,6 +141,14 @@ absl::Status MaxGradShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+// d_output, features, values, boxes, box_indices: as boxes.
+absl::Status MaxBoxesGradShape(InferenceContext* c) {
+  ShapeHandle merged;
+  TF_RETURN_IF_ERROR(BoxesGradShape(c));
+  return Expect("values must have features' shape",
+                c->Merge(c->input(1), c->input(2), &merged));
+}
+
 absl::Status RoiPoolGradShape(InferenceContext* c) {
   bool channels_first;
   ShapeHandle d_output, argmax, pooled, features;
@@ -305,6 +313,20 @@ REGISTER_OP("TensorflowOps>RoiAlignMaxGradGrad")
     .Output("dd_output: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
     .SetShapeFn(RoiPoolShape)
     .Doc("The gradient of RoiAlignMaxGrad to its d_output.");
+
+REGISTER_OP("TensorflowOps>RoiAlignMaxBoxesGrad")
+    .Input("d_output: T")
+    .Input("features: T")
+    .Input("values: T")
+    .Input("boxes: Tboxes")
+    .Input("box_indices: int32")
+    .Output("d_boxes: Tboxes") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    .SetShapeFn(MaxBoxesGradShape)
+    .Doc(R"doc(
+The gradient of RoiAlign's maximum to its boxes.
+
+values: whose slopes are taken, at the samples that are largest in features.
+)doc");
 
 REGISTER_OP("TensorflowOps>PsRoiPool")
     .Input("features: T")

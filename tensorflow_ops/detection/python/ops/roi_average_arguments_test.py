@@ -1,5 +1,6 @@
 """Tests of what roi_align, ps_roi_pool, ps_roi_align and multiscale_roi_align take: shapes, graphs, bad input."""
 
+import functools
 import itertools
 from typing import NamedTuple
 
@@ -261,9 +262,13 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             pooled = {"d_output": tf.zeros([1, height, 1, 1]), "boxes": box, "box_indices": index}
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                 ops.tensorflow_ops_roi_align_grad(**pooled, features_shape=[1, 3, 4, 1], sampling_ratio=ratio)
-            for gradient in (ops.tensorflow_ops_roi_align_boxes_grad, ops.tensorflow_ops_roi_align_max_grad):
+            for gradient, maps in (
+                (ops.tensorflow_ops_roi_align_boxes_grad, {"features": features}),
+                (ops.tensorflow_ops_roi_align_max_grad, {"features": features}),
+                (ops.tensorflow_ops_roi_align_max_boxes_grad, {"features": features, "values": features}),
+            ):
                 with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
-                    gradient(**pooled, features=features, sampling_ratio=ratio)
+                    gradient(**pooled, **maps, sampling_ratio=ratio)
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "sampling_ratio 2 makes 2097152 x 2 samples"):
             ops.tensorflow_ops_roi_align_max_grad_grad(
                 dd_features=features,
@@ -435,9 +440,26 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
         if "features_shape" not in bad:
             calls.append(lambda: ops.tensorflow_ops_roi_align_boxes_grad(*by_position))
             calls.append(lambda: ops.tensorflow_ops_roi_align_max_grad(*by_position))
+            with_values = (*by_position[:2], *by_position[1:])
+            calls.append(lambda: ops.tensorflow_ops_roi_align_max_boxes_grad(*with_values))
         for call in calls:
             with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
                 call()
+
+    def test_values_of_the_maximum_are_like_features(self):
+        d_output, boxes, indices = tf.zeros([1, 2, 2, 3]), tf.zeros([1, 4]), tf.constant([0])
+        features = tf.zeros([2, 4, 5, 3])
+        for shape in ([2, 4, 5], [1, 4, 5, 3], [2, 4, 5, 2], [2, 5, 4, 3]):
+            call = functools.partial(
+                ops.tensorflow_ops_roi_align_max_boxes_grad, d_output, features, tf.zeros(shape), boxes, indices
+            )
+            for run in (call, tf.function(call)):
+                with self.assertRaisesRegex(ValueError, "values must have features' shape|must be 4-D"):
+                    run()
+        unknown = tf.function(
+            lambda values: ops.tensorflow_ops_roi_align_max_boxes_grad(d_output, features, values, boxes, indices)
+        ).get_concrete_function(tf.TensorSpec(None))
+        self.assertEqual(unknown.output_shapes, [1, 4])
 
     def test_position_sensitive_channels(self):
         boxes, indices, shape = tf.zeros([1, 4]), tf.constant([0]), tf.constant(self._SHAPE, tf.int64)
@@ -460,6 +482,8 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
             d_features = ops.tensorflow_ops_roi_align_max_grad(d_output, features, boxes, indices)
             self.assertAllEqual(d_features, tf.zeros([1, 4, 4, 2]))
             d_boxes = ops.tensorflow_ops_roi_align_boxes_grad(d_output, features, boxes, indices)
+            self.assertAllEqual(d_boxes, tf.zeros([1, 4]))
+            d_boxes = ops.tensorflow_ops_roi_align_max_boxes_grad(d_output, features, features, boxes, indices)
             self.assertAllEqual(d_boxes, tf.zeros([1, 4]))
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.ops.parallel_for import pfor as pfor_lib
 
 # What the ops' inputs and outputs hold, by name; all others have a row for each box.
-_IMAGES = ("features", "dd_features", "d_features")
+_IMAGES = ("features", "values", "dd_features", "d_features")
 _SHAPES_OF_IMAGES = ("features_shape", "features_shapes")
 _SIZE = "output_size"
 
@@ -23,6 +23,7 @@ _OPS = (
     "RoiAlignBoxesGrad",
     "RoiAlignMaxGrad",
     "RoiAlignMaxGradGrad",
+    "RoiAlignMaxBoxesGrad",
     "PsRoiPool",
     "PsRoiPoolGrad",
     "PsRoiAlign",

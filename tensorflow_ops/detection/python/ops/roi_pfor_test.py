@@ -28,6 +28,9 @@ _CASES = {
     "RoiAlignBoxesGrad": (ops.tensorflow_ops_roi_align_boxes_grad, ("d_output", "features", *_ROI), (), {}),
     "RoiAlignMaxGrad": (ops.tensorflow_ops_roi_align_max_grad, ("d_output", "features", *_ROI), (), {}),
     "RoiAlignMaxGradGrad": (ops.tensorflow_ops_roi_align_max_grad_grad, ("dd_features", "features", *_ROI), _SIZE, {}),
+    "RoiAlignMaxBoxesGrad": (
+        *(ops.tensorflow_ops_roi_align_max_boxes_grad, ("d_output", "features", "values", *_ROI), (), {}),
+    ),
     "PsRoiPool": (ops.tensorflow_ops_ps_roi_pool, ("features", *_ROI), _SIZE, {"channel_order": "bin_major"}),
     "PsRoiPoolGrad": (ops.tensorflow_ops_ps_roi_pool_grad, ("d_output", *_ROI), _SHAPE, {}),
     "PsRoiAlign": (ops.tensorflow_ops_ps_roi_align, ("features", *_ROI), _SIZE, {"sampling_ratio": 2}),
@@ -269,7 +272,7 @@ class JacobianTest(parameterized.TestCase, tf.test.TestCase):
     def test_is_a_loop_of_gradients(self, function, graph):
         pool, channels, options = _FUNCTIONS[function]
         features, boxes = _random([_N, _H, _W, channels]), tf.constant(_BOXES)
-        has_boxes_gradient = function not in ("roi_pool", "roi_align, max", "ps_roi_pool")
+        has_boxes_gradient = function not in ("roi_pool", "ps_roi_pool")
         sources = [features, boxes][: 1 + has_boxes_gradient]
 
         def jacobian(*sources):
