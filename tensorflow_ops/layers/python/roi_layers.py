@@ -141,8 +141,8 @@ class RoIPool(_RoILayer):
 class RoIAlign(_RoILayer):
     """Pooling of boxes by bilinear samples: `tfo.detection.roi_align` as a layer.
 
-    Boxes come in the two forms of `tfo.layers.RoIPool`: [N, R, 4], or [K, 4] with
-    box_indices [K]. With mode="avg" they get a gradient.
+    Boxes come in the two forms of `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with
+    box_indices [K], and get a gradient.
 
     >>> import keras, tensorflow_ops as tfo
     >>> image = keras.Input([None, None, 3])

@@ -90,9 +90,7 @@ _DETECTION = {
     "detection.roi_align (2 samples)": _pool(
         _with(tfo.detection.roi_align, sampling_ratio=2, aligned=False), _MAP, skip=_OF_ANOTHER_SAMPLE
     ),
-    "detection.roi_align (maximum)": _pool(
-        _with(tfo.detection.roi_align, mode="max"), _MAP, non_differentiable=1, second_order=True
-    ),
+    "detection.roi_align (maximum)": _pool(_with(tfo.detection.roi_align, mode="max"), _MAP, second_order=True),
     "detection.roi_align (NCHW)": _pool(
         _with(tfo.detection.roi_align, data_format="NCHW", box_format="yxyx"),
         tf.transpose(_MAP, [0, 3, 1, 2]),

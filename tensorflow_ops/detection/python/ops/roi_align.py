@@ -67,10 +67,9 @@ def roi_align(
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. mode="avg" is differentiable
-      in features and in boxes, where the number of samples counts as fixed, to any
-      order and in forward mode. mode="max" is differentiable in features only: each
-      bin's gradient goes to its sample.
+      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features and
+      in boxes, where the number of samples counts as fixed, to any order and in forward
+      mode. With mode="max" each bin's gradients are those of its largest sample.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a

@@ -1,9 +1,9 @@
 """How the bins of moving boxes change: what derivatives of the gradient to boxes are made of.
 
-Bins that average bilinear samples move their samples with their box, and so a box that
-moves changes each bin. This is a formula of TensorFlow's ops, which have gradients of any
-order; the first order has kernels. It holds the four pixels around each sample, for all
-boxes, in memory.
+Bins that average bilinear samples, or take the largest one, move their samples with their
+box, and so a box that moves changes each bin. This is a formula of TensorFlow's ops, which
+have gradients of any order; the first order has kernels. It holds the four pixels around
+each sample, for all boxes, in memory.
 """
 
 from typing import NamedTuple
@@ -21,14 +21,15 @@ class _Axis(NamedTuple):
     speed: tf.Tensor  # how fraction changes
     counts: tf.Tensor  # is it a sample, and on the map?
     share: tf.Tensor  # [K, 1, 1, 1]; 1 / samples of a bin
+    complete: tf.Tensor  # [K, bins]: are all of the bin's samples on the map?
 
     def weights(self):
         """Of the two pixels, and how they change."""
         return ((self.first, 1 - self.fraction, -self.speed), (self.second, self.fraction, self.speed))
 
 
-def change_of_bins(maps, boxes, box_indices, bins, motion, **attrs):
-    """The derivative of averages of samples, where boxes move by `motion`.
+def change_of_bins(maps, boxes, box_indices, bins, motion, choosing=(), **attrs):
+    """The derivative of bins' averages of samples, or of one sample of each, where boxes move by `motion`.
 
     Args:
       maps: the features: a list of maps, one of an op that has no pyramid.
@@ -36,6 +37,8 @@ def change_of_bins(maps, boxes, box_indices, bins, motion, **attrs):
       box_indices: [K].
       bins: int32 [2]; (height, width).
       motion: [K, 4], in the order of boxes.
+      choosing: nothing: bins are averages. Or a list of one map: a bin is the sample
+        that is largest in that map.
       attrs: of the op, by name.
 
     Returns:
@@ -43,7 +46,7 @@ def change_of_bins(maps, boxes, box_indices, bins, motion, **attrs):
       motion, to any order; linear in maps and in motion.
     """
     if attrs["data_format"] == b"NCHW":
-        maps = [tf.transpose(m, [0, 2, 3, 1]) for m in maps]
+        maps, choosing = ([tf.transpose(m, [0, 2, 3, 1]) for m in ms] for ms in (maps, choosing))
     dtype = boxes.dtype
     shapes = tf.stack([tf.shape(m, tf.int64) for m in maps])
     level = _levels(boxes, attrs)
@@ -67,30 +70,81 @@ def change_of_bins(maps, boxes, box_indices, bins, motion, **attrs):
 
     y, x = axis(y1, y2, height, bins[0]), axis(x1, x2, width, bins[1])
     counts = _over_rows(y.counts) & _over_columns(x.counts & valid[:, tf.newaxis, tf.newaxis])
-    rows, bin_of_row = _table([tf.cast(m, dtype) for m in maps], bins, attrs)
     # Of an image that is not there, no pixel is read.
     first_pixel = tf.where(valid, first_pixel + image * height * width, 0)
+
+    def corners_of_samples():
+        """Yields the four pixels of each sample, their weights, and how these change."""
+        for row, row_weight, row_slope in y.weights():
+            for column, column_weight, column_slope in x.weights():
+                pixel = _over_rows(row * width[:, tf.newaxis, tf.newaxis]) + _over_columns(column)
+                pixel += first_pixel[:, tf.newaxis, tf.newaxis, tf.newaxis, tf.newaxis]
+                slope = _over_rows(row_slope) * _over_columns(column_weight)
+                slope += _over_rows(row_weight) * _over_columns(column_slope)
+                yield pixel, _over_rows(row_weight) * _over_columns(column_weight), slope
+
+    def values_of(maps):
+        """How to look up pixels where a condition holds. Elsewhere they are zeros: they may hold NaN."""
+        rows, bin_of_row = _table([tf.cast(m, dtype) for m in maps], bins, attrs)
+        zeros = tf.shape(rows, tf.int64)[0] - 1
+        return lambda pixel, where: tf.gather(rows, tf.where(where, bin_of_row(pixel), zeros))
+
+    chosen = None
+    if choosing:
+        value_at = values_of([tf.stop_gradient(m) for m in choosing])
+        samples = 0
+        for pixel, weight, _ in corners_of_samples():
+            weight = tf.stop_gradient(weight)
+            samples += weight[..., tf.newaxis] * value_at(pixel, counts & (weight != 0))
+        complete = y.complete[:, :, tf.newaxis] & x.complete[:, tf.newaxis]
+        chosen = _largest(samples, counts, complete)
+    value_at = values_of(maps)
     change = 0
-    for row, row_weight, row_slope in y.weights():
-        for column, column_weight, column_slope in x.weights():
-            pixel = _over_rows(row * width[:, tf.newaxis, tf.newaxis]) + _over_columns(column)
-            pixel += first_pixel[:, tf.newaxis, tf.newaxis, tf.newaxis, tf.newaxis]
-            # The last row of the table is zeros. A pixel of no weight is not looked at: it may hold NaN.
-            at = tf.where(counts, bin_of_row(pixel), tf.shape(rows, tf.int64)[0] - 1)
-            slope = _over_rows(row_slope) * _over_columns(column_weight)
-            slope += _over_rows(row_weight) * _over_columns(column_slope)
-            change += tf.einsum("kpiqj,kpiqjc->kpqc", slope, tf.gather(rows, at))
-    change *= y.share * x.share
+    for pixel, _, slope in corners_of_samples():
+        value = value_at(pixel, counts)
+        if chosen is not None:
+            value = tf.where(chosen, value, tf.zeros_like(value))
+        change += tf.einsum("kpiqj,kpiqjc->kpqc", slope, value)
+    if chosen is None:
+        change *= y.share * x.share
     return tf.transpose(change, [0, 3, 1, 2]) if attrs["data_format"] == b"NCHW" else change
 
 
-def gradient_of_change(d_change, maps, boxes, box_indices, bins, motion, *, wanted, **attrs):
+def gradient_of_change(d_change, maps, boxes, box_indices, bins, motion, choosing=(), *, wanted, **attrs):
     """The gradient of `change_of_bins` to the `wanted`-th of (*maps, boxes), for what comes in."""
     with tf.GradientTape() as tape:
         inputs = [tf.identity(t) for t in (*maps, boxes)]
         tape.watch(inputs[wanted])
-        change = change_of_bins(inputs[:-1], inputs[-1], box_indices, bins, motion, **attrs)
+        change = change_of_bins(inputs[:-1], inputs[-1], box_indices, bins, motion, choosing, **attrs)
     return tape.gradient(change, inputs[wanted], tf.cast(d_change, change.dtype), tf.UnconnectedGradients.ZERO)
+
+
+def _largest(samples, counts, complete):
+    """Which sample a bin takes, as the kernel chooses it (roi_align_max.h).
+
+    Args:
+      samples: [K, p, i, q, j, C].
+      counts: [K, p, i, q, j]: is it one, and on the map?
+      complete: [K, p, q]: are all of the bin's on the map?
+
+    Returns:
+      bool, of the shape of samples: one of each bin and channel, or none.
+    """
+    counts = counts[..., tf.newaxis]
+    is_nan = counts & tf.math.is_nan(samples)
+    some_nan = tf.reduce_any(is_nan, [2, 4], keepdims=True)
+    lowest = tf.constant(-np.inf, samples.dtype)
+    largest = tf.reduce_max(tf.where(counts & ~is_nan, samples, lowest), [2, 4], keepdims=True)
+    # Those outside are zeros, and come last.
+    on_map = some_nan | complete[:, :, tf.newaxis, :, tf.newaxis, tf.newaxis] | ~(largest < 0)
+    candidates = tf.where(some_nan, is_nan, counts & on_map & (samples == largest))
+    # Of equals the first: on the first row that has one, the first.
+    first_row = candidates & (tf.cumsum(_to_int(tf.reduce_any(candidates, 4, keepdims=True)), 2) == 1)
+    return first_row & (tf.cumsum(_to_int(first_row), 4) == 1)
+
+
+def _to_int(t):
+    return tf.cast(t, tf.int32)
 
 
 def _over_rows(t):
@@ -163,6 +217,7 @@ def _axis(low, high, moves, limit, bins, attrs):
         speed=tf.where(moving, begins + (ends - begins) * of_high, zeros),
         counts=tf.broadcast_to(counts, tf.shape(at)),
         share=(1 / grid)[..., tf.newaxis],
+        complete=tf.reduce_sum(tf.cast(tf.broadcast_to(counts, tf.shape(at)), dtype), 2) >= grid[..., 0],
     )
 
 

@@ -1,7 +1,7 @@
 """Gradients of the region pooling ops.
 
-Boxes have a gradient where bins average bilinear samples. Where corners are rounded to
-pixels, or where the largest sample is chosen, they have none. Indices and sizes are
+Boxes have a gradient where bins are made of bilinear samples, whose average or largest
+one they take. Where corners are rounded to pixels, they have none. Indices and sizes are
 integers.
 """
 
@@ -16,6 +16,7 @@ from tensorflow_ops.detection.python.ops.roi_box_motion import change_of_bins, g
 
 _ROI_ATTRS = ("spatial_scale", "data_format", "box_format")
 _SAMPLING_ATTRS = ("sampling_ratio", "aligned")
+_MAX_ATTRS = _ROI_ATTRS + _SAMPLING_ATTRS
 
 
 class _Average(NamedTuple):
@@ -104,15 +105,22 @@ def _average_grad_grad(average, op, *dd_maps):
     return [dd_output, d_boxes, None, *[None] * len(shapes)]
 
 
-def _boxes_grad_grad(average, op, dd_boxes):
+def _boxes_grad_grad(names, op, dd_boxes, choosers=0):
     """Of the gradient to boxes: to d_output how bins change where boxes move by dd_boxes; to the others its gradient.
 
     TensorFlow asks for these in forward mode, and of a tf.function that two tapes watch, for
     boxes that are constant, too. Then zeros come in, and nothing is computed.
+
+    Args:
+      names: of the attrs.
+      op: d_output, maps, boxes and box_indices to d_boxes.
+      dd_boxes: what comes in.
+      choosers: how many of the maps, the first ones, say which sample is a bin's. They have no gradient.
     """
     d_output, *maps, boxes, box_indices = op.inputs
-    attrs = {name: tuple(v) if isinstance(v, list) else v for name, v in _attrs(op, average.attrs).items()}
-    moved = (maps, boxes, box_indices, _bins(op, d_output), dd_boxes)
+    choosing, maps = maps[:choosers], maps[choosers:]
+    attrs = {name: tuple(v) if isinstance(v, list) else v for name, v in _attrs(op, names).items()}
+    moved = (maps, boxes, box_indices, _bins(op, d_output), dd_boxes, choosing)
     moves = tf.reduce_any(tf.not_equal(dd_boxes, 0))
 
     def unless_zero(index, function, *args):
@@ -124,10 +132,10 @@ def _boxes_grad_grad(average, op, dd_boxes):
 
     to_d_output = unless_zero(0, _traced(change_of_bins, **attrs), *moved)
     others = [
-        unless_zero(i + 1, _traced(gradient_of_change, wanted=i, **attrs), d_output, *moved)
+        unless_zero(1 + choosers + i, _traced(gradient_of_change, wanted=i, **attrs), d_output, *moved)
         for i in range(len(maps) + 1)
     ]
-    return [to_d_output, *others, None]
+    return [to_d_output, *[None] * choosers, *others, None]
 
 
 @functools.cache
@@ -141,7 +149,7 @@ for _name, _average in _AVERAGES.items():
         tf.RegisterGradient(f"TensorflowOps>{_name}")(functools.partial(_average_grad, _average))
     tf.RegisterGradient(f"TensorflowOps>{_name}Grad")(functools.partial(_average_grad_grad, _average))
     if _average.to_boxes:
-        tf.RegisterGradient(f"TensorflowOps>{_name}BoxesGrad")(functools.partial(_boxes_grad_grad, _average))
+        tf.RegisterGradient(f"TensorflowOps>{_name}BoxesGrad")(functools.partial(_boxes_grad_grad, _average.attrs))
 
 
 @tf.RegisterGradient("TensorflowOps>RoiAlign")
@@ -149,30 +157,55 @@ def _roi_align_grad(op, d_output):
     if op.get_attr("mode") == b"avg":
         return _average_grad(_AVERAGES["RoiAlign"], op, d_output)
     features, boxes, box_indices, _ = op.inputs
-    return _max_to_features(op, d_output, features, boxes, box_indices), None, None, None
+    roi = (features, boxes, box_indices)
+    return [
+        _max_to_features(op, d_output, *roi) if _is_needed(op, 0) else None,
+        _max_to_boxes(op, d_output, features, *roi) if _is_needed(op, 1) else None,
+        None,
+        None,
+    ]
 
 
 def _max_to_features(op, d_output, features, boxes, box_indices):
     """Adds each d_output to the pixels around the sample that is largest in features."""
-    attrs = _attrs(op, _ROI_ATTRS + _SAMPLING_ATTRS)
-    return ops.tensorflow_ops_roi_align_max_grad(d_output, features, boxes, box_indices, **attrs)
+    return ops.tensorflow_ops_roi_align_max_grad(d_output, features, boxes, box_indices, **_attrs(op, _MAX_ATTRS))
+
+
+def _max_to_boxes(op, d_output, values, features, boxes, box_indices):
+    """From the slopes of values at the samples that are largest in features."""
+    return ops.tensorflow_ops_roi_align_max_boxes_grad(
+        d_output, features, values, boxes, box_indices, **_attrs(op, _MAX_ATTRS)
+    )
 
 
 @tf.RegisterGradient("TensorflowOps>RoiAlignMaxGrad")
 def _roi_align_max_grad_grad(op, dd_features):
     """Linear in d_output: this reads the sample it was added to. Features only choose the sample."""
-    d_output, features, boxes, box_indices = op.inputs
-    dd_output = ops.tensorflow_ops_roi_align_max_grad_grad(
-        dd_features, features, boxes, box_indices, _bins(op, d_output), **_attrs(op, _ROI_ATTRS + _SAMPLING_ATTRS)
-    )
-    return dd_output, None, None, None
+    d_output, *roi = op.inputs
+    dd_output = d_boxes = None
+    if _is_needed(op, 0):
+        dd_output = ops.tensorflow_ops_roi_align_max_grad_grad(
+            dd_features, *roi, _bins(op, d_output), **_attrs(op, _MAX_ATTRS)
+        )
+    if _is_needed(op, 2):
+        d_boxes = _max_to_boxes(op, d_output, dd_features, *roi)
+    return dd_output, None, d_boxes, None
 
 
 @tf.RegisterGradient("TensorflowOps>RoiAlignMaxGradGrad")
 def _roi_align_max_grad_grad_grad(op, d_output):
     """The two are each other's transpose, so gradients of any order exist."""
-    _, features, boxes, box_indices, _ = op.inputs
-    return _max_to_features(op, d_output, features, boxes, box_indices), None, None, None, None
+    dd_features, *roi, _ = op.inputs
+    return [
+        _max_to_features(op, d_output, *roi) if _is_needed(op, 0) else None,
+        None,
+        _max_to_boxes(op, d_output, dd_features, *roi) if _is_needed(op, 2) else None,
+        None,
+        None,
+    ]
+
+
+tf.RegisterGradient("TensorflowOps>RoiAlignMaxBoxesGrad")(functools.partial(_boxes_grad_grad, _MAX_ATTRS, choosers=1))
 
 
 def _pool_to_features(op, d_output, argmax, boxes, box_indices, features):

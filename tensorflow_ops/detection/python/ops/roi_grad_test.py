@@ -29,6 +29,7 @@ def _multiscale(fine, coarse, boxes):
 # Of each op with a gradient to boxes: its registered name, a function of maps and boxes, and maps.
 _OPS = {
     "RoiAlign": (lambda f, boxes: tfo.detection.roi_align(f, boxes, _INDICES, 2), (_MAP,)),
+    "RoiAlignMax": (lambda f, boxes: tfo.detection.roi_align(f, boxes, _INDICES, 2, mode="max"), (_MAP,)),
     "PsRoiAlign": (lambda f, boxes: tfo.detection.ps_roi_align(f, boxes, _INDICES, 2), (_MAP,)),
     "MultiscaleRoiAlign": (_multiscale, _PYRAMID),
 }
@@ -91,6 +92,21 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
 
         (theoretical,), (numeric,) = tf.test.compute_gradient(weighted, [tf.constant(_BOXES)], delta=1e-5)
         self.assertAllClose(theoretical, numeric, rtol=1e-6, atol=1e-6)
+        self.assertEqual(np.count_nonzero(theoretical), 12)
+
+    @parameterized.parameters("RoiAlign", "RoiAlignMax")
+    def test_the_second_gradient_to_features_has_one_to_boxes(self, name):
+        function, (features,) = _OPS[name]
+        weights = _random(features.shape, seed=5)
+
+        def weighted(boxes):
+            def penalty():
+                return _gradients(lambda: function(features, boxes) ** 3, [features])[0] ** 2
+
+            return tf.reduce_sum(weights * _gradients(penalty, [features])[0])
+
+        (theoretical,), (numeric,) = tf.test.compute_gradient(weighted, [tf.constant(_BOXES)], delta=1e-6)
+        self.assertAllClose(theoretical, numeric, rtol=1e-6, atol=1e-6 * np.abs(numeric).max())
         self.assertEqual(np.count_nonzero(theoretical), 12)
 
     @parameterized.parameters(*_OPS)
@@ -160,7 +176,7 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
         (theoretical,), (numeric,) = tf.test.compute_gradient(second, [tf.constant(_BOXES)], delta=1e-6)
         self.assertAllClose(theoretical, numeric, rtol=1e-5, atol=1e-5 * np.abs(numeric).max())
 
-    @parameterized.parameters(*_OPS)
+    @parameterized.parameters("RoiAlign", "PsRoiAlign", "MultiscaleRoiAlign")
     def test_constant_boxes_compute_nothing_of_motion(self, name):
         """Where zeros come in, a map that holds NaN is not looked at."""
         function, maps = _OPS[name]
@@ -169,6 +185,52 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
         with tf.autodiff.ForwardAccumulator(maps[0], direction) as accumulator:
             y = function(*maps, boxes)
         self.assertAllClose(accumulator.jvp(y), function(direction, *(m * 0 for m in maps[1:]), boxes), rtol=1e-12)
+
+    def test_constant_boxes_compute_nothing_of_motion_of_the_maximum(self):
+        """The change of each bin is that of its sample, a NaN too: a bin's transpose, of ones, tells which pixels."""
+        function, (features,) = _OPS["RoiAlignMax"]
+        features = tf.tensor_scatter_nd_update(features, [[0, 2, 2, 0]], [np.nan])
+        boxes, direction = tf.constant(_BOXES), _random(features.shape, seed=7)
+        with tf.autodiff.ForwardAccumulator(features, direction) as accumulator:
+            y = function(features, boxes)
+        change = accumulator.jvp(y)
+        self.assertTrue(np.isnan(y).any())
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            y = function(features, boxes)
+        self.assertAllClose(tf.reduce_sum(change), tf.reduce_sum(direction * tape.gradient(y, features)), rtol=1e-12)
+
+    @parameterized.parameters(0, 3)
+    def test_change_of_the_maximum_is_of_the_sample_that_kernels_choose(self, sampling_ratio):
+        """Of equal samples, of some outside, and of NaN."""
+        features = np.zeros([1, 5, 6, 4])
+        features[..., 0] = -((np.arange(5)[:, np.newaxis] - 1.7) ** 2)  # all samples of a row are equal
+        features[..., 1] = np.arange(6) / 8 - 1  # below zero, which those outside are
+        features[..., 2:] = np.random.default_rng(3).normal(size=[5, 6, 1])
+        features[0, 2, 3, 3] = np.nan
+        boxes = tf.constant([[0.31, 0.43, 5.17, 4.61], [-4.3, 1.2, 4.4, 4.3], [3.13, 1.37, 5.29, 2.93]], tf.float64)
+        motion = _random(boxes.shape, seed=4)
+
+        def pool(boxes, channels):
+            x = features[..., :channels]
+            return tfo.detection.roi_align(x, boxes, [0] * 3, 2, sampling_ratio=sampling_ratio, mode="max")
+
+        with tf.autodiff.ForwardAccumulator(boxes, motion) as accumulator:
+            y = pool(boxes, 4)
+        change = accumulator.jvp(y).numpy()
+        self.assertAllEqual(np.isnan(change), np.isnan(y))
+        self.assertTrue(np.isnan(y).any())
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(boxes)
+            y = pool(boxes, 3)
+        # Each bin alone.
+        for at in np.ndindex(*y.shape):
+            upstream = np.zeros(y.shape)
+            upstream[at] = 1
+            expected = tf.reduce_sum(tape.gradient(y, boxes, tf.constant(upstream)) * motion)
+            self.assertAllClose(change[at], expected, rtol=1e-12, atol=1e-12, msg=str(at))
+        self.assertTrue((y[1, :, :, 1] == 0).numpy().any())
+        self.assertGreater(np.count_nonzero(change), 24)
 
     @parameterized.parameters(0, 1)
     def test_the_gradient_of_one_map_has_a_gradient(self, level):

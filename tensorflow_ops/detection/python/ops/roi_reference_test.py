@@ -246,6 +246,22 @@ class Pooling:
                     np.add.at(result, at, b.weights[s] * np.float64(upstream[(*b.at, c)]))
         return [result]
 
+    def maximum_to_boxes(self, upstream, maps):
+        result = np.zeros([len(self.boxes), 4])
+        for b in self.bins(maps):
+            values = self._values(b, maps)
+            for c, s in enumerate(self._largest(b, maps)[0]):
+                if s >= 0:
+                    result[b.at[0]] += np.float64(upstream[(*b.at, c)]) * values[s, :, c] @ b.slopes[s]
+        return result
+
+
+def gradients_of(pooling, mode):
+    """The gradients of a Pooling's average or maximum: to features, to boxes."""
+    if mode == "avg":
+        return pooling.to_features, pooling.to_boxes
+    return pooling.maximum_to_features, pooling.maximum_to_boxes
+
 
 def _weighted(b, values):
     """[inside, channels]. A pixel without weight is not looked at: it may be NaN."""
@@ -387,20 +403,22 @@ class DefinitionTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(output[0, :, :, 0], first)
         self.assertAllClose(output[0, :, :, 1], second)
 
-    @parameterized.product(sampling_ratio=(0, 1, 2, 3), aligned=(True, False))
-    def test_gradients_are_differences_of_the_value(self, sampling_ratio, aligned):
+    @parameterized.product(sampling_ratio=(0, 1, 2, 3), aligned=(True, False), mode=("avg", "max"))
+    def test_gradients_are_differences_of_the_value(self, sampling_ratio, aligned, mode):
         boxes = np.array([[1.17, 0.83, 5.39, 4.61], [-2.43, -1.71, 3.13, 9.87], [2.11, 3.43, 2.31, 3.53]])
         maps, upstream = [random([2, 6, 7, 2])], random([3, 2, 3, 2], seed=2)
 
         def value(boxes, maps):
             pooling = Pooling(boxes, [0, 1, 0], (2, 3), 0.8, sampling_ratio, aligned)
-            return (pooling.average(maps) * upstream).sum(), pooling
+            output = (pooling.average if mode == "avg" else pooling.maximum)(maps)
+            return (output * upstream).sum(), pooling
 
         _, pooling = value(boxes, maps)
-        step = random(maps[0].shape, seed=3)
-        difference = value(boxes, [maps[0] + step])[0] - value(boxes, maps)[0]  # exact: it is linear
-        self.assertAllClose((pooling.to_features(upstream, maps)[0] * step).sum(), difference, atol=1e-10)
-        gradient = pooling.to_boxes(upstream, maps)
+        to_features, to_boxes = gradients_of(pooling, mode)
+        step = 1e-6 * random(maps[0].shape, seed=3)  # no other sample becomes the largest; between, it is linear
+        difference = value(boxes, [maps[0] + step])[0] - value(boxes, maps)[0]
+        self.assertAllClose((to_features(upstream, maps)[0] * step).sum() / 1e-6, difference / 1e-6, atol=1e-8)
+        gradient = to_boxes(upstream, maps)
         for at in np.ndindex(3, 4):
             step = np.zeros([3, 4])
             step[at] = 1e-6
