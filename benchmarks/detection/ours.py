@@ -122,9 +122,11 @@ def candidate(raw, op, attrs, inputs, dtype, data_format):
         infer = tf.function(lambda features: call(features, **given.boxes, **given.output_size, **given.attrs)[0])
         passes["infer"] = lambda: infer(given.maps[0])
         moved["infer"] = (maps, pooled)
-    elif not is_max and op != "ps_roi_pool":
+    elif op != "ps_roi_pool":
         of_boxes = given.features | given.boxes | gradient_attrs | {"d_output": given.d_output}
-        boxes_gradient = getattr(raw, f"tensorflow_ops_{op}_boxes_grad")
+        if is_max:
+            of_boxes["values"] = of_boxes["features"]
+        boxes_gradient = getattr(raw, f"tensorflow_ops_{op}_{'max_' if is_max else ''}boxes_grad")
         passes["box gradient"] = lambda: boxes_gradient(**of_boxes)
         moved["box gradient"] = (maps + pooled, 0)
     return Candidate(passes, output, d_features, moved)
