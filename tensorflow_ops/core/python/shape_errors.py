@@ -53,4 +53,6 @@ def as_value_errors(op):
                 raise
             raise ValueError(_text(error)) from None
 
+    # AutoGraph warns of functions without a file. This is the mark of do_not_convert, without what that adds to a call.
+    vars(call).update({**vars(tf.autograph.experimental.do_not_convert(call)), "__wrapped__": op})
     return call

@@ -182,6 +182,10 @@ class AsValueErrorsTest(tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "Dimension 1 in both shapes must be equal|should match"):
             concat(values=[tf.zeros([2, 3]), tf.zeros([2, 4])], axis=tf.constant(0))
 
+    def test_autograph_does_not_warn(self):
+        with self.assertNoLogs("tensorflow", "WARNING"):
+            self.assertAllEqual(tf.function(lambda x: tfo.zero_out(x))(tf.constant([3, 4])), [3, 0])
+
 
 if __name__ == "__main__":
     tf.test.main()

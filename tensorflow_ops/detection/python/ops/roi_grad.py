@@ -123,25 +123,22 @@ def _boxes_grad_grad(names, op, dd_boxes, choosers=0):
     moved = (maps, boxes, box_indices, _bins(op, d_output), dd_boxes, choosing)
     moves = tf.reduce_any(tf.not_equal(dd_boxes, 0))
 
-    def unless_zero(index, function, *args):
+    # No tf.function: where forward mode has gone through one, TensorFlow's third derivatives of it are wrong.
+    def unless_zero(index, function, *args, **options):
         if not _is_needed(op, index):
             return None
         like = op.inputs[index]
-        result = tf.cond(moves, lambda: tf.cast(function(*args), like.dtype), lambda: tf.zeros_like(like))
+        result = tf.cond(
+            moves, lambda: tf.cast(function(*args, **options, **attrs), like.dtype), lambda: tf.zeros_like(like)
+        )
         return tf.ensure_shape(result, like.shape)
 
-    to_d_output = unless_zero(0, _traced(change_of_bins, **attrs), *moved)
+    to_d_output = unless_zero(0, change_of_bins, *moved)
     others = [
-        unless_zero(1 + choosers + i, _traced(gradient_of_change, wanted=i, **attrs), d_output, *moved)
+        unless_zero(1 + choosers + i, gradient_of_change, d_output, *moved, wanted=i)
         for i in range(len(maps) + 1)
     ]
     return [to_d_output, *[None] * choosers, *others, None]
-
-
-@functools.cache
-def _traced(function, **options):
-    """A formula as one function: its trace and those of its gradients serve all calls."""
-    return tf.function(functools.partial(function, **options), reduce_retracing=True, autograph=False)
 
 
 for _name, _average in _AVERAGES.items():
