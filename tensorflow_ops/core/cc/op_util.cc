@@ -32,8 +32,8 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
   cpu.run = [](void* pool, int64_t total, double cycles_per_unit,
                const Cpu::Body& body) {
     auto* threads = static_cast<::tensorflow::thread::ThreadPool*>(pool);
-    // Some blocks for each thread, as their loads differ, but none so small that
-    // claiming it, or what a body prepares for a block, counts.
+    // Some blocks for each thread, as their loads differ, but none so small
+    // that claiming it, or what a body prepares for a block, counts.
     constexpr double kCyclesPerBlock = 40000;
     constexpr int kBlocksPerThread = 4;
     const int64_t blocks = std::min<int64_t>(

@@ -135,8 +135,7 @@ def _boxes_grad_grad(names, op, dd_boxes, choosers=0):
 
     to_d_output = unless_zero(0, change_of_bins, *moved)
     others = [
-        unless_zero(1 + choosers + i, gradient_of_change, d_output, *moved, wanted=i)
-        for i in range(len(maps) + 1)
+        unless_zero(1 + choosers + i, gradient_of_change, d_output, *moved, wanted=i) for i in range(len(maps) + 1)
     ]
     return [to_d_output, *[None] * choosers, *others, None]
 
