@@ -33,12 +33,17 @@ def split_seeds(seeds, count):
     return tf.reshape(_in_a_graph(_split, seeds, tf.convert_to_tensor(count)), [-1, 2])
 
 
-def uniform(seeds, shape, *step):
-    """Numbers in [0, 1), float64 [B, *shape]: an example's depend on its seed alone, and on the step if there is one.
+def uniform(seeds, shape):
+    """Numbers in [0, 1), float64 [B, *shape]: an example's depend on its seed alone.
 
     They have 53 bits, or rare tokens would never come.
     """
-    return _in_a_graph(_uniform, seeds, tf.stack(shape), *map(tf.convert_to_tensor, step))
+    return _in_a_graph(_uniform, seeds, tf.stack(shape))
+
+
+def uniform_of_step(seeds, shape, step):
+    """`uniform` of seeds that have the step folded in."""
+    return _in_a_graph(_uniform_of_step, seeds, tf.stack(shape), tf.convert_to_tensor(step))
 
 
 # TensorFlow draws for one seed at a time. In a graph that takes microseconds for each, eagerly milliseconds.
@@ -49,18 +54,24 @@ def _split(seeds, count):
     return tf.map_fn(lambda seed: tf.random.split(seed, count, alg="philox"), seeds, fn_output_signature=spec)
 
 
-def _uniform(seeds, shape, *step):
+def _uniform(seeds, shape):
+    return _of_each(lambda seed: seed, seeds, shape)
+
+
+def _uniform_of_step(seeds, shape, step):
+    return _of_each(lambda seed: tf.random.fold_in(seed, step, alg="philox"), seeds, shape)
+
+
+def _of_each(seed_of, seeds, shape):
     def draw(seed):
-        for number in step:
-            seed = tf.random.fold_in(seed, number, alg="philox")
-        return tf.random.stateless_uniform(shape, seed, dtype=tf.float64, alg="philox")
+        return tf.random.stateless_uniform(shape, seed_of(seed), dtype=tf.float64, alg="philox")
 
     spec = tf.TensorSpec([None] * shape.shape[0], tf.float64)
     # Without a seed, map_fn does not know the shape of what it makes.
     return tf.map_fn(draw, tf.pad(seeds, [[0, 1], [0, 0]]), fn_output_signature=spec)[:-1]
 
 
-_TRACED = {f: tf.function(f, autograph=False, reduce_retracing=True) for f in (_split, _uniform)}
+_TRACED = {f: tf.function(f, autograph=False, reduce_retracing=True) for f in (_split, _uniform, _uniform_of_step)}
 
 
 def _in_a_graph(function, *tensors):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow_ops.nn.python.ops import cross_entropy
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
 from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
-from tensorflow_ops.seq2seq.python.ops.sampling_options import SamplingOptions, row_seeds, uniform
+from tensorflow_ops.seq2seq.python.ops.sampling_options import SamplingOptions, row_seeds, uniform_of_step
 
 
 class StochasticBeamSearchResult(NamedTuple):
@@ -270,7 +270,7 @@ class _Search:
 
     def _noise(self, seeds, step, candidates):
         """Gumbel noise, float64 [B, K, N]: an example's depends on its seed and the step alone."""
-        numbers = uniform(seeds, [self._width, candidates], step)
+        numbers = uniform_of_step(seeds, [self._width, candidates], step)
         # Of [0, 1), but not 0.
         numbers = tf.reshape(numbers, tf.concat([self._beams, [candidates]], 0)) + 2.0**-54
         return -tf.math.log(-tf.math.log(numbers))

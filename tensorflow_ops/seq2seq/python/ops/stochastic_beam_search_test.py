@@ -50,7 +50,7 @@ class DistributionTest(parameterized.TestCase, tf.test.TestCase):
     def _assert_draws(self, every, **options):
         """Ordered pairs come as often as by drawing one sequence, and then another one of the rest."""
         count = 6000
-        # In a graph: eagerly an op for each example's noise takes long.
+        # In a graph: eager steps take long.
         result = tf.function(lambda: _search(batch_size=count, beam_width=2, **options))()
         pairs = {}
         for example in range(count):
