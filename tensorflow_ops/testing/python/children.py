@@ -113,14 +113,18 @@ class _ForkServer:
 
 def run(folder, jobs):
     """Does all steps of all jobs. A child that dies is started again behind the step that killed it."""
-    with _ForkServer(folder) as server:
-        for imports in dict.fromkeys(job.imports for job in jobs):
-            group = [job for job in jobs if job.imports == imports]
-            for threads, only in THREADS.items():
-                planned = [(job.name, [s for s in job.steps if only is None or s in only]) for job in group]
-                planned = [(name, steps) for name, steps in planned if steps]
-                if planned:
-                    _run_group(server, folder, {job.name: job for job in group}, imports, planned, threads)
+    groups = []
+    for imports in dict.fromkeys(job.imports for job in jobs):
+        for threads, only in THREADS.items():
+            of_group = {job.name: job for job in jobs if job.imports == imports}
+            planned = [(name, [s for s in job.steps if only is None or s in only]) for name, job in of_group.items()]
+            planned = [(name, steps) for name, steps in planned if steps]
+            if planned:
+                groups.append((of_group, imports, planned, threads))
+    if groups:
+        with _ForkServer(folder) as server:
+            for group in groups:
+                _run_group(server, folder, *group)
 
 
 def _run_group(server, folder, by_name, imports, planned, threads):
