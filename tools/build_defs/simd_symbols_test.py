@@ -9,26 +9,23 @@ So whatever these objects offer to the linker lies in their level's own namespac
 
 import subprocess
 import sys
+import unittest
 
 
-def main(level, *archives):
-    """Exits with an error that lists the symbols outside of the namespace."""
-    checked, shared = 0, []
-    for archive in archives:
-        command = ["nm", "--demangle", "--defined-only", "--extern-only", "--no-sort", archive]
-        for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
-            _, _, symbol = line.partition(" ")
-            if not symbol:
-                continue  # an object's name
-            checked += 1
-            if f"tfo::cpu_{level}::" not in symbol:
-                shared.append(symbol)
-    if shared:
-        sys.exit("\n".join([f"These are not in namespace cpu_{level}:", *shared]))
-    if not checked:
-        sys.exit(f"no symbols in {archives}")
-    print(f"{checked} symbols, all of cpu_{level}")
+class SimdSymbolsTest(unittest.TestCase):
+    level, archives = "", ()
+
+    def test_all_symbols_are_in_the_namespace_of_the_level(self):
+        symbols = []
+        for archive in self.archives:
+            command = ["nm", "--demangle", "--defined-only", "--extern-only", "--no-sort", archive]
+            lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+            # A line without a space is an object's name.
+            symbols += [line.partition(" ")[2] for line in lines if " " in line]
+        self.assertTrue(symbols, f"no symbols in {self.archives}")
+        self.assertEqual([s for s in symbols if f"tfo::cpu_{self.level}::" not in s], [])
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    _, SimdSymbolsTest.level, *SimdSymbolsTest.archives = sys.argv
+    unittest.main(argv=sys.argv[:1])
