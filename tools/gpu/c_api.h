@@ -51,6 +51,12 @@ struct Pointer {
   }
 };
 
+inline Cpu WithScratch(const Cpu& cpu, const Pointer&) { return cpu; }
+inline Gpu WithScratch(Gpu gpu, const Pointer& scratch) {
+  gpu.scratch = scratch.address;
+  return gpu;
+}
+
 // Calls run(bool_constant).
 template <typename Run>
 Error OnBool(bool value, const Run& run) {

@@ -1,5 +1,4 @@
 // The C interface (c_api.h) of tfo.nn's row functions.
-#include "tensorflow_ops/core/cc/row_parts.h"
 #include "tensorflow_ops/nn/cc/kernels/cross_entropy.h"
 #include "tensorflow_ops/nn/cc/kernels/gaussian_kl.h"
 #include "tensorflow_ops/nn/cc/kernels/softmax.h"
@@ -35,18 +34,16 @@ TFO_C_API int64_t tfo_size_of_row_args() { return sizeof(RowArgs); }
 // How many values the scratch memory of what reduces rows has: of the type that
 // T is computed in.
 TFO_C_API int64_t tfo_row_scratch(int64_t rows, int64_t classes) {
-  return RowScratch(rows, classes);
+  return GpuStateValues(rows, classes);
 }
 
 TFO_C_API Error tfo_softmax(const Place* place, int32_t dtype,
                             const RowArgs* args, Pointer logits, Pointer output,
                             Pointer scratch) {
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return OnBool(args->log, [&](auto log) {
-      return Softmax(
-          device, SoftmaxArgs<decltype(t), log.value>{args->rows, args->classes,
-                                                      logits, output, scratch});
-    });
+    return RunRowFunction(WithScratch(device, scratch),
+                          SoftmaxArgs<decltype(t)>{args->rows, args->classes,
+                                                   args->log, logits, output});
   });
 }
 TFO_C_API Error tfo_softmax_grad(const Place* place, int32_t dtype,
@@ -54,11 +51,10 @@ TFO_C_API Error tfo_softmax_grad(const Place* place, int32_t dtype,
                                  Pointer output, Pointer d_logits,
                                  Pointer scratch) {
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return OnBool(args->log, [&](auto log) {
-      return SoftmaxGrad(device, SoftmaxGradArgs<decltype(t), log.value>{
-                                     args->rows, args->classes, d_output,
-                                     output, d_logits, scratch});
-    });
+    return RunRowFunction(
+        WithScratch(device, scratch),
+        SoftmaxGradArgs<decltype(t)>{args->rows, args->classes, args->log,
+                                     d_output, output, d_logits});
   });
 }
 
@@ -67,12 +63,10 @@ TFO_C_API Error tfo_entropy(const Place* place, int32_t dtype,
                             Pointer entropy, Pointer largest, Pointer rest,
                             Pointer scratch) {
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return Entropy(device, EntropyArgs<decltype(t)>{args->rows,
-                                                    args->classes,
-                                                    logits,
-                                                    entropy,
-                                                    {largest, rest},
-                                                    scratch});
+    return RunRowFunction(
+        WithScratch(device, scratch),
+        EntropyArgs<decltype(t)>{
+            args->rows, args->classes, logits, entropy, {largest, rest}});
   });
 }
 TFO_C_API Error tfo_entropy_grad(const Place* place, int32_t dtype,
@@ -81,13 +75,13 @@ TFO_C_API Error tfo_entropy_grad(const Place* place, int32_t dtype,
                                  Pointer largest, Pointer rest,
                                  Pointer d_logits) {
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return EntropyGrad(device, EntropyGradArgs<decltype(t)>{args->rows,
-                                                            args->classes,
-                                                            d_entropy,
-                                                            logits,
-                                                            entropy,
-                                                            {largest, rest},
-                                                            d_logits});
+    return RunRowFunction(device, EntropyGradArgs<decltype(t)>{args->rows,
+                                                               args->classes,
+                                                               d_entropy,
+                                                               logits,
+                                                               entropy,
+                                                               {largest, rest},
+                                                               d_logits});
   });
 }
 
@@ -97,16 +91,16 @@ TFO_C_API Error tfo_label_loss(const Place* place, int32_t dtype,
                                Pointer rest, Pointer scratch) {
   int64_t bad_row = args->rows;
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return LabelLoss(
-        device, LabelLossArgs<decltype(t)>{args->rows,
-                                           args->classes,
-                                           args->Options(),
-                                           logits,
-                                           LabelsOf(*args, labels),
-                                           loss,
-                                           {largest, rest},
-                                           place->on_gpu ? nullptr : &bad_row,
-                                           scratch});
+    return RunRowFunction(
+        WithScratch(device, scratch),
+        LabelLossArgs<decltype(t)>{args->rows,
+                                   args->classes,
+                                   args->Options(),
+                                   logits,
+                                   LabelsOf(*args, labels),
+                                   loss,
+                                   {largest, rest},
+                                   place->on_gpu ? nullptr : &bad_row});
   });
 }
 TFO_C_API Error tfo_label_loss_grad(const Place* place, int32_t dtype,
@@ -116,16 +110,16 @@ TFO_C_API Error tfo_label_loss_grad(const Place* place, int32_t dtype,
                                     Pointer d_logits) {
   int64_t bad_row = args->rows;
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return LabelLossGrad(device, LabelLossGradArgs<decltype(t)>{
-                                     args->rows,
-                                     args->classes,
-                                     args->Options(),
-                                     d_loss,
-                                     logits,
-                                     LabelsOf(*args, labels),
-                                     {largest, rest},
-                                     d_logits,
-                                     place->on_gpu ? nullptr : &bad_row});
+    return RunRowFunction(device, LabelLossGradArgs<decltype(t)>{
+                                      args->rows,
+                                      args->classes,
+                                      args->Options(),
+                                      d_loss,
+                                      logits,
+                                      LabelsOf(*args, labels),
+                                      {largest, rest},
+                                      d_logits,
+                                      place->on_gpu ? nullptr : &bad_row});
   });
 }
 
@@ -135,16 +129,15 @@ TFO_C_API Error tfo_cross_entropy(const Place* place, int32_t dtype,
                                   Pointer rest, Pointer label_sum,
                                   Pointer scratch) {
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return CrossEntropy(device,
-                        CrossEntropyArgs<decltype(t)>{args->rows,
-                                                      args->classes,
-                                                      args->label_smoothing,
-                                                      labels,
-                                                      logits,
-                                                      loss,
-                                                      {largest, rest},
-                                                      label_sum,
-                                                      scratch});
+    return RunRowFunction(WithScratch(device, scratch),
+                          CrossEntropyArgs<decltype(t)>{args->rows,
+                                                        args->classes,
+                                                        args->label_smoothing,
+                                                        labels,
+                                                        logits,
+                                                        loss,
+                                                        {largest, rest},
+                                                        label_sum});
   });
 }
 TFO_C_API Error tfo_cross_entropy_grad(const Place* place, int32_t dtype,
@@ -154,7 +147,7 @@ TFO_C_API Error tfo_cross_entropy_grad(const Place* place, int32_t dtype,
                                        Pointer label_sum, Pointer d_logits,
                                        Pointer d_labels) {
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return CrossEntropyGrad(
+    return RunRowFunction(
         device, CrossEntropyGradArgs<decltype(t)>{args->rows,
                                                   args->classes,
                                                   args->label_smoothing,
@@ -175,10 +168,11 @@ TFO_C_API Error tfo_gaussian_kl(const Place* place, int32_t dtype,
                                 Pointer scratch) {
   return Dispatch(*place, dtype, [&](auto device, auto t) {
     return OnBool(args->unit, [&](auto unit) {
-      return GaussianKl(
-          device, GaussianKlArgs<decltype(t), unit.value>{
-                      args->rows, args->classes, q_mean, q_log_variance, p_mean,
-                      p_log_variance, divergence, scratch});
+      return RunRowFunction(
+          WithScratch(device, scratch),
+          GaussianKlArgs<decltype(t), unit.value>{
+              args->rows, args->classes, q_mean, q_log_variance, p_mean,
+              p_log_variance, divergence});
     });
   });
 }
@@ -191,7 +185,7 @@ TFO_C_API Error tfo_gaussian_kl_grad(const Place* place, int32_t dtype,
                                      Pointer d_p_log_variance) {
   return Dispatch(*place, dtype, [&](auto device, auto t) {
     return OnBool(args->unit, [&](auto unit) {
-      return GaussianKlGrad(
+      return RunRowFunction(
           device, GaussianKlGradArgs<decltype(t), unit.value>{
                       args->rows, args->classes, d_divergence, q_mean,
                       q_log_variance, p_mean, p_log_variance, d_q_mean,

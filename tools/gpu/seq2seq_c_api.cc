@@ -1,6 +1,6 @@
 // The C interface (c_api.h) of tfo.seq2seq.
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step_gpu.h"
-#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree_gpu.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree.h"
 #include "tools/gpu/c_api.h"
 
 namespace tfo {
@@ -12,20 +12,17 @@ struct BeamArgs {
   double length_penalty;
   int32_t eos_rule;
 
-  BeamScratchSizes ScratchSizes() const {
-    return {batch, beams, vocabulary, beam_width};
+  template <typename T>
+  int64_t ScratchBytes() const {
+    BeamSearchStepArgs<T> step{};
+    step.batch = batch;
+    step.beams = beams;
+    step.vocabulary = vocabulary;
+    step.beam_width = beam_width;
+    return BeamScratchLayout<T>(step).Bytes();
   }
 };
 
-// The processor asks for no scratch memory, and tells which beam is bad.
-template <typename T>
-Error Step(const Cpu& cpu, const BeamSearchStepArgs<T>& args, void* /*none*/) {
-  return BeamSearchStep(cpu, args);
-}
-template <typename T>
-Error Step(const Gpu& gpu, const BeamSearchStepArgs<T>& args, void* scratch) {
-  return BeamSearchStep(gpu, args, scratch);
-}
 template <typename Id>
 Error Gather(const Cpu& cpu, const GatherTreeArgs<Id>& args, BadBeam* bad) {
   BadBeam unasked;
@@ -49,8 +46,7 @@ TFO_C_API int64_t tfo_size_of_tree_args() { return sizeof(TreeArgs); }
 
 // How many bytes the scratch memory of beam_search_step has on a GPU.
 TFO_C_API int64_t tfo_beam_scratch(const BeamArgs* args, bool is_double) {
-  const BeamScratchSizes sizes = args->ScratchSizes();
-  return is_double ? sizes.Bytes<double>() : sizes.Bytes<float>();
+  return is_double ? args->ScratchBytes<double>() : args->ScratchBytes<float>();
 }
 
 TFO_C_API Error tfo_beam_search_step(const Place* place, int32_t dtype,
@@ -62,25 +58,24 @@ TFO_C_API Error tfo_beam_search_step(const Place* place, int32_t dtype,
                                      Pointer next_finished,
                                      Pointer next_lengths, Pointer scratch) {
   return Dispatch(*place, dtype, [&](auto device, auto t) {
-    return Step(device,
-                BeamSearchStepArgs<decltype(t)>{
-                    args->batch,
-                    args->beams,
-                    args->vocabulary,
-                    args->beam_width,
-                    args->length_penalty,
-                    {EosRule{args->eos_rule}, args->num_eos, eos_ids},
-                    logits,
-                    log_probs,
-                    finished,
-                    lengths,
-                    forbidden,
-                    next_log_probs,
-                    token_ids,
-                    parent_ids,
-                    next_finished,
-                    next_lengths},
-                scratch);
+    return BeamSearchStep(WithScratch(device, scratch),
+                          BeamSearchStepArgs<decltype(t)>{
+                              args->batch,
+                              args->beams,
+                              args->vocabulary,
+                              args->beam_width,
+                              args->length_penalty,
+                              {EosRule{args->eos_rule}, args->num_eos, eos_ids},
+                              logits,
+                              log_probs,
+                              finished,
+                              lengths,
+                              forbidden,
+                              next_log_probs,
+                              token_ids,
+                              parent_ids,
+                              next_finished,
+                              next_lengths});
   });
 }
 

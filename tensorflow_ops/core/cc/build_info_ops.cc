@@ -1,4 +1,4 @@
-// The op behind tfo.show_versions(): what the C++ side alone knows.
+// The op behind tfo.show_versions(): facts that only the C++ side has.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"

@@ -1,4 +1,4 @@
-// Arrays from the type they were computed in to the type they are stored in.
+// Converts arrays from the type of computation to the type of storage.
 #ifndef TENSORFLOW_OPS_CORE_CC_CONVERT_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_CONVERT_SIMD_H_
 
@@ -10,7 +10,7 @@
 namespace tfo {
 
 TFO_PER_CPU_LEVEL(
-    // Writes the nearest value of each, ties to even.
+    // Rounds each value to the nearest, ties to even.
     template <typename T>
     void NarrowArray(const Accumulator<T>* from, T* to, int64_t n);)
 

@@ -1,6 +1,6 @@
-// How the CPU level is chosen, as a function that tests call for any processor.
-// Apart from cpu_dispatch.h, which files for wider processors include: they may
-// hold no inline code of std::string.
+// Chooses the CPU level; a function, so that tests can call it for any
+// processor. Not part of cpu_dispatch.h: *_simd.cc files include that one, and
+// must not contain inline code of std::string.
 #ifndef TENSORFLOW_OPS_CORE_CC_CPU_CHOICE_H_
 #define TENSORFLOW_OPS_CORE_CC_CPU_CHOICE_H_
 
@@ -12,10 +12,11 @@ namespace tfo {
 
 struct CpuLevelChoice {
   CpuLevel level;
-  std::string error;  // CpuLevelError's text; empty: none
+  std::string error;  // CpuLevelError's text; empty if there is no error
 };
 
-// The level for `processor` where TENSORFLOW_OPS_CPU is `wanted`; null: unset.
+// Returns the level for `processor` if TENSORFLOW_OPS_CPU is `wanted` (null if
+// unset).
 CpuLevelChoice ChooseCpuLevel(CpuLevel processor, const char* wanted);
 
 }  // namespace tfo

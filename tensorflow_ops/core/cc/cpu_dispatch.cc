@@ -76,7 +76,7 @@ const char* BuiltCpuLevels() {
 }
 
 CpuLevel ProcessorCpuLevel() {
-  __builtin_cpu_init();  // also asks whether the system saves the registers
+  __builtin_cpu_init();  // also checks that the system saves the registers
   const bool avx2 = __builtin_cpu_supports("avx2") &&
                     __builtin_cpu_supports("fma") &&
                     __builtin_cpu_supports("f16c");

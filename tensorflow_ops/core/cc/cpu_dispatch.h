@@ -21,8 +21,8 @@
   __VA_ARGS__                  \
   }
 
-// A build may leave levels out (TFO_CPU_LEVELS in docs/building.md), and then
-// defines TFO_WITHOUT_CPU_<LEVEL>: nothing calls what is not there.
+// A build that leaves out levels (TFO_CPU_LEVELS in docs/building.md) defines
+// TFO_WITHOUT_CPU_<LEVEL>, so that nothing refers to missing code.
 #ifdef TFO_WITHOUT_CPU_BASELINE
 #define TFO_IF_CPU_BASELINE(...)
 #else
@@ -39,7 +39,7 @@
 #define TFO_IF_CPU_AVX512(...) __VA_ARGS__
 #endif
 
-// The build's narrowest level serves where no wider one is active.
+// The fallback: the build's narrowest level.
 #ifndef TFO_WITHOUT_CPU_BASELINE
 #define TFO_NARROWEST_CPU_NAMESPACE cpu_baseline
 #elif !defined(TFO_WITHOUT_CPU_AVX2)
@@ -60,8 +60,8 @@ namespace tfo {
 
 enum class CpuLevel { kBaseline, kAvx2, kAvx512 };
 
-// The levels of this build, narrowest first. OpKernels, which are compiled once
-// for all builds, ask BuiltCpuLevels.
+// The levels of this build, narrowest first. OpKernels are compiled once for
+// all builds and call BuiltCpuLevels instead.
 inline constexpr CpuLevel kCpuLevels[] = {
     TFO_IF_CPU_BASELINE(CpuLevel::kBaseline, )  //
     TFO_IF_CPU_AVX2(CpuLevel::kAvx2, )          //
@@ -81,12 +81,13 @@ CpuLevel ProcessorCpuLevel();
 // at the first call.
 CpuLevel ActiveCpuLevel();
 
-// Null, or why no kernel may run: TENSORFLOW_OPS_CPU names no level of this
-// build and processor, or the build has only wider levels than the processor.
+// Null, or why no kernel can run: TENSORFLOW_OPS_CPU does not name a level of
+// this build and processor, or all levels of the build are wider than the
+// processor.
 const char* CpuLevelError();
 
-// For tests, which run every level of the machine in one process; not while an
-// algorithm runs.
+// For tests, which run every level of the machine in one process. Must not be
+// called while an algorithm runs.
 void SetActiveCpuLevelForTesting(CpuLevel level);
 
 }  // namespace tfo

@@ -1,5 +1,5 @@
-// CUDA's words for g++, enough to run this package's kernels on the processor:
-// a fiber per CUDA thread, block after block. For tests only.
+// CUDA for g++, as far as this package's kernels use it: runs them on the CPU
+// with a fiber per CUDA thread, one block after another. For tests only.
 #ifndef TENSORFLOW_OPS_CORE_CC_CUDA_EMULATION_H_
 #define TENSORFLOW_OPS_CORE_CC_CUDA_EMULATION_H_
 
@@ -18,7 +18,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __noinline__
-// Blocks run one after the other, so one copy serves.
+// Blocks run one after another, so one copy is enough.
 #define __shared__ static
 
 struct alignas(8) uint2 {
@@ -48,8 +48,8 @@ inline Dim3 thread_index, block_index, block_size, grid_size;
 inline ucontext_t scheduler;
 inline ucontext_t* fiber;  // the one that runs
 
-// __syncthreads: back to the scheduler, which goes on here after every other
-// fiber of the block has come to its own barrier.
+// __syncthreads: yields to the scheduler, which resumes this fiber after all
+// others of the block have reached their barriers.
 inline void Barrier() { swapcontext(fiber, &scheduler); }
 
 inline std::vector<char> votes;
@@ -61,8 +61,8 @@ inline bool BarrierOr(bool vote) {
   Barrier();
   return any;
 }
-// Votes of a warp of 32 threads. All threads of the block must come here, which
-// a GPU does not ask for.
+// Votes of a warp of 32 threads. Unlike on a GPU, all threads of the block must
+// call.
 inline unsigned Ballot(bool vote) {
   votes[thread_index.x] = vote;
   Barrier();
@@ -75,10 +75,9 @@ inline unsigned Ballot(bool vote) {
   return ballot;
 }
 
-// What the thread of the warp whose number differs in the bits of `lanes` gave
-// to its own call. All threads of the block must come here, which a GPU does
-// not ask for. Calls take turns between two places, so that one barrier is
-// enough.
+// The argument of the thread of the warp whose index differs in the bits of
+// `lanes`. Unlike on a GPU, all threads of the block must call. Calls alternate
+// between two buffers, so that one barrier is enough.
 struct Shuffled {
   uint64_t values[2];
   bool turn;
@@ -97,8 +96,8 @@ T ShuffleXor(T value, unsigned lanes) {
   return value;
 }
 
-// Of a block. Little, so that kernels that keep what they can of their data in
-// shared memory meet what has no room, too.
+// Of a block. Small, so that tests also reach the code for data that does not
+// fit.
 constexpr int kSharedBytes = 96 << 10;
 struct alignas(16) SharedWord {
   char bytes[16];
@@ -106,7 +105,7 @@ struct alignas(16) SharedWord {
 inline std::vector<SharedWord> dynamic_shared;
 inline void* DynamicShared() { return dynamic_shared.data(); }
 
-// Of __stwb, which stores to global memory only.
+// For __stwb, which stores to global memory only.
 template <typename T>
 void Store(T* to, T value) {
   const auto* const place = reinterpret_cast<const char*>(to);
@@ -119,7 +118,7 @@ void Store(T* to, T value) {
   *to = value;
 }
 
-// Fibers take turns at barriers only, so this is atomic.
+// Fibers switch at barriers only, so this is atomic.
 template <typename T>
 T AtomicAdd(T* at, T value) {
   const T before = *at;
@@ -146,7 +145,7 @@ T AtomicMax(T* at, T value) {
 }
 
 constexpr size_t kStackBytes = 256 << 10;
-// Stacks for that many fibers. Not cleared: most of a stack is never touched.
+// Stacks of `count` fibers. Not cleared: most of a stack is never touched.
 inline char* Stacks(unsigned fibers) {
   static std::unique_ptr<char[]> stacks;
   static unsigned most = 0;
@@ -176,8 +175,8 @@ void Run(unsigned grid, unsigned block, int shared_bytes,
   grid_size.x = grid;
   for (block_index.x = 0; block_index.x < grid; ++block_index.x) {
     done.assign(block, false);
-    // Of the block's own size, so that a sanitizer sees what is beyond it; and
-    // nothing is left from the block before.
+    // Exactly the block's size, so that a sanitizer detects accesses beyond it,
+    // and without data of the previous block.
     dynamic_shared.assign((shared_bytes + 15) / 16, SharedWord());
     dynamic_shared.shrink_to_fit();
     if (shared_bytes > 0) std::memset(DynamicShared(), 0xFF, shared_bytes);

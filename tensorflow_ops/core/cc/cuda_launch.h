@@ -1,6 +1,6 @@
-// Launching a CUDA kernel, in one place: on the caller's stream, with the error
-// returned. Compiled by g++ with TFO_CUDA_EMULATION (cuda_emulation.h), the
-// same kernels run on the processor, for tests on machines without a GPU.
+// Launches CUDA kernels on the caller's stream and returns errors. Compiled by
+// g++ with TFO_CUDA_EMULATION (cuda_emulation.h), the same kernels run on the
+// CPU, for tests on machines without a GPU.
 #ifndef TENSORFLOW_OPS_CORE_CC_CUDA_LAUNCH_H_
 #define TENSORFLOW_OPS_CORE_CC_CUDA_LAUNCH_H_
 
@@ -30,7 +30,7 @@ template <typename T>
 inline constexpr int kPackSize = 16 / sizeof(T);
 
 namespace cuda_launch_internal {
-// Words that nvcc loads and stores in one instruction.
+// The words that nvcc loads and stores in one instruction.
 template <size_t kBytes>
 struct Word {
   using Type = uint4;
@@ -53,8 +53,8 @@ struct Word<8> {
 };
 }  // namespace cuda_launch_internal
 
-// Loads and stores packs, each word in one instruction. (nvcc may make of a
-// plain copy of a Pack one for each value.)
+// Loads and stores packs, one instruction per word. (For a plain copy of a
+// Pack, nvcc may emit one per value.)
 template <int N, typename T>
 __device__ Pack<T, N> LoadPack(const T* from) {
   using Word = typename cuda_launch_internal::Word<sizeof(Pack<T, N>)>::Type;
@@ -77,7 +77,7 @@ __device__ void StorePack(const Pack<T, N>& pack, T* to) {
   }
 }
 
-// May packs of N be used for n values in a row at these places?
+// Can n consecutive values at these addresses be accessed in packs of N?
 template <int N, typename... Values>
 bool FitsPacks(int64_t n, const Values*... places) {
   return n % N == 0 && (... && (reinterpret_cast<uintptr_t>(places) %
@@ -85,7 +85,7 @@ bool FitsPacks(int64_t n, const Values*... places) {
                                 0));
 }
 
-// Calls run(N) with the widest pack of T's that fits(N) allows: 16 bytes, else
+// Calls run(N) with the widest pack for which fits(N) is true: 16 bytes, else
 // two values, else one. N is an integral_constant.
 template <typename T, typename Fits, typename Run>
 Error WithWidestPack(const Fits& fits, const Run& run) {
@@ -100,11 +100,11 @@ Error WithWidestPack(const Fits& fits, const Run& run) {
 
 // A grid's x dimension holds 2^31 - 1 blocks; kernels stride over more.
 inline unsigned GridSize(int64_t blocks) {
-  constexpr int64_t kMost = 0x7FFFFFFF;
-  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+  constexpr int64_t kMax = 0x7FFFFFFF;
+  return static_cast<unsigned>(blocks < kMax ? blocks : kMax);
 }
 
-// What LaunchWithShared gives each block, aligned for packs.
+// The shared memory that LaunchWithShared gives each block, aligned for packs.
 __device__ inline void* DynamicShared() {
 #ifdef TFO_CUDA_EMULATION
   return cuda_emulation::DynamicShared();
@@ -115,7 +115,7 @@ __device__ inline void* DynamicShared() {
 }
 
 // The shared memory that a block may have on the current device, in bytes.
-inline Error ReadMostShared(int* bytes) {
+inline Error ReadMaxShared(int* bytes) {
 #ifdef TFO_CUDA_EMULATION
   *bytes = cuda_emulation::kSharedBytes;
   return nullptr;
@@ -130,8 +130,8 @@ inline Error ReadMostShared(int* bytes) {
 #endif
 }
 
-// Enqueues kernel(args...) on grid x block threads, each block with
-// `shared_bytes` of DynamicShared. Null, or the launch's error.
+// Enqueues kernel(args...) on grid x block threads; each block has
+// `shared_bytes` of DynamicShared. Returns null or the launch's error.
 template <typename... Parameters, typename... Arguments>
 Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
                        unsigned block, int shared_bytes,
@@ -141,8 +141,8 @@ Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
   cuda_emulation::Run(grid, block, shared_bytes, [&] { kernel(arguments...); });
   return nullptr;
 #else
-  constexpr int kWithoutAsking = 48 << 10;
-  if (shared_bytes > kWithoutAsking) {
+  constexpr int kDefaultMax = 48 << 10;
+  if (shared_bytes > kDefaultMax) {
     const cudaError_t error = cudaFuncSetAttribute(
         reinterpret_cast<const void*>(kernel),
         cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
@@ -157,14 +157,14 @@ Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
 #endif
 }
 
-// The same without it.
+// The same without dynamic shared memory.
 template <typename... Parameters, typename... Arguments>
 Error Launch(const Gpu& gpu, unsigned grid, unsigned block,
              void (*kernel)(Parameters...), Arguments... arguments) {
   return LaunchWithShared(gpu, grid, block, 0, kernel, arguments...);
 }
 
-// Enqueues setting `bytes` bytes to zero. Null, or the error.
+// Enqueues zeroing `bytes` bytes. Returns null or the error.
 inline Error EnqueueZeros([[maybe_unused]] const Gpu& gpu, void* data,
                           size_t bytes) {
   if (bytes == 0) return nullptr;

@@ -9,15 +9,15 @@
 
 namespace tfo {
 
-// The processor, with a thread pool that somebody else owns: TensorFlow's
-// intra-op pool under an OpKernel (op_util.h), threads of a test (testing.h).
+// The CPU, with a thread pool that the caller owns: TensorFlow's intra-op pool
+// in an OpKernel (op_util.h), threads of a test (testing.h).
 struct Cpu {
   using Body = std::function<void(int64_t begin, int64_t end)>;
 
-  // Calls body on disjoint ranges that cover [0, total), some at a time, and
-  // returns after the last. `cycles_per_unit` is a unit's estimated cost: small
-  // work stays on one thread. How the ranges are cut depends on the pool, so a
-  // result must not.
+  // Calls body on disjoint ranges that cover [0, total), in parallel, and
+  // returns after the last. `cycles_per_unit` estimates a unit's cost: small
+  // work stays on one thread. The ranges depend on the pool, so results must
+  // not depend on them.
   void ParallelFor(int64_t total, double cycles_per_unit,
                    const Body& body) const {
     if (total > 0) run(pool, total, cycles_per_unit, body);
@@ -31,9 +31,12 @@ struct Cpu {
 };
 
 // A GPU's stream (a cudaStream_t). Algorithms enqueue on it and return: they do
-// not synchronise and allocate nothing.
+// not synchronize and allocate nothing.
 struct Gpu {
   void* stream = nullptr;
+  // Scratch memory for algorithms that declare a number of bytes; aligned
+  // to 16.
+  void* scratch = nullptr;
 };
 
 // What an algorithm returns: null, or the error of a CUDA launch.

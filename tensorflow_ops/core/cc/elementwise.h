@@ -1,5 +1,5 @@
-// What a formula of one element may call, under one name for whatever V is: a
-// vector in *_simd.cc files, a float or double in CUDA files and elsewhere.
+// What a formula may call, under one name for every V: a vector in *_simd.cc
+// files, a float or double in CUDA files and elsewhere.
 //
 //   namespace tfo::TFO_FORMULA_NAMESPACE {
 //   template <typename V>
@@ -9,10 +9,11 @@
 //   }
 //
 // Conditions of vectors are masks: both sides of ?: are computed, and &&, ||
-// and ! work on them and on bools together. Number<V>(0.5) is a V.
+// and ! work on them and on bools together. Number<V>(0.5) is a V; ScalarOf<V>
+// is the type of an element. Methods of formulas are TFO_FORMULA_METHOD.
 //
-// The namespace is the CPU level's, or else `scalar`: the files that are
-// compiled for different instruction sets share no function.
+// The namespace is the CPU level's, or else `scalar`: files compiled for
+// different instruction sets share no function.
 #ifndef TENSORFLOW_OPS_CORE_CC_ELEMENTWISE_H_
 #define TENSORFLOW_OPS_CORE_CC_ELEMENTWISE_H_
 
@@ -23,6 +24,7 @@
 
 #define TFO_FORMULA_NAMESPACE TFO_CPU_NAMESPACE
 #define TFO_FORMULA static TFO_INLINE
+#define TFO_FORMULA_METHOD TFO_INLINE
 
 #else
 
@@ -32,13 +34,41 @@
 
 #define TFO_FORMULA_NAMESPACE scalar
 #define TFO_FORMULA TFO_HOST_DEVICE static inline
+#ifdef __CUDACC__
+#define TFO_FORMULA_METHOD __device__ inline
+#else
+#define TFO_FORMULA_METHOD inline
+#endif
 
 namespace tfo {
 namespace scalar {
 
+template <typename V>
+using ScalarOf = V;
+
 template <typename V, typename N>
 TFO_FORMULA V Number(N number) {
   return static_cast<V>(number);
+}
+template <typename V>
+TFO_FORMULA V FirstLane(V v) {
+  return v;
+}
+// One value, widened.
+template <typename T>
+TFO_FORMULA Accumulator<T> LoadOne(const T* from) {
+  return Widen(*from);
+}
+
+// a * b + c; nvcc fuses it.
+template <typename V>
+TFO_FORMULA V MulAdd(V a, V b, V c) {
+  return a * b + c;
+}
+// The greater of two; b if a is NaN.
+template <typename V>
+TFO_FORMULA V Max(V a, V b) {
+  return std::fmax(a, b);
 }
 
 #define TFO_FUNCTION(Name, name) \

@@ -1,10 +1,9 @@
-// The elementary functions that formulas of one element may call
-// (elementwise.h), of vectors; only *_simd.cc files include this header.
-// math_simd.h has those that rows need, too. Each says what it may be off by,
-// in units in the last place (ulp) of its type; elementwise_test.cc holds them
-// to that over the whole range. Results do not depend on the lane. Special
-// values give what C's functions give. Results that are no normal numbers may
-// be off by the smallest normal one.
+// Vector versions of elementwise.h's functions that math_simd.h does not have.
+// Only *_simd.cc files include this header. Each comment gives the error bound
+// in units in the last place (ulp); elementwise_test.cc checks it over the
+// whole range. Results do not depend on the lane. Special values give the
+// results of C's functions. Subnormal results may be off by the smallest normal
+// number.
 #ifndef TENSORFLOW_OPS_CORE_CC_ELEMENTWISE_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_ELEMENTWISE_SIMD_H_
 
@@ -16,7 +15,15 @@
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
-// A vector with a number in all lanes. (Less zero, since -0 + 0 is 0.)
+template <typename V>
+using ScalarOf = decltype(V{}[0] + 0);
+
+template <typename V>
+static TFO_INLINE ScalarOf<V> FirstLane(V v) {
+  return v[0];
+}
+
+// A vector with `number` in all lanes. (Minus zero, since -0 + 0 is 0.)
 template <typename V, typename N>
 static TFO_INLINE V Number(N number) {
   return static_cast<decltype(V{}[0] + 0)>(number) - V{};
@@ -48,7 +55,7 @@ static TFO_INLINE auto SignBit(V x) {
   using Bits = typename Constants<V>::Bits;
   return reinterpret_cast<Bits>(x) & reinterpret_cast<Bits>(-V{});
 }
-// The magnitude of a number that is not negative, and the sign of another.
+// A nonnegative magnitude with the sign of `sign`.
 template <typename V>
 static TFO_INLINE V WithSign(V magnitude, V sign) {
   using Bits = typename Constants<V>::Bits;
@@ -64,13 +71,12 @@ static TFO_INLINE V Polynomial(V x, const Value (&c)[kTerms]) {
   return p;
 }
 
-// e^x / 2 of x >= 0, which is finite beyond where e^x is.
+// e^x / 2 for x >= 0; finite for slightly larger x than e^x.
 template <typename V>
 static TFO_INLINE V HalfExp(V x) {
   using Value = decltype(x[0] + 0);
   constexpr Value kHighest = Constants<V>::kHighest + 2;
-  return ExpOf</*kNegative=*/false, /*kHalvings=*/1>(
-      -Greater(V{} - kHighest, -x));
+  return ExpOf</*kNegative=*/false, /*kHalvings=*/1>(-Max(V{} - kHighest, -x));
 }
 
 }  // namespace math_internal
@@ -82,18 +88,12 @@ static TFO_INLINE V Abs(V x) {
       math_internal::SignBit(x));
 }
 
-// e^x - 1: 2 ulp.
-template <typename V>
-static TFO_INLINE V Expm1(V x) {
-  return ExpLessOne(x);
-}
-
 // 3 ulp.
 template <typename V>
 static TFO_INLINE V Tanh(V x) {
   using Value = decltype(x[0] + 0);
   // -tanh(a) = (e^-2a - 1) / (e^-2a + 1).
-  const V t = ExpLessOne(Value(-2) * Abs(x));
+  const V t = Expm1(Value(-2) * Abs(x));
   return math_internal::WithSign(-t / (t + Value(2)), x);
 }
 
@@ -124,8 +124,8 @@ static TFO_INLINE V Cosh(V x) {
 }
 
 namespace math_internal {
-// (atan(x) / x - 1) / x^2 as a polynomial in x^2, of |x| <= 1: it agrees at
-// Chebyshev's points, as many as it has terms.
+// (atan(x) / x - 1) / x^2 for |x| <= 1 as a polynomial in x^2, interpolated at
+// Chebyshev nodes.
 template <typename V>
 struct AtanTerms;
 template <>
@@ -166,11 +166,11 @@ static TFO_INLINE V Atan(V x) {
   return math_internal::WithSign(above ? atan + Terms::kHalfPi : atan, x);
 }
 
-// ---- Floats that are computed in doubles.
+// ---- Float functions computed in double.
 
 namespace math_internal {
 
-// f of vectors of doubles that hold the lanes of vectors of floats.
+// Applies f, a function of double vectors, to float vectors.
 template <typename Function, typename... Vectors>
 static TFO_INLINE FloatVector InDoubles(const Function& f, Vectors... x) {
   typedef float HalfVector __attribute__((vector_size(kVectorBytes / 2)));
@@ -190,12 +190,12 @@ static TFO_INLINE FloatVector InDoubles(const Function& f, Vectors... x) {
   return all;
 }
 
-// sin(x + quarters pi/2) to within 1 ulp of float, of |x| <= kTurned.
+// sin(x + quarters pi/2) for |x| <= kTurned, to within 1 ulp of float.
 inline constexpr float kTurned = 0x1p20f;
 static TFO_INLINE DoubleVector SinOf(DoubleVector x, int quarters) {
   using Bits = Constants<DoubleVector>::Bits;
   constexpr double kShift = Constants<DoubleVector>::kShift;
-  // x = n pi/2 + r, with pi/2 in two parts: the first times any n is exact.
+  // x = n pi/2 + r, with pi/2 in two parts: n times the first is exact.
   const DoubleVector turned =
       MulAdd(x, Number<DoubleVector>(0.63661977236758134),
              Number<DoubleVector>(kShift));
@@ -209,21 +209,21 @@ static TFO_INLINE DoubleVector SinOf(DoubleVector x, int quarters) {
   const DoubleVector sin = MulAdd(Polynomial(z, kSin) * z, r, r);
   const DoubleVector cos =
       MulAdd(Polynomial(z, kCos), z, Number<DoubleVector>(1));
-  // n stands in the low bits.
+  // The low bits hold n.
   const Bits quarter = reinterpret_cast<Bits>(turned) + int64_t{quarters};
   const DoubleVector value = (quarter & int64_t{1}) != 0 ? cos : sin;
   return reinterpret_cast<DoubleVector>(reinterpret_cast<Bits>(value) ^
                                         (quarter & int64_t{2}) << 62);
 }
 
-// f of one number at a time: C's functions.
+// Applies a C function to one lane at a time.
 template <typename V, typename Function>
 static TFO_INLINE V Lanewise(const Function& f, V x) {
   for (size_t i = 0; i < sizeof(x) / sizeof(x[0]); ++i) x[i] = f(x[i]);
   return x;
 }
 
-// The same of any x: by f, C's function, where x is so large that pi needs
+// The same for any x: calls the C function f where x is so large that pi needs
 // more digits.
 template <typename Function>
 static TFO_INLINE FloatVector SinOrElse(FloatVector x, int quarters,
@@ -248,7 +248,7 @@ static TFO_INLINE FloatVector Cos(FloatVector x) {
                                   [](float v) { return __builtin_cosf(v); });
 }
 
-// C's functions, one number at a time.
+// C's functions, one lane at a time.
 static TFO_INLINE DoubleVector Sin(DoubleVector x) {
   return math_internal::Lanewise([](double v) { return __builtin_sin(v); }, x);
 }

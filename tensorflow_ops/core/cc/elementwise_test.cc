@@ -1,5 +1,6 @@
-// The vectors' elementary functions against C's in long double, at every CPU
-// level: over all exponents, densely where they turn, special values.
+// Compares the vectors' elementary functions with C's in long double, at every
+// CPU level: over all exponents, densely near turning points, and at special
+// values.
 #include "tensorflow_ops/core/cc/elementwise.h"
 
 #include <algorithm>
@@ -19,8 +20,8 @@ namespace {
 template <typename T>
 using Limits = std::numeric_limits<T>;
 
-// Special values, what lies about the places where a function changes its ways,
-// multiples of pi / 2, and then numbers of all exponents and of [-8, 8].
+// Special values, neighborhoods of points where an implementation branches,
+// multiples of pi / 2, and then numbers of all exponents and in [-8, 8].
 template <typename T>
 std::vector<T> Samples() {
   constexpr T kInfinity = Limits<T>::infinity();
@@ -60,9 +61,9 @@ std::vector<T> Samples() {
   return x;
 }
 
-// How far apart in units in the last place; what has no normal number's size
-// may be off by the smallest of those. Infinite where one is infinite or NaN
-// and the other is not that, or where a zero has the wrong sign.
+// The distance in units in the last place; for subnormal values, in units of
+// the smallest normal number. Infinite where one value is infinite or NaN and
+// the other is not, or where a zero has the wrong sign.
 template <typename T>
 double UlpsOff(T actual, long double exact) {
   const T nearest = static_cast<T>(exact);
@@ -75,7 +76,7 @@ double UlpsOff(T actual, long double exact) {
                : INFINITY;
   }
   if (std::isinf(nearest) || std::isinf(actual)) {
-    // Within a unit of the largest either is as good.
+    // Within a unit of the largest number, both are correct.
     const bool at_the_end =
         nearest == actual ||
         (std::isfinite(exact) &&
@@ -145,7 +146,7 @@ void CheckPow() {
   }
   std::mt19937_64 engine(1);
   std::uniform_real_distribution<T> exponents(-30, 30), near(0.5, 2);
-  // Of 2: all that are numbers.
+  // Powers of 2: all finite ones.
   std::uniform_real_distribution<T> powers(Limits<T>::min_exponent,
                                            Limits<T>::max_exponent);
   for (int i = 0; i < 30000; ++i) {
@@ -174,7 +175,7 @@ TFO_TEST(Elementwise, DoubleFunctions) { CheckFunctions<double>(); }
 TFO_TEST(Elementwise, FloatPow) { CheckPow<float>(); }
 TFO_TEST(Elementwise, DoublePow) { CheckPow<double>(); }
 
-// A value is the same in each lane and beside any others.
+// A value does not depend on its lane or its neighbors.
 TFO_TEST(Elementwise, ResultsDoNotDependOnTheLane) {
   const std::vector<float> x = Samples<float>();
   const int64_t n = x.size();
@@ -220,7 +221,7 @@ void CheckConditions() {
 TFO_TEST(Elementwise, FloatConditions) { CheckConditions<float>(); }
 TFO_TEST(Elementwise, DoubleConditions) { CheckConditions<double>(); }
 
-// The functions that round nothing, of numbers.
+// The functions that do not round.
 TFO_TEST(Elementwise, ScalarsAreCs) {
   TFO_EXPECT_EQ(scalar::Number<float>(0.1), 0.1f);
   TFO_EXPECT_EQ(scalar::Pow(2.0, 10.0), 1024.0);

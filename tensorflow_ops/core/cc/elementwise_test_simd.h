@@ -6,7 +6,7 @@
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 
-// The functions of one argument; X(Name, ulp): what each may be off by.
+// The functions of one argument and their error bounds: X(Name, ulp).
 #define TFO_TESTED_FUNCTIONS(X) \
   X(Abs, 0)                     \
   X(Atan, 1.5)                  \

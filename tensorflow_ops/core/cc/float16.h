@@ -1,4 +1,4 @@
-// The 16-bit floats as bits, with conversions that host and device share. The
+// The 16-bit floats as bits, with conversions for host and device. The
 // functions have internal linkage, so files compiled for different instruction
 // sets may include this header.
 #ifndef TENSORFLOW_OPS_CORE_CC_FLOAT16_H_
@@ -74,7 +74,7 @@ TFO_HOST_DEVICE static inline float Widen(Half value) {
 #endif
 }
 
-// The nearest value, ties to even; a NaN stays one.
+// The nearest value, ties to even. Keeps NaN.
 template <typename T>
 TFO_HOST_DEVICE static inline T Narrow(Accumulator<T> value);
 
@@ -107,7 +107,7 @@ TFO_HOST_DEVICE inline Half Narrow<Half>(float value) {
     return {static_cast<uint16_t>(sign | 0x7C00)};
   }
   if (magnitude < 0x38800000u) {  // below 2^-14: a subnormal, or zero
-    // Adding 0.5 leaves the fraction's bits, rounded, at the low end.
+    // Adding 0.5 leaves the rounded fraction in the low bits.
     const float shifted = float16_internal::FromBits(magnitude) + 0.5f;
     return {static_cast<uint16_t>(
         sign | (float16_internal::ToBits(shifted) - 0x3F000000u))};

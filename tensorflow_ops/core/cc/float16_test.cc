@@ -8,7 +8,7 @@
 namespace tfo {
 namespace {
 
-// What the bits mean, by the definition of the format.
+// The value of the bits, by the definition of the format.
 double Meaning(uint16_t bits, int exponent_bits, int fraction_bits) {
   const int exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1);
   const int fraction = bits & ((1 << fraction_bits) - 1);
@@ -44,7 +44,7 @@ TFO_TEST(Float16, BFloat16ConvertsBothWays) {
   ExpectWidensAndNarrowsAllValues<BFloat16>();
 }
 
-// Between neighbours: the nearer one, and at the middle the even one.
+// Between neighbors: rounds to the nearer one, halfway to the even one.
 template <typename T>
 void ExpectNarrowsToNearest() {
   const uint16_t infinity =
@@ -71,8 +71,8 @@ TFO_TEST(Float16, BFloat16NarrowsToNearest) {
   ExpectNarrowsToNearest<BFloat16>();
 }
 
-// Arrays of all lengths around a vector's: each value as by itself, none
-// beyond.
+// Arrays of lengths around a vector's: every value is converted, and nothing is
+// written beyond.
 template <typename T>
 void ExpectArraysNarrowLikeSingleValues() {
   std::vector<float> from = testing::RandomValues<float>(70, 1);

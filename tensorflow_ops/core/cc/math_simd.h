@@ -1,7 +1,6 @@
 // Exponentials and logarithms of vectors, for *_simd.cc files; the other
-// elementary functions are in elementwise_simd.h. elementwise_test.cc and
-// rows_test.cc hold the errors to their bounds; results do not depend on the
-// lane.
+// elementary functions are in elementwise_simd.h. elementwise_test.cc checks
+// the error bounds. Results do not depend on the lane.
 #ifndef TENSORFLOW_OPS_CORE_CC_MATH_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_MATH_SIMD_H_
 
@@ -12,8 +11,8 @@
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
-// The greater of two, and b if one is NaN.
-static inline FloatVector Greater(FloatVector a, FloatVector b) {
+// The greater of two; b if either is NaN.
+static inline FloatVector Max(FloatVector a, FloatVector b) {
 #ifdef __AVX512F__
   return reinterpret_cast<FloatVector>(
       _mm512_max_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
@@ -22,7 +21,7 @@ static inline FloatVector Greater(FloatVector a, FloatVector b) {
       _mm256_max_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
 #endif
 }
-static inline DoubleVector Greater(DoubleVector a, DoubleVector b) {
+static inline DoubleVector Max(DoubleVector a, DoubleVector b) {
 #ifdef __AVX512F__
   return reinterpret_cast<DoubleVector>(_mm512_max_pd(
       reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b)));
@@ -32,37 +31,9 @@ static inline DoubleVector Greater(DoubleVector a, DoubleVector b) {
 #endif
 }
 
-// Adds e to `sum` and 1 to `count` in the lanes where x and y differ, as NaN
-// does from all. (The compiler makes more of it than these instructions.)
-static inline __attribute__((always_inline)) void AddWhereOther(
-    FloatVector x, FloatVector y, FloatVector e, FloatVector& sum,
-    FloatVector& count) {
-#ifdef __AVX512F__
-  const __mmask16 other = _mm512_cmp_ps_mask(
-      reinterpret_cast<__m512>(x), reinterpret_cast<__m512>(y), _CMP_NEQ_UQ);
-  const auto add = [&](FloatVector to, FloatVector v) {
-    return reinterpret_cast<FloatVector>(_mm512_mask_add_ps(
-        reinterpret_cast<__m512>(to), other, reinterpret_cast<__m512>(to),
-        reinterpret_cast<__m512>(v)));
-  };
-  sum = add(sum, e);
-  count = add(count, FloatVector{} + 1.0f);
-#else
-  sum += x == y ? FloatVector{} : e;
-  count += x == y ? FloatVector{} : FloatVector{} + 1.0f;
-#endif
-}
-static inline __attribute__((always_inline)) void AddWhereOther(
-    DoubleVector x, DoubleVector y, DoubleVector e, DoubleVector& sum,
-    DoubleVector& count) {
-  sum += x == y ? DoubleVector{} : e;
-  count += x == y ? DoubleVector{} : DoubleVector{} + 1.0;
-}
-
 namespace math_internal {
 
-// What functions of a type need. kShift, added and taken away, rounds to an
-// integer.
+// Adding and subtracting kShift rounds to an integer.
 template <typename V>
 struct Constants;
 template <>
@@ -73,15 +44,16 @@ struct Constants<FloatVector> {
   static constexpr int32_t kHalfRoot = 0x3F3504F3;  // the bits of sqrt(1/2)
   static constexpr float kSmallest = 0x1p-126f;     // normal number
   static constexpr float kLog2E = 1.44269504f, kShift = 12582912.0f;
-  // ln 2 in two parts; the first times any exponent is exact.
+  // ln 2 in two parts; any exponent times the first is exact.
   static constexpr float kLn2High = 0.693145752f, kLn2Low = 1.4286068e-6f;
   static constexpr float kLowest = -104.0f, kHighest = 89.0f;
-  // Below, 2^n has no normal exponent.
+  // Below this, 2^n is subnormal.
   static constexpr float kLowestNormal = -87.33654f;
-  // (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, by least relative error.
+  // (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, with minimal relative error.
   static constexpr float kExp[] = {0.49999994f, 0.16666521f, 0.04166839f,
                                    0.008368745f, 0.001381454f};
-  // e^x - 1 rounds to -1 below the first, and to x nearer to 0 than the second.
+  // e^x - 1 rounds to -1 below the first, and to x where |x| is below the
+  // second.
   static constexpr float kLessOneLowest = -25.0f, kLessOneTiny = 0x1p-25f;
   static constexpr int kExpTerms = 5, kLogTerms = 4;
 };
@@ -106,11 +78,11 @@ struct Constants<DoubleVector> {
   static constexpr int kExpTerms = 12, kLogTerms = 10;
 };
 
-// 2^n for whole n with a normal result.
+// 2^n for integers n with a normal result.
 template <typename V>
-static inline __attribute__((always_inline)) V PowerOfTwo(V n) {
+static TFO_INLINE V PowerOfTwo(V n) {
   using C = Constants<V>;
-  // The integer stands in the low bits of what is rounded to integers.
+  // Rounding to integers leaves the integer in the low bits.
   const auto bits = reinterpret_cast<typename C::Bits>(n + C::kShift);
   const auto shift = reinterpret_cast<typename C::Bits>(V{} + C::kShift);
   return reinterpret_cast<V>((bits - shift + C::kBias) << C::kFractionBits);
@@ -118,7 +90,7 @@ static inline __attribute__((always_inline)) V PowerOfTwo(V n) {
 
 // p * 2^n.
 template <bool kNegative, typename V>
-static inline __attribute__((always_inline)) V Scale(V p, V n, V x) {
+static TFO_INLINE V Scale(V p, V n, V x) {
 #ifdef __AVX512F__
   (void)x;
   if constexpr (sizeof(n[0]) == 4) {
@@ -134,17 +106,17 @@ static inline __attribute__((always_inline)) V Scale(V p, V n, V x) {
     const V scaled = p * PowerOfTwo(n);
     return x < C::kLowestNormal ? V{} : scaled;
   } else {
-    // In two steps: at both ends of the range 2^n itself is not normal.
+    // In two steps: near both ends of the range, 2^n itself is not normal.
     const V half = (n * decltype(n[0] + 0)(0.5) + C::kShift) - C::kShift;
     return p * PowerOfTwo(half) * PowerOfTwo(n - half);
   }
 #endif
 }
 
-// x = n ln 2 + rest: e^x is 2^n e^rest, and this is (e^rest - 1 - rest) /
-// rest^2.
+// Splits x = n ln 2 + rest, so that e^x = 2^n e^rest. Returns
+// (e^rest - 1 - rest) / rest^2.
 template <int kTerms, typename V>
-static inline __attribute__((always_inline)) V ExpParts(V x, V& n, V& rest) {
+static TFO_INLINE V ExpParts(V x, V& n, V& rest) {
   using C = Constants<V>;
   n = MulAdd(x, V{} + C::kLog2E, V{} + C::kShift) - C::kShift;
   rest = MulAdd(n, V{} - C::kLn2High, x);
@@ -155,9 +127,9 @@ static inline __attribute__((always_inline)) V ExpParts(V x, V& n, V& rest) {
   return p;
 }
 
-// e^x / 2^kHalvings, and zero for what is no normal number if kNegative.
+// e^x / 2^kHalvings. With kNegative, subnormal results are zero.
 template <bool kNegative, int kHalvings = 0, typename V>
-static inline __attribute__((always_inline)) V ExpOf(V x) {
+static TFO_INLINE V ExpOf(V x) {
   using Value = decltype(x[0] + 0);
   V n, r;
   V p = ExpParts<Constants<V>::kExpTerms>(x, n, r);
@@ -168,73 +140,32 @@ static inline __attribute__((always_inline)) V ExpOf(V x) {
 
 }  // namespace math_internal
 
-// e^x to within 1.2 ulp; NaN stays one. What is no normal number may be zero.
+// e^x to within 1.2 ulp. Keeps NaN; subnormal results may be zero.
 template <typename V>
-static inline __attribute__((always_inline)) V Exp(V x) {
+static TFO_INLINE V Exp(V x) {
   using C = math_internal::Constants<V>;
-  x = Greater(V{} + C::kLowest, x);
-  x = -Greater(V{} - C::kHighest, -x);
+  x = Max(V{} + C::kLowest, x);
+  x = -Max(V{} - C::kHighest, -x);
   return math_internal::ExpOf</*kNegative=*/false>(x);
 }
 
-// The x that ExpOfClamped takes: e^x is zero below. NaN stays one.
-template <typename V>
-static inline __attribute__((always_inline)) V ClampForExp(V x) {
-  return Greater(V{} + math_internal::Constants<V>::kLowest, x);
-}
-// e^x of a clamped x that is not positive.
-template <typename V>
-static inline __attribute__((always_inline)) V ExpOfClamped(V x) {
-  return math_internal::ExpOf</*kNegative=*/true>(x);
-}
-// The same, as a term of a sum, with two multiplications less: off by 1.6e-7 of
-// itself, and 3e-9 for every 1 of -x.
-static inline __attribute__((always_inline)) FloatVector
-ExpTerm(FloatVector x) {
-#ifdef __FMA__
-  using C = math_internal::Constants<FloatVector>;
-  const FloatVector n =
-      MulAdd(x, FloatVector{} + C::kLog2E, FloatVector{} + C::kShift) -
-      C::kShift;
-  const FloatVector r = MulAdd(n, FloatVector{} - 0.693147182f, x);
-  // e^r on |r| <= ln(2) / 2, by least relative error.
-  FloatVector p = FloatVector{} + 0.00829030667f;
-  p = MulAdd(p, r, FloatVector{} + 0.0418979786f);
-  p = MulAdd(p, r, FloatVector{} + 0.166676372f);
-  p = MulAdd(p, r, FloatVector{} + 0.499991506f);
-  p = MulAdd(p, r, FloatVector{} + 0.999999702f);
-  p = MulAdd(p, r, FloatVector{} + 1.0f);
-  return math_internal::Scale</*kNegative=*/true>(p, n, x);
-#else
-  return ExpOfClamped(x);
-#endif
-}
-static inline __attribute__((always_inline)) DoubleVector
-ExpTerm(DoubleVector x) {
-  return ExpOfClamped(x);
-}
-template <typename V>
-static inline __attribute__((always_inline)) V ExpOfNegative(V x) {
-  return ExpOfClamped(ClampForExp(x));
-}
-
 namespace math_internal {
-// log(2^more y) + lost of a finite y that is a positive normal number; `lost`
-// is no more than a rounding of y adds.
+// log(2^more y) + lost for a finite, positive, normal y; `lost` is at most a
+// rounding error of y.
 template <int kLogTerms, typename V>
-static inline __attribute__((always_inline)) V LogOf(V y, V lost, V more) {
+static TFO_INLINE V LogOf(V y, V lost, V more) {
   using C = Constants<V>;
   using Value = decltype(y[0] + 0);
   using Bits = typename C::Bits;
   // y = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2).
-  // Of a y that is not positive this is nobody's, and may pass the ends.
+  // Meaningless for y <= 0 (callers mask it); unsigned, so overflow is defined.
   const Bits above = reinterpret_cast<Bits>(
       reinterpret_cast<typename C::Unsigned>(y) - C::kHalfRoot);
   const Bits exponent = above >> C::kFractionBits;
   V k;
   if constexpr (sizeof(Value) == 4) {
     k = __builtin_convertvector(exponent, V);
-  } else {  // which AVX2 has no conversion for
+  } else {  // AVX2 has no conversion from 64-bit integers
     const V shift = V{} + C::kShift;
     k = reinterpret_cast<V>(exponent + reinterpret_cast<Bits>(shift)) - shift;
   }
@@ -256,9 +187,9 @@ static inline __attribute__((always_inline)) V LogOf(V y, V lost, V more) {
 }
 }  // namespace math_internal
 
-// log(x) to within 1 ulp; -inf of 0, NaN of what is below.
+// log(x) to within 1 ulp; -inf at 0, NaN below.
 template <typename V>
-static inline __attribute__((always_inline)) V Log(V x) {
+static TFO_INLINE V Log(V x) {
   using C = math_internal::Constants<V>;
   using Value = decltype(x[0] + 0);
   constexpr Value kInfinity = Value(INFINITY);
@@ -271,13 +202,13 @@ static inline __attribute__((always_inline)) V Log(V x) {
                        : log;
 }
 
-// log(1 + x) to within 1 ulp; -inf of -1, NaN of what is below.
+// log(1 + x) to within 1 ulp; -inf at -1, NaN below.
 template <typename V>
-static inline __attribute__((always_inline)) V Log1p(V x) {
+static TFO_INLINE V Log1p(V x) {
   using Value = decltype(x[0] + 0);
   constexpr Value kInfinity = Value(INFINITY);
   const V y = x + Value(1);
-  // What y lost: x + 1 = y + lost.
+  // The rounding error of y: x + 1 = y + lost.
   const V lost = x < Value(1) ? x - (y - Value(1)) : Value(1) - (y - x);
   constexpr int kTerms = math_internal::Constants<V>::kLogTerms;
   V log = math_internal::LogOf<kTerms>(y, lost / y, V{});
@@ -286,44 +217,20 @@ static inline __attribute__((always_inline)) V Log1p(V x) {
                         : log;
 }
 
-namespace math_internal {
-// e^x - 1 - x = x^2/2 (1 + x/3 (1 + x/4 (...))) on |x| < 1.
+// e^x - 1 without the cancellation near 0, to within 2 ulp. Keeps NaN.
 template <typename V>
-static inline __attribute__((always_inline)) V ExpSeries(V x) {
-  using Value = decltype(x[0] + 0);
-  V sum = V{} + Value(1);
-#pragma GCC unroll 20
-  for (int k = sizeof(Value) == 4 ? 11 : 19; k >= 3; --k) {
-    sum = MulAdd(sum * x, V{} + Value(1) / k, V{} + Value(1));
-  }
-  return Value(0.5) * x * x * sum;
-}
-}  // namespace math_internal
-
-// e^x - 1, and e^x - 1 - x, without the cancellation near 0: the first to
-// within 2 ulp. NaN stays one.
-template <typename V>
-static inline __attribute__((always_inline)) V ExpLessOne(V x) {
+static TFO_INLINE V Expm1(V x) {
   using C = math_internal::Constants<V>;
   using Value = decltype(x[0] + 0);
-  V clamped = Greater(V{} + C::kLessOneLowest, x);
-  clamped = -Greater(V{} - C::kHighest, -clamped);
+  V clamped = Max(V{} + C::kLessOneLowest, x);
+  clamped = -Max(V{} - C::kHighest, -clamped);
   V n, r;
   const V p = math_internal::ExpParts<C::kExpTerms>(clamped, n, r);
-  // 2^n (e^r - 1) + (2^n - 1), of halves: 2^n may be too large.
+  // 2^n (e^r - 1) + (2^n - 1), halved: 2^n may overflow.
   const V half = math_internal::PowerOfTwo(n - Value(1));
   const V sum = MulAdd(MulAdd(p, r * r, r), half, half - Value(0.5));
   return x < C::kLessOneTiny && x > -C::kLessOneTiny ? x : sum + sum;
 }
-template <typename V>
-static inline __attribute__((always_inline)) V ExpLessTangent(V x) {
-  using Value = decltype(x[0] + 0);
-  const auto near = (x < Value(1)) & (x > Value(-1));
-  // Infinity less a finite number is infinity.
-  const V finite = -Greater(V{} - Value(1e30), -x);
-  return near ? math_internal::ExpSeries(x) : Exp(x) - Value(1) - finite;
-}
-
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo
 

@@ -31,15 +31,15 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
     using ::tensorflow::thread::ThreadPool;
     auto* threads = static_cast<ThreadPool*>(pool);
     // Waking a thread takes 0.05 to 0.3 ms on a virtual machine. Work that
-    // would not save as much stays on the calling thread.
+    // would save less stays on the calling thread.
     constexpr double kWakeCycles = 200000;
     const double saved = 1 - 1.0 / std::max(threads->NumThreads(), 1);
     if (cycles_per_unit * total * saved < kWakeCycles) return body(0, total);
-    // TensorFlow counts whole cycles: cheaper units go in groups.
+    // TensorFlow counts whole cycles: group units that cost less.
     const int64_t group =
         cycles_per_unit < 1 ? std::llround(1 / std::max(cycles_per_unit, 1e-3))
                             : 1;
-    // TensorFlow's threads let no exception pass.
+    // TensorFlow's threads must not throw.
     std::atomic<bool> no_memory{false};
     threads->ParallelFor((total + group - 1) / group,
                          ThreadPool::SchedulingParams::Adaptive(std::llround(
@@ -64,6 +64,15 @@ Gpu GetDevice<Gpu>(::tensorflow::OpKernelContext* ctx) {
 }
 #endif
 
+absl::Status AllocateScratch(::tensorflow::OpKernelContext* ctx, int64_t bytes,
+                             ::tensorflow::Tensor* memory, Gpu* device) {
+  if (bytes == 0) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(ctx->allocate_temp(
+      ::tensorflow::DT_INT8, ::tensorflow::TensorShape({bytes}), memory));
+  device->scratch = memory->data();
+  return absl::OkStatus();
+}
+
 absl::Status ToStatus(Error error) {
   if (error == nullptr) return absl::OkStatus();
   return absl::InternalError(
@@ -82,6 +91,12 @@ absl::Status CheckShape(const char* name,
   if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, " must be ", what, ", got ", shape.DebugString()));
+}
+
+absl::Status Expect(absl::string_view expectation, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat(expectation, ": ", status.message()));
 }
 
 absl::Status CheckValueType(::tensorflow::OpKernelConstruction* ctx,

@@ -1,4 +1,4 @@
-// What every OpKernel file needs: TensorFlow's context as the algorithms'
+// What op and OpKernel files share: TensorFlow's context as the algorithms'
 // devices and pointers, argument checks, registration.
 #ifndef TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 #define TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
@@ -12,15 +12,15 @@
 
 namespace tfo {
 
-// The base of every kernel here: refuses a TENSORFLOW_OPS_CPU that names no
-// level of this processor, which would otherwise be ignored in silence.
+// The base of all kernels. Fails if TENSORFLOW_OPS_CPU does not name a level of
+// this processor, which would otherwise be ignored silently.
 class OpKernel : public ::tensorflow::OpKernel {
  public:
   explicit OpKernel(::tensorflow::OpKernelConstruction* ctx);
 };
 
-// A kernel whose algorithm may find no memory to work in: an error, where
-// TensorFlow would let the exception end the process.
+// Turns std::bad_alloc in an algorithm into an error; TensorFlow would let it
+// end the process.
 template <typename Kernel>
 class MemoryChecked : public Kernel {
  public:
@@ -36,7 +36,7 @@ class MemoryChecked : public Kernel {
   }
 };
 
-// Cpu: TensorFlow's intra-op pool. Gpu: the op's stream.
+// Cpu with TensorFlow's intra-op pool, or Gpu with the op's stream.
 template <typename Device>
 Device GetDevice(::tensorflow::OpKernelContext* ctx);
 template <>
@@ -46,8 +46,12 @@ template <>
 Gpu GetDevice<Gpu>(::tensorflow::OpKernelContext* ctx);
 #endif
 
+// Gives a device scratch memory, which lives as long as `memory`.
+absl::Status AllocateScratch(::tensorflow::OpKernelContext* ctx, int64_t bytes,
+                             ::tensorflow::Tensor* memory, Gpu* device);
+
 // A tensor's data as the algorithms' type: Half for Eigen::half, BFloat16 for
-// Eigen::bfloat16, T itself for the rest. The caller knows the dtype.
+// Eigen::bfloat16, else T itself. The dtype is not checked.
 template <typename T>
 const T* Data(const ::tensorflow::Tensor& tensor) {
   return static_cast<const T*>(tensor.data());
@@ -57,22 +61,25 @@ T* Data(::tensorflow::Tensor* tensor) {
   return static_cast<T*>(tensor->data());
 }
 
-// An algorithm's error as a status.
+// Converts an algorithm's error to a status.
 absl::Status ToStatus(Error error);
 
-// Ok, or "boxes must be [K, 4], got [7,5]": `shape` has as many dims as
-// `expected`, where -1 stands for any size. `what` spells the expectation for
-// people.
+// Ok, or "boxes must be [K, 4], got [7,5]". In `expected`, -1 matches any size;
+// `what` is its text.
 absl::Status CheckShape(const char* name,
                         const ::tensorflow::TensorShape& shape,
                         std::initializer_list<int64_t> expected,
                         const char* what);
 
-// Ok, if the attr Tvalue is what T is computed in.
+// A shape function's status, with what the caller expected: "boxes must be
+// [K, 4]: Shape must be rank 2 but is rank 1".
+absl::Status Expect(absl::string_view expectation, const absl::Status& status);
+
+// Ok if the attr Tvalue is the type that T is computed in.
 absl::Status CheckValueType(::tensorflow::OpKernelConstruction* ctx,
                             ::tensorflow::DataType value);
 
-// DataType of the algorithms' types.
+// The DataType of the algorithms' types.
 template <typename T>
 struct DataTypeOf;
 template <>
@@ -109,10 +116,11 @@ struct DataTypeOf<BFloat16> {
   TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, ::tfo::BFloat16,      \
                           __VA_ARGS__)
 
-// TFO_REGISTER_KERNELS(op, Kernel, more...): Kernel<Device, T> for the float
-// dtypes on the CPU, and on the GPU where the build has CUDA. `more` goes to
-// the registration, such as .HostMemory("output_size").
-// TFO_REGISTER_ANY_DTYPE_KERNELS: Kernel<Device> for every dtype the op allows.
+// TFO_REGISTER_KERNELS(op, Kernel, more...) registers Kernel<Device, T> for the
+// float dtypes on the CPU and, in CUDA builds, on the GPU. `more` is appended
+// to the registration: .HostMemory("output_size").
+// TFO_REGISTER_ANY_DTYPE_KERNELS registers Kernel<Device> for all dtypes of the
+// op.
 #ifdef TFO_CUDA
 #define TFO_REGISTER_KERNELS(op, Kernel, ...)                               \
   TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \

@@ -1,6 +1,7 @@
 // x^y of vectors, part of elementwise.h; only *_simd.cc files include this
-// header. e^(y log x) needs as many digits of the logarithm more as y log x has
-// before its point: floats are computed in doubles, doubles in pairs of them.
+// header. e^(y log x) needs a logarithm with additional digits, as many as y
+// log x has before the point: floats are computed in doubles, doubles in pairs
+// of doubles.
 #ifndef TENSORFLOW_OPS_CORE_CC_POW_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_POW_SIMD_H_
 
@@ -15,18 +16,18 @@ namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace math_internal {
 
-// A sum of two, the second no more than a rounding of the first.
+// An unevaluated sum; `low` is at most a rounding error of `high`.
 struct DoublePair {
   DoubleVector high, low;
 };
 
-// a b to the last bit, where neither is so large that a 2^27 or b 2^27 is inf.
+// a b exactly, unless a 2^27 or b 2^27 overflows.
 static TFO_INLINE DoublePair ExactProduct(DoubleVector a, DoubleVector b) {
   const DoubleVector high = a * b;
 #ifdef __FMA__
   return {high, MulAdd(a, b, -high)};
 #else
-  // Of halves of the digits the products are exact.
+  // Products of half the digits are exact.
   const auto upper = [](DoubleVector v) {
     const DoubleVector scaled = 134217729.0 * v;
     return scaled - (scaled - v);
@@ -36,13 +37,13 @@ static TFO_INLINE DoublePair ExactProduct(DoubleVector a, DoubleVector b) {
 #endif
 }
 
-// a + b, |a| >= |b|, to the last bit.
+// a + b exactly, for |a| >= |b|.
 static TFO_INLINE DoublePair ExactSum(DoubleVector a, DoubleVector b) {
   const DoubleVector high = a + b;
   return {high, b - (high - a)};
 }
 
-// log(x) of a positive finite x: off by 2^-62 of itself.
+// log(x) for a positive, finite x, with a relative error of 2^-62.
 static TFO_INLINE DoublePair LogPair(DoubleVector x) {
   using C = Constants<DoubleVector>;
   using Bits = C::Bits;
@@ -73,47 +74,46 @@ static TFO_INLINE DoublePair LogPair(DoubleVector x) {
                                 2. / 15, 2. / 17, 2. / 19, 2. / 21, 2. / 23};
   DoublePair t = ExactSum(Number<DoubleVector>(2. / 3),
                           Polynomial(z.high, kSeries) * z.high);
-  t.low += 3.70074341541718826e-17;  // what 2/3 lost
+  t.low += 3.70074341541718826e-17;  // the rounding error of 2/3
   DoublePair zt = ExactProduct(z.high, t.high);
   zt.low += z.high * t.low + z.low * t.high;
   const DoublePair szt = ExactProduct(s, zt.high);
   DoublePair log = ExactSum(2.0 * s, szt.high);
   log.low += 2.0 * s_low + (szt.low + (s * zt.low + s_low * zt.high));
-  // Where k is not 0, it has the larger part.
+  // If k is not 0, its term is the larger one.
   const DoublePair all = ExactSum(k * C::kLn2High, log.high);
   return ExactSum(all.high, all.low + (log.low + k * C::kLn2Low));
 }
 
-// |x|^y, but for 0, infinities and NaN.
+// |x|^y, except for 0, infinities and NaN.
 static TFO_INLINE DoubleVector PowOfMagnitude(DoubleVector a, DoubleVector y) {
-  // More is more than any power can take.
-  constexpr double kMost = 0x1p70;
-  y = y > kMost ? Number<DoubleVector>(kMost) : y;
-  y = y < -kMost ? Number<DoubleVector>(-kMost) : y;
+  // Beyond this, every power over- or underflows.
+  constexpr double kMax = 0x1p70;
+  y = y > kMax ? Number<DoubleVector>(kMax) : y;
+  y = y < -kMax ? Number<DoubleVector>(-kMax) : y;
   const DoublePair log = LogPair(a);
   const DoublePair product = ExactProduct(y, log.high);
   const DoubleVector high = product.high;
   const DoubleVector low = product.low + y * log.low;
   const DoubleVector pow = Exp(high);
-  // Not where the sum of infinities would be none.
+  // Not where infinities would cancel.
   return pow <= DBL_MAX ? MulAdd(pow, low, pow) : pow;
 }
 
-// The same for what were floats, to 30 binary digits.
+// The same for floats, to 30 binary digits.
 static TFO_INLINE DoubleVector PowOfFloats(DoubleVector a, DoubleVector y) {
-  constexpr double kMost = 200;
+  constexpr double kMax = 200;
   const DoubleVector product = y * LogOf<5>(a, DoubleVector{}, DoubleVector{});
   DoubleVector n, r;
-  const DoubleVector limited =
-      -Greater(Number<DoubleVector>(-kMost),
-               -Greater(Number<DoubleVector>(-kMost), product));
+  const DoubleVector limited = -Max(Number<DoubleVector>(-kMax),
+                                    -Max(Number<DoubleVector>(-kMax), product));
   DoubleVector p = ExpParts<6>(limited, n, r);
   const DoubleVector one = Number<DoubleVector>(1);
   p = MulAdd(MulAdd(p, r, one), r, one);
   return p * PowerOfTwo(n);
 }
 
-// x^y for all x and y, as C defines it, from |x|^y.
+// x^y for all x and y as C defines it, given |x|^y.
 static TFO_INLINE DoubleVector WithSpecialPowers(DoubleVector pow,
                                                  DoubleVector x,
                                                  DoubleVector y) {
@@ -124,7 +124,7 @@ static TFO_INLINE DoubleVector WithSpecialPowers(DoubleVector pow,
                                   : pow;
   pow = x != x || y != y ? Number<DoubleVector>(NAN) : pow;
   pow = y == 0.0 || (a == 1.0 && (y == y || x > 0.0)) ? one : pow;
-  // Doubles from 2^52 on are whole, and so from 2^53 on even.
+  // Doubles from 2^52 on are integers, and from 2^53 on even.
   const auto is_whole = [](DoubleVector v) {
     return v >= 0x1p52 || (v + 0x1p52) - 0x1p52 == v;
   };

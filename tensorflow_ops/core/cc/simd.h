@@ -28,8 +28,8 @@ inline constexpr int kVectorBytes = 64;
 inline constexpr int kVectorBytes = 32;
 #endif
 
-// Lanes<T>: vectors that hold kCount values of T, widened to what they are
-// computed in. Index has as many lanes as Vector and serves as its mask, too.
+// Lanes<T>: vectors of kCount values of T, widened to the type of computation.
+// Index has as many lanes as Vector and is also its mask type.
 template <typename T>
 struct Lanes {
   using Value = float;
@@ -54,7 +54,7 @@ inline constexpr int kFloats = Lanes<float>::kCount;
 typedef uint16_t Bits16 __attribute__((vector_size(kVectorBytes / 2)));
 typedef uint32_t Bits32 __attribute__((vector_size(kVectorBytes)));
 
-// Load: Lanes<T>::kCount values from memory of any alignment.
+// Load: reads Lanes<T>::kCount values at any alignment.
 static inline FloatVector Load(const float* from) {
   FloatVector v;
   memcpy(&v, from, sizeof(v));
@@ -90,7 +90,7 @@ static inline FloatVector Load(const Half* from) {
 #endif
 }
 
-// Store: the nearest values, ties to even.
+// Store: rounds to the nearest values, ties to even.
 static inline void Store(FloatVector v, float* to) {
   memcpy(to, &v, sizeof(v));
 }
@@ -133,8 +133,9 @@ static inline void Store(FloatVector v, Half* to) {
 #endif
 }
 
-// Store past the caches, to memory that is not read soon; `to` is aligned to
-// the vector as T. FinishStreaming() comes before anyone reads it.
+// Stores past the caches, for memory that is not read soon; `to` is aligned to
+// the size of the narrowed vector. Call FinishStreaming() before the memory is
+// read.
 template <typename T>
 static inline void Stream(typename Lanes<T>::Vector v, T* to) {
   alignas(kVectorBytes) T values[Lanes<T>::kCount];
@@ -155,7 +156,7 @@ static inline void Stream(typename Lanes<T>::Vector v, T* to) {
 }
 static inline void FinishStreaming() { _mm_sfence(); }
 
-// The lanes of an index vector as int32.
+// Stores the lanes of an index vector as int32.
 static inline void StoreIndex(IntVector v, int32_t* to) {
   memcpy(to, &v, sizeof(v));
 }
@@ -165,7 +166,7 @@ static inline void StoreIndex(Lanes<double>::Index v, int32_t* to) {
   memcpy(to, &out, sizeof(out));
 }
 
-// The index vector of Lanes<T> that StoreIndex wrote.
+// Loads what StoreIndex wrote.
 template <typename T>
 static TFO_INLINE typename Lanes<T>::Index LoadIndex(const int32_t* from) {
   typedef int32_t Narrowed __attribute__((vector_size(4 * Lanes<T>::kCount)));
@@ -174,7 +175,7 @@ static TFO_INLINE typename Lanes<T>::Index LoadIndex(const int32_t* from) {
   return __builtin_convertvector(v, typename Lanes<T>::Index);
 }
 
-// The first n < Lanes<T>::kCount values only; the other lanes are zero.
+// Loads the first n < Lanes<T>::kCount values only; the other lanes are zero.
 template <typename T>
 static inline typename Lanes<T>::Vector LoadFirst(const T* from, int64_t n) {
 #ifdef __AVX512F__
@@ -220,8 +221,8 @@ static inline void StoreFirst(typename Lanes<T>::Vector v, T* to, int64_t n) {
 #endif
 }
 
-// ForVectors' parts of an array: whole vectors, and the last or first few
-// values.
+// The parts that ForVectors passes: whole vectors, and the first n values of
+// one.
 template <typename E>
 struct Whole {
   using Vector = typename Lanes<E>::Vector;
@@ -231,7 +232,7 @@ struct Whole {
   static TFO_INLINE void Store(Vector v, E* to) {
     TFO_CPU_NAMESPACE::Store(v, to);
   }
-  // The values, and zero for what is none.
+  // The values, and zero in other lanes.
   static TFO_INLINE Vector Keep(Vector v) { return v; }
 };
 
@@ -246,7 +247,7 @@ struct First {
     for (int i = 0; i < Lanes<E>::kCount; ++i) lane[i] = i;
     return lane < static_cast<typename Lanes<E>::Integer>(n);
   }
-  // `fill` stands in the lanes that have no value.
+  // Other lanes get `fill`.
   TFO_INLINE Vector Load(const E* from, typename Lanes<E>::Value fill) const {
     return IsValue() ? LoadFirst(from, n) : Vector{} + fill;
   }
@@ -269,9 +270,9 @@ struct Constant {
   static constexpr int kValue = kNumber;
 };
 
-// Calls whole(Constant<k>, at) for groups of k vectors of `count` values from
-// `at`: kVectors of them while there are as many, then half as many, and so on;
-// and last(at, n) for the n values that remain.
+// Goes through `count` values from `at` on: calls whole(Constant<k>, at) for
+// groups of k vectors, with k = kVectors while possible, then half of that and
+// so on, and last(at, n) for the n remaining values.
 template <int kVectors, int kCount, typename Whole, typename Last>
 static TFO_INLINE void ForVectorGroups(int64_t count, int64_t at,
                                        const Whole& whole, const Last& last) {
@@ -297,7 +298,7 @@ static inline float LoadOne(const Half* from) {
 #endif
 }
 
-// a * b + c, in one rounding where the level has such an instruction.
+// a * b + c, with one rounding where the level has FMA.
 static inline FloatVector MulAdd(FloatVector a, FloatVector b, FloatVector c) {
 #if defined(__AVX512F__)
   return reinterpret_cast<FloatVector>(
@@ -340,7 +341,7 @@ static inline double MulAdd(double a, double b, double c) {
 #endif
 }
 
-// Is a lane of a mask set?
+// Is any lane of a mask set?
 static TFO_INLINE bool AnyLane(IntVector mask) {
 #ifdef __AVX512F__
   const __m512i m = reinterpret_cast<__m512i>(mask);
@@ -353,8 +354,8 @@ static TFO_INLINE bool AnyLane(Lanes<double>::Index mask) {
   return AnyLane(reinterpret_cast<IntVector>(mask));
 }
 
-// The maximum so far and where it was, a lane each: NaN takes its place and
-// then stays, of equal values the first stays.
+// Updates each lane's maximum and its position. NaN replaces any number and
+// stays; of equal values, the first stays.
 template <typename V, typename I, typename N>
 static TFO_INLINE void TakeGreater(V value, N where, V& best, I& at) {
 #ifdef __AVX512F__
@@ -374,7 +375,7 @@ static TFO_INLINE void TakeGreater(V value, N where, V& best, I& at) {
   at = replaces ? (I{} + where) : at;
 }
 
-// The sum of all lanes, by halves; of a number, itself.
+// The sum of all lanes, by halves; a scalar is returned as it is.
 template <typename V>
 static TFO_INLINE auto SumLanes(V v) {
   if constexpr (std::is_arithmetic_v<V>) {

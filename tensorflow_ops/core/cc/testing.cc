@@ -37,7 +37,7 @@ void Fail(const char* file, int line, const std::string& message) {
 Cpu ThreadedCpu(int num_threads) {
   Cpu cpu;
   cpu.num_threads = num_threads;
-  // The thread count travels in the pointer: there is no pool.
+  // There is no pool: the pointer holds the thread count.
   cpu.pool = reinterpret_cast<void*>(static_cast<intptr_t>(num_threads));
   cpu.run = [](void* pool, int64_t total, double, const Cpu::Body& body) {
     const int64_t count = reinterpret_cast<intptr_t>(pool);
@@ -77,7 +77,7 @@ int main() {
   if (Tests().empty()) {
     std::fprintf(stderr, "no tests\n");
 #ifdef __SANITIZE_THREAD__
-    return 0;  // a file of TFO_CUDA_TESTs alone
+    return 0;  // only TFO_CUDA_TESTs
 #else
     return 1;
 #endif

@@ -1,9 +1,9 @@
-// A small frame for the C++ tests of algorithm files, which link nothing else.
+// A small test framework for algorithm files, without dependencies.
 //
 //   TFO_TEST(ZeroOut, KeepsTheFirst) { TFO_EXPECT_EQ(1 + 1, 2); }
 //
-// testing.cc has main(): it runs every TFO_TEST once per CPU level of the
-// machine, and every TFO_CUDA_TEST, of kernels that the host emulates, once.
+// testing.cc has main(), which runs every TFO_TEST once per CPU level of the
+// machine, and every TFO_CUDA_TEST, of emulated kernels, once.
 #ifndef TENSORFLOW_OPS_CORE_CC_TESTING_H_
 #define TENSORFLOW_OPS_CORE_CC_TESTING_H_
 
@@ -18,11 +18,11 @@
 
 namespace tfo::testing {
 
-// A device whose ParallelFor cuts the work into one range per thread and runs
-// each range on a thread of its own, whatever the cost: races show under tsan.
+// A device whose ParallelFor runs one range per thread, whatever the cost, so
+// that the thread sanitizer finds races.
 Cpu ThreadedCpu(int num_threads);
 
-// Says what differs and where, and makes the run fail; the test goes on.
+// Prints what differs and where, and makes the run fail; the test continues.
 void Fail(const char* file, int line, const std::string& message);
 
 struct Registration {
@@ -48,7 +48,8 @@ std::vector<T> RandomValues(int64_t n, uint32_t seed) {
 
 #define TFO_TEST(suite, name) TFO_REGISTER_TEST(suite, name, true)
 
-#ifdef __SANITIZE_THREAD__  // does not follow the emulation's change of stacks
+#ifdef __SANITIZE_THREAD__  // does not support the emulation's switching of
+                            // stacks
 #define TFO_CUDA_TEST(suite, name) \
   [[maybe_unused]] static void suite##name##Test()
 #else

@@ -1,10 +1,10 @@
 // The cross entropy between targets and the softmax of logits, row by row, and
-// its gradients. Targets are a label or a distribution t; smoothing by s makes
-// (1 - s) t + s / classes of them.
+// its gradients. Targets are a label or a distribution t; smoothing by s
+// replaces t by (1 - s) t + s / classes.
 //
-// loss = sum_v t_v (lse - x_v), where 0 * inf counts as 0. A row whose logits
-// are all -inf has no class: its loss is infinite and its gradients are 0. NaN
-// or +inf among a row's logits makes its results NaN.
+// loss = sum_v t_v (lse - x_v), where 0 * inf is 0. Where all logits of a row
+// are -inf, its loss is infinite and its gradients are 0. A NaN or +inf logit
+// makes all results of its row NaN.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_H_
 
@@ -12,18 +12,18 @@
 
 namespace tfo {
 
-// What the loss with labels and its gradient share.
+// Options of the loss with labels and its gradient.
 struct LabelLossOptions {
-  bool ignores = false;  // rows with the label ignore_index: 0, no gradient
+  bool ignores = false;  // zeros loss and gradient where label == ignore_index
   int64_t ignore_index = 0;
   double label_smoothing = 0;
-  double z_loss = 0;  // times lse^2 is added
-  // The label's log-probability in place of the loss: minus the loss.
+  double z_loss = 0;  // adds z_loss * lse^2
+  // Computes the label's log probability, which is minus the loss.
   bool log_prob = false;
 };
 
-// int32 or int64 labels, told apart when they are read: a label a row is
-// little, and kernels for each would be twice as many.
+// int32 or int64 labels. The type is a run-time choice: rows read one label
+// each, and a template parameter would double the number of kernels.
 class Labels {
  public:
   Labels(const int32_t* labels) : narrow_(labels) {}  // NOLINT: is one
@@ -37,12 +37,13 @@ class Labels {
   const int64_t* wide_ = nullptr;
 };
 
-// A label that is neither a class nor ignored makes its row NaN. On the
-// processor the first such row is told, too.
+// A label that is neither a class nor ignored makes its row NaN. The CPU also
+// reports the first such row.
 template <typename T>
 struct LabelLossArgs {
   using Value = Accumulator<T>;
   static constexpr int kOutputs = 0;
+  static constexpr bool kReduces = true;
   static constexpr double kCyclesPerClass = 1.5;
   int64_t rows, classes;
   LabelLossOptions options;
@@ -50,14 +51,14 @@ struct LabelLossArgs {
   Labels labels;
   Value* loss;  // [rows]
   SoftmaxSums<Value> sums;
-  int64_t* bad_row;          // starts as `rows`; null on a GPU
-  Value* scratch = nullptr;  // on a GPU: RowScratch(rows, classes) values
+  int64_t* bad_row;  // in: rows; out: the first bad row. Null on a GPU.
 };
 
 template <typename T>
 struct LabelLossGradArgs {
   using Value = Accumulator<T>;
   static constexpr int kOutputs = 1;
+  static constexpr bool kReduces = false;
   static constexpr double kCyclesPerClass = 1.5;
   int64_t rows, classes;
   LabelLossOptions options;
@@ -73,20 +74,21 @@ template <typename T>
 struct CrossEntropyArgs {
   using Value = Accumulator<T>;
   static constexpr int kOutputs = 0;
+  static constexpr bool kReduces = true;
   static constexpr double kCyclesPerClass = 2;
   int64_t rows, classes;
   double label_smoothing;
   const T *labels, *logits;
   Value* loss;  // [rows]
   SoftmaxSums<Value> sums;
-  Value* label_sum;          // [rows], of the smoothed labels
-  Value* scratch = nullptr;  // on a GPU: RowScratch(rows, classes) values
+  Value* label_sum;  // [rows], of the smoothed labels
 };
 
 template <typename T>
 struct CrossEntropyGradArgs {
   using Value = Accumulator<T>;
   static constexpr int kOutputs = 2;
+  static constexpr bool kReduces = false;
   static constexpr double kCyclesPerClass = 2;
   int64_t rows, classes;
   double label_smoothing;
@@ -97,23 +99,14 @@ struct CrossEntropyGradArgs {
   T *d_logits, *d_labels;  // null: not asked for
 };
 
-template <typename T>
-Error LabelLoss(const Cpu& cpu, const LabelLossArgs<T>& args);
-template <typename T>
-Error LabelLoss(const Gpu& gpu, const LabelLossArgs<T>& args);
-template <typename T>
-Error LabelLossGrad(const Cpu& cpu, const LabelLossGradArgs<T>& args);
-template <typename T>
-Error LabelLossGrad(const Gpu& gpu, const LabelLossGradArgs<T>& args);
-template <typename T>
-Error CrossEntropy(const Cpu& cpu, const CrossEntropyArgs<T>& args);
-template <typename T>
-Error CrossEntropy(const Gpu& gpu, const CrossEntropyArgs<T>& args);
-template <typename T>
-Error CrossEntropyGrad(const Cpu& cpu, const CrossEntropyGradArgs<T>& args);
-template <typename T>
-Error CrossEntropyGrad(const Gpu& gpu, const CrossEntropyGradArgs<T>& args);
-
 }  // namespace tfo
+
+#define TFO_FOR_CROSS_ENTROPY_FUNCTIONS(DEFINE) \
+  TFO_FOR_ROW_DTYPES(DEFINE, CrossEntropyArgs); \
+  TFO_FOR_ROW_DTYPES(DEFINE, CrossEntropyGradArgs)
+
+#define TFO_FOR_LABEL_LOSS_FUNCTIONS(DEFINE) \
+  TFO_FOR_ROW_DTYPES(DEFINE, LabelLossArgs); \
+  TFO_FOR_ROW_DTYPES(DEFINE, LabelLossGradArgs)
 
 #endif  // TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_H_

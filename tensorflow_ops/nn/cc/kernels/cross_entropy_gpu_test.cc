@@ -1,7 +1,6 @@
-// The CUDA kernels of the cross entropies, run by the host, against the
-// processor's.
+// Compares the emulated CUDA kernels of the cross entropies with the CPU's.
 #include "tensorflow_ops/nn/cc/kernels/cross_entropy.h"
-#include "tensorflow_ops/nn/cc/kernels/rows_gpu_test.h"
+#include "tensorflow_ops/nn/cc/rows/rows_gpu_test.h"
 
 namespace tfo {
 namespace {
@@ -9,15 +8,15 @@ namespace {
 using testing::RandomValues;
 using testing::ThreadedCpu;
 
-// Labels of all classes, the largest logit's among them; the last row's are
-// none, and one that is ignored.
+// Labels of all classes, including that of the largest logit; an ignored one;
+// the last rows' are out of range.
 constexpr int64_t kIgnored = -100;
 template <typename Label, typename T>
 std::vector<Label> RowLabels(const RowShape& shape, const T* x) {
-  constexpr Label kMost = std::numeric_limits<Label>::max();
-  // The last is a class once its upper half is lost.
-  const Label none[] = {static_cast<Label>(shape.classes), -1, kMost,
-                        static_cast<Label>(kMost - 1 - kMost / 2 * 2),
+  constexpr Label kMax = std::numeric_limits<Label>::max();
+  // The last would be a class if its upper 32 bits were dropped.
+  const Label none[] = {static_cast<Label>(shape.classes), -1, kMax,
+                        static_cast<Label>(kMax - 1 - kMax / 2 * 2),
                         static_cast<Label>(int64_t{1} << 32)};
   std::vector<Label> labels;
   for (int64_t row = 0; row < shape.rows; ++row) {
@@ -57,11 +56,11 @@ void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options) {
                             labels.data(),
                             to.loss.data(),
                             {to.largest.data(), to.rest.data()},
-                            bad,
-                            scratch.data()};
+                            bad};
   };
-  LabelLoss(ThreadedCpu(1), args(expected, &bad_row));
-  TFO_EXPECT(LabelLoss(Gpu{}, args(actual, nullptr)) == nullptr);
+  RunRowFunction(ThreadedCpu(1), args(expected, &bad_row));
+  TFO_EXPECT(RunRowFunction(GpuWith(scratch), args(actual, nullptr)) ==
+             nullptr);
   TFO_EXPECT(actual.loss.IsIntact() && actual.largest.IsIntact() &&
              actual.rest.IsIntact());
   for (int64_t row = 0; row < rows; ++row) {
@@ -88,9 +87,9 @@ void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options) {
                                 to,
                                 bad};
   };
-  LabelLossGrad(ThreadedCpu(1), grad_args(expected_d.data(), &bad_row));
-  TFO_EXPECT(LabelLossGrad(Gpu{}, grad_args(actual_d.data(), nullptr)) ==
-             nullptr);
+  RunRowFunction(ThreadedCpu(1), grad_args(expected_d.data(), &bad_row));
+  TFO_EXPECT(RunRowFunction(GpuWith(scratch),
+                            grad_args(actual_d.data(), nullptr)) == nullptr);
   TFO_EXPECT(actual_d.IsIntact());
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = i / classes, c = i % classes;
@@ -109,7 +108,7 @@ void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options) {
   }
 }
 
-// Targets that are distributions, some of them a class alone.
+// Targets that are distributions, some of them one-hot.
 template <typename T>
 void CheckCrossEntropy(const RowShape& shape, double smoothing) {
   using Value = Accumulator<T>;
@@ -139,15 +138,14 @@ void CheckCrossEntropy(const RowShape& shape, double smoothing) {
                                x.data(),
                                to.loss.data(),
                                {to.largest.data(), to.rest.data()},
-                               to.label_sum.data(),
-                               scratch.data()};
+                               to.label_sum.data()};
   };
-  CrossEntropy(ThreadedCpu(1), args(expected));
-  TFO_EXPECT(CrossEntropy(Gpu{}, args(actual)) == nullptr);
+  RunRowFunction(ThreadedCpu(1), args(expected));
+  TFO_EXPECT(RunRowFunction(GpuWith(scratch), args(actual)) == nullptr);
   TFO_EXPECT(actual.loss.IsIntact() && actual.largest.IsIntact() &&
              actual.rest.IsIntact() && actual.label_sum.IsIntact());
   for (int64_t row = 0; row < rows; ++row) {
-    // Many equal targets are added up more exactly here than by the processor.
+    // The CPU adds many equal targets with larger rounding errors.
     long double sum = 0, loss = 0;
     const long double log = std::log1p(
         static_cast<long double>(std::max(expected.rest[row], Value(0))));
@@ -188,12 +186,13 @@ void CheckCrossEntropy(const RowShape& shape, double smoothing) {
         to,
         to_labels};
   };
-  CrossEntropyGrad(ThreadedCpu(1),
-                   grad_args(expected_d.data(), expected_l.data()));
-  TFO_EXPECT(CrossEntropyGrad(Gpu{}, grad_args(actual_d.data(),
-                                               actual_l.data())) == nullptr);
-  TFO_EXPECT(CrossEntropyGrad(Gpu{}, grad_args(alone.data(), nullptr)) ==
+  RunRowFunction(ThreadedCpu(1),
+                 grad_args(expected_d.data(), expected_l.data()));
+  TFO_EXPECT(RunRowFunction(GpuWith(scratch),
+                            grad_args(actual_d.data(), actual_l.data())) ==
              nullptr);
+  TFO_EXPECT(RunRowFunction(GpuWith(scratch),
+                            grad_args(alone.data(), nullptr)) == nullptr);
   TFO_EXPECT(actual_d.IsIntact() && actual_l.IsIntact());
   TFO_EXPECT(alone.HasBitsOf(actual_d));
   for (int64_t i = 0; i < n; ++i) {

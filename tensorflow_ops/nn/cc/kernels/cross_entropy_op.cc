@@ -3,8 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/cross_entropy.h"
-#include "tensorflow_ops/nn/cc/kernels/row_check.h"
-#include "tensorflow_ops/nn/cc/kernels/row_scratch.h"
+#include "tensorflow_ops/nn/cc/kernels/rows_op.h"
 
 namespace tfo {
 namespace {
@@ -62,24 +61,20 @@ class LabelLossOp : public LabelLossOpBase<Device, T> {
     OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
     OP_REQUIRES_OK(ctx,
                    CheckSameShape("labels", ctx->input(1), rows.rows_shape));
-    Tensor *loss = nullptr, *largest = nullptr, *rest = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.rows_shape, &loss));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, rows.rows_shape, &largest));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(2, rows.rows_shape, &rest));
     int64_t bad_row = rows.rows;
-    const bool tells = std::is_same_v<Device, Cpu>;
-    RowScratchMemory<Value> scratch;
-    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
-    const LabelLossArgs<T> args{rows.rows,
-                                rows.classes,
-                                this->options_,
-                                Data<T>(logits),
-                                labels,
-                                Data<Value>(loss),
-                                {Data<Value>(largest), Data<Value>(rest)},
-                                tells ? &bad_row : nullptr,
-                                scratch.data};
-    OP_REQUIRES_OK(ctx, ToStatus(LabelLoss(GetDevice<Device>(ctx), args)));
+    LabelLossArgs<T> args{rows.rows,
+                          rows.classes,
+                          this->options_,
+                          Data<T>(logits),
+                          labels,
+                          nullptr,
+                          {},
+                          std::is_same_v<Device, Cpu> ? &bad_row : nullptr};
+    const auto& shape = rows.rows_shape;
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &args.loss));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, shape, &args.sums.largest));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, shape, &args.sums.rest));
+    OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
     OP_REQUIRES(ctx, bad_row == rows.rows,
                 this->BadLabel(bad_row, rows, labels[bad_row]));
   }
@@ -93,29 +88,25 @@ class LabelLossGradOp : public LabelLossOpBase<Device, T> {
 
   void Compute(OpKernelContext* ctx) override {
     const Labels labels = this->LabelsOf(ctx);
-    const Tensor &logits = ctx->input(0), &d_loss = ctx->input(2),
-                 &largest = ctx->input(3), &rest = ctx->input(4);
+    const Tensor& logits = ctx->input(0);
     RowsOf rows;
     OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
-    const auto& expected = rows.rows_shape;
-    OP_REQUIRES_OK(ctx, CheckSameShape("labels", ctx->input(1), expected));
-    OP_REQUIRES_OK(ctx, CheckSameShape("d_loss", d_loss, expected));
-    OP_REQUIRES_OK(ctx, CheckSameShape("largest", largest, expected));
-    OP_REQUIRES_OK(ctx, CheckSameShape("rest", rest, expected));
-    Tensor* d_logits = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.shape, &d_logits));
+    OP_REQUIRES_OK(
+        ctx, CheckInputShapes(ctx, 1, {"labels", "d_loss", "largest", "rest"},
+                              rows.rows_shape));
     int64_t bad_row = rows.rows;
-    const bool tells = std::is_same_v<Device, Cpu>;
-    const LabelLossGradArgs<T> args{rows.rows,
-                                    rows.classes,
-                                    this->options_,
-                                    Data<Value>(d_loss),
-                                    Data<T>(logits),
-                                    labels,
-                                    {Data<Value>(largest), Data<Value>(rest)},
-                                    Data<T>(d_logits),
-                                    tells ? &bad_row : nullptr};
-    OP_REQUIRES_OK(ctx, ToStatus(LabelLossGrad(GetDevice<Device>(ctx), args)));
+    LabelLossGradArgs<T> args{
+        rows.rows,
+        rows.classes,
+        this->options_,
+        Data<Value>(ctx->input(2)),
+        Data<T>(logits),
+        labels,
+        {Data<Value>(ctx->input(3)), Data<Value>(ctx->input(4))},
+        nullptr,
+        std::is_same_v<Device, Cpu> ? &bad_row : nullptr};
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.shape, &args.d_logits));
+    OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
     OP_REQUIRES(ctx, bad_row == rows.rows,
                 this->BadLabel(bad_row, rows, labels[bad_row]));
   }
@@ -133,24 +124,18 @@ class CrossEntropyOp : public OpKernel {
     RowsOf rows;
     OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
     OP_REQUIRES_OK(ctx, CheckSameShape("labels", labels, rows.shape));
-    Tensor* results[4];  // loss, largest, rest, label_sum
-    for (int i = 0; i < 4; ++i) {
-      OP_REQUIRES_OK(ctx,
-                     ctx->allocate_output(i, rows.rows_shape, &results[i]));
-    }
-    RowScratchMemory<Value> scratch;
-    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
-    const CrossEntropyArgs<T> args{
-        rows.rows,
-        rows.classes,
-        label_smoothing_,
-        Data<T>(labels),
-        Data<T>(logits),
-        Data<Value>(results[0]),
-        {Data<Value>(results[1]), Data<Value>(results[2])},
-        Data<Value>(results[3]),
-        scratch.data};
-    OP_REQUIRES_OK(ctx, ToStatus(CrossEntropy(GetDevice<Device>(ctx), args)));
+    CrossEntropyArgs<T> args{};
+    args.rows = rows.rows;
+    args.classes = rows.classes;
+    args.label_smoothing = label_smoothing_;
+    args.labels = Data<T>(labels);
+    args.logits = Data<T>(logits);
+    const auto& shape = rows.rows_shape;
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &args.loss));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, shape, &args.sums.largest));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, shape, &args.sums.rest));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 3, shape, &args.label_sum));
+    OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }
 
  private:
@@ -167,35 +152,29 @@ class CrossEntropyGradOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("to_labels", &to_labels_));
   }
   void Compute(OpKernelContext* ctx) override {
-    const Tensor &labels = ctx->input(0), &logits = ctx->input(1),
-                 &d_loss = ctx->input(2), &largest = ctx->input(3),
-                 &rest = ctx->input(4), &label_sum = ctx->input(5);
+    const Tensor &labels = ctx->input(0), &logits = ctx->input(1);
     RowsOf rows;
     OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
-    const auto& expected = rows.rows_shape;
     OP_REQUIRES_OK(ctx, CheckSameShape("labels", labels, rows.shape));
-    OP_REQUIRES_OK(ctx, CheckSameShape("d_loss", d_loss, expected));
-    OP_REQUIRES_OK(ctx, CheckSameShape("largest", largest, expected));
-    OP_REQUIRES_OK(ctx, CheckSameShape("rest", rest, expected));
-    OP_REQUIRES_OK(ctx, CheckSameShape("label_sum", label_sum, expected));
-    Tensor *d_logits = nullptr, *d_labels = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.shape, &d_logits));
-    OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(1, to_labels_ ? rows.shape : TensorShape({0}),
-                                  &d_labels));
-    const CrossEntropyGradArgs<T> args{
+    OP_REQUIRES_OK(ctx, CheckInputShapes(
+                            ctx, 2, {"d_loss", "largest", "rest", "label_sum"},
+                            rows.rows_shape));
+    CrossEntropyGradArgs<T> args{
         rows.rows,
         rows.classes,
         label_smoothing_,
-        Data<Value>(d_loss),
+        Data<Value>(ctx->input(2)),
         Data<T>(labels),
         Data<T>(logits),
-        {Data<Value>(largest), Data<Value>(rest)},
-        Data<Value>(label_sum),
-        Data<T>(d_logits),
-        to_labels_ ? Data<T>(d_labels) : nullptr};
-    OP_REQUIRES_OK(ctx,
-                   ToStatus(CrossEntropyGrad(GetDevice<Device>(ctx), args)));
+        {Data<Value>(ctx->input(3)), Data<Value>(ctx->input(4))},
+        Data<Value>(ctx->input(5)),
+        nullptr,
+        nullptr};
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.shape, &args.d_logits));
+    const TensorShape labels_shape = to_labels_ ? rows.shape : TensorShape({0});
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, labels_shape, &args.d_labels));
+    if (!to_labels_) args.d_labels = nullptr;
+    OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }
 
  private:

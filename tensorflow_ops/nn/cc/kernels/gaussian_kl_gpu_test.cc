@@ -1,6 +1,6 @@
-// The CUDA kernels of gaussian_kl, run by the host, against the processor's.
+// Compares the emulated CUDA kernels of gaussian_kl with the CPU's.
 #include "tensorflow_ops/nn/cc/kernels/gaussian_kl.h"
-#include "tensorflow_ops/nn/cc/kernels/rows_gpu_test.h"
+#include "tensorflow_ops/nn/cc/rows/rows_gpu_test.h"
 
 namespace tfo {
 namespace {
@@ -8,8 +8,8 @@ namespace {
 using testing::RandomValues;
 using testing::ThreadedCpu;
 
-// q and p, and what the gradients' rows are multiplied by. Rows differ: nearly
-// equal Gaussians, equal ones, ones far beyond e^x, infinite ones.
+// q, p and d_divergence. Rows of different kinds: nearly equal Gaussians, equal
+// ones, log variances beyond the range of e^x, infinite ones.
 template <typename T>
 struct Gaussians {
   using Value = Accumulator<T>;
@@ -68,11 +68,10 @@ void CheckGaussianKl(const RowShape& shape) {
   const T* const p_log = kUnit ? nullptr : in.p_log.data();
   const auto args = [&](Value* to) {
     return GaussianKlArgs<T, kUnit>{
-        rows,  classes, in.q_mean.data(), in.q_log.data(), p_mean,
-        p_log, to,      scratch.data()};
+        rows, classes, in.q_mean.data(), in.q_log.data(), p_mean, p_log, to};
   };
-  GaussianKl(ThreadedCpu(1), args(expected.data()));
-  TFO_EXPECT(GaussianKl(Gpu{}, args(actual.data())) == nullptr);
+  RunRowFunction(ThreadedCpu(1), args(expected.data()));
+  TFO_EXPECT(RunRowFunction(GpuWith(scratch), args(actual.data())) == nullptr);
   TFO_EXPECT(actual.IsIntact());
   for (int64_t row = 0; row < rows; ++row) {
     ExpectNear<float>("divergence", shape, row, kUnit, actual[row],
@@ -97,13 +96,14 @@ void CheckGaussianKl(const RowShape& shape) {
                                         kUnit ? nullptr : to[2].data(),
                                         kUnit ? nullptr : to[3].data()};
   };
-  GaussianKlGrad(ThreadedCpu(1), grad_args(results));
-  TFO_EXPECT(GaussianKlGrad(Gpu{}, grad_args(results + 4)) == nullptr);
+  RunRowFunction(ThreadedCpu(1), grad_args(results));
+  TFO_EXPECT(RunRowFunction(GpuWith(scratch), grad_args(results + 4)) ==
+             nullptr);
   for (int to = 0; to < (kUnit ? 2 : 4); ++to) {
     TFO_EXPECT(results[4 + to].IsIntact());
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = i / classes;
-      // The last is the sum of this and one that may have the other sign.
+      // The last is this plus a term that may have the opposite sign.
       const double ratio = Widen(results[1][i]);
       const std::string name = "gradient " + std::to_string(to);
       ExpectNear<float>(name, shape, row, i % classes, results[4 + to][i],

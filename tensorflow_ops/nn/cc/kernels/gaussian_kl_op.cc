@@ -1,8 +1,7 @@
 // The OpKernels of GaussianKl and GaussianKlGrad.
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/gaussian_kl.h"
-#include "tensorflow_ops/nn/cc/kernels/row_check.h"
-#include "tensorflow_ops/nn/cc/kernels/row_scratch.h"
+#include "tensorflow_ops/nn/cc/kernels/rows_op.h"
 
 namespace tfo {
 namespace {
@@ -54,21 +53,12 @@ class GaussianKlOp : public GaussianKlOpBase<T> {
     RowsOf rows;
     const T* in[4];
     OP_REQUIRES_OK(ctx, this->ReadGaussians(ctx, 0, &rows, &in));
-    Tensor* divergence = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.rows_shape, &divergence));
-    RowScratchMemory<Accumulator<T>> scratch;
-    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
+    Accumulator<T>* divergence = nullptr;
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.rows_shape, &divergence));
     const auto run = [&](auto unit) {
       const GaussianKlArgs<T, decltype(unit)::value> args{
-          rows.rows,
-          rows.classes,
-          in[0],
-          in[1],
-          in[2],
-          in[3],
-          Data<Accumulator<T>>(divergence),
-          scratch.data};
-      OP_REQUIRES_OK(ctx, ToStatus(GaussianKl(GetDevice<Device>(ctx), args)));
+          rows.rows, rows.classes, in[0], in[1], in[2], in[3], divergence};
+      OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
     };
     this->unit_ ? run(std::true_type()) : run(std::false_type());
   }
@@ -88,9 +78,7 @@ class GaussianKlGradOp : public GaussianKlOpBase<T> {
         ctx, CheckSameShape("d_divergence", d_divergence, rows.rows_shape));
     T* out[4] = {};
     for (int i = 0; i < (this->unit_ ? 2 : 4); ++i) {
-      Tensor* result = nullptr;
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(i, rows.shape, &result));
-      out[i] = Data<T>(result);
+      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, i, rows.shape, &out[i]));
     }
     const auto run = [&](auto unit) {
       const GaussianKlGradArgs<T, decltype(unit)::value> args{
@@ -98,8 +86,7 @@ class GaussianKlGradOp : public GaussianKlOpBase<T> {
           in[0],     in[1],        in[2],
           in[3],     out[0],       out[1],
           out[2],    out[3]};
-      OP_REQUIRES_OK(ctx,
-                     ToStatus(GaussianKlGrad(GetDevice<Device>(ctx), args)));
+      OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
     };
     this->unit_ ? run(std::true_type()) : run(std::false_type());
   }

@@ -1,7 +1,6 @@
-// The CUDA kernels of softmax and entropy, run by the host, against the
-// processor's.
-#include "tensorflow_ops/nn/cc/kernels/rows_gpu_test.h"
+// Compares the emulated CUDA kernels of softmax and entropy with the CPU's.
 #include "tensorflow_ops/nn/cc/kernels/softmax.h"
+#include "tensorflow_ops/nn/cc/rows/rows_gpu_test.h"
 
 namespace tfo {
 namespace {
@@ -17,18 +16,18 @@ void CheckSoftmax(const RowShape& shape) {
   Guarded<T> expected(n, output_offset), actual(n, output_offset),
       again(n, output_offset);
   auto scratch = ScratchOf<T>(shape);
-  Softmax(ThreadedCpu(1),
-          SoftmaxArgs<T, kLog>{rows, classes, x.data(), expected.data()});
+  RunRowFunction(ThreadedCpu(1), SoftmaxArgs<T>{rows, classes, kLog, x.data(),
+                                                expected.data()});
   for (Guarded<T>* result : {&actual, &again}) {
-    TFO_EXPECT(Softmax(Gpu{}, SoftmaxArgs<T, kLog>{rows, classes, x.data(),
-                                                   result->data(),
-                                                   scratch.data()}) == nullptr);
+    TFO_EXPECT(RunRowFunction(GpuWith(scratch),
+                              SoftmaxArgs<T>{rows, classes, kLog, x.data(),
+                                             result->data()}) == nullptr);
     TFO_EXPECT(result->IsIntact());
   }
   TFO_EXPECT(actual.HasBitsOf(again));
   for (int64_t i = 0; i < n; ++i) {
-    // e^(x - m) is off by what x - m is, half an ulp of it, which the processor
-    // rounds twice.
+    // The rounding error of x - m, half an ulp, is a relative error of e^(x -
+    // m); the CPU rounds twice.
     const double p = Widen(expected[i]);
     const double size = kLog || !(p > 0) ? 0 : p * (1 - std::log(p) / 8);
     ExpectNear<T>(kLog ? "log_softmax" : "softmax", shape, i / classes,
@@ -44,20 +43,21 @@ void CheckSoftmaxGrad(const RowShape& shape) {
   Guarded<T> y(n, input_offset), expected(n, output_offset),
       actual(n, output_offset);
   auto d_values = RandomValues<T>(n, 9);
-  // Where there is no probability, a gradient that would be NaN.
+  // NaN gradients where the probability is 0.
   for (int64_t i = 0; i < n; ++i) {
     if (std::isinf(Widen(x[i])) && !kLog) d_values[i] = Narrow<T>(NAN);
   }
   const Guarded<T> d(d_values, input_offset);
   auto scratch = ScratchOf<T>(shape);
-  Softmax(ThreadedCpu(1),
-          SoftmaxArgs<T, kLog>{rows, classes, x.data(), y.data()});
-  SoftmaxGrad(ThreadedCpu(1),
-              SoftmaxGradArgs<T, kLog>{rows, classes, d.data(), y.data(),
-                                       expected.data()});
-  TFO_EXPECT(SoftmaxGrad(Gpu{}, SoftmaxGradArgs<T, kLog>{
-                                    rows, classes, d.data(), y.data(),
-                                    actual.data(), scratch.data()}) == nullptr);
+  RunRowFunction(ThreadedCpu(1),
+                 SoftmaxArgs<T>{rows, classes, kLog, x.data(), y.data()});
+  RunRowFunction(ThreadedCpu(1),
+                 SoftmaxGradArgs<T>{rows, classes, kLog, d.data(), y.data(),
+                                    expected.data()});
+  TFO_EXPECT(RunRowFunction(GpuWith(scratch),
+                            SoftmaxGradArgs<T>{rows, classes, kLog, d.data(),
+                                               y.data(), actual.data()}) ==
+             nullptr);
   TFO_EXPECT(actual.IsIntact());
   for (int64_t row = 0; row < rows; ++row) {
     double sum = 0;
@@ -92,11 +92,10 @@ void CheckEntropy(const RowShape& shape) {
                           classes,
                           x.data(),
                           to.entropy.data(),
-                          {to.largest.data(), to.rest.data()},
-                          scratch.data()};
+                          {to.largest.data(), to.rest.data()}};
   };
-  Entropy(ThreadedCpu(1), args(expected));
-  TFO_EXPECT(Entropy(Gpu{}, args(actual)) == nullptr);
+  RunRowFunction(ThreadedCpu(1), args(expected));
+  TFO_EXPECT(RunRowFunction(GpuWith(scratch), args(actual)) == nullptr);
   TFO_EXPECT(actual.entropy.IsIntact() && actual.largest.IsIntact() &&
              actual.rest.IsIntact());
   for (int64_t row = 0; row < rows; ++row) {
@@ -118,8 +117,9 @@ void CheckEntropy(const RowShape& shape) {
                               {expected.largest.data(), expected.rest.data()},
                               to};
   };
-  EntropyGrad(ThreadedCpu(1), grad_args(expected_d.data()));
-  TFO_EXPECT(EntropyGrad(Gpu{}, grad_args(actual_d.data())) == nullptr);
+  RunRowFunction(ThreadedCpu(1), grad_args(expected_d.data()));
+  TFO_EXPECT(RunRowFunction(GpuWith(scratch), grad_args(actual_d.data())) ==
+             nullptr);
   TFO_EXPECT(actual_d.IsIntact());
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = i / classes;
@@ -149,17 +149,17 @@ TFO_CUDA_TEST(SoftmaxGpu, Double) { CheckAll<double>(); }
 TFO_CUDA_TEST(SoftmaxGpu, Half) { CheckAll<Half>(); }
 TFO_CUDA_TEST(SoftmaxGpu, BFloat16) { CheckAll<BFloat16>(); }
 
-// One input a pack off the other: values one by one.
+// Inputs with different alignments are read value by value.
 TFO_CUDA_TEST(SoftmaxGpu, InputsThatLieApart) {
   const int64_t rows = 3, classes = 500;
   const auto values = RandomValues<float>(rows * classes, 5);
   const Guarded<float> d(values, 1), y(values, 2);
   Guarded<float> expected(rows * classes, 0), actual(rows * classes, 0);
   const auto args = [&](float* to) {
-    return SoftmaxGradArgs<float, false>{rows, classes, d.data(), y.data(), to};
+    return SoftmaxGradArgs<float>{rows, classes, false, d.data(), y.data(), to};
   };
-  SoftmaxGrad(ThreadedCpu(1), args(expected.data()));
-  SoftmaxGrad(Gpu{}, args(actual.data()));
+  RunRowFunction(ThreadedCpu(1), args(expected.data()));
+  RunRowFunction(Gpu{}, args(actual.data()));
   for (int64_t i = 0; i < rows * classes; ++i) {
     const RowShape shape = {rows, classes};
     ExpectNear<float>("gradient", shape, i / classes, i % classes, actual[i],
@@ -167,14 +167,15 @@ TFO_CUDA_TEST(SoftmaxGpu, InputsThatLieApart) {
   }
 }
 
-// Rows in parts without memory for them are refused, not written anywhere.
-TFO_CUDA_TEST(SoftmaxGpu, WantsScratch) {
+// Rows in parts without scratch memory are refused.
+TFO_CUDA_TEST(SoftmaxGpu, NeedsScratch) {
   const int64_t classes = 40000;
-  TFO_EXPECT(RowScratch(1, classes) > 0);
+  TFO_EXPECT(GpuStateValues(1, classes) > 0);
   const std::vector<float> x(classes);
   std::vector<float> y(classes, 9);
-  TFO_EXPECT(Softmax(Gpu{}, SoftmaxArgs<float, false>{1, classes, x.data(),
-                                                      y.data()}) != nullptr);
+  TFO_EXPECT(RunRowFunction(Gpu{}, SoftmaxArgs<float>{1, classes, false,
+                                                      x.data(), y.data()}) !=
+             nullptr);
   TFO_EXPECT_EQ(y[0], 9);
 }
 

@@ -1,7 +1,6 @@
 // The OpKernels of Softmax, SoftmaxEntropy and their gradients.
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/nn/cc/kernels/row_check.h"
-#include "tensorflow_ops/nn/cc/kernels/row_scratch.h"
+#include "tensorflow_ops/nn/cc/kernels/rows_op.h"
 #include "tensorflow_ops/nn/cc/kernels/softmax.h"
 
 namespace tfo {
@@ -21,17 +20,10 @@ class SoftmaxOp : public OpKernel {
     const Tensor& logits = ctx->input(0);
     RowsOf rows;
     OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.shape, &output));
-    RowScratchMemory<Accumulator<T>> scratch;
-    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
-    const auto run = [&](auto log) {
-      const SoftmaxArgs<T, decltype(log)::value> args{
-          rows.rows, rows.classes, Data<T>(logits), Data<T>(output),
-          scratch.data};
-      OP_REQUIRES_OK(ctx, ToStatus(Softmax(GetDevice<Device>(ctx), args)));
-    };
-    log_ ? run(std::true_type()) : run(std::false_type());
+    SoftmaxArgs<T> args{rows.rows, rows.classes, log_, Data<T>(logits),
+                        nullptr};
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.shape, &args.output));
+    OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }
 
  private:
@@ -49,18 +41,11 @@ class SoftmaxGradOp : public OpKernel {
     RowsOf rows;
     OP_REQUIRES_OK(ctx, ReadRows("output", output, &rows));
     OP_REQUIRES_OK(ctx, CheckSameShape("d_output", d_output, rows.shape));
-    Tensor* d_logits = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.shape, &d_logits));
-    if (d_logits->NumElements() == 0) return;
-    RowScratchMemory<Accumulator<T>> scratch;
-    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
-    const auto run = [&](auto log) {
-      const SoftmaxGradArgs<T, decltype(log)::value> args{
-          rows.rows,       rows.classes,      Data<T>(d_output),
-          Data<T>(output), Data<T>(d_logits), scratch.data};
-      OP_REQUIRES_OK(ctx, ToStatus(SoftmaxGrad(GetDevice<Device>(ctx), args)));
-    };
-    log_ ? run(std::true_type()) : run(std::false_type());
+    SoftmaxGradArgs<T> args{rows.rows,         rows.classes,    log_,
+                            Data<T>(d_output), Data<T>(output), nullptr};
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.shape, &args.d_logits));
+    if (rows.shape.num_elements() == 0) return;
+    OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }
 
  private:
@@ -77,19 +62,15 @@ class SoftmaxEntropyOp : public OpKernel {
     const Tensor& logits = ctx->input(0);
     RowsOf rows;
     OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
-    Tensor *entropy = nullptr, *largest = nullptr, *rest = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.rows_shape, &entropy));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, rows.rows_shape, &largest));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(2, rows.rows_shape, &rest));
-    RowScratchMemory<Value> scratch;
-    OP_REQUIRES_OK(ctx, scratch.template Allocate<Device>(ctx, rows));
-    const EntropyArgs<T> args{rows.rows,
-                              rows.classes,
-                              Data<T>(logits),
-                              Data<Value>(entropy),
-                              {Data<Value>(largest), Data<Value>(rest)},
-                              scratch.data};
-    OP_REQUIRES_OK(ctx, ToStatus(Entropy(GetDevice<Device>(ctx), args)));
+    EntropyArgs<T> args{};
+    args.rows = rows.rows;
+    args.classes = rows.classes;
+    args.logits = Data<T>(logits);
+    const auto& shape = rows.rows_shape;
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &args.entropy));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, shape, &args.sums.largest));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, shape, &args.sums.rest));
+    OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }
 
  private:
@@ -103,26 +84,22 @@ class SoftmaxEntropyGradOp : public OpKernel {
     OP_REQUIRES_OK(ctx, CheckValueType(ctx, DataTypeOf<Value>::kValue));
   }
   void Compute(OpKernelContext* ctx) override {
-    const Tensor &logits = ctx->input(0), &d_entropy = ctx->input(1),
-                 &entropy = ctx->input(2), &largest = ctx->input(3),
-                 &rest = ctx->input(4);
+    const Tensor& logits = ctx->input(0);
     RowsOf rows;
     OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
-    const auto& expected = rows.rows_shape;
-    OP_REQUIRES_OK(ctx, CheckSameShape("d_entropy", d_entropy, expected));
-    OP_REQUIRES_OK(ctx, CheckSameShape("entropy", entropy, expected));
-    OP_REQUIRES_OK(ctx, CheckSameShape("largest", largest, expected));
-    OP_REQUIRES_OK(ctx, CheckSameShape("rest", rest, expected));
-    Tensor* d_logits = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, rows.shape, &d_logits));
-    const EntropyGradArgs<T> args{rows.rows,
-                                  rows.classes,
-                                  Data<Value>(d_entropy),
-                                  Data<T>(logits),
-                                  Data<Value>(entropy),
-                                  {Data<Value>(largest), Data<Value>(rest)},
-                                  Data<T>(d_logits)};
-    OP_REQUIRES_OK(ctx, ToStatus(EntropyGrad(GetDevice<Device>(ctx), args)));
+    OP_REQUIRES_OK(ctx, CheckInputShapes(
+                            ctx, 1, {"d_entropy", "entropy", "largest", "rest"},
+                            rows.rows_shape));
+    EntropyGradArgs<T> args{
+        rows.rows,
+        rows.classes,
+        Data<Value>(ctx->input(1)),
+        Data<T>(logits),
+        Data<Value>(ctx->input(2)),
+        {Data<Value>(ctx->input(3)), Data<Value>(ctx->input(4))},
+        nullptr};
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.shape, &args.d_logits));
+    OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }
 
  private:

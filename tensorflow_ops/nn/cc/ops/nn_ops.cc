@@ -1,21 +1,15 @@
-// The ops on logits and Gaussians: names, inputs, attrs, outputs, shapes. All
-// work along the last axis; what comes before it is a batch of any rank.
+// The ops on logits and Gaussians: inputs, attrs, outputs, shapes. All work
+// along the last axis; the axes before it are a batch of any rank.
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/op_util.h"
 
 namespace tfo {
 namespace {
 
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
-
-absl::Status Expect(const std::string& expectation,
-                    const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::InvalidArgumentError(
-      absl::StrCat(expectation, ": ", status.message()));
-}
 
 // Inputs [first, last) have one shape, of at least a dim.
 absl::Status OneShape(InferenceContext* c, int first, int last,
@@ -32,7 +26,7 @@ absl::Status OneShape(InferenceContext* c, int first, int last,
   return absl::OkStatus();
 }
 
-// Of all but the last axis.
+// All but the last axis.
 absl::Status Rows(InferenceContext* c, ShapeHandle shape, ShapeHandle* rows) {
   return c->Subshape(shape, 0, -1, rows);
 }
@@ -57,8 +51,7 @@ absl::Status SameShape(InferenceContext* c, const char* names) {
   return absl::OkStatus();
 }
 
-// logits, then as many inputs of the rows' shape as there are; all results have
-// that shape.
+// logits, then inputs of one value per row; all outputs have one value per row.
 absl::Status RowsShape(InferenceContext* c, const char* names) {
   ShapeHandle logits, rows;
   TF_RETURN_IF_ERROR(OneShape(c, 0, 1, "logits", &logits));
@@ -68,7 +61,7 @@ absl::Status RowsShape(InferenceContext* c, const char* names) {
   return absl::OkStatus();
 }
 
-// The same, and the result has logits' shape.
+// The same inputs; the output has logits' shape.
 absl::Status RowsGradShape(InferenceContext* c, const char* names) {
   ShapeHandle logits, rows;
   TF_RETURN_IF_ERROR(OneShape(c, 0, 1, "logits", &logits));
@@ -90,8 +83,8 @@ absl::Status RowsGradShape(InferenceContext* c, const char* names) {
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// What has a number for each row is in what T is computed in: float, and double
-// for double.
+// Per-row tensors have the dtype that T is computed in: float, or double for
+// double.
 #define TFO_FLOAT_ATTRS \
   .Attr("T: {half, bfloat16, float, double}").Attr("Tvalue: {float, double}")
 
@@ -115,7 +108,7 @@ REGISTER_OP("TensorflowOps>SoftmaxGrad")
     });
 
 // `largest` and `rest` of a row: its largest logit, and the sum of
-// e^(logit - largest) less 1.
+// e^(logit - largest) minus 1.
 REGISTER_OP("TensorflowOps>SoftmaxEntropy")
     .Input("logits: T")
     .Output("entropy: Tvalue")

@@ -1,19 +1,19 @@
-// One step of beam search: of every beam's continuations by every token, the
-// best few of each batch entry.
+// One step of beam search: selects the best continuations of each batch entry,
+// over all beams and tokens.
 //
-// A live beam's candidate is a token; its log probability is the beam's plus
-// log softmax(logits)[token]. A finished beam has one candidate: the first end
-// token at no cost (token 0 where there is none). Candidates are ordered by
+// A live beam has a candidate for each token, whose log probability is the
+// beam's plus log softmax(logits)[token]. A finished beam has one candidate:
+// the first end token at no cost (token 0 if there are no end tokens).
+// Candidates are ordered by
 //   log probability / ((5 + length) / 6)^length_penalty
 // with their own length (Wu et al., Google's Neural Machine Translation System,
-// 2016), and by beam * vocabulary + token where that is equal. The divisor and
-// all that follows the softmax's sum is computed in Value, in this order:
-//   log_prob + ((logit - largest) - log(sum)), divided.
+// 2016); ties by beam * vocabulary + token. Everything after the softmax's sum
+// is computed in Value, in this order:
+//   (log_prob + ((logit - largest) - log(sum))) / divisor.
 //
-// A NaN among logits counts as -inf, +inf as the largest finite number. What
-// has no probability, forbidden tokens and beams of log probability -inf or NaN
-// are no candidates. Masks act after the softmax: what is left is not
-// normalised again.
+// A NaN logit counts as -inf, +inf as the largest finite number. Tokens of
+// probability 0, forbidden tokens, and beams of log probability -inf or NaN are
+// not candidates. Masks apply after the softmax, without renormalization.
 #ifndef TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_BEAM_SEARCH_STEP_H_
 #define TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_BEAM_SEARCH_STEP_H_
 
@@ -25,19 +25,18 @@
 
 namespace tfo {
 
-// What the step may do with end tokens.
+// How a step treats end tokens.
 enum class EosRule : int32_t {
   kAny = 0,
-  kNone = 1,  // the sequence is too short to end
-  kOnly = 2,  // it has to end
+  kNone = 1,  // forbidden: the sequence is too short to end
+  kOnly = 2,  // the only candidates: the sequence must end
 };
 
-// Which tokens may follow, of one row or of all.
+// Which tokens may follow a beam.
 struct BeamTokens {
   EosRule rule;
   int64_t num_eos;
-  const int32_t*
-      eos_ids;  // those that are no token of the vocabulary count not
+  const int32_t* eos_ids;  // ignored where outside of the vocabulary
 };
 TFO_HOST_DEVICE static inline bool IsEos(const BeamTokens& tokens,
                                          int64_t token) {
@@ -67,9 +66,8 @@ struct BeamSearchStepArgs {
   const bool* finished;
   const int32_t* lengths;
   const bool* forbidden;  // as logits; null: none
-  // [batch, beam_width], best first. Where there are too few candidates:
-  // log probability -inf, the first end token, parent 0, finished, and the
-  // length of beam 0.
+  // [batch, beam_width], best first. Missing candidates have log probability
+  // -inf, the first end token, parent 0, finished = true, and beam 0's length.
   Value* next_log_probs;
   int32_t* token_ids;
   int32_t* parent_ids;
@@ -77,7 +75,7 @@ struct BeamSearchStepArgs {
   int32_t* next_lengths;
 };
 
-// The logit as it counts.
+// The logit that counts: NaN as -inf, +inf as the largest finite number.
 template <typename Value>
 TFO_HOST_DEVICE static inline Value CountedLogit(Value x) {
   constexpr bool kDouble = sizeof(Value) == sizeof(double);
@@ -86,7 +84,7 @@ TFO_HOST_DEVICE static inline Value CountedLogit(Value x) {
   return x != x ? -static_cast<Value>(INFINITY) : x > most ? most : x;
 }
 
-// What a hypothesis of so many tokens is divided by.
+// What the score of a hypothesis of `length` tokens is divided by.
 template <typename Value>
 TFO_HOST_DEVICE static inline Value LengthDivisor(int64_t length,
                                                   double length_penalty) {
@@ -94,14 +92,17 @@ TFO_HOST_DEVICE static inline Value LengthDivisor(int64_t length,
 #ifdef __CUDA_ARCH__
   return static_cast<Value>(pow((5. + length) / 6., length_penalty));
 #else
-  // long double: the C library's pow of doubles is of a version (2.29) that
-  // TensorFlow's own wheels do not need.
+  // long double: pow of doubles needs glibc 2.29, which TensorFlow's own wheels
+  // do not.
   return static_cast<Value>(powl((5.L + length) / 6, length_penalty));
 #endif
 }
 
 template <typename T>
 Error BeamSearchStep(const Cpu& cpu, const BeamSearchStepArgs<T>& args);
+// Only enqueues; gpu.scratch has BeamScratchLayout's Bytes.
+template <typename T>
+Error BeamSearchStep(const Gpu& gpu, const BeamSearchStepArgs<T>& args);
 
 }  // namespace tfo
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "tensorflow_ops/nn/cc/rows/partition.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step_simd.h"
 
@@ -32,12 +33,8 @@ class Step {
   using Args = BeamSearchStepArgs<T>;
 
   explicit Step(const Args& args) : args_(args) {
-    // Where rows are long and few, parts of them; by the shape alone, on which
-    // the softmax's sum depends.
-    constexpr int64_t kPart = 1 << 15, kFewRows = 16;
     const int64_t rows = args.batch * args.beams;
-    size_ = rows >= kFewRows || args.vocabulary < 2 * kPart ? args.vocabulary
-                                                            : kPart;
+    size_ = CpuPartSize(rows, args.vocabulary);
     parts_per_row_ = (args.vocabulary + size_ - 1) / size_;
     keep_ = std::min(args.beam_width, size_);
     parts_.resize(rows * parts_per_row_);
@@ -46,7 +43,7 @@ class Step {
 
   void Run(const Cpu& cpu) {
     const double cycles_per_part = 0.8 * size_ + 200;
-    // Waking the threads twice costs more than an uneven load saves.
+    // Waking the threads twice costs more than balancing the load saves.
     if (args_.batch >= 4 * cpu.num_threads) {
       cpu.ParallelFor(args_.batch,
                       cycles_per_part * parts_per_row_ * args_.beams,
@@ -74,7 +71,7 @@ class Step {
       return score > other.score || (score == other.score && flat < other.flat);
     }
   };
-  // A live beam, and what its candidates' scores are made of.
+  // A live beam, and the terms of its candidates' scores.
   struct Beam {
     Value log_prob, largest, log_sum, divisor;
 
@@ -118,7 +115,8 @@ class Step {
     for (int64_t p = 1; p < parts_per_row_; ++p) {
       largest = std::max(largest, parts[p].largest);
     }
-    // The first part that has the largest adds what it is above 1 with it.
+    // The first part with the largest logit contributes its `rest`: the 1 is
+    // left out.
     double rest = 0;
     bool has_top = false;
     for (int64_t p = 0; p < parts_per_row_; ++p) {
@@ -127,7 +125,8 @@ class Step {
         has_top = true;
       } else {
         rest += (1. + parts[p].rest) *
-                // expl: an older version of the C library has it than exp.
+                // exp of doubles needs glibc 2.29, which TensorFlow's own
+                // wheels do not.
                 static_cast<double>(
                     expl(double{parts[p].largest} - double{largest}));
       }
@@ -137,7 +136,7 @@ class Step {
                                  args_.length_penalty)};
   }
 
-  // Adds a candidate to the best; the worst of them is the first.
+  // Adds a candidate to the heap of the best, whose root is the worst.
   void Add(const Chosen& candidate, std::vector<Chosen>* best) const {
     if (!(candidate.score > -std::numeric_limits<Value>::infinity())) return;
     if (static_cast<int64_t>(best->size()) < args_.beam_width) {
@@ -158,8 +157,9 @@ class Step {
         best);
   }
 
-  // May a token that the part dropped have the score of the worst chosen? Only
-  // rounding can make them equal: then the lower token comes first.
+  // Could a token that the part dropped tie with the worst selected score?
+  // Rounding can make scores of different logits equal; then the lower token
+  // wins.
   bool MissesTies(const Beam& beam, const BeamPart<Value>& part,
                   const std::vector<Chosen>& best) const {
     if (part.count < part.keep ||

@@ -1,10 +1,10 @@
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step_gpu.h"
 
-#include "tensorflow_ops/core/cc/rows_gpu.h"
+#include "tensorflow_ops/nn/cc/rows/rows_gpu.h"
 
 // Three kernels: the softmax's sum of each row; the best candidates of each
-// part of a row, by their scores; the best of those of each batch entry. Ties
-// in the score need no second look, since scores are what is compared.
+// part of a row, by score; the best of those of each batch entry. Scores are
+// compared, not logits, so ties need no second look as on the CPU.
 namespace tfo {
 namespace {
 
@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 
 // ---- Sums.
 
-// A chunk's values as they count.
+// A chunk's logits as they count.
 template <typename Chunk>
 struct CountedChunk {
   static constexpr int kSteps = Chunk::kSteps, kWidth = Chunk::kWidth;
@@ -27,38 +27,37 @@ struct CountedChunk {
   __device__ void Forget() { chunk.Forget(); }
 };
 
+// A row function (rows.h): the softmax's sum of each row.
 template <typename T>
-struct BeamSumsRows {
+struct BeamSums {
   using Element = T;
-  using Value = Accumulator<T>;
-  using State = SoftmaxState<Value, Beside::kNothing>;
+  using State = scalar::SoftmaxState<Accumulator<T>>;
   static constexpr int kInputs = 1, kOutputs = 0;
   const T* logits;
-  Value *largest, *rest;
+  Accumulator<T>*largest, *rest;
 
   __host__ __device__ const T* Input(int) const { return logits; }
   __host__ __device__ T* Output(int) const { return nullptr; }
-  __device__ static T Fill(int) {
-    return Narrow<T>(-static_cast<Value>(INFINITY));
-  }
-  template <typename Chunk>
-  __device__ void Reduce(Chunk& chunk, State& state) const {
-    CountedChunk<Chunk> counted(chunk);
-    // Beams' scores are compared: the sum is as exact for 16 bits as for more.
-    AddToSoftmax<Value>(counted, state);
-  }
-  __device__ int Finish(const State& s, int64_t row, int64_t,
-                        bool write) const {
-    if (!write) return 0;
-    largest[row] = s.max;
-    rest[row] = s.rest;
+  template <typename Row>
+  __device__ int Finish(const State& s, const Row& row) const {
+    if (!row.writes) return 0;
+    row.Store(s.max, largest);
+    row.Store(s.rest, rest);
     return 0;
   }
 };
+// Found by argument-dependent lookup. Scores are compared across beams, so the
+// sum is as exact for 16-bit logits as for wider ones.
+template <typename T, typename Chunk>
+__device__ void Reduce(const BeamSums<T>&, Chunk& chunk,
+                       typename BeamSums<T>::State& state) {
+  CountedChunk<Chunk> counted(chunk);
+  scalar::AddToSoftmax<Accumulator<T>>(counted, state);
+}
 
 // ---- The best of a block's candidates.
 
-// Ordered by the score, then by the key, which is no other's.
+// Ordered by score, then by key; keys are unique.
 template <typename Value>
 struct Candidate {
   Value score;
@@ -80,9 +79,9 @@ struct SelectShared {
   Candidate<Value> of_warps[2][kThreads / 32];
 };
 
-// Calls emit(i, candidate) for the best `count` in order, in every thread;
-// stops where there is no more and returns how many there were. next(last) is
-// the best of the thread's own that `last` is better than.
+// Calls emit(i, candidate) in every thread for the best `count` candidates, in
+// order, and returns how many there were. next(last) returns the best of the
+// thread's own candidates that are worse than `last`.
 template <typename Value, typename Next, typename Emit>
 __device__ int64_t Select(int64_t count, SelectShared<Value>& shared,
                           const Next& next, const Emit& emit) {
@@ -95,7 +94,7 @@ __device__ int64_t Select(int64_t count, SelectShared<Value>& shared,
                       __shfl_xor_sync(0xFFFFFFFFu, best.key, lanes)};
       if (other.IsBetterThan(best)) best = other;
     }
-    // By turns, so that one barrier is enough.
+    // Alternating buffers: one barrier per round is enough.
     One* const of_warps = shared.of_warps[i % 2];
     if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = best;
     __syncthreads();
@@ -116,11 +115,11 @@ __device__ int64_t Select(int64_t count, SelectShared<Value>& shared,
 template <typename Value>
 struct Scratch {
   int64_t parts, keep;
-  Value *largest, *rest, *row_states, *scores;
+  Value *largest, *rest, *scores;
   int32_t* tokens;
 };
 
-// A beam, and what its candidates' scores are made of.
+// A beam, and the terms of its candidates' scores.
 template <typename Value>
 struct Beam {
   Value log_prob, largest, log_sum, divisor;
@@ -139,8 +138,8 @@ __device__ Beam<Accumulator<T>> ReadBeam(const BeamSearchStepArgs<T>& args,
   beam.log_prob = args.log_probs[row];
   beam.dead = !(beam.log_prob > -static_cast<Value>(INFINITY));
   beam.finished = args.finished[row];
-  const SoftmaxState<Value, Beside::kNothing> s{scratch.largest[row],
-                                                scratch.rest[row], 0, 0};
+  const scalar::SoftmaxState<Value> s{scratch.largest[row], scratch.rest[row],
+                                      0, 0};
   beam.largest = s.max;
   beam.log_sum = s.Log();
   beam.divisor = LengthDivisor<Value>(
@@ -162,7 +161,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const int64_t row = unit / scratch.parts;
     const int64_t part = unit - row * scratch.parts;
-    __syncthreads();  // what was there is no longer read
+    __syncthreads();  // of_row is no longer read
     if (thread == 0) of_row = ReadBeam(args, scratch, row);
     __syncthreads();
     const Beam<Value> beam = of_row;
@@ -269,43 +268,42 @@ __global__ void __launch_bounds__(kThreads)
       args.next_finished[to] = true;
       args.next_lengths[to] = args.lengths[first_row];
     }
-    __syncthreads();  // what is shared is no longer read
+    __syncthreads();  // `shared` is no longer read
   }
 }
 
 }  // namespace
 
 template <typename T>
-Error BeamSearchStep(const Gpu& gpu, const BeamSearchStepArgs<T>& args,
-                     void* scratch) {
+Error BeamSearchStep(const Gpu& gpu, const BeamSearchStepArgs<T>& args) {
   using Value = Accumulator<T>;
   if (args.batch == 0 || args.beam_width == 0) return nullptr;
   const int64_t rows = args.batch * args.beams;
-  const BeamScratchSizes sizes(args.batch, args.beams, args.vocabulary,
-                               args.beam_width);
-  Value* const values = static_cast<Value*>(scratch);
-  Scratch<Value> places;
-  places.parts = sizes.parts;
-  places.keep = sizes.keep;
-  places.largest = values;
-  places.rest = values + rows;
-  places.row_states = values + 2 * rows;
-  places.scores = values + (sizes.values - sizes.tokens);
-  places.tokens = reinterpret_cast<int32_t*>(values + sizes.values);
-  const BeamSumsRows<T> sums{args.logits, places.largest, places.rest};
+  const BeamScratchLayout<T> layout(args);
+  Value* const values = static_cast<Value*>(gpu.scratch);
+  Scratch<Value> scratch;
+  scratch.parts = layout.parts;
+  scratch.keep = layout.keep;
+  scratch.largest = values;
+  scratch.rest = values + rows;
+  scratch.scores = values + (layout.values - layout.tokens);
+  scratch.tokens = reinterpret_cast<int32_t*>(values + layout.values);
+  Gpu with_states = gpu;
+  with_states.scratch = values + 2 * rows;
+  const BeamSums<T> sums{args.logits, scratch.largest, scratch.rest};
   if (const Error error =
-          RunRowFunction(gpu, sums, rows, args.vocabulary, places.row_states)) {
+          scalar::RunOnRows(with_states, sums, rows, args.vocabulary)) {
     return error;
   }
-  if (const Error error = Launch(gpu, GridSize(rows * sizes.parts), kThreads,
-                                 Candidates<T>, args, places)) {
+  if (const Error error = Launch(gpu, GridSize(rows * layout.parts), kThreads,
+                                 Candidates<T>, args, scratch)) {
     return error;
   }
-  return Launch(gpu, GridSize(args.batch), kThreads, Choose<T>, args, places);
+  return Launch(gpu, GridSize(args.batch), kThreads, Choose<T>, args, scratch);
 }
 
 #define TFO_INSTANTIATE(T) \
-  template Error BeamSearchStep(const Gpu&, const BeamSearchStepArgs<T>&, void*)
+  template Error BeamSearchStep(const Gpu&, const BeamSearchStepArgs<T>&)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);

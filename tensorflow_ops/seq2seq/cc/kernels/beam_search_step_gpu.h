@@ -1,42 +1,35 @@
-// beam_search_step.h on a GPU.
+// The scratch memory of beam_search_step.h on a GPU.
 #ifndef TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_BEAM_SEARCH_STEP_GPU_H_
 #define TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_BEAM_SEARCH_STEP_GPU_H_
 
-#include "tensorflow_ops/core/cc/row_parts.h"
+#include "tensorflow_ops/nn/cc/rows/partition.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step.h"
 
 namespace tfo {
 
-// Tokens whose candidates a block chooses from.
+// Tokens whose candidates one block selects from.
 inline constexpr int kBeamPart = 4096;
 
-// How the scratch memory of a step is shared out.
-struct BeamScratchSizes {
+// The layout of gpu.scratch: `values` of Value, then `tokens` of int32.
+template <typename T>
+struct BeamScratchLayout {
   int64_t parts;   // of each row
-  int64_t keep;    // candidates of each
-  int64_t values;  // in all, of the type that T is computed in
-  int64_t tokens;  // in all, int32, behind the values
+  int64_t keep;    // candidates of each part
+  int64_t states;  // values that summing up rows needs
+  int64_t values, tokens;
 
-  BeamScratchSizes(int64_t batch, int64_t beams, int64_t vocabulary,
-                   int64_t beam_width) {
-    const int64_t rows = batch * beams;
-    parts = (vocabulary + kBeamPart - 1) / kBeamPart;
-    keep = std::min<int64_t>({beam_width, vocabulary, kBeamPart});
+  explicit BeamScratchLayout(const BeamSearchStepArgs<T>& args) {
+    const int64_t rows = args.batch * args.beams;
+    parts = (args.vocabulary + kBeamPart - 1) / kBeamPart;
+    keep = std::min<int64_t>({args.beam_width, args.vocabulary, kBeamPart});
+    states = GpuStateValues(rows, args.vocabulary);
     tokens = rows * parts * keep;
-    values = 2 * rows + RowScratch(rows, vocabulary) + tokens;
+    values = 2 * rows + states + tokens;
   }
-  template <typename Value>
   int64_t Bytes() const {
-    return values * sizeof(Value) + tokens * sizeof(int32_t);
+    return values * sizeof(Accumulator<T>) + tokens * sizeof(int32_t);
   }
 };
-
-// All pointers of `args` but `scratch` are those of the CPU's function, in the
-// GPU's memory; end tokens that are none of the vocabulary's end nothing.
-// `scratch` has BeamScratchSizes' Bytes, aligned for Value. Only enqueues.
-template <typename T>
-Error BeamSearchStep(const Gpu& gpu, const BeamSearchStepArgs<T>& args,
-                     void* scratch);
 
 }  // namespace tfo
 

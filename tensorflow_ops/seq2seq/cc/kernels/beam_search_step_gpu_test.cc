@@ -1,5 +1,4 @@
-// The CUDA kernels of the beam search step, run by the host, against the
-// processor's.
+// Compares the emulated CUDA kernels of the beam search step with the CPU's.
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step_gpu.h"
 
 #include <cmath>
@@ -87,14 +86,13 @@ void Check(const Case& c) {
   expected.Take(&args);
   BeamSearchStep(testing::ThreadedCpu(1), args);
   actual.Take(&args);
-  const BeamScratchSizes sizes(c.batch, c.beams, c.vocabulary, c.width);
-  // All NaN, with a guard behind it.
-  const int64_t bytes = sizes.Bytes<Value>();
+  // All NaN, followed by a guard.
+  const int64_t bytes = BeamScratchLayout<T>(args).Bytes();
   std::vector<Value> scratch(bytes / sizeof(Value) + 2, NAN);
   std::memset(scratch.data(), 0xFF, bytes);
   const auto guard = reinterpret_cast<char*>(scratch.data()) + bytes;
   *guard = 0x5A;
-  TFO_EXPECT(BeamSearchStep(Gpu{}, args, scratch.data()) == nullptr);
+  TFO_EXPECT(BeamSearchStep(Gpu{nullptr, scratch.data()}, args) == nullptr);
   TFO_EXPECT_EQ(*guard, 0x5A);
   for (int64_t i = 0; i < c.batch * c.width; ++i) {
     const double a = actual.log_probs[i], e = expected.log_probs[i];
@@ -141,7 +139,7 @@ TFO_CUDA_TEST(BeamSearchStepGpu, Double) { CheckAll<double>(); }
 TFO_CUDA_TEST(BeamSearchStepGpu, Half) { CheckAll<Half>(); }
 TFO_CUDA_TEST(BeamSearchStepGpu, BFloat16) { CheckAll<BFloat16>(); }
 
-// What is no token of the vocabulary ends nothing and is not read.
+// End tokens outside of the vocabulary are ignored and not read.
 TFO_CUDA_TEST(BeamSearchStepGpu, EndTokensThatAreNone) {
   const std::vector<float> logits(2 * 3), log_probs(2);
   const bool finished[] = {true, false};
@@ -160,7 +158,7 @@ TFO_CUDA_TEST(BeamSearchStepGpu, EndTokensThatAreNone) {
     Results<float> results(4);
     results.Take(&args);
     std::vector<float> scratch(99);
-    BeamSearchStep(Gpu{}, args, scratch.data());
+    BeamSearchStep(Gpu{nullptr, scratch.data()}, args);
     TFO_EXPECT_EQ(results.tokens[0], eos);
     TFO_EXPECT_EQ(results.parents[0], 0);
     TFO_EXPECT_EQ(results.tokens[1], 0);

@@ -44,18 +44,13 @@ class BeamSearchStepOp : public OpKernel {
 
   static absl::Status Run(OpKernelContext* ctx,
                           const BeamSearchStepArgs<T>& args) {
-    const Device device = GetDevice<Device>(ctx);
-    if constexpr (std::is_same_v<Device, Cpu>) {
-      return ToStatus(BeamSearchStep(device, args));
-    } else {
-      const BeamScratchSizes sizes(args.batch, args.beams, args.vocabulary,
-                                   args.beam_width);
-      Tensor scratch;
-      TF_RETURN_IF_ERROR(ctx->allocate_temp(::tensorflow::DT_INT8,
-                                            TensorShape({sizes.Bytes<Value>()}),
-                                            &scratch));
-      return ToStatus(BeamSearchStep(device, args, scratch.data()));
+    Device device = GetDevice<Device>(ctx);
+    Tensor scratch;
+    if constexpr (std::is_same_v<Device, Gpu>) {
+      TF_RETURN_IF_ERROR(AllocateScratch(
+          ctx, BeamScratchLayout<T>(args).Bytes(), &scratch, &device));
     }
+    return ToStatus(BeamSearchStep(device, args));
   }
 
   // All but the results; checks what shapes and scalars tell.

@@ -1,11 +1,11 @@
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step_simd.h"
 
-#include "tensorflow_ops/core/cc/row_states_simd.h"
+#include "tensorflow_ops/nn/cc/rows/softmax_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
-// Is a's lane greater than b's, or as great? A bit per lane.
+// A bit per lane: is a > b (or a >= b)?
 template <bool kOrEqual>
 static TFO_INLINE uint32_t IsGreater(FloatVector a, FloatVector b) {
   constexpr int kIs = kOrEqual ? _CMP_GE_OQ : _CMP_GT_OQ;
@@ -29,7 +29,7 @@ static TFO_INLINE uint32_t IsGreater(DoubleVector a, DoubleVector b) {
 #endif
 }
 
-// A bit for each of n <= 16 bytes that is not zero.
+// A bit for each nonzero byte of n <= 16.
 static TFO_INLINE uint32_t IsSet(const bool* bytes, int64_t n) {
   alignas(16) char copy[16] = {};
   memcpy(copy, bytes, n);
@@ -43,7 +43,7 @@ static inline bool IsWorse(const BeamCandidate<Value>& a,
   return a.logit < b.logit || (a.logit == b.logit && a.token > b.token);
 }
 
-// A heap: every candidate is worse than those that it stands over.
+// Adds to a heap whose root is the worst candidate.
 template <typename Value>
 static void Push(BeamCandidate<Value> candidate, BeamPart<Value>* part) {
   BeamCandidate<Value>* const heap = part->candidates;
@@ -56,8 +56,8 @@ static void Push(BeamCandidate<Value> candidate, BeamPart<Value>* part) {
       heap[at] = heap[over];
     }
   } else {
-    // What was not kept before is no greater, and what was not kept since comes
-    // after those kept.
+    // Earlier tokens that were not kept are no greater; later ones follow those
+    // kept.
     if (part->dropped < heap[0].logit) part->dropped = heap[0].logit;
     at = 0;
     for (int64_t under; (under = 2 * at + 1) < part->count; at = under) {
@@ -75,7 +75,7 @@ template <typename T>
 struct BeamReader {
   using Value = Accumulator<T>;
   using V = typename Lanes<T>::Vector;
-  using State = SoftmaxState<V, Beside::kNothing>;
+  using State = SoftmaxState<V>;
   static constexpr int kCount = Lanes<T>::kCount;
   static constexpr int64_t kBlock = kBlockVectors * kCount;
   static constexpr Value kNone = -static_cast<Value>(INFINITY);
@@ -89,8 +89,8 @@ struct BeamReader {
     if (part->dropped < greatest) part->dropped = greatest;
   }
 
-  // Keeps what is greater than `bound` of x, tokens [token, token + n). With
-  // kRaises, the bound follows the worst of those kept.
+  // Keeps logits above `bound` of x, which are tokens [token, token + n). With
+  // kRaises, the bound rises to the worst logit kept.
   template <bool kOrEqual, bool kRaises, typename E>
   void Collect(const E* x, int64_t token, int64_t n, Value bound) const {
     ForVectors<E>(n, [&](auto vectors, int64_t at) {
@@ -118,10 +118,10 @@ struct BeamReader {
     if (tokens.rule == EosRule::kOnly) return;
     if (IsFull()) {
       const Value bound = part->candidates[0].logit;
-      if (GreatestOfLanes(state.max)[0] <= bound) return;
+      if (VectorLanes::Max(state.max)[0] <= bound) return;
       return Collect<false, false>(x, token, n, bound);
     }
-    // As many lanes as are kept have a logit that is no less than this.
+    // A bound that at least `needed` lanes reach.
     const int64_t needed =
         part->keep + (tokens.rule == EosRule::kNone ? tokens.num_eos : 0);
     if (part->count == 0 && forbidden == nullptr && needed <= kCount) {
@@ -146,10 +146,10 @@ struct BeamReader {
     for (int64_t at = begin; at < end; at += kBlock) {
       const int64_t n = end - at < kBlock ? end - at : kBlock;
       State state = ReduceSoftmax(row + at, n);
-      const V sum = SumOfLanes(state.rest);
+      const V sum = VectorLanes::Sum(state.rest);
       if (__builtin_expect(sum[0] == sum[0], 1)) {
         CollectBlock(row + at, at, n, state);
-      } else {  // NaN or infinity is among them
+      } else {  // contains NaN or infinity
         Value counted[kBlock];
         for (int64_t i = 0; i < n; ++i) {
           counted[i] = CountedLogit(Value{LoadOne(row + at + i)});
@@ -160,7 +160,7 @@ struct BeamReader {
       all = at == begin ? state : State::Merge(all, state);
     }
     if (tokens.rule == EosRule::kOnly) CollectEos(row, begin, end);
-    const State row_state = all.Joined();
+    const State row_state = all.Joined(VectorLanes());
     part->largest = row_state.max[0];
     part->rest = row_state.rest[0];
   }

@@ -13,16 +13,16 @@ struct BeamCandidate {
   int32_t token;
 };
 
-// What is known of a part of a row after reading it once.
+// The result of reading a part of a row once.
 template <typename Value>
 struct BeamPart {
   Value largest, rest;  // the softmax's sum is (1 + rest) e^largest
-  // The greatest logits that may be chosen, `count` <= `keep` of them, and of
-  // equal ones the first; the worst is candidates[0].
+  // The greatest logits of allowed tokens, the first of equal ones; `count` <=
+  // `keep` of them, as a heap with the worst at candidates[0].
   BeamCandidate<Value>* candidates;
   int64_t keep, count;
-  // No token that may be chosen, is none of these and comes before one of them
-  // has a greater logit.
+  // Upper bound on the logit of any allowed token that was not kept and
+  // precedes a kept one.
   Value dropped;
 };
 

@@ -1,5 +1,5 @@
-// The step against plain loops in binary64, and its own widest result: the best
-// few are its first few, whatever is cut, masked or equal.
+// Compares the step with plain loops in double, and narrow steps with the first
+// results of the widest step, for any partition, mask and ties.
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step.h"
 
 #include <algorithm>
@@ -86,8 +86,8 @@ Result<T> Run(const Problem<T>& p, int64_t width,
   return r;
 }
 
-// The log probability of every candidate of a batch entry, -inf for what is
-// none, by beam and token.
+// The log probability of every beam and token of a batch entry; -inf if it is
+// not a candidate.
 template <typename T>
 std::vector<double> Candidates(const Problem<T>& p, int64_t b) {
   const int64_t v = p.vocabulary;
@@ -124,7 +124,8 @@ std::vector<double> Candidates(const Problem<T>& p, int64_t b) {
   return all;
 }
 
-// Every candidate, once, each with its probability, in order; then nothing.
+// Expects every candidate once, in order, with its probability, and then
+// padding.
 template <typename T>
 Result<T> CheckAll(const std::string& what, const Problem<T>& p) {
   const int64_t v = p.vocabulary, width = p.beams * v;
@@ -156,7 +157,7 @@ Result<T> CheckAll(const std::string& what, const Problem<T>& p) {
         testing::Fail(__FILE__, __LINE__, message.str());
         return r;
       }
-      expected[flat] = -kInfinity;  // none may come twice
+      expected[flat] = -kInfinity;  // must not occur twice
       TFO_EXPECT_EQ(r.lengths[at], p.lengths[row] + !p.finished[row]);
       const bool is_eos = std::find(p.eos_ids.begin(), p.eos_ids.end(),
                                     r.tokens[at]) != p.eos_ids.end();
@@ -175,7 +176,7 @@ Result<T> CheckAll(const std::string& what, const Problem<T>& p) {
   return r;
 }
 
-// The best few are the first of all of them, bit by bit.
+// A narrow step returns the first results of a wide one, bit by bit.
 template <typename T>
 void Check(const std::string& what, const Problem<T>& p) {
   const auto all = CheckAll(what, p);
@@ -236,7 +237,7 @@ TFO_TEST(BeamSearchStep, RandomLogits) {
   });
 }
 
-// Many logits, and many scores after rounding, are equal.
+// Many equal logits, and many scores that are equal after rounding.
 TFO_TEST(BeamSearchStep, TiesGoToTheLowerIndex) {
   ForDtypes([](auto t) {
     using T = decltype(t);
@@ -250,7 +251,7 @@ TFO_TEST(BeamSearchStep, TiesGoToTheLowerIndex) {
       for (T& x : p.logits) x = Narrow<T>(Accumulator<T>(0.5));
       Check("one value", p);
       Problem<T> far(b, k, v, 6);
-      // Sums with these lose most bits of the logits.
+      // Adding these rounds away most bits of the logits.
       for (auto& x : far.log_probs) x = sizeof(x) == 8 ? -3e15 : -3e6;
       Check("far below", far);
       far.length_penalty = 0.3;
@@ -289,9 +290,9 @@ TFO_TEST(BeamSearchStep, NanAndInfinity) {
       Check("NaN", p);
       row(0)[v / 2] = Narrow<T>(Value(INFINITY));
       row(0)[v / 3] = Narrow<T>(Value(INFINITY));
-      // All but the infinite ones are at -inf in float, and no candidates.
+      // In float, all but the infinite ones are -inf and not candidates.
       const auto r = Run(p, 2);
-      if (sizeof(T) == 2) return;  // the loss of bits is that of float
+      if (sizeof(T) == 2) return;  // rounding is that of float
       TFO_EXPECT_EQ(
           r.tokens[0] == v / 2 || r.tokens[0] == v / 3 || r.parents[0] == 1,
           true);
@@ -318,11 +319,11 @@ TFO_TEST(BeamSearchStep, EosRulesAndForbiddenTokens) {
     for (const auto [b, k, v] : kShapes) {
       for (const EosRule rule :
            {EosRule::kAny, EosRule::kNone, EosRule::kOnly}) {
-        for (const int every : {0, 1, 2, 30}) {  // this often one is allowed
+        for (const int every : {0, 1, 2, 30}) {  // allows one of this many
           Problem<T> p(b, k, v, 11);
           p.rule = rule;
           p.eos_ids = {0, static_cast<int32_t>(v - 1), 0};
-          // They would be the best.
+          // Forbids the best.
           for (int64_t row = 0; row < b * k; ++row) {
             p.logits[row * v] = Narrow<T>(Accumulator<T>(9));
           }
@@ -376,10 +377,10 @@ TFO_TEST(BeamSearchStep, LongRowsInParts) {
   });
 }
 
-// Tokens under the best in one of the parts are as good after rounding.
+// Tokens that a part dropped tie with the selected ones after rounding.
 TFO_TEST(BeamSearchStep, TiesAcrossParts) {
   Problem<float> p(1, 1, 70000);
-  p.log_probs[0] = -1e7f;  // sums are multiples of 1
+  p.log_probs[0] = -1e7f;  // sums are integers
   for (int64_t i = 0; i < 70000; ++i) p.logits[i] = 1e-3f * (i % 100);
   const auto r = Run(p, 4);
   for (int w = 0; w < 4; ++w) {
@@ -402,7 +403,7 @@ TFO_TEST(BeamSearchStep, TiesAmongWhatMayFollow) {
   TFO_EXPECT_EQ(r.tokens[2], 5);
 }
 
-// End tokens need not come in order.
+// End tokens in any order.
 TFO_TEST(BeamSearchStep, TiesOfEndTokens) {
   Problem<float> p(1, 1, 50);
   p.log_probs[0] = -1e7f;

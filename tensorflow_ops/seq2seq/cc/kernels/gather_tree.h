@@ -1,5 +1,4 @@
-// The sequences at the leaves of a tree of beams, from the tokens and parents
-// of every step.
+// Reconstructs beams' sequences from the tokens and parents of every step.
 #ifndef TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_GATHER_TREE_H_
 #define TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_GATHER_TREE_H_
 
@@ -12,10 +11,10 @@ namespace tfo {
 // output[t, b, k] is the token at time t of the sequence that beam k of entry b
 // ends after lengths[b, k] tokens: token_ids[t, b, p], where p is k at the last
 // time and parent_ids[t + 1, b, p'] before. From the length on it is pad_id.
-// The parents at time 0 are not read.
+// Parents at time 0 are not read.
 //
-// A beam with a length outside of [0, time] or that meets a parent outside of
-// [0, beams) is pad_id: all of it, or before that parent.
+// A beam whose length is outside of [0, time] is all pad_id; one that reaches a
+// parent outside of [0, beams) is pad_id before that parent.
 template <typename Id>
 struct GatherTreeArgs {
   int64_t time, batch, beams;
@@ -25,15 +24,18 @@ struct GatherTreeArgs {
   Id* output;  // [time, batch, beams]
 };
 
-// What is wrong with the first bad beam; beam is -1 if none is.
+// The first bad beam; beam is -1 if there is none.
 struct BadBeam {
   int64_t batch = -1, beam = -1;
-  int64_t time = -1;  // of its parent, or -1: its length is bad
+  int64_t time = -1;  // of the bad parent; -1 if the length is bad
   int64_t value = 0;
 };
 
 template <typename Id>
 Error GatherTree(const Cpu& cpu, const GatherTreeArgs<Id>& args, BadBeam* bad);
+// Only enqueues: bad beams are padded and not reported.
+template <typename Id>
+Error GatherTree(const Gpu& gpu, const GatherTreeArgs<Id>& args);
 
 }  // namespace tfo
 

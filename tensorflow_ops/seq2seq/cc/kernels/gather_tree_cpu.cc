@@ -14,10 +14,10 @@ template <typename Id>
 int64_t GatherBeams(const GatherTreeArgs<Id>& args, int64_t begin,
                     int64_t end) {
   const int64_t all = args.batch * args.beams;
-  // Where each sequence is at time t: the flat index of its beam.
+  // The flat index of each sequence's beam at time t.
   std::vector<int64_t> at(end - begin, kNoBeam);
   int64_t first_bad = end;
-  // Time by time, as the tensors lie in memory.
+  // Time by time: in memory order.
   for (int64_t t = args.time - 1; t >= 0; --t) {
     const Id* const tokens = args.token_ids + t * all;
     const Id* const parents = args.parent_ids + t * all;

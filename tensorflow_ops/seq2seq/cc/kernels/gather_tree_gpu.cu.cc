@@ -1,14 +1,13 @@
-#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree_gpu.h"
-
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree.h"
 
 namespace tfo {
 namespace {
 
 constexpr int kThreads = 128;
 
-// A thread goes back through the times of one sequence; those side by side read
-// and write side by side.
+// A thread walks back through one sequence; neighboring threads access
+// neighboring elements.
 template <typename Id>
 __global__ void __launch_bounds__(kThreads)
     Gather(const __grid_constant__ GatherTreeArgs<Id> args) {

@@ -1,10 +1,8 @@
-// The CUDA kernel of the tree of beams, run by the host, against the
-// processor's.
-#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree_gpu.h"
-
+// Compares the emulated CUDA kernel of gather_tree with the CPU's.
 #include <vector>
 
 #include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree.h"
 
 namespace tfo {
 namespace {
@@ -17,7 +15,7 @@ void Check(int64_t time, int64_t batch, int64_t beams) {
   std::vector<int32_t> lengths(all);
   for (size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = random() % 1000;
-    // One in 20 is no beam.
+    // One parent in 20 is out of range.
     parents[i] = random() % 20 == 0 ? (random() % 2 ? -1 : Id(beams))
                                     : Id(random() % beams);
   }

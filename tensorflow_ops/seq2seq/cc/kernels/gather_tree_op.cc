@@ -2,7 +2,6 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/gather_tree.h"
-#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree_gpu.h"
 
 namespace tfo {
 namespace {

@@ -1,4 +1,4 @@
-// The tree against a walk from each leaf to its root.
+// Compares gather_tree with a walk from each leaf to the root.
 #include "tensorflow_ops/seq2seq/cc/kernels/gather_tree.h"
 
 #include <array>
@@ -37,7 +37,7 @@ struct Tree {
     return output;
   }
 
-  // Beam k of entry b, walked backwards; from a bad parent on it is padding.
+  // Walks back from beam k of entry b; a bad parent starts padding.
   std::vector<Id> Sequence(int64_t b, int64_t k) const {
     std::vector<Id> sequence(time, -9);
     const int32_t length = lengths[b * beams + k];

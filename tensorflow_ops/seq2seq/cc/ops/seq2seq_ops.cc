@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/op_util.h"
 
 namespace tfo {
 namespace {
@@ -9,12 +10,6 @@ namespace {
 using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
-
-absl::Status Expect(const char* expectation, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::InvalidArgumentError(
-      absl::StrCat(expectation, ": ", status.message()));
-}
 
 absl::Status BeamSearchStepShape(InferenceContext* c) {
   ShapeHandle logits, beams, unused;

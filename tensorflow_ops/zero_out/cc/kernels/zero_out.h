@@ -1,5 +1,5 @@
-// Zeros a tensor but for one element. It moves bytes and computes nothing, so
-// it knows an element's size and not its type.
+// Zeros all elements of a tensor but one. It only moves bytes, so it needs the
+// size of elements and not their type.
 #ifndef TENSORFLOW_OPS_ZERO_OUT_CC_KERNELS_ZERO_OUT_H_
 #define TENSORFLOW_OPS_ZERO_OUT_CC_KERNELS_ZERO_OUT_H_
 
@@ -15,8 +15,8 @@ struct ZeroOutArgs {
   int64_t keep_index;    // the element that is copied, in [0, num_elements)
 };
 
-// Writes all of `output`, which may not overlap `input`. Null, or the error of
-// the launch; the Gpu overload only enqueues.
+// Writes all of `output`, which must not overlap `input`. Returns null or the
+// launch's error; the Gpu overload only enqueues.
 Error ZeroOut(const Cpu& cpu, const ZeroOutArgs& args, const void* input,
               void* output);
 Error ZeroOut(const Gpu& gpu, const ZeroOutArgs& args, const void* input,

@@ -10,7 +10,8 @@ struct alignas(16) Word16 {
   uint64_t low, high;
 };
 
-// Each thread writes whole packs; the last, partial one goes word by word.
+// Each thread writes whole packs; the last, partial pack is written word by
+// word.
 template <typename Word>
 __global__ void ZeroOutKernel(int64_t num_elements, int64_t keep_index,
                               const Word* input, Word* output) {

@@ -1,4 +1,5 @@
-// The OpKernels of ZeroOut and ZeroOutWithIndex: arguments, memory, the call.
+// The OpKernels of ZeroOut and ZeroOutWithIndex: check arguments, allocate
+// outputs, call the algorithm.
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/zero_out/cc/kernels/zero_out.h"

@@ -5,15 +5,14 @@
 namespace tfo {
 namespace {
 
-// Every byte of the result, for sizes around a pack's and a block's.
+// Checks every byte of the result, for sizes around a pack's and a block's.
 template <typename Device>
 void ExpectKeepsOneElement(const Device& device) {
   for (int64_t size : {1, 2, 4, 8, 16}) {
     for (int64_t n : {0, 1, 3, 16, 17, 1000, 5000}) {
       for (int64_t keep : {int64_t{0}, n / 2, n - 1}) {
         if (keep < 0 || keep >= n) continue;
-        // 16-byte elements: allocated memory is aligned for them, as in
-        // TensorFlow.
+        // 16-byte elements: aligned, as TensorFlow allocates them.
         std::vector<char> input(n * size);
         for (size_t i = 0; i < input.size(); ++i) input[i] = 1 + i % 100;
         std::vector<char> output(n * size, 77), expected(n * size, 0);

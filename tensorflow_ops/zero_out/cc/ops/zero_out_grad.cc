@@ -9,7 +9,7 @@ namespace {
 // An op with N inputs and M outputs has a gradient function with N + M
 // arguments, here 1 + 2: the op's inputs, then a gradient for each output. It
 // returns a gradient for each input. `index` is an integer: its gradient is an
-// argument all the same, and is not read.
+// argument nevertheless, and unused.
 //
 // zeroed is linear in x, so dx is the op itself, applied to d_zeroed.
 absl::Status ZeroOutWithIndexGrad(const ::tensorflow::AttrSlice& attrs,

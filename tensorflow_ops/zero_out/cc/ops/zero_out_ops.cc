@@ -1,5 +1,5 @@
-// What TensorFlow knows of ZeroOut and ZeroOutWithIndex before it runs them:
-// names, inputs, attrs, outputs, and the outputs' shapes.
+// Registers ZeroOut and ZeroOutWithIndex: inputs, attrs, outputs, and the
+// shapes of outputs.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"

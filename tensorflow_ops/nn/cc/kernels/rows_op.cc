@@ -1,4 +1,4 @@
-#include "tensorflow_ops/nn/cc/kernels/row_check.h"
+#include "tensorflow_ops/nn/cc/kernels/rows_op.h"
 
 #include <vector>
 
@@ -7,6 +7,7 @@
 namespace tfo {
 
 using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
@@ -37,6 +38,15 @@ absl::Status CheckSameShape(const char* name, const Tensor& tensor,
   return absl::InvalidArgumentError(absl::StrCat(name, " must be ",
                                                  shape.DebugString(), ", got ",
                                                  tensor.shape().DebugString()));
+}
+
+absl::Status CheckInputShapes(OpKernelContext* ctx, int first,
+                              std::initializer_list<const char*> names,
+                              const TensorShape& shape) {
+  for (const char* const name : names) {
+    TF_RETURN_IF_ERROR(CheckSameShape(name, ctx->input(first++), shape));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadNumber(OpKernelConstruction* ctx, const char* name,

@@ -1,41 +1,89 @@
-// Functions of rows [rows, classes] that reduce a row, as softmax and its kin
-// do, as CUDA kernels: what rows.h and rows_simd.h are on the processor. For
-// .cu.cc files. A function is a struct F with
-//   using Element = T;                 of all tensors of the rows' shape
-//   using State = ...;                 (row_states_gpu.h); NoState: needs none
-//   static constexpr int kInputs, kOutputs;      as many of those tensors
-//   const T* Input(int) const; T* Output(int) const;   (null from the second
-//                                           output on: not asked for)
-//   T Fill(int) const;                 of an input, where there is no class
-//   void Reduce(chunk, State&) const;  adds to a state
-//   auto Finish(const State&, int64_t row, int64_t origin, bool write) const;
-//                  of joined states: writes what a row has one of, if asked to;
-//                  returns constants, where a place `at` is class origin + at
-//   void Map(constants, const Value (&in)[kInputs][N], int at,
-//            Value (&out)[kOutputs][N]) const;   of N classes from `at` on
+// The loops of row functions (rows.h) as CUDA kernels. For .cu.cc files, which
+// instantiate them with TFO_INSTANTIATE_ROW_FUNCTION_ON_GPU(Args).
 //
 // Memory is read once where a row's values fit in the threads that share it.
-// - Tiles: rows of a few classes go through shared memory, so that packs do not
-//   care for their ends; one to four threads share a row.
+// - Tiles: rows of a few classes go through shared memory, so that packs may
+//   span rows; one to four threads share a row.
 // - Rows: up to 32 threads share a row, or a block does. They go through it in
 //   chunks, from the first to the last to reduce them and back to map them. The
 //   last stays in registers, others in shared memory as far as it goes.
-// - Rows that are few and long are cut into parts (row_parts.h): one launch
-//   reduces parts to states, the next joins them in their order and maps parts.
-#ifndef TENSORFLOW_OPS_CORE_CC_ROWS_GPU_H_
-#define TENSORFLOW_OPS_CORE_CC_ROWS_GPU_H_
+// - Rows that are few and long are split into parts (partition.h): one launch
+//   reduces parts to states, the next joins them in order and maps parts.
+#ifndef TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_H_
+#define TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_H_
 
-#include "tensorflow_ops/core/cc/row_chunks_gpu.h"
+#include "tensorflow_ops/nn/cc/rows/chunks_gpu.h"
+#include "tensorflow_ops/nn/cc/rows/rows.h"
 
 namespace tfo {
-namespace rows_gpu_internal {
+namespace scalar {
 
-template <typename State>
-inline constexpr bool kIsState = true;
-template <typename V>
-inline constexpr bool kIsState<NoState<V>> = false;
 template <typename F>
-inline constexpr bool kReduces = kIsState<typename F::State>;
+inline constexpr bool kReduces = kReducesRows<typename F::State>;
+
+// The row of a thread, of which it sees classes from `origin` on.
+struct ThreadRow {
+  int64_t row, origin;
+  bool writes;
+
+  template <typename V>
+  __device__ V Load(const V* of_rows) const {
+    return of_rows[row];
+  }
+  template <typename V>
+  __device__ void Store(V v, V* of_rows) const {
+    of_rows[row] = v;
+  }
+  template <typename PerRow>
+  __device__ auto Gather(const PerRow& per_row) const {
+    return per_row(row);
+  }
+  // Bad rows have no report on a GPU, which must not synchronize.
+  __device__ void ReportBad(int64_t, int64_t*) const {}
+
+  struct Label {
+    int position;
+    __device__ bool IsAt(int at) const { return at == position; }
+  };
+  template <typename Labels>
+  __device__ Label LabelIn(const Labels& labels) const {
+    const int64_t position = labels[row] - origin;
+    return {position >= 0 && position < (1 << 30) ? static_cast<int>(position)
+                                                  : -1};
+  }
+};
+
+// Adds a chunk to a state.
+template <typename F, typename Chunk>
+__device__ void Reduce(const F& f, Chunk& chunk, typename F::State& state) {
+  using T = typename F::Element;
+  using Value = Accumulator<T>;
+  using State = typename F::State;
+  if constexpr (kIsSoftmaxState<State>) {
+    if constexpr (State::kAlsoSums == AlsoSums::kTargets) {
+      if (f.HasTargets()) {
+        return AddToSoftmax<T>(
+            chunk,
+            [&](int step, int at) {
+              const auto in = [&](int i) { return chunk.Get(i, step, at); };
+              return chunk.Has(step, at) ? f.Target(in) : Value(0);
+            },
+            state);
+      }
+      SoftmaxState<Value> s{state.max, state.rest, 0, 0};
+      AddToSoftmax<T>(chunk, s);
+      state = {s.max, s.rest, 0, 0};
+    } else {
+      AddToSoftmax<T>(chunk, state);
+    }
+  } else {
+    State s;
+    ForValues(chunk, [&](int step, int at) {
+      f.Add([&](int i) { return chunk.Get(i, step, at); }, s);
+    });
+    state = State::Merge(state, s);
+  }
+}
 
 // ---- Short rows.
 
@@ -53,7 +101,7 @@ struct TileSizes {
   static constexpr int kBytes = kTiles * sizeof(Value) > 4 ? 1 << 15 : 1 << 14;
   static constexpr int kValues = kBytes / (kTiles * sizeof(Value));
   static_assert(kValues >= kThreads * kTileSteps);
-  // Of a multiprocessor: so many that it has enough to wait for.
+  // Blocks of a multiprocessor: enough to hide latency.
   static constexpr int kBlocks = sizeof(Value) == 8 ? 3 : 5;
   using Tile = RowTile<Value, kValues>;
 };
@@ -86,12 +134,12 @@ __global__ void __launch_bounds__(TileSizes<F>::kThreads, TileSizes<F>::kBlocks)
       Chunk chunk(f, tiles, is_row, row * classes, lane, lanes, classes);
       typename F::State state;
       if constexpr (kReduces<F>) {
-        f.Reduce(chunk, state);
-        state = state.Joined(lanes);
+        Reduce(f, chunk, state);
+        state = state.Joined(WarpLanes{lanes});
       }
       if (is_row) {
         const auto constants =
-            f.Finish(state, first + row, 0, /*write=*/lane == 0);
+            f.Finish(state, ThreadRow{first + row, 0, lane == 0});
         if constexpr (F::kOutputs > 0) chunk.Map(constants, lane);
       }
     }
@@ -110,7 +158,7 @@ __global__ void __launch_bounds__(TileSizes<F>::kThreads, TileSizes<F>::kBlocks)
 
 // ---- Other rows.
 
-// What a launch does to its units, which are rows or parts of rows.
+// What a launch does with its units, which are rows or parts of rows.
 enum class RowWork { kAll, kReduce, kMap };
 
 struct RowUnits {
@@ -122,8 +170,8 @@ struct RowUnits {
   int kept;             // chunks of a row that lie in shared memory
 };
 
-// Where tensors lie that are all as far from a multiple of 16 bytes: unit
-// `unit` of a row that is cut at such multiples.
+// A part of a row, whose parts begin at multiples of 16 bytes. All tensors are
+// equally far from one.
 template <int N, typename T>
 __device__ RowSpan SpanOf(const RowUnits& units, const T* tensor, int64_t row,
                           int64_t part) {
@@ -143,37 +191,37 @@ __device__ RowSpan SpanOf(const RowUnits& units, const T* tensor, int64_t row,
   return span;
 }
 
-// Of the states of a unit's threads; all of them get the same bits.
+// Joins the states of a unit's threads; all get the same bits.
 template <typename State, typename Value>
 __device__ State JoinUnit(const State& mine, int lanes,
-                          Value (&of_warps)[32][kPartState]) {
-  const State state = mine.Joined(lanes < 32 ? lanes : 32);
+                          Value (&of_warps)[32][kRowState]) {
+  const State state = mine.Joined(WarpLanes{lanes < 32 ? lanes : 32});
   if (lanes <= 32) return state;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  __syncthreads();  // the states before are no longer read
+  __syncthreads();  // the previous states are no longer read
   if (lane == 0) state.Save(of_warps[warp]);
   __syncthreads();
   State other;
   if (lane < lanes / 32) other = State::Read(of_warps[lane]);
-  return other.Joined(32);
+  return other.Joined(WarpLanes{32});
 }
 
-// At most, of a block. What reads a row twice has all the threads there are, so
-// that few rows are in work at a time; the rest, and double's functions, rather
-// have registers.
+// Of a block. Functions that read rows twice use all threads, so that few rows
+// are in flight and stay in the caches; others, and double, need registers
+// more.
 template <typename F>
-inline constexpr int kMostThreads = kReduces<F> && F::kOutputs > 0 &&
-                                            sizeof(typename F::Element) < 8
-                                        ? 1024
-                                        : 512;
+inline constexpr int kMaxThreads = kReduces<F> && F::kOutputs > 0 &&
+                                           sizeof(typename F::Element) < 8
+                                       ? 1024
+                                       : 512;
 
 template <typename F, int N, int kPacks>
-__global__ void __launch_bounds__(kMostThreads<F>)
+__global__ void __launch_bounds__(kMaxThreads<F>)
     Rows(const __grid_constant__ F f, const __grid_constant__ RowUnits units,
-         Accumulator<typename F::Element>* scratch) {
+         Accumulator<typename F::Element>* states) {
   using State = typename F::State;
   using Chunk = PackChunk<F, N, kPacks>;
-  __shared__ typename State::Value of_warps[32][kPartState];
+  __shared__ typename State::Value of_warps[32][kRowState];
   const int lanes = units.lanes;
   const int lane = threadIdx.x % lanes;
   const int units_per_block = blockDim.x / lanes;
@@ -204,11 +252,11 @@ __global__ void __launch_bounds__(kMostThreads<F>)
           for (int64_t p = lane; p < units.parts; p += lanes) {
             state = State::Merge(
                 state,
-                State::Read(scratch + (row * units.parts + p) * kPartState));
+                State::Read(states + (row * units.parts + p) * kRowState));
           }
         }
       } else {
-        f.Reduce(chunk, state);
+        Reduce(f, chunk, state);
         while (number < last) {
           if constexpr (F::kOutputs > 0) {
             if (number < units.kept) chunk.Keep(kept(number), lane, lanes);
@@ -216,7 +264,7 @@ __global__ void __launch_bounds__(kMostThreads<F>)
           ++number;
           chunk = Chunk(span, number * step, lane, lanes);
           chunk.Load(f, span);
-          f.Reduce(chunk, state);
+          Reduce(f, chunk, state);
         }
       }
       state = JoinUnit(state, lanes, of_warps);
@@ -224,12 +272,12 @@ __global__ void __launch_bounds__(kMostThreads<F>)
     if (!is_unit) continue;
     if constexpr (kReduces<F>) {
       if (units.work == RowWork::kReduce) {
-        if (lane == 0) state.Save(scratch + unit * kPartState);
+        if (lane == 0) state.Save(states + unit * kRowState);
         continue;
       }
     }
     const auto constants =
-        f.Finish(state, row, span.origin, lane == 0 && part == 0);
+        f.Finish(state, ThreadRow{row, span.origin, lane == 0 && part == 0});
     if constexpr (F::kOutputs > 0) {
       chunk.Forget();
       chunk.Map(f, constants, span);
@@ -247,7 +295,7 @@ __global__ void __launch_bounds__(kMostThreads<F>)
   }
 }
 
-// ---- Which of them.
+// ---- The choice between them.
 
 inline int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int PowerOfTwoFrom(int64_t n) {
@@ -256,67 +304,67 @@ inline int PowerOfTwoFrom(int64_t n) {
   return power;
 }
 
-// Are all tensors as far from a multiple of 16 bytes?
+// Are all tensors equally far from a multiple of 16 bytes?
 template <typename F>
-bool HaveSamePlace(const F& f) {
-  const auto place = [](const void* pointer) {
+bool HaveSameAlignment(const F& f) {
+  const auto offset = [](const void* pointer) {
     return reinterpret_cast<uintptr_t>(pointer) % 16;
   };
-  const auto expected = place(f.Input(0));
+  const auto expected = offset(f.Input(0));
   for (int i = 1; i < F::kInputs; ++i) {
-    if (place(f.Input(i)) != expected) return false;
+    if (offset(f.Input(i)) != expected) return false;
   }
   for (int i = 0; i < F::kOutputs; ++i) {
-    if (f.Output(i) != nullptr && place(f.Output(i)) != expected) return false;
+    if (f.Output(i) != nullptr && offset(f.Output(i)) != expected) return false;
   }
   return true;
 }
 
 template <typename F, int N>
-Error RunRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes,
-              Accumulator<typename F::Element>* scratch) {
-  // Packs of each input in a chunk: so many that memory has enough to do, and
-  // no more than there are registers for.
+Error RunLongRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes) {
+  // Packs of each input in a chunk: enough to keep memory busy, and no more
+  // than registers hold.
   constexpr int kPacks = F::kInputs >= 4 ? 1 : 4 / F::kInputs;
   constexpr bool kTwice = kReduces<F> && F::kOutputs > 0;
-  constexpr int kMost = kMostThreads<F>;
+  constexpr int kMax = kMaxThreads<F>;
   const auto kernel = Rows<F, N, kPacks>;
   const int64_t packs = CeilOf(classes + N - 1, N);  // at most
   RowUnits units = {};
   units.work = RowWork::kAll;
   units.classes = classes;
-  units.parts = RowParts(rows, classes);
-  // Positions, which begin up to 7 before the class.
+  units.parts = GpuParts(rows, classes);
+  // Positions, which begin up to 7 before the first class.
   units.part = CeilOf(CeilOf(classes + 7, units.parts), 16) * 16;
   units.units_per_row = units.parts;
   units.units = rows * units.parts;
 
-  // Threads of a unit. One chunk each where the row is read twice, else two, or
-  // the row's constants and the joining of states would cost more than they.
+  // Threads of a unit: one chunk each where the row is read twice, else two, so
+  // that per-row work stays small.
   const int64_t of_unit = CeilOf(packs, units.parts);
   units.lanes = PowerOfTwoFrom(CeilOf(of_unit, (kTwice ? 1 : 2) * kPacks));
   if (!kTwice && units.lanes > 32) {
     units.lanes =
         std::clamp(PowerOfTwoFrom(CeilOf(of_unit, 4 * kPacks)), 64, 256);
-    // Few units have many threads.
+    // Few units: more threads each.
     constexpr int64_t kThreads = 1 << 17;
-    while (units.lanes < kMost && units.units * units.lanes < kThreads &&
+    while (units.lanes < kMax && units.units * units.lanes < kThreads &&
            of_unit > units.lanes * kPacks) {
       units.lanes *= 2;
     }
   }
   int shared_bytes = 0;
   if (kTwice && units.lanes > 512) {
-    // More than one chunk each. Two blocks on a multiprocessor do not wait at
-    // the same time; but rather one if two have too little room for their rows.
+    // More than one chunk each. Two blocks on a multiprocessor hide each
+    // other's latency; one block has more shared memory for its row.
     int room = 0;
-    if (const Error error = ReadMostShared(&room)) return error;
-    room -= 2048;  // other variables, and what the system takes of each block
+    if (const Error error = ReadMaxShared(&room)) return error;
+    room -= 2048;  // for other variables and the system's share of each block
     constexpr int64_t kChunk = 512 * PackChunk<F, N, kPacks>::kBytes;
-    const int64_t chunks = CeilOf(of_unit, 512 * kPacks) - 1;  // but the last
+    const int64_t chunks =
+        CeilOf(of_unit, 512 * kPacks) - 1;  // without the last
     units.lanes = 512;
     units.kept = static_cast<int>(std::min(room / 2 / kChunk, chunks));
-    if (kMost == 1024 && chunks - units.kept > 1) {
+    if (kMax == 1024 && chunks - units.kept > 1) {
       units.lanes = 1024;
       units.kept = static_cast<int>(
           std::min(room / (2 * kChunk), CeilOf(of_unit, 1024 * kPacks) - 1));
@@ -325,17 +373,19 @@ Error RunRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes,
       shared_bytes =
           static_cast<int>(units.kept * kChunk * (units.lanes / 512));
     } else {
-      units.kept = 0;  // another launch would not find them
+      units.kept = 0;  // shared memory does not survive the launch
     }
   }
+  auto* const states =
+      static_cast<Accumulator<typename F::Element>*>(gpu.scratch);
   const auto launch = [&](int bytes) {
     const int block = units.lanes <= 32 ? 128 : units.lanes;
     const int64_t per_block = block / units.lanes;
     return LaunchWithShared(gpu, GridSize(CeilOf(units.units, per_block)),
-                            block, bytes, kernel, f, units, scratch);
+                            block, bytes, kernel, f, units, states);
   };
   if (!kReduces<F> || units.parts == 1) return launch(shared_bytes);
-  if (scratch == nullptr) return "rows of this length need scratch memory";
+  if (states == nullptr) return "rows of this length need scratch memory";
   units.work = RowWork::kReduce;
   if (const Error error = launch(0)) return error;
   units.work = RowWork::kMap;
@@ -346,14 +396,9 @@ Error RunRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes,
   return launch(0);
 }
 
-}  // namespace rows_gpu_internal
-
-// Enqueues a function. `scratch` has RowScratch(rows, classes) values if the
-// function reduces rows; else it may be null.
 template <typename F>
-Error RunRowFunction(const Gpu& gpu, const F& f, int64_t rows, int64_t classes,
-                     Accumulator<typename F::Element>* scratch) {
-  using namespace rows_gpu_internal;
+Error RunOnRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes) {
+  using T = typename F::Element;
   if (rows == 0) return nullptr;
   if (classes <= kTileClasses) {
     using Sizes = TileSizes<F>;
@@ -367,12 +412,24 @@ Error RunRowFunction(const Gpu& gpu, const F& f, int64_t rows, int64_t classes,
                   Tiles<F>, f, rows, static_cast<int>(classes), lanes,
                   rows_per_tile);
   }
-  using T = typename F::Element;
-  return HaveSamePlace(f)
-             ? RunRows<F, kPackSize<T>>(gpu, f, rows, classes, scratch)
-             : RunRows<F, 1>(gpu, f, rows, classes, scratch);
+  return HaveSameAlignment(f)
+             ? RunLongRows<F, kPackSize<T>>(gpu, f, rows, classes)
+             : RunLongRows<F, 1>(gpu, f, rows, classes);
+}
+
+}  // namespace scalar
+
+template <typename Args>
+Error RunRowFunction(const Gpu& gpu, const Args& args) {
+  using Function = scalar::RowFunction<Args>;
+  static_assert(Function::kOutputs == Args::kOutputs &&
+                scalar::kReduces<Function> == Args::kReduces);
+  return scalar::RunOnRows(gpu, Function(args), args.rows, args.classes);
 }
 
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_CORE_CC_ROWS_GPU_H_
+#define TFO_INSTANTIATE_ROW_FUNCTION_ON_GPU(...) \
+  template Error RunRowFunction(const Gpu&, const __VA_ARGS__&)
+
+#endif  // TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_H_

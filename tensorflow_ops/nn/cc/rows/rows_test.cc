@@ -1,5 +1,5 @@
-// The row functions against sums in more than binary64, at every CPU level:
-// each way to fill vectors (tiles, rows, parts of rows), special values.
+// Compares the row functions with sums in long double, at every CPU level:
+// every way to fill vectors (tiles, rows, parts of rows), and special values.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -9,6 +9,7 @@
 #include "tensorflow_ops/nn/cc/kernels/cross_entropy.h"
 #include "tensorflow_ops/nn/cc/kernels/gaussian_kl.h"
 #include "tensorflow_ops/nn/cc/kernels/softmax.h"
+#include "tensorflow_ops/nn/cc/rows/rows_testing.h"
 
 namespace tfo {
 namespace {
@@ -16,66 +17,7 @@ namespace {
 using testing::RandomValues;
 using testing::ThreadedCpu;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-struct Shape {
-  int64_t rows, classes;
-};
-// Tiles with and without a partial group, one or more blocks of a row, rows in
-// parts.
-constexpr Shape kShapes[] = {{0, 3},    {1, 1},     {37, 2},   {16, 10},
-                             {50, 17},  {33, 128},  {5, 257},  {3, 2049},
-                             {2, 9000}, {1, 70000}, {3, 65537}};
-
-// What a result may be off by: its own rounding, and that of the computation.
-template <typename T>
-double Tolerance() {
-  return std::is_same_v<T, double>     ? 1e-14
-         : std::is_same_v<T, float>    ? 1.5e-6
-         : std::is_same_v<T, BFloat16> ? 4.1e-3
-                                       : 6e-4;
-}
-
-// A result too small for a normal number may be 0, or one of Half's few.
-template <typename T>
-constexpr double kSmallest =
-    std::is_same_v<T, Half> ? 0x1p-25 : std::numeric_limits<float>::min();
-
-template <typename T>
-void ExpectNear(const std::string& what, double actual, double expected,
-                double tolerance, double least = 0) {
-  const bool same =
-      std::isnan(expected) ? std::isnan(actual)
-      : std::isinf(expected)
-          ? actual == expected
-          : std::abs(actual - expected) <=
-                tolerance * std::max(std::abs(expected), least) + kSmallest<T>;
-  if (same) return;
-  std::ostringstream message;
-  message.precision(10);
-  message << what << " is " << actual << ", expected " << expected
-          << ": off by " << actual - expected;
-  testing::Fail(__FILE__, __LINE__, message.str());
-}
-
-// Logits of rows that differ in kind: some masked, some far apart, one NaN.
-template <typename T>
-std::vector<T> Logits(const Shape& shape) {
-  auto x = RandomValues<T>(shape.rows * shape.classes, 7);
-  for (int64_t i = 0; i < shape.rows * shape.classes; ++i) {
-    const int64_t row = i / shape.classes, c = i % shape.classes;
-    Accumulator<T> value = Widen(x[i]);
-    if (row % 7 == 2) value *= 30;
-    if (row % 7 == 3 && c % 3 == 1) value = -kInfinity;
-    if (row % 7 == 4) value = -kInfinity;
-    if (row % 7 == 5 && c == shape.classes - 1) value = NAN;
-    if (row % 7 == 6 && c == shape.classes / 2) value += 100;
-    x[i] = Narrow<T>(value);
-  }
-  return x;
-}
-
-// One row, exactly: sums of many terms are long doubles.
+// The reference for one row. Sums of many terms are long doubles.
 struct Row {
   std::vector<double> x, p;
   double largest = -kInfinity, log = 0;
@@ -113,15 +55,15 @@ struct Row {
 };
 
 template <typename T>
-void CheckSoftmax(const Shape& shape, const Cpu& cpu) {
+void CheckSoftmax(const RowsShape& shape, const Cpu& cpu) {
   const auto [rows, classes] = shape;
   const auto x = Logits<T>(shape);
   std::vector<T> p(x.size()), l(x.size()), d(x.size());
-  Softmax(cpu, SoftmaxArgs<T, false>{rows, classes, x.data(), p.data()});
-  Softmax(cpu, SoftmaxArgs<T, true>{rows, classes, x.data(), l.data()});
+  RunRowFunction(cpu, SoftmaxArgs<T>{rows, classes, false, x.data(), p.data()});
+  RunRowFunction(cpu, SoftmaxArgs<T>{rows, classes, true, x.data(), l.data()});
   const auto dy = RandomValues<T>(x.size(), 9);
-  SoftmaxGrad(cpu, SoftmaxGradArgs<T, false>{rows, classes, dy.data(), p.data(),
-                                             d.data()});
+  RunRowFunction(cpu, SoftmaxGradArgs<T>{rows, classes, false, dy.data(),
+                                         p.data(), d.data()});
   const double tolerance = Tolerance<T>();
   for (int64_t r = 0; r < rows; ++r) {
     const Row row(&x[r * classes], classes);
@@ -131,7 +73,7 @@ void CheckSoftmax(const Shape& shape, const Cpu& cpu) {
     }
     for (int64_t c = 0; c < classes; ++c) {
       const int64_t i = r * classes + c;
-      // Where x - largest is rounded, e^x is off by as much.
+      // The rounding error of x - largest is a relative error of e^x.
       const double far = std::is_same_v<T, double> ? 1e-14 : 3e-6;
       ExpectNear<T>("softmax", Widen(p[i]), row.p[c], tolerance + far,
                     std::is_same_v<T, Half> ? 1e-4 : 1e-30);
@@ -147,25 +89,25 @@ void CheckSoftmax(const Shape& shape, const Cpu& cpu) {
 }
 
 template <typename T>
-void CheckEntropy(const Shape& shape, const Cpu& cpu) {
+void CheckEntropy(const RowsShape& shape, const Cpu& cpu) {
   using Value = Accumulator<T>;
   const auto [rows, classes] = shape;
   const auto x = Logits<T>(shape);
   std::vector<Value> entropy(rows), largest(rows), rest(rows);
-  Entropy(cpu, EntropyArgs<T>{rows,
-                              classes,
-                              x.data(),
-                              entropy.data(),
-                              {largest.data(), rest.data()}});
+  RunRowFunction(cpu, EntropyArgs<T>{rows,
+                                     classes,
+                                     x.data(),
+                                     entropy.data(),
+                                     {largest.data(), rest.data()}});
   const auto d = RandomValues<Value>(rows, 3);
   std::vector<T> dx(x.size());
-  EntropyGrad(cpu, EntropyGradArgs<T>{rows,
-                                      classes,
-                                      d.data(),
-                                      x.data(),
-                                      entropy.data(),
-                                      {largest.data(), rest.data()},
-                                      dx.data()});
+  RunRowFunction(cpu, EntropyGradArgs<T>{rows,
+                                         classes,
+                                         d.data(),
+                                         x.data(),
+                                         entropy.data(),
+                                         {largest.data(), rest.data()},
+                                         dx.data()});
   for (int64_t r = 0; r < rows; ++r) {
     const Row row(&x[r * classes], classes);
     const double h = row.Entropy();
@@ -181,7 +123,7 @@ void CheckEntropy(const Shape& shape, const Cpu& cpu) {
 }
 
 template <typename T, typename Label>
-void CheckLabelLoss(const Shape& shape, const Cpu& cpu,
+void CheckLabelLoss(const RowsShape& shape, const Cpu& cpu,
                     const LabelLossOptions& options) {
   using Value = Accumulator<T>;
   const auto [rows, classes] = shape;
@@ -193,26 +135,26 @@ void CheckLabelLoss(const Shape& shape, const Cpu& cpu,
   }
   std::vector<Value> loss(rows), largest(rows), rest(rows);
   int64_t bad_row = rows;
-  LabelLoss(cpu, LabelLossArgs<T>{rows,
-                                  classes,
-                                  options,
-                                  x.data(),
-                                  labels.data(),
-                                  loss.data(),
-                                  {largest.data(), rest.data()},
-                                  &bad_row});
+  RunRowFunction(cpu, LabelLossArgs<T>{rows,
+                                       classes,
+                                       options,
+                                       x.data(),
+                                       labels.data(),
+                                       loss.data(),
+                                       {largest.data(), rest.data()},
+                                       &bad_row});
   TFO_EXPECT_EQ(bad_row, rows);
   const auto d = RandomValues<Value>(rows, 5);
   std::vector<T> dx(x.size());
-  LabelLossGrad(cpu, LabelLossGradArgs<T>{rows,
-                                          classes,
-                                          options,
-                                          d.data(),
-                                          x.data(),
-                                          labels.data(),
-                                          {largest.data(), rest.data()},
-                                          dx.data(),
-                                          &bad_row});
+  RunRowFunction(cpu, LabelLossGradArgs<T>{rows,
+                                           classes,
+                                           options,
+                                           d.data(),
+                                           x.data(),
+                                           labels.data(),
+                                           {largest.data(), rest.data()},
+                                           dx.data(),
+                                           &bad_row});
   const double e = options.label_smoothing, z = options.z_loss;
   const double sign = options.log_prob ? -1 : 1;
   for (int64_t r = 0; r < rows; ++r) {
@@ -228,7 +170,7 @@ void CheckLabelLoss(const Shape& shape, const Cpu& cpu,
     ExpectNear<Value>("loss", sign * loss[r], expected, 2 * Tolerance<Value>());
     for (int64_t c = 0; c < classes; ++c) {
       const double t = (1 - e) * (c == labels[r]) + e / classes;
-      // p - 1 of the label without cancellation.
+      // The label's p - 1 without cancellation.
       double off = row.p[c] - t;
       if (e == 0 && c == labels[r] && row.p[c] > 0.5) {
         off = -row.rest / (1 + row.rest);
@@ -246,37 +188,38 @@ void CheckLabelLoss(const Shape& shape, const Cpu& cpu,
 }
 
 template <typename T>
-void CheckCrossEntropy(const Shape& shape, const Cpu& cpu, double smoothing) {
+void CheckCrossEntropy(const RowsShape& shape, const Cpu& cpu,
+                       double smoothing) {
   using Value = Accumulator<T>;
   const auto [rows, classes] = shape;
   const auto x = Logits<T>(shape);
   auto t = RandomValues<T>(x.size(), 11);
   for (size_t i = 0; i < t.size(); ++i) {
     const Value value = std::abs(Widen(t[i]));
-    // A masked class without a target, unless smoothing gives it one.
+    // Masked classes have no target, unless smoothing adds one.
     t[i] = Narrow<T>(std::isinf(Widen(x[i])) ? 0 : value);
   }
   std::vector<Value> loss(rows), largest(rows), rest(rows), sum(rows);
-  CrossEntropy(cpu, CrossEntropyArgs<T>{rows,
-                                        classes,
-                                        smoothing,
-                                        t.data(),
-                                        x.data(),
-                                        loss.data(),
-                                        {largest.data(), rest.data()},
-                                        sum.data()});
+  RunRowFunction(cpu, CrossEntropyArgs<T>{rows,
+                                          classes,
+                                          smoothing,
+                                          t.data(),
+                                          x.data(),
+                                          loss.data(),
+                                          {largest.data(), rest.data()},
+                                          sum.data()});
   const auto d = RandomValues<Value>(rows, 5);
   std::vector<T> dx(x.size()), dt(x.size());
-  CrossEntropyGrad(cpu, CrossEntropyGradArgs<T>{rows,
-                                                classes,
-                                                smoothing,
-                                                d.data(),
-                                                t.data(),
-                                                x.data(),
-                                                {largest.data(), rest.data()},
-                                                sum.data(),
-                                                dx.data(),
-                                                dt.data()});
+  RunRowFunction(cpu, CrossEntropyGradArgs<T>{rows,
+                                              classes,
+                                              smoothing,
+                                              d.data(),
+                                              t.data(),
+                                              x.data(),
+                                              {largest.data(), rest.data()},
+                                              sum.data(),
+                                              dx.data(),
+                                              dt.data()});
   for (int64_t r = 0; r < rows; ++r) {
     const Row row(&x[r * classes], classes);
     long double expected = row.nan ? NAN : 0, all = 0;
@@ -306,7 +249,7 @@ void CheckCrossEntropy(const Shape& shape, const Cpu& cpu, double smoothing) {
 }
 
 template <typename T, bool kUnit>
-void CheckGaussianKl(const Shape& shape, const Cpu& cpu) {
+void CheckGaussianKl(const RowsShape& shape, const Cpu& cpu) {
   using Value = Accumulator<T>;
   const auto [rows, dims] = shape;
   const int64_t n = rows * dims;
@@ -318,13 +261,13 @@ void CheckGaussianKl(const Shape& shape, const Cpu& cpu) {
     if (i % 11 == 1) q_log[i] = p_log[i] = Narrow<T>(Value(-8));
   }
   std::vector<Value> kl(rows);
-  GaussianKl(cpu,
-             GaussianKlArgs<T, kUnit>{rows, dims, q_mean.data(), q_log.data(),
-                                      p_mean.data(), p_log.data(), kl.data()});
+  RunRowFunction(
+      cpu, GaussianKlArgs<T, kUnit>{rows, dims, q_mean.data(), q_log.data(),
+                                    p_mean.data(), p_log.data(), kl.data()});
   const auto d = RandomValues<Value>(rows, 6);
   std::vector<T> g[4];
   for (auto& one : g) one.resize(n);
-  GaussianKlGrad(cpu, GaussianKlGradArgs<T, kUnit>{
+  RunRowFunction(cpu, GaussianKlGradArgs<T, kUnit>{
                           rows, dims, d.data(), q_mean.data(), q_log.data(),
                           p_mean.data(), p_log.data(), g[0].data(), g[1].data(),
                           g[2].data(), g[3].data()});
@@ -351,7 +294,7 @@ void CheckGaussianKl(const Shape& shape, const Cpu& cpu) {
 }
 
 template <typename T>
-void CheckAll(const Shape& shape, int threads) {
+void CheckAll(const RowsShape& shape, int threads) {
   const Cpu cpu = ThreadedCpu(threads);
   CheckSoftmax<T>(shape, cpu);
   CheckEntropy<T>(shape, cpu);
@@ -371,19 +314,19 @@ void CheckAll(const Shape& shape, int threads) {
 }
 
 TFO_TEST(Rows, EqualDefinitionsInFloat) {
-  for (const Shape& shape : kShapes) CheckAll<float>(shape, 2);
+  for (const RowsShape& shape : kShapes) CheckAll<float>(shape, 2);
 }
 TFO_TEST(Rows, EqualDefinitionsInDouble) {
-  for (const Shape& shape : kShapes) CheckAll<double>(shape, 3);
+  for (const RowsShape& shape : kShapes) CheckAll<double>(shape, 3);
 }
 TFO_TEST(Rows, EqualDefinitionsInBFloat16) {
-  for (const Shape& shape : kShapes) CheckAll<BFloat16>(shape, 2);
+  for (const RowsShape& shape : kShapes) CheckAll<BFloat16>(shape, 2);
 }
 TFO_TEST(Rows, EqualDefinitionsInHalf) {
-  for (const Shape& shape : kShapes) CheckAll<Half>(shape, 2);
+  for (const RowsShape& shape : kShapes) CheckAll<Half>(shape, 2);
 }
 
-// The row's sum is told of by its NaN alone, in each function.
+// NaN in a row makes only that row's results NaN, in every function.
 TFO_TEST(Rows, KeepNanAndInfinityInTheirRow) {
   for (const int64_t classes : {2, 3, 17, 40, 300, 3000}) {
     for (const float bad : {NAN, INFINITY}) {
@@ -393,18 +336,20 @@ TFO_TEST(Rows, KeepNanAndInfinityInTheirRow) {
         std::vector<float> p(x.size()), h(5), largest(5), rest(5), dx(x.size());
         const std::vector<float> d(5, 1.f);
         const Cpu cpu = ThreadedCpu(2);
-        Softmax(cpu, SoftmaxArgs<float, false>{5, classes, x.data(), p.data()});
-        Entropy(
+        RunRowFunction(
+            cpu, SoftmaxArgs<float>{5, classes, false, x.data(), p.data()});
+        RunRowFunction(
             cpu,
             EntropyArgs<float>{
                 5, classes, x.data(), h.data(), {largest.data(), rest.data()}});
-        EntropyGrad(cpu, EntropyGradArgs<float>{5,
-                                                classes,
-                                                d.data(),
-                                                x.data(),
-                                                h.data(),
-                                                {largest.data(), rest.data()},
-                                                dx.data()});
+        RunRowFunction(cpu,
+                       EntropyGradArgs<float>{5,
+                                              classes,
+                                              d.data(),
+                                              x.data(),
+                                              h.data(),
+                                              {largest.data(), rest.data()},
+                                              dx.data()});
         for (int64_t i = 0; i < 5 * classes; ++i) {
           TFO_EXPECT_EQ(std::isnan(p[i]), i / classes == 2);
           TFO_EXPECT_EQ(std::isnan(dx[i]), i / classes == 2);
@@ -415,28 +360,46 @@ TFO_TEST(Rows, KeepNanAndInfinityInTheirRow) {
   }
 }
 
-TFO_TEST(Rows, TellTheFirstBadLabel) {
-  const std::vector<float> x(40 * 3);
-  std::vector<int64_t> labels(40, 1);
-  labels[35] = 3;
-  labels[20] = int64_t{1} << 32;
-  labels[30] = -1;
-  std::vector<float> loss(40), largest(40), rest(40);
-  int64_t bad_row = 40;
-  LabelLoss(ThreadedCpu(3), LabelLossArgs<float>{40,
-                                                 3,
+// In tiles, whole rows and rows in parts; by the loss and by its gradient.
+TFO_TEST(Rows, ReportTheFirstBadLabel) {
+  for (const auto [rows, classes] :
+       {RowsShape{40, 3}, {40, 2000}, {8, 70000}}) {
+    const std::vector<float> x(rows * classes), d_loss(rows, 1);
+    std::vector<float> loss(rows), largest(rows), rest(rows), dx(x.size());
+    std::vector<int64_t> labels(rows, 1);
+    labels[7] = classes;
+    labels[5] = int64_t{1} << 32;
+    labels[6] = -1;
+    const Cpu cpu = ThreadedCpu(3);
+    int64_t bad_row = rows, bad_row_of_gradient = rows;
+    RunRowFunction(cpu, LabelLossArgs<float>{rows,
+                                             classes,
+                                             {},
+                                             x.data(),
+                                             labels.data(),
+                                             loss.data(),
+                                             {largest.data(), rest.data()},
+                                             &bad_row});
+    RunRowFunction(cpu, LabelLossGradArgs<float>{rows,
+                                                 classes,
                                                  {},
+                                                 d_loss.data(),
                                                  x.data(),
                                                  labels.data(),
-                                                 loss.data(),
                                                  {largest.data(), rest.data()},
-                                                 &bad_row});
-  TFO_EXPECT_EQ(bad_row, 20);
-  TFO_EXPECT(std::isnan(loss[20]) && std::isnan(loss[30]) &&
-             std::isnan(loss[35]) && !std::isnan(loss[0]));
+                                                 dx.data(),
+                                                 &bad_row_of_gradient});
+    TFO_EXPECT_EQ(bad_row, 5);
+    TFO_EXPECT_EQ(bad_row_of_gradient, 5);
+    for (int64_t r = 0; r < rows; ++r) {
+      const bool is_bad = 5 <= r && r <= 7;
+      TFO_EXPECT_EQ(std::isnan(loss[r]), is_bad);
+      TFO_EXPECT_EQ(std::isnan(dx[r * classes]), is_bad);
+    }
+  }
 }
 
-// The sum of a confident row is 1 and a little.
+// A confident row's sum is 1 plus a tiny rest.
 TFO_TEST(Rows, KeepTheLossOfConfidentRows) {
   for (const int64_t classes : {2, 300}) {
     std::vector<float> x(classes, -200.f);
@@ -445,14 +408,14 @@ TFO_TEST(Rows, KeepTheLossOfConfidentRows) {
     const int32_t label = 0;
     float loss, largest, rest;
     int64_t bad_row = 1;
-    LabelLoss(ThreadedCpu(1), LabelLossArgs<float>{1,
-                                                   classes,
-                                                   {},
-                                                   x.data(),
-                                                   &label,
-                                                   &loss,
-                                                   {&largest, &rest},
-                                                   &bad_row});
+    RunRowFunction(ThreadedCpu(1), LabelLossArgs<float>{1,
+                                                        classes,
+                                                        {},
+                                                        x.data(),
+                                                        &label,
+                                                        &loss,
+                                                        {&largest, &rest},
+                                                        &bad_row});
     ExpectNear<float>("loss", loss, 2.0611536203e-9, 3e-7);
   }
 }

@@ -1,14 +1,24 @@
-// How the threads of a row read and write it, for CUDA kernels: chunks
-// (row_states_gpu.h) of 16-byte packs, whatever the row's place, or of single
-// values of rows that lie in shared memory. For .cu.cc files.
-#ifndef TENSORFLOW_OPS_CORE_CC_ROW_CHUNKS_GPU_H_
-#define TENSORFLOW_OPS_CORE_CC_ROW_CHUNKS_GPU_H_
+// How the CUDA threads of a row read and write it: in chunks (softmax_gpu.h) of
+// 16-byte packs, whatever the row's alignment, or of single values of rows in
+// shared memory. For .cu.cc files.
+#ifndef TENSORFLOW_OPS_NN_CC_ROWS_CHUNKS_GPU_H_
+#define TENSORFLOW_OPS_NN_CC_ROWS_CHUNKS_GPU_H_
 
-#include "tensorflow_ops/core/cc/row_states_gpu.h"
+#include "tensorflow_ops/nn/cc/rows/softmax_gpu.h"
 
 namespace tfo {
+namespace scalar {
 
-// The nearest T's.
+// The value of input i where a row has no class: -inf for logits, else zero.
+template <typename F>
+__device__ typename F::Element Neutral(int i) {
+  using Value = Accumulator<typename F::Element>;
+  const bool is_logit = kIsSoftmaxState<typename F::State> && i == 0;
+  return Narrow<typename F::Element>(is_logit ? -static_cast<Value>(INFINITY)
+                                              : Value(0));
+}
+
+// Rounds to the nearest T.
 template <typename T, int N>
 __device__ void NarrowTo(const Accumulator<T> (&values)[N], T* to) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -32,7 +42,7 @@ __device__ void NarrowTo(const Accumulator<T> (&values)[N], T* to) {
   }
 }
 
-// A pack of which values [first, last) are there; `fill` stands for the rest.
+// A pack of which values [first, last) exist; `fill` stands for the rest.
 template <int N, typename T>
 __device__ Pack<T, N> LoadPart(const T* from, int first, int last, T fill) {
   if (first <= 0 && last >= N) return LoadPack<N>(from);
@@ -56,16 +66,15 @@ __device__ void StorePart(const Pack<T, N>& pack, T* to, int first, int last) {
   }
 }
 
-// A row, or a part of it: values [begin, end) behind a place where a pack may
-// lie, which is `offset` elements behind a tensor's first one and where the
-// class would be `origin`.
+// A row or a part of it: values [begin, end) after an aligned position, which
+// is `offset` elements after a tensor's first one and would be class `origin`.
 struct RowSpan {
   int begin = 0, end = 0;
   int64_t offset = 0, origin = 0;
 };
 
-// kSteps packs of N of each input that a thread loads together: every
-// `lanes`-th from position `from` of a span on.
+// The kSteps packs of N of each input that a thread loads together: every
+// `lanes`-th, starting at position `from` of a span.
 template <typename F, int N, int kPacks>
 struct PackChunk {
   using T = typename F::Element;
@@ -76,7 +85,7 @@ struct PackChunk {
   Pack<T, N> packs[kIn][kPacks];
   int steps, at, stride, begin, end;
 
-  // Without values.
+  // Does not load.
   __device__ PackChunk(const RowSpan& span, int from, int lane, int lanes)
       : at(from + lane * N),
         stride(lanes * N),
@@ -91,12 +100,12 @@ struct PackChunk {
 #pragma unroll
       for (int i = 0; i < kIn; ++i) {
         packs[i][step] = LoadPart<N>(f.Input(i) + (span.offset + here),
-                                     begin - here, end - here, f.Fill(i));
+                                     begin - here, end - here, Neutral<F>(i));
       }
     }
   }
-  // To and from shared memory for kBytes of each of `lanes` threads. A thread
-  // reads what it wrote itself. (StorePack stores to global memory.)
+  // To and from shared memory: kBytes for each of `lanes` threads, which read
+  // what they wrote themselves. (StorePack stores to global memory.)
   using Word = typename cuda_launch_internal::Word<sizeof(Pack<T, N>)>::Type;
   __device__ void Keep(void* kept, int lane, int lanes) const {
 #pragma unroll
@@ -116,9 +125,8 @@ struct PackChunk {
   __device__ Value Get(int input, int step, int i) const {
     return Widen(packs[input][step].values[i]);
   }
-  // Between passes over the values: makes the compiler widen them and find
-  // their places again, for it would sooner keep all that than have registers
-  // left.
+  // Between passes over the values: makes the compiler widen them and compute
+  // their positions again, instead of keeping both in registers.
   __device__ void Forget() {
 #ifdef __CUDA_ARCH__
     asm volatile("" : "+r"(at), "+r"(stride));
@@ -142,7 +150,7 @@ struct PackChunk {
   template <typename Constants>
   __device__ void Map(const F& f, const Constants& row,
                       const RowSpan& span) const {
-    // Values at a time: by fours they take fewer registers, with few inputs.
+    // Values per pass: four take fewer registers where inputs are few.
     constexpr int M = N > 4 && kIn < 4 ? 4 : N;
 #pragma unroll
     for (int step = 0; step < kPacks; ++step) {
@@ -151,13 +159,16 @@ struct PackChunk {
       Pack<T, N> results[kOut];
 #pragma unroll
       for (int from = 0; from < N; from += M) {
-        Value in[kIn][M], out[kOut][M];
+        Value out[kOut][M];
 #pragma unroll
-        for (int i = 0; i < kIn; ++i) {
+        for (int m = 0; m < M; ++m) {
+          Value result[kOut];
+          f.Map(
+              row, [&](int i) { return Get(i, step, from + m); },
+              here + from + m, result);
 #pragma unroll
-          for (int m = 0; m < M; ++m) in[i][m] = Get(i, step, from + m);
+          for (int i = 0; i < kOut; ++i) out[i][m] = result[i];
         }
-        f.Map(row, in, here + from, out);
 #pragma unroll
         for (int i = 0; i < kOut; ++i) {
           if (i > 0 && f.Output(i) == nullptr) continue;
@@ -176,8 +187,8 @@ struct PackChunk {
 
 // ---- Rows in shared memory.
 
-// Whole rows of some classes, one behind the other, as what they are computed
-// in. A gap behind every 128 bytes spreads rows over the banks.
+// Whole rows, one after another, widened. A gap after every 128 bytes spreads
+// rows over the banks.
 template <typename Value, int kCount>
 struct RowTile {
   static constexpr int kRun = 128 / sizeof(Value);
@@ -186,8 +197,8 @@ struct RowTile {
   __device__ Value& operator[](int i) { return values[i + i / kRun]; }
 };
 
-// `count` values from or to memory; packs lie where `address` is aligned. A
-// block of kThreads and tiles of kCount.
+// `count` values from or to memory, in packs where it is aligned, by a block of
+// kThreads.
 template <int kThreads, int kCount, typename T, typename Value>
 __device__ void ReadTile(const T* from, int count,
                          RowTile<Value, kCount>& tile) {
@@ -236,19 +247,19 @@ __device__ void WriteTile(RowTile<Value, kCount>& tile, int count, T* to) {
   }
 }
 
-// Every `lanes`-th value of a row of a tile, from the lane's own on: at most
-// kMost, in registers where a function reads them more than once.
-template <typename F, typename Tile, int kMost, bool kHolds>
+// Every `lanes`-th value of a row of a tile, starting at the lane's own: at
+// most kMaxSteps, in registers where a function reads them more than once.
+template <typename F, typename Tile, int kMaxSteps, bool kHolds>
 struct TileChunk {
   using Value = Accumulator<typename F::Element>;
   static constexpr int kIn = F::kInputs, kOut = F::kOutputs;
-  static constexpr int kSteps = kMost, kWidth = 1;
+  static constexpr int kSteps = kMaxSteps, kWidth = 1;
   const F& f;
   Tile* tiles;
   int at, lanes, steps, end;
-  Value held[kHolds ? kIn : 1][kHolds ? kMost : 1];
+  Value held[kHolds ? kIn : 1][kHolds ? kMaxSteps : 1];
 
-  // Nothing if there is no row.
+  // Empty if there is no row.
   __device__ TileChunk(const F& f, Tile* tiles, bool is_row, int row_begin,
                        int lane, int lanes, int classes)
       : f(f),
@@ -259,7 +270,7 @@ struct TileChunk {
         end(is_row ? row_begin + classes : 0) {
     if constexpr (kHolds) {
 #pragma unroll
-      for (int step = 0; step < kMost; ++step) {
+      for (int step = 0; step < kMaxSteps; ++step) {
         if (step >= steps) break;
 #pragma unroll
         for (int i = 0; i < kIn; ++i) held[i][step] = Read(i, step);
@@ -272,20 +283,20 @@ struct TileChunk {
   }
   __device__ void Forget() {}
   __device__ bool Has(int step, int) const { return at + step * lanes < end; }
-  // Results take their inputs' places.
+  // Overwrites the inputs with the results.
   template <typename Constants>
   __device__ void Map(const Constants& row, int lane) const {
 #pragma unroll
-    for (int step = 0; step < kMost; ++step) {
+    for (int step = 0; step < kMaxSteps; ++step) {
       if (step >= steps || !Has(step, 0)) break;
-      Value in[kIn][1], out[kOut][1];
-#pragma unroll
-      for (int i = 0; i < kIn; ++i) in[i][0] = Get(i, step, 0);
-      f.Map(row, in, lane + step * lanes, out);
+      Value out[kOut];
+      f.Map(
+          row, [&](int i) { return Get(i, step, 0); }, lane + step * lanes,
+          out);
 #pragma unroll
       for (int i = 0; i < kOut; ++i) {
         if (i == 0 || f.Output(i) != nullptr) {
-          tiles[i][at + step * lanes] = out[i][0];
+          tiles[i][at + step * lanes] = out[i];
         }
       }
     }
@@ -294,10 +305,11 @@ struct TileChunk {
  private:
   __device__ Value Read(int input, int step) const {
     return Has(step, 0) ? tiles[input][at + step * lanes]
-                        : Widen(f.Fill(input));
+                        : Widen(Neutral<F>(input));
   }
 };
 
+}  // namespace scalar
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_CORE_CC_ROW_CHUNKS_GPU_H_
+#endif  // TENSORFLOW_OPS_NN_CC_ROWS_CHUNKS_GPU_H_

@@ -1,8 +1,8 @@
-// What the tests of the row functions' CUDA kernels share. The host runs the
+// Shared by the tests of the row functions' CUDA kernels. The host runs the
 // kernels (core/cc/cuda_emulation.h); their results are compared with those of
-// the processor's algorithms, which have tests of their own.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GPU_TEST_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GPU_TEST_H_
+// the CPU algorithms, which have their own tests.
+#ifndef TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_TEST_H_
+#define TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_TEST_H_
 
 #include <algorithm>
 #include <cmath>
@@ -11,20 +11,20 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/row_parts.h"
 #include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/nn/cc/rows/partition.h"
 
 namespace tfo {
 
 struct RowShape {
   int64_t rows, classes;
-  // Elements by which inputs and outputs miss a multiple of 16 bytes.
+  // How many elements inputs and outputs are from a multiple of 16 bytes.
   int input_offset = 0, output_offset = 0;
 };
 
-// Each way to cut rows, and its edges: tiles of one to four threads a row, one
-// and several blocks of them; rows of a few threads, of a warp, of a block, of
-// more values than its registers hold; rows in parts.
+// Every path and its edge cases: tiles with one to four threads per row, in one
+// and several blocks; rows of a few threads, of a warp, of a block, of more
+// values than a block's registers hold; rows in parts.
 inline std::vector<RowShape> RowShapes() {
   return {
       {0, 3},           {0, 3000},        {1, 1},           {5, 1},
@@ -38,7 +38,7 @@ inline std::vector<RowShape> RowShapes() {
   };
 }
 
-// An array of n values at an offset, between guards that must stay.
+// An array of n values at an offset, between guards that must not change.
 template <typename T>
 class Guarded {
  public:
@@ -54,7 +54,7 @@ class Guarded {
       std::memcpy(data(), values.data(), values.size() * sizeof(T));
     }
   }
-  // A copy would lie elsewhere.
+  // A copy would have another address.
   Guarded(const Guarded&) = delete;
   Guarded& operator=(const Guarded&) = delete;
 
@@ -82,14 +82,14 @@ class Guarded {
   int64_t size_;
 };
 
-// What a result of T's that is computed from Data's may be off by: of its own
-// size, or what it is made of; and whatever that is.
+// Error bounds of results of type T computed from Data: relative to the
+// result's own size, relative to the terms it is computed from, and absolute.
 template <typename T, typename Data>
 struct Tolerance {
   static constexpr double kOwn = std::is_same_v<T, Half>       ? 1.0 / 1024
                                  : std::is_same_v<T, BFloat16> ? 1.0 / 128
                                                                : 0;
-  // A few ulp; e^x of 16-bit numbers has (2 + |x|) / 2.
+  // A few ulp; (2 + |x|) / 2 for e^x of 16-bit numbers.
   static constexpr double kRelative = std::is_same_v<Data, double>  ? 6e-15
                                       : std::is_same_v<Data, float> ? 1e-6
                                                                     : 8e-6;
@@ -98,8 +98,9 @@ struct Tolerance {
                                                                   : 1e-37;
 };
 
-// How many of a kind are told, so that one bug does not fill the screen.
-inline void TellFailure(const std::string& what) {
+// Reports at most three failures of a kind, so that one bug does not fill the
+// screen.
+inline void ReportFailure(const std::string& what) {
   static std::string last;
   static int count = 0;
   count = what.substr(0, 12) == last ? count + 1 : 0;
@@ -107,7 +108,8 @@ inline void TellFailure(const std::string& what) {
   if (count < 3) testing::Fail(__FILE__, __LINE__, what);
 }
 
-// Data: what the inputs are. `size` is of what the result is a difference of.
+// Data: the type of inputs. `size`: the magnitude of the terms whose difference
+// the result is.
 template <typename Data, typename T>
 void ExpectNear(const std::string& name, const RowShape& shape, int64_t row,
                 int64_t c, T actual_value, T expected_value, double size = 0) {
@@ -128,11 +130,11 @@ void ExpectNear(const std::string& name, const RowShape& shape, int64_t row,
   message << name << " [" << shape.rows << ", " << shape.classes << "] of "
           << sizeof(Data) << " bytes, at " << row << ", " << c << ": " << actual
           << ", expected " << expected << ", within " << tolerance;
-  TellFailure(message.str());
+  ReportFailure(message.str());
 }
 
-// Logits of rows that differ in kind: some far apart, some masked, one without
-// a class, with a NaN, with +inf, with one class that has nearly all.
+// Rows of different kinds: logits far apart, masked logits, all logits masked,
+// NaN, +inf, one logit far above the others, equal logits.
 template <typename T>
 std::vector<T> RowLogits(const RowShape& shape, uint32_t seed = 7) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -168,13 +170,17 @@ std::vector<T> RowLogits(const RowShape& shape, uint32_t seed = 7) {
   return x;
 }
 
-// Scratch memory that a shape wants.
+// The scratch memory of a function that reduces rows of this shape.
 template <typename T>
 std::vector<Accumulator<T>> ScratchOf(const RowShape& shape) {
-  return std::vector<Accumulator<T>>(RowScratch(shape.rows, shape.classes),
+  return std::vector<Accumulator<T>>(GpuStateValues(shape.rows, shape.classes),
                                      NAN);
+}
+template <typename Value>
+Gpu GpuWith(std::vector<Value>& scratch) {
+  return {nullptr, scratch.data()};
 }
 
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GPU_TEST_H_
+#endif  // TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_TEST_H_

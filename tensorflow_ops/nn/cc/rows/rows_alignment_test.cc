@@ -1,6 +1,6 @@
-// The row functions give the same bits for any number of threads and wherever
-// tensors begin, write nothing beside their results, and read nothing beside
-// their arguments (NaN stands there).
+// The row functions return the same bits for any number of threads and any
+// alignment, write nothing but their results, and read nothing but their
+// arguments (which are surrounded by NaN).
 #include <cmath>
 #include <vector>
 
@@ -19,7 +19,7 @@ struct Shape {
   int64_t rows, classes;
 };
 
-// What every function writes. `offset`: of all tensors, in values.
+// The results of every function, with all tensors shifted by `offset` values.
 template <typename T>
 std::vector<std::vector<double>> AllResults(const Shape& shape, int threads,
                                             int64_t offset) {
@@ -32,13 +32,13 @@ std::vector<std::vector<double>> AllResults(const Shape& shape, int threads,
     std::vector<double> wide;
     for (int64_t i = 0; i < count; ++i) wide.push_back(Widen(v[from + i]));
     results.push_back(wide);
-    // Nothing beside the results is written.
+    // Nothing else is written.
     for (int64_t i = 0; i < from; ++i) TFO_EXPECT_EQ(Widen(v[i]), 77);
     for (size_t i = from + count; i < v.size(); ++i) {
       TFO_EXPECT_EQ(Widen(v[i]), 77);
     }
   };
-  // `offset` values before what is read and written, and some behind.
+  // `offset` values before the tensor, and some after it.
   const auto array = [&](uint32_t seed) {
     const auto values = RandomValues<T>(n, seed);
     std::vector<T> moved(offset, Narrow<T>(Value(NAN)));
@@ -54,14 +54,16 @@ std::vector<std::vector<double>> AllResults(const Shape& shape, int threads,
     return std::vector<Value>(rows + offset + 40, 77);
   };
   auto y = empty(), dx = empty(), dt = empty();
-  Softmax(cpu, SoftmaxArgs<T, false>{rows, classes, &x[offset], &y[offset]});
-  SoftmaxGrad(cpu, SoftmaxGradArgs<T, false>{rows, classes, &d[offset],
-                                             &y[offset], &dx[offset]});
+  RunRowFunction(cpu,
+                 SoftmaxArgs<T>{rows, classes, false, &x[offset], &y[offset]});
+  RunRowFunction(cpu, SoftmaxGradArgs<T>{rows, classes, false, &d[offset],
+                                         &y[offset], &dx[offset]});
   keep(y, offset, n);
   keep(dx, offset, n);
-  Softmax(cpu, SoftmaxArgs<T, true>{rows, classes, &x[offset], &y[offset]});
-  SoftmaxGrad(cpu, SoftmaxGradArgs<T, true>{rows, classes, &d[offset],
-                                            &y[offset], &dx[offset]});
+  RunRowFunction(cpu,
+                 SoftmaxArgs<T>{rows, classes, true, &x[offset], &y[offset]});
+  RunRowFunction(cpu, SoftmaxGradArgs<T>{rows, classes, true, &d[offset],
+                                         &y[offset], &dx[offset]});
   keep(y, offset, n);
   keep(dx, offset, n);
 
@@ -69,18 +71,18 @@ std::vector<std::vector<double>> AllResults(const Shape& shape, int threads,
   d_rows.insert(d_rows.begin(), offset, Value(NAN));
   auto of_rows = row_values(), largest = row_values(), rest = row_values(),
        sum = row_values();
-  Entropy(cpu, EntropyArgs<T>{rows,
-                              classes,
-                              &x[offset],
-                              &of_rows[offset],
-                              {&largest[offset], &rest[offset]}});
-  EntropyGrad(cpu, EntropyGradArgs<T>{rows,
-                                      classes,
-                                      &d_rows[offset],
-                                      &x[offset],
-                                      &of_rows[offset],
-                                      {&largest[offset], &rest[offset]},
-                                      &dx[offset]});
+  RunRowFunction(cpu, EntropyArgs<T>{rows,
+                                     classes,
+                                     &x[offset],
+                                     &of_rows[offset],
+                                     {&largest[offset], &rest[offset]}});
+  RunRowFunction(cpu, EntropyGradArgs<T>{rows,
+                                         classes,
+                                         &d_rows[offset],
+                                         &x[offset],
+                                         &of_rows[offset],
+                                         {&largest[offset], &rest[offset]},
+                                         &dx[offset]});
   keep(of_rows, offset, rows);
   keep(largest, offset, rows);
   keep(rest, offset, rows);
@@ -92,47 +94,47 @@ std::vector<std::vector<double>> AllResults(const Shape& shape, int threads,
   options.label_smoothing = 0.1;
   options.z_loss = 0.01;
   int64_t bad_row = rows;
-  LabelLoss(cpu, LabelLossArgs<T>{rows,
-                                  classes,
-                                  options,
-                                  &x[offset],
-                                  &labels[offset],
-                                  &of_rows[offset],
-                                  {&largest[offset], &rest[offset]},
-                                  &bad_row});
-  LabelLossGrad(cpu, LabelLossGradArgs<T>{rows,
-                                          classes,
-                                          options,
-                                          &d_rows[offset],
-                                          &x[offset],
-                                          &labels[offset],
-                                          {&largest[offset], &rest[offset]},
-                                          &dx[offset],
-                                          &bad_row});
+  RunRowFunction(cpu, LabelLossArgs<T>{rows,
+                                       classes,
+                                       options,
+                                       &x[offset],
+                                       &labels[offset],
+                                       &of_rows[offset],
+                                       {&largest[offset], &rest[offset]},
+                                       &bad_row});
+  RunRowFunction(cpu, LabelLossGradArgs<T>{rows,
+                                           classes,
+                                           options,
+                                           &d_rows[offset],
+                                           &x[offset],
+                                           &labels[offset],
+                                           {&largest[offset], &rest[offset]},
+                                           &dx[offset],
+                                           &bad_row});
   TFO_EXPECT_EQ(bad_row, rows);
   keep(of_rows, offset, rows);
   keep(dx, offset, n);
 
-  CrossEntropy(cpu, CrossEntropyArgs<T>{rows,
-                                        classes,
-                                        0.1,
-                                        &t[offset],
-                                        &x[offset],
-                                        &of_rows[offset],
-                                        {&largest[offset], &rest[offset]},
-                                        &sum[offset]});
+  RunRowFunction(cpu, CrossEntropyArgs<T>{rows,
+                                          classes,
+                                          0.1,
+                                          &t[offset],
+                                          &x[offset],
+                                          &of_rows[offset],
+                                          {&largest[offset], &rest[offset]},
+                                          &sum[offset]});
   for (T* d_labels : {&dt[offset], static_cast<T*>(nullptr)}) {
-    CrossEntropyGrad(cpu,
-                     CrossEntropyGradArgs<T>{rows,
-                                             classes,
-                                             0.1,
-                                             &d_rows[offset],
-                                             &t[offset],
-                                             &x[offset],
-                                             {&largest[offset], &rest[offset]},
-                                             &sum[offset],
-                                             &dx[offset],
-                                             d_labels});
+    RunRowFunction(cpu,
+                   CrossEntropyGradArgs<T>{rows,
+                                           classes,
+                                           0.1,
+                                           &d_rows[offset],
+                                           &t[offset],
+                                           &x[offset],
+                                           {&largest[offset], &rest[offset]},
+                                           &sum[offset],
+                                           &dx[offset],
+                                           d_labels});
     keep(dx, offset, n);
   }
   TFO_EXPECT(results[results.size() - 1] == results[results.size() - 2]);
@@ -141,10 +143,10 @@ std::vector<std::vector<double>> AllResults(const Shape& shape, int threads,
   keep(dt, offset, n);
 
   auto g2 = empty(), g3 = empty();
-  GaussianKl(
+  RunRowFunction(
       cpu, GaussianKlArgs<T, false>{rows, classes, &x[offset], &t[offset],
                                     &d[offset], &x[offset], &of_rows[offset]});
-  GaussianKlGrad(cpu, GaussianKlGradArgs<T, false>{
+  RunRowFunction(cpu, GaussianKlGradArgs<T, false>{
                           rows, classes, &d_rows[offset], &x[offset],
                           &t[offset], &d[offset], &x[offset], &dx[offset],
                           &dt[offset], &g2[offset], &g3[offset]});
@@ -153,7 +155,7 @@ std::vector<std::vector<double>> AllResults(const Shape& shape, int threads,
   return results;
 }
 
-// NaN compares with itself.
+// NaN equals NaN.
 bool SameBits(const std::vector<std::vector<double>>& a,
               const std::vector<std::vector<double>>& b) {
   if (a.size() != b.size()) return false;
@@ -190,21 +192,22 @@ TFO_TEST(Rows, GiveTheSameBitsForThreadsAndPlacesIn16Bits) {
   CheckThreadsAndPlaces<BFloat16>();
 }
 
-// 32 MiB of results go past the caches, with the same bits.
+// 32 MiB of results bypass the caches, with the same bits.
 TFO_TEST(Rows, WriteTheSameBitsPastTheCaches) {
   for (const Shape& shape :
        {Shape{10, 900'000}, Shape{500, 17000}, Shape{40'000, 211}}) {
     const auto x = RandomValues<float>(shape.rows * shape.classes, 1);
     std::vector<float> large(x.size() + 20, 77.f), small(x.size(), 77.f);
-    Softmax(ThreadedCpu(2), SoftmaxArgs<float, false>{shape.rows, shape.classes,
-                                                      x.data(), &large[3]});
+    RunRowFunction(ThreadedCpu(2),
+                   SoftmaxArgs<float>{shape.rows, shape.classes, false,
+                                      x.data(), &large[3]});
     for (int64_t row = 0; row < shape.rows; ++row) {
-      // As part of as many rows, whose results are few.
+      // The same rows in a call with few results.
       if (row % (shape.rows / 10) != 0) continue;
       const int64_t at = row * shape.classes;
       std::vector<float> one(shape.classes);
-      Softmax(ThreadedCpu(1),
-              SoftmaxArgs<float, false>{1, shape.classes, &x[at], one.data()});
+      RunRowFunction(ThreadedCpu(1), SoftmaxArgs<float>{1, shape.classes, false,
+                                                        &x[at], one.data()});
       double worst = 0;
       for (int64_t c = 0; c < shape.classes; ++c) {
         worst = std::max<double>(
@@ -216,14 +219,14 @@ TFO_TEST(Rows, WriteTheSameBitsPastTheCaches) {
   }
 }
 
-// Two results that begin at other distances from a vector's place.
+// Two results with different alignments.
 TFO_TEST(Rows, WriteResultsOfTwoPlacesPastTheCaches) {
   const Shape shape{300, 17000};
   const int64_t n = shape.rows * shape.classes;
   const auto mean = RandomValues<float>(n, 1), log = RandomValues<float>(n, 2);
   const std::vector<float> d(shape.rows, 1.f);
   std::vector<float> to_mean(n + 20), to_log(n + 20);
-  GaussianKlGrad(
+  RunRowFunction(
       ThreadedCpu(2),
       GaussianKlGradArgs<float, true>{
           shape.rows, shape.classes, d.data(), mean.data(), log.data(), nullptr,
