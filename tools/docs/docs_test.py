@@ -65,6 +65,14 @@ def test_page_is_run_and_compared(page, capsys, old, new, failed, said):
     assert said in capsys.readouterr().out
 
 
+def test_wide_output_is_compared_as_wrapped(page, capsys):
+    code = 'print("  " + "word " * 20 + "\\nnarrow")'
+    shown = f"  {'word ' * 16}word\n      word word word\nnarrow"
+    assert page(f"```python\n{code}\n```\n\n```text\n{shown}\n```\n") == 0
+    assert page(f"```python\n{code}\n```\n\n```text\n{shown.replace('      word', '    word')}\n```\n") == 1
+    assert f"the block prints\n\n{shown}\n" in capsys.readouterr().out
+
+
 def test_blocks_without_a_peer_are_left_out(page, capsys, monkeypatch):
     monkeypatch.setattr(run_examples, "PEERS", ("no_such_peer",))
     blocks = ["import no_such_peer\ny = 1", "z = y", "y = 2", "def f(y):\n    return y", "assert y == 2"]
@@ -74,7 +82,7 @@ def test_blocks_without_a_peer_are_left_out(page, capsys, monkeypatch):
     assert "3 blocks ran, 0 failed" in output
 
 
-@pytest.mark.parametrize("code, failed", [("int a;\n", 0), ("int b;\n", 1)])
+@pytest.mark.parametrize("code, failed", [("int a;\n", 0), ("int\n        a;\n", 0), ("int b;\n", 1)])
 def test_part_of_a_file_is_compared_and_not_run(page, capsys, tmp_path, code, failed):
     (tmp_path / "a.py").write_text("if True:\n    int a;\n    f()\n")
     page_text = f"<!-- part of a.py -->\n```cpp\n    {code}```\n\n<!-- part of a.py -->\n```python\n    f()\n```\n"
