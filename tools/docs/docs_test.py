@@ -178,12 +178,22 @@ def test_index_names_what_is_public(tmp_path):
     body += 'class Result(NamedTuple):\n    """R."""\n'
     (package / "nn/__init__.py").write_text(body)
     readme = tmp_path / "README.md"
-    readme.write_text("| op | what |\n|---|---|\n| `tfo.nn.f`, `h` | both |\n\nText.\n")
+    readme.write_text(
+        "| op | what | gradient |\n|---|---|---|\n| `tfo.nn.f`, `h` | both | |\n| `tfo.nn.k` | new | x |\n\nText.\n"
+    )
+    index = tmp_path / "op_index.md"
+    index.write_text(
+        "| op | dtypes | elsewhere |\n|---|---|---|\n| `tfo.nn.old` | all | |\n| `tfo.nn.f`, `h` | | `np.f` |\n"
+    )
     errors = []
     loaded = stage.griffe.load("pack", search_paths=[tmp_path], try_relative_path=False)
-    text = op_index.page(readme, loaded, lambda text, path: text, errors)
-    assert "| [`tfo.nn.f`](api/nn.md#pack.nn.f), `tfo.nn.h` | both |" in text
+    text = op_index.page(readme, index, loaded, lambda text, path: text, errors)
+    assert "| op | what | gradient | dtypes | elsewhere |\n| --- | --- | --- | --- | --- |\n" in text
+    assert "| [`tfo.nn.f`](api/nn.md#pack.nn.f), `tfo.nn.h` | both |  |  | `np.f` |" in text
     assert errors == [
+        "docs/op_index.md's table has no row `tfo.nn.k`, which README.md's table of ops has",
+        "README.md's table of ops has no row `tfo.nn.old`, which docs/op_index.md's table has",
         "README.md's table of ops names tfo.nn.h, which is not public",
+        "README.md's table of ops names tfo.nn.k, which is not public",
         "README.md's table of ops does not name tfo.nn.g, which is public",
     ]

@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SECTIONS = {
     "Start": ["docs/index.md", "docs/how_it_works.md", "docs/performance.md", "docs/coming_from.md"],
     "Ops": [
-        "op_index.md",
+        "docs/op_index.md",
         "docs/roi_pool.md",
         "docs/roi_align.md",
         "docs/multiscale_roi_align.md",
@@ -50,6 +50,7 @@ SECTIONS = {
     "Project": ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benchmarks/README.md"],
 }
 
+OP_INDEX = "docs/op_index.md"
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 LANGUAGES = {
     ".bzl": "python",
@@ -202,9 +203,12 @@ def main() -> None:
     for section, paths in sections.items():
         entries = []
         for path in paths:
-            if path == "op_index.md":
-                stage.write(path, op_index.page(ROOT / "README.md", package, stage.relink, stage.errors))
-                entries.append({"Index": path})
+            if path == OP_INDEX:
+                # Marked as done: a page that links here must not put the repository's page in its place.
+                target = stage.done[path] = site_path(path)
+                index = op_index.page(ROOT / "README.md", ROOT / path, package, stage.relink, stage.errors)
+                stage.write(target, index)
+                entries.append({"Index": target})
             elif (ROOT / path).exists():
                 target = stage.add(path)
                 # README has the home page's title.
