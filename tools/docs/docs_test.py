@@ -159,6 +159,15 @@ def test_link_to_nowhere_is_an_error(repository):
     assert staged.errors == ["docs/a.md: the link to ../b.h leads nowhere"]
 
 
+@pytest.mark.parametrize("path, errors", [("docs/a.md", 1), ("README.md", 1), ("CHANGELOG.md", 0)])
+def test_code_that_the_site_cuts_off_is_an_error(repository, path, errors):
+    fits, long = "x" * run_examples.COLUMNS, "x" * (run_examples.COLUMNS + 1)
+    (repository / path).write_text(f"{long}\n\n```text\n{fits}\n{long}\n```\n\n{long}\n")
+    staged = stage.Stage(repository / "pages")
+    staged.add(path)
+    assert staged.errors == [f"{path}:5: a line of code has more than 90 columns"] * errors
+
+
 def test_results_are_included_without_their_title(repository):
     (repository / "results").mkdir()
     (repository / "results/a.md").write_text("# Title\n\n## Part\n\n![plot](a.png)\n")
