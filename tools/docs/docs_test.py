@@ -65,6 +65,14 @@ def test_page_is_run_and_compared(page, capsys, old, new, failed, said):
     assert said in capsys.readouterr().out
 
 
+def test_wide_output_is_compared_as_wrapped(page, capsys):
+    code = 'print("  " + "word " * 20 + "\\nnarrow")'
+    shown = f"  {'word ' * 16}word\n      word word word\nnarrow"
+    assert page(f"```python\n{code}\n```\n\n```text\n{shown}\n```\n") == 0
+    assert page(f"```python\n{code}\n```\n\n```text\n{shown.replace('      word', '    word')}\n```\n") == 1
+    assert f"the block prints\n\n{shown}\n" in capsys.readouterr().out
+
+
 def test_blocks_without_a_peer_are_left_out(page, capsys, monkeypatch):
     monkeypatch.setattr(run_examples, "PEERS", ("no_such_peer",))
     blocks = ["import no_such_peer\ny = 1", "z = y", "y = 2", "def f(y):\n    return y", "assert y == 2"]
@@ -74,7 +82,7 @@ def test_blocks_without_a_peer_are_left_out(page, capsys, monkeypatch):
     assert "3 blocks ran, 0 failed" in output
 
 
-@pytest.mark.parametrize("code, failed", [("int a;\n", 0), ("int b;\n", 1)])
+@pytest.mark.parametrize("code, failed", [("int a;\n", 0), ("int\n        a;\n", 0), ("int b;\n", 1)])
 def test_part_of_a_file_is_compared_and_not_run(page, capsys, tmp_path, code, failed):
     (tmp_path / "a.py").write_text("if True:\n    int a;\n    f()\n")
     page_text = f"<!-- part of a.py -->\n```cpp\n    {code}```\n\n<!-- part of a.py -->\n```python\n    f()\n```\n"
@@ -151,6 +159,15 @@ def test_link_to_nowhere_is_an_error(repository):
     assert staged.errors == ["docs/a.md: the link to ../b.h leads nowhere"]
 
 
+@pytest.mark.parametrize("path, errors", [("docs/a.md", 1), ("README.md", 1), ("CHANGELOG.md", 0)])
+def test_code_that_the_site_cuts_off_is_an_error(repository, path, errors):
+    fits, long = "x" * run_examples.COLUMNS, "x" * (run_examples.COLUMNS + 1)
+    (repository / path).write_text(f"{long}\n\n```text\n{fits}\n{long}\n```\n\n{long}\n")
+    staged = stage.Stage(repository / "pages")
+    staged.add(path)
+    assert staged.errors == [f"{path}:5: a line of code has more than 90 columns"] * errors
+
+
 def test_results_are_included_without_their_title(repository):
     (repository / "results").mkdir()
     (repository / "results/a.md").write_text("# Title\n\n## Part\n\n![plot](a.png)\n")
@@ -170,12 +187,22 @@ def test_index_names_what_is_public(tmp_path):
     body += 'class Result(NamedTuple):\n    """R."""\n'
     (package / "nn/__init__.py").write_text(body)
     readme = tmp_path / "README.md"
-    readme.write_text("| op | what |\n|---|---|\n| `tfo.nn.f`, `h` | both |\n\nText.\n")
+    readme.write_text(
+        "| op | what | gradient |\n|---|---|---|\n| `tfo.nn.f`, `h` | both | |\n| `tfo.nn.k` | new | x |\n\nText.\n"
+    )
+    index = tmp_path / "op_index.md"
+    index.write_text(
+        "| op | dtypes | elsewhere |\n|---|---|---|\n| `tfo.nn.old` | all | |\n| `tfo.nn.f`, `h` | | `np.f` |\n"
+    )
     errors = []
     loaded = stage.griffe.load("pack", search_paths=[tmp_path], try_relative_path=False)
-    text = op_index.page(readme, loaded, lambda text, path: text, errors)
-    assert "| [`tfo.nn.f`](api/nn.md#pack.nn.f), `tfo.nn.h` | both |" in text
+    text = op_index.page(readme, index, loaded, lambda text, path: text, errors)
+    assert "| op | what | gradient | dtypes | elsewhere |\n| --- | --- | --- | --- | --- |\n" in text
+    assert "| [`tfo.nn.f`](api/nn.md#pack.nn.f), `tfo.nn.h` | both |  |  | `np.f` |" in text
     assert errors == [
+        "docs/op_index.md's table has no row `tfo.nn.k`, which README.md's table of ops has",
+        "README.md's table of ops has no row `tfo.nn.old`, which docs/op_index.md's table has",
         "README.md's table of ops names tfo.nn.h, which is not public",
+        "README.md's table of ops names tfo.nn.k, which is not public",
         "README.md's table of ops does not name tfo.nn.g, which is public",
     ]

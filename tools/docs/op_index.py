@@ -1,4 +1,8 @@
-"""The public names of the package, read from its source, and the index of ops made of README's table."""
+"""The public names of the package, read from its source, and the index of ops.
+
+The index joins the table of README.md (what an op does) and that of docs/op_index.md
+(devices, dtypes, equivalents) by their first column.
+"""
 
 import pathlib
 import re
@@ -45,19 +49,44 @@ def summary(package: griffe.Module, anchor: str) -> str:
     return member.docstring.value.strip().splitlines()[0].replace("|", "\\|")
 
 
-def ops_table(readme: pathlib.Path) -> list[str]:
-    """The lines of the table of ops in README.md."""
-    lines = readme.read_text().splitlines()
+def ops_table(page: pathlib.Path) -> list[list[str]]:
+    """The rows of the table of ops on a page, as cells; the first row is the header."""
+    lines = page.read_text().splitlines()
     start = next(i for i, line in enumerate(lines) if re.match(r"\| *op *\|", line))
-    stop = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
-    return lines[start:stop]
+    stop = next((i for i in range(start, len(lines)) if not lines[i].startswith("|")), len(lines))
+    rows = [[cell.strip() for cell in line.strip("| ").split(" |")] for line in lines[start:stop]]
+    width = len(rows[0])
+    return [row + [""] * (width - len(row)) for i, row in enumerate(rows) if i != 1]
 
 
-def page(readme: pathlib.Path, package: griffe.Module, relink: Callable[[str, str], str], errors: list[str]) -> str:
-    """The index: README's table, with each name linked to the API reference.
+def joined(readme: pathlib.Path, index: pathlib.Path, relink: Callable[[str, str], str], errors: list[str]) -> list:
+    """README's rows, each with the index's cells of the same op; README decides the order."""
 
-    A public name that is not in the table, or a name there that is not public, is added
-    to `errors`.
+    def linked(page, path):
+        return [[row[0], *(relink(cell, path) for cell in row[1:])] for row in ops_table(page)]
+
+    rows = linked(readme, "README.md")
+    details = {row[0]: row[1:] for row in linked(index, "docs/op_index.md")}
+    table = []
+    for row in rows:
+        if row[0] not in details:
+            errors.append(f"docs/op_index.md's table has no row {row[0]}, which README.md's table of ops has")
+        table.append(row + details.pop(row[0], []))
+    errors += [f"README.md's table of ops has no row {op}, which docs/op_index.md's table has" for op in details]
+    return table
+
+
+def page(
+    readme: pathlib.Path,
+    index: pathlib.Path,
+    package: griffe.Module,
+    relink: Callable[[str, str], str],
+    errors: list[str],
+) -> str:
+    """The index for the site: both tables as one, with each name linked to the API reference.
+
+    Adds to `errors` each public name that is not in README's table, each name there that is
+    not public, and each row that only one of the tables has.
     """
     paths = {
         ".".join(part for part in ("tfo", module, name) if part): f"api/{module or package.path}.md#{anchor}"
@@ -80,19 +109,18 @@ def page(readme: pathlib.Path, package: griffe.Module, relink: Callable[[str, st
         seen.add(path)
         return f"[`{path}`]({paths[path]})"
 
-    header, rule, *rows = ops_table(readme)
-    table = [header, rule]
-    for row in rows:
-        cells = relink(row, "README.md").split("|")
+    header, *rows = joined(readme, index, relink, errors)
+    table = [header, ["---"] * len(header)]
+    for op, *cells in rows:
         prefix = ""
         names = []
-        # "`tfo.nn.softmax`, `softmax_entropy`": the first says of which module.
-        for name in re.findall(r"`([\w.]+)`", cells[1]):
+        # "`tfo.nn.softmax`, `softmax_entropy`": the first name gives the module of the others.
+        for name in re.findall(r"`([\w.]+)`", op):
             if name.startswith("tfo."):
                 prefix = name.rpartition(".")[0]
             names.append(link(name if name.startswith("tfo.") else f"{prefix}.{name}"))
-        cells[1] = f" {', '.join(names)} "
-        table.append("|".join(cells))
+        table.append([", ".join(names), *cells])
     missing = [path for path in paths if path not in seen and path not in not_ops]
     errors += [f"README.md's table of ops does not name {path}, which is public" for path in missing]
-    return "# Index of ops\n\nEach name leads to its reference.\n\n" + "\n".join(table) + "\n"
+    lines = [f"| {' | '.join(row)} |" for row in table]
+    return "# Index of ops\n\nEach name links to its reference.\n\n" + "\n".join(lines) + "\n"

@@ -8,10 +8,14 @@ prints nothing. A comment on the line before a block changes that:
 
     <!-- run: varies -->      the block runs; its numbers depend on the machine and are not compared
     <!-- run: no, WHY -->     the block does not run
-    <!-- part of FILE -->     the block, of any language, is text of that file of the repository, and does not run
+    <!-- part of FILE -->     the block, of any language, is text of that file of the repository, white space
+                              aside, and does not run
 
 A block that needs a package of PEERS that is not installed is left out, and so are
 later blocks that use what it defines. What was left out is said at the end.
+
+A line of output that is wider than the site's column (COLUMNS) stands wrapped on the page:
+at words, with an indent of four more spaces.
 """
 
 import ast
@@ -26,9 +30,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import traceback
 from typing import NamedTuple
 
+# What the site shows of a line of code without scrolling.
+COLUMNS = 90
 PEERS = ("torch", "torchvision")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCK = re.compile(
@@ -81,6 +88,16 @@ def names_of(code: str) -> tuple[set[str], set[str]]:
     return taken, defined
 
 
+def wrapped(output: str) -> str:
+    """An output as a page shows it."""
+    lines = []
+    for line in output.splitlines():
+        wrapper = textwrap.TextWrapper(COLUMNS, break_long_words=False, break_on_hyphens=False)
+        wrapper.subsequent_indent = " " * (len(line) - len(line.lstrip()) + 4)
+        lines += wrapper.wrap(line) if len(line) > COLUMNS else [line]
+    return "".join(f"{line}\n" for line in lines)
+
+
 def same(output: str, expected: str, varies: bool) -> bool:
     """Whether an output is as expected; where it varies, but for the numbers and the room they take."""
     if varies:
@@ -88,12 +105,17 @@ def same(output: str, expected: str, varies: bool) -> bool:
     return output == expected
 
 
+def without_space(code: str) -> str:
+    """Code that may be wrapped and indented otherwise."""
+    return "".join(code.split())
+
+
 def changed_parts(path: pathlib.Path) -> int:
     """Compares the blocks that are parts of files with these; returns the number of those that differ."""
     changed = 0
     for match in PART.finditer(path.read_text()):
         file = ROOT / match[1]
-        if not file.is_file() or match[2] not in file.read_text():
+        if not file.is_file() or without_space(match[2]) not in without_space(file.read_text()):
             line = path.read_text()[: match.start(2)].count("\n") + 1
             print(f"{path.relative_to(ROOT)}:{line}: the block is not part of {match[1]}")
             changed += 1
@@ -139,8 +161,9 @@ def run_page(path: pathlib.Path) -> int:
             failed += 1
             continue
         ran += 1
-        if not same(output.getvalue(), block.output, block.mark == "run: varies"):
-            print(f"{place}: the block prints\n\n{output.getvalue()}\nbut the page says\n\n{block.output}")
+        printed = wrapped(output.getvalue())
+        if not same(printed, block.output, block.mark == "run: varies"):
+            print(f"{place}: the block prints\n\n{printed}\nbut the page says\n\n{block.output}")
             failed += 1
     print(f"{path.relative_to(ROOT)}: {ran} blocks ran, {failed} failed", flush=True)
     return failed

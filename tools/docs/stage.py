@@ -14,6 +14,7 @@ import sys
 import griffe
 import op_index
 import yaml
+from run_examples import COLUMNS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SECTIONS = {
     "Start": ["docs/index.md", "docs/how_it_works.md", "docs/performance.md", "docs/coming_from.md"],
     "Ops": [
-        "op_index.md",
+        "docs/op_index.md",
         "docs/roi_pool.md",
         "docs/roi_align.md",
         "docs/multiscale_roi_align.md",
@@ -50,6 +51,7 @@ SECTIONS = {
     "Project": ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benchmarks/README.md"],
 }
 
+OP_INDEX = "docs/op_index.md"
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 LANGUAGES = {
     ".bzl": "python",
@@ -71,6 +73,17 @@ def site_path(path: str) -> str:
     return path
 
 
+def long_code(text: str) -> list[int]:
+    """The numbers of the lines in fenced code blocks that the site would cut off."""
+    numbers, inside = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r" *```", line):
+            inside = not inside
+        elif inside and len(line) > COLUMNS:
+            numbers.append(number)
+    return numbers
+
+
 class Stage:
     """The pages, and what is still to be staged since a page links to it."""
 
@@ -90,7 +103,12 @@ class Stage:
             target = f"source/{path.rstrip('/')}.md"
         self.done[path] = target
         if source.suffix == ".md":
-            self.write(target, self.include(self.relink(source.read_text(), path), path))
+            text = source.read_text()
+            if path == "README.md" or path.startswith("docs/"):
+                self.errors += [
+                    f"{path}:{number}: a line of code has more than {COLUMNS} columns" for number in long_code(text)
+                ]
+            self.write(target, self.include(self.relink(text, path), path))
         elif source.is_dir():
             names = sorted(p.name for p in source.iterdir() if not p.name.startswith((".", "__pycache__")))
             links = "".join(f"- [{name}]({source.name}/{name})\n" for name in names)
@@ -202,9 +220,12 @@ def main() -> None:
     for section, paths in sections.items():
         entries = []
         for path in paths:
-            if path == "op_index.md":
-                stage.write(path, op_index.page(ROOT / "README.md", package, stage.relink, stage.errors))
-                entries.append({"Index": path})
+            if path == OP_INDEX:
+                # Marked as done: a page that links here must not put the repository's page in its place.
+                target = stage.done[path] = site_path(path)
+                index = op_index.page(ROOT / "README.md", ROOT / path, package, stage.relink, stage.errors)
+                stage.write(target, index)
+                entries.append({"Index": target})
             elif (ROOT / path).exists():
                 target = stage.add(path)
                 # README has the home page's title.
