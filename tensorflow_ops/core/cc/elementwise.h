@@ -10,7 +10,8 @@
 //
 // Conditions of vectors are masks: both sides of ?: are computed, and &&, ||
 // and ! work on them and on bools together. Number<V>(0.5) is a V; ScalarOf<V>
-// is the type of an element. Methods of formulas are TFO_FORMULA_METHOD.
+// is the type of an element. Methods of formulas are TFO_FORMULA_METHOD;
+// TFO_UNROLL precedes a loop.
 //
 // The namespace is the CPU level's, or else `scalar`: files compiled for
 // different instruction sets share no function.
@@ -25,6 +26,7 @@
 #define TFO_FORMULA_NAMESPACE TFO_CPU_NAMESPACE
 #define TFO_FORMULA static TFO_INLINE
 #define TFO_FORMULA_METHOD TFO_INLINE
+#define TFO_UNROLL _Pragma("GCC unroll 20")
 
 #else
 
@@ -36,8 +38,10 @@
 #define TFO_FORMULA TFO_HOST_DEVICE static inline
 #ifdef __CUDACC__
 #define TFO_FORMULA_METHOD __device__ inline
+#define TFO_UNROLL _Pragma("unroll")
 #else
 #define TFO_FORMULA_METHOD inline
+#define TFO_UNROLL
 #endif
 
 namespace tfo {

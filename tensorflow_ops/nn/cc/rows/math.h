@@ -148,8 +148,7 @@ TFO_FORMULA V ExpMinusTangent(V x) {
   const auto is_near = (x < Value(1)) & (x > Value(-1));
   // x^2/2 (1 + x/3 (1 + x/4 (...)))
   V series = V{} + Value(1);
-#pragma GCC unroll 20
-  for (int k = sizeof(Value) == 4 ? 11 : 19; k >= 3; --k) {
+  TFO_UNROLL for (int k = sizeof(Value) == 4 ? 11 : 19; k >= 3; --k) {
     series = MulAdd(series * x, V{} + Value(1) / k, V{} + Value(1));
   }
   // Infinity minus a finite number is infinity.
