@@ -20,7 +20,8 @@ _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 
 def is_int(value):
     """Returns whether the value is an integer, a NumPy one included; a bool is none."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    # The type first: isinstance of an abstract class is slower.
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def to_python(value):
