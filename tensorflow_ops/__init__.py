@@ -1,7 +1,7 @@
 """TensorFlow ops that TensorFlow does not ship, with kernels for CPU and CUDA.
 
-See https://www.tensorflow.org/guide/create_op for what an op is, and
-docs/writing_an_op.md of this project for how one is made here.
+https://www.tensorflow.org/guide/create_op explains custom ops; docs/writing_an_op.md of
+this project explains how to add one here.
 """
 
 from tensorflow_ops import detection, distribute, layers, losses, nn, seq2seq, shapes, summary, testing

@@ -1,4 +1,4 @@
-"""One machine's devices at work on one batch."""
+"""Data parallelism over the devices of one machine."""
 
 from tensorflow_ops.distribute.python.make_parallel import make_parallel
 

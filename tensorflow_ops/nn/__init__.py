@@ -1,6 +1,6 @@
 """Functions of logits and of Gaussians: softmax, cross entropies, entropy, KL divergence."""
 
-from tensorflow_ops.nn.python.ops import nn_grad, nn_pfor  # noqa: F401  (they register what ops need)
+from tensorflow_ops.nn.python.ops import nn_grad, nn_pfor  # noqa: F401  (register gradients and vectorization)
 from tensorflow_ops.nn.python.ops.cross_entropy import (
     label_log_prob,
     softmax_cross_entropy,

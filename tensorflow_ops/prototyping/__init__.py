@@ -1,4 +1,4 @@
-"""NumPy functions as ops: prototypes of what gets a kernel later."""
+"""Prototypes of ops: differentiable NumPy functions, to be replaced by kernels later."""
 
 from tensorflow_ops.prototyping.python.python_op import python_op
 

@@ -1,8 +1,8 @@
-"""Decoding of sequences: beam search, sampling, and the ops they are made of."""
+"""Decoding of sequences: beam search, sampling, and their ops."""
 
 from tensorflow_ops.seq2seq.python.ops import (
     processors,
-    seq2seq_pfor,  # noqa: F401  (it registers what ops need)
+    seq2seq_pfor,  # noqa: F401  (registers vectorization)
 )
 from tensorflow_ops.seq2seq.python.ops.beam_search import BeamSearchResult, beam_search
 from tensorflow_ops.seq2seq.python.ops.beam_search_ops import (

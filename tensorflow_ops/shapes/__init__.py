@@ -1,4 +1,4 @@
-"""Shapes as numbers where they are known, as tensors where they are not."""
+"""Static dims where they are known, dynamic dims where they are not."""
 
 from tensorflow_ops.shapes.python.shapes import get_shape, reshape
 

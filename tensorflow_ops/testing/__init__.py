@@ -1,4 +1,4 @@
-"""Checks of ops: gradients against numeric ones, and every way in which TensorFlow runs an op against the others."""
+"""Checks of ops: gradients against numeric ones, and TensorFlow's execution modes against each other."""
 
 from tensorflow_ops.testing.python.gradients import (
     GradientError,

@@ -296,7 +296,7 @@ def _values(family, op, python, given):
         "doc_in": f" in {inputs[0]}" if len(inputs) == 1 else " in all inputs",
         "doc_shapes_error": ""
         if len(inputs) == 1
-        else ".\n      ValueError: inputs of different shapes; where only the run tells,\n        InvalidArgumentError",
+        else ".\n      ValueError: inputs of different shapes; InvalidArgumentError if\n        found at run time",
         "sample": _sample(family, python, given, tried),
         **_example(family, python, given, tried),
         **_bodies(op, given),

@@ -38,9 +38,12 @@
 #define TFO_FORMULA TFO_HOST_DEVICE static inline
 #ifdef __CUDACC__
 #define TFO_FORMULA_METHOD __device__ inline
-#define TFO_UNROLL _Pragma("unroll")
 #else
 #define TFO_FORMULA_METHOD inline
+#endif
+#ifdef __CUDA_ARCH__
+#define TFO_UNROLL _Pragma("unroll")
+#else
 #define TFO_UNROLL
 #endif
 

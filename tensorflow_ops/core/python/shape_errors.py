@@ -1,27 +1,29 @@
-"""Shapes that do not fit as ValueError, whether an op is called eagerly or in a graph."""
+"""Raises ValueError for shapes that do not fit, in eager calls as in graphs."""
 
 import functools
 import re
 
 import tensorflow as tf
 
-# Shape functions read the values of sizes, which are few numbers.
-_MOST_VALUES = 16
+from tensorflow_ops.core.python import autograph
+
+# Shape functions read the values of size arguments. These are short; longer tensors are data.
+_MAX_SIZE_VALUES = 16
 
 
-def _symbolic(value):
-    """What a graph knows of an argument of an eager call."""
+def _placeholder(value):
+    """Returns an argument of an eager call as a graph would know it: dtype, shape, the values of sizes."""
     if not tf.is_tensor(value):
         return value
-    if value.dtype.is_integer and value.shape.num_elements() <= _MOST_VALUES:
+    if value.dtype.is_integer and value.shape.num_elements() <= _MAX_SIZE_VALUES:
         return tf.constant(value.numpy())
     return tf.compat.v1.placeholder(value.dtype, value.shape)
 
 
 def _shapes_fit(op, args, kwargs):
-    """Whether the op's shape function takes the arguments of an eager call."""
+    """Returns whether the op's shape function accepts the arguments of an eager call."""
     with tf.Graph().as_default():
-        args, kwargs = tf.nest.map_structure(_symbolic, (args, kwargs))
+        args, kwargs = tf.nest.map_structure(_placeholder, (args, kwargs))
         try:
             op(*args, **kwargs)
         except ValueError:
@@ -31,17 +33,17 @@ def _shapes_fit(op, args, kwargs):
     return True
 
 
-def _text(error):
-    """A kernel's own words, without TensorFlow's on where it ran."""
+def _kernel_message(error):
+    """Returns the message of a kernel without the node and op names that TensorFlow adds."""
     return re.sub(r"^\{\{function_node [^}]*\}\} | \[Op:[^]]*\].*$", "", error.message, flags=re.DOTALL)
 
 
 def as_value_errors(op):
-    """The generated function of an op, whose eager calls raise ValueError where a graph's do.
+    """Wraps the generated function of an op: its eager calls raise ValueError for wrong shapes, as a graph does.
 
-    In a graph the op's shape function finds what does not fit, and TensorFlow raises
-    ValueError. An eager call has only the kernel, whose InvalidArgumentError may be of
-    values, too. So after an error, and only then, the shape function is asked.
+    In a graph the op's shape function finds wrong shapes, and TensorFlow raises ValueError.
+    An eager call runs only the kernel, whose InvalidArgumentError may be about values, too.
+    The wrapper therefore runs the shape function after such an error, and only then.
     """
 
     @functools.wraps(op)
@@ -51,8 +53,7 @@ def as_value_errors(op):
         except tf.errors.InvalidArgumentError as error:
             if not tf.executing_eagerly() or _shapes_fit(op, args, kwargs):
                 raise
-            raise ValueError(_text(error)) from None
+            raise ValueError(_kernel_message(error)) from None
 
-    # AutoGraph warns of functions without a file. This is the mark of do_not_convert, without what that adds to a call.
-    vars(call).update({**vars(tf.autograph.experimental.do_not_convert(call)), "__wrapped__": op})
-    return call
+    # Without the mark AutoGraph would warn that generated functions have no source file.
+    return autograph.not_converted(call)

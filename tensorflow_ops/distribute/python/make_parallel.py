@@ -5,15 +5,15 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments
 from tensorflow_ops.distribute.python.placed_gradient import PlacedGradient
 
 
 def make_parallel(fn, *, devices=None):
-    """Makes a function of a batch that runs on several devices, a part of the batch on each.
+    """Returns a function that runs fn on several devices, with a part of the batch on each.
 
-    Splits the batch, calls fn on each part under its device, and joins what comes back.
-    Values and gradients are those of fn on the whole batch. Variables are shared: each
-    device reads the same ones.
+    Splits the batch, calls fn on each part on its device, and joins the results. Values
+    and gradients are those of fn on the whole batch. All devices read the same variables.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> weights = tf.Variable([[1.0], [2.0]])
@@ -25,51 +25,51 @@ def make_parallel(fn, *, devices=None):
     >>> result["predictions"].shape, float(result["loss"])
     (TensorShape([5, 1]), 9.0)
 
-    Call it in a `tf.function`: the parts then run at the same time, and so do their
-    gradients, each on its part's device, if the tape is in that function, too. Eagerly
-    TensorFlow starts one op after the other, and takes gradients on the first device.
+    Call it in a `tf.function`: the parts then run in parallel. So do their gradients,
+    each on its part's device, if the tape is in that function, too. Eagerly TensorFlow
+    starts one op after the other, and computes gradients on the first device.
 
-    What is split: of fn's arguments, which may be nests, each tensor and NumPy array of
-    at least one dim, along dim 0. What goes to all devices as it is: scalars, variables,
-    and whatever is no tensor. To give a tensor such as a matrix of weights to all
-    devices, let fn take it from outside: `make_parallel(lambda x: fn(x, weights))`.
+    The function splits fn's arguments, which may be nests: each tensor and NumPy array of
+    at least one dim, along dim 0. It passes scalars, variables and other values to all
+    devices unchanged. To pass a whole tensor, such as a matrix of weights, to all devices,
+    use a closure: `make_parallel(lambda x: fn(x, weights))`.
 
-    What is joined, for each tensor in the nest that fn returns:
+    It joins the values in the nest that fn returns:
 
     - A tensor of at least one dim has the part's batch as dim 0. The parts are
       concatenated.
-    - A float scalar is taken to be a mean over the examples, as a loss or a metric is.
-      The result is the mean of the parts' scalars, weighted with the parts' sizes. For
-      a sum return the summands, a number for each example, and add them up outside.
-    - What is no tensor must be the same from all devices, and comes back as it is.
+    - A float scalar is a mean over the examples, as a loss or a metric is. The result is
+      the mean of the parts' scalars, weighted with the parts' sizes. For a sum, return a
+      number for each example, and add them up outside.
+    - A value that is no tensor must be the same on all devices, and is returned as it is.
 
-    A batch that the devices cannot share equally gives the first ones an example more.
-    A batch of fewer examples than devices uses as many devices as it has examples; an
-    empty one the first device. In a `tf.function` whose batch is of unknown size all
-    devices run: those without an example run on a copy of the last one, and what they
-    compute is dropped and has no gradient.
+    If the batch size is no multiple of the number of devices, the first ones have an
+    example more. A batch with fewer examples than devices uses as many devices as it has
+    examples; an empty batch uses the first device. In a `tf.function` with a batch of
+    unknown size all devices run: those without an example run on a copy of the last one,
+    and their results are dropped and have no gradient.
 
-    fn sees a part only: what mixes examples, such as batch normalisation in training,
-    works on the part. For several machines, or for a copy of the variables on each
-    device, use `tf.distribute`: all ops run under its strategies.
+    fn reads one part: computations across examples, such as batch normalization in
+    training, are across the part. For several machines, or for a copy of the variables on
+    each device, use `tf.distribute`: all ops run under its strategies.
 
-    The function generalises the recipe of the same name in "Effective TensorFlow".
+    The function generalizes the recipe of the same name in "Effective TensorFlow".
 
     Args:
       fn: a function of tensors, for example a Keras model. It is called once for each
         device.
-      devices: names of logical devices, such as ["GPU:0", "GPU:1"]. A device that is
-        named twice gets two parts. Default: all GPUs or, without one, all CPU devices.
+      devices: names of logical devices, such as ["GPU:0", "GPU:1"]. A device that appears
+        twice has two parts. Default: all GPUs or, without one, all CPU devices.
 
     Returns:
-      A function with fn's arguments, and fn's results of the whole batch.
+      A function that takes fn's arguments and returns fn's results of the whole batch.
 
     Raises:
-      ValueError: devices are none, or one does not exist. From the returned function:
-        no argument has a batch, batches of different sizes, a RaggedTensor or
-        SparseTensor, a result that has neither the part's batch nor is a float
-        scalar, results that differ where they must not.
-      InvalidArgumentError: the same of shapes that are known only at run time.
+      ValueError: devices are none, or one does not exist. From the returned function: no
+        argument has a batch, batches have different sizes, an argument is a RaggedTensor
+        or SparseTensor, a result neither has the part's batch nor is a float scalar,
+        results that are no tensors differ.
+      InvalidArgumentError: the same errors, found at run time.
     """
     if not callable(fn):
         raise ValueError(f"fn is {fn!r}, expected a function")
@@ -87,7 +87,7 @@ def make_parallel(fn, *, devices=None):
 
 
 def _find_devices(names):
-    """Full names of the devices, all of them where names is None. Raises ValueError."""
+    """Returns full names of the devices; all devices if names is None. Raises ValueError."""
     if names is None:
         found = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
         return [device.name for device in found]
@@ -97,14 +97,14 @@ def _find_devices(names):
 
 def _find_device(position, name, known):
     try:
-        wanted = tf.DeviceSpec.from_string(name)
+        requested = tf.DeviceSpec.from_string(name)
     except (ValueError, TypeError, AttributeError):
-        wanted = tf.DeviceSpec()
-    if wanted.device_type is not None and wanted.device_index is not None:
+        requested = tf.DeviceSpec()
+    if requested.device_type is not None and requested.device_index is not None:
         for candidate in known:
             spec = tf.DeviceSpec.from_string(candidate)
-            pairs = [(getattr(wanted, f), getattr(spec, f)) for f in ("job", "replica", "task")]
-            if (wanted.device_type, wanted.device_index) == (spec.device_type, spec.device_index) and all(
+            pairs = [(getattr(requested, f), getattr(spec, f)) for f in ("job", "replica", "task")]
+            if (requested.device_type, requested.device_index) == (spec.device_type, spec.device_index) and all(
                 a is None or b is None or a == b for a, b in pairs
             ):
                 return candidate
@@ -116,67 +116,67 @@ def _is_batch(value):
 
 
 class _Parts:
-    """How a batch is dealt out.
+    """The split of a batch into parts.
 
     Attributes:
-      count: of parts.
-      total: examples in the batch.
-      sizes: of each part what fn sees.
-      kept: of each part how much of that is the batch's; None: all.
-      short: how many examples to add to the batch; None: none.
+      count: number of parts.
+      total: number of examples in the batch.
+      sizes: number of examples in each part, padding included.
+      valid_sizes: number of examples in each part, without padding; None: no padding.
+      padding: number of examples added to the batch; None: 0.
     """
 
-    def __init__(self, total, most):
-        self.total, self.kept, self.short = total, None, None
+    def __init__(self, total, max_count):
+        self.total, self.valid_sizes, self.padding = total, None, None
         if isinstance(total, int):
-            self.count = max(1, min(total, most))
+            self.count = max(1, min(total, max_count))
             self.sizes = [total // self.count + (i < total % self.count) for i in range(self.count)]
             return
-        self.count = most
-        if most == 1:
+        self.count = max_count
+        if max_count == 1:
             self.sizes = [total]
             return
-        self.kept = self._deal(total, most)
-        self.short = tf.where(total > 0, tf.maximum(most - total, 0), 0)
-        self.sizes = self._deal(total + self.short, most)
+        self.valid_sizes = self._equal_sizes(total, max_count)
+        self.padding = tf.where(total > 0, tf.maximum(max_count - total, 0), 0)
+        self.sizes = self._equal_sizes(total + self.padding, max_count)
 
     @staticmethod
-    def _deal(total, count):
+    def _equal_sizes(total, count):
         return tf.unstack(total // count + tf.cast(tf.range(count) < total % count, tf.int32))
 
     def split(self, tensor):
-        """The list of the tensor's parts."""
+        """Returns the list of the tensor's parts."""
         if self.count == 1:
             return [tensor]
-        if self.short is not None:
+        if self.padding is not None:
             tensor = tf.cond(
-                self.short > 0,
-                lambda: tf.concat([tensor, tf.repeat(tensor[-1:], self.short, 0)], 0),
+                self.padding > 0,
+                lambda: tf.concat([tensor, tf.repeat(tensor[-1:], self.padding, 0)], 0),
                 lambda: tf.identity(tensor),
             )
         return tf.split(tensor, self.sizes)
 
     def join(self, tensors):
-        """The concatenation of results of the parts."""
-        if self.kept is not None:
-            tensors = [tensor[:n] for tensor, n in zip(tensors, self.kept, strict=True)]
+        """Concatenates the results of the parts."""
+        if self.valid_sizes is not None:
+            tensors = [tensor[:n] for tensor, n in zip(tensors, self.valid_sizes, strict=True)]
         result = tensors[0] if self.count == 1 else tf.concat(tensors, 0)
         if isinstance(self.total, int):
             result.set_shape([self.total, *result.shape[1:]])
         return result
 
     def mean(self, scalars):
-        """The mean of the parts' scalars, weighted with their sizes."""
+        """Returns the mean of the parts' scalars, weighted with their sizes."""
         if self.count == 1:
             return scalars[0]
         dtype = scalars[0].dtype
-        wide = tf.float64 if dtype == tf.float64 else tf.float32
-        if self.kept is None:
+        wide = arguments.at_least_float32(dtype)
+        if self.valid_sizes is None:
             weights = [n / self.total for n in self.sizes]
         else:
-            # Of an empty batch the first part's, which is empty, too.
-            kept = [tf.maximum(self.kept[0], 1), *self.kept[1:]]
-            weights = [tf.cast(n / tf.maximum(self.total, 1), wide) for n in kept]
+            # For an empty batch, the scalar of the first part, which is empty, too.
+            sizes = [tf.maximum(self.valid_sizes[0], 1), *self.valid_sizes[1:]]
+            weights = [tf.cast(n / tf.maximum(self.total, 1), wide) for n in sizes]
         return tf.cast(tf.add_n([tf.cast(s, wide) * w for s, w in zip(scalars, weights, strict=True)]), dtype)
 
 
@@ -188,7 +188,7 @@ def _check_batch(tensor):
 
 
 def _total(batches):
-    """The size of the batch, an int if it is known, and ops that check what the run alone tells. Raises ValueError."""
+    """Returns the batch size, an int if it is known, and assertions of unknown sizes. Raises ValueError."""
     sizes = {tensor.shape[0] for tensor in batches}
     known = sorted(sizes - {None})
     if len(known) > 1:
@@ -207,8 +207,8 @@ def _total(batches):
     return expected, [check for check in checks if check is not None]
 
 
-def _run(fn, devices, arguments):
-    flat = tf.nest.flatten(arguments)
+def _run(fn, devices, args_and_kwargs):
+    flat = tf.nest.flatten(args_and_kwargs)
     flat = [tf.convert_to_tensor(a) if isinstance(a, np.ndarray) else a for a in flat]
     for a in flat:
         if _is_batch(a):
@@ -218,12 +218,12 @@ def _run(fn, devices, arguments):
         raise ValueError("no argument is a tensor with a batch, expected at least one with dim 0 to split")
     total, checks = _total([flat[i] for i in positions])
     parts = _Parts(total, len(devices))
-    with tf.control_dependencies(checks):  # or tf.split's own error may come first
+    with tf.control_dependencies(checks):  # else tf.split's own error may come first
         split = {i: parts.split(flat[i]) for i in positions}
     results = []
     for number, (device, size) in enumerate(zip(devices, parts.sizes, strict=False)):
-        mine = [split[i][number] if i in split else a for i, a in enumerate(flat)]
-        args, kwargs = tf.nest.pack_sequence_as(arguments, mine)
+        part = [split[i][number] if i in split else a for i, a in enumerate(flat)]
+        args, kwargs = tf.nest.pack_sequence_as(args_and_kwargs, part)
         region = PlacedGradient(device)
         with region:
             with tf.device(device):
@@ -237,13 +237,13 @@ def _run(fn, devices, arguments):
 
 
 def _place(region, values):
-    """The values, the gradients of those that are tensors on the region's device."""
+    """Places the gradients of tensors on the region's device. Returns tensors and other values."""
     placed = iter(region.place([value for value in values if tf.is_tensor(value)]))
     return [next(placed) if tf.is_tensor(value) else value for value in values]
 
 
 def _check_output(value, size):
-    """A value of a part's results, a tensor if it can be one. Raises ValueError."""
+    """Checks a value that fn returns for a part; converts arrays to tensors. Raises ValueError."""
     if not (tf.is_tensor(value) or isinstance(value, np.ndarray | np.generic)):
         return value
     if isinstance(value, tf.__internal__.CompositeTensor) and not isinstance(value, tf.Variable):
@@ -263,9 +263,7 @@ def _check_output(value, size):
         if tensor.shape[0] != size:
             raise ValueError(f"{message}. It is {tensor.shape}, and the part has {size} examples")
         return tensor
-    check = tf.debugging.assert_equal(tf.shape(tensor)[0], size, message)
-    with tf.control_dependencies([check]):
-        return tf.identity(tensor)
+    return arguments.after_checks(tensor, [tf.debugging.assert_equal(tf.shape(tensor)[0], size, message)])
 
 
 def _join(parts, values):

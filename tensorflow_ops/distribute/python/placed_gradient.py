@@ -1,4 +1,4 @@
-"""Gradients on the device of what they differentiate."""
+"""Places gradients on the device of the forward pass."""
 
 import tensorflow as tf
 from tensorflow.python.eager import record
@@ -8,10 +8,10 @@ from tensorflow.python.ops import gradients_util
 class PlacedGradient:
     """A region of a graph whose gradient runs on the region's own device.
 
-    A GradientTape differentiates op by op, and TensorFlow puts what it adds on the
-    first device, wherever the op was. This adds one shortcut on the tape: from the
-    region's outputs to the tensors that come into the region, with a gradient that is
-    built under `tf.device`. What leads to those tensors stays the tape's.
+    A GradientTape differentiates op by op, and TensorFlow places the new ops on the first
+    device, independent of the forward op's. This class records one operation on the tape
+    for the whole region, from its inputs to its outputs, with a gradient that is built
+    under `tf.device`. The tape still differentiates the computation of the inputs.
 
         region = PlacedGradient(device)
         with region, tf.device(device):
@@ -36,7 +36,7 @@ class PlacedGradient:
             self._ops = self._graph.get_operations()[self._first :]
 
     def place(self, tensors):
-        """Returns the list of tensors that the region has made, with their gradient placed."""
+        """Returns the region's tensors, with their gradient placed."""
         if self._graph is None:
             return tensors
         inside = {id(op) for op in self._ops if _is_part(op)}
@@ -53,8 +53,8 @@ class PlacedGradient:
                     outputs, sources, upstream, stop_gradients=sources, src_graph=self._graph
                 )
 
-        # To the graph these are identities: what differentiates the graph, not a tape,
-        # finds all that leads to them.
+        # In the graph these are identities: tf.gradients, which uses no tape, differentiates
+        # through them.
         with record.stop_recording():
             placed = [tf.identity(t) for t in outputs]
         record.record_operation("PlacedGradient", placed, sources, gradient)
@@ -63,10 +63,10 @@ class PlacedGradient:
 
 
 def _is_part(op):
-    """Whether the op belongs to the region, and does not bring something into it.
+    """Returns whether the op belongs to the region, and is no input to it.
 
-    Variables and tensors from outside of the graph are known to the tape by other names
-    than to the graph: what reads them is the tape's. An op without inputs may stand for
-    such a tensor.
+    The tape and the graph have different tensors for variables and for tensors from outside
+    of the graph: ops that read these stay on the tape. An op without inputs may be the
+    placeholder of such a tensor.
     """
     return len(op.inputs) > 0 and all(t.dtype != tf.resource for t in op.inputs)

@@ -5,14 +5,15 @@ import math
 import keras
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments
 from tensorflow_ops.shapes.python import shapes
 
-# What an unknown dim counts for when the order of additions is chosen.
+# The assumed size of an unknown dim, to choose the order of additions.
 _UNKNOWN_DIM = 1024
 
 
 def _broadcast_dim(a, b):
-    """Of two dims, None if unknown. Raises ValueError."""
+    """Returns the dim that two dims broadcast to; None is unknown. Raises ValueError."""
     if 1 in (a, b):
         return b if a == 1 else a
     if None in (a, b):
@@ -23,14 +24,14 @@ def _broadcast_dim(a, b):
 
 
 def _broadcast(a, b):
-    """Of two shapes, tuples. Raises ValueError."""
+    """Returns the shape that two shapes, tuples, broadcast to. Raises ValueError."""
     rank = max(len(a), len(b))
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     return tuple(_broadcast_dim(m, n) for m, n in zip(a, b, strict=True))
 
 
 def _broadcast_all(input_shapes):
-    """Of all inputs' shapes without their last dims. Raises ValueError."""
+    """Returns the shape that all inputs, without their last dims, broadcast to. Raises ValueError."""
     result = ()
     for shape in input_shapes:
         try:
@@ -46,9 +47,9 @@ def _size(shape):
 
 
 def _project(tensor, kernel):
-    """The tensor times the kernel, as one product of two matrices.
+    """Multiplies the tensor with the kernel, as one product of two matrices.
 
-    tf.matmul of more dims has a gradient to the kernel with a matrix for each example.
+    The gradient of a tf.matmul of more dims computes a kernel-sized matrix for each example.
     """
     rank = tensor.shape.rank
     if rank == 2:
@@ -58,7 +59,7 @@ def _project(tensor, kernel):
 
 
 def _sum(terms):
-    """The sum of tensors that broadcast, in the order that keeps the sums on the way small."""
+    """Adds tensors that broadcast, in the order that keeps intermediate sums small."""
     terms = list(terms)
     while len(terms) > 1:
         dims = [tuple(term.shape) for term in terms]
@@ -73,11 +74,12 @@ def _sum(terms):
 class Merge(keras.layers.Layer):
     """A dense layer over tensors that broadcast against each other.
 
-    To give each frame of a sound the features of its speaker, each word of a sentence
-    those of its topic, or each pair of a query and a key both, one would tile the
-    tensors to a common shape, concatenate them, and call `keras.layers.Dense`. This
-    layer gives the same result, and the same gradients, without that large tensor: it
-    projects each input in the shape that it has, and adds up the projections.
+    Combines, for example, each frame of a sound with the features of its speaker, each
+    word of a sentence with those of its topic, or each query with each key. The usual way
+    is to tile the tensors to a common shape, concatenate them, and call
+    `keras.layers.Dense`. This layer returns the same result, with the same gradients, but
+    without that large tensor: it projects each input in its own shape, and adds the
+    projections.
 
         activation(concat(tile(inputs)) @ kernel + bias)
           = activation(sum over i of inputs[i] @ kernel[rows of i] + bias)
@@ -89,15 +91,15 @@ class Merge(keras.layers.Layer):
     >>> keras.Model([frames, speaker], hidden).output_shape
     (None, None, 64)
 
-    Inputs are cast to the layer's compute dtype. Shapes without the last dim broadcast
-    as NumPy's do; the last dims may differ, and are known when the layer is built.
-    Kernel and bias are those of the Dense layer, in the order of the inputs:
+    Inputs are cast to the layer's compute dtype. Their shapes without the last dim
+    broadcast as NumPy's do; the last dims may differ, and must be known to build the
+    layer. Kernel and bias are those of the Dense layer, in the order of the inputs:
     `merge.set_weights(dense.get_weights())`. In a 16-bit dtype each projection is
-    rounded before it is added.
+    rounded before the addition.
 
-    Each input's mask, if it has one, must hold for the result: all of them do.
+    The mask of the result is the logical and of the inputs' masks.
 
-    The layer generalises the recipe `merge` of "Effective TensorFlow".
+    The layer generalizes the recipe `merge` of "Effective TensorFlow".
 
     Args:
       units: the size of the result's last dim.
@@ -113,8 +115,9 @@ class Merge(keras.layers.Layer):
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
-      ValueError: units is no positive int; inputs are no list of at least one tensor,
-        of another number or other last dims than at first, or do not broadcast.
+      ValueError: units is no positive int; inputs are no list of at least one tensor, do
+        not broadcast, or have another number or other last dims than those that the layer
+        was built for.
     """
 
     def __init__(
@@ -133,9 +136,7 @@ class Merge(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
-        if not isinstance(units, int) or isinstance(units, bool) or units < 1:
-            raise ValueError(f"units is {units!r}, expected a positive int")
-        self.units = units
+        self.units = arguments.static_int("units", units, 1)
         self.activation = keras.activations.get(activation)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -170,7 +171,7 @@ class Merge(keras.layers.Layer):
             )
 
     def _input_shapes(self, input_shape):
-        """Of a list of inputs, as tuples. Raises ValueError."""
+        """Returns the shapes of a list of inputs as tuples. Raises ValueError."""
         is_list = isinstance(input_shape, list | tuple) and len(input_shape) > 0
         if not is_list or not all(isinstance(shape, list | tuple | tf.TensorShape) for shape in input_shape):
             raise ValueError(f"inputs are of shape {input_shape}, expected a list of at least one tensor")
@@ -190,10 +191,10 @@ class Merge(keras.layers.Layer):
         terms = [_project(*pair) for pair in zip(inputs, tf.split(kernel, self._widths), strict=True)]
         if self.bias is not None:
             bias = tf.cast(tf.convert_to_tensor(self.bias), self.compute_dtype)
-            least = min(range(len(terms)), key=lambda i: _size(tuple(terms[i].shape)))
-            # TensorFlow fuses a bias_add with the product; it takes no vectors.
-            add = tf.add if terms[least].shape.rank == 1 else tf.nn.bias_add
-            terms[least] = add(terms[least], bias)
+            smallest = min(range(len(terms)), key=lambda i: _size(tuple(terms[i].shape)))
+            # TensorFlow fuses bias_add, which takes no vectors, with the product.
+            add = tf.add if terms[smallest].shape.rank == 1 else tf.nn.bias_add
+            terms[smallest] = add(terms[smallest], bias)
         return self.activation(_sum(terms))
 
     def compute_output_shape(self, input_shape):
@@ -204,7 +205,7 @@ class Merge(keras.layers.Layer):
             return None
         result = True
         for tensor, m in zip(inputs, mask, strict=True):
-            # Where there is no mask, all true: the result's mask has the result's shape.
+            # True for an input without a mask, of its shape: the result's mask has the result's shape.
             full = keras.ops.all(keras.ops.ones_like(tensor[..., :1], dtype="bool"), axis=-1)
             if m is not None:
                 while len(m.shape) < len(full.shape):

@@ -7,17 +7,17 @@ from tensorflow_ops.detection.python.ops import ps_roi, roi_align, roi_arguments
 
 
 class _RoILayer(keras.layers.Layer):
-    """What the region pooling layers share: options, both forms of boxes, shapes, serialisation.
+    """Base of the region pooling layers: options, both forms of boxes, shapes, serialization.
 
-    A layer names its function of tensors in `_function` and the function's options,
-    with their defaults, in its constructor.
+    A subclass sets `_function`, its function of tensors, and passes the function's options
+    from its constructor.
     """
 
     _function = None
 
     def __init__(self, output_size, layer_arguments, **options):
-        # Keras would cast boxes to the compute dtype, too: float16 has no room for
-        # image coordinates.
+        # Keras would cast boxes to the compute dtype, too: float16 cannot hold image
+        # coordinates.
         super().__init__(autocast=False, **layer_arguments)
         self.output_size = tuple(int(n) for n in roi_arguments.check_output_size(output_size))
         self._options = tuple(options)
@@ -27,7 +27,7 @@ class _RoILayer(keras.layers.Layer):
         self.supports_jit = False
 
     def build(self, features_shape=None, boxes_shape=None, box_indices_shape=None):
-        """Nothing is to be made; Keras gives shapes by the names of `call`'s arguments."""
+        """Creates no weights. Keras passes shapes by the names of `call`'s arguments."""
         del features_shape, boxes_shape, box_indices_shape
 
     def _option_values(self):
@@ -37,7 +37,7 @@ class _RoILayer(keras.layers.Layer):
         return self._function(features, boxes, box_indices, self.output_size, **self._option_values())
 
     def _read_features(self, features):
-        """In the compute dtype. Raises ValueError unless they are 4-D."""
+        """Returns 4-D features in the compute dtype. Raises ValueError."""
         features = tf.cast(features, self.compute_dtype)
         self._check_map(features.shape)
         return features
@@ -56,14 +56,12 @@ class _RoILayer(keras.layers.Layer):
         if by_image.shape.rank != 3:
             raise ValueError(f"boxes are {by_image.shape}, expected [N, R, 4], or [K, 4] with box_indices [K]")
         shape = tf.shape(by_image)
-        images, of_features = by_image.shape[0], tf.nest.flatten(features)[0]
-        if None not in (images, of_features.shape[0]) and images != of_features.shape[0]:
-            raise ValueError(
-                f"boxes are {by_image.shape}, expected [N, R, 4] with features' N = {of_features.shape[0]}"
-            )
+        first_map = tf.nest.flatten(features)[0]
+        if not by_image.shape[:1].is_compatible_with(first_map.shape[:1]):
+            raise ValueError(f"boxes are {by_image.shape}, expected [N, R, 4] with features' N = {first_map.shape[0]}")
         message = "boxes [N, R, 4] must have the N of features"
-        check = tf.debugging.assert_equal(shape[0], tf.shape(of_features)[0], message=message)
-        with tf.control_dependencies([check]):  # or the op's own error may come first
+        check = tf.debugging.assert_equal(shape[0], tf.shape(first_map)[0], message=message)
+        with tf.control_dependencies([check]):  # else the op's own error may come first
             box_indices = tf.repeat(tf.range(shape[0]), shape[1])
         pooled = self._pool(features, tf.reshape(by_image, [-1, 4]), box_indices)
         pooled = tf.reshape(pooled, tf.concat([shape[:2], tf.shape(pooled)[1:]], 0))
@@ -72,7 +70,7 @@ class _RoILayer(keras.layers.Layer):
         return pooled
 
     def _pooled_channels(self, channels):
-        """Of the output, from the features'."""
+        """Returns the number of channels of the output, from that of features."""
         return channels
 
     def compute_output_shape(self, features_shape, boxes_shape, box_indices_shape=None):
@@ -88,7 +86,7 @@ class _RoILayer(keras.layers.Layer):
 
 
 class _PSRoILayer(_RoILayer):
-    """Bins of channels of their own."""
+    """Base of the position-sensitive layers: each bin has its own channels."""
 
     def _pooled_channels(self, channels):
         height, width = self.output_size
@@ -103,9 +101,9 @@ class _PSRoILayer(_RoILayer):
 class RoIPool(_RoILayer):
     """Max pooling of boxes into bins: `tfo.detection.roi_pool` as a layer.
 
-    Boxes come in one of two forms. By image, as a model's batch has them: features
-    [N, H, W, C] and boxes [N, R, 4] give [N, R, ph, pw, C]. Or in one list: boxes
-    [K, 4] and box_indices [K] give [K, ph, pw, C].
+    Boxes have one of two forms. By image, as in a model's batch: features [N, H, W, C]
+    and boxes [N, R, 4] give [N, R, ph, pw, C]. Or in one list: boxes [K, 4] and
+    box_indices [K] give [K, ph, pw, C].
 
     >>> import keras, tensorflow_ops as tfo
     >>> image = keras.Input([None, None, 3])
@@ -141,8 +139,8 @@ class RoIPool(_RoILayer):
 class RoIAlign(_RoILayer):
     """Pooling of boxes by bilinear samples: `tfo.detection.roi_align` as a layer.
 
-    Boxes come in the two forms of `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with
-    box_indices [K], and get a gradient.
+    Boxes have one of the two forms of `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with
+    box_indices [K], and have a gradient.
 
     >>> import keras, tensorflow_ops as tfo
     >>> image = keras.Input([None, None, 3])
@@ -159,8 +157,8 @@ class RoIAlign(_RoILayer):
       output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
-      aligned: True: pixel i's centre is at i + 0.5. False: at i, and a box is at least
-        1 x 1 pixels.
+      aligned: True: pixel i's centre is at i + 0.5. False: it is at i, and a box is at
+        least 1 x 1 pixels.
       mode: "avg" or "max" of a bin's samples.
       data_format: "NHWC" or "NCHW".
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
@@ -201,7 +199,7 @@ class PSRoIPool(_PSRoILayer):
     """Position-sensitive pooling of boxes: `tfo.detection.ps_roi_pool` as a layer.
 
     Features have ph * pw channels for each channel of the output, one for each bin.
-    Boxes come in the two forms of `tfo.layers.RoIPool`: [N, R, 4], or [K, 4] with
+    Boxes have one of the two forms of `tfo.layers.RoIPool`: [N, R, 4], or [K, 4] with
     box_indices [K].
 
     >>> import keras, tensorflow_ops as tfo
@@ -255,8 +253,8 @@ class PSRoIAlign(_PSRoILayer):
     """Position-sensitive pooling by bilinear samples: `tfo.detection.ps_roi_align` as a layer.
 
     Features have ph * pw channels for each channel of the output, one for each bin.
-    Boxes come in the two forms of `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with
-    box_indices [K], and get a gradient.
+    Boxes have one of the two forms of `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with
+    box_indices [K], and have a gradient.
 
     >>> import keras, tensorflow_ops as tfo
     >>> image = keras.Input([None, None, 3])
@@ -311,8 +309,8 @@ class PSRoIAlign(_PSRoILayer):
 class MultiScaleRoIAlign(_RoILayer):
     """RoIAlign on a feature pyramid: `tfo.detection.multiscale_roi_align` as a layer.
 
-    Called with a list of feature maps, the finest first. Boxes come in the two forms of
-    `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with box_indices [K], and get a gradient.
+    Takes a list of feature maps, the finest first. Boxes have one of the two forms of
+    `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with box_indices [K], and have a gradient.
 
     >>> import keras, tensorflow_ops as tfo
     >>> image = keras.Input([None, None, 3])
@@ -328,13 +326,13 @@ class MultiScaleRoIAlign(_RoILayer):
 
     Args:
       output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
-      strides: image pixels per feature pixel, for each map; rising.
+      strides: image pixels per feature pixel, for each map, in increasing order.
       sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
-      aligned: True: pixel i's centre is at i + 0.5. False: at i, and a box is at least
-        1 x 1 pixels.
-      canonical_box_size: the size of box, in image pixels, that is pooled at
+      aligned: True: pixel i's centre is at i + 0.5. False: it is at i, and a box is at
+        least 1 x 1 pixels.
+      canonical_box_size: the box size, in image pixels, that is pooled at
         canonical_stride.
-      canonical_stride: the stride at which a box of canonical_box_size is pooled.
+      canonical_stride: the stride for a box of canonical_box_size.
       data_format: "NHWC" or "NCHW".
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
       **kwargs: keras.layers.Layer's: name, dtype, trainable.

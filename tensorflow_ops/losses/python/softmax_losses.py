@@ -7,28 +7,28 @@ from tensorflow_ops.nn.python.ops import cross_entropy, nn_arguments
 
 
 class _Reduction(keras.losses.Loss):
-    """Reduces losses of rows as Keras does: sample weights, masks, replicas."""
+    """Reduces the losses of rows as Keras does: sample weights, masks, replicas."""
 
     def call(self, y_true, y_pred):
         del y_true
         return y_pred
 
 
-def _numbers(class_weights):
-    """Weights as a list of floats, which a configuration can have, or None."""
+def _floats_or_none(class_weights):
+    """Returns class weights as a list of floats, for get_config, or None."""
     return None if class_weights is None else [float(w) for w in class_weights]
 
 
 def _mask(tensor):
-    """What of a tensor counts, where Keras knows."""
+    """Returns the Keras mask of a tensor, or None."""
     return getattr(tensor, "_keras_mask", None)
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
 class SparseSoftmaxCrossEntropy(keras.losses.Loss):
-    """The cross entropy of labels and logits: `tfo.nn.sparse_softmax_cross_entropy` as a loss.
+    """Cross entropy of class labels and logits: `tfo.nn.sparse_softmax_cross_entropy` as a loss.
 
-    As `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, with label
+    Like `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, with label
     smoothing and z_loss, faster, and in less memory.
 
     >>> import numpy as np, tensorflow_ops as tfo
@@ -36,26 +36,26 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
     >>> float(loss(np.array([1, -1]), np.array([[0.0, 0.0], [5.0, 0.0]], np.float32)))
     0.6931471228599548
 
-    y_true is [...] or [..., 1], as Keras users have it, of integers or of floats that
-    hold integers; y_pred [..., classes]. Unlike Keras's own losses it reads 16-bit logits
-    as they are, and labels before Keras casts them to a dtype that may not hold them;
-    the losses of rows are float32 either way. In `model.compile` on a machine with a GPU
-    say jit_compile=False: the op has no XLA kernel.
+    y_true is [...] or [..., 1], as in Keras, of integers or of floats with integer values;
+    y_pred is [..., classes]. Unlike Keras's own losses, it reads 16-bit logits without a
+    cast, and labels before Keras casts them to a dtype that may be too narrow; the losses
+    of rows are float32 in both cases. Pass jit_compile=False to `model.compile` on a
+    machine with a GPU: the op has no XLA kernel.
 
     Args:
-      ignore_index: the label of rows that do not count: no loss, no gradient, and the
-        means ("sum_over_batch_size", "mean") are over the other rows.
+      ignore_index: the label of rows to ignore: no loss, no gradient, and the means
+        ("sum_over_batch_size", "mean") are over the other rows.
       label_smoothing: in [0, 1]; see `tfo.nn.sparse_softmax_cross_entropy`.
       z_loss: not negative; see `tfo.nn.sparse_softmax_cross_entropy`.
-      class_weights: [classes] numbers or None; a row's loss is multiplied by the weight of
+      class_weights: [classes] numbers or None; multiplies each row's loss by the weight of
         its label. Means are over rows, as with sample weights.
       softcap: above 0, or None; see `tfo.nn.sparse_softmax_cross_entropy`.
       axis: the axis of classes in y_pred.
       reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
-        as `keras.losses.Loss` has it.
+        as in `keras.losses.Loss`.
       name: name of the loss.
-      dtype: what logits of more than 16 bits, losses and sample weights are cast to; None
-        is `keras.config.floatx()`.
+      dtype: the dtype to cast logits of more than 16 bits, losses and sample weights to;
+        None is `keras.config.floatx()`.
 
     Raises:
       ValueError: an option out of its range; shapes that do not fit.
@@ -76,7 +76,7 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         nn_arguments.label_loss_attrs(ignore_index, label_smoothing, z_loss)
         self.ignore_index, self.label_smoothing, self.z_loss = ignore_index, label_smoothing, z_loss
-        self.class_weights, self.softcap = _numbers(class_weights), nn_arguments.softcap_or_none(softcap)
+        self.class_weights, self.softcap = _floats_or_none(class_weights), nn_arguments.softcap_or_none(softcap)
         self.axis = axis
         self._reduce = _Reduction(name=name, reduction=reduction, dtype=dtype)
 
@@ -88,7 +88,7 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
         return self._reduce(losses, losses, sample_weight)
 
     def call(self, y_true, y_pred):
-        """The loss of each row."""
+        """Returns the loss of each row."""
         logits = tf.convert_to_tensor(y_pred)
         if logits.dtype not in (tf.float16, tf.bfloat16) or self.dtype == "float64":
             logits = tf.cast(logits, self.dtype)
@@ -123,19 +123,18 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
 class SoftmaxCrossEntropy(keras.losses.Loss):
-    """The cross entropy of distributions and logits: `tfo.nn.softmax_cross_entropy` as a loss.
+    """Cross entropy of label distributions and logits: `tfo.nn.softmax_cross_entropy` as a loss.
 
-    As `keras.losses.CategoricalCrossentropy(from_logits=True)`, also where logits are
-    masked with -inf, and faster.
+    Like `keras.losses.CategoricalCrossentropy(from_logits=True)`, but exact for logits masked
+    with -inf, and faster.
 
     >>> import numpy as np, tensorflow_ops as tfo
     >>> loss = tfo.losses.SoftmaxCrossEntropy()
     >>> float(loss(np.array([[0.5, 0.5, 0.0]]), np.array([[0.0, 0.0, -np.inf]])))
     0.6931471824645996
 
-    y_true and y_pred are [..., classes], or have classes on another axis. In
-    `model.compile` on a machine with a GPU say jit_compile=False: the op has no XLA
-    kernel.
+    y_true and y_pred are [..., classes], or have classes on another axis. Pass
+    jit_compile=False to `model.compile` on a machine with a GPU: the op has no XLA kernel.
 
     Args:
       axis: the axis of classes.
@@ -143,9 +142,9 @@ class SoftmaxCrossEntropy(keras.losses.Loss):
       class_weights: [classes] numbers or None; see `tfo.nn.softmax_cross_entropy`.
       softcap: above 0, or None; see `tfo.nn.softmax_cross_entropy`.
       reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
-        as `keras.losses.Loss` has it.
+        as in `keras.losses.Loss`.
       name: name of the loss.
-      dtype: what labels and logits, losses and sample weights are cast to; None is
+      dtype: the dtype to cast labels, logits, losses and sample weights to; None is
         `keras.config.floatx()`.
 
     Raises:
@@ -165,10 +164,10 @@ class SoftmaxCrossEntropy(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         nn_arguments.smoothing_attr(label_smoothing)
         self.axis, self.label_smoothing = axis, label_smoothing
-        self.class_weights, self.softcap = _numbers(class_weights), nn_arguments.softcap_or_none(softcap)
+        self.class_weights, self.softcap = _floats_or_none(class_weights), nn_arguments.softcap_or_none(softcap)
 
     def call(self, y_true, y_pred):
-        """The loss of each row."""
+        """Returns the loss of each row."""
         return cross_entropy.softmax_cross_entropy(
             y_true,
             y_pred,

@@ -10,20 +10,20 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dt
 
 
 def freeze(value):
-    """Copies an attribute, and says what tells it from others.
+    """Copies an attribute, and returns a key for it.
 
     Returns:
-      (key, copy): key is hashable and the same for equal values; None where only the
-      object itself says what it is, as a function does. Later changes of the caller's
-      lists, dicts and arrays do not reach the copy.
+      (key, copy): key is hashable and the same for equal values; None for values without
+      a meaningful equality, such as functions. Later changes of the caller's lists, dicts
+      and arrays do not affect the copy.
 
     Raises:
-      TypeError: there is a tensor in it.
+      TypeError: the attribute contains a tensor.
     """
     if isinstance(value, (tf.Tensor, tf.Variable)):
         raise TypeError(f"{value!r} is a tensor")
     if isinstance(value, (*_SCALARS, enum.Enum)):
-        return (type(value), repr(value)), value  # repr tells -0.0 from 0.0, and one NaN is as another
+        return (type(value), repr(value)), value  # repr distinguishes -0.0 from 0.0, and all NaNs are equal
     if isinstance(value, np.ndarray) and value.dtype != object:
         copy = value.copy()
         copy.setflags(write=False)
@@ -42,7 +42,7 @@ def freeze(value):
 
 
 def freeze_all(op_name, attributes):
-    """`freeze` for a dict of attributes: (key or None, copy)."""
+    """Applies `freeze` to a dict of attributes. Returns (key or None, copy)."""
     if not attributes:
         return (), attributes
     try:
@@ -57,8 +57,8 @@ def freeze_all(op_name, attributes):
 class Arguments:
     """Sorts the arguments of a call by the NumPy function's signature.
 
-    Positional parameters without a default are tensors, *parameters as well. Keyword-only
-    ones, and those with a default, are attributes.
+    Positional parameters without a default are tensors; so are *parameters. Keyword-only
+    parameters, and those with a default, are attributes.
     """
 
     def __init__(self, op_name, function):
@@ -83,7 +83,7 @@ class Arguments:
         self._plain = not attributes and not self.rest
 
     def bind(self, args, kwargs):
-        """Returns (inputs, attributes, name); attributes are all of them, by name."""
+        """Returns (inputs, attributes, name); attributes include defaults."""
         if self._plain and not kwargs and len(args) == len(self.inputs):
             return args, {}, None
         name = None if self._takes_name else kwargs.get("name")
@@ -103,14 +103,14 @@ class Arguments:
         return inputs, {n: values[n] for n in values if n in self.attributes}, name
 
     def input_name(self, index):
-        """How messages call an input."""
+        """Returns the name of an input in messages."""
         if index < len(self.inputs):
             return self.inputs[index]
         return f"{self.rest}[{index - len(self.inputs)}]"
 
 
 def keywords_of(function, names):
-    """Which of the names a function takes by keyword."""
+    """Returns the names that a function takes as keywords."""
     parameters = inspect.signature(function).parameters
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return frozenset(names)

@@ -1,9 +1,8 @@
-"""Calls of plans: at once on eager tensors, or as a node of a graph; and their gradients.
+"""Calls of plans, eagerly or as a node of a graph, and their gradients.
 
 An eager call reads the tensors' memory, runs the NumPy function in the calling thread and
-records the gradient on the tapes. In a graph it is a PyFuncStateless node, TensorFlow's
-own callback; what the node calls is made once for each op, dtypes and attributes, and
-not for each node.
+records the gradient on the tapes. In a graph the call is a PyFuncStateless node,
+TensorFlow's own callback. Nodes of the same op, dtypes and attributes share a callback.
 """
 
 import itertools
@@ -11,7 +10,7 @@ import threading
 
 import tensorflow as tf
 
-# Callbacks, tapes and converters have no public API; the package is made for one TensorFlow.
+# TensorFlow has no public API for callbacks, tapes and converters; a wheel fits one TensorFlow release.
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context as eager_context
@@ -23,7 +22,7 @@ from tensorflow_ops.prototyping.python import plans, vectorize
 
 _NODE = "PyFuncStateless"
 _GRADIENT = "TensorflowOps>PythonOp"
-_PYTHON_ERRORS = {  # which the callback turns into the same errors again
+_PYTHON_ERRORS = {  # the callback converts these back to TensorFlow's errors
     tf.errors.InvalidArgumentError: ValueError,
     tf.errors.UnimplementedError: NotImplementedError,
     tf.errors.ResourceExhaustedError: MemoryError,
@@ -31,7 +30,7 @@ _PYTHON_ERRORS = {  # which the callback turns into the same errors again
 
 
 class _Callback:
-    """What nodes call: a plan, for calls that `stacked` says are stacked (see vectorize.run)."""
+    """The function that nodes call: runs a plan, vectorized as `stacked` declares (see vectorize.py)."""
 
     def __init__(self, plan, stacked):
         self.plan = plan
@@ -47,14 +46,14 @@ class _Callback:
             raise kind(error.message) from error.__cause__
 
 
-# Callbacks by plan's key: graphs, frozen and copied ones too, name them by token alone,
-# so they are kept as long as the process lives.
+# Callbacks by the plan's key. Graphs, frozen and copied ones too, refer to them only by
+# token, so they live as long as the process.
 _callbacks = {}
 _callbacks_lock = threading.Lock()
 
 
 def _callback_for(plan, stacked, graphs):
-    """The callback of a plan; where attributes have no key, one that lives as long as the graphs."""
+    """Returns the callback of a plan; if attributes have no key, a new one that lives as long as the graphs."""
     if plan.key is None:
         callback = _Callback(plan, stacked)
         for graph in graphs:
@@ -70,7 +69,7 @@ def _callback_for(plan, stacked, graphs):
 
 
 def call(plan, tensors, name=None, stacked=()):
-    """Calls a plan on its flat tensors; returns its flat results, recorded on all tapes."""
+    """Calls a plan on its flat tensors, and records the call on all tapes. Returns its flat results."""
     if eager_context.executing_eagerly():
         outputs = _call_eagerly(plan, tensors)
     else:
@@ -108,7 +107,10 @@ def _record(plan, tensors, outputs, stacked):
 
 
 def _gradients(plan, tensors, results, output_gradients, stacked):
-    """The gradient to each flat input, None where it has none; `output_gradients` to the differentiable outputs."""
+    """Returns the gradient to each flat input, or None.
+
+    `output_gradients` are those of the differentiable outputs.
+    """
     gradient_plan = plan.gradient_plan()
     inputs, rest = list(tensors[: plan.num_inputs]), list(tensors[plan.num_inputs :])
     gradients = [tf.convert_to_tensor(gradient) for gradient in output_gradients]
@@ -122,7 +124,7 @@ def _gradients(plan, tensors, results, output_gradients, stacked):
         return flat
     for i, gradient in enumerate(flat):
         alone = [axis for axis, level in enumerate(stacked) if not level[i]]
-        if gradient is not None and alone:  # one input of many calls
+        if gradient is not None and alone:  # one input for many calls: their gradients add up
             flat[i] = tf.reduce_sum(gradient, alone)
     return flat
 
@@ -178,7 +180,7 @@ def _add_node(plan, tensors, name, stacked):
 
 
 def _callback_of(node):
-    """The _Callback of a node, or None."""
+    """Returns the _Callback of a node, or None."""
     callback = script_ops._py_funcs.get(node.get_attr("token").decode())
     return callback if isinstance(callback, _Callback) else None
 
@@ -187,7 +189,7 @@ def _callback_of(node):
 def _gradient_of_node(node, *gradients):
     callback = _callback_of(node)
     if callback is None:
-        raise LookupError(f"{node.name}: the Python function behind this node does not exist any more")
+        raise LookupError(f"{node.name}: the Python function of this node no longer exists")
     plan = callback.plan
     differentiable = [
         tf.zeros_like(output) if gradient is None else gradient
@@ -201,10 +203,10 @@ def _gradient_of_node(node, *gradients):
 
 @pfor_lib.RegisterPFor(_NODE)
 def _convert(pfor_input):
-    """tf.vectorized_map and its kin: one call for all iterations, stacked where an input differs between them."""
+    """Converts a node for tf.vectorized_map: one call for all iterations; inputs that differ are stacked."""
     callback = _callback_of(pfor_input.op)
     if callback is None or any(value.is_sparse_stacked for value in pfor_input.inputs):
-        raise pfor_lib.ConversionNotImplementedError(f"{pfor_input.op.name} is not a python_op's")
+        raise pfor_lib.ConversionNotImplementedError(f"{pfor_input.op.name} is no node of a python_op")
     level = tuple(value.is_stacked for value in pfor_input.inputs)
     stacked = (level, *callback.stacked)
     outputs = call(callback.plan, [value.t for value in pfor_input.inputs], stacked=stacked)

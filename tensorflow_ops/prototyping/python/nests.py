@@ -1,4 +1,4 @@
-"""Declared nests of results, and what functions give back against them."""
+"""Declared nests of results, and checks of returned values against them."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from tensorflow_ops.prototyping.python import results
 
 
 def _leaves(nest, path):
-    """(path, spec) of each leaf, in the order of tf.nest."""
+    """Returns (path, spec) of each leaf, in the order of tf.nest."""
     if isinstance(nest, tf.TensorSpec):
         return [(path, nest)]
     if isinstance(nest, dict):
@@ -17,7 +17,7 @@ def _leaves(nest, path):
 
 
 class Nest:
-    """What a declaration says: specs in a tuple, a list, a dict, a mixture, or one alone."""
+    """A declared nest: a tf.TensorSpec, or a tuple, list or dict of nests."""
 
     def __init__(self, nest, path):
         leaves = _leaves(nest, path)
@@ -29,11 +29,11 @@ class Nest:
         self._flat = type(nest) in (tuple, list) and all(isinstance(item, tf.TensorSpec) for item in nest)
 
     def flatten(self, value, stage_name):
-        """The leaves of what a function gave back, which must have this form, in a list or tuple of their own."""
+        """Checks the structure of a returned value. Returns its leaves in a new list or tuple."""
         if self._single:
             return (value,)
         if self._flat and isinstance(value, (tuple, list)) and len(value) == len(self.specs):
-            return list(value)  # the function may keep its own
+            return list(value)  # a copy: the function may keep its own
         flat = []
         self._flatten(self.nest, value, self.path, stage_name, flat)
         return flat
@@ -54,7 +54,7 @@ class Nest:
                 self._flatten(item, item_value, f"{path}[{i}]", stage_name, flat)
 
     def pack(self, leaves):
-        """The nest with these leaves."""
+        """Returns the nest with these leaves."""
         if self._single:
             return leaves[0]
         return type(self.nest)(leaves) if self._flat else tf.nest.pack_sequence_as(self.nest, leaves)

@@ -1,4 +1,4 @@
-"""One use of a python_op: its dtypes and attributes, run on arrays; and its gradient's."""
+"""Plans: a python_op, or its gradient, for given dtypes and attributes."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tensorflow_ops.prototyping.python import nests, results, stages
 
-_MOST_SHAPES = 256  # whose declared results a plan remembers
+_MAX_CACHED_SHAPES = 256  # of a plan, with their declared results
 
 
 def _has_gradient(dtype):
@@ -15,7 +15,7 @@ def _has_gradient(dtype):
 
 
 def _spread(values, present):
-    """The values with None put where nothing is present."""
+    """Inserts None for values that are not present."""
     if all(present):
         return tuple(values)
     values = iter(values)
@@ -25,20 +25,20 @@ def _spread(values, present):
 class Plan:
     """A stage for inputs of given dtypes and for given attributes.
 
-    Its arrays, and tensors, are flat: the inputs; then what the gradient of an earlier
-    stage is told beside its inputs, which has no gradient of its own. A slot is an
-    argument or a result of the NumPy function; where gradients stand, a slot without one
-    is not present, and None.
+    A plan takes a flat list of arrays or tensors: the inputs; then, for a gradient, the
+    context of the call that it differentiates, which has no gradient. A slot is an argument
+    or a result of the NumPy function; a slot for a gradient that does not exist is not
+    present: the function sees None.
 
     Attributes:
       stage: the Stage.
-      key: hashable, equal for plans that do the same; None where attributes have no key.
+      key: hashable, equal for equal plans; None if attributes have no key.
       attributes: dict.
       array_dtypes: tf.DType of each flat array.
-      inputs_present, outputs_present: for each slot, whether it is.
+      inputs_present, outputs_present: for each slot, whether it is present.
       differentiable: for each input slot.
       input_names: of each input slot.
-      num_inputs, num_outputs: of flat ones; outputs without saved values.
+      num_inputs, num_outputs: numbers of flat ones; outputs without saved values.
       outputs_differentiable: for each flat output.
       result_dtypes: of each flat result: outputs, then saved values.
     """
@@ -52,11 +52,11 @@ class Plan:
         self._known = {}
 
     def declared(self, shapes):
-        """A Declared for each flat result, from the shapes of the flat arrays."""
+        """Returns a Declared for each flat result, for the shapes of the flat arrays."""
         found = self._known.get(shapes)
         if found is None:
             found = self._declare(shapes)
-            if len(self._known) >= _MOST_SHAPES:
+            if len(self._known) >= _MAX_CACHED_SHAPES:
                 self._known.clear()
             self._known[shapes] = found
         return found
@@ -66,7 +66,7 @@ class Plan:
 
         Args:
           arrays: the flat arrays.
-          batch: sizes of the axes that stand before each array's own.
+          batch: sizes of the axes before each array's own.
 
         Returns:
           The flat results, checked, as arrays.
@@ -77,11 +77,11 @@ class Plan:
         return results.check_all(leaves, declared, batch, self.stage.name)
 
     def is_differentiable(self):
-        """Whether there is anything to differentiate."""
+        """Returns whether an input and an output are differentiable."""
         return any(self.differentiable) and any(self.outputs_differentiable)
 
     def gradient_plan(self):
-        """The plan of this plan's gradient; raises LookupError where none is registered."""
+        """Returns the plan of this plan's gradient. Raises LookupError if none is registered."""
         if self._gradient_plan is None:
             if self.stage.gradient is None:
                 if self.stage.order < 2 or tf.executing_eagerly():
@@ -91,7 +91,7 @@ class Plan:
         return self._gradient_plan
 
     def input_gradients(self, gradients):
-        """For each flat input its gradient or None, from the gradient plan's flat outputs."""
+        """Returns the gradient to each flat input, or None, from the gradient plan's flat outputs."""
         gradients = iter(gradients)
         return [
             next(gradients) if differentiable else None
@@ -100,14 +100,14 @@ class Plan:
         ]
 
     def context(self, inputs, outputs, rest):
-        """The Context of this plan's gradient, from flat arrays."""
+        """Returns the Context of this plan's gradient, from flat arrays."""
         raise NotImplementedError
 
     def _declare(self, shapes):
         raise NotImplementedError
 
     def _call(self, arrays):
-        """What the function gives back, flat."""
+        """Calls the function. Returns its flat results."""
         raise NotImplementedError
 
 
@@ -115,11 +115,11 @@ class ForwardPlan(Plan):
     """The op itself.
 
     Args:
-      stage, key, attributes: as Plan has them.
-      declare_out, declare_saved: functions of the inputs' tf.TensorSpecs to the declared
-        nests; the second is None where nothing is saved.
+      stage, key, attributes: see Plan.
+      declare_out, declare_saved: functions of the inputs' tf.TensorSpecs and the attributes
+        that return the declared nests; the second is None if nothing is saved.
       dtypes, shapes, input_names: of each input; shapes as tuples, or None.
-      non_differentiable: names of inputs that have no gradient, though their dtype has.
+      non_differentiable: names of inputs declared to have no gradient.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class ForwardPlan(Plan):
         if self._saved is None:
             return self.out.flatten(value, name)
         if not isinstance(value, tuple) or len(value) != 2:
-            results.fail(f"{name}: its function gave back a {type(value).__name__}, expected a tuple (outputs, saved)")
+            results.fail(f"{name}: its function returned a {type(value).__name__}, expected a tuple (outputs, saved)")
         return [*self.out.flatten(value[0], name), *self._saved.flatten(value[1], name)]
 
     def context(self, inputs, outputs, rest):
@@ -211,7 +211,7 @@ class GradientPlan(Plan):
         self.outputs_differentiable = (True,) * self.num_outputs
         flat = iter(range(of.num_inputs))
         places = [next(flat) if present else None for present in of.inputs_present]
-        # Of each output, which flat input it is the gradient to, and the name.
+        # For each output, the flat input that it is the gradient to, and its name.
         self._outputs = [
             (place, f"the gradient to {name}")
             for place, name, has in zip(places, of.input_names, of.differentiable, strict=True)
@@ -226,7 +226,7 @@ class GradientPlan(Plan):
         ]
 
     def _split(self, arrays):
-        """(inputs, output gradients, outputs, rest) of the plan that this is the gradient of."""
+        """Splits arrays into (inputs, output gradients, outputs, rest) of the differentiated plan."""
         at = (self._of.num_inputs, self.num_inputs, self.num_inputs + self._of.num_outputs)
         return arrays[: at[0]], arrays[at[0] : at[1]], arrays[at[1] : at[2]], arrays[at[2] :]
 
@@ -235,22 +235,22 @@ class GradientPlan(Plan):
         slots = self.inputs_present[len(self._of.inputs_present) :]
         context = self._of.context(inputs, outputs, rest)
         value = self.stage.call(context, *_spread(gradients, slots))
-        name, wanted = self.stage.name, self.outputs_present
-        if len(wanted) == 1 and not isinstance(value, (tuple, list)):
+        name, is_present = self.stage.name, self.outputs_present
+        if len(is_present) == 1 and not isinstance(value, (tuple, list)):
             value = (value,)
-        if not isinstance(value, (tuple, list)) or len(value) != len(wanted):
+        if not isinstance(value, (tuple, list)) or len(value) != len(is_present):
             got = f"{len(value)} gradients" if isinstance(value, (tuple, list)) else f"one {type(value).__name__}"
             inputs = ", ".join(self._of.input_names)
-            results.fail(f"{name}: its function gave back {got}, expected {len(wanted)}, to {inputs}")
-        for item, present, input_name in zip(value, wanted, self._of.input_names, strict=True):
+            results.fail(f"{name}: its function returned {got}, expected {len(is_present)}, to {inputs}")
+        for item, present, input_name in zip(value, is_present, self._of.input_names, strict=True):
             if present and item is None:
                 results.fail(
-                    f"{name}: it gave back None for {input_name}, expected an array. An input without gradient is "
-                    f"declared: python_op(..., non_differentiable=[{input_name!r}])"
+                    f"{name}: it returned None for {input_name}, expected an array. To declare an input without "
+                    f"gradient: python_op(..., non_differentiable=[{input_name!r}])"
                 )
             if not present and item is not None:
-                results.fail(f"{name}: it gave back a gradient to {input_name}, which has none: expected None")
-        return [item for item, present in zip(value, wanted, strict=True) if present]
+                results.fail(f"{name}: it returned a gradient to {input_name}, which has none: expected None")
+        return [item for item, present in zip(value, is_present, strict=True) if present]
 
     def context(self, inputs, outputs, rest):
         of = self._of
@@ -273,12 +273,12 @@ def _tuple(shape):
 
 
 def shape_of(tensor):
-    """A tensor's static shape as a tuple, or None."""
+    """Returns a tensor's static shape as a tuple, or None."""
     return _tuple(tensor.shape)
 
 
 def as_array(value):
-    """A value of a tensor as an array that may not be written to."""
+    """Returns the value of a tensor as a read-only array."""
     if type(value) is not np.ndarray:
         value = np.array(value, object) if isinstance(value, (bytes, str)) else np.asarray(value)
     value.setflags(write=False)

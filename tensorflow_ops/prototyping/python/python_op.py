@@ -12,7 +12,7 @@ from tensorflow_ops.prototyping.python import arguments, calls, plans, stages
 
 _NAME = re.compile(r"[A-Za-z]\w*::[A-Za-z]\w*", re.ASCII)
 _VMAP = ("sequential", "batched")
-_MOST_PLANS = 256  # an op remembers: dtypes and attributes of its inputs
+_MAX_CACHED_PLANS = 256  # of an op: for dtypes and attributes
 
 _ops = {}  # by name
 _ops_lock = threading.Lock()
@@ -24,27 +24,27 @@ def _check_vmap(name, vmap):
     return vmap
 
 
-def _place(function):
+def _location(function):
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}, line {code.co_firstlineno}" if code else repr(function)
 
 
-def _look_like(wrapper, function):
-    """Gives an object the function's name, docstring and signature."""
+def _copy_signature(wrapper, function):
+    """Sets an object's name, docstring and signature to the function's."""
     functools.update_wrapper(wrapper, function)
     wrapper.__signature__ = inspect.signature(function)
-    del wrapper.__wrapped__  # tf.function would pass that on where the object is one of its arguments
+    del wrapper.__wrapped__  # tf.function would unwrap an object that is one of its arguments
 
 
 class Gradient:
-    """What `register_gradient` gives back: the gradient, on which its own gradient can be registered."""
+    """The result of `register_gradient`: the gradient, with a `register_gradient` for its own gradient."""
 
     def __init__(self, stage):
         self._stage = stage
-        _look_like(self, stage.function)
+        _copy_signature(self, stage.function)
 
     def __call__(self, ctx, *output_gradients):
-        """The NumPy function itself."""
+        """Calls the NumPy function."""
         return self._stage.function(ctx, *output_gradients)
 
     def __repr__(self):
@@ -61,37 +61,37 @@ def _register_gradient(stage, function, vmap):
     if not callable(function):
         raise TypeError(f"{stage.name}: register_gradient got a {type(function).__name__}, expected a function")
     if stage.gradient is not None:
-        raise ValueError(f"{stage.name} has a gradient already: {_place(stage.gradient.function)}")
+        raise ValueError(f"{stage.name} has a gradient already: {_location(stage.gradient.function)}")
     vmap = stage.vmap if vmap is None else _check_vmap(stage.name, vmap)
     stage.gradient = stages.Stage(stage.op_name, stage.python_name, function, vmap, stage.check_finite, stage.order + 1)
     return Gradient(stage.gradient)
 
 
 def _declaration(name, declare, what, taken):
-    """`out` or `saved` as a function of (input specs, attributes)."""
+    """Returns `out` or `saved` as a function of (input specs, attributes)."""
     if not callable(declare):
         return lambda specs, attributes: declare
     keywords = arguments.keywords_of(declare, taken.attributes)
     parameters = inspect.signature(declare).parameters.values()
     positional = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY and p.name not in keywords]
     fixed = [p for p in positional if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    least = sum(p.default is p.empty for p in fixed)
+    num_required = sum(p.default is p.empty for p in fixed)
     rest = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in positional)
-    if (least > len(taken.inputs) and not taken.rest) or (len(fixed) < len(taken.inputs) and not rest):
+    if (num_required > len(taken.inputs) and not taken.rest) or (len(fixed) < len(taken.inputs) and not rest):
         raise TypeError(f"{name}: {what} takes {len(fixed)} inputs, expected {len(taken.inputs)}: {taken.inputs}")
     return lambda specs, attributes: declare(*specs, **{k: attributes[k] for k in keywords})
 
 
 class PythonOp:
-    """An op whose kernel is a NumPy function; made by `tfo.python_op`.
+    """An op with a NumPy function as its kernel; made by `tfo.python_op`.
 
     Attributes:
-      name: the op's name, as "demo::relu".
-      reference: the op with its NumPy function, whatever `register_kernel` put in its
-        place; called as the op itself.
+      name: the op's name, such as "demo::relu".
+      reference: the op with its NumPy function, even if `register_kernel` replaced the
+        function; called like the op.
     """
 
-    # TensorFlow's AutoGraph takes what has this attribute as it is.
+    # AutoGraph does not convert objects with this attribute.
     autograph_info__ = True
 
     def __init__(self, name, function, out, saved, vmap, non_differentiable, check_finite):
@@ -107,7 +107,7 @@ class PythonOp:
             raise ValueError(f"{name}: non_differentiable names {unknown}, expected some of {taken.inputs}")
         self._out = _declaration(name, out, "out", taken)
         self._saved = None if saved is None else _declaration(name, saved, "saved", taken)
-        _look_like(self, function)
+        _copy_signature(self, function)
         self._stage = stages.Stage(name, self.__name__, function, _check_vmap(name, vmap), check_finite)
         self._plans = {}
         self._kernel = None
@@ -116,7 +116,7 @@ class PythonOp:
         return f"<python_op {self.name}{' with a kernel' if self._kernel else ''}>"
 
     def __call__(self, *args, **kwargs):
-        """Calls the op: its compiled kernel where one is registered, else its NumPy function."""
+        """Calls the op: its compiled kernel if one is registered, else its NumPy function."""
         if self._kernel is None:
             return self.reference(*args, **kwargs)
         inputs, attributes, name = self._arguments.bind(args, kwargs)
@@ -128,7 +128,7 @@ class PythonOp:
         return result
 
     def reference(self, *args, **kwargs):
-        """Calls the op's NumPy function, also where `register_kernel` swapped a compiled op in."""
+        """Calls the op's NumPy function, even if `register_kernel` replaced it by a compiled op."""
         inputs, attributes, name = self._arguments.bind(args, kwargs)
         tensors = [
             value if type(value) is ops.EagerTensor else tf.convert_to_tensor(value, name=None) for value in inputs
@@ -140,58 +140,58 @@ class PythonOp:
     def register_gradient(self, function=None, *, vmap=None):
         """Registers the op's gradient; a decorator.
 
-        The function takes (ctx, *output_gradients): NumPy arrays that may not be written
-        to, one gradient for each output in the order of tf.nest (None for an output whose
-        dtype has no gradient). It gives back one array for each input, with the input's
-        shape and dtype; None for an input that has no gradient, by its dtype (integers,
-        bools, strings) or by `non_differentiable`. With one input the array itself will do.
-        ctx has inputs, outputs, saved and attributes. Gradients to complex inputs follow
-        TensorFlow's convention, the conjugate of the derivative.
+        The function takes (ctx, *output_gradients): read-only NumPy arrays, one gradient for
+        each output in the order of tf.nest (None for an output without gradient, by its
+        dtype). It returns one array for each input, with the input's shape and dtype; None
+        for an input without gradient, by its dtype (integers, bools, strings) or by
+        `non_differentiable`. With one input it may return the array itself. ctx has inputs,
+        outputs, saved and attributes. Gradients to complex inputs follow TensorFlow's
+        convention, the conjugate of the derivative.
 
-        The result has a `register_gradient` of its own: for second-order gradients and for
-        forward mode. For it the gradient is a function of the inputs and of the output
-        gradients, so it gives back one array for each of these; outputs and saved values
-        count as functions of the inputs. Its ctx.inputs is the inputs and then the output
+        The result has a `register_gradient`, too: for second-order gradients and for forward
+        mode. That function differentiates the gradient, a function of the inputs and of the
+        output gradients, and returns one array for each of these; outputs and saved values
+        are functions of the inputs. Its ctx.inputs is the inputs and then the output
         gradients; ctx.forward is the ctx of the gradient.
 
         Args:
           function: the NumPy function.
-          vmap: as `tfo.python_op` has it, for the gradient; None: as the op.
+          vmap: for the gradient, see `tfo.python_op`; None: the op's.
 
         Returns:
           The function, with `register_gradient`.
 
         Raises:
-          ValueError: there is a gradient already.
+          ValueError: a gradient is already registered.
         """
         return _register_gradient(self._stage, function, vmap)
 
     def register_kernel(self, function):
-        """Puts a compiled op in the place of the NumPy function; a decorator, too.
+        """Replaces the NumPy function by a compiled op; a decorator, too.
 
         From now on eager calls and new traces call `function(*tensors, **attributes)`, with
-        its own gradient; graphs that exist keep what they have. What it gives back is
-        compared with what `out` declares. `reference` calls the NumPy function as before.
+        its own gradient; existing graphs do not change. Its results are checked against
+        `out`. `reference` calls the NumPy function as before.
 
         Args:
-          function: takes tensors by position and all attributes by keyword, and gives back
-            the nest that `out` declares.
+          function: takes tensors by position and all attributes by keyword, and returns the
+            nest that `out` declares.
 
         Returns:
           The function.
 
         Raises:
-          ValueError: there is a kernel already.
+          ValueError: a kernel is already registered.
         """
         if not callable(function):
             raise TypeError(f"{self.name}: register_kernel got a {type(function).__name__}, expected a function")
         if self._kernel is not None:
-            raise ValueError(f"{self.name} has a kernel already: {_place(self._kernel)}")
+            raise ValueError(f"{self.name} has a kernel already: {_location(self._kernel)}")
         self._kernel = function
         return function
 
     def _plan(self, tensors, attributes):
-        """The plan for these dtypes and attributes."""
+        """Returns the plan for the tensors' dtypes and the attributes."""
         attributes_key, attributes = arguments.freeze_all(self.name, attributes)
         key = (tuple([tensor.dtype for tensor in tensors]), attributes_key)
         plan = self._plans.get(key) if attributes_key is not None else None
@@ -208,7 +208,7 @@ class PythonOp:
                 self._non_differentiable,
             )
             if attributes_key is not None:
-                if len(self._plans) >= _MOST_PLANS:
+                if len(self._plans) >= _MAX_CACHED_PLANS:
                     self._plans.clear()
                 self._plans[key] = plan
         return plan
@@ -223,16 +223,16 @@ class PythonOp:
                 raise tf.errors.InvalidArgumentError(
                     None,
                     None,
-                    f"{kernel} gave {expected.name} dtype {tensor.dtype.name} and shape {tensor.shape}, declared "
+                    f"{kernel}: {expected.name} has dtype {tensor.dtype.name} and shape {tensor.shape}, declared "
                     f"{expected.dtype.name} and {tf.TensorShape(expected.shape)}",
                 )
 
 
 def python_op(name, *, out, saved=None, vmap="sequential", non_differentiable=(), check_finite=False, replace=False):
-    """Makes a NumPy function an op: in eager code, tf.function, tf.data, with a gradient.
+    """Prototypes a differentiable op in NumPy, for eager code, tf.function and tf.data.
 
-    A decorator for prototypes: the function and its gradient are NumPy, and a compiled
-    op may take their place later under the same name (`register_kernel`).
+    A decorator: the function and its gradient are NumPy; a compiled op can replace them
+    later under the same name (`register_kernel`).
 
     >>> import numpy as np, tensorflow as tf, tensorflow_ops as tfo
     >>> @tfo.python_op("docs::scaled_relu", out=lambda x: tf.TensorSpec(x.shape, x.dtype), vmap="batched")
@@ -248,54 +248,55 @@ def python_op(name, *, out, saved=None, vmap="sequential", non_differentiable=()
     >>> y.numpy(), tape.gradient(y, x).numpy()
     (array([0., 6.], dtype=float32), array([0., 3.], dtype=float32))
 
-    The decorated function's positional parameters without a default are tensors, and it
-    gets them as arrays that may not be written to; strings as arrays of bytes objects. Its
-    keyword-only parameters and those with a default are attributes: any Python values that
-    are no tensors. It gives back what `out` declares, of exactly that dtype and shape, in
-    eager code and in graphs. Of the op one can ask, besides, `name=`, the name of its node.
+    The decorated function's positional parameters without a default are tensors; it takes
+    them as read-only arrays, strings as arrays of bytes objects. Its keyword-only
+    parameters and those with a default are attributes: any Python values except tensors.
+    It returns the values that `out` declares, of exactly that dtype and shape, in eager
+    code and in graphs. The op also takes `name=`, the name of its node.
 
-    The function is to be pure: the same result for the same arguments. A graph may leave a
-    call out whose result nobody reads, merge equal ones, and compute a constant one once.
-    It runs on the CPU, holding Python's lock, in the process that made it.
+    The function must be pure: the same result for the same arguments. A graph may skip an
+    unused call, merge equal ones, and compute a constant one once. The function runs on the
+    CPU, holding Python's global lock, in the process that defined it.
 
     Args:
-      name: "namespace::op", of ASCII letters, digits and underscores; one op for each.
+      name: "namespace::op", of ASCII letters, digits and underscores; unique.
       out: the results' shapes and dtypes: a tf.TensorSpec, or a nest (tuple, list, dict) of
-        them, or a function that gives these for the inputs' specs, tf.TensorSpec each,
-        given by position, and for those attributes it has parameters for. In a graph
-        sizes may be None. A size None of the result is any size.
+        them, or a function that returns these. The function takes the inputs' specs, a
+        tf.TensorSpec each, by position, and attributes by keyword, those that it has
+        parameters for. In a graph, sizes of inputs may be None. A None size of a result
+        stands for any size.
       saved: like out, for values that the gradient needs and that are no results. The
-        function then gives back (results, saved values), and the gradient finds them in
-        ctx.saved. Their gradients are not taken.
-      vmap: what tf.vectorized_map, GradientTape.jacobian and batch_jacobian do. "batched":
-        the function takes any number of axes before those of its inputs, all inputs have
-        the same ones, and it maps over them: one call for all iterations. "sequential":
-        one call for each.
-      non_differentiable: names of inputs that have no gradient, though their dtype has.
+        function then returns (results, saved values), and the gradient reads ctx.saved.
+        Saved values are not differentiated.
+      vmap: the rule of tf.vectorized_map, GradientTape.jacobian and batch_jacobian.
+        "batched": the function accepts any number of axes before those of its inputs, the
+        same for all inputs, and maps over them: one call for all iterations.
+        "sequential": one call for each iteration.
+      non_differentiable: names of inputs of a differentiable dtype that have no gradient.
       check_finite: whether NaN and infinity in floating results, and in gradients, are
         errors.
-      replace: whether to take the place of an op of this name, as one wants in a notebook.
-        Graphs that call the other one keep it.
+      replace: whether to replace an op of this name, for use in notebooks. Graphs that call
+        the old op keep it.
 
     Returns:
-      A decorator; what it gives back is the op, a `PythonOp`, with `register_gradient`,
+      A decorator that returns the op, a `PythonOp`, with `register_gradient`,
       `register_kernel` and `reference`.
 
     Raises:
-      ValueError: a bad name, or one that is taken; an unknown option. When SavedModel
+      ValueError: a bad name, or the name of another op; an unknown option. When SavedModel
         exports a graph with the op in it.
-      TypeError: a function without the parameters it should have; a declaration that is no
-        nest of tf.TensorSpec; a tensor as an attribute.
-      InvalidArgumentError: when called, the function gave back another dtype, shape or
-        nest, or raised ValueError or TypeError. What else it raises becomes
-        UnimplementedError (NotImplementedError), ResourceExhaustedError (MemoryError) or
-        UnknownError, with its type, message and place in the text.
-      LookupError: when differentiated, the gradient asked for is not registered: the first,
-        the second, or forward mode, which takes both.
+      TypeError: a function without the required parameters; a declaration that is no nest
+        of tf.TensorSpec; a tensor as an attribute.
+      InvalidArgumentError: when called, the function returned another dtype, shape or nest,
+        or raised ValueError or TypeError. Its other errors become UnimplementedError
+        (NotImplementedError), ResourceExhaustedError (MemoryError) or UnknownError, with
+        type, message and line in the text.
+      LookupError: when differentiated, the required gradient is not registered: the first,
+        the second, or for forward mode both.
       UnimplementedError: when traced for XLA (jit_compile=True).
 
-    Declared results, a mapping rule to state and an error for what is not registered are
-    those of torch.library.custom_op and jax.pure_callback.
+    Declared results, explicit mapping rules and errors for unregistered gradients follow
+    torch.library.custom_op and jax.pure_callback.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"python_op: name is {name!r}, expected 'namespace::op' of letters, digits and underscores")
@@ -305,8 +306,8 @@ def python_op(name, *, out, saved=None, vmap="sequential", non_differentiable=()
         with _ops_lock:
             if name in _ops and not replace:
                 raise ValueError(
-                    f"{name} is an op already, made from {_ops[name].__name__} ({_place(_ops[name]._stage.function)}). "
-                    "Give this one another name, or say replace=True"
+                    f"{name} is an op already, made from {_ops[name].__name__} "
+                    f"({_location(_ops[name]._stage.function)}). Choose another name, or pass replace=True"
                 )
             _ops[name] = op
         return op

@@ -325,10 +325,10 @@ class MissingTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*_MODES)
     def test_what_the_gradient_gives_back_is_checked(self, mode):
         for gradient, message in (
-            (lambda ctx, dx, dy: (dx, None), r"gave back None for y, expected an array.*non_differentiable=\['y'\]"),
-            (lambda ctx, dx, dy: dx, "gave back one ndarray, expected 3, to x, y, n"),
-            (lambda ctx, dx, dy: (dx, dy, None, None), "gave back 4 gradients, expected 3, to x, y, n"),
-            (lambda ctx, dx, dy: (dx, dy, dx), "gave back a gradient to n, which has none: expected None"),
+            (lambda ctx, dx, dy: (dx, None), r"returned None for y, expected an array.*non_differentiable=\['y'\]"),
+            (lambda ctx, dx, dy: dx, "returned one ndarray, expected 3, to x, y, n"),
+            (lambda ctx, dx, dy: (dx, dy, None, None), "returned 4 gradients, expected 3, to x, y, n"),
+            (lambda ctx, dx, dy: (dx, dy, dx), "returned a gradient to n, which has none: expected None"),
             (lambda ctx, dx, dy: (dx, dy.astype(float), None), "the gradient to y has dtype float64, declared float32"),
             (lambda ctx, dx, dy: (dx, dy[:1], None), r"the gradient to y has shape \[1\], declared \[2\]"),
             (

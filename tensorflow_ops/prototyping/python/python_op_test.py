@@ -318,7 +318,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         ):
             self._raises(tf.errors.InvalidArgumentError, f"test::faulty: {message}", out, function, mode, [1.0, 2.0])
         self._raises(
-            tf.errors.InvalidArgumentError, r"test::faulty: its function gave back a ndarray, expected a tuple \(out",
+            tf.errors.InvalidArgumentError, r"test::faulty: its function returned a ndarray, expected a tuple \(out",
             _same, lambda x: x, mode, [1.0, 2.0], saved=_same,
         )  # fmt: skip
 
@@ -454,11 +454,11 @@ class KernelTest(parameterized.TestCase, tf.test.TestCase):
         for kernel, message in (
             (
                 lambda x: tf.cast(x, tf.float64),
-                r"its kernel gave its result dtype float64 and shape \(1,\), declared float32",
+                r"its kernel: its result has dtype float64 and shape \(1,\), declared float32",
             ),
             (
                 lambda x: x[None],
-                r"its kernel gave its result dtype float32 and shape \(1, 1\), declared float32 and \(1,\)",
+                r"its kernel: its result has dtype float32 and shape \(1, 1\), declared float32 and \(1,\)",
             ),
             (lambda x: [x, x], r"its kernel"),
         ):

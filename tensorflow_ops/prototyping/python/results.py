@@ -1,16 +1,16 @@
-"""What a NumPy function gives back, against what was declared."""
+"""Checks the values that a NumPy function returns against their declarations."""
 
 import sys
 
 import numpy as np
 import tensorflow as tf
 
-# TensorFlow may share the memory of an array that starts at a multiple of this.
+# TensorFlow may share the memory of an array that starts at a multiple of this number of bytes.
 _ALIGNMENT = 64
 
 
 class Declared:
-    """A declared result: shape (None: any rank; None in it: any size), dtype, and what messages call it."""
+    """A declared result: shape (None: any rank; None in it: any size), dtype, and its name in messages."""
 
     __slots__ = ("check_finite", "dtype", "name", "numpy_dtype", "shape")
 
@@ -23,7 +23,7 @@ class Declared:
 
 
 def fail(message, kind=tf.errors.InvalidArgumentError):
-    """Raises an error of TensorFlow's, whose type is the same eagerly and in a graph."""
+    """Raises an error of TensorFlow: its type is the same eagerly and in a graph."""
     raise kind(None, None, message)
 
 
@@ -40,8 +40,8 @@ def _text(shape):
 
 
 def _strings(value, stage_name, declared):
-    """Strings of any form as an array of bytes objects, which alone keeps their lengths."""
-    # Python's strings as objects: as NumPy's they would lose zeros at their ends.
+    """Converts strings to an array of bytes objects, which keeps their lengths."""
+    # Python strings as objects: NumPy strings would lose trailing zeros.
     array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
     if array.dtype.kind not in "OSU":
         fail(f"{stage_name}: {declared.name} has dtype {array.dtype}, declared string")
@@ -54,13 +54,13 @@ def _strings(value, stage_name, declared):
 
 
 def check(value, declared, batch, stage_name):
-    """Returns the value as an array that TensorFlow may take, having checked it.
+    """Checks a value. Returns it as an array that TensorFlow may keep.
 
     Args:
-      value: what the function gave back.
+      value: a value that the function returned.
       declared: a Declared.
-      batch: sizes of the axes that stand before the declared shape.
-      stage_name: what messages call the function.
+      batch: sizes of the axes before the declared shape.
+      stage_name: name of the function in messages.
     """
     if declared.dtype == tf.string:
         array = _strings(value, stage_name, declared)
@@ -81,33 +81,33 @@ def check(value, declared, batch, stage_name):
     if not array.flags.c_contiguous:
         return np.ascontiguousarray(array)
     shared = array.__array_interface__["data"][0] % _ALIGNMENT == 0 and array.dtype != object
-    if shared and not (array.flags.owndata and sys.getrefcount(array) <= _alone):
-        return array.copy()  # the function may keep this one, and change it
+    if shared and not (array.flags.owndata and sys.getrefcount(array) <= _sole_references):
+        return array.copy()  # the function may keep this array, and change it
     return array
 
 
 def check_all(leaves, declared, batch, stage_name):
-    """`check` for each leaf; `leaves` is a list or tuple that nobody else refers to."""
+    """Calls `check` for each leaf of a list or tuple, which must have no other reference."""
     return [check(leaf, expected, batch, stage_name) for leaf, expected in zip(leaves, declared, strict=True)]
 
 
-def _references_in_check():
-    """How often `check` finds an array referred to that a function made and kept no reference to."""
-    global _alone
+def _count_sole_references():
+    """Sets _sole_references: the reference count in `check` of an array without references elsewhere."""
+    global _sole_references
     declared = [Declared((64,), tf.float32, "")]
     while True:
         arrays = [np.empty(64, np.float32) for _ in range(64)]
-        places = [array.__array_interface__["data"][0] for array in arrays]
-        aligned = [i for i, place in enumerate(places) if place % _ALIGNMENT == 0]
+        addresses = [array.__array_interface__["data"][0] for array in arrays]
+        aligned = [i for i, address in enumerate(addresses) if address % _ALIGNMENT == 0]
         if not aligned:
-            return  # then none is taken for alone
+            return  # 0: all arrays are copied
         leaves = (arrays.pop(aligned[0]),)
         del arrays
         (result,) = check_all(leaves, declared, (), "")
-        if result.__array_interface__["data"][0] == places[aligned[0]]:
+        if result.__array_interface__["data"][0] == addresses[aligned[0]]:
             return
-        _alone += 1
+        _sole_references += 1
 
 
-_alone = 0
-_references_in_check()
+_sole_references = 0
+_count_sole_references()

@@ -1,4 +1,4 @@
-"""A NumPy function of a python_op, and what its gradient is told."""
+"""A NumPy function of a python_op, and the context of its gradient."""
 
 import dataclasses
 
@@ -6,15 +6,15 @@ import tensorflow as tf
 
 
 class MissingGradientError(LookupError):
-    """A gradient was asked for that nobody registered."""
+    """A gradient that is not registered was requested."""
 
-    # AutoGraph, which puts the place in user code into the message, makes anew only
-    # errors whose __init__ it knows; others come out of a tf.function as StagingError.
+    # AutoGraph adds the line of user code to the message by constructing the error again.
+    # For an unknown __init__ it raises StagingError instead.
     __init__ = Exception.__init__
 
 
 class Stage:
-    """A NumPy function: an op's, its gradient's, its gradient's gradient's, and so on."""
+    """A NumPy function: that of an op (order 0), of its gradient (1), of the gradient's gradient (2), and so on."""
 
     def __init__(self, op_name, python_name, function, vmap, check_finite, order=0):
         self.op_name = op_name
@@ -28,7 +28,7 @@ class Stage:
         self.name = "the gradient of " * order + op_name
 
     def call(self, *args, **kwargs):
-        """Calls the function; what it raises becomes an error of TensorFlow's that says so."""
+        """Calls the function. Converts its errors to errors of TensorFlow with type, message and line."""
         try:
             return self.function(*args, **kwargs)
         except Exception as error:
@@ -42,7 +42,7 @@ class Stage:
         message += f"({at.tb_frame.f_code.co_filename}, line {at.tb_lineno})"
         if isinstance(error, ValueError) and "read-only" in str(error):
             message += ". Inputs may not be written to: copy one first"
-        # As tf.numpy_function has them, but for StopIteration, which would end a tf.data.Dataset without a word.
+        # The mapping of tf.numpy_function, except for StopIteration, which would silently end a tf.data.Dataset.
         for kind, of_tensorflow in (
             ((ValueError, TypeError, tf.errors.InvalidArgumentError), tf.errors.InvalidArgumentError),
             (NotImplementedError, tf.errors.UnimplementedError),
@@ -53,7 +53,7 @@ class Stage:
         return tf.errors.UnknownError(None, None, message)
 
     def missing_gradient(self):
-        """The error where a gradient of this function is asked for and there is none."""
+        """Returns the error for a gradient of this function that is not registered."""
         if self.order == 0:
             how = f"@{self.python_name}.register_gradient on a NumPy function of (ctx, *output gradients)"
             return MissingGradientError(
@@ -61,15 +61,15 @@ class Stage:
             )
         return MissingGradientError(
             f"{self.name} has no gradient, which second-order gradients and forward mode "
-            "(tf.autodiff.ForwardAccumulator) need. Register one: what register_gradient gave back has a "
-            "register_gradient of its own"
+            "(tf.autodiff.ForwardAccumulator) need. Register one: the result of register_gradient has a "
+            "register_gradient, too"
         )
 
     def refusing_gradient(self):
-        """A gradient that raises when it is called.
+        """Returns a gradient that raises an error when it is called.
 
-        TensorFlow makes a graph's forward mode together with the gradient of it, which is a
-        gradient of third order, whether anybody asks for it or not.
+        For a graph's forward mode TensorFlow also builds its gradient, a gradient of third
+        order, even if the program does not use it.
         """
         if self._refusing is None:
 
@@ -80,28 +80,28 @@ class Stage:
         return self._refusing
 
     def missing_forward_mode(self):
-        """The error where forward mode is asked for, or None if this has it: it takes two gradients."""
+        """Returns the error for forward mode, which needs two gradients, or None if both are registered."""
         if self.gradient is not None and self.gradient.gradient is not None:
             return None
         missing = "no gradient" if self.gradient is None else "a gradient without a gradient of its own"
         return MissingGradientError(
             f"{self.name} has {missing}, and forward mode (tf.autodiff.ForwardAccumulator) needs both. Register them: "
-            f"@{self.python_name}.register_gradient, and register_gradient of what that gives back"
+            f"@{self.python_name}.register_gradient, and register_gradient of its result"
         )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Context:
-    """What a gradient's function knows of the call whose gradient it is; arrays are read-only.
+    """The call that a gradient function differentiates; arrays are read-only.
 
     Attributes:
       inputs: tuple of arrays. In a gradient's gradient: the forward inputs, then one
-        gradient for each forward output (None where that has none).
-      outputs: tuple of arrays, in tf.nest's order; of a gradient: one for each input
-        (None where that has none).
+        gradient for each forward output (None for an output without gradient).
+      outputs: tuple of arrays, in tf.nest's order. In a gradient's gradient: one for each
+        input (None for an input without gradient).
       saved: the nest that `saved` declares, of arrays; None if nothing is saved.
       attributes: dict of all attributes.
-      forward: in a gradient's gradient the context the gradient had, else None.
+      forward: in a gradient's gradient the context of the gradient, else None.
     """
 
     inputs: tuple

@@ -1,14 +1,15 @@
-"""Shapes that stay numbers as long as they can."""
+"""Static dims where they are known, dynamic dims where they are not: get_shape, reshape."""
 
 import math
-from numbers import Integral
 
 import keras
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments, autograph
+
 
 def _dense(tensor):
-    """A dense tensor or a KerasTensor. Raises ValueError."""
+    """Returns a dense tensor or a KerasTensor. Raises ValueError."""
     if isinstance(tensor, keras.KerasTensor):
         if tensor.sparse:
             raise ValueError("tensor is a sparse KerasTensor, expected a dense one")
@@ -18,12 +19,13 @@ def _dense(tensor):
     return tf.convert_to_tensor(tensor)
 
 
+@autograph.not_converted
 def get_shape(tensor, *, out_type=tf.int32, name=None):
-    """The dims of a tensor: ints where they are known, scalar tensors where they are not.
+    """Returns the dims of a tensor: ints for known dims, scalar tensors for unknown ones.
 
-    A graph that knows a dim can check it, fold it and plan memory with it; `tf.shape`
-    hides it behind an op. This takes from `tensor.shape` all that it knows, and adds
-    one `tf.shape` only if a dim is unknown.
+    A graph can check a known dim, fold it and plan memory with it; `tf.shape` hides it
+    behind an op. This function reads `tensor.shape`, and adds one `tf.shape` only if a dim
+    is unknown.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> tfo.shapes.get_shape(tf.zeros([2, 3]))
@@ -41,13 +43,13 @@ def get_shape(tensor, *, out_type=tf.int32, name=None):
     unknown ranks.
 
     Args:
-      tensor: a dense tensor, or what converts to one. Of a KerasTensor all dims must be
-        known: a symbolic input has no value to take the others from.
+      tensor: a dense tensor, or a value that converts to one. A KerasTensor must have
+        known dims only: a symbolic input has no value to read others from.
       out_type: int32 or int64: the dtype of dims that are tensors.
       name: name of the op that reads unknown dims.
 
     Returns:
-      A list with an int or a scalar tensor for each dim. If not even the rank is known:
+      A list with an int or a scalar tensor for each dim. If the rank is unknown,
       `tf.shape(tensor)`, a tensor [rank].
 
     Raises:
@@ -70,19 +72,15 @@ def get_shape(tensor, *, out_type=tf.int32, name=None):
     return [shape[axis] if n is None else n for axis, n in enumerate(known)]
 
 
-def _is_axis(value):
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
 def _groups(dims, shape):
-    """For each dim of the result the list of the tensor's axes, counted from the front. Raises ValueError."""
+    """Returns, for each dim of the result, the list of its axes in the tensor. Raises ValueError."""
     if not isinstance(dims, list | tuple):
         raise ValueError(f"dims is {dims!r}, expected a list of axes and lists of axes")
     groups = [list(dim) if isinstance(dim, list | tuple) else [dim] for dim in dims]
     axes = [axis for group in groups for axis in group]
-    if not all(_is_axis(axis) for axis in axes):
+    if not all(arguments.is_int(axis) for axis in axes):
         raise ValueError(f"dims is {dims!r}, expected a list of axes (ints) and lists of axes")
-    # Each axis stands there once, so that an unknown rank is known from here on.
+    # dims has each axis once, and so gives an unknown rank.
     rank = len(axes) if shape.rank is None else shape.rank
     meaning = f"the tensor is {shape}" if shape.rank is not None else f"{rank} axes are named"
     if any(not -rank <= axis < rank for axis in axes):
@@ -95,11 +93,12 @@ def _groups(dims, shape):
     return [[int(axis) % rank for axis in group] for group in groups]
 
 
+@autograph.not_converted
 def reshape(tensor, dims, name=None):
-    """Folds neighbouring axes of a tensor into one.
+    """Merges neighbouring axes of a tensor.
 
     `dims` has an entry for each axis of the result: an axis of the tensor, or a list of
-    neighbouring axes that become one. Known dims stay known.
+    neighbouring axes to merge. Known dims stay known.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> tfo.shapes.reshape(tf.zeros([2, 10, 32]), [0, [1, 2]]).shape
@@ -113,25 +112,24 @@ def reshape(tensor, dims, name=None):
     (None, 7, 3)
     TensorShape([20, 7, 3])
 
-    The definition is the recipe of the same name in "Effective TensorFlow". That one takes
-    axes in any order and then mixes up the elements; here that is an error.
+    The definition is the recipe of the same name in "Effective TensorFlow". The recipe
+    accepts axes in any order, and mixes up the elements; here another order is an error.
 
     Args:
-      tensor: a dense tensor of any dtype, or what converts to one. A KerasTensor may have
-        unknown dims in one axis of the result.
-      dims: a list of ints and lists of ints. Each axis of the tensor stands in it once,
-        the axes rise from left to right, and negative ones count from the back. An empty
-        list makes an axis of size 1. A tensor of unknown rank must have as many axes as
-        dims names.
+      tensor: a dense tensor of any dtype, or a value that converts to one. A KerasTensor
+        may have unknown dims in one axis of the result.
+      dims: a list of ints and lists of ints. It has each axis of the tensor once, in
+        increasing order; negative ones count from the back. An empty list adds an axis of
+        size 1. A tensor of unknown rank must have as many axes as dims.
       name: name of the op.
 
     Returns:
-      The tensor's elements in their order, with one axis for each entry of dims.
-      There is a `tf.shape` in the graph only if two or more axes of the result are
-      unknown, or one beside an axis of size 0.
+      The tensor's elements in their order, with one axis for each entry of dims. Adds a
+      `tf.shape` to the graph only if two or more axes of the result are unknown, or one
+      beside an axis of size 0.
 
     Raises:
-      ValueError: dims does not name each axis once and in order; a RaggedTensor or
+      ValueError: dims does not have each axis once and in order; a RaggedTensor or
         SparseTensor; a KerasTensor with unknown dims in two axes of the result.
       InvalidArgumentError: a tensor of unknown rank has another rank at run time.
     """
@@ -157,7 +155,7 @@ def reshape(tensor, dims, name=None):
 
 
 def _known_sizes(shape, groups):
-    """Of the result's axes; None where a dim is unknown and none is 0."""
+    """Returns the sizes of the result's axes; None for an unknown dim, unless another dim of the axis is 0."""
     sizes = []
     for group in groups:
         dims = [shape[axis] for axis in group]
@@ -169,7 +167,7 @@ def _reshape_symbolic(tensor, groups):
     sizes = _known_sizes(tensor.shape, groups)
     if sizes.count(None) > 1 or (None in sizes and 0 in sizes):
         raise ValueError(
-            f"tensor is a KerasTensor of shape {tensor.shape}, of which {sizes} would be left: "
+            f"tensor is a KerasTensor of shape {tensor.shape}, and the result would be {sizes}: "
             "expected at most one unknown axis. Call reshape in the call method of a layer"
         )
     return keras.ops.reshape(tensor, [-1 if n is None else n for n in sizes])

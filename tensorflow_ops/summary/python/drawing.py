@@ -7,7 +7,7 @@ import numpy as np
 
 GREEN, RED, BLACK, BLUE = (0, 140, 40), (210, 0, 0), (0, 0, 0), (0, 70, 220)
 _FONT_SIZE = 14  # pixels
-_LEAST_WIDTH = 160  # pixels; smaller images are enlarged, by whole factors
+_MIN_WIDTH = 160  # pixels; smaller images are enlarged, by whole factors
 _FRAME = 3  # pixels around the image, in the colour of the verdict
 
 _fonts = threading.local()  # FreeType's objects belong to a thread
@@ -22,7 +22,7 @@ def _font():
 
 
 def to_rgb(image):
-    """[H, W, 1, 3 or 4], uint8 or float in [0, 1], as uint8 [H, W, 3]; what is transparent becomes white."""
+    """Converts [H, W, 1, 3 or 4], uint8 or float in [0, 1], to uint8 [H, W, 3], on a white background."""
     if image.dtype != np.uint8:
         image = np.nan_to_num(image.astype(np.float32), nan=0.0, posinf=1.0, neginf=0.0)
         image = np.round(np.clip(image, 0, 1) * 255).astype(np.uint8)
@@ -34,8 +34,8 @@ def to_rgb(image):
     return image
 
 
-def _fitting(draw, text, font, width):
-    """The text, or as much of it as the width holds."""
+def _truncate(draw, text, font, width):
+    """Returns the text, or its longest start that fits the width."""
     text = " ".join(text.split())
     if draw.textlength(text, font) <= width:
         return text
@@ -51,8 +51,8 @@ def picture(image, lines, frame, boxes=()):
       image: [H, W, 1, 3 or 4], uint8 or float in [0, 1].
       lines: [(text, colour)].
       frame: colour.
-      boxes: [((x1, y1, x2, y2) in pixels of the image, text)]; those without area, or
-        with NaN or infinity, are left out.
+      boxes: [((x1, y1, x2, y2) in pixels of the image, text)]; boxes without area, or
+        with NaN or infinity, are skipped.
 
     Returns:
       A Pillow image, RGB. Its size depends on the image's size and the number of lines.
@@ -61,10 +61,10 @@ def picture(image, lines, frame, boxes=()):
 
     rgb = to_rgb(image)
     height, width = rgb.shape[:2]
-    scale = max(1, -(-_LEAST_WIDTH // max(1, width)))
+    scale = max(1, -(-_MIN_WIDTH // max(1, width)))
     font = _font()
     line_height = _FONT_SIZE + 5
-    size = (max(_LEAST_WIDTH, width * scale) + 2 * _FRAME, height * scale + 2 * _FRAME + line_height * len(lines) + 2)
+    size = (max(_MIN_WIDTH, width * scale) + 2 * _FRAME, height * scale + 2 * _FRAME + line_height * len(lines) + 2)
     result = Image.new("RGB", size, (255, 255, 255))
     draw = ImageDraw.Draw(result)
     bottom = height * scale + 2 * _FRAME
@@ -79,17 +79,17 @@ def picture(image, lines, frame, boxes=()):
         x1, y1, x2, y2 = (int(v) + _FRAME for v in np.clip(np.round(box * scale), 0, last))
         draw.rectangle((x1, y1, x2, y2), outline=BLUE, width=2)
         if text:
-            text = _fitting(draw, text, font, width * scale + _FRAME - x1)
+            text = _truncate(draw, text, font, width * scale + _FRAME - x1)
             draw.rectangle((x1, y1, x1 + draw.textlength(text, font) + 3, y1 + line_height - 2), fill=BLUE)
             draw.text((x1 + 2, y1), text, (255, 255, 255), font)
     for i, (text, colour) in enumerate(lines):
-        text = _fitting(draw, text, font, size[0] - 4)
+        text = _truncate(draw, text, font, size[0] - 4)
         draw.text((2, bottom + 1 + i * line_height), text, colour, font)
     return result
 
 
 def png(image):
-    """A Pillow image as PNG."""
+    """Returns a Pillow image as the bytes of a PNG file."""
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()

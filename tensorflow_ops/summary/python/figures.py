@@ -8,18 +8,18 @@ import tensorflow as tf
 from tensorflow_ops.prototyping import python_op
 from tensorflow_ops.summary.python import writer
 
-# Matplotlib is not safe in threads: figures share fonts and caches.
-_matplotlib = threading.Lock()
+# Matplotlib is not thread-safe: figures share fonts and caches.
+_matplotlib_lock = threading.Lock()
 
 
 @python_op("tensorflow_ops::figure", out=tf.TensorSpec([3], tf.string))
 def _draw(*arrays, draw_fn):
-    """Width, height and PNG of what draw_fn draws."""
+    """Returns width, height and PNG of the figure that draw_fn draws."""
     from matplotlib.backends import backend_agg
     from matplotlib.figure import Figure
 
-    with _matplotlib:
-        # Neither pyplot, which knows all figures of a process, nor a display.
+    with _matplotlib_lock:
+        # Not by pyplot, which keeps all figures of a process and may need a display.
         figure = Figure(layout="constrained")
         canvas = backend_agg.FigureCanvasAgg(figure)
         draw_fn(figure, *arrays)
@@ -30,10 +30,11 @@ def _draw(*arrays, draw_fn):
 
 
 def figure(name, draw_fn, args, *, step=None):
-    """Writes what a Matplotlib function draws as an image summary for TensorBoard.
+    """Writes a Matplotlib figure as an image summary for TensorBoard.
 
-    Eagerly and in tf.function, such as a training step; it draws only where the summary is
-    recorded (a default writer, `tf.summary.record_if`). Without a display, and in threads.
+    Works eagerly and in tf.function, such as a training step, without a display, and in
+    threads. Draws only if the summary is recorded (a default writer,
+    `tf.summary.record_if`).
 
     >>> import tempfile, tensorflow as tf, tensorflow_ops as tfo
     >>> def histogram(figure, values):
@@ -49,10 +50,10 @@ def figure(name, draw_fn, args, *, step=None):
       name: the summary's name.
       draw_fn: called as draw_fn(figure, *arrays). `figure` is an empty
         matplotlib.figure.Figure of the size and resolution of matplotlib.rcParams, with
-        constrained layout; draw_fn may change both. It is to draw on that figure and not
-        to use matplotlib.pyplot, whose current figure threads would share.
-      args: sequence of tensors, of any dtype and shape; draw_fn gets them as NumPy arrays
-        that may not be written to.
+        constrained layout; draw_fn may change both. It must draw on that figure, and not
+        use matplotlib.pyplot, whose current figure is shared by all threads.
+      args: sequence of tensors, of any dtype and shape; draw_fn takes them as read-only
+        NumPy arrays.
       step: int64 scalar, the summary's step; None is the default step
         (tf.summary.experimental.set_step, or the writer's).
 
@@ -60,10 +61,10 @@ def figure(name, draw_fn, args, *, step=None):
       A bool tensor: whether the summary was written.
 
     Raises:
-      ImportError: there is no Matplotlib.
+      ImportError: Matplotlib is not installed.
       TypeError: draw_fn is not callable, or args not a list or tuple.
       ValueError: there is a default writer and no step.
-      InvalidArgumentError, UnknownError: draw_fn raised; the message says what.
+      InvalidArgumentError, UnknownError: draw_fn raised an error, which the message quotes.
     """
     if not callable(draw_fn):
         raise TypeError(f"draw_fn is a {type(draw_fn).__name__}, expected a function of (figure, *arrays)")

@@ -8,15 +8,15 @@ from tensorflow_ops.summary.python import drawing, writer
 
 
 def _text(value, class_names):
-    """An id or a text as text."""
+    """Formats an id or a string."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     value = int(value)
     return class_names[value] if class_names is not None and 0 <= value < len(class_names) else str(value)
 
 
-def _verdict(label, prediction, class_names):
-    """(lines, colour of the frame) of an image."""
+def _caption(label, prediction, class_names):
+    """Returns (lines, colour of the frame) of an image."""
     label = _text(label, class_names)
     if prediction is None:
         return [(label, drawing.BLACK)], drawing.BLACK
@@ -31,24 +31,23 @@ def _verdict(label, prediction, class_names):
 
 
 @python_op("tensorflow_ops::labeled_images", out=tf.TensorSpec([None], tf.string))
-def _draw(images, labels, *others, names, class_names):
-    """Width, height and a PNG for each image; `names` says what the others are."""
-    others = dict(zip(names, others, strict=True))
-    shapes = {"labels": labels, **others}
-    for name, array in shapes.items():
+def _draw(images, labels, *optional, names, class_names):
+    """Returns width, height and a PNG for each image; `names` are those of the optional arrays."""
+    optional = dict(zip(names, optional, strict=True))
+    for name, array in {"labels": labels, **optional}.items():
         if len(array) != len(images):
             raise ValueError(f"{name} has {len(array)} rows, expected one for each of {len(images)} images")
     if images.shape[-1] not in (1, 3, 4):
         raise ValueError(f"images have {images.shape[-1]} channels, expected 1 (gray), 3 (RGB) or 4 (RGBA)")
-    boxes, box_labels = others.get("boxes"), others.get("box_labels")
+    boxes, box_labels = optional.get("boxes"), optional.get("box_labels")
     if boxes is not None and boxes.shape[2] != 4:
         raise ValueError(f"boxes has shape {list(boxes.shape)}, expected [images, boxes, 4]")
     if box_labels is not None and box_labels.shape != boxes.shape[:2]:
         raise ValueError(f"box_labels has shape {list(box_labels.shape)}, expected {list(boxes.shape[:2])}")
     pictures = []
     for i, image in enumerate(images):
-        prediction = others["predictions"][i] if "predictions" in others else None
-        lines, colour = _verdict(labels[i], prediction, class_names)
+        prediction = optional["predictions"][i] if "predictions" in optional else None
+        lines, colour = _caption(labels[i], prediction, class_names)
         texts = [_text(value, class_names) for value in box_labels[i]] if box_labels is not None else None
         on_image = [] if boxes is None else [(box, texts[k] if texts else "") for k, box in enumerate(boxes[i])]
         pictures.append(drawing.picture(image, lines, colour, on_image))
@@ -56,11 +55,11 @@ def _draw(images, labels, *others, names, class_names):
     return [str(width), str(height), *(drawing.png(picture) for picture in pictures)]
 
 
-def _check(name, tensor, ranks, kinds, wanted):
-    """Raises ValueError where dtype or static rank do not fit."""
+def _check(name, tensor, ranks, kinds, expected):
+    """Raises ValueError if the dtype or the static rank does not fit."""
     fits = any(getattr(tensor.dtype, f"is_{kind}", False) or tensor.dtype == kind for kind in kinds)
     if not fits or (tensor.shape.rank is not None and tensor.shape.rank not in ranks):
-        raise ValueError(f"{name} is {tensor.dtype.name} of shape {tensor.shape}, expected {wanted}")
+        raise ValueError(f"{name} is {tensor.dtype.name} of shape {tensor.shape}, expected {expected}")
     return tensor
 
 
@@ -78,11 +77,11 @@ def labeled_images(
 ):
     """Writes images with their labels and predictions as an image summary for TensorBoard.
 
-    Under each image stands what was predicted, in green where it is the label and in red
-    where it is not, and the label; a frame has the same colour. Small images are enlarged,
-    to a width of 160 pixels or more. Eagerly and in tf.function, such as a training step;
-    it draws only where the summary is recorded (a default writer, `tf.summary.record_if`).
-    Without a display, and in threads.
+    Draws the prediction under each image, in green if it equals the label, else in red, and
+    the label; a frame has the same colour. Enlarges small images to a width of at least 160
+    pixels. Works eagerly and in tf.function, such as a training step, without a display,
+    and in threads. Draws only if the summary is recorded (a default writer,
+    `tf.summary.record_if`).
 
     >>> import tempfile, tensorflow as tf, tensorflow_ops as tfo
     >>> images = tf.random.uniform([8, 28, 28, 1])
@@ -95,27 +94,27 @@ def labeled_images(
     Args:
       name: the summary's name.
       images: [N, H, W, C], C being 1 (gray), 3 (RGB) or 4 (RGBA, drawn on white): uint8
-        in [0, 255], or any float dtype in [0, 1]; what is outside is clipped, NaN is 0.
+        in [0, 255], or any float dtype in [0, 1]; other values are clipped, NaN is 0.
       labels: [N], ids of an integer dtype, or strings of UTF-8.
       predictions: [N], ids or strings; or [N, classes] of a float dtype: probabilities in
-        [0, 1], of which the largest counts, and is written as a percentage. None: only
-        the labels are drawn.
-      max_outputs: how many images to draw, at most and from the first on; an int.
+        [0, 1], of which the largest is the prediction, drawn with its percentage. None:
+        only labels are drawn.
+      max_outputs: the maximum number of images to draw, the first ones; an int.
       step: int64 scalar, the summary's step; None is the default step
         (tf.summary.experimental.set_step, or the writer's).
       boxes: [N, K, 4], (x1, y1, x2, y2) in pixels of the images, of an integer or float
-        dtype, drawn in blue. Boxes without area, as padding has it, are left out.
+        dtype, drawn in blue. Boxes without area, such as padding, are skipped.
       box_labels: [N, K], ids or strings, drawn at the boxes.
       class_names: a sequence of strings: id i is drawn as class_names[i]. A prediction is
-        right if it is drawn as the label is, so ids and names may be compared.
+        right if its text equals the label's, so ids and names can be compared.
 
     Returns:
       A bool tensor: whether the summary was written.
 
     Raises:
-      ImportError: there is no Pillow.
-      ValueError: a dtype or rank that does not fit; box_labels without boxes; there is a
-        default writer and no step.
+      ImportError: Pillow is not installed.
+      ValueError: a dtype or rank that does not fit; box_labels without boxes; a default
+        writer without a step.
       InvalidArgumentError: sizes that do not fit, when drawn.
     """
     images = _check("images", tf.convert_to_tensor(images), (4,), ("floating", tf.uint8), "uint8 or float [N, H, W, C]")
@@ -124,8 +123,8 @@ def labeled_images(
     if predictions is not None:
         predictions = tf.convert_to_tensor(predictions)
         rank, kinds = ((2,), ("floating",)) if predictions.dtype.is_floating else ((1,), ids)
-        wanted = "integers or strings [N], or floats [N, classes]"
-        tensors["predictions"] = _check("predictions", predictions, rank, kinds, wanted)
+        expected = "integers or strings [N], or floats [N, classes]"
+        tensors["predictions"] = _check("predictions", predictions, rank, kinds, expected)
     if boxes is not None:
         boxes = tf.convert_to_tensor(boxes)
         tensors["boxes"] = _check("boxes", boxes, (3,), ("integer", "floating"), "integers or floats [N, K, 4]")
@@ -141,7 +140,7 @@ def labeled_images(
 
     def draw():
         first = {key: tensor[:max_outputs] for key, tensor in tensors.items()}
-        labels_ = first.pop("labels")
-        return _draw(images[:max_outputs], labels_, *first.values(), names=tuple(first), class_names=class_names)
+        first_labels = first.pop("labels")
+        return _draw(images[:max_outputs], first_labels, *first.values(), names=tuple(first), class_names=class_names)
 
     return writer.write(name, draw, step)

@@ -1,4 +1,4 @@
-"""Image summaries as TensorBoard's images plugin reads them, without TensorBoard."""
+"""Writes image summaries in the format of TensorBoard's images plugin, without TensorBoard."""
 
 import importlib
 
@@ -7,7 +7,7 @@ from tensorflow.core.framework import summary_pb2
 
 
 def require(module, package, function):
-    """Raises ImportError with advice where a module that draws cannot be imported."""
+    """Raises ImportError, with the package to install, if a module for drawing cannot be imported."""
     try:
         importlib.import_module(module)
     except ImportError as error:
@@ -21,8 +21,8 @@ def write(name, strings, step):
 
     Args:
       name: the summary's name, under the current name scope.
-      strings: a function that gives a string tensor: width and height in pixels, in
-        decimal, then a PNG for each image. Called only where the summary is recorded.
+      strings: a function that returns a string tensor: width and height in pixels, in
+        decimal, then a PNG for each image. Called only if the summary is recorded.
       step: int64 scalar; None is the default step.
 
     Returns:

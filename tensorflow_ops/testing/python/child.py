@@ -1,13 +1,12 @@
-"""A process that opcheck starts: loads SavedModels and calls them, where a crash costs nothing.
+"""A child process of opcheck: loads SavedModels and calls them, so that a crash does not end opcheck.
 
 Run as a script, by `children.py` through `fork_server.py`: it imports TensorFlow and the
-packages it is told, as a program that serves a model does, and nothing of the package that
-it stands in.
+packages of the plan, like a program that serves a model, and nothing of its own package.
 
 Arguments: the folder, the number of intra-op threads. The folder has plan.pkl (modules to
-import; names of jobs, each with its steps) and, in a folder for each job, `model` and
-arrays of steps. Each step's result is written to a file as soon as it is there; `underway`
-holds what the process is at.
+import; names of jobs, each with its steps) and, in a folder for each job, `model` and the
+arrays of steps. The process writes each result to a file at once; `underway` has the
+current job and step.
 """
 
 import importlib
@@ -24,34 +23,35 @@ def _floats(tf, tensors):
     return [y for y in tensors if y.dtype.is_floating or y.dtype.is_complex]
 
 
-def _gradients(tf, function, arrays, wanted, upstream):
+def _gradients(tf, function, arrays, indices, upstream):
+    """Returns the gradients to the inputs of these indices."""
     tensors = [tf.constant(a) for a in arrays]
     with tf.GradientTape() as tape:
-        tape.watch([tensors[i] for i in wanted])
+        tape.watch([tensors[i] for i in indices])
         outputs = function(*tensors)
     floats = _floats(tf, outputs)
-    if not floats or not wanted:
-        return [None] * len(wanted)
-    gradients = tape.gradient(floats, [tensors[i] for i in wanted], output_gradients=upstream)
+    if not floats or not indices:
+        return [None] * len(indices)
+    gradients = tape.gradient(floats, [tensors[i] for i in indices], output_gradients=upstream)
     return [None if g is None else tf.convert_to_tensor(g) for g in gradients]
 
 
-def _mirrored(tf, function, replicas, wanted, upstream):
-    """Each replica's outputs, and the gradients to a number that all of them multiply inputs with."""
+def _mirrored(tf, function, replicas, indices, upstream):
+    """Returns each replica's outputs, and the gradients to a variable for each input that multiplies it."""
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
-        factors = [tf.Variable(tf.ones([], replicas[0][i].dtype)) for i in wanted]
+        factors = [tf.Variable(tf.ones([], replicas[0][i].dtype)) for i in indices]
 
     def step(*tensors):
         tensors = list(tensors)
         with tf.GradientTape() as tape:
-            for i, factor in zip(wanted, factors, strict=True):
+            for i, factor in zip(indices, factors, strict=True):
                 tensors[i] = tensors[i] * factor
             outputs = function(*tensors)
             floats = _floats(tf, outputs)
         gradients = tape.gradient(floats, factors, output_gradients=upstream) if floats and factors else []
         context = tf.distribute.get_replica_context()
-        # TensorFlow reduces no complex numbers over devices: their sum is made below.
+        # TensorFlow cannot reduce complex numbers over devices: they are added below.
         gradients = [g if g is None or g.dtype.is_complex else context.all_reduce("SUM", g) / 2 for g in gradients]
         return list(outputs), gradients
 
@@ -71,26 +71,26 @@ def _run(tf, model, step, given):
     if step == "forward":
         return _values(model.forward(*map(tf.constant, given["arrays"])))
     if step == "gradient":
-        return _values(_gradients(tf, model.forward, given["arrays"], given["wanted"], given["upstream"]))
+        return _values(_gradients(tf, model.forward, given["arrays"], given["indices"], given["upstream"]))
     if step == "saved_gradient":
         tensors = map(tf.constant, [*given["arrays"], *given["upstream"]])
         return _values(model.gradient(*tensors))
     if step == "mirrored":
-        return _mirrored(tf, model.forward, given["replicas"], given["wanted"], given["upstream"])
+        return _mirrored(tf, model.forward, given["replicas"], given["indices"], given["upstream"])
     if step == "large":
         tensors = [tf.constant(a) for a in given["arrays"]]
         outputs = _values(model.forward(*tensors))
-        return outputs, _values(_gradients(tf, model.forward, given["arrays"], given["wanted"], None))
-    # Any other is a case that may crash: what it gives matters less than that it gives something.
+        return outputs, _values(_gradients(tf, model.forward, given["arrays"], given["indices"], None))
+    # All others are cases that may crash: opcheck checks that they do not, and no values.
     tensors = [tf.constant(a) for a in given["arrays"]]
     outputs = _values(model.loose(*tensors))
-    # With sizes that the graph's optimizers see, which may choose other kernels.
+    # With known sizes the graph's optimizers may choose other kernels.
     fixed = tf.function(
         model.loose, input_signature=[tf.TensorSpec(x.shape, x.dtype) for x in tensors], autograph=False
     )
     _values(fixed(*tensors))
-    if given["wanted"]:
-        _gradients(tf, model.loose, given["arrays"], given["wanted"], None)
+    if given["indices"]:
+        _gradients(tf, model.loose, given["arrays"], given["indices"], None)
     return outputs
 
 
@@ -114,7 +114,7 @@ def main():
     for job, steps in plan["jobs"]:
         here = os.path.join(folder, job)
         results = {step: os.path.join(here, f"{step}.{threads}.result") for step in ("load", *steps)}
-        # What an earlier child, which a later step killed, has done.
+        # Not the steps that an earlier child has done, before a later step ended it.
         pending = [step for step in steps if not os.path.exists(results[step])]
         model = error = None
         for step in ("load", *pending) if pending else ():
@@ -139,6 +139,6 @@ def main():
 
 
 if __name__ == "__main__":
-    # Modules beside this script must not stand for others of their names.
+    # Modules beside this script must not shadow others of the same name.
     sys.path.pop(0)
     main()

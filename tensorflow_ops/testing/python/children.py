@@ -1,4 +1,4 @@
-"""Runs the jobs of many opchecks in few processes, one after another, and finds out which crashed."""
+"""Runs the jobs of many opchecks in few processes, one after another, and records which steps crashed."""
 
 import json
 import os
@@ -12,16 +12,16 @@ import time
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _SCRIPT, _SERVER = os.path.join(_HERE, "child.py"), os.path.join(_HERE, "fork_server.py")
-# What all children import.
+# Modules that all children import.
 _PRELOADED = ("tensorflow",)
-# Thread counts, and the steps that are run with each; None is all.
+# Thread counts, and the steps to run with each; None is all.
 THREADS = {4: None, 1: {"large"}}
-# A step that takes longer hangs.
+# A step is killed after this time.
 _STEP_SECONDS = 240
 
 
 class Job:
-    """A SavedModel, and the steps that a child does with it."""
+    """A SavedModel, and the steps that a child runs with it."""
 
     def __init__(self, folder, name, imports):
         self.name, self.imports, self.steps = name, tuple(imports), []
@@ -30,13 +30,13 @@ class Job:
         self.model = os.path.join(self._folder, "model")
 
     def add(self, step, **given):
-        """Plans a step; what it is given is written at once."""
+        """Adds a step, and writes its arguments to a file."""
         with open(os.path.join(self._folder, f"{step}.given"), "wb") as file:
             pickle.dump(given, file)
         self.steps.append(step)
 
     def result(self, step, threads=4):
-        """(state, value): ("ok", ...), ("raised", text), ("crashed", text) or ("missing", "")."""
+        """Returns (state, value): ("ok", ...), ("raised", text), ("crashed", text) or ("missing", "")."""
         try:
             with open(os.path.join(self._folder, f"{step}.{threads}.result"), "rb") as file:
                 return pickle.load(file)
@@ -44,7 +44,7 @@ class Job:
             return "missing", ""
 
     def put(self, step, threads, value):
-        """Records a step's result in the child's place."""
+        """Records the result of a step that the child could not record."""
         with open(os.path.join(self._folder, f"{step}.{threads}.result"), "wb") as file:
             pickle.dump(value, file)
 
@@ -54,7 +54,7 @@ class _ForkServer:
 
     def __init__(self, folder):
         self._folder = folder
-        # The parent may hold all of a GPU's memory. A process that forks may have one thread only.
+        # No GPU: the parent may hold all of its memory. No OpenBLAS threads: a process that forks must have one thread.
         environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "OPENBLAS_NUM_THREADS": "1"}
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
         with open(self._file("server_log"), "w", encoding="utf-8") as log:
@@ -80,7 +80,7 @@ class _ForkServer:
         return os.path.join(self._folder, name)
 
     def run(self, threads):
-        """What became of a child, as text."""
+        """Runs a child. Returns how it ended, as text."""
         request = json.dumps([_SCRIPT, self._file("log"), self._folder, str(threads)])
         try:
             self._server.stdin.write(f"{request}\n".encode())
@@ -106,13 +106,13 @@ class _ForkServer:
     def _last_words(self, name):
         with open(self._file(name), encoding="utf-8", errors="replace") as log:
             lines = [line.rstrip() for line in log if line.strip()]
-        # What TensorFlow logs of a failed check stands above the stack.
+        # TensorFlow logs a failed check before the stack.
         fatal = [line.partition("] ")[2] for line in lines if re.match(r"F\d{4} ", line)]
         return (fatal[:1] or lines[-1:] or [""])[0]
 
 
 def run(folder, jobs):
-    """Does all steps of all jobs. A child that dies is started again behind the step that killed it."""
+    """Runs all steps of all jobs. After a crash a new child continues with the step after the crashed one."""
     groups = []
     for imports in dict.fromkeys(job.imports for job in jobs):
         for threads, only in THREADS.items():
@@ -138,7 +138,7 @@ def _run_group(server, folder, by_name, imports, planned, threads):
         underway = _read(underway_path)
         if underway == "done":
             return
-        if not underway:  # it did not come to its first job: no other child would
+        if not underway:  # the child ended before its first job, and so would any other
             for name, steps in planned:
                 for step in ("load", *steps):
                     by_name[name].put(step, threads, ("raised", outcome))

@@ -1,9 +1,9 @@
-"""Compares lists of tensors, and says where they differ."""
+"""Compares lists of tensors, and formats their differences."""
 
 import numpy as np
 import tensorflow as tf
 
-# Of results computed in two orders, or in a dtype and in float64: a few roundings, and those of a sum.
+# For results computed in two orders, or in a dtype and in float64: a few roundings, and those of a sum.
 TOLERANCES = {
     tf.float16: 5e-3,
     tf.bfloat16: 4e-2,
@@ -15,7 +15,7 @@ TOLERANCES = {
 
 
 def wide(x):
-    """A NumPy array, floats as float64 and complex numbers as complex128."""
+    """Returns a NumPy array, floats as float64 and complex numbers as complex128."""
     array = x.numpy() if hasattr(x, "numpy") else np.asarray(x)
     dtype = tf.as_dtype(array.dtype)
     if dtype.is_floating:
@@ -24,14 +24,14 @@ def wide(x):
 
 
 def bits(x):
-    """The bytes of a tensor or an array, and its shape and dtype."""
+    """Returns shape, dtype and bytes of a tensor or an array."""
     array = x.numpy() if hasattr(x, "numpy") else np.asarray(x)
     data = tuple(array.reshape(-1)) if array.dtype == object else np.ascontiguousarray(array).tobytes()
     return array.shape, array.dtype.name, data
 
 
 def place(index):
-    """An element's index as text."""
+    """Formats the index of an element."""
     return f"[{', '.join(str(int(i)) for i in index)}]"
 
 
@@ -41,7 +41,7 @@ def _number(value):
 
 
 def difference(name, actual, expected, tolerance):
-    """None where two arrays agree; else a sentence that names the worst element."""
+    """Returns None if two arrays agree, else a sentence with the worst element."""
     actual, expected = wide(actual), wide(expected)
     if actual.shape != expected.shape:
         return f"{name} has shape {list(actual.shape)}, expected {list(expected.shape)}"
@@ -65,7 +65,7 @@ def difference(name, actual, expected, tolerance):
 
 
 def check_close(what, names, actual, expected, tolerances, dtypes=None):
-    """Raises AssertionError unless two lists of tensors agree, None only with None.
+    """Raises AssertionError unless two lists of tensors agree; None agrees with None only.
 
     The tolerance is that of the narrower dtype, or of `dtypes`.
     """
@@ -74,8 +74,8 @@ def check_close(what, names, actual, expected, tolerances, dtypes=None):
     for k, (name, a, b) in enumerate(zip(names, actual, expected, strict=True)):
         if a is None or b is None:
             if a is not b:
-                got, wanted = ("None" if t is None else "a tensor" for t in (a, b))
-                raise AssertionError(f"{what}: {name} is {got}, expected {wanted}")
+                got, want = ("None" if t is None else "a tensor" for t in (a, b))
+                raise AssertionError(f"{what}: {name} is {got}, expected {want}")
             continue
         pair = [tf.as_dtype(dtypes[k])] if dtypes else [tf.as_dtype(t.dtype) for t in (a, b)]
         tolerance = max(tolerances.get(dtype, 0) for dtype in pair)

@@ -1,8 +1,8 @@
-"""Runs scripts in new processes that have imported TensorFlow already, which takes seconds.
+"""Runs scripts in new processes that have already imported TensorFlow, which takes seconds.
 
 Arguments: the modules to import. Each line of stdin is a JSON list: a script, the file of its
-output, the script's arguments. Answers with the process's number and, when it has ended, with
-its exit status as `subprocess` has it, a line each.
+output, the script's arguments. The server prints the process id and, when the process has
+ended, its exit status in the form of `subprocess`, a line each.
 """
 
 import importlib
@@ -13,7 +13,7 @@ import sys
 
 
 def _become(script, log, arguments):
-    """Goes on as `python script arguments` does, in the log's folder."""
+    """Runs `python script arguments` in this process, in the log's folder."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
         os.dup2(file, stream)
@@ -24,14 +24,14 @@ def _become(script, log, arguments):
 
 
 def main():
-    # Modules beside this script must not stand for others of their names.
+    # Modules beside this script must not shadow others of the same name.
     sys.path.pop(0)
-    # What modules print is no answer.
+    # The output of modules goes to stderr: stdout is for answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for module in sys.argv[1:]:
         importlib.import_module(module)
-    # Not `for line in sys.stdin`, which reads ahead: a child would read the rest again.
+    # Not `for line in sys.stdin`, which reads ahead: a child would read the same lines again.
     while line := sys.stdin.readline():
         script, log, *arguments = json.loads(line)
         process = os.fork()

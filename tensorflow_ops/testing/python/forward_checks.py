@@ -10,9 +10,9 @@ from tensorflow_ops.testing.python.subject import refusal_text
 
 
 def forward_mode(s):
-    """Jacobian-vector products are the transpose of gradients; those of gradients agree with a tape over a tape.
+    """Checks Jacobian-vector products against gradients, and forward mode over a tape against a tape over a tape.
 
-    Each input moves alone, and the others are constants.
+    One input has a tangent at a time; the others are constants.
     """
     s.need_gradients()
     wide = s.wide_inputs()
@@ -30,8 +30,8 @@ def forward_mode(s):
         refusal = _check_over_reverse(s, wide, i, tangent)
         if refusal:
             raised.append(refusal)
-    wanted = s.declared.second_order if s.declared.forward_mode is None else s.declared.forward_mode
-    if raised and wanted:
+    required = s.declared.second_order if s.declared.forward_mode is None else s.declared.forward_mode
+    if raised and required:
         option = "second_order" if s.declared.forward_mode is None else "forward_mode"
         raise AssertionError(f"{option}=True is declared, but {'; '.join(raised)}")
     if not raised and s.declared.forward_mode is False:
@@ -40,7 +40,7 @@ def forward_mode(s):
 
 
 def _check_products(s, wide, function, i, tangent, what):
-    """U . (J v) = (J^T u) . v, for each output's random u."""
+    """Checks u . (J v) = (J^T u) . v, for each output's random u."""
     with tf.autodiff.ForwardAccumulator(wide.tensors[i], tangent) as accumulator:
         outputs = function(*wide.tensors)
     products = [accumulator.jvp(outputs[k]) for k in s.floats]
@@ -53,7 +53,10 @@ def _check_products(s, wide, function, i, tangent, what):
 
 
 def _check_over_reverse(s, wide, i, tangent):
-    """A Hessian-vector product by forward over reverse is that by reverse over reverse. Returns how it refuses."""
+    """Checks a Hessian-vector product by forward over reverse against reverse over reverse.
+
+    Returns the text of the LookupError that forward over reverse raises, or None.
+    """
     upstream = inputs_module.random_like([s.expected[k] for k in s.floats], s.seed + 19)
     weight = inputs_module.random_like([wide.tensors[i]], s.seed + 23)[0]
 
@@ -77,7 +80,7 @@ def _check_over_reverse(s, wide, i, tangent):
             first = gradient(x)
         product = accumulator.jvp(first)
     except LookupError as error:
-        # Where there is no second order, forward mode has none either: second_order is the test of that.
+        # Without second-order gradients there is no forward over reverse either: second_order checks those.
         if expected is LookupError and s.declared.forward_mode is None:
             return None
         return f"forward over reverse raises for {wide.names[i]}: {refusal_text(error)[:100]}"
@@ -88,12 +91,20 @@ def _check_over_reverse(s, wide, i, tangent):
 
 
 def _check_equal(s, name, found, expected):
-    """Of two products: (a vector, another or None for zeros, whose dtype the result is rounded in)."""
+    """Checks that two inner products are equal.
+
+    Args:
+      s: the Subject.
+      name: of the products, in messages.
+      found: (a vector, another one or None for zeros, a tensor of the dtype that the result is
+        rounded in).
+      expected: the same.
+    """
     terms = [_terms(a, b) for a, b, _ in (found, expected)]
     tolerance = max(s.tolerances[t.dtype] for *_, t in (found, expected) if is_differentiable(t.dtype))
     allowed = tolerance * (1 + max(np.abs(t).sum() for t in terms))
     sums = [t.sum() for t in terms]
-    # What is not a number must be none in both.
+    # NaN equals NaN.
     if np.isnan(sums).all() or abs(sums[0] - sums[1]) <= allowed:
         return
     none = " (it is None)" if any(v is None for v in found) else ""
@@ -103,7 +114,7 @@ def _check_equal(s, name, found, expected):
 
 
 def _terms(a, b):
-    """Of the real inner product."""
+    """Returns the terms of the real inner product."""
     if a is None or b is None:
         return np.zeros(1)
     return np.real(np.conj(compare.wide(a)) * compare.wide(b)).reshape(-1)

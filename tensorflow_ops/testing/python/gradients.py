@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow_ops.testing.python import compare
 from tensorflow_ops.testing.python.inputs import Inputs, is_differentiable
 
-# Of an analytic gradient in a dtype against a numeric one in float64.
+# For an analytic gradient in a dtype against a numeric one in float64.
 TOLERANCES = {
     tf.float16: 1e-2,
     tf.bfloat16: 6e-2,
@@ -17,28 +17,28 @@ TOLERANCES = {
     tf.complex64: 1e-3,
     tf.complex128: 1e-6,
 }
-# Steps of central differences: the error is of the order step^2 from what is not linear, epsilon / step from rounding.
+# Steps of central differences: the error is of order step^2 from nonlinearity, epsilon / step from rounding.
 _STEPS = {tf.float16: 0.1, tf.bfloat16: 0.2, tf.float32: 5e-3, tf.float64: 6e-6}
-# A full Jacobian costs two calls for an input's number and one gradient for an output's.
+# A full Jacobian costs two calls for each input element and one gradient for each output element.
 _FULL = 160
 _SAMPLED, _DIRECTIONS, _UPSTREAMS = 64, 4, 2
 
 
 @dataclasses.dataclass(frozen=True)
 class InputGradientError:
-    """How far one input's gradient is from the numeric one, at the place where it is furthest.
+    """The largest difference between one input's gradient and the numeric one.
 
     Attributes:
       input: the input's name: "args[0]", "bias".
       dtype: its dtype, in which the analytic gradient was computed.
-      error: |analytic - numeric|; 0 where nothing was compared.
-      tolerance: what the error may be; it is counted times 1 + |numeric|.
-      analytic, numeric: the two values there; complex for a complex input's derivative.
-      input_index: which element of the input; None for a random direction of all of them.
-      output: which output: "output", "output[1]"; None for a random combination of all of them.
-      output_index: which element of the output; None for a combination.
-      missing: the gradient is None; it is compared as if it were 0.
-      skipped: why nothing was compared, else None.
+      error: |analytic - numeric|; 0 if nothing was compared.
+      tolerance: the allowed error, relative to 1 + |numeric|.
+      analytic, numeric: the two values; complex for a complex input's derivative.
+      input_index: the element of the input; None for a random direction of all elements.
+      output: the output, "output" or "output[1]"; None for a random combination of all outputs.
+      output_index: the element of the output; None for a combination.
+      missing: the gradient is None; it is compared as 0.
+      skipped: the reason if nothing was compared, else None.
     """
 
     input: str
@@ -55,7 +55,7 @@ class InputGradientError:
 
     @property
     def ok(self):
-        """Is the error within the tolerance, NaN not?"""
+        """Whether the error is within the tolerance; NaN is not."""
         return self.skipped is not None or self.error <= self.tolerance * (1 + abs(self.numeric))
 
     def __str__(self):
@@ -77,7 +77,7 @@ class InputGradientError:
 
 @dataclasses.dataclass(frozen=True)
 class GradientError:
-    """What `gradient_error` found: for each input that has a dtype with gradients, the worst place.
+    """The result of `gradient_error`: the largest error for each input of a differentiable dtype.
 
     Attributes:
       inputs: a tuple of `InputGradientError`, in the order of inputs.
@@ -87,12 +87,12 @@ class GradientError:
 
     @property
     def error(self) -> float:
-        """The largest error of all inputs; NaN if one is."""
+        """The largest error of all inputs; NaN if one is NaN."""
         return float(np.max([0.0, *(i.error for i in self.inputs)]))
 
     @property
     def ok(self) -> bool:
-        """Are all errors within the tolerances?"""
+        """Whether all errors are within their tolerances."""
         return all(i.ok for i in self.inputs)
 
     def __getitem__(self, name) -> InputGradientError:
@@ -103,7 +103,7 @@ class GradientError:
 
 
 def _reals(x):
-    """A tensor as a flat array of float64, complex numbers as pairs."""
+    """Returns a tensor as a flat array of float64, complex numbers as pairs."""
     array = np.ascontiguousarray(compare.wide(x)).reshape(-1)
     return array.view(np.float64) if array.dtype.kind == "c" else array
 
@@ -116,14 +116,14 @@ def _same_bits(tensors, others):
 
 
 def _traced(function, tensors):
-    """A function that is called for each element, as a graph if that does the same; and its outputs."""
+    """Returns the function as a graph, which is faster, if that gives the same bits; and its outputs."""
     outputs = function(*tensors)
     graph = tf.function(function, autograph=False)
     try:
-        # Of its own, as it may write to them.
+        # Copies, since the graph may write to its inputs.
         copies = [tf.constant(x.numpy()) for x in tensors]
         same = _same_bits(graph(*copies), outputs) and _same_bits(copies, tensors)
-    except Exception:  # Whatever a graph may not do, this test is not the one that says so.
+    except Exception:  # Other tests report errors in graphs.
         same = False
     return (graph if same else function), outputs
 
@@ -135,13 +135,13 @@ class _Numeric:
         self._arrays = list(tensors)
         self._real = [_reals(x) if is_differentiable(x.dtype) else None for x in tensors]
         self._call, outputs = _traced(inputs.call, tensors)
-        # Differences of outputs in a narrow dtype need its steps.
+        # Outputs in a narrow dtype need the step of that dtype.
         dtypes = [y.dtype.real_dtype for y in outputs if is_differentiable(y.dtype)]
-        self._least = max((_STEPS[dtype] for dtype in dtypes), default=0)
+        self._min_step = max((_STEPS[dtype] for dtype in dtypes), default=0)
 
     def step(self, i):
-        step = max(self._least, _STEPS[self._arrays[i].dtype.real_dtype])
-        # In float64 even large values leave room for it.
+        step = max(self._min_step, _STEPS[self._arrays[i].dtype.real_dtype])
+        # In narrow dtypes the step grows with the values, or it would be lost to rounding.
         return step * max(1.0, float(np.max(np.abs(self._real[i]), initial=0)) if step > _STEPS[tf.float64] else 1.0)
 
     def _outputs(self, i, moved):
@@ -153,15 +153,15 @@ class _Numeric:
         return np.concatenate([_reals(y) for y in outputs]), _reals(changed)
 
     def along(self, i, direction):
-        """The derivative of outputs by input i along a direction of its real numbers."""
+        """Returns the derivative of outputs by input i along a direction of its real numbers."""
         step = self.step(i)
         above, x_above = self._outputs(i, self._real[i] + step * direction)
         below, x_below = self._outputs(i, self._real[i] - step * direction)
-        # In a narrow dtype the step that was made is not the one that was wanted.
+        # Rounding to a narrow dtype changes the step: divide by the actual one.
         largest = int(np.argmax(np.abs(direction)))
-        made = (x_above[largest] - x_below[largest]) / direction[largest]
+        step = (x_above[largest] - x_below[largest]) / direction[largest]
         with np.errstate(invalid="ignore"):
-            return (above - below) / made
+            return (above - below) / step
 
     def by_element(self, i, element):
         direction = np.zeros_like(self._real[i])
@@ -172,10 +172,10 @@ class _Numeric:
 class _Analytic:
     """Gradients of the differentiable outputs, for any upstream."""
 
-    def __init__(self, inputs, tensors, wanted):
-        self._wanted = wanted
+    def __init__(self, inputs, tensors, indices):
+        self._indices = indices
         with tf.GradientTape(persistent=True) as tape:
-            self._watched = {i: tf.identity(tensors[i]) for i in wanted}
+            self._watched = {i: tf.identity(tensors[i]) for i in indices}
             tape.watch(list(self._watched.values()))
             self._outputs = inputs.call(*(self._watched.get(i, x) for i, x in enumerate(tensors)))
             self.outputs = [y for y in self._outputs if is_differentiable(y.dtype)]
@@ -184,9 +184,10 @@ class _Analytic:
         self._rows = {}
 
     def of_row(self, row, rng):
-        """(weight, gradients) where a weight alone comes in, for one real number of the outputs: once for all inputs.
+        """Returns (weight, gradients) for an upstream gradient with one weight, at one real number of the outputs.
 
-        Signs and sizes differ: a gradient that forgets what comes in is wrong. Powers of two: nothing is rounded.
+        Weights have random signs and sizes, to find gradients that ignore the upstream gradient. They are powers of
+        two, which cause no rounding. The result is cached: it serves all inputs.
         """
         if row not in self._rows:
             upstream = np.zeros(sum(self.sizes))
@@ -195,17 +196,20 @@ class _Analytic:
         return self._rows[row]
 
     def __call__(self, upstream):
-        """Upstream: an array of all real numbers of all outputs. {input: gradient's reals, or None}."""
+        """Returns {input: its gradient's real numbers, or None}.
+
+        `upstream` has the real numbers of all outputs, in one array.
+        """
         parts = np.split(upstream, np.cumsum(self.sizes)[:-1])
         tensors = []
         for part, y in zip(parts, self.outputs, strict=True):
             array = np.ascontiguousarray(part)
             array = array.view(np.complex128) if y.dtype.is_complex else array
             tensors.append(tf.cast(tf.reshape(tf.constant(array), y.shape), y.dtype))
-        wanted = [self._watched[i] for i in self._wanted]
-        gradients = self._tape.gradient(self.outputs, wanted, output_gradients=tensors)
+        watched = [self._watched[i] for i in self._indices]
+        gradients = self._tape.gradient(self.outputs, watched, output_gradients=tensors)
         result = {}
-        for i, x, g in zip(self._wanted, wanted, gradients, strict=True):
+        for i, x, g in zip(self._indices, watched, gradients, strict=True):
             if g is not None:
                 g = tf.convert_to_tensor(g)
                 if g.shape != x.shape or g.dtype != x.dtype:
@@ -218,13 +222,13 @@ class _Analytic:
 
 
 def _element_place(x, element):
-    """The index of a real number of a tensor, and whether it is an imaginary part."""
+    """Returns the index of the element that a real number of a tensor belongs to."""
     parts = 2 if x.dtype.is_complex else 1
     return tuple(int(n) for n in np.unravel_index(element // parts, x.shape))
 
 
-class _Worst:
-    """Keeps the place of the largest error, counted in tolerances."""
+class _LargestError:
+    """Keeps the largest error, relative to 1 + |numeric|, and its indices."""
 
     def __init__(self):
         self.excess, self.found = -1.0, {}
@@ -240,8 +244,8 @@ class _Worst:
 
 
 def _full(analytic, numeric, x, i, output_names, rng, limit):
-    """Compares every entry of the Jacobian."""
-    worst, missing = _Worst(), True
+    """Compares every entry of the Jacobian. Returns (_LargestError, whether the gradient is None)."""
+    worst, missing = _LargestError(), True
     total = sum(analytic.sizes)
     size = _reals(x).size
     rows = np.zeros([total, size])
@@ -266,7 +270,7 @@ def _full(analytic, numeric, x, i, output_names, rng, limit):
             output_index=_element_place(y, row - (ends[k] - analytic.sizes[k])),
         )
     if worst.excess <= limit:
-        # A gradient that is not linear in what comes in may be right for single outputs alone.
+        # A gradient that is not linear in the upstream gradient may be right only for single outputs.
         upstream = rng.normal(size=total)
         gradient = analytic(upstream)[i]
         for element, column in enumerate(columns):
@@ -276,8 +280,11 @@ def _full(analytic, numeric, x, i, output_names, rng, limit):
 
 
 def _projected(analytic, numeric, x, i, rng):
-    """Compares random combinations of outputs by single elements and by random directions."""
-    worst, missing = _Worst(), True
+    """Compares random combinations of outputs by single elements and by random directions.
+
+    Returns (_LargestError, whether the gradient is None).
+    """
+    worst, missing = _LargestError(), True
     total, size = sum(analytic.sizes), _reals(x).size
     upstreams = rng.normal(size=[_UPSTREAMS, total])
     gradients = []
@@ -291,7 +298,7 @@ def _projected(analytic, numeric, x, i, rng):
             worst.add(gradient[element], upstream @ column, input_index=_element_place(x, element))
     if size > _SAMPLED:
         for direction in rng.normal(size=[_DIRECTIONS, size]):
-            # As long as one element: what is not linear counts no more.
+            # Of length 1, as for one element: a larger one would increase the error from nonlinearity.
             direction /= np.linalg.norm(direction)
             column = numeric.along(i, direction)
             for upstream, gradient in zip(upstreams, gradients, strict=True):
@@ -299,12 +306,11 @@ def _projected(analytic, numeric, x, i, rng):
     return worst, missing
 
 
-def of_inputs(inputs, *, numeric_dtype=tf.float64, full=None, seed=0, tolerance=None, wanted=None):
-    """`gradient_error` of an `Inputs`."""
+def of_inputs(inputs, *, numeric_dtype=tf.float64, full=None, seed=0, tolerance=None):
+    """Returns the `GradientError` of an `Inputs`."""
     numeric_dtype = tf.as_dtype(numeric_dtype)
-    wanted = inputs.differentiable if wanted is None else wanted
     rng = np.random.default_rng(seed)
-    analytic = _Analytic(inputs, inputs.tensors, wanted)
+    analytic = _Analytic(inputs, inputs.tensors, inputs.differentiable)
     output_names = [
         name
         for name, y in zip(inputs.output_names(*inputs.tensors), analytic._outputs, strict=True)
@@ -317,9 +323,8 @@ def of_inputs(inputs, *, numeric_dtype=tf.float64, full=None, seed=0, tolerance=
         if not is_differentiable(x.dtype):
             continue
         entry = InputGradientError(inputs.names[i], x.dtype)
-        if i not in wanted:
-            reason = "declared not differentiable" if i in inputs.declared_none else "not asked for"
-            entries.append(dataclasses.replace(entry, skipped=reason))
+        if i not in inputs.differentiable:
+            entries.append(dataclasses.replace(entry, skipped="declared not differentiable"))
             continue
         if not sum(analytic.sizes) or not _reals(x).size:
             reason = "no output has a gradient" if not analytic.outputs else "empty"
@@ -349,37 +354,37 @@ def gradient_error(
     full=None,
     seed=0,
 ) -> GradientError:
-    """The largest difference between the analytic and the numeric Jacobian, for each input.
+    """Returns the largest difference between the analytic and the numeric Jacobian, for each input.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> result = tfo.testing.gradient_error(tf.math.sin, [tf.constant([0.5, 1.0], tf.float64)])
     >>> result.error < 1e-9
     True
 
-    The analytic side is `tf.GradientTape` at the inputs' own dtypes, each output's
-    element with an upstream gradient of its own; the numeric side central differences in
-    float64, also where inputs have 16 bits. Where an input or the outputs have more than
-    160 numbers, random combinations of outputs are compared at 64 elements of the input
-    and along 4 random directions. Complex numbers count as pairs of real ones, with
-    TensorFlow's convention: the gradient of a real function of x + iy is d/dx + i d/dy.
+    The analytic Jacobian is computed by `tf.GradientTape` in the inputs' own dtypes, with
+    one upstream gradient for each output element; the numeric one by central differences
+    in float64, also for 16-bit inputs. If an input or the outputs have more than 160
+    numbers, random combinations of outputs are compared at 64 elements of the input and
+    along 4 random directions. Complex numbers are pairs of real ones, in TensorFlow's
+    convention: the gradient of a real function of x + iy is d/dx + i d/dy.
 
     Args:
-      fn: a function of tensors. Where it has a kink, as ReLU at 0, the two sides differ:
+      fn: a function of tensors. At a kink, such as ReLU's at 0, the two Jacobians differ:
         choose args away from it.
       args: its positional arguments. Tensors and arrays anywhere in a nest are inputs;
-        Python numbers, strings and None are passed as they are.
+        Python numbers, strings and None are passed unchanged.
       kwargs: its keyword arguments, the same.
-      non_differentiable: inputs to leave out: positions in args (1, or (0, 2) for
+      non_differentiable: inputs to skip: positions in args (1, or (0, 2) for
         args[0][2]), or names in kwargs.
-      fixed_dtype: inputs, named the same way, that are not cast for the numeric side.
-      numeric_dtype: what the numeric side casts floating inputs to.
-      full: True: the whole Jacobian, whatever its size; False: projections.
+      fixed_dtype: inputs, named the same way, that are not cast for the numeric Jacobian.
+      numeric_dtype: the dtype to cast floating inputs to for the numeric Jacobian.
+      full: True: the whole Jacobian, of any size; False: projections.
       seed: of the random numbers.
 
     Returns:
       A `GradientError`: `.error` is the largest; `.inputs` has for each floating or
-      complex input the place, both values, and whether the gradient is None, which
-      counts as 0.
+      complex input the indices, both values, and whether the gradient is None, which is
+      compared as 0.
 
     Raises:
       ValueError: a declaration that names no input.
@@ -408,11 +413,11 @@ def assert_gradients(
     >>> tfo.testing.assert_gradients(tf.math.log, [x])
 
     Args:
-      fn: see `gradient_error`, as for all other arguments.
+      fn: see `gradient_error`.
       args: see `gradient_error`.
       kwargs: see `gradient_error`.
-      tolerance: what a difference may be, times 1 + |numeric|; None is 1e-6 for float64,
-        1e-3 for float32, 1e-2 for float16 and 6e-2 for bfloat16.
+      tolerance: the allowed difference, relative to 1 + |numeric|; None is 1e-6 for
+        float64, 1e-3 for float32, 1e-2 for float16 and 6e-2 for bfloat16.
       non_differentiable: see `gradient_error`.
       fixed_dtype: see `gradient_error`.
       numeric_dtype: see `gradient_error`.
@@ -420,7 +425,8 @@ def assert_gradients(
       seed: see `gradient_error`.
 
     Raises:
-      AssertionError: a line for each input: place, analytic and numeric value, tolerance.
+      AssertionError: a line for each wrong input: indices, analytic and numeric value,
+        tolerance.
       ValueError: a declaration that names no input.
     """
     inputs = Inputs(fn, args, kwargs, non_differentiable=non_differentiable, fixed_dtype=fixed_dtype)

@@ -1,33 +1,33 @@
-"""A function and its arguments, as every check sees them: flat lists of tensors in, flat lists of tensors out."""
+"""A function and its arguments, for the checks: flat lists of tensors in, flat lists of tensors out."""
 
 import itertools
 
 import numpy as np
 import tensorflow as tf
 
-# No public function tells the path of a leaf or converts one function; the package is made for one TensorFlow.
+# TensorFlow has no public API for paths of leaves, or to convert one function; a wheel fits one TensorFlow release.
 from tensorflow.python.autograph.core import ag_ctx as autograph_ctx
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.util import nest
 
-# What a function may raise that refuses its arguments.
+# Errors by which a function may refuse its arguments.
 REFUSALS = (ValueError, TypeError, tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)
 
 
 def is_differentiable(dtype):
-    """Has a tensor of this dtype a gradient?"""
+    """Returns whether tensors of a dtype have gradients."""
     return dtype.is_floating or dtype.is_complex
 
 
 def widened(dtype, to):
-    """A floating dtype as `to`, a complex one as its complex counterpart; others as they are."""
+    """Returns `to` for a floating dtype, the complex counterpart of `to` for a complex one, else the dtype."""
     if dtype.is_complex:
         return tf.complex128 if to == tf.float64 else tf.complex64
     return to if dtype.is_floating else dtype
 
 
 def _path_text(path):
-    """("args", 0, "a") as args[0]['a']; ("kwargs", "bias") as bias."""
+    """Formats ("args", 0, "a") as args[0]['a'], ("kwargs", "bias") as bias."""
     if path[0] == "kwargs":
         path = path[1:]
     return str(path[0]) + "".join(f"[{part!r}]" for part in path[1:])
@@ -53,7 +53,7 @@ class Inputs:
 
     def __init__(self, fn, args, kwargs=None, *, non_differentiable=(), fixed_dtype=()):
         self.fn, self.args, self.kwargs = fn, tuple(args), dict(kwargs or {})
-        # The checks' own functions are traced as they are: only fn may need AutoGraph.
+        # The checks trace their own functions without AutoGraph: only fn may need it.
         self._graph_fn = autograph.tf_convert(fn, autograph_ctx.control_status_ctx())
         self._structure = {"args": self.args, "kwargs": self.kwargs}
         leaves = nest.flatten_with_tuple_paths(self._structure, expand_composites=True)
@@ -70,7 +70,7 @@ class Inputs:
         ]
 
     def _declared(self, option, declarations, paths):
-        """The inputs that an option names. Raises ValueError for a name of none."""
+        """Returns the indices of inputs that an option names. Raises ValueError for an unknown name."""
         if isinstance(declarations, int | str):
             declarations = (declarations,)
         selected = set()
@@ -82,7 +82,7 @@ class Inputs:
         return sorted(selected)
 
     def of(self, args, kwargs=None):
-        """The tensors of other arguments; None unless these differ from the first in tensors alone."""
+        """Returns the tensors of other arguments; None if more than the tensors differs."""
         structure = {"args": tuple(args), "kwargs": dict(self.kwargs if kwargs is None else kwargs)}
         try:
             nest.assert_same_structure(self._structure, structure, expand_composites=True)
@@ -102,7 +102,7 @@ class Inputs:
         return tensors if same else None
 
     def packed(self, tensors):
-        """(args, kwargs) with these tensors."""
+        """Returns (args, kwargs) with these tensors."""
         leaves = list(self._leaves)
         for position, tensor in zip(self._positions, tensors, strict=True):
             leaves[position] = tensor
@@ -110,53 +110,59 @@ class Inputs:
         return packed["args"], packed["kwargs"]
 
     def call_structured(self, *tensors):
-        """What fn returns."""
+        """Calls fn. Returns its result."""
         args, kwargs = self.packed(tensors)
         return (self.fn if tf.executing_eagerly() else self._graph_fn)(*args, **kwargs)
 
     def call(self, *tensors):
-        """What fn returns, as a flat list of tensors."""
+        """Calls fn. Returns its result as a flat list of tensors."""
         outputs = tf.nest.flatten(self.call_structured(*tensors), expand_composites=True)
         return [tf.convert_to_tensor(y) for y in outputs if y is not None]
 
     def output_names(self, *tensors):
-        """A name for each output."""
+        """Returns a name for each output."""
         outputs = self.call_structured(*tensors)
         paths = nest.flatten_with_tuple_paths(outputs, expand_composites=True)
         return ["output" + "".join(f"[{part!r}]" for part in path) for path, y in paths if y is not None]
 
     def cast(self, dtype, tensors=None):
-        """Inputs with floating ones in a dtype, but for those whose dtype is fixed."""
+        """Casts floating inputs to a dtype, except for those whose dtype is fixed."""
         tensors = self.tensors if tensors is None else tensors
         return [
             x if i in self.fixed or not is_differentiable(x.dtype) else tf.cast(x, widened(x.dtype, dtype))
             for i, x in enumerate(tensors)
         ]
 
-    def vjp(self, tensors, upstream, wanted=None):
-        """(outputs, gradients): for each wanted input its gradient, or None.
+    def vjp(self, tensors, upstream, indices=None):
+        """Computes gradients.
 
-        Upstream: one tensor for each differentiable output, or a function that makes
-        these of the outputs.
+        Args:
+          tensors: the inputs.
+          upstream: one tensor for each differentiable output, or a function that returns these
+            for the outputs.
+          indices: of the inputs to differentiate in; None: all differentiable ones.
+
+        Returns:
+          (outputs, gradients): a gradient, or None, for each index.
         """
-        wanted = self.differentiable if wanted is None else wanted
+        indices = self.differentiable if indices is None else indices
         with tf.GradientTape() as tape:
-            watched = [tf.identity(tensors[i]) for i in wanted]
+            watched = [tf.identity(tensors[i]) for i in indices]
             tape.watch(watched)
             tensors = list(tensors)
-            for i, x in zip(wanted, watched, strict=True):
+            for i, x in zip(indices, watched, strict=True):
                 tensors[i] = x
             outputs = self.call(*tensors)
             of_floats = [y for y in outputs if is_differentiable(y.dtype)]
-        if not of_floats or not wanted:
-            return outputs, [None] * len(wanted)
+        if not of_floats or not indices:
+            return outputs, [None] * len(indices)
         upstream = upstream(of_floats) if callable(upstream) else upstream
         gradients = tape.gradient(of_floats, watched, output_gradients=upstream)
         return outputs, [None if g is None else tf.convert_to_tensor(g) for g in gradients]
 
 
 def random_like(tensors, seed):
-    """Normal tensors of the same shapes and dtypes, none of them uniform. Of a graph's tensors, too."""
+    """Returns normally distributed tensors of the same shapes and dtypes. Works in graphs, too."""
     result = []
     for k, x in enumerate(tensors):
         parts = [
@@ -168,7 +174,7 @@ def random_like(tensors, seed):
 
 
 def variant(tensors, step):
-    """Other values that are as valid: rolled along the first axis, floats smaller by eighths, too."""
+    """Returns other valid values: rolls the first axis, and scales floats by 1 - step / 8."""
     result = []
     for x in tensors:
         array = x.numpy()
@@ -179,12 +185,12 @@ def variant(tensors, step):
     return result
 
 
-# What sizes are multiplied with: to see whether they can grow, and to see whether that traces again.
+# Factors of sizes: to find dims that can grow, and to find functions that trace again for each size.
 GROWTH, MORE_GROWTH = (2, 3), (4, 5, 6)
 
 
 def tiled(tensors, dims, factor):
-    """Inputs repeated along some dims, given as pairs (input, axis)."""
+    """Repeats inputs along some dims, pairs (input, axis)."""
     result = list(tensors)
     for i, axis in dims:
         result[i] = tf.concat([result[i]] * factor, axis)
@@ -192,7 +198,7 @@ def tiled(tensors, dims, factor):
 
 
 def sliced(tensors, dims, size):
-    """Inputs with some dims cut to a size."""
+    """Slices inputs to a size along some dims."""
     result = list(tensors)
     for i, axis in dims:
         result[i] = tf.gather(result[i], tf.range(size), axis=axis)
@@ -200,7 +206,7 @@ def sliced(tensors, dims, size):
 
 
 def dim_groups(tensors):
-    """Dims that may be one: all of one size, over all inputs; lists of pairs (input, axis)."""
+    """Groups dims of equal size in all inputs, which may be the same dim; lists of pairs (input, axis)."""
     groups = {}
     for i, x in enumerate(tensors):
         for axis, size in enumerate(x.shape):
@@ -210,19 +216,22 @@ def dim_groups(tensors):
 
 
 def dims_text(inputs, dims):
-    """Names dims: args[0] dim 1."""
+    """Formats dims: args[0] dim 1."""
     return ", ".join(f"{inputs.names[i]} dim {axis}" for i, axis in dims)
 
 
 def growable(inputs):
-    """Groups of dims along which fn takes larger inputs. Where equal sizes are no one dim, single ones are tried."""
+    """Returns groups of dims along which fn accepts larger inputs.
+
+    If fn refuses to grow all dims of equal size together, each is tried alone.
+    """
     found = []
     for group in dim_groups(inputs.tensors):
         for dims in (group, *([[dim] for dim in group] if len(group) > 1 else ())):
             try:
                 for factor in GROWTH:
                     inputs.call(*tiled(inputs.tensors, dims, factor))
-            except Exception:  # refused, in whichever way
+            except Exception:  # fn refuses the size
                 continue
             found.append(dims)
             if dims is group:
@@ -230,16 +239,16 @@ def growable(inputs):
     return found
 
 
-def masks(tensors, seed, most=32):
-    """Static shapes with unknown dims: every mask where there are few, else a sample with the telling ones.
+def masks(tensors, seed, max_masks=32):
+    """Yields masks of unknown dims, a list of TensorShapes each: all masks if there are few.
 
-    Yields, for each input, a TensorShape.
+    Else the masks with one unknown dim, with all unknown, with unknown ranks, and random ones.
     """
     shapes = [x.shape.as_list() for x in tensors]
     dims = [(i, axis) for i, shape in enumerate(shapes) for axis in range(len(shape))]
     unknown_ranks = [set(), *({i} for i in range(len(shapes))), set(range(len(shapes)))]
     chosen = [(frozenset(), frozenset(rank)) for rank in unknown_ranks]
-    if 2 ** len(dims) <= most:
+    if 2 ** len(dims) <= max_masks:
         subsets = itertools.chain.from_iterable(itertools.combinations(dims, n) for n in range(len(dims) + 1))
         chosen += [(frozenset(subset), frozenset()) for subset in subsets]
     else:
@@ -247,7 +256,7 @@ def masks(tensors, seed, most=32):
         chosen += [(everything, frozenset())]
         chosen += [(frozenset([dim]), frozenset()) for dim in dims]
         rng = np.random.default_rng(seed)
-        while len(chosen) < most:
+        while len(chosen) < max_masks:
             subset = frozenset(dim for dim in dims if rng.random() < 0.5)
             rank = frozenset(i for i in range(len(shapes)) if rng.random() < 0.15)
             chosen.append((subset, rank))

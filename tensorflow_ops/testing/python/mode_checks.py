@@ -1,4 +1,4 @@
-"""Checks that a function is the same however it is run: static shapes, graphs, loops, sizes, vectorized_map, XLA."""
+"""Checks of execution modes: static shapes, graphs, loops, sizes, vectorized_map, XLA."""
 
 import contextlib
 from unittest import mock
@@ -6,7 +6,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-# What counts traces; no public function does. The package is made for one TensorFlow.
+# TensorFlow has no public API to count traces; a wheel fits one TensorFlow release.
 from tensorflow.python.framework import func_graph
 
 from tensorflow_ops.testing.python import inputs as inputs_module
@@ -35,8 +35,8 @@ def _fits(tensors, shapes):
 
 
 def static_shapes(s):
-    """Static shapes agree with run-time ones, for any mask of unknown dims, and all are known where inputs' are."""
-    others = [(tensors, s.inputs.call(*tensors)) for tensors in s.others]
+    """Checks static shapes against run-time ones for masks of unknown dims; known inputs must give known outputs."""
+    others = [(tensors, s.inputs.call(*tensors)) for tensors in s.other_sizes]
     known = [x.shape for x in s.tensors]
     count = 0
     for shapes in inputs_module.masks(s.tensors, s.seed):
@@ -55,7 +55,7 @@ def static_shapes(s):
                         f"{what}: {name} has static shape {shape}, though all sizes are known; declare "
                         "data_dependent_shapes=True if it depends on values"
                     )
-        # All other sizes that fit, where few do; else one of them.
+        # One of the other sizes that fit, in turn.
         fitting = [other for other in others if _fits(other[0], shapes)]
         count += 1
         for tensors, expected in [(s.tensors, s.expected), *(fitting[count % len(fitting) :][:1] if fitting else ())]:
@@ -75,9 +75,9 @@ def static_shapes(s):
 
 
 def _loop(s):
-    """The function as the body of a while loop, which runs it twice."""
+    """Returns a function with a while loop that calls fn twice."""
     zeros = [tf.zeros_like(y) for y in s.expected]
-    # Whether fn tells its outputs' shapes is another check's question.
+    # static_shapes checks the shapes of outputs.
     shapes = [tf.TensorShape(None) for _ in s.expected]
 
     def run(*tensors):
@@ -92,7 +92,7 @@ def _loop(s):
 
 
 def graph_modes(s):
-    """Eager execution, tf.function and a tf.while_loop give the same outputs and gradients."""
+    """Checks that eager execution, tf.function and a tf.while_loop return the same outputs and gradients."""
     _check_mode(s, "in a tf.function", s.inputs.call)
     _check_mode(s, "in a tf.while_loop", _loop(s))
 
@@ -103,15 +103,15 @@ def _check_mode(s, what, call, **options):
         if s.has_gradients:
 
             def gradients(*tensors):
-                wanted = s.inputs.differentiable
+                indices = s.inputs.differentiable
                 with tf.GradientTape() as tape:
-                    tape.watch([tensors[i] for i in wanted])
+                    tape.watch([tensors[i] for i in indices])
                     outputs = call(*tensors)
                 outputs = [outputs[k] for k in s.floats]
-                found = tape.gradient(outputs, [tensors[i] for i in wanted], output_gradients=s.upstream)
+                found = tape.gradient(outputs, [tensors[i] for i in indices], output_gradients=s.upstream)
                 found = [None if g is None else tf.convert_to_tensor(g) for g in found]
-                # A loop has gradients for all that it carries: zeros stand for None.
-                return [tf.zeros_like(tensors[i]) if g is None else g for i, g in zip(wanted, found, strict=True)]
+                # A loop has gradients for all its variables: zeros instead of None.
+                return [tf.zeros_like(tensors[i]) if g is None else g for i, g in zip(indices, found, strict=True)]
 
             expected = [
                 tf.zeros_like(s.tensors[i]) if g is None else g
@@ -127,7 +127,7 @@ def _check_mode(s, what, call, **options):
 
 @contextlib.contextmanager
 def _traces():
-    """Counts the graphs that are made: a list that grows."""
+    """Yields a list to which the name of each new graph is added."""
     made, original = [], func_graph.FuncGraph.__init__
 
     def counting(graph, name, *args, **kwargs):
@@ -139,7 +139,7 @@ def _traces():
 
 
 def traces_of_sizes(s):
-    """What is wrong if eager calls trace something again for each new size, else None."""
+    """Returns a message if eager calls trace a function again for each new size, else None."""
     for dims in s.groups:
         made = []
         first, *more = inputs_module.MORE_GROWTH
@@ -152,7 +152,7 @@ def traces_of_sizes(s):
                     break
             made.append(names)
         else:
-            # A function may trace a second time, for all sizes.
+            # A function may trace a second time, for unknown sizes.
             *new, again = made[1:]
             if all(len(names) > len(again) for names in new):
                 problem = f"each new size of {inputs_module.dims_text(s.inputs, dims)} traces {sorted(set(new[-1]))}"
@@ -161,13 +161,13 @@ def traces_of_sizes(s):
 
 
 def retracing(s):
-    """One trace serves all sizes; called eagerly, a function traces nothing again for each new size."""
-    if not s.others:
+    """Checks that one trace serves all sizes, and that eager calls do not trace again for each new size."""
+    if not s.other_sizes:
         raise NotApplicableError("fn takes no other size along any dim; give some as more_args")
     signature = s.relaxed()
     function = _function(s.inputs.call, signature)
     what = f"traced once, for {_signature_text([spec.shape for spec in signature])}"
-    for tensors in [s.tensors, *s.others]:
+    for tensors in [s.tensors, *s.other_sizes]:
         shapes = _signature_text([x.shape for x in tensors])
         try:
             outputs = function(*tensors)
@@ -176,11 +176,11 @@ def retracing(s):
         check_close(f"{what}, run with {shapes}", s.output_names, outputs, s.inputs.call(*tensors), s.tolerances)
     if s.traces_of_sizes:
         raise AssertionError(s.traces_of_sizes)
-    return f"{len(s.others)} other sizes"
+    return f"{len(s.other_sizes)} other sizes"
 
 
 def vectorization(s):
-    """tf.vectorized_map and a tape's jacobian equal a loop, without falling back to one."""
+    """Checks tf.vectorized_map and a tape's jacobian against a loop, without a fallback to one."""
     if s.declared.data_dependent_shapes:
         raise NotApplicableError("sizes of outputs depend on values")
     variants = s.variants(3)
@@ -200,7 +200,7 @@ def vectorization(s):
         rows = [[v[i] for i in subset] for v in variants]
         try:
             each = [of(row) for row in rows]
-        except Exception:  # values of one input alone that do not fit the others'
+        except Exception:  # fn refuses other values of one input without the others
             continue
         if any(y.shape != e.shape for one in each for y, e in zip(one, s.expected, strict=True)):
             continue
@@ -223,17 +223,17 @@ def vectorization(s):
 
 
 def _jacobian(s, problems):
-    wanted = s.inputs.differentiable
+    indices = s.inputs.differentiable
     k = s.floats[0]
     if s.expected[k].dtype.is_complex or tf.size(s.expected[k]) == 0:
         return
     with tf.GradientTape(persistent=True) as tape:
-        watched = [tf.identity(s.tensors[i]) for i in wanted]
+        watched = [tf.identity(s.tensors[i]) for i in indices]
         tape.watch(watched)
         tensors = list(s.tensors)
-        for i, x in zip(wanted, watched, strict=True):
+        for i, x in zip(indices, watched, strict=True):
             tensors[i] = x
-        # Few rows: the loop that this is compared with takes its time.
+        # Few rows: the loop is slow.
         y = tf.reshape(s.inputs.call(*tensors)[k], [-1])
         y = tf.gather(y, np.unique(np.linspace(0, y.shape[0] - 1, 8).astype(int)))
     try:
@@ -247,12 +247,12 @@ def _jacobian(s, problems):
         for column in zip(*rows, strict=True)
     ]
     check_close(
-        "jacobian", [f"d {s.output_names[k]} / d {s.inputs.names[i]}" for i in wanted], fast, slow, s.tolerances
+        "jacobian", [f"d {s.output_names[k]} / d {s.inputs.names[i]}" for i in indices], fast, slow, s.tolerances
     )
 
 
 def xla(s):
-    """tf.function(jit_compile=True) gives the same outputs and gradients, or is declared not to work."""
+    """Checks the outputs and gradients of tf.function(jit_compile=True), unless it is declared not to work."""
     try:
         _check_mode(s, "compiled by XLA", s.inputs.call, jit_compile=True)
     except AssertionError as error:

@@ -1,4 +1,4 @@
-"""The public functions that check an op in all the ways in which TensorFlow runs it."""
+"""The public functions that check an op in all of TensorFlow's execution modes."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ from tensorflow_ops.testing.python import (
 )
 from tensorflow_ops.testing.python.subject import Declarations, NotApplicableError, Subject, refusal_text
 
-# In this order: what comes first explains what comes later.
+# In this order: failures of the first ones explain failures of later ones.
 _CHECKS = {
     "static_shapes": mode_checks.static_shapes,
     "graph_modes": mode_checks.graph_modes,
@@ -40,7 +40,7 @@ _CHECKS = {
     "xla": mode_checks.xla,
 }
 TESTS = tuple(_CHECKS)
-# Those that a child process does a part of.
+# Tests that run in part in a child process.
 _IN_CHILDREN = {"saved_model", "distribution", "determinism", "extreme_values", "bad_input"}
 
 SUCCESS, FAILED, SKIPPED = "SUCCESS", "FAILED", "SKIPPED"
@@ -48,11 +48,11 @@ SUCCESS, FAILED, SKIPPED = "SUCCESS", "FAILED", "SKIPPED"
 
 @dataclasses.dataclass(frozen=True)
 class OpCheckResult:
-    """What one test of `opcheck` found.
+    """The result of one test of `opcheck`.
 
     Attributes:
       status: "SUCCESS", "FAILED" or "SKIPPED".
-      detail: what failed; why it was skipped; or what a success covers.
+      detail: the failure, the reason to skip the test, or the extent of a success.
       error: the exception of a failure, else None.
       reproduction: a program that repeats a failure, else None.
     """
@@ -64,11 +64,11 @@ class OpCheckResult:
 
 
 class OpCheckResults(dict):
-    """`{test: OpCheckResult}` of one function; as text a table, and a reproduction of each failure."""
+    """`{test: OpCheckResult}` of one function; prints as a table, with a reproduction of each failure."""
 
     @property
     def failures(self) -> "dict[str, OpCheckResult]":
-        """The tests that failed."""
+        """The results of failed tests."""
         return {test: result for test, result in self.items() if result.status == FAILED}
 
     def __str__(self):
@@ -135,7 +135,7 @@ def opcheck(
     seed=0,
     raise_on_failure=True,
 ) -> OpCheckResults:
-    """Runs a function of tensors in all the ways in which TensorFlow runs it, and checks that they agree.
+    """Checks that a function of tensors gives the same results in all of TensorFlow's execution modes.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> x = tf.constant([[0.5, -1.0, 2.0], [1.5, 0.25, -0.5]])
@@ -143,8 +143,8 @@ def opcheck(
     >>> results["graph_modes"].status
     'SUCCESS'
 
-    fn is any function of tensors: TensorFlow's, a wrapper of an op, a composition. Each
-    test can be run alone; docs/opcheck.md says what each one finds:
+    fn is any function of tensors: TensorFlow's, a wrapper of an op, a composition.
+    docs/opcheck.md describes the tests; each can run alone:
 
         static_shapes      static shapes against run-time ones, for masks of unknown dims
         graph_modes        eager = tf.function = tf.while_loop, gradients too
@@ -154,7 +154,7 @@ def opcheck(
         determinism        same bits: runs, threads, 1 and 4 intra-op threads; CPU = GPU
         dtypes             each dtype against float64 or the reference; no silent upcast
         extreme_values     empty, size 1, NaN, infinity
-        inputs_unmodified  nothing writes to its inputs
+        inputs_unmodified  no call writes to its inputs
         saved_model        round trip through a new process, gradient included
         vectorization      vectorized_map and jacobian against a loop
         second_order       gradients of gradients against numeric ones
@@ -164,43 +164,43 @@ def opcheck(
         distribution       two devices under MirroredStrategy
         xla                jit_compile=True
 
-    What may crash runs in a new process first, and the saved_model, distribution and
-    determinism tests run there, too, on the CPU: about ten seconds.
+    Calls that may crash run in a new process first. So do the saved_model, distribution and
+    determinism tests, on the CPU: about ten seconds.
 
     Args:
       fn: the function.
       args: its positional arguments. Tensors and arrays anywhere in a nest are inputs;
-        Python numbers, strings and None are passed as they are. Give dims that differ in
-        meaning different sizes, and values away from kinks.
+        Python numbers, strings and None are passed unchanged. Use different sizes for
+        dims of different meaning, and values away from kinks.
       kwargs: its keyword arguments, the same.
       tests: names of the tests to run; None is all.
       reference: a function with fn's signature that takes NumPy arrays, floating ones in
-        float64, and returns what fn should. None: fn itself in float64.
-      dtypes: what floating inputs may be.
+        float64, and returns the expected results. None: fn itself in float64.
+      dtypes: the dtypes to check floating inputs in.
       output_dtype: floating outputs' dtype: None, the inputs'; a dtype; or a dict from
-        inputs' to outputs', as {"float16": "float32", "bfloat16": "float32"}.
-      fixed_dtype: inputs that keep their dtype when others are cast: positions in args
-        (1, or (0, 2) for args[0][2]) or names in kwargs.
+        inputs' to outputs', such as {"float16": "float32", "bfloat16": "float32"}.
+      fixed_dtype: inputs that are not cast with the others: positions in args (1, or
+        (0, 2) for args[0][2]) or names in kwargs.
       non_differentiable: floating inputs, named the same way, whose gradient must be None.
       second_order: True: must work; False: must raise LookupError; None: either.
       forward_mode: True: must work, alone and over a tape; False: must raise LookupError;
         None: must work if second_order is True, else either.
-      xla: False: it is declared not to compile, and must not.
-      vectorize: False: vectorized_map is declared not to work, and must not.
-      unknown_rank: False: fn must know the ranks of its inputs in a graph.
+      xla: False: fn must not compile.
+      vectorize: False: vectorized_map must not work.
+      unknown_rank: False: fn requires inputs of known rank in a graph.
       data_dependent_shapes: True: sizes of outputs depend on values.
-      empty: False: fn refuses every empty input. Else it must take a dim of size 0
+      empty: False: fn refuses every empty input. True: it must accept a dim of size 0
         somewhere, and may refuse others with an error.
-      more_args: other args, of other sizes. Sizes along dims that can grow are made here.
-      edge_args: other args that must work, as no boxes at all; fn may not refuse these.
+      more_args: other args, of other sizes. opcheck generates sizes along dims that can grow.
+      edge_args: other args that must work, such as no boxes; fn may not refuse these.
       bad_args: (args, regex) or (args, kwargs, regex): fn must raise ValueError, TypeError
-        or InvalidArgumentError with a message in which the regex is found.
+        or InvalidArgumentError with a message that the regex matches.
       skip: {test: reason} of tests that cannot hold.
       imports: the modules that a program imports to load a SavedModel of fn; None is the
-        package that fn is defined in.
-      tolerance: what results may differ by, times 1 + |expected|; a number, or a dict from
-        dtype. None is 5e-3 for float16, 4e-2 for bfloat16, 2e-5 for float32, 1e-10 for
-        float64. Gradients against numeric ones have tolerances of their own
+        package that defines fn.
+      tolerance: the allowed difference of results, times 1 + |expected|; a number, or a dict
+        from dtype. None is 5e-3 for float16, 4e-2 for bfloat16, 2e-5 for float32, 1e-10
+        for float64. Gradients against numeric ones have other tolerances
         (`assert_gradients`).
       seed: of all random numbers.
       raise_on_failure: False: failures are only in the result.
@@ -211,7 +211,7 @@ def opcheck(
     Raises:
       OpCheckError: an AssertionError with the table and a program that repeats each failure.
       ValueError: an unknown test, a declaration that names no input.
-      Exception: what fn raises for args themselves.
+      Exception: an error that fn raises for args.
     """
     options = {k: v for k, v in locals().items() if k not in ("fn", "args", "kwargs", "tests", "raise_on_failure")}
     sample = OpSample(fn, args, kwargs, options)
@@ -222,7 +222,7 @@ def opcheck(
 
 
 def opcheck_samples(samples, *, tests=None, raise_on_failure=True) -> dict[str, OpCheckResults]:
-    """`opcheck` of many functions; the parts that need new processes share them.
+    """Runs `opcheck` for many functions, which share the new processes.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> x = tf.constant([0.5, -1.0, 2.0])
@@ -277,7 +277,7 @@ def _declarations(options):
 
 @contextlib.contextmanager
 def _quiet():
-    """Without what TensorFlow logs of many traces and of saving: both are what is wanted here."""
+    """Suppresses TensorFlow's logs of many traces and of saving, which the tests cause on purpose."""
 
     def keep(record):
         return record.levelno > logging.INFO and "triggered tf.function retracing" not in record.getMessage()
@@ -293,7 +293,7 @@ def _quiet():
 
 
 def _run(samples, tests):
-    """Every check of every sample: first plans of children, then the children, then the checks."""
+    """Runs all checks of all samples: adds jobs, runs child processes, then runs the checks."""
     tests = _chosen(tests)
     with _quiet():
         return _run_quietly(samples, tests)
@@ -303,16 +303,16 @@ def _run_quietly(samples, tests):
     subjects = {}
     for name, sample in samples.items():
         subject = Subject(sample.fn, sample.args, sample.kwargs, _declarations(sample.options))
-        if "retracing" in tests:  # before a trace for unknown sizes is there, which would serve all
+        if "retracing" in tests:  # before any trace for unknown sizes, which would serve all sizes
             subject.traces_of_sizes = mode_checks.traces_of_sizes(subject)
         subjects[name] = subject
     with tempfile.TemporaryDirectory() as folder:
         jobs = []
         for index, subject in enumerate(subjects.values()):
-            wanted = [test for test in tests if test in _IN_CHILDREN and test not in subject.declared.skip]
-            if wanted:
+            in_children = [test for test in tests if test in _IN_CHILDREN and test not in subject.declared.skip]
+            if in_children:
                 job = children.Job(folder, f"job_{index}", subject.imports)
-                subject.plan(job, wanted)
+                subject.plan(job, in_children)
                 jobs += [job] if subject.job else []
         children.run(folder, jobs)
         return {name: _check(subject, samples[name], tests) for name, subject in subjects.items()}
@@ -342,7 +342,7 @@ def _reproduction(subject, sample, test):
 
 
 def _same(value, default):
-    """Is an option as it is when nothing is said?"""
+    """Returns whether an option has its default value."""
     if value is None or (isinstance(value, tuple | list | dict) and not value):
         return not default
     return type(value) is type(default) and value == default

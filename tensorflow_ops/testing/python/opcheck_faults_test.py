@@ -279,7 +279,7 @@ _FAULTS = {
         ["extreme_values"],
         "IndexError: no first element",
     ),
-    "no empty input": (_sample(_refuses_empty), ["extreme_values"], "no empty input is taken; declare empty=False"),
+    "no empty input": (_sample(_refuses_empty), ["extreme_values"], "no empty input is accepted; declare empty=False"),
     "edge_args that are refused": (
         _sample(_refuses_empty, empty=False, edge_args=[(tf.zeros([0, 4]),)]),
         ["extreme_values"],

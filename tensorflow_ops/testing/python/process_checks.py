@@ -1,4 +1,4 @@
-"""Checks that need other processes: SavedModel, bad input that may crash, two devices."""
+"""Checks in other processes: SavedModel, bad input that may crash, two devices."""
 
 import re
 
@@ -21,7 +21,7 @@ def _result(s, step, what):
 
 
 def saved_model(s):
-    """A SavedModel, loaded by a new process, gives the same outputs and gradients."""
+    """Checks the outputs and gradients of a SavedModel that a new process loads."""
     if s.job is None:
         raise AssertionError(f"it cannot be saved: {refusal_text(s.save_error)}") from s.save_error
     _result(s, "load", "loading the SavedModel")
@@ -35,14 +35,14 @@ def saved_model(s):
         e = tf.zeros_like(s.tensors[i]) if e is None else e
         check_close("of the function loaded in a new process", [name], [g], [e], s.tolerances, [e.dtype])
     found = _result(s, "saved_gradient", "a saved gradient function")
-    there = [(n, e) for n, e in zip(s.gradient_names, expected, strict=True) if e is not None]
-    check_close("saved", [n for n, _ in there], found, [e for _, e in there], s.tolerances)
+    existing = [(n, e) for n, e in zip(s.gradient_names, expected, strict=True) if e is not None]
+    check_close("saved", [n for n, _ in existing], found, [e for _, e in existing], s.tolerances)
 
 
 def bad_input(s):
-    """Bad input raises ValueError or InvalidArgumentError with the expected message, and nothing crashes."""
-    made = s.wrong_cases()
-    for case in made:
+    """Checks that bad input raises ValueError or InvalidArgumentError with the expected message, without a crash."""
+    generated = s.wrong_cases()
+    for case in generated:
         crash = s.crash(case.name)
         if crash:
             raise AssertionError(f"{case.name}: {crash}")
@@ -67,7 +67,7 @@ def bad_input(s):
                 specs = [tf.TensorSpec([None] * x.shape.rank, x.dtype) for x in tensors]
             function = tf.function(s.inputs.call, input_signature=specs, autograph=False)
             _must_refuse(f"{name} in a tf.function", regex, lambda f=function, t=tensors: f(*t))
-    return f"{count} of the caller's cases, {len(made)} made ones" + (
+    return f"{count} of the caller's cases, {len(generated)} generated ones" + (
         "" if s.job else ", not in a process of their own"
     )
 
@@ -87,11 +87,11 @@ def _must_refuse(what, regex, call):
 
 
 def distribution(s):
-    """Two replicas of a MirroredStrategy give each its outputs, and the sum of gradients."""
+    """Checks the outputs of two replicas of a MirroredStrategy, and their summed gradients."""
     if s.declared.data_dependent_shapes:
         raise NotApplicableError("sizes of outputs depend on values")
     if s.job is None:
-        raise NotApplicableError(f"needs a SavedModel, which cannot be made: {refusal_text(s.save_error)}")
+        raise NotApplicableError(f"needs a SavedModel, but saving fails: {refusal_text(s.save_error)}")
     if s.job.result("load")[0] != "ok":
         raise NotApplicableError(f"the SavedModel does not load: {s.job.result('load')[1]}")
     outputs, reduced = _result(s, "mirrored", "MirroredStrategy")

@@ -8,12 +8,12 @@ import textwrap
 import numpy as np
 import tensorflow as tf
 
-_LITERAL = 400  # numbers that are written out; larger arrays are random again
+_MAX_LITERALS = 400  # numbers to write out; larger arrays are replaced by random ones
 _OPTIONS_LEFT_OUT = ("tests", "raise_on_failure")
 
 
 def _public(fn):
-    """A public function of TensorFlow or of this library as a program writes it: tf.nn.relu; else None."""
+    """Returns a public function of TensorFlow or this library as source, such as tf.nn.relu; else None."""
     short = getattr(fn, "__name__", "")
     for prefix, module in (
         ("tf", tf),
@@ -30,7 +30,7 @@ def _public(fn):
 
 
 def _importable(fn):
-    """(import lines, expression) for a function that a program can import, else None."""
+    """Returns (import lines, expression) for a function that a program can import, else None."""
     public = _public(fn)
     if public:
         return [], public
@@ -46,19 +46,19 @@ def _importable(fn):
 
 
 def _names(code):
-    """All names that a function's code reads, and those of functions in it."""
+    """Returns all names that a function's code and nested functions read."""
     inner = [c for c in code.co_consts if inspect.iscode(c)]
     return set(code.co_names).union(*map(_names, inner))
 
 
 def _is_self_contained(fn):
-    """Does its source need no more than a program's own imports?"""
+    """Returns whether a function's source needs only the imports of the program."""
     names = _names(fn.__code__) & set(fn.__globals__)
     return not fn.__code__.co_freevars and names <= {"tf", "np", "tfo"}
 
 
 def _function(fn, name="fn"):
-    """Lines that make a function, and the expression that is it."""
+    """Returns lines that define a function, and the expression for it."""
     if isinstance(fn, functools.partial):
         lines, expression = _function(fn.func, name)
         more = [_value(a) for a in fn.args] + [f"{k}={_value(v)}" for k, v in fn.keywords.items()]
@@ -104,19 +104,19 @@ def _value(value):
 def _array(array):
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
-    if array.size <= _LITERAL or array.dtype.kind not in "fc":
+    if array.size <= _MAX_LITERALS or array.dtype.kind not in "fc":
         if array.dtype.kind not in "fc":
             return repr(array.tolist())
         options = {"separator": ", ", "floatmode": "unique", "threshold": array.size + 1, "max_line_width": 10**6}
         text = " ".join(np.array2string(array, **options).split()).replace("[ ", "[")
         return text.replace("nan", "float('nan')").replace("inf", "float('inf')")
-    # Its own values would fill pages; these have its range.
+    # Random values of the same range.
     low, high = (float(np.nan_to_num(f(array.real.astype(np.float64)))) for f in (np.min, np.max))
     return f"np.random.default_rng(0).uniform({low:.6g}, {high:.6g}, {list(array.shape)})"
 
 
 def program(fn, args, kwargs, options, test):
-    """Python source that runs opcheck with this one test."""
+    """Returns Python source that runs opcheck with this one test."""
     lines, expression = _function(fn)
     given = [expression, f"args={_value(tuple(args))}"]
     if kwargs:

@@ -1,4 +1,4 @@
-"""What the checks of one opcheck share: the inputs, what came out, other sizes, the job of a child process."""
+"""The function under check, for all checks of opcheck: inputs, outputs, other sizes, the job of a child process."""
 
 import dataclasses
 import re
@@ -14,17 +14,17 @@ from tensorflow_ops.testing.python import inputs as inputs_module
 from tensorflow_ops.testing.python.inputs import Inputs, is_differentiable
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
-# Numbers in the inputs that a kernel splits over threads; how much one dim grows for it.
-_LARGE, _MOST_GROWTH = 2**16, 64
+# Numbers in inputs that a kernel splits over threads; the largest factor to grow one dim by.
+_LARGE, _MAX_GROWTH = 2**16, 64
 
 
 class NotApplicableError(Exception):
-    """A check that does not apply; the reason is the message."""
+    """A check does not apply; the message is the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Declarations:
-    """The options of `opcheck` that say what holds for a function."""
+    """The options of `opcheck` that declare properties of a function."""
 
     reference: Callable | None = None
     dtypes: Iterable = _DTYPES
@@ -48,7 +48,7 @@ class Declarations:
 
 
 def packages_of(fn):
-    """What a program imports to have fn: its module's root package, unless it is this program or TensorFlow."""
+    """Returns the package that defines fn: the root of its module, or none for the main program or TensorFlow."""
     while hasattr(fn, "func"):  # functools.partial
         fn = fn.func
     root = (getattr(fn, "__module__", None) or "__main__").partition(".")[0]
@@ -56,10 +56,10 @@ def packages_of(fn):
 
 
 class Case:
-    """Inputs that may be refused: a name, tensors, and whether they were made here or by the caller."""
+    """Inputs that fn may refuse: a name, tensors, and whether they were generated or are the caller's."""
 
-    def __init__(self, name, tensors, made=True):
-        self.name, self.tensors, self.made = name, tensors, made
+    def __init__(self, name, tensors, generated=True):
+        self.name, self.tensors, self.generated = name, tensors, generated
 
 
 class Subject:
@@ -73,7 +73,7 @@ class Subject:
         self.tensors = self.inputs.tensors
         self._given = [x.numpy().copy() for x in self.tensors]
         self.refresh()
-        # Copies: what they are compared with must not change with them.
+        # Copies, which later calls cannot change.
         self.expected = [tf.constant(y.numpy().copy()) for y in self.inputs.call(*self.tensors)]
         self.output_names = self.inputs.output_names(*self.tensors)
         self.floats = [k for k, y in enumerate(self.expected) if is_differentiable(y.dtype)]
@@ -85,21 +85,21 @@ class Subject:
             self.tolerances = dict.fromkeys(self.tolerances, declared.tolerance)
         self.imports = tuple(packages_of(fn) if declared.imports is None else declared.imports)
         self.groups = inputs_module.growable(self.inputs)
-        self.others = self._other_sizes()
+        self.other_sizes = self._other_sizes()
         self.job = self.save_error = self.traces_of_sizes = None
         self._vjp = None
 
     def refresh(self):
-        """Makes the inputs anew: a call may have written to them, and the caller's own are left alone."""
+        """Copies the caller's inputs again: a call may have written to the last copies."""
         self.tensors[:] = [tf.constant(x.copy(), x.dtype) for x in self._given]
 
     @property
     def has_gradients(self):
-        """Is there an output and an input that gradients are between?"""
+        """Whether an output and an input are differentiable."""
         return bool(self.floats and self.inputs.differentiable)
 
     def need_gradients(self):
-        """Raises NotApplicableError where there are none."""
+        """Raises NotApplicableError if there are no gradients."""
         if not self.floats:
             raise NotApplicableError("no output is floating or complex")
         if not self.inputs.differentiable:
@@ -111,21 +111,21 @@ class Subject:
         return [f"gradient to {self.inputs.names[i]}" for i in self.inputs.differentiable]
 
     def dtypes(self):
-        """What floating inputs may be."""
+        """Returns the dtypes to check floating inputs in."""
         dtypes = [tf.as_dtype(d) for d in self.declared.dtypes]
         floats = [
             x.dtype for i, x in enumerate(self.tensors) if is_differentiable(x.dtype) and i not in self.inputs.fixed
         ]
-        if floats and all(d.is_complex for d in floats):  # which have at least 32 bits for each part
+        if floats and all(d.is_complex for d in floats):  # complex dtypes have at least 32 bits for each part
             dtypes = [d for d in dtypes if d.size >= 4]
         return dtypes
 
     def widest(self):
-        """The widest dtype that fn takes."""
+        """Returns the widest dtype that fn takes."""
         return max(self.dtypes(), key=lambda d: (d.size, d == tf.float16), default=tf.float64)
 
     def wide_inputs(self):
-        """The inputs in the widest dtype."""
+        """Returns the inputs in the widest dtype."""
         args, kwargs = self.inputs.packed(self.inputs.cast(self.widest()))
         declared = self.declared
         return Inputs(
@@ -133,15 +133,15 @@ class Subject:
         )
 
     def gradients(self):
-        """The eager gradients for `upstream`."""
+        """Returns the eager gradients for `upstream`."""
         if self._vjp is None:
             self._vjp = self.inputs.vjp(self.tensors, self.upstream)[1]
         return self._vjp
 
     def relaxed(self):
-        """A signature that all sizes of `others` fit."""
+        """Returns the most specific signature that fits all of `other_sizes`."""
         shapes = [x.shape.as_list() for x in self.tensors]
-        for tensors in self.others:
+        for tensors in self.other_sizes:
             for i, x in enumerate(tensors):
                 if len(x.shape) != len(shapes[i] or ()):
                     shapes[i] = None
@@ -150,29 +150,29 @@ class Subject:
         return [tf.TensorSpec(shape, x.dtype) for shape, x in zip(shapes, self.tensors, strict=True)]
 
     def _other_sizes(self):
-        others = [inputs_module.tiled(self.tensors, dims, factor) for dims in self.groups for factor in (2, 3)]
+        sizes = [inputs_module.tiled(self.tensors, dims, factor) for dims in self.groups for factor in (2, 3)]
         for args in self.declared.more_args:
             tensors = self.inputs.of(args)
             if tensors is None:
                 raise ValueError("more_args differ from args in more than their tensors' values and sizes")
-            others.append(tensors)
-        return others
+            sizes.append(tensors)
+        return sizes
 
     def large(self):
-        """Inputs of many numbers, where a dim can grow; the first that can."""
+        """Returns large inputs: the first dim that can grow is grown. Else the inputs themselves."""
         for dims in self.groups:
             size = sum(int(tf.size(self.tensors[i])) for i in {i for i, _ in dims})
-            factor = min(_MOST_GROWTH, max(1, _LARGE // size))
+            factor = min(_MAX_GROWTH, max(1, _LARGE // size))
             try:
                 tensors = inputs_module.tiled(self.tensors, dims, factor)
                 self.inputs.call(*tensors)
                 return tensors
-            except Exception:  # as when it grew by less
+            except Exception:  # fn refuses this growth, too
                 continue
         return self.tensors
 
     def variants(self, count):
-        """Other values of the same shapes; args themselves where fn refuses others."""
+        """Returns inputs of other values and the same shapes; the inputs themselves if fn refuses those."""
         result = []
         for step in range(count):
             tensors = inputs_module.variant(self.tensors, step)
@@ -185,7 +185,7 @@ class Subject:
         return result
 
     def extreme_cases(self):
-        """Empty, single, NaN and infinite inputs, and the caller's edge_args."""
+        """Returns Cases of empty, single, NaN and infinite inputs, and of the caller's edge_args."""
         cases = []
         for size, word in ((0, "empty"), (1, "size 1")):
             for dims in inputs_module.dim_groups(self.tensors):
@@ -203,11 +203,11 @@ class Subject:
             tensors = self.inputs.of(args)
             if tensors is None:
                 raise ValueError(f"edge_args[{k}] differs from args in more than its tensors' values and sizes")
-            cases.append(Case(f"edge_args[{k}]", tensors, made=False))
+            cases.append(Case(f"edge_args[{k}]", tensors, generated=False))
         return cases
 
     def wrong_cases(self):
-        """Inputs that most functions must refuse: ranks and sizes that do not fit, integers out of range."""
+        """Returns Cases that most functions must refuse: wrong ranks and sizes, integers out of range."""
         cases = []
 
         def add(i, what, changed):
@@ -234,7 +234,7 @@ class Subject:
         return cases
 
     def bad_cases(self):
-        """The caller's bad_args: (name, args, kwargs, regex, tensors or None where these are not all that differs)."""
+        """Yields the caller's bad_args: (name, args, kwargs, regex, tensors; None if other arguments differ, too)."""
         for k, bad in enumerate(self.declared.bad_args):
             *given, regex = bad
             args, kwargs = given if len(given) == 2 else (given[0], {})
@@ -242,7 +242,7 @@ class Subject:
             yield f"bad_args[{k}]", args, kwargs, regex, self.inputs.of(args, kwargs)
 
     def plan(self, job, tests):
-        """Saves the function, and writes what a child does with it."""
+        """Saves the function, and adds the tests' steps to the job of a child process."""
         try:
             tf.saved_model.save(self._model(), job.model)
         except Exception as error:
@@ -250,30 +250,30 @@ class Subject:
             return
         self.job = job
         arrays = _arrays(self.tensors)
-        wanted = list(self.inputs.differentiable)
+        indices = list(self.inputs.differentiable)
         upstream = _arrays(self.upstream)
         if "saved_model" in tests:
             job.add("forward", arrays=arrays)
             if self.has_gradients:
-                job.add("gradient", arrays=arrays, wanted=wanted, upstream=upstream)
+                job.add("gradient", arrays=arrays, indices=indices, upstream=upstream)
                 job.add("saved_gradient", arrays=arrays, upstream=upstream)
         if "distribution" in tests and not self.declared.data_dependent_shapes:
             replicas = [_arrays(tensors) for tensors in self.variants(2)]
-            job.add("mirrored", replicas=replicas, wanted=wanted, upstream=upstream)
+            job.add("mirrored", replicas=replicas, indices=indices, upstream=upstream)
         if "determinism" in tests:
-            job.add("large", arrays=_arrays(self.large()), wanted=wanted)
+            job.add("large", arrays=_arrays(self.large()), indices=indices)
         cases = self.extreme_cases() if "extreme_values" in tests else []
         if "bad_input" in tests:
             cases += self.wrong_cases()
             cases += [Case(name, t) for name, _, _, _, t in self.bad_cases() if t is not None]
         for case in cases:
-            job.add(_step(case.name), arrays=_arrays(case.tensors), wanted=wanted if self.floats else [])
+            job.add(_step_name(case.name), arrays=_arrays(case.tensors), indices=indices if self.floats else [])
 
     def crash(self, case_name):
-        """How a case ended a child process, or None."""
+        """Returns how a case ended a child process, or None."""
         if self.job is None:
             return None
-        state, text = self.job.result(_step(case_name))
+        state, text = self.job.result(_step_name(case_name))
         return text if state == "crashed" else None
 
     def _model(self):
@@ -295,7 +295,7 @@ class Subject:
         return model
 
     def _loose(self, relaxed):
-        """The function with as little known of its inputs' shapes as it takes."""
+        """Returns the function for the least specific signature that it accepts."""
         ranks = [tf.TensorSpec([None] * x.shape.rank, x.dtype) for x in self.tensors]
         for signature in ([tf.TensorSpec(None, x.dtype) for x in self.tensors], ranks, relaxed):
             function = tf.function(self.inputs.call, input_signature=signature, autograph=False)
@@ -311,16 +311,16 @@ def _arrays(tensors):
     return [x.numpy() for x in tensors]
 
 
-def _step(case_name):
-    """A case's name as a file's."""
+def _step_name(case_name):
+    """Returns a case's name as a file name."""
     return "case_" + "".join(c if c.isalnum() else "_" for c in case_name) + f"_{zlib.crc32(case_name.encode())}"
 
 
 def refusal_text(error):
-    """The line of an exception that says what is wrong, without the names of nodes."""
+    """Returns the line of an exception with its message, without the names of nodes."""
     lines = [line.strip() for line in re.sub(r"\{\{[^}]*\}\} ?", "", str(error)).splitlines() if line.strip()]
     if lines and lines[0].startswith(("Graph execution error", "in user code", "Exception encountered")):
-        # Where it was raised comes before what was raised.
+        # The traceback of user code comes before the message.
         raised = [line.partition(": ")[2] for line in lines if re.match(r"\w+(Error|Exception): ", line)]
         lines = raised or lines[-1:]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"

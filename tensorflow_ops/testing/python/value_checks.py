@@ -1,4 +1,4 @@
-"""Checks of values: gradients, dtypes, extreme values, determinism, inputs left alone, mixed precision."""
+"""Checks of values: gradients, dtypes, extreme values, determinism, unmodified inputs, mixed precision."""
 
 import dataclasses
 import threading
@@ -17,17 +17,17 @@ _RUNS, _THREADS = 3, 4
 
 
 def gradients(s):
-    """First-order gradients equal numeric ones, for every output's element and for random upstream gradients."""
+    """Checks first-order gradients against numeric ones, for each output element and random upstream gradients."""
     s.need_gradients()
     result = gradients_module.of_inputs(s.wide_inputs(), numeric_dtype=s.widest(), seed=s.seed)
-    # A gradient that is None is what missing_gradients looks for.
+    # missing_gradients checks gradients that are None.
     result = dataclasses.replace(result, inputs=tuple(i for i in result.inputs if not i.missing))
     gradients_module.check(result)
     return f"largest difference {result.error:.1e}"
 
 
 def missing_gradients(s):
-    """Every floating input has a gradient, unless it is declared to have none; those that are declared have none."""
+    """Checks that a floating input has no gradient if and only if it is declared to have none."""
     floats = [i for i, x in enumerate(s.tensors) if is_differentiable(x.dtype)]
     if not s.floats or not floats:
         raise NotApplicableError("no output or no input is floating or complex")
@@ -36,7 +36,7 @@ def missing_gradients(s):
 
         def look(*tensors):
             outputs, gradients = s.inputs.vjp(tensors, s.upstream, floats)
-            found[:] = gradients  # noqa: B023  (called before the next round)
+            found[:] = gradients  # noqa: B023  (called in the same iteration)
             return outputs
 
         if mode == "eagerly":
@@ -54,7 +54,7 @@ def missing_gradients(s):
 
 
 def second_order(s):
-    """Gradients of gradients, to inputs and to what comes in, equal numeric ones, or raise LookupError."""
+    """Checks gradients of gradients, to inputs and upstream gradients, against numeric ones; LookupError is allowed."""
     s.need_gradients()
     wide = s.wide_inputs()
     count = len(wide.tensors)
@@ -72,7 +72,7 @@ def second_order(s):
             gradient,
             [*wide.tensors, *upstream],
             non_differentiable=wide.declared_none,
-            # What comes in has the dtype of outputs, which need not follow the inputs'.
+            # Upstream gradients have the dtypes of outputs, which need not follow the inputs'.
             fixed_dtype=[*wide.fixed, *(count + n for n, u in enumerate(upstream) if u.dtype.real_dtype != s.widest())],
         )
         try:
@@ -91,7 +91,7 @@ def second_order(s):
 
 
 def _expected_dtype(s, dtype, at):
-    """What an output's dtype must be when inputs are cast to `at`."""
+    """Returns the expected dtype of an output for inputs that are cast to `at`."""
     if s.declared.output_dtype is None:
         return inputs_module.widened(dtype, at) if is_differentiable(dtype) else dtype
     declared = s.declared.output_dtype
@@ -102,7 +102,7 @@ def _expected_dtype(s, dtype, at):
 
 
 def _reference(s, tensors):
-    """The reference's outputs for inputs in float64."""
+    """Returns the reference's outputs for inputs in float64."""
     arrays = [x.numpy() for x in s.inputs.cast(tf.float64, tensors)]
     args, kwargs = s.inputs.packed(arrays)
     outputs = tf.nest.flatten(s.declared.reference(*args, **kwargs), expand_composites=True)
@@ -110,7 +110,7 @@ def _reference(s, tensors):
 
 
 def dtypes(s):
-    """Outputs and gradients in each dtype equal those in float64, or the reference; no dtype changes unannounced."""
+    """Checks outputs and gradients in each dtype against those in float64 or the reference, and the dtypes."""
     if s.declared.reference is not None:
         reference = _reference(s, s.tensors)
         check_close("against the reference", s.output_names, s.expected, reference, s.tolerances)
@@ -126,7 +126,7 @@ def dtypes(s):
 def _check_dtype(s, dtype):
     what = f"inputs in {dtype.name}"
     narrow = s.inputs.cast(dtype)
-    # The same values: what is compared is how they are computed with.
+    # The same, rounded, values: only the computation differs.
     wide = s.inputs.cast(s.widest(), narrow)
     try:
         outputs = s.inputs.call(*narrow)
@@ -140,7 +140,7 @@ def _check_dtype(s, dtype):
                 f"{what}: {name} is {y.dtype.name}, expected {expected.name}; declare output_dtype if it must"
             )
     expected = s.inputs.call(*wide) if s.declared.reference is None else _reference(s, narrow)
-    # In the input's rounding, also where outputs are wider: sums and steps before may be in it.
+    # The tolerance of the inputs' dtype, even if outputs are wider: intermediate results may be rounded to it.
     roundings = [y.dtype if is_differentiable(y.dtype) else dtype for y in outputs]
     check_close(what, s.output_names, outputs, expected, s.tolerances, roundings)
     if not s.has_gradients:
@@ -159,7 +159,7 @@ def _check_dtype(s, dtype):
 
 
 def extreme_values(s):
-    """Empty inputs, size 1, NaN and infinity: no crash, forward and backward; a reference's values."""
+    """Checks empty inputs, size 1, NaN and infinity: no crash, forward and backward; the reference's values."""
     refused, empty_works, has_empty = [], False, False
     for case in s.extreme_cases():
         crash = s.crash(case.name)
@@ -171,7 +171,7 @@ def extreme_values(s):
             outputs = s.inputs.call(*case.tensors)
             found = s.inputs.vjp(case.tensors, lambda ys: inputs_module.random_like(ys, s.seed))[1]
         except REFUSALS as error:
-            if not case.made:
+            if not case.generated:
                 raise AssertionError(f"{case.name}: {refusal_text(error)}") from error
             refused.append(f"{case.name}: {refusal_text(error)[:100]}")
             continue
@@ -183,7 +183,7 @@ def extreme_values(s):
                 raise AssertionError(
                     f"{case.name}: the gradient to {s.inputs.names[i]} is {g.shape}, expected {case.tensors[i].shape}"
                 )
-        # What is not written has other values the next time.
+        # Memory that a kernel does not write has other values in the next call.
         check_close(f"{case.name}, again", s.output_names, s.inputs.call(*case.tensors), outputs, s.tolerances)
         _check_in_graph(s, case, outputs)
         if s.declared.reference is not None:
@@ -195,12 +195,12 @@ def extreme_values(s):
                 s.tolerances,
             )
     if s.declared.empty and has_empty and not empty_works:
-        raise AssertionError(f"no empty input is taken; declare empty=False if none must be. {'; '.join(refused)}")
+        raise AssertionError(f"no empty input is accepted; declare empty=False if none must be. {'; '.join(refused)}")
     return f"refused: {'; '.join(refused)}" if refused else None
 
 
 def _check_in_graph(s, case, outputs):
-    """The same in a graph, which must have the shapes right."""
+    """Checks the case's outputs and static shapes in a graph."""
     shapes = [tf.TensorSpec(x.shape, x.dtype) for x in case.tensors]
     try:
         concrete = tf.function(s.inputs.call, input_signature=shapes, autograph=False).get_concrete_function()
@@ -214,7 +214,7 @@ def _check_in_graph(s, case, outputs):
 
 
 def inputs_unmodified(s):
-    """No call writes to its inputs: eagerly, in a tf.function, with gradients."""
+    """Checks that no call writes to its inputs: eagerly, in a tf.function, with gradients."""
     before = [bits(x) for x in s.tensors]
 
     def check(what):
@@ -235,7 +235,7 @@ def inputs_unmodified(s):
 
 
 def determinism(s):
-    """The same bits from run to run, from concurrent threads, and for 1 and 4 intra-op threads; a GPU agrees."""
+    """Checks for equal bits in repeated and concurrent calls and with 1 and 4 intra-op threads; compares with a GPU."""
     for tensors in (s.tensors, s.large()):
         outputs, found = s.inputs.vjp(tensors, lambda ys: inputs_module.random_like(ys, s.seed))
         first = [*outputs, *found]
@@ -259,7 +259,7 @@ def determinism(s):
 
 
 def _concurrent(s):
-    """Calls with other values from several threads give what they give alone."""
+    """Checks that concurrent calls with other values return the same as calls alone."""
     variants = s.variants(_THREADS)
     alone = [[y.numpy().copy() for y in s.inputs.call(*tensors)] for tensors in variants]
     start, problems = threading.Barrier(_THREADS), []
@@ -269,7 +269,7 @@ def _concurrent(s):
         try:
             for _ in range(4 * _RUNS):
                 check_bits("a call beside others in threads", s.output_names, s.inputs.call(*variants[k]), alone[k])
-        except BaseException as error:  # handed to the thread that asked
+        except BaseException as error:  # raised below, by the main thread
             problems.append(error)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(_THREADS)]
@@ -300,7 +300,7 @@ class _MixedLayer(keras.layers.Layer):
     """Multiplies each floating input with a variable, which the policy keeps in float32, and calls the function."""
 
     def __init__(self, s):
-        # The function says which inputs are cast.
+        # No autocast: `call` casts, but not inputs of a fixed dtype.
         super().__init__(dtype="mixed_float16", autocast=False, name="mixed_precision")
         self._subject = s
         self.factors = [
@@ -317,7 +317,7 @@ class _MixedLayer(keras.layers.Layer):
 
 
 def mixed_precision(s):
-    """Under Keras's mixed_float16 policy: float16 outputs, finite float32 gradients of variables, a scaled loss."""
+    """Checks Keras's mixed_float16 policy: float16 outputs, finite float32 gradients of variables, a scaled loss."""
     if tf.float16 not in s.dtypes():
         raise NotApplicableError("float16 is not in dtypes")
     s.need_gradients()
@@ -351,7 +351,7 @@ def mixed_precision(s):
             if exact_g is None:
                 continue
             terms = exact[i].numpy() * exact_g.numpy()
-            # Each term is rounded in float16, also those that cancel.
+            # Each term is rounded in float16, even if terms cancel.
             allowed = s.tolerances[tf.float16] * (1 + np.abs(terms).sum())
             if not np.isfinite(g.numpy()) or abs(g.numpy() - terms.sum()) > allowed:
                 raise AssertionError(f"{name} is {g.numpy()}, expected {terms.sum():.6g} +- {allowed:.2g}")

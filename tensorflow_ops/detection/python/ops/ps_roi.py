@@ -2,10 +2,12 @@
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.detection.python.ops import roi_arguments
 
 
+@autograph.not_converted
 def ps_roi_pool(
     features,
     boxes,
@@ -18,15 +20,14 @@ def ps_roi_pool(
     box_format: str = "xyxy",
     name=None,
 ) -> tf.Tensor:
-    """Pools each box into bins by averaging pixels, each bin from channels of its own.
+    """Pools each box into bins by averaging pixels, each bin from its own channels.
 
     Position-sensitive RoI pooling of "R-FCN" (arXiv:1605.06409). Box corners, times
-    `spatial_scale`, are rounded to the nearest pixel (halves away from zero); the
-    second one ends the box and does not belong to it, and the box is at least 1 x 1.
-    On each axis, bin p of P over a box of size s starts at floor(p s / P) and ends
-    before ceil((p + 1) s / P). A bin is the mean of its pixels in the map. Features have
-    ph * pw channels for each channel of the output, one for each bin. N images, K
-    boxes, (ph, pw) = output_size.
+    `spatial_scale`, are rounded to the nearest pixel (halves away from zero). The box
+    excludes the second corner and is at least 1 x 1. On each axis, bin p of P over a box
+    of size s starts at floor(p s / P) and ends before ceil((p + 1) s / P). A bin is the
+    mean of its pixels in the map. Features have ph * pw channels for each channel of the
+    output, one for each bin. N images, K boxes, (ph, pw) = output_size.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> x = tf.reshape(tf.range(64.0), [1, 4, 4, 4])  # 4 channels: one for each of 2 x 2 bins
@@ -34,9 +35,9 @@ def ps_roi_pool(
     array([[10., 19.],
            [44., 53.]], dtype=float32)
 
-    Differences to torchvision: the map's last row and column are pooled (torchvision
-    leaves them out, and its gradient does not); bins are cut in integers; an inverted or
-    non-finite box gives zeros (torchvision turns an inverted one into one pixel);
+    Differences from torchvision: bins include the map's last row and column (torchvision
+    omits them, but not in its gradient); bin edges are computed in integers; an inverted
+    or non-finite box gives zeros (torchvision turns an inverted one into one pixel);
     16-bit features keep float32 coordinates and sums; there is
     `channel_order="bin_major"`; the gradient is deterministic (on a GPU with
     `tf.config.experimental.enable_op_determinism()`).
@@ -46,33 +47,33 @@ def ps_roi_pool(
         data_format="NCHW"; float16, bfloat16, float32 or float64; H * W below 2**31.
       boxes: [K, 4], in pixels of the input image; float32 (float64 with float64
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
-        and no gradient; what lies outside of the image is cut off.
+        and no gradient; boxes are clipped to the image.
       box_indices: int32 [K], each box's image, in [0, N).
       output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
         an int tensor.
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
-      channel_order: where features hold channel c of bin (p, q): "channel_major", at
-        (c * ph + p) * pw + q, as torchvision and R-FCN's own code; or "bin_major", at
-        (p * pw + q) * C + c, which is faster with NHWC.
+      channel_order: the position of channel c of bin (p, q) in features:
+        "channel_major", (c * ph + p) * pw + q, as in torchvision and R-FCN's own code; or
+        "bin_major", (p * pw + q) * C + c, which is faster with NHWC.
       data_format: "NHWC" or "NCHW".
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype; 0 where a bin has no pixel.
+      [K, ph, pw, C] or [K, C, ph, pw], features' dtype; 0 for a bin without pixels.
       Differentiable in features, to any order; boxes and indices have no gradient.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a
         spatial_scale that is not positive and finite, a shape that does not fit, such
         as channels that are no multiple of ph * pw.
-      InvalidArgumentError: the same where only the run tells, a tensor of output_size
+      InvalidArgumentError: the same errors, found at run time, a tensor of output_size
         below 1; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
         zeros for that box).
     """
     return roi_arguments.pool(
         ops.tensorflow_ops_ps_roi_pool,
-        roi_arguments.feature_map(features),
+        arguments.float_tensor("features", features),
         boxes,
         box_indices,
         output_size,
@@ -84,6 +85,7 @@ def ps_roi_pool(
     )
 
 
+@autograph.not_converted
 def ps_roi_align(
     features,
     boxes,
@@ -97,7 +99,7 @@ def ps_roi_align(
     box_format: str = "xyxy",
     name=None,
 ) -> tf.Tensor:
-    """Pools each box into bins by averaging bilinear samples, each bin from channels of its own.
+    """Pools each box into bins by averaging bilinear samples, each bin from its own channels.
 
     The channels of `ps_roi_pool` ("R-FCN", arXiv:1605.06409) with the samples of
     `roi_align` ("Mask R-CNN", arXiv:1703.06870), aligned, as in "Light-Head R-CNN"
@@ -109,7 +111,7 @@ def ps_roi_align(
     array([[20., 25.],
            [38., 43.]], dtype=float32)
 
-    Differences to torchvision: boxes have a gradient; a box of no size with
+    Differences from torchvision: boxes have a gradient; a box of size 0 with
     sampling_ratio=0 gives zeros (torchvision: NaN), as does an inverted or non-finite
     one; 16-bit features keep float32 coordinates and sums; there is
     `channel_order="bin_major"`; gradients are deterministic (on a GPU with
@@ -133,21 +135,20 @@ def ps_roi_align(
 
     Returns:
       [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features
-      and in boxes, where the number of samples counts as fixed, to any order and in
-      forward mode.
+      and in boxes, for a fixed number of samples, to any order and in forward mode.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a
         sampling_ratio outside of [0, 1024], a spatial_scale that is not positive and
         finite, a shape that does not fit, such as channels that are no multiple of ph *
         pw.
-      InvalidArgumentError: the same where only the run tells, a tensor of output_size
+      InvalidArgumentError: the same errors, found at run time, a tensor of output_size
         below 1; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
         zeros for that box).
     """
     return roi_arguments.pool(
         ops.tensorflow_ops_ps_roi_align,
-        roi_arguments.feature_map(features),
+        arguments.float_tensor("features", features),
         boxes,
         box_indices,
         output_size,

@@ -2,10 +2,12 @@
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.detection.python.ops import roi_arguments
 
 
+@autograph.not_converted
 def roi_align(
     features,
     boxes,
@@ -25,9 +27,9 @@ def roi_align(
     RoIAlign of "Mask R-CNN" (arXiv:1703.06870), `aligned` as in Detectron2. Box
     corners, times `spatial_scale`, are not rounded. On each axis, bin p of P over a box
     from y to y + s has n samples, at y + (p + (i + 0.5) / n) s / P for i = 0 .. n - 1; a
-    bin's value is the mean of its n x n samples. A sample is interpolated between the
-    four pixels around it; up to a pixel outside of the map it takes the map's edge,
-    further out it is 0. N images, K boxes, (ph, pw) = output_size.
+    bin's value is the mean of its n x n samples. A sample interpolates the four pixels
+    around it; it takes the map's edge up to one pixel outside of the map, and is 0
+    further out. N images, K boxes, (ph, pw) = output_size.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> x = tf.reshape(tf.range(16.0), [1, 4, 4, 1])
@@ -38,11 +40,10 @@ def roi_align(
     array([[ 7.5,  8.5],
            [11.5, 12.5]], dtype=float32)
 
-    Differences to torchvision: `aligned` is True unless told otherwise; boxes have a
-    gradient; an inverted or non-finite box gives zeros (torchvision raises or
-    crashes); 16-bit features keep float32 coordinates and sums; there is
-    `mode="max"`; gradients are deterministic (on a GPU with
-    `tf.config.experimental.enable_op_determinism()`).
+    Differences from torchvision: `aligned` defaults to True; boxes have a gradient; an
+    inverted or non-finite box gives zeros (torchvision raises or crashes); 16-bit
+    features keep float32 coordinates and sums; there is `mode="max"`; gradients are
+    deterministic (on a GPU with `tf.config.experimental.enable_op_determinism()`).
 
     Args:
       features: [N, H, W, C], or [N, C, H, W] with data_format="NCHW"; float16,
@@ -55,33 +56,34 @@ def roi_align(
         an int tensor.
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       sampling_ratio: n, the samples of a bin on each axis, at most 1024; 0 means as
-        many as the bin has pixels on the axis, rounded up. A box of no size then has no
+        many as the bin has pixels on the axis, rounded up. A box of size 0 then has no
         sample, and gives zeros. A box has at most 2^20 samples on an axis and, with
-        mode "max", which looks at each of them, 2^24 in all.
+        mode "max", which reads each of them, 2^24 in all.
       aligned: True: pixel i's centre is at i + 0.5, so that [1, 1, 3, 3] is pixels 1
-        and 2. False: at i, and a box is at least 1 x 1 pixels, as in the first RoIAlign.
-      mode: "avg"; or "max", the largest of a bin's samples, those outside of the map
-        counting as 0, too; NaN if one is.
+        and 2. False: it is at i, and a box is at least 1 x 1 pixels, as in the first
+        RoIAlign.
+      mode: "avg"; or "max", the largest of a bin's samples, with 0 for samples outside
+        of the map; NaN if a sample is NaN.
       data_format: "NHWC" or "NCHW".
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
       name: name of the op.
 
     Returns:
       [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features and
-      in boxes, where the number of samples counts as fixed, to any order and in forward
-      mode. With mode="max" each bin's gradients are those of its largest sample.
+      in boxes, for a fixed number of samples, to any order and in forward mode. With
+      mode="max" each bin's gradients are those of its largest sample.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a
         sampling_ratio outside of [0, 1024], a spatial_scale that is not positive and
         finite, a shape that does not fit.
-      InvalidArgumentError: the same where only the run tells, a tensor of output_size
+      InvalidArgumentError: the same errors, found at run time, a tensor of output_size
         below 1; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
         zeros for that box).
     """
     return roi_arguments.pool(
         ops.tensorflow_ops_roi_align,
-        roi_arguments.feature_map(features),
+        arguments.float_tensor("features", features),
         boxes,
         box_indices,
         output_size,
@@ -95,6 +97,7 @@ def roi_align(
     )
 
 
+@autograph.not_converted
 def multiscale_roi_align(
     features,
     boxes,
@@ -120,9 +123,9 @@ def multiscale_roi_align(
 
     and to the first level if there is none. With strides that are powers of two this is
     the paper's equation (1): a box of canonical_box_size is pooled at canonical_stride,
-    one of half the size at half the stride. One relative part in 10**6 below the limit
-    is still on it, since corners are rounded numbers. One op pools all boxes, in their
-    order. N images, K boxes, (ph, pw) = output_size.
+    a box of half the size at half the stride. A box whose size is below the limit by at
+    most a relative 10**-6 is still on it, since corners are rounded numbers. One op
+    pools all boxes, in their order. N images, K boxes, (ph, pw) = output_size.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> fine, coarse = tf.fill([1, 32, 32, 1], 4.0), tf.fill([1, 16, 16, 1], 8.0)
@@ -130,12 +133,12 @@ def multiscale_roi_align(
     >>> tfo.detection.multiscale_roi_align([fine, coarse], boxes, [0, 0], 1, strides=(4, 8))[:, 0, 0, 0].numpy()
     array([4., 8.], dtype=float32)
 
-    Differences to torchvision's `MultiScaleRoIAlign`: a function of tensors; strides
-    are given, not guessed from the sizes of image and maps, and need not be powers of
-    two; `aligned` is True unless told otherwise; and those of `roi_align`.
+    Differences from torchvision's `MultiScaleRoIAlign`: a function of tensors; strides
+    are arguments, not guessed from the sizes of image and maps, and need not be powers
+    of two; `aligned` defaults to True; and those of `roi_align`.
 
     Args:
-      features: a list of maps, the finest first, 1 to 16: each [N, H, W, C], or
+      features: a list of 1 to 16 maps, the finest first: each [N, H, W, C], or
         [N, C, H, W] with data_format="NCHW", with one N, one C and one dtype; float16,
         bfloat16, float32 or float64; H * W below 2**31.
       boxes: [K, 4], in pixels of the input image; float32 (float64 with float64
@@ -144,28 +147,27 @@ def multiscale_roi_align(
       box_indices: int32 [K], each box's image, in [0, N).
       output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
         an int tensor.
-      strides: image pixels per feature pixel, for each map; rising.
+      strides: image pixels per feature pixel, for each map, in increasing order.
       sampling_ratio: the samples of a bin on each axis, as for `roi_align`.
       aligned: where pixels have their centres, as for `roi_align`.
-      canonical_box_size: the size of box, in image pixels, that is pooled at
+      canonical_box_size: the box size, in image pixels, that is pooled at
         canonical_stride.
-      canonical_stride: the stride at which a box of canonical_box_size is pooled.
+      canonical_stride: the stride for a box of canonical_box_size.
       data_format: "NHWC" or "NCHW".
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
       name: name of the op.
 
     Returns:
       [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features
-      and in boxes, where level and number of samples count as fixed, to any order and
-      in forward mode.
+      and in boxes, for a fixed level and number of samples, to any order and in forward
+      mode.
 
     Raises:
-      ValueError: features that are no list of 1 to 16 maps or have several dtypes,
-        strides that do not rise or are not one for each map, an unknown option, a wrong
-        dtype, an output_size below 1, a sampling_ratio outside of [0, 1024], a
-        canonical size or stride that is not positive and finite, a shape that does not
-        fit.
-      InvalidArgumentError: the same where only the run tells, a tensor of output_size
+      ValueError: features are no list of 1 to 16 maps or have several dtypes, strides do
+        not increase or are not one for each map, an unknown option, a wrong dtype, an
+        output_size below 1, a sampling_ratio outside of [0, 1024], a canonical size or
+        stride that is not positive and finite, a shape that does not fit.
+      InvalidArgumentError: the same errors, found at run time, a tensor of output_size
         below 1; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
         zeros for that box).
     """

@@ -1,9 +1,8 @@
-"""How the bins of moving boxes change: what derivatives of the gradient to boxes are made of.
+"""The derivative of bins along a motion of boxes, for higher-order gradients to boxes.
 
-Bins that average bilinear samples, or take the largest one, move their samples with their
-box, and so a box that moves changes each bin. This is a formula of TensorFlow's ops, which
-have gradients of any order; the first order has kernels. It holds the four pixels around
-each sample, for all boxes, in memory.
+A box that moves also moves the bilinear samples of its bins. The derivative is composed of
+TensorFlow's ops, which have gradients of any order; the first order has kernels. It holds
+the four pixels around each sample, for all boxes, in memory.
 """
 
 from typing import NamedTuple
@@ -13,44 +12,44 @@ import tensorflow as tf
 
 
 class _Axis(NamedTuple):
-    """The samples of one axis: [K, bins, samples of a bin], but for `share`."""
+    """The samples of one axis: [K, bins, samples of a bin], unless stated otherwise."""
 
     first: tf.Tensor  # pixel before the sample, int64
-    second: tf.Tensor  # pixel behind it; the same where the sample does not move
-    fraction: tf.Tensor  # of the way from first to second
-    speed: tf.Tensor  # how fraction changes
-    counts: tf.Tensor  # is it a sample, and on the map?
+    second: tf.Tensor  # pixel behind it; equal to first for a sample that does not move
+    fraction: tf.Tensor  # position between first and second, in [0, 1]
+    speed: tf.Tensor  # derivative of fraction
+    valid: tf.Tensor  # bool: a sample of its bin, and on the map
     share: tf.Tensor  # [K, 1, 1, 1]; 1 / samples of a bin
-    complete: tf.Tensor  # [K, bins]: are all of the bin's samples on the map?
+    complete: tf.Tensor  # bool [K, bins]: all of the bin's samples are on the map
 
     def weights(self):
-        """Of the two pixels, and how they change."""
+        """Returns (pixel, its weight, the weight's derivative) of the two pixels."""
         return ((self.first, 1 - self.fraction, -self.speed), (self.second, self.fraction, self.speed))
 
 
-def change_of_bins(maps, boxes, box_indices, bins, motion, choosing=(), **attrs):
-    """The derivative of bins' averages of samples, or of one sample of each, where boxes move by `motion`.
+def bins_derivative(maps, boxes, box_indices, bins, motion, selectors=(), **attrs):
+    """Returns the derivative of bins along the motion of boxes.
 
     Args:
-      maps: the features: a list of maps, one of an op that has no pyramid.
+      maps: the features: a list of maps, with one map for an op without a pyramid.
       boxes: [K, 4].
       box_indices: [K].
       bins: int32 [2]; (height, width).
-      motion: [K, 4], in the order of boxes.
-      choosing: nothing: bins are averages. Or a list of one map: a bin is the sample
-        that is largest in that map.
+      motion: [K, 4], the direction, in the order of boxes.
+      selectors: an empty list: bins are averages of samples. Or a list of one map: a bin
+        is the sample that is largest in that map.
       attrs: of the op, by name.
 
     Returns:
-      Of the op's output's shape, in boxes' dtype. Differentiable in maps, boxes and
-      motion, to any order; linear in maps and in motion.
+      A tensor of the shape of the op's output, in boxes' dtype. Differentiable in maps,
+      boxes and motion, to any order; linear in maps and in motion.
     """
     if attrs["data_format"] == b"NCHW":
-        maps, choosing = ([tf.transpose(m, [0, 2, 3, 1]) for m in ms] for ms in (maps, choosing))
+        maps, selectors = ([tf.transpose(m, [0, 2, 3, 1]) for m in ms] for ms in (maps, selectors))
     dtype = boxes.dtype
     shapes = tf.stack([tf.shape(m, tf.int64) for m in maps])
     level = _levels(boxes, attrs)
-    # Of each box's map: [K].
+    # The dims of each box's map: [K].
     batch, height, width = (tf.gather(shapes[:, axis], level) for axis in range(3))
     scale = tf.gather(tf.constant(_scales(attrs), dtype), level)
     first_pixel = tf.gather(tf.cumsum(tf.reduce_prod(shapes[:, :3], 1), exclusive=True), level)
@@ -69,12 +68,12 @@ def change_of_bins(maps, boxes, box_indices, bins, motion, choosing=(), **attrs)
         return _axis(corners[:, low], corners[:, high], moves, limit, count, attrs)
 
     y, x = axis(y1, y2, height, bins[0]), axis(x1, x2, width, bins[1])
-    counts = _over_rows(y.counts) & _over_columns(x.counts & valid[:, tf.newaxis, tf.newaxis])
-    # Of an image that is not there, no pixel is read.
+    is_sample = _over_rows(y.valid) & _over_columns(x.valid & valid[:, tf.newaxis, tf.newaxis])
+    # An index out of range reads no pixel.
     first_pixel = tf.where(valid, first_pixel + image * height * width, 0)
 
     def corners_of_samples():
-        """Yields the four pixels of each sample, their weights, and how these change."""
+        """Yields the four pixels of each sample, their weights, and the weights' derivatives."""
         for row, row_weight, row_slope in y.weights():
             for column, column_weight, column_slope in x.weights():
                 pixel = _over_rows(row * width[:, tf.newaxis, tf.newaxis]) + _over_columns(column)
@@ -83,62 +82,63 @@ def change_of_bins(maps, boxes, box_indices, bins, motion, choosing=(), **attrs)
                 slope += _over_rows(row_weight) * _over_columns(column_slope)
                 yield pixel, _over_rows(row_weight) * _over_columns(column_weight), slope
 
-    def values_of(maps):
-        """How to look up pixels where a condition holds. Elsewhere they are zeros: they may hold NaN."""
+    def lookup(maps):
+        """Returns a function that reads pixels where a condition holds, and zeros elsewhere: a pixel may be NaN."""
         rows, bin_of_row = _table([tf.cast(m, dtype) for m in maps], bins, attrs)
         zeros = tf.shape(rows, tf.int64)[0] - 1
         return lambda pixel, where: tf.gather(rows, tf.where(where, bin_of_row(pixel), zeros))
 
-    chosen = None
-    if choosing:
-        value_at = values_of([tf.stop_gradient(m) for m in choosing])
+    selected = None
+    if selectors:
+        value_at = lookup([tf.stop_gradient(m) for m in selectors])
         samples = 0
         for pixel, weight, _ in corners_of_samples():
             weight = tf.stop_gradient(weight)
-            samples += weight[..., tf.newaxis] * value_at(pixel, counts & (weight != 0))
+            samples += weight[..., tf.newaxis] * value_at(pixel, is_sample & (weight != 0))
         complete = y.complete[:, :, tf.newaxis] & x.complete[:, tf.newaxis]
-        chosen = _largest(samples, counts, complete)
-    value_at = values_of(maps)
-    change = 0
+        selected = _select_largest(samples, is_sample, complete)
+    value_at = lookup(maps)
+    derivative = 0
     for pixel, _, slope in corners_of_samples():
-        value = value_at(pixel, counts)
-        if chosen is not None:
-            value = tf.where(chosen, value, tf.zeros_like(value))
-        change += tf.einsum("kpiqj,kpiqjc->kpqc", slope, value)
-    if chosen is None:
-        change *= y.share * x.share
-    return tf.transpose(change, [0, 3, 1, 2]) if attrs["data_format"] == b"NCHW" else change
+        value = value_at(pixel, is_sample)
+        if selected is not None:
+            value = tf.where(selected, value, tf.zeros_like(value))
+        derivative += tf.einsum("kpiqj,kpiqjc->kpqc", slope, value)
+    if selected is None:
+        derivative *= y.share * x.share
+    return tf.transpose(derivative, [0, 3, 1, 2]) if attrs["data_format"] == b"NCHW" else derivative
 
 
-def gradient_of_change(d_change, maps, boxes, box_indices, bins, motion, choosing=(), *, wanted, **attrs):
-    """The gradient of `change_of_bins` to the `wanted`-th of (*maps, boxes), for what comes in."""
+def bins_derivative_grad(upstream, maps, boxes, box_indices, bins, motion, selectors=(), *, input_index, **attrs):
+    """Returns the gradient of `bins_derivative` to one input, (*maps, boxes)[input_index]."""
     with tf.GradientTape() as tape:
         inputs = [tf.identity(t) for t in (*maps, boxes)]
-        tape.watch(inputs[wanted])
-        change = change_of_bins(inputs[:-1], inputs[-1], box_indices, bins, motion, choosing, **attrs)
-    return tape.gradient(change, inputs[wanted], tf.cast(d_change, change.dtype), tf.UnconnectedGradients.ZERO)
+        tape.watch(inputs[input_index])
+        derivative = bins_derivative(inputs[:-1], inputs[-1], box_indices, bins, motion, selectors, **attrs)
+    upstream = tf.cast(upstream, derivative.dtype)
+    return tape.gradient(derivative, inputs[input_index], upstream, tf.UnconnectedGradients.ZERO)
 
 
-def _largest(samples, counts, complete):
-    """Which sample a bin takes, as the kernel chooses it (roi_align_max.h).
+def _select_largest(samples, valid, complete):
+    """Selects each bin's largest sample, as the kernel does (roi_align_max.h).
 
     Args:
       samples: [K, p, i, q, j, C].
-      counts: [K, p, i, q, j]: is it one, and on the map?
-      complete: [K, p, q]: are all of the bin's on the map?
+      valid: bool [K, p, i, q, j]: a sample of its bin, and on the map.
+      complete: bool [K, p, q]: all of the bin's samples are on the map.
 
     Returns:
-      bool, of the shape of samples: one of each bin and channel, or none.
+      bool, of the shape of samples: at most one of each bin and channel.
     """
-    counts = counts[..., tf.newaxis]
-    is_nan = counts & tf.math.is_nan(samples)
+    valid = valid[..., tf.newaxis]
+    is_nan = valid & tf.math.is_nan(samples)
     some_nan = tf.reduce_any(is_nan, [2, 4], keepdims=True)
     lowest = tf.constant(-np.inf, samples.dtype)
-    largest = tf.reduce_max(tf.where(counts & ~is_nan, samples, lowest), [2, 4], keepdims=True)
-    # Those outside are zeros, and come last.
+    largest = tf.reduce_max(tf.where(valid & ~is_nan, samples, lowest), [2, 4], keepdims=True)
+    # Samples outside of the map are zeros: one of them is larger than a negative maximum.
     on_map = some_nan | complete[:, :, tf.newaxis, :, tf.newaxis, tf.newaxis] | ~(largest < 0)
-    candidates = tf.where(some_nan, is_nan, counts & on_map & (samples == largest))
-    # Of equals the first: on the first row that has one, the first.
+    candidates = tf.where(some_nan, is_nan, valid & on_map & (samples == largest))
+    # The first of equal ones, in row-major order.
     first_row = candidates & (tf.cumsum(_to_int(tf.reduce_any(candidates, 4, keepdims=True)), 2) == 1)
     return first_row & (tf.cumsum(_to_int(first_row), 4) == 1)
 
@@ -148,16 +148,17 @@ def _to_int(t):
 
 
 def _over_rows(t):
-    """Of an axis y: [K, p, i, q, j]."""
+    """Returns a tensor of the y axis, [K, p, i], as [K, p, i, 1, 1], to broadcast to [K, p, i, q, j]."""
     return t[:, :, :, tf.newaxis, tf.newaxis]
 
 
 def _over_columns(t):
+    """Returns a tensor of the x axis, [K, q, j], as [K, 1, 1, q, j]."""
     return t[:, tf.newaxis, tf.newaxis]
 
 
 def _scales(attrs):
-    """Feature pixels per image pixel, of each level."""
+    """Returns feature pixels per image pixel, for each level."""
     return (
         [np.float32(1) / np.float32(stride) for stride in attrs["strides"]]
         if "strides" in attrs
@@ -166,7 +167,7 @@ def _scales(attrs):
 
 
 def _levels(boxes, attrs):
-    """The level of each box, as the kernel has it (roi_average.h)."""
+    """Returns the level of each box, computed as the kernel does (roi_average.h)."""
     wide = tf.cast(tf.stop_gradient(boxes), tf.float64)
     area = (wide[:, 2] - wide[:, 0]) * (wide[:, 3] - wide[:, 1]) * 1.000002
     strides = np.float32(attrs.get("strides", [1]))
@@ -178,7 +179,7 @@ def _levels(boxes, attrs):
 
 
 def _axis(low, high, moves, limit, bins, attrs):
-    """Samples from low to high, in feature pixels and finite, as the kernel lays them (roi_axis.h)."""
+    """Returns the `_Axis` of samples from low to high, finite and in feature pixels, as in roi_axis.h."""
     dtype = low.dtype
     size, grown = high - low, tf.zeros_like(low, tf.bool)
     start = low - 0.5
@@ -192,21 +193,21 @@ def _axis(low, high, moves, limit, bins, attrs):
     if ratio:
         grid = tf.fill(tf.shape(low), tf.cast(ratio, dtype))
         index = tf.range(ratio, dtype=tf.float64)[tf.newaxis, tf.newaxis]
-        counts = tf.ones_like(index, tf.bool)
+        valid = tf.ones_like(index, tf.bool)
     else:
         grid = tf.stop_gradient(tf.math.ceil(size))
-        index, counts = _adaptive_samples(begin, size, grid, limit)
-    # In the order of roi_axis.h: another rounding may be another pixel. (Grappler may add in another order. Then a
-    # sample on a pixel's centre, where the derivative has a kink, takes that of the other side.)
+        index, valid = _adaptive_samples(begin, size, grid, limit)
+    # In the order of roi_axis.h: another rounding may select another pixel. (Grappler may reorder the sum. Then a
+    # sample on a pixel's centre, where the derivative has a kink, takes the derivative of the other side.)
     grid = tf.maximum(grid, 1)[:, tf.newaxis, tf.newaxis]
     index = tf.cast(index + 0.5, dtype)
     at = begin[..., tf.newaxis] + index * size[:, tf.newaxis, tf.newaxis] / grid
     place = (tf.cast(p, dtype)[:, tf.newaxis] + index / grid) / tf.cast(bins, dtype)
 
     last = limit[:, tf.newaxis, tf.newaxis] - 1
-    counts &= (at >= -1) & (at <= tf.cast(last + 1, dtype)) & (last >= 0)
+    valid &= (at >= -1) & (at <= tf.cast(last + 1, dtype)) & (last >= 0)
     first = tf.cast(tf.clip_by_value(tf.stop_gradient(at), 0, tf.cast(tf.maximum(last, 0), dtype)), tf.int64)
-    moving = counts & (at > 0) & (first < last)
+    moving = valid & (at > 0) & (first < last)
     of_high = tf.where(grown[:, tf.newaxis, tf.newaxis], tf.zeros_like(place), place)
     begins, ends = (m[:, tf.newaxis, tf.newaxis] for m in moves)
     zeros = tf.zeros_like(at)
@@ -215,27 +216,34 @@ def _axis(low, high, moves, limit, bins, attrs):
         second=tf.where(moving, first + 1, first),
         fraction=tf.where(moving, at - tf.cast(first, dtype), zeros),
         speed=tf.where(moving, begins + (ends - begins) * of_high, zeros),
-        counts=tf.broadcast_to(counts, tf.shape(at)),
+        valid=tf.broadcast_to(valid, tf.shape(at)),
         share=(1 / grid)[..., tf.newaxis],
-        complete=tf.reduce_sum(tf.cast(tf.broadcast_to(counts, tf.shape(at)), dtype), 2) >= grid[..., 0],
+        complete=tf.reduce_sum(tf.cast(tf.broadcast_to(valid, tf.shape(at)), dtype), 2) >= grid[..., 0],
     )
 
 
 def _adaptive_samples(begin, size, grid, limit):
-    """(numbers, which count) of samples [K, bins, n]: those on the map and few others, of a number with no bound."""
+    """Returns (indices, which are valid) of samples [K, bins, n], for sampling_ratio 0.
+
+    A bin may have any number of samples; the indices are those on the map, and few others.
+    """
     begin, size, grid = (tf.cast(tf.stop_gradient(t), tf.float64) for t in (begin, size, grid))
     size, grid, limit = size[:, tf.newaxis], grid[:, tf.newaxis], tf.cast(limit, tf.float64)[:, tf.newaxis]
     step = tf.where(grid > 0, size / tf.maximum(grid, 1), tf.ones_like(grid))
     first = tf.maximum(tf.floor((-1 - begin) / step - 0.5) - 1, 0)
     last = tf.minimum(tf.math.ceil((limit - begin) / step - 0.5) + 1, grid - 1)
-    last = tf.where(last > 9e15, -tf.ones_like(last), last)  # they cannot be counted
+    last = tf.where(last > 9e15, -tf.ones_like(last), last)  # beyond float64's integers
     number = tf.maximum(tf.reduce_max(last - first) + 1, 0)
     index = first[..., tf.newaxis] + tf.range(number)
     return index, index <= last[..., tf.newaxis]
 
 
 def _table(maps, bins, attrs):
-    """(pixels of all maps [N, channels of a bin] and a row of zeros, which row has pixels [K, p, i, q, j])."""
+    """Returns a table of pixels and a function of its rows.
+
+    The table has the pixels of all maps, [N, channels of a bin], and a row of zeros last. The
+    function maps pixels [K, p, i, q, j] to rows.
+    """
     channels = tf.shape(maps[0])[3]
     pixels = tf.concat([tf.reshape(m, [-1, channels]) for m in maps], 0)
     order, number = attrs.get("channel_order"), bins[0] * bins[1]

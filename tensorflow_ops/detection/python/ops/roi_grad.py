@@ -1,8 +1,7 @@
 """Gradients of the region pooling ops.
 
-Boxes have a gradient where bins are made of bilinear samples, whose average or largest
-one they take. Where corners are rounded to pixels, they have none. Indices and sizes are
-integers.
+Boxes have a gradient in ops that average bilinear samples or take the largest one. They
+have none in ops that round corners to pixels.
 """
 
 import functools
@@ -11,8 +10,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python.gradients import attrs, is_needed
 from tensorflow_ops.core.python.library import ops
-from tensorflow_ops.detection.python.ops.roi_box_motion import change_of_bins, gradient_of_change
+from tensorflow_ops.detection.python.ops.roi_box_motion import bins_derivative, bins_derivative_grad
 
 _ROI_ATTRS = ("spatial_scale", "data_format", "box_format")
 _SAMPLING_ATTRS = ("sampling_ratio", "aligned")
@@ -20,7 +20,7 @@ _MAX_ATTRS = _ROI_ATTRS + _SAMPLING_ATTRS
 
 
 class _Average(NamedTuple):
-    """An op whose bins are weighted averages of pixels, and its gradient ops."""
+    """An op with bins that are weighted averages of pixels, and its gradient ops."""
 
     pool: Callable  # features, boxes, box_indices, output_size
     to_features: Callable  # d_output, boxes, box_indices, shape of features
@@ -58,90 +58,85 @@ _AVERAGES = {
 }
 
 
-def _attrs(op, names):
-    """The attrs that an op and its gradient ops share."""
-    return {name: op.get_attr(name) for name in names}
-
-
-def _is_needed(op, index):
-    """Does anyone ask for the gradient to this input? Eagerly a tape tells; a graph drops what nobody reads."""
-    return index not in (getattr(op, "skip_input_indices", None) or ())
-
-
 def _shape(features):
     return tf.shape(features, out_type=tf.int64)
 
 
 def _bins(op, pooled):
-    """(height, width) of a pooled tensor."""
+    """Returns (height, width) of a pooled tensor."""
     first = 2 if op.get_attr("data_format") == b"NCHW" else 1
     return tf.shape(pooled)[first : first + 2]
 
 
 def _average_grad(average, op, d_output):
-    """To features, by the transpose; and to boxes."""
+    """Gradient of an averaging op: to features by its transpose, and to boxes."""
     *maps, boxes, box_indices, _ = op.inputs
-    attrs = _attrs(op, average.attrs)
+    options = attrs(op, average.attrs)
     features = maps if average.pyramid else maps[0]
     d_maps, d_boxes = [None] * len(maps), None
-    if any(_is_needed(op, i) for i in range(len(maps))):
+    if any(is_needed(op, i) for i in range(len(maps))):
         shapes = tf.nest.map_structure(_shape, features)
-        d_maps = tf.nest.flatten(average.to_features(d_output, boxes, box_indices, shapes, **attrs))
-    if average.to_boxes and _is_needed(op, len(maps)):
-        d_boxes = average.to_boxes(d_output, features, boxes, box_indices, **attrs)
+        d_maps = tf.nest.flatten(average.to_features(d_output, boxes, box_indices, shapes, **options))
+    if average.to_boxes and is_needed(op, len(maps)):
+        d_boxes = average.to_boxes(d_output, features, boxes, box_indices, **options)
     return [*d_maps, d_boxes, None, None]
 
 
 def _average_grad_grad(average, op, *dd_maps):
-    """Of the gradient to features. It is linear in d_output: to that, the op itself."""
+    """Gradient of the gradient to features, which is linear in d_output: its transpose is the op itself."""
     d_output, boxes, box_indices, *shapes = op.inputs
-    attrs = _attrs(op, average.attrs)
+    options = attrs(op, average.attrs)
     dd_features = list(dd_maps) if average.pyramid else dd_maps[0]
     dd_output = d_boxes = None
-    if _is_needed(op, 0):
-        dd_output = average.pool(dd_features, boxes, box_indices, _bins(op, d_output), **attrs)
-    if average.to_boxes and _is_needed(op, 1):
-        d_boxes = average.to_boxes(d_output, dd_features, boxes, box_indices, **attrs)
+    if is_needed(op, 0):
+        dd_output = average.pool(dd_features, boxes, box_indices, _bins(op, d_output), **options)
+    if average.to_boxes and is_needed(op, 1):
+        d_boxes = average.to_boxes(d_output, dd_features, boxes, box_indices, **options)
     return [dd_output, d_boxes, None, *[None] * len(shapes)]
 
 
-def _boxes_grad_grad(names, op, dd_boxes, choosers=0):
-    """Of the gradient to boxes: to d_output how bins change where boxes move by dd_boxes; to the others its gradient.
+def _boxes_grad_grad(names, op, dd_boxes, num_selectors=0):
+    """Gradient of the gradient to boxes.
 
-    TensorFlow asks for these in forward mode, and of a tf.function that two tapes watch, for
-    boxes that are constant, too. Then zeros come in, and nothing is computed.
+    To d_output it is the derivative of the bins along dd_boxes; to maps and boxes the
+    gradient of that derivative.
+
+    TensorFlow also computes these gradients for constant boxes, in forward mode and for a
+    tf.function that two tapes watch. Then dd_boxes are zeros, and the formulas do not run.
 
     Args:
       names: of the attrs.
-      op: d_output, maps, boxes and box_indices to d_boxes.
-      dd_boxes: what comes in.
-      choosers: how many of the maps, the first ones, say which sample is a bin's. They have no gradient.
+      op: the gradient op, of d_output, maps, boxes and box_indices.
+      dd_boxes: the upstream gradient.
+      num_selectors: the number of maps, the first ones, that only select a bin's sample. They
+        have no gradient.
     """
     d_output, *maps, boxes, box_indices = op.inputs
-    choosing, maps = maps[:choosers], maps[choosers:]
-    attrs = {name: tuple(v) if isinstance(v, list) else v for name, v in _attrs(op, names).items()}
-    moved = (maps, boxes, box_indices, _bins(op, d_output), dd_boxes, choosing)
-    moves = tf.reduce_any(tf.not_equal(dd_boxes, 0))
+    selectors, maps = maps[:num_selectors], maps[num_selectors:]
+    options = {name: tuple(v) if isinstance(v, list) else v for name, v in attrs(op, names).items()}
+    motion = (maps, boxes, box_indices, _bins(op, d_output), dd_boxes, selectors)
+    is_moving = tf.reduce_any(tf.not_equal(dd_boxes, 0))
 
-    # No tf.function: where forward mode has gone through one, TensorFlow's third derivatives of it are wrong.
-    def unless_zero(index, function, *args, **options):
-        if not _is_needed(op, index):
+    # No tf.function: TensorFlow computes wrong third derivatives of one through which forward mode went.
+    def unless_zero(index, function, *args, **more):
+        if not is_needed(op, index):
             return None
         like = op.inputs[index]
         result = tf.cond(
-            moves, lambda: tf.cast(function(*args, **options, **attrs), like.dtype), lambda: tf.zeros_like(like)
+            is_moving, lambda: tf.cast(function(*args, **more, **options), like.dtype), lambda: tf.zeros_like(like)
         )
         return tf.ensure_shape(result, like.shape)
 
-    to_d_output = unless_zero(0, change_of_bins, *moved)
-    others = [
-        unless_zero(1 + choosers + i, gradient_of_change, d_output, *moved, wanted=i) for i in range(len(maps) + 1)
+    to_d_output = unless_zero(0, bins_derivative, *motion)
+    to_maps_and_boxes = [
+        unless_zero(1 + num_selectors + i, bins_derivative_grad, d_output, *motion, input_index=i)
+        for i in range(len(maps) + 1)
     ]
-    return [to_d_output, *[None] * choosers, *others, None]
+    return [to_d_output, *[None] * num_selectors, *to_maps_and_boxes, None]
 
 
 for _name, _average in _AVERAGES.items():
-    if _name != "RoiAlign":  # which has another mode, below
+    if _name != "RoiAlign":  # its gradient, below, has a second mode
         tf.RegisterGradient(f"TensorflowOps>{_name}")(functools.partial(_average_grad, _average))
     tf.RegisterGradient(f"TensorflowOps>{_name}Grad")(functools.partial(_average_grad_grad, _average))
     if _average.to_boxes:
@@ -155,8 +150,8 @@ def _roi_align_grad(op, d_output):
     features, boxes, box_indices, _ = op.inputs
     roi = (features, boxes, box_indices)
     return [
-        _max_to_features(op, d_output, *roi) if _is_needed(op, 0) else None,
-        _max_to_boxes(op, d_output, features, *roi) if _is_needed(op, 1) else None,
+        _max_to_features(op, d_output, *roi) if is_needed(op, 0) else None,
+        _max_to_boxes(op, d_output, features, *roi) if is_needed(op, 1) else None,
         None,
         None,
     ]
@@ -164,44 +159,46 @@ def _roi_align_grad(op, d_output):
 
 def _max_to_features(op, d_output, features, boxes, box_indices):
     """Adds each d_output to the pixels around the sample that is largest in features."""
-    return ops.tensorflow_ops_roi_align_max_grad(d_output, features, boxes, box_indices, **_attrs(op, _MAX_ATTRS))
+    return ops.tensorflow_ops_roi_align_max_grad(d_output, features, boxes, box_indices, **attrs(op, _MAX_ATTRS))
 
 
 def _max_to_boxes(op, d_output, values, features, boxes, box_indices):
-    """From the slopes of values at the samples that are largest in features."""
+    """Computes the gradient to boxes from the slopes of `values` at the samples that are largest in features."""
     return ops.tensorflow_ops_roi_align_max_boxes_grad(
-        d_output, features, values, boxes, box_indices, **_attrs(op, _MAX_ATTRS)
+        d_output, features, values, boxes, box_indices, **attrs(op, _MAX_ATTRS)
     )
 
 
 @tf.RegisterGradient("TensorflowOps>RoiAlignMaxGrad")
 def _roi_align_max_grad_grad(op, dd_features):
-    """Linear in d_output: this reads the sample it was added to. Features only choose the sample."""
+    """RoiAlignMaxGrad is linear in d_output: its transpose reads the sample. Features only select the sample."""
     d_output, *roi = op.inputs
     dd_output = d_boxes = None
-    if _is_needed(op, 0):
+    if is_needed(op, 0):
         dd_output = ops.tensorflow_ops_roi_align_max_grad_grad(
-            dd_features, *roi, _bins(op, d_output), **_attrs(op, _MAX_ATTRS)
+            dd_features, *roi, _bins(op, d_output), **attrs(op, _MAX_ATTRS)
         )
-    if _is_needed(op, 2):
+    if is_needed(op, 2):
         d_boxes = _max_to_boxes(op, d_output, dd_features, *roi)
     return dd_output, None, d_boxes, None
 
 
 @tf.RegisterGradient("TensorflowOps>RoiAlignMaxGradGrad")
 def _roi_align_max_grad_grad_grad(op, d_output):
-    """The two are each other's transpose, so gradients of any order exist."""
+    """The two ops are each other's transpose, so gradients of any order exist."""
     dd_features, *roi, _ = op.inputs
     return [
-        _max_to_features(op, d_output, *roi) if _is_needed(op, 0) else None,
+        _max_to_features(op, d_output, *roi) if is_needed(op, 0) else None,
         None,
-        _max_to_boxes(op, d_output, dd_features, *roi) if _is_needed(op, 2) else None,
+        _max_to_boxes(op, d_output, dd_features, *roi) if is_needed(op, 2) else None,
         None,
         None,
     ]
 
 
-tf.RegisterGradient("TensorflowOps>RoiAlignMaxBoxesGrad")(functools.partial(_boxes_grad_grad, _MAX_ATTRS, choosers=1))
+tf.RegisterGradient("TensorflowOps>RoiAlignMaxBoxesGrad")(
+    functools.partial(_boxes_grad_grad, _MAX_ATTRS, num_selectors=1)
+)
 
 
 def _pool_to_features(op, d_output, argmax, boxes, box_indices, features):
@@ -212,7 +209,7 @@ def _pool_to_features(op, d_output, argmax, boxes, box_indices, features):
         boxes=boxes,
         box_indices=box_indices,
         features_shape=_shape(features),
-        **_attrs(op, _ROI_ATTRS),
+        **attrs(op, _ROI_ATTRS),
     )
 
 
@@ -225,16 +222,16 @@ def _roi_pool_grad(op, d_output, d_argmax):
 
 @tf.RegisterGradient("TensorflowOps>RoiPoolGrad")
 def _roi_pool_grad_grad(op, dd_features):
-    """RoiPoolGrad is linear in d_output: it adds each to one pixel, so this reads that pixel."""
+    """RoiPoolGrad is linear in d_output: it adds each to one pixel; its transpose reads that pixel."""
     _, argmax, boxes, box_indices, _ = op.inputs
     dd_output = ops.tensorflow_ops_roi_pool_grad_grad(
-        dd_features=dd_features, argmax=argmax, boxes=boxes, box_indices=box_indices, **_attrs(op, _ROI_ATTRS)
+        dd_features=dd_features, argmax=argmax, boxes=boxes, box_indices=box_indices, **attrs(op, _ROI_ATTRS)
     )
     return dd_output, None, None, None, None
 
 
 @tf.RegisterGradient("TensorflowOps>RoiPoolGradGrad")
 def _roi_pool_grad_grad_grad(op, d_output):
-    """The two are each other's transpose, so gradients of any order exist."""
+    """The two ops are each other's transpose, so gradients of any order exist."""
     dd_features, argmax, boxes, box_indices = op.inputs
     return _pool_to_features(op, d_output, argmax, boxes, box_indices, dd_features), None, None, None

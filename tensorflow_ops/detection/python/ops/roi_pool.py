@@ -4,17 +4,19 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.detection.python.ops import roi_arguments
 
 
 class RoIPoolWithArgmax(NamedTuple):
-    """What `roi_pool_with_argmax` returns."""
+    """The result of `roi_pool_with_argmax`."""
 
     output: tf.Tensor
     argmax: tf.Tensor
 
 
+@autograph.not_converted
 def roi_pool_with_argmax(
     features,
     boxes,
@@ -26,7 +28,7 @@ def roi_pool_with_argmax(
     box_format: str = "xyxy",
     name=None,
 ) -> RoIPoolWithArgmax:
-    """`roi_pool`, and which pixel each maximum came from.
+    """Pools as `roi_pool` does, and returns the pixel of each maximum.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> x = tf.reshape(tf.range(16.0), [1, 4, 4, 1])
@@ -46,13 +48,13 @@ def roi_pool_with_argmax(
       name: name of the op.
 
     Returns:
-      `(output, argmax)`: what `roi_pool` returns; and int32 of the same shape,
-      `y * W + x` of the maximum in its plane, the first of equal ones, -1 where the
-      bin has no pixel.
+      `(output, argmax)`: the result of `roi_pool`; and int32 of the same shape,
+      `y * W + x` of the maximum in its plane, the first of equal ones, -1 for a bin
+      without pixels.
     """
     output, argmax = roi_arguments.pool(
         ops.tensorflow_ops_roi_pool,
-        roi_arguments.feature_map(features),
+        arguments.float_tensor("features", features),
         boxes,
         box_indices,
         output_size,
@@ -64,6 +66,7 @@ def roi_pool_with_argmax(
     return RoIPoolWithArgmax(output, argmax)
 
 
+@autograph.not_converted
 def roi_pool(
     features,
     boxes,
@@ -77,12 +80,11 @@ def roi_pool(
 ) -> tf.Tensor:
     """Pools each box into bins by taking the maximum of each bin's pixels.
 
-    RoI pooling of "Fast R-CNN" (arXiv:1504.08083), with the rounding of its
-    original code and of torchvision's `roi_pool`: box corners, times
-    `spatial_scale`, are rounded to the nearest pixel (halves away from zero) and both
-    belong to the box, which is at least 1 x 1; bin p of P over a box of size s starts
-    at floor(p s / P) and ends before ceil((p + 1) s / P). N images, K boxes,
-    (ph, pw) = output_size.
+    RoI pooling of "Fast R-CNN" (arXiv:1504.08083), with the rounding of its original
+    code and of torchvision's `roi_pool`: box corners, times `spatial_scale`, are
+    rounded to the nearest pixel (halves away from zero). The box includes both corners
+    and is at least 1 x 1. Bin p of P over a box of size s starts at floor(p s / P) and
+    ends before ceil((p + 1) s / P). N images, K boxes, (ph, pw) = output_size.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> x = tf.reshape(tf.range(16.0), [1, 4, 4, 1])
@@ -90,10 +92,10 @@ def roi_pool(
     array([[ 5.,  7.],
            [13., 15.]], dtype=float32)
 
-    Differences to torchvision: bins are cut in integers (a float bin size can end a
-    bin one pixel late); a NaN pixel makes its bin NaN (torchvision skips it); a bin
-    of -inf is -inf; an inverted or non-finite box gives zeros (torchvision turns an
-    inverted one into one pixel, and crashes on others); 16-bit features keep float32
+    Differences from torchvision: bin edges are computed in integers (a float bin size
+    can end a bin one pixel late); a NaN pixel makes its bin NaN (torchvision skips it);
+    a bin of -inf is -inf; an inverted or non-finite box gives zeros (torchvision turns
+    an inverted one into one pixel, and crashes on others); 16-bit features keep float32
     coordinates; the gradient is deterministic.
 
     Args:
@@ -101,7 +103,7 @@ def roi_pool(
         bfloat16, float32 or float64; H * W below 2**31.
       boxes: [K, 4], in pixels of the input image; float32 (float64 with float64
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
-        and no gradient; what lies outside of the image is cut off.
+        and no gradient; boxes are clipped to the image.
       box_indices: int32 [K], each box's image, in [0, N).
       output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
         an int tensor.
@@ -111,13 +113,13 @@ def roi_pool(
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype; 0 where a bin has no pixel.
+      [K, ph, pw, C] or [K, C, ph, pw], features' dtype; 0 for a bin without pixels.
       Differentiable in features, to any order; boxes and indices have no gradient.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a
         spatial_scale that is not positive and finite, a shape that does not fit.
-      InvalidArgumentError: the same where only the run tells, a tensor of output_size
+      InvalidArgumentError: the same errors, found at run time, a tensor of output_size
         below 1; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
         zeros for that box).
     """

@@ -449,6 +449,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         ({"output_size": True}, "output_size is True, expected an int"),
         ({"output_size": np.array(0)}, "output_size is 0, expected an int"),
         ({"spatial_scale": "1"}, "spatial_scale is '1', expected a positive"),
+        ({"spatial_scale": True}, "spatial_scale is True, expected a positive"),
         ({"spatial_scale": 1e-60}, "spatial_scale is 1e-60, expected a positive"),
         ({"spatial_scale": 1e60}, r"spatial_scale is 1e\+60, expected a positive"),
         ({"output_size": (2, 2.5)}, r"output_size is \(2, 2.5\), expected an int"),

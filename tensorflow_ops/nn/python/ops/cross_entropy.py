@@ -2,10 +2,12 @@
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.nn.python.ops import log_sum_exp, nn_arguments
 
 
+@autograph.not_converted
 def softmax_cross_entropy(
     labels,
     logits,
@@ -17,11 +19,11 @@ def softmax_cross_entropy(
     return_log_sum_exp: bool = False,
     name=None,
 ) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
-    """The cross entropy of distributions and the softmax of logits, -sum t log p.
+    """Cross entropy of label distributions and the softmax of logits, -sum t log p.
 
-    t are labels; with label_smoothing e and V classes (1 - e) labels + e / V, as
-    `keras.losses.CategoricalCrossentropy` has it ("Rethinking the Inception
-    Architecture", arXiv:1512.00567).
+    t are the labels or, with label_smoothing e and V classes, (1 - e) labels + e / V, as
+    in `keras.losses.CategoricalCrossentropy` ("Rethinking the Inception Architecture",
+    arXiv:1512.00567).
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> logits = [[20.0, 0.0], [0.0, -float("inf")]]
@@ -29,24 +31,24 @@ def softmax_cross_entropy(
     >>> [f"{x:.3g}" for x in loss]
     ['2.06e-09', '0']
 
-    Differences to `tf.nn.softmax_cross_entropy_with_logits`: a masked class with label 0
-    adds 0 (there NaN); confident predictions keep their loss (there 0 in the first row
-    above); losses of 16-bit logits are float32; the gradient to logits is the loss's for
-    labels of any sum (there p - t, as if they summed to 1); labels always have a
-    gradient; labels are broadcast to logits' shape, but logits are not to labels'.
+    Differences from `tf.nn.softmax_cross_entropy_with_logits`: a masked class with label
+    0 adds 0 (there NaN); confident predictions keep their loss (there 0 in the first row
+    above); losses of 16-bit logits are float32; the gradient to logits is that of the
+    loss for labels of any sum (there p - t, the gradient for a sum of 1); labels always
+    have a gradient; labels are broadcast to logits' shape, but not logits to labels'.
 
     Args:
-      labels: of logits' shape, or one that broadcasts to it; other dtypes are cast to
-        logits'. They need not sum to 1. NaN in a row makes that row's loss and gradient
-        to logits NaN, and no other's.
+      labels: of logits' shape, or of one that broadcasts to it; other dtypes are cast to
+        logits'. They need not sum to 1. A NaN makes its own row's loss and gradient to
+        logits NaN.
       logits: [..., classes], or with classes on another axis; float16, bfloat16,
-        float32 or float64. A class at -inf, a mask, adds 0 if t is 0 and makes the loss
-        +inf if not; its gradient is -t. A row all of -inf has loss +inf, or 0 if all t
-        are 0, and gradient 0. NaN or +inf in a row makes that row NaN, and no other.
+        float32 or float64. A class at -inf, a mask, adds 0 if t is 0, else makes the loss
+        +inf; its gradient is -t. A row with all classes at -inf has loss +inf, or 0 if
+        all t are 0, and gradient 0. A NaN or +inf makes its own row NaN.
       axis: the axis of classes.
       label_smoothing: e, in [0, 1].
-      class_weights: [classes] or None; what the term of each class is multiplied by,
-        -sum w t log p, smoothing included, as `torch.nn.functional.cross_entropy` has it.
+      class_weights: weights w [classes] of the terms, or None: the loss is -sum w t log p,
+        with smoothing in t, as in `torch.nn.functional.cross_entropy`.
       softcap: c, above 0, or None: logits are c tanh(x / c) ("Gemma 2", arXiv:2408.00118);
         a mask at -inf becomes -c.
       return_log_sum_exp: True: also return log sum e^x of each row.
@@ -55,54 +57,55 @@ def softmax_cross_entropy(
     Returns:
       Nats, of logits' shape without the axis; float32, for float64 logits float64.
       Differentiable in logits and labels, to any order. The gradient to logits is
-      p sum t - t. That to labels is -(1 - e) log p, and 0 for a class at -inf with t = 0.
-      With return_log_sum_exp a pair of such tensors, the second one differentiable in
-      logits.
+      p sum t - t. The gradient to labels is -(1 - e) log p, and 0 for a class at -inf
+      with t = 0. With return_log_sum_exp a pair of such tensors, the second one
+      differentiable in logits.
 
     Raises:
       ValueError: an axis that logits do not have, a wrong dtype, no class, a
         label_smoothing outside of [0, 1], shapes that differ.
-      InvalidArgumentError: the same where only the run tells.
+      InvalidArgumentError: the same errors, found at run time.
     """
     attrs = nn_arguments.smoothing_attr(label_smoothing)
     softcap = nn_arguments.softcap_or_none(softcap)
     axis = nn_arguments.static_axis(axis)
     logits = nn_arguments.logits_tensor(logits, axis)
-    labels = _broadcast(nn_arguments.converted(labels, logits.dtype), logits)
+    labels = _broadcast(arguments.cast_tensor(labels, logits.dtype), logits)
+    value_dtype = arguments.at_least_float32(logits.dtype)
     with tf.name_scope(name or "softmax_cross_entropy"):
         labels, logits = (nn_arguments.move_axis_last(tensor, axis)[0] for tensor in (labels, logits))
-        weights = nn_arguments.class_weights_tensor(class_weights, logits, nn_arguments.value_dtype(logits.dtype))
+        weights = nn_arguments.class_weights_tensor(class_weights, logits, value_dtype)
         if weights is not None:
             wide, classes = tf.cast(labels, weights.dtype), tf.cast(tf.shape(logits)[-1], weights.dtype)
             smoothing = tf.constant(label_smoothing, weights.dtype)
             labels = tf.cast(weights * (wide * (1 - smoothing) + smoothing / classes), logits.dtype)
             attrs = nn_arguments.smoothing_attr(0.0)
         logits = nn_arguments.capped(logits, softcap)
-        result = ops.tensorflow_ops_softmax_cross_entropy(
-            labels, logits, Tvalue=nn_arguments.value_dtype(logits.dtype), **attrs
-        )
-        return (
-            (result.loss, log_sum_exp.of_rows(logits, result.largest, result.rest))
-            if return_log_sum_exp
-            else result.loss
-        )
+        result = ops.tensorflow_ops_softmax_cross_entropy(labels, logits, Tvalue=value_dtype, **attrs)
+        return _with_log_sum_exp(result.loss, logits, result) if return_log_sum_exp else result.loss
+
+
+def _with_log_sum_exp(loss, logits, result):
+    """Returns (loss, log sum e^x of each row), from the outputs of an op of losses."""
+    return loss, log_sum_exp.of_rows(logits, result.largest, result.rest)
 
 
 def _broadcast(labels, logits):
-    """Labels of logits' shape, where it is known that they are to be broadcast. Raises ValueError."""
-    of_labels, of_logits = labels.shape, logits.shape
-    if of_labels.rank is None or of_logits.rank is None or of_labels.rank > of_logits.rank:
-        nn_arguments.check_shape("labels", labels, of_logits, "logits' shape")
+    """Broadcasts labels to logits' shape, unless the static shapes can be equal. Raises ValueError."""
+    labels_shape, logits_shape = labels.shape, logits.shape
+    if labels_shape.rank is None or logits_shape.rank is None or labels_shape.rank > logits_shape.rank:
+        arguments.check_shape("labels", labels, logits_shape, "logits' shape")
         return labels
-    of_labels = [1] * (of_logits.rank - of_labels.rank) + of_labels.as_list()
-    expected = [1 if mine == 1 else other for mine, other in zip(of_labels, of_logits, strict=True)]
-    if not tf.TensorShape(of_labels).is_compatible_with(expected):
-        nn_arguments.check_shape("labels", labels, of_logits, "logits' shape, or one that broadcasts to it")
-    if labels.shape.rank == of_logits.rank and expected == of_logits.as_list():
-        return labels  # the op finds sizes that only the run tells
+    dims = [1] * (logits_shape.rank - labels_shape.rank) + labels_shape.as_list()
+    expected = [1 if dim == 1 else logits_dim for dim, logits_dim in zip(dims, logits_shape, strict=True)]
+    if not tf.TensorShape(dims).is_compatible_with(expected):
+        arguments.check_shape("labels", labels, logits_shape, "logits' shape, or one that broadcasts to it")
+    if labels_shape.rank == logits_shape.rank and expected == logits_shape.as_list():
+        return labels  # the op checks the sizes that are unknown here
     return tf.broadcast_to(labels, tf.shape(logits))
 
 
+@autograph.not_converted
 def sparse_softmax_cross_entropy(
     labels,
     logits,
@@ -116,14 +119,14 @@ def sparse_softmax_cross_entropy(
     return_log_sum_exp: bool = False,
     name=None,
 ) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
-    """The cross entropy of labels and the softmax of logits, -log p[label].
+    """Cross entropy of class labels and the softmax of logits, -log p[label].
 
     With lse = log sum e^x, label_smoothing e, V classes and z_loss z it is
 
         sum t (lse - x) + z lse^2,  t = (1 - e) onehot(label) + e / V
 
-    (smoothing as `keras.losses.CategoricalCrossentropy` has it; z_loss of "PaLM",
-    arXiv:2204.02311, which keeps logits from drifting).
+    (smoothing as in `keras.losses.CategoricalCrossentropy`; the z_loss of "PaLM",
+    arXiv:2204.02311, keeps logits from drifting).
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> logits = [[20.0, 0.0], [1.0, 1.0], [0.0, 5.0]]
@@ -131,28 +134,28 @@ def sparse_softmax_cross_entropy(
     >>> [f"{x:.3g}" for x in loss]
     ['2.06e-09', '0.693', '0']
 
-    Differences to `tf.nn.sparse_softmax_cross_entropy_with_logits`: confident
+    Differences from `tf.nn.sparse_softmax_cross_entropy_with_logits`: confident
     predictions keep their loss (there 0 in the first row above); losses of 16-bit logits
-    are float32; the forward pass writes nothing but numbers of rows, the gradient
-    recomputes from two of them; ignore_index, label_smoothing, z_loss.
+    are float32; the forward pass writes only numbers of each row, and the gradient
+    recomputes probabilities from two of them; ignore_index, label_smoothing, z_loss.
 
     Args:
       labels: [...], each row's class, in [0, classes) or ignore_index; int32 or int64.
         Smaller integers are cast to int32, uint32 to int64.
       logits: [..., classes], or with classes on another axis; float16, bfloat16, float32 or
-        float64. A class at -inf, a mask, has probability 0 and gradient 0, unless t is not
-        0: then the loss is +inf and the gradient -t. A row all of -inf has loss +inf and
-        gradient 0. NaN or +inf in a row makes that row NaN, and no other.
+        float64. A class at -inf, a mask, has probability 0 and gradient 0 if t is 0; else
+        the loss is +inf and the gradient -t. A row with all classes at -inf has loss +inf
+        and gradient 0. A NaN or +inf makes its own row NaN.
       axis: the axis of classes in logits; labels do not have it.
       ignore_index: the label of rows with loss 0 and gradient 0, whatever their logits.
       label_smoothing: e, in [0, 1].
       z_loss: z, not negative; 1e-4 is common.
-      class_weights: [classes] or None; a row's loss is multiplied by the weight of its
-        label. (With label_smoothing `torch.nn.functional.cross_entropy` weighs each class's
-        term instead: `softmax_cross_entropy` does that.)
+      class_weights: [classes] or None; multiplies each row's loss by the weight of its
+        label. (With label_smoothing, `torch.nn.functional.cross_entropy` weighs each
+        class's term instead, as `softmax_cross_entropy` does.)
       softcap: c, above 0, or None: logits are c tanh(x / c) ("Gemma 2", arXiv:2408.00118);
         a mask at -inf becomes -c.
-      return_log_sum_exp: True: also return log sum e^x of each row, ignored ones as well.
+      return_log_sum_exp: True: also return log sum e^x of each row, ignored ones included.
       name: name of the op.
 
     Returns:
@@ -163,7 +166,7 @@ def sparse_softmax_cross_entropy(
     Raises:
       ValueError: a wrong dtype, no class, an option out of its range, shapes that do not
         fit.
-      InvalidArgumentError: the same where only the run tells; on the CPU also
+      InvalidArgumentError: the same errors, found at run time; on the CPU also
         "labels[3] is 7, expected [0, 5)" (a GPU makes that row's loss and gradient NaN).
     """
     attrs = nn_arguments.label_loss_attrs(ignore_index, label_smoothing, z_loss)
@@ -171,20 +174,22 @@ def sparse_softmax_cross_entropy(
     with tf.name_scope(name or "sparse_softmax_cross_entropy"):
         logits, _ = nn_arguments.axis_last(logits, axis)
         labels = nn_arguments.integer_labels(labels)
-        weights = nn_arguments.class_weights_tensor(class_weights, logits, nn_arguments.value_dtype(logits.dtype))
+        value_dtype = arguments.at_least_float32(logits.dtype)
+        weights = nn_arguments.class_weights_tensor(class_weights, logits, value_dtype)
         logits = nn_arguments.capped(logits, softcap)
         result = _label_loss(labels, logits, attrs, None)
         loss = result.loss
         if weights is not None:
             loss *= nn_arguments.weights_of_labels(weights, labels)
-        return (loss, log_sum_exp.of_rows(logits, result.largest, result.rest)) if return_log_sum_exp else loss
+        return _with_log_sum_exp(loss, logits, result) if return_log_sum_exp else loss
 
 
+@autograph.not_converted
 def label_log_prob(labels, logits, *, name=None) -> tf.Tensor:
-    """The log-probability of each row's label, x[label] - log sum e^x.
+    """Log-probability of each row's label, x[label] - log sum e^x.
 
-    `log_prob_from_logits` at the labels, without the log-probabilities of all others: what
-    language models are scored by, and policies in reinforcement learning.
+    Equals `log_prob_from_logits` at the labels, without a [..., classes] result. Scores
+    language models, and policies in reinforcement learning.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> [f"{x:.3g}" for x in tfo.nn.label_log_prob([0, 1], [[20.0, 0.0], [1.0, 1.0]])]
@@ -194,8 +199,8 @@ def label_log_prob(labels, logits, *, name=None) -> tf.Tensor:
       labels: [...], each row's class, in [0, classes); int32 or int64. Smaller integers
         are cast to int32, uint32 to int64.
       logits: [..., classes], float16, bfloat16, float32 or float64. A label at -inf has
-        log-probability -inf, and so has each in a row all of -inf, whose gradient is 0.
-        NaN or +inf in a row makes that row NaN, and no other.
+        log-probability -inf; so has any label in a row with all classes at -inf, whose
+        gradient is 0. A NaN or +inf makes its own row NaN.
       name: name of the op.
 
     Returns:
@@ -204,7 +209,7 @@ def label_log_prob(labels, logits, *, name=None) -> tf.Tensor:
 
     Raises:
       ValueError: a wrong dtype, no class, shapes that do not fit.
-      InvalidArgumentError: the same where only the run tells; on the CPU also
+      InvalidArgumentError: the same errors, found at run time; on the CPU also
         "labels[3] is 7, expected [0, 5)" (a GPU makes that row and its gradient NaN).
     """
     logits = nn_arguments.logits_tensor(logits, -1)
@@ -212,7 +217,7 @@ def label_log_prob(labels, logits, *, name=None) -> tf.Tensor:
 
 
 def _label_loss(labels, logits, attrs, name):
-    nn_arguments.check_shape("labels", labels, logits.shape[:-1], "logits' shape but for classes")
+    arguments.check_shape("labels", labels, logits.shape[:-1], "logits' shape without the classes")
     return ops.tensorflow_ops_sparse_softmax_cross_entropy(
-        logits, labels, Tvalue=nn_arguments.value_dtype(logits.dtype), **attrs, name=name
+        logits, labels, Tvalue=arguments.at_least_float32(logits.dtype), **attrs, name=name
     )

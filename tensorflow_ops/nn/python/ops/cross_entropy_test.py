@@ -379,7 +379,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         ([0.0, 1.0], _X, {}, "labels are float32, expected int32 or int64"),
         (np.array([True, False]), _X, {}, "labels are bool, expected int32 or int64"),
         (np.zeros(2, np.uint64), _X, {}, "labels are uint64, expected int32 or int64"),
-        ([0, 1, 2], _X, {}, r"labels are \[3\], expected \[2\]: logits' shape but for classes"),
+        ([0, 1, 2], _X, {}, r"labels are \[3\], expected \[2\]: logits' shape without the classes"),
         ([[0], [1]], _X, {}, r"labels are \[2,1\], expected \[2\]"),
         (0, _X, {}, r"labels are \[\], expected \[2\]"),
         ([0, 1], _X, {"label_smoothing": 1.1}, f"label_smoothing is 1.1, {_NUMBER_IN}"),

@@ -2,18 +2,20 @@
 
 import tensorflow as tf
 
-# Stopping tapes is no public API; the package is made for one TensorFlow.
+# TensorFlow has no public API to stop tapes; a wheel fits one TensorFlow release.
 from tensorflow.python.eager import record
 
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.nn.python.ops import nn_arguments
 
-# What a chunk's logits take: enough for a matmul to reach its speed, little beside weights of large vocabularies.
+# Size of a chunk's logits: large enough for a fast matmul, small beside the weights of a large vocabulary.
 _CHUNK_BYTES = 2**25
-# A chunk reads all weights (backward twice, and adds to their gradient): fewer rows would wait for memory.
-_LEAST_ROWS = 256
+# Each chunk reads all weights (backward twice, and adds to their gradient): with fewer rows memory is the limit.
+_MIN_CHUNK_ROWS = 256
 
 
+@autograph.not_converted
 def linear_cross_entropy(
     features,
     weight,
@@ -28,28 +30,28 @@ def linear_cross_entropy(
     return_log_sum_exp: bool = False,
     name=None,
 ) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
-    """The loss of a linear classifier, without ever holding all of its logits.
+    """Loss of a linear classifier that never holds all logits in memory.
 
-    `sparse_softmax_cross_entropy(labels, features @ weight + bias)`, computed in chunks
-    of rows whose logits take 32 MiB, or that have 256 rows if those take more; the
+    Computes `sparse_softmax_cross_entropy(labels, features @ weight + bias)` in chunks of
+    rows. The logits of a chunk take 32 MiB, or have 256 rows if those take more. The
     gradient computes each chunk's logits again ("Cut Your Losses in Large-Vocabulary
     Language Models", arXiv:2411.09009, and Liger Kernel, arXiv:2410.10989, fuse the same).
-    With 16384 rows and 128000 classes float32 logits would take 8 GiB, and as much again
-    for their gradient. D features, V classes.
+    For 16384 rows and 128000 classes, all float32 logits would take 8 GiB, and their
+    gradient as much again. D features, V classes.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> features, weight = tf.constant([[1.0, 2.0], [3.0, 4.0]]), tf.constant([[1.0, 0.0], [0.0, 1.0]])
     >>> tfo.nn.linear_cross_entropy(features, weight, [1, 0]).numpy().round(4)
     array([0.3133, 1.3133], dtype=float32)
 
-    The gradient is right for any gradient that comes in, one number for each row (it is
-    not computed ahead for a mean). Of its own gradient the chunks' logits are kept: the
-    second order works, in the memory that it takes.
+    The gradient is exact for any upstream gradient, with a number for each row (it is not
+    precomputed for a mean). Second-order gradients work, too; they keep the logits of all
+    chunks in memory.
 
     Args:
       features: [..., D], float16, bfloat16, float32 or float64.
       weight: [D, V], as the kernel of a `keras.layers.Dense`. Another float dtype is cast
-        to features', and gets a gradient of its own dtype.
+        to features'; its gradient has its own dtype.
       labels: [...], each row's class, in [0, V) or ignore_index; int32 or int64. Smaller
         integers are cast to int32, uint32 to int64.
       bias: [V], or None; cast as weight is.
@@ -62,29 +64,29 @@ def linear_cross_entropy(
       name: name scope of the ops.
 
     Returns:
-      Nats, of labels' shape; float32, for float64 features float64. Logits of 16-bit
-      features have 16 bits. Differentiable in features, weight and bias; gradients to
-      weight and bias are summed over chunks in float32 for 16-bit features. With
-      return_log_sum_exp a pair of such tensors: losses, and log sum e^x of each row.
+      Nats, of labels' shape; float32, for float64 features float64. Logits have features'
+      dtype, also if it has 16 bits. Differentiable in features, weight and bias; for
+      16-bit features, gradients to weight and bias are summed over chunks in float32.
+      With return_log_sum_exp a pair of such tensors: losses, and log sum e^x of each row.
 
     Raises:
       ValueError: a wrong dtype or rank, no class, an option out of its range, shapes that
         do not fit.
-      InvalidArgumentError: the same where only the run tells; on the CPU also
+      InvalidArgumentError: the same errors, found at run time; on the CPU also
         "labels[3] is 7, expected [0, 5)", counted from the chunk's first row (a GPU makes
         that row's loss NaN, and the gradients).
     """
     attrs = nn_arguments.label_loss_attrs(ignore_index, label_smoothing, z_loss)
     softcap = nn_arguments.softcap_or_none(softcap)
     with tf.name_scope(name or "linear_cross_entropy"):
-        features = nn_arguments.floating("features", features)
-        parameters = [nn_arguments.floating("weight", weight)]
+        features = arguments.float_tensor("features", features)
+        parameters = [arguments.float_tensor("weight", weight)]
         if bias is not None:
-            parameters.append(nn_arguments.floating("bias", bias))
+            parameters.append(arguments.float_tensor("bias", bias))
         labels = nn_arguments.integer_labels(labels)
         _check_shapes(features, labels, *parameters)
 
-        # [..., D] as [N, D], -1 being no number for tensors without elements.
+        # [..., D] as [N, D]. Not by -1, which is undefined for tensors without elements.
         shape = labels.shape.merge_with(features.shape[:-1])
         with tf.control_dependencies(_run_time_checks(features, labels, parameters[0])):
             dims = tf.shape(parameters[0], out_type=tf.int64)[0]
@@ -92,7 +94,7 @@ def linear_cross_entropy(
             rows = tf.reshape(features, tf.stack([count, dims]))
         rows.set_shape([shape.num_elements(), parameters[0].shape[0]])
         weights = nn_arguments.class_weights_tensor(
-            class_weights, parameters[0], nn_arguments.value_dtype(features.dtype)
+            class_weights, parameters[0], arguments.at_least_float32(features.dtype)
         )
         results = _row_losses(rows, tf.reshape(labels, [-1]), attrs, parameters, softcap, return_log_sum_exp)
         loss, *others = (tf.ensure_shape(tf.reshape(x, tf.shape(labels)), shape) for x in results)
@@ -105,21 +107,22 @@ def _check_shapes(features, labels, weight, bias=None):
     if features.shape.rank == 0:
         raise ValueError("features are a scalar, expected [..., features]")
     if weight.shape.rank not in (2, None):
-        raise ValueError(f"weight is {nn_arguments.text(weight.shape)}, expected [features, classes]")
+        raise ValueError(f"weight is {arguments.shape_text(weight.shape)}, expected [features, classes]")
     if weight.shape.rank == 2:
-        nn_arguments.check_shape(
-            "features", features, features.shape[:-1] + weight.shape[:1], "weight's first dim last"
-        )
+        arguments.check_shape("features", features, features.shape[:-1] + weight.shape[:1], "weight's first dim last")
         if weight.shape[1] == 0:
-            raise ValueError(f"weight is {nn_arguments.text(weight.shape)}, expected at least one class")
-    nn_arguments.check_shape("labels", labels, features.shape[:-1], "features' shape but for the last dim")
+            raise ValueError(f"weight is {arguments.shape_text(weight.shape)}, expected at least one class")
+    arguments.check_shape("labels", labels, features.shape[:-1], "features' shape without the last dim")
     if bias is not None:
         classes = weight.shape[-1:] if weight.shape.rank else tf.TensorShape([None])
-        nn_arguments.check_shape("bias", bias, classes, "weight's number of classes")
+        arguments.check_shape("bias", bias, classes, "weight's number of classes")
 
 
 def _run_time_checks(features, labels, weight):
-    """Ops that fail where only the run tells that shapes do not fit, although their numbers of elements may."""
+    """Returns assertions of the shapes that are not known statically.
+
+    Later ops would accept wrong shapes with a right number of elements.
+    """
     if features.shape.is_fully_defined() and labels.shape.is_fully_defined() and weight.shape.is_fully_defined():
         return []
     sizes = tf.shape(features)
@@ -132,8 +135,11 @@ def _run_time_checks(features, labels, weight):
 
 
 def _row_losses(features, labels, attrs, parameters, softcap, with_log_sum_exp):
-    """Losses of [N, D] features, and log sum e^x; parameters are the weight and, if there is one, the bias."""
-    dtype, value_dtype = features.dtype, nn_arguments.value_dtype(features.dtype)
+    """Returns [losses] of [N, D] features, or (losses, log sum e^x).
+
+    `parameters` are the weight and, if there is one, the bias.
+    """
+    dtype, value_dtype = features.dtype, arguments.at_least_float32(features.dtype)
 
     def logits_of(rows, weight, bias=None):
         logits = tf.matmul(rows, tf.cast(weight, dtype))
@@ -151,7 +157,7 @@ def _row_losses(features, labels, attrs, parameters, softcap, with_log_sum_exp):
                 **attrs,
             ), ()
 
-        # A tape would keep all logits.
+        # Else a tape would keep all logits.
         with record.stop_recording():
             (loss, largest, rest), _ = chunks.run(forward, [tf.TensorSpec([None], value_dtype)] * 3)
 
@@ -186,23 +192,28 @@ def _row_losses(features, labels, attrs, parameters, softcap, with_log_sum_exp):
 
 
 class _Chunks:
-    """A matrix's rows, in chunks of about equal size."""
+    """Splits the rows of a matrix into chunks of about equal size."""
 
     def __init__(self, features, weight):
-        self._rows, classes, larger = features.shape[0], weight.shape[1], max
+        self._rows, classes, maximum = features.shape[0], weight.shape[1], max
         if self._rows is None or classes is None:
-            self._rows, larger = tf.shape(features, tf.int64)[0], tf.maximum
-            classes = tf.maximum(tf.shape(weight, tf.int64)[1], 1)  # the op refuses none
-        longest = larger(_CHUNK_BYTES // (classes * features.dtype.size), _LEAST_ROWS)
-        # No rows are one chunk, too: something has to say what shape results have.
-        self._count = larger(-(-self._rows // longest), 1)
+            self._rows, maximum = tf.shape(features, tf.int64)[0], tf.maximum
+            classes = tf.maximum(tf.shape(weight, tf.int64)[1], 1)  # the op raises an error for 0
+        max_rows = maximum(_CHUNK_BYTES // (classes * features.dtype.size), _MIN_CHUNK_ROWS)
+        # Without rows there is one chunk, which is empty: its results have the right shapes.
+        self._count = maximum(-(-self._rows // max_rows), 1)
         self._size = -(-self._rows // self._count)
 
     def run(self, function, specs, sums=()):
         """Calls function(rows: slice) -> (results, addends) for each chunk.
 
-        Returns the results, joined along rows, and the sums of addends; the specs are
-        the results'.
+        Args:
+          function: takes a slice of rows.
+          specs: a tf.TensorSpec for each result.
+          sums: the first value of each sum of addends.
+
+        Returns:
+          The results, concatenated along rows, and the sums of addends.
         """
         if isinstance(self._count, int) and self._count == 1:
             results, addends = function(slice(None))
@@ -220,6 +231,6 @@ class _Chunks:
             arrays = [array.write(i, result) for array, result in zip(arrays, results, strict=True)]
             return i + 1, arrays, [s + tf.cast(a, s.dtype) for a, s in zip(addends, sums, strict=True)]
 
-        # One at a time: iterations side by side would hold their logits at once.
+        # One at a time: parallel iterations would hold their logits at the same time.
         _, arrays, sums = tf.while_loop(lambda i, *_: i < count, step, (0, arrays, list(sums)), parallel_iterations=1)
         return [array.concat() for array in arrays], sums

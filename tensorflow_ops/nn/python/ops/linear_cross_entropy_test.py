@@ -162,7 +162,7 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ((), (4, 5), (), None, {}, "features are a scalar"),
         ((2, 3), (4, 5), (2,), None, {}, r"features are \[2,3\], expected \[2,4\]: weight's first dim last"),
-        ((2, 3), (3, 5), (3,), None, {}, r"labels are \[3\], expected \[2\]: features' shape but for the last dim"),
+        ((2, 3), (3, 5), (3,), None, {}, r"labels are \[3\], expected \[2\]: features' shape without the last dim"),
         ((2, 3), (3,), (2,), None, {}, r"weight is \[3\], expected \[features, classes\]"),
         ((2, 3), (3, 0), (2,), None, {}, r"weight is \[3,0\], expected at least one class"),
         ((2, 3), (3, 5), (2,), (4,), {}, r"bias are \[4\], expected \[5\]"),

@@ -1,4 +1,4 @@
-"""log sum e^x of rows from what the kernels of losses give of them, with its gradient."""
+"""log sum e^x of rows, with its gradient, from the rows' numbers that the loss kernels return."""
 
 import tensorflow as tf
 
@@ -6,7 +6,13 @@ from tensorflow_ops.core.python.library import ops
 
 
 def of_rows(logits, largest, rest):
-    """[...], from logits [..., classes], each row's largest one and its sum of e^(x - largest) less 1."""
+    """Returns log sum e^x of each row, [...].
+
+    Args:
+      logits: [..., classes].
+      largest: [...], each row's largest logit.
+      rest: [...], each row's sum of e^(x - largest), less 1.
+    """
 
     @tf.custom_gradient
     def function(x):

@@ -1,11 +1,6 @@
-"""tf.vectorized_map, tf.GradientTape.jacobian and their kin for the nn ops.
+"""Vectorization of the nn ops (core/python/pfor.py): they take any batch dims, and iterations become the first one."""
 
-Without a converter TensorFlow calls an op once for each iteration, in a loop. The ops
-take a batch of any rank: one call with the iterations as the first axis does it.
-"""
-
-# Registering converters is no public API; the package is made for one TensorFlow.
-from tensorflow.python.ops.parallel_for import pfor as pfor_lib
+from tensorflow_ops.core.python import pfor
 
 _OPS = (
     "Softmax",
@@ -15,23 +10,15 @@ _OPS = (
     "SparseSoftmaxCrossEntropy",
     "SparseSoftmaxCrossEntropyGrad",
     "SoftmaxCrossEntropy",
-    "SoftmaxCrossEntropyGrad",
     "GaussianKl",
     "GaussianKlGrad",
 )
 
-
-def _convert(pfor_input):
-    """P iterations of an op on [..., classes] as one op on [P, ..., classes]."""
-    op = pfor_input.op
-    pfor_input.stack_inputs()
-    tensors = [value.t for value in pfor_input.inputs]
-    dtypes = [output.dtype for output in op.outputs]
-    outputs = pfor_lib._create_op(op.type, tensors, dtypes, attrs=op.node_def.attr).outputs
-    # d_labels, where nobody asked for it, is empty and not of the batch's shape.
-    left_out = 1 if op.type == "TensorflowOps>SoftmaxCrossEntropyGrad" and not op.get_attr("to_labels") else None
-    return [pfor_lib.wrap(output, i != left_out) for i, output in enumerate(outputs)]
-
-
 for _name in _OPS:
-    pfor_lib.RegisterPFor(f"TensorflowOps>{_name}")(_convert)
+    pfor.register(f"TensorflowOps>{_name}")(pfor.convert_batched)
+
+
+@pfor.register("TensorflowOps>SoftmaxCrossEntropyGrad")
+def _cross_entropy_grad(pfor_input):
+    # Without to_labels the second output, d_labels, is empty: a [0], without batch dims.
+    return pfor.convert_batched(pfor_input, unstacked=() if pfor_input.op.get_attr("to_labels") else (1,))

@@ -2,10 +2,12 @@
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.nn.python.ops import nn_arguments
 
 
+@autograph.not_converted
 def softmax(logits, *, axis: int = -1, name=None) -> tf.Tensor:
     """Probabilities of classes, e^x / sum e^x along an axis.
 
@@ -14,14 +16,14 @@ def softmax(logits, *, axis: int = -1, name=None) -> tf.Tensor:
     array([[1., 0.],
            [1., 0.]], dtype=float32)
 
-    The maximum is taken off before e^x, row by row (section 4.1 of Goodfellow et al.,
-    "Deep Learning", 2016), so nothing overflows.
+    Subtracts each row's maximum before e^x (section 4.1 of Goodfellow et al., "Deep
+    Learning", 2016), so that nothing overflows.
 
     Args:
       logits: [..., classes], or with classes on another axis; float16, bfloat16,
-        float32 or float64. A class at -inf, a mask, has probability 0 and gradient 0;
-        a row all of -inf has no class: its probabilities are 0, and so are its
-        gradients. NaN or +inf in a row makes that row NaN, and no other.
+        float32 or float64. A class at -inf, a mask, has probability 0 and gradient 0.
+        In a row with all classes at -inf, all probabilities and gradients are 0. A NaN
+        or +inf makes its own row NaN.
       axis: the axis of classes.
       name: name of the op.
 
@@ -31,12 +33,13 @@ def softmax(logits, *, axis: int = -1, name=None) -> tf.Tensor:
 
     Raises:
       ValueError: an axis that logits do not have, a wrong dtype, no class.
-      InvalidArgumentError: the same where only the run tells.
+      InvalidArgumentError: the same errors, found at run time.
     """
     logits, back = nn_arguments.axis_last(logits, axis)
     return back(ops.tensorflow_ops_softmax(logits, name=name))
 
 
+@autograph.not_converted
 def log_prob_from_logits(logits, *, axis: int = -1, name=None) -> tf.Tensor:
     """Log-probabilities of classes, x - log sum e^x along an axis: the log-softmax.
 
@@ -45,14 +48,14 @@ def log_prob_from_logits(logits, *, axis: int = -1, name=None) -> tf.Tensor:
     array([[    0., -1000.],
            [    0.,   -inf]], dtype=float32)
 
-    Each row has its own logarithm of a sum. (The recipe that reduces over the whole
-    tensor gives 0 for all classes of a row beside one with large logits.)
+    Each row has its own log sum e^x. (The recipe that reduces over the whole tensor
+    returns 0 for all classes of a row beside one with large logits.)
 
     Args:
       logits: [..., classes], or with classes on another axis; float16, bfloat16,
-        float32 or float64. A class at -inf, a mask, has log-probability -inf, and so
-        has each class of a row all of -inf. NaN or +inf in a row makes that row NaN,
-        and no other.
+        float32 or float64. A class at -inf, a mask, has log-probability -inf. So has
+        each class of a row with all classes at -inf. A NaN or +inf makes its own row
+        NaN.
       axis: the axis of classes.
       name: name of the op.
 
@@ -62,29 +65,30 @@ def log_prob_from_logits(logits, *, axis: int = -1, name=None) -> tf.Tensor:
 
     Raises:
       ValueError: an axis that logits do not have, a wrong dtype, no class.
-      InvalidArgumentError: the same where only the run tells.
+      InvalidArgumentError: the same errors, found at run time.
     """
     logits, back = nn_arguments.axis_last(logits, axis)
     return back(ops.tensorflow_ops_softmax(logits, log=True, name=name))
 
 
+@autograph.not_converted
 def softmax_entropy(logits, *, axis: int = -1, name=None) -> tf.Tensor:
-    """The entropy of each row's softmax, -sum p log p, in nats.
+    """Entropy of each row's softmax, -sum p log p, in nats.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> tfo.nn.softmax_entropy([[0.0, 0.0], [0.0, -float("inf")]]).numpy()
     array([0.6931472, 0.       ], dtype=float32)
 
-    0 log 0 counts as 0 (Cover and Thomas, "Elements of Information Theory", section
-    2.1), in the gradient, too: `-tf.reduce_sum(p * tf.nn.log_softmax(x), -1)` gives NaN
-    for masked classes. No tensor of logits' shape is written. The gradient is
+    0 log 0 is 0 (Cover and Thomas, "Elements of Information Theory", section 2.1), in the
+    gradient, too: `-tf.reduce_sum(p * tf.nn.log_softmax(x), -1)` is NaN for masked
+    classes. The forward pass writes no tensor of logits' shape. The gradient is
     -p (log p + entropy).
 
     Args:
       logits: [..., classes], or with classes on another axis; float16, bfloat16,
-        float32 or float64. A class at -inf, a mask, adds nothing and has gradient 0; a
-        row all of -inf has entropy 0 and gradient 0. NaN or +inf in a row makes that
-        row NaN, and no other.
+        float32 or float64. A class at -inf, a mask, adds nothing and has gradient 0. A
+        row with all classes at -inf has entropy 0 and gradient 0. A NaN or +inf makes
+        its own row NaN.
       axis: the axis of classes.
       name: name of the op.
 
@@ -94,8 +98,8 @@ def softmax_entropy(logits, *, axis: int = -1, name=None) -> tf.Tensor:
 
     Raises:
       ValueError: an axis that logits do not have, a wrong dtype, no class.
-      InvalidArgumentError: the same where only the run tells.
+      InvalidArgumentError: the same errors, found at run time.
     """
     logits, _ = nn_arguments.axis_last(logits, axis)
-    value_dtype = nn_arguments.value_dtype(logits.dtype)
+    value_dtype = arguments.at_least_float32(logits.dtype)
     return ops.tensorflow_ops_softmax_entropy(logits, Tvalue=value_dtype, name=name).entropy

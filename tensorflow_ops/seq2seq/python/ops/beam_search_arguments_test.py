@@ -18,6 +18,10 @@ def _markov(rows, dtype=tf.float32):
 _OPTIONS = {"batch_size": 2, "beam_width": 2, "max_length": 3, "bos_id": 0, "eos_ids": 0}
 
 
+def _search(options):
+    return tfo.seq2seq.beam_search(_markov(np.zeros([3, 3])), (), **{**_OPTIONS, **options})
+
+
 class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ({"beam_width": 0}, "beam_width is 0, expected an int that is at least 1"),
@@ -41,12 +45,22 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         ({"diversity_penalty": 1.0}, "num_groups is 1 and diversity_penalty is 1.0"),
         ({"num_groups": 2, "diversity_penalty": -1.0}, "diversity_penalty is -1.0"),
         ({"logits_processor": 1}, "logits_processor is 1, expected a function"),
+        ({"max_length": "3"}, "max_length is '3'"),
+        ({"eos_ids": "0"}, "an id is '0'"),
+        ({"eos_ids": b"0"}, "an id is b'0'"),
     )
     def test_options(self, options, message):
-        options = {**_OPTIONS, **options}
+        self._expect_refused(options, message)
+
+    @parameterized.parameters("max_length", "min_length", "length_penalty", "eos_ids")
+    def test_string_tensors(self, name):
+        # Inside of the function: a constant of the graph has a known value, which is bytes.
+        self._expect_refused(lambda: {name: tf.constant("0")}, f"{name}.*is b'0', expected")
+
+    def _expect_refused(self, options, message):
         for call in (lambda f: f(), lambda f: tf.function(f)()):
             with self.assertRaisesRegex((ValueError, TypeError), message):
-                call(lambda: tfo.seq2seq.beam_search(_markov(np.zeros([3, 3])), (), **options))
+                call(lambda: _search(options() if callable(options) else options))
 
     @parameterized.parameters(
         (lambda tokens, state: tf.zeros([4, 3]), "a (Eager|Symbolic)?Tensor|a SymbolicTensor"),

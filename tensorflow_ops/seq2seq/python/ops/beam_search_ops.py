@@ -4,27 +4,29 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
-from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
+from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments
 
-# What is chosen is not differentiable, and neither is how good it is: decode, then score.
+# Neither the selection nor its scores are differentiable: decode first, then score with label_log_prob.
 tf.no_gradient("TensorflowOps>BeamSearchStep")
 tf.no_gradient("TensorflowOps>GatherTree")
 
-# Which tokens may follow.
+# Values of eos_rule: which tokens may follow.
 ANY_TOKEN, NO_EOS, ONLY_EOS = 0, 1, 2
 
 
 class BeamSearchStep(NamedTuple):
     """The beams after a step, best first: each [B, W]."""
 
-    log_probs: tf.Tensor  # float32, for float64 logits float64; -inf: there is no such beam
+    log_probs: tf.Tensor  # float32, for float64 logits float64; -inf for a missing beam
     token_ids: tf.Tensor  # int32, the tokens added
     parent_ids: tf.Tensor  # int32 in [0, K), the beams they were added to
-    finished: tf.Tensor  # bool, whether an end token is the last
+    finished: tf.Tensor  # bool, whether the last token is an end token
     lengths: tf.Tensor  # int32, with the end token
 
 
+@autograph.not_converted
 def beam_search_step(
     logits,
     log_probs,
@@ -44,9 +46,9 @@ def beam_search_step(
         log probability = l[b] + log softmax(logits[b])[v]
         score           = log probability / ((5 + length) / 6)^length_penalty
 
-    The W candidates of the highest score stay; of equal ones first the one of the lower
-    b * V + v. The penalty is that of "Google's Neural Machine Translation System",
-    arXiv:1609.08144, equation 14, and takes each candidate's own length, the new token
+    The W candidates of the highest score stay; of equal ones the one with the lower
+    b * V + v comes first. The penalty is equation 14 of "Google's Neural Machine
+    Translation System", arXiv:1609.08144, at each candidate's own length, the new token
     included.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -61,29 +63,29 @@ def beam_search_step(
     (array([[False,  True]]), array([[2, 2]], dtype=int32))
 
     A finished beam has one candidate, itself: token eos_ids[0] (0 without eos_ids) adds
-    nothing to its log probability and its length. A beam with log probability -inf has
-    none: to start from one beam give the others -inf. Where fewer than W candidates are
-    left, the rest of the results is empty: log probability -inf, token eos_ids[0] (or 0),
-    parent 0 and its length, finished.
+    nothing to its log probability and its length. A beam with log probability -inf has no
+    candidate: to start from one beam, set the others to -inf. If there are fewer than W
+    candidates, the remaining results are empty: log probability -inf, token eos_ids[0]
+    (or 0), parent 0 and its length, finished.
 
-    Logits are read once. There is no [B, K, V] tensor of log probabilities.
+    Reads logits once, and writes no [B, K, V] tensor of log probabilities.
 
     Args:
       logits: [B, K, V], of the next token, for each of K beams; float16, bfloat16,
-        float32 or float64. A token at -inf, a mask, is no candidate. NaN counts as -inf,
-        +inf as the largest finite number that log_probs can be.
+        float32 or float64. A token at -inf, a mask, is no candidate. NaN is read as -inf,
+        +inf as the largest finite number of log_probs' dtype.
       log_probs: [B, K], of the beams so far; float32, for float64 logits float64. Other
         floats are cast.
-      finished: bool [B, K], beams that have ended.
+      finished: bool [B, K], whether a beam has ended.
       lengths: int32 [B, K], of the beams so far.
       eos_ids: int32 [E], or an int: tokens that end a beam, in [0, V). E may be 0.
-      beam_width: W, at least 1, may be more than K, K more than V; an int or an int32
-        scalar tensor. Default: K.
+      beam_width: W, at least 1; an int or an int32 scalar tensor. It may exceed K, and K
+        may exceed V. Default: K.
       length_penalty: a finite number; above 0 favours long beams, below 0 short ones. A
         float or a scalar tensor.
-      forbidden: bool [B, K, V] or None; tokens that may not be added. They still have
-        their part in the softmax: the others' log probabilities stay what they are.
-        Finished beams do not look at it.
+      forbidden: bool [B, K, V] or None; tokens that may not be added. They remain part of
+        the softmax: the log probabilities of others do not change. Finished beams ignore
+        it.
       name: name of the op.
 
     Returns:
@@ -92,13 +94,13 @@ def beam_search_step(
     Raises:
       ValueError: a wrong dtype, shapes that do not fit, a beam_width below 1, a penalty
         that is not finite.
-      InvalidArgumentError: the same where only the run tells; on the CPU also
-        "eos_ids[0] is 7, expected [0, 5)" (a GPU never meets that token).
+      InvalidArgumentError: the same errors, found at run time; on the CPU also
+        "eos_ids[0] is 7, expected [0, 5)" (a GPU ignores such an id).
     """
     if beam_width is not None:
         beam_width = arguments.int_scalar("beam_width", beam_width, 1)
     length_penalty = arguments.number("length_penalty", length_penalty)
-    eos_ids = tf.reshape(arguments.converted("eos_ids", eos_ids, tf.int32), [-1])
+    eos_ids = tf.reshape(arguments.tensor_of_kind("eos_ids", eos_ids, tf.int32), [-1])
     return step(
         logits,
         log_probs,
@@ -126,21 +128,20 @@ def step(
     forbidden=None,
     name=None,
 ) -> BeamSearchStep:
-    """`beam_search_step` with a rule for end tokens, ANY_TOKEN, NO_EOS or ONLY_EOS. Raises ValueError."""
-    logits = arguments.logits_tensor(logits, [None, None, None], "[batch, beams, tokens]")
-    dtype = arguments.score_dtype(logits.dtype)
+    """`beam_search_step` with a rule for end tokens: ANY_TOKEN, NO_EOS or ONLY_EOS. Raises ValueError."""
+    logits = seq2seq_arguments.logits_tensor(logits, [None, None, None], "[batch, beams, tokens]")
     beams = logits.shape[:2]
     tensors = []
-    for key, value, of in (
-        ("log_probs", log_probs, dtype),
+    for key, value, dtype in (
+        ("log_probs", log_probs, arguments.at_least_float32(logits.dtype)),
         ("finished", finished, tf.bool),
         ("lengths", lengths, tf.int32),
     ):
-        tensors.append(arguments.converted(key, value, of))
+        tensors.append(arguments.tensor_of_kind(key, value, dtype))
         arguments.check_shape(key, tensors[-1], beams, "logits' batch and beams")
         beams = beams.merge_with(tensors[-1].shape)
     if forbidden is not None:
-        forbidden = arguments.converted("forbidden", forbidden, tf.bool)
+        forbidden = arguments.tensor_of_kind("forbidden", forbidden, tf.bool)
         arguments.check_shape("forbidden", forbidden, logits.shape, "logits' shape")
     if beam_width is None:
         beam_width = beams[1] if beams[1] is not None else tf.shape(logits)[1]
@@ -148,7 +149,7 @@ def step(
         logits,
         *tensors,
         eos_ids=eos_ids,
-        length_penalty=arguments.of_dtype(length_penalty, tf.float64),
+        length_penalty=arguments.constant_or_cast(length_penalty, tf.float64),
         eos_rule=eos_rule,
         beam_width=beam_width,
         forbidden=[] if forbidden is None else [forbidden],
@@ -157,12 +158,13 @@ def step(
     return BeamSearchStep(*result)
 
 
+@autograph.not_converted
 def gather_tree(token_ids, parent_ids, lengths, *, pad_id, name=None) -> tf.Tensor:
-    """Follows beams back through their parents, and gives their tokens.
+    """Follows beams back through their parents, and returns their tokens.
 
-    Beam search stores of each step the token of each beam and the beam it was added to.
+    For each step, beam search stores the token of each beam and the beam it was added to.
     The sequence of beam k, of length n, ends with its token of step n - 1; the token
-    before is that of its parent in step n - 2, and so on.
+    before is its parent's of step n - 2, and so on.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> tokens = [[[1, 2]], [[3, 4]], [[5, 6]]]     # 3 steps, a batch of 1, 2 beams
@@ -172,15 +174,15 @@ def gather_tree(token_ids, parent_ids, lengths, *, pad_id, name=None) -> tf.Tens
            [3, 4],
            [5, 0]], dtype=int32)
 
-    Differences to `GatherTree` of TensorFlow Addons: beams have lengths of their own, and
-    nothing after them is read; int64; a parent out of range is an error.
+    Differences from `GatherTree` of TensorFlow Addons: each beam has its own length, and
+    the op reads nothing after it; int64; a parent out of range is an error.
 
     Args:
       token_ids: [T, B, K], of T steps, B examples, K beams; int32 or int64.
-      parent_ids: [T, B, K], in [0, K), of token_ids' dtype; cast if it is another. Those
-        of the first step are not looked at.
+      parent_ids: [T, B, K], in [0, K), cast to token_ids' dtype. The first step's are
+        ignored.
       lengths: int32 [B, K], in [0, T].
-      pad_id: an int, or a scalar tensor: what stands after the end.
+      pad_id: an int, or a scalar tensor: the token after the end.
       name: name of the op.
 
     Returns:
@@ -188,17 +190,16 @@ def gather_tree(token_ids, parent_ids, lengths, *, pad_id, name=None) -> tf.Tens
 
     Raises:
       ValueError: a wrong dtype, shapes that do not fit.
-      InvalidArgumentError: the same where only the run tells; on the CPU also
-        "lengths[0, 1] is 7, expected [0, 3]" and a parent out of range, where a sequence
-        meets it (a GPU gives the pad_id before and at that place).
+      InvalidArgumentError: the same errors, found at run time; on the CPU also
+        "lengths[0, 1] is 7, expected [0, 3]" and a parent out of range, if a sequence
+        contains it (a GPU returns the pad_id there and before).
     """
-    hint = None if hasattr(token_ids, "dtype") else tf.int32
-    token_ids = tf.convert_to_tensor(token_ids, dtype_hint=hint)
+    token_ids = arguments.int_tensor(token_ids)
     if token_ids.dtype not in (tf.int32, tf.int64):
         raise ValueError(f"token_ids are {token_ids.dtype.name}, expected int32 or int64")
-    parent_ids = arguments.converted("parent_ids", parent_ids, token_ids.dtype)
-    lengths = arguments.converted("lengths", lengths, tf.int32)
-    pad_id = arguments.converted("pad_id", pad_id, token_ids.dtype)
+    parent_ids = arguments.tensor_of_kind("parent_ids", parent_ids, token_ids.dtype)
+    lengths = arguments.tensor_of_kind("lengths", lengths, tf.int32)
+    pad_id = arguments.tensor_of_kind("pad_id", pad_id, token_ids.dtype)
     arguments.check_shape("token_ids", token_ids, [None] * 3, "[steps, batch, beams]")
     arguments.check_shape("parent_ids", parent_ids, token_ids.shape, "token_ids' shape")
     arguments.check_shape("lengths", lengths, token_ids.shape[1:], "token_ids' batch and beams")
@@ -206,19 +207,20 @@ def gather_tree(token_ids, parent_ids, lengths, *, pad_id, name=None) -> tf.Tens
     return ops.tensorflow_ops_gather_tree(token_ids, parent_ids, lengths, pad_id, name=name)
 
 
+@autograph.not_converted
 def batch_gather(params, indices, *, name=None) -> tf.Tensor:
-    """Takes entries of each example: params[b, indices[b, i]] for each b and i.
+    """Gathers entries of each example: params[b, indices[b, i]] for each b and i.
 
-    With it beams are put into a new order, or values taken at token ids.
+    Reorders beams, for example, or looks up values at token ids.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> tfo.seq2seq.batch_gather([[1, 2, 3], [4, 5, 6]], [[2, 0], [1, 1]]).numpy()
     array([[3, 1],
            [5, 5]], dtype=int32)
 
-    It is `tf.gather` with all dims of indices but the last as batch dims. (The recipe that
-    flattens params and adds offsets to the indices reads the next example where an index
-    is out of range; here it is an error.)
+    Equals `tf.gather` with all dims of indices but the last as batch dims. (The recipe that
+    flattens params and adds offsets to the indices reads the next example if an index is
+    out of range; here this is an error.)
 
     Args:
       params: [..., N, *rest], of any dtype.
@@ -227,18 +229,17 @@ def batch_gather(params, indices, *, name=None) -> tf.Tensor:
       name: name of the op.
 
     Returns:
-      [..., M, *rest], params' dtype. Differentiable in params, to any order; what comes in
-      for an entry taken twice is added.
+      [..., M, *rest], params' dtype. Differentiable in params, to any order; gradients to
+      an entry that is gathered twice add up.
 
     Raises:
       ValueError: indices that are no integers or a scalar, batch dims that differ.
-      InvalidArgumentError: the same where only the run tells; on the CPU also an index out
+      InvalidArgumentError: the same errors, found at run time; on the CPU also an index out
         of range, "indices[1,0] = 7 is not in [0, 3)" (a GPU gives 0 there).
     """
     with tf.name_scope(name or "batch_gather"):
         params = tf.convert_to_tensor(params)
-        # Python numbers: no index at all is an int, too.
-        indices = tf.convert_to_tensor(indices, dtype_hint=None if hasattr(indices, "dtype") else tf.int32)
+        indices = arguments.int_tensor(indices)
         if not indices.dtype.is_integer:
             raise ValueError(f"indices are {indices.dtype.name}, expected int32 or int64")
         if indices.dtype not in (tf.int32, tf.int64):
@@ -249,18 +250,17 @@ def batch_gather(params, indices, *, name=None) -> tf.Tensor:
         if rank == 0:
             raise ValueError("indices are a scalar, expected at least one dim")
         if params.shape.rank is not None and params.shape.rank < rank:
-            raise ValueError(
-                f"params are {arguments.text(params.shape)}, expected at least {rank} dims, as many as indices have"
-            )
+            text = arguments.shape_text(params.shape)
+            raise ValueError(f"params are {text}, expected at least {rank} dims, as many as indices have")
         expected = indices.shape[:-1]
         if params.shape.rank is not None and not params.shape[: rank - 1].is_compatible_with(expected):
-            got = f"params are {arguments.text(params.shape)}, indices are {arguments.text(indices.shape)}"
-            raise ValueError(f"{got}, expected the same batch dims")
+            texts = arguments.shape_text(params.shape), arguments.shape_text(indices.shape)
+            raise ValueError(f"params are {texts[0]}, indices are {texts[1]}, expected the same batch dims")
         return tf.gather(params, indices, batch_dims=rank - 1, axis=rank - 1)
 
 
 def _batch_gather_of_any_rank(params, indices):
-    """All batch dims as one."""
+    """Gathers with all batch dims merged into one."""
     ranks = [
         tf.debugging.assert_rank_at_least(indices, 1, "indices are a scalar, expected at least one dim"),
         tf.debugging.assert_rank_at_least(params, tf.rank(indices), "params have fewer dims than indices"),

@@ -1,15 +1,16 @@
-"""What beam_search is asked for."""
+"""The options of beam_search and their checks."""
 
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
+from tensorflow_ops.core.python import arguments
+from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What beam_search was asked for, checked."""
+    """The checked options of beam_search."""
 
     beam_width: int
     max_length: Any
@@ -28,7 +29,7 @@ class Options:
 
     @property
     def counts_cut_off(self):
-        """Whether sequences that are cut off at max_length are hypotheses."""
+        """Whether sequences cut off at max_length are hypotheses."""
         return self.cut_off == "count" or not self.eos_ids
 
     @property
@@ -37,7 +38,7 @@ class Options:
 
     @classmethod
     def checked(cls, **options):
-        """Raises ValueError."""
+        """Checks and converts the options. Raises ValueError."""
         for name in ("beam_width", "num_return_sequences", "num_groups"):
             options[name] = arguments.static_int(name, options[name], 1)
         width, groups, returned = (options[n] for n in ("beam_width", "num_groups", "num_return_sequences"))
@@ -45,23 +46,22 @@ class Options:
             raise ValueError(f"num_return_sequences is {returned}, expected [1, {width}]: beam_width is {width}")
         if width % groups:
             raise ValueError(f"num_groups is {groups}, expected a divisor of beam_width, {width}")
-        options["eos_ids"] = arguments.eos_tuple(options["eos_ids"])
-        options["pad_id"] = arguments.pad(options["pad_id"], options["eos_ids"])
+        options["eos_ids"] = seq2seq_arguments.eos_tuple(options["eos_ids"])
+        options["pad_id"] = seq2seq_arguments.pad_id_or_default(options["pad_id"], options["eos_ids"])
         options["max_length"] = arguments.int_scalar("max_length", options["max_length"], 1)
         options["min_length"] = arguments.int_scalar("min_length", options["min_length"], 0)
         for name, values in (("length_normalization", ("gnmt", "length")), ("cut_off", ("end", "count"))):
-            if options[name] not in values:
-                raise ValueError(f"{name} is {options[name]!r}, expected {values[0]!r} or {values[1]!r}")
-        least, most = options["min_length"], options["max_length"]
+            options[name] = arguments.one_of(name, options[name], values)
+        shortest, longest = options["min_length"], options["max_length"]
         if (
             options["eos_ids"]
             and options["cut_off"] == "end"
-            and isinstance(least, int)
-            and isinstance(most, int)
-            and least >= most
+            and isinstance(shortest, int)
+            and isinstance(longest, int)
+            and shortest >= longest
         ):
             raise ValueError(
-                f"min_length is {least}, expected less than max_length, {most}, which counts the end token"
+                f"min_length is {shortest}, expected less than max_length, {longest}, which counts the end token"
             )
         options["length_penalty"] = arguments.number("length_penalty", options["length_penalty"])
         early_stopping = options["early_stopping"]
@@ -73,12 +73,11 @@ class Options:
         if not isinstance(penalty, float):
             raise ValueError("diversity_penalty is a tensor without a known value, expected a float")
         if (groups > 1) != (penalty > 0):
-            hint = "groups need a penalty above 0, else all find the same, and a penalty needs groups"
+            hint = "groups need a penalty above 0, else all find the same sequences, and a penalty needs groups"
             raise ValueError(f"num_groups is {groups} and diversity_penalty is {penalty}: {hint}")
         options["diversity_penalty"] = penalty
-        processor = arguments.function_or_none("logits_processor", options["logits_processor"])
-        if not isinstance(options["process_log_probs"], bool):
-            raise ValueError(f"process_log_probs is {options['process_log_probs']!r}, expected a bool")
+        processor = seq2seq_arguments.function_or_none("logits_processor", options["logits_processor"])
+        options["process_log_probs"] = arguments.static_bool("process_log_probs", options["process_log_probs"])
         if options["process_log_probs"] and processor is None:
             raise ValueError("process_log_probs is True, but there is no logits_processor")
         return cls(**options)

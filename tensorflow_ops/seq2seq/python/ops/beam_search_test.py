@@ -443,10 +443,10 @@ class PromptTest(tf.test.TestCase):
             ({"prompt": [[1, 1, 1, 1]]}, tf.errors.InvalidArgumentError, "room behind the prompt"),
             ({"prompt": [[5]]}, tf.errors.InvalidArgumentError, "5"),
             ({"prompt": [[-1]]}, tf.errors.InvalidArgumentError, "-1"),
-            ({"length_normalization": "no"}, ValueError, "length_normalization is 'no', expected 'gnmt' or 'length'"),
-            ({"cut_off": None}, ValueError, "cut_off is None, expected 'end' or 'count'"),
+            ({"length_normalization": "no"}, ValueError, "length_normalization is 'no', expected one of 'gnmt'"),
+            ({"cut_off": None}, ValueError, "cut_off is None, expected one of 'end', 'count'"),
             ({"process_log_probs": True}, ValueError, "there is no logits_processor"),
-            ({"process_log_probs": 1}, ValueError, "process_log_probs is 1, expected a bool"),
+            ({"process_log_probs": 1}, ValueError, "process_log_probs is 1, expected True or False"),
         ):
             with self.assertRaisesRegex(error, message):
                 self._search(batch_size=1, **options)

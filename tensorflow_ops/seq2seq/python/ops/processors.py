@@ -1,8 +1,8 @@
 """Processors of logits, for `beam_search` and `sample`: `tfo.seq2seq.processors`.
 
-Each function returns a `logits_processor(step, sequences, logits)`, to be given to
-`beam_search` or `sample` alone, or several as a `chain`. They are those of `transformers` of
-like names; there, `sequences` has the start token, too.
+Each function returns a `logits_processor(step, sequences, logits)`. Pass it to `beam_search`
+or `sample`, or combine several by `chain`. `transformers` has processors of similar names;
+their `sequences` include the start token.
 
 >>> import tensorflow as tf, tensorflow_ops as tfo
 >>> processors = tfo.seq2seq.processors
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
-from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
+from tensorflow_ops.core.python import arguments
 
 __all__ = ["bad_words", "chain", "no_repeat_ngrams", "repetition_penalty", "suppress_tokens"]
 
@@ -24,10 +24,10 @@ _not_converted = tf.autograph.experimental.do_not_convert
 
 
 def repetition_penalty(penalty: float) -> Callable:
-    """Makes tokens that a sequence has less likely: logits below 0 times the penalty, others divided by it.
+    """Lowers the logits of tokens that a sequence contains: multiplies negative ones by the penalty, divides others.
 
-    The penalty of CTRL (arXiv:1909.05858, section 4.1). What it does depends on where the
-    logits' zero is: in `beam_search` give process_log_probs=True for that of `transformers`.
+    The penalty of CTRL (arXiv:1909.05858, section 4.1). It depends on the zero point of the
+    logits: use process_log_probs=True in `beam_search` for the result of `transformers`.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> processor = tfo.seq2seq.processors.repetition_penalty(2.0)
@@ -43,22 +43,22 @@ def repetition_penalty(penalty: float) -> Callable:
 
     Raises:
       ValueError: a penalty that is not above 0.
-      InvalidArgumentError: the same where only the run tells.
+      InvalidArgumentError: the same errors, found at run time.
     """
     penalty = arguments.number_in_range("penalty", penalty, "a number above 0", lambda x: x > 0)
 
     @_not_converted
     def process(step, sequences, logits):
         del step
-        factor = arguments.of_dtype(penalty, logits.dtype)
+        factor = arguments.constant_or_cast(penalty, logits.dtype)
         penalized = tf.where(logits < 0, logits * factor, logits / factor)
-        return tf.where(_marked(sequences, tf.ones_like(sequences, tf.bool), logits), penalized, logits)
+        return tf.where(_mask(sequences, tf.ones_like(sequences, tf.bool), logits), penalized, logits)
 
     return process
 
 
 def no_repeat_ngrams(size: int) -> Callable:
-    """Forbids a token with which the last `size` tokens would be what the sequence has already.
+    """Forbids tokens that would repeat an n-gram of the sequence, of `size` tokens.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> processor = tfo.seq2seq.processors.no_repeat_ngrams(2)
@@ -66,7 +66,7 @@ def no_repeat_ngrams(size: int) -> Callable:
     array([[False, False,  True, False]])
 
     Args:
-      size: n, at least 1; 1 forbids each token that the sequence has.
+      size: n, at least 1; 1 forbids all tokens of the sequence.
 
     Returns:
       A logits_processor; it returns (logits, forbidden).
@@ -79,20 +79,20 @@ def no_repeat_ngrams(size: int) -> Callable:
     @_not_converted
     def process(step, sequences, logits):
         before = tf.range(size - 1)
-        # A column more, for what is gathered in steps that are too early to repeat anything.
+        # More columns, for the gathers of the first steps, which cannot repeat an n-gram.
         padded = tf.pad(sequences, [[0, 0], [0, size]])
         last = tf.gather(padded, tf.maximum(step - (size - 1), 0) + before, axis=1)
         starts = tf.range(tf.maximum(step - (size - 1), 0))
         ngrams = tf.gather(padded, starts[:, tf.newaxis] + before, axis=1)
         repeats = tf.reduce_all(ngrams == last[:, tf.newaxis], -1)
         followers = tf.gather(padded, starts + (size - 1), axis=1)
-        return logits, _marked(followers, repeats, logits)
+        return logits, _mask(followers, repeats, logits)
 
     return process
 
 
 def bad_words(words: Iterable[Iterable[int]]) -> Callable:
-    """Forbids sequences of tokens: the last token of each, where those before it stand.
+    """Forbids sequences of tokens: the last token of each, after the tokens before it.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> processor = tfo.seq2seq.processors.bad_words([[1, 0], [2, 3]])
@@ -111,7 +111,7 @@ def bad_words(words: Iterable[Iterable[int]]) -> Callable:
     """
     words = [tuple(arguments.static_int("words: an id", i, 0) for i in word) for word in words]
     if not all(words):
-        raise ValueError("words have an empty one, expected one token at least")
+        raise ValueError("words have an empty one, expected at least one token in each")
 
     @_not_converted
     def process(step, sequences, logits):
@@ -120,15 +120,15 @@ def bad_words(words: Iterable[Iterable[int]]) -> Callable:
             count = len(before)
             padded = tf.pad(sequences, [[0, 0], [0, count]])
             latest = tf.gather(padded, tf.maximum(step - count, 0) + tf.range(count), axis=1)
-            stands = tf.reduce_all(latest == tf.constant(before, sequences.dtype), -1) & (step >= count)
-            forbidden |= _marked(tf.fill([tf.shape(logits)[0], 1], last), stands[:, tf.newaxis], logits)
+            matches = tf.reduce_all(latest == tf.constant(before, sequences.dtype), -1) & (step >= count)
+            forbidden |= _mask(tf.fill([tf.shape(logits)[0], 1], last), matches[:, tf.newaxis], logits)
         return logits, forbidden
 
     return process
 
 
 def suppress_tokens(ids: Iterable[int], *, first_steps: int | None = None) -> Callable:
-    """Forbids tokens, in all steps or in the first ones.
+    """Forbids tokens in all steps, or in the first ones.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> processor = tfo.seq2seq.processors.suppress_tokens([0], first_steps=2)
@@ -137,7 +137,7 @@ def suppress_tokens(ids: Iterable[int], *, first_steps: int | None = None) -> Ca
 
     Args:
       ids: the tokens.
-      first_steps: in how many steps; None is all.
+      first_steps: the number of steps; None is all.
 
     Returns:
       A logits_processor; it returns (logits, forbidden).
@@ -154,14 +154,14 @@ def suppress_tokens(ids: Iterable[int], *, first_steps: int | None = None) -> Ca
     def process(step, sequences, logits):
         del sequences
         rows = tf.tile(tf.constant([ids], tf.int32), [tf.shape(logits)[0], 1])
-        acts = tf.ones_like(rows, tf.bool) if first_steps is None else tf.fill(tf.shape(rows), step < first_steps)
-        return logits, _marked(rows, acts, logits)
+        is_on = tf.ones_like(rows, tf.bool) if first_steps is None else tf.fill(tf.shape(rows), step < first_steps)
+        return logits, _mask(rows, is_on, logits)
 
     return process
 
 
 def chain(*processors: Callable) -> Callable:
-    """Several processors as one: each gets the logits of the one before; what any forbids is forbidden.
+    """Combines processors: each reads the logits of the one before; a token that one forbids is forbidden.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> processors = tfo.seq2seq.processors
@@ -170,13 +170,13 @@ def chain(*processors: Callable) -> Callable:
     array([[ True, False, False,  True]])
 
     Args:
-      *processors: functions as beam_search and sample take them.
+      *processors: logits_processors.
 
     Returns:
       A logits_processor.
 
     Raises:
-      ValueError: one that is no function.
+      ValueError: a processor is no function.
     """
     for processor in processors:
         if not callable(processor):
@@ -197,10 +197,10 @@ def chain(*processors: Callable) -> Callable:
     return process
 
 
-def _marked(tokens, counts, logits):
-    """A mask of logits' shape [rows, V]: the tokens [rows, N] that count."""
+def _mask(tokens, is_on, logits):
+    """Returns a mask of logits' shape [rows, V], True at those tokens [rows, N] whose is_on [rows, N] is True."""
     shape = tf.shape(logits)
     rows = tf.broadcast_to(tf.range(shape[0])[:, tf.newaxis], tf.shape(tokens))
-    places = tf.stack([rows, tokens], -1)
-    found = tf.scatter_nd(places, tf.cast(counts, tf.int32), shape) > 0
-    return tf.ensure_shape(found, logits.shape)
+    indices = tf.stack([rows, tokens], -1)
+    mask = tf.scatter_nd(indices, tf.cast(is_on, tf.int32), shape) > 0
+    return tf.ensure_shape(mask, logits.shape)

@@ -1,20 +1,20 @@
-"""The public function sample: sequences drawn from a model, token by token."""
+"""The public function sample: draws sequences from a model, token by token."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments
 from tensorflow_ops.nn.python.ops import cross_entropy
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
-from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
 from tensorflow_ops.seq2seq.python.ops.sampling_options import SamplingOptions, row_seeds, split_seeds, uniform
 
 
 class SampleResult(NamedTuple):
-    """A sequence for each example; with num_return_sequences R of them, [B, R, ...]."""
+    """A sequence for each example; with num_return_sequences R sequences, [B, R, ...]."""
 
-    sequences: tf.Tensor  # int32 [B, T], with the end token, without the start token; then the pad_id
+    sequences: tf.Tensor  # int32 [B, T], without the start token, with the end token; then the pad_id
     lengths: tf.Tensor  # int32 [B], with the end token
     log_probs: tf.Tensor  # [B], float32, for float64 logits float64: the model's, of the whole sequence
 
@@ -41,19 +41,18 @@ def sample(
     prompt_lengths=None,
     name=None,
 ) -> SampleResult:
-    """Draws a sequence for each example from a model that gives one token after the other.
+    """Draws a sequence for each example from an autoregressive model.
 
-    Each token is drawn from softmax(logits / temperature), of which four filters leave some
-    tokens, one after the other; those that stay share the probability of the rest:
+    Draws each token from softmax(logits / temperature), after four filters in the order of
+    `transformers`. Each filter removes tokens and renormalizes the others; it keeps
 
-        top_k      the k likeliest
-        top_p      the fewest likeliest that together have probability top_p at least
-                   ("nucleus sampling", arXiv:1904.09751)
-        min_p      those at least min_p times as likely as the likeliest (arXiv:2407.01082)
-        typical_p  the fewest that together have probability typical_p at least, those
-                   first whose -log p is nearest to the entropy (arXiv:2202.00666)
-
-    It is the order of `transformers`.
+        top_k      the k likeliest tokens
+        top_p      the smallest set of likeliest tokens with total probability of at least
+                   top_p ("nucleus sampling", arXiv:1904.09751)
+        min_p      tokens at least min_p times as likely as the likeliest
+                   (arXiv:2407.01082)
+        typical_p  the smallest set with total probability of at least typical_p, in order
+                   of the distance between -log p and the entropy (arXiv:2202.00666)
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> chain = tf.math.log([[0.1, 0.5, 0.4], [0.4, 0.3, 0.3], [0.9, 0.05, 0.05]])
@@ -64,58 +63,58 @@ def sample(
     >>> result.sequences.shape, bool(tf.reduce_all(result.lengths <= 5))
     (TensorShape([3, 5]), True)
 
-    The same seed gives the same sequences: random numbers are stateless, and those of an
-    example depend on its seed and the step alone, not on batch_size or max_length.
+    The same seed gives the same sequences: random numbers are stateless, and an example's
+    depend on its seed and the step only, not on batch_size or max_length.
 
     Args:
-      step_fn: function (token_ids int32 [B], state) -> (logits [B, V], state), as of
-        `beam_search`. A sequence that has ended still gets its tokens.
-      initial_state: any nest of tensors [B, ...]; () if there is none.
+      step_fn: function (token_ids int32 [B], state) -> (logits [B, V], state), as for
+        `beam_search`. Its rows include sequences that have ended.
+      initial_state: any nest of tensors [B, ...]; () without a state.
       batch_size: B, an int or an int32 scalar tensor. May be 0.
-      max_length: T, an int or an int32 scalar tensor, at least 1: the most tokens of a
-        sequence. One that has not ended by then is cut off.
-      bos_id: the token that step_fn is given first, an int or int32 [B].
+      max_length: T, an int or an int32 scalar tensor, at least 1: the maximum number of
+        tokens in a sequence. Longer sequences are cut off.
+      bos_id: the first token passed to step_fn, an int or int32 [B].
       eos_ids: the tokens that end a sequence, an int or a list of ints, which may be empty.
-      seed: int32 [2], or [B, 2] with a seed for each example. [2] stands for
-        `tf.random.split(seed, B)`: to draw a batch in parts, split once and give each part
+      seed: int32 [2], or [B, 2] with a seed for each example. [2] is split by
+        `tf.random.split(seed, B)`: to draw a batch in parts, split once and pass each part
         its rows.
       temperature: not negative; 0 takes the likeliest token (of equal ones the lowest). A
         float or a scalar tensor.
-      top_k: how many tokens may be drawn; 0 for all.
+      top_k: the number of tokens to keep; 0 for all.
       top_p: in (0, 1]; a float or a scalar tensor; 1 for all.
       min_p: in [0, 1]; a float or a scalar tensor; 0 for all.
       typical_p: in (0, 1]; a float or a scalar tensor; 1 for all.
-      pad_id: what follows the end. Default: the first of eos_ids, or 0.
-      min_length: an int or an int32 scalar tensor: a sequence has at least that many tokens
-        before its end token.
-      num_return_sequences: R, how many sequences are drawn for each example; the results are
+      pad_id: the token after the end. Default: the first of eos_ids, or 0.
+      min_length: an int or an int32 scalar tensor: the minimum number of tokens before a
+        sequence's end token.
+      num_return_sequences: R, the number of sequences for each example; the results are
         then [B, R, ...]. None: one, without that dim. An example's first sequences are the
         same for any R.
       logits_processor: function (step, sequences int32 [rows, step], logits [rows, V]) ->
-        logits, or -> (logits, forbidden), as of `beam_search`, before the temperature;
-        rows is B, or B * R.
-      prompt: int32 [B, P] or None: the tokens that each example's sequences begin with. They
-        are part of the sequences, their lengths and log probabilities; an end token among
-        them ends nothing.
-      prompt_lengths: int32 [B], how many tokens of prompt each example has, in [0, P], at
-        most max_length. Default: all P.
+        logits, or -> (logits, forbidden), as for `beam_search`, called before the
+        temperature; rows is B, or B * R.
+      prompt: int32 [B, P] or None: the first tokens of each example's sequences. They are
+        part of the sequences, their lengths and log probabilities; an end token in the
+        prompt does not end the sequence.
+      prompt_lengths: int32 [B], the number of tokens in each example's prompt, in [0, P], at
+        most max_length. Default: P.
       name: a name scope.
 
     Returns:
-      A `SampleResult`. Its log_probs are those of the drawn tokens under the model itself,
-      log softmax(logits), whatever processor, temperature and filters made of it; they
-      are differentiable, as policy gradients need. A sequence whose model leaves no token
-      (logits all -inf) ends there, with log probability -inf.
+      A `SampleResult`. Its log_probs are the model's own, log softmax(logits) of the drawn
+      tokens without processor, temperature and filters; they are differentiable, as policy
+      gradients need. If all logits are -inf, the sequence ends there, with log probability
+      -inf.
 
     Raises:
-      ValueError: an option out of its range, a step_fn or state that does not fit what is
-        said above.
-      InvalidArgumentError: the same where only the run tells; on the CPU also an id in
+      ValueError: an option out of its range; a step_fn or state that does not return as
+        documented above.
+      InvalidArgumentError: the same errors, found at run time; on the CPU also an id in
         eos_ids that is no token.
     """
     with tf.name_scope(name or "sample"):
         return _sample(
-            decoder.converted(step_fn),
+            decoder.convert(step_fn),
             initial_state,
             batch_size,
             bos_id,
@@ -132,7 +131,7 @@ def sample(
             pad_id=pad_id,
             min_length=min_length,
             num_return_sequences=num_return_sequences,
-            logits_processor=decoder.converted(logits_processor),
+            logits_processor=decoder.convert(logits_processor),
         )
 
 
@@ -142,14 +141,14 @@ def _sample(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_len
     batch_size = arguments.int_scalar("batch_size", batch_size, 0)
     count = options.num_return_sequences or 1
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), count)
-    prompt = decoder.Prompt.of(prompt, prompt_lengths, batch_size, options.max_length)
+    prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, options.max_length)
     model = decoder.Decoder(step_fn, initial_state, batch_size, count)
     seeds = row_seeds(seed, batch_size)
     if options.num_return_sequences:
         seeds = split_seeds(seeds, count)
     static = tf.get_static_value(batch_size)
     tokens = tf.ensure_shape(tokens, [None if static is None else int(static) * count])
-    result = _Sampler(options, model, prompt and prompt.repeated(count)).run(tokens, seeds)
+    result = _Sampler(options, model, prompt and prompt.repeat(count)).run(tokens, seeds)
     if not options.num_return_sequences:
         return result
     shape = [None if static is None else int(static), count]
@@ -162,7 +161,7 @@ def _sample(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_len
 
 
 class _Loop(NamedTuple):
-    """What a step takes and gives."""
+    """The loop's variables."""
 
     step: tf.Tensor
     tokens: tf.Tensor  # int32 [B], the last ones
@@ -175,7 +174,7 @@ class _Loop(NamedTuple):
 
 
 class _Sampler:
-    """A drawing with its options, its model, and constants of the loop. B stands for its rows."""
+    """Samples sequences; B are its rows: examples times sequences for each."""
 
     def __init__(self, options, model, prompt):
         self._options, self._model, self._batch, self._prompt = options, model, model.rows, prompt
@@ -183,19 +182,19 @@ class _Sampler:
         self._steps = decoder.Steps(tf.stack([self._batch]))
 
     def run(self, tokens, seeds):
-        """The result, from the first tokens [B] and seeds [B, 2]."""
+        """Returns the SampleResult, for first tokens [B] and seeds [B, 2]."""
         options, model, batch = self._options, self._model, self._batch
-        uniform_of_steps = None
+        uniform_by_step = None
         if not options.is_greedy:
-            # For all steps at once, since each example takes an op of its own.
+            # All steps in one call, since each example needs its own op.
             numbers = uniform(seeds, [options.max_length])
-            uniform_of_steps = tf.transpose(tf.reshape(numbers, [batch, options.max_length]))
+            uniform_by_step = tf.transpose(tf.reshape(numbers, [batch, options.max_length]))
         start = _Loop(
             step=tf.constant(0),
             tokens=tokens,
             finished=tf.zeros([batch], tf.bool),
             lengths=tf.zeros([batch], tf.int32),
-            log_probs=tf.zeros([batch], arguments.score_dtype(model.logits_dtype or tf.float32)),
+            log_probs=tf.zeros([batch], arguments.at_least_float32(model.logits_dtype or tf.float32)),
             token_list=self._steps.reserve(options.max_length),
             sequences=tf.fill([batch, options.max_length], options.pad_id) if options.logits_processor else (),
             state=model.state,
@@ -205,10 +204,8 @@ class _Sampler:
         rows = [tf.TensorShape([static_batch])] * 4
         sequences = tf.TensorShape([static_batch, length]) if options.logits_processor else ()
         (end,) = tf.while_loop(
-            lambda loop: (
-                (loop.step < options.max_length) & ((loop.step == 0) | tf.reduce_any(tf.logical_not(loop.finished)))
-            ),
-            lambda loop: [self._step(loop, None if uniform_of_steps is None else uniform_of_steps[loop.step])],
+            lambda loop: decoder.goes_on(loop.step, options.max_length, loop.finished),
+            lambda loop: [self._step(loop, None if uniform_by_step is None else uniform_by_step[loop.step])],
             [start],
             shape_invariants=[
                 _Loop(tf.TensorShape([]), *rows, tf.TensorShape([]), sequences, list(model.state_shapes))
@@ -220,23 +217,23 @@ class _Sampler:
         return SampleResult(tf.ensure_shape(sequences, [static_batch, length]), end.lengths, end.log_probs)
 
     def _step(self, loop, uniform):
-        """One token more for each sequence."""
+        """Extends each sequence by one token."""
         options = self._options
         logits, state = self._model(loop.tokens, loop.state)
-        # The kernels of softmax let a NaN spoil its row.
+        # In the softmax kernels a NaN makes its row NaN.
         logits = decoder.without_nan(logits)
-        dtype = arguments.score_dtype(logits.dtype)
+        dtype = arguments.at_least_float32(logits.dtype)
         no_eos = loop.step < options.min_length
-        allowed = self._processed(loop, logits)
+        processed = self._process(loop, logits)
         if options.is_greedy or options.top_k:
-            tokens, exists = self._from_best(allowed, no_eos, uniform)
+            tokens, exists = self._draw_from_top_k(processed, no_eos, uniform)
         else:
-            tokens, exists = self._from_all(allowed, no_eos, uniform)
+            tokens, exists = self._draw_from_all(processed, no_eos, uniform)
         tokens = tf.where(exists, tokens, (options.eos_ids or (0,))[0])
         is_end = tf.reduce_any(tokens[:, tf.newaxis] == self._eos_ids, -1) | tf.logical_not(exists)
         if self._prompt is not None:
-            of_prompt, is_given = self._prompt.at(loop.step)
-            tokens = tf.where(is_given, of_prompt, tokens)
+            prompt_tokens, is_given = self._prompt.at(loop.step)
+            tokens = tf.where(is_given, prompt_tokens, tokens)
             exists, is_end = exists | is_given, is_end & tf.logical_not(is_given)
         tokens = tf.ensure_shape(tokens, loop.tokens.shape)
         log_probs = cross_entropy.label_log_prob(tokens, logits)
@@ -250,22 +247,25 @@ class _Sampler:
                 loop.finished, tf.cast(loop.log_probs, dtype), tf.cast(loop.log_probs, dtype) + log_probs
             ),
             token_list=self._steps.write(loop.token_list, loop.step, tokens),
-            sequences=decoder.extended(loop.sequences, loop.step, tokens) if options.logits_processor else (),
+            sequences=decoder.append(loop.sequences, loop.step, tokens),
             state=state,
         )
 
-    def _processed(self, loop, logits):
-        """What the logits_processor makes of logits; what it forbids is -inf."""
+    def _process(self, loop, logits):
+        """Returns the logits after the logits_processor, forbidden tokens at -inf."""
         process = self._options.logits_processor
         if process is None:
             return logits
         so_far = tf.reshape(loop.sequences[:, : loop.step], [self._batch, loop.step])
-        return decoder.allowed(process, loop.step, so_far, logits)
+        return decoder.masked_logits(process, loop.step, so_far, logits)
 
-    def _from_best(self, logits, no_eos, uniform):
-        """Tokens [B] of the top_k, and whether there are any; our kernel finds them in one pass."""
+    def _draw_from_top_k(self, logits, no_eos, uniform):
+        """Draws from the top_k tokens, which the kernel of beam search finds in one pass.
+
+        Returns tokens [B], and whether a row has any.
+        """
         options = self._options
-        zeros = tf.zeros([self._batch, 1], arguments.score_dtype(logits.dtype))
+        zeros = tf.zeros([self._batch, 1], arguments.at_least_float32(logits.dtype))
         rule = tf.where(no_eos, beam_search_ops.NO_EOS, beam_search_ops.ANY_TOKEN)
         count = 1 if options.is_greedy else tf.minimum(options.top_k, tf.shape(logits)[-1])
         best = beam_search_ops.step(
@@ -279,22 +279,25 @@ class _Sampler:
         )
         if options.is_greedy:
             return best.token_ids[:, 0], best.log_probs[:, 0] > -float("inf")
-        place, exists = self._draw(best.log_probs, uniform)
-        return beam_search_ops.batch_gather(best.token_ids, place[:, tf.newaxis])[:, 0], exists
+        index, exists = self._draw(best.log_probs, uniform)
+        return beam_search_ops.batch_gather(best.token_ids, index[:, tf.newaxis])[:, 0], exists
 
-    def _from_all(self, logits, no_eos, uniform):
-        """Tokens [B] of the whole vocabulary, and whether there are any."""
+    def _draw_from_all(self, logits, no_eos, uniform):
+        """Draws from the whole vocabulary. Returns tokens [B], and whether a row has any."""
         logits = self._options.without_ends(logits, no_eos)
         if not self._options.has("top_p", 1):
             return self._draw(logits, uniform)
         logits, tokens = tf.math.top_k(logits, tf.shape(logits)[-1])
-        place, exists = self._draw(logits, uniform)
-        return beam_search_ops.batch_gather(tokens, place[:, tf.newaxis])[:, 0], exists
+        index, exists = self._draw(logits, uniform)
+        return beam_search_ops.batch_gather(tokens, index[:, tf.newaxis])[:, 0], exists
 
     def _draw(self, logits, uniform):
-        """Indices [B] into logits [B, N], sorted for top_p; and whether there are any."""
+        """Draws indices [B] into logits [B, N], which are sorted if there is top_p.
+
+        Returns indices, and whether a row has a token.
+        """
         weights, exists = self._options.weights(logits)
-        up_to = tf.cumsum(weights, axis=-1)
-        # Below the sum of all, and never at a token of weight 0.
-        at = uniform[:, tf.newaxis] * up_to[:, -1:]
-        return tf.searchsorted(up_to, at, side="right")[:, 0], exists
+        cumulative = tf.cumsum(weights, axis=-1)
+        # Below the total. side="right" skips tokens of weight 0.
+        at = uniform[:, tf.newaxis] * cumulative[:, -1:]
+        return tf.searchsorted(cumulative, at, side="right")[:, 0], exists

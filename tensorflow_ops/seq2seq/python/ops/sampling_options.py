@@ -1,4 +1,4 @@
-"""What sample and stochastic_beam_search are asked for: options, seeds, which tokens may be drawn."""
+"""The options of sample and stochastic_beam_search: checks, seeds, the filters of tokens."""
 
 import dataclasses
 import math
@@ -7,46 +7,44 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments as arguments
+from tensorflow_ops.core.python import arguments
+from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments
 
 
 def row_seeds(seed, batch_size):
-    """Seeds [B, 2]. Raises ValueError."""
+    """Returns a seed for each example, [B, 2]. Raises ValueError."""
     seed = tf.convert_to_tensor(seed, dtype_hint=tf.int32)
     if not seed.dtype.is_integer:
         raise ValueError(f"seed is {seed.dtype.name}, expected int32")
     seed = tf.cast(seed, tf.int32)
     if seed.shape.rank == 2:
         arguments.check_shape("seed", seed, [tf.get_static_value(batch_size), 2], "two numbers for each example")
-        check = tf.debugging.assert_equal(
-            tf.shape(seed), [batch_size, 2], "seed, expected two numbers for each example"
-        )
-        with tf.control_dependencies([check]):
-            return tf.identity(seed)
+        message = "seed, expected two numbers for each example"
+        return arguments.after_checks(seed, [tf.debugging.assert_equal(tf.shape(seed), [batch_size, 2], message)])
     if not seed.shape.is_fully_defined() or seed.shape != [2]:
-        raise ValueError(f"seed is of shape {arguments.text(seed.shape)}, expected [2] or [batch_size,2]")
+        raise ValueError(f"seed is of shape {arguments.shape_text(seed.shape)}, expected [2] or [batch_size,2]")
     return tf.random.split(seed, batch_size, alg="philox")
 
 
 def split_seeds(seeds, count):
-    """`count` seeds for each seed of [B, 2]: [B * count, 2]."""
+    """Splits each seed of [B, 2] into `count` seeds. Returns [B * count, 2]."""
     return tf.reshape(_in_a_graph(_split, seeds, tf.convert_to_tensor(count)), [-1, 2])
 
 
 def uniform(seeds, shape):
-    """Numbers in [0, 1), float64 [B, *shape]: an example's depend on its seed alone.
+    """Returns random numbers in [0, 1), float64 [B, *shape]: an example's depend on its seed only.
 
-    They have 53 bits, or rare tokens would never come.
+    They have 53 bits: with fewer, rare tokens would never be drawn.
     """
     return _in_a_graph(_uniform, seeds, tf.stack(shape))
 
 
 def uniform_of_step(seeds, shape, step):
-    """`uniform` of seeds that have the step folded in."""
+    """Returns `uniform` of the seeds with the step folded in."""
     return _in_a_graph(_uniform_of_step, seeds, tf.stack(shape), tf.convert_to_tensor(step))
 
 
-# TensorFlow draws for one seed at a time. In a graph that takes microseconds for each, eagerly milliseconds.
+# TensorFlow's random ops take one seed at a time: microseconds for each in a graph, milliseconds eagerly.
 
 
 def _split(seeds, count):
@@ -55,19 +53,19 @@ def _split(seeds, count):
 
 
 def _uniform(seeds, shape):
-    return _of_each(lambda seed: seed, seeds, shape)
+    return _uniform_by_row(lambda seed: seed, seeds, shape)
 
 
 def _uniform_of_step(seeds, shape, step):
-    return _of_each(lambda seed: tf.random.fold_in(seed, step, alg="philox"), seeds, shape)
+    return _uniform_by_row(lambda seed: tf.random.fold_in(seed, step, alg="philox"), seeds, shape)
 
 
-def _of_each(seed_of, seeds, shape):
+def _uniform_by_row(derive, seeds, shape):
     def draw(seed):
-        return tf.random.stateless_uniform(shape, seed_of(seed), dtype=tf.float64, alg="philox")
+        return tf.random.stateless_uniform(shape, derive(seed), dtype=tf.float64, alg="philox")
 
     spec = tf.TensorSpec([None] * shape.shape[0], tf.float64)
-    # Without a seed, map_fn does not know the shape of what it makes.
+    # A row more: for no rows map_fn would not know the results' shape.
     return tf.map_fn(draw, tf.pad(seeds, [[0, 1], [0, 0]]), fn_output_signature=spec)[:-1]
 
 
@@ -80,7 +78,7 @@ def _in_a_graph(function, *tensors):
 
 @dataclasses.dataclass(frozen=True)
 class SamplingOptions:
-    """What sample or stochastic_beam_search was asked for, checked."""
+    """The checked options of sample or stochastic_beam_search."""
 
     max_length: Any
     eos_ids: tuple[int, ...]
@@ -110,13 +108,13 @@ class SamplingOptions:
         num_return_sequences,
         logits_processor,
     ):
-        """Raises ValueError."""
-        eos_ids = arguments.eos_tuple(eos_ids)
+        """Checks and converts the options. Raises ValueError."""
+        eos_ids = seq2seq_arguments.eos_tuple(eos_ids)
         if num_return_sequences is not None:
             num_return_sequences = arguments.static_int("num_return_sequences", num_return_sequences, 1)
         return cls(
             num_return_sequences=num_return_sequences,
-            logits_processor=arguments.function_or_none("logits_processor", logits_processor),
+            logits_processor=seq2seq_arguments.function_or_none("logits_processor", logits_processor),
             min_p=arguments.number_in_range("min_p", min_p, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1)),
             typical_p=arguments.number_in_range(
                 "typical_p", typical_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)
@@ -130,7 +128,7 @@ class SamplingOptions:
             top_p=arguments.number_in_range(
                 "top_p", top_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)
             ),
-            pad_id=arguments.pad(pad_id, eos_ids),
+            pad_id=seq2seq_arguments.pad_id_or_default(pad_id, eos_ids),
             min_length=arguments.int_scalar("min_length", min_length, 0),
         )
 
@@ -138,27 +136,34 @@ class SamplingOptions:
     def is_greedy(self):
         return isinstance(self.temperature, float) and self.temperature == 0
 
-    def has(self, name, everything):
-        """Whether a filter takes anything away; a tensor may."""
+    def has(self, name, keep_all):
+        """Returns whether a filter may remove tokens: it is a tensor, or not the value that keeps all."""
         value = getattr(self, name)
-        return not (isinstance(value, float) and value == everything)
+        return not (isinstance(value, float) and value == keep_all)
 
-    def without_ends(self, logits, forbidden):
-        """Logits [B, V], the end tokens' at -inf where a bool scalar says so. An end that is no token is an error."""
+    def without_ends(self, logits, is_forbidden):
+        """Returns logits [B, V] with end tokens at -inf if the bool scalar is True; asserts that they are tokens."""
         if not self.eos_ids:
             return logits
         largest, tokens = max(self.eos_ids), tf.shape(logits)[-1]
         check = tf.debugging.assert_less(largest, tokens, f"one of eos_ids is {largest}, expected a token of logits")
         with tf.control_dependencies([check]):
             is_eos = tf.reduce_any(tf.range(tokens)[:, tf.newaxis] == tf.constant(self.eos_ids), -1)
-        return tf.where(forbidden & is_eos, tf.constant(-float("inf"), logits.dtype), logits)
+        return tf.where(is_forbidden & is_eos, tf.constant(-float("inf"), logits.dtype), logits)
 
     def weights(self, logits):
-        """What tokens are drawn by, float64 [B, N], of logits that are sorted for top_p; and whether there are any."""
+        """Returns unnormalized probabilities after temperature and filters.
+
+        Args:
+          logits: [B, N], in decreasing order if there is top_p.
+
+        Returns:
+          float64 [B, N], and bool [B]: whether a row has a token.
+        """
         logits = tf.stop_gradient(tf.cast(logits, tf.float64))
         largest = tf.reduce_max(logits, -1, keepdims=True)
         exists = largest[:, 0] > -float("inf")
-        # Where there is no token, the rest is computed on zeros.
+        # Zeros for rows without a token, which would give NaN.
         logits = tf.where(exists[:, tf.newaxis], logits - largest, tf.zeros_like(logits))
         if isinstance(self.temperature, float) and self.temperature > 0:
             weights = tf.exp(logits / self.temperature)
@@ -169,24 +174,22 @@ class SamplingOptions:
         return self._filtered(weights), exists
 
     def _filtered(self, weights):
-        """Weights [B, N], the largest first for top_p, with 0 for what the filters behind top_k take away."""
+        """Returns weights [B, N], with 0 for tokens that the filters after top_k remove."""
         nothing = tf.zeros_like(weights)
         if self.has("top_p", 1):
             before = tf.cumsum(weights, axis=-1, exclusive=True)
             weights = tf.where(before < self.top_p * tf.reduce_sum(weights, -1, keepdims=True), weights, nothing)
         if self.has("min_p", 0):
-            least = self.min_p * tf.reduce_max(weights, -1, keepdims=True)
-            weights = tf.where(weights >= least, weights, nothing)
+            threshold = self.min_p * tf.reduce_max(weights, -1, keepdims=True)
+            weights = tf.where(weights >= threshold, weights, nothing)
         if self.has("typical_p", 1):
             p = weights / tf.reduce_sum(weights, -1, keepdims=True)
             surprise = -tf.math.log(p)
             distance = tf.abs(surprise - tf.reduce_sum(tf.math.multiply_no_nan(surprise, p), -1, keepdims=True))
             order = tf.argsort(distance, stable=True)
-            of_order = tf.gather(p, order, batch_dims=1)
-            is_kept = tf.cumsum(of_order, axis=-1, exclusive=True) < self.typical_p
-            # As many as the last one that is kept is far.
-            farthest = tf.reduce_max(
-                tf.where(is_kept, tf.gather(distance, order, batch_dims=1), nothing), -1, keepdims=True
-            )
-            weights = tf.where(distance <= farthest, weights, nothing)
+            before = tf.cumsum(tf.gather(p, order, batch_dims=1), axis=-1, exclusive=True)
+            distances = tf.where(before < self.typical_p, tf.gather(distance, order, batch_dims=1), nothing)
+            # All tokens at the same distance as the last one of the set are in it.
+            threshold = tf.reduce_max(distances, -1, keepdims=True)
+            weights = tf.where(distance <= threshold, weights, nothing)
         return weights

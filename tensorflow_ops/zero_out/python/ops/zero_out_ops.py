@@ -4,17 +4,19 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python import autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.zero_out.python.ops import zero_out_grad  # noqa: F401  (registers the gradients)
 
 
 class ZeroOutWithIndex(NamedTuple):
-    """What `zero_out_with_index` returns."""
+    """The result of `zero_out_with_index`."""
 
     zeroed: tf.Tensor
     index: tf.Tensor
 
 
+@autograph.not_converted
 def zero_out(x, name=None) -> tf.Tensor:
     """Keeps the first element of a tensor and zeros the rest.
 
@@ -27,7 +29,7 @@ def zero_out(x, name=None) -> tf.Tensor:
 
     Args:
       x: a tensor of any numeric dtype and any shape, a scalar or an empty one
-        included. The first element is that of row-major order.
+        included. The first element is the first in row-major order.
       name: name of the op.
 
     Returns:
@@ -36,8 +38,9 @@ def zero_out(x, name=None) -> tf.Tensor:
     return ops.tensorflow_ops_zero_out(x=x, name=name)
 
 
+@autograph.not_converted
 def zero_out_with_index(x, *, preserve_index: int = 0, name=None) -> ZeroOutWithIndex:
-    """Keeps one element of a tensor, zeros the rest, and says which it kept.
+    """Keeps one element of a tensor, zeros the rest, and returns the element's index.
 
     >>> import tensorflow_ops as tfo
     >>> zeroed, index = tfo.zero_out_with_index([[5, 4], [3, 2]], preserve_index=2)
@@ -49,8 +52,8 @@ def zero_out_with_index(x, *, preserve_index: int = 0, name=None) -> ZeroOutWith
 
     Args:
       x: a tensor of any numeric dtype, with at least one element.
-      preserve_index: a Python integer: the element to keep, counted in row-major
-        order, in [0, number of elements) and below 2**31.
+      preserve_index: a Python integer, the index in row-major order of the element to
+        keep, in [0, number of elements) and below 2**31.
       name: name of the op.
 
     Returns:

@@ -1,0 +1,174 @@
+"""Checks and conversions of arguments that the op families share.
+
+A check raises ValueError with a text of the form "NAME is VALUE, expected ...". A value
+that only the run knows is checked by an op, which raises InvalidArgumentError.
+"""
+
+from numbers import Integral, Real
+
+import numpy as np
+import tensorflow as tf
+
+FLOAT_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
+MAX_INT32 = 2**31 - 1
+_MAX_FLOAT64 = float(np.finfo(np.float64).max)
+
+
+# Python values.
+
+
+def is_int(value):
+    """Returns whether the value is an integer, a NumPy one included; a bool is none."""
+    # The type first: isinstance of an abstract class is slower.
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
+
+
+def to_python(value):
+    """Converts a NumPy scalar or 0-d array to the Python number; returns other values as they are."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+
+
+def static_int(name, value, minimum):
+    """Returns an int in [minimum, 2^31 - 1]. Raises ValueError."""
+    if not is_int(value) or not minimum <= value <= MAX_INT32:
+        raise ValueError(f"{name} is {value!r}, expected an int that is at least {minimum}")
+    return int(value)
+
+
+def static_number(name, value, expected="a finite number", fits=lambda value: True):
+    """Returns a finite float for which `fits` holds. Raises ValueError."""
+    value = to_python(value)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    # A comparison, unlike isfinite, takes ints of any size.
+    if not is_number or not -_MAX_FLOAT64 <= value <= _MAX_FLOAT64 or not fits(value):
+        raise ValueError(f"{name} is {value!r}, expected {expected}")
+    return float(value)
+
+
+def static_bool(name, value):
+    """Returns a bool. Raises ValueError."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} is {value!r}, expected True or False")
+    return bool(value)
+
+
+def one_of(name, value, options):
+    """Returns the value, one of some strings. Raises ValueError."""
+    if not isinstance(value, str) or value not in options:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, options))}")
+    return value
+
+
+# Numbers that may be tensors.
+
+
+def is_tensor(value):
+    """Returns whether the value is a dense tensor or a variable."""
+    return isinstance(value, tf.Tensor | tf.Variable)
+
+
+def _scalar(name, tensor):
+    if not tensor.shape.is_compatible_with([]):
+        raise ValueError(f"{name} is of shape {shape_text(tensor.shape)}, expected a scalar")
+    return tensor
+
+
+def int_scalar(name, value, minimum):
+    """Returns an int, or an int32 scalar tensor, that is at least the minimum. Raises ValueError."""
+    if not is_tensor(value):
+        return static_int(name, value, minimum)
+    known = tf.get_static_value(value)
+    # np.ndim: the value of a string is bytes, not an array.
+    if known is not None and np.ndim(known) == 0:
+        return static_int(name, to_python(known), minimum)
+    tensor = _scalar(name, tensor_of_kind(name, value, tf.int32))
+    check = tf.debugging.assert_greater_equal(tensor, minimum, f"{name} is too small, expected at least {minimum}")
+    return after_checks(tensor, [check])
+
+
+def number(name, value, expected="a finite number", fits=lambda value: True):
+    """Returns a float, or a float64 scalar tensor that is checked to be finite. Raises ValueError.
+
+    `fits` is a condition on floats alone: `number_in_range` checks tensors, too.
+    """
+    if is_tensor(value):
+        known = tf.get_static_value(value)
+        if known is None or np.ndim(known) != 0:
+            tensor = _scalar(name, tensor_of_kind(name, value, tf.float64))
+            return tf.debugging.assert_all_finite(tensor, f"{name}, expected a finite number")
+        value = known
+    return static_number(name, value, expected, fits)
+
+
+def number_in_range(name, value, expected, fits):
+    """Returns a float, or a float64 scalar tensor, for which `fits` holds. Raises ValueError."""
+    result = number(name, value, expected, fits)
+    if isinstance(result, float):
+        return result
+    check = tf.debugging.assert_equal(fits(result), True, f"{name} is out of its range, expected {expected}")
+    return after_checks(result, [check])
+
+
+def constant_or_cast(value, dtype):
+    """Returns a number or a tensor as a tensor of the dtype."""
+    # tf.cast would convert a Python float to float32 first.
+    return tf.cast(value, dtype) if is_tensor(value) else tf.constant(value, dtype)
+
+
+# Tensors.
+
+
+def at_least_float32(dtype):
+    """Returns float64 for float64, float32 for all others: the dtype of sums, coordinates and scores."""
+    return tf.float64 if dtype == tf.float64 else tf.float32
+
+
+def float_tensor(name, value):
+    """Returns a tensor of a floating dtype that has a kernel. Raises ValueError."""
+    tensor = tf.convert_to_tensor(value)
+    if tensor.dtype not in FLOAT_DTYPES:
+        raise ValueError(f"{name} are {tensor.dtype.name}, expected float16, bfloat16, float32 or float64")
+    return tensor
+
+
+def int_tensor(value):
+    """Returns a tensor; Python ints, and an empty list, are int32."""
+    return tf.convert_to_tensor(value, dtype_hint=None if hasattr(value, "dtype") else tf.int32)
+
+
+def cast_tensor(value, dtype):
+    """Returns a tensor of the dtype; casts from any other."""
+    return tf.cast(value, dtype) if hasattr(value, "dtype") else tf.convert_to_tensor(value, dtype)
+
+
+def tensor_of_kind(name, value, dtype):
+    """Returns a tensor of the dtype; casts within floats, integers or bools only. Raises ValueError."""
+    try:
+        tensor = tf.convert_to_tensor(value, None if hasattr(value, "dtype") else dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} cannot be {dtype.name}: {error}") from None
+    kinds = (lambda d: d.is_floating, lambda d: d.is_integer, lambda d: d.is_bool)
+    if not any(kind(tensor.dtype) and kind(dtype) for kind in kinds):
+        raise ValueError(f"{name} are {tensor.dtype.name}, expected {dtype.name}")
+    return tf.cast(tensor, dtype)
+
+
+def shape_text(shape):
+    """Formats a static shape as the kernels do: [2,?]."""
+    if shape.rank is None:
+        return "of unknown rank"
+    return f"[{','.join('?' if n is None else str(n) for n in shape)}]"
+
+
+def check_shape(name, tensor, expected, meaning):
+    """Raises ValueError if the static shape is not compatible with the expected one."""
+    if not tensor.shape.is_compatible_with(expected):
+        texts = shape_text(tensor.shape), shape_text(tf.TensorShape(expected))
+        raise ValueError(f"{name} are {texts[0]}, expected {texts[1]}: {meaning}")
+
+
+def after_checks(tensor, checks):
+    """Returns the tensor, in a graph with control dependencies on the assertions."""
+    with tf.control_dependencies(checks):
+        return tf.identity(tensor)
