@@ -24,7 +24,7 @@ def _normal(*shape):
 
 
 def _sample(fn, *args, imports=("tensorflow_ops",), xla=False, **options):
-    """None of our ops has an XLA kernel, as README says."""
+    """No op of the package has an XLA kernel (README)."""
     return tfo.testing.OpSample(fn, args, None, {"imports": imports, "xla": xla, **options})
 
 
