@@ -34,6 +34,9 @@ struct Cpu {
 // not synchronise and allocate nothing.
 struct Gpu {
   void* stream = nullptr;
+  // Whether results must have the same bits from run to run, which some
+  // algorithms pay for with time.
+  bool deterministic = false;
 };
 
 // What an algorithm returns: null, or the error of a CUDA launch.

@@ -36,7 +36,8 @@ class MemoryChecked : public Kernel {
   }
 };
 
-// Cpu: TensorFlow's intra-op pool. Gpu: the op's stream.
+// Cpu: TensorFlow's intra-op pool. Gpu: the op's stream, and whether op
+// determinism is enabled.
 template <typename Device>
 Device GetDevice(::tensorflow::OpKernelContext* ctx);
 template <>
