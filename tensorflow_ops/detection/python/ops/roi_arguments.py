@@ -6,7 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 import tensorflow as tf
 
-# kMostLevels, kMostSamples and kMostOnAxis of the kernels.
+# kMaxLevels, kMaxSamplingRatio and kMaxOnAxis of the kernels.
 _MOST_LEVELS = 16
 _MOST_SAMPLES = 1024
 _MOST_BINS = 2**20
