@@ -19,7 +19,7 @@ class ZeroOutArgs(ctypes.Structure):
 
 
 class RoiArgs(ctypes.Structure):
-    """roi_box.h explains the fields."""
+    """c_api.cc and roi_box.h explain the fields."""
 
     _fields_ = (
         *(
@@ -47,7 +47,7 @@ class RoiLevel(ctypes.Structure):
 
 
 class RoiAverageArgs(ctypes.Structure):
-    """roi_average.h explains the fields."""
+    """c_api.cc and roi_average.h explain the fields."""
 
     _fields_ = (
         ("roi", RoiArgs),

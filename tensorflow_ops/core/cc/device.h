@@ -37,6 +37,9 @@ struct Gpu {
   // Scratch memory for algorithms that declare a number of bytes; aligned
   // to 16.
   void* scratch = nullptr;
+  // Whether results must have the same bits from run to run, which some
+  // algorithms pay for with time.
+  bool deterministic = false;
 };
 
 // What an algorithm returns: null, or the error of a CUDA launch.

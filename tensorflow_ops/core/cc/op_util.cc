@@ -9,6 +9,7 @@
 #include "tensorflow/core/platform/threadpool.h"
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #ifdef TFO_CUDA
+#include "tensorflow/core/util/determinism.h"
 #include "xla/stream_executor/stream.h"
 #endif
 
@@ -59,8 +60,11 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
 #ifdef TFO_CUDA
 template <>
 Gpu GetDevice<Gpu>(::tensorflow::OpKernelContext* ctx) {
-  return {
-      ctx->op_device_context()->stream()->platform_specific_handle().stream};
+  Gpu gpu;
+  gpu.stream =
+      ctx->op_device_context()->stream()->platform_specific_handle().stream;
+  gpu.deterministic = ::tensorflow::OpDeterminismRequired();
+  return gpu;
 }
 #endif
 

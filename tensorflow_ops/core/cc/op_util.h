@@ -36,7 +36,8 @@ class MemoryChecked : public Kernel {
   }
 };
 
-// Cpu with TensorFlow's intra-op pool, or Gpu with the op's stream.
+// Cpu with TensorFlow's intra-op pool, or Gpu with the op's stream and whether
+// op determinism is enabled.
 template <typename Device>
 Device GetDevice(::tensorflow::OpKernelContext* ctx);
 template <>

@@ -1,7 +1,10 @@
+// RoIAlign's maximum, its gradient to features and that one's gradient, on a
+// GPU.
 #include "tensorflow_ops/detection/cc/kernels/roi_align_max_gpu.h"
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_tiles_gpu.h"
 
 namespace tfo {
 namespace {
@@ -9,31 +12,30 @@ namespace {
 // A block takes a row of a box's bins, a thread some channels of a bin.
 template <typename T, int N, bool kPacked>
 __global__ void __launch_bounds__(kRowThreads)
-    Max(const __grid_constant__ RoiAverageArgs args, const T* features,
-        const Coordinate<T>* boxes, const int32_t* box_indices, T* output) {
+    Max(const __grid_constant__ RoiAlignMaxArgs args,
+        const __grid_constant__ Boxes<Coordinate<T>> boxes, const T* features,
+        T* output) {
   using Value = Accumulator<T>;
   using Kind = Samples<Value>;
   __shared__ SharedBinRow<Kind> row;
-  const Strides strides = StridesOfLevel(args, 0);
-  const Strides out = StridesOf(args.roi.channels_first, args.roi.pooled_height,
-                                args.roi.pooled_width, args.roi.channels);
-  const int64_t packs = (args.roi.channels + N - 1) / N;
-  const int64_t units = args.roi.num_boxes * args.roi.pooled_height;
+  const FeatureStrides strides = args.features.Strides();
+  const FeatureStrides out = args.Pooled(boxes.count).Strides();
+  const int64_t packs = (args.features.channels + N - 1) / N;
+  const int64_t units = boxes.count * args.grid.height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
-    const int64_t k = unit / args.roi.pooled_height;
-    const int64_t p = unit % args.roi.pooled_height;
+    const int64_t k = unit / args.grid.height;
+    const int64_t p = unit % args.grid.height;
     VisitBinRow(
-        args, boxes, box_indices, k, p, packs, row,
+        args, boxes, k, p, packs, row,
         [&](const BinOfRow<Kind>& bin, int64_t q, int64_t pack) {
-          const int64_t c = pack * N, valid = args.roi.channels - c;
-          const BinPlace place =
-              PlaceOf(args.roi, strides, row.image, k, p, q, c);
+          const int64_t c = pack * N, valid = args.features.channels - c;
+          const BinOffsets offsets = OffsetsOf(args, row.image, k, p, q, c);
           Pack<Value, N> best = {};
           for (int32_t i = 0; i < bin.count_y; ++i) {
             for (int32_t j = 0; j < bin.count_x; ++j) {
               const Sample<Kind> at = {bin.y[i], bin.x[j]};
               const auto values = Interpolate<N, kPacked>(
-                  features + place.map, strides, at, strides.channel, valid);
+                  features + offsets.map, strides, at, valid);
               const bool first = i == 0 && j == 0;
 #pragma unroll
               for (int n = 0; n < N; ++n) {
@@ -53,76 +55,66 @@ __global__ void __launch_bounds__(kRowThreads)
                 some_outside && Replaces(Value(0), best.values[n]);
             largest.values[n] = Narrow<T>(zero ? Value(0) : best.values[n]);
           }
-          StoreChannels<N, kPacked>(largest, output + place.output, out.channel,
-                                    valid);
+          StoreChannels<N, kPacked>(largest, output + offsets.output,
+                                    out.channel, valid);
         });
   }
 }
 
-// The same of other values than those whose maximum is looked for: a thread
-// takes one channel.
+// The values at the largest samples of `features`: a thread takes one channel.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    ValuesAtMax(const __grid_constant__ RoiAverageArgs args, const T* features,
-                const T* values, const Coordinate<T>* boxes,
-                const int32_t* box_indices, T* output) {
+    ValuesAtMax(const __grid_constant__ RoiAlignMaxArgs args,
+                const __grid_constant__ Boxes<Coordinate<T>> boxes,
+                const T* features, const T* values, T* output) {
   using Value = Accumulator<T>;
   using Kind = Samples<Value>;
   __shared__ SharedBinRow<Kind> row;
-  const Strides strides = StridesOfLevel(args, 0);
-  const int64_t units = args.roi.num_boxes * args.roi.pooled_height;
+  const FeatureStrides strides = args.features.Strides();
+  const int64_t units = boxes.count * args.grid.height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
-    const int64_t k = unit / args.roi.pooled_height;
-    const int64_t p = unit % args.roi.pooled_height;
-    VisitBinRow(args, boxes, box_indices, k, p, args.roi.channels, row,
-                [&](const BinOfRow<Kind>& bin, int64_t q, int64_t c) {
-                  const BinPlace place =
-                      PlaceOf(args.roi, strides, row.image, k, p, q, c);
-                  const auto largest =
-                      LargestOf(features + place.map, strides, bin);
-                  output[place.output] =
-                      Narrow<T>(largest.IsOutside(row.grid_y, row.grid_x)
-                                    ? Value(0)
-                                    : InterpolateOne(values + place.map,
-                                                     strides, largest.sample));
-                });
-  }
-}
-
-// The bins that those two leave out: a block takes a box's.
-template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    MaxOthers(const __grid_constant__ RoiAverageArgs args, const T* features,
-              const T* values, const Coordinate<T>* boxes,
-              const int32_t* box_indices, T* output) {
-  using Value = Accumulator<T>;
-  using Kind = Samples<Value>;
-  __shared__ SharedBinRow<Kind> row;
-  const Strides strides = StridesOfLevel(args, 0);
-  for (int64_t k = blockIdx.x; k < args.roi.num_boxes; k += gridDim.x) {
-    VisitOthers(
-        args, boxes, box_indices, k, args.roi.channels, row,
-        [&](const RoiOnLevel<Value>& roi, int64_t p, int64_t q, int64_t c) {
-          const BinPlace place =
-              PlaceOf(args.roi, strides, roi.image, k, p, q, c);
-          const auto largest =
-              LargestOfOther<Kind>(features + place.map, strides, roi, p, q);
-          output[place.output] =
-              Narrow<T>(largest.IsOutside(roi.y.grid, roi.x.grid)
+    const int64_t k = unit / args.grid.height;
+    const int64_t p = unit % args.grid.height;
+    VisitBinRow(
+        args, boxes, k, p, args.features.channels, row,
+        [&](const BinOfRow<Kind>& bin, int64_t q, int64_t c) {
+          const BinOffsets offsets = OffsetsOf(args, row.image, k, p, q, c);
+          const auto largest = LargestOf(features + offsets.map, strides, bin);
+          output[offsets.output] =
+              Narrow<T>(largest.IsOutside(row.grid_y, row.grid_x)
                             ? Value(0)
-                            : InterpolateOne(values + place.map, strides,
+                            : InterpolateOne(values + offsets.map, strides,
                                              largest.sample));
         });
   }
 }
 
-// The gradient without atomics, so that its bits do not change: a block owns a
-// tile of pixels and a thread one channel of it. It looks again for the largest
-// sample of each bin that meets the tile, and sums in shared memory in the
-// order of boxes and bins.
-constexpr int kTileWidth = 8;
-template <typename Sum>
-constexpr int kTileHeight = sizeof(Sum) == 8 ? 4 : 8;  // 32 kB of shared memory
+// The bins that those two leave out: a block takes a box's, a thread a channel.
+// The maxima are the values of the features themselves.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    MaxFallback(const __grid_constant__ RoiAlignMaxArgs args,
+                const __grid_constant__ Boxes<Coordinate<T>> boxes,
+                const T* features, const T* values, T* output) {
+  using Value = Accumulator<T>;
+  using Kind = Samples<Value>;
+  __shared__ SharedBinRow<Kind> row;
+  const FeatureStrides strides = args.features.Strides();
+  for (int64_t k = blockIdx.x; k < boxes.count; k += gridDim.x) {
+    VisitFallbackBins(
+        args, boxes, k, args.features.channels, row,
+        [&](const Roi<Value>& roi, int64_t p, int64_t q, int64_t c) {
+          const BinOffsets offsets = OffsetsOf(args, roi.image, k, p, q, c);
+          const auto largest = LargestOfFallback<Kind>(features + offsets.map,
+                                                       strides, roi, p, q);
+          output[offsets.output] =
+              Narrow<T>(largest.IsOutside(roi.y.grid, roi.x.grid)
+                            ? Value(0)
+                            : InterpolateOne(values + offsets.map, strides,
+                                             largest.sample));
+        });
+  }
+}
 
 // The samples of some bins of a box.
 template <typename Kind>
@@ -131,17 +123,19 @@ struct BoxSamples {
   static constexpr int kBins = 64;  // on each axis
   static constexpr int kTaps = 256;
   struct Axis {
-    int32_t counts[kBins];  // of all samples; what has no room is left out
+    int32_t
+        counts[kBins];  // of all samples; those that do not fit are left out
     PixelRange pixels[kBins];
     Tap taps[kTaps];
+    // The number of samples that fit for each bin.
     __device__ static int Room(int bins) { return kTaps / bins; }
   };
   Axis y, x;
 };
 
-// Writes bins [p0, p0 + ps) and [q0, q0 + qs). All of the block must come here.
+// Writes bins [p0, p0 + ps) and [q0, q0 + qs). All of the block must call it.
 template <typename Kind, typename C>
-__device__ void FillBoxSamples(const RoiOnLevel<C>& roi, int64_t p0, int ps,
+__device__ void FillBoxSamples(const Roi<C>& roi, int64_t p0, int ps,
                                int64_t q0, int qs, BoxSamples<Kind>& samples) {
   __syncthreads();  // the samples before are no longer read
   for (int i = threadIdx.x; i < ps + qs; i += blockDim.x) {
@@ -164,149 +158,159 @@ __device__ void FillBoxSamples(const RoiOnLevel<C>& roi, int64_t p0, int ps,
   __syncthreads();
 }
 
+// Deterministic: a thread owns one channel of the block's tile. It searches the
+// largest sample of each bin that overlaps the tile again, sums in shared
+// memory in the order of boxes and bins, and writes once.
 template <typename T>
 __global__ void __launch_bounds__(kTileThreads)
-    MaxGrad(const __grid_constant__ RoiAverageArgs args, const T* d_output,
-            const T* features, const Coordinate<T>* boxes,
-            const int32_t* box_indices, T* d_features, int64_t tiles) {
+    MaxGrad(const __grid_constant__ RoiAlignMaxArgs args,
+            const __grid_constant__ Boxes<Coordinate<T>> boxes,
+            const T* d_output, const T* features, T* d_features,
+            int64_t tiles) {
   using Sum = Accumulator<T>;
   using Kind = Samples<Sum>;
   constexpr int kHeight = kTileHeight<Sum>;
-  __shared__ Sum sums[kHeight * kTileWidth][kTileThreads];
+  constexpr int kBins = BoxSamples<Kind>::kBins;
+  __shared__ SharedTileSums<Sum> sums;
   __shared__ BoxSamples<Kind> samples;
   __shared__ BoxList list;
-  constexpr int kBins = BoxSamples<Kind>::kBins;
-  const int64_t ph = args.roi.pooled_height, pw = args.roi.pooled_width;
-  const Strides strides = StridesOfLevel(args, 0);
+  const int64_t ph = args.grid.height, pw = args.grid.width;
+  const FeatureStrides strides = args.features.Strides();
   const int thread = threadIdx.x;
 
-  for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
-    const Tile tile = ReadTile(args, number, kHeight, kTileWidth);
+  for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
+    const PixelTile tile = TileAt(args.features, kHeight, index);
     const int64_t c = tile.channel + thread;
     for (int i = 0; i < kHeight * kTileWidth; ++i) sums[i][thread] = 0;
 
-    const auto add_bins = [&](int64_t k, const RoiOnLevel<Sum>& roi, int64_t p0,
+    const auto add = [&](const Sample<Kind>& sample, Sum gradient) {
+      for (int i = 0; i < 4; ++i) {
+        const Corner<Sum> corner(sample, i);
+        const int y = corner.y - tile.rows.begin;
+        const int x = corner.x - tile.columns.begin;
+        if (corner.has_weight && 0 <= y && y < kHeight && 0 <= x &&
+            x < kTileWidth) {
+          sums[y * kTileWidth + x][thread] += corner.weight * gradient;
+        }
+      }
+    };
+    const auto add_bins = [&](int64_t k, const Roi<Sum>& roi, int64_t p0,
                               int64_t q0) {
       const int ps = ph - p0 < kBins ? static_cast<int>(ph - p0) : kBins;
       const int qs = pw - q0 < kBins ? static_cast<int>(pw - q0) : kBins;
       FillBoxSamples(roi, p0, ps, q0, qs, samples);
-      if (c >= args.roi.channels) return;
+      if (c >= args.features.channels) return;
       const int room_y = samples.y.Room(ps), room_x = samples.x.Room(qs);
       for (int p = 0; p < ps; ++p) {
-        if (!Meet(samples.y.pixels[p], tile.rows)) continue;
+        if (!Overlap(samples.y.pixels[p], tile.rows)) continue;
         for (int q = 0; q < qs; ++q) {
-          if (!Meet(samples.x.pixels[q], tile.columns)) continue;
-          const BinPlace place =
-              PlaceOf(args.roi, strides, tile.image, k, p0 + p, q0 + q, c);
+          if (!Overlap(samples.x.pixels[q], tile.columns)) continue;
+          const BinOffsets offsets =
+              OffsetsOf(args, tile.image, k, p0 + p, q0 + q, c);
           const BinOfRow<Kind> bin = {
               samples.y.taps + p * room_y, samples.x.taps + q * room_x,
               samples.y.counts[p], samples.x.counts[q], true};
           const auto largest =
               bin.count_y <= room_y && bin.count_x <= room_x
-                  ? LargestOf(features + place.map, strides, bin)
-                  : LargestOfOther<Kind>(features + place.map, strides, roi,
-                                         p0 + p, q0 + q);
+                  ? LargestOf(features + offsets.map, strides, bin)
+                  : LargestOfFallback<Kind>(features + offsets.map, strides,
+                                            roi, p0 + p, q0 + q);
           if (largest.IsOutside(roi.y.grid, roi.x.grid)) continue;
-          const Sum gradient = Widen(d_output[place.output]);
-          for (int i = 0; i < 4; ++i) {
-            const PixelAround<Sum> pixel(largest.sample, i);
-            const int y = pixel.y - tile.rows.begin;
-            const int x = pixel.x - tile.columns.begin;
-            if (pixel.counts && 0 <= y && y < kHeight && 0 <= x &&
-                x < kTileWidth) {
-              sums[y * kTileWidth + x][thread] += pixel.weight * gradient;
-            }
-          }
+          add(largest.sample, Widen(d_output[offsets.output]));
         }
       }
     };
-    const auto meets = [&](int64_t k) {
-      return MeetsTile(args, boxes, box_indices, k, tile);
+    const auto overlaps = [&](int64_t k) {
+      return Overlaps(ReadRoi(args, boxes, k), tile);
     };
-    VisitBoxes(args.roi.num_boxes, meets, list, [&](int64_t k0, int count) {
+    VisitBoxes(boxes.count, overlaps, list, [&](int64_t k0, int count) {
       for (int b = 0; b < count; ++b) {
         const int64_t k = k0 + list.boxes[b];
-        const RoiOnLevel<Sum> roi = ReadRoi(args, boxes, box_indices, k);
+        const Roi<Sum> roi = ReadRoi(args, boxes, k);
         for (int64_t p = 0; p < ph; p += kBins) {
           for (int64_t q = 0; q < pw; q += kBins) add_bins(k, roi, p, q);
         }
       }
     });
 
-    if (c >= args.roi.channels) continue;
-    T* const map =
-        d_features +
-        tile.image * args.roi.height * args.roi.width * args.roi.channels +
-        c * strides.channel;
-    for (int32_t y = tile.rows.begin; y < tile.rows.end; ++y) {
-      for (int32_t x = tile.columns.begin; x < tile.columns.end; ++x) {
-        const int pixel =
-            (y - tile.rows.begin) * kTileWidth + x - tile.columns.begin;
-        map[y * strides.row + x * strides.place] =
-            Narrow<T>(sums[pixel][thread]);
-      }
-    }
+    if (c >= args.features.channels) continue;
+    WriteTile(tile, sums, strides,
+              d_features + tile.image * strides.image + c * strides.channel);
   }
+}
+
+template <typename T>
+Error LaunchFallback(const Gpu& gpu, const RoiAlignMaxArgs& args,
+                     const Boxes<Coordinate<T>>& boxes, const T* features,
+                     const T* values, T* output) {
+  if (!NeedsFallback<Samples<Coordinate<T>>>(args.grid, MaxTapsOf(args))) {
+    return nullptr;
+  }
+  return Launch(gpu, GridSize(boxes.count), kRowThreads, MaxFallback<T>, args,
+                boxes, features, values, output);
 }
 
 }  // namespace
 
 template <typename T>
-Error RoiAlignMax(const Gpu& gpu, const RoiArgs& roi,
-                  const RoiSampling& sampling, const T* features,
-                  const T* values, const Coordinate<T>* boxes,
-                  const int32_t* box_indices, T* output) {
-  if (IsEmpty(roi)) return nullptr;
-  const RoiAverageArgs args = AsAverageArgs(roi, sampling);
-  const unsigned grid = GridSize(roi.num_boxes * roi.pooled_height);
-  Error error;
-  if (values != features) {
-    error = Launch(gpu, grid, RowThreads(roi, roi.channels), ValuesAtMax<T>,
-                   args, features, values, boxes, box_indices, output);
-  } else if (!roi.channels_first &&
-             FitsPacks<kPackSize<T>>(roi.channels, features, output)) {
-    constexpr int kWidth = kPackSize<T>;
-    error = Launch(gpu, grid, RowThreads(roi, roi.channels / kWidth),
-                   Max<T, kWidth, true>, args, features, boxes, box_indices,
-                   output);
-  } else {
-    error =
-        Launch(gpu, grid, RowThreads(roi, (roi.channels + 1) / 2),
-               Max<T, 2, false>, args, features, boxes, box_indices, output);
-  }
-  if (error != nullptr || !MayHaveOthers<Samples<Coordinate<T>>>(args)) {
-    return error;
-  }
-  return Launch(gpu, GridSize(roi.num_boxes), kRowThreads, MaxOthers<T>, args,
-                features, values, boxes, box_indices, output);
+Error RoiAlignMax(const Gpu& gpu, const RoiAlignMaxArgs& args,
+                  const Boxes<Coordinate<T>>& boxes, const T* features,
+                  T* output) {
+  if (args.Pooled(boxes.count).Size() == 0) return nullptr;
+  constexpr int kWidth = kPackSize<T>;
+  const int64_t channels = args.features.channels;
+  const auto launch = [&](auto kernel, int64_t packs) {
+    return Launch(gpu, GridSize(boxes.count * args.grid.height),
+                  RowThreads(args.grid.width, packs), kernel, args, boxes,
+                  features, output);
+  };
+  const Error error = !args.features.channels_first &&
+                              FitsPacks<kWidth>(channels, features, output)
+                          ? launch(Max<T, kWidth, true>, channels / kWidth)
+                          : launch(Max<T, 2, false>, (channels + 1) / 2);
+  if (error != nullptr) return error;
+  return LaunchFallback(gpu, args, boxes, features, features, output);
 }
 
 template <typename T>
-Error RoiAlignMaxGrad(const Gpu& gpu, const RoiArgs& roi,
-                      const RoiSampling& sampling, const T* d_output,
-                      const T* features, const Coordinate<T>* boxes,
-                      const int32_t* box_indices, T* d_features) {
-  if (roi.channels == 0) return nullptr;
-  RoiAverageArgs args = AsAverageArgs(roi, sampling);
-  if (IsEmpty(roi)) args.roi.num_boxes = 0;
-  const int64_t tiles =
-      CountTiles(args, kTileHeight<Accumulator<T>>, kTileWidth);
-  return Launch(gpu, GridSize(tiles), TileThreads(roi.channels), MaxGrad<T>,
-                args, d_output, features, boxes, box_indices, d_features,
-                tiles);
+Error RoiAlignMaxGradGrad(const Gpu& gpu, const RoiAlignMaxArgs& args,
+                          const Boxes<Coordinate<T>>& boxes,
+                          const T* dd_features, const T* features,
+                          T* dd_output) {
+  if (args.Pooled(boxes.count).Size() == 0) return nullptr;
+  const Error error =
+      Launch(gpu, GridSize(boxes.count * args.grid.height),
+             RowThreads(args.grid.width, args.features.channels),
+             ValuesAtMax<T>, args, boxes, features, dd_features, dd_output);
+  if (error != nullptr) return error;
+  return LaunchFallback(gpu, args, boxes, features, dd_features, dd_output);
 }
 
-#define TFO_INSTANTIATE(T)                                                  \
-  template Error RoiAlignMax<T>(const Gpu&, const RoiArgs&,                 \
-                                const RoiSampling&, const T*, const T*,     \
-                                const Coordinate<T>*, const int32_t*, T*);  \
-  template Error RoiAlignMaxGrad<T>(const Gpu&, const RoiArgs&,             \
-                                    const RoiSampling&, const T*, const T*, \
-                                    const Coordinate<T>*, const int32_t*, T*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+template <typename T>
+Error RoiAlignMaxGrad(const Gpu& gpu, const RoiAlignMaxArgs& args,
+                      const Boxes<Coordinate<T>>& boxes, const T* d_output,
+                      const T* features, T* d_features) {
+  if (args.features.channels == 0) return nullptr;
+  const unsigned threads = TileThreads(args.features.channels);
+  const int64_t tiles =
+      CountTiles(args.features, kTileHeight<Accumulator<T>>, threads);
+  // Boxes without bins add nothing.
+  const bool empty = args.Pooled(boxes.count).Size() == 0;
+  return Launch(gpu, GridSize(tiles), threads, MaxGrad<T>, args,
+                empty ? Boxes<Coordinate<T>>() : boxes, d_output, features,
+                d_features, tiles);
+}
+
+#define TFO_INSTANTIATE(T)                                                     \
+  template Error RoiAlignMax<T>(const Gpu&, const RoiAlignMaxArgs&,            \
+                                const Boxes<Coordinate<T>>&, const T*, T*);    \
+  template Error RoiAlignMaxGrad<T>(const Gpu&, const RoiAlignMaxArgs&,        \
+                                    const Boxes<Coordinate<T>>&, const T*,     \
+                                    const T*, T*);                             \
+  template Error RoiAlignMaxGradGrad<T>(const Gpu&, const RoiAlignMaxArgs&,    \
+                                        const Boxes<Coordinate<T>>&, const T*, \
+                                        const T*, T*)
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 }  // namespace tfo

@@ -4,7 +4,9 @@
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ALIGN_MAX_GPU_H_
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_gpu.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_bin_row_gpu.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_pool_bins.h"
 
 namespace tfo {
 
@@ -15,57 +17,58 @@ struct Sample {
 };
 
 // The i-th of the four pixels around a sample: on the next row if i & 2, on the
-// next column if i & 1. One without a weight is not looked at: it may be
-// outside.
+// next column if i & 1. Without a weight it may be outside of the map.
 template <typename C>
-struct PixelAround {
+struct Corner {
   int32_t y, x;
   C weight;
-  bool counts;
+  bool has_weight;
 
   template <typename Kind>
-  __device__ PixelAround(const Sample<Kind>& at, int i)
+  __device__ Corner(const Sample<Kind>& at, int i)
       : y(at.y.low + i / 2),
         x(at.x.low + i % 2),
         weight((i / 2 ? at.y.fraction : 1 - at.y.fraction) *
                (i % 2 ? at.x.fraction : 1 - at.x.fraction)),
-        counts((i / 2 == 0 || at.y.fraction != 0) &&
-               (i % 2 == 0 || at.x.fraction != 0)) {}
+        has_weight((i / 2 == 0 || at.y.fraction != 0) &&
+                   (i % 2 == 0 || at.x.fraction != 0)) {}
 };
 
-// The values of a sample in N channels.
+// A sample's values in N channels from `map` on, of which `valid` are there.
 template <int N, bool kPacked, typename T, typename Kind>
 __device__ Pack<Accumulator<T>, N> Interpolate(const T* map,
-                                               const Strides& strides,
+                                               const FeatureStrides& strides,
                                                const Sample<Kind>& at,
-                                               int64_t step, int64_t valid) {
+                                               int64_t valid) {
   using Value = Accumulator<T>;
   Pack<T, N> pixels[4];  // all loads before the first use
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const PixelAround<Value> pixel(at, i);
-    if (pixel.counts) {
+    const Corner<Value> corner(at, i);
+    if (corner.has_weight) {
       pixels[i] = LoadChannels<N, kPacked>(
-          map + pixel.y * strides.row + pixel.x * strides.place, step, valid);
+          map + corner.y * strides.row + corner.x * strides.column,
+          strides.channel, valid);
     }
   }
   Pack<Value, N> values = {};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const PixelAround<Value> pixel(at, i);
+    const Corner<Value> corner(at, i);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      if (pixel.counts) {
-        values.values[n] += pixel.weight * Widen(pixels[i].values[n]);
+      if (corner.has_weight) {
+        values.values[n] += corner.weight * Widen(pixels[i].values[n]);
       }
     }
   }
   return values;
 }
 template <typename T, typename Kind>
-__device__ Accumulator<T> InterpolateOne(const T* map, const Strides& strides,
+__device__ Accumulator<T> InterpolateOne(const T* map,
+                                         const FeatureStrides& strides,
                                          const Sample<Kind>& at) {
-  return Interpolate<1, false>(map, strides, at, 1, 1).values[0];
+  return Interpolate<1, false>(map, strides, at, 1).values[0];
 }
 
 // The largest of a bin's samples in one channel, so far.
@@ -83,7 +86,8 @@ struct Largest {
     }
     ++count;
   }
-  // After those inside: are there samples outside, and is one the largest?
+  // After all samples inside are added: whether one outside is the largest, of
+  // a bin of grid_y x grid_x samples.
   __device__ bool IsOutside(C grid_y, C grid_x) const {
     if (count == 0) return true;
     return static_cast<double>(count) <
@@ -93,7 +97,7 @@ struct Largest {
 };
 
 template <typename T, typename Kind>
-__device__ Largest<Kind> LargestOf(const T* map, const Strides& strides,
+__device__ Largest<Kind> LargestOf(const T* map, const FeatureStrides& strides,
                                    const BinOfRow<Kind>& bin) {
   Largest<Kind> largest;
   for (int32_t i = 0; i < bin.count_y; ++i) {
@@ -104,10 +108,10 @@ __device__ Largest<Kind> LargestOf(const T* map, const Strides& strides,
   }
   return largest;
 }
-// The same for a bin whose samples have no room in shared memory.
+// The same for a bin whose samples do not fit in shared memory.
 template <typename Kind, typename T>
-__device__ __noinline__ Largest<Kind> LargestOfOther(
-    const T* map, Strides strides, const RoiOnLevel<Accumulator<T>>& roi,
+__device__ __noinline__ Largest<Kind> LargestOfFallback(
+    const T* map, FeatureStrides strides, const Roi<Accumulator<T>>& roi,
     int64_t p, int64_t q) {
   using Tap = typename Kind::Tap;
   Largest<Kind> largest;
@@ -118,32 +122,19 @@ __device__ __noinline__ Largest<Kind> LargestOfOther(
   return largest;
 }
 
-// The first elements of a bin's channel c.
-struct BinPlace {
+// Offsets of channel c of an image, and of bin (p, q) of box k.
+struct BinOffsets {
   int64_t map, output;
 };
-__device__ inline BinPlace PlaceOf(const RoiArgs& args, const Strides& map,
-                                   int64_t image, int64_t k, int64_t p,
-                                   int64_t q, int64_t c) {
-  const int64_t ph = args.pooled_height, pw = args.pooled_width;
-  const Strides out = StridesOf(args.channels_first, ph, pw, args.channels);
-  return {image * args.height * args.width * args.channels + c * map.channel,
-          k * ph * pw * args.channels + p * out.row + q * out.place +
-              c * out.channel};
+__device__ inline BinOffsets OffsetsOf(const RoiAlignMaxArgs& args,
+                                       int64_t image, int64_t k, int64_t p,
+                                       int64_t q, int64_t c) {
+  return {args.features.Offset(image, 0, 0, c),
+          args.Pooled(/*num_boxes=*/0).Offset(k, p, q, c)};
 }
 
-// The sizes as roi_average's, whose blocks and tiles this op has, too.
-inline RoiAverageArgs AsAverageArgs(const RoiArgs& roi,
-                                    const RoiSampling& sampling) {
-  RoiAverageArgs args = OneLevel(roi);
-  args.bins = RoiBins::kSamples;
-  args.sampling = sampling;
-  return args;
-}
-
-inline bool IsEmpty(const RoiArgs& args) {
-  return args.num_boxes == 0 || args.channels == 0 || args.pooled_height == 0 ||
-         args.pooled_width == 0;
+inline MaxTaps MaxTapsOf(const RoiAlignMaxArgs& args) {
+  return MaxTapsOn(args.features, RoiBins::kSamples, args.sampling);
 }
 
 }  // namespace tfo

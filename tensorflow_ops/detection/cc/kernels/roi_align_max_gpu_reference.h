@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/detection/cc/kernels/roi_axis.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_box.h"
+#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
 
 namespace tfo::testing {
 
@@ -31,38 +31,40 @@ struct Sizes {
 
 template <typename T>
 struct Problem {
-  RoiArgs args;
-  RoiSampling sampling;
+  RoiAlignMaxArgs args;
+  bool yxyx;
   std::vector<T> features, values, d_output;
   std::vector<Coordinate<T>> boxes;
   std::vector<int32_t> box_indices;
 
   int64_t FeatureAt(int64_t n, int64_t y, int64_t x, int64_t c) const {
-    return args.channels_first
-               ? ((n * args.channels + c) * args.height + y) * args.width + x
-               : ((n * args.height + y) * args.width + x) * args.channels + c;
+    const auto& [batch, height, width, channels, channels_first] =
+        args.features;
+    return channels_first ? ((n * channels + c) * height + y) * width + x
+                          : ((n * height + y) * width + x) * channels + c;
   }
   int64_t OutputAt(int64_t k, int64_t p, int64_t q, int64_t c) const {
-    const int64_t ph = args.pooled_height, pw = args.pooled_width;
-    return args.channels_first ? ((k * args.channels + c) * ph + p) * pw + q
-                               : ((k * ph + p) * pw + q) * args.channels + c;
+    const int64_t ph = args.grid.height, pw = args.grid.width;
+    const int64_t channels = args.features.channels;
+    return args.features.channels_first
+               ? ((k * channels + c) * ph + p) * pw + q
+               : ((k * ph + p) * pw + q) * channels + c;
+  }
+  int64_t NumBoxes() const { return box_indices.size(); }
+  Boxes<Coordinate<T>> AllBoxes() const {
+    return {NumBoxes(), yxyx, boxes.data(), box_indices.data()};
   }
 };
 
 template <typename T>
 Problem<T> MakeProblem(const Sizes& sizes) {
   Problem<T> problem;
-  problem.args = {2,
-                  sizes.height,
-                  sizes.width,
-                  sizes.channels,
-                  sizes.num_boxes,
-                  sizes.pooled_height,
-                  sizes.pooled_width,
-                  0.5f,
-                  sizes.channels_first,
-                  sizes.yxyx};
-  problem.sampling = {sizes.ratio, sizes.aligned};
+  problem.args.features = {2, sizes.height, sizes.width, sizes.channels,
+                           sizes.channels_first};
+  problem.args.spatial_scale = 0.5f;
+  problem.args.grid = {sizes.pooled_height, sizes.pooled_width};
+  problem.args.sampling = {sizes.ratio, sizes.aligned};
+  problem.yxyx = sizes.yxyx;
   std::mt19937 random(3);
   const auto whole = [&](int n) {
     return Narrow<T>(static_cast<float>(random() % (2 * n + 1)) - n);
@@ -118,14 +120,14 @@ Problem<T> MakeProblem(const Sizes& sizes) {
   return problem;
 }
 
-// Of an axis: the place, and how it moves with the box's ends.
-struct Place {
+// A position on an axis, and how it moves with the box's ends.
+struct Position {
   double at, low, high;
 };
 struct Point {
   bool inside;
   double y, x;
-  Place on_y, on_x;
+  Position on_y, on_x;
 };
 
 // The samples of a bin, in the order of the definition: those inside, then
@@ -133,47 +135,47 @@ struct Point {
 template <typename T>
 std::vector<Point> PointsOf(const Problem<T>& problem, int64_t k, int64_t p,
                             int64_t q) {
-  const RoiArgs& args = problem.args;
+  const RoiAlignMaxArgs& args = problem.args;
+  const FeatureShape& map = args.features;
   const auto* const b = &problem.boxes[4 * k];
   const int32_t image = problem.box_indices[k];
   for (int i = 0; i < 4; ++i) {
     if (!std::isfinite(b[i])) return {};
   }
-  if (b[2] < b[0] || b[3] < b[1] || image < 0 || image >= args.batch) return {};
-  std::vector<Place> places[2];
+  if (b[2] < b[0] || b[3] < b[1] || image < 0 || image >= map.batch) return {};
+  std::vector<Position> positions[2];
   for (const int axis : {0, 1}) {
-    const int from = args.yxyx ? axis : 1 - axis;
+    const int from = problem.yxyx ? axis : 1 - axis;
     const double scale = args.spatial_scale;
     double low = b[from] * scale;
     double size = b[from + 2] * scale - low;
     bool grown = false;
-    if (problem.sampling.aligned) {
+    if (args.sampling.aligned) {
       low -= 0.5;
     } else {
       grown = size < 1;
       size = std::fmax(size, 1);
     }
-    const double bins = axis == 0 ? args.pooled_height : args.pooled_width;
+    const double bins = axis == 0 ? args.grid.height : args.grid.width;
     const double bin = size / bins;
     const double grid =
-        problem.sampling.ratio > 0 ? problem.sampling.ratio : std::ceil(bin);
+        args.sampling.ratio > 0 ? args.sampling.ratio : std::ceil(bin);
     const int64_t i = axis == 0 ? p : q;
-    const int64_t limit = axis == 0 ? args.height : args.width;
+    const int64_t limit = axis == 0 ? map.height : map.width;
     for (int64_t j = 0; j < grid; ++j) {
       const double at = low + i * bin + (j + 0.5) * bin / grid;
       const double t = grown ? 0 : (i + (j + 0.5) / grid) / bins;
       const bool moves = at > 0 && at < limit - 1;
-      places[axis].push_back(
+      positions[axis].push_back(
           {at, moves ? scale * (1 - t) : 0, moves ? scale * t : 0});
     }
   }
   std::vector<Point> inside, outside;
-  for (const Place& y : places[0]) {
-    for (const Place& x : places[1]) {
-      if (y.at >= -1 && y.at <= args.height && x.at >= -1 &&
-          x.at <= args.width) {
-        inside.push_back({true, std::fmin(std::fmax(y.at, 0), args.height - 1),
-                          std::fmin(std::fmax(x.at, 0), args.width - 1), y, x});
+  for (const Position& y : positions[0]) {
+    for (const Position& x : positions[1]) {
+      if (y.at >= -1 && y.at <= map.height && x.at >= -1 && x.at <= map.width) {
+        inside.push_back({true, std::fmin(std::fmax(y.at, 0), map.height - 1),
+                          std::fmin(std::fmax(x.at, 0), map.width - 1), y, x});
       } else {
         outside.push_back({});
       }

@@ -24,16 +24,15 @@ void ExpectBoxesGrad(const Problem<T>& problem, const std::vector<T>& values,
   using Sum = Coordinate<T>;
   std::vector<Sum> d_boxes(problem.boxes.size(), 99), again = d_boxes;
   for (auto* const to : {&d_boxes, &again}) {
-    TFO_EXPECT(RoiAlignMaxBoxesGrad(
-                   Gpu{}, problem.args, problem.sampling,
-                   problem.d_output.data(), problem.features.data(),
-                   values.data(), problem.boxes.data(),
-                   problem.box_indices.data(), to->data()) == nullptr);
+    TFO_EXPECT(RoiAlignMaxBoxesGrad(Gpu{}, problem.args, problem.AllBoxes(),
+                                    problem.d_output.data(),
+                                    problem.features.data(), values.data(),
+                                    to->data()) == nullptr);
   }
   TFO_EXPECT(
       memcmp(d_boxes.data(), again.data(), d_boxes.size() * sizeof(Sum)) == 0);
   for (size_t i = 0; i < d_boxes.size(); ++i) {
-    const int from = problem.args.yxyx ? i % 4 : i % 4 ^ 1;
+    const int from = problem.yxyx ? i % 4 : i % 4 ^ 1;
     const double value = expected[i / 4].values[from];
     const double unit = sizeof(Sum) == 8 ? 1e-15 : 3e-7;
     if (std::fabs(d_boxes[i] - value) <= unit * expected[i / 4].sizes[from] ||
@@ -62,17 +61,17 @@ void ExpectSame(const std::vector<T>& actual,
 template <typename T>
 void ExpectAsDefined(const Sizes& sizes) {
   const Problem<T> problem = MakeProblem<T>(sizes);
-  const RoiArgs& args = problem.args;
+  const RoiAlignMaxArgs& args = problem.args;
   std::vector<double> output(problem.d_output.size(), 0),
       values = output, d_features(problem.features.size(), 0);
   // Of the features' own slopes, and of the other values'.
-  std::vector<BoxSum> d_boxes(args.num_boxes), d_boxes_of_values = d_boxes;
-  for (int64_t k = 0; k < args.num_boxes; ++k) {
-    for (int64_t p = 0; p < args.pooled_height; ++p) {
-      for (int64_t q = 0; q < args.pooled_width; ++q) {
+  std::vector<BoxSum> d_boxes(problem.NumBoxes()), d_boxes_of_values = d_boxes;
+  for (int64_t k = 0; k < problem.NumBoxes(); ++k) {
+    for (int64_t p = 0; p < args.grid.height; ++p) {
+      for (int64_t q = 0; q < args.grid.width; ++q) {
         const auto points = PointsOf(problem, k, p, q);
         if (points.empty()) continue;
-        for (int64_t c = 0; c < args.channels; ++c) {
+        for (int64_t c = 0; c < args.features.channels; ++c) {
           size_t best = 0;
           double largest = 0;
           for (size_t i = 0; i < points.size(); ++i) {
@@ -102,20 +101,17 @@ void ExpectAsDefined(const Sizes& sizes) {
     }
   }
   std::vector<T> result(output.size(), Narrow<T>(99));
-  const auto max_of = [&](const std::vector<T>& of) {
-    return RoiAlignMax(Gpu{}, args, problem.sampling, problem.features.data(),
-                       of.data(), problem.boxes.data(),
-                       problem.box_indices.data(), result.data());
-  };
-  TFO_EXPECT(max_of(problem.features) == nullptr);
+  TFO_EXPECT(RoiAlignMax(Gpu{}, args, problem.AllBoxes(),
+                         problem.features.data(), result.data()) == nullptr);
   ExpectSame(result, output);
   std::fill(result.begin(), result.end(), Narrow<T>(99));
-  TFO_EXPECT(max_of(problem.values) == nullptr);
+  TFO_EXPECT(RoiAlignMaxGradGrad(Gpu{}, args, problem.AllBoxes(),
+                                 problem.values.data(), problem.features.data(),
+                                 result.data()) == nullptr);
   ExpectSame(result, values);
   std::vector<T> gradient(problem.features.size(), Narrow<T>(99));
-  TFO_EXPECT(RoiAlignMaxGrad(Gpu{}, args, problem.sampling,
+  TFO_EXPECT(RoiAlignMaxGrad(Gpu{}, args, problem.AllBoxes(),
                              problem.d_output.data(), problem.features.data(),
-                             problem.boxes.data(), problem.box_indices.data(),
                              gradient.data()) == nullptr);
   ExpectSame(gradient, d_features);
   ExpectBoxesGrad(problem, problem.features, d_boxes);
@@ -207,71 +203,54 @@ TFO_CUDA_TEST(RoiAlignMax, EnormousBoxes) {
                      0,      0,      1e30f, 1e30f, -3e38f, 2,     3e38f, 11,
                      -1e9f,  1,      1e9f,  9,     -1e5f,  -1e5f, 1e5f,  1e5f};
     problem.box_indices.assign(6, 0);
-    problem.args.num_boxes = 6;
     std::vector<float> output(problem.d_output.size()),
         gradient(problem.features.size(), kNan);
-    for (const auto* values : {&problem.features, &problem.values}) {
-      std::fill(output.begin(), output.end(), 0.0f);
-      RoiAlignMax(Gpu{}, problem.args, problem.sampling,
-                  problem.features.data(), values->data(), problem.boxes.data(),
-                  problem.box_indices.data(), output.data());
-      for (const float value : output) TFO_EXPECT(std::isfinite(value));
-    }
-    RoiAlignMaxGrad(Gpu{}, problem.args, problem.sampling,
+    RoiAlignMax(Gpu{}, problem.args, problem.AllBoxes(),
+                problem.features.data(), output.data());
+    for (const float value : output) TFO_EXPECT(std::isfinite(value));
+    std::fill(output.begin(), output.end(), 0.0f);
+    RoiAlignMaxGradGrad(Gpu{}, problem.args, problem.AllBoxes(),
+                        problem.values.data(), problem.features.data(),
+                        output.data());
+    for (const float value : output) TFO_EXPECT(std::isfinite(value));
+    RoiAlignMaxGrad(Gpu{}, problem.args, problem.AllBoxes(),
                     problem.d_output.data(), problem.features.data(),
-                    problem.boxes.data(), problem.box_indices.data(),
                     gradient.data());
     for (const float value : gradient) TFO_EXPECT(std::isfinite(value));
     std::vector<float> d_boxes(24, kNan);
-    RoiAlignMaxBoxesGrad(Gpu{}, problem.args, problem.sampling,
+    RoiAlignMaxBoxesGrad(Gpu{}, problem.args, problem.AllBoxes(),
                          problem.d_output.data(), problem.features.data(),
-                         problem.features.data(), problem.boxes.data(),
-                         problem.box_indices.data(), d_boxes.data());
+                         problem.features.data(), d_boxes.data());
     for (const float value : d_boxes) TFO_EXPECT(std::isfinite(value));
   }
 }
 
-TFO_CUDA_TEST(RoiAlignMax, EmptySizes) {
-  const float box[] = {0, 0, 1, 1}, ones[] = {1, 1, 1, 1};
+// All results are zeros. Inputs without elements may be null.
+void ExpectZeros(const FeatureShape& features, int64_t num_boxes,
+                 const float* map, const float* d_output) {
+  const RoiAlignMaxArgs args = {{features, 1.0f, {2, 2}}, {2, true}};
+  const float corners[] = {0, 0, 1, 1};
   const int32_t index = 0;
-  const RoiSampling sampling = {2, true};
-  RoiArgs args = {1, 2, 2, 1, 0, 2, 2, 1.0f, false, false};
-  float result[4] = {9, 9, 9, 9};
-  // No boxes: nothing to write, and no gradient.
-  RoiAlignMax<float>(Gpu{}, args, sampling, ones, ones, nullptr, nullptr,
-                     nullptr);
-  RoiAlignMaxGrad<float>(Gpu{}, args, sampling, nullptr, ones, nullptr, nullptr,
-                         result);
-  for (const float value : result) TFO_EXPECT_EQ(value, 0);
-  RoiAlignMaxBoxesGrad<float>(Gpu{}, args, sampling, nullptr, ones, ones,
-                              nullptr, nullptr, nullptr);
-  const auto expect_no_boxes_gradient = [&](const float* d_output) {
-    std::fill(result, result + 4, 9.0f);
-    RoiAlignMaxBoxesGrad<float>(Gpu{}, args, sampling, d_output, ones, ones,
-                                box, &index, result);
-    for (const float value : result) TFO_EXPECT_EQ(value, 0);
-  };
-  // No channels: nothing to write but zeros.
-  args.num_boxes = 1;
-  args.channels = 0;
-  expect_no_boxes_gradient(nullptr);
-  RoiAlignMax<float>(Gpu{}, args, sampling, ones, ones, box, &index, nullptr);
-  RoiAlignMaxGrad<float>(Gpu{}, args, sampling, nullptr, ones, box, &index,
-                         nullptr);
-  // A map without pixels: zeros.
-  args.channels = 1;
-  args.height = 0;
-  for (const bool channels_first : {false, true}) {
-    args.channels_first = channels_first;
-    for (const float* values : {ones, box}) {
-      std::fill(result, result + 4, 9.0f);
-      RoiAlignMax<float>(Gpu{}, args, sampling, ones, values, box, &index,
-                         result);
-      for (const float value : result) TFO_EXPECT_EQ(value, 0);
-    }
-    RoiAlignMaxGrad<float>(Gpu{}, args, sampling, ones, ones, box, &index,
-                           nullptr);
-    expect_no_boxes_gradient(ones);
+  const Boxes<float> boxes = {num_boxes, false, corners, &index};
+  std::vector<float> output(args.Pooled(num_boxes).Size(), 9);
+  std::vector<float> dd_output = output, d_boxes(4 * num_boxes, 9);
+  std::vector<float> d_features(features.Size(), 9);
+  RoiAlignMax<float>(Gpu{}, args, boxes, map, output.data());
+  RoiAlignMaxGradGrad<float>(Gpu{}, args, boxes, map, map, dd_output.data());
+  RoiAlignMaxGrad<float>(Gpu{}, args, boxes, d_output, map, d_features.data());
+  RoiAlignMaxBoxesGrad<float>(Gpu{}, args, boxes, d_output, map, map,
+                              d_boxes.data());
+  for (const auto* result : {&output, &dd_output, &d_features, &d_boxes}) {
+    for (const float value : *result) TFO_EXPECT_EQ(value, 0);
+  }
+}
+
+TFO_CUDA_TEST(RoiAlignMax, EmptySizes) {
+  const float ones[] = {1, 1, 1, 1};
+  ExpectZeros({1, 2, 2, 1, false}, /*num_boxes=*/0, ones, nullptr);
+  ExpectZeros({1, 2, 2, 0, false}, 1, nullptr, nullptr);  // no channels
+  for (const bool channels_first : {false, true}) {       // no pixels
+    ExpectZeros({1, 0, 2, 1, channels_first}, 1, nullptr, ones);
   }
 }
 

@@ -11,8 +11,7 @@ using Vector = typename Lanes<T>::Vector;
 template <typename T>
 using Index = typename Lanes<T>::Index;
 
-// Calls visit(row, column, weight) for each pixel around a sample that has a
-// weight.
+// Calls visit(row, column, weight) for each pixel with a weight in a sample.
 template <typename C, typename Visit>
 TFO_INLINE void VisitCorners(const LineSample<C>& y, const LineSample<C>& x,
                              const Visit& visit) {
@@ -55,9 +54,9 @@ TFO_INLINE void ForChannelSamples(const BinSamples<C>& bin,
   }
 }
 
-// kVectors vectors of channels at a sample, of which load(pixel, i) loads one.
+// kVectors vectors of channels at a sample; load(pixel, i) loads the i-th.
 template <int kVectors, typename T, typename LoadVector>
-TFO_INLINE void Interpolate(const T* map, const MapStrides& strides,
+TFO_INLINE void Interpolate(const StridedImage<const T>& map,
                             const LineSample<Accumulator<T>>& y,
                             const LineSample<Accumulator<T>>& x,
                             const LoadVector& load,
@@ -65,7 +64,8 @@ TFO_INLINE void Interpolate(const T* map, const MapStrides& strides,
   for (int i = 0; i < kVectors; ++i) values[i] = Vector<T>{};
   VisitCorners(y, x, [&](int64_t row, int64_t column, Accumulator<T> weight) {
     const Vector<T> w = Vector<T>{} + weight;
-    const T* const pixel = map + row * strides.row + column * strides.column;
+    const T* const pixel =
+        map.data + row * map.strides.row + column * map.strides.column;
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       values[i] = MulAdd(w, load(pixel, i), values[i]);
@@ -74,7 +74,7 @@ TFO_INLINE void Interpolate(const T* map, const MapStrides& strides,
 }
 
 template <int kVectors, typename T, typename LoadVector>
-TFO_INLINE void Largest(const T* map, const MapStrides& strides,
+TFO_INLINE void Largest(const StridedImage<const T>& map,
                         const BinSamples<Accumulator<T>>& bin,
                         const LoadVector& load, Vector<T> (&best)[kVectors],
                         Index<T> (&at)[kVectors]) {
@@ -85,7 +85,7 @@ TFO_INLINE void Largest(const T* map, const MapStrides& strides,
   }
   ForSamples(bin, [&](Integer sample, const auto& y, const auto& x) {
     Vector<T> values[kVectors];
-    Interpolate(map, strides, y, x, load, values);
+    Interpolate(map, y, x, load, values);
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       if (sample == 0) {
@@ -98,12 +98,12 @@ TFO_INLINE void Largest(const T* map, const MapStrides& strides,
   });
   if (!bin.outside) return;
   for (int i = 0; i < kVectors; ++i) {
-    // Where there are no samples, this is what they are already.
+    // Without samples this changes nothing.
     TakeGreater(Vector<T>{}, Integer{-1}, best[i], at[i]);
   }
 }
 
-// A vector of channels of a pixel, or the first n of it.
+// Loads a vector of a pixel's channels, or its first n.
 template <typename T>
 struct ChannelLoader {
   int64_t n, step;
@@ -125,12 +125,12 @@ TFO_INLINE void StoreChannels(Vector<T> v, T* to, int64_t n) {
   }
 }
 
-// Of few samples, most are some channel's of a vector: a pass for each sample
-// takes less than one for each channel.
+// If samples are few, some channel of a vector took most of them: a pass per
+// sample is then faster than a pass per channel.
 constexpr int64_t kFewSamples = 16;
 
-// How what load(along, across) loads changes along an axis, `fraction` of the
-// way across. What has no weight there is not looked at.
+// The slope along an axis of the values that load(along, across) returns,
+// `fraction` of the way across. Pixels of no weight are not read.
 template <typename V, typename C, typename LoadPixel>
 TFO_INLINE V SlopeAlong(C fraction, const LoadPixel& load) {
   V slope = (V{} + (1 - fraction)) * (load(1, 0) - load(0, 0));
@@ -140,8 +140,8 @@ TFO_INLINE V SlopeAlong(C fraction, const LoadPixel& load) {
   return slope;
 }
 
-// Calls down(slope) and across(slope) with how what load(row, column) loads,
-// of the pixels around a sample, changes where it moves that way.
+// Calls down(slope) and across(slope) with the slopes of the values that
+// load(row, column) returns for the pixels around a sample, if it moves.
 template <typename V, typename C, typename LoadPixel, typename Down,
           typename Across>
 TFO_INLINE void VisitSlopes(const LineSample<C>& y, const LineSample<C>& x,
@@ -158,17 +158,18 @@ TFO_INLINE void VisitSlopes(const LineSample<C>& y, const LineSample<C>& x,
 }  // namespace
 
 template <typename T>
-void LargestSamples(const T* map, MapStrides strides, int64_t channels,
+void LargestSamples(const StridedImage<const T>& map, int64_t channels,
                     BinSamples<Accumulator<T>> bin, T* values,
                     int32_t* samples) {
   constexpr int kCount = Lanes<T>::kCount;
-  // What the registers hold: a maximum, an index and a value each.
+  const FeatureStrides strides = map.strides;
+  // The registers hold a maximum, an index and a value for each.
   constexpr int kVectors = kVectorBytes == 64 ? 8 : 4;
   const auto last = [&](int64_t c, int64_t n) {
     Vector<T> best[1];
     Index<T> at[1];
-    Largest(map + c * strides.channel, strides, bin,
-            ChannelLoader<T>{n, strides.channel}, best, at);
+    Largest<1, T>({map.data + c * strides.channel, strides}, bin,
+                  ChannelLoader<T>{n, strides.channel}, best, at);
     if (values != nullptr) StoreChannels(best[0], values + c, n);
     if (samples == nullptr) return;
     int32_t indices[kCount];
@@ -187,8 +188,8 @@ void LargestSamples(const T* map, MapStrides strides, int64_t channels,
         constexpr int kNumber = decltype(vectors)::kValue;
         Vector<T> best[kNumber];
         Index<T> at[kNumber];
-        Largest(
-            map + c, strides, bin,
+        Largest<kNumber, T>(
+            {map.data + c, strides}, bin,
             [&](const T* pixel, int i) { return Load(pixel + i * kCount); },
             best, at);
 #pragma GCC unroll 8
@@ -201,10 +202,11 @@ void LargestSamples(const T* map, MapStrides strides, int64_t channels,
 }
 
 template <typename T>
-void ReadSamples(const T* map, MapStrides strides, int64_t channels,
+void ReadSamples(const StridedImage<const T>& map, int64_t channels,
                  BinSamples<Accumulator<T>> bin, const int32_t* samples,
                  T* values) {
   constexpr int kCount = Lanes<T>::kCount;
+  const FeatureStrides strides = map.strides;
   if (strides.channel != 1) {
     memset(values, 0, channels * sizeof(T));
     ForChannelSamples(
@@ -214,7 +216,7 @@ void ReadSamples(const T* map, MapStrides strides, int64_t channels,
               y, x, [&](int64_t row, int64_t column, Accumulator<T> weight) {
                 const int64_t at = row * strides.row + column * strides.column +
                                    c * strides.channel;
-                value = MulAdd(weight, LoadOne(map + at), value);
+                value = MulAdd(weight, LoadOne(map.data + at), value);
               });
           values[c] = Narrow<T>(value);
         });
@@ -228,7 +230,8 @@ void ReadSamples(const T* map, MapStrides strides, int64_t channels,
       const Index<T> taken = at == (Index<T>{} + sample);
       if (!AnyLane(taken)) return;
       Vector<T> read[1];
-      Interpolate(map + c, strides, y, x, ChannelLoader<T>{n, 1}, read);
+      Interpolate<1, T>({map.data + c, strides}, y, x, ChannelLoader<T>{n, 1},
+                        read);
       out = taken ? read[0] : out;
     });
     StoreChannels(out, values + c, n);
@@ -236,37 +239,41 @@ void ReadSamples(const T* map, MapStrides strides, int64_t channels,
 }
 
 template <typename T>
-void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
+void AddToSamples(ChannelView<const T> d_values, const int32_t* samples,
                   int64_t channels, BinSamples<Accumulator<T>> bin,
-                  PixelRange rows, MapStrides strides, Accumulator<T>* sums) {
+                  PixelRange rows, const StridedImage<Accumulator<T>>& sums) {
   using Sum = Accumulator<T>;
   constexpr int kCount = Lanes<T>::kCount;
+  // Copied, since the compiler cannot know that the sums are not in `sums`.
+  Sum* const first_sum = sums.data;
+  const FeatureStrides strides = sums.strides;
   const auto owned = [&](int64_t row) {
     return row >= rows.begin && row < rows.end;
   };
   const auto offset = [&](int64_t row, int64_t column) {
     return (row - rows.begin) * strides.row + column * strides.column;
   };
-  if (strides.channel != 1 || step != 1 || NumSamples(bin) > kFewSamples) {
+  if (strides.channel != 1 || d_values.step != 1 ||
+      NumSamples(bin) > kFewSamples) {
     ForChannelSamples(
         bin, samples, channels, [&](int64_t c, const auto& y, const auto& x) {
-          const Sum value = LoadOne(d_values + c * step);
+          const Sum value = LoadOne(d_values.data + c * d_values.step);
           VisitCorners(y, x, [&](int64_t row, int64_t column, Sum weight) {
             if (!owned(row)) return;
-            Sum& sum = sums[offset(row, column) + c * strides.channel];
+            Sum& sum = first_sum[offset(row, column) + c * strides.channel];
             sum = MulAdd(weight, value, sum);
           });
         });
     return;
   }
-  // A sample at a time, in the channels that took it.
+  // A sample at a time, in the channels whose maximum it is.
   ForSamples(bin, [&](int32_t sample, const auto& y, const auto& x) {
     Sum* pixels[4];
     Vector<T> weights[4];
     int count = 0;
     VisitCorners(y, x, [&](int64_t row, int64_t column, Sum weight) {
       if (!owned(row)) return;
-      pixels[count] = sums + offset(row, column);
+      pixels[count] = first_sum + offset(row, column);
       weights[count++] = Vector<T>{} + weight;
     });
     if (count == 0) return;
@@ -274,7 +281,7 @@ void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
     for (; c + kCount <= channels; c += kCount) {
       const Index<T> taken = LoadIndex<T>(samples + c) == (Index<T>{} + sample);
       if (!AnyLane(taken)) continue;
-      const Vector<T> value = taken ? Load(d_values + c) : Vector<T>{};
+      const Vector<T> value = taken ? Load(d_values.data + c) : Vector<T>{};
       for (int i = 0; i < count; ++i) {
         Store(MulAdd(weights[i], value, Load(pixels[i] + c)), pixels[i] + c);
       }
@@ -282,7 +289,8 @@ void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
     if (c < channels) {
       const int64_t n = channels - c;
       const Index<T> taken = LoadIndex<T>(samples + c) == (Index<T>{} + sample);
-      const Vector<T> value = taken ? LoadFirst(d_values + c, n) : Vector<T>{};
+      const Vector<T> value =
+          taken ? LoadFirst(d_values.data + c, n) : Vector<T>{};
       for (int i = 0; i < count; ++i) {
         StoreFirst(MulAdd(weights[i], value, LoadFirst(pixels[i] + c, n)),
                    pixels[i] + c, n);
@@ -292,14 +300,15 @@ void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
 }
 
 template <typename T>
-void AddSlopes(const T* d_values, int64_t step, const int32_t* samples,
-               const T* map, MapStrides strides, int64_t channels,
+void AddSlopes(ChannelView<const T> d_values, const int32_t* samples,
+               const StridedImage<const T>& map, int64_t channels,
                BinSamples<Accumulator<T>> bin, double* row_sums,
                double* column_sums) {
   using Sum = Accumulator<T>;
   constexpr int kCount = Lanes<T>::kCount;
+  const FeatureStrides strides = map.strides;
   const auto first_pixel = [&](const auto& y, const auto& x) {
-    return map + y.low * strides.row + x.low * strides.column;
+    return map.data + y.low * strides.row + x.low * strides.column;
   };
   const auto row_sum = [&](const auto& y) -> double& {
     return row_sums[&y - bin.rows.begin];
@@ -307,11 +316,12 @@ void AddSlopes(const T* d_values, int64_t step, const int32_t* samples,
   const auto column_sum = [&](const auto& x) -> double& {
     return column_sums[&x - bin.columns.begin];
   };
-  if (strides.channel != 1 || step != 1 || NumSamples(bin) > kFewSamples) {
+  if (strides.channel != 1 || d_values.step != 1 ||
+      NumSamples(bin) > kFewSamples) {
     ForChannelSamples(
         bin, samples, channels, [&](int64_t c, const auto& y, const auto& x) {
           const T* const pixel = first_pixel(y, x) + c * strides.channel;
-          const Sum d_value = LoadOne(d_values + c * step);
+          const Sum d_value = LoadOne(d_values.data + c * d_values.step);
           VisitSlopes<Sum>(
               y, x,
               [&](int64_t row, int64_t column) {
@@ -323,7 +333,7 @@ void AddSlopes(const T* d_values, int64_t step, const int32_t* samples,
         });
     return;
   }
-  // A sample at a time, in the channels that took it.
+  // A sample at a time, in the channels whose maximum it is.
   ForSamples(bin, [&](int32_t sample, const auto& y, const auto& x) {
     if (!y.moves && !x.moves) return;
     Vector<T> down = {}, across = {};
@@ -332,7 +342,7 @@ void AddSlopes(const T* d_values, int64_t step, const int32_t* samples,
       if (!AnyLane(taken)) continue;
       const ChannelLoader<T> load = {channels - c, 1};
       const T* const pixel = first_pixel(y, x) + c;
-      const Vector<T> d_value = load(d_values + c, 0);
+      const Vector<T> d_value = load(d_values.data + c, 0);
       // Other channels may hold NaN: their lanes stay as they are.
       VisitSlopes<Vector<T>>(
           y, x,
@@ -351,22 +361,19 @@ void AddSlopes(const T* d_values, int64_t step, const int32_t* samples,
   });
 }
 
-#define TFO_INSTANTIATE(T)                                                    \
-  template void LargestSamples<T>(const T*, MapStrides, int64_t,              \
-                                  BinSamples<Accumulator<T>>, T*, int32_t*);  \
-  template void ReadSamples<T>(const T*, MapStrides, int64_t,                 \
-                               BinSamples<Accumulator<T>>, const int32_t*,    \
-                               T*);                                           \
-  template void AddToSamples<T>(const T*, int64_t, const int32_t*, int64_t,   \
-                                BinSamples<Accumulator<T>>, PixelRange,       \
-                                MapStrides, Accumulator<T>*);                 \
-  template void AddSlopes<T>(const T*, int64_t, const int32_t*, const T*,     \
-                             MapStrides, int64_t, BinSamples<Accumulator<T>>, \
-                             double*, double*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+#define TFO_INSTANTIATE(T)                                                     \
+  template void LargestSamples<T>(const StridedImage<const T>&, int64_t,       \
+                                  BinSamples<Accumulator<T>>, T*, int32_t*);   \
+  template void ReadSamples<T>(const StridedImage<const T>&, int64_t,          \
+                               BinSamples<Accumulator<T>>, const int32_t*,     \
+                               T*);                                            \
+  template void AddToSamples<T>(ChannelView<const T>, const int32_t*, int64_t, \
+                                BinSamples<Accumulator<T>>, PixelRange,        \
+                                const StridedImage<Accumulator<T>>&);          \
+  template void AddSlopes<T>(ChannelView<const T>, const int32_t*,             \
+                             const StridedImage<const T>&, int64_t,            \
+                             BinSamples<Accumulator<T>>, double*, double*)
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 }  // namespace TFO_CPU_NAMESPACE

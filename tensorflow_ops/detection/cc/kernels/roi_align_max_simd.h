@@ -4,12 +4,13 @@
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_box.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_views.h"
 
 namespace tfo {
 
-// A sample on one axis: it takes `fraction` from the pixel after `low`, the
-// rest from `low`. It `moves` with the box if nothing holds it at an edge; then
-// both pixels are on the map.
+// A sample on one axis: `fraction` weighs the pixel after `low`, the rest
+// weighs `low`. It `moves` with the box if it is not held at an edge; then both
+// pixels are on the map.
 template <typename C>
 struct LineSample {
   int32_t low;
@@ -29,43 +30,44 @@ struct BinSamples {
   bool outside;
 };
 
-// Where the elements of a map lie, in elements.
-struct MapStrides {
-  int64_t row, column, channel;
+// An image from some channel on.
+template <typename T>
+struct StridedImage {
+  T* data;
+  FeatureStrides strides;
 };
 
 TFO_PER_CPU_LEVEL(
     // The largest sample of a bin in `channels` channels of `map`. Writes its
-    // value and which it is; 0 and -1 for one outside and where there are no
+    // value and its index; 0 and -1 for one outside and where there are no
     // samples. Either may be null.
     template <typename T>
-    void LargestSamples(const T* map, MapStrides strides, int64_t channels,
+    void LargestSamples(const StridedImage<const T>& map, int64_t channels,
                         BinSamples<Accumulator<T>> bin, T* values,
                         int32_t* samples);
 
     // Writes the value of `map` at each channel's sample, 0 for -1. `samples`
     // may be read 16 elements further.
     template <typename T>
-    void ReadSamples(const T* map, MapStrides strides, int64_t channels,
+    void ReadSamples(const StridedImage<const T>& map, int64_t channels,
                      BinSamples<Accumulator<T>> bin, const int32_t* samples,
                      T* values);
 
-    // The transpose of ReadSamples in some rows of pixels: `sums` begins at the
-    // first, and `strides` are its own. From a channel to the next it is `step`
-    // in d_values. `samples` may be read 16 elements further.
+    // The transpose of ReadSamples in some `rows` of pixels, the first of which
+    // is the first of `sums`. `samples` may be read 16 elements further.
     template <typename T>
-    void AddToSamples(const T* d_values, int64_t step, const int32_t* samples,
+    void AddToSamples(ChannelView<const T> d_values, const int32_t* samples,
                       int64_t channels, BinSamples<Accumulator<T>> bin,
-                      PixelRange rows, MapStrides strides,
-                      Accumulator<T>* sums);
+                      PixelRange rows,
+                      const StridedImage<Accumulator<T>>& sums);
 
-    // What ReadSamples reads changes as the samples move. Adds the sum of
-    // d_values times that change to each sample's own of `row_sums` where it
-    // moves down, of `column_sums` where it moves across: one for each of the
-    // bin's rows and columns. `samples` may be read 16 elements further.
+    // Adds the sum of d_values times the slope of `map` at each channel's
+    // sample: of its slope downward to that row's of `row_sums`, of its slope
+    // across to that column's of `column_sums`. `samples` may be read 16
+    // elements further.
     template <typename T>
-    void AddSlopes(const T* d_values, int64_t step, const int32_t* samples,
-                   const T* map, MapStrides strides, int64_t channels,
+    void AddSlopes(ChannelView<const T> d_values, const int32_t* samples,
+                   const StridedImage<const T>& map, int64_t channels,
                    BinSamples<Accumulator<T>> bin, double* row_sums,
                    double* column_sums);)
 

@@ -15,24 +15,39 @@ using testing::AverageProblem;
 using testing::WorstError;
 
 template <typename T>
-std::vector<T> Forward(const AverageProblem<T>& problem, const T* values,
-                       int threads) {
+RoiAlignMaxArgs MaxArgs(const AverageProblem<T>& problem) {
+  const RoiAverageArgs& args = problem.args;
+  return {{args.Features(0), args.levels[0].spatial_scale, args.grid},
+          args.sampling};
+}
+
+template <typename T>
+std::vector<T> Forward(const AverageProblem<T>& problem, int threads) {
   std::vector<T> output(problem.OutputSize(), Narrow<T>(77));
-  TFO_EXPECT(RoiAlignMax(testing::ThreadedCpu(threads), problem.args.roi,
-                         problem.args.sampling, problem.maps[0].data(), values,
-                         problem.boxes.data(), problem.box_indices.data(),
+  TFO_EXPECT(RoiAlignMax(testing::ThreadedCpu(threads), MaxArgs(problem),
+                         problem.AllBoxes(), problem.maps[0].data(),
                          output.data()) == nullptr);
+  return output;
+}
+
+// The gradient's gradient: the values at the features' largest samples.
+template <typename T>
+std::vector<T> ValuesAtMax(const AverageProblem<T>& problem,
+                           const std::vector<T>& values, int threads) {
+  std::vector<T> output(problem.OutputSize(), Narrow<T>(77));
+  TFO_EXPECT(RoiAlignMaxGradGrad(testing::ThreadedCpu(threads),
+                                 MaxArgs(problem), problem.AllBoxes(),
+                                 values.data(), problem.maps[0].data(),
+                                 output.data()) == nullptr);
   return output;
 }
 
 template <typename T>
 std::vector<T> Gradient(const AverageProblem<T>& problem, int threads) {
   std::vector<T> d_map(problem.maps[0].size(), Narrow<T>(77));
-  TFO_EXPECT(RoiAlignMaxGrad(testing::ThreadedCpu(threads), problem.args.roi,
-                             problem.args.sampling, problem.d_output.data(),
-                             problem.maps[0].data(), problem.boxes.data(),
-                             problem.box_indices.data(),
-                             d_map.data()) == nullptr);
+  TFO_EXPECT(RoiAlignMaxGrad(testing::ThreadedCpu(threads), MaxArgs(problem),
+                             problem.AllBoxes(), problem.d_output.data(),
+                             problem.maps[0].data(), d_map.data()) == nullptr);
   return d_map;
 }
 
@@ -41,11 +56,11 @@ std::vector<Coordinate<T>> BoxesGradient(const AverageProblem<T>& problem,
                                          const std::vector<T>& values,
                                          int threads) {
   std::vector<Coordinate<T>> d_boxes(problem.boxes.size(), 77);
-  TFO_EXPECT(RoiAlignMaxBoxesGrad(
-                 testing::ThreadedCpu(threads), problem.args.roi,
-                 problem.args.sampling, problem.d_output.data(),
-                 problem.maps[0].data(), values.data(), problem.boxes.data(),
-                 problem.box_indices.data(), d_boxes.data()) == nullptr);
+  TFO_EXPECT(RoiAlignMaxBoxesGrad(testing::ThreadedCpu(threads),
+                                  MaxArgs(problem), problem.AllBoxes(),
+                                  problem.d_output.data(),
+                                  problem.maps[0].data(), values.data(),
+                                  d_boxes.data()) == nullptr);
   return d_boxes;
 }
 
@@ -60,16 +75,16 @@ void Check(const AverageProblem<T>& problem) {
   const auto values =
       testing::RandomValues<T>(problem.maps[0].size(), /*seed=*/21);
   const auto expected = testing::ReferenceMax(problem, values);
-  const auto output = Forward(problem, problem.maps[0].data(), 1);
+  const auto output = Forward(problem, 1);
   const auto d_map = Gradient(problem, 1);
   TFO_EXPECT(WorstError<T>(output, expected.output) < tolerance);
   TFO_EXPECT(WorstError<T>(d_map, expected.d_maps[0]) < tolerance);
   const auto d_boxes = BoxesGradient(problem, values, 1);
   // Sums over all bins and channels.
   TFO_EXPECT(WorstError<Coordinate<T>>(d_boxes, expected.d_boxes) <
-             tolerance * (problem.args.roi.channels + 10.0));
+             tolerance * (problem.args.channels + 10.0));
   // The gradient's gradient is its transpose: <g, F v> = <F' g, v>.
-  const auto read = Forward(problem, values.data(), 1);
+  const auto read = ValuesAtMax(problem, values, 1);
   double forward = 0, backward = 0, size = 0;
   for (size_t i = 0; i < read.size(); ++i) {
     forward += double(Widen(read[i])) * Widen(problem.d_output[i]);
@@ -81,8 +96,8 @@ void Check(const AverageProblem<T>& problem) {
   TFO_EXPECT(std::abs(forward - backward) <=
              (sizeof(T) == 2 ? 0x1p-8 : 1e-6) * size);
   for (int threads : {2, 5}) {
-    const auto again = Forward(problem, problem.maps[0].data(), threads);
-    TFO_EXPECT(SameBits(again, output));
+    TFO_EXPECT(SameBits(Forward(problem, threads), output));
+    TFO_EXPECT(SameBits(ValuesAtMax(problem, values, threads), read));
     TFO_EXPECT(SameBits(Gradient(problem, threads), d_map));
     TFO_EXPECT(SameBits(BoxesGradient(problem, values, threads), d_boxes));
   }
@@ -110,23 +125,28 @@ TFO_TEST(RoiAlignMax, AsDefined) {
 
 // Boxes anywhere in and around the images; some of no image.
 template <typename T>
-AverageProblem<T> RandomProblem(const RoiArgs& roi,
-                                const RoiSampling& sampling) {
+AverageProblem<T> RandomProblem(const RoiAlignMaxArgs& max, int64_t num_boxes) {
+  const FeatureShape& features = max.features;
   AverageProblem<T> problem;
   problem.args = {};
-  problem.args.roi = roi;
-  problem.args.sampling = sampling;
+  problem.args.batch = features.batch;
+  problem.args.channels = features.channels;
+  problem.args.channels_first = features.channels_first;
+  problem.args.grid = max.grid;
+  problem.args.sampling = max.sampling;
   problem.args.num_levels = 1;
-  problem.args.levels[0] = {roi.height, roi.width, roi.spatial_scale, 0};
-  const int64_t pixels = roi.batch * roi.height * roi.width;
-  const int64_t bins = roi.num_boxes * roi.pooled_height * roi.pooled_width;
-  problem.maps = {testing::RandomValues<T>(pixels * roi.channels, 1)};
-  problem.d_output = testing::RandomValues<T>(bins * roi.channels, 2);
-  const auto corners = testing::RandomValues<double>(4 * roi.num_boxes, 3);
-  for (int64_t k = 0; k < roi.num_boxes; ++k) {
-    problem.box_indices.push_back(k % (roi.batch + 1) - (k % 7 == 6));
+  problem.args.levels[0] = {features.height, features.width, max.spatial_scale,
+                            0};
+  const int64_t pixels = features.batch * features.height * features.width;
+  const int64_t bins = num_boxes * max.grid.height * max.grid.width;
+  problem.maps = {testing::RandomValues<T>(pixels * features.channels, 1)};
+  problem.d_output = testing::RandomValues<T>(bins * features.channels, 2);
+  const auto corners = testing::RandomValues<double>(4 * num_boxes, 3);
+  for (int64_t k = 0; k < num_boxes; ++k) {
+    problem.box_indices.push_back(k % (features.batch + 1) - (k % 7 == 6));
     for (int a = 0; a < 2; ++a) {
-      const double size = (a == 0 ? roi.width : roi.height) / roi.spatial_scale;
+      const double size =
+          (a == 0 ? features.width : features.height) / max.spatial_scale;
       const double at[2] = {corners[4 * k + a], corners[4 * k + 2 + a]};
       const double low = std::min(at[0], at[1]), high = std::max(at[0], at[1]);
       problem.boxes.resize(4 * (k + 1));
@@ -141,14 +161,14 @@ AverageProblem<T> RandomProblem(const RoiArgs& roi,
 // channels at a time.
 TFO_TEST(RoiAlignMax, TallMapsAndManyChannels) {
   for (bool first : {false, true}) {
-    Check(RandomProblem<BFloat16>({2, 90, 31, 70, 40, 7, 3, 0.5f, first, false},
-                                  {2, true}));
-    Check(RandomProblem<Half>({1, 90, 31, 40, 20, 2, 3, 0.5f, first, false},
-                              {0, true}));
-    Check(RandomProblem<BFloat16>({1, 9, 12, 1100, 9, 3, 2, 1.0f, first, false},
-                                  {2, true}));
-    Check(RandomProblem<float>({3, 40, 30, 530, 9, 3, 2, 1.0f, first, false},
-                               {2, false}));
+    Check(RandomProblem<BFloat16>(
+        {{{2, 90, 31, 70, first}, 0.5f, {7, 3}}, {2, true}}, 40));
+    Check(RandomProblem<Half>(
+        {{{1, 90, 31, 40, first}, 0.5f, {2, 3}}, {0, true}}, 20));
+    Check(RandomProblem<BFloat16>(
+        {{{1, 9, 12, 1100, first}, 1.0f, {3, 2}}, {2, true}}, 9));
+    Check(RandomProblem<float>(
+        {{{3, 40, 30, 530, first}, 1.0f, {3, 2}}, {2, false}}, 9));
   }
 }
 
@@ -157,10 +177,10 @@ TFO_TEST(RoiAlignMax, TallMapsAndManyChannels) {
 TFO_TEST(RoiAlignMax, OnePixel) {
   for (bool first : {false, true}) {
     for (int bins : {1, 2}) {
-      const RoiArgs roi = {1, 1, 1, 40, 3, bins, bins, 1.0f, first, false};
-      Check(RandomProblem<float>(roi, {2, true}));
-      Check(RandomProblem<double>(roi, {2, false}));
-      Check(RandomProblem<BFloat16>(roi, {0, true}));
+      const RoiArgs roi = {{1, 1, 1, 40, first}, 1.0f, {bins, bins}};
+      Check(RandomProblem<float>({roi, {2, true}}, 3));
+      Check(RandomProblem<double>({roi, {2, false}}, 3));
+      Check(RandomProblem<BFloat16>({roi, {0, true}}, 3));
     }
   }
 }
@@ -169,7 +189,7 @@ TFO_TEST(RoiAlignMax, OnePixel) {
 TFO_TEST(RoiAlignMax, NanUpstream) {
   for (bool first : {false, true}) {
     auto problem = RandomProblem<float>(
-        {1, 9, 12, 37, 2, 2, 2, 1.0f, first, false}, {2, true});
+        {{{1, 9, 12, 37, first}, 1.0f, {2, 2}}, {2, true}}, 2);
     const auto clean = Gradient(problem, 2);
     const int64_t channel = 20, bin = 3;
     problem.d_output[first ? channel * 4 + bin : bin * 37 + channel] = NAN;
@@ -194,7 +214,7 @@ TFO_TEST(RoiAlignMax, NanWhereNoSampleIsDoesNotReachBoxes) {
   for (const RoiSampling sampling : {RoiSampling{2, true}, {0, true}}) {
     for (bool first : {false, true}) {
       auto problem = RandomProblem<float>(
-          {2, 20, 23, 37, 6, 2, 2, 1.0f, first, false}, sampling);
+          {{{2, 20, 23, 37, first}, 1.0f, {2, 2}}, sampling}, 6);
       std::vector<float> ones(problem.d_output.size(), 1.0f);
       std::swap(problem.d_output, ones);
       const auto weights = Gradient(problem, 2);
@@ -222,7 +242,7 @@ TFO_TEST(RoiAlignMax, NanWhereNoSampleIsDoesNotReachBoxes) {
 TFO_TEST(RoiAlignMax, HeldSamplesDoNotMoveBoxes) {
   for (bool first : {false, true}) {
     auto problem = RandomProblem<float>(
-        {1, 4, 4, 19, 4, 1, 1, 1.0f, first, false}, {2, true});
+        {{{1, 4, 4, 19, first}, 1.0f, {1, 1}}, {2, true}}, 4);
     problem.boxes = {-0.4f, -0.3f, 0.4f, 0.45f,  // at the first pixel
                      3.6f,  3.7f,  4.3f, 4.4f,   // at the last
                      -9,    -9,    -3,   -3,     // outside
@@ -238,17 +258,11 @@ TFO_TEST(RoiAlignMax, HeldSamplesDoNotMoveBoxes) {
 
 TFO_TEST(RoiAlignMax, NothingToDoForBoxes) {
   for (const int none : {0, 1, 2}) {
-    AverageProblem<float> problem;
-    problem.args = {};
-    problem.args.roi = {1, 4, 4, 3, 2, 2, 2, 1.0f, false, false};
-    problem.args.sampling = {2, true};
-    RoiArgs& roi = problem.args.roi;
-    (none == 0 ? roi.num_boxes : none == 1 ? roi.channels : roi.height) = 0;
-    problem.maps.resize(1);
-    problem.boxes = {0, 0, 3, 3, 1, 1, 2, 2};
-    problem.boxes.resize(4 * roi.num_boxes);
-    problem.box_indices = {0, 0};
-    problem.d_output.assign(2 * 2 * 2 * 3, 1.0f);
+    auto problem = RandomProblem<float>(
+        {{{1, 4, 4, 3, false}, 1.0f, {2, 2}}, {2, true}}, none == 0 ? 0 : 2);
+    if (none == 1) problem.args.channels = 0;
+    if (none == 2) problem.args.levels[0].height = 0;
+    problem.box_indices.assign(problem.NumBoxes(), 0);
     for (float v : BoxesGradient(problem, problem.maps[0], 1)) {
       TFO_EXPECT_EQ(v, 0.0f);
     }
@@ -257,12 +271,8 @@ TFO_TEST(RoiAlignMax, NothingToDoForBoxes) {
 
 // NaN before all, of equals the first, and what lies outside last.
 TFO_TEST(RoiAlignMax, WhichSample) {
-  AverageProblem<float> problem;
-  problem.args = {};
-  problem.args.roi = {1, 4, 4, 1, 1, 1, 1, 1.0f, false, false};
-  problem.args.sampling = {2, true};
-  problem.args.num_levels = 1;
-  problem.args.levels[0] = {4, 4, 1.0f, 0};
+  auto problem =
+      RandomProblem<float>({{{1, 4, 4, 1, false}, 1.0f, {1, 1}}, {2, true}}, 1);
   problem.maps = {std::vector<float>(16, 3.0f)};
   problem.box_indices = {0};
   problem.d_output = {1};
@@ -270,13 +280,13 @@ TFO_TEST(RoiAlignMax, WhichSample) {
   auto d_map = Gradient(problem, 1);
   TFO_EXPECT_EQ(d_map[0], 1.0f);
   problem.maps[0][5] = NAN;
-  auto output = Forward(problem, problem.maps[0].data(), 1);
+  auto output = Forward(problem, 1);
   TFO_EXPECT(std::isnan(output[0]));
   d_map = Gradient(problem, 1);
   TFO_EXPECT_EQ(d_map[5], 1.0f);
   problem.boxes = {-4, 0, 2, 2};  // half outside
   problem.maps = {std::vector<float>(16, -3.0f)};
-  output = Forward(problem, problem.maps[0].data(), 1);
+  output = Forward(problem, 1);
   TFO_EXPECT_EQ(output[0], 0.0f);
   for (float v : Gradient(problem, 1)) TFO_EXPECT_EQ(v, 0.0f);
   problem.maps = {std::vector<float>(16, 0.0f)};  // as much as outside

@@ -1,8 +1,7 @@
 // Bins that are weighted averages of pixels: RoIAlign (He et al., Mask R-CNN,
 // 2017), its multi-scale form on a feature pyramid (Lin et al., FPN, 2017),
 // PS-RoI-Align and PS-RoI-Pool (Dai et al., R-FCN, 2016); their gradients. The
-// weights are defined in roi_axis.h. For the average of RoIAlign only: its
-// maximum is in roi_align_max.h.
+// weights are defined in roi_axis.h. RoIAlign's maximum is in roi_align_max.h.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_H_
 
@@ -11,7 +10,7 @@
 
 namespace tfo {
 
-inline constexpr int kMostLevels = 16;
+inline constexpr int kMaxLevels = 16;
 
 // One feature map of a pyramid.
 struct RoiLevel {
@@ -21,82 +20,78 @@ struct RoiLevel {
                         // here or to a later level; 0 on the first
 };
 
-// Which channels a bin averages.
+// The features' channels that a bin averages.
 enum class RoiChannels {
-  kAll,           // each its own
+  kAll,           // all of them
   kChannelMajor,  // channel c of bin (p, q) is (c * ph + p) * pw + q
   kBinMajor,      // channel c of bin (p, q) is (p * pw + q) * channels + c
 };
 
+// The features' channels of bins: channel c of bin (p, q), with c in
+// [0, count), is (p * pw + q) * next_bin + c * step.
+struct BinChannels {
+  int64_t count, step, next_bin;
+};
+
 struct RoiAverageArgs {
-  // Of the features; height, width and spatial_scale are the first level's.
-  RoiArgs roi;
+  int64_t batch, channels;  // of all levels' features
+  bool channels_first;
+  PoolGrid grid;
   RoiBins bins;
   RoiSampling sampling;  // of kSamples
   RoiChannels order;
   int32_t num_levels;  // at least 1
-  RoiLevel levels[kMostLevels];
+  RoiLevel levels[kMaxLevels];
 
-  TFO_HOST_DEVICE int64_t PooledChannels() const {
-    return order == RoiChannels::kAll
-               ? roi.channels
-               : roi.channels / (roi.pooled_height * roi.pooled_width);
+  TFO_HOST_DEVICE FeatureShape Features(int32_t level) const {
+    return {batch, levels[level].height, levels[level].width, channels,
+            channels_first};
   }
-  // The features' channel of bin (p, q)'s channel c is First(p, q) + c * Step.
-  TFO_HOST_DEVICE int64_t FirstChannel(int64_t p, int64_t q) const {
-    const int64_t bin = p * roi.pooled_width + q;
-    return order == RoiChannels::kAll            ? 0
-           : order == RoiChannels::kChannelMajor ? bin
-                                                 : bin * PooledChannels();
+  TFO_HOST_DEVICE BinChannels ChannelsOfBins() const {
+    const bool all = order == RoiChannels::kAll;
+    const bool channel_major = order == RoiChannels::kChannelMajor;
+    const int64_t count =
+        all ? channels : channels / (grid.height * grid.width);
+    return {count, channel_major ? grid.height * grid.width : 1,
+            all             ? 0
+            : channel_major ? 1
+                            : count};
   }
-  TFO_HOST_DEVICE int64_t ChannelStep() const {
-    return order == RoiChannels::kChannelMajor
-               ? roi.pooled_height * roi.pooled_width
-               : 1;
+  // For callers that have ChannelsOfBins(): it divides.
+  TFO_HOST_DEVICE FeatureShape Pooled(int64_t num_boxes,
+                                      const BinChannels& of) const {
+    return {num_boxes, grid.height, grid.width, of.count, channels_first};
+  }
+  TFO_HOST_DEVICE FeatureShape Pooled(int64_t num_boxes) const {
+    return Pooled(num_boxes, ChannelsOfBins());
   }
 };
 
-// A box on its level.
+// Box k's axes, on the level that it belongs to.
 template <typename C>
-struct RoiOnLevel {
-  bool valid;  // as ScaledBox
-  int32_t level;
-  int64_t image;
-  RoiAxis<C> y, x;
-};
-
-template <typename C>
-TFO_HOST_DEVICE static inline RoiOnLevel<C> ReadRoi(const RoiAverageArgs& args,
-                                                    const C* boxes,
-                                                    const int32_t* box_indices,
-                                                    int64_t k) {
-  RoiOnLevel<C> roi = {};
-  const C* b = boxes + 4 * k;
-  // The level by comparison of areas, with the tolerance that torchvision has:
-  // corners are rounded numbers.
+TFO_HOST_DEVICE static inline Roi<C> ReadRoi(const RoiAverageArgs& args,
+                                             const Boxes<C>& boxes, int64_t k) {
+  const C* b = boxes.data + 4 * k;
+  // Levels by comparing areas, with torchvision's tolerance: corners are
+  // rounded.
   const double area = (static_cast<double>(b[2]) - static_cast<double>(b[0])) *
                       (static_cast<double>(b[3]) - static_cast<double>(b[1])) *
                       1.000002;
-  for (int32_t l = 1; l < args.num_levels; ++l) {
-    const double smallest = args.levels[l].smallest_box;
-    if (area >= smallest * smallest) roi.level = l;
+  int32_t l = 0;
+  for (int32_t i = 1; i < args.num_levels; ++i) {
+    const double smallest = args.levels[i].smallest_box;
+    if (area >= smallest * smallest) l = i;
   }
-  const RoiLevel& level = args.levels[roi.level];
-  RoiArgs at_level = args.roi;
-  at_level.spatial_scale = level.spatial_scale;
-  const ScaledBox<C> box = ReadBox(at_level, boxes, box_indices, k);
-  roi.valid = box.valid;
-  if (!box.valid) return roi;
-  roi.image = box.image;
-  const int64_t ph = args.roi.pooled_height, pw = args.roi.pooled_width;
-  const C scale = level.spatial_scale;
+  const RoiLevel& level = args.levels[l];
+  const ScaledBox<C> box = ReadBox(boxes, k, args.batch, level.spatial_scale);
+  Roi<C> roi = {};
   if (args.bins == RoiBins::kSamples) {
-    roi.y = SampledAxis(box.y1, box.y2, scale, level.height, ph, args.sampling);
-    roi.x = SampledAxis(box.x1, box.x2, scale, level.width, pw, args.sampling);
+    roi = SampledRoi(box, C(level.spatial_scale), level.height, level.width,
+                     args.grid, args.sampling);
   } else {
-    roi.y = PixelAxis(box.y1, box.y2, level.height, ph);
-    roi.x = PixelAxis(box.x1, box.x2, level.width, pw);
+    roi = PixelRoi(box, level.height, level.width, args.grid);
   }
+  roi.level = l;
   return roi;
 }
 
@@ -105,44 +100,40 @@ TFO_HOST_DEVICE static inline RoiOnLevel<C> ReadRoi(const RoiAverageArgs& args,
 // host. The same bits for any number of threads on the CPU. Each returns null
 // or the launch's error; the Gpu overloads only enqueue.
 
-// Writes all of `output`: each bin's average, [num_boxes, ph, pw, channels] or
-// [num_boxes, channels, ph, pw] with PooledChannels().
+// Writes all of `output`: each bin's average, of shape args.Pooled().
 template <typename T>
 Error RoiAverage(const Cpu& cpu, const RoiAverageArgs& args,
-                 const T* const* features, const Coordinate<T>* boxes,
-                 const int32_t* box_indices, T* output);
+                 const Boxes<Coordinate<T>>& boxes, const T* const* features,
+                 T* output);
 template <typename T>
 Error RoiAverage(const Gpu& gpu, const RoiAverageArgs& args,
-                 const T* const* features, const Coordinate<T>* boxes,
-                 const int32_t* box_indices, T* output);
+                 const Boxes<Coordinate<T>>& boxes, const T* const* features,
+                 T* output);
 
 // Writes all of each `d_features`, the transpose of RoiAverage. 16-bit types
-// are summed in float. On a GPU, sums have no fixed order unless
-// `deterministic`.
+// are summed in float. On a GPU, sums have a fixed order only if
+// gpu.deterministic.
 template <typename T>
 Error RoiAverageGrad(const Cpu& cpu, const RoiAverageArgs& args,
-                     const T* d_output, const Coordinate<T>* boxes,
-                     const int32_t* box_indices, T* const* d_features);
+                     const Boxes<Coordinate<T>>& boxes, const T* d_output,
+                     T* const* d_features);
 template <typename T>
 Error RoiAverageGrad(const Gpu& gpu, const RoiAverageArgs& args,
-                     bool deterministic, const T* d_output,
-                     const Coordinate<T>* boxes, const int32_t* box_indices,
+                     const Boxes<Coordinate<T>>& boxes, const T* d_output,
                      T* const* d_features);
 
 // Writes all of `d_boxes` [num_boxes, 4], in the order of boxes: the derivative
 // to each coordinate, zeros for an invalid box. Samples held at an edge of the
 // map or outside do not move, and the number of samples does not change. Of
-// kSamples only. Repeatable on a GPU, too.
+// kSamples only. Deterministic on a GPU, too.
 template <typename T>
 Error RoiAverageBoxesGrad(const Cpu& cpu, const RoiAverageArgs& args,
-                          const T* d_output, const T* const* features,
-                          const Coordinate<T>* boxes,
-                          const int32_t* box_indices, Coordinate<T>* d_boxes);
+                          const Boxes<Coordinate<T>>& boxes, const T* d_output,
+                          const T* const* features, Coordinate<T>* d_boxes);
 template <typename T>
 Error RoiAverageBoxesGrad(const Gpu& gpu, const RoiAverageArgs& args,
-                          const T* d_output, const T* const* features,
-                          const Coordinate<T>* boxes,
-                          const int32_t* box_indices, Coordinate<T>* d_boxes);
+                          const Boxes<Coordinate<T>>& boxes, const T* d_output,
+                          const T* const* features, Coordinate<T>* d_boxes);
 
 }  // namespace tfo
 

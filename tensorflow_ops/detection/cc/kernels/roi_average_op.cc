@@ -1,65 +1,47 @@
 // The OpKernels of the ops whose bins are averages: RoiAlign (its maximum,
 // too), PsRoiPool, PsRoiAlign, MultiscaleRoiAlign, and their gradients.
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tensorflow/core/util/determinism.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_check.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_inputs.h"
 
 namespace tfo {
 namespace {
 
+using ::tensorflow::OpInputList;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
-// An attr that the op may not have.
-template <typename T>
-absl::Status GetAttrIfAny(OpKernelConstruction* ctx, const char* name,
-                          T* value) {
-  return ctx->HasAttr(name) ? ctx->GetAttr(name, value) : absl::OkStatus();
-}
+// What an op and its gradients have.
+struct RoiAverageTraits {
+  RoiBins bins;
+  bool has_aligned, has_channel_order, has_levels;
+};
+constexpr RoiAverageTraits kRoiAlign = {RoiBins::kSamples, true, false, false};
+constexpr RoiAverageTraits kPsRoiPool = {RoiBins::kPixels, false, true, false};
+constexpr RoiAverageTraits kPsRoiAlign = {RoiBins::kSamples, false, true,
+                                          false};
+constexpr RoiAverageTraits kMultiscaleRoiAlign = {RoiBins::kSamples, true,
+                                                  false, true};
 
-// Reads the attrs of any of the ops: which of them it has says what it does.
-absl::Status ReadAverageAttrs(OpKernelConstruction* ctx, RoiAverageArgs* args) {
-  *args = {};
-  TF_RETURN_IF_ERROR(ReadRoiAttrs(ctx, &args->roi));
-  args->bins =
-      ctx->HasAttr("sampling_ratio") ? RoiBins::kSamples : RoiBins::kPixels;
-  args->sampling = {0, /*aligned=*/true};
-  TF_RETURN_IF_ERROR(
-      GetAttrIfAny(ctx, "sampling_ratio", &args->sampling.ratio));
-  TF_RETURN_IF_ERROR(GetAttrIfAny(ctx, "aligned", &args->sampling.aligned));
-  if (args->sampling.ratio > kMostSamples) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sampling_ratio is ", args->sampling.ratio,
-                     ", expected 0 (adaptive) or at most ", kMostSamples));
-  }
-  args->order = RoiChannels::kAll;
-  if (ctx->HasAttr("channel_order")) {
-    std::string order;
-    TF_RETURN_IF_ERROR(ctx->GetAttr("channel_order", &order));
-    args->order = order == "bin_major" ? RoiChannels::kBinMajor
-                                       : RoiChannels::kChannelMajor;
-  }
-  args->num_levels = 1;
-  args->levels[0].spatial_scale = args->roi.spatial_scale;
-  if (!ctx->HasAttr("strides")) return absl::OkStatus();
-
+absl::Status ReadLevels(OpKernelConstruction* ctx, RoiAverageArgs* args) {
   std::vector<float> strides;
   float box_size, box_stride;
   TF_RETURN_IF_ERROR(ctx->GetAttr("L", &args->num_levels));
   TF_RETURN_IF_ERROR(ctx->GetAttr("strides", &strides));
   TF_RETURN_IF_ERROR(ctx->GetAttr("canonical_box_size", &box_size));
   TF_RETURN_IF_ERROR(ctx->GetAttr("canonical_stride", &box_stride));
-  if (args->num_levels > kMostLevels) {
+  if (args->num_levels > kMaxLevels) {
     return absl::InvalidArgumentError(
         absl::StrCat("features are ", args->num_levels, " maps, expected ",
-                     kMostLevels, " at most"));
+                     kMaxLevels, " at most"));
   }
   if (strides.size() != static_cast<size_t>(args->num_levels)) {
     return absl::InvalidArgumentError(
@@ -83,133 +65,134 @@ absl::Status ReadAverageAttrs(OpKernelConstruction* ctx, RoiAverageArgs* args) {
     args->levels[l].smallest_box =
         l == 0 ? 0 : box_size * (strides[l] / box_stride);
   }
-  args->roi.spatial_scale = args->levels[0].spatial_scale;
   return absl::OkStatus();
 }
 
-// The maps' shapes, one batch and number of channels: fills in the sizes.
-// shape(l) is the l-th.
-template <typename ShapeOf>
-absl::Status CheckMaps(const char* name, const ShapeOf& shape,
-                       RoiAverageArgs* args) {
-  for (int l = args->num_levels - 1; l >= 0; --l) {
-    RoiArgs at_level = args->roi;
-    TF_RETURN_IF_ERROR(CheckFeatures(name, shape(l), &at_level));
-    const bool first = l == args->num_levels - 1;
-    if (!first && (at_level.batch != args->roi.batch ||
-                   at_level.channels != args->roi.channels)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, "[", l, "] are ", shape(l).DebugString(), " and ",
-                       name, "[", l + 1, "] ", shape(l + 1).DebugString(),
-                       ", expected one batch and one number of channels"));
-    }
-    args->levels[l].height = at_level.height;
-    args->levels[l].width = at_level.width;
-    args->roi = at_level;
+absl::Status ReadAverageAttrs(OpKernelConstruction* ctx,
+                              const RoiAverageTraits& traits,
+                              RoiAverageArgs* args) {
+  *args = {};
+  args->bins = traits.bins;
+  args->num_levels = 1;
+  if (!traits.has_levels) {
+    TF_RETURN_IF_ERROR(ReadSpatialScale(ctx, &args->levels[0].spatial_scale));
   }
-  return absl::OkStatus();
+  if (traits.bins == RoiBins::kSamples) {
+    TF_RETURN_IF_ERROR(ReadSampling(ctx, traits.has_aligned, &args->sampling));
+  }
+  if (traits.has_channel_order) {
+    std::string order;
+    TF_RETURN_IF_ERROR(ctx->GetAttr("channel_order", &order));
+    args->order = order == "bin_major" ? RoiChannels::kBinMajor
+                                       : RoiChannels::kChannelMajor;
+  }
+  return traits.has_levels ? ReadLevels(ctx, args) : absl::OkStatus();
 }
 
-// Position-sensitive: a bin has channels of its own.
-absl::Status CheckPositionSensitive(const RoiAverageArgs& args) {
-  if (args.order == RoiChannels::kAll) return absl::OkStatus();
-  const int64_t bins = args.roi.pooled_height * args.roi.pooled_width;
-  if (bins > 0 && args.roi.channels % bins == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "features have ", args.roi.channels, " channels, expected a multiple of ",
-      args.roi.pooled_height, " * ", args.roi.pooled_width,
-      ": each bin has channels of its own"));
-}
-
-// d_output is what the forward op returns: [K,ph,pw,C], with C the bin's own
-// channels. Fills in ph and pw.
-absl::Status CheckDOutput(const TensorShape& shape, RoiAverageArgs* args) {
-  if (args->order == RoiChannels::kAll) {
-    TF_RETURN_IF_ERROR(CheckPooled("d_output", shape, &args->roi));
-    return CheckSamples(args->roi, args->sampling.ratio, /*max=*/false);
-  }
-  RoiArgs pooled = args->roi;
-  if (shape.dims() == 4) {
-    pooled.channels = shape.dim_size(args->roi.channels_first ? 1 : 3);
-  }
-  TF_RETURN_IF_ERROR(CheckPooled("d_output", shape, &pooled));
-  args->roi.pooled_height = pooled.pooled_height;
-  args->roi.pooled_width = pooled.pooled_width;
-  TF_RETURN_IF_ERROR(CheckPositionSensitive(*args));
-  if (pooled.channels != args->PooledChannels()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("d_output has ", pooled.channels, " channels, expected ",
-                     args->PooledChannels(), ", as the forward op"));
-  }
-  return CheckSamples(args->roi, args->sampling.ratio, /*max=*/false);
-}
-
-// Pointers to the maps, on the host.
+// Pointers to the maps of all levels, on the host.
 template <typename T>
 struct MapPointers {
-  T* maps[kMostLevels];
+  T* maps[kMaxLevels] = {};
 };
 template <typename T>
-MapPointers<const T> InputMaps(OpKernelContext* ctx, int first, int count) {
-  MapPointers<const T> pointers = {};
-  for (int l = 0; l < count; ++l) {
-    pointers.maps[l] = Data<T>(ctx->input(first + l));
+absl::Status InputMaps(OpKernelContext* ctx, MapPointers<const T>* pointers) {
+  OpInputList features;
+  TF_RETURN_IF_ERROR(ctx->input_list("features", &features));
+  for (int l = 0; l < features.size(); ++l) {
+    pointers->maps[l] = Data<T>(features[l]);
   }
-  return pointers;
+  return absl::OkStatus();
 }
 
 class RoiAverageOpBase : public OpKernel {
  public:
-  explicit RoiAverageOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ReadAverageAttrs(ctx, &attrs_));
+  RoiAverageOpBase(OpKernelConstruction* ctx, const RoiAverageTraits& traits)
+      : OpKernel(ctx), traits_(traits) {
+    OP_REQUIRES_OK(ctx, ReadFormats(ctx, &formats_));
+    OP_REQUIRES_OK(ctx, ReadAverageAttrs(ctx, traits, &attrs_));
   }
 
  protected:
-  RoiAverageArgs attrs_;  // with no sizes yet
+  template <typename Device, typename C>
+  absl::Status ReadInputs(OpKernelContext* ctx, const SizeInput& features,
+                          const SizeInput& grid, RoiAverageArgs* args,
+                          Boxes<C>* boxes) const {
+    RoiSizes sizes;
+    const RoiInputNames names = {features, grid, /*like_features=*/nullptr,
+                                 traits_.has_channel_order};
+    TF_RETURN_IF_ERROR(
+        ReadRoiInputs<Device>(ctx, formats_, names, &sizes, boxes));
+    *args = attrs_;
+    args->batch = sizes.levels[0].batch;
+    args->channels = sizes.levels[0].channels;
+    args->channels_first = formats_.channels_first;
+    for (int l = 0; l < args->num_levels; ++l) {
+      args->levels[l].height = sizes.levels[l].height;
+      args->levels[l].width = sizes.levels[l].width;
+    }
+    args->grid = sizes.grid;
+    return CheckSamples(args->grid, args->sampling.ratio);
+  }
+
+  const RoiAverageTraits& traits_;
+  RoiFormats formats_;
+  RoiAverageArgs attrs_;  // without sizes
 };
 
 // features..., boxes, box_indices, output_size -> output.
 template <typename Device, typename T>
 class RoiAverageOp : public RoiAverageOpBase {
  public:
-  explicit RoiAverageOp(OpKernelConstruction* ctx) : RoiAverageOpBase(ctx) {
-    std::string mode = "avg";
-    OP_REQUIRES_OK(ctx, GetAttrIfAny(ctx, "mode", &mode));
+  using RoiAverageOpBase::RoiAverageOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    RoiAverageArgs args;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(ctx,
+                   ReadInputs<Device>(ctx, ShapeOf("features"),
+                                      ValuesOf("output_size"), &args, &boxes));
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(ctx,
+                   AllocateOutput(ctx, 0, args.Pooled(boxes.count), &output));
+    if (output->NumElements() == 0) return;
+    MapPointers<const T> features;
+    OP_REQUIRES_OK(ctx, InputMaps(ctx, &features));
+    OP_REQUIRES_OK(ctx, ToStatus(RoiAverage(GetDevice<Device>(ctx), args, boxes,
+                                            features.maps, Data<T>(output))));
+  }
+};
+
+// RoiAlign has a mode, too.
+template <typename Device, typename T>
+class RoiAlignOp : public RoiAverageOp<Device, T> {
+ public:
+  RoiAlignOp(OpKernelConstruction* ctx, const RoiAverageTraits& traits)
+      : RoiAverageOp<Device, T>(ctx, traits) {
+    std::string mode;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("mode", &mode));
     max_ = mode == "max";
   }
 
   void Compute(OpKernelContext* ctx) override {
-    const int levels = attrs_.num_levels;
-    const Tensor &boxes = ctx->input(levels),
-                 &box_indices = ctx->input(levels + 1);
-    RoiAverageArgs args = attrs_;
-    OP_REQUIRES_OK(
-        ctx, CheckMaps(
-                 "features",
-                 [&](int l) -> auto& { return ctx->input(l).shape(); }, &args));
-    OP_REQUIRES_OK(
-        ctx, CheckBoxes<Device>(boxes, box_indices,
-                                DataTypeOf<Coordinate<T>>::kValue, &args.roi));
-    OP_REQUIRES_OK(ctx, CheckOutputSize(ctx->input(levels + 2), &args.roi));
-    OP_REQUIRES_OK(ctx, CheckPositionSensitive(args));
-    OP_REQUIRES_OK(ctx, CheckSamples(args.roi, args.sampling.ratio, max_));
-    RoiArgs pooled = args.roi;
-    pooled.channels = args.PooledChannels();
-    TensorShape shape;
-    OP_REQUIRES_OK(ctx, PooledShape(pooled, &shape));
+    if (!max_) return RoiAverageOp<Device, T>::Compute(ctx);
+    RoiSizes sizes;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(ctx, ReadRoiInputs<Device>(
+                            ctx, this->formats_,
+                            {ShapeOf("features"), ValuesOf("output_size")},
+                            &sizes, &boxes));
+    const RoiAverageArgs& attrs = this->attrs_;
+    const RoiAlignMaxArgs args = {
+        {sizes.levels[0], attrs.levels[0].spatial_scale, sizes.grid},
+        attrs.sampling};
+    OP_REQUIRES_OK(ctx, CheckSamplesOfMax(sizes, attrs.sampling.ratio));
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
+    OP_REQUIRES_OK(ctx,
+                   AllocateOutput(ctx, 0, args.Pooled(boxes.count), &output));
     if (output->NumElements() == 0) return;
-    const auto maps = InputMaps<T>(ctx, 0, levels);
-    const auto* const box_data = Data<Coordinate<T>>(boxes);
-    const int32_t* const indices = Data<int32_t>(box_indices);
-    const Device device = GetDevice<Device>(ctx);
-    OP_REQUIRES_OK(
-        ctx, ToStatus(max_ ? RoiAlignMax(device, args.roi, args.sampling,
-                                         maps.maps[0], maps.maps[0], box_data,
-                                         indices, Data<T>(output))
-                           : RoiAverage(device, args, maps.maps, box_data,
-                                        indices, Data<T>(output))));
+    OP_REQUIRES_OK(ctx, ToStatus(RoiAlignMax(
+                            GetDevice<Device>(ctx), args, boxes,
+                            InputData<T>(ctx, "features"), Data<T>(output))));
   }
 
  private:
@@ -223,48 +206,24 @@ class RoiAverageGradOp : public RoiAverageOpBase {
   using RoiAverageOpBase::RoiAverageOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    const Tensor &d_output = ctx->input(0), &boxes = ctx->input(1),
-                 &box_indices = ctx->input(2);
-    RoiAverageArgs args = attrs_;
-    TensorShape shapes[kMostLevels];
-    for (int l = 0; l < args.num_levels; ++l) {
-      const Tensor& shape = ctx->input(3 + l);
-      OP_REQUIRES_OK(
-          ctx, CheckShape("features_shape", shape.shape(), {4}, "4 numbers"));
-      OP_REQUIRES_OK(ctx, TensorShape::BuildTensorShape(shape.flat<int64_t>(),
-                                                        &shapes[l]));
-    }
-    OP_REQUIRES_OK(ctx, CheckMaps(
-                            "features_shape",
-                            [&](int l) -> auto& { return shapes[l]; }, &args));
+    RoiAverageArgs args;
+    Boxes<Coordinate<T>> boxes;
     OP_REQUIRES_OK(
-        ctx, CheckBoxes<Device>(boxes, box_indices,
-                                DataTypeOf<Coordinate<T>>::kValue, &args.roi));
-    OP_REQUIRES_OK(ctx, CheckDOutput(d_output.shape(), &args));
-    if (d_output.NumElements() == 0) args.roi.num_boxes = 0;  // nothing to add
-    MapPointers<T> maps = {};
+        ctx, ReadInputs<Device>(ctx,
+                                ValuesOf(traits_.has_levels ? "features_shapes"
+                                                            : "features_shape"),
+                                ShapeOf("d_output"), &args, &boxes));
+    const Tensor& d_output = ctx->input(0);
+    if (d_output.NumElements() == 0) boxes.count = 0;  // nothing to add
+    MapPointers<T> d_features;
     for (int l = 0; l < args.num_levels; ++l) {
-      Tensor* d_features = nullptr;
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(l, shapes[l], &d_features));
-      maps.maps[l] = Data<T>(d_features);
+      Tensor* map = nullptr;
+      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, l, args.Features(l), &map));
+      d_features.maps[l] = Data<T>(map);
     }
-    OP_REQUIRES_OK(ctx,
-                   ToStatus(Run(GetDevice<Device>(ctx), args, Data<T>(d_output),
-                                Data<Coordinate<T>>(boxes),
-                                Data<int32_t>(box_indices), maps.maps)));
-  }
-
- private:
-  static Error Run(const Cpu& cpu, const RoiAverageArgs& args,
-                   const T* d_output, const Coordinate<T>* boxes,
-                   const int32_t* box_indices, T* const* d_features) {
-    return RoiAverageGrad(cpu, args, d_output, boxes, box_indices, d_features);
-  }
-  static Error Run(const Gpu& gpu, const RoiAverageArgs& args,
-                   const T* d_output, const Coordinate<T>* boxes,
-                   const int32_t* box_indices, T* const* d_features) {
-    return RoiAverageGrad(gpu, args, ::tensorflow::OpDeterminismRequired(),
-                          d_output, boxes, box_indices, d_features);
+    OP_REQUIRES_OK(
+        ctx, ToStatus(RoiAverageGrad(GetDevice<Device>(ctx), args, boxes,
+                                     Data<T>(d_output), d_features.maps)));
   }
 };
 
@@ -275,148 +234,63 @@ class RoiAverageBoxesGradOp : public RoiAverageOpBase {
   using RoiAverageOpBase::RoiAverageOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    const int levels = attrs_.num_levels;
-    const Tensor &d_output = ctx->input(0), &boxes = ctx->input(levels + 1),
-                 &box_indices = ctx->input(levels + 2);
-    RoiAverageArgs args = attrs_;
-    OP_REQUIRES_OK(
-        ctx,
-        CheckMaps(
-            "features",
-            [&](int l) -> auto& { return ctx->input(1 + l).shape(); }, &args));
-    OP_REQUIRES_OK(
-        ctx, CheckBoxes<Device>(boxes, box_indices,
-                                DataTypeOf<Coordinate<T>>::kValue, &args.roi));
-    OP_REQUIRES_OK(ctx, CheckDOutput(d_output.shape(), &args));
+    RoiAverageArgs args;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, ShapeOf("features"),
+                                           ShapeOf("d_output"), &args, &boxes));
     Tensor* d_boxes = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, boxes.shape(), &d_boxes));
-    const auto maps = InputMaps<T>(ctx, 1, levels);
     OP_REQUIRES_OK(
-        ctx, ToStatus(RoiAverageBoxesGrad(
-                 GetDevice<Device>(ctx), args, Data<T>(d_output), maps.maps,
-                 Data<Coordinate<T>>(boxes), Data<int32_t>(box_indices),
-                 Data<Coordinate<T>>(d_boxes))));
+        ctx, ctx->allocate_output(0, TensorShape({boxes.count, 4}), &d_boxes));
+    MapPointers<const T> features;
+    OP_REQUIRES_OK(ctx, InputMaps(ctx, &features));
+    OP_REQUIRES_OK(ctx, ToStatus(RoiAverageBoxesGrad(
+                            GetDevice<Device>(ctx), args, boxes,
+                            InputData<T>(ctx, "d_output"), features.maps,
+                            Data<Coordinate<T>>(d_boxes))));
   }
 };
 
-// d_output, features, boxes, box_indices -> d_features.
+// The kernels above of one op.
+template <const RoiAverageTraits& kTraits>
+struct RoiAverageKernels {
+  template <typename Base>
+  class Of : public Base {
+   public:
+    explicit Of(OpKernelConstruction* ctx) : Base(ctx, kTraits) {}
+  };
+  template <typename Device, typename T>
+  using Forward = Of<RoiAverageOp<Device, T>>;
+  template <typename Device, typename T>
+  using Grad = Of<RoiAverageGradOp<Device, T>>;
+  template <typename Device, typename T>
+  using BoxesGrad = Of<RoiAverageBoxesGradOp<Device, T>>;
+};
+using RoiAlignKernels = RoiAverageKernels<kRoiAlign>;
 template <typename Device, typename T>
-class RoiAlignMaxGradOp : public RoiAverageOpBase {
- public:
-  using RoiAverageOpBase::RoiAverageOpBase;
+using RoiAlignForward = RoiAlignKernels::Of<RoiAlignOp<Device, T>>;
+using PsRoiPoolKernels = RoiAverageKernels<kPsRoiPool>;
+using PsRoiAlignKernels = RoiAverageKernels<kPsRoiAlign>;
+using MultiscaleRoiAlignKernels = RoiAverageKernels<kMultiscaleRoiAlign>;
 
-  void Compute(OpKernelContext* ctx) override {
-    const Tensor &d_output = ctx->input(0), &features = ctx->input(1),
-                 &boxes = ctx->input(2), &box_indices = ctx->input(3);
-    RoiArgs args = attrs_.roi;
-    OP_REQUIRES_OK(ctx, CheckFeatures("features", features.shape(), &args));
-    OP_REQUIRES_OK(
-        ctx, CheckBoxes<Device>(boxes, box_indices,
-                                DataTypeOf<Coordinate<T>>::kValue, &args));
-    OP_REQUIRES_OK(ctx, CheckPooled("d_output", d_output.shape(), &args));
-    OP_REQUIRES_OK(ctx, CheckSamples(args, attrs_.sampling.ratio,
-                                     /*max=*/true));
-    if (d_output.NumElements() == 0) args.num_boxes = 0;  // nothing to add
-    Tensor* d_features = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, features.shape(), &d_features));
-    OP_REQUIRES_OK(ctx, ToStatus(RoiAlignMaxGrad(
-                            GetDevice<Device>(ctx), args, attrs_.sampling,
-                            Data<T>(d_output), Data<T>(features),
-                            Data<Coordinate<T>>(boxes),
-                            Data<int32_t>(box_indices), Data<T>(d_features))));
-  }
-};
-
-absl::Status CheckLikeFeatures(const char* name, const Tensor& tensor,
-                               const Tensor& features) {
-  if (tensor.shape() == features.shape()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " must have features' shape ", features.shape().DebugString(),
-      ", got ", tensor.shape().DebugString()));
-}
-
-// d_output, features, values, boxes, box_indices -> d_boxes.
-template <typename Device, typename T>
-class RoiAlignMaxBoxesGradOp : public RoiAverageOpBase {
- public:
-  using RoiAverageOpBase::RoiAverageOpBase;
-
-  void Compute(OpKernelContext* ctx) override {
-    const Tensor &d_output = ctx->input(0), &features = ctx->input(1),
-                 &values = ctx->input(2), &boxes = ctx->input(3),
-                 &box_indices = ctx->input(4);
-    RoiArgs args = attrs_.roi;
-    OP_REQUIRES_OK(ctx, CheckFeatures("features", features.shape(), &args));
-    OP_REQUIRES_OK(ctx, CheckLikeFeatures("values", values, features));
-    OP_REQUIRES_OK(
-        ctx, CheckBoxes<Device>(boxes, box_indices,
-                                DataTypeOf<Coordinate<T>>::kValue, &args));
-    OP_REQUIRES_OK(ctx, CheckPooled("d_output", d_output.shape(), &args));
-    OP_REQUIRES_OK(ctx, CheckSamples(args, attrs_.sampling.ratio,
-                                     /*max=*/true));
-    Tensor* d_boxes = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, boxes.shape(), &d_boxes));
-    OP_REQUIRES_OK(
-        ctx,
-        ToStatus(RoiAlignMaxBoxesGrad(
-            GetDevice<Device>(ctx), args, attrs_.sampling, Data<T>(d_output),
-            Data<T>(features), Data<T>(values), Data<Coordinate<T>>(boxes),
-            Data<int32_t>(box_indices), Data<Coordinate<T>>(d_boxes))));
-  }
-};
-
-// dd_features, features, boxes, box_indices, output_size -> dd_output.
-template <typename Device, typename T>
-class RoiAlignMaxGradGradOp : public RoiAverageOpBase {
- public:
-  using RoiAverageOpBase::RoiAverageOpBase;
-
-  void Compute(OpKernelContext* ctx) override {
-    const Tensor &dd_features = ctx->input(0), &features = ctx->input(1),
-                 &boxes = ctx->input(2), &box_indices = ctx->input(3);
-    RoiArgs args = attrs_.roi;
-    OP_REQUIRES_OK(ctx, CheckFeatures("features", features.shape(), &args));
-    OP_REQUIRES_OK(ctx,
-                   CheckLikeFeatures("dd_features", dd_features, features));
-    OP_REQUIRES_OK(
-        ctx, CheckBoxes<Device>(boxes, box_indices,
-                                DataTypeOf<Coordinate<T>>::kValue, &args));
-    OP_REQUIRES_OK(ctx, CheckOutputSize(ctx->input(4), &args));
-    OP_REQUIRES_OK(ctx, CheckSamples(args, attrs_.sampling.ratio,
-                                     /*max=*/true));
-    TensorShape shape;
-    OP_REQUIRES_OK(ctx, PooledShape(args, &shape));
-    Tensor* dd_output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &dd_output));
-    if (dd_output->NumElements() == 0) return;
-    OP_REQUIRES_OK(ctx, ToStatus(RoiAlignMax(
-                            GetDevice<Device>(ctx), args, attrs_.sampling,
-                            Data<T>(features), Data<T>(dd_features),
-                            Data<Coordinate<T>>(boxes),
-                            Data<int32_t>(box_indices), Data<T>(dd_output))));
-  }
-};
-
-TFO_REGISTER_KERNELS("RoiAlign", RoiAverageOp, .HostMemory("output_size"));
-TFO_REGISTER_KERNELS("RoiAlignGrad", RoiAverageGradOp,
+TFO_REGISTER_KERNELS("RoiAlign", RoiAlignForward, .HostMemory("output_size"));
+TFO_REGISTER_KERNELS("RoiAlignGrad", RoiAlignKernels::Grad,
                      .HostMemory("features_shape"));
-TFO_REGISTER_KERNELS("RoiAlignBoxesGrad", RoiAverageBoxesGradOp);
-TFO_REGISTER_KERNELS("RoiAlignMaxGrad", RoiAlignMaxGradOp);
-TFO_REGISTER_KERNELS("RoiAlignMaxGradGrad", RoiAlignMaxGradGradOp,
+TFO_REGISTER_KERNELS("RoiAlignBoxesGrad", RoiAlignKernels::BoxesGrad);
+TFO_REGISTER_KERNELS("PsRoiPool", PsRoiPoolKernels::Forward,
                      .HostMemory("output_size"));
-TFO_REGISTER_KERNELS("RoiAlignMaxBoxesGrad", RoiAlignMaxBoxesGradOp);
-TFO_REGISTER_KERNELS("PsRoiPool", RoiAverageOp, .HostMemory("output_size"));
-TFO_REGISTER_KERNELS("PsRoiPoolGrad", RoiAverageGradOp,
+TFO_REGISTER_KERNELS("PsRoiPoolGrad", PsRoiPoolKernels::Grad,
                      .HostMemory("features_shape"));
-TFO_REGISTER_KERNELS("PsRoiAlign", RoiAverageOp, .HostMemory("output_size"));
-TFO_REGISTER_KERNELS("PsRoiAlignGrad", RoiAverageGradOp,
-                     .HostMemory("features_shape"));
-TFO_REGISTER_KERNELS("PsRoiAlignBoxesGrad", RoiAverageBoxesGradOp);
-TFO_REGISTER_KERNELS("MultiscaleRoiAlign", RoiAverageOp,
+TFO_REGISTER_KERNELS("PsRoiAlign", PsRoiAlignKernels::Forward,
                      .HostMemory("output_size"));
-TFO_REGISTER_KERNELS("MultiscaleRoiAlignGrad", RoiAverageGradOp,
+TFO_REGISTER_KERNELS("PsRoiAlignGrad", PsRoiAlignKernels::Grad,
+                     .HostMemory("features_shape"));
+TFO_REGISTER_KERNELS("PsRoiAlignBoxesGrad", PsRoiAlignKernels::BoxesGrad);
+TFO_REGISTER_KERNELS("MultiscaleRoiAlign", MultiscaleRoiAlignKernels::Forward,
+                     .HostMemory("output_size"));
+TFO_REGISTER_KERNELS("MultiscaleRoiAlignGrad", MultiscaleRoiAlignKernels::Grad,
                      .HostMemory("features_shapes"));
-TFO_REGISTER_KERNELS("MultiscaleRoiAlignBoxesGrad", RoiAverageBoxesGradOp);
+TFO_REGISTER_KERNELS("MultiscaleRoiAlignBoxesGrad",
+                     MultiscaleRoiAlignKernels::BoxesGrad);
 
 }  // namespace
 }  // namespace tfo

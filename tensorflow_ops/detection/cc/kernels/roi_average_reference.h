@@ -23,21 +23,36 @@ struct AverageProblem {
 
   int64_t PixelAt(int level, int64_t n, int64_t y, int64_t x, int64_t c) const {
     const int64_t height = args.levels[level].height,
-                  width = args.levels[level].width,
-                  channels = args.roi.channels;
-    return args.roi.channels_first
-               ? ((n * channels + c) * height + y) * width + x
-               : ((n * height + y) * width + x) * channels + c;
+                  width = args.levels[level].width, channels = args.channels;
+    return args.channels_first ? ((n * channels + c) * height + y) * width + x
+                               : ((n * height + y) * width + x) * channels + c;
   }
   int64_t OutputAt(int64_t k, int64_t p, int64_t q, int64_t c) const {
-    const int64_t ph = args.roi.pooled_height, pw = args.roi.pooled_width,
-                  channels = args.PooledChannels();
-    return args.roi.channels_first ? ((k * channels + c) * ph + p) * pw + q
-                                   : ((k * ph + p) * pw + q) * channels + c;
+    const int64_t ph = args.grid.height, pw = args.grid.width,
+                  channels = args.ChannelsOfBins().count;
+    return args.channels_first ? ((k * channels + c) * ph + p) * pw + q
+                               : ((k * ph + p) * pw + q) * channels + c;
+  }
+  // The features' channel of bin (p, q)'s channel c.
+  int64_t ChannelAt(int64_t p, int64_t q, int64_t c) const {
+    const int64_t ph = args.grid.height, pw = args.grid.width;
+    switch (args.order) {
+      case RoiChannels::kAll:
+        return c;
+      case RoiChannels::kChannelMajor:
+        return (c * ph + p) * pw + q;
+      case RoiChannels::kBinMajor:
+        return (p * pw + q) * (args.channels / (ph * pw)) + c;
+    }
+    return -1;
+  }
+  int64_t NumBoxes() const { return box_indices.size(); }
+  Boxes<Coordinate<T>> AllBoxes() const {
+    return {NumBoxes(), /*yxyx=*/false, boxes.data(), box_indices.data()};
   }
   int64_t OutputSize() const {
-    return args.roi.num_boxes * args.roi.pooled_height * args.roi.pooled_width *
-           args.PooledChannels();
+    return NumBoxes() * args.grid.height * args.grid.width *
+           args.ChannelsOfBins().count;
   }
   std::vector<const T*> Maps() const {
     std::vector<const T*> pointers;
@@ -82,28 +97,20 @@ AverageProblem<T> MakeAverageProblem(RoiBins bins, RoiSampling sampling,
   AverageProblem<T> problem;
   RoiAverageArgs& args = problem.args;
   args = {};
-  args.roi = {2,
-              9,
-              12,
-              0,
-              static_cast<int64_t>(boxes.size()),
-              3,
-              2,
-              0.5f,
-              channels_first,
-              false};
+  args.batch = 2;
+  args.channels_first = channels_first;
+  args.grid = {3, 2};
   args.bins = bins;
   args.sampling = sampling;
   args.order = order;
-  args.roi.channels =
-      order == RoiChannels::kAll
-          ? out_channels
-          : out_channels * args.roi.pooled_height * args.roi.pooled_width;
+  args.channels = order == RoiChannels::kAll
+                      ? out_channels
+                      : out_channels * args.grid.height * args.grid.width;
   args.num_levels = levels;
   for (int l = 0; l < levels; ++l) {
     args.levels[l] = {9 >> l, 12 >> l, 0.5f / (1 << l), l * 6.0f};
     problem.maps.push_back(RandomValues<T>(
-        2 * args.roi.channels * args.levels[l].height * args.levels[l].width,
+        2 * args.channels * args.levels[l].height * args.levels[l].width,
         7 + l));
   }
   for (size_t k = 0; k < boxes.size(); ++k) {
@@ -134,7 +141,7 @@ bool ReferencePoints(const AverageProblem<T>& problem, int64_t k, int64_t p,
     if (!std::isfinite(b[i])) return false;
   }
   const int32_t image = problem.box_indices[k];
-  if (b[2] < b[0] || b[3] < b[1] || image < 0 || image >= args.roi.batch) {
+  if (b[2] < b[0] || b[3] < b[1] || image < 0 || image >= args.batch) {
     return false;
   }
   *level = 0;
@@ -204,8 +211,8 @@ bool ReferencePoints(const AverageProblem<T>& problem, int64_t k, int64_t p,
     }
     return result;
   };
-  const auto rows = axis(b[1], b[3], p, args.roi.pooled_height, map.height);
-  const auto columns = axis(b[0], b[2], q, args.roi.pooled_width, map.width);
+  const auto rows = axis(b[1], b[3], p, args.grid.height, map.height);
+  const auto columns = axis(b[0], b[2], q, args.grid.width, map.width);
   for (const auto& y : rows) {
     for (const auto& x : columns) {
       points->push_back(
@@ -253,20 +260,20 @@ AverageReference ReferenceAverage(const AverageProblem<T>& problem) {
   AverageReference result;
   result.output.assign(problem.OutputSize(), 0);
   for (const auto& map : problem.maps) result.d_maps.emplace_back(map.size());
-  result.d_boxes.assign(4 * args.roi.num_boxes, 0);
+  result.d_boxes.assign(4 * problem.NumBoxes(), 0);
   std::vector<ReferencePoint> points;
-  for (int64_t k = 0; k < args.roi.num_boxes; ++k) {
-    for (int64_t p = 0; p < args.roi.pooled_height; ++p) {
-      for (int64_t q = 0; q < args.roi.pooled_width; ++q) {
+  for (int64_t k = 0; k < problem.NumBoxes(); ++k) {
+    for (int64_t p = 0; p < args.grid.height; ++p) {
+      for (int64_t q = 0; q < args.grid.width; ++q) {
         int level;
         double count;
         if (!ReferencePoints(problem, k, p, q, &level, &points, &count)) {
           continue;
         }
-        for (int64_t c = 0; c < args.PooledChannels(); ++c) {
+        for (int64_t c = 0; c < args.ChannelsOfBins().count; ++c) {
           const int64_t at = problem.OutputAt(k, p, q, c);
           const double gradient = Widen(problem.d_output[at]);
-          const int64_t from = args.FirstChannel(p, q) + c * args.ChannelStep();
+          const int64_t from = problem.ChannelAt(p, q, c);
           double sum = 0;
           for (const ReferencePoint& point : points) {
             ReferenceCorners(
@@ -299,18 +306,18 @@ AverageReference ReferenceMax(const AverageProblem<T>& problem,
   AverageReference result;
   result.output.assign(problem.OutputSize(), 0);
   result.d_maps.emplace_back(problem.maps[0].size());
-  result.d_boxes.assign(4 * args.roi.num_boxes, 0);
+  result.d_boxes.assign(4 * problem.NumBoxes(), 0);
   std::vector<ReferencePoint> points;
-  for (int64_t k = 0; k < args.roi.num_boxes; ++k) {
-    for (int64_t p = 0; p < args.roi.pooled_height; ++p) {
-      for (int64_t q = 0; q < args.roi.pooled_width; ++q) {
+  for (int64_t k = 0; k < problem.NumBoxes(); ++k) {
+    for (int64_t p = 0; p < args.grid.height; ++p) {
+      for (int64_t q = 0; q < args.grid.width; ++q) {
         int level;
         double count;
         if (!ReferencePoints(problem, k, p, q, &level, &points, &count)) {
           continue;
         }
         const int32_t n = problem.box_indices[k];
-        for (int64_t c = 0; c < args.roi.channels; ++c) {
+        for (int64_t c = 0; c < args.channels; ++c) {
           const ReferencePoint* best = nullptr;
           double most = 0;
           bool outside = points.size() < count;

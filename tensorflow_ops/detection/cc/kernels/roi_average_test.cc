@@ -36,17 +36,15 @@ Result<T> Run(const AverageProblem<T>& problem, int threads) {
   }
   for (auto& d_map : result.d_maps) d_maps.push_back(d_map.data());
   const auto maps = problem.Maps();
-  TFO_EXPECT(RoiAverage(cpu, problem.args, maps.data(), problem.boxes.data(),
-                        problem.box_indices.data(),
+  const auto boxes = problem.AllBoxes();
+  TFO_EXPECT(RoiAverage(cpu, problem.args, boxes, maps.data(),
                         result.output.data()) == nullptr);
-  TFO_EXPECT(RoiAverageGrad(cpu, problem.args, problem.d_output.data(),
-                            problem.boxes.data(), problem.box_indices.data(),
+  TFO_EXPECT(RoiAverageGrad(cpu, problem.args, boxes, problem.d_output.data(),
                             d_maps.data()) == nullptr);
   if (problem.args.bins == RoiBins::kSamples) {
     result.d_boxes.assign(problem.boxes.size(), 77);
-    TFO_EXPECT(RoiAverageBoxesGrad(cpu, problem.args, problem.d_output.data(),
-                                   maps.data(), problem.boxes.data(),
-                                   problem.box_indices.data(),
+    TFO_EXPECT(RoiAverageBoxesGrad(cpu, problem.args, boxes,
+                                   problem.d_output.data(), maps.data(),
                                    result.d_boxes.data()) == nullptr);
   }
   return result;
@@ -69,7 +67,7 @@ void Check(const AverageProblem<T>& problem) {
   }
   if (!actual.d_boxes.empty()) {
     // Sums over all bins and channels.
-    const double terms = problem.args.roi.channels + 10.0;
+    const double terms = problem.args.channels + 10.0;
     TFO_EXPECT(WorstError<Coordinate<T>>(actual.d_boxes, expected.d_boxes) <
                kTolerance<T> * terms);
   }
@@ -130,19 +128,16 @@ TFO_TEST(RoiAverage, NothingToDo) {
   for (const int64_t none : {0, 1, 2, 3}) {
     auto problem = testing::MakeAverageProblem<float>(
         RoiBins::kSamples, {2, true}, RoiChannels::kAll, 4, none % 2 == 1);
-    RoiArgs& roi = problem.args.roi;
     if (none < 2) {
-      roi.num_boxes = 0;
+      problem.boxes.clear();
+      problem.box_indices.clear();
     } else {  // a map of no rows but wide beyond any memory
-      problem.args.levels[0].height = roi.height = 0;
-      problem.args.levels[0].width = roi.width = (int64_t{1} << 31) - 1;
+      problem.args.levels[0].height = 0;
+      problem.args.levels[0].width = (int64_t{1} << 31) - 1;
       problem.maps[0].clear();
     }
     const auto result = Run(problem, 2);
-    const bool some = roi.num_boxes > 0;
-    for (int64_t i = 0; some && i < problem.OutputSize(); ++i) {
-      TFO_EXPECT_EQ(result.output[i], 0.0f);
-    }
+    for (float v : result.output) TFO_EXPECT_EQ(v, 0.0f);
     for (float v : result.d_maps[0]) TFO_EXPECT_EQ(v, 0.0f);
   }
 }
@@ -152,7 +147,9 @@ TFO_TEST(RoiAverage, NanWhereItCounts) {
   for (bool channels_first : {false, true}) {
     AverageProblem<float> problem;
     problem.args = {};
-    problem.args.roi = {1, 4, 4, 1, 1, 1, 1, 1.0f, channels_first, false};
+    problem.args.batch = problem.args.channels = 1;
+    problem.args.channels_first = channels_first;
+    problem.args.grid = {1, 1};
     problem.args.sampling = {1, true};
     problem.args.num_levels = 1;
     problem.args.levels[0] = {4, 4, 1.0f, 0};

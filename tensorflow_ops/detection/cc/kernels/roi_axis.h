@@ -9,13 +9,13 @@
 
 namespace tfo {
 
-// What a bin averages.
+// What a bin pools.
 enum class RoiBins {
   kSamples,  // bilinear samples on a regular grid: RoIAlign
   kPixels,   // the pixels it covers: PS-RoI-Pool
 };
 
-// How samples are laid.
+// The grid of samples in a bin.
 struct RoiSampling {
   int32_t ratio;  // samples of a bin on each axis; 0: ceil(bin size)
   bool aligned;   // pixel i's centre is at i + 0.5; else at i, and a box is at
@@ -29,9 +29,9 @@ struct RoiAxis {
   bool sampled;
   // kSamples, in feature pixels:
   C start, bin;  // where the box begins; a bin's size
-  C grid;        // samples of a bin: whole, perhaps enormous, 0 for none
+  C grid;        // samples of a bin: a whole number, 0 for none
   C scale;       // feature pixels per image pixel
-  bool grown;    // to the smallest size: its end does not matter
+  bool grown;    // to the minimum size: its end does not matter
   // kPixels:
   PooledSpan span;
 };
@@ -53,7 +53,7 @@ TFO_HOST_DEVICE static inline RoiAxis<C> SampledAxis(
   axis.bin = size / static_cast<C>(bins);
   axis.grid = sampling.ratio > 0 ? static_cast<C>(sampling.ratio)
                                  : static_cast<C>(ceil(axis.bin));
-  // A difference beyond the type's range: no sample can be told.
+  // Overflow: sample positions are undefined, so none are used.
   if (!(axis.bin - axis.bin == 0 && axis.start - axis.start == 0)) {
     axis.grid = 0;
   }
@@ -77,34 +77,34 @@ struct AxisSample {
   int32_t low;
   C fraction;
   bool moves;  // with the box: not held at an edge
-  C place;     // in the box, from 0 at its beginning to 1 at its end
+  C position;  // in the box, from 0 at its beginning to 1 at its end
 };
 
 // Calls visit(sample) for each sample of bin p in [-1, limit], in order; the
-// others count as zero. At most 2 * limit + 6 calls, or as many as the fixed
-// ratio says.
+// others count as zero. Makes at most 2 * limit + 6 calls, or as many as a
+// nonzero ratio.
 template <typename C, typename Visit>
 TFO_HOST_DEVICE static inline void VisitSamples(const RoiAxis<C>& axis,
                                                 int64_t p, Visit&& visit) {
   if (axis.limit <= 0) return;
-  const C begin = axis.start + Product(static_cast<C>(p), axis.bin);
+  const C begin = axis.start + MulUnfused(static_cast<C>(p), axis.bin);
   const C limit = static_cast<C>(axis.limit);
   const int32_t last = static_cast<int32_t>(axis.limit - 1);
   double first_index = 0, last_index = static_cast<double>(axis.grid) - 1;
   if (axis.grid > 16 && axis.bin > 0) {
-    // Skips what is outside, and tests what remains.
+    // Skips most samples outside; the loop tests those that remain.
     const double step = static_cast<double>(axis.bin) / axis.grid;
     const double from = floor((-1.0 - begin) / step - 0.5) - 1;
     const double to = ceil((limit - begin) / step - 0.5) + 1;
     if (from > first_index) first_index = from;
     if (to < last_index) last_index = to;
-    // So far from the box's beginning that samples cannot be counted: those in
-    // the map are a part of the bin below rounding.
+    // Too far from the box's beginning to count samples exactly: those in the
+    // map are a fraction of the bin smaller than its rounding error.
     if (last_index > 9e15) return;
   }
   for (double i = first_index; i <= last_index; ++i) {
     const C index = static_cast<C>(i + 0.5);
-    C at = begin + Product(index, axis.bin) / axis.grid;
+    C at = begin + MulUnfused(index, axis.bin) / axis.grid;
     if (!(at >= -1 && at <= limit)) continue;
     AxisSample<C> sample;
     sample.moves = at > 0;
@@ -117,32 +117,32 @@ TFO_HOST_DEVICE static inline void VisitSamples(const RoiAxis<C>& axis,
     } else {
       sample.fraction = at - static_cast<C>(sample.low);
     }
-    sample.place =
+    sample.position =
         (static_cast<C>(p) + index / axis.grid) / static_cast<C>(axis.bins);
     visit(sample);
   }
 }
 
-// How a place or a weight on an axis changes with the box's beginning and end,
-// in image pixels.
+// How a position or a weight on an axis changes with the box's beginning and
+// end, in image pixels.
 template <typename C>
 struct BoxSlopes {
   C low, high;
 };
 
-// How a sample moves, in feature pixels.
+// How a sample's position on the map changes with the box, in feature pixels.
 template <typename C>
 TFO_HOST_DEVICE static inline BoxSlopes<C> MotionOf(
     const RoiAxis<C>& axis, const AxisSample<C>& sample) {
   if (!sample.moves) return {};
-  const C high = axis.grown ? C(0) : Product(axis.scale, sample.place);
+  const C high = axis.grown ? C(0) : MulUnfused(axis.scale, sample.position);
   return {axis.scale - high, high};
 }
 
-// Calls visit(pixel, weight, slopes) for each pixel of bin p that counts, in
-// order, every pixel once: the bin takes `weight` times the pixel's value.
+// Calls visit(pixel, weight, slopes) for each pixel of bin p with a weight, in
+// order, every pixel once: the bin adds `weight` times the pixel's value.
 // Samples on the same pixels are merged. Without kSlopes, slopes are zero and
-// are not computed.
+// not computed.
 template <bool kSlopes, typename C, typename Visit>
 TFO_HOST_DEVICE static inline void VisitTaps(const RoiAxis<C>& axis, int64_t p,
                                              Visit&& visit) {
@@ -154,13 +154,13 @@ TFO_HOST_DEVICE static inline void VisitTaps(const RoiAxis<C>& axis, int64_t p,
     }
     return;
   }
-  // The taps of `pixel` and the next one, to which samples are still added.
+  // The weights of `pixel` and the next one, to which later samples may add.
   int32_t pixel = -1;
   C weight = 0, next_weight = 0;
   BoxSlopes<C> slopes = {}, next_slopes = {};
   const C share = axis.grid > 0 ? C(1) / axis.grid : C(0);
   const auto emit = [&](int32_t at, C w, BoxSlopes<C> s) {
-    // A pixel of no weight is not looked at: it may hold NaN.
+    // Pixels of no weight are not read: they may hold NaN.
     if (w == 0 && !(kSlopes && (s.low != 0 || s.high != 0))) return;
     visit(at, w * share, BoxSlopes<C>{s.low * share, s.high * share});
   };
@@ -189,6 +189,44 @@ TFO_HOST_DEVICE static inline void VisitTaps(const RoiAxis<C>& axis, int64_t p,
     emit(pixel, weight, slopes);
     emit(pixel + 1, next_weight, next_slopes);
   }
+}
+
+// A box's axes on its feature map.
+template <typename C>
+struct Roi {
+  bool valid;     // as ScaledBox; false on a map without pixels, too
+  int32_t level;  // of a feature pyramid; 0 on a single map
+  int64_t image;
+  RoiAxis<C> y, x;
+};
+
+template <typename C>
+TFO_HOST_DEVICE static inline Roi<C> SampledRoi(const ScaledBox<C>& box,
+                                                C spatial_scale, int64_t height,
+                                                int64_t width,
+                                                const PoolGrid& grid,
+                                                const RoiSampling& sampling) {
+  Roi<C> roi = {};
+  roi.valid = box.valid && height > 0 && width > 0;
+  if (!roi.valid) return roi;
+  roi.image = box.image;
+  roi.y =
+      SampledAxis(box.y1, box.y2, spatial_scale, height, grid.height, sampling);
+  roi.x =
+      SampledAxis(box.x1, box.x2, spatial_scale, width, grid.width, sampling);
+  return roi;
+}
+template <typename C>
+TFO_HOST_DEVICE static inline Roi<C> PixelRoi(const ScaledBox<C>& box,
+                                              int64_t height, int64_t width,
+                                              const PoolGrid& grid) {
+  Roi<C> roi = {};
+  roi.valid = box.valid && height > 0 && width > 0;
+  if (!roi.valid) return roi;
+  roi.image = box.image;
+  roi.y = PixelAxis(box.y1, box.y2, height, grid.height);
+  roi.x = PixelAxis(box.x1, box.x2, width, grid.width);
+  return roi;
 }
 
 }  // namespace tfo

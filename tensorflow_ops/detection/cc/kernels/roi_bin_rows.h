@@ -1,9 +1,9 @@
-// The rows of boxes' bins on the host, and the order in which they are gone
-// through.
+// The rows of boxes' bins on the host, and the order in which they are visited.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_BIN_ROWS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_BIN_ROWS_H_
 
 #include <algorithm>
+#include <cstdint>
 #include <tuple>
 #include <vector>
 
@@ -11,27 +11,22 @@
 
 namespace tfo {
 
-// A row of a box's bins, and the rows of pixels that it looks at.
+// A row of a box's bins, and the rows of pixels that they read.
 struct BinRow {
   int64_t box;
   int32_t p, image;
   PixelRange rows;
 };
 
-// All bin rows, from the top of the first image down: what one read, the next
-// ones find in the cache, since a row of bins is a few pixels high and boxes
-// are not. for_each(add) calls add(row) for each.
-template <typename ForEach>
-std::vector<BinRow> BinRowsDownward(const RoiArgs& args,
-                                    const ForEach& for_each) {
-  std::vector<BinRow> result;
-  result.reserve(args.num_boxes * args.pooled_height);
-  for_each([&](const BinRow& row) { result.push_back(row); });
-  std::sort(result.begin(), result.end(), [](const BinRow& a, const BinRow& b) {
-    return std::tie(a.image, a.rows.begin, a.box, a.p) <
-           std::tie(b.image, b.rows.begin, b.box, b.p);
-  });
-  return result;
+// Sorts from the top of the first image down: neighbors find each other's
+// pixels in the cache, since a row of bins is a few pixels high and boxes are
+// not.
+inline void SortDownward(std::vector<BinRow>& bin_rows) {
+  std::sort(bin_rows.begin(), bin_rows.end(),
+            [](const BinRow& a, const BinRow& b) {
+              return std::tie(a.image, a.rows.begin, a.box, a.p) <
+                     std::tie(b.image, b.rows.begin, b.box, b.p);
+            });
 }
 
 }  // namespace tfo

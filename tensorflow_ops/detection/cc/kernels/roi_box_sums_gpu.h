@@ -1,18 +1,19 @@
-// What the CUDA kernels share that sum gradients to boxes. For .cu.cc files.
+// Sums of gradients to boxes in CUDA kernels. For .cu.cc files.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_BOX_SUMS_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_BOX_SUMS_GPU_H_
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_gpu.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_axis.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_channels_gpu.h"
 
 namespace tfo {
 
-// What a box's derivatives are summed in: to y1, x1, y2, x2.
+// One thread's sums of a box's derivatives to y1, x1, y2, x2.
 template <typename Sum>
 struct BoxSums {
   Sum values[4] = {};
 
-  // The derivatives to what changes by `y` and by `x` with the box.
+  // Adds derivatives d_y and d_x to positions that change by `y` and `x` with
+  // the box.
   __device__ void Add(const BoxSlopes<Sum>& y, Sum d_y, const BoxSlopes<Sum>& x,
                       Sum d_x) {
     values[0] += y.low * d_y;
@@ -23,7 +24,7 @@ struct BoxSums {
 };
 
 // Adds up the block's sums, in a fixed order, and writes a box's derivatives,
-// or adds to them. All of the block must come here.
+// or adds to them. All of the block must call it.
 template <typename Sum>
 __device__ void WriteBoxSums(bool yxyx, const BoxSums<Sum>& sums,
                              Sum (&parts)[4][kRowThreads], bool add,
@@ -38,6 +39,7 @@ __device__ void WriteBoxSums(bool yxyx, const BoxSums<Sum>& sums,
   }
   if (thread > 0) return;
   for (int i = 0; i < 4; ++i) {
+    // In xyxy, each corner's coordinates change places.
     Sum* const to = d_box + (yxyx ? i : i ^ 1);
     *to = parts[i][0] + (add ? *to : 0);
   }

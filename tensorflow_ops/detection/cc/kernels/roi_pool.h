@@ -15,42 +15,41 @@ namespace tfo {
 // Writes all of `output`: the maximum of each bin's pixels, NaN where one is
 // NaN, 0 where the bin has no pixel. Writes all of `argmax` unless it is null:
 // y * width + x of the first maximum (or the first NaN), -1 where the bin has
-// no pixel. Both are [num_boxes, ph, pw, channels], or [num_boxes, channels,
-// ph, pw].
+// no pixel. Both have the shape args.Pooled().
 template <typename T>
-Error RoiPool(const Cpu& cpu, const RoiArgs& args, const T* features,
-              const Coordinate<T>* boxes, const int32_t* box_indices, T* output,
+Error RoiPool(const Cpu& cpu, const RoiArgs& args,
+              const Boxes<Coordinate<T>>& boxes, const T* features, T* output,
               int32_t* argmax);
 template <typename T>
-Error RoiPool(const Gpu& gpu, const RoiArgs& args, const T* features,
-              const Coordinate<T>* boxes, const int32_t* box_indices, T* output,
+Error RoiPool(const Gpu& gpu, const RoiArgs& args,
+              const Boxes<Coordinate<T>>& boxes, const T* features, T* output,
               int32_t* argmax);
 
-// Writes all of `d_features`: each pixel's sum, in an order that the boxes
-// alone decide, of the d_output whose argmax it is. 16-bit types are summed in
-// float. `boxes` are the forward op's: a box is looked at only where its bins
-// lie. An argmax that RoiPool did not write adds to its pixel or nothing, and
-// never outside of the image.
+// Writes all of `d_features`: for each pixel the sum, in an order that only the
+// boxes decide, of the d_output whose argmax it is. 16-bit types are summed in
+// float. `boxes` are the forward op's: they locate the bins. An argmax that
+// RoiPool did not write adds to its pixel or nothing, and never outside of the
+// image.
 template <typename T>
-Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args, const T* d_output,
-                  const int32_t* argmax, const Coordinate<T>* boxes,
-                  const int32_t* box_indices, T* d_features);
+Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args,
+                  const Boxes<Coordinate<T>>& boxes, const T* d_output,
+                  const int32_t* argmax, T* d_features);
 template <typename T>
-Error RoiPoolGrad(const Gpu& gpu, const RoiArgs& args, const T* d_output,
-                  const int32_t* argmax, const Coordinate<T>* boxes,
-                  const int32_t* box_indices, T* d_features);
+Error RoiPoolGrad(const Gpu& gpu, const RoiArgs& args,
+                  const Boxes<Coordinate<T>>& boxes, const T* d_output,
+                  const int32_t* argmax, T* d_features);
 
 // The gradient of RoiPoolGrad, which is linear in d_output: writes all of
 // `dd_output`, the value of dd_features at each argmax, 0 where RoiPoolGrad
 // adds nothing.
 template <typename T>
-Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args, const T* dd_features,
-                      const int32_t* argmax, const Coordinate<T>* boxes,
-                      const int32_t* box_indices, T* dd_output);
+Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args,
+                      const Boxes<Coordinate<T>>& boxes, const T* dd_features,
+                      const int32_t* argmax, T* dd_output);
 template <typename T>
-Error RoiPoolGradGrad(const Gpu& gpu, const RoiArgs& args, const T* dd_features,
-                      const int32_t* argmax, const Coordinate<T>* boxes,
-                      const int32_t* box_indices, T* dd_output);
+Error RoiPoolGradGrad(const Gpu& gpu, const RoiArgs& args,
+                      const Boxes<Coordinate<T>>& boxes, const T* dd_features,
+                      const int32_t* argmax, T* dd_output);
 
 }  // namespace tfo
 

@@ -1,6 +1,6 @@
 // The OpKernels of RoiPool, RoiPoolGrad and RoiPoolGradGrad.
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_check.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_inputs.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_pool.h"
 
 namespace tfo {
@@ -9,106 +9,104 @@ namespace {
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
-class RoiOpBase : public OpKernel {
+class RoiPoolOpBase : public OpKernel {
  public:
-  explicit RoiOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ReadRoiAttrs(ctx, &attrs_));
+  explicit RoiPoolOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ReadSpatialScale(ctx, &spatial_scale_));
+    OP_REQUIRES_OK(ctx, ReadFormats(ctx, &formats_));
   }
 
  protected:
-  RoiArgs attrs_;  // with no sizes yet
+  template <typename Device, typename C>
+  absl::Status ReadInputs(OpKernelContext* ctx, const RoiInputNames& names,
+                          RoiArgs* args, Boxes<C>* boxes) const {
+    RoiSizes sizes;
+    TF_RETURN_IF_ERROR(
+        ReadRoiInputs<Device>(ctx, formats_, names, &sizes, boxes));
+    *args = {sizes.levels[0], spatial_scale_, sizes.grid};
+    return absl::OkStatus();
+  }
+
+ private:
+  float spatial_scale_;
+  RoiFormats formats_;
 };
 
 template <typename Device, typename T>
-class RoiPoolOp : public RoiOpBase {
+class RoiPoolOp : public RoiPoolOpBase {
  public:
-  using RoiOpBase::RoiOpBase;
+  using RoiPoolOpBase::RoiPoolOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    const Tensor &features = ctx->input(0), &boxes = ctx->input(1),
-                 &box_indices = ctx->input(2);
-    RoiArgs args = attrs_;
-    OP_REQUIRES_OK(ctx, CheckFeatures("features", features.shape(), &args));
-    OP_REQUIRES_OK(
-        ctx, CheckBoxes<Device>(boxes, box_indices,
-                                DataTypeOf<Coordinate<T>>::kValue, &args));
-    OP_REQUIRES_OK(ctx, CheckOutputSize(ctx->input(3), &args));
-    TensorShape shape;
-    OP_REQUIRES_OK(ctx, PooledShape(args, &shape));
+    RoiArgs args;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(
+                            ctx, {ShapeOf("features"), ValuesOf("output_size")},
+                            &args, &boxes));
+    const FeatureShape pooled = args.Pooled(boxes.count);
     Tensor *output = nullptr, *argmax = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
-    // A graph in which nobody reads argmax, that is inference, does without it.
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, pooled, &output));
+    // Inference does not read argmax: the kernel then does without it.
     if (ctx->output_required(1)) {
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(1, shape, &argmax));
+      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, pooled, &argmax));
     }
     OP_REQUIRES_OK(
         ctx,
-        ToStatus(RoiPool(GetDevice<Device>(ctx), args, Data<T>(features),
-                         Data<Coordinate<T>>(boxes), Data<int32_t>(box_indices),
-                         Data<T>(output),
+        ToStatus(RoiPool(GetDevice<Device>(ctx), args, boxes,
+                         InputData<T>(ctx, "features"), Data<T>(output),
                          argmax == nullptr ? nullptr : Data<int32_t>(argmax))));
   }
 };
 
 template <typename Device, typename T>
-class RoiPoolGradOp : public RoiOpBase {
+class RoiPoolGradOp : public RoiPoolOpBase {
  public:
-  using RoiOpBase::RoiOpBase;
+  using RoiPoolOpBase::RoiPoolOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    const Tensor &d_output = ctx->input(0), &argmax = ctx->input(1),
-                 &boxes = ctx->input(2), &box_indices = ctx->input(3),
-                 &features_shape = ctx->input(4);
-    RoiArgs args = attrs_;
-    OP_REQUIRES_OK(ctx, CheckShape("features_shape", features_shape.shape(),
-                                   {4}, "4 numbers"));
-    TensorShape shape;
-    OP_REQUIRES_OK(ctx, TensorShape::BuildTensorShape(
-                            features_shape.flat<int64_t>(), &shape));
-    OP_REQUIRES_OK(ctx, CheckFeatures("features_shape", shape, &args));
+    RoiArgs args;
+    Boxes<Coordinate<T>> boxes;
     OP_REQUIRES_OK(
-        ctx, CheckBoxes<Device>(boxes, box_indices,
-                                DataTypeOf<Coordinate<T>>::kValue, &args));
-    OP_REQUIRES_OK(ctx, CheckPooled("d_output", d_output.shape(), &args));
+        ctx, ReadInputs<Device>(
+                 ctx, {ValuesOf("features_shape"), ShapeOf("d_output")}, &args,
+                 &boxes));
+    const Tensor &d_output = ctx->input(0), &argmax = ctx->input(1);
     OP_REQUIRES(
         ctx, argmax.shape() == d_output.shape(),
         absl::InvalidArgumentError("argmax must have d_output's shape " +
                                    d_output.shape().DebugString() + ", got " +
                                    argmax.shape().DebugString()));
-    if (d_output.NumElements() == 0) args.num_boxes = 0;  // nothing to add
+    if (d_output.NumElements() == 0) boxes.count = 0;  // nothing to add
     Tensor* d_features = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &d_features));
-    OP_REQUIRES_OK(ctx, ToStatus(RoiPoolGrad(
-                            GetDevice<Device>(ctx), args, Data<T>(d_output),
-                            Data<int32_t>(argmax), Data<Coordinate<T>>(boxes),
-                            Data<int32_t>(box_indices), Data<T>(d_features))));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, args.features, &d_features));
+    OP_REQUIRES_OK(
+        ctx, ToStatus(RoiPoolGrad(GetDevice<Device>(ctx), args, boxes,
+                                  Data<T>(d_output), Data<int32_t>(argmax),
+                                  Data<T>(d_features))));
   }
 };
 
 template <typename Device, typename T>
-class RoiPoolGradGradOp : public RoiOpBase {
+class RoiPoolGradGradOp : public RoiPoolOpBase {
  public:
-  using RoiOpBase::RoiOpBase;
+  using RoiPoolOpBase::RoiPoolOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    const Tensor &dd_features = ctx->input(0), &argmax = ctx->input(1),
-                 &boxes = ctx->input(2), &box_indices = ctx->input(3);
-    RoiArgs args = attrs_;
-    OP_REQUIRES_OK(ctx,
-                   CheckFeatures("dd_features", dd_features.shape(), &args));
-    OP_REQUIRES_OK(
-        ctx, CheckBoxes<Device>(boxes, box_indices,
-                                DataTypeOf<Coordinate<T>>::kValue, &args));
-    OP_REQUIRES_OK(ctx, CheckPooled("argmax", argmax.shape(), &args));
+    RoiArgs args;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(
+                            ctx, {ShapeOf("dd_features"), ShapeOf("argmax")},
+                            &args, &boxes));
     Tensor* dd_output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, argmax.shape(), &dd_output));
+    OP_REQUIRES_OK(
+        ctx, AllocateOutput(ctx, 0, args.Pooled(boxes.count), &dd_output));
     if (dd_output->NumElements() == 0) return;
-    OP_REQUIRES_OK(ctx, ToStatus(RoiPoolGradGrad(
-                            GetDevice<Device>(ctx), args, Data<T>(dd_features),
-                            Data<int32_t>(argmax), Data<Coordinate<T>>(boxes),
-                            Data<int32_t>(box_indices), Data<T>(dd_output))));
+    OP_REQUIRES_OK(ctx,
+                   ToStatus(RoiPoolGradGrad(GetDevice<Device>(ctx), args, boxes,
+                                            InputData<T>(ctx, "dd_features"),
+                                            InputData<int32_t>(ctx, "argmax"),
+                                            Data<T>(dd_output))));
   }
 };
 

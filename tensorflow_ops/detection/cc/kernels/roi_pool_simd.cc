@@ -14,10 +14,11 @@ using Index = typename Lanes<T>::Index;
 // One bin of kVectors vectors of channels, from pixel (rows.begin,
 // columns.begin).
 template <int kVectors, typename T>
-inline __attribute__((always_inline)) void PoolBin(
-    const T* image, int64_t width, int64_t channels, PixelRange rows,
-    PixelRange columns, T* output, int32_t* argmax) {
+TFO_INLINE void PoolBin(const ImageView<const T>& view, PixelRange rows,
+                        PixelRange columns, T* output, int32_t* argmax) {
   constexpr int kCount = Lanes<T>::kCount;
+  const T* const image = view.data;
+  const int64_t width = view.width, channels = view.channels;
   Vector<T> best[kVectors];
   Index<T> at[kVectors];
   const int64_t first = rows.begin * width + columns.begin;
@@ -45,9 +46,10 @@ inline __attribute__((always_inline)) void PoolBin(
 
 // The same for the last n channels, fewer than a vector.
 template <typename T>
-void PoolBinTail(const T* image, int64_t width, int64_t channels, int64_t n,
-                 PixelRange rows, PixelRange columns, T* output,
-                 int32_t* argmax) {
+void PoolBinTail(const ImageView<const T>& view, int64_t n, PixelRange rows,
+                 PixelRange columns, T* output, int32_t* argmax) {
+  const T* const image = view.data;
+  const int64_t width = view.width, channels = view.channels;
   const int64_t first = rows.begin * width + columns.begin;
   Vector<T> best = LoadFirst(image + first * channels, n);
   Index<T> at = Index<T>{} + static_cast<typename Lanes<T>::Integer>(first);
@@ -76,52 +78,57 @@ void FillEmptyBin(int64_t channels, T* output, int32_t* argmax) {
 }  // namespace
 
 template <typename T>
-void PoolBinRow(const T* image, int64_t width, int64_t channels, int64_t count,
-                PixelRange rows, const PixelRange* columns, int64_t bins,
-                T* output, int32_t* argmax) {
+void PoolBinRow(const ImageView<const T>& image, int64_t count, PixelRange rows,
+                BinRanges columns, PooledView<T> pooled) {
   constexpr int kCount = Lanes<T>::kCount;
-  // What the registers hold: a maximum and an index each.
+  // The registers hold a maximum and an index for each.
   constexpr int kVectors = kVectorBytes == 64 ? 8 : 4;
-  for (int64_t p = 0; p < bins; ++p) {
-    T* const out = output + p * channels;
-    int32_t* const at = argmax == nullptr ? nullptr : argmax + p * channels;
-    const PixelRange bin = columns[p];
+  for (int64_t q = 0; q < columns.count; ++q) {
+    T* const out = pooled.output + q * image.channels;
+    int32_t* const at =
+        pooled.argmax == nullptr ? nullptr : pooled.argmax + q * image.channels;
+    const PixelRange bin = columns.bins[q];
     if (rows.empty() || bin.empty()) {
       FillEmptyBin(count, out, at);
       continue;
     }
+    const auto from = [&](int64_t c) -> ImageView<const T> {
+      return {image.data + c, image.width, image.channels};
+    };
     int64_t c = 0;
     for (; c + kVectors * kCount <= count; c += kVectors * kCount) {
-      PoolBin<kVectors>(image + c, width, channels, rows, bin, out + c,
+      PoolBin<kVectors>(from(c), rows, bin, out + c,
                         at == nullptr ? nullptr : at + c);
     }
     for (; c + kCount <= count; c += kCount) {
-      PoolBin<1>(image + c, width, channels, rows, bin, out + c,
-                 at == nullptr ? nullptr : at + c);
+      PoolBin<1>(from(c), rows, bin, out + c, at == nullptr ? nullptr : at + c);
     }
     if (c < count) {
-      PoolBinTail(image + c, width, channels, count - c, rows, bin, out + c,
+      PoolBinTail(from(c), count - c, rows, bin, out + c,
                   at == nullptr ? nullptr : at + c);
     }
   }
 }
 
 template <typename T>
-void PoolPlane(const T* plane, int64_t readable, int64_t width,
-               const PixelRange* rows, int64_t bins_y,
-               const PixelRange* columns, int64_t bins_x, Accumulator<T>* best,
-               int32_t* best_row, T* output, int32_t* argmax) {
+void PoolPlane(const PlaneView<const T>& plane, BinRanges rows,
+               BinRanges columns, Accumulator<T>* best, int32_t* best_row,
+               PooledView<T> pooled) {
   constexpr int kCount = Lanes<T>::kCount;
+  const int64_t width = plane.width, bins_x = columns.count;
+  const int64_t readable = plane.readable;
+  const T* const data = plane.data;
   int64_t x_begin = width, x_end = 0;
-  for (int64_t p = 0; p < bins_x; ++p) {
-    if (columns[p].empty()) continue;
-    x_begin = columns[p].begin < x_begin ? columns[p].begin : x_begin;
-    x_end = columns[p].end > x_end ? columns[p].end : x_end;
+  for (int64_t q = 0; q < bins_x; ++q) {
+    if (columns.bins[q].empty()) continue;
+    x_begin = columns.bins[q].begin < x_begin ? columns.bins[q].begin : x_begin;
+    x_end = columns.bins[q].end > x_end ? columns.bins[q].end : x_end;
   }
-  for (int64_t q = 0; q < bins_y; ++q) {
-    T* const out = output + q * bins_x;
-    int32_t* const at = argmax == nullptr ? nullptr : argmax + q * bins_x;
-    if (rows[q].empty() || x_begin >= x_end) {
+  for (int64_t p = 0; p < rows.count; ++p) {
+    T* const out = pooled.output + p * bins_x;
+    int32_t* const at =
+        pooled.argmax == nullptr ? nullptr : pooled.argmax + p * bins_x;
+    if (rows.bins[p].empty() || x_begin >= x_end) {
       FillEmptyBin(bins_x, out, at);
       continue;
     }
@@ -131,12 +138,11 @@ void PoolPlane(const T* plane, int64_t readable, int64_t width,
       const int64_t n = x_end - x < kCount ? x_end - x : kCount;
       const auto load = [&](int64_t y) {
         const int64_t i = y * width + x;
-        return i + kCount <= readable ? Load(plane + i)
-                                      : LoadFirst(plane + i, n);
+        return i + kCount <= readable ? Load(data + i) : LoadFirst(data + i, n);
       };
-      Vector<T> top = load(rows[q].begin);
-      Index<T> row = Index<T>{} + rows[q].begin;
-      for (int32_t y = rows[q].begin + 1; y < rows[q].end; ++y) {
+      Vector<T> top = load(rows.bins[p].begin);
+      Index<T> row = Index<T>{} + rows.bins[p].begin;
+      for (int32_t y = rows.bins[p].begin + 1; y < rows.bins[p].end; ++y) {
         TakeGreater(load(y), static_cast<typename Lanes<T>::Integer>(y), top,
                     row);
       }
@@ -144,13 +150,13 @@ void PoolPlane(const T* plane, int64_t readable, int64_t width,
       StoreIndex(row, best_row + x);
     }
     // ... then each bin's over its columns. Of equals the upper row is first.
-    for (int64_t p = 0; p < bins_x; ++p) {
-      if (columns[p].empty()) {
-        FillEmptyBin(1, out + p, at == nullptr ? nullptr : at + p);
+    for (int64_t q = 0; q < bins_x; ++q) {
+      if (columns.bins[q].empty()) {
+        FillEmptyBin(1, out + q, at == nullptr ? nullptr : at + q);
         continue;
       }
-      int64_t first = columns[p].begin;
-      for (int64_t x = first + 1; x < columns[p].end; ++x) {
+      int64_t first = columns.bins[q].begin;
+      for (int64_t x = first + 1; x < columns.bins[q].end; ++x) {
         const auto value = best[x], top = best[first];
         const bool equal = value == top || (value != value && top != top);
         if (equal ? best_row[x] < best_row[first]
@@ -158,9 +164,9 @@ void PoolPlane(const T* plane, int64_t readable, int64_t width,
           first = x;
         }
       }
-      out[p] = Narrow<T>(best[first]);
+      out[q] = Narrow<T>(best[first]);
       if (at != nullptr) {
-        at[p] = static_cast<int32_t>(best_row[first] * width + first);
+        at[q] = static_cast<int32_t>(best_row[first] * width + first);
       }
     }
   }
@@ -168,12 +174,15 @@ void PoolPlane(const T* plane, int64_t readable, int64_t width,
 
 template <typename T>
 void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
-                int64_t first, int64_t count, int64_t stride, int64_t step,
-                int64_t ahead, Accumulator<T>* sums) {
+                int64_t ahead, const PixelSums<Accumulator<T>>& to) {
+  // Copied, since the compiler cannot know that the sums are not in `to`.
+  Accumulator<T>* const sums = to.sums;
+  const int64_t first = to.first, count = to.count;
+  const int64_t pixel_step = to.pixel_step, channel_step = to.channel_step;
   const auto add = [=](int64_t i, Accumulator<T> value) {
     const uint64_t pixel = static_cast<uint64_t>(argmax[i] - first);
     if (pixel < static_cast<uint64_t>(count)) {
-      sums[pixel * stride + i * step] += value;
+      sums[pixel * pixel_step + i * channel_step] += value;
     }
   };
   constexpr int kCount = 64 / sizeof(int32_t);  // of a cache line of argmax
@@ -196,19 +205,14 @@ void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
   for (; i < n; ++i) add(i, Widen(d_output[i]));
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template void PoolBinRow<T>(const T*, int64_t, int64_t, int64_t, PixelRange, \
-                              const PixelRange*, int64_t, T*, int32_t*);       \
-  template void PoolPlane<T>(const T*, int64_t, int64_t, const PixelRange*,    \
-                             int64_t, const PixelRange*, int64_t,              \
-                             Accumulator<T>*, int32_t*, T*, int32_t*);         \
-  template void ScatterAdd<T>(const T*, const int32_t*, int64_t, int64_t,      \
-                              int64_t, int64_t, int64_t, int64_t,              \
-                              Accumulator<T>*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+#define TFO_INSTANTIATE(T)                                                    \
+  template void PoolBinRow<T>(const ImageView<const T>&, int64_t, PixelRange, \
+                              BinRanges, PooledView<T>);                      \
+  template void PoolPlane<T>(const PlaneView<const T>&, BinRanges, BinRanges, \
+                             Accumulator<T>*, int32_t*, PooledView<T>);       \
+  template void ScatterAdd<T>(const T*, const int32_t*, int64_t, int64_t,     \
+                              const PixelSums<Accumulator<T>>&)
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 }  // namespace TFO_CPU_NAMESPACE

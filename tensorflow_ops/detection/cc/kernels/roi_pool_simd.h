@@ -4,36 +4,52 @@
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_box.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_views.h"
 
 namespace tfo {
 
+// The pixels of neighboring bins on one axis.
+struct BinRanges {
+  const PixelRange* bins;
+  int64_t count;
+};
+
+// What is pooled: the maxima and, unless null, their pixels' indices.
+template <typename T>
+struct PooledView {
+  T* output;
+  int32_t* argmax;
+};
+
+// A pixel and channel's sum is sums[(pixel - first) * pixel_step + channel *
+// channel_step], of `count` pixels from `first` on.
+template <typename Sum>
+struct PixelSums {
+  Sum* sums;
+  int64_t first, count, pixel_step, channel_step;
+};
+
 TFO_PER_CPU_LEVEL(
     // One row of a box's bins, NHWC: the first `count` channels of `rows` of
-    // `image` [.., width, channels], the bins' columns. Writes them of output
-    // and, unless null, argmax [bins, channels].
+    // `image`. Writes them of `pooled` [columns.count, image.channels].
     template <typename T>
-    void PoolBinRow(const T* image, int64_t width, int64_t channels,
-                    int64_t count, PixelRange rows, const PixelRange* columns,
-                    int64_t bins, T* output, int32_t* argmax);
+    void PoolBinRow(const ImageView<const T>& image, int64_t count,
+                    PixelRange rows, BinRanges columns, PooledView<T> pooled);
 
-    // All bins of a box in one plane, NCHW: `plane` [.., width], of which
-    // `readable` elements may be read. Writes output and, unless null, argmax
-    // [bins_y, bins_x]. `best` and `best_row` have room for `width` elements
-    // and 16 more.
+    // All bins of a box in one plane, NCHW: writes `pooled` [rows.count,
+    // columns.count]. `best` and `best_row` have room for plane.width + 16
+    // elements.
     template <typename T>
-    void PoolPlane(const T* plane, int64_t readable, int64_t width,
-                   const PixelRange* rows, int64_t bins_y,
-                   const PixelRange* columns, int64_t bins_x,
-                   Accumulator<T>* best, int32_t* best_row, T* output,
-                   int32_t* argmax);
+    void PoolPlane(const PlaneView<const T>& plane, BinRanges rows,
+                   BinRanges columns, Accumulator<T>* best, int32_t* best_row,
+                   PooledView<T> pooled);
 
-    // sums[(argmax[i] - first) * stride + i * step] += d_output[i] for each i
-    // in [0, n) whose argmax lies in [first, first + count). What lies `ahead`
-    // elements further is fetched: it is what the caller adds next.
+    // Adds d_output[i] to the sum of pixel argmax[i] and channel i for each i
+    // in [0, n) whose pixel has one. Prefetches `ahead` elements further: where
+    // the caller goes on.
     template <typename T>
     void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
-                    int64_t first, int64_t count, int64_t stride, int64_t step,
-                    int64_t ahead, Accumulator<T>* sums);)
+                    int64_t ahead, const PixelSums<Accumulator<T>>& to);)
 
 }  // namespace tfo
 

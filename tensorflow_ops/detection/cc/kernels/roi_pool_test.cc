@@ -18,23 +18,31 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 template <typename T>
 struct Problem {
   RoiArgs args;
+  bool yxyx;
   std::vector<T> features;
   std::vector<Coordinate<T>> boxes;
   std::vector<int32_t> box_indices;
 
   int64_t FeatureAt(int64_t n, int64_t y, int64_t x, int64_t c) const {
-    return args.channels_first
-               ? ((n * args.channels + c) * args.height + y) * args.width + x
-               : ((n * args.height + y) * args.width + x) * args.channels + c;
+    const auto& [batch, height, width, channels, channels_first] =
+        args.features;
+    return channels_first ? ((n * channels + c) * height + y) * width + x
+                          : ((n * height + y) * width + x) * channels + c;
   }
   int64_t OutputAt(int64_t k, int64_t p, int64_t q, int64_t c) const {
-    const int64_t ph = args.pooled_height, pw = args.pooled_width;
-    return args.channels_first ? ((k * args.channels + c) * ph + p) * pw + q
-                               : ((k * ph + p) * pw + q) * args.channels + c;
+    const int64_t ph = args.grid.height, pw = args.grid.width;
+    const int64_t channels = args.features.channels;
+    return args.features.channels_first
+               ? ((k * channels + c) * ph + p) * pw + q
+               : ((k * ph + p) * pw + q) * channels + c;
   }
+  int64_t NumBoxes() const { return box_indices.size(); }
   int64_t OutputSize() const {
-    return args.num_boxes * args.pooled_height * args.pooled_width *
-           args.channels;
+    return NumBoxes() * args.grid.height * args.grid.width *
+           args.features.channels;
+  }
+  Boxes<Coordinate<T>> AllBoxes() const {
+    return {NumBoxes(), yxyx, boxes.data(), box_indices.data()};
   }
 };
 
@@ -75,9 +83,8 @@ Problem<T> MakeProblem(int64_t channels, bool channels_first,
                                                  {0, 0, 5, 5},
                                                  {4, 1, 5, 16}};
   Problem<T> problem;
-  problem.args = {
-      2, 9, 12,   channels,       static_cast<int64_t>(boxes.size()),
-      3, 5, 0.5f, channels_first, false};
+  problem.args = {{2, 9, 12, channels, channels_first}, 0.5f, {3, 5}};
+  problem.yxyx = false;
   problem.features = MakeFeatures<T>(2 * 9 * 12 * channels, with_bad_values);
   for (size_t k = 0; k < boxes.size(); ++k) {
     for (float v : boxes[k]) problem.boxes.push_back(v);
@@ -91,7 +98,8 @@ Problem<T> MakeProblem(int64_t channels, bool channels_first,
 template <typename T>
 Problem<T> MakeTallProblem(int64_t channels, bool channels_first) {
   Problem<T> problem;
-  problem.args = {2, 90, 5, channels, 300, 2, 2, 1.0f, channels_first, true};
+  problem.args = {{2, 90, 5, channels, channels_first}, 1.0f, {2, 2}};
+  problem.yxyx = true;
   problem.features = MakeFeatures<T>(2 * 90 * 5 * channels, false);
   std::mt19937 random(3);
   const auto below = [&](int n) { return static_cast<float>(random() % n); };
@@ -114,8 +122,9 @@ bool ReferenceSpan(const Problem<T>& problem, int64_t k, double* y,
   for (int i = 0; i < 4; ++i) {
     if (!std::isfinite(b[i])) return false;
   }
-  const int iy = problem.args.yxyx ? 0 : 1, ix = 1 - iy;
-  if (b[2] < b[0] || b[3] < b[1] || image < 0 || image >= problem.args.batch)
+  const int iy = problem.yxyx ? 0 : 1, ix = 1 - iy;
+  if (b[2] < b[0] || b[3] < b[1] || image < 0 ||
+      image >= problem.args.features.batch)
     return false;
   const double scale = problem.args.spatial_scale;
   // Far-away coordinates may stop anywhere beyond the image.
@@ -131,24 +140,25 @@ template <typename T>
 void Reference(const Problem<T>& problem, std::vector<double>* output,
                std::vector<int32_t>* argmax) {
   const RoiArgs& args = problem.args;
+  const FeatureShape& map = args.features;
   output->assign(problem.OutputSize(), 0);
   argmax->assign(problem.OutputSize(), -1);
-  for (int64_t k = 0; k < args.num_boxes; ++k) {
+  for (int64_t k = 0; k < problem.NumBoxes(); ++k) {
     double y0, height, x0, width;
     if (!ReferenceSpan(problem, k, &y0, &height, &x0, &width)) continue;
-    for (int64_t p = 0; p < args.pooled_height; ++p) {
-      for (int64_t q = 0; q < args.pooled_width; ++q) {
-        for (int64_t c = 0; c < args.channels; ++c) {
+    for (int64_t p = 0; p < args.grid.height; ++p) {
+      for (int64_t q = 0; q < args.grid.width; ++q) {
+        for (int64_t c = 0; c < args.features.channels; ++c) {
           const int64_t at = problem.OutputAt(k, p, q, c);
           double& best = (*output)[at];
-          for (int64_t y = 0; y < args.height; ++y) {
-            for (int64_t x = 0; x < args.width; ++x) {
+          for (int64_t y = 0; y < map.height; ++y) {
+            for (int64_t x = 0; x < map.width; ++x) {
               // Is pixel y in [floor(p h / ph), ceil((p+1) h / ph)) from y0?
-              const double in_y = (y - y0) * args.pooled_height,
-                           in_x = (x - x0) * args.pooled_width;
-              if (in_y + args.pooled_height <= p * height ||
+              const double in_y = (y - y0) * args.grid.height,
+                           in_x = (x - x0) * args.grid.width;
+              if (in_y + args.grid.height <= p * height ||
                   in_y >= (p + 1) * height ||
-                  in_x + args.pooled_width <= q * width ||
+                  in_x + args.grid.width <= q * width ||
                   in_x >= (q + 1) * width) {
                 continue;
               }
@@ -157,7 +167,7 @@ void Reference(const Problem<T>& problem, std::vector<double>* output,
               if ((*argmax)[at] < 0 || v > best ||
                   (std::isnan(v) && !std::isnan(best))) {
                 best = v;
-                (*argmax)[at] = y * args.width + x;
+                (*argmax)[at] = y * map.width + x;
               }
             }
           }
@@ -185,18 +195,17 @@ void ExpectPoolsAsDefined(const Device& device, int64_t channels) {
       Reference(problem, &expected, &expected_argmax);
       std::vector<T> output(problem.OutputSize(), Narrow<T>(99)),
           alone = output;
-      TFO_EXPECT(RoiPool(device, problem.args, problem.features.data(),
-                         problem.boxes.data(), problem.box_indices.data(),
-                         output.data(), argmax.data()) == nullptr);
+      TFO_EXPECT(RoiPool(device, problem.args, problem.AllBoxes(),
+                         problem.features.data(), output.data(),
+                         argmax.data()) == nullptr);
       for (size_t i = 0; i < output.size(); ++i) {
         const double value = Widen(output[i]);
         TFO_EXPECT(value == expected[i] ||
                    (std::isnan(value) && std::isnan(expected[i])));
         TFO_EXPECT_EQ(argmax[i], expected_argmax[i]);
       }
-      RoiPool<T>(device, problem.args, problem.features.data(),
-                 problem.boxes.data(), problem.box_indices.data(), alone.data(),
-                 nullptr);
+      RoiPool<T>(device, problem.args, problem.AllBoxes(),
+                 problem.features.data(), alone.data(), nullptr);
       TFO_EXPECT(SameBits(alone, output));
     }
   }
@@ -211,6 +220,7 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
   }
   for (const Problem<T>& problem : problems) {
     const RoiArgs& args = problem.args;
+    const int64_t height = args.features.height, width = args.features.width;
     std::vector<double> ignored;
     std::vector<int32_t> argmax;
     Reference(problem, &ignored, &argmax);
@@ -221,16 +231,16 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
     std::vector<Accumulator<T>> sums(problem.features.size(), 0);
     std::vector<T> expected(sums.size()), actual(sums.size(), Narrow<T>(99));
     std::vector<T> gathered(argmax.size());
-    for (int64_t k = 0; k < args.num_boxes; ++k) {
-      for (int64_t p = 0; p < args.pooled_height; ++p) {
-        for (int64_t q = 0; q < args.pooled_width; ++q) {
-          for (int64_t c = 0; c < args.channels; ++c) {
+    for (int64_t k = 0; k < problem.NumBoxes(); ++k) {
+      for (int64_t p = 0; p < args.grid.height; ++p) {
+        for (int64_t q = 0; q < args.grid.width; ++q) {
+          for (int64_t c = 0; c < args.features.channels; ++c) {
             const int64_t at = problem.OutputAt(k, p, q, c);
             gathered[at] = T{};
             if (argmax[at] < 0) continue;
-            const int64_t pixel = problem.FeatureAt(problem.box_indices[k],
-                                                    argmax[at] / args.width,
-                                                    argmax[at] % args.width, c);
+            const int64_t pixel =
+                problem.FeatureAt(problem.box_indices[k], argmax[at] / width,
+                                  argmax[at] % width, c);
             sums[pixel] += Widen(d_output[at]);
             gathered[at] = problem.features[pixel];
           }
@@ -238,31 +248,26 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
       }
     }
     for (size_t i = 0; i < sums.size(); ++i) expected[i] = Narrow<T>(sums[i]);
-    TFO_EXPECT(RoiPoolGrad(device, args, d_output.data(), argmax.data(),
-                           problem.boxes.data(), problem.box_indices.data(),
-                           actual.data()) == nullptr);
+    TFO_EXPECT(RoiPoolGrad(device, args, problem.AllBoxes(), d_output.data(),
+                           argmax.data(), actual.data()) == nullptr);
     TFO_EXPECT(SameBits(actual, expected));
 
     std::vector<T> second(argmax.size(), Narrow<T>(99));
-    TFO_EXPECT(RoiPoolGradGrad(device, args, problem.features.data(),
-                               argmax.data(), problem.boxes.data(),
-                               problem.box_indices.data(),
+    TFO_EXPECT(RoiPoolGradGrad(device, args, problem.AllBoxes(),
+                               problem.features.data(), argmax.data(),
                                second.data()) == nullptr);
     TFO_EXPECT(SameBits(second, gathered));
 
     // An argmax from nowhere adds nothing and reads nothing.
     const std::vector<T> zeros(sums.size(), T{}), zero_bins(argmax.size(), T{});
-    for (int32_t nowhere :
-         {-1, -2147483647 - 1, static_cast<int32_t>(args.height * args.width),
-          2147483647}) {
+    for (int32_t nowhere : {-1, -2147483647 - 1,
+                            static_cast<int32_t>(height * width), 2147483647}) {
       const std::vector<int32_t> bad(argmax.size(), nowhere);
-      RoiPoolGrad(device, args, d_output.data(), bad.data(),
-                  problem.boxes.data(), problem.box_indices.data(),
+      RoiPoolGrad(device, args, problem.AllBoxes(), d_output.data(), bad.data(),
                   actual.data());
       TFO_EXPECT(SameBits(actual, zeros));
-      RoiPoolGradGrad(device, args, problem.features.data(), bad.data(),
-                      problem.boxes.data(), problem.box_indices.data(),
-                      second.data());
+      RoiPoolGradGrad(device, args, problem.AllBoxes(), problem.features.data(),
+                      bad.data(), second.data());
       TFO_EXPECT(SameBits(second, zero_bins));
     }
   }
@@ -302,27 +307,28 @@ template <typename Device>
 void ExpectEmptySizesWork(const Device& device) {
   float value = 5;
   int32_t index = 0;
-  const float box[] = {0, 0, 1, 1};
+  const float corners[] = {0, 0, 1, 1};
+  const Boxes<float> no_boxes = {}, box = {1, false, corners, &index};
   // No boxes, no channels: nothing to write.
-  for (const RoiArgs& args : {RoiArgs{1, 1, 1, 1, 0, 2, 2, 1, false, false},
-                              RoiArgs{1, 1, 1, 0, 1, 2, 2, 1, false, false}}) {
-    RoiPool<float>(device, args, &value, box, &index, nullptr, nullptr);
-  }
+  RoiPool<float>(device, {{1, 1, 1, 1, false}, 1, {2, 2}}, no_boxes, &value,
+                 nullptr, nullptr);
+  RoiPool<float>(device, {{1, 1, 1, 0, false}, 1, {2, 2}}, box, &value, nullptr,
+                 nullptr);
   // An image without pixels: zeros.
   for (bool channels_first : {false, true}) {
     float output[4] = {9, 9, 9, 9};
     int32_t argmax[4] = {};
-    const RoiArgs args = {1, 0, 3, 1, 1, 2, 2, 1, channels_first, false};
-    RoiPool<float>(device, args, nullptr, box, &index, output, argmax);
+    const RoiArgs args = {{1, 0, 3, 1, channels_first}, 1, {2, 2}};
+    RoiPool<float>(device, args, box, nullptr, output, argmax);
     for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0 && argmax[i] == -1);
-    RoiPoolGrad<float>(device, args, output, argmax, box, &index, nullptr);
-    RoiPoolGradGrad<float>(device, args, nullptr, argmax, box, &index, output);
+    RoiPoolGrad<float>(device, args, box, output, argmax, nullptr);
+    RoiPoolGradGrad<float>(device, args, box, nullptr, argmax, output);
     for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0);
   }
   // No boxes: no gradient, all of it written.
   float gradient[2] = {9, 9};
-  RoiPoolGrad<float>(device, {1, 1, 2, 1, 0, 2, 2, 1, false, false}, nullptr,
-                     nullptr, nullptr, nullptr, gradient);
+  RoiPoolGrad<float>(device, {{1, 1, 2, 1, false}, 1, {2, 2}}, no_boxes,
+                     nullptr, nullptr, gradient);
   TFO_EXPECT(gradient[0] == 0 && gradient[1] == 0);
 }
 TFO_TEST(RoiPool, CpuEmptySizes) {

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
 
-# Limits of the kernels.
+# kMaxLevels, kMaxSamplingRatio and kMaxOnAxis of the kernels.
 _MAX_LEVELS = 16
 _MAX_SAMPLES = 1024
 _MAX_BINS = 2**20
