@@ -451,6 +451,7 @@ def _message(family, op, python, new, changed, notes):
         f"  bash tools/test.sh //tensorflow_ops/{family}/... //tensorflow_ops/core:library_test",
         f"  its formula:    tensorflow_ops/{family}/cc/kernels/{python}_formula.h",
         f"  its reference:  tensorflow_ops/{family}/python/ops/{python}_prototype.py",
-        "  then a row in README's table and one in docs/op_index.md. docs/writing_an_op.md says what else an op may need.",
+        "  then a row in README's table and one in docs/op_index.md.",
+        "  docs/writing_an_op.md says what else an op may need.",
     ]
     return "\n".join(lines)
