@@ -3,7 +3,7 @@
 An op family is a folder under tensorflow_ops/ with
     cc/kernels/*.h, *_cpu.cc        tfo_algorithm_library  plain C++, no TensorFlow
     cc/kernels/*_simd.cc            the same, compiled once per instruction set
-    cc/kernels/*_gpu.cu.cc          tfo_cuda_library       CUDA kernels and launchers
+    cc/kernels/*_gpu.cu.cc          tfo_cuda_library       CUDA kernels and launchers, also emulated on the CPU
     cc/ops/*.cc, cc/kernels/*_op.cc tfo_op_library         REGISTER_OP, OpKernels
     python/ops/*.py                 tfo_py_library         wrappers, gradients
     *_test.cc, *_test.py            tfo_algorithm_test, tfo_py_test
@@ -22,7 +22,7 @@ load("//tools/build_defs:cuda_objects.bzl", "cuda_objects")
 # Label: in a macro that another repository loads, a plain string would name a
 # target of that repository.
 _OPT = Label("//tools/build_defs:opt")
-_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["op_util", "simd", "testing"]}
+_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["gpu_testing", "gpu_testing_cuda", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
 _SIMD_SYMBOLS_TEST = Label("//tools/build_defs:simd_symbols_test.py")
 
@@ -117,9 +117,14 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
     )
 
 def tfo_cuda_library(name, srcs, deps = []):
-    """CUDA kernels with their launchers, compiled by nvcc.
+    """CUDA kernels with their launchers, compiled by nvcc; and by g++, for tests without a GPU.
 
-    Targets: `name`, `name_objects`. Empty where the build is not --config=cuda.
+    `name` is empty where the build is not --config=cuda. `name_emulated` runs the
+    kernels on the CPU with a fiber per CUDA thread (core/cc/cuda_emulation.h):
+    tests check what a kernel computes, not what only a GPU shows. It is compiled
+    where a test links it.
+
+    Targets: `name`, `name_objects`, `name_emulated`, `name_emulated_srcs`.
 
     Args:
       name: the library's name.
@@ -142,35 +147,23 @@ def tfo_cuda_library(name, srcs, deps = []):
             name = name,
             deps = deps,
         )
-
-def tfo_emulated_cuda_library(name, srcs, deps = []):
-    """The same CUDA kernels, compiled by the host's compiler, for tests.
-
-    A fiber per CUDA thread runs them on the processor (core/cc/cuda_emulation.h):
-    what a kernel computes is tested without a GPU; what only a GPU shows is not.
-
-    Targets: `name`, `name_srcs`.
-
-    Args:
-      name: the library's name.
-      srcs: .cu.cc files.
-      deps: the algorithm libraries that declare what the files define.
-    """
     native.genrule(
-        name = name + "_srcs",
+        name = name + "_emulated_srcs",
         srcs = srcs,
         outs = [name + "/" + src.split("/")[-1].removesuffix(".cu.cc") + "_emulated.cc" for src in srcs],
         # g++ takes .cu.cc for C++, but Bazel's cc rules see no CUDA in a copy.
         cmd = "for src in $(SRCS); do cp $$src $(RULEDIR)/%s/$$(basename $$src .cu.cc)_emulated.cc; done" % name,
+        tags = ["manual"],
         testonly = True,
     )
     cc_library(
-        name = name,
-        srcs = [":" + name + "_srcs"],
+        name = name + "_emulated",
+        srcs = [":" + name + "_emulated_srcs"],
         # GCC does not see that what is loaded on a condition is used on the same.
         copts = _COPTS + ["-Wno-clobbered", "-Wno-maybe-uninitialized", "-Wno-unknown-pragmas", "-ffp-contract=off"] +
                 _optimized("-O1"),
         local_defines = ["TFO_CUDA_EMULATION=1"] + _LEVEL_DEFINES,
+        tags = ["manual"],
         testonly = True,
         deps = deps,
     )
@@ -285,26 +278,54 @@ def tfo_py_library(name, srcs, data = [], deps = []):
         deps = deps,
     )
 
-def tfo_algorithm_test(name, srcs, deps):
+def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
     """A C++ test of algorithm files; --config=asan, ubsan and tsan run these.
 
-    Targets: `name`.
+    With cuda_deps the test runs CUDA kernels emulated. In a build with
+    --config=cuda, `name_on_gpu` is the same test as a program for a machine with a
+    GPU: copy it there and run it (tools/gpu). It needs no TensorFlow and no CUDA
+    but the driver.
+
+    Targets: `name`; with cuda_deps `name_cases`, `name_on_gpu`.
 
     Args:
       name: the test's name.
-      srcs: .cc files, using core/cc/testing.h.
+      srcs: .cc files, using core/cc/testing.h; gpu_testing.h for CUDA.
       deps: what is tested.
+      cuda_deps: the tfo_cuda_library targets that are tested.
     """
+    attributes = {
+        "srcs": srcs,
+        "copts": _COPTS + _optimized("-O1"),
+        "linkstatic": True,
+        "local_defines": _LEVEL_DEFINES,
+    }
+    deps = deps + [_CORE["testing"]]
+    if cuda_deps:
+        cc_library(
+            name = name + "_cases",
+            testonly = True,
+            alwayslink = True,
+            deps = deps + [_CORE["gpu_testing"]],
+            **attributes
+        )
+        attributes = {"linkstatic": True}
+        deps = [":" + name + "_cases"]
     cc_test(
         name = name,
-        srcs = srcs,
-        copts = _COPTS + _optimized("-O1"),
-        linkstatic = True,
-        local_defines = _LEVEL_DEFINES,
         size = "medium",
         tags = ["algorithm"],
-        deps = deps + [_CORE["testing"]],
+        deps = deps + [dep + "_emulated" for dep in cuda_deps] + ([_CORE["gpu_testing_cuda_emulated"]] if cuda_deps else []),
+        **attributes
     )
+    if cuda_deps and CUDA_ENABLED:
+        cc_binary(
+            name = name + "_on_gpu",
+            testonly = True,
+            linkopts = ["-static-libgcc", "-l:libstdc++.a", "-Wl,--as-needed", "-ldl", "-lrt", "-lpthread"],
+            deps = deps + cuda_deps + [_CORE["gpu_testing_cuda"]],
+            **attributes
+        )
 
 def tfo_py_test(name, srcs, deps = None, imports = [], size = "medium", shard_count = None):
     """A Python test of the public package: `import tensorflow_ops as tfo`.

@@ -57,7 +57,7 @@ def check_free(root, family, op):
 
 
 def _new_targets(family, python):
-    endings = ("_cuda", "_ops", "_cuda_emulated", "_test", "_ops_test")
+    endings = ("_cuda", "_ops", "_test", "_ops_test")
     return {_algorithm(family, python), *(python + ending for ending in endings)}
 
 
@@ -276,7 +276,7 @@ def _values(family, op, python, given):
         "op_inputs": each('.Input("@: T")', "\n"),
         "op_gradients": each('.Output("d_@: T")', "\n"),
         "op_attrs": "\n".join(_op_attr(attr) for attr in attrs),
-        "test_inputs": "\n".join(f"const std::vector<T> {x} = Inputs<T>(n, {i + 2});" for i, x in enumerate(inputs)),
+        "test_inputs": "\n".join(f"const auto {x} = Inputs<T>(n, {i + 2});" for i, x in enumerate(inputs)),
         "test_gradients": each("d_@(n + kBehind, kUntouched)"),
         "input_pointers": each("@.data()"),
         "gradient_pointers": each("d_@.data()"),

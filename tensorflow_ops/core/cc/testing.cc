@@ -1,6 +1,8 @@
 #include "tensorflow_ops/core/cc/testing.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
@@ -54,28 +56,36 @@ Cpu ThreadedCpu(int num_threads) {
 
 }  // namespace tfo::testing
 
-int main() {
+// Usage: TEST [PART_OF_A_NAME]
+// Bazel sets the variable for --test_filter.
+int main(int argc, char** argv) {
   using namespace tfo;
   using tfo::testing::Tests;
   if (const char* error = CpuLevelError()) {
     std::fprintf(stderr, "%s\n", error);
     return 1;
   }
+  const char* filter = argc > 1 ? argv[1] : std::getenv("TESTBRIDGE_TEST_ONLY");
+  if (filter == nullptr) filter = "";
   const CpuLevel widest = ActiveCpuLevel();
+  int run = 0;
   for (CpuLevel level : kCpuLevels) {
     if (level > widest) break;
     SetActiveCpuLevelForTesting(level);
     for (const auto& test : Tests()) {
       if (!test.every_level && level != widest) continue;
+      if (std::strstr(test.name, filter) == nullptr) continue;
+      ++run;
+      // Before the test runs: it may crash.
+      std::printf("%s [%s] ", test.name, CpuLevelName(level));
+      std::fflush(stdout);
       const int before = tfo::testing::failures;
       test.run();
-      std::printf("%s %s [%s]\n",
-                  tfo::testing::failures == before ? "ok  " : "FAIL", test.name,
-                  CpuLevelName(level));
+      std::printf("%s\n", tfo::testing::failures == before ? "ok" : "FAILED");
     }
   }
-  if (Tests().empty()) {
-    std::fprintf(stderr, "no tests\n");
+  if (run == 0) {
+    std::fprintf(stderr, "no tests%s%s\n", *filter ? " match " : "", filter);
 #ifdef __SANITIZE_THREAD__
     return 0;  // only TFO_CUDA_TESTs
 #else

@@ -3,7 +3,7 @@
 //   TFO_TEST(ZeroOut, KeepsTheFirst) { TFO_EXPECT_EQ(1 + 1, 2); }
 //
 // testing.cc has main(), which runs every TFO_TEST once per CPU level of the
-// machine, and every TFO_CUDA_TEST, of emulated kernels, once.
+// machine, and every TFO_CUDA_TEST (gpu_testing.h) once.
 #ifndef TENSORFLOW_OPS_CORE_CC_TESTING_H_
 #define TENSORFLOW_OPS_CORE_CC_TESTING_H_
 

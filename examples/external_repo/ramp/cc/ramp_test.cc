@@ -1,6 +1,6 @@
 #include "ramp/cc/ramp.h"
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/gpu_testing.h"
 
 namespace ramp {
 namespace {
@@ -8,11 +8,11 @@ namespace {
 template <typename Device>
 void ExpectRamp(const Device& device) {
   for (int64_t n : {0, 1, 255, 1000}) {
-    const std::vector<double> x = tfo::testing::RandomValues<double>(n, 1);
-    std::vector<double> y(n, 77);
-    const tfo::Error error =
-        Ramp(device, {n, /*limit=*/0.5}, x.data(), y.data());
-    TFO_EXPECT(error == nullptr);
+    const auto x =
+        tfo::testing::ToGpu(tfo::testing::RandomValues<double>(n, 1));
+    tfo::testing::GpuVector<double> y(n, 77);
+    const RampArgs args = {n, /*limit=*/0.5};
+    TFO_EXPECT_RUNS(Ramp(device, args, x.data(), y.data()));
     for (int64_t i = 0; i < n; ++i) {
       TFO_EXPECT_EQ(y[i], x[i] < 0 ? 0 : x[i] > 0.5 ? 0.5 : x[i]);
     }

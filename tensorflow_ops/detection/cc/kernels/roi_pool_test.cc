@@ -1,16 +1,19 @@
 // roi_pool against a plain double loop, on the CPU at every level and for
-// several thread counts, and the CUDA kernels run by the host. Python's tests
-// compare with NumPy and torchvision's definition.
+// several thread counts, and the CUDA kernels. Python's tests compare with
+// NumPy and torchvision's definition.
 #include "tensorflow_ops/detection/cc/kernels/roi_pool.h"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/gpu_testing.h"
 
 namespace tfo {
 namespace {
+
+using testing::GpuVector;
+using testing::HaveSameBits;
+using testing::ToGpu;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -19,9 +22,9 @@ template <typename T>
 struct Problem {
   RoiArgs args;
   bool yxyx;
-  std::vector<T> features;
-  std::vector<Coordinate<T>> boxes;
-  std::vector<int32_t> box_indices;
+  GpuVector<T> features;
+  GpuVector<Coordinate<T>> boxes;
+  GpuVector<int32_t> box_indices;
 
   int64_t FeatureAt(int64_t n, int64_t y, int64_t x, int64_t c) const {
     const auto& [batch, height, width, channels, channels_first] =
@@ -48,8 +51,8 @@ struct Problem {
 
 // Features with ties, of which the first counts, and bad values among them.
 template <typename T>
-std::vector<T> MakeFeatures(int64_t size, bool with_bad_values) {
-  std::vector<T> features = testing::RandomValues<T>(size, 7);
+GpuVector<T> MakeFeatures(int64_t size, bool with_bad_values) {
+  GpuVector<T> features = ToGpu(testing::RandomValues<T>(size, 7));
   for (size_t i = 0; i < features.size(); i += 5) {
     features[i] = Narrow<T>(0.25f);
     if (!with_bad_values) continue;
@@ -138,7 +141,7 @@ bool ReferenceSpan(const Problem<T>& problem, int64_t k, double* y,
 
 template <typename T>
 void Reference(const Problem<T>& problem, std::vector<double>* output,
-               std::vector<int32_t>* argmax) {
+               GpuVector<int32_t>* argmax) {
   const RoiArgs& args = problem.args;
   const FeatureShape& map = args.features;
   output->assign(problem.OutputSize(), 0);
@@ -177,13 +180,6 @@ void Reference(const Problem<T>& problem, std::vector<double>* output,
   }
 }
 
-template <typename T>
-bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() &&
-         (a.empty() ||
-          std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
-
 template <typename T, typename Device>
 void ExpectPoolsAsDefined(const Device& device, int64_t channels) {
   for (bool channels_first : {false, true}) {
@@ -191,22 +187,22 @@ void ExpectPoolsAsDefined(const Device& device, int64_t channels) {
       const Problem<T> problem =
           MakeProblem<T>(channels, channels_first, with_bad_values);
       std::vector<double> expected;
-      std::vector<int32_t> expected_argmax, argmax(problem.OutputSize(), 99);
+      GpuVector<int32_t> expected_argmax, argmax(problem.OutputSize(), 99);
       Reference(problem, &expected, &expected_argmax);
-      std::vector<T> output(problem.OutputSize(), Narrow<T>(99)),
-          alone = output;
-      TFO_EXPECT(RoiPool(device, problem.args, problem.AllBoxes(),
-                         problem.features.data(), output.data(),
-                         argmax.data()) == nullptr);
+      GpuVector<T> output(problem.OutputSize(), Narrow<T>(99)), alone = output;
+      TFO_EXPECT_RUNS(RoiPool(device, problem.args, problem.AllBoxes(),
+                              problem.features.data(), output.data(),
+                              argmax.data()));
       for (size_t i = 0; i < output.size(); ++i) {
         const double value = Widen(output[i]);
         TFO_EXPECT(value == expected[i] ||
                    (std::isnan(value) && std::isnan(expected[i])));
         TFO_EXPECT_EQ(argmax[i], expected_argmax[i]);
       }
-      RoiPool<T>(device, problem.args, problem.AllBoxes(),
-                 problem.features.data(), alone.data(), nullptr);
-      TFO_EXPECT(SameBits(alone, output));
+      TFO_EXPECT_RUNS(RoiPool<T>(device, problem.args, problem.AllBoxes(),
+                                 problem.features.data(), alone.data(),
+                                 nullptr));
+      TFO_EXPECT(HaveSameBits(alone, output));
     }
   }
 }
@@ -222,15 +218,15 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
     const RoiArgs& args = problem.args;
     const int64_t height = args.features.height, width = args.features.width;
     std::vector<double> ignored;
-    std::vector<int32_t> argmax;
+    GpuVector<int32_t> argmax;
     Reference(problem, &ignored, &argmax);
     // Small integers: their sums are exact in any order.
-    std::vector<T> d_output(argmax.size());
+    GpuVector<T> d_output(argmax.size());
     for (size_t i = 0; i < d_output.size(); ++i)
       d_output[i] = Narrow<T>(float(i % 7) - 3);
     std::vector<Accumulator<T>> sums(problem.features.size(), 0);
-    std::vector<T> expected(sums.size()), actual(sums.size(), Narrow<T>(99));
-    std::vector<T> gathered(argmax.size());
+    GpuVector<T> expected(sums.size()), actual(sums.size(), Narrow<T>(99));
+    GpuVector<T> gathered(argmax.size());
     for (int64_t k = 0; k < problem.NumBoxes(); ++k) {
       for (int64_t p = 0; p < args.grid.height; ++p) {
         for (int64_t q = 0; q < args.grid.width; ++q) {
@@ -248,27 +244,28 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
       }
     }
     for (size_t i = 0; i < sums.size(); ++i) expected[i] = Narrow<T>(sums[i]);
-    TFO_EXPECT(RoiPoolGrad(device, args, problem.AllBoxes(), d_output.data(),
-                           argmax.data(), actual.data()) == nullptr);
-    TFO_EXPECT(SameBits(actual, expected));
+    TFO_EXPECT_RUNS(RoiPoolGrad(device, args, problem.AllBoxes(),
+                                d_output.data(), argmax.data(), actual.data()));
+    TFO_EXPECT(HaveSameBits(actual, expected));
 
-    std::vector<T> second(argmax.size(), Narrow<T>(99));
-    TFO_EXPECT(RoiPoolGradGrad(device, args, problem.AllBoxes(),
-                               problem.features.data(), argmax.data(),
-                               second.data()) == nullptr);
-    TFO_EXPECT(SameBits(second, gathered));
+    GpuVector<T> second(argmax.size(), Narrow<T>(99));
+    TFO_EXPECT_RUNS(RoiPoolGradGrad(device, args, problem.AllBoxes(),
+                                    problem.features.data(), argmax.data(),
+                                    second.data()));
+    TFO_EXPECT(HaveSameBits(second, gathered));
 
     // An argmax from nowhere adds nothing and reads nothing.
-    const std::vector<T> zeros(sums.size(), T{}), zero_bins(argmax.size(), T{});
+    const GpuVector<T> zeros(sums.size(), T{}), zero_bins(argmax.size(), T{});
     for (int32_t nowhere : {-1, -2147483647 - 1,
                             static_cast<int32_t>(height * width), 2147483647}) {
-      const std::vector<int32_t> bad(argmax.size(), nowhere);
-      RoiPoolGrad(device, args, problem.AllBoxes(), d_output.data(), bad.data(),
-                  actual.data());
-      TFO_EXPECT(SameBits(actual, zeros));
-      RoiPoolGradGrad(device, args, problem.AllBoxes(), problem.features.data(),
-                      bad.data(), second.data());
-      TFO_EXPECT(SameBits(second, zero_bins));
+      const GpuVector<int32_t> bad(argmax.size(), nowhere);
+      TFO_EXPECT_RUNS(RoiPoolGrad(device, args, problem.AllBoxes(),
+                                  d_output.data(), bad.data(), actual.data()));
+      TFO_EXPECT(HaveSameBits(actual, zeros));
+      TFO_EXPECT_RUNS(RoiPoolGradGrad(device, args, problem.AllBoxes(),
+                                      problem.features.data(), bad.data(),
+                                      second.data()));
+      TFO_EXPECT(HaveSameBits(second, zero_bins));
     }
   }
 }
@@ -290,7 +287,7 @@ TFO_TEST(RoiPool, CpuDouble) { ExpectCpuAsDefined<double>(); }
 TFO_TEST(RoiPool, CpuHalf) { ExpectCpuAsDefined<Half>(); }
 TFO_TEST(RoiPool, CpuBFloat16) { ExpectCpuAsDefined<BFloat16>(); }
 
-// The host runs CUDA's threads as fibers: a few sizes are enough.
+// Emulated kernels are slow: a few sizes are enough.
 template <typename T>
 void ExpectCudaAsDefined() {
   for (int64_t channels : {1, 8, 133}) {
@@ -305,30 +302,34 @@ TFO_CUDA_TEST(RoiPool, CudaBFloat16) { ExpectCudaAsDefined<BFloat16>(); }
 
 template <typename Device>
 void ExpectEmptySizesWork(const Device& device) {
-  float value = 5;
-  int32_t index = 0;
-  const float corners[] = {0, 0, 1, 1};
-  const Boxes<float> no_boxes = {}, box = {1, false, corners, &index};
+  const GpuVector<float> value = {5}, corners = {0, 0, 1, 1};
+  const GpuVector<int32_t> index = {0};
+  const Boxes<float> no_boxes = {},
+                     box = {1, false, corners.data(), index.data()};
   // No boxes, no channels: nothing to write.
-  RoiPool<float>(device, {{1, 1, 1, 1, false}, 1, {2, 2}}, no_boxes, &value,
-                 nullptr, nullptr);
-  RoiPool<float>(device, {{1, 1, 1, 0, false}, 1, {2, 2}}, box, &value, nullptr,
-                 nullptr);
+  TFO_EXPECT_RUNS(RoiPool<float>(device, {{1, 1, 1, 1, false}, 1, {2, 2}},
+                                 no_boxes, value.data(), nullptr, nullptr));
+  TFO_EXPECT_RUNS(RoiPool<float>(device, {{1, 1, 1, 0, false}, 1, {2, 2}}, box,
+                                 value.data(), nullptr, nullptr));
   // An image without pixels: zeros.
   for (bool channels_first : {false, true}) {
-    float output[4] = {9, 9, 9, 9};
-    int32_t argmax[4] = {};
+    GpuVector<float> output(4, 9);
+    GpuVector<int32_t> argmax(4);
     const RoiArgs args = {{1, 0, 3, 1, channels_first}, 1, {2, 2}};
-    RoiPool<float>(device, args, box, nullptr, output, argmax);
+    TFO_EXPECT_RUNS(RoiPool<float>(device, args, box, nullptr, output.data(),
+                                   argmax.data()));
     for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0 && argmax[i] == -1);
-    RoiPoolGrad<float>(device, args, box, output, argmax, nullptr);
-    RoiPoolGradGrad<float>(device, args, box, nullptr, argmax, output);
+    TFO_EXPECT_RUNS(RoiPoolGrad<float>(device, args, box, output.data(),
+                                       argmax.data(), nullptr));
+    TFO_EXPECT_RUNS(RoiPoolGradGrad<float>(device, args, box, nullptr,
+                                           argmax.data(), output.data()));
     for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0);
   }
   // No boxes: no gradient, all of it written.
-  float gradient[2] = {9, 9};
-  RoiPoolGrad<float>(device, {{1, 1, 2, 1, false}, 1, {2, 2}}, no_boxes,
-                     nullptr, nullptr, gradient);
+  GpuVector<float> gradient(2, 9);
+  TFO_EXPECT_RUNS(RoiPoolGrad<float>(device, {{1, 1, 2, 1, false}, 1, {2, 2}},
+                                     no_boxes, nullptr, nullptr,
+                                     gradient.data()));
   TFO_EXPECT(gradient[0] == 0 && gradient[1] == 0);
 }
 TFO_TEST(RoiPool, CpuEmptySizes) {

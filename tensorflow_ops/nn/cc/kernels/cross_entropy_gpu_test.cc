@@ -1,4 +1,4 @@
-// Compares the emulated CUDA kernels of the cross entropies with the CPU's.
+// Compares the CUDA kernels of the cross entropies with the CPU's.
 #include "tensorflow_ops/nn/cc/kernels/cross_entropy.h"
 #include "tensorflow_ops/nn/cc/rows/rows_gpu_test.h"
 
@@ -59,8 +59,7 @@ void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options) {
                             bad};
   };
   RunRowFunction(ThreadedCpu(1), args(expected, &bad_row));
-  TFO_EXPECT(RunRowFunction(GpuWith(scratch), args(actual, nullptr)) ==
-             nullptr);
+  TFO_EXPECT_RUNS(RunRowFunction(GpuWith(scratch), args(actual, nullptr)));
   TFO_EXPECT(actual.loss.IsIntact() && actual.largest.IsIntact() &&
              actual.rest.IsIntact());
   for (int64_t row = 0; row < rows; ++row) {
@@ -88,8 +87,8 @@ void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options) {
                                 bad};
   };
   RunRowFunction(ThreadedCpu(1), grad_args(expected_d.data(), &bad_row));
-  TFO_EXPECT(RunRowFunction(GpuWith(scratch),
-                            grad_args(actual_d.data(), nullptr)) == nullptr);
+  TFO_EXPECT_RUNS(
+      RunRowFunction(GpuWith(scratch), grad_args(actual_d.data(), nullptr)));
   TFO_EXPECT(actual_d.IsIntact());
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = i / classes, c = i % classes;
@@ -141,7 +140,7 @@ void CheckCrossEntropy(const RowShape& shape, double smoothing) {
                                to.label_sum.data()};
   };
   RunRowFunction(ThreadedCpu(1), args(expected));
-  TFO_EXPECT(RunRowFunction(GpuWith(scratch), args(actual)) == nullptr);
+  TFO_EXPECT_RUNS(RunRowFunction(GpuWith(scratch), args(actual)));
   TFO_EXPECT(actual.loss.IsIntact() && actual.largest.IsIntact() &&
              actual.rest.IsIntact() && actual.label_sum.IsIntact());
   for (int64_t row = 0; row < rows; ++row) {
@@ -188,11 +187,10 @@ void CheckCrossEntropy(const RowShape& shape, double smoothing) {
   };
   RunRowFunction(ThreadedCpu(1),
                  grad_args(expected_d.data(), expected_l.data()));
-  TFO_EXPECT(RunRowFunction(GpuWith(scratch),
-                            grad_args(actual_d.data(), actual_l.data())) ==
-             nullptr);
-  TFO_EXPECT(RunRowFunction(GpuWith(scratch),
-                            grad_args(alone.data(), nullptr)) == nullptr);
+  TFO_EXPECT_RUNS(RunRowFunction(GpuWith(scratch),
+                                 grad_args(actual_d.data(), actual_l.data())));
+  TFO_EXPECT_RUNS(
+      RunRowFunction(GpuWith(scratch), grad_args(alone.data(), nullptr)));
   TFO_EXPECT(actual_d.IsIntact() && actual_l.IsIntact());
   TFO_EXPECT(alone.HasBitsOf(actual_d));
   for (int64_t i = 0; i < n; ++i) {

@@ -1,4 +1,4 @@
-// Compares the emulated CUDA kernels of softmax and entropy with the CPU's.
+// Compares the CUDA kernels of softmax and entropy with the CPU's.
 #include "tensorflow_ops/nn/cc/kernels/softmax.h"
 #include "tensorflow_ops/nn/cc/rows/rows_gpu_test.h"
 
@@ -19,9 +19,9 @@ void CheckSoftmax(const RowShape& shape) {
   RunRowFunction(ThreadedCpu(1), SoftmaxArgs<T>{rows, classes, kLog, x.data(),
                                                 expected.data()});
   for (Guarded<T>* result : {&actual, &again}) {
-    TFO_EXPECT(RunRowFunction(GpuWith(scratch),
-                              SoftmaxArgs<T>{rows, classes, kLog, x.data(),
-                                             result->data()}) == nullptr);
+    TFO_EXPECT_RUNS(RunRowFunction(
+        GpuWith(scratch),
+        SoftmaxArgs<T>{rows, classes, kLog, x.data(), result->data()}));
     TFO_EXPECT(result->IsIntact());
   }
   TFO_EXPECT(actual.HasBitsOf(again));
@@ -54,10 +54,9 @@ void CheckSoftmaxGrad(const RowShape& shape) {
   RunRowFunction(ThreadedCpu(1),
                  SoftmaxGradArgs<T>{rows, classes, kLog, d.data(), y.data(),
                                     expected.data()});
-  TFO_EXPECT(RunRowFunction(GpuWith(scratch),
-                            SoftmaxGradArgs<T>{rows, classes, kLog, d.data(),
-                                               y.data(), actual.data()}) ==
-             nullptr);
+  TFO_EXPECT_RUNS(RunRowFunction(
+      GpuWith(scratch), SoftmaxGradArgs<T>{rows, classes, kLog, d.data(),
+                                           y.data(), actual.data()}));
   TFO_EXPECT(actual.IsIntact());
   for (int64_t row = 0; row < rows; ++row) {
     double sum = 0;
@@ -95,7 +94,7 @@ void CheckEntropy(const RowShape& shape) {
                           {to.largest.data(), to.rest.data()}};
   };
   RunRowFunction(ThreadedCpu(1), args(expected));
-  TFO_EXPECT(RunRowFunction(GpuWith(scratch), args(actual)) == nullptr);
+  TFO_EXPECT_RUNS(RunRowFunction(GpuWith(scratch), args(actual)));
   TFO_EXPECT(actual.entropy.IsIntact() && actual.largest.IsIntact() &&
              actual.rest.IsIntact());
   for (int64_t row = 0; row < rows; ++row) {
@@ -118,8 +117,7 @@ void CheckEntropy(const RowShape& shape) {
                               to};
   };
   RunRowFunction(ThreadedCpu(1), grad_args(expected_d.data()));
-  TFO_EXPECT(RunRowFunction(GpuWith(scratch), grad_args(actual_d.data())) ==
-             nullptr);
+  TFO_EXPECT_RUNS(RunRowFunction(GpuWith(scratch), grad_args(actual_d.data())));
   TFO_EXPECT(actual_d.IsIntact());
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = i / classes;
@@ -159,7 +157,7 @@ TFO_CUDA_TEST(SoftmaxGpu, InputsThatLieApart) {
     return SoftmaxGradArgs<float>{rows, classes, false, d.data(), y.data(), to};
   };
   RunRowFunction(ThreadedCpu(1), args(expected.data()));
-  RunRowFunction(Gpu{}, args(actual.data()));
+  TFO_EXPECT_RUNS(RunRowFunction(Gpu{}, args(actual.data())));
   for (int64_t i = 0; i < rows * classes; ++i) {
     const RowShape shape = {rows, classes};
     ExpectNear<float>("gradient", shape, i / classes, i % classes, actual[i],
@@ -171,8 +169,8 @@ TFO_CUDA_TEST(SoftmaxGpu, InputsThatLieApart) {
 TFO_CUDA_TEST(SoftmaxGpu, NeedsScratch) {
   const int64_t classes = 40000;
   TFO_EXPECT(GpuStateValues(1, classes) > 0);
-  const std::vector<float> x(classes);
-  std::vector<float> y(classes, 9);
+  const testing::GpuVector<float> x(classes);
+  testing::GpuVector<float> y(classes, 9);
   TFO_EXPECT(RunRowFunction(Gpu{}, SoftmaxArgs<float>{1, classes, false,
                                                       x.data(), y.data()}) !=
              nullptr);

@@ -1,6 +1,5 @@
-// Shared by the tests of the row functions' CUDA kernels. The host runs the
-// kernels (core/cc/cuda_emulation.h); their results are compared with those of
-// the CPU algorithms, which have their own tests.
+// Shared by the tests of the row functions' CUDA kernels. Their results are
+// compared with those of the CPU algorithms, which have their own tests.
 #ifndef TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_TEST_H_
 #define TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_TEST_H_
 
@@ -11,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/gpu_testing.h"
 #include "tensorflow_ops/nn/cc/rows/partition.h"
 
 namespace tfo {
@@ -77,7 +76,7 @@ class Guarded {
  private:
   static constexpr int kGuard = 64;
   static constexpr char kPoison = 0x5A;
-  std::vector<char> bytes_;
+  testing::GpuVector<char> bytes_;
   size_t begin_;
   int64_t size_;
 };
@@ -172,12 +171,12 @@ std::vector<T> RowLogits(const RowShape& shape, uint32_t seed = 7) {
 
 // The scratch memory of a function that reduces rows of this shape.
 template <typename T>
-std::vector<Accumulator<T>> ScratchOf(const RowShape& shape) {
-  return std::vector<Accumulator<T>>(GpuStateValues(shape.rows, shape.classes),
-                                     NAN);
+testing::GpuVector<Accumulator<T>> ScratchOf(const RowShape& shape) {
+  return testing::GpuVector<Accumulator<T>>(
+      GpuStateValues(shape.rows, shape.classes), NAN);
 }
 template <typename Value>
-Gpu GpuWith(std::vector<Value>& scratch) {
+Gpu GpuWith(testing::GpuVector<Value>& scratch) {
   return {nullptr, scratch.data()};
 }
 

@@ -1,15 +1,17 @@
-// Compares the emulated CUDA kernels of the beam search step with the CPU's.
+// Compares the CUDA kernels of the beam search step with the CPU's.
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step_gpu.h"
 
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <vector>
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/gpu_testing.h"
 
 namespace tfo {
 namespace {
+
+using testing::GpuVector;
+using testing::ToGpu;
 
 struct Case {
   int64_t batch, beams, vocabulary, width;
@@ -21,9 +23,9 @@ struct Case {
 
 template <typename Value>
 struct Results {
-  std::vector<Value> log_probs;
-  std::vector<int32_t> tokens, parents, lengths;
-  std::vector<char> finished;
+  GpuVector<Value> log_probs;
+  GpuVector<int32_t> tokens, parents, lengths;
+  GpuVector<char> finished;
 
   explicit Results(int64_t n)
       : log_probs(n, 9),
@@ -45,7 +47,7 @@ template <typename T>
 void Check(const Case& c) {
   using Value = Accumulator<T>;
   const int64_t rows = c.batch * c.beams, n = rows * c.vocabulary;
-  auto logits = testing::RandomValues<T>(n, 3);
+  auto logits = ToGpu(testing::RandomValues<T>(n, 3));
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = i / c.vocabulary, token = i % c.vocabulary;
     Value x = Widen(logits[i]);
@@ -56,9 +58,9 @@ void Check(const Case& c) {
     if (row % 7 == 6) x = -INFINITY;
     logits[i] = Narrow<T>(x);
   }
-  auto log_probs = testing::RandomValues<Value>(rows, 5);
-  std::vector<char> finished(rows), forbidden(n);
-  std::vector<int32_t> lengths(rows);
+  auto log_probs = ToGpu(testing::RandomValues<Value>(rows, 5));
+  GpuVector<char> finished(rows), forbidden(n);
+  GpuVector<int32_t> lengths(rows);
   for (int64_t row = 0; row < rows; ++row) {
     if (row % 11 == 7) log_probs[row] = -INFINITY;
     if (row % 11 == 8) log_probs[row] = NAN;
@@ -67,7 +69,7 @@ void Check(const Case& c) {
   }
   for (int64_t i = 0; i < n; ++i) forbidden[i] = i % 3 == 1;
   const int32_t last = static_cast<int32_t>(c.vocabulary - 1);
-  const int32_t eos_ids[] = {last, last / 2};
+  const GpuVector<int32_t> eos_ids = {last, last / 2};
 
   BeamSearchStepArgs<T> args{};
   args.batch = c.batch;
@@ -75,7 +77,7 @@ void Check(const Case& c) {
   args.vocabulary = c.vocabulary;
   args.beam_width = c.width;
   args.length_penalty = c.length_penalty;
-  args.tokens = {c.rule, c.num_eos, eos_ids};
+  args.tokens = {c.rule, c.num_eos, eos_ids.data()};
   args.logits = logits.data();
   args.log_probs = log_probs.data();
   args.finished = reinterpret_cast<const bool*>(finished.data());
@@ -88,11 +90,11 @@ void Check(const Case& c) {
   actual.Take(&args);
   // All NaN, followed by a guard.
   const int64_t bytes = BeamScratchLayout<T>(args).Bytes();
-  std::vector<Value> scratch(bytes / sizeof(Value) + 2, NAN);
+  GpuVector<Value> scratch(bytes / sizeof(Value) + 2, NAN);
   std::memset(scratch.data(), 0xFF, bytes);
   const auto guard = reinterpret_cast<char*>(scratch.data()) + bytes;
   *guard = 0x5A;
-  TFO_EXPECT(BeamSearchStep(Gpu{nullptr, scratch.data()}, args) == nullptr);
+  TFO_EXPECT_RUNS(BeamSearchStep(Gpu{nullptr, scratch.data()}, args));
   TFO_EXPECT_EQ(*guard, 0x5A);
   for (int64_t i = 0; i < c.batch * c.width; ++i) {
     const double a = actual.log_probs[i], e = expected.log_probs[i];
@@ -141,24 +143,25 @@ TFO_CUDA_TEST(BeamSearchStepGpu, BFloat16) { CheckAll<BFloat16>(); }
 
 // End tokens outside of the vocabulary are ignored and not read.
 TFO_CUDA_TEST(BeamSearchStepGpu, EndTokensThatAreNone) {
-  const std::vector<float> logits(2 * 3), log_probs(2);
-  const bool finished[] = {true, false};
-  const int32_t lengths[] = {2, 2};
+  const GpuVector<float> logits(2 * 3), log_probs(2);
+  const GpuVector<char> finished = {true, false};
+  const GpuVector<int32_t> lengths = {2, 2};
   for (const int32_t eos : {7, -1}) {
+    const GpuVector<int32_t> eos_ids = {eos};
     BeamSearchStepArgs<float> args{};
     args.batch = 1;
     args.beams = 2;
     args.vocabulary = 3;
     args.beam_width = 4;
-    args.tokens = {EosRule::kAny, 1, &eos};
+    args.tokens = {EosRule::kAny, 1, eos_ids.data()};
     args.logits = logits.data();
     args.log_probs = log_probs.data();
-    args.finished = finished;
-    args.lengths = lengths;
+    args.finished = reinterpret_cast<const bool*>(finished.data());
+    args.lengths = lengths.data();
     Results<float> results(4);
     results.Take(&args);
-    std::vector<float> scratch(99);
-    BeamSearchStep(Gpu{nullptr, scratch.data()}, args);
+    GpuVector<float> scratch(99);
+    TFO_EXPECT_RUNS(BeamSearchStep(Gpu{nullptr, scratch.data()}, args));
     TFO_EXPECT_EQ(results.tokens[0], eos);
     TFO_EXPECT_EQ(results.parents[0], 0);
     TFO_EXPECT_EQ(results.tokens[1], 0);

@@ -1,7 +1,5 @@
-// Compares the emulated CUDA kernel of gather_tree with the CPU's.
-#include <vector>
-
-#include "tensorflow_ops/core/cc/testing.h"
+// Compares the CUDA kernel of gather_tree with the CPU's.
+#include "tensorflow_ops/core/cc/gpu_testing.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/gather_tree.h"
 
 namespace tfo {
@@ -11,8 +9,8 @@ template <typename Id>
 void Check(int64_t time, int64_t batch, int64_t beams) {
   const int64_t all = batch * beams;
   std::mt19937 random(time + batch + beams);
-  std::vector<Id> tokens(time * all), parents(time * all);
-  std::vector<int32_t> lengths(all);
+  testing::GpuVector<Id> tokens(time * all), parents(time * all);
+  testing::GpuVector<int32_t> lengths(all);
   for (size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = random() % 1000;
     // One parent in 20 is out of range.
@@ -22,14 +20,14 @@ void Check(int64_t time, int64_t batch, int64_t beams) {
   for (int64_t i = 0; i < all; ++i) {
     lengths[i] = static_cast<int32_t>(random() % (time + 3)) - 1;
   }
-  std::vector<Id> expected(time * all, -5), actual(time * all, -7);
+  testing::GpuVector<Id> expected(time * all, -5), actual(time * all, -7);
   BadBeam bad;
   GatherTreeArgs<Id> args{
       time,           batch,          beams, tokens.data(),
       parents.data(), lengths.data(), -1,    expected.data()};
   GatherTree(testing::ThreadedCpu(2), args, &bad);
   args.output = actual.data();
-  TFO_EXPECT(GatherTree(Gpu{}, args) == nullptr);
+  TFO_EXPECT_RUNS(GatherTree(Gpu{}, args));
   TFO_EXPECT(actual == expected);
 }
 

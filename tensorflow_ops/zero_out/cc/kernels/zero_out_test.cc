@@ -1,6 +1,6 @@
 #include "tensorflow_ops/zero_out/cc/kernels/zero_out.h"
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/gpu_testing.h"
 
 namespace tfo {
 namespace {
@@ -13,15 +13,14 @@ void ExpectKeepsOneElement(const Device& device) {
       for (int64_t keep : {int64_t{0}, n / 2, n - 1}) {
         if (keep < 0 || keep >= n) continue;
         // 16-byte elements: aligned, as TensorFlow allocates them.
-        std::vector<char> input(n * size);
+        testing::GpuVector<char> input(n * size);
         for (size_t i = 0; i < input.size(); ++i) input[i] = 1 + i % 100;
-        std::vector<char> output(n * size, 77), expected(n * size, 0);
+        testing::GpuVector<char> output(n * size, 77), expected(n * size, 0);
         for (int64_t b = keep * size; b < (keep + 1) * size; ++b) {
           expected[b] = input[b];
         }
-        const Error error =
-            ZeroOut(device, {n, size, keep}, input.data(), output.data());
-        TFO_EXPECT(error == nullptr);
+        const ZeroOutArgs args = {n, size, keep};
+        TFO_EXPECT_RUNS(ZeroOut(device, args, input.data(), output.data()));
         TFO_EXPECT(output == expected);
       }
     }

@@ -1,0 +1,76 @@
+// Memory and waiting for tests of CUDA kernels. The same test runs kernels
+// emulated on the CPU (cuda_emulation.h) or on a GPU, depending on what
+// tfo_algorithm_test links.
+#ifndef TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_
+#define TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_
+
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/testing.h"
+
+namespace tfo::testing {
+
+// Allocates memory that kernels and the host both access, aligned to 256 bytes.
+// Returns null on failure.
+void* AllocateForGpu(size_t bytes);
+void FreeForGpu(void* memory);
+
+// Waits for all kernels. Returns null or their first error.
+Error WaitForGpu();
+
+template <typename T>
+struct GpuAllocator {
+  using value_type = T;
+  GpuAllocator() = default;
+  template <typename Other>
+  GpuAllocator(const GpuAllocator<Other>&) {}
+  T* allocate(size_t n) {
+    void* const memory = AllocateForGpu(n * sizeof(T));
+    if (memory == nullptr) throw std::bad_alloc();
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, size_t) { FreeForGpu(memory); }
+  template <typename Other>
+  bool operator==(const GpuAllocator<Other>&) const {
+    return true;
+  }
+  template <typename Other>
+  bool operator!=(const GpuAllocator<Other>&) const {
+    return false;
+  }
+};
+
+// A vector that kernels can access.
+template <typename T>
+using GpuVector = std::vector<T, GpuAllocator<T>>;
+
+template <typename T>
+GpuVector<T> ToGpu(const std::vector<T>& values) {
+  return GpuVector<T>(values.begin(), values.end());
+}
+
+template <typename T>
+bool HaveSameBits(const GpuVector<T>& a, const GpuVector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() ||
+          std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+}  // namespace tfo::testing
+
+// Evaluates `launch`, an Error, and waits; expects no error of either.
+#define TFO_EXPECT_RUNS(launch)                                         \
+  do {                                                                  \
+    ::tfo::Error tfo_error = (launch);                                  \
+    if (tfo_error == nullptr) tfo_error = ::tfo::testing::WaitForGpu(); \
+    if (tfo_error != nullptr) {                                         \
+      ::tfo::testing::Fail(__FILE__, __LINE__,                          \
+                           std::string(tfo_error) + ": " #launch);      \
+    }                                                                   \
+  } while (false)
+
+#endif  // TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_
