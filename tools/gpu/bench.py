@@ -1,41 +1,58 @@
-"""Times the CUDA kernels beside torchvision's or PyTorch's, and against what their bytes take at the GPU's copy speed.
+"""Checks and times the CUDA kernels beside torchvision's or PyTorch's, and against what their bytes take to copy.
 
 Each time is the median of runs that alternate between the two, by CUDA events, each after the L2 cache was
-overwritten. torchvision gets what suits it: NCHW features, in one piece, whatever our layout is.
+overwritten. torchvision gets what suits it: contiguous NCHW features, whatever our layout is. A kernel whose results
+are not its peer's makes the run fail.
 """
 
 import argparse
 import dataclasses
 import itertools
 import pathlib
-import shutil
 import statistics
-import subprocess
 import sys
 
-import bindings
-import cases
-import nn_bench
-import nn_cases
-import numpy as np
-import reference
-import seq2seq_bench
-import seq2seq_cases
+import regions
 import torch
+from kernel_library import KernelLibrary
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+# ||ours - theirs|| / ||theirs||. Peers add in the dtype itself.
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
 
 
 @dataclasses.dataclass
 class Row:
-    """One line of the table."""
+    """A line of the table: a kernel on inputs of a model's size."""
 
-    op: str
+    kernel: str
     case: str
     dtype: torch.dtype
-    run: object  # enqueues the op
-    peer: object  # enqueues torchvision's or PyTorch's, or None
+    buffers: list  # tensors or None, in the kernel's order
+    options: dict
+    output: torch.Tensor  # the one of the buffers that is compared
     num_bytes: int  # that must move: each input element used read once, each output element written once
+    peer: object = None  # returns what `output` should be
+    time_peer: object = None  # what is timed, where it is less than that
+
+
+class Kernels:
+    """The kernels on PyTorch's tensors and stream."""
+
+    def __init__(self, path):
+        self._library = KernelLibrary(path)
+        self._scratch = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+
+    def run(self, kernel, dtype, buffers, options):
+        """Enqueues a kernel."""
+        self._library(
+            kernel,
+            [None if tensor is None else tensor.data_ptr() for tensor in buffers],
+            scratch=self._scratch.data_ptr(),
+            scratch_bytes=self._scratch.nbytes,
+            stream=torch.cuda.current_stream().cuda_stream,
+            dtype=str(dtype).removeprefix("torch.") if dtype is not None else None,
+            **options,
+        )
 
 
 class Timer:
@@ -48,7 +65,7 @@ class Timer:
         self._flush = torch.empty(max(4 * self.l2_bytes, 512 << 20), dtype=torch.uint8, device="cuda")
 
     def milliseconds(self, *functions):
-        """Returns, for each function, the times of its runs, sorted; the functions take turns."""
+        """Returns each function's times, sorted; the functions take turns."""
         for function in functions:
             for _ in range(3):
                 function()
@@ -72,169 +89,206 @@ class Timer:
         return 2 * source.numel() / (statistics.median(times) / 1000)
 
 
-def zero_out_rows(ops):
-    """Yields the rows of zero_out."""
+def zero_out_rows():
     x = torch.randn(64 << 20, device="cuda")
-    output = torch.empty_like(x)
-    args = bindings.ZeroOutArgs(x.numel(), x.itemsize, 5)
-    yield Row("zero_out", "64 Mi", x.dtype, lambda: ops("zero_out", args, x, output), None, 4 * x.numel())
+    y = torch.empty_like(x)
+    mask = torch.zeros_like(x)
+    mask[5] = 1
+    options = {"elements": x.numel(), "bytes": 4, "keep": 5}
+    # As a custom op finds it: what to write is read from the input.
+    yield Row("zero_out", "64 Mi", None, [x, y], options, y, x.nbytes, lambda: x * mask)
 
 
-def roi_pool_rows(ops, some_cases):
-    """Yields the rows of roi_pool and its gradient; a row's memory lives until the next."""
-    has_peer = cases.torchvision_ops()[0] is not None
-    for case in some_cases:
-        for dtype in DTYPES:
-            for layout in cases.LAYOUTS:
-                problem = cases.make_problem(case, dtype, layout)
-                tensors = (problem.features, problem.boxes, problem.box_indices, problem.d_output)
-                features, boxes, box_indices, d_output = (tensor.cuda() for tensor in tensors)
-                output = torch.empty_like(d_output)
-                argmax = torch.empty_like(d_output, dtype=torch.int32)
-                d_features = torch.empty_like(features)
-                forward = ("roi_pool", problem.args, features, boxes, box_indices, output, argmax)
-                backward = ("roi_pool_grad", problem.args, d_output, argmax, boxes, box_indices, d_features)
-                ops(*forward)
-                peer_forward = peer_backward = None
-                if has_peer and dtype in cases.TorchvisionRoiPool.dtypes:
-                    peer = cases.TorchvisionRoiPool(problem, "cuda")
-                    peer_argmax = peer.forward()[1]
-                    peer_forward = peer.forward
-                    peer_backward = lambda peer=peer, at=peer_argmax: peer.backward(at)  # noqa: E731
-                pooled = output.numel() * (dtype.itemsize + 4) + boxes.numel() * 4 + box_indices.numel() * 4
-                read = cases.covered_pixels(problem) * case.channels * dtype.itemsize
-                written = features.numel() * dtype.itemsize
-                name = f"{case.name}, {layout}"
-                yield Row("roi_pool", name, dtype, lambda f=forward: ops(*f), peer_forward, pooled + read)
-                yield Row("roi_pool gradient", name, dtype, lambda b=backward: ops(*b), peer_backward, pooled + written)
+def softmax_rows(rows, classes, dtype):
+    """Yields softmax, entropy and the cross entropies of [rows, classes]."""
+    generator = torch.Generator("cuda").manual_seed(0)
 
+    def draw(*shape, of=dtype):
+        return torch.randn(shape, generator=generator, device="cuda").to(of)
 
-def touched_bytes(problem):
-    """Returns how many bytes of the features some bin's taps lie on: those that must be read."""
-    case = problem.case
-    bins = case.pooled[0] * case.pooled[1] if case.order != "all" else 1
-    touched = {}  # (bin of its own channels, level, image) -> pixels
-    for _, level, image, on_y, on_x in reference.averaged_boxes(problem):
-        height, width = case.maps()[level][:2]
-        rows, columns = (on_y[0] != 0, on_x[0] != 0)
-        for i in range(bins):
-            pixels = touched.setdefault((i, level, image), np.zeros((height, width), bool))
-            if bins == 1:
-                pixels |= rows.any(0)[:, None] & columns.any(0)
-            else:
-                pixels |= rows[i // case.pooled[1]][:, None] & columns[i % case.pooled[1]]
-    pixels = sum(int(one.sum()) for one in touched.values())
-    return pixels * case.pooled_channels * problem.features[0].dtype.itemsize
+    x, d, targets = draw(rows, classes), draw(rows, classes), draw(rows, classes).float().softmax(-1).to(dtype)
+    d_rows = draw(rows, of=torch.float32)
+    labels = torch.randint(0, classes, (rows,), generator=generator, device="cuda", dtype=torch.int32)
+    y, to = torch.empty_like(x), torch.empty_like(x)
+    loss, largest, rest, total = (torch.empty_like(d_rows) for _ in range(4))
+    case, options, of_rows = f"[{rows}, {classes}]", {"rows": rows, "classes": classes}, 4 * rows
 
+    def row(kernel, buffers, output, tensors, peer=None, time_peer=None, **more):
+        num_bytes = tensors * x.nbytes + of_rows * sum(t is not None and t.dim() == 1 for t in buffers)
+        return Row(kernel, case, dtype, buffers, options | more, output, num_bytes, peer, time_peer)
 
-def roi_average_rows(ops, some_cases):
-    """Yields the rows of roi_average, its gradients and roi_align_max; a row's memory lives until the next."""
-    has_peer = cases.torchvision_ops()[0] is not None
-    for case, dtype, layout in itertools.product(some_cases, DTYPES, cases.LAYOUTS):
-        problem = cases.make_average_problem(case, dtype, layout)
-        args = problem.args
-        features = tuple(tensor.cuda() for tensor in problem.features)
-        boxes, box_indices, d_output = (
-            tensor.cuda() for tensor in (problem.boxes, problem.box_indices, problem.d_output)
+    functional, wide = torch.nn.functional, x.float()
+    for log in (False, True):
+        function = torch.log_softmax if log else torch.softmax
+        backward = torch.ops.aten._log_softmax_backward_data if log else torch.ops.aten._softmax_backward_data
+        yield row("softmax", [x, y], y, 2, lambda f=function: f(x, -1), log=log)
+        yield row("softmax_grad", [d, y, to], to, 3, lambda f=backward: f(d, y, -1, dtype), log=log)
+
+    def entropy():
+        return torch.distributions.Categorical(logits=wide).entropy()
+
+    yield row("entropy", [x, loss, largest, rest], loss, 1, entropy)
+    yield row("entropy_grad", [d_rows, x, loss, largest, rest, to], to, 2)
+
+    def losses_of(target):
+        """Returns PyTorch's loss in float32, that in the dtype, and the gradient of the latter."""
+        leaf = x.detach().requires_grad_()
+        in_dtype = functional.cross_entropy(leaf, target, reduction="none")
+        floating = target.float() if target.is_floating_point() else target
+        return (
+            lambda: functional.cross_entropy(wide, floating, reduction="none"),
+            lambda: functional.cross_entropy(x, target, reduction="none"),
+            lambda: torch.autograd.grad(in_dtype, leaf, d_rows.to(dtype), retain_graph=True)[0],
         )
-        output, d_boxes = torch.empty_like(d_output), torch.empty_like(boxes)
-        d_features = tuple(map(torch.empty_like, features))
-        peer_forward = peer_backward = None
-        if has_peer and cases.TorchvisionAlign.takes(case) and dtype in cases.TorchvisionAlign.dtypes:
-            peer = cases.TorchvisionAlign(problem, "cuda")
-            mapping = peer.forward()[1]
-            peer_forward = peer.forward
-            peer_backward = lambda peer=peer, at=mapping: peer.backward(at)  # noqa: E731
-        pooled = output.numel() * dtype.itemsize + boxes.numel() * 4 + box_indices.numel() * 4
-        read = touched_bytes(problem)
-        written = sum(tensor.numel() for tensor in features) * dtype.itemsize
-        name = f"{case.name}, {layout}"
 
-        def row(op, num_bytes, *call, peer=None, name=name, dtype=dtype):
-            return Row(op, name, dtype, lambda: ops(*call), peer, num_bytes)
-
-        yield row(
-            "average", pooled + read, "roi_average", args, features, boxes, box_indices, output, peer=peer_forward
-        )
-        backward = (args, d_output, boxes, box_indices, d_features)
-        if dtype == torch.float32:
-            yield row("gradient", pooled + written, "roi_average_fast_grad", *backward, peer=peer_backward)
-        yield row("repeatable gradient", pooled + written, "roi_average_grad", *backward, peer=peer_backward)
-        if case.bins == "samples":
-            boxes_grad = (args, d_output, features, boxes, box_indices, d_boxes)
-            yield row("gradient to boxes", pooled + read, "roi_average_boxes_grad", *boxes_grad)
-        if cases.has_maximum(case):
-            forward = (args, features[0], features[0], boxes, box_indices, output)
-            yield row("maximum", pooled + read, "roi_align_max", *forward)
-            backward = (args, d_output, features[0], boxes, box_indices, d_features[0])
-            yield row("gradient of the maximum", pooled + read + written, "roi_align_max_grad", *backward)
-            boxes_grad = (args, d_output, features[0], features[0], boxes, box_indices, d_boxes)
-            yield row("gradient of the maximum to boxes", pooled + read, "roi_align_max_boxes_grad", *boxes_grad)
+    exact, timed, gradient = losses_of(labels.long())
+    yield row("label_loss", [x, labels, loss, largest, rest], loss, 1, exact, timed)
+    yield row("label_loss_grad", [d_rows, x, labels, largest, rest, to], to, 2, gradient)
+    exact, timed, gradient = losses_of(targets)
+    sums = [loss, largest, rest, total]
+    yield row("cross_entropy", [targets, x, *sums], loss, 2, exact, timed)
+    yield row("cross_entropy_grad", [d_rows, targets, x, *sums[1:], to, torch.empty_like(x)], to, 4, gradient)
 
 
-def table(rows, timer, copy_speed):
-    """Yields the table's lines."""
-    yield "| op | case | dtype | ms | spread | peer's ms | times as fast | share of copy bandwidth |"
-    yield "|---|---|---|--:|--:|--:|--:|--:|"
-    for row in rows:
-        ours, *theirs = timer.milliseconds(*filter(None, (row.run, row.peer)))
-        ms = statistics.median(ours)
-        quartiles = statistics.quantiles(ours, n=4)
-        spread = (quartiles[2] - quartiles[0]) / ms
-        peer_ms = statistics.median(theirs[0]) if theirs else None
-        against = f"{peer_ms:.3f} | {peer_ms / ms:.2f}" if theirs else "- | -"
-        share = row.num_bytes / copy_speed / (ms / 1000)
-        dtype = str(row.dtype).removeprefix("torch.")
-        yield f"| {row.op} | {row.case} | {dtype} | {ms:.3f} | {spread:.0%} | {against} | {share:.0%} |"
+def gaussian_rows(rows, classes, dtype):
+    """Yields gaussian_kl of [rows, classes]."""
+    tensors = [torch.randn((rows, classes), device="cuda").to(dtype) for _ in range(8)]
+    q_mean, q_log, p_mean, p_log = (tensor.float() for tensor in tensors[:4])
+    divergence, d_rows = (torch.randn(rows, device="cuda") for _ in range(2))
+
+    def composed():
+        ratio, square = torch.expm1(q_log - p_log), (q_mean - p_mean) ** 2 * torch.exp(-p_log)
+        return 0.5 * (ratio - q_log + p_log + square).sum(-1)
+
+    def composed_unit():
+        return 0.5 * (torch.expm1(q_log) - q_log + q_mean**2).sum(-1)
+
+    options, case, size = {"rows": rows, "classes": classes}, f"[{rows}, {classes}]", tensors[0].nbytes
+    for kernel, inputs, peer in (("gaussian_kl", 4, composed), ("unit_gaussian_kl", 2, composed_unit)):
+        of_rows = 4 * rows
+        buffers = [*tensors[:inputs], divergence]
+        yield Row(kernel, case, dtype, buffers, options, divergence, inputs * size + of_rows, peer)
+        buffers = [d_rows, *tensors[:inputs], *tensors[4 : 4 + inputs]]
+        yield Row(f"{kernel}_grad", case, dtype, buffers, options, tensors[4], 2 * inputs * size + of_rows)
 
 
-def header(library, timer, copy_speed):
-    """Returns what was measured on what."""
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
-    known = shutil.which(query[0])
-    driver = subprocess.run(query, capture_output=True, text=True).stdout.strip() if known else "unknown"
-    built = library.with_name("build.txt").read_text().strip()
-    peer, version = cases.torchvision_ops()
-    return (
-        f"{torch.cuda.get_device_name()}, driver {driver}; {built}; torch {torch.__version__}, "
-        f"torchvision {version if peer is not None else f'missing ({version})'}. "
-        f"Copy bandwidth {copy_speed / 1e9:.0f} GB/s, read and written; "
-        f"L2 cache of {timer.l2_bytes >> 20} MiB, overwritten before each run. "
-        f"Medians of {timer.runs} runs; spread: from quartile to quartile. "
-        "Boxes: sides log-uniform from 16 to 512 image pixels. "
-        "Peers: torchvision for regions, PyTorch for rows and beams; they also allocate their results, and "
-        "torchvision's backward zeros its own.\n"
-    )
+def beam_rows(batch, beams, vocabulary, dtype):
+    """Yields a beam search step without end tokens."""
+    logits = torch.randn((batch, beams, vocabulary), device="cuda").to(dtype)
+    log_probs = torch.randn((batch, beams), device="cuda") - 3
+    finished = torch.zeros((batch, beams), dtype=torch.bool, device="cuda")
+    lengths = torch.ones((batch, beams), dtype=torch.int32, device="cuda")
+    outputs = [torch.empty_like(t) for t in (log_probs, lengths, lengths, finished, lengths)]
+
+    def composed():
+        """Leaves out what finished beams, end tokens and lengths require."""
+        scores = torch.log_softmax(logits, -1, dtype=torch.float32) + log_probs[..., None]
+        return scores.view(batch, -1).topk(beams)[0]
+
+    options = {"batch": batch, "beams": beams, "vocabulary": vocabulary, "beam_width": beams}
+    buffers = [logits, log_probs, finished, lengths, None, None, *outputs]
+    num_bytes = sum(t.nbytes for t in buffers if t is not None)
+    case = f"[{batch}, {beams}, {vocabulary}]"
+    yield Row("beam_search_step", case, dtype, buffers, options, outputs[0], num_bytes, composed)
+
+
+def tree_rows(time, batch, beams, dtype):
+    """Yields gather_tree."""
+    tokens = torch.randint(0, 1 << 30, (time, batch, beams), device="cuda", dtype=dtype)
+    parents = torch.randint(0, beams, (time, batch, beams), device="cuda", dtype=dtype)
+    lengths = torch.full((batch, beams), time, device="cuda", dtype=torch.int32)
+    buffers = [tokens, parents, lengths, torch.empty_like(tokens)]
+    name = str(dtype).removeprefix("torch.")
+    options = {"time": time, "batch": batch, "beams": beams, "pad_id": -1, "ids": name}
+    num_bytes = sum(tensor.nbytes for tensor in buffers)
+    yield Row("gather_tree", f"[{time}, {batch}, {beams}] {name}", None, buffers, options, buffers[3], num_bytes)
+
+
+def all_rows(kernels, quick):
+    """Yields the rows; a row's memory lives until the next."""
+    dtypes = (torch.float32, torch.bfloat16)
+    yield from zero_out_rows()
+    yield from regions.rows(kernels, Row, quick)
+    shapes = ((4096, 32000), (16384, 1000), (1 << 20, 10), (1024, 128256), (1, 10_000_000))
+    for (rows, classes), dtype in itertools.product(shapes[: 2 if quick else None], dtypes):
+        yield from softmax_rows(rows, classes, dtype)
+        yield from gaussian_rows(rows, classes, dtype)
+    for sizes, dtype in itertools.product(((64, 5, 32000), (8, 5, 32000), (16, 4, 128000)), dtypes):
+        yield from beam_rows(*sizes, dtype)
+    yield from tree_rows(256, 64, 5, torch.int32)
+    yield from tree_rows(1024, 4096, 4, torch.int64)
+
+
+def measure(row, kernels, timer, copy_speed):
+    """Returns the row's cells and whether its results are its peer's."""
+
+    def ours():
+        kernels.run(row.kernel, row.dtype, row.buffers, row.options)
+
+    error, is_right = "-", True
+    ours()
+    if row.peer is not None:
+        expected = row.peer().double()
+        off = float((row.output.double() - expected).norm() / expected.norm().clamp(min=1e-30))
+        is_right = off <= TOLERANCE[row.dtype or torch.float32]
+        error = f"{off:.0e}" if is_right else f"**{off:.0e}**"
+        del expected
+    peer = row.time_peer or row.peer
+    times, *peer_times = timer.milliseconds(*filter(None, (ours, peer)))
+    ms = statistics.median(times)
+    quartiles = statistics.quantiles(times, n=4)
+    peer_ms = statistics.median(peer_times[0]) if peer_times else None
+    name = f"log_{row.kernel}" if row.options.get("log") else row.kernel
+    return [
+        f"{name}, deterministic" if row.options.get("deterministic") else name,
+        row.case,
+        str(row.dtype or row.output.dtype).removeprefix("torch."),
+        f"{ms:.3f}",
+        f"{(quartiles[2] - quartiles[0]) / ms:.0%}",
+        f"{peer_ms:.3f}" if peer_times else "-",
+        f"{peer_ms / ms:.2f}" if peer_times else "-",
+        f"{row.num_bytes / copy_speed / (ms / 1000):.0%}",
+        error,
+    ], is_right
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", required=True, type=pathlib.Path, help="what build.py made")
-    parser.add_argument("--quick", action="store_true", help="two cases, fewer runs")
+    parser.add_argument("--library", required=True, type=pathlib.Path, help="kernels.so, which build.sh makes")
+    parser.add_argument("--quick", action="store_true", help="fewer cases and runs")
     parser.add_argument("--out", type=pathlib.Path, help="a file that gets the table, too")
     args = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("torch sees no GPU")
 
-    ops = bindings.Ops(args.library, "cuda")
-    timer = Timer(runs=9 if args.quick else 31)
+    kernels, timer = Kernels(args.library), Timer(runs=9 if args.quick else 31)
     copy_speed = timer.copy_bytes_per_second()
-    lines = [header(args.library, timer, copy_speed)]
-    print(lines[0], flush=True)
-    some = 2 if args.quick else None
-    for rows in (
-        zero_out_rows(ops),
-        roi_pool_rows(ops, cases.REAL[:some]),
-        roi_average_rows(ops, cases.REAL_AVERAGE[:some]),
-        nn_bench.rows(ops, Row, nn_cases.REAL[:some]),
-        seq2seq_bench.rows(ops, Row, seq2seq_cases.REAL[:some], seq2seq_cases.REAL_TREES[:some]),
-    ):
-        for line in table(rows, timer, copy_speed):
-            if line not in lines:  # the table's head
-                lines.append(line)
-                print(line, flush=True)
-            if args.out:
-                args.out.write_text("\n".join(lines) + "\n")
+    lines = []
+
+    def write(line):
+        lines.append(line)
+        print(line, flush=True)
+        if args.out:
+            args.out.write_text("\n".join(lines) + "\n")
+
+    write(
+        f"{torch.cuda.get_device_name()}; torch {torch.__version__}, torchvision {regions.torchvision_version()}. "
+        f"Copy bandwidth {copy_speed / 1e9:.0f} GB/s, read and written; "
+        f"L2 cache of {timer.l2_bytes >> 20} MiB, overwritten before each run. "
+        f"Medians of {timer.runs} runs; spread: from quartile to quartile. "
+        "Boxes: sides log-uniform from 16 to 512 image pixels. "
+        "Peers: torchvision for regions, PyTorch for rows and beams; they also allocate their results, and "
+        "torchvision's backward zeros its own. Error: of ours to the peer's, as norms.\n"
+    )
+    write("| kernel | case | dtype | ms | spread | peer's ms | times as fast | share of copy bandwidth | error |")
+    write("|---|---|---|--:|--:|--:|--:|--:|--:|")
+    wrong = 0
+    for row in all_rows(kernels, args.quick):
+        cells, is_right = measure(row, kernels, timer, copy_speed)
+        write(f"| {' | '.join(cells)} |")
+        wrong += not is_right
+    if wrong:
+        sys.exit(f"{wrong} kernels' results are not their peers'")
 
 
 if __name__ == "__main__":

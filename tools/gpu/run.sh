@@ -1,104 +1,58 @@
 #!/usr/bin/env bash
-# Builds, checks and times the CUDA kernels on a machine with a GPU. It needs
-# nvcc 13, g++, Python 3.10 with PyTorch, and for a comparison torchvision; no
-# Bazel, no TensorFlow, no network.
+# Runs the tests of the CUDA kernels on this machine's GPU, then times the kernels
+# beside torchvision's and PyTorch's. tools/gpu/build.sh builds both on a machine with
+# Bazel: copy its build/gpu/ here.
 #
-# Usage: tools/gpu/run.sh [--quick] [--out FILE] [--sanitize] [--build_only]
-#                         [--archs "80 90"] [--jobs N] [--objects DIR]
+# Usage: tools/gpu/run.sh [--quick] [--out FILE] [--sanitize] [--only_tests]
 #
-#   --quick       small checks and two timings instead of all
+#   --quick       fewer timings
 #   --out FILE    write the table of timings (Markdown) to FILE, too
-#   --sanitize    also run the small checks under compute-sanitizer, where it is on
-#                 PATH: memcheck, racecheck, initcheck, synccheck
-#   --build_only  stop after the build
-#   --archs LIST  compute capabilities to build for (default: this machine's GPU,
-#                 else those of --config=cuda)
-#   --jobs N      compilers at a time (default: one per core)
-#   --objects DIR take what Bazel compiled (bazel-bin, after a build with
-#                 --config=cuda), and compile only what is not there; the
-#                 resources of those kernels are not listed
+#   --sanitize    also run the tests under compute-sanitizer: memcheck, racecheck,
+#                 initcheck, synccheck
+#   --only_tests  do not time
 #
-# PYTHON names the interpreter (default: python3). The build is in build/gpu/;
-# build/gpu/cuda/resources.txt lists each kernel's registers, spills and shared
-# memory.
-#
-# The steps: 1. build.py, with the files and flags of the BUILD files. 2. check.py:
-# our CPU algorithms against their definitions, the kernels against those, all
-# against torchvision. 3. bench.py: one table of timings.
-#
-# Without a GPU the kernels are built by nvcc and not run; compiled by g++ they are
-# checked on the processor. The exit status is then 3.
+# PYTHON names the interpreter that has PyTorch (default: python3).
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../setup/common.sh"
 help_if_asked "$@"
 
-quick=()
-table=()
-build=()
+programs=$root/build/gpu
+timings=(--library "$programs/kernels.so")
 sanitize=false
-build_only=false
+only_tests=false
 while (($# > 0)); do
   case $1 in
-    --quick) quick=(--quick) ;;
+    --quick) timings+=(--quick) ;;
     --sanitize) sanitize=true ;;
-    --build_only) build_only=true ;;
-    --out | --archs | --jobs | --objects)
-      (($# > 1)) || die "$1 needs a value." "See: $0 --help"
-      case $1 in
-        --out) table=(--out "$(realpath --canonicalize-missing -- "$2")") ;;
-        *) build+=("$1" "$2") ;;
-      esac
+    --only_tests) only_tests=true ;;
+    --out)
+      (($# > 1)) || die "--out needs a file." "See: $0 --help"
+      timings+=(--out "$(realpath --canonicalize-missing -- "$2")")
       shift
       ;;
     *) die "unknown argument $1." "See: $0 --help" ;;
   esac
   shift
 done
-python=${PYTHON:-python3}
-cd "$root"
 
-capabilities=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -nu | tr '\n' ' ' || true)
-if [[ $capabilities =~ ^[0-9\ ]+$ ]]; then
-  build=(--archs "${capabilities% }" "${build[@]}")
-fi
-
-say "building"
-library=$("$python" tools/gpu/build.py "${build[@]}")
-say "$(<"${library%/*}/build.txt"): $library"
-! "$build_only" || exit 0
-
-"$python" -c 'import torch' 2>/dev/null ||
-  die "$python has no PyTorch: the kernels were built, nothing was run." \
-    "Set PYTHON to an interpreter that has it, or ask for --build_only."
-
-say "checking the processor's algorithms"
-"$python" tools/gpu/check.py --library "$library" --device cpu
-
-if ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-  say "no GPU: checking the kernels on the processor"
-  emulated=$("$python" tools/gpu/build.py --emulated "${build[@]}")
-  "$python" tools/gpu/check.py --library "$emulated" --device emulated
-  printf '\n%s\n' "NOT RUN: PyTorch sees no GPU here. The kernels were built by nvcc, and checked on the processor as g++ compiles
-them. What they do and how fast they are on a GPU was not looked at." >&2
-  exit 3
-fi
-
-say "checking the kernels on the GPU"
-"$python" tools/gpu/check.py --library "$library" --device cuda "${quick[@]}"
-
+tests=("$programs"/*_on_gpu)
+[[ -x ${tests[0]} ]] || die "there are no programs in $programs." "Run tools/gpu/build.sh on a machine with Bazel and copy that folder."
+nvidia-smi -L || die "this machine has no GPU." "nvidia-smi comes with the driver."
+tools=("")
 if "$sanitize"; then
-  if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck initcheck synccheck; do
-      say "compute-sanitizer: $tool"
-      # Without PyTorch's cache each tensor is an allocation, whose end memcheck sees.
-      PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$tool" --error-exitcode 1 \
-        "$python" tools/gpu/check.py --library "$library" --device cuda --quick --only_kernels
-    done
-  else
-    say "NOT RUN: compute-sanitizer is not on PATH"
-  fi
+  command -v compute-sanitizer >/dev/null || die "compute-sanitizer is not on PATH." "It comes with CUDA's toolkit."
+  tools+=(memcheck racecheck initcheck synccheck)
 fi
 
-say "timing"
-"$python" tools/gpu/bench.py --library "$library" "${quick[@]}" "${table[@]}"
+failed=()
+for tool in "${tools[@]}"; do
+  for test in "${tests[@]}"; do
+    say "${test##*/}${tool:+ under $tool}"
+    ${tool:+compute-sanitizer --tool "$tool" --error-exitcode 1} "$test" || failed+=("${test##*/}${tool:+ under $tool}")
+  done
+done
+say "$((${#tools[@]} * ${#tests[@]} - ${#failed[@]})) passed, ${#failed[@]} failed"
+((${#failed[@]} == 0)) || die "these failed: ${failed[*]}" "Run one alone: PROGRAM [PART_OF_A_TEST'S_NAME]"
+
+"$only_tests" || "${PYTHON:-python3}" "$root/tools/gpu/bench.py" "${timings[@]}"

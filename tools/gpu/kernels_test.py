@@ -1,0 +1,216 @@
+"""Checks that each kernel gets its options and buffers. The values themselves are tested by the families' C++ tests."""
+
+import pathlib
+import unittest
+
+import numpy as np
+from kernel_library import KernelLibrary
+
+RUN = KernelLibrary(pathlib.Path(__file__).with_name("emulated_kernels.so"))
+RANDOM = np.random.default_rng(1)
+
+# Options.
+BOXES = {"boxes": 1, "pooled_height": 1, "pooled_width": 1, "scale": 1}
+MAP = {"dtype": "float32", "batch": 1, "height": 4, "width": 6, "channels": 1, **BOXES}
+ROWS = {"dtype": "float32", "rows": 5, "classes": 7}
+
+
+def call(kernel, *arrays, **options):
+    scratch = np.full(1 << 16, np.nan)
+    buffers = [None if array is None else array.ctypes.data for array in arrays]
+    RUN(kernel, buffers, scratch=scratch.ctypes.data, scratch_bytes=scratch.nbytes, **options)
+
+
+def normal(*shape):
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def like(array):
+    return np.full_like(array, 99)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+class RegionTest(unittest.TestCase):
+    BOX = np.array([[1, 1, 3, 3]], np.float32)  # x1, y1, x2, y2
+    IMAGE = np.zeros(1, np.int32)
+
+    def setUp(self):
+        y, x = np.mgrid[:4, :6]
+        self.features = (10 * y + x).astype(np.float32)[None, ..., None]
+
+    def test_zero_out(self):
+        x = normal(9)
+        y = like(x)
+        call("zero_out", x, y, elements=9, bytes=4, keep=2)
+        np.testing.assert_array_equal(y, np.where(np.arange(9) == 2, x, 0))
+
+    def test_roi_pool(self):
+        y, argmax, d = np.zeros(1, np.float32), np.zeros(1, np.int32), like(self.features)
+        call("roi_pool", self.features, self.BOX, self.IMAGE, y, argmax, **MAP)
+        self.assertEqual((y.item(), argmax.item()), (33, 3 * 6 + 3))
+        call("roi_pool_grad", y, argmax, self.BOX, self.IMAGE, d, **MAP)
+        np.testing.assert_array_equal(d, np.where(self.features == 33, 33, 0))
+        second = like(y)
+        call("roi_pool_grad_grad", self.features + 1, argmax, self.BOX, self.IMAGE, second, **MAP)
+        self.assertEqual(second.item(), 34)
+
+    def test_average(self):
+        options = dict(MAP, ratio=2, aligned=True)
+        y, d, d_box = np.zeros(1, np.float32), like(self.features), like(self.BOX)
+        call("roi_average", self.BOX, self.IMAGE, y, self.features, **options)
+        self.assertEqual(y.item(), 16.5)  # at (1.5, 1.5)
+        for deterministic in (False, True):
+            d = like(self.features)
+            call("roi_average_grad", self.BOX, self.IMAGE, y, d, deterministic=deterministic, **options)
+            self.assertAlmostEqual(d.sum(), 16.5, places=4)
+            self.assertAlmostEqual((d * self.features).sum(), 16.5**2, places=3)
+        call("roi_average_boxes_grad", self.BOX, self.IMAGE, np.ones(1, np.float32), d_box, self.features, **options)
+        np.testing.assert_allclose(d_box, [[0.5, 5, 0.5, 5]])
+
+    def test_average_options(self):
+        small = self.features[:, ::2, ::2].copy()
+        y = np.zeros(1, np.float32)
+        # The box's side is 2: with 0.5 pixels of a map it belongs to the second.
+        levels = dict(ratio=1, aligned=True, levels=2, smallest_box=0.5)
+        call("roi_average", self.BOX, self.IMAGE, y, self.features, small, **MAP, **levels)
+        self.assertEqual(y.item(), 0.5 * 22 + 0.5 * 0)  # at (0.5, 0.5)
+        sizes = dict(MAP, channels=4, pooled_height=2, pooled_width=2)
+        planes = np.broadcast_to(np.arange(4, dtype=np.float32), (1, 4, 6, 4)).copy()
+        y = np.zeros(4, np.float32)
+        for bins in ("pixels", "samples"):
+            for order in ("channel_major", "bin_major"):
+                call("roi_average", self.BOX, self.IMAGE, y, planes, bins=bins, order=order, ratio=2, **sizes)
+                np.testing.assert_array_equal(y, np.arange(4))
+
+    def test_maximum(self):
+        options = dict(MAP, ratio=2, aligned=True)
+        y, second, d, d_box = np.zeros(1, np.float32), np.zeros(1, np.float32), like(self.features), like(self.BOX)
+        call("roi_align_max", self.features, self.BOX, self.IMAGE, y, **options)
+        self.assertEqual(y.item(), 22)  # at (2, 2)
+        call("roi_align_max_grad", y, self.features, self.BOX, self.IMAGE, d, **options)
+        np.testing.assert_array_equal(d, np.where(self.features == 22, 22, 0))
+        call("roi_align_max_grad_grad", self.features + 1, self.features, self.BOX, self.IMAGE, second, **options)
+        self.assertEqual(second.item(), 23)
+        call("roi_align_max_boxes_grad", np.ones(1, np.float32), self.features, self.BOX, self.IMAGE, d_box, **options)
+        np.testing.assert_allclose(d_box, [[0.25, 2.5, 0.75, 7.5]])
+
+
+class RowsTest(unittest.TestCase):
+    def setUp(self):
+        self.x, self.labels = normal(5, 7), np.array([0, 6, 3, 2, 1], np.int32)
+        self.p = softmax(self.x.astype(np.float64))
+        self.d = normal(5)
+        self.rows = [like(self.d) for _ in range(4)]
+        self.to = like(self.x)
+
+    def near(self, actual, expected):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+    def test_softmax(self):
+        call("softmax", self.x, self.to, **ROWS)
+        self.near(self.to, self.p)
+        gradient, d = like(self.x), normal(5, 7)
+        call("softmax_grad", d, self.to, gradient, **ROWS)
+        self.near(gradient, self.p * (d - (d * self.p).sum(-1, keepdims=True)))
+        call("softmax", self.x, self.to, log=True, **ROWS)
+        self.near(self.to, np.log(self.p))
+
+    def test_entropy(self):
+        entropy, largest, rest, _ = self.rows
+        call("entropy", self.x, entropy, largest, rest, **ROWS)
+        self.near(entropy, -(self.p * np.log(self.p)).sum(-1))
+        self.near(largest, self.x.max(-1))
+        self.near(1 + rest, 1 / self.p.max(-1))
+        call("entropy_grad", self.d, self.x, entropy, largest, rest, self.to, **ROWS)
+        self.near(self.to, -self.d[:, None] * self.p * (np.log(self.p) + entropy[:, None]))
+
+    def test_label_loss(self):
+        loss, largest, rest, _ = self.rows
+        one_hot = np.eye(7)[self.labels]
+        for labels, name in ((self.labels, None), (self.labels.astype(np.int64), "int64")):
+            call("label_loss", self.x, labels, loss, largest, rest, labels=name, **ROWS)
+            self.near(loss, -np.log(self.p[np.arange(5), self.labels]))
+            call("label_loss_grad", self.d, self.x, labels, largest, rest, self.to, labels=name, **ROWS)
+            self.near(self.to, self.d[:, None] * (self.p - one_hot))
+        options = dict(ignore_index=6, label_smoothing=0.1, z_loss=0.2, log_prob=True)
+        call("label_loss", self.x, self.labels, loss, largest, rest, **options, **ROWS)
+        log_sum = np.log(np.exp(self.x).sum(-1))
+        smooth = -((0.9 * one_hot + 0.1 / 7) * np.log(self.p)).sum(-1) + 0.2 * log_sum**2
+        self.near(loss, np.where(self.labels == 6, 0, -smooth))
+
+    def test_cross_entropy(self):
+        loss, largest, rest, total = self.rows
+        targets = np.abs(normal(5, 7))
+        smooth = 0.9 * targets + 0.1 / 7
+        call("cross_entropy", targets, self.x, *self.rows, label_smoothing=0.1, **ROWS)
+        self.near(loss, -(smooth * np.log(self.p)).sum(-1))
+        to_targets = like(self.x)
+        buffers = (self.d, targets, self.x, largest, rest, total, self.to, to_targets)
+        call("cross_entropy_grad", *buffers, label_smoothing=0.1, **ROWS)
+        self.near(self.to, self.d[:, None] * (self.p * smooth.sum(-1, keepdims=True) - smooth))
+        self.near(to_targets, -self.d[:, None] * 0.9 * np.log(self.p))
+
+    def test_gaussian_kl(self):
+        q_mean, q_log, p_mean, p_log = (normal(5, 7) for _ in range(4))
+        divergence = self.rows[0]
+        ratio, distance = np.exp(q_log - p_log), q_mean - p_mean
+        call("gaussian_kl", q_mean, q_log, p_mean, p_log, divergence, **ROWS)
+        self.near(divergence, 0.5 * (ratio - 1 - q_log + p_log + distance**2 * np.exp(-p_log)).sum(-1))
+        to = [like(self.x) for _ in range(4)]
+        call("gaussian_kl_grad", self.d, q_mean, q_log, p_mean, p_log, *to, **ROWS)
+        d_means = distance * np.exp(-p_log)
+        expected = (d_means, (ratio - 1) / 2, -d_means, (1 - ratio - distance * d_means) / 2)
+        for actual, of_row in zip(to, expected, strict=True):
+            self.near(actual, self.d[:, None] * of_row)
+        call("unit_gaussian_kl", q_mean, q_log, divergence, **ROWS)
+        self.near(divergence, 0.5 * (np.exp(q_log) - 1 - q_log + q_mean**2).sum(-1))
+        call("unit_gaussian_kl_grad", self.d, q_mean, q_log, *to[:2], **ROWS)
+        self.near(to[0], self.d[:, None] * q_mean)
+        self.near(to[1], self.d[:, None] * (np.exp(q_log) - 1) / 2)
+
+
+class BeamsTest(unittest.TestCase):
+    def test_step(self):
+        logits, log_probs = normal(2, 3, 9), normal(2, 3)
+        finished, lengths, eos = np.zeros((2, 3), bool), np.ones((2, 3), np.int32), np.array([0], np.int32)
+        outputs = [np.zeros((2, 4), dtype) for dtype in (np.float32, np.int32, np.int32, bool, np.int32)]
+        sizes = dict(batch=2, beams=3, vocabulary=9, beam_width=4, num_eos=1, length_penalty=0)
+        call("beam_search_step", logits, log_probs, finished, lengths, eos, None, *outputs, dtype="float32", **sizes)
+        scores = (np.log(softmax(logits)) + log_probs[..., None]).reshape(2, -1)
+        best = np.argsort(-scores)[:, :4]
+        np.testing.assert_allclose(outputs[0], np.take_along_axis(scores, best, 1), rtol=1e-5)
+        np.testing.assert_array_equal(outputs[1], best % 9)
+        np.testing.assert_array_equal(outputs[2], best // 9)
+        np.testing.assert_array_equal(outputs[3], best % 9 == 0)
+
+    def test_gather_tree(self):
+        for dtype in (np.int32, np.int64):
+            tokens = np.array([[[1, 2]], [[3, 4]], [[5, 6]]], dtype)
+            parents = np.array([[[0, 0]], [[1, 0]], [[1, 1]]], dtype)
+            y, lengths = like(tokens), np.array([[3, 2]], np.int32)
+            options = {"time": 3, "batch": 1, "beams": 2, "pad_id": -7, "ids": np.dtype(dtype).name}
+            call("gather_tree", tokens, parents, lengths, y, **options)
+            np.testing.assert_array_equal(y[:, 0], [[1, 1], [4, 4], [5, -7]])
+
+
+class ErrorsTest(unittest.TestCase):
+    def test_wrong_calls(self):
+        x = normal(1, 40000)
+        for kernel, options, text in (
+            ("softmin", {}, "softmin: no such kernel"),
+            ("softmax", dict(dtype="float32", rows=1, classes=9, axis=1), "softmax: unknown option: axis"),
+            ("softmax", dict(dtype="int32", rows=1, classes=9), "unknown dtype: int32"),
+            ("softmax", dict(dtype="float32", rows="x", classes=9), "stod|not a number"),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                call(kernel, x, like(x), **options)
+        with self.assertRaisesRegex(ValueError, "needs .* bytes of scratch memory"):
+            RUN("softmax", [x.ctypes.data, x.ctypes.data], dtype="float32", rows=1, classes=40000)
+
+
+if __name__ == "__main__":
+    unittest.main()
