@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks formats and common mistakes: clang-format, buildifier, ruff, shellcheck.
+# Checks formats and common mistakes: clang-format, buildifier, ruff, shellcheck; and
+# that excerpts of files in docs/ are up to date.
 #
 # Usage: tools/lint.sh [--fix]
 #
@@ -43,6 +44,7 @@ check "clang-format" tool clang-format "${clang_format[@]}" "${cc[@]}"
 check "ruff check" tool ruff check "${ruff_check[@]}" .
 check "ruff format" tool ruff format "${ruff_format[@]}" .
 check "shellcheck" tool shellcheck -x "${shell[@]}"
+check "excerpts of files in docs" "$python" -E -s tools/docs/run_examples.py --excerpts README.md CONTRIBUTING.md docs/*.md
 
 buildifier_version=$(sed -n 's/.*@bazel\/buildifier@\([0-9.]*\).*/\1/p' tools/requirements/lint.txt)
 buildifier_folder=$(cache_folder)/buildifier-$buildifier_version

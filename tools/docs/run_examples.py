@@ -1,6 +1,8 @@
 """Runs the Python blocks of pages and compares what they print with the text block that follows.
 
-    python tools/docs/run_examples.py README.md docs/*.md
+    python tools/docs/run_examples.py [--excerpts] README.md docs/*.md
+
+With --excerpts it only compares blocks that are part of a file with that file.
 
 Each page is a program of its own: its blocks run in order in one process. A block
 ```python is followed, after an empty line, by a block ```text with its output, or it
@@ -170,7 +172,9 @@ def run_page(path: pathlib.Path) -> int:
 
 
 def main() -> None:
-    """Runs each page in a process of its own."""
+    """Runs each page in a process of its own; with --excerpts only compares blocks that are parts of files."""
+    if sys.argv[1:2] == ["--excerpts"]:
+        raise SystemExit(min(sum(changed_parts(pathlib.Path(page).resolve()) for page in sys.argv[2:]), 1))
     pages = [pathlib.Path(page).resolve() for page in sys.argv[1:]]
     if not pages:
         raise SystemExit(__doc__)
