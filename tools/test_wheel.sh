@@ -42,9 +42,9 @@ run_pip "$fresh" "$folder/tmp" install --no-index "${wheel}[cpu]"
 
 # Away from the source tree, whose package would hide the installed one.
 cd "$root"
-git ls-files --cached --others --exclude-standard -z -- "${tests[@]}" |
+git ls-files --cached --others --exclude-standard -z -- "${tests[@]}" 'tensorflow_ops/*_testing.py' |
   while IFS= read -r -d '' file; do
-    [[ ! -e $folder/tests/${file##*/} ]] || die "two tests are named ${file##*/}." "Rename one: here they share a folder."
+    [[ ! -e $folder/tests/${file##*/} ]] || die "two files are named ${file##*/}." "Rename one: here tests share a folder."
     cp "$file" "$folder/tests/"
   done
 cd "$folder/tests"

@@ -327,7 +327,25 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
             **attributes
         )
 
-def tfo_py_test(name, srcs, deps = None, imports = [], size = "medium", shard_count = None):
+def tfo_py_test_library(name, srcs):
+    """Modules that tests import by their files' names, which end in _testing.py.
+
+    They are not part of the wheel; tools/test_wheel.sh puts them beside the tests.
+    Targets: `name`.
+
+    Args:
+      name: the library's name.
+      srcs: .py files of one folder.
+    """
+    native.py_library(
+        name = name,
+        testonly = True,
+        srcs = srcs,
+        imports = [srcs[0].rpartition("/")[0]],
+        srcs_version = "PY3",
+    )
+
+def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
     """A Python test of the public package: `import tensorflow_ops as tfo`.
 
     The same file runs under pytest against the installed wheel, so it reads
@@ -335,16 +353,14 @@ def tfo_py_test(name, srcs, deps = None, imports = [], size = "medium", shard_co
 
     Args:
       name: the test's name.
-      srcs: its file, then modules beside it that it imports.
-      deps: what it imports, where that is not tensorflow_ops itself.
-      imports: the folder of the modules beside it.
+      srcs: its file.
+      deps: what it imports, where that is not just tensorflow_ops.
       size: Bazel's; "large" for one that starts many processes.
       shard_count: Bazel's, for one that takes minutes.
     """
     native.py_test(
         name = name,
         srcs = srcs,
-        imports = imports,
         main = srcs[0],
         python_version = "PY3",
         size = size,

@@ -3,13 +3,12 @@
 import doctest
 import inspect
 import os
-import subprocess
 import sys
-import textwrap
 import types
 from unittest import mock
 
 import keras
+import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
 from elftools.elf.elffile import ELFFile
@@ -226,16 +225,6 @@ def _public(path):
     return result
 
 
-def _run(directory, script, *arguments):
-    """Runs a Python script in a new process, away from the source tree; returns what it printed."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
-    done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise AssertionError(done.stderr)
-    return done.stdout
-
-
 class SharedObjectTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
@@ -277,7 +266,7 @@ class SharedObjectTest(tf.test.TestCase):
 
     def test_too_little_memory_to_work_in_is_an_error(self):
         """Of a kernel's own thread and of TensorFlow's: an exception there would end the process."""
-        printed = _run(
+        printed = process_testing.output(
             self.get_temp_dir(),
             """
             import resource
@@ -323,7 +312,7 @@ class SharedObjectTest(tf.test.TestCase):
 
 class ImportTest(tf.test.TestCase):
     def test_leaves_tensorflow_to_be_configured(self):
-        printed = _run(
+        printed = process_testing.output(
             self.get_temp_dir(),
             """
             import tensorflow as tf
@@ -358,7 +347,7 @@ class ImportTest(tf.test.TestCase):
 
         path = os.path.join(self.get_temp_dir(), "model")
         tf.saved_model.save(Model(), path)
-        printed = _run(
+        printed = process_testing.output(
             self.get_temp_dir(),
             """
             import sys

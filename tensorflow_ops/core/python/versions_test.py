@@ -5,27 +5,12 @@ import io
 import os
 import platform
 import re
-import subprocess
-import sys
-import textwrap
 
+import process_testing
 import tensorflow as tf
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import versions
-
-
-def _run(directory, script, **environment):
-    """Runs a Python script in a new process, away from the source tree."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env=environment,
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def _shown():
@@ -38,7 +23,7 @@ def _shown():
 class CheckTest(tf.test.TestCase):
     def test_another_minor_release_is_refused_with_advice(self):
         others = ("2.20.0", "2.22.0-rc1", "3.21.0", "2.2.1")
-        done = _run(
+        done = process_testing.run(
             self.get_temp_dir(),
             f"""
             import tensorflow as tf
@@ -105,11 +90,10 @@ class ShowVersionsTest(tf.test.TestCase):
 
     def test_says_which_instruction_set_the_environment_asked_for(self):
         narrowest = versions.cpu_levels()[0]
-        done = _run(
+        printed = process_testing.output(
             self.get_temp_dir(), "import tensorflow_ops as tfo; tfo.show_versions()", TENSORFLOW_OPS_CPU=narrowest
         )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(f"CPU instruction set: {narrowest} (this processor has ", done.stdout)
+        self.assertIn(f"CPU instruction set: {narrowest} (this processor has ", printed)
 
     def test_instruction_sets_are_those_of_build_and_processor(self):
         names = ["baseline", "avx2", "avx512"]
@@ -117,6 +101,21 @@ class ShowVersionsTest(tf.test.TestCase):
         self.assertEqual(built, [name for name in names if name in built])
         processor = re.search(r"this processor has (\w+)", _shown()["CPU instruction set"])[1]
         self.assertEqual(versions.cpu_levels(), [n for n in names[: names.index(processor) + 1] if n in built])
+
+    def test_unknown_instruction_set_is_an_error(self):
+        printed = process_testing.output(
+            self.get_temp_dir(),
+            """
+            import tensorflow as tf, tensorflow_ops as tfo
+            try:
+                tfo.detection.roi_pool(tf.zeros([1, 4, 4, 1]), [[0, 0, 1, 1]], [0], 1)
+            except tf.errors.InvalidArgumentError as error:
+                print(error)
+            """,
+            TENSORFLOW_OPS_CPU="nonsense",
+        )
+        self.assertIn("TENSORFLOW_OPS_CPU is 'nonsense', expected one of", printed)
+        self.assertIn(", ".join(versions.cpu_levels()), printed)
 
 
 if __name__ == "__main__":

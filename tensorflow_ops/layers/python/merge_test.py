@@ -2,12 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
 
 import keras
 import numpy as np
+import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -275,9 +273,7 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
             with np.load("x.npz") as x:
                 np.save("y.npy", keras.saving.load_model("model.keras")([x["arr_0"], x["arr_1"]]))
         """
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-c", textwrap.dedent(script)]
-        subprocess.run(command, env=environment, cwd=directory, check=True, timeout=120)
+        process_testing.output(directory, script)
         self.assertAllClose(np.load(os.path.join(directory, "y.npy")), model(x), rtol=1e-6, atol=1e-6)
 
     def test_masks(self):

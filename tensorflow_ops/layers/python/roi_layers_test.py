@@ -3,12 +3,10 @@
 import inspect
 import json
 import os
-import subprocess
-import sys
-import textwrap
 
 import keras
 import numpy as np
+import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -476,10 +474,7 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
             np.savez("keras.npz", *model(inputs))
             np.savez("exported.npz", *exported.serve(inputs))
             """
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-c", textwrap.dedent(script)]
-        done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        process_testing.output(directory, script)
         for file in ("keras.npz", "exported.npz"):
             with np.load(os.path.join(directory, file)) as outputs:
                 for result, expected in zip(outputs.values(), model([images, boxes]), strict=True):

@@ -10,7 +10,7 @@ import types
 
 import keras
 import numpy as np
-import shard_test
+import shard_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -286,7 +286,7 @@ _SEQ2SEQ = {
 
 _SAMPLES = {**_ZERO_OUT, **_DETECTION, **_NN, **_LOSSES, **_LAYERS, **_SHAPES, **_SEQ2SEQ}
 
-_CHECKED = shard_test.part_of(_SAMPLES)
+_CHECKED = shard_testing.part_of(_SAMPLES)
 
 # Public names that are no functions of tensors, each with the reason.
 _NO_OPS = {

@@ -4,7 +4,7 @@ import re
 import time
 
 import numpy as np
-import shard_test
+import shard_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -431,7 +431,7 @@ _GOOD = {
 }
 
 
-_CHECKED = shard_test.part_of({name: sample for name, (sample, _, _) in _FAULTS.items()} | _GOOD)
+_CHECKED = shard_testing.part_of({name: sample for name, (sample, _, _) in _FAULTS.items()} | _GOOD)
 
 
 class FaultsTest(tf.test.TestCase, parameterized.TestCase):

@@ -1,17 +1,10 @@
-"""`part_of`, by which tests share a table out to their shards, and its own test."""
+"""Tests of shard_testing."""
 
 import os
 import unittest
 from unittest import mock
 
-
-def part_of(table):
-    """The entries of dict `table` that this shard checks: all where the test is not sharded.
-
-    It takes Bazel's variables away, or absl would leave out tests of that part.
-    """
-    count, index = int(os.environ.pop("TEST_TOTAL_SHARDS", "1")), int(os.environ.pop("TEST_SHARD_INDEX", "0"))
-    return dict(list(table.items())[index::count])
+from shard_testing import part_of
 
 
 class PartOfTest(unittest.TestCase):

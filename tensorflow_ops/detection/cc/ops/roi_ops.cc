@@ -1,8 +1,8 @@
 // The region pooling ops: names, inputs, attrs, outputs, shapes.
-#include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/op_util.h"
 
 namespace tfo {
 namespace {
@@ -17,13 +17,6 @@ absl::Status ChannelsFirst(InferenceContext* c, bool* channels_first) {
   TF_RETURN_IF_ERROR(c->GetAttr("data_format", &data_format));
   *channels_first = data_format == "NCHW";
   return absl::OkStatus();
-}
-
-// TensorFlow's own words on a shape, after ours on what it is of.
-absl::Status Expect(const char* expectation, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::InvalidArgumentError(
-      absl::StrCat(expectation, ": ", status.message()));
 }
 
 // Boxes [K,4] and box_indices [K], two inputs in a row: K.

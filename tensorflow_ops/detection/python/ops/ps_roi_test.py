@@ -6,10 +6,10 @@ Shapes and bad input: roi_average_arguments_test.py. What needs a process: roi_a
 import itertools
 
 import numpy as np
-import roi_reference_test as reference
+import roi_reference_testing as reference
 import tensorflow as tf
 from absl.testing import parameterized
-from roi_reference_test import BOXES, DATA_FORMATS, DTYPES, FORMATS, INF, NAN, Pooling, coordinates, in_formats
+from roi_reference_testing import BOXES, DATA_FORMATS, DTYPES, FORMATS, INF, NAN, Pooling, coordinates, in_formats
 
 import tensorflow_ops as tfo
 

@@ -8,10 +8,10 @@ import itertools
 import resource
 
 import numpy as np
-import roi_reference_test as reference
+import roi_reference_testing as reference
 import tensorflow as tf
 from absl.testing import parameterized
-from roi_reference_test import BOXES, DATA_FORMATS, DTYPES, FORMATS, INF, NAN, Pooling, coordinates, in_formats
+from roi_reference_testing import BOXES, DATA_FORMATS, DTYPES, FORMATS, INF, NAN, Pooling, coordinates, in_formats
 
 import tensorflow_ops as tfo
 

@@ -5,10 +5,10 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-import roi_reference_test as reference
+import roi_reference_testing as reference
 import tensorflow as tf
 from absl.testing import parameterized
-from roi_reference_test import DATA_FORMATS, INF, NAN, to_format
+from roi_reference_testing import DATA_FORMATS, INF, NAN, to_format
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python.library import ops
@@ -116,56 +116,6 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             shapes = [s.as_list() for s in gradients.get_concrete_function().output_shapes]
             expected = [features or [None] * 4, [3, 4]]
             self.assertEqual(shapes, expected[: len(shapes)])
-
-    @parameterized.parameters(*_NAMES)
-    def test_one_trace_serves_every_size(self, name):
-        pool = _FUNCTIONS[name]
-        specs = [tf.TensorSpec(None, dtype) for dtype in (tf.float32, tf.float32, tf.int32, tf.int32)]
-
-        @tf.function(input_signature=specs)
-        def both(x, boxes, box_indices, output_size):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = pool(x, boxes, box_indices, output_size)
-            return y, tape.gradient(y, x)
-
-        for shape, boxes, size in (
-            ([1, 4, 5, 12], [[0, 0, 4.3, 3]], (2, 2)),
-            ([2, 9, 3, 15], [[0, 0, 4, 3.3], [1, 1, 2, 8]], (3, 1)),
-            ([1, 2, 2, 1], np.zeros([0, 4]), (1, 1)),
-        ):
-            x, boxes = reference.random(shape, tf.float32), reference.coordinates(boxes, tf.float32)
-            box_indices = np.arange(len(boxes), dtype=np.int32)
-            with tf.GradientTape() as tape:
-                tape.watch(x := tf.constant(x))
-                y = pool(x, boxes, box_indices, size)
-            output, gradient = both(x, boxes, box_indices, size)
-            self.assertAllEqual(output, y)
-            self.assertAllEqual(gradient, tape.gradient(y, x))
-        self.assertEqual(both.experimental_get_tracing_count(), 1)
-
-    @parameterized.product(name=_NAMES, what=(("features",), ("boxes",), ("features", "boxes", "indices")))
-    def test_vectorized_map_is_a_loop(self, name, what):
-        pool = _FUNCTIONS[name]
-        features = reference.random([4, 2, 6, 7, 12], tf.float32)
-        boxes = np.array([[[0, 0, 5, 5], [k, k, 5.3, 5]] for k in range(4)], np.float32)
-        indices = np.array([[0, 1], [1, 1], [1, 0], [0, 0]], np.int32)
-        constants = {"features": features[0], "boxes": boxes[0], "indices": indices[0]}
-        mapped = {n: v for n, v in (("features", features), ("boxes", boxes), ("indices", indices)) if n in what}
-
-        def both(values):
-            arguments = {**constants, **values}
-            x = tf.convert_to_tensor(arguments["features"])
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = pool(x, arguments["boxes"], arguments["indices"], (2, 3))
-            return y, tape.gradient(y, x)
-
-        outputs, gradients = tf.vectorized_map(both, {n: tf.constant(v) for n, v in mapped.items()})
-        for k in range(4):
-            output, gradient = both({n: v[k] for n, v in mapped.items()})
-            self.assertAllEqual(outputs[k], output)
-            self.assertAllClose(gradients[k], gradient, rtol=1e-5, atol=1e-5)
 
     @parameterized.parameters(*_NAMES)
     def test_name_is_the_ops(self, name):

@@ -265,14 +265,6 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
                 boxes = tf.constant([[1, 1, 2, 2]], boxes_dtype)
                 self.assertAllEqual(tfo.detection.roi_pool(features, boxes, [0], 1), [[[[10]]]])
 
-    def test_inputs_stay_as_they_are(self):
-        features, boxes = tf.constant(_random_features([2, 6, 6, 5], bad_values=True)), tf.constant(_BOXES, tf.float32)
-        box_indices, size = tf.constant([1] * len(_BOXES)), tf.constant([2, 2])
-        inputs = (features, boxes, box_indices, size)
-        before = [x.numpy().tobytes() for x in inputs]
-        tfo.detection.roi_pool(*inputs)
-        self.assertEqual([x.numpy().tobytes() for x in inputs], before)
-
     def test_results_have_names_and_the_op_takes_one(self):
         with tf.Graph().as_default():
             arguments = (tf.zeros([1, 4, 4, 1]), [[0.0, 0, 1, 1]], [0], 1)
@@ -318,54 +310,6 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
 
         self.assertEqual(pool.get_concrete_function().output_shapes.as_list(), [3, None, 5, 6])
         self.assertEqual(pool(2).shape, [3, 2, 5, 6])
-
-    def test_one_trace_serves_every_size(self):
-        @tf.function(
-            input_signature=[
-                tf.TensorSpec(None, tf.float32),
-                tf.TensorSpec(None, tf.float32),
-                tf.TensorSpec(None, tf.int32),
-                tf.TensorSpec(None, tf.int32),
-            ]
-        )
-        def pool(features, boxes, box_indices, output_size):
-            return tfo.detection.roi_pool_with_argmax(features, boxes, box_indices, output_size)
-
-        for shape, boxes, size in (
-            ([1, 4, 5, 3], [[0, 0, 4, 3]], (2, 2)),
-            ([2, 9, 3, 17], [[0, 0, 4, 3], [1, 1, 2, 8]], (3, 1)),
-            ([1, 2, 2, 1], np.zeros([0, 4]), (1, 1)),
-        ):
-            features = _random_features(shape)
-            box_indices = np.arange(len(boxes), dtype=np.int32)
-            expected, expected_argmax = _reference(features, boxes, box_indices, size)
-            output, argmax = pool(features, tf.cast(boxes, tf.float32), box_indices, size)
-            self.assertAllEqual(output, expected)
-            self.assertAllEqual(argmax, expected_argmax)
-        self.assertEqual(pool.experimental_get_tracing_count(), 1)
-
-    def test_runs_in_a_while_loop(self):
-        features = _random_features([1, 6, 6, 3])
-
-        @tf.function
-        def total(features):
-            result = tf.zeros([1, 2, 2, 3])
-            for i in tf.range(3):
-                start = tf.cast(i, tf.float32)
-                result += tfo.detection.roi_pool(features, [[start, 0.0, start + 2, 5.0]], [0], 2)
-            return result
-
-        expected = sum(_reference(features, [[i, 0, i + 2, 5]], [0], (2, 2))[0] for i in range(3))
-        self.assertAllClose(total(features), expected)
-
-    def test_vectorized_map_is_a_loop(self):
-        features = _random_features([4, 1, 6, 7, 3])
-        boxes = np.array([[[k, k, 5, 5]] for k in range(4)], np.float32)
-        mapped = tf.vectorized_map(
-            lambda x: tfo.detection.roi_pool(x[0], x[1], [0], 2), (tf.constant(features), tf.constant(boxes))
-        )
-        expected = [_reference(f, b, [0], (2, 2))[0] for f, b in zip(features, boxes, strict=True)]
-        self.assertAllEqual(mapped, expected)
 
 
 def _static_shapes(features, boxes, box_indices, size_known, data_format):

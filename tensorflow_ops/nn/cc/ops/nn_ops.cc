@@ -127,8 +127,9 @@ REGISTER_OP("TensorflowOps>SoftmaxEntropyGrad")
       return tfo::RowsGradShape(c, "d_entropy, entropy, largest and rest");
     });
 
-// label_smoothing and z_loss are the sums of their floats: an attr has no
-// double. log_prob: minus the loss.
+// Attrs have 32-bit floats: label_smoothing and z_loss are lists whose sum is
+// the 64-bit number. (As inputs they would cost each eager call a tensor, and
+// compilers could not read them.) With log_prob, the negative loss.
 #define TFO_LABEL_LOSS_ATTRS                      \
   TFO_FLOAT_ATTRS.Attr("Tlabels: {int32, int64}") \
       .Attr("ignores: bool = false")              \

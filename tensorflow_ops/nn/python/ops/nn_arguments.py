@@ -146,7 +146,7 @@ def integer_labels(labels):
 
 
 def _float32_parts(number):
-    """Splits a float64 into float32 numbers whose sum it is: attrs of ops have 32 bits."""
+    """Splits a float64 into float32 numbers that add up to it: attrs of ops have 32 bits."""
     parts = []
     for _ in range(3):
         parts.append(float(np.float32(number)))

@@ -128,27 +128,6 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
         self.assertNotIn("While", types)
         self.assertNotIn("StatelessWhile", types)
 
-    @parameterized.parameters(*_FUNCTIONS)
-    def test_jacobian_and_hessian(self, name):
-        function, count = _FUNCTIONS[name]
-        tensors = [tf.constant(_random(i)[0]) for i in range(count)]
-        with tf.GradientTape(persistent=True) as outer:
-            outer.watch(tensors)
-            with tf.GradientTape(persistent=True) as tape:
-                tape.watch(tensors)
-                y = function(*tensors)
-            jacobian = tape.jacobian(y, tensors[-1])
-            gradient = _gradients(function)(*tensors)[-1]
-        hessian = outer.jacobian(gradient, tensors[-1])
-        self.assertEqual(jacobian.shape, [*y.shape, _B, _C])
-        self.assertAllClose(
-            jacobian, tape.jacobian(y, tensors[-1], experimental_use_pfor=False), rtol=1e-12, atol=1e-14
-        )
-        self.assertAllClose(
-            hessian, outer.jacobian(gradient, tensors[-1], experimental_use_pfor=False), rtol=1e-12, atol=1e-14
-        )
-        self.assertGreater(np.abs(hessian).max(), 1e-3)
-
 
 _A, _I = tf.TensorSpec, tf.int32
 _UNKNOWN = tf.TensorShape(None)
@@ -242,21 +221,6 @@ class StaticShapeTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class TraceTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(*_FUNCTIONS)
-    def test_one_for_all_sizes(self, name):
-        function, count = _FUNCTIONS[name]
-        labels = "label" in name or "sparse" in name  # of two rows
-
-        def traced(*tensors):
-            return _gradients(function)(*tensors)
-
-        call = tf.function(traced, input_signature=[tf.TensorSpec([None, None], tf.float64)] * count)
-        for rows, classes in ((2, 5), (2, 40), (2, 900)) if labels else ((2, 5), (1, 3), (30, 40), (3, 900)):
-            tensors = [tf.constant(_random(i, (rows, classes))) for i in range(count)]
-            for result, expected in zip(call(*tensors), traced(*tensors), strict=True):
-                self.assertAllClose(result, expected, rtol=1e-13)
-        self.assertEqual(call.experimental_get_tracing_count(), 1)
-
     def test_of_any_rank(self):
         @tf.function(input_signature=[tf.TensorSpec(None, tf.int64), tf.TensorSpec(None)])
         def gradient(labels, x):
@@ -311,16 +275,6 @@ class EagerTest(tf.test.TestCase):
         with tf.GradientTape(persistent=True) as tape:
             y = tfo.nn.softmax_entropy(x)
         self.assertAllEqual(tape.gradient(y, x), tape.gradient(y, x))
-
-    def test_forward_accumulator(self):
-        x, v = tf.constant(_random(1)[0]), tf.constant(_random(2)[0])
-        for name in ("softmax", "softmax_entropy", "sparse_softmax_cross_entropy"):
-            function, _ = _FUNCTIONS[name]
-            with tf.autodiff.ForwardAccumulator(x, v) as forward:
-                y = function(x)
-            step = 1e-6
-            slope = (function(x + step * v) - function(x - step * v)) / (2 * step)
-            self.assertAllClose(forward.jvp(y), slope, rtol=1e-7, atol=1e-9)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """Tests of decoders in graphs: one trace, growing caches, SavedModel in a new process, replicas, empty batches."""
 
 import os
-import subprocess
-import sys
-import textwrap
 import traceback
 
 import keras
 import numpy as np
+import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -17,16 +15,6 @@ import tensorflow_ops as tfo
 def _chain(dtype=tf.float32):
     table = tf.constant(np.random.default_rng(0).normal(size=[6, 6]) * 2, dtype)
     return lambda tokens, state: (tf.gather(table, tokens), state)
-
-
-def _run(script, *arguments):
-    """Runs a Python script in a new process; returns what it printed."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path if p)}
-    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise AssertionError(done.stderr)
-    return done.stdout
 
 
 class Translator(tf.Module):
@@ -223,7 +211,8 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         drawn = model.draw(summary, [5, 6], 0.8)
         path = os.path.join(self.get_temp_dir(), "decoder")
         tf.saved_model.save(model, path, signatures={"translate": model.translate})
-        printed = _run(
+        printed = process_testing.output(
+            self.get_temp_dir(),
             """
             import sys
             import numpy as np
@@ -246,7 +235,8 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(printed[2], str(drawn["sequences"].numpy().tolist()))
 
     def test_replicas(self):
-        printed = _run(
+        printed = process_testing.output(
+            self.get_temp_dir(),
             """
             import tensorflow as tf
             import tensorflow_ops as tfo
@@ -274,7 +264,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             print(tf.concat(strategy.experimental_local_results(sequences), 0).numpy().tolist())
             print(decode(first)[0].numpy().tolist())
             print([part.shape.as_list() for part in strategy.experimental_local_results(lengths)])
-            """
+            """,
         ).splitlines()
         self.assertEqual(printed[0], printed[1])
         self.assertEqual(printed[2], "[[2], [2]]")

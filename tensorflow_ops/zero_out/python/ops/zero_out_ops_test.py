@@ -2,11 +2,9 @@
 
 import math
 import os
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
+import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -73,16 +71,6 @@ _FUNCTIONS = (
     ("with_index_0", _zeroed_with_index(0), 0),
     ("with_index_3", _zeroed_with_index(3), 3),
 )
-
-
-def _run(directory, script, *arguments):
-    """Runs a Python script in a new process, away from the source tree; returns what it printed."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
-    done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise AssertionError(done.stderr)
-    return done.stdout
 
 
 class ForwardTest(parameterized.TestCase, tf.test.TestCase):
@@ -379,7 +367,7 @@ class SavedModelTest(tf.test.TestCase):
         directory = self.get_temp_dir()
         path = os.path.join(directory, "model")
         tf.saved_model.save(Model(), path)
-        printed = _run(
+        printed = process_testing.output(
             directory,
             """
             import sys
