@@ -1,4 +1,4 @@
-"""Tests of the wrappers that AutoGraph does not convert, and of those that must be converted."""
+"""Tests that AutoGraph skips the public functions, except those that take callables."""
 
 import types
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import autograph
 
-# Public functions that take callables, draw, or run checks. AutoGraph decides on their callables.
+# Public functions without the mark: they take callables, draw, or run checks.
 _CONVERTED = {
     "testing.assert_gradients",
     "testing.gradient_error",
@@ -35,7 +35,7 @@ def _public_functions():
 
 
 def _absolute(x):
-    if x > 0:  # of a tensor: needs AutoGraph in a graph
+    if x > 0:  # on a tensor: needs AutoGraph in a graph
         return x
     return -x
 
@@ -47,7 +47,7 @@ class AutographTest(tf.test.TestCase):
         marked = {name for name, function in functions.items() if hasattr(function, "autograph_info__")}
         self.assertEqual(set(functions) - marked, _CONVERTED)
 
-    def test_a_marked_function_is_not_converted(self):
+    def test_marked_function_is_not_converted(self):
         self.assertAllEqual(tf.function(lambda x: _absolute(x))(tf.constant(-3.0)), 3.0)
 
         @autograph.not_converted
@@ -57,13 +57,13 @@ class AutographTest(tf.test.TestCase):
         with self.assertRaises(tf.errors.OperatorNotAllowedInGraphError):
             tf.function(lambda x: marked(x))(tf.constant(-3.0))
 
-    def test_the_mark_adds_no_wrapper(self):
+    def test_mark_adds_no_wrapper(self):
         def function():
             pass
 
         self.assertIs(autograph.not_converted(function), function)
 
-    def test_callables_of_users_are_converted(self):
+    def test_user_callables_are_converted(self):
         def step_fn(tokens, state):
             if tf.reduce_sum(tokens) > 0:
                 logits = tf.constant([[0.0, 1.0, 0.5]])

@@ -1,4 +1,4 @@
-"""Tests of the shared object, of what importing it does, and of the public API's form."""
+"""Tests of the shared object, of its import, and of the public API's names and signatures."""
 
 import doctest
 import inspect
@@ -231,26 +231,26 @@ class SharedObjectTest(tf.test.TestCase):
         file = open(library.PATH, "rb")
         self.addCleanup(file.close)
         elf = ELFFile(file)
-        self.symbols = list(elf.get_section_by_name(".dynsym").iter_symbols())[1:]  # the first is no symbol
+        self.symbols = list(elf.get_section_by_name(".dynsym").iter_symbols())[1:]  # the first entry is reserved
         self.needed = {tag.needed for tag in elf.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")}
 
-    def test_exports_no_symbol(self):
+    def test_exports_no_symbols(self):
         self.assertNotEmpty(self.symbols)
         self.assertEmpty([symbol.name for symbol in self.symbols if symbol["st_shndx"] != "SHN_UNDEF"])
 
     def test_imports_no_weak_symbol_of_tensorflow(self):
-        """A weak one, such as a template of Eigen, would bind to TensorFlow's own copy."""
+        """A weak symbol, such as an Eigen template, would bind to TensorFlow's copy."""
         weak = {symbol.name for symbol in self.symbols if symbol["st_info"]["bind"] == "STB_WEAK"}
-        of_every_shared_object = {
+        in_every_shared_object = {
             "_ITM_deregisterTMCloneTable",
             "_ITM_registerTMCloneTable",
             "__cxa_finalize",
             "__cxa_pure_virtual",
             "__gmon_start__",
         }
-        self.assertEmpty(weak - of_every_shared_object)
+        self.assertEmpty(weak - in_every_shared_object)
 
-    def test_needs_tensorflow_and_the_systems_libraries_alone(self):
+    def test_depends_only_on_tensorflow_and_system_libraries(self):
         self.assertIn("libtensorflow_framework.so.2", self.needed)
         system = {
             "ld-linux-x86-64.so.2",
@@ -264,8 +264,8 @@ class SharedObjectTest(tf.test.TestCase):
         }
         self.assertEmpty(self.needed - system - {"libtensorflow_framework.so.2"})
 
-    def test_too_little_memory_to_work_in_is_an_error(self):
-        """Of a kernel's own thread and of TensorFlow's: an exception there would end the process."""
+    def test_out_of_memory_for_scratch_is_an_error(self):
+        """In the kernel's calling thread and in the thread pool: an uncaught exception would end the process."""
         printed = process_testing.output(
             self.get_temp_dir(),
             """
@@ -284,7 +284,7 @@ class SharedObjectTest(tf.test.TestCase):
             with open("/proc/self/status") as status:
                 used = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
             kept = [tf.ones([4 << 20]) for _ in range(16)]
-            del kept  # TensorFlow has memory for outputs
+            del kept  # TensorFlow's allocator keeps memory for outputs
             resource.setrlimit(resource.RLIMIT_DATA, (used, used))
             for boxes, data_format in (1, "NHWC"), (4, "NCHW"):
                 try:
@@ -299,7 +299,7 @@ class SharedObjectTest(tf.test.TestCase):
         for error in errors:
             self.assertStartsWith(error, "TensorflowOps>RoiPool finds too little memory to work in")
 
-    def test_a_file_that_does_not_load_is_an_import_error_with_advice(self):
+    def test_unloadable_file_raises_import_error_with_advice(self):
         path = os.path.join(self.get_temp_dir(), "_tensorflow_ops.so")
         with mock.patch.object(library, "PATH", path):
             with self.assertRaisesRegex(ImportError, r"could not be loaded: .*No such file.*pip install"):
@@ -311,7 +311,7 @@ class SharedObjectTest(tf.test.TestCase):
 
 
 class ImportTest(tf.test.TestCase):
-    def test_leaves_tensorflow_to_be_configured(self):
+    def test_leaves_tensorflow_configurable(self):
         printed = process_testing.output(
             self.get_temp_dir(),
             """
@@ -326,7 +326,7 @@ class ImportTest(tf.test.TestCase):
             before = registered()
             import tensorflow_ops as tfo
             print(*sorted(registered() - before))
-            # Both raise once the context of eager execution exists.
+            # Both raise once the eager context exists.
             tf.config.threading.set_intra_op_parallelism_threads(3)
             tf.config.set_logical_device_configuration(
                 tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
@@ -339,7 +339,7 @@ class ImportTest(tf.test.TestCase):
         self.assertCountEqual(names.split(), _OPS)
         self.assertEndsWith(device, "CPU:1")
 
-    def test_a_saved_model_finds_its_ops(self):
+    def test_saved_model_finds_its_ops(self):
         class Model(tf.Module):
             @tf.function(input_signature=[tf.TensorSpec(None, tf.int32)])
             def forward(self, x):
@@ -369,7 +369,7 @@ class ImportTest(tf.test.TestCase):
 
 class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*_NAMES)
-    def test_has_exactly_its_names(self, module_name):
+    def test_module_has_exactly_these_names(self, module_name):
         module = sys.modules[module_name]
         self.assertCountEqual(module.__all__, _NAMES[module_name])
         for name in module.__all__:
@@ -378,13 +378,13 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*_SIGNATURES)
     def test_signature(self, path):
         public = _public(path)
-        # Of a layer some Python releases show Keras's __new__ instead.
+        # For a layer, some Python releases return the signature of Keras's __new__.
         signature = inspect.signature(public.__init__ if isinstance(public, type) else public)
         parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values() if p.name != "self"]
         plain = signature.replace(parameters=parameters, return_annotation=signature.empty)
         self.assertEqual(str(plain), _SIGNATURES[path])
 
-    def test_signatures_are_those_of_every_public_function(self):
+    def test_every_public_function_has_a_signature(self):
         functions = set()
         for module_name, names in _NAMES.items():
             prefix = module_name.removeprefix("tensorflow_ops").removeprefix(".")
@@ -396,12 +396,12 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
                     functions.add(prefix + name)
         self.assertCountEqual(functions, _SIGNATURES)
 
-    def test_zero_out_is_the_op_and_not_its_package(self):
+    def test_zero_out_is_the_op_not_the_package(self):
         self.assertIn("tensorflow_ops.zero_out", sys.modules)
         self.assertTrue(callable(tfo.zero_out))
 
     @parameterized.parameters(*_SIGNATURES)
-    def test_examples_of_the_docstring_run(self, path):
+    def test_docstring_examples_run(self, path):
         (test,) = doctest.DocTestFinder(recurse=False).find(_public(path), path, globs={})
         self.assertNotEmpty(test.examples)
         printed = []

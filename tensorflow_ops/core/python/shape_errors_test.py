@@ -1,4 +1,4 @@
-"""Tests of the class of errors: ValueError where known shapes tell, InvalidArgumentError where only the run does."""
+"""Tests of error types: ValueError for mismatched known shapes, InvalidArgumentError for those found at run time."""
 
 import numpy as np
 import tensorflow as tf
@@ -26,27 +26,27 @@ def _pyramid(features, coarse, boxes, box_indices, output_size):
     return tfo.detection.multiscale_roi_align([features, coarse], boxes, box_indices, output_size, strides=(4, 8))
 
 
-def _of_regions(**changed):
+def _regions(**changed):
     return {**_REGIONS, "box_indices": np.zeros([2], np.int32), "output_size": np.int32([2, 2]), **changed}
 
 
-# A function, arguments of which a shape does not fit, and what says so.
+# For each name: a function, arguments with mismatched shapes, and the expected message.
 _BAD_SHAPES = {
-    "roi_pool": (tfo.detection.roi_pool, _of_regions(features=_zeros(4, 4, 4)), "features must be"),
-    "roi_pool_with_argmax": (tfo.detection.roi_pool_with_argmax, _of_regions(boxes=_zeros(2, 5)), "boxes must be"),
-    "roi_align": (tfo.detection.roi_align, _of_regions(boxes=_zeros(2)), "boxes must be"),
+    "roi_pool": (tfo.detection.roi_pool, _regions(features=_zeros(4, 4, 4)), "features must be"),
+    "roi_pool_with_argmax": (tfo.detection.roi_pool_with_argmax, _regions(boxes=_zeros(2, 5)), "boxes must be"),
+    "roi_align": (tfo.detection.roi_align, _regions(boxes=_zeros(2)), "boxes must be"),
     "roi_align_max": (
         _pool(tfo.detection.roi_align, mode="max"),
-        _of_regions(box_indices=_zeros(3, dtype=np.int32)),
+        _regions(box_indices=_zeros(3, dtype=np.int32)),
         "box_indices must be",
     ),
     "ps_roi_pool": (
         _pool(tfo.detection.ps_roi_pool, data_format="NCHW"),
-        _of_regions(features=_zeros(1, 5, 4, 4)),
+        _regions(features=_zeros(1, 5, 4, 4)),
         "multiple of",
     ),
-    "ps_roi_align": (tfo.detection.ps_roi_align, _of_regions(output_size=_zeros(3, dtype=np.int32)), "output_size"),
-    "multiscale_roi_align": (_pyramid, {**_of_regions(), "coarse": _zeros(1, 2, 2, 5)}, "one batch and"),
+    "ps_roi_align": (tfo.detection.ps_roi_align, _regions(output_size=_zeros(3, dtype=np.int32)), "output_size"),
+    "multiscale_roi_align": (_pyramid, {**_regions(), "coarse": _zeros(1, 2, 2, 5)}, "one batch and"),
     "softmax": (tfo.nn.softmax, {"logits": _zeros(2, 0)}, "at least one class"),
     "log_prob_from_logits": (tfo.nn.log_prob_from_logits, {"logits": _zeros()}, "at least one dim"),
     "softmax_entropy": (tfo.nn.softmax_entropy, {"logits": _zeros(0, 0)}, "at least one class"),
@@ -124,7 +124,7 @@ _BAD_SHAPES = {
 
 class PublicFunctionsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*_BAD_SHAPES)
-    def test_a_known_shape_that_does_not_fit_is_a_value_error(self, name):
+    def test_mismatched_known_shape_is_a_value_error(self, name):
         function, arguments, message = _BAD_SHAPES[name]
         tensors = {key: tf.constant(value) for key, value in arguments.items()}
         with self.assertRaisesRegex(ValueError, message) as caught:
@@ -135,15 +135,15 @@ class PublicFunctionsTest(parameterized.TestCase, tf.test.TestCase):
             tf.function(lambda: function(**tensors))()
 
     @parameterized.parameters("roi_pool", "ps_roi_align", "sparse_softmax_cross_entropy", "gather_tree")
-    def test_an_unknown_one_is_told_by_the_run(self, name):
+    def test_mismatch_found_at_run_time_is_an_invalid_argument_error(self, name):
         function, arguments, _ = _BAD_SHAPES[name]
         unknown = [tf.TensorSpec(None, value.dtype) for value in arguments.values()]
         graph = tf.function(lambda *values: function(**dict(zip(arguments, values, strict=True))), unknown)
         with self.assertRaises(tf.errors.InvalidArgumentError):
             graph(*arguments.values())
 
-    def test_a_wrong_value_is_no_value_error(self):
-        regions = _of_regions(box_indices=np.int32([0, 1]))
+    def test_wrong_value_is_an_invalid_argument_error(self):
+        regions = _regions(box_indices=np.int32([0, 1]))
         for call, message in (
             (lambda: tfo.detection.roi_align(**regions), r"box_indices\[1\] is 1, expected \[0, 1\)"),
             (lambda: tfo.nn.label_log_prob([3, 0], _LOGITS), r"labels\[0\] is 3, expected \[0, 3\)"),
@@ -155,9 +155,9 @@ class PublicFunctionsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class AsValueErrorsTest(tf.test.TestCase):
-    """On an op of TensorFlow's."""
+    """Wraps ops of TensorFlow."""
 
-    def test_results_and_other_errors_are_the_op_s(self):
+    def test_results_and_other_errors_are_unchanged(self):
         gather = shape_errors.as_value_errors(tf.raw_ops.Gather)
         self.assertAllEqual(gather(params=tf.constant([5, 6]), indices=[1]), [6])
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"indices\[0\] = 2 is not in \[0, 2\)"):
@@ -165,16 +165,16 @@ class AsValueErrorsTest(tf.test.TestCase):
         with self.assertRaises(TypeError):
             gather(params=tf.constant([5, 6]))
 
-    def test_shapes_are_value_errors(self):
+    def test_mismatched_shapes_are_value_errors(self):
         add = shape_errors.as_value_errors(tf.raw_ops.AddV2)
         for x in (tf.zeros([2]), tf.Variable(tf.zeros([2])), np.zeros([2], np.float32)):
             with self.assertRaisesRegex(ValueError, "Incompatible shapes"):
                 add(x=x, y=tf.zeros([3]))
-        # The dtype is what is wrong.
+        # Shapes and dtypes differ: TensorFlow checks dtypes first.
         with self.assertRaises((TypeError, tf.errors.InvalidArgumentError)):
             add(x=tf.zeros([2]), y=tf.zeros([3], tf.int32))
 
-    def test_sizes_are_known_eagerly(self):
+    def test_mismatched_sizes_are_value_errors_eagerly(self):
         reshape = shape_errors.as_value_errors(tf.raw_ops.Reshape)
         with self.assertRaisesRegex(ValueError, "6 values, but the requested shape has 4"):
             reshape(tensor=tf.zeros([6]), shape=tf.constant([2, 2]))

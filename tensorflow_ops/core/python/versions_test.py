@@ -14,14 +14,14 @@ from tensorflow_ops.core.python import versions
 
 
 def _shown():
-    """What show_versions prints, as a dictionary."""
+    """Returns the lines that show_versions prints, as a dictionary."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         tfo.show_versions()
     return dict(line.split(": ", 1) for line in printed.getvalue().splitlines())
 
 
 class CheckTest(tf.test.TestCase):
-    def test_another_minor_release_is_refused_with_advice(self):
+    def test_other_minor_releases_raise_import_error_with_advice(self):
         others = ("2.20.0", "2.22.0-rc1", "3.21.0", "2.2.1")
         done = process_testing.run(
             self.get_temp_dir(),
@@ -34,7 +34,7 @@ class CheckTest(tf.test.TestCase):
                     import tensorflow_ops
                 except ImportError as error:
                     print(error)
-            # Another patch release is none of these.
+            # Another patch release is accepted.
             tf.__version__ = "2.21.9"
             import tensorflow_ops as tfo
             tfo.show_versions()
@@ -53,11 +53,11 @@ class CheckTest(tf.test.TestCase):
 
 
 class ShowVersionsTest(tf.test.TestCase):
-    def test_version_is_that_of_the_package(self):
+    def test_shows_the_package_version(self):
         self.assertRegex(tfo.__version__, r"^\d+\.\d+\.\d+")
         self.assertEqual(_shown()["tensorflow_ops"], tfo.__version__)
 
-    def test_lists_what_a_bug_report_needs(self):
+    def test_shows_all_fields_of_a_bug_report(self):
         shown = _shown()
         self.assertRegex(shown["built for TensorFlow"], r"^2\.21\.\d+")
         self.assertEqual(shown["running TensorFlow"], tf.__version__)
@@ -77,7 +77,7 @@ class ShowVersionsTest(tf.test.TestCase):
         tf.function(lambda: printed.append(_shown()))()
         self.assertEqual(printed[0]["running TensorFlow"], tf.__version__)
 
-    def test_widest_instruction_set_is_the_processors(self):
+    def test_shows_the_processors_widest_instruction_set(self):
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             flags = set(re.search(r"^flags\s*:(.*)$", file.read(), re.MULTILINE).group(1).split())
         avx2 = {"avx2", "fma", "f16c"} <= flags
@@ -88,14 +88,14 @@ class ShowVersionsTest(tf.test.TestCase):
         if not os.environ.get("TENSORFLOW_OPS_CPU"):
             self.assertStartsWith(shown, f"{versions.cpu_levels()[-1]} ")
 
-    def test_says_which_instruction_set_the_environment_asked_for(self):
+    def test_shows_the_instruction_set_from_the_environment(self):
         narrowest = versions.cpu_levels()[0]
         printed = process_testing.output(
             self.get_temp_dir(), "import tensorflow_ops as tfo; tfo.show_versions()", TENSORFLOW_OPS_CPU=narrowest
         )
         self.assertIn(f"CPU instruction set: {narrowest} (this processor has ", printed)
 
-    def test_instruction_sets_are_those_of_build_and_processor(self):
+    def test_cpu_levels_are_those_of_build_and_processor(self):
         names = ["baseline", "avx2", "avx512"]
         built = re.search(r"this build: ([\w ]+)\)", _shown()["CPU instruction set"])[1].split()
         self.assertEqual(built, [name for name in names if name in built])

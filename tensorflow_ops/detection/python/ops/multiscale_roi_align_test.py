@@ -1,6 +1,6 @@
 """Tests of multiscale_roi_align: values and gradients.
 
-Shapes and bad input: roi_average_arguments_test.py. What needs a process: roi_average_process_test.py.
+roi_average_arguments_test.py tests shapes and bad input, same_bits_test.py numbers of threads and instruction sets.
 """
 
 import numpy as np
@@ -11,19 +11,19 @@ from roi_reference_testing import DATA_FORMATS, DTYPES, FORMATS, INF, NAN, Pooli
 
 import tensorflow_ops as tfo
 
-# Of an image of 96 x 128 pixels with levels of strides 4, 8 and 16; a box of side 32 is pooled at stride 8.
+# The image has 96 x 128 pixels, the levels have strides 4, 8 and 16. A box of side 32 is pooled at stride 8.
 _STRIDES = (4, 8, 16)
 _CANONICAL = {"canonical_box_size": 32.0, "canonical_stride": 8}
 _LEVEL_SIZES = (0, 32, 64)
 _BOXES = [
     [3, 5, 20, 24],
-    [3, 5, 34, 36],  # of side 31
+    [3, 5, 34, 36],  # side 31
     [3, 5, 35, 37],
     [3.3, 5.3, 66, 68],
-    [3, 5, 67, 69],  # of side 64
+    [3, 5, 67, 69],  # side 64
     [0, 0, 128, 96],
     [0, 10, 8, 90],  # 8 x 80
-    [-60, -50, 30, 40],  # over the corners
+    [-60, -50, 30, 40],  # overlap the image's corners
     [110, 80, 150, 140],
     [120, -30, 127, 30],
     [200, 200, 220, 230],  # outside
@@ -41,7 +41,7 @@ _BOXES = [
 ]
 _INDICES = [k % 2 for k in range(len(_BOXES))]
 
-# No sample is at a pixel's centre or an edge, where derivatives jump.
+# No sample lies on a pixel's centre or an edge, where derivatives jump.
 _SMOOTH_BOXES = np.array(
     [
         [3.17, 5.31, 20.43, 24.97],
@@ -54,7 +54,7 @@ _SMOOTH_BOXES = np.array(
 
 
 def _maps(channels, dtype, seed=1):
-    """NHWC maps of three levels."""
+    """Returns NHWC maps of three levels."""
     return [reference.random([2, 96 // s, 128 // s, channels], dtype, seed + s) for s in _STRIDES]
 
 
@@ -72,7 +72,7 @@ def _align(data_format="NHWC", box_format="xyxy", **options):
 
 
 def _gradients(function, maps, boxes, upstream=None):
-    """Of function(maps, boxes) to each map and to boxes."""
+    """Returns the gradients of function(maps, boxes) to each map and to boxes."""
     maps, boxes = [tf.convert_to_tensor(m) for m in maps], tf.convert_to_tensor(boxes)
     with tf.GradientTape() as tape:
         tape.watch([maps, boxes])
@@ -92,7 +92,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(tf.cast(output, tf.float64), expected, **reference.rounding(dtype))
 
     @parameterized.product(data_format=DATA_FORMATS, sampling_ratio=(0, 2))
-    def test_each_box_is_roi_align_of_its_level(self, data_format, sampling_ratio):
+    def test_equals_roi_align_on_the_level_of_each_box(self, data_format, sampling_ratio):
         maps, boxes = _maps(5, tf.float32), coordinates(_BOXES, tf.float32)
         output = _align(data_format, sampling_ratio=sampling_ratio)(maps, boxes, _INDICES, 3)
         levels = [0, 0, 1, 1, 2, 2, 0, 2, 1, 0, 0, 2, *[0] * 8, 2, 2]
@@ -105,20 +105,20 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
             )
             self.assertAllEqual(output[k : k + 1], roi_align(maps[level], boxes[k : k + 1], [_INDICES[k]], 3))
 
-    def test_levels_of_the_paper(self):
-        """A box of side 224 is pooled at stride 16, of half the side at half the stride: equation (1) of FPN."""
+    def test_levels_follow_the_fpn_paper(self):
+        """Equation (1) of FPN: a box of side 224 is pooled at stride 16, one of half that side at stride 8."""
         maps = [tf.fill([1, 512 // s, 512 // s, 1], float(s)) for s in (4, 8, 16, 32)]
         sides = [1, 56, 111.9, 112, 113, 223, 223.9, 224, 225, 447, 447.9, 448, 449, 500]
         boxes = [[3, 5, 3 + side, 5 + side] for side in sides]
-        # The same areas in boxes of another shape.
+        # The same areas with another aspect ratio.
         boxes += [[3, 5, 3 + side / 2, 5 + side * 2] for side in sides[:7]]
         output = tfo.detection.multiscale_roi_align(maps, boxes, [0] * len(boxes), 1, strides=(4, 8, 16, 32))
         expected = [4, 4, 4, 8, 8, 8, 8, 16, 16, 16, 16, 32, 32, 32]
         self.assertAllClose(output[:, 0, 0, 0], expected + expected[:7])
 
     @parameterized.parameters("xyxy", "yxyx")
-    def test_a_side_on_the_limit_belongs_to_the_upper_level(self, box_format):
-        """Corners are rounded numbers: one part in a million below the limit is still on it."""
+    def test_side_at_the_limit_belongs_to_the_coarser_level(self, box_format):
+        """Corners are rounded: a side up to one part in a million below the limit counts as at the limit."""
         maps = [np.full([1, 200, 200, 1], float(s), np.float32) for s in (4, 8)]
         limit = np.float64(112)
         for dtype, parts in ((tf.float32, (-2.2e-6, -0.5e-6, 0, 1e-6)), (tf.float64, (-1.1e-6, -0.9e-6, 0, 1e-9))):
@@ -126,7 +126,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
             align = in_formats(tfo.detection.multiscale_roi_align, box_format=box_format, strides=(4, 8))
             output = align([tf.cast(m, dtype) for m in maps], boxes, [0] * 4, 1)
             self.assertAllClose(output[:, 0, 0, 0], [4, 8, 8, 8])
-        # Corners whose difference is rounded.
+        # The side is rounded, too: a difference of rounded corners.
         corners = np.float32(np.random.default_rng(1).uniform(0, 600, [1000, 2]))
         boxes = np.concatenate([corners, corners + np.float32(112)], 1)
         output = tfo.detection.multiscale_roi_align(
@@ -139,7 +139,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         ((8, 32), {}, [8, 8, 8, 8, 32]),
         ((4, 8, 16, 32, 64), {}, [4, 4, 8, 16, 32]),
         ((3, 5, 7.5), {}, [3, 3, 7.5, 7.5, 7.5]),
-        # Sides from which on: 7, 14.
+        # The levels begin at sides 7 and 14.
         ((4, 8), {"canonical_box_size": 28.0}, [4, 8, 8, 8, 8]),
         ((4, 8), {"canonical_stride": 4}, [4, 4, 4, 4, 8]),
         ((4, 8), {"canonical_stride": 2.0}, [4, 4, 4, 4, 4]),
@@ -153,7 +153,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
     def test_sixteen_levels(self):
         strides = tuple(2.0**level for level in range(16))
         maps = [tf.fill([1, 2, 2, 3], s) for s in strides]
-        # Around the image's corner, so that each box is in its map.
+        # Boxes centred at the image's corner overlap their maps.
         sides = [224 / 16 * s for s in strides]
         boxes = [[-side / 2, -side / 2, side / 2, side / 2] for side in sides]
         output = tfo.detection.multiscale_roi_align(maps, boxes, [0] * 16, 14, strides=strides)
@@ -169,7 +169,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(output[:, 0, 0, 0], [1, NAN, 3])
 
     def test_empty_levels(self):
-        """A level without pixels gives zeros; levels without boxes are not looked at."""
+        """A level without pixels gives zeros; levels without boxes are not read."""
         maps = _maps(3, tf.float32)
         maps[1] = np.zeros([2, 0, 16, 3], np.float32)
         boxes = coordinates([[10, 10, 30, 30], [10, 10, 50, 50], [10, 10, 90, 90]], tf.float32)
@@ -229,12 +229,12 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(*DATA_FORMATS)
     def test_second_order(self, data_format):
-        """Of sum(align^3), to maps and then to maps or boxes."""
+        """Second derivatives of sum(align^3), first to maps, then to maps or boxes."""
         align, maps, indices = _align(data_format, sampling_ratio=1), _maps(1, tf.float64), [0, 1, 0, 1, 0]
 
         def to_maps(coarse, boxes):
             maps_gradients, _ = _gradients(lambda m, b: align(m, b, indices, 2) ** 3, [*maps[:2], coarse], boxes)
-            # Where few pixels have a gradient, all the others would be differences of zeros.
+            # Few pixels have a gradient: compares only the region that contains them.
             return tf.concat([tf.reshape(d[:, 1:4, 1:4], [-1]) for d in maps_gradients], 0)
 
         theoretical, numeric = tf.test.compute_gradient(to_maps, [maps[2], _SMOOTH_BOXES], 1e-5)
@@ -256,7 +256,7 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
             self.assertGreater(np.count_nonzero(analytic), 15)
 
     @parameterized.parameters(False, True)
-    def test_only_what_is_watched_has_a_gradient(self, graph):
+    def test_only_watched_inputs_have_a_gradient(self, graph):
         maps, boxes = [tf.constant(m) for m in _maps(2, tf.float64)], tf.constant(_SMOOTH_BOXES)
 
         def gradients(*watched):
@@ -275,7 +275,7 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
                     self.assertIsNone(gradient)
 
     @parameterized.parameters(*DATA_FORMATS)
-    def test_gradient_to_upstream_is_the_op_itself(self, data_format):
+    def test_gradient_to_upstream_equals_forward_op(self, data_format):
         align, maps, dd = _align(data_format), _maps(3, tf.float32), _maps(3, tf.float32, seed=9)
         boxes = coordinates(_BOXES, tf.float32)
         upstream = tf.constant(reference.random([len(_BOXES), 2, 2, 3], tf.float32))

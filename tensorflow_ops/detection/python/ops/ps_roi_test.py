@@ -1,6 +1,6 @@
 """Tests of ps_roi_pool and ps_roi_align: values and gradients.
 
-Shapes and bad input: roi_average_arguments_test.py. What needs a process: roi_average_process_test.py.
+roi_average_arguments_test.py tests shapes and bad input, same_bits_test.py numbers of threads and instruction sets.
 """
 
 import itertools
@@ -16,7 +16,7 @@ import tensorflow_ops as tfo
 _ORDERS = ("channel_major", "bin_major")
 _INDICES = [k % 2 for k in range(len(BOXES))]
 
-# The op, and its options.
+# (op, options)
 _OPS = (
     (tfo.detection.ps_roi_pool, {}),
     (tfo.detection.ps_roi_align, {}),
@@ -24,14 +24,14 @@ _OPS = (
     (tfo.detection.ps_roi_align, {"sampling_ratio": 3}),
 )
 
-# Of images of 6 x 7 pixels: no sample is at a pixel's centre or an edge, where derivatives jump.
+# For images of 6 x 7 pixels. No sample lies on a pixel's centre or an edge, where derivatives jump.
 _SMOOTH_BOXES = np.array(
     [[1.17, 0.83, 5.39, 4.61], [-2.43, -1.71, 3.13, 9.87], [4.31, 3.17, 11.9, 7.93], [2.11, 3.43, 2.31, 3.53]]
 )
 
 
 def _pooling(op, boxes, box_indices, output_size, channel_order="channel_major", spatial_scale=1.0, sampling_ratio=0):
-    """What defines the op."""
+    """Returns the op's reference."""
     pixels = op is tfo.detection.ps_roi_pool
     return Pooling(
         boxes, box_indices, output_size, spatial_scale, sampling_ratio, pixels=pixels, channel_order=channel_order
@@ -50,7 +50,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(op=_OPS, dtype=DTYPES, channel_order=_ORDERS)
     def test_equals_the_definition(self, op, dtype, channel_order):
         op, options = op[0], {**op[1], "channel_order": channel_order, "spatial_scale": 0.5}
-        # 17 channels for each of the bins: whole vectors of most widths and a rest.
+        # 17 channels per bin: whole vectors of most widths and a remainder.
         features, boxes = reference.random([2, 9, 12, 15 * 17], dtype), coordinates(BOXES, dtype)
         expected = _pooling(op, boxes, _INDICES, (3, 5), **options).average([features])
         self.assertGreater(np.count_nonzero(expected.any(axis=(1, 2, 3))), 12)
@@ -70,8 +70,8 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
             expected = np.stack([first, second], -1)[np.newaxis]
             self.assertAllClose(tf.cast(output, tf.float64), expected, rtol=reference.rounding(dtype)["rtol"] * 2)
 
-    def test_a_full_image_is_pooled_to_its_last_pixel(self):
-        """Torchvision leaves the last row and column out."""
+    def test_whole_image_includes_the_last_row_and_column(self):
+        """Torchvision omits the last row and column."""
         features = reference.random([1, 6, 6, 9 * 2], tf.float32)
         output = tfo.detection.ps_roi_pool(features, [[0, 0, 6, 6]], [0], 3)
         by_bin = features.reshape([3, 2, 3, 2, 2, 3, 3]).mean(axis=(1, 3))  # [p, q, c, p', q']
@@ -125,8 +125,8 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         output = in_formats(op[0], data_format, **op[1])(features, coordinates(boxes, tf.float32), [0] * len(boxes), 2)
         self.assertAllEqual(output, np.zeros([len(boxes), 2, 2, 3]))
 
-    def test_a_box_of_no_size_has_no_adaptive_samples(self):
-        """Zeros; torchvision gives NaN."""
+    def test_empty_box_with_adaptive_samples_gives_zeros(self):
+        """Torchvision returns NaN."""
         for box in ([2, 2, 2, 2], [1, 2, 3, 2]):
             output = tfo.detection.ps_roi_align(tf.ones([1, 4, 4, 4]), [box], [0], 2)
             self.assertAllEqual(output, np.zeros([1, 2, 2, 1]))
@@ -135,8 +135,8 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         features = tf.reshape(tf.range(16.0), [1, 4, 4, 1])
         boxes = [[-1e30, -1e30, 1e30, 1e30], [0, 0, 1e30, 1e30], [-3e38, -3e38, 0, 0], [-3e38, 1, 3e38, 2]]
         output = tfo.detection.ps_roi_pool(features, boxes, [0] * 4, 1)
-        self.assertAllClose(tf.reshape(output, [-1]), [7.5, 7.5, 0, 5.5])  # all pixels, none, row 1
-        # Times a scale the coordinates overflow; what is finite stays a box.
+        self.assertAllClose(tf.reshape(output, [-1]), [7.5, 7.5, 0, 5.5])  # all pixels twice, none, row 1
+        # The scaled coordinates overflow, but finite boxes remain valid.
         output = tfo.detection.ps_roi_pool(features, boxes, [0] * 4, 1, spatial_scale=1e20)
         self.assertAllClose(tf.reshape(output, [-1]), [7.5, 7.5, 0, 0])
         output = tfo.detection.ps_roi_align(features, boxes, [0] * 4, 1)
@@ -211,7 +211,7 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
             self.assertGreater(np.count_nonzero(analytic), 8)
 
     @parameterized.product(op=_OPS[:2], dtype=DTYPES, channel_order=_ORDERS, data_format=DATA_FORMATS)
-    def test_gradient_to_upstream_is_the_op_itself(self, op, dtype, channel_order, data_format):
+    def test_gradient_to_upstream_equals_forward_op(self, op, dtype, channel_order, data_format):
         pool = in_formats(op[0], data_format, channel_order=channel_order, **op[1])
         x, dd = (reference.random([2, 9, 12, 18], dtype, seed) for seed in (1, 7))
         boxes, upstream = coordinates(BOXES, dtype), reference.random([len(BOXES), 2, 3, 3], dtype, 8)

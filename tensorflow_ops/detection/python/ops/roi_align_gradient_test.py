@@ -1,4 +1,4 @@
-"""Tests of roi_align's gradients: to features and boxes, of any order."""
+"""Tests of roi_align's gradients to features and boxes, of any order."""
 
 import numpy as np
 import roi_reference_testing as reference
@@ -19,8 +19,8 @@ from roi_reference_testing import (
 
 import tensorflow_ops as tfo
 
-# Of images of 6 x 7 pixels at scale 0.8: overlapping, over each edge, thinner than a pixel, outside. No sample is at a
-# pixel's centre or an edge, where derivatives jump.
+# For images of 6 x 7 pixels at scale 0.8: boxes that overlap each other, cross each edge, are thinner than a pixel, or
+# lie outside. No sample lies on a pixel's centre or an edge, where derivatives jump.
 _SMOOTH_BOXES = np.array(
     [
         [1.17, 0.83, 5.39, 4.61],
@@ -43,7 +43,7 @@ def _align(data_format="NHWC", box_format="xyxy", **options):
 
 
 def _gradients(function, *inputs, upstream=None):
-    """Of function(*inputs) to each input."""
+    """Returns the gradients of function(*inputs) to each input."""
     inputs = [tf.convert_to_tensor(x) for x in inputs]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
@@ -141,8 +141,8 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(result, expected, rtol=unit, atol=unit * np.abs(expected).max())
 
     @parameterized.product(dtype=DTYPES, data_format=DATA_FORMATS, mode=("avg", "max"))
-    def test_sums_many_overlapping_boxes_without_rounding_in_between(self, dtype, data_format, mode):
-        """Sums of 300 numbers: in 16 bits, bfloat16 would stop at 256, and float16 lose a tenth of each."""
+    def test_sums_of_many_overlapping_boxes_round_once(self, dtype, data_format, mode):
+        """Sums 300 numbers: bfloat16 sums would stop at 256, and float16 sums would lose a tenth of each number."""
         features = reference.random([2, 6, 7, 33], dtype)
         boxes = coordinates([[0, 0, 7, 6], [1, 1, 5, 5], [2, 2, 9, 9]] * 100, dtype)
         box_indices = [k // 3 % 2 for k in range(300)]
@@ -155,8 +155,8 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
         reference.assert_rounded_sum(self, result, expected, expected)
         self.assertGreater(expected.max(), 20)
 
-    def test_ties_of_the_maximum_go_to_the_first_sample_inside(self):
-        # Four samples, on pixels 0 to 3 of the row; two more are outside of the map.
+    def test_gradient_of_tied_maxima_goes_to_the_first_inside_sample(self):
+        # Six samples: four on pixels 0 to 3 of the row, two outside the map.
         row = tf.constant([-1.0, 0.0, 0.0, -2.0])[tf.newaxis, tf.newaxis, :, tf.newaxis]
         for data_format in DATA_FORMATS:
             align = _align(data_format, mode="max")
@@ -165,29 +165,29 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
                 return _gradient(lambda x: align(x, [box], [0], 1), x, tf.constant([[[[5.0]]]]))[0, 0, :, 0]
 
             self.assertAllEqual(gradient(row, [0.0, 0, 4, 1]), [0, 5, 0, 0])
-            self.assertAllEqual(gradient(row, [0.0, 0, 6, 1]), [0, 5, 0, 0])  # 0 inside before 0 outside
+            self.assertAllEqual(gradient(row, [0.0, 0, 6, 1]), [0, 5, 0, 0])  # a 0 inside comes before a 0 outside
             self.assertAllEqual(gradient(row - 1, [0.0, 0, 4, 1]), [0, 5, 0, 0])
-            self.assertAllEqual(gradient(row - 1, [0.0, 0, 6, 1]), [0, 0, 0, 0])  # the largest is outside
+            self.assertAllEqual(gradient(row - 1, [0.0, 0, 6, 1]), [0, 0, 0, 0])  # the maximum is outside
             self.assertAllEqual(gradient(row + tf.constant([[NAN], [0], [NAN], [INF]]), [0.0, 0, 6, 1]), [5, 0, 0, 0])
-            # Between two pixels: each has its weight.
+            # A sample between two pixels: each receives its weight.
             self.assertAllEqual(gradient(row, [0.25, 0, 1.25, 1]), [3.75, 1.25, 0, 0])
 
-    def test_nan_upstream_goes_only_where_there_is_weight(self):
+    def test_nan_upstream_reaches_only_weighted_pixels(self):
         boxes = coordinates([[2, 1, 3, 2], [0, 0, 4, 3]], tf.float32)
         upstream = tf.constant([[[[NAN]]], [[[1.0]]]])
         for data_format in DATA_FORMATS:
             align = _align(data_format, sampling_ratio=1)
             result = _gradient(lambda x, align=align: align(x, boxes, [0, 0], 1), tf.ones([1, 3, 4, 1]), upstream)
             expected = np.zeros([3, 4])
-            expected[1, 1:3] = 0.5  # the second box's sample is between two pixels
+            expected[1, 1:3] = 0.5  # the second box's sample lies between two pixels
             expected[1, 2] = NAN
             self.assertAllEqual(result[0, :, :, 0], expected)
 
     @parameterized.product(data_format=DATA_FORMATS, mode=("avg", "max"), sampling_ratio=(0, 1, 2))
-    def test_pixels_that_do_not_matter_are_not_read(self, data_format, mode, sampling_ratio):
-        """Neither those without weight nor, for the gradient to boxes, those that are no sample's neighbours."""
+    def test_irrelevant_pixels_are_not_read(self, data_format, mode, sampling_ratio):
+        """Forward ignores pixels without weight; the gradient to boxes ignores pixels that neighbour no sample."""
         boxes = coordinates([box for box in BOXES if not max(map(abs, box)) > 1e5], tf.float32)
-        indices = list(range(len(boxes)))  # each has an image of its own
+        indices = list(range(len(boxes)))  # one image per box
         features = reference.random([len(boxes), 9, 12, 19], tf.float32)
         pooling = Pooling(boxes, indices, (3, 5), 0.5, sampling_ratio)
         weighted, neighbours = np.zeros([2, len(boxes), 9, 12, 1], bool)
@@ -226,8 +226,8 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(d_boxes, np.zeros(boxes.shape))
 
     @parameterized.parameters("avg", "max")
-    def test_samples_held_at_an_edge_do_not_move(self, mode):
-        """Each is less than a pixel outside of the map: its value is an edge pixel's, whatever the box does."""
+    def test_clamped_samples_have_no_gradient_to_boxes(self, mode):
+        """Samples less than a pixel outside the map take the edge pixel's value, wherever the box moves."""
         features = reference.random([1, 4, 4, 3], tf.float32)
         boxes = coordinates([[-0.4, -0.3, 0.4, 0.45], [3.6, 3.7, 4.3, 4.4], [-0.4, 3.6, 0.3, 4.2]], tf.float32)
         align = _align(sampling_ratio=2, mode=mode)
@@ -237,8 +237,8 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
         expected[0, 0], expected[3, 3], expected[3, 0] = 4, 4, 4
         self.assertAllClose(d_x[0], expected)
 
-    def test_a_largest_sample_that_is_outside_does_not_move(self):
-        # Below zero, which the samples outside are; two channels grow by 1/8 for a column.
+    def test_maximum_outside_the_map_has_no_gradient_to_boxes(self):
+        # All values are below the 0 of outside samples; both channels grow by 1/8 per column.
         x = np.full([1, 4, 4, 2], [-1, -2], np.float32) + np.arange(4, dtype=np.float32)[:, np.newaxis] / 8
         boxes = tf.constant([[-9, 0.3, 3.2, 3.4], [0.4, 0.3, 3.2, 3.4]])
         upstream = tf.constant([[[[INF, INF]]], [[[1.0, 1.0]]]])
@@ -246,11 +246,11 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
             align = _align(data_format, sampling_ratio=4, mode="max")
             d_boxes = _gradient(lambda b, align=align: align(x, b, [0, 0], 1), boxes, upstream)
             self.assertAllEqual(d_boxes[0], np.zeros(4))
-            # The last sample is at 7/8 of the box.
+            # The last sample, at 7/8 of the box, is the maximum.
             self.assertAllClose(d_boxes[1], [1 / 32, 0, 7 / 32, 0])
 
-    def test_the_slope_is_that_of_the_first_of_equal_samples(self):
-        """A ridge: samples on both sides are equal, and fall to the left and to the right."""
+    def test_tied_maxima_use_the_first_samples_slope(self):
+        """On a ridge, the samples on both sides are equal and their slopes have opposite signs."""
         x = tf.constant([0.0, 1, 2, 1, 0])[tf.newaxis, tf.newaxis, :, tf.newaxis] * tf.ones([1, 3, 1, 1])
         for data_format in DATA_FORMATS:
             align = _align(data_format, sampling_ratio=2, mode="max")
@@ -259,12 +259,12 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(gradient, [[0.75, 0, 0.25, 0]])
 
     @parameterized.parameters("xyxy", "yxyx")
-    def test_a_box_below_the_smallest_size_moves_with_its_first_corner(self, box_format):
+    def test_gradient_of_enlarged_boxes_goes_to_the_first_corner(self, box_format):
         y, x = np.meshgrid(np.arange(9.0), np.arange(9.0), indexing="ij")
         features = (3 * y + 5 * x)[np.newaxis, ..., np.newaxis]
         boxes = [[4.2, 5.4, 5.6, 9.8], [4.2, 5.4, 8.8, 6.2], [4.2, 5.4, 5.4, 6.6], [7.0, 7.0, 7.0, 7.0]]
         grown_x, free_x, grown_y, free_y = (2.5, 0), (1.25, 1.25), (1.5, 0), (0.75, 0.75)
-        # The largest of three samples on an axis is the last one, at 5/6 of the box.
+        # The maximum is the last of three samples on an axis, at 5/6 of the box.
         largest_x, largest_y = (2.5 / 6, 2.5 * 5 / 6), (1.5 / 6, 1.5 * 5 / 6)
         for mode, x, y in (("avg", free_x, free_y), ("max", largest_x, largest_y)):
             align = _align("NHWC", box_format, spatial_scale=0.5, aligned=False, mode=mode)
@@ -273,7 +273,7 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(d_boxes, np.transpose(expected, [0, 2, 1]).reshape(4, 4), rtol=1e-12)
 
     @parameterized.product(graph=(False, True), mode=("avg", "max"))
-    def test_only_what_is_watched_has_a_gradient(self, graph, mode):
+    def test_only_watched_inputs_have_a_gradient(self, graph, mode):
         x, boxes = tf.constant(reference.random(_SHAPE)), tf.constant(_SMOOTH_BOXES)
         indices = tf.constant(_INDICES)
 
@@ -295,7 +295,7 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(boxes_only[1], both[1])
 
     @parameterized.parameters("avg", "max")
-    def test_boxes_of_other_dtypes_have_gradients_in_theirs(self, mode):
+    def test_gradient_to_boxes_has_the_dtype_of_boxes(self, mode):
         x = tf.constant(reference.random(_SHAPE))
         expected = _gradient(lambda b: tfo.detection.roi_align(x, b, _INDICES, 2, mode=mode), _SMOOTH_BOXES)
         boxes = tf.constant(_SMOOTH_BOXES, tf.float32)
@@ -333,7 +333,7 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
-    """Of sum(w align(x)^3): what comes in depends on x, so that each order passes through the op's gradients."""
+    """Derivatives of sum(w align(x)^3): upstream depends on x, so every order uses the op's gradients."""
 
     _BOXES = np.array([[0.37, 0.21, 3.19, 2.43], [1.13, 0.77, 2.31, 2.59], [1.17, 0.83, 9.41, 8.73], [3, 1, 2, 2]])
     _INDICES = (0, 1, 1, 0)
@@ -371,8 +371,8 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
         self.assertGreater(np.count_nonzero(theoretical[0]), 50)
 
     @parameterized.product(dtype=DTYPES, data_format=DATA_FORMATS, sampling_ratio=(0, 2))
-    def test_gradient_to_upstream_is_the_op_itself(self, dtype, data_format, sampling_ratio):
-        """The gradient to features is linear in what comes in."""
+    def test_gradient_to_upstream_equals_forward_op(self, dtype, data_format, sampling_ratio):
+        """The gradient to features is linear in upstream."""
         align = _align(data_format, sampling_ratio=sampling_ratio)
         x, boxes, dd = reference.random(_SHAPE, dtype), coordinates(BOXES, dtype), reference.random(_SHAPE, dtype, 7)
         indices = [0] * len(boxes)
@@ -384,7 +384,7 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(result, align(dd, boxes, indices, (2, 3)))
 
     @parameterized.product(dtype=DTYPES, data_format=DATA_FORMATS)
-    def test_gradient_to_upstream_of_the_maximum_reads_its_sample(self, dtype, data_format):
+    def test_gradient_to_upstream_reads_the_maximums_sample(self, dtype, data_format):
         align = _align(data_format, mode="max", sampling_ratio=2)
         boxes, size = coordinates(BOXES, dtype), (3, 2)
         x, dd = (reference.random([2, 9, 12, 17], dtype, seed) for seed in (1, 7))
@@ -395,7 +395,7 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
 
         result = tf.cast(_gradient(to_features, tf.zeros(shape, dtype), dd), tf.float64)
         pooling = Pooling(boxes, indices, size, sampling_ratio=2)
-        # The gradient of each output alone, in one number: the sum of dd times the weights of its sample.
+        # For each output: the sum of dd times the weights of its sample.
         expected = np.zeros(shape)
         for b in pooling.bins([x]):
             values = (dd[indices[b.at[0]]][b.rows, b.columns].astype(np.float64) * b.weights[..., np.newaxis]).sum(1)
@@ -403,14 +403,14 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
                 expected[(*b.at, c)] = values[s, c] if s >= 0 else 0
         self.assertAllClose(result, expected, **reference.rounding(dtype))
 
-    # Each mode with four of all: TensorFlow traces for seconds.
+    # Tracing takes seconds, so each mode runs four of the combinations.
     @parameterized.product(
         case=tuple(zip(DTYPES, (0, 2, 0, 2), (True, True, False, False), strict=True)), mode=("avg", "max")
     )
-    def test_forward_mode_of_boxes_is_the_transpose(self, case, mode):
-        """Of boxes outside, inverted, huge, empty and not finite, too: u . (J v) = (J^T u) . v, for each box."""
+    def test_forward_mode_to_boxes_is_the_transpose_of_reverse_mode(self, case, mode):
+        """For each box, also outside, inverted, huge, empty and non-finite ones: u . (J v) = (J^T u) . v."""
         dtype, sampling_ratio, aligned = case
-        # No sample is on a pixel's centre, where one rounding decides on the side of the kink.
+        # No sample lies on a pixel's centre, where rounding decides on the side of the kink.
         features, boxes = reference.random([2, 9, 12, 3], dtype), coordinates(np.array(BOXES) + 0.01371, dtype)
         box_indices, upstream = [k % 2 for k in range(len(BOXES))], reference.random([len(BOXES), 2, 4, 3], dtype, 2)
         pooling = Pooling(boxes, box_indices, (2, 4), 0.5, sampling_ratio, aligned)
@@ -431,7 +431,7 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
 
 
 def _compute_gradient(function, inputs):
-    """As tf.test.compute_gradient, of NaN coordinates too."""
+    """Like tf.test.compute_gradient, but accepts NaN coordinates."""
     finite = [np.where(np.isnan(x), 0, x) for x in inputs]
     holes = [np.where(np.isnan(x), NAN, 0) for x in inputs]
     return tf.test.compute_gradient(lambda *x: function(*(a + b for a, b in zip(x, holes, strict=True))), finite, 1e-5)

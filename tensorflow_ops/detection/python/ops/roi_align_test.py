@@ -1,7 +1,7 @@
 """Tests of roi_align's values.
 
-Gradients: roi_align_gradient_test.py. Shapes and bad input: roi_average_arguments_test.py. What needs a process:
-roi_average_process_test.py.
+roi_align_gradient_test.py tests gradients, roi_average_arguments_test.py shapes and bad input, same_bits_test.py
+numbers of threads and instruction sets.
 """
 
 import itertools
@@ -25,7 +25,7 @@ def _expected(mode, features, boxes, box_indices, output_size, *options):
 
 class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
     def _check(self, features, boxes, box_indices, output_size, formats=FORMATS, spatial_scale=1.0, **options):
-        """That roi_align's values are those of the definition, in each format."""
+        """Asserts that roi_align equals the reference in each format."""
         dtype = tf.as_dtype(features.dtype)
         mode, sampling_ratio, aligned = (
             options.get(name, default) for name, default in (("mode", "avg"), ("sampling_ratio", 0), ("aligned", True))
@@ -40,7 +40,7 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.product(dtype=DTYPES, mode=_MODES, aligned=(True, False), sampling_ratio=(0, 1, 2, 3))
     def test_equals_the_definition(self, dtype, mode, aligned, sampling_ratio):
-        # 37 channels: whole vectors of every width and a rest.
+        # 37 channels: whole vectors of every width and a remainder.
         features = reference.random([2, 9, 12, 37], dtype)
         expected = self._check(
             *(features, BOXES, [k % 2 for k in range(len(BOXES))], (3, 5)),
@@ -57,14 +57,14 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(tf.cast(output[0, :, :, 0], tf.float64), expected)
 
     def test_torchvisions_case(self):
-        """The input of torchvision's test_ops.py."""
+        """Uses the input of torchvision's test_ops.py."""
         features = np.random.default_rng(2).random([2, 10, 10, 50]).astype(np.float32)
         boxes, box_indices = [[0, 0, 9, 9], [0, 5, 4, 9], [5, 5, 9, 9], [0, 0, 9, 9]], [0, 0, 0, 1]
         for aligned, sampling_ratio in itertools.product((True, False), (0, 2)):
             self._check(features, boxes, box_indices, (5, 5), aligned=aligned, sampling_ratio=sampling_ratio)
 
     @parameterized.product(aligned=(True, False), sampling_ratio=(0, 1, 2, 1024))
-    def test_a_linear_map_is_read_at_the_centres_of_bins(self, aligned, sampling_ratio):
+    def test_linear_map_gives_its_values_at_bin_centres(self, aligned, sampling_ratio):
         y, x = np.meshgrid(np.arange(30.0), np.arange(40.0), indexing="ij")
         features = np.stack([y, x, 2 * y - 3 * x], -1)[np.newaxis]
         boxes = np.array([[3.3, 4.1, 30.7, 25.9], [12.2, 7.4, 17.9, 21.3], [1.5, 1.5, 38.5, 28.5]])
@@ -130,8 +130,8 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
         )
 
     @parameterized.product(dtype=(tf.float16, tf.float32), data_format=DATA_FORMATS)
-    def test_a_large_result_is_that_of_its_parts(self, dtype, data_format):
-        """More than 16 MiB, beyond what caches hold; its parts are less."""
+    def test_large_result_equals_its_parts(self, dtype, data_format):
+        """The whole result exceeds 16 MiB and is written past the caches; its parts are smaller."""
         rng = np.random.default_rng(8)
         features = tf.constant(reference.random([2, 20, 30, 64], dtype))
         corners = rng.uniform(-5, 30, [2800, 2])
@@ -156,7 +156,7 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.product(data_format=DATA_FORMATS, mode=_MODES)
     def test_pixels_without_weight_are_not_read(self, data_format, mode):
-        """Samples on whole pixels, and those held at the map's edge, have two neighbours or one."""
+        """Samples on whole pixels, or clamped at the map's edge, read fewer than four pixels."""
         features = np.full([1, 6, 7, 5], NAN, np.float32)
         features[0, 2, 3], features[0, 5, 6], features[0, 0, 0] = 1, 2, 3
         features[0, 4, :2] = 4
@@ -179,7 +179,7 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.product(mode=_MODES, dtype=(tf.float16, tf.float64), data_format=DATA_FORMATS)
     def test_enormous_boxes_take_no_more_time_and_memory(self, mode, dtype, data_format):
-        """Adaptive samples: 10^18 of them; of which those in the map count."""
+        """There are up to 10^18 adaptive samples; only those in the map are computed."""
         features = np.abs(reference.random([1, 30, 40, 16], dtype)) + np.array(1, dtype.as_numpy_dtype)
         boxes = np.array([[-1e9, -1e9, 1e9, 1e9], [0, 0, 1e9, 1e9], [-1e30, -1e30, 1e30, 1e30], [0, 0, 1e12, 40]] * 50)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -190,7 +190,7 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(output, np.zeros(output.shape), atol=1e-6)
         else:
             output = tf.cast(output, tf.float64)
-            self.assertAllClose(output[0, 0, 0], features[0, 0, 0] * 0)  # all of it is outside
+            self.assertAllClose(output[0, 0, 0], features[0, 0, 0] * 0)  # lies outside the map
             self.assertAllClose(output[1, 0, 0], features[0].max((0, 1)))
 
     @parameterized.product(shape=([1, 4, 4, 0], [1, 0, 4, 3], [1, 4, 0, 3], [1, 0, 0, 3]), mode=_MODES)
@@ -209,21 +209,21 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(tf.float16, tf.bfloat16)
     def test_coordinates_of_half_precision_features_are_float32(self, dtype):
-        # Neighbours that float16 (2048, 2052) and bfloat16 cannot tell apart, and places between them.
+        # Neighbouring pixels, and points between them, that coincide when rounded to float16 or bfloat16.
         features = tf.cast(tf.reshape(tf.range(4096) % 32, [1, 1, 4096, 1]), dtype)
         boxes = [[2049.25, 0, 2050.25, 1], [2050, 0, 2051, 1], [2051.5, 0, 2052.5, 1]]
         output = tfo.detection.roi_align(features, boxes, [0] * 3, 1)
         self.assertAllEqual(tf.reshape(tf.cast(output, tf.float32), [-1]), [1.25, 2, 3.5])
 
     def test_sums_of_half_precision_features_are_float32(self):
-        """The mean of 4096 ones is 1: in 16 bits their sum would stop at 256, or 2048."""
+        """The mean of 4096 ones is 1; a bfloat16 sum would stop at 256, a float16 sum at 2048."""
         for dtype, mode in itertools.product((tf.float16, tf.bfloat16), _MODES):
             output = tfo.detection.roi_align(tf.ones([1, 64, 64, 3], dtype), [[0, 0, 64, 64]], [0], 1, mode=mode)
             self.assertAllEqual(output, tf.ones([1, 1, 1, 3], dtype))
 
     @parameterized.product(dtype=DTYPES, data_format=DATA_FORMATS)
-    def test_maximum_of_nan_infinity_and_what_is_outside(self, dtype, data_format):
-        # Samples on each pixel of a row; then those pixels, and one outside of the map.
+    def test_maximum_of_nan_infinity_and_outside_samples(self, dtype, data_format):
+        # (pixels, maximum of samples on them, maximum of these samples and one outside the map)
         rows = [
             ([1, 3, 3, 2], 3, 3),
             ([-1, -2, -3, -4], -1, 0),
@@ -245,7 +245,7 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(output[0, 0, 0], [row[1] for row in rows])
             self.assertAllEqual(output[1, 0, 0], [row[2] for row in rows])
 
-    def test_inputs_stay_as_they_are(self):
+    def test_inputs_are_not_changed(self):
         for mode in _MODES:
             inputs = (
                 tf.constant(reference.random([2, 6, 6, 5], tf.float32)),

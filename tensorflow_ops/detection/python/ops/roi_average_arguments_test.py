@@ -1,4 +1,4 @@
-"""Tests of what roi_align, ps_roi_pool, ps_roi_align and multiscale_roi_align take: shapes, graphs, bad input."""
+"""Tests of shapes, graphs and bad input of roi_align, ps_roi_pool, ps_roi_align and multiscale_roi_align."""
 
 import functools
 import itertools
@@ -15,7 +15,7 @@ from tensorflow_ops.core.python.library import ops
 
 
 def _multiscale(features, *arguments, **options):
-    """multiscale_roi_align of a pyramid with this one map."""
+    """Calls multiscale_roi_align on a pyramid of one map."""
     return tfo.detection.multiscale_roi_align([features], *arguments, strides=(1,), **options)
 
 
@@ -30,14 +30,14 @@ _POSITION_SENSITIVE = ("ps_roi_pool", "ps_roi_align")
 
 
 class _Zeros(NamedTuple):
-    """Of an array, what a test's name can hold."""
+    """Shape and dtype of an array of zeros, short enough for a test's name."""
 
     shape: tuple
     dtype: str = "float32"
 
 
 def _arrays(good, bad):
-    """Arguments by name, of which `bad` takes the place of `good` ones: arrays, _Zeros, or lists of the good dtype."""
+    """Returns `good` updated with `bad`, as arrays. Values may be arrays, _Zeros, or lists of the good dtype."""
     arguments = {}
     for name, value in {**good, **bad}.items():
         array = np.zeros(*value) if isinstance(value, _Zeros) else np.array(value)
@@ -46,7 +46,7 @@ def _arrays(good, bad):
 
 
 def _placeholder_shape(name, features, boxes, box_indices, size, data_format):
-    """The static shape of a result, of inputs of these static shapes."""
+    """Returns the result's static shape for inputs of these static shapes."""
     with tf.Graph().as_default():
         placeholder = tf.compat.v1.placeholder
         inputs = placeholder(tf.float32, features), placeholder(tf.float32, boxes), placeholder(tf.int32, box_indices)
@@ -66,7 +66,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             shape = _placeholder_shape(name, features, [k, four], [k_indices], size, data_format)
             if name in _POSITION_SENSITIVE:
                 c = 2 if c and size else None
-            k = k or k_indices  # either input tells
+            k = k or k_indices  # either input gives K
             ph, pw = size or (None, None)
             self.assertEqual(shape.as_list(), [k, c, ph, pw] if data_format == "NCHW" else [k, ph, pw, c])
 
@@ -81,7 +81,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(shape.as_list(), [k, c, 2, 3] if data_format == "NCHW" else [k, 2, 3, c])
 
     def test_static_shape_from_all_levels(self):
-        """What one level's shape lacks another's tells."""
+        """Dims that are unknown in one level's shape come from another's."""
         with tf.Graph().as_default():
             placeholder = tf.compat.v1.placeholder
             maps = [placeholder(tf.float32, shape) for shape in (None, [None, 8, None, None], [2, None, None, 7])]
@@ -90,7 +90,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(output.shape.as_list(), [3, 2, 2, 7])
 
     @parameterized.product(name=_NAMES)
-    def test_output_size_known_in_part_gives_the_part(self, name):
+    def test_partly_known_output_size_gives_known_dims(self, name):
         @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
         def pool(height):
             return _FUNCTIONS[name](tf.zeros([1, 4, 4, 20]), tf.zeros([3, 4]), tf.zeros([3], tf.int32), (height, 5))
@@ -118,7 +118,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(shapes, expected[: len(shapes)])
 
     @parameterized.parameters(*_NAMES)
-    def test_name_is_the_ops(self, name):
+    def test_name_becomes_the_ops_name(self, name):
         with tf.Graph().as_default():
             output = _FUNCTIONS[name](tf.zeros([1, 4, 4, 1]), [[0.0, 0, 1, 1]], [0], 1, name="pooled")
             self.assertEqual(output.op.name, "pooled")
@@ -138,7 +138,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(output, _FUNCTIONS[name](features, box, [0], same))
 
     @parameterized.parameters(*_NAMES)
-    def test_boxes_are_cast_to_the_dtype_of_coordinates(self, name):
+    def test_boxes_are_cast_to_the_coordinate_dtype(self, name):
         for features_dtype in (tf.float32, tf.float64, tf.float16):
             features = tf.reshape(tf.range(16, dtype=features_dtype), [1, 4, 4, 1])
             for boxes_dtype in (tf.float32, tf.float64, tf.float16, tf.int32):
@@ -147,7 +147,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class BadInputTest(parameterized.TestCase, tf.test.TestCase):
-    """What the run alone tells: InvalidArgumentError. What Python or known shapes tell: ValueError."""
+    """Errors found in Python or in known shapes are ValueErrors, those found at run time InvalidArgumentErrors."""
 
     _GOOD = {  # noqa: RUF012
         "features": np.zeros([2, 4, 5, 12], np.float32),
@@ -175,10 +175,10 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
     )
     def test_at_run_time(self, name, case):
         arguments = _arrays(self._GOOD, case[0])
-        # As many bins as that also ask for more channels of a position-sensitive op: a shape.
+        # Position-sensitive ops need more channels for so many bins, which is a shape error.
         too_many = name in _POSITION_SENSITIVE and arguments["output_size"].max() > 2**20
-        of_a_shape = " must be " in case[1] or too_many
-        with self.assertRaisesRegex(ValueError if of_a_shape else tf.errors.InvalidArgumentError, case[1]):
+        is_shape_error = " must be " in case[1] or too_many
+        with self.assertRaisesRegex(ValueError if is_shape_error else tf.errors.InvalidArgumentError, case[1]):
             _FUNCTIONS[name](*map(tf.constant, arguments.values()))
         unknown = [tf.TensorSpec(None, value.dtype) for value in arguments.values()]
         graph = tf.function(_FUNCTIONS[name], input_signature=unknown)
@@ -186,13 +186,13 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             graph(*arguments.values())
 
     @parameterized.product(name=("roi_align", "multiscale"))
-    def test_more_elements_than_64_bits_count(self, name):
+    def test_result_size_that_overflows_64_bits(self, name):
         features, size = np.zeros([2, 1, 1, 2**24], np.float32), np.array([2**19] * 2)
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "overflow"):
             _FUNCTIONS[name](features, self._GOOD["boxes"], self._GOOD["box_indices"], tf.constant(size))
 
-    def test_more_samples_than_seconds_are_enough_for(self):
-        """A huge sampling_ratio or output_size of a small map, and d_output of such a size."""
+    def test_too_many_samples_raise(self):
+        """Huge sampling_ratio, output_size or d_output for a small map."""
         features, box, index = np.ones([1, 3, 4, 1], np.float32), np.float32([[0, 0, 3, 2]]), [0]
 
         def align(size, **options):
@@ -251,7 +251,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             ({"box_indices": _Zeros((3, 1), "int32")}, "box_indices must be .*rank 1 but is rank 2"),
         ),
     )
-    def test_static_shapes_that_do_not_fit(self, name, case):
+    def test_mismatched_static_shapes(self, name, case):
         arguments = list(map(tf.constant, _arrays(self._GOOD, case[0]).values()))
         with self.assertRaisesRegex(ValueError, case[1]):
             tf.function(lambda: _FUNCTIONS[name](*arguments))()
@@ -275,7 +275,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             ({"box_format": "xywh"}, "box_format is 'xywh', expected one of 'xyxy', 'yxyx'"),
         ),
     )
-    def test_what_python_can_tell(self, name, case):
+    def test_errors_found_in_python(self, name, case):
         arguments = {**self._GOOD, **case[0]}
         inputs = [arguments.pop(argument) for argument in self._GOOD]
         self._raises(_FUNCTIONS[name], case[1], *inputs, **arguments)
@@ -313,7 +313,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         features, *rest = self._GOOD.values()
         self._raises(tfo.detection.multiscale_roi_align, message, [features] * maps, *rest, strides=strides)
 
-    def test_levels_that_do_not_fit(self):
+    def test_mismatched_levels(self):
         features, *rest = map(tf.constant, self._GOOD.values())
         pool = tfo.detection.multiscale_roi_align
         self._raises(pool, "features are a .*, expected a list of 1 to 16", features, *rest, strides=(4,))
@@ -353,7 +353,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
                 ops.tensorflow_ops_multiscale_roi_align(arguments[:1], *arguments[1:], **options)
 
     @parameterized.product(dtype=((tf.float32, tf.float64), (tf.bfloat16, tf.float64), (tf.float64, tf.float32)))
-    def test_raw_ops_take_boxes_of_their_features_dtype(self, dtype):
+    def test_raw_ops_require_boxes_of_the_features_dtype(self, dtype):
         features, boxes = tf.zeros([1, 4, 4, 1], dtype[0]), tf.zeros([1, 4], dtype[1])
         for op in (ops.tensorflow_ops_roi_align, ops.tensorflow_ops_ps_roi_pool, ops.tensorflow_ops_ps_roi_align):
             with self.assertRaisesRegex(
@@ -363,7 +363,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
-    """The gradient ops refuse what no forward op gives them."""
+    """The gradient ops reject inputs that no forward op produces."""
 
     _SHAPE = (2, 4, 5, 12)
 
@@ -376,7 +376,7 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
         ({"features_shape": [2, 4, 5]}, r"features_shape must be 4 numbers, got \[3\]"),
         ({"features_shape": [2, -4, 5, 12]}, "-4"),
     )
-    def test_refuse_what_does_not_fit(self, bad, message):
+    def test_mismatched_inputs_raise(self, bad, message):
         good = {
             "d_output": np.zeros([1, 2, 2, 12], np.float32),
             "boxes": np.zeros([1, 4], np.float32),
@@ -396,7 +396,7 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
                 call()
 
-    def test_values_of_the_maximum_are_like_features(self):
+    def test_values_of_the_maximum_have_the_features_shape(self):
         d_output, boxes, indices = tf.zeros([1, 2, 2, 3]), tf.zeros([1, 4]), tf.constant([0])
         features = tf.zeros([2, 4, 5, 3])
         for shape in ([2, 4, 5], [1, 4, 5, 3], [2, 4, 5, 2], [2, 5, 4, 3]):
@@ -421,8 +421,8 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "channels, expected"):
                 ops.tensorflow_ops_ps_roi_align_boxes_grad(d_output, tf.zeros(self._SHAPE), boxes, indices)
 
-    def test_an_empty_gradient_of_any_shape_gives_zeros(self):
-        # A tensor may be empty and yet have a dim that no loop should count to.
+    def test_empty_gradient_of_any_shape_gives_zeros(self):
+        # An empty tensor may have a huge dim, over which no loop should run.
         boxes, indices, features = tf.constant([[0.0, 0.0, 3.0, 3.0]]), tf.constant([0]), tf.ones([1, 4, 4, 2])
         shape = tf.constant([1, 4, 4, 2], tf.int64)
         for dims in itertools.permutations((2**20, 0)):

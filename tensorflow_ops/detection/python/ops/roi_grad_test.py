@@ -1,4 +1,4 @@
-"""Tests of which gradients are computed, of forward mode and of higher orders. Values: the tests of each op."""
+"""Tests of which gradients are computed, of forward mode and of higher orders. Each op's tests cover values."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def _multiscale(fine, coarse, boxes):
     return tfo.detection.multiscale_roi_align([fine, coarse], boxes, _INDICES, 2, **options)
 
 
-# Of each op with a gradient to boxes: its registered name, a function of maps and boxes, and maps.
+# For each op with a gradient to boxes, by registered name: (function of maps and boxes, maps).
 _OPS = {
     "RoiAlign": (lambda f, boxes: tfo.detection.roi_align(f, boxes, _INDICES, 2), (_MAP,)),
     "RoiAlignMax": (lambda f, boxes: tfo.detection.roi_align(f, boxes, _INDICES, 2, mode="max"), (_MAP,)),
@@ -43,14 +43,14 @@ def _gradients(function, sources):
 
 
 def _types_of_ops(function, sources):
-    """Of a graph that computes the gradients."""
+    """Returns the op types of a graph that computes the gradients."""
     graph = tf.function(lambda: _gradients(function, sources)).get_concrete_function().graph
     return [op.type for op in graph.get_operations()]
 
 
 class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*_OPS)
-    def test_only_what_is_asked_for_is_computed(self, name):
+    def test_only_requested_gradients_are_computed(self, name):
         function, maps = _OPS[name]
         boxes = tf.constant(_BOXES)
         for of_maps, of_boxes in itertools.product((False, True), repeat=2):
@@ -61,8 +61,8 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertEqual(types.count(f"TensorflowOps>{name}BoxesGrad"), of_boxes)
 
     @parameterized.parameters(*_OPS)
-    def test_a_tf_function_that_two_tapes_watch(self, name):
-        """TensorFlow then differentiates all of it twice, the gradient to boxes too."""
+    def test_tf_function_under_two_tapes(self, name):
+        """TensorFlow differentiates all outputs twice, including the gradient to boxes."""
         function, maps = _OPS[name]
 
         def second(function):
@@ -81,7 +81,7 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertGreater(np.count_nonzero(expected), 10)
 
     @parameterized.parameters(*_OPS)
-    def test_the_gradient_to_features_has_one_to_boxes(self, name):
+    def test_gradient_to_features_has_a_gradient_to_boxes(self, name):
         function, maps = _OPS[name]
         weights = [_random(m.shape, seed=5) for m in maps]
         upstream = _random(function(*maps, tf.constant(_BOXES)).shape, seed=6)
@@ -95,7 +95,7 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(np.count_nonzero(theoretical), 12)
 
     @parameterized.parameters("RoiAlign", "RoiAlignMax")
-    def test_the_second_gradient_to_features_has_one_to_boxes(self, name):
+    def test_second_gradient_to_features_has_a_gradient_to_boxes(self, name):
         function, (features,) = _OPS[name]
         weights = _random(features.shape, seed=5)
 
@@ -111,7 +111,7 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(*_OPS)
     def test_forward_mode(self, name):
-        """The change of bins along a random change of maps, or of boxes, is a difference of bins."""
+        """The directional derivative along random changes of maps or boxes equals a finite difference."""
         function, maps = _OPS[name]
         inputs = [*maps, tf.constant(_BOXES)]
         for i, x in enumerate(inputs):
@@ -123,10 +123,10 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
                 ends.append(function(*inputs[:i], x + step * direction, *inputs[i + 1 :]))
             self.assertAllClose(accumulator.jvp(y), (ends[0] - ends[1]) / 2e-6, rtol=1e-7, atol=1e-7)
 
-    # The ops share the formula of second derivatives, which takes long to trace: one of them stands for all.
+    # The ops share the formula of second derivatives, and tracing it is slow: the tests below use one op each.
 
     def test_forward_over_reverse(self):
-        """Products of the second derivatives of sum(y^3) to maps and boxes, with maps and with boxes."""
+        """Hessian-vector products of sum(y^3), for maps and for boxes."""
         function, maps = _OPS["MultiscaleRoiAlign"]
         inputs = [*maps, tf.constant(_BOXES)]
 
@@ -136,7 +136,7 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
         every = range(len(inputs))
         for i, x in enumerate(inputs):
             direction = _random(x.shape, seed=7)
-            # With the others constant; and with gradients to all.
+            # Gradients to this input only, then to all inputs.
             for wanted in ([i], every):
                 with tf.autodiff.ForwardAccumulator(x, direction) as accumulator:
                     found = gradients(inputs, wanted)
@@ -146,11 +146,11 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
                 for k, g, above, below in zip(wanted, found, *ends, strict=True):
                     product = accumulator.jvp(g)
                     self.assertAllClose(product, (above - below) / 2e-6, rtol=1e-6, atol=1e-6)
-                    # A box reads one map: maps have no derivative in common.
+                    # A box reads one map, so mixed derivatives of two maps are zero.
                     if k == i or len(inputs) - 1 in (k, i):
                         self.assertGreaterEqual(np.count_nonzero(product), 4)
 
-    def test_a_hessian_of_a_tf_function(self):
+    def test_hessian_of_a_tf_function(self):
         function, maps = _OPS["PsRoiAlign"]
         boxes = tf.constant(_BOXES)
 
@@ -168,7 +168,7 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(result, expected, rtol=1e-12)
 
     def test_third_order(self):
-        """It does not depend on what was differentiated before."""
+        """An earlier differentiation of the same tf.function does not change the result."""
         function, maps = _OPS["RoiAlign"]
         boxes = tf.constant(_BOXES)
         with tf.autodiff.ForwardAccumulator(boxes, _random(_BOXES.shape)) as accumulator:
@@ -182,8 +182,8 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(theoretical, numeric, rtol=1e-5, atol=1e-5 * np.abs(numeric).max())
 
     @parameterized.parameters("RoiAlign", "PsRoiAlign", "MultiscaleRoiAlign")
-    def test_constant_boxes_compute_nothing_of_motion(self, name):
-        """Where zeros come in, a map that holds NaN is not looked at."""
+    def test_constant_boxes_skip_the_derivative_to_boxes(self, name):
+        """A NaN in the map does not spread to bins whose tangents are zero."""
         function, maps = _OPS[name]
         maps = [tf.tensor_scatter_nd_update(maps[0], [[0, 2, 2, 0]], [np.nan]), *maps[1:]]
         boxes, direction = tf.constant(_BOXES), _random(maps[0].shape, seed=7)
@@ -191,8 +191,8 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
             y = function(*maps, boxes)
         self.assertAllClose(accumulator.jvp(y), function(direction, *(m * 0 for m in maps[1:]), boxes), rtol=1e-12)
 
-    def test_constant_boxes_compute_nothing_of_motion_of_the_maximum(self):
-        """The change of each bin is that of its sample, a NaN too: a bin's transpose, of ones, tells which pixels."""
+    def test_constant_boxes_skip_the_derivative_of_the_maximum_to_boxes(self):
+        """Each bin's tangent is that of its sample, a NaN too; reverse mode with ones gives the samples' pixels."""
         function, (features,) = _OPS["RoiAlignMax"]
         features = tf.tensor_scatter_nd_update(features, [[0, 2, 2, 0]], [np.nan])
         boxes, direction = tf.constant(_BOXES), _random(features.shape, seed=7)
@@ -206,11 +206,11 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(tf.reduce_sum(change), tf.reduce_sum(direction * tape.gradient(y, features)), rtol=1e-12)
 
     @parameterized.parameters(0, 3)
-    def test_change_of_the_maximum_is_of_the_sample_that_kernels_choose(self, sampling_ratio):
-        """Of equal samples, of some outside, and of NaN."""
+    def test_tangent_of_the_maximum_follows_the_kernels_sample(self, sampling_ratio):
+        """With tied samples, samples outside the map, and NaN."""
         features = np.zeros([1, 5, 6, 4])
-        features[..., 0] = -((np.arange(5)[:, np.newaxis] - 1.7) ** 2)  # all samples of a row are equal
-        features[..., 1] = np.arange(6) / 8 - 1  # below zero, which those outside are
+        features[..., 0] = -((np.arange(5)[:, np.newaxis] - 1.7) ** 2)  # all samples of a row tie
+        features[..., 1] = np.arange(6) / 8 - 1  # below the 0 of outside samples
         features[..., 2:] = np.random.default_rng(3).normal(size=[5, 6, 1])
         features[0, 2, 3, 3] = np.nan
         boxes = tf.constant([[0.31, 0.43, 5.17, 4.61], [-4.3, 1.2, 4.4, 4.3], [3.13, 1.37, 5.29, 2.93]], tf.float64)
@@ -228,7 +228,7 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(boxes)
             y = pool(boxes, 3)
-        # Each bin alone.
+        # One bin at a time.
         for at in np.ndindex(*y.shape):
             upstream = np.zeros(y.shape)
             upstream[at] = 1
@@ -238,8 +238,8 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
         self.assertGreater(np.count_nonzero(change), 24)
 
     @parameterized.parameters(0, 1)
-    def test_the_gradient_of_one_map_has_a_gradient(self, level):
-        """Nothing comes in for the other one."""
+    def test_gradient_of_one_map_has_a_gradient(self, level):
+        """The other map's gradient has no upstream."""
         boxes = tf.constant(_BOXES)
 
         def one(fine, coarse):

@@ -14,8 +14,8 @@ _BINS = (2, 3)
 _NCHW = {"data_format": "NCHW", "box_format": "yxyx"}
 _PYRAMID = {"strides": [1.0, 2.0], "canonical_box_size": 4.0, "canonical_stride": 1.0}
 
-# For each op: its function; the inputs that may differ between iterations; those that may not; attrs that are not the
-# defaults. An input's name says what it holds; of a pyramid's maps the second has half the size.
+# (op, inputs that may differ between iterations, inputs that may not, attrs other than the defaults). Names determine
+# the inputs' values (_value). A pyramid's second map has half the size.
 _ROI = ("boxes", "box_indices")
 _SIZE, _SHAPE, _SHAPES = (("output_size",), ("features_shape",), ("features_shapes",))
 _CASES = {
@@ -55,7 +55,7 @@ def _to_format(shape, data_format):
 
 
 def _value(name, case, data_format, rng):
-    """What one iteration gets for an input."""
+    """Returns an input's value for one iteration."""
     pooled_channels = 2
     channels = pooled_channels * (6 if case.startswith("Ps") else 1)
     if name == "output_size":
@@ -78,7 +78,7 @@ def _value(name, case, data_format, rng):
 
 
 def _call(case, inputs, data_format):
-    """Calls the case's op on inputs by name."""
+    """Calls the case's op with inputs by name."""
     op, varying, fixed, attrs = _CASES[case]
     formats = _NCHW if data_format == "NCHW" else {}
     by_argument = {}
@@ -96,21 +96,21 @@ def _map(function, elements):
 
 
 class EachOpTest(parameterized.TestCase, tf.test.TestCase):
-    def test_cases_are_all_ops(self):
+    def test_cases_cover_all_ops(self):
         registered = {name for name in dir(ops) if name.startswith("tensorflow_ops_") and "roi" in name}
         registered = {name for name in registered if not name.endswith("_eager_fallback")}
         self.assertEqual({case[0].__name__ for case in _CASES.values()}, registered)
 
     @parameterized.product(case=tuple(_CASES), data_format=("NHWC", "NCHW"))
-    def test_is_a_loop_whichever_inputs_differ(self, case, data_format):
+    def test_equals_a_loop_whichever_inputs_differ(self, case, data_format):
         rng = np.random.default_rng(1)
         _, varying, fixed, _ = _CASES[case]
         stacks = {name: np.stack([_value(name, case, data_format, rng) for _ in range(_P)]) for name in varying}
         constants = {name: _value(name, case, data_format, rng) for name in fixed}
-        # Formats are attrs, which do not depend on what differs: one case tells that they are passed on.
-        least = 1 if data_format == "NHWC" else len(varying)
+        # Formats are attrs, independent of which inputs differ: one combination checks that they are passed on.
+        min_stacked = 1 if data_format == "NHWC" else len(varying)
         for chosen in itertools.product((False, True), repeat=len(varying)):
-            if sum(chosen) < least:
+            if sum(chosen) < min_stacked:
                 continue
             stacked = {name: stacks[name] for name, stack in zip(varying, chosen, strict=True) if stack}
             same = {**constants, **{name: value[0] for name, value in stacks.items() if name not in stacked}}
@@ -124,8 +124,8 @@ class EachOpTest(parameterized.TestCase, tf.test.TestCase):
                     self.assertGreater(np.count_nonzero(expected[0]), 3)
 
     @parameterized.parameters(*_CASES)
-    def test_an_index_of_no_image_is_still_an_error(self, case):
-        """Neither may it be an image of another iteration."""
+    def test_out_of_range_box_index_is_an_error(self, case):
+        """The index must not reach another iteration's image either."""
         rng = np.random.default_rng(1)
         _, varying, fixed, _ = _CASES[case]
         stacked = {name: np.stack([_value(name, case, "NHWC", rng)] * _P) for name in varying}
@@ -154,7 +154,7 @@ def _align(features, boxes, box_indices=_INDICES, **options):
 
 class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(False, True)
-    def test_images_that_all_share_are_not_copied(self, differ):
+    def test_shared_images_are_not_copied(self, differ):
         features = _random([_P if differ else 1, _N, _H, _W, 1])
 
         @tf.function
@@ -175,7 +175,7 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
         result = _map(lambda f: _map(lambda x: _align(*x), (f, tf.constant(boxes))), features)
         for i, p in itertools.product(range(2), range(_P)):
             self.assertAllClose(result[i, p], _align(features[i, p], boxes[p]), rtol=1e-12)
-        # All maps for each set of boxes; and the gradient to the maps.
+        # Maps over all features for each set of boxes, and takes the gradient to features.
         gradients = _map(lambda b: _map(lambda f: _gradient(lambda f: _align(f, b) ** 2, f), features[0]), boxes)
         for i, p in itertools.product(range(_P), range(_P)):
             expected = _gradient(lambda f, i=i: _align(f, boxes[i]) ** 2, features[0, p])
@@ -205,7 +205,7 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(pool.experimental_get_tracing_count(), 1)
 
     @parameterized.parameters([[True, False, True]], [[True, True, True]], [[False, False, False]])
-    def test_in_a_branch_that_some_iterations_take(self, taken):
+    def test_in_a_branch_taken_by_some_iterations(self, taken):
         features, boxes = _random([_P, _N, _H, _W, 2]), tf.constant(_BOXES)
 
         def pool(x):
@@ -226,7 +226,7 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
             expected = _gradient(lambda f: _align(f, _BOXES) ** 2, features[p])
             self.assertAllClose(result[p], expected, rtol=1e-12, atol=1e-12)
 
-    def test_an_output_size_for_each_iteration_is_refused_or_looped(self):
+    def test_output_size_that_differs_raises_or_falls_back_to_a_loop(self):
         features, sizes = _random([_N, _H, _W, 2]), tf.constant([[2, 3], [2, 3]])
 
         def pool(size):
@@ -269,7 +269,7 @@ _FUNCTIONS = {
 
 class JacobianTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(function=tuple(_FUNCTIONS), graph=(False, True))
-    def test_is_a_loop_of_gradients(self, function, graph):
+    def test_equals_a_loop_of_gradients(self, function, graph):
         pool, channels, options = _FUNCTIONS[function]
         features, boxes = _random([_N, _H, _W, channels]), tf.constant(_BOXES)
         has_boxes_gradient = function not in ("roi_pool", "ps_roi_pool")

@@ -1,4 +1,4 @@
-"""Tests of roi_pool's gradients, of any order."""
+"""Tests of roi_pool's gradients of any order."""
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +11,7 @@ _DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _DATA_FORMATS = ("NHWC", "NCHW")
 _NAN, _INF = float("nan"), float("inf")
 
-# Of images of 6 x 7 pixels: bins that overlap, boxes that do, the edges, and boxes without gradient.
+# For images of 6 x 7 pixels: overlapping bins, overlapping boxes, boxes at the edges, and boxes without gradient.
 _BOXES = [
     [0, 0, 6, 5],
     [1, 1, 4, 4],
@@ -31,7 +31,7 @@ _SHAPE = (2, 6, 7, 3)
 
 
 def _distinct(shape, dtype=tf.float64, seed=1):
-    """Values that differ by 1/8 at least: no small step changes a maximum. NHWC."""
+    """Returns NHWC values that differ by at least 1/8, so that no small step changes a maximum."""
     size = int(np.prod(shape))
     values = np.random.default_rng(seed).permutation(size) - size // 2
     return (values / 8).reshape(shape).astype(dtype.as_numpy_dtype)
@@ -58,7 +58,7 @@ def _pool(boxes=_BOXES, box_indices=_BOX_INDICES, output_size=(2, 3), data_forma
 
 
 def _scatter(upstream, argmax, box_indices, shape):
-    """The gradient to features by definition, in float64: each upstream goes to its maximum's pixel. NHWC."""
+    """Returns the NHWC gradient to features in float64: adds each upstream to its maximum's pixel."""
     result = np.zeros(shape)
     for k, p, q, c in np.ndindex(*argmax.shape):
         if argmax[k, p, q, c] >= 0:
@@ -104,8 +104,8 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(theoretical[0], numeric[0], atol=1e-6)
 
     @parameterized.product(dtype=_DTYPES, data_format=_DATA_FORMATS)
-    def test_sums_many_overlapping_boxes_without_rounding_in_between(self, dtype, data_format):
-        """Sums of 300 numbers: in 16 bits, bfloat16 would stop at 256, and float16 lose a tenth of each."""
+    def test_sums_of_many_overlapping_boxes_round_once(self, dtype, data_format):
+        """Sums 300 numbers: bfloat16 sums would stop at 256, and float16 sums would lose a tenth of each number."""
         shape, count = (2, 6, 7, 33), 300
         features = _distinct(shape, tf.float32).astype(dtype.as_numpy_dtype)
         features = _to_format(features, data_format)
@@ -123,7 +123,7 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
         ).argmax
         to_nhwc = [0, 2, 3, 1] if data_format == "NCHW" else [0, 1, 2, 3]
         expected = _scatter(np.transpose(upstream, to_nhwc), np.transpose(argmax, to_nhwc), box_indices, shape)
-        # Half a unit in the last place, for the one rounding at the end; float32 sums add a little.
+        # Half a unit in the last place, for one final rounding; float32 sums add a little.
         tolerance = {tf.float16: 2**-11, tf.bfloat16: 2**-8, tf.float32: 1e-6, tf.float64: 1e-14}[dtype] * 1.01
         result = np.transpose(tf.cast(result, tf.float64), to_nhwc)
         self.assertAllClose(result, expected, rtol=tolerance, atol=0)
@@ -150,7 +150,7 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(result, np.zeros(x.shape))
 
     @parameterized.parameters(False, True)
-    def test_boxes_have_none(self, graph):
+    def test_boxes_have_no_gradient(self, graph):
         x, boxes = tf.constant(_distinct(_SHAPE)), tf.constant(_BOXES, tf.float64)
 
         def gradients(x, boxes):
@@ -175,7 +175,7 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
-    """Of sum(w pool(x)^3): the upstream gradient depends on x, so that each order passes through the op's gradients."""
+    """Derivatives of sum(w pool(x)^3): upstream depends on x, so every order uses the op's gradients."""
 
     @parameterized.product(order=(2, 3), data_format=_DATA_FORMATS, graph=(False, True))
     def test_numeric_gradient(self, order, data_format, graph):
@@ -196,7 +196,7 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
         self.assertGreater(np.count_nonzero(theoretical[0]), 5)
 
     @parameterized.product(dtype=_DTYPES, data_format=_DATA_FORMATS)
-    def test_grad_grad_reads_the_pixel_of_the_maximum(self, dtype, data_format):
+    def test_grad_grad_reads_the_maximums_pixel(self, dtype, data_format):
         features, dd = (tf.constant(_to_format(f(_SHAPE, dtype), data_format)) for f in (_distinct, _random))
         boxes = tf.constant(_BOXES, tf.float64 if dtype == tf.float64 else tf.float32)
         argmax = tfo.detection.roi_pool_with_argmax(features, boxes, _BOX_INDICES, 2, data_format=data_format).argmax
@@ -309,7 +309,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         ({"features_shape": tf.constant([2, 4, 5], tf.int64)}, r"features_shape must be 4 numbers, got \[3\]"),
         ({"features_shape": tf.constant([2, -4, 5, 3], tf.int64)}, r"-4"),
     )
-    def test_gradient_op_refuses_what_does_not_fit(self, bad, message):
+    def test_gradient_op_rejects_mismatched_inputs(self, bad, message):
         good = {
             "d_output": tf.zeros([1, 2, 2, 3]),
             "argmax": tf.zeros([1, 2, 2, 3], tf.int32),
@@ -320,8 +320,8 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
             ops.tensorflow_ops_roi_pool_grad(**{**good, **bad})
 
-    def test_an_empty_gradient_of_any_shape_gives_zeros(self):
-        # A tensor may be empty and yet have a dim that no loop should count to.
+    def test_empty_gradient_of_any_shape_gives_zeros(self):
+        # An empty tensor may have a huge dim, over which no loop should run.
         for shape in ([1, 2**20, 0, 2], [1, 0, 2**20, 2]):
             gradient = ops.tensorflow_ops_roi_pool_grad(
                 d_output=tf.zeros(shape),
@@ -340,8 +340,8 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
                 features_shape=tf.constant([1, 4, 4, 2], tf.int64),
             )
 
-    def test_a_wrong_argmax_adds_nothing(self):
-        """Whatever argmax says, no memory outside of the box's rows is touched."""
+    def test_out_of_range_argmax_adds_nothing(self):
+        """Invalid argmax values never reach memory outside the box's rows."""
         for data_format in _DATA_FORMATS:
             shape = _to_format(np.empty([1, 4, 5, 1]), data_format).shape
             for wrong in (20, -1, -7, 2**31 - 1, -(2**31)):
@@ -375,7 +375,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             expected += _scatter(2 * output.numpy(), argmax.numpy(), [0], x.shape)
         self.assertAllClose(gradient(x), expected)
 
-    def test_vectorized_map_of_the_gradient_is_a_loop(self):
+    def test_vectorized_map_of_the_gradient_equals_a_loop(self):
         x = _distinct([3, 1, 5, 6, 2])
         boxes = np.array([[[k, k, 5, 4]] for k in range(3)], np.float64)
         mapped = tf.vectorized_map(

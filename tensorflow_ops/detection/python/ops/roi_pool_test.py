@@ -1,6 +1,6 @@
 """Tests of roi_pool and roi_pool_with_argmax: values, shapes, bad input.
 
-Gradients: roi_pool_gradient_test.py. What needs a process: roi_pool_process_test.py.
+roi_pool_gradient_test.py tests gradients, same_bits_test.py numbers of threads and instruction sets.
 """
 
 import math
@@ -16,16 +16,16 @@ _DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _DATA_FORMATS = ("NHWC", "NCHW")
 _NAN, _INF = math.nan, math.inf
 
-# Of an image of 9 x 12 pixels at spatial scale 1/2: 18 x 24.
+# For a map of 9 x 12 pixels at spatial scale 1/2, that is an image of 18 x 24.
 _BOXES = [
     [0, 0, 22, 16],
     [3, 2, 9.4, 11],
-    [-5, -7, 6, 4],  # over the upper left corner
-    [15, 9, 60, 40],  # over the lower right corner
+    [-5, -7, 6, 4],  # overlaps the upper left corner
+    [15, 9, 60, 40],  # overlaps the lower right corner
     [-40, -40, -20, -9],  # outside
     [100, 100, 140, 130],
     [7, 5, 7, 5],  # a point
-    [5, 7, 17, 9],  # halves, times 1/2: they round away from zero
+    [5, 7, 17, 9],  # halves after scaling: they round away from zero
     [-1, -3, 8, 6],
     [9, 4, 3, 8],  # inverted
     [3, 8, 9, 4],
@@ -40,19 +40,19 @@ _BOXES = [
 
 
 def _round(value):
-    """C's round: to the nearest integer, halves away from zero."""
+    """Rounds to the nearest integer and halves away from zero, like C's round."""
     return int(math.copysign(math.floor(abs(value) + 0.5), value))
 
 
 def _bin(low, high, p, bins, limit):
-    """Pixels of bin p of a box that covers the pixels low to high, those two included."""
+    """Returns the pixels of bin p of a box over pixels [low, high]."""
     size = high - low + 1
     begin, end = low + p * size // bins, low + -(-(p + 1) * size // bins)
     return range(max(begin, 0), min(end, limit))
 
 
 def _reference(features, boxes, box_indices, output_size, spatial_scale=1.0):
-    """(output, argmax) in float64, pixel by pixel, of features [N,H,W,C] and xyxy boxes."""
+    """Returns (output, argmax) in float64 for features [N,H,W,C] and xyxy boxes."""
     _, height, width, channels = features.shape
     shape = (len(boxes), *output_size, channels)
     output, argmax = np.zeros(shape), np.full(shape, -1)
@@ -65,14 +65,14 @@ def _reference(features, boxes, box_indices, output_size, spatial_scale=1.0):
             for x in _bin(x1, x2, q, output_size[1], width):
                 value = features[box_indices[k], y, x].astype(np.float64)
                 best, at = output[k, p, q], argmax[k, p, q]
-                # The first of equals, and of NaNs.
+                # Ties go to the first pixel; a NaN wins over any number, the first NaN over later ones.
                 takes = (at < 0) | (value > best) | (np.isnan(value) & ~np.isnan(best))
                 best[takes], at[takes] = value[takes], y * width + x
     return output, argmax
 
 
 def _random_features(shape, dtype=tf.float32, bad_values=False, seed=1):
-    """Values of the dtype, NHWC, with ties and, if asked for, NaN and infinities."""
+    """Returns NHWC values with ties and, with `bad_values`, NaN and infinities."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=shape)
     features[rng.random(shape) < 0.2] = 0.25
@@ -96,7 +96,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         dtype=_DTYPES, data_format=_DATA_FORMATS, box_format=("xyxy", "yxyx"), bad_values=(False, True)
     )
     def test_equals_the_definition(self, dtype, data_format, box_format, bad_values):
-        # 37 channels: whole vectors of every width and a rest.
+        # 37 channels: whole vectors of every width and a remainder.
         features = _random_features([2, 9, 12, 37], dtype, bad_values)
         box_indices = [k % 2 for k in range(len(_BOXES))]
         expected, expected_argmax = _reference(features, _BOXES, box_indices, (3, 5), 0.5)
@@ -111,7 +111,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(argmax.dtype, tf.int32)
         self.assertAllEqual(_to_nhwc(tf.cast(output, tf.float64), data_format), expected)
         self.assertAllEqual(_to_nhwc(argmax, data_format), expected_argmax)
-        # The graph has no reader of argmax: there the kernel leaves it out.
+        # Nothing in the graph reads argmax, so the kernel skips it.
         for function in (tfo.detection.roi_pool, tf.function(tfo.detection.roi_pool)):
             alone = function(*map(tf.constant, arguments), **options)
             self.assertEqual(alone.numpy().tobytes(), output.numpy().tobytes())
@@ -128,7 +128,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(_to_nhwc(argmax, data_format), expected_argmax)
 
     def test_torchvisions_case(self):
-        """Against the expectation of torchvision's test_ops.py, which slices with float bin sizes."""
+        """Compares with the reference of torchvision's test_ops.py, which slices by float bin sizes."""
         x = np.random.default_rng(2).random([2, 50, 10, 10]).astype(np.float32)
         rois = [[0, 0, 0, 9, 9], [0, 0, 5, 4, 9], [0, 5, 5, 9, 9], [1, 0, 0, 9, 9]]
         expected = np.zeros([4, 50, 5, 5], np.float32)
@@ -144,21 +144,21 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(output, expected)
 
     @parameterized.parameters(
-        # Pixel (y, x) of the 5 x 5 image is 5 y + x. Rows and columns 1 to 3.
+        # Pixel (y, x) of the 5 x 5 image is 5 y + x. The box covers rows and columns 1 to 3.
         ([1, 1, 3, 3], 1, [[18]]),
         ([1, 1, 3, 3], 3, [[6, 7, 8], [11, 12, 13], [16, 17, 18]]),
-        # Three pixels in two bins overlap: 1-2 and 2-3.
+        # Two bins of three pixels overlap: 1-2 and 2-3.
         ([1, 1, 3, 3], 2, [[12, 13], [17, 18]]),
         ([1, 1, 3, 3], (1, 2), [[17, 18]]),
-        # Three pixels in four bins: 1, 1-2, 2-3, 3.
+        # Four bins of three pixels: 1, 1-2, 2-3, 3.
         ([1, 1, 3, 3], (1, 4), [[16, 17, 18, 18]]),
-        # Rounded: columns 1 to 3 again, and halves away from zero.
+        # Corners round, halves away from zero: columns 1 to 3 again.
         ([0.5, 1.49, 2.5, 2.51], 1, [[18]]),
         ([1.5, 0.5, 1.5, 0.5], 1, [[7]]),
-        # -0.5 is pixel -1, and thus a bin of its own, outside.
+        # -0.5 rounds to pixel -1, which is a bin of its own, outside the image.
         ([-0.5, 0, 0.4, 0], (1, 2), [[0, 0]]),
         ([-0.49, 0, 0.5, 0], (1, 2), [[0, 1]]),
-        ([3, 3, 9, 9], 1, [[24]]),  # cut off at the image's end
+        ([3, 3, 9, 9], 1, [[24]]),  # clipped to the image
         ([3, 3, 6, 6], 2, [[24, 0], [0, 0]]),
         ([5, 0, 9, 4], 1, [[0]]),
         ([2, 2, 2, 2], 2, [[12, 12], [12, 12]]),
@@ -188,16 +188,16 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         output = tfo.detection.roi_pool(features, boxes, [0] * 4, 3)[..., 0]
         self.assertAllEqual(output[0], [[0, 0, 0], [0, 15, 0], [0, 0, 0]])
         self.assertAllEqual(output[1], [[15, 0, 0], [0, 0, 0], [0, 0, 0]])
-        self.assertAllEqual(output[2], np.zeros([3, 3]))  # only pixel 0, which holds 0
+        self.assertAllEqual(output[2], np.zeros([3, 3]))  # pixel 0 only, whose value is 0
         self.assertAllEqual(output[3], [[0, 7, 0], [0, 11, 0], [0, 11, 0]])
-        # Times a scale the coordinates overflow; what is finite stays a box.
+        # The scaled coordinates overflow, but finite boxes remain valid.
         output = tfo.detection.roi_pool(features, boxes[:1], [0], 3, spatial_scale=1e20)
         self.assertAllEqual(output[0, :, :, 0], [[0, 0, 0], [0, 15, 0], [0, 0, 0]])
 
     @parameterized.product(dtype=_DTYPES, data_format=_DATA_FORMATS)
     def test_nan_infinity_and_ties(self, dtype, data_format):
         rows = [
-            ([1, 3, 3, 2], 3, 1),  # the first of equals
+            ([1, 3, 3, 2], 3, 1),  # the first of a tie
             ([-0.0, 0.0, -0.0, 0.0], 0, 0),
             ([-_INF] * 4, -_INF, 0),
             ([-_INF, -5, -_INF, -5], -5, 1),
@@ -234,7 +234,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(_to_nhwc(argmax, data_format), np.full(expected, -1))
 
     def test_coordinates_of_half_precision_features_are_float32(self):
-        # Neighbours that float16 (2048, 2052) and bfloat16 cannot tell apart.
+        # Neighbouring pixels that coincide when rounded to float16 or bfloat16.
         features = tf.reshape(tf.range(4096) % 32, [1, 1, 4096, 1])
         boxes = [[2049, 0, 2049, 0], [2050, 0, 2050, 0], [2051, 0, 2051, 0]]
         for dtype in (tf.float16, tf.bfloat16):
@@ -258,14 +258,14 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
             output = tfo.detection.roi_pool(features, [[0, 0, 5, 4]], [0], size)
             self.assertAllEqual(output, _reference(features, [[0, 0, 5, 4]], [0], expected)[0])
 
-    def test_boxes_are_cast_to_the_dtype_of_coordinates(self):
+    def test_boxes_are_cast_to_the_coordinate_dtype(self):
         for features_dtype in (tf.float32, tf.float64, tf.float16):
             features = tf.reshape(tf.range(16, dtype=features_dtype), [1, 4, 4, 1])
             for boxes_dtype in (tf.float32, tf.float64, tf.float16, tf.int32):
                 boxes = tf.constant([[1, 1, 2, 2]], boxes_dtype)
                 self.assertAllEqual(tfo.detection.roi_pool(features, boxes, [0], 1), [[[[10]]]])
 
-    def test_results_have_names_and_the_op_takes_one(self):
+    def test_result_fields_and_op_name(self):
         with tf.Graph().as_default():
             arguments = (tf.zeros([1, 4, 4, 1]), [[0.0, 0, 1, 1]], [0], 1)
             result = tfo.detection.roi_pool_with_argmax(*arguments, name="pooled")
@@ -286,7 +286,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
                 features = [n, c, h, w] if data_format == "NCHW" else [n, h, w, c]
                 output, argmax = _static_shapes(features, [k, four], [k_indices], size_known, data_format)
                 bins = [2, 3] if size_known else [None, None]
-                k = boxes_known if k or k_indices else None  # either input tells
+                k = boxes_known if k or k_indices else None  # either input gives K
                 expected = [k, c, *bins] if data_format == "NCHW" else [k, *bins, c]
                 self.assertEqual(output.as_list(), expected)
                 self.assertEqual(argmax.as_list(), expected)
@@ -301,7 +301,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             c, k = None if features is None else (5 if channels_first else 6), None if mask & 6 == 6 else 3
             self.assertEqual(output.as_list(), [k, c, 2, 3] if channels_first else [k, 2, 3, c])
 
-    def test_output_size_known_in_part_gives_the_part(self):
+    def test_partly_known_output_size_gives_known_dims(self):
         @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
         def pool(height):
             return tfo.detection.roi_pool(
@@ -326,7 +326,7 @@ def _static_shapes(features, boxes, box_indices, size_known, data_format):
 
 
 class BadInputTest(parameterized.TestCase, tf.test.TestCase):
-    """What the run alone tells: InvalidArgumentError. What Python or known shapes tell: ValueError."""
+    """Errors found in Python or in known shapes are ValueErrors, those found at run time InvalidArgumentErrors."""
 
     _GOOD = {  # noqa: RUF012
         "features": np.zeros([2, 4, 5, 3], np.float32),
@@ -352,7 +352,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         ({"output_size": np.array([2**20 + 1, 1], np.int32)}, r"output_size is \(1048577, 1\), .* in \[1, 2\^20\]"),
         ({"output_size": np.array([2**32 + 2, 2], np.int64)}, r"output_size is \(2147483647, 2\)"),
         ({"output_size": np.array([2, 2, 2], np.int32)}, r"output_size must be \(height, width\), got \[3\]"),
-        # More elements than 64 bits count.
+        # The number of elements overflows 64 bits.
         (
             {"output_size": np.array([2**20] * 2, np.int32), "features": np.zeros([2, 1, 1, 2**22], np.float32)},
             "overflow",
@@ -375,7 +375,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         ({"box_indices": np.zeros([2], np.int32)}, "box_indices must be .*must be equal, but are 3 and 2"),
         ({"box_indices": np.zeros([3, 1], np.int32)}, "box_indices must be .*rank 1 but is rank 2"),
     )
-    def test_static_shapes_that_do_not_fit(self, bad, message):
+    def test_mismatched_static_shapes(self, bad, message):
         arguments = {name: tf.constant(value) for name, value in {**self._GOOD, **bad}.items()}
         with self.assertRaisesRegex(ValueError, message):
             tf.function(lambda: tfo.detection.roi_pool(**arguments))()
@@ -403,7 +403,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         ({"data_format": None}, "data_format is None"),
         ({"box_format": "xywh"}, "box_format is 'xywh', expected one of 'xyxy', 'yxyx'"),
     )
-    def test_what_python_can_tell(self, bad, message):
+    def test_errors_found_in_python(self, bad, message):
         arguments = {**self._GOOD, **bad}
         for function in (tfo.detection.roi_pool, tfo.detection.roi_pool_with_argmax):
             with self.assertRaisesRegex(ValueError, message):
@@ -422,7 +422,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                 op(*arguments, spatial_scale=scale)
 
-    def test_raw_op_takes_boxes_of_its_features_dtype(self):
+    def test_raw_op_requires_boxes_of_the_features_dtype(self):
         for features, boxes, message in (
             (tf.float32, tf.float64, "boxes are double, expected float with these features"),
             (tf.bfloat16, tf.float64, "boxes are double, expected float with these features"),

@@ -1,4 +1,4 @@
-"""Tests of roi_reference_testing: results by hand, gradients as differences."""
+"""Tests of roi_reference_testing: values against hand-computed ones, gradients against finite differences."""
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,7 @@ from roi_reference_testing import (
 )
 
 
-class DefinitionTest(parameterized.TestCase, tf.test.TestCase):
+class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*ROI_ALIGN_EXAMPLES)
     def test_roi_align_by_hand(self, box, output_size, options, expected):
         output_size = output_size if isinstance(output_size, tuple) else (output_size, output_size)
@@ -31,7 +31,7 @@ class DefinitionTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(output[0, :, :, 1], second)
 
     @parameterized.product(sampling_ratio=(0, 1, 2, 3), aligned=(True, False), mode=("avg", "max"))
-    def test_gradients_are_differences_of_the_value(self, sampling_ratio, aligned, mode):
+    def test_gradients_equal_finite_differences(self, sampling_ratio, aligned, mode):
         boxes = np.array([[1.17, 0.83, 5.39, 4.61], [-2.43, -1.71, 3.13, 9.87], [2.11, 3.43, 2.31, 3.53]])
         maps, upstream = [random([2, 6, 7, 2])], random([3, 2, 3, 2], seed=2)
 
@@ -42,7 +42,7 @@ class DefinitionTest(parameterized.TestCase, tf.test.TestCase):
 
         _, pooling = value(boxes, maps)
         to_features, to_boxes = gradients_of(pooling, mode)
-        step = 1e-6 * random(maps[0].shape, seed=3)  # no other sample becomes the largest; between, it is linear
+        step = 1e-6 * random(maps[0].shape, seed=3)  # too small to change the maximum's sample
         difference = value(boxes, [maps[0] + step])[0] - value(boxes, maps)[0]
         self.assertAllClose((to_features(upstream, maps)[0] * step).sum() / 1e-6, difference / 1e-6, atol=1e-8)
         gradient = to_boxes(upstream, maps)

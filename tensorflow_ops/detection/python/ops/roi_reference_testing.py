@@ -1,4 +1,4 @@
-"""For tests: RoIAlign and its relatives by definition, sample by sample in float64."""
+"""Reference for tests: RoIAlign and related ops, sample by sample in float64."""
 
 import dataclasses
 import itertools
@@ -14,16 +14,16 @@ DATA_FORMATS = ("NHWC", "NCHW")
 FORMATS = tuple(itertools.product(DATA_FORMATS, ("xyxy", "yxyx")))
 NAN, INF = math.nan, math.inf
 
-# Of an image of 9 x 12 pixels at spatial scale 1/2: 18 x 24.
+# For a map of 9 x 12 pixels at spatial scale 1/2, that is an image of 18 x 24.
 BOXES = [
     [0, 0, 22, 16],
     [3, 2, 9.4, 11],
     [0, 0, 24, 18],
-    [-5, -7, 6, 4],  # over the upper left corner
-    [-7.3, 11, 8, 30],  # over the lower left corner
-    [15, -9, 60, 7.7],  # over the upper right corner
-    [15, 9, 60, 40],  # over the lower right corner
-    [5, -40, 13, 55],  # over the upper and the lower edge
+    [-5, -7, 6, 4],  # overlaps the upper left corner
+    [-7.3, 11, 8, 30],  # overlaps the lower left corner
+    [15, -9, 60, 7.7],  # overlaps the upper right corner
+    [15, 9, 60, 40],  # overlaps the lower right corner
+    [5, -40, 13, 55],  # crosses the upper and the lower edge
     [-40, -40, -20, -9],  # outside
     [26.5, 3, 40, 8],
     [100, 100, 140, 130],
@@ -45,35 +45,35 @@ BOXES = [
     [-1e9, 1, 1e9, 9],
     [-1e30, -1e30, 1e30, 1e30],
     [0, 0, 1e30, 1e30],
-    [-3e38, 2, 3e38, 11],  # finite, but its width is not in float32
+    [-3e38, 2, 3e38, 11],  # finite, but its width overflows float32
 ]
 
 
 class Bin(NamedTuple):
-    """The samples of a bin that lie in the map, one after the other; each is a weighted sum of pixels."""
+    """The samples of a bin that lie in the map. Each is a weighted sum of pixels."""
 
     at: tuple  # (k, p, q)
-    level: int  # the map's number
-    samples: float  # how many, those outside of the map too
+    level: int  # index of the map
+    samples: float  # their number, including those outside the map
     rows: np.ndarray  # [inside, pixels of a sample]
     columns: np.ndarray
     weights: np.ndarray
-    slopes: np.ndarray  # [inside, pixels of a sample, 4]: the weights' derivatives to x1, y1, x2, y2
+    slopes: np.ndarray  # [inside, pixels of a sample, 4]: derivatives of the weights to x1, y1, x2, y2
 
 
 class _Points(NamedTuple):
-    """The samples of a bin on one axis: `low` and `low + 1` are a sample's pixels, `fraction` the latter's weight."""
+    """The samples of a bin on one axis. A sample lies between pixels `low` and `high`; `fraction` is high's weight."""
 
     low: np.ndarray
     high: np.ndarray
     fraction: np.ndarray
-    slope_begin: np.ndarray  # fraction's derivative to the box's first coordinate
+    slope_begin: np.ndarray  # derivative of fraction to the box's first coordinate
     slope_end: np.ndarray
     samples: float
 
 
 def _sample_points(begin, end, scale, p, bins, limit, sampling_ratio, aligned):
-    """The samples of bin p on one axis. Coordinates are computed in their own dtype, in torchvision's order."""
+    """Returns the samples of bin p on one axis. Computes in the coordinates' dtype, in torchvision's order."""
     real = type(begin)
     with np.errstate(all="ignore"):
         low, high = begin * scale, end * scale
@@ -104,27 +104,27 @@ def _sample_points(begin, end, scale, p, bins, limit, sampling_ratio, aligned):
 
 
 def _candidates(first, bin_size, grid, limit):
-    """The numbers of those samples in [0, grid) that may lie in the map: of many, the others are left out."""
+    """Returns the indices of samples in [0, grid): all if few, else those that may lie in the map."""
     if grid <= 1000:
         return np.arange(float(grid))
     first, step = float(first), float(bin_size) / float(grid)
     rounding = 4 * np.finfo(type(bin_size)).eps * abs(first)
     if rounding > 5000:
-        return np.arange(0.0)  # those in the map are too small a part of the bin to change anything
+        return np.arange(0.0)  # the bin is so large that samples in the map do not change the result
     low = max(math.floor((-1 - rounding - first) / step) - 2, 0)
     high = min(math.ceil((limit + rounding - first) / step) + 2, float(grid))
     return np.arange(low, max(low, high))
 
 
 def _round(value):
-    """C's round: to the nearest integer, halves away from zero."""
+    """Rounds to the nearest integer and halves away from zero, like C's round."""
     return math.copysign(math.floor(abs(value) + 0.5), value)
 
 
 def _pixels(begin, end, scale, p, bins, limit):
-    """The pixels of bin p on one axis of a box that ends before its last corner."""
+    """Returns the pixels of bin p on one axis of a box that excludes its end."""
     with np.errstate(over="ignore"):
-        # Rounded far away, where no map is, so that the rest is exact.
+        # Clamps coordinates far outside any map, so that integers are exact.
         low, high = (int(_round(min(max(float(c * scale), -(2**31)), 2**31))) for c in (begin, end))
     size = max(high - low, 1)
     first, last = low + p * size // bins, low - (-(p + 1) * size // bins)
@@ -133,27 +133,27 @@ def _pixels(begin, end, scale, p, bins, limit):
 
 @dataclasses.dataclass(frozen=True)
 class Pooling:
-    """An op that pools `boxes`: its value and gradients, NHWC and in float64, by definition.
+    """An op that pools `boxes`: its values and gradients, NHWC in float64.
 
-    Feature maps are a list: a pyramid's levels, else one.
+    Feature maps are a list: the levels of a pyramid, or a single map.
     """
 
     boxes: np.ndarray  # [K, 4], xyxy, float32 or float64
     box_indices: Sequence[int]
     output_size: tuple
-    spatial_scale: float | tuple = 1.0  # of each level
+    spatial_scale: float | tuple = 1.0  # a tuple has one per level
     sampling_ratio: int = 0
     aligned: bool = True
-    pixels: bool = False  # bins of whole pixels in place of samples
-    channel_order: str | None = None  # of position-sensitive ops
-    level_sizes: tuple = (0.0,)  # sqrt(area) from which boxes belong to each level
+    pixels: bool = False  # bins of whole pixels instead of samples
+    channel_order: str | None = None  # for position-sensitive ops
+    level_sizes: tuple = (0.0,)  # smallest sqrt(area) of boxes on each level
 
     def _level(self, box):
         size = math.sqrt(max((float(box[2]) - float(box[0])) * (float(box[3]) - float(box[1])), 0))
         return max([0] + [i for i, smallest in enumerate(self.level_sizes) if size * (1 + 1e-6) >= smallest])
 
     def bins(self, maps):
-        """Yields the Bin of each bin of each box that is finite and not inverted."""
+        """Yields the bins of each finite box that is not inverted."""
         scales = self.spatial_scale if isinstance(self.spatial_scale, tuple) else (self.spatial_scale,)
         for k, box in enumerate(self.boxes):
             if not (np.isfinite(box).all() and box[0] <= box[2] and box[1] <= box[3]):
@@ -174,7 +174,7 @@ class Pooling:
                 yield (_bin_of_pixels if self.pixels else _bin_of_samples)((k, p, q), level, ys[p], xs[q])
 
     def channels(self, bin_, count):
-        """The features' channels that a bin pools, `count` of them."""
+        """Returns the `count` channels of features that a bin pools."""
         (_, p, q), (ph, pw) = bin_.at, self.output_size
         c = np.arange(count)
         if self.channel_order is None:
@@ -182,7 +182,7 @@ class Pooling:
         return (c * ph + p) * pw + q if self.channel_order == "channel_major" else (p * pw + q) * count + c
 
     def _values(self, bin_, maps):
-        """Pixels [inside, pixels of a sample, channels]."""
+        """Returns pixels [inside, pixels of a sample, channels]."""
         features = maps[bin_.level]
         pixels = features[self.box_indices[bin_.at[0]]][bin_.rows, bin_.columns].astype(np.float64)
         return pixels[:, :, self.channels(bin_, self._pooled_channels(features))]
@@ -201,7 +201,7 @@ class Pooling:
         return output
 
     def to_features(self, upstream, maps):
-        """The gradients of sum(upstream * average) to each map."""
+        """Returns the gradients of sum(upstream * average) to each map."""
         results = [np.zeros(features.shape) for features in maps]
         for b in self.bins(maps):
             shares = b.weights[..., np.newaxis] * upstream[b.at].astype(np.float64) / max(b.samples, 1)
@@ -211,7 +211,7 @@ class Pooling:
         return results
 
     def to_boxes(self, upstream, maps):
-        """The gradient of sum(upstream * average) to boxes."""
+        """Returns the gradient of sum(upstream * average) to boxes."""
         result = np.zeros([len(self.boxes), 4])
         for b in self.bins(maps):
             by_pixel = self._values(b, maps) @ upstream[b.at].astype(np.float64)
@@ -219,7 +219,7 @@ class Pooling:
         return result
 
     def _largest(self, b, maps):
-        """The number of each channel's largest sample: the first NaN or maximum; -1 for one outside."""
+        """Returns each channel's index of its first NaN or maximum, -1 for an outside sample, and its value."""
         values = _weighted(b, self._values(b, maps))
         if not len(values):
             return np.full(values.shape[1], -1), np.zeros(values.shape[1])
@@ -253,20 +253,20 @@ class Pooling:
 
 
 def gradients_of(pooling, mode):
-    """The gradients of a Pooling's average or maximum: to features, to boxes."""
+    """Returns the functions for the gradients of a Pooling's average or maximum: (to features, to boxes)."""
     if mode == "avg":
         return pooling.to_features, pooling.to_boxes
     return pooling.maximum_to_features, pooling.maximum_to_boxes
 
 
 def _weighted(b, values):
-    """[inside, channels]. A pixel without weight is not looked at: it may be NaN."""
+    """Returns samples [inside, channels]. Pixels without weight are ignored, even if NaN."""
     with np.errstate(invalid="ignore"):
         return np.where(b.weights[..., np.newaxis] == 0, 0, b.weights[..., np.newaxis] * values).sum(1)
 
 
 def _bin_of_samples(at, level, y, x):
-    """All pairs of a sample's row and column, row by row: pixels low-low, low-high, high-low and high-high."""
+    """Combines samples of both axes, row by row. Each has pixels low-low, low-high, high-low and high-high."""
     i, j = (a.ravel() for a in np.meshgrid(np.arange(len(y.low)), np.arange(len(x.low)), indexing="ij"))
     hy, ly, hx, lx = 1 - y.fraction[i], y.fraction[i], 1 - x.fraction[j], x.fraction[j]
     by_y, by_x = np.stack([-hx, -lx, hx, lx], 1), np.stack([-hy, hy, -ly, ly], 1)
@@ -289,7 +289,7 @@ def _bin_of_pixels(at, level, y, x):
 
 
 def coordinates(boxes, dtype):
-    """Boxes in the dtype of coordinates that goes with features' dtype."""
+    """Returns boxes in the coordinate dtype for features of `dtype`."""
     with np.errstate(over="ignore"):
         return np.array(boxes, np.float64 if dtype == tf.float64 else np.float32).reshape(-1, 4)
 
@@ -299,7 +299,7 @@ def to_format(nhwc, data_format):
 
 
 def in_formats(op, data_format="NHWC", box_format="xyxy", **options):
-    """The op as a function of NHWC features (a tensor, or a list of them) and xyxy boxes, NHWC in its result, too."""
+    """Returns the op as a function of NHWC features (a tensor or a list) and xyxy boxes with an NHWC result."""
 
     def convert(features):
         return tf.transpose(features, [0, 3, 1, 2]) if data_format == "NCHW" else tf.convert_to_tensor(features)
@@ -320,24 +320,24 @@ def random(shape, dtype=tf.float64, seed=1):
 
 
 def rounding(dtype):
-    """Tolerances of a value of magnitude 1 that is rounded to the dtype once, after sums in float32 or float64."""
+    """Returns tolerances for values of magnitude 1, summed in float32 or float64 and rounded to the dtype once."""
     unit = {tf.float16: 2**-11, tf.bfloat16: 2**-8, tf.float32: 1e-6, tf.float64: 1e-14}[dtype]
     return {"rtol": unit, "atol": 1e-14 if dtype == tf.float64 else 1e-6}
 
 
 def assert_rounded_sum(test, result, expected, magnitudes):
-    """That result is a sum, in float32 or float64, of terms of these magnitudes, rounded once to its dtype."""
+    """Asserts that result is a float32 or float64 sum of terms of these magnitudes, rounded to its dtype once."""
     relative, wide = rounding(result.dtype)["rtol"], result.dtype == tf.float64
-    # Below 2^-14 float16 is in steps of 2^-24.
+    # Below 2^-14, float16 has a spacing of 2^-24.
     tolerance = relative * np.abs(expected) + (2e-14 if wide else 2e-6) * magnitudes + (1e-16 if wide else 2**-24)
     error = np.abs(tf.cast(result, tf.float64).numpy() - expected)
     test.assertLessEqual((error / tolerance).max(), 1)
 
 
-# Box, bins, options, values of the one channel. Pixel (y, x) of the 5 x 5 image is 5 y + x.
+# (box, output_size, options, values of the only channel). Pixel (y, x) of the 5 x 5 image is 5 y + x.
 ARANGE = np.arange(25.0).reshape([1, 5, 5, 1])
 ROI_ALIGN_EXAMPLES = (
-    # Detectron2's: one sample in each bin, at 0.75, 1.25, 1.75, 2.25; or half a pixel on.
+    # From Detectron2: one sample per bin, at 0.75, 1.25, 1.75, 2.25, or half a pixel further.
     ([1, 1, 3, 3], 4, {}, [[4.5, 5, 5.5, 6], [7, 7.5, 8, 8.5], [9.5, 10, 10.5, 11], [12, 12.5, 13, 13.5]]),
     (
         *([1, 1, 3, 3], 4, {"aligned": False}),
@@ -350,7 +350,7 @@ ROI_ALIGN_EXAMPLES = (
     ([0, 0, 4, 4], (1, 2), {"mode": "max"}, [[16, 18]]),
     ([0, 0, 4, 4], (1, 2), {"mode": "max", "sampling_ratio": 1}, [[7.5 + 0.5, 7.5 + 2.5]]),
     ([0, 0, 8, 8], 1, {"spatial_scale": 0.5}, [[9]]),
-    # One sample at y = 2.5 and x = -1, -1.25, 5, 5.25: outside is what is beyond -1 or 5.
+    # One sample at y = 2.5 and x = -1, -1.25, 5, 5.25: samples beyond -1 or 5 are outside.
     ([-1.5, 2, -0.5, 3], 1, {"aligned": False}, [[12.5]]),
     ([-1.75, 2, -0.75, 3], 1, {"aligned": False}, [[0]]),
     ([4.5, 2, 5.5, 3], 1, {"aligned": False}, [[16.5]]),
@@ -358,10 +358,10 @@ ROI_ALIGN_EXAMPLES = (
     ([2, -1.5, 3, -0.5], 1, {"aligned": False}, [[2.5]]),
     ([2, 4.5, 3, 5.5], 1, {"aligned": False}, [[22.5]]),
     ([2, 4.75, 3, 5.75], 1, {"aligned": False}, [[0]]),
-    # Samples at y = 2.25 and 2.75, x = -1.5 and 0.5. Those outside count, as zeros.
+    # Samples at y = 2.25 and 2.75, x = -1.5 and 0.5. Outside samples count as zeros.
     ([-2.5, 2, 1.5, 3], 1, {"aligned": False, "sampling_ratio": 2}, [[(0 + 11.75 + 0 + 14.25) / 4]]),
     ([-2.5, 2, 1.5, 3], 1, {"aligned": False, "sampling_ratio": 2, "mode": "max"}, [[14.25]]),
-    # A point: one pixel wide where not aligned; without samples of its own, 0.
+    # A point: one pixel wide if not aligned; without samples and thus 0 if aligned.
     ([2, 2, 2, 2], 1, {"aligned": False}, [[15]]),
     ([2, 2, 2, 2], 1, {"sampling_ratio": 2}, [[9]]),
     ([2, 2, 2, 2], 1, {}, [[0]]),
@@ -371,13 +371,13 @@ PS_FEATURES = np.arange(16.0).reshape([1, 4, 4, 1]) + 100 * np.arange(8)
 PS_ROI_POOL_EXAMPLES = (
     # Rows 0-1 and 2-3, the last included.
     ([0, 0, 4, 4], (2, 2), [[2.5, 104.5], [210.5, 312.5]], [[402.5, 504.5], [610.5, 712.5]]),
-    # Three pixels in two bins overlap: 0-1, 1-2.
+    # Two bins of three pixels overlap: 0-1, 1-2.
     ([0, 0, 3, 3], (2, 2), [[2.5, 103.5], [206.5, 307.5]], [[402.5, 503.5], [606.5, 707.5]]),
-    # Rounded, halves away from zero: pixels -1 only; 0 only; 2 only, for at least one is pooled.
+    # Corners round, halves away from zero, and boxes have at least one pixel: -1; 0; 2.
     ([-0.5, 0, 0.49, 1], (1, 4), [[0, 0, 0, 0]], [[0, 0, 0, 0]]),
     ([-0.49, 0, 0.5, 0.5], (1, 4), [[0, 100, 200, 300]], [[400, 500, 600, 700]]),
     ([1.5, 1.5, 1.5, 1.5], (1, 4), [[10, 110, 210, 310]], [[410, 510, 610, 710]]),
-    # Cut off at the end: 2-3 of 2-5; 3 of 3-8, whose second half is outside.
+    # Clipped to the image: pixels 2-3 of 2-5; pixel 3 of 3-8, whose second half is outside.
     ([2, 2, 6, 6], (1, 4), [[10 + 2, 111 + 2, 0, 0]], [[410 + 2, 511 + 2, 0, 0]]),
     ([3, 3, 9, 9], (2, 2), [[15, 0], [0, 0]], [[415, 0], [0, 0]]),
 )

@@ -1,6 +1,6 @@
 """Tests of class weights, softcap, axis, log-sum-exp and broadcast labels of the cross entropies.
 
-The reference is their definition in NumPy float64; gradients are numeric.
+The reference is NumPy in float64; gradients are numeric.
 """
 
 import itertools
@@ -26,7 +26,7 @@ def _log_sum_exp(x):
 
 
 def _sparse(labels, x, *, ignore_index=None, smoothing=0.0, z_loss=0.0, weights=None, softcap=None):
-    """(losses, log-sum-exps), by the definition."""
+    """Returns (losses, log-sum-exps)."""
     x = _capped(x, softcap)
     lse = _log_sum_exp(x)
     is_class = (labels >= 0) & (labels < x.shape[-1])
@@ -52,7 +52,7 @@ _OPTIONS = [
 ]
 
 
-def _named(weights, softcap, smoothing):
+def _to_arguments(weights, softcap, smoothing):
     return {"class_weights": weights, "softcap": softcap, "label_smoothing": smoothing}
 
 
@@ -70,7 +70,7 @@ class SparseTest(parameterized.TestCase, tf.test.TestCase):
         for run in (lambda f: f(), lambda f: tf.function(f)()):
             loss, lse = run(
                 lambda: tfo.nn.sparse_softmax_cross_entropy(
-                    _LABELS, x, ignore_index=-1, z_loss=0.01, return_log_sum_exp=True, **_named(**options)
+                    _LABELS, x, ignore_index=-1, z_loss=0.01, return_log_sum_exp=True, **_to_arguments(**options)
                 )
             )
             expected, expected_lse = _sparse(_LABELS, x.numpy().astype(float), ignore_index=-1, z_loss=0.01, **options)
@@ -84,7 +84,7 @@ class SparseTest(parameterized.TestCase, tf.test.TestCase):
     def test_gradients(self, **options):
         def function(x):
             return tfo.nn.sparse_softmax_cross_entropy(
-                _LABELS, x, ignore_index=-1, z_loss=0.01, return_log_sum_exp=True, **_named(**options)
+                _LABELS, x, ignore_index=-1, z_loss=0.01, return_log_sum_exp=True, **_to_arguments(**options)
             )
 
         tfo.testing.assert_gradients(function, [_logits()])
@@ -126,11 +126,11 @@ class SparseTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             tfo.nn.sparse_softmax_cross_entropy(_LABELS, _logits(), ignore_index=-1, **options)
 
-    def test_an_axis_that_is_not_known(self):
+    def test_axis_tensor_without_a_static_value(self):
         with self.assertRaisesRegex(ValueError, "axis is a tensor without a known value"):
             tf.function(lambda axis: tfo.nn.softmax(_logits(), axis=axis))(tf.constant(0))
 
-    def test_an_axis_in_a_tensor(self):
+    def test_axis_may_be_a_tensor(self):
         for function in (tfo.nn.softmax, tfo.nn.log_prob_from_logits, tfo.nn.softmax_entropy):
             self.assertAllEqual(function(_logits(), axis=tf.constant(1)), function(_logits(), axis=1))
 
@@ -150,7 +150,7 @@ class DenseTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(dtype=_DTYPES, options=_OPTIONS)
     def test_equals_the_definition(self, dtype, options):
         x, t = _logits(dtype=dtype), tf.cast(np.random.default_rng(1).random([2, 3, 5]), dtype)
-        loss, lse = tfo.nn.softmax_cross_entropy(t, x, return_log_sum_exp=True, **_named(**options))
+        loss, lse = tfo.nn.softmax_cross_entropy(t, x, return_log_sum_exp=True, **_to_arguments(**options))
         expected, expected_lse = _dense(t.numpy().astype(float), x.numpy().astype(float), **options)
         # Capped logits and weighted labels are rounded to their dtype.
         exact = options["softcap"] is None and options["weights"] is None
@@ -161,7 +161,7 @@ class DenseTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*_OPTIONS)
     def test_gradients(self, **options):
         def function(t, x):
-            return tfo.nn.softmax_cross_entropy(t, x, return_log_sum_exp=True, **_named(**options))
+            return tfo.nn.softmax_cross_entropy(t, x, return_log_sum_exp=True, **_to_arguments(**options))
 
         tfo.testing.assert_gradients(function, [_logits(seed=2), _logits()])
 
@@ -171,19 +171,19 @@ class DenseTest(parameterized.TestCase, tf.test.TestCase):
         expected, _ = _dense(t.numpy(), x.numpy())
         self.assertAllClose(tfo.nn.softmax_cross_entropy(t, x), expected, rtol=1e-12)
         tfo.testing.assert_gradients(tfo.nn.softmax_cross_entropy, [t, x])
-        # Of a graph that does not know the batch.
+        # In a graph with an unknown batch dim.
         spec = [tf.TensorSpec(shape, tf.float64), tf.TensorSpec([None, 3, 5], tf.float64)]
         self.assertAllClose(tf.function(tfo.nn.softmax_cross_entropy, spec)(t, x), expected, rtol=1e-12)
 
     def test_labels_of_one_row(self):
-        """Where logits have a dim of size 1, too, it is the rank that differs."""
+        """Labels of a lower rank broadcast to logits of one row."""
         x = _logits([1, 5])
         self.assertAllEqual(
             tfo.nn.softmax_cross_entropy(tf.ones([5]), x), tfo.nn.softmax_cross_entropy(tf.ones([1, 5]), x)
         )
 
     @parameterized.parameters(([4],), ([2, 3, 5, 1],), ([1, 2, 3, 5],), ([3, 3, 5],))
-    def test_other_shapes_are_not(self, shape):
+    def test_other_label_shapes_raise(self, shape):
         with self.assertRaisesRegex(ValueError, "labels are"):
             tfo.nn.softmax_cross_entropy(tf.zeros(shape), tf.zeros([2, 3, 5]))
 
@@ -202,7 +202,7 @@ class LinearTest(parameterized.TestCase, tf.test.TestCase):
     def test_equals_the_definition(self, dtype, options):
         features, weight, bias, labels = self._arguments(dtype, rows=700)
         loss, lse = tfo.nn.linear_cross_entropy(
-            features, weight, labels, bias=bias, return_log_sum_exp=True, **_named(**options)
+            features, weight, labels, bias=bias, return_log_sum_exp=True, **_to_arguments(**options)
         )
         logits = (features @ weight + bias).numpy().astype(float)
         expected, expected_lse = _sparse(labels, logits, **options)
@@ -216,14 +216,14 @@ class LinearTest(parameterized.TestCase, tf.test.TestCase):
 
         def function(features, weight, bias):
             return tfo.nn.linear_cross_entropy(
-                features, weight, labels, bias=bias, return_log_sum_exp=True, z_loss=0.01, **_named(**options)
+                features, weight, labels, bias=bias, return_log_sum_exp=True, z_loss=0.01, **_to_arguments(**options)
             )
 
         tfo.testing.assert_gradients(function, [features, weight, bias])
 
     @parameterized.parameters(tf.float16, tf.bfloat16)
-    def test_slope_of_softcap_is_not_rounded(self, dtype):
-        """Where it is small, 1 - tanh^2 of logits rounded to 16 bits has no right digit."""
+    def test_softcap_derivative_is_not_rounded(self, dtype):
+        """1 - tanh^2 of logits rounded to 16 bits would have no correct digit where it is small."""
         features, weight = tf.constant([[1.0]], dtype), tf.constant([[6.0, -6.0]], dtype)
         with tf.GradientTape() as tape:
             tape.watch(weight)

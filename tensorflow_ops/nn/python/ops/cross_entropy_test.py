@@ -1,6 +1,6 @@
 """Tests of the cross entropies and label_log_prob: values, gradients, bad input.
 
-Of higher order: nn_grad_test.py. Graphs: nn_graph_test.py. What needs a process: nn_process_test.py.
+nn_grad_test.py tests higher orders, nn_graph_test.py graphs, nn_memory_test.py memory.
 """
 
 import math
@@ -13,7 +13,7 @@ import tensorflow_ops as tfo
 
 _INF, _NAN = math.inf, math.nan
 _DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
-# The distance of numbers from 1 on; and, where e^x leaves the range of numbers with all digits, what x e^x may lose.
+# The spacing of numbers above 1, and the absolute error of x e^x where e^x is subnormal or underflows.
 _ULP = {tf.float16: 2.0**-10, tf.bfloat16: 2.0**-7, tf.float32: 2.0**-23, tf.float64: 2.0**-52}
 _TINY = {tf.float16: 2.0**-25, tf.bfloat16: 2.0**-119, tf.float32: 2.0**-119, tf.float64: 2.0**-1012}
 
@@ -23,9 +23,9 @@ def _wide(tensor):
 
 
 class _Rows:
-    """Of logits, in 80 bits: p, -log p, lse, and by how many ulps of itself lse may be off.
+    """p, -log p and log-sum-exp of logits in 80 bits, and the error of log-sum-exp in ulps.
 
-    The difference of a logit to the largest is rounded once: its e^x moves by half an ulp of the difference.
+    A logit minus the largest is rounded once: e^x changes by half an ulp of the difference.
     """
 
     def __init__(self, logits):
@@ -37,11 +37,11 @@ class _Rows:
         np.put_along_axis(rest, x.argmax(-1)[..., np.newaxis], 0, -1)
         log = np.log1p(rest.sum(-1, keepdims=True))
         self.p = e * np.exp(-log)
-        self.others = rest.sum(-1, keepdims=True) * np.exp(-log)  # 1 - p of the largest
+        self.others = rest.sum(-1, keepdims=True) * np.exp(-log)  # 1 - p of the largest logit
         self.nats = self.below + log
         self.lse = (largest + log)[..., 0]
         self.largest = largest[..., 0]
-        self.wobble = 0.125 * np.where(self.p > 0, self.p * np.where(self.p > 0, self.below, 0), 0).sum(-1)
+        self.rounding = 0.125 * np.where(self.p > 0, self.p * np.where(self.p > 0, self.below, 0), 0).sum(-1)
 
 
 def _value_dtype(dtype):
@@ -65,7 +65,7 @@ def _gradient(function, x, upstream):
 
 class UlpTestCase(parameterized.TestCase, tf.test.TestCase):
     def assert_ulps(self, actual, expected, ulps, scale=None):
-        """Is each number that many ulps of itself, or of the scale, from the expected one at most?"""
+        """Asserts that errors are at highest `ulps` units in the last place of the expected values, or of `scale`."""
         dtype = actual.dtype
         actual, expected = _wide(actual), np.asarray(expected)
         self.assertEqual(actual.shape, expected.shape)
@@ -86,18 +86,18 @@ class LabelLossTest(UlpTestCase):
     )
     def test_equals_the_definition(self, dtype, labels_dtype, shape, scale):
         x, labels = _logits(shape, dtype, scale), _labels(shape[:-1], shape[-1], labels_dtype)
-        rows, of_label = _Rows(x), labels[..., np.newaxis]
-        nats = np.take_along_axis(rows.nats, of_label, -1)[..., 0]
+        rows, label_indices = _Rows(x), labels[..., np.newaxis]
+        nats = np.take_along_axis(rows.nats, label_indices, -1)[..., 0]
         loss = tfo.nn.sparse_softmax_cross_entropy(labels, x)
         self.assertEqual(loss.dtype, _value_dtype(dtype))
-        self.assert_ulps(loss, nats, 4, nats + rows.wobble)
+        self.assert_ulps(loss, nats, 4, nats + rows.rounding)
         np.testing.assert_array_equal(tfo.nn.label_log_prob(labels, x), -loss.numpy())
 
         e, z = 0.1, 1e-3
         loss = tfo.nn.sparse_softmax_cross_entropy(labels, x, label_smoothing=e, z_loss=z)
         expected = (1 - e) * nats + e * rows.nats.mean(-1) + z * rows.lse**2
-        of_lse = (1 + 2 * z * np.abs(rows.lse)) * rows.wobble + z * np.abs(rows.lse * rows.largest)
-        self.assert_ulps(loss, expected, 8, expected + of_lse)
+        lse_scale = (1 + 2 * z * np.abs(rows.lse)) * rows.rounding + z * np.abs(rows.lse * rows.largest)
+        self.assert_ulps(loss, expected, 8, expected + lse_scale)
 
     @parameterized.product(dtype=_DTYPES, shape=([50, 2], [4, 10], [2, 3, 64], [3, 5003]), log_prob=(False, True))
     def test_gradient_equals_the_definition(self, dtype, shape, log_prob):
@@ -109,10 +109,10 @@ class LabelLossTest(UlpTestCase):
 
         function = tfo.nn.label_log_prob if log_prob else tfo.nn.sparse_softmax_cross_entropy
         sign = -1 if log_prob else 1
-        # p - 1 is minus the sum of the others, without a difference of near numbers.
+        # p - 1 is minus the sum of the other classes, which avoids cancellation.
         others = np.where(rows.below == 0, rows.others, 1 - rows.p)
         expected = sign * wide_d * np.where(hot, -others, rows.p)
-        scale = np.abs(expected) + np.abs(wide_d) * rows.p * (rows.wobble[..., np.newaxis] + 0.125 * rows.below)
+        scale = np.abs(expected) + np.abs(wide_d) * rows.p * (rows.rounding[..., np.newaxis] + 0.125 * rows.below)
         self.assert_ulps(_gradient(lambda x: function(labels, x), x, d), expected, ulps, scale)
         if log_prob:
             return
@@ -126,7 +126,7 @@ class LabelLossTest(UlpTestCase):
         scale = np.abs(wide_d) * (np.abs(more) * rows.p + target)
         self.assert_ulps(gradient, wide_d * (more * rows.p - target), ulps, scale)
 
-    def test_confident_predictions_keep_their_loss(self):
+    def test_tiny_losses_of_confident_predictions(self):
         for dtype in _DTYPES:
             x = tf.cast([[20, 0]], dtype)
             loss, gradient = 2.0611536203e-9, 2.0611536182e-9
@@ -134,17 +134,17 @@ class LabelLossTest(UlpTestCase):
             self.assertAllClose(tf.cast(value, tf.float64), [loss], rtol=2.5e-7, atol=0)
             value = tfo.nn.softmax_cross_entropy([[1.0, 0.0]], x)
             self.assertAllClose(tf.cast(value, tf.float64), [loss], rtol=2.5e-7, atol=0)
-            if dtype != tf.float16:  # whose numbers end at 6e-8
+            if dtype != tf.float16:  # its smallest number is 6e-8
                 result = _gradient(lambda x: tfo.nn.sparse_softmax_cross_entropy([0], x), x, [1.0])
                 rtol = _ULP[dtype] + 5e-7
                 self.assertAllClose(tf.cast(result, tf.float64), [[-gradient, gradient]], rtol=rtol, atol=0)
 
     @parameterized.parameters(*_DTYPES)
     def test_extremes_of_the_dtype(self, dtype):
-        most = 65504.0
-        x = tf.cast([[most, -most], [-most, -most], [-_INF, -most]], dtype)
-        most = float(tf.cast(x, tf.float64)[0, 0])
-        for labels, expected in (([0, 0, 1], [0, np.log(2), 0]), ([1, 1, 0], [2 * most, np.log(2), _INF])):
+        highest = 65504.0
+        x = tf.cast([[highest, -highest], [-highest, -highest], [-_INF, -highest]], dtype)
+        highest = float(tf.cast(x, tf.float64)[0, 0])
+        for labels, expected in (([0, 0, 1], [0, np.log(2), 0]), ([1, 1, 0], [2 * highest, np.log(2), _INF])):
             expected = np.array(expected, np.longdouble)
             self.assert_ulps(tfo.nn.sparse_softmax_cross_entropy(labels, x), expected, 2)
             gradient = _gradient(lambda x, labels=labels: tfo.nn.sparse_softmax_cross_entropy(labels, x), x, [1.0] * 3)
@@ -154,7 +154,7 @@ class LabelLossTest(UlpTestCase):
     @parameterized.product(dtype=_DTYPES, dense=(False, True))
     def test_masks(self, dtype, dense):
         x = tf.cast([[1, -_INF, 2, -_INF], [-_INF, 3, -_INF, -_INF], [1, -_INF, -_INF, -_INF]], dtype)
-        labels = [2, 1, 3]  # the last is masked itself
+        labels = [2, 1, 3]  # the last label's class is masked
 
         def loss(x):
             if dense:
@@ -167,7 +167,7 @@ class LabelLossTest(UlpTestCase):
         self.assertAllClose(gradient, [[p, 0, -p, 0], [0] * 4, [1, 0, 0, -1]], rtol=2 * _ULP[dtype], atol=1e-7)
 
     @parameterized.product(dtype=_DTYPES, dense=(False, True), classes=(2, 5, 40))
-    def test_a_row_of_minus_infinity_has_no_class(self, dtype, dense, classes):
+    def test_fully_masked_rows(self, dtype, dense, classes):
         x = tf.cast(np.full([2, classes], -_INF), dtype)
         for options in ({}, {"label_smoothing": 0.1}, *([] if dense else [{"z_loss": 0.1}])):
 
@@ -221,13 +221,13 @@ class LabelLossTest(UlpTestCase):
         self.assertAllGreater(value[[0, 2, 4]], 0)
         self.assertAllGreater(np.abs(gradient[[0, 2, 4]].astype(np.float64)).max(-1), 0)
 
-    def test_an_ignored_label_beyond_32_bits_is_no_32_bit_label(self):
+    def test_ignore_index_is_not_truncated_to_32_bits(self):
         labels = np.array([0, 1], np.int32)
-        options = {"ignore_index": 2**32}  # 0, if cut to 32 bits
+        options = {"ignore_index": 2**32}  # 0 if truncated to 32 bits
         self.assertAllGreater(tfo.nn.sparse_softmax_cross_entropy(labels, tf.zeros([2, 3]), **options), 1)
 
     @parameterized.parameters(np.int8, np.uint8, np.int16, np.uint16, np.uint32)
-    def test_labels_of_other_integers_are_cast(self, dtype):
+    def test_labels_of_other_integer_dtypes_are_cast(self, dtype):
         labels = np.array([0, 100, 127], dtype)
         expected = tfo.nn.label_log_prob(labels.astype(np.int32), _logits([3, 130], tf.float32))
         self.assertAllEqual(tfo.nn.label_log_prob(labels, _logits([3, 130], tf.float32)), expected)
@@ -268,7 +268,7 @@ class DenseTest(UlpTestCase):
         expected = (target * rows.nats).sum(-1)
         loss = tfo.nn.softmax_cross_entropy(labels, x, label_smoothing=smoothing)
         self.assertEqual(loss.dtype, _value_dtype(dtype))
-        self.assert_ulps(loss, expected, 8, expected + target.sum(-1) * rows.wobble)
+        self.assert_ulps(loss, expected, 8, expected + target.sum(-1) * rows.rounding)
 
         d = tf.cast(_logits(shape[:-1], tf.float64, 1, seed=2), _value_dtype(dtype))
         with tf.GradientTape() as tape:
@@ -280,11 +280,11 @@ class DenseTest(UlpTestCase):
         expected = wide_d * (total * rows.p - target)
         self.assert_ulps(d_logits, expected, ulps, np.abs(wide_d) * (total * rows.p + target))
         expected = wide_d * (1 - smoothing) * rows.nats
-        wobble = np.abs(wide_d) * rows.wobble[..., np.newaxis]
-        self.assert_ulps(d_labels, expected, ulps, np.abs(expected) + wobble)
+        rounding = np.abs(wide_d) * rows.rounding[..., np.newaxis]
+        self.assert_ulps(d_labels, expected, ulps, np.abs(expected) + rounding)
 
     @parameterized.parameters(False, True)
-    def test_gradient_to_labels_of_masks(self, graph):
+    def test_gradient_to_labels_of_masked_classes(self, graph):
         x = tf.constant([[0.0, -_INF, 0.0], [0.0, -_INF, 0.0], [-_INF] * 3])
         labels = tf.constant([[1.0, 0.0, 0.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
 
@@ -300,12 +300,12 @@ class DenseTest(UlpTestCase):
         self.assertAllClose(d_labels, [[log, 0, log], [log, _INF, log], [0, 0, 0]])
         self.assertAllClose(d_logits, [[-0.5, 0, 0.5], [-0.25, -0.5, 0.75], [0, 0, 0]])
 
-    @parameterized.product(graph=(False, True), to_labels=(False, True), of_function=(False, True))
-    def test_each_gradient_alone(self, graph, to_labels, of_function):
-        """An eager tape, a graph's, and a tape around a function each find it in their own way."""
+    @parameterized.product(graph=(False, True), to_labels=(False, True), traced=(False, True))
+    def test_each_gradient_alone(self, graph, to_labels, traced):
+        """Eager tapes, tapes in a graph and tapes around a tf.function take different paths."""
         labels, x = (tf.constant(np.random.default_rng(i).random([3, 5])) for i in (1, 2))
         source = labels if to_labels else x
-        loss = tf.function(tfo.nn.softmax_cross_entropy) if of_function else tfo.nn.softmax_cross_entropy
+        loss = tf.function(tfo.nn.softmax_cross_entropy) if traced else tfo.nn.softmax_cross_entropy
 
         def gradient(labels, x):
             with tf.GradientTape() as tape:
@@ -340,7 +340,7 @@ class DenseTest(UlpTestCase):
             np.testing.assert_array_equal(to_labels, expected_to_labels)
 
     @parameterized.parameters(tf.float32, tf.float64)
-    def test_labels_of_any_sum_have_the_loss_s_gradient(self, dtype):
+    def test_labels_need_not_sum_to_one(self, dtype):
         x, labels = _logits([4, 3], dtype), tf.exp(_logits([4, 3], dtype, seed=2))
         ours = _gradient(lambda x: tfo.nn.softmax_cross_entropy(labels, x), x, [1.0] * 4)
         theirs = _gradient(lambda x: tf.nn.softmax_cross_entropy_with_logits(labels, x), x, [1.0] * 4)
@@ -359,11 +359,11 @@ class DenseTest(UlpTestCase):
         labels, x = (_logits([3, 4, 5], tf.float64, seed=i).numpy() for i in (1, 2))
         expected = tfo.nn.softmax_cross_entropy(np.moveaxis(labels, axis, -1), np.moveaxis(x, axis, -1))
         self.assertAllEqual(tfo.nn.softmax_cross_entropy(labels, x, axis=axis), expected)
-        of_any_rank = tf.function(
+        any_rank = tf.function(
             lambda labels, x: tfo.nn.softmax_cross_entropy(labels, x, axis=axis),
             input_signature=[tf.TensorSpec(None, tf.float64)] * 2,
         )
-        self.assertAllEqual(of_any_rank(labels, x), expected)
+        self.assertAllEqual(any_rank(labels, x), expected)
 
 
 _X = np.zeros([2, 3], np.float32)
@@ -395,7 +395,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         ([0, 1], _X, {"ignore_index": True}, "ignore_index is True, expected an int or None"),
         ([0, 1], _X, {"ignore_index": 2**63}, "ignore_index is 9223372036854775808, expected an int or None"),
     )
-    def test_of_labels(self, labels, logits, options, message):
+    def test_sparse(self, labels, logits, options, message):
         functions = [tfo.nn.sparse_softmax_cross_entropy] + [tfo.nn.label_log_prob] * (not options)
         for function in functions:
             for call in (function, lambda *args, f=function, **kwargs: tf.function(f)(*args, **kwargs)):
@@ -411,7 +411,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         (_X, _X, {"label_smoothing": 2}, f"label_smoothing is 2, {_NUMBER_IN}"),
         (np.zeros([0, 3]), np.zeros([0, 3]), {"axis": 0}, r"logits are \[0,3\], expected at least one class on axis 0"),
     )
-    def test_of_distributions(self, labels, logits, options, message):
+    def test_dense(self, labels, logits, options, message):
         with self.assertRaisesRegex(ValueError, message):
             tfo.nn.softmax_cross_entropy(labels, logits, **options)
 
@@ -420,7 +420,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         x = _logits([2, 4, classes], dtype)
         for bad in (classes, -1, np.iinfo(labels_dtype).min, np.iinfo(labels_dtype).max):
             labels = np.zeros([2, 4], labels_dtype)
-            labels[1, 1] = labels[1, 3] = bad  # the first one is told
+            labels[1, 1] = labels[1, 3] = bad  # the message names the first one
             message = rf"labels\[5\] is {bad}, expected \[0, {classes}\)"
             for function in (tfo.nn.sparse_softmax_cross_entropy, tfo.nn.label_log_prob):
                 with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):

@@ -1,6 +1,6 @@
 """Tests of gaussian_kl: values, gradients, broadcasting, bad input.
 
-Of higher order: nn_grad_test.py. Graphs: nn_graph_test.py. What needs a process: nn_process_test.py.
+nn_grad_test.py tests higher orders, nn_graph_test.py graphs, nn_memory_test.py memory.
 """
 
 import itertools
@@ -37,30 +37,30 @@ def _gradient_to_log(q):
     return tf.cast(tape.gradient(result, q[1]), tf.float64)
 
 
-class _Definition:
-    """In 80 bits, dim by dim: the divergence, its gradients, and the differences that rounding moves."""
+class _Reference:
+    """For each dim, in 80 bits: the divergence, its gradients, and scales of their rounding errors."""
 
     def __init__(self, q, p=None):
         (q_mean, q_log), (p_mean, p_log) = map(_wide, q), map(_wide, p or (0.0, 0.0))
         ratio, mean = q_log - p_log, q_mean - p_mean
-        # e^d - 1 - d by its series where the difference would lose digits.
+        # Computes e^d - 1 - d from its series where the difference would cancel.
         series = sum(ratio**n / math.factorial(n) for n in range(2, 20))
         self.by_variance = np.where(np.abs(ratio) < 1, series, np.expm1(ratio) - ratio)
         self.square = mean**2 * np.exp(-p_log)
         self.divergence = 0.5 * (self.by_variance + self.square)
         to_mean, to_log = mean * np.exp(-p_log), 0.5 * np.expm1(ratio)
         self.gradients = [to_mean, to_log, -to_mean, -to_log - 0.5 * self.square][: 4 if p else 2]
-        # Rounding s_q - s_p and s_p / 2 moves e^ of them.
-        wobble = 1 + np.abs(ratio) + np.abs(p_log)
-        self.scale = self.divergence * wobble
+        # Rounding s_q - s_p and s_p / 2 changes their exponentials.
+        rounding = 1 + np.abs(ratio) + np.abs(p_log)
+        self.scale = self.divergence * rounding
         scales = [np.abs(to_mean), np.abs(to_log) + np.exp(np.minimum(ratio, 0)) * (np.abs(ratio) > 1)]
         scales += [scales[0], scales[1] + 0.5 * self.square]
-        self.scales = [scale * wobble for scale in scales[: len(self.gradients)]]
+        self.scales = [scale * rounding for scale in scales[: len(self.gradients)]]
 
 
 class UlpTestCase(parameterized.TestCase, tf.test.TestCase):
     def assert_ulps(self, actual, expected, ulps, scale=None):
-        """Is each number that many ulps of itself, or of the scale, from the expected one at most?"""
+        """Asserts that errors are at most `ulps` units in the last place of the expected values, or of `scale`."""
         dtype = actual.dtype
         actual, expected = _wide(actual), np.asarray(expected)
         self.assertEqual(actual.shape, expected.shape)
@@ -80,7 +80,7 @@ class ValueTest(UlpTestCase):
     )
     def test_equals_the_definition(self, dtype, shape, scale, unit):
         q, p = _gaussian(shape, dtype, 1, scale), None if unit else _gaussian(shape, dtype, 2, scale)
-        expected = _Definition(q, p)
+        expected = _Reference(q, p)
         result = tfo.nn.gaussian_kl(q, p)
         self.assertEqual(result.dtype, _value_dtype(dtype))
         self.assert_ulps(result, expected.divergence.sum(-1), 4, expected.scale.sum(-1))
@@ -92,22 +92,22 @@ class ValueTest(UlpTestCase):
             result = tfo.nn.gaussian_kl(tensors[:2], tensors[2:] or None)
         wide_d = _wide(d)[..., np.newaxis]
         gradients = tape.gradient(result, tensors, output_gradients=d)
-        tiny = 2.0**-24 if dtype == tf.float16 else 0  # where half precision ends
-        for gradient, of_definition, scale in zip(gradients, expected.gradients, expected.scales, strict=True):
+        tiny = 2.0**-24 if dtype == tf.float16 else 0  # the smallest float16 number
+        for gradient, expected_gradient, scale in zip(gradients, expected.gradients, expected.scales, strict=True):
             self.assertEqual(gradient.dtype, dtype)
             size = np.abs(wide_d) * scale + tiny / _ULP[dtype]
-            self.assert_ulps(gradient, wide_d * of_definition, 0.6 if dtype.size == 2 else 6, size)
+            self.assert_ulps(gradient, wide_d * expected_gradient, 0.6 if dtype.size == 2 else 6, size)
 
     @parameterized.product(dtype=_DTYPES, d=(1e-2, 3e-4, 1e-4, 1e-6, 1e-10, 1e-15), unit=(False, True))
     def test_small_differences(self, dtype, d, unit):
-        """The recipe gives 0 or noise for them."""
+        """The textbook formula gives 0 or noise for these."""
         for sign in (1, -1):
             q = (tf.zeros([1], dtype), tf.cast([sign * d], dtype))
             log = _wide(q[1])
             exact = 0.25 * log**2 * (1 + log / 3 + log**2 / 12 + log**3 / 60)
             p = None if unit else (q[0], tf.zeros([1], dtype))
             result = tfo.nn.gaussian_kl([t[:, tf.newaxis] for t in q], p)
-            # Half precision has no number for the smallest.
+            # The smallest differences are 0 in float16.
             self.assertAllEqual(result > 0, exact > 0)
             rtol = 1e-10 if d > 1e-3 and dtype == tf.float64 else 4 * _ULP[_value_dtype(dtype)]
             self.assertAllClose(result, exact.astype(np.float64), rtol=rtol, atol=1e-45)
@@ -124,14 +124,14 @@ class ValueTest(UlpTestCase):
         self.assertAllEqual(result, [0])
         for gradient in tape.gradient(result, tensors):
             self.assertAllEqual(gradient, [[0, 0]])
-        if abs(log) > 110:  # bfloat16 has no number half a unit on
+        if abs(log) > 110:  # 0.5 is below bfloat16's spacing here
             return
-        # And beside each other: half of e^0.5 - 1 - 0.5.
+        # Log variances that differ by 0.5: half of e^0.5 - 1 - 0.5.
         result = tfo.nn.gaussian_kl((mean, log_variance + 0.5), (mean, log_variance))
         self.assertAllClose(result, [math.exp(0.5) - 1.5], rtol=4e-7)
 
-    def test_means_that_are_far_apart_for_p(self):
-        """(m_q - m_p)^2 e^-s_p is in the range, and e^-s_p is not."""
+    def test_distance_of_means_with_tiny_variances(self):
+        """(m_q - m_p)^2 e^-s_p is finite, although e^-s_p overflows."""
         q, p = ((tf.constant([1e-20]), tf.constant([-95.0])), (tf.constant([0.0]), tf.constant([-95.0])))
         expected = 0.5 * np.float64(np.float32(1e-20)) ** 2 * math.exp(95)
         self.assertAllClose(tfo.nn.gaussian_kl(q, p), expected, rtol=1e-5)
@@ -152,13 +152,13 @@ class ValueTest(UlpTestCase):
         q_mean, q_log, p_mean, p_log = np.transpose([*cases])
         with np.errstate(all="ignore"):
             log_quotient, distance = q_log - p_log, np.abs(q_mean - p_mean)
-            of_variances = np.where(np.isinf(log_quotient), np.inf, np.expm1(log_quotient) - log_quotient)
-            # Limits: 0 beside any precision, a finite distance beside none.
-            of_means = np.where(
+            variance_term = np.where(np.isinf(log_quotient), np.inf, np.expm1(log_quotient) - log_quotient)
+            # Limits: zero distance times any precision, and finite distance times zero precision, are 0.
+            mean_term = np.where(
                 (distance == 0) | (np.isfinite(distance) & (p_log == np.inf)), 0, distance**2 * np.exp(-p_log)
             )
-        expected = (of_variances + of_means) / 2
-        # A second dim, which is finite, changes nothing.
+        expected = (variance_term + mean_term) / 2
+        # A second dim adds zero.
         tensors = [tf.cast(np.stack([t, np.zeros_like(t)], -1), dtype) for t in (q_mean, q_log, p_mean, p_log)]
         result = tfo.nn.gaussian_kl(tensors[:2], None if unit else tensors[2:]).numpy()
         self.assertAllClose(result, expected, rtol=1e-6)
@@ -172,7 +172,7 @@ class ValueTest(UlpTestCase):
         for q, p in (
             (([0.0], [1000.0]), None),
             (([0.0], [_INF]), None),
-            (([0.0], [-_INF]), None),  # a point
+            (([0.0], [-_INF]), None),  # a point mass
             (([1.0], [0.0]), ([0.0], [-1000.0])),
             (([_INF], [0.0]), None),
         ):
@@ -181,13 +181,13 @@ class ValueTest(UlpTestCase):
     @parameterized.parameters(*range(-3, 3))
     def test_any_axis(self, axis):
         q, p = _gaussian([3, 4, 5], tf.float64, 1), _gaussian([3, 4, 5], tf.float64, 2)
-        expected = np.sum(_Definition(q, p).divergence, axis)
+        expected = np.sum(_Reference(q, p).divergence, axis)
         self.assertAllClose(tfo.nn.gaussian_kl(q, p, axis=axis), expected.astype(np.float64), rtol=1e-14)
-        of_any_rank = tf.function(
+        any_rank = tf.function(
             lambda *t: tfo.nn.gaussian_kl(t[:2], t[2:], axis=axis),
             input_signature=[tf.TensorSpec(None, tf.float64)] * 4,
         )
-        self.assertAllClose(of_any_rank(*q, *p), expected.astype(np.float64), rtol=1e-14)
+        self.assertAllClose(any_rank(*q, *p), expected.astype(np.float64), rtol=1e-14)
 
     @parameterized.parameters([[0, 3]], [[2, 0]], [[0, 0]], [[2, 0, 3]])
     def test_empty(self, shape):
@@ -220,20 +220,20 @@ class BroadcastTest(parameterized.TestCase, tf.test.TestCase):
                 result = function(tensors[:2], tensors[2:])
             return result, tape.gradient(result, tensors)
 
-        def whole(q, p):
+        def broadcast(q, p):
             q_mean, q_log, p_mean, p_log = (tf.broadcast_to(t, full) for t in (*q, *p))
             ratio = q_log - p_log
             return 0.5 * tf.reduce_sum(tf.exp(ratio) - 1 - ratio + (q_mean - p_mean) ** 2 * tf.exp(-p_log), -1)
 
-        expected, expected_gradients = run(whole, tensors)
+        expected, expected_gradients = run(broadcast, tensors)
         call = tf.function(
             lambda *t: run(tfo.nn.gaussian_kl, list(t)), input_signature=[tf.TensorSpec(None, tf.float64)] * 4
         )
         result, gradients = call(*tensors) if graph else run(tfo.nn.gaussian_kl, tensors)
         self.assertAllClose(result, expected, rtol=1e-12)
-        for gradient, of_whole, tensor in zip(gradients, expected_gradients, tensors, strict=True):
+        for gradient, expected_gradient, tensor in zip(gradients, expected_gradients, tensors, strict=True):
             self.assertEqual(gradient.shape, tensor.shape)
-            self.assertAllClose(gradient, of_whole, rtol=1e-12, atol=1e-12)
+            self.assertAllClose(gradient, expected_gradient, rtol=1e-12, atol=1e-12)
 
     def test_dtypes(self):
         wide, half = tf.constant([0.5], tf.float64), tf.constant([0.5], tf.float16)
@@ -244,7 +244,7 @@ class BroadcastTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(tfo.nn.gaussian_kl((half, half), (wide, wide)), 0)
 
     @parameterized.product(unknown=(0, 1, 2, 3))
-    def test_an_unknown_rank_may_be_the_largest(self, unknown):
+    def test_unknown_rank_may_be_the_largest(self, unknown):
         specs = [tf.TensorSpec([2, 3])] * 4
         specs[unknown] = tf.TensorSpec(None)
         kl = tf.function(lambda *t: tfo.nn.gaussian_kl(t[:2], t[2:]), input_signature=specs)
@@ -253,7 +253,7 @@ class BroadcastTest(parameterized.TestCase, tf.test.TestCase):
             tensors = [tf.random.stateless_normal(shape if i == unknown else [2, 3], [i, 0]) for i in range(4)]
             self.assertAllClose(kl(*tensors), tfo.nn.gaussian_kl(tensors[:2], tensors[2:]), rtol=1e-6)
 
-    def test_known_shapes_are_checked_beside_an_unknown_rank(self):
+    def test_known_shapes_are_checked_despite_an_unknown_rank(self):
         for known in ((0, 1), (0, 3), (1, 2)):
             specs = [tf.TensorSpec(None)] * 4
             specs[known[0]], specs[known[1]] = tf.TensorSpec([2, 3]), tf.TensorSpec([4])
@@ -289,7 +289,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             r"p's means \[4,3\], p's log variances \[\], expected",
         ),
     )
-    def test_is_told(self, q, p, options, message):
+    def test_errors_found_in_python(self, q, p, options, message):
         with self.assertRaisesRegex(ValueError, message):
             tfo.nn.gaussian_kl(q, p, **options)
 

@@ -1,4 +1,4 @@
-"""linear_cross_entropy against the loss of the whole logits."""
+"""Tests of linear_cross_entropy against the loss of all logits at once."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,7 +7,7 @@ from absl.testing import parameterized
 import tensorflow_ops as tfo
 
 
-def _whole(features, weight, labels, bias, **options):
+def _at_once(features, weight, labels, bias, **options):
     return tfo.nn.sparse_softmax_cross_entropy(labels, tf.matmul(features, weight) + bias, **options)
 
 
@@ -27,9 +27,9 @@ def _gradients(function, tensors, upstream):
 
 
 class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
-    # 40,000 classes of 8 bytes leave 256 rows for a chunk: 600 rows are three.
+    # With 40,000 classes of 8 bytes a chunk has 256 rows, so 600 rows take three chunks.
     @parameterized.product(sizes=[(7, 5, 11), (600, 3, 40_000)], graph=[False, True])
-    def test_equals_the_loss_of_all_logits(self, sizes, graph):
+    def test_equals_the_unchunked_loss(self, sizes, graph):
         tensors, labels = _problem(*sizes)
         labels[3] = -1
         options = {"ignore_index": -1, "label_smoothing": 0.1, "z_loss": 0.01}
@@ -41,7 +41,7 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
         call = tf.function(ours, input_signature=[tf.TensorSpec([None] * t.shape.rank, t.dtype) for t in tensors])
         loss, gradients = _gradients(call if graph else ours, tensors, upstream)
         expected_loss, expected = _gradients(
-            lambda features, weight, bias: _whole(features, weight, labels, bias, **options), tensors, upstream
+            lambda features, weight, bias: _at_once(features, weight, labels, bias, **options), tensors, upstream
         )
         self.assertAllClose(loss, expected_loss, rtol=1e-12)
         for actual, gradient in zip(gradients, expected, strict=True):
@@ -54,12 +54,14 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(loss.dtype, tf.float32)
         wide = [tf.cast(t, tf.float64) for t in (features, weight, bias)]
         rounding = {tf.float16: 1e-2, tf.bfloat16: 8e-2, tf.float32: 2e-6}[dtype]
-        self.assertAllClose(tf.cast(loss, tf.float64), _whole(*wide[:2], labels, wide[2]), rtol=rounding, atol=rounding)
+        self.assertAllClose(
+            tf.cast(loss, tf.float64), _at_once(*wide[:2], labels, wide[2]), rtol=rounding, atol=rounding
+        )
 
     def test_without_bias_in_any_rank(self):
         (features, weight, _), labels = _problem(6, 4, 9)
         loss = tfo.nn.linear_cross_entropy(tf.reshape(features, [2, 3, 4]), weight, labels.reshape(2, 3))
-        self.assertAllClose(loss, tf.reshape(_whole(features, weight, labels, 0.0), [2, 3]), rtol=1e-12)
+        self.assertAllClose(loss, tf.reshape(_at_once(features, weight, labels, 0.0), [2, 3]), rtol=1e-12)
 
     def test_second_order(self):
         tensors, labels = _problem(5, 3, 4)
@@ -72,7 +74,7 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
             return tape.gradient(total, tensors)
 
         ours = second(lambda f, w, b: tfo.nn.linear_cross_entropy(f, w, labels, bias=b))
-        for actual, expected in zip(ours, second(lambda f, w, b: _whole(f, w, labels, b)), strict=True):
+        for actual, expected in zip(ours, second(lambda f, w, b: _at_once(f, w, labels, b)), strict=True):
             self.assertAllClose(actual, expected, rtol=1e-9, atol=1e-12)
 
     def test_no_rows(self):
@@ -86,11 +88,11 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(gradients[1], np.zeros((4, 9)))
 
     @parameterized.product(upstream=("ones", "one row", "signs", "zeros"), graph=(False, True))
-    def test_any_gradient_that_comes_in(self, upstream, graph):
+    def test_upstream_gradients(self, upstream, graph):
         tensors, labels = _problem(600, 3, 40_000, tf.float32)
         d = {
             "ones": np.ones(600),
-            "one row": np.arange(600) == 300,  # beyond the first chunk
+            "one row": np.arange(600) == 300,  # not in the first chunk
             "signs": np.where(np.arange(600) % 2, -1.0, 3.0),
             "zeros": np.zeros(600),
         }[upstream].astype(np.float32)
@@ -99,14 +101,14 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
             return tfo.nn.linear_cross_entropy(f, w, labels, bias=b)
 
         _, gradients = _gradients(tf.function(ours) if graph else ours, tensors, d)
-        _, expected = _gradients(lambda f, w, b: _whole(f, w, labels, b), tensors, d)
-        for gradient, of_whole in zip(gradients, expected, strict=True):
-            self.assertAllClose(gradient, of_whole, rtol=1e-4, atol=1e-6 * max(1.0, np.abs(of_whole).max()))
-        # Rows to which nothing comes have no gradient.
+        _, expected = _gradients(lambda f, w, b: _at_once(f, w, labels, b), tensors, d)
+        for gradient, reference in zip(gradients, expected, strict=True):
+            self.assertAllClose(gradient, reference, rtol=1e-4, atol=1e-6 * max(1.0, np.abs(reference).max()))
+        # Rows with zero upstream have zero gradients.
         self.assertAllEqual(np.any(gradients[0].numpy() != 0, -1), d != 0)
 
-    def test_gradients_of_16_bits_are_summed_in_32(self):
-        """Each chunk adds less than a half unit of the sum: in 16 bits it would stand still."""
+    def test_16_bit_gradients_are_summed_in_32_bits(self):
+        """Each chunk adds less than half a unit of the sum, which a 16-bit sum would lose."""
         rows = 256 * 16
         features, weight = tf.ones([rows, 1], tf.bfloat16), tf.zeros([1, 70_000])
         labels = np.zeros(rows, np.int32)
@@ -117,14 +119,14 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(gradients[1][0, 0], -rows * (1 - 1 / 70_000), rtol=2e-3)
         self.assertAllClose(gradients[1][0, 1:], np.full(69_999, rows / 70_000), rtol=1e-2)
 
-    def test_weight_of_another_dtype_has_its_own_gradient(self):
+    def test_gradients_have_the_dtypes_of_their_inputs(self):
         (features, weight, bias), labels = _problem(6, 4, 9, tf.float32)
         half = tf.cast(features, tf.float16)
         loss, gradients = _gradients(
             lambda f, w, b: tfo.nn.linear_cross_entropy(f, w, labels, bias=b), [half, weight, bias], 1.0
         )
         self.assertEqual([g.dtype for g in gradients], [tf.float16, tf.float32, tf.float32])
-        self.assertAllClose(loss, _whole(features, weight, labels, bias), rtol=1e-2, atol=1e-2)
+        self.assertAllClose(loss, _at_once(features, weight, labels, bias), rtol=1e-2, atol=1e-2)
 
     @parameterized.parameters(tf.int32, tf.int64)
     def test_one_trace_for_all_sizes(self, dtype):
@@ -141,14 +143,14 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
             (features, weight, _), labels = _problem(*sizes, tf.float32)
             loss, d_features, d_weight = gradients(features, weight, labels)
             expected_loss, expected = _gradients(
-                lambda f, w, labels=labels: _whole(f, w, labels, 0.0), [features, weight], 1.0
+                lambda f, w, labels=labels: _at_once(f, w, labels, 0.0), [features, weight], 1.0
             )
             self.assertAllClose(loss, expected_loss, rtol=1e-5)
             self.assertAllClose(d_features, expected[0], rtol=1e-4, atol=1e-5)
             self.assertAllClose(d_weight, expected[1], rtol=1e-4, atol=1e-5)
         self.assertEqual(gradients.experimental_get_tracing_count(), 1)
 
-    def test_ignored_rows_whatever_their_features(self):
+    def test_ignored_rows_with_nan_features(self):
         (features, weight, _), labels = _problem(4, 3, 5)
         features = tf.tensor_scatter_nd_update(features, [[1]], [[np.nan] * 3])
         labels[1] = -1
@@ -192,12 +194,12 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ((2, 3, 4), (4, 7), (3, 2)),
-        ((2, 4), (8, 7), (1,)),  # as many numbers
+        ((2, 4), (8, 7), (1,)),  # the same number of elements
         ((2, 4), (2, 7), (4,)),
         ((2, 4), (3, 7), (2,)),
         ((2, 4), (4, 7), (3,)),
     )
-    def test_shapes_that_only_the_run_tells(self, features, weight, labels):
+    def test_mismatched_shapes_at_run_time(self, features, weight, labels):
         specs = [tf.TensorSpec(None), tf.TensorSpec(None), tf.TensorSpec(None, tf.int32)]
         call = tf.function(lambda f, w, y: tfo.nn.linear_cross_entropy(f, w, y), input_signature=specs)
         self.assertEqual(call(tf.zeros([2, 3, 4]), tf.zeros([4, 7]), tf.zeros([2, 3], tf.int32)).shape, [2, 3])

@@ -1,7 +1,7 @@
-"""Tests of the nn ops' gradients of the second order and above.
+"""Tests of the nn ops' gradients of second and higher order.
 
-Against formulas made of TensorFlow's ops, against differences, and for masks against the same rows without the
-masked classes.
+The references are compositions of TensorFlow ops, finite differences and, for masks, the same rows without the masked
+classes.
 """
 
 import math
@@ -45,7 +45,7 @@ def _kl(q_mean, q_log, *p):
     return 0.5 * tf.reduce_sum(tf.exp(ratio) - 1 - ratio + (q_mean - p_mean) ** 2 * tf.exp(-p_log), -1)
 
 
-# name: (ours, a formula that is right for such values, the number of tensors)
+# name: (function, composition that is accurate for these values, number of tensors)
 _FUNCTIONS = {
     "softmax": (tfo.nn.softmax, lambda x: tf.exp(_log_softmax(x)), 1),
     "log_prob_from_logits": (tfo.nn.log_prob_from_logits, _log_softmax, 1),
@@ -71,14 +71,14 @@ _FUNCTIONS = {
 
 
 def _derivative(function):
-    """Of a function with any results its gradients, weighed by numbers that differ."""
+    """Returns a function for the gradients of a weighted sum of a function's results."""
 
     def gradients(*tensors):
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             results = tf.nest.flatten(function(*tensors))
             parts = [r * tf.cast(_random(9 + i, r.shape), r.dtype) for i, r in enumerate(results) if r is not None]
-            # Sums that 16 bits hold.
+            # 16-bit sums would overflow or lose terms.
             total = tf.add_n([tf.reduce_sum(tf.cast(part, tf.float64)) for part in parts])
         return tape.gradient(total, tensors)
 
@@ -94,12 +94,12 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
             ours, formula = _derivative(ours), _derivative(formula)
         results = (tf.function(ours) if graph else ours)(*tensors)
         expected = formula(*tensors)
-        for result, of_formula in zip(results, expected, strict=True):
-            self.assertAllClose(result, of_formula, rtol=1e-9, atol=1e-10)
+        for result, expected_result in zip(results, expected, strict=True):
+            self.assertAllClose(result, expected_result, rtol=1e-9, atol=1e-10)
         self.assertGreater(np.abs(expected[-1]).max(), 0.01)
 
     @parameterized.parameters(*_FUNCTIONS)
-    def test_equals_differences(self, name):
+    def test_equals_finite_differences(self, name):
         function, _, count = _FUNCTIONS[name]
         gradients = _derivative(function)
         arrays = [_random(i) for i in range(count)]
@@ -118,7 +118,7 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertAllClose(second[at], (ends[0] - ends[1]) / 2e-5, rtol=1e-6, atol=1e-7)
 
     @parameterized.product(name=tuple(_FUNCTIONS), dtype=(tf.float16, tf.bfloat16, tf.float32))
-    def test_of_other_dtypes(self, name, dtype):
+    def test_other_dtypes(self, name, dtype):
         function, formula, count = _FUNCTIONS[name]
         tensors = [tf.cast(_random(i), dtype) for i in range(count)]
         wide = [tf.cast(t, tf.float64) for t in tensors]
@@ -126,13 +126,13 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
             _derivative(_derivative(function))(*tensors), _derivative(_derivative(formula))(*wide), strict=True
         ):
             self.assertEqual(result.dtype, dtype)
-            # The first gradient is rounded to its dtype before the second is taken.
+            # The first gradient is rounded to its dtype before it is differentiated.
             rounding = _ROUNDING[dtype] * max(1, np.abs(expected).max())
             self.assertAllClose(tf.cast(result, tf.float64), expected, rtol=_ROUNDING[dtype], atol=4 * rounding)
 
     @parameterized.product(name=tuple(_FUNCTIONS), graph=(False, True))
-    def test_of_what_comes_in(self, name, graph):
-        """The gradient is linear in it: its derivative there is the gradient for one."""
+    def test_gradient_to_upstream(self, name, graph):
+        """The gradient is linear in upstream, so its derivative times upstream is the gradient itself."""
         function, _, count = _FUNCTIONS[name]
         tensors = [tf.constant(_random(i)) for i in range(count)]
 
@@ -156,7 +156,7 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(tf.reduce_sum(slope * d), along, rtol=1e-10)
         self.assertGreater(abs(along), 1e-3)
 
-    def test_integer_labels_have_none(self):
+    def test_integer_labels_have_no_gradient(self):
         x, labels = tf.constant(_random(0)), tf.constant(_LABELS)
         for function in (tfo.nn.sparse_softmax_cross_entropy, tfo.nn.label_log_prob):
             with tf.GradientTape() as tape:
@@ -179,7 +179,7 @@ _MASKABLE = {
 
 class MaskTest(parameterized.TestCase, tf.test.TestCase):
     def _second(self, function, x, v):
-        """The gradient, and the gradient of its product with v."""
+        """Returns the gradient, and the gradient of its product with v."""
         with tf.GradientTape() as outer:
             outer.watch(x)
             with tf.GradientTape() as tape:
@@ -192,11 +192,11 @@ class MaskTest(parameterized.TestCase, tf.test.TestCase):
         return gradient, outer.gradient(along, x)
 
     @parameterized.product(name=tuple(_MASKABLE), dtype=(tf.float32, tf.float64))
-    def test_is_as_without_the_masked_classes(self, name, dtype):
+    def test_equals_the_gradients_without_the_masked_classes(self, name, dtype):
         function = _MASKABLE[name]
         x, v = _random(1, [2, 5]), _random(2, [2, 5])
         masked, far = x.copy(), x.copy()
-        masked[:, [1, 3]], far[:, [1, 3]] = -_INF, -1e4  # of which nothing is left
+        masked[:, [1, 3]], far[:, [1, 3]] = -_INF, -1e4  # e^-1e4 underflows to 0
         for result, expected in zip(
             self._second(function, tf.cast(masked, dtype), v),
             self._second(function, tf.cast(far, dtype), v),
@@ -206,7 +206,7 @@ class MaskTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(result, expected, rtol=_ROUNDING[dtype], atol=_ROUNDING[dtype])
             self.assertGreater(np.abs(expected).max(), 0.01)
 
-    def test_of_log_probabilities_that_a_mask_leaves(self):
+    def test_unmasked_log_probabilities(self):
         x, v = tf.constant([[1.0, -_INF, 2.0, 0.5]], tf.float64), [[1.0, 5.0, 2.0, 4.0]]
 
         def loss(x):
@@ -218,19 +218,19 @@ class MaskTest(parameterized.TestCase, tf.test.TestCase):
 
         kept = [0, 2, 3]
         expected = self._second(without, tf.gather(x, kept, axis=1), np.take(v, kept, 1))
-        for result, of_kept in zip(self._second(loss, x, v), expected, strict=True):
+        for result, expected_kept in zip(self._second(loss, x, v), expected, strict=True):
             self.assertAllEqual(result[0, 1], 0)
-            self.assertAllClose(tf.gather(result, kept, axis=1), of_kept, rtol=1e-12)
+            self.assertAllClose(tf.gather(result, kept, axis=1), expected_kept, rtol=1e-12)
 
     @parameterized.product(name=tuple(_MASKABLE), dtype=tuple(_ROUNDING))
-    def test_a_row_of_minus_infinity_has_none_and_others_keep_theirs(self, name, dtype):
+    def test_fully_masked_row_does_not_affect_other_rows(self, name, dtype):
         function = _MASKABLE[name]
         x, v = _random(1, [2, 5]), _random(2, [2, 5])
         expected = self._second(function, tf.cast(x, dtype), v)
         x[1] = -_INF
-        for result, of_all in zip(self._second(function, tf.cast(x, dtype), v), expected, strict=True):
+        for result, expected_rows in zip(self._second(function, tf.cast(x, dtype), v), expected, strict=True):
             self.assertAllEqual(tf.cast(result[1], tf.float64), np.zeros(5))
-            self.assertAllEqual(result[0], of_all[0])
+            self.assertAllEqual(result[0], expected_rows[0])
             self.assertGreater(np.abs(tf.cast(result[0], tf.float64)).max(), 0)
 
     @parameterized.parameters(*_MASKABLE)
@@ -239,13 +239,13 @@ class MaskTest(parameterized.TestCase, tf.test.TestCase):
         x, v = _random(1, [2, 5]), _random(2, [2, 5])
         expected = self._second(function, tf.constant(x), v)
         x[1, 2] = _NAN
-        for result, of_all in zip(self._second(function, tf.constant(x), v), expected, strict=True):
+        for result, expected_rows in zip(self._second(function, tf.constant(x), v), expected, strict=True):
             self.assertTrue(np.isnan(result[1]).all())
-            self.assertAllEqual(result[0], of_all[0])
+            self.assertAllEqual(result[0], expected_rows[0])
 
     @parameterized.parameters(_NAN, _INF, -_INF, 3.0)
-    def test_ignored_rows_have_none(self, what):
-        x, v = tf.constant([[what, 1.0, what], [0.0, 1.0, 2.0]]), tf.ones([2, 3]) * [1.0, 2.0, 3.0]
+    def test_ignored_rows_have_no_gradient(self, value):
+        x, v = tf.constant([[value, 1.0, value], [0.0, 1.0, 2.0]]), tf.ones([2, 3]) * [1.0, 2.0, 3.0]
         for options in ({}, {"label_smoothing": 0.1, "z_loss": 0.1}):
             gradient, second = self._second(
                 lambda x, options=options: tfo.nn.sparse_softmax_cross_entropy([-1, 1], x, ignore_index=-1, **options),
@@ -256,13 +256,13 @@ class MaskTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllGreater(np.abs([gradient[1], second[1]]), 0)
 
     @parameterized.parameters(*_MASKABLE)
-    def test_half_precision_at_its_ends(self, name):
+    def test_extremes_of_float16(self, name):
         x = tf.constant([[65504.0, -65504, 65504, -65504, 0], [-65504] * 5], tf.float16)
         for result in self._second(_MASKABLE[name], x, _random(2, [2, 5])):
             self.assertTrue(np.isfinite(result).all())
 
     def test_gaussian_kl_of_variances_beyond_the_dtype(self):
-        """Log variances have second gradients where e^s has no number."""
+        """Log variances have second gradients where e^s overflows or underflows."""
         for log in (-110.0, 110.0):
             mean, logs = tf.constant([[3.0, 4.0]]), tf.constant([[log, log]])
 

@@ -1,4 +1,4 @@
-"""Tests of the nn functions in graphs: static shapes, traces, vectorized_map, jacobian, dtypes of policies."""
+"""Tests of the nn functions in graphs: static shapes, traces, vectorized_map, jacobian."""
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,7 @@ def _labels(shape=(_P, _B)):
     return np.random.default_rng(3).integers(0, _C, shape)
 
 
-# name: (a function, the number of its float tensors [..., classes])
+# name: (function, number of its float tensors [..., classes])
 _FUNCTIONS = {
     "softmax": (tfo.nn.softmax, 1),
     "log_prob_from_logits": (tfo.nn.log_prob_from_logits, 1),
@@ -47,13 +47,13 @@ def _gradients(function):
 
 
 def _one_by_one(function, stacked, batches=_P):
-    """What vectorized_map should give; what is not stacked is the same for all."""
+    """Returns the expected result of vectorized_map over the stacked tensors."""
     results = [function(*(t[i] for t in stacked)) for i in range(batches)]
     return tf.nest.map_structure(lambda *r: tf.stack(r), *results)
 
 
 def _read_ops(graph):
-    """Of which the first output is made."""
+    """Returns the ops that the first output depends on."""
     used, todo = set(), [graph.outputs[0].op]
     while todo:
         op = todo.pop()
@@ -65,7 +65,7 @@ def _read_ops(graph):
 
 class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
     def _check(self, function, stacked):
-        # Without a converter this raises.
+        # Raises if there is no converter.
         result = tf.vectorized_map(lambda t: function(*t), tuple(stacked), fallback_to_while_loop=False)
         expected = _one_by_one(function, stacked)
         for r, e in zip(tf.nest.flatten(result), tf.nest.flatten(expected), strict=True):
@@ -83,41 +83,39 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(
         name=[name for name, (_, count) in _FUNCTIONS.items() if count > 1], order=(0, 1), stacked=(0, 1)
     )
-    def test_with_tensors_that_all_iterations_share(self, name, order, stacked):
+    def test_shared_tensors(self, name, order, stacked):
         function, count = _FUNCTIONS[name]
         for _ in range(order):
             function = _gradients(function)
         shared = [tf.constant(_random(9 + i, (_B, _C))) for i in range(count)]
 
-        def of_one(t):
+        def call_one(t):
             tensors = list(shared)
             tensors[stacked] = t
             return function(*tensors)
 
-        self._check(of_one, [tf.constant(_random(1))])
+        self._check(call_one, [tf.constant(_random(1))])
 
     @parameterized.product(dtype=(tf.int32, tf.int64), order=(0, 1))
     def test_labels(self, dtype, order):
         labels, x = tf.cast(_labels(), dtype), tf.constant(_random(1))
         for function in (tfo.nn.sparse_softmax_cross_entropy, tfo.nn.label_log_prob):
-            # Labels differ and logits do not, the other way round, both.
+            # Stacks the labels, the logits, or both.
             for take_labels, take_x in ((True, False), (False, True), (True, True)):
 
-                def of_one(t, function=function, take_labels=take_labels, take_x=take_x):
+                def call_one(t, function=function, take_labels=take_labels, take_x=take_x):
                     at, x_at = t[0] if take_labels else labels[0], t[1] if take_x else x[0]
-                    of_x = lambda x_at: function(at, x_at)  # noqa: E731
-                    return (_gradients(of_x) if order else of_x)(x_at)
+                    loss_at = lambda x_at: function(at, x_at)  # noqa: E731
+                    return (_gradients(loss_at) if order else loss_at)(x_at)
 
-                result = tf.vectorized_map(of_one, (labels, x), fallback_to_while_loop=False)
+                result = tf.vectorized_map(call_one, (labels, x), fallback_to_while_loop=False)
                 expected = tf.nest.map_structure(
-                    lambda *r: tf.stack(r), *[of_one((labels[i], x[i])) for i in range(_P)]
+                    lambda *r: tf.stack(r), *[call_one((labels[i], x[i])) for i in range(_P)]
                 )
                 for r, e in zip(tf.nest.flatten(result), tf.nest.flatten(expected), strict=True):
                     self.assertAllClose(r, e, rtol=1e-12)
 
-    def test_one_op_does_it(self):
-        """Converted ops: one of the name, and no loop, in the graph."""
-
+    def test_converts_to_one_op_without_a_loop(self):
         @tf.function
         def mapped(x):
             return tf.vectorized_map(tfo.nn.softmax_entropy, x, fallback_to_while_loop=False)
@@ -135,7 +133,7 @@ _UNKNOWN = tf.TensorShape(None)
 
 class StaticShapeTest(parameterized.TestCase, tf.test.TestCase):
     def _shapes(self, function, *specs):
-        """Of the result, and of the gradients to float inputs."""
+        """Returns the static shapes of the result and of the gradients to float inputs."""
 
         def traced(*inputs):
             floats = [t for t in inputs if t.dtype.is_floating]
@@ -156,7 +154,7 @@ class StaticShapeTest(parameterized.TestCase, tf.test.TestCase):
         ([2, 3, None], 0),
         (None, -1),
     )
-    def test_of_logits(self, shape, axis):
+    def test_logits(self, shape, axis):
         rows = None if shape is None else [n for i, n in enumerate(shape) if i != axis % len(shape)]
         for function in (tfo.nn.softmax, tfo.nn.log_prob_from_logits):
             result = self._shapes(lambda x, f=function: f(x, axis=axis), _A(shape))
@@ -178,7 +176,7 @@ class StaticShapeTest(parameterized.TestCase, tf.test.TestCase):
         ([], [7], [], [7]),
         (None, None, None, None),
     )
-    def test_of_labels(self, labels, logits, loss, gradient):
+    def test_sparse_labels(self, labels, logits, loss, gradient):
         for function in (tfo.nn.sparse_softmax_cross_entropy, tfo.nn.label_log_prob):
             self.assertEqual(self._shapes(function, _A(labels, _I), _A(logits)), [loss, gradient])
 
@@ -207,8 +205,8 @@ class StaticShapeTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(shapes[0], loss)
         self.assertEqual(shapes[1:], [features, weight])
 
-    def test_what_cannot_be_is_told_by_the_op(self):
-        """Of shapes that become known inside of a graph."""
+    def test_op_reports_impossible_shapes(self):
+        """Calls the ops directly, as a graph does once shapes become known."""
         x = tf.zeros([2, 3])
         with self.assertRaisesRegex(ValueError, "labels and logits must have one shape"):
             tf.function(lambda: ops.tensorflow_ops_softmax_cross_entropy(tf.zeros([2, 4]), x, Tvalue=tf.float32))()
@@ -221,7 +219,7 @@ class StaticShapeTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class TraceTest(parameterized.TestCase, tf.test.TestCase):
-    def test_of_any_rank(self):
+    def test_any_rank(self):
         @tf.function(input_signature=[tf.TensorSpec(None, tf.int64), tf.TensorSpec(None)])
         def gradient(labels, x):
             with tf.GradientTape() as tape:
@@ -255,7 +253,7 @@ class TraceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertContainsSubset(set("abcdefgh"), names)
 
     def test_unused_gradient_to_labels_is_not_computed(self):
-        """An op that nobody reads is dropped by the time the graph runs: the gradient is an op for each input."""
+        """Each input has a gradient op of its own, and TensorFlow prunes ops that nothing reads."""
 
         @tf.function
         def gradient(labels, x):

@@ -1,10 +1,10 @@
-"""Tests of what nn functions add to the peak of a process' memory."""
+"""Tests of how much the nn functions add to a process' peak memory."""
 
 import process_testing
 import tensorflow as tf
 
-# Prints for each function what it adds to the peak of the process' memory, in parts of the logits': forward, and
-# forward and backward.
+# Prints the memory that each function's forward pass, and one backward pass, adds to the process' peak, as a fraction
+# of the logits' size.
 _MEMORY = """
     import tensorflow as tf
     import tensorflow_ops as tfo
@@ -30,13 +30,13 @@ _MEMORY = """
             y = function(x)
         return tape.gradient(y, x)
 
-    # What is made at the first use.
+    # Allocates what the first calls allocate once.
     for name, function in functions.items():
         gradient(function, tf.zeros([64, classes]))
     x = tf.zeros([rows, classes])
     logits = 4 * rows * classes
     for name, function in functions.items():
-        # The peak can only grow: no function before a cheaper one, and all forward passes first.
+        # The peak only grows, so cheaper functions run first, and all forward passes before the gradient.
         before = max(status("VmHWM"), status("VmRSS"))
         function(x).numpy()
         print(name, (status("VmHWM") - before) / logits)
@@ -45,7 +45,7 @@ _MEMORY = """
     print("gradient", (status("VmHWM") - before) / logits)
     """
 
-# The same of linear_cross_entropy, whose logits would take 512 MiB in all, and 32 MiB a chunk.
+# Prints the same for linear_cross_entropy in MiB. All logits would take 512 MiB, those of a chunk take 32 MiB.
 _LINEAR_MEMORY = """
     import tensorflow as tf
     import tensorflow_ops as tfo
@@ -82,13 +82,13 @@ class MemoryTest(tf.test.TestCase):
         lines = process_testing.output(self.get_temp_dir(), script).splitlines()
         return {name: float(number) for name, number in map(str.split, lines)}
 
-    def test_forward_adds_numbers_of_rows_and_no_more(self):
+    def test_forward_adds_only_per_row_results(self):
         added = self._printed(_MEMORY)
         self.assertLen(added, 7)
         gradient = added.pop("gradient")
         for name, part in added.items():
             self.assertLess(part, 0.05, name)
-        # The gradient itself, and nothing beside it.
+        # The gradient itself and nothing else.
         self.assertLess(gradient, 1.05)
         self.assertGreater(gradient, 0.9)
 

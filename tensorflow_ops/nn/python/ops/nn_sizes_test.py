@@ -1,4 +1,4 @@
-"""Tests of the nn functions on one very long row, on very many short ones, and on each number of classes to 70."""
+"""Tests of the nn functions on one very long row, very many short rows, and each number of classes up to 70."""
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,7 @@ def _wide(tensor):
 
 
 def _lse(x):
-    """Of rows, in float64; NumPy adds in pairs."""
+    """Returns the log-sum-exp of rows in float64. NumPy uses pairwise summation."""
     largest = x.max(-1)
     return largest + np.log(np.exp(x - largest[..., np.newaxis]).sum(-1))
 
@@ -29,7 +29,7 @@ def _gradient(function, x, upstream=None):
 
 
 class LongRowTest(parameterized.TestCase, tf.test.TestCase):
-    """Ten million classes: more terms than a float can count one by one."""
+    """Ten million classes: a naive float32 sum would lose accuracy."""
 
     @classmethod
     def setUpClass(cls):
@@ -41,7 +41,7 @@ class LongRowTest(parameterized.TestCase, tf.test.TestCase):
         cls.lse = _lse(cls.wide)
         cls.p = np.exp(cls.wide - cls.lse)
 
-    def test_of_logits(self):
+    def test_softmax_log_prob_and_entropy(self):
         y = tfo.nn.softmax(self.x).numpy()
         self.assertLess(np.max(np.abs(y / self.p - 1) / (1 + (self.lse - self.wide) / 4)), 4 * 2.0**-23)
         self.assertAllClose(np.sum(y, dtype=np.float64), 1, rtol=1e-6)
@@ -54,7 +54,7 @@ class LongRowTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLess(np.max(np.abs(d_x - expected) / (self.p * (self.lse - self.wide + entropy))), 4e-6)
 
     @parameterized.parameters(0, 5_000_000, 9_999_999)
-    def test_of_a_label(self, label):
+    def test_sparse_softmax_cross_entropy(self, label):
         expected = self.lse - self.wide[:, label]
         self.assertAllClose(tfo.nn.sparse_softmax_cross_entropy([label], self.x), expected, rtol=5e-7)
         d_x = _gradient(lambda x: tfo.nn.sparse_softmax_cross_entropy([label], x), tf.constant(self.x)).numpy()
@@ -63,13 +63,13 @@ class LongRowTest(parameterized.TestCase, tf.test.TestCase):
         scale = self.p * (1 + (self.lse - self.wide) / 4)
         self.assertLess(np.max((np.abs(d_x - self.p) - atol) / scale), 4 * 2.0**-23)
 
-    def test_of_many_tied_logits(self):
+    def test_tied_logits(self):
         x = tf.zeros([1, 10_000_000])
         self.assertAllClose(tfo.nn.softmax_entropy(x), [np.log(1e7)], rtol=2e-7)
         self.assertAllClose(tfo.nn.sparse_softmax_cross_entropy([7], x), [np.log(1e7)], rtol=2e-7)
         self.assertAllClose(tfo.nn.softmax(x)[0, ::999_999], np.full(11, 1e-7), rtol=2e-7)
 
-    def test_masked_but_for_one_class(self):
+    def test_all_classes_but_one_masked(self):
         x = np.full([1, 10_000_000], -_INF, np.float32)
         self.assertAllEqual(tfo.nn.softmax_entropy(x), [0])
         self.assertAllEqual(tfo.nn.sparse_softmax_cross_entropy([7], x), [_INF])
@@ -89,7 +89,7 @@ class LongRowTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class ShortRowsTest(tf.test.TestCase):
-    def test_a_million_rows_of_two(self):
+    def test_a_million_rows_of_two_classes(self):
         x = np.random.default_rng(1).standard_normal([1_000_003, 2], np.float32) * 3
         labels = np.arange(len(x)) % 2
         wide = x.astype(np.float64)
@@ -113,10 +113,10 @@ class ShortRowsTest(tf.test.TestCase):
 
 
 class EachNumberOfClassesTest(parameterized.TestCase, tf.test.TestCase):
-    """Each way to end a vector, a tile and a group of rows; labels first, last and in between."""
+    """Covers every remainder of vectors, tiles and groups of rows, with labels first, last and in between."""
 
     @parameterized.parameters(*_DTYPES)
-    def test_of_1_to_70(self, dtype):
+    def test_1_to_70_classes(self, dtype):
         for classes in range(1, 71):
             rows = 1 + classes * 7 % 37
             x = tf.cast(np.random.default_rng(classes).normal(size=[rows, classes]) * 3, dtype)
@@ -125,7 +125,7 @@ class EachNumberOfClassesTest(parameterized.TestCase, tf.test.TestCase):
             self._check(dtype, x, labels, f"{rows} rows of {classes} classes")
 
     @parameterized.product(dtype=_DTYPES, classes=(127, 128, 129, 255, 256, 257, 511, 512, 513, 2047, 2048, 2049, 4100))
-    def test_beside_the_kernels_own_sizes(self, dtype, classes):
+    def test_class_counts_near_the_kernels_block_sizes(self, dtype, classes):
         for rows in (1, 17):
             x = tf.cast(np.random.default_rng(classes).normal(size=[rows, classes]) * 3, dtype)
             for label in (0, 15, 16, 127, classes - 1):
@@ -138,9 +138,9 @@ class EachNumberOfClassesTest(parameterized.TestCase, tf.test.TestCase):
         log_p = wide - lse
         p, hot = np.exp(log_p), np.eye(x.shape[1])[labels]
         unit = {**_ULP, tf.float32: 4 * _ULP[tf.float32], tf.float64: 32 * _ULP[tf.float64]}[dtype]
-        # Half an ulp of x - max moves e^x.
+        # Rounding x - max by half an ulp changes e^x.
         p_scale = p * (1 + np.abs(log_p) / 4)
-        of_rows = 1e-14 if dtype == tf.float64 else 1e-6
+        row_rtol = 1e-14 if dtype == tf.float64 else 1e-6
         tiny = 2.0**-24 if dtype == tf.float16 else 0
 
         def check(actual, expected, rtol, scale=1.0):
@@ -150,24 +150,24 @@ class EachNumberOfClassesTest(parameterized.TestCase, tf.test.TestCase):
         check(tfo.nn.softmax(x), p, unit, p_scale)
         check(tfo.nn.log_prob_from_logits(x), log_p, unit, 1 + np.abs(log_p))
         entropy = -np.sum(p * log_p, -1, keepdims=True)
-        check(tfo.nn.softmax_entropy(x), entropy[:, 0], of_rows)
+        check(tfo.nn.softmax_entropy(x), entropy[:, 0], row_rtol)
         check(_gradient(tfo.nn.softmax_entropy, x), -p * (log_p + entropy), unit, p_scale * (1 + np.abs(log_p)) * 2)
-        check(tfo.nn.label_log_prob(labels, x), np.sum(log_p * hot, -1), of_rows, 1 + np.max(np.abs(log_p), -1))
+        check(tfo.nn.label_log_prob(labels, x), np.sum(log_p * hot, -1), row_rtol, 1 + np.max(np.abs(log_p), -1))
         d_x = _gradient(lambda x: tfo.nn.sparse_softmax_cross_entropy(labels, x), x)
         check(d_x, p - hot, unit, p_scale + hot)
         d_x = _gradient(lambda x: tfo.nn.softmax_cross_entropy(hot, x), x)
         check(d_x, p - hot, unit, p_scale + hot)
         loss = tfo.nn.softmax_cross_entropy(x, x)
-        check(loss, -np.sum(wide * log_p, -1), of_rows, 1 + np.sum(np.abs(wide * log_p), -1))
+        check(loss, -np.sum(wide * log_p, -1), row_rtol, 1 + np.sum(np.abs(wide * log_p), -1))
         d = tf.cast(tf.reverse(x, [1]), dtype)
         result, y = _gradient(tfo.nn.softmax, x, d), _wide(tfo.nn.softmax(x))
         expected = y * (_wide(d) - np.sum(y * _wide(d), -1, keepdims=True))
         check(result, expected, 2 * unit, y * np.max(1 + np.abs(wide), -1, keepdims=True))
-        # With the same Gaussians, and with others.
+        # KL of different Gaussians, and of equal ones.
         kl = 0.5 * np.sum(np.expm1(-wide / 2) + wide / 2 + np.exp(-wide) * wide**2 / 4, -1)
         halves = tf.cast(wide / 2, dtype)
         if dtype.size > 2:
-            check(tfo.nn.gaussian_kl((x, halves), (halves, x)), kl, of_rows, 1e-6 + 3 * kl)
+            check(tfo.nn.gaussian_kl((x, halves), (halves, x)), kl, row_rtol, 1e-6 + 3 * kl)
         self.assertAllEqual(tfo.nn.gaussian_kl((x, halves), (x, halves)), np.zeros(len(wide)))
 
 

@@ -1,6 +1,6 @@
 """Tests of softmax, log_prob_from_logits and softmax_entropy: values, gradients, bad input.
 
-Of higher order: nn_grad_test.py. Graphs: nn_graph_test.py. What needs a process: nn_process_test.py.
+nn_grad_test.py tests higher orders, nn_graph_test.py graphs, nn_memory_test.py memory.
 """
 
 import math
@@ -13,7 +13,7 @@ import tensorflow_ops as tfo
 
 _INF, _NAN = math.inf, math.nan
 _DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
-# The distance of numbers from 1 on; and, where e^x leaves the range of numbers with all digits, what x e^x may lose.
+# The spacing of numbers above 1, and the absolute error of x e^x where e^x is subnormal or underflows.
 _ULP = {tf.float16: 2.0**-10, tf.bfloat16: 2.0**-7, tf.float32: 2.0**-23, tf.float64: 2.0**-52}
 _TINY = {tf.float16: 2.0**-25, tf.bfloat16: 2.0**-119, tf.float32: 2.0**-119, tf.float64: 2.0**-1012}
 _FUNCTIONS = {
@@ -28,7 +28,7 @@ def _wide(tensor):
 
 
 def _reference(logits):
-    """(p, log p, entropy) of rows, by definition, in 80 bits."""
+    """Returns (p, log p, entropy) of rows in 80 bits."""
     x = _wide(logits)
     largest = x.max(-1, keepdims=True)
     x = x - np.where(largest == -_INF, 0, largest)
@@ -63,7 +63,7 @@ def _gradient(function, x, upstream):
 
 class UlpTestCase(parameterized.TestCase, tf.test.TestCase):
     def assert_ulps(self, actual, expected, ulps, scale=None):
-        """Is each number that many ulps of itself, or of the scale, from the expected one at most?"""
+        """Asserts that errors are at top `ulps` units in the last place of the expected values, or of `scale`."""
         dtype = actual.dtype
         actual, expected = _wide(actual), np.asarray(expected)
         self.assertEqual(actual.shape, expected.shape)
@@ -87,7 +87,7 @@ class ValueTest(UlpTestCase):
         p, log_p, entropy = _reference(x)
         result = tfo.nn.softmax(x)
         self.assertEqual(result.dtype, dtype)
-        # The difference to the largest logit is rounded once, which moves its e^x by half an ulp of the difference.
+        # A logit minus the largest is rounded once: e^x changes by half an ulp of the difference.
         below = np.where(p > 0, np.abs(log_p), 0)
         self.assert_ulps(result, p, 0.51 if dtype.size == 2 else 4, p * (1 + 0.125 * below))
         result = tfo.nn.log_prob_from_logits(x)
@@ -100,8 +100,8 @@ class ValueTest(UlpTestCase):
 
     @parameterized.parameters(*_DTYPES)
     def test_extremes_of_the_dtype(self, dtype):
-        most = float(dtype.max)
-        rows = [[most, -most, 0], [-most, -most, -most], [most, most, most], [-_INF, -most, -_INF]]
+        top = float(dtype.max)
+        rows = [[top, -top, 0], [-top, -top, -top], [top, top, top], [-_INF, -top, -_INF]]
         x = tf.cast(np.array(rows), dtype)
         third = 1 / 3
         expected = [[1, 0, 0], [third] * 3, [third] * 3, [0, 1, 0]]
@@ -110,7 +110,7 @@ class ValueTest(UlpTestCase):
         self.assert_ulps(tfo.nn.softmax_entropy(x), entropy, 2)
         log_p = tfo.nn.log_prob_from_logits(x)
         self.assertAllEqual(tf.cast(log_p[0, :1], tf.float64), [0])
-        self.assertAllLess(log_p[0, 1:], -0.9 * most)
+        self.assertAllLess(log_p[0, 1:], -0.9 * top)
         self.assertAllEqual(tf.cast(log_p[3], tf.float64), [-_INF, 0, -_INF])
 
     def test_large_and_far_apart_logits(self):
@@ -126,13 +126,13 @@ class ValueTest(UlpTestCase):
         for classes in (2, 40):
             x = tf.constant([0.0] + [-below] * (classes - 1), dtype)
             p, _, _ = _reference(x[tf.newaxis])
-            # The logit itself is rounded.
+            # The reference uses the rounded logit.
             self.assert_ulps(tfo.nn.softmax(x), p[0], 2)
             d = _gradient(tfo.nn.softmax, x, tf.one_hot(0, classes, dtype=dtype))
             self.assert_ulps(d[1:], -p[0, 1:] * p[0, 0], 2)
 
     @parameterized.parameters(*_DTYPES)
-    def test_a_row_of_minus_infinity_has_no_class(self, dtype):
+    def test_fully_masked_rows(self, dtype):
         for classes in (1, 3, 40):
             x = tf.cast(np.full([2, classes], -_INF), dtype)
             self.assertAllEqual(tfo.nn.softmax(x), np.zeros(x.shape))
@@ -161,7 +161,7 @@ class ValueTest(UlpTestCase):
             expected = function(np.moveaxis(x, axis, -1)).numpy()
             if expected.ndim == 4:
                 expected = np.moveaxis(expected, -1, axis)
-            for result in (function(x, axis=axis), _of_any_rank(function, dtype, axis)(x)):
+            for result in (function(x, axis=axis), _any_rank(function, dtype, axis)(x)):
                 np.testing.assert_array_equal(result.numpy(), expected)
 
     @parameterized.product(function=tuple(_FUNCTIONS), shape=([0, 3], [2, 0, 3], [0, 2, 3]))
@@ -171,13 +171,13 @@ class ValueTest(UlpTestCase):
         self.assertAllEqual(result, np.zeros(shape if function is not tfo.nn.softmax_entropy else shape[:-1]))
         self.assertAllEqual(_gradient(function, x, tf.ones(result.shape)), np.zeros(shape))
 
-    def test_input_may_be_lists_and_one_row(self):
+    def test_input_may_be_a_list_or_a_single_row(self):
         self.assertAllEqual(tfo.nn.softmax([0.0, 0.0]), [0.5, 0.5])
         self.assertEqual(tfo.nn.softmax_entropy([0.0, -_INF]).shape, [])
         self.assertAllEqual(tfo.nn.log_prob_from_logits(np.zeros([1])), [0])
 
 
-def _of_any_rank(function, dtype, axis):
+def _any_rank(function, dtype, axis):
     return tf.function(lambda x: function(x, axis=axis), input_signature=[tf.TensorSpec(None, dtype)])
 
 
@@ -187,7 +187,7 @@ class GradientTest(UlpTestCase):
         x = _logits(shape, dtype, 3, masked)
         d = _logits(shape, dtype, 1, seed=2)
         d_rows = tf.cast(_logits(shape[:-1], dtype, 1, seed=3), _value_dtype(dtype))
-        # A 16-bit gradient is that of a 16-bit result.
+        # A 16-bit gradient is computed from the 16-bit result.
         y, log_y = _wide(tfo.nn.softmax(x)), _wide(tfo.nn.log_prob_from_logits(x))
         wide_d = _wide(d)
         sum_d = (wide_d * y).sum(-1, keepdims=True)
@@ -216,7 +216,7 @@ class GradientTest(UlpTestCase):
         self.assertGreater(np.count_nonzero(np.abs(theoretical[0]) > 1e-3), 10)
 
     @parameterized.parameters(*_DTYPES)
-    def test_masks_have_no_gradient(self, dtype):
+    def test_masked_classes_have_no_gradient(self, dtype):
         x = tf.cast([[1, -_INF, 2, 0.5], [-_INF, -_INF, 3, -_INF]], dtype)
         for function in (tfo.nn.softmax, tfo.nn.softmax_entropy):
             y = function(x)
@@ -228,8 +228,7 @@ class GradientTest(UlpTestCase):
             self.assertAllEqual(gradient[1], [0, 0, 0, 0])
             self.assertGreater(np.abs(_wide(gradient)[0, 0]), 0)
 
-    def test_of_what_a_mask_leaves(self):
-        """The log-probabilities of classes that are there, masked ones not read."""
+    def test_gradient_of_unmasked_log_probabilities(self):
         x = tf.constant([[1.0, -_INF, 2.0], [-_INF, -_INF, -_INF]])
 
         def loss(x):
@@ -239,7 +238,7 @@ class GradientTest(UlpTestCase):
         p = 1 / (1 + math.e)
         self.assertAllClose(_gradient(loss, x, 1.0), [[1 - 2 * p, 0, 2 * p - 1], [0, 0, 0]], rtol=1e-6)
 
-    def test_what_comes_in_at_a_class_without_probability_is_dropped(self):
+    def test_upstream_of_classes_with_zero_probability_is_ignored(self):
         x = tf.constant([[0.0, 1.0, -_INF]])
         for d in (_NAN, _INF):
             gradient = _gradient(tfo.nn.softmax, x, [[1.0, 2.0, d]])
@@ -262,7 +261,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             (np.zeros([2, 3], np.float32), {"axis": True}, "axis is True, expected an int"),
         ),
     )
-    def test_is_told(self, function, case):
+    def test_errors_found_in_python(self, function, case):
         logits, options, message = case
         for call in (_FUNCTIONS[function], lambda *args, **kwargs: tf.function(_FUNCTIONS[function])(*args, **kwargs)):
             with self.assertRaisesRegex(ValueError, message):
@@ -277,10 +276,10 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             (np.zeros([2, 3], np.float32), -3, "axis is -3, expected an axis of the tensor"),
         ),
     )
-    def test_is_told_at_run_time(self, function, case):
+    def test_errors_at_run_time(self, function, case):
         logits, axis, message = case
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
-            _of_any_rank(_FUNCTIONS[function], tf.float32, axis)(logits)
+            _any_rank(_FUNCTIONS[function], tf.float32, axis)(logits)
 
 
 if __name__ == "__main__":

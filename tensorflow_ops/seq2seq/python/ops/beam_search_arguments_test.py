@@ -1,4 +1,4 @@
-"""Tests of what beam_search says of bad options, of a step_fn that does not fit, and of tensors as options."""
+"""Tests of beam_search's errors for bad options and step functions, and of options as tensors."""
 
 import math
 
@@ -10,7 +10,7 @@ import tensorflow_ops as tfo
 
 
 def _markov(rows, dtype=tf.float32):
-    """A model whose next token depends on the last one alone, from logits [V, V]."""
+    """Returns a step_fn whose next token depends on the last one only, from logits [V, V]."""
     table = tf.constant(rows, dtype)
     return lambda tokens, state: (tf.gather(table, tokens), state)
 
@@ -50,14 +50,14 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         ({"eos_ids": b"0"}, "an id is b'0'"),
     )
     def test_options(self, options, message):
-        self._expect_refused(options, message)
+        self._assert_raises(options, message)
 
     @parameterized.parameters("max_length", "min_length", "length_penalty", "eos_ids")
     def test_string_tensors(self, name):
-        # Inside of the function: a constant of the graph has a known value, which is bytes.
-        self._expect_refused(lambda: {name: tf.constant("0")}, f"{name}.*is b'0', expected")
+        # Creates the constant inside the function: a graph's constant has a known value, which is bytes.
+        self._assert_raises(lambda: {name: tf.constant("0")}, f"{name}.*is b'0', expected")
 
-    def _expect_refused(self, options, message):
+    def _assert_raises(self, options, message):
         for call in (lambda f: f(), lambda f: tf.function(f)()):
             with self.assertRaisesRegex((ValueError, TypeError), message):
                 call(lambda: _search(options() if callable(options) else options))
@@ -94,7 +94,7 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "step_fn is 3, expected a function"):
             tfo.seq2seq.beam_search(3, (), **_OPTIONS)
 
-    def test_end_tokens_of_another_vocabulary(self):
+    def test_end_token_outside_the_vocabulary(self):
         options = {**_OPTIONS, "eos_ids": [1, 3]}
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"eos_ids\[1\] is 3, expected \[0, 3\)"):
             tfo.seq2seq.beam_search(_markov(np.zeros([3, 3])), (), **options)

@@ -1,4 +1,4 @@
-"""Tests of beam_search_step, gather_tree and batch_gather: against loops, by hand, bad input, vectorized_map."""
+"""Tests of beam_search_step, gather_tree and batch_gather: values, bad input, vectorized_map."""
 
 import math
 
@@ -19,7 +19,7 @@ def _log_softmax(row):
 
 
 def _reference(logits, log_probs, finished, lengths, eos_ids, beam_width, length_penalty, forbidden):
-    """The step of one example, by a sorted list of candidates: [(log prob, token, parent, finished, length)]."""
+    """Sorts the candidates of one example: returns [(log prob, token, parent, finished, length)]."""
     vocabulary = logits.shape[-1]
     first = eos_ids[0] if eos_ids else 0
     candidates = []
@@ -42,8 +42,8 @@ def _reference(logits, log_probs, finished, lengths, eos_ids, beam_width, length
 
 
 def _random_step(rng, dtype):
-    batch, beams, vocabulary = (int(rng.integers(1, most)) for most in (4, 6, 40))
-    # Each logit once in a row, and so far apart that rounding cannot change the order.
+    batch, beams, vocabulary = (int(rng.integers(1, limit)) for limit in (4, 6, 40))
+    # The logits of a row differ so much that rounding cannot change their order.
     logits = np.stack([rng.permutation(vocabulary) for _ in range(batch * beams)]) * 0.25 + rng.random(
         [batch * beams, 1]
     )
@@ -62,7 +62,7 @@ def _random_step(rng, dtype):
 
 class BeamSearchStepTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(dtype=_DTYPES, block=(0, 1, 2, 3))
-    def test_equals_a_sorted_list(self, dtype, block):
+    def test_equals_sorted_candidates(self, dtype, block):
         for seed in range(25 * block, 25 * block + 25):
             logits, options = _random_step(np.random.default_rng(seed), dtype)
             step = tfo.seq2seq.beam_search_step(logits, **options)
@@ -87,7 +87,7 @@ class BeamSearchStepTest(parameterized.TestCase, tf.test.TestCase):
                         self.assertAllEqual(actual[b], wanted)
             self.assertEqual([t.dtype for t in step], [value_dtype, tf.int32, tf.int32, tf.bool, tf.int32])
 
-    def test_a_finished_beam_has_one_continuation(self):
+    def test_finished_beam_has_one_continuation(self):
         step = tfo.seq2seq.beam_search_step(
             tf.fill([1, 2, 3], 0.0), [[-1.0, -2.0]], [[True, False]], [[4, 4]], eos_ids=[2, 1], beam_width=4
         )
@@ -114,7 +114,7 @@ class BeamSearchStepTest(parameterized.TestCase, tf.test.TestCase):
         e = math.log(1 + math.e)
         rounding = 1e-2 if dtype.size == 2 else 1e-6
         self.assertAllClose(step.log_probs[0, :4], [-e, -1 - e, *[-2 - math.log(2)] * 2], rtol=rounding)
-        # Beside the largest finite number 0 is far below, but no mask.
+        # +inf counts as the largest finite number: a 0 in the same row is far below, but not masked.
         self.assertAllEqual(step.token_ids, [[2, 0, 0, 2, 1, 3]])
         self.assertAllEqual(step.parent_ids, [[0, 0, 2, 2, 2, 2]])
         self.assertAllEqual(step.finished, [[False] * 5 + [True]])
@@ -143,7 +143,7 @@ class BeamSearchStepTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(step.log_probs, [[-math.log(2)]], rtol=1e-15)
 
     def test_length_penalty_has_64_bits(self):
-        """Two candidates that a penalty of 0.7 in float32 would put the other way round."""
+        """With a penalty of 0.7 in float32, the two candidates would swap."""
         lengths, log_probs = [[1, 7]], np.array([[-1.0, -((12 / 6) ** 0.7) * (1 + 1e-9)]]) + math.log(1)
         step = tfo.seq2seq.beam_search_step(
             np.zeros([1, 2, 1]), log_probs, [[True, True]], lengths, eos_ids=0, length_penalty=0.7, beam_width=1
@@ -215,7 +215,7 @@ class BeamSearchStepTest(parameterized.TestCase, tf.test.TestCase):
         ({"eos_ids": [3]}, r"eos_ids\[0\] is 3, expected \[0, 3\)"),
         ({"eos_ids": [0, -1]}, r"eos_ids\[1\] is -1, expected \[0, 3\)"),
     )
-    def test_bad_input_is_told(self, changed, message):
+    def test_bad_input_raises(self, changed, message):
         arguments = {
             "logits": tf.zeros([1, 2, 3]),
             "log_probs": tf.zeros([1, 2]),
@@ -254,14 +254,14 @@ class GatherTreeTest(parameterized.TestCase, tf.test.TestCase):
         fast = tf.vectorized_map(fold, many, fallback_to_while_loop=False)
         self.assertAllEqual(fast, tf.stack([fold((many[0][i], many[1][i])) for i in range(3)]))
 
-    def test_what_no_sequence_meets_is_not_looked_at(self):
+    def test_unreachable_parents_are_not_read(self):
         tokens = [[[1, 2]], [[3, 4]], [[5, 6]]]
         parents = [[[-1, 99]], [[0, -5]], [[7, 8]]]
         result = tfo.seq2seq.gather_tree(tokens, parents, [[2, 1]], pad_id=0)
         self.assertAllEqual(result[:, 0], [[1, 2], [3, 0], [0, 0]])
 
     @parameterized.parameters(([0, 2, 3],), ([3, 0, 2],), ([3, 2, 0],))
-    def test_nothing(self, shape):
+    def test_empty(self, shape):
         tokens, lengths = tf.zeros(shape, tf.int32), tf.zeros(shape[1:], tf.int32)
         self.assertEqual(tfo.seq2seq.gather_tree(tokens, tokens, lengths, pad_id=0).shape, shape)
 
@@ -277,7 +277,7 @@ class GatherTreeTest(parameterized.TestCase, tf.test.TestCase):
         ({"parent_ids": [[[0, 0]], [[0, 2]]]}, r"parent 2 in parent_ids\[1, 0\], expected \[0, 2\)"),
         ({"parent_ids": [[[0, 0]], [[-1, 0]]]}, r"parent -1 in parent_ids\[1, 0\], expected \[0, 2\)"),
     )
-    def test_bad_input_is_told(self, changed, message):
+    def test_bad_input_raises(self, changed, message):
         arguments = {
             "token_ids": [[[1, 2]], [[3, 4]]],
             "parent_ids": [[[0, 0]], [[0, 1]]],
@@ -329,7 +329,7 @@ class BatchGatherTest(parameterized.TestCase, tf.test.TestCase):
         (tf.zeros([2, 3]), [[0], [3]], r"= 3 is not in \[0, 3\)"),
         (tf.zeros([2, 3]), [[0], [-1]], r"= -1 is not in \[0, 3\)"),
     )
-    def test_bad_input_is_told(self, params, indices, message):
+    def test_bad_input_raises(self, params, indices, message):
         with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
             tfo.seq2seq.batch_gather(params, indices)
 
@@ -339,7 +339,7 @@ class BatchGatherTest(parameterized.TestCase, tf.test.TestCase):
         (np.zeros([2, 3], np.float32), np.int32([[0]]), "expected the same batch dims"),
         (np.zeros([2, 3], np.float32), np.int32([[0], [3]]), r"is not in \[0, 3\)"),
     )
-    def test_bad_input_is_told_at_run_time(self, params, indices, message):
+    def test_bad_input_raises_at_run_time(self, params, indices, message):
         function = tf.function(
             tfo.seq2seq.batch_gather, input_signature=[tf.TensorSpec(None), tf.TensorSpec(None, tf.int32)]
         )

@@ -1,4 +1,4 @@
-"""What holds for every beam search, on settings that hypothesis looks for."""
+"""Tests of beam_search's invariants, with settings drawn by hypothesis."""
 
 import math
 
@@ -14,12 +14,12 @@ _INF = math.inf
 
 @strategies.composite
 def searches(draw):
-    """(logits of a chain [V, V], options)."""
+    """Draws (logits of a Markov chain [V, V], options)."""
     vocabulary = draw(strategies.integers(2, 6))
     width = draw(strategies.integers(1, 5))
     max_length = draw(strategies.integers(1, 6))
     eos_ids = draw(strategies.lists(strategies.integers(0, vocabulary - 1), max_size=2, unique=True))
-    # Few numbers, so that there are ties; masks; NaN.
+    # Few different values, so that ties occur; -inf masks; NaN.
     values = strategies.sampled_from([0.0, 1.0, 2.0, -3.0, 100.0, -_INF, math.nan])
     row = strategies.lists(values, min_size=vocabulary, max_size=vocabulary)
     return np.array(draw(strategies.lists(row, min_size=vocabulary, max_size=vocabulary))), {
@@ -45,7 +45,7 @@ def _log_softmax(x):
 
 
 class PropertyTest(tf.test.TestCase):
-    # The same settings each time; no time limit, since a test machine may be busy.
+    # Draws the same settings in every run. Without a deadline, because test machines may be busy.
     @hypothesis.settings(max_examples=150, deadline=None, derandomize=True, database=None)
     @hypothesis.given(searches())
     def test_invariants(self, setting):
@@ -53,10 +53,10 @@ class PropertyTest(tf.test.TestCase):
         table = tf.constant(logits)
         result = tfo.seq2seq.beam_search(lambda tokens, state: (tf.gather(table, tokens), state), (), **options)
         log_p = _log_softmax(logits)
-        eos_ids, count, most = options["eos_ids"], options["num_return_sequences"], options["max_length"]
+        eos_ids, count, max_length = options["eos_ids"], options["num_return_sequences"], options["max_length"]
         pad = options["pad_id"] if options["pad_id"] is not None else (eos_ids or [0])[0]
         shape = (options["batch_size"], count)
-        self.assertEqual([t.shape for t in result], [(*shape, most), shape, shape, shape])
+        self.assertEqual([t.shape for t in result], [(*shape, max_length), shape, shape, shape])
         for sequences, lengths, scores, log_probs in zip(*(t.numpy() for t in result), strict=True):
             self.assertTrue((scores[:-1] >= scores[1:]).all(), "scores are sorted")
             exists = scores > -_INF
@@ -65,7 +65,7 @@ class PropertyTest(tf.test.TestCase):
             found = [tuple(s[:n]) for s, n in zip(sequences[exists], lengths[exists], strict=True)]
             self.assertLen(set(found), len(found), "no hypothesis twice")
             for tokens, length, score, log_prob in zip(sequences, lengths, scores, log_probs, strict=True):
-                self.assertAllEqual(tokens[length:], [pad] * (most - length))
+                self.assertAllEqual(tokens[length:], [pad] * (max_length - length))
                 if not length:
                     continue
                 tokens = tokens[:length]
@@ -79,7 +79,7 @@ class PropertyTest(tf.test.TestCase):
                     self.assertTrue(is_end[-1])
                     self.assertGreater(length, options["min_length"])
                 else:
-                    self.assertEqual(length, most)
+                    self.assertEqual(length, max_length)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Tests of beam_search: against a plain search of lists, exhaustive search, and by hand.
+"""Tests of beam_search against a list-based reference, exhaustive search, and hand-computed results.
 
-Arguments: beam_search_arguments_test.py. Invariants: beam_search_property_test.py.
-Graphs, processes, devices: seq2seq_graph_test.py.
+beam_search_arguments_test.py tests arguments, beam_search_property_test.py invariants, seq2seq_graph_test.py graphs,
+processes and devices.
 """
 
 import itertools
@@ -25,7 +25,7 @@ def _log_softmax(x):
 
 
 class Rnn:
-    """A recurrent model with random weights, whose logits depend on all tokens so far; by example as well."""
+    """A recurrent model with random weights. Logits depend on the example and on all its tokens so far."""
 
     def __init__(self, rng, batch, vocabulary, scale=3.0, masked=0.0):
         size = 5
@@ -37,7 +37,7 @@ class Rnn:
         self.vocabulary = vocabulary
 
     def initial_state(self):
-        # A nest, and a leaf that is not of the hidden layer: a row that is mixed up shows in the logits.
+        # A nest whose leaves both affect the logits, so that mixed-up rows change the result.
         return {"hidden": tf.constant(self.first), "more": (tf.zeros([len(self.first), 1], tf.int32),)}
 
     def step_fn(self, tokens, state):
@@ -47,7 +47,7 @@ class Rnn:
         return logits, {"hidden": hidden, "more": (count,)}
 
     def logits(self, example, bos_id, prefix):
-        """Of the token after a prefix."""
+        """Returns the logits of the token after a prefix."""
         hidden = self.first[example]
         for token in (bos_id, *prefix):
             hidden = np.tanh(hidden @ self.recurrent + self.embedding[token])
@@ -55,7 +55,7 @@ class Rnn:
 
 
 def _search(
-    logits_of,
+    logits_fn,
     *,
     beam_width,
     max_length,
@@ -70,12 +70,12 @@ def _search(
     diversity_penalty=0.0,
     prompt=(),
 ):
-    """Beam search of one example, written from its definition: lists of prefixes, no arrays of beams.
+    """Searches for one example with lists of prefixes.
 
     Returns [(score, log probability, tokens)], best first.
     """
     width = beam_width // num_groups
-    live = [[(0.0, 0.0, ())] for _ in range(num_groups)]  # (log probability less penalties, penalties, tokens)
+    live = [[(0.0, 0.0, ())] for _ in range(num_groups)]  # (log probability minus penalties, penalties, tokens)
     ended = [[] for _ in range(num_groups)]
     done = [False] * num_groups
     if beam_width == 1:
@@ -97,13 +97,13 @@ def _search(
             candidates = []
             if step < len(prompt):
                 ((log_prob, _, prefix),) = live[g]
-                log_prob += _log_softmax(logits_of(prefix))[prompt[step]]
+                log_prob += _log_softmax(logits_fn(prefix))[prompt[step]]
                 live[g] = [(log_prob, 0.0, (*prefix, prompt[step]))] if log_prob > -_INF else []
                 ended[g] = [(score(log_prob, step + 1), log_prob, new) for *_, new in live[g] if last and counts]
                 done[g] = not live[g] or last
                 continue
             for beam, (log_prob, penalty, prefix) in enumerate(live[g]):
-                log_probs = _log_softmax(logits_of(prefix))
+                log_probs = _log_softmax(logits_fn(prefix))
                 for token, value in enumerate(log_probs):
                     is_end = token in eos_ids
                     if value == -_INF or (not is_end if last and not counts else is_end and step < min_length):
@@ -152,9 +152,9 @@ def _random_setting(seed):
     options["cut_off"] = str(rng.choice(["end", "count"]))
     if rng.random() < 0.3:
         size = int(rng.integers(0, 5))
-        most = min(size, max_length if options["cut_off"] == "count" or not options["eos_ids"] else max_length - 1)
+        max_size = min(size, max_length if options["cut_off"] == "count" or not options["eos_ids"] else max_length - 1)
         options["prompt"] = rng.integers(0, vocabulary, [batch, size])
-        options["prompt_lengths"] = rng.integers(0, most + 1, [batch])
+        options["prompt_lengths"] = rng.integers(0, max_size + 1, [batch])
     return model, options
 
 
@@ -181,7 +181,7 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
             np.testing.assert_array_equal(sequences[count:], pad)
 
     @parameterized.parameters(*range(15))
-    def test_equals_a_search_of_lists(self, block):
+    def test_equals_reference(self, block):
         for seed in range(20 * block, 20 * block + 20):
             model, options = _random_setting(seed)
             result = tfo.seq2seq.beam_search(
@@ -192,7 +192,7 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
                 self.assert_equals_reference(result, model, options, 1)
 
     @parameterized.parameters(*range(300, 312))
-    def test_equals_a_search_of_lists_in_a_graph(self, seed):
+    def test_equals_reference_in_a_graph(self, seed):
         model, options = _random_setting(seed)
         search = tf.function(
             lambda state: tfo.seq2seq.beam_search(
@@ -203,7 +203,7 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class ExhaustiveTest(parameterized.TestCase, tf.test.TestCase):
-    """A beam that holds all prefixes finds what is best of all sequences."""
+    """A beam that holds all prefixes finds the best of all sequences."""
 
     @parameterized.product(seed=(0, 1, 2, 3), length_penalty=(0.0, 1.0, -0.5), vocabulary=(2, 3))
     def test_finds_the_best(self, seed, length_penalty, vocabulary):
@@ -236,7 +236,7 @@ class ExhaustiveTest(parameterized.TestCase, tf.test.TestCase):
 
 
 def _markov(rows, dtype=tf.float32):
-    """A model whose next token depends on the last one alone, from logits or log probabilities [V, V]."""
+    """Returns a step_fn whose next token depends on the last one only, from logits or log probabilities [V, V]."""
     table = tf.constant(rows, dtype)
     return lambda tokens, state: (tf.gather(table, tokens), state)
 
@@ -247,7 +247,7 @@ def _probabilities(*rows):
 
 
 class ByHandTest(parameterized.TestCase, tf.test.TestCase):
-    # From 0 (start and end): 1 or 2; 1 ends with 0.4 and goes on to 2 with 0.6; 2 ends with 0.9.
+    # 0 is start and end. The probabilities of 0, 1 and 2 after 0, after 1 and after 2.
     _CHAIN = _probabilities([0.1, 0.5, 0.4], [0.4, 0, 0.6], [0.9, 0.1, 0])
 
     def _search(self, chain=None, **options):
@@ -255,33 +255,33 @@ class ByHandTest(parameterized.TestCase, tf.test.TestCase):
         chain = self._CHAIN if chain is None else chain
         return tfo.seq2seq.beam_search(_markov(chain), (), **options)
 
-    def test_greedy_takes_the_likeliest_token(self):
+    def test_greedy_takes_the_most_likely_token(self):
         result = self._search(beam_width=1)
         self.assertAllEqual(result.sequences, [[[1, 2, 0, 0]]])
         self.assertAllEqual(result.lengths, [[3]])
         self.assertAllClose(result.log_probs, [[math.log(0.5 * 0.6 * 0.9)]])
 
-    def test_a_beam_finds_what_greedy_search_misses(self):
+    def test_beam_finds_what_greedy_search_misses(self):
         result = self._search(num_return_sequences=2)
         self.assertAllEqual(result.sequences, [[[2, 0, 0, 0], [1, 2, 0, 0]]])
         self.assertAllClose(result.log_probs, [[math.log(0.4 * 0.9), math.log(0.5 * 0.6 * 0.9)]])
 
     def test_early_stopping(self):
-        """With [1 0] and [0] in hand the search may end, or go on and find [1 1 0], which is better than [0]."""
+        """After finding [1 0] and [0], the search stops, or continues and finds [1 1 0], which is better than [0]."""
         chain = _probabilities([0.3, 0.5, 0.2], [0.45, 0.55, 0], [0.9, 0.1, 0])
         for early_stopping, second in ((True, [0, 0, 0, 0]), (False, [1, 1, 0, 0]), ("never", [1, 1, 0, 0])):
             result = self._search(chain, early_stopping=early_stopping, num_return_sequences=2, length_penalty=2.0)
             self.assertAllEqual(result.sequences, [[[1, 0, 0, 0], second]])
 
-    def test_a_done_example_stays_as_it_is(self):
-        """The first one of `test_early_stopping`, beside one that goes on to the last step."""
+    def test_finished_example_does_not_change(self):
+        """Searches the chain of `test_early_stopping` in a batch with an example that never ends."""
         chain = _probabilities([0.3, 0.5, 0.2, 0], [0.45, 0.55, 0, 0], [0.9, 0.1, 0, 0], [0, 0, 0, 1])
         result = self._search(chain, batch_size=2, bos_id=[0, 3], num_return_sequences=2, length_penalty=2.0)
         self.assertAllEqual(result.sequences[0], [[1, 0, 0, 0], [0, 0, 0, 0]])
         self.assertAllEqual(result.lengths, [[2, 1], [0, 0]])
 
     def test_never_stops_while_a_longer_sequence_could_be_better(self):
-        """[0] and [3] end at once; [1] is less likely, but [1 2 4 0] has the better score."""
+        """[0] and [3] end after one step; [1] is less likely, but [1 2 4 0] has a better score."""
         chain = _probabilities([0.4, 0.2, 0.1, 0.3, 0], *np.eye(5)[[2, 4, 0, 0]])
         for early_stopping, expected in ((True, [[0], [3]]), (False, [[0], [3]]), ("never", [[1, 2, 4, 0], [0]])):
             result = self._search(
@@ -301,12 +301,12 @@ class ByHandTest(parameterized.TestCase, tf.test.TestCase):
         result = self._search(chain, beam_width=1, early_stopping=early_stopping, length_penalty=5.0)
         self.assertAllEqual(result.lengths, [[length]])
 
-    def test_min_length_leaves_the_others_probabilities(self):
+    def test_min_length_keeps_the_probabilities_of_other_tokens(self):
         result = self._search(min_length=2, beam_width=3)
         self.assertAllEqual(result.sequences[0, 0], [1, 2, 0, 0])
         self.assertAllClose(result.log_probs, [[math.log(0.5 * 0.6 * 0.9)]])
 
-    def test_max_length_forces_the_end_with_its_own_probability(self):
+    def test_max_length_forces_the_end_with_its_probability(self):
         result = self._search(max_length=1, num_return_sequences=2)
         self.assertAllEqual(result.sequences, [[[0], [0]]])
         self.assertAllEqual(result.lengths, [[1, 0]])
@@ -330,7 +330,7 @@ class ByHandTest(parameterized.TestCase, tf.test.TestCase):
         twice = self._search(eos_ids=[2, 0, 2], num_return_sequences=2, pad_id=9)
         self.assertAllEqual(twice.sequences, result.sequences)
 
-    def test_length_penalty_takes_each_hypothesis_own_length(self):
+    def test_length_penalty_uses_each_hypothesis_own_length(self):
         result = self._search(num_return_sequences=2, length_penalty=1.0, early_stopping="never", beam_width=3)
         log_probs, lengths = result.log_probs.numpy(), result.lengths.numpy()
         self.assertAllClose(result.scores, log_probs / ((5 + lengths) / 6))
@@ -354,7 +354,7 @@ class ByHandTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(result.sequences, [[[2, 1]]])
         self.assertAllClose(result.scores, [[1 - math.log(1 + math.e)]], rtol=1e-2 if dtype.size == 2 else 1e-6)
 
-    def test_a_beam_wider_than_the_vocabulary(self):
+    def test_beam_wider_than_the_vocabulary(self):
         result = self._search(beam_width=20, num_return_sequences=20, early_stopping="never")
         found = [tuple(s[:n]) for s, n in zip(result.sequences[0].numpy(), result.lengths[0].numpy(), strict=True) if n]
         self.assertLen(set(found), len(found))
@@ -363,8 +363,8 @@ class ByHandTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class GroupTest(tf.test.TestCase):
-    def test_groups_take_other_tokens(self):
-        """By hand: the second group has 0.5 - 1 for token 1, so it takes 2."""
+    def test_groups_take_different_tokens(self):
+        """The penalty lowers token 1 below token 2 for the second group."""
         chain = _probabilities([0.1, 0.5, 0.4], [1.0, 0, 0], [1.0, 0, 0])
         result = tfo.seq2seq.beam_search(
             _markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, num_return_sequences=2,
@@ -375,7 +375,7 @@ class GroupTest(tf.test.TestCase):
         self.assertAllClose(result.scores, np.log([[0.5, 0.4]]))
 
     def test_ties_go_to_the_lower_token(self):
-        """By hand: all are alike, so the first group takes 0 and 1, the second 2 and then the first of those two."""
+        """All tokens are equally likely: the first group takes 0 and 1; the second takes 2, then 0 again."""
         result = tfo.seq2seq.beam_search(
             _markov(np.zeros([3, 3])), (), batch_size=1, beam_width=4, max_length=1, bos_id=0, eos_ids=[],
             num_return_sequences=4, num_groups=2, diversity_penalty=0.5,
@@ -383,7 +383,7 @@ class GroupTest(tf.test.TestCase):
         self.assertAllEqual(result.sequences, [[[0], [1], [2], [0]]])
         self.assertAllClose(result.scores, np.log([[1 / 3] * 4]) - [[0, 0, 0, 0.5]])
 
-    def test_the_penalty_is_part_of_the_score(self):
+    def test_penalty_is_part_of_the_score(self):
         chain = _probabilities([0.01, 0.98, 0.01], [1.0, 0, 0], [1.0, 0, 0])
         result = tfo.seq2seq.beam_search(
             _markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, num_return_sequences=2,
@@ -393,18 +393,18 @@ class GroupTest(tf.test.TestCase):
         self.assertAllClose(result.log_probs, np.log([[0.98, 0.98]]))
         self.assertAllClose(result.scores, np.log([[0.98, 0.98]]) - [[0, 0.5]])
 
-    def test_what_an_ended_group_would_take_instead_counts(self):
-        """By hand: the first group ends with 0 and would go on with 1, so the second has 0.35 / e for 1 and takes 2."""
+    def test_runner_up_of_an_ended_beam_is_penalized(self):
+        """The first group ends with 0 and would continue with 1, so the second group has 0.35 / e for 1 and takes 2."""
         chain = _probabilities([0.36, 0.35, 0.29], [1.0, 0, 0], [1.0, 0, 0])
         result = tfo.seq2seq.beam_search(
             _markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, min_length=0,
-            num_return_sequences=2, num_groups=2, diversity_penalty=1.0, logits_processor=_not_twice,
+            num_return_sequences=2, num_groups=2, diversity_penalty=1.0, logits_processor=_forbid_end,
         )  # fmt: skip
         self.assertAllEqual(result.sequences, [[[0, 0, 0], [2, 0, 0]]])
 
 
-def _not_twice(step, sequences, logits):
-    """Keeps the second group, whose beam is the last row, from ending at once."""
+def _forbid_end(step, sequences, logits):
+    """Forbids the second group, whose beam is the last row, to end in the first step."""
     del sequences
     is_second = tf.range(tf.shape(logits)[0])[:, tf.newaxis] == 1
     return logits, is_second & (tf.range(3) == 0) & (step == 0)
@@ -417,7 +417,7 @@ class PromptTest(tf.test.TestCase):
         options = {"beam_width": 2, "max_length": 4, "bos_id": 0, "eos_ids": 0, **options}
         return tfo.seq2seq.beam_search(_markov(self._CHAIN), (), **options)
 
-    def test_an_end_token_in_a_prompt_ends_nothing(self):
+    def test_end_token_in_a_prompt_does_not_end_it(self):
         result = self._search(batch_size=1, prompt=[[0, 2]], min_length=3)
         self.assertAllEqual(result.sequences[0, 0], [0, 2, 2, 0])
         self.assertAllClose(result.log_probs[0, 0], np.log(0.1 * 0.4 * 0.3 * 0.6))
@@ -431,14 +431,14 @@ class PromptTest(tf.test.TestCase):
         self.assertAllEqual(search([[1, 1, 7]], [2]).sequences[:, 0], [[1, 1, 0, 0]])
         self.assertAllEqual(search(np.zeros([1, 0], np.int32), [0]).sequences[:, 0], [[2, 0, 0, 0]])
 
-    def test_bad_ones_are_told(self):
+    def test_bad_arguments_raise(self):
         for options, error, message in (
             ({"prompt_lengths": [1]}, ValueError, "prompt_lengths are given, but no prompt"),
             ({"prompt": [1, 2]}, ValueError, r"prompt are \[2\], expected \[1,\?\]"),
             ({"prompt": [[1], [2]]}, ValueError, r"prompt are \[2,1\], expected \[1,\?\]"),
             ({"prompt": [[1.0]]}, ValueError, "prompt are float32, expected int32|prompt cannot be int32"),
             ({"prompt": [[1]], "prompt_lengths": [[1]]}, ValueError, "prompt_lengths are"),
-            ({"prompt": [[1]], "prompt_lengths": [2]}, tf.errors.InvalidArgumentError, "at most prompt's size"),
+            ({"prompt": [[1]], "prompt_lengths": [2]}, tf.errors.InvalidArgumentError, "at max_size prompt's size"),
             ({"prompt": [[1]], "prompt_lengths": [-1]}, tf.errors.InvalidArgumentError, "none below 0"),
             ({"prompt": [[1, 1, 1, 1]]}, tf.errors.InvalidArgumentError, "room behind the prompt"),
             ({"prompt": [[5]]}, tf.errors.InvalidArgumentError, "5"),
@@ -459,7 +459,7 @@ class ProcessorTest(tf.test.TestCase):
         options = {"batch_size": 2, "beam_width": 2, "max_length": 4, "bos_id": 0, "eos_ids": 0, **options}
         return tfo.seq2seq.beam_search(_markov(self._CHAIN), (), logits_processor=processor, **options)
 
-    def test_sees_steps_and_sequences(self):
+    def test_receives_steps_and_sequences(self):
         seen = []
 
         def processor(step, sequences, logits):
@@ -469,15 +469,15 @@ class ProcessorTest(tf.test.TestCase):
         result = self._search(processor, eos_ids=[], num_return_sequences=2)
         self.assertEqual([step for step, _ in seen], [0, 1, 2, 3])
         self.assertEqual(seen[0][1], [[]] * 4)
-        # Of both examples the same, as live sequences stand after the step before.
+        # Both examples have the same live sequences.
         last = np.array(seen[3][1])
         self.assertAllEqual(last[:2], last[2:])
         self.assertContainsSubset(
             {tuple(s[:3]) for s in result.sequences[0].numpy().tolist()}, set(map(tuple, last.tolist()))
         )
 
-    def test_no_token_twice(self):
-        """A mask of what a sequence has: with probabilities of their own, or given to the others."""
+    def test_forbid_repeated_tokens(self):
+        """Forbidden tokens keep their probability; tokens masked by -inf pass theirs on to the others."""
 
         def forbidden(sequences, logits):
             return tf.reduce_any(tf.one_hot(sequences, logits.shape[-1], True, False, dtype=tf.bool), 1)
@@ -498,8 +498,8 @@ class ProcessorTest(tf.test.TestCase):
             self.assertAllEqual(result.sequences[:, 0], [[1, 2, 0, 0]] * 2)
             self.assertAllClose(result.log_probs[:, 0], [math.log(0.5 * 0.4 / 0.8 * 1)] * 2)
 
-    def test_log_probabilities_are_taken_as_they_are(self):
-        """A beam that holds all sequences finds the best sums of what the processor returns."""
+    def test_processed_log_probabilities_are_not_normalized(self):
+        """A beam that holds all sequences finds the best sums of the log probabilities that the processor returns."""
 
         def half(step, sequences, log_probs):
             self.assertEqual(log_probs.dtype, tf.float32)
@@ -526,7 +526,7 @@ class ProcessorTest(tf.test.TestCase):
             for sequence, tokens in zip(result.sequences[0].numpy(), best, strict=True):
                 self.assertAllEqual(sequence[: len(tokens)], tokens)
 
-    def test_bad_ones_are_told(self):
+    def test_bad_arguments_raise(self):
         for result, message in (
             (lambda x: tf.cast(x, tf.float64), "returned float64, expected float32"),
             (lambda x: x[:, :2], r"logits are \[4,2\], expected \[4,3\]"),

@@ -1,4 +1,4 @@
-"""Tests of the processors of logits, against loops over rows and tokens, and in searches."""
+"""Tests of logits processors, against loops over rows and tokens, and in searches."""
 
 import doctest
 import itertools
@@ -15,7 +15,7 @@ _processors = tfo.seq2seq.processors
 
 
 def _forbidden_ngrams(sequence, size, vocabulary):
-    """By the definition: a token is forbidden if the sequence would have an n-gram twice."""
+    """Returns whether each token would repeat an n-gram of the sequence."""
     before = {tuple(sequence[i : i + size]) for i in range(len(sequence) - size + 1)}
     return [
         len(sequence) + 1 >= size and (*sequence, t)[len(sequence) + 1 - size :] in before for t in range(vocabulary)
@@ -28,7 +28,7 @@ def _forbidden_words(sequence, words, vocabulary):
 
 class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
     def _each(self, processor, rows=7, vocabulary=4, lengths=range(8), dtype=tf.float32):
-        """(sequences, logits, result) for each length; eagerly, and in one trace for all of them."""
+        """Yields (sequences, logits, result) for each length, eagerly and from one trace for all lengths."""
         rng = np.random.default_rng(0)
         traced = tf.function(
             processor,
@@ -86,7 +86,7 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
         for _, logits, result in self._each(_processors.chain()):
             self.assertAllEqual(result, logits)
 
-    def test_docstrings_have_examples_that_run(self):
+    def test_docstring_examples_run(self):
         for member in (_processors, *(getattr(_processors, name) for name in _processors.__all__)):
             (test,) = doctest.DocTestFinder(recurse=False).find(member, "processors", globs={})
             self.assertNotEmpty(test.examples)
@@ -102,7 +102,7 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(forbidden.shape, [0, 4])
 
     def test_in_searches(self):
-        """Of a model that says 1 2 1 2 ...: no pair comes twice, and 3 never."""
+        """The model prefers 1 2 1 2 ...; with processors no pair repeats and 3 never occurs."""
         table = tf.constant(np.log([[1, 9, 3, 3], [1, 1, 9, 8], [1, 9, 1, 8], [9, 1, 1, 1]]), tf.float32)
         processor = _processors.chain(_processors.no_repeat_ngrams(2), _processors.suppress_tokens([3]))
         options = {"batch_size": 2, "max_length": 4, "bos_id": 0, "eos_ids": [], "logits_processor": processor}
@@ -138,7 +138,7 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             call()
 
-    def test_a_penalty_that_only_the_run_knows(self):
+    def test_bad_penalty_at_run_time(self):
         @tf.function(input_signature=[tf.TensorSpec([])])
         def process(penalty):
             return _processors.repetition_penalty(penalty)(1, tf.zeros([1, 1], tf.int32), tf.ones([1, 2]))
@@ -147,7 +147,7 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "penalty is out of its range"):
             process(-1.0)
 
-    def test_an_id_that_is_no_token(self):
+    def test_id_outside_the_vocabulary(self):
         for processor in (_processors.suppress_tokens([4]), _processors.bad_words([[4]])):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "4"):
                 processor(1, tf.zeros([2, 1], tf.int32), tf.zeros([2, 4]))

@@ -1,4 +1,4 @@
-"""Tests of sample: what is drawn and how often, seeds, log probabilities and their gradient, bad arguments."""
+"""Tests of sample: distributions, seeds, log probabilities and their gradient, bad arguments."""
 
 import math
 
@@ -12,7 +12,7 @@ _INF, _NAN = math.inf, math.nan
 
 
 def _constant(logits, dtype=tf.float32):
-    """A model with the same logits for each token."""
+    """Returns a step_fn with the same logits in every step."""
     row = tf.constant(logits, dtype)
     return lambda tokens, state: (tf.repeat(row[tf.newaxis], tf.shape(tokens)[0], 0), state)
 
@@ -36,7 +36,7 @@ class DistributionTest(parameterized.TestCase, tf.test.TestCase):
         ({"top_p": 0.7}, [0.5 / 0.8, 0.3 / 0.8, 0, 0]),
         ({"top_p": 0.81}, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),
         ({"top_p": 1e-9}, [1, 0, 0, 0]),
-        # Of the first three, 0.5 / 0.95 is less than 0.6.
+        # Among the top 3, the first has 0.5 / 0.95 < 0.6.
         ({"top_k": 3, "top_p": 0.6}, [0.5 / 0.8, 0.3 / 0.8, 0, 0]),
         ({"top_k": 3, "top_p": 0.5}, [1, 0, 0, 0]),
         ({"temperature": 0.0}, [1, 0, 0, 0]),
@@ -45,29 +45,29 @@ class DistributionTest(parameterized.TestCase, tf.test.TestCase):
         ({"min_p": 0.29}, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),
         ({"min_p": 1.0}, [1, 0, 0, 0]),
         ({"min_p": tf.constant(0.31), "top_k": 1}, [1, 0, 0, 0]),
-        # 0.09 / 0.25 is less than 0.37.
+        # 0.09 / 0.25 < 0.37
         ({"min_p": 0.37, "temperature": 0.5}, [1, 0, 0, 0]),
-        # Entropy 1.142; -log p is 0.69, 1.20, 1.90, 3.0: the second is nearest, then the first, then the third.
+        # The entropy is 1.142, -log p is 0.69, 1.20, 1.90, 3.0: the second is nearest, then the first and the third.
         ({"typical_p": 0.2}, [0, 1, 0, 0]),
         ({"typical_p": 0.31}, [0.5 / 0.8, 0.3 / 0.8, 0, 0]),
         ({"typical_p": tf.constant(0.81)}, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),
-        # Of the first two alone: entropy 0.662; -log p is 0.47 and 0.98.
+        # Among the first two, the entropy is 0.662 and -log p is 0.47 and 0.98.
         ({"typical_p": 0.5, "top_p": 0.7}, [1, 0, 0, 0]),
-        # The first has 0.25 / 0.365.
+        # The first has 0.25 / 0.365 < 0.7.
         ({"temperature": tf.constant(0.5, tf.float64), "top_p": tf.constant(0.7)}, [0.25 / 0.34, 0.09 / 0.34, 0, 0]),
     )
-    def test_draws_each_token_as_often_as_it_should(self, options, expected):
-        order = [2, 0, 3, 1]  # the likeliest is not the first
+    def test_frequencies_match_the_probabilities(self, options, expected):
+        order = [2, 0, 3, 1]  # the most likely token is not the first
         logits = np.empty(4)
         logits[order] = np.log([0.5, 0.3, 0.15, 0.05]) + 7
         count = 20000
-        # Few steps of many sequences: eager steps take most of the time.
+        # Few steps of many sequences, because eager steps are slow.
         result = _sample(_constant(logits), batch_size=count // 5, max_length=5, **options)
         drawn = np.bincount(result.sequences.numpy().reshape(-1), minlength=4)[order] / count
         expected = np.array(expected)
         np.testing.assert_array_equal(drawn[expected == 0], 0)
         error = np.abs(drawn - expected)[expected > 0]
-        # Five standard deviations.
+        # within five standard deviations
         self.assertTrue((error <= 5 * np.sqrt(expected * (1 - expected) / count)[expected > 0] + 1e-12).all(), drawn)
 
     @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
@@ -105,7 +105,7 @@ class SequenceTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(log_prob, log_p[[0, *tokens[:-1]], tokens].sum(), rtol=1e-12)
         self.assertGreater(len(set(result.lengths.numpy())), 1 if options.get("temperature") != 0 else 0)
 
-    def test_greedy_is_a_beam_of_one(self):
+    def test_greedy_equals_beam_width_1(self):
         _, step_fn = _chain(30)
         drawn = _sample(step_fn, temperature=0.0, eos_ids=3, max_length=20)
         found = tfo.seq2seq.beam_search(
@@ -145,7 +145,7 @@ class SequenceTest(parameterized.TestCase, tf.test.TestCase):
             for tokens, length, log_prob in zip(*(t[b].numpy() for t in result), strict=True):
                 tokens = tokens[:length]
                 self.assertAllClose(log_prob, log_p[[b, *tokens[:-1]], tokens].sum(), rtol=1e-12)
-        # The first ones are the same for fewer, in parts and in a graph of unknown batch.
+        # Results are the same for fewer sequences, per-example seeds, and an unknown batch size.
         self.assertAllEqual(draw(2, [1, 2]).sequences, result.sequences[:, :2])
         self.assertAllEqual(draw(4, tf.random.split([1, 2], 3)).sequences, result.sequences)
 
@@ -184,10 +184,10 @@ class SequenceTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertAllEqual(tokens[length:], [-1] * (6 - length))
                 tokens = tokens[:length]
                 self.assertAllClose(log_prob, log_p[[0, *tokens[:-1]], tokens].sum(), rtol=1e-12)
-        whole = _sample(step_fn, max_length=3, prompt=[[2, 2, 2]] * 4, eos_ids=[])
-        self.assertAllEqual(whole.sequences, [[2, 2, 2]] * 4)
+        result = _sample(step_fn, max_length=3, prompt=[[2, 2, 2]] * 4, eos_ids=[])
+        self.assertAllEqual(result.sequences, [[2, 2, 2]] * 4)
 
-    def test_processor_is_no_part_of_log_probs(self):
+    def test_log_probs_ignore_the_processor(self):
         table, step_fn = _chain()
         log_p = tf.math.log_softmax(table).numpy()
 
@@ -202,7 +202,7 @@ class SequenceTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertAllClose(log_prob, log_p[[0, *tokens[:-1]], tokens].sum(), rtol=1e-12)
 
     def test_policy_gradient(self):
-        """Of the log probability of what was drawn: counts of moves less what was expected."""
+        """The gradient of a drawn token's log probability is its one-hot vector minus the probabilities."""
         table = tf.Variable(np.random.default_rng(1).normal(size=[4, 4]))
 
         def draw():
@@ -234,11 +234,11 @@ class SeedTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_examples_do_not_depend_on_batch_and_length(self):
         _, step_fn = _chain(20)
-        whole = _sample(step_fn, batch_size=8).sequences
-        self.assertAllEqual(_sample(step_fn, batch_size=3).sequences, whole[:3])
-        self.assertAllEqual(_sample(step_fn, batch_size=8, max_length=4).sequences, whole[:, :4])
+        expected = _sample(step_fn, batch_size=8).sequences
+        self.assertAllEqual(_sample(step_fn, batch_size=3).sequences, expected[:3])
+        self.assertAllEqual(_sample(step_fn, batch_size=8, max_length=4).sequences, expected[:, :4])
         seeds = tf.random.split([1, 2], 8)
-        self.assertAllEqual(_sample(step_fn, batch_size=5, seed=seeds[3:]).sequences, whole[3:])
+        self.assertAllEqual(_sample(step_fn, batch_size=5, seed=seeds[3:]).sequences, expected[3:])
 
 
 class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
@@ -266,7 +266,7 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
             _sample(_constant([0.0, 0.0]), **options)
 
     @parameterized.parameters({}, {"top_k": 1}, {"top_p": 0.5}, {"temperature": 0.0})
-    def test_end_tokens_of_another_vocabulary(self, **options):
+    def test_end_token_outside_the_vocabulary(self, **options):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"eos_ids(\[1\])? is 2, expected"):
             _sample(_constant([0.0, 0.0]), eos_ids=[1, 2], **options)
 

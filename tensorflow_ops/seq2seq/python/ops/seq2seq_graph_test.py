@@ -26,7 +26,7 @@ class Translator(tf.Module):
         self.embed = keras.layers.Embedding(9, 4)
         self.cell = keras.layers.GRUCell(4)
         self.out = keras.layers.Dense(9)
-        # Beyond what the first weights give, so that sequences differ.
+        # Scales the initial weights, so that sequences differ.
         self.embed.build()
         self.cell.build([None, 4])
         self.out.build([None, 4])
@@ -96,8 +96,8 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             beams = [batch, 2]
             self.assertEqual(got, [[*beams, length], beams, beams, beams, [batch, length], [batch], [batch]])
 
-    def test_a_cache_may_grow(self):
-        """A sum over all tokens so far, as attention has it, from a list of them."""
+    def test_cache_may_grow(self):
+        """The growing state lists all tokens so far, as an attention cache does; the other one sums them."""
         weights = tf.constant(np.random.default_rng(1).normal(size=[6, 6]), tf.float32)
 
         def grows(tokens, state):
@@ -140,10 +140,10 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(int(calls), 2)
 
     def test_steps_in_autograph(self):
-        """A step_fn with Python control flow on tensors, in a tf.function that converts it."""
+        """AutoGraph converts a step_fn with Python control flow on tensors."""
 
         def step_fn(tokens, state):
-            if tf.reduce_all(state > 2):  # from the third token on only the end
+            if tf.reduce_all(state > 2):  # only the end token from the third step on
                 logits = tf.one_hot(tf.ones_like(tokens), 4) * 50
             else:
                 logits = tf.one_hot(tf.ones_like(tokens) + 1, 4) * 50
@@ -156,8 +156,8 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         )()
         self.assertAllEqual(result.lengths, [[4], [4]])
 
-    def test_autograph_converts_what_it_is_to_convert(self):
-        """Nothing eagerly, with autograph=False, or that is marked: it may be another framework's model."""
+    def test_autograph_converts_unmarked_functions_only(self):
+        """It converts nothing eagerly, with autograph=False, or if marked, such as another framework's model."""
         names = set()
         kept = tf.autograph.experimental.do_not_convert
 
@@ -183,7 +183,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             ("eagerly", lambda: search(step_fn, processor), False),
             ("in a graph", tf.function(lambda: search(step_fn, processor)), True),
             ("with autograph=False", tf.function(lambda: search(step_fn, processor), autograph=False), False),
-            # (tf.function takes the marks off its arguments.)
+            # tf.function removes the marks from its arguments, so the lambda passes them.
             ("marked", tf.function(lambda: search(*marked)), False),
         ):
             names.clear()
@@ -204,7 +204,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
                 result = run()
             self.assertIsNone(tape.gradient(result.scores, table))
 
-    def test_a_saved_decoder_in_a_new_process(self):
+    def test_saved_decoder_in_a_new_process(self):
         model = Translator()
         summary = tf.random.stateless_normal([3, 4], [3, 4])
         expected = model.translate(summary, 6)

@@ -1,4 +1,4 @@
-"""Tests of stochastic_beam_search: how often sequences are drawn against drawing one after the other, by hand."""
+"""Tests of stochastic_beam_search: frequencies, log probabilities, seeds, gradients, bad arguments."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ from absl.testing import parameterized
 import tensorflow_ops as tfo
 
 _INF = math.inf
-# From 0 (start and end): 1 or 2 or the end.
+# The probabilities of 0 (start and end), 1 and 2 after each of them.
 _CHAIN = np.array([[0.3, 0.5, 0.2], [0.4, 0.0, 0.6], [0.7, 0.3, 0.0]])
 
 
@@ -25,7 +25,7 @@ def _step_fn(dtype=tf.float32, chain=_CHAIN):
 
 
 def _every_sequence(chain, max_length):
-    """{tokens: probability} of all sequences; those that max_length cuts off are without an end."""
+    """Returns {tokens: probability} of all sequences. Sequences of max_length may lack the end token."""
     found = {}
     for length in range(1, max_length + 1):
         for body in itertools.product((1, 2), repeat=length):
@@ -48,9 +48,9 @@ def _tokens(result, example):
 
 class DistributionTest(parameterized.TestCase, tf.test.TestCase):
     def _assert_draws(self, every, **options):
-        """Ordered pairs come as often as by drawing one sequence, and then another one of the rest."""
+        """Asserts that ordered pairs are as frequent as when drawing twice without replacement."""
         count = 6000
-        # In a graph: eager steps take long.
+        # In a graph, because eager steps are slow.
         result = tf.function(lambda: _search(batch_size=count, beam_width=2, **options))()
         pairs = {}
         for example in range(count):
@@ -74,7 +74,7 @@ class DistributionTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters({"top_k": 2}, {"top_p": 0.75}, {"min_p": 0.5}, {"logits_processor": None})
     def test_filters(self, **options):
-        # Each leaves the two likeliest of the first step, all of the others.
+        # Each filter keeps the two most likely tokens in the first step, and all tokens in later steps.
         chain = _CHAIN.copy()
         chain[0] = [0.375, 0.625, 0]
         if "logits_processor" in options:
@@ -85,7 +85,7 @@ class DistributionTest(parameterized.TestCase, tf.test.TestCase):
 class SequencesTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
     def test_all_sequences(self, dtype):
-        """A beam that holds more than there are."""
+        """The beam is wider than the number of sequences."""
         every = _every_sequence(_CHAIN, 3)
         for run in (lambda f: f(), lambda f: tf.function(f)()):
             result = run(lambda: _search(_step_fn(dtype), beam_width=len(every) + 3, pad_id=9))
@@ -105,8 +105,8 @@ class SequencesTest(parameterized.TestCase, tf.test.TestCase):
                 for row, tokens in zip(result.sequences[example].numpy(), found, strict=False):
                     self.assertAllEqual(row[len(tokens) :], [9] * (3 - len(tokens)))
 
-    def test_estimates_without_bias(self):
-        """The mean of 1 / 0 terms: the probability of an event, of a few of the sequences."""
+    def test_estimates_are_unbiased(self):
+        """Estimates the probability of an event by importance weighting of a few sequences."""
         result = tf.function(lambda: _search(batch_size=4000, beam_width=4))()
         p, perturbed = np.exp(result.log_probs.numpy().astype(float)), result.perturbed_log_probs.numpy()
         q = -np.expm1(-np.exp(result.log_probs[:, :-1].numpy() - perturbed[:, -1:]))
@@ -115,7 +115,7 @@ class SequencesTest(parameterized.TestCase, tf.test.TestCase):
         expected = sum(p for tokens, p in _every_sequence(_CHAIN, 3).items() if len(tokens) == 3)
         self.assertLess(abs(terms.mean() - expected), 5 * terms.std() / math.sqrt(len(terms)))
 
-    def test_seeds_are_of_examples(self):
+    def test_each_example_has_its_own_seed(self):
         seeds = tf.random.split([1, 2], 3)
         whole = _search()
         self.assertAllEqual(_search(seed=seeds).sequences, whole.sequences)
@@ -134,8 +134,8 @@ class SequencesTest(parameterized.TestCase, tf.test.TestCase):
             for mine, other in zip(result, expected, strict=True):
                 self.assertAllClose(mine, other, rtol=1e-6)
 
-    def test_states_go_with_their_sequences(self):
-        """A model that counts up from what it took last, whatever places sequences change to."""
+    def test_states_follow_their_sequences(self):
+        """The state sums the tokens so far; sequences change rows between steps."""
         table = tf.constant(np.random.default_rng(0).normal(size=[9, 9]), tf.float64)
 
         def step_fn(tokens, state):

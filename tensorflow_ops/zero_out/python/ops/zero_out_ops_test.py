@@ -38,7 +38,7 @@ _EMPTY_SHAPES = ((0,), (0, 3), (2, 0, 4), (1, 2, 3, 4, 5, 0))
 
 
 def _random_bytes(shape, dtype):
-    """Bytes [*shape, size of dtype], none of them zero: NaNs and all."""
+    """Returns non-zero bytes [*shape, size of dtype], NaNs included."""
     return np.random.default_rng(1).integers(1, 256, [*shape, dtype.size]).astype(np.uint8)
 
 
@@ -52,7 +52,7 @@ def _to_bytes(tensor):
 
 
 def _reference(array, keep, item_dims=0):
-    """A copy that is zero but for one item, of the array's last `item_dims` dims."""
+    """Returns a copy with all but one item set to zero. An item has the array's last `item_dims` dims."""
     result = np.zeros_like(array)
     shape = array.shape[: array.ndim - item_dims]
     if math.prod(shape):
@@ -65,7 +65,7 @@ def _zeroed_with_index(keep):
     return lambda x: tfo.zero_out_with_index(x, preserve_index=keep).zeroed
 
 
-# Name, function, the element that it keeps.
+# (name, function, index of the kept element)
 _FUNCTIONS = (
     ("zero_out", tfo.zero_out, 0),
     ("with_index_0", _zeroed_with_index(0), 0),
@@ -74,7 +74,7 @@ _FUNCTIONS = (
 
 
 class ForwardTest(parameterized.TestCase, tf.test.TestCase):
-    def test_takes_every_number_type(self):
+    def test_accepts_every_number_type(self):
         for op in (tfo.zero_out, lambda x: tfo.zero_out_with_index(x).zeroed):
             with tf.Graph().as_default():
                 attrs = op(1.0).op.op_def.attr
@@ -89,7 +89,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
             zeroed = tfo.zero_out(x)
             self.assertEqual(zeroed.dtype, dtype)
             self.assertAllEqual(_to_bytes(zeroed), _reference(array, 0, item_dims=1))
-            self.assertAllEqual(_to_bytes(x), array)  # the input is as it was
+            self.assertAllEqual(_to_bytes(x), array)  # the input is unchanged
 
     @parameterized.parameters(*_DTYPES)
     def test_keeps_any_element_bit_by_bit(self, dtype):
@@ -105,7 +105,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertAllEqual(index, [keep])
                 self.assertAllEqual(_to_bytes(x), array)
 
-    def test_large_input_is_the_same_in_every_run(self):
+    def test_large_input_gives_the_same_bits_in_every_run(self):
         x = np.random.default_rng(2).normal(size=[1000, 1003]).astype(np.float32)
         keep = 777_777
         expected = _reference(x, keep).tobytes()
@@ -122,7 +122,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(result.zeroed, [0.0, 5.0])
         self.assertAllEqual(result.index, [1])
 
-    def test_ops_take_the_name(self):
+    def test_ops_have_the_given_name(self):
         with tf.Graph().as_default():
             self.assertEqual(tfo.zero_out(1.0, name="first").op.name, "first")
             self.assertEqual(tfo.zero_out(1.0, "second").op.name, "second")
@@ -160,7 +160,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(total, [12.0, 0.0, 0.0])
 
     @parameterized.named_parameters(*_FUNCTIONS)
-    def test_vectorized_map_is_a_loop(self, function, keep):
+    def test_vectorized_map_equals_a_loop(self, function, keep):
         x = np.random.default_rng(4).normal(size=[5, 2, 4]).astype(np.float32)
         mapped = tf.vectorized_map(function, tf.constant(x))
         self.assertAllEqual(mapped, np.stack([_reference(row, keep) for row in x]))
@@ -185,7 +185,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
             tf.function(lambda y: tfo.zero_out_with_index(y, preserve_index=keep))(x)
 
-    def test_strings_and_booleans_are_no_numbers(self):
+    def test_strings_and_booleans_raise(self):
         for x in (tf.constant(["a"]), tf.constant([True])):
             for op in (tfo.zero_out, tfo.zero_out_with_index):
                 with self.assertRaisesRegex((TypeError, tf.errors.InvalidArgumentError), "string|bool"):
@@ -215,7 +215,7 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.product(function=_FUNCTIONS, graph=(False, True))
     def test_every_order_of_a_cube(self, function, graph):
-        """The derivatives of sum(w f(x)^3) are w times 3 x^2, 6 x and 6 where f keeps x."""
+        """The derivatives of sum(w f(x)^3) are w times 3 x^2, 6 x and 6 at the kept element."""
         _, function, keep = function
         rng = np.random.default_rng(6)
         x, w = rng.normal(size=[2, 2, 2]), rng.normal(size=[2, 2, 2])
@@ -258,7 +258,7 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(np.count_nonzero(theoretical[0]), 1)
 
     @parameterized.named_parameters(*_FUNCTIONS)
-    def test_jacobian_has_one_one(self, function, keep):
+    def test_jacobian_has_a_single_one(self, function, keep):
         x = tf.constant(np.random.default_rng(8).normal(size=[2, 3]))
         expected = np.zeros([6, 6])
         expected[keep, keep] = 1
@@ -335,10 +335,10 @@ class CcGradientTest(parameterized.TestCase, tf.test.TestCase):
         x = tf.cast([[1, 2], [3, 4]], dtype)
         upstream = tf.cast([[5, 6], [7, 8]], dtype)
         self.assertAllEqual(gradient(x, upstream, tf.constant([0])), [[0, 0], [7, 0]])
-        # `index` is an integer: what comes as its gradient changes nothing.
+        # `index` is an integer, so its upstream gradient is ignored.
         self.assertAllEqual(gradient(x, upstream, tf.constant([9])), [[0, 0], [7, 0]])
 
-    def test_python_reaches_it(self):
+    def test_python_uses_the_cc_gradient(self):
         @tf.function
         def gradient(x):
             return _gradient_or_none(_zeroed_with_index(1), x)
