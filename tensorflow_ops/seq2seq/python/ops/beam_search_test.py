@@ -1,7 +1,7 @@
 """Tests of beam_search against a list-based reference, exhaustive search, and hand-computed results.
 
-beam_search_arguments_test.py tests arguments, beam_search_property_test.py invariants, seq2seq_graph_test.py graphs,
-processes and devices.
+beam_search_arguments_test.py tests arguments, beam_search_processor_test.py prompts and processors,
+beam_search_property_test.py invariants, seq2seq_graph_test.py graphs, processes and devices.
 """
 
 import itertools
@@ -10,6 +10,7 @@ import math
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from seq2seq_testing import log_probabilities, markov
 
 import tensorflow_ops as tfo
 
@@ -235,25 +236,14 @@ class ExhaustiveTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(sequence[:length], tokens)
 
 
-def _markov(rows, dtype=tf.float32):
-    """Returns a step_fn whose next token depends on the last one only, from logits or log probabilities [V, V]."""
-    table = tf.constant(rows, dtype)
-    return lambda tokens, state: (tf.gather(table, tokens), state)
-
-
-def _probabilities(*rows):
-    with np.errstate(divide="ignore"):
-        return np.log(rows)
-
-
 class ByHandTest(parameterized.TestCase, tf.test.TestCase):
     # 0 is start and end. The probabilities of 0, 1 and 2 after 0, after 1 and after 2.
-    _CHAIN = _probabilities([0.1, 0.5, 0.4], [0.4, 0, 0.6], [0.9, 0.1, 0])
+    _CHAIN = log_probabilities([0.1, 0.5, 0.4], [0.4, 0, 0.6], [0.9, 0.1, 0])
 
     def _search(self, chain=None, **options):
         options = {"batch_size": 1, "beam_width": 2, "max_length": 4, "bos_id": 0, "eos_ids": 0, **options}
         chain = self._CHAIN if chain is None else chain
-        return tfo.seq2seq.beam_search(_markov(chain), (), **options)
+        return tfo.seq2seq.beam_search(markov(chain), (), **options)
 
     def test_greedy_takes_the_most_likely_token(self):
         result = self._search(beam_width=1)
@@ -268,21 +258,21 @@ class ByHandTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_early_stopping(self):
         """After finding [1 0] and [0], the search stops, or continues and finds [1 1 0], which is better than [0]."""
-        chain = _probabilities([0.3, 0.5, 0.2], [0.45, 0.55, 0], [0.9, 0.1, 0])
+        chain = log_probabilities([0.3, 0.5, 0.2], [0.45, 0.55, 0], [0.9, 0.1, 0])
         for early_stopping, second in ((True, [0, 0, 0, 0]), (False, [1, 1, 0, 0]), ("never", [1, 1, 0, 0])):
             result = self._search(chain, early_stopping=early_stopping, num_return_sequences=2, length_penalty=2.0)
             self.assertAllEqual(result.sequences, [[[1, 0, 0, 0], second]])
 
     def test_finished_example_does_not_change(self):
         """Searches the chain of `test_early_stopping` in a batch with an example that never ends."""
-        chain = _probabilities([0.3, 0.5, 0.2, 0], [0.45, 0.55, 0, 0], [0.9, 0.1, 0, 0], [0, 0, 0, 1])
+        chain = log_probabilities([0.3, 0.5, 0.2, 0], [0.45, 0.55, 0, 0], [0.9, 0.1, 0, 0], [0, 0, 0, 1])
         result = self._search(chain, batch_size=2, bos_id=[0, 3], num_return_sequences=2, length_penalty=2.0)
         self.assertAllEqual(result.sequences[0], [[1, 0, 0, 0], [0, 0, 0, 0]])
         self.assertAllEqual(result.lengths, [[2, 1], [0, 0]])
 
     def test_never_stops_while_a_longer_sequence_could_be_better(self):
         """[0] and [3] end after one step; [1] is less likely, but [1 2 4 0] has a better score."""
-        chain = _probabilities([0.4, 0.2, 0.1, 0.3, 0], *np.eye(5)[[2, 4, 0, 0]])
+        chain = log_probabilities([0.4, 0.2, 0.1, 0.3, 0], *np.eye(5)[[2, 4, 0, 0]])
         for early_stopping, expected in ((True, [[0], [3]]), (False, [[0], [3]]), ("never", [[1, 2, 4, 0], [0]])):
             result = self._search(
                 chain,
@@ -297,7 +287,7 @@ class ByHandTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters((True, 1), (False, 1), ("never", 1))
     def test_greedy_stops_at_the_end_token(self, early_stopping, length):
-        chain = _probabilities([0.6, 0.4], [0.01, 0.99])
+        chain = log_probabilities([0.6, 0.4], [0.01, 0.99])
         result = self._search(chain, beam_width=1, early_stopping=early_stopping, length_penalty=5.0)
         self.assertAllEqual(result.lengths, [[length]])
 
@@ -313,7 +303,7 @@ class ByHandTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(result.scores, [[math.log(0.1), -_INF]])
 
     def test_no_sequence_can_end(self):
-        result = self._search(_probabilities([0.0, 1.0], [0.0, 1.0]), pad_id=7)
+        result = self._search(log_probabilities([0.0, 1.0], [0.0, 1.0]), pad_id=7)
         self.assertAllEqual(result.sequences, [[[7] * 4]])
         self.assertAllEqual(result.lengths, [[0]])
         self.assertAllEqual(result.scores, [[-_INF]])
@@ -348,7 +338,7 @@ class ByHandTest(parameterized.TestCase, tf.test.TestCase):
     def test_nan_and_infinity(self, dtype):
         logits = np.array([[0, math.nan, 1.0, -_INF], [0, 0, 0, 0], [0, _INF, math.nan, 0], [0, 0, 0, 0.0]])
         result = tfo.seq2seq.beam_search(
-            _markov(logits, dtype), (), batch_size=1, beam_width=3, max_length=2, bos_id=0, eos_ids=[]
+            markov(logits, dtype), (), batch_size=1, beam_width=3, max_length=2, bos_id=0, eos_ids=[]
         )
         self.assertEqual(result.scores.dtype, tf.float64 if dtype == tf.float64 else tf.float32)
         self.assertAllEqual(result.sequences, [[[2, 1]]])
@@ -365,9 +355,9 @@ class ByHandTest(parameterized.TestCase, tf.test.TestCase):
 class GroupTest(tf.test.TestCase):
     def test_groups_take_different_tokens(self):
         """The penalty lowers token 1 below token 2 for the second group."""
-        chain = _probabilities([0.1, 0.5, 0.4], [1.0, 0, 0], [1.0, 0, 0])
+        chain = log_probabilities([0.1, 0.5, 0.4], [1.0, 0, 0], [1.0, 0, 0])
         result = tfo.seq2seq.beam_search(
-            _markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, num_return_sequences=2,
+            markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, num_return_sequences=2,
             num_groups=2, diversity_penalty=0.5,
         )  # fmt: skip
         self.assertAllEqual(result.sequences, [[[1, 0, 0], [2, 0, 0]]])
@@ -377,16 +367,16 @@ class GroupTest(tf.test.TestCase):
     def test_ties_go_to_the_lower_token(self):
         """All tokens are equally likely: the first group takes 0 and 1; the second takes 2, then 0 again."""
         result = tfo.seq2seq.beam_search(
-            _markov(np.zeros([3, 3])), (), batch_size=1, beam_width=4, max_length=1, bos_id=0, eos_ids=[],
+            markov(np.zeros([3, 3])), (), batch_size=1, beam_width=4, max_length=1, bos_id=0, eos_ids=[],
             num_return_sequences=4, num_groups=2, diversity_penalty=0.5,
         )  # fmt: skip
         self.assertAllEqual(result.sequences, [[[0], [1], [2], [0]]])
         self.assertAllClose(result.scores, np.log([[1 / 3] * 4]) - [[0, 0, 0, 0.5]])
 
     def test_penalty_is_part_of_the_score(self):
-        chain = _probabilities([0.01, 0.98, 0.01], [1.0, 0, 0], [1.0, 0, 0])
+        chain = log_probabilities([0.01, 0.98, 0.01], [1.0, 0, 0], [1.0, 0, 0])
         result = tfo.seq2seq.beam_search(
-            _markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, num_return_sequences=2,
+            markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, num_return_sequences=2,
             num_groups=2, diversity_penalty=0.5,
         )  # fmt: skip
         self.assertAllEqual(result.sequences, [[[1, 0, 0]] * 2])
@@ -395,9 +385,9 @@ class GroupTest(tf.test.TestCase):
 
     def test_runner_up_of_an_ended_beam_is_penalized(self):
         """The first group ends with 0 and would continue with 1, so the second group has 0.35 / e for 1 and takes 2."""
-        chain = _probabilities([0.36, 0.35, 0.29], [1.0, 0, 0], [1.0, 0, 0])
+        chain = log_probabilities([0.36, 0.35, 0.29], [1.0, 0, 0], [1.0, 0, 0])
         result = tfo.seq2seq.beam_search(
-            _markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, min_length=0,
+            markov(chain), (), batch_size=1, beam_width=2, max_length=3, bos_id=0, eos_ids=0, min_length=0,
             num_return_sequences=2, num_groups=2, diversity_penalty=1.0, logits_processor=_forbid_end,
         )  # fmt: skip
         self.assertAllEqual(result.sequences, [[[0, 0, 0], [2, 0, 0]]])
@@ -408,134 +398,6 @@ def _forbid_end(step, sequences, logits):
     del sequences
     is_second = tf.range(tf.shape(logits)[0])[:, tf.newaxis] == 1
     return logits, is_second & (tf.range(3) == 0) & (step == 0)
-
-
-class PromptTest(tf.test.TestCase):
-    _CHAIN = _probabilities([0.1, 0.5, 0.4], [0.4, 0.2, 0.4], [0.6, 0.1, 0.3])
-
-    def _search(self, **options):
-        options = {"beam_width": 2, "max_length": 4, "bos_id": 0, "eos_ids": 0, **options}
-        return tfo.seq2seq.beam_search(_markov(self._CHAIN), (), **options)
-
-    def test_end_token_in_a_prompt_does_not_end_it(self):
-        result = self._search(batch_size=1, prompt=[[0, 2]], min_length=3)
-        self.assertAllEqual(result.sequences[0, 0], [0, 2, 2, 0])
-        self.assertAllClose(result.log_probs[0, 0], np.log(0.1 * 0.4 * 0.3 * 0.6))
-
-    def test_one_trace_for_all_prompts(self):
-        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int64)])
-        def search(prompt, lengths):
-            return self._search(batch_size=tf.shape(prompt)[0], prompt=prompt, prompt_lengths=lengths)
-
-        self.assertAllEqual(search([[1], [2]], [1, 0]).sequences[:, 0], [[1, 0, 0, 0], [2, 0, 0, 0]])
-        self.assertAllEqual(search([[1, 1, 7]], [2]).sequences[:, 0], [[1, 1, 0, 0]])
-        self.assertAllEqual(search(np.zeros([1, 0], np.int32), [0]).sequences[:, 0], [[2, 0, 0, 0]])
-
-    def test_bad_arguments_raise(self):
-        for options, error, message in (
-            ({"prompt_lengths": [1]}, ValueError, "prompt_lengths are given, but no prompt"),
-            ({"prompt": [1, 2]}, ValueError, r"prompt are \[2\], expected \[1,\?\]"),
-            ({"prompt": [[1], [2]]}, ValueError, r"prompt are \[2,1\], expected \[1,\?\]"),
-            ({"prompt": [[1.0]]}, ValueError, "prompt are float32, expected int32|prompt cannot be int32"),
-            ({"prompt": [[1]], "prompt_lengths": [[1]]}, ValueError, "prompt_lengths are"),
-            ({"prompt": [[1]], "prompt_lengths": [2]}, tf.errors.InvalidArgumentError, "at max_size prompt's size"),
-            ({"prompt": [[1]], "prompt_lengths": [-1]}, tf.errors.InvalidArgumentError, "none below 0"),
-            ({"prompt": [[1, 1, 1, 1]]}, tf.errors.InvalidArgumentError, "room behind the prompt"),
-            ({"prompt": [[5]]}, tf.errors.InvalidArgumentError, "5"),
-            ({"prompt": [[-1]]}, tf.errors.InvalidArgumentError, "-1"),
-            ({"length_normalization": "no"}, ValueError, "length_normalization is 'no', expected one of 'gnmt'"),
-            ({"cut_off": None}, ValueError, "cut_off is None, expected one of 'end', 'count'"),
-            ({"process_log_probs": True}, ValueError, "there is no logits_processor"),
-            ({"process_log_probs": 1}, ValueError, "process_log_probs is 1, expected True or False"),
-        ):
-            with self.assertRaisesRegex(error, message):
-                self._search(batch_size=1, **options)
-
-
-class ProcessorTest(tf.test.TestCase):
-    _CHAIN = _probabilities([0.1, 0.5, 0.4], [0.4, 0.2, 0.4], [0.6, 0.1, 0.3])
-
-    def _search(self, processor, **options):
-        options = {"batch_size": 2, "beam_width": 2, "max_length": 4, "bos_id": 0, "eos_ids": 0, **options}
-        return tfo.seq2seq.beam_search(_markov(self._CHAIN), (), logits_processor=processor, **options)
-
-    def test_receives_steps_and_sequences(self):
-        seen = []
-
-        def processor(step, sequences, logits):
-            seen.append((int(step), sequences.numpy().tolist()))
-            return logits
-
-        result = self._search(processor, eos_ids=[], num_return_sequences=2)
-        self.assertEqual([step for step, _ in seen], [0, 1, 2, 3])
-        self.assertEqual(seen[0][1], [[]] * 4)
-        # Both examples have the same live sequences.
-        last = np.array(seen[3][1])
-        self.assertAllEqual(last[:2], last[2:])
-        self.assertContainsSubset(
-            {tuple(s[:3]) for s in result.sequences[0].numpy().tolist()}, set(map(tuple, last.tolist()))
-        )
-
-    def test_forbid_repeated_tokens(self):
-        """Forbidden tokens keep their probability; tokens masked by -inf pass theirs on to the others."""
-
-        def forbidden(sequences, logits):
-            return tf.reduce_any(tf.one_hot(sequences, logits.shape[-1], True, False, dtype=tf.bool), 1)
-
-        def keeps(step, sequences, logits):
-            del step
-            return logits, forbidden(sequences, logits)
-
-        def renormalizes(step, sequences, logits):
-            del step
-            return tf.where(forbidden(sequences, logits), -_INF, logits)
-
-        for run in (lambda f: f(), lambda f: tf.function(f)()):
-            result = run(lambda: self._search(keeps, min_length=2))
-            self.assertAllEqual(result.sequences[:, 0], [[1, 2, 0, 0]] * 2)
-            self.assertAllClose(result.log_probs[:, 0], [math.log(0.5 * 0.4 * 0.6)] * 2)
-            result = run(lambda: self._search(renormalizes, min_length=2))
-            self.assertAllEqual(result.sequences[:, 0], [[1, 2, 0, 0]] * 2)
-            self.assertAllClose(result.log_probs[:, 0], [math.log(0.5 * 0.4 / 0.8 * 1)] * 2)
-
-    def test_processed_log_probabilities_are_not_normalized(self):
-        """A beam that holds all sequences finds the best sums of the log probabilities that the processor returns."""
-
-        def half(step, sequences, log_probs):
-            self.assertEqual(log_probs.dtype, tf.float32)
-            return tf.where(tf.range(3) == 1, log_probs / 2 - tf.cast(step, tf.float32), log_probs)
-
-        p = np.exp(self._CHAIN)
-        every = {}
-        for length in range(1, 4):
-            for body in itertools.product((1, 2), repeat=length - 1):
-                tokens = (*body, 0)
-                terms = [
-                    np.log(p[a, b]) / 2 - step if b == 1 else np.log(p[a, b])
-                    for step, (a, b) in enumerate(zip((0, *tokens), tokens, strict=False))
-                ]
-                every[tokens] = sum(terms)
-        best = sorted(every, key=every.get, reverse=True)[:5]
-        for dtype in (tf.float16, tf.float32):
-            result = tfo.seq2seq.beam_search(
-                _markov(self._CHAIN, dtype), (), batch_size=1, beam_width=20, max_length=3, bos_id=0, eos_ids=0,
-                early_stopping="never", num_return_sequences=5, logits_processor=half, process_log_probs=True,
-            )  # fmt: skip
-            rtol = 1e-5 if dtype == tf.float32 else 2e-3
-            self.assertAllClose(result.log_probs[0], [every[tokens] for tokens in best], rtol=rtol)
-            for sequence, tokens in zip(result.sequences[0].numpy(), best, strict=True):
-                self.assertAllEqual(sequence[: len(tokens)], tokens)
-
-    def test_bad_arguments_raise(self):
-        for result, message in (
-            (lambda x: tf.cast(x, tf.float64), "returned float64, expected float32"),
-            (lambda x: x[:, :2], r"logits are \[4,2\], expected \[4,3\]"),
-            (lambda x: (x, x), "forbidden tokens are float32, expected bool"),
-            (lambda x: (x, x[:2] > 0), r"forbidden tokens are \[2,3\], expected \[4,3\]"),
-            (lambda x: (x, x, x), "returned 3 values"),
-        ):
-            with self.assertRaisesRegex(ValueError, message):
-                self._search(lambda step, sequences, logits, result=result: result(logits))
 
 
 if __name__ == "__main__":
