@@ -10,7 +10,7 @@ from absl.testing import parameterized
 
 import tensorflow_ops as tfo
 
-# Before anything runs: devices cannot be made later.
+# Logical devices must be configured before anything runs.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 3
 )
@@ -24,7 +24,7 @@ def _data(batch, seed=0):
 
 
 def _call(fn, mode):
-    """Calls fn eagerly, or in a tf.function that knows the batch's size or does not."""
+    """Returns fn for eager calls, or in a tf.function with known ("static") or unknown ("dynamic") batch size."""
     if mode == "eager":
         return fn
     if mode == "static":
@@ -43,29 +43,29 @@ def _operations(fn, *specs):
 
 class ValuesTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(batch=_BATCHES, mode=("eager", "static", "dynamic"), devices=(1, 3))
-    def test_values_and_gradients_are_those_of_the_whole_batch(self, batch, mode, devices):
+    def test_values_and_gradients_equal_those_of_the_whole_batch(self, batch, mode, devices):
         x, y, w = _data(batch)
         variable, closed_over = tf.Variable(w), tf.constant(w)
-        unlike = tf.constant(np.random.default_rng(1).normal(size=[batch, 2]))
+        weights = tf.constant(np.random.default_rng(1).normal(size=[batch, 2]))
 
         def fn(x, y):
             z = tf.tanh(x @ variable) * tf.sin(x @ closed_over)
             return {"rows": z, "mean": tf.reduce_mean((z - y) ** 2), "nest": (tf.reduce_sum(z, 1), [x])}
 
         def step(fn):
-            def run(x, y, unlike):
+            def run(x, y, weights):
                 with tf.GradientTape() as tape:
                     tape.watch([x, y, closed_over])
                     result = fn(x, y)
-                    loss = result["mean"] + tf.reduce_sum(unlike * result["rows"]) + tf.reduce_sum(result["nest"][0])
+                    loss = result["mean"] + tf.reduce_sum(weights * result["rows"]) + tf.reduce_sum(result["nest"][0])
                 return result, tape.gradient(loss, [x, y, variable, closed_over])
 
             return run
 
         parallel = tfo.distribute.make_parallel(fn, devices=_DEVICES[:devices])
         args = [tf.constant(a) for a in (x, y)]
-        result, gradients = _call(step(parallel), mode)(*args, unlike)
-        expected, expected_gradients = step(fn)(*args, unlike)
+        result, gradients = _call(step(parallel), mode)(*args, weights)
+        expected, expected_gradients = step(fn)(*args, weights)
         tf.nest.assert_same_structure(result, expected)
         for got, want in zip(tf.nest.flatten(result), tf.nest.flatten(expected), strict=True):
             self.assertEqual(got.dtype, want.dtype)
@@ -74,7 +74,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(got, want, rtol=1e-12, atol=1e-12)
 
     @parameterized.product(batch=(0, 1, 2, 3, 5), mode=("eager", "static", "dynamic"))
-    def test_how_a_batch_is_dealt_out(self, batch, mode):
+    def test_split_of_a_batch(self, batch, mode):
         seen = []
 
         def note(x):
@@ -88,7 +88,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         result = _call(tfo.distribute.make_parallel(fn, devices=_DEVICES), mode)(x)
         self.assertAllEqual(result, x)
         parts = {0: [[]], 1: [[0]], 2: [[0], [1]], 3: [[0], [1], [2]], 5: [[0, 1], [2, 3], [4]]}[batch]
-        if mode == "dynamic":  # all devices run
+        if mode == "dynamic":  # every device runs
             parts = parts + [parts[-1]] * (3 - len(parts))
         self.assertCountEqual(seen, parts)
 
@@ -127,7 +127,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(strings, [b"a", b"b", b"c"])
             self.assertAllEqual(flags, [True, False, True])
 
-    def test_results_that_are_no_tensors(self):
+    def test_results_other_than_tensors(self):
         parallel = tfo.distribute.make_parallel(lambda x: {"x": x, "rate": 0.1, "name": "a", "none": None})
         result = parallel(np.arange(5))
         self.assertEqual((result["rate"], result["name"], result["none"]), (0.1, "a", None))
@@ -194,7 +194,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         def fn(ids):
             rows = tf.nn.embedding_lookup(table, ids)
             total = tf.zeros_like(rows)
-            for _ in tf.range(3):  # AutoGraph makes it a tf.while_loop
+            for _ in tf.range(3):  # AutoGraph converts it to a tf.while_loop
                 total = tf.tanh(total + rows @ tf.transpose(table[:3]))
             if tf.reduce_sum(total) > 1000:
                 total = -total
@@ -213,11 +213,11 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         for mode in ("eager", "static", "dynamic"):
             self.assertAllClose(_call(step(parallel), mode)(ids), expected, rtol=1e-12, atol=1e-12)
 
-    def test_an_operation_without_gradient_beside_the_differentiated_path(self):
+    def test_operation_without_gradient_off_the_differentiated_path(self):
         weight = tf.Variable(2.0)
 
         def fn(x):
-            order = tf.raw_ops.ListDiff(x=x, y=x[:1]).idx  # has no gradient at all
+            order = tf.raw_ops.ListDiff(x=x, y=x[:1]).idx  # has no registered gradient
             return weight * tf.cast(tf.size(order), tf.float32) * x
 
         parallel = tfo.distribute.make_parallel(fn, devices=_DEVICES[:2])
@@ -230,7 +230,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
 
         self.assertAllClose(step(tf.range(4.0)), 6.0)
 
-    def test_the_library_s_own_ops(self):
+    def test_ops_of_this_library(self):
         logits = tf.Variable(np.random.default_rng(0).normal(size=[7, 5]))
         labels = tf.constant([0, 1, 2, 3, 4, 0, 1])
         fn = tfo.nn.sparse_softmax_cross_entropy
@@ -268,7 +268,7 @@ class PlacementTest(parameterized.TestCase, tf.test.TestCase):
         barrier = threading.Barrier(2, timeout=30)
 
         def wait(x):
-            barrier.wait()  # raises if the other part does not run meanwhile
+            barrier.wait()  # raises unless the other part runs concurrently
             return x
 
         def fn(x):
@@ -288,12 +288,12 @@ class PlacementTest(parameterized.TestCase, tf.test.TestCase):
         (["/device:CPU:1"],),
         (["/job:localhost/replica:0/task:0/device:CPU:1"],),
     )
-    def test_names_of_a_device(self, names):
+    def test_device_names(self, names):
         self.assertEndsWith(tfo.distribute.make_parallel(tf.tanh, devices=names)([1.0] * np.ones(2)).device, "CPU:1")
         logical = tf.config.list_logical_devices("CPU")[1:2]
         self.assertEndsWith(tfo.distribute.make_parallel(tf.tanh, devices=logical)(np.ones(2)).device, "CPU:1")
 
-    def test_a_device_named_twice_gets_two_parts(self):
+    def test_device_named_twice_gets_two_parts(self):
         parallel = tfo.distribute.make_parallel(tf.tanh, devices=["CPU:1", "CPU:1"])
         operations = _operations(parallel, tf.TensorSpec([6]))
         self.assertEqual([op.device[-5:] for op in operations if op.type == "Tanh"], ["CPU:1", "CPU:1"])
@@ -328,7 +328,7 @@ class BadArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             tfo.distribute.make_parallel(fn, devices=_DEVICES[:2])(*args)
 
-    def test_shapes_that_only_run_time_knows(self):
+    def test_mismatched_shapes_at_run_time(self):
         vector = tf.TensorSpec([None])
         parallel = tfo.distribute.make_parallel(lambda x, y: x, devices=_DEVICES[:2])
         traced = tf.function(parallel, input_signature=[vector, vector])
@@ -365,7 +365,7 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(parallel(x, training=False), model(x), rtol=1e-6)
         self.assertAllClose(tf.function(parallel)(x), model(x), rtol=1e-6)
 
-    def test_training_takes_the_steps_of_the_whole_batch(self):
+    def test_training_equals_training_on_the_whole_batch(self):
         rng = np.random.default_rng(0)
         x, y = rng.normal(size=[64, 4]).astype(np.float32), rng.integers(0, 3, 64)
         weights = {}

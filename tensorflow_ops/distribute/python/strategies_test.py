@@ -1,4 +1,4 @@
-"""The ops under TensorFlow's strategies: the losses of one process, from two devices and from two processes."""
+"""Tests the ops under tf.distribute: two devices and two processes give the losses of one process."""
 
 import contextlib
 import json
@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-_SECONDS = 240  # for a process; one that hangs says where, and ends, whatever became of its parent
+_SECONDS = 240  # time limit of a process; on expiry faulthandler prints its stacks and ends it, even without its parent
 
-# Run as: script KIND METHOD RESULTS SECONDS. KIND: one, mirrored or workers; METHOD: fit or loop.
+# Arguments: KIND (one, mirrored or workers), METHOD (fit or loop), RESULTS, SECONDS.
 _SCRIPT = """
     import faulthandler, sys
     faulthandler.dump_traceback_later(int(sys.argv[4]), exit=True)
@@ -67,7 +67,7 @@ _SCRIPT = """
 
     data = tf.data.Dataset.from_tensor_slices(((images, boxes), labels)).batch(batch)
     options = tf.data.Options()
-    # The workers take examples in turns: together they have the same batches.
+    # Workers take alternate examples, so together they process the same batches.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     data = data.with_options(options)
     if method == "fit":
@@ -114,7 +114,7 @@ _SCRIPT = """
 
 
 def _free_ports(count):
-    """Ports of the loopback device that nobody uses."""
+    """Returns free ports of the loopback device."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for s in sockets:
@@ -123,7 +123,7 @@ def _free_ports(count):
 
 
 def _run(directory, commands):
-    """Runs (arguments, environment) at once, each as a process; kills all when one fails or takes too long."""
+    """Runs a process per (arguments, environment) concurrently; kills all when one fails or times out."""
     path = os.path.join(directory, "script.py")
     with open(path, "w", encoding="utf-8") as file:
         file.write(textwrap.dedent(_SCRIPT))
@@ -159,7 +159,7 @@ class StrategiesTest(parameterized.TestCase, tf.test.TestCase):
             commands = []
             for index in range(2):
                 config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-                # Proxies of the environment are not for the loopback device.
+                # Bypasses proxies for the loopback device.
                 environment = {"TF_CONFIG": json.dumps(config), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
                 commands.append(([kind, method, f"losses{index}.npy"], environment))
         else:
@@ -170,12 +170,12 @@ class StrategiesTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(other, losses[0])
         return losses[0]
 
-    # Keras's fit takes no MultiWorkerMirroredStrategy: with any model Keras 3.12 stops at "Attempt to convert a value
-    # (PerReplica ...". There the loop is the way.
+    # Keras 3.12's fit does not support MultiWorkerMirroredStrategy: any model raises "Attempt to convert a value
+    # (PerReplica ...". Custom training loops work.
     @parameterized.parameters(("fit", ("mirrored",)), ("loop", ("mirrored", "workers")))
-    def test_losses_of_one_process(self, method, kinds):
+    def test_losses_equal_those_of_one_process(self, method, kinds):
         one = self._losses("one", method)
-        self.assertLess(one[-1], 0.98 * one[0])  # it learns, so the gradients matter
+        self.assertLess(one[-1], 0.98 * one[0])  # training makes progress
         for kind in kinds:
             self.assertAllClose(self._losses(kind, method), one, rtol=1e-5, atol=1e-5, msg=kind)
 

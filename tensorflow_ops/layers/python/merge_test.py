@@ -1,4 +1,4 @@
-"""Tests of the Merge layer, beside a Dense layer over tiled and concatenated inputs."""
+"""Tests of the Merge layer against a Dense layer over tiled and concatenated inputs."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from absl.testing import parameterized
 import tensorflow_ops as tfo
 
 _UNITS = 6
-# Of inputs that broadcast, but for their last dims.
+# Shapes of inputs that broadcast except in their last dims.
 _SHAPES = (
     ([4, 3],),
     ([5],),
@@ -41,13 +41,13 @@ def _tile_and_concatenate(inputs):
 
 
 def _apply(dense, inputs):
-    """A Dense layer to the tiled and concatenated inputs; Keras's takes no vectors."""
+    """Applies a Dense layer to the tiled and concatenated inputs. Keras's Dense does not accept vectors."""
     x = _tile_and_concatenate(inputs)
     return dense(x[tf.newaxis])[0] if x.shape.rank == 1 else dense(x)
 
 
 def _pair(shapes, dtype="float32", **options):
-    """A Merge and a Dense layer of the same weights."""
+    """Returns a Merge and a Dense layer with the same weights."""
     merge = tfo.layers.Merge(_UNITS, dtype=dtype, **options)
     merge.build(shapes)
     rng = np.random.default_rng(1)
@@ -73,7 +73,7 @@ class EqualsDenseTest(parameterized.TestCase, tf.test.TestCase):
         *((shapes, "float64", False) for shapes in _SHAPES[1:9:3]),
     )
     def test_values_and_gradients(self, shapes, dtype, use_bias):
-        # float64 holds the definition; what a dtype rounds is within its tolerance of it.
+        # The reference is float64; results are within the tolerance of their dtype.
         merge, dense = _pair(shapes, dtype, use_bias=use_bias, activation="tanh")
         exact = keras.layers.Dense(_UNITS, dtype="float64", use_bias=use_bias, activation="tanh")
         exact.build([None, sum(shape[-1] for shape in shapes)])
@@ -103,12 +103,12 @@ class EqualsDenseTest(parameterized.TestCase, tf.test.TestCase):
         shapes = _SHAPES[case]
         merge, dense = _pair(shapes, "float64")
         inputs = _inputs(shapes, "float64")
-        # A dim of 1 stays known: it says what broadcasts.
+        # Dims of 1 stay static, because they determine what broadcasts.
         specs = [tf.TensorSpec([*(1 if n == 1 else None for n in s[:-1]), s[-1]], tf.float64) for s in shapes]
         traced = tf.function(lambda *x: merge(list(x)), input_signature=specs)
         self.assertAllClose(traced(*inputs), _apply(dense, inputs), rtol=1e-13, atol=1e-13)
 
-    def test_no_tensor_of_the_concatenation_s_size(self):
+    def test_no_tensor_has_the_size_of_the_concatenation(self):
         merge, _ = _pair([[4, 100, 1, 16], [4, 1, 100, 16]])
 
         @tf.function
@@ -130,16 +130,16 @@ class EqualsDenseTest(parameterized.TestCase, tf.test.TestCase):
         sums = [op.outputs[0].shape for op in graph.get_operations() if op.type in ("AddV2", "BiasAdd")]
         self.assertLen(sums, 5)
         self.assertEqual(sums.count([None, 32, _UNITS]), 1)
-        self.assertEqual(sums[0], [_UNITS])  # the bias goes to the smallest
+        self.assertEqual(sums[0], [_UNITS])  # the bias is added to the smallest product
 
-    def test_one_shape_op_at_most_for_each_input(self):
+    def test_at_most_one_shape_op_per_input(self):
         merge, _ = _pair([[4, 7, 3], [4, 1, 2]])
-        for specs, most in (
+        for specs, max_count in (
             ([tf.TensorSpec([4, 7, 3]), tf.TensorSpec([4, 1, 2])], 0),
             ([tf.TensorSpec([None, None, 3]), tf.TensorSpec([None, 1, 2])], 2),
         ):
             graph = tf.function(lambda *x: merge(list(x)), input_signature=specs).get_concrete_function().graph
-            self.assertLessEqual([op.type for op in graph.get_operations()].count("Shape"), most)
+            self.assertLessEqual([op.type for op in graph.get_operations()].count("Shape"), max_count)
 
     def test_kernel_rows_are_in_the_order_of_the_inputs(self):
         merge = tfo.layers.Merge(1, use_bias=False)
@@ -175,7 +175,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         merged, expected = merge(inputs), _apply(dense, inputs)
         for ours, theirs in zip(merge.weights, dense.weights, strict=True):
             self.assertEqual(ours.name, theirs.name)
-            self.assertAllEqual(ours, theirs)  # the same fans, so the same draw
+            self.assertAllEqual(ours, theirs)  # equal fans give equal random weights
             self.assertEqual(type(ours.constraint), type(theirs.constraint))
             self.assertAllClose(ours.constraint(ours), theirs.constraint(theirs))
         self.assertAllClose(merged, expected, rtol=1e-5)
@@ -215,7 +215,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         (([4, 7, 3], [4, 2]), r"inputs are \(4, 7, 3\), \(4, 2\), expected shapes that broadcast"),
         (([4, 3], []), r"inputs are \(4, 3\), \(\), expected at least one dim"),
     )
-    def test_shapes_that_do_not_fit(self, shapes, message):
+    def test_mismatched_shapes(self, shapes, message):
         with self.assertRaisesRegex(ValueError, message):
             tfo.layers.Merge(2)([tf.zeros(s) for s in shapes])
 
@@ -232,14 +232,14 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "expected shapes that broadcast"):
             layer([tf.zeros([4, 3]), tf.zeros([6, 2])])
 
-    def test_shapes_that_do_not_fit_at_run_time(self):
+    def test_mismatched_shapes_at_run_time(self):
         layer = tfo.layers.Merge(2)
         traced = tf.function(lambda a, b: layer([a, b]))
         traced = traced.get_concrete_function(tf.TensorSpec([None, 3]), tf.TensorSpec([None, 2]))
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "Incompatible|broadcastable"):
             traced(tf.zeros([4, 3]), tf.zeros([5, 2]))
 
-    def test_is_built_as_keras_does(self):
+    def test_follows_keras_build_protocol(self):
         x = _inputs([[2, 5, 8], [2, 1, 4]])
         called, built = tfo.layers.Merge(3), tfo.layers.Merge(3)
         expected = called(x)

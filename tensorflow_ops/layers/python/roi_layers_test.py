@@ -12,7 +12,7 @@ from absl.testing import parameterized
 
 import tensorflow_ops as tfo
 
-# For each layer: its function, options that are no defaults, and features' channels for each of the output.
+# For each layer: (function, options other than the defaults, features' channels per output channel).
 _BINS = (2, 3)
 _ALIGN = {"sampling_ratio": 3, "aligned": False}
 _PS = {"channel_order": "bin_major"}
@@ -36,7 +36,7 @@ def _layer(kind, **options):
 
 
 def _layer_features(name, data_format="NHWC", images=2):
-    """Of images of 16 x 16 pixels: a map at stride 2; for a pyramid also one at stride 4."""
+    """Returns features of images of 16 x 16 pixels: a map of stride 2, for a pyramid also one of stride 4."""
     channels = 5 * _LAYERS[name][2]
     fine, coarse = _features([images, 8, 8, channels]), _features([images, 4, 4, channels], seed=3)
     if data_format == "NCHW":
@@ -45,13 +45,13 @@ def _layer_features(name, data_format="NHWC", images=2):
 
 
 def _fractional_boxes(images=2, count=3):
-    """Boxes [images, count, 4] in images of 16 x 16 pixels that float16 and bfloat16 cannot hold."""
+    """Returns boxes [images, count, 4] in images of 16 x 16 pixels that float16 and bfloat16 cannot represent."""
     corners = np.random.default_rng(4).uniform(0, 16, [images, count, 2, 2])
     return np.concatenate([corners.min(axis=2), corners.max(axis=2)], -1).astype(np.float32)
 
 
 def _reference(features, boxes, box_indices, output_size, spatial_scale=1.0):
-    """The maximum of each bin, of features [N,H,W,C] and xyxy boxes of whole pixels, which lie in the image."""
+    """Returns each bin's maximum. Boxes are xyxy, inside the image, with integer coordinates."""
     output = np.zeros([len(boxes), *output_size, features.shape[3]])
     for k, (box, image) in enumerate(zip(boxes, box_indices, strict=True)):
         x1, y1, x2, y2 = (int(v * spatial_scale) for v in box)
@@ -68,7 +68,7 @@ def _features(shape, seed=1):
 
 
 def _boxes(count, images=2, size=8, seed=2):
-    """Boxes [images, count, 4] of whole pixels inside of the image."""
+    """Returns boxes [images, count, 4] with integer coordinates inside the image."""
     corners = np.random.default_rng(seed).integers(0, size, [images, count, 2, 2])
     return np.concatenate([corners.min(axis=2), corners.max(axis=2)], -1).astype(np.float32)
 
@@ -80,7 +80,7 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
         expected = _reference(features, boxes.reshape(-1, 4), [0, 0, 0, 1, 1, 1], (2, 3), spatial_scale=1)
         if data_format == "NCHW":
             features, expected = np.moveaxis(features, 3, 1), np.moveaxis(expected, 3, 1)
-        # Image coordinates are twice those of features.
+        # Image coordinates are twice the feature coordinates.
         boxes = 2 * boxes
         if box_format == "yxyx":
             boxes = boxes[..., [1, 0, 3, 2]]
@@ -109,7 +109,7 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             tfo.layers.RoIPool(**{"output_size": 2, **bad})
 
-    def test_boxes_by_image_belong_to_the_images(self):
+    def test_boxes_by_image_require_one_entry_per_image(self):
         layer = tfo.layers.RoIPool(2)
         features = tf.zeros([4, 8, 8, 3])
         for images in (2, 6):
@@ -123,7 +123,7 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
             layer(features, tf.zeros([5, 4]))
 
     @parameterized.parameters([[]], [[8]], [[8, 8, 3, 1]])
-    def test_features_that_are_no_maps(self, sizes):
+    def test_features_of_wrong_rank(self, sizes):
         boxes = keras.Input([None, 4])
         features = keras.Input(sizes) if sizes else tf.zeros([])
         for layer, given in (
@@ -136,11 +136,11 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
-    def test_there_is_a_case_for_each(self):
-        self.assertCountEqual([*_LAYERS, "Merge"], tfo.layers.__all__)  # merge_test.py has that one
+    def test_every_layer_has_a_case(self):
+        self.assertCountEqual([*_LAYERS, "Merge"], tfo.layers.__all__)  # merge_test.py tests Merge
 
     @parameterized.product(name=tuple(_LAYERS), data_format=("NHWC", "NCHW"), box_format=("xyxy", "yxyx"))
-    def test_is_its_function(self, name, data_format, box_format):
+    def test_equals_its_function(self, name, data_format, box_format):
         function, options, _ = _LAYERS[name]
         features, boxes = _layer_features(name, data_format), _fractional_boxes()
         formats = {"data_format": data_format, "box_format": box_format}
@@ -179,7 +179,7 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
                 *([keras.Input(batch_shape=boxes[:1], dtype="int32")] if len(boxes) == 2 else []),
             ]
             self.assertEqual(layer(*inputs).shape, expected)
-            # The shape that the graph itself knows.
+            # The static shape in a graph.
             specs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), inputs)
             concrete = tf.function(layer, input_signature=specs).get_concrete_function()
             self.assertEqual(concrete.output_shapes.as_list(), list(expected))
@@ -195,7 +195,7 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(layer(features, np.zeros([0, 3, 4], np.float32)).shape, (0, 3, 2, 3, 5))
 
     @parameterized.parameters(*_LAYERS)
-    def test_config_makes_the_same_layer(self, name):
+    def test_config_recreates_the_layer(self, name):
         options = {**_LAYERS[name][1], "data_format": "NCHW", "box_format": "yxyx"}
         layer = _layer(name, **options, name="pool")
         config = layer.get_config()
@@ -208,7 +208,7 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertEqual(getattr(copy, option), value)
 
     @parameterized.parameters(*_LAYERS)
-    def test_defaults_are_those_of_the_function(self, name):
+    def test_defaults_equal_those_of_the_function(self, name):
         layer = inspect.signature(getattr(tfo.layers, name).__init__).parameters
         for option, parameter in inspect.signature(_LAYERS[name][0]).parameters.items():
             if parameter.kind == parameter.KEYWORD_ONLY and option != "name":
@@ -251,10 +251,10 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
             (_STRIDES, [map_2], "expected one for each of the 1 feature maps"),
             (_STRIDES, [map_2, map_4, map_4], "expected one for each of the 3 feature maps"),
             (_STRIDES, [], "features are 0 maps, expected a list of 1 to 16"),
-            ((2, 4, 8, 16), map_2, "expected a list of"),  # as many as a map has dims
+            ((2, 4, 8, 16), map_2, "expected a list of"),  # as many strides as a map has dims
         ):
             layer = _layer("MultiScaleRoIAlign", strides=strides)
-            if len(features) > 0:  # of none Keras makes no symbolic input
+            if len(features) > 0:  # Keras cannot make a symbolic input from an empty list
                 symbolic = tf.nest.map_structure(lambda f: keras.Input(f.shape[1:]), features)
                 with self.assertRaisesRegex(ValueError, message):
                     layer(symbolic, keras.Input([3, 4]))
@@ -270,7 +270,7 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
             _layer(name)(_features([2, 8, 8, 10]), _boxes(3))
 
     @parameterized.product(name=tuple(_LAYERS), flat=(False, True))
-    def test_is_built_as_keras_does(self, name, flat):
+    def test_follows_keras_build_protocol(self, name, flat):
         features, boxes = _layer_features(name), _fractional_boxes()
         arguments = (features, boxes.reshape(-1, 4), _INDICES) if flat else (features, boxes)
         names = ("features_shape", "boxes_shape", "box_indices_shape")[: len(arguments)]
@@ -286,11 +286,11 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
             again.build_from_config(json.loads(json.dumps(layer.get_build_config())))
             self.assertTrue(layer.built and again.built)
             self.assertAllEqual(again(*arguments), expected)
-        earlier = _layer(name)  # a file of an earlier version has the first shape only
+        earlier = _layer(name)  # files of earlier versions have the first shape only
         earlier.build_from_config({"input_shape": shapes["features_shape"]})
         self.assertAllEqual(earlier(*arguments), expected)
 
-    def test_saved_models_keep_what_they_were_built_with(self):
+    def test_saved_models_keep_build_shapes(self):
         path = os.path.join(self.get_temp_dir(), "model.keras")
         _model_of_every_layer().save(path)
         loaded = keras.saving.load_model(path)
@@ -319,7 +319,7 @@ class PolicyTest(parameterized.TestCase, tf.test.TestCase):
         ("mixed_bfloat16", tf.bfloat16),
     )
     def test_features_are_cast_and_boxes_are_not(self, policy, dtype):
-        # Pixels that half precision, which holds 2048 and 2052 here, cannot tell apart.
+        # Neighbouring pixels that coincide when rounded to float16 or bfloat16.
         features = np.reshape(np.arange(4096) % 32, [1, 1, 4096, 1]).astype(np.float32)
         boxes = np.array([[[2049.5, 0, 2049.5, 0], [2050, 0, 2050, 0], [2051, 0, 2051, 0]]], np.float32)
         layer = tfo.layers.RoIPool(1, dtype=policy)
@@ -355,7 +355,7 @@ class PolicyTest(parameterized.TestCase, tf.test.TestCase):
 
 
 def _model():
-    """A convolution, regions of it, and a number for each."""
+    """Returns a model of a convolution, region pooling, and one output per region."""
     image, boxes = keras.Input([None, None, 3]), keras.Input([None, 4])
     features = keras.layers.Conv2D(6, 3, padding="same", name="conv")(image)
     regions = tfo.layers.RoIPool((2, 2), name="pool")(features, boxes)
@@ -364,7 +364,7 @@ def _model():
 
 
 def _model_of_every_layer():
-    """Features at strides 2 and 4 of images of 16 x 16 pixels, and each layer's regions of them."""
+    """Returns a model that pools maps of strides 2 and 4 of images of 16 x 16 pixels with every layer."""
     image, boxes = keras.Input([16, 16, 3]), keras.Input([None, 4])
     fine = keras.layers.Conv2D(30, 3, strides=2, padding="same")(image)
     coarse = keras.layers.Conv2D(30, 3, strides=2, padding="same")(fine)
@@ -390,7 +390,7 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(model([images, boxes]))
         d_kernel, d_bias, *_ = tape.gradient(loss, model.trainable_variables)
-        # A bias moves every maximum with it: its gradient is that of the regions, summed.
+        # The bias shifts every maximum, so its gradient is the sum of the regions' gradients.
         dense_kernel = np.reshape(model.trainable_variables[2], [4, 6])
         self.assertAllClose(d_bias, 2 * 3 * dense_kernel.sum(axis=0), rtol=1e-4)
         self.assertGreater(np.abs(d_kernel).max(), 0)
@@ -431,7 +431,7 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
         self.assertGreater(np.abs(expected).min(), 0)
 
     @parameterized.parameters("RoIPool", "PSRoIPool")
-    def test_boxes_have_no_gradient_in_the_others(self, name):
+    def test_other_layers_have_no_gradient_to_boxes(self, name):
         layer, boxes = _layer(name), tf.constant(_fractional_boxes())
         with tf.GradientTape() as tape:
             tape.watch(boxes)
@@ -439,7 +439,7 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
         self.assertIsNone(tape.gradient(result, boxes))
 
     def test_fit_learns_boxes(self):
-        """A bright square; the mean of a box is largest where the box is the square."""
+        """Learns the box of a bright square by maximizing the mean inside the box."""
         image = np.zeros([1, 16, 16, 1], np.float32)
         image[:, 4:9, 6:11] = 1
         features, boxes = keras.Input([16, 16, 1]), keras.Input([1, 4])

@@ -1,4 +1,4 @@
-"""The Keras losses against Keras's own, where definitions agree, and in models."""
+"""Tests of the Keras losses: against Keras's own where definitions agree, and in models."""
 
 import os
 import tempfile
@@ -34,7 +34,7 @@ class SparseTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(result, expected, rtol=1e-6)
 
     @parameterized.product(reduction=_REDUCTIONS, weighted=[False, True])
-    def test_equals_keras_where_a_mask_hides_steps(self, reduction, weighted):
+    def test_equals_keras_with_masked_steps(self, reduction, weighted):
         logits, labels = _problem((3, 4, 5))
         mask = np.arange(12).reshape(3, 4) % 3 != 1
         weights = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4) if weighted else None
@@ -59,7 +59,7 @@ class SparseTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(loss(labels, y_pred), np.mean(rows.numpy()[[1, 4, 5]]), rtol=1e-6)
 
     @parameterized.parameters(*_REDUCTIONS)
-    def test_of_no_row_that_counts(self, reduction):
+    def test_all_rows_ignored(self, reduction):
         logits, labels = _problem()
         labels[:] = -1
         x = tf.constant(logits)
@@ -76,7 +76,7 @@ class SparseTest(tf.test.TestCase, parameterized.TestCase):
         expected = np.mean(tfo.nn.sparse_softmax_cross_entropy(labels, tf.cast(logits, tf.float64)))
         value = tfo.losses.SparseSoftmaxCrossEntropy(dtype=loss_dtype)(labels, logits)
         self.assertEqual(value.dtype, loss_dtype or "float32")
-        # 16-bit logits are read as they are: nothing is lost before the loss.
+        # 16-bit logits are read directly, without rounding before the loss.
         self.assertAllClose(value, expected, rtol=1e-6 if loss_dtype != "float64" else 1e-14)
 
     def test_options_reach_the_function(self):
@@ -99,14 +99,14 @@ class SparseTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(rows, tfo.nn.softmax_cross_entropy(dense, logits, **options))
 
     def test_labels_beyond_float(self):
-        """Keras casts labels to float32, of which 2^24 + 1 is none."""
+        """Keras casts labels to float32, which cannot represent 2^24 + 1."""
         label = 2**24 + 1
         loss = tfo.losses.SparseSoftmaxCrossEntropy(ignore_index=label)
         self.assertAllEqual(loss(np.array([label]), np.zeros([1, 3], np.float32)), 0)
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, rf"labels\[0\] is {label}"):
             tfo.losses.SparseSoftmaxCrossEntropy()(np.array([label]), np.zeros([1, 3], np.float32))
 
-    def test_labels_as_keras_users_have_them(self):
+    def test_labels_in_the_forms_that_keras_accepts(self):
         logits, labels = _problem()
         loss = tfo.losses.SparseSoftmaxCrossEntropy()
         expected = loss(labels, logits)
@@ -136,7 +136,7 @@ class DenseTest(tf.test.TestCase, parameterized.TestCase):
         weights = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4) if weighted else None
         options = {"label_smoothing": smoothing, "reduction": reduction, "axis": axis}
         ours = tfo.losses.SoftmaxCrossEntropy(**options)(targets, logits, weights)
-        # Keras reads the number of classes off the last axis, whatever the axis is.
+        # Keras always takes the number of classes from the last axis.
         theirs = keras.losses.CategoricalCrossentropy(from_logits=True, **{**options, "axis": -1})
         theirs = theirs(*(np.moveaxis(a, axis, -1) for a in (targets, logits)), weights)
         self.assertAllClose(ours, theirs, rtol=1e-6)
@@ -150,7 +150,7 @@ class DenseTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(ours(targets, y_pred), theirs(targets, y_pred), rtol=1e-6)
 
     def test_masked_classes(self):
-        """Where Keras's loss is NaN."""
+        """Keras's loss is NaN here."""
         logits = np.array([[0.0, 0.0, -np.inf]], np.float32)
         self.assertAllClose(tfo.losses.SoftmaxCrossEntropy()([[1.0, 0.0, 0.0]], logits), np.log(2))
 
@@ -225,7 +225,7 @@ class TrainingTest(tf.test.TestCase, parameterized.TestCase):
         logits = model(tokens)
         labels = np.array([[1, 2, 3, 4], [0, 1, 2, 3]])
         rows = tfo.nn.sparse_softmax_cross_entropy(labels, logits)
-        # Keras weighs what counts up to the mean over all.
+        # Keras's mean is over unmasked steps only.
         value = tfo.losses.SparseSoftmaxCrossEntropy()(labels, logits)
         self.assertAllClose(value, np.mean(rows.numpy()[tokens != 0]), rtol=1e-6)
 

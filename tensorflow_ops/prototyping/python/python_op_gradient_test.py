@@ -1,4 +1,4 @@
-"""Gradients of python_ops: first and second order, forward mode, and what is missing."""
+"""Tests of python_op's gradients: first and second order, forward mode, missing gradients."""
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +11,7 @@ _NUMBERS = iter(range(10**6))
 
 
 def _name():
-    """A name that no op has."""
+    """Returns an unused op name."""
     return f"test::gradient_{next(_NUMBERS)}"
 
 
@@ -20,7 +20,7 @@ def _same(x, *unused):
 
 
 def _cube():
-    """x^3 with a gradient, which has one too; the first makes use of saved values."""
+    """Returns x^3, its gradient and its second gradient. The gradient uses saved values."""
 
     @tfo.python_op(_name(), out=_same, saved=lambda x: {"square": _same(x), "count": tf.TensorSpec([], tf.int64)})
     def cube(x):
@@ -44,7 +44,7 @@ def _cube():
 
 
 def _gradient(function, *inputs, upstream=None):
-    """A function that differentiates inside, as one wraps in tf.function."""
+    """Returns the gradients of function(*inputs); callers may wrap this in a tf.function."""
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         y = function(*inputs)
@@ -122,7 +122,7 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(received, [None])
 
     @parameterized.parameters(*_MODES)
-    def test_integer_results_have_none(self, mode):
+    def test_integer_results_have_no_gradient(self, mode):
         op = tfo.python_op(_name(), out=lambda x: tf.TensorSpec([], tf.int64))(lambda x: np.argmax(x))
         x = tf.constant([1.0, 3.0])
         with tf.GradientTape() as tape:
@@ -167,7 +167,7 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(*_MODES)
     def test_arrays_in_the_context_are_read_only(self, mode):
-        for spoil in (
+        for get_array in (
             lambda ctx, dy: ctx.inputs[0],
             lambda ctx, dy: ctx.outputs[0],
             lambda ctx, dy: ctx.saved,
@@ -176,8 +176,8 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
             op = tfo.python_op(_name(), out=_same, saved=_same)(lambda x: (x + 1, x + 2))
 
             @op.register_gradient
-            def _(ctx, dy, spoil=spoil):
-                spoil(ctx, dy)[...] = 0
+            def _(ctx, dy, get_array=get_array):
+                get_array(ctx, dy)[...] = 0
                 return dy
 
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "the gradient of .*read-only"):
@@ -219,7 +219,7 @@ class SecondOrderTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(*_MODES)
     def test_slots_without_gradient_are_none(self, mode):
-        """A float and an integer in, an integer and a float out, through both orders."""
+        """The op has integer and float inputs and outputs; both gradients get None for the integers."""
         out = lambda n, x: (tf.TensorSpec([], tf.int32), _same(x))  # noqa: E731
         seen = []
 
@@ -253,7 +253,7 @@ class SecondOrderTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class MissingTest(parameterized.TestCase, tf.test.TestCase):
-    """Never None, never 0."""
+    """A missing gradient raises; it never becomes None or 0."""
 
     def _op(self, gradient=False):
         @tfo.python_op("test::half", out=_same, replace=True)
@@ -275,7 +275,7 @@ class MissingTest(parameterized.TestCase, tf.test.TestCase):
             (tf.function(g) if mode == "all in a graph" else g)(tf.constant([1.0]))
 
     @parameterized.parameters(*_MODES, "all in a graph")
-    def test_calls_and_stopped_gradients_need_none(self, mode):
+    def test_calls_and_stopped_gradients_need_no_gradient(self, mode):
         half = self._op()
         f = _MODES.get(mode, lambda f: f)(lambda x: tf.stop_gradient(half(x)) * x)
         g = lambda x: _gradient(f, x)[0]  # noqa: E731
@@ -305,7 +305,7 @@ class MissingTest(parameterized.TestCase, tf.test.TestCase):
         x = tf.constant([1.0])
         message = "a gradient without a gradient of its own" if gradient else "no gradient"
         message = f"test::half has {message}, and forward mode .*ForwardAccumulator.* needs both"
-        if mode == "graph":  # TensorFlow asks for gradients, and not for forward mode
+        if mode == "graph":  # TensorFlow calls the gradients, without reference to forward mode
             message = (
                 "the gradient of test::half has no gradient.*forward mode" if gradient else "test::half has no gradient"
             )
@@ -316,14 +316,14 @@ class MissingTest(parameterized.TestCase, tf.test.TestCase):
             accumulator.jvp(f(x))
 
     @parameterized.parameters(*_MODES)
-    def test_forward_mode_without_tangents_needs_none(self, mode):
+    def test_forward_mode_without_tangents_needs_no_gradient(self, mode):
         x = tf.constant([1.0])
         with tf.autodiff.ForwardAccumulator(x, x):
             y = _MODES[mode](self._op())(tf.constant([4.0]))
         self.assertAllEqual(y, [2.0])
 
     @parameterized.parameters(*_MODES)
-    def test_what_the_gradient_gives_back_is_checked(self, mode):
+    def test_bad_results_of_the_gradient_raise(self, mode):
         for gradient, message in (
             (lambda ctx, dx, dy: (dx, None), r"returned None for y, expected an array.*non_differentiable=\['y'\]"),
             (lambda ctx, dx, dy: dx, "returned one ndarray, expected 3, to x, y, n"),
@@ -367,7 +367,7 @@ class MissingTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "the gradient of test::half has a gradient already"):
             gradient.register_gradient(lambda ctx, dy: dy)
 
-    def test_a_gradient_may_come_after_the_trace(self):
+    def test_gradient_may_be_registered_after_tracing(self):
         half = self._op()
         f = tf.function(half)
         f(tf.constant([1.0]))

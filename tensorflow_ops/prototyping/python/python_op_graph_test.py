@@ -1,4 +1,4 @@
-"""python_ops in what surrounds a graph: tf.data, strategies, threads, XLA, SavedModel; and what stays behind."""
+"""Tests of python_ops with tf.data, strategies, threads, XLA and SavedModel, and of memory growth."""
 
 import concurrent.futures
 import gc
@@ -14,7 +14,7 @@ from tensorflow.python.ops import script_ops
 
 import tensorflow_ops as tfo
 
-# Before anything runs: devices cannot be made later. Another test file may have made some.
+# Logical devices must be configured before anything runs. Another test file may have done so.
 _CPU = tf.config.list_physical_devices("CPU")[0]
 if not tf.config.get_logical_device_configuration(_CPU):
     tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -24,7 +24,7 @@ _NUMBERS = iter(range(10**6))
 
 
 def _name():
-    """A name that no op has."""
+    """Returns an unused op name."""
     return f"test::graph_{next(_NUMBERS)}"
 
 
@@ -41,7 +41,7 @@ def _square(**options):
     return square
 
 
-class AroundTest(parameterized.TestCase, tf.test.TestCase):
+class IntegrationTest(parameterized.TestCase, tf.test.TestCase):
     def test_tf_data(self):
         square = _square()
         dataset = tf.data.Dataset.range(40).map(lambda i: tf.cast(i, tf.float32))
@@ -49,7 +49,7 @@ class AroundTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(dataset.element_spec.shape, [10])
         self.assertAllClose(np.concatenate(list(dataset.as_numpy_iterator())), np.arange(40.0) ** 4)
 
-    def test_an_exception_does_not_end_a_dataset_in_silence(self):
+    def test_stop_iteration_does_not_end_a_dataset_silently(self):
         op = tfo.python_op(_name(), out=_same)(lambda x: next(iter([])))
         with self.assertRaisesRegex(tf.errors.UnknownError, "its function raised StopIteration"):
             list(tf.data.Dataset.range(3).map(op))
@@ -77,7 +77,7 @@ class AroundTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(strategy.experimental_local_results(gradients), [30.0, 78.0])
         self.assertAllClose(strategy.experimental_local_results(totals), [108.0, 108.0])
         places = [tensor.device[-5:] for tensor in strategy.experimental_local_results(y)]
-        if mode == "eager":  # a graph gives its results to one device
+        if mode == "eager":  # a graph returns its results on one device
             self.assertEqual(places, ["CPU:0", "CPU:1"])
 
     def test_keras_fit(self):
@@ -92,7 +92,7 @@ class AroundTest(parameterized.TestCase, tf.test.TestCase):
         losses = model.fit(np.ones([64, 1]), np.full([64, 1], 4.0), epochs=8, verbose=0).history["loss"]
         self.assertLess(losses[-1], losses[0] / 2)
 
-    def test_eager_calls_go_to_the_device_of_the_scope(self):
+    def test_eager_calls_run_on_the_scopes_device(self):
         square = _square()
         with tf.device("CPU:1"):
             self.assertEndsWith(square([1.0]).device, "CPU:1")
@@ -109,7 +109,7 @@ class AroundTest(parameterized.TestCase, tf.test.TestCase):
             values = session.run([y, tf.gradients(y, x)[0], by_object])
         self.assertAllEqual(values, [[9.0], [6.0], [18.0]])
 
-    def test_a_frozen_copy_outlives_its_function(self):
+    def test_frozen_copy_outlives_its_function(self):
         from tensorflow.python.framework import convert_to_constants
 
         square = _square()
@@ -121,7 +121,7 @@ class AroundTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class XlaTest(parameterized.TestCase, tf.test.TestCase):
-    def test_is_refused_by_name(self):
+    def test_error_names_the_op(self):
         @tfo.python_op("test::no_xla", out=_same, replace=True)
         def no_xla(x):
             return x
@@ -136,14 +136,14 @@ class XlaTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex(tf.errors.UnimplementedError, message):
                 tf.function(f, jit_compile=True)(tf.constant([1.0]))
 
-    def test_a_graph_that_exists_is_refused_by_tensorflow(self):
+    def test_tensorflow_rejects_an_existing_graph(self):
         op = tfo.python_op("test::traced_before_xla", out=_same)(lambda x: x)
         inner = tf.function(op)
         inner(tf.constant([1.0]))
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "PyFuncStateless.*test_traced_before_xla"):
             tf.function(inner, jit_compile=True)(tf.constant([1.0]))
 
-    def test_a_kernel_is_compiled(self):
+    def test_registered_kernel_is_compiled(self):
         op = tfo.python_op(_name(), out=_same)(lambda x: x)
         op.register_kernel(tf.nn.relu)
         self.assertAllEqual(tf.function(op, jit_compile=True)(tf.constant([-1.0])), [0.0])
@@ -165,7 +165,7 @@ class SavedModelTest(parameterized.TestCase, tf.test.TestCase):
         lambda op, x: tf.vectorized_map(op, x),
         lambda op, x: tf.gradients(op(x), x)[0],
     )
-    def test_is_refused_at_export(self, call):
+    def test_export_raises(self, call):
         op = tfo.python_op("test::no_export", out=_same, replace=True)(lambda x: x)
         op.register_gradient(lambda ctx, dy: dy)
         module = self._module(op, call)
@@ -175,14 +175,14 @@ class SavedModelTest(parameterized.TestCase, tf.test.TestCase):
         ):
             tf.saved_model.save(module, os.path.join(self.get_temp_dir(), "refused"))
 
-    def test_a_kernel_is_exported(self):
+    def test_registered_kernel_is_exported(self):
         op = tfo.python_op(_name(), out=_same)(lambda x: x)
         op.register_kernel(tf.nn.relu)
         path = os.path.join(self.get_temp_dir(), "kernel")
         tf.saved_model.save(self._module(op, lambda op, x: op(x)), path)
         self.assertAllEqual(tf.saved_model.load(path).forward([-1.0, 2.0]), [0.0, 2.0])
 
-    def test_checkpoints_are_none_of_its_business(self):
+    def test_checkpoints_work(self):
         op = _square()
         module = self._module(op, lambda op, x: op(x))
         module.variable = tf.Variable(1.0)
@@ -191,7 +191,7 @@ class SavedModelTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class PurityTest(parameterized.TestCase, tf.test.TestCase):
-    def test_results_nobody_reads_are_not_computed(self):
+    def test_unused_results_are_not_computed(self):
         calls = []
         op = tfo.python_op(_name(), out=_same)(lambda x: calls.append(1) or x)
 
@@ -207,7 +207,7 @@ class PurityTest(parameterized.TestCase, tf.test.TestCase):
 class ThreadsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*_MODES)
     def test_saved_values_do_not_mix(self, mode):
-        """Each thread differentiates calls of its own values, many at a time, in an order of its own."""
+        """Each thread differentiates several calls on its own values, in random order."""
         square = _square()
         f = _MODES[mode](square)
         f(tf.zeros([64]))
@@ -244,7 +244,7 @@ class ThreadsTest(parameterized.TestCase, tf.test.TestCase):
         x = tf.range(200.0)
         self.assertAllEqual(f(x), 2 * x)
 
-    def test_first_calls_make_one_callback(self):
+    def test_concurrent_first_calls_register_one_callback(self):
         square = _square()
         graphs, start = [], threading.Barrier(8)
 
@@ -267,16 +267,16 @@ def _token(graph):
 
 
 def _resident():
-    """Bytes of memory that the process has."""
+    """Returns the process' resident memory in bytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class GrowthTest(parameterized.TestCase, tf.test.TestCase):
-    """tf.numpy_function keeps a callback for each eager call and for each node of a graph."""
+    """Unlike tf.numpy_function, which keeps a callback per eager call and per graph node, python_op does not leak."""
 
     @parameterized.parameters("eager", "graph", "traces", "shapes", "attributes", "functions")
-    def test_nothing_stays_behind(self, what):
+    def test_calls_do_not_leak(self, case):
         square = _square()
         kept = tf.function(square)
         x = tf.ones([256])
@@ -294,7 +294,7 @@ class GrowthTest(parameterized.TestCase, tf.test.TestCase):
             "shapes": (lambda i: gradient(square, tf.ones([i])), 1500),
             "attributes": (lambda i: gradient(square, x, factor=float(i)), 1500),
             "functions": (lambda i: gradient(tf.function(lambda x: square(x, factor=_Number(i))), x), 24),
-        }[what]
+        }[case]
         for i in range(count // 3):
             call(i)
         gc.collect()
@@ -304,12 +304,12 @@ class GrowthTest(parameterized.TestCase, tf.test.TestCase):
         gc.collect()
         after = (script_ops._py_funcs.size(), _resident(), len(gc.get_objects()))
         self.assertEqual(after[0], before[0])
-        # A kilobyte for each call; each call's arrays have two. Traces of TensorFlow's own take tens of them.
+        # Allows 1 kB per call (a leaked call would keep 2 kB of arrays), and 200 kB per trace, which TensorFlow keeps.
         self.assertLess(after[1] - before[1], 4e6 + count * (1e3 if count > 100 else 2e5))
-        self.assertLess(after[2] - before[2], count / 10 + (3000 if what == "shapes" else 1000))
+        self.assertLess(after[2] - before[2], count / 10 + (3000 if case == "shapes" else 1000))
 
     @parameterized.parameters(*_MODES)
-    def test_inputs_are_let_go(self, mode):
+    def test_inputs_are_released(self, mode):
         square = _square()
         f = _MODES[mode](square)
         alive = []
@@ -326,7 +326,7 @@ class GrowthTest(parameterized.TestCase, tf.test.TestCase):
         gc.collect()
         self.assertIsNone(alive[0]())
 
-    def test_an_op_of_objects_lives_as_long_as_its_graph(self):
+    def test_callback_with_object_attributes_lives_as_long_as_its_graph(self):
         square = _square()
         f = tf.function(lambda x: square(x, factor=_Number(3)))
         outer = tf.function(lambda x, f=f: f(x))
@@ -346,7 +346,7 @@ class GrowthTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class _Number:
-    """A number of which Python cannot tell what it equals."""
+    """A number that compares by identity only."""
 
     def __init__(self, value):
         self._value = value

@@ -1,4 +1,4 @@
-"""What a python_op does with inputs, attributes and results, eagerly and in graphs; and its errors."""
+"""Tests of python_op's inputs, attributes, results and errors, eagerly and in graphs."""
 
 import enum
 
@@ -14,7 +14,7 @@ _NUMBERS = iter(range(10**6))
 
 
 def _name():
-    """A name that no op has."""
+    """Returns an unused op name."""
     return f"test::op_{next(_NUMBERS)}"
 
 
@@ -65,7 +65,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
             np.str_("a"),
         ],
     )
-    def test_strings_of_any_form_may_be_given_back(self, mode, value):
+    def test_strings_of_any_type_may_be_returned(self, mode, value):
         op = tfo.python_op(_name(), out=tf.TensorSpec(None, tf.string))(lambda x: value)
         expected = [
             item.encode() if isinstance(item, str) else bytes(item) for item in np.ravel(np.array(value, object))
@@ -88,7 +88,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertIsInstance(result["parts"][1], tuple)
 
     @parameterized.parameters(*_MODES)
-    def test_a_varying_number_of_inputs(self, mode):
+    def test_variable_number_of_inputs(self, mode):
         op = tfo.python_op(_name(), out=_same)(lambda x, *others: sum(others, start=x))
         call = _MODES[mode](op)
         self.assertAllEqual(call([1.0]), [1.0])
@@ -131,8 +131,8 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(x, before)
 
     @parameterized.product(mode=list(_MODES), view=[False, True])
-    def test_results_do_not_share_memory_with_what_the_function_keeps(self, mode, view):
-        kept = [np.zeros(64, np.float32) for _ in range(64)]  # some at multiples of 64 bytes
+    def test_results_do_not_share_memory_with_arrays_that_the_function_keeps(self, mode, view):
+        kept = [np.zeros(64, np.float32) for _ in range(64)]  # some are aligned to 64 bytes
         kept = [array.reshape(8, 8) if view else array for array in kept]
         self.assertNotEmpty([array for array in kept if array.ctypes.data % 64 == 0])
         op = tfo.python_op(_name(), out=tf.TensorSpec(None, tf.float32))(lambda i: kept[i])
@@ -143,7 +143,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(tf.reduce_sum(tf.stack(results)), 0.0)
 
     @parameterized.product(mode=list(_MODES), keep=[tuple, list, dict])
-    def test_nor_with_arrays_in_a_nest_that_it_keeps(self, mode, keep):
+    def test_results_do_not_share_memory_with_a_nest_that_the_function_keeps(self, mode, keep):
         kept = [[np.zeros(64, np.float32) for _ in range(2)] for _ in range(64)]
         kept = [dict(zip("ab", pair, strict=True)) if keep is dict else keep(pair) for pair in kept]
         out = tf.nest.map_structure(lambda array: tf.TensorSpec([64]), kept[0])
@@ -155,7 +155,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(tf.reduce_sum(tf.stack(tf.nest.flatten(results))), 0.0)
 
     @parameterized.parameters(*_MODES)
-    def test_an_input_may_be_given_back(self, mode):
+    def test_input_may_be_returned(self, mode):
         op = tfo.python_op(_name(), out=_same)(lambda x: x)
         variable = tf.Variable([1.0] * 64)
         result = _MODES[mode](lambda: op(variable))()
@@ -182,7 +182,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLen(shapes, 1)
 
     def test_may_be_an_argument_of_a_graph(self):
-        """tf.function looks through objects that wrap another."""
+        """tf.function unwraps callables that have a __wrapped__ attribute."""
         seen = []
         op = tfo.python_op(_name(), out=_same)(lambda x: seen.append(type(x)) or x)
         call = tf.function(lambda op, x: op(x))
@@ -214,13 +214,13 @@ class AttributesTest(parameterized.TestCase, tf.test.TestCase):
         (1, True), (1, 1.0), (0.0, -0.0), ([1], (1,)), ({"a": 1}, {"a": 2}), (np.float32(1), np.float64(1)),
         (np.arange(3), np.arange(3) + 1), ("1", b"1"), (lambda: 1, lambda: 2), ([len], [max]), (tf.int32, "int32"),
     )  # fmt: skip
-    def test_values_that_differ_are_told_apart_in_a_graph(self, a, b):
+    def test_different_values_stay_different_in_a_graph(self, a, b):
         op = tfo.python_op(_name(), out=tf.TensorSpec([], tf.string))(lambda x, *, value: repr(value))
         first, second, third = tf.function(lambda: (op(0, value=a), op(0, value=b), op(0, value=a)))()
         self.assertEqual([first, second, third], [repr(a).encode(), repr(b).encode(), repr(a).encode()])
 
     @parameterized.parameters(*_MODES)
-    def test_later_changes_of_a_list_do_not_count(self, mode):
+    def test_later_changes_of_a_list_do_not_affect_a_graph(self, mode):
         op = tfo.python_op(_name(), out=tf.TensorSpec([], tf.float32))(lambda *, values: np.float32(sum(values)))
         values = [1, 2]
         call = _MODES[mode](lambda: op(values=values))
@@ -228,14 +228,14 @@ class AttributesTest(parameterized.TestCase, tf.test.TestCase):
         values.append(4)
         self.assertAllEqual([first, call()], [3.0, 7.0] if mode == "eager" else [3.0, 3.0])
 
-    def test_a_name_is_the_nodes(self):
+    def test_name_becomes_the_nodes_name(self):
         op = tfo.python_op(_name(), out=_same)(lambda x: x)
         with tf.Graph().as_default():
             self.assertEqual(op(tf.zeros([]), name="mine").op.name, "mine")
             self.assertStartsWith(op(tf.zeros([])).op.name, "test_op_")
         self.assertAllEqual(op([1.0], name="mine"), [1.0])
 
-    def test_a_parameter_may_be_called_name(self):
+    def test_parameter_may_be_called_name(self):
         op = tfo.python_op(_name(), out=tf.TensorSpec([], tf.string))(lambda *, name: name)
         self.assertEqual(op(name="x"), b"x")
 
@@ -300,7 +300,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         ):
             self._raises(tf.errors.InvalidArgumentError, f"test::faulty: {message}", out, function, mode, [1.0, 2.0])
 
-    def test_the_shape_is_that_of_the_call_where_the_graph_has_none(self):
+    def test_shape_is_checked_at_run_time_where_the_graph_has_none(self):
         op = tfo.python_op(_name(), out=_same)(lambda x: x[:1])
         call = tf.function(op, input_signature=[tf.TensorSpec([None])])
         self.assertAllEqual(call([1.0]), [1.0])
@@ -333,21 +333,21 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
             (StopIteration, tf.errors.UnknownError),
         ],
     )
-    def test_an_exception_keeps_its_type_and_message(self, mode, kinds):
+    def test_exception_keeps_its_type_and_message(self, mode, kinds):
         def function(x):
             raise kinds[0]("no luck")
 
         message = rf"test::faulty: its function raised {kinds[0].__name__}: no luck \(.*python_op_test.py, line \d+\)"
         self._raises(kinds[1], message, _same, function, mode, [1.0])
 
-    def test_eagerly_the_exception_is_the_cause(self):
+    def test_exception_is_the_cause_eagerly(self):
         op = tfo.python_op(_name(), out=_same)(lambda x: x[5])
         with self.assertRaises(tf.errors.UnknownError) as raised:
             op([1.0])
         self.assertIsInstance(raised.exception.__cause__, IndexError)
 
     @parameterized.parameters(*_MODES)
-    def test_finite_values_may_be_asked_for(self, mode):
+    def test_check_finite(self, mode):
         function = lambda x: x / np.float32(0)  # noqa: E731
         self.assertAllEqual(tfo.python_op(_name(), out=_same)(function)([1.0]), [np.inf])
         message = r"test::faulty: its result is nan at \[1\], expected finite"
@@ -374,7 +374,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         )  # fmt: skip
         self._raises(ValueError, "test::faulty: out declares no output", (), lambda x: (), mode, [1.0])
 
-    def test_a_declaration_that_cannot_do_without_sizes_says_so(self):
+    def test_declaration_that_needs_unknown_sizes_raises(self):
         op = tfo.python_op(_name(), out=lambda x: tf.TensorSpec([x.shape[0] * 2], x.dtype))(lambda x: np.tile(x, 2))
         self.assertAllEqual(op([1.0]), [1.0, 1.0])
         with self.assertRaisesRegex(TypeError, "out raised TypeError: .*in a graph sizes may be None"):
@@ -398,7 +398,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(TypeError, "non_differentiable is the string 'x'"):
             tfo.python_op("test::bad", out=_same, non_differentiable="x")(lambda x: x)
 
-    def test_a_name_belongs_to_one_op(self):
+    def test_name_belongs_to_one_op(self):
         name = _name()
 
         @tfo.python_op(name, out=_same)
@@ -419,10 +419,10 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
 
 class KernelTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*_MODES)
-    def test_takes_the_functions_place(self, mode):
+    def test_kernel_replaces_the_function(self, mode):
         @tfo.python_op(_name(), out=_same)
         def relu(x, *, scale=1.0):
-            """Scales what is positive."""
+            """Scales positive values."""
             return np.maximum(x, 0) * np.float32(scale)
 
         before = tf.function(relu)
@@ -444,13 +444,13 @@ class KernelTest(parameterized.TestCase, tf.test.TestCase):
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = _MODES[mode](relu)(x)
-        self.assertAllEqual(tape.gradient(y, x), [0.0, 1.0])  # the kernel's own
-        self.assertEqual((relu.__name__, relu.__doc__), ("relu", "Scales what is positive."))
+        self.assertAllEqual(tape.gradient(y, x), [0.0, 1.0])  # the kernel's gradient
+        self.assertEqual((relu.__name__, relu.__doc__), ("relu", "Scales positive values."))
         with self.assertRaisesRegex(ValueError, r"has a kernel already: .*python_op_test.py"):
             relu.register_kernel(kernel)
 
     @parameterized.parameters(*_MODES)
-    def test_what_it_gives_back_is_compared_with_the_declaration(self, mode):
+    def test_results_of_the_kernel_are_checked_against_the_declaration(self, mode):
         for kernel, message in (
             (
                 lambda x: tf.cast(x, tf.float64),
@@ -467,7 +467,7 @@ class KernelTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex((tf.errors.InvalidArgumentError, ValueError), message):
                 _MODES[mode](op)([1.0])
 
-    def test_is_a_function(self):
+    def test_kernel_must_be_a_function(self):
         op = tfo.python_op(_name(), out=_same)(lambda x: x)
         with self.assertRaisesRegex(TypeError, "register_kernel got a int, expected a function"):
             op.register_kernel(3)

@@ -1,4 +1,4 @@
-"""python_ops in tf.vectorized_map and in jacobians, against a loop."""
+"""Tests of python_ops in tf.vectorized_map and in jacobians, against a loop."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,12 +10,12 @@ _NUMBERS = iter(range(10**6))
 
 
 def _name():
-    """A name that no op has."""
+    """Returns an unused op name."""
     return f"test::vectorize_{next(_NUMBERS)}"
 
 
 def _product(vmap):
-    """(op, shapes of x it was called with): x @ w for x [.., m, k] and w [.., k, n], with two gradients."""
+    """Returns (twice differentiable op, shapes of x in its calls): x @ w for x [.., m, k] and w [.., k, n]."""
     calls = []
 
     @tfo.python_op(_name(), out=lambda x, w: tf.TensorSpec([x.shape[0], w.shape[1]], x.dtype), vmap=vmap)
@@ -54,7 +54,7 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(calls, [(5, 2, 3)] if vmap == "batched" else [(2, 3)] * 5)
 
     @parameterized.product(vmap=["batched", "sequential"], shared=["", "x", "w"])
-    def test_gradient_of_it(self, vmap, shared):
+    def test_gradient_of_the_map(self, vmap, shared):
         x, w = _random(*(_X[1:] if shared == "x" else _X)), _random(*(_W[1:] if shared == "w" else _W))
 
         def gradients(product):
@@ -75,7 +75,7 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(ours, theirs, rtol=1e-10)
 
     @parameterized.product(vmap=["batched", "sequential"])
-    def test_gradient_inside_it(self, vmap):
+    def test_gradient_inside_the_map(self, vmap):
         product, calls = _product(vmap)
         x, w = _random(*_X), _random(*_W)
 
@@ -92,8 +92,8 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLen(calls, 1 if vmap == "batched" else 5)
 
     @parameterized.product(vmap=["batched", "sequential"])
-    def test_maps_in_maps(self, vmap):
-        """X differs in both, w in the outer, the middle one sees neither change."""
+    def test_nested_maps(self, vmap):
+        """The outer map stacks x and w, the inner map x only."""
         product, calls = _product(vmap)
         x, w = _random(7, 5, 2, 3), _random(7, 3, 4)
 
@@ -115,7 +115,7 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(gradients(product), gradients(tf.matmul))
 
     @parameterized.product(vmap=["batched", "sequential"], shape=[(0, 2, 3), (3, 0, 3)])
-    def test_nothing_to_map(self, vmap, shape):
+    def test_empty(self, vmap, shape):
         product, _ = _product(vmap)
         w = _random(3, 4)
         y = tf.vectorized_map(lambda x: product(x, w), tf.zeros(shape, tf.float64), fallback_to_while_loop=False)
@@ -146,21 +146,21 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
 
         f(tf.zeros([1, 2, 3]), tf.zeros([3, 4]))
 
-    def test_of_an_op_that_all_iterations_share(self):
+    def test_op_without_mapped_inputs_runs_once(self):
         product, calls = _product("batched")
         x, w = _random(2, 3), _random(3, 4)
         y = tf.vectorized_map(lambda i: product(x, w) * i, tf.range(3.0, dtype=tf.float64))
         self.assertAllClose(y[2], 2 * x @ w)
         self.assertLen(calls, 1)
 
-    def test_a_function_that_does_not_map_is_found_out(self):
+    def test_function_that_does_not_accept_batches_raises(self):
         op = tfo.python_op(_name(), out=lambda x: tf.TensorSpec([], x.dtype), vmap="batched")(np.sum)
         with self.assertRaisesRegex(
             tf.errors.InvalidArgumentError, r"its result has shape \[\], declared \[3\] \(vmap: \[3\] calls in one\)"
         ):
             tf.vectorized_map(op, tf.zeros([3, 2]))
 
-    def test_results_of_many_sizes_are_found_out(self):
+    def test_results_of_different_sizes_raise(self):
         op = tfo.python_op(_name(), out=lambda x: tf.TensorSpec([None], x.dtype))(np.unique)
         self.assertAllEqual(tf.vectorized_map(op, tf.constant([[2, 1], [4, 3]])), [[1, 2], [3, 4]])
         with self.assertRaisesRegex(
@@ -168,7 +168,7 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
         ):
             tf.vectorized_map(op, tf.constant([[2, 1], [3, 3]]))
 
-    def test_a_gradient_may_map_in_its_own_way(self):
+    def test_gradient_may_have_its_own_vmap(self):
         calls = []
         op = tfo.python_op(_name(), out=lambda x: x, vmap="batched")(lambda x: x * 2)
 

@@ -11,7 +11,7 @@ from absl.testing import parameterized
 import tensorflow_ops as tfo
 
 _SHAPE = (2, 3, 4, 5)
-# Each way to fold four axes, with the shape that it gives.
+# Folds of four axes and the resulting shapes.
 _FOLDS = (
     ([0, 1, 2, 3], (2, 3, 4, 5)),
     ([0, [1, 2], 3], (2, 12, 5)),
@@ -71,7 +71,7 @@ class GetShapeTest(parameterized.TestCase, tf.test.TestCase):
         traced = _trace(lambda x: tfo.shapes.get_shape(x, name="sizes")[0], [None])
         self.assertIn("sizes", [op.name for op in traced.graph.get_operations()])
 
-    def test_symbolic_inputs_of_keras(self):
+    def test_keras_symbolic_inputs(self):
         self.assertEqual(tfo.shapes.get_shape(keras.Input(batch_shape=[8, 3])), [8, 3])
         with self.assertRaisesRegex(ValueError, r"KerasTensor of shape \(None, 3\).*call method of a layer"):
             tfo.shapes.get_shape(keras.Input([3]))
@@ -108,7 +108,7 @@ class ReshapeTest(parameterized.TestCase, tf.test.TestCase):
         static = [None if unknown else n for unknown, n in zip(mask, _SHAPE, strict=True)]
         traced = _trace(lambda x: tfo.shapes.reshape(x, dims), static, tf.int64)
         self.assertAllEqual(traced(x), x.reshape(expected))
-        # Each dim that can be known is, and with one unknown dim nothing asks for the shape.
+        # All determinable dims are static, and with at most one unknown dim the graph has no Shape op.
         groups = [[dim] if isinstance(dim, int) else dim for dim in dims]
         known = [None if any(mask[axis] for axis in g) else n for g, n in zip(groups, expected, strict=True)]
         self.assertEqual(traced.output_shapes.as_list(), known)
@@ -126,7 +126,7 @@ class ReshapeTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(traced(tf.zeros(shape)).shape, expected)
         self.assertEqual(tfo.shapes.reshape(tf.zeros(shape), dims).shape, expected)
 
-    def test_an_empty_axis_makes_its_fold_empty(self):
+    def test_fold_with_an_empty_axis_is_empty(self):
         traced = _trace(lambda x: tfo.shapes.reshape(x, [[0, 1], 2]), [None, 0, 4])
         self.assertEqual(traced.output_shapes, [0, 4])
 

@@ -1,4 +1,4 @@
-"""Image summaries, read back from event files."""
+"""Tests of image summaries, read back from event files."""
 
 import concurrent.futures
 import io
@@ -19,7 +19,7 @@ _GREEN, _RED, _BLUE = (0, 140, 40), (210, 0, 0), (0, 70, 220)
 
 
 def _read(directory):
-    """[(tag, step, plugin, width, height, [uint8 array])] of all summaries under a directory."""
+    """Returns [(tag, step, plugin, width, height, [uint8 array])] for all summaries under a directory."""
     found = []
     for path in sorted(tf.io.gfile.glob(os.path.join(directory, "*"))):
         for event in tf.compat.v1.train.summary_iterator(path):
@@ -32,13 +32,13 @@ def _read(directory):
 
 
 def _count(picture, colour):
-    """How many pixels have a colour."""
+    """Returns the number of pixels of a colour."""
     return int((picture == np.array(colour, np.uint8)).all(-1).sum())
 
 
 class _Case(parameterized.TestCase, tf.test.TestCase):
     def _written(self, write, step=7):
-        """What a function writes, as _read has it."""
+        """Returns the summaries that a function writes, in _read's form."""
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
         writer = tf.summary.create_file_writer(directory)
         with writer.as_default(step=step):
@@ -47,7 +47,7 @@ class _Case(parameterized.TestCase, tf.test.TestCase):
         return _read(directory)
 
     def _pictures(self, *args, **kwargs):
-        """The pictures of a labeled_images."""
+        """Returns the pictures that labeled_images writes."""
         ((_, _, _, width, height, pictures),) = self._written(lambda: tfo.summary.labeled_images("a", *args, **kwargs))
         for picture in pictures:
             self.assertEqual(picture.shape, (height, width, 3))
@@ -56,7 +56,7 @@ class _Case(parameterized.TestCase, tf.test.TestCase):
 
 class LabeledImagesTest(_Case):
     @parameterized.parameters(lambda f: f, tf.function)
-    def test_what_is_written(self, mode):
+    def test_written_summary(self, mode):
         images = tf.zeros([5, 20, 200, 3])
         write = mode(lambda: tfo.summary.labeled_images("some/images", images, tf.range(5)))
         ((tag, step, plugin, width, height, pictures),) = self._written(write)
@@ -64,7 +64,7 @@ class LabeledImagesTest(_Case):
         self.assertEqual({picture.shape for picture in pictures}, {(height, width, 3)})
         self.assertGreaterEqual(width, 200)
 
-    def test_right_is_green_and_wrong_is_red(self):
+    def test_correct_is_green_and_wrong_is_red(self):
         images = np.full([2, 64, 200, 3], 255, np.uint8)
         right, wrong = self._pictures(images, [1, 2], predictions=[1, 3])
         self.assertEqual((_count(right, _RED), _count(wrong, _GREEN)), (0, 0))
@@ -75,11 +75,11 @@ class LabeledImagesTest(_Case):
             self.assertFalse(coloured[3:67, 3:203].any())  # the image
             text, label = (part.astype(int) for part in (picture[70:89], picture[92:]))
             excess = text[..., 1] - text[..., 0] if colour == _GREEN else text[..., 0] - text[..., 1]
-            self.assertGreater((excess > 50).sum(), 10)  # the prediction under it, its edges smoothed
+            self.assertGreater((excess > 50).sum(), 10)  # the prediction below the image, with antialiased edges
             self.assertAllEqual(label.max(-1), label.min(-1))  # the label in black
             self.assertGreater((label.max(-1) < 100).sum(), 10)
 
-    def test_without_predictions_there_is_no_verdict(self):
+    def test_no_colour_without_predictions(self):
         (picture,) = self._pictures(np.full([1, 64, 200, 3], 255, np.uint8), ["cat"])
         self.assertEqual((_count(picture, _RED), _count(picture, _GREEN)), (0, 0))
         self.assertGreater((picture[70:].max(-1) < 100).sum(), 10)
@@ -98,7 +98,7 @@ class LabeledImagesTest(_Case):
         self._same({**image, "labels": [0, 7, -1], "class_names": ["0"]}, {**image, "labels": ["0", "7", "-1"]})
 
     @parameterized.parameters("float16", "bfloat16", "float32", "float64")
-    def test_the_top_probability(self, dtype):
+    def test_shows_the_top_probability(self, dtype):
         image = {"images": np.zeros([2, 32, 200, 1], np.float32), "labels": [1, 2]}
         probabilities = tf.cast([[0.25, 0.5, 0.25], [0.75, 0.0, 0.25]], dtype)
         first, second = self._pictures(**image, predictions=probabilities)
@@ -116,7 +116,7 @@ class LabeledImagesTest(_Case):
         inside = picture[3:163, 3:163]  # 2 x 2 pixels, enlarged 80 times
         gray = values[0, :, :, 0].astype(float)
         if channels == 4:
-            gray = gray * gray / 255 + 255 - gray  # on white, the alpha being the same number
+            gray = gray * gray / 255 + 255 - gray  # blended with white: alpha equals the value
         expected = gray[..., None].repeat(80, 0).repeat(80, 1).repeat(3, 2)
         self.assertAllClose(inside.astype(float), expected, atol={"float16": 1, "bfloat16": 2}.get(dtype, 0.51), rtol=0)
 
@@ -126,8 +126,8 @@ class LabeledImagesTest(_Case):
         self.assertAllEqual(picture[4, 3 + 16 : 163 : 32, 0], [0, 255, 0, 255, 0])
 
     @parameterized.parameters(0, 1, 2, 9)
-    def test_max_outputs(self, most):
-        self.assertLen(self._pictures(tf.zeros([4, 8, 8, 3]), tf.range(4), max_outputs=most), min(most, 4))
+    def test_max_outputs(self, count):
+        self.assertLen(self._pictures(tf.zeros([4, 8, 8, 3]), tf.range(4), max_outputs=count), min(count, 4))
 
     @parameterized.parameters(((0, 8, 8, 3),), ((2, 0, 8, 3),), ((2, 8, 0, 1),), ((1, 1, 1, 4),), ((1, 3, 500, 3),))
     def test_any_size(self, shape):
@@ -212,7 +212,7 @@ class RecordingTest(_Case):
         self.assertEqual([(tag, step) for tag, step, *_ in found], [("f", 0), ("l", 0), ("f", 3), ("l", 3)])
         self.assertEqual(drawn, [0.0, 3.0])
 
-    def test_the_default_step_and_name_scopes(self):
+    def test_default_step_and_name_scopes(self):
         def write():
             tf.summary.experimental.set_step(41)
             with tf.name_scope("train"):
@@ -264,7 +264,7 @@ class FigureTest(_Case):
         self.assertEqual(received, [(np.ndarray, (2, 3), False, [b"a"])])
 
     @parameterized.parameters(lambda f: f, tf.function)
-    def test_what_a_drawing_raises(self, mode):
+    def test_error_in_a_drawing_function(self, mode):
         def draw(figure):
             raise KeyError("colour")
 
@@ -283,7 +283,7 @@ class FigureTest(_Case):
 
 class SurroundingsTest(_Case):
     def test_threads(self):
-        """Each thread draws its own colour, in both ways."""
+        """Each thread draws its own colour with both functions."""
 
         def draw(figure, colour):
             axes = figure.add_axes((0, 0, 1, 1))
@@ -305,7 +305,7 @@ class SurroundingsTest(_Case):
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             list(pool.map(work, range(24)))
 
-    def test_no_display_no_pyplot_and_nothing_imported_early(self):
+    def test_needs_no_display_or_pyplot_and_imports_lazily(self):
         script = """
 import sys, tempfile
 import keras, tensorflow as tf
@@ -326,7 +326,7 @@ assert "matplotlib.pyplot" not in set(sys.modules) - before
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout.split(), ["True", "True"])
 
-    def test_a_missing_package_is_an_import_error_with_advice(self):
+    def test_missing_package_raises_import_error_with_advice(self):
         with mock.patch.dict(sys.modules, {"matplotlib": None, "PIL": None, "PIL.Image": None}):
             with self.assertRaisesRegex(
                 ImportError, "tfo.summary.figure draws with matplotlib.*pip install matplotlib"

@@ -15,7 +15,7 @@ _Pair = collections.namedtuple("_Pair", "first second")
 
 
 def _wrong_at(index, by):
-    """x^2 whose Jacobian is wrong in one element."""
+    """Returns x^2 with one wrong element in its Jacobian."""
 
     @tf.custom_gradient
     def function(x):
@@ -59,12 +59,12 @@ class GradientErrorTest(tf.test.TestCase, parameterized.TestCase):
         result = tfo.testing.gradient_error(tf.math.tanh, [x], full=full)
         self.assertTrue(result.ok, str(result))
         self.assertEqual(result["args[0]"].dtype, dtype)
-        # Its own rounding shows: numeric differences in the dtype would be further off.
+        # The error is the gradient's own rounding; numeric differences in the dtype would be less accurate.
         self.assertLess(result.error, {tf.float16: 3e-3, tf.bfloat16: 3e-2}.get(dtype, 1e-6))
         with self.assertRaisesRegex(AssertionError, "wrong gradients of 1 of 1 inputs"):
             tfo.testing.assert_gradients(tf.math.tanh, [x], full=full, tolerance=1e-12)
 
-    def test_says_where(self):
+    def test_reports_the_location(self):
         x = tf.constant(_X)
         result = tfo.testing.gradient_error(lambda a, b: {"y": _wrong_at([1, 2], 0.25)(a) + b}, [x, x])
         wrong, right = result.inputs
@@ -84,14 +84,14 @@ class GradientErrorTest(tf.test.TestCase, parameterized.TestCase):
         self.assertFalse(result.ok)
         self.assertTrue(tfo.testing.gradient_error(tf.square, [x]).ok)
 
-    def test_a_complex_gradient_that_is_not_conjugated(self):
+    def test_complex_gradient_without_conjugation(self):
         @tf.custom_gradient
         def square(z):
             return z**2, lambda dy: 2 * z * dy
 
         self.assertGreater(tfo.testing.gradient_error(square, [tf.constant(_Z)]).error, 0.1)
 
-    def test_a_gradient_that_sums_to_the_right_one(self):
+    def test_wrong_gradient_with_the_right_sum(self):
         @tf.custom_gradient
         def function(x):
             return 2 * x, lambda dy: 2 * tf.roll(dy, 1, 0)
@@ -114,7 +114,7 @@ class GradientErrorTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(np.isnan(result.error))
         self.assertFalse(result.ok)
 
-    def test_declared_inputs_are_left_out(self):
+    def test_non_differentiable_inputs_are_skipped(self):
         def function(a, nest, *, scale):
             return tf.stop_gradient(a) * nest[1] * tf.stop_gradient(scale)
 
@@ -126,7 +126,7 @@ class GradientErrorTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(result.ok)
         self.assertFalse(tfo.testing.gradient_error(function, [x, [x, x]], {"scale": tf.constant(2.0, tf.float64)}).ok)
 
-    def test_a_declaration_of_no_input(self):
+    def test_declaration_of_a_missing_input(self):
         with self.assertRaisesRegex(ValueError, r"non_differentiable names 3, expected one of the inputs args\[0\]"):
             tfo.testing.gradient_error(tf.sin, [_X], non_differentiable=3)
 
@@ -144,7 +144,7 @@ class GradientErrorTest(tf.test.TestCase, parameterized.TestCase):
     def test_indexed_slices(self):
         self.assertLess(tfo.testing.gradient_error(tf.gather, [tf.constant(_X), [1, 1]]).error, 1e-8)
 
-    def test_a_gradient_of_another_dtype(self):
+    def test_gradient_of_another_dtype(self):
         @tf.custom_gradient
         def function(x):
             return tf.identity(x), lambda dy: tf.cast(dy, tf.float32)
@@ -160,12 +160,12 @@ class GradientErrorTest(tf.test.TestCase, parameterized.TestCase):
         ):
             self.assertEqual(tfo.testing.gradient_error(function, args).error, 0)
 
-    def test_the_seed_decides(self):
+    def test_seed_determines_the_result(self):
         x = tf.constant(_RNG.normal(size=[400]))
-        places = {
+        results = {
             tfo.testing.gradient_error(_wrong_at([7], 0.5), [x], seed=seed)["args[0]"].analytic for seed in (1, 1, 2)
         }
-        self.assertLen(places, 2)
+        self.assertLen(results, 2)
 
 
 class AssertGradientsTest(tf.test.TestCase):

@@ -1,8 +1,8 @@
-"""Every public op of the package goes through opcheck, from one table of samples.
+"""Runs opcheck on every public op of the package, from one table of samples.
 
-A new op needs an entry in its family's table below, or the last test fails: a sample with
-arguments whose dims have different sizes and whose values are away from kinks, and the
-options that its documentation declares.
+A new op needs an entry in its family's table below, or test_every_public_op_has_a_sample
+fails. Choose arguments with dims of different sizes and values away from kinks, and the
+options that match its documentation.
 """
 
 import inspect
@@ -24,7 +24,7 @@ def _normal(*shape):
 
 
 def _sample(fn, *args, imports=("tensorflow_ops",), xla=False, **options):
-    """No op of the package has an XLA kernel (README)."""
+    """Returns a sample. xla is False because no op of the package has an XLA kernel."""
     return tfo.testing.OpSample(fn, args, None, {"imports": imports, "xla": xla, **options})
 
 
@@ -40,16 +40,16 @@ _ZERO_OUT = {
         _with(tfo.zero_out_with_index, preserve_index=4),
         _normal(2, 3),
         bad_args=[((tf.zeros([1, 3]),), r"preserve_index is 4, expected \[0, 3\)")],
-        # The index must be inside.
+        # preserve_index must exist.
         empty=False,
         vectorize=False,
     ),
 }
 
-# Tests of derivatives of the gradient to boxes, which take long to trace: one sample of each op has them.
-_OF_ANOTHER_SAMPLE = dict.fromkeys(("second_order", "forward_mode"), "another sample of the op has this test")
+# Derivatives of the gradient to boxes are slow to trace, so only one sample per op tests them.
+_IN_ANOTHER_SAMPLE = dict.fromkeys(("second_order", "forward_mode"), "another sample of the op has this test")
 
-# tfo.detection. Values of features differ by 1/8 at least: a small step changes no maximum.
+# tfo.detection. Feature values differ by at least 1/8, so that small steps change no maximum.
 
 
 def _features(*shape):
@@ -57,7 +57,7 @@ def _features(*shape):
     return tf.constant((_RNG.permutation(size) - size // 2).reshape(shape) / 8, tf.float32)
 
 
-# Drawn at random: corners, bins and samples are away from pixels' edges and centres, where gradients have kinks.
+# Random boxes: corners, bins and samples are away from pixels' edges and centres, where gradients have kinks.
 _CORNERS = _RNG.uniform(0.1, 2.4, [7, 2])
 _BOXES = tf.constant(np.concatenate([_CORNERS, _CORNERS + _RNG.uniform(1.1, 2.9, [7, 2])], 1), tf.float32)
 _BOX_INDICES = tf.constant([0, 1, 1, 0, 1, 0, 1])
@@ -88,13 +88,13 @@ _DETECTION = {
     "detection.roi_pool_with_argmax": _pool(tfo.detection.roi_pool_with_argmax, _MAP, non_differentiable=1),
     "detection.roi_align": _pool(tfo.detection.roi_align, _MAP, second_order=True),
     "detection.roi_align (2 samples)": _pool(
-        _with(tfo.detection.roi_align, sampling_ratio=2, aligned=False), _MAP, skip=_OF_ANOTHER_SAMPLE
+        _with(tfo.detection.roi_align, sampling_ratio=2, aligned=False), _MAP, skip=_IN_ANOTHER_SAMPLE
     ),
     "detection.roi_align (maximum)": _pool(_with(tfo.detection.roi_align, mode="max"), _MAP, second_order=True),
     "detection.roi_align (NCHW)": _pool(
         _with(tfo.detection.roi_align, data_format="NCHW", box_format="yxyx"),
         tf.transpose(_MAP, [0, 3, 1, 2]),
-        skip=_OF_ANOTHER_SAMPLE,
+        skip=_IN_ANOTHER_SAMPLE,
     ),
     "detection.ps_roi_pool": _pool(tfo.detection.ps_roi_pool, _BIN_MAP, non_differentiable=1, second_order=True),
     "detection.ps_roi_align": _pool(tfo.detection.ps_roi_align, _BIN_MAP, second_order=True),
@@ -105,9 +105,9 @@ _DETECTION = {
     ),
 }
 
-# tfo.nn. Losses of rows are float32 for 16-bit logits.
+# tfo.nn. Per-row losses are float32 for 16-bit logits.
 
-_OF_ROWS = {"float16": "float32", "bfloat16": "float32"}
+_ROW_DTYPES = {"float16": "float32", "bfloat16": "float32"}
 _LOGITS, _NO_LOGITS = _normal(3, 5), tf.zeros([0, 5])
 _LABELS = tf.constant([1, 0, 4])
 _TARGETS = tf.constant(_RNG.dirichlet(np.ones(5), 3), tf.float32)
@@ -126,7 +126,7 @@ def _linear_cross_entropy(*bias, **options):
         weight,
         _LABELS,
         *bias,
-        output_dtype=_OF_ROWS,
+        output_dtype=_ROW_DTYPES,
         bad_args=[((features, weight, tf.constant([1, 7, 4]), *bias), r"labels\[1\] is 7")],
         **options,
     )
@@ -146,13 +146,13 @@ _NN = {
         tfo.nn.log_prob_from_logits, _LOGITS, second_order=True, edge_args=[(_NO_LOGITS,)]
     ),
     "nn.softmax_entropy": _sample(
-        tfo.nn.softmax_entropy, _LOGITS, output_dtype=_OF_ROWS, second_order=True, edge_args=[(_NO_LOGITS,)]
+        tfo.nn.softmax_entropy, _LOGITS, output_dtype=_ROW_DTYPES, second_order=True, edge_args=[(_NO_LOGITS,)]
     ),
     "nn.softmax_cross_entropy": _sample(
         _with(tfo.nn.softmax_cross_entropy, label_smoothing=0.1),
         _TARGETS,
         _LOGITS,
-        output_dtype=_OF_ROWS,
+        output_dtype=_ROW_DTYPES,
         second_order=True,
         edge_args=[(_NO_LOGITS, _NO_LOGITS)],
         bad_args=[((_TARGETS[:2], _LOGITS), "labels")],
@@ -161,7 +161,7 @@ _NN = {
         _with(tfo.nn.sparse_softmax_cross_entropy, ignore_index=4, label_smoothing=0.1, z_loss=0.01),
         _LABELS,
         _LOGITS,
-        output_dtype=_OF_ROWS,
+        output_dtype=_ROW_DTYPES,
         second_order=True,
         edge_args=[(_LABELS[:0], _NO_LOGITS)],
         bad_args=[_BAD_LABELS, ((_LABELS[:2], _LOGITS), "labels")],
@@ -170,7 +170,7 @@ _NN = {
         tfo.nn.label_log_prob,
         _LABELS,
         _LOGITS,
-        output_dtype=_OF_ROWS,
+        output_dtype=_ROW_DTYPES,
         second_order=True,
         edge_args=[(_LABELS[:0], _NO_LOGITS)],
         bad_args=[_BAD_LABELS],
@@ -179,13 +179,13 @@ _NN = {
         tfo.nn.gaussian_kl,
         (_normal(3, 5), _normal(3, 5)),
         (_normal(3, 5), _normal(3, 5)),
-        output_dtype=_OF_ROWS,
+        output_dtype=_ROW_DTYPES,
         second_order=True,
         edge_args=[((_NO_LOGITS, _NO_LOGITS), (_NO_LOGITS, _NO_LOGITS))],
         bad_args=[(((_normal(3, 5), _normal(3, 4)), (_normal(3, 5), _normal(3, 5))), "broadcast|[Ii]ncompatible")],
     ),
     "nn.gaussian_kl (unit Gaussian)": _sample(
-        tfo.nn.gaussian_kl, (_normal(3, 5), _normal(3, 5)), output_dtype=_OF_ROWS
+        tfo.nn.gaussian_kl, (_normal(3, 5), _normal(3, 5)), output_dtype=_ROW_DTYPES
     ),
     "nn.linear_cross_entropy": _linear_cross_entropy(
         _normal(5),
@@ -194,7 +194,7 @@ _NN = {
             "extreme_values": "TensorFlow's fused MatMul and BiasAdd of features [3, 0] aborts the process in a graph"
         },
     ),
-    # Of 16-bit features the logits have 16 bits.
+    # 16-bit features have 16-bit logits.
     "nn.linear_cross_entropy (16 bits, no bias)": _linear_cross_entropy(
         dtypes=("float16", "bfloat16", "float32"), tolerance=4e-2
     ),
@@ -206,7 +206,7 @@ def _log_softmax(x):
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-# tfo.losses and tfo.layers: Keras's own dtype is that of results, and Keras's reductions need ranks.
+# tfo.losses and tfo.layers. Results have Keras's default dtype, and Keras's reductions need known ranks.
 
 _LOSSES = {
     "losses.SparseSoftmaxCrossEntropy": _sample(
@@ -228,29 +228,29 @@ _LOSSES = {
 
 
 def _roi_layer(layer, features, **options):
-    """Of a layer in float64: numeric gradients in float32 take steps across pixels."""
+    """Returns a sample of a float64 layer: the steps of numeric gradients in float32 would cross pixels."""
     return _sample(layer, features, _BOXES, _BOX_INDICES, dtypes=("float64",), output_dtype="float64", **options)
 
 
 _LAYERS = {
     "layers.RoIPool": _roi_layer(tfo.layers.RoIPool(2, dtype="float64"), _MAP, non_differentiable=1),
-    "layers.RoIAlign": _roi_layer(tfo.layers.RoIAlign(2, dtype="float64"), _MAP, skip=_OF_ANOTHER_SAMPLE),
+    "layers.RoIAlign": _roi_layer(tfo.layers.RoIAlign(2, dtype="float64"), _MAP, skip=_IN_ANOTHER_SAMPLE),
     "layers.PSRoIPool": _roi_layer(tfo.layers.PSRoIPool(2, dtype="float64"), _BIN_MAP, non_differentiable=1),
-    "layers.PSRoIAlign": _roi_layer(tfo.layers.PSRoIAlign(2, dtype="float64"), _BIN_MAP, skip=_OF_ANOTHER_SAMPLE),
+    "layers.PSRoIAlign": _roi_layer(tfo.layers.PSRoIAlign(2, dtype="float64"), _BIN_MAP, skip=_IN_ANOTHER_SAMPLE),
     "layers.MultiScaleRoIAlign": _roi_layer(
         tfo.layers.MultiScaleRoIAlign(2, strides=(1, 2), canonical_box_size=40.0, dtype="float64"),
         [_features(2, 8, 9, 3), _features(2, 4, 5, 3)],
-        skip=_OF_ANOTHER_SAMPLE,
+        skip=_IN_ANOTHER_SAMPLE,
     ),
 }
 
-# tfo.shapes and tfo.distribute: made of TensorFlow's own ops.
+# tfo.shapes: a composition of TensorFlow's ops.
 
 _SHAPES = {
     "shapes.reshape": _sample(lambda x: tfo.shapes.reshape(x, [0, [1, 2]]), _normal(2, 3, 5), xla=True),
 }
 
-# tfo.seq2seq. What is chosen has no gradient.
+# tfo.seq2seq. Choices have no gradient.
 
 _TOKENS = tf.constant([[[1, 2, 3], [3, 4, 0]], [[3, 4, 1], [0, 1, 2]], [[5, 6, 7], [2, 2, 2]], [[1, 1, 3], [4, 0, 4]]])
 _PARENTS = tf.constant([[[0, 0, 0], [0, 0, 0]], [[1, 0, 2], [2, 1, 0]], [[0, 0, 1], [1, 2, 1]], [[2, 1, 0], [0, 2, 1]]])
@@ -263,7 +263,7 @@ _SEQ2SEQ = {
         tf.constant([[False, True, False], [False, False, False]]),
         tf.constant([[2, 1, 2], [2, 2, 2]]),
         non_differentiable=(0, 1),
-        output_dtype=_OF_ROWS,
+        output_dtype=_ROW_DTYPES,
     ),
     "seq2seq.gather_tree": _sample(
         _with(tfo.seq2seq.gather_tree, pad_id=9),
@@ -282,29 +282,29 @@ _SEQ2SEQ = {
     ),
 }
 
-# A family's samples go here, and its table into _SAMPLES.
+# Add a new family's table here and to _SAMPLES.
 
 _SAMPLES = {**_ZERO_OUT, **_DETECTION, **_NN, **_LOSSES, **_LAYERS, **_SHAPES, **_SEQ2SEQ}
 
 _CHECKED = shard_testing.part_of(_SAMPLES)
 
-# Public names that are no functions of tensors, each with the reason.
+# Public names that opcheck cannot check, with the reasons.
 _NO_OPS = {
     "show_versions": "prints",
-    "layers.Merge": "has variables, made for its inputs' sizes: its gradients and dtypes are Keras's and matmul's",
+    "layers.Merge": "has variables whose sizes depend on its inputs; Keras and matmul define gradients and dtypes",
     "distribute.make_parallel": "takes and returns functions",
-    "seq2seq.beam_search": "a loop over a function of the caller's, made of beam_search_step and gather_tree",
-    "seq2seq.sample": "a loop over a function of the caller's, that draws random numbers",
-    "seq2seq.stochastic_beam_search": "the same",
+    "seq2seq.beam_search": "a loop over the caller's function, composed of beam_search_step and gather_tree",
+    "seq2seq.sample": "a loop over the caller's function that draws random numbers",
+    "seq2seq.stochastic_beam_search": "a loop over the caller's function that draws random numbers",
     "shapes.get_shape": "returns Python numbers",
     "testing": "checks ops",
-    "python_op": "makes ops; its own tests put them through opcheck",
+    "python_op": "makes ops; its own tests run opcheck on them",
     "summary": "writes files",
 }
 
 
 def _public_names():
-    """The public functions, layers and losses: "nn.softmax"."""
+    """Yields the names of public functions, layers and losses, such as "nn.softmax"."""
     for name in tfo.__all__:
         member = getattr(tfo, name)
         if isinstance(member, types.ModuleType):
@@ -314,7 +314,7 @@ def _public_names():
 
 
 def _is_callable(member):
-    """No tuple that a function returns, no number."""
+    """Returns whether a member is a function, layer or loss, not a named tuple or a number."""
     if inspect.isclass(member):
         return issubclass(member, keras.layers.Layer | keras.losses.Loss)
     return callable(member)
@@ -330,13 +330,13 @@ class OpSamplesTest(tf.test.TestCase, parameterized.TestCase):
     def test_passes(self, name):
         self.assertEmpty(self.results[name].failures, f"\n{self.results[name]}")
 
-    def test_no_public_op_is_left_out(self):
+    def test_every_public_op_has_a_sample(self):
         sampled = {name.partition(" ")[0] for name in _SAMPLES}
         for name in _public_names():
             if name not in _NO_OPS and name.partition(".")[0] not in _NO_OPS:
                 self.assertIn(name, sampled, f"tfo.{name} needs a sample in {__file__}")
 
-    def test_every_sample_is_of_a_public_op(self):
+    def test_every_sample_names_a_public_op(self):
         self.assertContainsSubset({name.partition(" ")[0] for name in _SAMPLES}, set(_public_names()))
 
 

@@ -1,4 +1,4 @@
-"""opcheck finds each planted fault by the test that names it, by no other, and nothing where nothing is wrong."""
+"""Tests that opcheck finds each planted fault with the right tests only, and accepts correct functions."""
 
 import re
 import time
@@ -8,7 +8,7 @@ import shard_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
-# No public function registers a converter.
+# TensorFlow has no public function for registering a converter.
 from tensorflow.python.ops.parallel_for.pfor import RegisterPFor
 
 import tensorflow_ops as tfo
@@ -21,13 +21,13 @@ _VARIABLE = tf.Variable(2.0)
 
 @tf.custom_gradient
 def _gradient_of_another_element(x):
-    """Its Jacobian is transposed in rows: sums over inputs and over outputs are right."""
+    """A reversed Jacobian: sums over inputs and over outputs are correct."""
     return 2 * x, lambda dy: 2 * tf.reverse(dy, [1])
 
 
 @tf.custom_gradient
 def _gradient_that_is_not_linear(x):
-    """Right for what comes in of single ones."""
+    """Correct if upstream has a single non-zero element."""
     return (
         tf.identity(x),
         lambda dy: (
@@ -42,7 +42,7 @@ def _no_gradient_to_b(a, b):
 
 
 class _Racy(tf.Module):
-    """Keeps its input in a buffer that all calls share."""
+    """Stores its input in a buffer that all calls share."""
 
     def __init__(self):
         super().__init__()
@@ -61,7 +61,7 @@ class _Racy(tf.Module):
         return double(x)
 
 
-def _another_last_bit(x):
+def _random_last_bit(x):
     if x.dtype != tf.float32:
         return tf.identity(x)
     return x * (1 + 2**-23 * tf.cast(tf.random.uniform(tf.shape(x)) < 0.5, tf.float32))
@@ -71,7 +71,7 @@ def _numpy_relu(x):
     @tf.custom_gradient
     def function(x):
         def relu(array):
-            # Eagerly it is a copy, and may be read only.
+            # In eager mode the array is a copy and may be read-only.
             result = np.maximum(array, 0)
             if array.flags.writeable:
                 array[...] = result
@@ -87,7 +87,7 @@ def _with_static_shape(x, shape):
     return tf.raw_ops.PlaceholderWithDefault(input=x, shape=shape)
 
 
-def _static_shape_of_the_sample(x):
+def _fixed_static_shape(x):
     return tf.identity(x) if x.shape.is_fully_defined() else _with_static_shape(x, [3, 4])
 
 
@@ -128,7 +128,7 @@ def _index_error_when_empty(x):
     return tf.identity(x)
 
 
-def _refuses_empty(x):
+def _rejects_empty(x):
     if x.shape.rank is not None and 0 in x.shape.as_list():
         raise ValueError("x is empty")
     return tf.identity(x)
@@ -139,7 +139,7 @@ def _swallows_nan(x):
 
 
 def _cube(gradient_of_square):
-    """x^3 whose first gradient is right."""
+    """Returns x^3 with a correct first gradient."""
 
     @tf.custom_gradient
     def cube(x):
@@ -163,12 +163,12 @@ def _square_without_gradient(x):
 
 @tf.custom_gradient
 def _gradient_with_a_shortcut(x):
-    """Right for all that comes in; but forward mode differentiates it where ones do."""
+    """Correct for any upstream, but forward mode differentiates the branch for ones."""
     return 2 * x, lambda dy: tf.where(tf.reduce_all(dy == 1), 2 * tf.ones_like(dy), 2 * dy)
 
 
 @tf.custom_gradient
-def _overflows_for_scaled_losses(x):
+def _overflows_for_scaled_loss(x):
     return tf.identity(x), lambda dy: dy * 2000 / 2000
 
 
@@ -188,20 +188,20 @@ def _sample(fn, *args, **options):
     return tfo.testing.OpSample(fn, args or (_X,), None, options)
 
 
-_NEW_PROCESSES = {test: "not of interest" for test in ("saved_model", "distribution")}
-# name: (sample, the tests that fail, what the first one says).
+_NEW_PROCESSES = {test: "irrelevant here" for test in ("saved_model", "distribution")}
+# name: (sample, tests that fail, regular expression for the first one's message)
 _FAULTS = {
     "a wrong gradient that sums to the right one": (
         _sample(_gradient_of_another_element),
         ["gradients", "forward_mode"],
         r"d output\[\d, \d\] / d args\[0\]\[\d, \d\]: analytic",
     ),
-    "a gradient that is not linear in what comes in": (
+    "a gradient that is not linear in upstream": (
         _sample(_gradient_that_is_not_linear),
         ["gradients", "forward_mode"],
         "d a random combination of outputs",
     ),
-    "a None that is not declared": (
+    "an undeclared None": (
         _sample(_no_gradient_to_b, _X, _OTHER),
         ["missing_gradients"],
         r"gradient to args\[1\] is None eagerly",
@@ -216,8 +216,8 @@ _FAULTS = {
         ["determinism"],
         "beside others in threads: output has other bits",
     ),
-    "other bits in each run": (
-        _sample(_another_last_bit, vectorize=True, skip={"vectorization": "random", "xla": "random"}),
+    "different bits in each run": (
+        _sample(_random_last_bit, vectorize=True, skip={"vectorization": "random", "xla": "random"}),
         ["determinism"],
         "the next run: output has other bits",
     ),
@@ -232,8 +232,8 @@ _FAULTS = {
         ["inputs_unmodified"],
         r"a tf.function changes its input: args\[0\]\[\d, \d\] is 0, expected -",
     ),
-    "a static shape that is another size's": (
-        _sample(_static_shape_of_the_sample),
+    "a static shape of another size": (
+        _sample(_fixed_static_shape),
         ["static_shapes"],
         r"static shape \(3, 4\), and \(\d+, \d+\) at run time",
     ),
@@ -248,19 +248,19 @@ _FAULTS = {
         r"each new size of args\[0\] dim 0 traces",
     ),
     "float16 that becomes float32": (_sample(_float32_for_16_bits), ["dtypes"], "float16: output is float32, expected"),
-    "a declared dtype that is not there": (
+    "a wrong declared dtype": (
         _sample(tf.nn.relu, output_dtype={"bfloat16": "float32"}),
         ["dtypes"],
         "bfloat16: output is bfloat16, expected float32",
     ),
     "wrong values in one dtype": (_sample(_wrong_in_bfloat16), ["dtypes"], r"in bfloat16: output\[\d, \d\] is"),
-    "another value than the reference's": (
+    "a value that differs from the reference": (
         _sample(tf.nn.relu, reference=lambda x: np.abs(x)),
         ["dtypes", "extreme_values"],
         r"against the reference: output\[\d, \d\] is 0, expected",
     ),
     "a crash on empty input": (
-        _sample(_aborts_when_empty, skip={"xla": "Abort has no kernel", "vectorization": "nor a converter"}),
+        _sample(_aborts_when_empty, skip={"xla": "Abort has no kernel", "vectorization": "Abort has no converter"}),
         ["extreme_values"],
         r"empty: args\[0\] dim 0: the process died of SIGABRT",
     ),
@@ -269,38 +269,38 @@ _FAULTS = {
             _aborts_when_sizes_differ,
             _X,
             _OTHER,
-            skip={"xla": "Abort has no kernel", "vectorization": "nor a converter"},
+            skip={"xla": "Abort has no kernel", "vectorization": "Abort has no converter"},
         ),
         ["bad_input"],
         r"args\[0\] .*: the process died of SIGABRT",
     ),
     "an IndexError on empty input": (
-        _sample(_index_error_when_empty, skip={"bad_input": "refuses it in the same way"}),
+        _sample(_index_error_when_empty, skip={"bad_input": "raises the same error"}),
         ["extreme_values"],
         "IndexError: no first element",
     ),
-    "no empty input": (_sample(_refuses_empty), ["extreme_values"], "no empty input is accepted; declare empty=False"),
-    "edge_args that are refused": (
-        _sample(_refuses_empty, empty=False, edge_args=[(tf.zeros([0, 4]),)]),
+    "no empty input": (_sample(_rejects_empty), ["extreme_values"], "no empty input is accepted; declare empty=False"),
+    "edge_args that raise": (
+        _sample(_rejects_empty, empty=False, edge_args=[(tf.zeros([0, 4]),)]),
         ["extreme_values"],
         r"edge_args\[0\]: ValueError: x is empty",
     ),
-    "a NaN that gets lost": (
+    "a NaN that is lost": (
         _sample(_swallows_nan, reference=lambda x: x),
         ["extreme_values"],
         r"nan in args\[0\], against the reference: output\[1, 2\] is 0, expected nan",
     ),
-    "a kernel that is not there in a new process": (
+    "a kernel that is missing in a new process": (
         _sample(tfo.nn.softmax, imports=(), xla=False),
         ["saved_model"],
         "Op type not registered 'TensorflowOps>Softmax'.*imports= names what must be",
     ),
-    "a module that is not there": (
+    "a missing module": (
         _sample(tf.nn.relu, imports=("no_such_module",)),
         ["saved_model"],
         "ModuleNotFoundError: No module named 'no_such_module'",
     ),
-    "what cannot be saved": (
+    "a function that cannot be saved": (
         _sample(lambda x: x * tf.cast(_VARIABLE, x.dtype), skip={"vectorization": "reads a variable"}),
         ["saved_model"],
         "it cannot be saved: .*captures tensor",
@@ -315,7 +315,7 @@ _FAULTS = {
         ["vectorization"],
         "No pfor vectorization defined for TensorflowOps>ZeroOutWithIndex",
     ),
-    "a vectorized_map that is declared not to be": (
+    "a vectorized_map that is declared missing": (
         _sample(tf.nn.relu, vectorize=False),
         ["vectorization"],
         "vectorize=False is declared, but",
@@ -333,49 +333,49 @@ _FAULTS = {
         ["second_order"],
         r"analytic 0 \(the gradient is None\), numeric",
     ),
-    "a second order that is declared": (
+    "a missing second order that is declared": (
         _sample(_cube(_square_without_gradient), second_order=True, skip={"saved_model": "has no second order"}),
         ["second_order", "forward_mode"],
         r"but of the gradient to args\[0\]: LookupError",
     ),
-    "a second order that is declared not to be": (
+    "a second order that is declared missing": (
         _sample(tf.square, second_order=False),
         ["second_order"],
         "second_order=False is declared, but it is right",
     ),
-    "a gradient that is constant where ones come in": (
+    "a gradient that is constant where upstream is one": (
         _sample(_gradient_with_a_shortcut),
         ["forward_mode"],
         r"forward mode over a tf.function: the change of output along .*, times random numbers, is 0, expected",
     ),
-    "forward mode that is declared": (
+    "missing forward mode that is declared": (
         _sample(_cube(_square_without_gradient), forward_mode=True, skip={"saved_model": "has no second order"}),
         ["forward_mode"],
         r"forward_mode=True is declared, but forward mode over a tf.function raises for args\[0\]: LookupError",
     ),
-    "forward mode that is declared not to be": (
+    "forward mode that is declared missing": (
         _sample(tf.square, forward_mode=False),
         ["forward_mode"],
         "forward_mode=False is declared, but it is right",
     ),
     "an overflow of a scaled loss": (
-        _sample(_overflows_for_scaled_losses),
+        _sample(_overflows_for_scaled_loss),
         ["mixed_precision"],
         r"float32 factor of args\[0\] is (nan|inf|-inf), expected",
     ),
-    "another result in a loop": (_sample(_wrong_in_loops), ["graph_modes"], r"in a tf.while_loop: output\[\d, \d\] is"),
-    "bad input that is taken": (
+    "wrong values in a loop": (_sample(_wrong_in_loops), ["graph_modes"], r"in a tf.while_loop: output\[\d, \d\] is"),
+    "bad input that is accepted": (
         _sample(_accepts_any, _X, _X, bad_args=[((_X, -_X), "negative")]),
         ["bad_input"],
         r"bad_args\[0\] eagerly: no error, expected one with 'negative'",
     ),
-    "another message": (
+    "a different error message": (
         _sample(tf.matmul, _X, tf.transpose(_X), bad_args=[((_X, _X), "no such words")]),
         ["bad_input"],
         r"bad_args\[0\] eagerly: InvalidArgumentError: .*expected a message with 'no such words'",
     ),
     "no XLA": (_sample(_no_xla, dtypes=["float32"], skip={"vectorization": "strings"}), ["xla"], "compiled by XLA: "),
-    "XLA that is declared not to be": (
+    "XLA that is declared missing": (
         _sample(tf.nn.relu, xla=False),
         ["xla"],
         "xla=False is declared, but XLA compiles it",
@@ -391,8 +391,8 @@ def _wrong_converter(pfor_input):
     return wrap(tfo.zero_out(x), True)
 
 
-def _own(a, options, *, scale):
-    """A user's own: nests in and out, a keyword."""
+def _user_function(a, options, *, scale):
+    """A function with nests of inputs and outputs and a keyword argument."""
     y = tf.einsum("bi,ij->bj", a, options["weight"]) * scale
     return {"y": y, "pair": (tf.reduce_sum(y, 1), tf.argmax(y, 1))}
 
@@ -411,8 +411,8 @@ _GOOD = {
         _X,
         reference=lambda labels, x: -np.take_along_axis(_log_softmax(x), labels[..., np.newaxis], -1)[..., 0],
     ),
-    "a user's own": tfo.testing.OpSample(
-        _own, [_X, {"weight": tf.constant(_RNG.normal(size=(4, 5)), tf.float32)}], {"scale": 2}
+    "nests and a keyword": tfo.testing.OpSample(
+        _user_function, [_X, {"weight": tf.constant(_RNG.normal(size=(4, 5)), tf.float32)}], {"scale": 2}
     ),
     "complex numbers": tfo.testing.OpSample(
         lambda z: (z * tf.math.conj(z) + z**2, tf.math.abs(z)), [tf.complex(_X, _OTHER)], None, {}
@@ -422,12 +422,12 @@ _GOOD = {
         lambda x: tf.boolean_mask(x, x > 0),
         data_dependent_shapes=True,
         unknown_rank=False,
-        skip={"xla": "XLA pads such sizes"},
+        skip={"xla": "XLA pads data-dependent sizes"},
     ),
     "fixed dtypes": _sample(
         lambda x, y: tf.cast(x, tf.float32) * y[:, :1], _X, _OTHER, output_dtype="float32", fixed_dtype=1
     ),
-    "nothing where a gradient is": _sample(tf.math.round, non_differentiable=0),
+    "a zero gradient": _sample(tf.math.round, non_differentiable=0),
 }
 
 

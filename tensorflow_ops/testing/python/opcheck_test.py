@@ -1,4 +1,4 @@
-"""Tests of opcheck's results, options and processes; opcheck_faults_test.py has the faults that it finds."""
+"""Tests of opcheck's results, options and processes. opcheck_faults_test.py tests the faults that it finds."""
 
 import functools
 import os
@@ -21,7 +21,7 @@ _OTHER = tf.constant(_RNG.normal(size=(3, 4)), tf.float32)
 
 @tf.custom_gradient
 def _gradient_of_another_element(x):
-    """Its Jacobian is transposed in rows: sums over inputs and over outputs are right."""
+    """A reversed Jacobian: sums over inputs and over outputs are correct."""
     return 2 * x, lambda dy: 2 * tf.reverse(dy, [1])
 
 
@@ -34,7 +34,7 @@ def _swallows_nan(x):
 
 
 def _cube(gradient_of_square):
-    """x^3 whose first gradient is right."""
+    """Returns x^3 with a correct first gradient."""
 
     @tf.custom_gradient
     def cube(x):
@@ -52,9 +52,9 @@ def _square_without_gradient(x):
 
 
 class ResultsTest(tf.test.TestCase, parameterized.TestCase):
-    """Of tests that need no new process."""
+    """Uses tests that need no new process."""
 
-    def test_runs_what_is_asked_for(self):
+    def test_runs_the_selected_tests(self):
         results = tfo.testing.opcheck(tf.nn.relu, [_X], tests=["xla", "gradients"])
         self.assertEqual(
             [(test, r.status) for test, r in results.items()], [("gradients", "SUCCESS"), ("xla", "SUCCESS")]
@@ -80,16 +80,16 @@ class ResultsTest(tf.test.TestCase, parameterized.TestCase):
         (tf.square, [_X], "second_order", {"second_order": False}),
         (_swallows_nan, [tf.constant([1.0, np.nan])], "dtypes", {"reference": np.negative}),
     )
-    def test_the_program_repeats_the_failure(self, function, args, test, options):
+    def test_program_reproduces_the_failure(self, function, args, test, options):
         result = tfo.testing.opcheck(function, args, tests=[test], raise_on_failure=False, **options)[test]
         self.assertEqual(result.status, "FAILED")
         with self.assertRaises(tfo.testing.OpCheckError) as caught:
             exec(compile(result.reproduction, "reproduction", "exec"), {})
-        # But for numbers in names of graphs.
+        # Ignores numbers in graph names.
         repeated = caught.exception.results[test].detail
         self.assertEqual(*(re.sub(r"_\d+", "", detail) for detail in (repeated, result.detail)))
 
-    def test_a_function_that_no_program_can_have_is_shown(self):
+    def test_program_shows_a_function_that_it_cannot_import(self):
         seven = 7
         results = tfo.testing.opcheck(
             lambda x: (x, seven)[0] + 0 * x, [_X], tests="xla", raise_on_failure=False, xla=False
@@ -111,7 +111,7 @@ class ResultsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual({r.status for r in results.values()}, {"SKIPPED"})
         self.assertEqual(results["gradients"].detail, "no output is floating or complex")
 
-    def test_second_order_may_raise_unless_it_is_declared(self):
+    def test_second_order_may_raise_unless_declared(self):
         cube = _cube(_square_without_gradient)
         for declared in (None, False):
             result = tfo.testing.opcheck(cube, [_X], tests="second_order", second_order=declared)["second_order"]
@@ -128,11 +128,11 @@ class ResultsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex((ValueError, AssertionError), message):
             tfo.testing.opcheck(tf.nn.relu, [_X], **options)
 
-    def test_an_unknown_option_of_a_sample(self):
+    def test_unknown_option_of_a_sample(self):
         with self.assertRaisesRegex(ValueError, "an option is 'jit', expected some of reference, dtypes"):
             tfo.testing.opcheck_samples({"relu": tfo.testing.OpSample(tf.nn.relu, [_X], None, {"jit": 1})}, tests="xla")
 
-    def test_what_fn_raises_for_args_is_raised(self):
+    def test_error_of_fn_for_args_is_raised(self):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "[Mm]atrix size|[Dd]im"):
             tfo.testing.opcheck(tf.matmul, [_X, _X], tests="gradients")
 
@@ -144,7 +144,7 @@ class ResultsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(tfo.testing.OpCheckError, r"^2 of 3 functions failed\n\nbad\n\ndtypes  FAILED"):
             tfo.testing.opcheck_samples(samples, tests="dtypes")
 
-    def test_a_gpu_is_compared(self):
+    def test_results_of_a_gpu_are_compared(self):
         with mock.patch.object(tf.config, "list_logical_devices", return_value=[mock.Mock()]) as devices:
             devices.return_value[0].name = "CPU:0"
             subject_results = tfo.testing.opcheck(tf.nn.relu, [_X], tests="graph_modes")
@@ -155,7 +155,7 @@ class ResultsTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class ChildrenTest(tf.test.TestCase):
-    """Children that TensorFlow is not imported in."""
+    """Uses child processes that do not import TensorFlow."""
 
     def _run(self, script, steps, preloaded=()):
         folder = tempfile.mkdtemp(dir=self.get_temp_dir())
@@ -169,7 +169,7 @@ class ChildrenTest(tf.test.TestCase):
             children.run(folder, [job])
         return job
 
-    def test_goes_on_behind_a_step_that_crashes_or_hangs(self):
+    def test_continues_after_a_step_that_crashes_or_hangs(self):
         job = self._run(
             """
             import os, pickle, sys, time
@@ -202,12 +202,12 @@ class ChildrenTest(tf.test.TestCase):
         self.assertEqual([job.result("large", threads) for threads in (1, 4)], [("ok", "1"), ("ok", "4")])
         self.assertEqual(job.result("first", 1), ("missing", ""))
 
-    def test_a_child_that_does_not_start(self):
+    def test_child_that_does_not_start(self):
         job = self._run("raise ImportError('planted')", ["first", "second"])
         for step in ("load", "first", "second"):
             self.assertEqual(job.result(step), ("raised", "ImportError: planted"))
 
-    def test_a_server_that_does_not_start(self):
+    def test_server_that_does_not_start(self):
         job = self._run("", ["first"], ["no_module_of_this_name"])
         for step in ("load", "first"):
             self.assertEqual(
@@ -216,9 +216,9 @@ class ChildrenTest(tf.test.TestCase):
 
 
 class OtherProcessesTest(tf.test.TestCase):
-    """What differs there is found, and by no other test."""
+    """Differences in child processes fail the right tests only."""
 
-    def test_finds_other_results(self):
+    def test_finds_different_results(self):
         real = children.run
 
         def changing(folder, jobs):

@@ -1,4 +1,4 @@
-"""For tests: scripts in new processes, which see the package and not the source tree."""
+"""For tests: runs scripts in new processes that import the package, not the source tree."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import textwrap
 
 
 def run(directory, script, *arguments, **environment):
-    """Runs a Python script in a new process with the directory as its current one; returns the finished process."""
+    """Runs a Python script in a new process in `directory`; returns the completed process."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path if p),
@@ -18,7 +18,7 @@ def run(directory, script, *arguments, **environment):
 
 
 def output(directory, script, *arguments, **environment):
-    """Returns what the script prints; raises AssertionError with its standard error if it fails."""
+    """Returns the script's standard output; raises AssertionError with its standard error if it fails."""
     done = run(directory, script, *arguments, **environment)
     if done.returncode != 0:
         raise AssertionError(done.stderr)

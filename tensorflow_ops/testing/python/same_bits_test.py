@@ -1,7 +1,7 @@
-"""Tests that results have the same bits for every number of threads, and nearly so for every instruction set.
+"""Tests that results are bit-identical for any number of threads and nearly equal for all instruction sets.
 
-opcheck compares 1 and 4 threads for small inputs. These are larger: they reach the code
-for tiles of short rows, parts of a row, results that go past the caches, blocks of channels.
+opcheck compares 1 and 4 threads for small inputs. These larger inputs reach the code for
+tiles of short rows, parts of a row, results written past the caches, and blocks of channels.
 """
 
 import itertools
@@ -14,8 +14,8 @@ from absl.testing import parameterized
 
 from tensorflow_ops.core.python import versions
 
-# Computes functions and their gradients twice. Arguments: the number of threads, a file for some of the results.
-# Prints a line for each function, dtype and shape: its name, and hashes of all results.
+# Computes functions and their gradients twice. Arguments: the number of threads, a file for a sample of the results.
+# Prints for each function, dtype and shape a name and the distinct hashes of its results.
 _SCRIPT = """
     import hashlib, sys
     import numpy as np
@@ -52,9 +52,9 @@ _DETECTION = (
     + """
     detection = tfo.detection
     rng = np.random.default_rng(1)
-    # 4 x 34 channels: position-sensitive ops have 34, whole vectors and a rest.
+    # 4 x 34 channels: 34 for position-sensitive ops, that is whole vectors and a remainder.
     values = rng.normal(size=[2, 40, 50, 136])
-    values[rng.random(values.shape) < 0.2] = 0.25  # equal ones: the first is the maximum
+    values[rng.random(values.shape) < 0.2] = 0.25  # ties: the first maximum wins
     corners = rng.uniform(-10, 60, [50, 2])
     boxes = np.concatenate([corners, corners + rng.exponential(15, [50, 2])], 1).astype(np.float32)
     box_indices = rng.integers(0, 2, 50).astype(np.int32)
@@ -118,23 +118,23 @@ _NN = (
 
 
 def _detection_bounds(function, dtype, what, expected):
-    """Fused multiplications round once, not twice: no more than that may differ."""
-    if function == "roi_pool":  # values of the input, and plain sums
+    """Returns (rtol, atol) for the rounding of fused multiply-adds: once instead of twice."""
+    if function == "roi_pool":  # copies input values and adds them
         return 0, 0
-    # Two values that are rounded to neighbours are a unit apart. Gradients to boxes are not in 16 bits.
+    # Values rounded to neighbours differ by a unit. Gradients to boxes have at least 32 bits.
     unit = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2e-6, "float64": 1e-13}[dtype]
     unit = min(unit, 2e-6) if what == "d1" else unit
     return unit, np.abs(expected).max() * (1e-14 if dtype == "float64" else 2e-6)
 
 
 def _nn_bounds(function, dtype, what, expected):
-    """Vectors of other sizes add in another order, and fused multiplications round once, not twice."""
+    """Returns (rtol, atol) for the summation order of other vector sizes and the rounding of fused multiply-adds."""
     unit = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 3e-6, "float64": 1e-14}[dtype]
-    # Results of rows are not in 16 bits.
+    # Per-row results have at least 32 bits.
     if what == "y" and function not in ("softmax", "log_prob", "linear"):
         unit = min(unit, 3e-6)
     atol = {"float16": 6e-8, "float64": 1e-14}.get(dtype, 1e-6) * max(1, np.abs(expected).max())
-    # The matmuls of linear_cross_entropy are TensorFlow's.
+    # linear_cross_entropy uses TensorFlow's matmuls.
     return (8 * unit, 8 * unit) if function == "linear" else (unit, atol)
 
 
@@ -154,13 +154,13 @@ class SameBitsTest(parameterized.TestCase, tf.test.TestCase):
         first = printed["1", best]
         self.assertLen(first, num_lines)
         for line in first:
-            self.assertLen(line, 4, "its two runs have different results")
+            self.assertLen(line, 4, "two runs have different results")
         for threads in "25":
             for mine, one in zip(printed[threads, best], first, strict=True):
                 self.assertTrue(mine == one or one[0] == "linear", f"{threads} threads: {mine}, 1: {one}")
 
         for level in others:
-            self.assertNotEqual(printed["2", level], first)  # another one did run
+            self.assertNotEqual(printed["2", level], first)  # a different instruction set ran
             with np.load(files[best]) as expected, np.load(files[level]) as results:
                 self.assertEqual(set(results), set(expected))
                 for key in results:

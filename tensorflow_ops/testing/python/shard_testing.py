@@ -1,12 +1,12 @@
-"""For tests: `part_of`, by which they divide a table among their shards."""
+"""For tests: `part_of` divides a table among a test's shards."""
 
 import os
 
 
 def part_of(table):
-    """Returns the entries of dict `table` that this shard checks: all if the test is not sharded.
+    """Returns the entries of dict `table` for this shard, or all if the test is not sharded.
 
-    It removes Bazel's variables, or absl would leave out tests of that part.
+    Removes Bazel's sharding variables, because absl would skip some of this shard's tests.
     """
     count, index = int(os.environ.pop("TEST_TOTAL_SHARDS", "1")), int(os.environ.pop("TEST_SHARD_INDEX", "0"))
     return dict(list(table.items())[index::count])
