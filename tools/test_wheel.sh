@@ -14,7 +14,7 @@ help_if_asked "$@"
 tests=('tensorflow_ops/*_test.py')
 if [[ ${1-} == --quick ]]; then
   tests=(tensorflow_ops/core/python/{library,versions}_test.py tensorflow_ops/zero_out/python/ops/zero_out_ops_test.py
-    tensorflow_ops/layers/python/roi_layers_test.py tensorflow_ops/losses/python/softmax_losses_test.py)
+    tensorflow_ops/layers/python/roi_layers_model_test.py tensorflow_ops/losses/python/softmax_losses_test.py)
   shift
 fi
 
