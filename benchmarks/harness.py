@@ -1,7 +1,7 @@
-"""Interleaved timing: medians, a ratio to a peer, a ratio to the memory floor.
+"""Interleaved timing: medians, ratios to peers, ratios to the memory floor.
 
-Times on a shared machine drift, so candidates run in turns, in one process, and
-only ratios of their medians are worth reporting.
+Times on a shared machine drift. Candidates therefore run in turns in one process, and
+only ratios of their medians are meaningful.
 """
 
 import concurrent.futures
@@ -21,14 +21,14 @@ import numpy as np
 THREADS = 2
 
 
-def interleave(candidates, seconds=4.0, least=7, most_seconds=60.0):
-    """Times callables in turns, each round in an order of its own.
+def interleave(candidates, seconds=4.0, min_rounds=7, max_seconds=60.0):
+    """Times callables in rounds, each in a random order.
 
     Args:
-      candidates: {name: callable}; each callable returns when its work is done.
-      seconds: how long to go on, at most, after the first rounds.
-      least: rounds to run at least,
-      most_seconds: but no more than three where they take longer than this.
+      candidates: {name: callable}; each callable returns after its work is done.
+      seconds: duration, extended until `min_rounds` have run.
+      min_rounds: minimum number of rounds.
+      max_seconds: limit of that extension; three rounds run in any case.
 
     Returns:
       {name: median seconds}.
@@ -39,8 +39,10 @@ def interleave(candidates, seconds=4.0, least=7, most_seconds=60.0):
     order, shuffle = list(candidates.items()), random.Random(0).shuffle
     start = time.perf_counter()
     rounds = 0
-    while rounds < min(least, 3) or time.perf_counter() - start < (most_seconds if rounds < least else seconds):
-        shuffle(order)  # so that nobody always finds the caches that the same one left
+    while rounds < min(min_rounds, 3) or time.perf_counter() - start < (
+        max_seconds if rounds < min_rounds else seconds
+    ):
+        shuffle(order)  # so that no candidate always runs after the same other one
         for name, call in order:
             begin = time.perf_counter()
             call()
@@ -51,7 +53,7 @@ def interleave(candidates, seconds=4.0, least=7, most_seconds=60.0):
 
 @dataclasses.dataclass
 class MemoryRates:
-    """What this machine's memory moves with THREADS threads, in bytes a second."""
+    """This machine's memory bandwidth with THREADS threads, in bytes per second."""
 
     read: float
     write: float
@@ -60,12 +62,12 @@ class MemoryRates:
         return f"memory reads {self.read / 1e9:.1f} GB/s, writes {self.write / 1e9:.1f} GB/s"
 
     def floor(self, bytes_read, bytes_written):
-        """Returns the seconds that moving this much takes, once each way."""
+        """Returns the seconds for reading and writing these bytes once."""
         return bytes_read / self.read + bytes_written / self.write
 
 
 def machine():
-    """Returns the processor and the versions that matter, in a line."""
+    """Returns a line with the processor and the relevant versions."""
     info = pathlib.Path("/proc/cpuinfo")
     models = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
     parts = [
@@ -79,10 +81,10 @@ def machine():
 
 
 class Reader:
-    """Reads an array once, with THREADS threads: the least that a function of it takes. A context."""
+    """Context manager: reads an array once with THREADS threads, the minimum work of any function of it."""
 
     def __init__(self, array):
-        # As float32 of the same bytes: a product is what NumPy reads fastest.
+        # Views the bytes as float32: NumPy reads fastest in a dot product.
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         whole = flat[: flat.size // 4 * 4].view(np.float32)
         self._parts = np.array_split(whole, THREADS)
@@ -95,13 +97,13 @@ class Reader:
         self._pool.shutdown()
 
     def read(self):
-        # NumPy lets go of the interpreter lock.
+        # NumPy releases the GIL.
         with np.errstate(all="ignore"):
             return list(self._pool.map(lambda part: part @ part, self._parts))
 
 
 def memory_rates(megabytes=256):
-    """Measures the rates on arrays that no cache holds."""
+    """Measures the bandwidth on arrays that exceed the caches."""
     array = np.ones(megabytes << 18, np.float32)
     parts = np.array_split(array, THREADS)
     with Reader(array) as reader, concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
@@ -112,7 +114,7 @@ def memory_rates(megabytes=256):
 
 
 def table(rows, columns):
-    """Prints rows, dicts, as a Markdown table of these columns."""
+    """Prints dicts as rows of a Markdown table with these columns."""
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(str(row.get(column, "")) for column in columns) + " |" for row in rows]
     print("\n".join(lines))

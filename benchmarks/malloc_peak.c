@@ -1,5 +1,5 @@
-// Counts what malloc has given out, and the most that it had, in bytes. To be
-// loaded before glibc (LD_PRELOAD), whose own functions do the work.
+// Counts the bytes that malloc has allocated, and their peak. Load it before
+// glibc (LD_PRELOAD), to whose functions it forwards.
 #include <errno.h>
 #include <malloc.h>
 #include <stddef.h>
@@ -61,12 +61,12 @@ void free(void* block) {
   __libc_free(block);
 }
 
-// Bytes in use now; the peak starts anew from them.
+// Resets the peak to the bytes in use and returns these.
 long malloc_peak_reset(void) {
   const long now = __atomic_load_n(&in_use, __ATOMIC_RELAXED);
   __atomic_store_n(&peak, now, __ATOMIC_RELAXED);
   return now;
 }
 
-// The most bytes in use since malloc_peak_reset.
+// Returns the largest number of bytes in use since malloc_peak_reset.
 long malloc_peak(void) { return __atomic_load_n(&peak, __ATOMIC_RELAXED); }

@@ -1,9 +1,8 @@
-"""The memory that a call takes at its peak, counted in a process of its own.
+"""Measures a call's peak memory in a new process.
 
-In that process malloc_peak.c counts the bytes that malloc has given out: TensorFlow's memory and C++'s alike. What a
-call had at most, less what was there before it, its inputs among that, and less its outputs, is its own. TensorFlow
-with oneDNN takes memory from malloc in large pieces and deals it out itself: oneDNN is off. Needs Linux with glibc, and
-gcc.
+malloc_peak.c counts the bytes that malloc has allocated, for TensorFlow and for C++. The memory of a call is its peak,
+minus the memory in use before it (including inputs), minus its outputs. oneDNN is off, because it allocates large
+blocks and distributes them itself. Needs Linux with glibc, and gcc.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ class Counter:
     library: pathlib.Path
 
     def run(self, script, *arguments):
-        """Returns what the script prints last, as JSON."""
+        """Returns the last line that the script prints, parsed as JSON."""
         environment = os.environ | {"LD_PRELOAD": str(self.library), "TF_ENABLE_ONEDNN_OPTS": "0"}
         command = [sys.executable, script, *map(str, arguments)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
@@ -33,7 +32,7 @@ class Counter:
 
 @contextlib.contextmanager
 def counter():
-    """Compiles malloc_peak.c for as long as the context is open."""
+    """Context manager: compiles malloc_peak.c and deletes it on exit."""
     with tempfile.TemporaryDirectory() as folder:
         library = pathlib.Path(folder) / "malloc_peak.so"
         source = pathlib.Path(__file__).resolve().parent / "malloc_peak.c"
@@ -42,7 +41,7 @@ def counter():
 
 
 def extra_bytes(call, output_bytes):
-    """In a counted process: runs the call, returns the most that it had beside what was there before and its output."""
+    """Runs a call in a counted process; returns its peak memory beyond prior memory and its output."""
     functions = ctypes.CDLL(None)
     functions.malloc_peak_reset.restype = functions.malloc_peak.restype = ctypes.c_long
     before = functions.malloc_peak_reset()
@@ -53,7 +52,7 @@ def extra_bytes(call, output_bytes):
 
 
 def check_method():
-    """In a counted process: raises RuntimeError unless a temporary of 32 MB is seen in a composition of two ops."""
+    """In a counted process, raises RuntimeError unless the 32 MB temporary of two composed ops is counted."""
     import tensorflow as tf
 
     x = tf.ones([1 << 23])

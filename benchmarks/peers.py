@@ -1,4 +1,4 @@
-"""Loads torchvision as a peer, where it is installed."""
+"""Loads torchvision as a peer if it is installed."""
 
 import ctypes
 import importlib.util
@@ -8,16 +8,15 @@ import re
 import subprocess
 import tempfile
 
-# Kept for the life of the process: the libraries are mapped from it.
+# Lives as long as the process, which maps the libraries from this folder.
 _stubs = None
 
 
 def _load_cuda_stubs(extension: pathlib.Path) -> None:
-    """Stands in for the CUDA libraries that a CUDA build of torchvision asks for.
+    """Loads stubs of the CUDA libraries that a CUDA build of torchvision needs.
 
-    PyPI's torchvision is a CUDA build. Beside a CPU-only torch its extension loads,
-    and its CPU ops run, when libraries of those names are there; nothing on the CPU
-    calls what they define.
+    PyPI's torchvision is a CUDA build. With a CPU-only torch, its extension loads and
+    its CPU ops run if libraries of these names exist; CPU ops call none of their symbols.
     """
     global _stubs
     _stubs = tempfile.TemporaryDirectory()
@@ -26,7 +25,7 @@ def _load_cuda_stubs(extension: pathlib.Path) -> None:
     def output(*command):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    # "symbol" or "symbol@version"; a version is named after its library.
+    # "symbol" or "symbol@version"; versions are named after their libraries.
     wanted = [line.split()[-1] for line in output("nm", "-D", "--undefined-only", extension).splitlines()]
     for name in re.findall(r"NEEDED.*\[(.*)\]", output("readelf", "-d", extension)):
         if "cuda" not in name:
@@ -42,10 +41,10 @@ def _load_cuda_stubs(extension: pathlib.Path) -> None:
 
 
 def torchvision_ops(threads):
-    """Returns (torch, torchvision.ops), with as many threads for torch, or (None, why not)."""
+    """Returns (torch, torchvision.ops) after setting torch's number of threads, or (None, reason)."""
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torchvision") is None:
-        return None, "torchvision is not installed, so it is left out (benchmarks/README.md says how to add it)"
-    # Else its workers keep a core for some time after each call, and the next candidate pays.
+        return None, "torchvision is not installed and is omitted (see benchmarks/README.md)"
+    # Otherwise its workers occupy cores after each call, which slows the next candidate down.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 

@@ -1,13 +1,13 @@
-"""Runs benchmark scripts and keeps what they print and draw.
+"""Runs benchmark scripts and stores their tables and plots.
 
 usage: python benchmarks/run.py --all [--out FOLDER]
        python benchmarks/run.py [--out FOLDER] SCRIPT...
        python benchmarks/run.py --list
 
-in an environment as benchmarks/README.md describes. SCRIPT is a path or the part of one:
-"detection", "detection/speed". Of each script FOLDER gets DATE-FAMILY-SCRIPT.md with its
-tables, and its plots if it draws some. A script that fails does not end the others; the
-exit status is then 1. Run it on an idle machine: all of it takes an hour or more.
+in an environment as described in benchmarks/README.md. SCRIPT is a path or a part of one:
+"detection", "detection/speed". Each script writes DATE-FAMILY-SCRIPT.md with its tables,
+and its plots, to FOLDER. If a script fails, the others still run, and the exit status
+is 1. Run it on an idle machine; all scripts take an hour or more.
 """
 
 import argparse
@@ -21,15 +21,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def scripts() -> list[pathlib.Path]:
-    """The scripts of all families: files that run, not those that others import."""
+    """Returns the scripts of all families, without the modules that they import."""
     return [path for path in sorted(HERE.glob("*/*.py")) if '__name__ == "__main__"' in path.read_text()]
 
 
 def run(script: pathlib.Path, out: pathlib.Path) -> int:
-    """Runs a script, which shows its progress on stderr; returns its exit status."""
+    """Runs a script, whose progress goes to stderr; returns its exit status."""
     name = script.relative_to(HERE).with_suffix("")
     command = [sys.executable, str(script)]
-    # Those that draw take a folder for it.
+    # Scripts that plot accept a folder.
     if '"--out"' in script.read_text():
         command += ["--out", str(out)]
     start = time.monotonic()
@@ -44,17 +44,17 @@ def run(script: pathlib.Path, out: pathlib.Path) -> int:
 
 
 def main() -> None:
-    """Runs the scripts that the command line names."""
+    """Runs the scripts from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="run every script")
     parser.add_argument("--list", action="store_true", help="print the scripts' names")
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results", help="where results go")
+    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results", help="the folder for results")
     parser.add_argument("script", nargs="*")
     args = parser.parse_args()
     found = scripts()
     for wanted in args.script:
         if not any(wanted in str(path) for path in found):
-            parser.error(f"no script is called {wanted!r}; --list prints their names")
+            parser.error(f"no script matches {wanted!r}; --list prints the names")
     chosen = found if args.all else [path for path in found if any(wanted in str(path) for wanted in args.script)]
     if args.list:
         print(*(path.relative_to(HERE) for path in found), sep="\n")

@@ -1,4 +1,4 @@
-"""What the region pooling benchmarks run on: sizes of real detectors, boxes, and each op's settings."""
+"""Cases of the region pooling benchmarks: sizes of real detectors, boxes, and each op's settings."""
 
 import dataclasses
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Level(NamedTuple):
-    """A feature map and the image pixels between two of its pixels."""
+    """A feature map and its stride in image pixels."""
 
     height: int
     width: int
@@ -17,20 +17,20 @@ class Level(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One image's feature maps, and what is pooled from them."""
+    """One image's feature maps, and the boxes and bins pooled from them."""
 
     levels: tuple[Level, ...]
     channels: int
     boxes: int
-    bins: int  # of a box on each axis
-    position_sensitive: bool = False  # each bin has channels of its own
+    bins: int  # per box on each axis
+    position_sensitive: bool = False  # each bin has its own channels
 
     @property
     def output_channels(self):
         return self.channels // self.bins**2 if self.position_sensitive else self.channels
 
 
-PYRAMID = (Level(200, 304, 4), Level(100, 152, 8), Level(50, 76, 16), Level(25, 38, 32))  # of an image of 800 x 1216
+PYRAMID = (Level(200, 304, 4), Level(100, 152, 8), Level(50, 76, 16), Level(25, 38, 32))  # for an image of 800 x 1216
 SINGLE_LEVEL = {f"FPN stride {level.stride}": Case((level,), 256, 1000, 7) for level in PYRAMID}
 SINGLE_LEVEL["mask head"] = Case(PYRAMID[:1], 256, 100, 14)
 MULTISCALE = {"FPN": Case(PYRAMID, 256, 1000, 7), "mask head": Case(PYRAMID, 256, 100, 14)}
@@ -44,7 +44,7 @@ OTHER_CHANNELS = {
 
 
 class Op(NamedTuple):
-    """An op's cases, and the attributes it is timed with, by name."""
+    """An op's cases, and the attributes to time it with, by name."""
 
     cases: dict[str, Case]
     settings: dict[str, dict]
@@ -66,18 +66,18 @@ OPS = {
     "ps_roi_align": Op(
         POSITION_SENSITIVE, {name: {"sampling_ratio": 2, **order} for name, order in _CHANNEL_ORDERS.items()}
     ),
-    # Not aligned, as torchvision's MultiScaleRoIAlign is.
+    # Not aligned, like torchvision's MultiScaleRoIAlign.
     "multiscale_roi_align": Op(MULTISCALE, {"sampling 2": {"sampling_ratio": 2, "aligned": False}}),
 }
 
 BOXES = (
-    "Boxes: sides log-uniform from 32 to 512 image pixels, each axis by itself, anywhere inside of the image but for a "
+    "Boxes: sides log-uniform from 32 to 512 image pixels, drawn per axis, anywhere inside the image except for a "
     "rim of one feature pixel, where peers differ from the definition."
 )
 
 
 def random_boxes(count, height, width, seed=0):
-    """Boxes with sides of 32 to 512 pixels, log-uniform, inside of the image."""
+    """Returns boxes inside the image with log-uniform sides of 32 to 512 pixels."""
     random = np.random.default_rng(seed)
     sides = np.exp(random.uniform(np.log(32), np.log(512), [count, 2]))
     sides = np.minimum(sides, [width - 1, height - 1])
@@ -87,7 +87,7 @@ def random_boxes(count, height, width, seed=0):
 
 @dataclasses.dataclass
 class Inputs:
-    """A case's tensors as float32, NHWC, channel_major. Every dtype that is timed can hold their values."""
+    """A case's tensors: float32, NHWC, channel_major, with values that every timed dtype can represent."""
 
     case: Case
     maps: list[np.ndarray]
@@ -96,7 +96,7 @@ class Inputs:
 
 
 def make_inputs(case):
-    """Draws a case's inputs: normal values rounded to bfloat16, `BOXES`."""
+    """Draws a case's inputs: normal values rounded to bfloat16, and boxes as in `BOXES`."""
     random = np.random.default_rng(1)
 
     def normal(*shape):

@@ -1,10 +1,10 @@
-"""The memory that the region pooling ops take at their peak, beyond inputs and outputs.
+"""Measures the region pooling ops' peak memory beyond inputs and outputs.
 
 usage: python benchmarks/detection/memory.py [OP]
 with the wheel installed (benchmarks/README.md), on Linux with glibc, and gcc.
 
-Each op, setting, dtype and layout is measured in a process of its own (malloc_peak.py). What is counted beyond inputs
-and outputs is the op's own, such as tables of taps or copies.
+Each op, setting, dtype and layout is measured in its own process (malloc_peak.py). Memory beyond inputs and outputs is
+the op's temporary memory, such as tables of taps or copies.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import pathlib
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# The harness, and not the repository's root: its package would hide the wheel's.
+# Adds the harness's folder, not the repository's root, whose package would hide the wheel's.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import cases
@@ -25,7 +25,7 @@ import ours
 
 DTYPES = ("float32", "bfloat16", "float16")
 LAYOUTS = ("NHWC", "NCHW")
-MOST = 10  # percent of inputs and outputs
+MAX_PERCENT = 10  # of inputs and outputs
 
 
 def measure(op, setting, dtype, layout):
@@ -36,7 +36,7 @@ def measure(op, setting, dtype, layout):
         candidate = ours.candidate(raw, op, attrs, cases.make_inputs(case), dtype, layout)
         for which in ("forward", "backward", "box gradient"):
             if which in candidate.passes:
-                candidate.passes[which]()  # starts threads, makes kernels
+                candidate.passes[which]()  # starts threads, creates kernels
                 read, written = candidate.moved[which]
                 extra = max(malloc_peak.extra_bytes(candidate.passes[which], written) for _ in range(3))
                 results.append([name, which, extra, read + written])
@@ -44,7 +44,7 @@ def measure(op, setting, dtype, layout):
 
 
 def rows(op, setting, dtype, layout, counter):
-    """Yields the table's rows, one for each pass, from a process of their own: of the cases the worst."""
+    """Yields a table row per pass with its worst case, measured in a new process."""
     worst = {}
     for case, which, extra, known in counter.run(__file__, op, "--worker", setting, dtype, layout):
         worst[which] = max(worst.get(which, (0, "", 0, 1)), (extra / known, case, extra, known))
@@ -52,12 +52,12 @@ def rows(op, setting, dtype, layout, counter):
         row = {"op": op, "setting": setting, "variant": f"{dtype} {layout}", "pass": which, "worst case": case}
         row |= {"inputs and outputs, MB": f"{known / 1e6:.2f}", "beyond them, MB": f"{extra / 1e6:.2f}"}
         row["%"] = f"{100 * share:.1f}"
-        row[f"under {MOST}%"] = "met" if 100 * share < MOST else "NOT met"
+        row[f"under {MAX_PERCENT}%"] = "met" if 100 * share < MAX_PERCENT else "NOT met"
         yield row
 
 
 def main():
-    """Prints a table with a row for each op, setting, dtype, layout and pass."""
+    """Prints a table with a row per op, setting, dtype, layout and pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("op", nargs="?", choices=["all", *cases.OPS], default="all")
     parser.add_argument("--worker", nargs=3, metavar=("SETTING", "DTYPE", "LAYOUT"), help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""The region pooling ops as calls to time, with what they compute to compare."""
+"""The region pooling ops as calls to time, and their results to compare."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,9 +11,9 @@ import tensorflow as tf
 class Candidate:
     """An implementation of an op, on one case."""
 
-    passes: dict[str, Callable]  # what is timed, by name
+    passes: dict[str, Callable]  # calls to time, by name
     output: Callable  # -> array, NHWC
-    d_features: Callable | None  # -> [an array for each map, NHWC, channel_major]
+    d_features: Callable | None  # -> [one array per map, NHWC, channel_major]
     moved: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)  # bytes read and written, by pass
 
 
@@ -30,7 +30,7 @@ def nhwc(array):
 
 
 def _reorder_channels(array, case, to_bin_major):
-    """Channels [C, ph, pw] as [ph, pw, C], or back."""
+    """Permutes channels from [C, ph, pw] to [ph, pw, C], or back."""
     bins, outer = [case.bins] * 2, array.shape[:3]
     if to_bin_major:
         split, axes = [case.output_channels, *bins], (0, 1, 2, 4, 5, 3)
@@ -40,7 +40,7 @@ def _reorder_channels(array, case, to_bin_major):
 
 
 def load(threads):
-    """Returns the kernels' functions, after telling TensorFlow how many threads to use."""
+    """Sets TensorFlow's number of threads; returns the kernels' functions."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     from tensorflow_ops.core.python.library import ops as raw
 
@@ -48,7 +48,7 @@ def load(threads):
 
 
 class Arguments:
-    """An op's tensors and attributes, as the kernels of its forward pass and its gradients take them."""
+    """An op's tensors and attributes, in the form of its forward and gradient kernels."""
 
     def __init__(self, op, attrs, inputs, dtype, data_format):
         case = inputs.case
@@ -75,16 +75,16 @@ class Arguments:
         return tf.cast(nchw(array) if self.channels_first else array, dtype)
 
     def to_array(self, tensor, is_map=False):
-        """Undoes what makes a tensor of an input."""
+        """Converts a tensor back to an input's form."""
         array = tf.cast(tensor, tf.float32).numpy()
         array = nhwc(array) if self.channels_first else array
         return _reorder_channels(array, self.case, to_bin_major=False) if is_map and self.bin_major else array
 
 
 def candidate(raw, op, attrs, inputs, dtype, data_format):
-    """Our op, by its kernels: "forward", "backward" (to features), "forward+backward", "box gradient".
+    """Returns our op's kernels: "forward", "backward" (to features), "forward+backward", "box gradient".
 
-    Of roi_pool also "infer": the forward pass of a graph in which nobody reads argmax.
+    For roi_pool also "infer": the forward pass of a graph in which nothing reads argmax.
     """
     given = Arguments(op, attrs, inputs, dtype, data_format)
     call, gradient_attrs = getattr(raw, f"tensorflow_ops_{op}"), dict(given.attrs)

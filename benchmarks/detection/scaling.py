@@ -1,4 +1,4 @@
-"""How the region pooling ops' times grow with boxes, channels, output area and threads: PNG plots and tables.
+"""Measures how the region pooling ops scale with boxes, channels, output area and threads: PNG plots and tables.
 
 usage: python benchmarks/detection/scaling.py [--out FOLDER] [OP]
 with the wheel and matplotlib installed (benchmarks/README.md).
@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# The harness, and not the repository's root: its package would hide the wheel's.
+# Adds the harness's folder, not the repository's root, whose package would hide the wheel's.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import cases
@@ -34,7 +34,7 @@ AXES = {
     "channels": (16, 32, 64, 128, 256, 512, 1024),
     "output area": tuple(bins**2 for bins in (1, 2, 3, 4, 5, 7, 10, 14, 20)),
 }
-# Of an op's cases, the one that is varied; of its settings, the first.
+# The case of each op that is varied, with the op's first setting.
 BASES = {
     "roi_pool": "FPN stride 4",
     "roi_align": "FPN stride 4",
@@ -45,7 +45,7 @@ BASES = {
 
 
 def vary(case, axis, value):
-    """Returns the case with so many boxes, output channels or bins, and the rest as it was."""
+    """Returns the case with another number of boxes, output channels or bins."""
     if axis == "boxes":
         return dataclasses.replace(case, boxes=value)
     outputs, bins = case.output_channels, case.bins
@@ -57,15 +57,15 @@ def vary(case, axis, value):
 
 
 def values_of(case, axis):
-    """An axis's values. Position-sensitive ops have few output channels, and many times as many in."""
+    """Returns an axis's values. Position-sensitive ops have few output channels, but many input channels."""
     shrink = 16 if axis == "channels" and case.position_sensitive else 1
     return [value // shrink for value in AXES[axis]]
 
 
 def work(op, threads):
-    """Measures the points that come in, as lines [axis, value]; answers each by a line {name: seconds}."""
+    """Reads lines [axis, value], measures each point, and writes lines {name: seconds}."""
     raw, attrs = ours.load(threads), next(iter(cases.OPS[op].settings.values()))
-    # It has one thread in any case.
+    # torchvision's ops always use one thread.
     torch, torchvision = peers.torchvision_ops(threads) if threads == max(THREADS) else (None, None)
     for line in sys.stdin:
         inputs = cases.make_inputs(vary(cases.OPS[op].cases[BASES[op]], *json.loads(line)))
@@ -74,12 +74,12 @@ def work(op, threads):
         if torch is not None:
             rival = theirs.torchvision(torch, torchvision, op, attrs, inputs)
             calls |= {f"torchvision {which}": rival.passes[which] for which in PASSES}
-        print(json.dumps(harness.interleave(calls, seconds=1.0, least=5, most_seconds=20.0)), flush=True)
+        print(json.dumps(harness.interleave(calls, seconds=1.0, min_rounds=5, max_seconds=20.0)), flush=True)
 
 
 @contextlib.contextmanager
 def worker(op, threads):
-    """Runs `work` in a process of its own, as TensorFlow's threads are set once. Yields (axis, value) -> times."""
+    """Runs `work` in a new process, because TensorFlow's threads are set once. Yields (axis, value) -> times."""
     command = [sys.executable, __file__, op, "--worker", str(threads)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
 
@@ -94,7 +94,7 @@ def worker(op, threads):
 
 
 def measure(op):
-    """Returns {threads: {axis: {name: [(value, seconds)]}}}. Numbers of threads take turns, as times drift."""
+    """Returns {threads: {axis: {name: [(value, seconds)]}}}. Alternates between thread counts, because times drift."""
     curves = {threads: {axis: collections.defaultdict(list) for axis in AXES} for threads in THREADS}
     with contextlib.ExitStack() as stack:
         workers = {threads: stack.enter_context(worker(op, threads)) for threads in THREADS}
@@ -118,7 +118,7 @@ def _decorate(panel, axis, values, unit):
 
 
 def _plot_times(panel, axis, by_threads, colors):
-    """Ours with each number of threads, torchvision, and where doubling the axis doubles the time."""
+    """Plots our times for each number of threads, torchvision's, and lines of linear growth."""
     most = max(by_threads)
     for which in PASSES:
         for threads, curves in by_threads.items():
@@ -137,7 +137,7 @@ def _plot_times(panel, axis, by_threads, colors):
 
 
 def plot(op, by_threads, subtitle, path):
-    """Draws an op's times above, and below them the ratios to torchvision and to one thread."""
+    """Plots an op's times, and below them the ratios to torchvision and to one thread."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -174,13 +174,13 @@ def plot(op, by_threads, subtitle, path):
 
 
 def growth(points):
-    """The exponent at the upper end, over four points: 1 where the time grows as the axis does."""
+    """Returns the growth exponent over the last four points: 1 means linear growth."""
     values, times = np.log(points[-4:]).T
     return np.polyfit(values, times, 1)[0]
 
 
 def rows(curves):
-    """Yields a row of the table for each axis and pass."""
+    """Yields a table row per axis and pass."""
     fewest, most = min(curves), max(curves)
     for axis in AXES:
         for which in PASSES:
@@ -197,10 +197,10 @@ def rows(curves):
 
 
 def main():
-    """Measures each op with each number of threads; draws and prints what was found."""
+    """Measures each op with each number of threads; plots and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("op", nargs="?", choices=["all", *cases.OPS], default="all")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="where the plots go")
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="the folder for the plots")
     parser.add_argument("--worker", type=int, metavar="THREADS", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:

@@ -1,7 +1,7 @@
-"""The region pooling ops' times on the CPU, beside their peers', on the sizes of real detectors.
+"""Times the region pooling ops and their peers on the CPU, for the sizes of real detectors.
 
 usage: python benchmarks/detection/speed.py [--case CASE] [OP]...
-with the wheel installed (benchmarks/README.md); all ops unless some are named.
+with the wheel installed (benchmarks/README.md); default: all ops.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import pathlib
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# The harness, and not the repository's root: its package would hide the wheel's.
+# Adds the harness's folder, not the repository's root, whose package would hide the wheel's.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import cases
@@ -20,12 +20,12 @@ import ours
 import peers
 import theirs
 
-# Peers have float32 only, torchvision NCHW, tf.image NHWC; each variant is compared with them.
+# Peers support float32 only, torchvision in NCHW, tf.image in NHWC. Every variant is compared with them.
 VARIANTS = (("float32", "NHWC"), ("bfloat16", "NHWC"), ("float16", "NHWC"), ("float32", "NCHW"))
-# What separates roundings of one value, relative to it or, where it is less than 1, absolute.
+# Tolerance for rounding: relative for values above 1, else absolute.
 ROUNDING = {"float32": 1e-4, "bfloat16": 1e-2, "float16": 2e-3}
 
-# What the issue asks of float32 NHWC: {(op, setting, case): [(pass, times as fast, peer, its pass)]}.
+# Goals for float32 NHWC: {(op, setting, case): [(pass, speedup, peer, peer's pass)]}.
 TARGETS = {
     ("roi_align", "sampling 2", "FPN stride 4"): [
         ("forward", 50, "torchvision", "forward"),
@@ -50,22 +50,22 @@ TARGETS = {
     ("ps_roi_pool", "channel_major", "R-FCN"): [("forward", 2, "torchvision", "forward")],
     ("ps_roi_pool", "bin_major", "R-FCN"): [("forward", 4, "torchvision", "forward")],
 }
-NOISE = 1.05  # 16 bits are "no slower than float32" up to this factor
+NOISE = 1.05  # 16-bit dtypes count as no slower than float32 up to this factor
 
 
 def difference(results, expected, dtype):
-    """The largest difference of two lists of arrays, and how many values are further apart than rounding explains."""
+    """Returns the largest difference of two lists of arrays, and the share of values that differ beyond rounding."""
     largest, off, count = 0.0, 0, 0
     for a, b in zip(results, expected, strict=True):
         apart = np.abs(a - b)
         largest = max(largest, float(apart.max()))
-        off += np.count_nonzero(~(apart <= ROUNDING[dtype] * np.maximum(np.abs(b), 1)))  # NaN is off
+        off += np.count_nonzero(~(apart <= ROUNDING[dtype] * np.maximum(np.abs(b), 1)))  # counts NaN
         count += apart.size
     return f"{largest:.1e}" + (f" ({100 * off / count:.2g}% off)" if off else "")
 
 
 def differences(candidate, peer, dtype):
-    """Returns {pass: difference} for what both compute."""
+    """Returns {pass: difference} for the results that both compute."""
     result = {"forward": difference([candidate.output()], [peer.output()], dtype)}
     if peer.d_features is not None:
         result["backward"] = difference(candidate.d_features(), peer.d_features(), dtype)
@@ -73,7 +73,7 @@ def differences(candidate, peer, dtype):
 
 
 def goals(targets, seconds, variant, which):
-    """Says what the issue asks of a variant's pass, and whether it is so."""
+    """Returns the goals for a variant's pass and whether they are met."""
     mine, words = seconds[variant, which], []
     if variant == ("float32", "NHWC"):
         for our_pass, times, peer, peer_pass in targets:
@@ -87,7 +87,7 @@ def goals(targets, seconds, variant, which):
 
 
 def measure(raw, torchvision, op, setting, case_name, rates, seconds):
-    """Returns (rows, the peers' names) of one setting and case: a row for each variant and pass."""
+    """Returns (rows, names of peers) for a setting and case, with a row per variant and pass."""
     attrs, inputs = cases.OPS[op].settings[setting], cases.make_inputs(cases.OPS[op].cases[case_name])
     rivals = {
         "torchvision": torchvision and theirs.torchvision(*torchvision, op, attrs, inputs),
@@ -108,7 +108,7 @@ def measure(raw, torchvision, op, setting, case_name, rates, seconds):
             row["ms"] = f"{1e3 * mine:.1f}"
             row["x floor"] = f"{mine / rates.floor(read, written):.1f}"
             for name in rivals:
-                # infer has no twin: what a peer's forward pass does is the nearest.
+                # Peers have no infer pass; their forward pass is the closest.
                 theirs_too = times.get((name, "forward" if which == "infer" else which))
                 if theirs_too is not None:
                     row[f"{name} ms"] = f"{1e3 * theirs_too:.0f}"
@@ -120,12 +120,12 @@ def measure(raw, torchvision, op, setting, case_name, rates, seconds):
 
 
 def main():
-    """Prints a table for each op, with a row for each case, setting, variant and pass."""
+    """Prints a table per op, with a row per case, setting, variant and pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("op", nargs="?", choices=["all", *cases.OPS], default="all")
-    parser.add_argument("--case", help="one of the op's cases; default: all of them")
+    parser.add_argument("--case", help="one of the op's cases (default: all)")
     parser.add_argument(
-        "--seconds", type=float, default=4.0, help="of measuring, where 7 rounds take less (default: 4)"
+        "--seconds", type=float, default=4.0, help="duration of a measurement, at least 7 rounds (default: 4)"
     )
     args = parser.parse_args()
     names = list(cases.OPS) if args.op == "all" else [args.op]

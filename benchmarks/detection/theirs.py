@@ -1,6 +1,6 @@
-"""The region pooling ops' peers as calls to time, with what they compute to compare.
+"""The region pooling ops' peers as calls to time, and their results to compare.
 
-Each function returns an `ours.Candidate`, or None where the peer has no such op.
+Each function returns an `ours.Candidate`, or None if the peer has no such op.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def torchvision(torch, ops, op, attrs, inputs):
-    """The op of torchvision: float32, NCHW. It has no maximum of samples."""
+    """Returns torchvision's op: float32, NCHW. It has no max mode."""
     if attrs.get("mode") == "max":
         return None
     case, first = inputs.case, inputs.case.levels[0]
@@ -26,7 +26,7 @@ def torchvision(torch, ops, op, attrs, inputs):
         def pool():
             return pooler(by_name, [boxes], [image])
     else:
-        # torchvision's names are ours; channel_order is not its attribute, but channel_major its order.
+        # torchvision uses the same names. It has no channel_order; its order is channel_major.
         own_attrs = {key: value for key, value in attrs.items() if key != "channel_order"}
 
         def pool():
@@ -49,9 +49,9 @@ def torchvision(torch, ops, op, attrs, inputs):
 
 
 def crop_and_resize(op, attrs, inputs):
-    """tf.image.crop_and_resize at the samples of a RoIAlign, which it leaves to the user to pool: float32, NHWC.
+    """Returns tf.image.crop_and_resize at the samples of a RoIAlign, without the pooling: float32, NHWC.
 
-    None for samples that it cannot take. Its passes leave out the pooling.
+    Returns None for samples that it does not support.
     """
     if op != "roi_align" or attrs["sampling_ratio"] == 0:
         return None
@@ -82,22 +82,22 @@ def crop_and_resize(op, attrs, inputs):
         pool = tf.nn.max_pool2d if is_max else tf.nn.avg_pool2d
         return pool(forward(), ratio, ratio, "VALID").numpy()
 
-    if is_max:  # whose gradient goes to one sample of each bin: another problem
+    if is_max:  # its gradient goes to one sample per bin, which is a different problem
         return ours.Candidate({"forward": forward}, output, d_features=None)
     passes = ours.both_passes(forward, backward) | {"box gradient": box_gradient}
-    # An eager tape computes both gradients, whatever it watches.
+    # An eager tape computes both gradients even if it watches one input.
     passes["tape gradient"] = lambda: (backward(), box_gradient())
     return ours.Candidate(passes, output, lambda: [backward().numpy()])
 
 
 def composed(raw, op, attrs, inputs):
-    """What multiscale_roi_align replaces: our roi_align on each level's boxes, put together. float32, NHWC."""
+    """Returns multiscale_roi_align composed of roi_align on each level's boxes: float32, NHWC."""
     if op != "multiscale_roi_align":
         return None
     given = ours.Arguments(op, attrs, inputs, tf.float32, "NHWC")
     common = {key: value for key, value in given.attrs.items() if key != "strides"}
     scales = [1 / level.stride for level in inputs.case.levels]
-    finest = np.log2(16 / inputs.case.levels[0].stride)  # levels below the one for boxes of 224 pixels
+    finest = np.log2(16 / inputs.case.levels[0].stride)  # number of levels below that of boxes of 224 pixels
 
     def split(boxes):
         sides = tf.sqrt((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))

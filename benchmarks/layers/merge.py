@@ -1,11 +1,11 @@
-"""tfo.layers.Merge beside Dense over tiled and concatenated inputs: time and peak memory on the CPU.
+"""Compares tfo.layers.Merge with Dense over tiled and concatenated inputs: time and peak memory on the CPU.
 
 usage: python benchmarks/layers/merge.py [--seconds SECONDS]
 with the wheel installed (benchmarks/README.md), on Linux with glibc, and gcc.
 
 Both are graphs with static shapes and the same weights. "forward+backward" is the gradient to all inputs and weights.
-Memory is what a call had at most beyond what was there before it, counted by benchmarks/malloc_peak.c in a process
-of its own, with oneDNN off, which would deal out memory itself.
+Memory is the peak during a call minus the memory in use before it. benchmarks/malloc_peak.c counts it in a new process
+without oneDNN, which has an allocator of its own.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import tempfile
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 if "--worker" in sys.argv:
     os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
-# The harness, and not the repository's root: its package would hide the wheel's.
+# Adds the harness's folder, not the repository's root, whose package would hide the wheel's.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import harness
@@ -30,7 +30,7 @@ import tensorflow as tf
 
 import tensorflow_ops as tfo
 
-# Inputs' shapes and units.
+# (shapes of inputs, units)
 CASES = {
     "speech: frames and a speaker": ([[8, 1000, 80], [8, 1, 512]], 512),
     "text: tokens and a topic": ([[16, 256, 512], [16, 1, 512]], 512),
@@ -41,7 +41,7 @@ CASES = {
 
 
 def tile_and_concatenate(inputs):
-    """What Dense needs."""
+    """Returns the input of Dense."""
     leading = np.broadcast_shapes(*[tuple(x.shape[:-1]) for x in inputs])
     return tf.concat([tf.broadcast_to(x, [*leading, x.shape[-1]]) for x in inputs], -1)
 
@@ -64,7 +64,7 @@ def passes(function, weights, inputs):
 
 
 def candidates(case):
-    """Returns {(name, pass): callable that returns tensors} of both, with the same weights."""
+    """Returns {(name, pass): callable that returns tensors} for both layers with the same weights."""
     shapes, units = CASES[case]
     random = np.random.default_rng(0)
     inputs = [tf.constant(random.normal(size=shape), tf.float32) for shape in shapes]
@@ -80,7 +80,7 @@ def candidates(case):
 
 
 def difference(calls):
-    """The largest difference of results and gradients, relative to the largest value."""
+    """Returns the largest difference of results and gradients, relative to the largest value."""
     ours, theirs = (tf.nest.flatten(calls[name, "forward+backward"]()) for name in ("Merge", "Dense"))
     return max(
         float(tf.reduce_max(tf.abs(a - b)) / tf.reduce_max(tf.abs(b))) for a, b in zip(ours, theirs, strict=True)
@@ -88,7 +88,7 @@ def difference(calls):
 
 
 def peaks(case):
-    """Returns [name, pass, bytes] of a process that malloc_peak.c was loaded into."""
+    """Returns [name, pass, bytes]; the process must have loaded malloc_peak.c."""
     counter = ctypes.CDLL(None)
     counter.malloc_peak_reset.restype = counter.malloc_peak.restype = ctypes.c_long
     results = []
@@ -113,9 +113,9 @@ def measure_peaks(case, counter):
 
 
 def main():
-    """Prints a table with a row for each case and pass."""
+    """Prints a table with a row per case and pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of measuring a case (default: 4)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="duration of a case's measurement (default: 4)")
     parser.add_argument("--worker", metavar="CASE", help=argparse.SUPPRESS)
     args = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(harness.THREADS)

@@ -1,4 +1,4 @@
-"""The nn functions to time and their peers in TensorFlow, with the bytes that each has to move."""
+"""The nn functions to time, their peers in TensorFlow, and the bytes that each must move."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,24 +15,24 @@ DTYPES = ("float32", "bfloat16")
 
 @dataclasses.dataclass
 class Function:
-    """A function of tensors of one shape, and of labels."""
+    """A function of tensors of one shape, and possibly of labels."""
 
     ours: Callable
     peer: Callable
     peer_name: str
-    tensors: int = 1  # of the rows' shape that it reads, and has gradients to
-    labels: bool = False  # are class numbers its last argument?
-    distribution: bool = False  # is its second tensor one of distributions?
-    full_result: bool = False  # is the result of the rows' shape?
-    # Times as fast as the peer that is asked for, by pass.
+    tensors: int = 1  # that it reads and has gradients to, of the rows' shape
+    labels: bool = False  # whether the last argument is labels
+    distribution: bool = False  # whether the second tensor contains distributions
+    full_result: bool = False  # whether the result has the rows' shape
+    # Required speedups over the peer, by pass.
     goals: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def moved(self, which, rows, classes, size):
-        """Returns the bytes that a pass has to read and to write."""
+        """Returns the bytes that a pass must read and write."""
         logits = rows * classes * size
         read, written = self.tensors * logits, self.full_result * logits
         if which == "forward+backward":
-            # The gradient reads what it is taken of again, and the gradient that comes in.
+            # The gradient reads its inputs again, and the upstream gradient.
             read, written = 2 * read + self.full_result * logits, written + self.tensors * logits
         return read, written
 
@@ -94,12 +94,12 @@ FUNCTIONS = {
 
 
 class Case:
-    """A function on tensors of one shape and dtype: ours, the peer's, and what XLA makes of the peer's, as calls."""
+    """A function on tensors of one shape and dtype as calls: ours, the peer's, and the peer's compiled by XLA."""
 
     def __init__(self, name, rows, classes, dtype):
         self.function, self._shape = FUNCTIONS[name], (rows, classes)
         generator = tf.random.Generator.from_seed(1)
-        # bfloat16 numbers in both dtypes: then a difference is the function's.
+        # bfloat16 values in both dtypes, so that differences come from the function.
         self._tensors = [
             tf.cast(tf.cast(generator.normal([rows, classes]), tf.bfloat16), dtype)
             for _ in range(self.function.tensors)
@@ -114,7 +114,7 @@ class Case:
         self._size = tf.as_dtype(dtype).size
 
     def calls(self):
-        """Returns {(whose, pass): call} for what is timed; a call returns tensors."""
+        """Returns {(whose, pass): call} to time; a call returns tensors."""
         calls = {}
         for whose in ("ours", "peer", "XLA"):
             forward, both = self._forward(whose), self._both(whose)
@@ -137,7 +137,7 @@ class Case:
             with tf.GradientTape() as tape:
                 tape.watch(tensors)
                 result = function(*inputs)
-            # Any gradient may come in, not only that of a mean.
+            # A general upstream gradient, not only that of a mean.
             return result, tape.gradient(result, tensors, output_gradients=tf.cast(self._d_result, result.dtype))
 
         return both
@@ -146,7 +146,7 @@ class Case:
         return self.function.moved(which, *self._shape, self._size)
 
     def difference(self, whose):
-        """Returns the largest difference to the definition in float64, of a few rows."""
+        """Returns the largest difference from the float64 definition on a few rows."""
         few = [tf.cast(t[:64], tf.float64) for t in self._tensors] + self._inputs[self.function.tensors :]
         if self.function.labels:
             few[-1] = few[-1][:64]

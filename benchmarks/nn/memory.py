@@ -1,10 +1,10 @@
-"""The memory that the nn functions take at their peak, beyond inputs and results.
+"""Measures the nn functions' peak memory beyond inputs and results.
 
 usage: python benchmarks/nn/memory.py
 with the wheel installed (benchmarks/README.md), on Linux with glibc, and gcc.
 
-Each row is measured in a process of its own (malloc_peak.py). The linear cross entropy is measured on sizes that fit;
-what does not is extrapolated from them: its memory grows with the chunk and the weights, not with the rows.
+Each row is measured in its own process (malloc_peak.py). The linear cross entropy is measured on sizes that fit and
+extrapolated to larger ones: its memory grows with the chunk and the weights, not with the rows.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import pathlib
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# The harness, and not the repository's root: its package would hide the wheel's.
+# Adds the harness's folder, not the repository's root, whose package would hide the wheel's.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import functions
@@ -25,8 +25,8 @@ import tensorflow as tf
 import tensorflow_ops as tfo
 
 SHAPE = (4096, 8000)
-MOST = 5  # percent of the logits, forward
-# Rows, features, classes.
+MAX_PERCENT = 5  # of the logits, forward
+# (rows, features, classes)
 LINEAR = ((2048, 256, 32000), (4096, 256, 32000), (8192, 256, 32000), (2048, 256, 128000))
 LARGE = (16384, 256, 128000)
 
@@ -68,7 +68,7 @@ def measure_linear(whose, rows, features, classes):
 
 
 def function_rows(counter):
-    """Yields a row for each function, dtype and pass."""
+    """Yields a row per function, dtype and pass."""
     logits = SHAPE[0] * SHAPE[1]
     for name in functions.FUNCTIONS:
         for dtype in functions.DTYPES:
@@ -79,12 +79,12 @@ def function_rows(counter):
                 row = {"function": name, "dtype": dtype, "pass": which, "% of logits": f"{100 * extra / size:.2f}"}
                 row["TensorFlow, %"] = f"{100 * theirs[which] / size:.0f}"
                 if which == "forward":
-                    row[f"under {MOST}%"] = "met" if extra < MOST / 100 * size else "NOT met"
+                    row[f"under {MAX_PERCENT}%"] = "met" if extra < MAX_PERCENT / 100 * size else "NOT met"
                 yield row
 
 
 def linear_rows(counter):
-    """Yields a row for each size of the linear cross entropy, and one for the size that does not fit."""
+    """Yields a row per size of the linear cross entropy, and one for the size that does not fit."""
     for rows, dims, classes in LINEAR:
         print("linear_cross_entropy", rows, classes, file=sys.stderr, flush=True)
         ours = counter.run(__file__, "--worker", "linear", "ours", rows, dims, classes)
@@ -124,8 +124,8 @@ def main():
             rows, dims, classes = LARGE
             print(
                 f"\nLogits of {rows} rows and {classes} classes take {rows * classes * 4 / 1e9:.1f} GB, and their "
-                f"gradient as much. What linear_cross_entropy takes does not grow with rows: it is that of "
-                f"{LINEAR[-1][0]} rows and {classes} classes, and {rows * dims * 4 / 1e6:.0f} MB for dx."
+                f"gradient as much. linear_cross_entropy's memory does not grow with rows: it needs as much as for "
+                f"{LINEAR[-1][0]} rows and {classes} classes, plus {rows * dims * 4 / 1e6:.0f} MB for dx."
             )
 
 

@@ -1,7 +1,7 @@
-"""The nn functions' times on the CPU, beside TensorFlow's own and XLA's of those, on the logits of real models.
+"""Times the nn functions on the CPU, against TensorFlow's and these compiled by XLA, for the logits of real models.
 
 usage: python benchmarks/nn/speed.py [--rows ROWS] [FUNCTION]...
-with the wheel installed (benchmarks/README.md); all functions unless some are named.
+with the wheel installed (benchmarks/README.md); default: all functions.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import pathlib
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# The harness, and not the repository's root: its package would hide the wheel's.
+# Adds the harness's folder, not the repository's root, whose package would hide the wheel's.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import functions
@@ -21,7 +21,7 @@ MOST_X_FLOOR = 1.5
 
 
 def measure(name, rows, classes, dtype, rates, seconds):
-    """Returns rows of the table: one for each pass."""
+    """Returns a table row per pass."""
     case = functions.Case(name, rows, classes, dtype)
     times = harness.interleave(case.calls(), seconds)
     table = []
@@ -45,17 +45,17 @@ def measure(name, rows, classes, dtype, rates, seconds):
 
 
 def main():
-    """Prints a table for each function, with a row for each shape, dtype and pass."""
+    """Prints a table per function, with a row per shape, dtype and pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("function", nargs="*", metavar="FUNCTION", help=", ".join(functions.FUNCTIONS))
-    parser.add_argument("--rows", type=int, help="only the shape with so many rows")
+    parser.add_argument("--rows", type=int, help="time only the shape with this many rows")
     parser.add_argument(
-        "--seconds", type=float, default=4.0, help="of measuring, where 7 rounds take less (default: 4)"
+        "--seconds", type=float, default=4.0, help="duration of a measurement, at least 7 rounds (default: 4)"
     )
     args = parser.parse_args()
     for name in args.function:
         if name not in functions.FUNCTIONS:
-            parser.error(f"{name!r} is no function: {', '.join(functions.FUNCTIONS)}")
+            parser.error(f"{name!r} is not a function, expected one of {', '.join(functions.FUNCTIONS)}")
     tf.config.threading.set_intra_op_parallelism_threads(harness.THREADS)
     rates = harness.memory_rates()
     print(f"{harness.machine()}; {harness.THREADS} threads; {rates}.")

@@ -1,10 +1,10 @@
-"""What a call of a python_op costs beside tf.numpy_function, on the same NumPy functions.
+"""Compares the cost of a python_op call with tf.numpy_function, on the same NumPy functions.
 
     python benchmarks/prototyping/overhead.py [--seconds 20]
 
-Prints a Markdown table: medians of calls in turns, and the ratio of the two. A relu stands for a
-function of one input; the clip has three inputs, an attribute and two outputs. The graphs are tf.functions
-with ten calls in a row, each of the one before, so that the callback outweighs the call of the graph.
+Prints a Markdown table: medians of interleaved calls, and their ratio. The relu has one input; the clip
+has three inputs, an attribute and two outputs. The graphs are tf.functions with a chain of ten calls,
+so that the callbacks outweigh the call of the graph.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import tensorflow_ops as tfo
 
-# The harness, and not the repository's root: its package would hide the wheel's.
+# Adds the harness's folder, not the repository's root, whose package would hide the wheel's.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import harness
@@ -45,21 +45,21 @@ def _clip(x, low, high):
 
 
 def numpy_relu(x):
-    """The relu as tf.numpy_function has it, with the static shape that a python_op keeps."""
+    """Relu by tf.numpy_function, with the static shape that a python_op keeps."""
     y = tf.numpy_function(_relu, [x], tf.float32)
     y.set_shape(x.shape)
     return y
 
 
 def numpy_clip(x, low, high):
-    """The clip as tf.numpy_function has it."""
+    """Clip by tf.numpy_function."""
     clipped, rest = tf.numpy_function(_clip, [x, low, high], [tf.float32, tf.float32])
     clipped.set_shape(x.shape)
     rest.set_shape(x.shape)
     return clipped, rest
 
 
-def _in_a_row(function):
+def _chained(function):
     @tf.function
     def calls(x, *others):
         for _ in range(IN_A_ROW):
@@ -78,7 +78,7 @@ def _rows(seconds):
     ):
         for shape in ((8,), (256, 256), (1024, 1024)):
             x = tf.constant(generator.normal(size=shape), tf.float32)
-            for mode, wrap, count in (("eager", lambda f: f, 1), ("tf.function", _in_a_row, IN_A_ROW)):
+            for mode, wrap, count in (("eager", lambda f: f, 1), ("tf.function", _chained, IN_A_ROW)):
                 a, b = wrap(ours), wrap(theirs)
                 for one, other in zip(tf.nest.flatten(a(x, *others)), tf.nest.flatten(b(x, *others)), strict=True):
                     np.testing.assert_array_equal(one, other)
@@ -88,7 +88,7 @@ def _rows(seconds):
                         "numpy_function": lambda b=b, x=x, others=others: tf.nest.flatten(b(x, *others))[0].numpy(),
                     },
                     seconds=seconds / 12,
-                    least=100,
+                    min_rounds=100,
                 )
                 yield {
                     "function": name,
@@ -101,9 +101,9 @@ def _rows(seconds):
 
 
 def main():
-    """Measures and prints."""
+    """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=20.0, help="for all rows together")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of all measurements together")
     rows = list(_rows(parser.parse_args().seconds))
     print(f"{harness.machine()}\n")
     harness.table(rows, ["function", "input", "mode", "python_op", "numpy_function", "ratio"])

@@ -1,4 +1,4 @@
-"""A step of beam search, and a whole search, composed of TensorFlow's ops: the peers."""
+"""The peers: a step of beam search and a whole search, composed of TensorFlow ops."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ _NOTHING = -float("inf")
 
 
 def step(logits, log_probs, finished, lengths, *, eos_id, beam_width, length_penalty=0.0):
-    """What `tfo.seq2seq.beam_search_step` does for one end token and logits without NaN."""
+    """Computes `tfo.seq2seq.beam_search_step` for one end token and logits without NaN."""
     beams, tokens = logits.shape[1:]
     logits = tf.cast(logits, tf.float32)
     log_p = tf.nn.log_softmax(logits)
@@ -25,9 +25,9 @@ def step(logits, log_probs, finished, lengths, *, eos_id, beam_width, length_pen
 
 
 def search(step_fn, state, *, batch_size, beam_width, max_length, bos_id, eos_id, length_penalty):
-    """The best sequences [B, T] and their scores [B], as `tfo.seq2seq.beam_search` finds them with early stopping.
+    """Returns the best sequences [B, T] and scores [B], like `tfo.seq2seq.beam_search` with early stopping.
 
-    The sequences are put into the order of their beams in each step. Its shapes are known, so XLA compiles it.
+    Reorders the sequences by beam in each step. Shapes are static, so XLA can compile it.
     """
     beams, rows = beam_width, batch_size * beam_width
     state = tf.nest.map_structure(lambda x: tf.repeat(x, beams, axis=0), state)

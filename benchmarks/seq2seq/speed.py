@@ -1,12 +1,12 @@
-"""Times a step of beam search, and a whole search, beside the same composed of TensorFlow's ops.
+"""Times a step of beam search and a whole search against compositions of TensorFlow ops.
 
     python benchmarks/seq2seq/speed.py step
     python benchmarks/seq2seq/speed.py search
 
-The peers are `composed.py`'s, run by TensorFlow and compiled by XLA. "x floor" is the
-time over that of reading the logits once, and "x floor in turns" over that of reading
-them once in the same turns, where caches are cold and threads asleep. "empty call" is a
-tf.function with the same arguments that does nothing: all three calls take that long.
+The peers are those of `composed.py`, run by TensorFlow and compiled by XLA. "x floor" is
+the time divided by that of reading the logits once; "x floor in turns" interleaves the
+reads with the candidates, with cold caches and sleeping threads. "empty call" is a
+tf.function with the same arguments that does nothing; every call includes that time.
 """
 
 import argparse
@@ -20,14 +20,14 @@ import harness
 import numpy as np
 import tensorflow as tf
 
-STEPS = ((64, 5, 32000), (8, 5, 32000), (16, 4, 128000))  # batch, beams, tokens
+STEPS = ((64, 5, 32000), (8, 5, 32000), (16, 4, 128000))  # (batch, beams, tokens)
 DTYPES = ("float32", "bfloat16")
 TARGET = "15x, and 2x floor"
 SEARCH = {"batch": 16, "beams": 5, "tokens": 8000, "length": 64, "units": 512}
 
 
 def make_step(batch, beams, tokens, dtype, seed=0):
-    """Logits as a language model has them, a few far above the rest, of beams that have not ended."""
+    """Returns a step's inputs: unfinished beams, and logits with a few values far above the rest."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=[batch, beams, tokens]).astype(np.float32) * 2
     logits += (rng.random([batch, beams, tokens]) < 20 / tokens) * 8
@@ -35,24 +35,24 @@ def make_step(batch, beams, tokens, dtype, seed=0):
     return (
         tf.cast(logits, dtype),
         tf.constant(log_probs),
-        tf.zeros([batch, beams], tf.bool),  # or their logits need not be read
+        tf.zeros([batch, beams], tf.bool),  # unfinished: logits of finished beams are not read
         tf.constant(rng.integers(1, 30, [batch, beams]).astype(np.int32)),
     )
 
 
 def same_choices(ours, theirs):
-    """The share of beams with the same token and parent; log_softmax rounds, so a few may differ."""
+    """Returns the share of beams with the same token and parent. A few differ, because log_softmax rounds."""
     same = (ours[1].numpy() == theirs[1].numpy()) & (ours[2].numpy() == theirs[2].numpy())
     return f"{100 * same.mean():.1f}%"
 
 
 def time_steps(tfo, rates, seconds, sizes, dtypes):
-    """A row for each size and dtype."""
+    """Returns a table row per size and dtype."""
     rows = []
     for size in sizes:
         for dtype in dtypes:
             args = make_step(*size, dtype)
-            # 2K candidates, as a search asks for, by score under a penalty.
+            # 2K candidates, as in a search, ordered by penalized score.
             options = {"beam_width": 2 * size[1], "length_penalty": 0.6}
             ours = tf.function(lambda *x, options=options: tfo.seq2seq.beam_search_step(*x, eos_ids=[2], **options))
             peer = tf.function(lambda *x, options=options: composed.step(*x, eos_id=2, **options))
@@ -82,7 +82,7 @@ def time_steps(tfo, rates, seconds, sizes, dtypes):
 
 
 class Gru:
-    """A decoder with one layer; random weights, with logits spread as trained ones are."""
+    """A decoder with one layer and random weights, scaled so that logits spread like trained ones."""
 
     def __init__(self, tokens, units, seed=0):
         rng = np.random.default_rng(seed)
@@ -103,9 +103,9 @@ class Gru:
 
 
 def run_alone(step_fn, tokens, hidden, beams, steps):
-    """As many steps of a model, without a search: its last logits and state."""
+    """Runs the model's steps without a search; returns its last logits and state."""
     rows = tf.repeat(hidden, beams, axis=0)
-    # TensorFlow leaves out what nobody reads: the loop carries the logits.
+    # The loop carries the logits, because TensorFlow prunes unused results.
     logits = tf.zeros([rows.shape[0], tokens])
 
     def body(step, _, rows):
@@ -116,10 +116,10 @@ def run_alone(step_fn, tokens, hidden, beams, steps):
 
 
 def time_search(tfo, seconds, batch, beams, tokens, length, units):
-    """Rows of whole searches, and of the model alone."""
+    """Returns table rows of whole searches and of the model alone."""
     model = Gru(tokens, units)
     hidden = tf.constant(np.random.default_rng(1).normal(size=[batch, units]).astype(np.float32))
-    # No token ends: all searches take all steps.
+    # No sequence ends, so all searches run all steps.
     options = {"batch_size": batch, "beam_width": beams, "max_length": length, "bos_id": 1, "length_penalty": 0.6}
 
     def never_ends(tokens, state):
@@ -150,11 +150,11 @@ def time_search(tfo, seconds, batch, beams, tokens, length, units):
 
 
 def main():
-    """Prints a table of steps and one of searches."""
+    """Prints tables of steps and of searches."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=["all", "step", "search"], default="all")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of measuring each row (default: 4)")
-    parser.add_argument("--tiny", action="store_true", help="small sizes: does it run?")
+    parser.add_argument("--seconds", type=float, default=4.0, help="duration of each row's measurement (default: 4)")
+    parser.add_argument("--tiny", action="store_true", help="use small sizes, as a smoke test")
     args = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(harness.THREADS)
     import tensorflow_ops as tfo

@@ -33,13 +33,13 @@ namespace cpu_avx512 {
 [[maybe_unused]] const char* Here() { return "avx512"; }
 }  // namespace cpu_avx512
 
-// main() runs every test once at each level of the build and the machine.
+// main() runs every test once per level that the build and the machine support.
 TFO_TEST(CpuDispatch, CallsTheActiveLevel) {
   TFO_EXPECT_EQ(std::string(TFO_DISPATCH(Here)()),
                 CpuLevelName(ActiveCpuLevel()));
 }
 
-TFO_TEST(CpuDispatch, ActiveLevelIsTheProcessors) {
+TFO_TEST(CpuDispatch, ActiveLevelIsSupportedByTheProcessor) {
   TFO_EXPECT(ActiveCpuLevel() <= ProcessorCpuLevel());
   TFO_EXPECT(ProcessorCpuLevel() != CpuLevel::kAvx512 ||
              __builtin_cpu_supports("avx512vl"));
@@ -47,7 +47,7 @@ TFO_TEST(CpuDispatch, ActiveLevelIsTheProcessors) {
              __builtin_cpu_supports("fma"));
 }
 
-TFO_TEST(CpuDispatch, EachLevelOfTheBuildCanBeAskedFor) {
+TFO_TEST(CpuDispatch, SelectsEachLevelOfTheBuild) {
   const CpuLevel widest = kCpuLevels[std::size(kCpuLevels) - 1];
   for (CpuLevel level : kCpuLevels) {
     const CpuLevelChoice choice = ChooseCpuLevel(widest, CpuLevelName(level));
@@ -61,7 +61,7 @@ TFO_TEST(CpuDispatch, EachLevelOfTheBuildCanBeAskedFor) {
   }
 }
 
-TFO_TEST(CpuDispatch, OnlyLevelsOfTheProcessorCanBeAskedFor) {
+TFO_TEST(CpuDispatch, RejectsLevelsThatTheProcessorLacks) {
   const CpuLevel narrowest = kCpuLevels[0];
   for (const std::string wanted : {"sse", "baseline", "avx2", "avx512"}) {
     if (wanted == CpuLevelName(narrowest)) continue;
@@ -76,7 +76,7 @@ TFO_TEST(CpuDispatch, OnlyLevelsOfTheProcessorCanBeAskedFor) {
 }
 
 #ifdef TFO_WITHOUT_CPU_BASELINE
-TFO_TEST(CpuDispatch, BuildForWiderProcessorsIsRefused) {
+TFO_TEST(CpuDispatch, RejectsABuildForWiderProcessors) {
   const std::string error = ChooseCpuLevel(CpuLevel::kBaseline, nullptr).error;
   TFO_EXPECT(error.find("this processor has baseline") != std::string::npos);
   TFO_EXPECT(error.find(CpuLevelName(kCpuLevels[0])) != std::string::npos);

@@ -1,4 +1,4 @@
-// Compares the vectors' elementary functions with C's in long double, at every
+// Compares elementary functions of vectors with C's in long double, at every
 // CPU level: over all exponents, densely near turning points, and at special
 // values.
 #include "tensorflow_ops/core/cc/elementwise.h"
@@ -20,14 +20,14 @@ namespace {
 template <typename T>
 using Limits = std::numeric_limits<T>;
 
-// Special values, neighborhoods of points where an implementation branches,
-// multiples of pi / 2, and then numbers of all exponents and in [-8, 8].
+// Special values, neighborhoods of points where implementations branch,
+// multiples of pi / 2, numbers of all exponents, and numbers in [-8, 8].
 template <typename T>
 std::vector<T> Samples() {
   constexpr T kInfinity = Limits<T>::infinity();
   std::vector<T> x = {0, kInfinity, Limits<T>::quiet_NaN(), Limits<T>::max(),
                       Limits<T>::denorm_min()};
-  for (const double place :
+  for (const double point :
        {0.34657359,   0.5,          0.70710678,
         1.0,          1.41421356,   2.0,
         20.0,         25.0,         50.0,
@@ -37,7 +37,7 @@ std::vector<T> Samples() {
         712.0,        745.13321910, 0x1p-24,
         0x1p-25,      0x1p-53,      0x1p-54,
         0x1p20,       0x1p24,       double{Limits<T>::min()}}) {
-    T low = place, high = place;
+    T low = point, high = point;
     for (int i = 0; i < 100; ++i) {
       x.insert(x.end(), {low, high});
       low = std::nextafter(low, T{0});
@@ -61,9 +61,9 @@ std::vector<T> Samples() {
   return x;
 }
 
-// The distance in units in the last place; for subnormal values, in units of
-// the smallest normal number. Infinite where one value is infinite or NaN and
-// the other is not, or where a zero has the wrong sign.
+// Returns the distance in units in the last place or, for subnormals, in units
+// of the smallest normal number. Infinite if only one value is infinite or NaN,
+// or if a zero has the wrong sign.
 template <typename T>
 double UlpsOff(T actual, long double exact) {
   const T nearest = static_cast<T>(exact);
@@ -175,7 +175,6 @@ TFO_TEST(Elementwise, DoubleFunctions) { CheckFunctions<double>(); }
 TFO_TEST(Elementwise, FloatPow) { CheckPow<float>(); }
 TFO_TEST(Elementwise, DoublePow) { CheckPow<double>(); }
 
-// A value does not depend on its lane or its neighbors.
 TFO_TEST(Elementwise, ResultsDoNotDependOnTheLane) {
   const std::vector<float> x = Samples<float>();
   const int64_t n = x.size();
@@ -221,8 +220,8 @@ void CheckConditions() {
 TFO_TEST(Elementwise, FloatConditions) { CheckConditions<float>(); }
 TFO_TEST(Elementwise, DoubleConditions) { CheckConditions<double>(); }
 
-// The functions that do not round.
-TFO_TEST(Elementwise, ScalarsAreCs) {
+// Tests the functions that do not round.
+TFO_TEST(Elementwise, ScalarsEqualC) {
   TFO_EXPECT_EQ(scalar::Number<float>(0.1), 0.1f);
   TFO_EXPECT_EQ(scalar::Pow(2.0, 10.0), 1024.0);
   TFO_EXPECT_EQ(scalar::Abs(-2.0f), 2.0f);

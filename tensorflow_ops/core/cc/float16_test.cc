@@ -8,8 +8,8 @@
 namespace tfo {
 namespace {
 
-// The value of the bits, by the definition of the format.
-double Meaning(uint16_t bits, int exponent_bits, int fraction_bits) {
+// Returns the value that the format defines for the bits.
+double Decode(uint16_t bits, int exponent_bits, int fraction_bits) {
   const int exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1);
   const int fraction = bits & ((1 << fraction_bits) - 1);
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -20,8 +20,8 @@ double Meaning(uint16_t bits, int exponent_bits, int fraction_bits) {
                        : sign * std::ldexp(fraction + (1 << fraction_bits),
                                            exponent - bias - fraction_bits);
 }
-double Meaning(Half h) { return Meaning(h.bits, 5, 10); }
-double Meaning(BFloat16 h) { return Meaning(h.bits, 8, 7); }
+double Decode(Half h) { return Decode(h.bits, 5, 10); }
+double Decode(BFloat16 h) { return Decode(h.bits, 8, 7); }
 
 bool Same(double a, double b) {
   return a == b || (std::isnan(a) && std::isnan(b));
@@ -32,7 +32,7 @@ void ExpectWidensAndNarrowsAllValues() {
   for (int bits = 0; bits < 65536; ++bits) {
     const T value = {static_cast<uint16_t>(bits)};
     const float wide = Widen(value);
-    TFO_EXPECT(Same(wide, Meaning(value)));
+    TFO_EXPECT(Same(wide, Decode(value)));
     const T back = Narrow<T>(wide);
     TFO_EXPECT(std::isnan(wide) ? std::isnan(Widen(back)) : back.bits == bits);
   }
@@ -44,14 +44,14 @@ TFO_TEST(Float16, BFloat16ConvertsBothWays) {
   ExpectWidensAndNarrowsAllValues<BFloat16>();
 }
 
-// Between neighbors: rounds to the nearer one, halfway to the even one.
+// Rounds numbers between neighbors to the nearer one, ties to even.
 template <typename T>
 void ExpectNarrowsToNearest() {
   const uint16_t infinity =
-      sizeof(T) == 2 && Meaning(T{0x7C00}) == INFINITY ? 0x7C00 : 0x7F80;
+      sizeof(T) == 2 && Decode(T{0x7C00}) == INFINITY ? 0x7C00 : 0x7F80;
   for (uint16_t bits = 0; bits + 1 < infinity; ++bits) {
     const T low = {bits}, high = {static_cast<uint16_t>(bits + 1)};
-    const float middle = static_cast<float>((Meaning(low) + Meaning(high)) / 2);
+    const float middle = static_cast<float>((Decode(low) + Decode(high)) / 2);
     const float below = std::nextafter(middle, -INFINITY),
                 above = std::nextafter(middle, INFINITY);
     const float values[] = {below, middle, above};
@@ -71,8 +71,8 @@ TFO_TEST(Float16, BFloat16NarrowsToNearest) {
   ExpectNarrowsToNearest<BFloat16>();
 }
 
-// Arrays of lengths around a vector's: every value is converted, and nothing is
-// written beyond.
+// Uses lengths around a vector's: all values are converted, and nothing is
+// written past the end.
 template <typename T>
 void ExpectArraysNarrowLikeSingleValues() {
   std::vector<float> from = testing::RandomValues<float>(70, 1);

@@ -1,6 +1,5 @@
-// Memory and waiting for tests of CUDA kernels. The same test runs kernels
-// emulated on the CPU (cuda_emulation.h) or on a GPU, depending on what
-// tfo_algorithm_test links.
+// Memory and synchronization for tests of CUDA kernels. tfo_algorithm_test
+// links each test to run kernels on the CPU (cuda_emulation.h) or on a GPU.
 #ifndef TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_
 #define TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_
 
@@ -62,7 +61,7 @@ bool HaveSameBits(const GpuVector<T>& a, const GpuVector<T>& b) {
 
 }  // namespace tfo::testing
 
-// Evaluates `launch`, an Error, and waits; expects no error of either.
+// Evaluates `launch`, an Error, and waits for it; expects that neither fails.
 #define TFO_EXPECT_RUNS(launch)                                         \
   do {                                                                  \
     ::tfo::Error tfo_error = (launch);                                  \

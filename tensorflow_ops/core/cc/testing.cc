@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
       if (!test.every_level && level != widest) continue;
       if (std::strstr(test.name, filter) == nullptr) continue;
       ++run;
-      // Before the test runs: it may crash.
+      // Prints the name first, because the test may crash.
       std::printf("%s [%s] ", test.name, CpuLevelName(level));
       std::fflush(stdout);
       const int before = tfo::testing::failures;

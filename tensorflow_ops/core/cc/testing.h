@@ -48,8 +48,7 @@ std::vector<T> RandomValues(int64_t n, uint32_t seed) {
 
 #define TFO_TEST(suite, name) TFO_REGISTER_TEST(suite, name, true)
 
-#ifdef __SANITIZE_THREAD__  // does not support the emulation's switching of
-                            // stacks
+#ifdef __SANITIZE_THREAD__  // does not support the emulation's stack switching
 #define TFO_CUDA_TEST(suite, name) \
   [[maybe_unused]] static void suite##name##Test()
 #else

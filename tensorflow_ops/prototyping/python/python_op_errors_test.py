@@ -97,7 +97,9 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         def function(x):
             raise kinds[0]("no luck")
 
-        message = rf"test::faulty: its function raised {kinds[0].__name__}: no luck \(.*python_op_errors_test.py, line \d+\)"
+        message = (
+            rf"test::faulty: its function raised {kinds[0].__name__}: no luck \(.*python_op_errors_test.py, line \d+\)"
+        )
         self._raises(kinds[1], message, same, function, mode, [1.0])
 
     def test_exception_is_the_cause_eagerly(self):
@@ -168,7 +170,8 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         graph = tf.function(first)
         graph(tf.constant([1.0]))
         with self.assertRaisesRegex(
-            ValueError, rf"{name} is an op already, made from first \(.*python_op_errors_test.py, line \d+\).*replace=True"
+            ValueError,
+            rf"{name} is an op already, made from first \(.*python_op_errors_test.py, line \d+\).*replace=True",
         ):
             tfo.python_op(name, out=same)(lambda x: x)
         second = tfo.python_op(name, out=same, replace=True)(lambda x: -x)

@@ -1,4 +1,5 @@
-// roi_align's maximum on the CPU and with CUDA against its definition.
+// Compares roi_align's maximum mode on the CPU and with CUDA with its
+// reference.
 #include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
 
 #include <algorithm>
@@ -27,9 +28,9 @@ using testing::WorstError;
 template <typename T>
 struct Result {
   GpuVector<T> output;
-  GpuVector<T> values;  // of another map, where the features' maxima are
+  GpuVector<T> values;  // another map's at the features' maxima
   GpuVector<T> d_map;
-  GpuVector<Coordinate<T>> d_boxes;  // with those values
+  GpuVector<Coordinate<T>> d_boxes;  // for that map
 };
 
 template <typename T, typename Device>
@@ -68,7 +69,7 @@ void ExpectSameBits(const Result<T>& a, const Result<T>& b) {
   TFO_EXPECT(HaveSameBits(a.d_boxes, b.d_boxes));
 }
 
-// Sums of many terms; exact ones may be infinite or NaN.
+// Tolerates rounding of sums with many terms. Values may be infinite or NaN.
 template <typename T>
 void ExpectBoxesNear(const GpuVector<Coordinate<T>>& actual,
                      const testing::RoiReference& expected, double unit) {
@@ -98,7 +99,7 @@ void Check(const RoiProblem<T>& problem) {
   }
 }
 
-TFO_TEST(RoiAlignMax, AsDefined) {
+TFO_TEST(RoiAlignMax, EqualsReference) {
   for (const RoiSampling sampling :
        {RoiSampling{2, true}, {0, true}, {3, false}}) {
     for (bool channels_first : {false, true}) {
@@ -113,7 +114,7 @@ TFO_TEST(RoiAlignMax, AsDefined) {
   }
 }
 
-// Boxes anywhere in and around the images; some of no image.
+// Boxes in and around the images, some with an image index out of range.
 template <typename T>
 RoiProblem<T> RandomProblem(const FeatureShape& features, float spatial_scale,
                             const PoolGrid& grid, const RoiSampling& sampling,
@@ -136,8 +137,8 @@ RoiProblem<T> RandomProblem(const FeatureShape& features, float spatial_scale,
   return problem;
 }
 
-// Gradients of 16 bits are summed in windows that go down the image, some
-// channels at a time.
+// 16-bit gradients are summed in windows that move down the image, for a group
+// of channels at a time.
 TFO_TEST(RoiAlignMax, TallMapsAndManyChannels) {
   for (bool first : {false, true}) {
     Check(RandomProblem<BFloat16>({2, 90, 31, 70, first}, 0.5f, {7, 3},
@@ -151,8 +152,7 @@ TFO_TEST(RoiAlignMax, TallMapsAndManyChannels) {
   }
 }
 
-// Channels of a map of one pixel lie together in every layout; its bins' need
-// not.
+// A map of one pixel has contiguous channels in every layout; its bins may not.
 TFO_TEST(RoiAlignMax, OnePixel) {
   for (bool first : {false, true}) {
     for (int bins : {1, 2}) {
@@ -164,7 +164,7 @@ TFO_TEST(RoiAlignMax, OnePixel) {
   }
 }
 
-// One bin's NaN goes to the pixels of its own sample, in its own channel.
+// A NaN in one bin reaches only the pixels of its sample, in its channel.
 TFO_TEST(RoiAlignMax, NanUpstream) {
   for (bool first : {false, true}) {
     auto problem =
@@ -187,9 +187,9 @@ TFO_TEST(RoiAlignMax, NanUpstream) {
   }
 }
 
-// Pixels that no sample of their channel lies between are not looked at, those
-// in the same place of another channel are.
-TFO_TEST(RoiAlignMax, NanWhereNoSampleIsDoesNotReachBoxes) {
+// Pixels next to no sample of their channel are not read, even if the same
+// pixels of another channel are.
+TFO_TEST(RoiAlignMax, NanAwayFromSamplesDoesNotReachBoxes) {
   for (const RoiSampling sampling : {RoiSampling{2, true}, {0, true}}) {
     for (bool first : {false, true}) {
       auto problem =
@@ -211,22 +211,22 @@ TFO_TEST(RoiAlignMax, NanWhereNoSampleIsDoesNotReachBoxes) {
           HaveSameBits(Run(ThreadedCpu(2), problem, values).d_boxes, clean));
       values.assign(values.size(), kNan);
       for (float v : clean) TFO_EXPECT(std::isfinite(v));
-      const auto of_nan = Run(ThreadedCpu(2), problem, values).d_boxes;
-      TFO_EXPECT(std::isnan(of_nan[0]));
+      const auto all_nan = Run(ThreadedCpu(2), problem, values).d_boxes;
+      TFO_EXPECT(std::isnan(all_nan[0]));
     }
   }
 }
 
-// Whatever comes in, a sample that does not move passes nothing on: held at an
-// edge, or outside of the map.
-TFO_TEST(RoiAlignMax, HeldSamplesDoNotMoveBoxes) {
+// Samples clamped at an edge or outside the map pass no gradient to boxes, even
+// if upstream is infinite.
+TFO_TEST(RoiAlignMax, ClampedSamplesHaveNoGradientToBoxes) {
   for (bool first : {false, true}) {
     auto problem =
         RandomProblem<float>({1, 4, 4, 19, first}, 1, {1, 1}, {2, true}, 4);
-    problem.boxes = {-0.4f, -0.3f, 0.4f, 0.45f,  // at the first pixel
-                     3.6f,  3.7f,  4.3f, 4.4f,   // at the last
+    problem.boxes = {-0.4f, -0.3f, 0.4f, 0.45f,  // clamped to the first pixel
+                     3.6f,  3.7f,  4.3f, 4.4f,   // clamped to the last
                      -9,    -9,    -3,   -3,     // outside
-                     -0.4f, 1.2f,  0.4f, 2.7f};  // held in x only
+                     -0.4f, 1.2f,  0.4f, 2.7f};  // clamped in x only
     problem.box_indices.assign(4, 0);
     problem.d_output.assign(problem.d_output.size(), kInf);
     const auto d_boxes = Run(ThreadedCpu(1), problem).d_boxes;
@@ -236,8 +236,8 @@ TFO_TEST(RoiAlignMax, HeldSamplesDoNotMoveBoxes) {
   }
 }
 
-// NaN before all, of equals the first, and what lies outside last.
-TFO_TEST(RoiAlignMax, WhichSample) {
+// The first NaN wins; else the first maximum; else a sample outside the map.
+TFO_TEST(RoiAlignMax, ChoosesTheSample) {
   auto problem = OneLevel<float>({1, 4, 4, 1, false}, 1, {1, 1}, {2, true});
   problem.AddBox({0, 0, 2, 2}, 0);  // on pixels 0 and 1 of both axes
   problem.maps = {GpuVector<float>(16, 3)};
@@ -253,14 +253,14 @@ TFO_TEST(RoiAlignMax, WhichSample) {
   result = Run(ThreadedCpu(1), problem);
   TFO_EXPECT_EQ(result.output[0], 0.0f);
   for (float v : result.d_map) TFO_EXPECT_EQ(v, 0.0f);
-  problem.maps = {GpuVector<float>(16, 0)};  // as much as outside
+  problem.maps = {GpuVector<float>(16, 0)};  // ties with the samples outside
   float sum = 0;
   result = Run(ThreadedCpu(1), problem);
   for (float v : result.d_map) sum += v;
   TFO_EXPECT_EQ(sum, 1.0f);
 }
 
-// The same bits, but for kinds of NaN.
+// Expects equal values; all NaNs are equal.
 template <typename T>
 void ExpectEqual(const GpuVector<T>& actual,
                  const std::vector<double>& expected) {
@@ -288,9 +288,9 @@ void CheckExact(const Device& device, const Exact& sizes) {
   const double unit = sizeof(T) == 8 ? 1e-15 : 3e-7;
   ExpectBoxesNear<T>(actual.d_boxes, expected, unit);
   const auto own = testing::ReferenceMax(problem, problem.maps[0]);
-  const auto of_map = Run(device, problem);
-  ExpectBoxesNear<T>(of_map.d_boxes, own, unit);
-  ExpectSameBits(Run(device, problem), of_map);
+  const auto with_map = Run(device, problem);
+  ExpectBoxesNear<T>(with_map.d_boxes, own, unit);
+  ExpectSameBits(Run(device, problem), with_map);
 }
 
 template <typename T, typename Device>
@@ -318,7 +318,7 @@ TFO_CUDA_TEST(RoiAlignMax, CudaDouble) { CheckAllExact<double>(Gpu()); }
 TFO_CUDA_TEST(RoiAlignMax, CudaHalf) { CheckAllExact<Half>(Gpu()); }
 TFO_CUDA_TEST(RoiAlignMax, CudaBFloat16) { CheckAllExact<BFloat16>(Gpu()); }
 
-// More channels, boxes and bins than are looked at together.
+// More channels, boxes and bins than one pass handles.
 TFO_CUDA_TEST(RoiAlignMax, CudaManyChannels) {
   Exact sizes;
   sizes.channels = 133;
@@ -345,7 +345,7 @@ TFO_CUDA_TEST(RoiAlignMax, CudaManyBins) {
   CheckExact<float>(Gpu(), sizes);
 }
 
-// Bins whose samples have no room in shared memory, on either axis.
+// Bins with too many samples for shared memory, on either axis.
 TFO_CUDA_TEST(RoiAlignMax, CudaManySamples) {
   Exact sizes;
   sizes.num_boxes = 3;
@@ -363,7 +363,7 @@ TFO_CUDA_TEST(RoiAlignMax, CudaManySamples) {
   CheckExact<float>(Gpu(), sizes);
 }
 
-// Boxes with so many samples that counts or positions overflow: finite results.
+// Results are finite even if sample counts or positions overflow.
 template <typename Device>
 void ExpectFiniteForEnormousBoxes(const Device& device) {
   for (const int32_t ratio : {0, 2}) {
@@ -389,7 +389,7 @@ TFO_CUDA_TEST(RoiAlignMax, CudaEnormousBoxes) {
   ExpectFiniteForEnormousBoxes(Gpu());
 }
 
-// No boxes, no channels, no pixels: all results are written, and are zeros.
+// Without boxes, channels or pixels, all results are written as zeros.
 template <typename Device>
 void ExpectZeros(const Device& device) {
   for (const int none : {0, 1, 2, 3}) {

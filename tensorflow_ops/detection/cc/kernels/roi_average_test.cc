@@ -1,5 +1,5 @@
-// The averaging ops on the CPU and with CUDA against their definition. Python's
-// tests compare with NumPy and other libraries' definitions.
+// Compares the averaging ops on the CPU and with CUDA with their reference. The
+// Python tests compare with NumPy and with other libraries' definitions.
 #include "tensorflow_ops/detection/cc/kernels/roi_average.h"
 
 #include <algorithm>
@@ -23,11 +23,11 @@ using testing::ThreadedCpu;
 using testing::ToGpu;
 using testing::WorstError;
 
-// Sums are in float, of some hundred terms.
+// Float sums of some hundred terms.
 template <typename T>
 constexpr double kTolerance = sizeof(T) == 8 ? 1e-12 : 1e-5;
 
-Gpu GpuThatIs(bool deterministic) {
+Gpu MakeGpu(bool deterministic) {
   Gpu gpu;
   gpu.deterministic = deterministic;
   return gpu;
@@ -40,7 +40,7 @@ struct Result {
   GpuVector<Coordinate<T>> d_boxes;
 };
 
-// Without a gradient to boxes where there is none.
+// Omits the gradient to boxes for ops that have none.
 template <typename T, typename Device>
 Result<T> Run(const Device& device, const RoiProblem<T>& problem) {
   Result<T> result;
@@ -94,7 +94,7 @@ void ExpectNear(const Result<T>& actual,
   }
 }
 
-// With any number of threads the CPU gives the same bits.
+// The CPU returns the same bits for any number of threads.
 template <typename T>
 void Check(const Cpu&, const RoiProblem<T>& problem) {
   const Result<T> actual = Run(ThreadedCpu(1), problem);
@@ -104,14 +104,14 @@ void Check(const Cpu&, const RoiProblem<T>& problem) {
   }
 }
 
-// A deterministic GPU gives the same bits each time.
+// A deterministic GPU returns the same bits in every run.
 template <typename T>
 void Check(const Gpu&, const RoiProblem<T>& problem) {
-  const Result<T> actual = Run(GpuThatIs(true), problem);
+  const Result<T> actual = Run(MakeGpu(true), problem);
   const auto expected = testing::ReferenceAverage(problem);
   ExpectNear(actual, expected);
-  ExpectNear(Run(GpuThatIs(false), problem), expected);
-  ExpectSameBits(actual, Run(GpuThatIs(true), problem));
+  ExpectNear(Run(MakeGpu(false), problem), expected);
+  ExpectSameBits(actual, Run(MakeGpu(true), problem));
 }
 
 template <typename T>
@@ -123,7 +123,7 @@ void CheckFixed(RoiBins bins, RoiSampling sampling, RoiChannels order,
   }
 }
 
-TFO_TEST(RoiAverage, SamplesAsDefined) {
+TFO_TEST(RoiAverage, SamplesEqualReference) {
   for (const RoiSampling sampling :
        {RoiSampling{2, true}, {0, true}, {3, false}, {0, false}}) {
     CheckFixed<float>(RoiBins::kSamples, sampling, RoiChannels::kAll, 37);
@@ -157,8 +157,8 @@ TFO_TEST(RoiAverage, Pyramid) {
   CheckFixed<BFloat16>(RoiBins::kSamples, {0, false}, RoiChannels::kAll, 18, 2);
 }
 
-// Every combination of what is averaged, of which channels, in which layout.
-// CUDA's kernels have channels in packs of 16 bytes, of two, of one.
+// Every combination of bins, channel order and layout. The CUDA kernels process
+// channels in packs of 16 bytes, of two values, or of one.
 template <typename T>
 void CheckRandom() {
   uint32_t seed = 1;
@@ -174,7 +174,7 @@ void CheckRandom() {
         sizes.yxyx = channels_first;
         for (const int64_t channels : {5, 6, 8}) {
           sizes.channels = channels;
-          sizes.sampling.ratio = channels % 4;  // 1, 2, or as the bin's size
+          sizes.sampling.ratio = channels % 4;  // 1, 2, or adaptive
           sizes.sampling.aligned = channels % 2 == 0;
           Check(Gpu(), MakeRandomProblem<T>(sizes, ++seed));
         }
@@ -199,15 +199,15 @@ TFO_CUDA_TEST(RoiAverage, CudaSeveralLevels) {
   }
 }
 
-// More channels and more boxes than a block has threads, more channels than are
-// gone through together.
+// More channels and boxes than a block has threads, and more channels than one
+// pass handles.
 TFO_CUDA_TEST(RoiAverage, CudaManyChannels) {
   Sizes sizes;
   sizes.channels = 133;
   Check(Gpu(), MakeRandomProblem<float>(sizes, 1));
   sizes.channels = 264;
   Check(Gpu(), MakeRandomProblem<BFloat16>(sizes, 1));
-  // One pixel of so many, and one bin that is it.
+  // One pixel with very many channels, and one bin that equals it.
   auto problem =
       OneLevel<float>({1, 1, 1, (1 << 20) + 33, false}, 1, {1, 1}, {1, true});
   problem.maps = {
@@ -234,7 +234,7 @@ TFO_CUDA_TEST(RoiAverage, CudaManyBoxes) {
   }
 }
 
-// More bins than are looked at together: 64 in a row, 128 on a tile's axis.
+// More bins than one pass handles: 64 in a row, 128 on a tile's axis.
 TFO_CUDA_TEST(RoiAverage, CudaManyBins) {
   for (const RoiChannels order : {RoiChannels::kAll, RoiChannels::kBinMajor}) {
     Sizes sizes;
@@ -249,7 +249,7 @@ TFO_CUDA_TEST(RoiAverage, CudaManyBins) {
   }
 }
 
-// Bins whose taps have no room in shared memory, on either axis.
+// Bins with too many taps for shared memory, on either axis.
 TFO_CUDA_TEST(RoiAverage, CudaLargeBins) {
   for (const bool channels_first : {false, true}) {
     for (const RoiBins bins : {RoiBins::kSamples, RoiBins::kPixels}) {
@@ -272,7 +272,7 @@ TFO_CUDA_TEST(RoiAverage, CudaLargeBins) {
   }
 }
 
-// Boxes with so many samples that counts or positions overflow: finite results.
+// Results are finite even if sample counts or positions overflow.
 template <typename Device>
 void ExpectFiniteForEnormousBoxes(const Device& device) {
   for (const RoiBins bins : {RoiBins::kSamples, RoiBins::kPixels}) {
@@ -294,7 +294,7 @@ void ExpectFiniteForEnormousBoxes(const Device& device) {
       }
       for (float value : result.d_maps[0]) TFO_EXPECT(std::isfinite(value));
       if constexpr (std::is_same_v<Device, Gpu>) {
-        const auto fast = Run(GpuThatIs(false), problem);
+        const auto fast = Run(MakeGpu(false), problem);
         for (size_t i = 0; i < fast.d_maps[0].size(); ++i) {
           TFO_EXPECT(std::abs(fast.d_maps[0][i] - result.d_maps[0][i]) < 1e-6);
         }
@@ -306,11 +306,11 @@ TFO_TEST(RoiAverage, EnormousBoxes) {
   ExpectFiniteForEnormousBoxes(ThreadedCpu(2));
 }
 TFO_CUDA_TEST(RoiAverage, CudaEnormousBoxes) {
-  ExpectFiniteForEnormousBoxes(GpuThatIs(true));
+  ExpectFiniteForEnormousBoxes(MakeGpu(true));
 }
 
-// NaN in a pixel of no weight does not count; in one of weight it does.
-TFO_TEST(RoiAverage, NanWhereItCounts) {
+// NaN reaches the result from pixels with weight only.
+TFO_TEST(RoiAverage, NanInPixelsWithAndWithoutWeight) {
   for (bool channels_first : {false, true}) {
     auto problem =
         OneLevel<float>({1, 4, 4, 1, channels_first}, 1, {1, 1}, {1, true});
@@ -325,9 +325,9 @@ TFO_TEST(RoiAverage, NanWhereItCounts) {
   }
 }
 
-// Nine boxes side by side, of 2 x 2 pixels and one bin each; NaN in the fifth.
+// Nine adjacent boxes of 2 x 2 pixels, with one bin each; NaN in the fifth.
 template <typename Device>
-void ExpectNanStaysWhereItIs(const Device& device) {
+void ExpectNanStaysInItsBox(const Device& device) {
   for (const RoiChannels order : {RoiChannels::kAll, RoiChannels::kBinMajor}) {
     auto problem = OneLevel<float>({1, 6, 6, 4, false}, 1, {1, 1}, {2, true});
     problem.args.order = order;
@@ -350,20 +350,20 @@ void ExpectNanStaysWhereItIs(const Device& device) {
     }
   }
 }
-TFO_TEST(RoiAverage, NanStaysWhereItIs) {
-  ExpectNanStaysWhereItIs(ThreadedCpu(2));
+TFO_TEST(RoiAverage, NanStaysInItsBox) {
+  ExpectNanStaysInItsBox(ThreadedCpu(2));
 }
-TFO_CUDA_TEST(RoiAverage, CudaNanStaysWhereItIs) {
-  ExpectNanStaysWhereItIs(GpuThatIs(true));
-  ExpectNanStaysWhereItIs(GpuThatIs(false));
+TFO_CUDA_TEST(RoiAverage, CudaNanStaysInItsBox) {
+  ExpectNanStaysInItsBox(MakeGpu(true));
+  ExpectNanStaysInItsBox(MakeGpu(false));
 }
 
-// No boxes, no channels, no pixels: all results are written, and are zeros.
+// Without boxes, channels or pixels, all results are written as zeros.
 template <typename Device>
 void ExpectZeros(const Device& device) {
   for (const int64_t none : {0, 1, 2, 3, 4, 5}) {
     const bool channels_first = none % 2 == 1;
-    // A map of no rows, but wide beyond any memory.
+    // A map without rows, but with more columns than fit into memory.
     const int64_t width = none < 4 ? 3 : (int64_t{1} << 31) - 1;
     auto problem = OneLevel<float>(
         {1, none < 4 ? 2 : 0, width, none / 2 == 1 ? 0 : 4, channels_first}, 1,
@@ -379,8 +379,8 @@ void ExpectZeros(const Device& device) {
 }
 TFO_TEST(RoiAverage, NothingToDo) { ExpectZeros(ThreadedCpu(2)); }
 TFO_CUDA_TEST(RoiAverage, CudaNothingToDo) {
-  ExpectZeros(GpuThatIs(true));
-  ExpectZeros(GpuThatIs(false));
+  ExpectZeros(MakeGpu(true));
+  ExpectZeros(MakeGpu(false));
 }
 
 }  // namespace

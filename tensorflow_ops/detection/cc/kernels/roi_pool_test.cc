@@ -1,6 +1,6 @@
-// roi_pool against a plain double loop, on the CPU at every level and for
-// several thread counts, and the CUDA kernels. Python's tests compare with
-// NumPy and torchvision's definition.
+// Compares roi_pool with plain loops in double: on the CPU at every level and
+// for several thread counts, and with CUDA. The Python tests compare with NumPy
+// and with torchvision's definition.
 #include "tensorflow_ops/detection/cc/kernels/roi_pool.h"
 
 #include <cmath>
@@ -49,7 +49,7 @@ struct Problem {
   }
 };
 
-// Features with ties, of which the first counts, and bad values among them.
+// Features with ties and, if requested, NaN and -inf.
 template <typename T>
 GpuVector<T> MakeFeatures(int64_t size, bool with_bad_values) {
   GpuVector<T> features = ToGpu(testing::RandomValues<T>(size, 7));
@@ -62,8 +62,8 @@ GpuVector<T> MakeFeatures(int64_t size, bool with_bad_values) {
   return features;
 }
 
-// Boxes of every kind: inside, over each edge, outside, a point, halves that
-// round away from zero, inverted, NaN, infinite, enormous, of no image.
+// Boxes of every kind: inside, across each edge, outside, a point, halves that
+// round away from zero, inverted, NaN, infinite, enormous, image out of range.
 template <typename T>
 Problem<T> MakeProblem(int64_t channels, bool channels_first,
                        bool with_bad_values) {
@@ -96,8 +96,8 @@ Problem<T> MakeProblem(int64_t channels, bool channels_first,
   return problem;
 }
 
-// Many low boxes in a tall image, more than a GPU block looks at at a time: the
-// gradient's window moves down, its bands cut bins.
+// Many low boxes in a tall image, more than a GPU block processes at a time.
+// The gradient's window moves down the image and splits bins.
 template <typename T>
 Problem<T> MakeTallProblem(int64_t channels, bool channels_first) {
   Problem<T> problem;
@@ -116,7 +116,7 @@ Problem<T> MakeTallProblem(int64_t channels, bool channels_first) {
   return problem;
 }
 
-// By the definition, in double, a pixel at a time. False: the box pools zeros.
+// Computes the box's pixels in double. Returns false if the box pools zeros.
 template <typename T>
 bool ReferenceSpan(const Problem<T>& problem, int64_t k, double* y,
                    double* height, double* x, double* width) {
@@ -130,7 +130,7 @@ bool ReferenceSpan(const Problem<T>& problem, int64_t k, double* y,
       image >= problem.args.features.batch)
     return false;
   const double scale = problem.args.spatial_scale;
-  // Far-away coordinates may stop anywhere beyond the image.
+  // Clamps coordinates that are far outside the image.
   const auto pixel = [&](double v) {
     return std::round(std::fmin(std::fmax(v * scale, -0x1p31), 0x1p31));
   };
@@ -181,7 +181,7 @@ void Reference(const Problem<T>& problem, std::vector<double>* output,
 }
 
 template <typename T, typename Device>
-void ExpectPoolsAsDefined(const Device& device, int64_t channels) {
+void ExpectPoolEqualsReference(const Device& device, int64_t channels) {
   for (bool channels_first : {false, true}) {
     for (bool with_bad_values : {false, true}) {
       const Problem<T> problem =
@@ -208,7 +208,7 @@ void ExpectPoolsAsDefined(const Device& device, int64_t channels) {
 }
 
 template <typename T, typename Device>
-void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
+void ExpectGradientsEqualReference(const Device& device, int64_t channels) {
   std::vector<Problem<T>> problems;
   for (bool channels_first : {false, true}) {
     problems.push_back(MakeProblem<T>(channels, channels_first, false));
@@ -220,7 +220,7 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
     std::vector<double> ignored;
     GpuVector<int32_t> argmax;
     Reference(problem, &ignored, &argmax);
-    // Small integers: their sums are exact in any order.
+    // Sums of small integers are exact in any order.
     GpuVector<T> d_output(argmax.size());
     for (size_t i = 0; i < d_output.size(); ++i)
       d_output[i] = Narrow<T>(float(i % 7) - 3);
@@ -254,11 +254,12 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
                                     second.data()));
     TFO_EXPECT(HaveSameBits(second, gathered));
 
-    // An argmax from nowhere adds nothing and reads nothing.
+    // An argmax out of range adds nothing and reads nothing.
     const GpuVector<T> zeros(sums.size(), T{}), zero_bins(argmax.size(), T{});
-    for (int32_t nowhere : {-1, -2147483647 - 1,
-                            static_cast<int32_t>(height * width), 2147483647}) {
-      const GpuVector<int32_t> bad(argmax.size(), nowhere);
+    for (int32_t bad_argmax :
+         {-1, -2147483647 - 1, static_cast<int32_t>(height * width),
+          2147483647}) {
+      const GpuVector<int32_t> bad(argmax.size(), bad_argmax);
       TFO_EXPECT_RUNS(RoiPoolGrad(device, args, problem.AllBoxes(),
                                   d_output.data(), bad.data(), actual.data()));
       TFO_EXPECT(HaveSameBits(actual, zeros));
@@ -270,35 +271,35 @@ void ExpectGradientsAsDefined(const Device& device, int64_t channels) {
   }
 }
 
-// Channel counts with and without a rest after whole vectors and packs.
+// Channel counts with and without a remainder after whole vectors and packs.
 constexpr int64_t kChannels[] = {1, 8, 37, 160};
 
 template <typename T>
-void ExpectCpuAsDefined() {
+void ExpectCpuEqualsReference() {
   for (int threads : {1, 3}) {
     for (int64_t channels : kChannels) {
-      ExpectPoolsAsDefined<T>(testing::ThreadedCpu(threads), channels);
-      ExpectGradientsAsDefined<T>(testing::ThreadedCpu(threads), channels);
+      ExpectPoolEqualsReference<T>(testing::ThreadedCpu(threads), channels);
+      ExpectGradientsEqualReference<T>(testing::ThreadedCpu(threads), channels);
     }
   }
 }
-TFO_TEST(RoiPool, CpuFloat) { ExpectCpuAsDefined<float>(); }
-TFO_TEST(RoiPool, CpuDouble) { ExpectCpuAsDefined<double>(); }
-TFO_TEST(RoiPool, CpuHalf) { ExpectCpuAsDefined<Half>(); }
-TFO_TEST(RoiPool, CpuBFloat16) { ExpectCpuAsDefined<BFloat16>(); }
+TFO_TEST(RoiPool, CpuFloat) { ExpectCpuEqualsReference<float>(); }
+TFO_TEST(RoiPool, CpuDouble) { ExpectCpuEqualsReference<double>(); }
+TFO_TEST(RoiPool, CpuHalf) { ExpectCpuEqualsReference<Half>(); }
+TFO_TEST(RoiPool, CpuBFloat16) { ExpectCpuEqualsReference<BFloat16>(); }
 
-// Emulated kernels are slow: a few sizes are enough.
+// Emulated kernels are slow, so this covers a few sizes only.
 template <typename T>
-void ExpectCudaAsDefined() {
+void ExpectCudaEqualsReference() {
   for (int64_t channels : {1, 8, 133}) {
-    ExpectPoolsAsDefined<T>(Gpu{}, channels);
-    ExpectGradientsAsDefined<T>(Gpu{}, channels);
+    ExpectPoolEqualsReference<T>(Gpu{}, channels);
+    ExpectGradientsEqualReference<T>(Gpu{}, channels);
   }
 }
-TFO_CUDA_TEST(RoiPool, CudaFloat) { ExpectCudaAsDefined<float>(); }
-TFO_CUDA_TEST(RoiPool, CudaDouble) { ExpectCudaAsDefined<double>(); }
-TFO_CUDA_TEST(RoiPool, CudaHalf) { ExpectCudaAsDefined<Half>(); }
-TFO_CUDA_TEST(RoiPool, CudaBFloat16) { ExpectCudaAsDefined<BFloat16>(); }
+TFO_CUDA_TEST(RoiPool, CudaFloat) { ExpectCudaEqualsReference<float>(); }
+TFO_CUDA_TEST(RoiPool, CudaDouble) { ExpectCudaEqualsReference<double>(); }
+TFO_CUDA_TEST(RoiPool, CudaHalf) { ExpectCudaEqualsReference<Half>(); }
+TFO_CUDA_TEST(RoiPool, CudaBFloat16) { ExpectCudaEqualsReference<BFloat16>(); }
 
 template <typename Device>
 void ExpectEmptySizesWork(const Device& device) {
@@ -306,12 +307,12 @@ void ExpectEmptySizesWork(const Device& device) {
   const GpuVector<int32_t> index = {0};
   const Boxes<float> no_boxes = {},
                      box = {1, false, corners.data(), index.data()};
-  // No boxes, no channels: nothing to write.
+  // Without boxes or channels there is nothing to write.
   TFO_EXPECT_RUNS(RoiPool<float>(device, {{1, 1, 1, 1, false}, 1, {2, 2}},
                                  no_boxes, value.data(), nullptr, nullptr));
   TFO_EXPECT_RUNS(RoiPool<float>(device, {{1, 1, 1, 0, false}, 1, {2, 2}}, box,
                                  value.data(), nullptr, nullptr));
-  // An image without pixels: zeros.
+  // An image without pixels gives zeros.
   for (bool channels_first : {false, true}) {
     GpuVector<float> output(4, 9);
     GpuVector<int32_t> argmax(4);
@@ -325,7 +326,7 @@ void ExpectEmptySizesWork(const Device& device) {
                                            argmax.data(), output.data()));
     for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0);
   }
-  // No boxes: no gradient, all of it written.
+  // Without boxes, all of the gradient is written as zeros.
   GpuVector<float> gradient(2, 9);
   TFO_EXPECT_RUNS(RoiPoolGrad<float>(device, {{1, 1, 2, 1, false}, 1, {2, 2}},
                                      no_boxes, nullptr, nullptr,

@@ -1,5 +1,4 @@
-// What roi_average and roi_align_max compute by definition, in double, a sample
-// at a time.
+// Reference of roi_average and roi_align_max: in double, one sample at a time.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_REFERENCE_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_REFERENCE_H_
 
@@ -11,15 +10,15 @@
 
 namespace tfo::testing {
 
-// A bilinear sample, or a pixel: where it is and what it counts.
+// A bilinear sample, or a pixel.
 struct ReferencePoint {
-  double y, x;                          // at a pixel's centre or between
-  double y_low, y_high, x_low, x_high;  // its change with the box's corners
+  double y, x;  // position; integers are pixels' centres
+  double y_low, y_high, x_low, x_high;  // derivatives to the box's corners
   bool outside;
 };
 
-// All points of a bin, and which level and image they are of; the count is what
-// the average divides by. False: the box pools zeros.
+// Computes a bin's points, their level, and the divisor of the average. Returns
+// false if the box pools zeros.
 template <typename T>
 bool ReferencePoints(const RoiProblem<T>& problem, int64_t k, int64_t p,
                      int64_t q, int* level, std::vector<ReferencePoint>* points,
@@ -43,7 +42,7 @@ bool ReferencePoints(const RoiProblem<T>& problem, int64_t k, int64_t p,
   points->clear();
   *count = 1;
 
-  // Each axis: positions, and their changes.
+  // Positions on one axis and their derivatives.
   struct OnAxis {
     double at, low, high;
     bool outside;
@@ -54,7 +53,7 @@ bool ReferencePoints(const RoiProblem<T>& problem, int64_t k, int64_t p,
     const C scale = map.spatial_scale;
     const C scaled_low = low * scale, scaled_high = high * scale;
     if (args.bins == RoiBins::kPixels) {
-      const double kFar = 2147483648.0;  // as roi_pool_bins.h
+      const double kFar = 2147483648.0;  // as in roi_pool_bins.h
       const auto whole = [&](C v) {
         return static_cast<int64_t>(
             std::round(std::min(std::max(double(v), -kFar), kFar)));
@@ -83,21 +82,21 @@ bool ReferencePoints(const RoiProblem<T>& problem, int64_t k, int64_t p,
                    static_cast<C>(s + 0.5) * bin / grid;
       const double t = (i + (s + 0.5) / grid) / bins;
       const bool outside = !(at >= -1 && at <= limit);
-      const bool held = at <= 0 || std::floor(at) >= limit - 1;
-      if (grid > 1e4 && outside) {  // an enormous box: steps to where it counts
-        // With room for the rounding of such positions.
+      const bool clamped = at <= 0 || std::floor(at) >= limit - 1;
+      if (grid > 1e4 && outside) {  // an enormous box: skips to the map
+        // Leaves a margin for the rounding of these positions.
         const double next =
             std::floor((-1.0 - start - double(i) * bin) * grid / bin) - 200;
-        if (next > 9e15) break;  // cannot be counted
+        if (next > 9e15) break;  // too large to count exactly
         if (s < next) s = next;
         if (at > limit) break;
         continue;
       }
       result.push_back({std::min(std::max(double(at), 0.0), double(limit - 1)),
-                        held || outside ? 0
-                        : grown         ? scale
-                                        : scale * (1 - t),
-                        held || outside || grown ? 0 : scale * t, outside});
+                        clamped || outside ? 0
+                        : grown            ? scale
+                                           : scale * (1 - t),
+                        clamped || outside || grown ? 0 : scale * t, outside});
     }
     return result;
   };
@@ -131,7 +130,7 @@ void ReferenceCorners(const RoiProblem<T>& problem, int level, int64_t n,
       const double wy = i ? fy : 1 - fy, wx = j ? fx : 1 - fx;
       if (y0 + i >= problem.args.levels[level].height ||
           x0 + j >= problem.args.levels[level].width) {
-        continue;  // weighs nothing
+        continue;  // has no weight
       }
       visit(problem.PixelAt(level, n, int64_t(y0) + i, int64_t(x0) + j, c),
             wy * wx, (i ? 1 : -1) * wx, (j ? 1 : -1) * wy);
@@ -143,10 +142,10 @@ void ReferenceCorners(const RoiProblem<T>& problem, int level, int64_t n,
 struct RoiReference {
   std::vector<double> output;
   std::vector<std::vector<double>> d_maps;
-  // To x1, y1, x2, y2 of each box, or y1, x1, ...; and the sums of their terms'
-  // absolute values.
+  // Gradients to x1, y1, x2, y2 (or y1, x1, y2, x2) of each box, and the sums
+  // of their terms' absolute values.
   std::vector<double> d_boxes, d_boxes_size;
-  std::vector<double> values;  // of the maximum: another map, where it is
+  std::vector<double> values;  // of another map at the maximum
 
   template <typename T>
   explicit RoiReference(const RoiProblem<T>& problem)
@@ -158,7 +157,7 @@ struct RoiReference {
   }
 };
 
-// Calls use(k, p, q, level, points, count) for each bin that pools anything.
+// Calls use(k, p, q, level, points, count) for each bin of a valid box.
 template <typename T, typename Use>
 void ForReferenceBins(const RoiProblem<T>& problem, const Use& use) {
   std::vector<ReferencePoint> points;
@@ -175,8 +174,8 @@ void ForReferenceBins(const RoiProblem<T>& problem, const Use& use) {
   }
 }
 
-// Adds how a sample moves with box k, times `gradient`: `slope_y` and `slope_x`
-// are those of the map.
+// Adds a sample's contribution to the gradient of box k. `slope_y` and
+// `slope_x` are the map's derivatives at the sample.
 template <typename T>
 void AddBoxGradient(const RoiProblem<T>& problem, int64_t k,
                     const ReferencePoint& point, double slope_y, double slope_x,
@@ -186,7 +185,7 @@ void AddBoxGradient(const RoiProblem<T>& problem, int64_t k,
     result->d_boxes[corner] += term;
     result->d_boxes_size[corner] += std::abs(term);
   };
-  // A sample held at an edge passes nothing on, whatever the slope is.
+  // A sample clamped at an edge adds nothing, even if the slope is not finite.
   if (point.y_low != 0 || point.y_high != 0) {
     add(4 * k + on_y, gradient * slope_y * point.y_low);
     add(4 * k + on_y + 2, gradient * slope_y * point.y_high);
@@ -197,7 +196,7 @@ void AddBoxGradient(const RoiProblem<T>& problem, int64_t k,
   }
 }
 
-// A map's value at a sample, and its slopes. Pixels without weight are not
+// A map's value and derivatives at a sample. Pixels without weight are not
 // read.
 struct Sample {
   double value = 0, slope_y = 0, slope_x = 0;
@@ -245,9 +244,9 @@ RoiReference ReferenceAverage(const RoiProblem<T>& problem) {
   return result;
 }
 
-// The maxima of samples, NaN before all and of equals the first; those outside
-// of the map are 0 and come last. `values` is the map of `result.values` and of
-// the gradient to boxes.
+// Maxima of samples. The first NaN wins, else the first maximum; samples
+// outside the map are 0 and lose ties. `result.values` and the gradient to
+// boxes read the map `values`.
 template <typename T>
 RoiReference ReferenceMax(const RoiProblem<T>& problem,
                           const GpuVector<T>& values) {
@@ -262,22 +261,22 @@ RoiReference ReferenceMax(const RoiProblem<T>& problem,
             [](const ReferencePoint& point) { return point.outside; });
     for (int64_t c = 0; c < problem.args.channels; ++c) {
       const ReferencePoint* best = nullptr;
-      double most = 0;
+      double maximum = 0;
       for (const ReferencePoint& point : points) {
         if (point.outside) continue;
         const double value =
             SampleAt(problem, problem.maps[0], 0, n, c, point).value;
-        if (best == nullptr || value > most ||
-            (std::isnan(value) && !std::isnan(most))) {
+        if (best == nullptr || value > maximum ||
+            (std::isnan(value) && !std::isnan(maximum))) {
           best = &point;
-          most = value;
+          maximum = value;
         }
       }
-      if (best == nullptr || (outside && most < 0)) continue;  // 0
+      if (best == nullptr || (outside && maximum < 0)) continue;  // 0
       const int64_t at = problem.OutputAt(k, p, q, c);
       const double gradient = Widen(problem.d_output[at]);
       const Sample sample = SampleAt(problem, values, 0, n, c, *best);
-      result.output[at] = most;
+      result.output[at] = maximum;
       result.values[at] = sample.value;
       AddBoxGradient(problem, k, *best, sample.slope_y, sample.slope_x,
                      gradient, &result);
@@ -290,8 +289,8 @@ RoiReference ReferenceMax(const RoiProblem<T>& problem,
   return result;
 }
 
-// Largest |actual - expected|, less one rounding of expected to T; relative to
-// the larger of 1 and |expected|.
+// Largest |actual - expected| minus one rounding of expected to T, relative to
+// max(1, |expected|).
 template <typename T, typename Values>
 double WorstError(const Values& actual, const std::vector<double>& expected) {
   const double rounding = sizeof(T) == 8            ? 1e-15
@@ -302,7 +301,7 @@ double WorstError(const Values& actual, const std::vector<double>& expected) {
   for (size_t i = 0; i < expected.size(); ++i) {
     const double error = std::abs(double(Widen(actual[i])) - expected[i]) -
                          rounding * std::abs(expected[i]);
-    // So that NaN counts as wrong.
+    // The negation catches NaN.
     if (!(error <= worst)) worst = std::isnan(error) ? 1e300 : error;
   }
   return worst;

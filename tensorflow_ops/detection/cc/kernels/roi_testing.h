@@ -1,4 +1,4 @@
-// For tests of roi_average and roi_align_max: problems.
+// Inputs for tests of roi_average and roi_align_max.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_TESTING_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_TESTING_H_
 
@@ -21,7 +21,7 @@ template <typename T>
 struct RoiProblem {
   RoiAverageArgs args;
   bool yxyx = false;
-  std::vector<GpuVector<T>> maps;  // of each level
+  std::vector<GpuVector<T>> maps;  // one per level
   GpuVector<Coordinate<T>> boxes;
   GpuVector<int32_t> box_indices;
   GpuVector<T> d_output;
@@ -32,7 +32,7 @@ struct RoiProblem {
   int64_t OutputAt(int64_t k, int64_t p, int64_t q, int64_t c) const {
     return args.Pooled(NumBoxes()).Offset(k, p, q, c);
   }
-  // The features' channel of bin (p, q)'s channel c.
+  // Returns the features' channel that channel c of bin (p, q) reads.
   int64_t ChannelAt(int64_t p, int64_t q, int64_t c) const {
     const int64_t ph = args.grid.height, pw = args.grid.width;
     switch (args.order) {
@@ -55,7 +55,7 @@ struct RoiProblem {
     for (const auto& map : maps) pointers.push_back(map.data());
     return pointers;
   }
-  // Of a problem of one level and all channels of samples.
+  // Requires one level, samples, and RoiChannels::kAll.
   RoiAlignMaxArgs MaxArgs() const {
     return {{args.Features(0), args.levels[0].spatial_scale, args.grid},
             args.sampling};
@@ -66,7 +66,7 @@ struct RoiProblem {
   }
 };
 
-// All channels of samples on one map, without boxes.
+// A problem on one map, with samples and RoiChannels::kAll, without boxes.
 template <typename T>
 RoiProblem<T> OneLevel(const FeatureShape& features, float spatial_scale,
                        const PoolGrid& grid, const RoiSampling& sampling) {
@@ -83,9 +83,9 @@ RoiProblem<T> OneLevel(const FeatureShape& features, float spatial_scale,
   return problem;
 }
 
-// Boxes of every kind: inside, over each edge, outside, without size, inverted,
-// not finite, enormous, of no image. Maps of 9 x 12 pixels at scale 0.5, and
-// the coarser levels.
+// Boxes of every kind: inside, across each edge, outside, empty, inverted, not
+// finite, enormous, image out of range. Maps of 9 x 12 pixels at scale 0.5, and
+// coarser levels.
 template <typename T>
 RoiProblem<T> MakeFixedProblem(RoiBins bins, RoiSampling sampling,
                                RoiChannels order, int64_t out_channels,
@@ -141,22 +141,22 @@ RoiProblem<T> MakeFixedProblem(RoiBins bins, RoiSampling sampling,
   return problem;
 }
 
-// Sizes of a problem; the rest is drawn.
+// Sizes of a random problem.
 struct Sizes {
   RoiBins bins = RoiBins::kSamples;
   RoiSampling sampling = {2, true};
   RoiChannels order = RoiChannels::kAll;
-  int64_t channels = 5;  // of a bin
+  int64_t channels = 5;  // per bin
   int64_t pooled_height = 3, pooled_width = 2;
   std::vector<std::pair<int64_t, int64_t>> maps = {{11, 13}};
   int64_t num_boxes = 12;
-  double image = 40;       // boxes lie within
-  double smallest = 0.02;  // part of the image that a box covers on an axis
+  double image = 40;       // boxes' centres lie in [0, image]
+  double smallest = 0.02;  // of a box, as a fraction of image
   bool channels_first = false, yxyx = false;
 };
 
-// Maps that halve in scale, and boxes over all of them and their edges, as well
-// as malformed ones.
+// Maps with halving scales, boxes for all of them and across their edges, and
+// malformed boxes.
 template <typename T>
 RoiProblem<T> MakeRandomProblem(const Sizes& sizes, uint32_t seed) {
   RoiProblem<T> problem;
@@ -192,7 +192,7 @@ RoiProblem<T> MakeRandomProblem(const Sizes& sizes, uint32_t seed) {
       box[i + 2] = box[i] + extent * (0.5 + uniform(random));
     }
     int32_t image = random() % 2;
-    switch (k % 19) {  // some malformed ones
+    switch (k % 19) {  // malformed boxes
       case 3:
         box[k % 4] = kNan;
         break;
@@ -221,7 +221,7 @@ RoiProblem<T> MakeRandomProblem(const Sizes& sizes, uint32_t seed) {
   return problem;
 }
 
-// Problems in which all but long sums is exact, with many equal values.
+// Problems with exact arithmetic, except for long sums, and with many ties.
 struct Exact {
   int64_t height = 9, width = 12, channels = 5;
   PoolGrid grid = {2, 4};
@@ -229,7 +229,7 @@ struct Exact {
   bool channels_first = false, yxyx = false;
   bool with_bad_values = false;
   int64_t num_boxes = 16;
-  bool centred = false;  // boxes, on the map; else they begin there
+  bool centred = false;  // boxes are centred on the map; else they begin on it
 };
 
 template <typename T>

@@ -8,16 +8,16 @@ namespace {
 using testing::RandomValues;
 using testing::ThreadedCpu;
 
-// Labels of all classes, including that of the largest logit; an ignored one;
-// the last rows' are out of range.
+// Labels in range, some at the largest logit; ignored labels; in the last rows
+// labels out of range.
 constexpr int64_t kIgnored = -100;
 template <typename Label, typename T>
 std::vector<Label> RowLabels(const RowShape& shape, const T* x) {
   constexpr Label kMax = std::numeric_limits<Label>::max();
-  // The last would be a class if its upper 32 bits were dropped.
-  const Label none[] = {static_cast<Label>(shape.classes), -1, kMax,
-                        static_cast<Label>(kMax - 1 - kMax / 2 * 2),
-                        static_cast<Label>(int64_t{1} << 32)};
+  // The last would be 0 if truncated to 32 bits.
+  const Label out_of_range[] = {static_cast<Label>(shape.classes), -1, kMax,
+                                static_cast<Label>(kMax - 1 - kMax / 2 * 2),
+                                static_cast<Label>(int64_t{1} << 32)};
   std::vector<Label> labels;
   for (int64_t row = 0; row < shape.rows; ++row) {
     labels.push_back((row * 7919 + shape.classes - 1) % shape.classes);
@@ -28,7 +28,7 @@ std::vector<Label> RowLabels(const RowShape& shape, const T* x) {
           std::max_element(begin, begin + shape.classes, less) - begin;
     }
     if (row % 16 == 8) labels.back() = kIgnored;
-    if (row % 16 >= 11) labels.back() = none[row % 16 - 11];
+    if (row % 16 >= 11) labels.back() = out_of_range[row % 16 - 11];
   }
   return labels;
 }
@@ -96,7 +96,7 @@ void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options) {
     const double p = std::exp(Widen(x[i]) - largest) / (1 + rest);
     const double more =
         2 * options.z_loss * (std::abs(largest) + std::log1p(rest));
-    // p - 1 where the label is not the largest.
+    // p - 1 where the label is not the largest logit.
     const double label = c == labels[row] && Widen(x[i]) != largest ? 1 : 0;
     const double size =
         std::abs(d[row]) *
@@ -107,7 +107,7 @@ void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options) {
   }
 }
 
-// Targets that are distributions, some of them one-hot.
+// Targets are distributions, some of them one-hot.
 template <typename T>
 void CheckCrossEntropy(const RowShape& shape, double smoothing) {
   using Value = Accumulator<T>;

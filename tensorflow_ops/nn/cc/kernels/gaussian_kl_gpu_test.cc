@@ -102,7 +102,7 @@ void CheckGaussianKl(const RowShape& shape) {
     TFO_EXPECT(results[4 + to].IsIntact());
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = i / classes;
-      // The last is this plus a term that may have the opposite sign.
+      // The last gradient adds a term to this one, which may cancel.
       const double ratio = Widen(results[1][i]);
       const std::string name = "gradient " + std::to_string(to);
       ExpectNear<float>(name, shape, row, i % classes, results[4 + to][i],

@@ -147,8 +147,8 @@ TFO_CUDA_TEST(SoftmaxGpu, Double) { CheckAll<double>(); }
 TFO_CUDA_TEST(SoftmaxGpu, Half) { CheckAll<Half>(); }
 TFO_CUDA_TEST(SoftmaxGpu, BFloat16) { CheckAll<BFloat16>(); }
 
-// Inputs with different alignments are read value by value.
-TFO_CUDA_TEST(SoftmaxGpu, InputsThatLieApart) {
+// Inputs with different alignments are read one value at a time.
+TFO_CUDA_TEST(SoftmaxGpu, InputsWithDifferentAlignments) {
   const int64_t rows = 3, classes = 500;
   const auto values = RandomValues<float>(rows * classes, 5);
   const Guarded<float> d(values, 1), y(values, 2);
@@ -165,7 +165,7 @@ TFO_CUDA_TEST(SoftmaxGpu, InputsThatLieApart) {
   }
 }
 
-// Rows in parts without scratch memory are refused.
+// Rows that are split into parts need scratch memory.
 TFO_CUDA_TEST(SoftmaxGpu, NeedsScratch) {
   const int64_t classes = 40000;
   TFO_EXPECT(GpuStateValues(1, classes) > 0);

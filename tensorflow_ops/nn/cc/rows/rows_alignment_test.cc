@@ -32,13 +32,13 @@ std::vector<std::vector<double>> AllResults(const Shape& shape, int threads,
     std::vector<double> wide;
     for (int64_t i = 0; i < count; ++i) wide.push_back(Widen(v[from + i]));
     results.push_back(wide);
-    // Nothing else is written.
+    // Nothing outside the result is written.
     for (int64_t i = 0; i < from; ++i) TFO_EXPECT_EQ(Widen(v[i]), 77);
     for (size_t i = from + count; i < v.size(); ++i) {
       TFO_EXPECT_EQ(Widen(v[i]), 77);
     }
   };
-  // `offset` values before the tensor, and some after it.
+  // Guards: `offset` values before the tensor, and some after it.
   const auto array = [&](uint32_t seed) {
     const auto values = RandomValues<T>(n, seed);
     std::vector<T> moved(offset, Narrow<T>(Value(NAN)));
@@ -171,7 +171,7 @@ bool SameBits(const std::vector<std::vector<double>>& a,
 }
 
 template <typename T>
-void CheckThreadsAndPlaces() {
+void CheckThreadsAndAlignments() {
   for (const Shape& shape : {Shape{37, 2}, Shape{50, 17}, Shape{33, 129},
                              Shape{5, 2049}, Shape{3, 65537}}) {
     const auto one = AllResults<T>(shape, 1, 0);
@@ -181,15 +181,15 @@ void CheckThreadsAndPlaces() {
   }
 }
 
-TFO_TEST(Rows, GiveTheSameBitsForThreadsAndPlacesInFloat) {
-  CheckThreadsAndPlaces<float>();
+TFO_TEST(Rows, GiveTheSameBitsForThreadsAndAlignmentsInFloat) {
+  CheckThreadsAndAlignments<float>();
 }
-TFO_TEST(Rows, GiveTheSameBitsForThreadsAndPlacesInDouble) {
-  CheckThreadsAndPlaces<double>();
+TFO_TEST(Rows, GiveTheSameBitsForThreadsAndAlignmentsInDouble) {
+  CheckThreadsAndAlignments<double>();
 }
-TFO_TEST(Rows, GiveTheSameBitsForThreadsAndPlacesIn16Bits) {
-  CheckThreadsAndPlaces<Half>();
-  CheckThreadsAndPlaces<BFloat16>();
+TFO_TEST(Rows, GiveTheSameBitsForThreadsAndAlignmentsIn16Bits) {
+  CheckThreadsAndAlignments<Half>();
+  CheckThreadsAndAlignments<BFloat16>();
 }
 
 // 32 MiB of results bypass the caches, with the same bits.
@@ -202,7 +202,7 @@ TFO_TEST(Rows, WriteTheSameBitsPastTheCaches) {
                    SoftmaxArgs<float>{shape.rows, shape.classes, false,
                                       x.data(), &large[3]});
     for (int64_t row = 0; row < shape.rows; ++row) {
-      // The same rows in a call with few results.
+      // Compares with single rows, whose results stay in the caches.
       if (row % (shape.rows / 10) != 0) continue;
       const int64_t at = row * shape.classes;
       std::vector<float> one(shape.classes);
@@ -219,8 +219,7 @@ TFO_TEST(Rows, WriteTheSameBitsPastTheCaches) {
   }
 }
 
-// Two results with different alignments.
-TFO_TEST(Rows, WriteResultsOfTwoPlacesPastTheCaches) {
+TFO_TEST(Rows, WriteResultsWithDifferentAlignmentsPastTheCaches) {
   const Shape shape{300, 17000};
   const int64_t n = shape.rows * shape.classes;
   const auto mean = RandomValues<float>(n, 1), log = RandomValues<float>(n, 2);

@@ -1,5 +1,5 @@
-// Shared by the tests of the row functions' CUDA kernels. Their results are
-// compared with those of the CPU algorithms, which have their own tests.
+// Shared by tests of the row functions' CUDA kernels, which compare with the
+// CPU algorithms (those have their own tests).
 #ifndef TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_TEST_H_
 #define TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_TEST_H_
 
@@ -17,13 +17,13 @@ namespace tfo {
 
 struct RowShape {
   int64_t rows, classes;
-  // How many elements inputs and outputs are from a multiple of 16 bytes.
+  // Distance of inputs and outputs from 16-byte alignment, in elements.
   int input_offset = 0, output_offset = 0;
 };
 
 // Every path and its edge cases: tiles with one to four threads per row, in one
-// and several blocks; rows of a few threads, of a warp, of a block, of more
-// values than a block's registers hold; rows in parts.
+// and several blocks; rows for a few threads, a warp or a block; rows that
+// exceed a block's registers; rows split into parts.
 inline std::vector<RowShape> RowShapes() {
   return {
       {0, 3},           {0, 3000},        {1, 1},           {5, 1},
@@ -112,15 +112,15 @@ inline void ReportFailure(const std::string& what) {
 template <typename Data, typename T>
 void ExpectNear(const std::string& name, const RowShape& shape, int64_t row,
                 int64_t c, T actual_value, T expected_value, double size = 0) {
-  using Most = Tolerance<T, Data>;
+  using Bounds = Tolerance<T, Data>;
   const double actual = Widen(actual_value), expected = Widen(expected_value);
   if (actual == expected || (std::isnan(actual) && std::isnan(expected))) {
     return;
   }
   const double own = std::abs(expected);
-  const double tolerance = Most::kOwn * own +
-                           Most::kRelative * std::max(own, size) +
-                           Most::kAbsolute;
+  const double tolerance = Bounds::kOwn * own +
+                           Bounds::kRelative * std::max(own, size) +
+                           Bounds::kAbsolute;
   if (std::isfinite(expected) && std::abs(actual - expected) <= tolerance) {
     return;
   }

@@ -1,5 +1,5 @@
-// Compares the row functions with sums in long double, at every CPU level:
-// every way to fill vectors (tiles, rows, parts of rows), and special values.
+// Compares the row functions with sums in long double at every CPU level, for
+// every vector layout (tiles, rows, parts of rows) and for special values.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -73,7 +73,7 @@ void CheckSoftmax(const RowsShape& shape, const Cpu& cpu) {
     }
     for (int64_t c = 0; c < classes; ++c) {
       const int64_t i = r * classes + c;
-      // The rounding error of x - largest is a relative error of e^x.
+      // Rounding errors of x - largest become relative errors of e^x.
       const double far = std::is_same_v<T, double> ? 1e-14 : 3e-6;
       ExpectNear<T>("softmax", Widen(p[i]), row.p[c], tolerance + far,
                     std::is_same_v<T, Half> ? 1e-4 : 1e-30);
@@ -170,7 +170,7 @@ void CheckLabelLoss(const RowsShape& shape, const Cpu& cpu,
     ExpectNear<Value>("loss", sign * loss[r], expected, 2 * Tolerance<Value>());
     for (int64_t c = 0; c < classes; ++c) {
       const double t = (1 - e) * (c == labels[r]) + e / classes;
-      // The label's p - 1 without cancellation.
+      // p - 1 of the label, without cancellation.
       double off = row.p[c] - t;
       if (e == 0 && c == labels[r] && row.p[c] > 0.5) {
         off = -row.rest / (1 + row.rest);
@@ -313,16 +313,16 @@ void CheckAll(const RowsShape& shape, int threads) {
   CheckGaussianKl<T, true>(shape, cpu);
 }
 
-TFO_TEST(Rows, EqualDefinitionsInFloat) {
+TFO_TEST(Rows, EqualReferenceInFloat) {
   for (const RowsShape& shape : kShapes) CheckAll<float>(shape, 2);
 }
-TFO_TEST(Rows, EqualDefinitionsInDouble) {
+TFO_TEST(Rows, EqualReferenceInDouble) {
   for (const RowsShape& shape : kShapes) CheckAll<double>(shape, 3);
 }
-TFO_TEST(Rows, EqualDefinitionsInBFloat16) {
+TFO_TEST(Rows, EqualReferenceInBFloat16) {
   for (const RowsShape& shape : kShapes) CheckAll<BFloat16>(shape, 2);
 }
-TFO_TEST(Rows, EqualDefinitionsInHalf) {
+TFO_TEST(Rows, EqualReferenceInHalf) {
   for (const RowsShape& shape : kShapes) CheckAll<Half>(shape, 2);
 }
 
@@ -360,7 +360,7 @@ TFO_TEST(Rows, KeepNanAndInfinityInTheirRow) {
   }
 }
 
-// In tiles, whole rows and rows in parts; by the loss and by its gradient.
+// For tiles, whole rows and rows in parts, from the loss and from its gradient.
 TFO_TEST(Rows, ReportTheFirstBadLabel) {
   for (const auto [rows, classes] :
        {RowsShape{40, 3}, {40, 2000}, {8, 70000}}) {
@@ -399,7 +399,7 @@ TFO_TEST(Rows, ReportTheFirstBadLabel) {
   }
 }
 
-// A confident row's sum is 1 plus a tiny rest.
+// A confident row's sum is 1 plus a tiny remainder.
 TFO_TEST(Rows, KeepTheLossOfConfidentRows) {
   for (const int64_t classes : {2, 300}) {
     std::vector<float> x(classes, -200.f);

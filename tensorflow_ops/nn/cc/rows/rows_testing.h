@@ -1,4 +1,4 @@
-// Shapes, inputs and error bounds that the tests of row functions share.
+// Shapes, inputs and error bounds for tests of row functions.
 #ifndef TENSORFLOW_OPS_NN_CC_ROWS_ROWS_TESTING_H_
 #define TENSORFLOW_OPS_NN_CC_ROWS_ROWS_TESTING_H_
 
@@ -18,13 +18,13 @@ inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct RowsShape {
   int64_t rows, classes;
 };
-// Tiles with and without a partial vector of rows, rows of one or more blocks,
-// rows in parts.
+// Covers tiles with and without a partial vector of rows, rows of one or more
+// blocks, and rows in parts.
 inline constexpr RowsShape kShapes[] = {
     {0, 3},   {1, 1},    {37, 2},   {16, 10},   {50, 17},  {33, 128},
     {5, 257}, {3, 2049}, {2, 9000}, {1, 70000}, {3, 65537}};
 
-// Error bound of a result: its own rounding and that of the computation.
+// Error bound for rounding of the computation and of the result.
 template <typename T>
 double Tolerance() {
   return std::is_same_v<T, double>     ? 1e-14

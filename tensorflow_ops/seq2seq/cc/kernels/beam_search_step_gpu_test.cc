@@ -141,8 +141,8 @@ TFO_CUDA_TEST(BeamSearchStepGpu, Double) { CheckAll<double>(); }
 TFO_CUDA_TEST(BeamSearchStepGpu, Half) { CheckAll<Half>(); }
 TFO_CUDA_TEST(BeamSearchStepGpu, BFloat16) { CheckAll<BFloat16>(); }
 
-// End tokens outside of the vocabulary are ignored and not read.
-TFO_CUDA_TEST(BeamSearchStepGpu, EndTokensThatAreNone) {
+// End tokens outside the vocabulary are ignored.
+TFO_CUDA_TEST(BeamSearchStepGpu, EndTokensOutsideTheVocabulary) {
   const GpuVector<float> logits(2 * 3), log_probs(2);
   const GpuVector<char> finished = {true, false};
   const GpuVector<int32_t> lengths = {2, 2};

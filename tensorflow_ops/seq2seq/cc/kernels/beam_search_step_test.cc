@@ -1,5 +1,5 @@
 // Compares the step with plain loops in double, and narrow steps with the first
-// results of the widest step, for any partition, mask and ties.
+// results of the widest step, with ties, masks and all partitions.
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step.h"
 
 #include <algorithm>
@@ -86,8 +86,8 @@ Result<T> Run(const Problem<T>& p, int64_t width,
   return r;
 }
 
-// The log probability of every beam and token of a batch entry; -inf if it is
-// not a candidate.
+// Returns the log probability of every beam and token of a batch entry, or -inf
+// if it is not a candidate.
 template <typename T>
 std::vector<double> Candidates(const Problem<T>& p, int64_t b) {
   const int64_t v = p.vocabulary;
@@ -124,7 +124,7 @@ std::vector<double> Candidates(const Problem<T>& p, int64_t b) {
   return all;
 }
 
-// Expects every candidate once, in order, with its probability, and then
+// Expects each candidate once, in order, with its log probability, followed by
 // padding.
 template <typename T>
 Result<T> CheckAll(const std::string& what, const Problem<T>& p) {
@@ -193,10 +193,10 @@ void Check(const std::string& what, const Problem<T>& p) {
                             few.lengths[i] == all.lengths[j];
           if (same) continue;
           std::ostringstream message;
-          message << what << ": width " << width << ", place " << w << " is "
+          message << what << ": width " << width << ", result " << w << " is "
                   << few.parents[i] << ":" << few.tokens[i] << " ("
-                  << few.log_probs[i] << "), of all it is " << all.parents[j]
-                  << ":" << all.tokens[j] << " (" << all.log_probs[j] << ")";
+                  << few.log_probs[i] << "), expected " << all.parents[j] << ":"
+                  << all.tokens[j] << " (" << all.log_probs[j] << ")";
           testing::Fail(__FILE__, __LINE__, message.str());
           return;
         }
@@ -251,7 +251,7 @@ TFO_TEST(BeamSearchStep, TiesGoToTheLowerIndex) {
       for (T& x : p.logits) x = Narrow<T>(Accumulator<T>(0.5));
       Check("one value", p);
       Problem<T> far(b, k, v, 6);
-      // Adding these rounds away most bits of the logits.
+      // Adding these loses most bits of the logits to rounding.
       for (auto& x : far.log_probs) x = sizeof(x) == 8 ? -3e15 : -3e6;
       Check("far below", far);
       far.length_penalty = 0.3;
@@ -290,9 +290,9 @@ TFO_TEST(BeamSearchStep, NanAndInfinity) {
       Check("NaN", p);
       row(0)[v / 2] = Narrow<T>(Value(INFINITY));
       row(0)[v / 3] = Narrow<T>(Value(INFINITY));
-      // In float, all but the infinite ones are -inf and not candidates.
+      // In float, all other tokens of the row are -inf and thus no candidates.
       const auto r = Run(p, 2);
-      if (sizeof(T) == 2) return;  // rounding is that of float
+      if (sizeof(T) == 2) return;  // computes in float
       TFO_EXPECT_EQ(
           r.tokens[0] == v / 2 || r.tokens[0] == v / 3 || r.parents[0] == 1,
           true);
@@ -319,11 +319,12 @@ TFO_TEST(BeamSearchStep, EosRulesAndForbiddenTokens) {
     for (const auto [b, k, v] : kShapes) {
       for (const EosRule rule :
            {EosRule::kAny, EosRule::kNone, EosRule::kOnly}) {
-        for (const int every : {0, 1, 2, 30}) {  // allows one of this many
+        for (const int every :
+             {0, 1, 2, 30}) {  // allows every n-th token; 0 allows all
           Problem<T> p(b, k, v, 11);
           p.rule = rule;
           p.eos_ids = {0, static_cast<int32_t>(v - 1), 0};
-          // Forbids the best.
+          // Makes an end token the best.
           for (int64_t row = 0; row < b * k; ++row) {
             p.logits[row * v] = Narrow<T>(Accumulator<T>(9));
           }
@@ -347,7 +348,7 @@ TFO_TEST(BeamSearchStep, NoEndToken) {
   p.finished[1] = 1;
   Check("no end token", p);
   p.rule = EosRule::kOnly;
-  Check("no end token, and one needed", p);
+  Check("no end token, but one is required", p);
 }
 
 TFO_TEST(BeamSearchStep, LongRowsInParts) {
@@ -389,7 +390,7 @@ TFO_TEST(BeamSearchStep, TiesAcrossParts) {
   }
 }
 
-TFO_TEST(BeamSearchStep, TiesAmongWhatMayFollow) {
+TFO_TEST(BeamSearchStep, TiesAmongAllowedTokens) {
   Problem<float> p(1, 1, 3000);
   p.log_probs[0] = -1e7f;
   for (int64_t i = 0; i < 3000; ++i) p.logits[i] = 1e-5f * i;
@@ -403,7 +404,7 @@ TFO_TEST(BeamSearchStep, TiesAmongWhatMayFollow) {
   TFO_EXPECT_EQ(r.tokens[2], 5);
 }
 
-// End tokens in any order.
+// The order of end tokens does not matter.
 TFO_TEST(BeamSearchStep, TiesOfEndTokens) {
   Problem<float> p(1, 1, 50);
   p.log_probs[0] = -1e7f;

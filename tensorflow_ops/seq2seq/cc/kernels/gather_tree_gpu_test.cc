@@ -1,4 +1,4 @@
-// Compares the CUDA kernel of gather_tree with the CPU's.
+// Compares the CUDA kernel of gather_tree with the CPU algorithm.
 #include "tensorflow_ops/core/cc/gpu_testing.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/gather_tree.h"
 
@@ -31,7 +31,7 @@ void Check(int64_t time, int64_t batch, int64_t beams) {
   TFO_EXPECT(actual == expected);
 }
 
-TFO_CUDA_TEST(GatherTreeGpu, EqualsTheProcessors) {
+TFO_CUDA_TEST(GatherTreeGpu, EqualsTheCpu) {
   for (const int64_t time : {0, 1, 2, 9}) {
     for (const int64_t batch : {0, 1, 3, 90}) {
       for (const int64_t beams : {1, 2, 7}) {

@@ -94,7 +94,7 @@ TFO_TEST(GatherTree, ParentsOfTheFirstTokensAreNotRead) {
   TFO_EXPECT_EQ(bad.beam, -1);
 }
 
-TFO_TEST(GatherTree, BadParentsPadAndTheFirstIsTold) {
+TFO_TEST(GatherTree, BadParentsPadAndTheFirstIsReported) {
   for (const int64_t parent : {int64_t{-1}, int64_t{4}, int64_t{1} << 40}) {
     Tree<int64_t> tree(6, 5, 4);
     for (auto& length : tree.lengths) length = 6;
@@ -111,7 +111,7 @@ TFO_TEST(GatherTree, BadParentsPadAndTheFirstIsTold) {
   }
 }
 
-TFO_TEST(GatherTree, BadLengthsPadAndTheFirstIsTold) {
+TFO_TEST(GatherTree, BadLengthsPadAndTheFirstIsReported) {
   for (const int length : {-1, 7}) {
     Tree<int32_t> tree(6, 3, 4);
     tree.lengths[6] = length;

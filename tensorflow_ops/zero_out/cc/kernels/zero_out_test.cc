@@ -5,14 +5,14 @@
 namespace tfo {
 namespace {
 
-// Checks every byte of the result, for sizes around a pack's and a block's.
+// Checks every byte of the result for sizes around those of packs and blocks.
 template <typename Device>
 void ExpectKeepsOneElement(const Device& device) {
   for (int64_t size : {1, 2, 4, 8, 16}) {
     for (int64_t n : {0, 1, 3, 16, 17, 1000, 5000}) {
       for (int64_t keep : {int64_t{0}, n / 2, n - 1}) {
         if (keep < 0 || keep >= n) continue;
-        // 16-byte elements: aligned, as TensorFlow allocates them.
+        // 16-byte elements, aligned as TensorFlow allocates them.
         testing::GpuVector<char> input(n * size);
         for (size_t i = 0; i < input.size(); ++i) input[i] = 1 + i % 100;
         testing::GpuVector<char> output(n * size, 77), expected(n * size, 0);
@@ -36,7 +36,7 @@ TFO_CUDA_TEST(ZeroOut, CudaKernelKeepsOneElement) {
   ExpectKeepsOneElement(Gpu{});
 }
 
-TFO_CUDA_TEST(ZeroOut, CudaRefusesAnUnknownElementSize) {
+TFO_CUDA_TEST(ZeroOut, CudaRejectsAnUnknownElementSize) {
   char byte = 0;
   TFO_EXPECT(ZeroOut(Gpu{}, {1, 3, 0}, &byte, &byte) != nullptr);
 }
