@@ -1,11 +1,11 @@
-"""Pools regions of two real photographs and shows where the gradient goes.
+"""Pools regions of two photographs and shows where the gradient goes.
 
     python examples/pool_photo.py --output demo.png
 
-Five boxes on two photographs become five patches of 14 x 14 bins, whatever the
-box's size: `tfo.detection.roi_pool` takes the maximum of each bin, for red, green
-and blue apart. The gradient of the patches' sum then goes back to the photographs: 1
-for each bin, to the one pixel that was its maximum. The picture shows all three.
+`tfo.detection.roi_pool` converts five boxes of different sizes on two photographs to
+patches of 14 x 14 bins: the maximum of each bin, separately for red, green and blue.
+The gradient of the patches' sum is then 1 per bin, at the pixel of its maximum. The
+picture shows the photographs, the patches and the gradient.
 
 `bash tools/demo.sh` builds and installs the package and runs this file.
 """
@@ -19,7 +19,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
 
 import matplotlib
 
-matplotlib.use("Agg")  # draws into files and needs no screen
+matplotlib.use("Agg")  # draws into files, without a display
 
 import numpy as np
 import tensorflow as tf
@@ -32,7 +32,7 @@ import tensorflow_ops as tfo
 PHOTOS = ("china.jpg", "flower.jpg")
 BINS = 14
 
-WIDTH, HEIGHT = 16.0, 10.3  # of the picture, in inches
+WIDTH, HEIGHT = 16.0, 10.3  # size of the picture in inches
 HEAT = colors.LinearSegmentedColormap.from_list("heat", ("#f03b20", "#feb24c", "#ffffcc"))
 
 
@@ -70,7 +70,7 @@ def pool(photos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check(photos: np.ndarray, pooled: np.ndarray, gradient: np.ndarray) -> None:
-    """Ends the program unless the results are what the definition says."""
+    """Exits with an error if the results are wrong."""
     total, expected = gradient.sum(dtype=np.float64), pooled.size
     if total != expected:
         raise SystemExit(f"CHECK FAILED: the gradient sums to {total}, expected {expected}: 1 for each pooled value")
@@ -121,13 +121,13 @@ def draw_pooled(axes: plt.Axes, region: Region, values: np.ndarray) -> None:
 
 
 def draw_gradient(axes: plt.Axes, photo: np.ndarray, bins: np.ndarray, index: int, norm: colors.Normalize):
-    """Draws a dot at each pixel that was a maximum, coloured by how often; returns the dots."""
+    """Draws a dot at each pixel that was a maximum, coloured by count; returns the dots."""
     axes.imshow(0.4 * photo.mean(-1), cmap="gray", vmin=0, vmax=1)
     for region in REGIONS:
         if region.photo == index:
             outline(axes, region)
     y, x = np.nonzero(bins)
-    order = np.argsort(bins[y, x], kind="stable")  # the largest on top
+    order = np.argsort(bins[y, x], kind="stable")  # draws the largest last
     y, x = y[order], x[order]
     return axes.scatter(x, y, c=bins[y, x], s=3 + 3 * bins[y, x], linewidths=0, cmap=HEAT, norm=norm, zorder=3)
 
@@ -137,7 +137,7 @@ def draw(photos: np.ndarray, pooled: np.ndarray, gradient: np.ndarray, output: p
     figure = plt.figure(figsize=(WIDTH, HEIGHT), facecolor="white")
 
     def place(left, top, width, height):
-        """Adds axes; all in inches from the left upper corner."""
+        """Adds axes at a position in inches from the upper left corner."""
         axes = figure.add_axes((left / WIDTH, 1 - (top + height) / HEIGHT, width / WIDTH, height / HEIGHT))
         axes.set_axis_off()
         return axes
@@ -154,7 +154,7 @@ def draw(photos: np.ndarray, pooled: np.ndarray, gradient: np.ndarray, output: p
         fontsize=14,
         color="0.35",
     )
-    bins = gradient.sum(axis=-1)  # red, green and blue together
+    bins = gradient.sum(axis=-1)  # sums over red, green and blue
     norm = colors.LogNorm(1, bins.max())
     for i, photo in enumerate(photos):
         top = 1.85 + i * 4.12

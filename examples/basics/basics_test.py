@@ -1,4 +1,4 @@
-"""Runs each program of this folder, and looks for what it is to show.
+"""Runs each program in this folder and checks its output.
 
 python examples/basics/basics_test.py
 """
@@ -16,7 +16,7 @@ from absl.testing import absltest, parameterized
 
 _FOLDER = pathlib.Path(__file__).resolve().parent
 
-# Regular expressions of lines, in their order.
+# Regular expressions of the output, in order.
 _SHOWN = {
     "fit_a_curve": [r"^loss 1\d\.", r"step 300: loss 0\.00", r"weights \[ 1. +-2. +0.5\]", r"difference \de-0[4-9]"],
     "shapes": [
@@ -97,16 +97,16 @@ _SHOWN = {
 
 
 class BasicsTest(parameterized.TestCase):
-    def test_there_is_a_case_for_each(self):
+    def test_every_program_has_a_case(self):
         programs = {path.stem for path in _FOLDER.glob("*.py")} - {"basics_test"}
         self.assertCountEqual(programs, _SHOWN)
         readme = (_FOLDER / "README.md").read_text(encoding="utf-8")
         self.assertCountEqual(re.findall(r"\[(\w+)\.py\]", readme), _SHOWN)
 
     @parameterized.parameters(*_SHOWN)
-    def test_shows(self, name):
+    def test_output(self, name):
         path = _FOLDER / f"{name}.py"
-        if name == "data_parallelism":  # makes devices, which only works in a new process
+        if name == "data_parallelism":  # configures devices, which only works in a new process
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[1:])}
             command = [sys.executable, str(path)]
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Broadcasting: where it saves memory, and where it hides a mistake.
+"""Broadcasting: how it saves memory, and how it hides a mistake.
 
 python examples/basics/broadcasting.py
 """
@@ -16,15 +16,15 @@ import tensorflow_ops as tfo
 
 def main():
     """Runs the example."""
-    # A dim of size 1 is repeated as often as the other tensor needs; nothing is copied.
+    # A dim of size 1 is repeated to the size of the other tensor, without a copy.
     a = tf.constant([[1.0, 2.0], [3.0, 4.0]])
     column = tf.constant([[10.0], [20.0]])
     print("[2, 2] + [2, 1]:", (a + column).numpy().tolist())
     print("the same, with a copy:", (a + tf.tile(column, [1, 2])).numpy().tolist())
 
-    # For: features of each frame beside features of the whole sound. The plain way tiles
-    # the second, concatenates, projects. The projection of a concatenation is a sum of
-    # projections, and those broadcast: tfo.layers.Merge.
+    # A benefit: combining features of each frame with features of the whole sound. The
+    # usual way tiles the second, concatenates and projects. The projection of a
+    # concatenation is a sum of projections, which broadcasts: tfo.layers.Merge.
     random = np.random.default_rng(0)
     frames = tf.constant(random.normal(size=[8, 50, 16]), tf.float32)
     speaker = tf.constant(random.normal(size=[8, 1, 32]), tf.float32)
@@ -42,22 +42,22 @@ def main():
         tf.size(tiled).numpy(),
     )
 
-    # Against: labels [n, 1] and predictions [n] have no error to raise. The difference is
-    # [n, n], each prediction against each label, and the mean of its squares is a number
-    # like any other. Training with it learns the labels' mean.
+    # A risk: labels [n, 1] and predictions [n] raise no error. Their difference is [n, n],
+    # each prediction minus each label, and the mean of its squares looks like a valid loss.
+    # Training with it learns the labels' mean.
     labels, predictions = tf.constant([[1.0], [2.0], [3.0]]), tf.constant([1.0, 2.0, 3.0])
     wrong = tf.reduce_mean((labels - predictions) ** 2)
     print("all predictions are right, and the loss is", f"{wrong:.3f}:", (labels - predictions).shape)
 
-    # Say which axis is meant, and check shapes where functions begin.
+    # Remove the extra axis explicitly, and check shapes at the start of a function.
     tf.debugging.assert_shapes([(predictions, ["N"]), (tf.squeeze(labels, -1), ["N"])])
     print("with equal shapes:", tf.reduce_mean((tf.squeeze(labels, -1) - predictions) ** 2).numpy())
     try:
         tf.debugging.assert_shapes([(predictions, ["N", 1]), (labels, ["N", 1])])
     except ValueError as error:
-        print("the check says:", str(error).splitlines()[0])
+        print("the check raises:", str(error).splitlines()[0])
 
-    # A sum over all axes looks right by chance; with an axis the mistake shows.
+    # A sum over all axes hides the mistake; a sum over one axis reveals it.
     a, b = tf.constant([[1.0], [2.0]]), tf.constant([1.0, 2.0])
     print("sum of [2, 1] + [2]:", tf.reduce_sum(a + b).numpy(), "along axis 0:", tf.reduce_sum(a + b, 0).numpy())
 

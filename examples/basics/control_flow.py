@@ -1,4 +1,4 @@
-"""Control flow in graphs: tf.cond, tf.while_loop, TensorArray, and what AutoGraph writes for you.
+"""Control flow in graphs: tf.cond, tf.while_loop, TensorArray, and AutoGraph.
 
 python examples/basics/control_flow.py
 """
@@ -13,13 +13,13 @@ import tensorflow as tf
 def main():
     """Runs the example."""
 
-    # A Python if looks at a value when the function is traced, and a traced tensor has
-    # none yet. tf.cond puts both branches into the graph and runs one.
+    # A Python if needs a value while the function is traced, and traced tensors have none.
+    # tf.cond adds both branches to the graph and runs one.
     @tf.function
     def with_cond(x):
         return tf.cond(x > 0, lambda: x * 2, lambda: -x)
 
-    # AutoGraph turns an if over a tensor into that.
+    # AutoGraph converts an if over a tensor to tf.cond.
     @tf.function
     def with_if(x):
         if x > 0:
@@ -29,9 +29,9 @@ def main():
     print("cond:", [int(with_cond(tf.constant(v))) for v in (3, -3)])
     print("if:  ", [int(with_if(tf.constant(v))) for v in (3, -3)])
 
-    # tf.where picks between values that were both computed, element by element. So was the
-    # gradient: of log at 0 it is infinite, and 0 * infinity is NaN. Make the input of the
-    # branch that is not taken harmless.
+    # tf.where selects elements of two values that are both computed, and so are their
+    # gradients: the gradient of log at 0 is infinite, and 0 * infinity is NaN. Replace the
+    # input of the branch that is not selected by a harmless value.
     x = tf.constant([0.0, 1.0])
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(x)
@@ -41,8 +41,8 @@ def main():
         "where:", wrong.numpy(), "gradient", tape.gradient(wrong, x).numpy(), "mended", tape.gradient(right, x).numpy()
     )
 
-    # A loop whose length the values decide: Newton's square root. What changes from pass to
-    # pass are loop variables; their shapes and dtypes stay.
+    # A loop whose length depends on values: Newton's square root. Values that change between
+    # passes are loop variables, with fixed shapes and dtypes.
     @tf.function
     def square_root(a):
         def improve(guess, passes):
@@ -55,38 +55,38 @@ def main():
     root, passes = square_root(tf.constant(2.0))
     print(f"while_loop: {root:.4f} after {passes} passes")
 
-    # A shape that changes has to be announced.
+    # Declare a shape that changes with a shape invariant.
     @tf.function
     def powers_of_two(n):
         values = tf.constant([1])
         while tf.shape(values)[0] < n:
             tf.autograph.experimental.set_loop_options(shape_invariants=[(values, tf.TensorShape([None]))])
-            values = tf.concat([values, values[-1:] * 2], 0)  # copies everything, each time
+            values = tf.concat([values, values[-1:] * 2], 0)  # copies all values in each pass
         return values
 
     print("growing tensor:", powers_of_two(6).numpy())
 
-    # A list of results is a TensorArray: each is written once, nothing is copied, and the
-    # gradient goes through. A Python list would be filled at tracing, with a loop's symbols.
+    # Collect results in a TensorArray: each is written once, nothing is copied, and it is
+    # differentiable. A Python list would be filled during tracing, with symbolic tensors.
     @tf.function
     def fibonacci(n):
         numbers = tf.TensorArray(tf.int32, n)
         a, b = 1, 1
         for i in tf.range(n):
-            numbers = numbers.write(i, a)  # keep what write returns
+            numbers = numbers.write(i, a)  # use the array that write returns
             a, b = b, a + b
         return numbers.stack()
 
     print("TensorArray:", fibonacci(10).numpy())
 
-    # The gradient of a loop runs it backwards.
+    # The gradient of a loop runs backwards over its passes.
     a = tf.constant(2.0)
     with tf.GradientTape() as tape:
         tape.watch(a)
         root, _ = square_root(a)
     print(f"d sqrt(a) / da at 2: {tape.gradient(root, a):.4f}, by hand {0.5 / 2**0.5:.4f}")
 
-    # A loop over Python numbers is unrolled: each pass is in the graph again.
+    # A loop over Python numbers is unrolled: the graph contains a copy of each pass.
     for name, loop in (("range", range), ("tf.range", tf.range)):
 
         @tf.function

@@ -1,4 +1,4 @@
-"""Data parallelism: a batch over several devices, the same gradients as on one.
+"""Data parallelism: splits a batch over several devices, with the gradients of one.
 
 python examples/basics/data_parallelism.py
 """
@@ -16,7 +16,7 @@ import tensorflow_ops as tfo
 
 def main():
     """Runs the example."""
-    # Without GPUs, two devices on the CPU, to see how it works. Before anything runs.
+    # Without GPUs, splits the CPU into two devices for demonstration, before anything runs.
     if not tf.config.list_physical_devices("GPU"):
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
@@ -34,19 +34,19 @@ def main():
     y = x[:, :3].argmax(1)
 
     def loss_fn(x, y):
-        print("traced for a part of", x.shape)
+        print("traced for a part of shape", x.shape)
         return cross_entropy(y, model(x, training=True))
 
-    # A function of a batch in, a function of a batch out. A scalar is joined as a mean.
+    # Converts a function of a batch to one that splits the batch. Scalars are averaged.
     parallel_loss = tfo.distribute.make_parallel(loss_fn)
 
     with tf.GradientTape(persistent=True) as tape:
-        whole, parts = loss_fn(x[:15], y[:15]), parallel_loss(x[:15], y[:15])  # 15: not the same for both
+        whole, parts = loss_fn(x[:15], y[:15]), parallel_loss(x[:15], y[:15])  # 15 splits unevenly
     gradients = [tape.gradient(loss, model.trainable_variables) for loss in (whole, parts)]
     apart = max(np.abs(a - b).max() for a, b in zip(*gradients, strict=True))
     print(f"loss {whole:.4f} on one device, {parts:.4f} in parts; gradients differ by at most {apart:.0e}")
 
-    # In a tf.function the parts run at the same time, and so do their gradients.
+    # In a tf.function, the parts and their gradients run concurrently.
     @tf.function(input_signature=[tf.TensorSpec([None, 8]), tf.TensorSpec([None], tf.int64)])
     def step(x, y):
         with tf.GradientTape() as tape:
@@ -55,14 +55,14 @@ def main():
         return loss
 
     for epoch in range(5):
-        # The last batch is a single example: the second device has none, and adds nothing.
+        # The last batch has a single example, so the second device contributes nothing.
         losses = [step(x[i : i + 57], y[i : i + 57]) for i in range(0, 400, 57)]
         print(f"epoch {epoch}: loss {np.mean(losses):.3f}")
     accuracy = np.mean(model(x).numpy().argmax(1) == y)
     print(f"accuracy {accuracy:.2f}")
 
-    # For copies of the variables on each device, or several machines, TensorFlow has
-    # strategies; losses and layers of this library run under them as they are:
+    # For copies of the variables on each device, or for several machines, use TensorFlow's
+    # strategies. This library's losses and layers run under them without changes:
     #   with tf.distribute.MirroredStrategy().scope(): model = ...; model.compile(...)
 
 

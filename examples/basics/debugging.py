@@ -1,4 +1,4 @@
-"""Debugging: assertions, prints, NaN, and a gradient that is wrong though the loss is right.
+"""Debugging: assertions, prints, NaN, and a wrong gradient of a correct loss.
 
 python examples/basics/debugging.py
 """
@@ -14,18 +14,18 @@ import tensorflow_ops as tfo
 
 
 def wrong_entropy(logits):
-    """The entropy of softmax(logits), as one may write it to save memory. Values are right."""
-    probabilities = tf.stop_gradient(tf.nn.softmax(logits))  # "only a weight"
+    """Returns the entropy of softmax(logits). Values are correct, but gradients are not."""
+    probabilities = tf.stop_gradient(tf.nn.softmax(logits))  # the mistake: drops a part of the gradient
     return -tf.reduce_sum(probabilities * tf.nn.log_softmax(logits), -1)
 
 
 def entropy(logits):
-    """The same without the stop."""
+    """Returns the entropy, with correct gradients."""
     return -tf.reduce_sum(tf.nn.softmax(logits) * tf.nn.log_softmax(logits), -1)
 
 
 def maximise(function, logits):
-    """The entropy after 200 steps up the gradient."""
+    """Returns the entropy after 200 steps of gradient ascent."""
     logits = tf.Variable(logits)
     for _ in range(200):
         with tf.GradientTape() as tape:
@@ -37,8 +37,8 @@ def maximise(function, logits):
 def main():
     """Runs the example."""
 
-    # Say what must hold. Where TensorFlow knows when tracing, it is a ValueError there;
-    # else the graph stops when it runs, with the message.
+    # Assert preconditions. If TensorFlow can check one while tracing, it raises ValueError
+    # there; otherwise the graph stops at run time with the message.
     @tf.function(input_signature=[tf.TensorSpec([None, None])])
     def normalise(x):
         total = tf.reduce_sum(x, 1, keepdims=True)
@@ -51,7 +51,7 @@ def main():
     except tf.errors.InvalidArgumentError as error:
         print("assertion:", next(line for line in error.message.splitlines() if "positive sum" in line))
 
-    # print shows symbols, once; tf.print shows values, each time. Its output is stderr by
+    # print shows symbolic tensors, once; tf.print shows values, in every call, on stderr by
     # default.
     @tf.function
     def printed(x):
@@ -65,21 +65,21 @@ def main():
     printed(tf.constant([1, 2, 3]))
     tf.config.run_functions_eagerly(False)
 
-    # Where does the NaN come from? check_numerics stops at the place; without it the
-    # number travels to the loss.
+    # To find the origin of a NaN, use check_numerics, which raises there. Without it, the NaN
+    # propagates to the loss.
     try:
         tf.debugging.check_numerics(tf.math.log(tf.constant([1.0, -1.0])), "log of x")
     except tf.errors.InvalidArgumentError as error:
         print("check_numerics:", error.message.split("}} ")[-1])
-    # tf.debugging.enable_check_numerics() does so for all ops, and says which one it was.
+    # tf.debugging.enable_check_numerics() checks all ops, and reports the one that failed.
 
-    # The entropy that trains wrongly. Values agree to the last digit; up its gradient the
-    # true entropy should reach log 4 = 1.386.
+    # An entropy that trains incorrectly. The values agree to the last digit, but gradient
+    # ascent should reach the maximum, log 4 = 1.386.
     logits = tf.constant([2.0, 0.0, -1.0, 0.5])
     print(f"values: {wrong_entropy(logits):.6f} and {entropy(logits):.6f}")
     print(f"trained: {maximise(wrong_entropy, logits):.3f} and {maximise(entropy, logits):.3f}, best {np.log(4):.3f}")
 
-    # The check that finds it: the gradient against differences of values.
+    # This check detects it: it compares the gradient with finite differences.
     for function in (wrong_entropy, entropy, tfo.nn.softmax_entropy):
         error = tfo.testing.gradient_error(function, [tf.cast(logits, tf.float64)]).error
         print(f"gradient error of {function.__name__}: {error:.0e}")

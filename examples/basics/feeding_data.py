@@ -14,22 +14,22 @@ import tensorflow_ops as tfo
 
 
 def summary(batches):
-    """Shapes and the sum of all that a dataset yields."""
+    """Returns the shapes and the sum of a dataset's elements."""
     batches = list(batches)
     return [tuple(batch.shape) for batch in batches], float(sum(tf.reduce_sum(batch) for batch in batches))
 
 
 def samples():
-    """Ten examples, one after the other: files, a socket, a simulation."""
+    """Yields ten examples one by one, as from files, a socket or a simulation."""
     for i in range(10):
         yield np.full([3], i, np.float32)
 
 
-# NumPy inside of a graph. It says what comes out, so shapes stay known, and what else it
-# gives back is an error. tf.numpy_function knows neither.
+# NumPy inside a graph. `out` declares the result, so shapes stay static and other results
+# raise an error. tf.numpy_function does neither.
 @tfo.python_op("basics::reverse_rows", out=lambda x: tf.TensorSpec(x.shape, x.dtype))
 def reverse_rows(x):
-    """Each row backwards."""
+    """Reverses each row."""
     return np.ascontiguousarray(x[..., ::-1])
 
 
@@ -37,15 +37,15 @@ def main():
     """Runs the example."""
     data = np.stack(list(samples()))  # [10, 3]
 
-    # An array in a tf.function becomes a constant of the graph: no copy at each step, but
-    # the graph holds it, and another array is another graph. For small data only.
+    # An array in a tf.function becomes a constant of the graph: there is no copy per step,
+    # but the graph holds the array, and another array needs another graph. For small data only.
     @tf.function
     def step_with_constant():
         return tf.reduce_sum(tf.constant(data))
 
     print("constant:", step_with_constant().numpy())
 
-    # As an argument it must be a tensor, not Python: each new Python number is a new graph.
+    # Pass tensors as arguments: each new Python number would trace a new graph.
     @tf.function
     def step(x):
         return tf.reduce_sum(x)
@@ -62,12 +62,12 @@ def main():
         step.experimental_get_tracing_count() - after_numbers,
     )
 
-    # From memory: the whole array once, then slices of it.
+    # From memory: copies the whole array once, then yields slices.
     memory = tf.data.Dataset.from_tensor_slices(data).batch(4)
     print("tensor slices:", *summary(memory))
 
-    # From a generator: one example at a time, at the speed of Python. The signature says
-    # shape and dtype, which TensorFlow cannot see.
+    # From a generator: one example at a time, at the speed of Python. The signature declares
+    # shape and dtype, which TensorFlow cannot infer.
     generated = tf.data.Dataset.from_generator(samples, output_signature=tf.TensorSpec([3], tf.float32)).batch(4)
     print("generator:", *summary(generated))
 
@@ -79,8 +79,8 @@ def main():
         next(iter(memory.map(lambda x: reverse_rows(x * [1, 2, 3]))))[1].numpy(),
     )
 
-    # As one trains: shuffle examples (not batches), batch, transform whole batches in
-    # parallel, and prepare the next one meanwhile.
+    # For training: shuffle examples (not batches), batch, transform whole batches in
+    # parallel, and prefetch the next one.
     pipeline = (
         tf.data.Dataset.from_tensor_slices(data)
         .shuffle(len(data), seed=1)

@@ -19,7 +19,7 @@ def main():
     x = random.uniform([200], -3.0, 3.0)
     y = TRUE[0] + TRUE[1] * x + TRUE[2] * x**2 + random.normal([200], stddev=0.1)
 
-    # What is learnt is a variable. Constants and the data are tensors.
+    # Trainable weights are variables; constants and data are tensors.
     weights = tf.Variable(tf.zeros([3]))
     features = tf.stack([tf.ones_like(x), x, x**2], 1)  # [200, 3]
 
@@ -27,7 +27,7 @@ def main():
         predictions = tf.linalg.matvec(features, weights)
         return tf.reduce_mean((predictions - y) ** 2)
 
-    # A step as it is: the tape notes what happens to variables, then goes back.
+    # A step by hand: the tape records the operations on variables and differentiates them.
     with tf.GradientTape() as tape:
         loss = loss_fn()
     gradient = tape.gradient(loss, weights)
@@ -35,9 +35,9 @@ def main():
     weights.assign_sub(0.05 * gradient)
     print(f"after one step down the gradient: loss {loss_fn():.3f}")
 
-    # The same with an optimizer, as one graph: traced at the first call, then run.
+    # The same with an optimizer, as one graph, which is traced in the first call.
     optimizer = keras.optimizers.Adam(0.1)
-    optimizer.build([weights])  # its own variables have to be there before the graph
+    optimizer.build([weights])  # creates its variables before the graph is traced
 
     @tf.function
     def step():
@@ -52,7 +52,7 @@ def main():
             print(f"step {number}: loss {loss:.4f}")
     print(f"weights {weights.numpy().round(2)}, true {TRUE}")
 
-    # The best weights are known in closed form here: a check of the above.
+    # Here the best weights have a closed form, which serves as a check.
     best = tf.linalg.lstsq(features, y[:, tf.newaxis])[:, 0]
     print(f"least squares {best.numpy().round(2)}, difference {tf.reduce_max(tf.abs(best - weights)):.0e}")
 

@@ -1,4 +1,4 @@
-"""Numerical stability: softmax, cross entropy, entropy and KL that keep their digits.
+"""Numerical stability: softmax, cross entropy, entropy and KL without loss of digits.
 
 python examples/basics/numerical_stability.py
 """
@@ -14,7 +14,7 @@ import tensorflow_ops as tfo
 
 
 def gradient(function, x):
-    """Of the sum of function(x), as NumPy."""
+    """Returns the gradient of the sum of function(x), as NumPy array."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = function(x)
@@ -23,25 +23,25 @@ def gradient(function, x):
 
 def main():
     """Runs the example."""
-    # A float has a largest and a smallest number: for float32 e^89 is infinite, and e^-104
-    # is 0. x * y / y is x on paper.
+    # Floats have a largest and a smallest number: in float32, e^89 is infinite, and e^-104
+    # is 0. Mathematically, x * y / y is x.
     x, y = tf.constant(1.0), tf.constant(1e-46)  # rounds to 0
     print("x * y / y:", (x * y / y).numpy())
 
-    # Softmax by its formula overflows. Less the largest logit, e^x is at most 1.
+    # The formula of softmax overflows. After subtracting the largest logit, e^x is at most 1.
     logits = tf.constant([[1000.0, 0.0], [0.0, 0.0]])
 
     def naive_softmax(x):
         return tf.exp(x) / tf.reduce_sum(tf.exp(x), -1, keepdims=True)
 
     print("softmax by its formula:", naive_softmax(logits).numpy().tolist())
-    # The largest of each row: with that of the whole tensor small rows become 0 / 0.
+    # Subtract each row's maximum: with the tensor's maximum, small rows become 0 / 0.
     shifted = tf.exp(logits - tf.reduce_max(logits))
-    print("less the tensor's maximum:", (shifted / tf.reduce_sum(shifted, -1, keepdims=True)).numpy().tolist())
-    print("less each row's, tfo.nn.softmax:", tfo.nn.softmax(logits).numpy().tolist())
+    print("minus the tensor's maximum:", (shifted / tf.reduce_sum(shifted, -1, keepdims=True)).numpy().tolist())
+    print("minus each row's maximum, tfo.nn.softmax:", tfo.nn.softmax(logits).numpy().tolist())
 
-    # The logarithm of a probability that rounds to 0 is -infinity, and its gradient NaN.
-    # From logits, log p = x - log(sum(e^x)) loses nothing.
+    # The logarithm of a probability that rounds to 0 is -infinity, and its gradient is NaN.
+    # Computed from logits, log p = x - log(sum(e^x)) is accurate.
     def naive_loss(x):
         return -tf.math.log(tf.nn.softmax(x))[..., 1]
 
@@ -52,7 +52,7 @@ def main():
     print("cross entropy by log(softmax):", naive_loss(far).numpy(), "gradient", gradient(naive_loss, far).tolist())
     print("from logits:", loss(far).numpy(), "gradient", gradient(loss, far).tolist())
 
-    # A mask of -infinity takes a class out. 0 * -infinity is NaN in the sum p log p; the
+    # A logit of -infinity masks a class. In the sum of p log p, 0 * -infinity is NaN, but the
     # limit is 0.
     masked = tf.constant([[1.0, 2.0, -np.inf]])
 
@@ -66,8 +66,8 @@ def main():
         gradient(tfo.nn.softmax_entropy, masked).round(3).tolist(),
     )
 
-    # A small difference of large numbers has no digits left: e^d - d - 1 is d^2 / 2 for a
-    # small d, and the formula says 0.
+    # A small difference of large numbers has no correct digits: for small d, e^d - d - 1 is
+    # d^2 / 2, but the formula gives 0.
     mean, log_variance = tf.constant([0.0]), tf.constant([1e-4])
 
     def naive_kl(mean, log_variance):
@@ -77,7 +77,7 @@ def main():
     naive, ours = naive_kl(mean, log_variance), tfo.nn.gaussian_kl((mean, log_variance))
     print(f"KL: by its formula {naive:.2e}, tfo.nn.gaussian_kl {ours:.2e}, exact {exact:.2e}")
 
-    # 16 bits have 3 decimal digits (bfloat16: 2). Sums belong into float32.
+    # float16 has 3 decimal digits (bfloat16: 2). Accumulate sums in float32.
     ones = tf.ones([1, 4096], tf.float16)
     total = tf.constant(0.0, tf.float16)
     for _ in range(4096):

@@ -1,4 +1,4 @@
-"""What runs when: Python at tracing, ops in a tf.function, control dependencies.
+"""Order of execution: Python during tracing, ops in a tf.function, control dependencies.
 
 python examples/basics/order_of_execution.py
 """
@@ -12,13 +12,13 @@ import tensorflow as tf
 
 def main():
     """Runs the example."""
-    # Eagerly lines run one after the other. A tf.function runs its Python once, when it is
-    # traced, and afterwards the graph alone.
+    # In eager mode, lines run in order. A tf.function runs its Python code once, while it is
+    # traced, and afterwards only the graph.
     python_calls = []
 
     @tf.function
     def traced(x):
-        python_calls.append("called")  # a Python effect: at tracing only
+        python_calls.append("called")  # a Python side effect: during tracing only
         tf.print("  tf.print runs each time:", x)
         return x + 1
 
@@ -26,8 +26,8 @@ def main():
         traced(tf.constant(i))
     print("Python ran", len(python_calls), "time, the graph 3 times")
 
-    # Ops without effects run when their inputs are there. Reads and writes of one variable
-    # keep the order of the lines: tf.function adds the dependencies.
+    # Ops without side effects run as soon as their inputs are ready. Reads and writes of a
+    # variable keep the order of the lines: tf.function adds the dependencies.
     counter = tf.Variable(0)
 
     @tf.function
@@ -39,8 +39,8 @@ def main():
 
     print("in the order of the lines:", [int(v) for v in in_order()])
 
-    # In a bare graph, as old code and tf.Graph have it, nobody adds them. There, and to tie
-    # ops that share no variable, one says it: what is made in the block runs after the check.
+    # A bare tf.Graph, as in old code, has no automatic dependencies. There, and for ops that
+    # share no variable, add them: ops created in the block run after the check.
     def checked_log(x, tied):
         check = tf.debugging.assert_positive(x)
         with tf.control_dependencies([check] if tied else []):
@@ -55,8 +55,8 @@ def main():
             except tf.errors.InvalidArgumentError:
                 print("bare graph, tied: the check runs first, and fails")
 
-    # What runs inside of the block counts, not what is used in it: a tensor that was there
-    # before stays as it was. tf.identity makes one that waits.
+    # The block affects ops that are created in it, not tensors that are used in it: a tensor
+    # from before keeps its value. tf.identity creates an op that waits.
     @tf.function
     def waits():
         old = counter.read_value()
@@ -66,11 +66,11 @@ def main():
     counter.assign(5)
     print("read before, and in the block:", [int(v) for v in waits()])
 
-    # A result that nobody uses is not computed; an effect (print, assign, assert) is.
+    # Unused results are not computed; side effects (print, assign, assert) always run.
     @tf.function
     def unused(x):
-        tf.math.reciprocal_no_nan(x)  # pruned: no use, no effect
-        tf.debugging.assert_positive(x)  # stays
+        tf.math.reciprocal_no_nan(x)  # pruned: unused, without side effects
+        tf.debugging.assert_positive(x)  # is kept
         return x
 
     try:

@@ -1,4 +1,4 @@
-"""Static and dynamic shapes: what a graph knows when it is traced, and what only when it runs.
+"""Static and dynamic shapes: known while a graph is traced, and only when it runs.
 
 python examples/basics/shapes.py
 """
@@ -14,24 +14,24 @@ import tensorflow_ops as tfo
 
 def main():
     """Runs the example."""
-    # Eagerly a tensor has its values, so all of its shape is known.
+    # Eager tensors have values, so their shapes are fully known.
     print("eager:", tf.zeros([2, 10, 32]).shape, tfo.shapes.get_shape(tf.zeros([2, 10, 32])))
 
-    # In a tf.function the batch is often unknown. x.shape is what the graph knows, and is
-    # Python; tf.shape(x) is an op that says what it was, and is a tensor.
+    # In a tf.function, the batch size is often unknown. x.shape is the static shape, a Python
+    # object; tf.shape(x) is an op whose result is the shape at run time, a tensor.
     @tf.function(input_signature=[tf.TensorSpec([None, 10, 32])])
     def look(x):
         print("traced: x.shape is", x.shape, "and tf.shape(x) is", tf.shape(x))
         tf.print("run: tf.shape(x) is", tf.shape(x))
-        # get_shape takes each dim from where it is known: a graph with fewer ops, and
-        # shapes that later ops can be checked against.
+        # get_shape returns static dims where they are known. The graph has fewer ops, and
+        # later ops have more static shapes.
         print("traced: get_shape(x) is", tfo.shapes.get_shape(x))
         return x
 
     look(tf.zeros([2, 10, 32]))
-    look(tf.zeros([5, 10, 32]))  # the same graph: nothing is printed by Python
+    look(tf.zeros([5, 10, 32]))  # the same graph: Python prints nothing
 
-    # From a shape of tensors alone the graph forgets what it knew; reshape keeps it.
+    # A shape made of tensors loses the static dims; tfo.shapes.reshape keeps them.
     @tf.function(input_signature=[tf.TensorSpec([None, 10, 32])])
     def fold(x):
         shape = tf.shape(x)
@@ -42,12 +42,12 @@ def main():
 
     print("run:", fold(tf.zeros([2, 10, 32])).shape)
 
-    # A dense layer needs the last dim when it is built. Where TensorFlow cannot know a
-    # shape, say it: ensure_shape also checks it when the graph runs.
+    # A dense layer needs the last dim when it is built. If TensorFlow cannot infer a shape,
+    # declare it: ensure_shape sets it, and checks it at run time.
     @tf.function(input_signature=[tf.TensorSpec(None)])
     def unknown_rank(x):
         x = tf.ensure_shape(x, [None, 3])
-        print("traced: told that the shape is", x.shape)
+        print("traced: the declared shape is", x.shape)
         return tf.reduce_sum(x)
 
     unknown_rank(tf.zeros([7, 3]))
@@ -56,16 +56,16 @@ def main():
     except tf.errors.InvalidArgumentError as error:
         print("checked:", next(line for line in error.message.splitlines() if "compatible" in line))
 
-    # Each new static shape is a new trace. An input_signature with None has one for all.
+    # Each new static shape causes a new trace. An input_signature with None needs only one.
     traces = []
 
     @tf.function
-    def traced_anew(x):
+    def retraced(x):
         traces.append(x.shape)
         return tf.reduce_sum(x)
 
     for n in (2, 3, 4):
-        traced_anew(tf.zeros([n]))
+        retraced(tf.zeros([n]))
     print("traces without a signature:", traces)
 
 

@@ -1,4 +1,4 @@
-"""Slicing against reductions: the same sum in four ways, with their times.
+"""Slicing versus reductions: the same sum computed in four ways, with their times.
 
 python examples/basics/slicing.py
 """
@@ -17,7 +17,7 @@ ROWS, COLUMNS = 500, 10
 
 
 def slices(x):
-    """An op for each row's slice, and one for each addition."""
+    """One op per slice and one per addition."""
     total = tf.zeros([COLUMNS])
     for i in range(ROWS):
         total = total + x[i]
@@ -25,7 +25,7 @@ def slices(x):
 
 
 def unstack(x):
-    """One op makes all slices; the additions are still one by one."""
+    """One op for all slices, and one per addition."""
     total = tf.zeros([COLUMNS])
     for row in tf.unstack(x):
         total = total + row
@@ -33,7 +33,7 @@ def unstack(x):
 
 
 def loop(x):
-    """In a tf.function AutoGraph makes this one tf.while_loop: a small graph, run row by row."""
+    """AutoGraph converts this to a tf.while_loop: a small graph that runs row by row."""
     total = tf.zeros([COLUMNS])
     for i in tf.range(ROWS):
         total = total + x[i]
@@ -46,7 +46,7 @@ def reduction(x):
 
 
 def milliseconds(call, x, times=7):
-    """The median time of a call, after a first one that traces."""
+    """Returns the median time of a call, after a first call that traces."""
     call(x).numpy()
     samples = []
     for _ in range(times):
@@ -72,9 +72,9 @@ def main():
     eagerly, as_graph = (slow / fast for slow, fast in zip(times[slices], times[reduction], strict=True))
     print(f"\nslices / reduction: {eagerly:.0f} eagerly, {as_graph:.0f} as a graph")
 
-    # Each op costs some microseconds to start, whatever it does. So the way to be fast is
-    # to do more in one op: reductions, tf.gather for rows by index, tf.einsum, tf.scan
-    # only where a step needs the last one's result.
+    # Starting any op costs some microseconds. To be fast, do more work per op: reductions,
+    # tf.gather for rows by index, tf.einsum, and tf.scan only if each step needs the result
+    # of the previous one.
     index = tf.constant([4, 0, 4])
     print("rows by index in one op:", np.array_equal(tf.gather(x, index), tf.stack([x[4], x[0], x[4]])))
 

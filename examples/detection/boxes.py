@@ -2,26 +2,26 @@
 
 import numpy as np
 
-# Deltas are divided by these, so that they are about as large as the logits: the
-# standard deviations that Fast R-CNN took from its data.
+# Deltas are divided by these, so that their magnitude is like that of the logits. The
+# values are the standard deviations that Fast R-CNN measured on its data.
 DELTA_SCALES = np.float32([0.1, 0.1, 0.2, 0.2])
-MAX_LOG_SCALE = np.log(1000 / 16)  # Detectron's bound: exp() of a wild guess stays finite
+MAX_LOG_SCALE = np.log(1000 / 16)  # Detectron's bound: keeps exp() of bad predictions finite
 
 
 def area(boxes: np.ndarray) -> np.ndarray:
-    """Areas [...]; 0 for inverted boxes."""
+    """Returns areas [...], 0 for inverted boxes."""
     return np.maximum(boxes[..., 2:] - boxes[..., :2], 0).prod(-1)
 
 
 def iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Intersection over union of boxes that broadcast against each other."""
+    """Returns the intersection over union of boxes that broadcast against each other."""
     low, high = np.maximum(a[..., :2], b[..., :2]), np.minimum(a[..., 2:], b[..., 2:])
     common = area(np.concatenate([low, high], -1))
     return common / (area(a) + area(b) - common)
 
 
 def clip(boxes: np.ndarray, size: float) -> np.ndarray:
-    """The parts inside of a square image."""
+    """Clips boxes to a square image."""
     return np.clip(boxes, 0, size).astype(np.float32)
 
 
@@ -31,13 +31,13 @@ def _center_and_size(boxes):
 
 
 def encode(proposals: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """How to get from the proposals to the boxes: R-CNN's (dx, dy, log dw, log dh), scaled."""
+    """Returns the deltas from proposals to boxes: R-CNN's (dx, dy, log dw, log dh), scaled."""
     (center, size), (to_center, to_size) = _center_and_size(proposals), _center_and_size(boxes)
     return np.concatenate([(to_center - center) / size, np.log(to_size / size)], -1) / DELTA_SCALES
 
 
 def decode(proposals: np.ndarray, deltas: np.ndarray) -> np.ndarray:
-    """The boxes that the deltas lead to: the inverse of `encode`."""
+    """Applies deltas to proposals: the inverse of `encode`."""
     center, size = _center_and_size(proposals)
     deltas = deltas * DELTA_SCALES
     center = center + deltas[..., :2] * size

@@ -1,7 +1,7 @@
 """Traffic signs on real photographs, with proposals and targets for the second stage of a detector.
 
-The left halves of two photographs are for training, the right ones for evaluation: no
-background is in both.
+Training uses the left halves of two photographs, evaluation the right halves, so that
+they share no background.
 """
 
 import math
@@ -19,7 +19,7 @@ CLASSES = ("stop", "yield", "no entry", "priority")
 SIZE = 256  # of a scene, in pixels
 SIGN_SIZES = (20, 150)
 MOST_SIGNS = 4
-FOREGROUND_IOU = 0.5  # a proposal that overlaps a sign less is background
+FOREGROUND_IOU = 0.5  # proposals with a lower overlap are background
 
 RED, YELLOW, WHITE = (190, 25, 35), (250, 200, 30), (245, 245, 245)
 
@@ -33,14 +33,14 @@ class Scene(NamedTuple):
 
 
 def backgrounds(training: bool) -> list[Image.Image]:
-    """The halves of the photographs for training or for evaluation."""
+    """Returns the halves of the photographs for training or for evaluation."""
     photos = [Image.fromarray(load_sample_image(name)) for name in PHOTOS]
     left, right = (0, 1) if training else (1, 2)
     return [photo.crop((left * photo.width // 2, 0, right * photo.width // 2, photo.height)) for photo in photos]
 
 
 def draw_sign(name: str, size: int = 256) -> Image.Image:
-    """A sign as RGBA, seen from the front."""
+    """Draws a sign as RGBA, seen from the front."""
     sign = Image.new("RGBA", (size, size))
     draw = ImageDraw.Draw(sign)
     half = size / 2
@@ -66,35 +66,35 @@ def draw_sign(name: str, size: int = 256) -> Image.Image:
     return sign.crop(sign.getbbox())
 
 
-def in_some_light(rng: np.random.Generator, image: Image.Image, darkest: float) -> Image.Image:
-    """The image with weaker colours, darker or a little brighter."""
+def change_light(rng: np.random.Generator, image: Image.Image, darkest: float) -> Image.Image:
+    """Returns the image with weaker colours, darker or slightly brighter."""
     image = ImageEnhance.Color(image).enhance(rng.uniform(0.4, 1))
     return ImageEnhance.Brightness(image).enhance(rng.uniform(darkest, 1.1))
 
 
 def view(rng: np.random.Generator, sign: Image.Image) -> Image.Image:
-    """The sign as a camera might see it: near or far, squeezed, turned, in some light, out of focus."""
+    """Simulates a camera: random distance, perspective, rotation, light and blur."""
     size = math.exp(rng.uniform(*map(math.log, SIGN_SIZES)))
     width, height = (round(size * rng.uniform(0.75, 1)) for _ in range(2))
     sign = sign.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=2)
     sign = sign.rotate(rng.uniform(-20, 20), Image.Resampling.BICUBIC, expand=True)
     alpha = sign.getchannel("A")
-    sign = in_some_light(rng, sign, darkest=0.5)
+    sign = change_light(rng, sign, darkest=0.5)
     sign.putalpha(alpha)
     blur = rng.uniform(0, 0.02) * size
     sign = ImageOps.expand(sign, math.ceil(2 * blur))
-    # With colours multiplied by alpha, or the edge would darken.
+    # Premultiplies alpha; otherwise the edge would darken.
     return sign.convert("RGBa").filter(ImageFilter.GaussianBlur(blur)).convert("RGBA")
 
 
 def draw_scene(rng: np.random.Generator, photo: Image.Image, signs: list[Image.Image], turned: bool) -> Scene:
-    """Pastes signs on a random square of a photograph, none over another."""
+    """Pastes signs without overlap on a random square of a photograph."""
     side = int(rng.uniform(0.4, 1) * min(photo.size))
     x, y = rng.integers(photo.width - side + 1), rng.integers(photo.height - side + 1)
     image = photo.resize((SIZE, SIZE), Image.Resampling.BICUBIC, (x, y, x + side, y + side))
-    if turned:  # more backgrounds than two photographs hold
+    if turned:  # gives more backgrounds than the two photographs have
         image = image.transpose(rng.choice(Image.Transpose))
-    image = in_some_light(rng, image, darkest=0.7)
+    image = change_light(rng, image, darkest=0.7)
     boxes, classes = [], []
     while len(boxes) < MOST_SIGNS and (not boxes or rng.random() < 0.8):
         label = rng.integers(len(CLASSES))
@@ -112,14 +112,14 @@ def draw_scene(rng: np.random.Generator, photo: Image.Image, signs: list[Image.I
 
 
 def draw_scenes(count: int, training: bool, seed: int | Sequence[int]) -> list[Scene]:
-    """Scenes on each photograph in turn, on its half for training or for evaluation; the same for the same seed."""
+    """Draws scenes on the photographs' halves for training or evaluation, in turn. Depends on the seed only."""
     rng = np.random.default_rng(seed)
     photos, signs = backgrounds(training), [draw_sign(name) for name in CLASSES]
     return [draw_scene(rng, photos[i % len(photos)], signs, turned=training) for i in range(count)]
 
 
 def jitter(rng: np.random.Generator, boxes: np.ndarray, shift: float, scales: tuple[float, float]) -> np.ndarray:
-    """The boxes with centres moved by up to `shift` of their size, and sizes multiplied by about `scales`."""
+    """Moves the boxes' centres by up to `shift` of their size, and scales sizes by a factor in `scales`."""
     size = boxes[:, 2:] - boxes[:, :2]
     center = (boxes[:, :2] + boxes[:, 2:]) / 2 + size * rng.uniform(-shift, shift, size.shape)
     scale = np.exp(rng.uniform(*np.log(scales), [len(boxes), 1]) + rng.uniform(-0.2, 0.2, size.shape))
@@ -127,7 +127,7 @@ def jitter(rng: np.random.Generator, boxes: np.ndarray, shift: float, scales: tu
 
 
 def propose(rng: np.random.Generator, boxes: np.ndarray, count: int) -> np.ndarray:
-    """Boxes [count, 4] such as a first stage proposes: on signs more or less, on parts of signs, and anywhere."""
+    """Draws boxes [count, 4] like those of a first stage: near signs, on parts of signs, and anywhere."""
     near, part = count // 2, count // 4
     signs = boxes[rng.integers(len(boxes), size=near + part)]
     scene = np.tile(np.float32([0, 0, SIZE, SIZE]), [count - near - part, 1])
@@ -140,7 +140,7 @@ def propose(rng: np.random.Generator, boxes: np.ndarray, count: int) -> np.ndarr
 
 
 def grid() -> np.ndarray:
-    """Square boxes [R, 4] of many sizes all over the scene: proposals when nothing is known of it."""
+    """Returns square boxes [R, 4] of many sizes over the whole scene: proposals without prior knowledge."""
     boxes = []
     size = float(SIGN_SIZES[0])
     while size < 1.2 * SIGN_SIZES[1]:
@@ -153,7 +153,7 @@ def grid() -> np.ndarray:
 
 
 def targets(scene: Scene, proposals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which class each proposal is of, and the sign that it belongs to.
+    """Returns the class of each proposal and the sign that it belongs to.
 
     Returns:
       labels int32 [R], 0 for background and 1 + class; the boxes [R, 4] of the signs
@@ -169,8 +169,8 @@ def targets(scene: Scene, proposals: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def training_batches(scenes: Sequence[Scene], seed: int, batch_size: int, proposals: int) -> tf.data.Dataset:
     """Endless batches of (inputs, targets, weights) as `keras.Model.fit` takes them.
 
-    Each time a scene comes up it has other proposals. The box targets count for
-    proposals of signs only: that is what the weights are for.
+    A scene has new proposals each time it occurs. The weights restrict the box targets to
+    proposals of signs.
     """
 
     def samples():

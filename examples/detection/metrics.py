@@ -1,4 +1,4 @@
-"""How good refined boxes and detections are."""
+"""The quality of refined boxes and of detections."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,17 +10,17 @@ from model import Detections
 
 
 class Refinement(NamedTuple):
-    """What the head makes of proposals whose signs are known."""
+    """The quality of refined proposals whose signs are known."""
 
-    proposal_iou: float  # of proposals of signs with their signs, on average
-    refined_iou: float  # of the boxes that these became
-    accuracy: float  # of the classes of all proposals, background being one
+    proposal_iou: float  # mean over proposals of signs
+    refined_iou: float  # mean over their refined boxes
+    accuracy: float  # over all proposals, with background as a class
 
 
 def refinement(
     scenes: Sequence[Scene], proposals: np.ndarray, refined: np.ndarray, probabilities: np.ndarray
 ) -> Refinement:
-    """Compares proposals and refined boxes, [N, R, 4] both, with the signs of N scenes."""
+    """Compares proposals and refined boxes, both [N, R, 4], with the signs of N scenes."""
     labels, signs, overlap = (np.stack(x) for x in zip(*map(targets, scenes, proposals), strict=True))
     foreground = labels > 0
     return Refinement(
@@ -31,7 +31,7 @@ def refinement(
 
 
 def average_precision(scenes: Sequence[Scene], found: Sequence[Detections], min_iou: float) -> float:
-    """The area under the curve of precision over recall, its mean over the classes, as in Pascal VOC since 2010."""
+    """Returns the area under the precision-recall curve, averaged over classes, as in Pascal VOC since 2010."""
     areas = []
     for label in range(len(CLASSES)):
         scores, hits, signs = [], [], 0
@@ -44,7 +44,7 @@ def average_precision(scenes: Sequence[Scene], found: Sequence[Detections], min_
                 overlap = box_ops.iou(box, truth) * is_free
                 hits.append(overlap.max(initial=0) >= min_iou)
                 if hits[-1]:
-                    is_free[overlap.argmax()] = False  # a second box on the same sign is wrong
+                    is_free[overlap.argmax()] = False  # a second box on the same sign counts as wrong
                 scores.append(score)
         hits = np.array(hits, bool)[np.argsort(scores, kind="stable")[::-1]]
         precision = hits.cumsum() / np.arange(1, len(hits) + 1)

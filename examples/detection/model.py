@@ -22,7 +22,7 @@ def conv(x, filters, kernel_size=3, strides=1):
 
 
 def backbone(image):
-    """Maps of the image [N, H, W, 3] at STRIDES: H and W are multiples of 16."""
+    """Returns maps at STRIDES of the image [N, H, W, 3], with H and W multiples of 16."""
     x = keras.layers.Rescaling(1 / 127.5, offset=-1)(image)
     x = conv(x, 16, strides=2)
     maps = []
@@ -33,7 +33,7 @@ def backbone(image):
 
 
 def pyramid(maps, channels=32):
-    """Adds what the deep maps know to the shallow ones ("Feature Pyramid Networks", arXiv:1612.03144)."""
+    """Adds deep features to shallow maps ("Feature Pyramid Networks", arXiv:1612.03144)."""
     merged = [keras.layers.Conv2D(channels, 1)(maps[-1])]
     for shallow in reversed(maps[:-1]):
         deep = keras.layers.UpSampling2D()(merged[-1])
@@ -42,25 +42,26 @@ def pyramid(maps, channels=32):
 
 
 def build() -> keras.Model:
-    """The network, from (image, proposals) to (classes, deltas).
+    """Builds the network from (image, proposals) to (classes, deltas).
 
-    image [N, H, W, 3] in [0, 255] and proposals [N, R, 4], x1 y1 x2 y2 in its pixels,
-    give logits [N, R, 1 + classes], background first, and deltas [N, R, 4] (`boxes.decode`).
+    The inputs are image [N, H, W, 3] in [0, 255] and proposals [N, R, 4], x1 y1 x2 y2 in its
+    pixels. The outputs are logits [N, R, 1 + classes], background first, and deltas
+    [N, R, 4] (`boxes.decode`).
     """
     image = keras.Input([None, None, 3], name="image")
     proposals = keras.Input([None, 4], name="proposals")
     maps = pyramid(backbone(image))
-    # RoIAlign has a gradient to the boxes, too. Faster and Mask R-CNN stop it: boxes
-    # from a first stage in the same network are constants to the second.
+    # RoIAlign also has a gradient to boxes. Faster and Mask R-CNN stop it: the second stage
+    # treats the first stage's boxes as constants.
     rois = keras.ops.stop_gradient(proposals)
-    # The papers' 224 pixels at stride 16 are half as much here: the images are small.
+    # The papers use 224 pixels at stride 16. The images here are small, so this uses half.
     align = tfo.layers.MultiScaleRoIAlign(7, strides=STRIDES, canonical_box_size=112, canonical_stride=16)
     regions = align(maps, rois)  # [N, R, 7, 7, C]
     x = keras.layers.Reshape([-1, 7 * 7 * regions.shape[-1]])(regions)
     for _ in range(2):
         x = keras.layers.Dense(128, activation="relu")(x)
     classes = keras.layers.Dense(1 + len(CLASSES), name="classes")(x)
-    # One box for all classes, as in Cascade R-CNN. It starts as the proposal itself.
+    # One box for all classes, as in Cascade R-CNN. Initially it equals the proposal.
     deltas = keras.layers.Dense(4, kernel_initializer="zeros", name="deltas")(x)
     return keras.Model({"image": image, "proposals": proposals}, {"classes": classes, "deltas": deltas})
 
@@ -76,22 +77,22 @@ def refine(network: keras.Model, images: np.ndarray, proposals: np.ndarray) -> t
 
 
 class Detections(NamedTuple):
-    """What was found in an image, by falling score."""
+    """The detections in an image, by decreasing score."""
 
     boxes: np.ndarray  # float32 [M, 4]
     classes: np.ndarray  # int32 [M], indices into CLASSES
     scores: np.ndarray  # float32 [M]
 
     def first(self, count: int) -> "Detections":
-        """The ones of highest score."""
+        """Returns the detections with the highest scores."""
         return Detections(*(x[:count] for x in self))
 
 
 def detect(network: keras.Model, images: np.ndarray, proposals: np.ndarray, min_score: float = 0.9) -> list[Detections]:
-    """Finds the signs in each image, given proposals [R, 4] for all of them.
+    """Finds the signs in each image from proposals [R, 4] shared by all images.
 
-    The refined boxes are proposals once more, as in "Cascade R-CNN" (arXiv:1712.00726),
-    but for the same head. Of boxes on one sign the surest stays.
+    Refines the boxes twice, as in "Cascade R-CNN" (arXiv:1712.00726), but with the same
+    head. Keeps the most confident box of each sign.
     """
     proposals = np.broadcast_to(proposals, [len(images), *proposals.shape])
     boxes, _ = refine(network, images, proposals)

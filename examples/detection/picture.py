@@ -16,21 +16,21 @@ GAP, HEADING = 8, 44
 
 
 class Labeled(NamedTuple):
-    """A box and what to write on it."""
+    """A box and its label."""
 
     box: np.ndarray  # [4], in pixels of the scene
-    name: str  # of CLASSES
+    name: str  # one of CLASSES
     text: str
 
 
 def draw_boxes(scene: Scene, labeled: Sequence[Labeled]) -> Image.Image:
-    """The scene with boxes in their classes' colours, and a text on the upper edge of each."""
+    """Draws the scene with boxes in their classes' colours, and a text on the upper edge of each."""
     image = Image.fromarray(scene.image).resize((TILE, TILE), Image.Resampling.BICUBIC)
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(15)
     corners = [(SCALE * item.box).round().clip(0, TILE - 1).tolist() for item in labeled]
     for item, corner in zip(labeled, corners, strict=True):
         draw.rectangle(corner, outline=COLORS[item.name], width=3)
-    for item, (x, y, *_) in zip(labeled, corners, strict=True):  # over all boxes
+    for item, (x, y, *_) in zip(labeled, corners, strict=True):  # above all boxes
         width = draw.textlength(item.text, font) + 8
         x, y = min(x, TILE - width), max(y - 16, 0)
         draw.rectangle((x, y, x + width, y + 18), fill=COLORS[item.name])
@@ -39,7 +39,7 @@ def draw_boxes(scene: Scene, labeled: Sequence[Labeled]) -> Image.Image:
 
 
 def draw_nearest(scene: Scene, proposals: np.ndarray) -> Image.Image:
-    """The scene and, for each sign, the proposal that overlaps it most, with that overlap."""
+    """Draws the scene and, for each sign, the proposal with the largest overlap, and that overlap."""
     labeled = []
     for sign, label in zip(scene.boxes, scene.classes, strict=True):
         overlap = box_ops.iou(sign, proposals)
@@ -48,7 +48,7 @@ def draw_nearest(scene: Scene, proposals: np.ndarray) -> Image.Image:
 
 
 def draw_detections(scene: Scene, found: Detections) -> Image.Image:
-    """The scene and what was found, each box with its class and its overlap with a sign."""
+    """Draws the scene and the detections, each box with its class and its overlap with a sign."""
     labeled = []
     for box, label in zip(found.boxes, found.classes, strict=True):
         text = f"{CLASSES[label]} {box_ops.iou(box, scene.boxes).max():.2f}"
@@ -57,7 +57,7 @@ def draw_detections(scene: Scene, found: Detections) -> Image.Image:
 
 
 def draw_rows(rows: Mapping[str, Iterable[Image.Image]]) -> Image.Image:
-    """Rows of tiles, each under its heading."""
+    """Draws rows of tiles, each row below its heading."""
     rows = {heading: list(tiles) for heading, tiles in rows.items()}
     columns = max(map(len, rows.values()))
     picture = Image.new("RGB", (columns * (TILE + GAP) + GAP, len(rows) * (HEADING + TILE) + GAP), "white")

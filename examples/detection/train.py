@@ -1,11 +1,11 @@
-"""Trains the second stage of a detector on traffic signs, and looks for signs with it.
+"""Trains the second stage of a detector on traffic signs, and detects signs with it.
 
     python examples/detection/train.py
 
-The network sees a photograph and boxes that someone proposes; `MultiScaleRoIAlign` cuts
-7 x 7 bins out of a feature pyramid for each box; the head says which sign it is, if
-any, and moves the box onto it. Ends with status 1 unless that works on backgrounds
-which the network has not seen. Takes a minute or two on two cores.
+The inputs of the network are a photograph and proposed boxes. `MultiScaleRoIAlign` pools
+7 x 7 bins from a feature pyramid for each box; the head predicts the sign, if any, and
+moves the box onto it. Exits with status 1 if the quality on held-out backgrounds is too
+low. Takes a minute or two on two cores.
 """
 
 import os
@@ -32,13 +32,13 @@ BATCH_SIZE, PROPOSALS = 8, 64
 LEARNING_RATE = 1.5e-3
 EPOCHS = 10
 
-# What training has to reach on the held-out scenes.
+# Minimum results on the held-out scenes.
 NEEDED = {"IoU of refined boxes": 0.8, "class accuracy": 0.9, "AP50 of detections": 0.9}
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("steps", 400, f"training steps, a multiple of {EPOCHS}", lower_bound=EPOCHS)
 flags.register_validator("steps", lambda steps: steps % EPOCHS == 0, f"expected a multiple of {EPOCHS}")
-flags.DEFINE_integer("seed", 0, "of the scenes, the proposals and the weights", lower_bound=0)
+flags.DEFINE_integer("seed", 0, "seed of the scenes, the proposals and the weights", lower_bound=0)
 flags.DEFINE_string("output", "build/detection", "the folder for the picture and the trained network")
 
 
@@ -47,18 +47,18 @@ def train(network: keras.Model, batches: tf.data.Dataset, steps: int) -> None:
     network.compile(
         keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(LEARNING_RATE, steps), global_clipnorm=5.0),
         {"classes": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "deltas": keras.losses.Huber()},
-        loss_weights={"classes": 1.0, "deltas": 4.0},  # the paper's sum over four deltas: Keras takes the mean
+        loss_weights={"classes": 1.0, "deltas": 4.0},  # the paper sums over four deltas, Keras averages
     )
     network.fit(batches, epochs=EPOCHS, steps_per_epoch=steps // EPOCHS, verbose=2)
 
 
 def stack_images(scenes: Sequence[data.Scene]) -> np.ndarray:
-    """The scenes' images as one batch."""
+    """Returns the scenes' images as one batch."""
     return np.stack([scene.image for scene in scenes])
 
 
 def measure(network: keras.Model, scenes: Sequence[data.Scene], proposals: np.ndarray) -> dict[str, float]:
-    """Refines proposals near the signs; then finds the signs from the grid, which knows nothing of them."""
+    """Measures the refinement of proposals near signs, and detections from the grid."""
     images = stack_images(scenes)
     refinement = metrics.refinement(scenes, proposals, *model.refine(network, images, proposals))
     found = model.detect(network, images, data.grid(), min_score=0.05)
@@ -74,7 +74,7 @@ def measure(network: keras.Model, scenes: Sequence[data.Scene], proposals: np.nd
 def draw(
     scenes: Sequence[data.Scene], untrained: Sequence[model.Detections], trained: Sequence[model.Detections]
 ) -> Image.Image:
-    """Draws the proposals nearest to the signs, and what was made of all proposals before and after training."""
+    """Draws the proposals nearest to the signs, and the detections before and after training."""
     proposals = data.grid()
     untrained = [found.first(3) for found in untrained]
     return picture.draw_rows(
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"unexpected arguments: {argv[1:]}")
     output = pathlib.Path(FLAGS.output).resolve()
     output.mkdir(parents=True, exist_ok=True)
-    keras.utils.set_random_seed(FLAGS.seed)  # of Python, NumPy and TensorFlow
+    keras.utils.set_random_seed(FLAGS.seed)  # for Python, NumPy and TensorFlow
     tf.config.experimental.enable_op_determinism()
 
     print(f"tensorflow_ops {tfo.__version__} from {pathlib.Path(tfo.__file__).parent}")
@@ -114,7 +114,7 @@ def main(argv: list[str]) -> None:
     train(network, data.training_batches(training, FLAGS.seed, BATCH_SIZE, PROPOSALS), FLAGS.steps)
     print(f"{FLAGS.steps} steps in {time.monotonic() - start:.0f} s")
 
-    # What is measured and drawn is the network from the file.
+    # Measures and draws with the network loaded from the file.
     network.save(output / "detector.keras")
     network = keras.saving.load_model(output / "detector.keras")
     after = measure(network, held_out, proposals)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and tests this repository with the tensorflow_ops around it.
+# Builds and tests this repository with the enclosing tensorflow_ops.
 #
 # Usage: examples/external_repo/test.sh [ARGUMENT]...
 #

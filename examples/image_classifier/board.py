@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run."""
+"""Writes a run's TensorBoard summaries."""
 
 import pathlib
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ import tensorflow_ops as tfo
 
 
 def writer(run: pathlib.Path) -> tf.summary.SummaryWriter:
-    """Event files in the run's folder. A resumed run writes some steps again, with the same values."""
+    """Returns a writer to the run's folder. A resumed run rewrites some steps with the same values."""
     return tf.summary.create_file_writer(str(run / "events"))
 
 
 def write_scalars(step: int, values: dict[str, float]) -> None:
-    """Curves: "training/loss" and "validation/loss" are one under the other."""
+    """Writes curves. Names such as "training/loss" and "validation/loss" group them."""
     for name, value in values.items():
         tf.summary.scalar(name, value, step=step)
 
 
 def draw_confusion(figure, confusion: np.ndarray, classes: Sequence[bytes]) -> None:
-    """Draws a confusion matrix: each row in parts of its sum, the counts as numbers."""
+    """Draws a confusion matrix: colours show fractions of each row's sum, numbers the counts."""
     axes = figure.add_subplot()
     axes.imshow(confusion / np.maximum(confusion.sum(1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
     names = [name.decode() for name in classes]
@@ -37,7 +37,7 @@ def draw_confusion(figure, confusion: np.ndarray, classes: Sequence[bytes]) -> N
 def write_pictures(
     step: int, images: np.ndarray, labels: np.ndarray, logits: tf.Tensor, classes: Sequence[str], shown: int = 12
 ) -> None:
-    """The images it is least sure of, with label and prediction, and the confusion matrix."""
+    """Writes the least certain images with label and prediction, and the confusion matrix."""
     unsure = tf.argsort(tfo.nn.label_log_prob(labels, logits))[:shown]
     tfo.summary.labeled_images(
         "validation/hardest",

@@ -1,8 +1,8 @@
-"""Handwritten digits, and batches of them that can be continued from any sample.
+"""Handwritten digits, and batches that can resume at any sample.
 
-The order of the samples and how each is distorted are functions of the seed and the
-sample's number in the run. So there is no shuffle buffer and no generator state to save:
-a run that was stopped after sample n continues at sample n.
+The order of the samples and their distortions are functions of the seed and the sample's
+number in the run. There is no shuffle buffer and no generator state to save: a run that
+stopped after n samples continues at sample n.
 """
 
 from typing import NamedTuple
@@ -12,20 +12,20 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-SIZE = 8  # pixels, each side
+SIZE = 8  # pixels per side
 CLASSES = tuple("0123456789")
-HELD_OUT, VALIDATION = 0.2, 0.1  # parts of all digits
+HELD_OUT, VALIDATION = 0.2, 0.1  # fractions of all digits
 
 
 class Examples(NamedTuple):
-    """Images and what they show."""
+    """Images and their labels."""
 
     images: np.ndarray  # uint8 [N, SIZE, SIZE, 1], white on black
     labels: np.ndarray  # int32 [N], indices into CLASSES
 
 
 class Splits(NamedTuple):
-    """The data in three parts: to train, to choose when to stop, and to be measured on once."""
+    """The data in three parts: for training, for early stopping, and for the final evaluation."""
 
     training: Examples
     validation: Examples
@@ -33,9 +33,9 @@ class Splits(NamedTuple):
 
 
 def load() -> Splits:
-    """The 1797 digits that come with scikit-learn, split the same way each time.
+    """Returns scikit-learn's 1797 digits, always split in the same way.
 
-    To train on images of your own, return them here and set SIZE and CLASSES.
+    To train on other images, return them here and set SIZE and CLASSES.
     """
     digits = load_digits()
     images = np.round(digits.images[..., np.newaxis] * (255 / 16)).astype(np.uint8)
@@ -48,12 +48,12 @@ def load() -> Splits:
 
 
 def distort(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Moves an image [H, W, C] by up to a pixel; the same for the same seed, int [2]."""
+    """Shifts an image [H, W, C] by up to a pixel. Depends on `seed`, int [2], only."""
     return tf.image.stateless_random_crop(tf.pad(image, [[1, 1], [1, 1], [0, 0]]), tf.shape(image), seed)
 
 
 def training_batches(examples: Examples, *, seed: int, batch_size: int, first_step: int, steps: int) -> tf.data.Dataset:
-    """Batches for the steps from `first_step` to `steps`, shuffled anew in each pass over the examples.
+    """Returns batches for steps `first_step` to `steps`, reshuffled in each pass over the examples.
 
     Each is a dict of image uint8 [batch_size, H, W, C], label int32 [batch_size] and
     sample int64 [batch_size], the numbers of the samples in the run.

@@ -21,19 +21,19 @@ STEPS = 60
 
 
 def command(run, *words):
-    """The command line of main.py."""
+    """Returns the command line of main.py."""
     return [sys.executable, str(FOLDER / "main.py"), *words, f"--run={run}"]
 
 
 def call(run, *words):
-    """Runs a command to its end and returns its stdout."""
+    """Runs a command and returns its stdout."""
     result = subprocess.run(command(run, *words), capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
 def train_until(run, step, number):
-    """Trains until the line of a step, then sends a signal. Returns the exit status and stderr."""
+    """Trains until a step is reported, then sends a signal. Returns the exit status and stderr."""
     process = subprocess.Popen(
         command(run, "train", *SHORT), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
     )
@@ -46,10 +46,10 @@ def train_until(run, step, number):
 
 
 def saved(run, kind="latest"):
-    """The values of all variables of a run's last checkpoint."""
+    """Returns the values of all variables in a run's last checkpoint."""
     reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(run / kind))
     names = [name for name in reader.get_variable_to_shape_map() if name.endswith("VARIABLE_VALUE")]
-    names.remove("save_counter/.ATTRIBUTES/VARIABLE_VALUE")  # how often it was saved: once more where Ctrl-C came
+    names.remove("save_counter/.ATTRIBUTES/VARIABLE_VALUE")  # number of saves: Ctrl-C adds one
     return {name: reader.get_tensor(name) for name in names}
 
 
@@ -61,7 +61,7 @@ def assert_same_bits(first, second):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The folder of a run that nothing stopped."""
+    """Returns the folder of an uninterrupted run."""
     run = tmp_path_factory.mktemp("finished")
     call(run, "train", *SHORT)
     return run
@@ -76,7 +76,7 @@ def test_killed_and_interrupted_run_ends_with_the_same_bits(finished, tmp_path):
     assert killed_at + 20 <= saved(tmp_path)["step/.ATTRIBUTES/VARIABLE_VALUE"] < STEPS
     assert f"resuming at step {saved(tmp_path)['step/.ATTRIBUTES/VARIABLE_VALUE']}" in call(tmp_path, "train", *SHORT)
     values = saved(finished)
-    # Weights, two slots of each, the optimizer's counter and learning rate, and the run's own four.
+    # Weights, two slots each, the optimizer's counter and learning rate, and the run's four variables.
     assert len(values) > 3 * 14 and values["step/.ATTRIBUTES/VARIABLE_VALUE"] == STEPS
     assert_same_bits(values, saved(tmp_path))
     assert_same_bits(saved(finished, "best"), saved(tmp_path, "best"))
@@ -92,7 +92,7 @@ def test_tensorboard_gets_curves_and_pictures(finished):
                     pictures.add((value.tag, len(value.tensor.string_val)))
                 elif value.tag == "validation/loss":
                     losses[event.step] = float(tf.make_ndarray(value.tensor))
-    # Width, height, then a PNG for each picture.
+    # Width, height, then a PNG per picture.
     assert pictures == {("validation/confusion", 3), ("validation/hardest", 2 + 12)}
     assert list(losses) == list(range(10, STEPS + 1, 10))
     assert min(losses.values()) == saved(finished)["best_loss/.ATTRIBUTES/VARIABLE_VALUE"]
@@ -110,10 +110,10 @@ def test_export_predicts_in_a_new_process_as_evaluate_measures(finished, tmp_pat
     assert call(finished, "predict").strip().rpartition("accuracy ")[2] == accuracy
 
     held_out = data.load().held_out
-    # Four times as large, and dark on light: what `predict` has to undo.
+    # `predict` must rescale and invert this picture, which is four times as large and dark on light.
     picture = 255 - np.kron(held_out.images[0, :, :, 0], np.ones([4, 4], np.uint8))
     Image.fromarray(picture).save(tmp_path / "digit.png")
-    said = call(finished, "predict", str(tmp_path / "digit.png"), "--invert")
+    printed = call(finished, "predict", str(tmp_path / "digit.png"), "--invert")
     loader = "import sys, tensorflow as tf, tensorflow_ops; import numpy as np\n"
     loader += "serve = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
     loader += "images = tf.constant(np.load(sys.argv[2]))\n"
@@ -122,19 +122,19 @@ def test_export_predicts_in_a_new_process_as_evaluate_measures(finished, tmp_pat
     np.save(tmp_path / "digit.npy", held_out.images[:1])
     arguments = [sys.executable, "-c", loader, str(finished / "saved_model"), str(tmp_path / "digit.npy")]
     alone = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split()
-    assert f": {alone[0]}, probability {float(alone[1]):.3f}" in said
+    assert f": {alone[0]}, probability {float(alone[1]):.3f}" in printed
 
 
-def test_exit_status_says_that_an_accuracy_is_missed(finished):
+def test_exit_status_is_1_if_the_accuracy_is_too_low(finished):
     result = subprocess.run(
         command(finished, "evaluate", "--at_least=1.01"), capture_output=True, text=True, check=False
     )
-    assert result.returncode == 1 and "--at_least 1.01 was asked for" in result.stderr
+    assert result.returncode == 1 and "below --at_least 1.01" in result.stderr
 
 
 @pytest.mark.parametrize("mode", ["make_parallel", "mirrored"])
-def test_two_devices_train_as_one_does(mode, tmp_path):
-    # Batches of 15 are split unevenly. Dropout is drawn for each part, so it would not be the same noise.
+def test_two_devices_train_like_one(mode, tmp_path):
+    # Batches of 15 split unevenly. No dropout, because its noise differs when a batch is split.
     flags = ("--steps=10", "--every=5", "--batch_size=15", "--dropout=0")
     call(tmp_path / "one", "train", *flags)
     call(tmp_path / mode, "train", f"--parallel={mode}", "--devices=2", *flags)
@@ -216,7 +216,7 @@ def small_state(run):
     return checkpoints.State(run, network, optimizer)
 
 
-def test_checkpoint_that_was_not_finished_does_not_count(tmp_path):
+def test_incomplete_checkpoint_is_ignored(tmp_path):
     state = small_state(tmp_path)
     state.step.assign(10)
     state.save()
@@ -225,7 +225,7 @@ def test_checkpoint_that_was_not_finished_does_not_count(tmp_path):
     assert small_state(tmp_path).restore() == 10
 
 
-def test_lowest_loss_keeps_the_weights_and_starts_the_count_again(tmp_path):
+def test_lowest_loss_saves_the_weights_and_resets_patience(tmp_path):
     state = small_state(tmp_path)
     assert state.judge(2.0)
     assert not state.judge(2.0) and not state.judge(3.0)
@@ -236,7 +236,7 @@ def test_lowest_loss_keeps_the_weights_and_starts_the_count_again(tmp_path):
     assert state.best.latest_checkpoint.endswith("-30")
 
 
-def test_other_settings_are_refused_for_a_run_that_is_there(tmp_path):
+def test_existing_run_rejects_other_settings(tmp_path):
     settings.keep(tmp_path, settings.Settings())
     settings.keep(tmp_path, settings.Settings())
     with pytest.raises(SystemExit, match=r"--seed was 0 and is 1.*another --run"):
@@ -244,7 +244,7 @@ def test_other_settings_are_refused_for_a_run_that_is_there(tmp_path):
     assert settings.read(tmp_path) == settings.Settings()
 
 
-def test_commands_say_what_is_missing(tmp_path):
+def test_commands_report_missing_input(tmp_path):
     for words, message in [
         (["evaluate"], "holds no run"),
         (["predict"], "no SavedModel"),

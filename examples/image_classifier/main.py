@@ -1,9 +1,9 @@
 """Trains, evaluates, exports and uses a classifier of handwritten digits.
 
-    python main.py train                 # resumes by itself where it was stopped
+    python main.py train                 # resumes automatically after an interruption
     python main.py evaluate
     python main.py export
-    python main.py predict [IMAGE...]    # of image files, or of the held-out digits
+    python main.py predict [IMAGE...]    # image files, or the held-out digits
 
 Each command reads and writes the folder --run.
 """
@@ -29,27 +29,27 @@ DEFAULTS = settings_lib.Settings()
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("run", "build/image_classifier", "the run's folder")
-flags.DEFINE_integer("steps", DEFAULTS.steps, "training steps at most", lower_bound=1)
-flags.DEFINE_integer("batch_size", DEFAULTS.batch_size, "examples in a step, on all devices together", lower_bound=1)
-flags.DEFINE_float("learning_rate", DEFAULTS.learning_rate, "after the warm-up", lower_bound=0)
+flags.DEFINE_integer("steps", DEFAULTS.steps, "maximum number of training steps", lower_bound=1)
+flags.DEFINE_integer("batch_size", DEFAULTS.batch_size, "examples per step, over all devices", lower_bound=1)
+flags.DEFINE_float("learning_rate", DEFAULTS.learning_rate, "learning rate after the warm-up", lower_bound=0)
 flags.DEFINE_float("label_smoothing", DEFAULTS.label_smoothing, "of the loss", lower_bound=0, upper_bound=1)
-flags.DEFINE_float("dropout", DEFAULTS.dropout, "part of the features", lower_bound=0, upper_bound=1)
+flags.DEFINE_float("dropout", DEFAULTS.dropout, "fraction of features to drop", lower_bound=0, upper_bound=1)
 flags.DEFINE_enum("dtype", DEFAULTS.dtype, ["float32", "mixed_bfloat16", "mixed_float16"], "the Keras dtype policy")
-flags.DEFINE_enum("parallel", DEFAULTS.parallel, parallel.MODES, "how a batch is split over the devices")
-flags.DEFINE_integer("devices", DEFAULTS.devices, "split the CPU into so many devices; 0: do not", lower_bound=0)
+flags.DEFINE_enum("parallel", DEFAULTS.parallel, parallel.MODES, "how to split a batch over the devices")
+flags.DEFINE_integer("devices", DEFAULTS.devices, "split the CPU into this many devices; 0: off", lower_bound=0)
 flags.DEFINE_integer(
-    "every", DEFAULTS.every, "steps of a round, which ends in evaluation and checkpoint", lower_bound=1
+    "every", DEFAULTS.every, "steps per round; a round ends with evaluation and a checkpoint", lower_bound=1
 )
 flags.DEFINE_integer(
-    "patience", DEFAULTS.patience, "rounds without a lower validation loss to stop after", lower_bound=1
+    "patience", DEFAULTS.patience, "stop after this many rounds without a lower validation loss", lower_bound=1
 )
-flags.DEFINE_integer("seed", DEFAULTS.seed, "of weights, order, distortion and dropout", lower_bound=0)
+flags.DEFINE_integer("seed", DEFAULTS.seed, "seed of weights, order, distortion and dropout", lower_bound=0)
 flags.DEFINE_float("at_least", 0.0, "evaluate and predict: exit with status 1 if the accuracy is lower")
 flags.DEFINE_bool("invert", False, "predict: the images are dark on light")
 
 
 def restored_network(run: pathlib.Path):
-    """The network with the best weights of a run."""
+    """Returns the network with a run's best weights."""
     settings = settings_lib.read(run)
     network = model.build((data.SIZE, data.SIZE, 1), len(data.CLASSES), policy=settings.dtype)
     step = checkpoints.restore_best(run, network)
@@ -58,13 +58,13 @@ def restored_network(run: pathlib.Path):
 
 
 def check(accuracy: float) -> None:
-    """Ends the program if the accuracy is lower than --at_least."""
+    """Exits if the accuracy is lower than --at_least."""
     if accuracy < FLAGS.at_least:
-        raise SystemExit(f"The accuracy is {accuracy:.4f}, and --at_least {FLAGS.at_least} was asked for.")
+        raise SystemExit(f"The accuracy is {accuracy:.4f}, below --at_least {FLAGS.at_least}.")
 
 
 def train(run: pathlib.Path) -> None:
-    """Trains, or goes on training."""
+    """Trains, or resumes training."""
     names = [field.name for field in dataclasses.fields(settings_lib.Settings)]
     settings = settings_lib.Settings(**{name: FLAGS[name].value for name in names})
     if settings.devices:
@@ -75,7 +75,7 @@ def train(run: pathlib.Path) -> None:
 
 
 def evaluate(run: pathlib.Path) -> None:
-    """Measures the best weights on digits that training has not seen."""
+    """Evaluates the best weights on the held-out digits."""
     held_out = data.load().held_out
     measured = metrics.measure(held_out.labels, train_lib.predict(restored_network(run), held_out.images))
     print(metrics.table(measured.confusion, data.CLASSES))
@@ -90,7 +90,7 @@ def export(run: pathlib.Path) -> None:
 
 
 def predict(run: pathlib.Path, paths: list[str]) -> None:
-    """Says what the images show, with nothing but the SavedModel."""
+    """Classifies images with the SavedModel only."""
     predictor = serving.Predictor(run / "saved_model")
     if paths:
         images = np.stack([serving.read_image(path, predictor.image_shape, FLAGS.invert) for path in paths])

@@ -1,4 +1,4 @@
-"""How good logits are: loss, accuracy, and which classes are taken for which."""
+"""Quality of logits: loss, accuracy and confusion matrix."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,15 +10,15 @@ import tensorflow_ops as tfo
 
 
 class Metrics(NamedTuple):
-    """Of a set of examples."""
+    """Metrics of a set of examples."""
 
     loss: float  # mean cross entropy, nats
     accuracy: float
-    confusion: np.ndarray  # int [classes, classes]: row the label, column the prediction
+    confusion: np.ndarray  # int [classes, classes]: rows are labels, columns predictions
 
 
 def measure(labels: np.ndarray, logits: tf.Tensor) -> Metrics:
-    """Metrics of logits [N, classes], of any float dtype."""
+    """Returns the metrics of logits [N, classes] of any float dtype."""
     losses = tfo.nn.sparse_softmax_cross_entropy(labels, logits)
     predictions = tf.argmax(logits, -1)
     confusion = tf.math.confusion_matrix(labels, predictions, num_classes=logits.shape[-1])
@@ -30,7 +30,7 @@ def measure(labels: np.ndarray, logits: tf.Tensor) -> Metrics:
 
 
 def table(confusion: np.ndarray, classes: Sequence[str]) -> str:
-    """The confusion matrix as text, with each class's recall and precision."""
+    """Returns the confusion matrix as text, with each class's recall and precision."""
     right = np.diag(confusion)
     recall, precision = (right / np.maximum(confusion.sum(axis), 1) for axis in (1, 0))
     lines = [f"{'label':>9}  " + "".join(f"{name:>5}" for name in classes) + f"{'recall':>9}"]

@@ -7,14 +7,14 @@ import tensorflow as tf
 
 
 class Classifier(keras.Model):
-    """Images uint8 [N, H, W, C] to logits [N, classes].
+    """Maps images uint8 [N, H, W, C] to logits [N, classes].
 
-    Group normalisation treats each image by itself. So a batch that is split over devices
-    has the same logits as one that is not, which batch normalisation would not give.
+    Group normalisation treats each image separately. Unlike with batch normalisation, a
+    batch that is split over devices has the same logits as a whole one.
 
     Args:
-      classes: how many.
-      dropout: the part of the features that is dropped while training.
+      classes: number of classes.
+      dropout: fraction of features to drop during training.
       policy: a Keras dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
     """
 
@@ -30,14 +30,14 @@ class Classifier(keras.Model):
             layers.append(pool)
         self.features = keras.Sequential([*layers, keras.layers.Flatten(dtype=policy)])
         self.dropout = dropout
-        # The logits stay 16-bit under a mixed policy: the loss reads them as they are and sums in float32.
+        # Logits stay 16-bit under a mixed policy: the loss reads them directly and sums in float32.
         self.logits = keras.layers.Dense(classes, dtype=policy)
 
     def call(self, images: tf.Tensor, dropout_seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Logits of the images; with a seed, int [2], some features are dropped.
+        """Returns the images' logits; with a seed, int [2], drops some features.
 
-        Keras's Dropout keeps a generator whose state would have to be saved and, on several
-        devices, told apart. Here what is dropped is a function of the seed alone.
+        Keras's Dropout has a generator, whose state would have to be saved and to differ
+        between devices. Here dropout is a function of the seed only.
         """
         features = self.features(images)
         if dropout_seed is not None:
@@ -46,7 +46,7 @@ class Classifier(keras.Model):
 
 
 def build(image_shape: tuple[int, ...], classes: int, **options) -> Classifier:
-    """The network with its weights, which the global seed decides."""
+    """Builds the network, with initial weights determined by the global seed."""
     network = Classifier(classes, **options)
     network(tf.zeros([1, *image_shape], tf.uint8))
     return network

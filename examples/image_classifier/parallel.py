@@ -1,7 +1,7 @@
-"""One training step on one device, or on several with the same result.
+"""A training step on one device, or on several with the same result.
 
-The loss is a sum over examples, divided by the size of the whole batch. Then it does not
-matter how the batch is split: gradients of the parts add up to that of the whole.
+The loss is a sum over examples divided by the size of the whole batch. The gradients of
+the parts therefore add up to the gradient of the whole batch, however it is split.
 """
 
 from collections.abc import Callable
@@ -13,24 +13,24 @@ import tensorflow_ops as tfo
 
 MODES = ("one", "make_parallel", "mirrored")
 
-# A batch -> the sum of its examples' losses over the size of the whole batch.
+# Batch -> sum of its examples' losses divided by the size of the whole batch.
 Step = Callable[[dict[str, tf.Tensor]], tf.Tensor]
 
 
 def split_cpu(count: int) -> None:
-    """Makes several logical devices of the CPU, to try the modes without GPUs. Call it first."""
+    """Splits the CPU into logical devices, to try the modes without GPUs. Call it first."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
 
 
 def devices() -> list[str]:
-    """The GPUs, or the logical devices of the CPU where there are none."""
+    """Returns the GPUs or, without GPUs, the CPU's logical devices."""
     found = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     return [device.name for device in found]
 
 
 def strategy(mode: str) -> tf.distribute.Strategy:
-    """In whose scope the variables are made."""
+    """Returns the strategy in whose scope to create variables."""
     return tf.distribute.MirroredStrategy(devices()) if mode == "mirrored" else tf.distribute.get_strategy()
 
 
@@ -42,16 +42,16 @@ def training_step(
     losses: Callable[..., tf.Tensor],
     batch_size: int,
 ) -> Step:
-    """Returns the function that does one step.
+    """Returns a function for one step.
 
     Args:
-      mode: "one"; "make_parallel": splits each batch in the graph, one copy of the
-        weights; "mirrored": a copy of the weights on each device, gradients all-reduced.
-      mirrors: what `strategy(mode)` returned.
-      network: whose weights are trained.
-      optimizer: built.
-      losses: (image, label, sample) -> the loss of each example.
-      batch_size: of the whole batch.
+      mode: "one"; "make_parallel": splits each batch in the graph, with one copy of the
+        weights; "mirrored": copies the weights to each device and all-reduces gradients.
+      mirrors: the result of `strategy(mode)`.
+      network: the network to train.
+      optimizer: a built optimizer.
+      losses: (image, label, sample) -> loss of each example.
+      batch_size: size of the whole batch.
     """
     if mode == "make_parallel":
         losses = tfo.distribute.make_parallel(losses, devices=devices())
@@ -59,7 +59,7 @@ def training_step(
     def step(batch):
         with tf.GradientTape() as tape:
             total = tf.reduce_sum(losses(batch["image"], batch["label"], batch["sample"])) / batch_size
-            # float16 gradients would underflow without the scale; `apply` takes it out again.
+            # Scaling prevents underflow of float16 gradients; `apply` removes the scale.
             scaled = optimizer.scale_loss(total)
         optimizer.apply(tape.gradient(scaled, network.trainable_variables), network.trainable_variables)
         return total

@@ -1,7 +1,7 @@
 """The trained network as a SavedModel, and predictions with one.
 
-To load it a program needs TensorFlow and `import tensorflow_ops`, whose op is in it, but
-nothing of this folder.
+To load it, a program needs TensorFlow and `import tensorflow_ops`, because it contains an
+op of this package, but nothing from this folder.
 """
 
 import os
@@ -19,14 +19,14 @@ import tensorflow_ops as tfo
 
 
 class Predictions(NamedTuple):
-    """For N images."""
+    """Predictions for N images."""
 
     classes: list[str]  # [N]
     probabilities: np.ndarray  # float32 [N, number of classes]
 
 
 def export(network: keras.Model, image_shape: Sequence[int], classes: Sequence[str], folder: pathlib.Path) -> None:
-    """Writes the SavedModel in place of one that may be there."""
+    """Writes the SavedModel, replacing an existing one."""
     module = tf.Module()
     module.network = network
     module.classes = tf.constant(classes)
@@ -44,7 +44,7 @@ def export(network: keras.Model, image_shape: Sequence[int], classes: Sequence[s
 
 
 class Predictor:
-    """A SavedModel of `export`."""
+    """Predicts with a SavedModel written by `export`."""
 
     def __init__(self, folder: pathlib.Path):
         if not (folder / "saved_model.pb").exists():
@@ -55,7 +55,7 @@ class Predictor:
         self.image_shape = tuple(inputs["images"].shape[1:])
 
     def __call__(self, images: np.ndarray) -> Predictions:
-        """Predicts images uint8 [N, *image_shape]."""
+        """Classifies images uint8 [N, *image_shape]."""
         results = self._serve(images=tf.constant(images, tf.uint8))
         return Predictions([name.decode() for name in results["class"].numpy()], results["probabilities"].numpy())
 

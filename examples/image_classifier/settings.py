@@ -1,4 +1,4 @@
-"""What decides a run's result, kept in its folder: a run is resumed with what it was started with."""
+"""Settings that determine a run's result. They are stored in its folder, and resuming requires the same ones."""
 
 import dataclasses
 import json
@@ -8,7 +8,7 @@ import pathlib
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Each is also a flag of main.py. A second start of the run with another value is refused."""
+    """The flags of main.py that determine the result. Resuming a run with other values raises an error."""
 
     steps: int = 1500
     batch_size: int = 64
@@ -24,7 +24,7 @@ class Settings:
 
 
 def read(run: pathlib.Path) -> Settings:
-    """The settings of a run that was started."""
+    """Returns the settings of an existing run."""
     path = run / "settings.json"
     if not path.exists():
         raise SystemExit(f"{run} holds no run: there is no settings.json. Train first, or name its folder with --run.")
@@ -32,13 +32,13 @@ def read(run: pathlib.Path) -> Settings:
 
 
 def keep(run: pathlib.Path, settings: Settings) -> None:
-    """Writes the settings of a new run, or checks that they are those of the run that is there."""
+    """Writes the settings of a new run, or checks that an existing run has the same ones."""
     path = run / "settings.json"
     if not path.exists():
         run.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps(dataclasses.asdict(settings), indent=2) + "\n")
-        os.replace(draft, path)  # there, or not: never a half
+        os.replace(draft, path)  # atomic: never leaves a partial file
         return
     then = dataclasses.asdict(read(run))
     changed = [

@@ -1,4 +1,4 @@
-"""Training: resumes where the run was stopped, and ends as if it had not been."""
+"""Training that resumes after an interruption, with the same result as without it."""
 
 import pathlib
 import signal
@@ -21,7 +21,7 @@ EVALUATION_BATCH = 256
 
 
 def make_optimizer(settings: Settings) -> keras.optimizers.Optimizer:
-    """AdamW under a learning rate that warms up, then falls along a cosine."""
+    """Returns AdamW with a learning rate that warms up, then decreases along a cosine."""
     warmup = min(100, settings.steps // 10)
     rate = keras.optimizers.schedules.CosineDecay(
         0.0, settings.steps - warmup, warmup_target=settings.learning_rate, warmup_steps=warmup
@@ -33,13 +33,13 @@ def make_optimizer(settings: Settings) -> keras.optimizers.Optimizer:
 
 
 def predict(network: keras.Model, images: np.ndarray) -> tf.Tensor:
-    """Logits of images, in batches."""
+    """Returns the logits of images, computed in batches."""
     parts = [images[i : i + EVALUATION_BATCH] for i in range(0, len(images), EVALUATION_BATCH)]
     return tf.concat([network(part) for part in parts], 0)
 
 
 class StopRequest:
-    """While it is entered, Ctrl-C and SIGTERM only say so; the step in progress is finished."""
+    """Context manager: records Ctrl-C and SIGTERM, so that the current step can finish."""
 
     def __init__(self):
         self.signal = None
@@ -57,7 +57,7 @@ class StopRequest:
 
     def _note(self, number, frame):
         self.signal = signal.Signals(number)
-        self._restore()  # a second one ends the process
+        self._restore()  # a second signal ends the process
 
 
 def finish_round(
@@ -87,7 +87,7 @@ def finish_round(
     board.write_pictures(step, validation.images, validation.labels, logits, data.CLASSES)
     best = state.judge(measured.loss)
     state.save()
-    # After the checkpoint: whoever reads the line may count on it.
+    # Printed after the checkpoint, so that the line confirms it.
     print(
         f"step {step:5}  learning rate {rate:.5f}  loss {training_loss:.4f}  validation loss {measured.loss:.4f}"
         f"  accuracy {measured.accuracy:.4f}  {steps_per_second:4.0f} steps/s{'  best' if best else ''}",
@@ -96,12 +96,12 @@ def finish_round(
 
 
 def train(run: pathlib.Path, settings: Settings) -> bool:
-    """Trains to the last step, or till the validation loss has not fallen for `patience` rounds.
+    """Trains until the last step, or until the validation loss has not decreased for `patience` rounds.
 
     Returns:
-      False if a signal stopped it before the end. The same call goes on from there.
+      False if a signal stopped it before the end; the same call resumes.
     """
-    keras.utils.set_random_seed(settings.seed)  # of Python, NumPy and TensorFlow: the first weights
+    keras.utils.set_random_seed(settings.seed)  # for Python, NumPy and TensorFlow: initial weights
     tf.config.experimental.enable_op_determinism()
     splits = data.load()
 
@@ -120,7 +120,7 @@ def train(run: pathlib.Path, settings: Settings) -> bool:
     loss = tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=settings.label_smoothing, reduction=None)
 
     def losses(image, label, sample):
-        # The first sample's number tells steps and devices apart. A device may get no sample at all.
+        # The first sample's number identifies the step and the device. A device may have no samples.
         dropout_seed = tf.stack([tf.cast(settings.seed, tf.int64), tf.reduce_sum(sample[:1])])
         return loss(label, network(image, dropout_seed))
 

@@ -1,4 +1,4 @@
-"""Dates as people write them, with typing errors, and in ISO form."""
+"""Dates as people write them, with typing errors, and their ISO form."""
 
 import datetime
 from collections.abc import Sequence
@@ -18,30 +18,30 @@ ORDINALS |= {"twelve": "twelfth"}
 KEYS = "abcdefghijklmnopqrstuvwxyz"
 
 FIRST, LAST = datetime.date(1950, 1, 1), datetime.date(2049, 12, 31)
-ERROR_RATE = 0.06  # of characters
+ERROR_RATE = 0.06  # per character
 
-# What a target is made of: padding, the start, the end, and characters.
+# Target ids: padding, start, end, then characters.
 PAD, BOS, EOS = 0, 1, 2
 CHARACTERS = "0123456789-"
-TARGET_LENGTH = len("2026-11-21") + 1  # with the end
+TARGET_LENGTH = len("2026-11-21") + 1  # including the end
 
 
 class Dates(NamedTuple):
     """N dates."""
 
-    texts: list[str]  # as people write them
+    texts: list[str]  # in their written forms
     iso: list[str]
 
 
 def number_words(number: int) -> str:
-    """A number below 100."""
+    """Returns a number below 100 in words."""
     if number < 20:
         return ONES[number]
     return TENS[number // 10] + ("-" + ONES[number % 10] if number % 10 else "")
 
 
 def ordinal_words(number: int) -> str:
-    """The ordinal of a number below 100."""
+    """Returns the ordinal of a number below 100 in words."""
     *head, last = number_words(number).split("-")
     if last in ORDINALS:
         last = ORDINALS[last]
@@ -51,20 +51,20 @@ def ordinal_words(number: int) -> str:
 
 
 def ordinal(number: int) -> str:
-    """1st, 2nd, 3rd, 4th."""
+    """Returns 1st, 2nd, 3rd, 4th, ..."""
     suffix = "th" if 11 <= number <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{suffix}"
 
 
 def year_words(year: int) -> str:
-    """A year from 1950 to 2049, as it is read aloud."""
+    """Returns a year from 1950 to 2049 as it is read aloud."""
     if 2000 <= year < 2010:
         return "two thousand" + (" and " + ONES[year - 2000] if year > 2000 else "")
     return f"{number_words(year // 100)} {number_words(year % 100)}"
 
 
 def write(rng: np.random.Generator, date: datetime.date) -> str:
-    """A date in one of many forms. Two digits of a year are enough: no two years here share them."""
+    """Writes a date in one of many forms. Two digits identify the year, as the range spans 100 years."""
     month, weekday = MONTHS[date.month - 1], DAYS[date.weekday()]
     if rng.random() < 0.3:
         month = month[:3]
@@ -76,7 +76,7 @@ def write(rng: np.random.Generator, date: datetime.date) -> str:
 
 
 def with_errors(rng: np.random.Generator, text: str) -> str:
-    """The text with characters left out, doubled, put in the wrong order, or hit beside."""
+    """Adds typing errors: omitted, doubled, swapped and mistyped characters."""
     characters = list(text)
     for i in range(len(characters)):
         if rng.random() >= ERROR_RATE:
@@ -95,12 +95,12 @@ def with_errors(rng: np.random.Generator, text: str) -> str:
 
 
 def held_out(day: int) -> bool:
-    """Whether a day, counted from FIRST, is for evaluation: a tenth of them, spread over the years."""
+    """Returns whether a day, counted from FIRST, is for evaluation: a tenth of all days, evenly spread."""
     return day * 7919 % 10 == 3
 
 
 def draw_dates(count: int, training: bool, seed: int | Sequence[int]) -> Dates:
-    """Dates of the days for training or for evaluation; the same for the same seed."""
+    """Draws dates for training or for evaluation. Depends on the seed only."""
     rng = np.random.default_rng(seed)
     days = [day for day in range((LAST - FIRST).days + 1) if held_out(day) != training]
     dates = [FIRST + datetime.timedelta(int(day)) for day in rng.choice(days, count)]
@@ -108,5 +108,5 @@ def draw_dates(count: int, training: bool, seed: int | Sequence[int]) -> Dates:
 
 
 def encode_targets(iso: Sequence[str]) -> np.ndarray:
-    """Ids [N, TARGET_LENGTH] with the end."""
+    """Returns ids [N, TARGET_LENGTH], including the end."""
     return np.array([[CHARACTERS.index(c) + 3 for c in text] + [EOS] for text in iso], np.int32)

@@ -1,4 +1,4 @@
-"""A small translator with attention, and its decoder as a graph from text to text."""
+"""A small translator with attention, and its decoder as a graph from texts to dates."""
 
 import data
 import keras
@@ -11,18 +11,18 @@ CODES = 128  # ASCII
 
 
 def encode_text(texts: tf.Tensor) -> tf.Tensor:
-    """ASCII codes [N, longest] of strings [N]; 0 after the end."""
+    """Returns ASCII codes [N, longest] of strings [N], padded with 0."""
     return tf.minimum(tf.strings.unicode_decode(tf.strings.lower(texts), "UTF-8").to_tensor(), CODES - 1)
 
 
 def decode_text(ids: tf.Tensor) -> tf.Tensor:
-    """Strings [...] of target ids [..., T]."""
+    """Returns the strings [...] of target ids [..., T]."""
     characters = tf.constant(["", "", "", *data.CHARACTERS])
     return tf.strings.reduce_join(tf.gather(characters, ids), axis=-1)
 
 
 class Translator(keras.Model):
-    """Convolutions read the text; a GRU writes the date, and looks back at the text for each character.
+    """Convolutions encode the text; a GRU with attention writes the date one character at a time.
 
     The attention is that of "Effective Approaches to Attention-based Neural Machine
     Translation", arXiv:1508.04025, section 3.1.
@@ -39,7 +39,7 @@ class Translator(keras.Model):
         self.out = keras.layers.Dense(len(data.CHARACTERS) + 3)
 
     def encode(self, source):
-        """What attention looks at, [N, S, UNITS], and which of it is text."""
+        """Returns the attention's memory [N, S, UNITS], and a mask of its text positions."""
         is_text = tf.cast(source > 0, tf.float32)[..., tf.newaxis]
         x = self.embed_source(source) * is_text
         for convolution in self.convolutions:
@@ -47,13 +47,13 @@ class Translator(keras.Model):
         return x, is_text[..., 0]
 
     def logits(self, hidden, memory, is_text):
-        """Of the next character, [N, T, characters], from the GRU's outputs [N, T, UNITS]."""
+        """Returns logits [N, T, characters] of the next character from the GRU's outputs [N, T, UNITS]."""
         weights = tf.matmul(hidden, memory, transpose_b=True) / UNITS**0.5
         weights = tfo.nn.softmax(weights - 1e9 * (1 - is_text[:, tf.newaxis]))
         return self.out(self.combine(tf.concat([hidden, tf.matmul(weights, memory)], -1)))
 
     def call(self, inputs):
-        """Logits [N, T, characters] of each character, given the true ones before it."""
+        """Returns logits [N, T, characters] of each character, given the true previous ones."""
         source, target = inputs
         before = tf.pad(target[:, :-1], [[0, 0], [1, 0]], constant_values=data.BOS)
         memory, is_text = self.encode(source)
@@ -61,7 +61,7 @@ class Translator(keras.Model):
 
 
 class Decoder(tf.Module):
-    """What is exported: from texts to dates, with all hypotheses and their scores."""
+    """The exported module: converts texts to dates, with all hypotheses and their scores."""
 
     def __init__(self, translator: Translator, beam_width: int):
         super().__init__()
@@ -69,10 +69,10 @@ class Decoder(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
     def decode(self, texts):
-        """Dates [N, K], best first, and their log probabilities."""
+        """Returns dates [N, K], best first, and their log probabilities."""
         translator = self.translator
         memory, is_text = translator.encode(encode_text(texts))
-        # The same for all beams of a text: not part of the state, which is gathered in each step.
+        # All beams of a text share these, so they need not be in the state, which each step gathers.
         memory, is_text = (tf.repeat(x, self.beam_width, axis=0) for x in (memory, is_text))
 
         def step_fn(tokens, hidden):

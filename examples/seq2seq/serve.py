@@ -1,4 +1,4 @@
-"""Loads an exported decoder, without the code of the model, and reads texts with it.
+"""Loads an exported decoder, without the model's code, and decodes texts with it.
 
 python examples/seq2seq/serve.py build/seq2seq/decoder "the 3rd of march '98"
 """
@@ -14,7 +14,7 @@ import tensorflow_ops  # noqa: F401  (registers the ops that the SavedModel call
 
 
 def main():
-    """Prints the dates that each text may mean."""
+    """Prints the hypotheses for each text."""
     folder, *texts = sys.argv[1:]
     decode = tf.saved_model.load(folder).signatures["serving_default"]
     result = decode(texts=tf.constant(texts))

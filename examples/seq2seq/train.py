@@ -1,10 +1,10 @@
-"""Trains a translator from written dates to ISO form, decodes with beams of several widths, exports, serves.
+"""Trains a translator from written dates to ISO form, decodes with several beam widths, exports and serves.
 
     python examples/seq2seq/train.py
 
 The texts have typing errors, so the most likely next character is not always part of the
-most likely date: that is what beam search is for. Ends with status 1 unless the model has
-learnt it, on days it has not seen. Takes a minute or two on two cores.
+most likely date, which beam search finds. Exits with status 1 if the accuracy on held-out
+days is too low. Takes a minute or two on two cores.
 """
 
 import os
@@ -30,19 +30,19 @@ LEARNING_RATE = 2e-3
 EPOCHS = 5
 WIDTHS = (1, 2, 4, 8)
 EXPORTED_WIDTH = 4
-# What greedy search has to reach on the held-out days, and what no beam may fall behind.
+# Minimum accuracy of greedy search on the held-out days.
 NEEDED = 0.8
 SERVED = ("the third of march nineteen ninety-eight", "sunday, 29 feb '04", "2o17 novembre 5th")
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("steps", 900, f"training steps, a multiple of {EPOCHS}", lower_bound=EPOCHS)
 flags.register_validator("steps", lambda steps: steps % EPOCHS == 0, f"expected a multiple of {EPOCHS}")
-flags.DEFINE_integer("seed", 0, "of the dates, the errors and the weights", lower_bound=0)
+flags.DEFINE_integer("seed", 0, "seed of the dates, the errors and the weights", lower_bound=0)
 flags.DEFINE_string("output", "build/seq2seq", "the folder for the exported decoder")
 
 
 def batches(dates: data.Dates, seed: int) -> tf.data.Dataset:
-    """Endless batches of ((source, target), target), each as long as its longest text."""
+    """Returns endless batches of ((source, target), target), each padded to its longest text."""
     targets = data.encode_targets(dates.iso)
     dataset = tf.data.Dataset.from_tensor_slices((dates.texts, targets))
     dataset = dataset.shuffle(len(targets), seed=seed).repeat().batch(BATCH_SIZE, drop_remainder=True)
@@ -59,10 +59,10 @@ def train(translator: keras.Model, dates: data.Dates, steps: int, seed: int) -> 
 
 
 def measure(translator: model.Translator, dates: data.Dates, beam_width: int) -> dict[str, float]:
-    """How often the first hypothesis is right, how often any is; the log probability of the first; the time."""
+    """Measures the accuracy of the first and of any hypothesis, the first's log probability, and the time."""
     decoder = model.Decoder(translator, beam_width)
     texts = [dates.texts[i : i + EVALUATION_BATCH] for i in range(0, len(dates.texts), EVALUATION_BATCH)]
-    decoder.decode(tf.constant(texts[0]))  # traces it
+    decoder.decode(tf.constant(texts[0]))  # traces
     start = time.monotonic()
     results = [decoder.decode(tf.constant(part)) for part in texts]
     seconds = time.monotonic() - start
@@ -84,7 +84,7 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"unexpected arguments: {argv[1:]}")
     output = pathlib.Path(FLAGS.output).resolve()
     output.mkdir(parents=True, exist_ok=True)
-    keras.utils.set_random_seed(FLAGS.seed)  # of Python, NumPy and TensorFlow
+    keras.utils.set_random_seed(FLAGS.seed)  # for Python, NumPy and TensorFlow
     tf.config.experimental.enable_op_determinism()
 
     print(f"tensorflow_ops {tfo.__version__} from {pathlib.Path(tfo.__file__).parent}")

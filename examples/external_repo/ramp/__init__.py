@@ -1,4 +1,4 @@
-"""An op of a repository of its own."""
+"""An op in a separate repository."""
 
 import os
 
@@ -8,7 +8,7 @@ _ops = tf.load_op_library(os.path.join(os.path.dirname(os.path.abspath(__file__)
 
 
 def ramp(x, *, limit: float = 1.0, name=None) -> tf.Tensor:
-    """Values below 0 become 0, those above the limit become the limit.
+    """Clips values to [0, limit].
 
     Args:
       x: a tensor of any shape: float16, bfloat16, float32 or float64.

@@ -9,7 +9,7 @@ import ramp
 
 class RampTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
-    def test_is_numpys_clip(self, dtype):
+    def test_equals_numpys_clip(self, dtype):
         x = tf.cast(np.random.default_rng(0).normal(size=[3, 5]), dtype)
         y = ramp.ramp(x, limit=0.5)
         self.assertEqual(y.dtype, dtype)

@@ -1,4 +1,4 @@
-// A ramp: values below 0 become 0, those above a limit the limit.
+// Clips values to [0, limit].
 #ifndef RAMP_CC_RAMP_H_
 #define RAMP_CC_RAMP_H_
 
@@ -14,7 +14,7 @@ struct RampArgs {
   float limit;           // at least 0
 };
 
-// A NaN stays one.
+// NaN stays NaN.
 template <typename T>
 TFO_HOST_DEVICE T RampValue(const RampArgs& args, T x) {
   const auto value = tfo::Widen(x);

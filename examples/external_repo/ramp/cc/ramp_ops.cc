@@ -1,7 +1,7 @@
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 
-// Names are for good: each repository has a namespace of its own.
+// Op names cannot change later. Each repository uses its own namespace.
 REGISTER_OP("RampOps>Ramp")
     .Input("x: T")
     .Output("y: T")
