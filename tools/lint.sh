@@ -2,11 +2,11 @@
 # Checks formats and common mistakes: clang-format, buildifier, ruff, shellcheck; and
 # that excerpts of files in docs/ are up to date.
 #
-# Usage: tools/lint.sh [--fix]
+# Usage: tools/lint.sh [--fix] [FILE]...
 #
-# --fix rewrites what the tools can put right. Their versions are pinned in
-# tools/requirements/lint.txt; buildifier comes from npm, and is left out with a
-# message where there is no npm.
+# Reads the given files, or all. --fix rewrites what the tools can put right. Their
+# versions are pinned in tools/requirements/lint.txt; buildifier comes from npm, and is
+# left out with a message where there is no npm.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
@@ -14,10 +14,13 @@ help_if_asked "$@"
 
 clang_format=(--dry-run --Werror) ruff_check=() ruff_format=(--check) buildifier_mode=(-mode=check -lint=warn)
 case ${1-} in
-  --fix) clang_format=(-i) ruff_check=(--fix) ruff_format=() buildifier_mode=(-mode=fix -lint=fix) ;;
-  '') ;;
-  *) die "unknown argument: $1" "See: $0 --help" ;;
+  --fix)
+    clang_format=(-i) ruff_check=(--fix) ruff_format=() buildifier_mode=(-mode=fix -lint=fix)
+    shift
+    ;;
+  -*) die "unknown argument: $1" "See: $0 --help" ;;
 esac
+only=("$@")
 
 python=$(bash "$root/tools/setup/python_env.sh" build lint)
 # shellcheck disable=SC2329  # called through check
@@ -33,18 +36,37 @@ check() {
   shift
   "$@" || status=1
 }
-# The files git knows or would add; those deleted in the tree are not there to check.
-files() { git ls-files --cached --others --exclude-standard -z -- "$@" | xargs -0 -r ls -d 2>/dev/null || true; }
+# Of the given files, those that match a pattern; without any, the files git knows or would add. Those deleted in the
+# tree are not there to check.
+files() {
+  local file pattern
+  if ((${#only[@]} == 0)); then
+    git ls-files --cached --others --exclude-standard -z -- "$@" | xargs -0 -r ls -d 2>/dev/null || true
+    return
+  fi
+  for file in "${only[@]}"; do
+    for pattern; do
+      # shellcheck disable=SC2053  # a pattern
+      [[ $file != $pattern ]] || printf '%s\n' "$file"
+    done
+  done
+}
 
 mapfile -t cc < <(files '*.cc' '*.h')
 mapfile -t starlark < <(files '*.bzl' '*BUILD' WORKSPACE)
 mapfile -t shell < <(files '*.sh' .ci/run)
+mapfile -t py < <(files '*.py')
+((${#only[@]} > 0)) || py=(.)
 
-check "clang-format" tool clang-format "${clang_format[@]}" "${cc[@]}"
-check "ruff check" tool ruff check "${ruff_check[@]}" .
-check "ruff format" tool ruff format "${ruff_format[@]}" .
-check "shellcheck" tool shellcheck -x "${shell[@]}"
-check "excerpts of files in docs" "$python" -E -s tools/docs/run_examples.py --excerpts README.md CONTRIBUTING.md docs/*.md
+((${#cc[@]} == 0)) || check "clang-format" tool clang-format "${clang_format[@]}" "${cc[@]}"
+if ((${#py[@]} > 0)); then
+  check "ruff check" tool ruff check "${ruff_check[@]}" "${py[@]}"
+  check "ruff format" tool ruff format "${ruff_format[@]}" "${py[@]}"
+fi
+((${#shell[@]} == 0)) || check "shellcheck" tool shellcheck -x "${shell[@]}"
+if ((${#only[@]} == 0)); then
+  check "excerpts of files in docs" "$python" -E -s tools/docs/run_examples.py --excerpts README.md CONTRIBUTING.md docs/*.md
+fi
 
 buildifier_version=$(sed -n 's/.*@bazel\/buildifier@\([0-9.]*\).*/\1/p' tools/requirements/lint.txt)
 buildifier_folder=$(cache_folder)/buildifier-$buildifier_version
@@ -53,7 +75,9 @@ if [[ ! -x $buildifier ]] && command -v npm >/dev/null; then
   say "installing buildifier $buildifier_version"
   npm install --silent --no-fund --no-audit --prefix "$buildifier_folder" "@bazel/buildifier@$buildifier_version"
 fi
-if [[ -x $buildifier ]]; then
+if ((${#starlark[@]} == 0)); then
+  :
+elif [[ -x $buildifier ]]; then
   # The rules of Bazel 7.7.1 are native; loading them would need more rule sets.
   check "buildifier" "$buildifier" "${buildifier_mode[@]}" \
     -warnings=-native-cc,-native-py,-native-cc-binary,-native-cc-library,-native-cc-test,-native-py-binary,-native-py-library,-native-py-test \

@@ -7,6 +7,7 @@ An op family is a folder under tensorflow_ops/ with
     cc/ops/*.cc, cc/kernels/*_op.cc tfo_op_library         REGISTER_OP, OpKernels
     python/ops/*.py                 tfo_py_library         wrappers, gradients
     *_test.cc, *_test.py            tfo_algorithm_test, tfo_py_test
+and one tfo_op_family, which also makes all these targets for ops of tools/new_op.
 
 Another repository uses the same macros: examples/external_repo is one.
 """
@@ -22,7 +23,7 @@ load("//tools/build_defs:cuda_objects.bzl", "cuda_objects")
 # Label: in a macro that another repository loads, a plain string would name a
 # target of that repository.
 _OPT = Label("//tools/build_defs:opt")
-_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["gpu_testing", "gpu_testing_cuda", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
+_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["cuda_launch", "device", "gpu_testing", "gpu_testing_cuda", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
 _SIMD_SYMBOLS_TEST = Label("//tools/build_defs:simd_symbols_test.py")
 
@@ -194,7 +195,7 @@ def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
     All files are compiled as one, since TensorFlow's headers take most of the time:
     names in their unnamed namespaces must differ.
 
-    Targets: `name`, `name_src`. Listing it in //tensorflow_ops:_tensorflow_ops.so
+    Targets: `name`, `name_src`. Listing it in op_libraries of the tfo_op_family
     puts the ops into the wheel.
 
     Args:
@@ -275,6 +276,66 @@ def tfo_py_library(name, srcs, data = [], deps = []):
         srcs = srcs,
         data = data,
         srcs_version = "PY3",
+        deps = deps,
+    )
+
+def _tfo_op(name):
+    """The targets of an op whose files have the names that tools/new_op gives them."""
+    tfo_algorithm_library(
+        name = name + "_algorithm",
+        srcs = ["cc/kernels/%s_cpu.cc" % name],
+        hdrs = ["cc/kernels/%s.h" % name],
+        deps = [_CORE["device"]],
+    )
+    tfo_cuda_library(
+        name = name + "_cuda",
+        srcs = ["cc/kernels/%s_gpu.cu.cc" % name],
+        deps = [":%s_algorithm" % name, _CORE["cuda_launch"]],
+    )
+    tfo_op_library(
+        name = name + "_ops",
+        ops = ["cc/ops/%s_ops.cc" % name],
+        kernels = ["cc/kernels/%s_op.cc" % name],
+        cuda_deps = [":%s_cuda" % name],
+        deps = [":%s_algorithm" % name],
+    )
+    tfo_algorithm_test(
+        name = name + "_test",
+        srcs = ["cc/kernels/%s_test.cc" % name],
+        cuda_deps = [":%s_cuda" % name],
+        deps = [":%s_algorithm" % name],
+    )
+    tfo_py_test(
+        name = name + "_ops_test",
+        srcs = ["python/ops/%s_test.py" % name],
+    )
+
+def tfo_op_family(name, srcs, ops = [], op_libraries = [], deps = []):
+    """A family of ops: its Python library and all of its kernels.
+
+    Listing the family in OP_FAMILIES of tensorflow_ops/BUILD puts it into the wheel.
+
+    Targets: `name`, `name_kernels`; for each of `ops` OP_algorithm, OP_cuda, OP_ops,
+    OP_test, OP_ops_test.
+
+    Args:
+      name: the family's name.
+      srcs: .py files.
+      ops: ops whose files have the names that tools/new_op gives them. An op that
+        needs other files is written out as targets, and its libraries and files are
+        listed in op_libraries and srcs.
+      op_libraries: tfo_op_library targets.
+      deps: other Python libraries.
+    """
+    for op in ops:
+        _tfo_op(op)
+    cc_library(
+        name = name + "_kernels",
+        deps = op_libraries + [":%s_ops" % op for op in ops],
+    )
+    tfo_py_library(
+        name = name,
+        srcs = srcs + ["python/ops/%s.py" % op for op in ops],
         deps = deps,
     )
 

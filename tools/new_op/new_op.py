@@ -1,100 +1,82 @@
-"""Writes the files of a new op: it builds, passes its tests and is in the wheel at once.
+"""Writes the files of a new op, which builds, passes its tests and is in the wheel at once.
 
-usage: bazel run //tools/new_op -- --family FAMILY --name NAME [--prototype MODULE:FUNCTION]
-Without arguments it asks.
+usage: bazel run //tools/new_op -- --family FAMILY --name NAME --kind map|reduction|gather
+It asks for what is missing.
 """
 
 import argparse
 import os
 import pathlib
+import subprocess
 import sys
 
 import generator
-import names
-import prototype
-import writing
 
 _EPILOG = """
-WHAT IS WRITTEN
-  tensorflow_ops/FAMILY/cc/kernels/   NAME.h, NAME_formula.h, NAME_simd.h, NAME_simd.cc, NAME_cpu.cc,
-                                      NAME_gpu.cu.cc, NAME_op.cc, NAME_test.cc
-  tensorflow_ops/FAMILY/cc/ops/       NAME_ops.cc: op definitions with shape functions
-  tensorflow_ops/FAMILY/python/ops/   NAME.py, NAME_grad.py, NAME_pfor.py, NAME_prototype.py, NAME_test.py
-  benchmarks/FAMILY/                  NAME.py
-and lines in the family's BUILD and __init__.py, in tensorflow_ops/BUILD and in the two tests that name all ops
-(core/python/library_test.py, testing/python/op_samples_test.py). A family that does not exist is made, and exported by
-tensorflow_ops/__init__.py. All is written or, after an error, nothing.
+KINDS
+  map        output[i] = value(x[i]). At first the value is x[i].
+  reduction  output[r] = the sum over an axis of value(x[r, c]). At first the sum of x.
+  gather     output[k] = params[row(indices[k])]. At first the row is indices[k].
 
-PROTOTYPES
-  A prototype is a Python function of NumPy, plain or a tfo.python_op, that computes each element by itself:
+Writes the header, CPU loops, CUDA kernels, OpKernels, op definitions, the Python function with gradients of two
+orders, both tests, and a benchmark; then lists the op in the family's BUILD and __init__.py and in
+testing/python/op_samples_test.py. A new family is also listed in tensorflow_ops/BUILD and __init__.py. After an error,
+nothing is written.
 
-    def mish(x, *, beta: float = 1.0):
-        "Mish, x tanh(log(1 + e^(beta x)))."
-        softplus = np.log1p(np.exp(beta * x))
-        return x * np.tanh(softplus)
-
-  Arguments are inputs, all of one shape and dtype; those after the * or with a default are attrs: bool, int or float,
-  by annotation or default. new_op knows
-    + - * / **, comparisons, & | ~ and logical_and, _or, _not of them, np.where, `a if condition else b`, abs;
-    of np: abs arctan clip cos cosh exp expm1 isnan log log1p maximum minimum negative power reciprocal sign sin sinh
-    sqrt square tanh, pi, e; x.dtype.type(2), a.astype(x.dtype); the module's names of numbers; values with a name.
-  The file is read, not run. new_op writes the formula in C++, and its derivative, once for CPU and CUDA. The file is
-  copied into the family, where it stays as the reference of the op's test.
-
-  Other functions (that move data, sum, loop) need kernels that no program could write: new_op says which line it is.
-  Leave --prototype out for such an op. It is then the square of each element, scaled: kernels and a prototype that
-  agree, whose test fails as soon as you change one of them, until the other does the same.
+The comments FILL IN mark what is yours to write: the definition (NAME.h), the docstring (NAME.py), the NumPy reference
+(NAME_test.py). If only one of definition and reference changes, the test fails.
 """
 
 
-def _ask(question, check, default=None):
-    """Asks until the answer passes check, which raises what is wrong."""
+def _ask(question, check):
+    """Asks until `check` accepts the answer; it raises an error that says what is wrong."""
     while True:
         try:
-            answer = input(f"{question}{f' [{default}]' if default is not None else ''}: ").strip() or default
+            answer = input(f"{question}: ").strip()
         except EOFError:
             sys.exit("\nERROR: no answer; nothing is written. See --help for the options.")
         try:
-            check(answer or "")
+            check(answer)
             return answer
-        except (names.BadNameError, prototype.BadPrototypeError, writing.CannotWriteError) as error:
+        except (generator.BadNameError, generator.CannotWriteError) as error:
             print(f"  {error}")
 
 
+def _check_kind(answer):
+    if answer not in generator.KINDS:
+        raise generator.BadNameError(f"the kind is {answer!r}, expected one of {', '.join(generator.KINDS)}")
+
+
 def main():
-    """Writes the op, or says why not and exits with 1."""
+    """Writes the op, or prints an error and exits with 1."""
     root = pathlib.Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY") or pathlib.Path(__file__).resolve().parents[2])
-    here = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY") or os.getcwd())
     parser = argparse.ArgumentParser(
         prog="new_op", description=__doc__, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--family", help="a folder of tensorflow_ops/, such as detection; a new one is made")
+    parser.add_argument("--family", help="a folder of tensorflow_ops/, such as detection; a new one is created")
     parser.add_argument("--name", help="the op's name in CamelCase, such as CropPool")
-    parser.add_argument("--prototype", help="module:function or path/to/file.py:function, from the current folder")
-    parser.add_argument("--root", type=pathlib.Path, default=root, help="the repository (default: this one)")
+    parser.add_argument("--kind", choices=generator.KINDS, help="the shape of its loops, see below")
     options = parser.parse_args()
-
-    def check_prototype(answer):
-        if answer:
-            prototype.read(*prototype.find(answer, here))
-
     try:
-        if len(sys.argv) == 1:
-            families = ", ".join(generator.families(options.root))
-            options.family = _ask(f"Family (there are: {families}; another one is made)", names.check_family)
-            options.name = _ask(
-                "The op's name, such as CropPool",
-                lambda answer: generator.check_free(options.root, options.family, answer),
-            )
-            options.prototype = _ask("Prototype as module:function or file.py:function; none", check_prototype, "")
-        elif not (options.family and options.name):
-            parser.error("--family and --name are needed, or no argument at all")
-        written = generator.generate(options.root, options.family, options.name, options.prototype, here)
-    except (names.BadNameError, prototype.BadPrototypeError, writing.CannotWriteError) as error:
+        families = ", ".join(generator.families(root))
+        family = options.family or _ask(f"Family ({families}, or a new one)", generator.check_family)
+        name = options.name or _ask(
+            "Name of the op, such as CropPool", lambda answer: generator.check_free(root, family, answer)
+        )
+        kind = options.kind or _ask(f"Kind ({', '.join(generator.KINDS)})", _check_kind)
+        new, changed = generator.generate(root, family, name, kind)
+    except (generator.BadNameError, generator.CannotWriteError) as error:
         sys.exit(f"ERROR: {error}\nNothing is written.")
     except KeyboardInterrupt:
         sys.exit("\nNothing is written.")
-    print(written)
+    python = generator.snake_case(name)
+    print(f"TensorflowOps>{name} is tfo.{family}.{python}.", "New:", *(f"  {path}" for path in new), sep="\n")
+    print("Changed, or new with the family:", *(f"  {path}" for path in changed), sep="\n", flush=True)
+    done = subprocess.run(["bash", "tools/lint.sh", "--fix", *new, *changed], cwd=root, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"Not all files are formatted: bash tools/lint.sh --fix prints\n{done.stdout}{done.stderr}")
+    print("Next, search the new files for FILL IN and write the definition. Then run")
+    print(f"  bash tools/test.sh //tensorflow_ops/{family}:{python}_test //tensorflow_ops/{family}:{python}_ops_test")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Generates ops in a copy of this repository, builds and tests them, and throws
-# the copy away: one in an existing family, and the one of
+# Generates an op of each kind in a copy of this repository, builds and tests
+# them, and throws the copy away: two in existing families, and the one of
 # docs/from_prototype_to_kernel.md, whose commands are run, in a new family.
 #
 # Usage: tools/new_op/smoke_test.sh
@@ -24,19 +24,19 @@ printf '\nstartup --output_base=%s\n' "$output_base" >>"$copy/.bazelrc.user"
 ln -s "$(dirname "$(dirname "$python")")" "$copy/.venv"
 export PYTHON_BIN_PATH=$python
 cd "$copy"
+# For git apply on the page, and for lint.sh, which checks what git status lists.
+git init --quiet
+git add --all
+git -c user.name=smoke -c user.email=smoke@test commit --quiet --message="Before new_op"
 
-say "an op in an existing family"
-"$bazel" run --noshow_progress //tools/new_op -- --family detection --name SmokeTestOp
+say "a reduction and a gather in existing families"
+"$python" tools/new_op/new_op.py --family nn --name SmokeSum --kind reduction
+"$python" tools/new_op/new_op.py --family detection --name SmokePick --kind gather
 say "docs/from_prototype_to_kernel.md"
 "$python" tools/new_op/run_tutorial.py docs/from_prototype_to_kernel.md
-say "tests of the op in the existing family, and of the whole package's names"
-"$bazel" test --noshow_progress //tensorflow_ops/detection:smoke_test_op_test \
-  //tensorflow_ops/detection:smoke_test_op_ops_test //tensorflow_ops/core:library_test
+say "tests of both, and of all public names"
+"$bazel" test --noshow_progress //tensorflow_ops/nn:smoke_sum_{,ops_}test \
+  //tensorflow_ops/detection:smoke_pick_{,ops_}test //tensorflow_ops/core:library_test
 say "formats"
-bin=$(dirname "$python")
-families=(tensorflow_ops/activations tensorflow_ops/detection)
-find "${families[@]}" \( -name '*.cc' -o -name '*.h' \) -print0 | xargs -0 "$bin/clang-format" --dry-run --Werror
-python_files=("${families[@]}" benchmarks/activations benchmarks/detection tensorflow_ops/__init__.py
-  tensorflow_ops/core tensorflow_ops/testing)
-"$bin/ruff" check --quiet "${python_files[@]}"
-"$bin/ruff" format --quiet --check "${python_files[@]}"
+mapfile -t files < <(git ls-files --modified --others --exclude-standard)
+bash tools/lint.sh "${files[@]}"

@@ -8,8 +8,7 @@
 //   }
 //   }
 //
-// Conditions of vectors are masks: both sides of ?: are computed, and &&, ||
-// and ! work on them and on bools together. Number<V>(0.5) is a V; ScalarOf<V>
+// Conditions of vectors are masks: both sides of ?: are computed. ScalarOf<V>
 // is the type of an element. Methods of formulas are TFO_FORMULA_METHOD;
 // TFO_UNROLL precedes a loop.
 //
@@ -20,8 +19,7 @@
 
 #ifdef TFO_CPU_NAMESPACE
 
-#include "tensorflow_ops/core/cc/elementwise_simd.h"
-#include "tensorflow_ops/core/cc/pow_simd.h"
+#include "tensorflow_ops/core/cc/math_simd.h"
 
 #define TFO_FORMULA_NAMESPACE TFO_CPU_NAMESPACE
 #define TFO_FORMULA static TFO_INLINE
@@ -53,10 +51,6 @@ namespace scalar {
 template <typename V>
 using ScalarOf = V;
 
-template <typename V, typename N>
-TFO_FORMULA V Number(N number) {
-  return static_cast<V>(number);
-}
 template <typename V>
 TFO_FORMULA V FirstLane(V v) {
   return v;
@@ -83,24 +77,11 @@ TFO_FORMULA V Max(V a, V b) {
   TFO_FORMULA V Name(V x) {      \
     return std::name(x);         \
   }
-TFO_FUNCTION(Abs, abs)
-TFO_FUNCTION(Atan, atan)
-TFO_FUNCTION(Cos, cos)
-TFO_FUNCTION(Cosh, cosh)
 TFO_FUNCTION(Exp, exp)
 TFO_FUNCTION(Expm1, expm1)
 TFO_FUNCTION(Log, log)
 TFO_FUNCTION(Log1p, log1p)
-TFO_FUNCTION(Sin, sin)
-TFO_FUNCTION(Sinh, sinh)
-TFO_FUNCTION(Sqrt, sqrt)
-TFO_FUNCTION(Tanh, tanh)
 #undef TFO_FUNCTION
-
-template <typename V>
-TFO_FORMULA V Pow(V x, V y) {
-  return std::pow(x, y);
-}
 
 }  // namespace scalar
 }  // namespace tfo

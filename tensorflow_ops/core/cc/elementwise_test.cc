@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/core/cc/elementwise_test_formula.h"
 #include "tensorflow_ops/core/cc/elementwise_test_simd.h"
 #include "tensorflow_ops/core/cc/testing.h"
 
@@ -20,8 +19,8 @@ namespace {
 template <typename T>
 using Limits = std::numeric_limits<T>;
 
-// Special values, neighborhoods of points where implementations branch,
-// multiples of pi / 2, numbers of all exponents, and numbers in [-8, 8].
+// Special values, neighborhoods of points where implementations branch, and
+// then numbers of all exponents and in [-8, 8].
 template <typename T>
 std::vector<T> Samples() {
   constexpr T kInfinity = Limits<T>::infinity();
@@ -43,9 +42,6 @@ std::vector<T> Samples() {
       low = std::nextafter(low, T{0});
       high = std::nextafter(high, kInfinity);
     }
-  }
-  for (int64_t n = 1; n < (1 << 21); n = n * 5 / 4 + 1) {
-    x.push_back(static_cast<T>(n * 1.57079632679489661923L));
   }
   std::mt19937_64 engine(1);
   std::uniform_real_distribution<T> uniform(0, 8);
@@ -131,49 +127,8 @@ void CheckFunctions() {
 #undef TFO_CHECK
 }
 
-template <typename T>
-void CheckPow() {
-  std::vector<T> x, exponent;
-  const T infinity = Limits<T>::infinity(), nan = Limits<T>::quiet_NaN();
-  for (const T a : {T{0}, T{0.5}, T{1}, T{2}, T{3}, T{1e-30}, T{1e30},
-                    Limits<T>::max(), Limits<T>::denorm_min(), infinity, nan}) {
-    for (const T b : {T{0}, T{0.5}, T{1}, T{2}, T{3}, T{2.5}, T{7}, T{8388607},
-                      T{8388608.5}, T{16777215}, T{0x1p52 + 1}, T{0x1p53 - 1},
-                      T{16777216}, T{1e30}, T{1e-30}, infinity, nan}) {
-      x.insert(x.end(), {a, a, -a, -a});
-      exponent.insert(exponent.end(), {b, -b, b, -b});
-    }
-  }
-  std::mt19937_64 engine(1);
-  std::uniform_real_distribution<T> exponents(-30, 30), near(0.5, 2);
-  // Powers of 2: all finite ones.
-  std::uniform_real_distribution<T> powers(Limits<T>::min_exponent,
-                                           Limits<T>::max_exponent);
-  for (int i = 0; i < 30000; ++i) {
-    const T a = std::exp2(exponents(engine));
-    x.push_back(a);
-    exponent.push_back(powers(engine) / std::abs(std::log2(a)));
-    const T beside_one = 1 + std::exp2(-std::abs(exponents(engine)));
-    x.push_back(beside_one);
-    exponent.push_back(powers(engine) / std::log2(beside_one));
-    x.push_back(near(engine));
-    exponent.push_back(powers(engine) / std::abs(std::log2(x.back())));
-    x.push_back(-a);
-    exponent.push_back(std::round(T{0.05} * powers(engine)));
-  }
-  const int64_t n = x.size();
-  std::vector<T> y(n);
-  TFO_DISPATCH(ApplyPow<T>)(x.data(), exponent.data(), n, y.data());
-  ExpectUlps("Pow", std::is_same_v<T, double> ? 1.6 : 1, y, x, [&](size_t i) {
-    return std::pow(static_cast<long double>(x[i]),
-                    static_cast<long double>(exponent[i]));
-  });
-}
-
 TFO_TEST(Elementwise, FloatFunctions) { CheckFunctions<float>(); }
 TFO_TEST(Elementwise, DoubleFunctions) { CheckFunctions<double>(); }
-TFO_TEST(Elementwise, FloatPow) { CheckPow<float>(); }
-TFO_TEST(Elementwise, DoublePow) { CheckPow<double>(); }
 
 TFO_TEST(Elementwise, ResultsDoNotDependOnTheLane) {
   const std::vector<float> x = Samples<float>();
@@ -187,44 +142,6 @@ TFO_TEST(Elementwise, ResultsDoNotDependOnTheLane) {
   TFO_EXPECT(memcmp(all.data() + 5, moved.data() + 5, (n - 5) * 4) == 0);
   TFO_TESTED_FUNCTIONS(TFO_CHECK)
 #undef TFO_CHECK
-}
-
-template <typename T>
-void CheckConditions() {
-  const T infinity = Limits<T>::infinity(), nan = Limits<T>::quiet_NaN();
-  const T values[] = {-infinity, -2, -1, -0.5, T{-0.0}, 0,       0.25,
-                      0.5,       1,  2,  3,    nan,     infinity};
-  std::vector<T> x, y;
-  for (const T a : values) {
-    for (const T b : values) {
-      x.push_back(a);
-      y.push_back(b);
-    }
-  }
-  const int64_t n = x.size();
-  std::vector<T> chosen(n);
-  for (const bool flag : {false, true}) {
-    for (const double number : {0.5, -0.0}) {
-      TFO_DISPATCH(ApplyConditions<T>)
-      (flag, number, x.data(), y.data(), n, chosen.data());
-      for (int64_t i = 0; i < n; ++i) {
-        const T expected = scalar::ChosenValue<T>(flag, number, x[i], y[i]);
-        TFO_EXPECT((std::isnan(expected) && std::isnan(chosen[i])) ||
-                   (expected == chosen[i] &&
-                    std::signbit(expected) == std::signbit(chosen[i])));
-      }
-    }
-  }
-}
-
-TFO_TEST(Elementwise, FloatConditions) { CheckConditions<float>(); }
-TFO_TEST(Elementwise, DoubleConditions) { CheckConditions<double>(); }
-
-// Tests the functions that do not round.
-TFO_TEST(Elementwise, ScalarsEqualC) {
-  TFO_EXPECT_EQ(scalar::Number<float>(0.1), 0.1f);
-  TFO_EXPECT_EQ(scalar::Pow(2.0, 10.0), 1024.0);
-  TFO_EXPECT_EQ(scalar::Abs(-2.0f), 2.0f);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "tensorflow_ops/core/cc/elementwise_test_simd.h"
 
 #include "tensorflow_ops/core/cc/elementwise.h"
-#include "tensorflow_ops/core/cc/elementwise_test_formula.h"
 #include "tensorflow_ops/core/cc/simd.h"
 
 namespace tfo {
@@ -21,27 +20,8 @@ void ApplyFunction(TestedFunction function, const T* x, int64_t n, T* y) {
   }
 }
 
-template <typename T>
-void ApplyPow(const T* x, const T* exponent, int64_t n, T* y) {
-  ForVectors<T>(n, [&](auto part, int64_t at) {
-    part.Store(Pow(part.Load(x + at, 0), part.Load(exponent + at, 0)), y + at);
-  });
-}
-
-template <typename T>
-void ApplyConditions(bool flag, double number, const T* x, const T* y,
-                     int64_t n, T* chosen) {
-  ForVectors<T>(n, [&](auto part, int64_t at) {
-    part.Store(
-        ChosenValue(flag, number, part.Load(x + at, 0), part.Load(y + at, 0)),
-        chosen + at);
-  });
-}
-
-#define TFO_INSTANTIATE(T)                                            \
-  template void ApplyFunction(TestedFunction, const T*, int64_t, T*); \
-  template void ApplyPow(const T*, const T*, int64_t, T*);            \
-  template void ApplyConditions(bool, double, const T*, const T*, int64_t, T*)
+#define TFO_INSTANTIATE(T) \
+  template void ApplyFunction(TestedFunction, const T*, int64_t, T*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 #undef TFO_INSTANTIATE

@@ -3,10 +3,14 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_
 #define TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/testing.h"
@@ -57,6 +61,28 @@ bool HaveSameBits(const GpuVector<T>& a, const GpuVector<T>& b) {
   return a.size() == b.size() &&
          (a.empty() ||
           std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+// Expects what an algorithm computes to be near what a plain loop in double
+// computes: off by a few roundings of T, relative to it or, below 1, absolute.
+template <typename T>
+void ExpectClose(const char* name, const GpuVector<T>& actual,
+                 const std::vector<double>& expected) {
+  constexpr double kTolerance = std::is_same_v<T, double>  ? 1e-12
+                                : std::is_same_v<T, float> ? 1e-5
+                                : std::is_same_v<T, Half>  ? 1e-3
+                                                           : 8e-3;
+  TFO_EXPECT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < expected.size() && i < actual.size(); ++i) {
+    const double value = Widen(actual[i]);
+    const double most = kTolerance * std::max(1.0, std::abs(expected[i]));
+    if (std::abs(value - expected[i]) <= most) continue;
+    std::ostringstream message;
+    message << name << "[" << i << "] of " << expected.size() << " is " << value
+            << ", expected " << expected[i] << " in " << 8 * sizeof(T)
+            << " bits";
+    return Fail(__FILE__, __LINE__, message.str());
+  }
 }
 
 }  // namespace tfo::testing

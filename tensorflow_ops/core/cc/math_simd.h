@@ -1,6 +1,6 @@
-// Exponentials and logarithms of vectors, for *_simd.cc files; the other
-// elementary functions are in elementwise_simd.h. elementwise_test.cc checks
-// the error bounds. Results do not depend on the lane.
+// Exponentials and logarithms of vectors, for *_simd.cc files.
+// elementwise_test.cc checks the error bounds. Results do not depend on the
+// lane.
 #ifndef TENSORFLOW_OPS_CORE_CC_MATH_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_MATH_SIMD_H_
 
@@ -10,6 +10,14 @@
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
+
+template <typename V>
+using ScalarOf = decltype(V{}[0] + 0);
+
+template <typename V>
+static TFO_INLINE ScalarOf<V> FirstLane(V v) {
+  return v[0];
+}
 
 // The greater of two; b if either is NaN.
 static inline FloatVector Max(FloatVector a, FloatVector b) {
@@ -127,15 +135,15 @@ static TFO_INLINE V ExpParts(V x, V& n, V& rest) {
   return p;
 }
 
-// e^x / 2^kHalvings. With kNegative, subnormal results are zero.
-template <bool kNegative, int kHalvings = 0, typename V>
+// e^x. With kNegative, subnormal results are zero.
+template <bool kNegative, typename V>
 static TFO_INLINE V ExpOf(V x) {
   using Value = decltype(x[0] + 0);
   V n, r;
   V p = ExpParts<Constants<V>::kExpTerms>(x, n, r);
   const V one = V{} + Value(1);
   p = MulAdd(MulAdd(p, r, one), r, one);
-  return Scale<kNegative>(p, kHalvings == 0 ? n : n - Value(kHalvings), x);
+  return Scale<kNegative>(p, n, x);
 }
 
 }  // namespace math_internal

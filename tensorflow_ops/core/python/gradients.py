@@ -1,4 +1,6 @@
-"""What registered gradients read from the op that they differentiate."""
+"""Helpers of registered gradients, on the op that they differentiate."""
+
+import tensorflow as tf
 
 
 def attrs(op, names):
@@ -13,3 +15,27 @@ def is_needed(op, index):
     gradients and prunes unused ones.
     """
     return index not in (getattr(op, "skip_input_indices", None) or ())
+
+
+def refuse(op, index, reason):
+    """Returns the gradient to an input that has none, of a registered gradient that is itself differentiated.
+
+    None would count as zero. An eager tape that uses the gradient raises LookupError. A graph
+    may compute it without using it, in forward mode; there, a use raises at run time.
+
+    Args:
+      op: the op that is differentiated.
+      index: of the input.
+      reason: the error's text.
+    """
+    if not is_needed(op, index):
+        return None
+
+    def fail(_):
+        raise LookupError(reason)
+
+    x = op.inputs[index]
+    if tf.executing_eagerly():
+        fail(x)
+    # Stateless: TensorFlow removes the node where nothing uses it.
+    return tf.ensure_shape(tf.numpy_function(fail, [x], x.dtype, stateful=False), x.shape)

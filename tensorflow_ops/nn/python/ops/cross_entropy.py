@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python import arguments, autograph, axes
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.nn.python.ops import log_sum_exp, nn_arguments
 
@@ -73,7 +73,7 @@ def softmax_cross_entropy(
     labels = _broadcast(arguments.cast_tensor(labels, logits.dtype), logits)
     value_dtype = arguments.at_least_float32(logits.dtype)
     with tf.name_scope(name or "softmax_cross_entropy"):
-        labels, logits = (nn_arguments.move_axis_last(tensor, axis)[0] for tensor in (labels, logits))
+        labels, logits = (axes.move_axis_last(tensor, axis)[0] for tensor in (labels, logits))
         weights = nn_arguments.class_weights_tensor(class_weights, logits, value_dtype)
         if weights is not None:
             wide, classes = tf.cast(labels, weights.dtype), tf.cast(tf.shape(logits)[-1], weights.dtype)

@@ -4,9 +4,8 @@ import functools
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python import arguments, autograph, axes
 from tensorflow_ops.core.python.library import ops
-from tensorflow_ops.nn.python.ops import nn_arguments
 
 _NAMES = ("q's means", "q's log variances", "p's means", "p's log variances")
 
@@ -56,8 +55,8 @@ def gaussian_kl(q, p=None, *, axis: int = -1, name=None) -> tf.Tensor:
     """
     tensors = _tensors(_pair("q", q), None if p is None else _pair("p", p))
     tensors = _broadcast(tensors)
-    nn_arguments.check_axis("means and log variances", tensors[0].shape, axis)
-    q_mean, q_log_variance, *p = (nn_arguments.move_axis_last(tensor, axis)[0] for tensor in tensors)
+    axes.check_axis("means and log variances", tensors[0].shape, axis)
+    q_mean, q_log_variance, *p = (axes.move_axis_last(tensor, axis)[0] for tensor in tensors)
     value_dtype = arguments.at_least_float32(q_mean.dtype)
     return ops.tensorflow_ops_gaussian_kl(q_mean, q_log_variance, p, Tvalue=value_dtype, name=name)
 

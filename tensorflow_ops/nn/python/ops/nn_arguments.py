@@ -1,11 +1,9 @@
 """Checks and conversions that the nn functions share: logits, labels, axes, options."""
 
-from collections.abc import Callable
-
 import numpy as np
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, axes
 
 # The kernels read labels of 32 and 64 bits.
 _LABEL_DTYPES = {
@@ -27,46 +25,6 @@ def static_axis(axis):
             raise ValueError("axis is a tensor without a known value, expected an int")
         return known.item()
     return axis
-
-
-def check_axis(name, shape, axis):
-    """Raises ValueError unless the static shape can have the axis."""
-    if not arguments.is_int(axis):
-        raise ValueError(f"axis is {axis!r}, expected an int")
-    if shape.rank == 0:
-        raise ValueError(f"{name} are a scalar, expected at least one dim")
-    if shape.rank is not None and not -shape.rank <= axis < shape.rank:
-        text = arguments.shape_text(shape)
-        raise ValueError(f"axis is {axis}, expected [{-shape.rank}, {shape.rank}): {name} are {text}")
-
-
-def _run_time_axis(tensor, axis):
-    """Returns (axis counted from the front, rank) as tensors, for a tensor of unknown rank."""
-    rank = tf.rank(tensor)
-    message = f"axis is {axis}, expected an axis of the tensor"
-    checks = [
-        tf.debugging.assert_less(axis, rank, message),
-        tf.debugging.assert_less_equal(-rank, axis, message),
-    ]
-    with tf.control_dependencies(checks):
-        return tf.identity(axis) if axis >= 0 else rank + axis, rank
-
-
-def move_axis_last(tensor, axis) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """Returns the tensor with the axis last, and the function that moves it back. Call `check_axis` before."""
-    rank = tensor.shape.rank
-    if axis == -1 or (rank is not None and axis % rank == rank - 1):
-        return tensor, lambda result: result
-    if rank is None:
-        axis, rank = _run_time_axis(tensor, axis)
-        before, after = tf.range(axis), tf.range(axis, rank - 1)
-        there, back = (before, after + 1, [axis]), (before, [rank - 1], after)
-        there, back = tf.concat(there, 0), tf.concat(back, 0)
-    else:
-        axis %= rank
-        there = [*range(axis), *range(axis + 1, rank), axis]
-        back = [*range(axis), rank - 1, *range(axis, rank - 1)]
-    return tf.transpose(tensor, there), lambda result: tf.transpose(result, back)
 
 
 def softcap_or_none(softcap):
@@ -123,7 +81,7 @@ def weights_of_labels(weights, labels):
 def logits_tensor(logits, axis):
     """Returns logits as a tensor with at least one class on the axis. Raises ValueError."""
     logits = arguments.float_tensor("logits", logits)
-    check_axis("logits", logits.shape, axis)
+    axes.check_axis("logits", logits.shape, axis)
     if logits.shape.rank is not None and logits.shape[axis] == 0:
         text = arguments.shape_text(logits.shape)
         raise ValueError(f"logits are {text}, expected at least one class on axis {axis}")
@@ -133,7 +91,7 @@ def logits_tensor(logits, axis):
 def axis_last(logits, axis):
     """Returns logits with the axis last, and the function that moves it back. Raises ValueError."""
     axis = static_axis(axis)
-    return move_axis_last(logits_tensor(logits, axis), axis)
+    return axes.move_axis_last(logits_tensor(logits, axis), axis)
 
 
 def integer_labels(labels):

@@ -1,0 +1,47 @@
+"""The axis that an op works on: checks it and moves it to the end, where kernels expect it."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments
+
+
+def check_axis(name, shape, axis):
+    """Raises ValueError unless the static shape can have the axis."""
+    if not arguments.is_int(axis):
+        raise ValueError(f"axis is {axis!r}, expected an int")
+    if shape.rank == 0:
+        raise ValueError(f"{name} are a scalar, expected at least one dim")
+    if shape.rank is not None and not -shape.rank <= axis < shape.rank:
+        text = arguments.shape_text(shape)
+        raise ValueError(f"axis is {axis}, expected [{-shape.rank}, {shape.rank}): {name} are {text}")
+
+
+def _run_time_axis(tensor, axis):
+    """Returns (axis counted from the front, rank) as tensors, for a tensor of unknown rank."""
+    rank = tf.rank(tensor)
+    message = f"axis is {axis}, expected an axis of the tensor"
+    checks = [
+        tf.debugging.assert_less(axis, rank, message),
+        tf.debugging.assert_less_equal(-rank, axis, message),
+    ]
+    with tf.control_dependencies(checks):
+        return tf.identity(axis) if axis >= 0 else rank + axis, rank
+
+
+def move_axis_last(tensor, axis) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """Returns the tensor with the axis last, and the function that moves it back. Call `check_axis` before."""
+    rank = tensor.shape.rank
+    if axis == -1 or (rank is not None and axis % rank == rank - 1):
+        return tensor, lambda result: result
+    if rank is None:
+        axis, rank = _run_time_axis(tensor, axis)
+        before, after = tf.range(axis), tf.range(axis, rank - 1)
+        there, back = (before, after + 1, [axis]), (before, [rank - 1], after)
+        there, back = tf.concat(there, 0), tf.concat(back, 0)
+    else:
+        axis %= rank
+        there = [*range(axis), *range(axis + 1, rank), axis]
+        back = [*range(axis), rank - 1, *range(axis, rank - 1)]
+    return tf.transpose(tensor, there), lambda result: tf.transpose(result, back)
