@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sets up what is missing and builds the wheel. Its path is the last line printed.
+# Sets up missing prerequisites and builds the wheel. The last line printed is its path.
 #
 # Usage: tools/build_wheel.sh [--out DIR] [--cuda] [--native]
 #
-#   --out DIR   where the wheel goes (default: dist/ in the repository's root;
+#   --out DIR   the folder for the wheel (default: dist/ in the repository's root;
 #               build/native/ with --native)
-#   --cuda      with CUDA kernels
-#   --native    with kernels for this processor's instruction set only: built in
-#               half the time, and not to be given away
+#   --cuda      includes CUDA kernels
+#   --native    compiles for this processor's instruction set only: takes half the
+#               time, but the wheel may not run on other machines
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
@@ -45,9 +45,9 @@ run_bazel "$bazel" build "${options[@]}" //:wheel >&2
 built=("$("$bazel" info "${options[@]}" bazel-bin 2>/dev/null)"/wheel/*.whl)
 [[ ${#built[@]} == 1 && -f ${built[0]} ]] || die "bazel built no wheel, or several: ${built[*]}" "Run: $bazel clean"
 
-# auditwheel names the oldest C library that the wheel runs with. TensorFlow's
-# own library is found at run time. The work folder is in the wheel's own, so
-# that a wheel appears whole or not at all.
+# auditwheel determines the oldest glibc that the wheel supports. TensorFlow's library
+# is found at run time. The work folder is on the same disk as the wheel, so that mv
+# is atomic.
 say "repairing the wheel"
 work=$(mktemp -d -p "$out" .build_wheel.XXXXXX)
 trap 'rm -rf "$work"' EXIT

@@ -1,8 +1,8 @@
-"""Lists the slowest compilations of a Bazel profile; fails where one is too slow.
+"""Lists the slowest compilations of a Bazel profile; fails if one is too slow.
 
-usage: python tools/compile_times.py PROFILE [--most SECONDS]
-PROFILE is what `bazel build --profile=FILE` wrote. Only actions that ran are in
-it: after a cold build, all of them.
+usage: python tools/compile_times.py PROFILE [--max_seconds SECONDS]
+`bazel build --profile=FILE` writes PROFILE. It contains only actions that ran: all of
+them after a cold build.
 """
 
 import argparse
@@ -12,10 +12,10 @@ import sys
 
 
 def main():
-    """Prints the ten slowest; exits with 1 where one took more than --most."""
+    """Prints the ten slowest compilations; exits with 1 if one took more than --max_seconds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("profile")
-    parser.add_argument("--most", type=float, default=30.0, help="seconds a C++ file of ours may take")
+    parser.add_argument("--max_seconds", type=float, default=30.0, help="limit for one of our C++ files")
     options = parser.parse_args()
     with gzip.open(options.profile, "rt") as file:
         events = json.load(file)["traceEvents"]
@@ -26,8 +26,8 @@ def main():
     print(f"{len(compilations)} compilations; the slowest:")
     for seconds, name in compilations[:10]:
         print(f"{seconds:6.1f} s  {name.removeprefix('Compiling ')}")
-    if compilations and compilations[0][0] > options.most:
-        sys.exit(f"{compilations[0][1]} took {compilations[0][0]:.1f} s; at most {options.most:.0f} s are wanted.")
+    if compilations and compilations[0][0] > options.max_seconds:
+        sys.exit(f"{compilations[0][1]} took {compilations[0][0]:.1f} s, more than {options.max_seconds:.0f} s.")
 
 
 if __name__ == "__main__":

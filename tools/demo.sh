@@ -1,21 +1,20 @@
 #!/usr/bin/env bash
-# From a clone to a picture: sets up what is missing, builds the wheel, installs
-# it into the project's environment (.venv, or the interpreter that
-# PYTHON_BIN_PATH names) and runs examples/pool_photo.py, which writes demo.png
-# into the repository's root.
+# Sets up missing prerequisites, builds the wheel, installs it into the project's
+# environment (.venv, or the interpreter that PYTHON_BIN_PATH names) and runs
+# examples/pool_photo.py, which writes demo.png to the repository's root.
 #
 # Usage: tools/demo.sh [detection | image_classifier | seq2seq | basics]
 #
-# With "detection" it runs examples/detection/train.py instead: a minute or two
-# of training, and build/detection/detections.png.
+# "detection" runs examples/detection/train.py instead, which trains for a minute or
+# two and writes build/detection/detections.png.
 #
-# With "image_classifier" it trains, measures, exports and uses the network of
-# examples/image_classifier, which takes a minute, in build/image_classifier,
-# and then runs that example's tests, which stop and resume it.
+# "image_classifier" trains, evaluates, exports and uses the network of
+# examples/image_classifier in build/image_classifier, which takes a minute, and then
+# runs that example's tests, which stop and resume it.
 #
-# With "seq2seq" it trains examples/seq2seq for about a minute, compares searches,
-# and serves the exported decoder from a new process. With "basics" it runs the
-# programs of examples/basics.
+# "seq2seq" trains examples/seq2seq for about a minute, compares searches, and serves
+# the exported decoder from a new process. "basics" runs the programs of
+# examples/basics.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
@@ -27,11 +26,11 @@ esac
 
 python=$(bash "$root/tools/setup/installed_wheel.sh" build demo)
 
-# Neither the folder of the sources nor PYTHONPATH is where Python looks for
-# modules: what runs is the wheel.
+# Leaves the source tree; -E and -s below exclude PYTHONPATH and user packages, so that
+# Python imports the wheel.
 cd /
 
-# Runs a program of examples/ with arguments, which has to write the file $1.
+# Runs a program of examples/ with arguments; it must write the file $1.
 picture() {
   local picture=$1 example=$2
   shift 2

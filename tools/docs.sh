@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Builds the documentation site into build/docs/site: pages, index of ops, API
-# reference. Fails on a link that leads nowhere, on a Python block of README.md
-# or docs/ that raises or prints something else than the page says, and on a
-# public name that README's table of ops lacks.
+# Builds the documentation site in build/docs/site: pages, index of ops, API
+# reference. Fails on broken links, on Python blocks of README.md or docs/ that raise
+# or whose output differs from the page, and on public names that are missing in
+# README's table of ops.
 #
 # Usage: tools/docs.sh [--pages]
 #
-# --pages leaves out the Python blocks, and with them the wheel: seconds.
+# --pages skips the Python blocks and the wheel, and takes seconds.
 #
-# Once its packages are installed (tools/requirements/) it needs no network, and
-# nor does who reads the site: open build/docs/site/index.html.
+# It needs no network once its packages are installed (tools/requirements/). Neither
+# does the site: open build/docs/site/index.html.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
@@ -34,7 +34,7 @@ say "testing the site's tools"
 say "putting the pages together"
 "$python" -E -s "$root/tools/docs/stage.py" "$folder"
 say "building the site"
-# The packages' programs, such as ruff for signatures, are found beside Python.
+# The packages' programs, such as ruff for signatures, are in Python's folder.
 PATH=$(dirname "$python"):$PATH NO_MKDOCS_2_WARNING=1 \
   "$python" -E -s -m mkdocs build --quiet --strict --clean --config-file "$folder/mkdocs.yml"
 "$python" -E -s "$root/tools/docs/check_site.py" "$folder/site"

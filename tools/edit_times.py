@@ -1,8 +1,8 @@
-"""Measures how long it takes from an edit to a Python test that runs what was edited.
+"""Measures the time from an edit to the end of a Python test that runs the edited code.
 
 usage: python tools/edit_times.py [--runs N] [--native]
-Each file is changed so that its object is another one, built, tested, and put back. The
-build before an edit, and Bazel's start, are not counted. Prints a table (Markdown).
+Changes each file so that its object differs, builds, tests, and restores the file. Excludes
+the build before an edit and Bazel's start. Prints a Markdown table.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import time
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _TEST = "//tensorflow_ops/nn:softmax_test"
 
-# What was edited -> the file, and what is added to it. The largest of their kind.
+# Description -> (file, text to append). The files are the largest of their kind.
 _EDITS = {
     "vector loops of a family": (
         "tensorflow_ops/nn/cc/kernels/softmax_simd.cc",
@@ -40,7 +40,7 @@ def _seconds(command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=3, help="edits of each kind; their median counts")
+    parser.add_argument("--runs", type=int, default=3, help="edits per file; the table has medians")
     parser.add_argument("--native", action="store_true", help="build for this processor's instruction set only")
     options = parser.parse_args()
     bazel = subprocess.run(
@@ -58,7 +58,7 @@ def main():
         built, tested = [], []
         try:
             for _ in range(options.runs):
-                # No earlier run's number: what was built then is in the cache.
+                # A new number, because the cache contains the outputs of earlier runs.
                 file.write_text(original + text.format(time.time_ns() % 2**31))
                 built.append(_seconds(build))
                 tested.append(built[-1] + _seconds(test))

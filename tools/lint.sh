@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Checks formats and common mistakes: clang-format, buildifier, ruff, shellcheck; and
-# that excerpts of files in docs/ are up to date.
+# Checks formatting and common mistakes with clang-format, buildifier, ruff and shellcheck,
+# and that excerpts of files in docs/ are up to date.
 #
 # Usage: tools/lint.sh [--fix] [FILE]...
 #
-# Reads the given files, or all. --fix rewrites what the tools can put right. Their
-# versions are pinned in tools/requirements/lint.txt; buildifier comes from npm, and is
-# left out with a message where there is no npm.
+# Reads the given files, or all. --fix applies the tools' automatic fixes. Their versions
+# are pinned in tools/requirements/lint.txt; buildifier comes from npm and is skipped
+# with a message where there is no npm.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
@@ -36,8 +36,8 @@ check() {
   shift
   "$@" || status=1
 }
-# Of the given files, those that match a pattern; without any, the files git knows or would add. Those deleted in the
-# tree are not there to check.
+# Prints the given files that match a pattern. Without any, prints all files that git tracks or would add, except for
+# deleted ones.
 files() {
   local file pattern
   if ((${#only[@]} == 0)); then
@@ -78,12 +78,12 @@ fi
 if ((${#starlark[@]} == 0)); then
   :
 elif [[ -x $buildifier ]]; then
-  # The rules of Bazel 7.7.1 are native; loading them would need more rule sets.
+  # Bazel 7.7.1's rules are native; loading them would need more rule sets.
   check "buildifier" "$buildifier" "${buildifier_mode[@]}" \
     -warnings=-native-cc,-native-py,-native-cc-binary,-native-cc-library,-native-cc-test,-native-py-binary,-native-py-library,-native-py-test \
     "${starlark[@]}"
 else
-  say "no npm: buildifier is left out"
+  say "no npm: skipping buildifier"
 fi
-((status == 0)) || say "run tools/lint.sh --fix for what can be put right by itself"
+((status == 0)) || say "run tools/lint.sh --fix to apply automatic fixes"
 exit "$status"

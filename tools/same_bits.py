@@ -1,11 +1,11 @@
-"""Shows that a change of kernels changes no bit of any result on the CPU.
+"""Checks that a change of kernels keeps all results on the CPU bit-identical.
 
     TENSORFLOW_OPS_CPU=avx2 python tools/same_bits.py save before.json   # with the old wheel
     TENSORFLOW_OPS_CPU=avx2 python tools/same_bits.py save after.json    # with the new one
     python tools/same_bits.py compare before.json after.json
 
-`save` computes every op and its gradients for random shapes, dtypes, options and special values, the same
-ones each time, and writes a digest of each result. NaN counts as equal to NaN, whatever its bits.
+`save` computes every op and its gradients for random but reproducible shapes, dtypes, options and special values,
+and writes a digest of each result. All NaNs are equal.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def _digest(tensor):
 
 
 class _Cases:
-    """Random cases: each is a name and a function that returns a nest of tensors."""
+    """Random cases: pairs of a name and a nest of result tensors."""
 
     def __init__(self, seed):
         self._rng = np.random.default_rng(seed)
@@ -41,7 +41,7 @@ class _Cases:
         return values[self._rng.integers(len(values))]
 
     def _logits(self, dtype):
-        """Rows of every kind: short, long, few, masked, with NaN, with infinities."""
+        """Draws logits: rows of any length and number, with masks, NaN and infinities."""
         classes = int(self._pick(1, 2, 3, 10, 16, 17, 33, 100, 128, 257, 1000, 1001, 4097, 33001, 70000))
         rows = int(self._rng.integers(1, max(2, min(300, 200_000 // classes))))
         x = self._rng.normal(scale=self._pick(1, 1, 30), size=(rows, classes))
@@ -55,7 +55,7 @@ class _Cases:
         return tf.cast(x, dtype)
 
     def _with_gradients(self, fn, *inputs):
-        """Results, and gradients of random directions to all inputs."""
+        """Returns results, and gradients to all inputs for random upstream gradients."""
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             results = [r for r in tf.nest.flatten(fn(*inputs)) if r.dtype.is_floating]
@@ -63,7 +63,7 @@ class _Cases:
         return results, tape.gradient(results, inputs, directions)
 
     def nn(self, dtype):
-        """Functions of logits and Gaussians."""
+        """Yields cases of functions of logits and Gaussians."""
         x = self._logits(dtype)
         rows, classes = x.shape
         labels = self._rng.integers(0, classes, size=rows)
@@ -97,7 +97,7 @@ class _Cases:
         yield "unit_gaussian_kl", run(lambda *a: nn.gaussian_kl(a), *q)
 
     def seq2seq(self, dtype):
-        """Steps of beam search, and trees."""
+        """Yields cases of beam_search_step and gather_tree."""
         batch, beams = (int(self._rng.integers(1, 6)) for _ in range(2))
         vocabulary = int(self._pick(1, 5, 33, 300, 4097, 32000, 70001))
         logits = self._normal([batch, beams, vocabulary], dtype)
@@ -135,7 +135,7 @@ class _Cases:
         return tf.constant(boxes, tf.float64 if dtype == tf.float64 else tf.float32)
 
     def detection(self, dtype):
-        """Region pooling, with gradients to features and boxes."""
+        """Yields cases of region pooling with gradients to features and boxes."""
         data_format = self._pick("NHWC", "NCHW")
         bins = int(self._pick(1, 2, 3, 7))
         batch, height, width = (int(n) for n in self._rng.integers(1, 40, size=3) // (10, 1, 1) + (1, 0, 0))
@@ -194,14 +194,14 @@ def _save(path, rounds, seed):
 
 
 def _compare(before, after):
-    """Returns how many cases differ."""
+    """Returns the number of cases that differ."""
     results = []
     for path in (before, after):
         with open(path, encoding="utf-8") as file:
             results.append(json.load(file))
     old, new = results
     if old.keys() != new.keys():
-        sys.exit("The files are of different cases.")
+        sys.exit("The files contain different cases.")
     different = [key for key in old if old[key] != new[key]]
     for key in different:
         print("different:", key)

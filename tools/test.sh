@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Sets up what is missing and runs the tests: `bazel test //...`.
+# Sets up missing prerequisites and runs the tests: `bazel test //...`.
 #
 # Usage: tools/test.sh [ARGUMENT]...
 #
-# Arguments go to `bazel test`. Targets among them (//tensorflow_ops/zero_out/...)
-# replace //... .
+# Passes the arguments to `bazel test`. Targets among them, such as
+# //tensorflow_ops/zero_out/..., replace //... .
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
@@ -13,8 +13,8 @@ help_if_asked "$@"
 python=$(bash "$root/tools/setup/python_env.sh" --and_bazel)
 bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 
-# Any word but an option names targets; after `--` a word that starts with `-`
-# names some to leave out.
+# Arguments other than options are targets; after `--`, those that start with `-`
+# are excluded targets.
 targets=(//...)
 for argument in "$@"; do
   [[ $argument == -* ]] || targets=()
@@ -22,7 +22,7 @@ done
 
 cd "$root"
 if [[ " $* " == *" -- "* && ${#targets[@]} -gt 0 ]]; then
-  # Bazel reads targets in order: first all, then what is left out.
+  # Bazel evaluates targets in order: all first, then the exclusions.
   options=()
   while [[ $1 != -- ]]; do
     options+=("$1")

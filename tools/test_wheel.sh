@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it into a fresh environment with its own choice of
-# TensorFlow, and runs the whole Python test suite against it with pytest.
+# Builds the wheel, installs it into a fresh environment with the TensorFlow that it
+# requires, and runs the whole Python test suite against it with pytest.
 #
 # Usage: tools/test_wheel.sh [--quick] [PYTEST ARGUMENT]...
 #
-# With --quick it runs only what packing can break and `bazel test` does not see:
-# versions, what the shared object needs, an op, Keras layers and losses.
+# --quick runs only tests of what packing can break and `bazel test` does not check:
+# versions, dependencies of the shared object, an op, Keras layers and losses.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
@@ -21,8 +21,8 @@ fi
 python=$(bash "$root/tools/setup/python_env.sh" --and_bazel)
 wheel=$(bash "$root/tools/build_wheel.sh" | tail -n 1)
 
-# manylinux_2_N: the wheel must run wherever TensorFlow's own (2_27) does. A
-# newer symbol of the C++ library, say of a copied std::vector, raises N unseen.
+# manylinux_2_N: the wheel must run wherever TensorFlow's wheel (2_27) does. Newer
+# symbols of the C++ library, say from a copied std::vector, would silently raise N.
 glibc=${wheel##*manylinux_2_}
 ((${glibc%%_*} <= 27)) || die "$(basename "$wheel") needs a newer system than TensorFlow's wheel." \
   "Find the symbol: objdump -T of its _tensorflow_ops.so names versions, nm of the objects the file."
@@ -33,14 +33,14 @@ mkdir -p "$folder/tests"
 say "installing $(basename "$wheel") into a fresh environment"
 "$python" -m venv "$folder/venv"
 fresh=$folder/venv/bin/python
-# The wheel's own extra says which TensorFlow; the pins keep the rest as tested.
+# The wheel's extra determines TensorFlow; the pins apply to the other packages.
 install_packages "$fresh" "$folder/tmp" "${wheel}[cpu]" \
   pytest absl-py pyelftools hypothesis matplotlib pillow -c "$root/tools/requirements/build.txt"
 
-# pip reads the extra as uv does: nothing is missing.
+# Checks that pip also finds the extra's requirements satisfied.
 run_pip "$fresh" "$folder/tmp" install --no-index "${wheel}[cpu]"
 
-# Away from the source tree, whose package would hide the installed one.
+# Leaves the source tree, whose package would hide the installed one.
 cd "$root"
 git ls-files --cached --others --exclude-standard -z -- "${tests[@]}" 'tensorflow_ops/*_testing.py' |
   while IFS= read -r -d '' file; do
@@ -49,8 +49,8 @@ git ls-files --cached --others --exclude-standard -z -- "${tests[@]}" 'tensorflo
   done
 cd "$folder/tests"
 say "running the tests against the wheel"
-# A process for each file: some set up TensorFlow's devices, which goes once. The
-# first writes the bytecode for all.
+# One process per file, because some configure TensorFlow's devices, which works only
+# once per process. The first process writes the bytecode for all.
 printf '%s\0' *_test.py |
   xargs -0 -n 1 -P "$(nproc)" env -u PYTHONDONTWRITEBYTECODE "$fresh" -m pytest -q -p no:cacheprovider "$@" ||
-  die "some tests failed against the wheel; pytest says above which."
+  die "some tests failed against the wheel; see pytest's output above."

@@ -1,11 +1,11 @@
-"""The instruction sets that kernels are compiled for: all, unless TFO_CPU_LEVELS names some.
+"""The instruction sets to compile kernels for: those in TFO_CPU_LEVELS, or all.
 
-A wheel for other machines has all of them. More than half of a build's time goes
-into them: a build for this machine alone takes about half as long.
+A wheel for other machines needs all of them. They take more than half of the build time,
+so a build for this machine alone takes about half as long.
 """
 
-# Instruction set -> processor flags that it needs (/proc/cpuinfo), narrowest
-# first. core/cc/cpu_dispatch.cc asks the processor for the same.
+# Instruction set -> required processor flags (/proc/cpuinfo), narrowest
+# first. core/cc/cpu_dispatch.cc checks the same flags.
 _LEVELS = {
     "baseline": ["avx"],
     "avx2": ["avx2", "fma", "f16c"],
@@ -32,14 +32,14 @@ def _cpu_configure_impl(ctx):
     wanted = [_widest_of_this_processor(ctx) if name == "native" else name for name in wanted]
     ctx.file("BUILD", "")
     ctx.file("config.bzl", "\n".join([
-        '"""What cpu_configure was asked for."""',
+        '"""Written by cpu_configure."""',
         "BUILT_CPU_LEVELS = " + repr([level for level in _LEVELS if level in wanted or not wanted]),
         "",
     ]))
 
 cpu_configure = repository_rule(
     implementation = _cpu_configure_impl,
-    doc = "Makes @local_config_cpu//:config.bzl.",
+    doc = "Creates @local_config_cpu//:config.bzl.",
     environ = ["TFO_CPU_LEVELS"],
     configure = True,
 )

@@ -1,29 +1,29 @@
-"""CUDA for the GPU kernels, where --config=cuda asks for it.
+"""CUDA for the GPU kernels, with --config=cuda.
 
 nvcc comes from CUDA_HOME, else from the machine's toolkit of the right major
-version, else from PyPI's wheels. Without --config=cuda nothing is looked for, and
-no GPU kernel is built or registered.
+version, else from PyPI's wheels. Without --config=cuda, the rule searches for
+nothing, and no GPU kernel is built or registered.
 """
 
 load("//third_party/python:find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
 
 CUDA_MAJOR = "13"
 
-# Compute capabilities of the machine code; the last one's PTX is added, which
-# newer GPUs compile for themselves. Another list: --repo_env=TFO_CUDA_ARCHITECTURES="80 90".
+# Compute capabilities to generate machine code for, plus PTX of the last one, which
+# newer GPUs compile at run time. Override: --repo_env=TFO_CUDA_ARCHITECTURES="80 90".
 DEFAULT_ARCHITECTURES = "75 80 86 89 90"
 
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
 
-# Static: a dynamic CUDA run time would bind to TensorFlow's own (CUDA 12) stubs.
+# Static, because a dynamic CUDA run time would bind to TensorFlow's CUDA 12 stubs.
 cc_library(
     name = "cudart",
     srcs = [{srcs}],
 )
 """
 
-_CONFIG = """\"\"\"What cuda_configure found.\"\"\"
+_CONFIG = """\"\"\"Written by cuda_configure.\"\"\"
 
 CUDA_ENABLED = {enabled}
 CUDA_VERSION = {version}
@@ -57,7 +57,7 @@ def _cuda_configure_impl(ctx):
 
 cuda_configure = repository_rule(
     implementation = _cuda_configure_impl,
-    doc = "Makes @local_config_cuda: //:cudart and //:config.bzl.",
+    doc = "Creates @local_config_cuda: //:cudart and //:config.bzl.",
     environ = PYTHON_ENVIRON + ["TFO_CUDA", "CUDA_HOME", "TFO_CUDA_ARCHITECTURES", "TENSORFLOW_OPS_CACHE", "XDG_CACHE_HOME", "HOME"],
     configure = True,
 )

@@ -1,8 +1,8 @@
-"""Finds CUDA's compiler, or fetches it from PyPI; prints where it is, as JSON.
+"""Finds CUDA's compiler or downloads it from PyPI; prints its location as JSON.
 
 usage: describe_cuda.py MAJOR CUDA_HOME ARCHITECTURES
-Where the machine has no fitting toolkit, the wheels are unpacked, once, in the cache
-folder that all clones share ($TENSORFLOW_OPS_CACHE, default ~/.cache/tensorflow_ops).
+If the machine has no suitable toolkit, unpacks the wheels once into the cache folder that
+all clones share ($TENSORFLOW_OPS_CACHE, default ~/.cache/tensorflow_ops).
 """
 
 import hashlib
@@ -16,8 +16,8 @@ import sys
 import tempfile
 import zipfile
 
-# CUDA 13.0 as wheels. All five are pinned: nvcc alone would bring newer parts.
-# To move them: take one release's versions from the `nvidia-cuda-*` packages.
+# CUDA 13.0 as wheels. All five are pinned, because nvcc alone would install newer parts.
+# To update them, use the versions of one release of the `nvidia-cuda-*` packages.
 WHEELS = (
     "nvidia-cuda-nvcc==13.0.88",
     "nvidia-cuda-crt==13.0.88",
@@ -28,7 +28,7 @@ WHEELS = (
 
 
 def toolkit(home, major):
-    """Returns (facts, None) of the toolkit in `home`, or (None, why not)."""
+    """Returns (facts, None) for the toolkit in `home`, or (None, reason)."""
     home = pathlib.Path(home).resolve()
     nvcc = home / "bin" / "nvcc"
     if not nvcc.exists():
@@ -56,14 +56,14 @@ def toolkit(home, major):
 
 
 def fetch():
-    """Returns the toolkit's place in the cache folder, where it is unpacked if it is not; or raises."""
+    """Returns the toolkit's folder in the cache, after unpacking it if necessary."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     cache = pathlib.Path(os.environ.get("TENSORFLOW_OPS_CACHE") or os.path.join(caches, "tensorflow_ops"))
     pins = hashlib.sha256(" ".join(WHEELS).encode()).hexdigest()[:12]
     folder = cache / f"cuda-{pins}"
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        # Complete before it has its name: an interrupted or a second run does no harm.
+        # Renames the folder when it is complete, so that interrupted and concurrent runs do no harm.
         with tempfile.TemporaryDirectory(dir=cache, prefix=f"cuda-{pins}.") as work:
             command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "download", "--no-deps"]
             subprocess.run([*command, "-d", work, *WHEELS], check=True, capture_output=True, text=True)
@@ -93,7 +93,7 @@ def answer(major, cuda_home, architectures):
     if cuda_home:
         facts, why = toolkit(cuda_home, major)
         if facts is None:
-            return {"error": f"CUDA_HOME does not serve: {why}. Unset CUDA_HOME to use PyPI's CUDA {major}."}
+            return {"error": f"CUDA_HOME cannot be used: {why}. Unset CUDA_HOME to use PyPI's CUDA {major}."}
         return found | facts
     on_path = shutil.which("nvcc")
     places = ["/usr/local/cuda"]
@@ -112,7 +112,7 @@ def answer(major, cuda_home, architectures):
             f"({error.stderr.strip()[-500:]}). Set CUDA_HOME to a toolkit, or make PyPI reachable for pip. "
         }
     facts, why = toolkit(home, major)
-    return found | facts if facts else {"error": f"PyPI's CUDA wheels do not serve: {why}."}
+    return found | facts if facts else {"error": f"PyPI's CUDA wheels cannot be used: {why}."}
 
 
 print(json.dumps(answer(*sys.argv[1:]), ensure_ascii=False))

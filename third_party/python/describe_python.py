@@ -1,4 +1,4 @@
-"""Prints what python_configure needs to know of this interpreter, as JSON."""
+"""Prints the facts about this interpreter for python_configure, as JSON."""
 
 import json
 import sys

@@ -1,6 +1,6 @@
-"""Finds the configured Python. Repository rules call it."""
+"""Finds the configured Python, for repository rules."""
 
-# What find_python reads: a repository rule that calls it lists these in `environ`.
+# The variables that find_python reads. Repository rules that call it list them in `environ`.
 PYTHON_ENVIRON = ["PYTHON_BIN_PATH", "PATH"]
 
 _HOW = "Run `bash tools/test.sh`, which makes an environment with TensorFlow, or set PYTHON_BIN_PATH to a Python that has it."
@@ -8,10 +8,9 @@ _HOW = "Run `bash tools/test.sh`, which makes an environment with TensorFlow, or
 def find_python(ctx):
     """Returns the path of the Python to build and test with.
 
-    That is PYTHON_BIN_PATH, else the environment .venv in the folder that is
-    built (another repository, where that uses these rules) or in this
-    repository, else python3. The calling rule is run again when the answer would
-    change.
+    This is PYTHON_BIN_PATH, else the environment .venv in the workspace (which may be
+    another repository that uses these rules) or in this repository, else python3.
+    The calling rule runs again if the result would change.
 
     Args:
       ctx: the repository_ctx.
@@ -50,12 +49,11 @@ def run_python(ctx, python, script, arguments = []):
       arguments: strings.
 
     Returns:
-      The decoded JSON. Where it has an "error", that is the end of the build.
+      The decoded JSON. Fails the build if it has an "error".
     """
 
-    # -I: neither PYTHONPATH nor the user's site directory takes part. -X utf8, and
-    # no \u in the JSON: paths come back in the bytes that they have, which is what
-    # Bazel takes for their letters.
+    # -I ignores PYTHONPATH and the user's site directory. -X utf8, and JSON without
+    # \u, keep the bytes of paths, which Bazel interprets as their characters.
     result = ctx.execute([python, "-I", "-X", "utf8", ctx.path(script)] + arguments, timeout = 600)
     if result.return_code != 0:
         fail("\n%s could not run %s:\n%s%s\n%s" % (python, script, result.stdout, result.stderr, _HOW))

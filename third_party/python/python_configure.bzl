@@ -1,6 +1,6 @@
-"""A Python toolchain of the interpreter that has TensorFlow.
+"""A Python toolchain with the interpreter that has TensorFlow.
 
-py_test and py_binary run under it: `--python_path` alone is not enough for that.
+py_test and py_binary use it; `--python_path` alone is not sufficient.
 """
 
 load(":find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
@@ -33,15 +33,15 @@ def _python_configure_impl(ctx):
     python = find_python(ctx)
     run_python(ctx, python, Label("//third_party/python:describe_python.py"))
 
-    # Bazel writes an interpreter's path into Python, between quotes: the configured
-    # one may hold a quote, or letters that would not come out as they went in.
+    # Bazel writes the interpreter's path into quoted Python strings. This wrapper has a
+    # safe path; the configured one may contain quotes, or characters that Bazel garbles.
     program = "#!/bin/sh\nexec '%s' \"$@\"\n" % python.replace("'", "'\\''")
     ctx.file("python", program, executable = True, legacy_utf8 = False)
     ctx.file("BUILD", _BUILD.format(python = repr(str(ctx.path("python")))))
 
 python_configure = repository_rule(
     implementation = _python_configure_impl,
-    doc = "Makes @local_config_python//:toolchain of the configured Python.",
+    doc = "Creates @local_config_python//:toolchain with the configured Python.",
     environ = PYTHON_ENVIRON,
     configure = True,
 )

@@ -1,4 +1,4 @@
-"""Prints where TensorFlow is and how to compile against it, as JSON."""
+"""Prints TensorFlow's location and compiler flags as JSON."""
 
 import json
 import os
@@ -9,7 +9,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 
 def describe(wanted):
-    """Returns the facts, or {"error": what is wrong}."""
+    """Returns the facts, or {"error": message}."""
     found = None
     for name in ("tensorflow", "tensorflow-cpu"):
         try:
@@ -26,7 +26,7 @@ def describe(wanted):
         return {"error": f"{python} has TensorFlow {found.version}, and {built_for}. {install}"}
     try:
         import tensorflow as tf
-    except Exception as error:  # Whatever its own import raises, the build cannot go on.
+    except Exception as error:  # The import may raise anything; the build cannot continue.
         return {"error": f"{python} has TensorFlow {found.version}, but importing it fails: {error!r}. {install}"}
     it = f"TensorFlow {tf.__version__} of {python}"
     include = tf.sysconfig.get_include()
@@ -42,7 +42,7 @@ def describe(wanted):
         "include": include,
         "library": os.path.join(library_folder, libraries[0]),
         "compile_flags": flags,
-        # What an upgrade or another variant of the wheel changes.
+        # Files that change when TensorFlow is upgraded or replaced by another variant.
         "watch": [
             sys.executable,
             os.path.join(include, "tensorflow", "core", "public", "release_version.h"),

@@ -1,18 +1,18 @@
-"""TensorFlow as the configured Python has it: headers, framework library, flags."""
+"""The configured Python's TensorFlow: headers, framework library, flags."""
 
 load("//third_party/python:find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
 
-# The release whose binary interface the ops are built for. To move it: change it
-# here, in tools/requirements/build.txt and in pyproject.toml.
+# The release whose binary interface the ops use. To update it, change it here, in
+# tools/requirements/build.txt and in pyproject.toml.
 TENSORFLOW_VERSION = "2.21"
 
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
 
-# -isystem, so that warnings in TensorFlow's headers are not ours.
+# -isystem suppresses warnings in TensorFlow's headers.
 cc_library(
     name = "headers",
-    # Half of the folder is external/, which no header here includes.
+    # Half of the folder is external/, which none of these headers includes.
     hdrs = glob(
         ["include/**"],
         exclude = ["include/external/**"],
@@ -38,7 +38,7 @@ def _tensorflow_configure_impl(ctx):
     ctx.symlink(facts["library"], library)
     ctx.file("BUILD", _BUILD.format(library = repr(library)))
     ctx.file("config.bzl", "\n".join([
-        '"""What tensorflow_configure found."""',
+        '"""Written by tensorflow_configure."""',
         "TENSORFLOW_FULL_VERSION = " + repr(facts["version"]),
         "TENSORFLOW_COPTS = " + repr(facts["compile_flags"]),
         "",
@@ -46,7 +46,7 @@ def _tensorflow_configure_impl(ctx):
 
 tensorflow_configure = repository_rule(
     implementation = _tensorflow_configure_impl,
-    doc = "Makes @local_config_tensorflow: //:headers, //:framework and //:config.bzl.",
+    doc = "Creates @local_config_tensorflow: //:headers, //:framework and //:config.bzl.",
     environ = PYTHON_ENVIRON,
     configure = True,
 )

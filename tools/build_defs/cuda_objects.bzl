@@ -1,4 +1,4 @@
-"""Compiles .cu.cc files with nvcc, one object each."""
+"""Compiles .cu.cc files with nvcc to one object each."""
 
 load("@local_config_cuda//:config.bzl", "CUDA_ARCHITECTURES", "CUDA_NVCC", "CUDA_VERSION")
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
@@ -21,7 +21,7 @@ def _cuda_objects_impl(ctx):
     contexts = [d[CcInfo].compilation_context for d in ctx.attr.deps]
     headers = depset(transitive = [context.headers for context in contexts])
 
-    # This repository's root and, seen from another repository, where tensorflow_ops is.
+    # This repository's root and, when built from another repository, tensorflow_ops' root.
     roots = depset(["."], transitive = [context.quote_includes for context in contexts]).to_list()
     objects = []
     for src in ctx.files.srcs:
@@ -34,7 +34,7 @@ def _cuda_objects_impl(ctx):
             outputs = [object],
             mnemonic = "CudaCompile",
             progress_message = "Compiling " + src.short_path + " for sm_" + ", sm_".join(CUDA_ARCHITECTURES),
-            # The version makes the action new when the toolkit is.
+            # The version invalidates the action when the toolkit changes.
             env = {"TFO_CUDA_VERSION": CUDA_VERSION, "PATH": "/usr/local/bin:/usr/bin:/bin"},
         )
     return [DefaultInfo(files = depset(objects))]

@@ -1,4 +1,4 @@
-"""Writes tensorflow_ops/core/python/build_info.py: what this build was made for."""
+"""Writes tensorflow_ops/core/python/build_info.py: the versions that this build is for."""
 
 import pathlib
 import re
@@ -8,7 +8,7 @@ import sys
 def main(output, pyproject, tensorflow, cuda, architectures):
     version = re.search(r'^version = "(.*)"$', pathlib.Path(pyproject).read_text(), re.MULTILINE)[1]
     pathlib.Path(output).write_text(
-        f'''"""What this build of tensorflow_ops was made for. Written by its build."""
+        f'''"""The versions that this build of tensorflow_ops is for. Generated."""
 
 VERSION = {version!r}
 TENSORFLOW_VERSION = {tensorflow!r}

@@ -1,4 +1,4 @@
-"""Packs the files Bazel built into a wheel, with setuptools. See wheel.bzl."""
+"""Packs the files built by Bazel into a wheel, with setuptools. See wheel.bzl."""
 
 import argparse
 import logging
@@ -11,8 +11,8 @@ import tempfile
 import setuptools
 from setuptools import build_meta
 
-# setuptools compiles nothing here and must be told that there is machine code. The
-# shared object calls no CPython function, so any Python 3 can load it.
+# setuptools compiles nothing here, so has_ext_modules declares the machine code. The
+# shared object calls no CPython functions, so any Python 3 can load it.
 _SETUP = """
 import setuptools
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -33,7 +33,7 @@ setuptools.setup(distclass=Distribution, cmdclass={"bdist_wheel": Wheel})
 
 
 def main():
-    """Stages the files as they shall lie in the wheel, and builds it."""
+    """Stages the files in the wheel's layout, and builds it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--pyproject", type=pathlib.Path, required=True)
@@ -43,13 +43,13 @@ def main():
     parser.add_argument("--bin_dir", type=pathlib.Path, required=True)
     options = parser.parse_args()
 
-    # 77 reads a licence by its SPDX name.
+    # Version 77 supports SPDX license names.
     if int(setuptools.__version__.split(".")[0]) < 77:
         sys.exit(
             f"setuptools {setuptools.__version__} is too old; run: {sys.executable} -m pip install 'setuptools>=77'"
         )
     output = options.output.resolve()
-    # Beside the output: it is on a disk with room, which /tmp may not be.
+    # Next to the output, because /tmp may be full.
     with tempfile.TemporaryDirectory(dir=output.parent) as staging:
         stage = pathlib.Path(staging)
         for source in [*options.metadata_files, *options.files]:
@@ -65,9 +65,9 @@ def main():
         (stage / "pyproject.toml").write_text(project)
         (stage / "setup.py").write_text(_SETUP)
         os.chdir(stage)
-        # The same input gives the same wheel, to the byte.
+        # Makes wheels byte-for-byte reproducible.
         os.environ.setdefault("SOURCE_DATE_EPOCH", "1700000000")
-        logging.disable(logging.INFO)  # a line for each file
+        logging.disable(logging.INFO)  # hides a line per file
         build_meta.build_wheel(str(output))
 
 

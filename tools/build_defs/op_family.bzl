@@ -1,4 +1,4 @@
-"""The targets of an op family, so that its BUILD reads like a table of contents.
+"""Macros for the targets of an op family.
 
 An op family is a folder under tensorflow_ops/ with
     cc/kernels/*.h, *_cpu.cc        tfo_algorithm_library  plain C++, no TensorFlow
@@ -9,7 +9,7 @@ An op family is a folder under tensorflow_ops/ with
     *_test.cc, *_test.py            tfo_algorithm_test, tfo_py_test
 and one tfo_op_family, which also makes all these targets for ops of tools/new_op.
 
-Another repository uses the same macros: examples/external_repo is one.
+Other repositories can use these macros, too: see examples/external_repo.
 """
 
 load("@local_config_cpu//:config.bzl", "BUILT_CPU_LEVELS")
@@ -20,8 +20,8 @@ load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("@rules_cc//cc:cc_test.bzl", "cc_test")
 load("//tools/build_defs:cuda_objects.bzl", "cuda_objects")
 
-# Label: in a macro that another repository loads, a plain string would name a
-# target of that repository.
+# Labels, because in a macro that another repository loads, a plain string would
+# refer to a target of that repository.
 _OPT = Label("//tools/build_defs:opt")
 _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["cuda_launch", "device", "gpu_testing", "gpu_testing_cuda", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
@@ -35,36 +35,36 @@ _COPTS = [
 ]
 
 def _optimized(flag):
-    """`flag`, such as -O3, where Bazel optimises: -c dbg and the sanitizers bring their own."""
+    """Returns `flag`, such as -O3, in optimised builds; -c dbg and sanitizers set their own."""
     return select({
         _OPT: [flag],
         "//conditions:default": [],
     })
 
-# What TensorFlow's macros and templates trip over when they expand in our files.
+# Warnings that TensorFlow's macros and templates cause when they expand in our files.
 _TENSORFLOW_WARNINGS = ["-Wno-missing-field-initializers", "-Wno-sign-compare", "-Wno-unused-parameter"]
 
-# With its null checks GCC refuses constant expressions of TensorFlow's headers.
+# With null checks, GCC rejects constant expressions in TensorFlow's headers.
 _TENSORFLOW_SANITIZERS = ["-fno-sanitize=undefined"]
 
 _CUDA_DEFINES = ["TFO_CUDA=1"] if CUDA_ENABLED else []
 
-# Instruction set -> compiler flags, narrowest first. The baseline is what
-# TensorFlow's own wheels need. core/cc/cpu_dispatch.h picks at run time.
-# Every level keeps multiplication and addition apart (-ffp-contract=off): an
-# algorithm that wants a fused one says so, and else gives the same bits on all.
+# Instruction set -> compiler flags, narrowest first. TensorFlow's own wheels need
+# the baseline. core/cc/cpu_dispatch.h chooses at run time. -ffp-contract=off disables
+# implicit fused multiply-adds, so that algorithms return the same bits at every level
+# unless they use explicit ones.
 CPU_LEVELS = {
     "baseline": ["-mavx"],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c", "-mprefer-vector-width=512"],
 }
 
-# For files that dispatch. Those of the levels themselves and OpKernels stay the
-# same, so that builds of different levels share them.
+# For files that dispatch. Files of the levels themselves and OpKernels do not use
+# these defines, so that builds with different levels share their objects.
 _LEVEL_DEFINES = ["TFO_WITHOUT_CPU_" + level.upper() for level in CPU_LEVELS if level not in BUILT_CPU_LEVELS]
 
 def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimization = "-O3", deps = []):
-    """An algorithm in plain C++: it includes no TensorFlow header.
+    """An algorithm in plain C++, without TensorFlow headers.
 
     Targets: `name`, `name_headers`; when there are simd_srcs, for each level in
     BUILT_CPU_LEVELS `name_<level>` and `name_<level>_symbols_test`.
@@ -74,10 +74,10 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
       hdrs: its headers.
       srcs: .cc files compiled once, for the baseline.
       simd_srcs: .cc files compiled once per CPU level, in a namespace of that
-        level (core/cc/simd.h). They hold no inline code that others share:
-        the linker may keep its AVX-512 copy for everyone.
-      simd_optimization: for simd_srcs. Loops that are written in vectors are often
-        as fast with -O2, and compile in half the time. The baseline always has it.
+        level (core/cc/simd.h). They must not define shared inline code, because
+        the linker may keep the AVX-512 copy for all levels.
+      simd_optimization: for simd_srcs. Loops written with vector types are often
+        as fast with -O2, and compile in half the time. The baseline always uses -O2.
       deps: other algorithm libraries.
     """
     cc_library(
@@ -92,7 +92,7 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
             cc_library(
                 name = name + "_" + level,
                 srcs = simd_srcs,
-                # GCC 12 warns of its own AVX-512 intrinsics (its bug 105593).
+                # GCC 12 warns about its own AVX-512 intrinsics (GCC bug 105593).
                 copts = _COPTS + CPU_LEVELS[level] + ["-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-uninitialized"] +
                         _optimized("-O2" if level == "baseline" else simd_optimization),
                 linkstatic = True,
@@ -118,19 +118,18 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
     )
 
 def tfo_cuda_library(name, srcs, deps = []):
-    """CUDA kernels with their launchers, compiled by nvcc; and by g++, for tests without a GPU.
+    """CUDA kernels and launchers, compiled by nvcc and, for tests without a GPU, by g++.
 
-    `name` is empty where the build is not --config=cuda. `name_emulated` runs the
-    kernels on the CPU with a fiber per CUDA thread (core/cc/cuda_emulation.h):
-    tests check what a kernel computes, not what only a GPU shows. It is compiled
-    where a test links it.
+    `name` is empty without --config=cuda. `name_emulated` runs the kernels on the CPU
+    with a fiber per CUDA thread (core/cc/cuda_emulation.h), so that tests can check
+    results, but not behaviour specific to GPUs. It is compiled only if a test links it.
 
     Targets: `name`, `name_objects`, `name_emulated`, `name_emulated_srcs`.
 
     Args:
       name: the library's name.
       srcs: .cu.cc files; they include CUDA's headers and the algorithm's own.
-      deps: the algorithm libraries that declare what the files define.
+      deps: the algorithm libraries that declare the functions in srcs.
     """
     if CUDA_ENABLED:
         cuda_objects(
@@ -152,7 +151,7 @@ def tfo_cuda_library(name, srcs, deps = []):
         name = name + "_emulated_srcs",
         srcs = srcs,
         outs = [name + "/" + src.split("/")[-1].removesuffix(".cu.cc") + "_emulated.cc" for src in srcs],
-        # g++ takes .cu.cc for C++, but Bazel's cc rules see no CUDA in a copy.
+        # Copies to *.cc, because Bazel's cc rules treat .cu.cc differently.
         cmd = "for src in $(SRCS); do cp $$src $(RULEDIR)/%s/$$(basename $$src .cu.cc)_emulated.cc; done" % name,
         tags = ["manual"],
         testonly = True,
@@ -160,7 +159,7 @@ def tfo_cuda_library(name, srcs, deps = []):
     cc_library(
         name = name + "_emulated",
         srcs = [":" + name + "_emulated_srcs"],
-        # GCC does not see that what is loaded on a condition is used on the same.
+        # GCC does not recognise that values are loaded and used under the same condition.
         copts = _COPTS + ["-Wno-clobbered", "-Wno-maybe-uninitialized", "-Wno-unknown-pragmas", "-ffp-contract=off"] +
                 _optimized("-O1"),
         local_defines = ["TFO_CUDA_EMULATION=1"] + _LEVEL_DEFINES,
@@ -170,7 +169,7 @@ def tfo_cuda_library(name, srcs, deps = []):
     )
 
 def tfo_op_support_library(name, srcs, hdrs, deps = []):
-    """C++ that sees TensorFlow and that OpKernels of several files share.
+    """C++ with TensorFlow headers that several OpKernel files share.
 
     Targets: `name`.
 
@@ -190,13 +189,13 @@ def tfo_op_support_library(name, srcs, hdrs, deps = []):
     )
 
 def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
-    """Op definitions and OpKernels: the only C++ that sees TensorFlow.
+    """Op definitions and OpKernels: the only C++ that includes TensorFlow.
 
-    All files are compiled as one, since TensorFlow's headers take most of the time:
-    names in their unnamed namespaces must differ.
+    All files are compiled as one translation unit, because TensorFlow's headers take
+    most of the time. Names in their unnamed namespaces must differ.
 
-    Targets: `name`, `name_src`. Listing it in op_libraries of the tfo_op_family
-    puts the ops into the wheel.
+    Targets: `name`, `name_src`. List `name` in op_libraries of the tfo_op_family to
+    include the ops in the wheel.
 
     Args:
       name: the library's name.
@@ -218,7 +217,7 @@ def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
         textual_hdrs = files,
         copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _TENSORFLOW_SANITIZERS + _optimized("-O2"),
         local_defines = _CUDA_DEFINES,
-        # TensorFlow's own registration objects are static; nothing refers to them.
+        # Registration objects are static, and nothing refers to them.
         alwayslink = True,
         deps = deps + (cuda_deps if CUDA_ENABLED else []) + [
             _CORE["op_util"],
@@ -227,10 +226,10 @@ def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
     )
 
 def tfo_shared_object(name, deps):
-    """The shared object that Python loads: every op, no symbol to the outside.
+    """The shared object that Python loads. It contains all ops and exports no symbols.
 
-    The CUDA run time comes before TensorFlow's framework library on the link
-    line, or its symbols would bind to TensorFlow's stubs of them.
+    The CUDA run time precedes TensorFlow's framework library on the link line;
+    otherwise its symbols would bind to TensorFlow's stubs.
 
     Targets: `name`.
 
@@ -254,7 +253,7 @@ def tfo_shared_object(name, deps):
             "-Wl,--version-script=$(location %s)" % _HIDE_ALL_SYMBOLS,
             "$(execpath %s)" % framework,
         ] + select({
-            _OPT: ["-s"],  # the wheel needs no symbols
+            _OPT: ["-s"],  # strip symbols
             "//conditions:default": [],
         }) + (["-ldl", "-lrt", "-lpthread"] if CUDA_ENABLED else []),
         linkshared = True,
@@ -268,7 +267,7 @@ def tfo_py_library(name, srcs, data = [], deps = []):
     Args:
       name: the library's name.
       srcs: .py files.
-      data: files that the package ships beside them.
+      data: files to ship next to srcs.
       deps: other Python libraries.
     """
     native.py_library(
@@ -340,20 +339,20 @@ def tfo_op_family(name, srcs, ops = [], op_libraries = [], deps = []):
     )
 
 def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
-    """A C++ test of algorithm files; --config=asan, ubsan and tsan run these.
+    """A C++ test of algorithm files. --config=asan, ubsan and tsan run these tests.
 
-    With cuda_deps the test runs CUDA kernels emulated. In a build with
-    --config=cuda, `name_on_gpu` is the same test as a program for a machine with a
-    GPU: copy it there and run it (tools/gpu). It needs no TensorFlow and no CUDA
-    but the driver.
+    With cuda_deps, the test emulates CUDA kernels on the CPU. With --config=cuda,
+    `name_on_gpu` is the same test as a program for a machine with a GPU: copy it
+    there and run it (tools/gpu). It needs neither TensorFlow nor CUDA, except for
+    the driver.
 
     Targets: `name`; with cuda_deps `name_cases`, `name_on_gpu`.
 
     Args:
       name: the test's name.
       srcs: .cc files, using core/cc/testing.h; gpu_testing.h for CUDA.
-      deps: what is tested.
-      cuda_deps: the tfo_cuda_library targets that are tested.
+      deps: the libraries under test.
+      cuda_deps: the tfo_cuda_library targets under test.
     """
     attributes = {
         "srcs": srcs,
@@ -389,14 +388,14 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
         )
 
 def tfo_py_test_library(name, srcs):
-    """Modules that tests import by their files' names, which end in _testing.py.
+    """Modules for tests, which import them by file name. The names end in _testing.py.
 
-    They are not part of the wheel; tools/test_wheel.sh puts them beside the tests.
+    They are not part of the wheel; tools/test_wheel.sh copies them next to the tests.
     Targets: `name`.
 
     Args:
       name: the library's name.
-      srcs: .py files of one folder.
+      srcs: .py files in one folder.
     """
     native.py_library(
         name = name,
@@ -414,10 +413,10 @@ def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
 
     Args:
       name: the test's name.
-      srcs: its file.
-      deps: what it imports, where that is not just tensorflow_ops.
-      size: Bazel's; "large" for one that starts many processes.
-      shard_count: Bazel's, for one that takes minutes.
+      srcs: a list with one file.
+      deps: the imported libraries, if not only tensorflow_ops.
+      size: Bazel's size; "large" for tests that start many processes.
+      shard_count: Bazel's shard_count, for tests that take minutes.
     """
     native.py_test(
         name = name,

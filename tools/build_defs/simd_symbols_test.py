@@ -2,9 +2,9 @@
 
 usage: simd_symbols_test.py LEVEL ARCHIVE...
 
-Of two copies of an inline function the linker keeps one, for everyone: were it the
-AVX-512 copy, a processor without AVX-512 would fail in code that asked for nothing.
-So whatever these objects offer to the linker lies in their level's own namespace.
+The linker keeps one of several copies of an inline function. If it kept an AVX-512
+copy, baseline code would fail on processors without AVX-512. Therefore all symbols
+that these objects define must be in their level's namespace.
 """
 
 import subprocess

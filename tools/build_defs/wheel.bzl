@@ -1,4 +1,4 @@
-"""The wheel, before auditwheel: see tools/build_wheel.sh."""
+"""The wheel before auditwheel repairs it: see tools/build_wheel.sh."""
 
 def _wheel_impl(ctx):
     folder = ctx.actions.declare_directory(ctx.label.name)
@@ -23,12 +23,12 @@ def _wheel_impl(ctx):
 
 wheel = rule(
     implementation = _wheel_impl,
-    doc = "Packs what `deps` need at run time into bazel-bin/<name>/*.whl.",
+    doc = "Packs the runtime files of `deps` into bazel-bin/<name>/*.whl.",
     attrs = {
         "deps": attr.label_list(doc = "Python libraries."),
         "pyproject": attr.label(allow_single_file = True, doc = "pyproject.toml, for setuptools."),
         "metadata_files": attr.label_list(allow_files = True, doc = "README.md and LICENSE."),
-        "local_version": attr.string(doc = "What follows + in the version, such as cu130."),
+        "local_version": attr.string(doc = "Part of the version after +, such as cu130."),
         "_make_wheel": attr.label(default = "//tools/build_defs:make_wheel", executable = True, cfg = "exec"),
     },
 )

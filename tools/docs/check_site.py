@@ -1,9 +1,9 @@
-"""Checks the pages of a built site: links and anchors lead somewhere, nothing is loaded from elsewhere.
+"""Checks a built site: all links and anchors have targets, and pages load nothing from other sites.
 
     python tools/docs/check_site.py FOLDER
 
-MkDocs checks the links that are written in Markdown. This also sees those that the theme,
-the API reference and raw HTML made, and lists that Markdown did not take for one.
+MkDocs checks links in Markdown. This script also checks links from the theme, the API
+reference and raw HTML, and finds lists that Markdown did not recognise.
 """
 
 import html.parser
@@ -13,12 +13,12 @@ import sys
 import urllib.parse
 
 LOADED = {"script": "src", "img": "src", "source": "src", "iframe": "src", "link": "href"}
-# rel of <link> that names an address and loads nothing.
+# Values of a <link>'s rel that load nothing.
 NOT_LOADED = {"canonical", "prev", "next", "alternate"}
 
 
 class Page(html.parser.HTMLParser):
-    """What a page links to, loads and defines."""
+    """A page's links, loaded files and anchors."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -50,7 +50,7 @@ class Page(html.parser.HTMLParser):
 
 
 def check(site: pathlib.Path) -> list[str]:
-    """Returns what is wrong."""
+    """Returns the errors."""
     pages = {path.resolve(): Page(path.read_text()) for path in site.rglob("*.html")}
     errors = []
     for path, page in pages.items():
@@ -66,7 +66,7 @@ def check(site: pathlib.Path) -> list[str]:
             if target.is_dir():
                 target /= "index.html"
             if not target.is_file():
-                # 404.html is served for any address, and so its own are absolute.
+                # 404.html has absolute links, because it is served for any address.
                 if name.name != "404.html":
                     errors.append(f"{name}: {address} leads nowhere")
             elif url.fragment and target in pages:

@@ -1,4 +1,4 @@
-"""Tests of the site's tools: that what they look for is found. `python -m pytest tools/docs`."""
+"""Tests of the site's tools: `python -m pytest tools/docs`."""
 
 import check_site
 import doctest_fences
@@ -31,7 +31,7 @@ print(f"{x} took 12.5 ms")
 
 @pytest.fixture
 def page(tmp_path, monkeypatch):
-    """Runs a page's text and returns the number of failed blocks."""
+    """Returns a function that runs a page's text and returns the number of failed blocks."""
     monkeypatch.setattr(run_examples, "ROOT", tmp_path)
 
     def run(text):
@@ -42,14 +42,14 @@ def page(tmp_path, monkeypatch):
     return run
 
 
-def test_blocks_know_their_line_mark_and_output():
+def test_blocks_have_line_mark_and_output():
     first, second = run_examples.blocks_of(PAGE)
     assert first == (4, "", "x = 1\nprint(x)\n", "1\n")
     assert (second.mark, second.output) == ("run: varies", "1 took 99 ms\n")
 
 
 @pytest.mark.parametrize(
-    "old, new, failed, said",
+    "old, new, failed, printed",
     [
         ("", "", 0, "2 blocks ran, 0 failed"),
         ("```text\n1\n", "```text\n2\n", 1, "page.md:4: the block prints\n\n1\n\nbut the page says\n\n2\n"),
@@ -57,12 +57,12 @@ def test_blocks_know_their_line_mark_and_output():
         ("print(x)", "print(x / 0)", 1, "ZeroDivisionError"),
         ("took 99 ms", "takes 99 ms", 1, "page.md:14: the block prints"),
         ("run: varies", "run: vary", 1, 'unknown mark "run: vary"'),
-        ("run: varies", "run: no, it takes an hour", 0, "page.md:14: left out: it takes an hour"),
+        ("run: varies", "run: no, it takes an hour", 0, "page.md:14: skipped: it takes an hour"),
     ],
 )
-def test_page_is_run_and_compared(page, capsys, old, new, failed, said):
+def test_page_is_run_and_compared(page, capsys, old, new, failed, printed):
     assert page(PAGE.replace(old, new, 1)) == failed
-    assert said in capsys.readouterr().out
+    assert printed in capsys.readouterr().out
 
 
 def test_wide_output_is_compared_as_wrapped(page, capsys):
@@ -73,12 +73,12 @@ def test_wide_output_is_compared_as_wrapped(page, capsys):
     assert f"the block prints\n\n{shown}\n" in capsys.readouterr().out
 
 
-def test_blocks_without_a_peer_are_left_out(page, capsys, monkeypatch):
+def test_blocks_that_need_a_missing_peer_are_skipped(page, capsys, monkeypatch):
     monkeypatch.setattr(run_examples, "PEERS", ("no_such_peer",))
     blocks = ["import no_such_peer\ny = 1", "z = y", "y = 2", "def f(y):\n    return y", "assert y == 2"]
     assert page("".join(f"```python\n{block}\n```\n\n" for block in blocks)) == 0
     output = capsys.readouterr().out
-    assert "page.md:2: left out: needs no_such_peer" in output and "page.md:7: left out: needs y" in output
+    assert "page.md:2: skipped: needs no_such_peer" in output and "page.md:7: skipped: needs y" in output
     assert "3 blocks ran, 0 failed" in output
 
 
@@ -116,12 +116,12 @@ def test_site_is_checked(tmp_path, old, new, error):
     assert not errors or error in errors[0]
 
 
-def test_style_that_loads_from_elsewhere_is_found(tmp_path):
+def test_style_that_loads_from_another_site_is_found(tmp_path):
     (tmp_path / "a.css").write_text("@font-face { src: url(https://example.org/a.woff2) }")
     assert check_site.check(tmp_path) == ["a.css: loads https://example.org/a.woff2 from elsewhere"]
 
 
-def test_doctests_become_fences_and_brackets_no_links():
+def test_doctests_become_fences_and_brackets_are_escaped():
     text = "First.\n\n    >>> f(x)[0][1]\n    1\n\n    >>> g()\n\nThen x[0][1] and `x[0][1]`."
     assert doctest_fences.fence(text) == (
         "First.\n\n    ```pycon\n    >>> f(x)[0][1]\n    1\n\n    >>> g()\n    ```\n\nThen x[0]\\[1] and `x[0][1]`."
@@ -130,7 +130,7 @@ def test_doctests_become_fences_and_brackets_no_links():
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A repository with a page, a source file and a folder."""
+    """Creates a repository with a page, a source file and a folder."""
     monkeypatch.setattr(stage, "ROOT", tmp_path)
     (tmp_path / "docs").mkdir()
     (tmp_path / "src").mkdir()
@@ -139,7 +139,7 @@ def repository(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_links_are_led_to_pages_of_the_site(repository):
+def test_links_point_to_pages_of_the_site(repository):
     text = "# A\n[r](../README.md#use) [h](../src/a.h) [d](../src) [w](https://example.org)\n\n```text\n[r](../README.md)\n```\n"
     (repository / "docs/a.md").write_text(text)
     staged = stage.Stage(repository / "pages")
@@ -152,7 +152,7 @@ def test_links_are_led_to_pages_of_the_site(repository):
     assert "[a.h](../source/src/a.h.md)" in (repository / "pages/source/src.md").read_text()
 
 
-def test_link_to_nowhere_is_an_error(repository):
+def test_broken_link_is_an_error(repository):
     (repository / "docs/a.md").write_text("[b](../b.h)")
     staged = stage.Stage(repository / "pages")
     staged.add("docs/a.md")
@@ -160,7 +160,7 @@ def test_link_to_nowhere_is_an_error(repository):
 
 
 @pytest.mark.parametrize("path, errors", [("docs/a.md", 1), ("README.md", 1), ("CHANGELOG.md", 0)])
-def test_code_that_the_site_cuts_off_is_an_error(repository, path, errors):
+def test_too_wide_code_is_an_error(repository, path, errors):
     fits, long = "x" * run_examples.COLUMNS, "x" * (run_examples.COLUMNS + 1)
     (repository / path).write_text(f"{long}\n\n```text\n{fits}\n{long}\n```\n\n{long}\n")
     staged = stage.Stage(repository / "pages")
@@ -168,7 +168,7 @@ def test_code_that_the_site_cuts_off_is_an_error(repository, path, errors):
     assert staged.errors == [f"{path}:5: a line of code has more than 90 columns"] * errors
 
 
-def test_results_are_included_without_their_title(repository):
+def test_benchmark_results_are_included_without_their_title(repository):
     (repository / "results").mkdir()
     (repository / "results/a.md").write_text("# Title\n\n## Part\n\n![plot](a.png)\n")
     (repository / "results/a.png").write_bytes(b"")
@@ -179,7 +179,7 @@ def test_results_are_included_without_their_title(repository):
     assert (repository / "pages/a.md").read_text() == expected
 
 
-def test_index_names_what_is_public(tmp_path):
+def test_index_lists_public_names(tmp_path):
     package = tmp_path / "pack"
     (package / "nn").mkdir(parents=True)
     (package / "__init__.py").write_text('from pack import nn\n\n__all__ = ["nn"]\n')

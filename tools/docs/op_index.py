@@ -1,7 +1,7 @@
-"""The public names of the package, read from its source, and the index of ops.
+"""Reads the package's public names from its source, and creates the index of ops.
 
-The index joins the table of README.md (what an op does) and that of docs/op_index.md
-(devices, dtypes, equivalents) by their first column.
+The index joins the tables of README.md (description) and docs/op_index.md (devices,
+dtypes, equivalents) by their first column.
 """
 
 import pathlib
@@ -12,13 +12,13 @@ import griffe
 
 
 def public_names(package: griffe.Module) -> dict[str, dict[str, str]]:
-    """The public names of the package ("") and of each public module, in the order of __all__.
+    """Returns the public names of the package ("") and of each public module, in the order of __all__.
 
-    Each has the path by which griffe finds it, which is its anchor in the reference.
+    Maps each name to its griffe path, which is its anchor in the reference.
     """
     names = {"": {}}
     for name in package.exports:
-        # Not by `package[name]`: a function may be called as the folder it comes from.
+        # Does not use `package[name]`, because a function may have the name of its folder.
         path = package.imports.get(name, "")
         if path != f"{package.path}.{name}":
             if not name.startswith("__"):
@@ -26,23 +26,23 @@ def public_names(package: griffe.Module) -> dict[str, dict[str, str]]:
             continue
         member = package[name]
         if not member.exports:
-            raise SystemExit(f"{member.path} has no __all__, which says what is public.")
+            raise SystemExit(f"{member.path} has no __all__, which lists its public names.")
         names[name] = {str(one): f"{path}.{one}" for one in member.exports}
     return names
 
 
 def member_of(package: griffe.Module, anchor: str) -> griffe.Object | griffe.Alias:
-    """What a path of `public_names` leads to."""
+    """Returns the object at a path from `public_names`."""
     return package[anchor.removeprefix(f"{package.path}.")]
 
 
 def is_result(module: str, package: griffe.Module, anchor: str) -> bool:
-    """Whether a path leads to a class that functions return or raise."""
+    """Returns whether a path refers to a class that functions return or raise."""
     return module not in ("layers", "losses") and member_of(package, anchor).is_class
 
 
 def summary(package: griffe.Module, anchor: str) -> str:
-    """The first line of a docstring."""
+    """Returns the first line of a docstring."""
     member = member_of(package, anchor)
     if member.docstring is None:
         raise SystemExit(f"{member.path} has no docstring.")
@@ -50,7 +50,7 @@ def summary(package: griffe.Module, anchor: str) -> str:
 
 
 def ops_table(page: pathlib.Path) -> list[list[str]]:
-    """The rows of the table of ops on a page, as cells; the first row is the header."""
+    """Returns the rows of a page's table of ops as cells. The first row is the header."""
     lines = page.read_text().splitlines()
     start = next(i for i, line in enumerate(lines) if re.match(r"\| *op *\|", line))
     stop = next((i for i in range(start, len(lines)) if not lines[i].startswith("|")), len(lines))
@@ -60,7 +60,7 @@ def ops_table(page: pathlib.Path) -> list[list[str]]:
 
 
 def joined(readme: pathlib.Path, index: pathlib.Path, relink: Callable[[str, str], str], errors: list[str]) -> list:
-    """README's rows, each with the index's cells of the same op; README decides the order."""
+    """Returns README's rows in order, each extended by the index's cells for the same op."""
 
     def linked(page, path):
         return [[row[0], *(relink(cell, path) for cell in row[1:])] for row in ops_table(page)]
@@ -83,17 +83,17 @@ def page(
     relink: Callable[[str, str], str],
     errors: list[str],
 ) -> str:
-    """The index for the site: both tables as one, with each name linked to the API reference.
+    """Returns the site's index: the joined tables, with names linked to the API reference.
 
-    Adds to `errors` each public name that is not in README's table, each name there that is
-    not public, and each row that only one of the tables has.
+    Adds to `errors` public names missing in README's table, names there that are not
+    public, and rows that exist in only one of the tables.
     """
     paths = {
         ".".join(part for part in ("tfo", module, name) if part): f"api/{module or package.path}.md#{anchor}"
         for module, names in public_names(package).items()
         for name, anchor in names.items()
     }
-    # What functions return and raise is described there.
+    # Their functions describe the classes that they return and raise.
     not_ops = {"tfo.show_versions"} | {
         f"tfo.{module}.{name}"
         for module, names in public_names(package).items()
@@ -114,7 +114,7 @@ def page(
     for op, *cells in rows:
         prefix = ""
         names = []
-        # "`tfo.nn.softmax`, `softmax_entropy`": the first name gives the module of the others.
+        # "`tfo.nn.softmax`, `softmax_entropy`": the first name determines the module of the others.
         for name in re.findall(r"`([\w.]+)`", op):
             if name.startswith("tfo."):
                 prefix = name.rpartition(".")[0]

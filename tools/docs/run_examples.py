@@ -1,23 +1,23 @@
-"""Runs the Python blocks of pages and compares what they print with the text block that follows.
+"""Runs the Python blocks of pages and compares their output with the text blocks that follow.
 
     python tools/docs/run_examples.py [--excerpts] README.md docs/*.md
 
-With --excerpts it only compares blocks that are part of a file with that file.
+With --excerpts it only compares excerpts with their files.
 
-Each page is a program of its own: its blocks run in order in one process. A block
-```python is followed, after an empty line, by a block ```text with its output, or it
-prints nothing. A comment on the line before a block changes that:
+Each page is a separate program: its blocks run in order in one process. A block ```text
+with the output follows a block ```python after an empty line, unless it prints nothing.
+A comment on the line before a block changes this:
 
     <!-- run: varies -->      the block runs; its numbers depend on the machine and are not compared
     <!-- run: no, WHY -->     the block does not run
-    <!-- part of FILE -->     the block, of any language, is text of that file of the repository, white space
-                              aside, and does not run
+    <!-- part of FILE -->     the block, in any language, is an excerpt of that file, apart from white space;
+                              it does not run
 
-A block that needs a package of PEERS that is not installed is left out, and so are
-later blocks that use what it defines. What was left out is said at the end.
+Blocks that need a package of PEERS that is not installed are skipped, and so are later
+blocks that use their definitions. Skipped blocks are printed.
 
-A line of output that is wider than the site's column (COLUMNS) stands wrapped on the page:
-at words, with an indent of four more spaces.
+Lines of output wider than the site's column (COLUMNS) are wrapped on the page: at words,
+indented by four more spaces.
 """
 
 import ast
@@ -36,7 +36,7 @@ import textwrap
 import traceback
 from typing import NamedTuple
 
-# What the site shows of a line of code without scrolling.
+# The width of a line of code that the site shows without scrolling.
 COLUMNS = 90
 PEERS = ("torch", "torchvision")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -53,14 +53,14 @@ NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 class Block(NamedTuple):
     """A Python block of a page."""
 
-    line: int  # of its first line of code
-    mark: str  # of the comment before it, or ""
+    line: int  # number of its first line of code
+    mark: str  # text of the comment before it, or ""
     code: str
     output: str
 
 
 def blocks_of(text: str) -> list[Block]:
-    """The Python blocks of a page."""
+    """Returns the Python blocks of a page."""
     return [
         Block(text[: match.start(2)].count("\n") + 1, match[1] or "", match[2], match[3] or "")
         for match in BLOCK.finditer(text)
@@ -68,7 +68,7 @@ def blocks_of(text: str) -> list[Block]:
 
 
 def names_of(code: str) -> tuple[set[str], set[str]]:
-    """The names that code takes from earlier blocks or packages, and those it defines."""
+    """Returns the names that code uses from earlier blocks or packages, and those that it defines."""
     taken, defined = set(), set()
     for statement in ast.parse(code).body:
         used, parameters = set(), set()
@@ -91,7 +91,7 @@ def names_of(code: str) -> tuple[set[str], set[str]]:
 
 
 def wrapped(output: str) -> str:
-    """An output as a page shows it."""
+    """Returns an output as it appears on a page."""
     lines = []
     for line in output.splitlines():
         wrapper = textwrap.TextWrapper(COLUMNS, break_long_words=False, break_on_hyphens=False)
@@ -101,19 +101,19 @@ def wrapped(output: str) -> str:
 
 
 def same(output: str, expected: str, varies: bool) -> bool:
-    """Whether an output is as expected; where it varies, but for the numbers and the room they take."""
+    """Returns whether an output equals the expected one, apart from numbers and spacing if it varies."""
     if varies:
         output, expected = (re.sub(r"[ ]+", " ", NUMBER.sub("N", text)) for text in (output, expected))
     return output == expected
 
 
 def without_space(code: str) -> str:
-    """Code that may be wrapped and indented otherwise."""
+    """Returns code without white space, to compare it independently of wrapping and indentation."""
     return "".join(code.split())
 
 
 def changed_parts(path: pathlib.Path) -> int:
-    """Compares the blocks that are parts of files with these; returns the number of those that differ."""
+    """Compares a page's excerpts with their files; returns the number of differences."""
     changed = 0
     for match in PART.finditer(path.read_text()):
         file = ROOT / match[1]
@@ -125,10 +125,10 @@ def changed_parts(path: pathlib.Path) -> int:
 
 
 def run_page(path: pathlib.Path) -> int:
-    """Runs a page's blocks; returns the number of those that failed."""
+    """Runs a page's blocks; returns the number of failures."""
     missing = {name for name in PEERS if importlib.util.find_spec(name) is None}
     if not missing:
-        # PyPI's torchvision needs help beside a torch without CUDA.
+        # Makes PyPI's torchvision load with a torch without CUDA.
         sys.path.insert(0, str(ROOT / "benchmarks"))
         import peers
 
@@ -140,7 +140,7 @@ def run_page(path: pathlib.Path) -> int:
         if block.mark.startswith("part of "):
             continue
         if block.mark.startswith("run: no, "):
-            print(f"{place}: left out: {block.mark[9:]}")
+            print(f"{place}: skipped: {block.mark[9:]}")
             continue
         if block.mark not in ("", "run: varies"):
             print(f'{place}: unknown mark "{block.mark}"')
@@ -148,11 +148,11 @@ def run_page(path: pathlib.Path) -> int:
             continue
         taken, defined = names_of(block.code)
         if taken & missing:
-            print(f"{place}: left out: needs {', '.join(sorted(taken & missing))}")
+            print(f"{place}: skipped: needs {', '.join(sorted(taken & missing))}")
             missing |= defined
             continue
         missing -= defined
-        # For tracebacks, and for `inspect.getsource`, by which TensorFlow reads functions.
+        # For tracebacks, and for `inspect.getsource`, which AutoGraph uses.
         linecache.cache[place] = (len(block.code), None, block.code.splitlines(keepends=True), place)
         output = io.StringIO()
         try:
@@ -172,7 +172,7 @@ def run_page(path: pathlib.Path) -> int:
 
 
 def main() -> None:
-    """Runs each page in a process of its own; with --excerpts only compares blocks that are parts of files."""
+    """Runs each page in its own process; with --excerpts only compares excerpts."""
     if sys.argv[1:2] == ["--excerpts"]:
         raise SystemExit(min(sum(changed_parts(pathlib.Path(page).resolve()) for page in sys.argv[2:]), 1))
     pages = [pathlib.Path(page).resolve() for page in sys.argv[1:]]
@@ -183,7 +183,7 @@ def main() -> None:
     failed = []
     pages = [page for page in pages if "\n```" in page.read_text()]
     with tempfile.TemporaryDirectory() as folder:  # for files that blocks write
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:  # a page imports more than it computes
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:  # pages mostly wait for imports
             for page, result in zip(pages, pool.map(lambda page: in_own_process(page, folder), pages), strict=True):
                 print(result.stdout, end="", flush=True)
                 if result.returncode:
@@ -194,7 +194,7 @@ def main() -> None:
 
 
 def in_own_process(page: pathlib.Path, folder: str) -> subprocess.CompletedProcess:
-    """Runs a page in a process and a folder of its own."""
+    """Runs a page in a new process and folder."""
     environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "TFO_ONE_PAGE": "1"}
     command = [sys.executable, *flags(), __file__, str(page)]
     own = tempfile.mkdtemp(dir=folder)
@@ -202,7 +202,7 @@ def in_own_process(page: pathlib.Path, folder: str) -> subprocess.CompletedProce
 
 
 def flags() -> list[str]:
-    """The interpreter's flags that keep the caller's packages out."""
+    """Returns the interpreter's flags, which exclude the caller's packages."""
     return [flag for flag, on in (("-E", sys.flags.ignore_environment), ("-s", sys.flags.no_user_site)) if on]
 
 

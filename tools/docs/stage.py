@@ -1,9 +1,9 @@
-"""Puts the site's pages together in a folder: docs/, what it links to, the API reference, the op index.
+"""Stages the site's pages in a folder: docs/, linked files, the API reference, the index of ops.
 
     python tools/docs/stage.py FOLDER
 
-writes FOLDER/pages and FOLDER/mkdocs.yml. Pages keep their links as they are on GitHub;
-here links to files outside of docs/ are led to pages made of those files.
+writes FOLDER/pages and FOLDER/mkdocs.yml. Pages in the repository have links for GitHub;
+this script redirects links to files outside docs/ to pages with the content of these files.
 """
 
 import pathlib
@@ -19,8 +19,8 @@ from run_examples import COLUMNS
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 
-# The navigation: sections of pages in order, by their paths in the repository. A page
-# that is not there is left out; one of docs/ that is not listed comes under "More".
+# The navigation: sections of pages in order, by their paths in the repository. Missing
+# pages are skipped; pages of docs/ that are not listed go to "More".
 SECTIONS = {
     "Start": ["docs/index.md", "docs/how_it_works.md", "docs/performance.md", "docs/coming_from.md"],
     "Ops": [
@@ -65,16 +65,16 @@ LANGUAGES = {
 
 
 def site_path(path: str) -> str:
-    """Where a file of the repository is on the site: docs/ is the site's root."""
+    """Returns the site's path of a file of the repository. docs/ is the site's root."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     if path == "README.md":
-        return "readme.md"  # MkDocs would make it the home page
+        return "readme.md"  # MkDocs would use it as the home page
     return path
 
 
 def long_code(text: str) -> list[int]:
-    """The numbers of the lines in fenced code blocks that the site would cut off."""
+    """Returns the numbers of lines in fenced code that are too wide for the site."""
     numbers, inside = [], False
     for number, line in enumerate(text.splitlines(), 1):
         if re.match(r" *```", line):
@@ -85,7 +85,7 @@ def long_code(text: str) -> list[int]:
 
 
 class Stage:
-    """The pages, and what is still to be staged since a page links to it."""
+    """The staged pages and the files that they link to."""
 
     def __init__(self, pages: pathlib.Path):
         self.pages = pages
@@ -129,18 +129,18 @@ class Stage:
         destination.write_text(text)
 
     def include(self, text: str, path: str) -> str:
-        """Puts the results of benchmarks in the place of comments such as <!-- include FILE -->."""
+        """Replaces comments such as <!-- include FILE --> by the results of benchmarks."""
 
         def included(match):
             file = str((ROOT / path).parent.joinpath(match[1]).resolve().relative_to(ROOT))
-            _, body = (ROOT / file).read_text().split("\n", 1)  # without its title
+            _, body = (ROOT / file).read_text().split("\n", 1)  # drops the title
             body = re.sub(r"^#", "##", body, flags=re.M)
             return self.relink(body, file, onto=path)
 
         return re.sub(r"^<!-- include (\S+) -->$", included, text, flags=re.M)
 
     def relink(self, text: str, path: str, onto: str = "") -> str:
-        """Leads the links of a file's text to the site's pages, and stages these; the text is on its page or `onto`."""
+        """Redirects links in a file's text, on its page or `onto`, to pages of the site, and stages these."""
         folder = (ROOT / path).parent
         onto = onto or path
 
@@ -156,23 +156,23 @@ class Stage:
             there = self.add(str(linked.relative_to(ROOT)))
             here = pathlib.PurePosixPath(self.done.get(onto, onto)).parent
             address = f"{relative(there, here)}{hash_}{anchor}"
-            if mark:  # an image leads to itself, to be looked at in full
+            if mark:  # an image links to itself at full size
                 return f"[![{label}]({address})]({address})"
             return f"[{label}]({address})"
 
-        # Fenced code stays as it is.
+        # Fenced code is not changed.
         parts = re.split(r"(^ *```.*?^ *``` *$)", text, flags=re.M | re.S)
         parts[::2] = [LINK.sub(lead, part) for part in parts[::2]]
         return "".join(parts)
 
 
 def relative(target: str, folder: pathlib.PurePosixPath) -> str:
-    """The path from a folder of the site to a file of it."""
+    """Returns the relative path from a folder of the site to a file."""
     return pathlib.PurePosixPath(*([".."] * len(folder.parts))).joinpath(target).as_posix()
 
 
 def title(page: pathlib.Path) -> str:
-    """A page's first heading."""
+    """Returns a page's first heading."""
     match = re.search(r"^# (.+)$", page.read_text(), flags=re.M)
     return match[1].replace("`", "") if match else page.stem
 
@@ -187,7 +187,7 @@ def stage_api(stage: Stage, package: griffe.Module) -> list[str]:
             lines.append(package[module].docstring.value + "\n")
         lines += ["| | |", "|---|---|"]
         reference = []
-        # Functions first. Of a class of results the source says best what is in it.
+        # Functions come first. Result classes show their source, which documents their fields best.
         results = {name: op_index.is_result(module, package, anchor) for name, anchor in names.items()}
         for name in sorted(names, key=results.get):
             lines.append(f"| [`{name}`](#{names[name]}) | {op_index.summary(package, names[name])} |")
@@ -221,14 +221,14 @@ def main() -> None:
         entries = []
         for path in paths:
             if path == OP_INDEX:
-                # Marked as done: a page that links here must not put the repository's page in its place.
+                # Marks it as done, so that links from other pages do not stage the repository's page instead.
                 target = stage.done[path] = site_path(path)
                 index = op_index.page(ROOT / "README.md", ROOT / path, package, stage.relink, stage.errors)
                 stage.write(target, index)
                 entries.append({"Index": target})
             elif (ROOT / path).exists():
                 target = stage.add(path)
-                # README has the home page's title.
+                # README has the same title as the home page.
                 entries.append({"README" if path == "README.md" else title(pages / target): target})
         if section == "API":
             entries = [{title(pages / path): path} for path in stage_api(stage, package)]
@@ -239,7 +239,7 @@ def main() -> None:
         "INHERIT": str(HERE / "mkdocs.yml"),
         "docs_dir": str(pages),
         "site_dir": str(folder / "site"),
-        # Of the source that links lead to, pages are not in the navigation.
+        # Pages of linked sources are not part of the navigation.
         "not_in_nav": "/source/\n/benchmarks/results/\n",
         "nav": nav,
         "plugins": {

@@ -1,4 +1,4 @@
-"""What a fuzzing program is made of: tensors, and ways to call an op with them."""
+"""Building blocks of fuzzing programs: tensors, and ways to call an op with them."""
 
 import os
 import tempfile
@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 
 def tensor(values, shape, dtype):
-    """A tensor of `values`, again and again in order."""
+    """Returns a tensor with `values` repeated in order."""
     if 0 in shape or not values:
         return tf.zeros(shape, dtype)
     if dtype == tf.string:
@@ -23,7 +23,7 @@ def eager(function, inputs):
 
 
 def gradient(function, inputs):
-    """The call, and its gradient to all inputs."""
+    """Calls the function and its gradient to all inputs."""
     watched = [x for x in tf.nest.flatten(inputs) if x.dtype.is_floating]
     with tf.GradientTape() as tape:
         tape.watch(watched)
@@ -31,7 +31,7 @@ def gradient(function, inputs):
     try:
         return tape.gradient([y for y in outputs if y.dtype.is_floating][:1], watched)
     except LookupError:
-        return None  # there is none, as documented
+        return None  # documented: there is no gradient
 
 
 def _signature(inputs, known):
@@ -39,18 +39,18 @@ def _signature(inputs, known):
 
 
 def known_shapes(function, inputs):
-    """In a graph that knows shapes."""
+    """Calls the function in a graph with static shapes."""
     return tf.function(function, autograph=False)(**inputs)
 
 
 def unknown_shapes(function, inputs):
-    """In a graph that knows no shape: the kernel's checks are the first."""
+    """Calls the function in a graph without static shapes, so that the kernel checks first."""
     traced = tf.function(lambda inputs: function(**inputs), [_signature(inputs, False)], autograph=False)
     return traced(inputs)
 
 
 def known_values(function, inputs):
-    """In a graph that knows all values: shape functions read them, and the optimizer calls the kernel."""
+    """Calls the function in a graph with constants, which shape functions and constant folding evaluate."""
 
     def constants():
         return function(**tf.nest.map_structure(lambda x: tf.constant(x.numpy(), x.dtype), inputs))
@@ -59,7 +59,7 @@ def known_values(function, inputs):
 
 
 def edited_graph(function, inputs, edit):
-    """In a GraphDef that was edited by hand: `edit` changes the op's node, given the nodes of its inputs."""
+    """Calls the function in a GraphDef after `edit(node, inputs)` has changed the op's node or its inputs' nodes."""
     concrete = tf.function(lambda inputs: function(**inputs), autograph=False).get_concrete_function(inputs)
     graph_def = concrete.graph.as_graph_def()
     _edit(graph_def.node, "Placeholder", edit)
@@ -73,7 +73,7 @@ def edited_graph(function, inputs, edit):
 
 
 def edited_saved_model(function, inputs, edit):
-    """In a SavedModel that was edited by hand, as `edited_graph`."""
+    """Like `edited_graph`, but in a SavedModel."""
     module = tf.Module()
     module.call = tf.function(lambda inputs: function(**inputs), [_signature(inputs, True)], autograph=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -96,11 +96,11 @@ def _edit(nodes, input_op, edit):
 
 
 class NoSuchCallError(TypeError):
-    """The call did not come about."""
+    """The call could not be made."""
 
 
 def public(name, number, changes, graph=False):
-    """A call of a docstring's example with other arguments: `changes` are functions of the ones that it has."""
+    """Repeats a call from an example with some arguments replaced: `changes` are functions of the original ones."""
     call = examples().public[name][number]
     try:
         arguments = call.arguments | {k: change(call.arguments[k]) for k, change in changes.items()}

@@ -1,9 +1,9 @@
-"""A process that fuzz.py starts: runs programs, where a crash costs nothing.
+"""A child process of fuzz.py that runs programs, so that crashes do no harm.
 
-Arguments: the descriptor that messages go to; the bytes that may be allocated (0: any); and a program's file, or the
-first seed and the surfaces that programs are drawn from, without end.
-A message is a line of JSON: {"surface", "case", "program"} before a program runs, {"outcome", "error", "seconds"}
-behind it, {"seed"} behind a batch.
+Arguments: the file descriptor for messages; the limit of allocated bytes (0: none); and a program's file, or the first
+seed and the surfaces to draw programs from endlessly.
+Messages are lines of JSON: {"surface", "case", "program"} before a program runs, {"outcome", "error", "seconds"}
+after it, {"seed"} after a batch.
 """
 
 import itertools
@@ -25,7 +25,7 @@ _CLEAR = (tf.errors.OpError, ValueError, TypeError, OverflowError, NotImplemente
 
 
 def outcome(source):
-    """What running a program came to: "value" or the error's class; and what is wrong with that."""
+    """Runs a program; returns "value" or the error's class, and a description if that outcome is a finding."""
     try:
         exec(compile(source, "<case>", "exec"), {})
     except tf.errors.InternalError as error:
@@ -34,17 +34,17 @@ def outcome(source):
         return type(error).__name__, "" if str(error) else "it has no message"
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1].filename
-        # What TensorFlow or Keras makes of an odd object is theirs.
+        # Errors that TensorFlow or Keras raise for odd objects are not findings.
         ours = "/tensorflow_ops/" in where
         return f"{type(error).__name__} of {'ours' if ours else 'others'}", f"{error!r} in {where}" if ours else ""
     return "value", ""
 
 
-def _limit_memory(most_bytes):
+def _limit_memory(max_bytes):
     with open("/proc/self/status", encoding="utf-8") as status:
         used = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
-    # TensorFlow reports a tensor that it cannot allocate; other memory that cannot be had ends the process.
-    resource.setrlimit(resource.RLIMIT_DATA, (used + most_bytes, used + most_bytes))
+    # TensorFlow reports tensors that it cannot allocate; any other failed allocation ends the process.
+    resource.setrlimit(resource.RLIMIT_DATA, (used + max_bytes, used + max_bytes))
 
 
 def _draw(first_seed, surfaces, run):
@@ -62,7 +62,7 @@ def _draw(first_seed, surfaces, run):
 
 
 def main():
-    messages, most_bytes, *what = sys.argv[1:]
+    messages, max_bytes, *what = sys.argv[1:]
     send_to = os.fdopen(int(messages), "w", encoding="utf-8")
 
     def send(**message):
@@ -75,12 +75,12 @@ def main():
         result, error = outcome(program)
         send(outcome=result, error=error, seconds=time.process_time() - start)
 
-    tf.debugging.disable_traceback_filtering()  # whose error it is, the traceback says
+    tf.debugging.disable_traceback_filtering()  # the full traceback shows whose error it is
     tf.keras.config.disable_traceback_filtering()
     if len(what) > 1:
         examples()
-    if int(most_bytes):
-        _limit_memory(int(most_bytes))
+    if int(max_bytes):
+        _limit_memory(int(max_bytes))
     if len(what) == 1:
         run("file", what[0], pathlib.Path(what[0]).read_text(encoding="utf-8"))
     else:

@@ -1,6 +1,6 @@
-"""Calls to start from: those that the public docstrings' examples make, and the gradients of these.
+"""Initial calls for fuzzing: those in the examples of public docstrings, and their gradients.
 
-Every public name has such an example (core/python/library_test.py), so a new one is fuzzed by itself.
+Every public name has an example (core/python/library_test.py), so new ones are fuzzed automatically.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ import tensorflow_ops as tfo
 from tensorflow_ops.core.python.library import ops
 
 _LEFT_OUT = {
-    "testing": "starts processes of its own, for minutes",
+    "testing": "starts processes that run for minutes",
     "show_versions": "has no arguments",
 }
 
 
 def raw_ops():
-    """OpDef and Python function of each op in the shared object, by name."""
+    """Returns the OpDef and Python function of each op in the shared object, by name."""
     functions = {n.replace("_", ""): f for n, f in vars(ops).items() if inspect.isfunction(f)}
     all_ops = op_def_pb2.OpList.FromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
     names = [op.name for op in all_ops.op if op.name.startswith("TensorflowOps>")]
@@ -36,7 +36,7 @@ def raw_ops():
 
 
 def public():
-    """Public functions, layers and losses by name: "nn.softmax"."""
+    """Returns public functions, layers and losses by name, such as "nn.softmax"."""
     for name in tfo.__all__:
         member = getattr(tfo, name)
         inner = member.__all__ if isinstance(member, types.ModuleType) else ()
@@ -50,7 +50,7 @@ def _has_example(member):
 
 @dataclasses.dataclass
 class Call:
-    """A call that an example makes: arguments by name, or by number."""
+    """A call in an example: arguments by name or by position."""
 
     function: Callable
     arguments: dict
@@ -58,7 +58,7 @@ class Call:
 
 @dataclasses.dataclass
 class Examples:
-    """The calls of all examples: of public names, and of ops as {op: [{input: tensors, attr: value}]}."""
+    """The calls in all examples: by public name, and by op as {op: [{input: tensors, attr: value}]}."""
 
     public: dict
     raw: dict
@@ -66,13 +66,13 @@ class Examples:
 
 @functools.cache
 def examples():
-    """Runs the docstrings' examples, and gradients of the ops in them."""
+    """Runs the docstrings' examples and gradients of their ops; returns their calls."""
     found = Examples({}, {})
     definitions = {name: definition for name, (definition, _) in raw_ops().items()}
 
     def on_op(op_type, inputs, attrs, outputs, op_name=None, graph=None):
         del outputs, op_name
-        op_type = tf.compat.as_str(op_type)  # a caller sends bytes
+        op_type = tf.compat.as_str(op_type)  # some callers pass bytes
         if graph is None and op_type in definitions:
             calls = found.raw.setdefault(op_type, [])
             call = _raw_call(definitions[op_type], inputs, dict(zip(attrs[::2], attrs[1::2], strict=True)))
@@ -94,7 +94,7 @@ def examples():
 
 
 def _record(name, member, calls, patches):
-    """Keeps the arguments that a public function is given, or a layer or loss and its constructor."""
+    """Records the arguments of a public function, or of a layer or loss and its constructor."""
 
     def keep(name, function, arguments):
         tensors = [x for x in tf.nest.flatten(list(arguments.values()), expand_composites=True) if tf.is_tensor(x)]
@@ -125,7 +125,7 @@ def _record(name, member, calls, patches):
 
 
 def _raw_call(definition, inputs, attrs):
-    """Inputs and attrs by name, without the attrs that inputs say."""
+    """Returns inputs and attrs by name, without the attrs that follow from inputs."""
     call, inputs, said = {}, list(inputs), set()
     for arg in definition.input_arg:
         said |= {arg.type_attr, arg.number_attr}
@@ -153,7 +153,7 @@ def _run_example(name, member):
 
 
 def _run_gradients(calls):
-    """Calls each op again, with all values of its attrs: what its gradient calls is recorded, and called in turn."""
+    """Differentiates each op with all values of its attrs; records the calls of its gradient and repeats with these."""
     done = set()
     while set(calls) - done:
         for name in set(calls) - done:
@@ -173,6 +173,6 @@ def _run_gradient(function, call):
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             outputs = [y for y in tf.nest.flatten(function()) if y.dtype.is_floating]
-        tape.gradient(outputs[:1], tensors)  # results that are kept for the gradient come after
-    except (LookupError, ValueError, tf.errors.InvalidArgumentError):  # there is none; or an attr does not fit the call
+        tape.gradient(outputs[:1], tensors)  # further outputs are only saved for the gradient
+    except (LookupError, ValueError, tf.errors.InvalidArgumentError):  # no gradient, or an attr does not match
         pass

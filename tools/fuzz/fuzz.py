@@ -1,11 +1,11 @@
-"""Calls ops and public functions with hostile arguments; crashes, hangs, GBs of memory and odd errors are findings.
+"""Calls ops and public functions with hostile arguments. Findings: crashes, hangs, GBs of memory, unexpected errors.
 
     python tools/fuzz/fuzz.py --minutes 60
     python tools/fuzz/fuzz.py --cases 100 --seed 7 --surface raw_op
     python tools/fuzz/fuzz.py --program build/fuzz/raw_op_0123456789ab.py
 
-Surfaces: raw_op (shapes, values, attrs), graph (GraphDefs and SavedModels, edited by hand), public (odd Python types).
-A finding's program is printed, and kept in the folder of --out.
+Surfaces: raw_op (shapes, values, attrs), graph (edited GraphDefs and SavedModels), public (odd Python types).
+Prints the program of each finding, and saves it in the folder --out.
 """
 
 import argparse
@@ -22,44 +22,44 @@ import tempfile
 import time
 
 _FOLDER = pathlib.Path(__file__).resolve().parent
-_CPU_SECONDS, _SECONDS = 10, 60  # of a case; the second, where it waits or the machine is busy
-_MOST_BYTES = 3 << 30
+_CPU_SECONDS, _SECONDS = 10, 60  # limits for a case; the second for waiting, or a busy machine
+_MAX_BYTES = 3 << 30
 _DEATHS = ("crash", "hang", "memory")
 SURFACES = ("raw_op", "graph", "public")
 
 
 class Child:
-    """A process that runs cases, one after another: child.py says which, by its last arguments."""
+    """A process that runs cases in sequence. `what` are the last arguments of child.py."""
 
     def __init__(self, *what):
         self._log = tempfile.TemporaryFile()
         read, write = os.pipe()
         path = os.pathsep.join([str(_FOLDER), *(p for p in sys.path if p)])
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": path}
-        # Under AddressSanitizer, whose shadow is TBs of address space, ASAN_OPTIONS has the limit.
-        limit = "0" if "libasan" in environment.get("LD_PRELOAD", "") else str(_MOST_BYTES)
+        # AddressSanitizer reserves TBs of address space, so there ASAN_OPTIONS sets the limit.
+        limit = "0" if "libasan" in environment.get("LD_PRELOAD", "") else str(_MAX_BYTES)
         command = [sys.executable, str(_FOLDER / "child.py"), str(write), limit, *map(str, what)]
         self._process = subprocess.Popen(
             command, env=environment, pass_fds=[write], stdout=self._log, stderr=self._log, cwd=tempfile.gettempdir()
         )
         os.close(write)
-        # Unbuffered: what select says of the pipe is all that there is.
+        # Unbuffered, so that select sees all data.
         self._messages = os.fdopen(read, "rb", buffering=0)
 
     def message(self):
-        """The next message, or None when the process has died."""
+        """Returns the next message, or None if the process has died."""
         return json.loads(self._messages.readline() or b"null")
 
     def result(self):
-        """What the case underway came to: (outcome, error, CPU seconds)."""
+        """Returns (outcome, error, CPU seconds) of the current case."""
         start, cpu, before = time.monotonic(), self._cpu_seconds(), self._resident()
         while not select.select([self._messages], [], [], 0.1)[0]:
             if self._cpu_seconds() - cpu > _CPU_SECONDS or time.monotonic() - start > _SECONDS:
                 self.stop()
                 return "hang", f"more than {_CPU_SECONDS} s of CPU, or {_SECONDS} s", _CPU_SECONDS
-            if self._resident() - before > _MOST_BYTES:
+            if self._resident() - before > _MAX_BYTES:
                 self.stop()
-                return "memory", f"more than {_MOST_BYTES >> 30} GB", 0
+                return "memory", f"more than {_MAX_BYTES >> 30} GB", 0
         message = self.message()
         if message is not None:
             return message["outcome"], message["error"], message["seconds"]
@@ -86,16 +86,16 @@ class Child:
 
 
 class Fuzzer:
-    """Counts what cases came to, and keeps findings."""
+    """Runs cases, counts outcomes and records findings."""
 
     def __init__(self, out=None):
-        self.counts = collections.defaultdict(collections.Counter)  # of outcomes, by surface
+        self.counts = collections.defaultdict(collections.Counter)  # outcomes by surface
         self.findings = []  # (surface, case, outcome, error, program)
         self.slowest = 0, ""  # CPU seconds, program
         self._out, self._seen = out, set()
 
     def run(self, surfaces, seed=0, cases=None, seconds=None):
-        """Draws so many cases, or for so long."""
+        """Runs this many cases, or cases for this many seconds."""
         end = None if seconds is None else time.monotonic() + seconds
         child = None
         while (cases is None or cases > 0) and (end is None or time.monotonic() < end):
@@ -113,7 +113,7 @@ class Fuzzer:
             child.stop()
 
     def run_program(self, path):
-        """Runs a program's file."""
+        """Runs a program from a file."""
         child = Child(os.path.abspath(path))
         if (message := child.message()) is None:
             raise RuntimeError(f"the process that runs {path} ended: {child.death()}")
@@ -140,7 +140,7 @@ class Fuzzer:
             name = hashlib.sha256(program.encode()).hexdigest()[:12]
             path = pathlib.Path(self._out) / f"{surface}_{name}.py"
             path.write_text(program, encoding="utf-8")
-            print(f"Again: {sys.executable} {__file__} --program {path}", flush=True)
+            print(f"Reproduce: {sys.executable} {__file__} --program {path}", flush=True)
 
 
 def main():
@@ -148,12 +148,12 @@ def main():
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--cases", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--surface", choices=SURFACES, action="append", help="all, if not given")
-    parser.add_argument("--program", action="append", help="a finding's, to run again")
+    parser.add_argument("--surface", choices=SURFACES, action="append", help="default: all")
+    parser.add_argument("--program", action="append", help="a finding's program to run again")
     parser.add_argument("--out", help="a folder for the programs of findings")
     options = parser.parse_args()
     if (options.minutes, options.cases, options.program) == (None, None, None):
-        parser.error("say --minutes, --cases or --program")
+        parser.error("expected --minutes, --cases or --program")
     fuzzer = Fuzzer(options.out)
     for path in options.program or ():
         fuzzer.run_program(path)
@@ -163,7 +163,7 @@ def main():
     print()
     for surface, counts in fuzzer.counts.items():
         print(f"{surface}: {counts.total()} cases: " + ", ".join(f"{n} {o}" for o, n in counts.most_common()))
-    print("The slowest took {:.1f} s of CPU:\n{}".format(*fuzzer.slowest))
+    print("The slowest case took {:.1f} s of CPU:\n{}".format(*fuzzer.slowest))
     print(f"{len(fuzzer.findings)} findings")
     return 1 if fuzzer.findings else 0
 

@@ -1,4 +1,4 @@
-"""A short run of the fuzzer, and what it says of calls that go wrong."""
+"""Tests of the fuzzer: a short run, and its outcomes for calls that go wrong."""
 
 import os
 from unittest import mock
@@ -9,7 +9,7 @@ import fuzz
 import tensorflow as tf
 from absl.testing import parameterized
 
-# Of 300 MB, which no limit of the process holds back.
+# Uses 300 MB that no process limit restricts.
 _SHARED_MEMORY = """
 import mmap, time
 memory = mmap.mmap(-1, 300 << 20)
@@ -20,11 +20,11 @@ time.sleep(30)
 
 
 class ExamplesTest(tf.test.TestCase):
-    def test_every_op_and_public_name_has_a_call_to_start_from(self):
+    def test_every_op_and_public_name_has_an_initial_call(self):
         found = example_calls.examples()
         for name, (definition, _) in example_calls.raw_ops().items():
             if definition.input_arg:
-                self.assertIn(name, found.raw, "no docstring's example leads to it: it is fuzzed from nothing")
+                self.assertIn(name, found.raw, "no docstring's example calls it, so fuzzing has no initial call")
         self.assertContainsSubset({name for name, _ in example_calls.public()}, set(found.public))
 
 
@@ -42,12 +42,12 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
         ("hang", "while True: pass", "more than 1 s of CPU"),
         ("memory", _SHARED_MEMORY, "more than"),
     )
-    def test_finds_what_ends_a_process(self, outcome, source, error):
+    def test_finds_crashes_hangs_and_memory(self, outcome, source, error):
         path = os.path.join(self.get_temp_dir(), "case.py")
         with open(path, "w", encoding="utf-8") as file:
             file.write(source)
         fuzzer = fuzz.Fuzzer()
-        with mock.patch.multiple(fuzz, _CPU_SECONDS=1, _MOST_BYTES=200 << 20):
+        with mock.patch.multiple(fuzz, _CPU_SECONDS=1, _MAX_BYTES=200 << 20):
             fuzzer.run_program(path)
         ((_, _, found, message, program),) = fuzzer.findings
         self.assertEqual((found, program), (outcome, source))

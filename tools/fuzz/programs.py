@@ -1,4 +1,4 @@
-"""Hypothesis strategies of programs: each is Python source that makes one hostile call (calls.py)."""
+"""Hypothesis strategies for programs. A program is Python source with one hostile call (calls.py)."""
 
 import math
 
@@ -11,8 +11,8 @@ _FLOATS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-3
 _STRINGS = ["", "NHWC", "NCHW", "max", "\0", "nhwc", "x" * 10000, "é"]
 _SIZES = [0, 0, 1, 1, 2, 3, 4, 5, 7, 16, 17, 33, 65, 130]
 _HUGE = [2**15, 2**20, 2**31, 2**40, 2**62]
-_MOST_VALUES = 2**16  # of a tensor
-_KEPT_VALUES = 24  # of an example's tensor: the program stays short
+_MAX_VALUES = 2**16  # per tensor
+_MAX_COPIED_VALUES = 24  # from an example's tensor, to keep programs short
 
 _WAYS = ["eager", "gradient", "known_shapes", "unknown_shapes", "known_values"]
 _EDITED_WAYS = ["edited_graph", "edited_graph", "edited_graph", "edited_saved_model"]
@@ -22,7 +22,7 @@ def _pieces(text):
     return [piece.strip() for line in text.strip().splitlines() for piece in line.split(";")]
 
 
-# Of the argument that is there, `value`, or of nothing.
+# Expressions of the original argument, `value`, or of none.
 _ODD = _pieces("""
     None; (); []; ''; 'NHWC'; b'x'; object(); float; {}; {'a': 1}; set(); lambda *args: args
     1j; float('nan'); float('inf'); 0.5; True; 0; -1; 2**31 - 1; 2**62; 10**30
@@ -43,7 +43,7 @@ _ODD = _pieces("""
 
 @st.composite
 def public(draw):
-    """A public function with one or two odd arguments."""
+    """Draws a call of a public function with one or two odd arguments."""
     name = draw(st.sampled_from(sorted(examples().public)))
     calls = examples().public[name]
     number = draw(st.integers(0, len(calls) - 1))
@@ -73,16 +73,16 @@ def _source(value):
 
 
 def _copy(value):
-    """An example's tensor, or an attr."""
+    """Copies an example's tensor or attr."""
     if isinstance(value, list):
         return [_copy(v) for v in value]
     if not tf.is_tensor(value):
         return value.decode() if isinstance(value, bytes) else value
-    return _Tensor(value.numpy().reshape(-1)[:_KEPT_VALUES].tolist(), value.shape, value.dtype)
+    return _Tensor(value.numpy().reshape(-1)[:_MAX_COPIED_VALUES].tolist(), value.shape, value.dtype)
 
 
 def _tensors(call, definition):
-    """(the input's definition, tensor) of all inputs."""
+    """Yields (definition, tensor) for all inputs."""
     for arg in definition.input_arg:
         value = call[arg.name]
         yield from ((arg, t) for t in (value if isinstance(value, list) else [value]))
@@ -108,8 +108,8 @@ def _change_values(draw, tensors):
 
 
 def _fit(tensor):
-    """A shape that fits into memory: huge sizes stand beside a 0 only."""
-    if math.prod(tensor.shape) > _MOST_VALUES:
+    """Makes the shape fit into memory: allows huge sizes only together with a 0."""
+    if math.prod(tensor.shape) > _MAX_VALUES:
         tensor.shape[tensor.shape.index(min(tensor.shape))] = 0
 
 
@@ -130,7 +130,7 @@ def _change_shape(draw, tensors):
 
 
 def _change_size(draw, tensors):
-    """One size in all shapes: the call stays valid, where the size stands for one thing."""
+    """Changes a size in all shapes, so that the call stays valid if the size has one meaning."""
     old = draw(st.sampled_from([s for _, t in tensors for s in t.shape] or [0]))
     new = draw(st.sampled_from([*_SIZES, *_HUGE]))
     for _, tensor in tensors:
@@ -139,7 +139,7 @@ def _change_size(draw, tensors):
 
 
 def _change_dtype(draw, tensors, definition):
-    """Of all inputs of one type attr, so that the call may stay valid."""
+    """Changes the dtype of all inputs with one type attr, so that the call may stay valid."""
     attrs = {a.name: a for a in definition.attr if a.type == "type"}
     arg, tensor = draw(st.sampled_from(tensors))
     allowed = list(attrs[arg.type_attr].allowed_values.list.type) if arg.type_attr in attrs else []
@@ -174,7 +174,7 @@ def _change_attr(draw, call, definition):
 
 
 def _change_count(draw, call, definition):
-    """How many tensors a list of them has."""
+    """Changes the number of tensors in a list."""
     lists = [arg.name for arg in definition.input_arg if arg.number_attr]
     if lists:
         name = draw(st.sampled_from(lists))
@@ -182,7 +182,7 @@ def _change_count(draw, call, definition):
 
 
 def _blank(draw, definition):
-    """A call of nothing but what the op's definition says."""
+    """Draws a call from the op's definition only."""
     call = {}
     types = {a.name: a.allowed_values.list.type for a in definition.attr if a.type == "type"}
     dtypes = {n: tf.as_dtype(draw(st.sampled_from(list(t) or [tf.float32.as_datatype_enum]))) for n, t in types.items()}
@@ -199,7 +199,7 @@ def _blank(draw, definition):
 
 
 def _raw_call(draw):
-    """An op's name, definition and function, and a call of it, as far from its examples as drawn."""
+    """Draws an op: returns its name, definition, function and a mutated call from its examples."""
     name = draw(st.sampled_from(sorted(raw_ops())))
     definition, function = raw_ops()[name]
     known = examples().raw.get(name)
@@ -234,7 +234,7 @@ def _call_source(way, definition, function, call, *more):
 
 @st.composite
 def raw_op(draw):
-    """A raw op, in every way that a program calls one."""
+    """Draws a call of a raw op in one of the ways of calls.py."""
     name, definition, function, call = _raw_call(draw)
     return name, _call_source(draw(st.sampled_from(_WAYS)), definition, function, call)
 
@@ -261,7 +261,7 @@ _PLACEHOLDER_EDITS = [
 
 @st.composite
 def graph(draw):
-    """A GraphDef or SavedModel with one op, edited by hand."""
+    """Draws an edit of a GraphDef or SavedModel with one op."""
     name, definition, function, call = _raw_call(draw)
     way = draw(st.sampled_from(_EDITED_WAYS))
     edits = []
@@ -295,9 +295,9 @@ SURFACES = {"raw_op": raw_op(), "graph": graph(), "public": public()}
 
 
 def programs(surfaces):
-    """(surface, what is called, program) of all of the surfaces."""
-    return st.one_of(*(_of_surface(surface) for surface in surfaces))
+    """Returns a strategy for (surface, name of the op or function, program)."""
+    return st.one_of(*(_surface_programs(surface) for surface in surfaces))
 
 
-def _of_surface(surface):
+def _surface_programs(surface):
     return SURFACES[surface].map(lambda drawn: (surface, drawn[0], f"{HEADER}\n{drawn[1]}\n"))

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Fuzzes the ops and the public functions: each hostile call must end in a value or
-# a clear error, within seconds and 3 GB (tools/fuzz/fuzz.py says what is called).
+# Fuzzes ops and public functions (tools/fuzz/fuzz.py): each hostile call must return
+# a value or raise a clear error, within seconds and 3 GB.
 #
 # Usage: tools/fuzz/run.sh [--minutes N | --cases N] [--seed N] [--surface NAME]... [--only wheel | --only sanitizers]
 #        tools/fuzz/run.sh --program FILE [--only ...]
 #
-# First against the installed wheel, then against a shared object that has our C++
-# under the address and undefined behaviour sanitizers. Each takes half of the
-# minutes; 60 if nothing is said. Findings are programs, in build/fuzz.
+# Fuzzes first the installed wheel, then a shared object with the address and
+# undefined behaviour sanitizers, each for half of the minutes (default: 60). The
+# programs of findings are in build/fuzz.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../setup/common.sh"
@@ -35,7 +35,7 @@ python=$(bash "$root/tools/setup/installed_wheel.sh")
 folder=$root/build/fuzz
 mkdir -p "$folder"
 status=0
-# Away from the source tree, whose package would hide the installed one.
+# Leaves the source tree, whose package would hide the installed one.
 cd "$folder"
 if [[ $only != sanitizers ]]; then
   say "fuzzing the installed wheel"
@@ -56,8 +56,8 @@ if [[ $only != wheel ]]; then
   cp -f "$built" "$folder/sanitized/tensorflow_ops/"
   cd "$folder"
   say "fuzzing with sanitizers"
-  # Python is not built for them: the libraries come first. What TensorFlow and
-  # Python keep until the end is no leak of ours.
+  # Python is not instrumented, so the libraries are preloaded. Leak detection is off,
+  # because TensorFlow and Python keep memory until the process ends.
   LD_PRELOAD="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libstdc++.so)" \
     ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=3000:quarantine_size_mb=64 \
     UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$folder/sanitized \

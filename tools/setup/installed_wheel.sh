@@ -4,8 +4,8 @@
 #
 # Usage: tools/setup/installed_wheel.sh [build] [demo] [lint] [docs]
 #
-# The words are python_env.sh's: which packages of tools/requirements/ are
-# wanted beside. A wheel that is installed already is left as it is.
+# The arguments are those of python_env.sh: files in tools/requirements/ with further
+# packages to install. Does not reinstall the same wheel.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -14,7 +14,7 @@ help_if_asked "$@"
 python=$(bash "$root/tools/setup/python_env.sh" --and_bazel "$@")
 wheel=$(bash "$root/tools/build_wheel.sh" --native | tail -n 1)
 
-# Prints the hash of the wheel that was installed last; pip keeps it.
+# Prints the hash of the installed wheel, which pip records.
 installed_hash() {
   "$python" -I - <<'PYTHON'
 import importlib.metadata

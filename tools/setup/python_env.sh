@@ -4,14 +4,14 @@
 #
 # Usage: tools/setup/python_env.sh [--and_bazel] [build] [demo] [lint] [docs]
 #
-# Each word names a file in tools/requirements/ whose packages are installed
-# (default: build). They go into .venv in the repository's root, made from
-# $PYTHON, else from the first of python3, python3.13 ... python3.10 on PATH that
-# is Python 3.10 to 3.13. With --and_bazel, bazel.sh is set up at the same time,
-# for callers that run it next.
+# Each argument is a file in tools/requirements/ with packages to install (default:
+# build). They are installed into .venv in the repository's root, which is created
+# from $PYTHON, else from the first of python3, python3.13 ... python3.10 on PATH that
+# is Python 3.10 to 3.13. --and_bazel runs bazel.sh at the same time, for callers that
+# need it next.
 #
-# With PYTHON_BIN_PATH set, that interpreter is used as it is: nothing is
-# installed, but the packages must be there. (tools/demo.sh puts the wheel there.)
+# If PYTHON_BIN_PATH is set, the script uses that interpreter without changes and
+# requires that it has the packages. (tools/demo.sh installs the wheel there.)
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -41,9 +41,9 @@ fits() { [[ $1 =~ ^3\.1[0-3]$ ]]; }
 # ---------------------------------------------------------------------------
 # The caller's own interpreter.
 
-# Says which packages of the named files interpreter $1 lacks, one requirement a
-# line. TensorFlow 2.21 serves as tensorflow or tensorflow-cpu; of the other packages
-# any version, but a setuptools that knows today's pyproject.toml.
+# Prints the packages of the given files that interpreter $1 lacks, one requirement per
+# line. TensorFlow 2.21 may be tensorflow or tensorflow-cpu. Other packages may have any
+# version, except setuptools, which must support current pyproject.toml files.
 missing_packages() {
   local interpreter=$1
   shift
@@ -106,7 +106,7 @@ fi
 # ---------------------------------------------------------------------------
 # The project's environment.
 
-# Prints the interpreter to make .venv from.
+# Prints the interpreter for creating .venv.
 find_base_python() {
   local candidates=(python3 python3.13 python3.12 python3.11 python3.10) candidate version seen=()
   [[ -z ${PYTHON-} ]] || candidates=("$PYTHON")
@@ -125,8 +125,8 @@ find_base_python() {
     "or name one that is not on PATH: PYTHON=/path/to/python3.11"
 }
 
-# Makes .venv without the help of ensurepip, which Debian packs apart, and puts
-# pip into it.
+# Creates .venv and installs pip without ensurepip, which is a separate package on
+# Debian.
 make_venv_without_ensurepip() {
   local base=$1 wheel
   local advice=("Run: sudo apt-get install python3-venv" "or name another Python 3.10 to 3.13: PYTHON=/path/to/python3.11")
@@ -146,7 +146,7 @@ make_venv_without_ensurepip() {
   fi
   dpkg-deb -x "$work"/python3-pip-whl_*.deb "$work/pip"
   wheel=$(printf '%s\n' "$work"/pip/usr/share/python-wheels/pip-*.whl | head -n 1)
-  # A wheel is a zip file, and Python runs what is in one.
+  # A wheel is a zip file, and Python can run modules in one.
   TMPDIR=$work "$python" -I "$wheel/pip" -qq --disable-pip-version-check install pip ||
     die "pip cannot be installed into $venv." "Check the network and pip's configuration ($python -m pip config list), then run this again."
 }
@@ -165,21 +165,21 @@ make_venv() {
   fi
 }
 
-# What marks .venv as complete: that pip was not interrupted in it. It names the
-# place, since a virtual environment cannot be moved, and the version, since an
-# upgrade of the system's Python breaks it.
+# Prints the text that marks .venv as complete. It contains the path, because a virtual
+# environment cannot be moved, and the version, because an upgrade of the system's
+# Python breaks it.
 complete_text() { printf 'Python %s in %s\n' "$(version_of "$python")" "$venv"; }
 
 is_complete() { [[ -x $python && -f $venv/.complete && $(<"$venv/.complete") == "$(complete_text)" ]]; }
 
-# Whether .venv is from the interpreter that the caller asks for, if any.
+# Returns whether .venv was created from $PYTHON, if that is set.
 is_from_wanted_python() {
   [[ -n ${PYTHON-} ]] || return 0
   local identity='import sys; print(sys.base_prefix, sys.version)'
   [[ $("$PYTHON" -I -c "$identity" 2>&1) == "$("$python" -I -c "$identity" 2>&1)" ]]
 }
 
-# Whether the packages of file $1 are installed as the file is now.
+# Returns whether the current packages of file $1 are installed.
 is_installed() { cmp -s "$root/tools/requirements/$1.txt" "$venv/.installed/$1.txt"; }
 
 all_installed() {
@@ -187,17 +187,18 @@ all_installed() {
   for name in "$@"; do is_installed "$name" || return 1; done
 }
 
-# Sets up Bazel while the packages are installed. What fails here fails again, and
-# is explained, when the caller runs bazel.sh. The server that it starts keeps all
-# open files but 0, 1 and 2: a caller's pipe among them would stay open for hours.
+# Sets up Bazel while packages are being installed. Failures here are ignored; they
+# occur again, with an explanation, when the caller runs bazel.sh. Bazel's server
+# inherits all open files except 0, 1 and 2, and would keep a caller's pipe open for
+# hours.
 set_up_bazel_ahead() {
   exec 9>&-
   { bash "$root/tools/setup/bazel.sh" --ahead "$python" 2>&1 >/dev/null || true; } | { grep --line-buffered '^==> ' >&2 || true; }
 }
 
-# Writes the bytecode of the modules that every test imports: those cannot, since
-# Bazel's sandbox shows them a read-only .venv, and would compile for 7 s each. It
-# goes on while Bazel is set up. -I: whatever PYTHONDONTWRITEBYTECODE says.
+# Writes the bytecode of modules that tests import. Tests cannot write it, because .venv
+# is read-only in Bazel's sandbox, and would each compile for 7 s. Runs while Bazel is
+# set up. -I ignores PYTHONDONTWRITEBYTECODE.
 compile_modules() {
   exec >/dev/null 2>&1 9>&-
   exec "$python" -I -c 'import keras, pytest, tensorflow, hypothesis, matplotlib.pyplot'
@@ -216,7 +217,7 @@ set_up() {
     mkdir "$venv/.installed"
   fi
   if [[ -n $and_bazel && $root == *[![:ascii:]]* ]]; then
-    # Not every Bazel can read such a path: packages for minutes may be in vain.
+    # Checks first whether Bazel supports such a path, before minutes of installation.
     bash "$root/tools/setup/bazel.sh" --ahead "$python" >&2 || exit
   elif [[ -n $and_bazel ]]; then
     set_up_bazel_ahead &

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Tests the set-up scripts in states that are bad: no network, a missing
-# compiler, an interrupted run, and so on. Each has to end in an error that says
-# what to do, or be put right.
+# Tests the set-up scripts in bad states: no network, a missing compiler, an
+# interrupted run, and so on. They must end with an error that explains what to do, or
+# repair the state.
 #
 # Usage: tools/setup/setup_test.sh [WORD]
 #
-# With WORD, only tests whose name contains it are run. No root and no network is
-# needed: the clone under test is a copy of tools/ whose requirements are wheels
-# of a few bytes, and uv, apt, Bazelisk and Bazel are fakes. All of it lies in the
-# cache folder and is removed at the end. The clone's path has a space, a
-# quote and a letter outside of ASCII. Two tests run at a time.
+# With WORD, runs only tests whose names contain it. Needs neither root nor network:
+# the clone under test is a copy of tools/ whose requirements are wheels of a few
+# bytes, and uv, apt, Bazelisk and Bazel are fakes. All files are in the cache folder
+# and are removed at the end. The clone's path has a space, a quote and a non-ASCII
+# letter. Two tests run concurrently.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -19,7 +19,7 @@ shared=$(cache_folder)/setup_test.$$
 trap 'rm -rf "$shared"' EXIT
 mkdir -p "$shared/wheels"
 
-# The machine's commands without what the tests replace by fakes.
+# The machine's commands, except those that the tests replace by fakes.
 mkdir "$shared/commands"
 cp -s /usr/bin/* "$shared/commands/" 2>/dev/null || true
 rm -f "$shared"/commands/{python*,apt-get,apt-cache,dpkg-deb,bazel*,g++,gcc}
@@ -40,7 +40,7 @@ find_real_python() {
 real_python=$(find_real_python)
 unset PYTHON
 
-# pip takes packages from a test's own scratch/wheels and from nowhere else.
+# pip finds packages only in a test's scratch/wheels.
 export PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 PIP_RETRIES=0
 unset PIP_INDEX_URL PIP_EXTRA_INDEX_URL TENSORFLOW_OPS_DISK_CACHE
 no_network=(env -u PIP_NO_INDEX PIP_FIND_LINKS= PIP_INDEX_URL=http://127.0.0.1:9/)
@@ -48,7 +48,7 @@ no_network=(env -u PIP_NO_INDEX PIP_FIND_LINKS= PIP_INDEX_URL=http://127.0.0.1:9
 # ---------------------------------------------------------------------------
 # Fakes.
 
-# Makes in folder $1 a wheel of package $2, version $3. `python -m PACKAGE` runs $4.
+# Creates a wheel of package $2, version $3, in folder $1. `python -m PACKAGE` runs $4.
 make_wheel() {
   "$real_python" -I - "$@" <<'PYTHON'
 import sys
@@ -66,7 +66,7 @@ with zipfile.ZipFile(f"{folder}/{stem}-py3-none-any.whl", "w") as wheel:
 PYTHON
 }
 
-# Makes the program $1 in the folder of fakes; its script is on stdin.
+# Creates the fake program $1 from a script on stdin.
 fake() {
   { printf '#!/usr/bin/env bash\n' && cat; } >"$scratch/fakes/$1"
   chmod +x "$scratch/fakes/$1"
@@ -77,7 +77,7 @@ fake_compiler() {
   fake gcc <<<"echo ${1:-12}"
 }
 
-# Makes $1 a Bazel of version $2, which prints its arguments and then runs $3.
+# Creates a fake Bazel named $1 of version $2, which prints its arguments and then runs $3.
 fake_bazel() {
   mkdir -p "$scratch/base"
   fake "$1" <<SCRIPT
@@ -85,7 +85,7 @@ base='$scratch/base'
 case \$1 in
   --version) echo 'bazel $2' ;;
   --output_base=*) echo "\$PWD" ;;
-  # Like Bazel, it puts its answer into the log of the last command.
+  # Like Bazel, writes its answer to the log of the last command.
   info) [[ \$* == *bazel-bin ]] && echo "\$base/bin" || echo "\$base" | tee "\$base/command.log" ;;
   *)
     printf '<%s>' "\$@"
@@ -95,8 +95,8 @@ esac
 SCRIPT
 }
 
-# Puts uv among the wheels: it writes its arguments and settings to scratch/marks/uv,
-# runs $1, and leaves the work to pip.
+# Adds a fake uv to the wheels, which writes its arguments and settings to
+# scratch/marks/uv, runs $1, and calls pip.
 fake_uv() {
   make_wheel "$scratch/wheels" uv 1.0 "
 import os, subprocess, sys
@@ -111,7 +111,7 @@ sys.exit(subprocess.call([arguments[python], '-I', '-m', 'pip', '-q', 'install',
 "
 }
 
-# Debian's commands, and a machine that is Debian whatever it is.
+# Fakes Debian's commands, and makes the machine appear as Debian.
 fake_apt() {
   local program
   for program in apt-get apt-cache dpkg-deb; do fake "$program" <<<"$1"; done
@@ -120,7 +120,7 @@ fake_apt() {
   fake grep <<<'[[ $* != */etc/os-release ]] || exit 0; exec /usr/bin/env -S PATH=/usr/bin:/bin grep "$@"'
 }
 
-# Puts a fake in the place of debian_bazel.sh: it counts its runs and takes a second.
+# Replaces debian_bazel.sh by a fake that counts its runs and takes a second.
 fake_private_bazel() {
   fake_apt 'exit 1'
   cat >"$clone/tools/setup/debian_bazel.sh" <<'SCRIPT'
@@ -133,17 +133,17 @@ sleep 1
 SCRIPT
 }
 
-# Prints where the clone's private Bazel is.
+# Prints the path of the clone's private Bazel.
 private_bazel() { printf '%s\n' "$TENSORFLOW_OPS_CACHE/bazel-7.7.1-$(sed -n 's/^recipe=//p' "$clone/tools/setup/bazel.sh")"; }
 
-# Gives the clone a name with which nothing needs care.
+# Renames the clone to a path without special characters.
 in_ascii() {
   mv "$clone" "$scratch/clone"
   clone=$scratch/clone
 }
 
-# Makes the scratch folder of test $1: a new clone, and fakes of a machine where all
-# is well but uv, which is not to be had.
+# Creates the scratch folder of test $1: a new clone, and fakes of a machine that has
+# everything except uv.
 start() {
   scratch=$shared/$1
   clone="$scratch/it's a clöne"
@@ -154,7 +154,7 @@ start() {
   echo 'uv==1.0' >"$clone/tools/requirements/uv.txt"
   printf 'tensorflow-cpu==2.21.0\nnumpy==2.2.6\npatchelf==0.19.3.0\n' >"$clone/tools/requirements/build.txt"
   printf 'pillow==12.2.0\n' >"$clone/tools/requirements/demo.txt"
-  # `python -m venv` takes seconds, a copy of what it made takes none.
+  # Copying an environment is much faster than `python -m venv`.
   fake python3 <<SCRIPT
 [[ "\$1 \$2 \$3" != "-I -m venv" ]] || exec cp -a '$shared/venv' "\$4"
 exec '$real_python' "\$@"
@@ -167,7 +167,7 @@ SCRIPT
 # ---------------------------------------------------------------------------
 # Checks.
 
-# It goes where the test's stderr went at first.
+# Prints to the test's original stderr.
 fail() {
   {
     printf 'FAILED: %s\n' "$1"
@@ -176,7 +176,7 @@ fail() {
   exit 1
 }
 
-# Runs a script of the clone's tools/ from another folder: `run setup/bazel.sh`.
+# Runs a script of the clone's tools/ from another folder, such as `run setup/bazel.sh`.
 run() { (cd / && bash "$clone/tools/$1" "${@:2}") >"$output" 2>&1; }
 
 succeeds() { "$@" || fail "exit status $? of: $*"; }
@@ -186,7 +186,7 @@ fails() {
   grep -q '^ERROR: ' "$output" || fail "no message from: $*"
 }
 
-# Runs what follows, which has to end with status $1.
+# Runs a command and expects exit status $1.
 ends_with() {
   local expected=$1 status=0
   shift
@@ -216,7 +216,7 @@ test_environment_is_made_once() {
   [[ $(tail -n 1 "$output") == "$clone/.venv/bin/python" ]] || fail "the last line is not the interpreter"
   "$clone/.venv/bin/python" -c 'import importlib.metadata as m; m.version("tensorflow-cpu"), m.version("pillow")'
   [[ ! -e $clone/.venv.work ]] || fail "the work folder is left"
-  # Neither pip nor its packages are needed any more.
+  # Now neither pip nor its packages are needed.
   succeeds env PIP_FIND_LINKS=/nowhere bash "$clone/tools/setup/python_env.sh" build demo >"$output" 2>&1
   says_not "==>"
 }
@@ -260,8 +260,8 @@ test_no_network_for_pip() {
   says "not complete"
 }
 
-# What uv was told is in its record: the line $1.
-uv_was_told() { grep -qxF -- "$1" "$scratch/marks/uv" || fail "uv was not told: $1"; }
+# Expects line $1 in the record of uv's arguments and settings.
+expect_uv_got() { grep -qxF -- "$1" "$scratch/marks/uv" || fail "uv did not get: $1"; }
 
 test_uv_installs_packages() {
   fake_uv
@@ -272,14 +272,14 @@ test_uv_installs_packages() {
     succeeds run setup/python_env.sh
   says_not "trying pip"
   "$clone/.venv/bin/python" -c 'import importlib.metadata as m; m.version("tensorflow-cpu")'
-  uv_was_told "--quiet pip install --python $clone/.venv/bin/python --only-binary=:all: --requirement $clone/tools/requirements/build.txt"
-  uv_was_told "UV_DEFAULT_INDEX=http://install/"
-  uv_was_told "UV_INDEX=http://one/ http://two/"
-  uv_was_told "UV_FIND_LINKS=$scratch/wheels,$scratch/folder"
-  uv_was_told "UV_NO_INDEX=1"
-  uv_was_told "UV_INSECURE_HOST=one two"
-  uv_was_told "SSL_CERT_FILE=/etc/hosts"
-  uv_was_told "HTTPS_PROXY=http://proxy/"
+  expect_uv_got "--quiet pip install --python $clone/.venv/bin/python --only-binary=:all: --requirement $clone/tools/requirements/build.txt"
+  expect_uv_got "UV_DEFAULT_INDEX=http://install/"
+  expect_uv_got "UV_INDEX=http://one/ http://two/"
+  expect_uv_got "UV_FIND_LINKS=$scratch/wheels,$scratch/folder"
+  expect_uv_got "UV_NO_INDEX=1"
+  expect_uv_got "UV_INSECURE_HOST=one two"
+  expect_uv_got "SSL_CERT_FILE=/etc/hosts"
+  expect_uv_got "HTTPS_PROXY=http://proxy/"
 }
 
 test_pip_installs_where_uv_fails() {
@@ -301,7 +301,7 @@ test_pip_installs_where_uv_lacks_an_option() {
     [[ ! -e $scratch/marks/uv ]] || fail "uv was used, with $option"
     "$clone/.venv/bin/python" -c 'import importlib.metadata as m; m.version("tensorflow-cpu")'
   done
-  # pip says no: the requirements have no hashes.
+  # pip fails, because the requirements have no hashes.
   rm -rf "$clone/.venv"
   PIP_REQUIRE_HASHES=1 fails run setup/python_env.sh
   says "hash"
@@ -323,10 +323,10 @@ test_environment_whose_python_is_gone() {
   says "making it again"
 }
 
-# Starts script $1 of the clone with a package index that never answers, waits
-# until pip is at it and kills all that was started.
+# Starts script $1 of the clone with a package index that never answers, waits until
+# pip connects, and kills all started processes.
 kill_in_pip() {
-  # A server that accepts connections and is silent.
+  # A server that accepts connections but never answers.
   "$real_python" -I -c '
 import socket, sys, time
 server = socket.create_server(("127.0.0.1", 0))
@@ -365,7 +365,7 @@ test_two_at_once() {
   says "waiting for another run"
 }
 
-# A Python without ensurepip and pip, as Debian's without python3-venv.
+# A Python without ensurepip and pip, like Debian's without python3-venv.
 bare_python() {
   rm "$scratch/fakes/python3"
   fake python3 <<SCRIPT
@@ -392,7 +392,7 @@ test_python_without_pip_and_no_network() {
 
 test_python_without_pip_takes_debians() {
   bare_python
-  # apt-get download leaves a package, dpkg-deb -x unpacks pip's wheel from it.
+  # `apt-get download` creates a package; `dpkg-deb -x` unpacks pip's wheel from it.
   fake_apt 'touch python3-pip-whl_1_all.deb'
   "$real_python" -m venv "$scratch/with pip"
   "$scratch/with pip/bin/python" -I - "$scratch/wheels" <<'PYTHON'
@@ -417,7 +417,7 @@ PYTHON
 # ---------------------------------------------------------------------------
 # Tests: the caller's own interpreter.
 
-# Makes an interpreter that has the packages NAME==VERSION of the arguments.
+# Creates an interpreter with packages NAME==VERSION.
 make_callers_python() {
   local requirement
   rm -rf "$scratch/own python"
@@ -463,7 +463,7 @@ test_bazelisk_is_taken() {
   succeeds run setup/bazel.sh "$clone/.venv/bin/python"
   [[ $(tail -n 1 "$output") == */bazelisk ]] || fail "another Bazel"
   grep -qxF "common \"--repo_env=PYTHON_BIN_PATH=$clone/.venv/bin/python\"" "$clone/.bazelrc.machine" || fail "no rc line"
-  # A change of the file would make Bazel fetch again.
+  # A changed file would make Bazel fetch again.
   touch -d '2020-01-01' "$clone/.bazelrc.machine"
   succeeds run setup/bazel.sh "$clone/.venv/bin/python"
   [[ $(date -r "$clone/.bazelrc.machine" +%Y) == 2020 ]] || fail "the rc file was written again"
@@ -472,7 +472,7 @@ test_bazelisk_is_taken() {
   ! grep -q /gone "$clone/.bazelrc.machine" || fail "a stale rc file was kept"
 }
 
-# What .bazelrc.machine says of the disk cache.
+# Prints the disk cache's settings in .bazelrc.machine.
 disk_cache_line() { grep -F disk_cache "$clone/.bazelrc.machine" || true; }
 
 test_disk_cache() {
@@ -517,7 +517,7 @@ test_other_bazel_and_no_debian() {
   says "Put Bazelisk on PATH"
 }
 
-# Before packages are installed for minutes.
+# The check comes before minutes of installing packages.
 test_bazel_that_cannot_read_the_folder() {
   # shellcheck disable=SC2016 # for the fake
   fake bazelisk <<<'[[ $1 != --version ]] || exec echo bazel 7.7.1; echo "ERROR: Client cwd is not inside workspace" >&2; exit 36'
@@ -572,7 +572,7 @@ test_bazel_is_set_up_beside_packages() {
   [[ $(wc -l <"$prefix.runs") == 1 ]] || fail "not installed exactly once"
 }
 
-# Bazel's server keeps the open files that it is started with.
+# Bazel's server keeps inherited files open.
 test_bazel_server_keeps_no_pipe_of_the_caller() {
   local server=$scratch/marks/server
   in_ascii
@@ -581,7 +581,7 @@ test_bazel_server_keeps_no_pipe_of_the_caller() {
 sleep 300 </dev/null >/dev/null 2>&1 &
 echo \$! >'$server'
 SCRIPT
-  # The end of what it prints comes when nothing has the pipe any more.
+  # The output ends when no process has the pipe open.
   # shellcheck disable=SC2016 # for the inner shell
   timeout 60 bash -c 'bash "$1" --and_bazel 2>&1 | cat' - "$clone/tools/setup/python_env.sh" >"$output" ||
     fail "the pipe stays open"
@@ -589,7 +589,7 @@ SCRIPT
   kill "$(<"$server")"
 }
 
-# Where that fails, bazel.sh is what says so.
+# bazel.sh reports failures of that set-up.
 test_bazel_cannot_be_set_up_beside_packages() {
   in_ascii
   succeeds run setup/python_env.sh --and_bazel
@@ -682,14 +682,14 @@ test_bazel_on_a_full_disk() {
   says "a disk is full"
   says "$scratch/base"
   says "TENSORFLOW_OPS_DISK_CACHE=1G"
-  # A disk that is all but full, of which Bazel does not speak.
+  # An almost full disk, which Bazel does not report.
   fake_bazel bazelisk 7.7.1 'exit 1'
   fake df <<<'echo 50M'
   fails run test.sh
   says "a disk is full"
 }
 
-# Bazel's server does not start, so nothing says where its output base is.
+# Bazel's server does not start, so its output base is unknown.
 test_bazel_does_not_start_on_a_full_disk() {
   # shellcheck disable=SC2016 # for the fakes
   # shellcheck disable=SC2016 # for the fake
@@ -736,7 +736,7 @@ test_progress_of_a_long_command() {
   (($(grep -c "==> digging: .* of about 7 MB" "$output") >= 2)) || fail "it says too little"
   with_progress "digging" "$scratch/marks" 7 bash -c 'exit 5' || status=$?
   [[ $status == 5 ]] || fail "exit status $status"
-  # What it leaves holds neither the pipe nor the lock.
+  # Remaining processes hold neither the pipe nor the lock.
   SECONDS=0
   answer=$(with_progress "digging" "$scratch/marks" 7 bash -c 'sleep 0.5; echo gold' 2>&1)
   [[ $answer == gold && $SECONDS -lt 10 ]] || fail "'$answer' after $SECONDS s"
@@ -787,7 +787,7 @@ for requirement in tensorflow-cpu==2.21.0 tensorflow==2.20.0 tensorflow==2.21.1 
 done
 "$real_python" -I -m venv "$shared/venv"
 
-# Runs test $1 in a scratch folder of its own. Not as a condition: in one, Bash
+# Runs test $1 in its own scratch folder. Do not call it as a condition: there, Bash
 # ignores errors.
 run_test() {
   start "$1"
@@ -795,7 +795,7 @@ run_test() {
   rm -rf "$scratch"
 }
 
-# Waits for the test that was started last but one, and says how it ended.
+# Waits for the second-to-last started test and reports its result.
 report() {
   [[ -n $previous ]] || return 0
   printf '%s ... ' "$previous"

@@ -1,15 +1,15 @@
-"""Prints pip's configuration as uv's environment variables, a NAME=VALUE a line.
+"""Prints pip's configuration as uv's environment variables, one NAME=VALUE per line.
 
 usage: PYTHON -I uv_settings.py
-Exits with 1 where pip is told something that uv has no word for: then pip has to
-install. PYTHON is an interpreter with pip.
+Exits with 1 if pip has an option without an equivalent in uv; then pip has to install.
+PYTHON is an interpreter with pip.
 """
 
 import ast
 import subprocess
 import sys
 
-# They change how pip talks or waits, not what it installs.
+# Options that change pip's output or timeouts, but not what it installs.
 _HARMLESS = {
     "break-system-packages",
     "cache-dir",
@@ -31,7 +31,7 @@ _HARMLESS = {
     "verbose",
 }
 
-# pip's option -> uv's variables, and what separates several values.
+# pip's option -> (uv's variables, separator of several values).
 _VARIABLES = {
     "cert": (["SSL_CERT_FILE"], None),
     "extra-index-url": (["UV_INDEX"], " "),
@@ -44,7 +44,7 @@ _VARIABLES = {
 
 
 def options(listing):
-    """Returns option -> value of what `pip config list` printed; later sections win, as for `pip install`."""
+    """Parses the output of `pip config list` to option -> value. Later sections win, as for `pip install`."""
     order = {"global": 0, "install": 1, ":env:": 2}
     found = {}
     for line in listing.splitlines():
@@ -56,7 +56,7 @@ def options(listing):
 
 
 def settings(configured):
-    """Returns uv's variables; raises KeyError for an option that it has no word for."""
+    """Returns uv's variables; raises KeyError for an option without an equivalent."""
     variables = {}
     for option, value in configured.items():
         if option in _HARMLESS:
@@ -81,7 +81,7 @@ def main():
         for name, value in settings(options(listing)).items():
             print(f"{name}={value}")
     except KeyError as error:
-        sys.exit(f"uv has no word for pip's option {error}")
+        sys.exit(f"uv has no equivalent of pip's option {error}")
 
 
 if __name__ == "__main__":

@@ -41,10 +41,10 @@ def make_parallel(fn, *, devices=None):
     - A float scalar is a mean over the examples, as a loss or a metric is. The result is
       the mean of the parts' scalars, weighted with the parts' sizes. For a sum, return a
       number for each example, and add them up outside.
-    - A value that is no tensor must be the same on all devices, and is returned as it is.
+    - Any other value must be the same on all devices, and is returned unchanged.
 
-    If the batch size is no multiple of the number of devices, the first ones have an
-    example more. A batch with fewer examples than devices uses as many devices as it has
+    If the batch size is not a multiple of the number of devices, the first devices have
+    one more example. A batch with fewer examples than devices uses as many devices as it has
     examples; an empty batch uses the first device. In a `tf.function` with a batch of
     unknown size all devices run: those without an example run on a copy of the last one,
     and their results are dropped and have no gradient.
@@ -65,10 +65,10 @@ def make_parallel(fn, *, devices=None):
       A function that takes fn's arguments and returns fn's results of the whole batch.
 
     Raises:
-      ValueError: devices are none, or one does not exist. From the returned function: no
+      ValueError: devices is empty, or a device does not exist. From the returned function: no
         argument has a batch, batches have different sizes, an argument is a RaggedTensor
         or SparseTensor, a result neither has the part's batch nor is a float scalar,
-        results that are no tensors differ.
+        results other than tensors differ.
       InvalidArgumentError: the same errors, found at run time.
     """
     if not callable(fn):
@@ -78,7 +78,7 @@ def make_parallel(fn, *, devices=None):
             raise ValueError(f"devices is {devices!r}, expected a list of at least one name")
         devices = tuple(getattr(device, "name", device) for device in devices)
 
-    # No updated=: a Keras model's attributes are its own.
+    # updated=() does not copy the attributes of a Keras model.
     @functools.wraps(fn, updated=())
     def parallel(*args, **kwargs):
         return _run(fn, _find_devices(devices), (args, kwargs))

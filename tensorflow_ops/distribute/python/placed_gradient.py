@@ -63,7 +63,7 @@ class PlacedGradient:
 
 
 def _is_part(op):
-    """Returns whether the op belongs to the region, and is no input to it.
+    """Returns whether the op belongs to the region and is not one of its inputs.
 
     The tape and the graph have different tensors for variables and for tensors from outside
     of the graph: ops that read these stay on the tape. An op without inputs may be the

@@ -111,11 +111,11 @@ class Merge(keras.layers.Layer):
       bias_regularizer: a loss of the bias.
       activity_regularizer: a loss of the result.
       kernel_constraint: a projection of the kernel after each update.
-      bias_constraint: the same of the bias.
+      bias_constraint: a projection of the bias after each update.
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
-      ValueError: units is no positive int; inputs are no list of at least one tensor, do
+      ValueError: units is not a positive int; inputs are not a non-empty list of tensors, do
         not broadcast, or have another number or other last dims than those that the layer
         was built for.
     """
@@ -192,7 +192,7 @@ class Merge(keras.layers.Layer):
         if self.bias is not None:
             bias = tf.cast(tf.convert_to_tensor(self.bias), self.compute_dtype)
             smallest = min(range(len(terms)), key=lambda i: _size(tuple(terms[i].shape)))
-            # TensorFlow fuses bias_add, which takes no vectors, with the product.
+            # TensorFlow fuses bias_add with the product, but bias_add does not accept vectors.
             add = tf.add if terms[smallest].shape.rank == 1 else tf.nn.bias_add
             terms[smallest] = add(terms[smallest], bias)
         return self.activation(_sum(terms))

@@ -223,7 +223,7 @@ class PSRoIPool(_PSRoILayer):
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
-      ValueError: an unknown option, or channels that are no multiple of ph * pw.
+      ValueError: an unknown option, or channels that are not a multiple of ph * pw.
     """
 
     _function = staticmethod(ps_roi.ps_roi_pool)
@@ -278,7 +278,7 @@ class PSRoIAlign(_PSRoILayer):
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
-      ValueError: an unknown option, or channels that are no multiple of ph * pw.
+      ValueError: an unknown option, or channels that are not a multiple of ph * pw.
     """
 
     _function = staticmethod(ps_roi.ps_roi_align)

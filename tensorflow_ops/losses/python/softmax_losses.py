@@ -7,7 +7,7 @@ from tensorflow_ops.nn.python.ops import cross_entropy, nn_arguments
 
 
 class _Reduction(keras.losses.Loss):
-    """Reduces the losses of rows as Keras does: sample weights, masks, replicas."""
+    """Reduces per-row losses like Keras: with sample weights, masks and replicas."""
 
     def call(self, y_true, y_pred):
         del y_true

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tensorflow_ops.prototyping.python import nests, results, stages
 
-_MAX_CACHED_SHAPES = 256  # of a plan, with their declared results
+_MAX_CACHED_SHAPES = 256  # per plan, with their declared results
 
 
 def _has_gradient(dtype):

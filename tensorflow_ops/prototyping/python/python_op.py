@@ -12,7 +12,7 @@ from tensorflow_ops.prototyping.python import arguments, calls, plans, stages
 
 _NAME = re.compile(r"[A-Za-z]\w*::[A-Za-z]\w*", re.ASCII)
 _VMAP = ("sequential", "batched")
-_MAX_CACHED_PLANS = 256  # of an op: for dtypes and attributes
+_MAX_CACHED_PLANS = 256  # per op, for combinations of dtypes and attributes
 
 _ops = {}  # by name
 _ops_lock = threading.Lock()
@@ -265,7 +265,7 @@ def python_op(name, *, out, saved=None, vmap="sequential", non_differentiable=()
         tf.TensorSpec each, by position, and attributes by keyword, those that it has
         parameters for. In a graph, sizes of inputs may be None. A None size of a result
         stands for any size.
-      saved: like out, for values that the gradient needs and that are no results. The
+      saved: like out, for values other than results that the gradient needs. The
         function then returns (results, saved values), and the gradient reads ctx.saved.
         Saved values are not differentiated.
       vmap: the rule of tf.vectorized_map, GradientTape.jacobian and batch_jacobian.
@@ -285,7 +285,7 @@ def python_op(name, *, out, saved=None, vmap="sequential", non_differentiable=()
     Raises:
       ValueError: a bad name, or the name of another op; an unknown option. When SavedModel
         exports a graph with the op in it.
-      TypeError: a function without the required parameters; a declaration that is no nest
+      TypeError: a function without the required parameters; a declaration that is not a nest
         of tf.TensorSpec; a tensor as an attribute.
       InvalidArgumentError: when called, the function returned another dtype, shape or nest,
         or raised ValueError or TypeError. Its other errors become UnimplementedError

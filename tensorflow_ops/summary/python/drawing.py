@@ -1,4 +1,4 @@
-"""Pictures with labels, boxes and verdicts, drawn by Pillow."""
+"""Draws pictures with labels, boxes and coloured frames, with Pillow."""
 
 import io
 import threading
@@ -8,9 +8,9 @@ import numpy as np
 GREEN, RED, BLACK, BLUE = (0, 140, 40), (210, 0, 0), (0, 0, 0), (0, 70, 220)
 _FONT_SIZE = 14  # pixels
 _MIN_WIDTH = 160  # pixels; smaller images are enlarged, by whole factors
-_FRAME = 3  # pixels around the image, in the colour of the verdict
+_FRAME = 3  # pixels around the image, in the colour for a correct or wrong prediction
 
-_fonts = threading.local()  # FreeType's objects belong to a thread
+_fonts = threading.local()  # threads must not share FreeType objects
 
 
 def _font():

@@ -10,7 +10,7 @@ from tensorflow.python.autograph.core import ag_ctx as autograph_ctx
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.util import nest
 
-# Errors by which a function may refuse its arguments.
+# Errors with which a function may reject its arguments.
 REFUSALS = (ValueError, TypeError, tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)
 
 
@@ -223,7 +223,7 @@ def dims_text(inputs, dims):
 def growable(inputs):
     """Returns groups of dims along which fn accepts larger inputs.
 
-    If fn refuses to grow all dims of equal size together, each is tried alone.
+    If fn rejects the growth of all dims of equal size together, tries each alone.
     """
     found = []
     for group in dim_groups(inputs.tensors):
@@ -231,7 +231,7 @@ def growable(inputs):
             try:
                 for factor in GROWTH:
                     inputs.call(*tiled(inputs.tensors, dims, factor))
-            except Exception:  # fn refuses the size
+            except Exception:  # fn rejects the size
                 continue
             found.append(dims)
             if dims is group:

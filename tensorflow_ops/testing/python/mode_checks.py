@@ -200,7 +200,7 @@ def vectorization(s):
         rows = [[v[i] for i in subset] for v in variants]
         try:
             each = [of(row) for row in rows]
-        except Exception:  # fn refuses other values of one input without the others
+        except Exception:  # fn rejects a change of one input without the others
             continue
         if any(y.shape != e.shape for one in each for y, e in zip(one, s.expected, strict=True)):
             continue

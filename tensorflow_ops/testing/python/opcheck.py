@@ -189,10 +189,10 @@ def opcheck(
       vectorize: False: vectorized_map must not work.
       unknown_rank: False: fn requires inputs of known rank in a graph.
       data_dependent_shapes: True: sizes of outputs depend on values.
-      empty: False: fn refuses every empty input. True: it must accept a dim of size 0
-        somewhere, and may refuse others with an error.
+      empty: False: fn rejects every empty input. True: it must accept a dim of size 0
+        somewhere, and may reject others with an error.
       more_args: other args, of other sizes. opcheck generates sizes along dims that can grow.
-      edge_args: other args that must work, such as no boxes; fn may not refuse these.
+      edge_args: other args that must work, such as no boxes; fn must not reject these.
       bad_args: (args, regex) or (args, kwargs, regex): fn must raise ValueError, TypeError
         or InvalidArgumentError with a message that the regex matches.
       skip: {test: reason} of tests that cannot hold.

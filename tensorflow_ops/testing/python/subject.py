@@ -14,7 +14,7 @@ from tensorflow_ops.testing.python import inputs as inputs_module
 from tensorflow_ops.testing.python.inputs import Inputs, is_differentiable
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
-# Numbers in inputs that a kernel splits over threads; the largest factor to grow one dim by.
+# A number of elements that kernels split over threads, and the largest growth factor of a dim.
 _LARGE, _MAX_GROWTH = 2**16, 64
 
 
@@ -56,7 +56,7 @@ def packages_of(fn):
 
 
 class Case:
-    """Inputs that fn may refuse: a name, tensors, and whether they were generated or are the caller's."""
+    """Inputs that fn may reject: a name, tensors, and whether they were generated or come from the caller."""
 
     def __init__(self, name, tensors, generated=True):
         self.name, self.tensors, self.generated = name, tensors, generated
@@ -116,12 +116,12 @@ class Subject:
         floats = [
             x.dtype for i, x in enumerate(self.tensors) if is_differentiable(x.dtype) and i not in self.inputs.fixed
         ]
-        if floats and all(d.is_complex for d in floats):  # complex dtypes have at least 32 bits for each part
+        if floats and all(d.is_complex for d in floats):  # complex dtypes have at least 32 bits per part
             dtypes = [d for d in dtypes if d.size >= 4]
         return dtypes
 
     def widest(self):
-        """Returns the widest dtype that fn takes."""
+        """Returns the widest dtype that fn accepts."""
         return max(self.dtypes(), key=lambda d: (d.size, d == tf.float16), default=tf.float64)
 
     def wide_inputs(self):
@@ -167,12 +167,12 @@ class Subject:
                 tensors = inputs_module.tiled(self.tensors, dims, factor)
                 self.inputs.call(*tensors)
                 return tensors
-            except Exception:  # fn refuses this growth, too
+            except Exception:  # fn rejects this growth, too
                 continue
         return self.tensors
 
     def variants(self, count):
-        """Returns inputs of other values and the same shapes; the inputs themselves if fn refuses those."""
+        """Returns inputs with other values and the same shapes, or the inputs themselves if fn rejects these."""
         result = []
         for step in range(count):
             tensors = inputs_module.variant(self.tensors, step)
@@ -207,7 +207,7 @@ class Subject:
         return cases
 
     def wrong_cases(self):
-        """Returns Cases that most functions must refuse: wrong ranks and sizes, integers out of range."""
+        """Returns Cases that most functions must reject: wrong ranks and sizes, integers out of range."""
         cases = []
 
         def add(i, what, changed):

@@ -183,7 +183,7 @@ def extreme_values(s):
                 raise AssertionError(
                     f"{case.name}: the gradient to {s.inputs.names[i]} is {g.shape}, expected {case.tensors[i].shape}"
                 )
-        # Memory that a kernel does not write has other values in the next call.
+        # Memory that a kernel leaves unwritten differs in the next call.
         check_close(f"{case.name}, again", s.output_names, s.inputs.call(*case.tensors), outputs, s.tolerances)
         _check_in_graph(s, case, outputs)
         if s.declared.reference is not None:

@@ -1,7 +1,7 @@
-// Lets the search work in pages that are read from the disk.
+// Makes the search work for pages that are opened from the disk.
 //
-// Browsers start no Worker for a page whose address is a file. This one has the part of
-// Worker's interface that the theme uses, and runs the script in a hidden frame.
+// Browsers start no Worker for file: addresses. This class implements the part of Worker's
+// interface that the theme uses, and runs the script in a hidden frame.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {
@@ -10,7 +10,7 @@ if (location.protocol === "file:") {
       frame.hidden = true;
       document.body.append(frame);
       this.inside = frame.contentWindow;
-      // What the script in the frame sends is a message of this object.
+      // Messages from the script in the frame become messages of this object.
       this.inside.postMessage = (data) => {
         setTimeout(() => this.dispatchEvent(new MessageEvent("message", { data })));
       };
