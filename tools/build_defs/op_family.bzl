@@ -122,7 +122,7 @@ def tfo_cuda_library(name, srcs, deps = []):
 
     `name` is empty without --config=cuda. `name_emulated` runs the kernels on the CPU
     with a fiber per CUDA thread (core/cc/cuda_emulation.h), so that tests can check
-    results, but not behaviour specific to GPUs. It is compiled only if a test links it.
+    results, but not behavior specific to GPUs. It is compiled only if a test links it.
 
     Targets: `name`, `name_objects`, `name_emulated`, `name_emulated_srcs`.
 
