@@ -9,7 +9,7 @@
 # the clone under test is a copy of tools/ whose requirements are wheels of a few
 # bytes, and uv, apt, Bazelisk and Bazel are fakes. All files are in the cache folder
 # and are removed at the end. The clone's path has a space, a quote and a non-ASCII
-# letter. Two tests run concurrently.
+# letter. Two tests run concurrently. It is one file because all tests use the same fakes.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

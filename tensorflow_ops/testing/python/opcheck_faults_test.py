@@ -1,4 +1,7 @@
-"""Tests that opcheck finds each planted fault with the right tests only, and accepts correct functions."""
+"""Tests that opcheck finds each planted fault with the right tests only, and accepts correct functions.
+
+The file is one table of faults with the functions that have them.
+"""
 
 import re
 import time
