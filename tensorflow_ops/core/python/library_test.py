@@ -364,10 +364,10 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
         plain = signature.replace(parameters=parameters, return_annotation=signature.empty)
         self.assertEqual(str(plain), _SIGNATURES[path])
 
-    @parameterized.parameters(*(path for path in _FUNCTIONS if path not in _SIGNATURES))
-    def test_new_function_has_a_name_argument(self, path):
-        *_, last = inspect.signature(_public(path)).parameters.values()
-        self.assertEqual((last.name, last.default), ("name", None))
+    def test_new_functions_have_a_name_argument(self):
+        for path in set(_FUNCTIONS) - set(_SIGNATURES):
+            *_, last = inspect.signature(_public(path)).parameters.values()
+            self.assertEqual((last.name, last.default), ("name", None), path)
 
     def test_zero_out_is_the_op_not_the_package(self):
         self.assertIn("tensorflow_ops.zero_out", sys.modules)
