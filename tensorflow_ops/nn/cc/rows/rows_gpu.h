@@ -47,9 +47,10 @@ struct ThreadRow {
   };
   template <typename Labels>
   __device__ Label LabelIn(const Labels& labels) const {
-    const int64_t position = labels[row] - origin;
-    return {position >= 0 && position < (1 << 30) ? static_cast<int>(position)
-                                                  : -1};
+    // Unsigned: the difference to a label out of range may overflow.
+    const uint64_t position =
+        static_cast<uint64_t>(labels[row]) - static_cast<uint64_t>(origin);
+    return {position < (1 << 30) ? static_cast<int>(position) : -1};
   }
 };
 
