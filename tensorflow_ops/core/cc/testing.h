@@ -63,8 +63,8 @@ std::vector<T> RandomValues(int64_t n, uint32_t seed) {
 
 #define TFO_EXPECT_EQ(actual, expected)                               \
   do {                                                                \
-    const auto& tfo_actual = (actual);                                \
-    const auto& tfo_expected = (expected);                            \
+    const auto tfo_actual = (actual);                                 \
+    const auto tfo_expected = (expected);                             \
     if (!(tfo_actual == tfo_expected)) {                              \
       std::ostringstream tfo_message;                                 \
       tfo_message << #actual << " is " << tfo_actual << ", expected " \

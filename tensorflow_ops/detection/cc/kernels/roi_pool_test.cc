@@ -26,24 +26,8 @@ struct Problem {
   GpuVector<Coordinate<T>> boxes;
   GpuVector<int32_t> box_indices;
 
-  int64_t FeatureAt(int64_t n, int64_t y, int64_t x, int64_t c) const {
-    const auto& [batch, height, width, channels, channels_first] =
-        args.features;
-    return channels_first ? ((n * channels + c) * height + y) * width + x
-                          : ((n * height + y) * width + x) * channels + c;
-  }
-  int64_t OutputAt(int64_t k, int64_t p, int64_t q, int64_t c) const {
-    const int64_t ph = args.grid.height, pw = args.grid.width;
-    const int64_t channels = args.features.channels;
-    return args.features.channels_first
-               ? ((k * channels + c) * ph + p) * pw + q
-               : ((k * ph + p) * pw + q) * channels + c;
-  }
   int64_t NumBoxes() const { return box_indices.size(); }
-  int64_t OutputSize() const {
-    return NumBoxes() * args.grid.height * args.grid.width *
-           args.features.channels;
-  }
+  FeatureShape Pooled() const { return args.Pooled(NumBoxes()); }
   Boxes<Coordinate<T>> AllBoxes() const {
     return {NumBoxes(), yxyx, boxes.data(), box_indices.data()};
   }
@@ -144,15 +128,15 @@ void Reference(const Problem<T>& problem, std::vector<double>* output,
                GpuVector<int32_t>* argmax) {
   const RoiArgs& args = problem.args;
   const FeatureShape& map = args.features;
-  output->assign(problem.OutputSize(), 0);
-  argmax->assign(problem.OutputSize(), -1);
+  output->assign(problem.Pooled().Size(), 0);
+  argmax->assign(problem.Pooled().Size(), -1);
   for (int64_t k = 0; k < problem.NumBoxes(); ++k) {
     double y0, height, x0, width;
     if (!ReferenceSpan(problem, k, &y0, &height, &x0, &width)) continue;
     for (int64_t p = 0; p < args.grid.height; ++p) {
       for (int64_t q = 0; q < args.grid.width; ++q) {
         for (int64_t c = 0; c < args.features.channels; ++c) {
-          const int64_t at = problem.OutputAt(k, p, q, c);
+          const int64_t at = problem.Pooled().Offset(k, p, q, c);
           double& best = (*output)[at];
           for (int64_t y = 0; y < map.height; ++y) {
             for (int64_t x = 0; x < map.width; ++x) {
@@ -165,7 +149,7 @@ void Reference(const Problem<T>& problem, std::vector<double>* output,
                   in_x >= (q + 1) * width) {
                 continue;
               }
-              const double v = Widen(problem.features[problem.FeatureAt(
+              const double v = Widen(problem.features[map.Offset(
                   problem.box_indices[k], y, x, c)]);
               if ((*argmax)[at] < 0 || v > best ||
                   (std::isnan(v) && !std::isnan(best))) {
@@ -187,9 +171,10 @@ void ExpectPoolEqualsReference(const Device& device, int64_t channels) {
       const Problem<T> problem =
           MakeProblem<T>(channels, channels_first, with_bad_values);
       std::vector<double> expected;
-      GpuVector<int32_t> expected_argmax, argmax(problem.OutputSize(), 99);
+      GpuVector<int32_t> expected_argmax, argmax(problem.Pooled().Size(), 99);
       Reference(problem, &expected, &expected_argmax);
-      GpuVector<T> output(problem.OutputSize(), Narrow<T>(99)), alone = output;
+      GpuVector<T> output(problem.Pooled().Size(), Narrow<T>(99)),
+          alone = output;
       TFO_EXPECT_RUNS(RoiPool(device, problem.args, problem.AllBoxes(),
                               problem.features.data(), output.data(),
                               argmax.data()));
@@ -231,12 +216,12 @@ void ExpectGradientsEqualReference(const Device& device, int64_t channels) {
       for (int64_t p = 0; p < args.grid.height; ++p) {
         for (int64_t q = 0; q < args.grid.width; ++q) {
           for (int64_t c = 0; c < args.features.channels; ++c) {
-            const int64_t at = problem.OutputAt(k, p, q, c);
+            const int64_t at = problem.Pooled().Offset(k, p, q, c);
             gathered[at] = T{};
             if (argmax[at] < 0) continue;
-            const int64_t pixel =
-                problem.FeatureAt(problem.box_indices[k], argmax[at] / width,
-                                  argmax[at] % width, c);
+            const int64_t pixel = problem.args.features.Offset(
+                problem.box_indices[k], argmax[at] / width, argmax[at] % width,
+                c);
             sums[pixel] += Widen(d_output[at]);
             gathered[at] = problem.features[pixel];
           }
