@@ -45,15 +45,15 @@ run_bazel "$bazel" build "${options[@]}" //:wheel >&2
 built=("$("$bazel" info "${options[@]}" bazel-bin 2>/dev/null)"/wheel/*.whl)
 [[ ${#built[@]} == 1 && -f ${built[0]} ]] || die "bazel built no wheel, or several: ${built[*]}" "Run: $bazel clean"
 
-# auditwheel determines the oldest glibc that the wheel supports. TensorFlow's library
-# is found at run time. The work folder is on the same disk as the wheel, so that mv
+# auditwheel determines the oldest glibc that the wheel supports. TensorFlow's libraries
+# are found at run time. The work folder is on the same disk as the wheel, so that mv
 # is atomic.
 say "repairing the wheel"
 work=$(mktemp -d -p "$out" .build_wheel.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 scripts=$("$python" -I -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
 if ! PATH=$scripts:$PATH TMPDIR=$work SOURCE_DATE_EPOCH=315532800 "$python" -I -m auditwheel repair \
-  --exclude libtensorflow_framework.so.2 -w "$work/repaired" "${built[0]}" >"$work/log" 2>&1; then
+  --exclude libtensorflow_framework.so.2 --exclude libtensorflow_cc.so.2 -w "$work/repaired" "${built[0]}" >"$work/log" 2>&1; then
   cat "$work/log" >&2
   die "auditwheel could not repair ${built[0]}; its message is above." \
     "A library that it may not use was linked in: see the linker options in tools/build_defs/."

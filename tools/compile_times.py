@@ -2,13 +2,16 @@
 
 usage: python tools/compile_times.py PROFILE [--max_seconds SECONDS]
 `bazel build --profile=FILE` writes PROFILE. It contains only actions that ran: all of
-them after a cold build.
+them after a cold build. Files in _SLOW_HEADERS may take twice the limit.
 """
 
 import argparse
 import gzip
 import json
 import sys
+
+# The headers of TensorFlow's bridge to XLA take almost all of the time.
+_SLOW_HEADERS = ("xla_compile.cc",)
 
 
 def main():
@@ -26,8 +29,10 @@ def main():
     print(f"{len(compilations)} compilations; the slowest:")
     for seconds, name in compilations[:10]:
         print(f"{seconds:6.1f} s  {name.removeprefix('Compiling ')}")
-    if compilations and compilations[0][0] > options.max_seconds:
-        sys.exit(f"{compilations[0][1]} took {compilations[0][0]:.1f} s, more than {options.max_seconds:.0f} s.")
+    for seconds, name in compilations:
+        limit = options.max_seconds * (2 if name.endswith(_SLOW_HEADERS) else 1)
+        if seconds > limit:
+            sys.exit(f"{name} took {seconds:.1f} s, more than {limit:.0f} s.")
 
 
 if __name__ == "__main__":

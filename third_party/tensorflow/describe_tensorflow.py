@@ -36,11 +36,15 @@ def describe(wanted):
     libraries = [flag[len("-l:") :] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-l:")]
     if len(libraries) != 1 or not os.path.exists(os.path.join(library_folder, libraries[0])):
         return {"error": f"{it} came without its framework library (looked in {library_folder}). {install}"}
+    cc_library = os.path.join(library_folder, libraries[0].replace("_framework", "_cc"))
+    if not os.path.exists(cc_library):
+        return {"error": f"{it} came without its C++ library (looked for {cc_library}). {install}"}
     flags = [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
     return {
         "version": tf.__version__,
         "include": include,
         "library": os.path.join(library_folder, libraries[0]),
+        "cc_library": cc_library,
         "compile_flags": flags,
         # Files that change when TensorFlow is upgraded or replaced by another variant.
         "watch": [

@@ -20,9 +20,23 @@ cc_library(
     includes = ["include"],
 )
 
+# For XLA's headers.
+cc_library(
+    name = "xla_headers",
+    hdrs = glob(["include/external/farmhash_archive/**", "include/external/highwayhash/**"]),
+    includes = ["include/external/farmhash_archive/src", "include/external/highwayhash"],
+    deps = [":headers"],
+)
+
 filegroup(
     name = "framework",
     srcs = [{library}],
+)
+
+# With XLA's compiler.
+filegroup(
+    name = "cc",
+    srcs = [{cc_library}],
 )
 """
 
@@ -36,7 +50,9 @@ def _tensorflow_configure_impl(ctx):
     ctx.symlink(facts["include"], "include")
     library = facts["library"].split("/")[-1]
     ctx.symlink(facts["library"], library)
-    ctx.file("BUILD", _BUILD.format(library = repr(library)))
+    cc_library = facts["cc_library"].split("/")[-1]
+    ctx.symlink(facts["cc_library"], cc_library)
+    ctx.file("BUILD", _BUILD.format(library = repr(library), cc_library = repr(cc_library)))
     ctx.file("config.bzl", "\n".join([
         '"""Written by tensorflow_configure."""',
         "TENSORFLOW_FULL_VERSION = " + repr(facts["version"]),
@@ -46,7 +62,7 @@ def _tensorflow_configure_impl(ctx):
 
 tensorflow_configure = repository_rule(
     implementation = _tensorflow_configure_impl,
-    doc = "Creates @local_config_tensorflow: //:headers, //:framework and //:config.bzl.",
+    doc = "Creates @local_config_tensorflow: //:headers, //:xla_headers, //:framework, //:cc and //:config.bzl.",
     environ = PYTHON_ENVIRON,
     configure = True,
 )

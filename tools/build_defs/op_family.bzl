@@ -225,8 +225,8 @@ def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
         ],
     )
 
-def tfo_shared_object(name, deps):
-    """The shared object that Python loads. It contains all ops and exports no symbols.
+def tfo_shared_object(name, deps, xla = False):
+    """A shared object that Python loads. It contains all of `deps` and exports no symbols.
 
     The CUDA run time precedes TensorFlow's framework library on the link line;
     otherwise its symbols would bind to TensorFlow's stubs.
@@ -236,14 +236,12 @@ def tfo_shared_object(name, deps):
     Args:
       name: the file's name, ending in .so.
       deps: op libraries.
+      xla: whether they use XLA's compiler.
     """
-    framework = "@local_config_tensorflow//:framework"
+    libraries = ["@local_config_tensorflow//:framework"] + (["@local_config_tensorflow//:cc"] if xla else [])
     cc_binary(
         name = name,
-        additional_linker_inputs = [
-            framework,
-            _HIDE_ALL_SYMBOLS,
-        ],
+        additional_linker_inputs = libraries + [_HIDE_ALL_SYMBOLS],
         linkopts = [
             "-Wl,-Bsymbolic",
             "-Wl,--exclude-libs,ALL",
@@ -251,8 +249,7 @@ def tfo_shared_object(name, deps):
             "-Wl,--as-needed",
             "-Wl,--gc-sections",
             "-Wl,--version-script=$(location %s)" % _HIDE_ALL_SYMBOLS,
-            "$(execpath %s)" % framework,
-        ] + select({
+        ] + ["$(execpath %s)" % library for library in libraries] + select({
             _OPT: ["-s"],  # strip symbols
             "//conditions:default": [],
         }) + (["-ldl", "-lrt", "-lpthread"] if CUDA_ENABLED else []),

@@ -5,8 +5,10 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/platform/threadpool.h"
+#include "tensorflow_ops/core/cc/claimed_loop.h"
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #ifdef TFO_CUDA
 #include "tensorflow/core/util/determinism.h"
@@ -36,6 +38,13 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
     constexpr double kWakeCycles = 200000;
     const double saved = 1 - 1.0 / std::max(threads->NumThreads(), 1);
     if (cycles_per_unit * total * saved < kWakeCycles) return body(0, total);
+    if (threads->CurrentThreadId() >= 0) {
+      return ClaimedLoop<absl::Notification>::Run(
+          threads->NumThreads(), total, cycles_per_unit, body,
+          [threads](std::function<void()> task) {
+            threads->Schedule(std::move(task));
+          });
+    }
     // TensorFlow counts whole cycles: group units that cost less.
     const int64_t group =
         cycles_per_unit < 1 ? std::llround(1 / std::max(cycles_per_unit, 1e-3))

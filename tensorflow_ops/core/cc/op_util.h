@@ -119,7 +119,8 @@ struct DataTypeOf<BFloat16> {
 
 // TFO_REGISTER_KERNELS(op, Kernel, more...) registers Kernel<Device, T> for the
 // float dtypes on the CPU and, in CUDA builds, on the GPU. `more` is appended
-// to the registration: .HostMemory("output_size").
+// to the registration: .HostMemory("output_size"). Under XLA, such inputs are
+// constants of the compiled program if their values can be known.
 // TFO_REGISTER_ANY_DTYPE_KERNELS registers Kernel<Device> for all dtypes of the
 // op.
 #ifdef TFO_CUDA

@@ -1,14 +1,15 @@
-"""Loads the shared object that holds every op of this package."""
+"""Loads the shared objects: the ops of this package, and what lets XLA compile them."""
 
 import os
 import types
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import compatibility, shape_errors
+from tensorflow_ops.core.python import build_info, compatibility, shape_errors
 
-# Beside the package's own __init__.py.
-PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "_tensorflow_ops.so")
+_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PATH = os.path.join(_FOLDER, "_tensorflow_ops.so")
+XLA_PATH = os.path.join(_FOLDER, "_tensorflow_ops_xla.so")
 
 
 def _load():
@@ -26,6 +27,21 @@ def _op_functions(module):
     return {name: shape_errors.as_value_errors(op) for name, op in generated.items() if callable(op)}
 
 
+def _load_xla():
+    """Registers the ops with XLA. Returns None, or the reason why XLA cannot compile them."""
+    try:
+        tf.load_library(XLA_PATH)
+    except (OSError, tf.errors.OpError) as error:  # such as a TensorFlow that was built without XLA
+        return str(error)
+    return None
+
+
+def supports_xla():
+    """Returns whether XLA can compile the ops for this machine's devices."""
+    return xla_error is None and bool(build_info.CUDA_VERSION or not tf.config.list_physical_devices("GPU"))
+
+
 # The generated op functions. Loaded with the package, so that a SavedModel finds
 # its ops after `import tensorflow_ops`, and before XLA looks for kernels.
 ops = types.SimpleNamespace(**_op_functions(_load()))
+xla_error = _load_xla()

@@ -197,22 +197,22 @@ def _is_function(path):
 _FUNCTIONS = [path for path in _public_names() if _is_function(path)]
 
 
-class SharedObjectTest(tf.test.TestCase):
-    def setUp(self):
-        super().setUp()
-        file = open(library.PATH, "rb")
-        self.addCleanup(file.close)
-        elf = ELFFile(file)
-        self.symbols = list(elf.get_section_by_name(".dynsym").iter_symbols())[1:]  # the first entry is reserved
-        self.needed = {tag.needed for tag in elf.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")}
+class SharedObjectTest(parameterized.TestCase, tf.test.TestCase):
+    def _symbols(self, path):
+        """Returns a shared object's dynamic symbols."""
+        with open(path, "rb") as file:
+            return list(ELFFile(file).get_section_by_name(".dynsym").iter_symbols())[1:]  # the first entry is reserved
 
-    def test_exports_no_symbols(self):
-        self.assertNotEmpty(self.symbols)
-        self.assertEmpty([symbol.name for symbol in self.symbols if symbol["st_shndx"] != "SHN_UNDEF"])
+    @parameterized.parameters(library.PATH, library.XLA_PATH)
+    def test_exports_no_symbols(self, path):
+        symbols = self._symbols(path)
+        self.assertNotEmpty(symbols)
+        self.assertEmpty([symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"])
 
-    def test_imports_no_weak_symbol_of_tensorflow(self):
+    @parameterized.parameters(library.PATH, library.XLA_PATH)
+    def test_imports_no_weak_symbol_of_tensorflow(self, path):
         """A weak symbol, such as an Eigen template, would bind to TensorFlow's copy."""
-        weak = {symbol.name for symbol in self.symbols if symbol["st_info"]["bind"] == "STB_WEAK"}
+        weak = {symbol.name for symbol in self._symbols(path) if symbol["st_info"]["bind"] == "STB_WEAK"}
         in_every_shared_object = {
             "_ITM_deregisterTMCloneTable",
             "_ITM_registerTMCloneTable",
@@ -222,8 +222,14 @@ class SharedObjectTest(tf.test.TestCase):
         }
         self.assertEmpty(weak - in_every_shared_object)
 
-    def test_depends_only_on_tensorflow_and_system_libraries(self):
-        self.assertIn("libtensorflow_framework.so.2", self.needed)
+    @parameterized.parameters(
+        (library.PATH, {"libtensorflow_framework.so.2"}),
+        (library.XLA_PATH, {"libtensorflow_framework.so.2", "libtensorflow_cc.so.2"}),
+    )
+    def test_depends_only_on_tensorflow_and_system_libraries(self, path, tensorflow):
+        with open(path, "rb") as file:
+            needed = {tag.needed for tag in ELFFile(file).get_section_by_name(".dynamic").iter_tags("DT_NEEDED")}
+        self.assertContainsSubset(tensorflow, needed)
         system = {
             "ld-linux-x86-64.so.2",
             "libc.so.6",
@@ -234,7 +240,7 @@ class SharedObjectTest(tf.test.TestCase):
             "librt.so.1",
             "libstdc++.so.6",
         }
-        self.assertEmpty(self.needed - system - {"libtensorflow_framework.so.2"})
+        self.assertEmpty(needed - system - tensorflow)
 
     def test_out_of_memory_for_scratch_is_an_error(self):
         """In the kernel's calling thread and in the thread pool: an uncaught exception would end the process."""

@@ -33,6 +33,7 @@ def versions() -> dict[str, str]:
         "TensorFlow's own CUDA": build.get("cuda_version", "none"),
         "GPU kernels": f"CUDA {cuda} ({architectures}, newer GPUs from PTX; needs driver 580)" if cuda else "none",
         "GPUs": ", ".join(d.name for d in tf.config.list_physical_devices("GPU")) or "none",
+        "XLA": f"no: {library.xla_error}" if library.xla_error else "CPU, GPU" if cuda else "CPU",
         "CPU instruction set": f"{active} (this processor has {processor}; this build: {built})",
         "compiler": compiler,
         "Python": platform.python_version(),
@@ -44,9 +45,10 @@ def show_versions() -> None:
     """Prints the versions to put into a bug report.
 
     They are: TensorFlow built against and running; CUDA and the GPU architectures of the
-    kernels; the CPU instruction set in use, the processor's, and those that the kernels
-    were compiled for (the environment variable `TENSORFLOW_OPS_CPU` = baseline, avx2 or
-    avx512 selects a lower one).
+    kernels; the devices for which XLA compiles the ops, or why it cannot; the CPU
+    instruction set in use, the processor's, and those that the kernels were compiled for
+    (the environment variable `TENSORFLOW_OPS_CPU` = baseline, avx2 or avx512 selects a
+    lower one).
 
     >>> import tensorflow_ops as tfo
     >>> tfo.show_versions()  # doctest: +ELLIPSIS

@@ -63,6 +63,7 @@ class ShowVersionsTest(tf.test.TestCase):
         self.assertEqual(shown["running TensorFlow"], tf.__version__)
         self.assertEqual(shown["TensorFlow's own CUDA"], tf.sysconfig.get_build_info().get("cuda_version", "none"))
         self.assertRegex(shown["GPU kernels"], r"^none$|^CUDA \d+\.\d+ \(sm_\d+")
+        self.assertEqual(shown["XLA"], "CPU" if shown["GPU kernels"] == "none" else "CPU, GPU")
         gpus = tf.config.list_physical_devices("GPU")
         self.assertEqual(shown["GPUs"], ", ".join(gpu.name for gpu in gpus) or "none")
         self.assertRegex(

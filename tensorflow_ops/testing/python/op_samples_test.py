@@ -23,9 +23,8 @@ def _normal(*shape):
     return tf.constant(_RNG.normal(size=shape), tf.float32)
 
 
-def _sample(fn, *args, imports=("tensorflow_ops",), xla=False, **options):
-    """Returns a sample. xla is False because no op of the package has an XLA kernel."""
-    return tfo.testing.OpSample(fn, args, None, {"imports": imports, "xla": xla, **options})
+def _sample(fn, *args, imports=("tensorflow_ops",), **options):
+    return tfo.testing.OpSample(fn, args, None, {"imports": imports, **options})
 
 
 def _with(fn, **attributes):
@@ -247,7 +246,7 @@ _LAYERS = {
 # tfo.shapes: a composition of TensorFlow's ops.
 
 _SHAPES = {
-    "shapes.reshape": _sample(lambda x: tfo.shapes.reshape(x, [0, [1, 2]]), _normal(2, 3, 5), xla=True),
+    "shapes.reshape": _sample(lambda x: tfo.shapes.reshape(x, [0, [1, 2]]), _normal(2, 3, 5)),
 }
 
 # tfo.seq2seq. Choices have no gradient.
@@ -276,7 +275,6 @@ _SEQ2SEQ = {
         tfo.seq2seq.batch_gather,
         _normal(2, 4, 3),
         tf.constant([[3, 0, 0, 1, 2], [1, 1, 2, 0, 3]]),
-        xla=True,
         second_order=True,
         bad_args=[((_normal(2, 4, 3), tf.constant([[3, 0, 0, 1, 7], [1, 1, 2, 0, 3]])), "7 is not in")],
     ),

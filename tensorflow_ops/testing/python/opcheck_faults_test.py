@@ -294,7 +294,7 @@ _FAULTS = {
         r"nan in args\[0\], against the reference: output\[1, 2\] is 0, expected nan",
     ),
     "a kernel that is missing in a new process": (
-        _sample(tfo.nn.softmax, imports=(), xla=False),
+        _sample(tfo.nn.softmax, imports=()),
         ["saved_model"],
         "Op type not registered 'TensorflowOps>Softmax'.*imports= names what must be",
     ),
@@ -309,12 +309,12 @@ _FAULTS = {
         "it cannot be saved: .*captures tensor",
     ),
     "a wrong vectorized_map": (
-        _sample(tfo.zero_out, xla=False),
+        _sample(tfo.zero_out),
         ["vectorization"],
         r"vectorized_map over args\[0\]: output\[\d, 0, 0\] is 0, expected",
     ),
     "no vectorized_map": (
-        _sample(lambda x: tfo.zero_out_with_index(x).zeroed, xla=False, empty=False, imports=("tensorflow_ops",)),
+        _sample(lambda x: tfo.zero_out_with_index(x).zeroed, empty=False, imports=("tensorflow_ops",)),
         ["vectorization"],
         "No pfor vectorization defined for TensorflowOps>ZeroOutWithIndex",
     ),
