@@ -5,11 +5,15 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# TensorFlow has no public API for paths of leaves; a wheel fits one TensorFlow release.
+# TensorFlow has no public API for XLA's context and paths of leaves; a wheel fits one TensorFlow release.
+from tensorflow.python.ops import control_flow_util
 from tensorflow.python.util import nest as nest_lib
 
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, seq2seq_arguments
+
+# The attribute of a logits_processor that reads padded sequences.
+TAKES_PADDING = "_tensorflow_ops_takes_padding"
 
 
 def convert(function):
@@ -39,6 +43,28 @@ def call_processor(process, step, sequences, logits):
         forbidden = arguments.tensor_of_kind("logits_processor's forbidden tokens", forbidden, tf.bool)
         arguments.check_shape("logits_processor's forbidden tokens", forbidden, logits.shape, "logits' shape")
     return result, forbidden
+
+
+def read_so_far(process, sequences, step):
+    """Returns what a logits_processor reads of sequences [..., T]: [rows, step].
+
+    Under XLA, where shapes are constants, it is [rows, T] for a processor that takes padding.
+    """
+    length = tf.shape(sequences)[-1]
+    rows = tf.size(sequences) // tf.maximum(length, 1)
+    sequences = tf.reshape(sequences, tf.stack([rows, length]))
+    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()) and takes_padding(process):
+        return sequences
+    return sequences[:, :step]
+
+
+def takes_padding(process):
+    """Returns whether a logits_processor, or the function it wraps, is marked by `processors.takes_padding`."""
+    while process is not None:
+        if getattr(process, TAKES_PADDING, False):
+            return True
+        process = getattr(process, "__wrapped__", None)
+    return False
 
 
 def masked_logits(process, step, sequences, logits):
@@ -155,7 +181,10 @@ class Decoder:
         self.state = [
             self._first(path, leaf, batch_size, beams) for path, leaf in zip(self._paths, leaves, strict=True)
         ]
-        self.state_shapes = [leaf.shape for leaf in self.state]
+        rows = tf.TensorShape([self._static_rows])
+        self.state_shapes = [
+            rows.concatenate(leaf.shape[1:]) if leaf.shape.rank is not None else leaf.shape for leaf in self.state
+        ]
         self.logits_dtype = None
         if not tf.executing_eagerly():
             self._trace()

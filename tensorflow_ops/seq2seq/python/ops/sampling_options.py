@@ -34,14 +34,24 @@ def split_seeds(seeds, count):
 def uniform(seeds, shape):
     """Returns random numbers in [0, 1), float64 [B, *shape]: an example's depend on its seed only.
 
-    They have 53 bits: with fewer, rare tokens would never be drawn.
+    They have 52 bits: with fewer, rare tokens would never be drawn.
     """
-    return _in_a_graph(_uniform, seeds, tf.stack(shape))
+    return _as_uniform(_in_a_graph(_bits, seeds, tf.stack(shape)))
 
 
 def uniform_of_step(seeds, shape, step):
     """Returns `uniform` of the seeds with the step folded in."""
-    return _in_a_graph(_uniform_of_step, seeds, tf.stack(shape), tf.convert_to_tensor(step))
+    return _as_uniform(_in_a_graph(_bits_of_step, seeds, tf.stack(shape), tf.convert_to_tensor(step)))
+
+
+def _as_uniform(bits):
+    """Converts random bits, uint64, to the numbers of tf.random.stateless_uniform.
+
+    Under XLA, TensorFlow draws the same bits and makes other numbers of them.
+    """
+    high = tf.bitwise.bitwise_and(bits, tf.constant(2**20 - 1, tf.uint64))
+    low = tf.bitwise.right_shift(bits, tf.constant(32, tf.uint64))
+    return (tf.cast(high, tf.float64) * 2.0**32 + tf.cast(low, tf.float64)) * 2.0**-52
 
 
 # TensorFlow's random ops take one seed at a time: microseconds for each in a graph, milliseconds eagerly.
@@ -52,24 +62,24 @@ def _split(seeds, count):
     return tf.map_fn(lambda seed: tf.random.split(seed, count, alg="philox"), seeds, fn_output_signature=spec)
 
 
-def _uniform(seeds, shape):
-    return _uniform_by_row(lambda seed: seed, seeds, shape)
+def _bits(seeds, shape):
+    return _bits_by_row(lambda seed: seed, seeds, shape)
 
 
-def _uniform_of_step(seeds, shape, step):
-    return _uniform_by_row(lambda seed: tf.random.fold_in(seed, step, alg="philox"), seeds, shape)
+def _bits_of_step(seeds, shape, step):
+    return _bits_by_row(lambda seed: tf.random.fold_in(seed, step, alg="philox"), seeds, shape)
 
 
-def _uniform_by_row(derive, seeds, shape):
+def _bits_by_row(derive, seeds, shape):
     def draw(seed):
-        return tf.random.stateless_uniform(shape, derive(seed), dtype=tf.float64, alg="philox")
+        return tf.random.stateless_uniform(shape, derive(seed), None, None, tf.uint64, alg="philox")
 
-    spec = tf.TensorSpec([None] * shape.shape[0], tf.float64)
+    spec = tf.TensorSpec([None] * shape.shape[0], tf.uint64)
     # A row more: for no rows map_fn would not know the results' shape.
     return tf.map_fn(draw, tf.pad(seeds, [[0, 1], [0, 0]]), fn_output_signature=spec)[:-1]
 
 
-_TRACED = {f: tf.function(f, autograph=False, reduce_retracing=True) for f in (_split, _uniform, _uniform_of_step)}
+_TRACED = {f: tf.function(f, autograph=False, reduce_retracing=True) for f in (_split, _bits, _bits_of_step)}
 
 
 def _in_a_graph(function, *tensors):

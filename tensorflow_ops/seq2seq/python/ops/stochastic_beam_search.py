@@ -259,9 +259,10 @@ class _Search:
         a row has any, bool [B * K].
         """
         options = self._options
-        if options.logits_processor is not None:
-            so_far = tf.reshape(loop.sequences[:, :, : loop.step], [self._model.rows, loop.step])
-            logits = decoder.masked_logits(options.logits_processor, loop.step, so_far, logits)
+        process = options.logits_processor
+        if process is not None:
+            so_far = decoder.read_so_far(process, loop.sequences, loop.step)
+            logits = decoder.masked_logits(process, loop.step, so_far, logits)
         logits = options.without_ends(logits, loop.step < options.min_length)
         count = tf.shape(logits)[-1]
         tokens = tf.broadcast_to(tf.range(count), tf.shape(logits))
