@@ -39,15 +39,17 @@ FLAGS = flags.FLAGS
 flags.DEFINE_integer("steps", 400, f"training steps, a multiple of {EPOCHS}", lower_bound=EPOCHS)
 flags.register_validator("steps", lambda steps: steps % EPOCHS == 0, f"expected a multiple of {EPOCHS}")
 flags.DEFINE_integer("seed", 0, "seed of the scenes, the proposals and the weights", lower_bound=0)
+flags.DEFINE_bool("jit_compile", False, "compile the training step with XLA")
 flags.DEFINE_string("output", "build/detection", "the folder for the picture and the trained network")
 
 
-def train(network: keras.Model, batches: tf.data.Dataset, steps: int) -> None:
+def train(network: keras.Model, batches: tf.data.Dataset, steps: int, jit_compile: bool) -> None:
     """Trains with the losses of "Fast R-CNN" (arXiv:1504.08083)."""
     network.compile(
         keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(LEARNING_RATE, steps), global_clipnorm=5.0),
         {"classes": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "deltas": keras.losses.Huber()},
         loss_weights={"classes": 1.0, "deltas": 4.0},  # the paper sums over four deltas, Keras averages
+        jit_compile=jit_compile,
     )
     network.fit(batches, epochs=EPOCHS, steps_per_epoch=steps // EPOCHS, verbose=2)
 
@@ -97,7 +99,8 @@ def main(argv: list[str]) -> None:
     output = pathlib.Path(FLAGS.output).resolve()
     output.mkdir(parents=True, exist_ok=True)
     keras.utils.set_random_seed(FLAGS.seed)  # for Python, NumPy and TensorFlow
-    tf.config.experimental.enable_op_determinism()
+    if not FLAGS.jit_compile:  # Keras does not compile deterministic ops with XLA
+        tf.config.experimental.enable_op_determinism()
 
     print(f"tensorflow_ops {tfo.__version__} from {pathlib.Path(tfo.__file__).parent}")
     training = data.draw_scenes(TRAINING_SCENES, training=True, seed=[FLAGS.seed, 0])
@@ -111,7 +114,7 @@ def main(argv: list[str]) -> None:
     before = measure(network, held_out, proposals)
     untrained = model.detect(network, stack_images(shown), data.grid(), min_score=0)
     start = time.monotonic()
-    train(network, data.training_batches(training, FLAGS.seed, BATCH_SIZE, PROPOSALS), FLAGS.steps)
+    train(network, data.training_batches(training, FLAGS.seed, BATCH_SIZE, PROPOSALS), FLAGS.steps, FLAGS.jit_compile)
     print(f"{FLAGS.steps} steps in {time.monotonic() - start:.0f} s")
 
     # Measures and draws with the network loaded from the file.

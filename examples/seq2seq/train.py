@@ -38,6 +38,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_integer("steps", 900, f"training steps, a multiple of {EPOCHS}", lower_bound=EPOCHS)
 flags.register_validator("steps", lambda steps: steps % EPOCHS == 0, f"expected a multiple of {EPOCHS}")
 flags.DEFINE_integer("seed", 0, "seed of the dates, the errors and the weights", lower_bound=0)
+flags.DEFINE_bool("jit_compile", False, "compile the training step with XLA: again for each length of texts")
 flags.DEFINE_string("output", "build/seq2seq", "the folder for the exported decoder")
 
 
@@ -49,11 +50,12 @@ def batches(dates: data.Dates, seed: int) -> tf.data.Dataset:
     return dataset.map(lambda texts, targets: ((model.encode_text(texts), targets), targets)).prefetch(2)
 
 
-def train(translator: keras.Model, dates: data.Dates, steps: int, seed: int) -> None:
+def train(translator: keras.Model, dates: data.Dates, steps: int, seed: int, jit_compile: bool) -> None:
     """Trains with teacher forcing."""
     translator.compile(
         keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(LEARNING_RATE, steps), global_clipnorm=1.0),
         tfo.losses.SparseSoftmaxCrossEntropy(),
+        jit_compile=jit_compile,
     )
     translator.fit(batches(dates, seed), epochs=EPOCHS, steps_per_epoch=steps // EPOCHS, verbose=2)
 
@@ -85,14 +87,15 @@ def main(argv: list[str]) -> None:
     output = pathlib.Path(FLAGS.output).resolve()
     output.mkdir(parents=True, exist_ok=True)
     keras.utils.set_random_seed(FLAGS.seed)  # for Python, NumPy and TensorFlow
-    tf.config.experimental.enable_op_determinism()
+    if not FLAGS.jit_compile:  # Keras does not compile deterministic ops with XLA
+        tf.config.experimental.enable_op_determinism()
 
     print(f"tensorflow_ops {tfo.__version__} from {pathlib.Path(tfo.__file__).parent}")
     training = data.draw_dates(TRAINING_DATES, training=True, seed=[FLAGS.seed, 0])
     held_out = data.draw_dates(HELD_OUT_DATES, training=False, seed=[FLAGS.seed, 1])
     translator = model.Translator()
     start = time.monotonic()
-    train(translator, training, FLAGS.steps, FLAGS.seed)
+    train(translator, training, FLAGS.steps, FLAGS.seed, FLAGS.jit_compile)
     print(f"{translator.count_params()} weights, {FLAGS.steps} steps in {time.monotonic() - start:.0f} s")
 
     print("\non days it has not seen      right    among all K    log probability    ms a date")

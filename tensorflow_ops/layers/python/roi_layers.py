@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from tensorflow_ops.core.python import library
 from tensorflow_ops.detection.python.ops import ps_roi, roi_align, roi_arguments, roi_pool
 
 
@@ -23,8 +24,7 @@ class _RoILayer(keras.layers.Layer):
         self._options = tuple(options)
         for name, value in roi_arguments.check_options(**options).items():
             setattr(self, name, value)
-        # The op has no XLA kernel, and Keras turns XLA on for GPU machines.
-        self.supports_jit = False
+        self.supports_jit = library.supports_xla()
 
     def build(self, features_shape=None, boxes_shape=None, box_indices_shape=None):
         """Creates no weights. Keras passes shapes by the names of `call`'s arguments."""
@@ -113,8 +113,7 @@ class RoIPool(_RoILayer):
     >>> keras.Model([image, boxes], regions).output_shape
     (None, None, 7, 7, 8)
 
-    Features are cast to the layer's compute dtype; boxes keep theirs. The layer is
-    not compiled by XLA: the op has no XLA kernel.
+    Features are cast to the layer's compute dtype; boxes keep theirs.
 
     Args:
       output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
@@ -150,8 +149,7 @@ class RoIAlign(_RoILayer):
     >>> keras.Model([image, boxes], regions).output_shape
     (None, None, 7, 7, 8)
 
-    Features are cast to the layer's compute dtype; boxes keep theirs. The layer is
-    not compiled by XLA: the op has no XLA kernel.
+    Features are cast to the layer's compute dtype; boxes keep theirs.
 
     Args:
       output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
@@ -210,8 +208,7 @@ class PSRoIPool(_PSRoILayer):
     >>> keras.Model([image, boxes], scores).output_shape
     (None, None, 7, 7, 21)
 
-    Features are cast to the layer's compute dtype; boxes keep theirs. The layer is
-    not compiled by XLA: the op has no XLA kernel.
+    Features are cast to the layer's compute dtype; boxes keep theirs.
 
     Args:
       output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
@@ -264,8 +261,7 @@ class PSRoIAlign(_PSRoILayer):
     >>> keras.Model([image, boxes], regions).output_shape
     (None, None, 7, 7, 10)
 
-    Features are cast to the layer's compute dtype; boxes keep theirs. The layer is
-    not compiled by XLA: the op has no XLA kernel.
+    Features are cast to the layer's compute dtype; boxes keep theirs.
 
     Args:
       output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
@@ -321,8 +317,7 @@ class MultiScaleRoIAlign(_RoILayer):
     >>> keras.Model([image, boxes], regions).output_shape
     (None, None, 7, 7, 8)
 
-    Features are cast to the layer's compute dtype; boxes keep theirs. The layer is
-    not compiled by XLA: the op has no XLA kernel.
+    Features are cast to the layer's compute dtype; boxes keep theirs.
 
     Args:
       output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).

@@ -107,6 +107,20 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLess(history[-1], history[0])
         self.assertNotAllClose(model.get_layer("conv").get_weights()[0], before)
 
+    def test_steps_compiled_by_xla_train_alike(self):
+        images, boxes = random_features([3, 16, 16, 3]), fractional_boxes()[[0, 1, 0]]
+        model = model_of_every_layer()
+        targets = [np.ones_like(y) for y in model([images, boxes])]
+        start, results = model.get_weights(), []
+        for jit_compile in (False, True):
+            model.set_weights(start)
+            model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=jit_compile)
+            self.assertEqual(model.jit_compile, jit_compile)
+            history = model.fit([images, boxes], targets, batch_size=2, epochs=2, shuffle=False, verbose=0).history
+            results.append([history["loss"], *model.predict([images, boxes], verbose=0), *model.get_weights()])
+        for plain, compiled in zip(*results, strict=True):
+            self.assertAllClose(plain, compiled, rtol=1e-5, atol=1e-5)
+
     def test_flat_boxes_in_a_functional_model(self):
         features = keras.Input([None, None, 3])
         boxes, box_indices = keras.Input(batch_shape=[None, 4]), keras.Input(batch_shape=[None], dtype="int32")

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+from unittest import mock
 
 import keras
 import numpy as np
@@ -23,6 +24,7 @@ from roi_layers_testing import (
 )
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import build_info, library
 
 
 class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
@@ -251,14 +253,17 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(tuple(shapes["boxes_shape"]), (None, None, 4))
 
     @parameterized.parameters(*LAYERS)
-    def test_is_not_compiled_by_xla(self, name):
+    def test_lets_keras_compile_with_xla(self, name):
         layer = make_layer(name)
-        self.assertFalse(layer.supports_jit)
-        features = [keras.Input([8, 8, 5 * LAYERS[name][2]]) for _ in range(2)]
-        features, boxes = features if name == "MultiScaleRoIAlign" else features[0], keras.Input([3, 4])
-        model = keras.Model([features, boxes], layer(features, boxes))
-        model.compile(loss="mse")
-        self.assertFalse(model.jit_compile)
+        self.assertTrue(layer.supports_jit)
+        with mock.patch.object(library, "xla_error", "built without XLA"):
+            self.assertFalse(make_layer(name).supports_jit)
+        gpus = [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")]
+        with (
+            mock.patch.object(tf.config, "list_physical_devices", return_value=gpus),
+            mock.patch.object(build_info, "CUDA_VERSION", ""),
+        ):
+            self.assertFalse(make_layer(name).supports_jit)
 
 
 if __name__ == "__main__":

@@ -39,8 +39,7 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
     y_true is [...] or [..., 1], as in Keras, of integers or of floats with integer values;
     y_pred is [..., classes]. Unlike Keras's own losses, it reads 16-bit logits without a
     cast, and labels before Keras casts them to a dtype that may be too narrow; the losses
-    of rows are float32 in both cases. Pass jit_compile=False to `model.compile` on a
-    machine with a GPU: the op has no XLA kernel.
+    of rows are float32 in both cases.
 
     Args:
       ignore_index: the label of rows to ignore: no loss, no gradient, and the means
@@ -133,8 +132,7 @@ class SoftmaxCrossEntropy(keras.losses.Loss):
     >>> float(loss(np.array([[0.5, 0.5, 0.0]]), np.array([[0.0, 0.0, -np.inf]])))
     0.6931471824645996
 
-    y_true and y_pred are [..., classes], or have classes on another axis. Pass
-    jit_compile=False to `model.compile` on a machine with a GPU: the op has no XLA kernel.
+    y_true and y_pred are [..., classes], or have classes on another axis.
 
     Args:
       axis: the axis of classes.

@@ -182,6 +182,23 @@ class TrainingTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(loaded.loss.get_config(), loss.get_config())
         self.assertAllClose(loaded.evaluate(x, y, verbose=0), model.evaluate(x, y, verbose=0))
 
+    @parameterized.parameters("sparse", "dense")
+    def test_steps_compiled_by_xla_train_alike(self, kind):
+        logits, labels = _problem((20, 5))  # batches of 8, 8 and 4
+        results = []
+        for jit_compile in (False, True):
+            loss = tfo.losses.SparseSoftmaxCrossEntropy(ignore_index=1, label_smoothing=0.1)
+            if kind == "dense":
+                loss = tfo.losses.SoftmaxCrossEntropy(label_smoothing=0.1)
+            y = labels if kind == "sparse" else keras.utils.to_categorical(labels, 5)
+            model = keras.Sequential([keras.Input([5]), keras.layers.Dense(5, kernel_initializer="identity")])
+            model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=jit_compile)
+            self.assertEqual(model.jit_compile, jit_compile)
+            history = model.fit(logits, y, batch_size=8, epochs=2, shuffle=False, verbose=0).history["loss"]
+            results.append([history, model.evaluate(logits, y, verbose=0), *model.get_weights()])
+        for plain, compiled in zip(*results, strict=True):
+            self.assertAllClose(plain, compiled, rtol=1e-5, atol=1e-6)
+
     def test_class_weights_and_metrics_as_keras(self):
         logits, labels = _problem((8, 5))
         expected = None
