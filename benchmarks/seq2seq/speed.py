@@ -127,12 +127,17 @@ def time_search(tfo, seconds, batch, beams, tokens, length, units):
         return logits + end_bias, state
 
     end_bias = tf.one_hot(0, tokens, -30.0, 0.0)
-    ours = tf.function(lambda h: tfo.seq2seq.beam_search(never_ends, h, eos_ids=[0], **options)[:3:2])
+
+    def our_search(h):
+        return tfo.seq2seq.beam_search(never_ends, h, eos_ids=[0], **options)[:3:2]
+
+    ours, ours_xla = tf.function(our_search), tf.function(our_search, jit_compile=True)
     peer = tf.function(lambda h: composed.search(never_ends, h, eos_id=0, **options))
     xla = tf.function(lambda h: composed.search(never_ends, h, eos_id=0, **options), jit_compile=True)
     alone = tf.function(lambda h: run_alone(never_ends, tokens, h, beams, length))
     alone_xla = tf.function(lambda h: run_alone(never_ends, tokens, h, beams, length), jit_compile=True)
-    calls = {"ours": ours, "composed": peer, "composed, XLA": xla, "model alone": alone, "model alone, XLA": alone_xla}
+    calls = {"ours": ours, "ours, XLA": ours_xla, "composed": peer, "composed, XLA": xla}
+    calls |= {"model alone": alone, "model alone, XLA": alone_xla}
     found = ours(hidden)[0][:, 0].numpy()
     times = harness.interleave(
         {name: lambda call=call: call(hidden)[0].numpy() for name, call in calls.items()}, seconds

@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import build_info
 
 
 class XlaProcessTest(parameterized.TestCase, tf.test.TestCase):
@@ -46,9 +47,14 @@ class XlaProcessTest(parameterized.TestCase, tf.test.TestCase):
             print(softmax(tf.zeros([1, 2])).numpy())
             pool = tf.function(tfo.detection.roi_pool, jit_compile=True)
             print(pool(tf.ones([1, 4, 4, 1]), tf.zeros([1, 4]), tf.constant([0]), tf.constant([1, 2])).numpy().tolist())
+
+            from tensorflow.python.framework import kernels
+            registered = kernels.get_registered_kernels_for_op("TensorflowOps>RoiPool").kernel
+            print(*sorted({kernel.device_type for kernel in registered}))
             """,
         )
-        self.assertEqual(printed, "[[0.5 0.5]]\n[[[[1.0], [1.0]]]]\n")
+        devices = "CPU GPU XLA_CPU_JIT XLA_GPU_JIT" if build_info.CUDA_VERSION else "CPU XLA_CPU_JIT"
+        self.assertEqual(printed, f"[[0.5 0.5]]\n[[[[1.0], [1.0]]]]\n{devices}\n")
 
     def test_saved_model_of_a_compiled_function(self):
         class Model(tf.Module):
