@@ -53,13 +53,13 @@ def read_so_far(process, sequences, step):
     length = tf.shape(sequences)[-1]
     rows = tf.size(sequences) // tf.maximum(length, 1)
     sequences = tf.reshape(sequences, tf.stack([rows, length]))
-    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()) and takes_padding(process):
+    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()) and is_marked(process):
         return sequences
     return sequences[:, :step]
 
 
-def takes_padding(process):
-    """Returns whether a logits_processor, or the function it wraps, is marked by `processors.takes_padding`."""
+def is_marked(process):
+    """Returns whether `processors.takes_padding` has marked a logits_processor, or the function that it wraps."""
     while process is not None:
         if getattr(process, TAKES_PADDING, False):
             return True

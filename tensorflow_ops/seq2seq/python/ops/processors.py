@@ -226,7 +226,7 @@ def chain(*processors: Callable) -> Callable:
                 forbidden = more if forbidden is None else forbidden | more
         return logits if forbidden is None else (logits, forbidden)
 
-    return takes_padding(process) if all(map(decoder.takes_padding, processors)) else process
+    return takes_padding(process) if all(map(decoder.is_marked, processors)) else process
 
 
 def _mask(tokens, is_on, logits):
