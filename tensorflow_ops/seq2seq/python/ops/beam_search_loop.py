@@ -165,7 +165,7 @@ class BeamSearch:
         if self._options.process_log_probs:
             logits = decoder.without_nan(tf.cast(logits, arguments.at_least_float32(logits.dtype)))
             logits = softmax.log_prob_from_logits(logits)
-        so_far = decoder.read_so_far(process, loop.sequences, loop.step)
+        so_far = decoder.read_so_far(loop.sequences, loop.step)
         return decoder.call_processor(process, loop.step, so_far, logits)
 
     def _prompt_step(self, loop, logits):

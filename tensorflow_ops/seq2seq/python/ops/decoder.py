@@ -5,15 +5,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# TensorFlow has no public API for XLA's context and paths of leaves; a wheel fits one TensorFlow release.
-from tensorflow.python.ops import control_flow_util
+# TensorFlow has no public API for paths of leaves; a wheel fits one TensorFlow release.
 from tensorflow.python.util import nest as nest_lib
 
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, seq2seq_arguments
-
-# The attribute of a logits_processor that reads padded sequences.
-TAKES_PADDING = "_tensorflow_ops_takes_padding"
 
 
 def convert(function):
@@ -45,26 +41,12 @@ def call_processor(process, step, sequences, logits):
     return result, forbidden
 
 
-def read_so_far(process, sequences, step):
-    """Returns what a logits_processor reads of sequences [..., T]: [rows, step].
-
-    Under XLA, where shapes are constants, it is [rows, T] for a processor that takes padding.
-    """
+def read_so_far(sequences, step):
+    """Returns the tokens that a logits_processor reads, [rows, step], of sequences [..., T]."""
+    # Slices last: XLA compiles slices of unknown size, but no reshapes to one.
     length = tf.shape(sequences)[-1]
     rows = tf.size(sequences) // tf.maximum(length, 1)
-    sequences = tf.reshape(sequences, tf.stack([rows, length]))
-    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()) and is_marked(process):
-        return sequences
-    return sequences[:, :step]
-
-
-def is_marked(process):
-    """Returns whether `processors.takes_padding` has marked a logits_processor, or the function that it wraps."""
-    while process is not None:
-        if getattr(process, TAKES_PADDING, False):
-            return True
-        process = getattr(process, "__wrapped__", None)
-    return False
+    return tf.reshape(sequences, tf.stack([rows, length]))[:, :step]
 
 
 def masked_logits(process, step, sequences, logits):

@@ -17,38 +17,10 @@ from collections.abc import Callable, Iterable
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
-from tensorflow_ops.seq2seq.python.ops import decoder
 
-__all__ = ["bad_words", "chain", "no_repeat_ngrams", "repetition_penalty", "suppress_tokens", "takes_padding"]
+__all__ = ["bad_words", "chain", "no_repeat_ngrams", "repetition_penalty", "suppress_tokens"]
 
 _not_converted = tf.autograph.experimental.do_not_convert
-
-
-def takes_padding(processor: Callable) -> Callable:
-    """Marks a logits_processor that also reads padded sequences, which XLA requires. A decorator.
-
-    In a function with jit_compile=True, where all shapes are constants, `beam_search`,
-    `sample` and `stochastic_beam_search` pass sequences [rows, max_length] to a marked
-    processor. Columns from `step` on contain no tokens yet. The processors of this module
-    are marked.
-
-    >>> import tensorflow as tf, tensorflow_ops as tfo
-    >>> @tfo.seq2seq.processors.takes_padding
-    ... def no_repeats(step, sequences, logits):
-    ...     is_token = tf.range(tf.shape(sequences)[1]) < step
-    ...     repeats = sequences[..., tf.newaxis] == tf.range(tf.shape(logits)[1])
-    ...     return logits, tf.reduce_any(repeats & is_token[:, tf.newaxis], 1)
-    >>> no_repeats(1, tf.constant([[2, 0]]), tf.zeros([1, 4]))[1].numpy()
-    array([[False, False,  True, False]])
-
-    Args:
-      processor: a logits_processor.
-
-    Returns:
-      The processor.
-    """
-    setattr(processor, decoder.TAKES_PADDING, True)
-    return processor
 
 
 def repetition_penalty(penalty: float) -> Callable:
@@ -75,13 +47,12 @@ def repetition_penalty(penalty: float) -> Callable:
     """
     penalty = arguments.number_in_range("penalty", penalty, "a number above 0", lambda x: x > 0)
 
-    @takes_padding
     @_not_converted
     def process(step, sequences, logits):
+        del step
         factor = arguments.constant_or_cast(penalty, logits.dtype)
         penalized = tf.where(logits < 0, logits * factor, logits / factor)
-        is_token = tf.range(tf.shape(sequences)[1]) < step
-        return tf.where(_mask(sequences, is_token, logits), penalized, logits)
+        return tf.where(_mask(sequences, tf.ones_like(sequences, tf.bool), logits), penalized, logits)
 
     return process
 
@@ -105,14 +76,13 @@ def no_repeat_ngrams(size: int) -> Callable:
     """
     size = arguments.static_int("size", size, 1)
 
-    @takes_padding
     @_not_converted
     def process(step, sequences, logits):
         before = tf.range(size - 1)
         # More columns, for the gathers of the first steps, which cannot repeat an n-gram.
         padded = tf.pad(sequences, [[0, 0], [0, size]])
         last = tf.gather(padded, tf.maximum(step - (size - 1), 0) + before, axis=1)
-        starts = tf.range(tf.shape(sequences)[1])
+        starts = tf.range(tf.shape(sequences)[1])  # XLA needs a range that `step` does not decide
         ngrams = tf.gather(padded, starts[:, tf.newaxis] + before, axis=1)
         repeats = tf.reduce_all(ngrams == last[:, tf.newaxis], -1) & (starts + (size - 1) < step)
         followers = tf.gather(padded, starts + (size - 1), axis=1)
@@ -143,7 +113,6 @@ def bad_words(words: Iterable[Iterable[int]]) -> Callable:
     if not all(words):
         raise ValueError("words have an empty one, expected at least one token in each")
 
-    @takes_padding
     @_not_converted
     def process(step, sequences, logits):
         forbidden = tf.zeros_like(logits, tf.bool)
@@ -181,7 +150,6 @@ def suppress_tokens(ids: Iterable[int], *, first_steps: int | None = None) -> Ca
     if first_steps is not None:
         first_steps = arguments.static_int("first_steps", first_steps, 0)
 
-    @takes_padding
     @_not_converted
     def process(step, sequences, logits):
         del sequences
@@ -226,14 +194,13 @@ def chain(*processors: Callable) -> Callable:
                 forbidden = more if forbidden is None else forbidden | more
         return logits if forbidden is None else (logits, forbidden)
 
-    return takes_padding(process) if all(map(decoder.is_marked, processors)) else process
+    return process
 
 
 def _mask(tokens, is_on, logits):
-    """Returns a mask of logits' shape [rows, V], True at tokens [rows, N] whose is_on, [rows, N] or [N], is True."""
+    """Returns a mask of logits' shape [rows, V], True at those tokens [rows, N] whose is_on [rows, N] is True."""
     shape = tf.shape(logits)
     rows = tf.broadcast_to(tf.range(shape[0])[:, tf.newaxis], tf.shape(tokens))
     indices = tf.stack([rows, tokens], -1)
-    is_on = tf.broadcast_to(is_on, tf.shape(tokens))
     mask = tf.scatter_nd(indices, tf.cast(is_on, tf.int32), shape) > 0
     return tf.ensure_shape(mask, logits.shape)

@@ -81,7 +81,7 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
         first = _processors.repetition_penalty(2.0)
         chained = _processors.chain(first, _processors.suppress_tokens([1]), _processors.bad_words([[0, 2]]))
         for sequences, logits, (result, forbidden) in self._each(chained):
-            self.assertAllEqual(result, first(sequences.shape[1], tf.constant(sequences, tf.int32), logits))
+            self.assertAllEqual(result, first(0, tf.constant(sequences, tf.int32), logits))
             self.assertAllEqual(forbidden, [[False, True, bool(s) and s[-1] == 0, False] for s in sequences.tolist()])
         for _, logits, result in self._each(_processors.chain()):
             self.assertAllEqual(result, logits)

@@ -256,7 +256,7 @@ class _Sampler:
         process = self._options.logits_processor
         if process is None:
             return logits
-        so_far = decoder.read_so_far(process, loop.sequences, loop.step)
+        so_far = decoder.read_so_far(loop.sequences, loop.step)
         return decoder.masked_logits(process, loop.step, so_far, logits)
 
     def _draw_from_top_k(self, logits, no_eos, uniform):

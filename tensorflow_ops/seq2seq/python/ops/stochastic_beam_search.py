@@ -261,7 +261,7 @@ class _Search:
         options = self._options
         process = options.logits_processor
         if process is not None:
-            so_far = decoder.read_so_far(process, loop.sequences, loop.step)
+            so_far = decoder.read_so_far(loop.sequences, loop.step)
             logits = decoder.masked_logits(process, loop.step, so_far, logits)
         logits = options.without_ends(logits, loop.step < options.min_length)
         count = tf.shape(logits)[-1]
