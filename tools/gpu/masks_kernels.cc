@@ -31,12 +31,9 @@ TFO_GPU_KERNEL(distance_transform, call) {
 
 // images of `bytes` a pixel, labels, counts
 TFO_GPU_KERNEL(connected_components, call) {
-  const ConnectedComponentsArgs args = {ReadPlanes(call),
-                                        call.Int("bytes"),
-                                        call.Int("connectivity") == 8,
-                                        call[0],
-                                        call[1],
-                                        call[2]};
+  const ConnectedComponentsArgs args = {
+      ReadPlanes(call), call.Int("bytes"), call.Int("connectivity") == 8,
+      call[0],          call[1],           call[2]};
   return ConnectedComponents(
       call.Gpu(ConnectedComponentsScratch(args.planes).Bytes()), args);
 }

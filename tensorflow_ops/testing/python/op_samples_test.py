@@ -298,9 +298,7 @@ _IMAGE = {
         _VALUES,
         bad_args=[((tf.zeros([5, 7]),), "images are float32, expected bool or an integer")],
     ),
-    "image.connected_components (8 neighbors)": _sample(
-        _with(tfo.image.connected_components, connectivity=8), _MASK
-    ),
+    "image.connected_components (8 neighbors)": _sample(_with(tfo.image.connected_components, connectivity=8), _MASK),
 }
 
 # Add a new family's table here and to _SAMPLES.

@@ -1,17 +1,16 @@
-#include "tensorflow_ops/masks/cc/kernels/connected_components.h"
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "tensorflow_ops/masks/cc/kernels/connected_components.h"
 #include "tensorflow_ops/masks/cc/kernels/connected_components_simd.h"
 
 // A run's id is the first run's of its row plus its position there. Rows have
 // ids for as many runs as fit, so that bands of rows find their runs in
-// parallel, and ids are in the order of first pixels. Runs that touch are joined
-// in a forest in which every parent has the smaller id: a root is the first run
-// of its component.
+// parallel, and ids are in the order of first pixels. Runs that touch are
+// joined in a forest in which every parent has the smaller id: a root is the
+// first run of its component.
 namespace tfo {
 namespace {
 
@@ -156,9 +155,7 @@ class Labeling {
     int32_t* FirstIds(int64_t y) {
       return first_ids.data() + (y % 2) * (words + 1);
     }
-    LinkMasks Links() {
-      return {&links[0], &links[words], &links[2 * words]};
-    }
+    LinkMasks Links() { return {&links[0], &links[words], &links[2 * words]}; }
     RunMasks Unused() { return {&masks[0], &masks[words]}; }
 
     std::vector<Bits> pixels;

@@ -248,30 +248,31 @@ Error ConnectedComponents(const Gpu& gpu, const ConnectedComponentsArgs& args) {
   const ConnectedComponentsScratch scratch(planes);
   auto* const memory = static_cast<char*>(gpu.scratch);
   const unsigned grid = GridSize(planes.Count() * scratch.chunks);
-  return WithPixelBits({args.pixel_bytes, false}, [&](auto bits,
-                                                      auto) -> Error {
-    using Bits = decltype(bits);
-    const Images<Bits> all = {
-        planes,
-        args.diagonal,
-        scratch.chunks,
-        static_cast<const Bits*>(args.images),
-        reinterpret_cast<int32_t*>(memory),
-        reinterpret_cast<int32_t*>(memory + scratch.parents_bytes),
-        args.labels,
-        args.counts};
-    Error error = nullptr;
-    const auto launch = [&](unsigned blocks, auto kernel) {
-      if (error == nullptr) error = Launch(gpu, blocks, kThreads, kernel, all);
-    };
-    launch(grid, LinkRuns<Bits>);
-    launch(grid, JoinNeighbors<Bits>);
-    launch(grid, CountRoots<Bits>);
-    launch(GridSize(planes.Count()), SumRoots<Bits>);
-    launch(grid, NumberRoots<Bits>);
-    launch(grid, CopyLabels<Bits>);
-    return error;
-  });
+  return WithPixelBits(
+      {args.pixel_bytes, false}, [&](auto bits, auto) -> Error {
+        using Bits = decltype(bits);
+        const Images<Bits> all = {
+            planes,
+            args.diagonal,
+            scratch.chunks,
+            static_cast<const Bits*>(args.images),
+            reinterpret_cast<int32_t*>(memory),
+            reinterpret_cast<int32_t*>(memory + scratch.parents_bytes),
+            args.labels,
+            args.counts};
+        Error error = nullptr;
+        const auto launch = [&](unsigned blocks, auto kernel) {
+          if (error == nullptr)
+            error = Launch(gpu, blocks, kThreads, kernel, all);
+        };
+        launch(grid, LinkRuns<Bits>);
+        launch(grid, JoinNeighbors<Bits>);
+        launch(grid, CountRoots<Bits>);
+        launch(GridSize(planes.Count()), SumRoots<Bits>);
+        launch(grid, NumberRoots<Bits>);
+        launch(grid, CopyLabels<Bits>);
+        return error;
+      });
 }
 
 }  // namespace tfo

@@ -43,9 +43,9 @@ class ConnectedComponentsOp : public OpKernel {
     ::tensorflow::Tensor memory;
     if constexpr (std::is_same_v<Device, Gpu>) {
       OP_REQUIRES_OK(
-          ctx, AllocateScratch(ctx,
-                               ConnectedComponentsScratch(args.planes).Bytes(),
-                               &memory, &device));
+          ctx,
+          AllocateScratch(ctx, ConnectedComponentsScratch(args.planes).Bytes(),
+                          &memory, &device));
     }
     OP_REQUIRES_OK(ctx, ToStatus(ConnectedComponents(device, args)));
   }

@@ -108,8 +108,8 @@ constexpr RunOffsets MakeRunOffsets() {
   RunOffsets offsets = {};
   for (int mask = 0; mask < 256; ++mask) {
     for (int i = 1; i < 8; ++i) {
-      offsets.of[mask][i] = static_cast<uint8_t>(offsets.of[mask][i - 1] +
-                                                 ((mask >> i) & 1));
+      offsets.of[mask][i] =
+          static_cast<uint8_t>(offsets.of[mask][i - 1] + ((mask >> i) & 1));
     }
   }
   return offsets;
@@ -188,7 +188,7 @@ void PaintRuns(RunMasks runs, const int32_t* labels, int64_t width,
   }
 }
 
-#define TFO_INSTANTIATE(Bits)                                          \
+#define TFO_INSTANTIATE(Bits)                                               \
   template void FindRuns(const Bits*, const Bits*, int64_t, bool, RunMasks, \
                          LinkMasks)
 TFO_INSTANTIATE(uint8_t);

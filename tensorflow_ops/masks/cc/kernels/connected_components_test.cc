@@ -78,16 +78,15 @@ void Check(Device device, const std::string& name, const Planes& planes,
     device.scratch = scratch.data();
   }
   TFO_EXPECT_RUNS(ConnectedComponents(
-      device, {planes, bytes, diagonal, pixels.data(), labels.data(),
-               counts.data()}));
+      device,
+      {planes, bytes, diagonal, pixels.data(), labels.data(), counts.data()}));
   const Result expected = FloodFill(planes, values, diagonal);
   for (size_t i = 0; i < expected.labels.size(); ++i) {
     if (labels[i] == expected.labels[i]) continue;
     std::ostringstream message;
     message << name << " " << planes.height << " x " << planes.width << ", "
-            << (diagonal ? 8 : 4) << " neighbors, " << bytes
-            << " bytes: label " << i << " is " << labels[i] << ", expected "
-            << expected.labels[i];
+            << (diagonal ? 8 : 4) << " neighbors, " << bytes << " bytes: label "
+            << i << " is " << labels[i] << ", expected " << expected.labels[i];
     testing::Fail(__FILE__, __LINE__, message.str());
     break;
   }

@@ -1,11 +1,10 @@
-#include "tensorflow_ops/masks/cc/kernels/distance_transform.h"
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>
 
+#include "tensorflow_ops/masks/cc/kernels/distance_transform.h"
 #include "tensorflow_ops/masks/cc/kernels/distance_transform_simd.h"
 
 namespace tfo {
@@ -41,20 +40,20 @@ void FindColumnDistances(const Cpu& cpu, const DistanceTransformArgs<T>& args,
     using Bits = decltype(bits);
     const auto* const pixels = static_cast<const Bits*>(args.images);
     const auto column_distances = TFO_DISPATCH(ColumnDistances<Bits>);
-    cpu.ParallelFor(planes.images * parts_of_row, 2.0 * planes.height * part,
-                    [&](int64_t begin, int64_t end) {
-                      for (int64_t i = begin; i < end; ++i) {
-                        const int64_t row = i / parts_of_row * planes.height;
-                        const int64_t first = i % parts_of_row * part;
-                        column_distances({pixels + row * elements + first,
-                                          magnitude, planes.height,
-                                          std::min(part, elements - first),
-                                          elements,
-                                          columns.data + row * columns.step +
-                                              first * int64_t{sizeof(int32_t)},
-                                          columns.step});
-                      }
-                    });
+    cpu.ParallelFor(
+        planes.images * parts_of_row, 2.0 * planes.height * part,
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            const int64_t row = i / parts_of_row * planes.height;
+            const int64_t first = i % parts_of_row * part;
+            column_distances({pixels + row * elements + first, magnitude,
+                              planes.height, std::min(part, elements - first),
+                              elements,
+                              columns.data + row * columns.step +
+                                  first * int64_t{sizeof(int32_t)},
+                              columns.step});
+          }
+        });
   });
 }
 
@@ -160,9 +159,8 @@ class RowTransform {
     for (int64_t k = 0; k < count; ++k) {
       int64_t end = width;
       if (k + 1 < count && e.starts[k + 1] < width) {
-        end = e.starts[k + 1] < 0
-                  ? 0
-                  : static_cast<int64_t>(e.starts[k + 1]) + 1;
+        end =
+            e.starts[k + 1] < 0 ? 0 : static_cast<int64_t>(e.starts[k + 1]) + 1;
       }
       const int64_t column = e.columns[k];
       const double square = squares[column * step];

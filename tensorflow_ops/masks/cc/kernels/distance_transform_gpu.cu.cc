@@ -149,11 +149,9 @@ __global__ void __launch_bounds__(kRowThreads)
           : scratch + blockIdx.x * width * DistanceScratch::kBytesPerColumn;
   const Envelope e(memory, width);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const int64_t first =
-        row / channels * width * channels + row % channels;
+    const int64_t first = row / channels * width * channels + row % channels;
     for (int64_t x = threadIdx.x; x < width; x += kRowThreads) {
-      e.distances[x] =
-          columns.distances[(first + x * channels) * columns.step];
+      e.distances[x] = columns.distances[(first + x * channels) * columns.step];
     }
     __syncthreads();
     if (threadIdx.x == 0) count = FindEnvelope(args, e);

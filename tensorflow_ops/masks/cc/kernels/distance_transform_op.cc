@@ -21,10 +21,10 @@ class DistanceTransformOp : public OpKernel {
                                    "[2]: of rows and of columns"));
     for (int i = 0; i < 2; ++i) {
       const double value = Data<double>(spacing)[i];
-      OP_REQUIRES(ctx, 1e-38 <= value && value <= 1e38,
-                  absl::InvalidArgumentError(
-                      absl::StrCat("spacing[", i, "] is ", value,
-                                   ", expected [1e-38, 1e+38]")));
+      OP_REQUIRES(
+          ctx, 1e-38 <= value && value <= 1e38,
+          absl::InvalidArgumentError(absl::StrCat(
+              "spacing[", i, "] is ", value, ", expected [1e-38, 1e+38]")));
     }
     OP_REQUIRES_OK(ctx, CheckImageSides(args.planes.height, args.planes.width,
                                         images.shape().DebugString()));

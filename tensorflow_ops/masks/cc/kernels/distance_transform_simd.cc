@@ -287,12 +287,12 @@ TFO_INSTANTIATE(uint32_t);
 TFO_INSTANTIATE(uint64_t);
 #undef TFO_INSTANTIATE
 
-#define TFO_INSTANTIATE(V)                                             \
-  template void ColumnSquares(const int32_t*, int64_t, double, V*);    \
-  template bool NearestWithinReach(const SquaresRow<V>&, V*);          \
-  template void Roots(const V*, int64_t, float*);                      \
-  template void Roots(const V*, int64_t, double*);                     \
-  template void Roots(const V*, int64_t, Half*);                       \
+#define TFO_INSTANTIATE(V)                                          \
+  template void ColumnSquares(const int32_t*, int64_t, double, V*); \
+  template bool NearestWithinReach(const SquaresRow<V>&, V*);       \
+  template void Roots(const V*, int64_t, float*);                   \
+  template void Roots(const V*, int64_t, double*);                  \
+  template void Roots(const V*, int64_t, Half*);                    \
   template void Roots(const V*, int64_t, BFloat16*)
 TFO_INSTANTIATE(int32_t);
 TFO_INSTANTIATE(double);

@@ -91,9 +91,9 @@ GpuVector<T> Run(Device device, const Planes& planes,
     scratch.resize(DistanceScratch(planes, sizeof(T)).Bytes(), 77);
     device.scratch = scratch.data();
   }
-  const DistanceTransformArgs<T> args = {
-      planes,         type,          row_spacing,
-      column_spacing, pixels.data(), distances.data()};
+  const DistanceTransformArgs<T> args = {planes,        type,
+                                         row_spacing,   column_spacing,
+                                         pixels.data(), distances.data()};
   TFO_EXPECT_RUNS(DistanceTransform(device, args));
   return distances;
 }
@@ -128,13 +128,17 @@ void CheckPatterns(const Device& device, const std::vector<Planes>& sizes) {
 template <typename Device>
 void CheckSpacings(const Device& device) {
   const Planes planes = {2, 11, 150, 1};
-  for (const auto [row, column] :
-       {std::pair{0.5, 2.0}, {3.0, 0.1}, {1e-38, 1e38}, {1e38, 1e-38},
-        {1e-30, 1e-30}, {2.0, 2.0}, {1.0, 0.75}}) {
+  for (const auto [row, column] : {std::pair{0.5, 2.0},
+                                   {3.0, 0.1},
+                                   {1e-38, 1e38},
+                                   {1e38, 1e-38},
+                                   {1e-30, 1e-30},
+                                   {2.0, 2.0},
+                                   {1.0, 0.75}}) {
     for (const auto& [name, pattern] : testing::Patterns()) {
       const std::vector<int> values = testing::Draw(planes, pattern);
-      const auto actual = Run<double>(
-          device, planes, Store(values, {1, false}), {1, false}, row, column);
+      const auto actual = Run<double>(device, planes, Store(values, {1, false}),
+                                      {1, false}, row, column);
       const auto squares = SearchSquares(planes, values, row, column);
       for (size_t i = 0; i < squares.size(); ++i) {
         const double expected = std::sqrt(squares[i]);
@@ -156,9 +160,8 @@ void CheckSpacings(const Device& device) {
 // Sides whose squares int32 and float32 do not hold.
 template <typename Device>
 void CheckLongSides(const Device& device, int64_t length) {
-  for (const Planes& planes :
-       {Planes{1, 1, length, 1}, Planes{1, length, 1, 1},
-        Planes{1, 2, length, 1}}) {
+  for (const Planes& planes : {Planes{1, 1, length, 1}, Planes{1, length, 1, 1},
+                               Planes{1, 2, length, 1}}) {
     std::vector<int> values(planes.Elements(), 1);
     values[5] = 0;
     const auto actual =
@@ -191,8 +194,7 @@ TFO_TEST(DistanceTransform, LongSidesAreExact) {
 TFO_TEST(DistanceTransform, SameBitsForAnyNumberOfThreads) {
   const Planes planes = {1, 300, 513, 1};
   for (const auto& [name, pattern] : testing::Patterns()) {
-    const auto pixels =
-        Store(testing::Draw(planes, pattern), {1, false});
+    const auto pixels = Store(testing::Draw(planes, pattern), {1, false});
     for (double column : {1.0, 0.3}) {
       const auto one = Run<float>(testing::ThreadedCpu(1), planes, pixels,
                                   {1, false}, 1, column);

@@ -38,14 +38,15 @@ inline std::vector<std::pair<std::string, Pattern>> Patterns() {
        [=](int64_t y, int64_t x) { return hash(y, x) % 97 == 0 ? 0 : 2; }},
       {"sparse ones",
        [=](int64_t y, int64_t x) { return hash(y, x) % 11 == 0 ? 3 : 0; }},
-      {"blobs",
-       [=](int64_t y, int64_t x) { return hash(y / 5, x / 9) % 3; }},
+      {"blobs", [=](int64_t y, int64_t x) { return hash(y / 5, x / 9) % 3; }},
       // Teeth that only the last row joins, and only the first one.
       {"comb", [](int64_t y, int64_t x) { return x % 2 == 0 || y == 12; }},
-      {"comb upwards", [](int64_t y, int64_t x) { return x % 3 != 1 || y == 0; }},
+      {"comb upwards",
+       [](int64_t y, int64_t x) { return x % 3 != 1 || y == 0; }},
       // Diagonal stairs, which have one component with 8 neighbors.
       {"stairs", [](int64_t y, int64_t x) { return (y + x) % 5 == 0; }},
-      {"stairs down", [](int64_t y, int64_t x) { return (y - x + 700) % 4 == 0; }},
+      {"stairs down",
+       [](int64_t y, int64_t x) { return (y - x + 700) % 4 == 0; }},
       // Square rings about (16, 16) with a gap each: a spiral's corridors.
       {"spiral",
        [](int64_t y, int64_t x) {
@@ -75,8 +76,8 @@ inline std::vector<int> Draw(const Planes& planes, const Pattern& pattern) {
 }
 
 inline std::vector<Planes> MaskSizes() {
-  return {{1, 1, 1, 1},   {1, 1, 33, 1},  {1, 33, 1, 1}, {2, 13, 33, 1},
-          {1, 40, 64, 1}, {1, 29, 129, 1}, {3, 9, 7, 5},  {1, 17, 65, 2},
+  return {{1, 1, 1, 1},   {1, 1, 33, 1},   {1, 33, 1, 1},  {2, 13, 33, 1},
+          {1, 40, 64, 1}, {1, 29, 129, 1}, {3, 9, 7, 5},   {1, 17, 65, 2},
           {1, 70, 3, 1},  {2, 5, 300, 1},  {1, 3, 150, 3}, {1, 1, 1, 40}};
 }
 

@@ -32,8 +32,7 @@ absl::Status DistanceTransformShape(InferenceContext* c) {
   ShapeHandle images, spacing;
   int64_t height, width;
   TF_RETURN_IF_ERROR(ReadImages(c, &images, &height, &width));
-  TF_RETURN_IF_ERROR(
-      CheckImageSides(height, width, c->DebugString(images)));
+  TF_RETURN_IF_ERROR(CheckImageSides(height, width, c->DebugString(images)));
   TF_RETURN_IF_ERROR(Expect("spacing must be [2]: of rows and of columns",
                             c->WithRank(c->input(1), 1, &spacing)));
   ::tensorflow::shape_inference::DimensionHandle unused;
@@ -48,8 +47,7 @@ absl::Status ConnectedComponentsShape(InferenceContext* c) {
   int64_t height, width;
   TF_RETURN_IF_ERROR(ReadImages(c, &images, &height, &width));
   if (height > 0 && width > 0) {
-    TF_RETURN_IF_ERROR(
-        CheckPlanePixels(height, width, c->DebugString(images)));
+    TF_RETURN_IF_ERROR(CheckPlanePixels(height, width, c->DebugString(images)));
   }
   c->set_output(0, images);
   if (!c->RankKnown(images)) {

@@ -50,9 +50,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         images = _noise((12, 20), 0.9).astype(dtype)
         if dtype is not np.bool_:
             images = images * np.array(3, dtype)
-        self.assertAllEqual(
-            tfo.image.euclidean_distance_transform(images), _reference(images != 0).astype(np.float32)
-        )
+        self.assertAllEqual(tfo.image.euclidean_distance_transform(images), _reference(images != 0).astype(np.float32))
 
     def test_only_zero_is_zero(self):
         images = np.array([[0.0, -0.0, np.nan, 1e-45, -1e-45, np.inf, -3.0]], np.float32)
