@@ -189,9 +189,7 @@ class ErrorTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_too_many_pixels(self):
         label = tf.function(tfo.image.connected_components)
-        with self.assertRaisesRegex(
-            ValueError, r"images are \[65536,32768\], expected planes of fewer than 2"
-        ):
+        with self.assertRaisesRegex(ValueError, r"images are \[65536,32768\], expected planes of fewer than 2"):
             label.get_concrete_function(tf.TensorSpec([2**16, 2**15], tf.bool))
         label.get_concrete_function(tf.TensorSpec([2**16, 2**15 - 1], tf.bool))
 
