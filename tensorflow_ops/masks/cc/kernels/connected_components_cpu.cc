@@ -6,11 +6,10 @@
 #include "tensorflow_ops/masks/cc/kernels/connected_components.h"
 #include "tensorflow_ops/masks/cc/kernels/connected_components_simd.h"
 
-// A run's id is the first run's of its row plus its position there. Rows have
-// ids for as many runs as fit, so that bands of rows find their runs in
-// parallel, and ids are in the order of first pixels. Runs that touch are
-// joined in a forest in which every parent has the smaller id: a root is the
-// first run of its component.
+// Runs have ids in the order of their first pixels. A band of rows has an id
+// for each of its pixels, of which its runs take the first ones: bands find
+// their runs in parallel. Runs that meet are joined in a forest in which every
+// parent has the smaller id: a root is the first run of its component.
 namespace tfo {
 namespace {
 
@@ -89,10 +88,8 @@ class Labeling {
         height_(args.planes.height),
         width_(args.planes.width),
         words_((width_ + kWord - 1) / kWord),
-        ids_of_row_((width_ + 1) / 2),
-        ids_of_plane_(height_ * ids_of_row_),
         masks_(new uint64_t[2 * args.planes.Count() * height_ * words_]),
-        parents_(new int32_t[args.planes.Count() * ids_of_plane_]),
+        parents_(new int32_t[args.planes.Elements()]),
         first_ids_(args.planes.Count() * height_) {
     const int64_t planes = args.planes.Count();
     constexpr int64_t kMinBandRows = 8;
@@ -169,7 +166,7 @@ class Labeling {
     return std::min(height_, FirstRow(band + 1));
   }
   int32_t* Parents(int64_t plane) {
-    return parents_.get() + plane * ids_of_plane_;
+    return parents_.get() + plane * height_ * width_;
   }
   RunMasks Masks(int64_t plane, int64_t y) {
     uint64_t* const row = masks_.get() + 2 * (plane * height_ + y) * words_;
@@ -206,7 +203,7 @@ class Labeling {
     Rows rows(words_);
     int32_t* const parents = Parents(plane);
     const int64_t begin = FirstRow(band), end = EndRow(band);
-    const auto first_id = static_cast<int32_t>(begin * ids_of_row_);
+    const auto first_id = static_cast<int32_t>(begin * width_);
     int32_t id = first_id;
     for (int64_t y = begin; y < end; ++y) {
       CopyRow(plane, y, rows.Pixels(y));
@@ -235,7 +232,7 @@ class Labeling {
   // number of those in previous bands.
   void JoinBands(int64_t plane) {
     int32_t* const roots = &roots_[plane * bands_];
-    const int64_t ids_of_band = band_rows_ * ids_of_row_;
+    const int64_t ids_of_band = band_rows_ * width_;
     Rows rows(bands_ > 1 ? words_ : 0);
     for (int64_t band = 1; band < bands_; ++band) {
       const int64_t below = FirstRow(band);
@@ -289,7 +286,7 @@ class Labeling {
     const int32_t* const parents = Parents(plane);
     const int64_t channels = args_.planes.channels;
     // One more before the labels and 8 after them, which PaintRuns reads.
-    std::vector<int32_t> labels(1 + ids_of_row_ + 8);
+    std::vector<int32_t> labels(1 + width_ + 8);
     std::vector<int32_t> painted(channels == 1 ? 0 : width_);
     for (int64_t y = FirstRow(band); y < EndRow(band); ++y) {
       const int32_t begin = FirstId(plane, y);
@@ -314,10 +311,9 @@ class Labeling {
   const Cpu& cpu_;
   const ConnectedComponentsArgs& args_;
   const int64_t height_, width_, words_;
-  const int64_t ids_of_row_, ids_of_plane_;
   int64_t bands_ = 1, band_rows_;  // of a plane, of a band
-  // [planes, height, 2, words]; [planes, ids]: only those of runs are written,
-  // and only their memory is ever used.
+  // [planes, height, 2, words]; [planes, height, width]: only elements of runs
+  // are written, and the system provides memory for those only.
   std::unique_ptr<uint64_t[]> masks_;
   std::unique_ptr<int32_t[]> parents_;
   std::vector<int32_t> first_ids_;  // [planes, height]

@@ -128,13 +128,13 @@ void CheckPatterns(const Device& device, const std::vector<Planes>& sizes) {
 template <typename Device>
 void CheckSpacings(const Device& device) {
   const Planes planes = {2, 11, 150, 1};
-  for (const auto [row, column] : {std::pair{0.5, 2.0},
-                                   {3.0, 0.1},
-                                   {1e-38, 1e38},
-                                   {1e38, 1e-38},
-                                   {1e-30, 1e-30},
-                                   {2.0, 2.0},
-                                   {1.0, 0.75}}) {
+  for (const auto& [row, column] : {std::pair{0.5, 2.0},
+                                    {3.0, 0.1},
+                                    {1e-38, 1e38},
+                                    {1e38, 1e-38},
+                                    {1e-30, 1e-30},
+                                    {2.0, 2.0},
+                                    {1.0, 0.75}}) {
     for (const auto& [name, pattern] : testing::Patterns()) {
       const std::vector<int> values = testing::Draw(planes, pattern);
       const auto actual = Run<double>(device, planes, Store(values, {1, false}),
