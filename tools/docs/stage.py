@@ -31,6 +31,7 @@ SECTIONS = {
         "docs/ps_roi.md",
         "docs/nn.md",
         "docs/seq2seq.md",
+        "docs/masks.md",
         "docs/xla.md",
     ],
     "Training": [

@@ -42,6 +42,8 @@ _SIGNATURES = {
     "detection.ps_roi_pool": f"{_INPUTS}{_PS_POOL_OPTIONS}name=None)",
     "detection.ps_roi_align": f"{_INPUTS}{_PS_ALIGN_OPTIONS}name=None)",
     "detection.multiscale_roi_align": f"{_INPUTS}{_MULTISCALE_OPTIONS}name=None)",
+    "image.connected_components": "(images, *, connectivity=4, name=None)",
+    "image.euclidean_distance_transform": "(images, *, spacing=(1.0, 1.0), dtype=tf.float32, name=None)",
     "layers.RoIPool": f"(output_size, *, {_POOL_OPTIONS}**kwargs)",
     "layers.RoIAlign": f"(output_size, *, {_ALIGN_OPTIONS}**kwargs)",
     "layers.PSRoIPool": f"(output_size, *, {_PS_POOL_OPTIONS}**kwargs)",
@@ -121,6 +123,7 @@ _SIGNATURES = {
 _OTHER_NAMES = {
     "__version__",
     "detection.RoIPoolWithArgmax",
+    "image.ConnectedComponents",
     "seq2seq.BeamSearchResult",
     "seq2seq.BeamSearchStep",
     "seq2seq.SampleResult",
@@ -136,6 +139,8 @@ _OTHER_NAMES = {
 _OPS = {
     "TensorflowOps>BeamSearchStep",
     "TensorflowOps>BuildInfo",
+    "TensorflowOps>ConnectedComponents",
+    "TensorflowOps>EuclideanDistanceTransform",
     "TensorflowOps>GaussianKl",
     "TensorflowOps>GaussianKlGrad",
     "TensorflowOps>GatherTree",

@@ -280,9 +280,30 @@ _SEQ2SEQ = {
     ),
 }
 
+# tfo.image: masks. Nothing has a gradient.
+
+_MASK = tf.constant(_RNG.random([2, 5, 7, 3]) < 0.7)
+_VALUES = tf.constant(_RNG.integers(0, 3, [2, 5, 7]), tf.int32)
+_IMAGE = {
+    "image.euclidean_distance_transform": _sample(
+        _with(tfo.image.euclidean_distance_transform, spacing=(0.5, 2.0)),
+        tf.cast(_MASK, tf.float32) * _normal(2, 5, 7, 3),
+        non_differentiable=0,
+        output_dtype="float32",
+        bad_args=[((tf.zeros([3]),), r"images (are|must be) .*\[N, H, W\]")],
+    ),
+    "image.euclidean_distance_transform (bool)": _sample(tfo.image.euclidean_distance_transform, _MASK),
+    "image.connected_components": _sample(
+        tfo.image.connected_components,
+        _VALUES,
+        bad_args=[((tf.zeros([5, 7]),), "images are float32, expected bool or an integer")],
+    ),
+    "image.connected_components (8 neighbors)": _sample(_with(tfo.image.connected_components, connectivity=8), _MASK),
+}
+
 # Add a new family's table here and to _SAMPLES.
 
-_SAMPLES = {**_ZERO_OUT, **_DETECTION, **_NN, **_LOSSES, **_LAYERS, **_SHAPES, **_SEQ2SEQ}
+_SAMPLES = {**_ZERO_OUT, **_DETECTION, **_NN, **_LOSSES, **_LAYERS, **_SHAPES, **_SEQ2SEQ, **_IMAGE}
 
 _CHECKED = shard_testing.part_of(_SAMPLES)
 
