@@ -42,6 +42,9 @@ _SIGNATURES = {
     "detection.ps_roi_pool": f"{_INPUTS}{_PS_POOL_OPTIONS}name=None)",
     "detection.ps_roi_align": f"{_INPUTS}{_PS_ALIGN_OPTIONS}name=None)",
     "detection.multiscale_roi_align": f"{_INPUTS}{_MULTISCALE_OPTIONS}name=None)",
+    "detection.box_iou": "(boxes1, boxes2, *, mode='iou', box_format='xyxy', name=None)",
+    "detection.box_iou_loss": "(boxes1, boxes2, *, mode='giou', box_format='xyxy', name=None)",
+    "losses.BoxIoU": f"(mode='giou', box_format='xyxy', {_REDUCTION}name='box_iou', dtype=None)",
     "layers.RoIPool": f"(output_size, *, {_POOL_OPTIONS}**kwargs)",
     "layers.RoIAlign": f"(output_size, *, {_ALIGN_OPTIONS}**kwargs)",
     "layers.PSRoIPool": f"(output_size, *, {_PS_POOL_OPTIONS}**kwargs)",
@@ -135,6 +138,10 @@ _OTHER_NAMES = {
 }
 _OPS = {
     "TensorflowOps>BeamSearchStep",
+    "TensorflowOps>BoxIou",
+    "TensorflowOps>BoxIouGrad",
+    "TensorflowOps>BoxIouLoss",
+    "TensorflowOps>BoxIouLossGrad",
     "TensorflowOps>BuildInfo",
     "TensorflowOps>GaussianKl",
     "TensorflowOps>GaussianKlGrad",
