@@ -1,12 +1,15 @@
-"""Region pooling for detection models."""
+"""Boxes and region pooling for detection models."""
 
-from tensorflow_ops.detection.python.ops import roi_grad, roi_pfor  # noqa: F401  (register gradients and vectorization)
+from tensorflow_ops.detection.python.ops import box_iou_grad, roi_grad, roi_pfor  # noqa: F401  (registrations)
+from tensorflow_ops.detection.python.ops.box_iou import box_iou, box_iou_loss
 from tensorflow_ops.detection.python.ops.ps_roi import ps_roi_align, ps_roi_pool
 from tensorflow_ops.detection.python.ops.roi_align import multiscale_roi_align, roi_align
 from tensorflow_ops.detection.python.ops.roi_pool import RoIPoolWithArgmax, roi_pool, roi_pool_with_argmax
 
 __all__ = [
     "RoIPoolWithArgmax",
+    "box_iou",
+    "box_iou_loss",
     "multiscale_roi_align",
     "ps_roi_align",
     "ps_roi_pool",

@@ -44,6 +44,9 @@ _SIGNATURES = {
     "detection.multiscale_roi_align": f"{_INPUTS}{_MULTISCALE_OPTIONS}name=None)",
     "image.connected_components": "(images, *, connectivity=4, name=None)",
     "image.euclidean_distance_transform": "(images, *, spacing=(1.0, 1.0), dtype=tf.float32, name=None)",
+    "detection.box_iou": "(boxes1, boxes2, *, mode='iou', box_format='xyxy', name=None)",
+    "detection.box_iou_loss": "(boxes1, boxes2, *, mode='giou', box_format='xyxy', name=None)",
+    "losses.BoxIoU": f"(mode='giou', box_format='xyxy', {_REDUCTION}name='box_iou', dtype=None)",
     "layers.RoIPool": f"(output_size, *, {_POOL_OPTIONS}**kwargs)",
     "layers.RoIAlign": f"(output_size, *, {_ALIGN_OPTIONS}**kwargs)",
     "layers.PSRoIPool": f"(output_size, *, {_PS_POOL_OPTIONS}**kwargs)",
@@ -138,6 +141,10 @@ _OTHER_NAMES = {
 }
 _OPS = {
     "TensorflowOps>BeamSearchStep",
+    "TensorflowOps>BoxIou",
+    "TensorflowOps>BoxIouGrad",
+    "TensorflowOps>BoxIouLoss",
+    "TensorflowOps>BoxIouLossGrad",
     "TensorflowOps>BuildInfo",
     "TensorflowOps>ConnectedComponents",
     "TensorflowOps>EuclideanDistanceTransform",
