@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t position = k * args.classes + c;
       items[k] = k < args.num_boxes
                      ? RankedOf(scores[position], limit, position)
-                     : Item{kNoScore<T>, 0x7FFFFFFF};
+                     : Item{NoScore<T>(), 0x7FFFFFFF};
     }
     SortInBlock(items, scratch.num_items, RanksBefore<Item>());
     // All threads count alike.
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
     int64_t comparable = 0;
     for (int64_t r = 0; r < args.num_boxes && count < scratch.most; ++r) {
       const Item item = items[r];
-      if (item.key == kNoScore<T>) break;
+      if (item.key == NoScore<T>()) break;
       const auto box = scalar::ReadCompared<T, kRotated>(
           args.boxes, image * image_boxes + args.BoxOf(item.index),
           args.format);
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t first = image * args.classes;
     int64_t m = 0;
     for (; m < args.max_outputs; ++m) {
-      Offer<Item> mine = {{kNoScore<T>, 0x7FFFFFFF}, -1};
+      Offer<Item> mine = {{NoScore<T>(), 0x7FFFFFFF}, -1};
       for (int64_t c = threadIdx.x; c < args.classes; c += blockDim.x) {
         const int32_t head = scratch.heads[first + c];
         if (head >= scratch.counts[first + c]) continue;

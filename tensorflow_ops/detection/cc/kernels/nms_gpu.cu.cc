@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
        i < num_items; i += static_cast<int64_t>(gridDim.x) * kThreads) {
     items[i] = i < args.num_boxes
                    ? RankedOf(args.scores[i], limit, i)
-                   : Ranked<ScoreKey<T>>{kNoScore<T>, 0x7FFFFFFF};
+                   : Ranked<ScoreKey<T>>{NoScore<T>(), 0x7FFFFFFF};
   }
 }
 
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
     uint64_t removed = 0;
     for (int b = 0; b < kWord; ++b) {
       const int64_t rank = w * kWord + b;
-      if (rank >= args.num_boxes || scratch.items[rank].key == kNoScore<T>) {
+      if (rank >= args.num_boxes || scratch.items[rank].key == NoScore<T>()) {
         removed |= uint64_t{1} << b;
         continue;
       }

@@ -21,7 +21,7 @@ template <typename T>
 __device__ Ranked<ScoreKey<T>> RankedOf(T score, ScoreKey<T> limit,
                                         int64_t index) {
   const ScoreKey<T> key = KeyOfScore(score);
-  return {key < limit ? key : kNoScore<T>, static_cast<int32_t>(index)};
+  return {key < limit ? key : NoScore<T>(), static_cast<int32_t>(index)};
 }
 
 // Arrays in scratch memory: the same calls add up its size and, with memory,

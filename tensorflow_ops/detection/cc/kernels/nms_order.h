@@ -18,7 +18,9 @@ using ScoreKey = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
 
 // The key of NaN, which no number has.
 template <typename T>
-inline constexpr ScoreKey<T> kNoScore = static_cast<ScoreKey<T>>(-1);
+TFO_HOST_DEVICE constexpr ScoreKey<T> NoScore() {
+  return static_cast<ScoreKey<T>>(-1);
+}
 
 template <typename T>
 TFO_HOST_DEVICE static inline ScoreKey<T> KeyOfScore(T score) {
@@ -29,7 +31,7 @@ TFO_HOST_DEVICE static inline ScoreKey<T> KeyOfScore(T score) {
   Key bits;
   memcpy(&bits, &score, sizeof(bits));
   const Key magnitude = bits & ~kSign;
-  if (magnitude > kInfinity) return kNoScore<T>;
+  if (magnitude > kInfinity) return NoScore<T>();
   return bits > kSign ? bits : ~magnitude & ~kSign;
 }
 

@@ -172,7 +172,7 @@ TFO_TEST(Nms, CpuChunks) {
 template <typename T>
 void ExpectBinsWork() {
   for (BoxFormat format : {BoxFormat::kYxyx, BoxFormat::kRotated}) {
-    Problem<T> p = MakeProblem<T>(6000, format, 2);
+    Problem<T> p = MakeProblem<T>(4600, format, 2);
     // Without those far away, which would leave all others in one bin.
     for (T& c : p.boxes) {
       if (std::abs(c) > 1e3) c = 5;
@@ -188,7 +188,7 @@ void ExpectBinsWork() {
                    : b[c - 2] + (b[c] - b[c - 2]) * longer;
       }
     }
-    for (double threshold : {0.0, 0.3, 0.7, 1.0}) {
+    for (double threshold : {0.0, 0.3, 0.7}) {
       p.iou_threshold = static_cast<T>(threshold);
       ExpectReference(testing::ThreadedCpu(threshold == 0.3 ? 3 : 1), p);
     }

@@ -35,8 +35,7 @@ def _float_or_cast(name, value):
     """Returns a float tensor as it is, other numbers as float32. Raises ValueError."""
     if not hasattr(value, "dtype"):
         return arguments.tensor_of_kind(name, value, tf.float32)
-    dtype = tf.as_dtype(value.dtype)
-    return arguments.float_tensor(name, value if dtype.is_floating else tf.cast(value, tf.float32))
+    return arguments.float_tensor(name, tf.cast(value, tf.float32) if tf.as_dtype(value.dtype).is_integer else value)
 
 
 def _compared(boxes, scores):
