@@ -26,6 +26,7 @@ _PS_ALIGN_OPTIONS = f"spatial_scale=1.0, sampling_ratio=0, channel_order='channe
 _MULTISCALE_OPTIONS = (
     f"strides, sampling_ratio=2, aligned=True, canonical_box_size=224.0, canonical_stride=16, {_FORMATS}"
 )
+_NMS_OPTIONS = "score_threshold=None, max_outputs=None, box_format='xyxy', "
 _LABEL_LOSS_OPTIONS = "ignore_index=None, label_smoothing=0.0, z_loss=0.0, "
 _REDUCTION = "reduction='sum_over_batch_size', "
 _LOSS_OPTIONS = "class_weights=None, softcap=None, return_log_sum_exp=False, "
@@ -47,6 +48,16 @@ _SIGNATURES = {
     "detection.box_iou": "(boxes1, boxes2, *, mode='iou', box_format='xyxy', name=None)",
     "detection.box_iou_loss": "(boxes1, boxes2, *, mode='giou', box_format='xyxy', name=None)",
     "losses.BoxIoU": f"(mode='giou', box_format='xyxy', {_REDUCTION}name='box_iou', dtype=None)",
+    "detection.nms": f"(boxes, scores, iou_threshold, *, {_NMS_OPTIONS}name=None)",
+    "detection.batched_nms": f"(boxes, scores, group_ids, iou_threshold, *, {_NMS_OPTIONS}name=None)",
+    "detection.multiclass_nms": (
+        "(boxes, scores, *, iou_threshold=0.5, score_threshold=0.0, max_outputs=100, max_outputs_per_class=None, "
+        "box_format='xyxy', name=None)"
+    ),
+    "detection.soft_nms": (
+        "(boxes, scores, *, method='gaussian', sigma=0.5, iou_threshold=0.3, score_threshold=0.001, max_outputs=None, "
+        "box_format='xyxy', name=None)"
+    ),
     "layers.RoIPool": f"(output_size, *, {_POOL_OPTIONS}**kwargs)",
     "layers.RoIAlign": f"(output_size, *, {_ALIGN_OPTIONS}**kwargs)",
     "layers.PSRoIPool": f"(output_size, *, {_PS_POOL_OPTIONS}**kwargs)",
@@ -125,8 +136,10 @@ _SIGNATURES = {
 # Public names without a signature: result types, errors, modules.
 _OTHER_NAMES = {
     "__version__",
+    "detection.Detections",
     "detection.RoIPoolWithArgmax",
     "image.ConnectedComponents",
+    "detection.SoftNms",
     "seq2seq.BeamSearchResult",
     "seq2seq.BeamSearchStep",
     "seq2seq.SampleResult",
@@ -140,6 +153,7 @@ _OTHER_NAMES = {
     "testing.OpSample",
 }
 _OPS = {
+    "TensorflowOps>BatchedNms",
     "TensorflowOps>BeamSearchStep",
     "TensorflowOps>BoxIou",
     "TensorflowOps>BoxIouGrad",
@@ -151,9 +165,11 @@ _OPS = {
     "TensorflowOps>GaussianKl",
     "TensorflowOps>GaussianKlGrad",
     "TensorflowOps>GatherTree",
+    "TensorflowOps>MulticlassNms",
     "TensorflowOps>MultiscaleRoiAlign",
     "TensorflowOps>MultiscaleRoiAlignBoxesGrad",
     "TensorflowOps>MultiscaleRoiAlignGrad",
+    "TensorflowOps>Nms",
     "TensorflowOps>PsRoiAlign",
     "TensorflowOps>PsRoiAlignBoxesGrad",
     "TensorflowOps>PsRoiAlignGrad",
@@ -168,6 +184,7 @@ _OPS = {
     "TensorflowOps>RoiPool",
     "TensorflowOps>RoiPoolGrad",
     "TensorflowOps>RoiPoolGradGrad",
+    "TensorflowOps>SoftNms",
     "TensorflowOps>Softmax",
     "TensorflowOps>SoftmaxCrossEntropy",
     "TensorflowOps>SoftmaxCrossEntropyGrad",

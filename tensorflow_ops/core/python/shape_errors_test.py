@@ -47,6 +47,18 @@ _BAD_SHAPES = {
     ),
     "ps_roi_align": (tfo.detection.ps_roi_align, _regions(output_size=_zeros(3, dtype=np.int32)), "output_size"),
     "multiscale_roi_align": (_pyramid, {**_regions(), "coarse": _zeros(1, 2, 2, 5)}, "one batch and"),
+    "nms": (tfo.detection.nms, {"boxes": _zeros(2, 4), "scores": _zeros(3), "iou_threshold": 0.5}, "scores must be"),
+    "batched_nms": (
+        tfo.detection.batched_nms,
+        {"boxes": _zeros(2, 5), "scores": _zeros(2), "group_ids": _zeros(2, dtype=np.int32), "iou_threshold": 0.5},
+        "boxes must be",
+    ),
+    "multiclass_nms": (
+        tfo.detection.multiclass_nms,
+        {"boxes": _zeros(1, 2, 4), "scores": _zeros(1, 3, 2)},
+        "boxes must be",
+    ),
+    "soft_nms": (tfo.detection.soft_nms, {"boxes": _zeros(2, 4), "scores": _zeros(3)}, "scores must be"),
     "softmax": (tfo.nn.softmax, {"logits": _zeros(2, 0)}, "at least one class"),
     "log_prob_from_logits": (tfo.nn.log_prob_from_logits, {"logits": _zeros()}, "at least one dim"),
     "softmax_entropy": (tfo.nn.softmax_entropy, {"logits": _zeros(0, 0)}, "at least one class"),

@@ -141,6 +141,50 @@ _DETECTION |= {
         _ROTATED[:1] + 1,
         output_dtype=_BOX_DTYPES,
         non_differentiable=(0, 1),
+# Suppression: 16-bit numbers hold these boxes and scores, and no IoU is near a threshold.
+
+_RIVALS = tf.constant([[0, 0, 8, 8], [1, 0, 9, 8], [16, 16, 24, 24], [0, 1, 8, 8], [17, 17, 25, 26]], tf.float32)
+_RIVAL_SCORES = tf.constant([0.5, 0.75, 0.25, 0.625, 0.375])
+_GROUPS = tf.constant([3, -1, 3, 3, -1])
+_SUPPRESSION = {"vectorize": False, "xla": False, "data_dependent_shapes": True}
+_DETECTION |= {
+    "detection.nms": _sample(
+        _with(tfo.detection.nms, iou_threshold=0.4),
+        _RIVALS,
+        _RIVAL_SCORES,
+        non_differentiable=(0, 1),
+        edge_args=[(_RIVALS[:0], _RIVAL_SCORES[:0])],
+        bad_args=[((_RIVALS[:, :3], _RIVAL_SCORES), "boxes must be"), ((_RIVALS, _RIVAL_SCORES[:2]), "scores must be")],
+        **_SUPPRESSION,
+    ),
+    "detection.batched_nms": _sample(
+        _with(tfo.detection.batched_nms, iou_threshold=0.4),
+        _RIVALS,
+        _RIVAL_SCORES,
+        _GROUPS,
+        non_differentiable=(0, 1),
+        edge_args=[(_RIVALS[:0], _RIVAL_SCORES[:0], _GROUPS[:0])],
+        bad_args=[((_RIVALS, _RIVAL_SCORES, _GROUPS[:2]), "group_ids must be")],
+        **_SUPPRESSION,
+    ),
+    "detection.soft_nms": _sample(
+        tfo.detection.soft_nms,
+        _RIVALS,
+        _RIVAL_SCORES,
+        output_dtype={"float16": "float32", "bfloat16": "float32"},
+        non_differentiable=(0, 1),
+        edge_args=[(_RIVALS[:0], _RIVAL_SCORES[:0])],
+        bad_args=[((_RIVALS, _RIVAL_SCORES[:2]), "scores must be")],
+        **_SUPPRESSION,
+    ),
+    "detection.multiclass_nms": _sample(
+        _with(tfo.detection.multiclass_nms, iou_threshold=0.4, max_outputs=7),
+        tf.stack([_RIVALS, _RIVALS[::-1]]),
+        tf.constant(_RNG.permutation(30).reshape(2, 5, 3) / 32, tf.float32),
+        second_order=True,
+        unknown_rank=False,
+        edge_args=[(tf.zeros([0, 5, 4]), tf.zeros([0, 5, 3])), (tf.zeros([2, 0, 4]), tf.zeros([2, 0, 3]))],
+        bad_args=[((tf.zeros([2, 5, 3]), tf.zeros([2, 5, 3])), "boxes must be")],
     ),
 }
 

@@ -1,0 +1,122 @@
+// nms on the CPU.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "tensorflow_ops/detection/cc/kernels/nms.h"
+#include "tensorflow_ops/detection/cc/kernels/nms_cells.h"
+#include "tensorflow_ops/detection/cc/kernels/nms_kept.h"
+#include "tensorflow_ops/detection/cc/kernels/nms_order.h"
+
+namespace tfo {
+namespace {
+
+// The candidates, best first.
+template <typename T>
+std::vector<int32_t> Order(const NmsArgs<T>& args) {
+  using Item = Ranked<ScoreKey<T>>;
+  const ScoreKey<T> limit = KeyOfThreshold(args.score_threshold);
+  // Not cleared. One at a time: half is freed before `order` is allocated.
+  std::unique_ptr<Item[]> items(new Item[args.num_boxes]);
+  std::unique_ptr<Item[]> buffer(new Item[args.num_boxes]);
+  int64_t n = 0;
+  for (int64_t i = 0; i < args.num_boxes; ++i) {
+    const ScoreKey<T> key = KeyOfScore(args.scores[i]);
+    items[n] = {key, static_cast<int32_t>(i)};
+    n += key < limit;
+  }
+  if (SortByKey(items.get(), buffer.get(), n) != items.get()) {
+    items.swap(buffer);
+  }
+  buffer.reset();
+  std::vector<int32_t> order(n);
+  for (int64_t r = 0; r < n; ++r) order[r] = items[r].index;
+  return order;
+}
+
+// Goes through the candidates in chunks. Threads compare those of a chunk with
+// the boxes kept before it; then one thread goes through what is left and
+// compares it with the boxes kept since.
+template <typename T>
+class Sweep {
+ public:
+  Sweep(const NmsArgs<T>& args, const std::vector<int32_t>& order)
+      : args_(args),
+        order_(order),
+        cells_(args, order),
+        kept_boxes_(args.format, args.iou_threshold,
+                    cells_.Capacities(args, order)),
+        most_(args.max_outputs < 0 ? order.size() : args.max_outputs) {}
+
+  std::vector<int32_t> Run(const Cpu& cpu) {
+    const int64_t n = order_.size();
+    constexpr int64_t kChunk = 512;
+    const bool in_parallel = cpu.num_threads > 1 && n > 2 * kChunk;
+    const int64_t chunk = in_parallel ? std::max(kChunk, n / 16) : n;
+    std::vector<char> gone;
+    std::vector<int32_t> compared(kept_boxes_.counts().size());
+    for (int64_t begin = 0; begin < n; begin += chunk) {
+      const int64_t end = std::min(n, begin + chunk);
+      gone.assign(end - begin, false);
+      if (in_parallel && !kept_.empty()) {
+        const double cycles = 50 + 0.2 * kept_.size();
+        cpu.ParallelFor(end - begin, cycles, [&](int64_t from, int64_t to) {
+          const std::vector<int32_t> none(compared.size());
+          for (int64_t i = from; i < to; ++i) {
+            gone[i] = IsSuppressed(begin + i, Read(begin + i), none);
+          }
+        });
+        compared = kept_boxes_.counts();
+      }
+      for (int64_t rank = begin; rank < end; ++rank) {
+        if (static_cast<int64_t>(kept_.size()) == most_) return kept_;
+        if (!gone[rank - begin]) KeepOrDrop(rank, compared);
+      }
+    }
+    return kept_;
+  }
+
+ private:
+  Candidate<T> Read(int64_t rank) const {
+    return ReadCandidate(args_.boxes, order_[rank], args_.format);
+  }
+
+  // Compares with the boxes of each cell from the given one on.
+  bool IsSuppressed(int64_t rank, const Candidate<T>& candidate,
+                    const std::vector<int32_t>& from) const {
+    return candidate.can_overlap &&
+           cells_.AnyCell(rank, candidate.row, [&](int64_t cell) {
+             return kept_boxes_.Suppress(candidate, cell, from[cell]);
+           });
+  }
+
+  void KeepOrDrop(int64_t rank, const std::vector<int32_t>& compared) {
+    const Candidate<T> candidate = Read(rank);
+    if (IsSuppressed(rank, candidate, compared)) return;
+    kept_.push_back(order_[rank]);
+    if (candidate.can_overlap) {
+      kept_boxes_.Add(candidate, cells_.CellOf(rank, candidate.row));
+    }
+  }
+
+  const NmsArgs<T>& args_;
+  const std::vector<int32_t>& order_;
+  const NmsCells<T> cells_;
+  KeptBoxes<T> kept_boxes_;
+  const int64_t most_;
+  std::vector<int32_t> kept_;
+};
+
+}  // namespace
+
+template <typename T>
+std::vector<int32_t> Nms(const Cpu& cpu, const NmsArgs<T>& args) {
+  if (args.max_outputs == 0) return {};
+  const std::vector<int32_t> order = Order(args);
+  return Sweep<T>(args, order).Run(cpu);
+}
+
+template std::vector<int32_t> Nms(const Cpu&, const NmsArgs<float>&);
+template std::vector<int32_t> Nms(const Cpu&, const NmsArgs<double>&);
+
+}  // namespace tfo

@@ -1,0 +1,81 @@
+#include "tensorflow_ops/detection/cc/kernels/nms_sweep_simd.h"
+
+#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/detection/cc/kernels/box.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+namespace {
+
+template <typename T>
+TFO_INLINE typename Lanes<T>::Index FirstLanes(int64_t n) {
+  typename Lanes<T>::Index lane;
+  for (int i = 0; i < Lanes<T>::kCount; ++i) lane[i] = i;
+  return lane < static_cast<typename Lanes<T>::Integer>(n);
+}
+
+template <typename T>
+TFO_INLINE Box<typename Lanes<T>::Vector> LoadBoxes(const BoxRows<T>& rows,
+                                                    int64_t at) {
+  return {Load(rows.x1 + at), Load(rows.y1 + at), Load(rows.x2 + at),
+          Load(rows.y2 + at)};
+}
+
+template <typename T>
+TFO_INLINE Box<typename Lanes<T>::Vector> Repeat(const BoxRow<T>& box) {
+  using V = typename Lanes<T>::Vector;
+  return {V{} + box.x1, V{} + box.y1, V{} + box.x2, V{} + box.y2};
+}
+
+}  // namespace
+
+template <typename T>
+bool AnyOverlaps(const BoxRows<T>& kept, int64_t begin, int64_t end,
+                 const BoxRow<T>& box, T iou_threshold) {
+  using V = typename Lanes<T>::Vector;
+  constexpr int kCount = Lanes<T>::kCount;
+  const Box<V> corners = Repeat(box);
+  const V area = V{} + box.area, threshold = V{} + iou_threshold;
+  const auto overlaps = [&](int64_t at) {
+    const V shared = Intersection(LoadBoxes(kept, at), corners);
+    // Without a division.
+    return shared > threshold * Union(Load(kept.area + at), area, shared);
+  };
+  int64_t at = begin;
+  for (; at + kCount <= end; at += kCount) {
+    if (AnyLane(overlaps(at))) return true;
+  }
+  return at < end && AnyLane(overlaps(at) & FirstLanes<T>(end - at));
+}
+
+template <typename T>
+int64_t FirstTouching(const BoxRows<T>& kept, int64_t begin, int64_t end,
+                      const BoxRow<T>& box) {
+  using V = typename Lanes<T>::Vector;
+  constexpr int kCount = Lanes<T>::kCount;
+  const Box<V> corners = Repeat(box);
+  for (int64_t at = begin; at < end; at += kCount) {
+    const Box<V> others = LoadBoxes(kept, at);
+    const typename Lanes<T>::Index touches =
+        (others.x1 <= corners.x2) & (others.x2 >= corners.x1) &
+        (others.y1 <= corners.y2) & (others.y2 >= corners.y1) &
+        FirstLanes<T>(end - at);
+    if (!AnyLane(touches)) continue;
+    for (int i = 0; i < kCount; ++i) {
+      if (touches[i] != 0) return at + i;
+    }
+  }
+  return end;
+}
+
+template bool AnyOverlaps(const BoxRows<float>&, int64_t, int64_t,
+                          const BoxRow<float>&, float);
+template bool AnyOverlaps(const BoxRows<double>&, int64_t, int64_t,
+                          const BoxRow<double>&, double);
+template int64_t FirstTouching(const BoxRows<float>&, int64_t, int64_t,
+                               const BoxRow<float>&);
+template int64_t FirstTouching(const BoxRows<double>&, int64_t, int64_t,
+                               const BoxRow<double>&);
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo

@@ -1,0 +1,38 @@
+// Compares one box with many kept ones.
+#ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_SWEEP_SIMD_H_
+#define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_SWEEP_SIMD_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+
+namespace tfo {
+
+// Boxes as rows. Behind the last box, each row has kRowPadding readable values.
+template <typename T>
+struct BoxRows {
+  T *x1, *y1, *x2, *y2, *area;
+};
+inline constexpr int kRowPadding = 16;
+
+// One of these boxes.
+template <typename T>
+struct BoxRow {
+  T x1, y1, x2, y2, area;
+};
+
+TFO_PER_CPU_LEVEL(
+    // Has one of the kept boxes [begin, end) an IoU above the threshold with
+    // the box? All are well-formed.
+    template <typename T>
+    bool AnyOverlaps(const BoxRows<T>& kept, int64_t begin, int64_t end,
+                     const BoxRow<T>& box, T iou_threshold);
+    // Returns the first of the kept rectangles [begin, end) that touches the
+    // box, or `end`.
+    template <typename T>
+    int64_t FirstTouching(const BoxRows<T>& kept, int64_t begin, int64_t end,
+                          const BoxRow<T>& box);)
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_SWEEP_SIMD_H_

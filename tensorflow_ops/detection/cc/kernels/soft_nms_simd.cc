@@ -1,0 +1,69 @@
+#include "tensorflow_ops/detection/cc/kernels/soft_nms_simd.h"
+
+#include "tensorflow_ops/core/cc/elementwise.h"
+#include "tensorflow_ops/detection/cc/kernels/box.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+
+template <typename T>
+void DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes, int64_t n,
+                 const BoxRow<T>& taken, T* scores) {
+  using V = typename Lanes<T>::Vector;
+  const Box<V> corners = {V{} + taken.x1, V{} + taken.y1, V{} + taken.x2,
+                          V{} + taken.y2};
+  const V area = V{} + taken.area, one = V{} + T(1);
+  const bool gaussian = args.method == SoftNmsMethod::kGaussian;
+  ForVectors<T>(n, [&](auto part, int64_t at) {
+    const Box<V> box = {
+        part.Load(boxes.x1 + at, T(0)), part.Load(boxes.y1 + at, T(0)),
+        part.Load(boxes.x2 + at, T(0)), part.Load(boxes.y2 + at, T(0))};
+    const V shared = Intersection(box, corners);
+    if (!AnyLane(shared > V{})) return;  // the decay is 1
+    const V both = Union(part.Load(boxes.area + at, T(0)), area, shared);
+    // Areas that overflow count as no overlap.
+    const V iou = both > V{} ? shared / both : V{};
+    const V score = part.Load(scores + at, T(0));
+    const V decay = gaussian ? Exp(-(iou * iou) / args.sigma)
+                             : (iou >= args.iou_threshold ? one - iou : one);
+    part.Store(score * decay, scores + at);
+  });
+}
+
+template <typename T>
+int64_t PlaceOfBest(const T* scores, int64_t n) {
+  using V = typename Lanes<T>::Vector;
+  using Index = typename Lanes<T>::Index;
+  const T kLowest = -static_cast<T>(__builtin_inf());
+  V best = V{} + kLowest;
+  Index places = Index{} - 1, here;
+  for (int i = 0; i < Lanes<T>::kCount; ++i) here[i] = i;
+  ForVectors<T>(n, [&](auto part, int64_t at) {
+    const V score = part.Load(scores + at, kLowest);
+    const Index greater = score > best;  // false for NaN
+    best = greater ? score : best;
+    places = greater ? here : places;
+    here += Lanes<T>::kCount;
+  });
+  T value = kLowest;
+  int64_t place = -1;
+  for (int i = 0; i < Lanes<T>::kCount; ++i) {
+    if (places[i] < 0 || best[i] < value) continue;
+    if (best[i] > value || places[i] < place) {
+      value = best[i];
+      place = places[i];
+    }
+  }
+  return place;
+}
+
+#define TFO_INSTANTIATE(T)                                                     \
+  template void DecayScores(const SoftNmsArgs<T>&, const BoxRows<T>&, int64_t, \
+                            const BoxRow<T>&, T*);                             \
+  template int64_t PlaceOfBest(const T*, int64_t);
+TFO_INSTANTIATE(float)
+TFO_INSTANTIATE(double)
+#undef TFO_INSTANTIATE
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo

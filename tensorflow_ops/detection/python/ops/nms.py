@@ -1,0 +1,365 @@
+"""The public functions of non-maximum suppression."""
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments, autograph, pfor
+from tensorflow_ops.core.python.library import ops
+
+for _name in ("Nms", "BatchedNms", "MulticlassNms", "SoftNms"):
+    tf.no_gradient(f"TensorflowOps>{_name}")
+
+_BOX_FORMATS = ("xyxy", "yxyx", "cxcywhr")
+
+
+class Detections(NamedTuple):
+    """The result of `multiclass_nms`."""
+
+    boxes: tf.Tensor
+    scores: tf.Tensor
+    class_ids: tf.Tensor
+    indices: tf.Tensor
+    counts: tf.Tensor
+
+
+class SoftNms(NamedTuple):
+    """The result of `soft_nms`."""
+
+    indices: tf.Tensor
+    scores: tf.Tensor
+
+
+def _float_or_cast(name, value):
+    """Returns a float tensor as it is, other numbers as float32. Raises ValueError."""
+    if not hasattr(value, "dtype"):
+        return arguments.tensor_of_kind(name, value, tf.float32)
+    return arguments.float_tensor(name, tf.cast(value, tf.float32) if tf.as_dtype(value.dtype).is_integer else value)
+
+
+def _compared(boxes, scores):
+    """Returns boxes and scores in the dtype that they are compared in: float64 if either has it, else float32."""
+    dtype = tf.float64 if tf.float64 in (boxes.dtype, scores.dtype) else tf.float32
+    return tf.cast(boxes, dtype), tf.cast(scores, dtype), dtype
+
+
+def _number(name, value, dtype, expected, fits):
+    value = arguments.number_in_range(name, value, expected, fits)
+    return value if isinstance(value, float) else tf.cast(value, dtype)
+
+
+def _iou_threshold(value, dtype):
+    return _number("iou_threshold", value, dtype, "a number in [0, 1]", lambda v: (v >= 0) & (v <= 1))
+
+
+def _score_threshold(value, dtype):
+    return _number("score_threshold", value, dtype, "a finite number", lambda v: v == v)
+
+
+def _limit(name, value):
+    return -1 if value is None else arguments.int_scalar(name, value, 0)
+
+
+def _box_format(value):
+    return arguments.one_of("box_format", value, _BOX_FORMATS)
+
+
+@autograph.not_converted
+def nms(
+    boxes,
+    scores,
+    iou_threshold,
+    *,
+    score_threshold=None,
+    max_outputs=None,
+    box_format: str = "xyxy",
+    name=None,
+) -> tf.Tensor:
+    """Keeps the best of boxes that overlap: non-maximum suppression.
+
+    Takes boxes by falling score, equal scores by rising index, and keeps a box unless a
+    kept one has an IoU (`box_iou`) above `iou_threshold` with it. This is the greedy
+    suppression of Faster R-CNN (arXiv:1506.01497) and of torchvision's `nms`. K boxes.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> boxes = [[0.0, 0, 10, 10], [1, 1, 11, 11], [20, 20, 30, 30]]
+    >>> tfo.detection.nms(boxes, [0.6, 0.9, 0.8], 0.5).numpy()
+    array([1, 2], dtype=int32)
+
+    IoUs are compared in float32, in float64 if boxes or scores are float64. A box
+    without area, a malformed box (x2 < x1, y2 < y1, w or h < 0, or a coordinate that is
+    not finite) and a box whose area overflows overlap nothing: they suppress none and are
+    not suppressed.
+
+    Args:
+      boxes: float [K, 4], or [K, 5] with box_format "cxcywhr", in any unit.
+      scores: float [K]. NaN is dropped; infinities are scores.
+      iou_threshold: a number in [0, 1].
+      score_threshold: only boxes with scores strictly above it are kept. None: all.
+      max_outputs: an int or int tensor, at least 0: at most so many boxes are kept.
+        None: all.
+      box_format: "xyxy" for (x1, y1, x2, y2), "yxyx" for (y1, x1, y2, x2), "cxcywhr" for
+        rotated boxes (cx, cy, w, h, degrees), counter-clockwise positive seen with y
+        pointing down.
+      name: name of the op.
+
+    Returns:
+      int32 [M]: the indices of the kept boxes, by falling score. It has no gradient:
+      gather boxes and scores with it. The data decide M, so XLA cannot compile it; see
+      `multiclass_nms` for a fixed size.
+
+    Raises:
+      ValueError: a wrong shape, dtype or option.
+      tf.errors.InvalidArgumentError: a tensor is out of its range.
+    """
+    boxes, scores, dtype = _compared(_float_or_cast("boxes", boxes), _float_or_cast("scores", scores))
+    return ops.tensorflow_ops_nms(
+        boxes=boxes,
+        scores=scores,
+        iou_threshold=_iou_threshold(iou_threshold, dtype),
+        score_threshold=math.nan if score_threshold is None else _score_threshold(score_threshold, dtype),
+        max_outputs=_limit("max_outputs", max_outputs),
+        box_format=_box_format(box_format),
+        name=name,
+    )
+
+
+@autograph.not_converted
+def batched_nms(
+    boxes,
+    scores,
+    group_ids,
+    iou_threshold,
+    *,
+    score_threshold=None,
+    max_outputs=None,
+    box_format: str = "xyxy",
+    name=None,
+) -> tf.Tensor:
+    """Suppresses boxes as `nms` does, but only by boxes of their own group.
+
+    A group is a class, an image, a level of a pyramid or all of these in one number.
+    Groups are compared as numbers, so boxes anywhere keep apart; torchvision's
+    `batched_nms` moves groups apart by adding to their coordinates, which lets boxes with
+    negative coordinates meet and rounds those of high groups.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> boxes = [[0.0, 0, 10, 10], [1, 1, 11, 11], [0, 0, 10, 10]]
+    >>> tfo.detection.batched_nms(boxes, [0.6, 0.9, 0.8], [0, 0, 7], 0.5).numpy()
+    array([1, 2], dtype=int32)
+
+    Args:
+      boxes: as for `nms`, as are all arguments but group_ids.
+      scores: see `nms`.
+      group_ids: int32 or int64 [K], any numbers.
+      iou_threshold: see `nms`.
+      score_threshold: see `nms`.
+      max_outputs: see `nms`: of all groups together.
+      box_format: see `nms`.
+      name: name of the op.
+
+    Returns:
+      int32 [M]: the indices of the kept boxes of all groups, by falling score, equal
+      scores by rising index.
+
+    Raises:
+      ValueError: a wrong shape, dtype or option.
+      tf.errors.InvalidArgumentError: a tensor is out of its range.
+    """
+    boxes, scores, dtype = _compared(_float_or_cast("boxes", boxes), _float_or_cast("scores", scores))
+    group_ids = arguments.int_tensor(group_ids)
+    if group_ids.dtype not in (tf.int32, tf.int64):
+        raise ValueError(f"group_ids are {group_ids.dtype.name}, expected int32 or int64")
+    return ops.tensorflow_ops_batched_nms(
+        boxes=boxes,
+        scores=scores,
+        group_ids=group_ids,
+        iou_threshold=_iou_threshold(iou_threshold, dtype),
+        score_threshold=math.nan if score_threshold is None else _score_threshold(score_threshold, dtype),
+        max_outputs=_limit("max_outputs", max_outputs),
+        box_format=_box_format(box_format),
+        name=name,
+    )
+
+
+def _sizes(tensor):
+    """Returns the dims of a tensor of known rank: ints where they are known, else scalar tensors."""
+    known = tensor.shape.as_list()
+    if None not in known:
+        return known
+    return [n if n is not None else m for n, m in zip(known, tf.unstack(tf.shape(tensor)), strict=True)]
+
+
+def _gather_rows(rows, count, indices, is_box):
+    """Returns rows[n, indices[n, m]], and zeros for padding.
+
+    Args:
+      rows: [N, count, ...].
+      count: an int, or a tensor.
+      indices: int32 [N, M], 0 for padding.
+      is_box: bool [N, M].
+    """
+    if tf.is_tensor(count) or count == 0:
+        # Padding has to find a row.
+        rows = tf.pad(rows, [[0, 0], [0, 1], *[[0, 0]] * (rows.shape.rank - 2)])
+    gathered = tf.gather(rows, indices, axis=1, batch_dims=1)
+    return tf.where(is_box if rows.shape.rank == 2 else tf.expand_dims(is_box, -1), gathered, tf.zeros([], rows.dtype))
+
+
+@autograph.not_converted
+def multiclass_nms(
+    boxes,
+    scores,
+    *,
+    iou_threshold=0.5,
+    score_threshold=0.0,
+    max_outputs=100,
+    max_outputs_per_class=None,
+    box_format: str = "xyxy",
+    name=None,
+) -> Detections:
+    """Finds the detections of each image: suppression in each class, then the best of all classes.
+
+    For each image and class, `nms` keeps boxes among those whose scores are strictly above
+    score_threshold, at most max_outputs_per_class. Of these, the best max_outputs of the
+    image are returned by falling score, equal scores by rising (box, class). The size of
+    the result is fixed, so it compiles under XLA and needs no synchronization on a GPU.
+    N images, K boxes, C classes, M = max_outputs.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> boxes = [[[0.0, 0, 10, 10], [1, 1, 11, 11], [20, 20, 30, 30]]]
+    >>> scores = [[[0.6, 0.1], [0.9, 0.0], [0.0, 0.8]]]
+    >>> found = tfo.detection.multiclass_nms(boxes, scores, max_outputs=4)
+    >>> found.indices.numpy(), found.class_ids.numpy(), found.counts.numpy()
+    (array([[ 1,  2,  0, -1]], dtype=int32), array([[0, 1, 1, 0]], dtype=int32), array([3], dtype=int32))
+    >>> found.scores.numpy()
+    array([[0.9, 0.8, 0.1, 0. ]], dtype=float32)
+
+    Args:
+      boxes: float [N, K, 4], or [N, K, C, 4] for boxes of each class; last dim 5 with
+        box_format "cxcywhr".
+      scores: float [N, K, C].
+      iou_threshold: a number in [0, 1].
+      score_threshold: only scores strictly above it count.
+      max_outputs: M, an int or int tensor, at least 0.
+      max_outputs_per_class: an int or int tensor, at least 0. None: no limit.
+      box_format: see `nms`.
+      name: name of the op.
+
+    Returns:
+      `(boxes, scores, class_ids, indices, counts)`: boxes [N, M, 4] (or 5) and scores
+      [N, M] of the arguments' dtypes; class_ids and indices, each box's position in K,
+      int32 [N, M]; counts int32 [N]. Behind an image's count, indices are -1 and the
+      others 0. Gradients reach boxes and scores.
+
+    Raises:
+      ValueError: a wrong shape, dtype or option.
+      tf.errors.InvalidArgumentError: a tensor is out of its range.
+    """
+    with tf.name_scope(name or "multiclass_nms"):
+        boxes, scores = _float_or_cast("boxes", boxes), _float_or_cast("scores", scores)
+        compared_boxes, compared_scores, dtype = _compared(boxes, scores)
+        indices, class_ids, positions, counts = ops.tensorflow_ops_multiclass_nms(
+            boxes=compared_boxes,
+            scores=compared_scores,
+            iou_threshold=_iou_threshold(iou_threshold, dtype),
+            score_threshold=_score_threshold(score_threshold, dtype),
+            max_outputs=arguments.int_scalar("max_outputs", max_outputs, 0),
+            max_outputs_per_class=_limit("max_outputs_per_class", max_outputs_per_class),
+            box_format=_box_format(box_format),
+        )
+        if boxes.shape.rank is None:
+            raise ValueError("boxes are of unknown rank, expected [N, K, 4] or [N, K, C, 4]")
+        scores = tf.ensure_shape(scores, [None] * 3)
+        images, num_boxes, classes = _sizes(scores)
+        is_box = indices >= 0
+        flat_scores = tf.reshape(scores, [images, num_boxes * classes])
+        found_scores = _gather_rows(flat_scores, num_boxes * classes, positions, is_box)
+        if boxes.shape.rank == 4:
+            boxes = tf.reshape(boxes, [images, num_boxes * classes, 5 if box_format == "cxcywhr" else 4])
+            found_boxes = _gather_rows(boxes, num_boxes * classes, positions, is_box)
+        else:
+            found_boxes = _gather_rows(boxes, num_boxes, tf.maximum(indices, 0), is_box)
+        return Detections(found_boxes, found_scores, class_ids, indices, counts)
+
+
+@autograph.not_converted
+def soft_nms(
+    boxes,
+    scores,
+    *,
+    method: str = "gaussian",
+    sigma=0.5,
+    iou_threshold=0.3,
+    score_threshold=0.001,
+    max_outputs=None,
+    box_format: str = "xyxy",
+    name=None,
+) -> SoftNms:
+    """Lowers the scores of boxes that overlap better ones, instead of dropping them.
+
+    Soft-NMS of Bodla et al. (arXiv:1704.04503). Repeatedly takes the box of the best
+    score, the first of equal ones, if that score is strictly above score_threshold, and
+    multiplies the scores of all others by exp(-iou^2 / sigma), or, with method "linear",
+    by 1 - iou where iou >= iou_threshold. K boxes.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> boxes = [[0.0, 0, 10, 10], [0, 5, 10, 15], [20, 20, 30, 30]]
+    >>> indices, scores = tfo.detection.soft_nms(boxes, [0.9, 0.8, 0.7])
+    >>> indices.numpy(), scores.numpy().round(4)
+    (array([0, 2, 1], dtype=int32), array([0.9   , 0.7   , 0.6406], dtype=float32))
+
+    `soft_nms_sigma` of `tf.image.non_max_suppression_with_scores` is half of this sigma,
+    and its iou_threshold still drops boxes. Malformed boxes overlap nothing, as for `nms`.
+
+    Args:
+      boxes: see `nms`.
+      scores: float [K]. NaN is dropped.
+      method: "gaussian" or "linear".
+      sigma: a positive number, for "gaussian".
+      iou_threshold: a number in [0, 1], for "linear".
+      score_threshold: boxes are taken while their scores are strictly above it.
+      max_outputs: an int or int tensor, at least 0: at most so many boxes are taken.
+        None: all.
+      box_format: see `nms`.
+      name: name of the op.
+
+    Returns:
+      `(indices, scores)`: int32 [M], the boxes in the order in which they are taken; and
+      [M], their decayed scores, float32 (float64 if boxes or scores are float64). They
+      have no gradient. The data decide M, so XLA cannot compile it.
+
+    Raises:
+      ValueError: a wrong shape, dtype or option.
+      tf.errors.InvalidArgumentError: a tensor is out of its range.
+    """
+    boxes, scores, dtype = _compared(_float_or_cast("boxes", boxes), _float_or_cast("scores", scores))
+    return SoftNms(
+        *ops.tensorflow_ops_soft_nms(
+            boxes=boxes,
+            scores=scores,
+            method=arguments.one_of("method", method, ("gaussian", "linear")),
+            sigma=_number("sigma", sigma, dtype, "a positive, finite number", lambda v: v > 0),
+            iou_threshold=_iou_threshold(iou_threshold, dtype),
+            score_threshold=_score_threshold(score_threshold, dtype),
+            max_outputs=_limit("max_outputs", max_outputs),
+            box_format=_box_format(box_format),
+            name=name,
+        )
+    )
+
+
+@pfor.register("TensorflowOps>MulticlassNms")
+def _convert_multiclass_nms(pfor_input):
+    """The iterations become part of the images."""
+    for value, arg in zip(pfor_input.inputs[2:], pfor_input.op.op_def.input_arg[2:], strict=True):
+        if value.is_stacked:
+            raise pfor.ConversionNotImplementedError(f"{arg.name} differs between iterations, expected one for all")
+    pfor_input.stack_inputs([0, 1])
+    iterations = tf.cast(pfor_input.pfor.loop_len_vector[0], tf.int32)
+    boxes, scores = (pfor_input.stacked_input(i) for i in range(2))
+    images = tf.shape(scores)[1]
+    rest = [value.t for value in pfor_input.inputs[2:]]
+    outputs = pfor.call(pfor_input, [pfor.fold(boxes), pfor.fold(scores), *rest])
+    return [pfor.stacked(pfor.unfold(output, iterations, size=images)) for output in outputs]

@@ -1,0 +1,220 @@
+"""Tests of nms and batched_nms."""
+
+import nms_reference_testing as reference
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+nms, batched_nms = tfo.detection.nms, tfo.detection.batched_nms
+_BOXES = np.float32([[0, 0, 10, 10], [1, 1, 11, 11], [20, 20, 30, 30], [0, 0, 10, 9]])
+_SCORES = np.float32([0.6, 0.9, 0.8, 0.7])
+
+
+class ValuesTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(seed=range(4), iou_threshold=(0, 0.3, 0.7, 1), dtype=("float32", "float64"))
+    def test_equals_the_definition(self, seed, iou_threshold, dtype):
+        rng = np.random.default_rng(seed)
+        boxes = reference.hostile_boxes(rng, 200).astype(dtype)
+        scores = reference.hostile_scores(rng, 200).astype(dtype)
+        options = [{}, {"score_threshold": 0.3}, {"max_outputs": 20}, {"score_threshold": 0.9, "max_outputs": 3}]
+        with np.errstate(all="ignore"):
+            for option in options:
+                expected = reference.nms(boxes, scores, iou_threshold, **option)
+                found = nms(boxes, scores, iou_threshold, **option)
+                self.assertEqual(found.dtype, tf.int32)
+                self.assertEqual(found.numpy().tolist(), expected)
+
+    def test_kept_boxes_overlap_little_and_dropped_ones_much(self):
+        rng = np.random.default_rng(7)
+        boxes = reference.random_boxes(rng, 2000, size=12.0)
+        scores = rng.uniform(size=2000).astype(np.float32)
+        kept = nms(boxes, scores, 0.4).numpy()
+        iou = np.zeros([2000, len(kept)], np.float32)
+        for j, k in enumerate(kept):
+            low, high = np.maximum(boxes[:, :2], boxes[k, :2]), np.minimum(boxes[:, 2:], boxes[k, 2:])
+            shared = np.maximum(high - low, 0).prod(-1)
+            area = (boxes[:, 2:] - boxes[:, :2]).prod(-1)
+            iou[:, j] = shared / (area + area[k] - shared)
+        better = scores[kept][None] > scores[:, None]
+        suppressed = ((iou > 0.4) & better).any(1)
+        np.testing.assert_array_equal(np.flatnonzero(~suppressed), np.sort(kept))
+        self.assertTrue((np.diff(scores[kept]) <= 0).all())
+
+    def test_many_boxes_equal_those_of_one_thread_and_of_groups(self):
+        rng = np.random.default_rng(8)
+        boxes = reference.random_boxes(rng, 20000, size=3.0)
+        scores = rng.uniform(size=20000).astype(np.float32).round(3)
+        kept = nms(boxes, scores, 0.3).numpy()
+        self.assertBetween(len(kept), 5000, 19999)
+        # A group of one more box has no bins.
+        whole = batched_nms(boxes, scores, np.zeros(20000, np.int32), 0.3).numpy()
+        np.testing.assert_array_equal(kept, whole)
+        some = rng.permutation(20000)[:3000]
+        expected = [some[i] for i in nms(boxes[some], scores[some], 0.3).numpy()]
+        alone = batched_nms(boxes, scores, np.isin(np.arange(20000), some).astype(np.int64), 0.3).numpy()
+        np.testing.assert_array_equal([i for i in alone if i in set(some)], expected)
+
+    def test_ties_go_to_the_first(self):
+        boxes = np.tile(_BOXES[:1], [5, 1])
+        self.assertEqual(nms(boxes, [0.5, 0.7, 0.7, 0.1, 0.7], 0.5).numpy().tolist(), [1])
+        self.assertEqual(nms(boxes, [0.5, 0.7, 0.7, 0.1, 0.7], 1.0).numpy().tolist(), [1, 2, 4, 0, 3])
+        self.assertEqual(nms(boxes[:2], [-0.0, 0.0], 1).numpy().tolist(), [0, 1])
+
+    def test_the_threshold_itself_is_kept(self):
+        boxes = [[0.0, 0, 2, 1], [1, 0, 3, 1]]  # IoU 1/3
+        self.assertEqual(nms([[0.0, 0, 2, 1], [0, 0, 1, 1]], [2.0, 1.0], 0.5).numpy().tolist(), [0, 1])
+        self.assertEqual(nms(boxes, [2.0, 1.0], 0.33).numpy().tolist(), [0])
+        self.assertEqual(nms(boxes, [2.0, 1.0], 0.34).numpy().tolist(), [0, 1])
+
+    def test_malformed_boxes_are_kept_and_suppress_none(self):
+        good = [0.0, 0, 10, 10]
+        for bad in ([10, 10, 0, 0], [10, 0, 0, 10], [np.nan, 0, 10, 10], [0, 0, np.inf, 10], [0, 0, 0, 10]):
+            self.assertEqual(nms([bad, good, bad, good], [4.0, 3, 2, 1], 0.0).numpy().tolist(), [0, 1, 2])
+
+    def test_nan_scores_are_dropped_and_infinite_ones_are_scores(self):
+        scores = [np.nan, -np.inf, np.inf, 0.0]
+        boxes = np.float32([[0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 5, 5], [6, 6, 7, 7]])
+        self.assertEqual(nms(boxes, scores, 0.5).numpy().tolist(), [2, 3, 1])
+        self.assertEqual(nms(boxes, scores, 0.5, score_threshold=-1e30).numpy().tolist(), [2, 3])
+
+    @parameterized.parameters("float16", "bfloat16")
+    def test_16_bit_values_are_compared_in_float32(self, dtype):
+        rng = np.random.default_rng(3)
+        boxes = tf.cast(reference.random_boxes(rng, 100), dtype)
+        scores = tf.cast(rng.uniform(size=100), dtype)
+        expected = nms(tf.cast(boxes, tf.float32), tf.cast(scores, tf.float32), 0.3)
+        self.assertAllEqual(nms(boxes, scores, 0.3), expected)
+
+    def test_formats_agree(self):
+        rng = np.random.default_rng(4)
+        boxes = reference.random_boxes(rng, 300).round()
+        scores = rng.uniform(size=300).astype(np.float32)
+        expected = nms(boxes, scores, 0.3)
+        self.assertAllEqual(nms(boxes[:, [1, 0, 3, 2]], scores, 0.3, box_format="yxyx"), expected)
+        sides, centers = boxes[:, 2:] - boxes[:, :2], (boxes[:, 2:] + boxes[:, :2]) / 2
+        upright = np.concatenate([centers, sides, np.zeros([300, 1])], 1).astype(np.float32)
+        turned = np.concatenate([centers, sides[:, ::-1], np.full([300, 1], 90)], 1).astype(np.float32)
+        self.assertAllEqual(nms(upright, scores, 0.3, box_format="cxcywhr"), expected)
+        self.assertAllEqual(nms(turned, scores, 0.3, box_format="cxcywhr"), expected)
+
+    def test_rotated_boxes(self):
+        boxes = [[0.0, 0, 10, 2, 0], [0, 0, 10, 2, 90], [0, 0, 10, 2, 180], [0, 0, -1, 2, 0], [0, 0, 10, 2, np.nan]]
+        scores = [5.0, 4, 3, 2, 1]
+        # A cross has an IoU of 4 / 36.
+        self.assertEqual(nms(boxes, scores, 0.1, box_format="cxcywhr").numpy().tolist(), [0, 3, 4])
+        self.assertEqual(nms(boxes, scores, 0.12, box_format="cxcywhr").numpy().tolist(), [0, 1, 3, 4])
+
+    @parameterized.parameters((0, 4), (4, 0))
+    def test_empty_input_and_output(self, boxes, max_outputs):
+        found = nms(_BOXES[:boxes], _SCORES[:boxes], 0.5, max_outputs=max_outputs)
+        self.assertEqual((found.shape, found.dtype), ([0], tf.int32))
+
+
+class GroupsTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(dtype=("int32", "int64"), groups=(1, 3, 200))
+    def test_equals_the_definition(self, dtype, groups):
+        rng = np.random.default_rng(groups)
+        boxes, scores = reference.hostile_boxes(rng, 250), reference.hostile_scores(rng, 250)
+        ids = rng.integers(-groups, groups, 250).astype(dtype)
+        with np.errstate(all="ignore"):
+            for option in ({}, {"max_outputs": 40, "score_threshold": 0.1}):
+                expected = reference.nms(boxes, scores, 0.2, ids, **option)
+                self.assertEqual(batched_nms(boxes, scores, ids, 0.2, **option).numpy().tolist(), expected)
+
+    def test_huge_and_negative_ids_are_numbers(self):
+        boxes = np.tile(_BOXES[:1], [6, 1])
+        ids = np.array([2**63 - 1, -(2**63), 0, 2**32, -1, 2**63 - 1])
+        self.assertEqual(batched_nms(boxes, [6.0, 5, 4, 3, 2, 1], ids, 0.5).numpy().tolist(), [0, 1, 2, 3, 4])
+
+    def test_groups_keep_apart_where_offsets_would_not(self):
+        # torchvision moves each group by the largest coordinate plus 1: these two boxes would coincide.
+        boxes = [[0.0, 0, 10, 10], [-11, -11, -1, -1]]
+        self.assertEqual(batched_nms(boxes, [2.0, 1.0], [0, 1], 0.5).numpy().tolist(), [0, 1])
+        # And coordinates of group 20000 would lose their fractions.
+        boxes = np.float32([[0, 0, 100.3, 100], [33.9, 0, 134.3, 100]])  # IoU 0.4925
+        for group in (0, 20000, 2**31 - 1):
+            self.assertEqual(batched_nms(boxes, [2.0, 1.0], [group] * 2, 0.48).numpy().tolist(), [0])
+
+    def test_wrong_group_ids_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "group_ids are float32, expected int32 or int64"):
+            batched_nms(_BOXES, _SCORES, _SCORES, 0.5)
+        with self.assertRaisesRegex(ValueError, r"group_ids must be \[K\]"):
+            batched_nms(_BOXES, _SCORES, [0, 1], 0.5)
+
+
+class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        ({"iou_threshold": 1.5}, r"iou_threshold is 1.5, expected a number in \[0, 1\]"),
+        ({"iou_threshold": -0.1}, "iou_threshold is -0.1"),
+        ({"iou_threshold": float("nan")}, "iou_threshold is nan"),
+        ({"iou_threshold": "a"}, "iou_threshold is 'a'"),
+        ({"score_threshold": float("inf")}, "score_threshold is inf, expected a finite number"),
+        ({"max_outputs": -1}, "max_outputs is -1, expected an int that is at least 0"),
+        ({"max_outputs": 1.5}, "max_outputs is 1.5"),
+        ({"box_format": "xywh"}, "box_format is 'xywh', expected one of 'xyxy', 'yxyx', 'cxcywhr'"),
+        ({"box_format": "cxcywhr"}, r"boxes must be \[K, 5\]"),
+        ({"boxes": _BOXES[:, :3]}, r"boxes must be \[K, 4\]"),
+        ({"boxes": _BOXES[0]}, r"boxes must be \[K, 4\]"),
+        ({"scores": _SCORES[:3]}, r"scores must be \[K\] with boxes' K"),
+        ({"scores": _SCORES[None]}, r"scores must be \[K\]"),
+        ({"boxes": "a"}, "boxes"),
+    )
+    def test_bad_arguments_are_named(self, changed, message):
+        arguments = {"boxes": _BOXES, "scores": _SCORES, "iou_threshold": 0.5, **changed}
+        with self.assertRaisesRegex(ValueError, message):
+            nms(**arguments)
+
+        def in_graph():
+            return nms(**arguments)
+
+        with self.assertRaisesRegex(ValueError, message):
+            tf.function(in_graph, autograph=False).get_concrete_function()
+
+    def test_tensors_are_checked_when_they_run(self):
+        @tf.function(input_signature=[tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.int32)])
+        def call(iou_threshold, max_outputs):
+            return nms(_BOXES, _SCORES, iou_threshold, max_outputs=max_outputs)
+
+        self.assertAllEqual(call(0.5, 4), [1, 2])
+        self.assertAllEqual(call(0.5, 1), [1])
+        self.assertAllEqual(call(0.9, 0), [])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "iou_threshold is out of its range"):
+            call(1.5, 4)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "max_outputs is too small"):
+            call(0.5, -2)
+
+    def test_lists_of_ints_and_sizes_known_late(self):
+        self.assertAllEqual(nms(_BOXES.astype(int).tolist(), [6, 9, 8, 7], 0.5), [1, 2])
+        call = tf.function(lambda b, s: nms(b, s, 0.5), autograph=False)
+        spec = tf.TensorSpec(None, tf.float32)
+        traced = call.get_concrete_function(spec, spec)
+        self.assertAllEqual(traced(tf.constant(_BOXES), tf.constant(_SCORES)), [1, 2])
+        self.assertEqual(traced.structured_outputs.shape.as_list(), [None])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"boxes must be \[K, 4\], got \[4\]"):
+            traced(tf.constant(_SCORES), tf.constant(_SCORES))
+
+    def test_the_result_has_no_gradient(self):
+        boxes, scores = tf.constant(_BOXES), tf.constant(_SCORES)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch([boxes, scores])
+            kept = nms(boxes, scores, 0.5)
+            best = tf.gather(scores, kept)
+        self.assertEqual(tape.gradient(kept, [boxes, scores]), [None, None])
+        self.assertAllEqual(tf.convert_to_tensor(tape.gradient(best, scores)), [0, 1, 1, 0])
+
+    @parameterized.parameters("Nms", "BatchedNms")
+    def test_xla_refuses_by_name(self, op):
+        ids = np.zeros(4, np.int32)
+
+        @tf.function(jit_compile=True, autograph=False)
+        def call():
+            return nms(_BOXES, _SCORES, 0.5) if op == "Nms" else batched_nms(_BOXES, _SCORES, ids, 0.5)
+
+        with self.assertRaisesRegex(tf.errors.UnimplementedError, f"TensorflowOps>{op} cannot be compiled by XLA"):
+            call()
+
+
+if __name__ == "__main__":
+    tf.test.main()

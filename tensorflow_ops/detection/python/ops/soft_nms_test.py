@@ -1,0 +1,115 @@
+"""Tests of soft_nms."""
+
+import nms_reference_testing as reference
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+soft_nms = tfo.detection.soft_nms
+
+
+class ValuesTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(method=("gaussian", "linear"), dtype=("float32", "float64"), seed=range(3))
+    def test_equals_the_definition(self, method, dtype, seed):
+        rng = np.random.default_rng(seed)
+        boxes, scores = reference.hostile_boxes(rng, 120), reference.hostile_scores(rng, 120)
+        for options in (
+            {"sigma": 0.5, "iou_threshold": 0.3, "score_threshold": 0.001},
+            {"sigma": 0.1, "iou_threshold": 0.0, "score_threshold": 0.2, "max_outputs": 20},
+            {"sigma": 2.0, "iou_threshold": 1.0, "score_threshold": -0.1},
+        ):
+            with np.errstate(all="ignore"):
+                indices, expected = reference.soft_nms(boxes, scores, method, **options)
+            found = soft_nms(boxes.astype(dtype), scores.astype(dtype), method=method, **options)
+            self.assertEqual((found.indices.dtype, found.scores.dtype), (tf.int32, tf.as_dtype(dtype)))
+            self.assertEqual(found.indices.numpy().tolist(), indices)
+            np.testing.assert_allclose(found.scores, expected, rtol=2e-5)
+
+    def test_tf_image_has_half_of_sigma(self):
+        rng = np.random.default_rng(5)
+        boxes = reference.random_boxes(rng, 60)
+        scores = rng.uniform(size=60).astype(np.float32)
+        found = soft_nms(boxes, scores, sigma=0.6, score_threshold=0.01)
+        theirs = tf.image.non_max_suppression_with_scores(
+            boxes, scores, 60, iou_threshold=1.0, score_threshold=0.01, soft_nms_sigma=0.3
+        )
+        self.assertAllEqual(found.indices, theirs[0])
+        self.assertAllClose(found.scores, theirs[1])
+
+    def test_formats_agree(self):
+        rng = np.random.default_rng(6)
+        boxes = reference.random_boxes(rng, 80)
+        scores = rng.uniform(size=80).astype(np.float32)
+        expected = soft_nms(boxes, scores)
+        found = soft_nms(boxes[:, [1, 0, 3, 2]], scores, box_format="yxyx")
+        self.assertAllEqual(found.indices, expected.indices)
+        centers, sides = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
+        rotated = np.concatenate([centers, sides, np.zeros([80, 1], np.float32)], 1)
+        found = soft_nms(rotated, scores, box_format="cxcywhr")
+        self.assertAllEqual(found.indices, expected.indices)
+        self.assertAllClose(found.scores, expected.scores, rtol=1e-4)
+
+    @parameterized.parameters("float16", "bfloat16")
+    def test_16_bit_input_has_float32_scores(self, dtype):
+        rng = np.random.default_rng(7)
+        boxes = tf.cast(reference.random_boxes(rng, 40), dtype)
+        scores = tf.cast(rng.uniform(size=40), dtype)
+        found = soft_nms(boxes, scores)
+        expected = soft_nms(tf.cast(boxes, tf.float32), tf.cast(scores, tf.float32))
+        self.assertEqual(found.scores.dtype, tf.float32)
+        self.assertAllEqual(found.indices, expected.indices)
+        self.assertAllEqual(found.scores, expected.scores)
+
+    def test_ties_and_the_threshold_itself(self):
+        boxes = np.float32([[0, 0, 1, 1], [3, 3, 4, 4], [6, 6, 7, 7]])
+        found = soft_nms(boxes, [0.5, 0.75, 0.75], score_threshold=0.5)
+        self.assertAllEqual(found.indices, [1, 2])
+        found = soft_nms(np.tile(boxes[:1], [3, 1]), [0.5, 0.5, 0.5], method="linear")
+        self.assertAllEqual(found.indices, [0])
+
+    @parameterized.parameters((0, None), (3, 0))
+    def test_empty_input_and_output(self, boxes, max_outputs):
+        found = soft_nms(tf.zeros([boxes, 4]), tf.ones([boxes]), max_outputs=max_outputs)
+        self.assertEqual((found.indices.shape, found.scores.shape), ([0], [0]))
+
+    def test_results_have_no_gradient(self):
+        boxes, scores = tf.ones([3, 4]), tf.constant([0.3, 0.2, 0.1])
+        with tf.GradientTape() as tape:
+            tape.watch([boxes, scores])
+            found = soft_nms(boxes, scores)
+        self.assertEqual(tape.gradient(found.scores, [boxes, scores]), [None, None])
+
+
+class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        ({"method": "hard"}, "method is 'hard', expected one of 'gaussian', 'linear'"),
+        ({"sigma": 0.0}, "sigma is 0.0, expected a positive, finite number"),
+        ({"sigma": float("inf")}, "sigma is inf"),
+        ({"iou_threshold": 1.01}, r"iou_threshold is 1.01, expected a number in \[0, 1\]"),
+        ({"score_threshold": None}, "score_threshold is None"),
+        ({"max_outputs": -1}, "max_outputs is -1"),
+        ({"box_format": "abc"}, "box_format is 'abc'"),
+        ({"boxes": np.zeros([3, 5], np.float32)}, r"boxes must be \[K, 4\]"),
+        ({"scores": np.zeros([4], np.float32)}, r"scores must be \[K\] with boxes' K"),
+    )
+    def test_bad_arguments_are_named(self, changed, message):
+        arguments = {"boxes": np.zeros([3, 4], np.float32), "scores": np.zeros([3], np.float32), **changed}
+        with self.assertRaisesRegex(ValueError, message):
+            soft_nms(**arguments)
+
+    def test_tensors_are_checked_when_they_run(self):
+        call = tf.function(lambda sigma: soft_nms(tf.zeros([3, 4]), tf.ones([3]), sigma=sigma), autograph=False)
+        self.assertAllEqual(call(tf.constant(0.5)).indices, [0, 1, 2])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "sigma is out of its range"):
+            call(tf.constant(-1.0))
+
+    def test_xla_refuses_by_name(self):
+        call = tf.function(lambda: soft_nms(tf.zeros([3, 4]), tf.ones([3])), jit_compile=True, autograph=False)
+        with self.assertRaisesRegex(tf.errors.UnimplementedError, "TensorflowOps>SoftNms cannot be compiled by XLA"):
+            call()
+
+
+if __name__ == "__main__":
+    tf.test.main()
