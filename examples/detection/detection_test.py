@@ -159,7 +159,7 @@ def images():
 
 
 def test_detections_are_the_suppressed_candidates(detector, images):
-    boxes, scores = detector.candidates(images)
+    boxes, scores = detector.candidates(tf.constant(images))
     expected = tfo.detection.multiclass_nms(boxes, scores, score_threshold=0.05, max_outputs=20)
     assert (expected.counts.numpy() > 1).all()
     for i, found in enumerate(model.detect(detector, images)):
@@ -171,14 +171,16 @@ def test_detections_are_the_suppressed_candidates(detector, images):
             assert np.triu(tfo.detection.box_iou(same, same), 1).max(initial=0) <= 0.5
 
 
-def test_boxes_are_in_pixels_of_the_image(detector, images):
-    # The same picture in the upper half of an image of twice the size.
+def test_photographs_of_other_sizes(detector, images):
     twice = images.repeat(2, axis=1).repeat(2, axis=2)
-    expected, found = detector.detect(images), detector.detect(twice)
-    np.testing.assert_allclose(found["boxes"][:, :3], 2 * expected["boxes"][:, :3], atol=3)
-    # Without its lower half: the rest is padding.
-    found = detector.detect(images[:, :128])
-    assert found["boxes"].shape == (2, model.MAX_DETECTIONS, 4)
+    expected = detector.find(tf.image.resize(twice, [data.SIZE, data.SIZE], antialias=True))
+    found = detector.detect(twice)
+    np.testing.assert_array_equal(found["counts"], expected["counts"])
+    np.testing.assert_allclose(found["boxes"], 2 * expected["boxes"], atol=1e-2)
+    # The upper half of a photograph is padded with zeros.
+    lower_half_is_black = images * (np.arange(data.SIZE) < 128).astype(np.uint8)[:, np.newaxis, np.newaxis]
+    expected, found = detector.detect(lower_half_is_black), detector.detect(images[:, :128])
+    np.testing.assert_allclose(found["boxes"], expected["boxes"], atol=1e-2)
 
 
 def test_exported_detector_in_a_new_process(detector, images, tmp_path):
@@ -205,8 +207,8 @@ def test_serve_prints_names_and_boxes(detector, images, tmp_path, capsys, monkey
     assert all(line.split("  ")[1].strip() in data.CLASSES for line in lines)
 
 
-def test_xla_compiles_the_detector(detector, images):
-    compiled = tf.function(detector.detect, jit_compile=True)(images)
-    expected = detector.detect(images)
+def test_xla_compiles_detection(detector, images):
+    expected = detector.find(tf.constant(images))
+    compiled = tf.function(detector.find, jit_compile=True)(tf.constant(images))
     np.testing.assert_array_equal(compiled["counts"], expected["counts"])
     np.testing.assert_allclose(compiled["scores"], expected["scores"], rtol=1e-3)

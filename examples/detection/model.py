@@ -96,23 +96,28 @@ class Detector(tf.Module):
             boxes, probabilities = refine(self.network, images, boxes)
         return boxes, probabilities[..., 1:]
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8, name="images")])
-    def detect(self, images):
-        """Finds the signs in each image [N, H, W, 3]: boxes in its pixels, by decreasing score."""
-        # Scales the longer side to SIZE, and pads the other one.
-        size = tf.cast(tf.shape(images)[1:3], tf.float32)
-        scale = SIZE / tf.reduce_max(size)
-        scaled = tf.image.resize(images, tf.cast(tf.round(scale * size), tf.int32), antialias=True)
-        boxes, scores = self.candidates(tf.image.pad_to_bounding_box(scaled, 0, 0, SIZE, SIZE))
+    def find(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Finds the signs in images [N, SIZE, SIZE, 3]: one box for each, by decreasing score."""
+        boxes, scores = self.candidates(images)
         found = tfo.detection.multiclass_nms(
             boxes, scores, iou_threshold=0.5, score_threshold=MIN_SCORE, max_outputs=MAX_DETECTIONS
         )
         return {
-            "boxes": found.boxes / scale,  # [N, MAX_DETECTIONS, 4], zeros from counts on
+            "boxes": found.boxes,  # [N, MAX_DETECTIONS, 4], zeros from counts on
             "scores": found.scores,
             "classes": found.class_ids,
             "counts": found.counts,  # [N]
         }
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8, name="images")])
+    def detect(self, images):
+        """Finds the signs in images [N, H, W, 3] of any size, with boxes in their pixels."""
+        # Scales the longer side to SIZE, and pads the other one.
+        size = tf.cast(tf.shape(images)[1:3], tf.float32)
+        scale = SIZE / tf.reduce_max(size)
+        scaled = tf.image.resize(images, tf.cast(tf.round(scale * size), tf.int32), antialias=True)
+        found = self.find(tf.image.pad_to_bounding_box(scaled, 0, 0, SIZE, SIZE))
+        return {**found, "boxes": found["boxes"] / scale}
 
 
 class Detections(NamedTuple):
