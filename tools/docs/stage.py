@@ -29,6 +29,7 @@ SECTIONS = {
         "docs/roi_align.md",
         "docs/multiscale_roi_align.md",
         "docs/ps_roi.md",
+        "docs/boxes.md",
         "docs/nn.md",
         "docs/seq2seq.md",
         "docs/masks.md",
