@@ -174,6 +174,26 @@ void CheckLongSides(const Device& device, int64_t length) {
   }
 }
 
+// Roots that float32 rounds to the middle between two numbers of 16 bits, such
+// as that of 8196^2 + 1: a second rounding would go the wrong way.
+template <typename T, typename Device>
+void CheckRoundsOnce(const Device& device) {
+  const Planes planes = {1, 8300, 2, 1};
+  std::vector<int> values(planes.Elements(), 1);
+  values[0] = 0;
+  const auto actual =
+      Run<T>(device, planes, Store(values, {1, false}), {1, false}, 1, 1);
+  for (int64_t y = 0; y < planes.height; ++y) {
+    TFO_EXPECT_EQ(Widen(actual[2 * y + 1]),
+                  Widen(Root<T>(static_cast<double>(y * y + 1))));
+  }
+}
+
+TFO_TEST(DistanceTransform, SixteenBitsAreRoundedOnce) {
+  CheckRoundsOnce<Half>(testing::ThreadedCpu(2));
+  CheckRoundsOnce<BFloat16>(testing::ThreadedCpu(2));
+}
+
 TFO_TEST(DistanceTransform, IsTheNearestZeroPixels) {
   for (int threads : {1, 3}) {
     CheckPatterns<float>(testing::ThreadedCpu(threads), testing::MaskSizes());
@@ -225,6 +245,11 @@ TFO_CUDA_TEST(DistanceTransform, CudaOtherDtypes) {
   CheckPatterns<double>(Gpu{}, sizes);
   CheckPatterns<Half>(Gpu{}, sizes);
   CheckPatterns<BFloat16>(Gpu{}, sizes);
+}
+
+TFO_CUDA_TEST(DistanceTransform, CudaSixteenBitsAreRoundedOnce) {
+  CheckRoundsOnce<Half>(Gpu{});
+  CheckRoundsOnce<BFloat16>(Gpu{});
 }
 
 TFO_CUDA_TEST(DistanceTransform, CudaSpacings) { CheckSpacings(Gpu{}); }
