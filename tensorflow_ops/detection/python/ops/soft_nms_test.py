@@ -11,7 +11,7 @@ soft_nms = tfo.detection.soft_nms
 
 
 class ValuesTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(method=("gaussian", "linear"), dtype=("float32", "float64"), seed=range(3))
+    @parameterized.product(method=("gaussian", "linear"), dtype=("float32", "float64"), seed=(0, 1, 2))
     def test_equals_the_definition(self, method, dtype, seed):
         rng = np.random.default_rng(seed)
         boxes, scores = reference.hostile_boxes(rng, 120), reference.hostile_scores(rng, 120)
