@@ -4,7 +4,7 @@ https://www.tensorflow.org/guide/create_op explains custom ops; docs/writing_an_
 this project explains how to add one here.
 """
 
-from tensorflow_ops import detection, distribute, layers, losses, nn, seq2seq, shapes, summary, testing
+from tensorflow_ops import detection, distribute, image, layers, losses, nn, seq2seq, shapes, summary, testing
 from tensorflow_ops.core.python import build_info
 from tensorflow_ops.core.python.versions import show_versions
 from tensorflow_ops.prototyping import python_op
@@ -16,6 +16,7 @@ __all__ = [
     "__version__",
     "detection",
     "distribute",
+    "image",
     "layers",
     "losses",
     "nn",

@@ -6,7 +6,8 @@
 # Usage: tools/demo.sh [detection | image_classifier | seq2seq | basics]
 #
 # "detection" runs examples/detection/train.py instead, which trains for a minute or
-# two and writes build/detection/detections.png.
+# two, writes build/detection/detections.png and serves the exported detector from a new
+# process, and then runs that example's tests.
 #
 # "image_classifier" trains, evaluates, exports and uses the network of
 # examples/image_classifier in build/image_classifier, which takes a minute, and then
@@ -49,6 +50,9 @@ case $* in
   '') picture "$root/demo.png" pool_photo.py --output "$root/demo.png" ;;
   detection)
     picture "$root/build/detection/detections.png" detection/train.py --output "$root/build/detection"
+    [[ -s $root/build/detection/detector/saved_model.pb ]] || die "examples/detection/train.py exported no detector."
+    say "testing examples/detection"
+    "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/detection"
     ;;
   image_classifier)
     rm -rf "$root/build/image_classifier"

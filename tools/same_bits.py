@@ -179,12 +179,23 @@ class _Cases:
         )
         yield "zero_out", run(tfo.zero_out, features)
 
+    def masks(self, dtype):
+        """Yields cases of distances and components."""
+        shape = [int(n) for n in self._rng.integers(1, 200, size=4) // (60, 1, 1, 60) + (1, 0, 0, 1)]
+        images = tf.constant(self._rng.integers(0, 3, shape) * (self._rng.random(shape) < self._pick(0.5, 0.999)))
+        spacing = self._pick((1.0, 1.0), (0.5, 2.0), (0.3, 0.7))
+        yield (
+            "euclidean_distance_transform",
+            tfo.image.euclidean_distance_transform(images, spacing=spacing, dtype=dtype),
+        )
+        yield "connected_components", tfo.image.connected_components(images, connectivity=self._pick(4, 8))
+
 
 def _save(path, rounds, seed):
     cases, digests = _Cases(seed), {}
     for i in range(rounds):
         for dtype in _DTYPES:
-            for family in (cases.nn, cases.seq2seq, cases.detection):
+            for family in (cases.nn, cases.seq2seq, cases.detection, cases.masks):
                 for name, results in family(dtype):
                     key = f"{name} {dtype.name} {i}"
                     digests[key] = [_digest(r) for r in tf.nest.flatten(results) if r is not None]

@@ -29,6 +29,9 @@ import theirs
 RESULTS = pathlib.Path(__file__).resolve().parent.parent / "results"
 THREADS = (1, 2)
 PASSES = ("forward", "backward")
+_ROUNDS = {"seconds": 0.7, "min_rounds": 5, "max_seconds": 6.0}
+# Where torchvision's curve ends: it is serial and grows linearly.
+_MAX_TORCHVISION_SECONDS = 2.0
 AXES = {
     "boxes": (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000),
     "channels": (16, 32, 64, 128, 256, 512, 1024),
@@ -63,18 +66,27 @@ def values_of(case, axis):
 
 
 def work(op, threads):
-    """Reads lines [axis, value], measures each point, and writes lines {name: seconds}."""
+    """Reads lines [axis, value], measures each point, and writes lines {name: seconds, "torchvision / PASS": ratio}."""
     raw, attrs = ours.load(threads), next(iter(cases.OPS[op].settings.values()))
     # torchvision's ops always use one thread.
     torch, torchvision = peers.torchvision_ops(threads) if threads == max(THREADS) else (None, None)
+    slow = set()  # axes on which torchvision takes too long
     for line in sys.stdin:
-        inputs = cases.make_inputs(vary(cases.OPS[op].cases[BASES[op]], *json.loads(line)))
+        axis, value = json.loads(line)
+        inputs = cases.make_inputs(vary(cases.OPS[op].cases[BASES[op]], axis, value))
         mine = ours.candidate(raw, op, attrs, inputs, "float32", "NHWC")
         calls = {which: mine.passes[which] for which in PASSES}
-        if torch is not None:
+        # Without torchvision in the turns, so that all thread counts find the same caches.
+        times = harness.interleave(calls, **_ROUNDS)
+        if torch is not None and axis not in slow:
             rival = theirs.torchvision(torch, torchvision, op, attrs, inputs)
-            calls |= {f"torchvision {which}": rival.passes[which] for which in PASSES}
-        print(json.dumps(harness.interleave(calls, seconds=1.0, min_rounds=5, max_seconds=20.0)), flush=True)
+            rivals = {f"torchvision {which}": rival.passes[which] for which in PASSES}
+            turns = harness.interleave(calls | rivals, **_ROUNDS)
+            times |= {name: turns[name] for name in rivals}
+            times |= {f"torchvision / {which}": turns[f"torchvision {which}"] / turns[which] for which in PASSES}
+            if sum(turns[name] for name in rivals) > _MAX_TORCHVISION_SECONDS:
+                slow.add(axis)
+        print(json.dumps(times), flush=True)
 
 
 @contextlib.contextmanager
@@ -155,9 +167,9 @@ def plot(op, by_threads, subtitle, path):
         for which in PASSES:
             curves = {threads: np.array(by_threads[threads][axis][which]).T for threads in by_threads}
             values, mine = curves[most]
-            rival = by_threads[most][axis].get(f"torchvision {which}")
-            if rival:
-                ratio.plot(values, np.array(rival)[:, 1] / mine, marker="o", markersize=4, color=colors[which])
+            ratios = by_threads[most][axis].get(f"torchvision / {which}")
+            if ratios:
+                ratio.plot(*np.array(ratios).T, marker="o", markersize=4, color=colors[which])
             speedup.plot(values, curves[fewest][1] / mine, marker="o", markersize=4, color=colors[which])
         ratio.set_ylim(bottom=0)
         speedup.set_ylim(0, most / fewest + 0.2)
@@ -188,10 +200,10 @@ def rows(curves):
             row = {"axis": axis, "pass": which}
             row["from"], row["to"] = (f"{value:,}: {1e3 * seconds:.2f} ms" for value, seconds in (mine[0], mine[-1]))
             row["growth at the end"] = f"{growth(mine):.2f}"
-            row[f"{fewest} thread / {most}"] = f"{slow[-1][1] / mine[-1][1]:.2f}"
-            rival = curves[most][axis].get(f"torchvision {which}")
-            if rival:
-                ratios = [their[1] / my[1] for their, my in zip(rival, mine, strict=True)]
+            speedups = [one[1] / two[1] for one, two in zip(slow, mine, strict=True)]
+            row[f"{fewest} thread / {most}"] = f"{min(speedups):.2f} to {max(speedups):.2f}"
+            ratios = [ratio for _, ratio in curves[most][axis].get(f"torchvision / {which}", [])]
+            if ratios:
                 row["torchvision / ours"] = f"{min(ratios):.1f} to {max(ratios):.1f}"
             yield row
 

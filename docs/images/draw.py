@@ -310,11 +310,74 @@ def draw_coming_from() -> plt.Figure:
     return page.figure
 
 
+def label_components(mask: np.ndarray, steps: tuple) -> np.ndarray:
+    """Labels the components of a mask by a flood fill; `steps` lead to neighbors."""
+    labels, count = np.zeros(mask.shape, int), 0
+    for start in map(tuple, np.argwhere(mask)):
+        if labels[start] == 0:
+            count += 1
+            left = [start]
+            while left:
+                y, x = left.pop()
+                inside = 0 <= y < mask.shape[0] and 0 <= x < mask.shape[1]
+                if inside and mask[y, x] and labels[y, x] == 0:
+                    labels[y, x] = count
+                    left += [(y + dy, x + dx) for dy, dx in steps]
+    return labels
+
+
+def draw_masks() -> plt.Figure:
+    """A mask, its distances, its components with 4 and with 8 neighbors."""
+    page = Page(3.5)
+    rows = (
+        ".########",
+        ".########",
+        ".#######.",
+        "....###..",
+        "##...#...",
+        "##......#",
+        "..##...##",
+    )
+    mask = np.array([[cell == "#" for cell in row] for row in rows])
+    height, width = mask.shape
+    zeros = np.argwhere(~mask)
+    places = np.stack(np.mgrid[:height, :width], -1)[..., np.newaxis, :]
+    distances = np.sqrt(((places - zeros) ** 2).sum(-1).min(-1))
+    edges = ((-1, 0), (1, 0), (0, -1), (0, 1))
+    corners = ((-1, -1), (-1, 1), (1, -1), (1, 1))
+    four, eight = label_components(mask, edges), label_components(mask, edges + corners)
+    colors = [np.array(matplotlib.colors.to_rgb(color)) for color in LEVELS]
+    shades = plt.get_cmap("Blues")
+
+    def show(left, words, paint):
+        page.title(left + 1.6, words)
+        axes = page.picture(left, 0.48, 3.2, (-0.03, width + 0.03), (-0.03, height + 0.03))
+        for y, x in np.ndindex(height, width):
+            color, number = paint(y, x)
+            rectangle(axes, x, y, x + 1, y + 1, facecolor=color, edgecolor="white", linewidth=1.5)
+            if mask[y, x]:
+                text(axes, x + 0.5, y + 0.52, number, 9.5, color=readable_on(np.asarray(color)))
+
+    def of_component(labels):
+        return lambda y, x: (colors[(labels[y, x] - 1) % 4] if mask[y, x] else "#efefef", str(labels[y, x]))
+
+    def of_distance(y, x):
+        share = 0.15 + 0.75 * distances[y, x] / distances.max()
+        return (shades(share) if mask[y, x] else "#efefef", f"{distances[y, x]:.3g}")
+
+    show(0.1, "distances to zero pixels", of_distance)
+    show(3.65, f"{four.max()} components, connectivity=4", of_component(four))
+    show(7.2, f"{eight.max()} components, connectivity=8", of_component(eight))
+    page.write(5.25, 3.27, "zero pixels are grey")
+    return page.figure
+
+
 FIGURES = {
     "roi_align": draw_roi_align,
     "ps_roi": draw_ps_roi,
     "multiscale_roi_align": draw_multiscale_roi_align,
     "coming_from": draw_coming_from,
+    "masks": draw_masks,
 }
 
 

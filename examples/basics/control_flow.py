@@ -10,8 +10,8 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
 import tensorflow as tf
 
 
-def main():
-    """Runs the example."""
+def branches():
+    """Runs one of two branches."""
 
     # A Python if needs a value while the function is traced, and traced tensors have none.
     # tf.cond adds both branches to the graph and runs one.
@@ -29,6 +29,9 @@ def main():
     print("cond:", [int(with_cond(tf.constant(v))) for v in (3, -3)])
     print("if:  ", [int(with_if(tf.constant(v))) for v in (3, -3)])
 
+
+def selection():
+    """Selects elements, with a gradient that is finite."""
     # tf.where selects elements of two values that are both computed, and so are their
     # gradients: the gradient of log at 0 is infinite, and 0 * infinity is NaN. Replace the
     # input of the branch that is not selected by a harmless value.
@@ -41,21 +44,26 @@ def main():
         "where:", wrong.numpy(), "gradient", tape.gradient(wrong, x).numpy(), "mended", tape.gradient(right, x).numpy()
     )
 
-    # A loop whose length depends on values: Newton's square root. Values that change between
-    # passes are loop variables, with fixed shapes and dtypes.
-    @tf.function
-    def square_root(a):
-        def improve(guess, passes):
-            return (guess + a / guess) / 2, passes + 1
 
-        return tf.while_loop(
-            lambda guess, passes: (tf.abs(guess * guess - a) > 1e-5 * a) & (passes < 50), improve, (a, 0)
-        )
+# A loop whose length depends on values: Newton's square root. Values that change between
+# passes are loop variables, with fixed shapes and dtypes.
+@tf.function
+def square_root(a):
+    def improve(guess, passes):
+        return (guess + a / guess) / 2, passes + 1
 
+    return tf.while_loop(lambda guess, passes: (tf.abs(guess * guess - a) > 1e-5 * a) & (passes < 50), improve, (a, 0))
+
+
+def loop_until():
+    """Repeats until a condition on values holds."""
     root, passes = square_root(tf.constant(2.0))
     print(f"while_loop: {root:.4f} after {passes} passes")
 
-    # Declare a shape that changes with a shape invariant.
+
+def growing_tensor():
+    """Declares a shape that changes with a shape invariant."""
+
     @tf.function
     def powers_of_two(n):
         values = tf.constant([1])
@@ -66,8 +74,11 @@ def main():
 
     print("growing tensor:", powers_of_two(6).numpy())
 
-    # Collect results in a TensorArray: each is written once, nothing is copied, and it is
-    # differentiable. A Python list would be filled during tracing, with symbolic tensors.
+
+def tensor_array():
+    """Collects results in a TensorArray: each is written once, nothing is copied, and it is differentiable."""
+
+    # A Python list would be filled during tracing, with symbolic tensors.
     @tf.function
     def fibonacci(n):
         numbers = tf.TensorArray(tf.int32, n)
@@ -79,14 +90,18 @@ def main():
 
     print("TensorArray:", fibonacci(10).numpy())
 
-    # The gradient of a loop runs backwards over its passes.
+
+def gradient_of_a_loop():
+    """Runs backwards over the passes of a loop."""
     a = tf.constant(2.0)
     with tf.GradientTape() as tape:
         tape.watch(a)
         root, _ = square_root(a)
     print(f"d sqrt(a) / da at 2: {tape.gradient(root, a):.4f}, by hand {0.5 / 2**0.5:.4f}")
 
-    # A loop over Python numbers is unrolled: the graph contains a copy of each pass.
+
+def unrolled_loop():
+    """Counts the ops of a loop over Python numbers, which is unrolled: the graph contains a copy of each pass."""
     for name, loop in (("range", range), ("tf.range", tf.range)):
 
         @tf.function
@@ -97,6 +112,17 @@ def main():
 
         operations = repeat.get_concrete_function(tf.constant(1.0)).graph.get_operations()
         print(f"for over {name}:", len(operations), "ops")
+
+
+def main():
+    """Runs the example."""
+    branches()
+    selection()
+    loop_until()
+    growing_tensor()
+    tensor_array()
+    gradient_of_a_loop()
+    unrolled_loop()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import tensorflow as tf
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont, ImageOps
 from sklearn.datasets import load_sample_image
 
+import tensorflow_ops as tfo
+
 PHOTOS = ("china.jpg", "flower.jpg")
 CLASSES = ("stop", "yield", "no entry", "priority")
 SIZE = 256  # of a scene, in pixels
@@ -102,7 +104,7 @@ def draw_scene(rng: np.random.Generator, photo: Image.Image, signs: list[Image.I
         left, top, right, bottom = sign.getchannel("A").point(lambda a: 255 * (a > 127)).getbbox()
         x, y = rng.integers(SIZE - right + 1), rng.integers(SIZE - bottom + 1)
         box = np.float32([x + left, y + top, x + right, y + bottom])
-        if boxes and box_ops.iou(box, np.stack(boxes)).max() > 0:
+        if boxes and np.any(tfo.detection.box_iou([box], boxes) > 0):
             continue
         image.paste(sign, (x, y), sign)
         boxes.append(box)
@@ -159,7 +161,7 @@ def targets(scene: Scene, proposals: np.ndarray) -> tuple[np.ndarray, np.ndarray
       labels int32 [R], 0 for background and 1 + class; the boxes [R, 4] of the signs
       that the proposals overlap most; and that overlap [R].
     """
-    overlap = box_ops.iou(proposals[:, None], scene.boxes)
+    overlap = tfo.detection.box_iou(proposals, scene.boxes).numpy()
     best = overlap.argmax(-1)
     overlap = overlap.max(-1)
     labels = np.where(overlap >= FOREGROUND_IOU, 1 + scene.classes[best], 0)
@@ -182,15 +184,15 @@ def training_batches(scenes: Sequence[Scene], seed: int, batch_size: int, propos
                 foreground = (labels > 0).astype(np.float32)
                 yield (
                     {"image": scenes[i].image, "proposals": candidates},
-                    {"classes": labels, "deltas": box_ops.encode(candidates, signs)},
-                    {"classes": np.ones_like(foreground), "deltas": foreground},
+                    {"classes": labels, "boxes": signs},
+                    {"classes": np.ones_like(foreground), "boxes": foreground},
                 )
 
     boxes, rois = tf.TensorSpec([proposals, 4], tf.float32), tf.TensorSpec([proposals], tf.float32)
     signature = (
         {"image": tf.TensorSpec([SIZE, SIZE, 3], tf.uint8), "proposals": boxes},
-        {"classes": tf.TensorSpec([proposals], tf.int32), "deltas": boxes},
-        {"classes": rois, "deltas": rois},
+        {"classes": tf.TensorSpec([proposals], tf.int32), "boxes": boxes},
+        {"classes": rois, "boxes": rois},
     )
     dataset = tf.data.Dataset.from_generator(samples, output_signature=signature)
     return dataset.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)

@@ -3,10 +3,15 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import boxes as box_ops
 import numpy as np
 from data import CLASSES, Scene, targets
 from model import Detections
+
+import tensorflow_ops as tfo
+
+# COCO's thresholds of IoU and of recall.
+MIN_IOUS = np.linspace(0.5, 0.95, 10)
+RECALLS = np.linspace(0, 1, 101)
 
 
 class Refinement(NamedTuple):
@@ -25,29 +30,62 @@ def refinement(
     foreground = labels > 0
     return Refinement(
         overlap[foreground].mean(),
-        box_ops.iou(refined, signs)[foreground].mean(),
+        1 - tfo.detection.box_iou_loss(refined[foreground], signs[foreground], mode="iou").numpy().mean(),
         (probabilities.argmax(-1) == labels).mean(),
     )
 
 
-def average_precision(scenes: Sequence[Scene], found: Sequence[Detections], min_iou: float) -> float:
-    """Returns the area under the precision-recall curve, averaged over classes, as in Pascal VOC since 2010."""
+def match(overlap: np.ndarray, min_iou: float) -> np.ndarray:
+    """Returns which of M detections are right, [M], from their IoU with G objects, [M, G].
+
+    In order, each detection takes the object that it overlaps most among those that no
+    earlier one has taken. Call it with detections by decreasing score.
+    """
+    is_free = np.ones(overlap.shape[1], bool)
+    is_right = np.zeros(len(overlap), bool)
+    for i, row in enumerate(overlap):
+        of_free = np.where(is_free, row, -1)
+        if of_free.max(initial=-1) >= min_iou:
+            is_right[i] = True
+            is_free[of_free.argmax()] = False  # a second box on the same object counts as wrong
+    return is_right
+
+
+def interpolated_precision(is_right: np.ndarray, objects: int) -> float:
+    """Returns the mean precision over 101 recalls, from detections by decreasing score, [M].
+
+    The precision at a recall is the best at this or any higher recall, and 0 if no
+    detection reaches it.
+    """
+    right = is_right.cumsum()
+    precision = right / np.arange(1, len(right) + 1)
+    best_from_here = np.maximum.accumulate(precision[::-1])[::-1]
+    first = np.searchsorted(right / objects, RECALLS)
+    return float(np.append(best_from_here, 0)[first].mean())
+
+
+def average_precision(scenes: Sequence[Scene], found: Sequence[Detections]) -> np.ndarray:
+    """Returns COCO's average precision at each of MIN_IOUS, [10], as the mean over classes.
+
+    Args:
+      scenes: the images and their objects.
+      found: the detections of each image, by decreasing score.
+
+    The mean of the result is COCO's "AP"; its first number is AP50, its sixth AP75.
+    Classes without objects do not count.
+    """
     areas = []
     for label in range(len(CLASSES)):
-        scores, hits, signs = [], [], 0
+        scores, is_right, objects = [], [], 0
         for scene, detections in zip(scenes, found, strict=True):
             truth = scene.boxes[scene.classes == label]
-            signs += len(truth)
-            is_free = np.ones(len(truth), bool)
             chosen = detections.classes == label
-            for box, score in zip(detections.boxes[chosen], detections.scores[chosen], strict=True):
-                overlap = box_ops.iou(box, truth) * is_free
-                hits.append(overlap.max(initial=0) >= min_iou)
-                if hits[-1]:
-                    is_free[overlap.argmax()] = False  # a second box on the same sign counts as wrong
-                scores.append(score)
-        hits = np.array(hits, bool)[np.argsort(scores, kind="stable")[::-1]]
-        precision = hits.cumsum() / np.arange(1, len(hits) + 1)
-        best_from_here = np.maximum.accumulate(precision[::-1])[::-1]
-        areas.append(best_from_here[hits].sum() / signs)
-    return float(np.mean(areas))
+            overlap = tfo.detection.box_iou(detections.boxes[chosen], truth).numpy()
+            scores.append(detections.scores[chosen])
+            is_right.append([match(overlap, min_iou) for min_iou in MIN_IOUS])
+            objects += len(truth)
+        if objects:
+            order = np.argsort(-np.concatenate(scores), kind="stable")
+            is_right = np.concatenate(is_right, axis=1)[:, order]
+            areas.append([interpolated_precision(row, objects) for row in is_right])
+    return np.mean(areas, axis=0)

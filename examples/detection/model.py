@@ -1,17 +1,20 @@
-"""The second stage of a two-stage detector: backbone, feature pyramid, RoIAlign, head."""
+"""The second stage of a two-stage detector: backbone, feature pyramid, RoIAlign, head; and the exported module."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import boxes as box_ops
 import keras
 import numpy as np
 import tensorflow as tf
-from data import CLASSES, SIZE
+from data import CLASSES, SIZE, grid
 
 import tensorflow_ops as tfo
 
 STRIDES = (4, 8, 16)
-PREDICT_BATCH = 10
+DETECT_BATCH = 10
+MIN_SCORE = 0.05  # of a detection
+MAX_DETECTIONS = 20  # in an image
 
 
 def conv(x, filters, kernel_size=3, strides=1):
@@ -42,11 +45,11 @@ def pyramid(maps, channels=32):
 
 
 def build() -> keras.Model:
-    """Builds the network from (image, proposals) to (classes, deltas).
+    """Builds the network from (image, proposals) to (classes, boxes).
 
     The inputs are image [N, H, W, 3] in [0, 255] and proposals [N, R, 4], x1 y1 x2 y2 in its
-    pixels. The outputs are logits [N, R, 1 + classes], background first, and deltas
-    [N, R, 4] (`boxes.decode`).
+    pixels. The outputs are logits [N, R, 1 + classes], background first, and the refined
+    boxes [N, R, 4].
     """
     image = keras.Input([None, None, 3], name="image")
     proposals = keras.Input([None, 4], name="proposals")
@@ -63,17 +66,58 @@ def build() -> keras.Model:
     classes = keras.layers.Dense(1 + len(CLASSES), name="classes")(x)
     # One box for all classes, as in Cascade R-CNN. Initially it equals the proposal.
     deltas = keras.layers.Dense(4, kernel_initializer="zeros", name="deltas")(x)
-    return keras.Model({"image": image, "proposals": proposals}, {"classes": classes, "deltas": deltas})
+    boxes = keras.layers.Identity(name="boxes")(box_ops.decode(rois, deltas))
+    return keras.Model({"image": image, "proposals": proposals}, {"classes": classes, "boxes": boxes})
 
 
-def refine(network: keras.Model, images: np.ndarray, proposals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def refine(network: keras.Model, images: tf.Tensor, proposals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the refined boxes [N, R, 4] and probabilities [N, R, 1 + classes], background first."""
-    starts = range(PREDICT_BATCH, len(images), PREDICT_BATCH)
-    batches = zip(np.split(images, starts), np.split(proposals, starts), strict=True)
-    outputs = [network.predict_on_batch({"image": image, "proposals": boxes}) for image, boxes in batches]
-    deltas = np.concatenate([output["deltas"] for output in outputs])
-    logits = np.concatenate([output["classes"] for output in outputs])
-    return box_ops.clip(box_ops.decode(proposals, deltas), SIZE), tf.nn.softmax(logits).numpy()
+    outputs = network({"image": images, "proposals": proposals}, training=False)
+    return tf.clip_by_value(outputs["boxes"], 0.0, SIZE), tf.nn.softmax(outputs["classes"])
+
+
+class Detector(tf.Module):
+    """The exported module: photographs of any size in, detections out."""
+
+    def __init__(self, network: keras.Model):
+        super().__init__()
+        self.network = network
+        self.proposals = tf.constant(grid())
+        self.class_names = tf.Variable(CLASSES, trainable=False)  # a variable, so that the loaded module has it, too
+
+    def candidates(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns a box [N, R, 4] and its scores [N, R, classes] for each proposal in images [N, SIZE, SIZE, 3].
+
+        Refines the boxes twice, as in "Cascade R-CNN" (arXiv:1712.00726), but with the same
+        head.
+        """
+        boxes = tf.repeat(self.proposals[tf.newaxis], tf.shape(images)[0], axis=0)
+        for _ in range(2):
+            boxes, probabilities = refine(self.network, images, boxes)
+        return boxes, probabilities[..., 1:]
+
+    def find(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Finds the signs in images [N, SIZE, SIZE, 3]: one box for each, by decreasing score."""
+        boxes, scores = self.candidates(images)
+        found = tfo.detection.multiclass_nms(
+            boxes, scores, iou_threshold=0.5, score_threshold=MIN_SCORE, max_outputs=MAX_DETECTIONS
+        )
+        return {
+            "boxes": found.boxes,  # [N, MAX_DETECTIONS, 4], zeros from counts on
+            "scores": found.scores,
+            "classes": found.class_ids,
+            "counts": found.counts,  # [N]
+        }
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8, name="images")])
+    def detect(self, images):
+        """Finds the signs in images [N, H, W, 3] of any size, with boxes in their pixels."""
+        # Scales the longer side to SIZE, and pads the other one.
+        size = tf.cast(tf.shape(images)[1:3], tf.float32)
+        scale = SIZE / tf.reduce_max(size)
+        scaled = tf.image.resize(images, tf.cast(tf.round(scale * size), tf.int32), antialias=True)
+        found = self.find(tf.image.pad_to_bounding_box(scaled, 0, 0, SIZE, SIZE))
+        return {**found, "boxes": found["boxes"] / scale}
 
 
 class Detections(NamedTuple):
@@ -87,26 +131,15 @@ class Detections(NamedTuple):
         """Returns the detections with the highest scores."""
         return Detections(*(x[:count] for x in self))
 
+    def at_least(self, score: float) -> "Detections":
+        """Returns the detections with this score or a higher one."""
+        return self.first(np.count_nonzero(self.scores >= score))
 
-def detect(network: keras.Model, images: np.ndarray, proposals: np.ndarray, min_score: float = 0.9) -> list[Detections]:
-    """Finds the signs in each image from proposals [R, 4] shared by all images.
 
-    Refines the boxes twice, as in "Cascade R-CNN" (arXiv:1712.00726), but with the same
-    head. Keeps the most confident box of each sign.
-    """
-    proposals = np.broadcast_to(proposals, [len(images), *proposals.shape])
-    boxes, _ = refine(network, images, proposals)
-    boxes, probabilities = refine(network, images, boxes)
-    boxes, scores, classes, counts = tf.image.combined_non_max_suppression(
-        boxes[:, :, None],
-        probabilities[..., 1:],
-        max_output_size_per_class=20,
-        max_total_size=20,
-        score_threshold=min_score,
-        clip_boxes=False,
-    )
-    classes = tf.cast(classes, tf.int32)
-    return [
-        Detections(boxes[i].numpy(), classes[i].numpy(), scores[i].numpy()).first(count)
-        for i, count in enumerate(counts.numpy())
-    ]
+def detect(detector: Detector, images: np.ndarray) -> Iterator[Detections]:
+    """Finds the signs in each of the images, a batch at a time."""
+    for start in range(0, len(images), DETECT_BATCH):
+        found = detector.detect(images[start : start + DETECT_BATCH])
+        found = {name: value.numpy() for name, value in found.items()}
+        for i, count in enumerate(found["counts"]):
+            yield Detections(found["boxes"][i], found["classes"][i], found["scores"][i]).first(count)

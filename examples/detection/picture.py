@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import boxes as box_ops
 import numpy as np
 from data import CLASSES, SIZE, Scene
 from model import Detections
 from PIL import Image, ImageDraw, ImageFont
+
+import tensorflow_ops as tfo
 
 COLORS = dict(zip(CLASSES, ("#00e5ff", "#76ff03", "#ff5cf4", "#ff9100"), strict=True))
 SCALE = 1.5  # picture pixels per scene pixel
@@ -41,8 +42,8 @@ def draw_boxes(scene: Scene, labeled: Sequence[Labeled]) -> Image.Image:
 def draw_nearest(scene: Scene, proposals: np.ndarray) -> Image.Image:
     """Draws the scene and, for each sign, the proposal with the largest overlap, and that overlap."""
     labeled = []
-    for sign, label in zip(scene.boxes, scene.classes, strict=True):
-        overlap = box_ops.iou(sign, proposals)
+    overlaps = tfo.detection.box_iou(scene.boxes, proposals).numpy()
+    for overlap, label in zip(overlaps, scene.classes, strict=True):
         labeled.append(Labeled(proposals[overlap.argmax()], CLASSES[label], f"{overlap.max():.2f}"))
     return draw_boxes(scene, labeled)
 
@@ -50,10 +51,24 @@ def draw_nearest(scene: Scene, proposals: np.ndarray) -> Image.Image:
 def draw_detections(scene: Scene, found: Detections) -> Image.Image:
     """Draws the scene and the detections, each box with its class and its overlap with a sign."""
     labeled = []
-    for box, label in zip(found.boxes, found.classes, strict=True):
-        text = f"{CLASSES[label]} {box_ops.iou(box, scene.boxes).max():.2f}"
-        labeled.append(Labeled(box, CLASSES[label], text))
+    overlaps = tfo.detection.box_iou(found.boxes, scene.boxes).numpy().max(1)
+    for box, label, overlap in zip(found.boxes, found.classes, overlaps, strict=True):
+        labeled.append(Labeled(box, CLASSES[label], f"{CLASSES[label]} {overlap:.2f}"))
     return draw_boxes(scene, labeled)
+
+
+def draw_candidates(scene: Scene, boxes: np.ndarray, scores: np.ndarray, min_score: float) -> Image.Image:
+    """Draws each box [R, 4] that has a class with at least a score, of scores [R, classes], in the class's colour."""
+    image = Image.fromarray(scene.image).resize((TILE, TILE), Image.Resampling.BICUBIC)
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(15)
+    chosen = np.flatnonzero(scores.max(1) >= min_score)
+    for box, label in zip(boxes[chosen], scores[chosen].argmax(1), strict=True):
+        corners = (SCALE * box).round().clip(0, TILE - 1).tolist()
+        draw.rectangle(corners, outline=COLORS[CLASSES[label]])
+    text = f"{len(chosen)} boxes"
+    draw.rectangle((0, TILE - 20, draw.textlength(text, font) + 8, TILE), fill="white")
+    draw.text((4, TILE - 10), text, "black", font, anchor="lm")
+    return image
 
 
 def draw_rows(rows: Mapping[str, Iterable[Image.Image]]) -> Image.Image:

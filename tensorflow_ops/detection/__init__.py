@@ -1,3 +1,7 @@
+"""Boxes and region pooling for detection models."""
+
+from tensorflow_ops.detection.python.ops import box_iou_grad, roi_grad, roi_pfor  # noqa: F401  (registrations)
+from tensorflow_ops.detection.python.ops.box_iou import box_iou, box_iou_loss
 """Region pooling and non-maximum suppression for detection models."""
 
 from tensorflow_ops.detection.python.ops import roi_grad, roi_pfor  # noqa: F401  (register gradients and vectorization)
@@ -9,6 +13,8 @@ from tensorflow_ops.detection.python.ops.roi_pool import RoIPoolWithArgmax, roi_
 __all__ = [
     "Detections",
     "RoIPoolWithArgmax",
+    "box_iou",
+    "box_iou_loss",
     "SoftNms",
     "batched_nms",
     "multiclass_nms",

@@ -1,5 +1,6 @@
 """Keras 3 losses of the ops."""
 
+from tensorflow_ops.losses.python.box_losses import BoxIoU
 from tensorflow_ops.losses.python.softmax_losses import SoftmaxCrossEntropy, SparseSoftmaxCrossEntropy
 
-__all__ = ["SoftmaxCrossEntropy", "SparseSoftmaxCrossEntropy"]
+__all__ = ["BoxIoU", "SoftmaxCrossEntropy", "SparseSoftmaxCrossEntropy"]

@@ -29,8 +29,10 @@ SECTIONS = {
         "docs/roi_align.md",
         "docs/multiscale_roi_align.md",
         "docs/ps_roi.md",
+        "docs/boxes.md",
         "docs/nn.md",
         "docs/seq2seq.md",
+        "docs/masks.md",
         "docs/xla.md",
     ],
     "Training": [

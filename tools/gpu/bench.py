@@ -204,6 +204,22 @@ def tree_rows(time, batch, beams, dtype):
     yield Row("gather_tree", f"[{time}, {batch}, {beams}] {name}", None, buffers, options, buffers[3], num_bytes)
 
 
+def mask_rows(batch, height, width):
+    """Yields the distances and components of blobs."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    noise = torch.randn((batch, 1, height, width), generator=generator, device="cuda")
+    images = (torch.nn.functional.avg_pool2d(noise, 15, 1, 7) > 0).to(torch.uint8).contiguous()
+    sizes = {"batch": batch, "height": height, "width": width, "channels": 1, "bytes": 1}
+    spacing = {"row_spacing": 1, "column_spacing": 1}
+    distances = torch.empty_like(images, dtype=torch.float32)
+    labels, counts = torch.empty_like(images, dtype=torch.int32), torch.empty(batch, dtype=torch.int32, device="cuda")
+    case, num_bytes = f"[{batch}, {height}, {width}]", 5 * images.numel()
+    buffers = [images, distances]
+    yield Row("distance_transform", case, torch.float32, buffers, sizes | spacing, distances, num_bytes)
+    buffers = [images, labels, counts]
+    yield Row("connected_components", case, None, buffers, sizes | {"connectivity": 8}, labels, num_bytes)
+
+
 def all_rows(kernels, quick):
     """Yields the rows; a row's memory lives until the next."""
     dtypes = (torch.float32, torch.bfloat16)
@@ -217,6 +233,8 @@ def all_rows(kernels, quick):
         yield from beam_rows(*sizes, dtype)
     yield from tree_rows(256, 64, 5, torch.int32)
     yield from tree_rows(1024, 4096, 4, torch.int64)
+    yield from mask_rows(8, 512, 512)
+    yield from mask_rows(1, 2048, 2048)
 
 
 def measure(row, kernels, timer, copy_speed):

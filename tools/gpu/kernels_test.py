@@ -13,6 +13,7 @@ RANDOM = np.random.default_rng(1)
 BOXES = {"boxes": 1, "pooled_height": 1, "pooled_width": 1, "scale": 1}
 MAP = {"dtype": "float32", "batch": 1, "height": 4, "width": 6, "channels": 1, **BOXES}
 ROWS = {"dtype": "float32", "rows": 5, "classes": 7}
+MASK = {"batch": 1, "height": 2, "width": 4, "channels": 1, "bytes": 1}
 
 
 def call(kernel, *arrays, **options):
@@ -210,6 +211,23 @@ class ErrorsTest(unittest.TestCase):
                 call(kernel, x, like(x), **options)
         with self.assertRaisesRegex(ValueError, "needs .* bytes of scratch memory"):
             RUN("softmax", [x.ctypes.data, x.ctypes.data], dtype="float32", rows=1, classes=40000)
+
+
+class MaskTest(unittest.TestCase):
+    IMAGE = np.array([[0, 3, 3, 0], [3, 0, 0, 3]], np.uint8)
+
+    def test_distance_transform(self):
+        y = np.full((2, 4), 99, np.float32)
+        spacing = dict(row_spacing=2, column_spacing=3)
+        call("distance_transform", self.IMAGE, y, dtype="float32", is_float=False, **spacing, **MASK)
+        np.testing.assert_array_equal(y, [[0, 2, 2, 0], [2, 0, 0, 2]])
+
+    def test_connected_components(self):
+        labels, count = np.full((2, 4), 99, np.int32), np.full(1, 99, np.int32)
+        call("connected_components", self.IMAGE, labels, count, connectivity=4, **MASK)
+        np.testing.assert_array_equal((count.item(), *labels.ravel()), (3, 0, 1, 1, 0, 2, 0, 0, 3))
+        call("connected_components", self.IMAGE, labels, count, connectivity=8, **MASK)
+        np.testing.assert_array_equal((count.item(), *labels.ravel()), (1, 0, 1, 1, 0, 1, 0, 0, 1))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,6 @@ class BuildInfoOp : public OpKernel {
 
 REGISTER_KERNEL_BUILDER(
     Name("TensorflowOps>BuildInfo").Device(::tensorflow::DEVICE_CPU),
-    BuildInfoOp);
+    CheckedKernel<BuildInfoOp>);
 
 }  // namespace tfo

@@ -83,6 +83,12 @@ TFO_FUNCTION(Log, log)
 TFO_FUNCTION(Log1p, log1p)
 #undef TFO_FUNCTION
 
+// atan2(y, x) for x >= 0 and y >= 0.
+template <typename V>
+TFO_FORMULA V QuadrantAngle(V y, V x) {
+  return std::atan2(y, x);
+}
+
 }  // namespace scalar
 }  // namespace tfo
 

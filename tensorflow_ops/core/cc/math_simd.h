@@ -1,4 +1,4 @@
-// Exponentials and logarithms of vectors, for *_simd.cc files.
+// Exponentials, logarithms and arctangents of vectors, for *_simd.cc files.
 // elementwise_test.cc checks the error bounds. Results do not depend on the
 // lane.
 #ifndef TENSORFLOW_OPS_CORE_CC_MATH_SIMD_H_
@@ -64,6 +64,10 @@ struct Constants<FloatVector> {
   // second.
   static constexpr float kLessOneLowest = -25.0f, kLessOneTiny = 0x1p-25f;
   static constexpr int kExpTerms = 5, kLogTerms = 4;
+  // (atan(u) / u - 1) / u^2 on |u| <= tan(pi / 8), powers of u^2.
+  static constexpr float kAtan[] = {-0.333333318f, 0.199995403f, -0.142639498f,
+                                    0.107436683f, -0.0645171887f};
+  static constexpr int kAtanTerms = 5;
 };
 template <>
 struct Constants<DoubleVector> {
@@ -84,6 +88,12 @@ struct Constants<DoubleVector> {
       1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800};
   static constexpr double kLessOneLowest = -50.0, kLessOneTiny = 0x1p-54;
   static constexpr int kExpTerms = 12, kLogTerms = 10;
+  static constexpr double kAtan[] = {
+      -0.333333333333333332,  0.199999999999998043,   -0.142857142856597778,
+      0.111111111051505879,   -0.0909090875325911294, 0.0769229636804229712,
+      -0.0666642476020052014, 0.0587892755447380676,  -0.0523044364068694771,
+      0.0455154473402216165,  -0.0345693150633260898, 0.0162843750500433944};
+  static constexpr int kAtanTerms = 12;
 };
 
 // 2^n for integers n with a normal result.
@@ -238,6 +248,30 @@ static TFO_INLINE V Expm1(V x) {
   const V half = math_internal::PowerOfTwo(n - Value(1));
   const V sum = MulAdd(MulAdd(p, r * r, r), half, half - Value(0.5));
   return x < C::kLessOneTiny && x > -C::kLessOneTiny ? x : sum + sum;
+}
+
+// The angle of (x, y) in the first quadrant, x >= 0 and y >= 0, in [0, pi / 2]:
+// atan2(y, x) to within 3 ulp. 0 for (0, 0).
+template <typename V>
+static TFO_INLINE V QuadrantAngle(V y, V x) {
+  using C = math_internal::Constants<V>;
+  using Value = decltype(x[0] + 0);
+  constexpr Value kTanEighth = Value(0.41421356237309503);  // tan(pi / 8)
+  constexpr Value kQuarter = Value(0.78539816339744831);    // pi / 4
+  const auto steep = y > x;
+  const V low = steep ? x : y, high = steep ? y : x;
+  // atan(low / high) = pi / 4 + atan((low - high) / (low + high)).
+  const auto near_diagonal = low > high * kTanEighth;
+  const V ratio =
+      (near_diagonal ? low - high : low) / (near_diagonal ? low + high : high);
+  const V u = high == V{} ? V{} : ratio, z = u * u;
+  V p = V{} + C::kAtan[C::kAtanTerms - 1];
+#pragma GCC unroll 16
+  for (int i = C::kAtanTerms - 2; i >= 0; --i)
+    p = MulAdd(p, z, V{} + C::kAtan[i]);
+  V angle = MulAdd(p, z * u, u);
+  angle = near_diagonal ? angle + kQuarter : angle;
+  return steep ? 2 * kQuarter - angle : angle;
 }
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -17,10 +17,10 @@
 
 namespace tfo {
 
-OpKernel::OpKernel(::tensorflow::OpKernelConstruction* ctx)
-    : ::tensorflow::OpKernel(ctx) {
+absl::Status CheckCpuLevel() {
   const char* error = CpuLevelError();
-  OP_REQUIRES(ctx, error == nullptr, absl::InvalidArgumentError(error));
+  return error == nullptr ? absl::OkStatus()
+                          : absl::InvalidArgumentError(error);
 }
 
 template <>
@@ -34,8 +34,8 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
     using ::tensorflow::thread::ThreadPool;
     auto* threads = static_cast<ThreadPool*>(pool);
     // Waking a thread takes 0.05 to 0.3 ms on a virtual machine. Work that
-    // would save less stays on the calling thread.
-    constexpr double kWakeCycles = 200000;
+    // would save less than 0.1 ms stays on the calling thread.
+    constexpr double kWakeCycles = 300000;
     const double saved = 1 - 1.0 / std::max(threads->NumThreads(), 1);
     if (cycles_per_unit * total * saved < kWakeCycles) return body(0, total);
     if (threads->CurrentThreadId() >= 0) {

@@ -12,19 +12,24 @@
 
 namespace tfo {
 
-// The base of all kernels. Fails if TENSORFLOW_OPS_CPU does not name a level of
-// this processor, which would otherwise be ignored silently.
-class OpKernel : public ::tensorflow::OpKernel {
- public:
-  explicit OpKernel(::tensorflow::OpKernelConstruction* ctx);
-};
+using ::tensorflow::OpKernel;
 
-// Turns std::bad_alloc in an algorithm into an error; TensorFlow would let it
-// end the process.
+// Ok, or that TENSORFLOW_OPS_CPU does not name a level of this processor.
+absl::Status CheckCpuLevel();
+
+// The kernel that is registered for `Kernel`. Fails to construct if
+// TENSORFLOW_OPS_CPU does not name a level of this processor, which would
+// otherwise be ignored silently. Turns std::bad_alloc in an algorithm into an
+// error; TensorFlow would let it end the process.
 template <typename Kernel>
-class MemoryChecked : public Kernel {
+class CheckedKernel : public Kernel {
  public:
-  using Kernel::Kernel;
+  explicit CheckedKernel(::tensorflow::OpKernelConstruction* ctx)
+      : Kernel(ctx) {
+    const absl::Status status = CheckCpuLevel();
+    // The first failure is the one to report.
+    if (ctx->status().ok() && !status.ok()) ctx->CtxFailure(status);
+  }
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     try {
@@ -107,7 +112,7 @@ struct DataTypeOf<BFloat16> {
       Name("TensorflowOps>" op)                                           \
           .Device(device)                                                 \
           .TypeConstraint("T", ::tfo::DataTypeOf<T>::kValue) __VA_ARGS__, \
-      ::tfo::MemoryChecked<Kernel<OnDevice, T>>)
+      ::tfo::CheckedKernel<Kernel<OnDevice, T>>)
 
 #define TFO_REGISTER_KERNELS_ON(op, device, Kernel, OnDevice, ...)            \
   TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, float, __VA_ARGS__);  \
@@ -132,10 +137,10 @@ struct DataTypeOf<BFloat16> {
 #define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                       \
   REGISTER_KERNEL_BUILDER(                                                    \
       Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_CPU) __VA_ARGS__, \
-      ::tfo::MemoryChecked<Kernel<::tfo::Cpu>>);                              \
+      ::tfo::CheckedKernel<Kernel<::tfo::Cpu>>);                              \
   REGISTER_KERNEL_BUILDER(                                                    \
       Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_GPU) __VA_ARGS__, \
-      ::tfo::MemoryChecked<Kernel<::tfo::Gpu>>)
+      ::tfo::CheckedKernel<Kernel<::tfo::Gpu>>)
 #else
 #define TFO_REGISTER_KERNELS(op, Kernel, ...)                               \
   TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
@@ -143,7 +148,7 @@ struct DataTypeOf<BFloat16> {
 #define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                       \
   REGISTER_KERNEL_BUILDER(                                                    \
       Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_CPU) __VA_ARGS__, \
-      ::tfo::MemoryChecked<Kernel<::tfo::Cpu>>)
+      ::tfo::CheckedKernel<Kernel<::tfo::Cpu>>)
 #endif
 
 #endif  // TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_

@@ -86,6 +86,21 @@ _BAD_SHAPES = {
         },
         "broadcast",
     ),
+    "box_iou": (
+        tfo.detection.box_iou,
+        {"boxes1": _zeros(2, 3, 4), "boxes2": _zeros(3, 3, 4)},
+        "boxes2 must have boxes1's leading dims",
+    ),
+    "box_iou_loss": (
+        tfo.detection.box_iou_loss,
+        {"boxes1": _zeros(3, 4), "boxes2": _zeros(3, 5)},
+        "boxes2 must be",
+    ),
+    "BoxIoU": (
+        lambda boxes1, boxes2: tfo.losses.BoxIoU()(boxes1, boxes2),
+        {"boxes1": _zeros(3, 4), "boxes2": _zeros(2, 4)},
+        "leading dims",
+    ),
     "SparseSoftmaxCrossEntropy": (
         lambda labels, logits: tfo.losses.SparseSoftmaxCrossEntropy()(labels, logits),
         {"labels": _zeros(3, dtype=np.int32), "logits": _LOGITS},

@@ -104,6 +104,43 @@ _DETECTION = {
     ),
 }
 
+# Overlaps are float32 for 16-bit boxes. Corners differ by at least 1/16, so that small steps leave their order; 16-bit
+# numbers hold them.
+_BOX_DTYPES = {"float16": "float32", "bfloat16": "float32"}
+_SOME_BOXES = tf.constant([[1, 2, 6, 5], [3, 0, 8, 7], [0.5, 3, 2.5, 9]], tf.float32)
+_MORE_BOXES = tf.constant([[2, 1, 7, 6], [1.5, 4, 9, 8], [4, 2.5, 5, 3.5]], tf.float32)
+_ROTATED = tf.constant([[2, 3, 4, 2, 30], [1, 2, 3, 5, -70]], tf.float32)
+
+
+def _overlap(fn, **options):
+    return _sample(
+        fn,
+        _SOME_BOXES,
+        _MORE_BOXES,
+        output_dtype=_BOX_DTYPES,
+        edge_args=[(_SOME_BOXES[:0], _MORE_BOXES[:0])],
+        bad_args=[((_SOME_BOXES, _MORE_BOXES[:, :3]), r"boxes2 must be \[.*4\]")],
+        **options,
+    )
+
+
+def _rotated_iou(boxes1, boxes2):
+    # Its gradient is an error, by design.
+    return tfo.detection.box_iou(tf.stop_gradient(boxes1), tf.stop_gradient(boxes2), box_format="cxcywhr")
+
+
+_DETECTION |= {
+    **{
+        f"detection.{fn.__name__} ({mode})": _overlap(_with(fn, mode=mode))
+        for fn in (tfo.detection.box_iou, tfo.detection.box_iou_loss)
+        for mode in ("iou", "giou", "diou", "ciou")
+    },
+    "detection.box_iou (rotated)": _sample(
+        _rotated_iou,
+        _ROTATED,
+        _ROTATED[:1] + 1,
+        output_dtype=_BOX_DTYPES,
+        non_differentiable=(0, 1),
 # Suppression: 16-bit numbers hold these boxes and scores, and no IoU is near a threshold.
 
 _RIVALS = tf.constant([[0, 0, 8, 8], [1, 0, 9, 8], [16, 16, 24, 24], [0, 1, 8, 8], [17, 17, 25, 26]], tf.float32)
@@ -255,6 +292,7 @@ def _log_softmax(x):
 # tfo.losses and tfo.layers. Results have Keras's default dtype, and Keras's reductions need known ranks.
 
 _LOSSES = {
+    "losses.BoxIoU": _sample(tfo.losses.BoxIoU(), _SOME_BOXES, _MORE_BOXES, dtypes=("float32",), unknown_rank=False),
     "losses.SparseSoftmaxCrossEntropy": _sample(
         tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1),
         _LABELS,
@@ -327,9 +365,30 @@ _SEQ2SEQ = {
     ),
 }
 
+# tfo.image: masks. Nothing has a gradient.
+
+_MASK = tf.constant(_RNG.random([2, 5, 7, 3]) < 0.7)
+_VALUES = tf.constant(_RNG.integers(0, 3, [2, 5, 7]), tf.int32)
+_IMAGE = {
+    "image.euclidean_distance_transform": _sample(
+        _with(tfo.image.euclidean_distance_transform, spacing=(0.5, 2.0)),
+        tf.cast(_MASK, tf.float32) * _normal(2, 5, 7, 3),
+        non_differentiable=0,
+        output_dtype="float32",
+        bad_args=[((tf.zeros([3]),), r"images (are|must be) .*\[N, H, W\]")],
+    ),
+    "image.euclidean_distance_transform (bool)": _sample(tfo.image.euclidean_distance_transform, _MASK),
+    "image.connected_components": _sample(
+        tfo.image.connected_components,
+        _VALUES,
+        bad_args=[((tf.zeros([5, 7]),), "images are float32, expected bool or an integer")],
+    ),
+    "image.connected_components (8 neighbors)": _sample(_with(tfo.image.connected_components, connectivity=8), _MASK),
+}
+
 # Add a new family's table here and to _SAMPLES.
 
-_SAMPLES = {**_ZERO_OUT, **_DETECTION, **_NN, **_LOSSES, **_LAYERS, **_SHAPES, **_SEQ2SEQ}
+_SAMPLES = {**_ZERO_OUT, **_DETECTION, **_NN, **_LOSSES, **_LAYERS, **_SHAPES, **_SEQ2SEQ, **_IMAGE}
 
 _CHECKED = shard_testing.part_of(_SAMPLES)
 

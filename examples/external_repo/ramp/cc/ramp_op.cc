@@ -37,7 +37,7 @@ class RampOp : public tfo::OpKernel {
       Name("RampOps>Ramp")                                    \
           .Device(::tensorflow::device)                       \
           .TypeConstraint("T", ::tfo::DataTypeOf<T>::kValue), \
-      RampOp<::tfo::OnDevice, T>)
+      ::tfo::CheckedKernel<RampOp<::tfo::OnDevice, T>>)
 #ifdef TFO_CUDA
 #define REGISTER(T)                \
   REGISTER_ON(DEVICE_CPU, Cpu, T); \

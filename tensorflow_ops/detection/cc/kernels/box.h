@@ -20,6 +20,9 @@ enum class BoxFormat {
   kRotated,  // (cx, cy, w, h, degrees): rotated_box.h
 };
 
+// box_iou.h defines them.
+enum class BoxMetric { kIou, kGiou, kDiou, kCiou };
+
 // Numbers per box.
 constexpr int BoxSize(BoxFormat format) {
   return format == BoxFormat::kRotated ? 5 : 4;

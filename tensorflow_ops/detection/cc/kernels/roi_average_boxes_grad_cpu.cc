@@ -18,7 +18,8 @@ void BoxesGradChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
   const BinChannels of = args.ChannelsOfBins();
   const std::vector<int64_t> bin_rows = BinRowsByBand(pooled, taps, maps);
   std::vector<double> parts(4 * bin_rows.size(), 0.0);
-  cpu.ParallelFor(bin_rows.size(), 2 * Cycles(pooled, taps) / bin_rows.size(),
+  cpu.ParallelFor(bin_rows.size(),
+                  2 * Cycles(pooled, taps, args.channels) / bin_rows.size(),
                   [&](int64_t begin, int64_t end) {
                     for (int64_t i = begin; i < end; ++i) {
                       const int64_t k = bin_rows[i] / pooled.height;
@@ -53,7 +54,8 @@ void BoxesGradChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
   const int64_t units = blocks * boxes.count;
   std::vector<double> parts(4 * units, 0.0);
   cpu.ParallelFor(
-      units, 3 * Cycles(pooled, taps) / units, [&](int64_t begin, int64_t end) {
+      units, 3 * Cycles(pooled, taps, args.channels) / units,
+      [&](int64_t begin, int64_t end) {
         std::vector<Accumulator<T>> scratch(3 * (bounds.width + 16));
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t k = unit % boxes.count;

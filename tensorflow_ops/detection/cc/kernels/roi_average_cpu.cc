@@ -22,7 +22,7 @@ void AverageChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
   constexpr int64_t kCacheBytes = 16 << 20;
   const bool stream = pooled.Size() * int64_t{sizeof(T)} > kCacheBytes;
   cpu.ParallelFor(
-      blocks * units, Cycles(pooled, taps) / (blocks * units),
+      blocks * units, Cycles(pooled, taps, args.channels) / (blocks * units),
       [&](int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t c = unit / units * kBlock;
@@ -59,7 +59,8 @@ void AverageChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
   const int64_t boxes = pooled.batch;
   const int64_t units = groups.size() * boxes;
   cpu.ParallelFor(
-      units, Cycles(pooled, taps) / units, [&](int64_t begin, int64_t end) {
+      units, Cycles(pooled, taps, args.channels) / units,
+      [&](int64_t begin, int64_t end) {
         std::vector<Accumulator<T>> scratch(bounds.width + pooled.width + 32);
         for (int64_t unit = begin; unit < end; ++unit) {
           const PlaneGroup group = groups[unit / boxes];

@@ -110,8 +110,8 @@ void GradChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
                    : channels;
   const int64_t blocks = (channels + block - 1) / block;
   const double cycles =
-      2.0 * channels * bin_rows.size() * pooled.width / (rows * blocks) +
-      0.5 * widest * block;
+      (60 + 2.0 * of.count) * bin_rows.size() * pooled.width / (rows * blocks) +
+      0.2 * widest * block;
   cpu.ParallelFor(rows * blocks, cycles, [&](int64_t begin, int64_t end) {
     RowSums<T> row_sums(widest, block);
     for (int64_t unit = begin; unit < end; ++unit) {
@@ -157,7 +157,7 @@ void GradChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
   const int64_t units = maps.size() * groups.size();
   const int64_t largest = bounds.pixels * groups.group_size();
   cpu.ParallelFor(
-      units, Cycles(pooled, taps) / units + 0.5 * largest,
+      units, Cycles(pooled, taps, args.channels) / units + 0.5 * largest,
       [&](int64_t begin, int64_t end) {
         std::vector<Sum> scratch(bounds.width + 32);
         std::vector<Sum> buffer(kSumsInPlace<T> ? 0 : largest);

@@ -11,7 +11,7 @@ TapTable<C, Tap>::TapTable(const Cpu& cpu, const RoiAverageArgs& args,
     : grid_(args.grid),
       maps_(boxes.count),
       chunks_((boxes.count + kChunk - 1) / kChunk) {
-  const double cycles = 200.0 * (grid_.height + grid_.width);
+  const double cycles = 60.0 * (grid_.height + grid_.width);
   cpu.ParallelFor(chunks_.size(), kChunk * cycles,
                   [&](int64_t begin, int64_t end) {
                     for (int64_t i = begin; i < end; ++i) Fill(args, boxes, i);

@@ -26,12 +26,12 @@ struct RotatedBox {
 
 namespace rotated_internal {
 
-// The cosine and sine of degrees: exact for multiples of 90, and the same for
-// angles that differ by a turn.
+// The cosine and sine of degrees: exact for multiples of 90, and the same, but
+// for their order and signs, for whole angles that differ by such a multiple.
 TFO_FORMULA void CosineAndSine(double degrees, double* cosine, double* sine) {
   constexpr double kRadians = 3.14159265358979323846 / 180;
-  const double turn = std::fmod(degrees, 360.0);   // exact
-  const double quarters = std::rint(turn / 90.0);  // -4 .. 4
+  const double turn = std::fmod(degrees, 360.0);          // exact
+  const double quarters = std::floor(turn / 90.0 + 0.5);  // -4 .. 4
   const double rest = (turn - 90.0 * quarters) * kRadians;
   const double c = std::cos(rest), s = std::sin(rest);
   const int quadrant = static_cast<int>(quarters) & 3;

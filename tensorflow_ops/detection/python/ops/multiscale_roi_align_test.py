@@ -66,7 +66,8 @@ def _pooling(boxes, box_indices, output_size, sampling_ratio=2, aligned=True):
 def _align(data_format="NHWC", box_format="xyxy", **options):
     return in_formats(
         tfo.detection.multiscale_roi_align,
-        *(data_format, box_format),
+        data_format,
+        box_format,
         **{"strides": _STRIDES, **_CANONICAL, **options},
     )
 

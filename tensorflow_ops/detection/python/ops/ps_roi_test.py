@@ -9,7 +9,18 @@ import numpy as np
 import roi_reference_testing as reference
 import tensorflow as tf
 from absl.testing import parameterized
-from roi_reference_testing import BOXES, DATA_FORMATS, DTYPES, FORMATS, INF, NAN, Pooling, coordinates, in_formats
+from roi_reference_testing import (
+    BOXES,
+    BOXES_WITHOUT_SAMPLES,
+    DATA_FORMATS,
+    DTYPES,
+    FORMATS,
+    INF,
+    NAN,
+    Pooling,
+    coordinates,
+    in_formats,
+)
 
 import tensorflow_ops as tfo
 
@@ -118,10 +129,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(op=_OPS, data_format=DATA_FORMATS)
     def test_boxes_without_pixels_give_zeros(self, op, data_format):
         features = np.full([1, 4, 4, 12], NAN, np.float32)
-        boxes = [
-            *([9, 9, 12, 12], [-9, -9, -3, -3], [0, 5.5, 3, 7], [2, 0, 1, 3], [0, 2, 3, 1], [3, 3, 1, 1]),
-            *([NAN] * 4, [0, 0, NAN, 3], [INF] * 4, [0, 0, 3, INF], [-INF, 0, 3, 3], [1e30, 1e30, 2e30, 2e30]),
-        ]
+        boxes = BOXES_WITHOUT_SAMPLES
         output = in_formats(op[0], data_format, **op[1])(features, coordinates(boxes, tf.float32), [0] * len(boxes), 2)
         self.assertAllEqual(output, np.zeros([len(boxes), 2, 2, 3]))
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 from roi_reference_testing import (
     BOXES,
+    BOXES_WITHOUT_SAMPLES,
     DATA_FORMATS,
     DTYPES,
     FORMATS,
@@ -202,7 +203,8 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
                 align(np.where(weighted, features, rest), boxes, indices, (3, 5)),
                 *_gradients(
                     lambda x, b: align(x, b, indices, (3, 5)),
-                    *(np.where(neighbours, features, rest), boxes),
+                    np.where(neighbours, features, rest),
+                    boxes,
                     upstream=upstream,
                 ),
             )
@@ -213,11 +215,7 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.product(data_format=DATA_FORMATS, mode=("avg", "max"), sampling_ratio=(0, 2))
     def test_boxes_without_samples_have_no_gradient(self, data_format, mode, sampling_ratio):
-        boxes = [
-            *([9, 9, 12, 12], [-9, -9, -3, -3], [2, 0, 1, 3], [0, 2, 3, 1], [3, 3, 1, 1], [NAN] * 4),
-            *([0, 0, NAN, 3], [INF] * 4, [0, 0, 3, INF], [-INF, 0, 3, 3], [1e30, 1e30, 2e30, 2e30]),
-            *([-INF, -INF, INF, INF], [-3e38, -3e38, 3e38, 3e38]),
-        ]
+        boxes = BOXES_WITHOUT_SAMPLES
         align = _align(data_format, mode=mode, sampling_ratio=sampling_ratio)
         x, boxes = tf.ones([1, 4, 4, 3]), coordinates(boxes, tf.float32)
         upstream = tf.fill([len(boxes), 2, 2, 3], INF)

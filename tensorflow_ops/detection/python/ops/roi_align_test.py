@@ -11,7 +11,18 @@ import numpy as np
 import roi_reference_testing as reference
 import tensorflow as tf
 from absl.testing import parameterized
-from roi_reference_testing import BOXES, DATA_FORMATS, DTYPES, FORMATS, INF, NAN, Pooling, coordinates, in_formats
+from roi_reference_testing import (
+    BOXES,
+    BOXES_WITHOUT_SAMPLES,
+    DATA_FORMATS,
+    DTYPES,
+    FORMATS,
+    INF,
+    NAN,
+    Pooling,
+    coordinates,
+    in_formats,
+)
 
 import tensorflow_ops as tfo
 
@@ -125,7 +136,11 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
         boxes, box_indices = np.concatenate([corners, corners + sizes], 1), rng.integers(0, 4, 600)
         box_indices[200:400] = 2
         self._check(
-            *(features, boxes, box_indices.tolist(), (2, 2), [(data_format, "xyxy")]),
+            features,
+            boxes,
+            box_indices.tolist(),
+            (2, 2),
+            [(data_format, "xyxy")],
             **{"spatial_scale": 0.25, "mode": mode, "sampling_ratio": 2},
         )
 
@@ -168,11 +183,7 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(data_format=DATA_FORMATS, mode=_MODES, sampling_ratio=(0, 2))
     def test_boxes_without_samples_give_zeros(self, data_format, mode, sampling_ratio):
         features = np.full([1, 4, 4, 3], NAN, np.float32)
-        boxes = [
-            *([9, 9, 12, 12], [-9, -9, -3, -3], [0, 5.5, 3, 7], [2, 0, 1, 3], [0, 2, 3, 1], [3, 3, 1, 1]),
-            *([NAN] * 4, [0, 0, NAN, 3], [INF] * 4, [0, 0, 3, INF], [-INF, 0, 3, 3], [1e30, 1e30, 2e30, 2e30]),
-            *([-INF, -INF, INF, INF], [-3e38, -3e38, 3e38, 3e38]),
-        ]
+        boxes = BOXES_WITHOUT_SAMPLES
         pool = in_formats(tfo.detection.roi_align, data_format, mode=mode, sampling_ratio=sampling_ratio)
         output = pool(features, coordinates(boxes, tf.float32), [0] * len(boxes), 2)
         self.assertAllEqual(output, np.zeros([len(boxes), 2, 2, 3]))

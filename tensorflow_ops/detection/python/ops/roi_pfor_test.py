@@ -29,7 +29,10 @@ _CASES = {
     "RoiAlignMaxGrad": (ops.tensorflow_ops_roi_align_max_grad, ("d_output", "features", *_ROI), (), {}),
     "RoiAlignMaxGradGrad": (ops.tensorflow_ops_roi_align_max_grad_grad, ("dd_features", "features", *_ROI), _SIZE, {}),
     "RoiAlignMaxBoxesGrad": (
-        *(ops.tensorflow_ops_roi_align_max_boxes_grad, ("d_output", "features", "values", *_ROI), (), {}),
+        ops.tensorflow_ops_roi_align_max_boxes_grad,
+        ("d_output", "features", "values", *_ROI),
+        (),
+        {},
     ),
     "PsRoiPool": (ops.tensorflow_ops_ps_roi_pool, ("features", *_ROI), _SIZE, {"channel_order": "bin_major"}),
     "PsRoiPoolGrad": (ops.tensorflow_ops_ps_roi_pool_grad, ("d_output", *_ROI), _SHAPE, {}),
@@ -37,7 +40,10 @@ _CASES = {
     "PsRoiAlignGrad": (ops.tensorflow_ops_ps_roi_align_grad, ("d_output", *_ROI), _SHAPE, {}),
     "PsRoiAlignBoxesGrad": (ops.tensorflow_ops_ps_roi_align_boxes_grad, ("d_output", "features", *_ROI), (), {}),
     "MultiscaleRoiAlign": (
-        *(ops.tensorflow_ops_multiscale_roi_align, ("fine features", "coarse features", *_ROI), _SIZE, _PYRAMID),
+        ops.tensorflow_ops_multiscale_roi_align,
+        ("fine features", "coarse features", *_ROI),
+        _SIZE,
+        _PYRAMID,
     ),
     "MultiscaleRoiAlignGrad": (ops.tensorflow_ops_multiscale_roi_align_grad, ("d_output", *_ROI), _SHAPES, _PYRAMID),
     "MultiscaleRoiAlignBoxesGrad": (
@@ -262,7 +268,8 @@ _FUNCTIONS = {
         lambda features, *args, **options: tfo.detection.multiscale_roi_align(
             [features, features[:, ::2, ::2]], *args, **options
         ),
-        *(2, {"strides": (1, 2), "canonical_box_size": 4, "canonical_stride": 1}),
+        2,
+        {"strides": (1, 2), "canonical_box_size": 4, "canonical_stride": 1},
     ),
 }
 

@@ -142,8 +142,16 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*_DATA_FORMATS)
     def test_boxes_without_pixels_have_no_gradient(self, data_format):
         boxes = [
-            *([9, 9, 12, 12], [-9, -9, -3, -3], [2, 0, 1, 3], [0, 2, 3, 1], [_NAN] * 4, [0, 0, _NAN, 3]),
-            *([_INF] * 4, [0, 0, 3, _INF], [-_INF, 0, 3, 3], [1e30, 1e30, 2e30, 2e30]),
+            [9, 9, 12, 12],
+            [-9, -9, -3, -3],
+            [2, 0, 1, 3],
+            [0, 2, 3, 1],
+            [_NAN] * 4,
+            [0, 0, _NAN, 3],
+            [_INF] * 4,
+            [0, 0, 3, _INF],
+            [-_INF, 0, 3, 3],
+            [1e30, 1e30, 2e30, 2e30],
         ]
         x = tf.ones(_to_format(np.empty([1, 4, 4, 3]), data_format).shape)
         result = _gradient(_pool(boxes, [0] * len(boxes), 2, data_format), x)

@@ -172,8 +172,17 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
     def test_boxes_without_pixels_give_zeros(self, data_format):
         features = _to_format(np.full([1, 4, 4, 3], 7, np.float32), data_format)
         boxes = [
-            *([9, 9, 12, 12], [-9, -9, -3, -3], [0, 4, 3, 7], [2, 0, 1, 3], [0, 2, 3, 1]),
-            *([_NAN] * 4, [0, 0, _NAN, 3], [_INF] * 4, [0, 0, 3, _INF], [-_INF, 0, 3, 3], [1e30, 1e30, 2e30, 2e30]),
+            [9, 9, 12, 12],
+            [-9, -9, -3, -3],
+            [0, 4, 3, 7],
+            [2, 0, 1, 3],
+            [0, 2, 3, 1],
+            [_NAN] * 4,
+            [0, 0, _NAN, 3],
+            [_INF] * 4,
+            [0, 0, 3, _INF],
+            [-_INF, 0, 3, 3],
+            [1e30, 1e30, 2e30, 2e30],
         ]
         output, argmax = tfo.detection.roi_pool_with_argmax(
             features, boxes, [0] * len(boxes), 2, data_format=data_format

@@ -47,6 +47,22 @@ BOXES = [
     [0, 0, 1e30, 1e30],
     [-3e38, 2, 3e38, 11],  # finite, but its width overflows float32
 ]
+BOXES_WITHOUT_SAMPLES = [  # on a map of 4 x 4 pixels
+    [9, 9, 12, 12],
+    [-9, -9, -3, -3],
+    [0, 5.5, 3, 7],
+    [2, 0, 1, 3],
+    [0, 2, 3, 1],
+    [3, 3, 1, 1],
+    [NAN] * 4,
+    [0, 0, NAN, 3],
+    [INF] * 4,
+    [0, 0, 3, INF],
+    [-INF, 0, 3, 3],
+    [1e30, 1e30, 2e30, 2e30],
+    [-INF, -INF, INF, INF],
+    [-3e38, -3e38, 3e38, 3e38],
+]
 
 
 class Bin(NamedTuple):
@@ -340,7 +356,9 @@ ROI_ALIGN_EXAMPLES = (
     # From Detectron2: one sample per bin, at 0.75, 1.25, 1.75, 2.25, or half a pixel further.
     ([1, 1, 3, 3], 4, {}, [[4.5, 5, 5.5, 6], [7, 7.5, 8, 8.5], [9.5, 10, 10.5, 11], [12, 12.5, 13, 13.5]]),
     (
-        *([1, 1, 3, 3], 4, {"aligned": False}),
+        [1, 1, 3, 3],
+        4,
+        {"aligned": False},
         [[7.5, 8, 8.5, 9], [10, 10.5, 11, 11.5], [12.5, 13, 13.5, 14], [15, 15.5, 16, 16.5]],
     ),
     # Samples at 0, 1, 2, 3 on both axes.

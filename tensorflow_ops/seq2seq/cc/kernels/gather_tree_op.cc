@@ -72,7 +72,7 @@ class GatherTreeOp : public OpKernel {
                               .Device(device)              \
                               .TypeConstraint<Id>("T")     \
                               .HostMemory("pad_id"),       \
-                          MemoryChecked<GatherTreeOp<OnDevice, Id>>)
+                          CheckedKernel<GatherTreeOp<OnDevice, Id>>)
 TFO_REGISTER(::tensorflow::DEVICE_CPU, Cpu, int32_t);
 TFO_REGISTER(::tensorflow::DEVICE_CPU, Cpu, int64_t);
 #ifdef TFO_CUDA

@@ -1,0 +1,214 @@
+"""Tests of the detector: `python -m pytest examples/detection`, with tensorflow_ops installed."""
+
+import pathlib
+import subprocess
+import sys
+
+import boxes as box_ops
+import data
+import keras
+import metrics
+import model
+import numpy as np
+import pytest
+import serve
+import tensorflow as tf
+
+import tensorflow_ops as tfo
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+LOAD = """
+import sys, numpy as np, tensorflow as tf, tensorflow_ops
+images, folder, result = np.load(sys.argv[1]), *sys.argv[2:]
+found = tf.saved_model.load(folder).signatures["serving_default"](images=tf.constant(images))
+np.savez(result, **{name: value.numpy() for name, value in found.items()})
+"""
+
+
+def scene(*objects):
+    """Returns a scene without a picture, from pairs of box and class."""
+    boxes, classes = zip(*objects, strict=True) if objects else ((), ())
+    return data.Scene(None, np.float32(boxes).reshape(-1, 4), np.int32(classes))
+
+
+def detections(*found):
+    """Returns detections from triples of box, class and score, by decreasing score."""
+    boxes, classes, scores = zip(*found, strict=True) if found else ((), (), ())
+    return model.Detections(np.float32(boxes).reshape(-1, 4), np.int32(classes), np.float32(scores))
+
+
+def test_each_object_counts_once_and_takes_its_best_free_detection():
+    overlap = np.float32([[0.6, 0.7], [0.9, 0.8], [0.55, 0.95], [0.0, 0.0]])
+    # The first takes object 1, the second object 0; none is left for the third.
+    assert metrics.match(overlap, 0.5).tolist() == [True, True, False, False]
+    assert metrics.match(overlap, 0.65).tolist() == [True, True, False, False]
+    # The first overlaps none by enough, so the third may take object 1.
+    assert metrics.match(overlap, 0.75).tolist() == [False, True, True, False]
+    assert metrics.match(np.zeros([2, 0], np.float32), 0.5).tolist() == [False, False]
+    assert metrics.match(np.zeros([0, 2], np.float32), 0.5).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("is_right", "objects", "expected"),
+    [
+        ([True], 1, 1.0),
+        ([], 3, 0.0),
+        ([False, False], 1, 0.0),
+        ([False, True], 1, 0.5),
+        ([True], 4, 26 / 101),  # recalls 0, 0.01, ..., 0.25
+        ([True, False, True], 2, (51 + 50 * 2 / 3) / 101),
+        # Precision 1/2 at recall 1/2 is replaced by 2/3 at recall 1.
+        ([False, True, True], 2, 2 / 3),
+    ],
+)
+def test_precision_at_101_recalls(is_right, objects, expected):
+    np.testing.assert_allclose(metrics.interpolated_precision(np.array(is_right, bool), objects), expected)
+
+
+def test_average_precision_depends_on_the_threshold():
+    scenes = [scene(([0, 0, 10, 10], 0))]
+    exact = [detections(([0, 0, 10, 10], 0, 0.9))]
+    np.testing.assert_array_equal(metrics.average_precision(scenes, exact), np.ones(10))
+    half = [detections(([0, 0, 10, 5], 0, 0.9))]  # an IoU of exactly 0.5
+    np.testing.assert_array_equal(metrics.average_precision(scenes, half), [1] + [0] * 9)
+    close = [detections(([0, 0, 9, 9], 0, 0.9))]  # 0.81
+    np.testing.assert_array_equal(metrics.average_precision(scenes, close), [1] * 7 + [0] * 3)
+
+
+def test_average_precision_over_scenes_and_classes():
+    box, elsewhere = [0, 0, 10, 10], [20, 20, 30, 30]
+    scenes = [scene((box, 0), (elsewhere, 1)), scene((box, 0)), scene()]
+    found = [
+        detections((box, 0, 0.9), (elsewhere, 0, 0.8), (box, 1, 0.7)),
+        detections((box, 0, 0.6)),
+        detections((box, 2, 0.5)),  # no scene has an object of class 2, so it does not count
+    ]
+    # Class 0: right, wrong (class 1 is there), right. Class 1: wrong only.
+    of_class_0 = (51 + 50 * 2 / 3) / 101
+    np.testing.assert_allclose(metrics.average_precision(scenes, found), [of_class_0 / 2] * 10)
+
+
+def reference_average_precision(scenes, found, min_iou):
+    """COCO's definition for one threshold, by loops."""
+    by_class = []
+    for label in range(len(data.CLASSES)):
+        ranked, objects = [], 0
+        for number, (truth, one) in enumerate(zip(scenes, found, strict=True)):
+            objects += int((truth.classes == label).sum())
+            ranked += [(-s, number, tuple(b)) for b, c, s in zip(*one, strict=True) if c == label]
+        if objects == 0:
+            continue
+        taken, hits, points = set(), 0, []
+        for rank, (_, number, (x1, y1, x2, y2)) in enumerate(sorted(ranked), 1):
+            best, best_iou = None, min_iou
+            for g, (u1, v1, u2, v2) in enumerate(scenes[number].boxes):
+                common = max(0, min(x2, u2) - max(x1, u1)) * max(0, min(y2, v2) - max(y1, v1))
+                iou = common / ((x2 - x1) * (y2 - y1) + (u2 - u1) * (v2 - v1) - common)
+                if scenes[number].classes[g] == label and (number, g) not in taken and iou >= best_iou:
+                    best, best_iou = g, iou
+            if best is not None:
+                taken.add((number, best))
+                hits += 1
+            points.append((hits / objects, hits / rank))
+        recalls = np.linspace(0, 1, 101)
+        by_class.append(np.mean([max((p for r, p in points if r >= recall), default=0) for recall in recalls]))
+    return np.mean(by_class)
+
+
+def test_average_precision_equals_the_definition():
+    rng = np.random.default_rng(0)
+    scenes, found = [], []
+    for _ in range(12):
+        corners = rng.uniform(0, 200, [rng.integers(1, 5), 2])
+        boxes = np.float32(np.concatenate([corners, corners + rng.uniform(20, 50, corners.shape)], 1))
+        scenes.append(data.Scene(None, boxes, rng.integers(3, size=len(boxes), dtype=np.int32)))
+        chosen = rng.integers(len(boxes), size=10)
+        moved = np.float32(boxes[chosen] + rng.normal(scale=4, size=[10, 4]))
+        classes = np.where(rng.random(10) < 0.8, scenes[-1].classes[chosen], 3).astype(np.int32)
+        found.append(model.Detections(moved, classes, np.sort(rng.random(10, np.float32))[::-1]))
+    ours = metrics.average_precision(scenes, found)
+    assert 0.1 < ours.mean() < 0.9
+    expected = [reference_average_precision(scenes, found, min_iou) for min_iou in metrics.MIN_IOUS]
+    np.testing.assert_allclose(ours, expected, rtol=1e-6)
+
+
+def test_decode_moves_and_scales():
+    proposals = tf.constant([[10.0, 20.0, 30.0, 60.0]])
+    np.testing.assert_array_equal(box_ops.decode(proposals, tf.zeros([1, 4])), proposals)
+    # By half a width to the right, and to twice the height.
+    deltas = tf.constant([[5.0, 0.0, 0.0, 5 * np.log(2)]])
+    np.testing.assert_allclose(box_ops.decode(proposals, deltas), [[20.0, 0.0, 40.0, 80.0]], atol=1e-4)
+    assert np.isfinite(box_ops.decode(proposals, tf.fill([1, 4], 1e4))).all()
+
+
+@pytest.fixture(scope="module")
+def detector():
+    """An untrained detector that is sure of some boxes and moves them."""
+    keras.utils.set_random_seed(0)
+    network = model.build()
+    rng = np.random.default_rng(0)
+    for name, scale in (("classes", 0.3), ("deltas", 0.1)):
+        layer = network.get_layer(name)
+        layer.set_weights([rng.normal(scale=scale, size=w.shape) for w in layer.get_weights()])
+    return model.Detector(network)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.stack([scene.image for scene in data.draw_scenes(2, training=True, seed=0)])
+
+
+def test_detections_are_the_suppressed_candidates(detector, images):
+    boxes, scores = detector.candidates(tf.constant(images))
+    expected = tfo.detection.multiclass_nms(boxes, scores, score_threshold=0.05, max_outputs=20)
+    assert (expected.counts.numpy() > 1).all()
+    for i, found in enumerate(model.detect(detector, images)):
+        count = expected.counts[i]
+        np.testing.assert_allclose(found.boxes, expected.boxes[i, :count], atol=1e-2)
+        np.testing.assert_array_equal(found.classes, expected.class_ids[i, :count])
+        for label in range(len(data.CLASSES)):
+            same = found.boxes[found.classes == label]
+            assert np.triu(tfo.detection.box_iou(same, same), 1).max(initial=0) <= 0.5
+
+
+def test_photographs_of_other_sizes(detector, images):
+    twice = images.repeat(2, axis=1).repeat(2, axis=2)
+    expected = detector.find(tf.image.resize(twice, [data.SIZE, data.SIZE], antialias=True))
+    found = detector.detect(twice)
+    np.testing.assert_array_equal(found["counts"], expected["counts"])
+    np.testing.assert_allclose(found["boxes"], 2 * expected["boxes"], atol=1e-2)
+    # The upper half of a photograph is padded with zeros.
+    lower_half_is_black = images * (np.arange(data.SIZE) < 128).astype(np.uint8)[:, np.newaxis, np.newaxis]
+    expected, found = detector.detect(lower_half_is_black), detector.detect(images[:, :128])
+    np.testing.assert_allclose(found["boxes"], expected["boxes"], atol=1e-2)
+
+
+def test_exported_detector_in_a_new_process(detector, images, tmp_path):
+    expected = detector.detect(images)
+    tf.saved_model.save(detector, tmp_path / "detector", signatures=detector.detect)
+    np.save(tmp_path / "images.npy", images)
+    arguments = [tmp_path / name for name in ("images.npy", "detector", "result.npz")]
+    subprocess.run([sys.executable, "-c", LOAD, *map(str, arguments)], check=True, cwd=tmp_path)
+    with np.load(tmp_path / "result.npz") as result:
+        assert set(result) == {"boxes", "scores", "classes", "counts"}
+        for name, value in expected.items():
+            np.testing.assert_allclose(result[name], value, rtol=1e-4, atol=1e-2)
+
+
+def test_serve_prints_names_and_boxes(detector, images, tmp_path, capsys, monkeypatch):
+    tf.saved_model.save(detector, tmp_path / "detector", signatures=detector.detect)
+    tf.io.write_file(str(tmp_path / "a.png"), tf.io.encode_png(images[0]))
+    monkeypatch.setattr(sys, "argv", ["serve.py", str(tmp_path / "detector"), str(tmp_path / "a.png")])
+    monkeypatch.setattr(serve, "MIN_SCORE", 0)
+    serve.main()
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.endswith("a.png")
+    assert len(lines) == detector.detect(images[:1])["counts"][0]
+    assert all(line.split("  ")[1].strip() in data.CLASSES for line in lines)
+
+
+def test_xla_compiles_detection(detector, images):
+    expected = detector.find(tf.constant(images))
+    compiled = tf.function(detector.find, jit_compile=True)(tf.constant(images))
+    np.testing.assert_array_equal(compiled["counts"], expected["counts"])
+    np.testing.assert_allclose(compiled["scores"], expected["scores"], rtol=1e-3)

@@ -1,0 +1,98 @@
+"""The public functions of box overlap."""
+
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python.library import ops
+
+MODES = ("iou", "giou", "diou", "ciou")
+LOSS_FORMATS = ("xyxy", "yxyx")
+
+
+def _boxes(boxes1, boxes2):
+    """Returns both as tensors of one dtype: float64 if either is, else float32."""
+    dtypes = [tf.as_dtype(b.dtype) for b in (boxes1, boxes2) if hasattr(b, "dtype")]
+    dtype = tf.float64 if tf.float64 in dtypes else tf.float32
+    return arguments.cast_tensor(boxes1, dtype), arguments.cast_tensor(boxes2, dtype)
+
+
+@autograph.not_converted
+def box_iou(boxes1, boxes2, *, mode: str = "iou", box_format: str = "xyxy", name=None) -> tf.Tensor:
+    """Computes the overlap of every box of one set with every box of another.
+
+    With w = max(x2 - x1, 0), h alike: iou is intersection / union, 0 where the union is 0,
+    without an epsilon. "giou" (arXiv:1902.09630) subtracts (hull - union) / hull, hull the
+    smallest box around both; "diou" (arXiv:1911.08287) the squared distance of the centres
+    over the squared diagonal of the hull; "ciou" (the same paper) is diou - alpha v,
+    v = 4/pi^2 (atan2(w1, h1) - atan2(w2, h2))^2, alpha = v / (1 - iou + v). Each of these
+    terms is 0 where its divisor is 0.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> boxes = tf.constant([[0.0, 0.0, 2.0, 2.0], [1.0, 0.0, 3.0, 2.0]])
+    >>> tfo.detection.box_iou(boxes, [[0, 0, 2, 2], [5, 5, 5, 5]]).numpy().round(3)
+    array([[1.   , 0.   ],
+           [0.333, 0.   ]], dtype=float32)
+
+    Args:
+      boxes1: [..., N, 4], or [..., N, 5] with box_format="cxcywhr"; float32 or float64,
+        other numbers are cast to float32 (to float64 if the other boxes are). A box that is
+        not finite gives NaN, and no gradient; an inverted side counts as 0.
+      boxes2: [..., M, 4] (or 5), with the leading dims of boxes1.
+      mode: "iou", "giou", "diou" or "ciou".
+      box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), or, for mode "iou",
+        "cxcywhr" = (cx, cy, w, h, degrees): rotated about its centre, positive degrees
+        counter-clockwise, seen with y pointing down. w or h not above 0 gives 0.
+      name: name of the op.
+
+    Returns:
+      [..., N, M], float32, or float64 if any boxes are float64. Differentiable once in both
+      sets of boxes; equal coordinates share the gradient of their minimum or maximum half and
+      half, and alpha of "ciou" counts as constant. Rotated boxes have no gradient: asking
+      for it raises LookupError.
+
+    Raises:
+      ValueError: an unknown option, a mode that rotated boxes do not have, a shape that
+        does not fit.
+      InvalidArgumentError: a shape that does not fit, found at run time.
+    """
+    boxes1, boxes2 = _boxes(boxes1, boxes2)
+    arguments.one_of("box_format", box_format, (*LOSS_FORMATS, "cxcywhr"))
+    arguments.one_of("mode", mode, MODES)
+    if box_format == "cxcywhr" and mode != "iou":
+        raise ValueError(f"mode is {mode!r}, expected 'iou': box_format is 'cxcywhr'")
+    return ops.tensorflow_ops_box_iou(boxes1, boxes2, mode=mode, box_format=box_format, name=name)
+
+
+@autograph.not_converted
+def box_iou_loss(boxes1, boxes2, *, mode: str = "giou", box_format: str = "xyxy", name=None) -> tf.Tensor:
+    """Computes 1 - overlap of each box with the box at the same place: a regression loss.
+
+    `tfo.detection.box_iou` defines the overlaps. There is no epsilon: equal boxes of any
+    size have loss 0 and gradient 0.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> boxes = tf.constant([[0.0, 0.0, 2.0, 2.0], [1.0, 0.0, 3.0, 2.0]])
+    >>> tfo.detection.box_iou_loss(boxes, [[0, 0, 2, 2], [4, 0, 6, 2]]).numpy().round(3)
+    array([0. , 1.2], dtype=float32)
+
+    Args:
+      boxes1: [..., 4]; float32 or float64, other numbers are cast to float32 (to float64 if
+        the other boxes are). A box that is not finite gives NaN, and no gradient; an
+        inverted side counts as 0.
+      boxes2: of boxes1's shape.
+      mode: "iou", "giou", "diou" or "ciou".
+      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      name: name of the op.
+
+    Returns:
+      [...], float32, or float64 if any boxes are float64. Differentiable once in both
+      boxes, with the gradients of `box_iou`.
+
+    Raises:
+      ValueError: an unknown option, a shape that does not fit.
+      InvalidArgumentError: a shape that does not fit, found at run time.
+    """
+    boxes1, boxes2 = _boxes(boxes1, boxes2)
+    arguments.one_of("box_format", box_format, LOSS_FORMATS)
+    arguments.one_of("mode", mode, MODES)
+    return ops.tensorflow_ops_box_iou_loss(boxes1, boxes2, mode=mode, box_format=box_format, name=name)

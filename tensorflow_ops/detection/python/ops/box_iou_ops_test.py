@@ -1,0 +1,225 @@
+"""Tests of the values of box_iou and box_iou_loss, and of their errors."""
+
+import box_iou_reference_testing as reference
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_FORMATS = ("xyxy", "yxyx")
+
+
+def _boxes(*shape, seed=0):
+    generator = np.random.default_rng(seed)
+    low = generator.uniform(0, 10, (*shape, 2))
+    return np.concatenate([low, low + generator.uniform(0.2, 6, (*shape, 2))], -1)
+
+
+def _pairs(boxes1, boxes2):
+    return boxes1[..., :, np.newaxis, :], boxes2[..., np.newaxis, :, :]
+
+
+_ODD = np.array(
+    [
+        [0, 0, 4, 3],
+        [4, 0, 8, 3],  # touches
+        [2, 1, 2, 1],  # a point
+        [2, 1, 2, 5],  # a line
+        [5, 0, 1, 3],  # inverted
+        [5, 5, 1, 1],
+        [0, 0, np.nan, 1],
+        [0, 0, np.inf, 1],
+        [-np.inf, 0, 1, 1],
+        [-3e38, -3e38, 3e38, 3e38],
+        [0, 0, 3e38, 1e38],
+        [0, 0, 1e10, 2e10],
+        [-1e10, 0, 1e10, 2e10],
+        [0, 0, 4, 3],
+    ],
+    np.float32,
+)
+
+
+class BoxIouTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(mode=reference.MODES, box_format=_FORMATS, dtype=[np.float32, np.float64])
+    def test_equals_the_definition(self, mode, box_format, dtype):
+        boxes1, boxes2 = _boxes(2, 3, 5).astype(dtype), _boxes(2, 3, 37, seed=1).astype(dtype)
+        result = tfo.detection.box_iou(boxes1, boxes2, mode=mode, box_format=box_format)
+        self.assertEqual(result.dtype, dtype)
+        self.assertEqual(result.shape, [2, 3, 5, 37])
+        expected = reference.overlap(*_pairs(boxes1, boxes2), mode, box_format)
+        self.assertAllClose(result, expected, rtol=0, atol=2e-6 if dtype == np.float32 else 1e-13)
+
+    @parameterized.product(mode=reference.MODES, dtype=[np.float32, np.float64])
+    def test_boxes_of_every_kind(self, mode, dtype):
+        boxes = _ODD.astype(dtype)
+        result = tfo.detection.box_iou(boxes, boxes, mode=mode)
+        self.assertAllClose(result, reference.overlap(*_pairs(boxes, boxes), mode), rtol=0, atol=2e-6)
+
+    @parameterized.parameters(*reference.MODES)
+    def test_loss_of_boxes_of_every_kind(self, mode):
+        boxes1, boxes2 = np.broadcast_arrays(*_pairs(_ODD, _ODD))
+        result = tfo.detection.box_iou_loss(boxes1, boxes2, mode=mode)
+        self.assertAllClose(result, 1 - reference.overlap(boxes1, boxes2, mode), rtol=0, atol=2e-6)
+
+    def test_nan_is_where_a_box_is_not_finite_and_nowhere_else(self):
+        for mode in reference.MODES:
+            is_nan = np.isnan(tfo.detection.box_iou(_ODD, _ODD, mode=mode))
+            finite = np.isfinite(_ODD).all(-1)
+            self.assertAllEqual(is_nan, ~(finite[:, np.newaxis] & finite))
+
+    @parameterized.product(mode=reference.MODES, box_format=_FORMATS)
+    def test_loss_equals_the_definition(self, mode, box_format):
+        boxes1, boxes2 = _boxes(3, 7), _boxes(3, 7, seed=1)
+        expected = 1 - reference.overlap(boxes1, boxes2, mode, box_format)
+        result = tfo.detection.box_iou_loss(boxes1, boxes2, mode=mode, box_format=box_format)
+        self.assertAllClose(result, expected, rtol=0, atol=1e-13)
+        result = tfo.detection.box_iou_loss(
+            boxes1.astype(np.float32), boxes2.astype(np.float32), mode=mode, box_format=box_format
+        )
+        self.assertAllClose(result, expected, rtol=0, atol=2e-6)
+
+    def test_defaults(self):
+        boxes1, boxes2 = _boxes(4), _boxes(4, seed=1)
+        self.assertAllClose(tfo.detection.box_iou(boxes1, boxes2), reference.overlap(*_pairs(boxes1, boxes2), "iou"))
+        self.assertAllClose(tfo.detection.box_iou_loss(boxes1, boxes2), 1 - reference.overlap(boxes1, boxes2, "giou"))
+
+    @parameterized.parameters(*reference.MODES)
+    def test_perfect_small_boxes_have_loss_zero(self, mode):
+        boxes = (_boxes(50) * 3 / 1000 + 0.4).astype(np.float32)
+        self.assertAllEqual(tfo.detection.box_iou_loss(boxes, boxes, mode=mode), np.zeros(50))
+        self.assertAllEqual(tf.linalg.diag_part(tfo.detection.box_iou(boxes, boxes, mode=mode)), np.ones(50))
+
+    def test_ciou_of_a_point(self):
+        point, box = [2.0, 1.0, 2.0, 1.0], [0.0, 0.0, 4.0, 3.0]
+        v = 4 / np.pi**2 * np.arctan2(4, 3) ** 2
+        expected = -(0.5**2) / 25 - v / (1 + v) * v
+        self.assertAllClose(tfo.detection.box_iou([point], [box], mode="ciou"), [[expected]], rtol=1e-6)
+        self.assertAllClose(tfo.detection.box_iou_loss(point, box, mode="ciou"), 1 - expected, rtol=1e-6)
+        self.assertAllEqual(tfo.detection.box_iou_loss(point, point, mode="ciou"), 1.0)
+
+    @parameterized.parameters(tf.float16, tf.bfloat16)
+    def test_16_bit_boxes_give_float32(self, dtype):
+        boxes1, boxes2 = tf.cast(_boxes(4), dtype), tf.cast(_boxes(4, seed=1), dtype)
+        wide = tf.cast(boxes1, tf.float32), tf.cast(boxes2, tf.float32)
+        for fn in (tfo.detection.box_iou, tfo.detection.box_iou_loss):
+            self.assertEqual(fn(boxes1, boxes2).dtype, tf.float32)
+            self.assertAllEqual(fn(boxes1, boxes2), fn(*wide))
+
+    def test_float64_wins(self):
+        boxes = _boxes(4)
+        for pair in ((boxes, boxes.astype(np.float32)), (boxes.astype(np.float32), boxes)):
+            self.assertEqual(tfo.detection.box_iou(*pair).dtype, tf.float64)
+            self.assertEqual(tfo.detection.box_iou_loss(*pair).dtype, tf.float64)
+
+    def test_lists_and_integers(self):
+        self.assertAllEqual(tfo.detection.box_iou([[0, 0, 2, 2]], np.array([[0, 0, 1, 2]])), [[0.5]])
+        self.assertEqual(tfo.detection.box_iou_loss([0, 0, 2, 2], [0, 0, 1, 2]).dtype, tf.float32)
+
+    @parameterized.parameters(((0, 4), (3, 4)), ((3, 4), (0, 4)), ((0, 2, 4), (0, 3, 4)))
+    def test_empty(self, shape1, shape2):
+        boxes1, boxes2 = tf.zeros(shape1), tf.zeros(shape2)
+        with tf.GradientTape() as tape:
+            tape.watch([boxes1, boxes2])
+            result = tfo.detection.box_iou(boxes1, boxes2, mode="ciou")
+        self.assertEqual(result.shape, [*shape1[:-1], shape2[-2]])
+        gradients = tape.gradient(result, [boxes1, boxes2])
+        self.assertAllEqual(gradients[0], np.zeros(shape1))
+        self.assertAllEqual(gradients[1], np.zeros(shape2))
+        self.assertEqual(tfo.detection.box_iou_loss(boxes1, boxes1).shape, shape1[:-1])
+
+    def test_static_shapes(self):
+        def shape(fn, *shapes):
+            specs = [tf.TensorSpec(s, tf.float32) for s in shapes]
+            return tf.function(fn).get_concrete_function(*specs).output_shapes
+
+        iou, loss = tfo.detection.box_iou, tfo.detection.box_iou_loss
+        self.assertEqual(shape(iou, [None, 5, 4], [2, None, None]).as_list(), [2, 5, None])
+        self.assertEqual(shape(iou, None, [3, 4]).as_list(), [None, 3])
+        self.assertEqual(shape(loss, [None, 5, 4], [2, None, None]).as_list(), [2, 5])
+        self.assertIsNone(shape(loss, None, None).rank)
+        with self.assertRaisesRegex(ValueError, "boxes2 must have boxes1's leading dims"):
+            shape(iou, [2, 5, 4], [3, 5, 4])
+
+    @parameterized.parameters(
+        (tfo.detection.box_iou, [3, 5], [3, 4], r"boxes1 must be \[..., boxes, 4\], got \[3,5\]"),
+        (tfo.detection.box_iou, [3, 4], [4], r"boxes2 must be \[..., boxes, 4\], got \[4\]"),
+        (tfo.detection.box_iou, [2, 3, 4], [3, 3, 4], r"leading dims, got \[2,3,4\] and \[3,3,4\]"),
+        (tfo.detection.box_iou_loss, [3, 3], [3, 4], r"boxes1 must be \[..., 4\], got \[3,3\]"),
+        (tfo.detection.box_iou_loss, [], [4], r"boxes1 must be \[..., 4\], got \[\]"),
+        (tfo.detection.box_iou_loss, [3, 4], [2, 4], r"leading dims, got \[3,4\] and \[2,4\]"),
+    )
+    def test_wrong_shapes(self, fn, shape1, shape2, message):
+        with self.assertRaisesRegex(ValueError, message):
+            fn(tf.zeros(shape1), tf.zeros(shape2))
+
+    def test_wrong_options(self):
+        boxes, rotated = tf.zeros([2, 4]), tf.zeros([2, 5])
+        for fn in (tfo.detection.box_iou, tfo.detection.box_iou_loss):
+            with self.assertRaisesRegex(ValueError, "mode is 'IoU', expected one of 'iou', 'giou', 'diou', 'ciou'"):
+                fn(boxes, boxes, mode="IoU")
+            with self.assertRaisesRegex(ValueError, "box_format is 'xywh', expected one of 'xyxy', 'yxyx'"):
+                fn(boxes, boxes, box_format="xywh")
+        with self.assertRaisesRegex(ValueError, "mode is 'giou', expected 'iou': box_format is 'cxcywhr'"):
+            tfo.detection.box_iou(rotated, rotated, mode="giou", box_format="cxcywhr")
+        with self.assertRaisesRegex(ValueError, "box_format is 'cxcywhr', expected one of 'xyxy', 'yxyx'"):
+            tfo.detection.box_iou_loss(rotated, rotated, box_format="cxcywhr")
+
+
+class RotatedTest(tf.test.TestCase, parameterized.TestCase):
+    def _rotated(self, count, seed=0):
+        generator = np.random.default_rng(seed)
+        parts = [generator.uniform(0, 8, (count, 2)), generator.uniform(0.3, 6, (count, 2))]
+        return np.concatenate([*parts, generator.uniform(-400, 400, (count, 1))], -1)
+
+    @parameterized.parameters(np.float32, np.float64)
+    def test_equals_clipped_polygons(self, dtype):
+        boxes1, boxes2 = self._rotated(12).astype(dtype), self._rotated(30, seed=1).astype(dtype)
+        result = tfo.detection.box_iou(boxes1, boxes2, box_format="cxcywhr")
+        self.assertEqual(result.dtype, dtype)
+        expected = [[reference.rotated_iou(a, b) for b in boxes2] for a in boxes1]
+        self.assertAllClose(result, expected, rtol=0, atol=3e-6 if dtype == np.float32 else 1e-12)
+
+    def test_identical_boxes_have_exactly_one(self):
+        boxes = self._rotated(100).astype(np.float32)
+        boxes[:, :2] *= 1000
+        result = tfo.detection.box_iou(boxes[:, np.newaxis], boxes[:, np.newaxis], box_format="cxcywhr")
+        self.assertAllEqual(result, np.ones([100, 1, 1]))
+
+    def test_without_rotation_is_iou(self):
+        corners = _boxes(9)
+        sizes = corners[:, 2:] - corners[:, :2]
+        boxes = np.concatenate([corners[:, :2] + sizes / 2, sizes, np.zeros([9, 1])], -1)
+        result = tfo.detection.box_iou(boxes, boxes, box_format="cxcywhr")
+        self.assertAllClose(result, tfo.detection.box_iou(corners, corners), rtol=0, atol=1e-12)
+
+    def test_sense_of_rotation(self):
+        # A long box turned by 45 degrees reaches to the upper right, y pointing down.
+        long, up, down = [0, 0, 10, 1, 45], [3, -3, 1, 1, 0], [3, 3, 1, 1, 0]
+        result = tfo.detection.box_iou([long], [up, down], box_format="cxcywhr").numpy()
+        self.assertGreater(result[0, 0], 0.05)
+        self.assertEqual(result[0, 1], 0)
+
+    def test_odd_boxes(self):
+        box = [1.0, 2.0, 4.0, 3.0, 30.0]
+        for empty in ([1, 2, 0, 3, 30], [1, 2, 4, -3, 30], [1, 2, 0, 0, 0]):
+            self.assertAllEqual(tfo.detection.box_iou([box, empty], [empty], box_format="cxcywhr"), [[0], [0]])
+        for i in range(5):
+            for value in (np.nan, np.inf, -np.inf):
+                bad = [*box[:i], value, *box[i + 1 :]]
+                self.assertAllEqual(tfo.detection.box_iou([bad], [box], box_format="cxcywhr"), [[np.nan]])
+        huge = np.array([[0, 0, 3e38, 2e38, 20], [3e38, -3e38, 1, 1, 5], [0, 0, 1, 1, 3e38]], np.float32)
+        self.assertAllEqual(tfo.detection.box_iou(huge, huge, box_format="cxcywhr"), np.eye(3))
+
+    def test_gradient_is_refused(self):
+        boxes = tf.constant(self._rotated(3))
+        with tf.GradientTape() as tape:
+            tape.watch(boxes)
+            result = tfo.detection.box_iou(boxes, boxes, box_format="cxcywhr")
+        with self.assertRaisesRegex(LookupError, "rotated boxes .* has no gradient"):
+            tape.gradient(result, boxes)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,53 @@
+"""Keras losses of boxes."""
+
+import keras
+
+from tensorflow_ops.core.python import arguments
+from tensorflow_ops.detection.python.ops import box_iou
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class BoxIoU(keras.losses.Loss):
+    """1 - overlap of each predicted box with its true box: `tfo.detection.box_iou_loss` as a loss.
+
+    >>> import numpy as np, tensorflow_ops as tfo
+    >>> loss = tfo.losses.BoxIoU(mode="iou")
+    >>> boxes = np.array([[0, 0, 2, 2], [4, 4, 6, 6]], np.float32)
+    >>> float(loss(boxes, boxes + [[0, 0, 0, 0], [0, 0, 0, 2]]))
+    0.25
+
+    y_true and y_pred are [..., 4], with a loss for each box. Give padding boxes a sample
+    weight of 0, and finite coordinates.
+
+    Args:
+      mode: "giou", "iou", "diou" or "ciou"; see `tfo.detection.box_iou`.
+      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
+        as in `keras.losses.Loss`.
+      name: name of the loss.
+      dtype: the dtype to cast boxes, losses and sample weights to; None is
+        `keras.config.floatx()`. 16-bit boxes are computed in float32.
+
+    Raises:
+      ValueError: an unknown option; shapes that do not fit.
+    """
+
+    def __init__(
+        self,
+        mode="giou",
+        box_format="xyxy",
+        reduction="sum_over_batch_size",
+        name="box_iou",
+        dtype=None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.mode = arguments.one_of("mode", mode, box_iou.MODES)
+        self.box_format = arguments.one_of("box_format", box_format, box_iou.LOSS_FORMATS)
+
+    def call(self, y_true, y_pred):
+        """Returns the loss of each box."""
+        return box_iou.box_iou_loss(y_true, y_pred, mode=self.mode, box_format=self.box_format)
+
+    def get_config(self):
+        own = {name: getattr(self, name) for name in ("mode", "box_format", "dtype")}
+        return {**super().get_config(), **own}

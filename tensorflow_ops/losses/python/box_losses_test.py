@@ -1,0 +1,95 @@
+"""Tests of the Keras loss of boxes."""
+
+import os
+import tempfile
+
+import keras
+import numpy as np
+import process_testing
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+
+def _boxes(*shape, seed=0):
+    generator = np.random.default_rng(seed)
+    low = generator.uniform(0, 10, (*shape, 2))
+    return np.concatenate([low, low + generator.uniform(1, 6, (*shape, 2))], -1).astype(np.float32)
+
+
+class BoxIoUTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(mode=["iou", "giou", "diou", "ciou"], box_format=["xyxy", "yxyx"])
+    def test_is_the_mean_of_box_iou_loss(self, mode, box_format):
+        y_true, y_pred = _boxes(3, 5), _boxes(3, 5, seed=1)
+        losses = tfo.detection.box_iou_loss(y_true, y_pred, mode=mode, box_format=box_format)
+        for reduction, expected in (("sum_over_batch_size", np.mean(losses)), ("sum", np.sum(losses)), (None, losses)):
+            loss = tfo.losses.BoxIoU(mode=mode, box_format=box_format, reduction=reduction)
+            self.assertAllClose(loss(y_true, y_pred), expected, rtol=1e-6)
+
+    def test_sample_weights_hide_padding(self):
+        y_true, y_pred = _boxes(2, 3), _boxes(2, 3, seed=1)
+        y_true[0, 2] = 0
+        weights = np.float32([[1, 1, 0], [1, 1, 1]])
+        losses = tfo.detection.box_iou_loss(y_true, y_pred).numpy()
+        loss = tfo.losses.BoxIoU(reduction="mean_with_sample_weight")
+        self.assertAllClose(loss(y_true, y_pred, weights), (losses * weights).sum() / 5, rtol=1e-6)
+
+    def test_default_is_giou(self):
+        y_true, y_pred = _boxes(4), _boxes(4, seed=1)
+        expected = np.mean(tfo.detection.box_iou_loss(y_true, y_pred, mode="giou"))
+        self.assertAllClose(tfo.losses.BoxIoU()(y_true, y_pred), expected, rtol=1e-6)
+
+    def test_wrong_options(self):
+        with self.assertRaisesRegex(ValueError, "mode is 'l1', expected one of 'iou', 'giou', 'diou', 'ciou'"):
+            tfo.losses.BoxIoU(mode="l1")
+        with self.assertRaisesRegex(ValueError, "box_format is 'cxcywhr', expected one of 'xyxy', 'yxyx'"):
+            tfo.losses.BoxIoU(box_format="cxcywhr")
+        with self.assertRaisesRegex(ValueError, "boxes2 must be"):
+            tfo.losses.BoxIoU()(_boxes(4), _boxes(4)[:, :3])
+
+    def test_config(self):
+        loss = tfo.losses.BoxIoU(mode="ciou", box_format="yxyx", reduction="sum", name="boxes", dtype="float64")
+        copy = keras.losses.deserialize(keras.losses.serialize(loss))
+        self.assertEqual(copy.get_config(), loss.get_config())
+        self.assertEqual((copy.mode, copy.box_format, copy.reduction), ("ciou", "yxyx", "sum"))
+        self.assertEqual(copy(_boxes(2), _boxes(2)).dtype, tf.float64)
+
+    @parameterized.parameters("bfloat16", "float16")
+    def test_mixed_precision(self, dtype):
+        loss = tfo.losses.BoxIoU()(_boxes(3), tf.cast(_boxes(3, seed=1), dtype))
+        self.assertEqual(loss.dtype, tf.float32)
+
+    @parameterized.parameters(True, False)
+    def test_fit(self, jit_compile):
+        x, y = np.eye(6, dtype=np.float32), _boxes(6)
+
+        def first_box(shape, dtype=None):
+            del shape
+            return tf.constant([0.0, 0.0, 9.0, 9.0], dtype)
+
+        model = keras.Sequential([keras.layers.Dense(4, bias_initializer=first_box)])
+        model.compile(keras.optimizers.Adam(0.1), tfo.losses.BoxIoU("ciou"), jit_compile=jit_compile)
+        history = model.fit(x, y, batch_size=6, epochs=150, verbose=0).history["loss"]
+        self.assertLess(history[-1], 0.3 * history[0])
+
+    def test_a_saved_model_loads_in_a_new_process(self):
+        model = keras.Sequential([keras.layers.Dense(4)])
+        model.compile("sgd", tfo.losses.BoxIoU("diou"))
+        model.fit(np.eye(3), _boxes(3), verbose=0)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.keras")
+            model.save(path)
+            printed = process_testing.output(
+                folder,
+                f"""
+                import keras
+                import tensorflow_ops
+                print(keras.saving.load_model({path!r}).loss.mode)
+                """,
+            )
+        self.assertIn("diou", printed)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,198 @@
+"""Tests of tfo.image.connected_components against a flood fill."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_TYPES = (np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64)
+_STEPS = {4: ((-1, 0), (1, 0), (0, -1), (0, 1))}
+_STEPS[8] = (*_STEPS[4], (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+
+def _flood_fill(image, connectivity):
+    """Returns the labels and the count of an image [H, W]."""
+    labels, count = np.zeros(image.shape, np.int32), 0
+    for start in map(tuple, np.argwhere(image)):
+        if labels[start]:
+            continue
+        count += 1
+        labels[start], left = count, [start]
+        while left:
+            y, x = left.pop()
+            for dy, dx in _STEPS[connectivity]:
+                at = y + dy, x + dx
+                inside = 0 <= at[0] < image.shape[0] and 0 <= at[1] < image.shape[1]
+                if inside and image[at] == image[start] and not labels[at]:
+                    labels[at] = count
+                    left.append(at)
+    return labels, count
+
+
+def _spiral(size):
+    """Returns a corridor of width 1 that winds to the center."""
+    image = np.zeros((size, size), bool)
+    y, x, dy, dx = 0, 0, 0, 1
+    image[0, 0] = True
+    while True:
+        for _ in range(2):  # ahead, or after a turn
+            ny, nx, far = y + dy, x + dx, (y + 2 * dy, x + 2 * dx)
+            free = 0 <= ny < size and 0 <= nx < size and not image[ny, nx]
+            if free and not (0 <= far[0] < size and 0 <= far[1] < size and image[far]):
+                break
+            dy, dx = dx, -dy
+        else:
+            return image
+        y, x = ny, nx
+        image[y, x] = True
+
+
+def _comb(height, width):
+    image = np.zeros((height, width), bool)
+    image[:, ::2] = True
+    image[-1] = True
+    return image
+
+
+def _images():
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[:30, :40]
+    return {
+        "zeros": np.zeros((5, 7), np.uint8),
+        "ones": np.ones((5, 70), np.uint8),
+        "one pixel": np.ones((1, 1), bool),
+        "a row": rng.integers(0, 3, (1, 100)),
+        "a column": rng.integers(0, 3, (100, 1)),
+        "checkerboard": (x + y) % 2,
+        "spiral": _spiral(41),
+        "mirrored spiral": _spiral(37)[:, ::-1],
+        "comb": _comb(20, 33),
+        "comb upwards": _comb(20, 33)[::-1],
+        "comb sideways": _comb(33, 20).T,
+        "noise": rng.random((60, 90)) < 0.55,
+        "many values": rng.integers(0, 3, (40, 65)),
+        "negative values": rng.integers(-2, 2, (40, 65)),
+    }
+
+
+class ValuesTest(parameterized.TestCase, tf.test.TestCase):
+    def _check(self, image, connectivity):
+        labels, count = tfo.image.connected_components(image, connectivity=connectivity)
+        expected, expected_count = _flood_fill(image, connectivity)
+        self.assertEqual((labels.dtype, count.dtype, count.shape), (tf.int32, tf.int32, []))
+        self.assertAllEqual(labels, expected)
+        self.assertEqual(int(count), expected_count)
+
+    @parameterized.product(name=tuple(_images()), connectivity=(4, 8))
+    def test_equals_a_flood_fill(self, name, connectivity):
+        self._check(_images()[name], connectivity)
+
+    @parameterized.product(dtype=_TYPES, connectivity=(4, 8))
+    def test_every_dtype(self, dtype, connectivity):
+        image = np.random.default_rng(1).integers(0, 3, (20, 33))
+        limits = (0, 1, 1) if dtype is np.bool_ else (0, np.iinfo(dtype).max, np.iinfo(dtype).min or 1)
+        self._check(np.array(limits, dtype)[image], connectivity)
+
+    def test_values_that_differ_in_high_bits_only(self):
+        image = np.array([[1, 1 + 2**40, 1 + 2**40, 2**40]], np.int64)
+        self.assertAllEqual(tfo.image.connected_components(image).labels, [[1, 2, 2, 3]])
+
+    def test_each_plane_is_numbered_anew(self):
+        images = np.random.default_rng(2).integers(0, 3, (2, 4, 15, 20))  # [N, C, H, W]
+        for connectivity in (4, 8):
+            expected = [[_flood_fill(plane, connectivity) for plane in image] for image in images]
+            labels, counts = tfo.image.connected_components(np.moveaxis(images, 1, -1), connectivity=connectivity)
+            self.assertAllEqual(np.moveaxis(labels, -1, 1), [[labels for labels, _ in row] for row in expected])
+            self.assertAllEqual(counts, [[count for _, count in row] for row in expected])
+            labels, counts = tfo.image.connected_components(images[0], connectivity=connectivity)
+            self.assertAllEqual(labels, [labels for labels, _ in expected[0]])
+            self.assertAllEqual(counts, [count for _, count in expected[0]])
+
+    @parameterized.parameters((4,), (8,))
+    def test_a_large_image(self, connectivity):
+        """The parts of an image that threads label are joined."""
+        small = np.random.default_rng(3).integers(0, 3, (200, 300))
+        image, blocks = (np.kron(x, np.ones((10, 10), np.int32)) for x in (small, _flood_fill(small, connectivity)[0]))
+        self.assertAllEqual(tfo.image.connected_components(image, connectivity=connectivity).labels, blocks)
+
+    def test_a_snake_through_all_rows(self):
+        image = np.ones((1001, 64), bool)
+        image[1::4, :-1] = False
+        image[3::4, 1:] = False
+        labels, count = tfo.image.connected_components(image)
+        self.assertEqual(int(count), 1)
+        self.assertAllEqual(labels, image.astype(np.int32))
+
+    @parameterized.parameters(
+        ((0, 5), []), ((5, 0), []), ((0, 4, 4), [0]), ((2, 0, 4), [2]), ((2, 3, 4, 0), [2, 0]), ((2, 3, 0, 5), [2, 5])
+    )
+    def test_empty(self, shape, counts_shape):
+        labels, counts = tfo.image.connected_components(np.zeros(shape, bool))
+        self.assertEqual(labels.shape, shape)
+        self.assertAllEqual(counts, np.zeros(counts_shape, np.int32))
+
+    def test_numbers_of_a_whole_batch(self):
+        """The recipe of the docstring."""
+        images = np.array([[[1, 0, 1]], [[0, 1, 2]]])
+        labels, counts = tfo.image.connected_components(images)
+        before = tf.cumsum(counts, exclusive=True)[:, tf.newaxis, tf.newaxis]
+        self.assertAllEqual(tf.where(labels > 0, labels + before, 0), [[[1, 0, 2]], [[0, 3, 4]]])
+
+
+class GraphTest(parameterized.TestCase, tf.test.TestCase):
+    def test_one_trace_serves_every_rank(self):
+        @tf.function(input_signature=[tf.TensorSpec(None, tf.int32)])
+        def label(images):
+            return tfo.image.connected_components(images)
+
+        images = np.random.default_rng(4).integers(0, 2, (2, 9, 20), np.int32)
+        for value in (images[0], images):
+            self.assertAllEqual(label(value).labels, tfo.image.connected_components(value).labels)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"images must be \[H, W\].*got \[4\]"):
+            label(tf.zeros([4], tf.int32))
+
+    @parameterized.parameters((2,), (3,), (4,))
+    def test_vectorized_map_equals_a_loop(self, rank):
+        images = np.random.default_rng(5).integers(0, 2, (3, 2, 8, 10, 2)[: rank + 1])
+        mapped = tf.vectorized_map(tfo.image.connected_components, tf.constant(images), False)
+        for i, image in enumerate(images):
+            labels, counts = tfo.image.connected_components(image)
+            self.assertAllEqual(mapped.labels[i], labels)
+            self.assertAllEqual(mapped.counts[i], counts)
+
+    @parameterized.parameters(
+        ([None, 3], []), ([2, None, 4], [2]), ([None, 3, 4], [None]), ([2, None, None, 5], [2, 5]), (None, None)
+    )
+    def test_static_shapes(self, shape, counts_shape):
+        trace = tf.function(tfo.image.connected_components).get_concrete_function(tf.TensorSpec(shape, tf.bool))
+        labels, counts = trace.structured_outputs
+        self.assertEqual(labels.shape.rank, None if shape is None else len(shape))
+        self.assertEqual(counts.shape.rank, None if shape is None else len(counts_shape))
+        if shape is not None:
+            self.assertEqual((labels.shape.as_list(), counts.shape.as_list()), (shape, counts_shape))
+
+
+class ErrorTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        (np.zeros([2, 2]), 4, "images are float64, expected bool or an integer: compare floats first"),
+        (tf.zeros([2, 2], tf.bfloat16), 4, "images are bfloat16"),
+        (np.zeros([4], int), 4, r"images are \[4\], expected \[H, W\], \[N, H, W\] or \[N, H, W, C\]"),
+        (np.zeros([2, 2], int), 6, "connectivity is 6, expected 4 or 8"),
+        (np.zeros([2, 2], int), True, "connectivity is True"),
+        (np.zeros([2, 2], int), "4", "connectivity is '4'"),
+        (np.zeros([2, 2], int), None, "connectivity is None"),
+    )
+    def test_bad_arguments(self, images, connectivity, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tfo.image.connected_components(images, connectivity=connectivity)
+
+    def test_too_many_pixels(self):
+        label = tf.function(tfo.image.connected_components)
+        with self.assertRaisesRegex(ValueError, r"images are \[65536,32768\], expected planes of fewer than 2"):
+            label.get_concrete_function(tf.TensorSpec([2**16, 2**15], tf.bool))
+        label.get_concrete_function(tf.TensorSpec([2**16, 2**15 - 1], tf.bool))
+
+
+if __name__ == "__main__":
+    tf.test.main()
