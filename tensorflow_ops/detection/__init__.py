@@ -1,10 +1,7 @@
-"""Boxes and region pooling for detection models."""
+"""Overlap and suppression of boxes, and region pooling, for detection models."""
 
 from tensorflow_ops.detection.python.ops import box_iou_grad, roi_grad, roi_pfor  # noqa: F401  (registrations)
 from tensorflow_ops.detection.python.ops.box_iou import box_iou, box_iou_loss
-"""Region pooling and non-maximum suppression for detection models."""
-
-from tensorflow_ops.detection.python.ops import roi_grad, roi_pfor  # noqa: F401  (register gradients and vectorization)
 from tensorflow_ops.detection.python.ops.nms import Detections, SoftNms, batched_nms, multiclass_nms, nms, soft_nms
 from tensorflow_ops.detection.python.ops.ps_roi import ps_roi_align, ps_roi_pool
 from tensorflow_ops.detection.python.ops.roi_align import multiscale_roi_align, roi_align
@@ -13,10 +10,10 @@ from tensorflow_ops.detection.python.ops.roi_pool import RoIPoolWithArgmax, roi_
 __all__ = [
     "Detections",
     "RoIPoolWithArgmax",
-    "box_iou",
-    "box_iou_loss",
     "SoftNms",
     "batched_nms",
+    "box_iou",
+    "box_iou_loss",
     "multiclass_nms",
     "multiscale_roi_align",
     "nms",

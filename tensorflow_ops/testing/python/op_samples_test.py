@@ -141,6 +141,9 @@ _DETECTION |= {
         _ROTATED[:1] + 1,
         output_dtype=_BOX_DTYPES,
         non_differentiable=(0, 1),
+    ),
+}
+
 # Suppression: 16-bit numbers hold these boxes and scores, and no IoU is near a threshold.
 
 _RIVALS = tf.constant([[0, 0, 8, 8], [1, 0, 9, 8], [16, 16, 24, 24], [0, 1, 8, 8], [17, 17, 25, 26]], tf.float32)
@@ -171,7 +174,7 @@ _DETECTION |= {
         tfo.detection.soft_nms,
         _RIVALS,
         _RIVAL_SCORES,
-        output_dtype={"float16": "float32", "bfloat16": "float32"},
+        output_dtype=_BOX_DTYPES,
         non_differentiable=(0, 1),
         edge_args=[(_RIVALS[:0], _RIVAL_SCORES[:0])],
         bad_args=[((_RIVALS, _RIVAL_SCORES[:2]), "scores must be")],
