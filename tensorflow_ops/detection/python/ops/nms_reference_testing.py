@@ -59,7 +59,7 @@ def multiclass(boxes, scores, iou_threshold, score_threshold, max_outputs, max_o
 
 
 def soft_nms(boxes, scores, method, sigma, iou_threshold, score_threshold, max_outputs=None):
-    """Returns the indices and decayed scores, in float64."""
+    """Returns the indices and decayed scores. IoUs have the dtype of boxes, scores float64."""
     scores, taken = np.array(scores, np.float64), []
     while max_outputs is None or len(taken) < max_outputs:
         left = np.where(np.isnan(scores), -INF, scores)
@@ -69,7 +69,7 @@ def soft_nms(boxes, scores, method, sigma, iou_threshold, score_threshold, max_o
         taken.append((best, scores[best]))
         scores[best] = NAN
         for i in range(len(scores)):
-            shared, both = areas(np.float64(boxes[best]), np.float64(boxes[i]))
+            shared, both = areas(boxes[best], boxes[i])
             iou = shared / both if both > 0 else 0.0
             if method == "gaussian":
                 scores[i] *= np.exp(-(iou**2) / sigma)
