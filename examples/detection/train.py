@@ -34,7 +34,7 @@ TRAINING_SCENES, HELD_OUT_SCENES = 400, 60
 BATCH_SIZE, PROPOSALS = 8, 64
 LEARNING_RATE = 1.5e-3
 EPOCHS = 10
-BOX_LOSS, BOX_LOSS_WEIGHT = "giou", 4.0
+BOX_LOSS, BOX_LOSS_WEIGHT = "giou", 10.0
 
 # Minimum results on the held-out scenes.
 NEEDED = {"IoU of refined boxes": 0.8, "class accuracy": 0.9, "AP of detections": 0.7, "AP50 of detections": 0.9}
