@@ -150,12 +150,26 @@ def detector():
     for name, scale in (("classes", 0.3), ("deltas", 0.1)):
         layer = network.get_layer(name)
         layer.set_weights([rng.normal(scale=scale, size=w.shape) for w in layer.get_weights()])
-    return model.Detector(network)
+    detector = model.Detector(network)
+    # Each square twice, the second time a fifth of its size to the right: an IoU of 2/3.
+    squares = data.grid()
+    shift = 0.2 * (squares[:, 2:3] - squares[:, :1]) * [1, 0, 1, 0]
+    detector.proposals = tf.constant(np.concatenate([squares, squares + shift]), tf.float32)
+    return detector
 
 
 @pytest.fixture(scope="module")
 def images():
     return np.stack([scene.image for scene in data.draw_scenes(2, training=True, seed=0)])
+
+
+def test_candidates_are_refined_twice_and_have_no_background(detector, images):
+    images = tf.constant(images)
+    once, _ = model.refine(detector.network, images, tf.stack([detector.proposals] * 2))
+    twice, probabilities = model.refine(detector.network, images, once)
+    boxes, scores = detector.candidates(images)
+    np.testing.assert_allclose(boxes, twice, atol=1e-2)
+    np.testing.assert_allclose(scores, probabilities[..., 1:], atol=1e-4)
 
 
 def test_detections_are_the_suppressed_candidates(detector, images):

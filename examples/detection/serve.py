@@ -27,7 +27,7 @@ def main():
         for i in range(found["counts"][0]):
             box, score, label = (found[key][0, i].numpy() for key in ("boxes", "scores", "classes"))
             if score >= MIN_SCORE:
-                print(f"  {names[label]:9}{score:6.3f}  {box.round(1).tolist()}")
+                print(f"  {names[label]:9}{score:6.3f}", *(f"{edge:6.1f}" for edge in box))
 
 
 if __name__ == "__main__":
