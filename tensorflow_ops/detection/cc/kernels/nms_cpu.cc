@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "tensorflow_ops/detection/cc/kernels/nms.h"
 #include "tensorflow_ops/detection/cc/kernels/nms_cells.h"
@@ -66,14 +67,16 @@ class Sweep {
             gone[i] = IsSuppressed(begin + i, Read(begin + i), none);
           }
         });
-        compared = kept_boxes_.counts();
+        const auto& counts = kept_boxes_.counts();
+        std::copy(counts.begin(), counts.end(), compared.begin());
       }
       for (int64_t rank = begin; rank < end; ++rank) {
-        if (static_cast<int64_t>(kept_.size()) == most_) return kept_;
+        if (static_cast<int64_t>(kept_.size()) == most_)
+          return std::move(kept_);
         if (!gone[rank - begin]) KeepOrDrop(rank, compared);
       }
     }
-    return kept_;
+    return std::move(kept_);
   }
 
  private:

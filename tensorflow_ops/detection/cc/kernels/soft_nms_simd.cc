@@ -6,14 +6,21 @@
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
+template <typename T, typename V>
+V DecayOf(const SoftNmsArgs<T>& args, V iou) {
+  const V one = V{} + T(1);
+  return args.method == SoftNmsMethod::kGaussian
+             ? Exp(-(iou * iou) / args.sigma)
+             : (iou >= args.iou_threshold ? one - iou : one);
+}
+
 template <typename T>
 void DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes, int64_t n,
                  const BoxRow<T>& taken, T* scores) {
   using V = typename Lanes<T>::Vector;
   const Box<V> corners = {V{} + taken.x1, V{} + taken.y1, V{} + taken.x2,
                           V{} + taken.y2};
-  const V area = V{} + taken.area, one = V{} + T(1);
-  const bool gaussian = args.method == SoftNmsMethod::kGaussian;
+  const V area = V{} + taken.area;
   ForVectors<T>(n, [&](auto part, int64_t at) {
     const Box<V> box = {
         part.Load(boxes.x1 + at, T(0)), part.Load(boxes.y1 + at, T(0)),
@@ -24,9 +31,17 @@ void DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes, int64_t n,
     // Areas that overflow count as no overlap.
     const V iou = both > V{} ? shared / both : V{};
     const V score = part.Load(scores + at, T(0));
-    const V decay = gaussian ? Exp(-(iou * iou) / args.sigma)
-                             : (iou >= args.iou_threshold ? one - iou : one);
-    part.Store(score * decay, scores + at);
+    part.Store(score * DecayOf(args, iou), scores + at);
+  });
+}
+
+template <typename T>
+void DecayByIou(const SoftNmsArgs<T>& args, const T* iou, int64_t n,
+                T* scores) {
+  ForVectors<T>(n, [&](auto part, int64_t at) {
+    part.Store(
+        part.Load(scores + at, T(0)) * DecayOf(args, part.Load(iou + at, T(0))),
+        scores + at);
   });
 }
 
@@ -60,6 +75,7 @@ int64_t PlaceOfBest(const T* scores, int64_t n) {
 #define TFO_INSTANTIATE(T)                                                     \
   template void DecayScores(const SoftNmsArgs<T>&, const BoxRows<T>&, int64_t, \
                             const BoxRow<T>&, T*);                             \
+  template void DecayByIou(const SoftNmsArgs<T>&, const T*, int64_t, T*);      \
   template int64_t PlaceOfBest(const T*, int64_t);
 TFO_INSTANTIATE(float)
 TFO_INSTANTIATE(double)

@@ -16,17 +16,18 @@ TFO_INLINE uint64_t EqualMask(const Bits* a, const Bits* b) {
   uint64_t mask = 0;
   for (int i = 0; i < kWord; i += kCount) {
     const __m512i x = _mm512_loadu_si512(a + i), y = _mm512_loadu_si512(b + i);
-    uint64_t part;
-    if constexpr (sizeof(Bits) == 1) {
-      part = _mm512_cmpeq_epi8_mask(x, y);
-    } else if constexpr (sizeof(Bits) == 2) {
+    if constexpr (sizeof(Bits) == 1) return _mm512_cmpeq_epi8_mask(x, y);
+    uint32_t part;
+    if constexpr (sizeof(Bits) == 2) {
       part = _mm512_cmpeq_epi16_mask(x, y);
     } else if constexpr (sizeof(Bits) == 4) {
       part = _mm512_cmpeq_epi32_mask(x, y);
     } else {
       part = _mm512_cmpeq_epi64_mask(x, y);
     }
-    mask |= part << i;
+    // Without this, GCC 12 at -O1 spills the 32-bit mask and reloads 64 bits.
+    __asm__("" : "+r"(part));
+    mask |= uint64_t{part} << i;
   }
   return mask;
 }
