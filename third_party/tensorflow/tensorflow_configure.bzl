@@ -56,6 +56,7 @@ def _tensorflow_configure_impl(ctx):
     ctx.file("config.bzl", "\n".join([
         '"""Written by tensorflow_configure."""',
         "TENSORFLOW_FULL_VERSION = " + repr(facts["version"]),
+        "TENSORFLOW_MINOR = " + repr(TENSORFLOW_VERSION),
         "TENSORFLOW_COPTS = " + repr(facts["compile_flags"]),
         "",
     ]))
