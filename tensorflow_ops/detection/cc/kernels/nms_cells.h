@@ -95,6 +95,13 @@ class NmsCells {
     return Group(rank) * bins_.size() + bins_.BinOf(box);
   }
 
+  // How long the comparison of a candidate takes per kept box, of all cells.
+  // With bins, measured for 20,000 boxes: low, because waking threads for
+  // chunks of so few does not pay.
+  double cycles_per_kept() const {
+    return bins_.size() > 1 ? 0.02 : 0.3 / static_cast<double>(num_groups_);
+  }
+
   template <typename Visit>
   bool AnyCell(int64_t rank, const BoxRow<T>& box, const Visit& visit) const {
     const int64_t first = Group(rank) * bins_.size();

@@ -40,40 +40,33 @@ std::vector<int32_t> Order(const NmsArgs<T>& args) {
 template <typename T>
 class Sweep {
  public:
-  Sweep(const NmsArgs<T>& args, const std::vector<int32_t>& order)
+  // Run replaces the candidates in `order`, best first, by the kept ones.
+  Sweep(const NmsArgs<T>& args, std::vector<int32_t>* order)
       : args_(args),
-        order_(order),
-        cells_(args, order),
+        order_(*order),
+        cells_(args, *order),
         kept_boxes_(args.format, args.iou_threshold,
-                    cells_.Capacities(args, order)),
-        most_(args.max_outputs < 0 ? order.size() : args.max_outputs) {}
+                    cells_.Capacities(args, *order)),
+        most_(args.max_outputs < 0 ? order->size() : args.max_outputs) {}
 
-  std::vector<int32_t> Run(const Cpu& cpu) {
+  void Run(const Cpu& cpu) {
     const int64_t n = order_.size();
     constexpr int64_t kChunk = 512;
     const bool in_parallel = cpu.num_threads > 1 && n > 2 * kChunk;
     const int64_t chunk = in_parallel ? std::max(kChunk, n / 16) : n;
-    std::vector<char> gone;
+    std::vector<char> gone(in_parallel ? chunk : 0);
     std::vector<int32_t> compared(kept_boxes_.counts().size());
-    for (int64_t begin = 0; begin < n; begin += chunk) {
+    for (int64_t begin = 0; begin < n && count_ < most_; begin += chunk) {
       const int64_t end = std::min(n, begin + chunk);
-      gone.assign(end - begin, false);
-      if (in_parallel && !kept_.empty()) {
-        const double cycles = 50 + 0.2 * kept_.size();
-        cpu.ParallelFor(end - begin, cycles, [&](int64_t from, int64_t to) {
-          const std::vector<int32_t> none(compared.size());
-          for (int64_t i = from; i < to; ++i) {
-            gone[i] = IsSuppressed(begin + i, Read(begin + i), none);
-          }
-        });
+      if (in_parallel) {
+        CompareChunk(cpu, begin, end, gone.data());
         compared = kept_boxes_.counts();
       }
-      for (int64_t rank = begin; rank < end; ++rank) {
-        if (static_cast<int64_t>(kept_.size()) == most_) return kept_;
-        if (!gone[rank - begin]) KeepOrDrop(rank, compared);
+      for (int64_t rank = begin; rank < end && count_ < most_; ++rank) {
+        if (!in_parallel || !gone[rank - begin]) KeepOrDrop(rank, compared);
       }
     }
-    return kept_;
+    order_.resize(count_);
   }
 
  private:
@@ -90,21 +83,33 @@ class Sweep {
            });
   }
 
+  void CompareChunk(const Cpu& cpu, int64_t begin, int64_t end,
+                    char* gone) const {
+    const double cycles = 50 + cells_.cycles_per_kept() * count_;
+    cpu.ParallelFor(end - begin, cycles, [&](int64_t from, int64_t to) {
+      const std::vector<int32_t> none(kept_boxes_.counts().size());
+      for (int64_t i = from; i < to; ++i) {
+        gone[i] = IsSuppressed(begin + i, Read(begin + i), none);
+      }
+    });
+  }
+
   void KeepOrDrop(int64_t rank, const std::vector<int32_t>& compared) {
     const Candidate<T> candidate = Read(rank);
     if (IsSuppressed(rank, candidate, compared)) return;
-    kept_.push_back(order_[rank]);
+    // No more boxes are kept than ranks are read.
+    order_[count_++] = order_[rank];
     if (candidate.can_overlap) {
       kept_boxes_.Add(candidate, cells_.CellOf(rank, candidate.row));
     }
   }
 
   const NmsArgs<T>& args_;
-  const std::vector<int32_t>& order_;
+  std::vector<int32_t>& order_;
   const NmsCells<T> cells_;
   KeptBoxes<T> kept_boxes_;
   const int64_t most_;
-  std::vector<int32_t> kept_;
+  int64_t count_ = 0;
 };
 
 }  // namespace
@@ -112,8 +117,9 @@ class Sweep {
 template <typename T>
 std::vector<int32_t> Nms(const Cpu& cpu, const NmsArgs<T>& args) {
   if (args.max_outputs == 0) return {};
-  const std::vector<int32_t> order = Order(args);
-  return Sweep<T>(args, order).Run(cpu);
+  std::vector<int32_t> order = Order(args);
+  Sweep<T>(args, &order).Run(cpu);
+  return order;
 }
 
 template std::vector<int32_t> Nms(const Cpu&, const NmsArgs<float>&);
