@@ -60,7 +60,9 @@ class Sweep {
       const int64_t end = std::min(n, begin + chunk);
       if (in_parallel) {
         CompareChunk(cpu, begin, end, gone.data());
-        compared = kept_boxes_.counts();
+        // Not assigned: that would need a newer C++ library.
+        const std::vector<int32_t>& counts = kept_boxes_.counts();
+        std::copy(counts.begin(), counts.end(), compared.begin());
       }
       for (int64_t rank = begin; rank < end && count_ < most_; ++rank) {
         if (!in_parallel || !gone[rank - begin]) KeepOrDrop(rank, compared);

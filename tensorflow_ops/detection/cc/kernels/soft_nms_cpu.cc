@@ -20,6 +20,7 @@ class Remaining {
   explicit Remaining(const SoftNmsArgs<T>& args)
       : args_(args),
         decay_(TFO_DISPATCH(DecayScores<T>)),
+        decay_by_iou_(TFO_DISPATCH(DecayByIou<T>)),
         best_(TFO_DISPATCH(PlaceOfBest<T>)),
         memory_(new T[6 * args.num_boxes]),
         indices_(new int32_t[args.num_boxes]) {
@@ -28,7 +29,10 @@ class Remaining {
     rows_ = {m, m + n, m + 2 * n, m + 3 * n, m + 4 * n};
     scores_ = m + 5 * n;
     const bool rotated = args.format == BoxFormat::kRotated;
-    if (rotated) rotated_.reset(new Candidate<T>[n]);
+    if (rotated) {
+      rotated_.reset(new Candidate<T>[n]);
+      ious_.reset(new T[n]);
+    }
     for (int64_t i = 0; i < n; ++i) {
       if (!CanBeTaken(args.scores[i])) continue;
       Candidate<T> box = ReadCandidate(args.boxes, i, args.format);
@@ -74,21 +78,18 @@ class Remaining {
   }
 
   void Decay(int64_t at) {
-    if (rotated_ == nullptr)
+    if (rotated_ == nullptr) {
       return decay_(args_, rows_, size_, Row(at), scores_);
+    }
     const Candidate<T>& taken = rotated_[at];
     if (!taken.can_overlap) return;
     for (int64_t i = 0; i < size_; ++i) {
       const Candidate<T>& box = rotated_[i];
-      if (!box.can_overlap) continue;
-      const T iou = scalar::IouOf<T>(taken.rotated, box.rotated);
-      if (!(iou > 0)) continue;
-      if (args_.method == SoftNmsMethod::kGaussian) {
-        scores_[i] *= std::exp(-(iou * iou) / args_.sigma);
-      } else if (iou >= args_.iou_threshold) {
-        scores_[i] *= 1 - iou;
-      }
+      const T iou =
+          box.can_overlap ? scalar::IouOf<T>(taken.rotated, box.rotated) : T(0);
+      ious_[i] = iou > 0 ? iou : T(0);  // 0 instead of NaN
     }
+    decay_by_iou_(args_, ious_.get(), size_, scores_);
   }
 
   void RemoveTaken() {
@@ -106,10 +107,12 @@ class Remaining {
   const SoftNmsArgs<T>& args_;
   void (*const decay_)(const SoftNmsArgs<T>&, const BoxRows<T>&, int64_t,
                        const BoxRow<T>&, T*);
+  void (*const decay_by_iou_)(const SoftNmsArgs<T>&, const T*, int64_t, T*);
   int64_t (*const best_)(const T*, int64_t);
   std::unique_ptr<T[]> memory_;
   std::unique_ptr<int32_t[]> indices_;
   std::unique_ptr<Candidate<T>[]> rotated_;  // null for other formats
+  std::unique_ptr<T[]> ious_;  // of rotated boxes and the taken one
   BoxRows<T> rows_;
   T* scores_;
   int64_t size_ = 0, taken_ = 0;

@@ -6,14 +6,40 @@
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
+namespace {
+
+template <typename T>
+struct Decay {
+  bool gaussian;
+  T rate, iou_threshold;
+
+  explicit Decay(const SoftNmsArgs<T>& args)
+      : gaussian(args.method == SoftNmsMethod::kGaussian),
+        rate(-1 / args.sigma),  // one division for all boxes
+        iou_threshold(args.iou_threshold) {
+    // Finite, so that an IoU of 0 has the decay 1.
+    constexpr T kLowest = sizeof(T) == 4 ? -__FLT_MAX__ : -__DBL_MAX__;
+    if (!(rate >= kLowest)) rate = kLowest;
+  }
+
+  template <typename V>
+  TFO_INLINE V Of(V iou) const {
+    if (gaussian) return Exp(iou * iou * rate);
+    const V one = V{} + T(1);
+    return iou >= iou_threshold ? one - iou : one;
+  }
+};
+
+}  // namespace
+
 template <typename T>
 void DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes, int64_t n,
                  const BoxRow<T>& taken, T* scores) {
   using V = typename Lanes<T>::Vector;
   const Box<V> corners = {V{} + taken.x1, V{} + taken.y1, V{} + taken.x2,
                           V{} + taken.y2};
-  const V area = V{} + taken.area, one = V{} + T(1);
-  const bool gaussian = args.method == SoftNmsMethod::kGaussian;
+  const V area = V{} + taken.area;
+  const Decay<T> decay(args);
   ForVectors<T>(n, [&](auto part, int64_t at) {
     const Box<V> box = {
         part.Load(boxes.x1 + at, T(0)), part.Load(boxes.y1 + at, T(0)),
@@ -24,9 +50,18 @@ void DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes, int64_t n,
     // Areas that overflow count as no overlap.
     const V iou = both > V{} ? shared / both : V{};
     const V score = part.Load(scores + at, T(0));
-    const V decay = gaussian ? Exp(-(iou * iou) / args.sigma)
-                             : (iou >= args.iou_threshold ? one - iou : one);
-    part.Store(score * decay, scores + at);
+    part.Store(score * decay.Of(iou), scores + at);
+  });
+}
+
+template <typename T>
+void DecayByIou(const SoftNmsArgs<T>& args, const T* iou, int64_t n,
+                T* scores) {
+  const Decay<T> decay(args);
+  ForVectors<T>(n, [&](auto part, int64_t at) {
+    part.Store(
+        part.Load(scores + at, T(0)) * decay.Of(part.Load(iou + at, T(0))),
+        scores + at);
   });
 }
 
@@ -45,14 +80,15 @@ int64_t PlaceOfBest(const T* scores, int64_t n) {
     places = greater ? here : places;
     here += Lanes<T>::kCount;
   });
+  // Without branches, which would often be predicted wrongly.
   T value = kLowest;
-  int64_t place = -1;
   for (int i = 0; i < Lanes<T>::kCount; ++i) {
-    if (places[i] < 0 || best[i] < value) continue;
-    if (best[i] > value || places[i] < place) {
-      value = best[i];
-      place = places[i];
-    }
+    value = best[i] > value ? best[i] : value;
+  }
+  int64_t place = n;
+  for (int i = 0; i < Lanes<T>::kCount; ++i) {
+    const int64_t here_best = best[i] == value ? places[i] : n;
+    place = here_best < place ? here_best : place;
   }
   return place;
 }
@@ -60,6 +96,7 @@ int64_t PlaceOfBest(const T* scores, int64_t n) {
 #define TFO_INSTANTIATE(T)                                                     \
   template void DecayScores(const SoftNmsArgs<T>&, const BoxRows<T>&, int64_t, \
                             const BoxRow<T>&, T*);                             \
+  template void DecayByIou(const SoftNmsArgs<T>&, const T*, int64_t, T*);      \
   template int64_t PlaceOfBest(const T*, int64_t);
 TFO_INSTANTIATE(float)
 TFO_INSTANTIATE(double)

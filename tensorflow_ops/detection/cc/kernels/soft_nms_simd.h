@@ -15,6 +15,9 @@ TFO_PER_CPU_LEVEL(
     template <typename T>
     void DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes,
                      int64_t n, const BoxRow<T>& taken, T* scores);
+    // The same with the IoU of each box and the taken one.
+    template <typename T> void DecayByIou(const SoftNmsArgs<T>& args,
+                                          const T* iou, int64_t n, T* scores);
     // Returns the place of the greatest of n scores, the first of equal ones;
     // -1 if all are NaN or -infinity.
     template <typename T> int64_t PlaceOfBest(const T* scores, int64_t n);)

@@ -19,6 +19,8 @@ int Count(uint64_t bits) { return __builtin_popcountll(bits); }
 
 // A forest of runs: parents[id] <= id; of a root, parents[id] == id.
 int32_t FindRoot(int32_t* parents, int32_t id) {
+  // Most runs are at most two steps from their root: these need no branch.
+  id = parents[parents[id]];
   while (parents[id] != id) {
     parents[id] = parents[parents[id]];
     id = parents[id];
