@@ -34,9 +34,13 @@ std::vector<int32_t> Order(const NmsArgs<T>& args) {
   return order;
 }
 
-// Goes through the candidates in chunks. Threads compare those of a chunk with
+// Waking threads for a chunk that takes one thread less than this takes longer
+// than it saves.
+constexpr double kParallelCycles = 2e5;
+
+// Goes through the candidates in chunks: threads compare those of a chunk with
 // the boxes kept before it; then one thread goes through what is left and
-// compares it with the boxes kept since.
+// compares it with the boxes kept since. Threads share many groups instead.
 template <typename T>
 class Sweep {
  public:
@@ -51,15 +55,23 @@ class Sweep {
 
   void Run(const Cpu& cpu) {
     const int64_t n = order_.size();
+    if (cells_.are_groups() && cells_.num_groups() >= 2 * cpu.num_threads &&
+        most_ >= n) {
+      return RunGroups(cpu);
+    }
     constexpr int64_t kChunk = 512;
-    const bool in_parallel = cpu.num_threads > 1 && n > 2 * kChunk;
-    const int64_t chunk = in_parallel ? std::max(kChunk, n / 16) : n;
-    std::vector<char> gone(in_parallel ? chunk : 0);
+    const int64_t chunk = cpu.num_threads > 1 ? std::max(kChunk, n / 16) : n;
+    std::vector<char> gone;
     std::vector<int32_t> compared(kept_boxes_.counts().size());
     for (int64_t begin = 0; begin < n && count_ < most_; begin += chunk) {
       const int64_t end = std::min(n, begin + chunk);
+      const double cycles = CyclesPerCandidate();
+      // From the first such chunk on, all are.
+      const bool in_parallel =
+          cpu.num_threads > 1 && cycles * chunk >= kParallelCycles;
       if (in_parallel) {
-        CompareChunk(cpu, begin, end, gone.data());
+        gone.resize(chunk);
+        CompareChunk(cpu, cycles, begin, end, gone.data());
         // Not assigned: that would need a newer C++ library.
         const std::vector<int32_t>& counts = kept_boxes_.counts();
         std::copy(counts.begin(), counts.end(), compared.begin());
@@ -76,6 +88,48 @@ class Sweep {
     return ReadCandidate(args_.boxes, order_[rank], args_.format);
   }
 
+  // Goes through one group after another. Threads share these.
+  void RunGroups(const Cpu& cpu) {
+    const int64_t n = order_.size(), groups = cells_.num_groups();
+    // The ranks of each group, in order.
+    std::vector<int32_t> ends(groups + 1), ranks(n);
+    for (int64_t r = 0; r < n; ++r) ++ends[cells_.Group(r) + 1];
+    for (int64_t g = 0; g < groups; ++g) ends[g + 1] += ends[g];
+    for (int64_t r = 0; r < n; ++r) ranks[ends[cells_.Group(r)]++] = r;
+    const double of_group = static_cast<double>(n) / groups;
+    cpu.ParallelFor(groups, of_group * (50 + 0.25 * of_group),
+                    [&](int64_t begin, int64_t end) {
+                      int64_t i = begin == 0 ? 0 : ends[begin - 1];
+                      for (int64_t g = begin; g < end; ++g) {
+                        for (; i < ends[g]; ++i) {
+                          if (!KeepInGroup(ranks[i], g)) ranks[i] = -1;
+                        }
+                      }
+                    });
+    std::vector<char> is_kept(n);
+    for (int32_t rank : ranks) {
+      if (rank >= 0) is_kept[rank] = true;
+    }
+    for (int64_t rank = 0; rank < n; ++rank) {
+      order_[count_] = order_[rank];
+      count_ += is_kept[rank];
+    }
+    order_.resize(count_);
+  }
+
+  bool KeepInGroup(int64_t rank, int64_t group) {
+    const Candidate<T> candidate = Read(rank);
+    if (!candidate.can_overlap) return true;
+    if (kept_boxes_.Suppress(candidate, group, 0)) return false;
+    kept_boxes_.Add(candidate, group);
+    return true;
+  }
+
+  double CyclesPerCandidate() const {
+    const double cycles = 50 + cells_.cycles_per_kept() * count_;
+    return args_.format == BoxFormat::kRotated ? 4 * cycles : cycles;
+  }
+
   // Compares with the boxes of each cell from the given one on.
   bool IsSuppressed(int64_t rank, const Candidate<T>& candidate,
                     const std::vector<int32_t>& from) const {
@@ -85,9 +139,8 @@ class Sweep {
            });
   }
 
-  void CompareChunk(const Cpu& cpu, int64_t begin, int64_t end,
+  void CompareChunk(const Cpu& cpu, double cycles, int64_t begin, int64_t end,
                     char* gone) const {
-    const double cycles = 50 + cells_.cycles_per_kept() * count_;
     cpu.ParallelFor(end - begin, cycles, [&](int64_t from, int64_t to) {
       const std::vector<int32_t> none(kept_boxes_.counts().size());
       for (int64_t i = from; i < to; ++i) {

@@ -120,7 +120,7 @@ void ExpectGroupsWork(const Device& device, int64_t n, double side) {
   for (BoxFormat format : {BoxFormat::kXyxy, BoxFormat::kRotated}) {
     Problem<T> p = MakeProblem<T>(n, format, side);
     p.groups.resize(n);
-    for (int64_t& g : p.groups) g = engine() % 5 - 2;
+    for (int64_t& g : p.groups) g = engine() % 6 - int64_t{2};
     ExpectReference(device, p);
     p.max_outputs = n / 9;
     ExpectReference(device, p);
