@@ -188,9 +188,11 @@ void ExpectBinsWork() {
                    : b[c - 2] + (b[c] - b[c - 2]) * longer;
       }
     }
-    for (double threshold : {0.0, 0.3, 0.7}) {
+    for (double threshold : {0.3, 0.0, 0.7}) {
       p.iou_threshold = static_cast<T>(threshold);
       ExpectReference(testing::ThreadedCpu(threshold == 0.3 ? 3 : 1), p);
+      // The plain loops of rotated boxes are slow.
+      if (format == BoxFormat::kRotated) break;
     }
   }
 }
