@@ -97,7 +97,8 @@ def with_gradient(loss):
 
 def _in_graph(function, boxes, **options):
     compiled = tf.function(function, autograph=False, **options)
-    return lambda: [t.numpy() for t in tf.nest.flatten(compiled(*boxes))]
+    # A call returns after its work is done; .numpy() would copy the results, as PyTorch's does not.
+    return lambda: tf.nest.flatten(compiled(*boxes))
 
 
 def _torch_loss(torch, function, boxes):
@@ -112,7 +113,7 @@ def _torch_loss(torch, function, boxes):
 
 
 def candidates(part, mode, size, torchvision):
-    """Returns {name: callable that returns arrays}; the first is ours."""
+    """Returns {name: callable that returns arrays or tensors}; the first is ours."""
     make = make_rotated if part == "rotated" else make_boxes
     boxes = [tf.constant(make(size, seed)) for seed in (0, 1)]
     result = {}
@@ -139,7 +140,8 @@ def candidates(part, mode, size, torchvision):
 
 
 def _difference(results, expected):
-    return f"{max(float(np.abs(a - b).max()) for a, b in zip(results, expected, strict=True)):.1e}"
+    pairs = zip(results, expected, strict=True)
+    return f"{max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs):.1e}"
 
 
 def measure(part, mode, size, torchvision, seconds, goals=()):

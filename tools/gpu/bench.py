@@ -12,6 +12,7 @@ import pathlib
 import statistics
 import sys
 
+import boxes
 import regions
 import torch
 from kernel_library import KernelLibrary
@@ -233,6 +234,7 @@ def all_rows(kernels, quick):
         yield from beam_rows(*sizes, dtype)
     yield from tree_rows(256, 64, 5, torch.int32)
     yield from tree_rows(1024, 4096, 4, torch.int64)
+    yield from boxes.rows(Row, quick)
     yield from mask_rows(8, 512, 512)
     yield from mask_rows(1, 2048, 2048)
 
@@ -295,7 +297,7 @@ def main():
         f"L2 cache of {timer.l2_bytes >> 20} MiB, overwritten before each run. "
         f"Medians of {timer.runs} runs; spread: from quartile to quartile. "
         "Boxes: sides log-uniform from 16 to 512 image pixels. "
-        "Peers: torchvision for regions, PyTorch for rows and beams; they also allocate their results, and "
+        "Peers: torchvision for regions and boxes, PyTorch for rows and beams; they also allocate their results, and "
         "torchvision's backward zeros its own. Error: of ours to the peer's, as norms.\n"
     )
     write("| kernel | case | dtype | ms | spread | peer's ms | times as fast | share of copy bandwidth | error |")

@@ -230,5 +230,51 @@ class MaskTest(unittest.TestCase):
         np.testing.assert_array_equal((count.item(), *labels.ravel()), (1, 0, 1, 1, 0, 1, 0, 0, 1))
 
 
+class BoxesTest(unittest.TestCase):
+    BOXES = np.array([[0, 0, 4, 2], [0, 0, 4, 4], [9, 9, 10, 10]], np.float32)
+    SCORES = np.array([0.5, 0.25, 0.75], np.float32)
+
+    def test_overlaps(self):
+        iou, d_overlaps, grads = np.full((3, 3), 99, np.float32), np.eye(3, dtype=np.float32), np.zeros((4, 3, 4))
+        pairs = {"dtype": "float32", "batch": 1, "rows": 3, "columns": 3}
+        call("box_iou", self.BOXES, self.BOXES, iou, mode="iou", **pairs)
+        np.testing.assert_array_equal(iou, [[1, 0.5, 0], [0.5, 1, 0], [0, 0, 1]])
+        others = self.BOXES[[1, 0, 2]].copy()
+        loss, d_loss = np.full(3, 99, np.float32), np.array([1, 2, 3], np.float32)
+        boxes = {"dtype": "float32", "boxes": 3, "mode": "giou"}
+        call("box_iou_loss", self.BOXES, others, loss, **boxes)
+        np.testing.assert_array_equal(loss, [0.5, 0.5, 0])
+        grads = grads.astype(np.float32)
+        call("box_iou_loss_grad", d_loss, self.BOXES, others, grads[0], grads[1], **boxes)
+        # Equal corners share the gradients of intersection and hull.
+        np.testing.assert_allclose(grads[0, 0], [-0.03125, 0.0625, 0.03125, -0.25], atol=1e-6)
+        call("box_iou_grad", d_overlaps * d_loss, self.BOXES, self.BOXES, grads[2], grads[3], mode="iou", **pairs)
+        np.testing.assert_allclose(grads[2:], 0, atol=1e-6)
+
+    def test_suppression(self):
+        indices, count, decayed = np.full(3, 99, np.int32), np.full(1, 99, np.int32), np.zeros(3, np.float32)
+        limits = {"dtype": "float32", "boxes": 3, "iou_threshold": 0.4, "max_outputs": -1}
+        call("nms", self.BOXES, self.SCORES, None, indices, count, score_threshold="nan", **limits)
+        np.testing.assert_array_equal([*count, *indices[:2]], [2, 2, 0])
+        groups = np.array([1, 5, 1], np.int64)
+        call("nms", self.BOXES, self.SCORES, groups, indices, count, score_threshold=0.3, **limits)
+        np.testing.assert_array_equal([*count, *indices[:2]], [2, 2, 0])
+        for method, factor in (("gaussian", np.exp(-0.25 / 0.5)), ("linear", 0.5)):
+            options = {**limits, "score_threshold": 0, "sigma": 0.5, "method": method}
+            call("soft_nms", self.BOXES, self.SCORES, indices, decayed, count, **options)
+            np.testing.assert_array_equal([*count, *indices], [3, 2, 0, 1])
+            np.testing.assert_allclose(decayed, [0.75, 0.5, 0.25 * factor], rtol=1e-6)
+
+    def test_multiclass_suppression(self):
+        scores = np.array([[0.5, 0.9], [0.25, 0], [0.75, 0]], np.float32)
+        found = [np.full(4, 99, np.int32) for _ in range(3)]
+        count = np.full(1, 99, np.int32)
+        options = {"dtype": "float32", "batch": 1, "boxes": 3, "classes": 2, "iou_threshold": 0.4}
+        options |= {"score_threshold": 0, "max_outputs": 4, "max_outputs_per_class": -1}
+        call("multiclass_nms", self.BOXES, scores, *found, count, **options)
+        np.testing.assert_array_equal(found, [[0, 2, 0, -1], [1, 0, 0, 0], [1, 4, 0, 0]])
+        self.assertEqual(count.item(), 3)
+
+
 if __name__ == "__main__":
     unittest.main()

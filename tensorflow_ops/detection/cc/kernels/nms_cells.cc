@@ -109,10 +109,13 @@ std::vector<int32_t> NmsCells<T>::Capacities(
     return capacities;
   }
   for (int64_t r = 0; r < n; ++r) {
-    const Candidate<T> box = ReadCandidate(args.boxes, order[r], args.format);
-    if (!box.can_overlap) continue;
-    int32_t& capacity = capacities[CellOf(r, box.row)];
-    if (capacity < most) ++capacity;
+    int64_t cell = Group(r);
+    if (!are_groups()) {
+      const Candidate<T> box = ReadCandidate(args.boxes, order[r], args.format);
+      if (!box.can_overlap) continue;
+      cell = CellOf(r, box.row);
+    }
+    if (capacities[cell] < most) ++capacities[cell];
   }
   return capacities;
 }

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <utility>
 
 #include "tensorflow_ops/detection/cc/kernels/nms.h"
 #include "tensorflow_ops/detection/cc/kernels/nms_cells.h"
@@ -35,53 +34,100 @@ std::vector<int32_t> Order(const NmsArgs<T>& args) {
   return order;
 }
 
-// Goes through the candidates in chunks. Threads compare those of a chunk with
+// Waking threads for a chunk that takes one thread less than this takes longer
+// than it saves.
+constexpr double kParallelCycles = 2e5;
+
+// Goes through the candidates in chunks: threads compare those of a chunk with
 // the boxes kept before it; then one thread goes through what is left and
-// compares it with the boxes kept since.
+// compares it with the boxes kept since. Threads share many groups instead.
 template <typename T>
 class Sweep {
  public:
-  Sweep(const NmsArgs<T>& args, const std::vector<int32_t>& order)
+  // Run replaces the candidates in `order`, best first, by the kept ones.
+  Sweep(const NmsArgs<T>& args, std::vector<int32_t>* order)
       : args_(args),
-        order_(order),
-        cells_(args, order),
+        order_(*order),
+        cells_(args, *order),
         kept_boxes_(args.format, args.iou_threshold,
-                    cells_.Capacities(args, order)),
-        most_(args.max_outputs < 0 ? order.size() : args.max_outputs) {}
+                    cells_.Capacities(args, *order)),
+        most_(args.max_outputs < 0 ? order->size() : args.max_outputs) {}
 
-  std::vector<int32_t> Run(const Cpu& cpu) {
+  void Run(const Cpu& cpu) {
     const int64_t n = order_.size();
+    if (cells_.are_groups() && cells_.num_groups() >= 2 * cpu.num_threads &&
+        most_ >= n) {
+      return RunGroups(cpu);
+    }
     constexpr int64_t kChunk = 512;
-    const bool in_parallel = cpu.num_threads > 1 && n > 2 * kChunk;
-    const int64_t chunk = in_parallel ? std::max(kChunk, n / 16) : n;
+    const int64_t chunk = cpu.num_threads > 1 ? std::max(kChunk, n / 16) : n;
     std::vector<char> gone;
     std::vector<int32_t> compared(kept_boxes_.counts().size());
-    for (int64_t begin = 0; begin < n; begin += chunk) {
+    for (int64_t begin = 0; begin < n && count_ < most_; begin += chunk) {
       const int64_t end = std::min(n, begin + chunk);
-      gone.assign(end - begin, false);
-      if (in_parallel && !kept_.empty()) {
-        const double cycles = 50 + 0.2 * kept_.size();
-        cpu.ParallelFor(end - begin, cycles, [&](int64_t from, int64_t to) {
-          const std::vector<int32_t> none(compared.size());
-          for (int64_t i = from; i < to; ++i) {
-            gone[i] = IsSuppressed(begin + i, Read(begin + i), none);
-          }
-        });
-        const auto& counts = kept_boxes_.counts();
+      const double cycles = CyclesPerCandidate();
+      // From the first such chunk on, all are.
+      const bool in_parallel =
+          cpu.num_threads > 1 && cycles * chunk >= kParallelCycles;
+      if (in_parallel) {
+        gone.resize(chunk);
+        CompareChunk(cpu, cycles, begin, end, gone.data());
+        // Not assigned: that would need a newer C++ library.
+        const std::vector<int32_t>& counts = kept_boxes_.counts();
         std::copy(counts.begin(), counts.end(), compared.begin());
       }
-      for (int64_t rank = begin; rank < end; ++rank) {
-        if (static_cast<int64_t>(kept_.size()) == most_)
-          return std::move(kept_);
-        if (!gone[rank - begin]) KeepOrDrop(rank, compared);
+      for (int64_t rank = begin; rank < end && count_ < most_; ++rank) {
+        if (!in_parallel || !gone[rank - begin]) KeepOrDrop(rank, compared);
       }
     }
-    return std::move(kept_);
+    order_.resize(count_);
   }
 
  private:
   Candidate<T> Read(int64_t rank) const {
     return ReadCandidate(args_.boxes, order_[rank], args_.format);
+  }
+
+  // Goes through one group after another. Threads share these.
+  void RunGroups(const Cpu& cpu) {
+    const int64_t n = order_.size(), groups = cells_.num_groups();
+    // The ranks of each group, in order.
+    std::vector<int32_t> ends(groups + 1), ranks(n);
+    for (int64_t r = 0; r < n; ++r) ++ends[cells_.Group(r) + 1];
+    for (int64_t g = 0; g < groups; ++g) ends[g + 1] += ends[g];
+    for (int64_t r = 0; r < n; ++r) ranks[ends[cells_.Group(r)]++] = r;
+    const double of_group = static_cast<double>(n) / groups;
+    cpu.ParallelFor(groups, of_group * (50 + 0.25 * of_group),
+                    [&](int64_t begin, int64_t end) {
+                      int64_t i = begin == 0 ? 0 : ends[begin - 1];
+                      for (int64_t g = begin; g < end; ++g) {
+                        for (; i < ends[g]; ++i) {
+                          if (!KeepInGroup(ranks[i], g)) ranks[i] = -1;
+                        }
+                      }
+                    });
+    std::vector<char> is_kept(n);
+    for (int32_t rank : ranks) {
+      if (rank >= 0) is_kept[rank] = true;
+    }
+    for (int64_t rank = 0; rank < n; ++rank) {
+      order_[count_] = order_[rank];
+      count_ += is_kept[rank];
+    }
+    order_.resize(count_);
+  }
+
+  bool KeepInGroup(int64_t rank, int64_t group) {
+    const Candidate<T> candidate = Read(rank);
+    if (!candidate.can_overlap) return true;
+    if (kept_boxes_.Suppress(candidate, group, 0)) return false;
+    kept_boxes_.Add(candidate, group);
+    return true;
+  }
+
+  double CyclesPerCandidate() const {
+    const double cycles = 50 + cells_.cycles_per_kept() * count_;
+    return args_.format == BoxFormat::kRotated ? 4 * cycles : cycles;
   }
 
   // Compares with the boxes of each cell from the given one on.
@@ -93,21 +139,32 @@ class Sweep {
            });
   }
 
+  void CompareChunk(const Cpu& cpu, double cycles, int64_t begin, int64_t end,
+                    char* gone) const {
+    cpu.ParallelFor(end - begin, cycles, [&](int64_t from, int64_t to) {
+      const std::vector<int32_t> none(kept_boxes_.counts().size());
+      for (int64_t i = from; i < to; ++i) {
+        gone[i] = IsSuppressed(begin + i, Read(begin + i), none);
+      }
+    });
+  }
+
   void KeepOrDrop(int64_t rank, const std::vector<int32_t>& compared) {
     const Candidate<T> candidate = Read(rank);
     if (IsSuppressed(rank, candidate, compared)) return;
-    kept_.push_back(order_[rank]);
+    // No more boxes are kept than ranks are read.
+    order_[count_++] = order_[rank];
     if (candidate.can_overlap) {
       kept_boxes_.Add(candidate, cells_.CellOf(rank, candidate.row));
     }
   }
 
   const NmsArgs<T>& args_;
-  const std::vector<int32_t>& order_;
+  std::vector<int32_t>& order_;
   const NmsCells<T> cells_;
   KeptBoxes<T> kept_boxes_;
   const int64_t most_;
-  std::vector<int32_t> kept_;
+  int64_t count_ = 0;
 };
 
 }  // namespace
@@ -115,8 +172,9 @@ class Sweep {
 template <typename T>
 std::vector<int32_t> Nms(const Cpu& cpu, const NmsArgs<T>& args) {
   if (args.max_outputs == 0) return {};
-  const std::vector<int32_t> order = Order(args);
-  return Sweep<T>(args, order).Run(cpu);
+  std::vector<int32_t> order = Order(args);
+  Sweep<T>(args, &order).Run(cpu);
+  return order;
 }
 
 template std::vector<int32_t> Nms(const Cpu&, const NmsArgs<float>&);

@@ -27,6 +27,21 @@ TFO_INLINE Box<typename Lanes<T>::Vector> Repeat(const BoxRow<T>& box) {
   return {V{} + box.x1, V{} + box.y1, V{} + box.x2, V{} + box.y2};
 }
 
+// Bit i is set where lane i of a comparison is true.
+template <typename Mask>
+TFO_INLINE uint32_t LaneBits(Mask mask) {
+#ifdef __AVX512F__
+  const __m512i m = reinterpret_cast<__m512i>(mask);
+  if constexpr (sizeof(mask[0]) == 4) return _mm512_test_epi32_mask(m, m);
+  return _mm512_test_epi64_mask(m, m);
+#else
+  if constexpr (sizeof(mask[0]) == 4) {
+    return _mm256_movemask_ps(reinterpret_cast<__m256>(mask));
+  }
+  return _mm256_movemask_pd(reinterpret_cast<__m256d>(mask));
+#endif
+}
+
 }  // namespace
 
 template <typename T>
@@ -68,6 +83,22 @@ int64_t FirstTouching(const BoxRows<T>& kept, int64_t begin, int64_t end,
   return end;
 }
 
+template <typename T>
+int64_t FindAbove(const T* scores, int64_t n, T threshold, int32_t* places) {
+  constexpr int kCount = Lanes<T>::kCount;
+  int64_t found = 0, at = 0;
+  for (; at + kCount <= n; at += kCount) {
+    uint32_t above = LaneBits(Load(scores + at) > threshold);
+    for (; above != 0; above &= above - 1) {
+      places[found++] = static_cast<int32_t>(at + __builtin_ctz(above));
+    }
+  }
+  for (; at < n; ++at) {
+    if (scores[at] > threshold) places[found++] = static_cast<int32_t>(at);
+  }
+  return found;
+}
+
 template bool AnyOverlaps(const BoxRows<float>&, int64_t, int64_t,
                           const BoxRow<float>&, float);
 template bool AnyOverlaps(const BoxRows<double>&, int64_t, int64_t,
@@ -76,6 +107,8 @@ template int64_t FirstTouching(const BoxRows<float>&, int64_t, int64_t,
                                const BoxRow<float>&);
 template int64_t FirstTouching(const BoxRows<double>&, int64_t, int64_t,
                                const BoxRow<double>&);
+template int64_t FindAbove(const float*, int64_t, float, int32_t*);
+template int64_t FindAbove(const double*, int64_t, double, int32_t*);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -1,4 +1,4 @@
-// Compares one box with many kept ones.
+// Compares one box with many kept ones, and many scores with one.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_SWEEP_SIMD_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_SWEEP_SIMD_H_
 
@@ -31,7 +31,11 @@ TFO_PER_CPU_LEVEL(
     // box, or `end`.
     template <typename T>
     int64_t FirstTouching(const BoxRows<T>& kept, int64_t begin, int64_t end,
-                          const BoxRow<T>& box);)
+                          const BoxRow<T>& box);
+    // Writes the places of the n scores above the threshold; returns how many
+    // there are. `places` has room for n.
+    template <typename T> int64_t FindAbove(const T* scores, int64_t n,
+                                            T threshold, int32_t* places);)
 
 }  // namespace tfo
 

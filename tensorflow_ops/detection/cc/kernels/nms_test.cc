@@ -120,7 +120,7 @@ void ExpectGroupsWork(const Device& device, int64_t n, double side) {
   for (BoxFormat format : {BoxFormat::kXyxy, BoxFormat::kRotated}) {
     Problem<T> p = MakeProblem<T>(n, format, side);
     p.groups.resize(n);
-    for (int64_t& g : p.groups) g = engine() % 5 - 2;
+    for (int64_t& g : p.groups) g = engine() % 6 - int64_t{2};
     ExpectReference(device, p);
     p.max_outputs = n / 9;
     ExpectReference(device, p);
@@ -188,9 +188,11 @@ void ExpectBinsWork() {
                    : b[c - 2] + (b[c] - b[c - 2]) * longer;
       }
     }
-    for (double threshold : {0.0, 0.3, 0.7}) {
+    for (double threshold : {0.3, 0.0, 0.7}) {
       p.iou_threshold = static_cast<T>(threshold);
       ExpectReference(testing::ThreadedCpu(threshold == 0.3 ? 3 : 1), p);
+      // The plain loops of rotated boxes are slow.
+      if (format == BoxFormat::kRotated) break;
     }
   }
 }

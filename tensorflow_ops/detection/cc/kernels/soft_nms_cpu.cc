@@ -21,7 +21,6 @@ class Remaining {
       : args_(args),
         decay_(TFO_DISPATCH(DecayScores<T>)),
         decay_by_iou_(TFO_DISPATCH(DecayByIou<T>)),
-        best_(TFO_DISPATCH(PlaceOfBest<T>)),
         memory_(new T[6 * args.num_boxes]),
         indices_(new int32_t[args.num_boxes]) {
     const int64_t n = args.num_boxes;
@@ -41,17 +40,24 @@ class Remaining {
       if (rotated) rotated_[size_] = box;
       ++size_;
     }
+    best_ = TFO_DISPATCH(PlaceOfBest<T>)(scores_, size_);
   }
 
   // Takes the best box, if its score is above the threshold.
   bool Take(int32_t* index, T* score) {
-    const int64_t at = best_(scores_, size_);
-    if (at < 0 || !(scores_[at] > args_.score_threshold)) return false;
+    const int64_t at = best_;
+    if (at < 0 || at >= size_ || !(scores_[at] > args_.score_threshold)) {
+      return false;
+    }
     *index = indices_[at];
     *score = scores_[at];
+    const BoxRow<T> row = Row(at);
     scores_[at] = std::numeric_limits<T>::quiet_NaN();
-    Decay(at);
+    const Candidate<T> taken =
+        rotated_ == nullptr ? Candidate<T>() : rotated_[at];
     if (++taken_ > size_ / 8) RemoveTaken();
+    best_ = rotated_ == nullptr ? decay_(args_, rows_, size_, row, scores_)
+                                : DecayRotated(taken);
     return true;
   }
 
@@ -77,19 +83,15 @@ class Remaining {
             rows_.area[at]};
   }
 
-  void Decay(int64_t at) {
-    if (rotated_ == nullptr) {
-      return decay_(args_, rows_, size_, Row(at), scores_);
-    }
-    const Candidate<T>& taken = rotated_[at];
-    if (!taken.can_overlap) return;
+  int64_t DecayRotated(const Candidate<T>& taken) {
     for (int64_t i = 0; i < size_; ++i) {
       const Candidate<T>& box = rotated_[i];
-      const T iou =
-          box.can_overlap ? scalar::IouOf<T>(taken.rotated, box.rotated) : T(0);
+      const T iou = taken.can_overlap && box.can_overlap
+                        ? scalar::IouOf<T>(taken.rotated, box.rotated)
+                        : T(0);
       ious_[i] = iou > 0 ? iou : T(0);  // 0 instead of NaN
     }
-    decay_by_iou_(args_, ious_.get(), size_, scores_);
+    return decay_by_iou_(args_, ious_.get(), size_, scores_);
   }
 
   void RemoveTaken() {
@@ -105,17 +107,16 @@ class Remaining {
   }
 
   const SoftNmsArgs<T>& args_;
-  void (*const decay_)(const SoftNmsArgs<T>&, const BoxRows<T>&, int64_t,
-                       const BoxRow<T>&, T*);
-  void (*const decay_by_iou_)(const SoftNmsArgs<T>&, const T*, int64_t, T*);
-  int64_t (*const best_)(const T*, int64_t);
+  int64_t (*const decay_)(const SoftNmsArgs<T>&, const BoxRows<T>&, int64_t,
+                          const BoxRow<T>&, T*);
+  int64_t (*const decay_by_iou_)(const SoftNmsArgs<T>&, const T*, int64_t, T*);
   std::unique_ptr<T[]> memory_;
   std::unique_ptr<int32_t[]> indices_;
   std::unique_ptr<Candidate<T>[]> rotated_;  // null for other formats
   std::unique_ptr<T[]> ious_;  // of rotated boxes and the taken one
   BoxRows<T> rows_;
   T* scores_;
-  int64_t size_ = 0, taken_ = 0;
+  int64_t size_ = 0, taken_ = 0, best_ = -1;
 };
 
 }  // namespace

@@ -10,17 +10,18 @@
 
 namespace tfo {
 
+// All return the place of the greatest of the n scores, the first of equal
+// ones; a place outside of [0, n) if all are NaN or -infinity.
 TFO_PER_CPU_LEVEL(
-    // Multiplies the n scores by the decay that the taken box causes.
+    template <typename T> int64_t PlaceOfBest(const T* scores, int64_t n);
+    // Multiplies the scores by the decay that the taken box causes.
     template <typename T>
-    void DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes,
-                     int64_t n, const BoxRow<T>& taken, T* scores);
+    int64_t DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes,
+                        int64_t n, const BoxRow<T>& taken, T* scores);
     // The same with the IoU of each box and the taken one.
-    template <typename T> void DecayByIou(const SoftNmsArgs<T>& args,
-                                          const T* iou, int64_t n, T* scores);
-    // Returns the place of the greatest of n scores, the first of equal ones;
-    // -1 if all are NaN or -infinity.
-    template <typename T> int64_t PlaceOfBest(const T* scores, int64_t n);)
+    template <typename T>
+    int64_t DecayByIou(const SoftNmsArgs<T>& args, const T* iou, int64_t n,
+                       T* scores);)
 
 }  // namespace tfo
 

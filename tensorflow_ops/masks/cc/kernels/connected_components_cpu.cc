@@ -91,7 +91,7 @@ class Labeling {
         width_(args.planes.width),
         words_((width_ + kWord - 1) / kWord),
         masks_(new uint64_t[2 * args.planes.Count() * height_ * words_]),
-        parents_(new int32_t[args.planes.Elements()]),
+        parents_(new int32_t[args.planes.Count() * ParentsOfPlane()]),
         first_ids_(args.planes.Count() * height_) {
     const int64_t planes = args.planes.Count();
     constexpr int64_t kMinBandRows = 8;
@@ -112,8 +112,7 @@ class Labeling {
                        [&](int64_t begin, int64_t end) {
                          for (int64_t plane = begin; plane < end; ++plane) {
                            FindComponents(plane, 0);
-                           JoinBands(plane);
-                           NumberRoots(plane, 0);
+                           LabelRuns(plane);
                            Paint(plane, 0);
                          }
                        });
@@ -127,7 +126,8 @@ class Labeling {
                          }
                        });
     };
-    for_bands(0.7 * kCyclesPerPixel, &Labeling::FindComponents);
+    for_bands(0.6 * kCyclesPerPixel, &Labeling::FindComponents);
+    for_bands(0.1 * kCyclesPerPixel, &Labeling::LinkToRoots);
     cpu_.ParallelFor(planes, 10.0 * bands_ * width_,
                      [&](int64_t begin, int64_t end) {
                        for (int64_t plane = begin; plane < end; ++plane) {
@@ -163,12 +163,16 @@ class Labeling {
     int64_t words;
   };
 
+  // With elements before and after them, which PaintRuns reads as labels.
+  static constexpr int64_t kPadding = 8;
+  int64_t ParentsOfPlane() const { return height_ * width_ + 2 * kPadding; }
+
   int64_t FirstRow(int64_t band) const { return band * band_rows_; }
   int64_t EndRow(int64_t band) const {
     return std::min(height_, FirstRow(band + 1));
   }
   int32_t* Parents(int64_t plane) {
-    return parents_.get() + plane * height_ * width_;
+    return parents_.get() + plane * ParentsOfPlane() + kPadding;
   }
   RunMasks Masks(int64_t plane, int64_t y) {
     uint64_t* const row = masks_.get() + 2 * (plane * height_ + y) * words_;
@@ -221,11 +225,30 @@ class Labeling {
                {Masks(plane, y - 1), rows.FirstIds(y - 1)},
                {Masks(plane, y), rows.FirstIds(y)}, parents, [](int32_t) {});
     }
-    // Parents are smaller, so they are roots already.
+  }
+
+  // Replaces the parents of a plane in one band by labels. Parents come before
+  // their children, so they have their labels already.
+  void LabelRuns(int64_t plane) {
+    int32_t* const parents = Parents(plane);
+    const int32_t end = EndId(plane, height_ - 1);
+    int32_t label = 0;
+    for (int32_t id = 0; id < end; ++id) {
+      const int32_t parent = parents[id];
+      label += parent == id;
+      parents[id] = parent == id ? label : parents[parent];
+    }
+    args_.counts[plane] = label;
+  }
+
+  // Links the runs of a band to their roots, and counts these.
+  void LinkToRoots(int64_t plane, int64_t band) {
+    int32_t* const parents = Parents(plane);
+    const int32_t end = EndId(plane, EndRow(band) - 1);
     int32_t roots = 0;
-    for (int32_t i = first_id; i < id; ++i) {
-      roots += parents[i] == i;
-      parents[i] = parents[parents[i]];
+    for (int32_t id = FirstId(plane, FirstRow(band)); id < end; ++id) {
+      roots += parents[id] == id;
+      parents[id] = parents[parents[id]];
     }
     roots_[plane * bands_ + band] = roots;
   }
@@ -235,7 +258,7 @@ class Labeling {
   void JoinBands(int64_t plane) {
     int32_t* const roots = &roots_[plane * bands_];
     const int64_t ids_of_band = band_rows_ * width_;
-    Rows rows(bands_ > 1 ? words_ : 0);
+    Rows rows(words_);
     for (int64_t band = 1; band < bands_; ++band) {
       const int64_t below = FirstRow(band);
       for (const int64_t y : {below - 1, below}) {
@@ -283,28 +306,35 @@ class Labeling {
     }
   }
 
+  // Copies the labels of roots to the runs [begin, end).
+  static void CopyLabels(const int32_t* parents, int32_t begin, int32_t end,
+                         int32_t* labels) {
+    for (int32_t id = begin; id < end; ++id) {
+      // A root, its child, or, after bands are joined, a descendant.
+      int32_t parent = parents[id];
+      parent = parents[parent < 0 ? id : parent];
+      while (parent >= 0) parent = parents[parent];
+      labels[id - begin] = -parent;
+    }
+  }
+
   // Writes the labels of a band.
   void Paint(int64_t plane, int64_t band) {
-    const int32_t* const parents = Parents(plane);
     const int64_t channels = args_.planes.channels;
-    // One more before the labels and 8 after them, which PaintRuns reads.
-    std::vector<int32_t> labels(1 + width_ + 8);
+    std::vector<int32_t> copied(bands_ == 1 ? 0 : width_ + 2 * kPadding);
     std::vector<int32_t> painted(channels == 1 ? 0 : width_);
     for (int64_t y = FirstRow(band); y < EndRow(band); ++y) {
       const int32_t begin = FirstId(plane, y);
-      const int32_t end =
-          y + 1 < EndRow(band) ? FirstId(plane, y + 1) : EndId(plane, y);
-      for (int32_t id = begin; id < end; ++id) {
-        // A root, its child, or, after bands are joined, a descendant.
-        int32_t parent = parents[id];
-        parent = parents[parent < 0 ? id : parent];
-        while (parent >= 0) parent = parents[parent];
-        labels[1 + id - begin] = -parent;
+      const int32_t* labels = Parents(plane) + begin;
+      if (bands_ > 1) {
+        const int32_t end =
+            y + 1 < EndRow(band) ? FirstId(plane, y + 1) : EndId(plane, y);
+        CopyLabels(Parents(plane), begin, end, &copied[kPadding]);
+        labels = &copied[kPadding];
       }
       int32_t* const to = args_.labels + Offset(plane, y);
       TFO_DISPATCH(PaintRuns)
-      (Masks(plane, y), &labels[1], width_,
-       channels == 1 ? to : painted.data());
+      (Masks(plane, y), labels, width_, channels == 1 ? to : painted.data());
       if (channels == 1) continue;
       for (int64_t x = 0; x < width_; ++x) to[x * channels] = painted[x];
     }
@@ -314,8 +344,9 @@ class Labeling {
   const ConnectedComponentsArgs& args_;
   const int64_t height_, width_, words_;
   int64_t bands_ = 1, band_rows_;  // of a plane, of a band
-  // [planes, height, 2, words]; [planes, height, width]: only elements of runs
-  // are written, and the system provides memory for those only.
+  // [planes, height, 2, words]; [planes, height, width] with padding: only
+  // elements of runs are written, and the system provides memory for those
+  // only.
   std::unique_ptr<uint64_t[]> masks_;
   std::unique_ptr<int32_t[]> parents_;
   std::vector<int32_t> first_ids_;  // [planes, height]

@@ -152,7 +152,12 @@ TFO_TEST(ConnectedComponents, EmptyImagesHaveNone) {
 }
 
 TFO_CUDA_TEST(ConnectedComponents, CudaEqualsFloodFill) {
-  CheckPatterns(Gpu{}, testing::MaskSizes());
+  CheckPatterns(Gpu{}, {{1, 1, 33, 1},
+                        {1, 33, 1, 1},
+                        {2, 13, 33, 1},
+                        {3, 9, 7, 5},
+                        {1, 17, 65, 2},
+                        {1, 5, 300, 1}});
 }
 
 TFO_CUDA_TEST(ConnectedComponents, CudaLargeImage) {
