@@ -1,7 +1,6 @@
-"""Ops of each family in the TensorFlow at hand: tools/test_wheel.sh runs this file for every release that a wheel serves.
+"""Ops of each family in the TensorFlow at hand, for every release that the wheel serves: tools/test_wheel.sh.
 
-The release's models are saved to the folder TENSORFLOW_OPS_MODELS, if it is set, and all models there are
-loaded, those of other releases, too.
+A model is saved to the folder TENSORFLOW_OPS_MODELS, if it is set; models that other releases saved there are loaded.
 """
 
 import contextlib
@@ -87,9 +86,7 @@ class OpsTest(tf.test.TestCase):
             return tf.gather(table, tokens), state
 
         found = tf.function(
-            lambda: tfo.seq2seq.beam_search(
-                step, (), batch_size=1, beam_width=2, max_length=4, bos_id=0, eos_ids=1
-            )
+            lambda: tfo.seq2seq.beam_search(step, (), batch_size=1, beam_width=2, max_length=4, bos_id=0, eos_ids=1)
         )()
         self.assertAllEqual(found.sequences[0, 0, :2], [2, 1])
 
