@@ -53,7 +53,7 @@ files() {
 }
 
 mapfile -t cc < <(files '*.cc' '*.h')
-mapfile -t starlark < <(files '*.bzl' '*BUILD' WORKSPACE)
+mapfile -t starlark < <(files '*.bzl' '*BUILD' '*WORKSPACE' '*MODULE.bazel')
 mapfile -t shell < <(files '*.sh' .ci/run)
 mapfile -t py < <(files '*.py')
 ((${#only[@]} > 0)) || py=(.)

@@ -6,7 +6,8 @@ py_test and py_binary use it; `--python_path` alone is not sufficient.
 load(":find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
 
 _BUILD = """
-load("@bazel_tools//tools/python:toolchain.bzl", "py_runtime_pair")
+load("@rules_python//python:py_runtime.bzl", "py_runtime")
+load("@rules_python//python:py_runtime_pair.bzl", "py_runtime_pair")
 
 package(default_visibility = ["//visibility:public"])
 

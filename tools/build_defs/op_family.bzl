@@ -18,14 +18,20 @@ load("@local_config_tensorflow//:config.bzl", "TENSORFLOW_COPTS")
 load("@rules_cc//cc:cc_binary.bzl", "cc_binary")
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("@rules_cc//cc:cc_test.bzl", "cc_test")
+load("@rules_python//python:py_library.bzl", "py_library")
+load("@rules_python//python:py_test.bzl", "py_test")
 load("//tools/build_defs:cuda_objects.bzl", "cuda_objects")
 
 # Labels, because in a macro that another repository loads, a plain string would
 # refer to a target of that repository.
 _OPT = Label("//tools/build_defs:opt")
 _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["cuda_launch", "device", "gpu_testing", "gpu_testing_cuda", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
+_CUDART = Label("@local_config_cuda//:cudart")
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
 _SIMD_SYMBOLS_TEST = Label("//tools/build_defs:simd_symbols_test.py")
+_TENSORFLOW_CC = Label("@local_config_tensorflow//:cc")
+_TENSORFLOW_FRAMEWORK = Label("@local_config_tensorflow//:framework")
+_TENSORFLOW_HEADERS = Label("@local_config_tensorflow//:headers")
 
 _COPTS = [
     "-fvisibility=hidden",
@@ -99,7 +105,7 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
                 local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level],
                 deps = [":" + name + "_headers", _CORE["simd"]],
             )
-            native.py_test(
+            py_test(
                 name = name + "_" + level + "_symbols_test",
                 size = "small",
                 srcs = [_SIMD_SYMBOLS_TEST],
@@ -140,7 +146,7 @@ def tfo_cuda_library(name, srcs, deps = []):
         cc_library(
             name = name,
             srcs = [":" + name + "_objects"],
-            deps = deps + ["@local_config_cuda//:cudart"],
+            deps = deps + [_CUDART],
         )
     else:
         cc_library(
@@ -185,7 +191,7 @@ def tfo_op_support_library(name, srcs, hdrs, deps = []):
         hdrs = hdrs,
         copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _TENSORFLOW_SANITIZERS + _optimized("-O2"),
         local_defines = _CUDA_DEFINES,
-        deps = deps + ["@local_config_tensorflow//:headers"],
+        deps = deps + [_TENSORFLOW_HEADERS],
     )
 
 def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
@@ -221,7 +227,7 @@ def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
         alwayslink = True,
         deps = deps + (cuda_deps if CUDA_ENABLED else []) + [
             _CORE["op_util"],
-            "@local_config_tensorflow//:headers",
+            _TENSORFLOW_HEADERS,
         ],
     )
 
@@ -238,7 +244,7 @@ def tfo_shared_object(name, deps, xla = False):
       deps: op libraries.
       xla: whether they use XLA's compiler.
     """
-    libraries = ["@local_config_tensorflow//:framework"] + (["@local_config_tensorflow//:cc"] if xla else [])
+    libraries = [_TENSORFLOW_FRAMEWORK] + ([_TENSORFLOW_CC] if xla else [])
     cc_binary(
         name = name,
         additional_linker_inputs = libraries + [_HIDE_ALL_SYMBOLS],
@@ -267,7 +273,7 @@ def tfo_py_library(name, srcs, data = [], deps = []):
       data: files to ship next to srcs.
       deps: other Python libraries.
     """
-    native.py_library(
+    py_library(
         name = name,
         srcs = srcs,
         data = data,
@@ -394,7 +400,7 @@ def tfo_py_test_library(name, srcs):
       name: the library's name.
       srcs: .py files in one folder.
     """
-    native.py_library(
+    py_library(
         name = name,
         testonly = True,
         srcs = srcs,
@@ -415,7 +421,7 @@ def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
       size: Bazel's size; "large" for tests that start many processes.
       shard_count: Bazel's shard_count, for tests that take minutes.
     """
-    native.py_test(
+    py_test(
         name = name,
         srcs = srcs,
         main = srcs[0],

@@ -1,9 +1,15 @@
-"""Workspace dependencies for building ops with this project's macros."""
+"""What the macros in op_family.bzl need, for WORKSPACE files and for modules."""
 
 load("//third_party/cpu:cpu_configure.bzl", "cpu_configure")
 load("//third_party/cuda:cuda_configure.bzl", "cuda_configure")
 load("//third_party/python:python_configure.bzl", "python_configure")
 load("//third_party/tensorflow:tensorflow_configure.bzl", "tensorflow_configure")
+
+def _find_on_machine():
+    python_configure(name = "local_config_python")
+    tensorflow_configure(name = "local_config_tensorflow")
+    cuda_configure(name = "local_config_cuda")
+    cpu_configure(name = "local_config_cpu")
 
 # Has no name parameter, because its repositories have fixed names.
 # buildifier: disable=unnamed-macro
@@ -16,8 +22,10 @@ def tensorflow_ops_workspace():
     results have changed. They download nothing, except CUDA's compiler with
     --config=cuda if the machine has none.
     """
-    python_configure(name = "local_config_python")
+    _find_on_machine()
     native.register_toolchains("@local_config_python//:toolchain")
-    tensorflow_configure(name = "local_config_tensorflow")
-    cuda_configure(name = "local_config_cuda")
-    cpu_configure(name = "local_config_cpu")
+
+machine = module_extension(
+    implementation = lambda _ctx: _find_on_machine(),
+    doc = "For MODULE.bazel: the repositories of tensorflow_ops_workspace().",
+)

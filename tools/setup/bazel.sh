@@ -37,7 +37,7 @@ bazel_version=$(<"$root/.bazelversion")
 
 # Increment this when debian_bazel.sh changes what it installs, so that clones of
 # different revisions do not break each other's Bazel.
-recipe=2
+recipe=3
 
 get_bazel=(
   "Put Bazelisk on PATH, as bazelisk or bazel: npm install -g @bazel/bazelisk, or see bazel.build/install/bazelisk."

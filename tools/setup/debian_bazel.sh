@@ -11,7 +11,7 @@
 # lock and checks whether PREFIX exists.
 #
 # Debian testing has packages with Bazel's program, the jars of its server and the rule
-# sets that WORKSPACE mode needs. patchelf links the programs to the C library of the
+# sets that the build needs. patchelf links the programs to the C library of the
 # same release, so that they run on any release.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
@@ -140,6 +140,18 @@ sed -i "s#^/usr/share/java#$prefix/usr/share/java#" "$class_path"
 # Without perfmark, the server starts but never answers.
 printf '%s\n' "$prefix"/usr/share/java/perfmark-{api,impl}.jar >>"$class_path"
 
+# Modules that Bazel's own module names with --config=bzlmod, and no build here uses.
+stubs=$prefix/modules
+for module in apple_support buildozer protobuf zlib; do
+  mkdir -p "$stubs/$module"
+  printf 'module(name = "%s", version = "0.0.0")\n' "$module" >"$stubs/$module/MODULE.bazel"
+  touch "$stubs/$module/BUILD"
+done
+cat >"$stubs/buildozer/buildozer_binary.bzl" <<'STUB'
+_empty_repository = repository_rule(implementation = lambda ctx: ctx.file("BUILD"))
+buildozer_binary = module_extension(implementation = lambda _ctx: _empty_repository(name = "buildozer_binary"))
+STUB
+
 # The rule sets that Bazel would otherwise download. Values are quoted, because the
 # home folder's name may contain a space.
 {
@@ -152,7 +164,13 @@ printf '%s\n' "$prefix"/usr/share/java/perfmark-{api,impl}.jar >>"$class_path"
     rules_python:rules/python rules_proto:rules/proto; do
     [[ -d $share/${repository#*:} ]] || die "Debian's packages have changed: $share/${repository#*:} is missing." "$other_way"
     printf 'common "--override_repository=%s=%s"\n' "${repository%%:*}" "$share/${repository#*:}"
+    printf 'common:bzlmod "--override_module=%s=%s"\n' "${repository%%:*}" "$share/${repository#*:}"
   done
+  for module in "$stubs"/*; do
+    printf 'common:bzlmod "--override_module=%s=%s"\n' "${module##*/}" "$module"
+  done
+  # Asks no registry: every module of the graph is above.
+  printf 'common:bzlmod "--registry=file://%s"\n' "$stubs"
 } >"$prefix/bazelrc"
 
 # --nosystem_rc ignores the bazelrc of a Bazel package of Debian, with its rule sets.

@@ -175,6 +175,40 @@ static TFO_INLINE typename Lanes<T>::Index LoadIndex(const int32_t* from) {
   return __builtin_convertvector(v, typename Lanes<T>::Index);
 }
 
+#ifndef __AVX512F__
+// From kFirstLanes + kFloats - n on, a mask of the first n 32-bit lanes.
+static constexpr int32_t kFirstLanes[2 * kFloats] = {-1, -1, -1, -1,
+                                                     -1, -1, -1, -1};
+static inline __m256i FirstLanes(int64_t n) {
+  return _mm256_loadu_si256(
+      reinterpret_cast<const __m256i*>(kFirstLanes + kFloats - n));
+}
+
+// The first n < 8 values of 16 bits in registers: a wide load of bytes that
+// narrow stores have just written would wait for them.
+static inline __m128i LoadFirst16(const void* from, int64_t n) {
+  const char* at = static_cast<const char*>(from);
+  uint64_t low = 0, rest = 0;
+  uint32_t two = 0;
+  uint16_t one = 0;
+  if (n & 4) memcpy(&low, at, 8), at += 8;
+  if (n & 2) memcpy(&two, at, 4), at += 4;
+  if (n & 1) memcpy(&one, at, 2);
+  rest = two | static_cast<uint64_t>(one) << (n & 2 ? 32 : 0);
+  return n & 4 ? _mm_set_epi64x(rest, low) : _mm_set_epi64x(0, rest);
+}
+static inline void StoreFirst16(__m128i values, void* to, int64_t n) {
+  char* at = static_cast<char*>(to);
+  uint64_t rest = _mm_cvtsi128_si64(values);
+  if (n & 4) {
+    memcpy(at, &rest, 8), at += 8;
+    rest = _mm_extract_epi64(values, 1);
+  }
+  if (n & 2) memcpy(at, &rest, 4), at += 4, rest >>= 32;
+  if (n & 1) memcpy(at, &rest, 2);
+}
+#endif
+
 // Loads the first n < Lanes<T>::kCount values only; the other lanes are zero.
 template <typename T>
 static inline typename Lanes<T>::Vector LoadFirst(const T* from, int64_t n) {
@@ -194,15 +228,21 @@ static inline typename Lanes<T>::Vector LoadFirst(const T* from, int64_t n) {
     return Load(padded);
   }
 #else
-  T padded[Lanes<T>::kCount] = {};
-  for (int64_t i = 0; i < n; ++i) padded[i] = from[i];
-  return Load(padded);
+  if constexpr (sizeof(T) == 8) {
+    return reinterpret_cast<DoubleVector>(
+        _mm256_maskload_pd(from, FirstLanes(2 * n)));
+  } else if constexpr (sizeof(T) == 4) {
+    return reinterpret_cast<FloatVector>(
+        _mm256_maskload_ps(from, FirstLanes(n)));
+  } else {
+    T padded[Lanes<T>::kCount];
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(padded), LoadFirst16(from, n));
+    return Load(padded);
+  }
 #endif
 }
 template <typename T>
 static inline void StoreFirst(typename Lanes<T>::Vector v, T* to, int64_t n) {
-  T padded[Lanes<T>::kCount];
-  Store(v, padded);
 #ifdef __AVX512F__
   const uint32_t first = (1u << n) - 1;
   if constexpr (sizeof(T) == 8) {
@@ -212,12 +252,23 @@ static inline void StoreFirst(typename Lanes<T>::Vector v, T* to, int64_t n) {
     _mm512_mask_storeu_ps(to, static_cast<__mmask16>(first),
                           reinterpret_cast<__m512>(v));
   } else {
+    T padded[Lanes<T>::kCount];
+    Store(v, padded);
     _mm256_mask_storeu_epi16(
         to, static_cast<__mmask16>(first),
         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(padded)));
   }
 #else
-  for (int64_t i = 0; i < n; ++i) to[i] = padded[i];
+  if constexpr (sizeof(T) == 8) {
+    _mm256_maskstore_pd(to, FirstLanes(2 * n), reinterpret_cast<__m256d>(v));
+  } else if constexpr (sizeof(T) == 4) {
+    _mm256_maskstore_ps(to, FirstLanes(n), reinterpret_cast<__m256>(v));
+  } else {
+    T padded[Lanes<T>::kCount];
+    Store(v, padded);
+    StoreFirst16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(padded)), to,
+                 n);
+  }
 #endif
 }
 
