@@ -83,6 +83,13 @@ CPU_LEVELS = {
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c", "-mprefer-vector-width=512"],
 }
 
+def _level_flags(level):
+    """Returns the compiler's flags for an instruction set. aarch64 has one level, NEON, and needs no flags."""
+    return select({
+        "@platforms//cpu:aarch64": [],
+        "//conditions:default": CPU_LEVELS[level],
+    })
+
 # For files that dispatch. Files of the levels themselves and OpKernels do not use
 # these defines, so that builds with different levels share their objects.
 _LEVEL_DEFINES = ["TFO_WITHOUT_CPU_" + level.upper() for level in CPU_LEVELS if level not in BUILT_CPU_LEVELS]
@@ -117,7 +124,7 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
                 name = name + "_" + level,
                 srcs = simd_srcs,
                 # GCC 12 warns about its own AVX-512 intrinsics (GCC bug 105593).
-                copts = _COPTS + CPU_LEVELS[level] + ["-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-uninitialized"] +
+                copts = _COPTS + _level_flags(level) + ["-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-uninitialized"] +
                         _optimized("-O2" if level == "baseline" else simd_optimization),
                 linkstatic = True,
                 local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level],
@@ -136,7 +143,7 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
         name = name,
         srcs = srcs,
         hdrs = hdrs,
-        copts = _EXPORTED_COPTS + CPU_LEVELS["baseline"] + ["-ffp-contract=off"] + _optimized("-O3"),
+        copts = _EXPORTED_COPTS + _level_flags("baseline") + ["-ffp-contract=off"] + _optimized("-O3"),
         local_defines = _LEVEL_DEFINES,
         deps = deps + [":" + level for level in levels],
     )

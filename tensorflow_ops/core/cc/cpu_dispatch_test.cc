@@ -41,10 +41,12 @@ TFO_TEST(CpuDispatch, CallsTheActiveLevel) {
 
 TFO_TEST(CpuDispatch, ActiveLevelIsSupportedByTheProcessor) {
   TFO_EXPECT(ActiveCpuLevel() <= ProcessorCpuLevel());
+#ifdef __x86_64__
   TFO_EXPECT(ProcessorCpuLevel() != CpuLevel::kAvx512 ||
              __builtin_cpu_supports("avx512vl"));
   TFO_EXPECT(ProcessorCpuLevel() == CpuLevel::kBaseline ||
              __builtin_cpu_supports("fma"));
+#endif
 }
 
 TFO_TEST(CpuDispatch, SelectsEachLevelOfTheBuild) {
