@@ -1,5 +1,7 @@
 """Overlaps and suppression of boxes for bench.py: torchvision's functions, the bytes that must move."""
 
+import functools
+
 import torch
 
 IOU = 0.5
@@ -74,7 +76,7 @@ def overlap_rows(make_row, count):
     overlaps = torch.empty((count, count), device="cuda")
     names = {"iou": "box_iou", "giou": "generalized_box_iou", "ciou": "complete_box_iou"}
     for mode, name in names.items():
-        peers = (lambda f=getattr(ops, name): f(boxes1, boxes2),) if ops else ()
+        peers = (functools.partial(getattr(ops, name), boxes1, boxes2),) if ops else ()
         options = {"batch": 1, "rows": count, "columns": count, "mode": mode}
         buffers, num_bytes = [boxes1, boxes2, overlaps], overlaps.nbytes + 2 * boxes1.nbytes
         case = f"{count} x {count}, {mode}"
@@ -89,7 +91,7 @@ def loss_rows(make_row, count):
     losses, d_losses = torch.empty(count, device="cuda"), torch.rand(count, device="cuda")
     d_boxes1, d_boxes2 = torch.empty_like(boxes1), torch.empty_like(boxes2)
     for mode, name in {"giou": "generalized_box_iou_loss", "ciou": "complete_box_iou_loss"}.items():
-        peers = (lambda f=getattr(ops, name): f(boxes1, boxes2),) if ops else ()
+        peers = (functools.partial(getattr(ops, name), boxes1, boxes2),) if ops else ()
         case, options, num_bytes = f"{count}, {mode}", {"boxes": count, "mode": mode}, 2 * boxes1.nbytes + losses.nbytes
         buffers = [boxes1, boxes2, losses]
         yield make_row("box_iou_loss", case, torch.float32, buffers, options, losses, num_bytes, *peers)
