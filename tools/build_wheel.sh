@@ -1,19 +1,23 @@
 #!/usr/bin/env bash
 # Sets up missing prerequisites and builds the wheel. The last line printed is its path.
 #
-# Usage: tools/build_wheel.sh [--out DIR] [--cuda] [--native]
+# Usage: tools/build_wheel.sh [--out DIR] [--cuda] [--native] [--only MINOR]...
 #
 #   --out DIR   the folder for the wheel (default: dist/ in the repository's root;
 #               build/native/ with --native)
 #   --cuda      includes CUDA kernels
-#   --native    compiles for this processor's instruction set only: takes half the
-#               time, but the wheel may not run on other machines
+#   --native    compiles for this processor's instruction set and for the configured
+#               TensorFlow only: takes a third of the time, but the wheel may not run on
+#               other machines
+#   --only 2.20 serves this minor release of TensorFlow besides the configured one, not
+#               all since 2.18; --only with the configured one (2.21) downloads nothing
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 
 out=
+only=
 options=()
 while (($# > 0)); do
   case $1 in
@@ -24,11 +28,21 @@ while (($# > 0)); do
       ;;
     --out=*) out=${1#--out=} ;;
     --cuda) options+=(--config=cuda) ;;
-    --native) options+=(--config=native) ;;
+    --native)
+      options+=(--config=native)
+      only+=" $(sed -n "s/^TENSORFLOW_VERSION = \"\(.*\)\"$/\1/p" "$root/third_party/tensorflow/tensorflow_configure.bzl")"
+      ;;
+    --only)
+      (($# > 1)) || die "--only needs a release of TensorFlow, such as 2.20." "See: $0 --help"
+      only+=" $2"
+      shift
+      ;;
+    --only=*) only+=" ${1#--only=}" ;;
     *) die "unknown argument $1." "See: $0 --help" ;;
   esac
   shift
 done
+[[ -z $only ]] || options+=("--repo_env=TFO_TENSORFLOW_RELEASES=${only# }")
 if [[ -z $out ]]; then
   out=$root/dist
   [[ " ${options[*]} " != *native* ]] || out=$root/build/native
@@ -53,7 +67,7 @@ work=$(mktemp -d -p "$out" .build_wheel.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 scripts=$("$python" -I -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
 if ! PATH=$scripts:$PATH TMPDIR=$work SOURCE_DATE_EPOCH=315532800 "$python" -I -m auditwheel repair \
-  --exclude libtensorflow_framework.so.2 --exclude libtensorflow_cc.so.2 -w "$work/repaired" "${built[0]}" >"$work/log" 2>&1; then
+  --exclude "libtensorflow_ops_kernels*" --exclude libtensorflow_framework.so.2 --exclude libtensorflow_cc.so.2 -w "$work/repaired" "${built[0]}" >"$work/log" 2>&1; then
   cat "$work/log" >&2
   die "auditwheel could not repair ${built[0]}; its message is above." \
     "A library that it may not use was linked in: see the linker options in tools/build_defs/."

@@ -2,20 +2,38 @@
 # Builds the wheel, installs it into a fresh environment with the TensorFlow that it
 # requires, and runs the whole Python test suite against it with pytest.
 #
-# Usage: tools/test_wheel.sh [--quick] [PYTEST ARGUMENT]...
+# Usage: tools/test_wheel.sh [--quick] [--tensorflow MINOR]... [PYTEST ARGUMENT]...
 #
 # --quick runs only tests of what packing can break and `bazel test` does not check:
 # versions, dependencies of the shared object, an op, Keras layers and losses.
+#
+# --tensorflow 2.18 installs that release instead of the newest one; --quick then runs
+# an op of each family. Several of them share a folder of SavedModels, which each loads.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 
-tests=('tensorflow_ops/*_test.py')
-if [[ ${1-} == --quick ]]; then
+quick=
+releases=()
+while [[ ${1-} == --quick || ${1-} == --tensorflow ]]; do
+  if [[ $1 == --quick ]]; then
+    quick=yes
+  else
+    releases+=("${2:?"--tensorflow needs a release, such as 2.18"}")
+    shift
+  fi
+  shift
+done
+pytest_arguments=("$@")
+
+if [[ -z $quick ]]; then
+  tests=('tensorflow_ops/*_test.py')
+elif ((${#releases[@]} > 0)); then
+  tests=(tensorflow_ops/testing/python/release_test.py)
+else
   tests=(tensorflow_ops/core/python/{library,versions}_test.py tensorflow_ops/zero_out/python/ops/zero_out_ops_test.py
     tensorflow_ops/layers/python/roi_layers_model_test.py tensorflow_ops/losses/python/softmax_losses_test.py)
-  shift
 fi
 
 python=$(bash "$root/tools/setup/python_env.sh" --and_bazel)
@@ -25,22 +43,14 @@ wheel=$(bash "$root/tools/build_wheel.sh" | tail -n 1)
 # symbols of the C++ library, say from a copied std::vector, would silently raise N.
 glibc=${wheel##*manylinux_2_}
 ((${glibc%%_*} <= 27)) || die "$(basename "$wheel") needs a newer system than TensorFlow's wheel." \
-  "Find the symbol: objdump -T of its _tensorflow_ops.so names versions, nm of the objects the file."
+  "Find the symbol: objdump -T of its shared objects names versions, nm of the objects the file."
 
 folder=$root/build/wheel_test
 rm -rf "$folder"
-mkdir -p "$folder/tests"
-say "installing $(basename "$wheel") into a fresh environment"
-"$python" -m venv "$folder/venv"
-fresh=$folder/venv/bin/python
-# The wheel's extra determines TensorFlow; the pins apply to the other packages.
-install_packages "$fresh" "$folder/tmp" "${wheel}[cpu]" \
-  pytest absl-py pyelftools hypothesis matplotlib pillow -c "$root/tools/requirements/build.txt"
+mkdir -p "$folder/tests" "$folder/models"
+export TENSORFLOW_OPS_MODELS=$folder/models
 
-# Checks that pip also finds the extra's requirements satisfied.
-run_pip "$fresh" "$folder/tmp" install --no-index "${wheel}[cpu]"
-
-# Leaves the source tree, whose package would hide the installed one.
+# The tests leave the source tree, whose package would hide the installed one.
 cd "$root"
 git ls-files --cached --others --exclude-standard -z -- "${tests[@]}" 'tensorflow_ops/*_testing.py' |
   while IFS= read -r -d '' file; do
@@ -48,9 +58,41 @@ git ls-files --cached --others --exclude-standard -z -- "${tests[@]}" 'tensorflo
     cp "$file" "$folder/tests/"
   done
 cd "$folder/tests"
-say "running the tests against the wheel"
-# One process per file, because some configure TensorFlow's devices, which works only
-# once per process. The first process writes the bytecode for all.
-printf '%s\0' *_test.py |
-  xargs -0 -n 1 -P "$(nproc)" env -u PYTHONDONTWRITEBYTECODE "$fresh" -m pytest -q -p no:cacheprovider "$@" ||
-  die "some tests failed against the wheel; see pytest's output above."
+
+# Creates the environment $1 with the wheel and the packages named after it.
+install_wheel() {
+  local environment=$folder/$1
+  shift
+  say "installing $(basename "$wheel") into a fresh environment"
+  "$python" -m venv "$environment"
+  install_packages "$environment/bin/python" "$folder/tmp" "$@" pytest absl-py pyelftools hypothesis matplotlib pillow
+}
+
+# Runs pytest in the environment $1, one process per file, because some configure
+# TensorFlow's devices, which works only once per process. The first process writes the
+# bytecode for all.
+run_tests() {
+  local fresh=$folder/$1/bin/python
+  shift
+  say "running the tests against the wheel"
+  printf '%s\0' *_test.py |
+    xargs -0 -n 1 -P "$(nproc)" env -u PYTHONDONTWRITEBYTECODE "$fresh" -m pytest -q -p no:cacheprovider "$@" ||
+    die "some tests failed against the wheel; see pytest's output above."
+}
+
+if ((${#releases[@]} == 0)); then
+  # The wheel's extra determines TensorFlow; the pins apply to the other packages.
+  install_wheel venv "${wheel}[cpu]" -c "$root/tools/requirements/build.txt"
+  # Checks that pip also finds the extra's requirements satisfied.
+  run_pip "$folder/venv/bin/python" "$folder/tmp" install --no-index "${wheel}[cpu]"
+  run_tests venv "${pytest_arguments[@]}"
+  exit
+fi
+for release in "${releases[@]}"; do
+  install_wheel "tensorflow-$release" "$wheel" "tensorflow-cpu==$release.*"
+  run_tests "tensorflow-$release" "${pytest_arguments[@]}"
+done
+if ((${#releases[@]} > 1)); then
+  say "loading models of newer releases"
+  "$folder/tensorflow-${releases[0]}/bin/python" -m pytest -q -s -p no:cacheprovider release_test.py -k saved_models
+fi

@@ -1,9 +1,11 @@
 """The configured Python's TensorFlow: headers, framework library, flags."""
 
 load("//third_party/python:find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
+load("//third_party/tensorflow:tensorflow_releases.bzl", "RELEASES")
 
 # The release whose binary interface the ops use. To update it, change it here, in
-# tools/requirements/build.txt and in pyproject.toml.
+# tools/requirements/build.txt and in pyproject.toml. The wheel also serves older ones:
+# tensorflow_releases.bzl.
 TENSORFLOW_VERSION = "2.21"
 
 _BUILD = """
@@ -40,6 +42,15 @@ filegroup(
 )
 """
 
+def _wheel_releases(ctx):
+    """The suffixes of the releases in TFO_TENSORFLOW_RELEASES, or of all."""
+    wanted = [minor for minor in ctx.os.environ.get("TFO_TENSORFLOW_RELEASES", "").split(" ") if minor]
+    known = {release.minor: suffix for suffix, release in RELEASES.items()}
+    for minor in wanted:
+        if minor != TENSORFLOW_VERSION and minor not in known:
+            fail("\nTFO_TENSORFLOW_RELEASES is '%s'; expected some of %s." % (" ".join(wanted), ", ".join(known.keys() + [TENSORFLOW_VERSION])))
+    return [suffix for minor, suffix in known.items() if minor in wanted or not wanted]
+
 def _tensorflow_configure_impl(ctx):
     facts = run_python(
         ctx,
@@ -56,6 +67,8 @@ def _tensorflow_configure_impl(ctx):
     ctx.file("config.bzl", "\n".join([
         '"""Written by tensorflow_configure."""',
         "TENSORFLOW_FULL_VERSION = " + repr(facts["version"]),
+        "TENSORFLOW_MINOR = " + repr(TENSORFLOW_VERSION),
+        "WHEEL_RELEASES = " + repr(_wheel_releases(ctx)),
         "TENSORFLOW_COPTS = " + repr(facts["compile_flags"]),
         "",
     ]))
@@ -63,6 +76,6 @@ def _tensorflow_configure_impl(ctx):
 tensorflow_configure = repository_rule(
     implementation = _tensorflow_configure_impl,
     doc = "Creates @local_config_tensorflow: //:headers, //:xla_headers, //:framework, //:cc and //:config.bzl.",
-    environ = PYTHON_ENVIRON,
+    environ = PYTHON_ENVIRON + ["TFO_TENSORFLOW_RELEASES"],
     configure = True,
 )

@@ -8,7 +8,7 @@ _FLAGS = [
     "-O3",
     "-std=c++17",
     "-DNDEBUG",
-    "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall,-Werror",
+    "-Xcompiler=-fPIC,-fno-semantic-interposition,-Wall,-Werror",
     "-Werror=all-warnings",
 ]
 

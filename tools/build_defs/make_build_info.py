@@ -5,13 +5,22 @@ import re
 import sys
 
 
-def main(output, pyproject, tensorflow, cuda, architectures):
+def _kernels(releases):
+    pairs = [release.split("=") for release in releases]
+    return {".".join(full.split(".")[:2]): (f"_tensorflow_ops{suffix}.so", full) for suffix, full in pairs}
+
+
+def main(output, pyproject, tensorflow, cuda, architectures, *releases):
+    """Writes the file. Each of `releases` is a suffix and a version of TensorFlow, such as _2_18=2.18.1."""
     version = re.search(r'^version = "(.*)"$', pathlib.Path(pyproject).read_text(), re.MULTILINE)[1]
     pathlib.Path(output).write_text(
         f'''"""The versions that this build of tensorflow_ops is for. Generated."""
 
 VERSION = {version!r}
 TENSORFLOW_VERSION = {tensorflow!r}
+# Minor release -> the shared object that serves it and later ones up to the next, and what
+# it was built against.
+KERNELS = {_kernels([*releases, f"={tensorflow}"])!r}
 CUDA_VERSION = {cuda!r}
 CUDA_ARCHITECTURES = {tuple(architectures.split())!r}
 '''

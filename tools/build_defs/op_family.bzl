@@ -14,31 +14,49 @@ Other repositories can use these macros, too: see examples/external_repo.
 
 load("@local_config_cpu//:config.bzl", "BUILT_CPU_LEVELS")
 load("@local_config_cuda//:config.bzl", "CUDA_ENABLED")
-load("@local_config_tensorflow//:config.bzl", "TENSORFLOW_COPTS")
+load("@local_config_tensorflow//:config.bzl", "TENSORFLOW_COPTS", "TENSORFLOW_MINOR")
 load("@rules_cc//cc:cc_binary.bzl", "cc_binary")
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("@rules_cc//cc:cc_test.bzl", "cc_test")
 load("@rules_python//python:py_library.bzl", "py_library")
 load("@rules_python//python:py_test.bzl", "py_test")
+load("//third_party/tensorflow:tensorflow_releases.bzl", "RELEASES", "RELEASE_COPTS")
 load("//tools/build_defs:cuda_objects.bzl", "cuda_objects")
+load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 
 # Labels, because in a macro that another repository loads, a plain string would
 # refer to a target of that repository.
 _OPT = Label("//tools/build_defs:opt")
 _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["cuda_launch", "device", "gpu_testing", "gpu_testing_cuda", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
 _CUDART = Label("@local_config_cuda//:cudart")
+_EXPORT_KERNELS = Label("//tools/build_defs:export_kernels.lds")
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
 _SIMD_SYMBOLS_TEST = Label("//tools/build_defs:simd_symbols_test.py")
 _TENSORFLOW_CC = Label("@local_config_tensorflow//:cc")
-_TENSORFLOW_FRAMEWORK = Label("@local_config_tensorflow//:framework")
-_TENSORFLOW_HEADERS = Label("@local_config_tensorflow//:headers")
 
-_COPTS = [
-    "-fvisibility=hidden",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
+def _tensorflow_build(suffix, repository, minor, copts, tags):
+    return struct(
+        suffix = suffix,
+        headers = Label("@%s//:headers" % repository),
+        framework = Label("@%s//:framework" % repository),
+        copts = copts + ["-DTFO_TENSORFLOW_MINOR=" + minor.split(".")[1]],
+        tags = tags,
+    )
+
+# C++ that includes TensorFlow is built for the configured release, under its own name,
+# and for the other releases of the wheel, as NAME_2_18. The algorithms are built once.
+_CONFIGURED = _tensorflow_build("", "local_config_tensorflow", TENSORFLOW_MINOR, TENSORFLOW_COPTS, [])
+_TENSORFLOW_BUILDS = [_CONFIGURED] + [
+    _tensorflow_build(suffix, "tensorflow" + suffix, release.minor, RELEASE_COPTS, ["manual"])
+    for suffix, release in RELEASES.items()
 ]
+
+_WARNINGS = ["-Wall", "-Wextra", "-Werror"]
+_COPTS = ["-fvisibility=hidden"] + _WARNINGS
+
+# For files whose functions OpKernels call from another shared object. Only these
+# functions are exported; within the files, calls are direct.
+_EXPORTED_COPTS = ["-fvisibility-inlines-hidden", "-fno-semantic-interposition"] + _WARNINGS
 
 def _optimized(flag):
     """Returns `flag`, such as -O3, in optimised builds; -c dbg and sanitizers set their own."""
@@ -118,7 +136,7 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
         name = name,
         srcs = srcs,
         hdrs = hdrs,
-        copts = _COPTS + CPU_LEVELS["baseline"] + ["-ffp-contract=off"] + _optimized("-O3"),
+        copts = _EXPORTED_COPTS + CPU_LEVELS["baseline"] + ["-ffp-contract=off"] + _optimized("-O3"),
         local_defines = _LEVEL_DEFINES,
         deps = deps + [":" + level for level in levels],
     )
@@ -174,41 +192,77 @@ def tfo_cuda_library(name, srcs, deps = []):
         deps = deps,
     )
 
-def tfo_op_support_library(name, srcs, hdrs, deps = []):
+def _glue_library(name, headers, deps, **attributes):
+    """C++ that includes TensorFlow, for each release: NAME_glue, NAME_glue_2_18, ..."""
+    for build in _TENSORFLOW_BUILDS:
+        cc_library(
+            name = name + "_glue" + build.suffix,
+            copts = _COPTS + build.copts + _TENSORFLOW_WARNINGS + _TENSORFLOW_SANITIZERS + _optimized("-O2"),
+            local_defines = _CUDA_DEFINES,
+            tags = build.tags,
+            deps = [_with_suffix(dep, build.suffix) for dep in deps] + [headers, build.headers],
+            **attributes
+        )
+
+def _with_suffix(label, suffix):
+    return Label(str(label) + suffix) if type(label) == "Label" else label + suffix
+
+def _glue(label):
+    """Returns the label of a library's _glue."""
+    return _with_suffix(label, "_glue")
+
+def tfo_op_support_library(name, srcs, hdrs, deps = [], support_deps = [], cuda_deps = []):
     """C++ with TensorFlow headers that several OpKernel files share.
 
-    Targets: `name`.
+    Targets: `name`, `name_glue`, `name_glue_2_18`, ..., `name_algorithms`.
 
     Args:
       name: the library's name.
       srcs: .cc files.
       hdrs: headers.
-      deps: algorithm libraries and other support libraries.
+      deps: algorithm libraries.
+      support_deps: other support libraries.
+      cuda_deps: the CUDA libraries of deps.
     """
+    _op_library(name, deps, support_deps, cuda_deps, srcs = srcs, hdrs = hdrs)
+
+def _op_library(name, deps, support_deps, cuda_deps, **attributes):
+    algorithms = deps + (cuda_deps if CUDA_ENABLED else [])
+    cc_headers(
+        name = name + "_algorithm_headers",
+        deps = algorithms,
+    )
+    _glue_library(
+        name,
+        headers = ":%s_algorithm_headers" % name,
+        deps = [_glue(dep) for dep in support_deps],
+        **attributes
+    )
+    cc_library(
+        name = name + "_algorithms",
+        deps = algorithms + [_with_suffix(dep, "_algorithms") for dep in support_deps],
+    )
     cc_library(
         name = name,
-        srcs = srcs,
-        hdrs = hdrs,
-        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _TENSORFLOW_SANITIZERS + _optimized("-O2"),
-        local_defines = _CUDA_DEFINES,
-        deps = deps + [_TENSORFLOW_HEADERS],
+        deps = [":%s_glue" % name, ":%s_algorithms" % name],
     )
 
-def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
+def tfo_op_library(name, ops, kernels, deps = [], support_deps = [], cuda_deps = []):
     """Op definitions and OpKernels: the only C++ that includes TensorFlow.
 
     All files are compiled as one translation unit, because TensorFlow's headers take
     most of the time. Names in their unnamed namespaces must differ.
 
-    Targets: `name`, `name_src`. List `name` in op_libraries of the tfo_op_family to
-    include the ops in the wheel.
+    Targets: `name`, `name_src`, `name_glue`, `name_glue_2_18`, ..., `name_algorithms`.
+    List `name` in op_libraries of the tfo_op_family to include the ops in the wheel.
 
     Args:
       name: the library's name.
       ops: cc/ops/*.cc: REGISTER_OP, shape functions, C++ gradients.
       kernels: cc/kernels/*_op.cc and headers that they share.
       deps: the algorithm libraries that the kernels call.
-      cuda_deps: their CUDA libraries.
+      support_deps: tfo_op_support_library targets; core's op_util is always one.
+      cuda_deps: the CUDA libraries of deps.
     """
     files = [src for src in ops + kernels if src.endswith(".cc")]
     package = native.package_name() + "/" if native.package_name() else ""
@@ -217,18 +271,37 @@ def tfo_op_library(name, ops, kernels, deps = [], cuda_deps = []):
         outs = [name + ".cc"],
         cmd = "printf '#include \"%%s\"\\n' %s >$@" % " ".join([package + file for file in files]),
     )
-    cc_library(
-        name = name,
+    _op_library(
+        name,
+        deps,
+        support_deps + [_CORE["op_util"]],
+        cuda_deps,
         srcs = [":" + name + "_src"] + [src for src in ops + kernels if src not in files],
         textual_hdrs = files,
-        copts = _COPTS + TENSORFLOW_COPTS + _TENSORFLOW_WARNINGS + _TENSORFLOW_SANITIZERS + _optimized("-O2"),
-        local_defines = _CUDA_DEFINES,
         # Registration objects are static, and nothing refers to them.
         alwayslink = True,
-        deps = deps + (cuda_deps if CUDA_ENABLED else []) + [
-            _CORE["op_util"],
-            _TENSORFLOW_HEADERS,
-        ],
+    )
+
+def _shared_object(name, deps, symbols, libraries = [], linkopts = [], tags = []):
+    """A shared object that exports what the version script `symbols` says."""
+    cc_binary(
+        name = name,
+        additional_linker_inputs = libraries + [symbols],
+        linkopts = [
+            "-Wl,-Bsymbolic",
+            "-Wl,--exclude-libs,ALL",
+            "-Wl,--no-undefined",
+            "-Wl,--as-needed",
+            "-Wl,--gc-sections",
+            "-Wl,--version-script=$(location %s)" % symbols,
+        ] + linkopts + ["$(execpath %s)" % library for library in libraries] + select({
+            _OPT: ["-s"],  # strip symbols
+            "//conditions:default": [],
+        }) + (["-ldl", "-lrt", "-lpthread"] if CUDA_ENABLED else []),
+        linkshared = True,
+        linkstatic = True,
+        tags = tags,
+        deps = deps,
     )
 
 def tfo_shared_object(name, deps, xla = False):
@@ -244,25 +317,50 @@ def tfo_shared_object(name, deps, xla = False):
       deps: op libraries.
       xla: whether they use XLA's compiler.
     """
-    libraries = [_TENSORFLOW_FRAMEWORK] + ([_TENSORFLOW_CC] if xla else [])
-    cc_binary(
-        name = name,
-        additional_linker_inputs = libraries + [_HIDE_ALL_SYMBOLS],
-        linkopts = [
-            "-Wl,-Bsymbolic",
-            "-Wl,--exclude-libs,ALL",
-            "-Wl,--no-undefined",
-            "-Wl,--as-needed",
-            "-Wl,--gc-sections",
-            "-Wl,--version-script=$(location %s)" % _HIDE_ALL_SYMBOLS,
-        ] + ["$(execpath %s)" % library for library in libraries] + select({
-            _OPT: ["-s"],  # strip symbols
-            "//conditions:default": [],
-        }) + (["-ldl", "-lrt", "-lpthread"] if CUDA_ENABLED else []),
-        linkshared = True,
-        linkstatic = True,
-        deps = deps,
+    _shared_object(
+        name,
+        deps,
+        symbols = _HIDE_ALL_SYMBOLS,
+        libraries = [_CONFIGURED.framework] + ([_TENSORFLOW_CC] if xla else []),
     )
+
+def tfo_split_shared_objects(name, algorithms, deps):
+    """Shared objects for several releases of TensorFlow over one of the algorithms.
+
+    Targets: `algorithms`; NAME.so for the configured release; NAME_2_18.so, ... for the others.
+
+    Args:
+      name: the file names' first part.
+      algorithms: the file name of the shared object with the algorithms. It contains the
+        version of the package, because the loader takes the first object of a name.
+      deps: op libraries.
+    """
+    libraries = [_with_suffix(dep, "_algorithms") for dep in deps]
+    kernel_objects(
+        name = name + "_objects",
+        deps = libraries,
+    )
+    cc_library(
+        name = name + "_all_objects",
+        srcs = [":%s_objects" % name],
+        alwayslink = True,
+    )
+    _shared_object(
+        algorithms,
+        # The libraries for what is not an object: CUDA's run time.
+        deps = [":%s_all_objects" % name] + libraries,
+        symbols = _EXPORT_KERNELS,
+        linkopts = ["-Wl,-soname," + algorithms],
+    )
+    for build in _TENSORFLOW_BUILDS:
+        _shared_object(
+            name + build.suffix + ".so",
+            deps = [_with_suffix(_glue(dep), build.suffix) for dep in deps],
+            symbols = _HIDE_ALL_SYMBOLS,
+            libraries = [":" + algorithms, build.framework],
+            linkopts = ["-Wl,-rpath,$$ORIGIN"],
+            tags = build.tags,
+        )
 
 def tfo_py_library(name, srcs, data = [], deps = []):
     """Python wrappers and gradients. Targets: `name`.
@@ -317,7 +415,7 @@ def tfo_op_family(name, srcs, ops = [], op_libraries = [], deps = []):
 
     Listing the family in OP_FAMILIES of tensorflow_ops/BUILD puts it into the wheel.
 
-    Targets: `name`, `name_kernels`; for each of `ops` OP_algorithm, OP_cuda, OP_ops,
+    Targets: `name`, `name_kernels` with the suffixes of tfo_op_library; for each of `ops` OP_algorithm, OP_cuda, OP_ops,
     OP_test, OP_ops_test.
 
     Args:
@@ -331,10 +429,13 @@ def tfo_op_family(name, srcs, ops = [], op_libraries = [], deps = []):
     """
     for op in ops:
         _tfo_op(op)
-    cc_library(
-        name = name + "_kernels",
-        deps = op_libraries + [":%s_ops" % op for op in ops],
-    )
+    libraries = op_libraries + [":%s_ops" % op for op in ops]
+    for suffix in ["", "_algorithms"] + ["_glue" + build.suffix for build in _TENSORFLOW_BUILDS]:
+        cc_library(
+            name = name + "_kernels" + suffix,
+            tags = ["manual"],
+            deps = [library + suffix for library in libraries],
+        )
     tfo_py_library(
         name = name,
         srcs = srcs + ["python/ops/%s.py" % op for op in ops],

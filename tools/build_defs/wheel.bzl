@@ -2,7 +2,7 @@
 
 def _wheel_impl(ctx):
     folder = ctx.actions.declare_directory(ctx.label.name)
-    files = depset(transitive = [d[DefaultInfo].default_runfiles.files for d in ctx.attr.deps])
+    files = depset(ctx.files.release_objects, transitive = [d[DefaultInfo].default_runfiles.files for d in ctx.attr.deps])
     arguments = ctx.actions.args()
     arguments.add("--output", folder.path)
     arguments.add("--pyproject", ctx.file.pyproject)
@@ -28,6 +28,7 @@ wheel = rule(
         "deps": attr.label_list(doc = "Python libraries."),
         "pyproject": attr.label(allow_single_file = True, doc = "pyproject.toml, for setuptools."),
         "metadata_files": attr.label_list(allow_files = True, doc = "README.md and LICENSE."),
+        "release_objects": attr.label_list(allow_files = [".so"], doc = "Shared objects for further releases of TensorFlow."),
         "local_version": attr.string(doc = "Part of the version after +, such as cu130."),
         "_make_wheel": attr.label(default = "//tools/build_defs:make_wheel", executable = True, cfg = "exec"),
     },

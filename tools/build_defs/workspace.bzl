@@ -4,10 +4,12 @@ load("//third_party/cpu:cpu_configure.bzl", "cpu_configure")
 load("//third_party/cuda:cuda_configure.bzl", "cuda_configure")
 load("//third_party/python:python_configure.bzl", "python_configure")
 load("//third_party/tensorflow:tensorflow_configure.bzl", "tensorflow_configure")
+load("//third_party/tensorflow:tensorflow_releases.bzl", "tensorflow_releases")
 
 def _find_on_machine():
     python_configure(name = "local_config_python")
     tensorflow_configure(name = "local_config_tensorflow")
+    tensorflow_releases()
     cuda_configure(name = "local_config_cuda")
     cpu_configure(name = "local_config_cpu")
 
@@ -17,10 +19,10 @@ def tensorflow_ops_workspace():
     """Declares the dependencies of the macros in op_family.bzl, and the Python toolchain.
 
     Repositories: @local_config_python, @local_config_tensorflow, @local_config_cuda,
-    @local_config_cpu.
-    They search the machine when a build first needs them, and again after the
-    results have changed. They download nothing, except CUDA's compiler with
-    --config=cuda if the machine has none.
+    @local_config_cpu. They search the machine when a build first needs them, and again
+    after the results have changed. They download nothing, except CUDA's compiler with
+    --config=cuda if the machine has none. @tensorflow_2_18, ... are releases of
+    TensorFlow that only tensorflow_ops' own wheel needs.
     """
     _find_on_machine()
     native.register_toolchains("@local_config_python//:toolchain")

@@ -48,6 +48,7 @@ SECTIONS = {
         "docs/from_prototype_to_kernel.md",
         "docs/writing_an_op.md",
         "docs/building.md",
+        "docs/releasing.md",
     ],
     "More": [],
     "API": [],

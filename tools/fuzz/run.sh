@@ -53,7 +53,7 @@ if [[ $only != wheel ]]; then
   rm -rf "$folder/sanitized"
   mkdir "$folder/sanitized"
   cp -r "$package" "$folder/sanitized/"
-  cp -f "$built" "$folder/sanitized/tensorflow_ops/"
+  cp -f "$built" "${built%/*}"/libtensorflow_ops_kernels-*.so "$folder/sanitized/tensorflow_ops/"
   cd "$folder"
   say "fuzzing with sanitizers"
   # Python is not instrumented, so the libraries are preloaded. Leak detection is off,

@@ -76,6 +76,9 @@ const char* BuiltCpuLevels() {
 }
 
 CpuLevel ProcessorCpuLevel() {
+#ifdef __aarch64__
+  return CpuLevel::kBaseline;  // NEON
+#else
   __builtin_cpu_init();  // also checks that the system saves the registers
   const bool avx2 = __builtin_cpu_supports("avx2") &&
                     __builtin_cpu_supports("fma") &&
@@ -87,6 +90,7 @@ CpuLevel ProcessorCpuLevel() {
   return avx512 ? CpuLevel::kAvx512
          : avx2 ? CpuLevel::kAvx2
                 : CpuLevel::kBaseline;
+#endif
 }
 
 CpuLevel ActiveCpuLevel() { return Active().load(std::memory_order_relaxed); }

@@ -24,6 +24,8 @@ static inline FloatVector Max(FloatVector a, FloatVector b) {
 #ifdef __AVX512F__
   return reinterpret_cast<FloatVector>(
       _mm512_max_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+#elif defined(__aarch64__)
+  return a > b ? a : b;
 #else
   return reinterpret_cast<FloatVector>(
       _mm256_max_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
@@ -33,9 +35,36 @@ static inline DoubleVector Max(DoubleVector a, DoubleVector b) {
 #ifdef __AVX512F__
   return reinterpret_cast<DoubleVector>(_mm512_max_pd(
       reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b)));
+#elif defined(__aarch64__)
+  return a > b ? a : b;
 #else
   return reinterpret_cast<DoubleVector>(_mm256_max_pd(
       reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b)));
+#endif
+}
+
+static TFO_INLINE FloatVector SquareRoot(FloatVector v) {
+#ifdef __AVX512F__
+  return reinterpret_cast<FloatVector>(
+      _mm512_sqrt_ps(reinterpret_cast<__m512>(v)));
+#elif defined(__aarch64__)
+  return reinterpret_cast<FloatVector>(
+      vsqrtq_f32(reinterpret_cast<float32x4_t>(v)));
+#else
+  return reinterpret_cast<FloatVector>(
+      _mm256_sqrt_ps(reinterpret_cast<__m256>(v)));
+#endif
+}
+static TFO_INLINE DoubleVector SquareRoot(DoubleVector v) {
+#ifdef __AVX512F__
+  return reinterpret_cast<DoubleVector>(
+      _mm512_sqrt_pd(reinterpret_cast<__m512d>(v)));
+#elif defined(__aarch64__)
+  return reinterpret_cast<DoubleVector>(
+      vsqrtq_f64(reinterpret_cast<float64x2_t>(v)));
+#else
+  return reinterpret_cast<DoubleVector>(
+      _mm256_sqrt_pd(reinterpret_cast<__m256d>(v)));
 #endif
 }
 

@@ -16,6 +16,20 @@
 #endif
 
 namespace tfo {
+namespace {
+
+// No spelling serves all releases without a warning.
+::tensorflow::thread::ThreadPool::SchedulingParams Adaptive(int64_t cost) {
+  using ::tensorflow::thread::ThreadPool;
+#if TFO_TENSORFLOW_MINOR < 20
+  return ThreadPool::SchedulingParams(
+      ThreadPool::SchedulingStrategy::kAdaptive, cost, std::nullopt);
+#else
+  return ThreadPool::SchedulingParams::Adaptive(cost);
+#endif
+}
+
+}  // namespace
 
 absl::Status CheckCpuLevel() {
   const char* error = CpuLevelError();
@@ -52,7 +66,7 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
     // TensorFlow's threads must not throw.
     std::atomic<bool> no_memory{false};
     threads->ParallelFor((total + group - 1) / group,
-                         ThreadPool::SchedulingParams::Adaptive(std::llround(
+                         Adaptive(std::llround(
                              std::max(cycles_per_unit * group, 1.0))),
                          [&](int64_t begin, int64_t end) {
                            try {

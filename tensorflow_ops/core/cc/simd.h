@@ -5,9 +5,14 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_SIMD_H_
 
+#ifdef __aarch64__
+#include <arm_neon.h>
+#else
 #include <immintrin.h>
+#endif
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 
@@ -24,6 +29,8 @@ namespace TFO_CPU_NAMESPACE {
 
 #ifdef __AVX512F__
 inline constexpr int kVectorBytes = 64;
+#elif defined(__aarch64__)
+inline constexpr int kVectorBytes = 16;
 #else
 inline constexpr int kVectorBytes = 32;
 #endif
@@ -83,6 +90,9 @@ static inline FloatVector Load(const Half* from) {
 #elif defined(__F16C__)
   return reinterpret_cast<FloatVector>(
       _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#elif defined(__aarch64__)
+  return reinterpret_cast<FloatVector>(
+      vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&from->bits))));
 #else
   FloatVector v;
   for (int i = 0; i < kFloats; ++i) v[i] = Widen(from[i]);
@@ -128,6 +138,9 @@ static inline void Store(FloatVector v, Half* to) {
   _mm_storeu_si128(
       reinterpret_cast<__m128i*>(to),
       _mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__aarch64__)
+  vst1_u16(&to->bits, vreinterpret_u16_f16(
+                          vcvt_f16_f32(reinterpret_cast<float32x4_t>(v))));
 #else
   for (int i = 0; i < kFloats; ++i) to[i] = Narrow<Half>(v[i]);
 #endif
@@ -138,6 +151,9 @@ static inline void Store(FloatVector v, Half* to) {
 // read.
 template <typename T>
 static inline void Stream(typename Lanes<T>::Vector v, T* to) {
+#ifdef __aarch64__
+  Store(v, to);  // GCC 12 has no intrinsic for STNP
+#else
   alignas(kVectorBytes) T values[Lanes<T>::kCount];
   Store(v, values);
   if constexpr (sizeof(values) == 64) {
@@ -153,8 +169,18 @@ static inline void Stream(typename Lanes<T>::Vector v, T* to) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(to),
                      _mm_load_si128(reinterpret_cast<const __m128i*>(values)));
   }
+#endif
 }
-static inline void FinishStreaming() { _mm_sfence(); }
+static inline void FinishStreaming() {
+#ifndef __aarch64__
+  _mm_sfence();
+#endif
+}
+
+// Memory aligned for vectors, to be freed by free().
+static inline void* AllocateAligned(size_t bytes) {
+  return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
 
 // Stores the lanes of an index vector as int32.
 static inline void StoreIndex(IntVector v, int32_t* to) {
@@ -175,6 +201,7 @@ static TFO_INLINE typename Lanes<T>::Index LoadIndex(const int32_t* from) {
   return __builtin_convertvector(v, typename Lanes<T>::Index);
 }
 
+#ifdef __AVX__
 #ifndef __AVX512F__
 // From kFirstLanes + kFloats - n on, a mask of the first n 32-bit lanes.
 static constexpr int32_t kFirstLanes[2 * kFloats] = {-1, -1, -1, -1,
@@ -208,6 +235,7 @@ static inline void StoreFirst16(__m128i values, void* to, int64_t n) {
   if (n & 1) memcpy(at, &rest, 2);
 }
 #endif
+#endif
 
 // Loads the first n < Lanes<T>::kCount values only; the other lanes are zero.
 template <typename T>
@@ -227,6 +255,11 @@ static inline typename Lanes<T>::Vector LoadFirst(const T* from, int64_t n) {
         _mm256_maskz_loadu_epi16(static_cast<__mmask16>(first), from));
     return Load(padded);
   }
+#elif defined(__aarch64__)
+  // At most three values.
+  T padded[Lanes<T>::kCount] = {};
+  for (int64_t i = 0; i < n; ++i) padded[i] = from[i];
+  return Load(padded);
 #else
   if constexpr (sizeof(T) == 8) {
     return reinterpret_cast<DoubleVector>(
@@ -258,6 +291,10 @@ static inline void StoreFirst(typename Lanes<T>::Vector v, T* to, int64_t n) {
         to, static_cast<__mmask16>(first),
         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(padded)));
   }
+#elif defined(__aarch64__)
+  T padded[Lanes<T>::kCount];
+  Store(v, padded);
+  for (int64_t i = 0; i < n; ++i) to[i] = padded[i];
 #else
   if constexpr (sizeof(T) == 8) {
     _mm256_maskstore_pd(to, FirstLanes(2 * n), reinterpret_cast<__m256d>(v));
@@ -359,6 +396,10 @@ static inline FloatVector MulAdd(FloatVector a, FloatVector b, FloatVector c) {
   return reinterpret_cast<FloatVector>(
       _mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b),
                       reinterpret_cast<__m256>(c)));
+#elif defined(__aarch64__)
+  return reinterpret_cast<FloatVector>(vfmaq_f32(
+      reinterpret_cast<float32x4_t>(c), reinterpret_cast<float32x4_t>(a),
+      reinterpret_cast<float32x4_t>(b)));
 #else
   return a * b + c;
 #endif
@@ -373,19 +414,23 @@ static inline DoubleVector MulAdd(DoubleVector a, DoubleVector b,
   return reinterpret_cast<DoubleVector>(_mm256_fmadd_pd(
       reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b),
       reinterpret_cast<__m256d>(c)));
+#elif defined(__aarch64__)
+  return reinterpret_cast<DoubleVector>(vfmaq_f64(
+      reinterpret_cast<float64x2_t>(c), reinterpret_cast<float64x2_t>(a),
+      reinterpret_cast<float64x2_t>(b)));
 #else
   return a * b + c;
 #endif
 }
 static inline float MulAdd(float a, float b, float c) {
-#ifdef __FMA__
+#if defined(__FMA__) || defined(__aarch64__)
   return __builtin_fmaf(a, b, c);
 #else
   return a * b + c;
 #endif
 }
 static inline double MulAdd(double a, double b, double c) {
-#ifdef __FMA__
+#if defined(__FMA__) || defined(__aarch64__)
   return __builtin_fma(a, b, c);
 #else
   return a * b + c;
@@ -397,6 +442,8 @@ static TFO_INLINE bool AnyLane(IntVector mask) {
 #ifdef __AVX512F__
   const __m512i m = reinterpret_cast<__m512i>(mask);
   return _mm512_test_epi32_mask(m, m) != 0;
+#elif defined(__aarch64__)
+  return vmaxvq_u32(reinterpret_cast<uint32x4_t>(mask)) != 0;
 #else
   return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) != 0;
 #endif

@@ -8,12 +8,11 @@ import tensorflow as tf
 from tensorflow_ops.core.python import build_info, compatibility, shape_errors
 
 _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PATH = os.path.join(_FOLDER, "_tensorflow_ops.so")
+PATH = compatibility.shared_object()
 XLA_PATH = os.path.join(_FOLDER, "_tensorflow_ops_xla.so")
 
 
 def _load():
-    compatibility.check_tensorflow()
     try:
         return tf.load_op_library(PATH)
     except tf.errors.OpError as error:
@@ -29,6 +28,9 @@ def _op_functions(module):
 
 def _load_xla():
     """Registers the ops with XLA. Returns None, or the reason why XLA cannot compile them."""
+    newest = compatibility.built_minors()[-1]
+    if compatibility.kernels() != newest:
+        return f"XLA compiles the ops in TensorFlow {newest} only"
     try:
         tf.load_library(XLA_PATH)
     except (OSError, tf.errors.OpError) as error:  # such as a TensorFlow that was built without XLA

@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import os
+import re
 import sys
 import types
 from unittest import mock
@@ -226,6 +227,12 @@ def _is_function(path):
 _FUNCTIONS = [path for path in _public_names() if _is_function(path)]
 
 
+_VERSION = tfo.__version__.split("+")[0]
+# Mangled names in namespace tfo.
+_OURS = re.compile("_Z(N|NK|TIN|TSN|TVN)3tfo")
+_KERNELS = os.path.join(os.path.dirname(library.PATH), f"libtensorflow_ops_kernels-{_VERSION}.so")
+
+
 class SharedObjectTest(parameterized.TestCase, tf.test.TestCase):
     def _symbols(self, path):
         """Returns a shared object's dynamic symbols."""
@@ -238,7 +245,12 @@ class SharedObjectTest(parameterized.TestCase, tf.test.TestCase):
         self.assertNotEmpty(symbols)
         self.assertEmpty([symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"])
 
-    @parameterized.parameters(library.PATH, library.XLA_PATH)
+    def test_exports_only_functions_of_this_project(self):
+        names = [symbol.name for symbol in self._symbols(_KERNELS) if symbol["st_shndx"] != "SHN_UNDEF"]
+        self.assertNotEmpty(names)
+        self.assertEmpty([name for name in names if not _OURS.match(name)])
+
+    @parameterized.parameters(library.PATH, library.XLA_PATH, _KERNELS)
     def test_imports_no_weak_symbol_of_tensorflow(self, path):
         """A weak symbol, such as an Eigen template, would bind to TensorFlow's copy."""
         weak = {symbol.name for symbol in self._symbols(path) if symbol["st_info"]["bind"] == "STB_WEAK"}
@@ -249,10 +261,11 @@ class SharedObjectTest(parameterized.TestCase, tf.test.TestCase):
             "__cxa_pure_virtual",
             "__gmon_start__",
         }
-        self.assertEmpty(weak - in_every_shared_object)
+        self.assertEmpty({name for name in weak - in_every_shared_object if not _OURS.match(name)})
 
     @parameterized.parameters(
-        (library.PATH, {"libtensorflow_framework.so.2"}),
+        (library.PATH, {"libtensorflow_framework.so.2", f"libtensorflow_ops_kernels-{_VERSION}.so"}),
+        (_KERNELS, set()),
         (library.XLA_PATH, {"libtensorflow_framework.so.2", "libtensorflow_cc.so.2"}),
     )
     def test_depends_only_on_tensorflow_and_system_libraries(self, path, tensorflow):

@@ -4,7 +4,7 @@ import platform
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import build_info, library
+from tensorflow_ops.core.python import build_info, compatibility, library
 
 
 def _native_build_info():
@@ -28,8 +28,9 @@ def versions() -> dict[str, str]:
     architectures = ", ".join(f"sm_{a}" for a in build_info.CUDA_ARCHITECTURES)
     return {
         "tensorflow_ops": build_info.VERSION,
-        "built for TensorFlow": build_info.TENSORFLOW_VERSION,
+        "built for TensorFlow": ", ".join(build_info.KERNELS[minor][1] for minor in compatibility.built_minors()),
         "running TensorFlow": tf.__version__,
+        "kernels in use": f"for TensorFlow {build_info.KERNELS[compatibility.kernels()][1]}",
         "TensorFlow's own CUDA": build.get("cuda_version", "none"),
         "GPU kernels": f"CUDA {cuda} ({architectures}, newer GPUs from PTX; needs driver 580)" if cuda else "none",
         "GPUs": ", ".join(d.name for d in tf.config.list_physical_devices("GPU")) or "none",
@@ -44,7 +45,8 @@ def versions() -> dict[str, str]:
 def show_versions() -> None:
     """Prints the versions to put into a bug report.
 
-    They are: TensorFlow built against and running; CUDA and the GPU architectures of the
+    They are: the releases of TensorFlow built against, the one running, and the one whose
+    kernels are in use; CUDA and the GPU architectures of the
     kernels; the devices for which XLA compiles the ops, or why it cannot; the CPU
     instruction set in use, the processor's, and those that the kernels were compiled for
     (the environment variable `TENSORFLOW_OPS_CPU` = baseline, avx2 or avx512 selects a

@@ -22,7 +22,7 @@ def _shown():
 
 class CheckTest(tf.test.TestCase):
     def test_other_minor_releases_raise_import_error_with_advice(self):
-        others = ("2.20.0", "2.22.0-rc1", "3.21.0", "2.2.1")
+        others = ("2.17.0", "2.22.0-rc1", "3.21.0", "2.2.1")
         done = process_testing.run(
             self.get_temp_dir(),
             f"""
@@ -34,6 +34,16 @@ class CheckTest(tf.test.TestCase):
                     import tensorflow_ops
                 except ImportError as error:
                     print(error)
+            import os
+            os.environ["TENSORFLOW_OPS_BUILD"] = "2.1"
+            try:
+                import tensorflow_ops
+            except ImportError as error:
+                print(error)
+            # The newest kernels in spite of the version, which here is a false one.
+            os.environ["TENSORFLOW_OPS_BUILD"] = "2.21"
+            import tensorflow_ops
+            del os.environ["TENSORFLOW_OPS_BUILD"]
             # Another patch release is accepted.
             tf.__version__ = "2.21.9"
             import tensorflow_ops as tfo
@@ -43,12 +53,15 @@ class CheckTest(tf.test.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
         for error, other in zip(lines, others, strict=False):
-            self.assertStartsWith(error, f"This tensorflow_ops {tfo.__version__} was built for TensorFlow 2.21.")
+            self.assertRegex(error, f"^This tensorflow_ops {tfo.__version__} was built for TensorFlow (2.18 to )?2.21,")
             self.assertIn(f"TensorFlow {other} is installed", error)
             self.assertIn('pip install "tensorflow-cpu==2.21.*"', error)
             minor = ".".join(other.split(".")[:2])
-            self.assertEndsWith(error, f"or install a tensorflow_ops that was built for TensorFlow {minor}.")
-        self.assertEqual(lines[len(others)], f"tensorflow_ops: {tfo.__version__}")
+            self.assertRegex(error, f"or install a (newer )?tensorflow_ops that was built for TensorFlow {minor}.")
+            newer = tuple(map(int, minor.split("."))) > (2, 21)
+            self.assertEqual("TENSORFLOW_OPS_BUILD=2.21 loads" in error, newer, error)
+        self.assertRegex(lines[len(others)], "^TENSORFLOW_OPS_BUILD is '2.1'; expected one of .*2.21.$")
+        self.assertEqual(lines[len(others) + 1], f"tensorflow_ops: {tfo.__version__}")
         self.assertIn("running TensorFlow: 2.21.9", lines)
 
 
@@ -59,7 +72,8 @@ class ShowVersionsTest(tf.test.TestCase):
 
     def test_shows_all_fields_of_a_bug_report(self):
         shown = _shown()
-        self.assertRegex(shown["built for TensorFlow"], r"^2\.21\.\d+")
+        self.assertRegex(shown["built for TensorFlow"], r"2\.21\.\d+$")
+        self.assertEqual(shown["kernels in use"], "for TensorFlow " + shown["built for TensorFlow"].split(", ")[-1])
         self.assertEqual(shown["running TensorFlow"], tf.__version__)
         self.assertEqual(shown["TensorFlow's own CUDA"], tf.sysconfig.get_build_info().get("cuda_version", "none"))
         self.assertRegex(shown["GPU kernels"], r"^none$|^CUDA \d+\.\d+ \(sm_\d+")

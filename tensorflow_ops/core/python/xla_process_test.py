@@ -1,13 +1,19 @@
 """Tests of XLA in new processes: threads, order of imports, SavedModel, a TensorFlow without XLA, replicas."""
 
 import os
+import unittest
 
 import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
-from tensorflow_ops.core.python import build_info
+from tensorflow_ops.core.python import build_info, library
+
+
+def setUpModule():
+    if library.xla_error:
+        raise unittest.SkipTest(library.xla_error)
 
 
 class XlaProcessTest(parameterized.TestCase, tf.test.TestCase):

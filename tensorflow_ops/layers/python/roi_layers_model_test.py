@@ -21,6 +21,7 @@ from roi_layers_testing import (
 )
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 
 class PolicyTest(parameterized.TestCase, tf.test.TestCase):
@@ -108,6 +109,8 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
         self.assertNotAllClose(model.get_layer("conv").get_weights()[0], before)
 
     def test_steps_compiled_by_xla_train_alike(self):
+        if library.xla_error:
+            self.skipTest(library.xla_error)
         images, boxes = random_features([3, 16, 16, 3]), fractional_boxes()[[0, 1, 0]]
         model = model_of_every_layer()
         targets = [np.ones_like(y) for y in model([images, boxes])]

@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 
 def _boxes(*shape, seed=0):
@@ -62,6 +63,8 @@ class BoxIoUTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(True, False)
     def test_fit(self, jit_compile):
+        if jit_compile and library.xla_error:
+            self.skipTest(library.xla_error)
         x, y = np.eye(6, dtype=np.float32), _boxes(6)
 
         def first_box(shape, dtype=None):

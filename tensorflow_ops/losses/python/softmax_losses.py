@@ -33,8 +33,8 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
 
     >>> import numpy as np, tensorflow_ops as tfo
     >>> loss = tfo.losses.SparseSoftmaxCrossEntropy(ignore_index=-1)
-    >>> float(loss(np.array([1, -1]), np.array([[0.0, 0.0], [5.0, 0.0]], np.float32)))
-    0.6931471228599548
+    >>> round(float(loss(np.array([1, -1]), np.array([[0.0, 0.0], [5.0, 0.0]], np.float32))), 4)
+    0.6931
 
     y_true is [...] or [..., 1], as in Keras, of integers or of floats with integer values;
     y_pred is [..., classes]. Unlike Keras's own losses, it reads 16-bit logits without a
@@ -129,8 +129,8 @@ class SoftmaxCrossEntropy(keras.losses.Loss):
 
     >>> import numpy as np, tensorflow_ops as tfo
     >>> loss = tfo.losses.SoftmaxCrossEntropy()
-    >>> float(loss(np.array([[0.5, 0.5, 0.0]]), np.array([[0.0, 0.0, -np.inf]])))
-    0.6931471824645996
+    >>> round(float(loss(np.array([[0.5, 0.5, 0.0]]), np.array([[0.0, 0.0, -np.inf]]))), 4)
+    0.6931
 
     y_true and y_pred are [..., classes], or have classes on another axis.
 

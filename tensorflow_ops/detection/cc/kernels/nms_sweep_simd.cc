@@ -34,6 +34,12 @@ TFO_INLINE uint32_t LaneBits(Mask mask) {
   const __m512i m = reinterpret_cast<__m512i>(mask);
   if constexpr (sizeof(mask[0]) == 4) return _mm512_test_epi32_mask(m, m);
   return _mm512_test_epi64_mask(m, m);
+#elif defined(__aarch64__)
+  uint32_t bits = 0;
+  for (size_t i = 0; i < sizeof(mask) / sizeof(mask[0]); ++i) {
+    bits |= static_cast<uint32_t>(mask[i] & 1) << i;
+  }
+  return bits;
 #else
   if constexpr (sizeof(mask[0]) == 4) {
     return _mm256_movemask_ps(reinterpret_cast<__m256>(mask));

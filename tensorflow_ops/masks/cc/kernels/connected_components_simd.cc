@@ -36,6 +36,23 @@ TFO_INLINE uint64_t EqualMask(const Bits* a, const Bits* b) {
     return mask;
   }
 }
+#elif defined(__aarch64__)
+template <typename Bits>
+TFO_INLINE uint64_t EqualMask(const Bits* a, const Bits* b) {
+  // A bit per byte of 16 that are 0 or -1: each half's bits add up to a byte.
+  const uint8x16_t bits = {1, 2, 4, 8, 16, 32, 64, 128,
+                           1, 2, 4, 8, 16, 32, 64, 128};
+  uint64_t mask = 0;
+  for (int i = 0; i < kWord; i += 16) {
+    alignas(16) uint8_t equal[16];
+    for (int j = 0; j < 16; ++j) equal[j] = a[i + j] == b[i + j] ? 255 : 0;
+    const uint8x16_t set = vandq_u8(vld1q_u8(equal), bits);
+    const uint64_t part =
+        vaddv_u8(vget_low_u8(set)) | uint64_t{vaddv_u8(vget_high_u8(set))} << 8;
+    mask |= part << i;
+  }
+  return mask;
+}
 #else
 // All bits of byte i are set where a[i] equals b[i], of 16 values.
 template <typename Bits>

@@ -1,6 +1,6 @@
 #include "tensorflow_ops/masks/cc/kernels/distance_transform_simd.h"
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/math_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
@@ -67,26 +67,6 @@ TFO_INLINE int32_t LoadDistance(const char* from) {
   int32_t distance;
   memcpy(&distance, from, sizeof(distance));
   return distance;
-}
-
-TFO_INLINE DoubleVector SquareRoot(DoubleVector v) {
-#ifdef __AVX512F__
-  return reinterpret_cast<DoubleVector>(
-      _mm512_sqrt_pd(reinterpret_cast<__m512d>(v)));
-#else
-  return reinterpret_cast<DoubleVector>(
-      _mm256_sqrt_pd(reinterpret_cast<__m256d>(v)));
-#endif
-}
-
-TFO_INLINE FloatVector SquareRoot(FloatVector v) {
-#ifdef __AVX512F__
-  return reinterpret_cast<FloatVector>(
-      _mm512_sqrt_ps(reinterpret_cast<__m512>(v)));
-#else
-  return reinterpret_cast<FloatVector>(
-      _mm256_sqrt_ps(reinterpret_cast<__m256>(v)));
-#endif
 }
 
 // Drops the bits that float32 does not have, and sets its last bit if any of

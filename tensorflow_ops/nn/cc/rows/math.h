@@ -74,7 +74,7 @@ TFO_FORMULA Vec<T> ExpOfDifference(Vec<T> x) {
 // ExpOfClamped as a term of a sum, with two multiplications less: its relative
 // error is 1.6e-7, and 3e-9 more for every 1 of -x.
 static TFO_INLINE FloatVector ExpTerm(FloatVector x) {
-#ifdef __FMA__
+#if defined(__FMA__) || defined(__aarch64__)
   using C = math_internal::Constants<FloatVector>;
   const FloatVector n =
       MulAdd(x, FloatVector{} + C::kLog2E, FloatVector{} + C::kShift) -

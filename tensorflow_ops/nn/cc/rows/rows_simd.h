@@ -194,7 +194,7 @@ struct RowLoops {
       MapTerms(terms, constants.shift, constants.factor, args.classes, stream,
                f.Output(0) + row * args.classes);
     }
-    _mm_free(terms.terms);
+    free(terms.terms);
     if (stream) FinishStreaming();
   }
 

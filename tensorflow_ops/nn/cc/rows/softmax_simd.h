@@ -63,11 +63,11 @@ struct Terms {
   Value* terms;   // aligned, with room for whole vectors
   Value* shifts;  // the same
 
-  // Free with _mm_free(terms).
+  // Free with free(terms).
   static Terms Allocate() {
     constexpr int64_t kShifts = kMaxClasses / kBlockVectors;
     auto* const memory = static_cast<Value*>(
-        _mm_malloc((kMaxClasses + kShifts) * sizeof(Value), kVectorBytes));
+        AllocateAligned((kMaxClasses + kShifts) * sizeof(Value)));
     return {memory, memory + kMaxClasses};
   }
   TFO_INLINE void Keep(int64_t at, V term) const { Store(term, terms + at); }

@@ -5,6 +5,26 @@
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
+#ifdef __aarch64__
+// A bit per lane: is a > b (or a >= b)?
+template <bool kOrEqual>
+static TFO_INLINE uint32_t IsGreater(FloatVector a, FloatVector b) {
+  const IntVector is = kOrEqual ? a >= b : a > b, bits = {1, 2, 4, 8};
+  return vaddvq_u32(reinterpret_cast<uint32x4_t>(is & bits));
+}
+template <bool kOrEqual>
+static TFO_INLINE uint32_t IsGreater(DoubleVector a, DoubleVector b) {
+  const Lanes<double>::Index is = kOrEqual ? a >= b : a > b, bits = {1, 2};
+  return vaddvq_u64(reinterpret_cast<uint64x2_t>(is & bits));
+}
+
+// A bit for each nonzero byte of n <= 16.
+static TFO_INLINE uint32_t IsSet(const bool* bytes, int64_t n) {
+  uint32_t set = 0;
+  for (int64_t i = 0; i < n; ++i) set |= uint32_t{bytes[i]} << i;
+  return set;
+}
+#else
 // A bit per lane: is a > b (or a >= b)?
 template <bool kOrEqual>
 static TFO_INLINE uint32_t IsGreater(FloatVector a, FloatVector b) {
@@ -36,6 +56,7 @@ static TFO_INLINE uint32_t IsSet(const bool* bytes, int64_t n) {
   const __m128i v = _mm_load_si128(reinterpret_cast<const __m128i*>(copy));
   return ~_mm_movemask_epi8(_mm_cmpeq_epi8(v, _mm_setzero_si128())) & 0xFFFF;
 }
+#endif
 
 template <typename Value>
 static inline bool IsWorse(const BeamCandidate<Value>& a,

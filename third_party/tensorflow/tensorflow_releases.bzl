@@ -1,0 +1,56 @@
+"""The releases of TensorFlow that the wheel serves, besides the configured one."""
+
+load("//third_party/python:find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
+
+# Suffix of the shared object -> the oldest minor release that it serves, and what it is
+# built against. An object also serves later minors up to the next line: 2.19 has the
+# C++ interface of 2.18.
+RELEASES = {
+    "_2_18": struct(minor = "2.18", version = "2.18.1"),
+    "_2_20": struct(minor = "2.20", version = "2.20.0"),
+}
+
+# As tf.sysconfig.get_compile_flags() in each of them.
+RELEASE_COPTS = ["-D_GLIBCXX_USE_CXX11_ABI=1", "-DEIGEN_MAX_ALIGN_BYTES=64"]
+
+_BUILD = """
+package(default_visibility = ["//visibility:public"])
+
+cc_library(
+    name = "headers",
+    hdrs = glob(
+        ["include/**"],
+        exclude = ["include/external/**"],
+    ),
+    includes = ["include"],
+)
+
+filegroup(
+    name = "framework",
+    srcs = ["libtensorflow_framework.so.2"],
+)
+"""
+
+def _tensorflow_release_impl(ctx):
+    cache = ctx.os.environ.get("TENSORFLOW_OPS_CACHE") or ctx.os.environ["HOME"] + "/.cache/tensorflow_ops"
+    facts = run_python(
+        ctx,
+        find_python(ctx),
+        Label("//third_party/tensorflow:fetch_tensorflow.py"),
+        [ctx.attr.version, cache],
+    )
+    ctx.symlink(facts["include"], "include")
+    ctx.symlink(facts["library"], "libtensorflow_framework.so.2")
+    ctx.file("BUILD", _BUILD)
+
+tensorflow_release = repository_rule(
+    implementation = _tensorflow_release_impl,
+    doc = "Downloads a release's headers and framework library when a build first needs them.",
+    attrs = {"version": attr.string(mandatory = True)},
+    environ = PYTHON_ENVIRON + ["TENSORFLOW_OPS_CACHE", "HOME"],
+)
+
+def tensorflow_releases():
+    """Declares @tensorflow_2_18, ..."""
+    for suffix, release in RELEASES.items():
+        tensorflow_release(name = "tensorflow" + suffix, version = release.version)
