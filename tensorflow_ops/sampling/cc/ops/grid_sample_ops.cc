@@ -1,0 +1,115 @@
+// GridSample and its gradients: names, inputs, attrs, outputs, shapes.
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::shape_inference::DimensionHandle;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+constexpr char kFeatures[] = "features must be 4-D";
+constexpr char kGrid[] = "grid must be [N, d1, ..., dk, 2] with features' N";
+
+absl::Status ChannelDim(InferenceContext* c, int* dim) {
+  std::string data_format;
+  TF_RETURN_IF_ERROR(c->GetAttr("data_format", &data_format));
+  *dim = data_format == "NCHW" ? 1 : 3;
+  return absl::OkStatus();
+}
+
+// Checks the grid, and merges its first dim with `batch`.
+absl::Status MergeGrid(InferenceContext* c, int input, ShapeHandle* grid,
+                       DimensionHandle* batch) {
+  DimensionHandle unused;
+  TF_RETURN_IF_ERROR(
+      Expect(kGrid, c->WithRankAtLeast(c->input(input), 3, grid)));
+  if (!c->RankKnown(*grid)) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(
+      Expect(kGrid, c->WithValue(c->Dim(*grid, -1), 2, &unused)));
+  TF_RETURN_IF_ERROR(Expect(kGrid, c->Merge(c->Dim(*grid, 0), *batch, batch)));
+  // Offsets of a warp belong to pixels.
+  std::string coordinates;
+  TF_RETURN_IF_ERROR(c->GetAttr("coordinates", &coordinates));
+  if (coordinates == "flow") {
+    return Expect("flow must be [N, height, width, 2]",
+                  c->WithRank(*grid, 4, grid));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GridSampleShape(InferenceContext* c) {
+  int channel_dim;
+  TF_RETURN_IF_ERROR(ChannelDim(c, &channel_dim));
+  ShapeHandle features, grid;
+  TF_RETURN_IF_ERROR(Expect(kFeatures, c->WithRank(c->input(0), 4, &features)));
+  DimensionHandle batch = c->Dim(features, 0);
+  TF_RETURN_IF_ERROR(MergeGrid(c, 1, &grid, &batch));
+  if (!c->RankKnown(grid)) {
+    c->set_output(0, c->UnknownShape());
+    return absl::OkStatus();
+  }
+  const ShapeHandle channels = c->Vector(c->Dim(features, channel_dim));
+  ShapeHandle places, output;
+  TF_RETURN_IF_ERROR(c->Subshape(grid, 1, -1, &places));
+  TF_RETURN_IF_ERROR(channel_dim == 1
+                         ? c->Concatenate(channels, places, &output)
+                         : c->Concatenate(places, channels, &output));
+  TF_RETURN_IF_ERROR(c->Concatenate(c->Vector(batch), output, &output));
+  c->set_output(0, output);
+  return absl::OkStatus();
+}
+
+absl::Status GridSampleGradShape(InferenceContext* c) {
+  ShapeHandle grid, shape;
+  DimensionHandle batch = c->UnknownDim();
+  TF_RETURN_IF_ERROR(MergeGrid(c, 1, &grid, &batch));
+  TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(2, &shape));
+  TF_RETURN_IF_ERROR(Expect("features_shape must have 4 sizes",
+                            c->WithRank(shape, 4, &shape)));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(shape, 0, batch, &shape));
+  c->set_output(0, shape);
+  return absl::OkStatus();
+}
+
+absl::Status GridSampleGridGradShape(InferenceContext* c) {
+  ShapeHandle features, grid;
+  TF_RETURN_IF_ERROR(Expect(kFeatures, c->WithRank(c->input(1), 4, &features)));
+  DimensionHandle batch = c->Dim(features, 0);
+  TF_RETURN_IF_ERROR(MergeGrid(c, 2, &grid, &batch));
+  c->set_output(0, grid);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tfo
+
+#define TFO_GRID_SAMPLE_ATTRS                                               \
+  .Attr("mode: {'bilinear', 'nearest', 'bicubic'} = 'bilinear'")            \
+      .Attr("padding_mode: {'zeros', 'border', 'reflection'} = 'zeros'")    \
+      .Attr("align_corners: bool = false")                                  \
+      .Attr("coordinates: {'normalized', 'pixels', 'flow'} = 'normalized'") \
+      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")                       \
+      .Attr("T: {half, bfloat16, float, double}")                           \
+      .Attr("Tgrid: {float, double}")
+
+REGISTER_OP("TensorflowOps>GridSample")
+    .Input("features: T")
+    .Input("grid: Tgrid")
+    .Output("output: T") TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleShape);
+
+REGISTER_OP("TensorflowOps>GridSampleGrad")
+    .Input("d_output: T")
+    .Input("grid: Tgrid")
+    .Input("features_shape: int64")
+    .Output("d_features: T")
+        TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleGradShape);
+
+REGISTER_OP("TensorflowOps>GridSampleGridGrad")
+    .Input("d_output: T")
+    .Input("features: T")
+    .Input("grid: Tgrid")
+    .Output("d_grid: Tgrid")
+        TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleGridGradShape);
