@@ -39,9 +39,8 @@ Error GridSampleGrad(const Gpu& gpu, const GridSampleArgs& args,
 // 16-bit gradients are summed in float.
 inline int64_t GridSampleGradScratchBytes(const GridSampleArgs& args,
                                           int64_t element_bytes) {
-  return element_bytes == 2
-             ? 4 * args.batch * args.Pixels() * args.channels
-             : 0;
+  return element_bytes == 2 ? 4 * args.batch * args.Pixels() * args.channels
+                            : 0;
 }
 
 // Writes all of `d_grid`, of grid's shape.

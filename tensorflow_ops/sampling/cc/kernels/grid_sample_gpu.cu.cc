@@ -59,10 +59,9 @@ __device__ int64_t FeatureIndex(const GridSampleArgs& args, const Unit& unit,
 }
 __device__ int64_t OutputIndex(const GridSampleArgs& args, const Unit& unit,
                                int64_t c) {
-  return args.channels_first
-             ? (unit.image * args.channels + c) * args.samples +
-                   (unit.sample - unit.image * args.samples)
-             : unit.sample * args.channels + c;
+  return args.channels_first ? (unit.image * args.channels + c) * args.samples +
+                                   (unit.sample - unit.image * args.samples)
+                             : unit.sample * args.channels + c;
 }
 __device__ int64_t LastChannel(const GridSampleArgs& args, const Unit& unit) {
   if (!args.channels_first) return unit.channel + 1;
@@ -119,9 +118,9 @@ __device__ void AddAtomically(const Sum (&values)[N], Sum* to) {
 #pragma unroll
   for (int n = 0; n < N; n += kTogether) {
     if constexpr (kTogether == 4) {
-      atomicAdd(reinterpret_cast<float4*>(to + n),
-                make_float4(values[n], values[n + 1], values[n + 2],
-                            values[n + 3]));
+      atomicAdd(
+          reinterpret_cast<float4*>(to + n),
+          make_float4(values[n], values[n + 1], values[n + 2], values[n + 3]));
     } else if constexpr (kTogether == 2) {
       atomicAdd(reinterpret_cast<float2*>(to + n),
                 make_float2(values[n], values[n + 1]));
@@ -156,9 +155,9 @@ __global__ void __launch_bounds__(kThreads)
           for (int n = 0; n < N; ++n) {
             products[n] = weight * Widen(pack.values[n]);
           }
-          AddAtomically<N>(products, image + (taps.row[k] * args.width +
-                                              taps.column[j]) *
-                                                 step);
+          AddAtomically<N>(
+              products,
+              image + (taps.row[k] * args.width + taps.column[j]) * step);
         }
       }
     }
@@ -295,8 +294,8 @@ Error WithChannelPacks(const GridSampleArgs& args, const Run& run,
   return WithWidestPack<T>(
       [&](auto n) {
         constexpr int N = decltype(n)::value;
-        return N == 1 || (!args.channels_first &&
-                          FitsPacks<N>(args.channels, places...));
+        return N == 1 ||
+               (!args.channels_first && FitsPacks<N>(args.channels, places...));
       },
       run);
 }
@@ -369,9 +368,8 @@ Error GridSampleGridGrad(const Gpu& gpu, const GridSampleArgs& args,
     return WithTapsOnAxis(args.mode, [&](auto axis) {
       constexpr int kAxis = decltype(axis)::value;
       if (args.channels_first || args.channels < 4 * N) {
-        return Launch(gpu, Blocks(samples), kThreads,
-                      GridGrad<T, N, kAxis, 1>, args, d_output, features, grid,
-                      d_grid);
+        return Launch(gpu, Blocks(samples), kThreads, GridGrad<T, N, kAxis, 1>,
+                      args, d_output, features, grid, d_grid);
       }
       constexpr int kGroup = 8;
       return Launch(gpu, Blocks(samples * kGroup), kThreads,
@@ -382,13 +380,13 @@ Error GridSampleGridGrad(const Gpu& gpu, const GridSampleArgs& args,
   return WithChannelPacks<T>(args, run, d_output, features);
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template Error GridSample<T>(const Gpu&, const GridSampleArgs&, const T*,    \
-                               const Accumulator<T>*, T*);                     \
-  template Error GridSampleGrad<T>(const Gpu&, const GridSampleArgs&,          \
-                                   const T*, const Accumulator<T>*, T*);       \
-  template Error GridSampleGridGrad<T>(const Gpu&, const GridSampleArgs&,      \
-                                       const T*, const T*,                     \
+#define TFO_INSTANTIATE(T)                                                  \
+  template Error GridSample<T>(const Gpu&, const GridSampleArgs&, const T*, \
+                               const Accumulator<T>*, T*);                  \
+  template Error GridSampleGrad<T>(const Gpu&, const GridSampleArgs&,       \
+                                   const T*, const Accumulator<T>*, T*);    \
+  template Error GridSampleGridGrad<T>(const Gpu&, const GridSampleArgs&,   \
+                                       const T*, const T*,                  \
                                        const Accumulator<T>*, Accumulator<T>*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

@@ -1,11 +1,12 @@
 // Compares samples and gradients with plain loops in double precision.
+#include "tensorflow_ops/sampling/cc/kernels/grid_sample.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
-#include "tensorflow_ops/sampling/cc/kernels/grid_sample.h"
 
 namespace tfo {
 namespace {
@@ -74,8 +75,8 @@ Axis AxisOfDefinition(const GridSampleArgs& args, int64_t size, double g,
       if (args.padding == SamplePadding::kBorder) {
         pixel = std::clamp<int64_t>(i, 0, size - 1);
       } else if (reflects) {
-        pixel = std::clamp<int64_t>(
-            std::llround(Reflect(i, low, high, &sign)), 0, size - 1);
+        pixel = std::clamp<int64_t>(std::llround(Reflect(i, low, high, &sign)),
+                                    0, size - 1);
         if (size == 1) pixel = 0;
       }
       if (pixel < 0 || pixel >= size) continue;
@@ -170,7 +171,8 @@ Case MakeCase(GridSampleArgs args, uint32_t seed) {
     return values;
   };
   args.flow_columns = std::max<int64_t>(args.flow_columns, 1);
-  Case c = {args, eighths(args.batch * args.Pixels() * args.channels, -2, 2),
+  Case c = {args,
+            eighths(args.batch * args.Pixels() * args.channels, -2, 2),
             {},
             eighths(args.batch * args.samples * args.channels, -2, 2)};
   const int span = static_cast<int>(std::max(args.height, args.width));
@@ -356,15 +358,13 @@ TFO_TEST(GridSample, ThreadsDoNotChangeBits) {
       TFO_EXPECT(HaveSameBits(one.output, many.output));
       TFO_EXPECT(HaveSameBits(one.d_features, many.d_features));
       TFO_EXPECT(HaveSameBits(one.d_grid, many.d_grid));
-      TFO_EXPECT(HaveSameBits(half.d_features,
-                              Run<Half>(cpu, c).d_features));
+      TFO_EXPECT(HaveSameBits(half.d_features, Run<Half>(cpu, c).d_features));
     }
   }
 }
 
-const double kWild[] = {kNan,  kInfinity, -kInfinity, 1e10, -1e10,
-                        3e38,  -3e38,     2147483648, -2147483649.0,
-                        16.5,  -3.25,     0};
+const double kWild[] = {kNan,  kInfinity,  -kInfinity,    1e10, -1e10, 3e38,
+                        -3e38, 2147483648, -2147483649.0, 16.5, -3.25, 0};
 
 // A wild coordinate with a tame one, in each place.
 Case WildCase(GridSampleArgs args) {

@@ -1,7 +1,9 @@
 // GridSample and its gradients: names, inputs, attrs, outputs, shapes.
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/sampling/cc/kernels/grid_sample_args.h"
 
 namespace tfo {
 namespace {
@@ -45,6 +47,15 @@ absl::Status GridSampleShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(ChannelDim(c, &channel_dim));
   ShapeHandle features, grid;
   TF_RETURN_IF_ERROR(Expect(kFeatures, c->WithRank(c->input(0), 4, &features)));
+  const int first = channel_dim == 1 ? 2 : 1;
+  for (int i = first; i < first + 2; ++i) {
+    const int64_t size = c->Value(c->Dim(features, i));
+    if (size == 0 || size > kMaxSampledSide) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "features are ", c->DebugString(features),
+          ", expected height and width in [1, ", kMaxSampledSide, "]"));
+    }
+  }
   DimensionHandle batch = c->Dim(features, 0);
   TF_RETURN_IF_ERROR(MergeGrid(c, 1, &grid, &batch));
   if (!c->RankKnown(grid)) {
