@@ -422,7 +422,36 @@ _IMAGE |= {
         fixed_dtype=1,
         bad_args=[((tf.zeros([2, 4, 5, 3]), tf.zeros([2, 4, 5, 3])), "flow must be")],
     ),
+    "image.correlation_cost": _sample(
+        _with(tfo.image.correlation_cost, max_displacement=2, padding=2),
+        _normal(2, 4, 5, 3),
+        _normal(2, 4, 5, 3),
+        second_order=True,
+        bad_args=[((tf.zeros([2, 4, 5, 3]), tf.zeros([2, 4, 5, 4])), "features_b must have features_a's shape")],
+    ),
+    "image.correlation_cost (NCHW, windows, strides)": _sample(
+        _with(
+            tfo.image.correlation_cost,
+            max_displacement=3,
+            kernel_size=3,
+            stride_1=2,
+            stride_2=2,
+            padding=4,
+            data_format="NCHW",
+        ),
+        _normal(2, 3, 4, 5),
+        _normal(2, 3, 4, 5),
+        skip=_IN_ANOTHER_SAMPLE,
+    ),
 }
+_LAYERS["layers.CorrelationCost"] = _sample(
+    tfo.layers.CorrelationCost(2, padding=2, dtype="float64"),
+    _normal(2, 4, 5, 3),
+    _normal(2, 4, 5, 3),
+    dtypes=("float64",),
+    output_dtype="float64",
+    skip=_IN_ANOTHER_SAMPLE,
+)
 
 # Add a new family's table here and to _SAMPLES.
 
