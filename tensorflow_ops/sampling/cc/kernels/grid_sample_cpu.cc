@@ -164,19 +164,45 @@ GradUnits PartitionGrad(const Cpu& cpu, const GridSampleArgs& args,
   return units;
 }
 
+// Replaces weights by their derivatives along a direction of the grid.
+template <typename C, typename Index>
+void TurnToSlopes(const GridSampleArgs& args, const C* direction, int64_t count,
+                  const SampleSlopes<C>& slopes, SampleTaps<C, Index>* taps) {
+  const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
+  for (int64_t i = 0; i < count; ++i) {
+    const C y = direction[2 * i + y_at], x = direction[2 * i + 1 - y_at];
+    taps->nan[i] = 0;
+    for (int t = 0; t < taps->count; ++t) {
+      const C slope_y = slopes.y[t][i], slope_x = slopes.x[t][i];
+      taps->weight[t][i] =
+          (slope_y == 0 ? 0 : slope_y * y) + (slope_x == 0 ? 0 : slope_x * x);
+    }
+  }
+}
+
 }  // namespace
 
 template <typename T>
 Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
-                 const Accumulator<T>* grid, T* output) {
+                 const Accumulator<T>* grid, const Accumulator<T>* direction,
+                 T* output) {
   using Sum = Accumulator<T>;
   WithIndex(args, [&](auto index) {
     using Index = decltype(index);
     ForBlocks(cpu, args, CyclesPerSample(args),
               [&](int64_t image, const SampleSpan& span) {
                 SampleTaps<Sum, Index> taps;
-                TFO_DISPATCH(FindTaps<Sum, Index>)
-                (args, grid + 2 * image * args.samples, span, &taps, nullptr);
+                const int64_t first = 2 * image * args.samples;
+                if (direction == nullptr) {
+                  TFO_DISPATCH(FindTaps<Sum, Index>)
+                  (args, grid + first, span, &taps, nullptr);
+                } else {
+                  SampleSlopes<Sum> slopes;
+                  TFO_DISPATCH(FindTaps<Sum, Index>)
+                  (args, grid + first, span, &taps, &slopes);
+                  TurnToSlopes(args, direction + first + 2 * span.first,
+                               span.count, slopes, &taps);
+                }
                 const T* const from =
                     features + image * args.Pixels() * args.channels;
                 T* const to = output + image * args.samples * args.channels;
@@ -264,13 +290,14 @@ Error GridSampleGridGrad(const Cpu& cpu, const GridSampleArgs& args,
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                  \
-  template Error GridSample<T>(const Cpu&, const GridSampleArgs&, const T*, \
-                               const Accumulator<T>*, T*);                  \
-  template Error GridSampleGrad<T>(const Cpu&, const GridSampleArgs&,       \
-                                   const T*, const Accumulator<T>*, T*);    \
-  template Error GridSampleGridGrad<T>(const Cpu&, const GridSampleArgs&,   \
-                                       const T*, const T*,                  \
+#define TFO_INSTANTIATE(T)                                                   \
+  template Error GridSample<T>(const Cpu&, const GridSampleArgs&, const T*,  \
+                               const Accumulator<T>*, const Accumulator<T>*, \
+                               T*);                                          \
+  template Error GridSampleGrad<T>(const Cpu&, const GridSampleArgs&,        \
+                                   const T*, const Accumulator<T>*, T*);     \
+  template Error GridSampleGridGrad<T>(const Cpu&, const GridSampleArgs&,    \
+                                       const T*, const T*,                   \
                                        const Accumulator<T>*, Accumulator<T>*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

@@ -85,6 +85,7 @@ class GridSampleOpBase : public OpKernel {
   GridSampleArgs args_ = {};
 };
 
+// GridSample, and GridSampleTangent, which has a direction as its third input.
 template <typename Device, typename T>
 class GridSampleOp : public GridSampleOpBase {
  public:
@@ -102,9 +103,20 @@ class GridSampleOp : public GridSampleOpBase {
     ::tensorflow::Tensor* output;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     if (output->NumElements() == 0) return;
-    OP_REQUIRES_OK(ctx, ToStatus(GridSample(
-                            GetDevice<Device>(ctx), args, Data<T>(features),
-                            Data<Accumulator<T>>(grid), Data<T>(output))));
+    const Accumulator<T>* direction = nullptr;
+    if (ctx->num_inputs() > 2) {
+      const ::tensorflow::TensorShape& moved = ctx->input(2).shape();
+      OP_REQUIRES(
+          ctx, moved == grid.shape(),
+          absl::InvalidArgumentError(absl::StrCat(
+              "direction must have grid's shape ", grid.shape().DebugString(),
+              ", got ", moved.DebugString())));
+      direction = Data<Accumulator<T>>(ctx->input(2));
+    }
+    OP_REQUIRES_OK(
+        ctx, ToStatus(GridSample(GetDevice<Device>(ctx), args,
+                                 Data<T>(features), Data<Accumulator<T>>(grid),
+                                 direction, Data<T>(output))));
   }
 };
 
@@ -171,6 +183,7 @@ class GridSampleGridGradOp : public GridSampleOpBase {
 };
 
 TFO_REGISTER_KERNELS("GridSample", GridSampleOp, );
+TFO_REGISTER_KERNELS("GridSampleTangent", GridSampleOp, );
 TFO_REGISTER_KERNELS("GridSampleGrad", GridSampleGradOp,
                      .HostMemory("features_shape"));
 TFO_REGISTER_KERNELS("GridSampleGridGrad", GridSampleGridGradOp, );

@@ -222,14 +222,20 @@ Actual<T> Run(Device device, const Case& c) {
                       GpuVector<Sum>(c.grid.size())};
   GpuVector<char> scratch(GridSampleGradScratchBytes(c.args, sizeof(T)));
   if constexpr (std::is_same_v<Device, Gpu>) device.scratch = scratch.data();
-  TFO_EXPECT_RUNS(GridSample(device, c.args, features.data(), grid.data(),
-                             actual.output.data()));
+  TFO_EXPECT_RUNS(GridSample<T>(device, c.args, features.data(), grid.data(),
+                                nullptr, actual.output.data()));
   TFO_EXPECT_RUNS(GridSampleGrad(device, c.args, d_output.data(), grid.data(),
                                  actual.d_features.data()));
   TFO_EXPECT_RUNS(GridSampleGridGrad(device, c.args, d_output.data(),
                                      features.data(), grid.data(),
                                      actual.d_grid.data()));
   return actual;
+}
+
+std::vector<double> Directions(int64_t n) {
+  std::vector<double> values(n);
+  for (int64_t i = 0; i < n; ++i) values[i] = (i * 7 % 5 - 2) / 2.0;
+  return values;
 }
 
 template <typename T, typename Device>
@@ -239,6 +245,23 @@ Actual<T> Check(const Device& device, const Case& c) {
   ExpectValues("output", actual.output, expected.output);
   ExpectValues("d_features", actual.d_features, expected.d_features);
   ExpectValues("d_grid", actual.d_grid, expected.d_grid);
+  // The tangent is the transpose of the gradient to the grid.
+  GpuVector<T> tangent(c.d_output.size());
+  const auto direction = As<Accumulator<T>>(Directions(c.grid.size()));
+  TFO_EXPECT_RUNS(GridSample<T>(device, c.args, As<T>(c.features).data(),
+                                As<Accumulator<T>>(c.grid).data(),
+                                direction.data(), tangent.data()));
+  double along_grid = 0, along_output = 0, size = 1;
+  for (size_t i = 0; i < direction.size(); ++i) {
+    along_grid += direction[i] * expected.d_grid[i];
+  }
+  for (size_t i = 0; i < tangent.size(); ++i) {
+    const double product = Widen(tangent[i]) * c.d_output[i];
+    along_output += product;
+    size += std::abs(product);
+  }
+  const double rounding = sizeof(T) == 2 ? 1e-2 : 1e-5;
+  TFO_EXPECT(std::abs(along_grid - along_output) <= rounding * size);
   return actual;
 }
 
@@ -431,7 +454,8 @@ TFO_TEST(GridSample, PixelsOfWeightZeroAreNotRead) {
       for (int64_t c = 0; c < channels; ++c) features[12 * channels + c] = 2;
       const float grid[] = {2, 2};
       std::vector<float> output(channels);
-      GridSample(Cpu(), args, features.data(), grid, output.data());
+      GridSample<float>(Cpu(), args, features.data(), grid, nullptr,
+                        output.data());
       for (float value : output) TFO_EXPECT_EQ(value, 2.f);
     }
   });

@@ -73,6 +73,13 @@ absl::Status GridSampleShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+absl::Status GridSampleTangentShape(InferenceContext* c) {
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(Expect("direction must have grid's shape",
+                            c->Merge(c->input(1), c->input(2), &unused)));
+  return GridSampleShape(c);
+}
+
 absl::Status GridSampleGradShape(InferenceContext* c) {
   ShapeHandle grid, shape;
   DimensionHandle batch = c->UnknownDim();
@@ -110,6 +117,14 @@ REGISTER_OP("TensorflowOps>GridSample")
     .Input("features: T")
     .Input("grid: Tvalue")
     .Output("output: T") TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleShape);
+
+// How the output changes as the grid moves along a direction.
+REGISTER_OP("TensorflowOps>GridSampleTangent")
+    .Input("features: T")
+    .Input("grid: Tvalue")
+    .Input("direction: Tvalue")
+    .Output("output: T")
+        TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleTangentShape);
 
 REGISTER_OP("TensorflowOps>GridSampleGrad")
     .Input("d_output: T")

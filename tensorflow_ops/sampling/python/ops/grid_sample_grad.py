@@ -1,7 +1,7 @@
 """Gradients and vectorization of grid_sample.
 
 GridSample is linear in features: GridSampleGrad is its transpose, and each is the other's gradient. The gradient to
-the grid has no gradient of its own.
+the grid has a gradient to its upstream gradient, in which it is linear: forward mode needs it. It has no other.
 """
 
 import tensorflow as tf
@@ -42,9 +42,20 @@ def _grid_sample_grad_grad(op, dd_features):
 
 @tf.RegisterGradient("TensorflowOps>GridSampleGridGrad")
 def _grid_sample_grid_grad_grad(op, dd_grid):
-    del dd_grid
+    _, features, grid = op.inputs
+    dd_output = None
+    if is_needed(op, 0):
+        dd_output = ops.tensorflow_ops_grid_sample_tangent(features, grid, dd_grid, **attrs(op, _ATTRS))
     reason = "the gradient of grid_sample to its grid has no gradient"
-    return [refuse(op, i, reason) for i in range(3)]
+    return [dd_output, *(refuse(op, i, reason) for i in (1, 2))]
+
+
+@tf.RegisterGradient("TensorflowOps>GridSampleTangent")
+def _grid_sample_tangent_grad(op, d_output):
+    features, grid, _ = op.inputs
+    d_direction = _to_grid(op, d_output, features, grid) if is_needed(op, 2) else None
+    reason = "the derivative of grid_sample along its grid has no gradient to features and grid"
+    return [*(refuse(op, i, reason) for i in (0, 1)), d_direction]
 
 
 def _convert(pfor_input):
@@ -64,5 +75,5 @@ def _convert(pfor_input):
     return [pfor.stacked(pfor.unfold(y, iterations, size=batch)) for y in pfor.call(pfor_input, tensors)]
 
 
-for _name in ("GridSample", "GridSampleGrad", "GridSampleGridGrad"):
+for _name in ("GridSample", "GridSampleTangent", "GridSampleGrad", "GridSampleGridGrad"):
     pfor.register(f"TensorflowOps>{_name}")(_convert)
