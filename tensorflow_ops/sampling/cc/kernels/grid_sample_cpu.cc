@@ -27,7 +27,7 @@ void WithIndex(const GridSampleArgs& args, const Run& run) {
 }
 
 SampledPlanes PlanesOf(const GridSampleArgs& args) {
-  return {args.channels, args.Pixels(), args.samples};
+  return {args.channels, args.width, args.Pixels(), args.samples};
 }
 
 // Estimates a sample's cost.

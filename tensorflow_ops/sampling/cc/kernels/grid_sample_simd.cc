@@ -86,36 +86,68 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
 }
 
 // Bilinear samples of at most kLanes float channels, each in one short vector.
-// Lanes beyond the channels belong to the pixels and samples that follow: the
-// next sample overwrites them.
+// Its lanes beyond the channels belong to the pixels and samples that follow;
+// the next sample overwrites them.
+template <int kLanes>
+struct Few {
+  typedef float Vector __attribute__((vector_size(4 * kLanes)));
+
+  static TFO_INLINE Vector Fused(float weight, const float* at, Vector sum) {
+    Vector pixel;
+    memcpy(&pixel, at, sizeof(pixel));
+#ifdef __FMA__
+    if constexpr (kLanes == 4) {
+      return reinterpret_cast<Vector>(
+          _mm_fmadd_ps(_mm_set1_ps(weight), reinterpret_cast<__m128>(pixel),
+                       reinterpret_cast<__m128>(sum)));
+    }
+    if constexpr (kLanes == 8) {
+      return reinterpret_cast<Vector>(_mm256_fmadd_ps(
+          _mm256_set1_ps(weight), reinterpret_cast<__m256>(pixel),
+          reinterpret_cast<__m256>(sum)));
+    }
+#endif
+#ifdef __AVX512F__
+    if constexpr (kLanes == 16) {
+      return reinterpret_cast<Vector>(_mm512_fmadd_ps(
+          _mm512_set1_ps(weight), reinterpret_cast<__m512>(pixel),
+          reinterpret_cast<__m512>(sum)));
+    }
+#endif
+    return weight * pixel + sum;
+  }
+};
+
 template <int kLanes, typename Index>
 void SampleFewChannels(const SampleTaps<float, Index>& taps, int64_t count,
                        const float* image, const SampledPlanes& of,
                        float* output) {
-  typedef float Few __attribute__((vector_size(4 * kLanes)));
+  using Vector = typename Few<kLanes>::Vector;
   const int64_t channels = of.channels;
-  const int64_t last_start = of.pixels * channels - kLanes;
+  // Whether all taps count, and vectors end in the image.
+  alignas(64) int32_t simple[kSampleBlock];
+  const Index last_pixel =
+      static_cast<Index>((of.pixels * channels - kLanes) / channels);
+  for (int64_t i = 0; i < kSampleBlock; ++i) {
+    simple[i] = taps.weight[0][i] * taps.weight[3][i] != 0 &&
+                taps.weight[1][i] * taps.weight[2][i] != 0 &&
+                taps.pixel[3][i] <= last_pixel;
+  }
   for (int64_t i = 0; i < count; ++i) {
     float* const to = output + i * channels;
-    const float weights[4] = {taps.weight[0][i], taps.weight[1][i],
-                              taps.weight[2][i], taps.weight[3][i]};
-    const bool all = weights[0] * weights[1] * weights[2] * weights[3] != 0;
-    if (all && taps.pixel[3][i] * channels <= last_start &&
-        (count - 1 - i) * channels >= kLanes) {
-      Few sum = {};
-#pragma GCC unroll 4
-      for (int t = 0; t < 4; ++t) {
-        Few pixel;
-        memcpy(&pixel, image + taps.pixel[t][i] * channels, sizeof(pixel));
-        if constexpr (kLanes == kFloats) {
-          sum = reinterpret_cast<Few>(MulAdd(
-              FloatVector{} + weights[t], reinterpret_cast<FloatVector>(pixel),
-              reinterpret_cast<FloatVector>(sum)));
-        } else {
-          sum += weights[t] * pixel;
-        }
+    if (simple[i]) {
+      const float* const at = image + taps.pixel[0][i] * channels;
+      const float* const below = at + of.width * channels;
+      Vector sum = {};
+      sum = Few<kLanes>::Fused(taps.weight[0][i], at, sum);
+      sum = Few<kLanes>::Fused(taps.weight[1][i], at + channels, sum);
+      sum = Few<kLanes>::Fused(taps.weight[2][i], below, sum);
+      sum = Few<kLanes>::Fused(taps.weight[3][i], below + channels, sum);
+      if ((count - 1 - i) * channels >= kLanes) {
+        memcpy(to, &sum, sizeof(sum));
+      } else {
+        for (int64_t c = 0; c < channels; ++c) to[c] = sum[c];
       }
-      memcpy(to, &sum, sizeof(sum));
     } else if (taps.nan[i] != taps.nan[i]) {
       FillNan(to, channels);
     } else {
@@ -123,11 +155,7 @@ void SampleFewChannels(const SampleTaps<float, Index>& taps, int64_t count,
       for (int64_t c = 0; c < channels; ++c) {
         float sum = 0;
         for (int t = 0; t < counted.count; ++t) {
-          if constexpr (kLanes == kFloats) {
-            sum = MulAdd(counted.weight[t], counted.at[t][c], sum);
-          } else {
-            sum += counted.weight[t] * counted.at[t][c];
-          }
+          sum = MulAdd(counted.weight[t], counted.at[t][c], sum);
         }
         to[c] = sum;
       }
@@ -161,13 +189,14 @@ void SampleChannelsLast(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
                         const T* image, const SampledPlanes& of, T* output) {
   const int64_t channels = of.channels;
   if constexpr (sizeof(T) == 4) {
-    if (taps.count == 4 && channels <= 4) {
+    if (taps.count == 4 && channels <= 4 && of.pixels * channels >= 4) {
       return SampleFewChannels<4>(taps, count, image, of, output);
     }
-    if (taps.count == 4 && channels <= 8) {
+    if (taps.count == 4 && channels <= 8 && of.pixels * channels >= 8) {
       return SampleFewChannels<8>(taps, count, image, of, output);
     }
-    if (taps.count == 4 && channels < 16 && kFloats == 16) {
+    if (taps.count == 4 && channels < 16 && kFloats == 16 &&
+        of.pixels * channels >= 16) {
       return SampleFewChannels<16>(taps, count, image, of, output);
     }
   }

@@ -42,6 +42,7 @@ struct SampleDots {
 // channels], or [channels, samples], and of the plane or pixels.
 struct SampledPlanes {
   int64_t channels;
+  int64_t width;    // of a plane
   int64_t pixels;   // of a plane
   int64_t samples;  // of an image
 };
