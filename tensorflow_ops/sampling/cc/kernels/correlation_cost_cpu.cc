@@ -11,7 +11,7 @@ namespace {
 
 // Elements of a thread's packed rows, and of its sums: together they fit into
 // a level-2 cache.
-constexpr int64_t kPackedElements = 96 << 10, kSumElements = 64 << 10;
+constexpr int64_t kPackedElements = 160 << 10, kSumElements = 96 << 10;
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -122,6 +122,43 @@ TFO_INLINE void ForTiles(int64_t count, int64_t width, const Visit& visit) {
   }
 }
 
+// to(x, n) = scale from(n, x) of floats, in tiles of 4 x 4: element (n, x) of
+// the source is from[n * from_step + x], of the result to[x * to_step + n].
+TFO_INLINE void Transpose(const float* from, int64_t from_step, int64_t rows,
+                          int64_t columns, float scale, float* to,
+                          int64_t to_step) {
+  constexpr int64_t kBlock = 16;
+  const __m128 factor = _mm_set1_ps(scale);
+  const int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+  for (int64_t n0 = 0; n0 < whole_rows; n0 += kBlock) {
+    const int64_t n1 = n0 + kBlock < whole_rows ? n0 + kBlock : whole_rows;
+    for (int64_t x = 0; x < whole_columns; x += 4) {
+      for (int64_t n = n0; n < n1; n += 4) {
+        const float* const at = from + n * from_step + x;
+        __m128 a = _mm_mul_ps(factor, _mm_loadu_ps(at));
+        __m128 b = _mm_mul_ps(factor, _mm_loadu_ps(at + from_step));
+        __m128 c = _mm_mul_ps(factor, _mm_loadu_ps(at + 2 * from_step));
+        __m128 d = _mm_mul_ps(factor, _mm_loadu_ps(at + 3 * from_step));
+        _MM_TRANSPOSE4_PS(a, b, c, d);
+        float* const out = to + x * to_step + n;
+        _mm_storeu_ps(out, a);
+        _mm_storeu_ps(out + to_step, b);
+        _mm_storeu_ps(out + 2 * to_step, c);
+        _mm_storeu_ps(out + 3 * to_step, d);
+      }
+    }
+  }
+  const auto rest = [&](int64_t first_row, int64_t x0, int64_t x1) {
+    for (int64_t n = first_row; n < rows; ++n) {
+      for (int64_t x = x0; x < x1; ++x) {
+        to[x * to_step + n] = scale * from[n * from_step + x];
+      }
+    }
+  };
+  rest(whole_rows, 0, whole_columns);
+  rest(0, whole_columns, columns);
+}
+
 }  // namespace
 
 template <typename T>
@@ -133,6 +170,11 @@ void PackRow(const TensorRow<const T>& from, int64_t count, int64_t width,
   if (phases == 1) {
     Accumulator<T>* const out = to.data + x0;
     const int64_t out_step = to.step;
+    if constexpr (std::is_same_v<T, float>) {
+      if (step == 1) {
+        return Transpose(data, pixel_step, width, count, 1, out, out_step);
+      }
+    }
     ForTiles(count, width, [&](int64_t n, int64_t x) {
       out[n * out_step + x] = LoadOne(data + n * step + x * pixel_step);
     });
@@ -149,6 +191,12 @@ void UnpackRow(const PlaneRow<const Accumulator<T>>& from, int64_t count,
                int64_t width, Accumulator<T> scale, const TensorRow<T>& to) {
   const int64_t step = to.step, pixel_step = to.pixel_step;
   T* const out = to.data;
+  if constexpr (std::is_same_v<T, float>) {
+    if (step == 1 && pixel_step != 1) {
+      return Transpose(from.data, from.step, count, width, scale, out,
+                       pixel_step);
+    }
+  }
   if (pixel_step == 1) {
     ForTiles(count, width, [&](int64_t n, int64_t x) {
       out[n * step + x] = Narrow<T>(scale * from.data[n * from.step + x]);

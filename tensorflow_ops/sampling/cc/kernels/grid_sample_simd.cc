@@ -195,9 +195,10 @@ void SampleChannelsLast(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
     if (taps.count == 4 && channels <= 8 && of.pixels * channels >= 8) {
       return SampleFewChannels<8>(taps, count, image, of, output);
     }
-    if (taps.count == 4 && channels < 16 && kFloats == 16 &&
-        of.pixels * channels >= 16) {
-      return SampleFewChannels<16>(taps, count, image, of, output);
+    if constexpr (kFloats == 16) {
+      if (taps.count == 4 && channels < 16 && of.pixels * channels >= 16) {
+        return SampleFewChannels<16>(taps, count, image, of, output);
+      }
     }
   }
   for (int64_t i = 0; i < count; ++i) {

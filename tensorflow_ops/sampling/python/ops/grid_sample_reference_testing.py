@@ -40,7 +40,7 @@ def _taps(g, size, mode, padding_mode, align_corners, normalized):
             slope = (_cubic(p + step - i) - _cubic(p - step - i)) / (2 * step) * scale
             pixel = i
             if padding_mode == "reflection":
-                pixel = int(round(_reflect(i, low, high)[0]))
+                pixel = round(float(_reflect(i, low, high)[0]))
             if padding_mode != "zeros":
                 pixel = min(max(pixel, 0), size - 1)
             taps.append((pixel, _cubic(p - i), slope))

@@ -9,9 +9,7 @@ from grid_sample_reference_testing import grid_sample
 
 import tensorflow_ops as tfo
 
-_MODES = list(
-    itertools.product(("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection"), (False, True))
-)
+_MODES = list(itertools.product(("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection"), (False, True)))
 
 
 def _options(mode, padding_mode, align_corners, **more):
@@ -105,9 +103,7 @@ class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
         features = np.full([1, 3, 3, 2], np.nan, np.float32)
         features[0, 1, 1] = 2
         for mode, padding_mode, align in _MODES:
-            y = tfo.image.grid_sample(
-                features, [[[1.0, 1.0]]], normalized=False, **_options(mode, padding_mode, align)
-            )
+            y = tfo.image.grid_sample(features, [[[1.0, 1.0]]], normalized=False, **_options(mode, padding_mode, align))
             self.assertAllEqual(y, np.full([1, 1, 2], 2.0))
 
     @parameterized.parameters(tf.float16, tf.bfloat16)
