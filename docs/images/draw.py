@@ -372,12 +372,64 @@ def draw_masks() -> plt.Figure:
     return page.figure
 
 
+def sample_row(row: np.ndarray, places: np.ndarray, padding: str) -> np.ndarray:
+    """Samples a row of pixels linearly, as grid_sample with align_corners=True does."""
+    last = len(row) - 1
+    if padding == "border":
+        places = np.clip(places, 0, last)
+    elif padding == "reflection":
+        places = last - np.abs(last - np.mod(places, 2 * last))
+    padded = np.concatenate([[0, 0, 0, 0], row, [0, 0, 0, 0]])
+    return np.interp(places, np.arange(-4, last + 5), padded)
+
+
+def draw_sampling() -> plt.Figure:
+    """The pixels of a bilinear sample; a row's samples with each padding; displacements of a correlation."""
+    page = Page(3.5)
+    page.title(1.6, "a bilinear sample")
+    axes = page.picture(0.2, 0.48, 2.8, (-0.6, 3.6), (-0.6, 3.6))
+    x, y = 1.3, 1.75
+    for row, column in np.ndindex(4, 4):
+        weight = max(1 - abs(x - column), 0) * max(1 - abs(y - row), 0)
+        color = np.array(matplotlib.colors.to_rgb(SAMPLE)) * weight + np.array([0.94] * 3) * (1 - weight)
+        rectangle(axes, column - 0.5, row - 0.5, column + 0.5, row + 0.5, facecolor=color, edgecolor="white")
+        if weight:
+            text(axes, column, row + (0.3 if row > y else -0.3), f"{weight:.3g}", 9.5, color=readable_on(color))
+    axes.plot([x], [y], "o", color=BOX, markersize=7)
+
+    page.title(5.3, "samples of a row")
+    axes = page.axes(3.7, 0.6, 3.2, 2.5)
+    row = np.array([2.0, 4.0, 1.0, 3.0])
+    places = np.linspace(-3, 6, 361)
+    for padding, color, style in (("zeros", BOX, "-"), ("border", SAMPLE, "--"), ("reflection", LEVELS[0], ":")):
+        axes.plot(places, sample_row(row, places, padding), style, color=color, linewidth=2, label=padding)
+    axes.plot(range(4), row, "o", color=INK, label="pixels")
+    axes.set(xlim=(-3, 6), ylim=(-0.3, 5.6))
+    axes.legend(fontsize=9, ncol=2, loc="upper center", frameon=False)
+
+    page.title(8.8, "a correlation")
+    for left, name in ((7.3, "features_a"), (8.95, "features_b")):
+        axes = page.picture(left, 0.9, 1.45, (-0.1, 7.1), (-0.1, 7.1))
+        for y, x in np.ndindex(7, 7):
+            if name == "features_b" and 1 <= y <= 5 and 1 <= x <= 5:
+                color = "#9dbbe3"
+            else:
+                color = "#efefef"
+            if (y, x) == (3, 3):
+                color = SAMPLE if name == "features_a" else "#5f8fd0"
+            rectangle(axes, x, y, x + 1, y + 1, facecolor=color, edgecolor="white")
+        page.write(left + 0.72, 2.55, name, 10)
+    page.write(8.85, 2.95, "max_displacement=2: 25 costs for each pixel", 10)
+    return page.figure
+
+
 FIGURES = {
     "roi_align": draw_roi_align,
     "ps_roi": draw_ps_roi,
     "multiscale_roi_align": draw_multiscale_roi_align,
     "coming_from": draw_coming_from,
     "masks": draw_masks,
+    "sampling": draw_sampling,
 }
 
 

@@ -33,6 +33,7 @@ _REDUCTION = "reduction='sum_over_batch_size', "
 _LOSS_OPTIONS = "class_weights=None, softcap=None, return_log_sum_exp=False, "
 _SAMPLING_OPTIONS = "seed, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, typical_p=1.0, pad_id=None, min_length=0, "
 _SAMPLING_INPUTS = "logits_processor=None, prompt=None, prompt_lengths=None, "
+_CORRELATION_OPTIONS = "kernel_size=1, stride_1=1, stride_2=1, padding=0, data_format='NHWC', "
 # What programs and SavedModels rely on: signatures, other public names, ops. Before a release, add what is new.
 _SIGNATURES = {
     "zero_out": "(x, name=None)",
@@ -64,6 +65,13 @@ _SIGNATURES = {
     "layers.PSRoIPool": f"(output_size, *, {_PS_POOL_OPTIONS}**kwargs)",
     "layers.PSRoIAlign": f"(output_size, *, {_PS_ALIGN_OPTIONS}**kwargs)",
     "layers.MultiScaleRoIAlign": f"(output_size, *, {_MULTISCALE_OPTIONS}**kwargs)",
+    "layers.CorrelationCost": f"(max_displacement, *, {_CORRELATION_OPTIONS}**kwargs)",
+    "image.correlation_cost": f"(features_a, features_b, *, max_displacement, {_CORRELATION_OPTIONS}name=None)",
+    "image.dense_image_warp": "(images, flow, *, name=None)",
+    "image.grid_sample": (
+        "(features, grid, *, mode='bilinear', padding_mode='zeros', align_corners=False, normalized=True, "
+        "data_format='NHWC', name=None)"
+    ),
     "losses.SparseSoftmaxCrossEntropy": (
         f"({_LABEL_LOSS_OPTIONS}{_REDUCTION}name='sparse_softmax_cross_entropy', dtype=None, class_weights=None, "
         "softcap=None, axis=-1)"

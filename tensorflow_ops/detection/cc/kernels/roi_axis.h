@@ -5,6 +5,7 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AXIS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AXIS_H_
 
+#include "tensorflow_ops/core/cc/bilinear.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_pool_bins.h"
 
 namespace tfo {
@@ -109,14 +110,10 @@ TFO_HOST_DEVICE static inline void VisitSamples(const RoiAxis<C>& axis,
     AxisSample<C> sample;
     sample.moves = at > 0;
     if (!(at > 0)) at = 0;
-    sample.low = static_cast<int32_t>(at);
-    if (sample.low >= last) {
-      sample.low = last;
-      sample.fraction = 0;
-      sample.moves = false;
-    } else {
-      sample.fraction = at - static_cast<C>(sample.low);
-    }
+    const auto held = HeldBetweenPixels(at, last);
+    sample.low = held.low;
+    sample.fraction = held.fraction;
+    if (held.low == last) sample.moves = false;
     sample.position =
         (static_cast<C>(p) + index / axis.grid) / static_cast<C>(axis.bins);
     visit(sample);

@@ -1,0 +1,141 @@
+// GridSample and its gradients: names, inputs, attrs, outputs, shapes.
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/sampling/cc/kernels/grid_sample_args.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::shape_inference::DimensionHandle;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+constexpr char kFeatures[] = "features must be 4-D";
+constexpr char kGrid[] = "grid must be [N, d1, ..., dk, 2] with features' N";
+
+absl::Status ChannelDim(InferenceContext* c, int* dim) {
+  std::string data_format;
+  TF_RETURN_IF_ERROR(c->GetAttr("data_format", &data_format));
+  *dim = data_format == "NCHW" ? 1 : 3;
+  return absl::OkStatus();
+}
+
+// Checks the grid, and merges its first dim with `batch`.
+absl::Status MergeGrid(InferenceContext* c, int input, ShapeHandle* grid,
+                       DimensionHandle* batch) {
+  DimensionHandle unused;
+  TF_RETURN_IF_ERROR(
+      Expect(kGrid, c->WithRankAtLeast(c->input(input), 3, grid)));
+  if (!c->RankKnown(*grid)) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(
+      Expect(kGrid, c->WithValue(c->Dim(*grid, -1), 2, &unused)));
+  TF_RETURN_IF_ERROR(Expect(kGrid, c->Merge(c->Dim(*grid, 0), *batch, batch)));
+  // Offsets of a warp belong to pixels.
+  std::string coordinates;
+  TF_RETURN_IF_ERROR(c->GetAttr("coordinates", &coordinates));
+  if (coordinates == "flow") {
+    return Expect("flow must be [N, height, width, 2]",
+                  c->WithRank(*grid, 4, grid));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GridSampleShape(InferenceContext* c) {
+  int channel_dim;
+  TF_RETURN_IF_ERROR(ChannelDim(c, &channel_dim));
+  ShapeHandle features, grid;
+  TF_RETURN_IF_ERROR(Expect(kFeatures, c->WithRank(c->input(0), 4, &features)));
+  const int first = channel_dim == 1 ? 2 : 1;
+  for (int i = first; i < first + 2; ++i) {
+    const int64_t size = c->Value(c->Dim(features, i));
+    if (size == 0 || size > kMaxSampledSide) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "features are ", c->DebugString(features),
+          ", expected height and width in [1, ", kMaxSampledSide, "]"));
+    }
+  }
+  DimensionHandle batch = c->Dim(features, 0);
+  TF_RETURN_IF_ERROR(MergeGrid(c, 1, &grid, &batch));
+  if (!c->RankKnown(grid)) {
+    c->set_output(0, c->UnknownShape());
+    return absl::OkStatus();
+  }
+  const ShapeHandle channels = c->Vector(c->Dim(features, channel_dim));
+  ShapeHandle places, output;
+  TF_RETURN_IF_ERROR(c->Subshape(grid, 1, -1, &places));
+  TF_RETURN_IF_ERROR(channel_dim == 1
+                         ? c->Concatenate(channels, places, &output)
+                         : c->Concatenate(places, channels, &output));
+  TF_RETURN_IF_ERROR(c->Concatenate(c->Vector(batch), output, &output));
+  c->set_output(0, output);
+  return absl::OkStatus();
+}
+
+absl::Status GridSampleTangentShape(InferenceContext* c) {
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(Expect("direction must have grid's shape",
+                            c->Merge(c->input(1), c->input(2), &unused)));
+  return GridSampleShape(c);
+}
+
+absl::Status GridSampleGradShape(InferenceContext* c) {
+  ShapeHandle grid, shape;
+  DimensionHandle batch = c->UnknownDim();
+  TF_RETURN_IF_ERROR(MergeGrid(c, 1, &grid, &batch));
+  TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(2, &shape));
+  TF_RETURN_IF_ERROR(Expect("features_shape must have 4 sizes",
+                            c->WithRank(shape, 4, &shape)));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(shape, 0, batch, &shape));
+  c->set_output(0, shape);
+  return absl::OkStatus();
+}
+
+absl::Status GridSampleGridGradShape(InferenceContext* c) {
+  ShapeHandle features, grid;
+  TF_RETURN_IF_ERROR(Expect(kFeatures, c->WithRank(c->input(1), 4, &features)));
+  DimensionHandle batch = c->Dim(features, 0);
+  TF_RETURN_IF_ERROR(MergeGrid(c, 2, &grid, &batch));
+  c->set_output(0, grid);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tfo
+
+#define TFO_GRID_SAMPLE_ATTRS                                               \
+  .Attr("mode: {'bilinear', 'nearest', 'bicubic'} = 'bilinear'")            \
+      .Attr("padding_mode: {'zeros', 'border', 'reflection'} = 'zeros'")    \
+      .Attr("align_corners: bool = false")                                  \
+      .Attr("coordinates: {'normalized', 'pixels', 'flow'} = 'normalized'") \
+      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")                       \
+      .Attr("T: {half, bfloat16, float, double}")                           \
+      .Attr("Tvalue: {float, double}")
+
+REGISTER_OP("TensorflowOps>GridSample")
+    .Input("features: T")
+    .Input("grid: Tvalue")
+    .Output("output: T") TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleShape);
+
+// How the output changes as the grid moves along a direction.
+REGISTER_OP("TensorflowOps>GridSampleTangent")
+    .Input("features: T")
+    .Input("grid: Tvalue")
+    .Input("direction: Tvalue")
+    .Output("output: T")
+        TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleTangentShape);
+
+REGISTER_OP("TensorflowOps>GridSampleGrad")
+    .Input("d_output: T")
+    .Input("grid: Tvalue")
+    .Input("features_shape: int64")
+    .Output("d_features: T")
+        TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleGradShape);
+
+REGISTER_OP("TensorflowOps>GridSampleGridGrad")
+    .Input("d_output: T")
+    .Input("features: T")
+    .Input("grid: Tvalue")
+    .Output("d_grid: Tvalue")
+        TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleGridGradShape);
