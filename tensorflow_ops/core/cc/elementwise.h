@@ -81,6 +81,8 @@ TFO_FUNCTION(Exp, exp)
 TFO_FUNCTION(Expm1, expm1)
 TFO_FUNCTION(Log, log)
 TFO_FUNCTION(Log1p, log1p)
+TFO_FUNCTION(Floor, floor)
+TFO_FUNCTION(RoundEven, rint)  // halves to even
 #undef TFO_FUNCTION
 
 // atan2(y, x) for x >= 0 and y >= 0.

@@ -39,6 +39,49 @@ static inline DoubleVector Max(DoubleVector a, DoubleVector b) {
 #endif
 }
 
+// The greatest integer that is not greater; the nearest integer, halves to
+// even. NaN and infinities stay.
+static inline FloatVector Floor(FloatVector v) {
+#ifdef __AVX512F__
+  return reinterpret_cast<FloatVector>(_mm512_roundscale_ps(
+      reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC));
+#else
+  return reinterpret_cast<FloatVector>(
+      _mm256_floor_ps(reinterpret_cast<__m256>(v)));
+#endif
+}
+static inline DoubleVector Floor(DoubleVector v) {
+#ifdef __AVX512F__
+  return reinterpret_cast<DoubleVector>(_mm512_roundscale_pd(
+      reinterpret_cast<__m512d>(v), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC));
+#else
+  return reinterpret_cast<DoubleVector>(
+      _mm256_floor_pd(reinterpret_cast<__m256d>(v)));
+#endif
+}
+static inline FloatVector RoundEven(FloatVector v) {
+#ifdef __AVX512F__
+  return reinterpret_cast<FloatVector>(
+      _mm512_roundscale_ps(reinterpret_cast<__m512>(v),
+                           _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+  return reinterpret_cast<FloatVector>(
+      _mm256_round_ps(reinterpret_cast<__m256>(v),
+                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#endif
+}
+static inline DoubleVector RoundEven(DoubleVector v) {
+#ifdef __AVX512F__
+  return reinterpret_cast<DoubleVector>(
+      _mm512_roundscale_pd(reinterpret_cast<__m512d>(v),
+                           _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+  return reinterpret_cast<DoubleVector>(
+      _mm256_round_pd(reinterpret_cast<__m256d>(v),
+                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#endif
+}
+
 namespace math_internal {
 
 // Adding and subtracting kShift rounds to an integer.

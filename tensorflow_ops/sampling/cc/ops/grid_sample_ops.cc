@@ -93,16 +93,16 @@ absl::Status GridSampleGridGradShape(InferenceContext* c) {
       .Attr("coordinates: {'normalized', 'pixels', 'flow'} = 'normalized'") \
       .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")                       \
       .Attr("T: {half, bfloat16, float, double}")                           \
-      .Attr("Tgrid: {float, double}")
+      .Attr("Tvalue: {float, double}")
 
 REGISTER_OP("TensorflowOps>GridSample")
     .Input("features: T")
-    .Input("grid: Tgrid")
+    .Input("grid: Tvalue")
     .Output("output: T") TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleShape);
 
 REGISTER_OP("TensorflowOps>GridSampleGrad")
     .Input("d_output: T")
-    .Input("grid: Tgrid")
+    .Input("grid: Tvalue")
     .Input("features_shape: int64")
     .Output("d_features: T")
         TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleGradShape);
@@ -110,6 +110,6 @@ REGISTER_OP("TensorflowOps>GridSampleGrad")
 REGISTER_OP("TensorflowOps>GridSampleGridGrad")
     .Input("d_output: T")
     .Input("features: T")
-    .Input("grid: Tgrid")
-    .Output("d_grid: Tgrid")
+    .Input("grid: Tvalue")
+    .Output("d_grid: Tvalue")
         TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleGridGradShape);

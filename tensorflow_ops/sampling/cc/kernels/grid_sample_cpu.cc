@@ -1,0 +1,280 @@
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/grid_sample.h"
+#include "tensorflow_ops/sampling/cc/kernels/grid_sample_simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/sample_bands.h"
+
+namespace tfo {
+namespace {
+
+// One channel is a plane, too.
+bool HasPlanes(const GridSampleArgs& args) {
+  return args.channels_first || args.channels == 1;
+}
+
+// Calls run(Index()) with the type of pixels' indices.
+template <typename Run>
+void WithIndex(const GridSampleArgs& args, const Run& run) {
+  if (args.Pixels() < int64_t{1} << 31) {
+    run(int32_t{});
+  } else {
+    run(int64_t{});
+  }
+}
+
+SampledPlanes PlanesOf(const GridSampleArgs& args) {
+  return {args.channels, args.Pixels(), args.samples};
+}
+
+// Estimates a sample's cost.
+double CyclesPerSample(const GridSampleArgs& args) {
+  const double taps = TapsOnAxis(args.mode) * TapsOnAxis(args.mode);
+  return 10 + taps * (HasPlanes(args) ? 1.5 * args.channels
+                                      : 2 + args.channels / 8.0);
+}
+
+// Calls body(image, span) for blocks of samples, in parallel.
+template <typename Body>
+void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, double cycles,
+               const Body& body) {
+  const int64_t blocks = (args.samples + kSampleBlock - 1) / kSampleBlock;
+  cpu.ParallelFor(args.batch * blocks, cycles * kSampleBlock,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t unit = begin; unit < end; ++unit) {
+                      const int64_t first = unit % blocks * kSampleBlock;
+                      body(unit / blocks,
+                           SampleSpan{nullptr, first,
+                                      std::min<int64_t>(kSampleBlock,
+                                                        args.samples - first)});
+                    }
+                  });
+}
+
+// Sums a band of an image, or some planes' bands: their sums are written to
+// d_features, after the samples of `span_of` were added in order.
+template <typename T, typename Index>
+class BandSums {
+ public:
+  using Sum = Accumulator<T>;
+
+  BandSums(const GridSampleArgs& args, const T* d_output, const Sum* grid,
+           T* d_features)
+      : args_(args), d_output_(d_output), grid_(grid), features_(d_features) {}
+
+  // Channels [c, c + count) of a band of an image.
+  void Run(int64_t image, int64_t c, int64_t count, const PixelBand& band,
+           const SampleList& list) {
+    const bool planes = HasPlanes(args_);
+    const int64_t pixels = args_.Pixels(), size = band.end - band.begin;
+    // Channels last have all channels at once.
+    const int64_t rows = planes ? count : 1;
+    const int64_t row_elements = planes ? size : size * args_.channels;
+    T* const to = features_ + image * pixels * args_.channels +
+                  (planes ? c * pixels + band.begin
+                          : band.begin * args_.channels);
+    const int64_t row_step = planes ? pixels : 0;
+    Sum* sums;
+    int64_t sums_step;
+    if constexpr (std::is_same_v<T, Sum>) {
+      sums = to;
+      sums_step = row_step;
+      for (int64_t r = 0; r < rows; ++r) {
+        std::memset(to + r * row_step, 0, row_elements * sizeof(T));
+      }
+    } else {
+      scratch_.assign(rows * row_elements, 0);
+      sums = scratch_.data();
+      sums_step = row_elements;
+    }
+    Add(image, c, count, band, list, sums, sums_step);
+    if constexpr (!std::is_same_v<T, Sum>) {
+      for (int64_t r = 0; r < rows; ++r) {
+        TFO_DISPATCH(NarrowArray<T>)
+        (sums + r * sums_step, to + r * row_step, row_elements);
+      }
+    }
+  }
+
+ private:
+  void Add(int64_t image, int64_t c, int64_t count, const PixelBand& band,
+           const SampleList& list, Sum* sums, int64_t sums_step) {
+    const Sum* const grid = grid_ + 2 * image * args_.samples;
+    const T* const d_output =
+        d_output_ + image * args_.samples * args_.channels;
+    for (int64_t first = 0; first < list.count; first += kSampleBlock) {
+      const SampleSpan span = {
+          list.samples == nullptr ? nullptr : list.samples + first, first,
+          std::min<int64_t>(kSampleBlock, list.count - first)};
+      TFO_DISPATCH(FindTaps<Sum, Index>)(args_, grid, span, &taps_, nullptr);
+      if (!HasPlanes(args_)) {
+        TFO_DISPATCH(AddChannelsLast<T, Index>)
+        (taps_, span, d_output, PlanesOf(args_), band, sums);
+        continue;
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        TFO_DISPATCH(AddToPlane<T, Index>)
+        (taps_, span, d_output + (c + i) * args_.samples, band,
+         sums + i * sums_step);
+      }
+    }
+  }
+
+  const GridSampleArgs& args_;
+  const T* const d_output_;
+  const Sum* const grid_;
+  T* const features_;
+  SampleTaps<Sum, Index> taps_;
+  std::vector<Sum> scratch_;
+};
+
+// How the gradient to features is shared out: units are some planes, or all
+// channels, of a band of rows of an image.
+struct GradUnits {
+  int64_t channels, groups;  // of a unit; of an image
+  int row_shift;             // a band has 2^row_shift rows
+};
+
+GradUnits PartitionGrad(const Cpu& cpu, const GridSampleArgs& args,
+                        bool is_16_bit) {
+  GradUnits units = {args.channels, 1, 30};
+  const int64_t wanted = cpu.num_threads == 1 ? 1 : 4 * cpu.num_threads;
+  if (HasPlanes(args)) {
+    // Few planes at a time stay in the cache; many share the taps.
+    units.channels = std::clamp<int64_t>(args.batch * args.channels / wanted, 1,
+                                         std::min<int64_t>(8, args.channels));
+    units.groups = (args.channels + units.channels - 1) / units.channels;
+  }
+  int64_t rows = args.height;
+  const int64_t bands = wanted / std::max<int64_t>(args.batch * units.groups, 1);
+  if (bands > 1) rows = std::max<int64_t>(args.height / bands, 4);
+  if (is_16_bit) {
+    // Sums of at most 4 MB.
+    const int64_t row_bytes = 4 * args.width * units.channels;
+    rows = std::min(rows, std::max<int64_t>((4 << 20) / row_bytes, 1));
+  }
+  if (rows < args.height) {
+    units.row_shift = 0;
+    while ((int64_t{2} << units.row_shift) <= rows) ++units.row_shift;
+  }
+  return units;
+}
+
+}  // namespace
+
+template <typename T>
+Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
+                 const Accumulator<T>* grid, T* output) {
+  using Sum = Accumulator<T>;
+  WithIndex(args, [&](auto index) {
+    using Index = decltype(index);
+    ForBlocks(cpu, args, CyclesPerSample(args),
+              [&](int64_t image, const SampleSpan& span) {
+                SampleTaps<Sum, Index> taps;
+                TFO_DISPATCH(FindTaps<Sum, Index>)
+                (args, grid + 2 * image * args.samples, span, &taps, nullptr);
+                const T* const from =
+                    features + image * args.Pixels() * args.channels;
+                T* const to = output + image * args.samples * args.channels;
+                if (HasPlanes(args)) {
+                  TFO_DISPATCH(SamplePlanes<T, Index>)
+                  (taps, span.count, from, PlanesOf(args), to + span.first);
+                } else {
+                  TFO_DISPATCH(SampleChannelsLast<T, Index>)
+                  (taps, span.count, from, PlanesOf(args),
+                   to + span.first * args.channels);
+                }
+              });
+  });
+  return nullptr;
+}
+
+template <typename T>
+Error GridSampleGrad(const Cpu& cpu, const GridSampleArgs& args,
+                     const T* d_output, const Accumulator<T>* grid,
+                     T* d_features) {
+  const GradUnits units = PartitionGrad(cpu, args, sizeof(T) == 2);
+  const SampleBands<Accumulator<T>> bands(cpu, args, grid, units.row_shift);
+  const int64_t count = args.batch * units.groups * bands.count();
+  const double cycles =
+      CyclesPerSample(args) * args.samples * args.batch / std::max<int64_t>(count, 1);
+  WithIndex(args, [&](auto index) {
+    using Index = decltype(index);
+    cpu.ParallelFor(count, cycles, [&](int64_t begin, int64_t end) {
+      BandSums<T, Index> sums(args, d_output, grid, d_features);
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t band = unit % bands.count();
+        const int64_t group = unit / bands.count() % units.groups;
+        const int64_t image = unit / bands.count() / units.groups;
+        const int64_t c = group * units.channels;
+        sums.Run(image, c, std::min(units.channels, args.channels - c),
+                 bands.Pixels(band), bands.Samples(image, band));
+      }
+    });
+  });
+  return nullptr;
+}
+
+template <typename T>
+Error GridSampleGridGrad(const Cpu& cpu, const GridSampleArgs& args,
+                         const T* d_output, const T* features,
+                         const Accumulator<T>* grid, Accumulator<T>* d_grid) {
+  using Sum = Accumulator<T>;
+  const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
+  WithIndex(args, [&](auto index) {
+    using Index = decltype(index);
+    ForBlocks(
+        cpu, args, 2 * CyclesPerSample(args),
+        [&](int64_t image, const SampleSpan& span) {
+          SampleTaps<Sum, Index> taps;
+          SampleSlopes<Sum> slopes;
+          SampleDots<Sum> dots;
+          const int64_t from = 2 * image * args.samples;
+          TFO_DISPATCH(FindTaps<Sum, Index>)
+          (args, grid + from, span, &taps, &slopes);
+          const T* const pixels =
+              features + image * args.Pixels() * args.channels;
+          const T* const up = d_output + image * args.samples * args.channels;
+          if (HasPlanes(args)) {
+            TFO_DISPATCH(DotPlanes<T, Index>)
+            (taps, slopes, span.count, up + span.first, pixels, PlanesOf(args),
+             &dots);
+          } else {
+            TFO_DISPATCH(DotChannelsLast<T, Index>)
+            (taps, slopes, span.count, up + span.first * args.channels, pixels,
+             PlanesOf(args), &dots);
+          }
+          Sum* const to = d_grid + from + 2 * span.first;
+          for (int64_t i = 0; i < span.count; ++i) {
+            Sum y = 0, x = 0;
+            for (int t = 0; t < taps.count; ++t) {
+              const Sum dot = dots.values[t][i];
+              if (slopes.y[t][i] != 0) y += slopes.y[t][i] * dot;
+              if (slopes.x[t][i] != 0) x += slopes.x[t][i] * dot;
+            }
+            to[2 * i + y_at] = y;
+            to[2 * i + 1 - y_at] = x;
+          }
+        });
+  });
+  return nullptr;
+}
+
+#define TFO_INSTANTIATE(T)                                                     \
+  template Error GridSample<T>(const Cpu&, const GridSampleArgs&, const T*,    \
+                               const Accumulator<T>*, T*);                     \
+  template Error GridSampleGrad<T>(const Cpu&, const GridSampleArgs&,          \
+                                   const T*, const Accumulator<T>*, T*);       \
+  template Error GridSampleGridGrad<T>(const Cpu&, const GridSampleArgs&,      \
+                                       const T*, const T*,                     \
+                                       const Accumulator<T>*, Accumulator<T>*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
+#undef TFO_INSTANTIATE
+
+}  // namespace tfo

@@ -1,0 +1,108 @@
+// The inner loops of grid_sample, compiled once per CPU level. They work on
+// blocks of samples: taps first, then channels.
+#ifndef TENSORFLOW_OPS_SAMPLING_CC_KERNELS_GRID_SAMPLE_SIMD_H_
+#define TENSORFLOW_OPS_SAMPLING_CC_KERNELS_GRID_SAMPLE_SIMD_H_
+
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/sampling/cc/kernels/grid_sample_args.h"
+
+namespace tfo {
+
+inline constexpr int kSampleBlock = 64;
+inline constexpr int kMaxSampleTaps = 16;
+
+// The samples of a block, of one image: `list`'s, or from `first` on.
+struct SampleSpan {
+  const int64_t* list;  // or null
+  int64_t first;
+  int64_t count;  // at most kSampleBlock
+};
+
+// The taps of a block's samples. Index is int32_t for planes of fewer than 2^31
+// pixels, else int64_t. Tap t of sample i is to be skipped if its weight, or
+// both slopes, are 0; its pixel is one of the plane all the same.
+template <typename C, typename Index>
+struct SampleTaps {
+  int count;  // of a sample
+  Index pixel[kMaxSampleTaps][kSampleBlock];
+  C weight[kMaxSampleTaps][kSampleBlock];
+  C nan[kSampleBlock];  // NaN if the sample is NaN, else 0
+};
+template <typename C>
+struct SampleSlopes {
+  C y[kMaxSampleTaps][kSampleBlock], x[kMaxSampleTaps][kSampleBlock];
+};
+// For each tap, the sum over channels of upstream gradient times pixel.
+template <typename C>
+struct SampleDots {
+  C values[kMaxSampleTaps][kSampleBlock];
+};
+
+// Channels of images: neighboring samples and channels of a tensor [samples,
+// channels], or [channels, samples], and of the plane or pixels.
+struct SampledPlanes {
+  int64_t channels;
+  int64_t pixels;   // of a plane
+  int64_t samples;  // of an image
+};
+
+// Rows of pixels of an image that a thread sums, as a range of pixels.
+struct PixelBand {
+  int64_t begin, end;
+};
+
+TFO_PER_CPU_LEVEL(
+    // Finds the taps of samples of an image, whose grid begins at `grid`, and
+    // their slopes unless null.
+    template <typename C, typename Index>
+    void FindTaps(const GridSampleArgs& args, const C* grid,
+                  const SampleSpan& span, SampleTaps<C, Index>* taps,
+                  SampleSlopes<C>* slopes);
+
+    // The first and last row that each sample may read.
+    template <typename C>
+    void FindRows(const GridSampleArgs& args, const C* grid,
+                  const SampleSpan& span, int32_t* first, int32_t* last);
+
+    // Writes samples [count, channels] of an image [pixels, channels].
+    template <typename T, typename Index>
+    void SampleChannelsLast(const SampleTaps<Accumulator<T>, Index>& taps,
+                            int64_t count, const T* image,
+                            const SampledPlanes& of, T* output);
+    // Writes samples [channels, count], `of.samples` apart, of [channels,
+    // pixels].
+    template <typename T, typename Index>
+    void SamplePlanes(const SampleTaps<Accumulator<T>, Index>& taps,
+                      int64_t count, const T* image, const SampledPlanes& of,
+                      T* output);
+
+    // Adds gradients of samples to the pixels of a band, from sums[0] on.
+    // `d_output` is an image's.
+    template <typename T, typename Index>
+    void AddChannelsLast(const SampleTaps<Accumulator<T>, Index>& taps,
+                         const SampleSpan& span, const T* d_output,
+                         const SampledPlanes& of, const PixelBand& band,
+                         Accumulator<T>* sums);
+    // The same for one channel, whose upstream gradient is [samples].
+    template <typename T, typename Index>
+    void AddToPlane(const SampleTaps<Accumulator<T>, Index>& taps,
+                    const SampleSpan& span, const T* d_output,
+                    const PixelBand& band, Accumulator<T>* sums);
+
+    // Writes the dots of samples, whose upstream gradients are [count,
+    // channels], or [channels, count] `of.samples` apart.
+    template <typename T, typename Index>
+    void DotChannelsLast(const SampleTaps<Accumulator<T>, Index>& taps,
+                         const SampleSlopes<Accumulator<T>>& slopes,
+                         int64_t count, const T* d_output, const T* image,
+                         const SampledPlanes& of,
+                         SampleDots<Accumulator<T>>* dots);
+    template <typename T, typename Index>
+    void DotPlanes(const SampleTaps<Accumulator<T>, Index>& taps,
+                   const SampleSlopes<Accumulator<T>>& slopes, int64_t count,
+                   const T* d_output, const T* image, const SampledPlanes& of,
+                   SampleDots<Accumulator<T>>* dots);)
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_SAMPLING_CC_KERNELS_GRID_SAMPLE_SIMD_H_

@@ -1,0 +1,189 @@
+// The taps of blocks of samples.
+#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/grid_sample_simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/sample_axis.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+namespace {
+
+// The coordinates of a block. Lanes beyond it hold zeros, which are places.
+template <typename C>
+struct Coordinates {
+  C y[kSampleBlock], x[kSampleBlock];
+  C own_y[kSampleBlock], own_x[kSampleBlock];  // kFlow
+};
+
+template <typename C>
+TFO_INLINE int64_t PaddedCount(const SampleSpan& span) {
+  constexpr int kCount = Lanes<C>::kCount;
+  return (span.count + kCount - 1) / kCount * kCount;
+}
+
+template <typename C>
+void ReadCoordinates(const GridSampleArgs& args, const C* grid,
+                     const SampleSpan& span, Coordinates<C>* to) {
+  const int64_t padded = PaddedCount<C>(span);
+  if (span.list == nullptr) {
+    const C* const from = grid + 2 * span.first;
+    for (int64_t i = 0; i < span.count; ++i) {
+      to->x[i] = from[2 * i];
+      to->y[i] = from[2 * i + 1];
+    }
+  } else {
+    for (int64_t i = 0; i < span.count; ++i) {
+      to->x[i] = grid[2 * span.list[i]];
+      to->y[i] = grid[2 * span.list[i] + 1];
+    }
+  }
+  for (int64_t i = span.count; i < padded; ++i) to->x[i] = to->y[i] = 0;
+  if (args.coordinates != SampleCoordinates::kFlow) return;
+  // A flow is (y, x).
+  for (int64_t i = 0; i < padded; ++i) {
+    const C y = to->x[i];
+    to->x[i] = to->y[i];
+    to->y[i] = y;
+  }
+  int64_t row = span.first / args.flow_columns,
+          column = span.first % args.flow_columns;
+  for (int64_t i = 0; i < span.count; ++i) {
+    if (span.list != nullptr) {
+      row = span.list[i] / args.flow_columns;
+      column = span.list[i] % args.flow_columns;
+    }
+    to->own_y[i] = static_cast<C>(row);
+    to->own_x[i] = static_cast<C>(column);
+    if (++column == args.flow_columns) {
+      column = 0;
+      ++row;
+    }
+  }
+  for (int64_t i = span.count; i < padded; ++i) {
+    to->own_y[i] = to->own_x[i] = 0;
+  }
+}
+
+// Pixels as integers. Above 2^24, the float of an axis' last pixel may be
+// beyond it.
+template <typename C>
+TFO_INLINE void StorePixels(typename Lanes<C>::Vector pixel, int32_t size,
+                            int32_t* to) {
+  using Index = typename Lanes<C>::Index;
+  const Index index = __builtin_convertvector(pixel, Index);
+  const Index last = Index{} + (size - 1);
+  StoreIndex(index > last ? last : index, to);
+}
+
+template <int kAxis, typename C, typename Index>
+void FindTapsOf(const GridSampleArgs& args, const C* grid,
+                const SampleSpan& span, SampleTaps<C, Index>* taps,
+                SampleSlopes<C>* slopes) {
+  using V = typename Lanes<C>::Vector;
+  constexpr int kCount = Lanes<C>::kCount;
+  const SampledAxis<C> axis_y = AxisOf<C>(args, args.height);
+  const SampledAxis<C> axis_x = AxisOf<C>(args, args.width);
+  Coordinates<C> at;
+  ReadCoordinates(args, grid, span, &at);
+  int32_t rows[kAxis][kSampleBlock], columns[kAxis][kSampleBlock];
+  const bool flow = args.coordinates == SampleCoordinates::kFlow;
+  const int64_t padded = PaddedCount<C>(span);
+  taps->count = kAxis * kAxis;
+  for (int64_t i = 0; i < padded; i += kCount) {
+    const auto y = TapsOf<kAxis, V>(axis_y, Load(at.y + i),
+                                    flow ? Load(at.own_y + i) : V{});
+    const auto x = TapsOf<kAxis, V>(axis_x, Load(at.x + i),
+                                    flow ? Load(at.own_x + i) : V{});
+    Store(y.nan + x.nan, taps->nan + i);
+#pragma GCC unroll 4
+    for (int k = 0; k < kAxis; ++k) {
+      StorePixels<C>(y.pixel[k], axis_y.size, rows[k] + i);
+      StorePixels<C>(x.pixel[k], axis_x.size, columns[k] + i);
+#pragma GCC unroll 4
+      for (int j = 0; j < kAxis; ++j) {
+        const int t = k * kAxis + j;
+        Store(y.weight[k] * x.weight[j], taps->weight[t] + i);
+        if (slopes == nullptr) continue;
+        Store(y.slope[k] * x.weight[j], slopes->y[t] + i);
+        Store(y.weight[k] * x.slope[j], slopes->x[t] + i);
+      }
+    }
+  }
+  for (int k = 0; k < kAxis; ++k) {
+    for (int j = 0; j < kAxis; ++j) {
+      Index* const pixel = taps->pixel[k * kAxis + j];
+      for (int64_t i = 0; i < padded; ++i) {
+        pixel[i] = static_cast<Index>(rows[k][i]) *
+                       static_cast<Index>(args.width) +
+                   columns[j][i];
+      }
+    }
+  }
+}
+
+template <int kAxis, typename C>
+void FindRowsOf(const GridSampleArgs& args, const C* grid,
+                const SampleSpan& span, int32_t* first, int32_t* last) {
+  using V = typename Lanes<C>::Vector;
+  constexpr int kCount = Lanes<C>::kCount;
+  const SampledAxis<C> axis = AxisOf<C>(args, args.height);
+  Coordinates<C> at;
+  ReadCoordinates(args, grid, span, &at);
+  const bool flow = args.coordinates == SampleCoordinates::kFlow;
+  for (int64_t i = 0; i < PaddedCount<C>(span); i += kCount) {
+    const auto y = TapsOf<kAxis, V>(axis, Load(at.y + i),
+                                    flow ? Load(at.own_y + i) : V{});
+    V low = y.pixel[0], high = y.pixel[0];
+#pragma GCC unroll 4
+    for (int k = 1; k < kAxis; ++k) {
+      low = y.pixel[k] < low ? y.pixel[k] : low;
+      high = y.pixel[k] > high ? y.pixel[k] : high;
+    }
+    StorePixels<C>(low, axis.size, first + i);
+    StorePixels<C>(high, axis.size, last + i);
+  }
+}
+
+}  // namespace
+
+template <typename C, typename Index>
+void FindTaps(const GridSampleArgs& args, const C* grid, const SampleSpan& span,
+              SampleTaps<C, Index>* taps, SampleSlopes<C>* slopes) {
+  switch (args.mode) {
+    case SampleMode::kNearest:
+      return FindTapsOf<1>(args, grid, span, taps, slopes);
+    case SampleMode::kBilinear:
+      return FindTapsOf<2>(args, grid, span, taps, slopes);
+    case SampleMode::kBicubic:
+      return FindTapsOf<4>(args, grid, span, taps, slopes);
+  }
+}
+
+template <typename C>
+void FindRows(const GridSampleArgs& args, const C* grid, const SampleSpan& span,
+              int32_t* first, int32_t* last) {
+  switch (args.mode) {
+    case SampleMode::kNearest:
+      return FindRowsOf<1>(args, grid, span, first, last);
+    case SampleMode::kBilinear:
+      return FindRowsOf<2>(args, grid, span, first, last);
+    case SampleMode::kBicubic:
+      return FindRowsOf<4>(args, grid, span, first, last);
+  }
+}
+
+#define TFO_INSTANTIATE(C, Index)                                        \
+  template void FindTaps<C, Index>(const GridSampleArgs&, const C*,      \
+                                   const SampleSpan&,                    \
+                                   SampleTaps<C, Index>*, SampleSlopes<C>*)
+TFO_INSTANTIATE(float, int32_t);
+TFO_INSTANTIATE(float, int64_t);
+TFO_INSTANTIATE(double, int32_t);
+TFO_INSTANTIATE(double, int64_t);
+#undef TFO_INSTANTIATE
+template void FindRows<float>(const GridSampleArgs&, const float*,
+                              const SampleSpan&, int32_t*, int32_t*);
+template void FindRows<double>(const GridSampleArgs&, const double*,
+                               const SampleSpan&, int32_t*, int32_t*);
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo
