@@ -65,7 +65,8 @@ def multiscale_deformable_attention(
     num_points = _num_points(num_points)
     values = arguments.float_tensor("values", values)
     dtype = arguments.at_least_float32(values.dtype)
-    spatial_shapes = arguments.int_tensor(spatial_shapes)
+    # Python ints as int64: TensorFlow would wrap large ones in int32.
+    spatial_shapes = tf.convert_to_tensor(spatial_shapes, dtype_hint=tf.int64)
     if not spatial_shapes.dtype.is_integer:
         raise ValueError(f"spatial_shapes are {spatial_shapes.dtype.name}, expected integers")
     return ops.tensorflow_ops_multiscale_deformable_attention(
