@@ -33,6 +33,7 @@ SECTIONS = {
         "docs/nn.md",
         "docs/seq2seq.md",
         "docs/masks.md",
+        "docs/deformable.md",
         "docs/xla.md",
     ],
     "Training": [

@@ -43,13 +43,19 @@ def _attention_grad_grad(op, *_):
     return [None if i == 2 else refuse(op, i, reason) for i in range(len(op.inputs))]
 
 
+def _loop(pfor_input):
+    """Calls an op once for each iteration."""
+    pfor_input.stack_inputs()
+    dtypes = [output.dtype for output in pfor_input.op.outputs]
+    tensors = [value.t for value in pfor_input.inputs]
+    outputs = tf.map_fn(lambda inputs: list(pfor.call(pfor_input, inputs)), tensors, fn_output_signature=dtypes)
+    return [pfor.stacked(y) for y in outputs]
+
+
 def _convert(pfor_input, batched):
     """Makes the iterations of an op part of the batch. `batched` are the indices of inputs that have one."""
-    for i, value in enumerate(pfor_input.inputs):
-        if value.is_stacked and i not in batched:
-            name = pfor_input.op.op_def.input_arg[i].name
-            message = f"{name} of {pfor_input.op.type} differ between iterations, expected one for all"
-            raise pfor.ConversionNotImplementedError(message)
+    if any(value.is_stacked and i not in batched for i, value in enumerate(pfor_input.inputs)):
+        return _loop(pfor_input)
     pfor_input.stack_inputs(batched)
     tensors = [value.t for value in pfor_input.inputs]
     iterations, size = tf.shape(tensors[batched[0]])[0], tf.shape(tensors[batched[0]])[1]
