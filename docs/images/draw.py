@@ -377,7 +377,7 @@ def draw_deformable() -> plt.Figure:
     page = Page(3.9)
     generator = np.random.default_rng(3)
     page.title(2.2, "deform_conv2d: taps and their offsets")
-    axes = page.picture(0.6, 0.55, 3.2, (-0.6, 7.6), (-0.6, 7.6))
+    axes = page.picture(0.7, 0.5, 3.0, (-0.6, 7.6), (-0.6, 7.6))
     for y, x in np.ndindex(8, 8):
         rectangle(axes, x - 0.5, y - 0.5, x + 0.5, y + 0.5, edgecolor=LIGHT, linewidth=0.8)
     taps = np.array([(y, x) for y in (2, 3, 4) for x in (2, 3, 4)], float)
@@ -386,7 +386,7 @@ def draw_deformable() -> plt.Figure:
         axes.annotate("", (to_x, to_y), (x, y), arrowprops={"arrowstyle": "-|>", "color": SAMPLE, "linewidth": 1.3})
     axes.scatter(taps[:, 1], taps[:, 0], s=36, facecolor="white", edgecolor=INK, zorder=3)
     axes.scatter(moved[:, 1], moved[:, 0], s=40, color=SAMPLE, zorder=4)
-    page.write(2.2, 3.78, "black: taps of conv2d; blue: where the features are read")
+    page.write(2.2, 3.82, "black: taps of conv2d; blue: where the features are read")
 
     page.title(7.3, "multiscale_deformable_attention: points of one query")
     reference = (0.42, 0.55)

@@ -426,6 +426,67 @@ _IMAGE = {
     "image.connected_components (8 neighbors)": _sample(_with(tfo.image.connected_components, connectivity=8), _MASK),
 }
 
+# Sampling. Places, in pixels, are away from whole ones, where gradients have kinks.
+_PLACES = tf.constant(_RNG.integers(-1, 5, [2, 3, 2]) + _RNG.uniform(0.25, 0.75, [2, 3, 2]), tf.float32)
+
+
+def _grid_sample(features, **options):
+    return _sample(
+        _with(tfo.image.grid_sample, normalized=False, **options),
+        features,
+        _PLACES,
+        # 16 bits round places.
+        fixed_dtype=1,
+        bad_args=[
+            ((features, _PLACES[:1]), "grid must be"),
+            ((features[0], _PLACES), "features must be 4-D"),
+        ],
+    )
+
+
+_IMAGE |= {
+    "image.grid_sample": _grid_sample(_normal(2, 4, 5, 3)),
+    "image.grid_sample (bicubic, NCHW)": _grid_sample(
+        _normal(2, 3, 4, 5), mode="bicubic", padding_mode="reflection", data_format="NCHW"
+    ),
+    "image.dense_image_warp": _sample(
+        tfo.image.dense_image_warp,
+        _normal(2, 4, 5, 3),
+        tf.constant(_RNG.integers(-2, 2, [2, 4, 5, 2]) + _RNG.uniform(0.25, 0.75, [2, 4, 5, 2]), tf.float32),
+        fixed_dtype=1,
+        bad_args=[((tf.zeros([2, 4, 5, 3]), tf.zeros([2, 4, 5, 3])), "flow must be")],
+    ),
+    "image.correlation_cost": _sample(
+        _with(tfo.image.correlation_cost, max_displacement=2, padding=2),
+        _normal(2, 4, 5, 3),
+        _normal(2, 4, 5, 3),
+        second_order=True,
+        bad_args=[((tf.zeros([2, 4, 5, 3]), tf.zeros([2, 4, 5, 4])), "features_b must have features_a's shape")],
+    ),
+    "image.correlation_cost (NCHW, windows, strides)": _sample(
+        _with(
+            tfo.image.correlation_cost,
+            max_displacement=3,
+            kernel_size=3,
+            stride_1=2,
+            stride_2=2,
+            padding=4,
+            data_format="NCHW",
+        ),
+        _normal(2, 3, 4, 5),
+        _normal(2, 3, 4, 5),
+        skip=_IN_ANOTHER_SAMPLE,
+    ),
+}
+_LAYERS["layers.CorrelationCost"] = _sample(
+    tfo.layers.CorrelationCost(2, padding=2, dtype="float64"),
+    _normal(2, 4, 5, 3),
+    _normal(2, 4, 5, 3),
+    dtypes=("float64",),
+    output_dtype="float64",
+    skip=_IN_ANOTHER_SAMPLE,
+)
+
 # Add a new family's table here and to _SAMPLES.
 
 _SAMPLES = {**_ZERO_OUT, **_DETECTION, **_NN, **_LOSSES, **_LAYERS, **_SHAPES, **_SEQ2SEQ, **_IMAGE}

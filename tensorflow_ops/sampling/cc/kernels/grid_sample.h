@@ -16,13 +16,16 @@ namespace tfo {
 // the launch's error; the Gpu overloads only enqueue.
 
 // Writes all of `output`: [batch, samples, channels], or [batch, channels,
-// samples] with channels_first.
+// samples] with channels_first. With `direction`, of grid's shape, not the
+// samples but how they change as the grid moves along it; 0 for NaN places.
 template <typename T>
 Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
-                 const Accumulator<T>* grid, T* output);
+                 const Accumulator<T>* grid, const Accumulator<T>* direction,
+                 T* output);
 template <typename T>
 Error GridSample(const Gpu& gpu, const GridSampleArgs& args, const T* features,
-                 const Accumulator<T>* grid, T* output);
+                 const Accumulator<T>* grid, const Accumulator<T>* direction,
+                 T* output);
 
 // The transpose: writes all of `d_features`. On the CPU, and on the GPU if
 // gpu.deterministic, adds to each pixel in the order of samples. The Gpu
@@ -39,9 +42,8 @@ Error GridSampleGrad(const Gpu& gpu, const GridSampleArgs& args,
 // 16-bit gradients are summed in float.
 inline int64_t GridSampleGradScratchBytes(const GridSampleArgs& args,
                                           int64_t element_bytes) {
-  return element_bytes == 2
-             ? 4 * args.batch * args.Pixels() * args.channels
-             : 0;
+  return element_bytes == 2 ? 4 * args.batch * args.Pixels() * args.channels
+                            : 0;
 }
 
 // Writes all of `d_grid`, of grid's shape.

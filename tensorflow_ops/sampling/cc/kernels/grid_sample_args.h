@@ -34,7 +34,7 @@ struct GridSampleArgs {
 
 // Taps on each axis: the pixels that a sample is a weighted sum of.
 TFO_HOST_DEVICE static inline int TapsOnAxis(SampleMode mode) {
-  return mode == SampleMode::kNearest ? 1
+  return mode == SampleMode::kNearest    ? 1
          : mode == SampleMode::kBilinear ? 2
                                          : 4;
 }
@@ -53,9 +53,12 @@ struct SampledAxis {
 template <typename C>
 TFO_HOST_DEVICE static inline SampledAxis<C> AxisOf(const GridSampleArgs& args,
                                                     int64_t size) {
-  SampledAxis<C> axis = {args.mode,        args.padding,
-                         args.coordinates, args.align_corners,
-                         static_cast<int32_t>(size), 1};
+  SampledAxis<C> axis = {args.mode,
+                         args.padding,
+                         args.coordinates,
+                         args.align_corners,
+                         static_cast<int32_t>(size),
+                         1};
   if (args.coordinates == SampleCoordinates::kFlow) axis.scale = -1;
   if (args.coordinates == SampleCoordinates::kNormalized) {
     axis.scale = static_cast<C>(args.align_corners ? size - 1 : size) / 2;

@@ -73,9 +73,9 @@ class BandSums {
     // Channels last have all channels at once.
     const int64_t rows = planes ? count : 1;
     const int64_t row_elements = planes ? size : size * args_.channels;
-    T* const to = features_ + image * pixels * args_.channels +
-                  (planes ? c * pixels + band.begin
-                          : band.begin * args_.channels);
+    T* const to =
+        features_ + image * pixels * args_.channels +
+        (planes ? c * pixels + band.begin : band.begin * args_.channels);
     const int64_t row_step = planes ? pixels : 0;
     Sum* sums;
     int64_t sums_step;
@@ -149,7 +149,8 @@ GradUnits PartitionGrad(const Cpu& cpu, const GridSampleArgs& args,
     units.groups = (args.channels + units.channels - 1) / units.channels;
   }
   int64_t rows = args.height;
-  const int64_t bands = wanted / std::max<int64_t>(args.batch * units.groups, 1);
+  const int64_t bands =
+      wanted / std::max<int64_t>(args.batch * units.groups, 1);
   if (bands > 1) rows = std::max<int64_t>(args.height / bands, 4);
   if (is_16_bit) {
     // Sums of at most 4 MB.
@@ -163,19 +164,45 @@ GradUnits PartitionGrad(const Cpu& cpu, const GridSampleArgs& args,
   return units;
 }
 
+// Replaces weights by their derivatives along a direction of the grid.
+template <typename C, typename Index>
+void TurnToSlopes(const GridSampleArgs& args, const C* direction, int64_t count,
+                  const SampleSlopes<C>& slopes, SampleTaps<C, Index>* taps) {
+  const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
+  for (int64_t i = 0; i < count; ++i) {
+    const C y = direction[2 * i + y_at], x = direction[2 * i + 1 - y_at];
+    taps->nan[i] = 0;
+    for (int t = 0; t < taps->count; ++t) {
+      const C slope_y = slopes.y[t][i], slope_x = slopes.x[t][i];
+      taps->weight[t][i] =
+          (slope_y == 0 ? 0 : slope_y * y) + (slope_x == 0 ? 0 : slope_x * x);
+    }
+  }
+}
+
 }  // namespace
 
 template <typename T>
 Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
-                 const Accumulator<T>* grid, T* output) {
+                 const Accumulator<T>* grid, const Accumulator<T>* direction,
+                 T* output) {
   using Sum = Accumulator<T>;
   WithIndex(args, [&](auto index) {
     using Index = decltype(index);
     ForBlocks(cpu, args, CyclesPerSample(args),
               [&](int64_t image, const SampleSpan& span) {
                 SampleTaps<Sum, Index> taps;
-                TFO_DISPATCH(FindTaps<Sum, Index>)
-                (args, grid + 2 * image * args.samples, span, &taps, nullptr);
+                const int64_t first = 2 * image * args.samples;
+                if (direction == nullptr) {
+                  TFO_DISPATCH(FindTaps<Sum, Index>)
+                  (args, grid + first, span, &taps, nullptr);
+                } else {
+                  SampleSlopes<Sum> slopes;
+                  TFO_DISPATCH(FindTaps<Sum, Index>)
+                  (args, grid + first, span, &taps, &slopes);
+                  TurnToSlopes(args, direction + first + 2 * span.first,
+                               span.count, slopes, &taps);
+                }
                 const T* const from =
                     features + image * args.Pixels() * args.channels;
                 T* const to = output + image * args.samples * args.channels;
@@ -199,8 +226,8 @@ Error GridSampleGrad(const Cpu& cpu, const GridSampleArgs& args,
   const GradUnits units = PartitionGrad(cpu, args, sizeof(T) == 2);
   const SampleBands<Accumulator<T>> bands(cpu, args, grid, units.row_shift);
   const int64_t count = args.batch * units.groups * bands.count();
-  const double cycles =
-      CyclesPerSample(args) * args.samples * args.batch / std::max<int64_t>(count, 1);
+  const double cycles = CyclesPerSample(args) * args.samples * args.batch /
+                        std::max<int64_t>(count, 1);
   WithIndex(args, [&](auto index) {
     using Index = decltype(index);
     cpu.ParallelFor(count, cycles, [&](int64_t begin, int64_t end) {
@@ -226,50 +253,51 @@ Error GridSampleGridGrad(const Cpu& cpu, const GridSampleArgs& args,
   const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
   WithIndex(args, [&](auto index) {
     using Index = decltype(index);
-    ForBlocks(
-        cpu, args, 2 * CyclesPerSample(args),
-        [&](int64_t image, const SampleSpan& span) {
-          SampleTaps<Sum, Index> taps;
-          SampleSlopes<Sum> slopes;
-          SampleDots<Sum> dots;
-          const int64_t from = 2 * image * args.samples;
-          TFO_DISPATCH(FindTaps<Sum, Index>)
-          (args, grid + from, span, &taps, &slopes);
-          const T* const pixels =
-              features + image * args.Pixels() * args.channels;
-          const T* const up = d_output + image * args.samples * args.channels;
-          if (HasPlanes(args)) {
-            TFO_DISPATCH(DotPlanes<T, Index>)
-            (taps, slopes, span.count, up + span.first, pixels, PlanesOf(args),
-             &dots);
-          } else {
-            TFO_DISPATCH(DotChannelsLast<T, Index>)
-            (taps, slopes, span.count, up + span.first * args.channels, pixels,
-             PlanesOf(args), &dots);
-          }
-          Sum* const to = d_grid + from + 2 * span.first;
-          for (int64_t i = 0; i < span.count; ++i) {
-            Sum y = 0, x = 0;
-            for (int t = 0; t < taps.count; ++t) {
-              const Sum dot = dots.values[t][i];
-              if (slopes.y[t][i] != 0) y += slopes.y[t][i] * dot;
-              if (slopes.x[t][i] != 0) x += slopes.x[t][i] * dot;
-            }
-            to[2 * i + y_at] = y;
-            to[2 * i + 1 - y_at] = x;
-          }
-        });
+    ForBlocks(cpu, args, 2 * CyclesPerSample(args),
+              [&](int64_t image, const SampleSpan& span) {
+                SampleTaps<Sum, Index> taps;
+                SampleSlopes<Sum> slopes;
+                SampleDots<Sum> dots;
+                const int64_t from = 2 * image * args.samples;
+                TFO_DISPATCH(FindTaps<Sum, Index>)
+                (args, grid + from, span, &taps, &slopes);
+                const T* const pixels =
+                    features + image * args.Pixels() * args.channels;
+                const T* const up =
+                    d_output + image * args.samples * args.channels;
+                if (HasPlanes(args)) {
+                  TFO_DISPATCH(DotPlanes<T, Index>)
+                  (taps, slopes, span.count, up + span.first, pixels,
+                   PlanesOf(args), &dots);
+                } else {
+                  TFO_DISPATCH(DotChannelsLast<T, Index>)
+                  (taps, slopes, span.count, up + span.first * args.channels,
+                   pixels, PlanesOf(args), &dots);
+                }
+                Sum* const to = d_grid + from + 2 * span.first;
+                for (int64_t i = 0; i < span.count; ++i) {
+                  Sum y = 0, x = 0;
+                  for (int t = 0; t < taps.count; ++t) {
+                    const Sum dot = dots.values[t][i];
+                    if (slopes.y[t][i] != 0) y += slopes.y[t][i] * dot;
+                    if (slopes.x[t][i] != 0) x += slopes.x[t][i] * dot;
+                  }
+                  to[2 * i + y_at] = y;
+                  to[2 * i + 1 - y_at] = x;
+                }
+              });
   });
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template Error GridSample<T>(const Cpu&, const GridSampleArgs&, const T*,    \
-                               const Accumulator<T>*, T*);                     \
-  template Error GridSampleGrad<T>(const Cpu&, const GridSampleArgs&,          \
-                                   const T*, const Accumulator<T>*, T*);       \
-  template Error GridSampleGridGrad<T>(const Cpu&, const GridSampleArgs&,      \
-                                       const T*, const T*,                     \
+#define TFO_INSTANTIATE(T)                                                   \
+  template Error GridSample<T>(const Cpu&, const GridSampleArgs&, const T*,  \
+                               const Accumulator<T>*, const Accumulator<T>*, \
+                               T*);                                          \
+  template Error GridSampleGrad<T>(const Cpu&, const GridSampleArgs&,        \
+                                   const T*, const Accumulator<T>*, T*);     \
+  template Error GridSampleGridGrad<T>(const Cpu&, const GridSampleArgs&,    \
+                                       const T*, const T*,                   \
                                        const Accumulator<T>*, Accumulator<T>*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

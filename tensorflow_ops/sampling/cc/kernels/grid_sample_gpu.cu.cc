@@ -46,8 +46,8 @@ int64_t UnitCount(const GridSampleArgs& args) {
   return args.batch * args.samples * parts;
 }
 
-// Calls visit(c, where) for the channels of a unit, in packs: where is the
-// index in features of the channel of pixel 0, and `step` apart are pixels.
+// The step between pixels; the index of a channel of pixel 0, and of a sample's
+// channel.
 __device__ int64_t PixelStep(const GridSampleArgs& args) {
   return args.channels_first ? 1 : args.channels;
 }
@@ -59,10 +59,9 @@ __device__ int64_t FeatureIndex(const GridSampleArgs& args, const Unit& unit,
 }
 __device__ int64_t OutputIndex(const GridSampleArgs& args, const Unit& unit,
                                int64_t c) {
-  return args.channels_first
-             ? (unit.image * args.channels + c) * args.samples +
-                   (unit.sample - unit.image * args.samples)
-             : unit.sample * args.channels + c;
+  return args.channels_first ? (unit.image * args.channels + c) * args.samples +
+                                   (unit.sample - unit.image * args.samples)
+                             : unit.sample * args.channels + c;
 }
 __device__ int64_t LastChannel(const GridSampleArgs& args, const Unit& unit) {
   if (!args.channels_first) return unit.channel + 1;
@@ -73,13 +72,19 @@ __device__ int64_t LastChannel(const GridSampleArgs& args, const Unit& unit) {
 template <typename T, int N, int kAxis>
 __global__ void __launch_bounds__(kThreads)
     Sample(const __grid_constant__ GridSampleArgs args, const T* features,
-           const Accumulator<T>* grid, T* output, int64_t units) {
+           const Accumulator<T>* grid, const Accumulator<T>* direction,
+           T* output, int64_t units) {
   using Sum = Accumulator<T>;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
        i < units; i += static_cast<int64_t>(gridDim.x) * kThreads) {
     const Unit unit = UnitOf<N>(args, i);
     const auto taps = TapsAt<kAxis>(args, grid, unit.sample);
-    const Sum start = taps.IsNan() ? taps.y.nan + taps.x.nan : Sum(0);
+    const bool is_tangent = direction != nullptr;
+    const Sum start =
+        taps.IsNan() && !is_tangent ? taps.y.nan + taps.x.nan : Sum(0);
+    const bool flow = args.coordinates == SampleCoordinates::kFlow;
+    const Sum d_y = is_tangent ? direction[2 * unit.sample + !flow] : Sum(0);
+    const Sum d_x = is_tangent ? direction[2 * unit.sample + flow] : Sum(0);
     const int64_t step = PixelStep(args);
     for (int64_t c = unit.channel; c < LastChannel(args, unit); ++c) {
       const T* const image = features + FeatureIndex(args, unit, c);
@@ -90,7 +95,12 @@ __global__ void __launch_bounds__(kThreads)
       for (int k = 0; k < kAxis; ++k) {
 #pragma unroll
         for (int j = 0; j < kAxis; ++j) {
-          const Sum weight = taps.y.weight[k] * taps.x.weight[j];
+          Sum weight = taps.y.weight[k] * taps.x.weight[j];
+          if (is_tangent) {
+            const Sum y = taps.y.slope[k] * taps.x.weight[j];
+            const Sum x = taps.y.weight[k] * taps.x.slope[j];
+            weight = (y == 0 ? 0 : y * d_y) + (x == 0 ? 0 : x * d_x);
+          }
           if (weight == 0) continue;
           const auto pack = LoadPack<N>(
               image + (taps.row[k] * args.width + taps.column[j]) * step);
@@ -119,9 +129,9 @@ __device__ void AddAtomically(const Sum (&values)[N], Sum* to) {
 #pragma unroll
   for (int n = 0; n < N; n += kTogether) {
     if constexpr (kTogether == 4) {
-      atomicAdd(reinterpret_cast<float4*>(to + n),
-                make_float4(values[n], values[n + 1], values[n + 2],
-                            values[n + 3]));
+      atomicAdd(
+          reinterpret_cast<float4*>(to + n),
+          make_float4(values[n], values[n + 1], values[n + 2], values[n + 3]));
     } else if constexpr (kTogether == 2) {
       atomicAdd(reinterpret_cast<float2*>(to + n),
                 make_float2(values[n], values[n + 1]));
@@ -156,9 +166,9 @@ __global__ void __launch_bounds__(kThreads)
           for (int n = 0; n < N; ++n) {
             products[n] = weight * Widen(pack.values[n]);
           }
-          AddAtomically<N>(products, image + (taps.row[k] * args.width +
-                                              taps.column[j]) *
-                                                 step);
+          AddAtomically<N>(
+              products,
+              image + (taps.row[k] * args.width + taps.column[j]) * step);
         }
       }
     }
@@ -235,7 +245,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t samples = args.batch * args.samples;
   constexpr int kSamples = kThreads / kGroup;
   const int lane = threadIdx.x % kGroup;
-  const int64_t pixels = args.height * args.width, step = PixelStep(args);
+  const int64_t step = PixelStep(args);
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * kSamples;
        first < samples; first += static_cast<int64_t>(gridDim.x) * kSamples) {
     const int64_t sample = first + threadIdx.x / kGroup;
@@ -263,7 +273,6 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     }
-    (void)pixels;
     Sum d_y = 0, d_x = 0;
 #pragma unroll
     for (int k = 0; k < kAxis; ++k) {
@@ -295,8 +304,8 @@ Error WithChannelPacks(const GridSampleArgs& args, const Run& run,
   return WithWidestPack<T>(
       [&](auto n) {
         constexpr int N = decltype(n)::value;
-        return N == 1 || (!args.channels_first &&
-                          FitsPacks<N>(args.channels, places...));
+        return N == 1 ||
+               (!args.channels_first && FitsPacks<N>(args.channels, places...));
       },
       run);
 }
@@ -309,14 +318,15 @@ unsigned Blocks(int64_t threads) {
 
 template <typename T>
 Error GridSample(const Gpu& gpu, const GridSampleArgs& args, const T* features,
-                 const Accumulator<T>* grid, T* output) {
+                 const Accumulator<T>* grid, const Accumulator<T>* direction,
+                 T* output) {
   const auto run = [&](auto n) {
     constexpr int N = decltype(n)::value;
     return WithTapsOnAxis(args.mode, [&](auto axis) {
       const int64_t units = UnitCount<N>(args);
       return Launch(gpu, Blocks(units), kThreads,
                     Sample<T, N, decltype(axis)::value>, args, features, grid,
-                    output, units);
+                    direction, output, units);
     });
   };
   return WithChannelPacks<T>(args, run, features, output);
@@ -369,9 +379,8 @@ Error GridSampleGridGrad(const Gpu& gpu, const GridSampleArgs& args,
     return WithTapsOnAxis(args.mode, [&](auto axis) {
       constexpr int kAxis = decltype(axis)::value;
       if (args.channels_first || args.channels < 4 * N) {
-        return Launch(gpu, Blocks(samples), kThreads,
-                      GridGrad<T, N, kAxis, 1>, args, d_output, features, grid,
-                      d_grid);
+        return Launch(gpu, Blocks(samples), kThreads, GridGrad<T, N, kAxis, 1>,
+                      args, d_output, features, grid, d_grid);
       }
       constexpr int kGroup = 8;
       return Launch(gpu, Blocks(samples * kGroup), kThreads,
@@ -382,13 +391,14 @@ Error GridSampleGridGrad(const Gpu& gpu, const GridSampleArgs& args,
   return WithChannelPacks<T>(args, run, d_output, features);
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template Error GridSample<T>(const Gpu&, const GridSampleArgs&, const T*,    \
-                               const Accumulator<T>*, T*);                     \
-  template Error GridSampleGrad<T>(const Gpu&, const GridSampleArgs&,          \
-                                   const T*, const Accumulator<T>*, T*);       \
-  template Error GridSampleGridGrad<T>(const Gpu&, const GridSampleArgs&,      \
-                                       const T*, const T*,                     \
+#define TFO_INSTANTIATE(T)                                                   \
+  template Error GridSample<T>(const Gpu&, const GridSampleArgs&, const T*,  \
+                               const Accumulator<T>*, const Accumulator<T>*, \
+                               T*);                                          \
+  template Error GridSampleGrad<T>(const Gpu&, const GridSampleArgs&,        \
+                                   const T*, const Accumulator<T>*, T*);     \
+  template Error GridSampleGridGrad<T>(const Gpu&, const GridSampleArgs&,    \
+                                       const T*, const T*,                   \
                                        const Accumulator<T>*, Accumulator<T>*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

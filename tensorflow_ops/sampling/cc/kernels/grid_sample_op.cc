@@ -53,11 +53,11 @@ class GridSampleOpBase : public OpKernel {
     const int rank = grid.dims();
     if (rank < 3 || (flow && rank != 4) || grid.dim_size(rank - 1) != 2 ||
         grid.dim_size(0) != args->batch) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          flow ? "flow must be [N, height, width, 2]"
-               : "grid must be [N, d1, ..., dk, 2]",
-          " with N = ", args->batch, " of features ", features.DebugString(),
-          ", got ", grid.DebugString()));
+      return absl::InvalidArgumentError(
+          absl::StrCat(flow ? "flow must be [N, height, width, 2]"
+                            : "grid must be [N, d1, ..., dk, 2]",
+                       " with N = ", args->batch, " of features ",
+                       features.DebugString(), ", got ", grid.DebugString()));
     }
     args->samples = 1;
     args->flow_columns = grid.dim_size(rank - 2);
@@ -85,12 +85,14 @@ class GridSampleOpBase : public OpKernel {
   GridSampleArgs args_ = {};
 };
 
+// GridSample, and GridSampleTangent, which has a direction as its third input.
 template <typename Device, typename T>
 class GridSampleOp : public GridSampleOpBase {
  public:
   explicit GridSampleOp(::tensorflow::OpKernelConstruction* ctx)
       : GridSampleOpBase(ctx) {
-    OP_REQUIRES_OK(ctx, CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
+    OP_REQUIRES_OK(ctx,
+                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
   }
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
@@ -101,10 +103,20 @@ class GridSampleOp : public GridSampleOpBase {
     ::tensorflow::Tensor* output;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     if (output->NumElements() == 0) return;
+    const Accumulator<T>* direction = nullptr;
+    if (ctx->num_inputs() > 2) {
+      const ::tensorflow::TensorShape& moved = ctx->input(2).shape();
+      OP_REQUIRES(
+          ctx, moved == grid.shape(),
+          absl::InvalidArgumentError(absl::StrCat(
+              "direction must have grid's shape ", grid.shape().DebugString(),
+              ", got ", moved.DebugString())));
+      direction = Data<Accumulator<T>>(ctx->input(2));
+    }
     OP_REQUIRES_OK(
         ctx, ToStatus(GridSample(GetDevice<Device>(ctx), args,
-                                 Data<T>(features),
-                                 Data<Accumulator<T>>(grid), Data<T>(output))));
+                                 Data<T>(features), Data<Accumulator<T>>(grid),
+                                 direction, Data<T>(output))));
   }
 };
 
@@ -113,7 +125,8 @@ class GridSampleGradOp : public GridSampleOpBase {
  public:
   explicit GridSampleGradOp(::tensorflow::OpKernelConstruction* ctx)
       : GridSampleOpBase(ctx) {
-    OP_REQUIRES_OK(ctx, CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
+    OP_REQUIRES_OK(ctx,
+                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
   }
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
@@ -137,9 +150,9 @@ class GridSampleGradOp : public GridSampleOpBase {
           ctx, AllocateScratch(ctx, GridSampleGradScratchBytes(args, sizeof(T)),
                                &memory, &device));
     }
-    OP_REQUIRES_OK(ctx, ToStatus(GridSampleGrad(
-                            device, args, Data<T>(d_output),
-                            Data<Accumulator<T>>(grid), Data<T>(d_features))));
+    OP_REQUIRES_OK(ctx, ToStatus(GridSampleGrad(device, args, Data<T>(d_output),
+                                                Data<Accumulator<T>>(grid),
+                                                Data<T>(d_features))));
   }
 };
 
@@ -148,7 +161,8 @@ class GridSampleGridGradOp : public GridSampleOpBase {
  public:
   explicit GridSampleGridGradOp(::tensorflow::OpKernelConstruction* ctx)
       : GridSampleOpBase(ctx) {
-    OP_REQUIRES_OK(ctx, CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
+    OP_REQUIRES_OK(ctx,
+                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
   }
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
@@ -161,15 +175,15 @@ class GridSampleGridGradOp : public GridSampleOpBase {
     ::tensorflow::Tensor* d_grid;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, grid.shape(), &d_grid));
     if (grid.NumElements() == 0) return;
-    OP_REQUIRES_OK(
-        ctx, ToStatus(GridSampleGridGrad(
-                 GetDevice<Device>(ctx), args, Data<T>(d_output),
-                 Data<T>(features), Data<Accumulator<T>>(grid),
-                 Data<Accumulator<T>>(d_grid))));
+    OP_REQUIRES_OK(ctx, ToStatus(GridSampleGridGrad(
+                            GetDevice<Device>(ctx), args, Data<T>(d_output),
+                            Data<T>(features), Data<Accumulator<T>>(grid),
+                            Data<Accumulator<T>>(d_grid))));
   }
 };
 
 TFO_REGISTER_KERNELS("GridSample", GridSampleOp, );
+TFO_REGISTER_KERNELS("GridSampleTangent", GridSampleOp, );
 TFO_REGISTER_KERNELS("GridSampleGrad", GridSampleGradOp,
                      .HostMemory("features_shape"));
 TFO_REGISTER_KERNELS("GridSampleGridGrad", GridSampleGridGradOp, );

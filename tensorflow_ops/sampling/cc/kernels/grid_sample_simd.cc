@@ -69,7 +69,8 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
           for (int64_t j = c; j < c + n; ++j) {
             Sum<T> sum = 0;
             for (int t = 0; t < taps.count; ++t) {
-              sum = MulAdd(taps.weight[t], Sum<T>(LoadOne(taps.at[t] + j)), sum);
+              sum =
+                  MulAdd(taps.weight[t], Sum<T>(LoadOne(taps.at[t] + j)), sum);
             }
             output[j] = Narrow<T>(sum);
           }
@@ -148,7 +149,8 @@ TFO_INLINE Vector<T> Gather(const T* plane, const Index* pixel,
   }
 #endif
   Vector<T> values;
-  for (int i = 0; i < Lanes<T>::kCount; ++i) values[i] = LoadOne(plane + pixel[i]);
+  for (int i = 0; i < Lanes<T>::kCount; ++i)
+    values[i] = LoadOne(plane + pixel[i]);
   return weight != 0 ? values : Vector<T>{};
 }
 
@@ -209,8 +211,7 @@ void AddChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
   constexpr int kCount = Lanes<T>::kCount;
   const int64_t channels = of.channels;
   for (int64_t i = 0; i < span.count; ++i) {
-    const int64_t sample =
-        span.list == nullptr ? span.first + i : span.list[i];
+    const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
     const T* const from = d_output + sample * channels;
     for (int t = 0; t < taps.count; ++t) {
       const Sum<T> weight = taps.weight[t][i];
@@ -233,8 +234,7 @@ template <typename T, typename Index>
 void AddToPlane(const SampleTaps<Sum<T>, Index>& taps, const SampleSpan& span,
                 const T* d_output, const PixelBand& band, Sum<T>* sums) {
   for (int64_t i = 0; i < span.count; ++i) {
-    const int64_t sample =
-        span.list == nullptr ? span.first + i : span.list[i];
+    const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
     const Sum<T> from = LoadOne(d_output + sample);
     for (int t = 0; t < taps.count; ++t) {
       const Sum<T> weight = taps.weight[t][i];
@@ -249,8 +249,8 @@ void AddToPlane(const SampleTaps<Sum<T>, Index>& taps, const SampleSpan& span,
 template <typename T, typename Index>
 void DotChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
                      const SampleSlopes<Sum<T>>& slopes, int64_t count,
-                     const T* d_output, const T* image,
-                     const SampledPlanes& of, SampleDots<Sum<T>>* dots) {
+                     const T* d_output, const T* image, const SampledPlanes& of,
+                     SampleDots<Sum<T>>* dots) {
   constexpr int kCount = Lanes<T>::kCount;
   const int64_t channels = of.channels;
   for (int64_t i = 0; i < count; ++i) {
@@ -289,11 +289,12 @@ void DotPlanes(const SampleTaps<Sum<T>, Index>& taps,
     const T* const plane = image + c * of.pixels;
     const T* const from = d_output + c * of.samples;
     for (int64_t i = 0; i < count; i += kCount) {
-      const Vector<T> up = i + kCount <= count ? Load(from + i)
-                                               : LoadFirst(from + i, count - i);
+      const Vector<T> up =
+          i + kCount <= count ? Load(from + i) : LoadFirst(from + i, count - i);
       for (int t = 0; t < taps.count; ++t) {
         const Vector<T> y = Load(slopes.y[t] + i), x = Load(slopes.x[t] + i);
-        const Vector<T> used = (y != 0) | (x != 0) ? Vector<T>{} + 1 : Vector<T>{};
+        const Vector<T> used =
+            (y != 0) | (x != 0) ? Vector<T>{} + 1 : Vector<T>{};
         Sum<T>* const dot = dots->values[t] + i;
         Store(MulAdd(up, Gather(plane, taps.pixel[t] + i, used), Load(dot)),
               dot);
@@ -302,24 +303,24 @@ void DotPlanes(const SampleTaps<Sum<T>, Index>& taps,
   }
 }
 
-#define TFO_INSTANTIATE(T, Index)                                             \
-  template void SampleChannelsLast<T, Index>(                                 \
-      const SampleTaps<Sum<T>, Index>&, int64_t, const T*,                    \
-      const SampledPlanes&, T*);                                              \
-  template void SamplePlanes<T, Index>(const SampleTaps<Sum<T>, Index>&,      \
-                                       int64_t, const T*,                     \
-                                       const SampledPlanes&, T*);             \
-  template void AddChannelsLast<T, Index>(                                    \
-      const SampleTaps<Sum<T>, Index>&, const SampleSpan&, const T*,          \
-      const SampledPlanes&, const PixelBand&, Sum<T>*);                       \
-  template void AddToPlane<T, Index>(const SampleTaps<Sum<T>, Index>&,        \
-                                     const SampleSpan&, const T*,             \
-                                     const PixelBand&, Sum<T>*);              \
-  template void DotChannelsLast<T, Index>(                                    \
-      const SampleTaps<Sum<T>, Index>&, const SampleSlopes<Sum<T>>&, int64_t, \
-      const T*, const T*, const SampledPlanes&, SampleDots<Sum<T>>*);         \
-  template void DotPlanes<T, Index>(                                          \
-      const SampleTaps<Sum<T>, Index>&, const SampleSlopes<Sum<T>>&, int64_t, \
+#define TFO_INSTANTIATE(T, Index)                                              \
+  template void SampleChannelsLast<T, Index>(const SampleTaps<Sum<T>, Index>&, \
+                                             int64_t, const T*,                \
+                                             const SampledPlanes&, T*);        \
+  template void SamplePlanes<T, Index>(const SampleTaps<Sum<T>, Index>&,       \
+                                       int64_t, const T*,                      \
+                                       const SampledPlanes&, T*);              \
+  template void AddChannelsLast<T, Index>(                                     \
+      const SampleTaps<Sum<T>, Index>&, const SampleSpan&, const T*,           \
+      const SampledPlanes&, const PixelBand&, Sum<T>*);                        \
+  template void AddToPlane<T, Index>(const SampleTaps<Sum<T>, Index>&,         \
+                                     const SampleSpan&, const T*,              \
+                                     const PixelBand&, Sum<T>*);               \
+  template void DotChannelsLast<T, Index>(                                     \
+      const SampleTaps<Sum<T>, Index>&, const SampleSlopes<Sum<T>>&, int64_t,  \
+      const T*, const T*, const SampledPlanes&, SampleDots<Sum<T>>*);          \
+  template void DotPlanes<T, Index>(                                           \
+      const SampleTaps<Sum<T>, Index>&, const SampleSlopes<Sum<T>>&, int64_t,  \
       const T*, const T*, const SampledPlanes&, SampleDots<Sum<T>>*)
 #define TFO_INSTANTIATE_BOTH(T) \
   TFO_INSTANTIATE(T, int32_t);  \

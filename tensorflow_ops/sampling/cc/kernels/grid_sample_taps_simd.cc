@@ -112,9 +112,9 @@ void FindTapsOf(const GridSampleArgs& args, const C* grid,
     for (int j = 0; j < kAxis; ++j) {
       Index* const pixel = taps->pixel[k * kAxis + j];
       for (int64_t i = 0; i < padded; ++i) {
-        pixel[i] = static_cast<Index>(rows[k][i]) *
-                       static_cast<Index>(args.width) +
-                   columns[j][i];
+        pixel[i] =
+            static_cast<Index>(rows[k][i]) * static_cast<Index>(args.width) +
+            columns[j][i];
       }
     }
   }
@@ -130,8 +130,8 @@ void FindRowsOf(const GridSampleArgs& args, const C* grid,
   ReadCoordinates(args, grid, span, &at);
   const bool flow = args.coordinates == SampleCoordinates::kFlow;
   for (int64_t i = 0; i < PaddedCount<C>(span); i += kCount) {
-    const auto y = TapsOf<kAxis, V>(axis, Load(at.y + i),
-                                    flow ? Load(at.own_y + i) : V{});
+    const auto y =
+        TapsOf<kAxis, V>(axis, Load(at.y + i), flow ? Load(at.own_y + i) : V{});
     V low = y.pixel[0], high = y.pixel[0];
 #pragma GCC unroll 4
     for (int k = 1; k < kAxis; ++k) {
@@ -171,10 +171,10 @@ void FindRows(const GridSampleArgs& args, const C* grid, const SampleSpan& span,
   }
 }
 
-#define TFO_INSTANTIATE(C, Index)                                        \
-  template void FindTaps<C, Index>(const GridSampleArgs&, const C*,      \
-                                   const SampleSpan&,                    \
-                                   SampleTaps<C, Index>*, SampleSlopes<C>*)
+#define TFO_INSTANTIATE(C, Index)                                            \
+  template void FindTaps<C, Index>(const GridSampleArgs&, const C*,          \
+                                   const SampleSpan&, SampleTaps<C, Index>*, \
+                                   SampleSlopes<C>*)
 TFO_INSTANTIATE(float, int32_t);
 TFO_INSTANTIATE(float, int64_t);
 TFO_INSTANTIATE(double, int32_t);

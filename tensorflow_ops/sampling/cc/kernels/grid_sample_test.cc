@@ -1,11 +1,12 @@
 // Compares samples and gradients with plain loops in double precision.
+#include "tensorflow_ops/sampling/cc/kernels/grid_sample.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
-#include "tensorflow_ops/sampling/cc/kernels/grid_sample.h"
 
 namespace tfo {
 namespace {
@@ -74,8 +75,8 @@ Axis AxisOfDefinition(const GridSampleArgs& args, int64_t size, double g,
       if (args.padding == SamplePadding::kBorder) {
         pixel = std::clamp<int64_t>(i, 0, size - 1);
       } else if (reflects) {
-        pixel = std::clamp<int64_t>(
-            std::llround(Reflect(i, low, high, &sign)), 0, size - 1);
+        pixel = std::clamp<int64_t>(std::llround(Reflect(i, low, high, &sign)),
+                                    0, size - 1);
         if (size == 1) pixel = 0;
       }
       if (pixel < 0 || pixel >= size) continue;
@@ -170,7 +171,8 @@ Case MakeCase(GridSampleArgs args, uint32_t seed) {
     return values;
   };
   args.flow_columns = std::max<int64_t>(args.flow_columns, 1);
-  Case c = {args, eighths(args.batch * args.Pixels() * args.channels, -2, 2),
+  Case c = {args,
+            eighths(args.batch * args.Pixels() * args.channels, -2, 2),
             {},
             eighths(args.batch * args.samples * args.channels, -2, 2)};
   const int span = static_cast<int>(std::max(args.height, args.width));
@@ -220,14 +222,20 @@ Actual<T> Run(Device device, const Case& c) {
                       GpuVector<Sum>(c.grid.size())};
   GpuVector<char> scratch(GridSampleGradScratchBytes(c.args, sizeof(T)));
   if constexpr (std::is_same_v<Device, Gpu>) device.scratch = scratch.data();
-  TFO_EXPECT_RUNS(GridSample(device, c.args, features.data(), grid.data(),
-                             actual.output.data()));
+  TFO_EXPECT_RUNS(GridSample<T>(device, c.args, features.data(), grid.data(),
+                                nullptr, actual.output.data()));
   TFO_EXPECT_RUNS(GridSampleGrad(device, c.args, d_output.data(), grid.data(),
                                  actual.d_features.data()));
   TFO_EXPECT_RUNS(GridSampleGridGrad(device, c.args, d_output.data(),
                                      features.data(), grid.data(),
                                      actual.d_grid.data()));
   return actual;
+}
+
+std::vector<double> Directions(int64_t n) {
+  std::vector<double> values(n);
+  for (int64_t i = 0; i < n; ++i) values[i] = (i * 7 % 5 - 2) / 2.0;
+  return values;
 }
 
 template <typename T, typename Device>
@@ -237,6 +245,23 @@ Actual<T> Check(const Device& device, const Case& c) {
   ExpectValues("output", actual.output, expected.output);
   ExpectValues("d_features", actual.d_features, expected.d_features);
   ExpectValues("d_grid", actual.d_grid, expected.d_grid);
+  // The tangent is the transpose of the gradient to the grid.
+  GpuVector<T> tangent(c.d_output.size());
+  const auto direction = As<Accumulator<T>>(Directions(c.grid.size()));
+  TFO_EXPECT_RUNS(GridSample<T>(device, c.args, As<T>(c.features).data(),
+                                As<Accumulator<T>>(c.grid).data(),
+                                direction.data(), tangent.data()));
+  double along_grid = 0, along_output = 0, size = 1;
+  for (size_t i = 0; i < direction.size(); ++i) {
+    along_grid += direction[i] * expected.d_grid[i];
+  }
+  for (size_t i = 0; i < tangent.size(); ++i) {
+    const double product = Widen(tangent[i]) * c.d_output[i];
+    along_output += product;
+    size += std::abs(product);
+  }
+  const double rounding = sizeof(T) == 2 ? 1e-2 : 1e-5;
+  TFO_EXPECT(std::abs(along_grid - along_output) <= rounding * size);
   return actual;
 }
 
@@ -356,15 +381,13 @@ TFO_TEST(GridSample, ThreadsDoNotChangeBits) {
       TFO_EXPECT(HaveSameBits(one.output, many.output));
       TFO_EXPECT(HaveSameBits(one.d_features, many.d_features));
       TFO_EXPECT(HaveSameBits(one.d_grid, many.d_grid));
-      TFO_EXPECT(HaveSameBits(half.d_features,
-                              Run<Half>(cpu, c).d_features));
+      TFO_EXPECT(HaveSameBits(half.d_features, Run<Half>(cpu, c).d_features));
     }
   }
 }
 
-const double kWild[] = {kNan,  kInfinity, -kInfinity, 1e10, -1e10,
-                        3e38,  -3e38,     2147483648, -2147483649.0,
-                        16.5,  -3.25,     0};
+const double kWild[] = {kNan,  kInfinity,  -kInfinity,    1e10, -1e10, 3e38,
+                        -3e38, 2147483648, -2147483649.0, 16.5, -3.25, 0};
 
 // A wild coordinate with a tame one, in each place.
 Case WildCase(GridSampleArgs args) {
@@ -431,7 +454,8 @@ TFO_TEST(GridSample, PixelsOfWeightZeroAreNotRead) {
       for (int64_t c = 0; c < channels; ++c) features[12 * channels + c] = 2;
       const float grid[] = {2, 2};
       std::vector<float> output(channels);
-      GridSample(Cpu(), args, features.data(), grid, output.data());
+      GridSample<float>(Cpu(), args, features.data(), grid, nullptr,
+                        output.data());
       for (float value : output) TFO_EXPECT_EQ(value, 2.f);
     }
   });

@@ -106,8 +106,7 @@ TFO_FORMULA V Reflected(const SampledAxis<C>& axis, V place, V* slope) {
   if (span == 0) return place - place;
   const V from_low = place - low;
   *slope = from_low < 0 ? -*slope : *slope;
-  const V distance =
-      ModuloOf<V>(from_low < 0 ? -from_low : from_low, 2 * span);
+  const V distance = ModuloOf<V>(from_low < 0 ? -from_low : from_low, 2 * span);
   *slope = distance > span ? -*slope : *slope;
   return (distance > span ? 2 * span - distance : distance) + low;
 }
@@ -142,7 +141,8 @@ TFO_FORMULA V PaddedTap(const SampledAxis<C>& axis, V tap) {
   if (axis.padding == SamplePadding::kBorder || last == 0) {
     return Clip<V>(tap, 0, last);
   }
-  const C edge = axis.align_corners ? C(0) : C(1);  // pixels -1 and 0, or -1 and 1
+  const C edge =
+      axis.align_corners ? C(0) : C(1);  // pixels -1 and 0, or -1 and 1
   const C period = 2 * (last + edge);
   tap = tap < 0 ? -tap - edge : tap;
   tap = tap >= period ? tap - period : tap;

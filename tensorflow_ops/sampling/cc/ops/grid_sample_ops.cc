@@ -1,7 +1,9 @@
 // GridSample and its gradients: names, inputs, attrs, outputs, shapes.
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/sampling/cc/kernels/grid_sample_args.h"
 
 namespace tfo {
 namespace {
@@ -45,6 +47,15 @@ absl::Status GridSampleShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(ChannelDim(c, &channel_dim));
   ShapeHandle features, grid;
   TF_RETURN_IF_ERROR(Expect(kFeatures, c->WithRank(c->input(0), 4, &features)));
+  const int first = channel_dim == 1 ? 2 : 1;
+  for (int i = first; i < first + 2; ++i) {
+    const int64_t size = c->Value(c->Dim(features, i));
+    if (size == 0 || size > kMaxSampledSide) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "features are ", c->DebugString(features),
+          ", expected height and width in [1, ", kMaxSampledSide, "]"));
+    }
+  }
   DimensionHandle batch = c->Dim(features, 0);
   TF_RETURN_IF_ERROR(MergeGrid(c, 1, &grid, &batch));
   if (!c->RankKnown(grid)) {
@@ -60,6 +71,13 @@ absl::Status GridSampleShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->Concatenate(c->Vector(batch), output, &output));
   c->set_output(0, output);
   return absl::OkStatus();
+}
+
+absl::Status GridSampleTangentShape(InferenceContext* c) {
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(Expect("direction must have grid's shape",
+                            c->Merge(c->input(1), c->input(2), &unused)));
+  return GridSampleShape(c);
 }
 
 absl::Status GridSampleGradShape(InferenceContext* c) {
@@ -99,6 +117,14 @@ REGISTER_OP("TensorflowOps>GridSample")
     .Input("features: T")
     .Input("grid: Tvalue")
     .Output("output: T") TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleShape);
+
+// How the output changes as the grid moves along a direction.
+REGISTER_OP("TensorflowOps>GridSampleTangent")
+    .Input("features: T")
+    .Input("grid: Tvalue")
+    .Input("direction: Tvalue")
+    .Output("output: T")
+        TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleTangentShape);
 
 REGISTER_OP("TensorflowOps>GridSampleGrad")
     .Input("d_output: T")

@@ -1,0 +1,242 @@
+"""Tests of grid_sample and dense_image_warp against NumPy code written from the definition."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+from grid_sample_reference_testing import grid_sample
+
+import tensorflow_ops as tfo
+
+_MODES = list(
+    itertools.product(("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection"), (False, True))
+)
+
+
+def _options(mode, padding_mode, align_corners, **more):
+    return {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners, **more}
+
+
+def _values_and_gradients(features, grid, d_output, **options):
+    features, grid = tf.constant(features), tf.constant(grid)
+    with tf.GradientTape() as tape:
+        tape.watch([features, grid])
+        output = tfo.image.grid_sample(features, grid, **options)
+    return [output, *tape.gradient(output, [features, grid], tf.constant(d_output, output.dtype))]
+
+
+class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
+    def test_all_modes_equal_the_definition(self):
+        rng = np.random.default_rng(0)
+        for i, modes in enumerate(_MODES):
+            # Inside, outside, and beyond a second reflection.
+            grid = rng.uniform(-3.5, 3.5, (2, 3, 4, 2))
+            data_format = ("NHWC", "NCHW")[i % 2]
+            features = rng.normal(size=(2, 4, 5, 6))
+            channels = 4 if data_format == "NCHW" else 6
+            d_output = rng.normal(size=(2, 3, 4, channels) if data_format == "NHWC" else (2, channels, 3, 4))
+            options = _options(*modes, data_format=data_format)
+            actual = _values_and_gradients(features, grid, d_output, **options)
+            expected = grid_sample(features, grid, d_output, **options)
+            for a, b in zip(actual, expected, strict=True):
+                self.assertAllClose(a, b, rtol=1e-7, atol=1e-7, msg=options)
+
+    @parameterized.parameters("bilinear", "bicubic")
+    def test_grids_of_any_rank(self, mode):
+        rng = np.random.default_rng(1)
+        features = np.float32(rng.normal(size=(2, 4, 5, 3)))
+        for shape in ([2, 3, 2], [2, 2, 3, 1, 2, 2]):
+            grid = np.float32(rng.uniform(-2, 6, shape))
+            options = _options(mode, "border", False, normalized=False)
+            actual = tfo.image.grid_sample(features, grid, **options)
+            self.assertAllClose(actual, grid_sample(features, grid, **options), rtol=1e-5, atol=1e-5)
+
+    def test_slopes_on_whole_pixels_and_at_borders(self):
+        features = tf.constant([[[[1.0], [3.0], [10.0]]]])
+        for padding_mode, slopes in (
+            # Of the cell to the right; outside is 0.
+            ("zeros", {-1.0: 1, 0.0: 2, 1.0: 7, 2.0: -10, 3.0: 0, 0.5: 2}),
+            ("border", {-1.0: 0, 0.0: 0, 1.0: 7, 2.0: 0, 3.0: 0, 0.5: 2}),
+            ("reflection", {-1.25: -7, 0.0: 0, 1.0: 7, 2.0: 0, 3.25: -2, 0.5: 2, 4.25: 2}),
+        ):
+            for x, slope in slopes.items():
+                grid = tf.constant([[[x, 0.0]]])
+                with tf.GradientTape() as tape:
+                    tape.watch(grid)
+                    y = tfo.image.grid_sample(
+                        features, grid, padding_mode=padding_mode, normalized=False, align_corners=True
+                    )
+                self.assertEqual(tape.gradient(y, grid)[0, 0, 0], slope, msg=(padding_mode, x))
+
+    def test_wild_places(self):
+        features = tf.random.normal([1, 4, 5, 3])
+        for mode, padding_mode, align in _MODES:
+            options = _options(mode, padding_mode, align, normalized=False)
+            for wild in (np.nan, np.inf, -np.inf, 1e10, -1e10, 3e38, -3e38):
+                grid = tf.constant([[[wild, 1.25], [1.25, 1.25], [1.25, wild]]])
+                up = tf.ones([1, 3, 3])
+                output, d_features, d_grid = _values_and_gradients(features, grid, up, **options)
+                alone = _values_and_gradients(features, grid[:, 1:2], up[:, 1:2], **options)
+                self.assertAllEqual(output[0, 1], alone[0][0, 0])
+                self.assertAllEqual(d_grid[0, 1], alone[2][0, 0])
+                self.assertAllEqual(np.isfinite(d_grid), np.ones(d_grid.shape, bool))
+                if np.isnan(wild) or (np.isinf(wild) and padding_mode == "reflection"):
+                    self.assertAllEqual(np.isnan(output[0, ::2]), np.ones([2, 3], bool))
+                    self.assertAllEqual(d_features, alone[1])
+                elif padding_mode == "zeros":
+                    self.assertAllEqual(output[0, ::2], np.zeros([2, 3]))
+                    self.assertAllEqual(d_features, alone[1])
+                elif padding_mode == "border":
+                    edge = tf.constant([[[4.0 if wild > 0 else 0.0, 1.25]]])
+                    expected = tfo.image.grid_sample(features, edge, **options)
+                    self.assertAllClose(output[0, 0], expected[0, 0])
+                else:
+                    self.assertAllEqual(np.isfinite(output), np.ones(output.shape, bool))
+
+    def test_normalized_coordinates_that_overflow_are_infinite(self):
+        features = tf.random.normal([1, 4, 5, 3])
+        grid = tf.constant([[[3e38, 0.0]]])
+        self.assertAllEqual(tfo.image.grid_sample(features, grid), np.zeros([1, 1, 3]))
+        edge = tfo.image.grid_sample(features, [[[1.0, 0.0]]], padding_mode="border")
+        self.assertAllEqual(tfo.image.grid_sample(features, grid, padding_mode="border"), edge)
+
+    def test_pixels_of_weight_zero_are_not_read(self):
+        features = np.full([1, 3, 3, 2], np.nan, np.float32)
+        features[0, 1, 1] = 2
+        for mode, padding_mode, align in _MODES:
+            y = tfo.image.grid_sample(
+                features, [[[1.0, 1.0]]], normalized=False, **_options(mode, padding_mode, align)
+            )
+            self.assertAllEqual(y, np.full([1, 1, 2], 2.0))
+
+    @parameterized.parameters(tf.float16, tf.bfloat16)
+    def test_places_of_16_bit_features_are_float32(self, dtype):
+        # 16 bits hold no fraction at column 4097.
+        features = tf.cast(tf.range(5000.0) % 7, dtype)[tf.newaxis, tf.newaxis, :, tf.newaxis]
+        y = tfo.image.grid_sample(features, [[[4097.25, 0.0]]], normalized=False)
+        left, right = 4097 % 7, 4098 % 7
+        self.assertEqual(y.dtype, dtype)
+        self.assertEqual(float(y[0, 0, 0]), 0.75 * left + 0.25 * right)
+
+    def test_wide_image(self):
+        # Floats beyond 2^24 are whole: the last column's may round beyond it.
+        width = 2**24 + 4
+        features = tf.zeros([1, 1, width, 1], tf.bfloat16)
+        grid = tf.constant([[[float(width), 0.0], [3e38, 0.0], [width - 1.0, 0.0]]])
+        for padding_mode in ("zeros", "border", "reflection"):
+            y, d_features, d_grid = _values_and_gradients(
+                features, grid, np.ones([1, 3, 1]), normalized=False, padding_mode=padding_mode
+            )
+            self.assertAllEqual(y, np.zeros([1, 3, 1]))
+            self.assertAllEqual(d_grid, np.zeros([1, 3, 2]))
+            self.assertEqual(d_features.shape, features.shape)
+
+    def test_gradients_have_the_same_bits_each_time(self):
+        features, grid = tf.random.normal([2, 40, 50, 7]), tf.random.uniform([2, 60, 70, 2], -1.2, 1.2)
+        d_output = tf.random.normal([2, 60, 70, 7])
+        first = _values_and_gradients(features, grid, d_output)
+        for _ in range(3):
+            for a, b in zip(first, _values_and_gradients(features, grid, d_output), strict=True):
+                self.assertAllEqual(a, b)
+
+    def test_features_of_any_order_and_grid_once(self):
+        features, grid = tf.random.normal([1, 4, 5, 2], dtype=tf.float64), tf.constant([[[0.3, -0.4]]], tf.float64)
+
+        def cubed(features):
+            return tf.reduce_sum(tfo.image.grid_sample(features, grid) ** 3)
+
+        tfo.testing.assert_gradients(cubed, (features,))
+        with tf.GradientTape() as outer:
+            outer.watch(features)
+            with tf.GradientTape() as tape:
+                tape.watch(features)
+                y = cubed(features)
+            gradient = tape.gradient(y, features)
+        second = outer.gradient(gradient, features)
+        direction = tf.ones_like(features)
+        step = 1e-4
+        numeric = []
+        for sign in (1, -1):
+            moved = features + sign * step * direction
+            with tf.GradientTape() as tape:
+                tape.watch(moved)
+                y = cubed(moved)
+            numeric.append(tape.gradient(y, moved))
+        self.assertAllClose(second, (numeric[0] - numeric[1]) / (2 * step), rtol=1e-5, atol=1e-6)
+        with tf.GradientTape() as outer:
+            outer.watch(grid)
+            with tf.GradientTape() as tape:
+                tape.watch(grid)
+                y = tf.reduce_sum(tfo.image.grid_sample(features, grid) ** 2)
+            gradient = tape.gradient(y, grid)
+        with self.assertRaisesRegex(LookupError, "the gradient of grid_sample to its grid has no gradient"):
+            outer.gradient(gradient, grid)
+
+    def test_empty_inputs(self):
+        for features, grid, output in (
+            ([0, 4, 5, 3], [0, 6, 2], [0, 6, 3]),
+            ([2, 4, 5, 3], [2, 0, 2], [2, 0, 3]),
+            ([2, 4, 5, 0], [2, 6, 2], [2, 6, 0]),
+        ):
+            up = np.zeros(output)
+            y, d_features, d_grid = _values_and_gradients(
+                np.zeros(features, np.float32), np.zeros(grid, np.float32), up
+            )
+            self.assertEqual(y.shape, output)
+            self.assertAllEqual(d_features, np.zeros(features))
+            self.assertAllEqual(d_grid, np.zeros(grid))
+
+    def test_bad_arguments(self):
+        features, grid = np.zeros([2, 4, 5, 3], np.float32), np.zeros([2, 6, 2], np.float32)
+        for args, options, message in (
+            ((features, grid), {"mode": "cubic"}, "mode is 'cubic', expected one of 'bilinear'"),
+            ((features, grid), {"padding_mode": "wrap"}, "padding_mode is 'wrap'"),
+            ((features, grid), {"data_format": "CHWN"}, "data_format is 'CHWN'"),
+            ((features, grid), {"normalized": 1}, "normalized is 1, expected True or False"),
+            ((features, grid[:1]), {}, r"grid must be .* with N = 2 of features \[2,4,5,3\], got \[1,6,2\]"),
+            ((features, grid[..., :1]), {}, r"grid must be \[N, d1, ..., dk, 2\]"),
+            ((features, grid[:, 0]), {}, r"grid must be \[N, d1, ..., dk, 2\]"),
+            ((features[0], grid), {}, "features must be 4-D"),
+            ((features[:, :0], grid), {}, r"features are \[2,0,5,3\], expected height and width in \[1, 1073741824\]"),
+            ((np.int32(features), grid), {}, "features are int32"),
+            ((features, np.int32(grid)), {}, "grid are int32, expected float32"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                tfo.image.grid_sample(*args, **options)
+
+
+class DenseImageWarpTest(tf.test.TestCase):
+    def test_equals_the_definition(self):
+        rng = np.random.default_rng(2)
+        images, flow = rng.normal(size=(2, 5, 6, 3)), rng.uniform(-4, 4, (2, 5, 6, 2))
+        d_output = rng.normal(size=(2, 5, 6, 3))
+        rows, columns = np.mgrid[:5, :6]
+        grid = np.stack([columns - flow[..., 1], rows - flow[..., 0]], -1)
+        expected, d_images, d_grid = grid_sample(
+            images, grid, d_output, normalized=False, **_options("bilinear", "border", False)
+        )
+        images, flow = tf.constant(images), tf.constant(flow)
+        with tf.GradientTape() as tape:
+            tape.watch([images, flow])
+            y = tfo.image.dense_image_warp(images, flow)
+        gradients = tape.gradient(y, [images, flow], tf.constant(d_output))
+        self.assertAllClose(y, expected)
+        self.assertAllClose(gradients[0], d_images)
+        self.assertAllClose(gradients[1], -d_grid[..., ::-1])
+
+    def test_no_flow_is_the_identity(self):
+        images = tf.random.normal([2, 5, 6, 3])
+        self.assertAllEqual(tfo.image.dense_image_warp(images, tf.zeros([2, 5, 6, 2])), images)
+
+    def test_flow_of_another_size(self):
+        images = tf.random.normal([2, 5, 6, 3])
+        self.assertAllEqual(tfo.image.dense_image_warp(images, tf.zeros([2, 3, 4, 2])), images[:, :3, :4])
+
+    def test_bad_flow(self):
+        with self.assertRaisesRegex(ValueError, r"flow must be \[N, height, width, 2\]"):
+            tfo.image.dense_image_warp(tf.zeros([2, 5, 6, 3]), tf.zeros([2, 5, 2]))
+
+
+if __name__ == "__main__":
+    tf.test.main()
