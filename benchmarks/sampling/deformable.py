@@ -32,17 +32,24 @@ import tensorflow_ops as tfo
 PASSES = ("forward", "with gradients")
 # (height, width, channels): {pass: [(ratio, peer)]}; a ratio below 1 is a multiple of conv2d's time.
 CONVOLUTIONS = {
-    (100, 152, 128): {"forward": [(20, "torchvision"), (1 / 1.5, "conv2d")], "with gradients": [(35, "torchvision"), (1 / 1.7, "conv2d")]},
+    (100, 152, 128): {
+        "forward": [(20, "torchvision"), (1 / 1.5, "conv2d")],
+        "with gradients": [(35, "torchvision"), (1 / 1.7, "conv2d")],
+    },
     (50, 76, 256): {"forward": [(8, "torchvision")], "with gradients": [(20, "torchvision")]},
     (25, 38, 512): {"forward": [(4, "torchvision")], "with gradients": [(10, "torchvision")]},
-}  # fmt: skip
+}
 DECODER = ((100, 134), (50, 67), (25, 34), (13, 17))
 ENCODER = ((50, 67), (25, 34), (13, 17), (7, 9))
 # (queries, levels): the same.
 ATTENTIONS = {
     "decoder": (300, DECODER, {"forward": [(10, "torch"), (10, "tf")], "with gradients": [(10, "torch"), (10, "tf")]}),
-    "encoder": (sum(h * w for h, w in ENCODER), ENCODER, {"forward": [(25, "torch"), (25, "tf")], "with gradients": [(30, "torch"), (30, "tf")]}),
-}  # fmt: skip
+    "encoder": (
+        sum(h * w for h, w in ENCODER),
+        ENCODER,
+        {"forward": [(25, "torch"), (25, "tf")], "with gradients": [(30, "torch"), (30, "tf")]},
+    ),
+}
 HEADS, DEPTH, POINTS = 8, 32, 4
 
 

@@ -94,8 +94,8 @@ void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
         for (int64_t k = 0; k < kColumns; ++k) {
           const T* const from = b + (j + (k < n ? k : 0)) * column_stride;
           for (int64_t i = first; i < end; ++i) {
-            panels[i * kColumns + k] = k < n ? LoadOne(from + i * row_stride)
-                                             : Accumulator<T>{0};
+            panels[i * kColumns + k] =
+                k < n ? LoadOne(from + i * row_stride) : Accumulator<T>{0};
           }
         }
       }
@@ -116,7 +116,7 @@ void MultiplyTransposedTile(const C* a, int64_t rows, int64_t depth,
   Multiply<1, kGemmStride>(a, rows, depth, panels, columns, add, c, c_stride);
 }
 
-#define TFO_INSTANTIATE_PACK(T)                                           \
+#define TFO_INSTANTIATE_PACK(T)                                             \
   template void PackPanels<T>(const T*, int64_t, int64_t, int64_t, int64_t, \
                               Accumulator<T>*)
 TFO_INSTANTIATE_PACK(float);
@@ -124,12 +124,12 @@ TFO_INSTANTIATE_PACK(double);
 TFO_INSTANTIATE_PACK(Half);
 TFO_INSTANTIATE_PACK(BFloat16);
 #undef TFO_INSTANTIATE_PACK
-#define TFO_INSTANTIATE(C)                                                    \
-  template int64_t PanelColumns<C>();                                         \
+#define TFO_INSTANTIATE(C)                                                     \
+  template int64_t PanelColumns<C>();                                          \
   template void MultiplyTile<C>(const C*, int64_t, int64_t, const C*, int64_t, \
-                                bool, C*, int64_t);                           \
-  template void MultiplyTransposedTile<C>(const C*, int64_t, int64_t,         \
-                                          const C*, int64_t, bool, C*, int64_t)
+                                bool, C*, int64_t);                            \
+  template void MultiplyTransposedTile<C>(                                     \
+      const C*, int64_t, int64_t, const C*, int64_t, bool, C*, int64_t)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 #undef TFO_INSTANTIATE

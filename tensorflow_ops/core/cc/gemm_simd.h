@@ -23,8 +23,7 @@ inline constexpr int64_t kGemmStride = kGemmDepth + 16;
 
 TFO_PER_CPU_LEVEL(
     // Columns of a panel: two vectors of C, float or double.
-    template <typename C>
-    int64_t PanelColumns();
+    template <typename C> int64_t PanelColumns();
 
     // Writes b [rows, columns], whose element (i, j) is at b[i * row_stride +
     // j * column_stride], as panels [ceil(columns / PanelColumns)][rows]

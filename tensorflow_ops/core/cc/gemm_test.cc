@@ -52,10 +52,9 @@ void Check(const Sizes& sizes, bool transposed_a, bool transposed_b, bool add) {
       }
       double sum = add ? before[i * c_stride + j] : 0, size = 1;
       for (int64_t k = 0; k < depth && j < columns; ++k) {
-        const double term =
-            double(transposed_a ? a[k * kGemmStride + i]
-                                : a[i * kGemmStride + k]) *
-            double(Widen(b[k * b_row + j * b_column]));
+        const double term = double(transposed_a ? a[k * kGemmStride + i]
+                                                : a[i * kGemmStride + k]) *
+                            double(Widen(b[k * b_row + j * b_column]));
         sum += term;
         size += std::abs(term);
       }
@@ -67,9 +66,9 @@ void Check(const Sizes& sizes, bool transposed_a, bool transposed_b, bool add) {
 }
 
 TFO_TEST(Gemm, TilesEqualDoubleLoops) {
-  for (const Sizes& sizes : {Sizes{1, 1, 1}, Sizes{14, 3, 32}, Sizes{6, 5, 16},
-                             Sizes{33, 256, 65}, Sizes{97, 40, 31},
-                             Sizes{3, 0, 40}, Sizes{0, 4, 5}}) {
+  for (const Sizes& sizes :
+       {Sizes{1, 1, 1}, Sizes{14, 3, 32}, Sizes{6, 5, 16}, Sizes{33, 256, 65},
+        Sizes{97, 40, 31}, Sizes{3, 0, 40}, Sizes{0, 4, 5}}) {
     for (int options = 0; options < 8; ++options) {
       const bool a = options & 1, b = options & 2, add = options & 4;
       Check<float>(sizes, a, b, add);
@@ -81,8 +80,8 @@ TFO_TEST(Gemm, TilesEqualDoubleLoops) {
 }
 
 TFO_TEST(Gemm, SumsDoNotDependOnThePartition) {
-  const int64_t rows = 40, depth = 100, panel =
-      TFO_DISPATCH(PanelColumns<float>)();
+  const int64_t rows = 40, depth = 100,
+                panel = TFO_DISPATCH(PanelColumns<float>)();
   const std::vector<float> a = RandomValues<float>(rows * kGemmStride, 4);
   const std::vector<float> b = RandomValues<float>(depth * panel, 5);
   std::vector<float> whole(rows * panel), parts(rows * panel);

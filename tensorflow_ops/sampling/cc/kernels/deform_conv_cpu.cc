@@ -1,11 +1,12 @@
 // Deformable convolution on the CPU: tiles of outputs are sampled, a block of
 // columns at a time, and multiplied with the filters. Columns stay in the L2
 // cache.
+#include "tensorflow_ops/sampling/cc/kernels/deform_conv_cpu.h"
+
 #include <algorithm>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/convert_simd.h"
-#include "tensorflow_ops/sampling/cc/kernels/deform_conv_cpu.h"
 
 namespace tfo {
 namespace {
@@ -110,10 +111,9 @@ Error DeformConv(const Cpu& cpu, const DeformConvArgs& args,
               multiply(columns.data(), rows, block, filters.Block(group, k),
                        padded, true, sums.data(), padded);
             }
-            T* const to = output +
-                          (image * OutputsOf(args) + first) *
-                              args.out_channels +
-                          group * of_group;
+            T* const to =
+                output + (image * OutputsOf(args) + first) * args.out_channels +
+                group * of_group;
             for (int64_t m = 0; m < rows; ++m) {
               narrow(sums.data() + m * padded, to + m * args.out_channels,
                      of_group);
@@ -124,8 +124,8 @@ Error DeformConv(const Cpu& cpu, const DeformConvArgs& args,
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                            \
-  template Error DeformConv<T>(const Cpu&, const DeformConvArgs&,     \
+#define TFO_INSTANTIATE(T)                                        \
+  template Error DeformConv<T>(const Cpu&, const DeformConvArgs&, \
                                const DeformConvInputs<T>&, T*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

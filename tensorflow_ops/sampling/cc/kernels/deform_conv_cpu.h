@@ -60,12 +60,10 @@ void FindTaps(const DeformConvArgs& args, const DeformConvInputs<T>& inputs,
     const int64_t per_output = all * args.offset_groups;
     const C* const offsets = inputs.offsets + 2 * output * per_output;
     for (int64_t t = 0; t < all; ++t) {
-      const C base_y =
-          static_cast<C>(p * args.stride_y - args.top +
-                         t / args.kernel_width * args.dilation_y);
-      const C base_x =
-          static_cast<C>(q * args.stride_x - args.left +
-                         t % args.kernel_width * args.dilation_x);
+      const C base_y = static_cast<C>(p * args.stride_y - args.top +
+                                      t / args.kernel_width * args.dilation_y);
+      const C base_x = static_cast<C>(q * args.stride_x - args.left +
+                                      t % args.kernel_width * args.dilation_x);
       for (int64_t g = 0; g < args.offset_groups; ++g) {
         const int64_t channel = g * all + t;
         const C y = base_y + offsets[2 * channel];
@@ -128,9 +126,8 @@ void ForColumns(const DeformConvArgs& args, int64_t group, int64_t begin,
     const int64_t tap = column / of_group;
     const int64_t channel = group * of_group + column % of_group;
     const int64_t offset_group = channel / of_offsets;
-    const int64_t count =
-        std::min({end - column, (tap + 1) * of_group - column,
-                  (offset_group + 1) * of_offsets - channel});
+    const int64_t count = std::min({end - column, (tap + 1) * of_group - column,
+                                    (offset_group + 1) * of_offsets - channel});
     run(tap, Segment{channel, count, group, offset_group}, column);
     column += count;
   }
@@ -143,14 +140,14 @@ void SampleBlock(const DeformConvArgs& args, const T* image, int64_t group,
                  int64_t begin, int64_t end, const DeformTap<C>* taps,
                  int64_t count, const T* zeros, C* columns) {
   const auto sample = TFO_DISPATCH(SampleColumns<T>);
-  ForColumns(args, group, begin, end,
-             [&](int64_t tap, const Segment& segment, int64_t column) {
-               sample({taps + tap * args.offset_groups + segment.offset_group,
-                       TapsOf(args) * args.offset_groups, count},
-                      {image + segment.channel, args.channels, segment.count,
-                       zeros},
-                      columns + column - begin);
-             });
+  ForColumns(
+      args, group, begin, end,
+      [&](int64_t tap, const Segment& segment, int64_t column) {
+        sample({taps + tap * args.offset_groups + segment.offset_group,
+                TapsOf(args) * args.offset_groups, count},
+               {image + segment.channel, args.channels, segment.count, zeros},
+               columns + column - begin);
+      });
 }
 
 }  // namespace deform_conv

@@ -78,17 +78,16 @@ template <typename C>
 struct Tap {
   BilinearCell<C> cell;
   C mask;
-  bool reads;   // any pixel
-  C nan;        // 0, or NaN if an offset is
+  bool reads;  // any pixel
+  C nan;       // 0, or NaN if an offset is
 };
 template <typename T, typename C = Accumulator<T>>
 __device__ Tap<C> FindTap(const DeformConvArgs& args,
                           const DeformConvInputs<T>& inputs,
                           const OutputPlace& output, int64_t tap,
                           int64_t offset_group) {
-  const int64_t at = (output.index * args.offset_groups + offset_group) *
-                         TapsOf(args) +
-                     tap;
+  const int64_t at =
+      (output.index * args.offset_groups + offset_group) * TapsOf(args) + tap;
   const C y = static_cast<C>(output.y * args.stride_y - args.top +
                              tap / args.kernel_width * args.dilation_y) +
               inputs.offsets[2 * at];

@@ -45,8 +45,7 @@ class ToFeatures {
         d_output_(d_output),
         grads_(grads),
         outputs_(args.out_channels / args.groups),
-        group_stride_(RoundUp(DepthOf(args),
-                              TFO_DISPATCH(PanelColumns<C>)())),
+        group_stride_(RoundUp(DepthOf(args), TFO_DISPATCH(PanelColumns<C>)())),
         d_stride_(args.groups * group_stride_),
         per_output_(TapsOf(args) * args.offset_groups),
         panels_(d_stride_ * outputs_),
@@ -98,8 +97,8 @@ class ToFeatures {
               const int64_t count = std::min<int64_t>(kTileRows, rows - at);
               DeformTap<C>* const tile_taps = taps.data() + at * per_output_;
               C* const tile_columns = d_columns.data() + at * d_stride_;
-              FindTaps<TapUse::kSlopes>(args_, inputs_, image, first + at, count,
-                             tile_taps);
+              FindTaps<TapUse::kSlopes>(args_, inputs_, image, first + at,
+                                        count, tile_taps);
               Columns(image * outputs + first + at, count, upstream.data(),
                       tile_columns);
               Offsets(image, first + at, count, tile_taps, tile_columns,
@@ -153,8 +152,7 @@ class ToFeatures {
       deform_conv::ForColumns(
           args_, group, 0, DepthOf(args_),
           [&](int64_t tap, const Segment& segment, int64_t column) {
-            const int64_t at =
-                tap * args_.offset_groups + segment.offset_group;
+            const int64_t at = tap * args_.offset_groups + segment.offset_group;
             dot({taps + at, per_output_, rows},
                 {features + segment.channel, args_.channels, segment.count,
                  zeros_.data()},
@@ -169,8 +167,7 @@ class ToFeatures {
       const C* const d = dots + 4 * i;
       const int64_t t = i % per_output_ / args_.offset_groups;
       const int64_t g = i % args_.offset_groups;
-      const int64_t to =
-          (output + i / per_output_) * per_output_ + g * all + t;
+      const int64_t to = (output + i / per_output_) * per_output_ + g * all + t;
       const C low = d[0] + tap.x_fraction * (d[1] - d[0]);
       const C high = d[2] + tap.x_fraction * (d[3] - d[2]);
       const C left = d[0] + tap.y_fraction * (d[2] - d[0]);
@@ -180,8 +177,8 @@ class ToFeatures {
       grads_.offsets[2 * to] = reads ? tap.mask * (high - low) : C{0};
       grads_.offsets[2 * to + 1] = reads ? tap.mask * (right - left) : C{0};
       if (grads_.mask != nullptr) {
-        grads_.mask[to] = Narrow<T>(
-            reads ? low + tap.y_fraction * (high - low) : C{0});
+        grads_.mask[to] =
+            Narrow<T>(reads ? low + tap.y_fraction * (high - low) : C{0});
       }
     }
   }
@@ -198,8 +195,7 @@ class ToFeatures {
     const int64_t bands = std::max<int64_t>(1, cpu.num_threads / blocks);
     const int64_t of_group = args_.channels / args_.groups;
     cpu.ParallelFor(
-        blocks * bands,
-        0.5 * rows * TapsOf(args_) * channels,
+        blocks * bands, 0.5 * rows * TapsOf(args_) * channels,
         [&](int64_t begin, int64_t end) {
           for (int64_t unit = begin; unit < end; ++unit) {
             const int64_t band = unit % bands, c = unit / bands * channels;
@@ -222,9 +218,9 @@ class ToFeatures {
   const DeformConvInputs<T>& inputs_;
   const T* const d_output_;
   const DeformConvGrads<T>& grads_;
-  const int64_t outputs_;  // output channels of a group
+  const int64_t outputs_;                  // output channels of a group
   const int64_t group_stride_, d_stride_;  // columns of a group, of all
-  const int64_t per_output_;  // taps of an output
+  const int64_t per_output_;               // taps of an output
   const Buffer<C> panels_;
   const std::vector<T> zeros_;
 };
@@ -280,23 +276,22 @@ class ToFilters {
                     sums.data() + part * size + (group * depth + k) * padded_);
           }
         });
-    cpu.ParallelFor(
-        args_.groups * depth, 1.0 * parts_ * outputs_,
-        [&](int64_t begin, int64_t end) {
-          const auto narrow = TFO_DISPATCH(NarrowArray<T>);
-          for (int64_t row = begin; row < end; ++row) {
-            C* const sum = sums.data() + row * padded_;
-            for (int64_t part = 1; part < parts_; ++part) {
-              for (int64_t i = 0; i < outputs_; ++i) {
-                sum[i] += sum[part * size + i];
-              }
-            }
-            narrow(sum,
-                   d_filters + row % depth * args_.out_channels +
-                       row / depth * outputs_,
-                   outputs_);
-          }
-        });
+    cpu.ParallelFor(args_.groups * depth, 1.0 * parts_ * outputs_,
+                    [&](int64_t begin, int64_t end) {
+                      const auto narrow = TFO_DISPATCH(NarrowArray<T>);
+                      for (int64_t row = begin; row < end; ++row) {
+                        C* const sum = sums.data() + row * padded_;
+                        for (int64_t part = 1; part < parts_; ++part) {
+                          for (int64_t i = 0; i < outputs_; ++i) {
+                            sum[i] += sum[part * size + i];
+                          }
+                        }
+                        narrow(sum,
+                               d_filters + row % depth * args_.out_channels +
+                                   row / depth * outputs_,
+                               outputs_);
+                      }
+                    });
   }
 
  private:
@@ -317,8 +312,7 @@ class ToFilters {
       deform_conv::SampleBlock(
           args_, inputs_.features + image * PixelsOf(args_) * args_.channels,
           group, begin, end, taps, rows, zeros_.data(), columns);
-      pack(d_output_ +
-               (image * OutputsOf(args_) + first) * args_.out_channels +
+      pack(d_output_ + (image * OutputsOf(args_) + first) * args_.out_channels +
                group * outputs_,
            args_.out_channels, 1, rows, outputs_, upstream);
       multiply(columns, end - begin, rows, upstream, padded_, true, sums,
@@ -350,7 +344,8 @@ void ToBias(const Cpu& cpu, const DeformConvArgs& args, const T* d_output,
           std::fill(partial.begin(), partial.end(), C{0});
           for (int64_t m = first; m < std::min(rows, first + kBlock); ++m) {
             const T* const row = d_output + m * args.out_channels + begin;
-            for (int64_t o = 0; o < end - begin; ++o) partial[o] += Widen(row[o]);
+            for (int64_t o = 0; o < end - begin; ++o)
+              partial[o] += Widen(row[o]);
           }
           for (int64_t o = 0; o < end - begin; ++o) sums[o] += partial[o];
         }
@@ -385,8 +380,8 @@ Error DeformConvGrad(const Cpu& cpu, const DeformConvArgs& args,
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                              \
-  template Error DeformConvGrad<T>(const Cpu&, const DeformConvArgs&,   \
+#define TFO_INSTANTIATE(T)                                               \
+  template Error DeformConvGrad<T>(const Cpu&, const DeformConvArgs&,    \
                                    const DeformConvInputs<T>&, const T*, \
                                    const DeformConvGrads<T>&)
 TFO_INSTANTIATE(float);

@@ -1,6 +1,6 @@
 // Gradients of deformable convolution. All sums but those to features have one
-// order; those use atomics, or with gpu.deterministic columns in scratch memory,
-// which owners of pixels read in order.
+// order; those use atomics, or with gpu.deterministic columns in scratch
+// memory, which owners of pixels read in order.
 #include "tensorflow_ops/sampling/cc/kernels/deform_conv_gpu.h"
 
 namespace tfo {
@@ -25,9 +25,8 @@ struct Plan {
     const int64_t rows = args.batch * OutputsOf(args);
     const int64_t filters = DepthOf(args) * args.out_channels;
     parts = Clamp(rows / 512, kMaxValues / Max(filters, 1), 32);
-    wave = deterministic
-               ? Clamp(rows, kMaxValues / Max(column_count, 1), rows)
-               : Max(rows, 1);
+    wave = deterministic ? Clamp(rows, kMaxValues / Max(column_count, 1), rows)
+                         : Max(rows, 1);
     feature_sums = kInPlace ? 0 : args.batch * PixelsOf(args) * args.channels;
     columns = deterministic ? wave * column_count : 0;
     filter_sums = parts * filters;
@@ -61,8 +60,8 @@ template <typename T, typename C = Accumulator<T>>
 __device__ void LoadForColumns(const DeformConvArgs& args, const T* d_output,
                                const T* filters, int64_t first_row,
                                int64_t end_row, int64_t group, int64_t column,
-                               int64_t channels, int64_t first_o,
-                               C (*a)[kTile], C (*b)[kTile]) {
+                               int64_t channels, int64_t first_o, C (*a)[kTile],
+                               C (*b)[kTile]) {
   const int64_t of_group = args.out_channels / args.groups;
   const int row = threadIdx.x / (kDepth / kEach);
   const int o = threadIdx.x % (kDepth / kEach) * kEach;
@@ -72,7 +71,8 @@ __device__ void LoadForColumns(const DeformConvArgs& args, const T* d_output,
     const int64_t channel = group * of_group + first_o + o + i;
     a[o + i][row] =
         has_o && first_row + row < end_row
-            ? C(Widen(d_output[(first_row + row) * args.out_channels + channel]))
+            ? C(Widen(
+                  d_output[(first_row + row) * args.out_channels + channel]))
             : C(0);
     b[o + i][row] =
         has_o && row < channels
@@ -133,7 +133,8 @@ __global__ void __launch_bounds__(kThreads)
         const int row = r * kRowsAtOnce + threadIdx.x / kLanes;
         if (first_row + row >= end) continue;
         const OutputPlace place = PlaceOf(args, first_row + row);
-        const Tap<C> tap = FindTap(args, inputs, place, tap_index, offset_group);
+        const Tap<C> tap =
+            FindTap(args, inputs, place, tap_index, offset_group);
         const int64_t image = place.image * PixelsOf(args);
         for (int64_t i = lane; i < count; i += kLanes) {
           const C d = d_columns[row][i];
@@ -163,11 +164,10 @@ __global__ void __launch_bounds__(kThreads)
       for (int corner = 0; corner < 4; ++corner) {
         dots[r][corner] = SumOverLanes<kLanes>(dots[r][corner]);
       }
-      const int64_t index =
-          first_row + r * kRowsAtOnce + threadIdx.x / kLanes;
+      const int64_t index = first_row + r * kRowsAtOnce + threadIdx.x / kLanes;
       if (lane != 0 || index >= end) continue;
-      const Tap<C> tap = FindTap(args, inputs, PlaceOf(args, index), tap_index,
-                                 offset_group);
+      const Tap<C> tap =
+          FindTap(args, inputs, PlaceOf(args, index), tap_index, offset_group);
       C d_y = 0, d_x = 0, d_mask = 0;
       for (int corner = 0; tap.reads && corner < 4; ++corner) {
         d_y += CornerSlopeY(tap.cell, corner) * dots[r][corner];
@@ -353,9 +353,8 @@ Error ToFeatures(const Gpu& gpu, const DeformConvArgs& args,
                  const DeformConvGrads<T>& grads, const Plan<T>& plan) {
   const int64_t size = args.batch * PixelsOf(args) * args.channels;
   C* const scratch = static_cast<C*>(gpu.scratch);
-  C* const sums = Plan<T>::kInPlace
-                      ? reinterpret_cast<C*>(grads.features)
-                      : scratch;
+  C* const sums =
+      Plan<T>::kInPlace ? reinterpret_cast<C*>(grads.features) : scratch;
   C* const columns = plan.columns == 0 ? nullptr : scratch + plan.feature_sums;
   Error error = EnqueueZeros(gpu, sums, size * sizeof(C));
   const int64_t rows = args.batch * OutputsOf(args);
@@ -404,9 +403,9 @@ Error DeformConvGrad(const Gpu& gpu, const DeformConvArgs& args,
                  inputs, d_output, plan.parts, blocks, sums);
   if (error != nullptr) return error;
   const int64_t filters = DepthOf(args) * args.out_channels;
-  error = Launch(gpu, GridSize(DivideUp(filters, kThreads)), kThreads,
-                 SumParts<T>, filters, plan.parts, static_cast<const C*>(sums),
-                 grads.filters);
+  error =
+      Launch(gpu, GridSize(DivideUp(filters, kThreads)), kThreads, SumParts<T>,
+             filters, plan.parts, static_cast<const C*>(sums), grads.filters);
   if (error != nullptr || grads.bias == nullptr) return error;
   return Launch(gpu, GridSize(DivideUp(args.out_channels, kTileChannels)),
                 kThreads, GradToBias<T>, args.batch * OutputsOf(args),

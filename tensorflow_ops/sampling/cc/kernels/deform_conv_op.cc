@@ -1,7 +1,6 @@
 // The OpKernels of DeformConv2d and its gradient.
-#include "tensorflow_ops/sampling/cc/kernels/deform_conv.h"
-
 #include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/sampling/cc/kernels/deform_conv.h"
 #include "tensorflow_ops/sampling/cc/kernels/deform_conv_shapes.h"
 
 namespace tfo {
@@ -17,7 +16,8 @@ class DeformConvOpBase : public OpKernel {
  public:
   explicit DeformConvOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, attrs_.Read(ctx));
-    OP_REQUIRES_OK(ctx, CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
+    OP_REQUIRES_OK(ctx,
+                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
   }
 
  protected:
@@ -28,18 +28,16 @@ class DeformConvOpBase : public OpKernel {
     FourDims dims[4] = {};
     for (int i = 0; i < (attrs_.has_mask ? 4 : 3); ++i) {
       const TensorShape& shape = ctx->input(first + i).shape();
-      TF_RETURN_IF_ERROR(
-          CheckShape(kNames[i], shape, {-1, -1, -1, -1}, "4-D"));
+      TF_RETURN_IF_ERROR(CheckShape(kNames[i], shape, {-1, -1, -1, -1}, "4-D"));
       for (int k = 0; k < 4; ++k) dims[i][k] = shape.dim_size(k);
     }
     TF_RETURN_IF_ERROR(CheckDeformConv(attrs_, dims[0], dims[1], dims[2],
                                        attrs_.has_mask ? &dims[3] : nullptr,
                                        args));
-    *inputs = {Data<T>(ctx->input(first)),
-               Data<Accumulator<T>>(ctx->input(first + 1)),
-               Data<T>(ctx->input(first + 2)),
-               attrs_.has_mask ? Data<T>(ctx->input(first + 3)) : nullptr,
-               nullptr};
+    *inputs = {
+        Data<T>(ctx->input(first)), Data<Accumulator<T>>(ctx->input(first + 1)),
+        Data<T>(ctx->input(first + 2)),
+        attrs_.has_mask ? Data<T>(ctx->input(first + 3)) : nullptr, nullptr};
     return absl::OkStatus();
   }
 
@@ -66,10 +64,10 @@ class DeformConvOp : public DeformConvOpBase<T> {
     }
     Tensor* output = nullptr;
     OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(0,
-                                  {args.batch, args.out_height, args.out_width,
-                                   args.out_channels},
-                                  &output));
+        ctx,
+        ctx->allocate_output(
+            0, {args.batch, args.out_height, args.out_width, args.out_channels},
+            &output));
     if (output->NumElements() == 0) return;
     OP_REQUIRES_OK(ctx, ToStatus(DeformConv(GetDevice<Device>(ctx), args,
                                             inputs, Data<T>(output))));
@@ -87,13 +85,13 @@ class DeformConvGradOp : public DeformConvOpBase<T> {
     OP_REQUIRES_OK(ctx, this->Read(ctx, 1, &args, &inputs));
     const Tensor& d_output = ctx->input(0);
     OP_REQUIRES_OK(ctx, CheckShape("d_output", d_output.shape(),
-                                   {args.batch, args.out_height,
-                                    args.out_width, args.out_channels},
+                                   {args.batch, args.out_height, args.out_width,
+                                    args.out_channels},
                                    "of the output's shape"));
     Tensor* outputs[5] = {};
     for (int i = 0; i < 4; ++i) {
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(i, ctx->input(i + 1).shape(),
-                                               &outputs[i]));
+      OP_REQUIRES_OK(
+          ctx, ctx->allocate_output(i, ctx->input(i + 1).shape(), &outputs[i]));
     }
     const int64_t biases = this->attrs_.has_bias ? args.out_channels : 0;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(4, {biases}, &outputs[4]));

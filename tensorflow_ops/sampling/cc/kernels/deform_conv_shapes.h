@@ -1,4 +1,5 @@
-// The shapes of deform_conv2d's tensors, for its shape function and its kernels.
+// The shapes of deform_conv2d's tensors, for its shape function and its
+// kernels.
 #ifndef TENSORFLOW_OPS_SAMPLING_CC_KERNELS_DEFORM_CONV_SHAPES_H_
 #define TENSORFLOW_OPS_SAMPLING_CC_KERNELS_DEFORM_CONV_SHAPES_H_
 
@@ -102,8 +103,8 @@ inline absl::Status CheckDeformConv(const DeformConvAttrs& attrs,
   }
   *args = {};
   int64_t out_height, out_width;
-  TF_RETURN_IF_ERROR(attrs.OutputSize(0, height, kernel_height, &out_height,
-                                      &args->top));
+  TF_RETURN_IF_ERROR(
+      attrs.OutputSize(0, height, kernel_height, &out_height, &args->top));
   TF_RETURN_IF_ERROR(
       attrs.OutputSize(1, width, kernel_width, &out_width, &args->left));
   const int64_t taps = kernel_height * kernel_width;

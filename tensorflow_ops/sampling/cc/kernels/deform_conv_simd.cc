@@ -88,9 +88,9 @@ void ScatterColumns(const TapRows<C>& taps, int64_t num_taps, int64_t tap_step,
         C* const to = sums + pixel * pixel_stride;
         const Vector weight = Vector{} + tap.mask * tap.weights[i];
         ForVectors<C>(count, [&](auto part, int64_t c) {
-          part.Store(MulAdd(weight, part.Load(from + c, 0),
-                            part.Load(to + c, 0)),
-                     to + c);
+          part.Store(
+              MulAdd(weight, part.Load(from + c, 0), part.Load(to + c, 0)),
+              to + c);
         });
       }
     }
@@ -108,9 +108,9 @@ TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);
 TFO_INSTANTIATE(BFloat16);
 #undef TFO_INSTANTIATE
-#define TFO_INSTANTIATE(C)                                                \
-  template void ScatterColumns<C>(const TapRows<C>&, int64_t, int64_t,    \
-                                  const C*, int64_t, int64_t, int64_t,    \
+#define TFO_INSTANTIATE(C)                                             \
+  template void ScatterColumns<C>(const TapRows<C>&, int64_t, int64_t, \
+                                  const C*, int64_t, int64_t, int64_t, \
                                   int64_t, int64_t, C*, int64_t)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

@@ -1,4 +1,6 @@
 // Deformable convolution and its gradients against loops in double.
+#include "tensorflow_ops/sampling/cc/kernels/deform_conv.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -6,7 +8,6 @@
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
 #include "tensorflow_ops/core/cc/testing.h"
-#include "tensorflow_ops/sampling/cc/kernels/deform_conv.h"
 
 namespace tfo {
 namespace {
@@ -92,8 +93,9 @@ void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
   if (std::isnan(y) || std::isnan(x)) {
     for (int64_t c = group * each; c < (group + 1) * each; ++c) {
       for (int64_t o = 0; o < outputs; ++o) {
-        result->output[output * args.out_channels + c / of_group * outputs +
-                       o] = NAN;
+        result
+            ->output[output * args.out_channels + c / of_group * outputs + o] =
+            NAN;
       }
     }
     return;
@@ -174,12 +176,11 @@ struct Outputs {
   template <typename Device>
   void Compute(const Device& device, const Problem<T>& p) {
     TFO_EXPECT_RUNS(DeformConv(device, p.args, p.Inputs(), output.data()));
-    const DeformConvGrads<T> grads = {features.data(), offsets.data(),
-                                      filters.data(),
-                                      p.has_mask ? mask.data() : nullptr,
-                                      p.has_bias ? bias.data() : nullptr};
-    TFO_EXPECT_RUNS(DeformConvGrad(device, p.args, p.Inputs(),
-                                   p.d_output.data(), grads));
+    const DeformConvGrads<T> grads = {
+        features.data(), offsets.data(), filters.data(),
+        p.has_mask ? mask.data() : nullptr, p.has_bias ? bias.data() : nullptr};
+    TFO_EXPECT_RUNS(
+        DeformConvGrad(device, p.args, p.Inputs(), p.d_output.data(), grads));
   }
   void ExpectGrads(const Problem<T>& p, const Result& expected) const {
     ExpectClose("d_features", features, expected.features);

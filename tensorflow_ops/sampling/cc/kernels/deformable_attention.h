@@ -39,12 +39,12 @@ struct AttentionArgs {
 // Pixels that count nothing are not read.
 template <typename T, typename C = Accumulator<T>>
 Error DeformableAttention(const Cpu& cpu, const AttentionArgs& args,
-                          const T* values, const C* locations,
-                          const C* weights, T* output);
+                          const T* values, const C* locations, const C* weights,
+                          T* output);
 template <typename T, typename C = Accumulator<T>>
 Error DeformableAttention(const Gpu& gpu, const AttentionArgs& args,
-                          const T* values, const C* locations,
-                          const C* weights, T* output);
+                          const T* values, const C* locations, const C* weights,
+                          T* output);
 
 // Writes all of d_values, d_locations, d_weights. On whole pixels, the slope is
 // that of the cell [floor, floor + 1). Nothing passes through a location that

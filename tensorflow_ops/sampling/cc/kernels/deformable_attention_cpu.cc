@@ -1,11 +1,10 @@
 // Deformable attention on the CPU. A unit of work is an image, a head and some
 // queries, so that the reads stay in one head's part of the values.
-#include "tensorflow_ops/sampling/cc/kernels/deformable_attention.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/deformable_attention.h"
 #include "tensorflow_ops/sampling/cc/kernels/deformable_attention_simd.h"
 
 namespace tfo {
@@ -56,11 +55,9 @@ class ThreadMemory {
         numbers_((4 + kPointNumbers) * points.padded + 2 * channels +
                  kPointsPadding),
         zeros_(channels) {
-    scratch_ = {pixels_.data(),
-                numbers_.data(),
-                numbers_.data() + 4 * points.padded,
-                numbers_.data() + (4 + kPointNumbers) * points.padded,
-                zeros_.data()};
+    scratch_ = {
+        pixels_.data(), numbers_.data(), numbers_.data() + 4 * points.padded,
+        numbers_.data() + (4 + kPointNumbers) * points.padded, zeros_.data()};
   }
   ThreadMemory(const ThreadMemory&) = delete;
   const AttentionScratch<C>& Scratch() const { return scratch_; }
@@ -218,13 +215,13 @@ Error DeformableAttentionGrad(const Cpu& cpu, const AttentionArgs& args,
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                    \
-  template Error DeformableAttention<T>(const Cpu&, const AttentionArgs&,     \
-                                        const T*, const Accumulator<T>*,      \
-                                        const Accumulator<T>*, T*);           \
-  template Error DeformableAttentionGrad<T>(                                  \
-      const Cpu&, const AttentionArgs&, const T*, const T*,                   \
-      const Accumulator<T>*, const Accumulator<T>*, T*, Accumulator<T>*,      \
+#define TFO_INSTANTIATE(T)                                                \
+  template Error DeformableAttention<T>(const Cpu&, const AttentionArgs&, \
+                                        const T*, const Accumulator<T>*,  \
+                                        const Accumulator<T>*, T*);       \
+  template Error DeformableAttentionGrad<T>(                              \
+      const Cpu&, const AttentionArgs&, const T*, const T*,               \
+      const Accumulator<T>*, const Accumulator<T>*, T*, Accumulator<T>*,  \
       Accumulator<T>*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

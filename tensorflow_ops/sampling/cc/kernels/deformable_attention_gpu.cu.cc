@@ -49,16 +49,17 @@ __global__ void Attend(AttentionArgs args, int64_t count, const T* values,
     C sums[N] = {};
     for (int l = 0; l < args.num_levels; ++l) {
       const AttentionLevel& level = args.levels[l];
-      const T* const from = values + c +
-                            ValueOffset(args, image, level.first_pixel,
-                                        row % args.heads);
+      const T* const from =
+          values + c +
+          ValueOffset(args, image, level.first_pixel, row % args.heads);
       for (int64_t p = 0; p < level.points; ++p, location += 2, ++weight) {
         BilinearCell<C> cell;
         if (!FindPoint(level, location, &cell)) {
           // NaN for a place that is NaN; infinity is far outside.
           const bool is_nan =
               location[0] != location[0] || location[1] != location[1];
-          const C nothing = (is_nan ? location[0] + location[1] : C(0)) * *weight;
+          const C nothing =
+              (is_nan ? location[0] + location[1] : C(0)) * *weight;
           for (int j = 0; j < N; ++j) sums[j] += nothing;
           continue;
         }
@@ -143,9 +144,9 @@ __global__ void AddToValues(AttentionArgs args, int64_t count,
     const C* weight = weights + row * args.points;
     for (int l = 0; l < args.num_levels; ++l) {
       const AttentionLevel& level = args.levels[l];
-      C* const to = sums + c +
-                    ValueOffset(args, image, level.first_pixel,
-                                row % args.heads);
+      C* const to =
+          sums + c +
+          ValueOffset(args, image, level.first_pixel, row % args.heads);
       for (int64_t p = 0; p < level.points; ++p, location += 2, ++weight) {
         BilinearCell<C> cell;
         if (!FindPoint(level, location, &cell)) continue;
@@ -237,7 +238,8 @@ __global__ void SumValues(AttentionArgs args, Tiles tiles, const T* d_output,
             const int64_t query = image * args.queries + (at + i) / args.points;
             sums[pixel][channel] +=
                 scale[i][corner] *
-                Widen(d_output[(query * args.heads + head) * args.channels + c]);
+                Widen(
+                    d_output[(query * args.heads + head) * args.channels + c]);
           }
         }
       }
@@ -266,8 +268,7 @@ Error GradToValues(const Gpu& gpu, const AttentionArgs& args, const T* d_output,
   const int64_t size = args.batch * args.pixels * args.heads * args.channels;
   Error error = EnqueueZeros(gpu, sums, size * sizeof(C));
   if (error != nullptr) return error;
-  const int64_t count =
-      args.batch * args.queries * args.heads * args.channels;
+  const int64_t count = args.batch * args.queries * args.heads * args.channels;
   error = Launch(gpu, BlocksFor(count), kThreads, AddToValues<T>, args, count,
                  d_output, locations, weights, sums);
   if (error != nullptr || kInPlace) return error;
@@ -300,8 +301,7 @@ Error DeformableAttentionGrad(const Gpu& gpu, const AttentionArgs& args,
                               const T* d_output, const T* values,
                               const C* locations, const C* weights, T* d_values,
                               C* d_locations, C* d_weights) {
-  const int64_t count =
-      args.batch * args.queries * args.heads * args.points;
+  const int64_t count = args.batch * args.queries * args.heads * args.points;
   const Error error = WithWidestPack<T>(
       [&](auto n) {
         return FitsPacks<decltype(n)::value>(args.channels, values, d_output);
@@ -316,13 +316,13 @@ Error DeformableAttentionGrad(const Gpu& gpu, const AttentionArgs& args,
   return GradToValues(gpu, args, d_output, locations, weights, d_values);
 }
 
-#define TFO_INSTANTIATE(T)                                                    \
-  template Error DeformableAttention<T>(const Gpu&, const AttentionArgs&,     \
-                                        const T*, const Accumulator<T>*,      \
-                                        const Accumulator<T>*, T*);           \
-  template Error DeformableAttentionGrad<T>(                                  \
-      const Gpu&, const AttentionArgs&, const T*, const T*,                   \
-      const Accumulator<T>*, const Accumulator<T>*, T*, Accumulator<T>*,      \
+#define TFO_INSTANTIATE(T)                                                \
+  template Error DeformableAttention<T>(const Gpu&, const AttentionArgs&, \
+                                        const T*, const Accumulator<T>*,  \
+                                        const Accumulator<T>*, T*);       \
+  template Error DeformableAttentionGrad<T>(                              \
+      const Gpu&, const AttentionArgs&, const T*, const T*,               \
+      const Accumulator<T>*, const Accumulator<T>*, T*, Accumulator<T>*,  \
       Accumulator<T>*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

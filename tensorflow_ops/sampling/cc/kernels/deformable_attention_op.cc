@@ -20,7 +20,8 @@ class AttentionOpBase : public OpKernel {
                   absl::InvalidArgumentError(absl::StrCat(
                       "num_points has ", n, ", expected [0, 2^31)")));
     }
-    OP_REQUIRES_OK(ctx, CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
+    OP_REQUIRES_OK(ctx,
+                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
   }
 
  protected:
@@ -42,21 +43,20 @@ class AttentionOpBase : public OpKernel {
     const int64_t levels = args->num_levels;
     if (num_points_.empty()) {
       TF_RETURN_IF_ERROR(CheckShape(
-          "attention_weights", weights, {args->batch, -1, args->heads, levels, -1},
+          "attention_weights", weights,
+          {args->batch, -1, args->heads, levels, -1},
           "[N, Q, heads, levels, points] of values and spatial_shapes"));
     } else {
       if (levels != static_cast<int64_t>(num_points_.size())) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("num_points has ", num_points_.size(),
-                         " numbers, expected one for each of the ", levels,
-                         " levels"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "num_points has ", num_points_.size(),
+            " numbers, expected one for each of the ", levels, " levels"));
       }
       int64_t points = 0;
       for (int64_t n : num_points_) points += n;
-      TF_RETURN_IF_ERROR(
-          CheckShape("attention_weights", weights,
-                     {args->batch, -1, args->heads, points},
-                     "[N, Q, heads, sum of num_points] of values"));
+      TF_RETURN_IF_ERROR(CheckShape(
+          "attention_weights", weights, {args->batch, -1, args->heads, points},
+          "[N, Q, heads, sum of num_points] of values"));
     }
     args->queries = weights.dim_size(1);
     args->points = 0;
@@ -99,8 +99,8 @@ class AttentionOpBase : public OpKernel {
     args->num_levels = static_cast<int>(levels);
     if (pixels == args->pixels) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("spatial_shapes have ", pixels,
-                     " pixels, expected the ", args->pixels, " of values"));
+        absl::StrCat("spatial_shapes have ", pixels, " pixels, expected the ",
+                     args->pixels, " of values"));
   }
 
   std::vector<int64_t> num_points_;
@@ -115,11 +115,10 @@ class AttentionOp : public AttentionOpBase<T> {
     AttentionArgs args;
     OP_REQUIRES_OK(ctx, this->Read(ctx, 0, &args));
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(
-                            0,
-                            {args.batch, args.queries,
-                             args.heads * args.channels},
-                            &output));
+    OP_REQUIRES_OK(
+        ctx, ctx->allocate_output(
+                 0, {args.batch, args.queries, args.heads * args.channels},
+                 &output));
     if (output->NumElements() == 0) return;
     using C = Accumulator<T>;
     OP_REQUIRES_OK(ctx, ToStatus(DeformableAttention(
@@ -145,18 +144,18 @@ class AttentionGradOp : public AttentionOpBase<T> {
     Tensor *d_values = nullptr, *d_locations = nullptr, *d_weights = nullptr;
     OP_REQUIRES_OK(ctx,
                    ctx->allocate_output(0, ctx->input(1).shape(), &d_values));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, ctx->input(3).shape(),
-                                             &d_locations));
+    OP_REQUIRES_OK(
+        ctx, ctx->allocate_output(1, ctx->input(3).shape(), &d_locations));
     OP_REQUIRES_OK(ctx,
                    ctx->allocate_output(2, ctx->input(4).shape(), &d_weights));
     Device device = GetDevice<Device>(ctx);
     Tensor scratch;
     if constexpr (std::is_same_v<Device, Gpu>) {
-      OP_REQUIRES_OK(
-          ctx, AllocateScratch(ctx,
-                               DeformableAttentionGradScratchBytes<T>(
-                                   args, device.deterministic),
-                               &scratch, &device));
+      OP_REQUIRES_OK(ctx,
+                     AllocateScratch(ctx,
+                                     DeformableAttentionGradScratchBytes<T>(
+                                         args, device.deterministic),
+                                     &scratch, &device));
     }
     using C = Accumulator<T>;
     OP_REQUIRES_OK(

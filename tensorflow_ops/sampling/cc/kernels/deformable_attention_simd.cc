@@ -111,9 +111,9 @@ TFO_INLINE const T* CornerRow(const AttentionPoints<C>& points, int64_t p,
                               int i, HeadView<const T> values,
                               const AttentionScratch<C>& scratch) {
   const int64_t pixel = scratch.pixels[i * points.padded + p];
-  return pixel < 0 ? static_cast<const T*>(scratch.zeros)
-                   : values.data +
-                         (points.first_pixel[p] + pixel) * values.stride;
+  return pixel < 0
+             ? static_cast<const T*>(scratch.zeros)
+             : values.data + (points.first_pixel[p] + pixel) * values.stride;
 }
 
 // `part` has `kVectors` vectors, each at a multiple of kCount.
@@ -175,7 +175,8 @@ TFO_INLINE void DotCorners(const AttentionPoints<C>& points, int64_t p,
                            const AttentionScratch<C>& scratch) {
   const T* from[4];
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) from[i] = CornerRow(points, p, i, values, scratch);
+  for (int i = 0; i < 4; ++i)
+    from[i] = CornerRow(points, p, i, values, scratch);
   Vector<C> dots[4] = {};
   ForVectors<T>(channels, [&](auto part, int64_t at) {
     const Vector<C> d = Load(scratch.upstream + at);
@@ -190,7 +191,8 @@ TFO_INLINE void DotCorners(const AttentionPoints<C>& points, int64_t p,
   }
 }
 
-// Adds the upstream gradient to the corners of point p that are in [begin, end).
+// Adds the upstream gradient to the corners of point p that are in [begin,
+// end).
 template <typename T, typename C>
 TFO_INLINE void AddToCorners(const AttentionPoints<C>& points, int64_t p,
                              int64_t channels, C weight, HeadView<C> d_values,
@@ -204,8 +206,9 @@ TFO_INLINE void AddToCorners(const AttentionPoints<C>& points, int64_t p,
     C* const to = d_values.data + at * d_values.stride;
     const Vector<C> scale = Vector<C>{} + weight * corner;
     ForVectors<C>(channels, [&](auto part, int64_t c) {
-      part.Store(MulAdd(scale, Load(scratch.upstream + c), part.Load(to + c, 0)),
-                 to + c);
+      part.Store(
+          MulAdd(scale, Load(scratch.upstream + c), part.Load(to + c, 0)),
+          to + c);
     });
   }
 }
@@ -273,22 +276,22 @@ void AttendQueriesGrad(const AttentionPoints<C>& points, AttentionRows rows,
       }
     }
     if (d_locations != nullptr) {
-      WritePointGrads(points, weights + first, scratch,
-                      d_locations + 2 * first, d_weights + first);
+      WritePointGrads(points, weights + first, scratch, d_locations + 2 * first,
+                      d_weights + first);
     }
   }
 }
 
-#define TFO_INSTANTIATE(T)                                                    \
-  template void AttendQueries<T>(                                             \
-      const AttentionPoints<Accumulator<T>>&, AttentionRows, int64_t,         \
-      HeadView<const T>, const Accumulator<T>*, const Accumulator<T>*, T*,    \
-      const AttentionScratch<Accumulator<T>>&);                               \
-  template void AttendQueriesGrad<T>(                                         \
-      const AttentionPoints<Accumulator<T>>&, AttentionRows, int64_t,         \
-      const T*, HeadView<const T>, const Accumulator<T>*,                     \
-      const Accumulator<T>*, HeadView<Accumulator<T>>, int64_t, int64_t,      \
-      Accumulator<T>*, Accumulator<T>*,                                       \
+#define TFO_INSTANTIATE(T)                                                     \
+  template void AttendQueries<T>(const AttentionPoints<Accumulator<T>>&,       \
+                                 AttentionRows, int64_t, HeadView<const T>,    \
+                                 const Accumulator<T>*, const Accumulator<T>*, \
+                                 T*, const AttentionScratch<Accumulator<T>>&); \
+  template void AttendQueriesGrad<T>(                                          \
+      const AttentionPoints<Accumulator<T>>&, AttentionRows, int64_t,          \
+      const T*, HeadView<const T>, const Accumulator<T>*,                      \
+      const Accumulator<T>*, HeadView<Accumulator<T>>, int64_t, int64_t,       \
+      Accumulator<T>*, Accumulator<T>*,                                        \
       const AttentionScratch<Accumulator<T>>&)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

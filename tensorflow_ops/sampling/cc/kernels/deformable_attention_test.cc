@@ -1,4 +1,6 @@
 // Deformable attention and its gradients against loops in double.
+#include "tensorflow_ops/sampling/cc/kernels/deformable_attention.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -6,7 +8,6 @@
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
 #include "tensorflow_ops/core/cc/testing.h"
-#include "tensorflow_ops/sampling/cc/kernels/deformable_attention.h"
 
 namespace tfo {
 namespace {
@@ -40,7 +41,8 @@ Problem<T> MakeProblem(int64_t batch, int64_t heads, int64_t channels,
   AttentionArgs& args = problem.args;
   args = {batch, 0, heads, channels, queries, 0, 0, {}};
   for (const auto& level : levels) {
-    args.levels[args.num_levels++] = {level[0], level[1], args.pixels, level[2]};
+    args.levels[args.num_levels++] = {level[0], level[1], args.pixels,
+                                      level[2]};
     args.pixels += level[0] * level[1];
     args.points += level[2];
   }
@@ -79,8 +81,7 @@ Result Reference(const Problem<T>& problem) {
       const AttentionLevel& level = args.levels[l];
       for (int64_t p = 0; p < level.points; ++p, ++point) {
         // Places are computed in C.
-        const double x =
-            problem.locations[2 * point] * C(level.width) - C(0.5);
+        const double x = problem.locations[2 * point] * C(level.width) - C(0.5);
         const double y =
             problem.locations[2 * point + 1] * C(level.height) - C(0.5);
         const double weight = problem.weights[point];
@@ -98,11 +99,10 @@ Result Reference(const Problem<T>& problem) {
                      : level.first_pixel +
                            static_cast<int64_t>(at_y * level.width + at_x);
           for (int64_t c = 0; c < args.channels; ++c) {
-            const int64_t at =
-                ((image * args.pixels + pixel) * args.heads +
-                 row % args.heads) *
-                    args.channels +
-                c;
+            const int64_t at = ((image * args.pixels + pixel) * args.heads +
+                                row % args.heads) *
+                                   args.channels +
+                               c;
             const double value = Widen(problem.values[at]);
             const double d = Widen(problem.d_output[row * args.channels + c]);
             if (is_nan) {
@@ -110,15 +110,15 @@ Result Reference(const Problem<T>& problem) {
               continue;
             }
             if (fy * fx != 0) {
-              result.output[row * args.channels + c] += weight * fy * fx * value;
+              result.output[row * args.channels + c] +=
+                  weight * fy * fx * value;
               result.d_values[at] += weight * fy * fx * d;
               result.d_weights[point] += fy * fx * value * d;
             }
-            result.d_locations[2 * point] += level.width * weight * d * value *
-                                             fy * (corner % 2 ? 1 : -1);
-            result.d_locations[2 * point + 1] += level.height * weight * d *
-                                                 value * fx *
-                                                 (corner / 2 ? 1 : -1);
+            result.d_locations[2 * point] +=
+                level.width * weight * d * value * fy * (corner % 2 ? 1 : -1);
+            result.d_locations[2 * point + 1] +=
+                level.height * weight * d * value * fx * (corner / 2 ? 1 : -1);
           }
         }
       }
@@ -178,8 +178,8 @@ void CheckCpu(const Problem<T>& problem) {
 template <typename T>
 void CheckGpu(const Problem<T>& problem) {
   for (bool deterministic : {false, true}) {
-    const int64_t bytes = DeformableAttentionGradScratchBytes<T>(
-        problem.args, deterministic);
+    const int64_t bytes =
+        DeformableAttentionGradScratchBytes<T>(problem.args, deterministic);
     GpuVector<char> scratch(bytes + 1);
     Gpu gpu;
     gpu.scratch = scratch.data();
@@ -229,7 +229,8 @@ TFO_TEST(DeformableAttention, WildPlacesStayOutside) {
   const Result expected = Reference(problem);
   int64_t nans = 0;
   for (size_t i = 0; i < expected.output.size(); ++i) {
-    TFO_EXPECT_EQ(std::isnan(outputs.output[i]), std::isnan(expected.output[i]));
+    TFO_EXPECT_EQ(std::isnan(outputs.output[i]),
+                  std::isnan(expected.output[i]));
     nans += std::isnan(expected.output[i]);
   }
   TFO_EXPECT_EQ(nans, 19);  // of the first query

@@ -38,15 +38,16 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
   }
   if (known) {
     DeformConvArgs args;
-    TF_RETURN_IF_ERROR(
-        CheckDeformConv(attrs, dims[0], dims[1], dims[2],
-                        attrs.has_mask ? &dims[3] : nullptr, &args));
+    TF_RETURN_IF_ERROR(CheckDeformConv(attrs, dims[0], dims[1], dims[2],
+                                       attrs.has_mask ? &dims[3] : nullptr,
+                                       &args));
   }
   DimensionHandle batch, places[2];
-  const char* const kExpected = "offsets must have features' batch and the "
-                                "output's height and width";
-  TF_RETURN_IF_ERROR(Expect(kExpected, c->Merge(c->Dim(shapes[0], 0),
-                                                c->Dim(shapes[1], 0), &batch)));
+  const char* const kExpected =
+      "offsets must have features' batch and the "
+      "output's height and width";
+  TF_RETURN_IF_ERROR(Expect(
+      kExpected, c->Merge(c->Dim(shapes[0], 0), c->Dim(shapes[1], 0), &batch)));
   for (int axis = 0; axis < 2; ++axis) {
     const DimensionHandle size = c->Dim(shapes[0], 1 + axis);
     const DimensionHandle kernel = c->Dim(shapes[2], axis);
@@ -58,8 +59,7 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
     TF_RETURN_IF_ERROR(Expect(
         kExpected, c->Merge(places[axis], c->MakeDim(length), &places[axis])));
   }
-  *output = c->MakeShape(
-      {batch, places[0], places[1], c->Dim(shapes[2], 3)});
+  *output = c->MakeShape({batch, places[0], places[1], c->Dim(shapes[2], 3)});
   return absl::OkStatus();
 }
 
@@ -73,9 +73,8 @@ absl::Status DeformConvShape(InferenceContext* c) {
         "bias must have a number for each output channel of filters";
     DimensionHandle channels;
     TF_RETURN_IF_ERROR(Expect(kExpected, c->WithRank(c->input(4), 1, &bias)));
-    TF_RETURN_IF_ERROR(
-        Expect(kExpected,
-               c->Merge(c->Dim(bias, 0), c->Dim(output, 3), &channels)));
+    TF_RETURN_IF_ERROR(Expect(
+        kExpected, c->Merge(c->Dim(bias, 0), c->Dim(output, 3), &channels)));
     TF_RETURN_IF_ERROR(c->ReplaceDim(output, 3, channels, &output));
   }
   c->set_output(0, output);
@@ -97,14 +96,14 @@ absl::Status DeformConvGradShape(InferenceContext* c) {
 }  // namespace
 }  // namespace tfo
 
-#define TFO_DEFORM_CONV_ATTRS                                 \
-  .Attr("strides: list(int) = [1, 1]")                        \
-      .Attr("dilations: list(int) = [1, 1]")                  \
+#define TFO_DEFORM_CONV_ATTRS                                   \
+  .Attr("strides: list(int) = [1, 1]")                          \
+      .Attr("dilations: list(int) = [1, 1]")                    \
       .Attr("padding: {'SAME', 'VALID', 'EXPLICIT'} = 'VALID'") \
-      .Attr("paddings: list(int) = [0, 0, 0, 0]")             \
-      .Attr("has_mask: bool")                                 \
-      .Attr("has_bias: bool")                                 \
-      .Attr("T: {half, bfloat16, float, double}")             \
+      .Attr("paddings: list(int) = [0, 0, 0, 0]")               \
+      .Attr("has_mask: bool")                                   \
+      .Attr("has_bias: bool")                                   \
+      .Attr("T: {half, bfloat16, float, double}")               \
       .Attr("Tvalue: {float, double}")
 
 // Without a mask or a bias, these are of any shape.

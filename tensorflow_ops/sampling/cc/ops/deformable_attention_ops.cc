@@ -65,8 +65,8 @@ absl::Status AttentionShape(InferenceContext* c, int first,
   TF_RETURN_IF_ERROR(Expect("spatial_shapes must be [levels, 2]",
                             c->WithValue(c->Dim(levels, 1), 2, &two)));
   DimensionHandle queries, channels;
-  TF_RETURN_IF_ERROR(MergePoints(c, first + 2, c->Dim(levels, 0), &batch,
-                                 &queries, &heads));
+  TF_RETURN_IF_ERROR(
+      MergePoints(c, first + 2, c->Dim(levels, 0), &batch, &queries, &heads));
   TF_RETURN_IF_ERROR(c->Multiply(heads, c->Dim(values, 3), &channels));
   *output = c->MakeShape({batch, queries, channels});
   return absl::OkStatus();
@@ -86,14 +86,13 @@ REGISTER_OP("TensorflowOps>MultiscaleDeformableAttention")
     .Input("spatial_shapes: int64")
     .Input("sampling_locations: Tvalue")
     .Input("attention_weights: Tvalue")
-    .Output("output: T")
-        TFO_ATTENTION_ATTRS.SetShapeFn(
-            [](::tensorflow::shape_inference::InferenceContext* c) {
-              ::tensorflow::shape_inference::ShapeHandle output;
-              TF_RETURN_IF_ERROR(tfo::AttentionShape(c, 0, &output));
-              c->set_output(0, output);
-              return absl::OkStatus();
-            });
+    .Output("output: T") TFO_ATTENTION_ATTRS.SetShapeFn(
+        [](::tensorflow::shape_inference::InferenceContext* c) {
+          ::tensorflow::shape_inference::ShapeHandle output;
+          TF_RETURN_IF_ERROR(tfo::AttentionShape(c, 0, &output));
+          c->set_output(0, output);
+          return absl::OkStatus();
+        });
 
 REGISTER_OP("TensorflowOps>MultiscaleDeformableAttentionGrad")
     .Input("d_output: T")
@@ -103,16 +102,14 @@ REGISTER_OP("TensorflowOps>MultiscaleDeformableAttentionGrad")
     .Input("attention_weights: Tvalue")
     .Output("d_values: T")
     .Output("d_sampling_locations: Tvalue")
-    .Output("d_attention_weights: Tvalue")
-        TFO_ATTENTION_ATTRS.SetShapeFn(
-            [](::tensorflow::shape_inference::InferenceContext* c) {
-              ::tensorflow::shape_inference::ShapeHandle output;
-              TF_RETURN_IF_ERROR(tfo::AttentionShape(c, 1, &output));
-              TF_RETURN_IF_ERROR(
-                  tfo::Expect("d_output must have the output's shape",
-                              c->Merge(c->input(0), output, &output)));
-              c->set_output(0, c->input(1));
-              c->set_output(1, c->input(3));
-              c->set_output(2, c->input(4));
-              return absl::OkStatus();
-            });
+    .Output("d_attention_weights: Tvalue") TFO_ATTENTION_ATTRS
+    .SetShapeFn([](::tensorflow::shape_inference::InferenceContext* c) {
+      ::tensorflow::shape_inference::ShapeHandle output;
+      TF_RETURN_IF_ERROR(tfo::AttentionShape(c, 1, &output));
+      TF_RETURN_IF_ERROR(tfo::Expect("d_output must have the output's shape",
+                                     c->Merge(c->input(0), output, &output)));
+      c->set_output(0, c->input(1));
+      c->set_output(1, c->input(3));
+      c->set_output(2, c->input(4));
+      return absl::OkStatus();
+    });

@@ -66,11 +66,38 @@ def _arguments(shape, filters, places, offset_groups=1, seed=0):
 # Features, filters, the output's size, offset groups, options; the reference's strides, sides, dilations.
 _CASES = {
     "valid": ((2, 6, 5, 3), (3, 2, 3, 4), (4, 4), 1, {}, (1, 1), ((0, 0), (0, 0)), (1, 1)),
-    "same": ((1, 7, 6, 4), (3, 3, 2, 6), (4, 3), 2, {"padding": "SAME", "strides": 2}, (2, 2), ((1, 1), (0, 1)), (1, 1)),
-    "one number": ((1, 5, 4, 6), (2, 3, 2, 3), (4, 2), 3, {"padding": 1, "dilations": (3, 2)}, (1, 1), ((1, 1), (1, 1)), (3, 2)),
-    "a pair": ((1, 5, 4, 1), (3, 1, 1, 2), (3, 3), 1, {"padding": (2, 1), "strides": (3, 2)}, (3, 2), ((2, 2), (1, 1)), (1, 1)),
+    "same": (
+        (1, 7, 6, 4),
+        (3, 3, 2, 6),
+        (4, 3),
+        2,
+        {"padding": "SAME", "strides": 2},
+        (2, 2),
+        ((1, 1), (0, 1)),
+        (1, 1),
+    ),
+    "one number": (
+        (1, 5, 4, 6),
+        (2, 3, 2, 3),
+        (4, 2),
+        3,
+        {"padding": 1, "dilations": (3, 2)},
+        (1, 1),
+        ((1, 1), (1, 1)),
+        (3, 2),
+    ),
+    "a pair": (
+        (1, 5, 4, 1),
+        (3, 1, 1, 2),
+        (3, 3),
+        1,
+        {"padding": (2, 1), "strides": (3, 2)},
+        (3, 2),
+        ((2, 2), (1, 1)),
+        (1, 1),
+    ),
     "sides": ((1, 3, 4, 2), (2, 2, 2, 1), (4, 6), 2, {"padding": ((2, 0), (1, 2))}, (1, 1), ((2, 0), (1, 2)), (1, 1)),
-}  # fmt: skip
+}
 
 
 def _nchw(t):
@@ -83,9 +110,7 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
         features, offsets, filters, mask, bias = _arguments(shape, filters, places, groups)
         for mask_or_none, bias_or_none in ((mask, bias), (None, None)):
             expected = _reference(features, offsets, filters, mask_or_none, bias_or_none, *numbers)
-            actual = tfo.nn.deform_conv2d(
-                features, offsets, filters, mask=mask_or_none, bias=bias_or_none, **options
-            )
+            actual = tfo.nn.deform_conv2d(features, offsets, filters, mask=mask_or_none, bias=bias_or_none, **options)
             self.assertAllClose(actual, expected, rtol=1e-11, atol=1e-11)
             first = tfo.nn.deform_conv2d(
                 _nchw(features),
@@ -118,9 +143,7 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
         filters = generator.normal(size=[3, 3, 16, 8]).astype(np.float32)
         expected = tf.nn.conv2d(features, filters, stride, padding, dilations=dilation)
         offsets = tf.zeros([*expected.shape[:3], 18])
-        actual = tfo.nn.deform_conv2d(
-            features, offsets, filters, padding=padding, strides=stride, dilations=dilation
-        )
+        actual = tfo.nn.deform_conv2d(features, offsets, filters, padding=padding, strides=stride, dilations=dilation)
         self.assertAllClose(actual, expected, rtol=0, atol=2e-5)
 
     def test_zero_offsets_do_not_read_neighbors(self):
@@ -189,9 +212,7 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
             features, np.where(np.isfinite(offsets), offsets, 99), filters, mask, bias, (1, 1), ((0, 0), (0, 0)), (1, 1)
         )
         self.assertTrue(np.isnan(result[0, 0, 0]).all())
-        self.assertAllClose(
-            np.reshape(result, [12, 3])[1:], expected.reshape(12, 3)[1:], rtol=1e-5, atol=1e-5
-        )
+        self.assertAllClose(np.reshape(result, [12, 3])[1:], expected.reshape(12, 3)[1:], rtol=1e-5, atol=1e-5)
         for d in gradients:
             self.assertTrue(np.isfinite(d).all())
 
@@ -240,8 +261,12 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_errors_name_the_argument(self, changes, message):
         shapes = {
-            "features": [1, 4, 5, 2], "offsets": [1, 3, 4, 8], "filters": [2, 2, 2, 3], "mask": [1, 3, 4, 4], "bias": [3]
-        }  # fmt: skip
+            "features": [1, 4, 5, 2],
+            "offsets": [1, 3, 4, 8],
+            "filters": [2, 2, 2, 3],
+            "mask": [1, 3, 4, 4],
+            "bias": [3],
+        }
         tensors = {name: tf.ones(changes.get(name, shape)) for name, shape in shapes.items()}
         options = {name: value for name, value in changes.items() if name not in shapes}
         with self.assertRaisesRegex(ValueError, message):
@@ -269,7 +294,10 @@ class DeformConv2DLayerTest(tf.test.TestCase, parameterized.TestCase):
         # tf.nn.conv2d has no groups on the CPU: two convolutions.
         expected = [
             tf.nn.conv2d(
-                padded[..., 2 * g : 2 * g + 2], layer.kernel[..., 3 * g : 3 * g + 3], stride, "SAME" if same else "VALID"
+                padded[..., 2 * g : 2 * g + 2],
+                layer.kernel[..., 3 * g : 3 * g + 3],
+                stride,
+                "SAME" if same else "VALID",
             )
             for g in range(2)
         ]
@@ -290,7 +318,9 @@ class DeformConv2DLayerTest(tf.test.TestCase, parameterized.TestCase):
         layer = tfo.layers.DeformConv2D(3, 3, padding=1, modulated=True, offset_groups=2, use_bias=False)
         layer.build(features.shape)
         layer.offset_kernel.assign(generator.normal(size=layer.offset_kernel.shape) * 0.3)
-        numbers = tf.nn.conv2d(tf.pad(features, [[0, 0], [1, 1], [1, 1], [0, 0]]), layer.offset_kernel.value, 1, "VALID")
+        numbers = tf.nn.conv2d(
+            tf.pad(features, [[0, 0], [1, 1], [1, 1], [0, 0]]), layer.offset_kernel.value, 1, "VALID"
+        )
         expected = tfo.nn.deform_conv2d(
             features, numbers[..., :36], layer.kernel.value, mask=tf.sigmoid(numbers[..., 36:]), padding=1
         )

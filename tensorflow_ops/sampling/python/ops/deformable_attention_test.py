@@ -79,7 +79,7 @@ class MultiscaleDeformableAttentionTest(tf.test.TestCase, parameterized.TestCase
                 place = ((grid + 1) * [width, height] - 1) / 2
                 low = np.floor(place).astype(int)
                 for dx, dy in ((0, 0), (1, 0), (0, 1), (1, 1)):
-                    at = low + [dx, dy]
+                    at = low + np.array([dx, dy])
                     inside = ((at >= 0) & (at < [width, height])).all(-1)
                     factor = np.prod(1 - abs(place - at), -1) * inside * weights[..., p]
                     at = np.clip(at, 0, [width - 1, height - 1])
