@@ -48,14 +48,14 @@ class PackedFilters {
   Buffer<C> panels_;
 };
 
-// Outputs of a tile: its columns, sums and taps fill about half of the cache,
-// and there are some tiles for each thread.
+// Outputs of a tile: its columns, sums and taps leave the features most of an
+// L2 cache of 1 MiB, and there are some tiles for each thread.
 template <typename T>
 int64_t TileRows(const Cpu& cpu, const DeformConvArgs& args,
                  int64_t padded_columns) {
   using C = Accumulator<T>;
   // A multiple of the rows that the product has in registers.
-  constexpr int64_t kRows = 42, kCacheBytes = 640 << 10;
+  constexpr int64_t kRows = 42, kCacheBytes = 384 << 10;
   const int64_t bytes =
       sizeof(C) * (kGemmStride + padded_columns) +
       sizeof(DeformTap<C>) * TapsOf(args) * args.offset_groups;

@@ -168,6 +168,31 @@ void AttendQueries(const AttentionPoints<C>& points, AttentionRows rows,
 
 namespace {
 
+// The sums of the lanes of four vectors, as SumLanes adds them.
+template <typename V>
+TFO_INLINE auto SumLanesOfFour(const V (&v)[4]) {
+  if constexpr (sizeof(v[0]) == 4 * sizeof(v[0][0])) {
+    typedef __typeof__(v[0] < v[0]) Mask;
+    const V ab = __builtin_shuffle(v[0], v[1], Mask{0, 1, 4, 5}) +
+                 __builtin_shuffle(v[0], v[1], Mask{2, 3, 6, 7});
+    const V cd = __builtin_shuffle(v[2], v[3], Mask{0, 1, 4, 5}) +
+                 __builtin_shuffle(v[2], v[3], Mask{2, 3, 6, 7});
+    return __builtin_shuffle(ab, cd, Mask{0, 2, 4, 6}) +
+           __builtin_shuffle(ab, cd, Mask{1, 3, 5, 7});
+  } else {
+    typedef __typeof__(v[0][0] + v[0][0]) OfHalf
+        __attribute__((vector_size(sizeof(V) / 2)));
+    OfHalf sums[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      OfHalf halves[2];
+      memcpy(halves, &v[i], sizeof(V));
+      sums[i] = halves[0] + halves[1];
+    }
+    return SumLanesOfFour(sums);
+  }
+}
+
 // The dot products of `upstream` with the four corners of point p.
 template <typename T, typename C>
 TFO_INLINE void DotCorners(const AttentionPoints<C>& points, int64_t p,
@@ -185,9 +210,10 @@ TFO_INLINE void DotCorners(const AttentionPoints<C>& points, int64_t p,
       dots[i] = MulAdd(d, part.Load(from[i] + at, 0), dots[i]);
     }
   });
+  const auto sums = SumLanesOfFour(dots);
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    scratch.numbers[(kDots + i) * points.padded + p] = SumLanes(dots[i]);
+    scratch.numbers[(kDots + i) * points.padded + p] = sums[i];
   }
 }
 

@@ -146,6 +146,16 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
         actual = tfo.nn.deform_conv2d(features, offsets, filters, padding=padding, strides=stride, dilations=dilation)
         self.assertAllClose(actual, expected, rtol=0, atol=2e-5)
 
+    @parameterized.parameters((tf.float16, 2**-11), (tf.bfloat16, 2**-8), (tf.float64, 2**-45))
+    def test_zero_offsets_round_sums_once(self, dtype, rounding):
+        generator = np.random.default_rng(0)
+        features, filters = (tf.cast(generator.normal(size=s), dtype) for s in ([1, 6, 7, 16], [3, 3, 16, 8]))
+        exact = tf.nn.conv2d(tf.cast(features, tf.float64), tf.cast(filters, tf.float64), 1, "SAME")
+        actual = tfo.nn.deform_conv2d(features, tf.zeros([1, 6, 7, 18]), filters, padding="SAME")
+        # Sums of 16-bit products are float32, like those above.
+        sums = 0 if dtype == tf.float64 else 2e-5
+        self.assertAllClose(tf.cast(actual, tf.float64), exact, rtol=1.001 * rounding, atol=sums + 1e-12)
+
     def test_zero_offsets_do_not_read_neighbors(self):
         features = np.ones([1, 4, 4, 2], np.float32)
         features[0, 3] = np.inf
