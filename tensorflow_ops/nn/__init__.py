@@ -9,12 +9,16 @@ from tensorflow_ops.nn.python.ops.cross_entropy import (
 from tensorflow_ops.nn.python.ops.gaussian_kl import gaussian_kl
 from tensorflow_ops.nn.python.ops.linear_cross_entropy import linear_cross_entropy
 from tensorflow_ops.nn.python.ops.softmax import log_prob_from_logits, softmax, softmax_entropy
+from tensorflow_ops.sampling.python.ops.deform_conv import deform_conv2d
+from tensorflow_ops.sampling.python.ops.deformable_attention import multiscale_deformable_attention
 
 __all__ = [
+    "deform_conv2d",
     "gaussian_kl",
     "label_log_prob",
     "linear_cross_entropy",
     "log_prob_from_logits",
+    "multiscale_deformable_attention",
     "softmax",
     "softmax_cross_entropy",
     "softmax_entropy",

@@ -34,6 +34,7 @@ SECTIONS = {
         "docs/seq2seq.md",
         "docs/masks.md",
         "docs/sampling.md",
+        "docs/deformable.md",
         "docs/xla.md",
     ],
     "Training": [

@@ -85,6 +85,21 @@ _SIGNATURES = {
         "kernel_regularizer=None, bias_regularizer=None, activity_regularizer=None, kernel_constraint=None, "
         "bias_constraint=None, **kwargs)"
     ),
+    "nn.deform_conv2d": (
+        "(features, offsets, filters, *, mask=None, bias=None, strides=1, padding='VALID', dilations=1, "
+        "data_format='NHWC', name=None)"
+    ),
+    "nn.multiscale_deformable_attention": (
+        "(values, spatial_shapes, sampling_locations, attention_weights, *, num_points=None, name=None)"
+    ),
+    "layers.CorrelationCost": (
+        "(max_displacement, *, kernel_size=1, stride_1=1, stride_2=1, padding=0, data_format='NHWC', **kwargs)"
+    ),
+    "layers.DeformConv2D": (
+        "(filters, kernel_size, strides=1, padding='valid', dilation_rate=1, groups=1, offset_groups=1, "
+        "modulated=False, activation=None, use_bias=True, kernel_initializer='glorot_uniform', "
+        "bias_initializer='zeros', kernel_regularizer=None, bias_regularizer=None, **kwargs)"
+    ),
     "nn.softmax": "(logits, *, axis=-1, name=None)",
     "nn.log_prob_from_logits": "(logits, *, axis=-1, name=None)",
     "nn.softmax_cross_entropy": f"(labels, logits, *, axis=-1, label_smoothing=0.0, {_LOSS_OPTIONS}name=None)",

@@ -1,0 +1,49 @@
+// Matrix products of tiles that fit the caches, for algorithms that make or use
+// the tiles of a matrix on the way and never hold the whole.
+//
+// A product a * b takes b as panels (PackPanels), and a as a tile of at most
+// kGemmDepth columns: the caller splits the sum into blocks of this depth. Each
+// element is summed in the order of the depth, so results do not depend on how
+// rows and columns are partitioned. Levels without FMA round differently.
+#ifndef TENSORFLOW_OPS_CORE_CC_GEMM_SIMD_H_
+#define TENSORFLOW_OPS_CORE_CC_GEMM_SIMD_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/float16.h"
+
+namespace tfo {
+
+// Columns of a tile: 256 rows of a panel of 32 floats are 32 KiB, an L1 cache.
+inline constexpr int64_t kGemmDepth = 256;
+// From one row of a tile to the next. Constant, so that the addresses of rows
+// need no registers; not a power of two, which would map rows to one cache set.
+inline constexpr int64_t kGemmStride = kGemmDepth + 16;
+
+TFO_PER_CPU_LEVEL(
+    // Columns of a panel: two vectors of C, float or double.
+    template <typename C> int64_t PanelColumns();
+
+    // Writes b [rows, columns], whose element (i, j) is at b[i * row_stride +
+    // j * column_stride], as panels [ceil(columns / PanelColumns)][rows]
+    // [PanelColumns], widened, with zeros beyond the last column.
+    template <typename T>
+    void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
+                    int64_t rows, int64_t columns, Accumulator<T>* panels);
+
+    // c [rows, columns] = a [rows, depth] * b, or c += with `add`. a has rows
+    // of kGemmStride, c of c_stride; columns is a multiple of PanelColumns.
+    template <typename C>
+    void MultiplyTile(const C* a, int64_t rows, int64_t depth, const C* panels,
+                      int64_t columns, bool add, C* c, int64_t c_stride);
+
+    // The same with the transpose of a [depth, rows], rows <= kGemmDepth.
+    template <typename C>
+    void MultiplyTransposedTile(const C* a, int64_t rows, int64_t depth,
+                                const C* panels, int64_t columns, bool add,
+                                C* c, int64_t c_stride);)
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_CORE_CC_GEMM_SIMD_H_

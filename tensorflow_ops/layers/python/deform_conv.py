@@ -1,0 +1,201 @@
+"""The Keras layer of deformable convolution."""
+
+import keras
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.sampling.python.ops import deform_conv
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class DeformConv2D(keras.layers.Layer):
+    """Deformable convolution that learns its own offsets: `tfo.nn.deform_conv2d` as a layer.
+
+    A second convolution of the same kernel size, strides, padding and dilations computes the
+    offsets, and with modulated=True the mask, a sigmoid. It starts at zero: the layer starts
+    as a `keras.layers.Conv2D`, with modulated=True as half of one.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> layer = tfo.layers.DeformConv2D(8, 3, padding="same", modulated=True)
+    >>> layer(tf.ones([2, 16, 16, 3])).shape
+    TensorShape([2, 16, 16, 8])
+    >>> [(weight.name, tuple(weight.shape)) for weight in layer.weights]
+    [('kernel', (3, 3, 3, 8)), ('bias', (8,)), ('offset_kernel', (3, 3, 3, 27)), ('offset_bias', (27,))]
+
+    The weights are those of mmcv's DeformConv2dPack and ModulatedDeformConv2dPack, whose
+    [Co, C, kh, kw] kernels are transposed to [kh, kw, C, Co]. Offsets are computed in
+    float32, also in a mixed_float16 policy.
+
+    Args:
+      filters: the number of output channels.
+      kernel_size: an int or (height, width).
+      strides: an int or (vertical, horizontal).
+      padding: "valid", "same", an int, (vertical, horizontal), or
+        ((top, bottom), (left, right)).
+      dilation_rate: an int or (vertical, horizontal).
+      groups: the groups of input channels, and of output channels.
+      offset_groups: the groups of input channels that have offsets of their own.
+      modulated: whether to learn the mask of v2, too.
+      activation: as `keras.layers.Conv2D`.
+      use_bias: whether to add a bias.
+      kernel_initializer: of the kernel; the offsets' is zeros.
+      bias_initializer: of the bias.
+      kernel_regularizer: of the kernel.
+      bias_regularizer: of the bias.
+      **kwargs: of `keras.layers.Layer`, such as name and dtype.
+
+    Call arguments:
+      features: [N, H, W, C].
+
+    Returns:
+      [N, Ho, Wo, filters], in the layer's compute dtype.
+
+    Raises:
+      ValueError: an option out of its range, channels that groups do not divide.
+    """
+
+    def __init__(
+        self,
+        filters,
+        kernel_size,
+        strides=1,
+        padding="valid",
+        dilation_rate=1,
+        groups=1,
+        offset_groups=1,
+        modulated=False,
+        activation=None,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.filters = arguments.static_int("filters", filters, 1)
+        self.kernel_size = deform_conv.pair("kernel_size", kernel_size, 1)
+        self.strides = deform_conv.pair("strides", strides, 1)
+        self.padding = padding.lower() if isinstance(padding, str) else padding
+        self.dilation_rate = deform_conv.pair("dilation_rate", dilation_rate, 1)
+        self.groups = arguments.static_int("groups", groups, 1)
+        self.offset_groups = arguments.static_int("offset_groups", offset_groups, 1)
+        self.modulated = arguments.static_bool("modulated", modulated)
+        self.use_bias = arguments.static_bool("use_bias", use_bias)
+        self._op_padding, self._paddings = deform_conv.check_padding(
+            padding.upper() if isinstance(padding, str) else padding
+        )
+        if self.filters % self.groups:
+            raise ValueError(f"filters is {filters}, expected a multiple of groups, {groups}")
+        self.activation = keras.activations.get(activation)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.supports_jit = library.supports_xla()
+
+    def build(self, features_shape):
+        """Creates the weights."""
+        self._check(features_shape)
+        channels = features_shape[-1]
+        for name, groups in (("groups", self.groups), ("offset_groups", self.offset_groups)):
+            if channels % groups:
+                raise ValueError(f"features have {channels} channels, expected a multiple of {name}, {groups}")
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(*self.kernel_size, channels // self.groups, self.filters),
+            initializer=self.kernel_initializer,
+            regularizer=self.kernel_regularizer,
+        )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias",
+                shape=(self.filters,),
+                initializer=self.bias_initializer,
+                regularizer=self.bias_regularizer,
+            )
+        numbers = self._offset_channels() + self._mask_channels()
+        self.offset_kernel = self.add_weight(
+            name="offset_kernel", shape=(*self.kernel_size, channels, numbers), initializer="zeros", autocast=False
+        )
+        self.offset_bias = self.add_weight(name="offset_bias", shape=(numbers,), initializer="zeros", autocast=False)
+
+    def _check(self, shape):
+        if len(shape) != 4 or not shape[-1]:
+            raise ValueError(f"features are {tuple(shape)}, expected [N, H, W, C] with a known C")
+
+    def _offset_channels(self):
+        return 2 * self.offset_groups * self.kernel_size[0] * self.kernel_size[1]
+
+    def _mask_channels(self):
+        return self._offset_channels() // 2 if self.modulated else 0
+
+    def _offsets(self, features):
+        """Returns offsets, and the mask or None."""
+        dtype = arguments.at_least_float32(features.dtype)
+        features = tf.cast(features, dtype)
+        padding = "VALID"
+        if self._op_padding == "EXPLICIT":
+            top, bottom, left, right = self._paddings
+            features = tf.pad(features, [[0, 0], [top, bottom], [left, right], [0, 0]])
+        else:
+            padding = self._op_padding
+        numbers = tf.nn.conv2d(
+            features,
+            tf.cast(self.offset_kernel, dtype),
+            [1, *self.strides, 1],
+            padding,
+            dilations=[1, *self.dilation_rate, 1],
+        )
+        numbers += tf.cast(self.offset_bias, dtype)
+        offsets = numbers[..., : self._offset_channels()]
+        return offsets, tf.sigmoid(numbers[..., self._offset_channels() :]) if self.modulated else None
+
+    def call(self, features):
+        offsets, mask = self._offsets(features)
+        output = deform_conv.deform_conv2d(
+            features,
+            offsets,
+            self.kernel,
+            mask=mask,
+            bias=self.bias,
+            strides=self.strides,
+            padding=self.padding.upper() if isinstance(self.padding, str) else self.padding,
+            dilations=self.dilation_rate,
+        )
+        return self.activation(output)
+
+    def compute_output_shape(self, features_shape):
+        self._check(features_shape)
+        sizes = []
+        for i in range(2):
+            size, stride = features_shape[1 + i], self.strides[i]
+            reach = (self.kernel_size[i] - 1) * self.dilation_rate[i] + 1
+            if size is None:
+                sizes.append(None)
+            elif self._op_padding == "SAME":
+                sizes.append(-(-size // stride))
+            else:
+                room = size + self._paddings[2 * i] + self._paddings[2 * i + 1] - reach
+                sizes.append(max(0, room // stride + 1))
+        return (features_shape[0], *sizes, self.filters)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "padding": self.padding,
+            "dilation_rate": self.dilation_rate,
+            "groups": self.groups,
+            "offset_groups": self.offset_groups,
+            "modulated": self.modulated,
+            "activation": keras.activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
+        }

@@ -1,0 +1,273 @@
+// Deformable attention on the CPU. A unit of work is an image, a head and some
+// queries, so that the reads stay in one head's part of the values.
+#include <algorithm>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/deformable_attention.h"
+#include "tensorflow_ops/sampling/cc/kernels/deformable_attention_simd.h"
+
+namespace tfo {
+namespace {
+
+// For each point: finding corners, and four corners for each channel.
+constexpr double kCyclesPerPoint = 8, kCyclesPerSample = 0.5;
+
+int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Each point's level, for all queries.
+template <typename C>
+class PointTables {
+ public:
+  explicit PointTables(const AttentionArgs& args)
+      : count_(args.points),
+        padded_(DivideUp(args.points, kPointsPadding) * kPointsPadding),
+        sizes_(2 * padded_),
+        first_pixel_(padded_) {
+    int64_t p = 0;
+    for (int l = 0; l < args.num_levels; ++l) {
+      const AttentionLevel& level = args.levels[l];
+      for (int64_t i = 0; i < level.points; ++i, ++p) {
+        sizes_[p] = static_cast<C>(level.height);
+        sizes_[padded_ + p] = static_cast<C>(level.width);
+        first_pixel_[p] = level.first_pixel;
+      }
+    }
+  }
+  AttentionPoints<C> View() const {
+    return {count_, padded_, sizes_.data(), sizes_.data() + padded_,
+            first_pixel_.data()};
+  }
+
+ private:
+  const int64_t count_, padded_;
+  std::vector<C> sizes_;
+  std::vector<int64_t> first_pixel_;
+};
+
+// The values of an image and head.
+template <typename T>
+HeadView<T> ViewOf(const AttentionArgs& args, T* values, int64_t image,
+                   int64_t head) {
+  const int64_t stride = args.heads * args.channels;
+  return {values + image * args.pixels * stride + head * args.channels, stride};
+}
+
+// Do the queries read the values of a head more than twice? Then a copy without
+// the other heads between the pixels pays: these are a power of two apart and
+// share few sets of the caches (encoder of 4484 queries: 24 instead of 80 ns a
+// point).
+bool ReadsOften(const AttentionArgs& args) {
+  return 4 * args.queries * args.points >= 2 * args.pixels;
+}
+
+// A thread's memory.
+template <typename T>
+class ThreadMemory {
+ public:
+  using C = Accumulator<T>;
+  ThreadMemory(const AttentionArgs& args, const AttentionPoints<C>& points)
+      : args_(args),
+        pixels_(4 * points.padded),
+        numbers_((4 + kPointNumbers) * points.padded + args.channels +
+                 kPointsPadding),
+        zeros_(args.channels) {
+    scratch_ = {
+        pixels_.data(), numbers_.data(), numbers_.data() + 4 * points.padded,
+        numbers_.data() + (4 + kPointNumbers) * points.padded, zeros_.data()};
+  }
+  ThreadMemory(const ThreadMemory&) = delete;
+  const AttentionScratch<C>& Scratch() const { return scratch_; }
+
+  // The values of an image and head, or a copy of them.
+  HeadView<const T> Values(const T* values, int64_t image, int64_t head) {
+    const HeadView<const T> view = ViewOf(args_, values, image, head);
+    if (!ReadsOften(args_)) return view;
+    const int64_t unit = image * args_.heads + head;
+    if (unit != copied_) {
+      copy_.resize(args_.pixels * args_.channels);
+      for (int64_t i = 0; i < args_.pixels; ++i) {
+        std::copy_n(view.data + i * view.stride, args_.channels,
+                    copy_.data() + i * args_.channels);
+      }
+      copied_ = unit;
+    }
+    return {copy_.data(), args_.channels};
+  }
+
+ private:
+  const AttentionArgs& args_;
+  std::vector<int32_t> pixels_;
+  std::vector<C> numbers_;
+  std::vector<T> zeros_;
+  AttentionScratch<C> scratch_;
+  std::vector<T> copy_;
+  int64_t copied_ = -1;
+};
+
+// Calls run(image, head, first query, number of queries, memory) for blocks of
+// queries.
+template <typename T, typename Run>
+void ForQueries(const Cpu& cpu, const AttentionArgs& args,
+                const AttentionPoints<Accumulator<T>>& points, double cycles,
+                const Run& run) {
+  const int64_t owners = std::max<int64_t>(args.batch * args.heads, 1);
+  // Large blocks if each copies values.
+  const int64_t parts = DivideUp(2 * int64_t{cpu.num_threads}, owners);
+  const int64_t block =
+      ReadsOften(args) ? std::max<int64_t>(DivideUp(args.queries, parts), 1)
+                       : 32;
+  const int64_t blocks = DivideUp(args.queries, block);
+  cpu.ParallelFor(args.batch * args.heads * blocks, cycles * block,
+                  [&](int64_t begin, int64_t end) {
+                    ThreadMemory<T> memory(args, points);
+                    for (int64_t unit = begin; unit < end; ++unit) {
+                      const int64_t first = unit % blocks * block;
+                      run(unit / blocks / args.heads,
+                          unit / blocks % args.heads, first,
+                          std::min(block, args.queries - first), memory);
+                    }
+                  });
+}
+
+double CyclesPerQuery(const AttentionArgs& args) {
+  return args.points * (kCyclesPerPoint + kCyclesPerSample * args.channels);
+}
+
+// Gradients to values: sums of an owner, in d_values itself, or apart if they
+// are of another type or often added to (ReadsOften).
+template <typename T>
+class OwnedValues {
+ public:
+  using C = Accumulator<T>;
+
+  static bool AreInPlace(const AttentionArgs& args) {
+    return sizeof(C) == sizeof(T) && !ReadsOften(args);
+  }
+
+  explicit OwnedValues(const AttentionArgs& args) : args_(args) {}
+
+  // Sums of the pixels [begin, end), which are zero; pixel 0 is at the view's
+  // data. Sums in place are zero already.
+  HeadView<C> Start(HeadView<T> d_values, int64_t begin, int64_t end) {
+    d_values_ = d_values;
+    begin_ = begin;
+    end_ = end;
+    if constexpr (sizeof(C) == sizeof(T)) {
+      if (AreInPlace(args_)) return d_values;
+    }
+    sums_.assign((end - begin) * args_.channels, C{0});
+    return {sums_.data() - begin * args_.channels, args_.channels};
+  }
+  void Finish() {
+    if (AreInPlace(args_)) return;
+    for (int64_t i = begin_; i < end_; ++i) {
+      narrow_(&sums_[(i - begin_) * args_.channels],
+              d_values_.data + i * d_values_.stride, args_.channels);
+    }
+  }
+
+ private:
+  const AttentionArgs& args_;
+  const decltype(TFO_DISPATCH(NarrowArray<T>)) narrow_ =
+      TFO_DISPATCH(NarrowArray<T>);
+  std::vector<C> sums_;
+  HeadView<T> d_values_;
+  int64_t begin_, end_;
+};
+
+}  // namespace
+
+template <typename T, typename C>
+Error DeformableAttention(const Cpu& cpu, const AttentionArgs& args,
+                          const T* values, const C* locations, const C* weights,
+                          T* output) {
+  if (args.channels == 0) return nullptr;
+  const PointTables<C> tables(args);
+  const AttentionPoints<C> points = tables.View();
+  const auto attend = TFO_DISPATCH(AttendQueries<T>);
+  ForQueries<T>(
+      cpu, args, points, CyclesPerQuery(args),
+      [&](int64_t image, int64_t head, int64_t first, int64_t count,
+          ThreadMemory<T>& memory) {
+        attend(points, {image * args.queries + first, count, args.heads, head},
+               args.channels, memory.Values(values, image, head), locations,
+               weights, output, memory.Scratch());
+      });
+  return nullptr;
+}
+
+template <typename T, typename C>
+Error DeformableAttentionGrad(const Cpu& cpu, const AttentionArgs& args,
+                              const T* d_output, const T* values,
+                              const C* locations, const C* weights, T* d_values,
+                              C* d_locations, C* d_weights) {
+  const PointTables<C> tables(args);
+  const AttentionPoints<C> points = tables.View();
+  const auto grad = TFO_DISPATCH(AttendQueriesGrad<T>);
+  // An owner of an image and head computes everything. Too few of them for all
+  // threads: owners of bands of pixels, after the other gradients.
+  const int64_t owners = args.batch * args.heads;
+  const bool at_once = owners >= cpu.num_threads;
+  if (!at_once) {
+    ForQueries<T>(
+        cpu, args, points, 2 * CyclesPerQuery(args),
+        [&](int64_t image, int64_t head, int64_t first, int64_t count,
+            ThreadMemory<T>& memory) {
+          grad(points, {image * args.queries + first, count, args.heads, head},
+               args.channels, d_output, memory.Values(values, image, head),
+               locations, weights, HeadView<C>{nullptr, 0}, 0, 0, d_locations,
+               d_weights, memory.Scratch());
+        });
+  }
+  if (OwnedValues<T>::AreInPlace(args)) {
+    const int64_t row = args.heads * args.channels;
+    cpu.ParallelFor(
+        args.batch * args.pixels, 0.1 * row, [&](int64_t begin, int64_t end) {
+          std::fill(d_values + begin * row, d_values + end * row, T{});
+        });
+  }
+  const int64_t bands =
+      at_once ? 1 : DivideUp(cpu.num_threads, std::max<int64_t>(owners, 1));
+  cpu.ParallelFor(
+      owners * bands,
+      (2 * CyclesPerQuery(args) * args.queries +
+       0.5 * args.pixels * args.channels) /
+          bands,
+      [&](int64_t begin, int64_t end) {
+        ThreadMemory<T> memory(args, points);
+        OwnedValues<T> owned(args);
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t image = unit / bands / args.heads;
+          const int64_t head = unit / bands % args.heads;
+          const int64_t first = args.pixels * (unit % bands) / bands;
+          const int64_t last = args.pixels * (unit % bands + 1) / bands;
+          const HeadView<C> sums =
+              owned.Start(ViewOf(args, d_values, image, head), first, last);
+          grad(points, {image * args.queries, args.queries, args.heads, head},
+               args.channels, d_output,
+               at_once ? memory.Values(values, image, head)
+                       : ViewOf(args, values, image, head),
+               locations, weights, sums, first, last,
+               at_once ? d_locations : nullptr, d_weights, memory.Scratch());
+          owned.Finish();
+        }
+      });
+  return nullptr;
+}
+
+#define TFO_INSTANTIATE(T)                                                \
+  template Error DeformableAttention<T>(const Cpu&, const AttentionArgs&, \
+                                        const T*, const Accumulator<T>*,  \
+                                        const Accumulator<T>*, T*);       \
+  template Error DeformableAttentionGrad<T>(                              \
+      const Cpu&, const AttentionArgs&, const T*, const T*,               \
+      const Accumulator<T>*, const Accumulator<T>*, T*, Accumulator<T>*,  \
+      Accumulator<T>*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
+#undef TFO_INSTANTIATE
+
+}  // namespace tfo

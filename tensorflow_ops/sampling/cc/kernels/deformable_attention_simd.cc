@@ -1,0 +1,329 @@
+#include "tensorflow_ops/sampling/cc/kernels/deformable_attention_simd.h"
+
+#include "tensorflow_ops/core/cc/simd.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+namespace {
+
+template <typename C>
+using Vector = typename Lanes<C>::Vector;
+template <typename C>
+using Index = typename Lanes<C>::Index;
+
+TFO_INLINE FloatVector Floor(FloatVector v) {
+#ifdef __AVX512F__
+  return reinterpret_cast<FloatVector>(_mm512_roundscale_ps(
+      reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC));
+#else
+  return reinterpret_cast<FloatVector>(
+      _mm256_floor_ps(reinterpret_cast<__m256>(v)));
+#endif
+}
+TFO_INLINE DoubleVector Floor(DoubleVector v) {
+#ifdef __AVX512F__
+  return reinterpret_cast<DoubleVector>(_mm512_roundscale_pd(
+      reinterpret_cast<__m512d>(v), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC));
+#else
+  return reinterpret_cast<DoubleVector>(
+      _mm256_floor_pd(reinterpret_cast<__m256d>(v)));
+#endif
+}
+
+// The first n values, at most a vector; zeros elsewhere.
+template <typename C>
+TFO_INLINE Vector<C> LoadSome(const C* from, int64_t n) {
+  if (n >= Lanes<C>::kCount) return Load(from);
+  return n > 0 ? LoadFirst(from, n) : Vector<C>{};
+}
+
+// A vector of points: places in pixels of the level.
+template <typename C>
+struct Places {
+  Vector<C> y, x;
+};
+template <typename C>
+TFO_INLINE Places<C> LoadPlaces(const AttentionPoints<C>& points, int64_t at,
+                                const C* locations) {
+  constexpr int kCount = Lanes<C>::kCount;
+  const int64_t n = 2 * (points.count - at);
+  const Vector<C> low = LoadSome(locations + 2 * at, n);
+  const Vector<C> high = LoadSome(locations + 2 * at + kCount, n - kCount);
+  Index<C> even;
+  for (int i = 0; i < kCount; ++i) even[i] = 2 * i;
+  const Vector<C> x = __builtin_shuffle(low, high, even);
+  const Vector<C> y = __builtin_shuffle(low, high, even + 1);
+  return {y * Load(points.height + at) - C(0.5),
+          x * Load(points.width + at) - C(0.5)};
+}
+
+// Rows of AttentionScratch::numbers.
+enum Number { kYFraction, kXFraction, kValid, kDots };
+
+// Finds the corners of all points. With kSlopes, keeps what the gradients need,
+// and corners of weight 0; without, multiplies corners by the attention weights
+// and makes a NaN location's weight NaN.
+template <bool kSlopes, typename C>
+TFO_INLINE void FindCorners(const AttentionPoints<C>& points,
+                            const C* locations, const C* weights,
+                            const AttentionScratch<C>& scratch) {
+  using V = Vector<C>;
+  using I = Index<C>;
+  constexpr int kCount = Lanes<C>::kCount;
+  for (int64_t at = 0; at < points.count; at += kCount) {
+    const auto [y, x] = LoadPlaces(points, at, locations);
+    const V height = Load(points.height + at), width = Load(points.width + at);
+    const I valid = (y >= C(-1)) & (y < height) & (x >= C(-1)) & (x < width);
+    const V low_y = valid ? Floor(y) : V{}, low_x = valid ? Floor(x) : V{};
+    const V fy = valid ? y - low_y : V{}, fx = valid ? x - low_x : V{};
+    const V weight = LoadSome(weights + at, points.count - at);
+    // Lanes as 32 bits: a level has fewer than 2^31 pixels.
+    const I iy = __builtin_convertvector(low_y, I);
+    const I ix = __builtin_convertvector(low_x, I);
+    const I columns = __builtin_convertvector(width, I);
+    for (int i = 0; i < 4; ++i) {
+      const V corner_y = low_y + C(i / 2), corner_x = low_x + C(i % 2);
+      V corner = (i / 2 ? fy : C(1) - fy) * (i % 2 ? fx : C(1) - fx);
+      I reads = valid & (corner_y >= C(0)) & (corner_y < height) &
+                (corner_x >= C(0)) & (corner_x < width);
+      if constexpr (!kSlopes) {
+        reads &= corner != C(0);
+        corner = (reads ? corner : V{}) * weight;
+        if (i == 0) corner = (y == y) & (x == x) ? corner : y + x;
+      }
+      const I pixel = (iy + i / 2) * columns + ix + i % 2;
+      StoreIndex(reads ? pixel : I{} - 1,
+                 scratch.pixels + i * points.padded + at);
+      Store(corner, scratch.corners + i * points.padded + at);
+    }
+    if constexpr (kSlopes) {
+      Store(fy, scratch.numbers + kYFraction * points.padded + at);
+      Store(fx, scratch.numbers + kXFraction * points.padded + at);
+      Store(valid ? V{} + C(1) : V{},
+            scratch.numbers + kValid * points.padded + at);
+    }
+  }
+}
+
+// The row of a corner's values, or of zeros.
+template <typename T, typename C>
+TFO_INLINE const T* CornerRow(const AttentionPoints<C>& points, int64_t p,
+                              int i, HeadView<const T> values,
+                              const AttentionScratch<C>& scratch) {
+  const int64_t pixel = scratch.pixels[i * points.padded + p];
+  return pixel < 0
+             ? static_cast<const T*>(scratch.zeros)
+             : values.data + (points.first_pixel[p] + pixel) * values.stride;
+}
+
+// `part` has `kVectors` vectors, each at a multiple of kCount.
+template <int kVectors, typename T, typename C, typename Part>
+TFO_INLINE void SumPoints(const AttentionPoints<C>& points, const Part& part,
+                          int64_t at, HeadView<const T> values,
+                          const AttentionScratch<C>& scratch, T* output) {
+  constexpr int kCount = Lanes<C>::kCount;
+  Vector<C> sums[kVectors] = {};
+  for (int64_t p = 0; p < points.count; ++p) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const T* const row = CornerRow(points, p, i, values, scratch) + at;
+      const Vector<C> weight =
+          Vector<C>{} + scratch.corners[i * points.padded + p];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        sums[v] = MulAdd(weight, part.Load(row + v * kCount, 0), sums[v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) {
+    part.Store(sums[v], output + at + v * kCount);
+  }
+}
+
+}  // namespace
+
+template <typename T, typename C>
+void AttendQueries(const AttentionPoints<C>& points, AttentionRows rows,
+                   int64_t channels, HeadView<const T> values,
+                   const C* locations, const C* weights, T* output,
+                   const AttentionScratch<C>& scratch) {
+  constexpr int kCount = Lanes<T>::kCount;
+  for (int64_t q = rows.first; q < rows.first + rows.count; ++q) {
+    const int64_t row = q * rows.heads + rows.head;
+    FindCorners<false>(points, locations + 2 * row * points.count,
+                       weights + row * points.count, scratch);
+    T* const out = output + row * channels;
+    ForVectorGroups<4, kCount>(
+        channels, 0,
+        [&](auto vectors, int64_t at) {
+          SumPoints<decltype(vectors)::kValue>(points, Whole<T>(), at, values,
+                                               scratch, out);
+        },
+        [&](int64_t at, int64_t n) {
+          SumPoints<1>(points, First<T>{n}, at, values, scratch, out);
+        });
+  }
+}
+
+namespace {
+
+// The sums of the lanes of four vectors, as SumLanes adds them.
+template <typename V>
+TFO_INLINE auto SumLanesOfFour(const V (&v)[4]) {
+  if constexpr (sizeof(v[0]) == 4 * sizeof(v[0][0])) {
+    typedef __typeof__(v[0] < v[0]) Mask;
+    const V ab = __builtin_shuffle(v[0], v[1], Mask{0, 1, 4, 5}) +
+                 __builtin_shuffle(v[0], v[1], Mask{2, 3, 6, 7});
+    const V cd = __builtin_shuffle(v[2], v[3], Mask{0, 1, 4, 5}) +
+                 __builtin_shuffle(v[2], v[3], Mask{2, 3, 6, 7});
+    return __builtin_shuffle(ab, cd, Mask{0, 2, 4, 6}) +
+           __builtin_shuffle(ab, cd, Mask{1, 3, 5, 7});
+  } else {
+    typedef __typeof__(v[0][0] + v[0][0]) OfHalf
+        __attribute__((vector_size(sizeof(V) / 2)));
+    OfHalf sums[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      OfHalf halves[2];
+      memcpy(halves, &v[i], sizeof(V));
+      sums[i] = halves[0] + halves[1];
+    }
+    return SumLanesOfFour(sums);
+  }
+}
+
+// The dot products of `upstream` with the four corners of point p.
+template <typename T, typename C>
+TFO_INLINE void DotCorners(const AttentionPoints<C>& points, int64_t p,
+                           int64_t channels, HeadView<const T> values,
+                           const AttentionScratch<C>& scratch) {
+  const T* from[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i)
+    from[i] = CornerRow(points, p, i, values, scratch);
+  Vector<C> dots[4] = {};
+  ForVectors<T>(channels, [&](auto part, int64_t at) {
+    const Vector<C> d = Load(scratch.upstream + at);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      dots[i] = MulAdd(d, part.Load(from[i] + at, 0), dots[i]);
+    }
+  });
+  const auto sums = SumLanesOfFour(dots);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    scratch.numbers[(kDots + i) * points.padded + p] = sums[i];
+  }
+}
+
+// Adds the upstream gradient to the corners of point p that are in [begin,
+// end).
+template <typename T, typename C>
+TFO_INLINE void AddToCorners(const AttentionPoints<C>& points, int64_t p,
+                             int64_t channels, C weight, HeadView<C> d_values,
+                             int64_t begin, int64_t end,
+                             const AttentionScratch<C>& scratch) {
+  for (int i = 0; i < 4; ++i) {
+    const int64_t pixel = scratch.pixels[i * points.padded + p];
+    const int64_t at = points.first_pixel[p] + pixel;
+    const C corner = scratch.corners[i * points.padded + p];
+    if (pixel < 0 || corner == 0 || at < begin || at >= end) continue;
+    C* const to = d_values.data + at * d_values.stride;
+    const Vector<C> scale = Vector<C>{} + weight * corner;
+    ForVectors<C>(channels, [&](auto part, int64_t c) {
+      part.Store(
+          MulAdd(scale, Load(scratch.upstream + c), part.Load(to + c, 0)),
+          to + c);
+    });
+  }
+}
+
+// Writes the gradients to the locations and weights of all points.
+template <typename C>
+TFO_INLINE void WritePointGrads(const AttentionPoints<C>& points,
+                                const C* weights,
+                                const AttentionScratch<C>& scratch,
+                                C* d_locations, C* d_weights) {
+  using V = Vector<C>;
+  constexpr int kCount = Lanes<C>::kCount;
+  const auto number = [&](int i, int64_t at) {
+    return Load(scratch.numbers + i * points.padded + at);
+  };
+  for (int64_t at = 0; at < points.count; at += kCount) {
+    const int64_t n = points.count - at < kCount ? points.count - at : kCount;
+    const V fy = number(kYFraction, at), fx = number(kXFraction, at);
+    const V d0 = number(kDots, at), d1 = number(kDots + 1, at),
+            d2 = number(kDots + 2, at), d3 = number(kDots + 3, at);
+    const auto valid = number(kValid, at) != C(0);
+    const V top = d0 + fx * (d1 - d0), bottom = d2 + fx * (d3 - d2);
+    const V weight = LoadSome(weights + at, n);
+    const V d_weight = valid ? top + fy * (bottom - top) : V{};
+    const V d_y =
+        valid ? Load(points.height + at) * weight * (bottom - top) : V{};
+    const V slope = (d1 - d0) + fy * ((d3 - d2) - (d1 - d0));
+    const V d_x = valid ? Load(points.width + at) * weight * slope : V{};
+    if (n == kCount) {
+      Store(d_weight, d_weights + at);
+    } else {
+      StoreFirst(d_weight, d_weights + at, n);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      d_locations[2 * (at + i)] = d_x[i];
+      d_locations[2 * (at + i) + 1] = d_y[i];
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T, typename C>
+void AttendQueriesGrad(const AttentionPoints<C>& points, AttentionRows rows,
+                       int64_t channels, const T* d_output,
+                       HeadView<const T> values, const C* locations,
+                       const C* weights, HeadView<C> d_values, int64_t begin,
+                       int64_t end, C* d_locations, C* d_weights,
+                       const AttentionScratch<C>& scratch) {
+  for (int64_t q = rows.first; q < rows.first + rows.count; ++q) {
+    const int64_t row = q * rows.heads + rows.head;
+    const int64_t first = row * points.count;
+    FindCorners<true>(points, locations + 2 * first, weights + first, scratch);
+    ForVectors<T>(channels, [&](auto part, int64_t at) {
+      Store(part.Load(d_output + row * channels + at, 0),
+            scratch.upstream + at);
+    });
+    for (int64_t p = 0; p < points.count; ++p) {
+      if (d_locations != nullptr) {
+        DotCorners(points, p, channels, values, scratch);
+      }
+      if (d_values.data != nullptr) {
+        AddToCorners<T>(points, p, channels, weights[first + p], d_values,
+                        begin, end, scratch);
+      }
+    }
+    if (d_locations != nullptr) {
+      WritePointGrads(points, weights + first, scratch, d_locations + 2 * first,
+                      d_weights + first);
+    }
+  }
+}
+
+#define TFO_INSTANTIATE(T)                                                     \
+  template void AttendQueries<T>(const AttentionPoints<Accumulator<T>>&,       \
+                                 AttentionRows, int64_t, HeadView<const T>,    \
+                                 const Accumulator<T>*, const Accumulator<T>*, \
+                                 T*, const AttentionScratch<Accumulator<T>>&); \
+  template void AttendQueriesGrad<T>(                                          \
+      const AttentionPoints<Accumulator<T>>&, AttentionRows, int64_t,          \
+      const T*, HeadView<const T>, const Accumulator<T>*,                      \
+      const Accumulator<T>*, HeadView<Accumulator<T>>, int64_t, int64_t,       \
+      Accumulator<T>*, Accumulator<T>*,                                        \
+      const AttentionScratch<Accumulator<T>>&)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
+#undef TFO_INSTANTIATE
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo

@@ -1,0 +1,358 @@
+"""Tests of deform_conv2d."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+
+def _sample(image, y, x):
+    """Returns image [H, W, C] at the place, zeros outside."""
+    height, width, channels = image.shape
+    if not (-1 < y < height and -1 < x < width):
+        return np.zeros(channels)
+    padded = np.pad(image, [(1, 1), (1, 1), (0, 0)])
+    y0, x0 = int(np.floor(y)), int(np.floor(x))
+    value = 0.0
+    for at_y in (y0, y0 + 1):
+        for at_x in (x0, x0 + 1):
+            value += (1 - abs(y - at_y)) * (1 - abs(x - at_x)) * padded[at_y + 1, at_x + 1]
+    return value
+
+
+def _reference(features, offsets, filters, mask, bias, strides, sides, dilations):
+    """Returns the definition's result in float64. `sides` is ((top, bottom), (left, right))."""
+    n, height, width, channels = features.shape
+    kh, kw, of_group, out = filters.shape
+    groups = channels // of_group
+    sizes = [
+        (size + sum(side) - (k - 1) * d - 1) // s + 1
+        for size, side, k, d, s in zip((height, width), sides, (kh, kw), dilations, strides, strict=True)
+    ]
+    offset_groups = offsets.shape[-1] // (2 * kh * kw)
+    offsets = offsets.reshape(n, *sizes, offset_groups, kh, kw, 2)
+    mask = np.ones([n, *sizes, offset_groups, kh, kw]) if mask is None else mask.reshape(offsets.shape[:-1])
+    output = np.zeros([n, *sizes, out])
+    for image, p, q, g, i, j in np.ndindex(*offsets.shape[:-1]):
+        dy, dx = offsets[image, p, q, g, i, j]
+        y = p * strides[0] - sides[0][0] + i * dilations[0] + dy
+        x = q * strides[1] - sides[1][0] + j * dilations[1] + dx
+        each = channels // offset_groups
+        sample = np.zeros(channels)
+        part = slice(g * each, (g + 1) * each)
+        sample[part] = mask[image, p, q, g, i, j] * _sample(features[image, :, :, part], y, x)
+        for group in range(groups):
+            columns = slice(group * (out // groups), (group + 1) * (out // groups))
+            output[image, p, q, columns] += (
+                sample[group * of_group : (group + 1) * of_group] @ filters[i, j, :, columns]
+            )
+    return output + (0 if bias is None else bias)
+
+
+def _arguments(shape, filters, places, offset_groups=1, seed=0):
+    """Returns features, offsets, filters, mask and bias."""
+    generator = np.random.default_rng(seed)
+    taps = offset_groups * filters[0] * filters[1]
+    return (
+        generator.normal(size=shape),
+        generator.normal(size=[shape[0], *places, 2 * taps]) * 1.5,
+        generator.normal(size=filters),
+        generator.normal(size=[shape[0], *places, taps]),
+        generator.normal(size=filters[3:]),
+    )
+
+
+# Features, filters, the output's size, offset groups, options; the reference's strides, sides, dilations.
+_CASES = {
+    "valid": ((2, 6, 5, 3), (3, 2, 3, 4), (4, 4), 1, {}, (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    "same": (
+        (1, 7, 6, 4),
+        (3, 3, 2, 6),
+        (4, 3),
+        2,
+        {"padding": "SAME", "strides": 2},
+        (2, 2),
+        ((1, 1), (0, 1)),
+        (1, 1),
+    ),
+    "one number": (
+        (1, 5, 4, 6),
+        (2, 3, 2, 3),
+        (4, 2),
+        3,
+        {"padding": 1, "dilations": (3, 2)},
+        (1, 1),
+        ((1, 1), (1, 1)),
+        (3, 2),
+    ),
+    "a pair": (
+        (1, 5, 4, 1),
+        (3, 1, 1, 2),
+        (3, 3),
+        1,
+        {"padding": (2, 1), "strides": (3, 2)},
+        (3, 2),
+        ((2, 2), (1, 1)),
+        (1, 1),
+    ),
+    "sides": ((1, 3, 4, 2), (2, 2, 2, 1), (4, 6), 2, {"padding": ((2, 0), (1, 2))}, (1, 1), ((2, 0), (1, 2)), (1, 1)),
+}
+
+
+def _nchw(t):
+    return None if t is None else np.transpose(t, [0, 3, 1, 2])
+
+
+class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.named_parameters(*((name.replace(" ", "_"), *case) for name, case in _CASES.items()))
+    def test_equals_the_definition(self, shape, filters, places, groups, options, *numbers):
+        features, offsets, filters, mask, bias = _arguments(shape, filters, places, groups)
+        for mask_or_none, bias_or_none in ((mask, bias), (None, None)):
+            expected = _reference(features, offsets, filters, mask_or_none, bias_or_none, *numbers)
+            actual = tfo.nn.deform_conv2d(features, offsets, filters, mask=mask_or_none, bias=bias_or_none, **options)
+            self.assertAllClose(actual, expected, rtol=1e-11, atol=1e-11)
+            first = tfo.nn.deform_conv2d(
+                _nchw(features),
+                _nchw(offsets),
+                filters,
+                mask=_nchw(mask_or_none),
+                bias=bias_or_none,
+                data_format="NCHW",
+                **options,
+            )
+            self.assertAllEqual(first, _nchw(actual))
+
+    @parameterized.parameters((np.float32, 2e-6), (np.float16, 2e-3), (tf.bfloat16.as_numpy_dtype, 1e-2))
+    def test_dtypes(self, dtype, tolerance):
+        arguments = _arguments((2, 9, 8, 20), (3, 3, 10, 33 * 2), (7, 6), 2)
+        features, filters, mask, bias = (arguments[i].astype(dtype) for i in (0, 2, 3, 4))
+        offsets = arguments[1].astype(np.float32)
+        wide = [np.asarray(t, np.float64) for t in (features, offsets, filters, mask, bias)]
+        expected = tfo.nn.deform_conv2d(*wide[:3], mask=wide[3], bias=wide[4])
+        actual = tfo.nn.deform_conv2d(features, offsets, filters, mask=mask, bias=bias)
+        self.assertEqual(actual.dtype, tf.as_dtype(dtype))
+        scale = np.abs(expected).max()
+        self.assertAllClose(tf.cast(actual, tf.float64) / scale, expected / scale, rtol=0, atol=tolerance)
+
+    @parameterized.parameters(("VALID", 1, 1), ("SAME", 1, 2), ("SAME", 2, 1), ("SAME", 1, 1))
+    def test_zero_offsets_equal_conv2d(self, padding, stride, dilation):
+        # Sums of 9 * 16 products, of numbers around 1: float32 rounds to 1e-5 at most.
+        generator = np.random.default_rng(0)
+        features = generator.normal(size=[2, 9, 11, 16]).astype(np.float32)
+        filters = generator.normal(size=[3, 3, 16, 8]).astype(np.float32)
+        expected = tf.nn.conv2d(features, filters, stride, padding, dilations=dilation)
+        offsets = tf.zeros([*expected.shape[:3], 18])
+        actual = tfo.nn.deform_conv2d(features, offsets, filters, padding=padding, strides=stride, dilations=dilation)
+        self.assertAllClose(actual, expected, rtol=0, atol=2e-5)
+
+    @parameterized.parameters((tf.float16, 2**-11), (tf.bfloat16, 2**-8), (tf.float64, 2**-45))
+    def test_zero_offsets_round_sums_once(self, dtype, rounding):
+        generator = np.random.default_rng(0)
+        features, filters = (tf.cast(generator.normal(size=s), dtype) for s in ([1, 6, 7, 16], [3, 3, 16, 8]))
+        exact = tf.nn.conv2d(tf.cast(features, tf.float64), tf.cast(filters, tf.float64), 1, "SAME")
+        actual = tfo.nn.deform_conv2d(features, tf.zeros([1, 6, 7, 18]), filters, padding="SAME")
+        # Sums of 16-bit products are float32, like those above.
+        sums = 0 if dtype == tf.float64 else 2e-5
+        self.assertAllClose(tf.cast(actual, tf.float64), exact, rtol=1.001 * rounding, atol=sums + 1e-12)
+
+    def test_zero_offsets_do_not_read_neighbors(self):
+        features = np.ones([1, 4, 4, 2], np.float32)
+        features[0, 3] = np.inf
+        features[0, :, 3] = np.nan
+        filters = np.ones([1, 1, 2, 1], np.float32)
+        offsets = np.zeros([1, 4, 4, 2], np.float32)
+        result = tfo.nn.deform_conv2d(features, offsets, filters)
+        self.assertAllEqual(result[0, :3, :3], np.full([3, 3, 1], 2.0))
+
+    @parameterized.parameters("valid", "same", "one number")
+    def test_gradients_equal_differences(self, case):
+        shape, filters, places, groups, options, *_ = _CASES[case]
+        arguments = _arguments((1, *shape[1:]), filters, places, groups)
+
+        def fn(features, offsets, filters, mask, bias):
+            return tfo.nn.deform_conv2d(features, offsets, filters, mask=mask, bias=bias, **options)
+
+        tfo.testing.assert_gradients(fn, list(arguments))
+
+    def test_padded_taps_have_a_slope(self):
+        # At zero offsets, the taps at -1 have weight 0; moving one in by e reads e of the first row or column.
+        features = np.float64([[3, 5], [7, 11]]).reshape(1, 2, 2, 1)
+        offsets = tf.zeros([1, 2, 2, 18], tf.float64)
+        with tf.GradientTape() as tape:
+            tape.watch(offsets)
+            result = tfo.nn.deform_conv2d(features, offsets, np.ones([3, 3, 1, 1]), padding=1)
+        d = tf.reshape(tape.gradient(result, offsets), [2, 2, 3, 3, 2])
+        # Of the first output, the tap above reads (-1, 0): down is 3. The tap on the left reads (0, -1): right is 3.
+        self.assertAllClose(d[0, 0, 0, 1], [3, 0])
+        self.assertAllClose(d[0, 0, 1, 0], [0, 3])
+        # The tap below reads (1, 0): down leaves the image, from 7 to 0.
+        self.assertAllClose(d[0, 0, 2, 1], [-7, 11 - 7])
+        # The tap of the last output below its pixel, at 2, is outside, and so is all beyond.
+        self.assertAllClose(d[1, 1, 2, 1], [0, 0])
+
+    def test_batches_above_32(self):
+        arguments = [tf.constant(a) for a in _arguments((35, 5, 4, 2), (3, 3, 2, 2), (3, 2))]
+        offsets_before = arguments[1]
+
+        def run(features, offsets, filters, mask):
+            with tf.GradientTape() as tape:
+                tape.watch([features, offsets, filters, mask])
+                result = tfo.nn.deform_conv2d(features, offsets, filters, mask=mask)
+            return result, tape.gradient(result, [features, offsets, filters, mask])
+
+        result, gradients = run(*arguments[:4])
+        parts = [run(*(a[i : i + 1] for a in arguments[:2]), arguments[2], arguments[3][i : i + 1]) for i in range(35)]
+        self.assertAllClose(result, tf.concat([r for r, _ in parts], 0), rtol=1e-12, atol=1e-12)
+        for i in (0, 1, 3):
+            self.assertAllClose(gradients[i], tf.concat([g[i] for _, g in parts], 0), rtol=1e-12, atol=1e-12)
+        self.assertAllClose(gradients[2], sum(g[2] for _, g in parts), rtol=1e-11, atol=1e-11)
+        self.assertIs(arguments[1], offsets_before)
+
+    def test_wild_offsets(self):
+        features, offsets, filters, mask, bias = _arguments((1, 4, 5, 2), (2, 2, 2, 3), (3, 4))
+        wild = [np.nan, np.inf, -np.inf, 1e10, 3e38, -3e38]
+        offsets.reshape(12, 8)[range(6), range(6)] = wild
+        tensors = [tf.constant(t, tf.float32) for t in (features, offsets, filters, mask)]
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            result = tfo.nn.deform_conv2d(*tensors[:3], mask=tensors[3], bias=bias.astype(np.float32))
+        gradients = tape.gradient(result, tensors)
+        expected = _reference(
+            features, np.where(np.isfinite(offsets), offsets, 99), filters, mask, bias, (1, 1), ((0, 0), (0, 0)), (1, 1)
+        )
+        self.assertTrue(np.isnan(result[0, 0, 0]).all())
+        self.assertAllClose(np.reshape(result, [12, 3])[1:], expected.reshape(12, 3)[1:], rtol=1e-5, atol=1e-5)
+        for d in gradients:
+            self.assertTrue(np.isfinite(d).all())
+
+    def test_16_bit_features_are_read_at_float32_places(self):
+        # At 1999.25, float16 places would be whole.
+        features = tf.cast(tf.range(2048) % 7, tf.float16)[tf.newaxis, tf.newaxis, :, tf.newaxis]
+        offsets = tf.tile([[[[0.0, 0.25]]]], [1, 1, 2048, 1])
+        result = tfo.nn.deform_conv2d(features, offsets, tf.ones([1, 1, 1, 1], tf.float16))
+        self.assertAllClose(result[0, 0, 1999, 0], 1999 % 7 + 0.25, atol=2e-3)
+
+    def test_second_derivatives_are_refused(self):
+        features, offsets, filters, _, _ = (tf.constant(a) for a in _arguments((1, 4, 5, 2), (2, 2, 2, 3), (3, 4)))
+        with tf.GradientTape() as outer:
+            outer.watch(filters)
+            with tf.GradientTape() as inner:
+                inner.watch(filters)
+                result = tfo.nn.deform_conv2d(features, offsets, filters)
+            first = inner.gradient(result, filters)
+        with self.assertRaisesRegex(LookupError, "deform_conv2d has no second derivatives"):
+            outer.gradient(first, filters)
+
+    def test_static_shapes(self):
+        features = tf.keras.Input([None, 8, 4])
+        offsets = tf.keras.Input([None, None, 18])
+        filters = tf.ones([3, 3, 4, 6])
+        output = tf.keras.layers.Lambda(lambda t: tfo.nn.deform_conv2d(t[0], t[1], filters, strides=2))(
+            [features, offsets]
+        )
+        self.assertEqual(output.shape, (None, None, 3, 6))
+
+    @parameterized.parameters(
+        ({"features": [1, 4, 5, 3]}, r"features are \[1,4,5,3\], expected a multiple of 2 channels"),
+        ({"filters": [2, 2, 1, 3]}, r"filters are \[2,2,1,3\], expected a multiple of 2 output channels"),
+        ({"filters": [2, 2, 2]}, "filters are"),
+        ({"filters": [2, 2, 0, 3]}, "filters must be .*all at least 1"),
+        ({"offsets": [1, 4, 5, 8]}, r"offsets are \[1,4,5,8\], expected \[1,3,4,G \* 8\]"),
+        ({"offsets": [1, 3, 4, 12]}, r"offsets are \[1,3,4,12\], expected \[1,3,4,G \* 8\]"),
+        ({"offsets": [1, 3, 4, 24]}, "offsets are .* with G dividing the 2 channels"),
+        ({"mask": [1, 3, 4, 8]}, r"mask is \[1,3,4,8\], expected \[1,3,4,4\]"),
+        ({"bias": [2]}, "bias must"),
+        ({"strides": 0}, "strides is 0, expected an int that is at least 1"),
+        ({"dilations": (1, 2, 3)}, r"dilations is \(1, 2, 3\), expected an int or"),
+        ({"padding": "same"}, "padding is 'same', expected one of 'VALID', 'SAME'"),
+        ({"padding": ((1, 1), (1, -1))}, "padding is -1, expected an int that is at least 0"),
+        ({"data_format": "NWHC"}, "data_format is 'NWHC'"),
+    )
+    def test_errors_name_the_argument(self, changes, message):
+        shapes = {
+            "features": [1, 4, 5, 2],
+            "offsets": [1, 3, 4, 8],
+            "filters": [2, 2, 2, 3],
+            "mask": [1, 3, 4, 4],
+            "bias": [3],
+        }
+        tensors = {name: tf.ones(changes.get(name, shape)) for name, shape in shapes.items()}
+        options = {name: value for name, value in changes.items() if name not in shapes}
+        with self.assertRaisesRegex(ValueError, message):
+            tfo.nn.deform_conv2d(
+                tensors["features"],
+                tensors["offsets"],
+                tensors["filters"],
+                mask=tensors["mask"],
+                bias=tensors["bias"],
+                **options,
+            )
+
+
+class DeformConv2DLayerTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(("same", 2), ("valid", 1), (1, 1), (((1, 2), (0, 1)), 2))
+    def test_starts_as_a_convolution(self, padding, stride):
+        features = tf.constant(np.random.default_rng(0).normal(size=[2, 9, 8, 4]), tf.float32)
+        layer = tfo.layers.DeformConv2D(6, (3, 2), strides=stride, padding=padding, groups=2, offset_groups=2)
+        result = layer(features)
+        self.assertEqual(tuple(result.shape), layer.compute_output_shape(features.shape))
+        padded, same = features, padding == "same"
+        if not isinstance(padding, str):
+            sides = padding if isinstance(padding, tuple) else ((padding, padding),) * 2
+            padded = tf.pad(features, [(0, 0), *sides, (0, 0)])
+        # tf.nn.conv2d has no groups on the CPU: two convolutions.
+        expected = [
+            tf.nn.conv2d(
+                padded[..., 2 * g : 2 * g + 2],
+                layer.kernel[..., 3 * g : 3 * g + 3],
+                stride,
+                "SAME" if same else "VALID",
+            )
+            for g in range(2)
+        ]
+        self.assertAllClose(result, tf.concat(expected, -1), rtol=0, atol=1e-5)
+
+    def test_learns_offsets_and_mask(self):
+        features = tf.constant(np.random.default_rng(0).normal(size=[2, 6, 6, 4]), tf.float32)
+        layer = tfo.layers.DeformConv2D(3, 3, padding="same", modulated=True)
+        with tf.GradientTape() as tape:
+            result = tf.reduce_sum(layer(features) ** 2)
+        self.assertLen(layer.trainable_variables, 4)
+        for d in tape.gradient(result, layer.trainable_variables):
+            self.assertGreater(np.abs(d).max(), 0)
+
+    def test_equals_the_op_with_its_offsets(self):
+        generator = np.random.default_rng(1)
+        features = tf.constant(generator.normal(size=[1, 6, 7, 2]), tf.float32)
+        layer = tfo.layers.DeformConv2D(3, 3, padding=1, modulated=True, offset_groups=2, use_bias=False)
+        layer.build(features.shape)
+        layer.offset_kernel.assign(generator.normal(size=layer.offset_kernel.shape) * 0.3)
+        numbers = tf.nn.conv2d(
+            tf.pad(features, [[0, 0], [1, 1], [1, 1], [0, 0]]), layer.offset_kernel.value, 1, "VALID"
+        )
+        expected = tfo.nn.deform_conv2d(
+            features, numbers[..., :36], layer.kernel.value, mask=tf.sigmoid(numbers[..., 36:]), padding=1
+        )
+        self.assertAllClose(layer(features), expected, rtol=0, atol=1e-5)
+
+    def test_round_trip(self):
+        layer = tfo.layers.DeformConv2D(4, 3, padding=((1, 0), (0, 2)), modulated=True, activation="relu", name="d")
+        copy = tfo.layers.DeformConv2D.from_config(layer.get_config())
+        self.assertEqual(copy.get_config(), layer.get_config())
+
+    def test_mixed_precision(self):
+        layer = tfo.layers.DeformConv2D(4, 3, padding="same", modulated=True, dtype="mixed_bfloat16")
+        result = layer(tf.ones([1, 5, 5, 2]))
+        self.assertEqual(result.dtype, tf.bfloat16)
+        self.assertEqual(layer.offset_kernel.dtype, "float32")
+
+    def test_errors(self):
+        with self.assertRaisesRegex(ValueError, "filters is 5, expected a multiple of groups, 2"):
+            tfo.layers.DeformConv2D(5, 3, groups=2)
+        with self.assertRaisesRegex(ValueError, "features have 3 channels, expected a multiple of offset_groups, 2"):
+            tfo.layers.DeformConv2D(4, 3, offset_groups=2)(tf.ones([1, 5, 5, 3]))
+
+
+if __name__ == "__main__":
+    tf.test.main()

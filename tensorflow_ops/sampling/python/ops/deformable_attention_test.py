@@ -1,0 +1,174 @@
+"""Tests of multiscale_deformable_attention."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_LEVELS = ((6, 5), (3, 4), (1, 1))
+_PIXELS = sum(h * w for h, w in _LEVELS)
+
+
+def _reference(values, levels, locations, weights, num_points):
+    """Returns the definition's result in float64, of locations [N, Q, heads, all points, 2]."""
+    values, locations, weights = (np.asarray(a, np.float64) for a in (values, locations, weights))
+    n, _, heads, depth = values.shape
+    output = np.zeros([n, locations.shape[1], heads, depth])
+    first_pixel, first = 0, 0
+    for (height, width), count in zip(levels, num_points, strict=True):
+        level = values[:, first_pixel : first_pixel + height * width].reshape(n, height, width, heads, depth)
+        padded = np.pad(level, [(0, 0), (1, 1), (1, 1), (0, 0), (0, 0)])  # zeros outside
+        for p in range(first, first + count):
+            x = np.clip(locations[..., p, 0] * width - 0.5, -1, width)
+            y = np.clip(locations[..., p, 1] * height - 0.5, -1, height)
+            y0, x0 = np.floor(y).astype(int), np.floor(x).astype(int)
+            image, _, head = np.indices(y.shape)
+            for i in range(4):
+                at_y, at_x = y0 + i // 2, x0 + i % 2
+                factor = (1 - abs(y - at_y)) * (1 - abs(x - at_x)) * weights[..., p]
+                rows, columns = np.minimum(at_y + 1, height + 1), np.minimum(at_x + 1, width + 1)
+                output += factor[..., np.newaxis] * padded[image, rows, columns, head]
+        first_pixel, first = first_pixel + height * width, first + count
+    return output.reshape(*output.shape[:2], -1)
+
+
+def _arguments(batch=2, queries=4, heads=2, depth=5, points=(2, 2, 2), seed=0):
+    generator = np.random.default_rng(seed)
+    shape = [batch, queries, heads, sum(points)]
+    values = generator.normal(size=[batch, _PIXELS, heads, depth])
+    return values, generator.uniform(-0.3, 1.3, [*shape, 2]), generator.normal(size=shape)
+
+
+def _by_level(locations, weights, levels=3):
+    """Splits the points by levels."""
+    shape = [*weights.shape[:3], levels, -1]
+    return locations.reshape([*shape, 2]), weights.reshape(shape)
+
+
+class MultiscaleDeformableAttentionTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (np.float64, 1e-12), (np.float32, 1e-5), (np.float16, 5e-3), (tf.bfloat16.as_numpy_dtype, 4e-2)
+    )
+    def test_equals_the_definition(self, dtype, tolerance):
+        values, locations, weights = _arguments(depth=33)
+        values = values.astype(dtype)
+        places = locations.astype(np.float64 if dtype is np.float64 else np.float32)
+        expected = _reference(values, _LEVELS, places, weights, (2, 2, 2))
+        actual = tfo.nn.multiscale_deformable_attention(values, _LEVELS, *_by_level(places, weights))
+        self.assertEqual(actual.dtype, tf.as_dtype(dtype))
+        self.assertAllClose(tf.cast(actual, tf.float64), expected, rtol=tolerance, atol=tolerance)
+
+    @parameterized.parameters(((3, 1, 2),), ((0, 4, 1),), ((2, 2, 2),))
+    def test_levels_may_have_other_numbers_of_points(self, points):
+        values, locations, weights = _arguments(points=points)
+        expected = _reference(values, _LEVELS, locations, weights, points)
+        actual = tfo.nn.multiscale_deformable_attention(
+            values, tf.constant(_LEVELS, tf.int32), locations, weights, num_points=list(points)
+        )
+        self.assertAllClose(actual, expected, rtol=1e-12, atol=1e-12)
+
+    def test_equals_the_composition_of_keras_hub(self):
+        # D-FINE samples each level with a bilinear grid_sample of [-1, 1], weights and sums.
+        values, locations, weights = _arguments(points=(3, 1, 2))
+        expected, pixel, point = 0.0, 0, 0
+        for (height, width), count in zip(_LEVELS, (3, 1, 2), strict=True):
+            level = values[:, pixel : pixel + height * width].reshape(2, height, width, 2, 5)
+            for p in range(point, point + count):
+                grid = 2 * locations[..., p, :] - 1  # [N, Q, heads, 2]
+                place = ((grid + 1) * [width, height] - 1) / 2
+                low = np.floor(place).astype(int)
+                for dx, dy in ((0, 0), (1, 0), (0, 1), (1, 1)):
+                    at = low + np.array([dx, dy])
+                    inside = ((at >= 0) & (at < [width, height])).all(-1)
+                    factor = np.prod(1 - abs(place - at), -1) * inside * weights[..., p]
+                    at = np.clip(at, 0, [width - 1, height - 1])
+                    image, _, head = np.indices(inside.shape)
+                    expected += factor[..., np.newaxis] * level[image, at[..., 1], at[..., 0], head]
+            pixel, point = pixel + height * width, point + count
+        actual = tfo.nn.multiscale_deformable_attention(values, _LEVELS, locations, weights, num_points=(3, 1, 2))
+        self.assertAllClose(actual, expected.reshape(2, 4, 10), rtol=1e-12, atol=1e-12)
+
+    def test_gradients_equal_differences(self):
+        values, locations, weights = _arguments(batch=1, queries=2, depth=3, points=(1, 2, 1))
+
+        def fn(values, locations, weights):
+            return tfo.nn.multiscale_deformable_attention(values, _LEVELS, locations, weights, num_points=(1, 2, 1))
+
+        tfo.testing.assert_gradients(fn, [values, locations, weights])
+
+    def test_a_whole_pixel_has_the_slope_of_the_next_cell(self):
+        values = np.float64([0, 1, 4, 9]).reshape(1, 4, 1, 1)
+        # The centres of pixels 1 and 3, and 0.5 to the left of pixel 0, where its weight starts.
+        locations = tf.constant(((np.float64([1, 3, -1]) + 0.5) / 4).reshape(1, 3, 1, 1, 1, 1))
+        locations = tf.concat([locations, tf.fill(locations.shape, tf.constant(0.5, tf.float64))], -1)
+        with tf.GradientTape() as tape:
+            tape.watch(locations)
+            result = tfo.nn.multiscale_deformable_attention(values, [[1, 4]], locations, np.ones([1, 3, 1, 1, 1]))
+        self.assertAllClose(result[0, :, 0], [1, 9, 0])
+        slopes = tape.gradient(result, locations)[0, :, 0, 0, 0, 0]
+        self.assertAllClose(slopes, [4 * 3, 4 * -9, 4 * 0])
+
+    def test_wild_locations(self):
+        values, locations, weights = _arguments(batch=1, queries=6, heads=1, points=(1, 1, 1))
+        wild = [np.nan, np.inf, -np.inf, 1e10, 3e38, -3e38]
+        locations[0, :, 0, 1, 0] = wild
+        locations = locations.astype(np.float32)
+        tensors = [tf.constant(t, tf.float32) for t in (values, locations, weights)]
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            result = tfo.nn.multiscale_deformable_attention(
+                tensors[0], _LEVELS, tensors[1], tensors[2], num_points=(1, 1, 1)
+            )
+        gradients = tape.gradient(result, tensors)
+        self.assertTrue(np.isnan(result[0, 0]).all())
+        outside = np.where(np.isfinite(locations), locations, 9)
+        expected = _reference(values, _LEVELS, outside, weights, (1, 1, 1))
+        self.assertAllClose(result[0, 1:], expected[0, 1:], rtol=1e-5, atol=1e-5)
+        for d in gradients:
+            self.assertTrue(np.isfinite(d).all())
+        self.assertAllEqual(gradients[1][0, :, 0, 1], np.zeros([6, 2]))
+
+    def test_16_bit_values_are_sampled_at_float32_places(self):
+        # 2048 pixels: a float16 place would be off by up to half a pixel.
+        width = 2048
+        values = tf.cast(tf.range(width) % 7, tf.float16)[tf.newaxis, :, tf.newaxis, tf.newaxis]
+        x = (np.float32([1500.25, 1999.75]) + 0.5) / width
+        locations = tf.constant(np.stack([x, np.float32([0.5, 0.5])], -1).reshape(1, 2, 1, 1, 1, 2))
+        result = tfo.nn.multiscale_deformable_attention(values, [[1, width]], locations, tf.ones([1, 2, 1, 1, 1]))
+        self.assertAllClose(result[0, :, 0], [1500 % 7 + 0.25, 1999 % 7 + 0.75], atol=2e-3)
+
+    def test_second_derivatives_are_refused(self):
+        values, locations, weights = (tf.constant(a) for a in _arguments())
+        with tf.GradientTape() as outer:
+            outer.watch(locations)
+            with tf.GradientTape() as inner:
+                inner.watch(locations)
+                result = tfo.nn.multiscale_deformable_attention(
+                    values, _LEVELS, locations, weights, num_points=(2, 2, 2)
+                )
+            first = inner.gradient(result, locations)
+        with self.assertRaisesRegex(LookupError, "multiscale_deformable_attention has no second derivatives"):
+            outer.gradient(first, locations)
+
+    @parameterized.parameters(
+        ([[6, 5], [3, 4], [1, 2]], {}, "spatial_shapes have 44 pixels, expected the 43 of values"),
+        ([[6, 5], [3, 4], [0, 1]], {}, r"spatial_shapes\[2\] is \(0, 1\), expected a positive"),
+        ([[6, 5], [3, 4], [-1, -1]], {}, r"spatial_shapes\[2\] is \(-1, -1\), expected a positive"),
+        ([[2**40, 2**40], [3, 4], [1, 1]], {}, r"spatial_shapes\[0\] is \(1099511627776"),
+        ([[6, 5], [13, 1]], {}, "num_points|attention_weights"),
+        ([6, 5], {}, "spatial_shapes must be"),
+        ([[6.0, 5.0]], {}, "spatial_shapes are float32, expected integers"),
+        (_LEVELS, {"num_points": (2, 2)}, "attention_weights|num_points"),
+        (_LEVELS, {"num_points": 2}, "num_points is 2, expected None"),
+        (_LEVELS, {"num_points": (3, 4, -1)}, "num_points is -1, expected an int"),
+    )
+    def test_errors_name_the_argument(self, levels, options, message):
+        values, locations, weights = _arguments()
+        options = {"num_points": (2, 2, 2), **options}
+        with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
+            tfo.nn.multiscale_deformable_attention(values, levels, locations, weights, **options)
+
+
+if __name__ == "__main__":
+    tf.test.main()
