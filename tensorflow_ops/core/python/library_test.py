@@ -30,6 +30,7 @@ _NMS_OPTIONS = "score_threshold=None, max_outputs=None, box_format='xyxy', "
 _LABEL_LOSS_OPTIONS = "ignore_index=None, label_smoothing=0.0, z_loss=0.0, "
 _REDUCTION = "reduction='sum_over_batch_size', "
 _LOSS_OPTIONS = "class_weights=None, softcap=None, return_log_sum_exp=False, "
+_SEQUENCES = "labels, logits, label_lengths, logit_lengths"
 _SAMPLING_OPTIONS = "seed, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, typical_p=1.0, pad_id=None, min_length=0, "
 _SAMPLING_INPUTS = "logits_processor=None, prompt=None, prompt_lengths=None, "
 # What programs and SavedModels rely on: signatures, other public names, ops. Before a release, add what is new.
@@ -76,6 +77,8 @@ _SIGNATURES = {
         "kernel_regularizer=None, bias_regularizer=None, activity_regularizer=None, kernel_constraint=None, "
         "bias_constraint=None, **kwargs)"
     ),
+    "nn.ctc_loss": f"({_SEQUENCES}, *, blank_index=0, zero_infinity=False, name=None)",
+    "nn.rnnt_loss": f"({_SEQUENCES}, *, blank_index=0, name=None)",
     "nn.softmax": "(logits, *, axis=-1, name=None)",
     "nn.log_prob_from_logits": "(logits, *, axis=-1, name=None)",
     "nn.softmax_cross_entropy": f"(labels, logits, *, axis=-1, label_smoothing=0.0, {_LOSS_OPTIONS}name=None)",
@@ -161,6 +164,8 @@ _OPS = {
     "TensorflowOps>BoxIouLossGrad",
     "TensorflowOps>BuildInfo",
     "TensorflowOps>ConnectedComponents",
+    "TensorflowOps>CtcLoss",
+    "TensorflowOps>CtcLossGrad",
     "TensorflowOps>EuclideanDistanceTransform",
     "TensorflowOps>GaussianKl",
     "TensorflowOps>GaussianKlGrad",
@@ -175,6 +180,8 @@ _OPS = {
     "TensorflowOps>PsRoiAlignGrad",
     "TensorflowOps>PsRoiPool",
     "TensorflowOps>PsRoiPoolGrad",
+    "TensorflowOps>RnntLoss",
+    "TensorflowOps>RnntLossGrad",
     "TensorflowOps>RoiAlign",
     "TensorflowOps>RoiAlignBoxesGrad",
     "TensorflowOps>RoiAlignGrad",

@@ -111,6 +111,26 @@ _BAD_SHAPES = {
         {"labels": _zeros(2, 4), "logits": _LOGITS},
         "labels",
     ),
+    "ctc_loss": (
+        tfo.nn.ctc_loss,
+        {
+            "labels": _zeros(2, 3, dtype=np.int32),
+            "logits": _zeros(2, 5, 4),
+            "label_lengths": _zeros(2, dtype=np.int32),
+            "logit_lengths": _zeros(3, dtype=np.int32),
+        },
+        "logit_lengths must be",
+    ),
+    "rnnt_loss": (
+        tfo.nn.rnnt_loss,
+        {
+            "labels": _zeros(2, 3, dtype=np.int32),
+            "logits": _zeros(2, 5, 3, 4),
+            "label_lengths": _zeros(2, dtype=np.int32),
+            "logit_lengths": _zeros(2, dtype=np.int32),
+        },
+        "logits must be",
+    ),
     "beam_search_step": (
         lambda **arguments: tfo.seq2seq.beam_search_step(**arguments, eos_ids=0),
         {

@@ -289,6 +289,40 @@ _NN = {
     ),
 }
 
+# Label sequences. The last example has no labels, and fewer frames.
+
+_SEQUENCE_LABELS = tf.constant([[1, 3], [2, 2], [0, 0]])
+_LABEL_LENGTHS, _LOGIT_LENGTHS = tf.constant([2, 2, 0]), tf.constant([4, 3, 2])
+_NO_EXAMPLES = (tf.zeros([0, 2], tf.int32), tf.zeros([0], tf.int32))
+
+
+def _label_sequences(fn, *dims, **options):
+    labels, lengths = _SEQUENCE_LABELS, (_LABEL_LENGTHS, _LOGIT_LENGTHS)
+    logits = _normal(3, *dims)
+    no_labels, no_lengths = _NO_EXAMPLES
+    bad = tf.constant([[1, 9], [2, 2], [0, 0]])
+    return _sample(
+        fn,
+        labels,
+        logits,
+        *lengths,
+        output_dtype=_ROW_DTYPES,
+        edge_args=[(no_labels, logits[:0], no_lengths, no_lengths)],
+        bad_args=[
+            ((bad, logits, *lengths), r"labels\[0, 1\] is 9, expected \[0, 4\)"),
+            ((labels, logits, _LABEL_LENGTHS + 1, _LOGIT_LENGTHS), r"label_lengths\[0\] is 3, expected \[0, 2\]"),
+            ((labels, logits, _LABEL_LENGTHS, _LOGIT_LENGTHS + 1), r"logit_lengths\[0\] is 5, expected"),
+            ((labels[:2], logits, *lengths), "labels|logits"),
+        ],
+        **options,
+    )
+
+
+_NN |= {
+    "nn.ctc_loss": _label_sequences(tfo.nn.ctc_loss, 4, 4),
+    "nn.rnnt_loss": _label_sequences(tfo.nn.rnnt_loss, 4, 3, 4, empty=False),
+}
+
 
 def _log_softmax(x):
     shifted = x - x.max(-1, keepdims=True)
