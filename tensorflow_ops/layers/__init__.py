@@ -1,6 +1,7 @@
 """Keras 3 layers of the ops."""
 
+from tensorflow_ops.layers.python.crf import CRF
 from tensorflow_ops.layers.python.merge import Merge
 from tensorflow_ops.layers.python.roi_layers import MultiScaleRoIAlign, PSRoIAlign, PSRoIPool, RoIAlign, RoIPool
 
-__all__ = ["Merge", "MultiScaleRoIAlign", "PSRoIAlign", "PSRoIPool", "RoIAlign", "RoIPool"]
+__all__ = ["CRF", "Merge", "MultiScaleRoIAlign", "PSRoIAlign", "PSRoIPool", "RoIAlign", "RoIPool"]

@@ -9,11 +9,16 @@ from tensorflow_ops.nn.python.ops.cross_entropy import (
 from tensorflow_ops.nn.python.ops.gaussian_kl import gaussian_kl
 from tensorflow_ops.nn.python.ops.linear_cross_entropy import linear_cross_entropy
 from tensorflow_ops.nn.python.ops.softmax import log_prob_from_logits, softmax, softmax_entropy
-from tensorflow_ops.sequence.python.ops import sequence_grad, sequence_pfor  # noqa: F401  (the same)
+from tensorflow_ops.sequence.python.ops import crf_grad, sequence_grad, sequence_pfor  # noqa: F401  (the same)
+from tensorflow_ops.sequence.python.ops.crf import CrfDecode, crf_decode, crf_log_likelihood, crf_marginals
 from tensorflow_ops.sequence.python.ops.ctc_loss import ctc_loss
 from tensorflow_ops.sequence.python.ops.rnnt_loss import rnnt_loss
 
 __all__ = [
+    "CrfDecode",
+    "crf_decode",
+    "crf_log_likelihood",
+    "crf_marginals",
     "ctc_loss",
     "gaussian_kl",
     "label_log_prob",

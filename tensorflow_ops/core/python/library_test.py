@@ -48,6 +48,12 @@ _SIGNATURES = {
     "image.euclidean_distance_transform": "(images, *, spacing=(1.0, 1.0), dtype=tf.float32, name=None)",
     "detection.box_iou": "(boxes1, boxes2, *, mode='iou', box_format='xyxy', name=None)",
     "detection.box_iou_loss": "(boxes1, boxes2, *, mode='giou', box_format='xyxy', name=None)",
+    "layers.CRF": (
+        "(num_tags, *, use_boundaries=True, transitions_initializer='zeros', transitions_regularizer=None, "
+        "transitions_constraint=None, **kwargs)"
+    ),
+    "losses.CTC": f"(blank_index=0, zero_infinity=False, {_REDUCTION}name='ctc', dtype=None)",
+    "losses.RNNT": f"(blank_index=0, {_REDUCTION}name='rnnt', dtype=None)",
     "losses.BoxIoU": f"(mode='giou', box_format='xyxy', {_REDUCTION}name='box_iou', dtype=None)",
     "detection.nms": f"(boxes, scores, iou_threshold, *, {_NMS_OPTIONS}name=None)",
     "detection.batched_nms": f"(boxes, scores, group_ids, iou_threshold, *, {_NMS_OPTIONS}name=None)",
@@ -77,6 +83,9 @@ _SIGNATURES = {
         "kernel_regularizer=None, bias_regularizer=None, activity_regularizer=None, kernel_constraint=None, "
         "bias_constraint=None, **kwargs)"
     ),
+    "nn.crf_decode": "(logits, transitions, *, lengths=None, name=None)",
+    "nn.crf_log_likelihood": "(labels, logits, transitions, *, lengths=None, name=None)",
+    "nn.crf_marginals": "(logits, transitions, *, lengths=None, name=None)",
     "nn.ctc_loss": f"({_SEQUENCES}, *, blank_index=0, zero_infinity=False, name=None)",
     "nn.rnnt_loss": f"({_SEQUENCES}, *, blank_index=0, name=None)",
     "nn.softmax": "(logits, *, axis=-1, name=None)",
@@ -142,6 +151,7 @@ _OTHER_NAMES = {
     "detection.Detections",
     "detection.RoIPoolWithArgmax",
     "image.ConnectedComponents",
+    "nn.CrfDecode",
     "detection.SoftNms",
     "seq2seq.BeamSearchResult",
     "seq2seq.BeamSearchStep",
@@ -164,6 +174,10 @@ _OPS = {
     "TensorflowOps>BoxIouLossGrad",
     "TensorflowOps>BuildInfo",
     "TensorflowOps>ConnectedComponents",
+    "TensorflowOps>CrfDecode",
+    "TensorflowOps>CrfLogLikelihood",
+    "TensorflowOps>CrfLogLikelihoodGrad",
+    "TensorflowOps>CrfMarginals",
     "TensorflowOps>CtcLoss",
     "TensorflowOps>CtcLossGrad",
     "TensorflowOps>EuclideanDistanceTransform",
