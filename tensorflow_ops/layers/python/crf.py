@@ -75,7 +75,7 @@ class CRF(keras.layers.Layer):
 
     def call(self, inputs):
         """Returns the scores of tags: `loss` and `decode` add transitions and boundaries."""
-        return inputs
+        return tf.identity(inputs)  # the input itself would keep its mask
 
     def compute_mask(self, inputs, mask=None):
         """Returns no mask: Keras would apply one of frames to losses of sequences."""

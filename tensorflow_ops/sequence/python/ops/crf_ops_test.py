@@ -95,7 +95,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         with tf.GradientTape() as tape:
             variables = tf.Variable(logits), tf.Variable(transitions)
             best = tfo.nn.crf_decode(*variables, lengths=_LENGTHS)
-        d_logits, d_transitions = tape.gradient(best.scores, variables, [1.0, 2.0, 3.0, 4.0])
+        d_logits, d_transitions = tape.gradient(best.scores, variables, tf.constant([1.0, 2.0, 3.0, 4.0], tf.float64))
         expected_logits, expected_transitions = np.zeros([4, 5, 3]), np.zeros([3, 3])
         for i, length in enumerate(_LENGTHS):
             path = best.labels.numpy()[i, :length]
