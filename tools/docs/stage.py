@@ -33,6 +33,7 @@ SECTIONS = {
         "docs/nn.md",
         "docs/seq2seq.md",
         "docs/masks.md",
+        "docs/sequence.md",
         "docs/xla.md",
     ],
     "Training": [
