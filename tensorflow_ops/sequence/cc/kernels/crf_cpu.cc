@@ -12,9 +12,8 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-int64_t StrideOf(int64_t tags) {
-  return (tags + kStateGuard - 1) / kStateGuard * kStateGuard;
-}
+// Of rows of tags: a multiple of the doubles in the widest vector.
+int64_t StrideOf(int64_t tags) { return (tags + 7) / 8 * 8; }
 
 // Rows of scaled numbers. Uninitialized.
 class Rows {

@@ -86,24 +86,20 @@ static int64_t ToPlain(int64_t stride, const ScaledRows<double>& row,
   return exponent;
 }
 
-// Sums of vectors [at, at + kVectors): plain * matrix. Returns their least.
+// Sums of vectors [at, at + kVectors): plain * matrix.
 template <int kVectors>
-static TFO_INLINE V SumColumns(const CrfMatrix& matrix, const double* plain,
-                               int64_t at, V* sums) {
+static TFO_INLINE void SumColumns(const CrfMatrix& matrix, const double* plain,
+                                  int64_t at, V* sums) {
+#pragma GCC unroll 4
   for (int k = 0; k < kVectors; ++k) sums[k] = V{};
   for (int64_t i = 0; i < matrix.tags; ++i) {
     const V p = V{} + plain[i];
     const double* const row = matrix.plain + i * matrix.stride + at;
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int k = 0; k < kVectors; ++k) {
       sums[k] = MulAdd(p, Load(row + k * kCount), sums[k]);
     }
   }
-  V least = sums[0];
-  for (int k = 1; k < kVectors; ++k) {
-    least = sums[k] < least ? sums[k] : least;
-  }
-  return least;
 }
 
 static void ExactStep(const CrfMatrix& matrix, const ScaledRows<double>& from,
@@ -125,10 +121,11 @@ void CrfStep(const CrfMatrix& matrix, const ScaledRows<double>& from,
   const int64_t stride = matrix.stride;
   const S::I exponent = S::I{} + ToPlain(stride, from, plain);
   V least = V{} + 1.0;
-  V sums[4];
   const auto finish = [&](auto vectors, int64_t at) {
     constexpr int kVectors = decltype(vectors)::kValue;
+    V sums[kVectors];
     SumColumns<kVectors>(matrix, plain, at, sums);
+#pragma GCC unroll 4
     for (int k = 0; k < kVectors; ++k) {
       const int64_t i = at + k * kCount;
       S::I lane;
@@ -218,6 +215,7 @@ void CrfBestStep(const double* transitions, const double* from, const T* logits,
     constexpr int kVectors = decltype(vectors)::kValue;
     V best[kVectors];
     S::I which[kVectors];
+#pragma GCC unroll 4
     for (int k = 0; k < kVectors; ++k) {
       best[k] = V{} - INFINITY;
       which[k] = S::I{};
@@ -232,6 +230,7 @@ void CrfBestStep(const double* transitions, const double* from, const T* logits,
         which[k] = better ? S::I{} + i : which[k];
       }
     }
+#pragma GCC unroll 4
     for (int k = 0; k < kVectors; ++k) {
       Store(best[k], to + at + k * kCount);
       StoreIndex(which[k], tag_before + at + k * kCount);

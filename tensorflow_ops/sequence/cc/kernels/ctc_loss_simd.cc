@@ -81,8 +81,8 @@ double CtcForward(const CtcLattice<Value>& lattice, Value* mantissa,
     }
     from = to;
   }
-  const S end = (LoadAt(blanks, from + lattice.labels) +
-                 LoadAt(labels, from + lattice.labels - 1))
+  const S end = (Broadcast(blanks, from + lattice.labels) +
+                 Broadcast(labels, from + lattice.labels - 1))
                     .Normalized();
   *mantissa = end.mantissa[0];
   *exponent = end.exponent[0];

@@ -64,11 +64,15 @@ def _decode_grad(op, _, d_scores):
 
 
 def _convert(pfor_input, transitions):
-    """Converts an op of which dim 0 is the batch, except in input `transitions`, which must be one for all."""
+    """Converts an op of which dim 0 is the batch, except in input `transitions`."""
     if pfor_input.inputs[transitions].is_stacked:
-        raise pfor.ConversionNotImplementedError("transitions differ between iterations, expected one for all")
-    others = [i for i in range(len(pfor_input.inputs)) if i != transitions]
-    pfor_input.stack_inputs(others)
+        # Each iteration has its own transitions: one at a time.
+        pfor_input.stack_inputs()
+        inputs = [value.t for value in pfor_input.inputs]
+        dtypes = [output.dtype for output in pfor_input.op.outputs]
+        outputs = tf.map_fn(lambda one: list(pfor.call(pfor_input, one)), inputs, fn_output_signature=dtypes)
+        return [pfor.stacked(y) for y in outputs]
+    pfor_input.stack_inputs([i for i in range(len(pfor_input.inputs)) if i != transitions])
     inputs = [value.t for value in pfor_input.inputs]
     shape = tf.shape(inputs[transitions - 1])
     folded = [t if i == transitions else pfor.fold(t) for i, t in enumerate(inputs)]
