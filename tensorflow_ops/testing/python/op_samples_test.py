@@ -430,7 +430,9 @@ _LAYERS = {
 # Its call only copies: losses and decoding are methods.
 _CRF_LAYER = tfo.layers.CRF(5, dtype="float64")
 _CRF_LAYER.build([None, None, 5])
-_LAYERS["layers.CRF"] = _sample(_CRF_LAYER, _TAG_LOGITS, dtypes=("float64",), output_dtype="float64")
+_LAYERS["layers.CRF"] = _sample(
+    _CRF_LAYER, _TAG_LOGITS, dtypes=("float64",), output_dtype="float64", unknown_rank=False
+)
 
 # tfo.shapes: a composition of TensorFlow's ops.
 
