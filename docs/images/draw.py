@@ -420,6 +420,54 @@ def draw_sampling() -> plt.Figure:
             rectangle(axes, x, y, x + 1, y + 1, facecolor=color, edgecolor="white")
         page.write(left + 0.72, 2.55, name, 10)
     page.write(8.85, 2.95, "max_displacement=2: 25 costs for each pixel", 10)
+
+
+def draw_sequence() -> plt.Figure:
+    """Paths of CTC through frames and states, with their posteriors."""
+    page = Page(3.4)
+    labels, frames = "-c-a-t-", 12
+    generator = np.random.default_rng(5)
+    # Scores that favor a way from the first state to the last.
+    states, times = np.mgrid[: len(labels), :frames]
+    emissions = np.exp(-0.6 * np.abs(states - times * 6.4 / 11) + generator.normal(0, 0.7, states.shape))
+    alpha, beta = np.zeros(states.shape), np.zeros(states.shape)
+    alpha[:2, 0], beta[-2:, -1] = emissions[:2, 0], 1
+
+    def steps(state):
+        """Yields the states before one: itself, the one before, and the label before."""
+        skips = state >= 2 and labels[state] != "-" and labels[state] != labels[state - 2]
+        yield from (state - back for back in range(3 if skips else 2) if state >= back)
+
+    for t in range(1, frames):
+        for state in range(len(labels)):
+            alpha[state, t] = emissions[state, t] * sum(alpha[before, t - 1] for before in steps(state))
+    for t in range(frames - 2, -1, -1):
+        for state in range(len(labels)):
+            for before in steps(state):
+                beta[before, t] += emissions[state, t + 1] * beta[state, t + 1]
+    posterior = alpha * beta / (alpha * beta)[:, 0].sum()
+    axes = page.picture(1.6, 0.5, 4.5, (-0.7, frames - 0.3), (-0.6, len(labels) - 0.4))
+    for t in range(1, frames):
+        for state in range(len(labels)):
+            for before in steps(state):
+                share = alpha[before, t - 1] * emissions[state, t] * beta[state, t] / (alpha * beta)[:, 0].sum()
+                axes.plot([t - 1, t], [before, state], color=GREY, linewidth=0.2 + 3 * share, alpha=0.3 + 0.7 * share)
+    for state, t in np.ndindex(posterior.shape):
+        color = plt.get_cmap("Blues")(0.05 + 0.9 * posterior[state, t])
+        axes.add_patch(patches.Circle((t, state), 0.3, facecolor=color, edgecolor=GREY, linewidth=0.6, zorder=3))
+    for state, label in enumerate(labels):
+        text(axes, -1, state, "blank" if label == "-" else label, 10, ha="right", clip_on=False)
+    page.title(3.85, "CTC: all paths of 12 frames that leave c, a, t")
+    page.write(3.85, 3.25, "frames: a path moves down by at most one label a frame")
+    bars = page.axes(6.9, 0.75, 3.2, 2.1)
+    for label, color in zip("cat", LEVELS, strict=False):
+        bars.plot(posterior[labels.index(label)], color=color, linewidth=2, label=label)
+    bars.plot(posterior[::2].sum(0), color=GREY, linewidth=2, label="blank")
+    bars.set_axis_on()
+    bars.set(ylim=(0, 1.02), xticks=[], yticks=[0, 1])
+    bars.legend(frameon=False, loc="upper right", fontsize=9)
+    page.title(8.5, "posterior of each class")
+    page.write(8.5, 3.05, "frames")
     return page.figure
 
 
@@ -430,6 +478,7 @@ FIGURES = {
     "coming_from": draw_coming_from,
     "masks": draw_masks,
     "sampling": draw_sampling,
+    "sequence": draw_sequence,
 }
 
 

@@ -11,14 +11,24 @@ from tensorflow_ops.nn.python.ops.linear_cross_entropy import linear_cross_entro
 from tensorflow_ops.nn.python.ops.softmax import log_prob_from_logits, softmax, softmax_entropy
 from tensorflow_ops.sampling.python.ops.deform_conv import deform_conv2d
 from tensorflow_ops.sampling.python.ops.deformable_attention import multiscale_deformable_attention
+from tensorflow_ops.sequence.python.ops import crf_grad, sequence_grad, sequence_pfor  # noqa: F401  (the same)
+from tensorflow_ops.sequence.python.ops.crf import CrfDecode, crf_decode, crf_log_likelihood, crf_marginals
+from tensorflow_ops.sequence.python.ops.ctc_loss import ctc_loss
+from tensorflow_ops.sequence.python.ops.rnnt_loss import rnnt_loss
 
 __all__ = [
+    "CrfDecode",
+    "crf_decode",
+    "crf_log_likelihood",
+    "crf_marginals",
+    "ctc_loss",
     "deform_conv2d",
     "gaussian_kl",
     "label_log_prob",
     "linear_cross_entropy",
     "log_prob_from_logits",
     "multiscale_deformable_attention",
+    "rnnt_loss",
     "softmax",
     "softmax_cross_entropy",
     "softmax_entropy",

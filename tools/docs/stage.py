@@ -35,6 +35,7 @@ SECTIONS = {
         "docs/masks.md",
         "docs/sampling.md",
         "docs/deformable.md",
+        "docs/sequence.md",
         "docs/xla.md",
     ],
     "Training": [

@@ -31,6 +31,7 @@ _NMS_OPTIONS = "score_threshold=None, max_outputs=None, box_format='xyxy', "
 _LABEL_LOSS_OPTIONS = "ignore_index=None, label_smoothing=0.0, z_loss=0.0, "
 _REDUCTION = "reduction='sum_over_batch_size', "
 _LOSS_OPTIONS = "class_weights=None, softcap=None, return_log_sum_exp=False, "
+_SEQUENCES = "labels, logits, label_lengths, logit_lengths"
 _SAMPLING_OPTIONS = "seed, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, typical_p=1.0, pad_id=None, min_length=0, "
 _SAMPLING_INPUTS = "logits_processor=None, prompt=None, prompt_lengths=None, "
 _CORRELATION_OPTIONS = "kernel_size=1, stride_1=1, stride_2=1, padding=0, data_format='NHWC', "
@@ -49,6 +50,12 @@ _SIGNATURES = {
     "image.euclidean_distance_transform": "(images, *, spacing=(1.0, 1.0), dtype=tf.float32, name=None)",
     "detection.box_iou": "(boxes1, boxes2, *, mode='iou', box_format='xyxy', name=None)",
     "detection.box_iou_loss": "(boxes1, boxes2, *, mode='giou', box_format='xyxy', name=None)",
+    "layers.CRF": (
+        "(num_tags, *, use_boundaries=True, transitions_initializer='zeros', transitions_regularizer=None, "
+        "transitions_constraint=None, **kwargs)"
+    ),
+    "losses.CTC": f"(blank_index=0, zero_infinity=False, {_REDUCTION}name='ctc', dtype=None)",
+    "losses.RNNT": f"(blank_index=0, {_REDUCTION}name='rnnt', dtype=None)",
     "losses.BoxIoU": f"(mode='giou', box_format='xyxy', {_REDUCTION}name='box_iou', dtype=None)",
     "detection.nms": f"(boxes, scores, iou_threshold, *, {_NMS_OPTIONS}name=None)",
     "detection.batched_nms": f"(boxes, scores, group_ids, iou_threshold, *, {_NMS_OPTIONS}name=None)",
@@ -100,6 +107,11 @@ _SIGNATURES = {
         "modulated=False, activation=None, use_bias=True, kernel_initializer='glorot_uniform', "
         "bias_initializer='zeros', kernel_regularizer=None, bias_regularizer=None, **kwargs)"
     ),
+    "nn.crf_decode": "(logits, transitions, *, lengths=None, name=None)",
+    "nn.crf_log_likelihood": "(labels, logits, transitions, *, lengths=None, name=None)",
+    "nn.crf_marginals": "(logits, transitions, *, lengths=None, name=None)",
+    "nn.ctc_loss": f"({_SEQUENCES}, *, blank_index=0, zero_infinity=False, name=None)",
+    "nn.rnnt_loss": f"({_SEQUENCES}, *, blank_index=0, name=None)",
     "nn.softmax": "(logits, *, axis=-1, name=None)",
     "nn.log_prob_from_logits": "(logits, *, axis=-1, name=None)",
     "nn.softmax_cross_entropy": f"(labels, logits, *, axis=-1, label_smoothing=0.0, {_LOSS_OPTIONS}name=None)",
@@ -163,6 +175,7 @@ _OTHER_NAMES = {
     "detection.Detections",
     "detection.RoIPoolWithArgmax",
     "image.ConnectedComponents",
+    "nn.CrfDecode",
     "detection.SoftNms",
     "seq2seq.BeamSearchResult",
     "seq2seq.BeamSearchStep",
@@ -185,6 +198,12 @@ _OPS = {
     "TensorflowOps>BoxIouLossGrad",
     "TensorflowOps>BuildInfo",
     "TensorflowOps>ConnectedComponents",
+    "TensorflowOps>CrfDecode",
+    "TensorflowOps>CrfLogLikelihood",
+    "TensorflowOps>CrfLogLikelihoodGrad",
+    "TensorflowOps>CrfMarginals",
+    "TensorflowOps>CtcLoss",
+    "TensorflowOps>CtcLossGrad",
     "TensorflowOps>EuclideanDistanceTransform",
     "TensorflowOps>GaussianKl",
     "TensorflowOps>GaussianKlGrad",
@@ -199,6 +218,8 @@ _OPS = {
     "TensorflowOps>PsRoiAlignGrad",
     "TensorflowOps>PsRoiPool",
     "TensorflowOps>PsRoiPoolGrad",
+    "TensorflowOps>RnntLoss",
+    "TensorflowOps>RnntLossGrad",
     "TensorflowOps>RoiAlign",
     "TensorflowOps>RoiAlignBoxesGrad",
     "TensorflowOps>RoiAlignGrad",

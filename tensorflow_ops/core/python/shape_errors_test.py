@@ -111,6 +111,41 @@ _BAD_SHAPES = {
         {"labels": _zeros(2, 4), "logits": _LOGITS},
         "labels",
     ),
+    "crf_log_likelihood": (
+        tfo.nn.crf_log_likelihood,
+        {"labels": _zeros(2, 3, dtype=np.int32), "logits": _zeros(2, 4, 5), "transitions": _zeros(5, 5)},
+        "labels must be",
+    ),
+    "crf_decode": (
+        tfo.nn.crf_decode,
+        {"logits": _zeros(2, 4, 5), "transitions": _zeros(5, 4)},
+        "transitions must be",
+    ),
+    "crf_marginals": (
+        tfo.nn.crf_marginals,
+        {"logits": _zeros(2, 4, 0), "transitions": _zeros(0, 0)},
+        "at least one tag",
+    ),
+    "ctc_loss": (
+        tfo.nn.ctc_loss,
+        {
+            "labels": _zeros(2, 3, dtype=np.int32),
+            "logits": _zeros(2, 5, 4),
+            "label_lengths": _zeros(2, dtype=np.int32),
+            "logit_lengths": _zeros(3, dtype=np.int32),
+        },
+        "logit_lengths must be",
+    ),
+    "rnnt_loss": (
+        tfo.nn.rnnt_loss,
+        {
+            "labels": _zeros(2, 3, dtype=np.int32),
+            "logits": _zeros(2, 5, 3, 4),
+            "label_lengths": _zeros(2, dtype=np.int32),
+            "logit_lengths": _zeros(2, dtype=np.int32),
+        },
+        "logits must be",
+    ),
     "beam_search_step": (
         lambda **arguments: tfo.seq2seq.beam_search_step(**arguments, eos_ids=0),
         {

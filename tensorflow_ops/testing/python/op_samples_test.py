@@ -289,6 +289,87 @@ _NN = {
     ),
 }
 
+# Label sequences. The last example has no labels, and fewer frames.
+
+_SEQUENCE_LABELS = tf.constant([[1, 3], [2, 2], [0, 0]])
+_LABEL_LENGTHS, _LOGIT_LENGTHS = tf.constant([2, 2, 0]), tf.constant([4, 3, 2])
+_NO_EXAMPLES = (tf.zeros([0, 2], tf.int32), tf.zeros([0], tf.int32))
+
+
+def _label_sequences(fn, *dims, **options):
+    labels, lengths = _SEQUENCE_LABELS, (_LABEL_LENGTHS, _LOGIT_LENGTHS)
+    logits = _normal(3, *dims)
+    no_labels, no_lengths = _NO_EXAMPLES
+    bad = tf.constant([[1, 9], [2, 2], [0, 0]])
+    return _sample(
+        fn,
+        labels,
+        logits,
+        *lengths,
+        output_dtype=_ROW_DTYPES,
+        edge_args=[(no_labels, logits[:0], no_lengths, no_lengths)],
+        bad_args=[
+            ((bad, logits, *lengths), r"labels\[0, 1\] is 9, expected \[0, 4\)"),
+            ((labels, logits, _LABEL_LENGTHS + 1, _LOGIT_LENGTHS), r"label_lengths\[0\] is 3, expected \[0, 2\]"),
+            ((labels, logits, _LABEL_LENGTHS, _LOGIT_LENGTHS + 1), r"logit_lengths\[0\] is 5, expected"),
+            ((labels[:2], logits, *lengths), "labels|logits"),
+        ],
+        **options,
+    )
+
+
+_NN |= {
+    "nn.ctc_loss": _label_sequences(tfo.nn.ctc_loss, 4, 4),
+    "nn.rnnt_loss": _label_sequences(tfo.nn.rnnt_loss, 4, 3, 4, empty=False),
+}
+
+_TAG_LOGITS, _TRANSITIONS = _normal(3, 4, 5), _normal(5, 5)
+_TAGS, _TAG_LENGTHS = tf.constant([[1, 3, 0, 4], [2, 2, 1, 9], [9, 9, 9, 9]]), tf.constant([4, 3, 0])
+_CRF_BAD = [
+    ((_TAG_LOGITS, _TRANSITIONS[:4]), "transitions"),
+    ((_TAG_LOGITS, _TRANSITIONS, _TAG_LENGTHS + 1), r"lengths\[0\] is 5, expected \[0, 4\]"),
+]
+
+
+def _crf(fn, **options):
+    return _sample(
+        lambda logits, transitions, lengths=None: fn(logits, transitions, lengths=lengths),
+        _TAG_LOGITS,
+        _TRANSITIONS,
+        _TAG_LENGTHS,
+        edge_args=[(_TAG_LOGITS[:0], _TRANSITIONS, _TAG_LENGTHS[:0])],
+        bad_args=_CRF_BAD,
+        **options,
+    )
+
+
+_NN |= {
+    "nn.crf_log_likelihood": _sample(
+        lambda labels, *scores: tfo.nn.crf_log_likelihood(labels, *scores[:2], lengths=scores[2]),
+        _TAGS,
+        _TAG_LOGITS,
+        _TRANSITIONS,
+        _TAG_LENGTHS,
+        output_dtype=_ROW_DTYPES,
+        edge_args=[(_TAGS[:0], _TAG_LOGITS[:0], _TRANSITIONS, _TAG_LENGTHS[:0])],
+        bad_args=[
+            ((_TAGS, _TAG_LOGITS, _TRANSITIONS, _TAG_LENGTHS + 1), r"lengths\[0\] is 5, expected \[0, 4\]"),
+            ((_TAGS, _TAG_LOGITS, _TRANSITIONS, tf.constant([4, 4, 0])), r"labels\[1, 3\] is 9, expected \[0, 5\)"),
+        ],
+    ),
+    "nn.crf_decode": _crf(tfo.nn.crf_decode, output_dtype=_ROW_DTYPES),
+    "nn.crf_marginals": _crf(
+        lambda logits, transitions, lengths: tfo.nn.crf_marginals(
+            # Its gradient is an error, by design.
+            tf.stop_gradient(logits),
+            tf.stop_gradient(transitions),
+            lengths=lengths,
+        ),
+        output_dtype=_ROW_DTYPES,
+        non_differentiable=(0, 1),
+    ),
+}
+
 
 # tfo.nn: deformable ops. Places are away from whole pixels; 16-bit numbers hold them.
 
@@ -350,6 +431,17 @@ _LOSSES = {
     ),
 }
 
+for _name, _loss, _dims in (("CTC", tfo.losses.CTC(), (4, 4)), ("RNNT", tfo.losses.RNNT(), (4, 3, 4))):
+    _LOSSES[f"losses.{_name}"] = _sample(
+        _loss,
+        _SEQUENCE_LABELS,
+        _normal(3, *_dims),
+        dtypes=("float16", "bfloat16", "float32"),
+        output_dtype="float32",
+        unknown_rank=False,
+        empty=False,
+    )
+
 
 def _roi_layer(layer, features, **options):
     """Returns a sample of a float64 layer: the steps of numeric gradients in float32 would cross pixels."""
@@ -367,6 +459,14 @@ _LAYERS = {
         skip=_IN_ANOTHER_SAMPLE,
     ),
 }
+
+
+# Its call only copies: losses and decoding are methods.
+_CRF_LAYER = tfo.layers.CRF(5, dtype="float64")
+_CRF_LAYER.build([None, None, 5])
+_LAYERS["layers.CRF"] = _sample(
+    _CRF_LAYER, _TAG_LOGITS, dtypes=("float64",), output_dtype="float64", unknown_rank=False
+)
 
 # tfo.shapes: a composition of TensorFlow's ops.
 

@@ -1,0 +1,148 @@
+"""A Keras layer of a conditional random field."""
+
+import keras
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments
+from tensorflow_ops.sequence.python.ops import crf
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class CRF(keras.layers.Layer):
+    """Linear-chain conditional random field: transitions between tags, its loss, and decoding.
+
+    The last layer of a tagger: its input are scores of tags, such as a Dense layer's
+    without an activation. It adds scores of the first and the last tag of a sequence, and
+    learns them and the transitions with its loss.
+
+    >>> import keras, numpy as np, tensorflow_ops as tfo
+    >>> crf = tfo.layers.CRF(3)
+    >>> model = keras.Sequential([keras.layers.Dense(3), crf])
+    >>> model.compile("adam", loss=crf.loss)
+    >>> x, labels = np.zeros([2, 4, 5]), np.array([[0, 1, 2, 1], [2, 1, -1, -1]])
+    >>> history = model.fit(x, labels, verbose=0)
+    >>> crf.decode(model(x), lengths=[4, 2]).labels.shape
+    TensorShape([2, 4])
+
+    `tfo.nn.crf_log_likelihood` has the definition.
+
+    Args:
+      num_tags: the number of tags.
+      use_boundaries: whether sequences have scores for their first and their last tag.
+      transitions_initializer: of transitions and of boundaries.
+      transitions_regularizer: of transitions.
+      transitions_constraint: of transitions.
+      **kwargs: arguments of `keras.layers.Layer`.
+
+    Raises:
+      ValueError: num_tags below 1; an input that does not have so many tags.
+    """
+
+    def __init__(
+        self,
+        num_tags,
+        *,
+        use_boundaries=True,
+        transitions_initializer="zeros",
+        transitions_regularizer=None,
+        transitions_constraint=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_tags = arguments.static_int("num_tags", num_tags, 1)
+        self.use_boundaries = arguments.static_bool("use_boundaries", use_boundaries)
+        self.transitions_initializer = keras.initializers.get(transitions_initializer)
+        self.transitions_regularizer = keras.regularizers.get(transitions_regularizer)
+        self.transitions_constraint = keras.constraints.get(transitions_constraint)
+        self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.num_tags})
+
+    def build(self, input_shape):
+        """Creates the variables."""
+        self.transitions = self.add_weight(
+            shape=[self.num_tags, self.num_tags],
+            initializer=self.transitions_initializer,
+            regularizer=self.transitions_regularizer,
+            constraint=self.transitions_constraint,
+            name="transitions",
+        )
+        if self.use_boundaries:
+            # Of the first and of the last tag.
+            self.boundaries = self.add_weight(
+                shape=[2, self.num_tags], initializer=self.transitions_initializer, name="boundaries"
+            )
+        self.built = True
+
+    def call(self, inputs):
+        """Returns the scores of tags: `loss` and `decode` add transitions and boundaries."""
+        return tf.identity(inputs)  # the input itself would keep its mask
+
+    def compute_mask(self, inputs, mask=None):
+        """Returns no mask: Keras would apply one of frames to losses of sequences."""
+        del inputs, mask
+
+    def _scores(self, logits, lengths):
+        """Returns the arguments of the functions, with boundaries added to the logits."""
+        logits = tf.convert_to_tensor(logits)
+        if lengths is None:
+            lengths = tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1])
+        lengths = tf.convert_to_tensor(lengths)
+        value_dtype = arguments.at_least_float32(logits.dtype)
+        if self.use_boundaries:
+            frames, lengths_here = tf.range(tf.shape(logits)[1]), tf.cast(lengths, tf.int32)
+            ends = tf.stack(
+                [
+                    tf.broadcast_to(frames == 0, tf.shape(logits)[:2]),
+                    frames == lengths_here[:, tf.newaxis] - 1,
+                ],
+                -1,
+            )
+            boundaries = tf.cast(tf.convert_to_tensor(self.boundaries), value_dtype)
+            logits = tf.cast(logits, value_dtype) + tf.cast(ends, value_dtype) @ boundaries
+        return logits, tf.cast(tf.convert_to_tensor(self.transitions), value_dtype), lengths
+
+    def loss(self, y_true, y_pred):
+        """Minus the log likelihood of tags, for `compile(loss=...)`.
+
+        Args:
+          y_true: [batch, frames] tags, integers or floats with integer values. A sequence
+            ends before its first negative tag.
+          y_pred: the layer's output, [batch, frames, tags].
+
+        Returns:
+          [batch], in nats.
+        """
+        labels = tf.convert_to_tensor(y_true)
+        if not labels.dtype.is_integer:
+            labels = tf.cast(labels, tf.int32)
+        lengths = tf.reduce_sum(tf.math.cumprod(tf.cast(labels >= 0, tf.int32), 1), 1)
+        logits, transitions, lengths = self._scores(y_pred, lengths)
+        return -crf.crf_log_likelihood(labels, logits, transitions, lengths=lengths)
+
+    def decode(self, logits, lengths=None):
+        """Returns the best tags and their scores: `tfo.nn.crf_decode`.
+
+        Args:
+          logits: the layer's output, [batch, frames, tags].
+          lengths: [batch], or None: all frames.
+        """
+        logits, transitions, lengths = self._scores(logits, lengths)
+        return crf.crf_decode(logits, transitions, lengths=lengths)
+
+    def marginals(self, logits, lengths=None):
+        """Returns the probability of each tag at each frame: `tfo.nn.crf_marginals`; arguments as `decode`."""
+        logits, transitions, lengths = self._scores(logits, lengths)
+        return crf.crf_marginals(logits, transitions, lengths=lengths)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_tags": self.num_tags,
+            "use_boundaries": self.use_boundaries,
+            "transitions_initializer": keras.initializers.serialize(self.transitions_initializer),
+            "transitions_regularizer": keras.regularizers.serialize(self.transitions_regularizer),
+            "transitions_constraint": keras.constraints.serialize(self.transitions_constraint),
+        }

@@ -1,0 +1,93 @@
+"""Tests of tfo.layers.CRF."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+
+def _scores(seed=0):
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=[3, 5, 4]).astype(np.float32)
+
+
+def _layer(**options):
+    layer = tfo.layers.CRF(4, transitions_initializer=keras.initializers.RandomNormal(seed=1), **options)
+    layer.build([None, None, 4])
+    return layer
+
+
+_LABELS = np.array([[1, 2, 0, 3, 1], [2, 2, 3, -1, -1], [0, -1, -1, -1, -1]])
+_LENGTHS = np.array([5, 3, 1])
+
+
+class CrfLayerTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(False, True)
+    def test_loss_decode_and_marginals_equal_the_functions(self, use_boundaries):
+        layer, logits = _layer(use_boundaries=use_boundaries), _scores()
+        expected = logits.copy()
+        if use_boundaries:
+            for i, length in enumerate(_LENGTHS):
+                expected[i, 0] += layer.boundaries.numpy()[0]
+                expected[i, length - 1] += layer.boundaries.numpy()[1]
+        scores = expected, layer.transitions.numpy()
+        likelihood = tfo.nn.crf_log_likelihood(_LABELS, *scores, lengths=_LENGTHS)
+        output = layer(logits)
+        self.assertAllClose(layer.loss(_LABELS, output), -likelihood)
+        self.assertAllClose(layer.loss(_LABELS.astype(np.float32), output), -likelihood)
+        best, expected_best = layer.decode(output, _LENGTHS), tfo.nn.crf_decode(*scores, lengths=_LENGTHS)
+        self.assertAllEqual(best.labels, expected_best.labels)
+        self.assertAllClose(best.scores, expected_best.scores)
+        marginals = tfo.nn.crf_marginals(*scores, lengths=_LENGTHS)
+        self.assertAllClose(layer.marginals(output, _LENGTHS), marginals)
+
+    def test_a_model_learns_that_tags_stay(self):
+        keras.utils.set_random_seed(0)
+        generator = np.random.default_rng(0)
+        labels = np.cumsum(generator.random([256, 20]) < 0.1, 1) % 2
+        x = (2.0 * labels - 1 + generator.normal(0, 1.5, labels.shape))[..., np.newaxis]
+        inputs = keras.Input([None, 1])
+        crf = tfo.layers.CRF(2)
+        model = keras.Model(inputs, crf(keras.layers.Dense(2)(inputs)))
+        model.compile(keras.optimizers.Adam(0.1), loss=crf.loss)
+        model.fit(x, labels, epochs=8, batch_size=64, verbose=0)
+        output = model(x)
+        by_frame = np.mean(tf.argmax(output, -1) == labels)
+        by_crf = np.mean(crf.decode(output).labels == labels)
+        self.assertGreater(by_crf, by_frame + 0.05)
+        stay, change = crf.transitions.numpy()[0]
+        self.assertGreater(stay, change)
+
+    def test_config_and_weights_round_trip(self):
+        layer = _layer(use_boundaries=False, transitions_regularizer=keras.regularizers.L2(0.1))
+        copy = tfo.layers.CRF.from_config(layer.get_config())
+        copy.build([None, None, 4])
+        copy.set_weights(layer.get_weights())
+        self.assertAllEqual(copy.decode(_scores()).labels, layer.decode(_scores()).labels)
+        self.assertLen(copy.losses, 1)
+
+    def test_mixed_precision_keeps_scores_in_float32(self):
+        layer = _layer(dtype="mixed_bfloat16")
+        loss = layer.loss(_LABELS, layer(_scores()))
+        self.assertEqual(loss.dtype, tf.float32)
+        self.assertEqual(layer.transitions.dtype, "float32")
+
+    def test_a_mask_is_not_passed_on(self):
+        inputs = keras.Input([None, 4])
+        model = keras.Model(inputs, _layer()(keras.layers.Masking()(inputs)))
+        model.compile("sgd", loss=model.layers[-1].loss)
+        logits = _scores()
+        logits[1, 3:] = 0
+        self.assertTrue(np.isfinite(model.evaluate(logits, _LABELS, verbose=0)))
+
+    def test_errors(self):
+        with self.assertRaisesRegex(ValueError, "num_tags is 0"):
+            tfo.layers.CRF(0)
+        with self.assertRaisesRegex(ValueError, "axis -1|expected axis"):
+            tfo.layers.CRF(3)(_scores())
+
+
+if __name__ == "__main__":
+    tf.test.main()

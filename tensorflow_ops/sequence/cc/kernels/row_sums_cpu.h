@@ -1,0 +1,43 @@
+// The passes of row_sums.h over some rows, on the calling thread.
+#ifndef TENSORFLOW_OPS_SEQUENCE_CC_KERNELS_ROW_SUMS_CPU_H_
+#define TENSORFLOW_OPS_SEQUENCE_CC_KERNELS_ROW_SUMS_CPU_H_
+
+#include <algorithm>
+#include <vector>
+
+#include "tensorflow_ops/nn/cc/rows/rows_cpu.h"
+#include "tensorflow_ops/sequence/cc/kernels/row_sums.h"
+
+namespace tfo {
+
+// Rows that are computed together, so that they are in the cache for what
+// follows.
+inline int64_t RowsAtOnce(int64_t classes) {
+  return std::clamp<int64_t>((1 << 15) / std::max<int64_t>(classes, 1), 16,
+                             512);
+}
+
+// Calls body(begin, end) for blocks of rows [begin, end).
+template <typename Body>
+void ForRowBlocks(int64_t begin, int64_t end, int64_t classes,
+                  const Body& body) {
+  const int64_t at_once = RowsAtOnce(classes);
+  for (int64_t row = begin; row < end; row += at_once) {
+    body(row, std::min(row + at_once, end));
+  }
+}
+
+// The examples by falling cost, equal ones by rising index: threads begin with
+// the long ones.
+template <typename Cost>
+std::vector<int64_t> LongestFirst(int64_t batch, const Cost& cost) {
+  std::vector<int64_t> order(batch);
+  for (int64_t i = 0; i < batch; ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return cost(a) > cost(b); });
+  return order;
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_SEQUENCE_CC_KERNELS_ROW_SUMS_CPU_H_

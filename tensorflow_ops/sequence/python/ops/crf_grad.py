@@ -1,0 +1,84 @@
+"""Gradients and vectorization of the ops of conditional random fields.
+
+The gradient of crf_log_likelihood is a kernel's; it has a gradient to its upstream gradient, in which it is linear,
+since forward mode needs it. Other second derivatives do not exist.
+"""
+
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments, pfor
+from tensorflow_ops.core.python.gradients import is_needed, refuse
+from tensorflow_ops.core.python.library import ops
+
+
+@tf.RegisterGradient("TensorflowOps>CrfLogLikelihood")
+def _likelihood_grad(op, d):
+    d_logits, d_transitions = ops.tensorflow_ops_crf_log_likelihood_grad(*op.inputs, d)
+    return None, d_logits, d_transitions, None
+
+
+def _along(inputs, dd_logits, dd_transitions):
+    """Returns the derivative of each example's log likelihood as logits and transitions move."""
+    labels, logits, transitions, lengths = inputs
+    dtype = arguments.at_least_float32(logits.dtype)
+    ones = tf.ones_like(lengths, dtype)
+    d_logits, _ = ops.tensorflow_ops_crf_log_likelihood_grad(*inputs, ones)
+    along_logits = tf.reduce_sum(tf.cast(d_logits, dtype) * tf.cast(dd_logits, dtype), [1, 2])
+
+    # The gradient to transitions is a sum over examples: one at a time.
+    def along_transitions(example):
+        one = [labels[example][tf.newaxis], logits[example][tf.newaxis], transitions, lengths[example][tf.newaxis]]
+        _, d_transitions = ops.tensorflow_ops_crf_log_likelihood_grad(*one, tf.ones([1], dtype))
+        return tf.reduce_sum(d_transitions * dd_transitions)
+
+    examples = tf.range(tf.shape(labels)[0])
+    return along_logits + tf.map_fn(along_transitions, examples, fn_output_signature=dtype)
+
+
+@tf.RegisterGradient("TensorflowOps>CrfLogLikelihoodGrad")
+def _likelihood_grad_grad(op, dd_logits, dd_transitions):
+    to_upstream = _along(op.inputs[:4], dd_logits, dd_transitions) if is_needed(op, 4) else None
+    refused = [refuse(op, i, "crf_log_likelihood has no second derivatives") for i in (1, 2)]
+    return [None, *refused, None, to_upstream]
+
+
+@tf.RegisterGradient("TensorflowOps>CrfMarginals")
+def _marginals_grad(op, _):
+    return [*(refuse(op, i, "crf_marginals has no gradient") for i in (0, 1)), None]
+
+
+@tf.RegisterGradient("TensorflowOps>CrfDecode")
+def _decode_grad(op, _, d_scores):
+    """Differentiates the scores, which are sums along the best sequence."""
+    logits, transitions, lengths = op.inputs
+    labels, tags = op.outputs[0], tf.shape(logits)[2]
+    mask = tf.sequence_mask(lengths, tf.shape(logits)[1], dtype=d_scores.dtype)
+    one_hot = tf.one_hot(labels, tags, dtype=d_scores.dtype)
+    d_logits = one_hot * (mask * d_scores[:, tf.newaxis])[..., tf.newaxis]
+    # Counted by pairs of tags: products of one-hot vectors would have a tensor of [frames, tags, tags].
+    wide = tf.cast(labels, tf.int64)
+    pairs = wide[:, :-1] * tf.cast(tags, tf.int64) + wide[:, 1:]
+    counts = mask[:, 1:] * d_scores[:, tf.newaxis]
+    d_transitions = tf.math.unsorted_segment_sum(counts, pairs, tags * tags)
+    return tf.cast(d_logits, logits.dtype), tf.reshape(d_transitions, tf.shape(transitions)), None
+
+
+def _convert(pfor_input, transitions):
+    """Converts an op of which dim 0 is the batch, except in input `transitions`."""
+    if pfor_input.inputs[transitions].is_stacked:
+        # Each iteration has its own transitions: one at a time.
+        pfor_input.stack_inputs()
+        inputs = [value.t for value in pfor_input.inputs]
+        dtypes = [output.dtype for output in pfor_input.op.outputs]
+        outputs = tf.map_fn(lambda one: list(pfor.call(pfor_input, one)), inputs, fn_output_signature=dtypes)
+        return [pfor.stacked(y) for y in outputs]
+    pfor_input.stack_inputs([i for i in range(len(pfor_input.inputs)) if i != transitions])
+    inputs = [value.t for value in pfor_input.inputs]
+    shape = tf.shape(inputs[transitions - 1])
+    folded = [t if i == transitions else pfor.fold(t) for i, t in enumerate(inputs)]
+    return [pfor.stacked(pfor.unfold(y, shape[0], size=shape[1])) for y in pfor.call(pfor_input, folded)]
+
+
+pfor.register("TensorflowOps>CrfLogLikelihood")(lambda pfor_input: _convert(pfor_input, 2))
+pfor.register("TensorflowOps>CrfMarginals")(lambda pfor_input: _convert(pfor_input, 1))
+pfor.register("TensorflowOps>CrfDecode")(lambda pfor_input: _convert(pfor_input, 1))

@@ -1,0 +1,199 @@
+"""Tests of tfo.nn.crf_log_likelihood, crf_decode and crf_marginals against a loop over all tag sequences."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+
+def _all_sequences(logits, transitions):
+    """Returns the sequences of one example, in the order of ties, and their scores."""
+    frames, tags = logits.shape
+    sequences = [path[::-1] for path in itertools.product(range(tags), repeat=frames)]
+    scores = [
+        sum(logits[t, tag] for t, tag in enumerate(path)) + sum(transitions[a, b] for a, b in itertools.pairwise(path))
+        for path in sequences
+    ]
+    return sequences, np.array(scores, np.float64)
+
+
+def _expected(labels, logits, transitions):
+    """Returns the log likelihood, marginals, expected counts, best tags and best score of one example."""
+    sequences, scores = _all_sequences(logits, transitions)
+    log_z = scores.max() + np.log(np.exp(scores - scores.max()).sum())
+    marginals, counts = np.zeros(logits.shape), np.zeros(transitions.shape)
+    for path, score in zip(sequences, scores, strict=True):
+        for t, tag in enumerate(path):
+            marginals[t, tag] += np.exp(score - log_z)
+        for a, b in itertools.pairwise(path):
+            counts[a, b] += np.exp(score - log_z)
+    best = scores.argmax()
+    likelihood = scores[sequences.index(tuple(labels))] - log_z
+    return likelihood, marginals, counts, sequences[best], scores[best]
+
+
+def _likelihood_and_gradients(labels, logits, transitions, upstream=None, **options):
+    logits, transitions = tf.constant(logits), tf.constant(transitions)
+    with tf.GradientTape() as tape:
+        tape.watch([logits, transitions])
+        likelihood = tfo.nn.crf_log_likelihood(labels, logits, transitions, **options)
+    return likelihood.numpy(), *(g.numpy() for g in tape.gradient(likelihood, [logits, transitions], upstream))
+
+
+_LENGTHS = np.array([5, 1, 3, 0])
+
+
+def _batch(seed=0):
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 3, [4, 5])
+    logits, transitions = generator.normal(0, 2, [4, 5, 3]), generator.normal(0, 2, [3, 3])
+    for i, length in enumerate(_LENGTHS):
+        labels[i, length:], logits[i, length:] = -1, np.nan
+    return labels, logits, transitions
+
+
+class ValuesTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters((tf.int32, tf.int64), (tf.int64, tf.int32))
+    def test_equals_all_sequences(self, label_dtype, length_dtype):
+        labels, logits, transitions = _batch()
+        upstream, lengths = np.array([1.0, -0.5, 2.0, 3.0]), tf.constant(_LENGTHS, length_dtype)
+        likelihood, d_logits, d_transitions = _likelihood_and_gradients(
+            tf.constant(labels, label_dtype), logits, transitions, upstream, lengths=lengths
+        )
+        marginals = tfo.nn.crf_marginals(logits, transitions, lengths=lengths).numpy()
+        best = tfo.nn.crf_decode(logits, transitions, lengths=lengths)
+        expected_d_transitions = np.zeros([3, 3])
+        for i, length in enumerate(_LENGTHS):
+            tags = labels[i, :length]
+            expected = _expected(tags, logits[i, :length], transitions)
+            self.assertAllClose(likelihood[i], expected[0], 1e-12, 1e-12)
+            self.assertAllClose(marginals[i, :length], expected[1], 1e-12, 1e-12)
+            self.assertAllEqual(marginals[i, length:], np.zeros([5 - length, 3]))
+            one_hot = np.eye(3)[tags.astype(int)].reshape(length, 3)
+            self.assertAllClose(d_logits[i, :length], upstream[i] * (one_hot - expected[1]), 1e-11, 1e-12)
+            self.assertAllEqual(d_logits[i, length:], np.zeros([5 - length, 3]))
+            self.assertAllEqual(best.labels[i], [*expected[3]] + [0] * (5 - length))
+            self.assertAllClose(best.scores[i], expected[4], 1e-12)
+            counts = -expected[2]
+            for a, b in itertools.pairwise(tags):
+                counts[a, b] += 1
+            expected_d_transitions += upstream[i] * counts
+        self.assertAllClose(d_transitions, expected_d_transitions, 1e-11, 1e-12)
+
+    def test_without_lengths_all_frames_count(self):
+        _, logits, transitions = _batch()
+        expected = _expected([0, 1, 2, 0, 1], logits[0], transitions)
+        actual = tfo.nn.crf_log_likelihood([[0, 1, 2, 0, 1]], logits[:1], transitions)
+        self.assertAllClose(actual[0], expected[0], 1e-12)
+        self.assertAllEqual(tfo.nn.crf_decode(logits[:1], transitions).labels[0], expected[3])
+
+    def test_scores_of_decode_have_a_gradient_along_the_best_sequence(self):
+        _, logits, transitions = _batch()
+        with tf.GradientTape() as tape:
+            variables = tf.Variable(logits), tf.Variable(transitions)
+            best = tfo.nn.crf_decode(*variables, lengths=_LENGTHS)
+        d_logits, d_transitions = tape.gradient(best.scores, variables, tf.constant([1.0, 2.0, 3.0, 4.0], tf.float64))
+        expected_logits, expected_transitions = np.zeros([4, 5, 3]), np.zeros([3, 3])
+        for i, length in enumerate(_LENGTHS):
+            path = best.labels.numpy()[i, :length]
+            expected_logits[i, np.arange(length), path] = i + 1
+            for a, b in itertools.pairwise(path):
+                expected_transitions[a, b] += i + 1
+        self.assertAllEqual(d_logits, expected_logits)
+        self.assertAllEqual(d_transitions, expected_transitions)
+
+    def test_ties_go_to_the_lowest_tag(self):
+        best = tfo.nn.crf_decode(tf.zeros([1, 3, 4]), tf.zeros([4, 4]))
+        self.assertAllEqual(best.labels, [[0, 0, 0]])
+        # From 1 and from 2 to tag 3, at equal scores.
+        transitions = np.full([4, 4], -1.0)
+        transitions[1, 3] = transitions[2, 3] = 0
+        logits = np.array([[[-5.0, 0, 0, -5], [-5, -5, -5, 0]]])
+        self.assertAllEqual(tfo.nn.crf_decode(logits, transitions).labels, [[1, 3]])
+
+    def test_16_bits(self):
+        labels, logits, transitions = _batch()
+        labels, logits = np.maximum(labels, 0), np.nan_to_num(logits)
+        for dtype in (tf.float16, tf.bfloat16):
+            narrow = tf.cast(logits, dtype)
+            wide = tf.cast(narrow, tf.float32)
+            actual = _likelihood_and_gradients(labels, narrow, transitions, lengths=_LENGTHS)
+            expected = _likelihood_and_gradients(labels, wide, transitions.astype(np.float32), lengths=_LENGTHS)
+            self.assertEqual(actual[0].dtype, np.float32)
+            self.assertAllEqual(actual[0], expected[0])
+            self.assertAllEqual(actual[1], tf.cast(expected[1], dtype))
+            self.assertAllEqual(actual[2], expected[2])
+
+    def test_long_sequences_and_large_scores(self):
+        generator = np.random.default_rng(2)
+        for scale in (1.0, 1e4):
+            logits = generator.normal(0, scale, [1, 5000, 9]).astype(np.float32)
+            transitions = generator.normal(0, scale, [9, 9]).astype(np.float32)
+            labels = generator.integers(0, 9, [1, 5000])
+            actual = _likelihood_and_gradients(labels, logits, transitions)
+            expected = _likelihood_and_gradients(labels, logits.astype(np.float64), transitions.astype(np.float64))
+            for a, e in zip(actual, expected, strict=True):
+                self.assertAllClose(a, e, 1e-6, 1e-6)
+
+    def test_forbidden_tags_and_transitions(self):
+        logits, transitions = np.random.default_rng(3).normal(size=[1, 3, 2]), np.zeros([2, 2])
+        transitions[0, 1] = -np.inf
+        likelihood, d_logits, _ = _likelihood_and_gradients([[0, 1, 1]], logits, transitions)
+        self.assertEqual(likelihood[0], -np.inf)  # and a gradient as ever
+        marginals = tfo.nn.crf_marginals(logits, transitions)
+        self.assertAllClose(d_logits[0], np.eye(2)[[0, 1, 1]] - marginals[0], 1e-12)
+        sequences, scores = _all_sequences(logits[0], transitions)
+        weights = np.exp(scores)
+        expected = sum(w for w, path in zip(weights, sequences, strict=True) if path[1] == 1) / weights.sum()
+        self.assertAllClose(marginals[0, 1, 1], expected, 1e-12)
+        # No sequence is left.
+        logits[0, 1] = -np.inf
+        likelihood, d_logits, d_transitions = _likelihood_and_gradients([[0, 0, 0]], logits, transitions)
+        self.assertEqual(likelihood[0], -np.inf)
+        self.assertAllEqual(d_logits, np.zeros([1, 3, 2]))
+        self.assertAllEqual(d_transitions, np.zeros([2, 2]))
+
+    def test_nan_stays_in_its_example_and_is_not_decoded(self):
+        logits, transitions = np.random.default_rng(4).normal(size=[2, 3, 2]), np.zeros([2, 2])
+        logits[0, 1, 1] = np.nan
+        likelihood, d_logits, _ = _likelihood_and_gradients([[0, 0, 0]] * 2, logits, transitions)
+        self.assertAllEqual(np.isnan(likelihood), [True, False])
+        self.assertAllEqual(np.isnan(d_logits).all((1, 2)), [True, False])
+        self.assertEqual(tfo.nn.crf_decode(logits, transitions).labels[0, 1], 0)
+
+
+class ErrorsTest(tf.test.TestCase):
+    def test_values(self):
+        logits, transitions = tf.zeros([1, 3, 2]), tf.zeros([2, 2])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"labels\[0, 1\] is 2, expected \[0, 2\)"):
+            tfo.nn.crf_log_likelihood([[0, 2, 0]], logits, transitions)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"lengths\[0\] is 4, expected \[0, 3\]"):
+            tfo.nn.crf_decode(logits, transitions, lengths=[4])
+
+    def test_arguments(self):
+        logits = tf.zeros([1, 3, 2])
+        with self.assertRaisesRegex(ValueError, r"transitions must be \[2, 2\]"):
+            tfo.nn.crf_marginals(logits, tf.zeros([3, 2]))
+        with self.assertRaisesRegex(ValueError, "lengths are float32, expected int32 or int64"):
+            tfo.nn.crf_decode(logits, tf.zeros([2, 2]), lengths=[1.0])
+        with self.assertRaisesRegex(ValueError, "transitions are int32, expected float32"):
+            tfo.nn.crf_decode(logits, tf.zeros([2, 2], tf.int32))
+
+    def test_gradients_that_do_not_exist(self):
+        logits, transitions = tf.Variable(tf.zeros([1, 3, 2])), tf.zeros([2, 2])
+        with self.assertRaisesRegex(LookupError, "crf_marginals has no gradient"):
+            with tf.GradientTape() as tape:
+                marginals = tfo.nn.crf_marginals(logits, transitions)
+            tape.gradient(marginals, logits)
+        with self.assertRaisesRegex(LookupError, "crf_log_likelihood has no second derivatives"):
+            with tf.GradientTape() as outer, tf.GradientTape() as inner:
+                likelihood = tfo.nn.crf_log_likelihood([[0, 1, 0]], logits, transitions)
+                gradient = inner.gradient(likelihood, logits)
+            outer.gradient(gradient, logits)
+
+
+if __name__ == "__main__":
+    tf.test.main()

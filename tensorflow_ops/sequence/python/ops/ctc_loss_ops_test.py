@@ -1,0 +1,173 @@
+"""Tests of tfo.nn.ctc_loss against a sum over all paths, and against tf.nn.ctc_loss where that is right."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+
+def _softmax(logits):
+    e = np.exp(logits - logits.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _collapse(path, blank):
+    return [label for label, _ in itertools.groupby(path) if label != blank]
+
+
+def _all_paths(labels, logits, blank):
+    """Returns the loss of one example and its gradient, from every path."""
+    frames, classes = logits.shape
+    p = _softmax(logits)
+    total, posterior = 0.0, np.zeros([frames, classes])
+    for path in itertools.product(range(classes), repeat=frames):
+        if _collapse(path, blank) == list(labels):
+            probability = np.prod(p[np.arange(frames), path])
+            total += probability
+            posterior[np.arange(frames), path] += probability
+    return (-np.log(total), p - posterior / total) if total else (np.inf, np.zeros_like(p))
+
+
+def _loss_and_gradient(labels, logits, label_lengths, logit_lengths, upstream=None, **options):
+    logits = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = tfo.nn.ctc_loss(labels, logits, label_lengths, logit_lengths, **options)
+    return loss.numpy(), tape.gradient(loss, logits, upstream).numpy()
+
+
+_LABELS = np.array([[1, 2, 1], [2, 2, -1], [1, 1, 1], [-1, -1, -1], [2, 1, -1]])
+_LABEL_LENGTHS = np.array([3, 2, 3, 0, 2])
+_LOGIT_LENGTHS = np.array([6, 3, 4, 2, 0])  # the third and the last example are impossible
+
+
+class ValuesTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters((0, tf.int32, tf.int64), (3, tf.int64, tf.int32))
+    def test_equals_the_sum_over_all_paths(self, blank, label_dtype, length_dtype):
+        logits = np.random.default_rng(blank).normal(0, 2, [5, 6, 4])
+        labels = np.where(_LABELS < 0, -1, (_LABELS + blank) % 4)
+        upstream = np.array([1.0, -0.5, 2.0, 0.25, 3.0])
+        for example, length in enumerate(_LOGIT_LENGTHS):
+            logits[example, length:] = np.nan
+        loss, gradient = _loss_and_gradient(
+            tf.constant(labels, label_dtype),
+            logits,
+            tf.constant(_LABEL_LENGTHS, label_dtype),
+            tf.constant(_LOGIT_LENGTHS, length_dtype),
+            upstream=upstream,
+            blank_index=blank,
+        )
+        for i in range(5):
+            length = _LOGIT_LENGTHS[i]
+            expected = _all_paths(labels[i, : _LABEL_LENGTHS[i]], logits[i, :length], blank)
+            self.assertAllClose(loss[i], expected[0], 1e-12, 1e-12)
+            self.assertAllClose(gradient[i, :length], upstream[i] * expected[1], 1e-11, 1e-12)
+            self.assertAllEqual(gradient[i, length:], np.zeros_like(gradient[i, length:]))
+
+    def test_equals_tensorflow(self):
+        generator = np.random.default_rng(1)
+        labels = generator.integers(1, 40, [3, 7])
+        logits = tf.constant(generator.normal(size=[3, 30, 40]), tf.float32)
+        lengths = [7, 4, 1], [30, 25, 8]
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            theirs = tf.nn.ctc_loss(labels, logits, *lengths, logits_time_major=False, blank_index=0)
+        loss, gradient = _loss_and_gradient(labels, logits, *lengths)
+        self.assertAllClose(loss, theirs, 1e-5)
+        self.assertAllClose(gradient, tape.gradient(theirs, logits), 1e-4, 1e-5)
+
+    def test_zero_infinity_zeros_impossible_losses_only(self):
+        logits = np.random.default_rng(0).normal(size=[5, 6, 4])
+        inputs = np.maximum(_LABELS, 0), logits, _LABEL_LENGTHS, _LOGIT_LENGTHS
+        loss, gradient = _loss_and_gradient(*inputs)
+        zeroed, same_gradient = _loss_and_gradient(*inputs, zero_infinity=True)
+        self.assertAllEqual(np.isinf(loss), [False, False, True, False, True])
+        self.assertAllEqual(zeroed, np.where(np.isinf(loss), 0, loss))
+        self.assertAllEqual(gradient, same_gradient)
+
+    def test_losses_of_16_bits_are_float32(self):
+        logits = np.random.default_rng(0).normal(size=[5, 6, 4])
+        for dtype in (tf.float16, tf.bfloat16):
+            narrow = tf.cast(logits, dtype)
+            inputs = np.maximum(_LABELS, 0), narrow, _LABEL_LENGTHS, _LOGIT_LENGTHS
+            wide = inputs[0], tf.cast(narrow, tf.float32), *inputs[2:]
+            loss, gradient = _loss_and_gradient(*inputs)
+            expected_loss, expected_gradient = _loss_and_gradient(*wide)
+            self.assertEqual(loss.dtype, np.float32)
+            self.assertAllClose(loss, expected_loss, 1e-6)
+            self.assertAllEqual(gradient, tf.cast(expected_gradient, dtype))
+
+    def test_long_sequences_and_large_scores(self):
+        generator = np.random.default_rng(2)
+        for scale in (1.0, 1e4):
+            logits = generator.normal(0, scale, [1, 5000, 8]).astype(np.float32)
+            inputs = generator.integers(1, 8, [1, 300]), logits, [300], [5000]
+            loss, gradient = _loss_and_gradient(*inputs)
+            wide = _loss_and_gradient(inputs[0], logits.astype(np.float64), *inputs[2:])
+            self.assertAllClose(loss, wide[0], 1e-6)
+            self.assertAllClose(gradient, wide[1], 1e-4, 1e-4)
+
+    def test_forbidden_classes_and_frames(self):
+        logits = np.random.default_rng(3).normal(size=[3, 4, 3])
+        logits[0, 1, 2] = -np.inf  # the labels can do without it
+        logits[1, :, 1] = -np.inf  # they cannot
+        logits[2, 2] = -np.inf  # no class is left
+        loss, gradient = _loss_and_gradient([[1, 1], [1, 1], [2, 1]], logits, [2, 2, 2], [4, 4, 4])
+        self.assertAllClose(loss[0], _all_paths([1, 1], logits[0], 0)[0], 1e-12)
+        self.assertAllClose(gradient[0], _all_paths([1, 1], logits[0], 0)[1], 1e-11)
+        self.assertAllEqual(loss[1:], [np.inf, np.inf])
+        self.assertAllEqual(gradient[1:], np.zeros([2, 4, 3]))
+
+    def test_nan_and_infinity_stay_in_their_example(self):
+        logits = np.random.default_rng(4).normal(size=[3, 4, 3])
+        labels, lengths = [[1, 2]] * 3, [2] * 3
+        clean = _loss_and_gradient(labels, logits, lengths, [4] * 3)
+        logits[0, 3, 0], logits[2, 1, 1] = np.nan, np.inf
+        loss, gradient = _loss_and_gradient(labels, logits, lengths, [4] * 3)
+        self.assertAllEqual(np.isnan(loss), [True, False, True])
+        self.assertAllEqual(np.isnan(gradient).all((1, 2)), [True, False, True])
+        self.assertAllEqual(gradient[1], clean[1][1])
+
+
+class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        ([[1, 4]], [2], [3], r"labels\[0, 1\] is 4, expected \[0, 4\)"),
+        ([[-1, 1]], [2], [3], r"labels\[0, 0\] is -1, expected \[0, 4\)"),
+        ([[1, 0]], [2], [3], r"labels\[0, 1\] is 0, expected another class than blank_index"),
+        ([[1, 1]], [3], [3], r"label_lengths\[0\] is 3, expected \[0, 2\]"),
+        ([[1, 1]], [2], [-1], r"logit_lengths\[0\] is -1, expected \[0, 3\]"),
+    )
+    def test_values(self, labels, label_lengths, logit_lengths, text):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
+            tfo.nn.ctc_loss(labels, tf.zeros([1, 3, 4]), label_lengths, logit_lengths)
+
+    def test_arguments(self):
+        labels, logits, lengths = [[1, 2]], tf.zeros([1, 3, 4]), ([2], [3])
+        with self.assertRaisesRegex(ValueError, r"blank_index is 4, expected \[0, 4\)"):
+            tfo.nn.ctc_loss(labels, logits, *lengths, blank_index=4)
+        with self.assertRaisesRegex(ValueError, "blank_index is -1, expected an int"):
+            tfo.nn.ctc_loss(labels, logits, *lengths, blank_index=-1)
+        with self.assertRaisesRegex(ValueError, "zero_infinity is 2, expected True or False"):
+            tfo.nn.ctc_loss(labels, logits, *lengths, zero_infinity=2)
+        with self.assertRaisesRegex(ValueError, "labels are float32, expected int32 or int64"):
+            tfo.nn.ctc_loss([[1.0, 2.0]], logits, *lengths)
+        with self.assertRaisesRegex(ValueError, "logits are int32"):
+            tfo.nn.ctc_loss(labels, [[[1, 2, 3, 4]]], *lengths)
+
+    def test_second_derivatives_are_an_error(self):
+        logits = tf.constant(np.random.default_rng(0).normal(size=[1, 3, 4]))
+        with self.assertRaisesRegex(LookupError, "ctc_loss has no second derivatives"):
+            with tf.GradientTape() as outer:
+                outer.watch(logits)
+                with tf.GradientTape() as inner:
+                    inner.watch(logits)
+                    loss = tfo.nn.ctc_loss([[1, 2]], logits, [2], [3])
+                gradient = inner.gradient(loss, logits)
+            outer.gradient(gradient, logits)
+
+
+if __name__ == "__main__":
+    tf.test.main()

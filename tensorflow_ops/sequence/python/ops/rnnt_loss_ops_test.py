@@ -1,0 +1,149 @@
+"""Tests of tfo.nn.rnnt_loss against a sum over all ways through the lattice, and torchaudio's published value."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+
+def _all_ways(labels, logits, blank):
+    """Returns the loss of one example and its gradient, from every way. logits: [T, U + 1, V]."""
+    e = np.exp(logits - logits.max(-1, keepdims=True))
+    p = e / e.sum(-1, keepdims=True)
+    frames, states, _ = logits.shape
+    total, nodes, edges = 0.0, np.zeros([frames, states]), np.zeros_like(p)
+    # Where the labels are among all steps but the last, which is a blank.
+    for places in itertools.combinations(range(frames + states - 2), states - 1):
+        t, u, probability, way = 0, 0, 1.0, []
+        for step in range(frames + states - 1):
+            label = labels[u] if step in places else blank
+            way.append((t, u, label))
+            probability *= p[t, u, label]
+            t, u = (t, u + 1) if step in places else (t + 1, u)
+        total += probability
+        for t, u, label in way:
+            nodes[t, u] += probability
+            edges[t, u, label] += probability
+    return -np.log(total), (nodes[..., np.newaxis] * p - edges) / total
+
+
+def _loss_and_gradient(labels, logits, label_lengths, logit_lengths, upstream=None, **options):
+    logits = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = tfo.nn.rnnt_loss(labels, logits, label_lengths, logit_lengths, **options)
+    return loss.numpy(), tape.gradient(loss, logits, upstream).numpy()
+
+
+class ValuesTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters((0, tf.int32, tf.int64), (3, tf.int64, tf.int32))
+    def test_equals_the_sum_over_all_ways(self, blank, label_dtype, length_dtype):
+        logits = np.random.default_rng(blank).normal(0, 2, [4, 4, 4, 4])
+        labels = np.array([[1, 2, 1], [2, 2, -1], [-1, -1, -1], [3, -1, -1]])
+        labels = np.where(labels < 0, -1, (labels + blank) % 4)
+        label_lengths, logit_lengths = [3, 2, 0, 1], [4, 3, 2, 1]
+        upstream = np.array([1.0, -0.5, 2.0, 0.25])
+        used = np.zeros_like(logits, bool)
+        for i in range(4):
+            used[i, : logit_lengths[i], : label_lengths[i] + 1] = True
+        loss, gradient = _loss_and_gradient(
+            tf.constant(labels, label_dtype),
+            np.where(used, logits, np.nan),
+            tf.constant(label_lengths, label_dtype),
+            tf.constant(logit_lengths, length_dtype),
+            upstream=upstream,
+            blank_index=blank,
+        )
+        self.assertAllEqual(gradient[~used], np.zeros_like(gradient[~used]))
+        for i in range(4):
+            part = logits[i, : logit_lengths[i], : label_lengths[i] + 1]
+            expected = _all_ways(labels[i], part, blank)
+            self.assertAllClose(loss[i], expected[0], 1e-12)
+            actual = gradient[i, : logit_lengths[i], : label_lengths[i] + 1]
+            self.assertAllClose(actual, upstream[i] * expected[1], 1e-11, 1e-12)
+
+    def test_equals_the_published_lattice(self):
+        logits = [
+            [[0.1, 0.6, 0.1, 0.1, 0.1], [0.1, 0.1, 0.6, 0.1, 0.1], [0.1, 0.1, 0.2, 0.8, 0.1]],
+            [[0.1, 0.6, 0.1, 0.1, 0.1], [0.1, 0.1, 0.2, 0.1, 0.1], [0.7, 0.1, 0.2, 0.1, 0.1]],
+        ]
+        loss, _ = _loss_and_gradient([[1, 2]], np.array([logits]), [2], [2], blank_index=4)
+        self.assertAllClose(loss, [5.09566688538], 1e-10)
+
+    def test_losses_of_16_bits_are_float32(self):
+        logits = np.random.default_rng(0).normal(size=[2, 4, 3, 4])
+        inputs = [[1, 2], [3, 1]], [2, 1], [4, 3]
+        for dtype in (tf.float16, tf.bfloat16):
+            narrow = tf.cast(logits, dtype)
+            loss, gradient = _loss_and_gradient(inputs[0], narrow, *inputs[1:])
+            expected_loss, expected_gradient = _loss_and_gradient(inputs[0], tf.cast(narrow, tf.float32), *inputs[1:])
+            self.assertEqual(loss.dtype, np.float32)
+            self.assertAllClose(loss, expected_loss, 1e-6)
+            self.assertAllEqual(gradient, tf.cast(expected_gradient, dtype))
+
+    def test_long_sequences_and_large_scores(self):
+        generator = np.random.default_rng(2)
+        for scale in (1.0, 1e4):
+            logits = generator.normal(0, scale, [1, 3000, 21, 4]).astype(np.float32)
+            labels = generator.integers(1, 4, [1, 20])
+            loss, gradient = _loss_and_gradient(labels, logits, [20], [3000])
+            wide = _loss_and_gradient(labels, logits.astype(np.float64), [20], [3000])
+            self.assertAllClose(loss, wide[0], 1e-6)
+            self.assertAllClose(gradient, wide[1], 1e-4, 1e-4)
+
+    def test_forbidden_classes(self):
+        logits = np.random.default_rng(3).normal(size=[2, 3, 2, 3])
+        logits[0, 1, 0, 0] = -np.inf  # the label can come first
+        logits[1, 1, :, 0] = -np.inf  # no way through frame 1 is left
+        loss, gradient = _loss_and_gradient([[1], [2]], logits, [1, 1], [3, 3])
+        expected = _all_ways([1], logits[0], 0)
+        self.assertAllClose(loss[0], expected[0], 1e-12)
+        self.assertAllClose(gradient[0], expected[1], 1e-11)
+        self.assertEqual(loss[1], np.inf)
+        self.assertAllEqual(gradient[1], np.zeros([3, 2, 3]))
+
+    def test_nan_and_infinity_stay_in_their_example(self):
+        logits = np.random.default_rng(4).normal(size=[3, 2, 3, 4])
+        inputs = [[1, 2]] * 3, [2] * 3, [2] * 3
+        clean = _loss_and_gradient(inputs[0], logits, *inputs[1:])
+        logits[0, 1, 0, 3], logits[2, 0, 1, 1] = np.nan, np.inf
+        loss, gradient = _loss_and_gradient(inputs[0], logits, *inputs[1:])
+        self.assertAllEqual(np.isnan(loss), [True, False, True])
+        self.assertAllEqual(np.isnan(gradient).all((1, 2, 3)), [True, False, True])
+        self.assertAllEqual(gradient[1], clean[1][1])
+
+
+class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        ([[1, 4]], [2], [3], r"labels\[0, 1\] is 4, expected \[0, 4\)"),
+        ([[1, 0]], [2], [3], r"labels\[0, 1\] is 0, expected another class than blank_index"),
+        ([[1, 1]], [3], [3], r"label_lengths\[0\] is 3, expected \[0, 2\]"),
+        ([[1, 1]], [2], [0], r"logit_lengths\[0\] is 0, expected \[1, 3\]"),
+    )
+    def test_values(self, labels, label_lengths, logit_lengths, text):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
+            tfo.nn.rnnt_loss(labels, tf.zeros([1, 3, 3, 4]), label_lengths, logit_lengths)
+
+    def test_arguments(self):
+        with self.assertRaisesRegex(ValueError, r"logits must be \[1, frames, 3, classes\]: labels are \[1,2\]"):
+            tfo.nn.rnnt_loss([[1, 2]], tf.zeros([1, 3, 2, 4]), [2], [3])
+        with self.assertRaisesRegex(ValueError, r"blank_index is 4, expected \[0, 4\)"):
+            tfo.nn.rnnt_loss([[1, 2]], tf.zeros([1, 3, 3, 4]), [2], [3], blank_index=4)
+
+    def test_second_derivatives_are_an_error(self):
+        logits = tf.constant(np.random.default_rng(0).normal(size=[1, 3, 3, 4]))
+        with self.assertRaisesRegex(LookupError, "rnnt_loss has no second derivatives"):
+            with tf.GradientTape() as outer:
+                outer.watch(logits)
+                with tf.GradientTape() as inner:
+                    inner.watch(logits)
+                    loss = tfo.nn.rnnt_loss([[1, 2]], logits, [2], [3])
+                gradient = inner.gradient(loss, logits)
+            outer.gradient(gradient, logits)
+
+
+if __name__ == "__main__":
+    tf.test.main()
