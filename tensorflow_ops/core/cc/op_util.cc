@@ -22,8 +22,8 @@ namespace {
 ::tensorflow::thread::ThreadPool::SchedulingParams Adaptive(int64_t cost) {
   using ::tensorflow::thread::ThreadPool;
 #if TFO_TENSORFLOW_MINOR < 20
-  return ThreadPool::SchedulingParams(
-      ThreadPool::SchedulingStrategy::kAdaptive, cost, std::nullopt);
+  return ThreadPool::SchedulingParams(ThreadPool::SchedulingStrategy::kAdaptive,
+                                      cost, std::nullopt);
 #else
   return ThreadPool::SchedulingParams::Adaptive(cost);
 #endif
@@ -65,16 +65,16 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
                             : 1;
     // TensorFlow's threads must not throw.
     std::atomic<bool> no_memory{false};
-    threads->ParallelFor((total + group - 1) / group,
-                         Adaptive(std::llround(
-                             std::max(cycles_per_unit * group, 1.0))),
-                         [&](int64_t begin, int64_t end) {
-                           try {
-                             body(begin * group, std::min(end * group, total));
-                           } catch (const std::bad_alloc&) {
-                             no_memory = true;
-                           }
-                         });
+    threads->ParallelFor(
+        (total + group - 1) / group,
+        Adaptive(std::llround(std::max(cycles_per_unit * group, 1.0))),
+        [&](int64_t begin, int64_t end) {
+          try {
+            body(begin * group, std::min(end * group, total));
+          } catch (const std::bad_alloc&) {
+            no_memory = true;
+          }
+        });
     if (no_memory) throw std::bad_alloc();
   };
   return cpu;

@@ -99,9 +99,6 @@ _SIGNATURES = {
     "nn.multiscale_deformable_attention": (
         "(values, spatial_shapes, sampling_locations, attention_weights, *, num_points=None, name=None)"
     ),
-    "layers.CorrelationCost": (
-        "(max_displacement, *, kernel_size=1, stride_1=1, stride_2=1, padding=0, data_format='NHWC', **kwargs)"
-    ),
     "layers.DeformConv2D": (
         "(filters, kernel_size, strides=1, padding='valid', dilation_rate=1, groups=1, offset_groups=1, "
         "modulated=False, activation=None, use_bias=True, kernel_initializer='glorot_uniform', "
