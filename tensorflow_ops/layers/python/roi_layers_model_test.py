@@ -192,7 +192,7 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
 
             inputs = list(np.load("inputs.npz").values())
             model = keras.saving.load_model("model.keras")
-            for name in set(tfo.layers.__all__) - {"Merge"}:
+            for name in [name for name in tfo.layers.__all__ if "RoI" in name]:
                 assert isinstance(model.get_layer(name), getattr(tfo.layers, name))
             exported = tf.saved_model.load("exported")
             np.savez("keras.npz", *model(inputs))
