@@ -85,7 +85,7 @@ class FirstOrderTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(mode=list(_MODES), dtype=["float16", "bfloat16", "float32", "float64", "complex64"])
     def test_dtypes(self, mode, dtype):
         op = tfo.python_op(_name(), out=_same)(lambda x: x * x)
-        op.register_gradient(lambda ctx, dy: 2 * np.conj(ctx.inputs[0]) * dy)
+        op.register_gradient(lambda ctx, dy: dy.dtype.type(2) * np.conj(ctx.inputs[0]) * dy)
         x = tf.cast([1.0, -2.0], dtype)
         if dtype == "complex64":
             x += tf.cast(1j, dtype)

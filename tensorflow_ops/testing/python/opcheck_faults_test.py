@@ -75,7 +75,7 @@ def _numpy_relu(x):
     def function(x):
         def relu(array):
             # In eager mode the array is a copy and may be read-only.
-            result = np.maximum(array, 0)
+            result = np.maximum(array, np.zeros_like(array))
             if array.flags.writeable:
                 array[...] = result
             return result

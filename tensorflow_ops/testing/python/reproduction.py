@@ -13,10 +13,11 @@ _OPTIONS_LEFT_OUT = ("tests", "raise_on_failure")
 
 
 def _public(fn):
-    """Returns a public function of TensorFlow or this library as source, such as tf.nn.relu; else None."""
+    """Returns a public function of TensorFlow, NumPy or this library as source, such as tf.nn.relu; else None."""
     short = getattr(fn, "__name__", "")
     for prefix, module in (
         ("tf", tf),
+        ("np", np),  # NumPy 2.0 does not say where its ufuncs come from
         *((f"tf.{n}", getattr(tf, n)) for n in ("math", "nn", "linalg", "image", "signal")),
     ):
         if getattr(module, short, None) is fn:
