@@ -10,7 +10,7 @@
 #               TensorFlow only: takes a third of the time, but the wheel may not run on
 #               other machines
 #   --only 2.20 serves this minor release of TensorFlow besides the configured one, not
-#               all since 2.18; --only with the configured one (2.21) downloads nothing
+#               all since 2.18; --only 2.21, the configured one, downloads nothing
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
@@ -30,7 +30,7 @@ while (($# > 0)); do
     --cuda) options+=(--config=cuda) ;;
     --native)
       options+=(--config=native)
-      only+=" $(sed -n "s/^TENSORFLOW_VERSION = \"\(.*\)\"$/\1/p" "$root/third_party/tensorflow/tensorflow_configure.bzl")"
+      only+=" configured"
       ;;
     --only)
       (($# > 1)) || die "--only needs a release of TensorFlow, such as 2.20." "See: $0 --help"

@@ -43,11 +43,11 @@ filegroup(
 """
 
 def _wheel_releases(ctx):
-    """The suffixes of the releases in TFO_TENSORFLOW_RELEASES, or of all."""
+    """The suffixes of the releases in TFO_TENSORFLOW_RELEASES, or of all. The configured one has none."""
     wanted = [minor for minor in ctx.os.environ.get("TFO_TENSORFLOW_RELEASES", "").split(" ") if minor]
     known = {release.minor: suffix for suffix, release in RELEASES.items()}
     for minor in wanted:
-        if minor != TENSORFLOW_VERSION and minor not in known:
+        if minor not in known and minor not in [TENSORFLOW_VERSION, "configured"]:
             fail("\nTFO_TENSORFLOW_RELEASES is '%s'; expected some of %s." % (" ".join(wanted), ", ".join(known.keys() + [TENSORFLOW_VERSION])))
     return [suffix for minor, suffix in known.items() if minor in wanted or not wanted]
 

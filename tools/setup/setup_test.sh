@@ -761,9 +761,11 @@ shutil.copy(sys.argv[-1], folder)
   says_not "--config"
   [[ $(tail -n 1 "$output") == "$clone/dist/ops.whl" && -f $clone/dist/ops.whl ]] || fail "no wheel in dist"
   succeeds run build_wheel.sh --native
-  says '><--config=native><//:wheel>'
+  says '><--config=native><--repo_env=TFO_TENSORFLOW_RELEASES=configured><//:wheel>'
   [[ $(tail -n 1 "$output") == "$clone/build/native/ops.whl" && -f $clone/build/native/ops.whl ]] ||
     fail "no wheel in build/native"
+  succeeds run build_wheel.sh --only 2.18 --only=2.20
+  says '><--repo_env=TFO_TENSORFLOW_RELEASES=2.18 2.20><//:wheel>'
   succeeds run build_wheel.sh --native --out "$scratch/out"
   [[ $(tail -n 1 "$output") == "$scratch/out/ops.whl" ]] || fail "no wheel in --out"
 }
@@ -773,6 +775,8 @@ test_wheel_arguments_are_checked() {
   says "unknown argument --cpu"
   fails run build_wheel.sh --out
   says "--out needs a folder"
+  fails run build_wheel.sh --only
+  says "--only needs a release"
   fails run build_wheel.sh --out /dev/null/dist
   says "cannot write to /dev/null/dist"
   fails run demo.sh --output x
