@@ -122,29 +122,45 @@ TFO_INLINE void ForTiles(int64_t count, int64_t width, const Visit& visit) {
   }
 }
 
+typedef float Four __attribute__((vector_size(16)));
+
+TFO_INLINE Four LoadFour(const float* from) {
+  Four v;
+  memcpy(&v, from, sizeof(v));
+  return v;
+}
+TFO_INLINE void StoreFour(Four v, float* to) { memcpy(to, &v, sizeof(v)); }
+
 // to(x, n) = scale from(n, x) of floats, in tiles of 4 x 4: element (n, x) of
 // the source is from[n * from_step + x], of the result to[x * to_step + n].
 TFO_INLINE void Transpose(const float* from, int64_t from_step, int64_t rows,
                           int64_t columns, float scale, float* to,
                           int64_t to_step) {
   constexpr int64_t kBlock = 16;
-  const __m128 factor = _mm_set1_ps(scale);
+  typedef int32_t Places __attribute__((vector_size(16)));
+  constexpr Places kLow = {0, 4, 1, 5}, kHigh = {2, 6, 3, 7};
+  constexpr Places kFirst = {0, 1, 4, 5}, kSecond = {2, 3, 6, 7};
   const int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
   for (int64_t n0 = 0; n0 < whole_rows; n0 += kBlock) {
     const int64_t n1 = n0 + kBlock < whole_rows ? n0 + kBlock : whole_rows;
     for (int64_t x = 0; x < whole_columns; x += 4) {
       for (int64_t n = n0; n < n1; n += 4) {
         const float* const at = from + n * from_step + x;
-        __m128 a = _mm_mul_ps(factor, _mm_loadu_ps(at));
-        __m128 b = _mm_mul_ps(factor, _mm_loadu_ps(at + from_step));
-        __m128 c = _mm_mul_ps(factor, _mm_loadu_ps(at + 2 * from_step));
-        __m128 d = _mm_mul_ps(factor, _mm_loadu_ps(at + 3 * from_step));
-        _MM_TRANSPOSE4_PS(a, b, c, d);
+        const Four a = scale * LoadFour(at);
+        const Four b = scale * LoadFour(at + from_step);
+        const Four c = scale * LoadFour(at + 2 * from_step);
+        const Four d = scale * LoadFour(at + 3 * from_step);
+        const Four low_ab = __builtin_shuffle(a, b, kLow);
+        const Four low_cd = __builtin_shuffle(c, d, kLow);
+        const Four high_ab = __builtin_shuffle(a, b, kHigh);
+        const Four high_cd = __builtin_shuffle(c, d, kHigh);
         float* const out = to + x * to_step + n;
-        _mm_storeu_ps(out, a);
-        _mm_storeu_ps(out + to_step, b);
-        _mm_storeu_ps(out + 2 * to_step, c);
-        _mm_storeu_ps(out + 3 * to_step, d);
+        StoreFour(__builtin_shuffle(low_ab, low_cd, kFirst), out);
+        StoreFour(__builtin_shuffle(low_ab, low_cd, kSecond), out + to_step);
+        StoreFour(__builtin_shuffle(high_ab, high_cd, kFirst),
+                  out + 2 * to_step);
+        StoreFour(__builtin_shuffle(high_ab, high_cd, kSecond),
+                  out + 3 * to_step);
       }
     }
   }

@@ -1,6 +1,6 @@
 #include "tensorflow_ops/sampling/cc/kernels/deformable_attention_simd.h"
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/math_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
@@ -10,25 +10,6 @@ template <typename C>
 using Vector = typename Lanes<C>::Vector;
 template <typename C>
 using Index = typename Lanes<C>::Index;
-
-TFO_INLINE FloatVector Floor(FloatVector v) {
-#ifdef __AVX512F__
-  return reinterpret_cast<FloatVector>(_mm512_roundscale_ps(
-      reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC));
-#else
-  return reinterpret_cast<FloatVector>(
-      _mm256_floor_ps(reinterpret_cast<__m256>(v)));
-#endif
-}
-TFO_INLINE DoubleVector Floor(DoubleVector v) {
-#ifdef __AVX512F__
-  return reinterpret_cast<DoubleVector>(_mm512_roundscale_pd(
-      reinterpret_cast<__m512d>(v), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC));
-#else
-  return reinterpret_cast<DoubleVector>(
-      _mm256_floor_pd(reinterpret_cast<__m256d>(v)));
-#endif
-}
 
 // The first n values, at most a vector; zeros elsewhere.
 template <typename C>
@@ -179,6 +160,11 @@ TFO_INLINE auto SumLanesOfFour(const V (&v)[4]) {
                  __builtin_shuffle(v[2], v[3], Mask{2, 3, 6, 7});
     return __builtin_shuffle(ab, cd, Mask{0, 2, 4, 6}) +
            __builtin_shuffle(ab, cd, Mask{1, 3, 5, 7});
+  } else if constexpr (sizeof(v[0]) == 2 * sizeof(v[0][0])) {
+    typedef __typeof__(v[0][0] + v[0][0]) Four
+        __attribute__((vector_size(2 * sizeof(V))));
+    return Four{v[0][0] + v[0][1], v[1][0] + v[1][1], v[2][0] + v[2][1],
+                v[3][0] + v[3][1]};
   } else {
     typedef __typeof__(v[0][0] + v[0][0]) OfHalf
         __attribute__((vector_size(sizeof(V) / 2)));
