@@ -327,9 +327,7 @@ class SharedObjectTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_out_of_memory_for_scratch_is_an_error(self):
         """In the kernel's calling thread and in the thread pool: an uncaught exception would end the process."""
-        printed = process_testing.output(
-            self.get_temp_dir(),
-            """
+        script = """
             import resource
             import tensorflow as tf
             import tensorflow_ops as tfo
@@ -352,13 +350,19 @@ class SharedObjectTest(parameterized.TestCase, tf.test.TestCase):
                     print(pool(boxes, data_format).shape)
                 except tf.errors.ResourceExhaustedError as error:
                     print(error.message.rpartition("}} ")[2])
-            """,
-        )
-        ok, *errors = printed.splitlines()
-        self.assertEqual(ok, "(1, 1048576, 1, 2) (4, 2, 262144, 1)")
-        self.assertLen(errors, 2)
-        for error in errors:
-            self.assertStartsWith(error, "TensorflowOps>RoiPool finds too little memory to work in")
+            """
+        message = "TensorflowOps>RoiPool finds too little memory to work in"
+        # Memory that a process has freed may suffice, so that it sees no error.
+        for _ in range(6):
+            ok, *results = process_testing.output(self.get_temp_dir(), script).splitlines()
+            self.assertEqual(ok, "(1, 1048576, 1, 2) (4, 2, 262144, 1)")
+            self.assertLen(results, 2)
+            errors = [result for result in results if not result.startswith("(")]
+            for error in errors:
+                self.assertStartsWith(error, message)
+            if len(errors) == 2:
+                return
+        self.fail("no process ran out of memory")
 
     def test_unloadable_file_raises_import_error_with_advice(self):
         path = os.path.join(self.get_temp_dir(), "_tensorflow_ops.so")

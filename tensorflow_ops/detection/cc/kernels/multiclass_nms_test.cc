@@ -190,6 +190,24 @@ TFO_TEST(MulticlassNms, CpuManyScores) {
   for (float& score : p.scores) score = score > 0.5f ? 0.7f : 0.2f;
   ExpectReference(testing::ThreadedCpu(2), p);
 }
+#ifdef __x86_64__
+// As on TensorFlow's threads.
+TFO_TEST(MulticlassNms, CpuSubnormalScoresWhereTheyAreFlushed) {
+  Problem<float> p = MakeProblem<float>(1, 300, 1, BoxFormat::kXyxy, false);
+  for (float& score : p.scores) score = 1e-40f;
+  p.args.score_threshold = 0;
+  p.args.iou_threshold = 1;
+  p.args.max_outputs = 100;
+  Outputs outputs(1, 100, -7);
+  const unsigned mode = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(mode | 0x8040);  // results and operands
+  const char* error =
+      MulticlassNms(testing::ThreadedCpu(1), p.Args(), outputs.Result());
+  __builtin_ia32_ldmxcsr(mode);
+  TFO_EXPECT(error == nullptr);
+  TFO_EXPECT_EQ(outputs.counts[0], 100);
+}
+#endif
 TFO_TEST(MulticlassNms, CpuEmptySizes) {
   ExpectEmptySizesWork(testing::ThreadedCpu(2));
 }

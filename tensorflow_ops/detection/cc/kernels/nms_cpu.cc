@@ -38,6 +38,9 @@ std::vector<int32_t> Order(const NmsArgs<T>& args) {
 // than it saves.
 constexpr double kParallelCycles = 2e5;
 
+// Smaller groups are not worth a task and room between them.
+constexpr int64_t kSharedGroup = 64;
+
 // Goes through the candidates in chunks: threads compare those of a chunk with
 // the boxes kept before it; then one thread goes through what is left and
 // compares it with the boxes kept since. Threads share many groups instead.
@@ -49,15 +52,17 @@ class Sweep {
       : args_(args),
         order_(*order),
         cells_(args, *order),
-        kept_boxes_(args.format, args.iou_threshold,
-                    cells_.Capacities(args, *order)),
+        shares_groups_(cells_.are_groups() &&
+                       cells_.num_groups() * kSharedGroup <=
+                           static_cast<int64_t>(order->size())),
+        kept_boxes_(args.format, args.iou_threshold, Capacities()),
         most_(args.max_outputs < 0 ? order->size() : args.max_outputs) {}
 
   void Run(const Cpu& cpu) {
     const int64_t n = order_.size();
-    if (cells_.are_groups() && cells_.num_groups() >= 2 * cpu.num_threads &&
-        most_ >= n) {
-      return RunGroups(cpu);
+    if (shares_groups_ && cells_.num_groups() >= 2 * cpu.num_threads &&
+        most_ >= n && RunGroups(cpu)) {
+      return;
     }
     constexpr int64_t kChunk = 512;
     const int64_t chunk = cpu.num_threads > 1 ? std::max(kChunk, n / 16) : n;
@@ -88,12 +93,25 @@ class Sweep {
     return ReadCandidate(args_.boxes, order_[rank], args_.format);
   }
 
-  // Goes through one group after another. Threads share these.
-  void RunGroups(const Cpu& cpu) {
+  std::vector<int32_t> Capacities() const {
+    std::vector<int32_t> capacities = cells_.Capacities(args_, order_);
+    if (shares_groups_) {
+      // A vector's load may pass the end of a group, where another thread must
+      // not write.
+      for (int32_t& capacity : capacities) capacity += kRowPadding;
+    }
+    return capacities;
+  }
+
+  // Goes through one group after another. Threads share these. Returns false
+  // if one group is most of the work.
+  bool RunGroups(const Cpu& cpu) {
     const int64_t n = order_.size(), groups = cells_.num_groups();
     // The ranks of each group, in order.
     std::vector<int32_t> ends(groups + 1), ranks(n);
     for (int64_t r = 0; r < n; ++r) ++ends[cells_.Group(r) + 1];
+    const int64_t largest = *std::max_element(ends.begin(), ends.end());
+    if (largest * cpu.num_threads > 2 * n) return false;
     for (int64_t g = 0; g < groups; ++g) ends[g + 1] += ends[g];
     for (int64_t r = 0; r < n; ++r) ranks[ends[cells_.Group(r)]++] = r;
     const double of_group = static_cast<double>(n) / groups;
@@ -115,6 +133,7 @@ class Sweep {
       count_ += is_kept[rank];
     }
     order_.resize(count_);
+    return true;
   }
 
   bool KeepInGroup(int64_t rank, int64_t group) {
@@ -162,6 +181,8 @@ class Sweep {
   const NmsArgs<T>& args_;
   std::vector<int32_t>& order_;
   const NmsCells<T> cells_;
+  // Whether groups have the average size that pays for room between them.
+  const bool shares_groups_;
   KeptBoxes<T> kept_boxes_;
   const int64_t most_;
   int64_t count_ = 0;

@@ -89,18 +89,45 @@ int64_t FirstTouching(const BoxRows<T>& kept, int64_t begin, int64_t end,
   return end;
 }
 
+// Whole numbers in the order of the scores, with one number for 0 and -0.
+// Comparisons of the scores themselves would take subnormal ones for zeros on
+// threads that flush them.
+template <typename Integer, typename Bits>
+TFO_INLINE Bits OrderOf(Bits score) {
+  constexpr int kSign = 8 * sizeof(Integer) - 1;
+  constexpr Integer kMagnitude = static_cast<Integer>(
+      sizeof(Integer) == 4 ? 0x7FFFFFFF : 0x7FFFFFFFFFFFFFFF);
+  const Bits is_negative = score >> kSign;  // -1 or 0
+  return (score ^ (is_negative & kMagnitude)) - is_negative;
+}
+
 template <typename T>
 int64_t FindAbove(const T* scores, int64_t n, T threshold, int32_t* places) {
+  using Integer = typename Lanes<T>::Integer;
+  using Index = typename Lanes<T>::Index;
   constexpr int kCount = Lanes<T>::kCount;
+  constexpr Integer kInfinity = static_cast<Integer>(
+      sizeof(Integer) == 4 ? 0x7F800000 : 0x7FF0000000000000);
+  Integer limit;
+  memcpy(&limit, &threshold, sizeof(limit));
+  limit = OrderOf<Integer>(limit);
   int64_t found = 0, at = 0;
   for (; at + kCount <= n; at += kCount) {
-    uint32_t above = LaneBits(Load(scores + at) > threshold);
+    Index bits;
+    memcpy(&bits, scores + at, sizeof(bits));
+    // Not NaN: a negative one is below all numbers.
+    uint32_t above =
+        LaneBits((OrderOf<Integer>(bits) > limit) & (bits <= kInfinity));
     for (; above != 0; above &= above - 1) {
       places[found++] = static_cast<int32_t>(at + __builtin_ctz(above));
     }
   }
   for (; at < n; ++at) {
-    if (scores[at] > threshold) places[found++] = static_cast<int32_t>(at);
+    Integer bits;
+    memcpy(&bits, scores + at, sizeof(bits));
+    if (OrderOf<Integer>(bits) > limit && bits <= kInfinity) {
+      places[found++] = static_cast<int32_t>(at);
+    }
   }
   return found;
 }
