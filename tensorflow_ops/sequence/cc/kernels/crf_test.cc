@@ -321,6 +321,8 @@ void TestLongAndLarge(const Device& device, int64_t frames) {
   TestBatch(device, RandomBatch<float>(1, frames, 5, 1), false);
   TestBatch(device, RandomBatch<double>(1, frames, 5, 2, 1e4), false, 1e-6);
   TestBatch(device, RandomBatch<float>(2, 50, 5, 3, 1e4), false);
+  // Sums of several vectors, of which some underflow.
+  TestBatch(device, RandomBatch<double>(2, 20, 20, 5, 500), false, 1e-8);
   // One step that only an unlikely tag can take.
   auto b = RandomBatch<double>(1, 4, 3, 4);
   for (int j = 0; j < 3; ++j) b.transitions[j * 3] = j == 2 ? 0 : -kInfinity;
