@@ -173,7 +173,8 @@ Error Run(const Cpu& cpu, const CrfLikelihoodArgs<T>& args) {
         if (t > 0) score += s.transitions[from * s.tags + label];
       });
       // Without an allowed sequence, this one is forbidden.
-      args.log_likelihood[i] = log == -kInfinity ? log : score - log;
+      const double result = log == -kInfinity ? log : score - log;
+      args.log_likelihood[i] = result > 0 ? 0 : result;  // above by rounding
     }
   });
   return nullptr;

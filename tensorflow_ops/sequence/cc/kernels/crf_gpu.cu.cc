@@ -150,6 +150,7 @@ __global__ void Likelihoods(CrfLikelihoodArgs<T> args, Memory memory) {
         from = label;
       }
       result = total.log == -INFINITY ? total.log : score - total.log;
+      if (result > 0) result = 0;  // by rounding
     }
     if (threadIdx.x == 0) args.log_likelihood[i] = result;
     __syncthreads();

@@ -338,6 +338,25 @@ TFO_CUDA_TEST(CrfGpu, LongSequencesAndLargeScoresAreRight) {
   TestLongAndLarge(Gpu(), 100);
 }
 
+// One sequence is allowed, so its log likelihood is 0, but for rounding.
+template <typename Device>
+void TestRounding(const Device& device) {
+  auto b = RandomBatch<double>(40, 9, 2, 6, 1e3);
+  b.labels.assign(b.labels.size(), 0);
+  b.lengths.assign(40, 9);
+  for (size_t i = 0; i < b.logits.size(); ++i) {
+    b.logits[i] = i % 2 == 1 ? -kInfinity : 0.1 * (i * i % 997);
+  }
+  b.transitions[0] = 0.1;
+  b.transitions[1] = 3.7;
+  const auto r = RunAll(device, b, Upstream<double>(40));
+  ExpectNear("log_likelihood", r.log_likelihood.data(),
+             std::vector<double>(40, 0), 1e-10);
+  for (const double log : r.log_likelihood) TFO_EXPECT(log <= 0);
+}
+TFO_TEST(Crf, NoLogLikelihoodIsAboveZero) { TestRounding(Cpu()); }
+TFO_CUDA_TEST(CrfGpu, NoLogLikelihoodIsAboveZero) { TestRounding(Gpu()); }
+
 template <typename Device>
 void TestForbidden(const Device& device) {
   auto b = RandomBatch<double>(2, 4, 3, 5);
