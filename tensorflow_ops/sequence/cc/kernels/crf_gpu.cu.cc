@@ -24,11 +24,12 @@ struct Memory {
   Largest* largest;           // of transitions
   Number *paths, *emissions;  // [blocks, frames, tags]
   Number* after;              // [blocks, 2, tags]
-  double* sums;               // [blocks, cells]
+  double* sums;               // [blocks, cells], of gradients only
   int32_t* before;            // [blocks, frames, tags]
   double* ways;               // [blocks, 2, tags]
 
-  int64_t Place(int64_t batch, int64_t frames, int64_t tags, void* base) {
+  int64_t Place(int64_t batch, int64_t frames, int64_t tags, bool grad,
+                void* base) {
     blocks = std::min(batch, kMaxBlocks);
     cells = tags * tags;
     Places places(base);
@@ -37,7 +38,7 @@ struct Memory {
     places.Place(&paths, blocks * frames * tags);
     places.Place(&emissions, blocks * frames * tags);
     places.Place(&after, blocks * 2 * tags);
-    places.Place(&sums, blocks * cells);
+    if (grad) places.Place(&sums, blocks * cells);
     return places.bytes();
   }
   int64_t PlaceDecode(int64_t batch, int64_t frames, int64_t tags, void* base) {
@@ -336,15 +337,15 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
 }
 
 template <typename T>
-Memory PlaceIn(const CrfScores<T>& s, void* scratch) {
+Memory PlaceIn(const CrfScores<T>& s, bool grad, void* scratch) {
   Memory memory = {};
-  memory.Place(s.batch, s.frames, s.tags, scratch);
+  memory.Place(s.batch, s.frames, s.tags, grad, scratch);
   return memory;
 }
 
 template <typename T>
 Error Run(const Gpu& gpu, const CrfLikelihoodArgs<T>& args) {
-  const Memory memory = PlaceIn(args.scores, gpu.scratch);
+  const Memory memory = PlaceIn(args.scores, false, gpu.scratch);
   const Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
                              args.scores.transitions, memory);
   if (error != nullptr) return error;
@@ -353,7 +354,7 @@ Error Run(const Gpu& gpu, const CrfLikelihoodArgs<T>& args) {
 }
 template <typename T>
 Error Run(const Gpu& gpu, const CrfLikelihoodGradArgs<T>& args) {
-  const Memory memory = PlaceIn(args.scores, gpu.scratch);
+  const Memory memory = PlaceIn(args.scores, true, gpu.scratch);
   Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
                        args.scores.transitions, memory);
   if (error != nullptr) return error;
@@ -366,7 +367,7 @@ Error Run(const Gpu& gpu, const CrfLikelihoodGradArgs<T>& args) {
 }
 template <typename T>
 Error Run(const Gpu& gpu, const CrfMarginalsArgs<T>& args) {
-  const Memory memory = PlaceIn(args.scores, gpu.scratch);
+  const Memory memory = PlaceIn(args.scores, false, gpu.scratch);
   const Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
                              args.scores.transitions, memory);
   if (error != nullptr) return error;
@@ -387,10 +388,11 @@ int64_t BytesOf(const CrfDecodeArgs<T>& args) {
   const CrfScores<T>& s = args.scores;
   return Memory().PlaceDecode(s.batch, s.frames, s.tags, nullptr);
 }
-template <typename Args>
-int64_t BytesOf(const Args& args) {
-  const auto& s = args.scores;
-  return Memory().Place(s.batch, s.frames, s.tags, nullptr);
+template <template <typename> class Args, typename T>
+int64_t BytesOf(const Args<T>& args) {
+  constexpr bool kGrad = std::is_same_v<Args<T>, CrfLikelihoodGradArgs<T>>;
+  const CrfScores<T>& s = args.scores;
+  return Memory().Place(s.batch, s.frames, s.tags, kGrad, nullptr);
 }
 
 }  // namespace

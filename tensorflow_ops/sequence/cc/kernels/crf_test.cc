@@ -302,6 +302,22 @@ TFO_CUDA_TEST(CrfGpu, EqualsTheRecursionInLogarithms) {
   TestShapes<BFloat16>(Gpu(), 4);
 }
 
+// Fewer groups of examples share memory for sums.
+TFO_TEST(Crf, ManyTags) {
+  TestBatch(testing::ThreadedCpu(2), RandomBatch<float>(5, 2, 1040, 1), false);
+}
+TFO_CUDA_TEST(CrfGpu, OnlyTheGradientNeedsSumsOfTransitions) {
+  const int64_t batch = 128, tags = 1000;
+  const CrfScores<float> s{batch, 1, tags, nullptr, nullptr, {}};
+  const int64_t matrices = batch * tags * tags * sizeof(double);
+  const CrfLikelihoodArgs<float> likelihood{s, {}, nullptr};
+  const CrfMarginalsArgs<float> marginals{s, nullptr};
+  const CrfLikelihoodGradArgs<float> grad{s, {}, nullptr, nullptr, nullptr};
+  TFO_EXPECT(CrfScratchBytes(likelihood) < matrices / 4);
+  TFO_EXPECT(CrfScratchBytes(marginals) < matrices / 4);
+  TFO_EXPECT(CrfScratchBytes(grad) > matrices);
+}
+
 TFO_TEST(Crf, HasTheSameBitsForAnyNumberOfThreads) {
   const auto b = RandomBatch<float>(40, 9, 20, 1);
   const auto d = Upstream<float>(40);
