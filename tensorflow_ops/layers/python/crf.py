@@ -26,6 +26,10 @@ class CRF(keras.layers.Layer):
 
     `tfo.nn.crf_log_likelihood` has the definition.
 
+    Keras cannot load a method of a layer as a loss: load a model with
+    `keras.saving.load_model(path, compile=False)`, and compile it again with the loss of
+    its own layer, `model.compile("adam", loss=model.layers[-1].loss)`.
+
     Args:
       num_tags: the number of tags.
       use_boundaries: whether sequences have scores for their first and their last tag.
@@ -89,16 +93,13 @@ class CRF(keras.layers.Layer):
         lengths = tf.convert_to_tensor(lengths)
         value_dtype = arguments.at_least_float32(logits.dtype)
         if self.use_boundaries:
-            frames, lengths_here = tf.range(tf.shape(logits)[1]), tf.cast(lengths, tf.int32)
-            ends = tf.stack(
-                [
-                    tf.broadcast_to(frames == 0, tf.shape(logits)[:2]),
-                    frames == lengths_here[:, tf.newaxis] - 1,
-                ],
-                -1,
-            )
+            frames = tf.range(tf.shape(logits)[1])[:, tf.newaxis]
+            last = tf.cast(lengths, tf.int32)[:, tf.newaxis, tf.newaxis] - 1
             boundaries = tf.cast(tf.convert_to_tensor(self.boundaries), value_dtype)
-            logits = tf.cast(logits, value_dtype) + tf.cast(ends, value_dtype) @ boundaries
+            zero = tf.zeros([], value_dtype)
+            # Not a product: 0 times -inf is NaN.
+            logits = tf.cast(logits, value_dtype) + tf.where(frames == 0, boundaries[0], zero)
+            logits += tf.where(frames == last, boundaries[1], zero)
         return logits, tf.cast(tf.convert_to_tensor(self.transitions), value_dtype), lengths
 
     def loss(self, y_true, y_pred):
@@ -116,7 +117,10 @@ class CRF(keras.layers.Layer):
         if not labels.dtype.is_integer:
             labels = tf.cast(labels, tf.int32)
         lengths = tf.reduce_sum(tf.math.cumprod(tf.cast(labels >= 0, tf.int32), 1), 1)
-        logits, transitions, lengths = self._scores(y_pred, lengths)
+        logits = tf.convert_to_tensor(y_pred)
+        if self.num_tags == 1 and logits.shape.rank == 2:  # Keras drops an axis of size 1
+            logits = logits[..., tf.newaxis]
+        logits, transitions, lengths = self._scores(logits, lengths)
         return -crf.crf_log_likelihood(labels, logits, transitions, lengths=lengths)
 
     def decode(self, logits, lengths=None):

@@ -43,6 +43,33 @@ class CrfLayerTest(parameterized.TestCase, tf.test.TestCase):
         marginals = tfo.nn.crf_marginals(*scores, lengths=_LENGTHS)
         self.assertAllClose(layer.marginals(output, _LENGTHS), marginals)
 
+    def test_boundaries_forbid_tags(self):
+        layer, logits = _layer(), _scores()
+        layer.boundaries.assign([[0, -np.inf, 0, 0], [0, 0, 0, 0]])
+        loss = layer.loss(_LABELS, logits)
+        self.assertAllEqual(np.isinf(loss), [True, False, False])
+        self.assertAllEqual(layer.marginals(logits, _LENGTHS)[:, 0, 1], np.zeros(3))
+        self.assertNotIn(1, layer.decode(logits, _LENGTHS).labels[:, 0])
+
+    def test_a_saved_model_is_compiled_again(self):
+        inputs = keras.Input([None, 4])
+        model = keras.Model(inputs, _layer()(inputs))
+        model.compile("sgd", loss=model.layers[-1].loss)
+        path = self.create_tempfile("model.keras").full_path
+        model.save(path)
+        copy = keras.saving.load_model(path, compile=False)
+        logits, crf = _scores(), copy.layers[-1]
+        self.assertAllEqual(copy.predict(logits, verbose=0), model.predict(logits, verbose=0))
+        copy.compile("sgd", loss=crf.loss)
+        expected = model.evaluate(logits, _LABELS, verbose=0)
+        self.assertAllClose(copy.evaluate(logits, _LABELS, verbose=0), expected)
+
+    def test_one_tag(self):
+        inputs = keras.Input([5, 1])
+        model = keras.Model(inputs, tfo.layers.CRF(1)(inputs))
+        model.compile("sgd", loss=model.layers[-1].loss)
+        self.assertEqual(model.evaluate(np.ones([2, 5, 1]), np.zeros([2, 5]), verbose=0), 0)
+
     def test_a_model_learns_that_tags_stay(self):
         keras.utils.set_random_seed(0)
         generator = np.random.default_rng(0)

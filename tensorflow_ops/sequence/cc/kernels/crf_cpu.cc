@@ -173,7 +173,8 @@ Error Run(const Cpu& cpu, const CrfLikelihoodArgs<T>& args) {
         if (t > 0) score += s.transitions[from * s.tags + label];
       });
       // Without an allowed sequence, this one is forbidden.
-      args.log_likelihood[i] = log == -kInfinity ? log : score - log;
+      const double result = log == -kInfinity ? log : score - log;
+      args.log_likelihood[i] = result > 0 ? 0 : result;  // above by rounding
     }
   });
   return nullptr;
@@ -226,9 +227,11 @@ Error Run(const Cpu& cpu, const CrfLikelihoodGradArgs<T>& args) {
   const CrfScores<T>& s = args.scores;
   const Matrices matrices(s.transitions, s.tags);
   const int64_t stride = matrices.forward.stride, cells = s.tags * stride;
-  // Sums of groups of examples, which do not depend on the threads.
-  constexpr int64_t kMaxGroups = 16;
-  const int64_t groups = std::min(s.batch, kMaxGroups);
+  // Sums of groups of examples, which do not depend on the threads: fewer
+  // groups of many tags, for their memory.
+  constexpr int64_t kMaxCells = int64_t{1} << 22;
+  const int64_t groups =
+      std::min(s.batch, std::clamp<int64_t>(kMaxCells / cells, 2, 16));
   std::vector<double> sums(groups * 2 * cells);
   cpu.ParallelFor(groups, groups > 0 ? 4 * CyclesOf(s) * s.batch / groups : 0,
                   [&](int64_t begin, int64_t end) {

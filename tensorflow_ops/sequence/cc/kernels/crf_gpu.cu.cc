@@ -19,25 +19,31 @@ struct Largest {
 
 // Scratch memory.
 struct Memory {
-  int64_t blocks, cells;      // cells: tags * tags
-  Number* matrix;             // e^(transitions - largest)
-  Largest* largest;           // of transitions
-  Number *paths, *emissions;  // [blocks, frames, tags]
-  Number* after;              // [blocks, 2, tags]
-  double* sums;               // [blocks, cells]
-  int32_t* before;            // [blocks, frames, tags]
-  double* ways;               // [blocks, 2, tags]
+  int64_t blocks, cells;  // cells: tags * tags
+  Number* matrix;         // e^(transitions - largest)
+  Largest* largest;       // of transitions
+  bool keeps;             // all frames, for the way back
+  int64_t rows;           // of paths: frames or, in turns, 2
+  Number* paths;          // [blocks, rows, tags]
+  Number* emissions;      // [blocks, frames, tags], if `keeps`
+  Number* after;          // [blocks, 2, tags]
+  double* sums;           // [blocks, cells], of gradients only
+  int32_t* before;        // [blocks, frames, tags]
+  double* ways;           // [blocks, 2, tags]
 
-  int64_t Place(int64_t batch, int64_t frames, int64_t tags, void* base) {
+  int64_t Place(int64_t batch, int64_t frames, int64_t tags, bool keeps_frames,
+                bool grad, void* base) {
     blocks = std::min(batch, kMaxBlocks);
     cells = tags * tags;
+    keeps = keeps_frames;
+    rows = keeps ? frames : 2;
     Places places(base);
     places.Place(&matrix, cells);
     places.Place(&largest, 1);
-    places.Place(&paths, blocks * frames * tags);
-    places.Place(&emissions, blocks * frames * tags);
+    places.Place(&paths, blocks * rows * tags);
+    if (keeps) places.Place(&emissions, blocks * frames * tags);
     places.Place(&after, blocks * 2 * tags);
-    places.Place(&sums, blocks * cells);
+    if (grad) places.Place(&sums, blocks * cells);
     return places.bytes();
   }
   int64_t PlaceDecode(int64_t batch, int64_t frames, int64_t tags, void* base) {
@@ -107,7 +113,10 @@ template <typename T>
 __device__ Total Forward(const CrfScores<T>& s, const Memory& memory,
                          int64_t example) {
   const int64_t tags = s.tags, length = s.lengths[example];
-  const int64_t base = int64_t{blockIdx.x} * s.frames * tags;
+  const int64_t base = int64_t{blockIdx.x} * memory.rows * tags;
+  const auto row_of = [&](int64_t t) {
+    return memory.paths + base + (memory.keeps ? t : t & 1) * tags;
+  };
   bool finite = length < 2 || memory.largest->finite;
   double log = 0;
   for (int64_t t = 0; t < length; ++t) {
@@ -115,13 +124,14 @@ __device__ Total Forward(const CrfScores<T>& s, const Memory& memory,
     const Largest frame = LargestOf(logits, tags);
     finite &= frame.finite;
     log += Shift(frame) + (t > 0 ? Shift(*memory.largest) : 0);
-    Number* const to = memory.paths + base + t * tags;
+    const Number* const from = t > 0 ? row_of(t - 1) : nullptr;
+    Number* const to = row_of(t);
     for (int64_t j = threadIdx.x; j < tags; j += kThreads) {
       const Number y = Number::Exp(Widen(logits[j]) - Shift(frame));
-      memory.emissions[base + t * tags + j] = y;
+      if (memory.keeps) memory.emissions[base + t * tags + j] = y;
       Number sum = t == 0 ? Number::One() : Number::Zero();
       for (int64_t i = 0; t > 0 && i < tags; ++i) {
-        sum = sum + to[i - tags] * memory.matrix[i * tags + j];
+        sum = sum + from[i] * memory.matrix[i * tags + j];
       }
       to[j] = sum * y;
     }
@@ -129,7 +139,7 @@ __device__ Total Forward(const CrfScores<T>& s, const Memory& memory,
   }
   Number total = length == 0 ? Number::One() : Number::Zero();
   for (int64_t j = 0; length > 0 && j < tags; ++j) {
-    total = total + memory.paths[base + (length - 1) * tags + j];
+    total = total + row_of(length - 1)[j];
   }
   return {total, finite ? log + total.Log() : static_cast<double>(NAN)};
 }
@@ -150,6 +160,7 @@ __global__ void Likelihoods(CrfLikelihoodArgs<T> args, Memory memory) {
         from = label;
       }
       result = total.log == -INFINITY ? total.log : score - total.log;
+      if (result > 0) result = 0;  // by rounding
     }
     if (threadIdx.x == 0) args.log_likelihood[i] = result;
     __syncthreads();
@@ -335,15 +346,15 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
 }
 
 template <typename T>
-Memory PlaceIn(const CrfScores<T>& s, void* scratch) {
+Memory PlaceIn(const CrfScores<T>& s, bool keeps, bool grad, void* scratch) {
   Memory memory = {};
-  memory.Place(s.batch, s.frames, s.tags, scratch);
+  memory.Place(s.batch, s.frames, s.tags, keeps, grad, scratch);
   return memory;
 }
 
 template <typename T>
 Error Run(const Gpu& gpu, const CrfLikelihoodArgs<T>& args) {
-  const Memory memory = PlaceIn(args.scores, gpu.scratch);
+  const Memory memory = PlaceIn(args.scores, false, false, gpu.scratch);
   const Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
                              args.scores.transitions, memory);
   if (error != nullptr) return error;
@@ -352,7 +363,7 @@ Error Run(const Gpu& gpu, const CrfLikelihoodArgs<T>& args) {
 }
 template <typename T>
 Error Run(const Gpu& gpu, const CrfLikelihoodGradArgs<T>& args) {
-  const Memory memory = PlaceIn(args.scores, gpu.scratch);
+  const Memory memory = PlaceIn(args.scores, true, true, gpu.scratch);
   Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
                        args.scores.transitions, memory);
   if (error != nullptr) return error;
@@ -365,7 +376,7 @@ Error Run(const Gpu& gpu, const CrfLikelihoodGradArgs<T>& args) {
 }
 template <typename T>
 Error Run(const Gpu& gpu, const CrfMarginalsArgs<T>& args) {
-  const Memory memory = PlaceIn(args.scores, gpu.scratch);
+  const Memory memory = PlaceIn(args.scores, true, false, gpu.scratch);
   const Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
                              args.scores.transitions, memory);
   if (error != nullptr) return error;
@@ -386,10 +397,12 @@ int64_t BytesOf(const CrfDecodeArgs<T>& args) {
   const CrfScores<T>& s = args.scores;
   return Memory().PlaceDecode(s.batch, s.frames, s.tags, nullptr);
 }
-template <typename Args>
-int64_t BytesOf(const Args& args) {
-  const auto& s = args.scores;
-  return Memory().Place(s.batch, s.frames, s.tags, nullptr);
+template <template <typename> class Args, typename T>
+int64_t BytesOf(const Args<T>& args) {
+  constexpr bool kGrad = std::is_same_v<Args<T>, CrfLikelihoodGradArgs<T>>;
+  constexpr bool kKeeps = !std::is_same_v<Args<T>, CrfLikelihoodArgs<T>>;
+  const CrfScores<T>& s = args.scores;
+  return Memory().Place(s.batch, s.frames, s.tags, kKeeps, kGrad, nullptr);
 }
 
 }  // namespace

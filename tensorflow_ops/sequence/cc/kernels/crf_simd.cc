@@ -102,17 +102,16 @@ static TFO_INLINE void SumColumns(const CrfMatrix& matrix, const double* plain,
   }
 }
 
-static void ExactStep(const CrfMatrix& matrix, const ScaledRows<double>& from,
-                      const ScaledRows<double>& to) {
-  for (int64_t at = 0; at < matrix.stride; at += kCount) {
-    S sum = {V{}, S::I{} + S::Limits::kZero};
-    for (int64_t i = 0; i < matrix.tags; ++i) {
-      const S product =
-          Broadcast(from, i) * LoadAt(matrix.exact, i * matrix.stride + at);
-      sum = (sum + product.Normalized()).Normalized();
-    }
-    StoreAt(sum, to, at);
+// The sums of one vector of columns, from `at` on, with exponents.
+static S ExactColumns(const CrfMatrix& matrix, const ScaledRows<double>& from,
+                      int64_t at) {
+  S sum = {V{}, S::I{} + S::Limits::kZero};
+  for (int64_t i = 0; i < matrix.tags; ++i) {
+    const S product =
+        Broadcast(from, i) * LoadAt(matrix.exact, i * matrix.stride + at);
+    sum = (sum + product.Normalized()).Normalized();
   }
+  return sum;
 }
 
 void CrfStep(const CrfMatrix& matrix, const ScaledRows<double>& from,
@@ -120,7 +119,6 @@ void CrfStep(const CrfMatrix& matrix, const ScaledRows<double>& from,
              const ScaledRows<double>& to) {
   const int64_t stride = matrix.stride;
   const S::I exponent = S::I{} + ToPlain(stride, from, plain);
-  V least = V{} + 1.0;
   const auto finish = [&](auto vectors, int64_t at) {
     constexpr int kVectors = decltype(vectors)::kValue;
     V sums[kVectors];
@@ -131,12 +129,13 @@ void CrfStep(const CrfMatrix& matrix, const ScaledRows<double>& from,
       S::I lane;
       for (int n = 0; n < kCount; ++n) lane[n] = i + n;
       const V counted = lane < matrix.tags ? sums[k] : V{} + 1.0;
-      least = counted < least ? counted : least;
-      StoreAt(S{sums[k], exponent}.Normalized(), to, i);
+      const bool exact = AnyLane(counted < kCrfLeastSum);
+      StoreAt(exact ? ExactColumns(matrix, from, i)
+                    : S{sums[k], exponent}.Normalized(),
+              to, i);
     }
   };
   ForVectorGroups<4, kCount>(stride, 0, finish, [](int64_t, int64_t) {});
-  if (AnyLane(least < kCrfLeastSum)) ExactStep(matrix, from, to);
   if (emissions.mantissas != nullptr) CrfMultiply(stride, to, emissions, to);
 }
 

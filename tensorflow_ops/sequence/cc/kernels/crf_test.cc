@@ -302,6 +302,21 @@ TFO_CUDA_TEST(CrfGpu, EqualsTheRecursionInLogarithms) {
   TestShapes<BFloat16>(Gpu(), 4);
 }
 
+// Fewer groups of examples share memory for sums.
+TFO_TEST(Crf, ManyTags) {
+  TestBatch(testing::ThreadedCpu(2), RandomBatch<float>(5, 2, 1040, 1), false);
+}
+TFO_CUDA_TEST(CrfGpu, OnlyTheGradientKeepsFramesAndPairs) {
+  const int64_t batch = 128, tags = 1000;
+  const CrfScores<float> s{batch, 1000, tags, nullptr, nullptr, {}};
+  const int64_t matrices = batch * tags * tags * sizeof(double);
+  const CrfLikelihoodArgs<float> likelihood{s, {}, nullptr};
+  const CrfMarginalsArgs<float> marginals{s, nullptr};
+  const CrfLikelihoodGradArgs<float> grad{s, {}, nullptr, nullptr, nullptr};
+  TFO_EXPECT(CrfScratchBytes(likelihood) < matrices / 4);
+  TFO_EXPECT_EQ(CrfScratchBytes(grad) - CrfScratchBytes(marginals), matrices);
+}
+
 TFO_TEST(Crf, HasTheSameBitsForAnyNumberOfThreads) {
   const auto b = RandomBatch<float>(40, 9, 20, 1);
   const auto d = Upstream<float>(40);
@@ -321,6 +336,8 @@ void TestLongAndLarge(const Device& device, int64_t frames) {
   TestBatch(device, RandomBatch<float>(1, frames, 5, 1), false);
   TestBatch(device, RandomBatch<double>(1, frames, 5, 2, 1e4), false, 1e-6);
   TestBatch(device, RandomBatch<float>(2, 50, 5, 3, 1e4), false);
+  // Sums of several vectors, of which some underflow.
+  TestBatch(device, RandomBatch<double>(2, 20, 20, 5, 500), false, 1e-8);
   // One step that only an unlikely tag can take.
   auto b = RandomBatch<double>(1, 4, 3, 4);
   for (int j = 0; j < 3; ++j) b.transitions[j * 3] = j == 2 ? 0 : -kInfinity;
@@ -335,6 +352,25 @@ TFO_TEST(Crf, LongSequencesAndLargeScoresAreRight) {
 TFO_CUDA_TEST(CrfGpu, LongSequencesAndLargeScoresAreRight) {
   TestLongAndLarge(Gpu(), 100);
 }
+
+// One sequence is allowed, so its log likelihood is 0, but for rounding.
+template <typename Device>
+void TestRounding(const Device& device) {
+  auto b = RandomBatch<double>(40, 9, 2, 6, 1e3);
+  b.labels.assign(b.labels.size(), 0);
+  b.lengths.assign(40, 9);
+  for (size_t i = 0; i < b.logits.size(); ++i) {
+    b.logits[i] = i % 2 == 1 ? -kInfinity : 0.1 * (i * i % 997);
+  }
+  b.transitions[0] = 0.1;
+  b.transitions[1] = 3.7;
+  const auto r = RunAll(device, b, Upstream<double>(40));
+  ExpectNear("log_likelihood", r.log_likelihood.data(),
+             std::vector<double>(40, 0), 1e-10);
+  for (const double log : r.log_likelihood) TFO_EXPECT(log <= 0);
+}
+TFO_TEST(Crf, NoLogLikelihoodIsAboveZero) { TestRounding(Cpu()); }
+TFO_CUDA_TEST(CrfGpu, NoLogLikelihoodIsAboveZero) { TestRounding(Gpu()); }
 
 template <typename Device>
 void TestForbidden(const Device& device) {

@@ -259,6 +259,12 @@ void TestNan(const Device& device) {
     const auto r = RunBoth(device, b, d);
     ExpectNear("loss", r.loss.data(), expected.loss, 1e-5);
     ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, 1e-5);
+    // No gradient comes in, none goes out.
+    auto without = d;
+    without[1] = 0;
+    for (int i = 48; i < 96; ++i) expected.d_logits[i] = 0;
+    ExpectNear("d_logits", RunBoth(device, b, without).d_logits.data(),
+               expected.d_logits, 1e-5);
   }
 }
 TFO_TEST(Rnnt, NanStaysInItsExample) { TestNan(Cpu()); }

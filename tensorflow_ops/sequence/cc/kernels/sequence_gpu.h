@@ -76,9 +76,10 @@ struct TotalProbability {
   __device__ double Loss() const {
     return valid ? 0 - probability.Log() : static_cast<double>(NAN);
   }
-  // What the gradient is multiplied with: NaN where the loss is, 0 where it is
-  // infinite.
+  // What the gradient is multiplied with: 0 where d_loss is 0, else NaN where
+  // the loss is, and 0 where the loss is infinite.
   __device__ Value ScaleOf(Value d_loss) const {
+    if (d_loss == 0) return Value(0);
     const Value mantissa = probability.mantissa;
     if (!valid || mantissa != mantissa) return static_cast<Value>(NAN);
     return mantissa == 0 ? Value(0) : d_loss;
