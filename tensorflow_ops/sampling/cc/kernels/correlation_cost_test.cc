@@ -186,6 +186,7 @@ void CheckInfinity(const Device& device) {
   TFO_EXPECT_EQ(costs[4], std::numeric_limits<float>::infinity());
   TFO_EXPECT_EQ(costs[0], 0.f);
 }
+
 // The same for windows: infinities at both ends of each row, in each input.
 template <typename Device>
 void CheckInfiniteWindows(const Device& device) {
@@ -206,7 +207,7 @@ void CheckInfiniteWindows(const Device& device) {
         const Expected expected = c.Definition();
         const auto results = c.Run(device);
         ExpectSame(name, results[0], expected.costs);
-        // A pixel of b in no window is infinity times no gradient: either.
+        // Pixels of b in no window have weight 0 in d_a: infinity gives NaN.
         if (input == &c.d_costs) {
           ExpectSame(name, results[1], expected.d_a);
         }
@@ -218,6 +219,7 @@ void CheckInfiniteWindows(const Device& device) {
     }
   }
 }
+
 // The smallest: two products of 1, and infinity times the pixel outside.
 template <typename Device>
 void CheckInfinityInWindow(const Device& device) {
@@ -242,11 +244,11 @@ TFO_TEST(CorrelationCost, OfNoPixelsIsZero) {
   for (float cost : costs) TFO_EXPECT_EQ(cost, 0.f);
 }
 
-// The only window of a row, a long step from the next one.
-TFO_TEST(CorrelationCost, LongStepsTakeNoMemory) {
+// Steps longer than the maps: memory does not grow with them.
+TFO_TEST(CorrelationCost, LongStepsEqualTheDefinition) {
   const int64_t step = kMaxCorrelationOption;
   Case<float>({1, 1, step, 1, 1, false, 1, 5, 6, 64}, 1).Check(Cpu());
-  // Two windows: most rows between them are outside.
+  // Two windows on each axis: pixels between them are outside.
   Case<float>({0, 1, 5000, 1, 3000, false, 1, 4, 4, 8}, 1).Check(Cpu());
 }
 
