@@ -15,6 +15,12 @@ constexpr int64_t kPackedElements = 160 << 10, kSumElements = 96 << 10;
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Positions of a row modulo its phases: neighboring windows read neighbors of a
+// phase.
+int64_t PhasesOf(const CorrelationArgs& args) {
+  return args.OutputWidth() == 1 ? 1 : args.stride_1;
+}
+
 // Some channels of some rows of a map, padded with zeros, as planes of
 // positions. Position x of the padded row is at Index(x): neighboring windows
 // are neighbors there, `phases` pixels apart.
@@ -23,23 +29,24 @@ class PackedRows {
  public:
   using Sum = Accumulator<T>;
 
-  // Holds `rows` rows of `channels` channels, with positions from -margin on.
+  // Holds `rows` rows of `channels` channels, with positions from -margin on:
+  // those of the rows that are in the image.
   PackedRows(const CorrelationArgs& args, int64_t rows, int64_t channels,
              int64_t phases, int64_t margin)
       : args_(args),
         phases_(phases),
         margin_(margin),
         phase_step_(
-            DivideUp(args.width + 2 * args.padding + 2 * margin, phases) +
-            kRowSlack),
-        step_(phases * phase_step_),
+            DivideUp(args.width + 2 * args.padding + 2 * margin, phases)),
+        step_(RowElements(args, phases, margin)),
         row_step_(channels * step_),
         // Slack behind the last row, too.
-        values_(rows * row_step_ + kRowSlack) {}
+        values_(std::min(rows, args.height) * row_step_ + kRowSlack) {}
 
   static int64_t RowElements(const CorrelationArgs& args, int64_t phases,
                              int64_t margin) {
-    return args.width + 2 * args.padding + 2 * margin + phases * kRowSlack;
+    const int64_t positions = args.width + 2 * args.padding + 2 * margin;
+    return DivideUp(positions, phases) * phases + kRowSlack;
   }
 
   // Reads channels [c, c + count) of rows [first, end) of an image; those
@@ -47,13 +54,12 @@ class PackedRows {
   void Read(const T* image, int64_t c, int64_t count, int64_t first,
             int64_t end) {
     const ImageSteps steps = FeatureSteps(args_);
-    first_ = first;
-    for (int64_t y = std::max<int64_t>(first, 0);
-         y < std::min(end, args_.height); ++y) {
+    first_ = std::max<int64_t>(first, 0);
+    for (int64_t y = first_; y < std::min(end, args_.height); ++y) {
       TFO_DISPATCH(PackRow<T>)
       ({image + y * steps.row + c * steps.channel, steps.channel, steps.pixel},
        count, args_.width, margin_ + args_.padding, phases_, phase_step_,
-       {&values_[(y - first) * row_step_], step_});
+       {&values_[(y - first_) * row_step_], step_});
     }
   }
 
@@ -90,9 +96,9 @@ Tile TileOf(int64_t rows, int64_t channels, int64_t row_sums,
   Tile tile;
   tile.rows = std::clamp<int64_t>(kSumElements / std::max<int64_t>(row_sums, 1),
                                   1, std::min<int64_t>(rows, 8));
-  tile.channels =
-      std::clamp<int64_t>(kPackedElements / (rows_of(tile.rows) * row_elements),
-                          std::min<int64_t>(channels, 8), channels);
+  tile.channels = std::clamp<int64_t>(
+      kPackedElements / std::max<int64_t>(rows_of(tile.rows) * row_elements, 1),
+      std::min<int64_t>(channels, 8), channels);
   return tile;
 }
 
@@ -104,8 +110,8 @@ class CostBand {
   CostBand(const CorrelationArgs& args, const Tile& tile)
       : args_(args),
         tile_(tile),
-        a_(args, RowsOfA(args, tile.rows), tile.channels, args.stride_1, 0),
-        b_(args, RowsOfB(args, tile.rows), tile.channels, args.stride_1, 0),
+        a_(args, RowsOfA(args, tile.rows), tile.channels, PhasesOf(args), 0),
+        b_(args, RowsOfB(args, tile.rows), tile.channels, PhasesOf(args), 0),
         step_(args.OutputWidth() + kRowSlack),
         sums_(tile.rows * args.Displacements() * step_ + kRowSlack),
         offsets_(args.Side()) {}
@@ -133,7 +139,7 @@ class CostBand {
     const ImageSteps steps = CostSteps(args_);
     for (int64_t y = y0; y < y1; ++y) {
       Sum* const row = RowSums(y - y0);
-      if (args_.kernel_size == 1) ClearOutside(row);
+      MendOutside(a, b, y, row);
       TFO_DISPATCH(UnpackRow<T>)
       ({row, step_}, args_.Displacements(), args_.OutputWidth(),
        Sum(1) / static_cast<Sum>(args_.Terms()),
@@ -169,18 +175,50 @@ class CostBand {
     }
   }
 
-  // Pixels outside were multiplied as zeros, but infinity times them is NaN.
-  void ClearOutside(Sum* row) {
-    const auto is_inside = [&](int64_t x) { return 0 <= x && x < args_.width; };
+  // Pixels beside the image were multiplied as zeros, but infinity times zero
+  // is NaN: sums such products again.
+  void MendOutside(const T* a, const T* b, int64_t y, Sum* row) const {
+    const int64_t reach =
+        args_.Radius() * args_.stride_2 + args_.KernelRadius();
     for (int64_t x = 0; x < args_.OutputWidth(); ++x) {
       const int64_t x1 = x * args_.stride_1 - args_.padding + args_.Border();
-      const int64_t reach = args_.Radius() * args_.stride_2;
-      if (is_inside(x1 - reach) && is_inside(x1 + reach)) continue;
+      if (x1 - reach >= 0 && x1 + reach < args_.width) continue;
       for (int64_t d = 0; d < args_.Displacements(); ++d) {
-        const int64_t dx = (d % args_.Side() - args_.Radius()) * args_.stride_2;
-        if (!is_inside(x1) || !is_inside(x1 + dx)) row[d * step_ + x] = 0;
+        Sum& sum = row[d * step_ + x];
+        if (sum != sum) sum = SumInside(a, b, y, x, d);
       }
     }
+  }
+
+  // A sum of the products of pixels inside.
+  Sum SumInside(const T* a, const T* b, int64_t y, int64_t x,
+                int64_t displacement) const {
+    const ImageSteps steps = FeatureSteps(args_);
+    const int64_t radius = args_.Radius(), kernel = args_.KernelRadius();
+    const int64_t dy = (displacement / args_.Side() - radius) * args_.stride_2;
+    const int64_t dx = (displacement % args_.Side() - radius) * args_.stride_2;
+    const int64_t y1 = y * args_.stride_1 - args_.padding + args_.Border();
+    const int64_t x1 = x * args_.stride_1 - args_.padding + args_.Border();
+    // The window's pixels that are inside, and whose partners are.
+    const auto first = [&](int64_t at, int64_t d) {
+      return std::max({at - kernel, int64_t{0}, -d});
+    };
+    const auto end = [&](int64_t at, int64_t d, int64_t size) {
+      return std::min({at + kernel + 1, size, size - d});
+    };
+    Sum sum = 0;
+    for (int64_t v = first(y1, dy); v < end(y1, dy, args_.height); ++v) {
+      for (int64_t u = first(x1, dx); u < end(x1, dx, args_.width); ++u) {
+        const T* const from_a = a + v * steps.row + u * steps.pixel;
+        const T* const from_b =
+            b + (v + dy) * steps.row + (u + dx) * steps.pixel;
+        for (int64_t c = 0; c < args_.channels; ++c) {
+          sum += Widen(from_a[c * steps.channel]) *
+                 Widen(from_b[c * steps.channel]);
+        }
+      }
+    }
+    return sum;
   }
 
   const CorrelationArgs& args_;
@@ -270,6 +308,7 @@ class GradBand {
         TFO_DISPATCH(PackRow<T>)
         ({from, steps.channel, steps.pixel}, args_.Side(), args_.OutputWidth(),
          margin_ + args_.Border(), 1, 0, {weights_.data(), weight_step_});
+        ClearOutside();
         return true;
       }
       if (!any) std::fill(weights_.begin(), weights_.end(), Sum(0));
@@ -283,7 +322,27 @@ class GradBand {
         }
       }
     }
+    if (any) ClearOutside();
     return any;
+  }
+
+  // Clears the weights of products with a pixel beside the image: infinity
+  // times its zero is NaN.
+  void ClearOutside() {
+    const int64_t origin = margin_ + args_.padding;
+    const int64_t begin = margin_ + args_.max_displacement;
+    const int64_t end =
+        begin + (args_.OutputWidth() - 1) * args_.stride_1 + args_.kernel_size;
+    for (int64_t d = 0; d < args_.Side(); ++d) {
+      const int64_t step = (d - args_.Radius()) * args_.stride_2;
+      Sum* const row = &weights_[d * weight_step_];
+      const int64_t first =
+          std::clamp(origin + std::max<int64_t>(0, -step), begin, end);
+      const int64_t last = std::clamp(
+          origin + std::min(args_.width, args_.width - step), first, end);
+      std::fill(row + begin, row + first, Sum(0));
+      std::fill(row + last, row + end, Sum(0));
+    }
   }
 
   const CorrelationArgs& args_;
@@ -311,9 +370,9 @@ Error CorrelationCost(const Cpu& cpu, const CorrelationArgs& args, const T* a,
   const Tile tile = TileOf(
       height, args.channels,
       args.Displacements() * (args.OutputWidth() + kRowSlack),
-      PackedRows<T>::RowElements(args, args.stride_1, 0), [&](int64_t rows) {
-        return CostBand<T>::RowsOfA(args, rows) +
-               CostBand<T>::RowsOfB(args, rows);
+      PackedRows<T>::RowElements(args, PhasesOf(args), 0), [&](int64_t rows) {
+        return std::min(CostBand<T>::RowsOfA(args, rows), args.height) +
+               std::min(CostBand<T>::RowsOfB(args, rows), args.height);
       });
   const int64_t bands = DivideUp(height, tile.rows);
   const int64_t of_image = args.height * args.width * args.channels;
@@ -338,7 +397,9 @@ Error CorrelationCostGrad(const Cpu& cpu, const CorrelationArgs& args,
   const Tile tile = TileOf(
       args.height, args.channels, 8 * (args.width + kRowSlack),
       PackedRows<T>::RowElements(args, 1, GradBand<T>::Reach(args)),
-      [&](int64_t rows) { return GradBand<T>::RowsOfOther(args, rows); });
+      [&](int64_t rows) {
+        return std::min(GradBand<T>::RowsOfOther(args, rows), args.height);
+      });
   const int64_t bands = DivideUp(args.height, tile.rows);
   const int64_t groups = DivideUp(args.channels, tile.channels);
   const int64_t of_image = args.height * args.width * args.channels;

@@ -19,6 +19,19 @@ struct Expected {
   std::vector<double> costs, d_a, d_b;
 };
 
+// Close where finite; elsewhere NaN for NaN, infinity for infinity.
+template <typename T>
+void ExpectSame(const char* name, GpuVector<T> actual,
+                std::vector<double> expected) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (std::isfinite(expected[i])) continue;
+    TFO_EXPECT_EQ(std::isnan(actual[i]), std::isnan(expected[i]));
+    if (!std::isnan(expected[i])) TFO_EXPECT_EQ(actual[i], expected[i]);
+    expected[i] = actual[i] = 0;
+  }
+  ExpectClose(name, actual, expected);
+}
+
 template <typename T>
 struct Case {
   CorrelationArgs args;
@@ -118,6 +131,7 @@ constexpr int64_t kSizes[][8] = {
     {2, 3, 2, 1, 3, 7, 8, 4},   {5, 1, 3, 2, 5, 8, 20, 3},
     {4, 5, 2, 3, 0, 15, 16, 2}, {0, 1, 1, 1, 0, 4, 5, 6},
     {1, 1, 1, 1, 7, 2, 3, 1},   {6, 1, 1, 1, 6, 5, 40, 40},
+    {1, 3, 8, 1, 2, 3, 4, 2},   {1, 1, 5, 1, 3, 4, 9, 3},
 };
 
 template <typename T, typename Device>
@@ -172,7 +186,71 @@ void CheckInfinity(const Device& device) {
   TFO_EXPECT_EQ(costs[4], std::numeric_limits<float>::infinity());
   TFO_EXPECT_EQ(costs[0], 0.f);
 }
-TFO_TEST(CorrelationCost, InfinityTimesOutsideIsZero) { CheckInfinity(Cpu()); }
+
+// The same for windows: infinities at both ends of each row, in each input.
+template <typename Device>
+void CheckInfiniteWindows(const Device& device) {
+  for (int64_t kernel : {1, 3, 5}) {
+    for (int64_t stride : {1, 2}) {
+      const int64_t padding = 2 + kernel / 2;
+      const CorrelationArgs args = {2,     kernel, stride, 1, padding,
+                                    false, 1,      3,      5, 2};
+      Case<float> c(args, 1);
+      const auto check = [&](GpuVector<float>* input, int64_t row,
+                             const char* name) {
+        const GpuVector<float> finite =
+            ToGpu(std::vector<float>(input->begin(), input->end()));
+        for (size_t i = 0; i < input->size(); i += row) {
+          (*input)[i] = std::numeric_limits<float>::infinity();
+          (*input)[i + row - 1] = NAN;
+        }
+        const Expected expected = c.Definition();
+        const auto results = c.Run(device);
+        ExpectSame(name, results[0], expected.costs);
+        // Pixels of b in no window have weight 0 in d_a: infinity gives NaN.
+        if (input == &c.d_costs) {
+          ExpectSame(name, results[1], expected.d_a);
+        }
+        ExpectSame(name, results[2], expected.d_b);
+        std::copy(finite.begin(), finite.end(), input->begin());
+      };
+      check(&c.b, args.width * args.channels, "b");
+      check(&c.d_costs, args.OutputWidth() * args.Displacements(), "d_costs");
+    }
+  }
+}
+
+// The smallest: two products of 1, and infinity times the pixel outside.
+template <typename Device>
+void CheckInfinityInWindow(const Device& device) {
+  const CorrelationArgs args = {1, 3, 1, 1, 2, false, 1, 1, 3, 1};
+  Case<float> c(args, 1);
+  for (int i = 0; i < 3; ++i) c.a[i] = c.b[i] = 1;
+  c.b[0] = std::numeric_limits<float>::infinity();
+  TFO_EXPECT_EQ(c.Run(device)[0][5], 2.f / 9);
+}
+TFO_TEST(CorrelationCost, InfinityTimesOutsideIsZero) {
+  CheckInfinity(Cpu());
+  CheckInfinityInWindow(Cpu());
+  CheckInfiniteWindows(Cpu());
+}
+
+TFO_TEST(CorrelationCost, OfNoPixelsIsZero) {
+  const CorrelationArgs args = {1, 1, 1, 1, 3, false, 1, 0, 2, 3};
+  const Case<float> c(args, 1);
+  std::vector<float> costs(c.Costs(), 1);
+  TFO_EXPECT_RUNS(
+      CorrelationCost(Cpu(), args, c.a.data(), c.b.data(), costs.data()));
+  for (float cost : costs) TFO_EXPECT_EQ(cost, 0.f);
+}
+
+// Steps longer than the maps: memory does not grow with them.
+TFO_TEST(CorrelationCost, LongStepsEqualTheDefinition) {
+  const int64_t step = kMaxCorrelationOption;
+  Case<float>({1, 1, step, 1, 1, false, 1, 5, 6, 64}, 1).Check(Cpu());
+  // Two windows on each axis: pixels between them are outside.
+  Case<float>({0, 1, 5000, 1, 3000, false, 1, 4, 4, 8}, 1).Check(Cpu());
+}
 
 TFO_CUDA_TEST(CorrelationCost, CudaEqualsTheDefinition) {
   CheckSizes<float>(Gpu());
@@ -180,6 +258,8 @@ TFO_CUDA_TEST(CorrelationCost, CudaEqualsTheDefinition) {
   CheckSizes<Half>(Gpu());
   CheckSizes<BFloat16>(Gpu());
   CheckInfinity(Gpu());
+  CheckInfinityInWindow(Gpu());
+  CheckInfiniteWindows(Gpu());
 }
 
 }  // namespace

@@ -34,9 +34,11 @@ class GridSampleOpBase : public OpKernel {
   absl::Status Read(const ::tensorflow::TensorShape& features,
                     const ::tensorflow::TensorShape& grid, GridSampleArgs* args,
                     ::tensorflow::TensorShape* output) const {
-    TF_RETURN_IF_ERROR(
-        CheckShape("features", features, {-1, -1, -1, -1}, "4-D"));
     *args = args_;
+    // dense_image_warp's names, or grid_sample's.
+    const bool flow = args->coordinates == SampleCoordinates::kFlow;
+    const char* const name = flow ? "images" : "features";
+    TF_RETURN_IF_ERROR(CheckShape(name, features, {-1, -1, -1, -1}, "4-D"));
     const int first = args->channels_first ? 2 : 1;
     args->batch = features.dim_size(0);
     args->height = features.dim_size(first);
@@ -45,18 +47,17 @@ class GridSampleOpBase : public OpKernel {
     for (const int64_t size : {args->height, args->width}) {
       if (size < 1 || size > kMaxSampledSide) {
         return absl::InvalidArgumentError(absl::StrCat(
-            "features are ", features.DebugString(),
+            name, " are ", features.DebugString(),
             ", expected height and width in [1, ", kMaxSampledSide, "]"));
       }
     }
-    const bool flow = args->coordinates == SampleCoordinates::kFlow;
     const int rank = grid.dims();
     if (rank < 3 || (flow && rank != 4) || grid.dim_size(rank - 1) != 2 ||
         grid.dim_size(0) != args->batch) {
       return absl::InvalidArgumentError(
           absl::StrCat(flow ? "flow must be [N, height, width, 2]"
                             : "grid must be [N, d1, ..., dk, 2]",
-                       " with N = ", args->batch, " of features ",
+                       " with N = ", args->batch, " of ", name, " ",
                        features.DebugString(), ", got ", grid.DebugString()));
     }
     args->samples = 1;

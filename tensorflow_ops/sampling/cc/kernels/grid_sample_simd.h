@@ -60,7 +60,8 @@ TFO_PER_CPU_LEVEL(
                   const SampleSpan& span, SampleTaps<C, Index>* taps,
                   SampleSlopes<C>* slopes);
 
-    // The first and last row that each sample may read.
+    // The first and last row that each sample reads, with weights other than
+    // 0; first > last if it reads none.
     template <typename C>
     void FindRows(const GridSampleArgs& args, const C* grid,
                   const SampleSpan& span, int32_t* first, int32_t* last);

@@ -132,11 +132,12 @@ void FindRowsOf(const GridSampleArgs& args, const C* grid,
   for (int64_t i = 0; i < PaddedCount<C>(span); i += kCount) {
     const auto y =
         TapsOf<kAxis, V>(axis, Load(at.y + i), flow ? Load(at.own_y + i) : V{});
-    V low = y.pixel[0], high = y.pixel[0];
+    V low = V{} + static_cast<C>(axis.size - 1), high = V{} - 1;
 #pragma GCC unroll 4
-    for (int k = 1; k < kAxis; ++k) {
-      low = y.pixel[k] < low ? y.pixel[k] : low;
-      high = y.pixel[k] > high ? y.pixel[k] : high;
+    for (int k = 0; k < kAxis; ++k) {
+      const auto is_read = y.weight[k] != 0;
+      low = is_read & (y.pixel[k] < low) ? y.pixel[k] : low;
+      high = is_read & (y.pixel[k] > high) ? y.pixel[k] : high;
     }
     StorePixels<C>(low, axis.size, first + i);
     StorePixels<C>(high, axis.size, last + i);

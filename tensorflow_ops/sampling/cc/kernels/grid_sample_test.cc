@@ -273,6 +273,26 @@ TFO_TEST(GridSample, OnePixelEqualsTheDefinition) {
   });
 }
 
+// An infinite coordinate is far outside, of one pixel's row, too.
+template <typename Device>
+void CheckInfinityInOnePixel(const Device& device) {
+  ForModes([&](GridSampleArgs args) {
+    args.batch = args.height = 1;
+    args.width = 5;
+    args.channels = 2;
+    args.samples = 4;
+    Case c = MakeCase(args, 1);
+    c.grid = {0, kInfinity, 0, -kInfinity, kInfinity, 0, 0, 0.5};
+    Check<float>(device, c);
+    std::swap(c.args.height, c.args.width);
+    for (int i = 0; i < 4; ++i) std::swap(c.grid[2 * i], c.grid[2 * i + 1]);
+    Check<float>(device, c);
+  });
+}
+TFO_TEST(GridSample, InfinityIsOutsideOfOnePixel) {
+  CheckInfinityInOnePixel(Cpu());
+}
+
 // Tall images are shared out by bands of rows: the bits must not depend on it.
 TFO_TEST(GridSample, ThreadsDoNotChangeBits) {
   for (bool first : {false, true}) {
@@ -382,6 +402,7 @@ TFO_CUDA_TEST(GridSample, CudaAllModesEqualTheDefinition) {
   Gpu gpu;
   CheckModes<float>(gpu);
   CheckWild(gpu);
+  CheckInfinityInOnePixel(gpu);
 }
 TFO_CUDA_TEST(GridSample, CudaTypesEqualTheDefinition) {
   for (int64_t channels : {3, 4, 40}) {

@@ -37,8 +37,9 @@ inline Axis AxisOfDefinition(const GridSampleArgs& args, int64_t size, double g,
     p = own - g;
     scale = -1;
   } else if (args.coordinates == SampleCoordinates::kNormalized) {
-    p = args.align_corners ? (g + 1) / 2 * (size - 1)
-                           : ((g + 1) * size - 1) / 2;
+    p = std::isinf(g)        ? g
+        : args.align_corners ? (g + 1) / 2 * (size - 1)
+                             : ((g + 1) * size - 1) / 2;
     scale = (args.align_corners ? size - 1 : size) / 2.0;
   }
   Axis axis;

@@ -92,10 +92,21 @@ TFO_FORMULA V PlaceOf(const SampledAxis<C>& axis, V coordinate, V own) {
     case SampleCoordinates::kPixels:
       return coordinate;
     default:
-      return axis.align_corners
-                 ? Product<V>((coordinate + 1) / 2, V{} + (size - 1))
-                 : (Product<V>(coordinate + 1, V{} + size) - 1) / 2;
+      if (!axis.align_corners) {
+        return (Product<V>(coordinate + 1, V{} + size) - 1) / 2;
+      }
+      const V half = (coordinate + 1) / 2;
+      const V place = Product<V>(half, V{} + (size - 1));
+      // Infinity stays, on an axis of one pixel, too.
+      return place == place ? place : half;
   }
+}
+
+// A whole number beyond all pixels, and all their taps. Large floats are whole
+// multiples of up to 128: `size + 2` may round to the last pixel.
+template <typename C>
+TFO_FORMULA C FarOutside(const SampledAxis<C>& axis) {
+  return static_cast<C>(axis.size + 2 + (axis.size >> 21));
 }
 
 // Reflects a place, and its slope with it.
@@ -153,8 +164,8 @@ TFO_FORMULA V PaddedTap(const SampledAxis<C>& axis, V tap) {
 template <typename V, typename C>
 TFO_FORMULA AxisTaps<V, 4> CubicTaps(const SampledAxis<C>& axis, V place) {
   AxisTaps<V, 4> taps;
-  const C size = static_cast<C>(axis.size);
   if (axis.padding == SamplePadding::kReflection) {
+    const C size = static_cast<C>(axis.size);
     const C period = 2 * (axis.align_corners ? size - 1 : size);
     if (period == 0) {
       place = place - place;
@@ -164,7 +175,7 @@ TFO_FORMULA AxisTaps<V, 4> CubicTaps(const SampledAxis<C>& axis, V place) {
     }
   } else {
     // Farther outside, all taps are alike.
-    place = Clip<V>(place, -3, size + 2);
+    place = Clip<V>(place, -3, FarOutside(axis));
   }
   const V low = Floor(place);
   CubicWeights<V>(place - low, taps.weight, taps.slope);
@@ -188,7 +199,7 @@ TFO_FORMULA AxisTaps<V, kCount> TapsOf(const SampledAxis<C>& axis, V coordinate,
       place = Reflected<V>(axis, place, &slope);
     }
     if (axis.padding == SamplePadding::kZeros) {
-      place = Clip<V>(place, -2, last + 2);
+      place = Clip<V>(place, -2, FarOutside(axis));
     } else {
       place = Clip<V>(place, 0, last);
       slope = place > 0 ? slope : V{};

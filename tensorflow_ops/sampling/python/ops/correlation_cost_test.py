@@ -71,6 +71,8 @@ class CorrelationCostTest(tf.test.TestCase, parameterized.TestCase):
         costs = tfo.image.correlation_cost(a, b, max_displacement=1, padding=1)
         self.assertAllEqual(costs[0, 0, 0, 3:6], [0, np.inf, np.inf])
         self.assertAllEqual(costs[0, 0, :, :3], np.zeros([3, 3]))
+        costs = tfo.image.correlation_cost(b, a, max_displacement=1, kernel_size=3, padding=2)
+        self.assertAllClose(costs[0, 0, 0, 5], 2 / 9)
 
     @parameterized.parameters(tf.float16, tf.bfloat16)
     def test_16_bit_maps_are_summed_in_float32(self, dtype):

@@ -25,7 +25,8 @@ def _taps(g, size, mode, padding_mode, align_corners, normalized):
     """Returns [(pixel, weight, slope)] of a coordinate on one axis, None if the sample is NaN."""
     p, scale = g, 1.0
     if normalized:
-        p = (g + 1) / 2 * (size - 1) if align_corners else ((g + 1) * size - 1) / 2
+        if np.isfinite(g):
+            p = (g + 1) / 2 * (size - 1) if align_corners else ((g + 1) * size - 1) / 2
         scale = (size - 1) / 2 if align_corners else size / 2
     low, high = (0, size - 1) if align_corners else (-0.5, size - 0.5)
     if np.isnan(p) or (np.isinf(p) and padding_mode == "reflection"):

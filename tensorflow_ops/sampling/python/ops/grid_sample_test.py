@@ -92,6 +92,13 @@ class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
                 else:
                     self.assertAllEqual(np.isfinite(output), np.ones(output.shape, bool))
 
+    def test_infinity_is_outside_of_one_pixel(self):
+        features = tf.ones([1, 1, 5, 1])
+        for padding_mode, expected in (("zeros", 0), ("border", 1), ("reflection", np.nan)):
+            grid = tf.constant([[[0.0, np.inf]]])
+            y = tfo.image.grid_sample(features, grid, align_corners=True, padding_mode=padding_mode)
+            self.assertAllEqual(y, [[[expected]]])
+
     def test_normalized_coordinates_that_overflow_are_infinite(self):
         features = tf.random.normal([1, 4, 5, 3])
         grid = tf.constant([[[3e38, 0.0]]])
@@ -229,9 +236,29 @@ class DenseImageWarpTest(tf.test.TestCase):
         images = tf.random.normal([2, 5, 6, 3])
         self.assertAllEqual(tfo.image.dense_image_warp(images, tf.zeros([2, 3, 4, 2])), images[:, :3, :4])
 
-    def test_bad_flow(self):
-        with self.assertRaisesRegex(ValueError, r"flow must be \[N, height, width, 2\]"):
-            tfo.image.dense_image_warp(tf.zeros([2, 5, 6, 3]), tf.zeros([2, 5, 2]))
+    def test_bad_arguments(self):
+        for images, flow, message in (
+            ([5, 6, 3], [2, 5, 6, 2], r"images are \[5,6,3\], expected \[\?,\?,\?,\?\]"),
+            ([2, 0, 6, 3], [2, 5, 6, 2], r"images are \[2,0,6,3\], expected height and width in \[1, 1073741824\]"),
+            ([2, 5, 6, 3], [2, 5, 2], r"flow are \[2,5,2\], expected \[2,\?,\?,2\]: \[N, height, width, 2\]"),
+            ([2, 5, 6, 3], [1, 5, 6, 2], r"flow are \[1,5,6,2\], expected \[2,"),
+            ([2, 5, 6, 3], [2, 5, 6, 3], r"flow are \[2,5,6,3\], expected \[2,"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                tfo.image.dense_image_warp(tf.zeros(images), tf.zeros(flow))
+
+    def test_bad_shapes_at_run_time(self):
+        @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
+        def warp(images, flow):
+            return tfo.image.dense_image_warp(images, flow)
+
+        for images, flow, message in (
+            ([5, 6, 3], [2, 5, 6, 2], "images must be 4-D"),
+            ([2, 5, 0, 3], [2, 5, 6, 2], r"images are \[2,5,0,3\], expected height and width"),
+            ([2, 5, 6, 3], [1, 5, 6, 2], r"flow must be .* with N = 2 of images \[2,5,6,3\], got \[1,5,6,2\]"),
+        ):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                warp(tf.zeros(images), tf.zeros(flow))
 
 
 if __name__ == "__main__":
