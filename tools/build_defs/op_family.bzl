@@ -27,6 +27,7 @@ load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 # Labels, because in a macro that another repository loads, a plain string would
 # refer to a target of that repository.
 _OPT = Label("//tools/build_defs:opt")
+_AARCH64 = Label("@platforms//cpu:aarch64")
 _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["cuda_launch", "device", "gpu_testing", "gpu_testing_cuda", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
 _CUDART = Label("@local_config_cuda//:cudart")
 _EXPORT_KERNELS = Label("//tools/build_defs:export_kernels.lds")
@@ -86,7 +87,7 @@ CPU_LEVELS = {
 def _level_flags(level):
     """Returns the compiler's flags for an instruction set. aarch64 has one level, NEON, and needs no flags."""
     return select({
-        "@platforms//cpu:aarch64": [],
+        _AARCH64: [],
         "//conditions:default": CPU_LEVELS[level],
     })
 
