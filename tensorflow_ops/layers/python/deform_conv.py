@@ -134,23 +134,48 @@ class DeformConv2D(keras.layers.Layer):
     def _offsets(self, features):
         """Returns offsets, and the mask or None."""
         dtype = arguments.at_least_float32(features.dtype)
-        features = tf.cast(features, dtype)
-        padding = "VALID"
-        if self._op_padding == "EXPLICIT":
-            top, bottom, left, right = self._paddings
-            features = tf.pad(features, [[0, 0], [top, bottom], [left, right], [0, 0]])
-        else:
-            padding = self._op_padding
-        numbers = tf.nn.conv2d(
-            features,
-            tf.cast(self.offset_kernel, dtype),
-            [1, *self.strides, 1],
-            padding,
-            dilations=[1, *self.dilation_rate, 1],
-        )
+        numbers = self._convolve(tf.cast(features, dtype), tf.cast(self.offset_kernel, dtype))
         numbers += tf.cast(self.offset_bias, dtype)
         offsets = numbers[..., : self._offset_channels()]
         return offsets, tf.sigmoid(numbers[..., self._offset_channels() :]) if self.modulated else None
+
+    def _convolve(self, features, kernel):
+        """Returns the convolution that computes offsets."""
+        if self.dilation_rate != (1, 1):
+            # On the CPU, gradients of tf.nn.conv2d with dilations exist in oneDNN's float32 only.
+            batch, height, width = tf.unstack(tf.shape(features))[:3]
+            taps = self.kernel_size[0] * self.kernel_size[1]
+            sizes = [
+                self._output_size(i, size if static is None else static)
+                for i, (size, static) in enumerate(zip((height, width), features.shape[1:3], strict=True))
+            ]
+            return deform_conv.deform_conv2d(
+                features,
+                tf.zeros([batch, *sizes, 2 * taps], features.dtype),
+                kernel,
+                strides=self.strides,
+                padding=self._deform_padding(),
+                dilations=self.dilation_rate,
+            )
+        padding = self._op_padding
+        if padding == "EXPLICIT":
+            top, bottom, left, right = self._paddings
+            features = tf.pad(features, [[0, 0], [top, bottom], [left, right], [0, 0]])
+            padding = "VALID"
+        return tf.nn.conv2d(features, kernel, [1, *self.strides, 1], padding)
+
+    def _deform_padding(self):
+        return self.padding.upper() if isinstance(self.padding, str) else self.padding
+
+    def _output_size(self, axis, size):
+        """Returns the height (axis 0) or width of the output for an int or a scalar tensor."""
+        stride = self.strides[axis]
+        if self._op_padding == "SAME":
+            return (size + stride - 1) // stride
+        reach = (self.kernel_size[axis] - 1) * self.dilation_rate[axis] + 1
+        room = size + self._paddings[2 * axis] + self._paddings[2 * axis + 1] - reach
+        length = room // stride + 1
+        return tf.maximum(length, 0) if tf.is_tensor(length) else max(length, 0)
 
     def call(self, features):
         offsets, mask = self._offsets(features)
@@ -161,24 +186,14 @@ class DeformConv2D(keras.layers.Layer):
             mask=mask,
             bias=self.bias,
             strides=self.strides,
-            padding=self.padding.upper() if isinstance(self.padding, str) else self.padding,
+            padding=self._deform_padding(),
             dilations=self.dilation_rate,
         )
         return self.activation(output)
 
     def compute_output_shape(self, features_shape):
         self._check(features_shape)
-        sizes = []
-        for i in range(2):
-            size, stride = features_shape[1 + i], self.strides[i]
-            reach = (self.kernel_size[i] - 1) * self.dilation_rate[i] + 1
-            if size is None:
-                sizes.append(None)
-            elif self._op_padding == "SAME":
-                sizes.append(-(-size // stride))
-            else:
-                room = size + self._paddings[2 * i] + self._paddings[2 * i + 1] - reach
-                sizes.append(max(0, room // stride + 1))
+        sizes = [None if size is None else self._output_size(i, size) for i, size in enumerate(features_shape[1:3])]
         return (features_shape[0], *sizes, self.filters)
 
     def get_config(self):

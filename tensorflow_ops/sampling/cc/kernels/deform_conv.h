@@ -79,7 +79,8 @@ Error DeformConv(const Gpu& gpu, const DeformConvArgs& args,
 
 // Writes all gradients. On whole pixels, the slope is that of the cell
 // [floor, floor + 1): a tap at -1 has one. Nothing passes through an offset
-// that is NaN. The GPU needs scratch of DeformConvGradScratchBytes<T>.
+// that is NaN; pixels of weight 0 count in slopes only. The GPU needs scratch
+// of DeformConvGradScratchBytes<T>.
 template <typename T>
 Error DeformConvGrad(const Cpu& cpu, const DeformConvArgs& args,
                      const DeformConvInputs<T>& inputs, const T* d_output,

@@ -27,6 +27,13 @@ void WidenRows(const T* from, int64_t stride, int64_t rows, int64_t count,
   }
 }
 
+// a + fraction * (b - a), where a number of weight 0 may be NaN.
+template <typename C>
+C Mix(C a, C b, C fraction) {
+  const C rest = 1 - fraction;
+  return (rest != 0 ? rest * a : 0) + (fraction != 0 ? fraction * b : 0);
+}
+
 // The gradients to features, offsets and mask of one image. Waves of outputs:
 // first threads share the outputs, find the gradient to their columns and from
 // it those to offsets and mask; then they share the channels and add the
@@ -168,17 +175,17 @@ class ToFeatures {
       const int64_t t = i % per_output_ / args_.offset_groups;
       const int64_t g = i % args_.offset_groups;
       const int64_t to = (output + i / per_output_) * per_output_ + g * all + t;
-      const C low = d[0] + tap.x_fraction * (d[1] - d[0]);
-      const C high = d[2] + tap.x_fraction * (d[3] - d[2]);
-      const C left = d[0] + tap.y_fraction * (d[2] - d[0]);
-      const C right = d[1] + tap.y_fraction * (d[3] - d[1]);
+      const C low = Mix(d[0], d[1], tap.x_fraction);
+      const C high = Mix(d[2], d[3], tap.x_fraction);
+      const C left = Mix(d[0], d[2], tap.y_fraction);
+      const C right = Mix(d[1], d[3], tap.y_fraction);
       const bool reads = tap.pixels[0] >= 0 || tap.pixels[1] >= 0 ||
                          tap.pixels[2] >= 0 || tap.pixels[3] >= 0;
       grads_.offsets[2 * to] = reads ? tap.mask * (high - low) : C{0};
       grads_.offsets[2 * to + 1] = reads ? tap.mask * (right - left) : C{0};
       if (grads_.mask != nullptr) {
         grads_.mask[to] =
-            Narrow<T>(reads ? low + tap.y_fraction * (high - low) : C{0});
+            Narrow<T>(reads ? Mix(low, high, tap.y_fraction) : C{0});
       }
     }
   }

@@ -54,6 +54,12 @@ __device__ C SumOverLanes(C value) {
   return value;
 }
 
+// A corner of weight 0 may be NaN.
+template <typename C>
+__device__ C ScaledCorner(C weight, C corner) {
+  return weight == 0 ? C(0) : weight * corner;
+}
+
 // Loads a tile of upstream gradients and of filters, of a tap: a[o][row],
 // b[o][channel].
 template <typename T, typename C = Accumulator<T>>
@@ -170,9 +176,10 @@ __global__ void __launch_bounds__(kThreads)
           FindTap(args, inputs, PlaceOf(args, index), tap_index, offset_group);
       C d_y = 0, d_x = 0, d_mask = 0;
       for (int corner = 0; tap.reads && corner < 4; ++corner) {
-        d_y += CornerSlopeY(tap.cell, corner) * dots[r][corner];
-        d_x += CornerSlopeX(tap.cell, corner) * dots[r][corner];
-        d_mask += CornerWeight(tap.cell, corner) * dots[r][corner];
+        const C dot = dots[r][corner];
+        d_y += ScaledCorner(CornerSlopeY(tap.cell, corner), dot);
+        d_x += ScaledCorner(CornerSlopeX(tap.cell, corner), dot);
+        d_mask += ScaledCorner(CornerWeight(tap.cell, corner), dot);
       }
       const int64_t at =
           (index * args.offset_groups + offset_group) * TapsOf(args) +

@@ -62,12 +62,13 @@ class DeformConvOp : public DeformConvOpBase<T> {
                                          .c_str()));
       inputs.bias = Data<T>(bias);
     }
+    TensorShape shape;
+    for (int64_t size :
+         {args.batch, args.out_height, args.out_width, args.out_channels}) {
+      OP_REQUIRES_OK(ctx, shape.AddDimWithStatus(size));
+    }
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(
-        ctx,
-        ctx->allocate_output(
-            0, {args.batch, args.out_height, args.out_width, args.out_channels},
-            &output));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     if (output->NumElements() == 0) return;
     OP_REQUIRES_OK(ctx, ToStatus(DeformConv(GetDevice<Device>(ctx), args,
                                             inputs, Data<T>(output))));
@@ -94,7 +95,8 @@ class DeformConvGradOp : public DeformConvOpBase<T> {
           ctx, ctx->allocate_output(i, ctx->input(i + 1).shape(), &outputs[i]));
     }
     const int64_t biases = this->attrs_.has_bias ? args.out_channels : 0;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(4, {biases}, &outputs[4]));
+    OP_REQUIRES_OK(ctx,
+                   ctx->allocate_output(4, TensorShape({biases}), &outputs[4]));
     const DeformConvGrads<T> grads = {
         Data<T>(outputs[0]), Data<Accumulator<T>>(outputs[1]),
         Data<T>(outputs[2]),

@@ -350,6 +350,50 @@ TFO_TEST(DeformConv, PixelsOfWeightZeroAreNotRead) {
   for (float d : outputs.filters) TFO_EXPECT(!std::isnan(d));
 }
 
+// The sample at a whole pixel whose right neighbor is NaN: the only gradient
+// that asks for the neighbor is the slope to the right.
+Problem<float> ProblemNextToNan() {
+  const DeformConvArgs args = {1, 1, 2, 1, 1, 1, 1, 1, 1,
+                               1, 1, 0, 0, 1, 1, 1, 1};
+  Problem<float> p = MakeProblem<float>(args, true, false);
+  p.offsets = {0, 0};
+  p.features = {1, NAN};
+  p.filters = {1};
+  p.mask = {1};
+  p.d_output = {1};
+  return p;
+}
+
+void ExpectGradsNextToNan(const Outputs<float>& outputs) {
+  TFO_EXPECT_EQ(outputs.mask[0], 1.0f);
+  TFO_EXPECT_EQ(outputs.offsets[0], -1.0f);
+  TFO_EXPECT(std::isnan(outputs.offsets[1]));
+  TFO_EXPECT_EQ(outputs.filters[0], 1.0f);
+  TFO_EXPECT_EQ(outputs.features[0], 1.0f);
+  TFO_EXPECT_EQ(outputs.features[1], 0.0f);
+}
+
+TFO_TEST(DeformConv, PixelsOfWeightZeroHaveSlopesOnly) {
+  const Problem<float> p = ProblemNextToNan();
+  Outputs<float> outputs(p);
+  outputs.Compute(ThreadedCpu(1), p);
+  ExpectGradsNextToNan(outputs);
+}
+
+TFO_CUDA_TEST(DeformConv, KernelsGivePixelsOfWeightZeroSlopesOnly) {
+  const Problem<float> p = ProblemNextToNan();
+  for (bool deterministic : {false, true}) {
+    GpuVector<char> scratch(
+        DeformConvGradScratchBytes<float>(p.args, deterministic) + 1);
+    Gpu gpu;
+    gpu.scratch = scratch.data();
+    gpu.deterministic = deterministic;
+    Outputs<float> outputs(p);
+    outputs.Compute(gpu, p);
+    ExpectGradsNextToNan(outputs);
+  }
+}
+
 TFO_TEST(DeformConv, EmptyInputsAreDone) {
   DeformConvArgs no_images = kPlain, no_outputs = kPlain, no_pixels = kPlain;
   no_images.batch = 0;

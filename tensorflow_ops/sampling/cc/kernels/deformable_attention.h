@@ -11,10 +11,13 @@
 namespace tfo {
 
 inline constexpr int kMaxAttentionLevels = 16;
+// Of a level: places on it, also in float, distinguish whole pixels.
+inline constexpr int64_t kMaxAttentionSide = int64_t{1} << 24;
 
 // A map of features: some of the pixels of `values`, row by row.
 struct AttentionLevel {
-  int64_t height, width;  // height * width is at most 2^31 - 1
+  // At most kMaxAttentionSide; height * width is at most 2^31 - 1.
+  int64_t height, width;
   int64_t first_pixel;
   int64_t points;  // samples of a query and head
 };
@@ -48,8 +51,9 @@ Error DeformableAttention(const Gpu& gpu, const AttentionArgs& args,
 
 // Writes all of d_values, d_locations, d_weights. On whole pixels, the slope is
 // that of the cell [floor, floor + 1). Nothing passes through a location that
-// is NaN. 16-bit gradients to values are summed in float. The GPU needs scratch
-// of DeformableAttentionGradScratchBytes<T>.
+// is NaN; pixels of weight 0 count in slopes only. 16-bit gradients to values
+// are summed in float. The GPU needs scratch of
+// DeformableAttentionGradScratchBytes<T>.
 template <typename T, typename C = Accumulator<T>>
 Error DeformableAttentionGrad(const Cpu& cpu, const AttentionArgs& args,
                               const T* d_output, const T* values,

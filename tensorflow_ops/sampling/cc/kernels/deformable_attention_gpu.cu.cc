@@ -34,6 +34,12 @@ __device__ bool FindPoint(const AttentionLevel& level, const C* location,
                   level.height, level.width, cell);
 }
 
+// A corner of weight 0 may be NaN.
+template <typename C>
+__device__ C ScaledCorner(C weight, C corner) {
+  return weight == 0 ? C(0) : weight * corner;
+}
+
 // A thread has N channels of a query and head.
 template <typename T, int N, typename C = Accumulator<T>>
 __global__ void Attend(AttentionArgs args, int64_t count, const T* values,
@@ -117,9 +123,9 @@ __global__ void GradToPoints(AttentionArgs args, int64_t count,
             dot += Widen(a.values[j]) * Widen(b.values[j]);
           }
         }
-        d_weight += CornerWeight(cell, corner) * dot;
-        d_y += CornerSlopeY(cell, corner) * dot;
-        d_x += CornerSlopeX(cell, corner) * dot;
+        d_weight += ScaledCorner(CornerWeight(cell, corner), dot);
+        d_y += ScaledCorner(CornerSlopeY(cell, corner), dot);
+        d_x += ScaledCorner(CornerSlopeX(cell, corner), dot);
       }
     }
     d_weights[i] = d_weight;

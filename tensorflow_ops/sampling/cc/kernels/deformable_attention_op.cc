@@ -26,9 +26,9 @@ class AttentionOpBase : public OpKernel {
 
  protected:
   // Reads values, spatial_shapes, sampling_locations and attention_weights,
-  // from input `first` on.
-  absl::Status Read(OpKernelContext* ctx, int first,
-                    AttentionArgs* args) const {
+  // from input `first` on, and sets the output's shape.
+  absl::Status Read(OpKernelContext* ctx, int first, AttentionArgs* args,
+                    TensorShape* output) const {
     const TensorShape& values = ctx->input(first).shape();
     const TensorShape& weights = ctx->input(first + 3).shape();
     TF_RETURN_IF_ERROR(CheckShape("values", values, {-1, -1, -1, -1},
@@ -68,13 +68,33 @@ class AttentionOpBase : public OpKernel {
     TensorShape locations = weights;
     TF_RETURN_IF_ERROR(locations.AddDimWithStatus(2));
     const TensorShape& got = ctx->input(first + 2).shape();
-    if (got == locations) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "sampling_locations must be ", locations.DebugString(),
-        ", (x, y) for each of the attention_weights, got ", got.DebugString()));
+    if (got != locations) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sampling_locations must be ", locations.DebugString(),
+                       ", (x, y) for each of the attention_weights, got ",
+                       got.DebugString()));
+    }
+    return SetOutputShape(*args, output);
   }
 
  private:
+  // Inputs without elements may have sides of any size.
+  static absl::Status SetOutputShape(const AttentionArgs& args,
+                                     TensorShape* output) {
+    bool fits = args.heads == 0 || args.channels <= INT64_MAX / args.heads;
+    if (fits) {
+      for (int64_t size :
+           {args.batch, args.queries, args.heads * args.channels}) {
+        fits = fits && output->AddDimWithStatus(size).ok();
+      }
+    }
+    if (fits) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "values and attention_weights have N = ", args.batch, ", Q = ",
+        args.queries, ", heads = ", args.heads, ", channels = ", args.channels,
+        ": expected fewer than 2^63 numbers in [N, Q, heads * channels]"));
+  }
+
   absl::Status ReadLevels(const Tensor& shapes, AttentionArgs* args) const {
     TF_RETURN_IF_ERROR(
         CheckShape("spatial_shapes", shapes.shape(), {-1, 2}, "[levels, 2]"));
@@ -88,10 +108,12 @@ class AttentionOpBase : public OpKernel {
     int64_t pixels = 0;
     for (int64_t l = 0; l < levels; ++l) {
       const int64_t height = sizes(l, 0), width = sizes(l, 1);
-      if (height < 1 || width < 1 || height > INT32_MAX / width) {
+      if (height < 1 || width < 1 || height > kMaxAttentionSide ||
+          width > kMaxAttentionSide || height > INT32_MAX / width) {
         return absl::InvalidArgumentError(absl::StrCat(
             "spatial_shapes[", l, "] is (", height, ", ", width,
-            "), expected a positive height and width, and below 2^31 pixels"));
+            "), expected a positive height and width of at most 2^24, and "
+            "below 2^31 pixels"));
       }
       args->levels[l] = {height, width, pixels, 0};
       pixels += height * width;
@@ -113,12 +135,10 @@ class AttentionOp : public AttentionOpBase<T> {
 
   void Compute(OpKernelContext* ctx) override {
     AttentionArgs args;
-    OP_REQUIRES_OK(ctx, this->Read(ctx, 0, &args));
+    TensorShape shape;
+    OP_REQUIRES_OK(ctx, this->Read(ctx, 0, &args, &shape));
     Tensor* output = nullptr;
-    OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(
-                 0, {args.batch, args.queries, args.heads * args.channels},
-                 &output));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     if (output->NumElements() == 0) return;
     using C = Accumulator<T>;
     OP_REQUIRES_OK(ctx, ToStatus(DeformableAttention(
@@ -135,12 +155,13 @@ class AttentionGradOp : public AttentionOpBase<T> {
 
   void Compute(OpKernelContext* ctx) override {
     AttentionArgs args;
-    OP_REQUIRES_OK(ctx, this->Read(ctx, 1, &args));
+    TensorShape shape;
+    OP_REQUIRES_OK(ctx, this->Read(ctx, 1, &args, &shape));
     const Tensor& d_output = ctx->input(0);
-    OP_REQUIRES_OK(
-        ctx, CheckShape("d_output", d_output.shape(),
-                        {args.batch, args.queries, args.heads * args.channels},
-                        "of the output's shape"));
+    OP_REQUIRES_OK(ctx, CheckShape("d_output", d_output.shape(),
+                                   {shape.dim_size(0), shape.dim_size(1),
+                                    shape.dim_size(2)},
+                                   "of the output's shape"));
     Tensor *d_values = nullptr, *d_locations = nullptr, *d_weights = nullptr;
     OP_REQUIRES_OK(ctx,
                    ctx->allocate_output(0, ctx->input(1).shape(), &d_values));
@@ -148,6 +169,12 @@ class AttentionGradOp : public AttentionOpBase<T> {
         ctx, ctx->allocate_output(1, ctx->input(3).shape(), &d_locations));
     OP_REQUIRES_OK(ctx,
                    ctx->allocate_output(2, ctx->input(4).shape(), &d_weights));
+    if (d_weights->NumElements() == 0) {
+      if (d_values->NumElements() == 0) return;
+      // The other sides of the weights may be of any size.
+      args.queries = args.points = 0;
+      for (AttentionLevel& level : args.levels) level.points = 0;
+    }
     Device device = GetDevice<Device>(ctx);
     Tensor scratch;
     if constexpr (std::is_same_v<Device, Gpu>) {

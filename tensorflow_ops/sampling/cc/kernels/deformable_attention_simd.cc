@@ -225,6 +225,13 @@ TFO_INLINE void AddToCorners(const AttentionPoints<C>& points, int64_t p,
   }
 }
 
+// a + fraction * (b - a), where a number of weight 0 may be NaN.
+template <typename V>
+TFO_INLINE V Mix(V a, V b, V fraction) {
+  const V rest = 1 - fraction;
+  return (rest != 0 ? rest * a : V{}) + (fraction != 0 ? fraction * b : V{});
+}
+
 // Writes the gradients to the locations and weights of all points.
 template <typename C>
 TFO_INLINE void WritePointGrads(const AttentionPoints<C>& points,
@@ -242,12 +249,12 @@ TFO_INLINE void WritePointGrads(const AttentionPoints<C>& points,
     const V d0 = number(kDots, at), d1 = number(kDots + 1, at),
             d2 = number(kDots + 2, at), d3 = number(kDots + 3, at);
     const auto valid = number(kValid, at) != C(0);
-    const V top = d0 + fx * (d1 - d0), bottom = d2 + fx * (d3 - d2);
+    const V top = Mix(d0, d1, fx), bottom = Mix(d2, d3, fx);
     const V weight = LoadSome(weights + at, n);
-    const V d_weight = valid ? top + fy * (bottom - top) : V{};
+    const V d_weight = valid ? Mix(top, bottom, fy) : V{};
     const V d_y =
         valid ? Load(points.height + at) * weight * (bottom - top) : V{};
-    const V slope = (d1 - d0) + fy * ((d3 - d2) - (d1 - d0));
+    const V slope = Mix(d1 - d0, d3 - d2, fy);
     const V d_x = valid ? Load(points.width + at) * weight * slope : V{};
     if (n == kCount) {
       Store(d_weight, d_weights + at);

@@ -269,6 +269,54 @@ TFO_TEST(DeformableAttention, PixelsOfWeightZeroAreNotRead) {
   }
 }
 
+// The sample at a whole pixel whose right neighbor is NaN: the only gradient
+// that asks for the neighbor is the slope to the right.
+Problem<float> ProblemNextToNan() {
+  Problem<float> problem = MakeProblem<float>(1, 1, 1, 1, {{1, 2, 1}});
+  problem.locations = {0.25f, 0.5f};
+  problem.values = {1, NAN};
+  problem.weights = {2};
+  problem.d_output = {1};
+  return problem;
+}
+
+void ExpectGradsNextToNan(const Outputs<float>& outputs) {
+  TFO_EXPECT_EQ(outputs.d_weights[0], 1.0f);
+  TFO_EXPECT(std::isnan(outputs.d_locations[0]));
+  TFO_EXPECT_EQ(outputs.d_locations[1], -2.0f);
+  TFO_EXPECT_EQ(outputs.d_values[0], 2.0f);
+  TFO_EXPECT_EQ(outputs.d_values[1], 0.0f);
+}
+
+TFO_TEST(DeformableAttention, PixelsOfWeightZeroHaveSlopesOnly) {
+  const Problem<float> problem = ProblemNextToNan();
+  Outputs<float> outputs(problem);
+  outputs.Compute(ThreadedCpu(1), problem);
+  ExpectGradsNextToNan(outputs);
+}
+
+TFO_CUDA_TEST(DeformableAttention, KernelsGivePixelsOfWeightZeroSlopesOnly) {
+  const Problem<float> problem = ProblemNextToNan();
+  Outputs<float> outputs(problem);
+  outputs.Compute(Gpu(), problem);
+  ExpectGradsNextToNan(outputs);
+}
+
+// What the ops pass for empty weights.
+template <typename Check>
+void ForNoPoints(const Check& check) {
+  Problem<float> problem = MakeProblem<float>(2, 2, 3, 0, {{3, 2, 0}});
+  check(problem);
+}
+
+TFO_TEST(DeformableAttention, NoPointsHaveZeroGradients) {
+  ForNoPoints(CheckCpu<float>);
+}
+
+TFO_CUDA_TEST(DeformableAttention, KernelsAcceptNoPoints) {
+  ForNoPoints(CheckGpu<float>);
+}
+
 TFO_TEST(DeformableAttention, EmptyInputsAreDone) {
   constexpr int64_t kSizes[][3] = {{0, 4, 3}, {2, 0, 3}, {2, 4, 0}};
   for (const auto& [batch, channels, queries] : kSizes) {

@@ -94,7 +94,8 @@ def deform_conv2d(
       [N, Ho, Wo, Co] (or [N, Co, Ho, Wo]), features' dtype; sums are float32 for 16-bit
       features. Differentiable once in features, offsets, filters, mask and bias. On whole
       pixels the slope is that of the cell below and to the right, so padded taps at -1 can
-      learn, too. Second derivatives raise LookupError.
+      learn, too; a pixel of weight 0 has an effect on that slope only. Second derivatives raise
+      LookupError.
 
     Raises:
       ValueError: a wrong dtype, an option out of its range, shapes that do not fit.

@@ -165,6 +165,16 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
         result = tfo.nn.deform_conv2d(features, offsets, filters)
         self.assertAllEqual(result[0, :3, :3], np.full([3, 3, 1], 2.0))
 
+    def test_pixels_of_weight_zero_have_slopes_only(self):
+        offsets, mask = tf.zeros([1, 1, 2, 2]), tf.ones([1, 1, 2, 1])
+        with tf.GradientTape() as tape:
+            tape.watch([offsets, mask])
+            features = tf.reshape([1.0, np.nan], [1, 1, 2, 1])
+            result = tfo.nn.deform_conv2d(features, offsets, tf.ones([1, 1, 1, 1]), mask=mask)[0, 0, 0, 0]
+        d_offsets, d_mask = tape.gradient(result, [offsets, mask])
+        self.assertEqual(d_mask[0, 0, 0, 0], 1)
+        self.assertAllEqual(d_offsets[0, 0, 0], [-1, np.nan])
+
     @parameterized.parameters("valid", "same", "one number")
     def test_gradients_equal_differences(self, case):
         shape, filters, places, groups, options, *_ = _CASES[case]
@@ -335,6 +345,52 @@ class DeformConv2DLayerTest(tf.test.TestCase, parameterized.TestCase):
             features, numbers[..., :36], layer.kernel.value, mask=tf.sigmoid(numbers[..., 36:]), padding=1
         )
         self.assertAllClose(layer(features), expected, rtol=0, atol=1e-5)
+
+    @parameterized.parameters(("valid", 1, 2), ("same", 2, (2, 3)), (((1, 2), (0, 1)), (1, 2), (1, 2)))
+    def test_dilated_offsets_equal_conv2d_and_have_gradients(self, padding, strides, dilations):
+        # In float64, tf.nn.conv2d's gradients refuse dilations on the CPU.
+        generator = np.random.default_rng(2)
+        features = generator.normal(size=[1, 7, 8, 2])
+        layer = tfo.layers.DeformConv2D(
+            2, (2, 3), strides=strides, padding=padding, dilation_rate=dilations, modulated=True, dtype="float64"
+        )
+        layer.build(features.shape)
+        for weight in (layer.offset_kernel, layer.offset_bias):
+            weight.assign(generator.normal(size=weight.shape) * 0.2)
+        sides, same = ((0, 0), (0, 0)), padding == "same"
+        if not isinstance(padding, str):
+            sides = padding
+        numbers = layer.offset_bias.value + tf.nn.conv2d(
+            tf.pad(features, [(0, 0), *sides, (0, 0)]),
+            layer.offset_kernel.value,
+            strides,
+            "SAME" if same else "VALID",
+            dilations=dilations,
+        )
+        expected = tfo.nn.deform_conv2d(
+            features,
+            numbers[..., :12],
+            layer.kernel.value,
+            mask=tf.sigmoid(numbers[..., 12:]),
+            strides=strides,
+            padding=padding.upper() if isinstance(padding, str) else padding,
+            dilations=dilations,
+        )
+        self.assertEqual(tuple(expected.shape), layer.compute_output_shape(features.shape))
+        self.assertAllClose(layer(features), expected, rtol=1e-11, atol=1e-11)
+
+        with tf.GradientTape() as tape:
+            result = tf.reduce_sum(layer(features) ** 2)
+        for d in tape.gradient(result, layer.trainable_variables):
+            self.assertGreater(np.abs(d).max(), 0)
+        tfo.testing.assert_gradients(layer, [features])
+
+    def test_dilated_offsets_accept_sizes_known_at_run_time(self):
+        layer = tfo.layers.DeformConv2D(3, 3, padding="same", dilation_rate=2)
+        features = tf.random.normal([2, 9, 8, 4])
+        expected = layer(features)
+        function = tf.function(layer.call, input_signature=[tf.TensorSpec([None, None, None, 4])])
+        self.assertAllClose(function(features), expected, rtol=0, atol=1e-6)
 
     def test_round_trip(self):
         layer = tfo.layers.DeformConv2D(4, 3, padding=((1, 0), (0, 2)), modulated=True, activation="relu", name="d")

@@ -41,7 +41,7 @@ def multiscale_deformable_attention(
     Args:
       values: [N, S, heads, D], the pixels of all levels, row by row, a level after the
         other; float16, bfloat16, float32 or float64.
-      spatial_shapes: [L, 2], (height, width) of each level, at least 1; the sum of height *
+      spatial_shapes: [L, 2], (height, width) of each level, 1 to 2^24; the sum of height *
         width is S. At most 16 levels. Integers; with XLA, constants.
       sampling_locations: [N, Q, heads, L, P, 2], (x, y), 0 to 1 inside of the level; with
         num_points [N, Q, heads, sum of num_points, 2]. Cast to float32 (float64 for float64
@@ -55,12 +55,13 @@ def multiscale_deformable_attention(
     Returns:
       [N, Q, heads * D], values' dtype; sums are float32 for 16-bit values. Differentiable
       once in values, locations and weights; on whole pixels the slope is that of the cell
-      below and to the right. Second derivatives raise LookupError.
+      below and to the right. A pixel of weight 0 is not read: only that slope is NaN next
+      to a NaN. Second derivatives raise LookupError.
 
     Raises:
       ValueError: a wrong dtype, shapes that do not fit.
       InvalidArgumentError: shapes that do not fit, found at run time; spatial_shapes that
-        are not positive or do not have S pixels.
+        are not positive, above 2^24, or do not have S pixels.
     """
     num_points = _num_points(num_points)
     values = arguments.float_tensor("values", values)

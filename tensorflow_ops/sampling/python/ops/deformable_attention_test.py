@@ -151,11 +151,57 @@ class MultiscaleDeformableAttentionTest(tf.test.TestCase, parameterized.TestCase
         with self.assertRaisesRegex(LookupError, "multiscale_deformable_attention has no second derivatives"):
             outer.gradient(first, locations)
 
+    def test_pixels_of_weight_zero_have_slopes_only(self):
+        locations = tf.reshape([0.25, 0.5], [1, 1, 1, 1, 1, 2])
+        weights = tf.ones([1, 1, 1, 1, 1])
+        with tf.GradientTape() as tape:
+            tape.watch([locations, weights])
+            result = tfo.nn.multiscale_deformable_attention(
+                tf.reshape([1.0, np.nan], [1, 2, 1, 1]), [[1, 2]], locations, weights
+            )
+        d_locations, d_weights = tape.gradient(result, [locations, weights])
+        self.assertAllEqual(result, [[[1]]])
+        self.assertAllEqual(tf.reshape(d_weights, [1]), [1])
+        self.assertAllEqual(tf.reshape(d_locations, [2]), [np.nan, -1])
+
+    @parameterized.parameters(
+        ([0, 1, 2**32, 2**31], [0, 1, 2**32, 1, 1]),  # heads * channels
+        ([1, 1, 1, 2], [1, 2**62, 1, 1, 0]),  # N * Q * heads * channels
+    )
+    def test_outputs_of_2_63_numbers_are_refused(self, values, weights):
+        with self.assertRaisesRegex(
+            (ValueError, tf.errors.InvalidArgumentError), r"fewer than 2\^63 numbers in \[N, Q, heads \* channels\]"
+        ):
+            tfo.nn.multiscale_deformable_attention(
+                tf.zeros(values), [[1, 1]], tf.zeros([*weights, 2]), tf.zeros(weights)
+            )
+
+    @parameterized.parameters(
+        ([2, 1, 1, 3], [2, 0, 1, 1, 2**40]),
+        ([0, 1, 1, 3], [0, 2, 1, 1, 2**40]),
+        ([2, 1, 0, 3], [2, 3, 0, 1, 2**40]),
+        ([1, 1, 1, 0], [1, 2**60, 1, 1, 0]),
+        ([2**60, 1, 1, 0], [2**60, 0, 1, 1, 1]),
+    )
+    def test_empty_weights_of_any_shape_have_zero_gradients(self, values, weights):
+        tensors = [tf.ones(values), tf.ones([*weights, 2]), tf.ones(weights)]
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            result = tfo.nn.multiscale_deformable_attention(tensors[0], [[1, 1]], *tensors[1:])
+        # TensorFlow's own upstream gradient wraps sides in int32.
+        gradients = tape.gradient(result, tensors, output_gradients=tf.ones(result.shape))
+        for tensor, d in zip(tensors, gradients, strict=True):
+            self.assertEqual(d.shape, tensor.shape)
+            if tensor.shape.num_elements():  # NumPy has no larger sides without elements
+                self.assertAllEqual(d, tf.zeros_like(d))
+
     @parameterized.parameters(
         ([[6, 5], [3, 4], [1, 2]], {}, "spatial_shapes have 44 pixels, expected the 43 of values"),
         ([[6, 5], [3, 4], [0, 1]], {}, r"spatial_shapes\[2\] is \(0, 1\), expected a positive"),
         ([[6, 5], [3, 4], [-1, -1]], {}, r"spatial_shapes\[2\] is \(-1, -1\), expected a positive"),
         ([[2**40, 2**40], [3, 4], [1, 1]], {}, r"spatial_shapes\[0\] is \(1099511627776"),
+        ([[6, 5], [2**24 + 1, 1], [1, 1]], {}, r"spatial_shapes\[1\] is \(16777217, 1\), .* at most 2\^24"),
+        ([[6, 5], [3, 4], [1, 2**24 + 1]], {}, r"spatial_shapes\[2\] is \(1, 16777217\), .* at most 2\^24"),
         ([[6, 5], [13, 1]], {}, "num_points|attention_weights"),
         ([6, 5], {}, "spatial_shapes must be"),
         ([[6.0, 5.0]], {}, "spatial_shapes are float32, expected integers"),
