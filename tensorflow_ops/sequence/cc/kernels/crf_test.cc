@@ -170,8 +170,8 @@ Expected Compute(const Batch<T>& b, const GpuVector<Accumulator<T>>& d,
     double log_z, best;
     std::vector<double> pairs(tags * tags);
     const auto compute = enumerate ? Enumerate<T> : Recurse<T>;
-    compute(b, i, &log_z, pairs.data(), &e.marginals[first], &best,
-            &e.labels[i * b.frames]);
+    compute(b, i, &log_z, pairs.data(), e.marginals.data() + first, &best,
+            e.labels.data() + i * b.frames);
     double score = 0;
     for (int64_t t = 0; t < length; ++t) {
       const int64_t label = b.labels[i * b.frames + t];
