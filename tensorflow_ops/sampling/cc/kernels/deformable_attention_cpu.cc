@@ -162,7 +162,7 @@ class OwnedValues {
   void Finish() {
     if (AreInPlace(args_)) return;
     for (int64_t i = begin_; i < end_; ++i) {
-      narrow_(&sums_[(i - begin_) * args_.channels],
+      narrow_(sums_.data() + (i - begin_) * args_.channels,
               d_values_.data + i * d_values_.stride, args_.channels);
     }
   }
