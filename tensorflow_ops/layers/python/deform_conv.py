@@ -178,6 +178,7 @@ class DeformConv2D(keras.layers.Layer):
         return tf.maximum(length, 0) if tf.is_tensor(length) else max(length, 0)
 
     def call(self, features):
+        features = tf.convert_to_tensor(features)
         offsets, mask = self._offsets(features)
         output = deform_conv.deform_conv2d(
             features,
