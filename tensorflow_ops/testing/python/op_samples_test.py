@@ -554,7 +554,7 @@ _IMAGE |= {
         _normal(2, 4, 5, 3),
         tf.constant(_RNG.integers(-2, 2, [2, 4, 5, 2]) + _RNG.uniform(0.25, 0.75, [2, 4, 5, 2]), tf.float32),
         fixed_dtype=1,
-        bad_args=[((tf.zeros([2, 4, 5, 3]), tf.zeros([2, 4, 5, 3])), r"flow are \[2,4,5,3\], expected")],
+        bad_args=[((tf.zeros([2, 4, 5, 3]), tf.zeros([2, 4, 5, 3])), r"flow must be \[N, height, width, 2\]")],
     ),
     "image.correlation_cost": _sample(
         _with(tfo.image.correlation_cost, max_displacement=2, padding=2),

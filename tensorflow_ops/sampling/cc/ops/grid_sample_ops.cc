@@ -12,8 +12,9 @@ using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-constexpr char kFeatures[] = "features must be 4-D";
 constexpr char kGrid[] = "grid must be [N, d1, ..., dk, 2] with features' N";
+// dense_image_warp's names.
+constexpr char kFlow[] = "flow must be [N, height, width, 2] with images' N";
 
 absl::Status ChannelDim(InferenceContext* c, int* dim) {
   std::string data_format;
@@ -22,37 +23,43 @@ absl::Status ChannelDim(InferenceContext* c, int* dim) {
   return absl::OkStatus();
 }
 
+absl::Status IsFlow(InferenceContext* c, bool* flow) {
+  std::string coordinates;
+  TF_RETURN_IF_ERROR(c->GetAttr("coordinates", &coordinates));
+  *flow = coordinates == "flow";
+  return absl::OkStatus();
+}
+
 // Checks the grid, and merges its first dim with `batch`.
 absl::Status MergeGrid(InferenceContext* c, int input, ShapeHandle* grid,
                        DimensionHandle* batch) {
   DimensionHandle unused;
+  bool flow;
+  TF_RETURN_IF_ERROR(IsFlow(c, &flow));
+  const char* const what = flow ? kFlow : kGrid;
   TF_RETURN_IF_ERROR(
-      Expect(kGrid, c->WithRankAtLeast(c->input(input), 3, grid)));
+      Expect(what, flow ? c->WithRank(c->input(input), 4, grid)
+                        : c->WithRankAtLeast(c->input(input), 3, grid)));
   if (!c->RankKnown(*grid)) return absl::OkStatus();
-  TF_RETURN_IF_ERROR(
-      Expect(kGrid, c->WithValue(c->Dim(*grid, -1), 2, &unused)));
-  TF_RETURN_IF_ERROR(Expect(kGrid, c->Merge(c->Dim(*grid, 0), *batch, batch)));
-  // Offsets of a warp belong to pixels.
-  std::string coordinates;
-  TF_RETURN_IF_ERROR(c->GetAttr("coordinates", &coordinates));
-  if (coordinates == "flow") {
-    return Expect("flow must be [N, height, width, 2]",
-                  c->WithRank(*grid, 4, grid));
-  }
-  return absl::OkStatus();
+  TF_RETURN_IF_ERROR(Expect(what, c->WithValue(c->Dim(*grid, -1), 2, &unused)));
+  return Expect(what, c->Merge(c->Dim(*grid, 0), *batch, batch));
 }
 
 absl::Status GridSampleShape(InferenceContext* c) {
   int channel_dim;
   TF_RETURN_IF_ERROR(ChannelDim(c, &channel_dim));
   ShapeHandle features, grid;
-  TF_RETURN_IF_ERROR(Expect(kFeatures, c->WithRank(c->input(0), 4, &features)));
+  bool flow;
+  TF_RETURN_IF_ERROR(IsFlow(c, &flow));
+  const char* const name = flow ? "images" : "features";
+  TF_RETURN_IF_ERROR(Expect(absl::StrCat(name, " must be 4-D"),
+                            c->WithRank(c->input(0), 4, &features)));
   const int first = channel_dim == 1 ? 2 : 1;
   for (int i = first; i < first + 2; ++i) {
     const int64_t size = c->Value(c->Dim(features, i));
     if (size == 0 || size > kMaxSampledSide) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "features are ", c->DebugString(features),
+          name, " are ", c->DebugString(features),
           ", expected height and width in [1, ", kMaxSampledSide, "]"));
     }
   }
@@ -94,7 +101,8 @@ absl::Status GridSampleGradShape(InferenceContext* c) {
 
 absl::Status GridSampleGridGradShape(InferenceContext* c) {
   ShapeHandle features, grid;
-  TF_RETURN_IF_ERROR(Expect(kFeatures, c->WithRank(c->input(1), 4, &features)));
+  TF_RETURN_IF_ERROR(
+      Expect("features must be 4-D", c->WithRank(c->input(1), 4, &features)));
   DimensionHandle batch = c->Dim(features, 0);
   TF_RETURN_IF_ERROR(MergeGrid(c, 2, &grid, &batch));
   c->set_output(0, grid);

@@ -9,7 +9,6 @@ from tensorflow_ops.sampling.python.ops import grid_sample_grad  # noqa: F401  (
 MODES = ("bilinear", "nearest", "bicubic")
 PADDING_MODES = ("zeros", "border", "reflection")
 DATA_FORMATS = ("NHWC", "NCHW")
-_MAX_SIDE = 2**30  # kMaxSampledSide of the kernels
 
 
 def _image_tensors(names, images, places):
@@ -120,10 +119,4 @@ def dense_image_warp(images, flow, *, name=None) -> tf.Tensor:
       InvalidArgumentError: the same, found at run time.
     """
     images, flow = _image_tensors(("images", "flow"), images, flow)
-    arguments.check_shape("images", images, [None] * 4, "[N, H, W, C]")
-    batch, height, width, _ = images.shape if images.shape.rank else [None] * 4
-    if not all(size is None or 1 <= size <= _MAX_SIDE for size in (height, width)):
-        text = arguments.shape_text(images.shape)
-        raise ValueError(f"images are {text}, expected height and width in [1, {_MAX_SIDE}]")
-    arguments.check_shape("flow", flow, [batch, None, None, 2], "[N, height, width, 2] with images' N")
     return ops.tensorflow_ops_grid_sample(images, flow, padding_mode="border", coordinates="flow", name=name)
