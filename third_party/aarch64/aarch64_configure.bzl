@@ -11,6 +11,6 @@ def _aarch64_configure_impl(ctx):
 
 aarch64_configure = repository_rule(
     implementation = _aarch64_configure_impl,
-    doc = "Creates @local_config_aarch64: //:toolchain, and //:run, which runs a program for aarch64.",
+    doc = "Creates @local_config_aarch64: //:toolchain, and //:run.sh, which runs a program for aarch64.",
     environ = ["TFO_AARCH64_ROOT"],
 )

@@ -27,16 +27,15 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/debs" "$prefix"
 
 # The C library and C++ library of this machine serve the compiler, too.
-packages() {
-  private_apt apt-cache "$work/apt" depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks \
-    --no-replaces --no-enhances g++-12-aarch64-linux-gnu qemu-user-static |
-    grep -E '^[a-z]' | grep -vxE 'libc6|libstdc\+\+6|libgcc-s1|zlib1g|gcc-12-base|binutils-common' | sort -u
-}
+private_apt apt-get "$work/apt" -qq update >&2
+packages=$(private_apt apt-cache "$work/apt" depends --recurse --no-recommends --no-suggests --no-conflicts \
+  --no-breaks --no-replaces --no-enhances g++-12-aarch64-linux-gnu qemu-user-static |
+  grep -E '^[a-z]' | grep -vxE 'libc6|libstdc\+\+6|libgcc-s1|zlib1g|gcc-12-base|binutils-common' | sort -u)
 download_packages() (
   cd "$work/debs"
-  packages | xargs "$BASH" -c 'source "$0"; private_apt apt-get "$@"' "$root/tools/setup/common.sh" "$work/apt" -qq download >&2
+  # shellcheck disable=SC2086 # one word per package
+  private_apt apt-get "$work/apt" -qq download $packages >&2
 )
-private_apt apt-get "$work/apt" -qq update >&2
 say "downloading a cross compiler for aarch64 and an emulator"
 with_progress "downloading the cross compiler" "$work/debs" 120 download_packages ||
   die "the cross compiler could not be downloaded; apt's messages are above." \
