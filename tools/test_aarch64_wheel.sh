@@ -28,10 +28,8 @@ packages=$(private_apt apt-cache "$folder/apt" "${arm64[@]}" depends --recurse -
 for package in "$folder"/debs/*.deb; do dpkg-deb -x "$package" "$folder/system"; done
 
 say "downloading TensorFlow $tensorflow for aarch64"
-platforms=()
-for glibc in manylinux2014 manylinux_2_17 manylinux_2_26 manylinux_2_27 manylinux_2_28; do
-  platforms+=(--platform "${glibc}_aarch64")
-done
+platforms=(--platform manylinux2014_aarch64)
+for glibc in {17..28}; do platforms+=(--platform "manylinux_2_${glibc}_aarch64"); done
 run_pip "$python" "$folder/tmp" install --no-compile --target "$folder/packages" --only-binary=:all: \
   --implementation cp --python-version 3.11 --abi cp311 --abi abi3 --abi none "${platforms[@]}" \
   "tensorflow==$tensorflow" pytest absl-py "$wheel"
