@@ -43,6 +43,8 @@ SECTIONS = {
         "examples/basics/README.md",
         "examples/seq2seq/README.md",
         "examples/image_classifier/README.md",
+        "examples/spatial_transformer/README.md",
+        "examples/optical_flow/README.md",
         "examples/detection/README.md",
     ],
     "Writing an op": [
