@@ -3,7 +3,7 @@
 # environment (.venv, or the interpreter that PYTHON_BIN_PATH names) and runs
 # examples/pool_photo.py, which writes demo.png to the repository's root.
 #
-# Usage: tools/demo.sh [detection | image_classifier | seq2seq | basics]
+# Usage: tools/demo.sh [detection | image_classifier | seq2seq | tagger | basics]
 #
 # "detection" runs examples/detection/train.py instead, which trains for a minute or
 # two, writes build/detection/detections.png and serves the exported detector from a new
@@ -16,12 +16,16 @@
 # "seq2seq" trains examples/seq2seq for about a minute, compares searches, and serves
 # the exported decoder from a new process. "basics" runs the programs of
 # examples/basics.
+#
+# "tagger" trains examples/tagger for half a minute, which writes
+# build/tagger/seasons.png and tags with the saved model in a new process, and then runs
+# that example's tests.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 case $* in
-  '' | detection | image_classifier | seq2seq | basics) ;;
+  '' | detection | image_classifier | seq2seq | tagger | basics) ;;
   *) die "unknown argument $*." "See: $0 --help" ;;
 esac
 
@@ -67,6 +71,11 @@ case $* in
     say "running examples/seq2seq/train.py"
     "$python" -E -s "$root/examples/seq2seq/train.py" --output "$root/build/seq2seq"
     [[ -s $root/build/seq2seq/decoder/saved_model.pb ]] || die "examples/seq2seq/train.py exported no decoder."
+    ;;
+  tagger)
+    picture "$root/build/tagger/seasons.png" tagger/train.py --output "$root/build/tagger"
+    say "testing examples/tagger"
+    "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/tagger"
     ;;
   basics)
     say "testing examples/basics"
