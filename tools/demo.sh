@@ -3,7 +3,8 @@
 # environment (.venv, or the interpreter that PYTHON_BIN_PATH names) and runs
 # examples/pool_photo.py, which writes demo.png to the repository's root.
 #
-# Usage: tools/demo.sh [detection | image_classifier | seq2seq | tagger | basics]
+# Usage: tools/demo.sh [detection | image_classifier | seq2seq | tagger |
+#        digit_lines | basics]
 #
 # "detection" runs examples/detection/train.py instead, which trains for a minute or
 # two, writes build/detection/detections.png and serves the exported detector from a new
@@ -19,13 +20,14 @@
 #
 # "tagger" trains examples/tagger for half a minute, which writes
 # build/tagger/seasons.png and tags with the saved model in a new process, and then runs
-# that example's tests.
+# that example's tests. "digit_lines" trains examples/digit_lines for less than a minute,
+# writes build/digit_lines/digit_lines.png, and runs that example's tests.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 case $* in
-  '' | detection | image_classifier | seq2seq | tagger | basics) ;;
+  '' | detection | image_classifier | seq2seq | tagger | digit_lines | basics) ;;
   *) die "unknown argument $*." "See: $0 --help" ;;
 esac
 
@@ -76,6 +78,11 @@ case $* in
     picture "$root/build/tagger/seasons.png" tagger/train.py --output "$root/build/tagger"
     say "testing examples/tagger"
     "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/tagger"
+    ;;
+  digit_lines)
+    picture "$root/build/digit_lines/digit_lines.png" digit_lines/train.py --output "$root/build/digit_lines"
+    say "testing examples/digit_lines"
+    "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/digit_lines"
     ;;
   basics)
     say "testing examples/basics"

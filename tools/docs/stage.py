@@ -42,6 +42,7 @@ SECTIONS = {
         "docs/building_blocks.md",
         "examples/basics/README.md",
         "examples/seq2seq/README.md",
+        "examples/digit_lines/README.md",
         "examples/tagger/README.md",
         "examples/image_classifier/README.md",
         "examples/detection/README.md",
