@@ -60,8 +60,7 @@ class Matrices {
         exact_(2 * tags, stride_),
         forward{tags, stride_, plain_.get(), exact_[0]},
         backward{tags, stride_, plain_.get() + tags * stride_, exact_[tags]},
-        frame(
-            TFO_DISPATCH(CrfMatrices<Value>)(transitions, forward, backward)),
+        frame(TFO_DISPATCH(CrfMatrices<Value>)(transitions, forward, backward)),
         plain_suffices(TFO_DISPATCH(CrfPlainSuffices<Value>)(
             transitions, tags * tags, frame.largest)) {}
 

@@ -61,7 +61,8 @@ static TFO_INLINE bool Emit(const T* logits, int64_t tags, int64_t stride,
   for (int64_t i = 0; i < stride; i += kCount) top = Max(Load(row + i), top);
   top = VectorLanes::Max(top);
   // For all dtypes but float64 an error of 1e-11 is none.
-  constexpr int kTerms = std::is_same_v<T, double> ? S::Constants::kExpTerms : 8;
+  constexpr int kTerms =
+      std::is_same_v<T, double> ? S::Constants::kExpTerms : 8;
   const V one = V{} + 1.0;
   S::I good = ~S::I{};
   for (int64_t i = 0; i < stride; i += kCount) {
@@ -284,11 +285,11 @@ void CrfPlainAddPairs(int64_t tags, const CrfPlainRows& rows, double* factors) {
   }
 }
 
-#define TFO_INSTANTIATE(T)                                                    \
-  template bool CrfPlainForward(const CrfMatrix&, const T*,                   \
-                                const CrfPlainRows&, CrfPlainTotal*);         \
-  template bool CrfPlainBackward(const CrfMatrix&, const CrfPlainRows&,       \
-                                 const CrfPlainTotal&,                        \
+#define TFO_INSTANTIATE(T)                                              \
+  template bool CrfPlainForward(const CrfMatrix&, const T*,             \
+                                const CrfPlainRows&, CrfPlainTotal*);   \
+  template bool CrfPlainBackward(const CrfMatrix&, const CrfPlainRows&, \
+                                 const CrfPlainTotal&,                  \
                                  const CrfPlainShares<T>&)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

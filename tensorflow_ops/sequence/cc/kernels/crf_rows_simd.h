@@ -4,12 +4,10 @@
 #define TENSORFLOW_OPS_SEQUENCE_CC_KERNELS_CRF_ROWS_SIMD_H_
 
 #include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/sequence/cc/kernels/halves_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
-
-// Half of a vector of floats, as many as a vector has doubles.
-typedef float HalfOfFloats __attribute__((vector_size(kVectorBytes / 2)));
 
 // Widens n values and fills up with -inf: up to `stride` and to a multiple of
 // the lanes of T.
@@ -26,12 +24,8 @@ static TFO_INLINE void WidenRow(const T* from, int64_t n, int64_t stride,
     if constexpr (std::is_same_v<T, double>) {
       Store(v, to + at);
     } else {
-      HalfOfFloats halves[2];
-      memcpy(halves, &v, sizeof(v));
-      for (int i = 0; i < 2; ++i) {
-        Store(__builtin_convertvector(halves[i], DoubleVector),
-              to + at + i * Lanes<double>::kCount);
-      }
+      Store(WidenLow(v), to + at);
+      Store(WidenHigh(v), to + at + Lanes<double>::kCount);
     }
   });
 }
@@ -44,12 +38,7 @@ static TFO_INLINE void NarrowRow(const double* from, int64_t n, T* to) {
     if constexpr (std::is_same_v<T, double>) {
       v = Load(from + at);
     } else {
-      HalfOfFloats halves[2];
-      for (int i = 0; i < 2; ++i) {
-        halves[i] = __builtin_convertvector(
-            Load(from + at + i * Lanes<double>::kCount), HalfOfFloats);
-      }
-      memcpy(&v, halves, sizeof(v));
+      v = Narrowed(Load(from + at), Load(from + at + Lanes<double>::kCount));
     }
     part.Store(v, to + at);
   });

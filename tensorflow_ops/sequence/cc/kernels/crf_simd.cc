@@ -268,16 +268,16 @@ void CrfTrace(const double* transposed, const double* ways, int64_t frames,
               int64_t stride, int32_t last, int32_t* labels) {
   labels[frames - 1] = last;
   for (int64_t t = frames - 1; t > 0; --t) {
-    last = BestBefore(ways + (t - 1) * stride, transposed + last * stride,
-                      stride);
+    last =
+        BestBefore(ways + (t - 1) * stride, transposed + last * stride, stride);
     labels[t - 1] = last;
   }
 }
 
-#define TFO_INSTANTIATE(T)                                                   \
-  template CrfFrame CrfEmissions(const T*, int64_t, int64_t,                 \
-                                 const ScaledRows<double>&);                 \
-  template void CrfBestWays(const double*, const T*, int64_t, int64_t,       \
+#define TFO_INSTANTIATE(T)                                             \
+  template CrfFrame CrfEmissions(const T*, int64_t, int64_t,           \
+                                 const ScaledRows<double>&);           \
+  template void CrfBestWays(const double*, const T*, int64_t, int64_t, \
                             int64_t, double*, double*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

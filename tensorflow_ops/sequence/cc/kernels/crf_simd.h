@@ -65,9 +65,8 @@ TFO_PER_CPU_LEVEL(
     // values; those of `transitions` are -inf beyond the tags. `row` has room
     // for a row and kCrfRowGuard.
     template <typename T>
-    void CrfBestWays(const double* transitions, const T* logits,
-                     int64_t frames, int64_t tags, int64_t stride,
-                     double* ways, double* row);
+    void CrfBestWays(const double* transitions, const T* logits, int64_t frames,
+                     int64_t tags, int64_t stride, double* ways, double* row);
     // Follows them back from the last frame's tag: sets labels[frames], to the
     // lowest tags of equal scores. `transposed` are transitions to each tag.
     void CrfTrace(const double* transposed, const double* ways, int64_t frames,

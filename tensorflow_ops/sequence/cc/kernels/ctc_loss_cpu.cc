@@ -24,13 +24,33 @@ struct Example {
   std::vector<int64_t> label;
 };
 
-// The memory of a lattice.
+// Memory of lattices, for one after another: the operating system would take
+// back and clear what each example allocates for itself.
+class LatticeMemory {
+ public:
+  // Uninitialized, aligned to 8 bytes.
+  char* Get(int64_t bytes) {
+    if (bytes > bytes_) {
+      memory_.reset();
+      memory_.reset(new char[bytes]);
+      bytes_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  std::unique_ptr<char[]> memory_;
+  int64_t bytes_ = 0;
+};
+
+// A lattice in such memory.
 template <typename Value>
 class Lattice {
  public:
   using Exponent = typename ScaledLimits<Value>::Exponent;
 
-  Lattice(const Example& example, int64_t max_frames, bool keeps) {
+  Lattice(const Example& example, int64_t max_frames, bool keeps,
+          LatticeMemory* memory) {
     lattice_.frames = example.frames;
     lattice_.labels = example.labels;
     lattice_.stride = StatesStride(example.labels + 1);
@@ -44,15 +64,15 @@ class Lattice {
                              keeps ? 4 * stride + kStateGuard : 0};
     int64_t total = 0;
     for (const int64_t size : sizes) total += size;
-    // Uninitialized.
-    mantissas_.reset(new Value[total]);
-    exponents_.reset(new Exponent[total]);
+    auto* const mantissas = reinterpret_cast<Value*>(
+        memory->Get(total * (sizeof(Value) + sizeof(Exponent))));
+    auto* const exponents = reinterpret_cast<Exponent*>(mantissas + total);
     ScaledRows<Value>* const places[] = {
         &lattice_.emissions, &lattice_.blanks, &lattice_.blank_paths,
         &lattice_.label_paths, &lattice_.scratch};
     int64_t at = 0;
     for (int i = 0; i < 5; ++i) {
-      *places[i] = {mantissas_.get() + at, exponents_.get() + at};
+      *places[i] = {mantissas + at, exponents + at};
       at += sizes[i];
     }
     skips_.assign(stride + kStateGuard, 0);
@@ -70,8 +90,6 @@ class Lattice {
 
  private:
   CtcLattice<Value> lattice_;
-  std::unique_ptr<Value[]> mantissas_;
-  std::unique_ptr<Exponent[]> exponents_;
   std::vector<Exponent> skips_;
 };
 
@@ -87,9 +105,9 @@ CtcFrames<T> FramesOf(const LabelSequences& s, const T* logits,
 // frames [begin, end). Returns false if exponents may overflow.
 template <typename Value, typename T, typename Sums>
 bool ComputeLoss(const CtcArgs<T>& args, const Example& example,
-                 const Sums& sums, double* loss) {
+                 const Sums& sums, LatticeMemory* memory, double* loss) {
   const LabelSequences& s = args.sequences;
-  const Lattice<Value> lattice(example, s.frames, /*keeps=*/false);
+  const Lattice<Value> lattice(example, s.frames, /*keeps=*/false, memory);
   const auto frames =
       FramesOf(s, args.logits, args.largest, args.rest, example.index);
   bool finite = true;
@@ -136,10 +154,10 @@ class ExampleGrad {
   }
 
   // Computes posteriors and the scale of rows.
-  void Prepare() {
+  void Prepare(LatticeMemory* memory) {
     const LabelSequences& s = args_.sequences;
     Value d = args_.d_loss[example_.index];
-    if (!Compute<Value>()) Compute<double>();
+    if (!Compute<Value>(memory)) Compute<double>(memory);
     if (state_ == kNan) d = std::numeric_limits<Value>::quiet_NaN();
     if (state_ == kImpossible) d = 0;
     std::fill(scale_, scale_ + example_.frames, d);
@@ -159,8 +177,7 @@ class ExampleGrad {
         state_ == kImpossible || args_.d_loss[example_.index] == 0;
     const int64_t computed = zero ? begin : frames;
     ForRowBlocks(begin, computed, s.classes, [&](int64_t from, int64_t to) {
-      TFO_DISPATCH(RunRows<ScaledSoftmaxArgs<T>>)
-      (softmax, first + from, first + to);
+      MapRows(softmax, first + from, first + to);
       if (state_ == kPossible) SubtractPosteriors(from, to);
     });
     std::fill(d_logits + computed * s.classes, d_logits + end * s.classes, T());
@@ -171,10 +188,11 @@ class ExampleGrad {
 
   // Returns false if exponents may overflow.
   template <typename Mantissa>
-  bool Compute() {
+  bool Compute(LatticeMemory* memory) {
     const LabelSequences& s = args_.sequences;
-    const Lattice<Mantissa> memory(example_, s.frames, /*keeps=*/true);
-    const auto& lattice = memory.get();
+    const Lattice<Mantissa> with_memory(example_, s.frames, /*keeps=*/true,
+                                        memory);
+    const auto& lattice = with_memory.get();
     const auto frames =
         FramesOf(s, args_.logits, args_.largest, args_.rest, example_.index);
     int64_t lowest = 0;
@@ -248,7 +266,6 @@ Error CtcLoss(const Cpu& cpu, const CtcArgs<T>& args) {
   const LabelSequences& s = args.sequences;
   const RowSumsArgs<T> sums{s.batch * s.frames, s.classes, args.logits,
                             args.largest, args.rest};
-  const auto run = TFO_DISPATCH(RunRows<RowSumsArgs<T>>);
   const auto order = LongestFirst(
       s.batch, [&](int64_t example) { return CostOf<T>(s, example); });
   double total = 0;
@@ -259,23 +276,25 @@ Error CtcLoss(const Cpu& cpu, const CtcArgs<T>& args) {
     cpu.ParallelFor((s.logit_lengths[i] + 15) / 16, 24.0 * s.classes + 50,
                     [&](int64_t begin, int64_t end) {
                       const int64_t last = i * s.frames + s.logit_lengths[i];
-                      run(sums, i * s.frames + begin * 16,
-                          std::min(i * s.frames + end * 16, last));
+                      SumRows(sums, i * s.frames + begin * 16,
+                              std::min(i * s.frames + end * 16, last));
                     });
   }
   cpu.ParallelFor(
       s.batch, s.batch > 0 ? total / s.batch : 0,
       [&](int64_t begin, int64_t end) {
+        LatticeMemory memory;
         for (int64_t i = begin; i < end; ++i) {
           const Example example(s, order[i]);
           const int64_t first = example.index * s.frames;
           const auto sum = [&](int64_t from, int64_t to) {
-            if (!splits) run(sums, first + from, first + to);
+            if (!splits) SumRows(sums, first + from, first + to);
           };
           double loss;
-          if (!ComputeLoss<Accumulator<T>>(args, example, sum, &loss)) {
+          if (!ComputeLoss<Accumulator<T>>(args, example, sum, &memory,
+                                           &loss)) {
             const auto computed = [](int64_t, int64_t) {};
-            ComputeLoss<double>(args, example, computed, &loss);
+            ComputeLoss<double>(args, example, computed, &memory, &loss);
           }
           const bool zero = args.zero_infinity && std::isinf(loss);
           args.loss[example.index] = zero ? 0 : loss;
@@ -300,9 +319,10 @@ Error CtcLossGrad(const Cpu& cpu, const CtcGradArgs<T>& args) {
   const double cost = s.batch > 0 ? total / s.batch : 0;
   if (s.batch >= cpu.num_threads) {
     cpu.ParallelFor(s.batch, cost, [&](int64_t begin, int64_t end) {
+      LatticeMemory memory;
       for (int64_t i = begin; i < end; ++i) {
         ExampleGrad<T> grad(args, order[i], scale.data());
-        grad.Prepare();
+        grad.Prepare(&memory);
         grad.WriteRows(0, s.frames);
       }
     });
@@ -310,9 +330,10 @@ Error CtcLossGrad(const Cpu& cpu, const CtcGradArgs<T>& args) {
   }
   std::vector<std::unique_ptr<ExampleGrad<T>>> grads(s.batch);
   cpu.ParallelFor(s.batch, cost, [&](int64_t begin, int64_t end) {
+    LatticeMemory memory;
     for (int64_t i = begin; i < end; ++i) {
       grads[i].reset(new ExampleGrad<T>(args, order[i], scale.data()));
-      grads[i]->Prepare();
+      grads[i]->Prepare(&memory);
     }
   });
   for (const auto& grad : grads) {

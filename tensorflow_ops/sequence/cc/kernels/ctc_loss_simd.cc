@@ -6,41 +6,94 @@
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
+// Frames whose logits are gathered before their exponentials: a vector that is
+// loaded right after its values were stored one by one would wait for them.
+inline constexpr int64_t kFramesAtOnce = 32;
+
+// Probabilities of up to kFramesAtOnce frames.
+template <typename T, typename Value>
+struct FrameSums {
+  using S = ScaledVector<Value>;
+  using OfRow = typename Lanes<T>::Vector;
+  Accumulator<T> shifts[kFramesAtOnce], logs[kFramesAtOnce];
+
+  // Sets what is subtracted from the logits of frames `row` and on. Returns
+  // whether all logits are below infinity.
+  TFO_INLINE bool Read(const CtcFrames<T>& frames, int64_t row, int64_t count) {
+    using Number = Accumulator<T>;
+    bool finite = true;
+    ForVectors<Number>(count, [&](auto part, int64_t at) {
+      const SoftmaxState<OfRow> sums = {
+          part.Load(frames.largest + row + at, Number(0)),
+          part.Load(frames.rest + row + at, Number(0))};
+      finite &= !AnyLane(sums.rest != sums.rest);
+      Store(sums.shift(), shifts + at);
+      Store(sums.Log(), logs + at);
+    });
+    return finite;
+  }
+
+  // Turns logits of blank into probabilities.
+  TFO_INLINE void SetBlanks(const ScaledRows<Value>& blanks, int64_t first,
+                            int64_t count, typename S::I& least) const {
+    Value x[kFramesAtOnce], shift[kFramesAtOnce] = {}, log[kFramesAtOnce] = {};
+    typename S::Exponent exponents[kFramesAtOnce];
+    for (int64_t i = 0; i < kFramesAtOnce; ++i) {
+      x[i] = i < count ? blanks.mantissas[first + i]
+                       : -static_cast<Value>(INFINITY);
+      shift[i] = i < count ? shifts[i] : Accumulator<T>(0);
+      log[i] = i < count ? logs[i] : Accumulator<T>(0);
+    }
+    for (int64_t i = 0; i < count; i += S::kCount) {
+      ScaledSoftmax(Load(x + i), Load(shift + i), Load(log + i), least)
+          .Store(x + i, exponents + i);
+    }
+    memcpy(blanks.mantissas + first, x, count * sizeof(*x));
+    memcpy(blanks.exponents + first, exponents, count * sizeof(*exponents));
+  }
+};
+
+// Gathers the logits of a frame's labels and of blank.
+template <typename T, typename Value>
+static TFO_INLINE void Gather(const CtcFrames<T>& frames,
+                              const CtcLattice<Value>& lattice, int64_t t) {
+  const T* const logits = frames.logits + t * frames.classes;
+  const int64_t at = t * lattice.stride + kStateGuard;
+  Value* const gathered = lattice.emissions.mantissas + at;
+  for (int64_t u = 0; u < lattice.labels; ++u) {
+    gathered[u] = LoadOne(logits + lattice.label[u]);
+  }
+  // States beyond the labels have probability 0.
+  for (int64_t u = lattice.labels; u < lattice.stride - kStateGuard; ++u) {
+    gathered[u] = -static_cast<Value>(INFINITY);
+  }
+  lattice.blanks.mantissas[t] = LoadOne(logits + frames.blank);
+}
+
 template <typename T, typename Value>
 bool CtcEmissions(const CtcFrames<T>& frames, const CtcLattice<Value>& lattice,
                   int64_t begin, int64_t end, int64_t* lowest) {
   using S = ScaledVector<Value>;
   typename S::I least = {};
   bool finite = true;
-  const int64_t labels = lattice.labels, stride = lattice.stride;
-  for (int64_t t = begin; t < end; ++t) {
-    const T* const logits = frames.logits + t * frames.classes;
-    const int64_t row = lattice.first_row + t;
-    const auto rest = frames.rest[row];
-    finite &= rest == rest;
-    using OfRow = typename Lanes<T>::Vector;
-    const SoftmaxState<OfRow> sums = {OfRow{} + frames.largest[row],
-                                      OfRow{} + rest};
-    const auto shift = typename S::V{} + Value(sums.shift()[0]);
-    const auto log = typename S::V{} + Value(sums.Log()[0]);
-    const int64_t at = t * stride + kStateGuard;
-    Value* const mantissas = lattice.emissions.mantissas + at;
-    auto* const exponents = lattice.emissions.exponents + at;
-    for (int64_t u = 0; u < labels; ++u) {
-      mantissas[u] = LoadOne(logits + lattice.label[u]);
+  FrameSums<T, Value> sums;
+  for (int64_t first = begin; first < end; first += kFramesAtOnce) {
+    const int64_t left = end - first;
+    const int64_t count = left < kFramesAtOnce ? left : kFramesAtOnce;
+    for (int64_t t = first; t < first + count; ++t) Gather(frames, lattice, t);
+    finite &= sums.Read(frames, lattice.first_row + first, count);
+    sums.SetBlanks(lattice.blanks, first, count, least);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto shift = typename S::V{} + Value(sums.shifts[i]);
+      const auto log = typename S::V{} + Value(sums.logs[i]);
+      const int64_t at = (first + i) * lattice.stride + kStateGuard;
+      Value* const mantissas = lattice.emissions.mantissas + at;
+      auto* const exponents = lattice.emissions.exponents + at;
+      for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
+        ScaledSoftmax(Load(mantissas + u), shift, log, least)
+            .Store(mantissas + u, exponents + u);
+      }
     }
-    // States beyond the labels have probability 0.
-    for (int64_t u = labels; u < stride - kStateGuard; ++u) {
-      mantissas[u] = -static_cast<Value>(INFINITY);
-    }
-    for (int64_t u = 0; u <= labels; u += S::kCount) {
-      const auto x = Load(mantissas + u);
-      ScaledSoftmax(x, shift, log, least).Store(mantissas + u, exponents + u);
-    }
-    const auto blank = ScaledSoftmax(
-        typename S::V{} + LoadOne(logits + frames.blank), shift, log, least);
-    lattice.blanks.mantissas[t] = blank.mantissa[0];
-    lattice.blanks.exponents[t] = blank.exponent[0];
   }
   const int64_t lane = LeastLane(least);
   *lowest = lane < *lowest ? lane : *lowest;
