@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "tensorflow_ops/sequence/cc/kernels/ctc_lattice_cpu.h"
 #include "tensorflow_ops/sequence/cc/kernels/ctc_loss.h"
 #include "tensorflow_ops/sequence/cc/kernels/ctc_loss_simd.h"
 #include "tensorflow_ops/sequence/cc/kernels/row_sums_cpu.h"
@@ -11,87 +12,9 @@
 namespace tfo {
 namespace {
 
-// The labels of an example.
-struct Example {
-  Example(const LabelSequences& s, int64_t index)
-      : index(index),
-        frames(s.logit_lengths[index]),
-        labels(s.label_lengths[index]),
-        label(labels) {
-    for (int64_t u = 0; u < labels; ++u) label[u] = s.Label(index, u);
-  }
-  int64_t index, frames, labels;
-  std::vector<int64_t> label;
-};
-
-// Memory of lattices, for one after another: the operating system would take
-// back and clear what each example allocates for itself.
-class LatticeMemory {
- public:
-  // Uninitialized, aligned to 8 bytes.
-  char* Get(int64_t bytes) {
-    if (bytes > bytes_) {
-      memory_.reset();
-      memory_.reset(new char[bytes]);
-      bytes_ = bytes;
-    }
-    return memory_.get();
-  }
-
- private:
-  std::unique_ptr<char[]> memory_;
-  int64_t bytes_ = 0;
-};
-
-// A lattice in such memory.
-template <typename Value>
-class Lattice {
- public:
-  using Exponent = typename ScaledLimits<Value>::Exponent;
-
-  Lattice(const Example& example, int64_t max_frames, bool keeps,
-          LatticeMemory* memory) {
-    lattice_.frames = example.frames;
-    lattice_.labels = example.labels;
-    lattice_.stride = StatesStride(example.labels + 1);
-    lattice_.first_row = example.index * max_frames;
-    lattice_.label = example.label.data();
-    lattice_.keeps = keeps;
-    const int64_t stride = lattice_.stride;
-    const int64_t rows = keeps ? example.frames + 1 : 2;
-    const int64_t sizes[] = {example.frames * stride, example.frames,
-                             rows * stride, rows * stride,
-                             keeps ? 4 * stride + kStateGuard : 0};
-    int64_t total = 0;
-    for (const int64_t size : sizes) total += size;
-    auto* const mantissas = reinterpret_cast<Value*>(
-        memory->Get(total * (sizeof(Value) + sizeof(Exponent))));
-    auto* const exponents = reinterpret_cast<Exponent*>(mantissas + total);
-    ScaledRows<Value>* const places[] = {
-        &lattice_.emissions, &lattice_.blanks, &lattice_.blank_paths,
-        &lattice_.label_paths, &lattice_.scratch};
-    int64_t at = 0;
-    for (int i = 0; i < 5; ++i) {
-      *places[i] = {mantissas + at, exponents + at};
-      at += sizes[i];
-    }
-    skips_.assign(stride + kStateGuard, 0);
-    for (int64_t u = 1; u < example.labels; ++u) {
-      skips_[u] = example.label[u] == example.label[u - 1] ? 0 : -1;
-    }
-    lattice_.skips = skips_.data();
-  }
-  const CtcLattice<Value>& get() const { return lattice_; }
-
-  // Can the exponents of a path's probability overflow?
-  static bool MayOverflow(int64_t frames, int64_t lowest) {
-    return lowest < ScaledLimits<Value>::kLowest / (frames + 1);
-  }
-
- private:
-  CtcLattice<Value> lattice_;
-  std::vector<Exponent> skips_;
-};
+using ctc_internal::Example;
+using ctc_internal::Lattice;
+using ctc_internal::LatticeMemory;
 
 template <typename T>
 CtcFrames<T> FramesOf(const LabelSequences& s, const T* logits,
@@ -155,13 +78,48 @@ class ExampleGrad {
 
   // Computes posteriors and the scale of rows.
   void Prepare(LatticeMemory* memory) {
-    const LabelSequences& s = args_.sequences;
-    Value d = args_.d_loss[example_.index];
     if (!Compute<Value>(memory)) Compute<double>(memory);
-    if (state_ == kNan) d = std::numeric_limits<Value>::quiet_NaN();
-    if (state_ == kImpossible) d = 0;
-    std::fill(scale_, scale_ + example_.frames, d);
-    std::fill(scale_ + example_.frames, scale_ + s.frames, Value(0));
+    SetScale();
+  }
+
+  // Prepare for threads that share an example, in this order: Start, Emit for
+  // all blocks, Recurse in both directions, Combine for all blocks, Finish.
+  static constexpr int64_t kBlock = 32;  // frames
+  int64_t Blocks() const { return (example_.frames + kBlock - 1) / kBlock; }
+  void Start() {
+    const LabelSequences& s = args_.sequences;
+    lattice_.reset(new Lattice<Value>(example_, s.frames, /*keeps=*/true,
+                                      &memory_, /*keeps_after=*/true));
+    lowest_.assign(Blocks(), 0);
+    finite_.assign(Blocks(), 1);
+  }
+  void Emit(int64_t block) {
+    const int64_t begin = block * kBlock;
+    finite_[block] = TFO_DISPATCH(CtcEmissions<T, Value>)(
+        Frames(), lattice_->get(), begin,
+        std::min(begin + kBlock, example_.frames), &lowest_[block]);
+  }
+  void Recurse(bool forward) {
+    if (!IsFinite() || Overflows()) return;
+    if (forward) {
+      TFO_DISPATCH(CtcForward<Value>)(lattice_->get(), &mantissa_, &exponent_);
+      differences_.resize(example_.frames * (firsts_.size() + 1));
+    } else {
+      TFO_DISPATCH(CtcAfter<Value>)(lattice_->get());
+    }
+  }
+  void Combine(int64_t block) {
+    if (mantissa_ == 0) return;
+    const int64_t begin = block * kBlock;
+    const int64_t end = std::min(begin + kBlock, example_.frames);
+    TFO_DISPATCH(CtcPosteriors<Value>)
+    (lattice_->get(), begin, end, mantissa_, exponent_);
+    SetDifferences(lattice_->get(), begin, end);
+  }
+  void Finish() {
+    state_ = !IsFinite() ? kNan : mantissa_ == 0 ? kImpossible : kPossible;
+    if (IsFinite() && Overflows()) Compute<double>(&memory_);
+    SetScale();
   }
 
   // Writes the gradient of frames [begin, end), padding included.
@@ -186,6 +144,27 @@ class ExampleGrad {
  private:
   enum State { kPossible, kImpossible, kNan };
 
+  CtcFrames<T> Frames() const {
+    return FramesOf(args_.sequences, args_.logits, args_.largest, args_.rest,
+                    example_.index);
+  }
+  bool IsFinite() const {
+    return std::find(finite_.begin(), finite_.end(), 0) == finite_.end();
+  }
+  bool Overflows() const {
+    const auto lowest = std::min_element(lowest_.begin(), lowest_.end());
+    return lowest != lowest_.end() &&
+           Lattice<Value>::MayOverflow(example_.frames, *lowest);
+  }
+  void SetScale() {
+    const LabelSequences& s = args_.sequences;
+    Value d = args_.d_loss[example_.index];
+    if (state_ == kNan) d = std::numeric_limits<Value>::quiet_NaN();
+    if (state_ == kImpossible) d = 0;
+    std::fill(scale_, scale_ + example_.frames, d);
+    std::fill(scale_ + example_.frames, scale_ + s.frames, Value(0));
+  }
+
   // Returns false if exponents may overflow.
   template <typename Mantissa>
   bool Compute(LatticeMemory* memory) {
@@ -193,11 +172,9 @@ class ExampleGrad {
     const Lattice<Mantissa> with_memory(example_, s.frames, /*keeps=*/true,
                                         memory);
     const auto& lattice = with_memory.get();
-    const auto frames =
-        FramesOf(s, args_.logits, args_.largest, args_.rest, example_.index);
     int64_t lowest = 0;
     state_ = kNan;
-    if (!TFO_DISPATCH(CtcEmissions<T, Mantissa>)(frames, lattice, 0,
+    if (!TFO_DISPATCH(CtcEmissions<T, Mantissa>)(Frames(), lattice, 0,
                                                  example_.frames, &lowest)) {
       return true;
     }
@@ -208,10 +185,17 @@ class ExampleGrad {
     state_ = mantissa == 0 ? kImpossible : kPossible;
     if (state_ == kImpossible) return true;
     TFO_DISPATCH(CtcBackward<Mantissa>)(lattice, mantissa, exponent);
-    // Equal labels share a class.
+    differences_.resize(example_.frames * (firsts_.size() + 1));
+    SetDifferences(lattice, 0, example_.frames);
+    return true;
+  }
+
+  // Equal labels share a class.
+  template <typename Mantissa>
+  void SetDifferences(const CtcLattice<Mantissa>& lattice, int64_t begin,
+                      int64_t end) {
     const int64_t distinct = firsts_.size();
-    differences_.resize(example_.frames * (distinct + 1));
-    for (int64_t t = 0; t < example_.frames; ++t) {
+    for (int64_t t = begin; t < end; ++t) {
       Value* const difference = &differences_[t * (distinct + 1)];
       const int64_t row = lattice.RowOf(t);
       const auto* const p = lattice.emissions.mantissas + t * lattice.stride;
@@ -224,7 +208,6 @@ class ExampleGrad {
       difference[distinct] =
           lattice.blanks.mantissas[t] - lattice.blank_paths.mantissas[row];
     }
-    return true;
   }
 
   // Replaces scale * p of the labels and of blank by scale * (p - posterior).
@@ -250,6 +233,13 @@ class ExampleGrad {
   // Probabilities minus posteriors of distinct labels and, last, of blank.
   std::vector<Value> differences_;  // [frames, distinct labels + 1]
   State state_ = kPossible;
+  // Where threads share the example.
+  LatticeMemory memory_;
+  std::unique_ptr<Lattice<Value>> lattice_;
+  std::vector<int64_t> lowest_;  // of each block
+  std::vector<char> finite_;     // the same
+  Value mantissa_ = 0;
+  int64_t exponent_ = 0;
 };
 
 // A cycle estimate of an example's passes.
@@ -329,13 +319,29 @@ Error CtcLossGrad(const Cpu& cpu, const CtcGradArgs<T>& args) {
     return nullptr;
   }
   std::vector<std::unique_ptr<ExampleGrad<T>>> grads(s.batch);
-  cpu.ParallelFor(s.batch, cost, [&](int64_t begin, int64_t end) {
-    LatticeMemory memory;
+  const auto for_blocks = [&](int64_t example, const auto& body) {
+    ExampleGrad<T>& grad = *grads[example];
+    cpu.ParallelFor(
+        grad.Blocks(),
+        ExampleGrad<T>::kBlock * (8.0 * s.label_lengths[example] + 100),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) body(grad, i);
+        });
+  };
+  for (int64_t i = 0; i < s.batch; ++i) {
+    grads[i].reset(new ExampleGrad<T>(args, i, scale.data()));
+    grads[i]->Start();
+    for_blocks(i, [](ExampleGrad<T>& grad, int64_t at) { grad.Emit(at); });
+  }
+  cpu.ParallelFor(2 * s.batch, cost, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      grads[i].reset(new ExampleGrad<T>(args, order[i], scale.data()));
-      grads[i]->Prepare(&memory);
+      grads[i / 2]->Recurse(/*forward=*/i % 2 == 0);
     }
   });
+  for (int64_t i = 0; i < s.batch; ++i) {
+    for_blocks(i, [](ExampleGrad<T>& grad, int64_t at) { grad.Combine(at); });
+    grads[i]->Finish();
+  }
   for (const auto& grad : grads) {
     cpu.ParallelFor((s.frames + 15) / 16, 32.0 * s.classes + 100,
                     [&](int64_t begin, int64_t end) {

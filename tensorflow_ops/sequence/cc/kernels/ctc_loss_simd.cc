@@ -173,50 +173,106 @@ static TFO_INLINE void ToProbabilities(const CtcLattice<Value>& lattice,
       Shares(Broadcast(lattice.blanks, t), Value(1), 0)[0];
 }
 
+// Sets the paths that follow the last frame: scratch rows 0 and 1.
 template <typename Value>
-void CtcBackward(const CtcLattice<Value>& lattice, Value mantissa,
-                 int64_t exponent) {
-  using S = ScaledVector<Value>;
+static TFO_INLINE void StartBackward(const CtcLattice<Value>& lattice) {
   const auto& rows = lattice.scratch;
-  const auto &blanks = lattice.blank_paths, &labels = lattice.label_paths;
   const int64_t stride = lattice.stride, last = kStateGuard + lattice.labels;
-  const Value inverse = 1 / mantissa;
-  const auto total = static_cast<typename S::Exponent>(exponent);
   ClearRow(rows, 0, 4 * stride + kStateGuard);
   rows.mantissas[last] = rows.mantissas[stride + last - 1] = 1;
   rows.exponents[last] = rows.exponents[stride + last - 1] = 0;
   // Without labels, what is in front of them is the guard.
   if (lattice.labels == 0) ClearRow(rows, stride + last - 1, 1);
+}
+
+// Adds up what EmitBackward left: the paths that follow the frame before.
+template <typename Value>
+static TFO_INLINE void StepBackward(const CtcLattice<Value>& lattice) {
+  using S = ScaledVector<Value>;
+  const auto& rows = lattice.scratch;
+  const int64_t stride = lattice.stride;
+  for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
+    const int64_t at = kStateGuard + u;
+    typename S::I skips;
+    memcpy(&skips, lattice.skips + u + 1, sizeof(skips));
+    const S label = LoadAt(rows, 3 * stride + at);
+    StoreAt((LoadAt(rows, 2 * stride + at) + label).Normalized(), rows, at);
+    const S paths = S::Sum(label, LoadAt(rows, 2 * stride + at + 1),
+                           LoadAt(rows, 3 * stride + at + 1).Where(skips));
+    StoreAt(paths.Normalized(), rows, stride + at);
+  }
+}
+
+// Turns a frame's paths into posteriors. `after` are two rows, of the paths
+// that follow.
+template <typename Value>
+static TFO_INLINE void SetPosteriors(const CtcLattice<Value>& lattice,
+                                     int64_t t, const ScaledRows<Value>& after,
+                                     Value inverse, int64_t exponent) {
+  using S = ScaledVector<Value>;
+  const auto &blanks = lattice.blank_paths, &labels = lattice.label_paths;
+  const auto total = static_cast<typename S::Exponent>(exponent);
+  const int64_t row = lattice.RowOf(t);
+  typename S::V sum = {};
+  for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
+    const int64_t at = kStateGuard + u;
+    sum += Shares(LoadAt(blanks, row + u) * LoadAt(after, at), inverse, total);
+    const auto share =
+        Shares(LoadAt(labels, row + u) * LoadAt(after, lattice.stride + at),
+               inverse, total);
+    Store(share, labels.mantissas + row + u);
+  }
+  blanks.mantissas[row] = SumLanes(sum);
+}
+
+template <typename Value>
+void CtcBackward(const CtcLattice<Value>& lattice, Value mantissa,
+                 int64_t exponent) {
+  const Value inverse = 1 / mantissa;
+  StartBackward(lattice);
   for (int64_t t = lattice.frames - 1; t >= 0; --t) {
-    const int64_t row = lattice.RowOf(t);
-    typename S::V sum = {};
-    for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
-      const int64_t at = kStateGuard + u;
-      sum += Shares(LoadAt(blanks, row + u) * LoadAt(rows, at), inverse, total);
-      const auto share = Shares(
-          LoadAt(labels, row + u) * LoadAt(rows, stride + at), inverse, total);
-      Store(share, labels.mantissas + row + u);
-    }
-    blanks.mantissas[row] = SumLanes(sum);
+    SetPosteriors(lattice, t, lattice.scratch, inverse, exponent);
     if (t > 0) EmitBackward(lattice, t);
     ToProbabilities(lattice, t);
+    if (t > 0) StepBackward(lattice);
+  }
+}
+
+template <typename Value>
+void CtcAfter(const CtcLattice<Value>& lattice) {
+  const auto &rows = lattice.scratch, &after = lattice.after;
+  const int64_t size = 2 * lattice.stride;
+  StartBackward(lattice);
+  for (int64_t t = lattice.frames - 1; t >= 0; --t) {
+    memcpy(after.mantissas + t * size, rows.mantissas,
+           size * sizeof(*rows.mantissas));
+    memcpy(after.exponents + t * size, rows.exponents,
+           size * sizeof(*rows.exponents));
     if (t == 0) break;
-    for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
-      const int64_t at = kStateGuard + u;
-      typename S::I skips;
-      memcpy(&skips, lattice.skips + u + 1, sizeof(skips));
-      const S label = LoadAt(rows, 3 * stride + at);
-      StoreAt((LoadAt(rows, 2 * stride + at) + label).Normalized(), rows, at);
-      const S paths = S::Sum(label, LoadAt(rows, 2 * stride + at + 1),
-                             LoadAt(rows, 3 * stride + at + 1).Where(skips));
-      StoreAt(paths.Normalized(), rows, stride + at);
-    }
+    EmitBackward(lattice, t);
+    StepBackward(lattice);
+  }
+}
+
+template <typename Value>
+void CtcPosteriors(const CtcLattice<Value>& lattice, int64_t begin, int64_t end,
+                   Value mantissa, int64_t exponent) {
+  const Value inverse = 1 / mantissa;
+  for (int64_t t = begin; t < end; ++t) {
+    const int64_t at = 2 * t * lattice.stride;
+    const ScaledRows<Value> after = {lattice.after.mantissas + at,
+                                     lattice.after.exponents + at};
+    SetPosteriors(lattice, t, after, inverse, exponent);
+    ToProbabilities(lattice, t);
   }
 }
 
 #define TFO_INSTANTIATE(Value)                                            \
   template double CtcForward(const CtcLattice<Value>&, Value*, int64_t*); \
-  template void CtcBackward(const CtcLattice<Value>&, Value, int64_t)
+  template void CtcBackward(const CtcLattice<Value>&, Value, int64_t);    \
+  template void CtcAfter(const CtcLattice<Value>&);                       \
+  template void CtcPosteriors(const CtcLattice<Value>&, int64_t, int64_t, \
+                              Value, int64_t)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 #undef TFO_INSTANTIATE
