@@ -1,6 +1,6 @@
 #include "tensorflow_ops/sequence/cc/kernels/crf.h"
 
-#include "tensorflow_ops/sequence/cc/kernels/sequences_testing.h"
+#include "tensorflow_ops/sequence/cc/kernels/crf_testing.h"
 
 namespace tfo {
 namespace {
@@ -12,47 +12,8 @@ using testing::kNan;
 using testing::LogAdd;
 using testing::ToleranceOf;
 
-// Padding is poisoned: labels of -7, logits of NaN.
 template <typename T>
-struct Batch {
-  using Value = Accumulator<T>;
-  int64_t batch, frames, tags;
-  GpuVector<T> logits;
-  GpuVector<Value> transitions;
-  GpuVector<int64_t> labels;
-  GpuVector<int32_t> lengths;
-
-  CrfScores<T> Scores() const {
-    return {batch,         frames, tags, logits.data(), transitions.data(),
-            lengths.data()};
-  }
-};
-
-template <typename T>
-Batch<T> RandomBatch(int64_t batch, int64_t frames, int64_t tags, uint32_t seed,
-                     float spread = 1) {
-  std::mt19937 engine(seed);
-  std::normal_distribution<float> normal;
-  Batch<T> b{batch, frames, tags, {}, {}, {}, {}};
-  b.logits.assign(batch * frames * tags,
-                  Narrow<T>(std::numeric_limits<float>::quiet_NaN()));
-  b.labels.assign(batch * frames, -7);
-  for (int64_t i = 0; i < tags * tags; ++i) {
-    b.transitions.push_back(spread * normal(engine));
-  }
-  for (int64_t i = 0; i < batch; ++i) {
-    const int64_t length = i == 0 ? frames : engine() % (frames + 1);
-    b.lengths.push_back(length);
-    for (int64_t t = 0; t < length; ++t) {
-      b.labels[i * frames + t] = engine() % tags;
-      for (int64_t j = 0; j < tags; ++j) {
-        b.logits[(i * frames + t) * tags + j] =
-            Narrow<T>(spread * normal(engine));
-      }
-    }
-  }
-  return b;
-}
+using Batch = testing::CrfBatch<T>;
 
 struct Expected {
   std::vector<double> log_likelihood, d_logits, d_transitions, marginals, best;
@@ -268,11 +229,11 @@ void TestBatch(const Device& device, const Batch<T>& b, bool enumerate,
 template <typename Device>
 void TestAllSequences(const Device& device) {
   for (uint32_t seed = 0; seed < 4; ++seed) {
-    TestBatch(device, RandomBatch<double>(5, 5, 3, seed), true);
-    TestBatch(device, RandomBatch<float>(4, 4, 4, seed, 5), true);
+    TestBatch(device, testing::RandomCrfBatch<double>(5, 5, 3, seed), true);
+    TestBatch(device, testing::RandomCrfBatch<float>(4, 4, 4, seed, 5), true);
   }
   // Equal scores: the lowest tags at the end and in each step back.
-  auto b = RandomBatch<double>(3, 4, 3, 9, 0);
+  auto b = testing::RandomCrfBatch<double>(3, 4, 3, 9, 0);
   TestBatch(device, b, true);
   for (size_t i = 0; i < b.logits.size(); ++i) b.logits[i] += i % 3 == 1;
   TestBatch(device, b, true);
@@ -282,12 +243,12 @@ TFO_CUDA_TEST(CrfGpu, EqualsTheSumOverAllSequences) { TestAllSequences(Gpu()); }
 
 template <typename T, typename Device>
 void TestShapes(const Device& device, uint32_t seed) {
-  TestBatch(device, RandomBatch<T>(20, 7, 5, seed), false);
-  TestBatch(device, RandomBatch<T>(3, 6, 16, seed + 1), false);
-  TestBatch(device, RandomBatch<T>(2, 5, 33, seed + 2), false);
-  TestBatch(device, RandomBatch<T>(2, 3, 1, seed + 3), false);
-  TestBatch(device, RandomBatch<T>(0, 3, 2, seed + 4), false);
-  TestBatch(device, RandomBatch<T>(2, 0, 2, seed + 5), false);
+  TestBatch(device, testing::RandomCrfBatch<T>(20, 7, 5, seed), false);
+  TestBatch(device, testing::RandomCrfBatch<T>(3, 6, 16, seed + 1), false);
+  TestBatch(device, testing::RandomCrfBatch<T>(2, 5, 33, seed + 2), false);
+  TestBatch(device, testing::RandomCrfBatch<T>(2, 3, 1, seed + 3), false);
+  TestBatch(device, testing::RandomCrfBatch<T>(0, 3, 2, seed + 4), false);
+  TestBatch(device, testing::RandomCrfBatch<T>(2, 0, 2, seed + 5), false);
 }
 TFO_TEST(Crf, EqualsTheRecursionInLogarithms) {
   TestShapes<float>(Cpu(), 1);
@@ -304,7 +265,8 @@ TFO_CUDA_TEST(CrfGpu, EqualsTheRecursionInLogarithms) {
 
 // Fewer groups of examples share memory for sums.
 TFO_TEST(Crf, ManyTags) {
-  TestBatch(testing::ThreadedCpu(2), RandomBatch<float>(5, 2, 1040, 1), false);
+  TestBatch(testing::ThreadedCpu(2),
+            testing::RandomCrfBatch<float>(5, 2, 1040, 1), false);
 }
 TFO_CUDA_TEST(CrfGpu, OnlyTheGradientKeepsFramesAndPairs) {
   const int64_t batch = 128, tags = 1000;
@@ -318,7 +280,7 @@ TFO_CUDA_TEST(CrfGpu, OnlyTheGradientKeepsFramesAndPairs) {
 }
 
 TFO_TEST(Crf, HasTheSameBitsForAnyNumberOfThreads) {
-  const auto b = RandomBatch<float>(40, 9, 20, 1);
+  const auto b = testing::RandomCrfBatch<float>(40, 9, 20, 1);
   const auto d = Upstream<float>(40);
   const auto one = RunAll(Cpu(), b, d);
   for (const int threads : {2, 5}) {
@@ -333,13 +295,15 @@ TFO_TEST(Crf, HasTheSameBitsForAnyNumberOfThreads) {
 // Where products of doubles underflow, too.
 template <typename Device>
 void TestLongAndLarge(const Device& device, int64_t frames) {
-  TestBatch(device, RandomBatch<float>(1, frames, 5, 1), false);
-  TestBatch(device, RandomBatch<double>(1, frames, 5, 2, 1e4), false, 1e-6);
-  TestBatch(device, RandomBatch<float>(2, 50, 5, 3, 1e4), false);
+  TestBatch(device, testing::RandomCrfBatch<float>(1, frames, 5, 1), false);
+  TestBatch(device, testing::RandomCrfBatch<double>(1, frames, 5, 2, 1e4),
+            false, 1e-6);
+  TestBatch(device, testing::RandomCrfBatch<float>(2, 50, 5, 3, 1e4), false);
   // Sums of several vectors, of which some underflow.
-  TestBatch(device, RandomBatch<double>(2, 20, 20, 5, 500), false, 1e-8);
+  TestBatch(device, testing::RandomCrfBatch<double>(2, 20, 20, 5, 500), false,
+            1e-8);
   // One step that only an unlikely tag can take.
-  auto b = RandomBatch<double>(1, 4, 3, 4);
+  auto b = testing::RandomCrfBatch<double>(1, 4, 3, 4);
   for (int j = 0; j < 3; ++j) b.transitions[j * 3] = j == 2 ? 0 : -kInfinity;
   for (int t = 0; t < 3; ++t) b.logits[t * 3 + 2] = -2000;
   for (const int j : {1, 2}) b.logits[9 + j] = -kInfinity;
@@ -349,7 +313,7 @@ void TestLongAndLarge(const Device& device, int64_t frames) {
 TFO_TEST(Crf, LongSequencesAndLargeScoresAreRight) {
   TestLongAndLarge(Cpu(), 5000);
   for (int i = 0; i < 9; ++i) {  // around the limits of plain doubles
-    const auto b = RandomBatch<double>(4, 40, 3 + 9 * i, i, 10 * i);
+    const auto b = testing::RandomCrfBatch<double>(4, 40, 3 + 9 * i, i, 10 * i);
     TestBatch(Cpu(), b, false, 1e-8);
   }
 }
@@ -357,10 +321,30 @@ TFO_CUDA_TEST(CrfGpu, LongSequencesAndLargeScoresAreRight) {
   TestLongAndLarge(Gpu(), 100);
 }
 
+// Two ways through `n` frames and again as many, as likely as each other: tag 1
+// throughout, or tag 2, which is unlikely, and then tag 0, which makes up for
+// it. Doubles lose the second one halfway.
+TFO_TEST(Crf, UnlikelyTagsCountIfTheirFollowersDo) {
+  for (const int n : {3, 8}) {
+    auto b = testing::RandomCrfBatch<double>(1, 2 * n, 3, 1);
+    b.transitions = {0, 0, 0, -kInfinity, 0, -kInfinity, 0, 0, 0};
+    b.labels.assign(2 * n, 1);
+    for (int t = 0; t < 2 * n; ++t) {
+      double* const of_frame = &b.logits[t * 3];
+      of_frame[0] = t < n ? -kInfinity : 1200.0 / n;
+      of_frame[1] = 0;
+      of_frame[2] = -1200.0 / n;
+    }
+    TestBatch(Cpu(), b, false);
+    const auto r = RunAll(Cpu(), b, Upstream<double>(1));
+    ExpectNear("log_likelihood", r.log_likelihood.data(), {-std::log(2)}, 1e-9);
+  }
+}
+
 // One sequence is allowed, so its log likelihood is 0, but for rounding.
 template <typename Device>
 void TestRounding(const Device& device) {
-  auto b = RandomBatch<double>(40, 9, 2, 6, 1e3);
+  auto b = testing::RandomCrfBatch<double>(40, 9, 2, 6, 1e3);
   b.labels.assign(b.labels.size(), 0);
   b.lengths.assign(40, 9);
   for (size_t i = 0; i < b.logits.size(); ++i) {
@@ -378,7 +362,7 @@ TFO_CUDA_TEST(CrfGpu, NoLogLikelihoodIsAboveZero) { TestRounding(Gpu()); }
 
 template <typename Device>
 void TestForbidden(const Device& device) {
-  auto b = RandomBatch<double>(2, 4, 3, 5);
+  auto b = testing::RandomCrfBatch<double>(2, 4, 3, 5);
   b.lengths[1] = 3;
   for (int i = 12; i < 21; ++i) b.logits[i] = 0.5 * (i % 4);
   for (int t = 4; t < 7; ++t) b.labels[t] = t % 3;
@@ -403,7 +387,7 @@ TFO_CUDA_TEST(CrfGpu, ForbiddenTagsAndTransitions) { TestForbidden(Gpu()); }
 template <typename Device>
 void TestNan(const Device& device) {
   for (const double bad : {kNan, kInfinity}) {
-    auto b = RandomBatch<double>(2, 4, 3, 5);
+    auto b = testing::RandomCrfBatch<double>(2, 4, 3, 5);
     b.lengths[1] = 4;
     for (int i = 12; i < 24; ++i) b.logits[i] = 0.5 * (i % 4);
     for (int t = 4; t < 8; ++t) b.labels[t] = t % 3;
@@ -434,7 +418,7 @@ TFO_CUDA_TEST(CrfGpu, NanStaysInItsExample) { TestNan(Gpu()); }
 
 TFO_CUDA_TEST(CrfGpu, BadLabelsAndLengthsMakeTheExampleNan) {
   for (int bad = 0; bad < 2; ++bad) {
-    auto b = RandomBatch<double>(2, 4, 3, 5);
+    auto b = testing::RandomCrfBatch<double>(2, 4, 3, 5);
     if (bad == 0) b.labels[1] = 3;
     if (bad == 1) b.lengths[0] = 5;
     const auto r = RunAll(Gpu(), b, Upstream<double>(2));
