@@ -4,14 +4,20 @@ usage: python benchmarks/sampling/deformable.py [PART]...
 with the wheel installed (benchmarks/README.md); default: all parts.
 
 "convolution" is v2 with a mask, 3 x 3, padding 1, offsets of standard deviation 1, compared
-with torchvision and with tf.nn.conv2d, which does the same number of products; "attention"
+with torchvision and with tf.nn.conv2d, which does the same number of products, and with
+itself on NCHW tensors, which it transposes; "attention"
 the decoder's 300 queries and the encoder's, of 8 heads of 32 channels and 4 points on 4
 levels, compared with torch's grid_sample and TensorFlow's gathers, composed as PyTorch's and
 Keras's models do; "memory" the peak memory beyond inputs and outputs. Passes are "forward"
 and "with gradients" to all inputs.
+
+"floor" is what the op cannot do without, as TensorFlow's ops in the same process: of the
+convolution its products, tf.matmul of as many multiply-adds; of attention a call that writes
+as many numbers and reads none of the values.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -103,20 +109,39 @@ def in_torch(torch, function, inputs, which):
     return run
 
 
-def ours_convolution(features, offsets, filters, mask):
-    return tfo.nn.deform_conv2d(features, offsets, filters, mask=mask, padding=1)
+def ours_convolution(features, offsets, filters, mask, **options):
+    return tfo.nn.deform_conv2d(features, offsets, filters, mask=mask, padding=1, **options)
+
+
+def products(case, which):
+    """Returns a call of the matrix products of a convolution, on columns that exist already."""
+    height, width, channels = case
+    generator = np.random.default_rng(0)
+    sizes = ((height * width, 9 * channels), (9 * channels, channels), (height * width, channels))
+    inputs = [generator.standard_normal(size, np.float32) for size in sizes]
+
+    def multiply(columns, filters, d):
+        forward = tf.matmul(columns, filters)
+        if which == "forward":
+            return forward
+        return forward, tf.matmul(columns, d, transpose_a=True), tf.matmul(d, filters, transpose_b=True)
+
+    return in_graph(multiply, inputs, "forward")
 
 
 def convolutions(case, which, torchvision):
     """Returns {name: call} of a case."""
     inputs = convolution_inputs(*case)
+    first = [np.ascontiguousarray(x.transpose(0, 3, 1, 2)) for x in (inputs[0], inputs[1], inputs[3])]
+    channels_first = (first[0], first[1], inputs[2], first[2])
     calls = {
         "ours": in_graph(ours_convolution, inputs, which),
+        "NCHW": in_graph(functools.partial(ours_convolution, data_format="NCHW"), channels_first, which),
+        "floor": products(case, which),
         "conv2d": in_graph(lambda f, w: tf.nn.conv2d(f, w, 1, "SAME"), (inputs[0], inputs[2]), which),
     }
     if torchvision:
         torch, ops = torchvision
-        first = [np.ascontiguousarray(x.transpose(0, 3, 1, 2)) for x in (inputs[0], inputs[1], inputs[3])]
         filters = np.ascontiguousarray(inputs[2].transpose(3, 2, 0, 1))
         calls["torchvision"] = in_torch(
             torch,
@@ -167,12 +192,26 @@ def tf_attention(levels):
     return run
 
 
+def attention_floor(inputs, which):
+    """Returns a call that writes what attention returns, and reads weights alone."""
+
+    def fill(values, locations, weights):
+        number = weights[0, 0, 0, 0, 0]
+        output = tf.fill([1, weights.shape[1], HEADS * DEPTH], number)
+        if which == "forward":
+            return output
+        return output, *(tf.fill(tensor.shape, number) for tensor in (values, locations, weights))
+
+    return in_graph(fill, inputs, "forward")
+
+
 def attentions(case, which, torchvision):
     """Returns {name: call} of a case."""
     queries, levels, _ = ATTENTIONS[case]
     inputs = attention_inputs(queries, levels)
     calls = {
         "ours": in_graph(lambda v, x, w: tfo.nn.multiscale_deformable_attention(v, levels, x, w), inputs, which),
+        "floor": attention_floor(inputs, which),
         "tf": in_graph(tf_attention(levels), inputs, which),
     }
     if torchvision:

@@ -14,6 +14,8 @@ import sys
 
 import boxes
 import regions
+import sampling
+import sequences
 import torch
 from kernel_library import KernelLibrary
 
@@ -237,6 +239,8 @@ def all_rows(kernels, quick):
     yield from boxes.rows(Row, quick)
     yield from mask_rows(8, 512, 512)
     yield from mask_rows(1, 2048, 2048)
+    yield from sampling.rows(Row, quick)
+    yield from sequences.rows(Row, quick)
 
 
 def measure(row, kernels, timer, copy_speed):
@@ -297,8 +301,9 @@ def main():
         f"L2 cache of {timer.l2_bytes >> 20} MiB, overwritten before each run. "
         f"Medians of {timer.runs} runs; spread: from quartile to quartile. "
         "Boxes: sides log-uniform from 16 to 512 image pixels. "
-        "Peers: torchvision for regions and boxes, PyTorch for rows and beams; they also allocate their results, and "
-        "torchvision's backward zeros its own. Error: of ours to the peer's, as norms.\n"
+        "Peers: torchvision for regions, boxes and deformable convolution, PyTorch's functions or compositions of them "
+        "for the rest; they also allocate their results, and torchvision's backward zeros its own. "
+        "Error: of ours to the peer's, as norms.\n"
     )
     write("| kernel | case | dtype | ms | spread | peer's ms | times as fast | share of copy bandwidth | error |")
     write("|---|---|---|--:|--:|--:|--:|--:|--:|")

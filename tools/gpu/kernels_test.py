@@ -13,6 +13,7 @@ RANDOM = np.random.default_rng(1)
 BOXES = {"boxes": 1, "pooled_height": 1, "pooled_width": 1, "scale": 1}
 MAP = {"dtype": "float32", "batch": 1, "height": 4, "width": 6, "channels": 1, **BOXES}
 ROWS = {"dtype": "float32", "rows": 5, "classes": 7}
+SAMPLED = {"dtype": "float32", "batch": 1, "height": 2, "width": 3, "channels": 1}
 MASK = {"batch": 1, "height": 2, "width": 4, "channels": 1, "bytes": 1}
 
 
@@ -274,6 +275,124 @@ class BoxesTest(unittest.TestCase):
         call("multiclass_nms", self.BOXES, scores, *found, count, **options)
         np.testing.assert_array_equal(found, [[0, 2, 0, -1], [1, 0, 0, 0], [1, 4, 0, 0]])
         self.assertEqual(count.item(), 3)
+
+
+class SamplingTest(unittest.TestCase):
+    IMAGE = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+
+    def test_grid_sample(self):
+        grid, y, d = np.array([[0.5, 1], [1, 0]], np.float32), np.zeros(2, np.float32), np.array([1, 2], np.float32)
+        options = dict(SAMPLED, samples=2, coordinates="pixels")
+        call("grid_sample", self.IMAGE, grid, None, y, **options)
+        np.testing.assert_array_equal(y, [4.5, 2])
+        call("grid_sample", self.IMAGE, grid, np.ones_like(grid), y, **options)
+        # Below the image is 0.
+        np.testing.assert_array_equal(y, [1 - 4.5, 1 + 3])
+        call("grid_sample", self.IMAGE, grid, None, y, mode="nearest", padding="border", **options)
+        self.assertEqual(y[1], 2)
+        d_image, d_grid = like(self.IMAGE), like(grid)
+        for deterministic in (False, True):
+            call("grid_sample_grad", d, grid, d_image, deterministic=deterministic, **options)
+            np.testing.assert_array_equal(d_image, [[0, 2, 0], [0.5, 0.5, 0]])
+        call("grid_sample_grid_grad", d, self.IMAGE, grid, d_grid, **options)
+        np.testing.assert_array_equal(d_grid, [[1, -4.5], [2, 6]])
+        flow, y = np.zeros((2, 3, 2), np.float32), like(self.IMAGE)
+        flow[..., 1] = 1
+        options |= {"samples": 6, "flow_columns": 3, "coordinates": "flow", "padding": "border"}
+        call("grid_sample", self.IMAGE, flow, None, y, **options)
+        np.testing.assert_array_equal(y, self.IMAGE[:, [0, 0, 1]])
+
+    def test_correlation_cost(self):
+        options = dict(SAMPLED, max_displacement=1, kernel_size=1, stride_1=1, stride_2=1, padding=1)
+        ones, costs, gradient = np.ones_like(self.IMAGE), np.zeros((2, 3, 9), np.float32), like(self.IMAGE)
+        call("correlation_cost", ones, self.IMAGE, costs, **options)
+        np.testing.assert_array_equal(costs[0, 1], [0, 0, 0, 1, 2, 3, 4, 5, 6])
+        call("correlation_cost_grad", np.ones_like(costs), self.IMAGE, gradient, to_b=False, **options)
+        np.testing.assert_array_equal(gradient, [[12, 21, 16], [12, 21, 16]])
+        call("correlation_cost_grad", np.ones_like(costs), ones, gradient, to_b=True, **options)
+        np.testing.assert_array_equal(gradient, [[4, 6, 4], [4, 6, 4]])
+
+    def test_deform_conv(self):
+        options = dict(SAMPLED, filters=1, kernel_size=1, stride=1, padding=0, dilation=1, groups=1, offset_groups=1)
+        offsets, mask = np.zeros((2, 3, 2), np.float32), np.full((2, 3), 0.5, np.float32)
+        offsets[..., 1] = 0.5
+        filters, bias, y = np.array([2], np.float32), np.array([1], np.float32), like(self.IMAGE)
+        inputs = (self.IMAGE, offsets, filters, mask, bias)
+        expected = np.array([[1.5, 2.5, 1.5], [4.5, 5.5, 3]])  # samples; outside is 0
+        call("deform_conv", *inputs, y, **options)
+        np.testing.assert_array_equal(y, 1 + expected)
+        call("deform_conv", *inputs[:3], None, None, y, **options)
+        np.testing.assert_array_equal(y, 2 * expected)
+        for deterministic in (False, True):
+            grads = [like(x) for x in inputs]
+            call("deform_conv_grad", *inputs, np.ones_like(y), *grads, deterministic=deterministic, **options)
+            np.testing.assert_array_equal(grads[0], [[0.5, 1, 1]] * 2)
+            np.testing.assert_array_equal(grads[1][..., 1], [[1, 1, -3], [1, 1, -6]])
+            self.assertEqual((grads[2].item(), grads[4].item()), (0.5 * expected.sum(), 6))
+            np.testing.assert_array_equal(grads[3], 2 * expected)
+
+    def test_attention(self):
+        sizes = {"dtype": "float32", "batch": 1, "heads": 1, "channels": 1, "queries": 1, "levels": 2, "points": 1}
+        options = sizes | {"height0": 2, "width0": 3, "height1": 1, "width1": 1}
+        values = np.append(self.IMAGE, 10).astype(np.float32)
+        # The middle of each level.
+        inputs = (values, np.full((2, 2), 0.5, np.float32), np.array([2, 3], np.float32))
+        y, d = np.zeros(1, np.float32), np.ones(1, np.float32)
+        call("deformable_attention", *inputs, y, **options)
+        self.assertEqual(y.item(), 2 * 3.5 + 3 * 10)
+        for deterministic in (False, True):
+            grads = [like(x) for x in inputs]
+            call("deformable_attention_grad", d, *inputs, *grads, deterministic=deterministic, **options)
+            np.testing.assert_array_equal(grads[0], [0, 1, 0, 0, 1, 0, 3])
+            np.testing.assert_array_equal(grads[1][0], [3 * 2 * 1, 2 * 2 * 3])
+            np.testing.assert_array_equal(grads[2], [3.5, 10])
+
+
+class SequencesTest(unittest.TestCase):
+    HALVES = np.zeros((1, 2, 2), np.float32)  # logits of two frames and two classes
+    ONE, TWO = np.ones(1, np.int32), np.full(1, 2, np.int32)
+
+    def near(self, actual, expected):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+    def test_ctc_loss(self):
+        options = {"dtype": "float32", "batch": 1, "frames": 2, "max_labels": 1, "classes": 2, "blank": 0}
+        loss, largest, rest, d = np.zeros(1, np.float32), like(normal(2)), like(normal(2)), like(self.HALVES)
+        for name, dtype in ((None, np.int32), ("int64", np.int64)):
+            ints = [x.astype(dtype) for x in (self.ONE, self.ONE, self.TWO)]
+            call("ctc_loss", self.HALVES, *ints, loss, largest, rest, labels=name, **options)
+            self.near(loss, -np.log(0.75))  # all but two blanks
+            call("ctc_loss_grad", self.HALVES, *ints, np.ones_like(loss), largest, rest, d, labels=name, **options)
+            self.near(d, [[[1 / 6, -1 / 6]] * 2])
+
+    def test_rnnt_loss(self):
+        options = {"dtype": "float32", "batch": 1, "frames": 2, "max_labels": 1, "classes": 2, "blank": 0}
+        logits = np.zeros((1, 2, 2, 2), np.float32)
+        ints, loss = (self.ONE, self.ONE, self.TWO), np.zeros(1, np.float32)
+        largest, rest, d = like(normal(2, 2)), like(normal(2, 2)), like(logits)
+        call("rnnt_loss", logits, *ints, loss, largest, rest, **options)
+        self.near(loss, -np.log(2 * 0.5**3))
+        call("rnnt_loss_grad", logits, *ints, np.ones_like(loss), largest, rest, d, **options)
+        self.near(d, [[[[0, 0], [-0.25, 0.25]], [[0.25, -0.25], [-0.5, 0.5]]]])
+
+    def test_crf(self):
+        options = {"dtype": "float32", "batch": 1, "frames": 2, "tags": 2}
+        logits, transitions = np.array([[[0, 1], [2, 0]]], np.float32), np.array([[0, 0], [0.5, 0]], np.float32)
+        labels, score = np.array([[0, 1]], np.int32), np.zeros(1, np.float32)
+        inputs = (logits, transitions, self.TWO)
+        paths = np.exp(logits[0, 0][:, None] + transitions + logits[0, 1])
+        share = paths / paths.sum()
+        call("crf_log_likelihood", *inputs, labels, score, **options)
+        self.near(score, np.log(share[0, 1]))
+        d_logits, d_transitions, found = like(logits), like(transitions), like(labels)
+        call("crf_log_likelihood_grad", *inputs, labels, np.ones_like(score), d_logits, d_transitions, **options)
+        marginals = np.array([[share.sum(1), share.sum(0)]])
+        self.near(d_logits, np.eye(2)[labels] - marginals)
+        self.near(d_transitions, [[0, 1], [0, 0]] - share)
+        call("crf_marginals", *inputs, d_logits, **options)
+        self.near(d_logits, marginals)
+        call("crf_decode", *inputs, found, score, **options)
+        np.testing.assert_array_equal((*found[0], *score), (1, 0, 3.5))
 
 
 if __name__ == "__main__":

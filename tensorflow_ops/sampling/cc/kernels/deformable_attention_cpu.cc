@@ -1,5 +1,7 @@
-// Deformable attention on the CPU. A unit of work is an image, a head and some
-// queries, so that the reads stay in one head's part of the values.
+// Deformable attention on the CPU. A unit of work is an image, some of its
+// heads and some queries. Many queries read a copy of one head's values, which
+// stays in the cache; a few take all heads in turn, which are side by side in
+// memory.
 #include <algorithm>
 #include <vector>
 
@@ -45,7 +47,7 @@ class PointTables {
   std::vector<int64_t> first_pixel_;
 };
 
-// The values of an image and head.
+// The values of an image from a head on.
 template <typename T>
 HeadView<T> ViewOf(const AttentionArgs& args, T* values, int64_t image,
                    int64_t head) {
@@ -60,6 +62,27 @@ HeadView<T> ViewOf(const AttentionArgs& args, T* values, int64_t image,
 bool ReadsOften(const AttentionArgs& args) {
   return 4 * args.queries * args.points >= 2 * args.pixels;
 }
+
+// Numbers from a multiple of 64 bytes on, so that vectors of most channels are
+// whole lines of the cache.
+template <typename T>
+class AlignedNumbers {
+ public:
+  // Their former values are lost.
+  T* Resize(int64_t count) {
+    memory_.resize(count + kLineBytes / sizeof(T));
+    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    data_ = memory_.data() +
+            (kLineBytes - address % kLineBytes) % kLineBytes / sizeof(T);
+    return data_;
+  }
+  T* data() const { return data_; }
+
+ private:
+  static constexpr int64_t kLineBytes = 64;
+  std::vector<T> memory_;
+  T* data_ = nullptr;
+};
 
 // A thread's memory.
 template <typename T>
@@ -79,16 +102,16 @@ class ThreadMemory {
   ThreadMemory(const ThreadMemory&) = delete;
   const AttentionScratch<C>& Scratch() const { return scratch_; }
 
-  // The values of an image and head, or a copy of them.
+  // The values of an image from a head on, or a copy of the head.
   HeadView<const T> Values(const T* values, int64_t image, int64_t head) {
     const HeadView<const T> view = ViewOf(args_, values, image, head);
     if (!ReadsOften(args_)) return view;
     const int64_t unit = image * args_.heads + head;
     if (unit != copied_) {
-      copy_.resize(args_.pixels * args_.channels);
+      T* const copy = copy_.Resize(args_.pixels * args_.channels);
       for (int64_t i = 0; i < args_.pixels; ++i) {
         std::copy_n(view.data + i * view.stride, args_.channels,
-                    copy_.data() + i * args_.channels);
+                    copy + i * args_.channels);
       }
       copied_ = unit;
     }
@@ -101,31 +124,37 @@ class ThreadMemory {
   std::vector<C> numbers_;
   std::vector<T> zeros_;
   AttentionScratch<C> scratch_;
-  std::vector<T> copy_;
+  AlignedNumbers<T> copy_;
   int64_t copied_ = -1;
 };
 
-// Calls run(image, head, first query, number of queries, memory) for blocks of
-// queries.
+// Calls run(image, first head, rows, memory) for blocks of queries.
 template <typename T, typename Run>
 void ForQueries(const Cpu& cpu, const AttentionArgs& args,
                 const AttentionPoints<Accumulator<T>>& points, double cycles,
                 const Run& run) {
-  const int64_t owners = std::max<int64_t>(args.batch * args.heads, 1);
+  const bool copies = ReadsOften(args);
+  const int64_t my_heads = copies ? 1 : args.heads;
+  const int64_t owners = args.batch * (copies ? args.heads : 1);
   // Large blocks if each copies values.
-  const int64_t parts = DivideUp(2 * int64_t{cpu.num_threads}, owners);
+  const int64_t parts =
+      DivideUp(2 * int64_t{cpu.num_threads}, std::max<int64_t>(owners, 1));
   const int64_t block =
-      ReadsOften(args) ? std::max<int64_t>(DivideUp(args.queries, parts), 1)
-                       : 32;
+      copies ? std::max<int64_t>(DivideUp(args.queries, parts), 1) : 8;
   const int64_t blocks = DivideUp(args.queries, block);
-  cpu.ParallelFor(args.batch * args.heads * blocks, cycles * block,
+  cpu.ParallelFor(owners * blocks, cycles * block * my_heads,
                   [&](int64_t begin, int64_t end) {
                     ThreadMemory<T> memory(args, points);
                     for (int64_t unit = begin; unit < end; ++unit) {
                       const int64_t first = unit % blocks * block;
-                      run(unit / blocks / args.heads,
-                          unit / blocks % args.heads, first,
-                          std::min(block, args.queries - first), memory);
+                      const int64_t owner = unit / blocks;
+                      const int64_t image = copies ? owner / args.heads : owner;
+                      const int64_t head = copies ? owner % args.heads : 0;
+                      run(image, head,
+                          AttentionRows{image * args.queries + first,
+                                        std::min(block, args.queries - first),
+                                        args.heads, head, my_heads},
+                          memory);
                     }
                   });
 }
@@ -156,8 +185,10 @@ class OwnedValues {
     if constexpr (sizeof(C) == sizeof(T)) {
       if (AreInPlace(args_)) return d_values;
     }
-    sums_.assign((end - begin) * args_.channels, C{0});
-    return {sums_.data() - begin * args_.channels, args_.channels};
+    const int64_t count = (end - begin) * args_.channels;
+    C* const sums = sums_.Resize(count);
+    std::fill_n(sums, count, C{0});
+    return {sums - begin * args_.channels, args_.channels};
   }
   void Finish() {
     if (AreInPlace(args_)) return;
@@ -171,7 +202,7 @@ class OwnedValues {
   const AttentionArgs& args_;
   const decltype(TFO_DISPATCH(NarrowArray<T>)) narrow_ =
       TFO_DISPATCH(NarrowArray<T>);
-  std::vector<C> sums_;
+  AlignedNumbers<C> sums_;
   HeadView<T> d_values_;
   int64_t begin_, end_;
 };
@@ -186,14 +217,13 @@ Error DeformableAttention(const Cpu& cpu, const AttentionArgs& args,
   const PointTables<C> tables(args);
   const AttentionPoints<C> points = tables.View();
   const auto attend = TFO_DISPATCH(AttendQueries<T>);
-  ForQueries<T>(
-      cpu, args, points, CyclesPerQuery(args),
-      [&](int64_t image, int64_t head, int64_t first, int64_t count,
-          ThreadMemory<T>& memory) {
-        attend(points, {image * args.queries + first, count, args.heads, head},
-               args.channels, memory.Values(values, image, head), locations,
-               weights, output, memory.Scratch());
-      });
+  ForQueries<T>(cpu, args, points, CyclesPerQuery(args),
+                [&](int64_t image, int64_t head, const AttentionRows& rows,
+                    ThreadMemory<T>& memory) {
+                  attend(points, rows, args.channels,
+                         memory.Values(values, image, head), locations, weights,
+                         output, memory.Scratch());
+                });
   return nullptr;
 }
 
@@ -205,46 +235,55 @@ Error DeformableAttentionGrad(const Cpu& cpu, const AttentionArgs& args,
   const PointTables<C> tables(args);
   const AttentionPoints<C> points = tables.View();
   const auto grad = TFO_DISPATCH(AttendQueriesGrad<T>);
-  // An owner of an image and head computes everything. Too few of them for all
-  // threads: owners of bands of pixels, after the other gradients.
-  const int64_t owners = args.batch * args.heads;
-  const bool at_once = owners >= cpu.num_threads;
+  // An owner of an image and some heads computes everything. Too few of them
+  // for all threads: owners of bands of pixels, after the other gradients.
+  const bool at_once = args.batch * args.heads >= cpu.num_threads;
   if (!at_once) {
-    ForQueries<T>(
-        cpu, args, points, 2 * CyclesPerQuery(args),
-        [&](int64_t image, int64_t head, int64_t first, int64_t count,
-            ThreadMemory<T>& memory) {
-          grad(points, {image * args.queries + first, count, args.heads, head},
-               args.channels, d_output, memory.Values(values, image, head),
-               locations, weights, HeadView<C>{nullptr, 0}, 0, 0, d_locations,
-               d_weights, memory.Scratch());
-        });
+    ForQueries<T>(cpu, args, points, 2 * CyclesPerQuery(args),
+                  [&](int64_t image, int64_t head, const AttentionRows& rows,
+                      ThreadMemory<T>& memory) {
+                    grad(points, rows, args.channels, d_output,
+                         memory.Values(values, image, head), locations, weights,
+                         HeadView<C>{nullptr, 0}, 0, 0, d_locations, d_weights,
+                         memory.Scratch());
+                  });
   }
-  if (OwnedValues<T>::AreInPlace(args)) {
+  const bool in_place = OwnedValues<T>::AreInPlace(args);
+  if (in_place) {
     const int64_t row = args.heads * args.channels;
     cpu.ParallelFor(
         args.batch * args.pixels, 0.1 * row, [&](int64_t begin, int64_t end) {
           std::fill(d_values + begin * row, d_values + end * row, T{});
         });
   }
+  // Groups of heads, if the sums of several are side by side.
+  const int64_t groups =
+      in_place
+          ? std::min(args.heads, DivideUp(2 * int64_t{cpu.num_threads},
+                                          std::max<int64_t>(args.batch, 1)))
+          : args.heads;
+  const int64_t owners = args.batch * groups;
   const int64_t bands =
       at_once ? 1 : DivideUp(cpu.num_threads, std::max<int64_t>(owners, 1));
   cpu.ParallelFor(
       owners * bands,
       (2 * CyclesPerQuery(args) * args.queries +
-       0.5 * args.pixels * args.channels) /
-          bands,
+       0.5 * args.pixels * args.channels) *
+          args.heads / std::max<int64_t>(groups * bands, 1),
       [&](int64_t begin, int64_t end) {
         ThreadMemory<T> memory(args, points);
         OwnedValues<T> owned(args);
         for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t image = unit / bands / args.heads;
-          const int64_t head = unit / bands % args.heads;
+          const int64_t image = unit / bands / groups;
+          const int64_t group = unit / bands % groups;
+          const int64_t head = args.heads * group / groups;
+          const int64_t my_heads = args.heads * (group + 1) / groups - head;
           const int64_t first = args.pixels * (unit % bands) / bands;
           const int64_t last = args.pixels * (unit % bands + 1) / bands;
           const HeadView<C> sums =
               owned.Start(ViewOf(args, d_values, image, head), first, last);
-          grad(points, {image * args.queries, args.queries, args.heads, head},
+          grad(points,
+               {image * args.queries, args.queries, args.heads, head, my_heads},
                args.channels, d_output,
                at_once ? memory.Values(values, image, head)
                        : ViewOf(args, values, image, head),

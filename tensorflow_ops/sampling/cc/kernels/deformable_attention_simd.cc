@@ -86,6 +86,25 @@ TFO_INLINE void FindCorners(const AttentionPoints<C>& points,
   }
 }
 
+// Prefetches numbers; of many, the first, since the processor foresees reads in
+// order.
+template <int kWrite, typename T>
+TFO_INLINE void Prefetch(const T* from, int64_t count) {
+  constexpr int64_t kMostBytes = 256, kLineBytes = 64;
+  const char* const bytes = reinterpret_cast<const char*>(from);
+  const int64_t size = count * static_cast<int64_t>(sizeof(T));
+  const int64_t end = size < kMostBytes ? size : kMostBytes;
+  for (int64_t i = 0; i < end; i += kLineBytes) {
+    __builtin_prefetch(bytes + i, kWrite);
+  }
+}
+
+// A vector of one number. A sum with 0 would cost an addition.
+template <typename C>
+TFO_INLINE Vector<C> Splat(C x) {
+  return x - Vector<C>{};
+}
+
 // The row of a corner's values, or of zeros.
 template <typename T, typename C>
 TFO_INLINE const T* CornerRow(const AttentionPoints<C>& points, int64_t p,
@@ -95,6 +114,45 @@ TFO_INLINE const T* CornerRow(const AttentionPoints<C>& points, int64_t p,
   return pixel < 0
              ? static_cast<const T*>(scratch.zeros)
              : values.data + (points.first_pixel[p] + pixel) * values.stride;
+}
+
+// A row of AttentionRows.
+struct RowPlace {
+  int64_t row, head;  // in [batch * queries, heads]; of my_heads
+};
+
+class RowIterator {
+ public:
+  explicit RowIterator(const AttentionRows& rows) : rows_(rows) {}
+  // Of the row; after the last, of the first.
+  RowPlace Next() {
+    const RowPlace place = {
+        (rows_.first + query_) * rows_.heads + rows_.first_head + head_, head_};
+    if (++head_ == rows_.my_heads) {
+      head_ = 0;
+      if (++query_ == rows_.count) query_ = 0;
+    }
+    return place;
+  }
+
+ private:
+  const AttentionRows rows_;
+  int64_t query_ = 0, head_ = 0;
+};
+
+// Calls compute(place) for each row, and prefetch(place) some rows before.
+template <typename Prefetch, typename Compute>
+TFO_INLINE void ForRows(const AttentionRows& rows, const Prefetch& prefetch,
+                        const Compute& compute) {
+  const int64_t count = rows.count * rows.my_heads;
+  if (count <= 0) return;
+  constexpr int kAhead = 4;
+  RowIterator to_prefetch(rows), to_compute(rows);
+  for (int i = 0; i < kAhead; ++i) prefetch(to_prefetch.Next());
+  for (int64_t i = 0; i < count; ++i) {
+    prefetch(to_prefetch.Next());
+    compute(to_compute.Next());
+  }
 }
 
 // `part` has `kVectors` vectors, each at a multiple of kCount.
@@ -108,8 +166,7 @@ TFO_INLINE void SumPoints(const AttentionPoints<C>& points, const Part& part,
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const T* const row = CornerRow(points, p, i, values, scratch) + at;
-      const Vector<C> weight =
-          Vector<C>{} + scratch.corners[i * points.padded + p];
+      const Vector<C> weight = Splat(scratch.corners[i * points.padded + p]);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
         sums[v] = MulAdd(weight, part.Load(row + v * kCount, 0), sums[v]);
@@ -130,21 +187,30 @@ void AttendQueries(const AttentionPoints<C>& points, AttentionRows rows,
                    const C* locations, const C* weights, T* output,
                    const AttentionScratch<C>& scratch) {
   constexpr int kCount = Lanes<T>::kCount;
-  for (int64_t q = rows.first; q < rows.first + rows.count; ++q) {
-    const int64_t row = q * rows.heads + rows.head;
-    FindCorners<false>(points, locations + 2 * row * points.count,
-                       weights + row * points.count, scratch);
-    T* const out = output + row * channels;
-    ForVectorGroups<4, kCount>(
-        channels, 0,
-        [&](auto vectors, int64_t at) {
-          SumPoints<decltype(vectors)::kValue>(points, Whole<T>(), at, values,
-                                               scratch, out);
-        },
-        [&](int64_t at, int64_t n) {
-          SumPoints<1>(points, First<T>{n}, at, values, scratch, out);
-        });
-  }
+  ForRows(
+      rows,
+      [&](RowPlace place) {
+        const int64_t first = place.row * points.count;
+        Prefetch<0>(locations + 2 * first, 2 * points.count);
+        Prefetch<0>(weights + first, points.count);
+      },
+      [&](RowPlace place) {
+        const int64_t first = place.row * points.count;
+        FindCorners<false>(points, locations + 2 * first, weights + first,
+                           scratch);
+        const HeadView<const T> head = {values.data + place.head * channels,
+                                        values.stride};
+        T* const out = output + place.row * channels;
+        ForVectorGroups<4, kCount>(
+            channels, 0,
+            [&](auto vectors, int64_t at) {
+              SumPoints<decltype(vectors)::kValue>(points, Whole<T>(), at, head,
+                                                   scratch, out);
+            },
+            [&](int64_t at, int64_t n) {
+              SumPoints<1>(points, First<T>{n}, at, head, scratch, out);
+            });
+      });
 }
 
 namespace {
@@ -216,7 +282,7 @@ TFO_INLINE void AddToCorners(const AttentionPoints<C>& points, int64_t p,
     const C corner = scratch.corners[i * points.padded + p];
     if (pixel < 0 || corner == 0 || at < begin || at >= end) continue;
     C* const to = d_values.data + at * d_values.stride;
-    const Vector<C> scale = Vector<C>{} + weight * corner;
+    const Vector<C> scale = Splat(weight * corner);
     ForVectors<C>(channels, [&](auto part, int64_t c) {
       part.Store(
           MulAdd(scale, Load(scratch.upstream + c), part.Load(to + c, 0)),
@@ -277,21 +343,26 @@ void AttendQueriesGrad(const AttentionPoints<C>& points, AttentionRows rows,
                        const C* weights, HeadView<C> d_values, int64_t begin,
                        int64_t end, C* d_locations, C* d_weights,
                        const AttentionScratch<C>& scratch) {
-  for (int64_t q = rows.first; q < rows.first + rows.count; ++q) {
-    const int64_t row = q * rows.heads + rows.head;
-    const int64_t first = row * points.count;
+  RowIterator iterator(rows);
+  for (int64_t i = rows.count * rows.my_heads; i > 0; --i) {
+    const RowPlace place = iterator.Next();
+    const int64_t first = place.row * points.count;
+    const int64_t head = place.head * channels;
     FindCorners<true>(points, locations + 2 * first, weights + first, scratch);
     ForVectors<T>(channels, [&](auto part, int64_t at) {
-      Store(part.Load(d_output + row * channels + at, 0),
+      Store(part.Load(d_output + place.row * channels + at, 0),
             scratch.upstream + at);
     });
     for (int64_t p = 0; p < points.count; ++p) {
       if (d_locations != nullptr) {
-        DotCorners(points, p, channels, values, scratch);
+        DotCorners(points, p, channels,
+                   HeadView<const T>{values.data + head, values.stride},
+                   scratch);
       }
       if (d_values.data != nullptr) {
-        AddToCorners<T>(points, p, channels, weights[first + p], d_values,
-                        begin, end, scratch);
+        AddToCorners<T>(points, p, channels, weights[first + p],
+                        {d_values.data + head, d_values.stride}, begin, end,
+                        scratch);
       }
     }
     if (d_locations != nullptr) {

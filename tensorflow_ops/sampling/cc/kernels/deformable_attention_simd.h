@@ -29,17 +29,19 @@ struct AttentionScratch {
 };
 inline constexpr int kPointNumbers = 7;
 
-// The pixels and channels of one image and head, a row of `stride` for each.
+// The pixels of an image, a row of `stride` for each, at some of its heads.
 template <typename T>
 struct HeadView {
   T* data;
   int64_t stride;
 };
 
-// Queries of an image and head: their rows in [batch * queries, heads].
+// Queries of an image and some of its heads: their rows in [batch * queries,
+// heads], the heads of a query first.
 struct AttentionRows {
   int64_t first, count;  // queries
-  int64_t heads, head;
+  int64_t heads;         // of an image
+  int64_t first_head, my_heads;
 };
 
 TFO_PER_CPU_LEVEL(

@@ -196,6 +196,8 @@ void ForProblems(const Check& check) {
   check(MakeProblem<T>(2, 2, 32, 9, {{9, 7, 4}, {5, 4, 4}, {2, 3, 4}}));
   check(MakeProblem<T>(1, 1, 67, 5, {{6, 5, 3}, {1, 1, 14}}));
   check(MakeProblem<T>(3, 2, 1, 7, {{1, 8, 1}, {3, 1, 0}, {2, 2, 20}}));
+  // Few queries of many pixels: heads in groups.
+  check(MakeProblem<T>(1, 5, 35, 3, {{20, 15, 2}, {9, 4, 1}}));
 }
 
 TFO_TEST(DeformableAttention, EqualsDoubleLoops) {

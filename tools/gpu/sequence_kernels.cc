@@ -1,0 +1,121 @@
+// Losses of label sequences, and conditional random fields.
+#include "tensorflow_ops/sequence/cc/kernels/crf.h"
+#include "tensorflow_ops/sequence/cc/kernels/ctc_loss.h"
+#include "tensorflow_ops/sequence/cc/kernels/rnnt_loss.h"
+#include "tools/gpu/kernel_call.h"
+
+namespace tfo::gpu {
+namespace {
+
+// int32, or what option `labels` names: int64.
+IntValues Ints(const KernelCall& call, int i) {
+  if (call.Text("labels") == "int64") {
+    return IntValues(static_cast<const int64_t*>(call[i].address));
+  }
+  return IntValues(static_cast<const int32_t*>(call[i].address));
+}
+
+// Buffers 1 to 3: labels, their lengths, the logits' lengths.
+LabelSequences ReadSequences(const KernelCall& call) {
+  return {call.Int("batch"),   call.Int("frames"), call.Int("max_labels"),
+          call.Int("classes"), call.Int("blank"),  Ints(call, 1),
+          Ints(call, 2),       Ints(call, 3)};
+}
+
+// Buffers 0 to 2: logits, transitions, lengths.
+template <typename T>
+CrfScores<T> ReadScores(const KernelCall& call) {
+  return {call.Int("batch"), call.Int("frames"), call.Int("tags"), call[0],
+          call[1],           Ints(call, 2)};
+}
+
+template <template <typename> class Args, typename T>
+Error RunCrfOn(const KernelCall& call, const Args<T>& args) {
+  return RunCrf<Args, T>(call.Gpu(CrfScratchBytes<Args, T>(args)), args);
+}
+
+}  // namespace
+
+// logits, labels, their lengths, the logits' lengths, loss, largest, rest
+TFO_GPU_KERNEL(ctc_loss, call) {
+  return call.WithType([&](auto t) {
+    using T = decltype(t);
+    const CtcArgs<T> args = {ReadSequences(call),
+                             call.Int("zero_infinity") != 0,
+                             call[0],
+                             call[4],
+                             call[5],
+                             call[6]};
+    return CtcLoss<T>(call.Gpu(CtcScratchBytes<T>(args)), args);
+  });
+}
+
+// logits, labels, their lengths, the logits' lengths, d_loss, largest, rest,
+// d_logits
+TFO_GPU_KERNEL(ctc_loss_grad, call) {
+  return call.WithType([&](auto t) {
+    using T = decltype(t);
+    const CtcGradArgs<T> args = {
+        ReadSequences(call), call[0], call[4], call[5], call[6], call[7]};
+    return CtcLossGrad<T>(call.Gpu(CtcScratchBytes<T>(args)), args);
+  });
+}
+
+// logits, labels, their lengths, the logits' lengths, loss, largest, rest
+TFO_GPU_KERNEL(rnnt_loss, call) {
+  return call.WithType([&](auto t) {
+    using T = decltype(t);
+    const RnntArgs<T> args = {ReadSequences(call), call[0], call[4], call[5],
+                              call[6]};
+    return RnntLoss<T>(call.Gpu(RnntScratchBytes<T>(args)), args);
+  });
+}
+
+// logits, labels, their lengths, the logits' lengths, d_loss, largest, rest,
+// d_logits
+TFO_GPU_KERNEL(rnnt_loss_grad, call) {
+  return call.WithType([&](auto t) {
+    using T = decltype(t);
+    const RnntGradArgs<T> args = {
+        ReadSequences(call), call[0], call[4], call[5], call[6], call[7]};
+    return RnntLossGrad<T>(call.Gpu(RnntScratchBytes<T>(args)), args);
+  });
+}
+
+// logits, transitions, lengths, labels, log_likelihood
+TFO_GPU_KERNEL(crf_log_likelihood, call) {
+  return call.WithType([&](auto t) {
+    using T = decltype(t);
+    return RunCrfOn(call, CrfLikelihoodArgs<T>{ReadScores<T>(call),
+                                               Ints(call, 3), call[4]});
+  });
+}
+
+// logits, transitions, lengths, labels, d, d_logits, d_transitions
+TFO_GPU_KERNEL(crf_log_likelihood_grad, call) {
+  return call.WithType([&](auto t) {
+    using T = decltype(t);
+    return RunCrfOn(call,
+                    CrfLikelihoodGradArgs<T>{ReadScores<T>(call), Ints(call, 3),
+                                             call[4], call[5], call[6]});
+  });
+}
+
+// logits, transitions, lengths, marginals
+TFO_GPU_KERNEL(crf_marginals, call) {
+  return call.WithType([&](auto t) {
+    using T = decltype(t);
+    return RunCrfOn(call, CrfMarginalsArgs<T>{ReadScores<T>(call), call[3]});
+  });
+}
+
+// logits, transitions, lengths, labels, best scores
+TFO_GPU_KERNEL(crf_decode, call) {
+  return call.WithType([&](auto t) {
+    using T = decltype(t);
+    return RunCrfOn(call,
+                    CrfDecodeArgs<T>{ReadScores<T>(call), call[3], call[4]});
+  });
+}
+
+}  // namespace tfo::gpu
