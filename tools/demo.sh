@@ -4,7 +4,7 @@
 # examples/pool_photo.py, which writes demo.png to the repository's root.
 #
 # Usage: tools/demo.sh [detection | image_classifier | seq2seq | spatial_transformer |
-#                       optical_flow | basics]
+#                       optical_flow | tagger | digit_lines | basics]
 #
 # "detection" runs examples/detection/train.py instead, which trains for a minute or
 # two, writes build/detection/detections.png and serves the exported detector from a new
@@ -20,12 +20,16 @@
 #
 # "spatial_transformer" and "optical_flow" each train two networks for a minute, compare
 # them, write a picture to build/, and run the example's tests.
+# "tagger" trains examples/tagger for half a minute, which writes
+# build/tagger/seasons.png and tags with the saved model in a new process, and then runs
+# that example's tests. "digit_lines" trains examples/digit_lines for less than a minute,
+# writes build/digit_lines/digit_lines.png, and runs that example's tests.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 case $* in
-  '' | detection | image_classifier | seq2seq | spatial_transformer | optical_flow | basics) ;;
+  '' | detection | image_classifier | seq2seq | spatial_transformer | optical_flow | tagger | digit_lines | basics) ;;
   *) die "unknown argument $*." "See: $0 --help" ;;
 esac
 
@@ -83,6 +87,16 @@ case $* in
       optical_flow/train.py --at_most=2 --output "$root/build/optical_flow"
     say "testing examples/optical_flow"
     "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/optical_flow"
+    ;;
+  tagger)
+    picture "$root/build/tagger/seasons.png" tagger/train.py --output "$root/build/tagger"
+    say "testing examples/tagger"
+    "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/tagger"
+    ;;
+  digit_lines)
+    picture "$root/build/digit_lines/digit_lines.png" digit_lines/train.py --output "$root/build/digit_lines"
+    say "testing examples/digit_lines"
+    "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/digit_lines"
     ;;
   basics)
     say "testing examples/basics"

@@ -1,6 +1,7 @@
-"""Decoding of sequences: beam search, sampling, and their ops."""
+"""Decoding of sequences: beam search, sampling, CTC, and their ops."""
 
 from tensorflow_ops.seq2seq.python.ops import (
+    ctc_decode_grad,  # noqa: F401  (registers gradients)
     processors,
     seq2seq_pfor,  # noqa: F401  (registers vectorization)
 )
@@ -11,17 +12,27 @@ from tensorflow_ops.seq2seq.python.ops.beam_search_ops import (
     beam_search_step,
     gather_tree,
 )
+from tensorflow_ops.seq2seq.python.ops.ctc_decode import (
+    CtcBeamSearchDecode,
+    CtcDecode,
+    ctc_beam_search_decode,
+    ctc_greedy_decode,
+)
 from tensorflow_ops.seq2seq.python.ops.sampling import SampleResult, sample
 from tensorflow_ops.seq2seq.python.ops.stochastic_beam_search import StochasticBeamSearchResult, stochastic_beam_search
 
 __all__ = [
     "BeamSearchResult",
     "BeamSearchStep",
+    "CtcBeamSearchDecode",
+    "CtcDecode",
     "SampleResult",
     "StochasticBeamSearchResult",
     "batch_gather",
     "beam_search",
     "beam_search_step",
+    "ctc_beam_search_decode",
+    "ctc_greedy_decode",
     "gather_tree",
     "processors",
     "sample",

@@ -42,6 +42,8 @@ SECTIONS = {
         "docs/building_blocks.md",
         "examples/basics/README.md",
         "examples/seq2seq/README.md",
+        "examples/digit_lines/README.md",
+        "examples/tagger/README.md",
         "examples/image_classifier/README.md",
         "examples/spatial_transformer/README.md",
         "examples/optical_flow/README.md",

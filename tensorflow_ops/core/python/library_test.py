@@ -130,6 +130,13 @@ _SIGNATURES = {
         "(logits, log_probs, finished, lengths, *, eos_ids, beam_width=None, length_penalty=0.0, forbidden=None, "
         "name=None)"
     ),
+    "seq2seq.ctc_beam_search_decode": (
+        "(logits, logit_lengths, *, beam_width=100, top_paths=1, blank_index=0, step_fn=None, initial_state=None, "
+        "lm_weight=1.0, label_bonus=0.0, pad_id=-1, name=None)"
+    ),
+    "seq2seq.ctc_greedy_decode": (
+        "(logits, logit_lengths, *, blank_index=0, merge_repeated=True, pad_id=-1, name=None)"
+    ),
     "seq2seq.gather_tree": "(token_ids, parent_ids, lengths, *, pad_id, name=None)",
     "seq2seq.sample": (
         f"(step_fn, initial_state, *, batch_size, max_length, bos_id, eos_ids, {_SAMPLING_OPTIONS}"
@@ -176,6 +183,8 @@ _OTHER_NAMES = {
     "detection.SoftNms",
     "seq2seq.BeamSearchResult",
     "seq2seq.BeamSearchStep",
+    "seq2seq.CtcBeamSearchDecode",
+    "seq2seq.CtcDecode",
     "seq2seq.SampleResult",
     "seq2seq.StochasticBeamSearchResult",
     "seq2seq.processors",
@@ -199,6 +208,9 @@ _OPS = {
     "TensorflowOps>CrfLogLikelihood",
     "TensorflowOps>CrfLogLikelihoodGrad",
     "TensorflowOps>CrfMarginals",
+    "TensorflowOps>CtcBeamSearchDecode",
+    "TensorflowOps>CtcBeamSearchStep",
+    "TensorflowOps>CtcGreedyDecode",
     "TensorflowOps>CtcLoss",
     "TensorflowOps>CtcLossGrad",
     "TensorflowOps>EuclideanDistanceTransform",

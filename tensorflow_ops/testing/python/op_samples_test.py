@@ -479,6 +479,25 @@ _SHAPES = {
 _TOKENS = tf.constant([[[1, 2, 3], [3, 4, 0]], [[3, 4, 1], [0, 1, 2]], [[5, 6, 7], [2, 2, 2]], [[1, 1, 3], [4, 0, 4]]])
 _PARENTS = tf.constant([[[0, 0, 0], [0, 0, 0]], [[1, 0, 2], [2, 1, 0]], [[0, 0, 1], [1, 2, 1]], [[2, 1, 0], [0, 2, 1]]])
 _LENGTHS = tf.constant([[4, 2, 3], [1, 0, 4]])
+_CTC_LOGITS, _CTC_LENGTHS = _normal(2, 5, 4), tf.constant([5, 3])
+
+
+def _ctc_decode(fn):
+    # Its gradient is an error, by design.
+    return _sample(
+        lambda logits, lengths: fn(tf.stop_gradient(logits), lengths),
+        _CTC_LOGITS,
+        _CTC_LENGTHS,
+        non_differentiable=0,
+        output_dtype=_ROW_DTYPES,
+        edge_args=[(_CTC_LOGITS[:0], _CTC_LENGTHS[:0]), (_CTC_LOGITS[:, :0], tf.zeros([2], tf.int32))],
+        bad_args=[
+            ((_CTC_LOGITS, _CTC_LENGTHS + 1), r"logit_lengths\[0\] is 6, expected \[0, 5\]"),
+            ((_CTC_LOGITS[0], _CTC_LENGTHS), "logits must be"),
+        ],
+    )
+
+
 _SEQ2SEQ = {
     "seq2seq.beam_search_step": _sample(
         _with(tfo.seq2seq.beam_search_step, eos_ids=[3], length_penalty=0.6),
@@ -488,6 +507,10 @@ _SEQ2SEQ = {
         tf.constant([[2, 1, 2], [2, 2, 2]]),
         non_differentiable=(0, 1),
         output_dtype=_ROW_DTYPES,
+    ),
+    "seq2seq.ctc_greedy_decode": _ctc_decode(tfo.seq2seq.ctc_greedy_decode),
+    "seq2seq.ctc_beam_search_decode": _ctc_decode(
+        _with(tfo.seq2seq.ctc_beam_search_decode, beam_width=4, top_paths=2, label_bonus=0.5)
     ),
     "seq2seq.gather_tree": _sample(
         _with(tfo.seq2seq.gather_tree, pad_id=9),

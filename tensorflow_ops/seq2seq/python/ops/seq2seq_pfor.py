@@ -1,5 +1,7 @@
 """Vectorization of the seq2seq ops (core/python/pfor.py): the iterations become part of the batch."""
 
+import tensorflow as tf
+
 from tensorflow_ops.core.python import pfor
 
 
@@ -33,3 +35,20 @@ def _gather_tree(pfor_input):
     token_ids, parent_ids, lengths = (pfor_input.stacked_input(i) for i in range(3))
     inputs = [pfor.fold(token_ids, 1), pfor.fold(parent_ids, 1), pfor.fold(lengths, 0), pad_id]
     return _call(pfor_input, inputs, batch_axis=1)
+
+
+def _ctc(pfor_input, numbers=()):
+    """Converts an op of which dim 0 of inputs and outputs is the batch, except for inputs that are equal numbers."""
+    unstacked = {i: _unstacked_input(pfor_input, i, name) for i, name in numbers}
+    pfor_input.stack_inputs([i for i in range(pfor_input.num_inputs) if i not in unstacked])
+    inputs = [unstacked[i] if i in unstacked else pfor_input.stacked_input(i) for i in range(pfor_input.num_inputs)]
+    shape = tf.shape(inputs[0])
+    folded = [t if i in unstacked else pfor.fold(t) for i, t in enumerate(inputs)]
+    return [pfor.stacked(pfor.unfold(y, shape[0], size=shape[1])) for y in pfor.call(pfor_input, folded)]
+
+
+pfor.register("TensorflowOps>CtcGreedyDecode")(_ctc)
+pfor.register("TensorflowOps>CtcBeamSearchDecode")(lambda pfor_input: _ctc(pfor_input, [(2, "label_bonus")]))
+pfor.register("TensorflowOps>CtcBeamSearchStep")(
+    lambda pfor_input: _ctc(pfor_input, [(5, "lm_weight"), (6, "label_bonus")])
+)

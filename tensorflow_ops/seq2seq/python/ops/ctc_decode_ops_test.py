@@ -1,0 +1,288 @@
+"""Tests of the CTC decoders against sums over all paths, and against TensorFlow's decoders."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+
+def _log_softmax(logits):
+    logits = np.where(np.isnan(logits), -np.inf, logits)
+    top = logits.max(-1, keepdims=True)
+    return logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
+
+
+def _collapse(path, blank):
+    return tuple(label for label, _ in itertools.groupby(path) if label != blank)
+
+
+def _all_sequences(logits, blank, score=lambda labels: 0.0):
+    """Returns [(score, log probability, labels)] of all label sequences of one example, best first."""
+    frames, classes = logits.shape
+    logs, sums = _log_softmax(logits), {}
+    for path in itertools.product(range(classes), repeat=frames):
+        labels = _collapse(path, blank)
+        sums[labels] = np.logaddexp(sums.get(labels, -np.inf), logs[np.arange(frames), path].sum())
+    scored = [(log_prob + score(labels), log_prob, labels) for labels, log_prob in sums.items()]
+    return sorted((one for one in scored if one[0] > -np.inf), reverse=True)
+
+
+def _sequences(result, example):
+    """Returns the label sequences of an example, as tuples, after a check of the padding."""
+    labels, lengths = result.labels.numpy()[example], result.lengths.numpy()[example]
+    for row, length in zip(labels, lengths, strict=True):
+        assert (row[length:] == -1).all() and (row[:length] >= 0).all(), row
+    return [tuple(row[:length]) for row, length in zip(labels, lengths, strict=True)]
+
+
+# A language model of classes 0 to 3, by the label before; forbids 3 after 2.
+_BIGRAMS = np.random.default_rng(7).normal(0, 1, [4, 4])
+_BIGRAMS[2, 3] = -np.inf
+
+
+def _bigram_score(blank, weight, bonus):
+    def score(labels):
+        pairs = zip((blank, *labels), labels, strict=False)
+        return sum(weight * _BIGRAMS[pair] + bonus for pair in pairs)
+
+    return score
+
+
+class GreedyTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(tf.int32, tf.int64)
+    def test_equals_its_definition(self, length_dtype):
+        logits = np.random.default_rng(0).normal(0, 2, [4, 20, 3])
+        logits[0, 3, 1], logits[0, 5] = np.nan, 0.5
+        lengths = np.array([20, 11, 0, 7])
+        for i, length in enumerate(lengths):
+            logits[i, length:] = np.nan
+        for blank, merge in ((0, True), (2, False)):
+            result = tfo.seq2seq.ctc_greedy_decode(
+                logits, tf.constant(lengths, length_dtype), blank_index=blank, merge_repeated=merge, pad_id=-7
+            )
+            for i, length in enumerate(lengths):
+                logs = _log_softmax(logits[i, :length])
+                path = logs.argmax(-1)
+                labels = _collapse(path, blank) if merge else tuple(c for c in path if c != blank)
+                self.assertEqual(result.lengths[i], len(labels))
+                self.assertAllEqual(result.labels[i], [*labels, *[-7] * (20 - len(labels))])
+                self.assertAllClose(result.log_probs[i], logs.max(-1).sum() if length else 0.0, 1e-13)
+
+    def test_equals_tensorflow(self):
+        logits = np.random.default_rng(1).normal(0, 2, [5, 40, 6]).astype(np.float32)
+        lengths = [40, 33, 20, 1, 40]
+        for merge in (True, False):
+            (theirs,), _ = tf.nn.ctc_greedy_decoder(tf.transpose(logits, [1, 0, 2]), lengths, merge, blank_index=0)
+            dense = tf.sparse.to_dense(theirs, default_value=-1)
+            ours = tfo.seq2seq.ctc_greedy_decode(logits, lengths, merge_repeated=merge)
+            self.assertAllEqual(ours.labels[:, : dense.shape[1]], dense)
+            self.assertAllEqual(ours.labels[:, dense.shape[1] :], tf.fill([5, 40 - dense.shape[1]], -1))
+
+
+class BeamSearchTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(0, 2)
+    def test_a_wide_beam_finds_the_best_of_all_sequences(self, blank):
+        logits = np.random.default_rng(blank).normal(0, 1.5, [2, 6, 3])
+        logits[1, 4:] = np.nan
+        result = tfo.seq2seq.ctc_beam_search_decode(
+            logits, [6, 4], beam_width=500, top_paths=40, blank_index=blank, label_bonus=0.3
+        )
+        for i, length in enumerate((6, 4)):
+            expected = _all_sequences(logits[i, :length], blank, lambda labels: 0.3 * len(labels))[:40]
+            found = len(expected)
+            self.assertEqual(_sequences(result, i), [*(one[2] for one in expected), *[()] * (40 - found)])
+            self.assertAllClose(result.scores[i, :found], [one[0] for one in expected], 1e-12)
+            self.assertAllClose(result.log_probs[i, :found], [one[1] for one in expected], 1e-12)
+            self.assertAllEqual(result.scores[i, found:], [-np.inf] * (40 - found))
+        best = result.labels[:, 0], logits, result.lengths[:, 0], [6, 4]
+        self.assertAllClose(result.log_probs[:, 0], -tfo.nn.ctc_loss(*best, blank_index=blank), 1e-12)
+
+    def test_equals_tensorflow(self):
+        # Sums differ where paths were dropped: theirs keeps some of prefixes that left the beam.
+        for frames, classes, tolerance in ((30, 8, 0.03), (7, 3, 1e-5)):
+            logits = np.random.default_rng(3).normal(0, 3, [3, frames, classes]).astype(np.float32)
+            lengths = [frames, frames - 1, 5]
+            # Their blank is the last class.
+            theirs, log_probs = tf.nn.ctc_beam_search_decoder(
+                tf.transpose(logits, [1, 0, 2]), lengths, beam_width=200, top_paths=3
+            )
+            ours = tfo.seq2seq.ctc_beam_search_decode(
+                logits, lengths, beam_width=200, top_paths=3, blank_index=classes - 1
+            )
+            for k in range(3):
+                dense = tf.sparse.to_dense(theirs[k], default_value=-1)
+                self.assertAllEqual(ours.labels[:, k, : dense.shape[1]], dense)
+            self.assertAllClose(ours.log_probs, log_probs, 1e-6, tolerance)
+
+    def test_log_probs_are_at_most_those_of_ctc_loss(self):
+        logits = np.random.default_rng(4).normal(0, 1, [2, 50, 10])
+        lengths = [50, 31]
+        result = tfo.seq2seq.ctc_beam_search_decode(logits, lengths, beam_width=5, top_paths=3)
+        for k in range(3):
+            exact = -tfo.nn.ctc_loss(result.labels[:, k], logits, result.lengths[:, k], lengths)
+            self.assertAllLess(result.log_probs[:, k] - exact, 0.0)
+
+    def test_long_inputs_and_large_logits(self):
+        generator = np.random.default_rng(5)
+        for scale in (2.0, 1e4):
+            logits = generator.normal(0, scale, [1, 2000, 100]).astype(np.float32)
+            narrow = tfo.seq2seq.ctc_beam_search_decode(logits, [2000], beam_width=10)
+            wide = tfo.seq2seq.ctc_beam_search_decode(logits.astype(np.float64), [2000], beam_width=10)
+            self.assertAllEqual(narrow.labels, wide.labels)
+            self.assertAllClose(narrow.log_probs, wide.log_probs, 1e-6)
+            loss = tfo.nn.ctc_loss(wide.labels[:, 0], logits, wide.lengths[:, 0], [2000])
+            self.assertAllLessEqual(wide.log_probs[:, 0] + tf.cast(loss, tf.float64), 1e-6 * float(loss[0]))
+
+    def test_forbidden_classes_and_impossible_examples(self):
+        logits = np.random.default_rng(6).normal(size=[3, 5, 3]).astype(np.float32)
+        logits[0, 2, 1], logits[1, 2] = -np.inf, -np.inf
+        logits[2, :, 0] = np.nan  # no blanks
+        result = tfo.seq2seq.ctc_beam_search_decode(logits, [5, 5, 5], beam_width=100, top_paths=4)
+        for i in (0, 2):
+            expected = _all_sequences(logits[i].astype(np.float64), 0)[:4]
+            self.assertEqual(_sequences(result, i), [one[2] for one in expected])
+            self.assertAllClose(result.log_probs[i], [one[1] for one in expected], 1e-5)
+        self.assertAllEqual(result.log_probs[1], [-np.inf] * 4)
+        self.assertAllEqual(result.lengths[1], [0] * 4)
+
+
+class LanguageModelTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(False, True)
+    def test_a_wide_beam_finds_the_best_of_all_sequences(self, graph):
+        logits = np.random.default_rng(8).normal(0, 1.5, [2, 5, 4])
+        logits[1, 3:] = np.nan
+        # Labels so far, to see that states follow their prefixes: number n + 1 is the n-th label.
+        start = {"last": tf.zeros([2], tf.int32), "count": tf.zeros([2, 1], tf.float64)}
+
+        def step_fn(labels, state):
+            tf.debugging.Assert(tf.reduce_all((labels == 1) | (state["count"][:, 0] > 0)), ["empty prefix"])
+            return tf.gather(_BIGRAMS, labels), {"last": labels, "count": state["count"] + 1}
+
+        def decode(logits, lengths):
+            return tfo.seq2seq.ctc_beam_search_decode(
+                logits,
+                lengths,
+                beam_width=300,
+                top_paths=20,
+                blank_index=1,
+                step_fn=step_fn,
+                initial_state=start,
+                lm_weight=0.8,
+                label_bonus=0.2,
+            )
+
+        specs = [tf.TensorSpec([2, None, 4], tf.float64), tf.TensorSpec([2], tf.int64)]
+        result = (tf.function(decode, specs) if graph else decode)(logits, [5, 3])
+        for i, length in enumerate((5, 3)):
+            expected = _all_sequences(logits[i, :length], 1, _bigram_score(1, 0.8, 0.2))[:20]
+            self.assertEqual(_sequences(result, i)[: len(expected)], [one[2] for one in expected])
+            self.assertAllClose(result.scores[i, : len(expected)], [one[0] for one in expected], 1e-12)
+            self.assertAllClose(result.log_probs[i, : len(expected)], [one[1] for one in expected], 1e-12)
+
+    def test_a_state_sees_the_labels_of_its_prefix(self):
+        logits = np.random.default_rng(9).normal(0, 2, [1, 6, 3])
+
+        def step_fn(labels, state):  # counts labels: the third is forbidden
+            count = state + tf.cast(labels != 0, tf.float32)
+            return tf.where(count[:, tf.newaxis] >= 2, -np.inf, 0.0) * tf.ones([1, 3]), count
+
+        decode = tf.function(
+            lambda logits: tfo.seq2seq.ctc_beam_search_decode(
+                logits, [6], beam_width=50, top_paths=7, step_fn=step_fn, initial_state=tf.zeros([1])
+            ),
+            jit_compile=True,
+        )
+        expected = [one for one in _all_sequences(logits[0], 0) if len(one[2]) <= 2]
+        for run in (decode, decode.python_function):
+            result = run(tf.constant(logits))
+            self.assertEqual(_sequences(result, 0), [one[2] for one in expected])
+            self.assertAllClose(result.log_probs[0], [one[1] for one in expected], 1e-12)
+
+    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
+    def test_scores_of_zero_change_nothing(self, dtype):
+        logits = tf.cast(np.random.default_rng(10).normal(0, 2, [3, 25, 6]), dtype)
+        options = {"beam_width": 9, "top_paths": 3, "label_bonus": -0.1, "pad_id": 0}
+        plain = tfo.seq2seq.ctc_beam_search_decode(logits, [25, 0, 14], **options)
+        steps = tfo.seq2seq.ctc_beam_search_decode(
+            logits, [25, 0, 14], step_fn=lambda labels, state: (tf.zeros([27, 6]), state), **options
+        )
+        for ours, theirs in zip(steps, plain, strict=True):
+            self.assertEqual(ours.dtype, theirs.dtype)
+            self.assertAllClose(ours, theirs, 1e-6)
+
+    def test_no_examples_and_no_frames(self):
+        def step_fn(labels, state):
+            return tf.zeros([tf.size(labels), 3]), state
+
+        for batch, frames in ((0, 4), (2, 0)):
+            result = tfo.seq2seq.ctc_beam_search_decode(
+                tf.zeros([batch, frames, 3]), tf.zeros([batch], tf.int32), beam_width=4, top_paths=2, step_fn=step_fn
+            )
+            self.assertEqual(result.labels.shape, [batch, 2, frames])
+            self.assertAllEqual(result.scores, [[0.0, -np.inf]] * batch if batch else np.zeros([0, 2]))
+
+
+class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
+    def test_arguments(self):
+        logits, beam = tf.zeros([1, 3, 4]), tfo.seq2seq.ctc_beam_search_decode
+
+        def step_fn(labels, state):
+            return tf.zeros([tf.size(labels), 4]), state
+
+        for text, call in (
+            (r"blank_index is 4, expected \[0, 4\)", lambda: tfo.seq2seq.ctc_greedy_decode(logits, [3], blank_index=4)),
+            (r"blank_index is 4, expected \[0, 4\)", lambda: beam(logits, [3], blank_index=4)),
+            (r"blank_index is 4, expected \[0, 4\)", lambda: beam(logits, [3], blank_index=4, step_fn=step_fn)),
+            (
+                "merge_repeated is 2, expected True or False",
+                lambda: tfo.seq2seq.ctc_greedy_decode(logits, [3], merge_repeated=2),
+            ),
+            ("logits are int32", lambda: tfo.seq2seq.ctc_greedy_decode([[[1]]], [1])),
+            ("logit_lengths are float32", lambda: beam(logits, [3.0])),
+            ("beam_width is 0, expected an int", lambda: beam(logits, [3], beam_width=0)),
+            (
+                r"top_paths is 5, expected \[1, 4\]: beam_width is 4",
+                lambda: beam(logits, [3], beam_width=4, top_paths=5),
+            ),
+            ("pad_id is None, expected an int", lambda: beam(logits, [3], pad_id=None)),
+            ("label_bonus is nan, expected a finite number", lambda: beam(logits, [3], label_bonus=np.nan)),
+            ("step_fn is 3, expected a function", lambda: beam(logits, [3], step_fn=3)),
+            ("initial_state is given, but no step_fn", lambda: beam(logits, [3], initial_state=tf.zeros([1]))),
+            (
+                r"step_fn's state is \[300,2\], expected \[300,1\]",
+                lambda: beam(
+                    tf.zeros([3, 3, 4]),
+                    [3, 3, 3],
+                    step_fn=lambda labels, state: (tf.zeros([300, 4]), tf.zeros([300, 2])),
+                    initial_state=tf.zeros([3, 1]),
+                ),
+            ),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(ValueError, text):
+                call()
+
+    def test_lengths_out_of_range(self):
+        logits = tf.zeros([2, 3, 4])
+        for decode in (tfo.seq2seq.ctc_greedy_decode, tfo.seq2seq.ctc_beam_search_decode):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"logit_lengths\[1\] is 4, expected \[0, 3\]"):
+                decode(logits, [3, 4])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "logit_lengths, expected at most"):
+            tfo.seq2seq.ctc_beam_search_decode(
+                logits, [3, 4], step_fn=lambda labels, state: (tf.zeros([200, 4]), state)
+            )
+
+    def test_gradients_are_errors(self):
+        for decode in (tfo.seq2seq.ctc_greedy_decode, tfo.seq2seq.ctc_beam_search_decode):
+            logits = tf.zeros([2, 3, 4])
+            with tf.GradientTape() as tape:
+                tape.watch(logits)
+                log_probs = decode(logits, [3, 3]).log_probs
+            with self.assertRaisesRegex(LookupError, "decode has no gradient: tfo.nn.ctc_loss"):
+                tape.gradient(log_probs, logits)
+
+
+if __name__ == "__main__":
+    tf.test.main()
