@@ -57,11 +57,11 @@ def draw_pair(photos: tf.Tensor, seed: tf.Tensor) -> Pair:
     flow = draw_flow(size, seeds[4:6])
     # dense_image_warp subtracts its flow, which is (y, x).
     first = tfo.image.dense_image_warp(second[tf.newaxis], -flow[tf.newaxis, :, :, ::-1])[0]
-    views = tf.stack([first, second])
+    inside = slice(MARGIN, MARGIN + SIZE)
+    views = tf.stack([first, second])[:, inside, inside]
     views *= tf.random.stateless_uniform([2, 1, 1, 1], seeds[6], 0.9, 1.1)  # the light changes between the views
     views += tf.random.stateless_normal(tf.shape(views), seeds[7], stddev=NOISE)
-    inside = slice(MARGIN, MARGIN + SIZE)
-    return Pair(views[0, inside, inside], views[1, inside, inside], flow[inside, inside])
+    return Pair(views[0], views[1], flow[inside, inside])
 
 
 def pairs(photos: tf.Tensor, seed: int, batch_size: int) -> tf.data.Dataset:

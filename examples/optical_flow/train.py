@@ -29,7 +29,7 @@ LEARNING_RATE = 3e-3
 EPOCHS = 5
 
 FLAGS = flags.FLAGS
-flags.DEFINE_integer("steps", 250, f"training steps of each network, a multiple of {EPOCHS}", lower_bound=EPOCHS)
+flags.DEFINE_integer("steps", 200, f"training steps of each network, a multiple of {EPOCHS}", lower_bound=EPOCHS)
 flags.register_validator("steps", lambda steps: steps % EPOCHS == 0, f"expected a multiple of {EPOCHS}")
 flags.DEFINE_integer("seed", 0, "seed of the views, the flows and the weights", lower_bound=0)
 flags.DEFINE_float("at_most", 2.0, "the largest mean endpoint error, in pixels, of the network with the correlation")
