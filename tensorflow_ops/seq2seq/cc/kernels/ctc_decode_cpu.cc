@@ -5,6 +5,7 @@
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step_simd.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_beams.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/ctc_greedy_simd.h"
 
 namespace tfo {
 namespace {
@@ -231,11 +232,23 @@ Error CtcGreedyDecode(const Cpu& cpu, const CtcGreedyArgs<T>& args) {
   cpu.ParallelFor(input.batch * frames, 0.8 * input.classes + 200,
                   [&](int64_t begin, int64_t end) {
                     Frame<T> frame(input.classes, -1, 1);
+                    const auto read = TFO_DISPATCH(ReadGreedyClass<T>);
                     for (int64_t i = begin; i < end; ++i) {
                       if (i % frames >= input.lengths[i / frames]) continue;
-                      frame.Read(input.Row(i / frames, i % frames));
-                      best[i] = std::max<int64_t>(0, frame.Best());
-                      log_probs[i] = frame.LogProb(best[i]);
+                      const T* const row = input.Row(i / frames, i % frames);
+                      const auto greedy = read(row, input.classes);
+                      if (greedy.rest == greedy.rest) {
+                        best[i] = greedy.index;
+                        // Without an allowed class, rest is -1 and the
+                        // logarithm infinite.
+                        log_probs[i] = greedy.rest == -1
+                                           ? kNone
+                                           : -std::log1p(double{greedy.rest});
+                      } else {
+                        frame.Read(row);
+                        best[i] = std::max<int64_t>(0, frame.Best());
+                        log_probs[i] = frame.LogProb(best[i]);
+                      }
                     }
                   });
   cpu.ParallelFor(input.batch, 5. * frames, [&](int64_t begin, int64_t end) {

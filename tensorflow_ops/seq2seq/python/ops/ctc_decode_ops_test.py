@@ -201,14 +201,16 @@ class LanguageModelTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(_sequences(result, 0), [one[2] for one in expected])
             self.assertAllClose(result.log_probs[0], [one[1] for one in expected], 1e-12)
 
-    def test_scores_of_zero_change_nothing(self):
-        logits = np.random.default_rng(10).normal(0, 2, [3, 25, 6]).astype(np.float32)
-        options = {"beam_width": 9, "top_paths": 9, "label_bonus": -0.1, "pad_id": 0}
+    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
+    def test_scores_of_zero_change_nothing(self, dtype):
+        logits = tf.cast(np.random.default_rng(10).normal(0, 2, [3, 25, 6]), dtype)
+        options = {"beam_width": 9, "top_paths": 3, "label_bonus": -0.1, "pad_id": 0}
         plain = tfo.seq2seq.ctc_beam_search_decode(logits, [25, 0, 14], **options)
         steps = tfo.seq2seq.ctc_beam_search_decode(
             logits, [25, 0, 14], step_fn=lambda labels, state: (tf.zeros([27, 6]), state), **options
         )
         for ours, theirs in zip(steps, plain, strict=True):
+            self.assertEqual(ours.dtype, theirs.dtype)
             self.assertAllClose(ours, theirs, 1e-6)
 
     def test_no_examples_and_no_frames(self):
