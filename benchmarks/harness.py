@@ -21,7 +21,7 @@ import numpy as np
 THREADS = 2
 
 
-def interleave(candidates, seconds=4.0, min_rounds=7, max_seconds=60.0):
+def interleave(candidates, seconds=4.0, min_rounds=7, max_seconds=60.0, pause=0.0):
     """Times callables in rounds, each in a random order.
 
     Args:
@@ -29,6 +29,7 @@ def interleave(candidates, seconds=4.0, min_rounds=7, max_seconds=60.0):
       seconds: duration, extended until `min_rounds` have run.
       min_rounds: minimum number of rounds.
       max_seconds: limit of that extension; three rounds run in any case.
+      pause: seconds between calls; OpenMP's threads spin for milliseconds after a call.
 
     Returns:
       {name: median seconds}.
@@ -44,6 +45,7 @@ def interleave(candidates, seconds=4.0, min_rounds=7, max_seconds=60.0):
     ):
         shuffle(order)  # so that no candidate always runs after the same other one
         for name, call in order:
+            time.sleep(pause)
             begin = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - begin)

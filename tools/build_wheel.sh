@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Sets up missing prerequisites and builds the wheel. The last line printed is its path.
 #
-# Usage: tools/build_wheel.sh [--out DIR] [--cuda] [--native] [--only MINOR]...
+# Usage: tools/build_wheel.sh [--out DIR] [--cuda | --aarch64] [--native] [--only MINOR]...
 #
 #   --out DIR   the folder for the wheel (default: dist/ in the repository's root;
 #               build/native/ with --native)
 #   --cuda      includes CUDA kernels
+#   --aarch64   a wheel for Linux on aarch64, by a cross compiler
 #   --native    compiles for this processor's instruction set and for the configured
 #               TensorFlow only: takes a third of the time, but the wheel may not run on
 #               other machines
@@ -28,6 +29,7 @@ while (($# > 0)); do
       ;;
     --out=*) out=${1#--out=} ;;
     --cuda) options+=(--config=cuda) ;;
+    --aarch64) options+=(--config=aarch64_wheel) ;;
     --native)
       options+=(--config=native)
       only+=" configured"
@@ -51,6 +53,7 @@ make_folder "$out" "Name a folder that you may write to: --out DIR"
 out=$(cd "$out" && pwd -P)
 
 python=$(bash "$root/tools/setup/python_env.sh" --and_bazel)
+[[ " ${options[*]} " != *aarch64* ]] || bash "$root/tools/setup/aarch64.sh"
 bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 
 cd "$root"

@@ -3,8 +3,8 @@
 # environment (.venv, or the interpreter that PYTHON_BIN_PATH names) and runs
 # examples/pool_photo.py, which writes demo.png to the repository's root.
 #
-# Usage: tools/demo.sh [detection | image_classifier | seq2seq | tagger |
-#        digit_lines | basics]
+# Usage: tools/demo.sh [detection | image_classifier | seq2seq | spatial_transformer |
+#                       optical_flow | tagger | digit_lines | basics]
 #
 # "detection" runs examples/detection/train.py instead, which trains for a minute or
 # two, writes build/detection/detections.png and serves the exported detector from a new
@@ -18,6 +18,9 @@
 # the exported decoder from a new process. "basics" runs the programs of
 # examples/basics.
 #
+# "spatial_transformer" and "optical_flow" each train two networks for a minute, compare
+# them, write a picture to build/, and run the example's tests.
+#
 # "tagger" trains examples/tagger for half a minute, which writes
 # build/tagger/seasons.png and tags with the saved model in a new process, and then runs
 # that example's tests. "digit_lines" trains examples/digit_lines for less than a minute,
@@ -27,7 +30,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 case $* in
-  '' | detection | image_classifier | seq2seq | tagger | digit_lines | basics) ;;
+  '' | detection | image_classifier | seq2seq | spatial_transformer | optical_flow | tagger | digit_lines | basics) ;;
   *) die "unknown argument $*." "See: $0 --help" ;;
 esac
 
@@ -73,6 +76,18 @@ case $* in
     say "running examples/seq2seq/train.py"
     "$python" -E -s "$root/examples/seq2seq/train.py" --output "$root/build/seq2seq"
     [[ -s $root/build/seq2seq/decoder/saved_model.pb ]] || die "examples/seq2seq/train.py exported no decoder."
+    ;;
+  spatial_transformer)
+    picture "$root/build/spatial_transformer/straightened.png" \
+      spatial_transformer/train.py --at_least=0.95 --output "$root/build/spatial_transformer"
+    say "testing examples/spatial_transformer"
+    "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/spatial_transformer"
+    ;;
+  optical_flow)
+    picture "$root/build/optical_flow/flow.png" \
+      optical_flow/train.py --at_most=2 --output "$root/build/optical_flow"
+    say "testing examples/optical_flow"
+    "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/optical_flow"
     ;;
   tagger)
     picture "$root/build/tagger/seasons.png" tagger/train.py --output "$root/build/tagger"

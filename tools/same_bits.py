@@ -190,12 +190,42 @@ class _Cases:
         )
         yield "connected_components", tfo.image.connected_components(images, connectivity=self._pick(4, 8))
 
+    def sequence(self, dtype):
+        """Yields cases of the sequence losses and of conditional random fields."""
+        batch, frames = int(self._rng.integers(1, 20)), int(self._rng.integers(1, 90))
+        size = int(self._pick(2, 5, 20, 33, 130, 700))
+        scale = self._pick(1.0, 30.0, 1e4)
+        logits = self._normal([batch, frames, size], dtype, scale)
+        if self._pick(True, False):
+            bad = tf.cast(self._pick(-np.inf, np.nan), dtype)
+            logits = tf.where(self._rng.random(logits.shape) < 0.01, bad, logits)
+        longest = int(self._rng.integers(0, 30))
+        labels = tf.constant(self._rng.integers(1, size, size=(batch, longest)), tf.int32)
+        label_lengths = tf.constant(self._rng.integers(0, longest + 1, size=batch), tf.int32)
+        lengths = tf.constant(self._rng.integers(1, frames + 1, size=batch), tf.int32)
+        nn, run = tfo.nn, self._with_gradients
+        yield "ctc_loss", run(lambda x: nn.ctc_loss(labels, x, label_lengths, lengths), logits)
+        nodes = self._normal([2, min(frames, 20), longest + 1, min(size, 130)], dtype, scale)
+        of_nodes = labels[:1] % (nodes.shape[3] - 1) + 1, [longest], [nodes.shape[1]]
+        yield "rnnt_loss", run(lambda x: nn.rnnt_loss(of_nodes[0], x[:1], *of_nodes[1:]), nodes)
+        tags = logits[:, :, : min(size, 130)]
+        value = tf.float64 if dtype == tf.float64 else tf.float32
+        transitions = self._normal([tags.shape[2]] * 2, value, scale)
+        path = tf.constant(self._rng.integers(0, tags.shape[2], size=(batch, frames)), tf.int32)
+        options = {"lengths": lengths}
+        yield (
+            "crf_log_likelihood",
+            run(lambda x, a: nn.crf_log_likelihood(path, x, a, **options), tags, transitions),
+        )
+        yield "crf_marginals", nn.crf_marginals(tags, transitions, **options)
+        yield "crf_decode", nn.crf_decode(tags, transitions, **options)
+
 
 def _save(path, rounds, seed):
     cases, digests = _Cases(seed), {}
     for i in range(rounds):
         for dtype in _DTYPES:
-            for family in (cases.nn, cases.seq2seq, cases.detection, cases.masks):
+            for family in (cases.nn, cases.seq2seq, cases.detection, cases.masks, cases.sequence):
                 for name, results in family(dtype):
                     key = f"{name} {dtype.name} {i}"
                     digests[key] = [_digest(r) for r in tf.nest.flatten(results) if r is not None]

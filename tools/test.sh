@@ -11,6 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 
 python=$(bash "$root/tools/setup/python_env.sh" --and_bazel)
+[[ " $* " != *" --config=aarch64 "* ]] || bash "$root/tools/setup/aarch64.sh"
 bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 
 # Arguments other than options are targets; after `--`, those that start with `-`

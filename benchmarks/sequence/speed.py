@@ -1,20 +1,26 @@
-"""Times the sequence losses and the CRF against TensorFlow and PyTorch.
+"""Times the sequence losses and the CRF against TensorFlow and PyTorch, and measures their memory.
 
-    python benchmarks/sequence/speed.py [ctc | rnnt | crf | curves]... [--out FOLDER]
+    python benchmarks/sequence/speed.py [ctc | rnnt | crf | curves | threads | memory]...
+        [--torchaudio LIBRARY...]
 
-`ctc`, `rnnt`, `crf`: sizes of real models. `curves`: CTC over frames, classes and batch, as a
-plot. Peers of CTC are TensorFlow's classic op (a kernel for the CPU only), its dense one (a
-while loop) and PyTorch's with a log-softmax; of RNN-T PyTorch's log-softmax alone, since
-torchaudio, which had a kernel, has ended; of the CRF `tf.scan`, as TensorFlow Addons
-composed it. "with gradient" is the loss and its gradient to logits (and transitions) in one
+`ctc`, `rnnt`, `crf`: sizes of real models. `curves`: CTC over frames, classes and batch.
+`threads`: one long sequence with one thread and with two. `memory`: peaks beyond inputs and
+outputs (needs gcc). Peers of CTC are TensorFlow's classic op (a kernel for the CPU only), its
+dense one (a while loop) and PyTorch's with a log-softmax; of RNN-T PyTorch's log-softmax alone
+and, from the shared objects of --torchaudio, torchaudio's op; of the CRF `tf.scan`, as
+TensorFlow Addons composed it. torchaudio's wheel needs libraries of CUDA: stubs of them, given
+first, do. "with gradient" is the loss and its gradient to logits (and transitions) in one
 call. "x floor" is the time divided by that of reading logits, reading them again and writing
 their gradient.
 """
 
 import argparse
-import datetime
+import ctypes
+import functools
+import json
 import os
 import pathlib
+import subprocess
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -22,6 +28,7 @@ os.environ["OMP_NUM_THREADS"] = "2"
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import harness
+import malloc_peak
 import numpy as np
 import tensorflow as tf
 import torch
@@ -30,8 +37,8 @@ from torch.nn import functional
 import tensorflow_ops as tfo
 
 THREADS = 2
-RESULTS = pathlib.Path(__file__).resolve().parents[1] / "results"
-PARTS = ("ctc", "rnnt", "crf", "curves")
+PAUSE = 0.01  # between calls
+PARTS = ("ctc", "rnnt", "crf", "curves", "threads", "memory")
 CTC_CASES = (
     ((32, 400, 128, 60), {"TF classic": 20, "torch": 10}),
     ((16, 400, 5000, 60), {"torch": 15}),
@@ -101,7 +108,7 @@ def ctc_calls(case, dense):
 def ctc_row(case, rates, seconds, dense=False, goals=None):
     """Returns a table row."""
     calls, num_bytes = ctc_calls(case, dense)
-    times = harness.interleave(calls, seconds, min_rounds=3)
+    times = harness.interleave(calls, seconds, min_rounds=3, pause=PAUSE)
     ratios = {name: times[name] / times["ours"] for name in calls if name != "ours"}
     met = [f"{goal}x {name}: {'met' if ratios[name] >= goal else 'NOT MET'}" for name, goal in (goals or {}).items()]
     return {
@@ -130,16 +137,27 @@ def rnnt_row(case, rates, seconds):
 
     calls = {
         "ours": with_gradient(lambda x: tfo.nn.rnnt_loss(labels, x, *lengths), tf.constant(scores)),
-        "torch": log_softmax,
+        "log_softmax": log_softmax,
     }
-    times = harness.interleave(calls, seconds, min_rounds=5)
+    if hasattr(torch.ops.torchaudio, "rnnt_loss_forward"):
+        inputs = torch.from_numpy(scores), *(torch.from_numpy(t.numpy()) for t in (labels, *lengths[::-1]))
+        # The gradient is computed with the loss.
+        calls["torchaudio"] = lambda: torch.ops.torchaudio.rnnt_loss_forward(*inputs, 0, -1.0, True)
+        difference = np.abs(calls["torchaudio"]()[0].numpy() - calls["ours"]()[0]).max()
+        print(f"Off torchaudio's losses by {difference:.1e}.\n")
+    times = harness.interleave(calls, seconds, min_rounds=5, pause=PAUSE)
     floor = times["ours"] / rates.floor(2 * scores.nbytes, scores.nbytes)
+    ratio = times["torchaudio"] / times["ours"] if "torchaudio" in times else None
+    goals = [f"2x floor: {'met' if floor <= 2 else 'NOT MET'}"]
+    if ratio:
+        goals.append(f"50x torchaudio: {'met' if ratio >= 50 else 'NOT MET'}")
     return {
         "[batch, frames, labels + 1, classes]": list(case),
         "ms": f"{1e3 * times['ours']:.2f}",
-        "torch's log_softmax / ours": f"{times['torch'] / times['ours']:.1f}",
+        "torchaudio / ours": f"{ratio:.1f}" if ratio else "",
+        "torch's log_softmax / ours": f"{times['log_softmax'] / times['ours']:.1f}",
         "x floor": f"{floor:.1f}",
-        "goal": f"2x floor: {'met' if floor <= 2 else 'NOT MET'}",
+        "goal": "; ".join(goals),
     }
 
 
@@ -199,7 +217,7 @@ def crf_rows(case, goal, seconds):
     rows = []
     for name, (call, peer) in passes.items():
         difference = np.abs(np.asarray(tf.nest.flatten(call())[0]) - tf.nest.flatten(peer())[0]).max()
-        times = harness.interleave({"ours": call, "scan": peer}, seconds, min_rounds=5)
+        times = harness.interleave({"ours": call, "scan": peer}, seconds, min_rounds=5, pause=PAUSE)
         ratio = times["scan"] / times["ours"]
         rows.append(
             {
@@ -215,39 +233,107 @@ def crf_rows(case, goal, seconds):
     return rows
 
 
-def plot_curves(rows, path):
-    """Writes a plot of times."""
-    import matplotlib
+def calls_of_one_sequence():
+    """Returns calls of one long sequence: {name: call}."""
+    calls, _ = ctc_calls((1, 5000, 64, 500), dense=False)
+    generator = np.random.default_rng(0)
+    logits = tf.constant(generator.normal(size=[1, 5000, 5000]), tf.float32)
+    labels, lengths = (
+        tf.constant(generator.integers(1, 5000, [1, 60]), tf.int32),
+        (tf.fill([1], 60), tf.fill([1], 5000)),
+    )
+    nodes = tf.constant(generator.normal(size=[1, 400, 41, 1000]), tf.float32)
+    of_nodes = tf.constant(generator.integers(1, 1000, [1, 40]), tf.int32), (tf.fill([1], 40), tf.fill([1], 400))
+    return {
+        "ctc_loss [1, 5000, 64], 500 labels": calls["ours"],
+        "ctc_loss [1, 5000, 5000], 60 labels": with_gradient(lambda x: tfo.nn.ctc_loss(labels, x, *lengths), logits),
+        "rnnt_loss [1, 400, 41, 1000]": with_gradient(lambda x: tfo.nn.rnnt_loss(of_nodes[0], x, *of_nodes[1]), nodes),
+    }
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
 
-    figure, panels = plt.subplots(1, 3, figsize=(12, 4), sharey=True)
-    places = {"batch": 0, "frames": 1, "classes": 2}
-    for panel, (axis, cases) in zip(panels, CURVES.items(), strict=True):
-        sizes = [case[places[axis]] for case in cases]
-        for name in ("ours", "TF classic", "torch"):
-            panel.loglog(sizes, [1e3 * row["times"][name] for row in rows[axis]], marker="o", markersize=3, label=name)
-        panel.set(title=f"ctc_loss with gradient, {axis}", xlabel=axis)
-        panel.grid(alpha=0.3)
-    panels[0].set_ylabel("milliseconds")
-    panels[0].legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+def threads_rows():
+    """Returns table rows, of times in processes with one and with two threads."""
+    times = []
+    for threads in (1, 2):
+        command = [sys.executable, __file__, "threads", "--worker", str(threads)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        times.append(json.loads(done.stdout.splitlines()[-1]))
+    return [
+        {
+            "with gradient": name,
+            "1 thread ms": f"{1e3 * times[0][name]:.1f}",
+            "2 threads ms": f"{1e3 * times[1][name]:.1f}",
+            "speedup": f"{times[0][name] / times[1][name]:.2f}",
+        }
+        for name in times[0]
+    ]
+
+
+def memory_calls():
+    """Yields name, call, bytes of its outputs, bytes of logits."""
+    generator = np.random.default_rng(0)
+
+    def tensor(*shape):
+        return tf.constant(generator.normal(size=shape), tf.float32)
+
+    def ints(most, *shape):
+        return tf.constant(generator.integers(1, most, shape), tf.int32)
+
+    for batch, frames, classes, labels in ((32, 400, 128, 60), (16, 400, 5000, 60)):
+        x, y = tensor(batch, frames, classes), ints(classes, batch, labels)
+        ctc = functools.partial(tfo.nn.ctc_loss, y, label_lengths=[labels] * batch, logit_lengths=[frames] * batch)
+        yield f"ctc_loss {list(x.shape)}", ctc, (x,)
+    x, y = tensor(4, 150, 31, 1000), ints(1000, 4, 30)
+    yield f"rnnt_loss {list(x.shape)}", lambda x: tfo.nn.rnnt_loss(y, x, [30] * 4, [150] * 4), (x,)
+    for shape in ((64, 128, 20), (32, 512, 50)):
+        variables, y = (tensor(*shape), tensor(shape[2], shape[2])), ints(shape[2], *shape[:2])
+        yield f"crf_log_likelihood {list(shape)}", functools.partial(tfo.nn.crf_log_likelihood, y), variables
+        yield f"crf_marginals {list(shape)}", tfo.nn.crf_marginals, variables
+        yield f"crf_decode {list(shape)}", tfo.nn.crf_decode, variables
+
+
+def memory_rows():
+    """In a counted process, returns table rows."""
+    malloc_peak.check_method()
+    rows = []
+    for name, fn, variables in memory_calls():
+        size = variables[0].shape.num_elements() * 4
+        passes = {"forward": lambda fn=fn, variables=variables: fn(*variables)}
+        if "likelihood" in name or "loss" in name:
+            passes["with gradient"] = with_gradient(fn, *variables)
+        for which, call in passes.items():
+            outputs = sum(t.shape.num_elements() * t.dtype.size for t in tf.nest.flatten(call()))
+            extra = max(malloc_peak.extra_bytes(call, outputs) for _ in range(3))
+            rows.append({"op": name, "pass": which, "MB": f"{extra / 1e6:.3f}", "x logits": f"{extra / size:.3f}"})
+    return rows
+
+
+def worker(part):
+    """Returns what a process of its own measures."""
+    if part == "memory":
+        return memory_rows()
+    calls = calls_of_one_sequence()
+    return harness.interleave(calls, min_rounds=7, pause=PAUSE)
 
 
 def main():
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="*", help="all by default")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="the folder for the plot")
+    parser.add_argument("--torchaudio", nargs="*", default=[], help="shared objects, loaded in this order")
     parser.add_argument("--seconds", type=float, default=4.0, help="per case")
+    parser.add_argument("--worker", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not {*args.part} <= {*PARTS}:
         parser.error(f"expected some of {', '.join(PARTS)}")
     parts = args.part or PARTS
-    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
+    tf.config.threading.set_intra_op_parallelism_threads(args.worker or THREADS)
+    if args.worker:
+        print(json.dumps(worker(parts[0])))
+        return
     torch.set_num_threads(THREADS)
+    for library in args.torchaudio:
+        ctypes.CDLL(library, os.RTLD_LAZY | os.RTLD_GLOBAL)
     print(f"{harness.machine()}, torch {torch.__version__}\n")
     rates = harness.memory_rates()
     print(f"{rates}.\n")
@@ -270,9 +356,15 @@ def main():
         print("\n## ctc_loss over sizes\n")
         rows = {axis: [ctc_row(case, rates, args.seconds / 4) for case in cases] for axis, cases in CURVES.items()}
         harness.table([row for of_axis in rows.values() for row in of_axis], columns)
-        plot = f"{datetime.date.today().isoformat()}-ctc_loss-sizes.png"
-        plot_curves(rows, args.out / plot)
-        print(f"\n![Times by size]({plot})")
+    if "threads" in parts:
+        print("\n## One sequence\n")
+        rows = threads_rows()
+        harness.table(rows, tuple(rows[0]))
+    if "memory" in parts:
+        print("\n## Memory beyond inputs and outputs\n")
+        with malloc_peak.counter() as counter:
+            rows = counter.run(__file__, "memory", "--worker", 2)
+        harness.table(rows, tuple(rows[0]))
 
 
 if __name__ == "__main__":

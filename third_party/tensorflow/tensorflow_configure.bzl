@@ -1,7 +1,7 @@
 """The configured Python's TensorFlow: headers, framework library, flags."""
 
 load("//third_party/python:find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
-load("//third_party/tensorflow:tensorflow_releases.bzl", "RELEASES")
+load("//third_party/tensorflow:tensorflow_releases.bzl", "FETCH_ENVIRON", "RELEASES", "fetch_tensorflow")
 
 # The release whose binary interface the ops use. To update it, change it here, in
 # tools/requirements/build.txt and in pyproject.toml. The wheel also serves older ones:
@@ -58,6 +58,8 @@ def _tensorflow_configure_impl(ctx):
         Label("//third_party/tensorflow:describe_tensorflow.py"),
         [TENSORFLOW_VERSION],
     )
+    if ctx.os.environ.get("TFO_TENSORFLOW_CPU"):
+        facts.update(fetch_tensorflow(ctx, facts["version"]))
     ctx.symlink(facts["include"], "include")
     library = facts["library"].split("/")[-1]
     ctx.symlink(facts["library"], library)
@@ -76,6 +78,6 @@ def _tensorflow_configure_impl(ctx):
 tensorflow_configure = repository_rule(
     implementation = _tensorflow_configure_impl,
     doc = "Creates @local_config_tensorflow: //:headers, //:xla_headers, //:framework, //:cc and //:config.bzl.",
-    environ = PYTHON_ENVIRON + ["TFO_TENSORFLOW_RELEASES"],
+    environ = PYTHON_ENVIRON + FETCH_ENVIRON + ["TFO_TENSORFLOW_RELEASES"],
     configure = True,
 )

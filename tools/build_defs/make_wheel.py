@@ -25,10 +25,10 @@ class Distribution(setuptools.Distribution):
 
 class Wheel(bdist_wheel):
     def get_tag(self):
-        return ("py3", "none", super().get_tag()[2])
+        return ("py3", "none", {platform!r} or super().get_tag()[2])
 
 
-setuptools.setup(distclass=Distribution, cmdclass={"bdist_wheel": Wheel})
+setuptools.setup(distclass=Distribution, cmdclass={{"bdist_wheel": Wheel}})
 """
 
 
@@ -38,6 +38,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--pyproject", type=pathlib.Path, required=True)
     parser.add_argument("--local_version", default="")
+    parser.add_argument("--platform", default="", help="of the wheel, if not this machine's")
     parser.add_argument("--metadata_files", type=pathlib.Path, nargs="*", default=[])
     parser.add_argument("--files", type=pathlib.Path, nargs="*", default=[])
     parser.add_argument("--bin_dir", type=pathlib.Path, required=True)
@@ -63,7 +64,7 @@ def main():
             version, last = last.split('"', 1)
             project = f'{first}\nversion = "{version}+{options.local_version}"{last}'
         (stage / "pyproject.toml").write_text(project)
-        (stage / "setup.py").write_text(_SETUP)
+        (stage / "setup.py").write_text(_SETUP.format(platform=options.platform))
         os.chdir(stage)
         # Makes wheels byte-for-byte reproducible.
         os.environ.setdefault("SOURCE_DATE_EPOCH", "1700000000")

@@ -297,7 +297,6 @@ def _shared_object(name, deps, symbols, libraries = [], linkopts = [], tags = []
         additional_linker_inputs = libraries + [symbols],
         linkopts = [
             "-Wl,-Bsymbolic",
-            "-Wl,--exclude-libs,ALL",
             "-Wl,--no-undefined",
             "-Wl,--as-needed",
             "-Wl,--gc-sections",

@@ -7,6 +7,7 @@ def _wheel_impl(ctx):
     arguments.add("--output", folder.path)
     arguments.add("--pyproject", ctx.file.pyproject)
     arguments.add("--local_version", ctx.attr.local_version)
+    arguments.add("--platform", ctx.attr.platform)
     arguments.add_all("--metadata_files", ctx.files.metadata_files)
     arguments.add_all("--files", files)
     arguments.add("--bin_dir", ctx.bin_dir.path)
@@ -30,6 +31,7 @@ wheel = rule(
         "metadata_files": attr.label_list(allow_files = True, doc = "README.md and LICENSE."),
         "release_objects": attr.label_list(allow_files = [".so"], doc = "Shared objects for further releases of TensorFlow."),
         "local_version": attr.string(doc = "Part of the version after +, such as cu130."),
+        "platform": attr.string(doc = "The wheel's platform tag, if not this machine's."),
         "_make_wheel": attr.label(default = "//tools/build_defs:make_wheel", executable = True, cfg = "exec"),
     },
 )

@@ -1,5 +1,6 @@
 """What the macros in op_family.bzl need, for WORKSPACE files and for modules."""
 
+load("//third_party/aarch64:aarch64_configure.bzl", "aarch64_configure")
 load("//third_party/cpu:cpu_configure.bzl", "cpu_configure")
 load("//third_party/cuda:cuda_configure.bzl", "cuda_configure")
 load("//third_party/python:python_configure.bzl", "python_configure")
@@ -12,6 +13,7 @@ def _find_on_machine():
     tensorflow_releases()
     cuda_configure(name = "local_config_cuda")
     cpu_configure(name = "local_config_cpu")
+    aarch64_configure(name = "local_config_aarch64")
 
 # Has no name parameter, because its repositories have fixed names.
 # buildifier: disable=unnamed-macro
@@ -19,7 +21,7 @@ def tensorflow_ops_workspace():
     """Declares the dependencies of the macros in op_family.bzl, and the Python toolchain.
 
     Repositories: @local_config_python, @local_config_tensorflow, @local_config_cuda,
-    @local_config_cpu. They search the machine when a build first needs them, and again
+    @local_config_cpu, @local_config_aarch64. They search the machine when a build first needs them, and again
     after the results have changed. They download nothing, except CUDA's compiler with
     --config=cuda if the machine has none. @tensorflow_2_18, ... are releases of
     TensorFlow that only tensorflow_ops' own wheel needs.

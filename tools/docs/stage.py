@@ -45,6 +45,8 @@ SECTIONS = {
         "examples/digit_lines/README.md",
         "examples/tagger/README.md",
         "examples/image_classifier/README.md",
+        "examples/spatial_transformer/README.md",
+        "examples/optical_flow/README.md",
         "examples/detection/README.md",
     ],
     "Writing an op": [

@@ -140,6 +140,9 @@ write_machine_rc() {
     text+=$'\n'"build \"--disk_cache=$cache/disk\" --experimental_disk_cache_gc_max_size=$limit"
     text+=" --remote_download_outputs=all"
   fi
+  if folder=$(aarch64_folder 2>/dev/null) && [[ -f $folder/.complete ]]; then
+    text+=$'\n'"build:cross_aarch64 \"--repo_env=TFO_AARCH64_ROOT=$folder\""
+  fi
   # Tests do not see HOME. If the user has no name either, as in some containers,
   # Keras finds no home folder and cannot be imported.
   if ! getent passwd "$(id -u)" >/dev/null; then

@@ -1,106 +1,14 @@
 // Rows of both maps become planes of floats, a band at a time: then the costs
-// of a displacement, and the gradients, are products of vectors of pixels.
+// of a displacement are products of vectors of pixels.
 #include <algorithm>
 #include <vector>
 
 #include "tensorflow_ops/sampling/cc/kernels/correlation_cost.h"
 #include "tensorflow_ops/sampling/cc/kernels/correlation_cost_simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/correlation_rows.h"
 
 namespace tfo {
 namespace {
-
-// Elements of a thread's packed rows, and of its sums: together they fit into
-// a level-2 cache.
-constexpr int64_t kPackedElements = 160 << 10, kSumElements = 96 << 10;
-
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// Positions of a row modulo its phases: neighboring windows read neighbors of a
-// phase.
-int64_t PhasesOf(const CorrelationArgs& args) {
-  return args.OutputWidth() == 1 ? 1 : args.stride_1;
-}
-
-// Some channels of some rows of a map, padded with zeros, as planes of
-// positions. Position x of the padded row is at Index(x): neighboring windows
-// are neighbors there, `phases` pixels apart.
-template <typename T>
-class PackedRows {
- public:
-  using Sum = Accumulator<T>;
-
-  // Holds `rows` rows of `channels` channels, with positions from -margin on:
-  // those of the rows that are in the image.
-  PackedRows(const CorrelationArgs& args, int64_t rows, int64_t channels,
-             int64_t phases, int64_t margin)
-      : args_(args),
-        phases_(phases),
-        margin_(margin),
-        phase_step_(
-            DivideUp(args.width + 2 * args.padding + 2 * margin, phases)),
-        step_(RowElements(args, phases, margin)),
-        row_step_(channels * step_),
-        // Slack behind the last row, too.
-        values_(std::min(rows, args.height) * row_step_ + kRowSlack) {}
-
-  static int64_t RowElements(const CorrelationArgs& args, int64_t phases,
-                             int64_t margin) {
-    const int64_t positions = args.width + 2 * args.padding + 2 * margin;
-    return DivideUp(positions, phases) * phases + kRowSlack;
-  }
-
-  // Reads channels [c, c + count) of rows [first, end) of an image; those
-  // outside are not read.
-  void Read(const T* image, int64_t c, int64_t count, int64_t first,
-            int64_t end) {
-    const ImageSteps steps = FeatureSteps(args_);
-    first_ = std::max<int64_t>(first, 0);
-    for (int64_t y = first_; y < std::min(end, args_.height); ++y) {
-      TFO_DISPATCH(PackRow<T>)
-      ({image + y * steps.row + c * steps.channel, steps.channel, steps.pixel},
-       count, args_.width, margin_ + args_.padding, phases_, phase_step_,
-       {&values_[(y - first_) * row_step_], step_});
-    }
-  }
-
-  int64_t Index(int64_t position) const {
-    const int64_t x = margin_ + position;
-    return x % phases_ * phase_step_ + x / phases_;
-  }
-
-  // Row y of the image, from `position` on.
-  PlaneRow<const Sum> Row(int64_t y, int64_t position) const {
-    return {&values_[(y - first_) * row_step_ + Index(position)], step_};
-  }
-  PlaneRow<const Sum> Row(int64_t y) const {
-    return {&values_[(y - first_) * row_step_], step_};
-  }
-
- private:
-  const CorrelationArgs& args_;
-  const int64_t phases_, margin_, phase_step_, step_, row_step_;
-  int64_t first_ = 0;
-  std::vector<Sum> values_;
-};
-
-// How many rows and channels to work on at once. Depends on sizes only, because
-// it decides the order of sums.
-struct Tile {
-  int64_t rows, channels;
-};
-
-// `rows_of(n)`: the rows that n rows of the result read.
-template <typename RowsOf>
-Tile TileOf(int64_t rows, int64_t channels, int64_t row_sums,
-            int64_t row_elements, const RowsOf& rows_of) {
-  Tile tile;
-  tile.rows = std::clamp<int64_t>(kSumElements / std::max<int64_t>(row_sums, 1),
-                                  1, std::min<int64_t>(rows, 8));
-  tile.channels = std::clamp<int64_t>(
-      kPackedElements / std::max<int64_t>(rows_of(tile.rows) * row_elements, 1),
-      std::min<int64_t>(channels, 8), channels);
-  return tile;
-}
 
 template <typename T>
 class CostBand {
@@ -134,7 +42,13 @@ class CostBand {
       a_.Read(a, c, count, first, first + RowsOfA(args_, y1 - y0));
       b_.Read(b, c, count, first - reach,
               first - reach + RowsOfB(args_, y1 - y0));
-      for (int64_t y = y0; y < y1; ++y) AddRow(y - y0, y, count);
+      // Rows read the same rows of b if a step down of the costs is some steps
+      // of displacements.
+      const int64_t together =
+          args_.stride_1 % args_.stride_2 == 0 ? kDotRows : 1;
+      for (int64_t y = y0; y < y1; y += together) {
+        AddRows(y - y0, y, std::min(together, y1 - y), count);
+      }
     }
     const ImageSteps steps = CostSteps(args_);
     for (int64_t y = y0; y < y1; ++y) {
@@ -152,26 +66,54 @@ class CostBand {
     return &sums_[row * args_.Displacements() * step_];
   }
 
-  void AddRow(int64_t row, int64_t y, int64_t channels) {
-    const int64_t radius = args_.Radius(), kernel = args_.KernelRadius();
+  // Rows [y, y + rows) of the costs, whose sums begin with row `row`.
+  void AddRows(int64_t row, int64_t y, int64_t rows, int64_t channels) {
+    const int64_t kernel = args_.KernelRadius();
     for (int64_t j = -kernel; j <= kernel; ++j) {
       const int64_t y1 =
           y * args_.stride_1 - args_.padding + args_.Border() + j;
-      if (y1 < 0 || y1 >= args_.height) continue;
-      for (int64_t dy = -radius; dy <= radius; ++dy) {
-        const int64_t y2 = y1 + dy * args_.stride_2;
+      const int64_t apart = rows > 1 ? args_.stride_1 / args_.stride_2 : 1;
+      const int64_t radius = args_.Radius();
+      for (int64_t step = -radius; step <= radius + (rows - 1) * apart;
+           ++step) {
+        const int64_t y2 = y1 + step * args_.stride_2;
         if (y2 < 0 || y2 >= args_.height) continue;
-        for (int64_t i = -kernel; i <= kernel; ++i) {
-          const int64_t x = args_.Border() + i;
-          for (int64_t dx = -radius; dx <= radius; ++dx) {
-            offsets_[dx + radius] = b_.Index(x + dx * args_.stride_2);
-          }
-          TFO_DISPATCH(AddDots<Sum>)
-          (a_.Row(y1, x), b_.Row(y2), offsets_.data(), args_.Side(), channels,
-           args_.OutputWidth(),
-           {RowSums(row) + (dy + radius) * args_.Side() * step_, step_});
+        // The rows that reach y2 and are in the image.
+        int64_t first = 0, end = rows;
+        while (first < end && (step - first * apart > radius ||
+                               y1 + first * args_.stride_1 < 0)) {
+          ++first;
         }
+        while (first < end &&
+               (step - (end - 1) * apart < -radius ||
+                y1 + (end - 1) * args_.stride_1 >= args_.height)) {
+          --end;
+        }
+        if (first == end) continue;
+        AddRowsTo(row, first, end, y1, y2, step, apart, channels);
       }
+    }
+  }
+
+  void AddRowsTo(int64_t row, int64_t first, int64_t end, int64_t y1,
+                 int64_t y2, int64_t step, int64_t apart, int64_t channels) {
+    const int64_t radius = args_.Radius(), kernel = args_.KernelRadius();
+    PlaneRow<const Sum> from[kDotRows];
+    PlaneRow<Sum> to[kDotRows];
+    for (int64_t i = -kernel; i <= kernel; ++i) {
+      const int64_t x = args_.Border() + i;
+      for (int64_t dx = -radius; dx <= radius; ++dx) {
+        offsets_[dx + radius] = b_.Index(x + dx * args_.stride_2);
+      }
+      for (int64_t r = first; r < end; ++r) {
+        const int64_t dy = step - r * apart;
+        from[r - first] = a_.Row(y1 + r * args_.stride_1, x);
+        to[r - first] = {
+            RowSums(row + r) + (dy + radius) * args_.Side() * step_, step_};
+      }
+      TFO_DISPATCH(AddDots<Sum>)
+      (from, end - first, b_.Row(y2), offsets_.data(), args_.Side(), channels,
+       args_.OutputWidth(), to);
     }
   }
 
@@ -229,138 +171,6 @@ class CostBand {
   std::vector<int64_t> offsets_;
 };
 
-template <typename T>
-class GradBand {
- public:
-  using Sum = Accumulator<T>;
-
-  GradBand(const CorrelationArgs& args, const Tile& tile, bool to_b)
-      : args_(args),
-        to_b_(to_b),
-        margin_(Reach(args)),
-        other_(args, RowsOfOther(args, tile.rows), tile.channels, 1, margin_),
-        weight_step_(PackedRows<T>::RowElements(args, 1, margin_)),
-        weights_(args.Side() * weight_step_ + kRowSlack),
-        step_(args.width + kRowSlack),
-        row_step_(tile.channels * step_),
-        sums_(tile.rows * row_step_ + kRowSlack),
-        weight_offsets_(args.Side()),
-        offsets_(args.Side()) {}
-
-  static int64_t Reach(const CorrelationArgs& args) {
-    return args.Radius() * args.stride_2;
-  }
-  static int64_t RowsOfOther(const CorrelationArgs& args, int64_t rows) {
-    return rows + 2 * Reach(args);
-  }
-
-  // Channels [c, c + count) of rows [y0, y1) of the gradient of an image.
-  void Run(const T* d_costs, const T* other, int64_t c, int64_t count,
-           int64_t y0, int64_t y1, T* gradient) {
-    std::fill(sums_.begin(), sums_.end(), Sum(0));
-    other_.Read(other, c, count, y0 - margin_, y1 + margin_);
-    const int64_t radius = args_.Radius();
-    for (int64_t dy = -radius; dy <= radius; ++dy) {
-      for (int64_t y = y0; y < y1; ++y) {
-        const int64_t shift = dy * args_.stride_2;
-        const int64_t y2 = to_b_ ? y - shift : y + shift;
-        if (y2 < 0 || y2 >= args_.height) continue;
-        if (!ReadWeights(d_costs, to_b_ ? y2 : y, dy)) continue;
-        for (int64_t dx = -radius; dx <= radius; ++dx) {
-          const int64_t step = dx * args_.stride_2;
-          const int64_t x = margin_ + args_.padding;
-          weight_offsets_[dx + radius] = to_b_ ? x - step : x;
-          offsets_[dx + radius] = to_b_ ? x - step : x + step;
-        }
-        TFO_DISPATCH(AddWeighted<Sum>)
-        ({weights_.data(), weight_step_}, weight_offsets_.data(),
-         other_.Row(y2), offsets_.data(), args_.Side(), count, args_.width,
-         {&sums_[(y - y0) * row_step_], step_});
-      }
-    }
-    const ImageSteps steps = FeatureSteps(args_);
-    for (int64_t y = y0; y < y1; ++y) {
-      TFO_DISPATCH(UnpackRow<T>)
-      ({&sums_[(y - y0) * row_step_], step_}, count, args_.width,
-       Sum(1) / static_cast<Sum>(args_.Terms()),
-       {gradient + y * steps.row + c * steps.channel, steps.channel,
-        steps.pixel});
-    }
-  }
-
- private:
-  // For each pixel of row y of a, and each displacement of row dy: the sum of
-  // the upstream gradients of the windows that it is in. Returns false if it is
-  // in none.
-  bool ReadWeights(const T* d_costs, int64_t y, int64_t dy) {
-    const ImageSteps steps = CostSteps(args_);
-    const int64_t radius = args_.Radius(), kernel = args_.KernelRadius();
-    bool any = false;
-    for (int64_t j = -kernel; j <= kernel; ++j) {
-      const int64_t at = y + args_.padding - args_.Border() - j;
-      if (at < 0 || at % args_.stride_1 != 0) continue;
-      const int64_t row = at / args_.stride_1;
-      if (row >= args_.OutputHeight()) continue;
-      const T* const from = d_costs + row * steps.row +
-                            (dy + radius) * args_.Side() * steps.channel;
-      if (args_.kernel_size == 1 && args_.stride_1 == 1) {
-        // Positions outside of the windows are zero from the beginning.
-        TFO_DISPATCH(PackRow<T>)
-        ({from, steps.channel, steps.pixel}, args_.Side(), args_.OutputWidth(),
-         margin_ + args_.Border(), 1, 0, {weights_.data(), weight_step_});
-        ClearOutside();
-        return true;
-      }
-      if (!any) std::fill(weights_.begin(), weights_.end(), Sum(0));
-      any = true;
-      for (int64_t x = 0; x < args_.OutputWidth(); ++x) {
-        for (int64_t d = 0; d < args_.Side(); ++d) {
-          const Sum value = Widen(from[x * steps.pixel + d * steps.channel]);
-          Sum* const to = &weights_[d * weight_step_ + margin_ +
-                                    x * args_.stride_1 + args_.Border()];
-          for (int64_t i = -kernel; i <= kernel; ++i) to[i] += value;
-        }
-      }
-    }
-    if (any) ClearOutside();
-    return any;
-  }
-
-  // Clears the weights of products with a pixel beside the image: infinity
-  // times its zero is NaN.
-  void ClearOutside() {
-    const int64_t origin = margin_ + args_.padding;
-    const int64_t begin = margin_ + args_.max_displacement;
-    const int64_t end =
-        begin + (args_.OutputWidth() - 1) * args_.stride_1 + args_.kernel_size;
-    for (int64_t d = 0; d < args_.Side(); ++d) {
-      const int64_t step = (d - args_.Radius()) * args_.stride_2;
-      Sum* const row = &weights_[d * weight_step_];
-      const int64_t first =
-          std::clamp(origin + std::max<int64_t>(0, -step), begin, end);
-      const int64_t last = std::clamp(
-          origin + std::min(args_.width, args_.width - step), first, end);
-      std::fill(row + begin, row + first, Sum(0));
-      std::fill(row + last, row + end, Sum(0));
-    }
-  }
-
-  const CorrelationArgs& args_;
-  const bool to_b_;
-  const int64_t margin_;
-  PackedRows<T> other_;
-  const int64_t weight_step_;
-  std::vector<Sum> weights_;  // [displacements of a row, positions]
-  const int64_t step_, row_step_;
-  std::vector<Sum> sums_;  // [rows, channels, step]
-  std::vector<int64_t> weight_offsets_, offsets_;
-};
-
-// Estimates the cycles of a row of costs of an image.
-double CyclesPerRow(const CorrelationArgs& args) {
-  return 0.1 * args.OutputWidth() * args.Displacements() * args.Terms();
-}
-
 }  // namespace
 
 template <typename T>
@@ -390,44 +200,9 @@ Error CorrelationCost(const Cpu& cpu, const CorrelationArgs& args, const T* a,
   return nullptr;
 }
 
-template <typename T>
-Error CorrelationCostGrad(const Cpu& cpu, const CorrelationArgs& args,
-                          const T* d_costs, const T* other, bool to_b,
-                          T* gradient) {
-  const Tile tile = TileOf(
-      args.height, args.channels, 8 * (args.width + kRowSlack),
-      PackedRows<T>::RowElements(args, 1, GradBand<T>::Reach(args)),
-      [&](int64_t rows) {
-        return std::min(GradBand<T>::RowsOfOther(args, rows), args.height);
-      });
-  const int64_t bands = DivideUp(args.height, tile.rows);
-  const int64_t groups = DivideUp(args.channels, tile.channels);
-  const int64_t of_image = args.height * args.width * args.channels;
-  const int64_t of_costs =
-      args.OutputHeight() * args.OutputWidth() * args.Displacements();
-  cpu.ParallelFor(args.batch * bands * groups,
-                  CyclesPerRow(args) * tile.rows / static_cast<double>(groups),
-                  [&](int64_t begin, int64_t end) {
-                    GradBand<T> band(args, tile, to_b);
-                    for (int64_t unit = begin; unit < end; ++unit) {
-                      const int64_t c = unit % groups * tile.channels;
-                      const int64_t y = unit / groups % bands * tile.rows;
-                      const int64_t image = unit / groups / bands;
-                      band.Run(d_costs + image * of_costs,
-                               other + image * of_image, c,
-                               std::min(tile.channels, args.channels - c), y,
-                               std::min(y + tile.rows, args.height),
-                               gradient + image * of_image);
-                    }
-                  });
-  return nullptr;
-}
-
-#define TFO_INSTANTIATE(T)                                                  \
-  template Error CorrelationCost<T>(const Cpu&, const CorrelationArgs&,     \
-                                    const T*, const T*, T*);                \
-  template Error CorrelationCostGrad<T>(const Cpu&, const CorrelationArgs&, \
-                                        const T*, const T*, bool, T*)
+#define TFO_INSTANTIATE(T)                                              \
+  template Error CorrelationCost<T>(const Cpu&, const CorrelationArgs&, \
+                                    const T*, const T*, T*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);

@@ -26,6 +26,22 @@ struct TensorRow {
   int64_t step, pixel_step;
 };
 
+// A row of pixels that contributes to a row of a gradient: pixel x adds
+// weights[weight + x * weight_pixel + k * weight_step] times the channels from
+// source[source + x * channels + k * source_step] on, for steps k in
+// [begin[x], end[x]).
+struct StepRow {
+  int64_t weight, source;
+};
+struct StepLayout {
+  int64_t width, channels;
+  int64_t weight_pixel, weight_step, source_step;
+  const int64_t *begin, *end;
+};
+
+// Rows of costs that AddDots works on at a time.
+inline constexpr int64_t kDotRows = 3;
+
 TFO_PER_CPU_LEVEL(
     // Copies [count, width] elements. Element x goes to position (x0 + x) /
     // phases of phase (x0 + x) % phases; phases are `phase_step` apart.
@@ -38,19 +54,25 @@ TFO_PER_CPU_LEVEL(
     void UnpackRow(const PlaneRow<const Accumulator<T>>& from, int64_t count,
                    int64_t width, Accumulator<T> scale, const TensorRow<T>& to);
 
-    // sums(n, x) += sum over c of a(c, x) * b(c, x + offsets[n]), for n in [0,
-    // count) and x in [0, width).
+    // For `rows` <= kDotRows rows r of a and of sums, and n in [0, count), x in
+    // [0, width): sums[r](n, x) += sum over c of a[r](c, x) * b(c, x +
+    // offsets[n]). Rows of a have one step.
     template <typename V>
-    void AddDots(const PlaneRow<const V>& a, const PlaneRow<const V>& b,
-                 const int64_t* offsets, int64_t count, int64_t channels,
-                 int64_t width, const PlaneRow<V>& sums);
+    void AddDots(const PlaneRow<const V>* a, int64_t rows,
+                 const PlaneRow<const V>& b, const int64_t* offsets,
+                 int64_t count, int64_t channels, int64_t width,
+                 const PlaneRow<V>* sums);
     // sums(c, x) += sum over n of weights(n, x + weight_offsets[n]) * b(c, x +
     // offsets[n]), for c in [0, channels) and x in [0, width).
     template <typename V>
     void AddWeighted(const PlaneRow<const V>& weights,
                      const int64_t* weight_offsets, const PlaneRow<const V>& b,
                      const int64_t* offsets, int64_t count, int64_t channels,
-                     int64_t width, const PlaneRow<V>& sums);)
+                     int64_t width, const PlaneRow<V>& sums);
+    // Writes `scale` times the sums of rows to gradient [width, channels].
+    template <typename V>
+    void SumSteps(const StepRow* rows, int64_t count, const StepLayout& layout,
+                  const V* weights, const V* source, V scale, V* gradient);)
 
 }  // namespace tfo
 

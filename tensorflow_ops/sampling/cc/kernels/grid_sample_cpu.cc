@@ -37,21 +37,46 @@ double CyclesPerSample(const GridSampleArgs& args) {
                                       : 2 + args.channels / 8.0);
 }
 
-// Calls body(image, span) for blocks of samples, in parallel.
-template <typename Body>
-void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, double cycles,
-               const Body& body) {
+// The taps of a block of samples of an image.
+template <typename C, typename Index>
+struct FoundBlock {
+  int64_t image;
+  SampleSpan span;
+  SampleTaps<C, Index> taps;
+  SampleSlopes<C> slopes;
+};
+
+// Calls find(block), then body(*block), for blocks of samples, in parallel. The
+// pixels of a block are on their way from memory while the one before it is
+// worked on.
+template <typename T, typename Index, typename Find, typename Body>
+void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, const T* features,
+               double cycles, const Find& find, const Body& body) {
   const int64_t blocks = (args.samples + kSampleBlock - 1) / kSampleBlock;
-  cpu.ParallelFor(args.batch * blocks, cycles * kSampleBlock,
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t unit = begin; unit < end; ++unit) {
-                      const int64_t first = unit % blocks * kSampleBlock;
-                      body(unit / blocks,
-                           SampleSpan{nullptr, first,
-                                      std::min<int64_t>(kSampleBlock,
-                                                        args.samples - first)});
-                    }
-                  });
+  cpu.ParallelFor(
+      args.batch * blocks, cycles * kSampleBlock,
+      [&](int64_t begin, int64_t end) {
+        FoundBlock<Accumulator<T>, Index> found[2];
+        const auto prepare = [&](int64_t unit) {
+          auto& block = found[unit % 2];
+          const int64_t first = unit % blocks * kSampleBlock;
+          block.image = unit / blocks;
+          block.span = {nullptr, first,
+                        std::min<int64_t>(kSampleBlock, args.samples - first)};
+          find(&block);
+          // Pixels of less than a cache line are not worth it.
+          if (HasPlanes(args) || args.channels * sizeof(T) < 64) return;
+          TFO_DISPATCH(FetchPixels<T, Index>)
+          (block.taps, block.span.count,
+           features + block.image * args.Pixels() * args.channels,
+           args.channels);
+        };
+        if (begin < end) prepare(begin);
+        for (int64_t unit = begin; unit < end; ++unit) {
+          if (unit + 1 < end) prepare(unit + 1);
+          body(found[unit % 2]);
+        }
+      });
 }
 
 // Sums a band of an image, or some planes' bands: their sums are written to
@@ -115,9 +140,11 @@ class BandSums {
         (taps_, span, d_output, PlanesOf(args_), band, sums);
         continue;
       }
+      SampledPlanes plane = PlanesOf(args_);
+      plane.channels = 1;
       for (int64_t i = 0; i < count; ++i) {
-        TFO_DISPATCH(AddToPlane<T, Index>)
-        (taps_, span, d_output + (c + i) * args_.samples, band,
+        TFO_DISPATCH(AddChannelsLast<T, Index>)
+        (taps_, span, d_output + (c + i) * args_.samples, plane, band,
          sums + i * sums_step);
       }
     }
@@ -149,8 +176,9 @@ GradUnits PartitionGrad(const Cpu& cpu, const GridSampleArgs& args,
     units.groups = (args.channels + units.channels - 1) / units.channels;
   }
   int64_t rows = args.height;
-  const int64_t bands =
-      wanted / std::max<int64_t>(args.batch * units.groups, 1);
+  const int64_t whole = std::max<int64_t>(args.batch * units.groups, 1);
+  // Bands need the samples sorted.
+  const int64_t bands = whole >= 2 * cpu.num_threads ? 1 : wanted / whole;
   if (bands > 1) rows = std::max<int64_t>(args.height / bands, 4);
   if (is_16_bit) {
     // Sums of at most 4 MB.
@@ -189,32 +217,33 @@ Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
   using Sum = Accumulator<T>;
   WithIndex(args, [&](auto index) {
     using Index = decltype(index);
-    ForBlocks(cpu, args, CyclesPerSample(args),
-              [&](int64_t image, const SampleSpan& span) {
-                SampleTaps<Sum, Index> taps;
-                const int64_t first = 2 * image * args.samples;
-                if (direction == nullptr) {
-                  TFO_DISPATCH(FindTaps<Sum, Index>)
-                  (args, grid + first, span, &taps, nullptr);
-                } else {
-                  SampleSlopes<Sum> slopes;
-                  TFO_DISPATCH(FindTaps<Sum, Index>)
-                  (args, grid + first, span, &taps, &slopes);
-                  TurnToSlopes(args, direction + first + 2 * span.first,
-                               span.count, slopes, &taps);
-                }
-                const T* const from =
-                    features + image * args.Pixels() * args.channels;
-                T* const to = output + image * args.samples * args.channels;
-                if (HasPlanes(args)) {
-                  TFO_DISPATCH(SamplePlanes<T, Index>)
-                  (taps, span.count, from, PlanesOf(args), to + span.first);
-                } else {
-                  TFO_DISPATCH(SampleChannelsLast<T, Index>)
-                  (taps, span.count, from, PlanesOf(args),
-                   to + span.first * args.channels);
-                }
-              });
+    using Block = FoundBlock<Sum, Index>;
+    const auto find = [&](Block* block) {
+      const int64_t first = 2 * block->image * args.samples;
+      TFO_DISPATCH(FindTaps<Sum, Index>)
+      (args, grid + first, block->span, &block->taps,
+       direction == nullptr ? nullptr : &block->slopes);
+      if (direction != nullptr) {
+        TurnToSlopes(args, direction + first + 2 * block->span.first,
+                     block->span.count, block->slopes, &block->taps);
+      }
+    };
+    const auto sample = [&](const Block& block) {
+      const T* const from =
+          features + block.image * args.Pixels() * args.channels;
+      T* const to = output + block.image * args.samples * args.channels;
+      if (HasPlanes(args)) {
+        TFO_DISPATCH(SamplePlanes<T, Index>)
+        (block.taps, block.span.count, from, PlanesOf(args),
+         to + block.span.first);
+      } else {
+        TFO_DISPATCH(SampleChannelsLast<T, Index>)
+        (block.taps, block.span.count, from, PlanesOf(args),
+         to + block.span.first * args.channels);
+      }
+    };
+    ForBlocks<T, Index>(cpu, args, features, CyclesPerSample(args), find,
+                        sample);
   });
   return nullptr;
 }
@@ -253,39 +282,39 @@ Error GridSampleGridGrad(const Cpu& cpu, const GridSampleArgs& args,
   const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
   WithIndex(args, [&](auto index) {
     using Index = decltype(index);
-    ForBlocks(cpu, args, 2 * CyclesPerSample(args),
-              [&](int64_t image, const SampleSpan& span) {
-                SampleTaps<Sum, Index> taps;
-                SampleSlopes<Sum> slopes;
-                SampleDots<Sum> dots;
-                const int64_t from = 2 * image * args.samples;
-                TFO_DISPATCH(FindTaps<Sum, Index>)
-                (args, grid + from, span, &taps, &slopes);
-                const T* const pixels =
-                    features + image * args.Pixels() * args.channels;
-                const T* const up =
-                    d_output + image * args.samples * args.channels;
-                if (HasPlanes(args)) {
-                  TFO_DISPATCH(DotPlanes<T, Index>)
-                  (taps, slopes, span.count, up + span.first, pixels,
-                   PlanesOf(args), &dots);
-                } else {
-                  TFO_DISPATCH(DotChannelsLast<T, Index>)
-                  (taps, slopes, span.count, up + span.first * args.channels,
-                   pixels, PlanesOf(args), &dots);
-                }
-                Sum* const to = d_grid + from + 2 * span.first;
-                for (int64_t i = 0; i < span.count; ++i) {
-                  Sum y = 0, x = 0;
-                  for (int t = 0; t < taps.count; ++t) {
-                    const Sum dot = dots.values[t][i];
-                    if (slopes.y[t][i] != 0) y += slopes.y[t][i] * dot;
-                    if (slopes.x[t][i] != 0) x += slopes.x[t][i] * dot;
-                  }
-                  to[2 * i + y_at] = y;
-                  to[2 * i + 1 - y_at] = x;
-                }
-              });
+    using Block = FoundBlock<Sum, Index>;
+    const auto find = [&](Block* block) {
+      TFO_DISPATCH(FindTaps<Sum, Index>)
+      (args, grid + 2 * block->image * args.samples, block->span, &block->taps,
+       &block->slopes);
+    };
+    const auto differentiate = [&](const Block& block) {
+      SampleDots<Sum> dots;  // lanes beyond the samples: any
+      const int64_t count = block.span.count;
+      const T* const pixels =
+          features + block.image * args.Pixels() * args.channels;
+      const T* const up = d_output + block.image * args.samples * args.channels;
+      if (HasPlanes(args)) {
+        TFO_DISPATCH(DotPlanes<T, Index>)
+        (block.taps, block.slopes, count, up + block.span.first, pixels,
+         PlanesOf(args), &dots);
+      } else {
+        TFO_DISPATCH(DotChannelsLast<T, Index>)
+        (block.taps, block.slopes, count, up + block.span.first * args.channels,
+         pixels, PlanesOf(args), &dots);
+      }
+      Sum sums[2][kSampleBlock];
+      TFO_DISPATCH(SumSlopes<Sum>)
+      (block.taps.count, block.slopes, dots, count, sums[y_at], sums[1 - y_at]);
+      Sum* const to =
+          d_grid + 2 * (block.image * args.samples + block.span.first);
+      for (int64_t i = 0; i < count; ++i) {
+        to[2 * i] = sums[0][i];
+        to[2 * i + 1] = sums[1][i];
+      }
+    };
+    ForBlocks<T, Index>(cpu, args, features, 2 * CyclesPerSample(args), find,
+                        differentiate);
   });
   return nullptr;
 }

@@ -1,16 +1,12 @@
-// Sums over taps, and their transposes.
+// Sums over taps. Their transposes are in grid_sample_grad_simd.cc.
 #include "tensorflow_ops/sampling/cc/kernels/grid_sample_simd.h"
 
 #include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/sample_block.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
-
-template <typename T>
-using Vector = typename Lanes<T>::Vector;
-template <typename T>
-using Sum = Accumulator<T>;
 
 // The pixels of a sample that count.
 template <typename T>
@@ -41,17 +37,19 @@ void FillNan(T* to, int64_t n) {
   for (int64_t c = 0; c < n; ++c) to[c] = nan;
 }
 
-// All channels of a sample.
-template <typename T>
+// All channels of a sample, whose taps are kTaps, or taps.count if that is 0.
+template <int kTaps, typename T>
 TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
                              T* output) {
   constexpr int kCount = Lanes<T>::kCount;
+  const int count = kTaps == 0 ? taps.count : kTaps;
   ForVectorGroups<4, kCount>(
       channels, 0,
       [&](auto vectors, int64_t c) {
         constexpr int kVectors = decltype(vectors)::kValue;
         Vector<T> sums[kVectors] = {};
-        for (int t = 0; t < taps.count; ++t) {
+#pragma GCC unroll 4
+        for (int t = 0; t < count; ++t) {
           const Vector<T> weight = Vector<T>{} + taps.weight[t];
           const T* const at = taps.at[t] + c;
 #pragma GCC unroll 4
@@ -68,7 +66,7 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
         if (n <= 4) {
           for (int64_t j = c; j < c + n; ++j) {
             Sum<T> sum = 0;
-            for (int t = 0; t < taps.count; ++t) {
+            for (int t = 0; t < count; ++t) {
               sum =
                   MulAdd(taps.weight[t], Sum<T>(LoadOne(taps.at[t] + j)), sum);
             }
@@ -77,7 +75,7 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
           return;
         }
         Vector<T> sums = {};
-        for (int t = 0; t < taps.count; ++t) {
+        for (int t = 0; t < count; ++t) {
           sums = MulAdd(Vector<T>{} + taps.weight[t],
                         LoadFirst(taps.at[t] + c, n), sums);
         }
@@ -118,71 +116,88 @@ struct Few {
   }
 };
 
-template <int kLanes, typename Index>
-void SampleFewChannels(const SampleTaps<float, Index>& taps, int64_t count,
-                       const float* image, const SampledPlanes& of,
-                       float* output) {
-  using Vector = typename Few<kLanes>::Vector;
-  const int64_t channels = of.channels;
-  // Whether all taps count, and vectors end in the image.
-  alignas(64) int32_t simple[kSampleBlock];
+// One sample of few channels, from its taps that count.
+template <typename Index>
+TFO_INLINE void SampleScalars(const SampleTaps<float, Index>& taps, int64_t i,
+                              const float* image, int64_t channels,
+                              float* output) {
+  if (taps.nan[i] != taps.nan[i]) return FillNan(output, channels);
+  const auto counted = CountTaps(taps, i, image, channels);
+  for (int64_t c = 0; c < channels; ++c) {
+    float sum = 0;
+    for (int t = 0; t < counted.count; ++t) {
+      sum = MulAdd(counted.weight[t], counted.at[t][c], sum);
+    }
+    output[c] = sum;
+  }
+}
+
+// kChannels: of.channels, or 0 for any number.
+template <int kLanes, int kChannels, typename Index>
+__attribute__((noinline)) void SampleFewChannels(
+    const SampleTaps<float, Index>& taps, int64_t count, const float* image,
+    const SampledPlanes& of, float* output) {
+  const int64_t channels = kChannels == 0 ? of.channels : kChannels;
+  const int64_t row = of.width * channels;
+  int32_t simple[kSampleBlock];
   const Index last_pixel =
       static_cast<Index>((of.pixels * channels - kLanes) / channels);
-  for (int64_t i = 0; i < kSampleBlock; ++i) {
-    simple[i] = taps.weight[0][i] * taps.weight[3][i] != 0 &&
-                taps.weight[1][i] * taps.weight[2][i] != 0 &&
-                taps.pixel[3][i] <= last_pixel;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    float* const to = output + i * channels;
-    if (simple[i]) {
-      const float* const at = image + taps.pixel[0][i] * channels;
-      const float* const below = at + of.width * channels;
-      Vector sum = {};
-      sum = Few<kLanes>::Fused(taps.weight[0][i], at, sum);
-      sum = Few<kLanes>::Fused(taps.weight[1][i], at + channels, sum);
-      sum = Few<kLanes>::Fused(taps.weight[2][i], below, sum);
-      sum = Few<kLanes>::Fused(taps.weight[3][i], below + channels, sum);
-      if ((count - 1 - i) * channels >= kLanes) {
-        memcpy(to, &sum, sizeof(sum));
+  const bool all = AreSimple<float, Index>(taps, 0, last_pixel, count, simple);
+  const auto sample = [&](int64_t i) {
+    const float* const at = image + taps.pixel[0][i] * channels;
+    const float* const below = at + row;
+    typename Few<kLanes>::Vector sum = {};
+    sum = Few<kLanes>::Fused(taps.weight[0][i], at, sum);
+    sum = Few<kLanes>::Fused(taps.weight[1][i], at + channels, sum);
+    sum = Few<kLanes>::Fused(taps.weight[2][i], below, sum);
+    return Few<kLanes>::Fused(taps.weight[3][i], below + channels, sum);
+  };
+  // Samples whose vectors end in the block's output.
+  int64_t whole = count - (kLanes + channels - 1) / channels + 1;
+  int64_t i = 0;
+  if (all) {
+    for (; i < whole; ++i) {
+      const auto sum = sample(i);
+      memcpy(output + i * channels, &sum, sizeof(sum));
+    }
+  } else {
+    for (; i < whole; ++i) {
+      if (simple[i]) {
+        const auto sum = sample(i);
+        memcpy(output + i * channels, &sum, sizeof(sum));
       } else {
-        for (int64_t c = 0; c < channels; ++c) to[c] = sum[c];
+        SampleScalars(taps, i, image, channels, output + i * channels);
       }
-    } else if (taps.nan[i] != taps.nan[i]) {
-      FillNan(to, channels);
+    }
+  }
+  for (; i < count; ++i) {
+    if (simple[i]) {
+      const auto sum = sample(i);
+      memcpy(output + i * channels, &sum, channels * sizeof(float));
     } else {
-      const auto counted = CountTaps(taps, i, image, channels);
-      for (int64_t c = 0; c < channels; ++c) {
-        float sum = 0;
-        for (int t = 0; t < counted.count; ++t) {
-          sum = MulAdd(counted.weight[t], counted.at[t][c], sum);
-        }
-        to[c] = sum;
-      }
+      SampleScalars(taps, i, image, channels, output + i * channels);
     }
   }
 }
 
-// A vector of pixels of a plane; 0 where the weight is 0.
-template <typename T, typename Index>
-TFO_INLINE Vector<T> Gather(const T* plane, const Index* pixel,
-                            Vector<T> weight) {
-#ifdef __AVX512F__
-  if constexpr (sizeof(T) == 4 && sizeof(Index) == 4) {
-    const __m512 w = reinterpret_cast<__m512>(weight);
-    return reinterpret_cast<Vector<T>>(_mm512_mask_i32gather_ps(
-        _mm512_setzero_ps(),
-        _mm512_cmp_ps_mask(w, _mm512_setzero_ps(), _CMP_NEQ_UQ),
-        _mm512_loadu_si512(pixel), plane, 4));
-  }
-#endif
-  Vector<T> values;
-  for (int i = 0; i < Lanes<T>::kCount; ++i)
-    values[i] = LoadOne(plane + pixel[i]);
-  return weight != 0 ? values : Vector<T>{};
-}
-
 }  // namespace
+
+template <typename T, typename Index>
+void FetchPixels(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
+                 const T* image, int64_t channels) {
+  constexpr int64_t kLine = 64;
+  const int64_t bytes = channels * sizeof(T), last = taps.count - 1;
+  const char* const from = reinterpret_cast<const char*>(image);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t pixels[] = {taps.pixel[0][i], taps.pixel[last][i]};
+    for (const int64_t pixel : pixels) {
+      const char* const at = from + pixel * bytes;
+      for (int64_t line = 0; line < bytes; line += kLine) {
+        __builtin_prefetch(at + line, 0, 2);
+      }
+    }
+  }
+}
 
 template <typename T, typename Index>
 void SampleChannelsLast(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
@@ -190,14 +205,16 @@ void SampleChannelsLast(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
   const int64_t channels = of.channels;
   if constexpr (sizeof(T) == 4) {
     if (taps.count == 4 && channels <= 4 && of.pixels * channels >= 4) {
-      return SampleFewChannels<4>(taps, count, image, of, output);
+      return channels == 3
+                 ? SampleFewChannels<4, 3>(taps, count, image, of, output)
+                 : SampleFewChannels<4, 0>(taps, count, image, of, output);
     }
     if (taps.count == 4 && channels <= 8 && of.pixels * channels >= 8) {
-      return SampleFewChannels<8>(taps, count, image, of, output);
+      return SampleFewChannels<8, 0>(taps, count, image, of, output);
     }
     if constexpr (kFloats == 16) {
       if (taps.count == 4 && channels < 16 && of.pixels * channels >= 16) {
-        return SampleFewChannels<16>(taps, count, image, of, output);
+        return SampleFewChannels<16, 0>(taps, count, image, of, output);
       }
     }
   }
@@ -206,7 +223,12 @@ void SampleChannelsLast(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
     if (taps.nan[i] != taps.nan[i]) {
       FillNan(to, channels);
     } else {
-      SampleTapsOf(CountTaps(taps, i, image, channels), channels, to);
+      const auto counted = CountTaps(taps, i, image, channels);
+      if (counted.count == 4) {
+        SampleTapsOf<4>(counted, channels, to);
+      } else {
+        SampleTapsOf<0>(counted, channels, to);
+      }
     }
   }
 }
@@ -233,125 +255,15 @@ void SamplePlanes(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
   }
 }
 
-template <typename T, typename Index>
-void AddChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
-                     const SampleSpan& span, const T* d_output,
-                     const SampledPlanes& of, const PixelBand& band,
-                     Sum<T>* sums) {
-  constexpr int kCount = Lanes<T>::kCount;
-  const int64_t channels = of.channels;
-  for (int64_t i = 0; i < span.count; ++i) {
-    const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
-    const T* const from = d_output + sample * channels;
-    for (int t = 0; t < taps.count; ++t) {
-      const Sum<T> weight = taps.weight[t][i];
-      const int64_t pixel = taps.pixel[t][i];
-      if (weight == 0 || pixel < band.begin || pixel >= band.end) continue;
-      Sum<T>* const to = sums + (pixel - band.begin) * channels;
-      int64_t c = 0;
-      for (; c + kCount <= channels; c += kCount) {
-        Store(MulAdd(Vector<T>{} + weight, Load(from + c), Load(to + c)),
-              to + c);
-      }
-      for (; c < channels; ++c) {
-        to[c] = MulAdd(weight, Sum<T>(LoadOne(from + c)), to[c]);
-      }
-    }
-  }
-}
-
-template <typename T, typename Index>
-void AddToPlane(const SampleTaps<Sum<T>, Index>& taps, const SampleSpan& span,
-                const T* d_output, const PixelBand& band, Sum<T>* sums) {
-  for (int64_t i = 0; i < span.count; ++i) {
-    const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
-    const Sum<T> from = LoadOne(d_output + sample);
-    for (int t = 0; t < taps.count; ++t) {
-      const Sum<T> weight = taps.weight[t][i];
-      const int64_t pixel = taps.pixel[t][i];
-      if (weight == 0 || pixel < band.begin || pixel >= band.end) continue;
-      Sum<T>* const to = sums + (pixel - band.begin);
-      *to = MulAdd(weight, from, *to);
-    }
-  }
-}
-
-template <typename T, typename Index>
-void DotChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
-                     const SampleSlopes<Sum<T>>& slopes, int64_t count,
-                     const T* d_output, const T* image, const SampledPlanes& of,
-                     SampleDots<Sum<T>>* dots) {
-  constexpr int kCount = Lanes<T>::kCount;
-  const int64_t channels = of.channels;
-  for (int64_t i = 0; i < count; ++i) {
-    const T* const from = d_output + i * channels;
-    for (int t = 0; t < taps.count; ++t) {
-      Sum<T> dot = 0;
-      if (slopes.y[t][i] != 0 || slopes.x[t][i] != 0) {
-        const T* const at = image + taps.pixel[t][i] * channels;
-        int64_t c = 0;
-        if (channels >= kCount) {
-          Vector<T> sum = {};
-          for (; c + kCount <= channels; c += kCount) {
-            sum = MulAdd(Load(from + c), Load(at + c), sum);
-          }
-          dot = SumLanes(sum);
-        }
-        for (; c < channels; ++c) {
-          dot = MulAdd(Sum<T>(LoadOne(from + c)), Sum<T>(LoadOne(at + c)), dot);
-        }
-      }
-      dots->values[t][i] = dot;
-    }
-  }
-}
-
-template <typename T, typename Index>
-void DotPlanes(const SampleTaps<Sum<T>, Index>& taps,
-               const SampleSlopes<Sum<T>>& slopes, int64_t count,
-               const T* d_output, const T* image, const SampledPlanes& of,
-               SampleDots<Sum<T>>* dots) {
-  constexpr int kCount = Lanes<T>::kCount;
-  for (int t = 0; t < taps.count; ++t) {
-    for (int64_t i = 0; i < kSampleBlock; ++i) dots->values[t][i] = 0;
-  }
-  for (int64_t c = 0; c < of.channels; ++c) {
-    const T* const plane = image + c * of.pixels;
-    const T* const from = d_output + c * of.samples;
-    for (int64_t i = 0; i < count; i += kCount) {
-      const Vector<T> up =
-          i + kCount <= count ? Load(from + i) : LoadFirst(from + i, count - i);
-      for (int t = 0; t < taps.count; ++t) {
-        const Vector<T> y = Load(slopes.y[t] + i), x = Load(slopes.x[t] + i);
-        const Vector<T> used =
-            (y != 0) | (x != 0) ? Vector<T>{} + 1 : Vector<T>{};
-        Sum<T>* const dot = dots->values[t] + i;
-        Store(MulAdd(up, Gather(plane, taps.pixel[t] + i, used), Load(dot)),
-              dot);
-      }
-    }
-  }
-}
-
 #define TFO_INSTANTIATE(T, Index)                                              \
+  template void FetchPixels<T, Index>(const SampleTaps<Sum<T>, Index>&,        \
+                                      int64_t, const T*, int64_t);             \
   template void SampleChannelsLast<T, Index>(const SampleTaps<Sum<T>, Index>&, \
                                              int64_t, const T*,                \
                                              const SampledPlanes&, T*);        \
   template void SamplePlanes<T, Index>(const SampleTaps<Sum<T>, Index>&,       \
                                        int64_t, const T*,                      \
-                                       const SampledPlanes&, T*);              \
-  template void AddChannelsLast<T, Index>(                                     \
-      const SampleTaps<Sum<T>, Index>&, const SampleSpan&, const T*,           \
-      const SampledPlanes&, const PixelBand&, Sum<T>*);                        \
-  template void AddToPlane<T, Index>(const SampleTaps<Sum<T>, Index>&,         \
-                                     const SampleSpan&, const T*,              \
-                                     const PixelBand&, Sum<T>*);               \
-  template void DotChannelsLast<T, Index>(                                     \
-      const SampleTaps<Sum<T>, Index>&, const SampleSlopes<Sum<T>>&, int64_t,  \
-      const T*, const T*, const SampledPlanes&, SampleDots<Sum<T>>*);          \
-  template void DotPlanes<T, Index>(                                           \
-      const SampleTaps<Sum<T>, Index>&, const SampleSlopes<Sum<T>>&, int64_t,  \
-      const T*, const T*, const SampledPlanes&, SampleDots<Sum<T>>*)
+                                       const SampledPlanes&, T*)
 #define TFO_INSTANTIATE_BOTH(T) \
   TFO_INSTANTIATE(T, int32_t);  \
   TFO_INSTANTIATE(T, int64_t)

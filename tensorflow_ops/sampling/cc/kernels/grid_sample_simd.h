@@ -66,6 +66,12 @@ TFO_PER_CPU_LEVEL(
     void FindRows(const GridSampleArgs& args, const C* grid,
                   const SampleSpan& span, int32_t* first, int32_t* last);
 
+    // Prefetches pixels of an image [pixels, channels]: of each sample the
+    // first and the last tap. Its neighbors have the others.
+    template <typename T, typename Index>
+    void FetchPixels(const SampleTaps<Accumulator<T>, Index>& taps,
+                     int64_t count, const T* image, int64_t channels);
+
     // Writes samples [count, channels] of an image [pixels, channels].
     template <typename T, typename Index>
     void SampleChannelsLast(const SampleTaps<Accumulator<T>, Index>& taps,
@@ -79,17 +85,12 @@ TFO_PER_CPU_LEVEL(
                       T* output);
 
     // Adds gradients of samples to the pixels of a band, from sums[0] on.
-    // `d_output` is an image's.
+    // `d_output` is an image's, or a plane's with of.channels = 1.
     template <typename T, typename Index>
     void AddChannelsLast(const SampleTaps<Accumulator<T>, Index>& taps,
                          const SampleSpan& span, const T* d_output,
                          const SampledPlanes& of, const PixelBand& band,
                          Accumulator<T>* sums);
-    // The same for one channel, whose upstream gradient is [samples].
-    template <typename T, typename Index>
-    void AddToPlane(const SampleTaps<Accumulator<T>, Index>& taps,
-                    const SampleSpan& span, const T* d_output,
-                    const PixelBand& band, Accumulator<T>* sums);
 
     // Writes the dots of samples, whose upstream gradients are [count,
     // channels], or [channels, count] `of.samples` apart.
@@ -103,7 +104,13 @@ TFO_PER_CPU_LEVEL(
     void DotPlanes(const SampleTaps<Accumulator<T>, Index>& taps,
                    const SampleSlopes<Accumulator<T>>& slopes, int64_t count,
                    const T* d_output, const T* image, const SampledPlanes& of,
-                   SampleDots<Accumulator<T>>* dots);)
+                   SampleDots<Accumulator<T>>* dots);
+
+    // Sums slopes times dots over taps, but for slopes of 0. Writes whole
+    // vectors.
+    template <typename C>
+    void SumSlopes(int taps, const SampleSlopes<C>& slopes,
+                   const SampleDots<C>& dots, int64_t count, C* y, C* x);)
 
 }  // namespace tfo
 

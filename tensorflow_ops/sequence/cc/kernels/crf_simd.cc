@@ -1,5 +1,7 @@
 #include "tensorflow_ops/sequence/cc/kernels/crf_simd.h"
 
+#include "tensorflow_ops/nn/cc/rows/softmax_simd.h"
+#include "tensorflow_ops/sequence/cc/kernels/crf_rows_simd.h"
 #include "tensorflow_ops/sequence/cc/kernels/scaled_simd.h"
 
 namespace tfo {
@@ -206,47 +208,77 @@ void CrfAddPairs(const CrfMatrix& matrix, const ScaledRows<double>& before,
   }
 }
 
-template <typename T>
-void CrfBestStep(const double* transitions, const double* from, const T* logits,
-                 int64_t tags, int64_t stride, double* to,
-                 int32_t* tag_before) {
-  const auto step = [&](auto vectors, int64_t at) {
+// to[j] = max_i (from[i] + transitions[i][j]); NaN is not above any score.
+static TFO_INLINE void BestSums(const double* transitions, const double* from,
+                                int64_t tags, int64_t stride, double* to) {
+  ForColumnGroups(stride, [&](auto vectors, int64_t at) {
     constexpr int kVectors = decltype(vectors)::kValue;
     V best[kVectors];
-    S::I which[kVectors];
-#pragma GCC unroll 4
-    for (int k = 0; k < kVectors; ++k) {
-      best[k] = V{} - INFINITY;
-      which[k] = S::I{};
-    }
+#pragma GCC unroll 8
+    for (int k = 0; k < kVectors; ++k) best[k] = V{} - INFINITY;
     for (int64_t i = 0; i < tags; ++i) {
+      const V way = V{} + from[i];
       const double* const row = transitions + i * stride + at;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int k = 0; k < kVectors; ++k) {
-        const V score = from[i] + Load(row + k * kCount);
-        const S::I better = score > best[k];
-        best[k] = better ? score : best[k];
-        which[k] = better ? S::I{} + i : which[k];
+        best[k] = Max(way + Load(row + k * kCount), best[k]);
       }
     }
-#pragma GCC unroll 4
-    for (int k = 0; k < kVectors; ++k) {
-      Store(best[k], to + at + k * kCount);
-      StoreIndex(which[k], tag_before + at + k * kCount);
+#pragma GCC unroll 8
+    for (int k = 0; k < kVectors; ++k) Store(best[k], to + at + k * kCount);
+  });
+}
+
+template <typename T>
+void CrfBestWays(const double* transitions, const T* logits, int64_t frames,
+                 int64_t tags, int64_t stride, double* ways, double* row) {
+  for (int64_t t = 0; t < frames; ++t) {
+    double* const to = ways + t * stride;
+    WidenRow(logits + t * tags, tags, stride, row);
+    if (t > 0) BestSums(transitions, to - stride, tags, stride, to);
+    for (int64_t i = 0; i < stride; i += kCount) {
+      const V score = (t > 0 ? Load(to + i) : V{}) + Load(row + i);
+      Store(score == score ? score : V{} - INFINITY, to + i);
     }
-  };
-  ForVectorGroups<4, kCount>(stride, 0, step, [](int64_t, int64_t) {});
-  for (int64_t j = 0; j < tags; ++j) {
-    const double score = to[j] + LoadOne(logits + j);
-    to[j] = score == score ? score : -INFINITY;
   }
 }
 
-#define TFO_INSTANTIATE(T)                                                   \
-  template CrfFrame CrfEmissions(const T*, int64_t, int64_t,                 \
-                                 const ScaledRows<double>&);                 \
-  template void CrfBestStep(const double*, const double*, const T*, int64_t, \
-                            int64_t, double*, int32_t*)
+// The lowest i with the largest from[i] + transitions[i]; 0 if all are -inf.
+static TFO_INLINE int32_t BestBefore(const double* from,
+                                     const double* transitions,
+                                     int64_t stride) {
+  V best = V{} - INFINITY;
+  for (int64_t i = 0; i < stride; i += kCount) {
+    best = Max(Load(from + i) + Load(transitions + i), best);
+  }
+  best = VectorLanes::Max(best);
+  if (best[0] == -INFINITY) return 0;
+  S::I lane;
+  for (int k = 0; k < kCount; ++k) lane[k] = k;
+  V first = V{} + INFINITY;  // as doubles, which have a minimum at all levels
+  for (int64_t i = 0; i < stride; i += kCount) {
+    const V at = __builtin_convertvector(lane + i, V);
+    const V score = Load(from + i) + Load(transitions + i);
+    first = -Max(score == best ? -at : V{} - INFINITY, -first);
+  }
+  return static_cast<int32_t>(-VectorLanes::Max(-first)[0]);
+}
+
+void CrfTrace(const double* transposed, const double* ways, int64_t frames,
+              int64_t stride, int32_t last, int32_t* labels) {
+  labels[frames - 1] = last;
+  for (int64_t t = frames - 1; t > 0; --t) {
+    last =
+        BestBefore(ways + (t - 1) * stride, transposed + last * stride, stride);
+    labels[t - 1] = last;
+  }
+}
+
+#define TFO_INSTANTIATE(T)                                             \
+  template CrfFrame CrfEmissions(const T*, int64_t, int64_t,           \
+                                 const ScaledRows<double>&);           \
+  template void CrfBestWays(const double*, const T*, int64_t, int64_t, \
+                            int64_t, double*, double*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);

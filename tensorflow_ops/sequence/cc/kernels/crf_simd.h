@@ -11,6 +11,9 @@ namespace tfo {
 // Larger ones are off by less than the number of tags times 2^-1022.
 inline constexpr double kCrfLeastSum = 0x1p-600;
 
+// What a row may need beyond its stride, while logits are widened into it.
+inline constexpr int64_t kCrfRowGuard = 16;
+
 // e^(transitions - largest), [tags, stride], as doubles and exactly; 0 beyond
 // the tags.
 struct CrfMatrix {
@@ -57,13 +60,17 @@ TFO_PER_CPU_LEVEL(
                      const ScaledRows<double>& after, double scale,
                      double mantissa, int64_t exponent, double* plain,
                      double* factors, double* sums);
-    // The best way to each tag: to = logits + max_i (from[i] + transitions[i]),
-    // with the lowest such i. Rows of `transitions` have `stride` values, of
-    // -inf beyond the tags.
+    // The best ways to each tag, of at least one frame: ways[t] is logits[t] +
+    // max_i (ways[t - 1][i] + transitions[i]), -inf for NaN. Rows have `stride`
+    // values; those of `transitions` are -inf beyond the tags. `row` has room
+    // for a row and kCrfRowGuard.
     template <typename T>
-    void CrfBestStep(const double* transitions, const double* from,
-                     const T* logits, int64_t tags, int64_t stride, double* to,
-                     int32_t* tag_before);)
+    void CrfBestWays(const double* transitions, const T* logits, int64_t frames,
+                     int64_t tags, int64_t stride, double* ways, double* row);
+    // Follows them back from the last frame's tag: sets labels[frames], to the
+    // lowest tags of equal scores. `transposed` are transitions to each tag.
+    void CrfTrace(const double* transposed, const double* ways, int64_t frames,
+                  int64_t stride, int32_t last, int32_t* labels);)
 
 }  // namespace tfo
 

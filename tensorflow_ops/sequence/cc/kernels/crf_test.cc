@@ -348,6 +348,10 @@ void TestLongAndLarge(const Device& device, int64_t frames) {
 }
 TFO_TEST(Crf, LongSequencesAndLargeScoresAreRight) {
   TestLongAndLarge(Cpu(), 5000);
+  for (int i = 0; i < 9; ++i) {  // around the limits of plain doubles
+    const auto b = RandomBatch<double>(4, 40, 3 + 9 * i, i, 10 * i);
+    TestBatch(Cpu(), b, false, 1e-8);
+  }
 }
 TFO_CUDA_TEST(CrfGpu, LongSequencesAndLargeScoresAreRight) {
   TestLongAndLarge(Gpu(), 100);

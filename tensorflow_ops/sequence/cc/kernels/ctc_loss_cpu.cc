@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "tensorflow_ops/sequence/cc/kernels/ctc_lattice_cpu.h"
 #include "tensorflow_ops/sequence/cc/kernels/ctc_loss.h"
 #include "tensorflow_ops/sequence/cc/kernels/ctc_loss_simd.h"
 #include "tensorflow_ops/sequence/cc/kernels/row_sums_cpu.h"
@@ -11,69 +12,9 @@
 namespace tfo {
 namespace {
 
-// The labels of an example.
-struct Example {
-  Example(const LabelSequences& s, int64_t index)
-      : index(index),
-        frames(s.logit_lengths[index]),
-        labels(s.label_lengths[index]),
-        label(labels) {
-    for (int64_t u = 0; u < labels; ++u) label[u] = s.Label(index, u);
-  }
-  int64_t index, frames, labels;
-  std::vector<int64_t> label;
-};
-
-// The memory of a lattice.
-template <typename Value>
-class Lattice {
- public:
-  using Exponent = typename ScaledLimits<Value>::Exponent;
-
-  Lattice(const Example& example, int64_t max_frames, bool keeps) {
-    lattice_.frames = example.frames;
-    lattice_.labels = example.labels;
-    lattice_.stride = StatesStride(example.labels + 1);
-    lattice_.first_row = example.index * max_frames;
-    lattice_.label = example.label.data();
-    lattice_.keeps = keeps;
-    const int64_t stride = lattice_.stride;
-    const int64_t rows = keeps ? example.frames + 1 : 2;
-    const int64_t sizes[] = {example.frames * stride, example.frames,
-                             rows * stride, rows * stride,
-                             keeps ? 4 * stride + kStateGuard : 0};
-    int64_t total = 0;
-    for (const int64_t size : sizes) total += size;
-    // Uninitialized.
-    mantissas_.reset(new Value[total]);
-    exponents_.reset(new Exponent[total]);
-    ScaledRows<Value>* const places[] = {
-        &lattice_.emissions, &lattice_.blanks, &lattice_.blank_paths,
-        &lattice_.label_paths, &lattice_.scratch};
-    int64_t at = 0;
-    for (int i = 0; i < 5; ++i) {
-      *places[i] = {mantissas_.get() + at, exponents_.get() + at};
-      at += sizes[i];
-    }
-    skips_.assign(stride + kStateGuard, 0);
-    for (int64_t u = 1; u < example.labels; ++u) {
-      skips_[u] = example.label[u] == example.label[u - 1] ? 0 : -1;
-    }
-    lattice_.skips = skips_.data();
-  }
-  const CtcLattice<Value>& get() const { return lattice_; }
-
-  // Can the exponents of a path's probability overflow?
-  static bool MayOverflow(int64_t frames, int64_t lowest) {
-    return lowest < ScaledLimits<Value>::kLowest / (frames + 1);
-  }
-
- private:
-  CtcLattice<Value> lattice_;
-  std::unique_ptr<Value[]> mantissas_;
-  std::unique_ptr<Exponent[]> exponents_;
-  std::vector<Exponent> skips_;
-};
+using ctc_internal::Example;
+using ctc_internal::Lattice;
+using ctc_internal::LatticeMemory;
 
 template <typename T>
 CtcFrames<T> FramesOf(const LabelSequences& s, const T* logits,
@@ -87,9 +28,9 @@ CtcFrames<T> FramesOf(const LabelSequences& s, const T* logits,
 // frames [begin, end). Returns false if exponents may overflow.
 template <typename Value, typename T, typename Sums>
 bool ComputeLoss(const CtcArgs<T>& args, const Example& example,
-                 const Sums& sums, double* loss) {
+                 const Sums& sums, LatticeMemory* memory, double* loss) {
   const LabelSequences& s = args.sequences;
-  const Lattice<Value> lattice(example, s.frames, /*keeps=*/false);
+  const Lattice<Value> lattice(example, s.frames, /*keeps=*/false, memory);
   const auto frames =
       FramesOf(s, args.logits, args.largest, args.rest, example.index);
   bool finite = true;
@@ -136,14 +77,49 @@ class ExampleGrad {
   }
 
   // Computes posteriors and the scale of rows.
-  void Prepare() {
+  void Prepare(LatticeMemory* memory) {
+    if (!Compute<Value>(memory)) Compute<double>(memory);
+    SetScale();
+  }
+
+  // Prepare for threads that share an example, in this order: Start, Emit for
+  // all blocks, Recurse in both directions, Combine for all blocks, Finish.
+  static constexpr int64_t kBlock = 32;  // frames
+  int64_t Blocks() const { return (example_.frames + kBlock - 1) / kBlock; }
+  void Start() {
     const LabelSequences& s = args_.sequences;
-    Value d = args_.d_loss[example_.index];
-    if (!Compute<Value>()) Compute<double>();
-    if (state_ == kNan) d = std::numeric_limits<Value>::quiet_NaN();
-    if (state_ == kImpossible) d = 0;
-    std::fill(scale_, scale_ + example_.frames, d);
-    std::fill(scale_ + example_.frames, scale_ + s.frames, Value(0));
+    lattice_.reset(new Lattice<Value>(example_, s.frames, /*keeps=*/true,
+                                      &memory_, /*keeps_after=*/true));
+    lowest_.assign(Blocks(), 0);
+    finite_.assign(Blocks(), 1);
+  }
+  void Emit(int64_t block) {
+    const int64_t begin = block * kBlock;
+    finite_[block] = TFO_DISPATCH(CtcEmissions<T, Value>)(
+        Frames(), lattice_->get(), begin,
+        std::min(begin + kBlock, example_.frames), &lowest_[block]);
+  }
+  void Recurse(bool forward) {
+    if (!IsFinite() || Overflows()) return;
+    if (forward) {
+      TFO_DISPATCH(CtcForward<Value>)(lattice_->get(), &mantissa_, &exponent_);
+      differences_.resize(example_.frames * (firsts_.size() + 1));
+    } else {
+      TFO_DISPATCH(CtcAfter<Value>)(lattice_->get());
+    }
+  }
+  void Combine(int64_t block) {
+    if (mantissa_ == 0) return;
+    const int64_t begin = block * kBlock;
+    const int64_t end = std::min(begin + kBlock, example_.frames);
+    TFO_DISPATCH(CtcPosteriors<Value>)
+    (lattice_->get(), begin, end, mantissa_, exponent_);
+    SetDifferences(lattice_->get(), begin, end);
+  }
+  void Finish() {
+    state_ = !IsFinite() ? kNan : mantissa_ == 0 ? kImpossible : kPossible;
+    if (IsFinite() && Overflows()) Compute<double>(&memory_);
+    SetScale();
   }
 
   // Writes the gradient of frames [begin, end), padding included.
@@ -159,8 +135,7 @@ class ExampleGrad {
         state_ == kImpossible || args_.d_loss[example_.index] == 0;
     const int64_t computed = zero ? begin : frames;
     ForRowBlocks(begin, computed, s.classes, [&](int64_t from, int64_t to) {
-      TFO_DISPATCH(RunRows<ScaledSoftmaxArgs<T>>)
-      (softmax, first + from, first + to);
+      MapRows(softmax, first + from, first + to);
       if (state_ == kPossible) SubtractPosteriors(from, to);
     });
     std::fill(d_logits + computed * s.classes, d_logits + end * s.classes, T());
@@ -169,17 +144,37 @@ class ExampleGrad {
  private:
   enum State { kPossible, kImpossible, kNan };
 
+  CtcFrames<T> Frames() const {
+    return FramesOf(args_.sequences, args_.logits, args_.largest, args_.rest,
+                    example_.index);
+  }
+  bool IsFinite() const {
+    return std::find(finite_.begin(), finite_.end(), 0) == finite_.end();
+  }
+  bool Overflows() const {
+    const auto lowest = std::min_element(lowest_.begin(), lowest_.end());
+    return lowest != lowest_.end() &&
+           Lattice<Value>::MayOverflow(example_.frames, *lowest);
+  }
+  void SetScale() {
+    const LabelSequences& s = args_.sequences;
+    Value d = args_.d_loss[example_.index];
+    if (state_ == kNan) d = std::numeric_limits<Value>::quiet_NaN();
+    if (state_ == kImpossible) d = 0;
+    std::fill(scale_, scale_ + example_.frames, d);
+    std::fill(scale_ + example_.frames, scale_ + s.frames, Value(0));
+  }
+
   // Returns false if exponents may overflow.
   template <typename Mantissa>
-  bool Compute() {
+  bool Compute(LatticeMemory* memory) {
     const LabelSequences& s = args_.sequences;
-    const Lattice<Mantissa> memory(example_, s.frames, /*keeps=*/true);
-    const auto& lattice = memory.get();
-    const auto frames =
-        FramesOf(s, args_.logits, args_.largest, args_.rest, example_.index);
+    const Lattice<Mantissa> with_memory(example_, s.frames, /*keeps=*/true,
+                                        memory);
+    const auto& lattice = with_memory.get();
     int64_t lowest = 0;
     state_ = kNan;
-    if (!TFO_DISPATCH(CtcEmissions<T, Mantissa>)(frames, lattice, 0,
+    if (!TFO_DISPATCH(CtcEmissions<T, Mantissa>)(Frames(), lattice, 0,
                                                  example_.frames, &lowest)) {
       return true;
     }
@@ -190,10 +185,17 @@ class ExampleGrad {
     state_ = mantissa == 0 ? kImpossible : kPossible;
     if (state_ == kImpossible) return true;
     TFO_DISPATCH(CtcBackward<Mantissa>)(lattice, mantissa, exponent);
-    // Equal labels share a class.
+    differences_.resize(example_.frames * (firsts_.size() + 1));
+    SetDifferences(lattice, 0, example_.frames);
+    return true;
+  }
+
+  // Equal labels share a class.
+  template <typename Mantissa>
+  void SetDifferences(const CtcLattice<Mantissa>& lattice, int64_t begin,
+                      int64_t end) {
     const int64_t distinct = firsts_.size();
-    differences_.resize(example_.frames * (distinct + 1));
-    for (int64_t t = 0; t < example_.frames; ++t) {
+    for (int64_t t = begin; t < end; ++t) {
       Value* const difference = &differences_[t * (distinct + 1)];
       const int64_t row = lattice.RowOf(t);
       const auto* const p = lattice.emissions.mantissas + t * lattice.stride;
@@ -206,7 +208,6 @@ class ExampleGrad {
       difference[distinct] =
           lattice.blanks.mantissas[t] - lattice.blank_paths.mantissas[row];
     }
-    return true;
   }
 
   // Replaces scale * p of the labels and of blank by scale * (p - posterior).
@@ -232,6 +233,13 @@ class ExampleGrad {
   // Probabilities minus posteriors of distinct labels and, last, of blank.
   std::vector<Value> differences_;  // [frames, distinct labels + 1]
   State state_ = kPossible;
+  // Where threads share the example.
+  LatticeMemory memory_;
+  std::unique_ptr<Lattice<Value>> lattice_;
+  std::vector<int64_t> lowest_;  // of each block
+  std::vector<char> finite_;     // the same
+  Value mantissa_ = 0;
+  int64_t exponent_ = 0;
 };
 
 // A cycle estimate of an example's passes.
@@ -248,7 +256,6 @@ Error CtcLoss(const Cpu& cpu, const CtcArgs<T>& args) {
   const LabelSequences& s = args.sequences;
   const RowSumsArgs<T> sums{s.batch * s.frames, s.classes, args.logits,
                             args.largest, args.rest};
-  const auto run = TFO_DISPATCH(RunRows<RowSumsArgs<T>>);
   const auto order = LongestFirst(
       s.batch, [&](int64_t example) { return CostOf<T>(s, example); });
   double total = 0;
@@ -259,23 +266,25 @@ Error CtcLoss(const Cpu& cpu, const CtcArgs<T>& args) {
     cpu.ParallelFor((s.logit_lengths[i] + 15) / 16, 24.0 * s.classes + 50,
                     [&](int64_t begin, int64_t end) {
                       const int64_t last = i * s.frames + s.logit_lengths[i];
-                      run(sums, i * s.frames + begin * 16,
-                          std::min(i * s.frames + end * 16, last));
+                      SumRows(sums, i * s.frames + begin * 16,
+                              std::min(i * s.frames + end * 16, last));
                     });
   }
   cpu.ParallelFor(
       s.batch, s.batch > 0 ? total / s.batch : 0,
       [&](int64_t begin, int64_t end) {
+        LatticeMemory memory;
         for (int64_t i = begin; i < end; ++i) {
           const Example example(s, order[i]);
           const int64_t first = example.index * s.frames;
           const auto sum = [&](int64_t from, int64_t to) {
-            if (!splits) run(sums, first + from, first + to);
+            if (!splits) SumRows(sums, first + from, first + to);
           };
           double loss;
-          if (!ComputeLoss<Accumulator<T>>(args, example, sum, &loss)) {
+          if (!ComputeLoss<Accumulator<T>>(args, example, sum, &memory,
+                                           &loss)) {
             const auto computed = [](int64_t, int64_t) {};
-            ComputeLoss<double>(args, example, computed, &loss);
+            ComputeLoss<double>(args, example, computed, &memory, &loss);
           }
           const bool zero = args.zero_infinity && std::isinf(loss);
           args.loss[example.index] = zero ? 0 : loss;
@@ -300,21 +309,39 @@ Error CtcLossGrad(const Cpu& cpu, const CtcGradArgs<T>& args) {
   const double cost = s.batch > 0 ? total / s.batch : 0;
   if (s.batch >= cpu.num_threads) {
     cpu.ParallelFor(s.batch, cost, [&](int64_t begin, int64_t end) {
+      LatticeMemory memory;
       for (int64_t i = begin; i < end; ++i) {
         ExampleGrad<T> grad(args, order[i], scale.data());
-        grad.Prepare();
+        grad.Prepare(&memory);
         grad.WriteRows(0, s.frames);
       }
     });
     return nullptr;
   }
   std::vector<std::unique_ptr<ExampleGrad<T>>> grads(s.batch);
-  cpu.ParallelFor(s.batch, cost, [&](int64_t begin, int64_t end) {
+  const auto for_blocks = [&](int64_t example, const auto& body) {
+    ExampleGrad<T>& grad = *grads[example];
+    cpu.ParallelFor(
+        grad.Blocks(),
+        ExampleGrad<T>::kBlock * (8.0 * s.label_lengths[example] + 100),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) body(grad, i);
+        });
+  };
+  for (int64_t i = 0; i < s.batch; ++i) {
+    grads[i].reset(new ExampleGrad<T>(args, i, scale.data()));
+    grads[i]->Start();
+    for_blocks(i, [](ExampleGrad<T>& grad, int64_t at) { grad.Emit(at); });
+  }
+  cpu.ParallelFor(2 * s.batch, cost, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      grads[i].reset(new ExampleGrad<T>(args, order[i], scale.data()));
-      grads[i]->Prepare();
+      grads[i / 2]->Recurse(/*forward=*/i % 2 == 0);
     }
   });
+  for (int64_t i = 0; i < s.batch; ++i) {
+    for_blocks(i, [](ExampleGrad<T>& grad, int64_t at) { grad.Combine(at); });
+    grads[i]->Finish();
+  }
   for (const auto& grad : grads) {
     cpu.ParallelFor((s.frames + 15) / 16, 32.0 * s.classes + 100,
                     [&](int64_t begin, int64_t end) {

@@ -6,41 +6,94 @@
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
+// Frames whose logits are gathered before their exponentials: a vector that is
+// loaded right after its values were stored one by one would wait for them.
+inline constexpr int64_t kFramesAtOnce = 32;
+
+// Probabilities of up to kFramesAtOnce frames.
+template <typename T, typename Value>
+struct FrameSums {
+  using S = ScaledVector<Value>;
+  using OfRow = typename Lanes<T>::Vector;
+  Accumulator<T> shifts[kFramesAtOnce], logs[kFramesAtOnce];
+
+  // Sets what is subtracted from the logits of frames `row` and on. Returns
+  // whether all logits are below infinity.
+  TFO_INLINE bool Read(const CtcFrames<T>& frames, int64_t row, int64_t count) {
+    using Number = Accumulator<T>;
+    bool finite = true;
+    ForVectors<Number>(count, [&](auto part, int64_t at) {
+      const SoftmaxState<OfRow> sums = {
+          part.Load(frames.largest + row + at, Number(0)),
+          part.Load(frames.rest + row + at, Number(0))};
+      finite &= !AnyLane(sums.rest != sums.rest);
+      Store(sums.shift(), shifts + at);
+      Store(sums.Log(), logs + at);
+    });
+    return finite;
+  }
+
+  // Turns logits of blank into probabilities.
+  TFO_INLINE void SetBlanks(const ScaledRows<Value>& blanks, int64_t first,
+                            int64_t count, typename S::I& least) const {
+    Value x[kFramesAtOnce], shift[kFramesAtOnce] = {}, log[kFramesAtOnce] = {};
+    typename S::Exponent exponents[kFramesAtOnce];
+    for (int64_t i = 0; i < kFramesAtOnce; ++i) {
+      x[i] = i < count ? blanks.mantissas[first + i]
+                       : -static_cast<Value>(INFINITY);
+      shift[i] = i < count ? shifts[i] : Accumulator<T>(0);
+      log[i] = i < count ? logs[i] : Accumulator<T>(0);
+    }
+    for (int64_t i = 0; i < count; i += S::kCount) {
+      ScaledSoftmax(Load(x + i), Load(shift + i), Load(log + i), least)
+          .Store(x + i, exponents + i);
+    }
+    memcpy(blanks.mantissas + first, x, count * sizeof(*x));
+    memcpy(blanks.exponents + first, exponents, count * sizeof(*exponents));
+  }
+};
+
+// Gathers the logits of a frame's labels and of blank.
+template <typename T, typename Value>
+static TFO_INLINE void Gather(const CtcFrames<T>& frames,
+                              const CtcLattice<Value>& lattice, int64_t t) {
+  const T* const logits = frames.logits + t * frames.classes;
+  const int64_t at = t * lattice.stride + kStateGuard;
+  Value* const gathered = lattice.emissions.mantissas + at;
+  for (int64_t u = 0; u < lattice.labels; ++u) {
+    gathered[u] = LoadOne(logits + lattice.label[u]);
+  }
+  // States beyond the labels have probability 0.
+  for (int64_t u = lattice.labels; u < lattice.stride - kStateGuard; ++u) {
+    gathered[u] = -static_cast<Value>(INFINITY);
+  }
+  lattice.blanks.mantissas[t] = LoadOne(logits + frames.blank);
+}
+
 template <typename T, typename Value>
 bool CtcEmissions(const CtcFrames<T>& frames, const CtcLattice<Value>& lattice,
                   int64_t begin, int64_t end, int64_t* lowest) {
   using S = ScaledVector<Value>;
   typename S::I least = {};
   bool finite = true;
-  const int64_t labels = lattice.labels, stride = lattice.stride;
-  for (int64_t t = begin; t < end; ++t) {
-    const T* const logits = frames.logits + t * frames.classes;
-    const int64_t row = lattice.first_row + t;
-    const auto rest = frames.rest[row];
-    finite &= rest == rest;
-    using OfRow = typename Lanes<T>::Vector;
-    const SoftmaxState<OfRow> sums = {OfRow{} + frames.largest[row],
-                                      OfRow{} + rest};
-    const auto shift = typename S::V{} + Value(sums.shift()[0]);
-    const auto log = typename S::V{} + Value(sums.Log()[0]);
-    const int64_t at = t * stride + kStateGuard;
-    Value* const mantissas = lattice.emissions.mantissas + at;
-    auto* const exponents = lattice.emissions.exponents + at;
-    for (int64_t u = 0; u < labels; ++u) {
-      mantissas[u] = LoadOne(logits + lattice.label[u]);
+  FrameSums<T, Value> sums;
+  for (int64_t first = begin; first < end; first += kFramesAtOnce) {
+    const int64_t left = end - first;
+    const int64_t count = left < kFramesAtOnce ? left : kFramesAtOnce;
+    for (int64_t t = first; t < first + count; ++t) Gather(frames, lattice, t);
+    finite &= sums.Read(frames, lattice.first_row + first, count);
+    sums.SetBlanks(lattice.blanks, first, count, least);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto shift = typename S::V{} + Value(sums.shifts[i]);
+      const auto log = typename S::V{} + Value(sums.logs[i]);
+      const int64_t at = (first + i) * lattice.stride + kStateGuard;
+      Value* const mantissas = lattice.emissions.mantissas + at;
+      auto* const exponents = lattice.emissions.exponents + at;
+      for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
+        ScaledSoftmax(Load(mantissas + u), shift, log, least)
+            .Store(mantissas + u, exponents + u);
+      }
     }
-    // States beyond the labels have probability 0.
-    for (int64_t u = labels; u < stride - kStateGuard; ++u) {
-      mantissas[u] = -static_cast<Value>(INFINITY);
-    }
-    for (int64_t u = 0; u <= labels; u += S::kCount) {
-      const auto x = Load(mantissas + u);
-      ScaledSoftmax(x, shift, log, least).Store(mantissas + u, exponents + u);
-    }
-    const auto blank = ScaledSoftmax(
-        typename S::V{} + LoadOne(logits + frames.blank), shift, log, least);
-    lattice.blanks.mantissas[t] = blank.mantissa[0];
-    lattice.blanks.exponents[t] = blank.exponent[0];
   }
   const int64_t lane = LeastLane(least);
   *lowest = lane < *lowest ? lane : *lowest;
@@ -120,50 +173,106 @@ static TFO_INLINE void ToProbabilities(const CtcLattice<Value>& lattice,
       Shares(Broadcast(lattice.blanks, t), Value(1), 0)[0];
 }
 
+// Sets the paths that follow the last frame: scratch rows 0 and 1.
 template <typename Value>
-void CtcBackward(const CtcLattice<Value>& lattice, Value mantissa,
-                 int64_t exponent) {
-  using S = ScaledVector<Value>;
+static TFO_INLINE void StartBackward(const CtcLattice<Value>& lattice) {
   const auto& rows = lattice.scratch;
-  const auto &blanks = lattice.blank_paths, &labels = lattice.label_paths;
   const int64_t stride = lattice.stride, last = kStateGuard + lattice.labels;
-  const Value inverse = 1 / mantissa;
-  const auto total = static_cast<typename S::Exponent>(exponent);
   ClearRow(rows, 0, 4 * stride + kStateGuard);
   rows.mantissas[last] = rows.mantissas[stride + last - 1] = 1;
   rows.exponents[last] = rows.exponents[stride + last - 1] = 0;
   // Without labels, what is in front of them is the guard.
   if (lattice.labels == 0) ClearRow(rows, stride + last - 1, 1);
+}
+
+// Adds up what EmitBackward left: the paths that follow the frame before.
+template <typename Value>
+static TFO_INLINE void StepBackward(const CtcLattice<Value>& lattice) {
+  using S = ScaledVector<Value>;
+  const auto& rows = lattice.scratch;
+  const int64_t stride = lattice.stride;
+  for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
+    const int64_t at = kStateGuard + u;
+    typename S::I skips;
+    memcpy(&skips, lattice.skips + u + 1, sizeof(skips));
+    const S label = LoadAt(rows, 3 * stride + at);
+    StoreAt((LoadAt(rows, 2 * stride + at) + label).Normalized(), rows, at);
+    const S paths = S::Sum(label, LoadAt(rows, 2 * stride + at + 1),
+                           LoadAt(rows, 3 * stride + at + 1).Where(skips));
+    StoreAt(paths.Normalized(), rows, stride + at);
+  }
+}
+
+// Turns a frame's paths into posteriors. `after` are two rows, of the paths
+// that follow.
+template <typename Value>
+static TFO_INLINE void SetPosteriors(const CtcLattice<Value>& lattice,
+                                     int64_t t, const ScaledRows<Value>& after,
+                                     Value inverse, int64_t exponent) {
+  using S = ScaledVector<Value>;
+  const auto &blanks = lattice.blank_paths, &labels = lattice.label_paths;
+  const auto total = static_cast<typename S::Exponent>(exponent);
+  const int64_t row = lattice.RowOf(t);
+  typename S::V sum = {};
+  for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
+    const int64_t at = kStateGuard + u;
+    sum += Shares(LoadAt(blanks, row + u) * LoadAt(after, at), inverse, total);
+    const auto share =
+        Shares(LoadAt(labels, row + u) * LoadAt(after, lattice.stride + at),
+               inverse, total);
+    Store(share, labels.mantissas + row + u);
+  }
+  blanks.mantissas[row] = SumLanes(sum);
+}
+
+template <typename Value>
+void CtcBackward(const CtcLattice<Value>& lattice, Value mantissa,
+                 int64_t exponent) {
+  const Value inverse = 1 / mantissa;
+  StartBackward(lattice);
   for (int64_t t = lattice.frames - 1; t >= 0; --t) {
-    const int64_t row = lattice.RowOf(t);
-    typename S::V sum = {};
-    for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
-      const int64_t at = kStateGuard + u;
-      sum += Shares(LoadAt(blanks, row + u) * LoadAt(rows, at), inverse, total);
-      const auto share = Shares(
-          LoadAt(labels, row + u) * LoadAt(rows, stride + at), inverse, total);
-      Store(share, labels.mantissas + row + u);
-    }
-    blanks.mantissas[row] = SumLanes(sum);
+    SetPosteriors(lattice, t, lattice.scratch, inverse, exponent);
     if (t > 0) EmitBackward(lattice, t);
     ToProbabilities(lattice, t);
+    if (t > 0) StepBackward(lattice);
+  }
+}
+
+template <typename Value>
+void CtcAfter(const CtcLattice<Value>& lattice) {
+  const auto &rows = lattice.scratch, &after = lattice.after;
+  const int64_t size = 2 * lattice.stride;
+  StartBackward(lattice);
+  for (int64_t t = lattice.frames - 1; t >= 0; --t) {
+    memcpy(after.mantissas + t * size, rows.mantissas,
+           size * sizeof(*rows.mantissas));
+    memcpy(after.exponents + t * size, rows.exponents,
+           size * sizeof(*rows.exponents));
     if (t == 0) break;
-    for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
-      const int64_t at = kStateGuard + u;
-      typename S::I skips;
-      memcpy(&skips, lattice.skips + u + 1, sizeof(skips));
-      const S label = LoadAt(rows, 3 * stride + at);
-      StoreAt((LoadAt(rows, 2 * stride + at) + label).Normalized(), rows, at);
-      const S paths = S::Sum(label, LoadAt(rows, 2 * stride + at + 1),
-                             LoadAt(rows, 3 * stride + at + 1).Where(skips));
-      StoreAt(paths.Normalized(), rows, stride + at);
-    }
+    EmitBackward(lattice, t);
+    StepBackward(lattice);
+  }
+}
+
+template <typename Value>
+void CtcPosteriors(const CtcLattice<Value>& lattice, int64_t begin, int64_t end,
+                   Value mantissa, int64_t exponent) {
+  const Value inverse = 1 / mantissa;
+  for (int64_t t = begin; t < end; ++t) {
+    const int64_t at = 2 * t * lattice.stride;
+    const ScaledRows<Value> after = {lattice.after.mantissas + at,
+                                     lattice.after.exponents + at};
+    SetPosteriors(lattice, t, after, inverse, exponent);
+    ToProbabilities(lattice, t);
   }
 }
 
 #define TFO_INSTANTIATE(Value)                                            \
   template double CtcForward(const CtcLattice<Value>&, Value*, int64_t*); \
-  template void CtcBackward(const CtcLattice<Value>&, Value, int64_t)
+  template void CtcBackward(const CtcLattice<Value>&, Value, int64_t);    \
+  template void CtcAfter(const CtcLattice<Value>&);                       \
+  template void CtcPosteriors(const CtcLattice<Value>&, int64_t, int64_t, \
+                              Value, int64_t)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 #undef TFO_INSTANTIATE

@@ -29,6 +29,8 @@ struct CtcLattice {
   bool keeps;
   ScaledRows<Value> blank_paths, label_paths;
   ScaledRows<Value> scratch;  // 4 rows and a guard
+  // [frames, 2, stride], for CtcAfter: paths that follow blanks and labels.
+  ScaledRows<Value> after;
 
   int64_t RowOf(int64_t t) const {
     return (keeps ? t + 1 : (t + 1) & 1) * stride + kStateGuard;
@@ -59,7 +61,13 @@ TFO_PER_CPU_LEVEL(
     // of emissions and blanks by probabilities.
     template <typename Value>
     void CtcBackward(const CtcLattice<Value>& lattice, Value mantissa,
-                     int64_t exponent);)
+                     int64_t exponent);
+    // The same in two steps with the same bits: CtcAfter does not wait for
+    // CtcForward, and threads can share the frames of CtcPosteriors.
+    template <typename Value> void CtcAfter(const CtcLattice<Value>& lattice);
+    template <typename Value>
+    void CtcPosteriors(const CtcLattice<Value>& lattice, int64_t begin,
+                       int64_t end, Value mantissa, int64_t exponent);)
 
 }  // namespace tfo
 

@@ -131,7 +131,7 @@ class ExampleGrad {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t row = (example_ * s.frames + t) * per_frame;
       const int64_t rows = is_zero_ || t >= frames_ ? 0 : labels_ + 1;
-      TFO_DISPATCH(RunRows<ScaledSoftmaxArgs<T>>)(softmax, row, row + rows);
+      MapRows(softmax, row, row + rows);
       if (rows > 0 && !differences_.empty()) SubtractShares(t, row);
       std::fill(args_.d_logits + (row + rows) * s.classes,
                 args_.d_logits + (row + per_frame) * s.classes, T());
@@ -231,7 +231,7 @@ Error RnntLoss(const Cpu& cpu, const RnntArgs<T>& args) {
     const int64_t row = (example * s.frames + t) * per_frame;
     const int64_t rows =
         t < s.logit_lengths[example] ? s.label_lengths[example] + 1 : 0;
-    TFO_DISPATCH(RunRows<RowSumsArgs<T>>)(sums, row, row + rows);
+    SumRows(sums, row, row + rows);
     for (Value* const of_rows : {args.largest, args.rest}) {
       std::fill(of_rows + row + rows, of_rows + row + per_frame, Value(0));
     }

@@ -17,6 +17,40 @@ inline int64_t RowsAtOnce(int64_t classes) {
                              512);
 }
 
+// Rows of a few vectors: RunRows would transpose them into tiles, which takes
+// longer than all else.
+inline bool AreFasterOneByOne(int64_t rows, int64_t classes) {
+  // Results of that many bytes bypass the caches, a block of rows at a time.
+  return classes >= 64 && classes <= 1024 && rows * classes < (1 << 22);
+}
+
+// The sums of rows [begin, end).
+template <typename T>
+void SumRows(const RowSumsArgs<T>& args, int64_t begin, int64_t end) {
+  if (!AreFasterOneByOne(args.rows, args.classes)) {
+    return TFO_DISPATCH(RunRows<RowSumsArgs<T>>)(args, begin, end);
+  }
+  const auto reduce = TFO_DISPATCH(ReducePart<RowSumsArgs<T>>);
+  for (int64_t row = begin; row < end; ++row) {
+    Accumulator<T> state[kRowState];
+    reduce(args, row, 0, args.classes, state);
+    args.largest[row] = state[0];
+    args.rest[row] = state[1];
+  }
+}
+
+// The scaled softmax of rows [begin, end).
+template <typename T>
+void MapRows(const ScaledSoftmaxArgs<T>& args, int64_t begin, int64_t end) {
+  if (!AreFasterOneByOne(args.rows, args.classes)) {
+    return TFO_DISPATCH(RunRows<ScaledSoftmaxArgs<T>>)(args, begin, end);
+  }
+  const auto map = TFO_DISPATCH(MapPart<ScaledSoftmaxArgs<T>>);
+  for (int64_t row = begin; row < end; ++row) {
+    map(args, row, 0, args.classes, nullptr);
+  }
+}
+
 // Calls body(begin, end) for blocks of rows [begin, end).
 template <typename Body>
 void ForRowBlocks(int64_t begin, int64_t end, int64_t classes,

@@ -4,6 +4,7 @@
 #define TENSORFLOW_OPS_SEQUENCE_CC_KERNELS_SCALED_SIMD_H_
 
 #include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/sequence/cc/kernels/halves_simd.h"
 #include "tensorflow_ops/sequence/cc/kernels/scaled.h"
 
 namespace tfo {
@@ -113,31 +114,24 @@ static TFO_INLINE ScaledVector<float> ScaledSoftmax(
     ScaledVector<float>::I& lowest) {
   using S = ScaledVector<float>;
   using C = ScaledVector<double>::Constants;
-  typedef float HalfVector __attribute__((vector_size(kVectorBytes / 2)));
-  typedef int32_t HalfIndex __attribute__((vector_size(kVectorBytes / 2)));
-  HalfVector x_halves[2], shifts[2], logs[2], rests[2];
-  HalfIndex exponents[2];
-  memcpy(x_halves, &x, sizeof(x));
-  memcpy(shifts, &shift, sizeof(shift));
-  memcpy(logs, &log, sizeof(log));
-  const auto wide = [](HalfVector v) {
-    return __builtin_convertvector(v, DoubleVector);
-  };
+  HalfOfFloats rests[2];
+  HalfOfInts exponents[2];
+  const DoubleVector differences[] = {
+      WidenLow(x) - WidenLow(shift) - WidenLow(log),
+      WidenHigh(x) - WidenHigh(shift) - WidenHigh(log)};
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
-    DoubleVector d = wide(x_halves[i]) - wide(shifts[i]) - wide(logs[i]);
-    d = Max(DoubleVector{} + S::Limits::kLowestFactor * kLn2, d);
+    const DoubleVector d =
+        Max(DoubleVector{} + S::Limits::kLowestFactor * kLn2, differences[i]);
     const DoubleVector rounding = DoubleVector{} + C::kShift;
     const DoubleVector whole =
         MulAdd(d, DoubleVector{} + C::kLog2E, rounding) - rounding;
     rests[i] = __builtin_convertvector(MulAdd(whole, DoubleVector{} - kLn2, d),
-                                       HalfVector);
-    exponents[i] = __builtin_convertvector(whole, HalfIndex);
+                                       HalfOfFloats);
+    exponents[i] = __builtin_convertvector(whole, HalfOfInts);
   }
-  FloatVector rest;
-  S::I exponent;
-  memcpy(&rest, rests, sizeof(rest));
-  memcpy(&exponent, exponents, sizeof(exponent));
+  const FloatVector rest = JoinHalves(rests[0], rests[1]);
+  const S::I exponent = JoinHalves(exponents[0], exponents[1]);
   const S::I is_zero = x == -INFINITY;
   const S::I counted = is_zero ? S::I{} : exponent;
   lowest = counted < lowest ? counted : lowest;

@@ -1,0 +1,369 @@
+// The transposes of sums over taps.
+#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/grid_sample_simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/sample_block.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+namespace {
+
+// Adds weight times n values to sums.
+template <typename T>
+TFO_INLINE void AddScaled(Sum<T> weight, const T* from, int64_t n, Sum<T>* to) {
+  constexpr int kCount = Lanes<T>::kCount;
+  int64_t c = 0;
+  for (; c + kCount <= n; c += kCount) {
+    Store(MulAdd(Vector<T>{} + weight, Load(from + c), Load(to + c)), to + c);
+  }
+  for (; c < n; ++c) to[c] = MulAdd(weight, Sum<T>(LoadOne(from + c)), to[c]);
+}
+
+// The gradient of one sample of a band's pixels: the taps that are in it.
+template <typename T, typename Index>
+TFO_INLINE void AddSample(const SampleTaps<Sum<T>, Index>& taps, int64_t i,
+                          const T* from, int64_t channels,
+                          const PixelBand& band, Sum<T>* sums) {
+  for (int t = 0; t < taps.count; ++t) {
+    const Sum<T> weight = taps.weight[t][i];
+    const int64_t pixel = taps.pixel[t][i];
+    if (weight == 0 || pixel < band.begin || pixel >= band.end) continue;
+    AddScaled(weight, from, channels, sums + (pixel - band.begin) * channels);
+  }
+}
+
+// Bilinear samples. kChannels: of.channels, or 0 for any number.
+template <int kChannels, typename T, typename Index>
+__attribute__((noinline)) void AddBilinear(
+    const SampleTaps<Sum<T>, Index>& taps, const SampleSpan& span,
+    const T* d_output, const SampledPlanes& of, const PixelBand& band,
+    Sum<T>* sums) {
+  const int64_t channels = kChannels == 0 ? of.channels : kChannels;
+  const int64_t row = of.width * channels;
+  int32_t simple[kSampleBlock];
+  AreSimple<Sum<T>, Index>(taps, static_cast<Index>(band.begin),
+                           static_cast<Index>(band.end - 1), span.count,
+                           simple);
+  for (int64_t i = 0; i < span.count; ++i) {
+    const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
+    const T* const from = d_output + sample * channels;
+    if (!simple[i]) {
+      AddSample(taps, i, from, channels, band, sums);
+      continue;
+    }
+    Sum<T>* const to = sums + (taps.pixel[0][i] - band.begin) * channels;
+    Sum<T>* const below = to + row;
+    const Sum<T> w0 = taps.weight[0][i], w1 = taps.weight[1][i],
+                 w2 = taps.weight[2][i], w3 = taps.weight[3][i];
+    if constexpr (kChannels == 0) {
+      AddScaled(w0, from, channels, to);
+      AddScaled(w2, from, channels, below);
+      AddScaled(w1, from, channels, to + channels);
+      AddScaled(w3, from, channels, below + channels);
+    } else {
+#pragma GCC unroll 4
+      for (int c = 0; c < kChannels; ++c) {
+        const Sum<T> up = LoadOne(from + c);
+        to[c] = MulAdd(w0, up, to[c]);
+        below[c] = MulAdd(w2, up, below[c]);
+        to[c + kChannels] = MulAdd(w1, up, to[c + kChannels]);
+        below[c + kChannels] = MulAdd(w3, up, below[c + kChannels]);
+      }
+    }
+  }
+}
+
+// Lane j of the result is the sum of the lanes of vectors[j]; overwrites them.
+template <typename V>
+TFO_INLINE V SumsOfVectors(V* vectors) {
+  constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
+  using Index = decltype(V{} < V{});
+#pragma GCC unroll 4
+  for (int half = kCount / 2; half > 0; half /= 2) {
+    Index low, high;
+    for (int l = 0; l < kCount; ++l) {
+      low[l] = (l & half) != 0 ? kCount + l - half : l;
+      high[l] = (l & half) != 0 ? kCount + l : l + half;
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < half; ++j) {
+      const V a = vectors[j], b = vectors[j + half];
+      vectors[j] = __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+    }
+  }
+  return vectors[0];
+}
+
+// Vectors of products of a sample's upstream gradient and a pixel. Lanes are
+// summed later.
+template <typename T>
+TFO_INLINE Vector<T> Products(const T* from, const T* at, int64_t channels) {
+  constexpr int kCount = Lanes<T>::kCount;
+  Vector<T> sum = {};
+  int64_t c = 0;
+  for (; c + kCount <= channels; c += kCount) {
+    sum = MulAdd(Load(from + c), Load(at + c), sum);
+  }
+  if (c < channels) {
+    const int64_t n = channels - c;
+    sum = MulAdd(LoadFirst(from + c, n), LoadFirst(at + c, n), sum);
+  }
+  return sum;
+}
+
+// The same for the four pixels of a bilinear sample.
+template <typename T>
+TFO_INLINE void FourProducts(const T* from, const T* at, int64_t row,
+                             int64_t channels, int step, Vector<T>* sums) {
+  constexpr int kCount = Lanes<T>::kCount;
+  const T* const p[4] = {at, at + channels, at + row, at + row + channels};
+  Vector<T> sum[4] = {};
+  int64_t c = 0;
+  for (; c + kCount <= channels; c += kCount) {
+    const Vector<T> up = Load(from + c);
+#pragma GCC unroll 4
+    for (int t = 0; t < 4; ++t) sum[t] = MulAdd(up, Load(p[t] + c), sum[t]);
+  }
+  if (c < channels) {
+    const int64_t n = channels - c;
+    const Vector<T> up = LoadFirst(from + c, n);
+#pragma GCC unroll 4
+    for (int t = 0; t < 4; ++t) {
+      sum[t] = MulAdd(up, LoadFirst(p[t] + c, n), sum[t]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < 4; ++t) sums[t * step] = sum[t];
+}
+
+template <typename C>
+TFO_INLINE bool IsUsed(const SampleSlopes<C>& slopes, int t, int64_t i) {
+  return slopes.y[t][i] != 0 || slopes.x[t][i] != 0;
+}
+
+template <typename T, typename Index>
+TFO_INLINE Sum<T> ScalarDot(const SampleTaps<Sum<T>, Index>& taps,
+                            const SampleSlopes<Sum<T>>& slopes, int t,
+                            int64_t i, const T* d_output, const T* image,
+                            int64_t channels) {
+  Sum<T> dot = 0;
+  if (!IsUsed(slopes, t, i)) return dot;
+  const T* const from = d_output + i * channels;
+  const T* const at = image + taps.pixel[t][i] * channels;
+  for (int64_t c = 0; c < channels; ++c) {
+    dot = MulAdd(Sum<T>(LoadOne(from + c)), Sum<T>(LoadOne(at + c)), dot);
+  }
+  return dot;
+}
+
+typedef float Four __attribute__((vector_size(16)));
+typedef int32_t FourIndex __attribute__((vector_size(16)));
+
+TFO_INLINE Four LoadFour(const float* from) {
+  Four v;
+  memcpy(&v, from, sizeof(v));
+  return v;
+}
+
+// Bilinear samples of kChannels <= 4 float channels: four at a time, a pixel in
+// a vector of four lanes.
+template <int kChannels, typename Index>
+__attribute__((noinline)) void DotFewChannels(
+    const SampleTaps<float, Index>& taps, const SampleSlopes<float>& slopes,
+    int64_t count, const float* d_output, const float* image,
+    const SampledPlanes& of, SampleDots<float>* dots) {
+  constexpr FourIndex kMask = {-1, kChannels > 1 ? -1 : 0,
+                               kChannels > 2 ? -1 : 0, kChannels > 3 ? -1 : 0};
+  const int64_t row = of.width * kChannels;
+  const auto last_pixel =
+      static_cast<Index>((of.pixels * kChannels - 4) / kChannels);
+  int32_t simple[kSampleBlock];
+  AreSimple<float, Index>(taps, 0, last_pixel, count, simple);
+  int64_t i = 0;
+  const auto dot_one = [&](int64_t sample) {
+    for (int t = 0; t < 4; ++t) {
+      dots->values[t][sample] =
+          ScalarDot<float>(taps, slopes, t, sample, d_output, image, kChannels);
+    }
+  };
+  // The last vector of upstream gradients, too, ends in the block.
+  while ((count - i - 3) * kChannels >= 4) {
+    if (!(simple[i] & simple[i + 1] & simple[i + 2] & simple[i + 3])) {
+      for (int j = 0; j < 4; ++j) dot_one(i + j);
+      i += 4;
+      continue;
+    }
+    Four up[4];
+    const float* at[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      up[j] = LoadFour(d_output + (i + j) * kChannels);
+      at[j] = image + taps.pixel[0][i + j] * kChannels;
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < 4; ++t) {
+      const int64_t to = t / 2 * row + t % 2 * kChannels;
+      Four products[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const Four product = up[j] * LoadFour(at[j] + to);
+        // Lanes beyond the channels may be NaN.
+        products[j] = reinterpret_cast<Four>(
+            reinterpret_cast<FourIndex>(product) & kMask);
+      }
+      const Four sums = SumsOfVectors(products);
+      memcpy(dots->values[t] + i, &sums, sizeof(sums));
+    }
+    i += 4;
+  }
+  for (; i < count; ++i) dot_one(i);
+}
+
+}  // namespace
+
+template <typename T, typename Index>
+void AddChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
+                     const SampleSpan& span, const T* d_output,
+                     const SampledPlanes& of, const PixelBand& band,
+                     Sum<T>* sums) {
+  if (taps.count == 4) {
+    switch (of.channels) {
+      case 1:
+        return AddBilinear<1, T>(taps, span, d_output, of, band, sums);
+      case 3:
+        return AddBilinear<3, T>(taps, span, d_output, of, band, sums);
+      default:
+        return AddBilinear<0, T>(taps, span, d_output, of, band, sums);
+    }
+  }
+  for (int64_t i = 0; i < span.count; ++i) {
+    const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
+    AddSample(taps, i, d_output + sample * of.channels, of.channels, band,
+              sums);
+  }
+}
+
+template <typename T, typename Index>
+void DotChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
+                     const SampleSlopes<Sum<T>>& slopes, int64_t count,
+                     const T* d_output, const T* image, const SampledPlanes& of,
+                     SampleDots<Sum<T>>* dots) {
+  constexpr int kCount = Lanes<T>::kCount;
+  const int64_t channels = of.channels, row = of.width * channels;
+  if constexpr (sizeof(T) == 4) {
+    if (taps.count == 4 && channels == 3 && of.pixels >= 2) {
+      return DotFewChannels<3>(taps, slopes, count, d_output, image, of, dots);
+    }
+  }
+  if (channels < kCount) {
+    for (int t = 0; t < taps.count; ++t) {
+      for (int64_t i = 0; i < count; ++i) {
+        dots->values[t][i] =
+            ScalarDot<T>(taps, slopes, t, i, d_output, image, channels);
+      }
+    }
+    return;
+  }
+  int32_t simple[kSampleBlock] = {};
+  if (taps.count == 4) {
+    AreSimple<Sum<T>, Index>(taps, 0, static_cast<Index>(of.pixels - 1), count,
+                             simple);
+  }
+  Vector<T> products[kMaxSampleTaps][kCount];
+  for (int64_t first = 0; first < count; first += kCount) {
+    const int64_t n = count - first < kCount ? count - first : kCount;
+    for (int64_t j = 0; j < n; ++j) {
+      const int64_t i = first + j;
+      const T* const from = d_output + i * channels;
+      if (simple[i]) {
+        FourProducts(from, image + taps.pixel[0][i] * channels, row, channels,
+                     kCount, &products[0][j]);
+        continue;
+      }
+      for (int t = 0; t < taps.count; ++t) {
+        products[t][j] =
+            IsUsed(slopes, t, i)
+                ? Products(from, image + taps.pixel[t][i] * channels, channels)
+                : Vector<T>{};
+      }
+    }
+    for (int t = 0; t < taps.count; ++t) {
+      for (int64_t j = n; j < kCount; ++j) products[t][j] = Vector<T>{};
+      Store(SumsOfVectors(products[t]), dots->values[t] + first);
+    }
+  }
+}
+
+template <typename T, typename Index>
+void DotPlanes(const SampleTaps<Sum<T>, Index>& taps,
+               const SampleSlopes<Sum<T>>& slopes, int64_t count,
+               const T* d_output, const T* image, const SampledPlanes& of,
+               SampleDots<Sum<T>>* dots) {
+  constexpr int kCount = Lanes<T>::kCount;
+  for (int t = 0; t < taps.count; ++t) {
+    for (int64_t i = 0; i < kSampleBlock; ++i) dots->values[t][i] = 0;
+  }
+  for (int64_t c = 0; c < of.channels; ++c) {
+    const T* const plane = image + c * of.pixels;
+    const T* const from = d_output + c * of.samples;
+    for (int64_t i = 0; i < count; i += kCount) {
+      const Vector<T> up =
+          i + kCount <= count ? Load(from + i) : LoadFirst(from + i, count - i);
+      for (int t = 0; t < taps.count; ++t) {
+        const Vector<T> y = Load(slopes.y[t] + i), x = Load(slopes.x[t] + i);
+        const Vector<T> used =
+            (y != 0) | (x != 0) ? Vector<T>{} + 1 : Vector<T>{};
+        Sum<T>* const dot = dots->values[t] + i;
+        Store(MulAdd(up, Gather(plane, taps.pixel[t] + i, used), Load(dot)),
+              dot);
+      }
+    }
+  }
+}
+
+template <typename C>
+void SumSlopes(int taps, const SampleSlopes<C>& slopes,
+               const SampleDots<C>& dots, int64_t count, C* y, C* x) {
+  using V = Vector<C>;
+  constexpr int kCount = Lanes<C>::kCount;
+  for (int64_t i = 0; i < count; i += kCount) {
+    V sum_y = {}, sum_x = {};
+    for (int t = 0; t < taps; ++t) {
+      const V slope_y = Load(slopes.y[t] + i), slope_x = Load(slopes.x[t] + i);
+      const V dot = Load(dots.values[t] + i);
+      // Zero times infinity is NaN.
+      sum_y += slope_y != 0 ? slope_y * dot : V{};
+      sum_x += slope_x != 0 ? slope_x * dot : V{};
+    }
+    Store(sum_y, y + i);
+    Store(sum_x, x + i);
+  }
+}
+
+#define TFO_INSTANTIATE(T, Index)                                             \
+  template void AddChannelsLast<T, Index>(                                    \
+      const SampleTaps<Sum<T>, Index>&, const SampleSpan&, const T*,          \
+      const SampledPlanes&, const PixelBand&, Sum<T>*);                       \
+  template void DotChannelsLast<T, Index>(                                    \
+      const SampleTaps<Sum<T>, Index>&, const SampleSlopes<Sum<T>>&, int64_t, \
+      const T*, const T*, const SampledPlanes&, SampleDots<Sum<T>>*);         \
+  template void DotPlanes<T, Index>(                                          \
+      const SampleTaps<Sum<T>, Index>&, const SampleSlopes<Sum<T>>&, int64_t, \
+      const T*, const T*, const SampledPlanes&, SampleDots<Sum<T>>*)
+#define TFO_INSTANTIATE_BOTH(T) \
+  TFO_INSTANTIATE(T, int32_t);  \
+  TFO_INSTANTIATE(T, int64_t)
+TFO_INSTANTIATE_BOTH(float);
+TFO_INSTANTIATE_BOTH(double);
+TFO_INSTANTIATE_BOTH(Half);
+TFO_INSTANTIATE_BOTH(BFloat16);
+#undef TFO_INSTANTIATE_BOTH
+#undef TFO_INSTANTIATE
+template void SumSlopes<float>(int, const SampleSlopes<float>&,
+                               const SampleDots<float>&, int64_t, float*,
+                               float*);
+template void SumSlopes<double>(int, const SampleSlopes<double>&,
+                                const SampleDots<double>&, int64_t, double*,
+                                double*);
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo
