@@ -20,6 +20,7 @@
 #
 # "spatial_transformer" and "optical_flow" each train two networks for a minute, compare
 # them, write a picture to build/, and run the example's tests.
+#
 # "tagger" trains examples/tagger for half a minute, which writes
 # build/tagger/seasons.png and tags with the saved model in a new process, and then runs
 # that example's tests. "digit_lines" trains examples/digit_lines for less than a minute,

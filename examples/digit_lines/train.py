@@ -45,7 +45,7 @@ def train(network: keras.Model, lines: data.Lines) -> None:
 
 
 def shown_lines(texts: dict[str, list[str]], truth: list[str]) -> list[int]:
-    """Returns a line that all searches read correctly, and three that only the check digit corrects."""
+    """Returns a line that greedy search reads correctly, and three that it does not and the check digit corrects."""
     greedy, *_, rule = (np.array(found) == np.array(truth) for found in texts.values())
     return [*np.flatnonzero(greedy & rule)[:1], *np.flatnonzero(~greedy & rule)[:3]]
 
