@@ -107,7 +107,7 @@ class BandSums {
     if constexpr (std::is_same_v<T, Sum>) {
       sums = to;
       sums_step = row_step;
-      for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t r = 0; rows > 1 && r < rows; ++r) {
         std::memset(to + r * row_step, 0, row_elements * sizeof(T));
       }
     } else {
@@ -115,7 +115,10 @@ class BandSums {
       sums = scratch_.data();
       sums_step = row_elements;
     }
+    // One row of sums is cleared on the way.
+    cleared_ = rows == 1 && std::is_same_v<T, Sum> ? band.begin : band.end;
     Add(image, c, count, band, list, sums, sums_step);
+    Clear(band.end, band, sums);
     if constexpr (!std::is_same_v<T, Sum>) {
       for (int64_t r = 0; r < rows; ++r) {
         TFO_DISPATCH(NarrowArray<T>)
@@ -125,6 +128,27 @@ class BandSums {
   }
 
  private:
+  // Clears sums up to pixel `end` of the band, if they are not yet: just before
+  // they are added to, so that they stay in the cache.
+  void Clear(int64_t end, const PixelBand& band, Sum* sums) {
+    end = std::min(end, band.end);
+    if (end <= cleared_) return;
+    const int64_t channels = HasPlanes(args_) ? 1 : args_.channels;
+    std::memset(sums + (cleared_ - band.begin) * channels, 0,
+                (end - cleared_) * channels * sizeof(Sum));
+    cleared_ = end;
+  }
+
+  int64_t LastPixel(int64_t count) const {
+    Index last = 0;
+    for (int t = 0; t < taps_.count; ++t) {
+      for (int64_t i = 0; i < count; ++i) {
+        last = std::max(last, taps_.pixel[t][i]);
+      }
+    }
+    return last;
+  }
+
   void Add(int64_t image, int64_t c, int64_t count, const PixelBand& band,
            const SampleList& list, Sum* sums, int64_t sums_step) {
     const Sum* const grid = grid_ + 2 * image * args_.samples;
@@ -135,6 +159,7 @@ class BandSums {
           list.samples == nullptr ? nullptr : list.samples + first, first,
           std::min<int64_t>(kSampleBlock, list.count - first)};
       TFO_DISPATCH(FindTaps<Sum, Index>)(args_, grid, span, &taps_, nullptr);
+      if (cleared_ < band.end) Clear(LastPixel(span.count) + 1, band, sums);
       if (!HasPlanes(args_)) {
         TFO_DISPATCH(AddChannelsLast<T, Index>)
         (taps_, span, d_output, PlanesOf(args_), band, sums);
@@ -155,6 +180,7 @@ class BandSums {
   const Sum* const grid_;
   T* const features_;
   SampleTaps<Sum, Index> taps_;
+  int64_t cleared_ = 0;  // the first pixel whose sums are not cleared yet
   std::vector<Sum> scratch_;
 };
 
