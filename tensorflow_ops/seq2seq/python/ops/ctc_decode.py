@@ -49,7 +49,7 @@ def ctc_greedy_decode(
 
     Repeated classes of the path are merged, and blanks dropped. This is fast, but not always
     the most probable label sequence, which several paths may share: see
-    `ctc_beam_search_decode`.
+    `ctc_beam_search_decode`. The op runs on the CPU: TensorFlow copies logits of a GPU.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> logits = tf.math.log([[[0.1, 0.9], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]]])
@@ -107,7 +107,7 @@ def ctc_beam_search_decode(
     The probability of a label sequence is the sum over all paths that leave it, as in
     `tfo.nn.ctc_loss`. The search keeps the K = beam_width best prefixes of each frame, with
     the sums of their paths; paths of prefixes that it dropped are missing in the sums
-    (arXiv:1408.2873). A prefix' score is
+    (arXiv:1408.2873). The search runs on the CPU, step_fn on any device. A prefix' score is
 
         log probability + lm_weight * its labels' scores by step_fn + label_bonus * its length
 
