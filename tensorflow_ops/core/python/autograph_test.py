@@ -16,6 +16,7 @@ _CONVERTED = {
     "distribute.make_parallel",
     "python_op",
     "seq2seq.beam_search",
+    "seq2seq.ctc_beam_search_decode",
     "seq2seq.sample",
     "seq2seq.stochastic_beam_search",
     "show_versions",
