@@ -20,21 +20,22 @@ struct SampleSpan {
 
 // The taps of a block's samples. Index is int32_t for planes of fewer than 2^31
 // pixels, else int64_t. Tap t of sample i is to be skipped if its weight, or
-// both slopes, are 0; its pixel is one of the plane all the same.
+// both slopes, are 0; its pixel is one of the plane all the same. Aligned: a
+// number would wait for a vector that was stored across two cache lines.
 template <typename C, typename Index>
-struct SampleTaps {
-  int count;  // of a sample
+struct alignas(64) SampleTaps {
   Index pixel[kMaxSampleTaps][kSampleBlock];
   C weight[kMaxSampleTaps][kSampleBlock];
   C nan[kSampleBlock];  // NaN if the sample is NaN, else 0
+  int count;            // of a sample
 };
 template <typename C>
-struct SampleSlopes {
+struct alignas(64) SampleSlopes {
   C y[kMaxSampleTaps][kSampleBlock], x[kMaxSampleTaps][kSampleBlock];
 };
 // For each tap, the sum over channels of upstream gradient times pixel.
 template <typename C>
-struct SampleDots {
+struct alignas(64) SampleDots {
   C values[kMaxSampleTaps][kSampleBlock];
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 // The coordinates of a block. Lanes beyond it hold zeros, which are places.
 template <typename C>
-struct Coordinates {
+struct alignas(64) Coordinates {
   C y[kSampleBlock], x[kSampleBlock];
   C own_y[kSampleBlock], own_x[kSampleBlock];  // kFlow
 };
@@ -20,43 +20,72 @@ TFO_INLINE int64_t PaddedCount(const SampleSpan& span) {
   return (span.count + kCount - 1) / kCount * kCount;
 }
 
+// Splits pairs [n, 2].
+template <typename C>
+TFO_INLINE void SplitPairs(const C* pairs, int64_t n, C* first, C* second) {
+  constexpr int kCount = Lanes<C>::kCount;
+  typename Lanes<C>::Index even, odd;
+  for (int k = 0; k < kCount; ++k) {
+    even[k] = 2 * k;
+    odd[k] = 2 * k + 1;
+  }
+  int64_t i = 0;
+  for (; i + kCount <= n; i += kCount) {
+    const auto low = Load(pairs + 2 * i), high = Load(pairs + 2 * i + kCount);
+    Store(__builtin_shuffle(low, high, even), first + i);
+    Store(__builtin_shuffle(low, high, odd), second + i);
+  }
+  for (; i < n; ++i) {
+    first[i] = pairs[2 * i];
+    second[i] = pairs[2 * i + 1];
+  }
+}
+
+// The own positions of `count` samples from `first` on. Column is an integer
+// for all columns.
+template <typename Column, typename C>
+void CountPositions(int64_t first, int64_t count, int64_t columns,
+                    Coordinates<C>* to) {
+  int64_t row = first / columns;
+  Column column = static_cast<Column>(first % columns);
+  for (int64_t i = 0; i < count; ++row, column = 0) {
+    const int64_t left = columns - column,
+                  run = left < count - i ? left : count - i;
+    for (int64_t j = 0; j < run; ++j) {
+      to->own_y[i + j] = static_cast<C>(row);
+      to->own_x[i + j] = static_cast<C>(column + static_cast<Column>(j));
+    }
+    i += run;
+  }
+}
+
 template <typename C>
 void ReadCoordinates(const GridSampleArgs& args, const C* grid,
                      const SampleSpan& span, Coordinates<C>* to) {
-  const int64_t padded = PaddedCount<C>(span);
+  const bool flow = args.coordinates == SampleCoordinates::kFlow;
+  // A flow is (y, x).
+  C* const first = flow ? to->y : to->x;
+  C* const second = flow ? to->x : to->y;
   if (span.list == nullptr) {
-    const C* const from = grid + 2 * span.first;
-    for (int64_t i = 0; i < span.count; ++i) {
-      to->x[i] = from[2 * i];
-      to->y[i] = from[2 * i + 1];
-    }
+    SplitPairs(grid + 2 * span.first, span.count, first, second);
   } else {
     for (int64_t i = 0; i < span.count; ++i) {
-      to->x[i] = grid[2 * span.list[i]];
-      to->y[i] = grid[2 * span.list[i] + 1];
+      first[i] = grid[2 * span.list[i]];
+      second[i] = grid[2 * span.list[i] + 1];
     }
   }
+  const int64_t padded = PaddedCount<C>(span);
   for (int64_t i = span.count; i < padded; ++i) to->x[i] = to->y[i] = 0;
-  if (args.coordinates != SampleCoordinates::kFlow) return;
-  // A flow is (y, x).
-  for (int64_t i = 0; i < padded; ++i) {
-    const C y = to->x[i];
-    to->x[i] = to->y[i];
-    to->y[i] = y;
-  }
-  int64_t row = span.first / args.flow_columns,
-          column = span.first % args.flow_columns;
-  for (int64_t i = 0; i < span.count; ++i) {
-    if (span.list != nullptr) {
-      row = span.list[i] / args.flow_columns;
-      column = span.list[i] % args.flow_columns;
+  if (!flow) return;
+  if (span.list != nullptr) {
+    for (int64_t i = 0; i < span.count; ++i) {
+      to->own_y[i] = static_cast<C>(span.list[i] / args.flow_columns);
+      to->own_x[i] = static_cast<C>(span.list[i] % args.flow_columns);
     }
-    to->own_y[i] = static_cast<C>(row);
-    to->own_x[i] = static_cast<C>(column);
-    if (++column == args.flow_columns) {
-      column = 0;
-      ++row;
-    }
+  } else if (args.flow_columns < int64_t{1} << 31) {
+    CountPositions<int32_t>(span.first, span.count, args.flow_columns, to);
+  } else {
+    CountPositions<int64_t>(span.first, span.count, args.flow_columns, to);
   }
   for (int64_t i = span.count; i < padded; ++i) {
     to->own_y[i] = to->own_x[i] = 0;
@@ -84,7 +113,7 @@ void FindTapsOf(const GridSampleArgs& args, const C* grid,
   const SampledAxis<C> axis_x = AxisOf<C>(args, args.width);
   Coordinates<C> at;
   ReadCoordinates(args, grid, span, &at);
-  int32_t rows[kAxis][kSampleBlock], columns[kAxis][kSampleBlock];
+  alignas(64) int32_t rows[kAxis][kSampleBlock], columns[kAxis][kSampleBlock];
   const bool flow = args.coordinates == SampleCoordinates::kFlow;
   const int64_t padded = PaddedCount<C>(span);
   taps->count = kAxis * kAxis;
