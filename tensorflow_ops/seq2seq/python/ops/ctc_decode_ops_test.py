@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python.library import ops
 
 
 def _log_softmax(logits):
@@ -263,6 +264,13 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         ):
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
                 call()
+
+    def test_a_width_beyond_32_bits(self):
+        logits, lengths = tf.zeros([4, 3, 4]), [3] * 4
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, f"beam_width is {2**62}, expected .*2147483647"):
+            ops.tensorflow_ops_ctc_beam_search_decode(
+                logits, lengths, 0.0, beam_width=2**62, top_paths=2**62, blank_index=0, pad_id=-1, Tvalue=tf.float32
+            )
 
     def test_lengths_out_of_range(self):
         logits = tf.zeros([2, 3, 4])
