@@ -204,12 +204,16 @@ class LanguageModelTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
     def test_scores_of_zero_change_nothing(self, dtype):
-        logits = tf.cast(np.random.default_rng(10).normal(0, 2, [3, 25, 6]), dtype)
+        logits = np.random.default_rng(10).normal(0, 2, [5, 25, 6])
+        logits[3, 4] = logits[4, :, 2:] = -np.inf  # no sequence, one sequence
+        logits[4, 0, 0] = -np.inf
+        logits, lengths = tf.cast(logits, dtype), [25, 0, 14, 14, 2]
         options = {"beam_width": 9, "top_paths": 3, "label_bonus": -0.1, "pad_id": 0}
-        plain = tfo.seq2seq.ctc_beam_search_decode(logits, [25, 0, 14], **options)
+        plain = tfo.seq2seq.ctc_beam_search_decode(logits, lengths, **options)
         steps = tfo.seq2seq.ctc_beam_search_decode(
-            logits, [25, 0, 14], step_fn=lambda labels, state: (tf.zeros([27, 6]), state), **options
+            logits, lengths, step_fn=lambda labels, state: (tf.zeros([45, 6]), state), **options
         )
+        self.assertAllEqual(steps.lengths[3], [0, 0, 0])
         for ours, theirs in zip(steps, plain, strict=True):
             self.assertEqual(ours.dtype, theirs.dtype)
             self.assertAllClose(ours, theirs, 1e-6)
