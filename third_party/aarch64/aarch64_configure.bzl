@@ -1,7 +1,7 @@
 """Debian's cross compiler for aarch64, and an emulator: installed in /, or by tools/setup/aarch64.sh."""
 
 _RUN = """#!/bin/sh
-exec {root}/usr/bin/qemu-aarch64{static} -L {root}/usr/aarch64-linux-gnu "$@"
+exec "{root}/usr/bin/qemu-aarch64{static}" -L "{root}/usr/aarch64-linux-gnu" "$@"
 """
 
 def _aarch64_configure_impl(ctx):

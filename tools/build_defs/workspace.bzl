@@ -23,8 +23,9 @@ def tensorflow_ops_workspace():
     Repositories: @local_config_python, @local_config_tensorflow, @local_config_cuda,
     @local_config_cpu, @local_config_aarch64. They search the machine when a build first needs them, and again
     after the results have changed. They download nothing, except CUDA's compiler with
-    --config=cuda if the machine has none. @tensorflow_2_18, ... are releases of
-    TensorFlow that only tensorflow_ops' own wheel needs.
+    --config=cuda if the machine has none, and TensorFlow for aarch64 with
+    --config=aarch64_wheel. @tensorflow_2_18, ... are releases of TensorFlow that only
+    tensorflow_ops' own wheel needs.
     """
     _find_on_machine()
     native.register_toolchains("@local_config_python//:toolchain")

@@ -77,7 +77,10 @@ cache_folder() {
 
 # Prints the folder of the cross compiler for aarch64. Increment the number when
 # aarch64.sh changes what it installs.
-aarch64_folder() { printf '%s/aarch64-1\n' "$(cache_folder)"; }
+aarch64_folder() {
+  local folder
+  folder=$(cache_folder) && printf '%s/aarch64-1\n' "$folder"
+}
 
 # Runs apt-get or apt-cache ($1) with lists, cache and state in folder $2. It needs no
 # root and uses no system folders. A file $2/sources.list replaces the machine's

@@ -203,7 +203,7 @@ says_not() { ! grep -qF -- "$1" "$output" || fail "it says: $1"; }
 
 test_every_script_has_help() {
   local script
-  for script in test.sh demo.sh build_wheel.sh setup/{python_env,bazel,debian_bazel,setup_test}.sh; do
+  for script in test.sh demo.sh build_wheel.sh test_aarch64_wheel.sh setup/{python_env,bazel,debian_bazel,aarch64,setup_test}.sh; do
     succeeds run "$script" --help
     says "Usage: tools/$script"
   done
@@ -495,6 +495,12 @@ test_no_disk_cache_under_tmp() {
   TENSORFLOW_OPS_CACHE=/tmp/tensorflow_ops succeeds run setup/bazel.sh python3
   says_not "ERROR"
   [[ -z $(disk_cache_line) ]] || fail "the line is: $(disk_cache_line)"
+}
+
+test_no_cross_compiler_under_tmp() {
+  TENSORFLOW_OPS_CACHE=/tmp/tensorflow_ops fails run setup/aarch64.sh
+  says "the cache folder /tmp/tensorflow_ops is under /tmp"
+  says_not "apt"
 }
 
 test_bazelisk_without_internet() {

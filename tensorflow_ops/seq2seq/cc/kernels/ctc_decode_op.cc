@@ -103,6 +103,11 @@ class CtcBeamSearchDecodeOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("beam_width", &beam_width_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("top_paths", &top_paths_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("pad_id", &pad_id_));
+    constexpr int64_t kMaxWidth = std::numeric_limits<int32_t>::max();
+    OP_REQUIRES(
+        ctx, beam_width_ <= kMaxWidth,
+        absl::InvalidArgumentError(absl::StrCat(
+            "beam_width is ", beam_width_, ", expected [1, ", kMaxWidth, "]")));
     OP_REQUIRES(ctx, top_paths_ <= beam_width_,
                 absl::InvalidArgumentError(
                     absl::StrCat("top_paths is ", top_paths_, ", expected [1, ",
@@ -114,12 +119,15 @@ class CtcBeamSearchDecodeOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ReadCtcLogits(ctx, blank_, true, &args.input));
     OP_REQUIRES_OK(
         ctx, ReadCtcNumber("label_bonus", ctx->input(2), &args.label_bonus));
-    const int64_t batch = args.input.batch;
-    const ::tensorflow::TensorShape paths({batch, top_paths_});
+    // Constructors end the process if shapes overflow.
+    ::tensorflow::TensorShape paths, labels;
+    for (const int64_t size : {args.input.batch, top_paths_}) {
+      OP_REQUIRES_OK(ctx, paths.AddDimWithStatus(size));
+    }
+    labels = paths;
+    OP_REQUIRES_OK(ctx, labels.AddDimWithStatus(args.input.frames));
     ::tensorflow::Tensor* results[4];
-    OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(0, {batch, top_paths_, args.input.frames},
-                                  &results[0]));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, labels, &results[0]));
     for (int i = 1; i < 4; ++i) {
       OP_REQUIRES_OK(ctx, ctx->allocate_output(i, paths, &results[i]));
     }

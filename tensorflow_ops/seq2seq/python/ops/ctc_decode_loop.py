@@ -132,7 +132,8 @@ class CtcSearch:
         added, parents = (self._steps.stack(steps) for steps in (end.label_list, end.parent_list))
         tree = beam_search_ops.gather_tree(added, parents, tf.fill(self._beam, frames), pad_id=-1)
         tree = tf.transpose(tree[:, :, :paths], [1, 2, 0])
-        is_label = tree >= 0
+        # The tree has the best sequence's labels in place of missing ones.
+        is_label = (tree >= 0) & (log_probs > -float("inf"))[..., tf.newaxis]
         lengths = tf.reduce_sum(tf.cast(is_label, tf.int32), -1)
         times = tf.range(tf.shape(tree)[2])
         # The labels to the front, in their order.

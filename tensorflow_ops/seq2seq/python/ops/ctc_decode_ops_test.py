@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python.library import ops
 
 
 def _log_softmax(logits):
@@ -203,12 +204,16 @@ class LanguageModelTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
     def test_scores_of_zero_change_nothing(self, dtype):
-        logits = tf.cast(np.random.default_rng(10).normal(0, 2, [3, 25, 6]), dtype)
+        logits = np.random.default_rng(10).normal(0, 2, [5, 25, 6])
+        logits[3, 4] = logits[4, :, 2:] = -np.inf  # no sequence, one sequence
+        logits[4, 0, 0] = -np.inf
+        logits, lengths = tf.cast(logits, dtype), [25, 0, 14, 14, 2]
         options = {"beam_width": 9, "top_paths": 3, "label_bonus": -0.1, "pad_id": 0}
-        plain = tfo.seq2seq.ctc_beam_search_decode(logits, [25, 0, 14], **options)
+        plain = tfo.seq2seq.ctc_beam_search_decode(logits, lengths, **options)
         steps = tfo.seq2seq.ctc_beam_search_decode(
-            logits, [25, 0, 14], step_fn=lambda labels, state: (tf.zeros([27, 6]), state), **options
+            logits, lengths, step_fn=lambda labels, state: (tf.zeros([45, 6]), state), **options
         )
+        self.assertAllEqual(steps.lengths[3], [0, 0, 0])
         for ours, theirs in zip(steps, plain, strict=True):
             self.assertEqual(ours.dtype, theirs.dtype)
             self.assertAllClose(ours, theirs, 1e-6)
@@ -263,6 +268,13 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         ):
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
                 call()
+
+    def test_a_width_beyond_32_bits(self):
+        logits, lengths = tf.zeros([4, 3, 4]), [3] * 4
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, f"beam_width is {2**62}, expected .*2147483647"):
+            ops.tensorflow_ops_ctc_beam_search_decode(
+                logits, lengths, 0.0, beam_width=2**62, top_paths=2**62, blank_index=0, pad_id=-1, Tvalue=tf.float32
+            )
 
     def test_lengths_out_of_range(self):
         logits = tf.zeros([2, 3, 4])

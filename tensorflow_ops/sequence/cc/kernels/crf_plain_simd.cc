@@ -172,9 +172,10 @@ static TFO_INLINE void WriteShares(const CrfPlainShares<Out>& shares, int64_t t,
                                    int64_t tags, int64_t stride,
                                    const double* paths, const double* after,
                                    double unit, double* row) {
-  const double factor = unit * shares.scale;
+  // In this order, a small scale does not underflow with the unit.
   for (int64_t i = 0; i < stride; i += kCount) {
-    Store(Load(paths + i) * Load(after + i) * factor, row + i);
+    const V marginals = Load(paths + i) * Load(after + i) * unit;
+    Store(marginals * shares.scale, row + i);
   }
   if (shares.labels != nullptr) {
     const int64_t label = (*shares.labels)[shares.first_label + t];
@@ -215,7 +216,7 @@ bool CrfPlainBackward(const CrfMatrix& transposed, const CrfPlainRows& rows,
     if (!(unit < kMostUnit && of_pairs < kMostUnit)) return false;
     WriteShares(shares, t, tags, stride, paths, after, unit, written);
     for (int64_t i = 0; i < stride; i += kCount) {
-      Store(Load(paths + i) * (of_pairs * shares.scale), paths + i);
+      Store(Load(paths + i) * of_pairs * shares.scale, paths + i);
     }
   }
   return true;

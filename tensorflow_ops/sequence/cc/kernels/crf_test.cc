@@ -341,6 +341,19 @@ TFO_TEST(Crf, UnlikelyTagsCountIfTheirFollowersDo) {
   }
 }
 
+// Also a tiny one, where a row's numbers before and after a frame are large.
+TFO_TEST(Crf, GradientsAreProportionalToTheUpstreamGradient) {
+  const auto b = testing::RandomCrfBatch<float>(1, 31, 9, 1, /*spread=*/0);
+  const auto one = RunAll(Cpu(), b, {1});
+  const auto tiny = RunAll(Cpu(), b, {0x1p-100f});
+  for (size_t i = 0; i < one.d_logits.size(); ++i) {
+    TFO_EXPECT_EQ(0x1p100f * tiny.d_logits[i], one.d_logits[i]);
+  }
+  for (size_t i = 0; i < one.d_transitions.size(); ++i) {
+    TFO_EXPECT_EQ(0x1p100f * tiny.d_transitions[i], one.d_transitions[i]);
+  }
+}
+
 // One sequence is allowed, so its log likelihood is 0, but for rounding.
 template <typename Device>
 void TestRounding(const Device& device) {

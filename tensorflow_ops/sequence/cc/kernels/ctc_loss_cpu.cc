@@ -318,36 +318,47 @@ Error CtcLossGrad(const Cpu& cpu, const CtcGradArgs<T>& args) {
     });
     return nullptr;
   }
+  // Each pass goes over all examples at once: one has too little work for all
+  // threads.
   std::vector<std::unique_ptr<ExampleGrad<T>>> grads(s.batch);
-  const auto for_blocks = [&](int64_t example, const auto& body) {
-    ExampleGrad<T>& grad = *grads[example];
-    cpu.ParallelFor(
-        grad.Blocks(),
-        ExampleGrad<T>::kBlock * (8.0 * s.label_lengths[example] + 100),
-        [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) body(grad, i);
-        });
+  struct Block {
+    ExampleGrad<T>* grad;
+    int64_t index;
   };
+  std::vector<Block> blocks;
   for (int64_t i = 0; i < s.batch; ++i) {
     grads[i].reset(new ExampleGrad<T>(args, i, scale.data()));
     grads[i]->Start();
-    for_blocks(i, [](ExampleGrad<T>& grad, int64_t at) { grad.Emit(at); });
+    for (int64_t at = 0; at < grads[i]->Blocks(); ++at) {
+      blocks.push_back({grads[i].get(), at});
+    }
   }
+  const auto for_blocks = [&](const auto& body) {
+    cpu.ParallelFor(blocks.size(),
+                    ExampleGrad<T>::kBlock * (8.0 * s.max_labels + 100),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) body(blocks[i]);
+                    });
+  };
+  for_blocks([](const Block& block) { block.grad->Emit(block.index); });
   cpu.ParallelFor(2 * s.batch, cost, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       grads[i / 2]->Recurse(/*forward=*/i % 2 == 0);
     }
   });
-  for (int64_t i = 0; i < s.batch; ++i) {
-    for_blocks(i, [](ExampleGrad<T>& grad, int64_t at) { grad.Combine(at); });
-    grads[i]->Finish();
-  }
-  for (const auto& grad : grads) {
-    cpu.ParallelFor((s.frames + 15) / 16, 32.0 * s.classes + 100,
-                    [&](int64_t begin, int64_t end) {
-                      grad->WriteRows(begin * 16, std::min(end * 16, s.frames));
-                    });
-  }
+  for_blocks([](const Block& block) { block.grad->Combine(block.index); });
+  for (const auto& grad : grads) grad->Finish();
+  const int64_t groups = (s.frames + 15) / 16;  // of rows of an example
+  cpu.ParallelFor(s.batch * groups, 32.0 * s.classes + 100,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t at = begin; at < end;) {
+                      const int64_t first = at % groups;
+                      const int64_t last = std::min(groups, first + end - at);
+                      grads[at / groups]->WriteRows(
+                          first * 16, std::min(last * 16, s.frames));
+                      at += last - first;
+                    }
+                  });
   return nullptr;
 }
 
