@@ -41,21 +41,18 @@ TFO_INLINE void SplitPairs(const C* pairs, int64_t n, C* first, C* second) {
   }
 }
 
-// The own positions of `count` samples from `first` on. Column is an integer
-// for all columns.
-template <typename Column, typename C>
+// The own positions of `count` samples from `first` on.
+template <typename C>
 void CountPositions(int64_t first, int64_t count, int64_t columns,
                     Coordinates<C>* to) {
-  int64_t row = first / columns;
-  Column column = static_cast<Column>(first % columns);
+  int64_t row = first / columns, column = first % columns;
   for (int64_t i = 0; i < count; ++row, column = 0) {
-    const int64_t left = columns - column,
-                  run = left < count - i ? left : count - i;
-    for (int64_t j = 0; j < run; ++j) {
-      to->own_y[i + j] = static_cast<C>(row);
-      to->own_x[i + j] = static_cast<C>(column + static_cast<Column>(j));
+    const int64_t left = columns - column;
+    const int64_t end = left < count - i ? i + left : count;
+    for (; i < end; ++i, ++column) {
+      to->own_y[i] = static_cast<C>(row);
+      to->own_x[i] = static_cast<C>(column);
     }
-    i += run;
   }
 }
 
@@ -82,10 +79,8 @@ void ReadCoordinates(const GridSampleArgs& args, const C* grid,
       to->own_y[i] = static_cast<C>(span.list[i] / args.flow_columns);
       to->own_x[i] = static_cast<C>(span.list[i] % args.flow_columns);
     }
-  } else if (args.flow_columns < int64_t{1} << 31) {
-    CountPositions<int32_t>(span.first, span.count, args.flow_columns, to);
   } else {
-    CountPositions<int64_t>(span.first, span.count, args.flow_columns, to);
+    CountPositions(span.first, span.count, args.flow_columns, to);
   }
   for (int64_t i = span.count; i < padded; ++i) {
     to->own_y[i] = to->own_x[i] = 0;

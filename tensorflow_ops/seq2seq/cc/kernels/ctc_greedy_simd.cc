@@ -32,8 +32,8 @@ static int64_t FindLargest(const T* row, int64_t n, Accumulator<T> largest) {
                                                  int64_t classes) {       \
     const auto state = ReduceSoftmax(row, classes).Joined(VectorLanes()); \
     const Accumulator<T> largest = state.max[0], rest = state.rest[0];    \
-    if (!(rest == rest)) return {largest, rest, 0};                       \
-    return {largest, rest, FindLargest(row, classes, largest)};           \
+    if (!(rest == rest)) return {rest, 0};                                \
+    return {rest, FindLargest(row, classes, largest)};                    \
   }
 TFO_DEFINE(float)
 TFO_DEFINE(double)

@@ -9,8 +9,8 @@ namespace tfo {
 
 template <typename Value>
 struct GreedyClass {
-  Value largest, rest;  // the softmax's sum is (1 + rest) e^largest
-  int64_t index;        // of the first class with the largest logit
+  Value rest;     // the sum is (1 + rest) e^(the largest logit)
+  int64_t index;  // of the first class with the largest logit
 };
 
 TFO_PER_CPU_LEVEL(
