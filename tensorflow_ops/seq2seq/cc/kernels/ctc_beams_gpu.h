@@ -166,12 +166,14 @@ class CtcBlockBeams {
   template <typename Frame>
   __device__ void Extend(const Frame& frame, int64_t first, int64_t count,
                          int64_t labels) {
-    const int64_t candidates = count * labels;
-    for (int64_t begin = 0; begin < candidates; begin += blockDim.x) {
-      const int64_t at = begin + threadIdx.x;
+    if (labels == 0) return;
+    // The thread's candidate is label r of prefix i; labels are below 2^31.
+    const unsigned of_each = static_cast<unsigned>(labels);
+    const unsigned prefixes = blockDim.x / of_each, rest = blockDim.x % of_each;
+    int64_t i = first + threadIdx.x / of_each, r = threadIdx.x % of_each;
+    for (int64_t begin = 0; begin < count * labels; begin += blockDim.x) {
       CtcRank rank = BestRanks::None();
-      if (at < candidates) {
-        const int64_t i = first + at / labels, r = at % labels;
+      if (i < first + count) {
         const CtcPrefix& prefix = prefixes_[i];
         const CtcLabel label = frame.Label(r);
         const double log_prob = prefix.Before(label.label) + label.log_prob;
@@ -182,6 +184,12 @@ class CtcBlockBeams {
         }
       }
       best_.Offer(rank);
+      i += prefixes;
+      r += rest;
+      if (r >= labels) {
+        r -= labels;
+        ++i;
+      }
     }
   }
 

@@ -3,7 +3,7 @@
 //
 // A NaN logit counts as -inf, which forbids its class; +inf as the largest
 // finite number. A frame without an allowed class makes its example impossible.
-// Frames beyond an example's length are not read.
+// Frames beyond an example's length do not matter.
 #ifndef TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_CTC_DECODE_H_
 #define TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_CTC_DECODE_H_
 

@@ -207,6 +207,20 @@ TFO_CUDA_TEST(CtcBeamSearchGpu, Half) { CheckSearch<Half>({2, 9, 20, 8}); }
 TFO_CUDA_TEST(CtcBeamSearchGpu, BFloat16) {
   CheckSearch<BFloat16>({2, 9, 20, 8});
 }
+// The best label repeats the prefix's last one, so that it extends less than
+// half of the paths, and the next one wins.
+TFO_CUDA_TEST(CtcBeamSearchGpu, ALabelBehindARepeatedOne) {
+  const Case c = {1, 3, 3, 1};
+  Problem<double> p(c);  // blank is class 1
+  const double probabilities[] = {.98, .01, .01, .5, .49, .01, .5, .01, .49};
+  for (int i = 0; i < 9; ++i) p.logits[i] = std::log(probabilities[i]);
+  SearchResults<double> results(c);
+  RunOnGpu(&CtcBeamSearch<double>, results.Args(p, c));
+  TFO_EXPECT_EQ(results.lengths[0], 2);
+  TFO_EXPECT_EQ(results.labels[0], 0);
+  TFO_EXPECT_EQ(results.labels[1], 2);
+}
+
 // Beams, and labels of a frame, that do not fit into shared memory.
 TFO_CUDA_TEST(CtcBeamSearchGpu, WideBeams) {
   CheckSearch<float>({2, 5, 30, 260});
