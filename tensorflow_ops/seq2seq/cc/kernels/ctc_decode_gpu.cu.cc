@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMaxThreads = 512, kFewThreads = 128;
 constexpr int kRankBlocks = 256;  // at most, where they need scratch memory
-// Of a block on every GPU, less than what static variables take.
+// What every GPU has for a block, less what static variables take.
 constexpr int64_t kSharedBytes = 60 << 10;
 
 // The memory of a block: shared if it fits, else from `base` on.
