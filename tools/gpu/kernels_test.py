@@ -365,6 +365,32 @@ class SequencesTest(unittest.TestCase):
             call("ctc_loss_grad", self.HALVES, *ints, np.ones_like(loss), largest, rest, d, labels=name, **options)
             self.near(d, [[[1 / 6, -1 / 6]] * 2])
 
+    def test_ctc_decode(self):
+        logits, lengths = np.log([[[0.6, 0.4], [0.6, 0.4]]]).astype(np.float32), self.TWO
+        options = {"dtype": "float32", "batch": 1, "frames": 2, "classes": 2, "blank": 0, "pad_id": -1}
+        labels, count, log_prob = np.zeros((1, 2), np.int32), like(self.ONE), np.zeros(1, np.float32)
+        call("ctc_greedy_decode", logits, lengths, labels, count, log_prob, merge_repeated=True, **options)
+        self.assertEqual((labels.tolist(), count.item()), ([[-1, -1]], 0))
+        self.near(np.exp(log_prob), 0.36)
+        found = np.zeros((1, 2, 2), np.int32), np.zeros((1, 2), np.int32)
+        scores = np.zeros((1, 2), np.float32), np.zeros((1, 2), np.float32)
+        call("ctc_beam_search", logits, lengths, *found, *scores, beam_width=4, top_paths=2, **options)
+        self.assertEqual(found[0].tolist(), [[[1, -1], [-1, -1]]])
+        self.assertEqual(found[1].tolist(), [[1, 0]])
+        self.near(np.exp(scores), [[[0.64, 0.36]]] * 2)
+
+    def test_ctc_beam_search_step(self):
+        logits, scores = np.log([[0.6, 0.4]]).astype(np.float32), np.full((1, 2, 2), -1, np.float32)
+        weights = np.array([[[0, -np.inf, 0], [-np.inf, -np.inf, 0]]])
+        prefixes = np.array([[[-1, 0, 0, 0, 0]] * 2])
+        results = like(weights), like(prefixes), np.zeros((1, 2), np.int32), np.zeros((1, 2), np.int32)
+        options = {"dtype": "float32", "batch": 1, "beam_width": 2, "classes": 2, "blank": 0}
+        inputs = logits, np.ones(1, bool), weights, prefixes, scores
+        call("ctc_beam_search_step", *inputs, *results, lm_weight=0.5, label_bonus=2, **options)
+        self.assertEqual(results[3].tolist(), [[1, -1]])
+        self.near(results[0][0, :, 2], [1.5, 0])
+        self.near(np.exp(results[0][0, :, :2]), [[0, 0.4], [0.6, 0]])
+
     def test_rnnt_loss(self):
         options = {"dtype": "float32", "batch": 1, "frames": 2, "max_labels": 1, "classes": 2, "blank": 0}
         logits = np.zeros((1, 2, 2, 2), np.float32)

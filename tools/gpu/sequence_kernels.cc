@@ -1,4 +1,5 @@
-// Losses of label sequences, and conditional random fields.
+// Losses and decoders of label sequences, and conditional random fields.
+#include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode.h"
 #include "tensorflow_ops/sequence/cc/kernels/crf.h"
 #include "tensorflow_ops/sequence/cc/kernels/ctc_loss.h"
 #include "tensorflow_ops/sequence/cc/kernels/rnnt_loss.h"
@@ -20,6 +21,17 @@ LabelSequences ReadSequences(const KernelCall& call) {
   return {call.Int("batch"),   call.Int("frames"), call.Int("max_labels"),
           call.Int("classes"), call.Int("blank"),  Ints(call, 1),
           Ints(call, 2),       Ints(call, 3)};
+}
+
+// Buffers 0 and 1: logits, lengths.
+template <typename T>
+CtcLogits<T> ReadLogits(const KernelCall& call) {
+  return {call.Int("batch"),
+          call.Int("frames"),
+          call.Int("classes"),
+          call.Int("blank"),
+          call[0],
+          Ints(call, 1)};
 }
 
 // Buffers 0 to 2: logits, transitions, lengths.
@@ -115,6 +127,61 @@ TFO_GPU_KERNEL(crf_decode, call) {
     using T = decltype(t);
     return RunCrfOn(call,
                     CrfDecodeArgs<T>{ReadScores<T>(call), call[3], call[4]});
+  });
+}
+
+// logits, lengths, labels, their lengths, log_probs
+TFO_GPU_KERNEL(ctc_greedy_decode, call) {
+  return call.WithType([&](auto t) {
+    using T = decltype(t);
+    const CtcGreedyArgs<T> args = {ReadLogits<T>(call),
+                                   call.Int("merge_repeated") != 0,
+                                   static_cast<int32_t>(call.Int("pad_id")),
+                                   call[2],
+                                   call[3],
+                                   call[4]};
+    return CtcGreedyDecode(call.Gpu(CtcDecodeScratchBytes(args)), args);
+  });
+}
+
+// logits, lengths, labels, their lengths, scores, log_probs
+TFO_GPU_KERNEL(ctc_beam_search, call) {
+  return call.WithType([&](auto t) {
+    using T = decltype(t);
+    const CtcBeamSearchArgs<T> args = {ReadLogits<T>(call),
+                                       call.Int("beam_width"),
+                                       call.Int("top_paths"),
+                                       call.Number("label_bonus"),
+                                       static_cast<int32_t>(call.Int("pad_id")),
+                                       call[2],
+                                       call[3],
+                                       call[4],
+                                       call[5]};
+    return CtcBeamSearch(call.Gpu(CtcDecodeScratchBytes(args)), args);
+  });
+}
+
+// logits, is_frame, weights, prefixes, label_scores, next_weights,
+// next_prefixes, parents, labels
+TFO_GPU_KERNEL(ctc_beam_search_step, call) {
+  return call.WithType([&](auto t) {
+    using T = decltype(t);
+    const CtcBeamSearchStepArgs<T> args = {call.Int("batch"),
+                                           call.Int("beam_width"),
+                                           call.Int("classes"),
+                                           call.Int("blank"),
+                                           call[0],
+                                           call[1],
+                                           call[2],
+                                           call[3],
+                                           call[4],
+                                           call.Number("lm_weight"),
+                                           call.Number("label_bonus"),
+                                           call[5],
+                                           call[6],
+                                           call[7],
+                                           call[8]};
+    return CtcBeamSearchStep(call.Gpu(CtcDecodeScratchBytes(args)), args);
   });
 }
 

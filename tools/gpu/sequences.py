@@ -1,4 +1,4 @@
-"""Losses of label sequences and random fields for bench.py: peers, the bytes that must move."""
+"""Losses and decoders of label sequences, and random fields, for bench.py: peers, the bytes that must move."""
 
 import functools
 
@@ -65,6 +65,27 @@ def ctc_rows(make_row, batch, frames, classes, max_labels, dtype):
     options = {"batch": batch, "frames": frames, "max_labels": max_labels, "classes": classes, "blank": 0}
     case, ints = f"[{batch}, {frames}, {classes}], {max_labels} labels", [labels, lengths, frame_counts]
     yield from _loss_rows(make_row, "ctc_loss", case, logits, (batch, frames), ints, options, peer)
+
+
+def ctc_decode_rows(make_row, batch, frames, classes, widths, dtype):
+    """Yields decoders of CTC. The peer of the greedy one is PyTorch's log-softmax, maximum and sum."""
+    logits, lengths = 3 * _normal(batch, frames, classes).to(dtype), _full(batch, frames)
+    labels = torch.empty((batch, frames), dtype=torch.int32, device="cuda")
+    counts, log_probs = _full(batch, 0), torch.empty(batch, device="cuda")
+    options = {"batch": batch, "frames": frames, "classes": classes, "blank": 0, "pad_id": -1}
+
+    def best(x):
+        return torch.log_softmax(x, -1, dtype=torch.promote_types(x.dtype, torch.float32)).amax(-1).sum(-1)
+
+    buffers, case = [logits, lengths, labels, counts, log_probs], f"[{batch}, {frames}, {classes}]"
+    peers = lambda: best(logits.double()), lambda: best(logits)
+    merge = options | {"merge_repeated": 1}
+    yield make_row("ctc_greedy_decode", case, dtype, buffers, merge, log_probs, _num_bytes(*buffers), *peers)
+    buffers = [*buffers[:4], torch.empty_like(log_probs), log_probs]
+    for width in widths:
+        search = options | {"beam_width": width, "top_paths": 1}
+        name = f"{case}, width {width}"
+        yield make_row("ctc_beam_search", name, dtype, buffers, search, log_probs, _num_bytes(*buffers))
 
 
 def _torchaudio_rnnt():
@@ -164,8 +185,10 @@ def rows(make_row, quick):
     """Yields the rows of all cases."""
     for dtype in (torch.float32, torch.bfloat16):
         yield from ctc_rows(make_row, 32, 400, 128, 60, dtype)
+        yield from ctc_decode_rows(make_row, 32, 400, 128, (10, 100), dtype)
         yield from rnnt_rows(make_row, 4, 150, 30, 1000, dtype)
         yield from crf_rows(make_row, 64, 128, 20, dtype)
         if not quick:
             yield from ctc_rows(make_row, 16, 400, 5000, 60, dtype)
+            yield from ctc_decode_rows(make_row, 16, 400, 5000, (10, 100, 1000), dtype)
             yield from crf_rows(make_row, 32, 512, 50, dtype)

@@ -1,6 +1,8 @@
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step_gpu.h"
 
-#include "tensorflow_ops/nn/cc/rows/rows_gpu.h"
+#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/nn/cc/rows/state.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/counted_sums.h"
 
 // Three kernels: the softmax's sum of each row; the best candidates of each
 // part of a row, by score; the best of those of each batch entry. Scores are
@@ -9,51 +11,6 @@ namespace tfo {
 namespace {
 
 constexpr int kThreads = 256;
-
-// ---- Sums.
-
-// A chunk's logits as they count.
-template <typename Chunk>
-struct CountedChunk {
-  static constexpr int kSteps = Chunk::kSteps, kWidth = Chunk::kWidth;
-  using Value = typename Chunk::Value;
-  Chunk& chunk;
-  int steps;
-
-  __device__ explicit CountedChunk(Chunk& of) : chunk(of), steps(of.steps) {}
-  __device__ Value Get(int input, int step, int i) const {
-    return CountedLogit(chunk.Get(input, step, i));
-  }
-  __device__ void Forget() { chunk.Forget(); }
-};
-
-// A row function (rows.h): the softmax's sum of each row.
-template <typename T>
-struct BeamSums {
-  using Element = T;
-  using State = scalar::SoftmaxState<Accumulator<T>>;
-  static constexpr int kInputs = 1, kOutputs = 0;
-  const T* logits;
-  Accumulator<T>*largest, *rest;
-
-  __host__ __device__ const T* Input(int) const { return logits; }
-  __host__ __device__ T* Output(int) const { return nullptr; }
-  template <typename Row>
-  __device__ int Finish(const State& s, const Row& row) const {
-    if (!row.writes) return 0;
-    row.Store(s.max, largest);
-    row.Store(s.rest, rest);
-    return 0;
-  }
-};
-// Found by argument-dependent lookup. Scores are compared across beams, so the
-// sum is as exact for 16-bit logits as for wider ones.
-template <typename T, typename Chunk>
-__device__ void Reduce(const BeamSums<T>&, Chunk& chunk,
-                       typename BeamSums<T>::State& state) {
-  CountedChunk<Chunk> counted(chunk);
-  scalar::AddToSoftmax<Accumulator<T>>(counted, state);
-}
 
 // ---- The best of a block's candidates.
 
@@ -290,9 +247,9 @@ Error BeamSearchStep(const Gpu& gpu, const BeamSearchStepArgs<T>& args) {
   scratch.tokens = reinterpret_cast<int32_t*>(values + layout.values);
   Gpu with_states = gpu;
   with_states.scratch = values + 2 * rows;
-  const BeamSums<T> sums{args.logits, scratch.largest, scratch.rest};
-  if (const Error error =
-          scalar::RunOnRows(with_states, sums, rows, args.vocabulary)) {
+  if (const Error error = SumCountedRows(
+          with_states, CountedSums<T>{rows, args.vocabulary, args.logits,
+                                      scratch.largest, scratch.rest})) {
     return error;
   }
   if (const Error error = Launch(gpu, GridSize(rows * layout.parts), kThreads,

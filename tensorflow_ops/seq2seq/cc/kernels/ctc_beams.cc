@@ -4,15 +4,6 @@
 
 namespace tfo {
 
-double CtcLogAdd(double a, double b) {
-  const double greater = std::max(a, b), below = std::min(a, b) - greater;
-  // NaN where both are -inf. Below e^-40 of it nothing changes.
-  if (!(below > -40)) return greater;
-  // expm1: exp of doubles needs glibc 2.29, which TensorFlow's own wheels do
-  // not.
-  return greater + std::log1p(1 + std::expm1(below));
-}
-
 void CtcBeams::FindParents() {
   const int64_t n = Size();
   uint64_t slots = 4;
@@ -53,22 +44,12 @@ void CtcBeams::Start(const Frame& frame) {
   best_.clear();
   for (int64_t i = 0; i < n; ++i) {
     const CtcPrefix& prefix = prefixes_[i];
-    Stay& stay = stays_[i];
-    stay = {prefix.total + frame.blank, -INFINITY, 0};
-    if (prefix.last >= 0) {
-      stay.label = prefix.label + frame.last[i];
-      if (parents_[i] >= 0) {
-        const CtcPrefix& parent = prefixes_[parents_[i]];
-        stay.label = CtcLogAdd(
-            stay.label,
-            (parent.last == prefix.last ? parent.blank : parent.total) +
-                frame.last[i]);
-      }
-    }
-    stay.total = CtcLogAdd(stay.blank, stay.label);
-    const double score = stay.total + prefix.bonus;
+    stays_[i] =
+        prefix.Stay(frame.blank, prefix.last >= 0 ? frame.last[i] : 0,
+                    parents_[i] >= 0 ? &prefixes_[parents_[i]] : nullptr);
+    const double score = stays_[i].total + prefix.bonus;
     if (!(score > -INFINITY)) continue;
-    best_.push_back({score, 0, prefix.bonus, i, i, -1});
+    best_.push_back({{score, i}, 0, prefix.bonus, i, -1});
   }
   std::make_heap(best_.begin(), best_.end());
 }
@@ -109,23 +90,9 @@ void CtcBeams::Select() {
   for (size_t k = 0; k < best_.size(); ++k) {
     const Candidate& best = best_[k];
     const CtcPrefix& from = prefixes_[best.prefix];
-    CtcPrefix& to = next_[k];
-    to = from;
-    to.from = best.prefix;
-    to.added = best.added;
-    if (best.added < 0) {
-      const Stay& stay = stays_[best.prefix];
-      to.blank = stay.blank;
-      to.label = stay.label;
-      to.total = stay.total;
-    } else {
-      to.blank = -INFINITY;
-      to.label = to.total = best.log_prob;
-      to.bonus = best.bonus;
-      to.last = best.added;
-      to.id = from.id.Then(best.added);
-      to.parent = from.id;
-    }
+    next_[k] = best.added < 0 ? from.Stayed(best.prefix, stays_[best.prefix])
+                              : from.Extended(best.prefix, best.added,
+                                              best.log_prob, best.bonus);
   }
   prefixes_.swap(next_);
 }

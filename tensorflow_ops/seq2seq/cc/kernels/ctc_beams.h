@@ -19,53 +19,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "tensorflow_ops/seq2seq/cc/kernels/ctc_prefix.h"
+
 namespace tfo {
-
-// Tells label sequences apart by content: a prefix may leave the beam and come
-// back while its extensions stayed, so places in the beam do not. 128 bits of
-// hash: the chance of any two equal ones among a billion sequences is 1e-21.
-struct CtcPrefixId {
-  uint64_t a = 0, b = 0;
-
-  bool operator==(const CtcPrefixId& other) const {
-    return a == other.a && b == other.b;
-  }
-  CtcPrefixId Then(int64_t label) const {
-    const uint64_t x = static_cast<uint64_t>(label) + 1;
-    return {Mix(a + x * 0x9E3779B97F4A7C15u),
-            Mix((b ^ ~x) * 0xD6E8FEB86659FD93u)};
-  }
-
- private:
-  // A bijection (splitmix64's).
-  static uint64_t Mix(uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-  }
-};
-
-struct CtcPrefix {
-  double blank = 0;          // log probability of paths that end with blank
-  double label = -INFINITY;  // ... with the last label
-  double total = 0;          // of both
-  double bonus = 0;          // what the score adds to `total`
-  int64_t last = -1;         // the last label; -1: no label
-  CtcPrefixId id, parent;    // parent: without the last label
-  int64_t from = 0;          // its place, or its parent's, a frame before
-  int64_t added = -1;        // the label of this frame; -1: it stayed
-  int64_t node = -1;         // the caller's; inherited
-
-  double Score() const { return total + bonus; }
-};
-
-// log(e^a + e^b).
-double CtcLogAdd(double a, double b);
-
-struct CtcLabel {
-  double log_prob;
-  int64_t label;
-};
 
 class CtcBeams {
  public:
@@ -114,17 +70,13 @@ class CtcBeams {
 
  private:
   struct Candidate {
-    double score, log_prob, bonus;  // log_prob: of the extension
-    int64_t order;
+    CtcRank rank;
+    double log_prob, bonus;  // log_prob: of the extension
     int64_t prefix, added;
 
     bool operator<(const Candidate& other) const {  // is it better?
-      return score > other.score ||
-             (score == other.score && order < other.order);
+      return rank.IsBefore(other.rank);
     }
-  };
-  struct Stay {
-    double blank, label, total;
   };
 
   int64_t Size() const { return prefixes_.size(); }
@@ -135,16 +87,15 @@ class CtcBeams {
   // Extends prefix i by a label, the r-th of `count`.
   Candidate Extension(int64_t i, int64_t r, int64_t count,
                       const CtcLabel& label, double bonus) const {
-    const CtcPrefix& prefix = prefixes_[i];
-    // Without a blank between, a repeated label is merged with the first.
-    const double log_prob =
-        (label.label == prefix.last ? prefix.blank : prefix.total) +
-        label.log_prob;
-    return {log_prob + bonus,       log_prob, bonus,
-            Size() + i * count + r, i,        label.label};
+    const double log_prob = prefixes_[i].Before(label.label) + label.log_prob;
+    return {{log_prob + bonus, Size() + i * count + r},
+            log_prob,
+            bonus,
+            i,
+            label.label};
   }
   bool IsKept(const Candidate& candidate) const {
-    return candidate.score > -INFINITY &&
+    return candidate.rank.score > -INFINITY &&
            (static_cast<int64_t>(best_.size()) < width_ ||
             candidate < best_.front());
   }
@@ -156,7 +107,7 @@ class CtcBeams {
   int64_t width_;
   std::vector<CtcPrefix> prefixes_, next_;
   std::vector<Candidate> best_;  // a heap, whose root is the worst
-  std::vector<Stay> stays_;
+  std::vector<CtcStay> stays_;
   std::vector<int64_t> table_;  // prefixes by hash; -1: none
   // For each prefix the prefix that it extends, a prefix that extends it, and
   // the next one that extends the same; -1: none.

@@ -3,7 +3,7 @@
 //
 // A NaN logit counts as -inf, which forbids its class; +inf as the largest
 // finite number. A frame without an allowed class makes its example impossible.
-// Frames beyond an example's length are not read.
+// Frames beyond an example's length do not matter.
 #ifndef TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_CTC_DECODE_H_
 #define TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_CTC_DECODE_H_
 
@@ -21,8 +21,11 @@ struct CtcLogits {
   const T* logits;    // [batch, frames, classes]
   IntValues lengths;  // [batch]
 
-  const T* Row(int64_t example, int64_t frame) const {
+  TFO_HOST_DEVICE const T* Row(int64_t example, int64_t frame) const {
     return logits + (example * frames + frame) * classes;
+  }
+  TFO_HOST_DEVICE bool HasValidLength(int64_t example) const {
+    return lengths[example] >= 0 && lengths[example] <= frames;
   }
 };
 
@@ -87,6 +90,23 @@ template <typename T>
 Error CtcBeamSearch(const Cpu& cpu, const CtcBeamSearchArgs<T>& args);
 template <typename T>
 Error CtcBeamSearchStep(const Cpu& cpu, const CtcBeamSearchStepArgs<T>& args);
+
+// On a GPU only the order of sums differs. An example whose length is out of
+// range has no labels, and scores and log probabilities NaN. They only enqueue;
+// gpu.scratch has CtcDecodeScratchBytes(args).
+template <typename T>
+Error CtcGreedyDecode(const Gpu& gpu, const CtcGreedyArgs<T>& args);
+template <typename T>
+Error CtcBeamSearch(const Gpu& gpu, const CtcBeamSearchArgs<T>& args);
+template <typename T>
+Error CtcBeamSearchStep(const Gpu& gpu, const CtcBeamSearchStepArgs<T>& args);
+
+template <typename T>
+int64_t CtcDecodeScratchBytes(const CtcGreedyArgs<T>& args);
+template <typename T>
+int64_t CtcDecodeScratchBytes(const CtcBeamSearchArgs<T>& args);
+template <typename T>
+int64_t CtcDecodeScratchBytes(const CtcBeamSearchStepArgs<T>& args);
 
 }  // namespace tfo
 

@@ -185,11 +185,9 @@ class SearchStep {
     const auto* const scores =
         args_.label_scores + example * args_.beam_width * args_.classes;
     beams->AdvanceByAll(logs, labels_, [&](int64_t i, int64_t r) {
-      const double score =
-          CountedLogit(scores[i * args_.classes + labels_[r].label]);
-      // Without a weight it still forbids.
-      return score > kNone ? args_.lm_weight * score + args_.label_bonus
-                           : kNone;
+      return CtcModelBonus(
+          CountedLogit(scores[i * args_.classes + labels_[r].label]),
+          args_.lm_weight, args_.label_bonus);
     });
   }
 

@@ -1,5 +1,4 @@
 // The OpKernels of CtcGreedyDecode, CtcBeamSearchDecode and CtcBeamSearchStep.
-// The searches have no CUDA kernel: on a GPU TensorFlow places them on the CPU.
 #include <cmath>
 #include <limits>
 
@@ -81,8 +80,10 @@ class CtcGreedyDecodeOp : public OpKernel {
     args.labels = Data<int32_t>(labels);
     args.lengths = Data<int32_t>(lengths);
     args.log_probs = Data<Value>(log_probs);
-    OP_REQUIRES_OK(ctx,
-                   ToStatus(CtcGreedyDecode(GetDevice<Device>(ctx), args)));
+    OP_REQUIRES_OK(
+        ctx, RunWithScratch<Device>(
+                 ctx, [&] { return CtcDecodeScratchBytes(args); },
+                 [&](const Device& d) { return CtcGreedyDecode(d, args); }));
   }
 
  private:
@@ -116,7 +117,8 @@ class CtcBeamSearchDecodeOp : public OpKernel {
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     CtcBeamSearchArgs<T> args;
-    OP_REQUIRES_OK(ctx, ReadCtcLogits(ctx, blank_, true, &args.input));
+    OP_REQUIRES_OK(ctx, ReadCtcLogits(ctx, blank_, std::is_same_v<Device, Cpu>,
+                                      &args.input));
     OP_REQUIRES_OK(
         ctx, ReadCtcNumber("label_bonus", ctx->input(2), &args.label_bonus));
     // Constructors end the process if shapes overflow.
@@ -138,7 +140,10 @@ class CtcBeamSearchDecodeOp : public OpKernel {
     args.lengths = Data<int32_t>(results[1]);
     args.scores = Data<Value>(results[2]);
     args.log_probs = Data<Value>(results[3]);
-    OP_REQUIRES_OK(ctx, ToStatus(CtcBeamSearch(GetDevice<Device>(ctx), args)));
+    OP_REQUIRES_OK(
+        ctx, RunWithScratch<Device>(
+                 ctx, [&] { return CtcDecodeScratchBytes(args); },
+                 [&](const Device& d) { return CtcBeamSearch(d, args); }));
   }
 
  private:
@@ -172,8 +177,10 @@ class CtcBeamSearchStepOp : public OpKernel {
     args.next_prefixes = Data<int64_t>(results[1]);
     args.parents = Data<int32_t>(results[2]);
     args.labels = Data<int32_t>(results[3]);
-    OP_REQUIRES_OK(ctx,
-                   ToStatus(CtcBeamSearchStep(GetDevice<Device>(ctx), args)));
+    OP_REQUIRES_OK(
+        ctx, RunWithScratch<Device>(
+                 ctx, [&] { return CtcDecodeScratchBytes(args); },
+                 [&](const Device& d) { return CtcBeamSearchStep(d, args); }));
   }
 
  private:
@@ -214,6 +221,7 @@ class CtcBeamSearchStepOp : public OpKernel {
         ReadCtcNumber("lm_weight", ctx->input(5), &args->lm_weight));
     TF_RETURN_IF_ERROR(
         ReadCtcNumber("label_bonus", ctx->input(6), &args->label_bonus));
+    if constexpr (std::is_same_v<Device, Gpu>) return absl::OkStatus();
     for (int64_t i = 0; i < batch * width; ++i) {
       const int64_t last = args->prefixes[i * kCtcPrefixIds];
       if (last >= -1 && last < classes) continue;
@@ -227,12 +235,11 @@ class CtcBeamSearchStepOp : public OpKernel {
   int64_t blank_;
 };
 
-#define TFO_REGISTER_CTC(op, Kernel) \
-  TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, Cpu)
-TFO_REGISTER_CTC("CtcGreedyDecode", CtcGreedyDecodeOp);
-TFO_REGISTER_CTC("CtcBeamSearchDecode", CtcBeamSearchDecodeOp);
-TFO_REGISTER_CTC("CtcBeamSearchStep", CtcBeamSearchStepOp);
-#undef TFO_REGISTER_CTC
+TFO_REGISTER_KERNELS("CtcGreedyDecode", CtcGreedyDecodeOp);
+TFO_REGISTER_KERNELS("CtcBeamSearchDecode", CtcBeamSearchDecodeOp,
+                     .HostMemory("label_bonus"));
+TFO_REGISTER_KERNELS("CtcBeamSearchStep", CtcBeamSearchStepOp,
+                     .HostMemory("lm_weight").HostMemory("label_bonus"));
 
 }  // namespace
 }  // namespace tfo

@@ -49,7 +49,7 @@ def ctc_greedy_decode(
 
     Repeated classes of the path are merged, and blanks dropped. This is fast, but not always
     the most probable label sequence, which several paths may share: see
-    `ctc_beam_search_decode`. The op runs on the CPU: TensorFlow copies logits of a GPU.
+    `ctc_beam_search_decode`.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> logits = tf.math.log([[[0.1, 0.9], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]]])
@@ -77,7 +77,8 @@ def ctc_greedy_decode(
 
     Raises:
       ValueError: a wrong dtype, shapes that do not fit, a blank_index that is no class.
-      InvalidArgumentError: the same errors, found at run time; lengths out of their range.
+      InvalidArgumentError: the same errors, found at run time; lengths out of their range. A
+        GPU, which must not wait, gives such an example no labels and a log probability of NaN.
     """
     logits, lengths, attrs, pad_id = _inputs(logits, logit_lengths, blank_index, pad_id)
     merge_repeated = arguments.static_bool("merge_repeated", merge_repeated)
@@ -107,7 +108,7 @@ def ctc_beam_search_decode(
     The probability of a label sequence is the sum over all paths that leave it, as in
     `tfo.nn.ctc_loss`. The search keeps the K = beam_width best prefixes of each frame, with
     the sums of their paths; paths of prefixes that it dropped are missing in the sums
-    (arXiv:1408.2873). The search runs on the CPU, step_fn on any device. A prefix' score is
+    (arXiv:1408.2873). A prefix' score is
 
         log probability + lm_weight * its labels' scores by step_fn + label_bonus * its length
 
@@ -161,7 +162,8 @@ def ctc_beam_search_decode(
     Raises:
       ValueError: a wrong dtype, shapes that do not fit, an option out of its range; a
         step_fn or state that does not return as documented above.
-      InvalidArgumentError: the same errors, found at run time; lengths out of their range.
+      InvalidArgumentError: the same errors, found at run time; lengths out of their range. A
+        GPU without step_fn gives such an example no labels, and scores of NaN.
     """
     logits, lengths, attrs, pad_id = _inputs(logits, logit_lengths, blank_index, pad_id)
     width = arguments.static_int("beam_width", beam_width, 1)
