@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "tensorflow_ops/core/cc/int_math.h"
+
 namespace tfo {
 
 // Scalars in the saved state of a part or row (state.h).
@@ -25,13 +27,12 @@ inline int64_t GpuParts(int64_t rows, int64_t classes) {
   constexpr int64_t kPart = 1 << 14;
   constexpr int64_t kMaxPart = 1 << 28;  // positions in a part are ints
   constexpr int64_t kFewRows = 512, kMaxUnits = 1024;
-  const auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  const int64_t min_parts = ceil(classes, kMaxPart);
+  const int64_t min_parts = DivideUp(classes, kMaxPart);
   if (rows >= kFewRows || rows == 0 || classes < 2 * kPart) {
     return std::max<int64_t>(min_parts, 1);
   }
-  return std::max(min_parts,
-                  std::min(ceil(kMaxUnits, rows), ceil(classes, kPart)));
+  return std::max(
+      min_parts, std::min(DivideUp(kMaxUnits, rows), DivideUp(classes, kPart)));
 }
 
 // On a GPU: values of scratch memory of a function that reduces rows; may be 0.

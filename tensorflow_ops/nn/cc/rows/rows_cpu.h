@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/nn/cc/rows/rows.h"
 
 namespace tfo {
@@ -43,14 +44,14 @@ Error RunRowFunction(const Cpu& cpu, const Args& args) {
     const auto run = TFO_DISPATCH(RunRows<Args>);
     // Short rows share vectors (rows_simd.h).
     const int64_t group = args.classes < 1024 ? 16 : 1;
-    cpu.ParallelFor((args.rows + group - 1) / group, cycles * group + 50,
+    cpu.ParallelFor(DivideUp(args.rows, group), cycles * group + 50,
                     [&](int64_t begin, int64_t end) {
                       run(args, begin * group,
                           std::min(end * group, args.rows));
                     });
     return nullptr;
   }
-  const int64_t parts = (args.classes + part - 1) / part;
+  const int64_t parts = DivideUp(args.classes, part);
   std::vector<Value> states(Args::kReduces ? args.rows * parts * kRowState : 0);
   const auto state_of = [&](int64_t row, int64_t i) {
     return Args::kReduces ? &states[(row * parts + i) * kRowState] : nullptr;

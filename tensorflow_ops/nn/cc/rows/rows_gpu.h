@@ -12,6 +12,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_H_
 #define TENSORFLOW_OPS_NN_CC_ROWS_ROWS_GPU_H_
 
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/nn/cc/rows/chunks_gpu.h"
 #include "tensorflow_ops/nn/cc/rows/rows.h"
 
@@ -298,7 +299,6 @@ __global__ void __launch_bounds__(kMaxThreads<F>)
 
 // ---- The choice between them.
 
-inline int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int PowerOfTwoFrom(int64_t n) {
   int power = 1;
   while (power < n) power *= 2;
@@ -329,23 +329,23 @@ Error RunLongRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes) {
   constexpr bool kTwice = kReduces<F> && F::kOutputs > 0;
   constexpr int kMax = kMaxThreads<F>;
   const auto kernel = Rows<F, N, kPacks>;
-  const int64_t packs = CeilOf(classes + N - 1, N);  // at most
+  const int64_t packs = DivideUp(classes + N - 1, N);  // at most
   RowUnits units = {};
   units.work = RowWork::kAll;
   units.classes = classes;
   units.parts = GpuParts(rows, classes);
   // Positions, which begin up to 7 before the first class.
-  units.part = CeilOf(CeilOf(classes + 7, units.parts), 16) * 16;
+  units.part = RoundUp(DivideUp(classes + 7, units.parts), 16);
   units.units_per_row = units.parts;
   units.units = rows * units.parts;
 
   // Threads of a unit: one chunk each where the row is read twice, else two, so
   // that per-row work stays small.
-  const int64_t of_unit = CeilOf(packs, units.parts);
-  units.lanes = PowerOfTwoFrom(CeilOf(of_unit, (kTwice ? 1 : 2) * kPacks));
+  const int64_t of_unit = DivideUp(packs, units.parts);
+  units.lanes = PowerOfTwoFrom(DivideUp(of_unit, (kTwice ? 1 : 2) * kPacks));
   if (!kTwice && units.lanes > 32) {
     units.lanes =
-        std::clamp(PowerOfTwoFrom(CeilOf(of_unit, 4 * kPacks)), 64, 256);
+        std::clamp(PowerOfTwoFrom(DivideUp(of_unit, 4 * kPacks)), 64, 256);
     // Few units: more threads each.
     constexpr int64_t kThreads = 1 << 17;
     while (units.lanes < kMax && units.units * units.lanes < kThreads &&
@@ -362,13 +362,13 @@ Error RunLongRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes) {
     room -= 2048;  // for other variables and the system's share of each block
     constexpr int64_t kChunk = 512 * PackChunk<F, N, kPacks>::kBytes;
     const int64_t chunks =
-        CeilOf(of_unit, 512 * kPacks) - 1;  // without the last
+        DivideUp(of_unit, 512 * kPacks) - 1;  // without the last
     units.lanes = 512;
     units.kept = static_cast<int>(std::min(room / 2 / kChunk, chunks));
     if (kMax == 1024 && chunks - units.kept > 1) {
       units.lanes = 1024;
       units.kept = static_cast<int>(
-          std::min(room / (2 * kChunk), CeilOf(of_unit, 1024 * kPacks) - 1));
+          std::min(room / (2 * kChunk), DivideUp(of_unit, 1024 * kPacks) - 1));
     }
     if (units.parts == 1) {
       shared_bytes =
@@ -382,7 +382,7 @@ Error RunLongRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes) {
   const auto launch = [&](int bytes) {
     const int block = units.lanes <= 32 ? 128 : units.lanes;
     const int64_t per_block = block / units.lanes;
-    return LaunchWithShared(gpu, GridSize(CeilOf(units.units, per_block)),
+    return LaunchWithShared(gpu, GridSize(DivideUp(units.units, per_block)),
                             block, bytes, kernel, f, units, states);
   };
   if (!kReduces<F> || units.parts == 1) return launch(shared_bytes);
@@ -403,13 +403,13 @@ Error RunOnRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes) {
   if (rows == 0) return nullptr;
   if (classes <= kTileClasses) {
     using Sizes = TileSizes<F>;
-    const int lanes = PowerOfTwoFrom(CeilOf(classes, kTileSteps));
+    const int lanes = PowerOfTwoFrom(DivideUp(classes, kTileSteps));
     const int at_once = Sizes::kThreads / lanes;
     const int rows_per_tile = static_cast<int>(
         std::min<int64_t>(
             Sizes::kValues / (at_once * std::max<int64_t>(classes, 1)), 8) *
         at_once);
-    return Launch(gpu, GridSize(CeilOf(rows, rows_per_tile)), Sizes::kThreads,
+    return Launch(gpu, GridSize(DivideUp(rows, rows_per_tile)), Sizes::kThreads,
                   Tiles<F>, f, rows, static_cast<int>(classes), lanes,
                   rows_per_tile);
   }

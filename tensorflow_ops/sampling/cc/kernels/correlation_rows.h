@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/sampling/cc/kernels/correlation_cost.h"
 #include "tensorflow_ops/sampling/cc/kernels/correlation_cost_simd.h"
 
@@ -14,8 +15,6 @@ namespace tfo {
 // Elements of a thread's packed rows, and of its sums: together they fit into
 // a level-2 cache.
 inline constexpr int64_t kPackedElements = 160 << 10, kSumElements = 96 << 10;
-
-inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Positions of a row modulo its phases: neighboring windows read neighbors of a
 // phase.
@@ -49,7 +48,7 @@ class PackedRows {
   static int64_t RowElements(const CorrelationArgs& args, int64_t phases,
                              int64_t margin) {
     const int64_t positions = args.width + 2 * args.padding + 2 * margin;
-    return DivideUp(positions, phases) * phases + kRowSlack;
+    return RoundUp(positions, phases) + kRowSlack;
   }
 
   // Reads channels [c, c + count) of rows [first, end) of an image; those

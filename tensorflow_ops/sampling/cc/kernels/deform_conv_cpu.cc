@@ -12,8 +12,6 @@ namespace tfo {
 namespace {
 
 using deform_conv::Buffer;
-using deform_conv::DivideUp;
-using deform_conv::RoundUp;
 
 // The filters as panels, a group after the other: blocks of kGemmDepth rows.
 template <typename T>

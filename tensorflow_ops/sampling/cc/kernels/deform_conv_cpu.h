@@ -10,14 +10,12 @@
 
 #include "tensorflow_ops/core/cc/bilinear.h"
 #include "tensorflow_ops/core/cc/gemm_simd.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/sampling/cc/kernels/deform_conv.h"
 #include "tensorflow_ops/sampling/cc/kernels/deform_conv_simd.h"
 
 namespace tfo {
 namespace deform_conv {
-
-inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t RoundUp(int64_t a, int64_t b) { return DivideUp(a, b) * b; }
 
 // Multiply-adds of a vector take about a cycle.
 template <typename T>

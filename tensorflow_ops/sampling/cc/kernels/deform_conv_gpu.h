@@ -10,6 +10,7 @@
 
 #include "tensorflow_ops/core/cc/bilinear.h"
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/sampling/cc/kernels/deform_conv.h"
 
 namespace tfo {
@@ -20,8 +21,6 @@ constexpr int kThreads = 256;
 // factors. A thread has kEach x kEach of the products.
 constexpr int kTile = 64, kDepth = 16, kEach = 4;
 constexpr int kAcross = kTile / kEach;
-
-inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <typename C>
 struct Products {

@@ -10,9 +10,7 @@ namespace tfo {
 namespace {
 
 using deform_conv::Buffer;
-using deform_conv::DivideUp;
 using deform_conv::FindTaps;
-using deform_conv::RoundUp;
 using deform_conv::Segment;
 using deform_conv::TapUse;
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/sampling/cc/kernels/deformable_attention.h"
 #include "tensorflow_ops/sampling/cc/kernels/deformable_attention_simd.h"
 
@@ -15,15 +16,13 @@ namespace {
 // For each point: finding corners, and four corners for each channel.
 constexpr double kCyclesPerPoint = 8, kCyclesPerSample = 0.5;
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Each point's level, for all queries.
 template <typename C>
 class PointTables {
  public:
   explicit PointTables(const AttentionArgs& args)
       : count_(args.points),
-        padded_(DivideUp(args.points, kPointsPadding) * kPointsPadding),
+        padded_(RoundUp(args.points, kPointsPadding)),
         sizes_(2 * padded_),
         first_pixel_(padded_) {
     int64_t p = 0;
