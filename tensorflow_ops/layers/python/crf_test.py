@@ -1,5 +1,7 @@
 """Tests of tfo.layers.CRF."""
 
+import os
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -55,7 +57,7 @@ class CrfLayerTest(parameterized.TestCase, tf.test.TestCase):
         inputs = keras.Input([None, 4])
         model = keras.Model(inputs, _layer()(inputs))
         model.compile("sgd", loss=model.layers[-1].loss)
-        path = self.create_tempfile("model.keras").full_path
+        path = os.path.join(self.get_temp_dir(), "model.keras")
         model.save(path)
         copy = keras.saving.load_model(path, compile=False)
         logits, crf = _scores(), copy.layers[-1]

@@ -480,6 +480,7 @@ _TOKENS = tf.constant([[[1, 2, 3], [3, 4, 0]], [[3, 4, 1], [0, 1, 2]], [[5, 6, 7
 _PARENTS = tf.constant([[[0, 0, 0], [0, 0, 0]], [[1, 0, 2], [2, 1, 0]], [[0, 0, 1], [1, 2, 1]], [[2, 1, 0], [0, 2, 1]]])
 _LENGTHS = tf.constant([[4, 2, 3], [1, 0, 4]])
 _CTC_LOGITS, _CTC_LENGTHS = _normal(2, 5, 4), tf.constant([5, 3])
+_CTC_LABEL_SCORES = _normal(4, 4)
 
 
 def _ctc_decode(fn):
@@ -511,6 +512,20 @@ _SEQ2SEQ = {
     "seq2seq.ctc_greedy_decode": _ctc_decode(tfo.seq2seq.ctc_greedy_decode),
     "seq2seq.ctc_beam_search_decode": _ctc_decode(
         _with(tfo.seq2seq.ctc_beam_search_decode, beam_width=4, top_paths=2, label_bonus=0.5)
+    ),
+    # The greatest length is the number of steps, so vectorized_map over lengths is an error.
+    "seq2seq.ctc_beam_search_decode (language model)": _sample(
+        lambda logits: tfo.seq2seq.ctc_beam_search_decode(
+            tf.stop_gradient(logits),
+            tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1]),
+            beam_width=4,
+            top_paths=2,
+            step_fn=lambda labels, state: (tf.gather(_CTC_LABEL_SCORES, labels), state),
+        ),
+        _CTC_LOGITS,
+        non_differentiable=0,
+        output_dtype=_ROW_DTYPES,
+        bad_args=[((_CTC_LOGITS[:, :, :3],), r"label_scores must be \[2, 4, 3\]")],
     ),
     "seq2seq.gather_tree": _sample(
         _with(tfo.seq2seq.gather_tree, pad_id=9),

@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 from tensorflow_ops.core.python.library import ops
 
 
@@ -190,12 +191,12 @@ class LanguageModelTest(parameterized.TestCase, tf.test.TestCase):
             count = state + tf.cast(labels != 0, tf.float32)
             return tf.where(count[:, tf.newaxis] >= 2, -np.inf, 0.0) * tf.ones([1, 3]), count
 
-        decode = tf.function(
-            lambda logits: tfo.seq2seq.ctc_beam_search_decode(
+        @tf.function(jit_compile=library.xla_error is None, autograph=False)
+        def decode(logits):
+            return tfo.seq2seq.ctc_beam_search_decode(
                 logits, [6], beam_width=50, top_paths=7, step_fn=step_fn, initial_state=tf.zeros([1])
-            ),
-            jit_compile=True,
-        )
+            )
+
         expected = [one for one in _all_sequences(logits[0], 0) if len(one[2]) <= 2]
         for run in (decode, decode.python_function):
             result = run(tf.constant(logits))
