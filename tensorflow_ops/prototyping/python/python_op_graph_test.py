@@ -295,18 +295,24 @@ class GrowthTest(parameterized.TestCase, tf.test.TestCase):
             "attributes": (lambda i: gradient(square, x, factor=float(i)), 1500),
             "functions": (lambda i: gradient(tf.function(lambda x: square(x, factor=_Number(i))), x), 24),
         }[case]
+
+        def sizes():
+            gc.collect()
+            return np.array([script_ops._py_funcs.size(), _resident(), len(gc.get_objects())])
+
         for i in range(count // 3):
             call(i)
-        gc.collect()
-        before = (script_ops._py_funcs.size(), _resident(), len(gc.get_objects()))
-        for i in range(count):
-            call(i)
-        gc.collect()
-        after = (script_ops._py_funcs.size(), _resident(), len(gc.get_objects()))
-        self.assertEqual(after[0], before[0])
         # Allows 1 kB per call (a leaked call would keep 2 kB of arrays), and 200 kB per trace, which TensorFlow keeps.
-        self.assertLess(after[1] - before[1], 4e6 + count * (1e3 if count > 100 else 2e5))
-        self.assertLess(after[2] - before[2], count / 10 + (3000 if case == "shapes" else 1000))
+        limits = [1, 4e6 + count * (1e3 if count > 100 else 2e5), count / 10 + (3000 if case == "shapes" else 1000)]
+        # A leak grows in every round; a thread's first use of the allocator, in one.
+        for _ in range(3):
+            before = sizes()
+            for i in range(count):
+                call(i)
+            growth = sizes() - before
+            if np.all(growth < limits):
+                break
+        self.assertTrue(np.all(growth < limits), f"grew by {growth}, limits {limits}")
 
     @parameterized.parameters(*_MODES)
     def test_inputs_are_released(self, mode):
