@@ -46,6 +46,8 @@ struct SearchMemory {
   int32_t *labels, *label_counts;  // [batch, frames, num_labels]: best first
   CtcChange* changes;              // [batch, frames, width]
 
+  // Returns the size in bytes, or more than any GPU has where it might
+  // overflow.
   int64_t Place(const CtcBeamSearchArgs<T>& args, void* base) {
     const CtcLogits<T>& input = args.input;
     const int64_t rows = input.batch * input.frames;
@@ -56,6 +58,8 @@ struct SearchMemory {
       width = width > args.beam_width / input.classes ? args.beam_width
                                                       : width * input.classes;
     }
+    // A prefix takes less than 2^9 bytes.
+    if (rows > 0 && width > (int64_t{1} << 50) / rows) return int64_t{1} << 62;
     threads = width <= 256 ? kFewThreads : kMaxThreads;
     num_labels = std::min(width + 1, input.classes - 1);
     rank_capacity = BestRanks::Capacity(num_labels, kFewThreads);
