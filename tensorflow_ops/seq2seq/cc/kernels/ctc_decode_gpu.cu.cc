@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kMaxThreads = 512, kFewThreads = 128;
 constexpr int kRankBlocks = 256;  // at most, where they need scratch memory
-// What every GPU has for a block, less what static variables take.
+// Of dynamic shared memory. Every supported GPU has 64 kB for a block, which
+// also hold its static variables.
 constexpr int64_t kSharedBytes = 60 << 10;
 
 // The memory of a block: shared if it fits, else from `base` on.
@@ -31,7 +32,7 @@ struct BlockMemory {
   }
 };
 
-// What a frame did to a prefix.
+// How a frame changed a prefix.
 struct CtcChange {
   int32_t from, added;
 };
