@@ -6,16 +6,17 @@
 #include <cmath>
 #include <cstdint>
 
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/sort_gpu.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_prefix.h"
 
 namespace tfo {
 
-// The best of the items that a block's threads offer. Which thread is first to
-// add an item varies; the result does not, since no two items are of one rank.
+// Keeps the best of the items that a block's threads offer. Threads add items
+// in any order; the result is the same, since no two items have equal ranks.
 class BestRanks {
  public:
-  // Items that there must be memory for: a power of two.
+  // The number of items in memory: a power of two.
   static int64_t Capacity(int64_t keep, int threads) {
     int64_t capacity = 1;
     while (capacity < keep + threads) capacity *= 2;
@@ -42,7 +43,7 @@ class BestRanks {
       ranks_[at] = rank;
       end = at + 1;
     }
-    // Is there no room for one of each thread?
+    // The next call needs room for an item of each thread.
     if (__syncthreads_or(end + blockDim.x > capacity_)) Sort();
   }
   // Sorts the best, and returns how many there are.
@@ -64,7 +65,7 @@ class BestRanks {
     return kept;
   }
 
-  // Is it a candidate, and one of the best so far?
+  // Returns whether it is a candidate, and one of the best so far.
   __device__ bool Wants(const CtcRank& rank) const {
     return rank.score > -INFINITY && rank.IsBefore(bound_);
   }
@@ -93,7 +94,7 @@ struct CtcBeamLayout {
     ranks = next + of_prefixes;
     table = ranks + capacity * sizeof(CtcRank);
     parents = table + slots * sizeof(int);
-    bytes = (parents + width * sizeof(int) + 15) / 16 * 16;
+    bytes = RoundUp(parents + width * sizeof(int), 16);
   }
 };
 static_assert(sizeof(CtcPrefix) % 16 == 0);
@@ -136,8 +137,8 @@ class CtcBlockBeams {
       // The prefixes and the labels are both in descending order. Before the
       // candidate of prefix i and its label r come those of prefixes up to i
       // and labels up to r, except for a repeated label of each prefix: at
-      // least (i + 1) * r - 1. `width` are enough. Taken in rectangles, whose
-      // prefixes are twice as many as before.
+      // least (i + 1) * r - 1. `width` are enough. Extends rectangles of
+      // prefixes and labels, each with twice as many prefixes as the last.
       for (int64_t first = 0; first < size_; first = 2 * first + 1) {
         const int64_t ranks = width_ / (first + 1) + 1;
         Extend(frame, first, min(first + 1, size_ - first),
@@ -214,8 +215,8 @@ class CtcBlockBeams {
                            prefix.bonus + frame.Bonus(i, label.label));
   }
 
-  // Makes a table of prefixes by hash. Of those that meet at a slot the first
-  // has it, so that it is filled in any order.
+  // Makes a table of prefixes by hash. Of those that meet at a slot the lowest
+  // has it, so that threads may fill the table in any order.
   __device__ void FindParents() {
     for (int64_t s = threadIdx.x; s <= mask_; s += blockDim.x) {
       table_[s] = kEmpty;

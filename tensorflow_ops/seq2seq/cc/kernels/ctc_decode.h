@@ -91,9 +91,9 @@ Error CtcBeamSearch(const Cpu& cpu, const CtcBeamSearchArgs<T>& args);
 template <typename T>
 Error CtcBeamSearchStep(const Cpu& cpu, const CtcBeamSearchStepArgs<T>& args);
 
-// On a GPU only the order of sums differs. An example whose length is out of
-// range has no labels, and scores and log probabilities NaN. They only enqueue;
-// gpu.scratch has CtcDecodeScratchBytes(args).
+// The same on a GPU, with sums in another order. Lengths may be out of range:
+// the example then has no labels, and its scores and log probabilities are NaN.
+// They only enqueue; gpu.scratch has CtcDecodeScratchBytes(args).
 template <typename T>
 Error CtcGreedyDecode(const Gpu& gpu, const CtcGreedyArgs<T>& args);
 template <typename T>

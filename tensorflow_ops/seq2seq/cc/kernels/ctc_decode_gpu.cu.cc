@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kMaxThreads = 512, kFewThreads = 128;
 constexpr int kRankBlocks = 256;  // at most, where they need scratch memory
-// What every GPU has for a block, less what static variables take.
+// Of dynamic shared memory. Every supported GPU has 64 kB for a block, which
+// also hold its static variables.
 constexpr int64_t kSharedBytes = 60 << 10;
 
 // The memory of a block: shared if it fits, else from `base` on.
@@ -31,7 +32,7 @@ struct BlockMemory {
   }
 };
 
-// What a frame did to a prefix.
+// How a frame changed a prefix.
 struct CtcChange {
   int32_t from, added;
 };
@@ -46,6 +47,8 @@ struct SearchMemory {
   int32_t *labels, *label_counts;  // [batch, frames, num_labels]: best first
   CtcChange* changes;              // [batch, frames, width]
 
+  // Returns the size in bytes, or more than any GPU has where it might
+  // overflow.
   int64_t Place(const CtcBeamSearchArgs<T>& args, void* base) {
     const CtcLogits<T>& input = args.input;
     const int64_t rows = input.batch * input.frames;
@@ -56,6 +59,8 @@ struct SearchMemory {
       width = width > args.beam_width / input.classes ? args.beam_width
                                                       : width * input.classes;
     }
+    // A prefix takes less than 2^9 bytes.
+    if (rows > 0 && width > (int64_t{1} << 50) / rows) return int64_t{1} << 62;
     threads = width <= 256 ? kFewThreads : kMaxThreads;
     num_labels = std::min(width + 1, input.classes - 1);
     rank_capacity = BestRanks::Capacity(num_labels, kFewThreads);

@@ -228,6 +228,16 @@ TFO_CUDA_TEST(CtcBeamSearchGpu, WideBeams) {
   CheckSearch<float>({1, 2, 2500, 2100});
 }
 
+// Sizes whose product is above 2^63 must fail to be allocated.
+TFO_CUDA_TEST(CtcBeamSearchGpu, TooManyPrefixes) {
+  CtcBeamSearchArgs<Half> args = {};
+  args.input.batch = int64_t{1} << 26;
+  args.input.frames = 60;
+  args.input.classes = 2;
+  args.beam_width = std::numeric_limits<int32_t>::max();
+  TFO_EXPECT(CtcDecodeScratchBytes(args) >= int64_t{1} << 60);
+}
+
 // Lengths that the CPU does not take.
 TFO_CUDA_TEST(CtcDecodeGpu, LengthsOutOfRange) {
   const Case c = {3, 6, 4, 5};

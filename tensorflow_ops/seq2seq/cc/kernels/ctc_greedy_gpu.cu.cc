@@ -1,6 +1,7 @@
 // Three kernels: the softmax's sums of all frames, each frame's best class, and
 // each example's labels.
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode_gpu.h"
 
 namespace tfo {
@@ -111,9 +112,9 @@ Error CtcGreedyDecode(const Gpu& gpu, const CtcGreedyArgs<T>& args) {
           memory.sums.Sum(gpu, rows, input.classes, input.logits)) {
     return error;
   }
-  constexpr int kRows = kThreads / kWarp;
-  if (const Error error = Launch(gpu, GridSize((rows + kRows - 1) / kRows),
-                                 kThreads, FindBest<T>, input, memory)) {
+  if (const Error error =
+          Launch(gpu, GridSize(DivideUp(rows, kThreads / kWarp)), kThreads,
+                 FindBest<T>, input, memory)) {
     return error;
   }
   return Launch(gpu, GridSize(input.batch), kWarp, MergeLabels<T>, args,

@@ -1,5 +1,5 @@
-// A prefix of CTC's beam search (ctc_beams.h), and what a frame does to it. For
-// the CPU and CUDA, which order candidates alike.
+// A prefix in CTC's beam search (ctc_beams.h), and how a frame changes it. The
+// CPU and CUDA share it, and so order candidates alike.
 #ifndef TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_CTC_PREFIX_H_
 #define TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_CTC_PREFIX_H_
 
@@ -10,9 +10,10 @@
 
 namespace tfo {
 
-// Tells label sequences apart by content: a prefix may leave the beam and come
-// back while its extensions stayed, so places in the beam do not. 128 bits of
-// hash: the chance of any two equal ones among a billion sequences is 1e-21.
+// Identifies a label sequence by a hash of its labels. Its place in the beam
+// does not: a prefix may leave the beam and return while its extensions stay.
+// The chance that any two of a billion sequences have the same 128 bits is
+// 1e-21.
 struct CtcPrefixId {
   uint64_t a = 0, b = 0;
 

@@ -62,7 +62,7 @@ def ctc_greedy_decode(
     Args:
       logits: [batch, max frames, classes], before the softmax: float16, bfloat16, float32
         or float64. NaN counts as -inf, which forbids a class, and +inf as the largest finite
-        number. Of equal logits the first wins. Beyond an example's length nothing is read.
+        number. Of equal logits the first wins. Frames beyond an example's length do not matter.
       logit_lengths: [batch], the frames of each example, in [0, max frames]; int32 or int64.
       blank_index: the class of blank, in [0, classes).
       merge_repeated: False: a label of consecutive frames is repeated in the result.
@@ -108,7 +108,7 @@ def ctc_beam_search_decode(
     The probability of a label sequence is the sum over all paths that leave it, as in
     `tfo.nn.ctc_loss`. The search keeps the K = beam_width best prefixes of each frame, with
     the sums of their paths; paths of prefixes that it dropped are missing in the sums
-    (arXiv:1408.2873). A prefix' score is
+    (arXiv:1408.2873). The score of a prefix is
 
         log probability + lm_weight * its labels' scores by step_fn + label_bonus * its length
 
@@ -133,7 +133,7 @@ def ctc_beam_search_decode(
     Args:
       logits: [batch, max frames, classes], before the softmax: float16, bfloat16, float32
         or float64. NaN counts as -inf, which forbids a class, and +inf as the largest finite
-        number. Beyond an example's length nothing is read.
+        number. Frames beyond an example's length do not matter.
       logit_lengths: [batch], the frames of each example, in [0, max frames]; int32 or int64.
       beam_width: K, an int, at least 1.
       top_paths: P, an int in [1, beam_width]: the number of sequences returned.

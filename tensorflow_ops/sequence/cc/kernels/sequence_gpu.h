@@ -1,4 +1,5 @@
-// What the CUDA kernels of ctc_loss and rnnt_loss share. For .cu.cc files.
+// What CUDA kernels of label sequences share: losses, random fields, decoders.
+// For .cu.cc files.
 #ifndef TENSORFLOW_OPS_SEQUENCE_CC_KERNELS_SEQUENCE_GPU_H_
 #define TENSORFLOW_OPS_SEQUENCE_CC_KERNELS_SEQUENCE_GPU_H_
 
