@@ -90,13 +90,20 @@ class ThreadMemory {
   using C = Accumulator<T>;
   ThreadMemory(const AttentionArgs& args, const AttentionPoints<C>& points)
       : args_(args),
-        pixels_(4 * points.padded),
-        numbers_((4 + kPointNumbers) * points.padded + args.channels +
+        pixels_(8 * points.padded),
+        rows_(8 * points.padded),
+        numbers_((4 + kPointNumbers) * points.padded + 2 * args.channels +
                  kPointsPadding),
         zeros_(args.channels) {
-    scratch_ = {
-        pixels_.data(), numbers_.data(), numbers_.data() + 4 * points.padded,
-        numbers_.data() + (4 + kPointNumbers) * points.padded, zeros_.data()};
+    scratch_.pixels = pixels_.data();
+    scratch_.added_pixels = pixels_.data() + 4 * points.padded;
+    scratch_.rows = rows_.data();
+    scratch_.added_rows = rows_.data() + 4 * points.padded;
+    scratch_.corners = numbers_.data();
+    scratch_.numbers = scratch_.corners + 4 * points.padded;
+    scratch_.discarded = scratch_.numbers + kPointNumbers * points.padded;
+    scratch_.upstream = scratch_.discarded + args.channels;
+    scratch_.zeros = zeros_.data();
   }
   ThreadMemory(const ThreadMemory&) = delete;
   const AttentionScratch<C>& Scratch() const { return scratch_; }
@@ -120,6 +127,7 @@ class ThreadMemory {
  private:
   const AttentionArgs& args_;
   std::vector<int32_t> pixels_;
+  std::vector<uintptr_t> rows_;
   std::vector<C> numbers_;
   std::vector<T> zeros_;
   AttentionScratch<C> scratch_;
@@ -286,7 +294,7 @@ Error DeformableAttentionGrad(const Cpu& cpu, const AttentionArgs& args,
                args.channels, d_output,
                at_once ? memory.Values(values, image, head)
                        : ViewOf(args, values, image, head),
-               locations, weights, sums, first, last,
+               locations, weights, sums, first, bands == 1 ? INT64_MAX : last,
                at_once ? d_locations : nullptr, d_weights, memory.Scratch());
           owned.Finish();
         }

@@ -21,11 +21,14 @@ struct AttentionPoints {
 // Memory for one query and head, of a thread.
 template <typename C>
 struct AttentionScratch {
-  int32_t* pixels;  // [4, padded]: corners, in the level; -1: outside
-  C* corners;       // [4, padded]: their weights
-  C* numbers;       // [kPointNumbers, padded]
-  C* upstream;      // [channels], rounded up to whole vectors
-  void* zeros;      // [channels] of T: what is read outside
+  // [4, padded]: corners, in the level; -1: outside, or nothing to add.
+  int32_t *pixels, *added_pixels;
+  uintptr_t *rows, *added_rows;  // [4, padded]: their addresses
+  C* corners;                    // [4, padded]: their weights
+  C* numbers;                    // [kPointNumbers, padded]
+  C* upstream;                   // [channels], rounded up to whole vectors
+  C* discarded;                  // [channels]: what is added to outside
+  void* zeros;                   // [channels] of T: what is read outside
 };
 inline constexpr int kPointNumbers = 7;
 
