@@ -1,6 +1,7 @@
 #include "tensorflow_ops/sampling/cc/kernels/correlation_cost_simd.h"
 
 #include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/four_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
@@ -135,15 +136,6 @@ TFO_INLINE void ForTiles(int64_t count, int64_t width, const Visit& visit) {
     }
   }
 }
-
-typedef float Four __attribute__((vector_size(16)));
-
-TFO_INLINE Four LoadFour(const float* from) {
-  Four v;
-  memcpy(&v, from, sizeof(v));
-  return v;
-}
-TFO_INLINE void StoreFour(Four v, float* to) { memcpy(to, &v, sizeof(v)); }
 
 #ifdef __AVX__
 // to(x, n) = scale from(n, x) of 8 x 8 floats.

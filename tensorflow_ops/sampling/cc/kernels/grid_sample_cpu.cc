@@ -30,6 +30,21 @@ SampledPlanes PlanesOf(const GridSampleArgs& args) {
   return {args.channels, args.width, args.Pixels(), args.samples};
 }
 
+// From this size on, an output would not stay in the caches.
+constexpr int64_t kStreamBytes = int64_t{16} << 20;
+
+constexpr int64_t kLine = 64;  // bytes of a cache line
+
+// Prefetches values that are read soon, in order.
+template <typename T>
+void Fetch(const T* from, int64_t count) {
+  const char* const at = reinterpret_cast<const char*>(from);
+  const int64_t bytes = count * sizeof(T);
+  for (int64_t line = 0; line < bytes; line += kLine) {
+    __builtin_prefetch(at + line, 0, 2);
+  }
+}
+
 // Estimates a sample's cost.
 double CyclesPerSample(const GridSampleArgs& args) {
   const double taps = TapsOnAxis(args.mode) * TapsOnAxis(args.mode);
@@ -46,12 +61,23 @@ struct FoundBlock {
   SampleSlopes<C> slopes;
 };
 
+// The tap whose row most samples read first: the last one if an image's samples
+// go down.
+template <typename C>
+int NewTap(const GridSampleArgs& args, const C* grid) {
+  const bool down = args.coordinates == SampleCoordinates::kFlow ||
+                    grid[2 * args.samples - 1] > grid[1];
+  const int on_axis = TapsOnAxis(args.mode);
+  return down ? on_axis * (on_axis - 1) : 0;
+}
+
 // Calls find(block), then body(*block), for blocks of samples, in parallel. The
 // pixels of a block are on their way from memory while the one before it is
 // worked on.
 template <typename T, typename Index, typename Find, typename Body>
 void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, const T* features,
-               double cycles, const Find& find, const Body& body) {
+               const Accumulator<T>* grid, double cycles, const Find& find,
+               const Body& body) {
   const int64_t blocks = (args.samples + kSampleBlock - 1) / kSampleBlock;
   cpu.ParallelFor(
       args.batch * blocks, cycles * kSampleBlock,
@@ -64,10 +90,10 @@ void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, const T* features,
           block.span = {nullptr, first,
                         std::min<int64_t>(kSampleBlock, args.samples - first)};
           find(&block);
-          // Pixels of less than a cache line are not worth it.
-          if (HasPlanes(args) || args.channels * sizeof(T) < 64) return;
+          if (args.channels_first) return;
           TFO_DISPATCH(FetchPixels<T, Index>)
           (block.taps, block.span.count,
+           NewTap(args, grid + 2 * block.image * args.samples),
            features + block.image * args.Pixels() * args.channels,
            args.channels);
         };
@@ -149,15 +175,31 @@ class BandSums {
     return last;
   }
 
+  static SampleSpan SpanAt(const SampleList& list, int64_t first) {
+    return {list.samples == nullptr ? nullptr : list.samples + first, first,
+            std::min<int64_t>(kSampleBlock, list.count - first)};
+  }
+
+  // Prefetches the upstream gradients of samples. The processor itself finds
+  // rows shorter than a cache line in time.
+  void FetchGradients(const SampleSpan& span, const T* d_output) const {
+    const int64_t channels = args_.channels;
+    if (HasPlanes(args_) || channels * sizeof(T) < kLine) return;
+    for (int64_t i = 0; i < span.count; ++i) {
+      const int64_t sample =
+          span.list == nullptr ? span.first + i : span.list[i];
+      Fetch(d_output + sample * channels, channels);
+    }
+  }
+
   void Add(int64_t image, int64_t c, int64_t count, const PixelBand& band,
            const SampleList& list, Sum* sums, int64_t sums_step) {
     const Sum* const grid = grid_ + 2 * image * args_.samples;
     const T* const d_output =
         d_output_ + image * args_.samples * args_.channels;
     for (int64_t first = 0; first < list.count; first += kSampleBlock) {
-      const SampleSpan span = {
-          list.samples == nullptr ? nullptr : list.samples + first, first,
-          std::min<int64_t>(kSampleBlock, list.count - first)};
+      const SampleSpan span = SpanAt(list, first);
+      FetchGradients(SpanAt(list, first + kSampleBlock), d_output);
       TFO_DISPATCH(FindTaps<Sum, Index>)(args_, grid, span, &taps_, nullptr);
       if (cleared_ < band.end) Clear(LastPixel(span.count) + 1, band, sums);
       if (!HasPlanes(args_)) {
@@ -218,6 +260,15 @@ GradUnits PartitionGrad(const Cpu& cpu, const GridSampleArgs& args,
   return units;
 }
 
+// Prefetches the coordinates of samples that follow those of a block.
+template <typename C>
+void FetchCoordinates(const GridSampleArgs& args, const C* grid,
+                      const SampleSpan& span) {
+  const int64_t first = span.first + 2 * kSampleBlock;
+  Fetch(grid + 2 * first,
+        2 * std::min<int64_t>(kSampleBlock, args.samples - first));
+}
+
 // Replaces weights by their derivatives along a direction of the grid.
 template <typename C, typename Index>
 void TurnToSlopes(const GridSampleArgs& args, const C* direction, int64_t count,
@@ -244,8 +295,12 @@ Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
   WithIndex(args, [&](auto index) {
     using Index = decltype(index);
     using Block = FoundBlock<Sum, Index>;
+    const bool stream = args.batch * args.samples * args.channels *
+                            static_cast<int64_t>(sizeof(T)) >=
+                        kStreamBytes;
     const auto find = [&](Block* block) {
       const int64_t first = 2 * block->image * args.samples;
+      FetchCoordinates(args, grid + first, block->span);
       TFO_DISPATCH(FindTaps<Sum, Index>)
       (args, grid + first, block->span, &block->taps,
        direction == nullptr ? nullptr : &block->slopes);
@@ -264,11 +319,11 @@ Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
          to + block.span.first);
       } else {
         TFO_DISPATCH(SampleChannelsLast<T, Index>)
-        (block.taps, block.span.count, from, PlanesOf(args),
+        (block.taps, block.span.count, from, PlanesOf(args), stream,
          to + block.span.first * args.channels);
       }
     };
-    ForBlocks<T, Index>(cpu, args, features, CyclesPerSample(args), find,
+    ForBlocks<T, Index>(cpu, args, features, grid, CyclesPerSample(args), find,
                         sample);
   });
   return nullptr;
@@ -310,9 +365,13 @@ Error GridSampleGridGrad(const Cpu& cpu, const GridSampleArgs& args,
     using Index = decltype(index);
     using Block = FoundBlock<Sum, Index>;
     const auto find = [&](Block* block) {
+      const int64_t first = block->image * args.samples;
+      FetchCoordinates(args, grid + 2 * first, block->span);
       TFO_DISPATCH(FindTaps<Sum, Index>)
-      (args, grid + 2 * block->image * args.samples, block->span, &block->taps,
-       &block->slopes);
+      (args, grid + 2 * first, block->span, &block->taps, &block->slopes);
+      if (HasPlanes(args) || args.channels * sizeof(T) < kLine) return;
+      Fetch(d_output + (first + block->span.first) * args.channels,
+            block->span.count * args.channels);
     };
     const auto differentiate = [&](const Block& block) {
       SampleDots<Sum> dots;  // lanes beyond the samples: any
@@ -339,8 +398,8 @@ Error GridSampleGridGrad(const Cpu& cpu, const GridSampleArgs& args,
         to[2 * i + 1] = sums[1][i];
       }
     };
-    ForBlocks<T, Index>(cpu, args, features, 2 * CyclesPerSample(args), find,
-                        differentiate);
+    ForBlocks<T, Index>(cpu, args, features, grid, 2 * CyclesPerSample(args),
+                        find, differentiate);
   });
   return nullptr;
 }

@@ -1,5 +1,6 @@
 // The transposes of sums over taps.
 #include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/sampling/cc/kernels/four_simd.h"
 #include "tensorflow_ops/sampling/cc/kernels/grid_sample_simd.h"
 #include "tensorflow_ops/sampling/cc/kernels/sample_block.h"
 
@@ -70,6 +71,63 @@ __attribute__((noinline)) void AddBilinear(
       }
     }
   }
+}
+
+// The sums of a pixel and of the one below it.
+struct PixelPair {
+  Four top, low;
+  float* at;  // the upper one's sums; null: none
+};
+
+// The same for three float channels, whose sums are in a vector of four lanes
+// each. The last lane is the next pixel's: it adds -0 and writes what was
+// there. Of neighboring samples, most share two pixels, which stay in
+// registers. Rows of at least three pixels do not overlap.
+template <typename Index>
+__attribute__((noinline)) void AddThreeChannels(
+    const SampleTaps<float, Index>& taps, const SampleSpan& span,
+    const float* d_output, const SampledPlanes& of, const PixelBand& band,
+    float* sums) {
+  constexpr int kChannels = 3;
+  constexpr Four kNothing = {-0.f, -0.f, -0.f, -0.f};
+  constexpr FourIndex kChannelsThenNothing = {0, 1, 2, 7};
+  const int64_t row = of.width * kChannels;
+  int32_t simple[kSampleBlock];
+  // The last pixel's fourth lane may be another thread's.
+  AreSimple<float, Index>(taps, static_cast<Index>(band.begin),
+                          static_cast<Index>(band.end - 2), span.count, simple);
+  PixelPair kept = {};
+  const auto store = [&](const PixelPair& pair) {
+    StoreFour(pair.top, pair.at);
+    StoreFour(pair.low, pair.at + row);
+  };
+  for (int64_t i = 0; i < span.count; ++i) {
+    const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
+    const float* const from = d_output + sample * kChannels;
+    // Nothing follows the last sample.
+    if (!simple[i] || sample == of.samples - 1) {
+      if (kept.at != nullptr) store(kept);
+      kept.at = nullptr;
+      AddSample(taps, i, from, kChannels, band, sums);
+      continue;
+    }
+    float* const to = sums + (taps.pixel[0][i] - band.begin) * kChannels;
+    const Four up =
+        __builtin_shuffle(LoadFour(from), kNothing, kChannelsThenNothing);
+    if (to != kept.at) {
+      if (kept.at != nullptr) store(kept);
+      kept = {LoadFour(to), LoadFour(to + row), to};
+    }
+    kept.top = MulAddFour(taps.weight[0][i], up, kept.top);
+    kept.low = MulAddFour(taps.weight[2][i], up, kept.low);
+    float* const right = to + kChannels;
+    const PixelPair next = {
+        MulAddFour(taps.weight[1][i], up, LoadFour(right)),
+        MulAddFour(taps.weight[3][i], up, LoadFour(right + row)), right};
+    store(kept);
+    kept = next;
+  }
+  if (kept.at != nullptr) store(kept);
 }
 
 // Lane j of the result is the sum of the lanes of vectors[j]; overwrites them.
@@ -155,15 +213,6 @@ TFO_INLINE Sum<T> ScalarDot(const SampleTaps<Sum<T>, Index>& taps,
   return dot;
 }
 
-typedef float Four __attribute__((vector_size(16)));
-typedef int32_t FourIndex __attribute__((vector_size(16)));
-
-TFO_INLINE Four LoadFour(const float* from) {
-  Four v;
-  memcpy(&v, from, sizeof(v));
-  return v;
-}
-
 // Bilinear samples of kChannels <= 4 float channels: four at a time, a pixel in
 // a vector of four lanes.
 template <int kChannels, typename Index>
@@ -226,6 +275,11 @@ void AddChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
                      const SampledPlanes& of, const PixelBand& band,
                      Sum<T>* sums) {
   if (taps.count == 4) {
+    if constexpr (sizeof(T) == 4) {
+      if (of.channels == 3 && of.width >= 3) {
+        return AddThreeChannels(taps, span, d_output, of, band, sums);
+      }
+    }
     switch (of.channels) {
       case 1:
         return AddBilinear<1, T>(taps, span, d_output, of, band, sums);

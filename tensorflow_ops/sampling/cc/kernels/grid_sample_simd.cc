@@ -38,7 +38,7 @@ void FillNan(T* to, int64_t n) {
 }
 
 // All channels of a sample, whose taps are kTaps, or taps.count if that is 0.
-template <int kTaps, typename T>
+template <int kTaps, bool kStream, typename T>
 TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
                              T* output) {
   constexpr int kCount = Lanes<T>::kCount;
@@ -59,7 +59,12 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
         }
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
-          Store(sums[v], output + c + v * kCount);
+          T* const to = output + c + v * kCount;
+          if constexpr (kStream) {
+            Stream<T>(sums[v], to);
+          } else {
+            Store(sums[v], to);
+          }
         }
       },
       [&](int64_t c, int64_t n) {
@@ -180,14 +185,40 @@ __attribute__((noinline)) void SampleFewChannels(
   }
 }
 
+template <bool kStream, typename T, typename Index>
+void SampleManyChannels(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
+                        const T* image, int64_t channels, T* output) {
+  for (int64_t i = 0; i < count; ++i) {
+    T* const to = output + i * channels;
+    if (taps.nan[i] != taps.nan[i]) {
+      FillNan(to, channels);
+      continue;
+    }
+    const auto counted = CountTaps(taps, i, image, channels);
+    if (counted.count == 4) {
+      SampleTapsOf<4, kStream>(counted, channels, to);
+    } else {
+      SampleTapsOf<0, kStream>(counted, channels, to);
+    }
+  }
+  if (kStream) FinishStreaming();
+}
+
 }  // namespace
 
 template <typename T, typename Index>
 void FetchPixels(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
-                 const T* image, int64_t channels) {
+                 int new_tap, const T* image, int64_t channels) {
   constexpr int64_t kLine = 64;
   const int64_t bytes = channels * sizeof(T), last = taps.count - 1;
   const char* const from = reinterpret_cast<const char*>(image);
+  if (2 * bytes < kLine) {
+    const Index* const pixel = taps.pixel[new_tap];
+    for (int64_t i = 0; i < count; ++i) {
+      __builtin_prefetch(from + pixel[i] * bytes, 0, 3);
+    }
+    return;
+  }
   for (int64_t i = 0; i < count; ++i) {
     const int64_t pixels[] = {taps.pixel[0][i], taps.pixel[last][i]};
     for (const int64_t pixel : pixels) {
@@ -201,7 +232,8 @@ void FetchPixels(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
 
 template <typename T, typename Index>
 void SampleChannelsLast(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
-                        const T* image, const SampledPlanes& of, T* output) {
+                        const T* image, const SampledPlanes& of, bool stream,
+                        T* output) {
   const int64_t channels = of.channels;
   if constexpr (sizeof(T) == 4) {
     if (taps.count == 4 && channels <= 4 && of.pixels * channels >= 4) {
@@ -218,18 +250,12 @@ void SampleChannelsLast(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
       }
     }
   }
-  for (int64_t i = 0; i < count; ++i) {
-    T* const to = output + i * channels;
-    if (taps.nan[i] != taps.nan[i]) {
-      FillNan(to, channels);
-    } else {
-      const auto counted = CountTaps(taps, i, image, channels);
-      if (counted.count == 4) {
-        SampleTapsOf<4>(counted, channels, to);
-      } else {
-        SampleTapsOf<0>(counted, channels, to);
-      }
-    }
+  constexpr int64_t kBytes = Lanes<T>::kCount * sizeof(T);
+  if (stream && channels * sizeof(T) % kBytes == 0 &&
+      reinterpret_cast<uintptr_t>(output) % kBytes == 0) {
+    SampleManyChannels<true>(taps, count, image, channels, output);
+  } else {
+    SampleManyChannels<false>(taps, count, image, channels, output);
   }
 }
 
@@ -257,10 +283,10 @@ void SamplePlanes(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
 
 #define TFO_INSTANTIATE(T, Index)                                              \
   template void FetchPixels<T, Index>(const SampleTaps<Sum<T>, Index>&,        \
-                                      int64_t, const T*, int64_t);             \
+                                      int64_t, int, const T*, int64_t);        \
   template void SampleChannelsLast<T, Index>(const SampleTaps<Sum<T>, Index>&, \
                                              int64_t, const T*,                \
-                                             const SampledPlanes&, T*);        \
+                                             const SampledPlanes&, bool, T*);  \
   template void SamplePlanes<T, Index>(const SampleTaps<Sum<T>, Index>&,       \
                                        int64_t, const T*,                      \
                                        const SampledPlanes&, T*)

@@ -68,16 +68,19 @@ TFO_PER_CPU_LEVEL(
                   const SampleSpan& span, int32_t* first, int32_t* last);
 
     // Prefetches pixels of an image [pixels, channels]: of each sample the
-    // first and the last tap. Its neighbors have the others.
+    // first and the last tap, or `new_tap` alone if a cache line has many
+    // pixels. Its neighbors have the others.
     template <typename T, typename Index>
     void FetchPixels(const SampleTaps<Accumulator<T>, Index>& taps,
-                     int64_t count, const T* image, int64_t channels);
+                     int64_t count, int new_tap, const T* image,
+                     int64_t channels);
 
-    // Writes samples [count, channels] of an image [pixels, channels].
+    // Writes samples [count, channels] of an image [pixels, channels]; if
+    // `stream`, past the caches where the alignment allows.
     template <typename T, typename Index>
     void SampleChannelsLast(const SampleTaps<Accumulator<T>, Index>& taps,
                             int64_t count, const T* image,
-                            const SampledPlanes& of, T* output);
+                            const SampledPlanes& of, bool stream, T* output);
     // Writes samples [channels, count], `of.samples` apart, of [channels,
     // pixels].
     template <typename T, typename Index>

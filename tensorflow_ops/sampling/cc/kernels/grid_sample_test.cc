@@ -293,6 +293,24 @@ TFO_TEST(GridSample, InfinityIsOutsideOfOnePixel) {
   CheckInfinityInOnePixel(Cpu());
 }
 
+// Neighbors share pixels, in rows as short as can be, and with a hole.
+TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
+  for (int64_t width : {1, 2, 3, 4, 9}) {
+    GridSampleArgs args = {};
+    args.coordinates = SampleCoordinates::kPixels;
+    args.batch = 1, args.channels = 3;
+    args.height = 20;
+    args.samples = 20 * width;
+    args.width = width;
+    Case c = MakeCase(args, 4);
+    for (int64_t i = 0; i < args.samples; ++i) {
+      c.grid[2 * i] = i % 7 == 3 ? -5 : i % width + 0.25;
+      c.grid[2 * i + 1] = i / width - i % width / 4 + 0.5;
+    }
+    for (int n : {1, 3}) Check<float>(testing::ThreadedCpu(n), c);
+  }
+}
+
 // Tall images are shared out by bands of rows: the bits must not depend on it.
 TFO_TEST(GridSample, ThreadsDoNotChangeBits) {
   for (bool first : {false, true}) {
