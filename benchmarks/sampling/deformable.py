@@ -11,9 +11,12 @@ levels, compared with torch's grid_sample and TensorFlow's gathers, composed as 
 Keras's models do; "memory" the peak memory beyond inputs and outputs. Passes are "forward"
 and "with gradients" to all inputs.
 
-"floor" is what the op cannot do without, as TensorFlow's ops in the same process: of the
-convolution its products, tf.matmul of as many multiply-adds; of attention a call that writes
-as many numbers and reads none of the values.
+"x floor" is the time divided by that of what the op cannot do without, in turns in the same
+process: of the convolution its products, tf.matmul of as many multiply-adds; of attention the
+sum of "call", a TensorFlow call that writes the output and the gradients to locations and
+weights, and of "rows" (row_visits.py, needs gcc), which reads from as many pixels, at the same
+places, and with gradients reads them again, writes zeros to the gradient to the values and
+adds to its pixels.
 """
 
 import argparse
@@ -31,6 +34,7 @@ import harness
 import malloc_peak
 import numpy as np
 import peers
+import row_visits
 import tensorflow as tf
 
 import tensorflow_ops as tfo
@@ -57,6 +61,7 @@ ATTENTIONS = {
     ),
 }
 HEADS, DEPTH, POINTS = 8, 32, 4
+PAUSE = 0.01  # between calls of PyTorch and ours: its threads spin after a call
 
 
 def convolution_inputs(height, width, channels):
@@ -137,7 +142,7 @@ def convolutions(case, which, torchvision):
     calls = {
         "ours": in_graph(ours_convolution, inputs, which),
         "NCHW": in_graph(functools.partial(ours_convolution, data_format="NCHW"), channels_first, which),
-        "floor": products(case, which),
+        "products": products(case, which),
         "conv2d": in_graph(lambda f, w: tf.nn.conv2d(f, w, 1, "SAME"), (inputs[0], inputs[2]), which),
     }
     if torchvision:
@@ -192,17 +197,44 @@ def tf_attention(levels):
     return run
 
 
-def attention_floor(inputs, which):
-    """Returns a call that writes what attention returns, and reads weights alone."""
+def attention_call(inputs, which):
+    """Returns a call that writes what attention returns, but the gradient to values."""
 
     def fill(values, locations, weights):
         number = weights[0, 0, 0, 0, 0]
         output = tf.fill([1, weights.shape[1], HEADS * DEPTH], number)
         if which == "forward":
             return output
-        return output, *(tf.fill(tensor.shape, number) for tensor in (values, locations, weights))
+        return output, *(tf.fill(tensor.shape, number) for tensor in (locations, weights))
 
     return in_graph(fill, inputs, "forward")
+
+
+def attention_rows(case, which):
+    """Returns a call that reads from the pixels that attention reads from, and adds to them.
+
+    Of the encoder, the pixels of a head are side by side, as our op copies them; the decoder reads
+    the heads of a query in turn.
+    """
+    queries, levels, _ = ATTENTIONS[case]
+    _, locations, _ = attention_inputs(queries, levels)
+    sizes = np.array(levels)[:, None, ::-1]  # (width, height), as in locations
+    first = np.cumsum([0] + [h * w for h, w in levels])
+    corners = np.array([(0, 0), (1, 0), (0, 1), (1, 1)])
+    at = np.floor(locations[0] * sizes - 0.5)[..., None, :] + corners  # [queries, heads, levels, points, corners, 2]
+    inside = ((at >= 0) & (at < sizes[..., None, :])).all(-1)
+    pixels = (first[:-1, None, None] + at[..., 1] * sizes[..., None, 0] + at[..., 0]).astype(np.int64)
+    head = np.arange(HEADS).reshape(1, HEADS, 1, 1, 1)
+    if case == "encoder":
+        places, inside = (head * first[-1] + pixels).swapaxes(0, 1), inside.swapaxes(0, 1)
+        parts = zip(np.array_split(places, harness.THREADS), np.array_split(inside, harness.THREADS), strict=True)
+    else:
+        places = pixels * HEADS + head
+        parts = zip(np.array_split(places, harness.THREADS, 1), np.array_split(inside, harness.THREADS, 1), strict=True)
+    floor = row_visits.Rows(HEADS * first[-1], DEPTH, [place[counts] for place, counts in parts])
+    if which == "forward":
+        return floor.read
+    return lambda: (floor.read(), floor.read_and_add())
 
 
 def attentions(case, which, torchvision):
@@ -211,7 +243,8 @@ def attentions(case, which, torchvision):
     inputs = attention_inputs(queries, levels)
     calls = {
         "ours": in_graph(lambda v, x, w: tfo.nn.multiscale_deformable_attention(v, levels, x, w), inputs, which),
-        "floor": attention_floor(inputs, which),
+        "call": attention_call(inputs, which),
+        "rows": attention_rows(case, which),
         "tf": in_graph(tf_attention(levels), inputs, which),
     }
     if torchvision:
@@ -221,17 +254,19 @@ def attentions(case, which, torchvision):
 
 def measure(case, which, calls, goals, seconds):
     """Returns a row of the table."""
-    times = harness.interleave(calls, seconds)
-    row = {"case": case, "pass": which, "ms": f"{1e3 * times['ours']:.3g}"}
-    for name in times:
-        if name != "ours":
-            row[f"{name} / ours"] = f"{times[name] / times['ours']:.2f}"
+    times = harness.interleave(calls, seconds, pause=PAUSE)
+    floors = [name for name in ("products", "call", "rows") if name in times]
+    floor, ours = sum(times[name] for name in floors), times["ours"]
+    row = {"case": case, "pass": which, "ms": f"{1e3 * ours:.3g}"}
+    row |= {f"{name}, ms": f"{1e3 * times[name]:.3g}" for name in floors}
+    row["x floor"] = f"{ours / floor:.2f}"
+    row |= {f"{name} / ours": f"{times[name] / ours:.2f}" for name in times if name not in ("ours", *floors)}
     words = []
     for ratio, peer in goals:
         if peer in times:
-            got = times[peer] / times["ours"]
             goal = f"{ratio}x {peer}" if ratio >= 1 else f"{1 / ratio:.1f}x of {peer}'s time"
-            words.append(f"{goal}: {'met' if got >= ratio else 'NOT met'}")
+            missed = "NOT met" if times[peer] >= ratio * floor else "NOT met, nor by the floor"
+            words.append(f"{goal}: {'met' if times[peer] >= ratio * ours else missed}")
     return row | {"goal": "; ".join(words)}
 
 
