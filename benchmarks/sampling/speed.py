@@ -29,6 +29,7 @@ except ImportError:
 
 PARTS = ("grid", "warp", "correlation")
 THREADS = 2
+PAUSE = 0.01  # seconds between calls: PyTorch's threads spin after one, and keep a core from the next
 
 
 def smooth_places(batch, height, width):
@@ -64,7 +65,7 @@ def with_gradients(function):
 
 def row(case, calls, goals, seconds, off=None):
     """Times calls in turns. Returns a table row with their ratios to ours."""
-    times = harness.interleave(calls, seconds, min_rounds=5)
+    times = harness.interleave(calls, seconds, min_rounds=5, pause=PAUSE)
     result = {"case": case, "ms": f"{1e3 * times['ours']:.2f}"}
     for peer, time in times.items():
         if peer == "floor":

@@ -213,59 +213,84 @@ TFO_INLINE Sum<T> ScalarDot(const SampleTaps<Sum<T>, Index>& taps,
   return dot;
 }
 
-// Bilinear samples of kChannels <= 4 float channels: four at a time, a pixel in
-// a vector of four lanes.
-template <int kChannels, typename Index>
-__attribute__((noinline)) void DotFewChannels(
+#ifdef __AVX__
+typedef float Eight __attribute__((vector_size(32)));
+typedef int32_t EightIndex __attribute__((vector_size(32)));
+
+TFO_INLINE Eight Join(Four low, Four high) {
+  return reinterpret_cast<Eight>(_mm256_insertf128_ps(
+      _mm256_castps128_ps256(reinterpret_cast<__m128>(low)),
+      reinterpret_cast<__m128>(high), 1));
+}
+template <int kHalf>
+TFO_INLINE Four HalfOf(Eight v) {
+  return reinterpret_cast<Four>(
+      _mm256_extractf128_ps(reinterpret_cast<__m256>(v), kHalf));
+}
+
+// Writes the dots of four samples with a row's left and right pixels. Lanes of
+// p are three products of the left one, three of the right one, and others.
+TFO_INLINE void StoreDotsOfRow(const Eight (&p)[4], float* left, float* right) {
+  // Transposes 4 x 4 floats in each half.
+  constexpr EightIndex k01 = {0, 8, 1, 9, 4, 12, 5, 13};
+  constexpr EightIndex k23 = {2, 10, 3, 11, 6, 14, 7, 15};
+  constexpr EightIndex kFirst = {0, 1, 8, 9, 4, 5, 12, 13};
+  constexpr EightIndex kSecond = {2, 3, 10, 11, 6, 7, 14, 15};
+  const Eight low01 = __builtin_shuffle(p[0], p[1], k01);
+  const Eight low23 = __builtin_shuffle(p[0], p[1], k23);
+  const Eight high01 = __builtin_shuffle(p[2], p[3], k01);
+  const Eight high23 = __builtin_shuffle(p[2], p[3], k23);
+  const Eight at04 = __builtin_shuffle(low01, high01, kFirst);
+  const Eight at15 = __builtin_shuffle(low01, high01, kSecond);
+  const Eight at2 = __builtin_shuffle(low23, high23, kFirst);
+  const Eight at3 = __builtin_shuffle(low23, high23, kSecond);
+  StoreFour(HalfOf<0>(at04) + HalfOf<0>(at2) + HalfOf<0>(at15), left);
+  StoreFour(HalfOf<0>(at3) + HalfOf<1>(at15) + HalfOf<1>(at04), right);
+}
+
+// Bilinear samples of three float channels: four at a time, two pixels of a row
+// in a vector.
+template <typename Index>
+__attribute__((noinline)) void DotThreeChannels(
     const SampleTaps<float, Index>& taps, const SampleSlopes<float>& slopes,
     int64_t count, const float* d_output, const float* image,
     const SampledPlanes& of, SampleDots<float>* dots) {
-  constexpr FourIndex kMask = {-1, kChannels > 1 ? -1 : 0,
-                               kChannels > 2 ? -1 : 0, kChannels > 3 ? -1 : 0};
+  constexpr int kChannels = 3;
   const int64_t row = of.width * kChannels;
-  const auto last_pixel =
-      static_cast<Index>((of.pixels * kChannels - 4) / kChannels);
-  int32_t simple[kSampleBlock];
-  AreSimple<float, Index>(taps, 0, last_pixel, count, simple);
+  int32_t simple[kSampleBlock];  // a vector ends in the pixel that follows
+  AreSimple<float, Index>(taps, 0, static_cast<Index>(of.pixels - 2), count,
+                          simple);
   int64_t i = 0;
-  const auto dot_one = [&](int64_t sample) {
+  const auto dot_one = [&](int64_t j) {
     for (int t = 0; t < 4; ++t) {
-      dots->values[t][sample] =
-          ScalarDot<float>(taps, slopes, t, sample, d_output, image, kChannels);
+      dots->values[t][j] =
+          ScalarDot<float>(taps, slopes, t, j, d_output, image, kChannels);
     }
   };
   // The last vector of upstream gradients, too, ends in the block.
-  while ((count - i - 3) * kChannels >= 4) {
+  for (; (count - i - 3) * kChannels >= 4; i += 4) {
     if (!(simple[i] & simple[i + 1] & simple[i + 2] & simple[i + 3])) {
       for (int j = 0; j < 4; ++j) dot_one(i + j);
-      i += 4;
       continue;
     }
-    Four up[4];
-    const float* at[4];
+    Eight top[4], low[4];
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
-      up[j] = LoadFour(d_output + (i + j) * kChannels);
-      at[j] = image + taps.pixel[0][i + j] * kChannels;
+      const Four up = LoadFour(d_output + (i + j) * kChannels);
+      const Eight twice = Join(__builtin_shuffle(up, FourIndex{0, 1, 2, 0}),
+                               __builtin_shuffle(up, FourIndex{1, 2, 3, 3}));
+      const float* const at = image + taps.pixel[0][i + j] * kChannels;
+      memcpy(&top[j], at, sizeof(Eight));
+      memcpy(&low[j], at + row, sizeof(Eight));
+      top[j] *= twice;
+      low[j] *= twice;
     }
-#pragma GCC unroll 4
-    for (int t = 0; t < 4; ++t) {
-      const int64_t to = t / 2 * row + t % 2 * kChannels;
-      Four products[4];
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) {
-        const Four product = up[j] * LoadFour(at[j] + to);
-        // Lanes beyond the channels may be NaN.
-        products[j] = reinterpret_cast<Four>(
-            reinterpret_cast<FourIndex>(product) & kMask);
-      }
-      const Four sums = SumsOfVectors(products);
-      memcpy(dots->values[t] + i, &sums, sizeof(sums));
-    }
-    i += 4;
+    StoreDotsOfRow(top, dots->values[0] + i, dots->values[1] + i);
+    StoreDotsOfRow(low, dots->values[2] + i, dots->values[3] + i);
   }
   for (; i < count; ++i) dot_one(i);
 }
+#endif
 
 }  // namespace
 
@@ -303,11 +328,13 @@ void DotChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
                      SampleDots<Sum<T>>* dots) {
   constexpr int kCount = Lanes<T>::kCount;
   const int64_t channels = of.channels, row = of.width * channels;
+#ifdef __AVX__
   if constexpr (sizeof(T) == 4) {
-    if (taps.count == 4 && channels == 3 && of.pixels >= 2) {
-      return DotFewChannels<3>(taps, slopes, count, d_output, image, of, dots);
+    if (taps.count == 4 && channels == 3) {
+      return DotThreeChannels(taps, slopes, count, d_output, image, of, dots);
     }
   }
+#endif
   if (channels < kCount) {
     for (int t = 0; t < taps.count; ++t) {
       for (int64_t i = 0; i < count; ++i) {
