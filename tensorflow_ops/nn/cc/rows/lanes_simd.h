@@ -6,6 +6,7 @@
 #define TENSORFLOW_OPS_NN_CC_ROWS_LANES_SIMD_H_
 
 #include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/transpose_simd.h"
 #include "tensorflow_ops/nn/cc/rows/math.h"
 
 namespace tfo {
@@ -116,29 +117,6 @@ struct TileRows {
 // The most classes of rows that share vectors.
 template <typename E>
 inline constexpr int64_t kTileClasses = 16 * Lanes<E>::kCount;
-
-// Transposes kCount x kCount values by interleaving halves.
-template <typename V>
-static TFO_INLINE void Transpose(V* v) {
-  using Index = decltype(v[0] < v[0]);
-  constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
-  Index low, high;
-  for (int i = 0; i < kCount; ++i) {
-    low[i] = i / 2 + i % 2 * kCount;
-    high[i] = low[i] + kCount / 2;
-  }
-#pragma GCC unroll 4
-  for (int step = 1; step < kCount; step *= 2) {
-    V next[kCount];
-#pragma GCC unroll 16
-    for (int i = 0; i < kCount / 2; ++i) {
-      next[2 * i] = __builtin_shuffle(v[i], v[i + kCount / 2], low);
-      next[2 * i + 1] = __builtin_shuffle(v[i], v[i + kCount / 2], high);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kCount; ++i) v[i] = next[i];
-  }
-}
 
 // Writes rows [0, lanes) of `from`, which has `readable` values, as a tile. The
 // other lanes are unspecified.
