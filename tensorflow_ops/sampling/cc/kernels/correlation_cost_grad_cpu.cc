@@ -20,8 +20,8 @@ class GradBand {
       : args_(args),
         to_b_(to_b),
         margin_(Reach(args)),
-        other_(args, RowsOfOther(args, tile.rows), tile.channels, 1, margin_),
-        weight_step_(PackedRows<T>::RowElements(args, 1, margin_)),
+        other_(args, RowsOfOther(args, tile.rows), tile.channels, Layout(args)),
+        weight_step_(Layout(args).template Elements<Sum>()),
         weights_(args.Side() * weight_step_ + kRowSlack),
         step_(args.width + kRowSlack),
         row_step_(tile.channels * step_),
@@ -31,6 +31,10 @@ class GradBand {
 
   static int64_t Reach(const CorrelationArgs& args) {
     return args.Radius() * args.stride_2;
+  }
+  static RowLayout Layout(const CorrelationArgs& args) {
+    const int64_t margin = Reach(args);
+    return {1, margin, args.width + 2 * args.padding + 2 * margin, kRowSlack};
   }
   static int64_t RowsOfOther(const CorrelationArgs& args, int64_t rows) {
     return rows + 2 * Reach(args);
@@ -243,7 +247,8 @@ Error CorrelationCostGrad(const Cpu& cpu, const CorrelationArgs& args,
   }
   const Tile tile = TileOf(
       args.height, args.channels, 8 * (args.width + kRowSlack),
-      PackedRows<T>::RowElements(args, 1, GradBand<T>::Reach(args)),
+      8 * (args.width + kRowSlack),
+      GradBand<T>::Layout(args).template Elements<Accumulator<T>>(),
       [&](int64_t rows) {
         return std::min(GradBand<T>::RowsOfOther(args, rows), args.height);
       });

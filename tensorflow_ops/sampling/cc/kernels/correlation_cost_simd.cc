@@ -1,7 +1,7 @@
 #include "tensorflow_ops/sampling/cc/kernels/correlation_cost_simd.h"
 
 #include "tensorflow_ops/core/cc/simd.h"
-#include "tensorflow_ops/sampling/cc/kernels/four_simd.h"
+#include "tensorflow_ops/core/cc/transpose_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
@@ -22,13 +22,25 @@ constexpr int Together(int rows) {
   return kManyRegisters ? 9 : rows == 3 ? 4 : rows == 2 ? 6 : 9;
 }
 
+// The vector, in a register from here on: GCC would load it from memory again
+// for each use.
+template <typename V>
+TFO_INLINE V InRegister(V v) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__AVX__)
+  asm("" : "+x"(v));
+#endif
+  return v;
+}
+
 template <int kRows, int kCount, typename V>
 TFO_INLINE void AddSomeDots(const PlaneRow<const V>* a,
                             const PlaneRow<const V>& b, const int64_t* offsets,
                             int64_t channels, int64_t width, int64_t first,
-                            const PlaneRow<V>* sums) {
+                            const Prefetch& prefetch, const PlaneRow<V>* sums) {
   constexpr int kLanes = Lanes<V>::kCount;
-  const int64_t a_step = a[0].step;
+  const int64_t step = b.step, end = channels * step;
   V* to[kRows];
 #pragma GCC unroll 3
   for (int r = 0; r < kRows; ++r) to[r] = sums[r].data + first * sums[r].step;
@@ -46,23 +58,21 @@ TFO_INLINE void AddSomeDots(const PlaneRow<const V>* a,
     const V* at[kCount];
 #pragma GCC unroll 9
     for (int n = 0; n < kCount; ++n) at[n] = b.data + x + offsets[n];
-    int64_t from_b = 0;
-    for (int64_t c = 0; c < channels; ++c) {
+    const char* ahead = static_cast<const char*>(prefetch.first);
+    for (int64_t from = 0; from < end; from += step) {
+      __builtin_prefetch(ahead, 0, 2);
+      ahead += prefetch.step;
       Vector<V> value[kRows];
 #pragma GCC unroll 3
-      for (int r = 0; r < kRows; ++r) {
-        value[r] = Load(from_a[r]);
-        from_a[r] += a_step;
-      }
+      for (int r = 0; r < kRows; ++r) value[r] = Load(from_a[r] + from);
 #pragma GCC unroll 9
       for (int n = 0; n < kCount; ++n) {
-        const Vector<V> other = Load(at[n] + from_b);
+        const Vector<V> other = InRegister(Load(at[n] + from));
 #pragma GCC unroll 3
         for (int r = 0; r < kRows; ++r) {
           sum[r][n] = MulAdd(value[r], other, sum[r][n]);
         }
       }
-      from_b += b.step;
     }
 #pragma GCC unroll 3
     for (int r = 0; r < kRows; ++r) {
@@ -137,94 +147,58 @@ TFO_INLINE void ForTiles(int64_t count, int64_t width, const Visit& visit) {
   }
 }
 
-#ifdef __AVX__
-// to(x, n) = scale from(n, x) of 8 x 8 floats.
-TFO_INLINE void TransposeEight(const float* from, int64_t from_step,
-                               float scale, float* to, int64_t to_step) {
-  const __m256 factor = _mm256_set1_ps(scale);
-  __m256 rows[8], pairs[8], fours[8];
-  // Rows n and n + 4 in the halves of a vector.
-#pragma GCC unroll 4
-  for (int n = 0; n < 4; ++n) {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      const float* const at = from + n * from_step + 4 * half;
-      rows[n + 4 * half] = _mm256_mul_ps(
-          factor, _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(at)),
-                                       _mm_loadu_ps(at + 4 * from_step), 1));
-    }
-  }
-#pragma GCC unroll 2
-  for (int half = 0; half < 8; half += 4) {
-#pragma GCC unroll 2
-    for (int n = 0; n < 4; n += 2) {
-      pairs[half + n] = _mm256_unpacklo_ps(rows[half + n], rows[half + n + 1]);
-      pairs[half + n + 1] =
-          _mm256_unpackhi_ps(rows[half + n], rows[half + n + 1]);
-    }
-    fours[half] = _mm256_shuffle_ps(pairs[half], pairs[half + 2], 0x44);
-    fours[half + 1] = _mm256_shuffle_ps(pairs[half], pairs[half + 2], 0xEE);
-    fours[half + 2] = _mm256_shuffle_ps(pairs[half + 1], pairs[half + 3], 0x44);
-    fours[half + 3] = _mm256_shuffle_ps(pairs[half + 1], pairs[half + 3], 0xEE);
-  }
-#pragma GCC unroll 8
-  for (int x = 0; x < 8; ++x) _mm256_storeu_ps(to + x * to_step, fours[x]);
-}
-#endif
-
-// to(x, n) = scale from(n, x) of floats, in tiles of 4 x 4: element (n, x) of
+// to(x, n) = scale from(n, x) for n < rows and x < columns: element (n, x) of
 // the source is from[n * from_step + x], of the result to[x * to_step + n].
-TFO_INLINE void Transpose(const float* from, int64_t from_step, int64_t rows,
-                          int64_t columns, float scale, float* to,
-                          int64_t to_step) {
-  constexpr int64_t kBlock = 16;
-  typedef int32_t Places __attribute__((vector_size(16)));
-  constexpr Places kLow = {0, 4, 1, 5}, kHigh = {2, 6, 3, 7};
-  constexpr Places kFirst = {0, 1, 4, 5}, kSecond = {2, 3, 6, 7};
-  const int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
-  for (int64_t n0 = 0; n0 < whole_rows; n0 += kBlock) {
-    const int64_t n1 = n0 + kBlock < whole_rows ? n0 + kBlock : whole_rows;
-    int64_t x0 = 0;
-#ifdef __AVX__
-    if ((n1 - n0) % 8 == 0) {
-      for (; x0 + 8 <= whole_columns; x0 += 8) {
-        for (int64_t n = n0; n < n1; n += 8) {
-          TransposeEight(from + n * from_step + x0, from_step, scale,
-                         to + x0 * to_step + n, to_step);
+// kPadded: writes zeros behind the rows, to the end of a vector.
+template <bool kPadded, typename From, typename To>
+TFO_INLINE void TransposeTo(const From* from, int64_t from_step, int64_t rows,
+                            int64_t columns, Accumulator<To> scale, To* to,
+                            int64_t to_step) {
+  using V = Vector<To>;
+  constexpr int kLanes = Lanes<To>::kCount;
+  for (int64_t n = 0; n < rows; n += kLanes) {
+    const int64_t some = rows - n < kLanes ? rows - n : kLanes;
+    for (int64_t x = 0; x < columns; x += kLanes) {
+      const int64_t count = columns - x < kLanes ? columns - x : kLanes;
+      const From* const at = from + n * from_step + x;
+      V v[kLanes];
+      if constexpr (kPadded) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) {
+          __builtin_prefetch(at + (kLanes + i) * from_step);
+        }
+      }
+      if (some == kLanes && count == kLanes) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) {
+          v[i] = scale * Load(at + i * from_step);
+        }
+      } else {
+        for (int i = 0; i < kLanes; ++i) {
+          v[i] = V{};
+          if (i < some) {
+            v[i] =
+                scale * (count < kLanes ? LoadFirst(at + i * from_step, count)
+                                        : Load(at + i * from_step));
+          }
+        }
+      }
+      Transpose(v);
+      To* const out = to + x * to_step + n;
+      if ((kPadded || some == kLanes) && count == kLanes) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) Store(v[i], out + i * to_step);
+      } else {
+        for (int i = 0; i < count; ++i) {
+          if (kPadded || some == kLanes) {
+            Store(v[i], out + i * to_step);
+          } else {
+            StoreFirst(v[i], out + i * to_step, some);
+          }
         }
       }
     }
-#endif
-    for (int64_t x = x0; x < whole_columns; x += 4) {
-      for (int64_t n = n0; n < n1; n += 4) {
-        const float* const at = from + n * from_step + x;
-        const Four a = scale * LoadFour(at);
-        const Four b = scale * LoadFour(at + from_step);
-        const Four c = scale * LoadFour(at + 2 * from_step);
-        const Four d = scale * LoadFour(at + 3 * from_step);
-        const Four low_ab = __builtin_shuffle(a, b, kLow);
-        const Four low_cd = __builtin_shuffle(c, d, kLow);
-        const Four high_ab = __builtin_shuffle(a, b, kHigh);
-        const Four high_cd = __builtin_shuffle(c, d, kHigh);
-        float* const out = to + x * to_step + n;
-        StoreFour(__builtin_shuffle(low_ab, low_cd, kFirst), out);
-        StoreFour(__builtin_shuffle(low_ab, low_cd, kSecond), out + to_step);
-        StoreFour(__builtin_shuffle(high_ab, high_cd, kFirst),
-                  out + 2 * to_step);
-        StoreFour(__builtin_shuffle(high_ab, high_cd, kSecond),
-                  out + 3 * to_step);
-      }
-    }
   }
-  const auto rest = [&](int64_t first_row, int64_t x0, int64_t x1) {
-    for (int64_t n = first_row; n < rows; ++n) {
-      for (int64_t x = x0; x < x1; ++x) {
-        to[x * to_step + n] = scale * from[n * from_step + x];
-      }
-    }
-  };
-  rest(whole_rows, 0, whole_columns);
-  rest(0, whole_columns, columns);
 }
 
 }  // namespace
@@ -235,17 +209,18 @@ void PackRow(const TensorRow<const T>& from, int64_t count, int64_t width,
              const PlaneRow<Accumulator<T>>& to) {
   const T* const data = from.data;
   const int64_t step = from.step, pixel_step = from.pixel_step;
-  if (phases == 1) {
-    Accumulator<T>* const out = to.data + x0;
-    const int64_t out_step = to.step;
-    if constexpr (std::is_same_v<T, float>) {
-      if (step == 1) {
-        return Transpose(data, pixel_step, width, count, 1, out, out_step);
-      }
+  if (phases == 1 && pixel_step == 1) {
+    for (int64_t n = 0; n < count; ++n) {
+      ForVectors<T>(width, [&](auto part, int64_t x) {
+        Store(part.Load(data + n * step + x, 0),
+              to.data + n * to.step + x0 + x);
+      });
     }
-    ForTiles(count, width, [&](int64_t n, int64_t x) {
-      out[n * out_step + x] = LoadOne(data + n * step + x * pixel_step);
-    });
+    return;
+  }
+  if (phases == 1) {
+    TransposeTo<true>(data, pixel_step, width, count, Accumulator<T>(1),
+                      to.data + x0, to.step);
     return;
   }
   ForTiles(count, width, [&](int64_t n, int64_t x) {
@@ -257,37 +232,24 @@ void PackRow(const TensorRow<const T>& from, int64_t count, int64_t width,
 template <typename T>
 void UnpackRow(const PlaneRow<const Accumulator<T>>& from, int64_t count,
                int64_t width, Accumulator<T> scale, const TensorRow<T>& to) {
-  const int64_t step = to.step, pixel_step = to.pixel_step;
-  T* const out = to.data;
-  if constexpr (std::is_same_v<T, float>) {
-    if (step == 1 && pixel_step != 1) {
-      return Transpose(from.data, from.step, count, width, scale, out,
-                       pixel_step);
-    }
-  }
-  if (pixel_step == 1) {
-    ForTiles(count, width, [&](int64_t n, int64_t x) {
-      out[n * step + x] = Narrow<T>(scale * from.data[n * from.step + x]);
-    });
+  if (to.pixel_step != 1) {
+    TransposeTo<false>(from.data, from.step, count, width, scale, to.data,
+                       to.pixel_step);
     return;
   }
-  // Writes along the row's pixels.
-  constexpr int64_t kTile = 16;
-  for (int64_t n0 = 0; n0 < count; n0 += kTile) {
-    const int64_t n1 = n0 + kTile < count ? n0 + kTile : count;
-    for (int64_t x = 0; x < width; ++x) {
-      for (int64_t n = n0; n < n1; ++n) {
-        out[n * step + x * pixel_step] =
-            Narrow<T>(scale * from.data[n * from.step + x]);
-      }
-    }
+  for (int64_t n = 0; n < count; ++n) {
+    ForVectors<T>(width, [&](auto part, int64_t x) {
+      part.Store(scale * Load(from.data + n * from.step + x),
+                 to.data + n * to.step + x);
+    });
   }
 }
 
 template <typename V>
 void AddDots(const PlaneRow<const V>* a, int64_t rows,
              const PlaneRow<const V>& b, const int64_t* offsets, int64_t count,
-             int64_t channels, int64_t width, const PlaneRow<V>* sums) {
+             int64_t channels, int64_t width, const Prefetch& prefetch,
+             const PlaneRow<V>* sums) {
   static_assert(kDotRows == 3);
   WithCount<3>(rows, [&](auto of_rows) {
     constexpr int kRows = decltype(of_rows)::kValue;
@@ -298,7 +260,7 @@ void AddDots(const PlaneRow<const V>* a, int64_t rows,
       const int64_t some = (count - n + groups - g - 1) / (groups - g);
       WithCount<kTogether>(some, [&](auto constant) {
         AddSomeDots<kRows, decltype(constant)::kValue, V>(
-            a, b, offsets + n, channels, width, n, sums);
+            a, b, offsets + n, channels, width, n, prefetch, sums);
       });
       n += some;
     }
@@ -376,23 +338,98 @@ TFO_INLINE void SumTile(const StepRow* rows, int64_t count,
   }
 }
 
+// Calls visit(Constant<n>) for n in [kBegin, kEnd).
+template <int kBegin, int kEnd, typename Visit>
+TFO_INLINE void ForConstants(const Visit& visit) {
+  if constexpr (kBegin < kEnd) {
+    visit(Constant<kBegin>{});
+    ForConstants<kBegin + 1, kEnd>(visit);
+  }
+}
+
+// As SumTile, for at least kPixels - 1 steps, each to a neighboring pixel of
+// the source: loads a vector of the source once for all pixels. Needs a
+// register for each vector of the source, too. Pixel j is the j-th in the
+// direction of the steps, so that at step k it reads pixel j + k.
+template <int kPixels, int kVectors, typename V>
+TFO_INLINE void SumNeighbors(const StepRow* rows, int64_t count,
+                             const StepLayout& layout, const V* weights,
+                             const V* source, V scale, int64_t x, int64_t c,
+                             int64_t some, V* gradient) {
+  constexpr int kLanes = Lanes<V>::kCount;
+  const int64_t begin = layout.begin[x], steps = layout.end[x] - begin;
+  const int64_t weight_step = layout.weight_step, step = layout.source_step;
+  const int64_t first = step < 0 ? x + kPixels - 1 : x;
+  const int64_t weight_pixel =
+      (step < 0 ? -layout.weight_pixel : layout.weight_pixel) - weight_step;
+  Vector<V> sums[kPixels][kVectors] = {};
+  for (int64_t r = 0; r < count; ++r) {
+    const V* weight = weights + rows[r].weight + first * layout.weight_pixel +
+                      begin * weight_step;
+    const V* from =
+        source + rows[r].source + first * layout.channels + begin * step + c;
+    // Adds the next pixel to the sums of pixels [low, high).
+    const auto add = [&](auto low, auto high) __attribute__((always_inline)) {
+      Vector<V> values[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        values[v] = some > 0 ? LoadFirst(from, some) : Load(from + v * kLanes);
+      }
+#pragma GCC unroll 6
+      for (int j = decltype(low)::kValue; j < decltype(high)::kValue; ++j) {
+        const Vector<V> factor = Vector<V>{} + weight[j * weight_pixel];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          sums[j][v] = MulAdd(factor, values[v], sums[j][v]);
+        }
+      }
+      weight += weight_step;
+      from += step;
+    };
+    constexpr Constant<kPixels> kAll;
+    ForConstants<1, kPixels>([&](auto n) { add(Constant<0>{}, n); });
+    for (int64_t s = kPixels - 1; s < steps; ++s) add(Constant<0>{}, kAll);
+    ForConstants<1, kPixels>([&](auto n) { add(n, kAll); });
+  }
+#pragma GCC unroll 6
+  for (int j = 0; j < kPixels; ++j) {
+    V* const to = gradient + first * layout.channels + j * step + c;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const Vector<V> values = scale * sums[j][v];
+      if (some > 0) {
+        StoreFirst(values, to, some);
+      } else {
+        Store(values, to + v * kLanes);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 template <typename V>
 void SumSteps(const StepRow* rows, int64_t count, const StepLayout& layout,
               const V* weights, const V* source, V scale, V* gradient) {
+  const bool to_neighbors = layout.source_step == layout.channels ||
+                            layout.source_step == -layout.channels;
   const auto sum = [&](auto pixels, int64_t x) {
     constexpr int kSome = decltype(pixels)::kValue;
+    const auto tile = [&](auto vectors, int64_t c, int64_t n) {
+      constexpr int kVectors = decltype(vectors)::kValue;
+      if constexpr (kManyRegisters && kSome > 1) {
+        if (to_neighbors && layout.end[x] - layout.begin[x] >= kSome - 1) {
+          return SumNeighbors<kSome, kVectors, V>(
+              rows, count, layout, weights, source, scale, x, c, n, gradient);
+        }
+      }
+      SumTile<kSome, kVectors, V>(rows, count, layout, weights, source, scale,
+                                  x, c, n, gradient);
+    };
     ForVectorGroups<4, Lanes<V>::kCount>(
         layout.channels, 0,
-        [&](auto vectors, int64_t c) {
-          SumTile<kSome, decltype(vectors)::kValue, V>(
-              rows, count, layout, weights, source, scale, x, c, 0, gradient);
-        },
-        [&](int64_t c, int64_t n) {
-          SumTile<kSome, 1, V>(rows, count, layout, weights, source, scale, x,
-                               c, n, gradient);
-        });
+        [&](auto vectors, int64_t c) { tile(vectors, c, 0); },
+        [&](int64_t c, int64_t n) { tile(Constant<1>{}, c, n); });
   };
   for (int64_t x = 0; x < layout.width;) {
     int64_t n = 1;
@@ -424,7 +461,8 @@ TFO_INSTANTIATE(BFloat16);
 #define TFO_INSTANTIATE(V)                                                     \
   template void AddDots<V>(const PlaneRow<const V>*, int64_t,                  \
                            const PlaneRow<const V>&, const int64_t*, int64_t,  \
-                           int64_t, int64_t, const PlaneRow<V>*);              \
+                           int64_t, int64_t, const Prefetch&,                  \
+                           const PlaneRow<V>*);                                \
   template void AddWeighted<V>(const PlaneRow<const V>&, const int64_t*,       \
                                const PlaneRow<const V>&, const int64_t*,       \
                                int64_t, int64_t, int64_t, const PlaneRow<V>&); \

@@ -39,6 +39,12 @@ struct StepLayout {
   const int64_t *begin, *end;
 };
 
+// A cache line for each channel, `step` bytes apart.
+struct Prefetch {
+  const void* first;
+  int64_t step;
+};
+
 // Rows of costs that AddDots works on at a time.
 inline constexpr int64_t kDotRows = 3;
 
@@ -56,12 +62,12 @@ TFO_PER_CPU_LEVEL(
 
     // For `rows` <= kDotRows rows r of a and of sums, and n in [0, count), x in
     // [0, width): sums[r](n, x) += sum over c of a[r](c, x) * b(c, x +
-    // offsets[n]). Rows of a have one step.
+    // offsets[n]). Rows of a and b have one step. Meanwhile does `prefetch`.
     template <typename V>
     void AddDots(const PlaneRow<const V>* a, int64_t rows,
                  const PlaneRow<const V>& b, const int64_t* offsets,
                  int64_t count, int64_t channels, int64_t width,
-                 const PlaneRow<V>* sums);
+                 const Prefetch& prefetch, const PlaneRow<V>* sums);
     // sums(c, x) += sum over n of weights(n, x + weight_offsets[n]) * b(c, x +
     // offsets[n]), for c in [0, channels) and x in [0, width).
     template <typename V>

@@ -132,6 +132,7 @@ constexpr int64_t kSizes[][8] = {
     {4, 5, 2, 3, 0, 15, 16, 2}, {0, 1, 1, 1, 0, 4, 5, 6},
     {1, 1, 1, 1, 7, 2, 3, 1},   {6, 1, 1, 1, 6, 5, 40, 40},
     {1, 3, 8, 1, 2, 3, 4, 2},   {1, 1, 5, 1, 3, 4, 9, 3},
+    {3, 1, 1, 1, 3, 4, 20, 70},
 };
 
 template <typename T, typename Device>
@@ -158,9 +159,13 @@ TFO_TEST(CorrelationCost, Bits16EqualTheDefinition) {
 
 // Rows and channels in several tiles.
 TFO_TEST(CorrelationCost, LargeMapsEqualTheDefinition) {
-  const CorrelationArgs args = {8, 1, 1, 2, 8, false, 1, 20, 33, 300};
-  const Case<float> large(args, 9);
-  large.Check(testing::ThreadedCpu(2));
+  for (const CorrelationArgs& args :
+       {CorrelationArgs{8, 1, 1, 2, 8, false, 1, 20, 33, 300},
+        CorrelationArgs{2, 1, 1, 1, 2, false, 1, 20, 10, 900},
+        CorrelationArgs{1, 1, 1, 1, 1, true, 1, 7, 600, 3}}) {
+    const Case<float> large(args, 9);
+    large.Check(testing::ThreadedCpu(2));
+  }
 }
 
 TFO_TEST(CorrelationCost, ThreadsDoNotChangeBits) {
@@ -242,6 +247,15 @@ TFO_TEST(CorrelationCost, OfNoPixelsIsZero) {
   TFO_EXPECT_RUNS(
       CorrelationCost(Cpu(), args, c.a.data(), c.b.data(), costs.data()));
   for (float cost : costs) TFO_EXPECT_EQ(cost, 0.f);
+}
+
+TFO_TEST(CorrelationCost, OfNoChannelsIsZero) {
+  const CorrelationArgs args = {1, 1, 1, 1, 1, false, 2, 3, 4, 0};
+  const Case<Half> c(args, 1);
+  std::vector<Half> costs(c.Costs(), Narrow<Half>(1.f));
+  TFO_EXPECT_RUNS(
+      CorrelationCost(Cpu(), args, c.a.data(), c.b.data(), costs.data()));
+  for (Half cost : costs) TFO_EXPECT_EQ(Widen(cost), 0.f);
 }
 
 // Steps longer than the maps: memory does not grow with them.

@@ -4,6 +4,7 @@
 #define TENSORFLOW_OPS_SAMPLING_CC_KERNELS_CORRELATION_ROWS_H_
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/int_math.h"
@@ -22,6 +23,38 @@ inline int64_t PhasesOf(const CorrelationArgs& args) {
   return args.OutputWidth() == 1 ? 1 : args.stride_1;
 }
 
+// Values in whole cache lines, zero at first.
+template <typename V>
+class AlignedValues {
+ public:
+  static constexpr int64_t kLine = 64 / sizeof(V);
+
+  explicit AlignedValues(int64_t count) : lines_(DivideUp(count, kLine)) {}
+  V* data() { return lines_.data()->values; }
+  const V* data() const { return lines_.data()->values; }
+  void Clear() { memset(lines_.data(), 0, lines_.size() * sizeof(Line)); }
+
+ private:
+  struct alignas(64) Line {
+    V values[kLine];
+  };
+  std::vector<Line> lines_;
+};
+
+// A row of a plane: `positions` pixels with the padding, the first `margin`
+// before it, in `phases`, and room for what loops access behind the last.
+struct RowLayout {
+  int64_t phases, margin, positions, slack;
+
+  // A line more than an even number of cache lines, or else planes share sets
+  // of a cache.
+  template <typename V>
+  int64_t Elements() const {
+    const int64_t line = AlignedValues<V>::kLine;
+    return (DivideUp(RoundUp(positions, phases) + slack, line) | 1) * line;
+  }
+};
+
 // Some channels of some rows of a map, padded with zeros, as planes of
 // positions. Position x of the padded row is at Index(x): neighboring windows
 // are neighbors there, `phases` pixels apart.
@@ -30,26 +63,17 @@ class PackedRows {
  public:
   using Sum = Accumulator<T>;
 
-  // Holds `rows` rows of `channels` channels, with positions from -margin on:
-  // those of the rows that are in the image.
+  // Holds `rows` rows of `channels` channels: those of the rows that are in the
+  // image.
   PackedRows(const CorrelationArgs& args, int64_t rows, int64_t channels,
-             int64_t phases, int64_t margin)
+             const RowLayout& layout)
       : args_(args),
-        phases_(phases),
-        margin_(margin),
-        phase_step_(
-            DivideUp(args.width + 2 * args.padding + 2 * margin, phases)),
-        step_(RowElements(args, phases, margin)),
+        layout_(layout),
+        phase_step_(DivideUp(layout.positions, layout.phases)),
+        step_(layout.Elements<Sum>()),
         row_step_(channels * step_),
         rows_(std::min(rows, args.height)),
-        // Slack behind the last row, too.
-        values_(rows_ * row_step_ + kRowSlack) {}
-
-  static int64_t RowElements(const CorrelationArgs& args, int64_t phases,
-                             int64_t margin) {
-    const int64_t positions = args.width + 2 * args.padding + 2 * margin;
-    return RoundUp(positions, phases) + kRowSlack;
-  }
+        values_(rows_ * row_step_) {}
 
   // Reads channels [c, c + count) of rows [first, end) of an image; those
   // outside are not read, nor those that the last call has read.
@@ -63,8 +87,8 @@ class PackedRows {
       if (from == from_ && y >= first_ && y < end_) continue;
       TFO_DISPATCH(PackRow<T>)
       ({from + y * steps.row, steps.channel, steps.pixel}, count, args_.width,
-       margin_ + args_.padding, phases_, phase_step_,
-       {&values_[Place(y)], step_});
+       layout_.margin + args_.padding, layout_.phases, phase_step_,
+       {values_.data() + Place(y), step_});
     }
     from_ = from;
     first_ = first;
@@ -72,26 +96,28 @@ class PackedRows {
   }
 
   int64_t Index(int64_t position) const {
-    const int64_t x = margin_ + position;
-    return x % phases_ * phase_step_ + x / phases_;
+    const int64_t x = layout_.margin + position;
+    if (layout_.phases == 1) return x;
+    return x % layout_.phases * phase_step_ + x / layout_.phases;
   }
 
   // Row y of the image, from `position` on.
   PlaneRow<const Sum> Row(int64_t y, int64_t position) const {
-    return {&values_[Place(y) + Index(position)], step_};
+    return {values_.data() + Place(y) + Index(position), step_};
   }
   PlaneRow<const Sum> Row(int64_t y) const {
-    return {&values_[Place(y)], step_};
+    return {values_.data() + Place(y), step_};
   }
 
  private:
   int64_t Place(int64_t y) const { return y % rows_ * row_step_; }
 
   const CorrelationArgs& args_;
-  const int64_t phases_, margin_, phase_step_, step_, row_step_, rows_;
+  const RowLayout layout_;
+  const int64_t phase_step_, step_, row_step_, rows_;
   const T* from_ = nullptr;
   int64_t first_ = 0, end_ = 0;
-  std::vector<Sum> values_;
+  AlignedValues<Sum> values_;
 };
 
 // How many rows and channels to work on at once. Depends on sizes only, because
@@ -100,16 +126,18 @@ struct Tile {
   int64_t rows, channels;
 };
 
-// `rows_of(n)`: the rows that n rows of the result read.
+// `row_sums`: sums of a row of the result; `few_sums`: those that are kept of
+// it if all channels are read at once. `rows_of(n)`: the rows that n rows of
+// the result read.
 template <typename RowsOf>
-Tile TileOf(int64_t rows, int64_t channels, int64_t row_sums,
+Tile TileOf(int64_t rows, int64_t channels, int64_t row_sums, int64_t few_sums,
             int64_t row_elements, const RowsOf& rows_of) {
   Tile tile;
   tile.rows = std::clamp<int64_t>(kSumElements / std::max<int64_t>(row_sums, 1),
                                   1, std::min<int64_t>(rows, 8));
   // With all channels of few rows at once, the next rows share what was packed.
   const int64_t few = std::min<int64_t>(rows, kDotRows);
-  if (few * row_sums <= kSumElements &&
+  if (few * few_sums <= kSumElements &&
       rows_of(few) * row_elements * channels <= kPackedElements) {
     return {few, channels};
   }
