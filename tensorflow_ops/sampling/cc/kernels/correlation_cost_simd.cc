@@ -290,6 +290,25 @@ namespace {
 // registers.
 constexpr int kPixels = kManyRegisters ? 6 : 3;
 
+// Stores scaled sums of pixels that are `pixel_step` apart; with `some` > 0,
+// the first values of one vector.
+template <int kPixels, int kVectors, typename V>
+TFO_INLINE void StoreSums(const Vector<V> (&sums)[kPixels][kVectors], V scale,
+                          int64_t some, int64_t pixel_step, V* to) {
+#pragma GCC unroll 6
+  for (int p = 0; p < kPixels; ++p) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const Vector<V> values = scale * sums[p][v];
+      if (some > 0) {
+        StoreFirst(values, to + p * pixel_step, some);
+      } else {
+        Store(values, to + p * pixel_step + v * Lanes<V>::kCount);
+      }
+    }
+  }
+}
+
 // kPixels pixels from x on, with common steps, and kVectors vectors of channels
 // from c on; with `some` > 0, the first values of one vector.
 template <int kPixels, int kVectors, typename V>
@@ -323,19 +342,8 @@ TFO_INLINE void SumTile(const StepRow* rows, int64_t count,
       from += layout.source_step;
     }
   }
-#pragma GCC unroll 6
-  for (int p = 0; p < kPixels; ++p) {
-    V* const to = gradient + (x + p) * channels + c;
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      const Vector<V> values = scale * sums[p][v];
-      if (some > 0) {
-        StoreFirst(values, to, some);
-      } else {
-        Store(values, to + v * kLanes);
-      }
-    }
-  }
+  StoreSums<kPixels, kVectors>(sums, scale, some, channels,
+                               gradient + x * channels + c);
 }
 
 // Calls visit(Constant<n>) for n in [kBegin, kEnd).
@@ -391,19 +399,8 @@ TFO_INLINE void SumNeighbors(const StepRow* rows, int64_t count,
     for (int64_t s = kPixels - 1; s < steps; ++s) add(Constant<0>{}, kAll);
     ForConstants<1, kPixels>([&](auto n) { add(n, kAll); });
   }
-#pragma GCC unroll 6
-  for (int j = 0; j < kPixels; ++j) {
-    V* const to = gradient + first * layout.channels + j * step + c;
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      const Vector<V> values = scale * sums[j][v];
-      if (some > 0) {
-        StoreFirst(values, to, some);
-      } else {
-        Store(values, to + v * kLanes);
-      }
-    }
-  }
+  StoreSums<kPixels, kVectors>(sums, scale, some, step,
+                               gradient + first * layout.channels + c);
 }
 
 }  // namespace
