@@ -10,8 +10,8 @@
 namespace tfo {
 namespace {
 
-// Positions of a row to work on at a time: what they read of a, and the sums,
-// stay in the level-1 cache.
+// Positions of a row to work on at a time, if all channels of a band are read
+// at once: what they read of a, and the sums, stay in the level-1 cache.
 constexpr int64_t kBlock = 16;
 
 template <typename T>
@@ -24,11 +24,9 @@ class CostBand {
         tile_(tile),
         a_(args, RowsOfA(args, tile.rows), tile.channels, Layout(args)),
         b_(args, RowsOfB(args, tile.rows), tile.channels, Layout(args)),
-        blocks_(DivideUp(args.OutputWidth(), kBlock)),
-        keeps_(tile.channels < args.channels),
-        kept_blocks_(keeps_ ? blocks_ : 1),
-        block_sums_(args.Displacements() * kBlock),
-        sums_(kept_blocks_ * tile.rows * block_sums_),
+        at_once_(tile.channels >= args.channels),
+        block_(at_once_ ? kBlock : RoundUp(args.OutputWidth(), kBlock)),
+        sums_(tile.rows * args.Displacements() * block_),
         offsets_(args.Side()) {}
 
   // Aligns the first window's centre.
@@ -48,7 +46,7 @@ class CostBand {
 
   // Rows [y0, y1) of the costs of an image.
   void Run(const T* a, const T* b, int64_t y0, int64_t y1, T* costs) {
-    if (keeps_) sums_.Clear();
+    if (!at_once_) sums_.Clear();
     const int64_t first =
         y0 * args_.stride_1 + args_.max_displacement - args_.padding;
     const int64_t reach = args_.Radius() * args_.stride_2;
@@ -63,15 +61,15 @@ class CostBand {
           args_.stride_1 % args_.stride_2 == 0 ? kDotRows : 1;
       for (int64_t y = y0; y < y1; y += together) {
         const int64_t rows = std::min(together, y1 - y);
-        for (int64_t block = 0; block < blocks_; ++block) {
-          if (!keeps_) {
+        for (int64_t x0 = 0; x0 < args_.OutputWidth(); x0 += block_) {
+          if (at_once_) {
             sums_.Clear();
-            PlanPrefetches(a, b, y, y + rows, block, costs);
+            PlanPrefetches(a, b, y, rows, y1 - y0, x0, costs);
           }
-          AddRows(y - y0, y, rows, block, count);
+          AddRows(y - y0, y, rows, x0, count);
           if (c + count < args_.channels) continue;
           for (int64_t r = 0; r < rows; ++r) {
-            WriteCosts(a, b, y - y0 + r, y + r, block, costs);
+            WriteCosts(a, b, y - y0 + r, y + r, x0, costs);
           }
         }
       }
@@ -79,26 +77,30 @@ class CostBand {
   }
 
  private:
-  Sum* SumsOf(int64_t row, int64_t block) {
-    return sums_.data() +
-           (row * kept_blocks_ + block % kept_blocks_) * block_sums_;
+  // The sums of a row's current block.
+  Sum* SumsOf(int64_t row) {
+    return sums_.data() + row * args_.Displacements() * block_;
   }
 
-  void WriteCosts(const T* a, const T* b, int64_t row, int64_t y, int64_t block,
+  // Columns of the block from x0 on.
+  int64_t WidthOf(int64_t x0) const {
+    return std::min(block_, args_.OutputWidth() - x0);
+  }
+
+  void WriteCosts(const T* a, const T* b, int64_t row, int64_t y, int64_t x0,
                   T* costs) {
     const ImageSteps steps = CostSteps(args_);
-    const int64_t x = block * kBlock;
-    const int64_t width = std::min(kBlock, args_.OutputWidth() - x);
-    Sum* const sums = SumsOf(row, block);
-    MendOutside(a, b, y, x, width, sums);
+    Sum* const sums = SumsOf(row);
+    MendOutside(a, b, y, x0, sums);
     TFO_DISPATCH(UnpackRow<T>)
-    ({sums, kBlock}, args_.Displacements(), width,
+    ({sums, block_}, args_.Displacements(), WidthOf(x0),
      Sum(1) / static_cast<Sum>(args_.Terms()),
-     {costs + y * steps.row + x * steps.pixel, steps.channel, steps.pixel});
+     {costs + y * steps.row + x0 * steps.pixel, steps.channel, steps.pixel});
   }
 
-  // Rows [y, y + rows) of the costs, whose sums begin with row `row`.
-  void AddRows(int64_t row, int64_t y, int64_t rows, int64_t block,
+  // The block from x0 on of rows [y, y + rows) of the costs, whose sums begin
+  // with row `row`.
+  void AddRows(int64_t row, int64_t y, int64_t rows, int64_t x0,
                int64_t channels) {
     const int64_t kernel = args_.KernelRadius();
     for (int64_t j = -kernel; j <= kernel; ++j) {
@@ -122,16 +124,15 @@ class CostBand {
           --end;
         }
         if (first == end) continue;
-        AddRowsTo(row, first, end, y1, y2, step, apart, block, channels);
+        AddRowsTo(row, first, end, y1, y2, step, apart, x0, channels);
       }
     }
   }
 
   void AddRowsTo(int64_t row, int64_t first, int64_t end, int64_t y1,
-                 int64_t y2, int64_t step, int64_t apart, int64_t block,
+                 int64_t y2, int64_t step, int64_t apart, int64_t x0,
                  int64_t channels) {
     const int64_t radius = args_.Radius(), kernel = args_.KernelRadius();
-    const int64_t x0 = block * kBlock;
     PlaneRow<const Sum> from[kDotRows];
     PlaneRow<Sum> to[kDotRows];
     PlaneRow<const Sum> from_b = b_.Row(y2);
@@ -146,35 +147,35 @@ class CostBand {
         from[r - first] = a_.Row(y1 + r * args_.stride_1, x);
         from[r - first].data += x0;
         to[r - first] = {
-            SumsOf(row + r, block) + (dy + radius) * args_.Side() * kBlock,
-            kBlock};
+            SumsOf(row + r) + (dy + radius) * args_.Side() * block_, block_};
       }
       TFO_DISPATCH(AddDots<Sum>)
       (from, end - first, from_b, offsets_.data(), args_.Side(), channels,
-       std::min(kBlock, args_.OutputWidth() - x0), TakePrefetch(), to);
+       WidthOf(x0), TakePrefetch(), to);
     }
   }
 
-  // What to prefetch during the products of a block of rows [y0, y1): its costs
-  // and, at its positions, the rows of the maps that the next band reads first.
-  void PlanPrefetches(const T* a, const T* b, int64_t y0, int64_t y1,
-                      int64_t block, const T* costs) {
+  // What to prefetch during the products of a block of rows [y, y + rows), in a
+  // band of `band` rows: its costs and, at its positions, as many of the rows
+  // of the maps that the next band reads first.
+  void PlanPrefetches(const T* a, const T* b, int64_t y, int64_t rows,
+                      int64_t band, int64_t x0, const T* costs) {
     prefetches_.clear();
-    const auto plan = [&](const T* image, const ImageSteps& steps, int64_t y) {
+    const auto plan = [&](const T* image, const ImageSteps& steps,
+                          int64_t row) {
       const int64_t plane = steps.channel * static_cast<int64_t>(sizeof(T));
-      prefetches_.push_back(
-          {image + y * steps.row + block * kBlock * steps.pixel,
-           args_.channels_first ? plane : int64_t{64}});
+      prefetches_.push_back({image + row * steps.row + x0 * steps.pixel,
+                             args_.channels_first ? plane : int64_t{64}});
     };
     const ImageSteps steps = FeatureSteps(args_);
-    const int64_t first = (y1 - 1) * args_.stride_1 + args_.kernel_size +
+    const int64_t first = (y + band - 1) * args_.stride_1 + args_.kernel_size +
                           args_.max_displacement - args_.padding;
-    for (int64_t y = first; y < first + (y1 - y0) * args_.stride_1; ++y) {
-      const int64_t of_b = y + args_.Radius() * args_.stride_2;
-      if (y >= 0 && y < args_.height) plan(a, steps, y);
+    for (int64_t of_a = first; of_a < first + rows * args_.stride_1; ++of_a) {
+      const int64_t of_b = of_a + args_.Radius() * args_.stride_2;
+      if (of_a >= 0 && of_a < args_.height) plan(a, steps, of_a);
       if (of_b >= 0 && of_b < args_.height) plan(b, steps, of_b);
     }
-    for (int64_t y = y0; y < y1; ++y) plan(costs, CostSteps(args_), y);
+    for (int64_t r = 0; r < rows; ++r) plan(costs, CostSteps(args_), y + r);
   }
 
   // The last that is planned, if any.
@@ -187,15 +188,15 @@ class CostBand {
 
   // Pixels beside the image were multiplied as zeros, but infinity times zero
   // is NaN: sums such products again.
-  void MendOutside(const T* a, const T* b, int64_t y, int64_t x0, int64_t width,
+  void MendOutside(const T* a, const T* b, int64_t y, int64_t x0,
                    Sum* sums) const {
     const int64_t reach =
         args_.Radius() * args_.stride_2 + args_.KernelRadius();
-    for (int64_t x = x0; x < x0 + width; ++x) {
+    for (int64_t x = x0; x < x0 + WidthOf(x0); ++x) {
       const int64_t x1 = x * args_.stride_1 - args_.padding + args_.Border();
       if (x1 - reach >= 0 && x1 + reach < args_.width) continue;
       for (int64_t d = 0; d < args_.Displacements(); ++d) {
-        Sum& sum = sums[d * kBlock + x - x0];
+        Sum& sum = sums[d * block_ + x - x0];
         if (sum != sum) sum = SumInside(a, b, y, x, d);
       }
     }
@@ -235,10 +236,9 @@ class CostBand {
   const CorrelationArgs& args_;
   const Tile tile_;
   PackedRows<T> a_, b_;
-  const int64_t blocks_;
-  const bool keeps_;  // sums of all blocks, while there are more channels
-  const int64_t kept_blocks_, block_sums_;
-  AlignedValues<Sum> sums_;  // [rows, kept blocks, displacements, kBlock]
+  const bool at_once_;  // all channels, not a tile of them after the other
+  const int64_t block_;
+  AlignedValues<Sum> sums_;  // [rows, displacements, block]
   std::vector<Prefetch> prefetches_;
   std::vector<int64_t> offsets_;
 };

@@ -245,9 +245,9 @@ Error CorrelationCostGrad(const Cpu& cpu, const CorrelationArgs& args,
       return nullptr;
     }
   }
+  const int64_t row_sums = 8 * (args.width + kRowSlack);
   const Tile tile = TileOf(
-      args.height, args.channels, 8 * (args.width + kRowSlack),
-      8 * (args.width + kRowSlack),
+      args.height, args.channels, row_sums, row_sums,
       GradBand<T>::Layout(args).template Elements<Accumulator<T>>(),
       [&](int64_t rows) {
         return std::min(GradBand<T>::RowsOfOther(args, rows), args.height);

@@ -67,7 +67,8 @@ TFO_INLINE void AddSomeDots(const PlaneRow<const V>* a,
       for (int r = 0; r < kRows; ++r) value[r] = Load(from_a[r] + from);
 #pragma GCC unroll 9
       for (int n = 0; n < kCount; ++n) {
-        const Vector<V> other = InRegister(Load(at[n] + from));
+        Vector<V> other = Load(at[n] + from);
+        if constexpr (kRows > 1) other = InRegister(other);
 #pragma GCC unroll 3
         for (int r = 0; r < kRows; ++r) {
           sum[r][n] = MulAdd(value[r], other, sum[r][n]);
@@ -174,6 +175,7 @@ TFO_INLINE void TransposeTo(const From* from, int64_t from_step, int64_t rows,
           v[i] = scale * Load(at + i * from_step);
         }
       } else {
+#pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
           v[i] = V{};
           if (i < some) {
@@ -189,7 +191,9 @@ TFO_INLINE void TransposeTo(const From* from, int64_t from_step, int64_t rows,
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) Store(v[i], out + i * to_step);
       } else {
-        for (int i = 0; i < count; ++i) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) {
+          if (i >= count) break;
           if (kPadded || some == kLanes) {
             Store(v[i], out + i * to_step);
           } else {
@@ -412,7 +416,9 @@ void SumSteps(const StepRow* rows, int64_t count, const StepLayout& layout,
                             layout.source_step == -layout.channels;
   const auto sum = [&](auto pixels, int64_t x) {
     constexpr int kSome = decltype(pixels)::kValue;
-    const auto tile = [&](auto vectors, int64_t c, int64_t n) {
+    // Inline, for the constant n.
+    const auto tile = [&](auto vectors, int64_t c,
+                          int64_t n) __attribute__((always_inline)) {
       constexpr int kVectors = decltype(vectors)::kValue;
       if constexpr (kManyRegisters && kSome > 1) {
         if (to_neighbors && layout.end[x] - layout.begin[x] >= kSome - 1) {

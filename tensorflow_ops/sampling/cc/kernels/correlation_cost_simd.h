@@ -50,7 +50,8 @@ inline constexpr int64_t kDotRows = 3;
 
 TFO_PER_CPU_LEVEL(
     // Copies [count, width] elements. Element x goes to position (x0 + x) /
-    // phases of phase (x0 + x) % phases; phases are `phase_step` apart.
+    // phases of phase (x0 + x) % phases; phases are `phase_step` apart. Zeros
+    // may follow, to the end of a vector.
     template <typename T>
     void PackRow(const TensorRow<const T>& from, int64_t count, int64_t width,
                  int64_t x0, int64_t phases, int64_t phase_step,
