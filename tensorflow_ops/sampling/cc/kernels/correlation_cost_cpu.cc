@@ -167,14 +167,17 @@ class CostBand {
       prefetches_.push_back({image + row * steps.row + x0 * steps.pixel,
                              args_.channels_first ? plane : int64_t{64}});
     };
-    const ImageSteps steps = FeatureSteps(args_);
+    const auto plan_rows = [&](const T* map, int64_t first) {
+      const int64_t end = first + rows * args_.stride_1;
+      for (int64_t row = std::max<int64_t>(first, 0);
+           row < std::min(end, args_.height); ++row) {
+        plan(map, FeatureSteps(args_), row);
+      }
+    };
     const int64_t first = (y + band - 1) * args_.stride_1 + args_.kernel_size +
                           args_.max_displacement - args_.padding;
-    for (int64_t of_a = first; of_a < first + rows * args_.stride_1; ++of_a) {
-      const int64_t of_b = of_a + args_.Radius() * args_.stride_2;
-      if (of_a >= 0 && of_a < args_.height) plan(a, steps, of_a);
-      if (of_b >= 0 && of_b < args_.height) plan(b, steps, of_b);
-    }
+    plan_rows(a, first);
+    plan_rows(b, first + args_.Radius() * args_.stride_2);
     for (int64_t r = 0; r < rows; ++r) plan(costs, CostSteps(args_), y + r);
   }
 
