@@ -79,7 +79,7 @@ class CRF(keras.layers.Layer):
 
     def call(self, inputs):
         """Returns the scores of tags: `loss` and `decode` add transitions and boundaries."""
-        return tf.identity(inputs)  # the input itself would keep its mask
+        return tf.identity(arguments.dense_tensor("inputs", inputs))  # the input itself would keep its mask
 
     def compute_mask(self, inputs, mask=None):
         """Returns no mask: Keras would apply one of frames to losses of sequences."""
@@ -87,10 +87,10 @@ class CRF(keras.layers.Layer):
 
     def _scores(self, logits, lengths):
         """Returns the arguments of the functions, with boundaries added to the logits."""
-        logits = tf.convert_to_tensor(logits)
+        logits = arguments.dense_tensor("logits", logits)
         if lengths is None:
             lengths = tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1])
-        lengths = tf.convert_to_tensor(lengths)
+        lengths = arguments.dense_tensor("lengths", lengths)
         value_dtype = arguments.at_least_float32(logits.dtype)
         if self.use_boundaries:
             frames = tf.range(tf.shape(logits)[1])[:, tf.newaxis]
@@ -113,11 +113,11 @@ class CRF(keras.layers.Layer):
         Returns:
           [batch], in nats.
         """
-        labels = tf.convert_to_tensor(y_true)
+        labels = arguments.dense_tensor("y_true", y_true)
         if not labels.dtype.is_integer:
             labels = tf.cast(labels, tf.int32)
         lengths = tf.reduce_sum(tf.math.cumprod(tf.cast(labels >= 0, tf.int32), 1), 1)
-        logits = tf.convert_to_tensor(y_pred)
+        logits = arguments.dense_tensor("y_pred", y_pred)
         if self.num_tags == 1 and logits.shape.rank == 2:  # Keras drops an axis of size 1
             logits = logits[..., tf.newaxis]
         logits, transitions, lengths = self._scores(logits, lengths)

@@ -44,6 +44,11 @@ class BoxIoU(keras.losses.Loss):
         self.mode = arguments.one_of("mode", mode, box_iou.MODES)
         self.box_format = arguments.one_of("box_format", box_format, box_iou.LOSS_FORMATS)
 
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        arguments.check_dense("y_true", y_true)  # before Keras converts them
+        arguments.check_dense("y_pred", y_pred)
+        return super().__call__(y_true, y_pred, sample_weight)
+
     def call(self, y_true, y_pred):
         """Returns the loss of each box."""
         return box_iou.box_iou_loss(y_true, y_pred, mode=self.mode, box_format=self.box_format)

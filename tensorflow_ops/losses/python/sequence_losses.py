@@ -31,10 +31,10 @@ class _SequenceLoss(keras.losses.Loss):
     def call(self, y_true, y_pred):
         """Returns the loss of each example."""
         mask = getattr(y_pred, "_keras_mask", None)
-        logits = tf.convert_to_tensor(y_pred)
+        logits = arguments.dense_tensor("y_pred", y_pred)
         if logits.dtype not in (tf.float16, tf.bfloat16) or self.dtype == "float64":
             logits = tf.cast(logits, self.dtype)
-        labels = tf.convert_to_tensor(y_true)
+        labels = arguments.dense_tensor("y_true", y_true)
         if not labels.dtype.is_integer:
             labels = tf.cast(labels, tf.int64)
         is_label = tf.cast((labels >= 0) & (labels != self.blank_index), tf.int32)

@@ -31,7 +31,7 @@ def call_processor(process, step, sequences, logits):
         if len(result) != 2:
             raise ValueError(f"logits_processor returned {len(result)} values, expected logits or a pair")
         result, forbidden = result
-    result = tf.convert_to_tensor(result)
+    result = arguments.dense_tensor("logits_processor's logits", result)
     if result.dtype != logits.dtype:
         raise ValueError(f"logits_processor returned {result.dtype.name}, expected {logits.dtype.name}")
     arguments.check_shape("logits_processor's logits", result, logits.shape, "as it was given")
@@ -173,9 +173,7 @@ class Decoder:
 
     def _first(self, path, leaf, batch_size, beams):
         name = f"initial_state[{path}]" if path else "initial_state"
-        if leaf is None:
-            raise ValueError(f"{name} is None, expected a tensor")
-        leaf = tf.convert_to_tensor(leaf)
+        leaf = arguments.dense_tensor(name, leaf)
         batch = tf.get_static_value(batch_size)
         if leaf.shape.rank == 0 or (leaf.shape.rank and not leaf.shape[:1].is_compatible_with([batch])):
             expected = f"[{'?' if batch is None else batch},...]: batch_size examples"
@@ -238,8 +236,8 @@ class Decoder:
             raise ValueError(f"step_fn returned a state of another structure than initial_state: {error}") from None
         leaves = []
         for path, first, leaf in zip(self._paths, self.state, tf.nest.flatten(state), strict=True):
-            leaf = tf.convert_to_tensor(leaf)
             name = f"step_fn's state[{path}]" if path else "step_fn's state"
+            leaf = arguments.dense_tensor(name, leaf)
             if leaf.dtype != first.dtype:
                 raise ValueError(f"{name} is {leaf.dtype.name}, expected {first.dtype.name} as in initial_state")
             if leaf.shape.rank is not None and not leaf.shape[:1].is_compatible_with([self._static_rows]):

@@ -127,7 +127,7 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(
         (lambda: _processors.repetition_penalty(0.0), "penalty is 0.0, expected a number above 0"),
-        (lambda: _processors.no_repeat_ngrams(0), "size is 0, expected an int that is at least 1"),
+        (lambda: _processors.no_repeat_ngrams(0), r"size is 0, expected an int in \[1, 2147483647\]"),
         (lambda: _processors.bad_words([[1], []]), "words have an empty one"),
         (lambda: _processors.bad_words([[-1]]), "an id is -1"),
         (lambda: _processors.suppress_tokens([0.5]), "an id is 0.5"),

@@ -17,7 +17,7 @@ _INT_DTYPES = {
 
 def ints(name, value):
     """Returns labels or lengths as int32 or int64. Raises ValueError."""
-    tensor = arguments.int_tensor(value)
+    tensor = arguments.int_tensor(name, value)
     dtype = _INT_DTYPES.get(tensor.dtype)
     if dtype is None:
         raise ValueError(f"{name} are {tensor.dtype.name}, expected int32 or int64")
