@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, library
 from tensorflow_ops.sequence.python.ops import crf
 
 
@@ -59,6 +59,7 @@ class CRF(keras.layers.Layer):
         self.transitions_regularizer = keras.regularizers.get(transitions_regularizer)
         self.transitions_constraint = keras.constraints.get(transitions_constraint)
         self.supports_masking = True
+        self.supports_jit = library.supports_xla()  # of the loss
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.num_tags})
 
     def build(self, input_shape):
