@@ -164,7 +164,10 @@ struct Outputs {
 };
 
 template <typename T>
-void CheckCpu(const Problem<T>& problem) {
+void CheckCpu(const Problem<T>& problem, const testing::Caller& caller = {}) {
+  const testing::Case of_test(
+      caller, testing::NameOf<T>(), "batch ", problem.args.batch, ", queries ",
+      problem.args.queries, ", heads ", problem.args.heads);
   Outputs<T> one(problem);
   one.Compute(ThreadedCpu(1), problem);
   one.Expect(Reference(problem));
@@ -176,7 +179,10 @@ void CheckCpu(const Problem<T>& problem) {
 }
 
 template <typename T>
-void CheckGpu(const Problem<T>& problem) {
+void CheckGpu(const Problem<T>& problem, const testing::Caller& caller = {}) {
+  const testing::Case of_test(
+      caller, testing::NameOf<T>(), "batch ", problem.args.batch, ", queries ",
+      problem.args.queries, ", heads ", problem.args.heads);
   for (bool deterministic : {false, true}) {
     const int64_t bytes =
         DeformableAttentionGradScratchBytes<T>(problem.args, deterministic);

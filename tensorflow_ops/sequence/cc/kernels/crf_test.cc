@@ -221,7 +221,10 @@ void ExpectAll(const Results<T>& r, const Expected& e, double tolerance) {
 
 template <typename Device, typename T>
 void TestBatch(const Device& device, const Batch<T>& b, bool enumerate,
-               double tolerance = ToleranceOf<T>()) {
+               double tolerance = ToleranceOf<T>(),
+               const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", b.batch,
+                              ", frames ", b.frames, ", tags ", b.tags);
   const auto d = Upstream<Accumulator<T>>(b.batch);
   ExpectAll(RunAll(device, b, d), Compute(b, d, enumerate), tolerance);
 }
@@ -324,7 +327,10 @@ TFO_CUDA_TEST(CrfGpu, LongSequencesAndLargeScoresAreRight) {
 // Compares with a batch of doubles from which the offsets have been taken: of
 // each frame its first logit, and the first transition.
 template <typename T, typename Device>
-void TestOffsets(const Device& device, double offset, float spread) {
+void TestOffsets(const Device& device, double offset, float spread,
+                 const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "offset ", offset,
+                              ", spread ", spread);
   auto b = testing::RandomCrfBatch<T>(3, 6, 5, 1, spread);
   auto rest = testing::RandomCrfBatch<double>(3, 6, 5, 1);
   rest.labels = b.labels;
