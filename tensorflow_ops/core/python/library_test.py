@@ -363,7 +363,7 @@ class SharedObjectTest(parameterized.TestCase, tf.test.TestCase):
                 except tf.errors.ResourceExhaustedError as error:
                     print(error.message.rpartition("}} ")[2])
             """
-        message = "TensorflowOps>RoiPool finds too little memory to work in"
+        message = "TensorflowOps>RoiPool ran out of memory for working buffers"
         # Memory that a process has freed may suffice, so that it sees no error.
         for _ in range(6):
             ok, *results = process_testing.output(self.get_temp_dir(), script).splitlines()

@@ -74,7 +74,10 @@ def _pool(fn, features, output_size=2, **options):
         output_size,
         edge_args=[(features, *_NO_BOXES, output_size)],
         bad_args=[
-            ((features, _BOXES, bad_index, output_size), r"box_indices\[3\] is 9, expected \[0, 2\)"),
+            (
+                (features, _BOXES, bad_index, output_size),
+                r"box_indices\[3\] is 9, expected \[0, 2\): features has 2 images",
+            ),
             ((features, _BOXES[:, :3], _BOX_INDICES, output_size), "boxes must be"),
             ((features, _BOXES, _BOX_INDICES, 0), "output_size is 0"),
         ],

@@ -79,10 +79,10 @@ inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
   }
   if (!check_values) return absl::OkStatus();
   TF_RETURN_IF_ERROR(CheckLengths("label_lengths", s->label_lengths, batch, 0,
-                                  max_labels, "labels hold that many"));
+                                  max_labels, "the width of labels"));
   TF_RETURN_IF_ERROR(CheckLengths("logit_lengths", s->logit_lengths, batch,
                                   nodes ? 1 : 0, s->frames,
-                                  "logits hold that many frames"));
+                                  "the frames of logits"));
   for (int64_t i = 0; i < batch; ++i) {
     for (int64_t u = 0; u < s->label_lengths[i]; ++u) {
       const int64_t label = s->Label(i, u);
@@ -90,7 +90,7 @@ inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
       if (label != blank) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("labels[", i, ", ", u, "] is ", label,
-                       ", expected another class than blank_index"));
+                       ", expected a class other than blank_index"));
     }
   }
   return absl::OkStatus();
