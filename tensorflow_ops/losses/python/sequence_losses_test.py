@@ -34,7 +34,7 @@ class SequenceLossesTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.named_parameters(*_LOSSES)
     def test_a_blank_in_front_of_a_label_is_an_error(self, loss, function, logits):
         labels = np.array([[2, 1, 0], [1, 0, -1], [0, 1, 2]])
-        text = r"labels\[2, 0\] is 0, expected another class than blank_index: for labels from 0, pass blank_index=-1"
+        text = r"labels\[2, 0\] is 0, expected a class other than blank_index: for labels from 0, pass blank_index=-1"
         for call in (loss(), tf.function(loss())):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
                 call(labels, logits)

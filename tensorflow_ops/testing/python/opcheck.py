@@ -182,8 +182,9 @@ def opcheck(
       fixed_dtype: inputs that are not cast with the others: positions in args (1, or
         (0, 2) for args[0][2]) or names in kwargs.
       non_differentiable: floating inputs, named the same way, whose gradient must be None.
-      second_order: True: must work; False: must raise LookupError; None: either.
-      forward_mode: True: must work, alone and over a tape; False: must raise LookupError;
+      second_order: True: must work; False: must raise LookupError (in a graph
+        UnimplementedError); None: either.
+      forward_mode: True: must work, alone and over a tape; False: must raise the same errors;
         None: must work if second_order is True, else either.
       xla: False: fn must not compile.
       vectorize: False: vectorized_map must not work.
@@ -259,7 +260,7 @@ def _chosen(tests):
     tests = TESTS if tests is None else (tests,) if isinstance(tests, str) else tuple(tests)
     unknown = [test for test in tests if test not in _CHECKS]
     if unknown:
-        raise ValueError(f"tests have {unknown[0]!r}, expected some of {', '.join(TESTS)}")
+        raise ValueError(f"unknown test {unknown[0]!r}; expected one of {', '.join(TESTS)}")
     return [test for test in TESTS if test in tests]
 
 
@@ -267,7 +268,7 @@ def _declarations(options):
     options = {**options, "skip": dict(options.get("skip") or {})}
     unknown = sorted(set(options) - set(_defaults()))
     if unknown:
-        raise ValueError(f"an option is {unknown[0]!r}, expected some of {', '.join(_defaults())}")
+        raise ValueError(f"unknown option {unknown[0]!r}; expected one of {', '.join(_defaults())}")
     _chosen(options["skip"])
     for field in ("dtypes", "more_args", "edge_args", "bad_args"):
         if field in options:

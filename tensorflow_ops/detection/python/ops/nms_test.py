@@ -159,6 +159,7 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         ({"iou_threshold": "a"}, "iou_threshold is 'a'"),
         ({"score_threshold": float("inf")}, "score_threshold is inf, expected a finite number"),
         ({"max_outputs": -1}, r"max_outputs is -1, expected an int in \[0, 2147483647\]"),
+        ({"max_outputs": 2**31}, r"max_outputs is 2147483648, expected an int in \[0, 2147483647\]"),
         ({"max_outputs": 1.5}, "max_outputs is 1.5"),
         ({"box_format": "xywh"}, "box_format is 'xywh', expected one of 'xyxy', 'yxyx', 'cxcywhr'"),
         ({"box_format": "cxcywhr"}, r"boxes must be \[K, 5\]"),

@@ -39,7 +39,7 @@ absl::Status ReadCtcLogits(::tensorflow::OpKernelContext* ctx,
             blank, Data<T>(logits),    IntsOf(lengths)};
   if (!check_values) return absl::OkStatus();
   return CheckLengths("logit_lengths", input->lengths, batch, 0, input->frames,
-                      "logits hold that many frames");
+                      "the frames of logits");
 }
 
 // Reads a finite scalar.

@@ -45,7 +45,7 @@ def repetition_penalty(penalty: float) -> Callable:
       ValueError: a penalty that is not above 0.
       InvalidArgumentError: the same errors, found at run time.
     """
-    penalty = arguments.number_in_range("penalty", penalty, "a number above 0", lambda x: x > 0)
+    penalty = arguments.number("penalty", penalty, "a number above 0", lambda x: x > 0)
 
     @_not_converted
     def process(step, sequences, logits):

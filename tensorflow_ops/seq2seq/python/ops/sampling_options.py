@@ -125,19 +125,17 @@ class SamplingOptions:
         return cls(
             num_return_sequences=num_return_sequences,
             logits_processor=seq2seq_arguments.function_or_none("logits_processor", logits_processor),
-            min_p=arguments.number_in_range("min_p", min_p, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1)),
-            typical_p=arguments.number_in_range(
+            min_p=arguments.number("min_p", min_p, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1)),
+            typical_p=arguments.number(
                 "typical_p", typical_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)
             ),
             max_length=arguments.int_scalar("max_length", max_length, 1),
             eos_ids=eos_ids,
-            temperature=arguments.number_in_range(
+            temperature=arguments.number(
                 "temperature", temperature, "a finite number that is not negative", lambda x: (x >= 0) & (x < math.inf)
             ),
             top_k=arguments.static_int("top_k", top_k, 0),
-            top_p=arguments.number_in_range(
-                "top_p", top_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)
-            ),
+            top_p=arguments.number("top_p", top_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)),
             pad_id=seq2seq_arguments.pad_id_or_default(pad_id, eos_ids),
             min_length=arguments.int_scalar("min_length", min_length, 0),
         )

@@ -86,10 +86,10 @@ inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
   TF_RETURN_IF_ERROR(ReadBlank(blank_index, s->classes, &s->blank));
   if (!check_values) return absl::OkStatus();
   TF_RETURN_IF_ERROR(CheckLengths("label_lengths", s->label_lengths, batch, 0,
-                                  max_labels, "labels hold that many"));
+                                  max_labels, "the width of labels"));
   TF_RETURN_IF_ERROR(CheckLengths("logit_lengths", s->logit_lengths, batch,
                                   nodes ? 1 : 0, s->frames,
-                                  "logits hold that many frames"));
+                                  "the frames of logits"));
   for (int64_t i = 0; i < batch; ++i) {
     for (int64_t u = 0; u < s->label_lengths[i]; ++u) {
       const int64_t label = s->Label(i, u);
@@ -97,7 +97,7 @@ inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
       if (label != s->blank) continue;
       return absl::InvalidArgumentError(absl::StrCat(
           "labels[", i, ", ", u, "] is ", label,
-          ", expected another class than blank_index: for labels from 0, pass "
+          ", expected a class other than blank_index: for labels from 0, pass "
           "blank_index=-1, which is the last class"));
     }
   }

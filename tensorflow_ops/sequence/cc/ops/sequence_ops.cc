@@ -65,7 +65,7 @@ ShapeHandle RowsOf(InferenceContext* c, const SequenceDims& dims) {
 absl::Status MergeInput(InferenceContext* c, int i, const char* name,
                         ShapeHandle shape) {
   ShapeHandle merged;
-  return Expect(absl::StrCat(name, " must have the shape that the loss has"),
+  return Expect(absl::StrCat(name, " must have the loss's shape"),
                 c->Merge(c->input(i), shape, &merged));
 }
 

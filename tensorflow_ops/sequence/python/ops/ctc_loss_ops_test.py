@@ -188,7 +188,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ([[1, 4]], [2], [3], r"labels\[0, 1\] is 4, expected \[0, 4\)"),
         ([[-1, 1]], [2], [3], r"labels\[0, 0\] is -1, expected \[0, 4\)"),
-        ([[1, 0]], [2], [3], r"labels\[0, 1\] is 0, expected another class than blank_index: .* pass blank_index=-1"),
+        ([[1, 0]], [2], [3], r"labels\[0, 1\] is 0, expected a class other than blank_index: .* pass blank_index=-1"),
         ([[1, 1]], [3], [3], r"label_lengths\[0\] is 3, expected \[0, 2\]"),
         ([[1, 1]], [2], [-1], r"logit_lengths\[0\] is -1, expected \[0, 3\]"),
         ([[1, 1]], [2], tf.constant([2**31 + 1], tf.uint32), r"logit_lengths\[0\] is 2147483649, expected"),

@@ -171,7 +171,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
 class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ([[1, 4]], [2], [3], r"labels\[0, 1\] is 4, expected \[0, 4\)"),
-        ([[1, 0]], [2], [3], r"labels\[0, 1\] is 0, expected another class than blank_index"),
+        ([[1, 0]], [2], [3], r"labels\[0, 1\] is 0, expected a class other than blank_index"),
         ([[1, 1]], [3], [3], r"label_lengths\[0\] is 3, expected \[0, 2\]"),
         ([[1, 1]], [2], [0], r"logit_lengths\[0\] is 0, expected \[1, 3\]"),
     )
