@@ -125,5 +125,5 @@ def label_loss_attrs(ignore_index, label_smoothing, z_loss):
     if ignore_index is None:
         return attrs
     if not arguments.is_int(ignore_index) or not -(2**63) <= ignore_index < 2**63:
-        raise ValueError(f"ignore_index is {ignore_index!r}, expected an int or None")
+        raise ValueError(f"ignore_index is {ignore_index!r}, expected a 64-bit int or None")
     return {**attrs, "ignores": True, "ignore_index": int(ignore_index)}
