@@ -113,7 +113,7 @@ def int_scalar(name, value, minimum):
     if known is not None and np.ndim(known) == 0:
         return static_int(name, to_python(known), minimum)
     tensor = _scalar(name, tensor_of_kind(name, value, tf.int32))
-    return checked(name, tensor, tensor >= minimum, f"an int that is at least {minimum}")
+    return checked(name, tensor, tensor >= minimum, f"an int in [{minimum}, {MAX_INT32}]")
 
 
 def number(name, value, expected="a finite number", fits=lambda value: True):
