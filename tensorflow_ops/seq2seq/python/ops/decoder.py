@@ -41,35 +41,60 @@ def call_processor(process, step, sequences, logits):
     return result, forbidden
 
 
-def read_so_far(sequences, step):
-    """Returns the tokens that a logits_processor reads, [rows, step], of sequences [..., T]."""
-    # Slices last: XLA compiles slices of unknown size, but no reshapes to one.
-    length = tf.shape(sequences)[-1]
-    rows = tf.size(sequences) // tf.maximum(length, 1)
-    return tf.reshape(sequences, tf.stack([rows, length]))[:, :step]
+class Processor:
+    """A logits_processor, and the sequences that it reads: tokens of the history, then those of a loop.
 
-
-def masked_logits(process, step, sequences, logits):
-    """Calls a logits_processor. Returns its logits, forbidden tokens at -inf. Raises ValueError."""
-    logits, forbidden = call_processor(process, step, sequences, logits)
-    logits = without_nan(logits)
-    return logits if forbidden is None else tf.where(forbidden, tf.constant(-float("inf"), logits.dtype), logits)
-
-
-def append(sequences, step, tokens, parents=None):
-    """Writes the tokens of a step into the sequences that a logits_processor reads.
-
-    Args:
-      sequences: int32 [..., T]; () without a processor.
-      step: the number of tokens before.
-      tokens: int32 [...].
-      parents: int32 [B, K], the sequences to append to; None: all, in their order.
+    The loop carries the sequences as a variable: `first`, then the results of `append`.
     """
-    if isinstance(sequences, tuple):
-        return ()
-    if parents is not None:
-        sequences = beam_search_ops.batch_gather(sequences, parents)
-    return tf.where(tf.range(tf.shape(sequences)[-1]) == step, tokens[..., tf.newaxis], sequences)
+
+    def __init__(self, process, history, rows, max_length):
+        """Takes a function or None, a history [rows, H] or None, and the shape of the loop's tokens."""
+        self._process, self._rows, self._max_length = process, rows, max_length
+        self._history, self._offset = history, 0
+        if history is not None:
+            size = history.shape[1]
+            self._offset = tf.shape(history)[1] if size is None else size
+
+    def first(self):
+        """Returns sequences [..., H + T]; () without a processor."""
+        if self._process is None:
+            return ()
+        empty = tf.zeros(tf.concat([self._rows, [self._max_length]], 0), tf.int32)
+        if self._history is None:
+            return empty
+        return tf.concat([tf.reshape(self._history, tf.concat([self._rows, [self._offset]], 0)), empty], -1)
+
+    def shape(self, rows):
+        """Returns the static shape of the sequences, for the static shape of the loop's tokens."""
+        if self._process is None:
+            return ()
+        sizes = self._offset, self._max_length
+        return tf.TensorShape([*rows, sum(sizes) if all(isinstance(n, int) for n in sizes) else None])
+
+    def append(self, sequences, step, tokens, parents=None):
+        """Writes the tokens of a step, int32 [...], after those of their parents [B, K]; None: after their own."""
+        if self._process is None:
+            return ()
+        if parents is not None:
+            sequences = beam_search_ops.batch_gather(sequences, parents)
+        return tf.where(tf.range(tf.shape(sequences)[-1]) == self._offset + step, tokens[..., tf.newaxis], sequences)
+
+    def __call__(self, sequences, step, logits):
+        """Returns processed logits, and forbidden tokens or None. Raises ValueError."""
+        if self._process is None:
+            return logits, None
+        # Slices last: XLA compiles slices of unknown size, but no reshapes to one.
+        length = tf.shape(sequences)[-1]
+        flat = tf.reshape(sequences, tf.stack([tf.reduce_prod(self._rows), length]))
+        return call_processor(self._process, step, flat[:, : self._offset + step], logits)
+
+    def masked(self, sequences, step, logits):
+        """Returns processed logits, forbidden tokens at -inf. Raises ValueError."""
+        if self._process is None:
+            return logits
+        logits, forbidden = self(sequences, step, logits)
+        logits = without_nan(logits)
+        return logits if forbidden is None else tf.where(forbidden, tf.constant(-float("inf"), logits.dtype), logits)
 
 
 def goes_on(step, max_length, finished):
@@ -86,6 +111,16 @@ def start_tokens(bos_id, batch_size):
     arguments.check_shape("bos_id", bos, [batch], "a scalar, or one for each example")
     check = tf.debugging.assert_equal(tf.shape(bos)[0], batch_size, "bos_id, expected one for each example")
     return arguments.after_checks(bos, [check] if batch is None or bos.shape[0] is None else [])
+
+
+def history_or_none(history, batch_size, count):
+    """Returns the tokens that only processors read, int32 [B * count, H], or None. Raises ValueError."""
+    if history is None:
+        return None
+    history = arguments.tensor_of_kind("history", history, tf.int32)
+    arguments.check_shape("history", history, [tf.get_static_value(batch_size), None], "tokens before each example")
+    check = tf.debugging.assert_equal(tf.shape(history)[0], batch_size, "history, expected one for each example")
+    return tf.repeat(arguments.after_checks(tf.ensure_shape(history, [None, None]), [check]), count, axis=0)
 
 
 class Prompt:

@@ -34,6 +34,16 @@ def function_or_none(name, value):
     return value
 
 
+def probability(name, value):
+    """Returns a float, or a float64 scalar tensor, in [0, 1]. Raises ValueError."""
+    return arguments.number_in_range(name, value, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+
+
+def positive_probability(name, value):
+    """Returns a float, or a float64 scalar tensor, in (0, 1]. Raises ValueError."""
+    return arguments.number_in_range(name, value, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1))
+
+
 def pad_id_or_default(pad_id, eos_ids):
     """Returns the pad id: by default the first end token, or 0 if there is none. Raises ValueError."""
     if pad_id is None:
