@@ -37,6 +37,8 @@ using ::tensorflow::TensorShape;
 using ::tensorflow::XlaOpKernelContext;
 using ::tensorflow::shape_inference::InferenceContext;
 
+constexpr char kCheckValues[] = "TensorflowOps>CheckValues";
+
 class XlaCall : public ::tensorflow::XlaOpKernel {
  public:
   explicit XlaCall(OpKernelConstruction* ctx) : XlaOpKernel(ctx) {
@@ -54,11 +56,19 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
   }
 
   void Compile(XlaOpKernelContext* ctx) override {
-    OP_REQUIRES_OK(ctx, EmitCall(ctx));
+    const auto call = EmitCall(ctx, /*has_side_effect=*/false);
+    OP_REQUIRES_OK(ctx, call.status());
+    for (int i = 0; i < ctx->num_outputs(); ++i) {
+      ctx->SetOutput(
+          i, ctx->num_outputs() == 1 ? *call : xla::GetTupleElement(*call, i));
+    }
   }
 
- private:
-  absl::Status EmitCall(XlaOpKernelContext* ctx) {
+ protected:
+  // Returns the result, or a tuple of several. XLA keeps a call with a side
+  // effect although nothing uses its results.
+  absl::StatusOr<xla::XlaOp> EmitCall(XlaOpKernelContext* ctx,
+                                      bool has_side_effect) {
     const ::tensorflow::OpRegistrationData* op;
     TF_RETURN_IF_ERROR(
         ::tensorflow::OpRegistry::Global()->LookUp(node_.op(), &op));
@@ -128,21 +138,17 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
           absl::StrCat(node_.op(), ": the NodeDef cannot be serialized"));
     }
     const xla::Shape result = xla::ShapeUtil::MakeMaybeTupleShape(results);
-    const xla::XlaOp call = xla::CustomCallWithLayout(
+    return xla::CustomCallWithLayout(
         ctx->builder(), kXlaCallTarget, operands, result, operand_shapes,
         // `op` is for those who read XLA's programs.
         absl::StrCat("{op = \"", node_.op(), "\", ", kXlaNodeAttr, " = \"",
                      absl::Base64Escape(serialized), "\"}"),
-        /*has_side_effect=*/false, /*output_operand_aliasing=*/{},
+        has_side_effect, /*output_operand_aliasing=*/{},
         /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
         xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
-    for (int i = 0; i < ctx->num_outputs(); ++i) {
-      ctx->SetOutput(i,
-                     result.IsTuple() ? xla::GetTupleElement(call, i) : call);
-    }
-    return absl::OkStatus();
   }
 
+ private:
   // Returns the argument's name, with a number if it is a list: `features[1]`.
   std::string InputName(int input, const OpDef& op) const {
     ::tensorflow::NameRangeMap ranges;
@@ -185,7 +191,28 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
   NodeDef node_;
 };
 
-OpKernel* MakeXlaCall(OpKernelConstruction* ctx) { return new XlaCall(ctx); }
+// Returns values that XLA knows as they are, since a call's result could decide
+// no sizes. A call checks those that are not valid, and all others.
+class XlaCheck : public XlaCall {
+ public:
+  using XlaCall::XlaCall;
+
+  void Compile(XlaOpKernelContext* ctx) override {
+    const absl::StatusOr<Tensor> known = ctx->ConstantInputTensor(1);
+    if (!known.ok()) return XlaCall::Compile(ctx);
+    const auto valid = known->flat<bool>();
+    if (!std::all_of(valid.data(), valid.data() + valid.size(),
+                     [](bool is_valid) { return is_valid; })) {
+      OP_REQUIRES_OK(ctx, EmitCall(ctx, /*has_side_effect=*/true).status());
+    }
+    ctx->SetOutput(0, ctx->Input(0));
+  }
+};
+
+OpKernel* MakeXlaCall(OpKernelConstruction* ctx) {
+  if (ctx->def().op() == kCheckValues) return new XlaCheck(ctx);
+  return new XlaCall(ctx);
+}
 
 // XLA takes the kernels that exist when it compiles for the first time in a
 // process, and no later ones.
@@ -200,7 +227,8 @@ bool XlaHasItsKernels() {
 
 // Registers an op for the devices that it has kernels for. Inputs that its
 // kernels read on the host become constants of the program if XLA can tell
-// their values.
+// their values, except those of CheckValues, for which XLA would otherwise
+// compile again for each value.
 void Register(const OpDef& op, bool xla_has_its_kernels) {
   auto registration = ::tensorflow::XlaOpRegistrationBuilder::Name(op.name());
   const KernelList kernels = ::tensorflow::GetRegisteredKernelsForOp(op.name());
@@ -217,7 +245,9 @@ void Register(const OpDef& op, bool xla_has_its_kernels) {
     registration.Device(jit_device);
     for (const std::string& name : kernel->host_memory_arg()) {
       for (const OpDef::ArgDef& arg : op.input_arg()) {
-        if (arg.name() == name) registration.CompileTimeConstantInput(name);
+        if (arg.name() == name && op.name() != kCheckValues) {
+          registration.CompileTimeConstantInput(name);
+        }
       }
     }
     if (xla_has_its_kernels) {

@@ -1,13 +1,16 @@
 """Checks and conversions of arguments that the op families share.
 
 A check raises ValueError with a text of the form "NAME is VALUE, expected ...". A value
-that only the run knows is checked by an op, which raises InvalidArgumentError.
+that only the run knows is checked by an op (`checked`), which raises InvalidArgumentError.
 """
 
 from numbers import Integral, Real
 
 import numpy as np
 import tensorflow as tf
+
+from tensorflow_ops.core.python import pfor
+from tensorflow_ops.core.python.library import ops
 
 FLOAT_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
@@ -60,6 +63,33 @@ def one_of(name, value, options):
     return value
 
 
+# Values that only the run knows.
+
+
+def checked(name, tensor, valid, expected):
+    """Returns the tensor, which an op checks when it is used: TensorFlow's assertions vanish under XLA.
+
+    Args:
+      name: the argument's name, for the error.
+      tensor: of any dtype; on a GPU the check copies it to the host, so it should be small.
+      valid: a bool tensor of the tensor's leading dims, such as a scalar or the tensor's own shape.
+      expected: a text: which values are valid.
+
+    Raises:
+      InvalidArgumentError: "NAME[i,j] is VALUE, expected EXPECTED", where `valid` is False.
+    """
+    return ops.tensorflow_ops_check_values(tensor, valid, argument=name, expected=expected)
+
+
+@tf.RegisterGradient("TensorflowOps>CheckValues")
+def _checked_grad(op, d_checked):
+    del op
+    return d_checked, None
+
+
+pfor.register("TensorflowOps>CheckValues")(pfor.convert_batched)
+
+
 # Numbers that may be tensors.
 
 
@@ -83,31 +113,18 @@ def int_scalar(name, value, minimum):
     if known is not None and np.ndim(known) == 0:
         return static_int(name, to_python(known), minimum)
     tensor = _scalar(name, tensor_of_kind(name, value, tf.int32))
-    check = tf.debugging.assert_greater_equal(tensor, minimum, f"{name} is too small, expected at least {minimum}")
-    return after_checks(tensor, [check])
+    return checked(name, tensor, tensor >= minimum, f"an int that is at least {minimum}")
 
 
 def number(name, value, expected="a finite number", fits=lambda value: True):
-    """Returns a float, or a float64 scalar tensor that is checked to be finite. Raises ValueError.
-
-    `fits` is a condition on floats alone: `number_in_range` checks tensors, too.
-    """
+    """Returns a float, or a float64 scalar tensor, that is finite and for which `fits` holds. Raises ValueError."""
     if is_tensor(value):
         known = tf.get_static_value(value)
         if known is None or np.ndim(known) != 0:
             tensor = _scalar(name, tensor_of_kind(name, value, tf.float64))
-            return tf.debugging.assert_all_finite(tensor, f"{name}, expected a finite number")
+            return checked(name, tensor, tf.math.is_finite(tensor) & fits(tensor), expected)
         value = known
     return static_number(name, value, expected, fits)
-
-
-def number_in_range(name, value, expected, fits):
-    """Returns a float, or a float64 scalar tensor, for which `fits` holds. Raises ValueError."""
-    result = number(name, value, expected, fits)
-    if isinstance(result, float):
-        return result
-    check = tf.debugging.assert_equal(fits(result), True, f"{name} is out of its range, expected {expected}")
-    return after_checks(result, [check])
 
 
 def constant_or_cast(value, dtype):

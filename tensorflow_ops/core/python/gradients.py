@@ -2,6 +2,9 @@
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python import pfor
+from tensorflow_ops.core.python.library import ops
+
 
 def attrs(op, names):
     """Returns the op's attrs of these names: those that it shares with its gradient op."""
@@ -21,7 +24,8 @@ def refuse(op, index, reason):
     """Returns the gradient to an input that has none, of a registered gradient that is itself differentiated.
 
     None would count as zero. An eager tape that uses the gradient raises LookupError. A graph
-    may compute it without using it, in forward mode; there, a use raises at run time.
+    may compute it without using it, in forward mode; there, a use raises UnimplementedError at
+    run time.
 
     Args:
       op: the op that is differentiated.
@@ -30,12 +34,14 @@ def refuse(op, index, reason):
     """
     if not is_needed(op, index):
         return None
-
-    def fail(_):
-        raise LookupError(reason)
-
-    x = op.inputs[index]
     if tf.executing_eagerly():
-        fail(x)
-    # Stateless: TensorFlow removes the node where nothing uses it.
-    return tf.ensure_shape(tf.numpy_function(fail, [x], x.dtype, stateful=False), x.shape)
+        raise LookupError(reason)
+    return ops.tensorflow_ops_refuse_gradient(op.inputs[index], reason=reason)
+
+
+@tf.RegisterGradient("TensorflowOps>RefuseGradient")
+def _refused_grad(op, _):
+    return refuse(op, 0, tf.compat.as_str(op.get_attr("reason")))
+
+
+pfor.register("TensorflowOps>RefuseGradient")(pfor.convert_batched)

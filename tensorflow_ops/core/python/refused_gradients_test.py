@@ -4,7 +4,8 @@ import types
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import gradients
+import tensorflow_ops as tfo
+from tensorflow_ops.core.python import gradients, library
 
 
 def _op(*inputs, skipped=()):
@@ -20,20 +21,80 @@ class RefuseTest(tf.test.TestCase):
 
     def test_a_graph_raises_if_it_uses_the_gradient(self):
         for dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64):
+            for compiled in {False, library.xla_error is None}:
 
-            @tf.function
-            def unused(x):
-                gradients.refuse(_op(x), 0, "no third order")
-                return x
+                @tf.function(jit_compile=compiled)
+                def unused(x):
+                    gradients.refuse(_op(x), 0, "no third order")
+                    return x
 
-            @tf.function
-            def used(x):
-                return gradients.refuse(_op(x), 0, "no third order")
+                @tf.function(jit_compile=compiled)
+                def used(x):
+                    return gradients.refuse(_op(x), 0, "no third order")
 
-            x = tf.ones([2, 3], dtype)
-            self.assertAllEqual(unused(x), x)
-            with self.assertRaisesRegex(tf.errors.UnknownError, "LookupError: no third order"):
-                used(x)
+                x = tf.ones([2, 3], dtype)
+                self.assertAllEqual(unused(x), x)
+                with self.assertRaisesRegex(tf.errors.UnimplementedError, "no third order"):
+                    used(x)
+
+    def test_second_derivatives_of_an_op(self):
+        boxes, others = tf.constant([[0.0, 0, 2, 2]]), tf.constant([[1.0, 1, 3, 3]])
+
+        def second():
+            with tf.GradientTape() as outer:
+                outer.watch(boxes)
+                with tf.GradientTape() as tape:
+                    tape.watch(boxes)
+                    loss = tfo.detection.box_iou_loss(boxes, others)
+                first = tape.gradient(loss, boxes)
+            return outer.gradient(first, boxes)
+
+        with self.assertRaisesRegex(LookupError, "box_iou_loss has no second derivatives"):
+            second()
+        for compiled in {False, library.xla_error is None}:
+            with self.assertRaisesRegex(tf.errors.UnimplementedError, "box_iou_loss has no second derivatives"):
+                tf.function(second, jit_compile=compiled)()
+
+    def test_forward_mode_says_that_it_needs_second_derivatives(self):
+        features = tf.ones([1, 4, 4, 1])
+
+        def forward():
+            with tf.autodiff.ForwardAccumulator(features, features) as accumulator:
+                y = tfo.nn.deform_conv2d(features, tf.zeros([1, 2, 2, 18]), tf.ones([3, 3, 1, 1]))
+            return accumulator.jvp(y)
+
+        compiled = [] if library.xla_error else [tf.function(forward, jit_compile=True)]
+        for function in (forward, tf.function(forward), *compiled):
+            with self.assertRaisesRegex(
+                tf.errors.UnimplementedError, "deform_conv2d has no second derivatives, which forward mode .* needs"
+            ):
+                function()
+
+    def test_derivatives_of_a_refused_gradient(self):
+        x = tf.ones([2])
+
+        @tf.function
+        def derivative(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = gradients.refuse(_op(x), 0, "no third order")
+            return tape.gradient(y, x)
+
+        with self.assertRaisesRegex(tf.errors.UnimplementedError, "no third order"):
+            derivative(x)
+
+    def test_vectorized_map(self):
+        def unused(x):
+            gradients.refuse(_op(x), 0, "no third order")
+            return x + 1
+
+        self.assertAllEqual(
+            tf.vectorized_map(unused, tf.ones([3, 2]), fallback_to_while_loop=False), 2 * tf.ones([3, 2])
+        )
+        with self.assertRaisesRegex(tf.errors.UnimplementedError, "no third order"):
+            tf.vectorized_map(
+                lambda x: gradients.refuse(_op(x), 0, "no third order"), tf.ones([3, 2]), fallback_to_while_loop=False
+            )
 
 
 if __name__ == "__main__":

@@ -377,7 +377,6 @@ _DEFORMED, _OFFSETS = _normal(2, 5, 4, 4), tf.constant(_RNG.uniform(0.2, 0.8, [2
 _TAP_MASK, _CONV_FILTERS = _normal(2, 5, 4, 12), _normal(3, 2, 2, 6)
 _LEVELS = tf.constant([[3, 4], [2, 1]])
 _POINTS = tf.constant(_RNG.uniform(0.1, 0.9, [2, 3, 2, 2, 3, 2]), tf.float32)
-_NO_SECOND_ORDER = {"forward_mode": "needs second derivatives, which the op refuses"}
 _NN |= {
     "nn.deform_conv2d": _sample(
         lambda features, offsets, filters, mask, bias: tfo.nn.deform_conv2d(
@@ -390,7 +389,8 @@ _NN |= {
         _normal(6),
         edge_args=[(_DEFORMED[:0], _OFFSETS[:0], _CONV_FILTERS, _TAP_MASK[:0], _normal(6))],
         bad_args=[((_DEFORMED, _OFFSETS[..., :9], _CONV_FILTERS, _TAP_MASK, _normal(6)), "offsets are .*expected")],
-        skip=_NO_SECOND_ORDER,
+        second_order=False,
+        forward_mode=False,
     ),
     "nn.multiscale_deformable_attention": _sample(
         tfo.nn.multiscale_deformable_attention,
@@ -400,7 +400,8 @@ _NN |= {
         _normal(2, 3, 2, 2, 3),
         edge_args=[(_normal(0, 14, 2, 5), _LEVELS, _POINTS[:0], _normal(0, 3, 2, 2, 3))],
         bad_args=[((_normal(2, 13, 2, 5), _LEVELS, _POINTS, _normal(2, 3, 2, 2, 3)), "spatial_shapes have 14 pixels")],
-        skip=_NO_SECOND_ORDER,
+        second_order=False,
+        forward_mode=False,
     ),
 }
 

@@ -182,8 +182,9 @@ def opcheck(
       fixed_dtype: inputs that are not cast with the others: positions in args (1, or
         (0, 2) for args[0][2]) or names in kwargs.
       non_differentiable: floating inputs, named the same way, whose gradient must be None.
-      second_order: True: must work; False: must raise LookupError; None: either.
-      forward_mode: True: must work, alone and over a tape; False: must raise LookupError;
+      second_order: True: must work; False: must raise LookupError (in a graph
+        UnimplementedError); None: either.
+      forward_mode: True: must work, alone and over a tape; False: must raise the same errors;
         None: must work if second_order is True, else either.
       xla: False: fn must not compile.
       vectorize: False: vectorized_map must not work.

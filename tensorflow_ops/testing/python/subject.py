@@ -316,6 +316,10 @@ def _step_name(case_name):
     return "case_" + "".join(c if c.isalnum() else "_" for c in case_name) + f"_{zlib.crc32(case_name.encode())}"
 
 
+# What a gradient raises that does not exist: LookupError eagerly, UnimplementedError in a graph.
+MISSING_GRADIENT = (LookupError, tf.errors.UnimplementedError)
+
+
 def refusal_text(error):
     """Returns the line of an exception with its message, without the names of nodes."""
     lines = [line.strip() for line in re.sub(r"\{\{[^}]*\}\} ?", "", str(error)).splitlines() if line.strip()]

@@ -11,7 +11,7 @@ from tensorflow_ops.testing.python import gradients as gradients_module
 from tensorflow_ops.testing.python import inputs as inputs_module
 from tensorflow_ops.testing.python.compare import bits, check_bits, check_close, difference
 from tensorflow_ops.testing.python.inputs import REFUSALS, Inputs, is_differentiable
-from tensorflow_ops.testing.python.subject import NotApplicableError, refusal_text
+from tensorflow_ops.testing.python.subject import MISSING_GRADIENT, NotApplicableError, refusal_text
 
 _RUNS, _THREADS = 3, 4
 
@@ -54,7 +54,7 @@ def missing_gradients(s):
 
 
 def second_order(s):
-    """Checks gradients of gradients, to inputs and upstream gradients, against numeric ones; LookupError is allowed."""
+    """Checks gradients of gradients, to inputs and upstream gradients, against numeric ones; a refusal is allowed."""
     s.need_gradients()
     wide = s.wide_inputs()
     count = len(wide.tensors)
@@ -77,7 +77,7 @@ def second_order(s):
         )
         try:
             result = gradients_module.of_inputs(first, numeric_dtype=s.widest(), seed=s.seed)
-        except LookupError as error:
+        except MISSING_GRADIENT as error:
             raised.append(f"{wide.names[i]}: {refusal_text(error)[:100]}")
             continue
         gradients_module.check(

@@ -48,7 +48,7 @@ def _compared(boxes, scores):
 
 
 def _number(name, value, dtype, expected, fits):
-    value = arguments.number_in_range(name, value, expected, fits)
+    value = arguments.number(name, value, expected, fits)
     return value if isinstance(value, float) else tf.cast(value, dtype)
 
 

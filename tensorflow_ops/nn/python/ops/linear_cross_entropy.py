@@ -88,10 +88,8 @@ def linear_cross_entropy(
 
         # [..., D] as [N, D]. Not by -1, which is undefined for tensors without elements.
         shape = labels.shape.merge_with(features.shape[:-1])
-        with tf.control_dependencies(_run_time_checks(features, labels, parameters[0])):
-            dims = tf.shape(parameters[0], out_type=tf.int64)[0]
-            count = tf.size(labels, tf.int64)
-            rows = tf.reshape(features, tf.stack([count, dims]))
+        sizes = _checked_sizes(features, labels, parameters[0])
+        rows = tf.reshape(features, tf.stack([tf.reduce_prod(sizes[:-1]), sizes[-1]]))
         rows.set_shape([shape.num_elements(), parameters[0].shape[0]])
         weights = nn_arguments.class_weights_tensor(
             class_weights, parameters[0], arguments.at_least_float32(features.dtype)
@@ -118,20 +116,18 @@ def _check_shapes(features, labels, weight, bias=None):
         arguments.check_shape("bias", bias, classes, "weight's number of classes")
 
 
-def _run_time_checks(features, labels, weight):
-    """Returns assertions of the shapes that are not known statically.
+def _checked_sizes(features, labels, weight):
+    """Returns the shape of features, int64, after the checks of what is not known statically.
 
     Later ops would accept wrong shapes with a right number of elements.
     """
+    sizes = tf.shape(features, out_type=tf.int64)
     if features.shape.is_fully_defined() and labels.shape.is_fully_defined() and weight.shape.is_fully_defined():
-        return []
-    sizes = tf.shape(features)
-    expected = tf.concat([tf.shape(labels), tf.shape(weight)[:1]], 0)
-    fits = tf.raw_ops.Equal(x=sizes, y=expected, incompatible_shape_error=False)
-    message = (
-        "features must have the shape of labels and the first dim of weight; the shapes of features, labels, weight are"
-    )
-    return [tf.debugging.Assert(tf.reduce_all(fits), [message, sizes, tf.shape(labels), tf.shape(weight)])]
+        return sizes
+    expected = tf.concat([tf.shape(labels, out_type=tf.int64), tf.shape(weight, out_type=tf.int64)[:1]], 0)
+    rank = tf.minimum(tf.size(sizes), tf.size(expected))
+    fits = (tf.size(sizes) == tf.size(expected)) & tf.reduce_all(sizes[:rank] == expected[:rank])
+    return arguments.checked("the shape of features", sizes, fits, "the shape of labels and the first dim of weight")
 
 
 def _row_losses(features, labels, attrs, parameters, softcap, with_log_sum_exp):
@@ -151,8 +147,8 @@ def _row_losses(features, labels, attrs, parameters, softcap, with_log_sum_exp):
 
         def forward(rows):
             return ops.tensorflow_ops_sparse_softmax_cross_entropy(
-                nn_arguments.capped(logits_of(features[rows], *parameters), softcap),
-                labels[rows],
+                nn_arguments.capped(logits_of(rows(features), *parameters), softcap),
+                rows(labels),
                 Tvalue=value_dtype,
                 **attrs,
             ), ()
@@ -163,15 +159,15 @@ def _row_losses(features, labels, attrs, parameters, softcap, with_log_sum_exp):
 
         def gradient(d_loss, d_log_sum_exp=None):
             def backward(rows):
-                x = features[rows]
+                x = rows(features)
                 uncapped = logits_of(x, *parameters)
                 logits = nn_arguments.capped(uncapped, softcap)
                 d_logits = ops.tensorflow_ops_sparse_softmax_cross_entropy_grad(
-                    logits, labels[rows], d_loss[rows], largest[rows], rest[rows], **attrs
+                    logits, rows(labels), rows(d_loss), rows(largest), rows(rest), **attrs
                 )
                 if with_log_sum_exp:
                     p = tf.cast(ops.tensorflow_ops_softmax(logits), value_dtype)
-                    d_logits += tf.cast(d_log_sum_exp[rows][:, tf.newaxis] * p, dtype)
+                    d_logits += tf.cast(rows(d_log_sum_exp)[:, tf.newaxis] * p, dtype)
                 d_logits = nn_arguments.capped_grad(d_logits, uncapped, softcap)
                 d_x = tf.matmul(d_logits, tf.cast(parameters[0], dtype), transpose_b=True)
                 addends = [tf.matmul(x, d_logits, transpose_a=True)]
@@ -200,37 +196,51 @@ class _Chunks:
             self._rows, maximum = tf.shape(features, tf.int64)[0], tf.maximum
             classes = tf.maximum(tf.shape(weight, tf.int64)[1], 1)  # the op raises an error for 0
         max_rows = maximum(_CHUNK_BYTES // (classes * features.dtype.size), _MIN_CHUNK_ROWS)
-        # Without rows there is one chunk, which is empty: its results have the right shapes.
-        self._count = maximum(-(-self._rows // max_rows), 1)
-        self._size = -(-self._rows // self._count)
+        count = maximum(-(-self._rows // max_rows), 1)
+        self._size = -(-self._rows // count)
+        # The loop's chunks have one size, which XLA needs. The last, after the loop, may be smaller, or empty if all are.
+        self._loops = maximum(-(-self._rows // maximum(self._size, 1)) - 1, 0)
 
     def run(self, function, specs, sums=()):
-        """Calls function(rows: slice) -> (results, addends) for each chunk.
+        """Calls function(rows) -> (results, addends) for each chunk.
 
         Args:
-          function: takes a slice of rows.
+          function: takes a function that returns a chunk's rows of a tensor.
           specs: a tf.TensorSpec for each result.
           sums: the first value of each sum of addends.
 
         Returns:
           The results, concatenated along rows, and the sums of addends.
         """
-        if isinstance(self._count, int) and self._count == 1:
-            results, addends = function(slice(None))
+        if isinstance(self._loops, int) and self._loops == 0:
+            results, addends = function(lambda tensor: tensor)
             return results, [tf.cast(a, s.dtype) for a, s in zip(addends, sums, strict=True)]
 
-        count = tf.cast(self._count, tf.int32)
-        arrays = [
-            tf.TensorArray(spec.dtype, count, element_shape=spec.shape, infer_shape=False, name="chunks")
-            for spec in specs
-        ]
+        loops = tf.cast(self._loops, tf.int32)
+        # Elements are flat: an array without any cannot tell other dims.
+        arrays = [tf.TensorArray(s.dtype, loops, element_shape=[None], infer_shape=False, name="chunks") for s in specs]
+
+        def call(begin, size, sums):
+            results, addends = function(lambda tensor: _slice(tensor, begin, size))
+            return results, [s + tf.cast(a, s.dtype) for a, s in zip(addends, sums, strict=True)]
 
         def step(i, arrays, sums):
-            begin = tf.cast(i, tf.int64) * self._size
-            results, addends = function(slice(begin, tf.minimum(begin + self._size, self._rows)))
-            arrays = [array.write(i, result) for array, result in zip(arrays, results, strict=True)]
-            return i + 1, arrays, [s + tf.cast(a, s.dtype) for a, s in zip(addends, sums, strict=True)]
+            results, sums = call(tf.cast(i, tf.int64) * self._size, self._size, sums)
+            arrays = [array.write(i, tf.reshape(r, [-1])) for array, r in zip(arrays, results, strict=True)]
+            return i + 1, arrays, sums
 
         # One at a time: parallel iterations would hold their logits at the same time.
-        _, arrays, sums = tf.while_loop(lambda i, *_: i < count, step, (0, arrays, list(sums)), parallel_iterations=1)
-        return [array.concat() for array in arrays], sums
+        _, arrays, sums = tf.while_loop(lambda i, *_: i < loops, step, (0, arrays, list(sums)), parallel_iterations=1)
+        begin = self._loops * self._size
+        last, sums = call(begin, self._rows - begin, sums)
+        results = []
+        for array, end, spec in zip(arrays, last, specs, strict=True):
+            shape = tf.concat([[begin], tf.shape(end, tf.int64)[1:]], 0)
+            results.append(tf.ensure_shape(tf.concat([tf.reshape(array.concat(), shape), end], 0), spec.shape))
+        return results, sums
+
+
+def _slice(tensor, begin, size):
+    """Returns `size` rows of a tensor. A constant size stays one, for XLA, whatever `begin` is."""
+    rest = tf.shape(tensor, tf.int64)[1:]
+    return tf.slice(tensor, tf.concat([[begin], tf.zeros_like(rest)], 0), tf.concat([[size], rest], 0))

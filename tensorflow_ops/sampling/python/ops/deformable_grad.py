@@ -1,6 +1,6 @@
 """Gradients and vectorization of deform_conv2d and multiscale_deformable_attention.
 
-Second derivatives, and forward mode, which needs them, raise LookupError.
+Second derivatives, and forward mode, which needs them, do not exist.
 """
 
 import tensorflow as tf
@@ -10,6 +10,7 @@ from tensorflow_ops.core.python.gradients import attrs, refuse
 from tensorflow_ops.core.python.library import ops
 
 _CONV_ATTRS = ("strides", "dilations", "padding", "paddings", "has_mask", "has_bias")
+_NO_SECOND = "has no second derivatives, which forward mode (tf.autodiff.ForwardAccumulator) needs, too"
 
 
 @tf.RegisterGradient("TensorflowOps>DeformConv2d")
@@ -34,12 +35,12 @@ def _attention_grad(op, d_output):
 
 @tf.RegisterGradient("TensorflowOps>DeformConv2dGrad")
 def _deform_conv_grad_grad(op, *_):
-    return [refuse(op, i, "deform_conv2d has no second derivatives") for i in range(len(op.inputs))]
+    return [refuse(op, i, f"deform_conv2d {_NO_SECOND}") for i in range(len(op.inputs))]
 
 
 @tf.RegisterGradient("TensorflowOps>MultiscaleDeformableAttentionGrad")
 def _attention_grad_grad(op, *_):
-    reason = "multiscale_deformable_attention has no second derivatives"
+    reason = f"multiscale_deformable_attention {_NO_SECOND}"
     return [None if i == 2 else refuse(op, i, reason) for i in range(len(op.inputs))]
 
 

@@ -61,7 +61,7 @@ def repetition_penalty(penalty: float) -> Callable:
       ValueError: a penalty that is not above 0.
       InvalidArgumentError: the same errors, found at run time.
     """
-    penalty = arguments.number_in_range("penalty", penalty, "a number above 0", lambda x: x > 0)
+    penalty = arguments.number("penalty", penalty, "a number above 0", lambda x: x > 0)
 
     @_not_converted
     def process(step, sequences, logits):
@@ -263,7 +263,7 @@ def temperature(value: float) -> Callable:
       ValueError: a temperature that is not above 0.
       InvalidArgumentError: the same error, found at run time.
     """
-    value = arguments.number_in_range("temperature", value, "a finite number above 0", lambda x: x > 0)
+    value = arguments.number("temperature", value, "a finite number above 0", lambda x: x > 0)
 
     @_not_converted
     def process(step, sequences, logits):

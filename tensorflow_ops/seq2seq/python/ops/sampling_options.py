@@ -131,7 +131,7 @@ class SamplingOptions:
             typical_p=seq2seq_arguments.positive_probability("typical_p", typical_p),
             max_length=arguments.int_scalar("max_length", max_length, 1),
             eos_ids=eos_ids,
-            temperature=arguments.number_in_range(
+            temperature=arguments.number(
                 "temperature", temperature, "a finite number that is not negative", lambda x: (x >= 0) & (x < math.inf)
             ),
             top_k=arguments.static_int("top_k", top_k, 0),

@@ -36,12 +36,12 @@ def function_or_none(name, value):
 
 def probability(name, value):
     """Returns a float, or a float64 scalar tensor, in [0, 1]. Raises ValueError."""
-    return arguments.number_in_range(name, value, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+    return arguments.number(name, value, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 
 
 def positive_probability(name, value):
     """Returns a float, or a float64 scalar tensor, in (0, 1]. Raises ValueError."""
-    return arguments.number_in_range(name, value, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1))
+    return arguments.number(name, value, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1))
 
 
 def pad_id_or_default(pad_id, eos_ids):

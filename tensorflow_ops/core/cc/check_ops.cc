@@ -1,0 +1,147 @@
+// Ops that raise errors when a graph runs. TensorFlow's own assertions vanish
+// under XLA, and its Python functions do not compile there.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+
+namespace tfo {
+
+using ::tensorflow::DEVICE_CPU;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+REGISTER_OP("TensorflowOps>CheckValues")
+    .Input("values: T")
+    .Input("valid: bool")
+    .Output("checked: T")
+    .Attr("argument: string")
+    .Attr("expected: string")
+    .Attr("T: type")
+    .SetShapeFn([](InferenceContext* c) {
+      const ShapeHandle values = c->input(0), valid = c->input(1);
+      c->set_output(0, values);
+      if (!c->RankKnown(values) || !c->RankKnown(valid)) {
+        return absl::OkStatus();
+      }
+      ShapeHandle leading;
+      TF_RETURN_IF_ERROR(c->WithRankAtMost(valid, c->Rank(values), &leading));
+      TF_RETURN_IF_ERROR(c->Subshape(values, 0, c->Rank(valid), &leading));
+      return c->Merge(leading, valid, &leading);
+    })
+    .Doc(R"doc(
+Returns values, or raises InvalidArgumentError for the first that is not valid:
+"lengths[2] is 7, expected [0, 5]".
+
+valid: a scalar, or of the leading dims of values.
+argument: the name of values in the error.
+expected: the values that are valid, as text.
+)doc");
+
+REGISTER_OP("TensorflowOps>RefuseGradient")
+    .Input("x: T")
+    .Output("gradient: T")
+    .Attr("reason: string")
+    .Attr("T: {half, bfloat16, float, double}")
+    .SetShapeFn(::tensorflow::shape_inference::UnchangedShape)
+    .Doc(R"doc(
+Stands for a gradient that does not exist: raises UnimplementedError if it runs.
+
+x: what the gradient would be to.
+reason: the error's text.
+)doc");
+
+// Runs on the host: the values are few, such as lengths and options.
+class CheckValuesOp : public OpKernel {
+ public:
+  explicit CheckValuesOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("argument", &argument_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("expected", &expected_));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& values = ctx->input(0);
+    const Tensor& valid = ctx->input(1);
+    bool fits = valid.dims() <= values.dims();
+    for (int i = 0; fits && i < valid.dims(); ++i) {
+      fits = valid.dim_size(i) == values.dim_size(i);
+    }
+    OP_REQUIRES(ctx, fits,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "valid has shape ", valid.shape().DebugString(),
+                    ", expected leading dims of the shape of values, ",
+                    values.shape().DebugString())));
+    ctx->set_output(0, values);
+    const bool* const is_valid = Data<bool>(valid);
+    for (int64_t i = 0; i < valid.NumElements(); ++i) {
+      OP_REQUIRES(ctx, is_valid[i], Invalid(values, valid, i));
+    }
+  }
+
+ private:
+  absl::Status Invalid(const Tensor& values, const Tensor& valid,
+                       int64_t element) const {
+    std::string place;
+    int64_t rest = element;
+    for (int i = valid.dims() - 1; i >= 0; --i) {
+      const int64_t size = valid.dim_size(i);
+      place = absl::StrCat(rest % size, place.empty() ? "" : ",", place);
+      rest /= size;
+    }
+    if (!place.empty()) place = absl::StrCat("[", place, "]");
+    Tensor rows;
+    const int64_t count = valid.NumElements();
+    if (!rows.CopyFrom(values, {count, values.NumElements() / count})) {
+      return absl::InternalError("The values cannot be reshaped");
+    }
+    constexpr int64_t kMaxPrinted = 8;
+    const bool single = rows.dim_size(1) == 1;
+    const Tensor row =
+        single ? rows.SubSlice(element).SubSlice(0) : rows.SubSlice(element);
+    const std::string value = absl::StrReplaceAll(
+        row.SummarizeValue(kMaxPrinted, /*print_v2=*/true), {{" ", ","}});
+    return absl::InvalidArgumentError(absl::StrCat(
+        argument_, place, " is ", value, ", expected ", expected_));
+  }
+
+  std::string argument_, expected_;
+};
+
+class RefuseGradientOp : public OpKernel {
+ public:
+  explicit RefuseGradientOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("reason", &reason_));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    ctx->CtxFailure(absl::UnimplementedError(reason_));
+  }
+
+ private:
+  std::string reason_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TensorflowOps>CheckValues").Device(DEVICE_CPU),
+                        CheckedKernel<CheckValuesOp>);
+REGISTER_KERNEL_BUILDER(Name("TensorflowOps>RefuseGradient").Device(DEVICE_CPU),
+                        CheckedKernel<RefuseGradientOp>);
+#ifdef TFO_CUDA
+REGISTER_KERNEL_BUILDER(Name("TensorflowOps>CheckValues")
+                            .Device(::tensorflow::DEVICE_GPU)
+                            .HostMemory("values")
+                            .HostMemory("valid")
+                            .HostMemory("checked"),
+                        CheckedKernel<CheckValuesOp>);
+REGISTER_KERNEL_BUILDER(
+    Name("TensorflowOps>RefuseGradient").Device(::tensorflow::DEVICE_GPU),
+    CheckedKernel<RefuseGradientOp>);
+#endif
+
+}  // namespace tfo

@@ -1,0 +1,167 @@
+"""Tests of `arguments.checked`: the same error eagerly, in graphs, under vectorized_map and under XLA."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from tensorflow_ops.core.python import arguments, library
+
+
+def _non_negative(x):
+    return arguments.checked("lengths", x, x >= tf.zeros([], x.dtype), "none below 0")
+
+
+def _ways(dtype):
+    """Returns functions that call a function eagerly, in graphs, and compiled."""
+    unknown = [tf.TensorSpec(None, dtype)]
+    ways = {
+        "eager": lambda f: f,
+        "graph": lambda f: tf.function(f, autograph=False),
+        "unknown shape": lambda f: tf.function(f, input_signature=unknown, autograph=False),
+    }
+    return ways if library.xla_error else ways | {"xla": lambda f: tf.function(f, jit_compile=True, autograph=False)}
+
+
+class CheckedTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(
+        dtype=(tf.int8, tf.int32, tf.int64, tf.float16, tf.bfloat16, tf.float32, tf.float64),
+        case=(
+            (3, "lengths is -2, "),
+            ([4, 0, 1], r"lengths\[1\] is -2, "),
+            ([[1, 2, 3], [4, 5, 6]], r"lengths\[0,2\] is -2, "),
+        ),
+    )
+    def test_returns_valid_values_and_names_the_first_other(self, dtype, case):
+        values, text = case
+        for name, way in _ways(dtype).items():
+            with self.subTest(name):
+                function = way(_non_negative)
+                self.assertAllEqual(function(tf.constant(values, dtype)), values)
+                bad = np.array(values)
+                bad.reshape(-1)[bad.size // 3] = -2
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text + "expected none below 0"):
+                    function(tf.constant(bad, dtype))
+
+    def test_one_condition_for_all_values(self):
+        def check(shape, valid):
+            return arguments.checked("the shape of x", shape, valid, "[2, 2]")
+
+        for name, way in _ways(tf.int32).items():
+            if name != "unknown shape":  # `way` gives one argument
+                with self.assertRaisesRegex(
+                    tf.errors.InvalidArgumentError, r"the shape of x is \[2,3\], expected \[2, 2\]"
+                ):
+                    way(check)(tf.constant([2, 3]), tf.constant(False))
+
+    def test_a_condition_for_each_row(self):
+        x = tf.constant([[1, 2], [3, 4]])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"x\[1\] is \[3,4\], expected others"):
+            arguments.checked("x", x, tf.constant([True, False]), "others")
+
+    def test_no_values(self):
+        for name, way in _ways(tf.int32).items():
+            with self.subTest(name):
+                self.assertEqual(way(_non_negative)(tf.zeros([0, 3], tf.int32)).shape, [0, 3])
+
+    def test_a_condition_of_another_shape_is_refused(self):
+        def check(x):
+            return arguments.checked("x", x, tf.constant([True, True]), "others")
+
+        with self.assertRaisesRegex(ValueError, r"valid has shape \[2\]"):
+            check(tf.zeros([3]))
+        with self.assertRaisesRegex(ValueError, "Dimension 0 in both shapes must be equal"):
+            tf.function(check)(tf.zeros([3]))
+
+    def test_each_iteration_of_vectorized_map(self):
+        for name, way in _ways(tf.int32).items():
+            with self.subTest(name):
+                function = way(lambda x: tf.vectorized_map(_non_negative, x, fallback_to_while_loop=False))
+                self.assertAllEqual(function(tf.constant([[1, 2], [3, 4]])), [[1, 2], [3, 4]])
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"lengths\[1,0\] is -1"):
+                    function(tf.constant([[1, 2], [-1, 4]]))
+
+    def test_a_condition_of_the_iteration_only(self):
+        def check(valid):
+            return arguments.checked("x", tf.constant([5, 6]), valid, "others")
+
+        self.assertAllEqual(tf.vectorized_map(check, tf.constant([True, True])), [[5, 6]] * 2)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"x\[1\] is \[5,6\]"):
+            tf.vectorized_map(check, tf.constant([True, False]))
+
+    def test_gradients_pass(self):
+        x = tf.constant([1.0, 2.0])
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = _non_negative(x) ** 3
+            first = tape.gradient(y, x)
+        self.assertAllEqual(first, [3, 12])
+        self.assertAllEqual(outer.gradient(first, x), [6, 12])
+        with tf.autodiff.ForwardAccumulator(x, tf.constant([1.0, 10.0])) as accumulator:
+            y = _non_negative(x) ** 3
+        self.assertAllEqual(accumulator.jvp(y), [3, 120])
+
+    def test_an_unused_result_is_not_checked_in_a_graph(self):
+        @tf.function
+        def unused(x):
+            _non_negative(x)
+            return x
+
+        self.assertAllEqual(unused(tf.constant([-1])), [-1])
+
+
+class CheckedInXlaTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        if library.xla_error:
+            self.skipTest(library.xla_error)
+
+    def test_a_checked_value_may_decide_a_size(self):
+        @tf.function(jit_compile=True)
+        def zeros(n):
+            return tf.zeros([arguments.int_scalar("n", n, 1)])
+
+        for n in (3, 5):
+            self.assertEqual(zeros(tf.constant(n)).shape, [n])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "n is 0, expected an int that is at least 1"):
+            zeros(tf.constant(0))
+
+    def test_other_values_do_not_compile_again(self):
+        @tf.function(jit_compile=True)
+        def add(n):
+            return arguments.int_scalar("n", n, 1) + 1
+
+        programs = {add.experimental_get_compiler_ir(tf.constant(n))("hlo") for n in (3, 4)}
+        self.assertLen(programs, 1)
+
+    def test_a_branch_that_does_not_run_is_not_checked(self):
+        @tf.function(jit_compile=True)
+        def choose(x, first):
+            return tf.cond(first, lambda: _non_negative(tf.constant([-1])), lambda: x)
+
+        self.assertAllEqual(choose(tf.constant([-5]), tf.constant(False)), [-5])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"lengths\[0\] is -1"):
+            choose(tf.constant([-5]), tf.constant(True))
+
+
+class NumberTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(float("nan"), float("inf"), -1.0)
+    def test_a_tensor_is_checked_like_a_float(self, value):
+        def above_zero(x):
+            return arguments.number("rate", x, "a number above 0", lambda x: x > 0)
+
+        with self.assertRaisesRegex(ValueError, "rate is .*, expected a number above 0"):
+            above_zero(value)
+        for name, way in _ways(tf.float32).items():
+            if name != "eager":
+                with self.subTest(name):
+                    self.assertEqual(way(above_zero)(tf.constant(0.5)), 0.5)
+                    with self.assertRaisesRegex(
+                        tf.errors.InvalidArgumentError, "rate is .*, expected a number above 0"
+                    ):
+                        way(above_zero)(tf.constant(value))
+
+
+if __name__ == "__main__":
+    tf.test.main()
