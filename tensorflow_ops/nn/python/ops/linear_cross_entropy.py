@@ -198,7 +198,7 @@ class _Chunks:
         max_rows = maximum(_CHUNK_BYTES // (classes * features.dtype.size), _MIN_CHUNK_ROWS)
         count = maximum(-(-self._rows // max_rows), 1)
         self._size = -(-self._rows // count)
-        # The loop's chunks have one size, which XLA needs. The last, after the loop, may be smaller, or empty if all are.
+        # The loop's chunks have one size, which XLA needs. The last chunk, after the loop, has the remaining rows.
         self._loops = maximum(-(-self._rows // maximum(self._size, 1)) - 1, 0)
 
     def run(self, function, specs, sums=()):
