@@ -39,11 +39,11 @@ class PromptTest(tf.test.TestCase):
     def test_bad_arguments_raise(self):
         for options, error, message in (
             ({"prompt_lengths": [1]}, ValueError, "prompt_lengths are given, but no prompt"),
-            ({"prompt": [1, 2]}, ValueError, r"prompt are \[2\], expected \[1,\?\]"),
-            ({"prompt": [[1], [2]]}, ValueError, r"prompt are \[2,1\], expected \[1,\?\]"),
+            ({"prompt": [1, 2]}, ValueError, r"prompt has shape \[2\], expected \[1,\?\]"),
+            ({"prompt": [[1], [2]]}, ValueError, r"prompt has shape \[2,1\], expected \[1,\?\]"),
             ({"prompt": [[1.0]]}, ValueError, "prompt are float32, expected int32|prompt cannot be int32"),
-            ({"prompt": [[1]], "prompt_lengths": [[1]]}, ValueError, "prompt_lengths are"),
-            ({"prompt": [[1]], "prompt_lengths": [2]}, tf.errors.InvalidArgumentError, "at most prompt's size"),
+            ({"prompt": [[1]], "prompt_lengths": [[1]]}, ValueError, "prompt_lengths has shape"),
+            ({"prompt": [[1]], "prompt_lengths": [2]}, tf.errors.InvalidArgumentError, "above prompt's size"),
             ({"prompt": [[1]], "prompt_lengths": [-1]}, tf.errors.InvalidArgumentError, "none below 0"),
             ({"prompt": [[1, 1, 1, 1]]}, tf.errors.InvalidArgumentError, "room behind the prompt"),
             ({"prompt": [[5]]}, tf.errors.InvalidArgumentError, "5"),
@@ -117,8 +117,8 @@ class HistoryTest(parameterized.TestCase, tf.test.TestCase):
     def test_bad_arguments_raise(self):
         for search in self._SEARCHES:
             for history, message in (
-                ([1, 2], r"history are \[2\], expected \[2,\?\]"),
-                ([[1]], r"history are \[1,1\], expected \[2,\?\]"),
+                ([1, 2], r"history has shape \[2\], expected \[2,\?\]"),
+                ([[1]], r"history has shape \[1,1\], expected \[2,\?\]"),
                 ([[0.5], [1.0]], "history (cannot be int32|are float32, expected int32)"),
             ):
                 with self.assertRaisesRegex(ValueError, message):

@@ -464,16 +464,8 @@ def _bias(bias):
 
 def _is_listed(ids, logits):
     """Returns which tokens are among the ids, bool [V]; checks that all ids are tokens."""
-    tokens = tf.shape(logits)[-1]
-    ids = _tokens("ids", ids, tokens)
-    return tf.ensure_shape(tf.reduce_any(tf.range(tokens)[:, tf.newaxis] == ids, -1), logits.shape[-1:])
-
-
-def _tokens(name, ids, count):
-    """Returns ids as a tensor that is checked to be below the number of tokens."""
-    ids = tf.constant(ids, tf.int32)
-    check = tf.debugging.assert_less(ids, count, f"{name}, expected tokens of logits")
-    return arguments.after_checks(ids, [check])
+    ids = seq2seq_arguments.tokens("ids", ids, logits)
+    return tf.ensure_shape(tf.reduce_any(tf.range(tf.shape(logits)[-1])[:, tf.newaxis] == ids, -1), logits.shape[-1:])
 
 
 class _Words:
@@ -487,7 +479,7 @@ class _Words:
 
     def last(self, logits):
         """Returns the last token of each sequence, int32 [1, N]."""
-        return _tokens("ids", self._last, tf.shape(logits)[-1])[tf.newaxis]
+        return seq2seq_arguments.tokens("ids", self._last, logits)[tf.newaxis]
 
     def are_next(self, sequences):
         """Returns whether the tokens before the last one are there, bool [rows, N]."""

@@ -248,7 +248,7 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
             return _processors.repetition_penalty(penalty)(1, tf.zeros([1, 1], tf.int32), tf.ones([1, 2]))
 
         self.assertAllEqual(process(2.0), [[0.5, 1.0]])
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "penalty is out of its range"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "penalty is -1, expected a number above 0"):
             process(-1.0)
 
     def test_id_outside_the_vocabulary(self):

@@ -279,7 +279,7 @@ class _Sampler:
         if options.is_greedy:
             return best.token_ids[:, 0], best.log_probs[:, 0] > -float("inf")
         index, exists = self._draw(best.log_probs, uniform)
-        return beam_search_ops.batch_gather(best.token_ids, index[:, tf.newaxis])[:, 0], exists
+        return beam_search_ops.gather_by_beam(best.token_ids, index[:, tf.newaxis])[:, 0], exists
 
     def _draw_from_all(self, logits, no_eos, uniform):
         """Draws from the whole vocabulary. Returns tokens [B], and whether a row has any."""
@@ -288,7 +288,7 @@ class _Sampler:
             return self._draw(logits, uniform)
         logits, tokens = tf.math.top_k(logits, tf.shape(logits)[-1])
         index, exists = self._draw(logits, uniform)
-        return beam_search_ops.batch_gather(tokens, index[:, tf.newaxis])[:, 0], exists
+        return beam_search_ops.gather_by_beam(tokens, index[:, tf.newaxis])[:, 0], exists
 
     def _draw(self, logits, uniform):
         """Draws indices [B] into logits [B, N], which are sorted if there is top_p.

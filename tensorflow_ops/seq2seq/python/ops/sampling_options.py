@@ -18,9 +18,7 @@ def row_seeds(seed, batch_size):
         raise ValueError(f"seed is {seed.dtype.name}, expected int32")
     seed = tf.cast(seed, tf.int32)
     if seed.shape.rank == 2:
-        arguments.check_shape("seed", seed, [tf.get_static_value(batch_size), 2], "two numbers for each example")
-        message = "seed, expected two numbers for each example"
-        return arguments.after_checks(seed, [tf.debugging.assert_equal(tf.shape(seed), [batch_size, 2], message)])
+        return seq2seq_arguments.with_shape("seed", seed, [batch_size, 2], "two numbers for each example")
     if not seed.shape.is_fully_defined() or seed.shape != [2]:
         raise ValueError(f"seed is of shape {arguments.shape_text(seed.shape)}, expected [2] or [batch_size,2]")
     return tf.random.split(seed, batch_size, alg="philox")
@@ -150,13 +148,11 @@ class SamplingOptions:
         return not (isinstance(value, float) and value == keep_all)
 
     def without_ends(self, logits, is_forbidden):
-        """Returns logits [B, V] with end tokens at -inf if the bool scalar is True; asserts that they are tokens."""
+        """Returns logits [B, V] with end tokens at -inf if the bool scalar is True; checks that they are tokens."""
         if not self.eos_ids:
             return logits
-        largest, tokens = max(self.eos_ids), tf.shape(logits)[-1]
-        check = tf.debugging.assert_less(largest, tokens, f"one of eos_ids is {largest}, expected a token of logits")
-        with tf.control_dependencies([check]):
-            is_eos = tf.reduce_any(tf.range(tokens)[:, tf.newaxis] == tf.constant(self.eos_ids), -1)
+        eos_ids = seq2seq_arguments.tokens("eos_ids", self.eos_ids, logits)
+        is_eos = tf.reduce_any(tf.range(tf.shape(logits)[-1])[:, tf.newaxis] == eos_ids, -1)
         return tf.where(is_forbidden & is_eos, tf.constant(-float("inf"), logits.dtype), logits)
 
     def weights(self, logits):

@@ -228,8 +228,8 @@ class _Search:
         perturbed, indices = tf.math.top_k(tf.reshape(perturbed, flat), self._width)
         parents = indices // num_candidates
         alive = perturbed > -float("inf")
-        new = beam_search_ops.batch_gather(tf.reshape(tokens, flat), indices)
-        finished = beam_search_ops.batch_gather(loop.finished, parents)
+        new = beam_search_ops.gather_by_beam(tf.reshape(tokens, flat), indices)
+        finished = beam_search_ops.gather_by_beam(loop.finished, parents)
         # Any token will do after an end: the result does not include it.
         new = tf.where(finished | tf.logical_not(alive), (options.eos_ids or (0,))[0], new)
         new = tf.ensure_shape(new, [self._static_batch, self._width])
@@ -239,15 +239,15 @@ class _Search:
         rows = tf.reshape(parents + self._first_rows, [-1])
         by_beam = tf.concat([self._beams, tf.shape(logits)[-1:]], 0)
         added = cross_entropy.label_log_prob(new, tf.reshape(tf.gather(logits, rows), by_beam))
-        before = beam_search_ops.batch_gather(tf.cast(loop.log_probs, dtype), parents)
-        lengths = beam_search_ops.batch_gather(loop.lengths, parents)
+        before = beam_search_ops.gather_by_beam(tf.cast(loop.log_probs, dtype), parents)
+        lengths = beam_search_ops.gather_by_beam(loop.lengths, parents)
         return _Loop(
             step=loop.step + 1,
             tokens=new,
             finished=finished | is_end | tf.logical_not(alive),
             lengths=tf.where(alive, tf.where(finished, lengths, loop.step + 1), 0),
             log_probs=tf.where(alive, tf.where(finished, before, before + added), tf.constant(-float("inf"), dtype)),
-            filtered_log_probs=beam_search_ops.batch_gather(tf.reshape(log_probs, flat), indices),
+            filtered_log_probs=beam_search_ops.gather_by_beam(tf.reshape(log_probs, flat), indices),
             perturbed=perturbed,
             token_list=self._steps.write(loop.token_list, loop.step, new),
             parent_list=self._steps.write(loop.parent_list, loop.step, parents),
