@@ -17,7 +17,12 @@ struct Sizes {
 
 // Compares c + a * b, or the same with a transposed, with a sum in double.
 template <typename T>
-void Check(const Sizes& sizes, bool transposed_a, bool transposed_b, bool add) {
+void Check(const Sizes& sizes, bool transposed_a, bool transposed_b, bool add,
+           const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), sizes.rows, " x ",
+                              sizes.depth, " x ", sizes.columns,
+                              ", transposed ", transposed_a, transposed_b,
+                              ", add ", add);
   using C = Accumulator<T>;
   const auto [rows, depth, columns] = sizes;
   const int64_t panel = TFO_DISPATCH(PanelColumns<C>)();

@@ -36,7 +36,7 @@ class CheckedKernel : public Kernel {
       Kernel::Compute(ctx);
     } catch (const std::bad_alloc&) {
       ctx->CtxFailure(absl::ResourceExhaustedError(
-          Kernel::type_string() + " finds too little memory to work in"));
+          Kernel::type_string() + " ran out of memory for working buffers"));
     }
   }
 };

@@ -14,6 +14,7 @@ struct Test {
   const char* name;
   bool every_level;
   void (*run)();
+  bool failed;
 };
 
 std::vector<Test>& Tests() {
@@ -21,19 +22,33 @@ std::vector<Test>& Tests() {
   return *tests;
 }
 
-int failures = 0;
+int failures = 0;          // of the test that runs
+constexpr int kShown = 3;  // of them
 
 }  // namespace
 
+Case* Case::innermost_ = nullptr;
+
+std::string Case::Lines() {
+  std::string lines;
+  for (const Case* one = innermost_; one != nullptr; one = one->outer_) {
+    std::ostringstream line;
+    line << "  " << one->caller_.file << ":" << one->caller_.line << ": "
+         << one->text_ << "\n";
+    lines = line.str() + lines;
+  }
+  return lines;
+}
+
 Registration::Registration(const char* name, bool every_level, void (*run)()) {
-  Tests().push_back({name, every_level, run});
+  Tests().push_back({name, every_level, run, /*failed=*/false});
 }
 
 void Fail(const char* file, int line, const std::string& message) {
-  ++failures;
-  if (failures <= 50) {
-    std::fprintf(stderr, "%s:%d: %s\n", file, line, message.c_str());
-  }
+  if (++failures > kShown) return;
+  std::printf("%s%s  %s:%d: %s\n", failures == 1 ? "FAILED\n" : "",
+              Case::Lines().c_str(), file, line, message.c_str());
+  std::fflush(stdout);
 }
 
 Cpu ThreadedCpu(int num_threads) {
@@ -54,34 +69,28 @@ Cpu ThreadedCpu(int num_threads) {
   return cpu;
 }
 
-}  // namespace tfo::testing
-
-// Usage: TEST [PART_OF_A_NAME]
-// Bazel sets the variable for --test_filter.
-int main(int argc, char** argv) {
-  using namespace tfo;
-  using tfo::testing::Tests;
-  if (const char* error = CpuLevelError()) {
-    std::fprintf(stderr, "%s\n", error);
-    return 1;
-  }
-  const char* filter = argc > 1 ? argv[1] : std::getenv("TESTBRIDGE_TEST_ONLY");
-  if (filter == nullptr) filter = "";
+int RunTests(const char* filter) {
   const CpuLevel widest = ActiveCpuLevel();
   int run = 0;
+  bool all_ok = true;
   for (CpuLevel level : kCpuLevels) {
     if (level > widest) break;
     SetActiveCpuLevelForTesting(level);
-    for (const auto& test : Tests()) {
+    for (auto& test : Tests()) {
+      if (test.failed) continue;  // another instruction set says the same
       if (!test.every_level && level != widest) continue;
       if (std::strstr(test.name, filter) == nullptr) continue;
       ++run;
       // Prints the name first, because the test may crash.
       std::printf("%s [%s] ", test.name, CpuLevelName(level));
       std::fflush(stdout);
-      const int before = tfo::testing::failures;
+      failures = 0;
       test.run();
-      std::printf("%s\n", tfo::testing::failures == before ? "ok" : "FAILED");
+      test.failed = failures > 0;
+      all_ok &= !test.failed;
+      const int hidden = failures - kShown;
+      if (failures == 0) std::printf("ok\n");
+      if (hidden > 0) std::printf("  and %d more\n", hidden);
     }
   }
   if (run == 0) {
@@ -92,5 +101,20 @@ int main(int argc, char** argv) {
     return 1;
 #endif
   }
-  return tfo::testing::failures ? 1 : 0;
+  return all_ok ? 0 : 1;
+}
+
+}  // namespace tfo::testing
+
+// Usage: TEST [PART_OF_A_NAME]
+// Bazel sets the variable for --test_filter.
+int main(int argc, char** argv) {
+  using namespace tfo;
+  if (const char* error = CpuLevelError()) {
+    std::fprintf(stderr, "%s\n", error);
+    return 1;
+  }
+  const char* filter = argc > 1 ? argv[1] : std::getenv("TESTBRIDGE_TEST_ONLY");
+  if (filter == nullptr) filter = "";
+  return tfo::testing::RunTests(filter);
 }

@@ -3,7 +3,14 @@
 //   TFO_TEST(ZeroOut, KeepsTheFirst) { TFO_EXPECT_EQ(1 + 1, 2); }
 //
 // testing.cc has main(), which runs every TFO_TEST once per CPU level of the
-// machine, and every TFO_CUDA_TEST (gpu_testing.h) once.
+// machine until it fails, and every TFO_CUDA_TEST (gpu_testing.h) once.
+//
+// A helper that checks many sizes and types names them in its failures, and the
+// line that calls it:
+//
+//   template <typename T>
+//   void Check(int64_t rows, const testing::Caller& caller = {}) {
+//     const testing::Case of_test(caller, testing::NameOf<T>(), rows, " rows");
 #ifndef TENSORFLOW_OPS_CORE_CC_TESTING_H_
 #define TENSORFLOW_OPS_CORE_CC_TESTING_H_
 
@@ -11,6 +18,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/device.h"
@@ -22,8 +30,53 @@ namespace tfo::testing {
 // that the thread sanitizer finds races.
 Cpu ThreadedCpu(int num_threads);
 
-// Prints what differs and where, and makes the run fail; the test continues.
+// Where a helper is called: its last argument.
+struct Caller {
+  const char* file;
+  int line;
+  Caller(const char* from = __builtin_FILE(), int at = __builtin_LINE())
+      : file(from), line(at) {}
+};
+
+// Failures name this case until the end of its scope.
+class Case {
+ public:
+  template <typename... Parts>
+  explicit Case(const Caller& caller, const Parts&... parts)
+      : caller_(caller), outer_(innermost_) {
+    std::ostringstream text;
+    (text << ... << parts);
+    text_ = text.str();
+    innermost_ = this;
+  }
+  ~Case() { innermost_ = outer_; }
+  Case(const Case&) = delete;
+  Case& operator=(const Case&) = delete;
+
+  // "FILE:LINE: TEXT" of the cases around a failure, from the outermost in.
+  static std::string Lines();
+
+ private:
+  const Caller caller_;
+  Case* const outer_;
+  std::string text_;
+  static Case* innermost_;
+};
+
+template <typename T>
+const char* NameOf() {
+  return std::is_same_v<T, double>  ? "float64 "
+         : std::is_same_v<T, float> ? "float32 "
+         : std::is_same_v<T, Half>  ? "float16 "
+                                    : "bfloat16 ";
+}
+
+// Prints what differs and where, for the first failures of a test, and makes
+// the run fail; the test continues.
 void Fail(const char* file, int line, const std::string& message);
+
+// Runs the tests whose names contain `filter`. Returns 1 if one failed.
+int RunTests(const char* filter);
 
 struct Registration {
   Registration(const char* name, bool every_level, void (*run)());

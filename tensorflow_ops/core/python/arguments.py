@@ -35,7 +35,7 @@ def to_python(value):
 def static_int(name, value, minimum):
     """Returns an int in [minimum, 2^31 - 1]. Raises ValueError."""
     if not is_int(value) or not minimum <= value <= MAX_INT32:
-        raise ValueError(f"{name} is {value!r}, expected an int that is at least {minimum}")
+        raise ValueError(f"{name} is {value!r}, expected an int in [{minimum}, {MAX_INT32}]")
     return int(value)
 
 
@@ -141,30 +141,48 @@ def at_least_float32(dtype):
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
+def dense_tensor(name, value, dtype=None, dtype_hint=None):
+    """Returns a tensor, as tf.convert_to_tensor does. Raises ValueError, which names the argument."""
+    try:
+        return tf.convert_to_tensor(value, dtype, dtype_hint)
+    except (TypeError, ValueError) as error:
+        check_dense(name, value)
+        raise ValueError(f"{name} cannot be {dtype.name if dtype else 'a tensor'}: {error}") from None
+
+
+def check_dense(name, value):
+    """Raises ValueError for None, a RaggedTensor and a SparseTensor."""
+    if value is None:
+        raise ValueError(f"{name} is None, expected a tensor")
+    for kind, way_out in (
+        (tf.RaggedTensor, f"{name}.to_tensor(...)"),
+        (tf.SparseTensor, f"tf.sparse.to_dense({name}, ...)"),
+    ):
+        if isinstance(value, kind):
+            raise ValueError(f"{name} is a {kind.__name__}, expected a dense tensor: pass {way_out}")
+
+
 def float_tensor(name, value):
     """Returns a tensor of a floating dtype that has a kernel. Raises ValueError."""
-    tensor = tf.convert_to_tensor(value)
+    tensor = dense_tensor(name, value)
     if tensor.dtype not in FLOAT_DTYPES:
         raise ValueError(f"{name} are {tensor.dtype.name}, expected float16, bfloat16, float32 or float64")
     return tensor
 
 
-def int_tensor(value):
-    """Returns a tensor; Python ints, and an empty list, are int32."""
-    return tf.convert_to_tensor(value, dtype_hint=None if hasattr(value, "dtype") else tf.int32)
+def int_tensor(name, value):
+    """Returns a tensor; Python ints, and an empty list, are int32. Raises ValueError."""
+    return dense_tensor(name, value, dtype_hint=None if hasattr(value, "dtype") else tf.int32)
 
 
-def cast_tensor(value, dtype):
-    """Returns a tensor of the dtype; casts from any other."""
-    return tf.cast(value, dtype) if hasattr(value, "dtype") else tf.convert_to_tensor(value, dtype)
+def cast_tensor(name, value, dtype):
+    """Returns a tensor of the dtype; casts from any other. Raises ValueError."""
+    return tf.cast(dense_tensor(name, value), dtype) if hasattr(value, "dtype") else dense_tensor(name, value, dtype)
 
 
 def tensor_of_kind(name, value, dtype):
     """Returns a tensor of the dtype; casts within floats, integers or bools only. Raises ValueError."""
-    try:
-        tensor = tf.convert_to_tensor(value, None if hasattr(value, "dtype") else dtype)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} cannot be {dtype.name}: {error}") from None
+    tensor = dense_tensor(name, value, None if hasattr(value, "dtype") else dtype)
     kinds = (lambda d: d.is_floating, lambda d: d.is_integer, lambda d: d.is_bool)
     if not any(kind(tensor.dtype) and kind(dtype) for kind in kinds):
         raise ValueError(f"{name} are {tensor.dtype.name}, expected {dtype.name}")

@@ -4,20 +4,53 @@ import os
 import types
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+# TensorFlow has no public API to look up an op.
+from tensorflow.python.framework import op_def_registry
 
 from tensorflow_ops.core.python import build_info, compatibility, shape_errors
 
 _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PATH = compatibility.shared_object()
 XLA_PATH = os.path.join(_FOLDER, "_tensorflow_ops_xla.so")
+# An attribute of the module tensorflow, which remains when ours are deleted from sys.modules: where
+# it was imported from. A second import would abort the process, or raise KeyError for the first gradient.
+_MARK = "_tensorflow_ops_folder"
+
+
+def _mapped_path():
+    """Returns the path of the shared object of ops that this process has mapped, or None."""
+    names = {kernels[0] for kernels in build_info.KERNELS.values()}
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
+        paths = (line.rstrip("\n").partition("/") for line in lines)
+        return next(("/" + path for _, _, path in paths if os.path.basename(path) in names), None)
+
+
+def _loaded_from():
+    """Returns where this process has ops from that must not be loaded again, or None."""
+    if hasattr(tf, _MARK) or op_def_registry.get("TensorflowOps>BuildInfo") is None:
+        return getattr(tf, _MARK, None)
+    path = _mapped_path()
+    # After tf.load_op_library(PATH), TensorFlow loads the same file once more without harm.
+    return None if path == os.path.realpath(PATH) else path or "another library"
 
 
 def _load():
-    try:
-        return tf.load_op_library(PATH)
-    except tf.errors.OpError as error:
-        problem = f"The kernels of tensorflow_ops could not be loaded: {error.message}."
-        raise ImportError(f"{problem} {compatibility.advice()}") from error
+    """Returns the module of generated op functions. Raises ImportError."""
+    loaded_from = _loaded_from()
+    if loaded_from is None:
+        try:
+            module = tf.load_op_library(PATH)
+        except tf.errors.OpError as error:
+            problem = f"The kernels of tensorflow_ops could not be loaded: {error.message}."
+            raise ImportError(f"{problem} {compatibility.advice()}") from error
+        if hasattr(module, "tensorflow_ops_build_info"):
+            return module
+        # TensorFlow lists no ops if it has loaded the file by another name, such as a link.
+        loaded_from = _mapped_path()
+    way_out = "again" if loaded_from == _FOLDER else f"from {_FOLDER}"
+    raise ImportError(f"tensorflow_ops is already loaded from {loaded_from}; restart Python to load it {way_out}")
 
 
 def _op_functions(module):
@@ -43,7 +76,22 @@ def supports_xla():
     return xla_error is None and bool(build_info.CUDA_VERSION or not tf.config.list_physical_devices("GPU"))
 
 
+def check_keras_jit(name):
+    """Raises UnimplementedError if a Keras loss is traced for XLA, but XLA cannot compile the ops.
+
+    A layer declines with `supports_jit`. Keras does not ask losses, so that jit_compile="auto",
+    its default, would end in an error of XLA's for a user who never named XLA.
+    """
+    if tf.executing_eagerly() or supports_xla():
+        return
+    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        reason = xla_error or "this build of tensorflow_ops has no kernels for the GPU"
+        advice = 'pass jit_compile=False to compile(): its default, "auto", uses XLA where there is a GPU'
+        raise tf.errors.UnimplementedError(None, None, f"XLA cannot compile {name} here, {advice} ({reason})")
+
+
 # The generated op functions. Loaded with the package, so that a SavedModel finds
 # its ops after `import tensorflow_ops`, and before XLA looks for kernels.
 ops = types.SimpleNamespace(**_op_functions(_load()))
 xla_error = _load_xla()
+setattr(tf, _MARK, _FOLDER)

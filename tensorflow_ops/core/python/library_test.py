@@ -4,6 +4,7 @@ import doctest
 import inspect
 import os
 import re
+import shutil
 import sys
 import types
 from unittest import mock
@@ -363,7 +364,7 @@ class SharedObjectTest(parameterized.TestCase, tf.test.TestCase):
                 except tf.errors.ResourceExhaustedError as error:
                     print(error.message.rpartition("}} ")[2])
             """
-        message = "TensorflowOps>RoiPool finds too little memory to work in"
+        message = "TensorflowOps>RoiPool ran out of memory for working buffers"
         # Memory that a process has freed may suffice, so that it sees no error.
         for _ in range(6):
             ok, *results = process_testing.output(self.get_temp_dir(), script).splitlines()
@@ -378,7 +379,7 @@ class SharedObjectTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_unloadable_file_raises_import_error_with_advice(self):
         path = os.path.join(self.get_temp_dir(), "_tensorflow_ops.so")
-        with mock.patch.object(library, "PATH", path):
+        with mock.patch.multiple(library, PATH=path, _loaded_from=lambda: None):
             with self.assertRaisesRegex(ImportError, r"could not be loaded: .*No such file.*pip install"):
                 library._load()
             with open(path, "w", encoding="utf-8") as file:
@@ -419,6 +420,72 @@ class ImportTest(tf.test.TestCase):
             devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(name).kernel}
             self.assertIn("CPU", devices, name)
         self.assertEndsWith(device, "CPU:1")
+
+    def test_a_second_import_is_an_import_error(self):
+        folder = os.path.dirname(os.path.dirname(os.path.dirname(library.__file__)))
+        copy = self._copy()
+        printed = process_testing.output(
+            self.get_temp_dir(),
+            """
+            import sys
+            import tensorflow_ops
+
+            def import_again():
+                for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow_ops"]:
+                    del sys.modules[name]
+                try:
+                    import tensorflow_ops
+                except ImportError as error:
+                    print(error)
+
+            import_again()
+            sys.path.insert(0, sys.argv[1])
+            import_again()
+            """,
+            copy,
+        )
+        again, second = printed.splitlines()
+        self.assertEqual(again, f"tensorflow_ops is already loaded from {folder}; restart Python to load it again")
+        other = os.path.join(copy, "tensorflow_ops")
+        self.assertEqual(
+            second, f"tensorflow_ops is already loaded from {folder}; restart Python to load it from {other}"
+        )
+
+    def test_after_load_op_library(self):
+        """Of the same file it works; of a copy or a link it is an ImportError."""
+        script = """
+            import sys
+            import tensorflow as tf
+
+            tf.load_op_library(sys.argv[1])
+            try:
+                import tensorflow_ops as tfo
+            except ImportError as error:
+                print(error)
+            else:
+                x = tf.constant([3.0, 4.0])
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    y = tfo.zero_out(x)
+                print(tape.gradient(y, x).numpy())
+            """
+        copy = os.path.join(self._copy(), "tensorflow_ops", os.path.basename(library.PATH))
+        link = os.path.join(os.path.dirname(copy), "link.so")  # beside the library of kernels that it needs
+        os.symlink(library.PATH, link)
+        same, of_copy, of_link = (
+            process_testing.output(self.get_temp_dir(), script, path).strip() for path in (library.PATH, copy, link)
+        )
+        self.assertEqual(same, "[1. 0.]")
+        self.assertStartsWith(of_copy, f"tensorflow_ops is already loaded from {os.path.realpath(copy)}; restart")
+        path = os.path.realpath(library.PATH)
+        self.assertStartsWith(of_link, f"tensorflow_ops is already loaded from {path}; restart")
+
+    def _copy(self):
+        """Copies the package. Returns the folder that contains the copy."""
+        copy = self.create_tempdir().full_path
+        package = os.path.dirname(os.path.abspath(tfo.__file__))
+        shutil.copytree(package, os.path.join(copy, "tensorflow_ops"), ignore=shutil.ignore_patterns("*_test*"))
+        return copy
 
     def test_saved_model_finds_its_ops(self):
         class Model(tf.Module):

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, library
 from tensorflow_ops.sequence.python.ops import crf
 
 
@@ -59,6 +59,7 @@ class CRF(keras.layers.Layer):
         self.transitions_regularizer = keras.regularizers.get(transitions_regularizer)
         self.transitions_constraint = keras.constraints.get(transitions_constraint)
         self.supports_masking = True
+        self.supports_jit = library.supports_xla()  # of the loss
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.num_tags})
 
     def build(self, input_shape):
@@ -79,7 +80,7 @@ class CRF(keras.layers.Layer):
 
     def call(self, inputs):
         """Returns the scores of tags: `loss` and `decode` add transitions and boundaries."""
-        return tf.identity(inputs)  # the input itself would keep its mask
+        return tf.identity(arguments.dense_tensor("inputs", inputs))  # the input itself would keep its mask
 
     def compute_mask(self, inputs, mask=None):
         """Returns no mask: Keras would apply one of frames to losses of sequences."""
@@ -87,10 +88,10 @@ class CRF(keras.layers.Layer):
 
     def _scores(self, logits, lengths):
         """Returns the arguments of the functions, with boundaries added to the logits."""
-        logits = tf.convert_to_tensor(logits)
+        logits = arguments.dense_tensor("logits", logits)
         if lengths is None:
             lengths = tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1])
-        lengths = tf.convert_to_tensor(lengths)
+        lengths = arguments.dense_tensor("lengths", lengths)
         value_dtype = arguments.at_least_float32(logits.dtype)
         if self.use_boundaries:
             frames = tf.range(tf.shape(logits)[1])[:, tf.newaxis]
@@ -113,11 +114,11 @@ class CRF(keras.layers.Layer):
         Returns:
           [batch], in nats.
         """
-        labels = tf.convert_to_tensor(y_true)
+        labels = arguments.dense_tensor("y_true", y_true)
         if not labels.dtype.is_integer:
             labels = tf.cast(labels, tf.int32)
         lengths = tf.reduce_sum(tf.math.cumprod(tf.cast(labels >= 0, tf.int32), 1), 1)
-        logits = tf.convert_to_tensor(y_pred)
+        logits = arguments.dense_tensor("y_pred", y_pred)
         if self.num_tags == 1 and logits.shape.rank == 2:  # Keras drops an axis of size 1
             logits = logits[..., tf.newaxis]
         logits, transitions, lengths = self._scores(logits, lengths)

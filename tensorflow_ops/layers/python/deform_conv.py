@@ -122,8 +122,8 @@ class DeformConv2D(keras.layers.Layer):
         self.offset_bias = self.add_weight(name="offset_bias", shape=(numbers,), initializer="zeros", autocast=False)
 
     def _check(self, shape):
-        if len(shape) != 4 or not shape[-1]:
-            raise ValueError(f"features are {tuple(shape)}, expected [N, H, W, C] with a known C")
+        if shape is None or len(shape) != 4 or not shape[-1]:
+            raise ValueError(f"features are {shape and tuple(shape)}, expected [N, H, W, C] with a known C")
 
     def _offset_channels(self):
         return 2 * self.offset_groups * self.kernel_size[0] * self.kernel_size[1]
@@ -178,7 +178,7 @@ class DeformConv2D(keras.layers.Layer):
         return tf.maximum(length, 0) if tf.is_tensor(length) else max(length, 0)
 
     def call(self, features):
-        features = tf.convert_to_tensor(features)
+        features = arguments.dense_tensor("features", features)
         offsets, mask = self._offsets(features)
         output = deform_conv.deform_conv2d(
             features,

@@ -181,7 +181,7 @@ class Merge(keras.layers.Layer):
         return input_shapes
 
     def call(self, inputs):
-        inputs = [tf.cast(tensor, self.compute_dtype) for tensor in inputs]
+        inputs = [arguments.cast_tensor(f"inputs[{i}]", x, self.compute_dtype) for i, x in enumerate(inputs)]
         input_shapes = self._input_shapes([tensor.shape for tensor in inputs])
         if [shape[-1] for shape in input_shapes] != self._widths:
             texts = ", ".join(map(str, input_shapes))

@@ -207,7 +207,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(0, -1, 2.0, "3", True, None)
     def test_bad_units(self, units):
-        with self.assertRaisesRegex(ValueError, f"units is {units!r}, expected an int that is at least 1"):
+        with self.assertRaisesRegex(ValueError, rf"units is {units!r}, expected an int in \[1, 2147483647\]"):
             tfo.layers.Merge(units)
 
     @parameterized.parameters(

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import library
+from tensorflow_ops.core.python import arguments, library
 from tensorflow_ops.detection.python.ops import ps_roi, roi_align, roi_arguments, roi_pool
 
 
@@ -38,7 +38,7 @@ class _RoILayer(keras.layers.Layer):
 
     def _read_features(self, features):
         """Returns 4-D features in the compute dtype. Raises ValueError."""
-        features = tf.cast(features, self.compute_dtype)
+        features = arguments.cast_tensor("features", features, self.compute_dtype)
         self._check_map(features.shape)
         return features
 
@@ -52,7 +52,7 @@ class _RoILayer(keras.layers.Layer):
         if box_indices is not None:
             return self._pool(features, boxes, box_indices)
         # Boxes by image: [N, R, 4] -> [N R, 4], and back after pooling.
-        by_image = tf.convert_to_tensor(boxes)
+        by_image = arguments.dense_tensor("boxes", boxes)
         if by_image.shape.rank != 3:
             raise ValueError(f"boxes are {by_image.shape}, expected [N, R, 4], or [K, 4] with box_indices [K]")
         shape = tf.shape(by_image)

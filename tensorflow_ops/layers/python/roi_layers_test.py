@@ -181,7 +181,7 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
         (
             "MultiScaleRoIAlign",
             {"strides": (4, 2)},
-            r"strides are \(4, 2\), expected positive, finite numbers, each abo",
+            r"strides are \(4, 2\), expected positive, finite numbers in increasing order",
         ),
         ("MultiScaleRoIAlign", {"strides": (2, 2)}, "strides are"),
         ("MultiScaleRoIAlign", {"strides": (0, 2)}, "strides are"),
@@ -204,7 +204,7 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
             (STRIDES, map_2, "expected a list of"),
             (STRIDES, [map_2], "expected one for each of the 1 feature maps"),
             (STRIDES, [map_2, map_4, map_4], "expected one for each of the 3 feature maps"),
-            (STRIDES, [], "features are 0 maps, expected a list of 1 to 16"),
+            (STRIDES, [], "features has 0 maps, expected a list of 1 to 16"),
             ((2, 4, 8, 16), map_2, "expected a list of"),  # as many strides as a map has dims
         ):
             layer = make_layer("MultiScaleRoIAlign", strides=strides)

@@ -2,7 +2,7 @@
 
 import keras
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, library
 from tensorflow_ops.detection.python.ops import box_iou
 
 
@@ -17,7 +17,8 @@ class BoxIoU(keras.losses.Loss):
     0.25
 
     y_true and y_pred are [..., 4], with a loss for each box. Give padding boxes a sample
-    weight of 0, and finite coordinates.
+    weight of 0 and finite coordinates, and pass reduction="mean_with_sample_weight":
+    Keras's default divides by the number of boxes, padding included.
 
     Args:
       mode: "giou", "iou", "diou" or "ciou"; see `tfo.detection.box_iou`.
@@ -44,8 +45,14 @@ class BoxIoU(keras.losses.Loss):
         self.mode = arguments.one_of("mode", mode, box_iou.MODES)
         self.box_format = arguments.one_of("box_format", box_format, box_iou.LOSS_FORMATS)
 
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        arguments.check_dense("y_true", y_true)  # before Keras converts them
+        arguments.check_dense("y_pred", y_pred)
+        return super().__call__(y_true, y_pred, sample_weight)
+
     def call(self, y_true, y_pred):
         """Returns the loss of each box."""
+        library.check_keras_jit("tfo.losses.BoxIoU")
         return box_iou.box_iou_loss(y_true, y_pred, mode=self.mode, box_format=self.box_format)
 
     def get_config(self):

@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
-from tensorflow_ops.sequence.python.ops import ctc_loss, rnnt_loss
+from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.sequence.python.ops import ctc_loss, rnnt_loss, sequence_arguments
 
 
 class _Reduction(keras.losses.Loss):
@@ -15,35 +15,53 @@ class _Reduction(keras.losses.Loss):
         return y_pred
 
 
+def _check_weights(sample_weight):
+    """Raises ValueError if sample weights cannot be one for each example."""
+    if sample_weight is None:
+        return
+    shape = arguments.dense_tensor("sample_weight", sample_weight).shape
+    if shape.rank is not None and any(n not in (1, None) for n in shape[1:]):
+        raise ValueError(
+            f"sample_weight has shape {arguments.shape_text(shape)}, expected [batch]: the losses are of examples"
+        )
+
+
 class _SequenceLoss(keras.losses.Loss):
     """Finds lengths, and calls `_losses(labels, logits, label_lengths, logit_lengths)`."""
 
     def __init__(self, blank_index, reduction, name, dtype):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.blank_index = arguments.static_int("blank_index", blank_index, 0)
+        self.blank_index = sequence_arguments.blank_index(blank_index)
         self._reduce = _Reduction(name=name, reduction=reduction, dtype=dtype)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras would cast labels, and apply the mask of frames to losses of examples.
+        _check_weights(sample_weight)
         losses = self.call(y_true, y_pred)
         return self._reduce(losses, losses, sample_weight)
 
     def call(self, y_true, y_pred):
         """Returns the loss of each example."""
+        library.check_keras_jit(f"tfo.losses.{type(self).__name__}")
         mask = getattr(y_pred, "_keras_mask", None)
-        logits = tf.convert_to_tensor(y_pred)
+        logits = arguments.dense_tensor("y_pred", y_pred)
         if logits.dtype not in (tf.float16, tf.bfloat16) or self.dtype == "float64":
             logits = tf.cast(logits, self.dtype)
-        labels = tf.convert_to_tensor(y_true)
-        if not labels.dtype.is_integer:
-            labels = tf.cast(labels, tf.int64)
-        is_label = tf.cast((labels >= 0) & (labels != self.blank_index), tf.int32)
-        label_lengths = tf.reduce_sum(tf.math.cumprod(is_label, 1), 1)
+        labels = tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64)
+        label_lengths = self._label_lengths(labels, logits)
         if mask is None:
             logit_lengths = tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1])
         else:
             logit_lengths = tf.reduce_sum(tf.cast(mask, tf.int32), 1)
         return self._losses(labels, logits, label_lengths, logit_lengths)
+
+    def _label_lengths(self, labels, logits):
+        """Returns lengths without padding. A blank that a label follows is none: the op refuses it."""
+        blank = tf.cast(sequence_arguments.blank_class(self.blank_index, logits), tf.int64)
+        is_before_negative = tf.math.cumprod(tf.cast(labels >= 0, tf.int32), 1)
+        is_label = is_before_negative * tf.cast(labels != blank, tf.int32)
+        labels_from_here = tf.math.cumsum(is_label, 1, reverse=True)
+        return tf.reduce_sum(tf.cast(labels_from_here > 0, tf.int32), 1)
 
     def get_config(self):
         return {**super().get_config(), "blank_index": self.blank_index, "dtype": self.dtype}
@@ -56,17 +74,23 @@ class CTC(_SequenceLoss):
     Like `keras.losses.CTC`, and faster; impossible labels have gradient 0.
 
     >>> import numpy as np, tensorflow_ops as tfo
-    >>> loss = tfo.losses.CTC()
-    >>> round(float(np.exp(-loss(np.array([[1, 2, -1]]), np.zeros([1, 3, 4], np.float32))) * 64), 4)
+    >>> loss, logits = tfo.losses.CTC(), np.zeros([1, 3, 4], np.float32)
+    >>> round(float(np.exp(-loss(np.array([[1, 2, -1]]), logits)) * 64), 4)
     5.0
 
-    y_true is [batch, max labels], of integers or of floats with integer values; an
-    example's labels end before the first one that is negative or blank_index. y_pred is
-    [batch, frames, classes], before the softmax; the frames that a Keras mask includes come
-    first, without a mask all frames count.
+    Labels that start from 0 need another blank, such as the last class:
+
+    >>> loss = tfo.losses.CTC(blank_index=-1)    # of 4 classes: blank is 3, labels are 0 to 2
+    >>> round(float(np.exp(-loss(np.array([[0, 1, -1]]), logits)) * 64), 4)
+    5.0
+
+    y_true is [batch, max labels], of integers or of floats with integer values, padded
+    with negative numbers or with blanks. y_pred is [batch, frames, classes], before the
+    softmax; the frames that a Keras mask includes come first, without a mask all frames
+    count.
 
     Args:
-      blank_index: the class of blank.
+      blank_index: the class of blank, or -1: the last class.
       zero_infinity: True: infinite losses, of impossible labels, are 0.
       reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
         as in `keras.losses.Loss`.
@@ -76,6 +100,8 @@ class CTC(_SequenceLoss):
 
     Raises:
       ValueError: an option out of its range; shapes that do not fit.
+      InvalidArgumentError: on the CPU, a blank in front of a label (a GPU makes that
+        example's loss NaN).
     """
 
     def __init__(self, blank_index=0, zero_infinity=False, reduction="sum_over_batch_size", name="ctc", dtype=None):
@@ -98,13 +124,14 @@ class RNNT(_SequenceLoss):
     >>> round(float(np.exp(-loss(np.array([[3]]), np.zeros([1, 2, 2, 4], np.float32))) * 64), 4)
     2.0
 
-    y_true is [batch, max labels], of integers or of floats with integer values; an
-    example's labels end before the first one that is negative or blank_index. y_pred is
-    [batch, frames, max labels + 1, classes], before the softmax; the frames that a Keras
-    mask [batch, frames] includes come first, without a mask all frames count.
+    y_true is [batch, max labels], of integers or of floats with integer values, padded
+    with negative numbers or with blanks. y_pred is [batch, frames, max labels + 1,
+    classes], before the softmax; the frames that a Keras mask [batch, frames] includes come
+    first, without a mask all frames count.
 
     Args:
-      blank_index: the class of blank.
+      blank_index: the class of blank, or -1: the last class, as labels that start from 0
+        need it.
       reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
         as in `keras.losses.Loss`.
       name: name of the loss.
@@ -113,6 +140,8 @@ class RNNT(_SequenceLoss):
 
     Raises:
       ValueError: an option out of its range; shapes that do not fit.
+      InvalidArgumentError: on the CPU, a blank in front of a label (a GPU makes that
+        example's loss NaN).
     """
 
     def __init__(self, blank_index=0, reduction="sum_over_batch_size", name="rnnt", dtype=None):

@@ -32,6 +32,45 @@ class SequenceLossesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(weighted, expected[0] + 2 * expected[2])
 
     @parameterized.named_parameters(*_LOSSES)
+    def test_a_blank_in_front_of_a_label_is_an_error(self, loss, function, logits):
+        labels = np.array([[2, 1, 0], [1, 0, -1], [0, 1, 2]])
+        text = r"labels\[2, 0\] is 0, expected a class other than blank_index: for labels from 0, pass blank_index=-1"
+        for call in (loss(), tf.function(loss())):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
+                call(labels, logits)
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"labels\[0, 1\] is 0"):
+                call(np.array([[1, 0, 3]] * 3, np.uint8), logits)
+        expected = function(labels, logits, [3, 2, 3], [6] * 3, blank_index=3)
+        for blank in (-1, 3):
+            self.assertAllEqual(loss(blank_index=blank, reduction=None)(labels, logits), expected)
+
+    @parameterized.named_parameters(*_LOSSES)
+    def test_padding_is_never_refused(self, loss, function, logits):
+        rows = [[1, 2, -1], [1, 2, 0], [1, -1, 2], [1, -5, 0], [1, 0, -1], [1, 0, 0], [0, -1, 1], [-1, 0, 1], [0, 0, 0]]
+        lengths = np.array([2, 2, 1, 1, 1, 1, 0, 0, 0])
+        logits = np.repeat(logits[:1], len(rows), 0)
+        expected = function(np.maximum(rows, 0), logits, lengths, [6] * len(rows))
+        self.assertAllEqual(loss(reduction=None)(np.array(rows), logits), expected)
+        no_labels = logits[:, :, :1] if logits.ndim == 4 else logits
+        self.assertEqual(loss(reduction=None)(np.zeros([len(rows), 0], np.int32), no_labels).shape, [len(rows)])
+
+    @parameterized.named_parameters(*_LOSSES)
+    def test_weights_are_of_examples(self, loss, function, logits):
+        del function
+        expected = loss()(_LABELS, logits, sample_weight=np.array([1.0, 2.0, 3.0]))
+        self.assertAllEqual(loss()(_LABELS, logits, sample_weight=np.array([[1.0], [2.0], [3.0]])), expected)
+        with self.assertRaisesRegex(ValueError, r"sample_weight has shape \[3,6\], expected \[batch\]"):
+            loss()(_LABELS, logits, sample_weight=np.ones([3, 6]))
+
+    @parameterized.named_parameters(*_LOSSES)
+    def test_ragged_and_sparse_labels_name_the_way_out(self, loss, function, logits):
+        del function
+        with self.assertRaisesRegex(ValueError, r"y_true is a RaggedTensor, .* pass y_true.to_tensor\("):
+            loss()(tf.ragged.constant([[1, 3], [2], [3]]), logits)
+        with self.assertRaisesRegex(ValueError, r"y_true is a SparseTensor, .* pass tf.sparse.to_dense\(y_true"):
+            loss()(tf.sparse.from_dense(_LABELS), logits)
+
+    @parameterized.named_parameters(*_LOSSES)
     def test_a_mask_gives_the_frames(self, loss, function, logits):
         masked = tf.constant(logits)
         masked._keras_mask = tf.sequence_mask([6, 4, 2], 6)
@@ -71,8 +110,8 @@ class SequenceLossesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLess(history[-1], 0.8 * history[0])
 
     def test_bad_options(self):
-        with self.assertRaisesRegex(ValueError, "blank_index is -1"):
-            tfo.losses.CTC(blank_index=-1)
+        with self.assertRaisesRegex(ValueError, "blank_index is -2"):
+            tfo.losses.CTC(blank_index=-2)
         with self.assertRaisesRegex(ValueError, "zero_infinity is 1"):
             tfo.losses.CTC(zero_infinity=1)
 

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments, library
 from tensorflow_ops.nn.python.ops import cross_entropy, nn_arguments
 
 
@@ -88,10 +89,11 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         """Returns the loss of each row."""
-        logits = tf.convert_to_tensor(y_pred)
+        library.check_keras_jit("tfo.losses.SparseSoftmaxCrossEntropy")
+        logits = arguments.dense_tensor("y_pred", y_pred)
         if logits.dtype not in (tf.float16, tf.bfloat16) or self.dtype == "float64":
             logits = tf.cast(logits, self.dtype)
-        labels = tf.convert_to_tensor(y_true)
+        labels = arguments.dense_tensor("y_true", y_true)
         if not labels.dtype.is_integer:
             labels = tf.cast(labels, tf.int64)
         if (
@@ -164,8 +166,14 @@ class SoftmaxCrossEntropy(keras.losses.Loss):
         self.axis, self.label_smoothing = axis, label_smoothing
         self.class_weights, self.softcap = _floats_or_none(class_weights), nn_arguments.softcap_or_none(softcap)
 
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        arguments.check_dense("y_true", y_true)  # before Keras converts them
+        arguments.check_dense("y_pred", y_pred)
+        return super().__call__(y_true, y_pred, sample_weight)
+
     def call(self, y_true, y_pred):
         """Returns the loss of each row."""
+        library.check_keras_jit("tfo.losses.SoftmaxCrossEntropy")
         return cross_entropy.softmax_cross_entropy(
             y_true,
             y_pred,

@@ -206,7 +206,7 @@ def _convert(pfor_input):
     """Converts a node for tf.vectorized_map: one call for all iterations; inputs that differ are stacked."""
     callback = _callback_of(pfor_input.op)
     if callback is None or any(value.is_sparse_stacked for value in pfor_input.inputs):
-        raise pfor_lib.ConversionNotImplementedError(f"{pfor_input.op.name} is no node of a python_op")
+        raise pfor_lib.ConversionNotImplementedError(f"{pfor_input.op.name} is not a node of a python_op")
     level = tuple(value.is_stacked for value in pfor_input.inputs)
     stacked = (level, *callback.stacked)
     outputs = call(callback.plan, [value.t for value in pfor_input.inputs], stacked=stacked)

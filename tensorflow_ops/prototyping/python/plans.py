@@ -136,7 +136,7 @@ class ForwardPlan(Plan):
         )
         self.out, self._saved = self._nests(shapes)
         if not self.out.specs:
-            raise ValueError(f"{stage.name}: out declares no output, expected one at least")
+            raise ValueError(f"{stage.name}: out declares no output, expected at least one")
         self.num_outputs = len(self.out.specs)
         self.outputs_present = (True,) * self.num_outputs
         self.outputs_differentiable = tuple(_has_gradient(spec.dtype) for spec in self.out.specs)

@@ -61,7 +61,7 @@ def _register_gradient(stage, function, vmap):
     if not callable(function):
         raise TypeError(f"{stage.name}: register_gradient got a {type(function).__name__}, expected a function")
     if stage.gradient is not None:
-        raise ValueError(f"{stage.name} has a gradient already: {_location(stage.gradient.function)}")
+        raise ValueError(f"{stage.name} already has a gradient: {_location(stage.gradient.function)}")
     vmap = stage.vmap if vmap is None else _check_vmap(stage.name, vmap)
     stage.gradient = stages.Stage(stage.op_name, stage.python_name, function, vmap, stage.check_finite, stage.order + 1)
     return Gradient(stage.gradient)
@@ -104,7 +104,7 @@ class PythonOp:
         self._non_differentiable = frozenset(non_differentiable)
         unknown = sorted(self._non_differentiable - {*taken.inputs, taken.rest})
         if unknown:
-            raise ValueError(f"{name}: non_differentiable names {unknown}, expected some of {taken.inputs}")
+            raise ValueError(f"{name}: non_differentiable has {unknown}, expected names in {taken.inputs}")
         self._out = _declaration(name, out, "out", taken)
         self._saved = None if saved is None else _declaration(name, saved, "saved", taken)
         _copy_signature(self, function)
@@ -186,7 +186,7 @@ class PythonOp:
         if not callable(function):
             raise TypeError(f"{self.name}: register_kernel got a {type(function).__name__}, expected a function")
         if self._kernel is not None:
-            raise ValueError(f"{self.name} has a kernel already: {_location(self._kernel)}")
+            raise ValueError(f"{self.name} already has a kernel: {_location(self._kernel)}")
         self._kernel = function
         return function
 
@@ -306,7 +306,7 @@ def python_op(name, *, out, saved=None, vmap="sequential", non_differentiable=()
         with _ops_lock:
             if name in _ops and not replace:
                 raise ValueError(
-                    f"{name} is an op already, made from {_ops[name].__name__} "
+                    f"{name} is already an op, made from {_ops[name].__name__} "
                     f"({_location(_ops[name]._stage.function)}). Choose another name, or pass replace=True"
                 )
             _ops[name] = op

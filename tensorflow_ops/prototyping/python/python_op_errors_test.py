@@ -155,7 +155,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         ):
             with self.assertRaisesRegex(TypeError, message):
                 tfo.python_op("test::bad", out=lambda x: x)(function)
-        with self.assertRaisesRegex(ValueError, r"non_differentiable names \['y'\], expected some of \('x',\)"):
+        with self.assertRaisesRegex(ValueError, r"non_differentiable has \['y'\], expected names in \('x',\)"):
             tfo.python_op("test::bad", out=same, non_differentiable=["y"])(lambda x: x)
         with self.assertRaisesRegex(TypeError, "non_differentiable is the string 'x'"):
             tfo.python_op("test::bad", out=same, non_differentiable="x")(lambda x: x)
@@ -171,7 +171,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         graph(tf.constant([1.0]))
         with self.assertRaisesRegex(
             ValueError,
-            rf"{name} is an op already, made from first \(.*python_op_errors_test.py, line \d+\).*replace=True",
+            rf"{name} is already an op, made from first \(.*python_op_errors_test.py, line \d+\).*replace=True",
         ):
             tfo.python_op(name, out=same)(lambda x: x)
         second = tfo.python_op(name, out=same, replace=True)(lambda x: -x)

@@ -361,10 +361,10 @@ class MissingTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "test::half: vmap is 'fast', expected one of"):
             half.register_gradient(lambda ctx, dy: dy, vmap="fast")
         gradient = half.register_gradient(lambda ctx, dy: dy / 2)
-        with self.assertRaisesRegex(ValueError, "test::half has a gradient already: .*python_op_gradient_test.py"):
+        with self.assertRaisesRegex(ValueError, "test::half already has a gradient: .*python_op_gradient_test.py"):
             half.register_gradient(lambda ctx, dy: dy)
         gradient.register_gradient(lambda ctx, ddx: (0 * ddx, ddx / 2))
-        with self.assertRaisesRegex(ValueError, "the gradient of test::half has a gradient already"):
+        with self.assertRaisesRegex(ValueError, "the gradient of test::half already has a gradient"):
             gradient.register_gradient(lambda ctx, dy: dy)
 
     def test_gradient_may_be_registered_after_tracing(self):

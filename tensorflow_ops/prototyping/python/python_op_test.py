@@ -270,7 +270,7 @@ class KernelTest(parameterized.TestCase, tf.test.TestCase):
             y = MODES[mode](relu)(x)
         self.assertAllEqual(tape.gradient(y, x), [0.0, 1.0])  # the kernel's gradient
         self.assertEqual((relu.__name__, relu.__doc__), ("relu", "Scales positive values."))
-        with self.assertRaisesRegex(ValueError, r"has a kernel already: .*python_op_test.py"):
+        with self.assertRaisesRegex(ValueError, r"already has a kernel: .*python_op_test.py"):
             relu.register_kernel(kernel)
 
     @parameterized.parameters(*MODES)

@@ -14,9 +14,7 @@ def _dense(tensor):
         if tensor.sparse:
             raise ValueError("tensor is a sparse KerasTensor, expected a dense one")
         return tensor
-    if isinstance(tensor, tf.__internal__.CompositeTensor) and not isinstance(tensor, tf.Variable):
-        raise ValueError(f"tensor is a {type(tensor).__name__}, expected a dense tensor")
-    return tf.convert_to_tensor(tensor)
+    return arguments.dense_tensor("tensor", tensor)
 
 
 @autograph.not_converted

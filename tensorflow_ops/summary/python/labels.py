@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from tensorflow_ops.core.python import arguments
 from tensorflow_ops.prototyping import python_op
 from tensorflow_ops.summary.python import drawing, writer
 
@@ -117,21 +118,23 @@ def labeled_images(
         writer without a step.
       InvalidArgumentError: sizes that do not fit, when drawn.
     """
-    images = _check("images", tf.convert_to_tensor(images), (4,), ("floating", tf.uint8), "uint8 or float [N, H, W, C]")
+    images = arguments.dense_tensor("images", images)
+    _check("images", images, (4,), ("floating", tf.uint8), "uint8 or float [N, H, W, C]")
     ids = ("integer", tf.string)
-    tensors = {"labels": _check("labels", tf.convert_to_tensor(labels), (1,), ids, "integers or strings [N]")}
+    labels = arguments.dense_tensor("labels", labels)
+    tensors = {"labels": _check("labels", labels, (1,), ids, "integers or strings [N]")}
     if predictions is not None:
-        predictions = tf.convert_to_tensor(predictions)
+        predictions = arguments.dense_tensor("predictions", predictions)
         rank, kinds = ((2,), ("floating",)) if predictions.dtype.is_floating else ((1,), ids)
         expected = "integers or strings [N], or floats [N, classes]"
         tensors["predictions"] = _check("predictions", predictions, rank, kinds, expected)
     if boxes is not None:
-        boxes = tf.convert_to_tensor(boxes)
+        boxes = arguments.dense_tensor("boxes", boxes)
         tensors["boxes"] = _check("boxes", boxes, (3,), ("integer", "floating"), "integers or floats [N, K, 4]")
     if box_labels is not None:
         if boxes is None:
             raise ValueError("box_labels is given and boxes is None, expected both")
-        box_labels = tf.convert_to_tensor(box_labels)
+        box_labels = arguments.dense_tensor("box_labels", box_labels)
         tensors["box_labels"] = _check("box_labels", box_labels, (2,), ids, "integers or strings [N, K]")
     if max_outputs < 0:
         raise ValueError(f"max_outputs is {max_outputs}, expected 0 or more")

@@ -74,7 +74,10 @@ def _pool(fn, features, output_size=2, **options):
         output_size,
         edge_args=[(features, *_NO_BOXES, output_size)],
         bad_args=[
-            ((features, _BOXES, bad_index, output_size), r"box_indices\[3\] is 9, expected \[0, 2\)"),
+            (
+                (features, _BOXES, bad_index, output_size),
+                r"box_indices\[3\] is 9, expected \[0, 2\): features has 2 images",
+            ),
             ((features, _BOXES[:, :3], _BOX_INDICES, output_size), "boxes must be"),
             ((features, _BOXES, _BOX_INDICES, 0), "output_size is 0"),
         ],
@@ -635,6 +638,16 @@ _CHECKED = shard_testing.part_of(_SAMPLES)
 # Ops whose own tests call opcheck.
 _OWN_TESTS = []
 
+# tf.stop_gradient of the sample, or Keras, refuses None before the op does.
+_REFUSE_NONE = (
+    "detection.box_iou (rotated)",
+    "layers.CRF",
+    "nn.crf_marginals",
+    "seq2seq.ctc_beam_search_decode",
+    "seq2seq.ctc_beam_search_decode (language model)",
+    "seq2seq.ctc_greedy_decode",
+)
+
 # Public names that opcheck cannot check, with the reasons.
 _NO_OPS = {
     "show_versions": "prints",
@@ -668,6 +681,26 @@ def _is_callable(member):
     return callable(member)
 
 
+def _parameters(name):
+    """Returns the names of the arguments of a sample's function, layer or loss, and whether None is a value."""
+    member = tfo
+    for part in name.partition(" ")[0].split("."):
+        member = getattr(member, part)
+    function = member.call if inspect.isclass(member) else member
+    parameters = inspect.signature(function).parameters.values()
+    return [(p.name, p.default is None) for p in parameters if p.name != "self"]
+
+
+def _not_dense(tensor, also_none):
+    """Yields values that are no dense tensors, and what an error says of them."""
+    rank = tensor.shape.rank
+    ragged = tf.RaggedTensor.from_tensor(tensor if rank > 1 else tensor[tf.newaxis])
+    yield ragged, r"a RaggedTensor, expected a dense tensor: pass .*\.to_tensor\(\.\.\.\)"
+    yield tf.sparse.from_dense(tensor), r"a SparseTensor, expected a dense tensor: pass tf\.sparse\.to_dense\("
+    if also_none:
+        yield None, "None, expected a tensor"
+
+
 class OpSamplesTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -686,6 +719,22 @@ class OpSamplesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_every_sample_names_a_public_op(self):
         self.assertContainsSubset({*_OWN_TESTS} | {name.partition(" ")[0] for name in _SAMPLES}, set(_public_names()))
+
+
+class ArgumentsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(*_CHECKED)
+    def test_names_the_argument_that_is_no_dense_tensor(self, name):
+        sample = _CHECKED[name]
+        for position, (parameter, is_optional) in enumerate(_parameters(name)[: len(sample.args)]):
+            leaves = tf.nest.flatten(sample.args[position])
+            if not tf.is_tensor(leaves[0]):
+                continue
+            for other, text in _not_dense(leaves[0], not is_optional and name not in _REFUSE_NONE):
+                args = list(sample.args)
+                args[position] = tf.nest.pack_sequence_as(args[position], [other, *leaves[1:]])
+                # A name such as "features", or "q's means" of the argument q.
+                with self.subTest(parameter), self.assertRaisesRegex(ValueError, rf"{parameter}\b.* is {text}"):
+                    sample.fn(*args)
 
 
 if __name__ == "__main__":

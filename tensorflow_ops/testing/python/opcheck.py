@@ -260,7 +260,7 @@ def _chosen(tests):
     tests = TESTS if tests is None else (tests,) if isinstance(tests, str) else tuple(tests)
     unknown = [test for test in tests if test not in _CHECKS]
     if unknown:
-        raise ValueError(f"tests have {unknown[0]!r}, expected some of {', '.join(TESTS)}")
+        raise ValueError(f"unknown test {unknown[0]!r}; expected one of {', '.join(TESTS)}")
     return [test for test in TESTS if test in tests]
 
 
@@ -268,7 +268,7 @@ def _declarations(options):
     options = {**options, "skip": dict(options.get("skip") or {})}
     unknown = sorted(set(options) - set(_defaults()))
     if unknown:
-        raise ValueError(f"an option is {unknown[0]!r}, expected some of {', '.join(_defaults())}")
+        raise ValueError(f"unknown option {unknown[0]!r}; expected one of {', '.join(_defaults())}")
     _chosen(options["skip"])
     for field in ("dtypes", "more_args", "edge_args", "bad_args"):
         if field in options:

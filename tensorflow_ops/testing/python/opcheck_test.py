@@ -120,8 +120,8 @@ class ResultsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertRegex(result.detail, r"raises for args\[0\]: LookupError: the square has no gradient")
 
     @parameterized.parameters(
-        ({"tests": ("gradient",)}, r"tests have 'gradient', expected some of static_shapes, graph_modes"),
-        ({"skip": {"jit": "no"}}, r"tests have 'jit'"),
+        ({"tests": ("gradient",)}, r"unknown test 'gradient'; expected one of static_shapes, graph_modes"),
+        ({"skip": {"jit": "no"}}, r"unknown test 'jit'"),
         ({"non_differentiable": "bias"}, r"non_differentiable names 'bias', expected one of the inputs args\[0\]"),
         ({"more_args": [(_X, 2)], "tests": "gradients"}, "more_args differ from args"),
         ({"edge_args": [(tf.constant(["a"]),)], "tests": "extreme_values"}, r"edge_args\[0\] differs from args"),
@@ -131,7 +131,7 @@ class ResultsTest(tf.test.TestCase, parameterized.TestCase):
             tfo.testing.opcheck(tf.nn.relu, [_X], **options)
 
     def test_unknown_option_of_a_sample(self):
-        with self.assertRaisesRegex(ValueError, "an option is 'jit', expected some of reference, dtypes"):
+        with self.assertRaisesRegex(ValueError, "unknown option 'jit'; expected one of reference, dtypes"):
             tfo.testing.opcheck_samples({"relu": tfo.testing.OpSample(tf.nn.relu, [_X], None, {"jit": 1})}, tests="xla")
 
     def test_error_of_fn_for_args_is_raised(self):

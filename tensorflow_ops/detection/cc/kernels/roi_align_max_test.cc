@@ -85,7 +85,10 @@ void ExpectBoxesNear(const GpuVector<Coordinate<T>>& actual,
 }
 
 template <typename T>
-void Check(const RoiProblem<T>& problem) {
+void Check(const RoiProblem<T>& problem, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "boxes ",
+                              problem.NumBoxes(), ", outputs ",
+                              problem.d_output.size());
   const double tolerance = sizeof(T) == 8 ? 1e-12 : 1e-5;
   const auto values = ToGpu(RandomValues<T>(problem.maps[0].size(), 21));
   const auto expected = testing::ReferenceMax(problem, values);

@@ -40,13 +40,13 @@ absl::Status ReadLevels(OpKernelConstruction* ctx, RoiAverageArgs* args) {
   TF_RETURN_IF_ERROR(ctx->GetAttr("canonical_stride", &box_stride));
   if (args->num_levels > kMaxLevels) {
     return absl::InvalidArgumentError(
-        absl::StrCat("features are ", args->num_levels, " maps, expected ",
-                     kMaxLevels, " at most"));
+        absl::StrCat("features has ", args->num_levels,
+                     " maps, expected at most ", kMaxLevels));
   }
   if (strides.size() != static_cast<size_t>(args->num_levels)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("strides are ", strides.size(), " numbers, expected ",
-                     args->num_levels, ", as many as features"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "strides has ", strides.size(), " entries for ", args->num_levels,
+        args->num_levels == 1 ? " feature map" : " feature maps"));
   }
   if (!(box_size > 0 && std::isfinite(box_size) && box_stride > 0 &&
         std::isfinite(box_stride))) {
@@ -59,7 +59,7 @@ absl::Status ReadLevels(OpKernelConstruction* ctx, RoiAverageArgs* args) {
         !std::isfinite(strides[l])) {
       return absl::InvalidArgumentError(
           absl::StrCat("strides[", l, "] is ", strides[l],
-                       ", expected positive, rising numbers"));
+                       ", expected positive numbers in increasing order"));
     }
     args->levels[l].spatial_scale = 1 / strides[l];
     args->levels[l].smallest_box =

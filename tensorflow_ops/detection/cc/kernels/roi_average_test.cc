@@ -96,7 +96,11 @@ void ExpectNear(const Result<T>& actual,
 
 // The CPU returns the same bits for any number of threads.
 template <typename T>
-void Check(const Cpu&, const RoiProblem<T>& problem) {
+void Check(const Cpu&, const RoiProblem<T>& problem,
+           const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "boxes ",
+                              problem.NumBoxes(), ", outputs ",
+                              problem.d_output.size());
   const Result<T> actual = Run(ThreadedCpu(1), problem);
   ExpectNear(actual, testing::ReferenceAverage(problem));
   for (int threads : {2, 3, 7}) {
@@ -106,7 +110,11 @@ void Check(const Cpu&, const RoiProblem<T>& problem) {
 
 // A deterministic GPU returns the same bits in every run.
 template <typename T>
-void Check(const Gpu&, const RoiProblem<T>& problem) {
+void Check(const Gpu&, const RoiProblem<T>& problem,
+           const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "boxes ",
+                              problem.NumBoxes(), ", outputs ",
+                              problem.d_output.size());
   const Result<T> actual = Run(MakeGpu(true), problem);
   const auto expected = testing::ReferenceAverage(problem);
   ExpectNear(actual, expected);

@@ -73,7 +73,7 @@ absl::Status ReadFeatureShapes(OpKernelContext* ctx, const SizeInput& input,
     if (level.batch != next.batch || level.channels != next.channels) {
       return Invalid(name, "[", l, "] are ", shapes[l].DebugString(), " and ",
                      name, "[", l + 1, "] ", shapes[l + 1].DebugString(),
-                     ", expected one batch and one number of channels");
+                     ", expected the same batch size and number of channels");
     }
   }
   return absl::OkStatus();
@@ -100,7 +100,8 @@ absl::Status ReadBoxes(OpKernelContext* ctx, const RoiFormats& formats,
     for (int64_t k = 0; k < count; ++k) {
       if (images[k] < 0 || images[k] >= batch) {
         return Invalid("box_indices[", k, "] is ", images[k], ", expected [0, ",
-                       batch, "): features hold that many images");
+                       batch, "): features has ", batch,
+                       batch == 1 ? " image" : " images");
       }
     }
   }
@@ -162,7 +163,7 @@ absl::Status CheckSampleCount(const PoolGrid& grid, int32_t sampling_ratio,
       1.0 * height * width <= max_samples) {
     return absl::OkStatus();
   }
-  return Invalid("sampling_ratio ", sampling_ratio, " makes ", height, " x ",
+  return Invalid("sampling_ratio ", sampling_ratio, " takes ", height, " x ",
                  width, " samples of a box with ", grid.height, " x ",
                  grid.width, " bins, expected at most 2^20 on an axis",
                  also_expected);
@@ -235,7 +236,7 @@ absl::Status ReadRoiInputs(OpKernelContext* ctx, const RoiFormats& formats,
       features.channels / (sizes->grid.height * sizes->grid.width);
   if (channels == expected) return absl::OkStatus();
   return Invalid(names.grid.name, " has ", channels, " channels, expected ",
-                 expected, ", as the forward op");
+                 expected, ", as in the forward op");
 }
 
 #define TFO_INSTANTIATE(Device, C)                                          \

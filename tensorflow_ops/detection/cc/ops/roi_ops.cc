@@ -50,7 +50,8 @@ absl::Status PooledShape(InferenceContext* c, bool position_sensitive) {
     ShapeHandle features;
     TF_RETURN_IF_ERROR(
         Expect("features must be 4-D", c->WithRank(c->input(i), 4, &features)));
-    const char* const kSame = "features must have one batch and channels";
+    const char* const kSame =
+        "features must have the same batch size and channels";
     TF_RETURN_IF_ERROR(
         Expect(kSame, c->Merge(batch, c->Dim(features, 0), &batch)));
     TF_RETURN_IF_ERROR(Expect(

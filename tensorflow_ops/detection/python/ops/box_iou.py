@@ -13,7 +13,7 @@ def _boxes(boxes1, boxes2):
     """Returns both as tensors of one dtype: float64 if either is, else float32."""
     dtypes = [tf.as_dtype(b.dtype) for b in (boxes1, boxes2) if hasattr(b, "dtype")]
     dtype = tf.float64 if tf.float64 in dtypes else tf.float32
-    return arguments.cast_tensor(boxes1, dtype), arguments.cast_tensor(boxes2, dtype)
+    return arguments.cast_tensor("boxes1", boxes1, dtype), arguments.cast_tensor("boxes2", boxes2, dtype)
 
 
 @autograph.not_converted

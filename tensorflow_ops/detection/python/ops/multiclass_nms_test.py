@@ -149,7 +149,7 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ({"iou_threshold": 2}, r"iou_threshold is 2, expected a number in \[0, 1\]"),
         ({"score_threshold": None}, "score_threshold is None, expected a finite number"),
-        ({"max_outputs": -1}, "max_outputs is -1, expected an int that is at least 0"),
+        ({"max_outputs": -1}, r"max_outputs is -1, expected an int in \[0, 2147483647\]"),
         ({"max_outputs": None}, "max_outputs is None"),
         ({"max_outputs_per_class": -3}, "max_outputs_per_class is -3"),
         ({"box_format": "xyx"}, "box_format is 'xyx'"),

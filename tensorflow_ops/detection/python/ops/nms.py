@@ -36,7 +36,8 @@ def _float_or_cast(name, value):
     """Returns a float tensor as it is, other numbers as float32. Raises ValueError."""
     if not hasattr(value, "dtype"):
         return arguments.tensor_of_kind(name, value, tf.float32)
-    return arguments.float_tensor(name, tf.cast(value, tf.float32) if tf.as_dtype(value.dtype).is_integer else value)
+    tensor = arguments.dense_tensor(name, value)
+    return tf.cast(tensor, tf.float32) if tensor.dtype.is_integer else arguments.float_tensor(name, tensor)
 
 
 def _compared(boxes, scores):
@@ -171,7 +172,7 @@ def batched_nms(
       tf.errors.InvalidArgumentError: a tensor is out of its range.
     """
     boxes, scores, dtype = _compared(_float_or_cast("boxes", boxes), _float_or_cast("scores", scores))
-    group_ids = arguments.int_tensor(group_ids)
+    group_ids = arguments.int_tensor("group_ids", group_ids)
     if group_ids.dtype not in (tf.int32, tf.int64):
         raise ValueError(f"group_ids are {group_ids.dtype.name}, expected int32 or int64")
     return ops.tensorflow_ops_batched_nms(

@@ -42,7 +42,7 @@ def _increasing(name, values):
     # The kernels hold them in float32, and scale by 1 / stride.
     if numbers and (np.diff(np.float32([0, *numbers])) > 0).all() and all(_fits_float32(1 / n) for n in numbers):
         return numbers
-    raise ValueError(f"{name} are {values!r}, expected positive, finite numbers, each above the one before")
+    raise ValueError(f"{name} are {values!r}, expected positive, finite numbers in increasing order")
 
 
 _CHECKS = {
@@ -82,7 +82,7 @@ def _output_size_tensor(output_size):
     """Returns an int, a pair or an int tensor as an int32 tensor (height, width). Raises ValueError."""
     if not tf.is_tensor(output_size):
         output_size = check_output_size(output_size)
-    output_size = tf.convert_to_tensor(output_size)
+    output_size = arguments.dense_tensor("output_size", output_size)
     if not output_size.dtype.is_integer:
         raise ValueError(f"output_size is {output_size.dtype.name}, expected integers")
     if output_size.dtype != tf.int32:
@@ -94,8 +94,8 @@ def check_levels(features, strides):
     """Returns strides as a tuple. Raises ValueError unless features are a list of maps, with a stride for each."""
     maps = len(features) if isinstance(features, list | tuple) else 0
     if not 1 <= maps <= _MAX_LEVELS:
-        got = f"{maps} maps" if isinstance(features, list | tuple) else f"a {type(features).__name__}"
-        raise ValueError(f"features are {got}, expected a list of 1 to {_MAX_LEVELS} feature maps")
+        got = f"has {maps} maps" if isinstance(features, list | tuple) else f"is of type {type(features).__name__}"
+        raise ValueError(f"features {got}, expected a list of 1 to {_MAX_LEVELS} feature maps")
     numbers = _increasing("strides", strides)
     if len(numbers) != maps:
         raise ValueError(f"strides are {strides!r}, expected one for each of the {maps} feature maps")
@@ -127,12 +127,18 @@ def pool(op, features, boxes, box_indices, output_size, name, **options):
       ValueError: a wrong dtype, an option out of its range.
     """
     dtype = features[0].dtype if isinstance(features, list) else features.dtype
-    if tf.is_tensor(box_indices) and box_indices.dtype != tf.int32:
+    # Other values that are no tensors, such as NumPy's int64, convert to int32.
+    box_indices = arguments.dense_tensor("box_indices", box_indices, None if tf.is_tensor(box_indices) else tf.int32)
+    if box_indices.dtype != tf.int32:
         raise ValueError(f"box_indices are {box_indices.dtype.name}, expected int32")
+    boxes = arguments.cast_tensor("boxes", boxes, arguments.at_least_float32(dtype))
+    if boxes.shape.rank == 3:
+        way_out = "for [N, R, 4] call a layer, such as tfo.layers.RoIAlign, without box_indices"
+        raise ValueError(f"boxes must be [K, 4], got {arguments.shape_text(boxes.shape)}: {way_out}")
     return op(
         features=features,
-        boxes=arguments.cast_tensor(boxes, arguments.at_least_float32(dtype)),
-        box_indices=tf.convert_to_tensor(box_indices, tf.int32),
+        boxes=boxes,
+        box_indices=box_indices,
         output_size=_output_size_tensor(output_size),
         **check_options(**options),
         name=name,

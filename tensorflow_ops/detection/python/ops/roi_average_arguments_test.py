@@ -200,14 +200,14 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
 
         self.assertAllClose(align((2**20, 1)), np.ones([1, 2**20, 1, 1]))
         self.assertAllClose(align((1024, 1), sampling_ratio=1024), np.ones([1, 1024, 1, 1]))
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "sampling_ratio 1024 makes 1049600 x 1024 samples"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "sampling_ratio 1024 takes 1049600 x 1024 samples"):
             align((1025, 1), sampling_ratio=1024)
         self.assertAllEqual(align((4, 4), sampling_ratio=1024, mode="max"), np.ones([1, 4, 4, 1]))
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"makes 4096 x 5120 samples .*2\^24 with mode max"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"takes 4096 x 5120 samples .*2\^24 with mode max"):
             align((4, 5), sampling_ratio=1024, mode="max")
         for height, ratio, message in (
             (2**20 + 1, 0, r"d_output is \[1,1048577,1,1\], expected .* at most 2\^20"),
-            (2**20, 2, "sampling_ratio 2 makes 2097152 x 2 samples"),
+            (2**20, 2, "sampling_ratio 2 takes 2097152 x 2 samples"),
         ):
             pooled = {"d_output": tf.zeros([1, height, 1, 1]), "boxes": box, "box_indices": index}
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
@@ -219,7 +219,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             ):
                 with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                     gradient(**pooled, **maps, sampling_ratio=ratio)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "sampling_ratio 2 makes 2097152 x 2 samples"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "sampling_ratio 2 takes 2097152 x 2 samples"):
             ops.tensorflow_ops_roi_align_max_grad_grad(
                 dd_features=features,
                 features=features,
@@ -299,15 +299,15 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         (1, (4, 8), "strides are .*, expected one for each of the 1 feature maps"),
         (2, (4,), "strides are .*, expected one for each of the 2 feature maps"),
-        (2, (8, 4), "strides are .*, expected positive, finite numbers, each above the one before"),
-        (2, (4, 4), "strides are .*, expected positive, finite numbers, each above the one before"),
+        (2, (8, 4), "strides are .*, expected positive, finite numbers in increasing order"),
+        (2, (4, 4), "strides are .*, expected positive, finite numbers in increasing order"),
         (2, (0, 4), "strides are .*, expected positive, finite numbers"),
         (2, (-4, 4), "strides are .*, expected positive, finite numbers"),
         (2, (4, INF), "strides are .*, expected positive, finite numbers"),
         (2, (NAN, 4), "strides are .*, expected positive, finite numbers"),
         (2, ("4", "8"), "strides are .*, expected positive, finite numbers"),
-        (0, (), "features are 0 maps, expected a list of 1 to 16 feature maps"),
-        (17, tuple(range(1, 18)), "features are 17 maps, expected a list of 1 to 16 feature maps"),
+        (0, (), "features has 0 maps, expected a list of 1 to 16 feature maps"),
+        (17, tuple(range(1, 18)), "features has 17 maps, expected a list of 1 to 16 feature maps"),
     )
     def test_strides(self, maps, strides, message):
         features, *rest = self._GOOD.values()
@@ -316,18 +316,16 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
     def test_mismatched_levels(self):
         features, *rest = map(tf.constant, self._GOOD.values())
         pool = tfo.detection.multiscale_roi_align
-        self._raises(pool, "features are a .*, expected a list of 1 to 16", features, *rest, strides=(4,))
+        self._raises(pool, "features is of type .*, expected a list of 1 to 16", features, *rest, strides=(4,))
         other = tf.cast(features, tf.float64)
         self._raises(
             pool, "features are float32, float64, expected one dtype", [features, other], *rest, strides=(1, 2)
         )
         for other in (features[:1], features[..., :5]):
-            shapes = (
-                r"features\[0\] are \[2,4,5,12\] and features\[1\] .*, expected one batch and one number of channels"
-            )
+            shapes = r"features\[0\] are \[2,4,5,12\] .*, expected the same batch size and number of channels"
             with self.assertRaisesRegex(ValueError, shapes):
                 pool([features, other], *rest, strides=(4, 8))
-            with self.assertRaisesRegex(ValueError, "features must have one batch and channels"):
+            with self.assertRaisesRegex(ValueError, "features must have the same batch size and channels"):
                 tf.function(lambda other=other: pool([features, other], *rest, strides=(4, 8)))()
 
     def test_raw_ops_check_attrs(self):
@@ -345,8 +343,8 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
                 with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                     call(*arguments, **extra)
         for options, message in (
-            ({"strides": [4.0, 8.0]}, "strides are 2 numbers, expected 1"),
-            ({"strides": [-4.0]}, r"strides\[0\] is -4, expected positive, rising numbers"),
+            ({"strides": [4.0, 8.0]}, "strides has 2 entries for 1 feature map"),
+            ({"strides": [-4.0]}, r"strides\[0\] is -4, expected positive numbers in increasing order"),
             ({"strides": [4.0], "canonical_stride": 0.0}, "canonical_stride .* expected positive numbers"),
         ):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):

@@ -377,6 +377,12 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
             graph(*arguments.values())
 
+    def test_boxes_by_image_lead_to_the_layers(self):
+        with self.assertRaisesRegex(
+            ValueError, r"got \[1,3,4\]: for \[N, R, 4\] call a layer, such as tfo.layers.RoIAlign"
+        ):
+            tfo.detection.roi_pool(**{**self._GOOD, "boxes": np.zeros([1, 3, 4])})
+
     @parameterized.parameters(
         ({"features": np.zeros([4, 5, 3], np.float32)}, "features must be 4-D: .*rank 4 but is rank 3"),
         ({"boxes": np.zeros([3, 5], np.float32)}, r"boxes must be \[K, 4\]: .*must be 4 but is 5"),

@@ -69,7 +69,11 @@ GpuVector<char> Store(const std::vector<int>& values, int64_t bytes) {
 
 template <typename Device>
 void Check(Device device, const std::string& name, const Planes& planes,
-           const std::vector<int>& values, int64_t bytes, bool diagonal) {
+           const std::vector<int>& values, int64_t bytes, bool diagonal,
+           const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, name, " ", planes.height, " x ",
+                              planes.width, ", ", diagonal ? 8 : 4,
+                              " neighbors, ", bytes, " bytes");
   const GpuVector<char> pixels = Store(values, bytes);
   GpuVector<int32_t> labels(planes.Elements(), -7), counts(planes.Count(), -7);
   GpuVector<char> scratch;
@@ -84,9 +88,8 @@ void Check(Device device, const std::string& name, const Planes& planes,
   for (size_t i = 0; i < expected.labels.size(); ++i) {
     if (labels[i] == expected.labels[i]) continue;
     std::ostringstream message;
-    message << name << " " << planes.height << " x " << planes.width << ", "
-            << (diagonal ? 8 : 4) << " neighbors, " << bytes << " bytes: label "
-            << i << " is " << labels[i] << ", expected " << expected.labels[i];
+    message << "label " << i << " is " << labels[i] << ", expected "
+            << expected.labels[i];
     testing::Fail(__FILE__, __LINE__, message.str());
     break;
   }

@@ -10,7 +10,7 @@ DISCRETE_DTYPES = (tf.bool, *_INTEGERS)
 
 def images_tensor(value, dtypes, expected):
     """Returns images as a tensor of rank 2 to 4 and one of the dtypes. Raises ValueError."""
-    images = tf.convert_to_tensor(value)
+    images = arguments.dense_tensor("images", value)
     if images.dtype not in dtypes:
         raise ValueError(f"images are {images.dtype.name}, expected {expected}")
     if images.shape.rank is not None and not 2 <= images.shape.rank <= 4:

@@ -34,7 +34,11 @@ std::vector<Label> RowLabels(const RowShape& shape, const T* x) {
 }
 
 template <typename T, typename Label>
-void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options) {
+void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options,
+                    const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "rows ", shape.rows,
+                              ", classes ", shape.classes, ", offsets ",
+                              shape.input_offset, ", ", shape.output_offset);
   using Value = Accumulator<T>;
   const auto [rows, classes, input_offset, output_offset] = shape;
   const int64_t n = rows * classes;
@@ -109,7 +113,12 @@ void CheckLabelLoss(const RowShape& shape, const LabelLossOptions& options) {
 
 // Targets are distributions, some of them one-hot.
 template <typename T>
-void CheckCrossEntropy(const RowShape& shape, double smoothing) {
+void CheckCrossEntropy(const RowShape& shape, double smoothing,
+                       const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "rows ", shape.rows,
+                              ", classes ", shape.classes, ", offsets ",
+                              shape.input_offset, ", ", shape.output_offset,
+                              ", smoothing ", smoothing);
   using Value = Accumulator<T>;
   const auto [rows, classes, input_offset, output_offset] = shape;
   const int64_t n = rows * classes;

@@ -42,7 +42,7 @@ class LabelLossOpBase : public OpKernel {
         options_.ignores
             ? absl::StrCat(" or ignore_index ", options_.ignore_index)
             : "",
-        rows.rows_shape.dims() == 1 ? "" : " (labels in flat order)"));
+        rows.rows_shape.dims() == 1 ? "" : " (in flattened labels)"));
   }
 
   LabelLossOptions options_;

@@ -57,7 +57,11 @@ struct Gaussians {
 };
 
 template <typename T, bool kUnit>
-void CheckGaussianKl(const RowShape& shape) {
+void CheckGaussianKl(const RowShape& shape,
+                     const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "rows ", shape.rows,
+                              ", classes ", shape.classes, ", offsets ",
+                              shape.input_offset, ", ", shape.output_offset);
   using Value = Accumulator<T>;
   const auto [rows, classes, input_offset, output_offset] = shape;
   const int64_t n = rows * classes;

@@ -9,7 +9,10 @@ using testing::RandomValues;
 using testing::ThreadedCpu;
 
 template <typename T, bool kLog>
-void CheckSoftmax(const RowShape& shape) {
+void CheckSoftmax(const RowShape& shape, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "rows ", shape.rows,
+                              ", classes ", shape.classes, ", offsets ",
+                              shape.input_offset, ", ", shape.output_offset);
   const auto [rows, classes, input_offset, output_offset] = shape;
   const int64_t n = rows * classes;
   const Guarded<T> x(RowLogits<T>(shape), input_offset);
@@ -36,7 +39,11 @@ void CheckSoftmax(const RowShape& shape) {
 }
 
 template <typename T, bool kLog>
-void CheckSoftmaxGrad(const RowShape& shape) {
+void CheckSoftmaxGrad(const RowShape& shape,
+                      const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "rows ", shape.rows,
+                              ", classes ", shape.classes, ", offsets ",
+                              shape.input_offset, ", ", shape.output_offset);
   const auto [rows, classes, input_offset, output_offset] = shape;
   const int64_t n = rows * classes;
   const Guarded<T> x(RowLogits<T>(shape), input_offset);
@@ -74,7 +81,10 @@ void CheckSoftmaxGrad(const RowShape& shape) {
 }
 
 template <typename T>
-void CheckEntropy(const RowShape& shape) {
+void CheckEntropy(const RowShape& shape, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "rows ", shape.rows,
+                              ", classes ", shape.classes, ", offsets ",
+                              shape.input_offset, ", ", shape.output_offset);
   using Value = Accumulator<T>;
   const auto [rows, classes, input_offset, output_offset] = shape;
   const int64_t n = rows * classes;

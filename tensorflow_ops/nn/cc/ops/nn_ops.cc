@@ -20,7 +20,7 @@ absl::Status OneShape(InferenceContext* c, int first, int last,
     TF_RETURN_IF_ERROR(
         Expect(absl::StrCat(names, " must be [..., classes]"),
                c->WithRankAtLeast(c->input(i), 1, &with_classes)));
-    TF_RETURN_IF_ERROR(Expect(absl::StrCat(names, " must have one shape"),
+    TF_RETURN_IF_ERROR(Expect(absl::StrCat(names, " must have the same shape"),
                               c->Merge(*shape, with_classes, shape)));
   }
   return absl::OkStatus();
@@ -35,9 +35,9 @@ absl::Status Rows(InferenceContext* c, ShapeHandle shape, ShapeHandle* rows) {
 absl::Status MergeRows(InferenceContext* c, int first, int last,
                        const char* names, ShapeHandle* rows) {
   for (int i = first; i < last; ++i) {
-    TF_RETURN_IF_ERROR(
-        Expect(absl::StrCat(names, " must have logits' shape but for classes"),
-               c->Merge(*rows, c->input(i), rows)));
+    TF_RETURN_IF_ERROR(Expect(
+        absl::StrCat(names, " must have logits' shape without the classes"),
+        c->Merge(*rows, c->input(i), rows)));
   }
   return absl::OkStatus();
 }

@@ -100,16 +100,6 @@ struct Tolerance {
                                   : 300 * std::numeric_limits<float>::min();
 };
 
-// Reports at most three failures of a kind, so that one bug does not fill the
-// screen.
-inline void ReportFailure(const std::string& what) {
-  static std::string last;
-  static int count = 0;
-  count = what.substr(0, 12) == last ? count + 1 : 0;
-  last = what.substr(0, 12);
-  if (count < 3) testing::Fail(__FILE__, __LINE__, what);
-}
-
 // Data: the type of inputs. `size`: the magnitude of the terms whose difference
 // the result is.
 template <typename Data, typename T>
@@ -132,7 +122,7 @@ void ExpectNear(const std::string& name, const RowShape& shape, int64_t row,
   message << name << " [" << shape.rows << ", " << shape.classes << "] of "
           << sizeof(Data) << " bytes, at " << row << ", " << c << ": " << actual
           << ", expected " << expected << ", within " << tolerance;
-  ReportFailure(message.str());
+  testing::Fail(__FILE__, __LINE__, message.str());
 }
 
 // Rows of different kinds: logits far apart, masked logits, all logits masked,

@@ -294,7 +294,11 @@ void CheckGaussianKl(const RowsShape& shape, const Cpu& cpu) {
 }
 
 template <typename T>
-void CheckAll(const RowsShape& shape, int threads) {
+void CheckAll(const RowsShape& shape, int threads,
+              const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "rows ", shape.rows,
+                              ", classes ", shape.classes, ", threads ",
+                              threads);
   const Cpu cpu = ThreadedCpu(threads);
   CheckSoftmax<T>(shape, cpu);
   CheckEntropy<T>(shape, cpu);

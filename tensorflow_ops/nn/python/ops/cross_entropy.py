@@ -70,7 +70,7 @@ def softmax_cross_entropy(
     softcap = nn_arguments.softcap_or_none(softcap)
     axis = nn_arguments.static_axis(axis)
     logits = nn_arguments.logits_tensor(logits, axis)
-    labels = _broadcast(arguments.cast_tensor(labels, logits.dtype), logits)
+    labels = _broadcast(arguments.cast_tensor("labels", labels, logits.dtype), logits)
     value_dtype = arguments.at_least_float32(logits.dtype)
     with tf.name_scope(name or "softmax_cross_entropy"):
         labels, logits = (axes.move_axis_last(tensor, axis)[0] for tensor in (labels, logits))

@@ -74,7 +74,7 @@ def _tensors(q, p):
     if len({t.dtype for t in with_dtype}) > 1:
         raise ValueError(f"q's tensors are {' and '.join(t.dtype.name for t in with_dtype)}, expected one dtype")
     dtype = with_dtype[0].dtype if with_dtype else tf.float32
-    return [arguments.cast_tensor(t, dtype) for t in (*q, *(p or ()))]
+    return [arguments.cast_tensor(name, t, dtype) for name, t in zip(_NAMES, (*q, *(p or ())), strict=False)]
 
 
 def _broadcast(tensors):

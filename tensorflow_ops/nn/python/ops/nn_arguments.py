@@ -60,7 +60,7 @@ def class_weights_tensor(class_weights, logits, dtype):
     """
     if class_weights is None:
         return None
-    weights = arguments.cast_tensor(class_weights, dtype)
+    weights = arguments.cast_tensor("class_weights", class_weights, dtype)
     classes = logits.shape[-1] if logits.shape.rank else None
     arguments.check_shape("class_weights", weights, [classes], "one for each class")
     if classes is not None and weights.shape == [classes]:
@@ -96,7 +96,7 @@ def axis_last(logits, axis):
 
 def integer_labels(labels):
     """Returns labels as int32 or int64. Raises ValueError."""
-    labels = arguments.int_tensor(labels)
+    labels = arguments.int_tensor("labels", labels)
     dtype = _LABEL_DTYPES.get(labels.dtype)
     if dtype is None:
         raise ValueError(f"labels are {labels.dtype.name}, expected int32 or int64")

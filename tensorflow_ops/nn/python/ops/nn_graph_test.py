@@ -208,9 +208,9 @@ class StaticShapeTest(parameterized.TestCase, tf.test.TestCase):
     def test_op_reports_impossible_shapes(self):
         """Calls the ops directly, as a graph does once shapes become known."""
         x = tf.zeros([2, 3])
-        with self.assertRaisesRegex(ValueError, "labels and logits must have one shape"):
+        with self.assertRaisesRegex(ValueError, "labels and logits must have the same shape"):
             tf.function(lambda: ops.tensorflow_ops_softmax_cross_entropy(tf.zeros([2, 4]), x, Tvalue=tf.float32))()
-        with self.assertRaisesRegex(ValueError, "labels must have logits' shape but for classes"):
+        with self.assertRaisesRegex(ValueError, "labels must have logits' shape without the classes"):
             tf.function(
                 lambda: ops.tensorflow_ops_sparse_softmax_cross_entropy(x, tf.zeros([3], tf.int32), Tvalue=tf.float32)
             )()

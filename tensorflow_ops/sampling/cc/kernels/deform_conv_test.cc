@@ -204,7 +204,10 @@ struct Outputs {
 };
 
 template <typename T>
-void CheckCpu(const Problem<T>& p) {
+void CheckCpu(const Problem<T>& p, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "features ",
+                              p.features.size(), ", outputs ",
+                              p.d_output.size(), ", mask ", p.has_mask);
   Outputs<T> one(p);
   one.Compute(ThreadedCpu(1), p);
   one.Expect(p);
@@ -216,7 +219,10 @@ void CheckCpu(const Problem<T>& p) {
 }
 
 template <typename T>
-void CheckGpu(const Problem<T>& p) {
+void CheckGpu(const Problem<T>& p, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "features ",
+                              p.features.size(), ", outputs ",
+                              p.d_output.size(), ", mask ", p.has_mask);
   for (bool deterministic : {false, true}) {
     GpuVector<char> scratch(
         DeformConvGradScratchBytes<T>(p.args, deterministic) + 1);

@@ -164,7 +164,10 @@ struct Outputs {
 };
 
 template <typename T>
-void CheckCpu(const Problem<T>& problem) {
+void CheckCpu(const Problem<T>& problem, const testing::Caller& caller) {
+  const testing::Case of_test(
+      caller, testing::NameOf<T>(), "batch ", problem.args.batch, ", queries ",
+      problem.args.queries, ", heads ", problem.args.heads);
   Outputs<T> one(problem);
   one.Compute(ThreadedCpu(1), problem);
   one.Expect(Reference(problem));
@@ -176,7 +179,10 @@ void CheckCpu(const Problem<T>& problem) {
 }
 
 template <typename T>
-void CheckGpu(const Problem<T>& problem) {
+void CheckGpu(const Problem<T>& problem, const testing::Caller& caller) {
+  const testing::Case of_test(
+      caller, testing::NameOf<T>(), "batch ", problem.args.batch, ", queries ",
+      problem.args.queries, ", heads ", problem.args.heads);
   for (bool deterministic : {false, true}) {
     const int64_t bytes =
         DeformableAttentionGradScratchBytes<T>(problem.args, deterministic);
@@ -192,12 +198,12 @@ void CheckGpu(const Problem<T>& problem) {
 
 // Calls check(problem) for sizes of models, and odd ones.
 template <typename T, typename Check>
-void ForProblems(const Check& check) {
-  check(MakeProblem<T>(2, 2, 32, 9, {{9, 7, 4}, {5, 4, 4}, {2, 3, 4}}));
-  check(MakeProblem<T>(1, 1, 67, 5, {{6, 5, 3}, {1, 1, 14}}));
-  check(MakeProblem<T>(3, 2, 1, 7, {{1, 8, 1}, {3, 1, 0}, {2, 2, 20}}));
+void ForProblems(const Check& check, const testing::Caller& caller = {}) {
+  check(MakeProblem<T>(2, 2, 32, 9, {{9, 7, 4}, {5, 4, 4}, {2, 3, 4}}), caller);
+  check(MakeProblem<T>(1, 1, 67, 5, {{6, 5, 3}, {1, 1, 14}}), caller);
+  check(MakeProblem<T>(3, 2, 1, 7, {{1, 8, 1}, {3, 1, 0}, {2, 2, 20}}), caller);
   // Few queries of many pixels: heads in groups.
-  check(MakeProblem<T>(1, 5, 35, 3, {{20, 15, 2}, {9, 4, 1}}));
+  check(MakeProblem<T>(1, 5, 35, 3, {{20, 15, 2}, {9, 4, 1}}), caller);
 }
 
 TFO_TEST(DeformableAttention, EqualsDoubleLoops) {
@@ -306,9 +312,9 @@ TFO_CUDA_TEST(DeformableAttention, KernelsGivePixelsOfWeightZeroSlopesOnly) {
 
 // What the ops pass for empty weights.
 template <typename Check>
-void ForNoPoints(const Check& check) {
+void ForNoPoints(const Check& check, const testing::Caller& caller = {}) {
   Problem<float> problem = MakeProblem<float>(2, 2, 3, 0, {{3, 2, 0}});
-  check(problem);
+  check(problem, caller);
 }
 
 TFO_TEST(DeformableAttention, NoPointsHaveZeroGradients) {

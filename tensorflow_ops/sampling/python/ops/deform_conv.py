@@ -31,7 +31,7 @@ def check_padding(padding):
 
 def _tensor(name, value, dtype, shape):
     """Returns a tensor of the dtype. Raises ValueError unless it has this rank."""
-    tensor = arguments.cast_tensor(arguments.float_tensor(name, value), dtype)
+    tensor = tf.cast(arguments.float_tensor(name, value), dtype)
     arguments.check_shape(name, tensor, [None] * len(shape.split(",")), f"expected {shape}")
     return tensor
 

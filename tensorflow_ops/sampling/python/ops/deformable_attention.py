@@ -67,16 +67,14 @@ def multiscale_deformable_attention(
     values = arguments.float_tensor("values", values)
     dtype = arguments.at_least_float32(values.dtype)
     # Python ints as int64: TensorFlow would wrap large ones in int32.
-    spatial_shapes = tf.convert_to_tensor(spatial_shapes, dtype_hint=tf.int64)
+    spatial_shapes = arguments.dense_tensor("spatial_shapes", spatial_shapes, dtype_hint=tf.int64)
     if not spatial_shapes.dtype.is_integer:
         raise ValueError(f"spatial_shapes are {spatial_shapes.dtype.name}, expected integers")
     return ops.tensorflow_ops_multiscale_deformable_attention(
         values=values,
         spatial_shapes=tf.cast(spatial_shapes, tf.int64),
-        sampling_locations=arguments.cast_tensor(
-            arguments.float_tensor("sampling_locations", sampling_locations), dtype
-        ),
-        attention_weights=arguments.cast_tensor(arguments.float_tensor("attention_weights", attention_weights), dtype),
+        sampling_locations=tf.cast(arguments.float_tensor("sampling_locations", sampling_locations), dtype),
+        attention_weights=tf.cast(arguments.float_tensor("attention_weights", attention_weights), dtype),
         num_points=num_points,
         name=name,
     )

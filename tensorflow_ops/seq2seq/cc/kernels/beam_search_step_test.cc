@@ -374,6 +374,14 @@ TFO_TEST(BeamSearchStep, LongRowsInParts) {
       for (auto& x : p.log_probs) x = 0;
       const auto r = Run(p, 4);
       for (int w = 0; w < 4; ++w) TFO_EXPECT_EQ(r.tokens[w], w);
+      // The largest logits of two parts both count in the softmax.
+      for (T& x : p.logits) x = Narrow<T>(Accumulator<T>(-INFINITY));
+      for (const int64_t at : {int64_t{0}, v - 1, v, 2 * v - 1}) {
+        p.logits[at] = Narrow<T>(Accumulator<T>(0));
+      }
+      for (const auto log_prob : Run(p, 4).log_probs) {
+        TFO_EXPECT(std::abs(log_prob + std::log(2.0)) < 1e-6);
+      }
     }
   });
 }

@@ -80,14 +80,6 @@ bool AreNear(const GpuVector<Value>& actual, const GpuVector<Value>& expected,
 template <typename T>
 constexpr double kTolerance = sizeof(T) == 8 ? 1e-12 : 2e-6;
 
-template <typename T>
-void Report(const Case& c, const char* what) {
-  std::ostringstream message;
-  message << what << " of [" << c.batch << ", " << c.frames << ", " << c.classes
-          << "] of " << sizeof(T) << " bytes, width " << c.width;
-  testing::Fail(__FILE__, __LINE__, message.str());
-}
-
 // ---- Greedy.
 
 template <typename T>
@@ -106,7 +98,10 @@ struct GreedyResults {
 };
 
 template <typename T>
-void CheckGreedy(const Case& c) {
+void CheckGreedy(const Case& c, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", c.batch,
+                              ", frames ", c.frames, ", classes ", c.classes,
+                              ", width ", c.width);
   const Problem<T> p(c);
   for (const bool merge : {false, true}) {
     GreedyResults<T> expected(c), actual(c);
@@ -114,10 +109,10 @@ void CheckGreedy(const Case& c) {
     RunOnGpu(&CtcGreedyDecode<T>, actual.Args(p, merge));
     if (actual.labels != expected.labels ||
         actual.lengths != expected.lengths) {
-      Report<T>(c, "labels");
+      testing::Fail(__FILE__, __LINE__, "labels");
     }
     if (!AreNear(actual.log_probs, expected.log_probs, kTolerance<T>)) {
-      Report<T>(c, "log_probs");
+      testing::Fail(__FILE__, __LINE__, "log_probs");
     }
   }
 }
@@ -162,7 +157,10 @@ struct SearchResults {
 };
 
 template <typename T>
-void CheckSearch(const Case& c) {
+void CheckSearch(const Case& c, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", c.batch,
+                              ", frames ", c.frames, ", classes ", c.classes,
+                              ", width ", c.width);
   const Problem<T> p(c);
   SearchResults<T> expected(c), actual(c);
   CtcBeamSearch(testing::ThreadedCpu(1), expected.Args(p, c));
@@ -171,14 +169,14 @@ void CheckSearch(const Case& c) {
   const bool compares_labels = sizeof(T) > 2 || c.values == Values::kEqual;
   if (compares_labels && (actual.labels != expected.labels ||
                           actual.lengths != expected.lengths)) {
-    Report<T>(c, "labels");
+    testing::Fail(__FILE__, __LINE__, "labels");
   }
   if (!AreNear(actual.scores, expected.scores, kTolerance<T>)) {
-    Report<T>(c, "scores");
+    testing::Fail(__FILE__, __LINE__, "scores");
   }
   if (!AreNear(actual.log_probs, expected.log_probs, kTolerance<T>) &&
       compares_labels) {
-    Report<T>(c, "log_probs");
+    testing::Fail(__FILE__, __LINE__, "log_probs");
   }
 }
 
@@ -276,7 +274,10 @@ struct Beam {
 
 // The last frame of the last example is none.
 template <typename T>
-void CheckSteps(const Case& c) {
+void CheckSteps(const Case& c, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", c.batch,
+                              ", frames ", c.frames, ", classes ", c.classes,
+                              ", width ", c.width);
   using Value = Accumulator<T>;
   const Problem<T> p(c);
   const int64_t rows = c.batch * c.width;
@@ -326,10 +327,10 @@ void CheckSteps(const Case& c) {
     if (actual.parents != expected.parents ||
         actual.labels != expected.labels ||
         actual.prefixes != expected.prefixes) {
-      Report<T>(c, "prefixes of a step");
+      testing::Fail(__FILE__, __LINE__, "prefixes of a step");
     }
     if (!AreNear(actual.weights, expected.weights, kTolerance<T>)) {
-      Report<T>(c, "weights of a step");
+      testing::Fail(__FILE__, __LINE__, "weights of a step");
     }
     beam.weights.swap(expected.weights);
     beam.prefixes.swap(expected.prefixes);

@@ -10,28 +10,28 @@
 namespace tfo {
 namespace {
 
-// Ok, or that blank is no class of logits, whose last dim is the classes.
-absl::Status CheckCtcClasses(const ::tensorflow::Tensor& logits,
-                             int64_t blank) {
+// Reads the blank of logits, whose last dim is the classes.
+absl::Status ReadCtcBlank(const ::tensorflow::Tensor& logits,
+                          int64_t blank_index, int64_t* blank) {
   const int64_t classes = logits.dim_size(logits.dims() - 1);
   if (classes < 1 || classes > std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(
         absl::StrCat("logits must have [1, 2147483647] classes, got ",
                      logits.shape().DebugString()));
   }
-  if (blank >= 0 && blank < classes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("blank_index is ", blank, ", expected [0, ", classes, ")"));
+  return ReadBlank(blank_index, classes, blank);
 }
 
 // Reads inputs logits [B, T, V] and logit_lengths [B].
 template <typename T>
-absl::Status ReadCtcLogits(::tensorflow::OpKernelContext* ctx, int64_t blank,
-                           bool check_values, CtcLogits<T>* input) {
+absl::Status ReadCtcLogits(::tensorflow::OpKernelContext* ctx,
+                           int64_t blank_index, bool check_values,
+                           CtcLogits<T>* input) {
   const ::tensorflow::Tensor &logits = ctx->input(0), &lengths = ctx->input(1);
   TF_RETURN_IF_ERROR(CheckShape("logits", logits.shape(), {-1, -1, -1},
                                 "[batch, frames, classes]"));
-  TF_RETURN_IF_ERROR(CheckCtcClasses(logits, blank));
+  int64_t blank;
+  TF_RETURN_IF_ERROR(ReadCtcBlank(logits, blank_index, &blank));
   const int64_t batch = logits.dim_size(0);
   TF_RETURN_IF_ERROR(CheckShape("logit_lengths", lengths.shape(), {batch},
                                 absl::StrCat("[", batch, "]").c_str()));
@@ -39,7 +39,7 @@ absl::Status ReadCtcLogits(::tensorflow::OpKernelContext* ctx, int64_t blank,
             blank, Data<T>(logits),    IntsOf(lengths)};
   if (!check_values) return absl::OkStatus();
   return CheckLengths("logit_lengths", input->lengths, batch, 0, input->frames,
-                      "logits hold that many frames");
+                      "the frames of logits");
 }
 
 // Reads a finite scalar.
@@ -193,7 +193,7 @@ class CtcBeamSearchStepOp : public OpKernel {
                                &label_scores = ctx->input(4);
     TF_RETURN_IF_ERROR(
         CheckShape("logits", logits.shape(), {-1, -1}, "[batch, classes]"));
-    TF_RETURN_IF_ERROR(CheckCtcClasses(logits, blank_));
+    TF_RETURN_IF_ERROR(ReadCtcBlank(logits, blank_, &args->blank));
     const int64_t batch = logits.dim_size(0), classes = logits.dim_size(1);
     TF_RETURN_IF_ERROR(CheckShape("is_frame", is_frame.shape(), {batch},
                                   absl::StrCat("[", batch, "]").c_str()));
@@ -211,7 +211,6 @@ class CtcBeamSearchStepOp : public OpKernel {
     args->batch = batch;
     args->beam_width = width;
     args->classes = classes;
-    args->blank = blank_;
     args->logits = Data<T>(logits);
     args->is_frame = Data<bool>(is_frame);
     args->weights = Data<double>(weights);

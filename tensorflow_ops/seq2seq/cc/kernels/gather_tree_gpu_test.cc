@@ -6,7 +6,10 @@ namespace tfo {
 namespace {
 
 template <typename Id>
-void Check(int64_t time, int64_t batch, int64_t beams) {
+void Check(int64_t time, int64_t batch, int64_t beams,
+           const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, "time ", time, ", batch ", batch,
+                              ", beams ", beams);
   const int64_t all = batch * beams;
   std::mt19937 random(time + batch + beams);
   testing::GpuVector<Id> tokens(time * all), parents(time * all);

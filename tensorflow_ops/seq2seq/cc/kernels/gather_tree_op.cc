@@ -62,7 +62,7 @@ class GatherTreeOp : public OpKernel {
     }
     return absl::InvalidArgumentError(absl::StrCat(
         "the sequence of beam ", bad.beam, " of batch entry ", bad.batch,
-        " meets parent ", bad.value, " in parent_ids[", bad.time, ", ",
+        " reaches parent ", bad.value, " in parent_ids[", bad.time, ", ",
         bad.batch, "], expected [0, ", args.beams, ")"));
   }
 };

@@ -4,6 +4,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/sequence/cc/kernels/sequence_inputs.h"
 
 namespace tfo {
 namespace {
@@ -16,11 +17,8 @@ using ::tensorflow::shape_inference::ShapeHandle;
 absl::Status CheckCtcBlank(InferenceContext* c, DimensionHandle classes) {
   int64_t blank;
   TF_RETURN_IF_ERROR(c->GetAttr("blank_index", &blank));
-  if (!c->ValueKnown(classes) || blank < c->Value(classes)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "blank_index is ", blank, ", expected [0, ", c->Value(classes), ")"));
+  if (!c->ValueKnown(classes)) return absl::OkStatus();
+  return ReadBlank(blank, c->Value(classes), &blank);
 }
 
 // Of inputs logits [B, T, V] and logit_lengths [B].
@@ -92,7 +90,7 @@ absl::Status CtcBeamSearchStepShape(InferenceContext* c) {
 #define TFO_CTC_ATTRS                         \
   .Attr("T: {half, bfloat16, float, double}") \
       .Attr("Tvalue: {float, double}")        \
-      .Attr("blank_index: int >= 0")
+      .Attr("blank_index: int >= -1")
 
 REGISTER_OP("TensorflowOps>CtcGreedyDecode")
     .Input("logits: T")

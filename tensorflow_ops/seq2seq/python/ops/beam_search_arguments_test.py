@@ -24,11 +24,11 @@ def _search(options):
 
 class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        ({"beam_width": 0}, "beam_width is 0, expected an int that is at least 1"),
+        ({"beam_width": 0}, r"beam_width is 0, expected an int in \[1, 2147483647\]"),
         ({"beam_width": 2.0}, "beam_width is 2.0, expected an int"),
-        ({"max_length": 0}, "max_length is 0, expected an int that is at least 1"),
-        ({"batch_size": -1}, "batch_size is -1, expected an int that is at least 0"),
-        ({"eos_ids": [0, -1]}, "an id is -1, expected an int that is at least 0"),
+        ({"max_length": 0}, r"max_length is 0, expected an int in \[1, 2147483647\]"),
+        ({"batch_size": -1}, r"batch_size is -1, expected an int in \[0, 2147483647\]"),
+        ({"eos_ids": [0, -1]}, r"an id is -1, expected an int in \[0, 2147483647\]"),
         ({"eos_ids": 0.5}, "an id is 0.5"),
         ({"pad_id": 0.5}, "pad_id is 0.5"),
         ({"bos_id": [0, 0, 0]}, r"bos_id has shape \[3\], expected \[2\]"),

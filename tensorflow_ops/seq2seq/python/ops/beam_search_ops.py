@@ -194,7 +194,7 @@ def gather_tree(token_ids, parent_ids, lengths, *, pad_id, name=None) -> tf.Tens
         "lengths[0, 1] is 7, expected [0, 3]" and a parent out of range, if a sequence
         contains it (a GPU returns the pad_id there and before).
     """
-    token_ids = arguments.int_tensor(token_ids)
+    token_ids = arguments.int_tensor("token_ids", token_ids)
     if token_ids.dtype not in (tf.int32, tf.int64):
         raise ValueError(f"token_ids are {token_ids.dtype.name}, expected int32 or int64")
     parent_ids = arguments.tensor_of_kind("parent_ids", parent_ids, token_ids.dtype)
@@ -238,8 +238,8 @@ def batch_gather(params, indices, *, name=None) -> tf.Tensor:
         "indices[1,0] is 7, expected [0, 3)".
     """
     with tf.name_scope(name or "batch_gather"):
-        params = tf.convert_to_tensor(params)
-        indices = arguments.int_tensor(indices)
+        params = arguments.dense_tensor("params", params)
+        indices = arguments.int_tensor("indices", indices)
         if not indices.dtype.is_integer:
             raise ValueError(f"indices are {indices.dtype.name}, expected int32 or int64")
         if indices.dtype not in (tf.int32, tf.int64):

@@ -209,7 +209,7 @@ class BeamSearchStepTest(parameterized.TestCase, tf.test.TestCase):
         ({"lengths": tf.zeros([1, 2])}, "lengths are float32, expected int32"),
         ({"lengths": tf.zeros([2], tf.int32)}, r"lengths are \[2\], expected \[1,2\]"),
         ({"forbidden": tf.zeros([1, 2, 4], tf.bool)}, r"forbidden are \[1,2,4\], expected \[1,2,3\]"),
-        ({"beam_width": 0}, "beam_width is 0, expected an int that is at least 1"),
+        ({"beam_width": 0}, r"beam_width is 0, expected an int in \[1, 2147483647\]"),
         ({"length_penalty": 10**400}, "length_penalty is 10+, expected a finite number"),
         ({"length_penalty": _NAN}, "length_penalty is nan, expected a finite number"),
         ({"eos_ids": [3]}, r"eos_ids\[0\] is 3, expected \[0, 3\)"),

@@ -33,7 +33,7 @@ def _inputs(logits, logit_lengths, blank_index, pad_id):
     logits = arguments.float_tensor("logits", logits)
     lengths = sequence_arguments.ints("logit_lengths", logit_lengths)
     attrs = {
-        "blank_index": arguments.static_int("blank_index", blank_index, 0),
+        "blank_index": sequence_arguments.blank_index(blank_index),
         "Tvalue": arguments.at_least_float32(logits.dtype),
     }
     if pad_id is None:
@@ -64,7 +64,7 @@ def ctc_greedy_decode(
         or float64. NaN counts as -inf, which forbids a class, and +inf as the largest finite
         number. Of equal logits the first wins. Frames beyond an example's length do not matter.
       logit_lengths: [batch], the frames of each example, in [0, max frames]; int32 or int64.
-      blank_index: the class of blank, in [0, classes).
+      blank_index: the class of blank, in [0, classes), or -1: the last class.
       merge_repeated: False: a label of consecutive frames is repeated in the result.
       pad_id: an int: the label after the last.
       name: name of the op.
@@ -137,7 +137,7 @@ def ctc_beam_search_decode(
       logit_lengths: [batch], the frames of each example, in [0, max frames]; int32 or int64.
       beam_width: K, an int, at least 1.
       top_paths: P, an int in [1, beam_width]: the number of sequences returned.
-      blank_index: the class of blank, in [0, classes).
+      blank_index: the class of blank, in [0, classes), or -1: the last class.
       step_fn: a language model, or None: a function (labels int32 [batch * K], state) ->
         (label scores [batch * K, classes], state) that maps the last label of each prefix to
         the scores of the label after it, such as log probabilities. An empty prefix' last

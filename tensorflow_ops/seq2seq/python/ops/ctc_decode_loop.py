@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder, seq2seq_arguments
+from tensorflow_ops.sequence.python.ops import sequence_arguments
 
 # The sizes of a prefix in the step op (ctc_decode.h): log probabilities of paths that end with blank and with a label,
 # and the score's bonus; the last label, and two ids of two numbers.
@@ -34,7 +35,7 @@ class CtcSearch:
         logits = tf.ensure_shape(logits, [None, None, None])
         blank, classes = attrs["blank_index"], logits.shape[2]
         if classes is not None and blank >= classes:
-            raise ValueError(f"blank_index is {blank}, expected [0, {classes})")
+            raise ValueError(f"blank_index is {blank}, expected [0, {classes}), or -1: the last class")
         self._static_batch = logits.shape[0]
         self._batch = tf.shape(logits)[0] if self._static_batch is None else self._static_batch
         lengths = seq2seq_arguments.with_shape("logit_lengths", lengths, [self._batch], "one for each example")
@@ -85,7 +86,7 @@ class CtcSearch:
             frame=tf.constant(0),
             weights=tf.tile(tf.constant([first], tf.float64), [self._batch, 1, 1]),
             prefixes=tf.tile(tf.constant([empty], tf.int64), [self._batch, 1, 1]),
-            last_labels=tf.fill([model.rows], self._attrs["blank_index"]),
+            last_labels=tf.fill([model.rows], sequence_arguments.blank_class(self._attrs["blank_index"], self._logits)),
             states=model.state,
             label_list=self._steps.reserve(num_frames),
             parent_list=self._steps.reserve(num_frames),

@@ -1,5 +1,6 @@
 """Tests of the CTC decoders against sums over all paths, and against TensorFlow's decoders."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -184,6 +185,25 @@ class LanguageModelTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(result.scores[i, : len(expected)], [one[0] for one in expected], 1e-12)
             self.assertAllClose(result.log_probs[i, : len(expected)], [one[1] for one in expected], 1e-12)
 
+    def test_minus_1_is_the_last_class(self):
+        logits = np.random.default_rng(8).normal(size=[2, 5, 4])
+        bigrams = tf.constant(np.random.default_rng(9).normal(size=[4, 4]))
+
+        def step_fn(labels, state):
+            return tf.gather(bigrams, labels), state
+
+        for decode in (
+            tfo.seq2seq.ctc_greedy_decode,
+            tfo.seq2seq.ctc_beam_search_decode,
+            functools.partial(tfo.seq2seq.ctc_beam_search_decode, step_fn=step_fn),
+        ):
+            expected = decode(logits, [5, 3], blank_index=3)
+            last = functools.partial(decode, logit_lengths=[5, 3], blank_index=-1)
+            unknown = tf.function(last, input_signature=[tf.TensorSpec([None] * 3, tf.float64)])
+            for result in (last(logits), unknown(logits)):
+                for actual, value in zip(result, expected, strict=True):
+                    self.assertAllEqual(actual, value)
+
     def test_a_state_sees_the_labels_of_its_prefix(self):
         logits = np.random.default_rng(9).normal(0, 2, [1, 6, 3])
 
@@ -240,7 +260,8 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
 
         for text, call in (
             (r"blank_index is 4, expected \[0, 4\)", lambda: tfo.seq2seq.ctc_greedy_decode(logits, [3], blank_index=4)),
-            (r"blank_index is 4, expected \[0, 4\)", lambda: beam(logits, [3], blank_index=4)),
+            (r"blank_index is 4, expected \[0, 4\), or -1", lambda: beam(logits, [3], blank_index=4)),
+            ("blank_index is -2, expected an int", lambda: beam(logits, [3], blank_index=-2)),
             (r"blank_index is 4, expected \[0, 4\)", lambda: beam(logits, [3], blank_index=4, step_fn=step_fn)),
             (
                 "merge_repeated is 2, expected True or False",

@@ -31,7 +31,7 @@ def call_processor(process, step, sequences, logits):
         if len(result) != 2:
             raise ValueError(f"logits_processor returned {len(result)} values, expected logits or a pair")
         result, forbidden = result
-    result = tf.convert_to_tensor(result)
+    result = arguments.dense_tensor("logits_processor's logits", result)
     if result.dtype != logits.dtype:
         raise ValueError(f"logits_processor returned {result.dtype.name}, expected {logits.dtype.name}")
     arguments.check_shape("logits_processor's logits", result, logits.shape, "as it was given")
@@ -195,9 +195,7 @@ class Decoder:
 
     def _first(self, path, leaf, batch_size, beams):
         name = f"initial_state[{path}]" if path else "initial_state"
-        if leaf is None:
-            raise ValueError(f"{name} is None, expected a tensor")
-        leaf = tf.convert_to_tensor(leaf)
+        leaf = arguments.dense_tensor(name, leaf)
         leaf = seq2seq_arguments.with_shape(name, leaf, [batch_size, ...], "batch_size examples")
         if beams == 1:
             return leaf
@@ -245,8 +243,8 @@ class Decoder:
             raise ValueError(f"step_fn returned a state of another structure than initial_state: {error}") from None
         leaves = []
         for path, first, leaf in zip(self._paths, self.state, tf.nest.flatten(state), strict=True):
-            leaf = tf.convert_to_tensor(leaf)
             name = f"step_fn's state[{path}]" if path else "step_fn's state"
+            leaf = arguments.dense_tensor(name, leaf)
             if leaf.dtype != first.dtype:
                 raise ValueError(f"{name} is {leaf.dtype.name}, expected {first.dtype.name} as in initial_state")
             leaf = seq2seq_arguments.with_shape(name, leaf, [self.rows, ...], "the rows it was given")

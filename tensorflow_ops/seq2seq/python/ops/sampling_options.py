@@ -13,7 +13,7 @@ from tensorflow_ops.seq2seq.python.ops import sampling_filters, seq2seq_argument
 
 def row_seeds(seed, batch_size):
     """Returns a seed for each example, [B, 2]. Raises ValueError."""
-    seed = tf.convert_to_tensor(seed, dtype_hint=tf.int32)
+    seed = arguments.dense_tensor("seed", seed, dtype_hint=tf.int32)
     if not seed.dtype.is_integer:
         raise ValueError(f"seed is {seed.dtype.name}, expected int32")
     seed = tf.cast(seed, tf.int32)

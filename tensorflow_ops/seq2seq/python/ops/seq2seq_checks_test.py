@@ -103,7 +103,7 @@ _CASES = {
         0.0,
         "typical_p is 0(.0)?, expected a number above 0, at most 1",
     ),
-    "min_length": (_SEARCHES, _option("min_length"), 1, -1, "min_length is -1, expected an int that is at least 0"),
+    "min_length": (_SEARCHES, _option("min_length"), 1, -1, "min_length is -1, expected an int"),
     "seed": (
         _SAMPLERS,
         _option("seed"),

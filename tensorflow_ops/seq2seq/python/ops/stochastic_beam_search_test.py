@@ -180,7 +180,7 @@ class SequencesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(found, total, rtol=1e-9, atol=1e-12)
 
     @parameterized.parameters(
-        ({"beam_width": 0}, "beam_width is 0, expected an int that is at least 1"),
+        ({"beam_width": 0}, r"beam_width is 0, expected an int in \[1, 2147483647\]"),
         ({"temperature": 0.0}, "temperature is 0.0, expected a number above 0"),
         ({"temperature": -1.0}, "temperature is -1.0"),
         ({"seed": 1}, r"seed is of shape \[\]"),

@@ -31,23 +31,46 @@ double CyclesOf(const CrfScores<T>& s) {
   return s.frames * (s.tags * static_cast<double>(s.tags) / 4 + 200) + 500;
 }
 
+// The log likelihood of an example's labels, from log Z. Each frame's largest
+// logit and the largest transition are subtracted from score and log Z before
+// they are summed, so that a large offset of the scores does not cost accuracy.
+template <typename T>
+double LikelihoodOf(const CrfLikelihoodArgs<T>& args, const Matrices& matrices,
+                    int64_t example, double log, const double* largest) {
+  const CrfScores<T>& s = args.scores;
+  if (log == -kInfinity) return log;  // without any allowed sequence
+  double score = 0;
+  ForLabels(s, args.labels, example,
+            [&](int64_t t, int64_t label, int64_t from) {
+              const int64_t at = (example * s.frames + t) * s.tags + label;
+              score += Widen(s.logits[at]) - largest[t];
+              if (t > 0) {
+                const double transition = s.transitions[from * s.tags + label];
+                score += transition - matrices.frame.largest;
+              }
+            });
+  const double result = score - log;
+  return result > 0 ? 0 : result;  // above by rounding
+}
+
 template <typename T>
 Error Run(const Cpu& cpu, const CrfLikelihoodArgs<T>& args) {
   const CrfScores<T>& s = args.scores;
   const Matrices matrices(s.transitions, s.tags);
   cpu.ParallelFor(s.batch, CyclesOf(s), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      double log, score = 0;
-      if (!PlainPaths<T>(s, matrices, i, /*keeps=*/false).Forward(&log)) {
-        log = Paths<T>(s, matrices, i, /*keeps=*/false).Forward();
+      const auto finish = [&](double log, const double* largest) {
+        args.log_likelihood[i] = LikelihoodOf(args, matrices, i, log, largest);
+      };
+      double log;
+      PlainPaths<T> plain(s, matrices, i, /*keeps=*/false);
+      if (plain.Forward(&log)) {
+        finish(log, plain.largest());
+        continue;
       }
-      ForLabels(s, args.labels, i, [&](int64_t t, int64_t label, int64_t from) {
-        score += Widen(s.logits[(i * s.frames + t) * s.tags + label]);
-        if (t > 0) score += s.transitions[from * s.tags + label];
-      });
-      // Without an allowed sequence, this one is forbidden.
-      const double result = log == -kInfinity ? log : score - log;
-      args.log_likelihood[i] = result > 0 ? 0 : result;  // above by rounding
+      Paths<T> paths(s, matrices, i, /*keeps=*/false);
+      log = paths.Forward();
+      finish(log, paths.largest());
     }
   });
   return nullptr;
@@ -203,16 +226,17 @@ Error Run(const Cpu& cpu, const CrfMarginalsArgs<T>& args) {
   return nullptr;
 }
 
-// Transitions as CrfBestWays takes them: -inf instead of NaN and beyond the
-// tags.
+// Transitions as CrfBestWays takes them, less `shift`: -inf instead of NaN and
+// beyond the tags.
 template <typename Value>
-Doubles TransitionsOf(const Value* transitions, int64_t tags, bool transposed) {
+Doubles TransitionsOf(const Value* transitions, int64_t tags, double shift,
+                      bool transposed) {
   const int64_t stride = StrideOf(tags);
   Doubles result(tags * stride);
   std::fill_n(result.get(), tags * stride, -kInfinity);
   for (int64_t i = 0; i < tags; ++i) {
     for (int64_t j = 0; j < tags; ++j) {
-      const double score = transitions[i * tags + j];
+      const double score = transitions[i * tags + j] - shift;
       const int64_t to = transposed ? j * stride + i : i * stride + j;
       if (score == score) result.get()[to] = score;
     }
@@ -220,10 +244,11 @@ Doubles TransitionsOf(const Value* transitions, int64_t tags, bool transposed) {
   return result;
 }
 
-// Decodes one example.
+// Decodes one example, with transitions less `shift`.
 template <typename T>
-void Decode(const CrfDecodeArgs<T>& args, const double* transitions,
-            const double* transposed, int64_t example) {
+void Decode(const CrfDecodeArgs<T>& args, double shift,
+            const double* transitions, const double* transposed,
+            int64_t example) {
   const CrfScores<T>& s = args.scores;
   const int64_t length = s.lengths[example], stride = StrideOf(s.tags);
   int32_t* const labels = args.labels + example * s.frames;
@@ -232,12 +257,12 @@ void Decode(const CrfDecodeArgs<T>& args, const double* transitions,
   if (length == 0) return;
   const Doubles memory((length + 1) * stride + kCrfRowGuard);
   double* const ways = memory.get();
-  TFO_DISPATCH(CrfBestWays<T>)
-  (transitions, s.logits + example * s.frames * s.tags, length, s.tags, stride,
-   ways, ways + length * stride);
+  const double shifts = TFO_DISPATCH(CrfBestWays<T>)(
+      transitions, s.logits + example * s.frames * s.tags, length, s.tags,
+      stride, ways, ways + length * stride);
   const double* const last = ways + (length - 1) * stride;
   const double* const best = std::max_element(last, last + s.tags);
-  args.best[example] = *best;
+  args.best[example] = *best + shifts + (length - 1) * shift;
   TFO_DISPATCH(CrfTrace)
   (transposed, ways, length, stride, static_cast<int32_t>(best - last), labels);
 }
@@ -245,11 +270,17 @@ void Decode(const CrfDecodeArgs<T>& args, const double* transitions,
 template <typename T>
 Error Run(const Cpu& cpu, const CrfDecodeArgs<T>& args) {
   const CrfScores<T>& s = args.scores;
-  const auto transitions = TransitionsOf(s.transitions, s.tags, false);
-  const auto transposed = TransitionsOf(s.transitions, s.tags, true);
+  double largest = -kInfinity;
+  for (int64_t i = 0; i < s.tags * s.tags; ++i) {
+    const double score = s.transitions[i];
+    if (score > largest) largest = score;
+  }
+  const double shift = FiniteShift(largest);
+  const auto transitions = TransitionsOf(s.transitions, s.tags, shift, false);
+  const auto transposed = TransitionsOf(s.transitions, s.tags, shift, true);
   cpu.ParallelFor(s.batch, CyclesOf(s), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      Decode(args, transitions.get(), transposed.get(), i);
+      Decode(args, shift, transitions.get(), transposed.get(), i);
     }
   });
   return nullptr;

@@ -103,27 +103,40 @@ __device__ bool IsValid(const CrfScores<T>& s, const IntValues* labels,
   return !__syncthreads_or(bad);
 }
 
+// In units of each frame's largest logit and of the largest transition, so that
+// a large offset of the scores does not cost accuracy.
 struct Total {
   Number probability;
-  double log;  // log Z, or NaN
+  double log;    // log Z, or NaN
+  double score;  // of the labels
 };
 
-// Computes the paths of a valid example, in the memory of this block.
+// Computes the paths of a valid example, in the memory of this block. Without
+// `labels`, their score is 0.
 template <typename T>
 __device__ Total Forward(const CrfScores<T>& s, const Memory& memory,
-                         int64_t example) {
+                         int64_t example, const IntValues* labels) {
   const int64_t tags = s.tags, length = s.lengths[example];
   const int64_t base = int64_t{blockIdx.x} * memory.rows * tags;
   const auto row_of = [&](int64_t t) {
     return memory.paths + base + (memory.keeps ? t : t & 1) * tags;
   };
   bool finite = length < 2 || memory.largest->finite;
-  double log = 0;
+  double score = 0;
+  int64_t before = 0;
   for (int64_t t = 0; t < length; ++t) {
     const T* const logits = s.logits + (example * s.frames + t) * tags;
     const Largest frame = LargestOf(logits, tags);
     finite &= frame.finite;
-    log += Shift(frame) + (t > 0 ? Shift(*memory.largest) : 0);
+    if (labels != nullptr) {
+      const int64_t label = (*labels)[example * s.frames + t];
+      score += Widen(logits[label]) - Shift(frame);
+      if (t > 0) {
+        score += static_cast<double>(s.transitions[before * tags + label]) -
+                 Shift(*memory.largest);
+      }
+      before = label;
+    }
     const Number* const from = t > 0 ? row_of(t - 1) : nullptr;
     Number* const to = row_of(t);
     for (int64_t j = threadIdx.x; j < tags; j += kThreads) {
@@ -141,7 +154,7 @@ __device__ Total Forward(const CrfScores<T>& s, const Memory& memory,
   for (int64_t j = 0; length > 0 && j < tags; ++j) {
     total = total + row_of(length - 1)[j];
   }
-  return {total, finite ? log + total.Log() : static_cast<double>(NAN)};
+  return {total, finite ? total.Log() : static_cast<double>(NAN), score};
 }
 
 template <typename T>
@@ -150,16 +163,8 @@ __global__ void Likelihoods(CrfLikelihoodArgs<T> args, Memory memory) {
   for (int64_t i = blockIdx.x; i < s.batch; i += gridDim.x) {
     double result = NAN;
     if (IsValid(s, &args.labels, i)) {
-      const Total total = Forward(s, memory, i);
-      double score = 0;
-      int64_t from = 0;
-      for (int64_t t = 0; threadIdx.x == 0 && t < s.lengths[i]; ++t) {
-        const int64_t label = args.labels[i * s.frames + t];
-        score += Widen(s.logits[(i * s.frames + t) * s.tags + label]);
-        if (t > 0) score += s.transitions[from * s.tags + label];
-        from = label;
-      }
-      result = total.log == -INFINITY ? total.log : score - total.log;
+      const Total total = Forward(s, memory, i, &args.labels);
+      result = total.log == -INFINITY ? total.log : total.score - total.log;
       if (result > 0) result = 0;  // by rounding
     }
     if (threadIdx.x == 0) args.log_likelihood[i] = result;
@@ -218,7 +223,7 @@ __global__ void Gradients(CrfLikelihoodGradArgs<T> args, Memory memory) {
     Total total;
     if (IsValid(s, &args.labels, i)) {
       length = s.lengths[i];
-      total = Forward(s, memory, i);
+      total = Forward(s, memory, i, nullptr);
       log = total.log;
     }
     const bool bad = log != log;
@@ -273,7 +278,7 @@ __global__ void Marginals(CrfMarginalsArgs<T> args, Memory memory) {
     Total total;
     if (IsValid(s, nullptr, i)) {
       length = s.lengths[i];
-      total = Forward(s, memory, i);
+      total = Forward(s, memory, i, nullptr);
       log = total.log;
     }
     const double fill = log != log ? static_cast<double>(NAN) : 0;
@@ -302,25 +307,31 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
   const int64_t tags = s.tags;
   int32_t* const before = memory.before + int64_t{blockIdx.x} * s.frames * tags;
   double* const ways = memory.ways + int64_t{blockIdx.x} * 2 * tags;
+  const double of_transitions =
+      FiniteShift(LargestOf(s.transitions, tags * tags).value);
   for (int64_t i = blockIdx.x; i < s.batch; i += gridDim.x) {
     const bool valid = IsValid(s, nullptr, i);
     const int64_t length = valid ? s.lengths[i] : 0;
+    double shifts = 0;
     for (int64_t t = 0; t < length; ++t) {
       const T* const logits = s.logits + (i * s.frames + t) * tags;
+      const double shift = FiniteShift(LargestOf(logits, tags).value);
+      shifts += shift + (t > 0 ? of_transitions : 0);
       const double* const from = ways + ((t + 1) & 1) * tags;
       for (int64_t j = threadIdx.x; j < tags; j += kThreads) {
         double best = t == 0 ? 0 : -INFINITY;
         int64_t which = 0;
         for (int64_t k = 0; t > 0 && k < tags; ++k) {
+          const double transition = s.transitions[k * tags + j];
           const double score =
-              from[k] +
-              OrForbidden(static_cast<double>(s.transitions[k * tags + j]));
+              from[k] + OrForbidden(transition - of_transitions);
           if (score > best) {
             best = score;
             which = k;
           }
         }
-        ways[(t & 1) * tags + j] = OrForbidden(best + Widen(logits[j]));
+        ways[(t & 1) * tags + j] =
+            OrForbidden(best + (Widen(logits[j]) - shift));
         before[t * tags + j] = static_cast<int32_t>(which);
       }
       __syncthreads();
@@ -335,7 +346,7 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
       for (int64_t j = 1; length > 0 && j < tags; ++j) {
         if (from[j] > from[label]) label = static_cast<int32_t>(j);
       }
-      args.best[i] = length > 0 ? from[label] : valid ? 0 : NAN;
+      args.best[i] = length > 0 ? from[label] + shifts : valid ? 0 : NAN;
       for (int64_t t = length - 1; t >= 0; --t) {
         labels[t] = label;
         label = before[t * tags + label];

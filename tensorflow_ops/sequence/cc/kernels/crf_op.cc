@@ -35,7 +35,7 @@ absl::Status ReadCrfScores(::tensorflow::OpKernelContext* ctx, int first,
         IntsOf(lengths)};
   if (!check_values) return absl::OkStatus();
   return CheckLengths("lengths", s->lengths, batch, 0, s->frames,
-                      "logits hold that many frames");
+                      "the frames of logits");
 }
 
 // Reads labels [B, T], the first input, and the scores after it.

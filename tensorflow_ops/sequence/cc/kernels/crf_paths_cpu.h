@@ -90,32 +90,32 @@ class Paths {
         paths_(keeps ? frames_ : 2, stride_),
         emissions_(keeps ? frames_ : 1, stride_),
         after_(2, stride_),
-        plain_(new double[2 * stride_]) {}
+        plain_(new double[2 * stride_]),
+        largest_(new double[frames_]) {}
 
-  // Computes paths to each tag. Returns log Z, or NaN.
+  // Computes paths to each tag. Returns log Z, in units of largest() and of the
+  // largest transition, or NaN.
   double Forward() {
-    double log = 0;
     bool finite = frames_ < 2 || matrices_.frame.finite;
     for (int64_t t = 0; t < frames_; ++t) {
       const auto emissions = emissions_[keeps_ ? t : 0];
       const CrfFrame frame = TFO_DISPATCH(CrfEmissions<T>)(
           logits_ + t * scores_.tags, scores_.tags, stride_, emissions);
       finite &= frame.finite;
-      log += Shift(frame);
+      largest_[t] = frame.largest;
       const auto to = paths_[RowOf(t)];
       if (t == 0) {
         std::copy_n(emissions.mantissas, stride_, to.mantissas);
         std::copy_n(emissions.exponents, stride_, to.exponents);
         continue;
       }
-      log += Shift(matrices_.frame);
       TFO_DISPATCH(CrfStep)
       (matrices_.forward, paths_[RowOf(t - 1)], emissions, plain_.get(), to);
     }
     if (!finite) return kNan;
     if (frames_ == 0) return 0;
-    return log + TFO_DISPATCH(CrfTotal)(stride_, paths_[RowOf(frames_ - 1)],
-                                        &mantissa_, &exponent_);
+    return TFO_DISPATCH(CrfTotal)(stride_, paths_[RowOf(frames_ - 1)],
+                                  &mantissa_, &exponent_);
   }
 
   // After Forward, which has kept paths, of a finite log Z: calls
@@ -144,12 +144,11 @@ class Paths {
   double mantissa() const { return mantissa_; }
   int64_t exponent() const { return exponent_; }
   double* plain() const { return plain_.get(); }
+  // [frames]: each frame's largest logit.
+  const double* largest() const { return largest_.get(); }
 
  private:
   int64_t RowOf(int64_t t) const { return keeps_ ? t : t & 1; }
-  static double Shift(const CrfFrame& frame) {
-    return frame.largest > -kInfinity ? frame.largest : 0;
-  }
 
   const CrfScores<T>& scores_;
   const Matrices& matrices_;
@@ -157,7 +156,7 @@ class Paths {
   const int64_t frames_, stride_;
   const T* const logits_;
   const Rows paths_, emissions_, after_;
-  const std::unique_ptr<double[]> plain_;
+  const std::unique_ptr<double[]> plain_, largest_;
   double mantissa_ = 0;
   int64_t exponent_ = 0;
 };
@@ -171,14 +170,16 @@ class PlainPaths {
       : matrices_(matrices),
         logits_(scores.logits + example * scores.frames * scores.tags),
         kept_(keeps ? scores.lengths[example] : 2),
-        doubles_((2 * kept_ + 2) * matrices.forward.stride + 2 * kCrfRowGuard),
+        doubles_((2 * kept_ + 2) * matrices.forward.stride + 2 * kCrfRowGuard +
+                 scores.lengths[example]),
         exponents_(new int64_t[kept_]) {
     const int64_t frames = scores.lengths[example];
     const int64_t stride = matrices.forward.stride;
     double* const emissions = doubles_.get() + kept_ * stride;
     double* const scratch = emissions + kept_ * stride + kCrfRowGuard;
-    rows_ = {frames,    stride,           keeps,  doubles_.get(),
-             emissions, exponents_.get(), scratch};
+    double* const largest = scratch + 2 * stride + kCrfRowGuard;
+    rows_ = {frames,    stride,           keeps,   doubles_.get(),
+             emissions, exponents_.get(), scratch, largest};
   }
 
   bool Forward(double* log_z) {
@@ -187,7 +188,7 @@ class PlainPaths {
                                           &total_)) {
       return false;
     }
-    *log_z = total_.log + (rows_.frames - 1) * matrices_.frame.largest;
+    *log_z = total_.log;
     return true;
   }
   // After Forward, which has kept rows.
@@ -196,6 +197,7 @@ class PlainPaths {
     return TFO_DISPATCH(CrfPlainBackward<Out>)(matrices_.backward, rows_,
                                                total_, shares);
   }
+  const double* largest() const { return rows_.largest; }
   void AddPairs(double* factors) {
     TFO_DISPATCH(CrfPlainAddPairs)(matrices_.forward.tags, rows_, factors);
   }

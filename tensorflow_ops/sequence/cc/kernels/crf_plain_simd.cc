@@ -52,10 +52,10 @@ bool CrfPlainSuffices(const Value* transitions, int64_t count, double largest) {
   return !AnyLane(bad);
 }
 
-// row = e^(logits - largest); adds the largest to log.
+// row = e^(logits - largest).
 template <typename T>
 static TFO_INLINE bool Emit(const T* logits, int64_t tags, int64_t stride,
-                            double* row, double* log) {
+                            double* row, double* largest) {
   WidenRow(logits, tags, stride, row);
   V top = V{} - INFINITY;
   for (int64_t i = 0; i < stride; i += kCount) top = Max(Load(row + i), top);
@@ -74,7 +74,7 @@ static TFO_INLINE bool Emit(const T* logits, int64_t tags, int64_t stride,
     p = MulAdd(MulAdd(p, rest, one), rest, one);
     Store(math_internal::Scale</*kNegative=*/true>(p, n, x), row + i);
   }
-  *log += top[0];
+  *largest = top[0];
   return top[0] > -INFINITY && !AnyLane(~good);
 }
 
@@ -133,12 +133,13 @@ template <typename T>
 bool CrfPlainForward(const CrfMatrix& matrix, const T* logits,
                      const CrfPlainRows& rows, CrfPlainTotal* total) {
   const int64_t tags = matrix.tags, stride = matrix.stride;
-  double log = 0;
   for (int64_t t = 0; t < rows.frames; ++t) {
     double* const to = rows.paths + rows.RowOf(t) * stride;
     double* const emissions = rows.emissions + (rows.keeps ? t * stride : 0);
     int64_t* const exponent = rows.exponents + rows.RowOf(t);
-    if (!Emit(logits + t * tags, tags, stride, emissions, &log)) return false;
+    if (!Emit(logits + t * tags, tags, stride, emissions, rows.largest + t)) {
+      return false;
+    }
     if (t == 0) {
       for (int64_t i = 0; i < stride; i += kCount) {
         Store(Load(emissions + i) * 0x1p450, to + i);
@@ -161,7 +162,7 @@ bool CrfPlainForward(const CrfMatrix& matrix, const T* logits,
   const S normal =
       S{V{} + SumLanes(sum), S::I{} + rows.exponents[last]}.Normalized();
   *total = {normal.mantissa[0], normal.exponent[0],
-            log + LogOfScaled(normal.mantissa[0], normal.exponent[0])};
+            LogOfScaled(normal.mantissa[0], normal.exponent[0])};
   return true;
 }
 

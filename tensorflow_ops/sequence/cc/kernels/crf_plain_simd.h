@@ -24,6 +24,7 @@ struct CrfPlainRows {
   double* emissions;   // rows and kCrfRowGuard; CrfPlainBackward changes them
   int64_t* exponents;  // of each row of paths
   double* scratch;     // 2 rows and kCrfRowGuard
+  double* largest;     // [frames], of logits
 
   int64_t RowOf(int64_t t) const { return keeps ? t : t & 1; }
 };
@@ -33,7 +34,7 @@ struct CrfPlainRows {
 struct CrfPlainTotal {
   double mantissa;
   int64_t exponent;
-  double log;  // of the sum, in units of the largest transition only
+  double log;  // of the sum
 };
 
 // Where CrfPlainBackward writes scale * (marginals - one-hot labels).

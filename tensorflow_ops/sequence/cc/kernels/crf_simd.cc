@@ -230,17 +230,23 @@ static TFO_INLINE void BestSums(const double* transitions, const double* from,
 }
 
 template <typename T>
-void CrfBestWays(const double* transitions, const T* logits, int64_t frames,
-                 int64_t tags, int64_t stride, double* ways, double* row) {
+double CrfBestWays(const double* transitions, const T* logits, int64_t frames,
+                   int64_t tags, int64_t stride, double* ways, double* row) {
+  double shifts = 0;
   for (int64_t t = 0; t < frames; ++t) {
     double* const to = ways + t * stride;
     WidenRow(logits + t * tags, tags, stride, row);
     if (t > 0) BestSums(transitions, to - stride, tags, stride, to);
+    V top = V{} - INFINITY;
+    for (int64_t i = 0; i < stride; i += kCount) top = Max(Load(row + i), top);
+    const double shift = FiniteShift(VectorLanes::Max(top)[0]);
     for (int64_t i = 0; i < stride; i += kCount) {
-      const V score = (t > 0 ? Load(to + i) : V{}) + Load(row + i);
+      const V score = Load(row + i) - shift + (t > 0 ? Load(to + i) : V{});
       Store(score == score ? score : V{} - INFINITY, to + i);
     }
+    shifts += shift;
   }
+  return shifts;
 }
 
 // The lowest i with the largest from[i] + transitions[i]; 0 if all are -inf.
@@ -274,11 +280,11 @@ void CrfTrace(const double* transposed, const double* ways, int64_t frames,
   }
 }
 
-#define TFO_INSTANTIATE(T)                                             \
-  template CrfFrame CrfEmissions(const T*, int64_t, int64_t,           \
-                                 const ScaledRows<double>&);           \
-  template void CrfBestWays(const double*, const T*, int64_t, int64_t, \
-                            int64_t, double*, double*)
+#define TFO_INSTANTIATE(T)                                               \
+  template CrfFrame CrfEmissions(const T*, int64_t, int64_t,             \
+                                 const ScaledRows<double>&);             \
+  template double CrfBestWays(const double*, const T*, int64_t, int64_t, \
+                              int64_t, double*, double*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);

@@ -61,12 +61,14 @@ TFO_PER_CPU_LEVEL(
                      double mantissa, int64_t exponent, double* plain,
                      double* factors, double* sums);
     // The best ways to each tag, of at least one frame: ways[t] is logits[t] +
-    // max_i (ways[t - 1][i] + transitions[i]), -inf for NaN. Rows have `stride`
-    // values; those of `transitions` are -inf beyond the tags. `row` has room
-    // for a row and kCrfRowGuard.
+    // max_i (ways[t - 1][i] + transitions[i]), -inf for NaN. Logits are less
+    // the largest of their frame, if that is finite; returns the sum of these.
+    // Rows have `stride` values; those of `transitions` are -inf beyond the
+    // tags. `row` has room for a row and kCrfRowGuard.
     template <typename T>
-    void CrfBestWays(const double* transitions, const T* logits, int64_t frames,
-                     int64_t tags, int64_t stride, double* ways, double* row);
+    double CrfBestWays(const double* transitions, const T* logits,
+                       int64_t frames, int64_t tags, int64_t stride,
+                       double* ways, double* row);
     // Follows them back from the last frame's tag: sets labels[frames], to the
     // lowest tags of equal scores. `transposed` are transitions to each tag.
     void CrfTrace(const double* transposed, const double* ways, int64_t frames,

@@ -221,7 +221,10 @@ void ExpectAll(const Results<T>& r, const Expected& e, double tolerance) {
 
 template <typename Device, typename T>
 void TestBatch(const Device& device, const Batch<T>& b, bool enumerate,
-               double tolerance = ToleranceOf<T>()) {
+               double tolerance = ToleranceOf<T>(),
+               const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", b.batch,
+                              ", frames ", b.frames, ", tags ", b.tags);
   const auto d = Upstream<Accumulator<T>>(b.batch);
   ExpectAll(RunAll(device, b, d), Compute(b, d, enumerate), tolerance);
 }
@@ -320,6 +323,67 @@ TFO_TEST(Crf, LongSequencesAndLargeScoresAreRight) {
 TFO_CUDA_TEST(CrfGpu, LongSequencesAndLargeScoresAreRight) {
   TestLongAndLarge(Gpu(), 100);
 }
+
+// Compares with a batch of doubles from which the offsets have been taken: of
+// each frame its first logit, and the first transition.
+template <typename T, typename Device>
+void TestOffsets(const Device& device, double offset, float spread,
+                 const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "offset ", offset,
+                              ", spread ", spread);
+  auto b = testing::RandomCrfBatch<T>(3, 6, 5, 1, spread);
+  auto rest = testing::RandomCrfBatch<double>(3, 6, 5, 1);
+  rest.labels = b.labels;
+  rest.lengths = b.lengths;
+  const auto add = [&](auto* values, int64_t n, double more, double* rests) {
+    for (int64_t i = 0; i < n; ++i) {
+      using Wide = decltype(Widen(*values));
+      values[i] = Narrow<std::decay_t<decltype(*values)>>(
+          static_cast<Wide>(Widen(values[i]) + more));
+    }
+    const double first = Widen(values[0]);
+    for (int64_t i = 0; i < n; ++i) rests[i] = Widen(values[i]) - first;
+    return first;
+  };
+  const double of_transitions =
+      add(b.transitions.data(), 25, offset, rest.transitions.data());
+  std::vector<double> offsets;
+  for (int64_t i = 0; i < 3; ++i) {
+    double sum = std::max(0, b.lengths[i] - 1) * of_transitions;
+    for (int64_t t = 0; t < b.lengths[i]; ++t) {
+      const int64_t at = (i * 6 + t) * 5;
+      sum += add(&b.logits[at], 5, offset * (1 + t % 3), &rest.logits[at]);
+    }
+    offsets.push_back(sum);
+  }
+  const auto d = Upstream<Accumulator<T>>(3);
+  auto e = Compute(rest, Upstream<double>(3), true);
+  for (int64_t i = 0; i < 3; ++i) {
+    e.best[i] += offsets[i];
+    // Scores beyond the dtype's range are infinite.
+    const double most = std::numeric_limits<Accumulator<T>>::max();
+    if (std::abs(e.best[i]) > most) e.best[i] *= kInfinity;
+  }
+  ExpectAll(RunAll(device, b, d), e, ToleranceOf<T>());
+}
+template <typename Device>
+void TestAllOffsets(const Device& device) {
+  for (const double sign : {1, -1}) {
+    for (const double offset : {1e8, 1e16, 1e30, 1e38}) {
+      TestOffsets<float>(device, sign * offset, 10);
+      TestOffsets<double>(device, sign * offset, 10);
+      TestOffsets<BFloat16>(device, sign * offset, 10);
+    }
+    // Differences of an offset's last bits, in plain doubles and exactly.
+    TestOffsets<float>(device, sign * 1e8, 100);
+    TestOffsets<double>(device, sign * 1e12, 1);
+    TestOffsets<double>(device, sign * 1e16, 10);
+    TestOffsets<double>(device, sign * 1e16, 1e4);
+    TestOffsets<double>(device, sign * 1e300, 1);
+  }
+}
+TFO_TEST(Crf, OffsetsOfAllScoresCancelOut) { TestAllOffsets(Cpu()); }
+TFO_CUDA_TEST(CrfGpu, OffsetsOfAllScoresCancelOut) { TestAllOffsets(Gpu()); }
 
 // Two ways through `n` frames and again as many, as likely as each other: tag 1
 // throughout, or tag 2, which is unlikely, and then tag 0, which makes up for
@@ -428,6 +492,26 @@ void TestNan(const Device& device) {
 }
 TFO_TEST(Crf, NanStaysInItsExample) { TestNan(Cpu()); }
 TFO_CUDA_TEST(CrfGpu, NanStaysInItsExample) { TestNan(Gpu()); }
+
+// It takes no transition, so their gradient is the other examples'.
+template <typename Device>
+void TestNanOfOneFrame(const Device& device) {
+  auto b = testing::RandomCrfBatch<double>(2, 4, 3, 5);
+  b.lengths = {4, 1};
+  b.labels[4] = 1;
+  for (int i = 12; i < 15; ++i) b.logits[i] = 0.5 * (i % 4);
+  const auto d = Upstream<double>(2);
+  const Expected e = Compute(b, d, true);
+  b.logits[13] = kNan;
+  const auto r = RunAll(device, b, d);
+  TFO_EXPECT(r.log_likelihood[1] != r.log_likelihood[1]);
+  ExpectNear("d_logits", &r.d_logits[12], std::vector<double>(3, kNan), 0);
+  ExpectNear("d_transitions", r.d_transitions.data(), e.d_transitions, 1e-10);
+}
+TFO_TEST(Crf, NanOfOneFrameSparesTransitions) { TestNanOfOneFrame(Cpu()); }
+TFO_CUDA_TEST(CrfGpu, NanOfOneFrameSparesTransitions) {
+  TestNanOfOneFrame(Gpu());
+}
 
 TFO_CUDA_TEST(CrfGpu, BadLabelsAndLengthsMakeTheExampleNan) {
   for (int bad = 0; bad < 2; ++bad) {

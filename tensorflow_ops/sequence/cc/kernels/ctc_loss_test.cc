@@ -191,7 +191,11 @@ GpuVector<Value> Upstream(int64_t n) {
 
 template <typename Device, typename T>
 void TestBatch(const Device& device, const LabelBatch<T>& b, bool enumerate,
-               double tolerance = ToleranceOf<T>()) {
+               double tolerance = ToleranceOf<T>(),
+               const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", b.batch,
+                              ", frames ", b.frames, ", labels ", b.max_labels,
+                              ", classes ", b.classes, ", blank ", b.blank);
   const auto d = Upstream<Accumulator<T>>(b.batch);
   const Expected expected = Compute(b, d, enumerate);
   const auto r = RunBoth(device, b, d);

@@ -48,6 +48,12 @@ inline int64_t StatesStride(int64_t states) {
   return (states + 2 * kStateGuard - 1) / kStateGuard * kStateGuard;
 }
 
+// What to subtract from scores of which this is the largest, so that a large
+// offset of all scores does not cost accuracy.
+TFO_HOST_DEVICE static inline double FiniteShift(double largest) {
+  return largest > -INFINITY && largest < INFINITY ? largest : 0;
+}
+
 // A number in CUDA kernels, with exponents of 64 bits. A mantissa is 0, with
 // the exponent kZero, or in [1/2, 2), or NaN.
 template <typename Value>

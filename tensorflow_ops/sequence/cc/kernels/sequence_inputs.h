@@ -14,6 +14,16 @@ inline IntValues IntsOf(const ::tensorflow::Tensor& tensor) {
   return Data<int64_t>(tensor);
 }
 
+// Sets `blank` to the class that attr blank_index stands for; -1 is the last of
+// `classes`. Ok, or "blank_index is 9, expected [0, 4), or -1: ...".
+inline absl::Status ReadBlank(int64_t index, int64_t classes, int64_t* blank) {
+  *blank = index == -1 ? classes - 1 : index;
+  if (*blank >= 0 && *blank < classes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("blank_index is ", index,
+                                                 ", expected [0, ", classes,
+                                                 "), or -1: the last class"));
+}
+
 // Ok, or "label_lengths[2] is 9, expected [0, 4]".
 inline absl::Status CheckLengths(const char* name, const IntValues& lengths,
                                  int64_t batch, int64_t least, int64_t most,
@@ -39,7 +49,7 @@ inline absl::Status CheckLabel(int64_t example, int64_t i, int64_t label,
 // Checks inputs labels [B, U], logits, label_lengths [B] and logit_lengths [B],
 // in this order. logits are [B, T, V] or, of nodes, [B, T, U + 1, V].
 inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
-                                       int64_t blank, bool nodes,
+                                       int64_t blank_index, bool nodes,
                                        bool check_values, LabelSequences* s) {
   const ::tensorflow::Tensor &labels = ctx->input(0), &logits = ctx->input(1),
                              &label_lengths = ctx->input(2),
@@ -69,28 +79,26 @@ inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
         logits.dim_size(1),
         max_labels,
         logits.dim_size(logits.dims() - 1),
-        blank,
+        0,
         IntsOf(labels),
         IntsOf(label_lengths),
         IntsOf(logit_lengths)};
-  if (blank < 0 || blank >= s->classes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "blank_index is ", blank, ", expected [0, ", s->classes, ")"));
-  }
+  TF_RETURN_IF_ERROR(ReadBlank(blank_index, s->classes, &s->blank));
   if (!check_values) return absl::OkStatus();
   TF_RETURN_IF_ERROR(CheckLengths("label_lengths", s->label_lengths, batch, 0,
-                                  max_labels, "labels hold that many"));
+                                  max_labels, "the width of labels"));
   TF_RETURN_IF_ERROR(CheckLengths("logit_lengths", s->logit_lengths, batch,
                                   nodes ? 1 : 0, s->frames,
-                                  "logits hold that many frames"));
+                                  "the frames of logits"));
   for (int64_t i = 0; i < batch; ++i) {
     for (int64_t u = 0; u < s->label_lengths[i]; ++u) {
       const int64_t label = s->Label(i, u);
       TF_RETURN_IF_ERROR(CheckLabel(i, u, label, s->classes));
-      if (label != blank) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("labels[", i, ", ", u, "] is ", label,
-                       ", expected another class than blank_index"));
+      if (label != s->blank) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "labels[", i, ", ", u, "] is ", label,
+          ", expected a class other than blank_index: for labels from 0, pass "
+          "blank_index=-1, which is the last class"));
     }
   }
   return absl::OkStatus();

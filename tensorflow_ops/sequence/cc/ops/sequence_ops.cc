@@ -3,6 +3,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/sequence/cc/kernels/sequence_inputs.h"
 
 namespace tfo {
 namespace {
@@ -50,11 +51,8 @@ absl::Status ReadDims(InferenceContext* c, bool nodes, SequenceDims* dims) {
   int64_t blank;
   TF_RETURN_IF_ERROR(c->GetAttr("blank_index", &blank));
   const DimensionHandle classes = c->Dim(dims->logits, -1);
-  if (!c->ValueKnown(classes) || (blank >= 0 && blank < c->Value(classes))) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "blank_index is ", blank, ", expected [0, ", c->Value(classes), ")"));
+  if (!c->ValueKnown(classes)) return absl::OkStatus();
+  return ReadBlank(blank, c->Value(classes), &blank);
 }
 
 // All dims of the logits but classes.
@@ -67,7 +65,7 @@ ShapeHandle RowsOf(InferenceContext* c, const SequenceDims& dims) {
 absl::Status MergeInput(InferenceContext* c, int i, const char* name,
                         ShapeHandle shape) {
   ShapeHandle merged;
-  return Expect(absl::StrCat(name, " must have the shape that the loss has"),
+  return Expect(absl::StrCat(name, " must have the loss's shape"),
                 c->Merge(c->input(i), shape, &merged));
 }
 

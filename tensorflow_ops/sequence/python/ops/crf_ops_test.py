@@ -138,6 +138,31 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
             for a, e in zip(actual, expected, strict=True):
                 self.assertAllClose(a, e, 1e-6, 1e-6)
 
+    @parameterized.product(dtype=(np.float32, np.float64), offset=(1e8, 1e16, -1e30, 3e37, 3e38))
+    def test_offsets_of_all_scores_cancel_out(self, dtype, offset):
+        labels, logits, transitions = _batch()
+        labels, logits = labels[:3], np.nan_to_num(logits[:3])
+        lengths = _LENGTHS[:3]
+        # Multiples of a step survive the sum with the offset. Differences of scores have a limit, of 1.9e11.
+        step = np.spacing(dtype(abs(offset)))
+        step = max(1.0, step) if step < 1e9 else 0.0
+        logits, transitions = np.round(logits) * step, np.round(transitions) * step
+        # Another offset for each frame; powers of 2 keep the sums exact.
+        offsets = offset * np.exp2(-np.arange(5.0))[:, np.newaxis]
+        moved = (logits + offsets).astype(dtype), (transitions + offset).astype(dtype)
+        logits = moved[0].astype(np.float64) - offsets.astype(dtype).astype(np.float64)
+        transitions = moved[1].astype(np.float64) - np.float64(dtype(offset))
+        actual = _likelihood_and_gradients(labels, *moved, lengths=lengths)
+        marginals = tfo.nn.crf_marginals(*moved, lengths=lengths)
+        best = tfo.nn.crf_decode(*moved, lengths=lengths)
+        for i, length in enumerate(lengths):
+            expected = _expected(labels[i, :length], logits[i, :length], transitions)
+            self.assertAllClose(actual[0][i], expected[0], 1e-6)
+            self.assertAllClose(marginals[i, :length], expected[1], 1e-6)
+            self.assertAllEqual(best.labels[i, :length], expected[3])
+            one_hot = np.eye(3)[labels[i, :length]]
+            self.assertAllClose(actual[1][i, :length], one_hot - expected[1], 1e-6)
+
     def test_forbidden_tags_and_transitions(self):
         logits, transitions = np.random.default_rng(3).normal(size=[1, 3, 2]), np.zeros([2, 2])
         transitions[0, 1] = -np.inf

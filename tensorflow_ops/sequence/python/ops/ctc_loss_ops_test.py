@@ -131,14 +131,67 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(np.isnan(gradient).all((1, 2)), [True, False, True])
         self.assertAllEqual(gradient[1], clean[1][1])
 
+    @parameterized.parameters(1e8, 1e16, -1e30, 3e38)
+    def test_offsets_of_frames_cancel_out(self, offset):
+        # Multiples of a step survive the sum with the offset. Differences of logits have a limit, of 1.9e11.
+        step = np.spacing(np.float32(abs(offset)))
+        step = max(1.0, step) if step < 1e9 else 0.0
+        logits = np.round(np.random.default_rng(6).normal(0, 2, [2, 4, 4])) * step
+        offsets = offset * np.exp2(-np.arange(4.0)).reshape([4] + [1] * (logits.ndim - 2))
+        moved = (logits + offsets).astype(np.float32)
+        logits = moved - offsets.astype(np.float32).astype(np.float64)
+        inputs = [[1, 2], [3, 1]], [2, 1], [4, 3]
+        actual = _loss_and_gradient(inputs[0], moved, *inputs[1:])
+        expected = _loss_and_gradient(inputs[0], logits, *inputs[1:])
+        self.assertAllClose(actual[0], expected[0], 1e-6)
+        self.assertAllClose(actual[1], expected[1], 1e-6)
+
+    def test_the_gradient_is_linear_in_the_upstream_gradient(self):
+        generator = np.random.default_rng(5)
+        logits, upstream = generator.normal(size=[2, 4, 4]), tf.constant([0.5, -3.0])
+        upstream = tf.cast(upstream, tf.float64)
+        inputs = [[1, 2], [3, 1]], [2, 1], [4, 3]
+        along = generator.normal(size=logits.shape)
+        with tf.GradientTape() as outer:
+            outer.watch(upstream)
+            x = tf.constant(logits)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                loss = tfo.nn.ctc_loss(inputs[0], x, *inputs[1:])
+            gradient = inner.gradient(loss, x, upstream)
+            product = tf.reduce_sum(gradient * along)
+        _, unit = _loss_and_gradient(inputs[0], logits, *inputs[1:])
+        axes = tuple(range(1, logits.ndim))
+        self.assertAllClose(product, np.sum(upstream * np.sum(unit * along, axes)), 1e-12)
+        self.assertAllClose(outer.gradient(product, upstream), np.sum(unit * along, axes), 1e-12)
+
+    def test_minus_1_is_the_last_class(self):
+        logits = np.random.default_rng(0).normal(size=[5, 6, 4])
+        labels = np.where(_LABELS < 0, -1, _LABELS - 1)
+        inputs = labels, logits, _LABEL_LENGTHS, _LOGIT_LENGTHS
+        expected = _loss_and_gradient(*inputs, blank_index=3)
+        for unknown in (False, True):
+            signature = [tf.TensorSpec([None] * 3 if unknown else logits.shape, tf.float64)]
+
+            @tf.function(input_signature=signature)
+            def function(x):
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    loss = tfo.nn.ctc_loss(labels, x, _LABEL_LENGTHS, _LOGIT_LENGTHS, blank_index=-1)
+                return loss, tape.gradient(loss, x)
+
+            for actual, value in zip(function(logits), expected, strict=True):
+                self.assertAllEqual(actual, value)
+
 
 class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ([[1, 4]], [2], [3], r"labels\[0, 1\] is 4, expected \[0, 4\)"),
         ([[-1, 1]], [2], [3], r"labels\[0, 0\] is -1, expected \[0, 4\)"),
-        ([[1, 0]], [2], [3], r"labels\[0, 1\] is 0, expected another class than blank_index"),
+        ([[1, 0]], [2], [3], r"labels\[0, 1\] is 0, expected a class other than blank_index: .* pass blank_index=-1"),
         ([[1, 1]], [3], [3], r"label_lengths\[0\] is 3, expected \[0, 2\]"),
         ([[1, 1]], [2], [-1], r"logit_lengths\[0\] is -1, expected \[0, 3\]"),
+        ([[1, 1]], [2], tf.constant([2**31 + 1], tf.uint32), r"logit_lengths\[0\] is 2147483649, expected"),
     )
     def test_values(self, labels, label_lengths, logit_lengths, text):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
@@ -146,10 +199,20 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_arguments(self):
         labels, logits, lengths = [[1, 2]], tf.zeros([1, 3, 4]), ([2], [3])
-        with self.assertRaisesRegex(ValueError, r"blank_index is 4, expected \[0, 4\)"):
+        with self.assertRaisesRegex(ValueError, r"blank_index is 4, expected \[0, 4\), or -1: the last class"):
             tfo.nn.ctc_loss(labels, logits, *lengths, blank_index=4)
-        with self.assertRaisesRegex(ValueError, "blank_index is -1, expected an int"):
-            tfo.nn.ctc_loss(labels, logits, *lengths, blank_index=-1)
+        with self.assertRaisesRegex(ValueError, "blank_index is -2, expected an int"):
+            tfo.nn.ctc_loss(labels, logits, *lengths, blank_index=-2)
+        for name, bad in (("labels", 0), ("label_lengths", 2), ("logit_lengths", 3), ("logits", 1)):
+            inputs = [labels, logits, *lengths]
+            for value, text in (
+                (None, f"{name} is None, expected a tensor"),
+                (tf.ragged.constant([[1, 2], [1]]), rf"{name} is a RaggedTensor, .* pass {name}.to_tensor"),
+                (tf.sparse.from_dense([[1, 2]]), rf"{name} is a SparseTensor, .* pass tf.sparse.to_dense\({name}"),
+            ):
+                inputs[bad] = value
+                with self.assertRaisesRegex(ValueError, text):
+                    tfo.nn.ctc_loss(*inputs)
         with self.assertRaisesRegex(ValueError, "zero_infinity is 2, expected True or False"):
             tfo.nn.ctc_loss(labels, logits, *lengths, zero_infinity=2)
         with self.assertRaisesRegex(ValueError, "labels are float32, expected int32 or int64"):

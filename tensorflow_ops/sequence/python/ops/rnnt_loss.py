@@ -34,8 +34,8 @@ def rnnt_loss(labels, logits, label_lengths, logit_lengths, *, blank_index: int 
       label_lengths: [batch], the labels of each example, in [0, max labels]; int32 or
         int64.
       logit_lengths: [batch], the frames of each example, in [1, max frames].
-      blank_index: the class of blank, in [0, classes). (torchaudio's default is the last
-        one.)
+      blank_index: the class of blank, in [0, classes), or -1: the last class, which is
+        torchaudio's default.
       name: name of the op.
 
     Returns:

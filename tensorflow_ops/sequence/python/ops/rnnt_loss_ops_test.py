@@ -115,11 +115,63 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(np.isnan(gradient).all((1, 2, 3)), [True, False, True])
         self.assertAllEqual(gradient[1], clean[1][1])
 
+    @parameterized.parameters(1e8, 1e16, -1e30, 3e38)
+    def test_offsets_of_frames_cancel_out(self, offset):
+        # Multiples of a step survive the sum with the offset. Differences of logits have a limit, of 1.9e11.
+        step = np.spacing(np.float32(abs(offset)))
+        step = max(1.0, step) if step < 1e9 else 0.0
+        logits = np.round(np.random.default_rng(6).normal(0, 2, [2, 4, 3, 4])) * step
+        offsets = offset * np.exp2(-np.arange(4.0)).reshape([4] + [1] * (logits.ndim - 2))
+        moved = (logits + offsets).astype(np.float32)
+        logits = moved - offsets.astype(np.float32).astype(np.float64)
+        inputs = [[1, 2], [3, 1]], [2, 1], [4, 3]
+        actual = _loss_and_gradient(inputs[0], moved, *inputs[1:])
+        expected = _loss_and_gradient(inputs[0], logits, *inputs[1:])
+        self.assertAllClose(actual[0], expected[0], 1e-6)
+        self.assertAllClose(actual[1], expected[1], 1e-6)
+
+    def test_the_gradient_is_linear_in_the_upstream_gradient(self):
+        generator = np.random.default_rng(5)
+        logits, upstream = generator.normal(size=[2, 4, 3, 4]), tf.constant([0.5, -3.0])
+        upstream = tf.cast(upstream, tf.float64)
+        inputs = [[1, 2], [3, 1]], [2, 1], [4, 3]
+        along = generator.normal(size=logits.shape)
+        with tf.GradientTape() as outer:
+            outer.watch(upstream)
+            x = tf.constant(logits)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                loss = tfo.nn.rnnt_loss(inputs[0], x, *inputs[1:])
+            gradient = inner.gradient(loss, x, upstream)
+            product = tf.reduce_sum(gradient * along)
+        _, unit = _loss_and_gradient(inputs[0], logits, *inputs[1:])
+        axes = tuple(range(1, logits.ndim))
+        self.assertAllClose(product, np.sum(upstream * np.sum(unit * along, axes)), 1e-12)
+        self.assertAllClose(outer.gradient(product, upstream), np.sum(unit * along, axes), 1e-12)
+
+    def test_minus_1_is_the_last_class(self):
+        logits = np.random.default_rng(0).normal(size=[2, 4, 3, 4])
+        inputs = [[1, 2], [0, 1]], logits, [2, 1], [4, 3]
+        for actual, expected in zip(
+            _loss_and_gradient(*inputs, blank_index=-1), _loss_and_gradient(*inputs, blank_index=3), strict=True
+        ):
+            self.assertAllEqual(actual, expected)
+
+    def test_labels_tell_the_static_shape_of_the_gradient(self):
+        @tf.function(input_signature=[tf.TensorSpec([None] * 3 + [4])])
+        def gradient(logits):
+            with tf.GradientTape() as tape:
+                tape.watch(logits)
+                loss = tfo.nn.rnnt_loss([[1, 2], [3, 1]], logits, [2, 1], [4, 3])
+            return tape.gradient(loss, logits)
+
+        self.assertEqual(gradient.get_concrete_function().output_shapes.as_list(), [2, None, 3, 4])
+
 
 class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ([[1, 4]], [2], [3], r"labels\[0, 1\] is 4, expected \[0, 4\)"),
-        ([[1, 0]], [2], [3], r"labels\[0, 1\] is 0, expected another class than blank_index"),
+        ([[1, 0]], [2], [3], r"labels\[0, 1\] is 0, expected a class other than blank_index"),
         ([[1, 1]], [3], [3], r"label_lengths\[0\] is 3, expected \[0, 2\]"),
         ([[1, 1]], [2], [0], r"logit_lengths\[0\] is 0, expected \[1, 3\]"),
     )

@@ -17,7 +17,7 @@ _INT_DTYPES = {
 
 def ints(name, value):
     """Returns labels or lengths as int32 or int64. Raises ValueError."""
-    tensor = arguments.int_tensor(value)
+    tensor = arguments.int_tensor(name, value)
     dtype = _INT_DTYPES.get(tensor.dtype)
     if dtype is None:
         raise ValueError(f"{name} are {tensor.dtype.name}, expected int32 or int64")
@@ -32,9 +32,20 @@ def both_lengths(label_lengths, logit_lengths):
     return label_lengths, logit_lengths
 
 
-def loss_inputs(labels, logits, label_lengths, logit_lengths, blank_index):
+def blank_index(index):
+    """Returns the attr blank_index: a class, or -1, the last one. Raises ValueError."""
+    return arguments.static_int("blank_index", index, -1)
+
+
+def blank_class(index, logits):
+    """Returns the class, an int or int32 tensor, that attr blank_index stands for."""
+    if index >= 0:
+        return index
+    return tf.shape(logits)[-1] - 1
+
+
+def loss_inputs(labels, logits, label_lengths, logit_lengths, index):
     """Returns the inputs of an op of label sequences, and the attrs of all such ops. Raises ValueError."""
     logits = arguments.float_tensor("logits", logits)
-    blank = arguments.static_int("blank_index", blank_index, 0)
-    attrs = {"blank_index": blank, "Tvalue": arguments.at_least_float32(logits.dtype)}
+    attrs = {"blank_index": blank_index(index), "Tvalue": arguments.at_least_float32(logits.dtype)}
     return (ints("labels", labels), logits, *both_lengths(label_lengths, logit_lengths)), attrs

@@ -50,7 +50,7 @@ class ZeroOutWithIndexOp : public OpKernel {
     OP_REQUIRES(ctx, preserve_index_ <= INT32_MAX,
                 absl::InvalidArgumentError(absl::StrCat(
                     "preserve_index is ", preserve_index_,
-                    ", which the output index cannot hold: it is int32")));
+                    ", expected below 2^31: the output index is int32")));
     OP_REQUIRES_OK(ctx, ComputeZeroOut<Device>(ctx, preserve_index_));
     Tensor* index = nullptr;  // in host memory, on a GPU too
     OP_REQUIRES_OK(ctx, ctx->allocate_output(1, {1}, &index));

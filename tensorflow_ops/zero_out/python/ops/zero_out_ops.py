@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import autograph
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.zero_out.python.ops import zero_out_grad  # noqa: F401  (registers the gradients)
 
@@ -35,7 +35,7 @@ def zero_out(x, name=None) -> tf.Tensor:
     Returns:
       A tensor of x's shape and dtype, differentiable in x.
     """
-    return ops.tensorflow_ops_zero_out(x=x, name=name)
+    return ops.tensorflow_ops_zero_out(x=arguments.dense_tensor("x", x), name=name)
 
 
 @autograph.not_converted
@@ -62,4 +62,5 @@ def zero_out_with_index(x, *, preserve_index: int = 0, name=None) -> ZeroOutWith
     Raises:
       InvalidArgumentError: preserve_index is out of range.
     """
+    x = arguments.dense_tensor("x", x)
     return ZeroOutWithIndex(*ops.tensorflow_ops_zero_out_with_index(x=x, preserve_index=preserve_index, name=name))

@@ -1,0 +1,62 @@
+// Runs a test that fails, in a process of its own.
+#include "tensorflow_ops/core/cc/testing.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+
+namespace tfo {
+namespace {
+
+bool fails = false;
+
+template <typename T>
+void CheckEven(int n, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), n, " values");
+  TFO_EXPECT_EQ(n % 2, 0);
+}
+
+constexpr int kLine = __LINE__ + 4;  // of the failing call
+TFO_TEST(Planted, Sizes) {
+  if (!fails) return;
+  CheckEven<float>(2);
+  for (int i = 0; i < 5; ++i) CheckEven<Half>(2 * i + 1);
+}
+
+TFO_TEST(Testing, AFailureNamesItsCaseOnce) {
+  int ends[2];
+  TFO_EXPECT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    fails = true;
+    ::dup2(ends[1], STDOUT_FILENO);
+    const int code = testing::RunTests("Planted");
+    std::fflush(stdout);
+    ::_exit(code);
+  }
+  ::close(ends[1]);
+  std::string output;
+  char part[1000];
+  for (ssize_t n; (n = ::read(ends[0], part, sizeof(part))) > 0;) {
+    output.append(part, n);
+  }
+  ::close(ends[0]);
+  int status;
+  ::waitpid(child, &status, 0);
+  std::ostringstream expected;
+  expected << "Planted.Sizes [" << CpuLevelName(kCpuLevels[0]) << "] FAILED\n";
+  for (const int n : {1, 3, 5}) {
+    expected << "  " << __FILE__ << ":" << kLine << ": float16 " << n
+             << " values\n  " << __FILE__ << ":" << kLine - 7
+             << ": n % 2 is 1, expected 0\n";
+  }
+  expected << "  and 2 more\n";
+  TFO_EXPECT_EQ(output, expected.str());
+  TFO_EXPECT_EQ(WEXITSTATUS(status), 1);
+}
+
+}  // namespace
+}  // namespace tfo
