@@ -201,9 +201,3 @@ def check_shape(name, tensor, expected, meaning):
     if not tensor.shape.is_compatible_with(expected):
         texts = shape_text(tensor.shape), shape_text(tf.TensorShape(expected))
         raise ValueError(f"{name} are {texts[0]}, expected {texts[1]}: {meaning}")
-
-
-def after_checks(tensor, checks):
-    """Returns the tensor, in a graph with control dependencies on the assertions."""
-    with tf.control_dependencies(checks):
-        return tf.identity(tensor)

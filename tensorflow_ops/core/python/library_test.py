@@ -34,7 +34,7 @@ _REDUCTION = "reduction='sum_over_batch_size', "
 _LOSS_OPTIONS = "class_weights=None, softcap=None, return_log_sum_exp=False, "
 _SEQUENCES = "labels, logits, label_lengths, logit_lengths"
 _SAMPLING_OPTIONS = "seed, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, typical_p=1.0, pad_id=None, min_length=0, "
-_SAMPLING_INPUTS = "logits_processor=None, prompt=None, prompt_lengths=None, "
+_SAMPLING_INPUTS = "logits_processor=None, prompt=None, prompt_lengths=None, history=None, "
 _CORRELATION_OPTIONS = "kernel_size=1, stride_1=1, stride_2=1, padding=0, data_format='NHWC', "
 # What programs and SavedModels rely on: signatures, other public names, ops. Before a release, add what is new.
 _SIGNATURES = {
@@ -125,7 +125,7 @@ _SIGNATURES = {
         "(step_fn, initial_state, *, batch_size, beam_width, max_length, bos_id, eos_ids, pad_id=None, min_length=0, "
         "length_penalty=0.0, length_normalization='gnmt', cut_off='end', early_stopping=True, num_return_sequences=1, "
         "num_groups=1, diversity_penalty=0.0, logits_processor=None, process_log_probs=False, prompt=None, "
-        "prompt_lengths=None, name=None)"
+        "prompt_lengths=None, history=None, name=None)"
     ),
     "seq2seq.beam_search_step": (
         "(logits, log_probs, finished, lengths, *, eos_ids, beam_width=None, length_penalty=0.0, forbidden=None, "

@@ -42,6 +42,7 @@ def beam_search(
     process_log_probs: bool = False,
     prompt=None,
     prompt_lengths=None,
+    history=None,
     name=None,
 ) -> BeamSearchResult:
     """Searches for the sequences of highest score under an autoregressive model.
@@ -109,17 +110,21 @@ def beam_search(
         each sequence of an earlier group that took the token in this step; part of the
         score.
       logits_processor: function (step, sequences, logits) -> logits, or -> (logits,
-        forbidden). step is an int32 scalar, 0 first; sequences int32 [B * K, step], the
-        tokens so far; logits [B * K, V]. A logit of -inf forbids a token and gives its
-        probability to the others; forbidden, bool [B * K, V], leaves their log
+        forbidden). step is an int32 scalar, 0 first; sequences int32 [B * K, H + step], the
+        history and the tokens so far; logits [B * K, V]. A logit of -inf forbids a token and
+        gives its probability to the others; forbidden, bool [B * K, V], leaves their log
         probabilities unchanged.
       process_log_probs: True: the processor reads log softmax(logits) and returns log
-        probabilities, with no softmax after it, as in `transformers`.
+        probabilities, with no softmax after it, as in `transformers`. No effect without a
+        processor.
       prompt: int32 [B, P] or None: the first tokens of each example's sequences. They are
         part of the sequences, their lengths and log probabilities; an end token in the
         prompt does not end the sequence.
       prompt_lengths: int32 [B], the number of tokens in each example's prompt, in [0, P],
         less than max_length; with cut_off="count" at most max_length. Default: P.
+      history: int32 [B, H] or None: tokens before each example's sequences that only the
+        processor reads, such as a decoder-only model's prompt. They are no part of the
+        sequences, lengths and scores. Pad shorter ones in front, with an id below 0.
       name: a name scope.
 
     Returns:
@@ -141,6 +146,7 @@ def beam_search(
             bos_id,
             prompt,
             prompt_lengths,
+            history,
             beam_width=beam_width,
             max_length=max_length,
             eos_ids=eos_ids,
@@ -159,12 +165,13 @@ def beam_search(
 
 
 @tf.autograph.experimental.do_not_convert
-def _beam_search(step_fn, initial_state, batch_size, bos_id, prompt, prompt_lengths, **options):
+def _beam_search(step_fn, initial_state, batch_size, bos_id, prompt, prompt_lengths, history, **options):
     options = Options.checked(**options)
     batch_size = arguments.int_scalar("batch_size", batch_size, 0)
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), options.beam_width)
     # If only an end token may come last, the prompt must leave room for it.
     max_prompt = options.max_length if options.counts_cut_off else options.max_length - 1
     prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, max_prompt)
+    history = decoder.history_or_none(history, batch_size, options.beam_width)
     model = decoder.Decoder(step_fn, initial_state, batch_size, options.beam_width)
-    return BeamSearchResult(*BeamSearch(options, model, batch_size, prompt).run(tokens))
+    return BeamSearchResult(*BeamSearch(options, model, batch_size, prompt, history).run(tokens))

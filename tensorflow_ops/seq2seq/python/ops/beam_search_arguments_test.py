@@ -31,7 +31,7 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         ({"eos_ids": [0, -1]}, r"an id is -1, expected an int in \[0, 2147483647\]"),
         ({"eos_ids": 0.5}, "an id is 0.5"),
         ({"pad_id": 0.5}, "pad_id is 0.5"),
-        ({"bos_id": [0, 0, 0]}, r"bos_id are \[3\], expected \[2\]"),
+        ({"bos_id": [0, 0, 0]}, r"bos_id has shape \[3\], expected \[2\]"),
         ({"bos_id": 0.5}, "bos_id cannot be int32"),
         ({"min_length": -1}, "min_length is -1"),
         ({"min_length": 3}, "min_length is 3, expected less than max_length, 3"),
@@ -74,7 +74,10 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
             lambda tokens, state: (tf.zeros([4, 3]), {"h": tf.zeros([4], tf.int32)}),
             r"state\[h\] is int32, expected float32",
         ),
-        (lambda tokens, state: (tf.zeros([4, 3]), {"h": tf.zeros([2])}), r"state\[h\] is \[2\], expected \[4,...\]"),
+        (
+            lambda tokens, state: (tf.zeros([4, 3]), {"h": tf.zeros([2])}),
+            r"state\[h\] has shape \[2\], expected \[4,...\]",
+        ),
     )
     def test_step_fn(self, step_fn, message):
         for call in (lambda f: f(), lambda f: tf.function(f)()):
@@ -82,8 +85,8 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
                 call(lambda: tfo.seq2seq.beam_search(step_fn, {"h": tf.zeros([2])}, **_OPTIONS))
 
     @parameterized.parameters(
-        ({"h": 1.0}, r"initial_state\[h\] is \[\], expected \[2,...\]: batch_size examples"),
-        ([tf.zeros([3, 1])], r"initial_state\[0\] is \[3,1\], expected \[2,...\]"),
+        ({"h": 1.0}, r"initial_state\[h\] has shape \[\], expected \[2,...\]: batch_size examples"),
+        ([tf.zeros([3, 1])], r"initial_state\[0\] has shape \[3,1\], expected \[2,...\]"),
         ({"h": {"k": None}}, r"initial_state\[h/k\] is None"),
     )
     def test_initial_state(self, state, message):
@@ -112,7 +115,7 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
             result = search(tf.constant(penalty, tf.float64))
             self.assertAllEqual(result.sequences, expected.sequences)
             self.assertAllClose(result.scores, expected.scores, rtol=1e-14)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "length_penalty, expected a finite number"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "length_penalty is nan, expected a finite number"):
             search(tf.constant(math.nan, tf.float64))
 
     def test_at_run_time(self):
@@ -121,13 +124,16 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         )
         def search(state, batch_size, max_length):
             options = {**_OPTIONS, "batch_size": batch_size, "max_length": max_length}
-            return tfo.seq2seq.beam_search(_markov(np.zeros([3, 3])), state, **options)
+            return tfo.seq2seq.beam_search(lambda tokens, state: (tf.zeros([1, 3]) + state, state), state, **options)
 
         self.assertEqual(search(tf.zeros([2, 1]), 2, 3).sequences.shape, [2, 1, 3])
         for arguments, message in (
-            ((tf.zeros([3, 1]), 2, 3), "expected batch_size examples"),
-            ((tf.zeros([2, 1]), 2, 0), "max_length is too small, expected at least 1"),
-            ((tf.zeros([2, 1]), -1, 3), "batch_size is too small, expected at least 0"),
+            (
+                (tf.zeros([3, 1]), 2, 3),
+                r"the shape of initial_state is \[3,1\], expected \[\?,...\]: batch_size examples",
+            ),
+            ((tf.zeros([2, 1]), 2, 0), "max_length is 0, expected an int that is at least 1"),
+            ((tf.zeros([2, 1]), -1, 3), "batch_size is -1, expected an int that is at least 0"),
         ):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                 search(*arguments)

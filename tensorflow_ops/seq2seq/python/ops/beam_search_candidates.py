@@ -21,7 +21,7 @@ class Candidates(NamedTuple):
 def take(candidates, indices):
     """Returns the candidates at the indices [B, M], in that order."""
     return Candidates(
-        *(None if field is None else beam_search_ops.batch_gather(field, indices) for field in candidates)
+        *(None if field is None else beam_search_ops.gather_by_beam(field, indices) for field in candidates)
     )
 
 
@@ -73,7 +73,7 @@ class CandidateSearch:
         )
         if options.num_groups == 1:
             return candidates
-        penalties = beam_search_ops.batch_gather(penalties, candidates.parents)
+        penalties = beam_search_ops.gather_by_beam(penalties, candidates.parents)
         if not earlier_tokens:
             return candidates._replace(penalties=penalties)
         return self._penalized(candidates, penalties, tf.concat(earlier_tokens, 1), tf.shape(logits)[-1])

@@ -50,8 +50,8 @@ def add_hypotheses(options, hypotheses, candidates, length):
     scores, kept = tf.math.top_k(tf.concat([hypotheses.scores, scores], 1), width)
     return Hypotheses(
         scores,
-        beam_search_ops.batch_gather(tf.concat([hypotheses.log_probs, log_probs], 1), kept),
-        beam_search_ops.batch_gather(tf.concat([hypotheses.ends, ends], 1), kept),
+        beam_search_ops.gather_by_beam(tf.concat([hypotheses.log_probs, log_probs], 1), kept),
+        beam_search_ops.gather_by_beam(tf.concat([hypotheses.ends, ends], 1), kept),
     )
 
 
@@ -87,8 +87,8 @@ def best_sequences(options, hypotheses, steps, token_list, parent_list, batch_si
     count = options.num_return_sequences
     flat = [batch_size, options.beam_width]
     scores, kept = tf.math.top_k(tf.reshape(hypotheses.scores, flat), count)
-    log_probs = beam_search_ops.batch_gather(tf.reshape(hypotheses.log_probs, flat), kept)
-    ends = beam_search_ops.batch_gather(tf.reshape(hypotheses.ends, [*flat, 3]), kept)
+    log_probs = beam_search_ops.gather_by_beam(tf.reshape(hypotheses.log_probs, flat), kept)
+    ends = beam_search_ops.gather_by_beam(tf.reshape(hypotheses.ends, [*flat, 3]), kept)
     lengths, parents, last_tokens = tf.unstack(ends, axis=-1)
     lengths = tf.where(scores > -float("inf"), lengths, 0)
 

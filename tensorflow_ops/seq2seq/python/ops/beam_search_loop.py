@@ -40,13 +40,14 @@ class _Group(NamedTuple):
 class BeamSearch:
     """A search: its options, its model, and constants of the loop."""
 
-    def __init__(self, options, model, batch_size, prompt):
+    def __init__(self, options, model, batch_size, prompt, history):
         self._options, self._model, self._batch, self._prompt = options, model, batch_size, prompt
         self._candidates = beam_search_candidates.CandidateSearch(options)
         batch = tf.get_static_value(batch_size)
         self._static_batch = None if batch is None else int(batch)
         self._beams = tf.stack([batch_size, options.beam_width])
         self._steps = decoder.Steps(self._beams)
+        self._processor = decoder.Processor(options.logits_processor, history, self._beams, options.max_length)
         self._first_rows = tf.range(batch_size)[:, tf.newaxis] * options.beam_width
 
     def run(self, tokens):
@@ -77,9 +78,7 @@ class BeamSearch:
             hypotheses=beam_search_hypotheses.no_hypotheses(tf.stack([self._batch, groups, width]), dtype),
             token_list=self._steps.reserve(options.max_length),
             parent_list=self._steps.reserve(options.max_length),
-            sequences=tf.fill(tf.concat([self._beams, [options.max_length]], 0), options.pad_id)
-            if options.logits_processor
-            else (),
+            sequences=self._processor.first(),
             state=model.state,
         )
 
@@ -88,7 +87,6 @@ class BeamSearch:
         batch, options = self._static_batch, self._options
         beams, groups = [batch, options.beam_width], [batch, options.num_groups]
         by_group = [*groups, options.group_width]
-        length = options.max_length if isinstance(options.max_length, int) else None
         shapes = _Loop(
             step=[],
             tokens=beams,
@@ -98,7 +96,7 @@ class BeamSearch:
             hypotheses=Hypotheses(scores=by_group, log_probs=by_group, ends=[*by_group, 3]),
             token_list=[],
             parent_list=[],
-            sequences=[*beams, length],
+            sequences=self._processor.shape(beams),
             state=self._model.state_shapes,
         )
         return _Loop(*(_as_shapes(value, shape) for value, shape in zip(start, shapes, strict=True)))
@@ -148,7 +146,7 @@ class BeamSearch:
             ),
             token_list=self._steps.write(loop.token_list, loop.step, tokens),
             parent_list=self._steps.write(loop.parent_list, loop.step, parents),
-            sequences=decoder.append(loop.sequences, loop.step, tokens, parents),
+            sequences=self._processor.append(loop.sequences, loop.step, tokens, parents),
             state=[tf.gather(leaf, rows) for leaf in state],
         )
 
@@ -159,14 +157,10 @@ class BeamSearch:
 
     def _process(self, loop, logits):
         """Returns the logits after the logits_processor, and the forbidden tokens or None."""
-        process = self._options.logits_processor
-        if process is None:
-            return logits, None
         if self._options.process_log_probs:
             logits = decoder.without_nan(tf.cast(logits, arguments.at_least_float32(logits.dtype)))
             logits = softmax.log_prob_from_logits(logits)
-        so_far = decoder.read_so_far(loop.sequences, loop.step)
-        return decoder.call_processor(process, loop.step, so_far, logits)
+        return self._processor(loop.sequences, loop.step, logits)
 
     def _prompt_step(self, loop, logits):
         tokens, is_given = self._prompt.at(loop.step)

@@ -234,8 +234,8 @@ def batch_gather(params, indices, *, name=None) -> tf.Tensor:
 
     Raises:
       ValueError: indices that are no integers or a scalar, batch dims that differ.
-      InvalidArgumentError: the same errors, found at run time; on the CPU also an index out
-        of range, "indices[1,0] = 7 is not in [0, 3)" (a GPU gives 0 there).
+      InvalidArgumentError: the same errors, found at run time; an index out of range,
+        "indices[1,0] is 7, expected [0, 3)".
     """
     with tf.name_scope(name or "batch_gather"):
         params = arguments.dense_tensor("params", params)
@@ -256,26 +256,39 @@ def batch_gather(params, indices, *, name=None) -> tf.Tensor:
         if params.shape.rank is not None and not params.shape[: rank - 1].is_compatible_with(expected):
             texts = arguments.shape_text(params.shape), arguments.shape_text(indices.shape)
             raise ValueError(f"params are {texts[0]}, indices are {texts[1]}, expected the same batch dims")
-        return tf.gather(params, indices, batch_dims=rank - 1, axis=rank - 1)
+        size = None if params.shape.rank is None else params.shape[rank - 1]
+        return gather_by_beam(params, _checked_indices(indices, tf.shape(params)[rank - 1], size))
+
+
+def gather_by_beam(params, indices):
+    """`batch_gather` for tensors that fit and indices in their range."""
+    batch_dims = indices.shape.rank - 1
+    return tf.gather(params, indices, batch_dims=batch_dims, axis=batch_dims)
+
+
+def _checked_indices(indices, size, static_size=None):
+    # XLA clamps indices; a GPU gives 0.
+    is_valid = (indices >= 0) & (indices < tf.cast(size, indices.dtype))
+    text = "params' size" if static_size is None else static_size
+    return arguments.checked("indices", indices, is_valid, f"[0, {text})")
 
 
 def _batch_gather_of_any_rank(params, indices):
     """Gathers with all batch dims merged into one."""
-    ranks = [
-        tf.debugging.assert_rank_at_least(indices, 1, "indices are a scalar, expected at least one dim"),
-        tf.debugging.assert_rank_at_least(params, tf.rank(indices), "params have fewer dims than indices"),
-    ]
-    with tf.control_dependencies(ranks):
-        shape, of_indices = tf.shape(params), tf.shape(indices)
+    of_indices = tf.shape(indices)
+    of_indices = arguments.checked("the shape of indices", of_indices, tf.size(of_indices) >= 1, "at least one dim")
+    shape = tf.shape(params)
+    has_dims = tf.size(shape) >= tf.size(of_indices)
+    shape = arguments.checked("the shape of params", shape, has_dims, "at least as many dims as indices have")
     batch_dims = tf.size(of_indices) - 1
     batch = of_indices[:batch_dims]
-    check = tf.debugging.assert_equal(shape[:batch_dims], batch, "params and indices, expected the same batch dims")
-    with tf.control_dependencies([check]):
-        size, rest = shape[batch_dims], shape[batch_dims + 1 :]
+    is_equal = tf.reduce_all(shape[:batch_dims] == batch)
+    shape = arguments.checked("the shape of params", shape, is_equal, "the batch dims of indices")
+    size, rest = shape[batch_dims], shape[batch_dims + 1 :]
     flat_batch = tf.reduce_prod(batch)
     flat = tf.gather(
         tf.reshape(params, tf.concat([[flat_batch, size], rest], 0)),
-        tf.reshape(indices, [flat_batch, of_indices[-1]]),
+        _checked_indices(tf.reshape(indices, [flat_batch, of_indices[-1]]), size),
         batch_dims=1,
     )
     return tf.reshape(flat, tf.concat([of_indices, rest], 0))

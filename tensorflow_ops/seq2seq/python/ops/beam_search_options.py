@@ -77,7 +77,6 @@ class Options:
             raise ValueError(f"num_groups is {groups} and diversity_penalty is {penalty}: {hint}")
         options["diversity_penalty"] = penalty
         processor = seq2seq_arguments.function_or_none("logits_processor", options["logits_processor"])
-        options["process_log_probs"] = arguments.static_bool("process_log_probs", options["process_log_probs"])
-        if options["process_log_probs"] and processor is None:
-            raise ValueError("process_log_probs is True, but there is no logits_processor")
+        process_log_probs = arguments.static_bool("process_log_probs", options["process_log_probs"])
+        options["process_log_probs"] = process_log_probs and processor is not None
         return cls(**options)

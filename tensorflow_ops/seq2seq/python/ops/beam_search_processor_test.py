@@ -5,11 +5,14 @@ import math
 
 import numpy as np
 import tensorflow as tf
+from absl.testing import parameterized
 from seq2seq_testing import log_probabilities, markov
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 _INF = math.inf
+_P = tfo.seq2seq.processors
 
 
 class PromptTest(tf.test.TestCase):
@@ -36,22 +39,90 @@ class PromptTest(tf.test.TestCase):
     def test_bad_arguments_raise(self):
         for options, error, message in (
             ({"prompt_lengths": [1]}, ValueError, "prompt_lengths are given, but no prompt"),
-            ({"prompt": [1, 2]}, ValueError, r"prompt are \[2\], expected \[1,\?\]"),
-            ({"prompt": [[1], [2]]}, ValueError, r"prompt are \[2,1\], expected \[1,\?\]"),
+            ({"prompt": [1, 2]}, ValueError, r"prompt has shape \[2\], expected \[1,\?\]"),
+            ({"prompt": [[1], [2]]}, ValueError, r"prompt has shape \[2,1\], expected \[1,\?\]"),
             ({"prompt": [[1.0]]}, ValueError, "prompt are float32, expected int32|prompt cannot be int32"),
-            ({"prompt": [[1]], "prompt_lengths": [[1]]}, ValueError, "prompt_lengths are"),
-            ({"prompt": [[1]], "prompt_lengths": [2]}, tf.errors.InvalidArgumentError, "at most prompt's size"),
+            ({"prompt": [[1]], "prompt_lengths": [[1]]}, ValueError, "prompt_lengths has shape"),
+            ({"prompt": [[1]], "prompt_lengths": [2]}, tf.errors.InvalidArgumentError, "above prompt's size"),
             ({"prompt": [[1]], "prompt_lengths": [-1]}, tf.errors.InvalidArgumentError, "none below 0"),
             ({"prompt": [[1, 1, 1, 1]]}, tf.errors.InvalidArgumentError, "room behind the prompt"),
             ({"prompt": [[5]]}, tf.errors.InvalidArgumentError, "5"),
             ({"prompt": [[-1]]}, tf.errors.InvalidArgumentError, "-1"),
             ({"length_normalization": "no"}, ValueError, "length_normalization is 'no', expected one of 'gnmt'"),
             ({"cut_off": None}, ValueError, "cut_off is None, expected one of 'end', 'count'"),
-            ({"process_log_probs": True}, ValueError, "there is no logits_processor"),
             ({"process_log_probs": 1}, ValueError, "process_log_probs is 1, expected True or False"),
         ):
             with self.assertRaisesRegex(error, message):
                 self._search(batch_size=1, **options)
+
+
+class HistoryTest(parameterized.TestCase, tf.test.TestCase):
+    """Processors read the history before the tokens of the search; nothing else does."""
+
+    _CHAIN = log_probabilities([0.1, 0.5, 0.4], [0.4, 0.2, 0.4], [0.6, 0.1, 0.3])
+    _SEARCHES = (
+        lambda **options: tfo.seq2seq.beam_search(beam_width=2, **options),
+        lambda **options: tfo.seq2seq.sample(seed=[1, 2], **options),
+        lambda **options: tfo.seq2seq.sample(seed=[1, 2], num_return_sequences=2, **options),
+        lambda **options: tfo.seq2seq.stochastic_beam_search(seed=[1, 2], beam_width=2, **options),
+    )
+
+    def _options(self, **options):
+        model = {"step_fn": markov(self._CHAIN), "initial_state": (), "batch_size": 2, "max_length": 4}
+        return {**model, "bos_id": 0, "eos_ids": [], **options}
+
+    @parameterized.parameters(*_SEARCHES)
+    def test_is_in_front_of_the_sequences(self, search):
+        seen = []
+
+        def processor(step, sequences, logits):
+            seen.append((int(step), sequences.numpy()))
+            return logits
+
+        history = np.array([[7, 8, 9], [-1, 5, 6]], np.int64)
+        result = search(**self._options(logits_processor=processor, history=history))
+        expected = search(**self._options())
+        for a, b in zip(result, expected, strict=True):
+            self.assertAllEqual(a, b)
+        for step, sequences in seen:
+            count = len(sequences) // 2
+            self.assertAllEqual(sequences[:, :3], np.repeat(history, count, 0))
+            self.assertEqual(sequences.shape, (2 * count, 3 + step))
+        last = seen[-1][1][:, 3:].reshape([2, -1, 3])
+        for rows, sequences in zip(last.tolist(), result.sequences.numpy().reshape([2, -1, 4]), strict=True):
+            self.assertContainsSubset({tuple(s[:3]) for s in sequences.tolist()[:1]}, set(map(tuple, rows)))
+
+    @parameterized.product(search=_SEARCHES, jit_compile=(False, True))
+    def test_in_a_graph(self, search, jit_compile):
+        if jit_compile and library.xla_error:
+            self.skipTest(library.xla_error)
+        processor = _P.chain(_P.no_repeat_ngrams(2), _P.repetition_penalty(1.5))
+
+        def run(history):
+            return search(**self._options(logits_processor=processor, history=history)).sequences
+
+        compiled = tf.function(run, input_signature=[tf.TensorSpec([None, None], tf.int32)], jit_compile=jit_compile)
+        for history in ([[0, 1], [2, 0]], [[1, 1, 0], [-1, 2, 0]]):
+            self.assertAllEqual(compiled(history), run(history))
+
+    def test_no_examples(self):
+        for search in self._SEARCHES:
+            options = {
+                "batch_size": 0,
+                "logits_processor": _P.no_repeat_ngrams(2),
+                "history": np.zeros([0, 3], np.int32),
+            }
+            self.assertEqual(search(**self._options(**options)).sequences.shape[0], 0)
+
+    def test_bad_arguments_raise(self):
+        for search in self._SEARCHES:
+            for history, message in (
+                ([1, 2], r"history has shape \[2\], expected \[2,\?\]"),
+                ([[1]], r"history has shape \[1,1\], expected \[2,\?\]"),
+                ([[0.5], [1.0]], "history (cannot be int32|are float32, expected int32)"),
+            ):
+                with self.assertRaisesRegex(ValueError, message):
+                    search(**self._options(history=history))
 
 
 class ProcessorTest(tf.test.TestCase):
@@ -127,6 +198,10 @@ class ProcessorTest(tf.test.TestCase):
             self.assertAllClose(result.log_probs[0], [every[tokens] for tokens in best], rtol=rtol)
             for sequence, tokens in zip(result.sequences[0].numpy(), best, strict=True):
                 self.assertAllEqual(sequence[: len(tokens)], tokens)
+
+    def test_process_log_probs_without_a_processor_changes_nothing(self):
+        for a, b in zip(self._search(None, process_log_probs=True), self._search(None), strict=True):
+            self.assertAllEqual(a, b)
 
     def test_bad_arguments_raise(self):
         for result, message in (

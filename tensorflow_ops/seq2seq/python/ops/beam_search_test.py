@@ -10,7 +10,7 @@ import math
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
-from seq2seq_testing import log_probabilities, markov
+from seq2seq_testing import log_probabilities, markov, process_by_definition
 
 import tensorflow_ops as tfo
 
@@ -70,6 +70,8 @@ def _search(
     num_groups=1,
     diversity_penalty=0.0,
     prompt=(),
+    history=(),
+    rules=(),
 ):
     """Searches for one example with lists of prefixes.
 
@@ -105,6 +107,7 @@ def _search(
                 continue
             for beam, (log_prob, penalty, prefix) in enumerate(live[g]):
                 log_probs = _log_softmax(logits_fn(prefix))
+                log_probs = process_by_definition(rules, (*history, *prefix), step, log_probs)
                 for token, value in enumerate(log_probs):
                     is_end = token in eos_ids
                     if value == -_INF or (not is_end if last and not counts else is_end and step < min_length):
@@ -130,7 +133,7 @@ def _search(
 
 
 def _random_setting(seed):
-    """(model, options) of a search."""
+    """Returns (model, options) of a search."""
     rng = np.random.default_rng(seed)
     vocabulary = int(rng.integers(2, 9))
     batch = int(rng.integers(1, 4))
@@ -159,8 +162,38 @@ def _random_setting(seed):
     return model, options
 
 
+def _random_rules(rng, vocabulary, max_length):
+    """Returns processors and their arguments: [(name, arguments)]."""
+
+    def word():
+        return tuple(rng.integers(0, vocabulary, [rng.integers(1, 4)]).tolist())
+
+    rules = [
+        ("sequence_bias", {"biases": {word(): float(rng.normal()) for _ in range(6)}}),
+        ("repetition_penalty", {"penalty": float(rng.choice([0.7, 1.3, 3.0]))}),
+        ("no_repeat_ngrams", {"size": int(rng.integers(1, 4))}),
+        ("bad_words", {"words": [word() for _ in range(4)]}),
+        ("suppress_tokens", {"ids": [int(rng.integers(vocabulary))], "first_steps": int(rng.integers(3))}),
+        ("force_tokens", {"ids": [int(rng.integers(vocabulary))], "at": int(rng.integers(max_length))}),
+        ("temperature", {"value": 1.5}),
+        ("top_k", {"k": int(rng.integers(1, 5))}),
+        ("top_p", {"p": 0.9}),
+        ("min_p", {"p": 0.1}),
+        ("typical_p", {"p": 0.9}),
+    ]
+    return [rule for rule in rules if rng.random() < 0.3]
+
+
+def _processor(rules):
+    def call(name, options):
+        options = {"step" if key == "at" else key: value for key, value in options.items()}
+        return getattr(tfo.seq2seq.processors, name)(*[options.pop(key) for key in list(options)[:1]], **options)
+
+    return tfo.seq2seq.processors.chain(*(call(*rule) for rule in rules))
+
+
 class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
-    def assert_equals_reference(self, result, model, options, bos_id):
+    def assert_equals_reference(self, result, model, options, bos_id, histories=None, rules=()):
         eos_ids = options["eos_ids"]
         pad = eos_ids[0] if eos_ids else 0
         options = dict(options)
@@ -169,7 +202,14 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
             p[:n].tolist() for p, n in zip(prompts, options.pop("prompt_lengths", [0] * len(prompts)), strict=True)
         ]
         for b, (sequences, lengths, scores, log_probs) in enumerate(zip(*(x.numpy() for x in result), strict=True)):
-            expected = _search(lambda prefix, b=b: model.logits(b, bos_id, prefix), prompt=prompts[b], **options)
+            history = () if histories is None else [int(t) for t in histories[b] if t >= 0]
+            expected = _search(
+                lambda prefix, b=b: model.logits(b, bos_id, prefix),
+                prompt=prompts[b],
+                history=history,
+                rules=rules,
+                **options,
+            )
             count = len(expected)
             np.testing.assert_allclose(scores[:count], [h[0] for h in expected], rtol=1e-12, atol=1e-12)
             np.testing.assert_allclose(log_probs[:count], [h[1] for h in expected], rtol=1e-12, atol=1e-12)
@@ -201,6 +241,37 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
             )
         )
         self.assert_equals_reference(search(model.initial_state()), model, options, 1)
+
+    @parameterized.product(block=(0, 1, 2, 3, 4), in_graph=(False, True))
+    def test_processors_equal_their_definitions(self, block, in_graph):
+        """They read the history, whose padding in front is no token, and tokens that are not the model's."""
+        for seed in range(20 * block, 20 * block + (3 if in_graph else 20)):
+            model, options = _random_setting(seed)
+            rng = np.random.default_rng(seed)
+            batch = len(model.first)
+            rules = _random_rules(rng, model.vocabulary, options["max_length"])
+            histories = None
+            if rng.random() < 0.8:
+                histories = rng.integers(0, model.vocabulary + 1, [batch, rng.integers(0, 6)])
+                padding = rng.integers(0, histories.shape[1] + 1, [batch, 1])
+                histories[np.arange(histories.shape[1]) < padding] = -1
+
+            def search(history, model=model, options=options, rules=rules):
+                return tfo.seq2seq.beam_search(
+                    model.step_fn,
+                    model.initial_state(),
+                    batch_size=len(model.first),
+                    bos_id=1,
+                    logits_processor=_processor(rules),
+                    process_log_probs=True,
+                    history=history,
+                    **options,
+                )
+
+            if in_graph and histories is not None:
+                search = tf.function(search, input_signature=[tf.TensorSpec([None, None], tf.int64)])
+            with self.subTest(seed=seed, rules=rules, history=histories, **options):
+                self.assert_equals_reference(search(histories), model, options, 1, histories, rules)
 
 
 class ExhaustiveTest(parameterized.TestCase, tf.test.TestCase):

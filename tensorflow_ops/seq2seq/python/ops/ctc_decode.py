@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
-from tensorflow_ops.seq2seq.python.ops import ctc_decode_loop, decoder, seq2seq_arguments
+from tensorflow_ops.seq2seq.python.ops import ctc_decode_grad, ctc_decode_loop, decoder, seq2seq_arguments
 from tensorflow_ops.sequence.python.ops import sequence_arguments
 
 
@@ -73,7 +73,7 @@ def ctc_greedy_decode(
       CtcDecode(labels int32 [batch, max frames], lengths int32 [batch], log_probs [batch]).
       log_probs are float32, for float64 logits float64: the sum of each frame's greatest log
       softmax; 0 without frames, -inf if a frame has no allowed class. Asking for a gradient
-      raises LookupError.
+      raises LookupError, in a graph UnimplementedError.
 
     Raises:
       ValueError: a wrong dtype, shapes that do not fit, a blank_index that is no class.
@@ -157,7 +157,8 @@ def ctc_beam_search_decode(
       probability -inf) where fewer than P are possible. log_probs are at most minus
       `tfo.nn.ctc_loss`, and equal to it where the beam dropped no path. Of equal scores, the
       prefix wins that was better in the frame before. Asking for a gradient raises
-      LookupError; minus `tfo.nn.ctc_loss` of the labels has one.
+      LookupError, in a graph UnimplementedError (what step_fn closes over has none); minus
+      `tfo.nn.ctc_loss` of the labels has one.
 
     Raises:
       ValueError: a wrong dtype, shapes that do not fit, an option out of its range; a
@@ -184,6 +185,9 @@ def ctc_beam_search_decode(
     else:
         with tf.name_scope(name or "ctc_beam_search_decode"):
             search = ctc_decode_loop.CtcSearch(logits, lengths, width, attrs, weight, bonus)
-            model = search.model(decoder.convert(step_fn), () if initial_state is None else initial_state)
-            result = search.run(model, paths, pad_id)
+            initial_state = () if initial_state is None else initial_state
+            model = search.model(decoder.convert(step_fn), initial_state)
+            labels, label_lengths, *scores = search.run(model, paths, pad_id)
+            inputs = [logits, weight, bonus, *map(tf.convert_to_tensor, tf.nest.flatten(initial_state))]
+            result = labels, label_lengths, *ctc_decode_grad.with_refused_gradients(scores, inputs)
     return CtcBeamSearchDecode(*result)

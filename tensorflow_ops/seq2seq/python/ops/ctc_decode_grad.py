@@ -1,5 +1,7 @@
 """Gradients of the CTC decoders' ops: none, an error instead of a zero."""
 
+import types
+
 import tensorflow as tf
 
 from tensorflow_ops.core.python.gradients import refuse
@@ -14,4 +16,23 @@ def _register(op_name, inputs, reason):
 _SEARCH = "ctc_beam_search_decode has no gradient: tfo.nn.ctc_loss of its labels has one"
 _register("CtcGreedyDecode", (0,), "ctc_greedy_decode has no gradient: tfo.nn.ctc_loss of its labels has one")
 _register("CtcBeamSearchDecode", (0, 2), _SEARCH)
-_register("CtcBeamSearchStep", (0, 2, 4, 5, 6), _SEARCH)
+
+
+def with_refused_gradients(results, inputs):
+    """Returns floating results of a search in steps; a gradient of them to an input raises.
+
+    The gradient of the loop itself would need memory for all its steps before it could refuse, which XLA cannot
+    compile, and to a loop without a step it would be 0.
+    """
+    results = [tf.stop_gradient(x) for x in results]
+    inputs = [x for x in inputs if x.dtype.is_floating]
+
+    @tf.custom_gradient
+    def refused(*inputs):
+        def grad(*_):
+            op = types.SimpleNamespace(inputs=inputs)
+            return [refuse(op, i, _SEARCH) for i in range(len(inputs))]
+
+        return [tf.identity(x) for x in results], grad
+
+    return refused(*inputs)

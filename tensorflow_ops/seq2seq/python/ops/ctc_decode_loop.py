@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.core.python.library import ops
-from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
+from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder, seq2seq_arguments
 from tensorflow_ops.sequence.python.ops import sequence_arguments
 
 # The sizes of a prefix in the step op (ctc_decode.h): log probabilities of paths that end with blank and with a label,
@@ -32,22 +32,18 @@ class CtcSearch:
     def __init__(self, logits, lengths, width, attrs, lm_weight, label_bonus):
         """Takes checked options, logits and lengths of any shapes. Raises ValueError."""
         arguments.check_shape("logits", logits, [None, None, None], "[batch, frames, classes]")
-        arguments.check_shape("logit_lengths", lengths, logits.shape[:1], "one for each example")
         logits = tf.ensure_shape(logits, [None, None, None])
         blank, classes = attrs["blank_index"], logits.shape[2]
         if classes is not None and blank >= classes:
             raise ValueError(f"blank_index is {blank}, expected [0, {classes}), or -1: the last class")
-        shape = tf.shape(logits, lengths.dtype)
-        checks = [
-            tf.debugging.assert_equal(tf.shape(lengths), tf.shape(logits)[:1], "logit_lengths, expected one for each"),
-            tf.debugging.assert_non_negative(lengths, "logit_lengths, expected none below 0"),
-            tf.debugging.assert_less_equal(lengths, shape[1], "logit_lengths, expected at most logits' frames"),
-        ]
-        self._lengths = tf.cast(arguments.after_checks(lengths, checks), tf.int32)
-        self._logits, self._width, self._attrs = logits, width, attrs
-        self._lm_weight, self._label_bonus = lm_weight, label_bonus
         self._static_batch = logits.shape[0]
         self._batch = tf.shape(logits)[0] if self._static_batch is None else self._static_batch
+        lengths = seq2seq_arguments.with_shape("logit_lengths", lengths, [self._batch], "one for each example")
+        frames = "logits' frames" if logits.shape[1] is None else logits.shape[1]
+        is_valid = (lengths >= 0) & (lengths <= tf.shape(logits, lengths.dtype)[1])
+        self._lengths = tf.cast(arguments.checked("logit_lengths", lengths, is_valid, f"[0, {frames}]"), tf.int32)
+        self._logits, self._width, self._attrs = logits, width, attrs
+        self._lm_weight, self._label_bonus = lm_weight, label_bonus
         self._beam = tf.stack([self._batch, width])
         self._first_rows = tf.range(self._batch)[:, tf.newaxis] * width
         self._steps = decoder.Steps(self._beam)
@@ -139,7 +135,7 @@ class CtcSearch:
         times = tf.range(tf.shape(tree)[2])
         # The labels to the front, in their order.
         order = tf.argsort(tf.where(is_label, times, times + tf.size(times)))
-        labels = beam_search_ops.batch_gather(tree, order)
+        labels = beam_search_ops.gather_by_beam(tree, order)
         labels = tf.where(times < lengths[..., tf.newaxis], labels, pad_id)
         shape = [self._static_batch, paths, self._logits.shape[1]]
         return (

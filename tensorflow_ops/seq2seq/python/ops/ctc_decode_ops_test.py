@@ -303,7 +303,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         for decode in (tfo.seq2seq.ctc_greedy_decode, tfo.seq2seq.ctc_beam_search_decode):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"logit_lengths\[1\] is 4, expected \[0, 3\]"):
                 decode(logits, [3, 4])
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "logit_lengths, expected at most"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"logit_lengths\[1\] is 4, expected \[0, 3\]"):
             tfo.seq2seq.ctc_beam_search_decode(
                 logits, [3, 4], step_fn=lambda labels, state: (tf.zeros([200, 4]), state)
             )
@@ -316,6 +316,49 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
                 log_probs = decode(logits, [3, 3]).log_probs
             with self.assertRaisesRegex(LookupError, "decode has no gradient: tfo.nn.ctc_loss"):
                 tape.gradient(log_probs, logits)
+
+    @parameterized.product(
+        way=("eager", "graph", "XLA"),
+        frames=(0, 3),
+        dtype=(tf.bfloat16, tf.float32, tf.float64),
+        in_a_loop=(False, True),
+    )
+    def test_gradients_with_a_language_model_are_errors(self, way, frames, dtype, in_a_loop):
+        if way == "XLA" and library.xla_error:
+            self.skipTest(library.xla_error)
+
+        def decode(logits, state, weight):
+            result = tfo.seq2seq.ctc_beam_search_decode(
+                logits, [frames, 0], beam_width=2, initial_state=state, lm_weight=weight,
+                step_fn=lambda labels, state: (tf.zeros([4, 4], dtype), state),
+            )  # fmt: skip
+            return tf.cast(tf.reduce_sum(result.scores), tf.float64)
+
+        def gradient(number, *inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                if in_a_loop:
+                    total = tf.constant(0.0, tf.float64)
+                    loop = (tf.constant(0), total)
+                    _, total = tf.while_loop(
+                        lambda i, _: i < 2,
+                        lambda i, total: (i + 1, total + decode(*inputs)),
+                        loop,
+                        maximum_iterations=2,
+                    )
+                else:
+                    total = decode(*inputs)
+            # Without the error, a gradient of None or zeros.
+            return tape.gradient(total, inputs)[number]
+
+        inputs = tf.zeros([2, 3, 4], dtype), tf.zeros([2, 1], dtype), tf.constant(1.0, tf.float64)
+        for number in range(2 if way == "eager" else 3):  # an eager lm_weight is a number
+            function = gradient if way == "eager" else tf.function(gradient, jit_compile=way == "XLA", autograph=False)
+            with self.assertRaisesRegex(
+                LookupError if way == "eager" else tf.errors.UnimplementedError,
+                "ctc_beam_search_decode has no gradient",
+            ):
+                function(number, *inputs)
 
 
 if __name__ == "__main__":

@@ -41,35 +41,60 @@ def call_processor(process, step, sequences, logits):
     return result, forbidden
 
 
-def read_so_far(sequences, step):
-    """Returns the tokens that a logits_processor reads, [rows, step], of sequences [..., T]."""
-    # Slices last: XLA compiles slices of unknown size, but no reshapes to one.
-    length = tf.shape(sequences)[-1]
-    rows = tf.size(sequences) // tf.maximum(length, 1)
-    return tf.reshape(sequences, tf.stack([rows, length]))[:, :step]
+class Processor:
+    """A logits_processor, and the sequences that it reads: tokens of the history, then those of a loop.
 
-
-def masked_logits(process, step, sequences, logits):
-    """Calls a logits_processor. Returns its logits, forbidden tokens at -inf. Raises ValueError."""
-    logits, forbidden = call_processor(process, step, sequences, logits)
-    logits = without_nan(logits)
-    return logits if forbidden is None else tf.where(forbidden, tf.constant(-float("inf"), logits.dtype), logits)
-
-
-def append(sequences, step, tokens, parents=None):
-    """Writes the tokens of a step into the sequences that a logits_processor reads.
-
-    Args:
-      sequences: int32 [..., T]; () without a processor.
-      step: the number of tokens before.
-      tokens: int32 [...].
-      parents: int32 [B, K], the sequences to append to; None: all, in their order.
+    The loop carries the sequences as a variable: `first`, then the results of `append`.
     """
-    if isinstance(sequences, tuple):
-        return ()
-    if parents is not None:
-        sequences = beam_search_ops.batch_gather(sequences, parents)
-    return tf.where(tf.range(tf.shape(sequences)[-1]) == step, tokens[..., tf.newaxis], sequences)
+
+    def __init__(self, process, history, rows, max_length):
+        """Takes a function or None, a history [rows, H] or None, and the shape of the loop's tokens."""
+        self._process, self._rows, self._max_length = process, rows, max_length
+        self._history, self._offset = history, 0
+        if history is not None:
+            size = history.shape[1]
+            self._offset = tf.shape(history)[1] if size is None else size
+
+    def first(self):
+        """Returns sequences [..., H + T]; () without a processor."""
+        if self._process is None:
+            return ()
+        empty = tf.zeros(tf.concat([self._rows, [self._max_length]], 0), tf.int32)
+        if self._history is None:
+            return empty
+        return tf.concat([tf.reshape(self._history, tf.concat([self._rows, [self._offset]], 0)), empty], -1)
+
+    def shape(self, rows):
+        """Returns the static shape of the sequences, for the static shape of the loop's tokens."""
+        if self._process is None:
+            return ()
+        sizes = self._offset, self._max_length
+        return tf.TensorShape([*rows, sum(sizes) if all(isinstance(n, int) for n in sizes) else None])
+
+    def append(self, sequences, step, tokens, parents=None):
+        """Writes the tokens of a step, int32 [...], after those of their parents [B, K]; None: after their own."""
+        if self._process is None:
+            return ()
+        if parents is not None:
+            sequences = beam_search_ops.gather_by_beam(sequences, parents)
+        return tf.where(tf.range(tf.shape(sequences)[-1]) == self._offset + step, tokens[..., tf.newaxis], sequences)
+
+    def __call__(self, sequences, step, logits):
+        """Returns processed logits, and forbidden tokens or None. Raises ValueError."""
+        if self._process is None:
+            return logits, None
+        # Slices last: XLA compiles slices of unknown size, but no reshapes to one.
+        length = tf.shape(sequences)[-1]
+        flat = tf.reshape(sequences, tf.stack([tf.reduce_prod(self._rows), length]))
+        return call_processor(self._process, step, flat[:, : self._offset + step], logits)
+
+    def masked(self, sequences, step, logits):
+        """Returns processed logits, forbidden tokens at -inf. Raises ValueError."""
+        if self._process is None:
+            return logits
+        logits, forbidden = self(sequences, step, logits)
+        logits = without_nan(logits)
+        return logits if forbidden is None else tf.where(forbidden, tf.constant(-float("inf"), logits.dtype), logits)
 
 
 def goes_on(step, max_length, finished):
@@ -82,10 +107,16 @@ def start_tokens(bos_id, batch_size):
     bos = arguments.tensor_of_kind("bos_id", bos_id, tf.int32)
     if bos.shape.rank == 0:
         return tf.fill([batch_size], bos)
-    batch = tf.get_static_value(batch_size)
-    arguments.check_shape("bos_id", bos, [batch], "a scalar, or one for each example")
-    check = tf.debugging.assert_equal(tf.shape(bos)[0], batch_size, "bos_id, expected one for each example")
-    return arguments.after_checks(bos, [check] if batch is None or bos.shape[0] is None else [])
+    return seq2seq_arguments.with_shape("bos_id", bos, [batch_size], "a scalar, or one for each example")
+
+
+def history_or_none(history, batch_size, count):
+    """Returns the tokens that only processors read, int32 [B * count, H], or None. Raises ValueError."""
+    if history is None:
+        return None
+    history = arguments.tensor_of_kind("history", history, tf.int32)
+    history = seq2seq_arguments.with_shape("history", history, [batch_size, None], "tokens before each example")
+    return tf.repeat(history, count, axis=0)
 
 
 class Prompt:
@@ -102,29 +133,20 @@ class Prompt:
 
     def __init__(self, prompt, lengths, batch_size, max_length):
         """Takes a prompt [B, P] with lengths [B] or None, at most max_length. Raises ValueError."""
-        batch = tf.get_static_value(batch_size)
-        batch = None if batch is None else int(batch)
-        self._tokens = arguments.tensor_of_kind("prompt", prompt, tf.int32)
-        arguments.check_shape("prompt", self._tokens, [batch, None], "the first tokens of each example")
-        shape = tf.shape(self._tokens)
-        checks = [tf.debugging.assert_equal(shape[0], batch_size, "prompt, expected one for each example")]
-        if lengths is None:
-            lengths = tf.fill([batch_size], shape[1])
+        tokens = arguments.tensor_of_kind("prompt", prompt, tf.int32)
+        tokens = seq2seq_arguments.with_shape("prompt", tokens, [batch_size, None], "the first tokens of each example")
+        size = tf.shape(tokens)[1]
+        lengths = tf.fill([batch_size], size) if lengths is None else lengths
         lengths = arguments.tensor_of_kind("prompt_lengths", lengths, tf.int32)
-        arguments.check_shape("prompt_lengths", lengths, [batch], "one for each example")
-        checks += [
-            tf.debugging.assert_equal(
-                tf.shape(lengths)[0], batch_size, "prompt_lengths, expected one for each example"
-            ),
-            tf.debugging.assert_non_negative(lengths, "prompt_lengths, expected none below 0"),
-            tf.debugging.assert_less_equal(lengths, shape[1], "prompt_lengths, expected at most prompt's size"),
-            tf.debugging.assert_less_equal(
-                lengths, max_length, "prompt_lengths, expected room behind the prompt in max_length"
-            ),
-        ]
-        self._lengths = arguments.after_checks(lengths, checks)
+        lengths = seq2seq_arguments.with_shape("prompt_lengths", lengths, [batch_size], "one for each example")
+        in_prompt = (lengths >= 0) & (lengths <= size)
+        lengths = arguments.checked("prompt_lengths", lengths, in_prompt, "none below 0 or above prompt's size")
+        room = max_length if isinstance(max_length, int) else "what max_length"
+        self._lengths = arguments.checked(
+            "prompt_lengths", lengths, lengths <= max_length, f"at most {room}, which leaves room behind the prompt"
+        )
         # A column more, so that `at` can index an empty prompt.
-        self._tokens = tf.pad(self._tokens, [[0, 0], [0, 1]])
+        self._tokens = tf.pad(tokens, [[0, 0], [0, 1]])
 
     def repeat(self, count):
         """Returns the Prompt with `count` rows for each example."""
@@ -174,13 +196,7 @@ class Decoder:
     def _first(self, path, leaf, batch_size, beams):
         name = f"initial_state[{path}]" if path else "initial_state"
         leaf = arguments.dense_tensor(name, leaf)
-        batch = tf.get_static_value(batch_size)
-        if leaf.shape.rank == 0 or (leaf.shape.rank and not leaf.shape[:1].is_compatible_with([batch])):
-            expected = f"[{'?' if batch is None else batch},...]: batch_size examples"
-            raise ValueError(f"{name} is {arguments.shape_text(leaf.shape)}, expected {expected}")
-        if leaf.shape.rank is None or leaf.shape[0] is None or batch is None:
-            check = tf.debugging.assert_equal(tf.shape(leaf)[0], batch_size, f"{name}, expected batch_size examples")
-            leaf = arguments.after_checks(leaf, [check])
+        leaf = seq2seq_arguments.with_shape(name, leaf, [batch_size, ...], "batch_size examples")
         if beams == 1:
             return leaf
         repeated = tf.repeat(leaf, beams, axis=0)
@@ -216,18 +232,9 @@ class Decoder:
         return self._logits(logits), self._state(state)
 
     def _logits(self, logits):
-        logits = seq2seq_arguments.logits_tensor(
-            logits, [self._static_rows, None], "one row for each token that step_fn was given"
-        )
-        if logits.shape.rank is not None and None not in (logits.shape[0], self._static_rows):
-            return logits
-        expected = "expected one row of logits for each token that step_fn was given"
-        checks = [
-            tf.debugging.assert_rank(logits, 2, expected),
-            tf.debugging.assert_equal(tf.shape(logits)[0], self.rows, expected),
-        ]
-        with tf.control_dependencies(checks):
-            return tf.ensure_shape(logits, [self._static_rows, None])
+        meaning = "one row for each token that step_fn was given"
+        logits = seq2seq_arguments.logits_tensor(logits, [self._static_rows, None], meaning)
+        return seq2seq_arguments.with_shape("logits", logits, [self.rows, None], meaning)
 
     def _state(self, state):
         try:
@@ -240,10 +247,7 @@ class Decoder:
             leaf = arguments.dense_tensor(name, leaf)
             if leaf.dtype != first.dtype:
                 raise ValueError(f"{name} is {leaf.dtype.name}, expected {first.dtype.name} as in initial_state")
-            if leaf.shape.rank is not None and not leaf.shape[:1].is_compatible_with([self._static_rows]):
-                rows = "?" if self._static_rows is None else self._static_rows
-                text = arguments.shape_text(leaf.shape)
-                raise ValueError(f"{name} is {text}, expected [{rows},...]: the rows it was given")
+            leaf = seq2seq_arguments.with_shape(name, leaf, [self.rows, ...], "the rows it was given")
             leaves.append(leaf)
         return leaves
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from seq2seq_testing import process_by_definition
 
 import tensorflow_ops as tfo
 
@@ -67,6 +68,74 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
             _processors.suppress_tokens([1], first_steps=2), lambda s: [False, len(s) < 2, False, False]
         )
 
+    def _assert_equals_definition(self, processor, name, **arguments):
+        for sequences, logits, result in self._each(processor, dtype=tf.float64, vocabulary=9, rows=5):
+            rows = zip(sequences.tolist(), logits.numpy(), strict=True)
+            expected = [process_by_definition([(name, arguments)], s, len(s), x) for s, x in rows]
+            self.assertAllClose(result, expected, rtol=1e-12, atol=0)
+
+    @parameterized.parameters(
+        [{(2,): 1.5, (0, 1): -2, (0, 3, 1): np.float32(0.25), (4, 1): -_INF}],
+        [{(1, 2, 3, 4): 2.0}],
+        [{}],
+    )
+    def test_sequence_bias(self, biases):
+        for given in (biases, list(biases.items())):
+            self._assert_equals_definition(_processors.sequence_bias(given), "sequence_bias", biases=biases)
+
+    def test_force_tokens(self):
+        for step in (0, 3, tf.constant(3)):
+            for ids in (2, [2], [4, 0, 4]):
+                listed = [ids] if isinstance(ids, int) else ids
+                processor = _processors.force_tokens(ids, step=step)
+                self._assert_equals_definition(processor, "force_tokens", ids=listed, at=int(step))
+
+    @parameterized.parameters(
+        ("temperature", 0.7), ("top_k", 1), ("top_k", 3), ("top_k", 20), ("top_p", 0.1), ("top_p", 0.8), ("top_p", 1.0),
+        ("min_p", 0.0), ("min_p", 0.3), ("min_p", 1.0), ("typical_p", 0.2), ("typical_p", 0.9),
+    )  # fmt: skip
+    def test_filters(self, name, value):
+        key = {"temperature": "value", "top_k": "k"}.get(name, "p")
+        for given in (value, tf.constant(value, tf.float64)) if name != "top_k" else (value,):
+            self._assert_equals_definition(getattr(_processors, name)(given), name, **{key: value})
+
+    def test_filters_equal_the_options_of_sample(self):
+        """The same tokens are drawn, with the same seeds."""
+        logits = tf.constant(np.random.default_rng(0).normal(size=[30, 30]) * 2, tf.float32)
+
+        def step_fn(tokens, state):
+            return tf.gather(logits, tokens), state
+
+        options = {"temperature": 0.8, "top_k": 12, "top_p": 0.9, "min_p": 0.05, "typical_p": 0.9}
+        common = {"batch_size": 50, "max_length": 8, "bos_id": 0, "eos_ids": [], "seed": [1, 2]}
+        for names in (*([name] for name in options if name not in ("top_k", "top_p")), list(options)):
+            chained = _processors.chain(*(getattr(_processors, name)(options[name]) for name in names))
+            sorted_too = {"top_p": 1 - 1e-15} if len(names) > 1 else {}  # `sample` draws from sorted tokens
+            expected = tfo.seq2seq.sample(step_fn, (), **common, **{name: options[name] for name in names})
+            found = tfo.seq2seq.sample(step_fn, (), logits_processor=chained, **common, **sorted_too)
+            self.assertAllEqual(found.sequences, expected.sequences)
+
+    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
+    def test_filters_of_nan_and_infinity(self, dtype):
+        logits = tf.constant([[0, math.nan, 1, -_INF], [_INF, 0, 0, math.nan], [-_INF] * 4], dtype)
+        for processor in (
+            _processors.top_k(2),
+            _processors.top_p(0.99),
+            _processors.min_p(0.1),
+            _processors.typical_p(0.99),
+        ):
+            result = processor(0, tf.zeros([3, 0], tf.int32), logits)
+            self.assertEqual(result.dtype, dtype)
+            self.assertAllEqual(result[0], [0, -_INF, 1, -_INF])
+            self.assertAllEqual(result[1:, 0], [_INF, -_INF])
+
+    def test_ids_that_are_no_tokens_match_nothing(self):
+        sequences, logits = tf.constant([[-1, 9, 1], [-7, -1, 4]]), tf.ones([2, 4])
+        self.assertAllEqual(_processors.repetition_penalty(2.0)(0, sequences, logits), [[1, 0.5, 1, 1], [1] * 4])
+        for size in (1, 2, 3):
+            _, forbidden = _processors.no_repeat_ngrams(size)(0, sequences, logits)
+            self.assertAllEqual(forbidden, [[False, size == 1, False, False], [False] * 4])
+
     @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
     def test_repetition_penalty(self, dtype):
         for penalty in (1.5, 0.5, tf.constant(1.5)):
@@ -85,6 +154,27 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(forbidden, [[False, True, bool(s) and s[-1] == 0, False] for s in sequences.tolist()])
         for _, logits, result in self._each(_processors.chain()):
             self.assertAllEqual(result, logits)
+
+    def test_chain_hides_forbidden_tokens(self):
+        """The second token is forbidden, so the two likeliest others are kept; it keeps its probability."""
+        chained = _processors.chain(_processors.suppress_tokens([1]), _processors.top_k(2))
+        result, forbidden = chained(0, tf.zeros([1, 0], tf.int32), tf.constant([[0.0, 3.0, 2.0, 1.0]]))
+        self.assertAllEqual(result, [[-_INF, 3, 2, 1]])
+        self.assertAllEqual(forbidden, [[False, True, False, False]])
+
+    def test_forced_tokens_in_a_chain(self):
+        """They overrule processors before them, in their step, also in a chain in a chain."""
+        forbid, force = _processors.suppress_tokens([1, 2]), _processors.force_tokens(1, step=1)
+        before, logits = tf.zeros([1, 1], tf.int32), tf.constant([[0.0, 3.0, 2.0]])
+        for chained in (_processors.chain(forbid, force), _processors.chain(forbid, _processors.chain(force))):
+            result, forbidden = chained(1, before, logits)
+            self.assertAllEqual(result, [[-_INF, 0, -_INF]])
+            self.assertAllEqual(forbidden, [[False] * 3])
+            result, forbidden = chained(0, before, logits)
+            self.assertAllEqual(result, logits)
+            self.assertAllEqual(forbidden, [[False, True, True]])
+        _, forbidden = _processors.chain(force, forbid)(1, before, logits)
+        self.assertAllEqual(forbidden, [[False, True, True]])
 
     def test_docstring_examples_run(self):
         for member in (_processors, *(getattr(_processors, name) for name in _processors.__all__)):
@@ -133,6 +223,20 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
         (lambda: _processors.suppress_tokens([0.5]), "an id is 0.5"),
         (lambda: _processors.suppress_tokens([1], first_steps=-1), "first_steps is -1"),
         (lambda: _processors.chain(None), "a processor is None, expected a function"),
+        (lambda: _processors.sequence_bias({(): 1.0}), "biases have an empty one"),
+        (lambda: _processors.sequence_bias({(1, -1): 1.0}), "an id is -1"),
+        (lambda: _processors.sequence_bias({(1,): _INF}), "a bias is inf, expected a number below"),
+        (lambda: _processors.sequence_bias({(1,): math.nan}), "a bias is nan"),
+        (lambda: _processors.sequence_bias({1: 2.0}), "biases is {1: 2.0}, expected a dict from tuples"),
+        (lambda: _processors.sequence_bias(3), "biases is 3, expected a dict from tuples"),
+        (lambda: _processors.force_tokens([], step=0), "ids is empty, expected at least one token"),
+        (lambda: _processors.force_tokens(-1, step=0), "an id is -1"),
+        (lambda: _processors.force_tokens(1, step=-1), "step is -1, expected an int in"),
+        (lambda: _processors.temperature(0.0), "temperature is 0.0, expected a finite number above 0"),
+        (lambda: _processors.top_k(0), "top_k is 0, expected an int in"),
+        (lambda: _processors.top_p(0.0), "top_p is 0.0, expected a number above 0, at most 1"),
+        (lambda: _processors.min_p(1.5), r"min_p is 1.5, expected a number in \[0, 1\]"),
+        (lambda: _processors.typical_p(0.0), "typical_p is 0.0, expected a number above 0, at most 1"),
     )
     def test_bad_arguments(self, call, message):
         with self.assertRaisesRegex(ValueError, message):
@@ -144,11 +248,16 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
             return _processors.repetition_penalty(penalty)(1, tf.zeros([1, 1], tf.int32), tf.ones([1, 2]))
 
         self.assertAllEqual(process(2.0), [[0.5, 1.0]])
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "penalty is out of its range"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "penalty is -1, expected a number above 0"):
             process(-1.0)
 
     def test_id_outside_the_vocabulary(self):
-        for processor in (_processors.suppress_tokens([4]), _processors.bad_words([[4]])):
+        for processor in (
+            _processors.suppress_tokens([4]),
+            _processors.bad_words([[1, 4]]),
+            _processors.sequence_bias({(1, 4): 1.0}),
+            _processors.force_tokens(4, step=5),
+        ):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "4"):
                 processor(1, tf.zeros([2, 1], tf.int32), tf.zeros([2, 4]))
 

@@ -39,6 +39,7 @@ def sample(
     logits_processor: Callable | None = None,
     prompt=None,
     prompt_lengths=None,
+    history=None,
     name=None,
 ) -> SampleResult:
     """Draws a sequence for each example from an autoregressive model.
@@ -90,7 +91,7 @@ def sample(
       num_return_sequences: R, the number of sequences for each example; the results are
         then [B, R, ...]. None: one, without that dim. An example's first sequences are the
         same for any R.
-      logits_processor: function (step, sequences int32 [rows, step], logits [rows, V]) ->
+      logits_processor: function (step, sequences int32 [rows, H + step], logits [rows, V]) ->
         logits, or -> (logits, forbidden), as for `beam_search`, called before the
         temperature; rows is B, or B * R.
       prompt: int32 [B, P] or None: the first tokens of each example's sequences. They are
@@ -98,6 +99,8 @@ def sample(
         prompt does not end the sequence.
       prompt_lengths: int32 [B], the number of tokens in each example's prompt, in [0, P], at
         most max_length. Default: P.
+      history: int32 [B, H] or None: tokens before each example's sequences that only the
+        processor reads, as for `beam_search`.
       name: a name scope.
 
     Returns:
@@ -121,6 +124,7 @@ def sample(
             seed,
             prompt,
             prompt_lengths,
+            history,
             max_length=max_length,
             eos_ids=eos_ids,
             temperature=temperature,
@@ -136,19 +140,20 @@ def sample(
 
 
 @tf.autograph.experimental.do_not_convert
-def _sample(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_lengths, **options):
+def _sample(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_lengths, history, **options):
     options = SamplingOptions.checked(**options)
     batch_size = arguments.int_scalar("batch_size", batch_size, 0)
     count = options.num_return_sequences or 1
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), count)
     prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, options.max_length)
+    history = decoder.history_or_none(history, batch_size, count)
     model = decoder.Decoder(step_fn, initial_state, batch_size, count)
     seeds = row_seeds(seed, batch_size)
     if options.num_return_sequences:
         seeds = split_seeds(seeds, count)
     static = tf.get_static_value(batch_size)
     tokens = tf.ensure_shape(tokens, [None if static is None else int(static) * count])
-    result = _Sampler(options, model, prompt and prompt.repeat(count)).run(tokens, seeds)
+    result = _Sampler(options, model, prompt and prompt.repeat(count), history).run(tokens, seeds)
     if not options.num_return_sequences:
         return result
     shape = [None if static is None else int(static), count]
@@ -176,10 +181,12 @@ class _Loop(NamedTuple):
 class _Sampler:
     """Samples sequences; B are its rows: examples times sequences for each."""
 
-    def __init__(self, options, model, prompt):
+    def __init__(self, options, model, prompt, history):
         self._options, self._model, self._batch, self._prompt = options, model, model.rows, prompt
         self._eos_ids = tf.constant(options.eos_ids, tf.int32)
-        self._steps = decoder.Steps(tf.stack([self._batch]))
+        rows = tf.stack([self._batch])
+        self._steps = decoder.Steps(rows)
+        self._processor = decoder.Processor(options.logits_processor, history, rows, options.max_length)
 
     def run(self, tokens, seeds):
         """Returns the SampleResult, for first tokens [B] and seeds [B, 2]."""
@@ -196,13 +203,13 @@ class _Sampler:
             lengths=tf.zeros([batch], tf.int32),
             log_probs=tf.zeros([batch], arguments.at_least_float32(model.logits_dtype or tf.float32)),
             token_list=self._steps.reserve(options.max_length),
-            sequences=tf.fill([batch, options.max_length], options.pad_id) if options.logits_processor else (),
+            sequences=self._processor.first(),
             state=model.state,
         )
         static_batch = tokens.shape[0]
         length = options.max_length if isinstance(options.max_length, int) else None
         rows = [tf.TensorShape([static_batch])] * 4
-        sequences = tf.TensorShape([static_batch, length]) if options.logits_processor else ()
+        sequences = self._processor.shape([static_batch])
         (end,) = tf.while_loop(
             lambda loop: decoder.goes_on(loop.step, options.max_length, loop.finished),
             lambda loop: [self._step(loop, None if uniform_by_step is None else uniform_by_step[loop.step])],
@@ -224,7 +231,7 @@ class _Sampler:
         logits = decoder.without_nan(logits)
         dtype = arguments.at_least_float32(logits.dtype)
         no_eos = loop.step < options.min_length
-        processed = self._process(loop, logits)
+        processed = self._processor.masked(loop.sequences, loop.step, logits)
         if options.is_greedy or options.top_k:
             tokens, exists = self._draw_from_top_k(processed, no_eos, uniform)
         else:
@@ -247,17 +254,9 @@ class _Sampler:
                 loop.finished, tf.cast(loop.log_probs, dtype), tf.cast(loop.log_probs, dtype) + log_probs
             ),
             token_list=self._steps.write(loop.token_list, loop.step, tokens),
-            sequences=decoder.append(loop.sequences, loop.step, tokens),
+            sequences=self._processor.append(loop.sequences, loop.step, tokens),
             state=state,
         )
-
-    def _process(self, loop, logits):
-        """Returns the logits after the logits_processor, forbidden tokens at -inf."""
-        process = self._options.logits_processor
-        if process is None:
-            return logits
-        so_far = decoder.read_so_far(loop.sequences, loop.step)
-        return decoder.masked_logits(process, loop.step, so_far, logits)
 
     def _draw_from_top_k(self, logits, no_eos, uniform):
         """Draws from the top_k tokens, which the kernel of beam search finds in one pass.
@@ -280,7 +279,7 @@ class _Sampler:
         if options.is_greedy:
             return best.token_ids[:, 0], best.log_probs[:, 0] > -float("inf")
         index, exists = self._draw(best.log_probs, uniform)
-        return beam_search_ops.batch_gather(best.token_ids, index[:, tf.newaxis])[:, 0], exists
+        return beam_search_ops.gather_by_beam(best.token_ids, index[:, tf.newaxis])[:, 0], exists
 
     def _draw_from_all(self, logits, no_eos, uniform):
         """Draws from the whole vocabulary. Returns tokens [B], and whether a row has any."""
@@ -289,7 +288,7 @@ class _Sampler:
             return self._draw(logits, uniform)
         logits, tokens = tf.math.top_k(logits, tf.shape(logits)[-1])
         index, exists = self._draw(logits, uniform)
-        return beam_search_ops.batch_gather(tokens, index[:, tf.newaxis])[:, 0], exists
+        return beam_search_ops.gather_by_beam(tokens, index[:, tf.newaxis])[:, 0], exists
 
     def _draw(self, logits, uniform):
         """Draws indices [B] into logits [B, N], which are sorted if there is top_p.

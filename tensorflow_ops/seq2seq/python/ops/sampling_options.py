@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
-from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments
+from tensorflow_ops.seq2seq.python.ops import sampling_filters, seq2seq_arguments
 
 
 def row_seeds(seed, batch_size):
@@ -18,9 +18,7 @@ def row_seeds(seed, batch_size):
         raise ValueError(f"seed is {seed.dtype.name}, expected int32")
     seed = tf.cast(seed, tf.int32)
     if seed.shape.rank == 2:
-        arguments.check_shape("seed", seed, [tf.get_static_value(batch_size), 2], "two numbers for each example")
-        message = "seed, expected two numbers for each example"
-        return arguments.after_checks(seed, [tf.debugging.assert_equal(tf.shape(seed), [batch_size, 2], message)])
+        return seq2seq_arguments.with_shape("seed", seed, [batch_size, 2], "two numbers for each example")
     if not seed.shape.is_fully_defined() or seed.shape != [2]:
         raise ValueError(f"seed is of shape {arguments.shape_text(seed.shape)}, expected [2] or [batch_size,2]")
     return tf.random.split(seed, batch_size, alg="philox")
@@ -58,8 +56,7 @@ def _as_uniform(bits):
 
 
 def _split(seeds, count):
-    spec = tf.TensorSpec([None, 2], tf.int32)
-    return tf.map_fn(lambda seed: tf.random.split(seed, count, alg="philox"), seeds, fn_output_signature=spec)
+    return _by_row(lambda seed: tf.random.split(seed, count, alg="philox"), seeds, tf.TensorSpec([None, 2], tf.int32))
 
 
 def _bits(seeds, shape):
@@ -74,9 +71,12 @@ def _bits_by_row(derive, seeds, shape):
     def draw(seed):
         return tf.random.stateless_uniform(shape, derive(seed), None, None, tf.uint64, alg="philox")
 
-    spec = tf.TensorSpec([None] * shape.shape[0], tf.uint64)
+    return _by_row(draw, seeds, tf.TensorSpec([None] * shape.shape[0], tf.uint64))
+
+
+def _by_row(function, seeds, spec):
     # A row more: for no rows map_fn would not know the results' shape.
-    return tf.map_fn(draw, tf.pad(seeds, [[0, 1], [0, 0]]), fn_output_signature=spec)[:-1]
+    return tf.map_fn(function, tf.pad(seeds, [[0, 1], [0, 0]]), fn_output_signature=spec)[:-1]
 
 
 _TRACED = {f: tf.function(f, autograph=False, reduce_retracing=True) for f in (_split, _bits, _bits_of_step)}
@@ -125,17 +125,15 @@ class SamplingOptions:
         return cls(
             num_return_sequences=num_return_sequences,
             logits_processor=seq2seq_arguments.function_or_none("logits_processor", logits_processor),
-            min_p=arguments.number("min_p", min_p, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1)),
-            typical_p=arguments.number(
-                "typical_p", typical_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)
-            ),
+            min_p=seq2seq_arguments.probability("min_p", min_p),
+            typical_p=seq2seq_arguments.positive_probability("typical_p", typical_p),
             max_length=arguments.int_scalar("max_length", max_length, 1),
             eos_ids=eos_ids,
             temperature=arguments.number(
                 "temperature", temperature, "a finite number that is not negative", lambda x: (x >= 0) & (x < math.inf)
             ),
             top_k=arguments.static_int("top_k", top_k, 0),
-            top_p=arguments.number("top_p", top_p, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1)),
+            top_p=seq2seq_arguments.positive_probability("top_p", top_p),
             pad_id=seq2seq_arguments.pad_id_or_default(pad_id, eos_ids),
             min_length=arguments.int_scalar("min_length", min_length, 0),
         )
@@ -150,13 +148,11 @@ class SamplingOptions:
         return not (isinstance(value, float) and value == keep_all)
 
     def without_ends(self, logits, is_forbidden):
-        """Returns logits [B, V] with end tokens at -inf if the bool scalar is True; asserts that they are tokens."""
+        """Returns logits [B, V] with end tokens at -inf if the bool scalar is True; checks that they are tokens."""
         if not self.eos_ids:
             return logits
-        largest, tokens = max(self.eos_ids), tf.shape(logits)[-1]
-        check = tf.debugging.assert_less(largest, tokens, f"one of eos_ids is {largest}, expected a token of logits")
-        with tf.control_dependencies([check]):
-            is_eos = tf.reduce_any(tf.range(tokens)[:, tf.newaxis] == tf.constant(self.eos_ids), -1)
+        eos_ids = seq2seq_arguments.tokens("eos_ids", self.eos_ids, logits)
+        is_eos = tf.reduce_any(tf.range(tf.shape(logits)[-1])[:, tf.newaxis] == eos_ids, -1)
         return tf.where(is_forbidden & is_eos, tf.constant(-float("inf"), logits.dtype), logits)
 
     def weights(self, logits):
@@ -168,11 +164,7 @@ class SamplingOptions:
         Returns:
           float64 [B, N], and bool [B]: whether a row has a token.
         """
-        logits = tf.stop_gradient(tf.cast(logits, tf.float64))
-        largest = tf.reduce_max(logits, -1, keepdims=True)
-        exists = largest[:, 0] > -float("inf")
-        # Zeros for rows without a token, which would give NaN.
-        logits = tf.where(exists[:, tf.newaxis], logits - largest, tf.zeros_like(logits))
+        logits, exists = sampling_filters.shifted(logits)
         if isinstance(self.temperature, float) and self.temperature > 0:
             weights = tf.exp(logits / self.temperature)
         else:
@@ -183,21 +175,9 @@ class SamplingOptions:
 
     def _filtered(self, weights):
         """Returns weights [B, N], with 0 for tokens that the filters after top_k remove."""
-        nothing = tf.zeros_like(weights)
-        if self.has("top_p", 1):
-            before = tf.cumsum(weights, axis=-1, exclusive=True)
-            weights = tf.where(before < self.top_p * tf.reduce_sum(weights, -1, keepdims=True), weights, nothing)
-        if self.has("min_p", 0):
-            threshold = self.min_p * tf.reduce_max(weights, -1, keepdims=True)
-            weights = tf.where(weights >= threshold, weights, nothing)
-        if self.has("typical_p", 1):
-            p = weights / tf.reduce_sum(weights, -1, keepdims=True)
-            surprise = -tf.math.log(p)
-            distance = tf.abs(surprise - tf.reduce_sum(tf.math.multiply_no_nan(surprise, p), -1, keepdims=True))
-            order = tf.argsort(distance, stable=True)
-            before = tf.cumsum(tf.gather(p, order, batch_dims=1), axis=-1, exclusive=True)
-            distances = tf.where(before < self.typical_p, tf.gather(distance, order, batch_dims=1), nothing)
-            # All tokens at the same distance as the last one of the set are in it.
-            threshold = tf.reduce_max(distances, -1, keepdims=True)
-            weights = tf.where(distance <= threshold, weights, nothing)
+        filters = (("top_p", 1), ("min_p", 0), ("typical_p", 1))
+        for name, keep_all in filters:
+            if self.has(name, keep_all):
+                kept = getattr(sampling_filters, name)(weights, getattr(self, name))
+                weights = tf.where(kept, weights, tf.zeros_like(weights))
         return weights

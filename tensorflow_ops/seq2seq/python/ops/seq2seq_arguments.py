@@ -1,5 +1,6 @@
 """Checks and conversions that the seq2seq functions share: logits, ids, functions."""
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -17,6 +18,46 @@ def logits_tensor(logits, expected, meaning):
     return logits
 
 
+def with_shape(name, tensor, expected, meaning):
+    """Returns the tensor; checks its shape, at once or when it is known. Raises ValueError.
+
+    Args:
+      name: the tensor's name in errors.
+      tensor: of any static shape.
+      expected: ints, int32 scalar tensors, or None for any size; with ... at the end, any dims may follow.
+      meaning: of the expected shape, in errors.
+    """
+    sizes = [n for n in expected if n is not ...]
+    has_more = len(sizes) < len(expected)
+    static = [None if n is None or tf.get_static_value(n) is None else int(tf.get_static_value(n)) for n in sizes]
+    rank = tensor.shape.rank
+    head = tensor.shape[: len(sizes)] if has_more else tensor.shape
+    text = f"[{','.join('?' if n is None else str(n) for n in static)}{',...' if has_more else ''}]"
+    if not head.is_compatible_with(static):
+        raise ValueError(f"{name} has shape {arguments.shape_text(tensor.shape)}, expected {text}: {meaning}")
+    if rank is not None and all(n is None or None not in pair for n, *pair in zip(sizes, static, head, strict=True)):
+        return tensor
+    shape = tf.shape(tensor)
+    count = tf.size(shape)
+    # More dims, for tensors of unknown rank with too few.
+    found = tf.concat([shape, tf.fill([len(sizes)], -1)], 0)[: len(sizes)]
+    wanted = tf.stack([found[i] if n is None else n for i, n in enumerate(sizes)])
+    valid = tf.reduce_all(found == wanted) & ((count >= len(sizes)) if has_more else (count == len(sizes)))
+    shape = arguments.checked(f"the shape of {name}", shape, valid, f"{text}: {meaning}")
+    # Not a reshape, which TensorFlow removes where the rank decides the result.
+    result = tf.slice(tensor, tf.zeros_like(shape), shape, name=re.sub(r"\W", "_", name))
+    if rank is None and has_more:
+        return result
+    return tf.ensure_shape(result, head.merge_with(static).concatenate(tensor.shape[len(sizes) :]))
+
+
+def tokens(name, ids, logits):
+    """Returns ids as int32, checked to be tokens of logits [..., V]."""
+    ids, count = tf.constant(ids, tf.int32), tf.shape(logits)[-1]
+    size = "the number of tokens" if logits.shape[-1] is None else logits.shape[-1]
+    return arguments.checked(name, ids, ids < count, f"[0, {size})")
+
+
 def eos_tuple(eos_ids):
     """Returns ids of end tokens as a tuple of ints, each once. Raises ValueError."""
     known = tf.get_static_value(eos_ids) if arguments.is_tensor(eos_ids) else eos_ids
@@ -32,6 +73,16 @@ def function_or_none(name, value):
     if value is not None and not callable(value):
         raise ValueError(f"{name} is {value!r}, expected a function or None")
     return value
+
+
+def probability(name, value):
+    """Returns a float, or a float64 scalar tensor, in [0, 1]. Raises ValueError."""
+    return arguments.number(name, value, "a number in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+
+
+def positive_probability(name, value):
+    """Returns a float, or a float64 scalar tensor, in (0, 1]. Raises ValueError."""
+    return arguments.number(name, value, "a number above 0, at most 1", lambda x: (x > 0) & (x <= 1))
 
 
 def pad_id_or_default(pad_id, eos_ids):

@@ -40,6 +40,7 @@ def stochastic_beam_search(
     logits_processor: Callable | None = None,
     prompt=None,
     prompt_lengths=None,
+    history=None,
     name=None,
 ) -> StochasticBeamSearchResult:
     """Draws K different sequences for each example: `sample` without replacement.
@@ -85,6 +86,7 @@ def stochastic_beam_search(
       logits_processor: see `sample`.
       prompt: see `sample`.
       prompt_lengths: see `sample`.
+      history: see `sample`.
       name: a name scope.
 
     Returns:
@@ -107,6 +109,7 @@ def stochastic_beam_search(
             seed,
             prompt,
             prompt_lengths,
+            history,
             max_length=max_length,
             eos_ids=eos_ids,
             temperature=temperature,
@@ -122,7 +125,7 @@ def stochastic_beam_search(
 
 
 @tf.autograph.experimental.do_not_convert
-def _search(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_lengths, **options):
+def _search(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_lengths, history, **options):
     options = SamplingOptions.checked(**options)
     if options.is_greedy:
         raise ValueError("temperature is 0.0, expected a number above 0: beam_search finds the likeliest sequences")
@@ -130,8 +133,9 @@ def _search(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_len
     width = options.num_return_sequences
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), width)
     prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, options.max_length)
+    history = decoder.history_or_none(history, batch_size, width)
     model = decoder.Decoder(step_fn, initial_state, batch_size, width)
-    return _Search(options, model, batch_size, prompt).run(tokens, row_seeds(seed, batch_size))
+    return _Search(options, model, batch_size, prompt, history).run(tokens, row_seeds(seed, batch_size))
 
 
 class _Loop(NamedTuple):
@@ -153,13 +157,14 @@ class _Loop(NamedTuple):
 class _Search:
     """A search: its options, its model, and constants of the loop."""
 
-    def __init__(self, options, model, batch_size, prompt):
+    def __init__(self, options, model, batch_size, prompt, history):
         self._options, self._model, self._batch, self._prompt = options, model, batch_size, prompt
         self._width = options.num_return_sequences
         batch = tf.get_static_value(batch_size)
         self._static_batch = None if batch is None else int(batch)
         self._beams = tf.stack([batch_size, self._width])
         self._steps = decoder.Steps(self._beams)
+        self._processor = decoder.Processor(options.logits_processor, history, self._beams, options.max_length)
         self._first_rows = tf.range(batch_size)[:, tf.newaxis] * self._width
 
     def run(self, tokens, seeds):
@@ -179,14 +184,12 @@ class _Search:
             perturbed=start + self._noise(seeds, -1, 1)[:, :1, 0],
             token_list=self._steps.reserve(options.max_length),
             parent_list=self._steps.reserve(options.max_length),
-            sequences=tf.fill(tf.concat([self._beams, [options.max_length]], 0), options.pad_id)
-            if options.logits_processor
-            else (),
+            sequences=self._processor.first(),
             state=model.state,
         )
         beams = tf.TensorShape([self._static_batch, self._width])
         length = options.max_length if isinstance(options.max_length, int) else None
-        scalar, sequences = tf.TensorShape([]), tf.TensorShape([*beams, length]) if options.logits_processor else ()
+        scalar, sequences = tf.TensorShape([]), self._processor.shape(beams)
         (end,) = tf.while_loop(
             lambda loop: decoder.goes_on(loop.step, options.max_length, loop.finished),
             lambda loop: [self._step(loop, seeds)],
@@ -225,8 +228,8 @@ class _Search:
         perturbed, indices = tf.math.top_k(tf.reshape(perturbed, flat), self._width)
         parents = indices // num_candidates
         alive = perturbed > -float("inf")
-        new = beam_search_ops.batch_gather(tf.reshape(tokens, flat), indices)
-        finished = beam_search_ops.batch_gather(loop.finished, parents)
+        new = beam_search_ops.gather_by_beam(tf.reshape(tokens, flat), indices)
+        finished = beam_search_ops.gather_by_beam(loop.finished, parents)
         # Any token will do after an end: the result does not include it.
         new = tf.where(finished | tf.logical_not(alive), (options.eos_ids or (0,))[0], new)
         new = tf.ensure_shape(new, [self._static_batch, self._width])
@@ -236,19 +239,19 @@ class _Search:
         rows = tf.reshape(parents + self._first_rows, [-1])
         by_beam = tf.concat([self._beams, tf.shape(logits)[-1:]], 0)
         added = cross_entropy.label_log_prob(new, tf.reshape(tf.gather(logits, rows), by_beam))
-        before = beam_search_ops.batch_gather(tf.cast(loop.log_probs, dtype), parents)
-        lengths = beam_search_ops.batch_gather(loop.lengths, parents)
+        before = beam_search_ops.gather_by_beam(tf.cast(loop.log_probs, dtype), parents)
+        lengths = beam_search_ops.gather_by_beam(loop.lengths, parents)
         return _Loop(
             step=loop.step + 1,
             tokens=new,
             finished=finished | is_end | tf.logical_not(alive),
             lengths=tf.where(alive, tf.where(finished, lengths, loop.step + 1), 0),
             log_probs=tf.where(alive, tf.where(finished, before, before + added), tf.constant(-float("inf"), dtype)),
-            filtered_log_probs=beam_search_ops.batch_gather(tf.reshape(log_probs, flat), indices),
+            filtered_log_probs=beam_search_ops.gather_by_beam(tf.reshape(log_probs, flat), indices),
             perturbed=perturbed,
             token_list=self._steps.write(loop.token_list, loop.step, new),
             parent_list=self._steps.write(loop.parent_list, loop.step, parents),
-            sequences=decoder.append(loop.sequences, loop.step, new, parents),
+            sequences=self._processor.append(loop.sequences, loop.step, new, parents),
             state=[tf.gather(leaf, rows) for leaf in state],
         )
 
@@ -259,10 +262,7 @@ class _Search:
         a row has any, bool [B * K].
         """
         options = self._options
-        process = options.logits_processor
-        if process is not None:
-            so_far = decoder.read_so_far(loop.sequences, loop.step)
-            logits = decoder.masked_logits(process, loop.step, so_far, logits)
+        logits = self._processor.masked(loop.sequences, loop.step, logits)
         logits = options.without_ends(logits, loop.step < options.min_length)
         count = tf.shape(logits)[-1]
         tokens = tf.broadcast_to(tf.range(count), tf.shape(logits))

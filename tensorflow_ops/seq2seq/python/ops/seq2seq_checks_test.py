@@ -1,0 +1,310 @@
+"""Tests of checks that only the run can make: eagerly, in a graph with unknown shapes, and compiled by XLA."""
+
+import math
+import re
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
+
+_P = tfo.seq2seq.processors
+_TABLE = np.random.default_rng(0).normal(size=[5, 5]).astype(np.float32)
+_SEARCHES = {
+    "beam_search": lambda *args, **options: tfo.seq2seq.beam_search(*args, beam_width=2, **options),
+    "sample": lambda *args, **options: tfo.seq2seq.sample(*args, **{"seed": [1, 2], **options}),
+    "stochastic_beam_search": lambda *args, **options: tfo.seq2seq.stochastic_beam_search(
+        *args, beam_width=2, **{"seed": [1, 2], **options}
+    ),
+}
+_SAMPLERS = ("sample", "stochastic_beam_search")
+
+
+def _step_fn(tokens, state):
+    return tf.gather(_TABLE, tokens), state
+
+
+def _run(search, step_fn=_step_fn, state=(), **options):
+    options = {"batch_size": 2, "max_length": 4, "bos_id": 0, "eos_ids": 1, **options}
+    return _SEARCHES[search](step_fn, state, **options).sequences
+
+
+def _option(name, **more):
+    return lambda search, value: _run(search, **{name: value}, **more)
+
+
+def _rows_of_logits(search, rows):
+    """A step_fn whose logits depend in shape on a tensor's."""
+    del search
+    batch = tf.shape(rows)[0]
+
+    def step_fn(tokens, state):
+        return tf.zeros([batch, 3]) + 0.0 * tf.cast(tokens[0], tf.float32), state
+
+    return tfo.seq2seq.beam_search(
+        step_fn, (), batch_size=tf.size(rows) // 2, beam_width=1, max_length=2, bos_id=0, eos_ids=1
+    ).sequences
+
+
+def _ctc(search, lengths):
+    del search
+    return tfo.seq2seq.ctc_beam_search_decode(
+        tf.zeros([2, 3, 4]), lengths, beam_width=2, step_fn=lambda labels, state: (tf.zeros([4, 4]), state)
+    ).labels
+
+
+# Name: (searches, function of a search's name and a tensor, good value, bad value, message).
+_CASES = {
+    "batch_gather": (
+        [""],
+        lambda _, indices: tfo.seq2seq.batch_gather(tf.reshape(tf.range(6), [2, 3]), indices),
+        [[0], [2]],
+        [[0], [3]],
+        r"indices\[1,0\] is 3, expected \[0, 3\)",
+    ),
+    "batch_gather, below 0": (
+        [""],
+        lambda _, indices: tfo.seq2seq.batch_gather(tf.reshape(tf.range(6), [2, 3]), indices),
+        np.array([[0], [2]], np.int64),
+        np.array([[0], [-1]], np.int64),
+        r"indices\[1,0\] is -1, expected \[0, 3\)",
+    ),
+    "length_penalty": (
+        ["beam_search"],
+        _option("length_penalty"),
+        0.5,
+        math.nan,
+        "length_penalty is nan, expected a finite number",
+    ),
+    "length_penalty of a step": (
+        [""],
+        lambda _, penalty: tfo.seq2seq.beam_search_step(
+            tf.zeros([1, 2, 3]), [[0.0, 0.0]], [[False] * 2], [[1, 1]], eos_ids=0, length_penalty=penalty
+        )[0],
+        0.5,
+        math.inf,
+        "length_penalty is inf, expected a finite number",
+    ),
+    "temperature": (
+        _SAMPLERS,
+        _option("temperature"),
+        0.5,
+        -1.0,
+        "temperature is -1(.0)?, expected a finite number that is not negative",
+    ),
+    "top_p": (_SAMPLERS, _option("top_p"), 0.5, 0.0, "top_p is 0(.0)?, expected a number above 0, at most 1"),
+    "min_p": (_SAMPLERS, _option("min_p"), 0.5, 1.5, r"min_p is 1.5, expected a number in \[0, 1\]"),
+    "typical_p": (
+        _SAMPLERS,
+        _option("typical_p"),
+        0.5,
+        0.0,
+        "typical_p is 0(.0)?, expected a number above 0, at most 1",
+    ),
+    "min_length": (_SEARCHES, _option("min_length"), 1, -1, "min_length is -1, expected an int"),
+    "seed": (
+        _SAMPLERS,
+        _option("seed"),
+        [[1, 2], [3, 4]],
+        [[1, 2]],
+        r"(seed has shape|the shape of seed is) \[1,2\], expected \[2,2\]: two numbers for each example",
+    ),
+    "bos_id": (
+        _SEARCHES,
+        _option("bos_id"),
+        [1, 2],
+        [1, 2, 3],
+        r"(bos_id has shape|the shape of bos_id is) \[?3\]?, expected \[2\]: a scalar, or one for each example",
+    ),
+    "prompt": (
+        _SEARCHES,
+        _option("prompt"),
+        [[1, 2], [3, 4]],
+        [[1, 2]],
+        r"(prompt has shape|the shape of prompt is) \[1,2\], expected \[2,\?\]: the first tokens of each example",
+    ),
+    "history": (
+        _SEARCHES,
+        _option("history", logits_processor=_P.repetition_penalty(2.0)),
+        [[1, 2], [3, 4]],
+        [[1, 2]],
+        r"(history has shape|the shape of history is) \[1,2\], expected \[2,\?\]: tokens before each example",
+    ),
+    "prompt_lengths, how many": (
+        _SEARCHES,
+        _option("prompt_lengths", prompt=[[1, 2], [3, 4]]),
+        [1, 2],
+        [1],
+        r"(prompt_lengths has shape|the shape of prompt_lengths is) \[?1\]?, expected \[2\]: one for each example",
+    ),
+    "prompt_lengths, above": (
+        _SEARCHES,
+        _option("prompt_lengths", prompt=[[1, 2], [3, 4]]),
+        [1, 2],
+        [1, 3],
+        r"prompt_lengths\[1\] is 3, expected none below 0 or above prompt's size",
+    ),
+    "prompt_lengths, below": (
+        _SEARCHES,
+        _option("prompt_lengths", prompt=[[1, 2], [3, 4]]),
+        [1, 2],
+        [-1, 2],
+        r"prompt_lengths\[0\] is -1, expected none below 0 or above prompt's size",
+    ),
+    "prompt_lengths and max_length": (
+        _SEARCHES,
+        _option("prompt_lengths", prompt=[[1, 2, 3, 4, 0]] * 2),
+        [1, 2],
+        [1, 5],
+        r"prompt_lengths\[1\] is 5, expected at most [34], which leaves room behind the prompt",
+    ),
+    "initial_state": (
+        _SEARCHES,
+        lambda search, state: _run(
+            search, lambda tokens, state: (tf.gather(_TABLE, tokens) + state["h"], state), {"h": state}
+        ),
+        [[1.0], [2.0]],
+        [[1.0]],
+        r"(initial_state\[h\] has shape|the shape of initial_state\[h\] is) \[1,1\], expected \[2,...\]: batch",
+    ),
+    "state": (
+        _SEARCHES,
+        lambda search, rows: _run(
+            search, lambda tokens, state: (tf.gather(_TABLE, tokens) + state[:, tf.newaxis], rows), tf.zeros([2])
+        ),
+        None,
+        [1.0],
+        r"(step_fn's state has shape|the shape of step_fn's state is) \[?1\]?, expected \[[24],...\]: the rows",
+    ),
+    "logits": (
+        [""],
+        _rows_of_logits,
+        [[1, 2], [3, 4]],
+        [[1, 2, 3, 4]],
+        r"(logits (are|has shape)|the shape of logits is) \[1,3\], expected \[[2?],\?\]: one row for each token",
+    ),
+    "logit_lengths": (
+        [""],
+        _ctc,
+        [0, 3],
+        [1, 4],
+        r"logit_lengths\[1\] is 4, expected \[0, 3\]",
+    ),
+    "logit_lengths, below": (
+        [""],
+        _ctc,
+        np.array([0, 3], np.int64),
+        np.array([-(2**33), 1], np.int64),
+        r"logit_lengths\[0\] is -8589934592, expected \[0, 3\]",
+    ),
+    "logit_lengths, how many": (
+        [""],
+        _ctc,
+        [0, 3],
+        [1],
+        r"(logit_lengths has shape|the shape of logit_lengths is) \[?1\]?, expected \[2\]: one for each example",
+    ),
+}
+_WAYS = ("eager", "unknown shapes", "XLA")
+
+
+class ChecksTest(parameterized.TestCase, tf.test.TestCase):
+    def _way(self, way, function, value):
+        if way == "eager":
+            return function
+        if way == "XLA" and library.xla_error:
+            self.skipTest(library.xla_error)
+        value = tf.convert_to_tensor(value)
+        spec = tf.TensorSpec([None] * value.shape.rank, value.dtype)
+        return tf.function(function, input_signature=[spec], autograph=False, jit_compile=way == "XLA")
+
+    @parameterized.product(name=list(_CASES), way=_WAYS)
+    def test_at_run_time(self, name, way):
+        searches, function, good, bad, message = _CASES[name]
+        if way == "XLA":
+            searches = list(searches)[:1]  # compiling takes seconds
+            # XLA knows shapes when it compiles, and stops at the first op that they do not fit.
+            shape = re.search(r"the shape of (.*) is\) (.*), expected (.*): ", message)
+            if shape:
+                variable, actual, _ = shape.groups()
+                variable = re.sub(r"\W", "_", variable.replace("\\", ""))
+                message += rf"|Shape of tensor .*{variable}.* {actual} is not compatible with expected shape"
+                message += "|Input to reshape is a tensor with 3 values"  # logits
+        for search in searches:
+            with self.subTest(search):
+                run = self._way(way, lambda value, search=search: function(search, value), bad)
+                if good is not None:
+                    run(tf.convert_to_tensor(good))
+                with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
+                    run(tf.convert_to_tensor(bad))
+
+    @parameterized.product(
+        way=_WAYS,
+        search=(
+            "beam_search",
+            {},
+            {"top_k": 2},
+            {"top_p": 0.5},
+            {"temperature": 0.0},
+            "stochastic_beam_search",
+        ),
+    )
+    def test_end_token_outside_the_vocabulary(self, way, search):
+        name, options = (search, {}) if isinstance(search, str) else ("sample", search)
+        run = self._way(way, lambda bos: _run(name, bos_id=bos, eos_ids=[1, 5], **options), 0)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"eos_ids\[1\] is 5, expected \[0, 5\)"):
+            run(tf.constant(0))
+
+    @parameterized.product(way=_WAYS)
+    def test_token_of_a_processor_outside_the_vocabulary(self, way):
+        for processor in (
+            _P.suppress_tokens([0, 5]),
+            _P.bad_words([[0], [1, 5]]),
+            _P.sequence_bias({(0,): 1.0, (1, 5): 1.0}),
+            _P.force_tokens([0, 5], step=3),
+        ):
+            run = self._way(way, lambda bos, p=processor: _run("beam_search", bos_id=bos, logits_processor=p), 0)
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"ids\[1\] is 5, expected \[0, 5\)"):
+                run(tf.constant(0))
+
+    @parameterized.parameters(*_WAYS)
+    def test_batch_gather_of_any_rank(self, way):
+        def gather(params, indices):
+            return tfo.seq2seq.batch_gather(params, indices)
+
+        if way != "eager":
+            if way == "XLA" and library.xla_error:
+                self.skipTest(library.xla_error)
+            specs = [tf.TensorSpec(None, tf.float32), tf.TensorSpec(None, tf.int32)]
+            gather = tf.function(gather, input_signature=specs, jit_compile=way == "XLA")
+        params = tf.reshape(tf.range(6.0), [2, 3])
+        self.assertAllEqual(gather(params, [[0], [2]]), [[0], [5]])
+        # XLA knows shapes when it compiles, and stops at the first op that they do not fit.
+        for indices, message in (
+            (3, "indices are a scalar|the shape of indices is .*expected at least one dim|slice index -1"),
+            ([[0], [3]], r"indices\[1,0\] is 3, expected \[0,"),
+            ([[[0]]], "expected at least (3|as many) dims|slice index 2"),
+            (
+                [[0]],
+                r"the same batch dims|requested shape|params is \[2,3\], expected the batch dims",
+            ),
+        ):
+            with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
+                gather(params, tf.constant(indices))
+
+    def test_batch_gather_in_vectorized_map(self):
+        def gather(indices):
+            return tf.vectorized_map(
+                lambda i: tfo.seq2seq.batch_gather(tf.constant([[1, 2, 3]]), i), indices, fallback_to_while_loop=False
+            )
+
+        for run in (gather, tf.function(gather)):
+            self.assertAllEqual(run(tf.constant([[[0]], [[2]]])), [[[1]], [[3]]])
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"indices\[1,0,0\] is 3, expected \[0, 3\)"):
+                run(tf.constant([[[0]], [[3]]]))
+
+
+if __name__ == "__main__":
+    tf.test.main()
