@@ -24,6 +24,7 @@ REGISTER_OP("TensorflowOps>CheckValues")
     .Output("checked: T")
     .Attr("argument: string")
     .Attr("expected: string")
+    .Attr("on_gpu: bool = true")
     .Attr("T: type")
     .SetShapeFn([](InferenceContext* c) {
       const ShapeHandle values = c->input(0), valid = c->input(1);
@@ -43,6 +44,8 @@ Returns values, or raises InvalidArgumentError for the first that is not valid:
 valid: a scalar, or of the leading dims of values.
 argument: the name of values in the error.
 expected: the values that are valid, as text.
+on_gpu: true: a GPU copies the values to the host, for which it waits; false: it
+  checks nothing.
 )doc");
 
 REGISTER_OP("TensorflowOps>RefuseGradient")
@@ -58,7 +61,7 @@ x: what the gradient would be to.
 reason: the error's text.
 )doc");
 
-// Runs on the host: the values are few, such as lengths and options.
+// Runs on the host.
 class CheckValuesOp : public OpKernel {
  public:
   explicit CheckValuesOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -114,6 +117,15 @@ class CheckValuesOp : public OpKernel {
   std::string argument_, expected_;
 };
 
+// On a GPU, without a check.
+class ForwardValuesOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    ctx->set_output(0, ctx->input(0));
+  }
+};
+
 class RefuseGradientOp : public OpKernel {
  public:
   explicit RefuseGradientOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -135,10 +147,15 @@ REGISTER_KERNEL_BUILDER(Name("TensorflowOps>RefuseGradient").Device(DEVICE_CPU),
 #ifdef TFO_CUDA
 REGISTER_KERNEL_BUILDER(Name("TensorflowOps>CheckValues")
                             .Device(::tensorflow::DEVICE_GPU)
+                            .AttrConstraint("on_gpu", true)
                             .HostMemory("values")
                             .HostMemory("valid")
                             .HostMemory("checked"),
                         CheckedKernel<CheckValuesOp>);
+REGISTER_KERNEL_BUILDER(Name("TensorflowOps>CheckValues")
+                            .Device(::tensorflow::DEVICE_GPU)
+                            .AttrConstraint("on_gpu", false),
+                        CheckedKernel<ForwardValuesOp>);
 REGISTER_KERNEL_BUILDER(
     Name("TensorflowOps>RefuseGradient").Device(::tensorflow::DEVICE_GPU),
     CheckedKernel<RefuseGradientOp>);

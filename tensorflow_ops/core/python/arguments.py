@@ -66,19 +66,21 @@ def one_of(name, value, options):
 # Values that only the run knows.
 
 
-def checked(name, tensor, valid, expected):
+def checked(name, tensor, valid, expected, on_gpu=True):
     """Returns the tensor, which an op checks when it is used: TensorFlow's assertions vanish under XLA.
 
     Args:
       name: the argument's name, for the error.
-      tensor: of any dtype; on a GPU the check copies it to the host, so it should be small.
+      tensor: of any dtype.
       valid: a bool tensor of the tensor's leading dims, such as a scalar or the tensor's own shape.
       expected: a text: which values are valid.
+      on_gpu: True: a GPU copies the tensor to the host, for which it waits. False, for data
+        that have a neutral result there: it checks nothing.
 
     Raises:
       InvalidArgumentError: "NAME[i,j] is VALUE, expected EXPECTED", where `valid` is False.
     """
-    return ops.tensorflow_ops_check_values(tensor, valid, argument=name, expected=expected)
+    return ops.tensorflow_ops_check_values(tensor, valid, argument=name, expected=expected, on_gpu=on_gpu)
 
 
 @tf.RegisterGradient("TensorflowOps>CheckValues")

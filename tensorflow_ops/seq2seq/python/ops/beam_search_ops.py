@@ -234,8 +234,9 @@ def batch_gather(params, indices, *, name=None) -> tf.Tensor:
 
     Raises:
       ValueError: indices that are no integers or a scalar, batch dims that differ.
-      InvalidArgumentError: the same errors, found at run time; an index out of range,
-        "indices[1,0] is 7, expected [0, 3)".
+      InvalidArgumentError: the same errors, found at run time; on the CPU also an index out
+        of range, "indices[1,0] is 7, expected [0, 3)" (a GPU gives 0 there, under XLA the
+        nearest element).
     """
     with tf.name_scope(name or "batch_gather"):
         params = arguments.dense_tensor("params", params)
@@ -267,10 +268,10 @@ def gather_by_beam(params, indices):
 
 
 def _checked_indices(indices, size, static_size=None):
-    # XLA clamps indices; a GPU gives 0.
+    # XLA clamps indices on the CPU.
     is_valid = (indices >= 0) & (indices < tf.cast(size, indices.dtype))
     text = "params' size" if static_size is None else static_size
-    return arguments.checked("indices", indices, is_valid, f"[0, {text})")
+    return arguments.checked("indices", indices, is_valid, f"[0, {text})", on_gpu=False)
 
 
 def _batch_gather_of_any_rank(params, indices):
