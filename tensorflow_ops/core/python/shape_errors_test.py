@@ -46,7 +46,7 @@ _BAD_SHAPES = {
         "multiple of",
     ),
     "ps_roi_align": (tfo.detection.ps_roi_align, _regions(output_size=_zeros(3, dtype=np.int32)), "output_size"),
-    "multiscale_roi_align": (_pyramid, {**_regions(), "coarse": _zeros(1, 2, 2, 5)}, "one batch and"),
+    "multiscale_roi_align": (_pyramid, {**_regions(), "coarse": _zeros(1, 2, 2, 5)}, "the same batch size and"),
     "nms": (tfo.detection.nms, {"boxes": _zeros(2, 4), "scores": _zeros(3), "iou_threshold": 0.5}, "scores must be"),
     "batched_nms": (
         tfo.detection.batched_nms,
