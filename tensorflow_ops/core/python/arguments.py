@@ -113,7 +113,7 @@ def int_scalar(name, value, minimum):
     if known is not None and np.ndim(known) == 0:
         return static_int(name, to_python(known), minimum)
     tensor = _scalar(name, tensor_of_kind(name, value, tf.int32))
-    return checked(name, tensor, tensor >= minimum, f"an int that is at least {minimum}")
+    return checked(name, tensor, tensor >= minimum, f"an int in [{minimum}, {MAX_INT32}]")
 
 
 def number(name, value, expected="a finite number", fits=lambda value: True):
@@ -201,9 +201,3 @@ def check_shape(name, tensor, expected, meaning):
     if not tensor.shape.is_compatible_with(expected):
         texts = shape_text(tensor.shape), shape_text(tf.TensorShape(expected))
         raise ValueError(f"{name} are {texts[0]}, expected {texts[1]}: {meaning}")
-
-
-def after_checks(tensor, checks):
-    """Returns the tensor, in a graph with control dependencies on the assertions."""
-    with tf.control_dependencies(checks):
-        return tf.identity(tensor)

@@ -21,13 +21,11 @@ def check_axis(name, shape, axis):
 def _run_time_axis(tensor, axis):
     """Returns (axis counted from the front, rank) as tensors, for a tensor of unknown rank."""
     rank = tf.rank(tensor)
-    message = f"axis is {axis}, expected an axis of the tensor"
-    checks = [
-        tf.debugging.assert_less(axis, rank, message),
-        tf.debugging.assert_less_equal(-rank, axis, message),
-    ]
-    with tf.control_dependencies(checks):
-        return tf.identity(axis) if axis >= 0 else rank + axis, rank
+    exists = (-rank <= axis) & (axis < rank)
+    checked = arguments.checked("axis", tf.constant(axis), exists, "an axis of the tensor")
+    # An axis that exists even so: XLA transposes when it compiles, before the check runs.
+    checked = tf.where(exists, checked, 0 if axis >= 0 else -1)
+    return checked if axis >= 0 else rank + checked, rank
 
 
 def move_axis_last(tensor, axis) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

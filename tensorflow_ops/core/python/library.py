@@ -4,10 +4,10 @@ import os
 import types
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
 # TensorFlow has no public API to look up an op.
 from tensorflow.python.framework import op_def_registry
+from tensorflow.python.ops import control_flow_util
 
 from tensorflow_ops.core.python import build_info, compatibility, shape_errors
 

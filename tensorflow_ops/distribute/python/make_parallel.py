@@ -188,23 +188,24 @@ def _check_batch(tensor):
 
 
 def _total(batches):
-    """Returns the batch size, an int if it is known, and assertions of unknown sizes. Raises ValueError."""
+    """Returns the batch size, an int if it is known, and the tensors with checked sizes. Raises ValueError."""
     sizes = {tensor.shape[0] for tensor in batches}
     known = sorted(sizes - {None})
     if len(known) > 1:
         texts = ", ".join(str(tensor.shape) for tensor in batches)
         raise ValueError(f"arguments have the shapes {texts}, expected the same batch size, dim 0, in all of them")
     if None not in sizes:
-        return known[0], []
-    total = tf.shape(next(tensor for tensor in batches if tensor.shape[0] is None))[0]
-    message = "arguments differ in dim 0, expected the same batch size in all of them"
-    expected = known[0] if known else total
-    checks = [
-        tf.debugging.assert_equal(tf.shape(tensor)[0], expected, message)
-        for tensor in batches
-        if tensor.shape[0] is None
-    ]
-    return expected, [check for check in checks if check is not None]
+        return known[0], batches
+    sizes = tf.stack([tf.shape(tensor)[0] for tensor in batches])
+    equal = tf.reduce_all(sizes == sizes[0])
+    sizes = arguments.checked("dim 0 of the arguments", sizes, equal, "the same batch size in all of them")
+    checked = [_slice(tensor, size) for tensor, size in zip(batches, tf.unstack(sizes), strict=True)]
+    return known[0] if known else sizes[0], checked
+
+
+def _slice(tensor, size):
+    """Returns tensor[:size], all of it: its use depends on the check of `size`."""
+    return tf.ensure_shape(tensor[:size], tensor.shape)
 
 
 def _run(fn, devices, args_and_kwargs):
@@ -216,10 +217,9 @@ def _run(fn, devices, args_and_kwargs):
     positions = [i for i, a in enumerate(flat) if _is_batch(a) and a.shape.rank > 0]
     if not positions:
         raise ValueError("no argument is a tensor with a batch, expected at least one with dim 0 to split")
-    total, checks = _total([flat[i] for i in positions])
+    total, batches = _total([flat[i] for i in positions])
     parts = _Parts(total, len(devices))
-    with tf.control_dependencies(checks):  # else tf.split's own error may come first
-        split = {i: parts.split(flat[i]) for i in positions}
+    split = {i: parts.split(batch) for i, batch in zip(positions, batches, strict=True)}
     results = []
     for number, (device, size) in enumerate(zip(devices, parts.sizes, strict=False)):
         part = [split[i][number] if i in split else a for i, a in enumerate(flat)]
@@ -258,12 +258,13 @@ def _check_output(value, size):
                 "return a number for each example, and reduce them outside"
             )
         return tensor
-    message = "fn returns a tensor without the batch of its part as dim 0: return a row for each example, or a mean"
+    expected = "the batch of its part as dim 0: return a row for each example, or a mean"
     if isinstance(size, int) and tensor.shape[0] is not None:
         if tensor.shape[0] != size:
-            raise ValueError(f"{message}. It is {tensor.shape}, and the part has {size} examples")
+            raise ValueError(f"fn returns a tensor {tensor.shape} for {size} examples, expected {expected}")
         return tensor
-    return arguments.after_checks(tensor, [tf.debugging.assert_equal(tf.shape(tensor)[0], size, message)])
+    rows = tf.shape(tensor)[0]
+    return _slice(tensor, arguments.checked("dim 0 of fn's result", rows, rows == size, expected))
 
 
 def _join(parts, values):

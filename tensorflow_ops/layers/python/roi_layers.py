@@ -59,10 +59,11 @@ class _RoILayer(keras.layers.Layer):
         first_map = tf.nest.flatten(features)[0]
         if not by_image.shape[:1].is_compatible_with(first_map.shape[:1]):
             raise ValueError(f"boxes are {by_image.shape}, expected [N, R, 4] with features' N = {first_map.shape[0]}")
-        message = "boxes [N, R, 4] must have the N of features"
-        check = tf.debugging.assert_equal(shape[0], tf.shape(first_map)[0], message=message)
-        with tf.control_dependencies([check]):  # else the op's own error may come first
-            box_indices = tf.repeat(tf.range(shape[0]), shape[1])
+        images = shape[0]
+        if None in (by_image.shape[0], first_map.shape[0]):
+            fits = images == tf.shape(first_map)[0]
+            images = arguments.checked("dim 0 of boxes", images, fits, "features' N")
+        box_indices = tf.repeat(tf.range(images), shape[1])
         pooled = self._pool(features, tf.reshape(by_image, [-1, 4]), box_indices)
         pooled = tf.reshape(pooled, tf.concat([shape[:2], tf.shape(pooled)[1:]], 0))
         features_shape = tf.nest.map_structure(lambda f: f.shape, features)

@@ -70,9 +70,13 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
             for call in (layer, tf.function(layer)):
                 with self.assertRaisesRegex(ValueError, rf"boxes are \({images}, 5, 4\), .* features' N = 4"):
                     call(features, tf.zeros([images, 5, 4]))
-            unknown = tf.function(layer, input_signature=[tf.TensorSpec([None, 8, 8, 3]), tf.TensorSpec([None, 5, 4])])
-            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "must have the N of features"):
-                unknown(features, tf.zeros([images, 5, 4]))
+            for compiled in {False, library.xla_error is None}:
+                signature = [tf.TensorSpec([None, 8, 8, 3]), tf.TensorSpec([None, 5, 4])]
+                unknown = tf.function(layer, input_signature=signature, jit_compile=compiled)
+                self.assertEqual(unknown(features, tf.zeros([4, 5, 4])).shape, [4, 5, 2, 2, 3])
+                message = f"dim 0 of boxes is {images}, expected features' N"
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                    unknown(features, tf.zeros([images, 5, 4]))
         with self.assertRaisesRegex(ValueError, r"boxes are \(5, 4\), expected \[N, R, 4\]"):
             layer(features, tf.zeros([5, 4]))
 

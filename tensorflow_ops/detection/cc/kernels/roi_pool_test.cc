@@ -165,9 +165,13 @@ void Reference(const Problem<T>& problem, std::vector<double>* output,
 }
 
 template <typename T, typename Device>
-void ExpectPoolEqualsReference(const Device& device, int64_t channels) {
+void ExpectPoolEqualsReference(const Device& device, int64_t channels,
+                               const testing::Caller& caller = {}) {
   for (bool channels_first : {false, true}) {
     for (bool with_bad_values : {false, true}) {
+      const testing::Case of_test(caller, testing::NameOf<T>(), "channels ",
+                                  channels, ", channels_first ", channels_first,
+                                  ", bad values ", with_bad_values);
       const Problem<T> problem =
           MakeProblem<T>(channels, channels_first, with_bad_values);
       std::vector<double> expected;
@@ -193,7 +197,8 @@ void ExpectPoolEqualsReference(const Device& device, int64_t channels) {
 }
 
 template <typename T, typename Device>
-void ExpectGradientsEqualReference(const Device& device, int64_t channels) {
+void ExpectGradientsEqualReference(const Device& device, int64_t channels,
+                                   const testing::Caller& caller = {}) {
   std::vector<Problem<T>> problems;
   for (bool channels_first : {false, true}) {
     problems.push_back(MakeProblem<T>(channels, channels_first, false));
@@ -201,6 +206,10 @@ void ExpectGradientsEqualReference(const Device& device, int64_t channels) {
   }
   for (const Problem<T>& problem : problems) {
     const RoiArgs& args = problem.args;
+    const testing::Case of_test(
+        caller, testing::NameOf<T>(), "features ", args.features.height, " x ",
+        args.features.width, " x ", channels, ", channels_first ",
+        args.features.channels_first);
     const int64_t height = args.features.height, width = args.features.width;
     std::vector<double> ignored;
     GpuVector<int32_t> argmax;

@@ -118,12 +118,16 @@ constexpr PixelType kTypes[] = {{1, false}, {2, false}, {4, false}, {8, false},
                                 {2, true},  {4, true},  {8, true}};
 
 template <typename T, typename Device>
-void CheckPatterns(const Device& device, const std::vector<Planes>& sizes) {
+void CheckPatterns(const Device& device, const std::vector<Planes>& sizes,
+                   const testing::Caller& caller = {}) {
   int turn = 0;
   for (const Planes& planes : sizes) {
     for (const auto& [name, pattern] : testing::Patterns()) {
       const std::vector<int> values = testing::Draw(planes, pattern);
       const PixelType type = kTypes[turn++ % std::size(kTypes)];
+      const testing::Case of_test(caller, testing::NameOf<T>(), name, " ",
+                                  planes.height, " x ", planes.width,
+                                  ", pixels of ", type.bytes, " bytes");
       const auto actual =
           Run<T>(device, planes, Store(values, type), type, 1, 1);
       const auto& squares = SquaresOf(planes, name, values);
@@ -131,8 +135,7 @@ void CheckPatterns(const Device& device, const std::vector<Planes>& sizes) {
         const T expected = Root<T>(squares[i]);
         if (std::memcmp(&actual[i], &expected, sizeof(T)) == 0) continue;
         std::ostringstream message;
-        message << name << " " << planes.height << " x " << planes.width
-                << ": distance " << i << " is " << Widen(actual[i])
+        message << "distance " << i << " is " << Widen(actual[i])
                 << ", expected " << Widen(expected);
         testing::Fail(__FILE__, __LINE__, message.str());
         break;
@@ -142,7 +145,8 @@ void CheckPatterns(const Device& device, const std::vector<Planes>& sizes) {
 }
 
 template <typename Device>
-void CheckSpacings(const Device& device, const Planes& planes) {
+void CheckSpacings(const Device& device, const Planes& planes,
+                   const testing::Caller& caller = {}) {
   for (const auto& [row, column] : {std::pair{0.5, 2.0},
                                     {3.0, 0.1},
                                     {1e-38, 1e38},
@@ -155,6 +159,8 @@ void CheckSpacings(const Device& device, const Planes& planes) {
           name != "sparse zeros" && name != "blobs") {
         continue;
       }
+      const testing::Case of_test(caller, name, ", spacing ", row, ", ",
+                                  column);
       const std::vector<int> values = testing::Draw(planes, pattern);
       const auto actual = Run<double>(device, planes, Store(values, {1, false}),
                                       {1, false}, row, column);
@@ -166,8 +172,7 @@ void CheckSpacings(const Device& device, const Planes& planes) {
           continue;
         }
         std::ostringstream message;
-        message << name << ", spacing " << row << ", " << column
-                << ": distance " << i << " is " << actual[i] << ", expected "
+        message << "distance " << i << " is " << actual[i] << ", expected "
                 << expected;
         testing::Fail(__FILE__, __LINE__, message.str());
         break;

@@ -35,9 +35,9 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         ([0, 1], _X, {"z_loss": _INF}, f"z_loss is inf, {_NOT_NEGATIVE}"),
         ([0, 1], _X, {"z_loss": 1e39}, r"z_loss is 1e\+39, expected a finite number"),
         ([0, 1], _X, {"z_loss": None}, f"z_loss is None, {_NOT_NEGATIVE}"),
-        ([0, 1], _X, {"ignore_index": 0.0}, "ignore_index is 0.0, expected an int or None"),
-        ([0, 1], _X, {"ignore_index": True}, "ignore_index is True, expected an int or None"),
-        ([0, 1], _X, {"ignore_index": 2**63}, "ignore_index is 9223372036854775808, expected an int or None"),
+        ([0, 1], _X, {"ignore_index": 0.0}, "ignore_index is 0.0, expected a 64-bit int or None"),
+        ([0, 1], _X, {"ignore_index": True}, "ignore_index is True, expected a 64-bit int or None"),
+        ([0, 1], _X, {"ignore_index": 2**63}, "ignore_index is 9223372036854775808, expected a 64-bit int or None"),
     )
     def test_sparse(self, labels, logits, options, message):
         functions = [tfo.nn.sparse_softmax_cross_entropy] + [tfo.nn.label_log_prob] * (not options)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 _DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _RTOL = {tf.float16: 4e-3, tf.bfloat16: 3e-2, tf.float32: 1e-6, tf.float64: 1e-12}
@@ -102,6 +103,27 @@ class SparseTest(parameterized.TestCase, tf.test.TestCase):
             lambda w: tfo.nn.sparse_softmax_cross_entropy(_LABELS, _logits(), ignore_index=-1, class_weights=w),
             [tf.constant(_WEIGHTS)],
         )
+
+    @parameterized.product(sizes=([5], [4], [5, 5], []), compiled=(False, True))
+    def test_class_weights_of_unknown_rank(self, sizes, compiled):
+        if compiled and library.xla_error:
+            self.skipTest(library.xla_error)
+
+        def loss(weights, logits):
+            return tfo.nn.softmax_cross_entropy(tf.ones([5]) / 5, logits, class_weights=weights)
+
+        unknown = tf.TensorSpec(None)
+        graph = tf.function(loss, input_signature=[unknown, tf.TensorSpec([None, None])], jit_compile=compiled)
+        logits = tf.random.stateless_normal([3, 5], [1, 2])
+        weights = tf.ones(sizes)
+        if sizes == [5]:
+            self.assertAllClose(graph(weights, logits), loss(weights, logits))
+            return
+        message = "class_weights is .*, expected one number for each class"
+        if compiled:  # XLA may find sizes that do not broadcast first
+            message += "|Incompatible shapes"
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+            graph(weights, logits)
 
     @parameterized.parameters((0,), (1,), (-2,), (2,), (tf.constant(1),), (np.int64(0),))
     def test_axis(self, axis):

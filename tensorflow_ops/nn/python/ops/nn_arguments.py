@@ -65,10 +65,8 @@ def class_weights_tensor(class_weights, logits, dtype):
     arguments.check_shape("class_weights", weights, [classes], "one for each class")
     if classes is not None and weights.shape == [classes]:
         return weights
-    message = "class_weights, expected one for each class"
-    return arguments.after_checks(
-        weights, [tf.debugging.assert_equal(tf.shape(weights), tf.shape(logits)[-1:], message)]
-    )
+    fits = (tf.rank(weights) == 1) & (tf.size(weights) == tf.shape(logits)[-1])
+    return arguments.checked("class_weights", weights, fits, "one number for each class")
 
 
 def weights_of_labels(weights, labels):
@@ -127,5 +125,5 @@ def label_loss_attrs(ignore_index, label_smoothing, z_loss):
     if ignore_index is None:
         return attrs
     if not arguments.is_int(ignore_index) or not -(2**63) <= ignore_index < 2**63:
-        raise ValueError(f"ignore_index is {ignore_index!r}, expected an int or None")
+        raise ValueError(f"ignore_index is {ignore_index!r}, expected a 64-bit int or None")
     return {**attrs, "ignores": True, "ignore_index": int(ignore_index)}

@@ -114,7 +114,12 @@ struct Case {
   }
 
   template <typename Device>
-  void Check(const Device& device) const {
+  void Check(const Device& device, const testing::Caller& caller = {}) const {
+    const testing::Case of_test(
+        caller, testing::NameOf<T>(), "kernel ", args.kernel_size,
+        ", displacement ", args.max_displacement, ", strides ", args.stride_1,
+        " ", args.stride_2, ", maps ", args.batch, " x ", args.height, " x ",
+        args.width, " x ", args.channels);
     const Expected expected = Definition();
     const auto results = Run(device);
     ExpectClose("costs", results[0], expected.costs);

@@ -156,7 +156,15 @@ std::vector<double> Directions(int64_t n) {
 }
 
 template <typename T, typename Device>
-Actual<T> Check(const Device& device, const Case& c) {
+Actual<T> Check(const Device& device, const Case& c,
+                const testing::Caller& caller = {}) {
+  const GridSampleArgs& args = c.args;
+  const testing::Case of_test(
+      caller, testing::NameOf<T>(), "mode ", static_cast<int>(args.mode),
+      ", padding ", static_cast<int>(args.padding), ", coordinates ",
+      static_cast<int>(args.coordinates), ", align_corners ",
+      args.align_corners, ", features ", args.batch, " x ", args.height, " x ",
+      args.width, " x ", args.channels, ", samples ", args.samples);
   const Results expected = c.Expected();
   const Actual<T> actual = Run<T>(device, c);
   ExpectValues("output", actual.output, expected.output);

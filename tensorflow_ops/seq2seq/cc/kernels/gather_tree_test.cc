@@ -72,6 +72,7 @@ void CheckShapes() {
                                {4, 0, 3},
                                {4, 2, 0}}) {
     if (k == 0) continue;
+    const testing::Case of_test({}, "time ", t, ", batch ", b, ", beams ", k);
     const Tree<Id> tree(t, b, k);
     for (const int threads : {1, 3}) {
       BadBeam bad{3, 3, 3, 3};

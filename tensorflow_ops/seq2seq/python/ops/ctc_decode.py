@@ -37,7 +37,7 @@ def _inputs(logits, logit_lengths, blank_index, pad_id):
         "Tvalue": arguments.at_least_float32(logits.dtype),
     }
     if pad_id is None:
-        raise ValueError("pad_id is None, expected an int of 32 bits")
+        raise ValueError("pad_id is None, expected a 32-bit int")
     return logits, lengths, attrs, seq2seq_arguments.pad_id_or_default(pad_id, ())
 
 

@@ -90,5 +90,5 @@ def pad_id_or_default(pad_id, eos_ids):
     if pad_id is None:
         return eos_ids[0] if eos_ids else 0
     if not arguments.is_int(pad_id) or not -(2**31) <= pad_id <= arguments.MAX_INT32:
-        raise ValueError(f"pad_id is {pad_id!r}, expected an int of 32 bits, or None")
+        raise ValueError(f"pad_id is {pad_id!r}, expected a 32-bit int or None")
     return int(pad_id)
