@@ -543,7 +543,9 @@ _SEQ2SEQ = {
         _normal(2, 4, 3),
         tf.constant([[3, 0, 0, 1, 2], [1, 1, 2, 0, 3]]),
         second_order=True,
-        bad_args=[((_normal(2, 4, 3), tf.constant([[3, 0, 0, 1, 7], [1, 1, 2, 0, 3]])), "7 is not in")],
+        bad_args=[
+            ((_normal(2, 4, 3), tf.constant([[3, 0, 0, 1, 7], [1, 1, 2, 0, 3]])), r"indices\[0,4\] is 7, expected")
+        ],
     ),
 }
 

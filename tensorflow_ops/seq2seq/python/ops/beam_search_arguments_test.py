@@ -132,8 +132,8 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
                 (tf.zeros([3, 1]), 2, 3),
                 r"the shape of initial_state is \[3,1\], expected \[\?,...\]: batch_size examples",
             ),
-            ((tf.zeros([2, 1]), 2, 0), "max_length is 0, expected an int that is at least 1"),
-            ((tf.zeros([2, 1]), -1, 3), "batch_size is -1, expected an int that is at least 0"),
+            ((tf.zeros([2, 1]), 2, 0), r"max_length is 0, expected an int in \[1,"),
+            ((tf.zeros([2, 1]), -1, 3), r"batch_size is -1, expected an int in \[0,"),
         ):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                 search(*arguments)

@@ -48,7 +48,7 @@ class Options:
             raise ValueError(f"num_groups is {groups}, expected a divisor of beam_width, {width}")
         options["eos_ids"] = seq2seq_arguments.eos_tuple(options["eos_ids"])
         options["pad_id"] = seq2seq_arguments.pad_id_or_default(options["pad_id"], options["eos_ids"])
-        options["max_length"] = arguments.int_scalar("max_length", options["max_length"], 1)
+        options["max_length"] = seq2seq_arguments.max_length(options["max_length"])
         options["min_length"] = arguments.int_scalar("min_length", options["min_length"], 0)
         for name, values in (("length_normalization", ("gnmt", "length")), ("cut_off", ("end", "count"))):
             options[name] = arguments.one_of(name, options[name], values)

@@ -127,7 +127,7 @@ class SamplingOptions:
             logits_processor=seq2seq_arguments.function_or_none("logits_processor", logits_processor),
             min_p=seq2seq_arguments.probability("min_p", min_p),
             typical_p=seq2seq_arguments.positive_probability("typical_p", typical_p),
-            max_length=arguments.int_scalar("max_length", max_length, 1),
+            max_length=seq2seq_arguments.max_length(max_length),
             eos_ids=eos_ids,
             temperature=arguments.number(
                 "temperature", temperature, "a finite number that is not negative", lambda x: (x >= 0) & (x < math.inf)

@@ -51,6 +51,13 @@ def with_shape(name, tensor, expected, meaning):
     return tf.ensure_shape(result, head.merge_with(static).concatenate(tensor.shape[len(sizes) :]))
 
 
+def max_length(value):
+    """Returns an int, or an int32 scalar tensor, that is at least 1. Raises ValueError."""
+    value = arguments.int_scalar("max_length", value, 1)
+    # At least 1 even so: XLA compiles tensors of this size before the check runs.
+    return value if isinstance(value, int) else tf.maximum(value, 1)
+
+
 def tokens(name, ids, logits):
     """Returns ids as int32, checked to be tokens of logits [..., V]."""
     ids, count = tf.constant(ids, tf.int32), tf.shape(logits)[-1]

@@ -103,6 +103,7 @@ _CASES = {
         0.0,
         "typical_p is 0(.0)?, expected a number above 0, at most 1",
     ),
+    "max_length": (_SEARCHES, _option("max_length"), 3, 0, r"max_length is 0, expected an int in \[1,"),
     "min_length": (_SEARCHES, _option("min_length"), 1, -1, "min_length is -1, expected an int"),
     "seed": (
         _SAMPLERS,
