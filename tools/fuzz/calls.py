@@ -1,9 +1,14 @@
-"""Building blocks of fuzzing programs: tensors, and ways to call an op with them."""
+"""Building blocks of fuzzing programs: tensors, functions of functions, and ways to call a function.
+
+`agree` makes a call in every way of `WAYS`, each with other bytes in fresh memory, and compares the results (oracle.py).
+"""
 
 import os
 import tempfile
 
+import fresh_memory
 import numpy as np
+import oracle
 import tensorflow as tf
 from example_calls import examples
 from tensorflow.core.protobuf import saved_model_pb2
@@ -18,20 +23,62 @@ def tensor(values, shape, dtype):
     return tf.cast(np.resize(np.array(values), shape), dtype)
 
 
+# Functions of functions. Each returns all outputs, so that a graph leaves out no op that an eager call makes.
+
+
+def gradient(function):
+    """Returns a function of the first floating output's gradients to all inputs. gradient(gradient(f)): second order."""
+
+    def of(**inputs):
+        watched = [x for x in tf.nest.flatten(inputs) if x.dtype.is_floating]
+        with tf.GradientTape() as tape:
+            tape.watch(watched)
+            outputs = tf.nest.flatten(function(**inputs))
+        return tape.gradient([y for y in outputs if y is not None and y.dtype.is_floating][:1], watched), outputs
+
+    return of
+
+
+def forward(function):
+    """Returns a function of the derivatives along ones, in forward mode."""
+
+    def of(**inputs):
+        watched = [x for x in tf.nest.flatten(inputs) if x.dtype.is_floating]
+        with tf.autodiff.ForwardAccumulator(watched, [tf.ones_like(x) for x in watched]) as accumulator:
+            outputs = tf.nest.flatten(function(**inputs))
+        return [accumulator.jvp(y) for y in outputs if y.dtype.is_floating], outputs
+
+    return of
+
+
+def looped(function):
+    """Returns a function with the same results, from the last iteration of a loop."""
+
+    def of(**inputs):
+        start = tf.constant(0), function(**inputs)
+        # In a loop, sizes from the values of constants are not static.
+        shapes = tf.nest.map_structure(lambda y: tf.TensorShape(y.shape.rank and [None] * y.shape.rank), start)
+        return tf.while_loop(lambda i, _: i < 2, lambda i, _: (i + 1, function(**inputs)), start, shapes)[1]
+
+    return of
+
+
+def vectorized(function):
+    """Returns a function with the same results, as one of two elements of vectorized_map."""
+
+    def of(**inputs):
+        stacked = tf.nest.map_structure(lambda x: tf.stack([x, x]), inputs)
+        return tf.nest.map_structure(lambda y: y[1], tf.vectorized_map(lambda x: function(**x), stacked))
+
+    return of
+
+
+# Ways of a call.
+
+
 def eager(function, inputs):
+    """Calls the function outside of graphs."""
     return function(**inputs)
-
-
-def gradient(function, inputs):
-    """Calls the function and its gradient to all inputs."""
-    watched = [x for x in tf.nest.flatten(inputs) if x.dtype.is_floating]
-    with tf.GradientTape() as tape:
-        tape.watch(watched)
-        outputs = tf.nest.flatten(function(**inputs))
-    try:
-        return tape.gradient([y for y in outputs if y.dtype.is_floating][:1], watched)
-    except LookupError:
-        return None  # documented: there is no gradient
 
 
 def _signature(inputs, known):
@@ -53,9 +100,55 @@ def known_values(function, inputs):
     """Calls the function in a graph with constants, which shape functions and constant folding evaluate."""
 
     def constants():
-        return function(**tf.nest.map_structure(lambda x: tf.constant(x.numpy(), x.dtype), inputs))
+        return function(**tf.nest.map_structure(_constant, inputs))
 
     return tf.function(constants, autograph=False)()
+
+
+def _constant(x):
+    if 0 in x.shape:  # NumPy refuses some empty shapes, and TensorFlow sizes above 32 bits in Python
+        return tf.zeros(tf.constant(x.shape.as_list(), tf.int64), x.dtype)
+    return tf.constant(x.numpy(), x.dtype)
+
+
+def compiled(function, inputs):
+    """Calls the function as compiled by XLA."""
+    return tf.function(function, autograph=False, jit_compile=True)(**inputs)
+
+
+WAYS = [eager, known_shapes, unknown_shapes, known_values, compiled]
+# Called with the name of a way before it runs.
+on_way = print
+
+
+def agree(function, inputs, like=None, ways=None, one_op=False):
+    """Calls the function in each way. Returns or raises what the eager call does if all agree, else DisagreementError.
+
+    Args:
+      function: takes the inputs by name.
+      inputs: tensors, or lists of tensors, by name.
+      like: a function with the same results, whose eager call counts.
+      ways: if not all.
+      one_op: whether the function is one raw op of ours, so that errors must be the same.
+    """
+    expected = None
+    ways = [way for way in WAYS if ways is None or way in ways]
+    for i, way in enumerate(ways if like is None else [eager, *ways]):
+        on_way(way.__name__)
+        compared = expected is not None
+        try:
+            with fresh_memory.filled_with(16 * i):
+                outcome = oracle.bits(way(function if like is None or compared else like, inputs))
+        except Exception as error:
+            outcome = error
+        if compared:
+            problem = oracle.difference(expected, outcome, compiled=way is compiled, one_op=one_op)
+            if problem:
+                raise oracle.DisagreementError(f"{way.__name__}: {problem}")
+        expected = expected if compared else outcome
+    if isinstance(expected, Exception):
+        raise expected
+    return expected
 
 
 def edited_graph(function, inputs, edit):
@@ -67,7 +160,7 @@ def edited_graph(function, inputs, edit):
     (fetch,) = (n.name for n in graph_def.node if n.op.startswith("TensorflowOps>"))
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(graph_def, name="")
-        fetches = graph.get_operation_by_name(fetch).outputs
+        fetches = [output.name for output in graph.get_operation_by_name(fetch).outputs]
     call = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph_def, name=""), []).prune(feeds, fetches)
     return call(*tf.nest.flatten(inputs))
 
@@ -99,15 +192,18 @@ class NoSuchCallError(TypeError):
     """The call could not be made."""
 
 
-def public(name, number, changes, graph=False):
+def public(name, number, changes):
     """Repeats a call from an example with some arguments replaced: `changes` are functions of the original ones."""
     call = examples().public[name][number]
-    try:
-        arguments = call.arguments | {k: change(call.arguments[k]) for k, change in changes.items()}
-    except Exception as error:
-        raise NoSuchCallError(f"an argument cannot be made: {error}") from error
-    positional = [v for k, v in arguments.items() if isinstance(k, int)]
-    keywords = {k: v for k, v in arguments.items() if isinstance(k, str)}
-    if graph:
-        return tf.function(lambda: call.function(*positional, **keywords), autograph=False)()
-    return call.function(*positional, **keywords)
+
+    def function():
+        with tf.init_scope():  # the arguments are made anew for each way, and outside of graphs
+            try:
+                arguments = call.arguments | {k: change(call.arguments[k]) for k, change in changes.items()}
+            except Exception as error:
+                raise NoSuchCallError(f"an argument cannot be made: {error}") from error
+        positional = [v for k, v in arguments.items() if isinstance(k, int)]
+        keywords = {k: v for k, v in arguments.items() if isinstance(k, str)}
+        return oracle.tensors(call.function(*positional, **keywords))  # a graph returns nothing else
+
+    return agree(function, {}, ways=[eager, known_shapes, compiled])

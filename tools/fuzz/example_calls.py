@@ -21,6 +21,11 @@ from tensorflow.python.framework import op_callbacks, op_def_registry
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python.library import ops
 
+# Calls of ops that examples reach in graphs only.
+_GRAPH_CALLS = {
+    "TensorflowOps>CheckValues": {"values": [1, 2], "valid": [True, True], "argument": "x", "expected": "above 0"},
+    "TensorflowOps>RefuseGradient": {"x": [1.0, 2.0], "reason": "f has no second derivatives"},
+}
 _LEFT_OUT = {
     "testing": "starts processes that run for minutes",
     "show_versions": "has no arguments",
@@ -87,6 +92,9 @@ def examples():
                 _record(name, member, found.public, patches)
             for name, member in members.items():
                 _run_example(name, member)
+        for name, call in _GRAPH_CALLS.items():
+            call = {k: tf.constant(v) if isinstance(v, list) else v for k, v in call.items()}
+            found.raw.setdefault(name, []).append(call)
         _run_gradients(found.raw)
     finally:
         op_callbacks.remove_op_callback(on_op)
@@ -174,5 +182,5 @@ def _run_gradient(function, call):
             tape.watch(tensors)
             outputs = [y for y in tf.nest.flatten(function()) if y.dtype.is_floating]
         tape.gradient(outputs[:1], tensors)  # further outputs are only saved for the gradient
-    except (LookupError, ValueError, tf.errors.InvalidArgumentError):  # no gradient, or an attr does not match
+    except (LookupError, ValueError, tf.errors.OpError):  # no gradient, or an attr does not match
         pass

@@ -1,4 +1,7 @@
-"""Calls ops and public functions with hostile arguments. Findings: crashes, hangs, GBs of memory, unexpected errors.
+"""Calls ops and public functions with hostile arguments, and saves programs of findings.
+
+A finding is a crash, a hang, GBs of memory, an unexpected error, or a result or error that depends on how a call is
+made (calls.py), on the number of threads, or on the bytes in fresh memory.
 
     python tools/fuzz/fuzz.py --minutes 60
     python tools/fuzz/fuzz.py --cases 100 --seed 7 --surface raw_op
@@ -11,6 +14,7 @@ Prints the program of each finding, and saves it in the folder --out.
 import argparse
 import collections
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -21,51 +25,86 @@ import sys
 import tempfile
 import time
 
+import fresh_memory
+import programs
+
 _FOLDER = pathlib.Path(__file__).resolve().parent
-_CPU_SECONDS, _SECONDS = 10, 60  # limits for a case; the second for waiting, or a busy machine
+_CPU_SECONDS, _SECONDS = 10, 60  # limits for each way of a call; the second for waiting, or a busy machine
 _MAX_BYTES = 3 << 30
 _DEATHS = ("crash", "hang", "memory")
-SURFACES = ("raw_op", "graph", "public")
+# Threads and ways. All ways agree with the eager one, so the second process has only that.
+_CHILDREN = (
+    (1, ("eager", "known_shapes", "unknown_shapes", "known_values", "compiled")),
+    (3, ("eager",)),
+)
 
 
 class Child:
-    """A process that runs cases in sequence. `what` are the last arguments of child.py."""
+    """A process that runs programs: with this number of intra-op threads, and calls of raw ops in these ways."""
 
-    def __init__(self, *what):
+    def __init__(self, threads, ways):
         self._log = tempfile.TemporaryFile()
         read, write = os.pipe()
-        path = os.pathsep.join([str(_FOLDER), *(p for p in sys.path if p)])
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": path}
-        # AddressSanitizer reserves TBs of address space, so there ASAN_OPTIONS sets the limit.
+        environment = {
+            **os.environ,
+            **fresh_memory.ENVIRONMENT,
+            "PYTHONHASHSEED": "0",  # the order of sets in messages
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "TF_NUM_INTRAOP_THREADS": str(threads),
+            "PYTHONPATH": os.pathsep.join([str(_FOLDER), *(p for p in sys.path if p)]),
+        }
+        # AddressSanitizer reserves TBs of address space, so there ASAN_OPTIONS sets the limit. It fills memory with one
+        # byte only, so that each child has another.
         limit = "0" if "libasan" in environment.get("LD_PRELOAD", "") else str(_MAX_BYTES)
-        command = [sys.executable, str(_FOLDER / "child.py"), str(write), limit, *map(str, what)]
+        fill = f"malloc_fill_byte={threads}:max_malloc_fill_size={_MAX_BYTES}"
+        environment["ASAN_OPTIONS"] = f"{environment.get('ASAN_OPTIONS', '')}:{fill}"
+        command = [sys.executable, str(_FOLDER / "child.py"), str(write), limit, *ways]
         self._process = subprocess.Popen(
-            command, env=environment, pass_fds=[write], stdout=self._log, stderr=self._log, cwd=tempfile.gettempdir()
+            command,
+            env=environment,
+            pass_fds=[write],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            cwd=tempfile.gettempdir(),
+            text=True,
         )
         os.close(write)
         # Unbuffered, so that select sees all data.
         self._messages = os.fdopen(read, "rb", buffering=0)
 
-    def message(self):
+    def start(self, program):
+        """Starts a program, when the process is ready."""
+        self._process.stdin.write(json.dumps(program) + "\n")
+        self._process.stdin.flush()
+
+    def result(self):
+        """Waits for the program that was started last. Returns a dict with outcome, error, result and CPU seconds."""
+        if self._message() is None:
+            raise RuntimeError(f"the process that runs cases ended: {self._death()}")
+        way, message = "", {"way": ""}
+        while "way" in message:
+            way = message["way"]
+            start, cpu, before = time.monotonic(), self._cpu_seconds(), self._resident()
+            while not select.select([self._messages], [], [], 0.1)[0]:
+                if self._cpu_seconds() - cpu > _CPU_SECONDS or time.monotonic() - start > _SECONDS:
+                    return self._ended("hang", f"{way}: more than {_CPU_SECONDS} s of CPU, or {_SECONDS} s")
+                if self._resident() - before > _MAX_BYTES:
+                    return self._ended("memory", f"{way}: more than {_MAX_BYTES >> 30} GB")
+            message = self._message()
+            if message is None:
+                return self._ended("crash", f"{way}: {self._death()}")
+        return message
+
+    def _ended(self, outcome, error):
+        self.stop()
+        return {"outcome": outcome, "error": error, "result": None, "seconds": 0}
+
+    def _message(self):
         """Returns the next message, or None if the process has died."""
         return json.loads(self._messages.readline() or b"null")
 
-    def result(self):
-        """Returns (outcome, error, CPU seconds) of the current case."""
-        start, cpu, before = time.monotonic(), self._cpu_seconds(), self._resident()
-        while not select.select([self._messages], [], [], 0.1)[0]:
-            if self._cpu_seconds() - cpu > _CPU_SECONDS or time.monotonic() - start > _SECONDS:
-                self.stop()
-                return "hang", f"more than {_CPU_SECONDS} s of CPU, or {_SECONDS} s", _CPU_SECONDS
-            if self._resident() - before > _MAX_BYTES:
-                self.stop()
-                return "memory", f"more than {_MAX_BYTES >> 30} GB", 0
-        message = self.message()
-        if message is not None:
-            return message["outcome"], message["error"], message["seconds"]
-        return "crash", self.death(), 0
-
-    def death(self):
+    def _death(self):
         code = self._process.wait()
         name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         self._log.seek(0)
@@ -92,41 +131,41 @@ class Fuzzer:
         self.counts = collections.defaultdict(collections.Counter)  # outcomes by surface
         self.findings = []  # (surface, case, outcome, error, program)
         self.slowest = 0, ""  # CPU seconds, program
-        self._out, self._seen = out, set()
+        self._out, self._seen, self._children = out, set(), {}
 
     def run(self, surfaces, seed=0, cases=None, seconds=None):
         """Runs this many cases, or cases for this many seconds."""
         end = None if seconds is None else time.monotonic() + seconds
-        child = None
-        while (cases is None or cases > 0) and (end is None or time.monotonic() < end):
-            child = child or Child(seed, *surfaces)
-            message = child.message()
-            if message is None:
-                raise RuntimeError(f"the process that draws cases ended: {child.death()}")
-            if "seed" in message:
-                seed = message["seed"] + 1
-                continue
-            cases = None if cases is None else cases - 1
-            if self._run_case(child, message) in _DEATHS:
-                child, seed = None, seed + 1
-        if child is not None:
-            child.stop()
+        for case in itertools.islice(programs.programs(surfaces, seed), cases):
+            if end is not None and time.monotonic() > end:
+                break
+            self.run_case(*case)
 
-    def run_program(self, path):
-        """Runs a program from a file."""
-        child = Child(os.path.abspath(path))
-        if (message := child.message()) is None:
-            raise RuntimeError(f"the process that runs {path} ended: {child.death()}")
-        self._run_case(child, message)
-        child.stop()
-
-    def _run_case(self, child, case):
-        outcome, error, cpu = child.result()
-        self.counts[case["surface"]][outcome] += 1
-        self.slowest = max(self.slowest, (cpu, case["program"]))
+    def run_case(self, surface, case, program):
+        """Runs a program in both children. Returns nothing: counts its outcome, records a finding."""
+        for i, arguments in enumerate(_CHILDREN):
+            if i not in self._children:
+                self._children[i] = Child(*arguments)
+            self._children[i].start(program)
+        results = [self._children[i].result() for i in range(len(_CHILDREN))]
+        for i, result in enumerate(results):
+            if result["outcome"] in _DEATHS:
+                del self._children[i]
+        first, second = sorted(results, key=lambda result: not result["error"])
+        outcome, error = first["outcome"], first["error"]
+        memory_ended = "ResourceExhaustedError" in (first["outcome"], second["outcome"])
+        if not error and first["result"] != second["result"] and not memory_ended:
+            outcome = "threads"
+            error = f"1 and 3 threads, or other bytes in fresh memory: {first['result']}, {second['result']}"
+        self.counts[surface][outcome] += 1
+        self.slowest = max(self.slowest, (first["seconds"], program))
         if error:
-            self._keep(case["surface"], case["case"], outcome, error, case["program"])
-        return outcome
+            self._keep(surface, case, outcome, error, program)
+
+    def stop(self):
+        """Ends the children."""
+        for child in self._children.values():
+            child.stop()
 
     def _keep(self, surface, case, outcome, error, program):
         key = (surface, case, outcome, error[:40] if outcome != "crash" else "")
@@ -148,7 +187,7 @@ def main():
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--cases", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--surface", choices=SURFACES, action="append", help="default: all")
+    parser.add_argument("--surface", choices=list(programs.SURFACES), action="append", help="default: all")
     parser.add_argument("--program", action="append", help="a finding's program to run again")
     parser.add_argument("--out", help="a folder for the programs of findings")
     options = parser.parse_args()
@@ -156,10 +195,11 @@ def main():
         parser.error("expected --minutes, --cases or --program")
     fuzzer = Fuzzer(options.out)
     for path in options.program or ():
-        fuzzer.run_program(path)
+        fuzzer.run_case("file", path, pathlib.Path(path).read_text(encoding="utf-8"))
     if not options.program:
         seconds = None if options.minutes is None else options.minutes * 60
-        fuzzer.run(options.surface or SURFACES, options.seed, options.cases, seconds)
+        fuzzer.run(options.surface or list(programs.SURFACES), options.seed, options.cases, seconds)
+    fuzzer.stop()
     print()
     for surface, counts in fuzzer.counts.items():
         print(f"{surface}: {counts.total()} cases: " + ", ".join(f"{n} {o}" for o, n in counts.most_common()))

@@ -1,13 +1,19 @@
 """Tests of the fuzzer: a short run, and its outcomes for calls that go wrong."""
 
-import os
 from unittest import mock
 
-import child
 import example_calls
 import fuzz
+import programs
 import tensorflow as tf
 from absl.testing import parameterized
+
+_HEADER = """
+import os
+import numpy as np
+from calls import *
+from tensorflow_ops.core.python.library import ops
+"""
 
 # Uses 300 MB that no process limit restricts.
 _SHARED_MEMORY = """
@@ -17,6 +23,54 @@ for page in range(0, len(memory), 4096):
     memory[page] = 1
 time.sleep(30)
 """
+
+_NMS = "lambda x: ops.tensorflow_ops_nms(x, tf.ones([2]), 0.5, -1.0, -1)"
+# Functions with a fault that `agree` must find, the inputs, and a part of the finding.
+_FAULTS = {
+    "unwritten memory": (
+        "lambda: tf.raw_ops.Empty(shape=[300000], dtype=tf.float32)",
+        "{}",
+        "known_shapes: result 0 has other bits than in the eager call: at [0] ",
+    ),
+    "a graph": (
+        "lambda: tf.constant(float(tf.executing_eagerly()))",
+        "{}",
+        "known_shapes: result 0 has other bits than in the eager call: at [] 0.0, expected 1.0",
+    ),
+    "the sign of zero": ("lambda: tf.constant(0.0 if tf.executing_eagerly() else -0.0)", "{}", "] -0.0, expected 0.0"),
+    "a dtype": (
+        "lambda: tf.zeros([2], tf.float32 if tf.executing_eagerly() else tf.int32)",
+        "{}",
+        "result 0 is ('int32', (2,)), expected as in the eager call ('float32', (2,))",
+    ),
+    "unknown shapes": (
+        "lambda x: x + tf.cast(x.shape.rank is None, x.dtype)",
+        "{'x': tf.ones([2])}",
+        "unknown_shapes: result 0 has other bits than in the eager call: at [0] 2.0, expected 1.0",
+    ),
+    "constants": (
+        "lambda x: x + tf.cast(tf.get_static_value(x) is not None, x.dtype)",
+        "{'x': tf.ones([2])}",
+        "known_shapes: result 0 has other bits than in the eager call: at [0] 1.0, expected 2.0",
+    ),
+    "XLA": (
+        "lambda x: tf.gather(x, [7])",
+        "{'x': tf.ones([2])}",
+        "compiled: a value, expected as in the eager call InvalidArgumentError",
+    ),
+    "an error's message": (
+        "lambda x: tf.gather(x, [7 + tf.executing_eagerly()])",
+        "{'x': tf.ones([2])}, one_op=True",
+        "indices[0] = 8 is not in",
+    ),
+    "a loop": ("looped(lambda x: x)", "{'x': tf.ones([2])}, like=lambda x: 2 * x", "eager: result 0 has other bits"),
+    "vectorized_map": ("vectorized(lambda x: x)", "{'x': tf.ones([2])}, like=lambda x: 2 * x", "1.0, expected 2.0"),
+    "an UnknownError": (
+        "lambda x: tf.numpy_function(lambda x: {}[2], [x], x.dtype)",
+        "{'x': tf.ones([2])}",
+        "UnknownError",
+    ),
+}
 
 
 class ExamplesTest(tf.test.TestCase):
@@ -29,12 +83,25 @@ class ExamplesTest(tf.test.TestCase):
 
 
 class FuzzTest(parameterized.TestCase, tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.fuzzer = fuzz.Fuzzer()
+        cls.addClassCleanup(cls.fuzzer.stop)
+
+    def _run(self, source):
+        """Returns the outcome and the error of a program, "" if it is no finding."""
+        before, findings = self.fuzzer.counts["test"].copy(), len(self.fuzzer.findings)
+        self.fuzzer.run_case("test", source, _HEADER + source)
+        ((outcome, _),) = (self.fuzzer.counts["test"] - before).items()
+        return outcome, self.fuzzer.findings[-1][3] if len(self.fuzzer.findings) > findings else ""
+
     def test_short_run_has_no_finding(self):
-        fuzzer = fuzz.Fuzzer()
-        fuzzer.run(fuzz.SURFACES, seed=1, cases=100)
-        self.assertEmpty(fuzzer.findings)
-        self.assertCountEqual(fuzzer.counts, fuzz.SURFACES)
-        self.assertEqual(sum(counts.total() for counts in fuzzer.counts.values()), 100)
+        fuzzer = self.fuzzer
+        fuzzer.run(programs.SURFACES, seed=1, cases=100)
+        self.assertEmpty([finding for finding in fuzzer.findings if finding[0] != "test"])
+        self.assertContainsSubset(programs.SURFACES, fuzzer.counts)
+        self.assertEqual(sum(counts.total() for surface, counts in fuzzer.counts.items() if surface != "test"), 100)
         # About 0.3 of the raw calls reach a kernel (1,000 calls). Each new op draws other calls, and draws are related:
         # one run of 33 had 2.
         self.assertGreater(fuzzer.counts["raw_op"]["value"], 0)
@@ -45,12 +112,10 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
         ("memory", _SHARED_MEMORY, "more than"),
     )
     def test_finds_crashes_hangs_and_memory(self, outcome, source, error):
-        path = os.path.join(self.get_temp_dir(), "case.py")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(source)
         fuzzer = fuzz.Fuzzer()
         with mock.patch.multiple(fuzz, _CPU_SECONDS=1, _MAX_BYTES=200 << 20):
-            fuzzer.run_program(path)
+            fuzzer.run_case("test", "case", source)
+        fuzzer.stop()
         ((_, _, found, message, program),) = fuzzer.findings
         self.assertEqual((found, program), (outcome, source))
         self.assertIn(error, message)
@@ -58,15 +123,36 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ("raise ValueError()", "ValueError", "it has no message"),
         ("raise ValueError('x is 3')", "ValueError", ""),
-        ("import tensorflow as tf; raise tf.errors.InternalError(None, None, 'bad')", "InternalError", "bad"),
+        ("raise tf.errors.InternalError(None, None, 'bad')", "InternalError", "bad"),
+        ("raise tf.errors.UnknownError(None, None, 'LookupError')", "UnknownError", "LookupError"),
         ("exec(compile('[][0]', '/tensorflow_ops/nn.py', 'exec'))", "IndexError of ours", "index out of range"),
         ("exec(compile('[][0]', '/tensorflow/nn.py', 'exec'))", "IndexError of others", ""),
     )
     def test_errors(self, source, outcome, error):
-        found, message = child.outcome(source)
+        found, message = self._run(source)
         self.assertEqual(found, outcome)
         self.assertIn(error, message)
         self.assertEqual(bool(error), bool(message))
+
+    @parameterized.named_parameters((name, *fault) for name, fault in _FAULTS.items())
+    def test_finds_ways_that_disagree(self, function, inputs, error):
+        outcome, message = self._run(f"result = agree({function}, {inputs})")
+        self.assertIn(outcome, ("DisagreementError", "UnknownError"), message)
+        self.assertIn(error, message)
+
+    def test_finds_results_that_differ_with_threads(self):
+        outcome, message = self._run("result = tf.constant(os.environ['TF_NUM_INTRAOP_THREADS'])")
+        self.assertEqual(outcome, "threads")
+        self.assertIn("1 and 3 threads", message)
+
+    @parameterized.named_parameters(
+        # Compilers swap the operands of sums, and with them the NaN that the sum keeps.
+        ("NaNs", "lambda: tf.constant(np.uint32([0x7FC00000 + tf.executing_eagerly()]).view(np.float32))", "{}"),
+        ("wrong shapes", "lambda x: ops.tensorflow_ops_nms(x, x, 1.0, 1.0, 1)", "{'x': tf.ones([2])}, one_op=True"),
+        ("XLA's refusal", _NMS, "{'x': tf.ones([2, 4])}, one_op=True"),
+    )
+    def test_takes_documented_differences(self, function, inputs):
+        self.assertEqual(self._run(f"result = agree({function}, {inputs})")[1], "")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ def _placeholder(value):
     """Returns an argument of an eager call as a graph would know it: dtype, shape, the values of sizes."""
     if not tf.is_tensor(value):
         return value
-    if value.dtype.is_integer and value.shape.num_elements() <= _MAX_SIZE_VALUES:
+    # NumPy refuses some empty shapes, such as [0, 2^62].
+    if value.dtype.is_integer and 0 < value.shape.num_elements() <= _MAX_SIZE_VALUES:
         return tf.constant(value.numpy())
     return tf.compat.v1.placeholder(value.dtype, value.shape)
 

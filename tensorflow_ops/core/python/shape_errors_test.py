@@ -243,6 +243,9 @@ class AsValueErrorsTest(tf.test.TestCase):
         concat = shape_errors.as_value_errors(tf.raw_ops.ConcatV2)
         with self.assertRaisesRegex(ValueError, "Dimension 1 in both shapes must be equal|should match"):
             concat(values=[tf.zeros([2, 3]), tf.zeros([2, 4])], axis=tf.constant(0))
+        gather = shape_errors.as_value_errors(tf.raw_ops.GatherNd)
+        with self.assertRaisesRegex(ValueError, "index innermost dimension length must be <= params rank"):
+            gather(params=tf.zeros([2]), indices=tf.zeros([0, 2**62], tf.int32))  # NumPy has no such arrays
 
     def test_autograph_does_not_warn(self):
         with self.assertNoLogs("tensorflow", "WARNING"):

@@ -34,6 +34,10 @@ class DeformConvOpBase : public OpKernel {
     TF_RETURN_IF_ERROR(CheckDeformConv(attrs_, dims[0], dims[1], dims[2],
                                        attrs_.has_mask ? &dims[3] : nullptr,
                                        args));
+    if (!attrs_.has_mask) {
+      TF_RETURN_IF_ERROR(CheckShape("mask", ctx->input(first + 3).shape(), {0},
+                                    "[0] if has_mask is false"));
+    }
     *inputs = {
         Data<T>(ctx->input(first)), Data<Accumulator<T>>(ctx->input(first + 1)),
         Data<T>(ctx->input(first + 2)),
@@ -53,15 +57,17 @@ class DeformConvOp : public DeformConvOpBase<T> {
     DeformConvArgs args;
     DeformConvInputs<T> inputs;
     OP_REQUIRES_OK(ctx, this->Read(ctx, 0, &args, &inputs));
-    if (this->attrs_.has_bias) {
-      const Tensor& bias = ctx->input(4);
-      OP_REQUIRES_OK(ctx, CheckShape("bias", bias.shape(), {args.out_channels},
-                                     absl::StrCat("[", args.out_channels,
-                                                  "], a number for each output "
-                                                  "channel of filters")
-                                         .c_str()));
-      inputs.bias = Data<T>(bias);
-    }
+    const bool has_bias = this->attrs_.has_bias;
+    const Tensor& bias = ctx->input(4);
+    const std::string expected =
+        has_bias
+            ? absl::StrCat("[", args.out_channels,
+                           "], a number for each output channel of filters")
+            : "[0] if has_bias is false";
+    OP_REQUIRES_OK(
+        ctx, CheckShape("bias", bias.shape(),
+                        {has_bias ? args.out_channels : 0}, expected.c_str()));
+    if (has_bias) inputs.bias = Data<T>(bias);
     TensorShape shape;
     for (int64_t size :
          {args.batch, args.out_height, args.out_width, args.out_channels}) {

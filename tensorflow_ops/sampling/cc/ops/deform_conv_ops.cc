@@ -36,6 +36,11 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
                               c->WithRank(c->input(first + i), 4, &shapes[i])));
     known &= KnownDims(c, shapes[i], &dims[i]);
   }
+  if (!attrs.has_mask) {
+    TF_RETURN_IF_ERROR(
+        Expect("mask must be [0] if has_mask is false",
+               c->Merge(c->input(first + 3), c->Vector(0), &shapes[3])));
+  }
   if (known) {
     DeformConvArgs args;
     TF_RETURN_IF_ERROR(CheckDeformConv(attrs, dims[0], dims[1], dims[2],
@@ -68,7 +73,10 @@ absl::Status DeformConvShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(ConvolvedShape(c, 0, &output));
   bool has_bias;
   TF_RETURN_IF_ERROR(c->GetAttr("has_bias", &has_bias));
-  if (has_bias) {
+  if (!has_bias) {
+    TF_RETURN_IF_ERROR(Expect("bias must be [0] if has_bias is false",
+                              c->Merge(c->input(4), c->Vector(0), &bias)));
+  } else {
     const char* const kExpected =
         "bias must have a number for each output channel of filters";
     DimensionHandle channels;
@@ -106,7 +114,7 @@ absl::Status DeformConvGradShape(InferenceContext* c) {
       .Attr("T: {half, bfloat16, float, double}")               \
       .Attr("Tvalue: {float, double}")
 
-// Without a mask or a bias, these are of any shape.
+// Without a mask or a bias, these are of shape [0].
 REGISTER_OP("TensorflowOps>DeformConv2d")
     .Input("features: T")
     .Input("offsets: Tvalue")

@@ -1,0 +1,149 @@
+"""Decides whether two ways of making a call agree: the same bits, or the same error."""
+
+import re
+
+import numpy as np
+import tensorflow as tf
+
+
+class DisagreementError(Exception):
+    """Two ways of making the same call have different results."""
+
+
+def bits(value):
+    """Returns a value's tensors as (dtype, shape, bytes), and the types of other objects.
+
+    Every NaN becomes the same one. Of two NaNs a sum keeps the sign and payload of its first operand, and compilers
+    swap operands: in loops of vectors and their remainders, which differ with the number of threads, and in XLA.
+    """
+    return [_bits(leaf) for leaf in tf.nest.flatten(value, expand_composites=True)]
+
+
+def tensors(value):
+    """Returns a value's tensors."""
+    return [
+        leaf for leaf in tf.nest.flatten(value, expand_composites=True) if isinstance(leaf, tf.Tensor | tf.Variable)
+    ]
+
+
+def _bits(leaf):
+    if isinstance(leaf, tuple) or not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
+        return leaf if isinstance(leaf, tuple | str) else type(leaf).__name__
+    if 0 in leaf.shape:  # NumPy refuses some empty shapes
+        return tf.as_dtype(leaf.dtype).name, tuple(leaf.shape), b""
+    array = np.array(leaf)
+    if array.dtype == object:
+        return "object", array.shape, array.tolist()
+    if tf.as_dtype(array.dtype).is_floating:
+        array[np.isnan(array)] = np.nan
+    return array.dtype.name, array.shape, array.tobytes()
+
+
+def core_message(error):
+    """Returns an error's message without what TensorFlow adds for the way of the call."""
+    text = re.sub(r"^\s*\{\{[^}]*\}\} ?|Graph execution error:.*?\n\n", "", str(error), flags=re.DOTALL)
+    # An error of several attrs names any of them.
+    text = re.sub(r" ?\[Op:[^]]*\].*$|\n.*\[\[\{\{.*$| for '\{\{node.*$|.*; NodeDef:.*", "", text, flags=re.DOTALL)
+    return text.strip()
+
+
+def text_of_error(error):
+    """Returns an error's class and message, without names and addresses that differ between processes."""
+    return f"{type(error).__name__}: " + re.sub(r"0x[0-9a-f]+|_\d+\b|id=\d+|/tmp/\S+", "...", core_message(error))
+
+
+UNCLEAR = (tf.errors.InternalError, tf.errors.UnknownError, AttributeError, AssertionError, KeyError, IndexError)
+_DTYPE_ERRORS = (TypeError, ValueError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError)
+
+
+def difference(expected, actual, *, compiled, one_op):
+    """Returns None if two outcomes agree, else what differs. An outcome is an exception, or what `bits` returns.
+
+    `expected` is of the eager call; `compiled`: `actual` is XLA's; `one_op`: the call is of one raw op of ours.
+    What may differ:
+    - Memory may suffice for one way only.
+    - XLA refuses ops whose results have sizes that depend on values, by UnimplementedError, and, where other ops
+      compute it, an argument that decides a shape (docs/xla.md). It leaves out ops whose results have no elements, and
+      rounds TensorFlow's own ops differently.
+    - vectorized_map refuses arguments that differ between iterations and must not, by ValueError.
+    - A wrong shape is a ValueError, whose text is the kernel's in an eager call and the shape function's in a graph
+      (core/python/shape_errors.py). Without static shapes the kernel raises InvalidArgumentError, with its text.
+    - TensorFlow checks dtypes and the types of attrs itself: by several classes, in several places.
+    - Of several errors in a call of many ops, including TensorFlow's, graphs may find another one first.
+    """
+    errors = [outcome for outcome in (expected, actual) if isinstance(outcome, Exception)]
+    if not errors:
+        return _different_bits(expected, actual, exact=one_op or not compiled)
+    if any(isinstance(e, tf.errors.ResourceExhaustedError | MemoryError) for e in errors):
+        return None
+    if compiled and _xla_may_differ(expected, actual, one_op):
+        return None
+    if "between the iterations of vectorized_map" in str(actual):
+        return None
+    if len(errors) == 2 and (_same_error(*errors) if one_op else not isinstance(actual, UNCLEAR)):
+        return None
+    return f"{_text(actual)}, expected as in the eager call {_text(expected)}"
+
+
+def _xla_may_differ(expected, actual, one_op):
+    if not isinstance(actual, Exception):
+        return any(len(result[2]) == 0 for result in actual)
+    if isinstance(actual, tf.errors.UnimplementedError):
+        return "TensorflowOps>" in str(actual)
+    if isinstance(expected, ValueError) and isinstance(actual, tf.errors.InvalidArgumentError):
+        return True  # of the shape function, with the arguments' values
+    return not one_op and "must be known when XLA compiles" in str(actual)
+
+
+def _same_error(expected, actual):
+    classes = type(expected), type(actual)
+    if {TypeError, tf.errors.NotFoundError} & {*classes}:
+        return set(classes) <= {*_DTYPE_ERRORS}
+    if classes == (ValueError, ValueError):
+        return True
+    same = classes in ((ValueError, tf.errors.InvalidArgumentError), (type(expected), type(expected)))
+    return same and core_message(expected) in str(actual)
+
+
+def _text(outcome):
+    return f"{type(outcome).__name__} ({outcome})" if isinstance(outcome, Exception) else "a value"
+
+
+def _different_bits(expected, actual, exact):
+    if len(expected) != len(actual):
+        return f"{len(actual)} results, expected {len(expected)}"
+    for i, (one, other) in enumerate(zip(expected, actual, strict=True)):
+        if one == other:
+            continue
+        if isinstance(one, str) or isinstance(other, str) or one[:2] != other[:2]:
+            return f"result {i} is {other[:2]}, expected as in the eager call {one[:2]}"
+        if exact or not _close(_array(one), _array(other)):
+            return f"result {i} has other bits than in the eager call: {_first_difference(one, other)}"
+    return None
+
+
+def _array(result):
+    dtype, shape, data = result
+    if dtype == "object":
+        return np.array(data, object)
+    return np.frombuffer(data, tf.as_dtype(dtype).as_numpy_dtype).reshape(shape)
+
+
+def _close(one, other):
+    """Returns whether floats agree to a part of the largest. Rounding may decide whether one overflows."""
+    if one.dtype.kind in "biuSO":
+        return False
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    largest = np.abs(one).max()
+    return not np.isfinite(largest + other.sum()) or np.abs(one - other).max() <= 0.02 * largest
+
+
+def _first_difference(one, other):
+    one, other = _array(one), _array(other)
+    if one.dtype == object:
+        return f"{other}, expected {one}"
+    as_bytes = [x.reshape(-1).view(np.uint8).reshape(x.size, -1) for x in (one, other)]
+    different = np.flatnonzero((as_bytes[0] != as_bytes[1]).any(1))
+    index = np.unravel_index(different[0], one.shape)
+    text = f"at {[int(i) for i in index]} {other[index]}, expected {one[index]}"
+    return f"{text}; {len(different)} of {one.size} elements differ"
