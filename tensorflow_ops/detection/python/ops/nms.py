@@ -13,6 +13,8 @@ for _name in ("Nms", "BatchedNms", "MulticlassNms", "SoftNms"):
     tf.no_gradient(f"TensorflowOps>{_name}")
 
 _BOX_FORMATS = ("xyxy", "yxyx", "cxcywhr")
+# Kernels read smaller numbers as 0.
+_LEAST_SIGMA = {dtype: float(np.finfo(dtype.as_numpy_dtype).tiny) for dtype in (tf.float32, tf.float64)}
 
 
 class Detections(NamedTuple):
@@ -72,8 +74,7 @@ def _score_threshold(value, dtype):
 
 
 def _sigma(value, dtype):
-    # Kernels read smaller numbers as 0.
-    least = float(np.finfo(dtype.as_numpy_dtype).tiny)
+    least = _LEAST_SIGMA[dtype]
     return _number("sigma", value, dtype, f"a finite number, at least {least:.3g}", lambda v: v >= least)
 
 
