@@ -16,9 +16,10 @@ class BoxIoU(keras.losses.Loss):
     >>> float(loss(boxes, boxes + [[0, 0, 0, 0], [0, 0, 0, 2]]))
     0.25
 
-    y_true and y_pred are [..., 4], with a loss for each box. Give padding boxes a sample
-    weight of 0 and finite coordinates, and pass reduction="mean_with_sample_weight":
-    Keras's default divides by the number of boxes, padding included.
+    y_true and y_pred are [..., 4], their leading dims broadcast, and each box has a loss.
+    Give padding boxes a sample weight of 0 and finite coordinates, and pass
+    reduction="mean_with_sample_weight": Keras's default divides by the number of boxes,
+    padding included.
 
     Args:
       mode: "giou", "iou", "diou" or "ciou"; see `tfo.detection.box_iou`.

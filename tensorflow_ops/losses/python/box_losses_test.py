@@ -36,6 +36,11 @@ class BoxIoUTest(tf.test.TestCase, parameterized.TestCase):
         loss = tfo.losses.BoxIoU(reduction="mean_with_sample_weight")
         self.assertAllClose(loss(y_true, y_pred, weights), (losses * weights).sum() / 5, rtol=1e-6)
 
+    def test_boxes_broadcast(self):
+        y_true, y_pred = _boxes(3, 1), _boxes(5, seed=1)
+        losses = tfo.detection.box_iou_loss(*np.broadcast_arrays(y_true, y_pred))
+        self.assertAllEqual(tfo.losses.BoxIoU(reduction=None)(y_true, y_pred), losses)
+
     def test_default_is_giou(self):
         y_true, y_pred = _boxes(4), _boxes(4, seed=1)
         expected = np.mean(tfo.detection.box_iou_loss(y_true, y_pred, mode="giou"))

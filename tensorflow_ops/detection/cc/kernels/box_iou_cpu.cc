@@ -2,7 +2,7 @@
 
 #include "tensorflow_ops/detection/cc/kernels/box_iou.h"
 #include "tensorflow_ops/detection/cc/kernels/box_iou_simd.h"
-#include "tensorflow_ops/detection/cc/kernels/rotated_iou.h"
+#include "tensorflow_ops/detection/cc/kernels/rotated_box.h"
 
 namespace tfo {
 namespace {
@@ -40,7 +40,7 @@ void RotatedIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
       tiles, kRotatedCycles * kRows * kColumns,
       [&](int64_t begin, int64_t end) {
         using scalar::ReadRotated;
-        scalar::RotatedBox<C> of_rows[kRows], of_columns[kColumns];
+        scalar::RotatedBox<C> of_columns[kColumns];
         for (int64_t tile = begin; tile < end; ++tile) {
           const int64_t group = tile / columns.per_batch;
           const int64_t batch = rows.Batch(group), row = rows.Begin(group);
@@ -55,10 +55,10 @@ void RotatedIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
             of_columns[j] = ReadRotated(from2 + 5 * j);
           }
           for (int64_t i = 0; i < num_rows; ++i) {
-            of_rows[0] = ReadRotated(from1 + 5 * i);
+            const auto of_row = ReadRotated(from1 + 5 * i);
             for (int64_t j = 0; j < num_columns; ++j) {
-              to[i * args.columns + j] = scalar::RotatedIou(
-                  of_rows[0], of_columns[j], from1 + 5 * i, from2 + 5 * j);
+              to[i * args.columns + j] =
+                  scalar::RotatedIou(of_row, of_columns[j]);
             }
           }
         }

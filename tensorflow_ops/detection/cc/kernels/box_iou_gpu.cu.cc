@@ -1,6 +1,7 @@
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/detection/cc/kernels/box_iou.h"
-#include "tensorflow_ops/detection/cc/kernels/rotated_iou.h"
+#include "tensorflow_ops/detection/cc/kernels/box_metric.h"
+#include "tensorflow_ops/detection/cc/kernels/rotated_box.h"
 
 namespace tfo {
 namespace {
@@ -82,21 +83,20 @@ __global__ void RotatedIouKernel(BoxIouArgs args, Tiles tiles, const C* boxes1,
     const Tile tile = TileAt(tiles, i);
     const int64_t num_rows =
         args.rows - tile.row < kRows ? args.rows - tile.row : kRows;
-    const C* const from1 = boxes1 + 5 * (tile.batch * args.rows + tile.row);
     __syncthreads();
     if (threadIdx.x < num_rows) {
-      rows[threadIdx.x] = scalar::ReadRotated(from1 + 5 * threadIdx.x);
+      rows[threadIdx.x] = scalar::ReadRotated(
+          boxes1 + 5 * (tile.batch * args.rows + tile.row + threadIdx.x));
     }
     __syncthreads();
     const int64_t column = tile.column + threadIdx.x;
     if (column >= args.columns) continue;
-    const C* const from2 = boxes2 + 5 * (tile.batch * args.columns + column);
-    const scalar::RotatedBox<C> mine = scalar::ReadRotated(from2);
+    const scalar::RotatedBox<C> mine =
+        scalar::ReadRotated(boxes2 + 5 * (tile.batch * args.columns + column));
     C* const to =
         iou + (tile.batch * args.rows + tile.row) * args.columns + column;
     for (int64_t r = 0; r < num_rows; ++r) {
-      to[r * args.columns] =
-          scalar::RotatedIou(rows[r], mine, from1 + 5 * r, from2);
+      to[r * args.columns] = scalar::RotatedIou(rows[r], mine);
     }
   }
 }

@@ -29,6 +29,16 @@ struct MeasuredBoxes {
     const int64_t rest = range.count - at;
     Set<kAngles>(at, LoadFirstBoxes(range.boxes + 4 * at, rest, yxyx));
     Set<kAngles>(at + kCount, Box<VectorOf<C>>{});
+    have_areas_ = true;
+    for (int64_t i = 0; i < range.count; ++i) {
+      have_areas_ &= area[i] >= OrdinarySizes<C>::kMinArea;
+    }
+  }
+
+  // Has each box at least a union's least area?
+  TFO_INLINE bool HaveAreas() const { return have_areas_; }
+  TFO_INLINE bool HaveOrdinaryPlaces() const {
+    return InAllLanes(have_ordinary_places_);
   }
 
   // A vector of boxes.
@@ -52,9 +62,14 @@ struct MeasuredBoxes {
     Store(box.y1, y1 + i);
     Store(box.x2, x2 + i);
     Store(box.y2, y2 + i);
+    have_ordinary_places_ &= HasOrdinaryPlace(box);
     Store(AreaOrNan(box), area + i);
     Store(kAngles ? DiagonalAngle(box) : VectorOf<C>{}, angle + i);
   }
+
+  decltype(VectorOf<C>{} == VectorOf<C>{}) have_ordinary_places_ =
+      VectorOf<C>{} == VectorOf<C>{};
+  bool have_areas_ = false;
 };
 
 // The gradients of a vector of pairs, added up.
@@ -104,25 +119,39 @@ void IouOfTile(const BoxTile<C>& tile, bool streams, C* iou) {
     rows.template Read<kAngles>(tile.rows, tile.yxyx);
     columns.template Read<kAngles>(tile.columns, tile.yxyx);
     const int64_t count = tile.columns.count;
-    for (int64_t i = 0; i < tile.rows.count; ++i) {
-      const auto row = rows.InAllLanesOf(i);
-      C* const to = iou + i * tile.stride;
-      const auto metric = [&](int64_t at) {
-        const auto column = columns[at];
-        return MetricOf<kMetric>(row, column, row.angle - column.angle);
-      };
-      int64_t at = 0;
-      if (streams) {
-        // To the first whole vector of memory.
-        const auto past = reinterpret_cast<uintptr_t>(to) % kVectorBytes;
-        const int64_t head = past == 0 ? 0 : (kVectorBytes - past) / sizeof(C);
-        at = head < count ? head : count;
-        if (at > 0) StoreFirst(metric(0), to, at);
-        for (; at + kCount <= count; at += kCount) Stream(metric(at), to + at);
-      } else {
-        for (; at + kCount <= count; at += kCount) Store(metric(at), to + at);
+    const auto write_rows = [&](auto any_size) {
+      for (int64_t i = 0; i < tile.rows.count; ++i) {
+        const auto row = rows.InAllLanesOf(i);
+        C* const to = iou + i * tile.stride;
+        const auto metric = [&](int64_t at) {
+          const auto column = columns[at];
+          return MetricOf<kMetric, any_size.kValue>(row, column,
+                                                    row.angle - column.angle);
+        };
+        int64_t at = 0;
+        if (streams) {
+          // To the first whole vector of memory.
+          const auto past = reinterpret_cast<uintptr_t>(to) % kVectorBytes;
+          const int64_t head =
+              past == 0 ? 0 : (kVectorBytes - past) / sizeof(C);
+          at = head < count ? head : count;
+          if (at > 0) StoreFirst(metric(0), to, at);
+          for (; at + kCount <= count; at += kCount) {
+            Stream(metric(at), to + at);
+          }
+        } else {
+          for (; at + kCount <= count; at += kCount) Store(metric(at), to + at);
+        }
+        if (at < count) StoreFirst(metric(at), to + at, count - at);
       }
-      if (at < count) StoreFirst(metric(at), to + at, count - at);
+    };
+    const bool are_ordinary = (rows.HaveAreas() || columns.HaveAreas()) &&
+                              rows.HaveOrdinaryPlaces() &&
+                              columns.HaveOrdinaryPlaces();
+    if (are_ordinary) {
+      write_rows(Constant<false>());
+    } else {
+      write_rows(Constant<true>());
     }
     if (streams) FinishStreaming();
   });

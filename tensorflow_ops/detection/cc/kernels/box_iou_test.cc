@@ -115,6 +115,7 @@ bool IsNear(Real actual, Real expected, Real unit) {
 }
 
 // Boxes of every kind, then random ones.
+constexpr int kSpecial = 23;
 template <typename C>
 GpuVector<C> MakeBoxes(int64_t count, uint32_t seed, bool regular) {
   const std::vector<std::vector<double>> special = {{0.5, 0.5, 0.503, 0.503},
@@ -132,6 +133,12 @@ GpuVector<C> MakeBoxes(int64_t count, uint32_t seed, bool regular) {
                                                     {0, 0, 3e38, 1e38},
                                                     {0, 0, 1e10, 2e10},
                                                     {-1e10, 0, 1e10, 2e10},
+                                                    {0, 0, 1e-30, 2e-30},
+                                                    {-1e-31, 0, 1e-30, 1e-30},
+                                                    {0, 0, 3e-37, 5},
+                                                    {-1e-36, 0, 6e-37, 5},
+                                                    {0, 0, 1e-200, 2e-200},
+                                                    {-1e300, 0, 1e300, 1e300},
                                                     {0, 0, 4, 3},
                                                     {1000, 1000, 1003, 1003}};
   GpuVector<C> boxes;
@@ -153,12 +160,20 @@ GpuVector<C> MakeBoxes(int64_t count, uint32_t seed, bool regular) {
 
 // Is the metric not continuous, or do differences not resolve its gradient? The
 // angle of a point's diagonal jumps, and the others where the hull is 0; steps
-// for a large box are larger than a small one.
+// for a large box are larger than a small one, those for a long box wider than
+// a thin one.
 template <typename C>
 bool IsRough(BoxMetric metric, const C* a, const C* b) {
   const auto side = [](const C* box) {
     return std::max(double{box[2]} - box[0], double{box[3]} - box[1]);
   };
+  const auto is_thin = [](const C* box) {
+    const double w = double{box[2]} - box[0], h = double{box[3]} - box[1];
+    return w != 0 && h != 0 &&
+           (std::abs(w) < 1e-8 * std::abs(h) ||
+            std::abs(h) < 1e-8 * std::abs(w));
+  };
+  if (is_thin(a) || is_thin(b)) return true;
   const double size1 = side(a), size2 = side(b);
   if (size1 > 1e8 * size2 || size2 > 1e8 * size1) return true;
   const bool has_hull = std::max(a[2], b[2]) > std::min(a[0], b[0]) &&
@@ -286,14 +301,14 @@ template <typename C, typename Run>
 void CheckLoss(const Run& on_device) {
   for (const BoxMetric metric : kMetrics) {
     for (const BoxFormat format : {BoxFormat::kXyxy, BoxFormat::kYxyx}) {
-      const int64_t count = 17 * 17 + 30;
+      const int64_t count = kSpecial * kSpecial + 30;
       const bool yxyx = format == BoxFormat::kYxyx;
-      const auto some = MakeBoxes<C>(17, 0, false);
+      const auto some = MakeBoxes<C>(kSpecial, 0, false);
       auto boxes1 = MakeBoxes<C>(count, 8, true);
       auto boxes2 = MakeBoxes<C>(count, 9, true);
-      for (int64_t i = 0; i < 17 * 17; ++i) {
-        std::copy_n(&some[i / 17 * 4], 4, &boxes1[4 * i]);
-        std::copy_n(&some[i % 17 * 4], 4, &boxes2[4 * i]);
+      for (int64_t i = 0; i < kSpecial * kSpecial; ++i) {
+        std::copy_n(&some[i / kSpecial * 4], 4, &boxes1[4 * i]);
+        std::copy_n(&some[i % kSpecial * 4], 4, &boxes2[4 * i]);
       }
       const BoxIouLossArgs args = {metric, format, count};
       const GpuVector<C> upstream(count, C(-0.5));
@@ -360,11 +375,15 @@ TFO_TEST(BoxIou, StreamedRowsThatStartAnywhere) {
       /*step=*/101);
 }
 
-// No epsilon: a perfect box of 3 pixels in 1000 has loss 0 and gradient 0.
+// No epsilon: a perfect box has loss 0 and gradient 0, also one of 3 pixels in
+// 1000, and of any size.
 template <typename C, typename Run>
 void CheckPerfectBoxes(const Run& on_device) {
   GpuVector<C> boxes = MakeBoxes<C>(100, 5, true);
-  for (C& v : boxes) v = v / C(1000) + C(0.1);
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    const C scales[] = {C(1e-3), C(1e-30), C(1e-20), C(1e19), C(1e37)};
+    boxes[i] = boxes[i] * scales[i / 4 % 5] + (i / 4 % 5 == 0 ? C(0.1) : C(0));
+  }
   const GpuVector<C> ones(100, C(1));
   for (const BoxMetric metric : kMetrics) {
     const BoxIouLossArgs args = {metric, BoxFormat::kXyxy, 100};

@@ -9,21 +9,11 @@
 namespace tfo {
 namespace TFO_FORMULA_NAMESPACE {
 
-// Does the condition hold in all lanes?
-#ifdef TFO_CPU_NAMESPACE
-template <typename Mask>
-TFO_FORMULA bool InAllLanes(Mask condition) {
-  return !AnyLane(~condition);
-}
-#else
-TFO_FORMULA bool InAllLanes(bool condition) { return condition; }
-#endif
-
 // A box with what its pairs need of it.
 template <typename V>
 struct MeasuredBox {
   Box<V> box;
-  V area;   // NaN, and therefore every metric, unless the box is finite
+  V area;   // AreaOrNan
   V angle;  // of its diagonal; only for kCiou
 };
 
@@ -36,21 +26,22 @@ TFO_FORMULA V Height(const Box<V>& b) {
   return Side(b.y1, b.y2);
 }
 
+// NaN if the box is not finite, or if the sum of its coordinates is not.
 template <typename V>
 TFO_FORMULA V AreaOrNan(const Box<V>& b) {
-  return IsFinite(b) ? Area(b) : V{} + ScalarOf<V>(NAN);
+  return Area(b) + Product(V{}, b.x1 + b.x2 + (b.y1 + b.y2));
 }
 
-// atan2(w, h), also where w or h overflow.
+// atan2(w, h) for boxes of any size.
 template <typename V>
 TFO_FORMULA V DiagonalAngle(const Box<V>& b) {
-  constexpr ScalarOf<V> kQuarter = 0.25;
-  return QuadrantAngle(Side(kQuarter * b.x1, kQuarter * b.x2),
-                       Side(kQuarter * b.y1, kQuarter * b.y2));
+  const V scale = ScaleOf(Greater(Width(b), Height(b)));
+  const Box<V> scaled = ScaledBox(b, scale, scale);
+  return QuadrantAngle(Width(scaled), Height(scaled));
 }
 
 // The difference of two DiagonalAngles in one function; NaN where products of
-// sides overflow.
+// sides overflow or lose bits.
 template <typename V>
 TFO_FORMULA V AngleBetween(const Box<V>& a, const Box<V>& b) {
   const V zero{}, one = V{} + ScalarOf<V>(1);
@@ -61,14 +52,10 @@ TFO_FORMULA V AngleBetween(const Box<V>& a, const Box<V>& b) {
   h2 = Greater(w2, h2) == zero ? one : h2;
   const V sine = Product(w1, h2) - Product(w2, h1);
   const V cosine = Product(h1, h2) + Product(w1, w2);
-  const V angle = QuadrantAngle(sine < zero ? -sine : sine, cosine);
-  return sine < zero ? -angle : angle;
-}
-
-// n / d, 0 if d is 0.
-template <typename V>
-TFO_FORMULA V Ratio(V n, V d) {
-  return d == V{} ? V{} : n / d;
+  const V size = sine < zero ? -sine : sine;
+  const V angle = QuadrantAngle(size, cosine);
+  const V nan = V{} + ScalarOf<V>(NAN);
+  return IsOrdinaryArea(cosine + size) ? (sine < zero ? -angle : angle) : nan;
 }
 
 // 1 / d, 0 if d is so small that the inverse could overflow.
@@ -80,16 +67,6 @@ TFO_FORMULA V Inverse(V d) {
   return d < kSmallest ? V{} : Value(1) / d;
 }
 
-// The sides of the smallest box around both.
-template <typename V>
-struct Hull {
-  V w, h;
-};
-template <typename V>
-TFO_FORMULA Hull<V> HullOf(const Box<V>& a, const Box<V>& b) {
-  return {Side(Smaller(a.x1, b.x1), Greater(a.x2, b.x2)),
-          Side(Smaller(a.y1, b.y1), Greater(a.y2, b.y2))};
-}
 template <typename V>
 TFO_FORMULA V SquaredDiagonal(const Hull<V>& hull) {
   return Product(hull.w, hull.w) + Product(hull.h, hull.h);
@@ -124,70 +101,97 @@ TFO_FORMULA Aspect<V> AspectOf(V iou, V angle_between) {
   return {v, Ratio(v, Value(1) - iou + v)};
 }
 
-// The metric. Where *largest is not finite, a number on the way overflowed or a
-// box is not finite.
+// The metric of boxes with an iou and a union, which only kGiou reads. *largest
+// is the greatest number on the way, NaN if one is.
 template <BoxMetric kMetric, typename V>
-TFO_FORMULA V MetricWithin(const MeasuredBox<V>& a, const MeasuredBox<V>& b,
-                           V angle_between, V* largest) {
-  const V intersection = Intersection(a.box, b.box);
-  const V uni = Union(a.area, b.area, intersection);
-  const V iou = Ratio(intersection, uni);
-  *largest = uni;
+TFO_FORMULA V MetricFrom(const Box<V>& a, const Box<V>& b, V iou, V uni,
+                         V angle_between, V* largest) {
+  *largest = V{};
   if constexpr (kMetric == BoxMetric::kIou) return iou;
-  const Hull<V> sides = HullOf(a.box, b.box);
+  const Hull<V> sides = HullOf(a, b);
   if constexpr (kMetric == BoxMetric::kGiou) {
     const V hull = Product(sides.w, sides.h);
-    *largest = uni + hull;
+    *largest = hull;
     return iou - Ratio(hull - uni, hull);
   }
   const V diagonal = SquaredDiagonal(sides);
-  const V distance = SquaredDistance(CenterOffset(a.box, b.box));
-  *largest = uni + diagonal + distance;
+  const V distance = SquaredDistance(CenterOffset(a, b));
+  *largest = diagonal + distance;
   V metric = iou - Ratio(distance, diagonal);
   if constexpr (kMetric == BoxMetric::kCiou) {
     const Aspect<V> aspect = AspectOf(iou, angle_between);
+    *largest += aspect.v;
     metric -= Product(aspect.alpha, aspect.v);
   }
   return metric;
 }
 
-// Boxes times kShrink: no square of their sides overflows.
+// One factor for both axes: quotients of lengths remain, too.
 template <typename V>
-inline constexpr ScalarOf<V> kShrink =
-    sizeof(ScalarOf<V>) == 4 ? ScalarOf<V>(0x1p-70) : ScalarOf<V>(0x1p-520);
-template <typename V>
-TFO_FORMULA MeasuredBox<V> Shrunk(const MeasuredBox<V>& of) {
-  constexpr ScalarOf<V> kScale = kShrink<V>;
-  const Box<V> b = {of.box.x1 * kScale, of.box.y1 * kScale, of.box.x2 * kScale,
-                    of.box.y2 * kScale};
-  return {b, AreaOrNan(b), of.angle};
+TFO_FORMULA ScaledBoxes<V> ScaleAlike(const Box<V>& a, const Box<V>& b) {
+  const Hull<V> hull = HullOf(a, b);
+  V scale = ScaleOf(Greater(hull.w, hull.h));
+  // Inverted boxes may have a small hull and be large.
+  const V one = V{} + ScalarOf<V>(1);
+  scale = IsFinite(ScaledBox(a, scale, scale)) &
+                  IsFinite(ScaledBox(b, scale, scale))
+              ? scale
+              : one;
+  return {ScaledBox(a, scale, scale), ScaledBox(b, scale, scale), scale, scale};
 }
 
-template <typename V>
-TFO_FORMULA V Infinite() {
-  return V{} + ScalarOf<V>(INFINITY);
-}
-
-// The difference of angles again, as AngleBetween does not return it for large
-// boxes.
+// Boxes in units in which the terms beyond the iou have full precision.
 template <BoxMetric kMetric, typename V>
-TFO_FORMULA V AngleBetweenLarge(const MeasuredBox<V>& a,
-                                const MeasuredBox<V>& b) {
+TFO_FORMULA ScaledBoxes<V> ScaleFor(const Box<V>& a, const Box<V>& b) {
+  if constexpr (kMetric == BoxMetric::kIou || kMetric == BoxMetric::kGiou) {
+    return ScaleAxes(a, b);
+  }
+  return ScaleAlike(a, b);
+}
+
+// The difference of angles where AngleBetween returns NaN.
+template <BoxMetric kMetric, typename V>
+TFO_FORMULA V AngleBetweenAny(const Box<V>& a, const Box<V>& b) {
   if constexpr (kMetric != BoxMetric::kCiou) return V{};
-  return DiagonalAngle(a.box) - DiagonalAngle(b.box);
+  return DiagonalAngle(a) - DiagonalAngle(b);
 }
 
-// The metric; NaN if either box is not finite.
-template <BoxMetric kMetric, typename V>
+// Are all numbers of a metric ordinary?
+template <typename V>
+TFO_FORMULA auto Fits(V uni, V largest) {
+  return (uni >= OrdinarySizes<ScalarOf<V>>::kMinArea) &
+         (uni + largest < ScalarOf<V>(INFINITY));
+}
+
+// True if the numbers of any metric are ordinary for every pair of such boxes
+// of which one has a union's least area.
+template <typename V>
+TFO_FORMULA auto HasOrdinaryPlace(const Box<V>& b) {
+  constexpr auto kMax = OrdinarySizes<ScalarOf<V>>::kMaxSide;
+  return (b.x1 >= -kMax) & (b.x1 <= kMax) & (b.x2 >= -kMax) & (b.x2 <= kMax) &
+         (b.y1 >= -kMax) & (b.y1 <= kMax) & (b.y2 >= -kMax) & (b.y2 <= kMax);
+}
+
+// The metric; NaN if either box is not finite. Without kAnySize: of boxes that
+// HasOrdinaryPlace describes.
+template <BoxMetric kMetric, bool kAnySize = true, typename V>
 TFO_FORMULA V MetricOf(const MeasuredBox<V>& a, const MeasuredBox<V>& b,
                        V angle_between) {
   V largest;
-  const V metric = MetricWithin<kMetric>(a, b, angle_between, &largest);
-  const auto fits = largest < Infinite<V>();
+  const Overlap<V> overlap = OrdinaryOverlap(a.box, a.area, b.box, b.area);
+  const V metric = MetricFrom<kMetric>(a.box, b.box,
+                                       Ratio(overlap.intersection, overlap.uni),
+                                       overlap.uni, angle_between, &largest);
+  if constexpr (!kAnySize) return metric;
+  const auto fits = Fits(overlap.uni, largest);
   if (__builtin_expect(InAllLanes(fits), 1)) return metric;
-  const V again = MetricWithin<kMetric>(
-      Shrunk(a), Shrunk(b), AngleBetweenLarge<kMetric>(a, b), &largest);
-  return fits ? metric : again;
+  const Overlap<V> of_axes = OverlapOf(ScaleAxes(a.box, b.box));
+  const ScaledBoxes<V> scaled = ScaleFor<kMetric>(a.box, b.box);
+  const V again = MetricFrom<kMetric>(
+      scaled.a, scaled.b, Ratio(of_axes.intersection, of_axes.uni), of_axes.uni,
+      AngleBetweenAny<kMetric>(a.box, b.box), &largest);
+  const V nan = V{} + ScalarOf<V>(NAN);
+  return fits ? metric : (IsFinite(a.box) & IsFinite(b.box) ? again : nan);
 }
 
 // How max(a, b) changes with a: equal values share.
@@ -240,31 +244,25 @@ TFO_FORMULA void GradOfAxis(const SideGradients<V>& d, Ends<V> a, Ends<V> b,
   d_b->low = -(inner * (one - low) + outer * low + of_b) + center;
 }
 
-// The gradient of the metric. *largest as in MetricWithin.
+// The gradient of MetricFrom's metric. inverse: 1 / uni, or 0 without the
+// gradient of the iou.
 template <BoxMetric kMetric, typename V>
-TFO_FORMULA BoxPair<V> GradWithin(const MeasuredBox<V>& a,
-                                  const MeasuredBox<V>& b, V angle_between,
-                                  V* largest) {
+TFO_FORMULA BoxPair<V> GradFrom(const Box<V>& a, const Box<V>& b, V iou, V uni,
+                                V inverse, V angle_between, V* largest) {
   using Value = ScalarOf<V>;
   const V zero{};
-  const V w1 = Width(a.box), h1 = Height(a.box);
-  const V w2 = Width(b.box), h2 = Height(b.box);
-  const V shared_w =
-      Side(Greater(a.box.x1, b.box.x1), Smaller(a.box.x2, b.box.x2));
-  const V shared_h =
-      Side(Greater(a.box.y1, b.box.y1), Smaller(a.box.y2, b.box.y2));
-  const V intersection = Product(shared_w, shared_h);
-  const V uni = Union(a.area, b.area, intersection);
-  const V inverse = Inverse(uni), iou = Ratio(intersection, uni);
-  *largest = uni;
-  const Hull<V> hull = HullOf(a.box, b.box);
+  const V w1 = Width(a), h1 = Height(a), w2 = Width(b), h2 = Height(b);
+  const V shared_w = Side(Greater(a.x1, b.x1), Smaller(a.x2, b.x2));
+  const V shared_h = Side(Greater(a.y1, b.y1), Smaller(a.y2, b.y2));
+  *largest = zero;
+  const Hull<V> hull = HullOf(a, b);
 
   V of_union = -Product(iou, inverse);
   V hull_w = zero, hull_h = zero;
   Offset<V> of_offset = {zero, zero};
   if constexpr (kMetric == BoxMetric::kGiou) {
     const V area = Product(hull.w, hull.h), of_area = Inverse(area);
-    *largest = uni + area;
+    *largest = area;
     of_union += of_area;
     const V of_hull = -Product(Ratio(uni, area), of_area);
     hull_w = Product(of_hull, hull.h);
@@ -272,9 +270,9 @@ TFO_FORMULA BoxPair<V> GradWithin(const MeasuredBox<V>& a,
   }
   if constexpr (kMetric == BoxMetric::kDiou || kMetric == BoxMetric::kCiou) {
     const V diagonal = SquaredDiagonal(hull), of_square = Inverse(diagonal);
-    const Offset<V> offset = CenterOffset(a.box, b.box);
+    const Offset<V> offset = CenterOffset(a, b);
     const V distance = SquaredDistance(offset);
-    *largest = uni + diagonal + distance;
+    *largest = diagonal + distance;
     const V of_diagonal = Value(2) * Product(distance * of_square, of_square);
     hull_w = Product(of_diagonal, hull.w);
     hull_h = Product(of_diagonal, hull.h);
@@ -285,8 +283,9 @@ TFO_FORMULA BoxPair<V> GradWithin(const MeasuredBox<V>& a,
   V d_w1 = Product(of_union, h1), d_h1 = Product(of_union, w1);
   V d_w2 = Product(of_union, h2), d_h2 = Product(of_union, w2);
   if constexpr (kMetric == BoxMetric::kCiou) {
-    const V turn = Value(-2 * kAspectScale) *
-                   AspectOf(iou, angle_between).alpha * angle_between;
+    const Aspect<V> aspect = AspectOf(iou, angle_between);
+    *largest += aspect.v;
+    const V turn = Value(-2 * kAspectScale) * aspect.alpha * angle_between;
     const V turn1 = turn * Inverse(Product(w1, w1) + Product(h1, h1));
     const V turn2 = turn * Inverse(Product(w2, w2) + Product(h2, h2));
     d_w1 += turn1 * h1;
@@ -297,10 +296,10 @@ TFO_FORMULA BoxPair<V> GradWithin(const MeasuredBox<V>& a,
   Ends<V> x1, x2, y1, y2;
   GradOfAxis<V>(
       {Product(of_intersection, shared_h), d_w1, d_w2, hull_w, of_offset.x},
-      {a.box.x1, a.box.x2}, {b.box.x1, b.box.x2}, &x1, &x2);
+      {a.x1, a.x2}, {b.x1, b.x2}, &x1, &x2);
   GradOfAxis<V>(
       {Product(of_intersection, shared_w), d_h1, d_h2, hull_h, of_offset.y},
-      {a.box.y1, a.box.y2}, {b.box.y1, b.box.y2}, &y1, &y2);
+      {a.y1, a.y2}, {b.y1, b.y2}, &y1, &y2);
   return {{x1.low, y1.low, x1.high, y1.high},
           {x2.low, y2.low, x2.high, y2.high}};
 }
@@ -311,9 +310,35 @@ TFO_FORMULA Box<V> Select(Mask keeps, const Box<V>& b, const Box<V>& other) {
   return {keeps ? b.x1 : other.x1, keeps ? b.y1 : other.y1,
           keeps ? b.x2 : other.x2, keeps ? b.y2 : other.y2};
 }
+
+// From gradients to scaled boxes to those of the boxes.
 template <typename V>
-TFO_FORMULA Box<V> Times(const Box<V>& b, V factor) {
-  return {b.x1 * factor, b.y1 * factor, b.x2 * factor, b.y2 * factor};
+TFO_FORMULA BoxPair<V> Unscaled(const BoxPair<V>& d, const ScaledBoxes<V>& by) {
+  return {ScaledBox(d.a, by.x, by.y), ScaledBox(d.b, by.x, by.y)};
+}
+template <typename V>
+TFO_FORMULA Box<V> Sum(const Box<V>& a, const Box<V>& b) {
+  return {a.x1 + b.x1, a.y1 + b.y1, a.x2 + b.x2, a.y2 + b.y2};
+}
+
+// The gradient to finite boxes of any size. *largest as in MetricFrom.
+template <BoxMetric kMetric, typename V>
+TFO_FORMULA BoxPair<V> GradOfAnySize(const Box<V>& a, const Box<V>& b,
+                                     V* largest) {
+  const ScaledBoxes<V> axes = ScaleAxes(a, b);
+  const Overlap<V> overlap = OverlapOf(axes);
+  const V uni = overlap.uni, iou = Ratio(overlap.intersection, uni);
+  const BoxPair<V> of_iou =
+      Unscaled(GradFrom<BoxMetric::kIou>(axes.a, axes.b, iou, uni, Inverse(uni),
+                                         V{}, largest),
+               axes);
+  if constexpr (kMetric == BoxMetric::kIou) return of_iou;
+  const ScaledBoxes<V> scaled = ScaleFor<kMetric>(a, b);
+  const BoxPair<V> of_rest =
+      Unscaled(GradFrom<kMetric>(scaled.a, scaled.b, iou, uni, V{},
+                                 AngleBetweenAny<kMetric>(a, b), largest),
+               scaled);
+  return {Sum(of_iou.a, of_rest.a), Sum(of_iou.b, of_rest.b)};
 }
 
 // `d` times the gradient of the metric; 0 if either box is not finite.
@@ -322,22 +347,22 @@ TFO_FORMULA BoxPair<V> GradOfMetric(const MeasuredBox<V>& a,
                                     const MeasuredBox<V>& b, V angle_between,
                                     V d) {
   V largest;
-  BoxPair<V> grad = GradWithin<kMetric>(a, b, angle_between, &largest);
-  const auto fits = largest < Infinite<V>();
+  const Overlap<V> overlap = OrdinaryOverlap(a.box, a.area, b.box, b.area);
+  BoxPair<V> grad = GradFrom<kMetric>(
+      a.box, b.box, Ratio(overlap.intersection, overlap.uni), overlap.uni,
+      Inverse(overlap.uni), angle_between, &largest);
+  const auto fits = Fits(overlap.uni, largest);
   if (__builtin_expect(!InAllLanes(fits), 0)) {
-    const BoxPair<V> again = GradWithin<kMetric>(
-        Shrunk(a), Shrunk(b), AngleBetweenLarge<kMetric>(a, b), &largest);
-    const V scale = V{} + kShrink<V>;
-    const auto fits_now = largest < Infinite<V>();
+    const BoxPair<V> again = GradOfAnySize<kMetric>(a.box, b.box, &largest);
+    const auto fits_now =
+        IsFinite(a.box) & IsFinite(b.box) & (largest < ScalarOf<V>(INFINITY));
     const Box<V> none{};
-    grad.a =
-        Select(fits, grad.a, Select(fits_now, Times(again.a, scale), none));
-    grad.b =
-        Select(fits, grad.b, Select(fits_now, Times(again.b, scale), none));
+    grad.a = Select(fits, grad.a, Select(fits_now, again.a, none));
+    grad.b = Select(fits, grad.b, Select(fits_now, again.b, none));
     // 0 for such a pair, even if d is not finite.
     d = fits_now ? d : V{};
   }
-  return {Times(grad.a, d), Times(grad.b, d)};
+  return {ScaledBox(grad.a, d, d), ScaledBox(grad.b, d, d)};
 }
 
 }  // namespace TFO_FORMULA_NAMESPACE

@@ -19,7 +19,7 @@ struct MulticlassNmsArgs {
   const T* boxes;       // [images, num_boxes, (classes,) BoxSize(format)]
   const T* scores;      // [images, num_boxes, classes]
   T iou_threshold;      // in [0, 1]
-  T score_threshold;    // only scores above it take part
+  T score_threshold;    // only scores above it take part; NaN: all
   int64_t max_outputs;  // of an image
   int64_t max_outputs_per_class;  // negative: no limit
 

@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(kThreads)
       const auto box = scalar::ReadCompared<T, kRotated>(
           args.boxes, image * image_boxes + args.BoxOf(item.index),
           args.format);
-      const bool can_overlap = scalar::CanOverlap(box);
+      const bool can_suppress = scalar::CanSuppress(box, args.iou_threshold);
       bool suppressed = false;
-      if (can_overlap) {
+      if (can_suppress) {
         for (int64_t j = threadIdx.x; j < comparable && !suppressed;
              j += blockDim.x) {
           suppressed = scalar::Suppresses(kept[j], box, args.iou_threshold);
@@ -79,10 +79,10 @@ __global__ void __launch_bounds__(kThreads)
       }
       if (__syncthreads_or(suppressed)) continue;
       if (threadIdx.x == 0) {
-        if (can_overlap) kept[comparable] = box;
+        if (can_suppress) kept[comparable] = box;
         scratch.best[task * scratch.most + count] = item;
       }
-      comparable += can_overlap;
+      comparable += can_suppress;
       ++count;
       __syncthreads();
     }

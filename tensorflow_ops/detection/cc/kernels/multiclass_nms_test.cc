@@ -141,7 +141,7 @@ void ExpectOptionsWork(const Device& device, Problem<T> p) {
   p.args.max_outputs_per_class = 0;
   ExpectReference(device, p);
   p.args.max_outputs_per_class = 100;
-  p.args.iou_threshold = T(0);
+  p.args.iou_threshold = T(1e-3);
   p.args.score_threshold = T(0.9);
   ExpectReference(device, p);
 }
@@ -181,7 +181,7 @@ TFO_TEST(MulticlassNms, CpuOptions) {
 TFO_TEST(MulticlassNms, CpuManyScores) {
   Problem<float> p = MakeProblem<float>(2, 400, 30, BoxFormat::kXyxy, false);
   ExpectReference(testing::ThreadedCpu(2), p);
-  p.args.iou_threshold = 0;
+  p.args.iou_threshold = 1e-3f;
   p.args.max_outputs = 100;
   ExpectReference(testing::ThreadedCpu(2), p);
   p.args.iou_threshold = 0.05f;

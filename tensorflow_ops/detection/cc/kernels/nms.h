@@ -2,7 +2,8 @@
 //
 // In the order of falling scores, equal scores by rising index, a box is kept
 // unless a kept one of its group has an IoU above the threshold with it. Boxes
-// that are malformed (box.h, rotated_box.h) or without area overlap nothing.
+// without an extent (box.h, rotated_box.h) overlap nothing; others may have any
+// size.
 // Boxes whose score is NaN take no part.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_H_

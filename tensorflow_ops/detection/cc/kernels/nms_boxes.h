@@ -14,7 +14,7 @@ namespace TFO_FORMULA_NAMESPACE {
 template <typename T>
 struct UprightBox {
   Box<T> corners;
-  T area;  // 0 if the box is malformed
+  T area;  // negative if the box has none: it overlaps nothing
 };
 
 // RotatedBox for kRotated.
@@ -28,53 +28,47 @@ TFO_FORMULA ComparedBox<T, kRotated> ReadCompared(const T* boxes, int64_t i,
     return ReadRotated(boxes + 5 * i);
   } else {
     const Box<T> b = ReadCorners(boxes + 4 * i, format == BoxFormat::kYxyx);
-    return {b, IsWellFormed(b) ? Area(b) : T(0)};
+    return {b, HasExtent(b) ? Area(b) : T(-1)};
   }
 }
 
 // Can the box overlap any other?
 template <typename T>
 TFO_FORMULA bool CanOverlap(const UprightBox<T>& box) {
-  return box.area > 0;
+  return box.area >= 0;
 }
 template <typename T>
 TFO_FORMULA bool CanOverlap(const RotatedBox<T>& box) {
-  return box.well_formed && RotatedArea(box) > 0;
+  return HasExtent(box);
 }
 
-template <typename T>
-TFO_FORMULA T AreaOf(const UprightBox<T>& box) {
-  return box.area;
-}
-template <typename T>
-TFO_FORMULA T AreaOf(const RotatedBox<T>& box) {
-  return RotatedArea(box);
+// Can the box suppress any other?
+template <typename Compared, typename T>
+TFO_FORMULA bool CanSuppress(const Compared& box, T iou_threshold) {
+  return CanOverlap(box) && iou_threshold < 1;  // no IoU is above 1
 }
 
+// Of boxes that can overlap.
 template <typename T>
-TFO_FORMULA T Shared(const UprightBox<T>& a, const UprightBox<T>& b) {
-  return Intersection(a.corners, b.corners);
-}
-template <typename T>
-TFO_FORMULA T Shared(const RotatedBox<T>& a, const RotatedBox<T>& b) {
-  return RotatedIntersection(a, b);
+TFO_FORMULA Overlap<T> OverlapOf(const UprightBox<T>& a,
+                                 const UprightBox<T>& b) {
+  return OverlapOf</*kAnySize=*/true>(a.corners, a.area, b.corners, b.area);
 }
 
 // Is the IoU above the threshold? Both boxes can overlap.
 template <typename Compared, typename T>
 TFO_FORMULA bool Suppresses(const Compared& kept, const Compared& box,
                             T iou_threshold) {
-  const T shared = Shared(kept, box);
-  // Without a division. NaN, of areas that overflow: false.
-  return shared >
-         Product(iou_threshold, Union(AreaOf(kept), AreaOf(box), shared));
+  const Overlap<T> overlap = OverlapOf(kept, box);
+  // Without a division.
+  return overlap.intersection > Product(iou_threshold, overlap.uni);
 }
 
-// 0 where areas overflow. Both boxes can overlap.
+// Of boxes that can overlap.
 template <typename T, typename Compared>
 TFO_FORMULA T IouOf(const Compared& a, const Compared& b) {
-  const T shared = Shared(a, b), both = Union(AreaOf(a), AreaOf(b), shared);
-  return both > 0 ? shared / both : T(0);
+  const Overlap<T> overlap = OverlapOf(a, b);
+  return Ratio(overlap.intersection, overlap.uni);
 }
 
 }  // namespace TFO_FORMULA_NAMESPACE

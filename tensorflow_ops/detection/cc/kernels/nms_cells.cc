@@ -47,33 +47,67 @@ int64_t NumberGroups(const GroupIds& ids, const std::vector<int32_t>& order,
   return group + 1;
 }
 
+// Where boxes are on an axis.
+struct Extent {
+  double from = std::numeric_limits<double>::infinity(), to = -from;
+  double lengths = 0;  // of all boxes
+
+  void Add(double low, double high) {
+    from = std::min(from, low);
+    to = std::max(to, high);
+    lengths += high - low;
+  }
+  // The share of the boxes that a line across the axis meets.
+  double Crowding() const { return lengths / (to - from); }
+};
+
+// Whether bins on y tell boxes apart better than bins on x, by some of them.
 template <typename T>
-XBins MakeBins(const NmsArgs<T>& args, const std::vector<int32_t>& order) {
+bool SpreadsAlongY(const NmsArgs<T>& args, const std::vector<int32_t>& order) {
+  constexpr int64_t kSome = 256;
+  Extent x, y;
+  const int64_t n = order.size(), step = std::max<int64_t>(1, n / kSome);
+  for (int64_t r = 0; r < n; r += step) {
+    const Candidate<T> box = ReadCandidate(args.boxes, order[r], args.format);
+    if (!box.can_overlap) continue;
+    x.Add(box.row.x1, box.row.x2);
+    y.Add(box.row.y1, box.row.y2);
+  }
+  return y.Crowding() < x.Crowding();
+}
+
+template <typename T>
+AxisBins MakeBins(const NmsArgs<T>& args, const std::vector<int32_t>& order) {
+  const bool along_y = SpreadsAlongY(args, order);
   double from = std::numeric_limits<double>::infinity(), to = -from;
   T smallest = std::numeric_limits<T>::infinity();
   for (int32_t i : order) {
     const Candidate<T> box = ReadCandidate(args.boxes, i, args.format);
     if (!box.can_overlap) continue;
-    from = std::min<double>(from, box.row.x1);
-    to = std::max<double>(to, box.row.x2);
+    from = std::min<double>(from, along_y ? box.row.y1 : box.row.x1);
+    to = std::max<double>(to, along_y ? box.row.y2 : box.row.x2);
     smallest = std::min(smallest, box.row.area);
   }
   if (!(std::isfinite(from) && std::isfinite(to) && from < to &&
         std::isfinite(to - from))) {
-    return XBins();
+    return AxisBins();
   }
   // Below, products have large roundings; rows of rotated boxes are squares
   // around them.
   const bool exact =
       args.format != BoxFormat::kRotated && smallest > static_cast<T>(1e-30);
-  return XBins(from, to, exact ? static_cast<double>(args.iou_threshold) : 0);
+  return AxisBins(along_y, from, to,
+                  exact ? static_cast<double>(args.iou_threshold) : 0);
 }
 
 }  // namespace
 
-XBins::XBins(double from, double to, double iou_threshold)
+AxisBins::AxisBins(bool along_y, double from, double to, double iou_threshold)
     // 1% below, for roundings.
-    : from_(from), threshold_(0.99 * iou_threshold), size_(0) {
+    : along_y_(along_y),
+      from_(from),
+      threshold_(0.99 * iou_threshold),
+      size_(0) {
   constexpr int64_t kMostBins = 256;
   double narrowest = 0;
   for (int64_t bins = kMostBins; bins >= 1; bins /= 2) {

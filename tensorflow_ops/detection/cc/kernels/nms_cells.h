@@ -1,5 +1,5 @@
 // Which kept boxes a candidate of nms can overlap: those of its group and, in
-// large groups, near it on the x axis.
+// large groups, near it on an axis.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_CELLS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_CELLS_H_
 
@@ -12,17 +12,17 @@
 
 namespace tfo {
 
-// Levels of bins on the x axis. Bins of level l are 2^l times as wide as those
+// Levels of bins on an axis. Bins of level l are 2^l times as wide as those
 // of level 0; a box belongs to the first level whose bins are wider than it, so
 // that it reaches into no more than the next bin.
-class XBins {
+class AxisBins {
  public:
   // One bin.
-  XBins() = default;
-  // For boxes in [from, to], a finite range. `iou_threshold`: pairs of boxes
-  // whose sizes or places alone keep their IoU below it are not visited; 0:
-  // all that touch are.
-  XBins(double from, double to, double iou_threshold);
+  AxisBins() = default;
+  // For boxes in [from, to] on x or y, a finite range. `iou_threshold`: pairs
+  // of boxes whose sizes or places alone keep their IoU below it are not
+  // visited; 0: all that touch are.
+  AxisBins(bool along_y, double from, double to, double iou_threshold);
 
   int64_t size() const { return size_; }
 
@@ -30,8 +30,9 @@ class XBins {
   template <typename T>
   int64_t BinOf(const BoxRow<T>& box) const {
     if (size_ == 1) return 0;
-    const Level& level = levels_[LevelOf(double(box.x2) - double(box.x1))];
-    return level.first + level.At(box.x1 - from_);
+    const double low = Low(box);
+    const Level& level = levels_[LevelOf(High(box) - low)];
+    return level.first + level.At(low - from_);
   }
 
   // Calls visit(bin) for the bins with boxes that can overlap this one, until
@@ -39,15 +40,16 @@ class XBins {
   template <typename T, typename Visit>
   bool AnyBin(const BoxRow<T>& box, const Visit& visit) const {
     if (size_ == 1) return visit(0);
-    const double x1 = box.x1 - from_, x2 = box.x2 - from_, width = x2 - x1;
+    const double low = Low(box) - from_, high = High(box) - from_;
+    const double width = high - low;
     for (const Level& level : levels_) {
       const double wide = std::max(width, level.narrowest);
       const double narrow = std::min(width, level.widest);
       if (narrow < threshold_ * wide) continue;
       // The intersection is at least so long.
       const double common = threshold_ * wide;
-      const int64_t begin = level.At(x1 + common - level.widest - level.slack);
-      const int64_t end = level.At(x2 - common + level.slack);
+      const int64_t begin = level.At(low + common - level.widest - level.slack);
+      const int64_t end = level.At(high - common + level.slack);
       for (int64_t b = begin; b <= end; ++b) {
         if (visit(level.first + b)) return true;
       }
@@ -58,15 +60,24 @@ class XBins {
  private:
   struct Level {
     int64_t first, bins;
-    double per_unit;           // bins in a unit of x
+    double per_unit;           // bins in a unit of length
     double narrowest, widest;  // of its boxes
     double slack;              // beyond roundings
 
-    int64_t At(double x) const {
+    int64_t At(double place) const {
       return static_cast<int64_t>(
-          std::min(std::max(x * per_unit, 0.0), double(bins - 1)));
+          std::min(std::max(place * per_unit, 0.0), double(bins - 1)));
     }
   };
+
+  template <typename T>
+  double Low(const BoxRow<T>& box) const {
+    return along_y_ ? box.y1 : box.x1;
+  }
+  template <typename T>
+  double High(const BoxRow<T>& box) const {
+    return along_y_ ? box.y2 : box.x2;
+  }
 
   size_t LevelOf(double width) const {
     size_t level = 0;
@@ -76,6 +87,7 @@ class XBins {
     return level;
   }
 
+  bool along_y_ = false;
   double from_ = 0, threshold_ = 0;
   int64_t size_ = 1;
   std::vector<Level> levels_;
@@ -116,7 +128,7 @@ class NmsCells {
  private:
   std::vector<int32_t> groups_;  // of each rank, numbered from 0; or empty
   int64_t num_groups_ = 1;
-  XBins bins_;
+  AxisBins bins_;
 };
 
 }  // namespace tfo

@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kWord)
   const uint64_t gone = scratch.removed[chunk_word + row_word];
   uint64_t mask = 0;
   if (((gone >> threadIdx.x) & 1) == 0 &&
-      scalar::CanOverlap(scratch.boxes[rank])) {
+      scalar::CanSuppress(scratch.boxes[rank], args.iou_threshold)) {
     const auto box = scratch.boxes[rank];
     const uint64_t gone_columns = scratch.removed[column_word];
     for (int b = 0; b < kWord; ++b) {

@@ -3,6 +3,7 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_KEPT_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_KEPT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,6 +16,7 @@ namespace tfo {
 template <typename T>
 struct Candidate {
   bool can_overlap;
+  bool has_ordinary_unions;  // box.h; false for rotated boxes
   // The box, or for a rotated box a square around it; set if can_overlap.
   BoxRow<T> row;
   scalar::RotatedBox<T> rotated;
@@ -46,8 +48,12 @@ class KeptBoxes {
   std::unique_ptr<T[]> memory_;
   BoxRows<T> rows_;
   std::unique_ptr<scalar::RotatedBox<T>[]> rotated_;  // null for others
+  // False once a box without ordinary unions is added, maybe by another thread.
+  std::atomic<bool> have_ordinary_unions_{true};
   bool (*const any_overlaps_)(const BoxRows<T>&, int64_t, int64_t,
                               const BoxRow<T>&, T);
+  bool (*const any_ordinary_overlaps_)(const BoxRows<T>&, int64_t, int64_t,
+                                       const BoxRow<T>&, T);
   int64_t (*const first_touching_)(const BoxRows<T>&, int64_t, int64_t,
                                    const BoxRow<T>&);
 };

@@ -50,23 +50,36 @@ TFO_INLINE uint32_t LaneBits(Mask mask) {
 
 }  // namespace
 
-template <typename T>
-bool AnyOverlaps(const BoxRows<T>& kept, int64_t begin, int64_t end,
-                 const BoxRow<T>& box, T iou_threshold) {
+template <bool kAnySize, typename T>
+TFO_INLINE bool AnyOverlapsOf(const BoxRows<T>& kept, int64_t begin,
+                              int64_t end, const BoxRow<T>& box,
+                              T iou_threshold) {
   using V = typename Lanes<T>::Vector;
   constexpr int kCount = Lanes<T>::kCount;
   const Box<V> corners = Repeat(box);
   const V area = V{} + box.area, threshold = V{} + iou_threshold;
   const auto overlaps = [&](int64_t at) {
-    const V shared = Intersection(LoadBoxes(kept, at), corners);
+    const Overlap<V> overlap = OverlapOf<kAnySize>(
+        LoadBoxes(kept, at), Load(kept.area + at), corners, area);
     // Without a division.
-    return shared > threshold * Union(Load(kept.area + at), area, shared);
+    return overlap.intersection > threshold * overlap.uni;
   };
   int64_t at = begin;
   for (; at + kCount <= end; at += kCount) {
     if (AnyLane(overlaps(at))) return true;
   }
   return at < end && AnyLane(overlaps(at) & FirstLanes<T>(end - at));
+}
+
+template <typename T>
+bool AnyOverlaps(const BoxRows<T>& kept, int64_t begin, int64_t end,
+                 const BoxRow<T>& box, T iou_threshold) {
+  return AnyOverlapsOf<true>(kept, begin, end, box, iou_threshold);
+}
+template <typename T>
+bool AnyOrdinaryOverlaps(const BoxRows<T>& kept, int64_t begin, int64_t end,
+                         const BoxRow<T>& box, T iou_threshold) {
+  return AnyOverlapsOf<false>(kept, begin, end, box, iou_threshold);
 }
 
 template <typename T>
@@ -136,6 +149,10 @@ template bool AnyOverlaps(const BoxRows<float>&, int64_t, int64_t,
                           const BoxRow<float>&, float);
 template bool AnyOverlaps(const BoxRows<double>&, int64_t, int64_t,
                           const BoxRow<double>&, double);
+template bool AnyOrdinaryOverlaps(const BoxRows<float>&, int64_t, int64_t,
+                                  const BoxRow<float>&, float);
+template bool AnyOrdinaryOverlaps(const BoxRows<double>&, int64_t, int64_t,
+                                  const BoxRow<double>&, double);
 template int64_t FirstTouching(const BoxRows<float>&, int64_t, int64_t,
                                const BoxRow<float>&);
 template int64_t FirstTouching(const BoxRows<double>&, int64_t, int64_t,

@@ -23,10 +23,14 @@ struct BoxRow {
 
 TFO_PER_CPU_LEVEL(
     // Has one of the kept boxes [begin, end) an IoU above the threshold with
-    // the box? All are well-formed.
+    // the box? All have an extent (box.h).
     template <typename T>
     bool AnyOverlaps(const BoxRows<T>& kept, int64_t begin, int64_t end,
                      const BoxRow<T>& box, T iou_threshold);
+    // The same for boxes with ordinary unions.
+    template <typename T>
+    bool AnyOrdinaryOverlaps(const BoxRows<T>& kept, int64_t begin, int64_t end,
+                             const BoxRow<T>& box, T iou_threshold);
     // Returns the first of the kept rectangles [begin, end) that touches the
     // box, or `end`.
     template <typename T>

@@ -34,9 +34,10 @@ struct Problem {
 };
 
 template <typename T>
-Problem<T> MakeProblem(int64_t n, BoxFormat format, double side) {
+Problem<T> MakeProblem(int64_t n, BoxFormat format, double side,
+                       bool of_any_size = true) {
   return {format,
-          testing::MakeBoxes<T>(n, format, side, 3),
+          testing::MakeBoxes<T>(n, format, side, 3, of_any_size),
           testing::MakeScores<T>(n, 4),
           {},
           {}};
@@ -97,8 +98,14 @@ void ExpectReference(const Device& device, const Problem<T>& p) {
 template <typename T, typename Device>
 void ExpectOptionsWork(const Device& device, int64_t n, double side) {
   for (BoxFormat format : testing::kBoxFormats) {
-    Problem<T> p = MakeProblem<T>(n, format, side);
+    Problem<T> p = MakeProblem<T>(n, format, side, /*of_any_size=*/false);
     for (double threshold : {0.0, 0.4, 1.0}) {
+      p.iou_threshold = static_cast<T>(threshold);
+      ExpectReference(device, p);
+    }
+    p = MakeProblem<T>(n, format, side);
+    // Not 0: T does not hold all IoUs.
+    for (double threshold : {1e-3, 0.4, 1.0}) {
       p.iou_threshold = static_cast<T>(threshold);
       ExpectReference(device, p);
     }
@@ -198,6 +205,24 @@ void ExpectBinsWork() {
 }
 TFO_TEST(Nms, CpuBinsFloat) { ExpectBinsWork<float>(); }
 TFO_TEST(Nms, CpuBinsDouble) { ExpectBinsWork<double>(); }
+
+// Boxes side by side on one axis only.
+TFO_TEST(Nms, CpuBinsOnEitherAxis) {
+  for (int axis : {0, 1}) {
+    Problem<float> p = MakeProblem<float>(5000, BoxFormat::kXyxy, 1, false);
+    for (size_t i = 0; i < p.boxes.size(); i += 4) {
+      float* const b = &p.boxes[i];
+      const float low = std::fmod(7.3f * i, 5000.f);
+      b[axis] = low;
+      b[axis + 2] = low + 1 + i % 3;
+      b[1 - axis] = 0;
+      b[3 - axis] = 100;
+    }
+    for (int threads : {1, 3}) {
+      ExpectReference(testing::ThreadedCpu(threads), p);
+    }
+  }
+}
 
 // Tiny areas, whose products are rounded coarsely, and one place for all.
 TFO_TEST(Nms, CpuDegenerateBins) {

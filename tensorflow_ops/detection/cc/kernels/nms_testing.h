@@ -19,10 +19,10 @@ constexpr BoxFormat kBoxFormats[] = {BoxFormat::kXyxy, BoxFormat::kYxyx,
                                      BoxFormat::kRotated};
 
 // Boxes of about `side` in a square of 100, with copies, malformed ones and
-// ones without area, and far and huge ones.
+// ones without area; of any size: with huge and tiny ones, too.
 template <typename T>
-GpuVector<T> MakeBoxes(int64_t n, BoxFormat format, double side,
-                       uint32_t seed) {
+GpuVector<T> MakeBoxes(int64_t n, BoxFormat format, double side, uint32_t seed,
+                       bool of_any_size = true) {
   std::mt19937 engine(seed);
   std::uniform_real_distribution<double> place(-50, 50), size(0.5, 1.5),
       angle(-400, 400);
@@ -43,8 +43,18 @@ GpuVector<T> MakeBoxes(int64_t n, BoxFormat format, double side,
     }
     if (i % 71 == 23) b[i % 4] = std::nan("");
     if (i % 73 == 24) b[i % 4] = i % 2 == 0 ? inf : -inf;
-    if (i % 79 == 25) b = {-3e38, -3e38, 3e38, 3e38, 0};
     if (i % 83 == 26) b = {1e10, 1e10, 2e10, 3e10, 0};
+    if (of_any_size && i % 13 == 7) {
+      // Powers of two keep IoUs in any type.
+      const double huge = sizeof(T) == 4 ? 0x1p100 : 0x1p1000;
+      const double scale = i % 2 == 0 ? huge : 1 / huge;
+      for (int j = 0; j < 4; ++j) b[j] *= scale;
+    }
+    if (of_any_size && i % 79 == 25) {
+      const double most = std::numeric_limits<T>::max();
+      b = {-most, -most, most, most, 0};
+      if (format == BoxFormat::kRotated) b = {0, 0, most, most, 45};
+    }
     b.resize(BoxSize(format));
     const bool copy = i % 11 == 5;
     for (size_t j = 0; j < b.size(); ++j) {
@@ -74,42 +84,67 @@ GpuVector<T> MakeScores(int64_t n, uint32_t seed) {
   return scores;
 }
 
-// shared and both: the areas of the intersection and of the union, 0 for pairs
-// without overlap.
-template <typename T>
-void PlainAreas(const T* boxes, int64_t i, int64_t j, BoxFormat format,
-                T* shared, T* both) {
-  *shared = *both = 0;
+template <typename Real>
+struct PlainAreas {
+  Real shared, both;  // of the intersection and of the union
+};
+
+// In the type Real; 0 for pairs without overlap.
+template <typename Real, typename T>
+PlainAreas<Real> AreasIn(const T* boxes, int64_t i, int64_t j,
+                         BoxFormat format) {
   if (format == BoxFormat::kRotated) {
-    const auto a = scalar::ReadRotated(boxes + 5 * i);
-    const auto b = scalar::ReadRotated(boxes + 5 * j);
-    if (!a.well_formed || !b.well_formed) return;
-    *shared = scalar::RotatedIntersection(a, b);
-    *both = a.w * a.h + b.w * b.h - *shared;
-    return;
+    Real numbers[10];
+    for (int c = 0; c < 5; ++c) {
+      numbers[c] = boxes[5 * i + c];
+      numbers[5 + c] = boxes[5 * j + c];
+    }
+    const auto a = scalar::ReadRotated(numbers);
+    const auto b = scalar::ReadRotated(numbers + 5);
+    const double dx = b.cx - a.cx, dy = b.cy - a.cy;
+    using scalar::rotated_internal::AreApart;
+    if (!HasExtent(a) || !HasExtent(b) || AreApart(a, b, dx, dy)) return {};
+    const Real shared = scalar::rotated_internal::Intersection(a, b, dx, dy);
+    return {shared, a.w * a.h + b.w * b.h - shared};
   }
-  T a[4], b[4];
+  Real a[4], b[4];
   for (int c = 0; c < 4; ++c) {
     const int from = format == BoxFormat::kYxyx ? c ^ 1 : c;
     a[c] = boxes[4 * i + from];
     b[c] = boxes[4 * j + from];
-    if (!std::isfinite(a[c]) || !std::isfinite(b[c])) return;
+    if (!std::isfinite(a[c]) || !std::isfinite(b[c])) return {};
   }
-  if (a[2] < a[0] || a[3] < a[1] || b[2] < b[0] || b[3] < b[1]) return;
-  const T w = std::min(a[2], b[2]) - std::max(a[0], b[0]);
-  const T h = std::min(a[3], b[3]) - std::max(a[1], b[1]);
-  if (w <= 0 || h <= 0) return;
-  *shared = w * h;
-  *both =
-      (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - *shared;
+  if (a[2] < a[0] || a[3] < a[1] || b[2] < b[0] || b[3] < b[1]) return {};
+  const Real w = std::min(a[2], b[2]) - std::max(a[0], b[0]);
+  const Real h = std::min(a[3], b[3]) - std::max(a[1], b[1]);
+  if (w <= 0 || h <= 0) return {};
+  const Real shared = w * h;
+  return {shared, (a[2] - a[0]) * (a[3] - a[1]) +
+                      (b[2] - b[0]) * (b[3] - b[1]) - shared};
+}
+
+// In the boxes' type, whose roundings decide ties; where it cannot hold the
+// areas, the IoU and 1.
+template <typename T>
+PlainAreas<T> AreasOf(const T* boxes, int64_t i, int64_t j, BoxFormat format) {
+  const auto areas = AreasIn<T>(boxes, i, j, format);
+  constexpr T kLeast = static_cast<T>(sizeof(T) == 4 ? 1e-30 : 1e-280);
+  if (areas.both >= kLeast && std::isfinite(areas.both)) return areas;
+  const auto wide = AreasIn<long double>(boxes, i, j, format);
+  return {wide.both > 0 ? static_cast<T>(wide.shared / wide.both) : T(0), T(1)};
 }
 
 template <typename T>
 bool PlainOverlap(const T* boxes, int64_t i, int64_t j, BoxFormat format,
                   T iou_threshold) {
-  T shared, both;
-  PlainAreas(boxes, i, j, format, &shared, &both);
-  return shared > iou_threshold * both;
+  const auto areas = AreasOf(boxes, i, j, format);
+  return iou_threshold < 1 && areas.shared > iou_threshold * areas.both;
+}
+
+template <typename T>
+T PlainIou(const T* boxes, int64_t i, int64_t j, BoxFormat format) {
+  const auto areas = AreasOf(boxes, i, j, format);
+  return areas.shared / areas.both;
 }
 
 }  // namespace tfo::testing

@@ -19,9 +19,8 @@ template <typename C>
 struct RotatedBox {
   double cx, cy, cosine, sine;
   C w, h;
-  C radius;          // of the circle around its corners
-  bool finite;       // every number is
-  bool well_formed;  // finite, w >= 0 and h >= 0
+  C radius;     // of a circle around its corners
+  bool finite;  // every number is
 };
 
 namespace rotated_internal {
@@ -49,6 +48,15 @@ template <typename C>
 struct Corner {
   C x, y;
 };
+
+// Of a circle around the corners: the smallest, unless squares overflow or lose
+// bits.
+template <typename C>
+TFO_FORMULA C RadiusOf(C w, C h) {
+  const C square = w * w + h * h;
+  return IsOrdinaryArea(square) ? C(0.5) * std::sqrt(square)
+                                : C(0.5) * w + C(0.5) * h;
+}
 
 // Clips the polygon of n corners by the half-plane where the distance of
 // (x, y), side - sign * coordinate, is not negative. Returns the number of
@@ -79,44 +87,46 @@ TFO_FORMULA int ClipHalfPlane(const Corner<C>* from, int n, C sign, C side,
 
 }  // namespace rotated_internal
 
-// Reads the box at b, 5 numbers, each length multiplied by `scale`.
+// Reads the box at b, 5 numbers.
 template <typename C>
-TFO_FORMULA RotatedBox<C> ReadRotated(const C* b, C scale = C(1)) {
+TFO_FORMULA RotatedBox<C> ReadRotated(const C* b) {
   RotatedBox<C> box;
-  box.cx = static_cast<double>(b[0]) * static_cast<double>(scale);
-  box.cy = static_cast<double>(b[1]) * static_cast<double>(scale);
-  box.w = b[2] * scale;
-  box.h = b[3] * scale;
+  box.cx = static_cast<double>(b[0]);
+  box.cy = static_cast<double>(b[1]);
+  box.w = b[2];
+  box.h = b[3];
   // Infinity and NaN minus themselves are NaN.
   box.finite = b[0] - b[0] == 0 && b[1] - b[1] == 0 && b[2] - b[2] == 0 &&
                b[3] - b[3] == 0 && b[4] - b[4] == 0;
-  box.well_formed = box.finite && box.w >= 0 && box.h >= 0;
   rotated_internal::CosineAndSine(box.finite ? static_cast<double>(b[4]) : 0,
                                   &box.cosine, &box.sine);
-  box.radius = C(0.5) * std::sqrt(box.w * box.w + box.h * box.h);
+  box.radius = rotated_internal::RadiusOf(box.w, box.h);
   return box;
 }
 
-// 0 if w or h is not positive.
+// True if the box is finite, has a width and a height.
 template <typename C>
-TFO_FORMULA C RotatedArea(const RotatedBox<C>& box) {
-  return box.w > 0 && box.h > 0 ? Product(box.w, box.h) : C(0);
+TFO_FORMULA bool HasExtent(const RotatedBox<C>& box) {
+  return box.finite && box.w > 0 && box.h > 0;
 }
 
-// The area of the intersection of two finite boxes, 0 if w or h of either is
-// not positive. Identical boxes have exactly their RotatedArea.
+namespace rotated_internal {
+
+// True if the circles around two boxes, whose centers are (dx, dy) apart, do
+// not meet.
 template <typename C>
-TFO_FORMULA C RotatedIntersection(const RotatedBox<C>& a,
-                                  const RotatedBox<C>& b) {
-  using rotated_internal::ClipHalfPlane;
-  using rotated_internal::Corner;
-  using rotated_internal::SumOfProducts;
-  if (!(a.w > 0 && a.h > 0 && b.w > 0 && b.h > 0)) return 0;
-  const double dx = b.cx - a.cx, dy = b.cy - a.cy;
+TFO_FORMULA bool AreApart(const RotatedBox<C>& a, const RotatedBox<C>& b,
+                          double dx, double dy) {
   const C far_x = static_cast<C>(dx), far_y = static_cast<C>(dy);
   const C reach = a.radius + b.radius;
-  if (far_x * far_x + far_y * far_y > reach * reach) return 0;
+  return far_x * far_x + far_y * far_y > reach * reach;
+}
 
+// The area of the intersection of two boxes with an extent, whose centers are
+// (dx, dy) apart. Identical boxes have exactly their area.
+template <typename C>
+TFO_FORMULA C Intersection(const RotatedBox<C>& a, const RotatedBox<C>& b,
+                           double dx, double dy) {
   // b in the frame of a: its center, and the angle between them.
   const C x = static_cast<C>(SumOfProducts(dx, a.cosine, dy, -a.sine));
   const C y = static_cast<C>(SumOfProducts(dx, a.sine, dy, a.cosine));
@@ -147,6 +157,62 @@ TFO_FORMULA C RotatedIntersection(const RotatedBox<C>& a,
     twice += SumOfProducts(p.x, q.y, -q.x, p.y);
   }
   return C(0.5) * (twice < 0 ? -twice : twice);
+}
+
+template <typename C>
+TFO_FORMULA Overlap<C> OverlapAt(const RotatedBox<C>& a, const RotatedBox<C>& b,
+                                 double dx, double dy) {
+  const C intersection = Intersection(a, b, dx, dy);
+  const C uni = Union(Product(a.w, a.h), Product(b.w, b.h), intersection);
+  // Rounding may leave an intersection above its union.
+  return {Smaller(intersection, uni), uni};
+}
+
+template <typename C>
+TFO_FORMULA RotatedBox<C> ScaledSides(RotatedBox<C> box, C scale) {
+  box.w *= scale;
+  box.h *= scale;
+  box.radius = RadiusOf(box.w, box.h);
+  return box;
+}
+
+// (to - from) * scale. Neither product nor difference overflows.
+TFO_FORMULA double ScaledDistance(double from, double to, double scale) {
+  return scale < 1 ? to * scale - from * scale : (to - from) * scale;
+}
+
+}  // namespace rotated_internal
+
+// Of finite boxes of any size.
+template <typename C>
+TFO_FORMULA Overlap<C> OverlapOf(const RotatedBox<C>& a,
+                                 const RotatedBox<C>& b) {
+  using rotated_internal::OverlapAt;
+  using rotated_internal::ScaledDistance;
+  using Sizes = OrdinarySizes<C>;
+  const Overlap<C> none = {C(0), C(1)};
+  double dx = b.cx - a.cx, dy = b.cy - a.cy;
+  if (rotated_internal::AreApart(a, b, dx, dy)) return none;
+  if (!(a.w > 0 && a.h > 0 && b.w > 0 && b.h > 0)) return none;
+  const Overlap<C> overlap = OverlapAt(a, b, dx, dy);
+  if (IsOrdinaryArea(overlap.uni)) return overlap;
+  const C scale = overlap.uni < Sizes::kMinArea ? Sizes::kGrow : Sizes::kShrink;
+  const RotatedBox<C> first = rotated_internal::ScaledSides(a, scale);
+  const RotatedBox<C> second = rotated_internal::ScaledSides(b, scale);
+  dx = ScaledDistance(a.cx, b.cx, scale);
+  dy = ScaledDistance(a.cy, b.cy, scale);
+  // Their squares may overflow.
+  const double reach = static_cast<double>(first.radius + second.radius);
+  if (std::abs(dx) > reach || std::abs(dy) > reach) return none;
+  return OverlapAt(first, second, dx, dy);
+}
+
+// The IoU, NaN if either box is not finite.
+template <typename C>
+TFO_FORMULA C RotatedIou(const RotatedBox<C>& a, const RotatedBox<C>& b) {
+  if (!a.finite || !b.finite) return C(NAN);
+  const Overlap<C> overlap = OverlapOf(a, b);
+  return Ratio(overlap.intersection, overlap.uni);
 }
 
 }  // namespace TFO_FORMULA_NAMESPACE

@@ -1,7 +1,5 @@
 // Compares the IoU of rotated boxes with areas counted by clipping polygons in
 // long double, and with known values.
-#include "tensorflow_ops/detection/cc/kernels/rotated_iou.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,6 +7,7 @@
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/box_iou.h"
+#include "tensorflow_ops/detection/cc/kernels/rotated_box.h"
 
 namespace tfo {
 namespace {
@@ -97,6 +96,10 @@ GpuVector<C> MakeBoxes(int64_t count, uint32_t seed) {
                                         {1e38, 0, 3e38, 1e38, 70},
                                         {3e38, -3e38, 1, 1, 5},
                                         {1e10, 1e10, 3e9, 2e9, 1e6},
+                                        {0, 0, 1e-25, 2e-25, 40},
+                                        {1e-26, 0, 1e-25, 1e-25, -10},
+                                        {0, 1e-30, 2e-30, 1e-30, 70},
+                                        {0, 0, 5, 3e-37, 0},
                                         {0, 0, 1, 1, 3e38}}) {
     for (const double v : box) boxes.push_back(static_cast<C>(v));
   }
@@ -153,23 +156,25 @@ void CheckRandomBoxes(const OnDevice& on_device) {
 template <typename C>
 void CheckIdenticalBoxes() {
   using scalar::ReadRotated;
-  const auto boxes = MakeBoxes<C>(400, 7);
-  for (int64_t i = 16; i < 400; ++i) {
+  auto boxes = MakeBoxes<C>(400, 7);
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    const C scales[] = {C(1), C(1e-30), C(1e-25), C(1e20), C(1e34)};
+    if (i % 5 != 4) boxes[i] *= scales[i / 5 % 5];
+  }
+  for (int64_t i = 20; i < 400; ++i) {
     const C* const a = &boxes[5 * i];
     const C whole = std::round(a[4]);
     for (const C degrees : {a[4], whole}) {
       const C box[] = {a[0] * 1000, a[1], a[2], a[3], degrees};
-      TFO_EXPECT_EQ(
-          scalar::RotatedIou(ReadRotated(box), ReadRotated(box), box, box),
-          C(1));
+      TFO_EXPECT_EQ(scalar::RotatedIou(ReadRotated(box), ReadRotated(box)),
+                    C(1));
     }
     const C box[] = {a[0], a[1], a[2], a[3], whole};
     const C turned[] = {a[0], a[1], a[2], a[3], whole + 180};
     const C quarter[] = {a[0], a[1], a[3], a[2], whole - 90};
     for (const C* const same : {turned, quarter}) {
-      TFO_EXPECT_EQ(
-          scalar::RotatedIou(ReadRotated(box), ReadRotated(same), box, same),
-          C(1));
+      TFO_EXPECT_EQ(scalar::RotatedIou(ReadRotated(box), ReadRotated(same)),
+                    C(1));
     }
   }
 }
@@ -196,10 +201,8 @@ TFO_TEST(RotatedIou, PositiveDegreesAreCounterClockwise) {
   const double box[] = {0, 0, 10, 1, 45}, up[] = {3, -3, 1, 1, 0},
                down[] = {3, 3, 1, 1, 0};
   using scalar::ReadRotated;
-  TFO_EXPECT(scalar::RotatedIou(ReadRotated(box), ReadRotated(up), box, up) >
-             0.05);
-  TFO_EXPECT_EQ(
-      scalar::RotatedIou(ReadRotated(box), ReadRotated(down), box, down), 0.0);
+  TFO_EXPECT(scalar::RotatedIou(ReadRotated(box), ReadRotated(up)) > 0.05);
+  TFO_EXPECT_EQ(scalar::RotatedIou(ReadRotated(box), ReadRotated(down)), 0.0);
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 // multiplies the scores of the others by
 //   kGaussian: exp(-iou^2 / sigma)
 //   kLinear:   1 - iou where iou >= iou_threshold, 1 elsewhere
-// until no score is above score_threshold. Boxes that are malformed or without
-// area have an IoU of 0. A score that is NaN is never taken.
+// until no score is above score_threshold. Boxes without an extent (box.h) have
+// an IoU of 0. A score that is NaN is never taken.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_SOFT_NMS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_SOFT_NMS_H_
 
@@ -28,7 +28,7 @@ struct SoftNmsArgs {
   const T* scores;      // [num_boxes]
   T sigma;              // positive
   T iou_threshold;      // in [0, 1]
-  T score_threshold;    // finite
+  T score_threshold;    // no NaN
   int64_t max_outputs;  // at most so many boxes are taken; negative: all
 };
 

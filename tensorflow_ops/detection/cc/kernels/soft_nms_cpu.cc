@@ -19,7 +19,7 @@ class Remaining {
  public:
   explicit Remaining(const SoftNmsArgs<T>& args)
       : args_(args),
-        decay_(TFO_DISPATCH(DecayScores<T>)),
+        decay_(TFO_DISPATCH(DecayOrdinaryScores<T>)),
         decay_by_iou_(TFO_DISPATCH(DecayByIou<T>)),
         memory_(new T[6 * args.num_boxes]),
         indices_(new int32_t[args.num_boxes]) {
@@ -35,7 +35,11 @@ class Remaining {
     for (int64_t i = 0; i < n; ++i) {
       if (!CanBeTaken(args.scores[i])) continue;
       Candidate<T> box = ReadCandidate(args.boxes, i, args.format);
-      if (!box.can_overlap) box.row = {};  // without area
+      if (!box.can_overlap) {
+        box.row = {};  // without area
+      } else if (!box.has_ordinary_unions) {
+        decay_ = TFO_DISPATCH(DecayScores<T>);
+      }
       Put(size_, box.row, args.scores[i], static_cast<int32_t>(i));
       if (rotated) rotated_[size_] = box;
       ++size_;
@@ -86,10 +90,9 @@ class Remaining {
   int64_t DecayRotated(const Candidate<T>& taken) {
     for (int64_t i = 0; i < size_; ++i) {
       const Candidate<T>& box = rotated_[i];
-      const T iou = taken.can_overlap && box.can_overlap
-                        ? scalar::IouOf<T>(taken.rotated, box.rotated)
-                        : T(0);
-      ious_[i] = iou > 0 ? iou : T(0);  // 0 instead of NaN
+      ious_[i] = taken.can_overlap && box.can_overlap
+                     ? scalar::IouOf<T>(taken.rotated, box.rotated)
+                     : T(0);
     }
     return decay_by_iou_(args_, ious_.get(), size_, scores_);
   }
@@ -107,8 +110,8 @@ class Remaining {
   }
 
   const SoftNmsArgs<T>& args_;
-  int64_t (*const decay_)(const SoftNmsArgs<T>&, const BoxRows<T>&, int64_t,
-                          const BoxRow<T>&, T*);
+  int64_t (*decay_)(const SoftNmsArgs<T>&, const BoxRows<T>&, int64_t,
+                    const BoxRow<T>&, T*);
   int64_t (*const decay_by_iou_)(const SoftNmsArgs<T>&, const T*, int64_t, T*);
   std::unique_ptr<T[]> memory_;
   std::unique_ptr<int32_t[]> indices_;

@@ -73,9 +73,12 @@ class Best {
 
 }  // namespace
 
-template <typename T>
-int64_t DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes,
-                    int64_t n, const BoxRow<T>& taken, T* scores) {
+namespace {
+
+template <bool kAnySize, typename T>
+TFO_INLINE int64_t DecayScoresOf(const SoftNmsArgs<T>& args,
+                                 const BoxRows<T>& boxes, int64_t n,
+                                 const BoxRow<T>& taken, T* scores) {
   using V = typename Lanes<T>::Vector;
   const Box<V> corners = {V{} + taken.x1, V{} + taken.y1, V{} + taken.x2,
                           V{} + taken.y2};
@@ -86,18 +89,29 @@ int64_t DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes,
     const Box<V> box = {
         part.Load(boxes.x1 + at, T(0)), part.Load(boxes.y1 + at, T(0)),
         part.Load(boxes.x2 + at, T(0)), part.Load(boxes.y2 + at, T(0))};
-    const V shared = Intersection(box, corners);
+    const Overlap<V> overlap = OverlapOf<kAnySize>(
+        box, part.Load(boxes.area + at, T(0)), corners, area);
     V score = part.Load(scores + at, kLowest<T>);
-    if (AnyLane(shared > V{})) {  // else the decay is 1
-      const V both = Union(part.Load(boxes.area + at, T(0)), area, shared);
-      // Areas that overflow count as no overlap.
-      const V iou = both > V{} ? shared / both : V{};
-      score *= decay.Of(iou);
+    if (AnyLane(overlap.intersection > V{})) {  // else the decay is 1
+      score *= decay.Of(Ratio(overlap.intersection, overlap.uni));
       part.Store(score, scores + at);
     }
     best.Add(score);
   });
   return best.Place(n);
+}
+
+}  // namespace
+
+template <typename T>
+int64_t DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes,
+                    int64_t n, const BoxRow<T>& taken, T* scores) {
+  return DecayScoresOf<true>(args, boxes, n, taken, scores);
+}
+template <typename T>
+int64_t DecayOrdinaryScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes,
+                            int64_t n, const BoxRow<T>& taken, T* scores) {
+  return DecayScoresOf<false>(args, boxes, n, taken, scores);
 }
 
 template <typename T>
@@ -126,6 +140,9 @@ int64_t PlaceOfBest(const T* scores, int64_t n) {
 #define TFO_INSTANTIATE(T)                                                   \
   template int64_t DecayScores(const SoftNmsArgs<T>&, const BoxRows<T>&,     \
                                int64_t, const BoxRow<T>&, T*);               \
+  template int64_t DecayOrdinaryScores(const SoftNmsArgs<T>&,                \
+                                       const BoxRows<T>&, int64_t,           \
+                                       const BoxRow<T>&, T*);                \
   template int64_t DecayByIou(const SoftNmsArgs<T>&, const T*, int64_t, T*); \
   template int64_t PlaceOfBest(const T*, int64_t);
 TFO_INSTANTIATE(float)

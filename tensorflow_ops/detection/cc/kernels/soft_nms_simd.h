@@ -18,6 +18,11 @@ TFO_PER_CPU_LEVEL(
     template <typename T>
     int64_t DecayScores(const SoftNmsArgs<T>& args, const BoxRows<T>& boxes,
                         int64_t n, const BoxRow<T>& taken, T* scores);
+    // The same for boxes with ordinary unions (box.h).
+    template <typename T>
+    int64_t DecayOrdinaryScores(const SoftNmsArgs<T>& args,
+                                const BoxRows<T>& boxes, int64_t n,
+                                const BoxRow<T>& taken, T* scores);
     // The same with the IoU of each box and the taken one.
     template <typename T>
     int64_t DecayByIou(const SoftNmsArgs<T>& args, const T* iou, int64_t n,

@@ -24,11 +24,12 @@ struct Problem {
 // Scores with ties among copies of boxes only, so that roundings of decays
 // change no order.
 template <typename T>
-Problem<T> MakeProblem(int64_t n, BoxFormat format, SoftNmsMethod method) {
+Problem<T> MakeProblem(int64_t n, BoxFormat format, SoftNmsMethod method,
+                       bool of_any_size = true) {
   Problem<T> p;
   p.args = {n,      format, method,  nullptr,    nullptr,
             T(0.5), T(0.3), T(0.01), int64_t{-1}};
-  p.boxes = testing::MakeBoxes<T>(n, format, 40, 11);
+  p.boxes = testing::MakeBoxes<T>(n, format, 40, 11, of_any_size);
   p.scores = testing::MakeScores<T>(n, 12);
   return p;
 }
@@ -56,9 +57,7 @@ Taken Reference(const SoftNmsArgs<T>& args) {
     taken.scores.push_back(scores[best]);
     scores[best] = std::numeric_limits<T>::quiet_NaN();
     for (int64_t i = 0; i < args.num_boxes; ++i) {
-      T shared, both;
-      testing::PlainAreas(args.boxes, best, i, args.format, &shared, &both);
-      const T iou = both > 0 ? shared / both : T(0);
+      const T iou = testing::PlainIou(args.boxes, best, i, args.format);
       if (!(iou > 0)) continue;
       if (args.method == SoftNmsMethod::kGaussian) {
         scores[i] *= std::exp(-(iou * iou) / args.sigma);
@@ -109,6 +108,7 @@ void ExpectOptionsWork(const Device& device, int64_t n) {
   for (BoxFormat format : testing::kBoxFormats) {
     for (SoftNmsMethod method :
          {SoftNmsMethod::kGaussian, SoftNmsMethod::kLinear}) {
+      ExpectReference(device, MakeProblem<T>(n, format, method, false));
       Problem<T> p = MakeProblem<T>(n, format, method);
       ExpectReference(device, p);
       p.args.max_outputs = n / 3;

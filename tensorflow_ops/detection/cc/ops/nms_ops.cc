@@ -153,7 +153,8 @@ Non-maximum suppression in each class, and the best boxes of each image.
 
 boxes: [N, K, 4], or [N, K, C, 4] for boxes of each class.
 scores: [N, K, C].
-max_outputs: M, of an image.
+score_threshold: only scores above it take part; NaN: all do.
+max_outputs: M, of an image; at most 2^20 or K * C, whichever is more.
 max_outputs_per_class: -1: no limit.
 indices: [N, M], -1 behind an image's count.
 class_ids: [N, M], 0 behind an image's count.

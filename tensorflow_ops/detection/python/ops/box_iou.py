@@ -16,6 +16,28 @@ def _boxes(boxes1, boxes2):
     return arguments.cast_tensor("boxes1", boxes1, dtype), arguments.cast_tensor("boxes2", boxes2, dtype)
 
 
+def _broadcast(boxes1, boxes2):
+    """Broadcasts the leading dims; returns boxes that do not fit as they are, for the op to refuse."""
+    shape1, shape2 = boxes1.shape, boxes2.shape
+    if shape1 == shape2 and shape1.is_fully_defined():
+        return boxes1, boxes2
+    try:
+        static = tf.broadcast_static_shape(shape1[:-1], shape2[:-1])
+    except ValueError:
+        return boxes1, boxes2
+    sizes1, sizes2 = tf.shape(boxes1), tf.shape(boxes2)
+    rank = tf.maximum(tf.size(sizes1), tf.size(sizes2))
+    dims1, dims2 = (tf.concat([tf.ones(rank - tf.size(s), s.dtype), s[:-1]], 0) for s in (sizes1, sizes2))
+    fit = tf.reduce_all((dims1 == dims2) | (dims1 == 1) | (dims2 == 1))
+    dims = tf.where(dims1 == 1, dims2, dims1)
+    results = []
+    for boxes, sizes, own in ((boxes1, sizes1, dims1), (boxes2, sizes2, dims2)):
+        result = tf.broadcast_to(boxes, tf.concat([tf.where(fit, dims, own), sizes[-1:]], 0))
+        result.set_shape(static.concatenate(boxes.shape[-1:]))
+        results.append(result)
+    return results
+
+
 @autograph.not_converted
 def box_iou(boxes1, boxes2, *, mode: str = "iou", box_format: str = "xyxy", name=None) -> tf.Tensor:
     """Computes the overlap of every box of one set with every box of another.
@@ -68,7 +90,8 @@ def box_iou_loss(boxes1, boxes2, *, mode: str = "giou", box_format: str = "xyxy"
     """Computes 1 - overlap of each box with the box at the same place: a regression loss.
 
     `tfo.detection.box_iou` defines the overlaps. There is no epsilon: equal boxes of any
-    size have loss 0 and gradient 0.
+    size have loss 0 and gradient 0. Other gradients grow as boxes shrink, by 1 / size; they
+    are finite for sides of at least 1e-37 (1e-307 in float64).
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> boxes = tf.constant([[0.0, 0.0, 2.0, 2.0], [1.0, 0.0, 3.0, 2.0]])
@@ -79,14 +102,14 @@ def box_iou_loss(boxes1, boxes2, *, mode: str = "giou", box_format: str = "xyxy"
       boxes1: [..., 4]; float32 or float64, other numbers are cast to float32 (to float64 if
         the other boxes are). A box that is not finite gives NaN, and no gradient; an
         inverted side counts as 0.
-      boxes2: of boxes1's shape.
+      boxes2: [..., 4], with leading dims that broadcast with those of boxes1.
       mode: "iou", "giou", "diou" or "ciou".
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
       name: name of the op.
 
     Returns:
-      [...], float32, or float64 if any boxes are float64. Differentiable once in both
-      boxes, with the gradients of `box_iou`.
+      [...], the broadcast dims; float32, or float64 if any boxes are float64. Differentiable
+      once in both boxes, with the gradients of `box_iou`.
 
     Raises:
       ValueError: an unknown option, a shape that does not fit.
@@ -95,4 +118,5 @@ def box_iou_loss(boxes1, boxes2, *, mode: str = "giou", box_format: str = "xyxy"
     boxes1, boxes2 = _boxes(boxes1, boxes2)
     arguments.one_of("box_format", box_format, LOSS_FORMATS)
     arguments.one_of("mode", mode, MODES)
+    boxes1, boxes2 = _broadcast(boxes1, boxes2)
     return ops.tensorflow_ops_box_iou_loss(boxes1, boxes2, mode=mode, box_format=box_format, name=name)

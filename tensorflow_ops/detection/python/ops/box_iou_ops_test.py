@@ -6,6 +6,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 _FORMATS = ("xyxy", "yxyx")
 
@@ -36,6 +37,9 @@ _ODD = np.array(
         [0, 0, 1e10, 2e10],
         [-1e10, 0, 1e10, 2e10],
         [0, 0, 4, 3],
+        [0, 0, 1e-30, 2e-30],
+        [-1e-31, 0, 1e-30, 1e-30],
+        [0, 0, 3e-37, 5],
     ],
     np.float32,
 )
@@ -79,6 +83,49 @@ class BoxIouTest(tf.test.TestCase, parameterized.TestCase):
             boxes1.astype(np.float32), boxes2.astype(np.float32), mode=mode, box_format=box_format
         )
         self.assertAllClose(result, expected, rtol=0, atol=2e-6)
+
+    @parameterized.parameters(
+        ((2, 1, 4), (1, 1, 4)), ((4,), (3, 2, 4)), ((3, 1, 4), (5, 4)), ((1, 4), (0, 4)), ((2, 3, 4), (2, 3, 4))
+    )  # fmt: skip
+    def test_loss_broadcasts(self, shape1, shape2):
+        boxes1, boxes2 = tf.constant(_boxes(*shape1[:-1])), tf.constant(_boxes(*shape2[:-1], seed=1))
+        wide = np.broadcast_arrays(boxes1, boxes2)
+
+        def loss_and_gradients(boxes1, boxes2):
+            with tf.GradientTape() as tape:
+                tape.watch([boxes1, boxes2])
+                loss = tfo.detection.box_iou_loss(boxes1, boxes2)
+            return loss, *tape.gradient(loss, [boxes1, boxes2])
+
+        loss, *of_wide = loss_and_gradients(*map(tf.constant, wide))
+        expected = [loss]
+        for gradient, shape in zip(of_wide, (shape1, shape2), strict=True):
+            extra = tuple(range(gradient.shape.rank - len(shape)))
+            gradient = np.sum(gradient, extra)
+            ones = tuple(i for i, n in enumerate(shape) if n == 1)
+            expected.append(gradient.sum(ones, keepdims=True))
+        self.assertAllClose(loss, 1 - reference.overlap(*wide, "giou"))
+        specs = [tf.TensorSpec(None, tf.float64)] * 2
+        ranked = [tf.TensorSpec([None] * len(s), tf.float64) for s in (shape1, shape2)]
+        for call in (
+            loss_and_gradients,
+            tf.function(loss_and_gradients),
+            tf.function(loss_and_gradients, input_signature=specs),
+            tf.function(loss_and_gradients, input_signature=ranked),
+            *([] if library.xla_error else [tf.function(loss_and_gradients, jit_compile=True)]),
+        ):
+            for actual, value in zip(call(boxes1, boxes2), expected, strict=True):
+                self.assertAllClose(actual, value)
+
+    def test_loss_of_shapes_that_do_not_broadcast(self):
+        spec = tf.TensorSpec(None)
+        traced = tf.function(tfo.detection.box_iou_loss, input_signature=[spec, spec])
+        for shape1, shape2 in (([3, 4], [2, 4]), ([2, 3, 4], [2, 4]), ([4], [1]), ([3, 4], [3, 1]), ([], [4])):
+            boxes = tf.zeros(shape1), tf.zeros(shape2)
+            with self.assertRaisesRegex(ValueError, "boxes. must"):
+                tfo.detection.box_iou_loss(*boxes)
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "boxes. must"):
+                traced(*boxes)
 
     def test_defaults(self):
         boxes1, boxes2 = _boxes(4), _boxes(4, seed=1)

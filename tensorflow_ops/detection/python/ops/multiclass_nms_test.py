@@ -133,6 +133,33 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         result = found(tf.zeros([2, 7, 4]), tf.ones([2, 7, 3]), tf.constant(2))
         self.assertAllEqual(result.counts, [2, 2])
 
+    @parameterized.product(box_format=("xyxy", "cxcywhr"), compiled=(False, True))
+    def test_unknown_rank(self, box_format, compiled):
+        if compiled and library.xla_error:
+            self.skipTest(library.xla_error)
+
+        @tf.function(input_signature=[tf.TensorSpec(None)] * 2, jit_compile=compiled or None, autograph=False)
+        def call(boxes, scores):
+            with tf.GradientTape() as tape:
+                tape.watch(boxes)
+                found = multiclass_nms(boxes, scores, max_outputs=9, box_format=box_format)
+            return *found, tape.gradient(found.boxes, boxes)
+
+        rng = np.random.default_rng(1)
+        size = 4 if box_format == "xyxy" else 5
+        for shape in ([2, 6, size], [2, 6, 3, size], [2, 6, 1, size], [0, 6, size], [2, 0, 3, size]):
+            boxes = tf.constant(rng.uniform(1, 5, shape), tf.float32)
+            classes = shape[2] if len(shape) == 4 else 3
+            scores = tf.constant(rng.uniform(size=[*shape[:2], classes]), tf.float32)
+            with tf.GradientTape() as tape:
+                tape.watch(boxes)
+                expected = multiclass_nms(boxes, scores, max_outputs=9, box_format=box_format)
+            expected = *expected, tape.gradient(expected.boxes, boxes)
+            for a, b in zip(call(boxes, scores), expected, strict=True):
+                self.assertAllEqual(a, b)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "boxes must be"):
+            call(tf.zeros([6, size]), tf.zeros([2, 6, 3]))
+
     def test_vectorized_map_equals_a_loop(self):
         rng = np.random.default_rng(2)
         boxes = tf.constant(reference.random_boxes(rng, 3, 2, 20))
@@ -148,7 +175,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
 class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ({"iou_threshold": 2}, r"iou_threshold is 2, expected a number in \[0, 1\]"),
-        ({"score_threshold": None}, "score_threshold is None, expected a finite number"),
+        ({"score_threshold": np.inf}, "score_threshold is inf, expected None or a number below infinity"),
         ({"max_outputs": -1}, r"max_outputs is -1, expected an int in \[0, 2147483647\]"),
         ({"max_outputs": None}, "max_outputs is None"),
         ({"max_outputs_per_class": -3}, "max_outputs_per_class is -3"),
@@ -163,6 +190,13 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         arguments = {"boxes": np.zeros([2, 5, 4], np.float32), "scores": np.zeros([2, 5, 3], np.float32), **changed}
         with self.assertRaisesRegex(ValueError, message):
             multiclass_nms(**arguments)
+
+    def test_max_outputs_beyond_the_scores_of_an_image(self):
+        boxes, scores = tf.zeros([1, 4, 4]), tf.ones([1, 4, 2])
+        self.assertAllEqual(multiclass_nms(boxes, scores, max_outputs=2**20).counts, [8])
+        message = "max_outputs is 1073741824, expected at most 1048576: an image has 8 scores"
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+            multiclass_nms(boxes, scores, max_outputs=2**30)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ for _name in ("Nms", "BatchedNms", "MulticlassNms", "SoftNms"):
     tf.no_gradient(f"TensorflowOps>{_name}")
 
 _BOX_FORMATS = ("xyxy", "yxyx", "cxcywhr")
+# Kernels read smaller numbers as 0.
+_LEAST_SIGMA = {dtype: float(np.finfo(dtype.as_numpy_dtype).tiny) for dtype in (tf.float32, tf.float64)}
 
 
 class Detections(NamedTuple):
@@ -58,7 +60,22 @@ def _iou_threshold(value, dtype):
 
 
 def _score_threshold(value, dtype):
-    return _number("score_threshold", value, dtype, "a finite number", lambda v: v == v)
+    """Returns a float below infinity, or a tensor of the dtype; NaN for None: kernels then find all scores."""
+    name, expected = "score_threshold", "None or a number below infinity"
+    if value is None:
+        return math.nan
+    known = arguments.to_python(tf.get_static_value(value) if arguments.is_tensor(value) else value)
+    if known is None:
+        tensor = arguments.tensor_of_kind(name, value, tf.float64)
+        return tf.cast(arguments.checked(name, tensor, tensor < math.inf, expected), dtype)
+    if isinstance(known, float) and known == -math.inf:
+        return known
+    return arguments.static_number(name, known, expected)
+
+
+def _sigma(value, dtype):
+    least = _LEAST_SIGMA[dtype]
+    return _number("sigma", value, dtype, f"a finite number, at least {least:.3g}", lambda v: v >= least)
 
 
 def _limit(name, value):
@@ -92,15 +109,16 @@ def nms(
     array([1, 2], dtype=int32)
 
     IoUs are compared in float32, in float64 if boxes or scores are float64. A box
-    without area, a malformed box (x2 < x1, y2 < y1, w or h < 0, or a coordinate that is
-    not finite) and a box whose area overflows overlap nothing: they suppress none and are
-    not suppressed.
+    without width or height and a malformed box (x2 < x1, y2 < y1, w or h < 0, or a
+    coordinate that is not finite) overlap nothing: they suppress none and are not
+    suppressed.
 
     Args:
       boxes: float [K, 4], or [K, 5] with box_format "cxcywhr", in any unit.
       scores: float [K]. NaN is dropped; infinities are scores.
       iou_threshold: a number in [0, 1].
-      score_threshold: only boxes with scores strictly above it are kept. None: all.
+      score_threshold: only boxes with scores strictly above it are kept; -infinity is
+        such a number, too. None: all.
       max_outputs: an int or int tensor, at least 0: at most so many boxes are kept.
         None: all.
       box_format: "xyxy" for (x1, y1, x2, y2), "yxyx" for (y1, x1, y2, x2), "cxcywhr" for
@@ -122,7 +140,7 @@ def nms(
         boxes=boxes,
         scores=scores,
         iou_threshold=_iou_threshold(iou_threshold, dtype),
-        score_threshold=math.nan if score_threshold is None else _score_threshold(score_threshold, dtype),
+        score_threshold=_score_threshold(score_threshold, dtype),
         max_outputs=_limit("max_outputs", max_outputs),
         box_format=_box_format(box_format),
         name=name,
@@ -180,7 +198,7 @@ def batched_nms(
         scores=scores,
         group_ids=group_ids,
         iou_threshold=_iou_threshold(iou_threshold, dtype),
-        score_threshold=math.nan if score_threshold is None else _score_threshold(score_threshold, dtype),
+        score_threshold=_score_threshold(score_threshold, dtype),
         max_outputs=_limit("max_outputs", max_outputs),
         box_format=_box_format(box_format),
         name=name,
@@ -255,8 +273,9 @@ def multiclass_nms(
         box_format "cxcywhr".
       scores: float [N, K, C].
       iou_threshold: a number in [0, 1].
-      score_threshold: only scores strictly above it count.
-      max_outputs: M, an int or int tensor, at least 0.
+      score_threshold: only scores strictly above it count. None: all.
+      max_outputs: M, an int or int tensor, at least 0. At most 2^20, or the number of an
+        image's scores, K C, if that is more.
       max_outputs_per_class: an int or int tensor, at least 0. None: no limit.
       box_format: see `nms`.
       name: name of the op.
@@ -283,19 +302,22 @@ def multiclass_nms(
             max_outputs_per_class=_limit("max_outputs_per_class", max_outputs_per_class),
             box_format=_box_format(box_format),
         )
-        if boxes.shape.rank is None:
-            raise ValueError("boxes are of unknown rank, expected [N, K, 4] or [N, K, C, 4]")
         if scores.shape.rank is None:
             scores = tf.ensure_shape(scores, [None] * 3)
         images, num_boxes, classes = _sizes(scores)
         is_box = indices >= 0
         flat_scores = _reshape(scores, [images, num_boxes * classes])
         found_scores = _gather_rows(flat_scores, num_boxes * classes, positions, is_box)
-        if boxes.shape.rank == 4:
-            boxes = _reshape(boxes, [images, num_boxes * classes, 5 if box_format == "cxcywhr" else 4])
-            found_boxes = _gather_rows(boxes, num_boxes * classes, positions, is_box)
-        else:
+        if boxes.shape.rank == 3:
             found_boxes = _gather_rows(boxes, num_boxes, tf.maximum(indices, 0), is_box)
+        else:
+            rows, row = num_boxes * classes, positions
+            if boxes.shape.rank is None:
+                per_class = tf.equal(tf.rank(boxes), 4)
+                rows, row = tf.where(per_class, rows, num_boxes), tf.where(per_class, row, tf.maximum(indices, 0))
+            with tf.control_dependencies([indices]):  # The op refuses what does not fit.
+                boxes = _reshape(boxes, [images, rows, 5 if box_format == "cxcywhr" else 4])
+            found_boxes = _gather_rows(boxes, rows, row, is_box)
         return Detections(found_boxes, found_scores, class_ids, indices, counts)
 
 
@@ -332,9 +354,10 @@ def soft_nms(
       boxes: see `nms`.
       scores: float [K]. NaN is dropped.
       method: "gaussian" or "linear".
-      sigma: a positive number, for "gaussian".
+      sigma: a positive number, for "gaussian"; at least 1.2e-38 (2.3e-308 in float64).
       iou_threshold: a number in [0, 1], for "linear".
-      score_threshold: boxes are taken while their scores are strictly above it.
+      score_threshold: boxes are taken while their scores are strictly above it. None: all
+        boxes whose scores are above -infinity.
       max_outputs: an int or int tensor, at least 0: at most so many boxes are taken.
         None: all.
       box_format: see `nms`.
@@ -355,9 +378,9 @@ def soft_nms(
             boxes=boxes,
             scores=scores,
             method=arguments.one_of("method", method, ("gaussian", "linear")),
-            sigma=_number("sigma", sigma, dtype, "a positive, finite number", lambda v: v > 0),
+            sigma=_sigma(sigma, dtype),
             iou_threshold=_iou_threshold(iou_threshold, dtype),
-            score_threshold=_score_threshold(score_threshold, dtype),
+            score_threshold=_score_threshold(-math.inf if score_threshold is None else score_threshold, dtype),
             max_outputs=_limit("max_outputs", max_outputs),
             box_format=_box_format(box_format),
             name=name,

@@ -12,15 +12,21 @@ def corners(box):
 
 
 def areas(a, b):
-    """Returns the areas of intersection and union of two xyxy boxes, (0, 0) if they do not overlap."""
+    """Returns the areas of intersection and union of two xyxy boxes, (0, 0) if they do not overlap.
+
+    Where the boxes' dtype does not hold the areas, returns the IoU and 1.
+    """
     a, b = corners(a), corners(b)
     if a is None or b is None:
         return 0, 0
     width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
     if width <= 0 or height <= 0:
         return 0, 0
-    both = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1])
-    return width * height, both - width * height
+    both = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - width * height
+    if a.dtype != np.longdouble and not (1e-30 <= both < INF):
+        shared, both = areas(a.astype(np.longdouble), b.astype(np.longdouble))
+        return a.dtype.type(shared / both), a.dtype.type(1)
+    return width * height, both
 
 
 def order(scores, score_threshold=None):
@@ -41,7 +47,7 @@ def nms(boxes, scores, iou_threshold, group_ids=None, score_threshold=None, max_
         for k in kept:
             shared, both = areas(boxes[k], boxes[i])
             same_group = group_ids is None or group_ids[k] == group_ids[i]
-            if same_group and shared > dtype(iou_threshold) * dtype(both):
+            if same_group and shared > dtype(iou_threshold) * both:
                 break
         else:
             kept.append(i)
@@ -85,7 +91,7 @@ def random_boxes(rng, *shape, size=30.0):
 
 
 def hostile_boxes(rng, n):
-    """Returns boxes among which some are malformed, without area, copies, far or huge."""
+    """Returns boxes among which some are malformed, without area, copies, far, huge or tiny."""
     boxes = random_boxes(rng, n)
     boxes[3::17] = boxes[2::17][: len(boxes[3::17])]
     boxes[4::19] = boxes[4::19][:, [2, 3, 0, 1]]
@@ -95,6 +101,9 @@ def hostile_boxes(rng, n):
         boxes[7 + i :: 31, i] = value
     boxes[10::37] = [-3e38, -3e38, 3e38, 3e38]
     boxes[11::41] = [1e10, 1e10, 2e10, 2e10]
+    boxes[12::43] *= np.float32(2.0**-100)
+    boxes[13::43] *= np.float32(2.0**100)
+    boxes[14::43] = boxes[12::43][: len(boxes[14::43])]
     return boxes
 
 

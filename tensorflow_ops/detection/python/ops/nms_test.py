@@ -14,7 +14,7 @@ _SCORES = np.float32([0.6, 0.9, 0.8, 0.7])
 
 
 class ValuesTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(seed=(0, 1, 2, 3), iou_threshold=(0, 0.3, 0.7, 1), dtype=("float32", "float64"))
+    @parameterized.product(seed=(0, 1, 2, 3), iou_threshold=(1e-6, 0.3, 0.7, 1), dtype=("float32", "float64"))
     def test_equals_the_definition(self, seed, iou_threshold, dtype):
         rng = np.random.default_rng(seed)
         boxes = reference.hostile_boxes(rng, 200).astype(dtype)
@@ -26,6 +26,11 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
                 found = nms(boxes, scores, iou_threshold, **option)
                 self.assertEqual(found.dtype, tf.int32)
                 self.assertEqual(found.numpy().tolist(), expected)
+
+    def test_a_threshold_of_zero(self):
+        boxes = reference.random_boxes(np.random.default_rng(5), 200)
+        scores = np.linspace(1, 0, 200, dtype=np.float32)
+        self.assertEqual(nms(boxes, scores, 0).numpy().tolist(), reference.nms(boxes, scores, 0))
 
     def test_kept_boxes_overlap_little_and_dropped_ones_much(self):
         rng = np.random.default_rng(7)
@@ -44,7 +49,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertTrue((np.diff(scores[kept]) <= 0).all())
 
     def test_many_boxes_equal_all_pairs(self):
-        # Enough for bins on the x axis, and for threads to share the work.
+        # Enough for bins on an axis, and for threads to share the work.
         rng = np.random.default_rng(8)
         boxes = reference.random_boxes(rng, 20000, size=3.0)
         scores = rng.uniform(size=20000).astype(np.float32).round(3)
@@ -62,6 +67,89 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         np.testing.assert_array_equal(nms(boxes, scores, 0.3, max_outputs=999), expected[:999])
         groups = np.full(20000, -(2**40))
         np.testing.assert_array_equal(batched_nms(boxes, scores, groups, 0.3), expected)
+
+    @parameterized.parameters(
+        ("float32", 3e38), ("float32", 1e25), ("float32", 1e-30), ("float32", 3e-37), ("bfloat16", 3e38),
+        ("bfloat16", 1e-30), ("float64", 1e308), ("float64", 1e-300), ("float16", 6e4), ("float16", 1e-4),
+    )  # fmt: skip
+    def test_boxes_of_any_size_overlap_as_box_iou_measures(self, dtype, size):
+        boxes = tf.cast(size * np.array([[0, 0, 1, 1], [0, 0, 1, 1], [-1, 0, 1, 1], [0.5, 0, 1, 1]]), dtype)
+        scores = tf.cast([0.5, 0.4, 0.3, 0.2], dtype)
+        iou = tfo.detection.box_iou(boxes[:1], boxes)
+        self.assertAllEqual(iou[0, :2], [1, 1])
+        self.assertAllClose(iou[0, 2:], [0.5, 0.5], rtol=1e-2 if boxes.dtype.size == 2 else 1e-6)
+        for mode in ("iou", "giou", "diou", "ciou"):
+            self.assertAllEqual(tfo.detection.box_iou_loss(boxes, boxes, mode=mode), [0, 0, 0, 0])
+        self.assertAllEqual(nms(boxes, scores, 0.55), [0, 2, 3])
+        self.assertAllEqual(nms(boxes, scores, 0.45), [0])
+        self.assertAllEqual(batched_nms(boxes, scores, [0, 0, 1, 0], 0.45), [0, 2])
+        by_class = boxes[tf.newaxis], scores[tf.newaxis, :, tf.newaxis]
+        found = tfo.detection.multiclass_nms(*by_class, iou_threshold=0.55, max_outputs=4)
+        self.assertAllEqual(found.indices, [[0, 2, 3, -1]])
+        soft = tfo.detection.soft_nms(boxes[:2], [0.5, 0.4], score_threshold=0)
+        self.assertAllClose(soft.scores, [0.5, 0.4 * np.exp(-1 / 0.5)])
+
+    @parameterized.parameters(("float32", 3e38), ("float32", 1e-25), ("float32", 1e-36), ("float64", 1e-200))
+    def test_rotated_boxes_of_any_size(self, dtype, size):
+        boxes = tf.constant(
+            np.array([[0, 0, size, size, 30], [0, 0, size, size, 120], [0, 0, size, size / 2, 30]]), dtype
+        )
+        iou = tfo.detection.box_iou(boxes[:1], boxes, box_format="cxcywhr")
+        self.assertAllClose(iou, [[1, 1, 0.5]], rtol=1e-6)
+        self.assertAllEqual(nms(boxes, [0.5, 0.4, 0.3], 0.6, box_format="cxcywhr"), [0, 2])
+        soft = tfo.detection.soft_nms(boxes, [0.5, 0.4, 0.3], score_threshold=0, box_format="cxcywhr")
+        self.assertAllClose(soft.indices, [0, 2, 1])
+
+    def test_no_iou_is_above_a_threshold_of_one(self):
+        rng = np.random.default_rng(9)
+        boxes = np.concatenate([np.zeros([300, 2]), rng.uniform(1, 1 + 1e-6, [300, 3])], 1).astype(np.float32)
+        scores = rng.uniform(size=300).astype(np.float32)
+        found = nms(boxes, scores, 1, box_format="cxcywhr")
+        self.assertAllEqual(found, np.argsort(-scores))
+        found = tfo.detection.multiclass_nms(
+            boxes[None], scores[None, :, None], iou_threshold=1, max_outputs=300, box_format="cxcywhr"
+        )
+        self.assertAllEqual(found.indices[0], np.argsort(-scores))
+
+    @parameterized.parameters(0, 1)
+    def test_boxes_in_one_column_or_row(self, axis):
+        low = np.random.default_rng(axis).permutation(20000).astype(np.float32)
+        boxes = np.zeros([20000, 4], np.float32)
+        boxes[:, 2:] = 100
+        boxes[:, axis], boxes[:, axis + 2] = low, low + 1.5
+        # The next box begins at 2/3 of this one: IoU 1/5.
+        self.assertLen(nms(boxes, -low, 0.3), 20000)
+        self.assertAllEqual(nms(boxes, -low, 0.19), np.argsort(low)[::2])
+
+    @parameterized.parameters("float16", "float32", "float64")
+    def test_no_score_threshold(self, dtype):
+        boxes = tf.cast(_BOXES, dtype)[tf.newaxis]
+        scores = tf.constant([-5.0, -np.inf, -1e4, np.nan], dtype)
+        ids = np.arange(4)
+        for threshold, kept in ((None, [0, 2, 1]), (-np.inf, [0, 2]), (np.float32(-np.inf), [0, 2]), (-1e3, [0])):
+            options = {"score_threshold": threshold}
+            self.assertAllEqual(batched_nms(boxes[0], scores, ids, 0.5, **options), kept)
+            self.assertAllEqual(nms(boxes[0], scores, 1, **options), kept)
+            found = tfo.detection.multiclass_nms(
+                boxes, scores[tf.newaxis, :, tf.newaxis], iou_threshold=1, max_outputs=4, **options
+            )
+            self.assertAllEqual(found.indices[0], [*kept, *[-1] * (4 - len(kept))])
+            # A score of -infinity cannot be told from one that has decayed.
+            soft = tfo.detection.soft_nms(boxes[0], scores, iou_threshold=1, method="linear", **options)
+            self.assertAllEqual(soft.indices, [0, 2][: len(kept)])
+
+    def test_a_score_threshold_known_late(self):
+        @tf.function(input_signature=[tf.TensorSpec([])])
+        def call(threshold):
+            return nms(_BOXES, _SCORES, 0.5, score_threshold=threshold)
+
+        self.assertAllEqual(call(-np.inf), [1, 2])
+        self.assertAllEqual(call(0.85), [1])
+        for bad in (np.nan, np.inf):
+            with self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, "score_threshold is .*, expected None or a number"
+            ):
+                call(bad)
 
     def test_ties_go_to_the_first(self):
         boxes = np.tile(_BOXES[:1], [5, 1])
@@ -157,7 +245,8 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         ({"iou_threshold": -0.1}, "iou_threshold is -0.1"),
         ({"iou_threshold": float("nan")}, "iou_threshold is nan"),
         ({"iou_threshold": "a"}, "iou_threshold is 'a'"),
-        ({"score_threshold": float("inf")}, "score_threshold is inf, expected a finite number"),
+        ({"score_threshold": float("inf")}, "score_threshold is inf, expected None or a number below infinity"),
+        ({"score_threshold": float("nan")}, "score_threshold is nan, expected None or a number below infinity"),
         ({"max_outputs": -1}, r"max_outputs is -1, expected an int in \[0, 2147483647\]"),
         ({"max_outputs": 2**31}, r"max_outputs is 2147483648, expected an int in \[0, 2147483647\]"),
         ({"max_outputs": 1.5}, "max_outputs is 1.5"),
@@ -188,9 +277,11 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(call(0.5, 4), [1, 2])
         self.assertAllEqual(call(0.5, 1), [1])
         self.assertAllEqual(call(0.9, 0), [])
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "iou_threshold is out of its range"):
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, r"iou_threshold is 1.5, expected a number in \[0, 1\]"
+        ):
             call(1.5, 4)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "max_outputs is too small"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "max_outputs is -2, expected"):
             call(0.5, -2)
 
     def test_lists_of_ints_and_sizes_known_late(self):

@@ -63,6 +63,12 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(found.indices, expected.indices)
         self.assertAllEqual(found.scores, expected.scores)
 
+    def test_tiny_sigma(self):
+        boxes = tf.constant([[0.0, 0, 10, 10], [0, 0, 10, 9], [20, 0, 30, 10]])
+        self.assertAllEqual(soft_nms(boxes, [0.9, 0.8, 0.7], sigma=1.2e-38, score_threshold=0).indices, [0, 2])
+        wide = soft_nms(tf.cast(boxes, tf.float64), [0.9, 0.8, 0.7], sigma=1e-300, score_threshold=0)
+        self.assertAllEqual(wide.indices, [0, 2])
+
     def test_ties_and_the_threshold_itself(self):
         boxes = np.float32([[0, 0, 1, 1], [3, 3, 4, 4], [6, 6, 7, 7]])
         found = soft_nms(boxes, [0.5, 0.75, 0.75], score_threshold=0.5)
@@ -86,10 +92,11 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
 class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ({"method": "hard"}, "method is 'hard', expected one of 'gaussian', 'linear'"),
-        ({"sigma": 0.0}, "sigma is 0.0, expected a positive, finite number"),
+        ({"sigma": 0.0}, "sigma is 0.0, expected a finite number, at least 1.18e-38"),
+        ({"sigma": 1e-45}, "sigma is 1e-45, expected a finite number, at least 1.18e-38"),
         ({"sigma": float("inf")}, "sigma is inf"),
         ({"iou_threshold": 1.01}, r"iou_threshold is 1.01, expected a number in \[0, 1\]"),
-        ({"score_threshold": None}, "score_threshold is None"),
+        ({"score_threshold": np.nan}, "score_threshold is nan, expected None or a number below infinity"),
         ({"max_outputs": -1}, "max_outputs is -1"),
         ({"box_format": "abc"}, "box_format is 'abc'"),
         ({"boxes": np.zeros([3, 5], np.float32)}, r"boxes must be \[K, 4\]"),
@@ -103,7 +110,7 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
     def test_tensors_are_checked_when_they_run(self):
         call = tf.function(lambda sigma: soft_nms(tf.zeros([3, 4]), tf.ones([3]), sigma=sigma), autograph=False)
         self.assertAllEqual(call(tf.constant(0.5)).indices, [0, 1, 2])
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "sigma is out of its range"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "sigma is -1, expected a finite number, at least"):
             call(tf.constant(-1.0))
 
     def test_xla_refuses_by_name(self):

@@ -139,6 +139,12 @@ class ErrorTest(parameterized.TestCase, tf.test.TestCase):
         ((np.zeros([2, 2]),), {"spacing": (1.0, 0.0)}, r"spacing\[1\] is 0.0, expected a number in \[1e-38, 1e38\]"),
         ((np.zeros([2, 2]),), {"spacing": (-1.0, 1.0)}, r"spacing\[0\] is -1.0"),
         ((np.zeros([2, 2]),), {"spacing": (np.nan, 1.0)}, r"spacing\[0\] is nan"),
+        (
+            (np.zeros([2, 2]),),
+            {"spacing": (2e38, 1.0)},
+            r"spacing\[0\] is 2e\+38, expected a number in \[1e-38, 1e38\]",
+        ),
+        ((np.zeros([2, 2]),), {"spacing": (1.0, 5e-39)}, r"spacing\[1\] is 5e-39"),
         ((np.zeros([2, 2]),), {"spacing": tf.constant([1.0, np.inf])}, r"spacing\[1\] is inf"),
         ((np.zeros([2, 2]),), {"spacing": tf.constant(2.0)}, "expected two numbers"),
         ((np.zeros([2, 2]),), {"spacing": "ab"}, r"spacing\[0\] is 'a'"),

@@ -52,13 +52,16 @@ class GridSampleOpBase : public OpKernel {
       }
     }
     const int rank = grid.dims();
-    if (rank < 3 || (flow && rank != 4) || grid.dim_size(rank - 1) != 2 ||
-        grid.dim_size(0) != args->batch) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(flow ? "flow must be [N, height, width, 2]"
-                            : "grid must be [N, d1, ..., dk, 2]",
-                       " with N = ", args->batch, " of ", name, " ",
-                       features.DebugString(), ", got ", grid.DebugString()));
+    const bool fits =
+        flow ? grid == ::tensorflow::TensorShape(
+                           {args->batch, args->height, args->width, 2})
+             : rank >= 3 && grid.dim_size(rank - 1) == 2 &&
+                   grid.dim_size(0) == args->batch;
+    if (!fits) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          flow ? "flow must be [N, H, W, 2] with N, H and W of images "
+               : "grid must be [N, d1, ..., dk, 2] with N of features ",
+          features.DebugString(), ", got ", grid.DebugString()));
     }
     args->samples = 1;
     args->flow_columns = grid.dim_size(rank - 2);

@@ -301,6 +301,34 @@ TFO_TEST(GridSample, InfinityIsOutsideOfOnePixel) {
   CheckInfinityInOnePixel(Cpu());
 }
 
+// A direction counts only where the slope along it is not 0.
+template <typename Device>
+void CheckInfiniteDirections(const Device& device) {
+  GridSampleArgs args = {};
+  args.padding = SamplePadding::kBorder;
+  args.coordinates = SampleCoordinates::kPixels;
+  args.batch = 1, args.height = 4, args.width = 5, args.channels = 3;
+  args.samples = 2;
+  Case c = MakeCase(args, 6);
+  c.grid = {1.25, 9, 2.5, -7};  // outside of the image in y
+  const auto features = As<float>(c.features), grid = As<float>(c.grid);
+  const auto tangent = [&](double y) {
+    const auto direction = As<float>({1, y, -2, y});
+    GpuVector<float> to(c.d_output.size());
+    TFO_EXPECT_RUNS(GridSample<float>(device, c.args, features.data(),
+                                      grid.data(), direction.data(),
+                                      to.data()));
+    return to;
+  };
+  TFO_EXPECT(testing::HaveSameBits(tangent(0), tangent(INFINITY)));
+}
+TFO_TEST(GridSample, InfiniteDirectionsWithoutASlope) {
+  CheckInfiniteDirections(Cpu());
+}
+TFO_CUDA_TEST(GridSample, CudaInfiniteDirectionsWithoutASlope) {
+  CheckInfiniteDirections(Gpu());
+}
+
 // Neighbors share pixels, in rows as short as can be, and with a hole.
 TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
   for (int64_t width : {1, 2, 3, 4, 9}) {

@@ -14,7 +14,7 @@ using ::tensorflow::shape_inference::ShapeHandle;
 
 constexpr char kGrid[] = "grid must be [N, d1, ..., dk, 2] with features' N";
 // dense_image_warp's names.
-constexpr char kFlow[] = "flow must be [N, height, width, 2] with images' N";
+constexpr char kFlow[] = "flow must be [N, H, W, 2] with images' N, H and W";
 
 absl::Status ChannelDim(InferenceContext* c, int* dim) {
   std::string data_format;
@@ -65,6 +65,13 @@ absl::Status GridSampleShape(InferenceContext* c) {
   }
   DimensionHandle batch = c->Dim(features, 0);
   TF_RETURN_IF_ERROR(MergeGrid(c, 1, &grid, &batch));
+  for (int i = 0; flow && c->RankKnown(grid) && i < 2; ++i) {
+    DimensionHandle size;
+    TF_RETURN_IF_ERROR(Expect(
+        kFlow,
+        c->Merge(c->Dim(grid, 1 + i), c->Dim(features, first + i), &size)));
+    TF_RETURN_IF_ERROR(c->ReplaceDim(grid, 1 + i, size, &grid));
+  }
   if (!c->RankKnown(grid)) {
     c->set_output(0, c->UnknownShape());
     return absl::OkStatus();

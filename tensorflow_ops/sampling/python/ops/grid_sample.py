@@ -17,6 +17,24 @@ def _image_tensors(names, images, places):
     return images, arguments.tensor_of_kind(names[1], places, arguments.at_least_float32(images.dtype))
 
 
+def _sample_in_one_image(features, grid, options, name):
+    """Samples one image at the places of many grids, as one grid, [1, N * d1, ..., 2]: without copies of the image."""
+    sizes = tf.shape(grid)
+    samples = ops.tensorflow_ops_grid_sample(
+        features, tf.reshape(grid, tf.concat([[1, sizes[0] * sizes[1]], sizes[2:]], 0)), name=name, **options
+    )
+    rank = grid.shape.rank
+    if options["data_format"] == "NCHW":
+        channels = tf.shape(features)[1:2]
+        samples = tf.reshape(samples, tf.concat([channels, sizes[:-1]], 0))
+        samples = tf.transpose(samples, [1, 0, *range(2, rank)])
+        samples.set_shape([grid.shape[0], features.shape[1], *grid.shape[1:-1]])
+    else:
+        samples = tf.reshape(samples, tf.concat([sizes[:-1], tf.shape(features)[-1:]], 0))
+        samples.set_shape([*grid.shape[:-1], features.shape[-1]])
+    return samples
+
+
 @autograph.not_converted
 def grid_sample(
     features,
@@ -47,7 +65,8 @@ def grid_sample(
     Args:
       features: [N, H, W, C], or [N, C, H, W] with data_format="NCHW"; float16, bfloat16,
         float32 or float64. H and W in [1, 2^30].
-      grid: [N, d1, ..., dk, 2] with k >= 1: the (x, y) of each sample. float32, or float64
+      grid: [N, d1, ..., dk, 2] with k >= 1: the (x, y) of each sample. A batch of features
+        or grids that is 1 by its static shape serves all of the other. float32, or float64
         with float64 features; other floats are cast. NaN gives a NaN sample, and no gradient
         through it. Infinity, and what overflows in the formula above, is a place far
         outside; NaN with padding_mode "reflection".
@@ -75,16 +94,20 @@ def grid_sample(
       InvalidArgumentError: a shape that does not fit, found at run time.
     """
     features, grid = _image_tensors(("features", "grid"), features, grid)
-    return ops.tensorflow_ops_grid_sample(
-        features,
-        grid,
-        mode=arguments.one_of("mode", mode, MODES),
-        padding_mode=arguments.one_of("padding_mode", padding_mode, PADDING_MODES),
-        align_corners=arguments.static_bool("align_corners", align_corners),
-        coordinates="normalized" if arguments.static_bool("normalized", normalized) else "pixels",
-        data_format=arguments.one_of("data_format", data_format, DATA_FORMATS),
-        name=name,
-    )
+    options = {
+        "mode": arguments.one_of("mode", mode, MODES),
+        "padding_mode": arguments.one_of("padding_mode", padding_mode, PADDING_MODES),
+        "align_corners": arguments.static_bool("align_corners", align_corners),
+        "coordinates": "normalized" if arguments.static_bool("normalized", normalized) else "pixels",
+        "data_format": arguments.one_of("data_format", data_format, DATA_FORMATS),
+    }
+    # What does not fit otherwise either, the op refuses.
+    if features.shape.rank == 4 and (grid.shape.rank or 0) >= 3 and features.shape[0] != grid.shape[0]:
+        if features.shape[0] == 1:
+            return _sample_in_one_image(features, grid, options, name)
+        if grid.shape[0] == 1:
+            grid = tf.broadcast_to(grid, tf.concat([tf.shape(features)[:1], tf.shape(grid)[1:]], 0))
+    return ops.tensorflow_ops_grid_sample(features, grid, name=name, **options)
 
 
 @autograph.not_converted
@@ -107,12 +130,11 @@ def dense_image_warp(images, flow, *, name=None) -> tf.Tensor:
     Args:
       images: [N, H, W, C]; float16, bfloat16, float32 or float64. H and W in [1, 2^30].
       flow: [N, H, W, 2]: (y, x) in pixels. float32, or float64 with float64 images; other
-        floats are cast. NaN gives a NaN pixel. Height and width may differ from images'.
+        floats are cast. NaN gives a NaN pixel.
       name: name of the op.
 
     Returns:
-      [N, H, W, C], of flow's height and width and images' dtype. Differentiable as
-      `tfo.image.grid_sample`.
+      [N, H, W, C], images' dtype. Differentiable as `tfo.image.grid_sample`.
 
     Raises:
       ValueError: a shape that does not fit.

@@ -1,5 +1,6 @@
 """Tests of grid_sample and dense_image_warp against NumPy code written from the definition."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -8,6 +9,7 @@ from absl.testing import parameterized
 from grid_sample_reference_testing import grid_sample
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 _MODES = list(itertools.product(("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection"), (False, True)))
 
@@ -176,6 +178,72 @@ class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(LookupError, "the gradient of grid_sample to its grid has no gradient"):
             outer.gradient(gradient, grid)
 
+    def _batches(self):
+        """Yields (features, grid) of which one serves all of the other, and the same with copies."""
+        rng = np.random.default_rng(0)
+        features, places = rng.normal(size=(3, 4, 5, 2)), rng.uniform(-1.2, 1.2, (3, 6, 7, 2))
+        for one_image, one_grid, rank in ((1, 3, 4), (3, 1, 4), (1, 3, 3), (3, 1, 3), (1, 1, 4)):
+            x, grid = features[:one_image], places[:one_grid]
+            grid = grid if rank == 4 else grid[:, 0]
+            count = max(one_image, one_grid)
+            yield x, grid, np.broadcast_to(x, (count, *x.shape[1:])), np.broadcast_to(grid, (count, *grid.shape[1:]))
+
+    def test_one_image_or_grid_serves_a_batch(self):
+        for data_format in ("NHWC", "NCHW"):
+            for x, grid, features, grids in self._batches():
+                if data_format == "NCHW":
+                    x, features = np.moveaxis(x, -1, 1), np.moveaxis(features, -1, 1)
+
+                def call(x, grid, data_format=data_format):
+                    with tf.GradientTape() as tape:
+                        tape.watch([x, grid])
+                        y = tfo.image.grid_sample(x, grid, data_format=data_format)
+                        loss = tf.reduce_sum(y**2)
+                    return y, *tape.gradient(loss, [x, grid])
+
+                y, d_features, d_grids = (t.numpy() for t in call(tf.constant(features), tf.constant(grids)))
+                expected = (
+                    y,
+                    d_features.sum(0, keepdims=True) if len(x) == 1 else d_features,
+                    d_grids.sum(0, keepdims=True) if len(grid) == 1 else d_grids,
+                )
+                specs = [
+                    tf.TensorSpec([1 if len(a) == 1 else None, *[None] * (a.ndim - 1)], tf.float64) for a in (x, grid)
+                ]
+                for run in (call, tf.function(call), tf.function(call, input_signature=specs)):
+                    for actual, value in zip(run(tf.constant(x), tf.constant(grid)), expected, strict=True):
+                        self.assertAllClose(actual, value)
+                trace = tf.function(lambda a, b: call(a, b)[0]).get_concrete_function(*specs)
+                self.assertTrue(trace.output_shapes.is_compatible_with(y.shape))
+                self.assertEqual(trace.output_shapes.rank, y.ndim)
+
+    def test_one_image_under_vectorized_map_and_xla(self):
+        rng = np.random.default_rng(1)
+        images, grids = rng.normal(size=(2, 1, 4, 5, 3)), rng.uniform(-1, 1, (2, 3, 6, 7, 2))
+        expected = [tfo.image.grid_sample(a, b) for a, b in zip(images, grids, strict=True)]
+        mapped = tf.vectorized_map(
+            lambda x: tfo.image.grid_sample(*x), (tf.constant(images), tf.constant(grids)), False
+        )
+        self.assertAllClose(mapped, expected)
+        if not library.xla_error:
+            for data_format in ("NHWC", "NCHW"):
+                call = functools.partial(tfo.image.grid_sample, data_format=data_format)
+                image = np.moveaxis(images[0], -1, 1) if data_format == "NCHW" else images[0]
+                self.assertAllClose(tf.function(call, jit_compile=True)(image, grids[0]), call(image, grids[0]))
+
+    def test_directions_that_are_infinite_count_where_the_slope_is_not_0(self):
+        features = tf.random.normal([1, 4, 5, 3])
+        for padding_mode in ("border", "zeros"):
+            grid = tf.constant([[[1.25, 9.0], [2.5, -7.0]]])  # Outside in y: no slope.
+            along_x = tf.constant([[[1.0, 0.0], [-2.0, 0.0]]])
+            tangents = []
+            for direction in (along_x, along_x + tf.constant([0.0, np.inf])):
+                with tf.autodiff.ForwardAccumulator(grid, direction) as forward:
+                    y = tfo.image.grid_sample(features, grid, normalized=False, padding_mode=padding_mode)
+                tangents.append(forward.jvp(y))
+            self.assertAllEqual(np.isfinite(tangents[1]), np.ones([1, 2, 3], bool))
+            self.assertAllEqual(*tangents)
+
     def test_empty_inputs(self):
         for features, grid, output in (
             ([0, 4, 5, 3], [0, 6, 2], [0, 6, 3]),
@@ -197,7 +265,11 @@ class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
             ((features, grid), {"padding_mode": "wrap"}, "padding_mode is 'wrap'"),
             ((features, grid), {"data_format": "CHWN"}, "data_format is 'CHWN'"),
             ((features, grid), {"normalized": 1}, "normalized is 1, expected True or False"),
-            ((features, grid[:1]), {}, r"grid must be .* with N = 2 of features \[2,4,5,3\], got \[1,6,2\]"),
+            (
+                (features, np.concatenate([grid, grid[:1]])),
+                {},
+                r"grid must be .* with N of features \[2,4,5,3\], got \[3,6,2\]",
+            ),
             ((features, grid[..., :1]), {}, r"grid must be \[N, d1, ..., dk, 2\]"),
             ((features, grid[:, 0]), {}, r"grid must be \[N, d1, ..., dk, 2\]"),
             ((features[0], grid), {}, "features must be 4-D"),
@@ -232,17 +304,20 @@ class DenseImageWarpTest(tf.test.TestCase):
         images = tf.random.normal([2, 5, 6, 3])
         self.assertAllEqual(tfo.image.dense_image_warp(images, tf.zeros([2, 5, 6, 2])), images)
 
-    def test_flow_of_another_size(self):
-        images = tf.random.normal([2, 5, 6, 3])
-        self.assertAllEqual(tfo.image.dense_image_warp(images, tf.zeros([2, 3, 4, 2])), images[:, :3, :4])
+    def test_the_static_size_is_that_of_images_or_flow(self):
+        specs = tf.TensorSpec([None, 5, None, 3]), tf.TensorSpec([2, None, 6, 2])
+        traced = tf.function(tfo.image.dense_image_warp).get_concrete_function(*specs)
+        self.assertEqual(traced.structured_outputs.shape.as_list(), [2, 5, 6, 3])
 
     def test_bad_arguments(self):
         for images, flow, message in (
             ([5, 6, 3], [2, 5, 6, 2], r"images must be 4-D, got \[5,6,3\]"),
             ([2, 0, 6, 3], [2, 5, 6, 2], r"images are \[2,0,6,3\], expected height and width in \[1, 1073741824\]"),
-            ([2, 5, 6, 3], [2, 5, 2], r"flow must be \[N, height, width, 2\] with N = 2 .* got \[2,5,2\]"),
-            ([2, 5, 6, 3], [1, 5, 6, 2], r"flow must be \[N, height, width, 2\] with N = 2 .* got \[1,5,6,2\]"),
-            ([2, 5, 6, 3], [2, 5, 6, 3], r"flow must be \[N, height, width, 2\] .* got \[2,5,6,3\]"),
+            ([2, 5, 6, 3], [2, 5, 2], r"flow must be \[N, H, W, 2\] with .* of images \[2,5,6,3\], got \[2,5,2\]"),
+            ([2, 5, 6, 3], [1, 5, 6, 2], r"flow must be \[N, H, W, 2\] with N, H and W .* got \[1,5,6,2\]"),
+            ([2, 5, 6, 3], [2, 5, 6, 3], r"flow must be \[N, H, W, 2\] .* got \[2,5,6,3\]"),
+            ([2, 8, 8, 3], [2, 4, 4, 2], r"flow must be .* of images \[2,8,8,3\], got \[2,4,4,2\]"),
+            ([2, 8, 8, 3], [2, 8, 4, 2], r"flow must be .* of images \[2,8,8,3\], got \[2,8,4,2\]"),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 tfo.image.dense_image_warp(tf.zeros(images), tf.zeros(flow))
@@ -255,7 +330,8 @@ class DenseImageWarpTest(tf.test.TestCase):
         for images, flow, message in (
             ([5, 6, 3], [2, 5, 6, 2], "images must be 4-D"),
             ([2, 5, 0, 3], [2, 5, 6, 2], r"images are \[2,5,0,3\], expected height and width"),
-            ([2, 5, 6, 3], [1, 5, 6, 2], r"flow must be .* with N = 2 of images \[2,5,6,3\], got \[1,5,6,2\]"),
+            ([2, 5, 6, 3], [1, 5, 6, 2], r"flow must be .* of images \[2,5,6,3\], got \[1,5,6,2\]"),
+            ([2, 5, 6, 3], [2, 4, 6, 2], r"flow must be .* of images \[2,5,6,3\], got \[2,4,6,2\]"),
         ):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                 warp(tf.zeros(images), tf.zeros(flow))
