@@ -35,7 +35,7 @@ def forward_mode(s):
         option = "second_order" if s.declared.forward_mode is None else "forward_mode"
         raise AssertionError(f"{option}=True is declared, but {'; '.join(raised)}")
     if not raised and s.declared.forward_mode is False:
-        raise AssertionError("forward_mode=False is declared, but it is right")
+        raise AssertionError("forward_mode=False is declared, but forward mode is right")
     return "; ".join(raised) or None
 
 

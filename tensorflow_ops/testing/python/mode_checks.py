@@ -168,7 +168,7 @@ def traces_of_sizes(s):
 def retracing(s):
     """Checks that one trace serves all sizes, and that eager calls do not trace again for each new size."""
     if not s.other_sizes:
-        raise NotApplicableError("fn takes no other size along any dim; give some as more_args")
+        raise NotApplicableError("fn accepts no other size along any dim; pass some as more_args")
     signature = s.relaxed()
     function = _function(s.inputs.call, signature)
     what = f"traced once, for {_signature_text([spec.shape for spec in signature])}"

@@ -344,7 +344,7 @@ _FAULTS = {
     "a second order that is declared missing": (
         _sample(tf.square, second_order=False),
         ["second_order"],
-        "second_order=False is declared, but it is right",
+        "second_order=False is declared, but second derivatives are right",
     ),
     "a gradient that is constant where upstream is one": (
         _sample(_gradient_with_a_shortcut),
@@ -359,7 +359,7 @@ _FAULTS = {
     "forward mode that is declared missing": (
         _sample(tf.square, forward_mode=False),
         ["forward_mode"],
-        "forward_mode=False is declared, but it is right",
+        "forward_mode=False is declared, but forward mode is right",
     ),
     "an overflow of a scaled loss": (
         _sample(_overflows_for_scaled_loss),

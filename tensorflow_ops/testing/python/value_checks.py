@@ -47,7 +47,7 @@ def missing_gradients(s):
             name, declared = s.inputs.names[i], i in s.inputs.declared_none
             if gradient is None and not declared:
                 raise AssertionError(
-                    f"the gradient to {name} is None {mode}; declare it in non_differentiable if it must"
+                    f"the gradient to {name} is None {mode}; declare it in non_differentiable if that is intended"
                 )
             if gradient is not None and declared:
                 raise AssertionError(f"{name} is declared non_differentiable, but has a gradient {mode}")
@@ -86,7 +86,7 @@ def second_order(s):
     if raised and s.declared.second_order:
         raise AssertionError(f"second_order=True is declared, but of the gradient to {'; '.join(raised)}")
     if not raised and s.declared.second_order is False:
-        raise AssertionError("second_order=False is declared, but it is right")
+        raise AssertionError("second_order=False is declared, but second derivatives are right")
     return f"raises for {'; '.join(raised)}" if raised else None
 
 
@@ -131,13 +131,13 @@ def _check_dtype(s, dtype):
     try:
         outputs = s.inputs.call(*narrow)
     except Exception as error:
-        raise AssertionError(f"{what}: {refusal_text(error)}; list in dtypes what fn takes") from error
+        raise AssertionError(f"{what}: {refusal_text(error)}; list in dtypes only those that fn accepts") from error
     for name, y, e in zip(s.output_names, outputs, s.expected, strict=True):
         expected = _expected_dtype(s, e.dtype, dtype)
         real_of_complex = y.dtype == expected.real_dtype or expected == y.dtype.real_dtype
         if y.dtype != expected and not (real_of_complex and any(x.dtype.is_complex for x in narrow)):
             raise AssertionError(
-                f"{what}: {name} is {y.dtype.name}, expected {expected.name}; declare output_dtype if it must"
+                f"{what}: {name} is {y.dtype.name}, expected {expected.name}; declare output_dtype if that is intended"
             )
     expected = s.inputs.call(*wide) if s.declared.reference is None else _reference(s, narrow)
     # The tolerance of the inputs' dtype, even if outputs are wider: intermediate results may be rounded to it.
@@ -195,7 +195,9 @@ def extreme_values(s):
                 s.tolerances,
             )
     if s.declared.empty and has_empty and not empty_works:
-        raise AssertionError(f"no empty input is accepted; declare empty=False if none must be. {'; '.join(refused)}")
+        raise AssertionError(
+            f"no empty input is accepted; declare empty=False if that is intended. {'; '.join(refused)}"
+        )
     return f"refused: {'; '.join(refused)}" if refused else None
 
 
