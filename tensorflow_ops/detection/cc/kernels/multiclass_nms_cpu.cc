@@ -186,7 +186,7 @@ class ImageSweep {
       const int64_t c = position % args_.classes;
       if (of_class_[c] == most) continue;
       const Candidate<T> candidate =
-          ReadCandidate(boxes_, args_.BoxOf(position), args_.format);
+          kept->Read(boxes_, args_.BoxOf(position), args_.format);
       if (candidate.can_overlap) {
         if (kept->Suppress(candidate, c, 0)) continue;
         kept->Add(candidate, c);

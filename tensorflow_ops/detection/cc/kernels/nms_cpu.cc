@@ -89,8 +89,8 @@ class Sweep {
   }
 
  private:
-  Candidate<T> Read(int64_t rank) const {
-    return ReadCandidate(args_.boxes, order_[rank], args_.format);
+  Candidate<T> Read(int64_t rank) {
+    return kept_boxes_.Read(args_.boxes, order_[rank], args_.format);
   }
 
   std::vector<int32_t> Capacities() const {
@@ -159,7 +159,7 @@ class Sweep {
   }
 
   void CompareChunk(const Cpu& cpu, double cycles, int64_t begin, int64_t end,
-                    char* gone) const {
+                    char* gone) {
     cpu.ParallelFor(end - begin, cycles, [&](int64_t from, int64_t to) {
       const std::vector<int32_t> none(kept_boxes_.counts().size());
       for (int64_t i = from; i < to; ++i) {

@@ -23,7 +23,7 @@ Candidate<T> ReadCandidate(const T* boxes, int64_t i, BoxFormat format) {
   }
   const RotatedBox<T> box = ReadCompared<T, true>(boxes, i, format);
   candidate.can_overlap = CanOverlap(box);
-  candidate.has_ordinary_unions = false;
+  candidate.has_ordinary_unions = true;
   candidate.rotated = box;
   // Around the circle of its corners, with room for roundings.
   constexpr T kRounding = 8 * std::numeric_limits<T>::epsilon();
@@ -40,8 +40,7 @@ KeptBoxes<T>::KeptBoxes(BoxFormat format, T iou_threshold,
     : iou_threshold_(iou_threshold),
       starts_(capacities.size()),
       counts_(capacities.size()),
-      any_overlaps_(TFO_DISPATCH(AnyOverlaps<T>)),
-      any_ordinary_overlaps_(TFO_DISPATCH(AnyOrdinaryOverlaps<T>)),
+      any_overlaps_(TFO_DISPATCH(AnyOrdinaryOverlaps<T>)),
       first_touching_(TFO_DISPATCH(FirstTouching<T>)) {
   int64_t size = 0;
   for (size_t c = 0; c < capacities.size(); ++c) {
@@ -57,6 +56,16 @@ KeptBoxes<T>::KeptBoxes(BoxFormat format, T iou_threshold,
 }
 
 template <typename T>
+Candidate<T> KeptBoxes<T>::Read(const T* boxes, int64_t i, BoxFormat format) {
+  const Candidate<T> candidate = ReadCandidate(boxes, i, format);
+  if (candidate.can_overlap && !candidate.has_ordinary_unions) {
+    any_overlaps_.store(TFO_DISPATCH(AnyOverlaps<T>),
+                        std::memory_order_relaxed);
+  }
+  return candidate;
+}
+
+template <typename T>
 bool KeptBoxes<T>::Suppress(const Candidate<T>& candidate, int64_t cell,
                             int32_t from) const {
   // No IoU is above 1.
@@ -64,13 +73,8 @@ bool KeptBoxes<T>::Suppress(const Candidate<T>& candidate, int64_t cell,
   const int64_t begin = int64_t{starts_[cell]} + from;
   const int64_t end = int64_t{starts_[cell]} + counts_[cell];
   if (rotated_ == nullptr) {
-    // The same for ordinary unions, but faster.
-    const auto any_overlaps =
-        candidate.has_ordinary_unions &&
-                have_ordinary_unions_.load(std::memory_order_relaxed)
-            ? any_ordinary_overlaps_
-            : any_overlaps_;
-    return any_overlaps(rows_, begin, end, candidate.row, iou_threshold_);
+    return any_overlaps_.load(std::memory_order_relaxed)(
+        rows_, begin, end, candidate.row, iou_threshold_);
   }
   for (int64_t i = begin; i < end; ++i) {
     i = first_touching_(rows_, i, end, candidate.row);
@@ -91,9 +95,6 @@ void KeptBoxes<T>::Add(const Candidate<T>& candidate, int64_t cell) {
   rows_.y2[at] = candidate.row.y2;
   rows_.area[at] = candidate.row.area;
   if (rotated_ != nullptr) rotated_[at] = candidate.rotated;
-  if (!candidate.has_ordinary_unions) {
-    have_ordinary_unions_.store(false, std::memory_order_relaxed);
-  }
 }
 
 template Candidate<float> ReadCandidate(const float*, int64_t, BoxFormat);

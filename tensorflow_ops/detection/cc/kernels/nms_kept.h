@@ -16,7 +16,7 @@ namespace tfo {
 template <typename T>
 struct Candidate {
   bool can_overlap;
-  bool has_ordinary_unions;  // box.h; false for rotated boxes
+  bool has_ordinary_unions;  // box.h; true for rotated boxes
   // The box, or for a rotated box a square around it; set if can_overlap.
   BoxRow<T> row;
   scalar::RotatedBox<T> rotated;
@@ -32,11 +32,14 @@ class KeptBoxes {
   KeptBoxes(BoxFormat format, T iou_threshold,
             const std::vector<int32_t>& capacities);
 
+  // Reads the box i, and prepares for its size.
+  Candidate<T> Read(const T* boxes, int64_t i, BoxFormat format);
+
   int32_t count(int64_t cell) const { return counts_[cell]; }
   const std::vector<int32_t>& counts() const { return counts_; }
 
   // Has a box of the cell, from its `from`th on, an IoU above the threshold
-  // with the candidate, which can overlap?
+  // with the candidate that Read returned, which can overlap?
   bool Suppress(const Candidate<T>& candidate, int64_t cell,
                 int32_t from) const;
 
@@ -48,12 +51,11 @@ class KeptBoxes {
   std::unique_ptr<T[]> memory_;
   BoxRows<T> rows_;
   std::unique_ptr<scalar::RotatedBox<T>[]> rotated_;  // null for others
-  // False once a box without ordinary unions is added, maybe by another thread.
-  std::atomic<bool> have_ordinary_unions_{true};
-  bool (*const any_overlaps_)(const BoxRows<T>&, int64_t, int64_t,
-                              const BoxRow<T>&, T);
-  bool (*const any_ordinary_overlaps_)(const BoxRows<T>&, int64_t, int64_t,
+  // Threads that share groups may all replace it; both functions have the same
+  // results for ordinary unions.
+  using AnyOverlapsFunction = bool (*)(const BoxRows<T>&, int64_t, int64_t,
                                        const BoxRow<T>&, T);
+  std::atomic<AnyOverlapsFunction> any_overlaps_;
   int64_t (*const first_touching_)(const BoxRows<T>&, int64_t, int64_t,
                                    const BoxRow<T>&);
 };
