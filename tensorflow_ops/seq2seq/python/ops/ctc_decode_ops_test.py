@@ -274,7 +274,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
                 r"top_paths is 5, expected \[1, 4\]: beam_width is 4",
                 lambda: beam(logits, [3], beam_width=4, top_paths=5),
             ),
-            ("pad_id is None, expected an int", lambda: beam(logits, [3], pad_id=None)),
+            ("pad_id is None, expected a 32-bit int", lambda: beam(logits, [3], pad_id=None)),
             ("label_bonus is nan, expected a finite number", lambda: beam(logits, [3], label_bonus=np.nan)),
             ("step_fn is 3, expected a function", lambda: beam(logits, [3], step_fn=3)),
             ("initial_state is given, but no step_fn", lambda: beam(logits, [3], initial_state=tf.zeros([1]))),
