@@ -105,9 +105,8 @@ class CheckValuesOp : public OpKernel {
       return absl::InternalError("The values cannot be reshaped");
     }
     constexpr int64_t kMaxPrinted = 8;
-    const bool single = rows.dim_size(1) == 1;
-    const Tensor row =
-        single ? rows.SubSlice(element).SubSlice(0) : rows.SubSlice(element);
+    Tensor row = rows.SubSlice(element);
+    if (valid.dims() == values.dims()) row = row.SubSlice(0);
     const std::string value = absl::StrReplaceAll(
         row.SummarizeValue(kMaxPrinted, /*print_v2=*/true), {{" ", ","}});
     return absl::InvalidArgumentError(absl::StrCat(

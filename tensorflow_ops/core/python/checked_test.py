@@ -53,6 +53,10 @@ class CheckedTest(parameterized.TestCase, tf.test.TestCase):
                 ):
                     way(check)(tf.constant([2, 3]), tf.constant(False))
 
+    def test_a_shape_of_one_dim_has_brackets(self):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"the shape of x is \[3\], expected \[2\]"):
+            arguments.checked("the shape of x", tf.constant([3]), tf.constant(False), "[2]")
+
     def test_a_condition_for_each_row(self):
         x = tf.constant([[1, 2], [3, 4]])
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"x\[1\] is \[3,4\], expected others"):
