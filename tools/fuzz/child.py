@@ -61,6 +61,8 @@ def main():
 
     tf.debugging.disable_traceback_filtering()  # the full traceback shows whose error it is
     tf.keras.config.disable_traceback_filtering()
+    # It adds in another order than eager calls, and divides by sizes of 0 (TensorFlow 2.21), which ends the process.
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
     calls.WAYS = [getattr(calls, way) for way in ways]
     calls.on_way = lambda way: send(way=way)
     if int(max_bytes):

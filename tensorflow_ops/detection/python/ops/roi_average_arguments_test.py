@@ -394,6 +394,11 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
                 call()
 
+    def test_overflowing_features_shape_is_an_error_in_a_graph(self):
+        # TensorFlow's tape would end the process for such a shape.
+        with tf.Graph().as_default(), self.assertRaisesRegex(ValueError, "overflow"):
+            ops.tensorflow_ops_roi_align_grad(tf.zeros([1, 2, 2, 1]), [[0.0] * 4], [0], features_shape=[2**31 - 1] * 4)
+
     def test_values_of_the_maximum_have_the_features_shape(self):
         d_output, boxes, indices = tf.zeros([1, 2, 2, 3]), tf.zeros([1, 4]), tf.constant([0])
         features = tf.zeros([2, 4, 5, 3])
