@@ -582,7 +582,7 @@ def _grid_sample(features, **options):
         # 16 bits round places.
         fixed_dtype=1,
         bad_args=[
-            ((features, _PLACES[:1]), "grid must be"),
+            ((features, tf.tile(_PLACES, [2, 1, 1])), "grid must be"),
             ((features[0], _PLACES), "features must be 4-D"),
         ],
     )
@@ -598,7 +598,7 @@ _IMAGE |= {
         _normal(2, 4, 5, 3),
         tf.constant(_RNG.integers(-2, 2, [2, 4, 5, 2]) + _RNG.uniform(0.25, 0.75, [2, 4, 5, 2]), tf.float32),
         fixed_dtype=1,
-        bad_args=[((tf.zeros([2, 4, 5, 3]), tf.zeros([2, 4, 5, 3])), r"flow must be \[N, height, width, 2\]")],
+        bad_args=[((tf.zeros([2, 4, 5, 3]), tf.zeros([2, 4, 5, 3])), r"flow must be \[N, H, W, 2\]")],
     ),
     "image.correlation_cost": _sample(
         _with(tfo.image.correlation_cost, max_displacement=2, padding=2),
