@@ -38,6 +38,7 @@ using ::tensorflow::XlaOpKernelContext;
 using ::tensorflow::shape_inference::InferenceContext;
 
 constexpr char kCheckValues[] = "TensorflowOps>CheckValues";
+constexpr char kRefuseGradient[] = "TensorflowOps>RefuseGradient";
 
 class XlaCall : public ::tensorflow::XlaOpKernel {
  public:
@@ -66,7 +67,8 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
 
  protected:
   // Returns the result, or a tuple of several. XLA keeps a call with a side
-  // effect although nothing uses its results.
+  // effect although nothing uses its results. It would otherwise remove one
+  // whose results have no elements, with the kernel's checks.
   absl::StatusOr<xla::XlaOp> EmitCall(XlaOpKernelContext* ctx,
                                       bool has_side_effect) {
     const ::tensorflow::OpRegistrationData* op;
@@ -130,6 +132,12 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
                           ::tensorflow::TensorShapeToXLAShape(
                               ctx->expected_output_dtype(i), shape));
     }
+
+    has_side_effect |=
+        node_.op() != kRefuseGradient &&
+        std::all_of(results.begin(), results.end(), [](const xla::Shape& s) {
+          return xla::ShapeUtil::IsZeroElementArray(s);
+        });
 
     // The same text in every process, because caches compare it.
     std::string serialized;

@@ -34,6 +34,7 @@ class RefuseTest(tf.test.TestCase):
 
                 x = tf.ones([2, 3], dtype)
                 self.assertAllEqual(unused(x), x)
+                self.assertEqual(unused(x[:0]).shape, [0, 3])
                 with self.assertRaisesRegex(tf.errors.UnimplementedError, "no third order"):
                     used(x)
 

@@ -178,6 +178,12 @@ class ErrorTest(parameterized.TestCase, tf.test.TestCase):
             text = expected.exception.message.rpartition("}} ")[2].partition(" [Op:")[0]
             self.assertIn(text, found.exception.message)
 
+    def test_results_without_elements_are_checked(self):
+        pool = _compiled(lambda i: tfo.detection.roi_pool(np.zeros([1, 4, 4, 0], "f"), np.zeros([1, 4], "f"), i, 2))
+        self.assertEqual(pool(tf.constant([0])).shape, [1, 2, 2, 0])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"box_indices\[0\] is 7"):
+            pool(tf.constant([7]))
+
     def test_values_that_decide_shapes_are_arguments_or_constants(self):
         features, boxes, indices = tf.ones([1, 4, 4, 3]), tf.zeros([2, 4]), tf.zeros([2], tf.int32)
 
