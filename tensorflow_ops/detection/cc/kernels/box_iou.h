@@ -8,8 +8,8 @@
 // 0 for v = 0.
 //
 // A pair with a number that is not finite has a metric of NaN and no gradient.
-// Finite boxes may have any size: where products of sides overflow or lose bits,
-// they are computed again, in other units (box.h).
+// Finite boxes may have any size: where products of sides overflow or lose
+// bits, they are computed again, in other units (box.h).
 //
 // Gradients: each max and min shares the gradient between equal arguments, and
 // alpha counts as constant.
