@@ -1,6 +1,6 @@
 """Building blocks of fuzzing programs: tensors, functions of functions, and ways to call a function.
 
-`agree` makes a call in every way of `WAYS`, each with other bytes in fresh memory, and compares the results (oracle.py).
+`agree` makes a call in every way of `WAYS`, each with other bytes in fresh memory, and compares results (oracle.py).
 """
 
 import os
@@ -27,7 +27,7 @@ def tensor(values, shape, dtype):
 
 
 def gradient(function):
-    """Returns a function of the first floating output's gradients to all inputs. gradient(gradient(f)): second order."""
+    """Returns a function: the first floating output's gradients to all inputs. Twice applied: second order."""
 
     def of(**inputs):
         watched = [x for x in tf.nest.flatten(inputs) if x.dtype.is_floating]
