@@ -44,8 +44,8 @@ Returns values, or raises InvalidArgumentError for the first that is not valid:
 valid: a scalar, or of the leading dims of values.
 argument: the name of values in the error.
 expected: the values that are valid, as text.
-on_gpu: true: a GPU copies the values to the host, for which it waits; false: it
-  checks nothing.
+on_gpu: whether to check on a GPU, too, which copies the values to the host and
+  waits for them.
 )doc");
 
 REGISTER_OP("TensorflowOps>RefuseGradient")

@@ -126,6 +126,22 @@ absl::Status Expect(absl::string_view expectation, const absl::Status& status) {
       absl::StrCat(expectation, ": ", status.message()));
 }
 
+absl::Status ReadShapeInput(::tensorflow::shape_inference::InferenceContext* c,
+                            const char* name, int input, int rank,
+                            ::tensorflow::shape_inference::ShapeHandle* shape) {
+  const std::string expected =
+      absl::StrCat(name, " must have ", rank, " sizes, of a tensor");
+  TF_RETURN_IF_ERROR(
+      Expect(expected, c->MakeShapeFromShapeTensor(input, shape)));
+  TF_RETURN_IF_ERROR(Expect(expected, c->WithRank(*shape, rank, shape)));
+  ::tensorflow::shape_inference::DimensionHandle values = c->MakeDim(1);
+  for (int i = 0; i < rank; ++i) {
+    TF_RETURN_IF_ERROR(
+        Expect(expected, c->Multiply(values, c->Dim(*shape, i), &values)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckValueType(::tensorflow::OpKernelConstruction* ctx,
                             ::tensorflow::DataType value) {
   ::tensorflow::DataType got;

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/core/cc/float16.h"
@@ -80,6 +81,13 @@ absl::Status CheckShape(const char* name,
 // A shape function's status, with what the caller expected: "boxes must be
 // [K, 4]: Shape must be rank 2 but is rank 1".
 absl::Status Expect(absl::string_view expectation, const absl::Status& status);
+
+// Reads the shape that input `name` of a shape function contains, of `rank`
+// dims, as far as it is a constant. TensorFlow's tape ends the process for a
+// shape whose number of values overflows.
+absl::Status ReadShapeInput(::tensorflow::shape_inference::InferenceContext* c,
+                            const char* name, int input, int rank,
+                            ::tensorflow::shape_inference::ShapeHandle* shape);
 
 // Ok if the attr Tvalue is the type that T is computed in.
 absl::Status CheckValueType(::tensorflow::OpKernelConstruction* ctx,

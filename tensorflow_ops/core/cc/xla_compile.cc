@@ -67,8 +67,8 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
 
  protected:
   // Returns the result, or a tuple of several. XLA keeps a call with a side
-  // effect although nothing uses its results. It would otherwise remove one
-  // whose results have no elements, with the kernel's checks.
+  // effect even if its results are unused. Without one it would remove a call
+  // whose results have no elements, and the kernel's checks with it.
   absl::StatusOr<xla::XlaOp> EmitCall(XlaOpKernelContext* ctx,
                                       bool has_side_effect) {
     const ::tensorflow::OpRegistrationData* op;
@@ -199,8 +199,9 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
   NodeDef node_;
 };
 
-// Returns values that XLA knows as they are, since a call's result could decide
-// no sizes. A call checks those that are not valid, and all others.
+// If XLA knows when it compiles that all values are valid, returns them
+// unchanged, so that they can still decide sizes, unlike a call's result.
+// Otherwise a call checks them.
 class XlaCheck : public XlaCall {
  public:
   explicit XlaCheck(OpKernelConstruction* ctx) : XlaCall(ctx) {

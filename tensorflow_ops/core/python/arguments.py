@@ -74,8 +74,8 @@ def checked(name, tensor, valid, expected, on_gpu=True):
       tensor: of any dtype.
       valid: a bool tensor of the tensor's leading dims, such as a scalar or the tensor's own shape.
       expected: a text: which values are valid.
-      on_gpu: True: a GPU copies the tensor to the host, for which it waits. False, for data
-        that have a neutral result there: it checks nothing.
+      on_gpu: whether to check on a GPU, too, which waits for a copy to the host. False for
+        data with a neutral result there.
 
     Raises:
       InvalidArgumentError: "NAME[i,j] is VALUE, expected EXPECTED", where `valid` is False.
@@ -114,8 +114,9 @@ def int_scalar(name, value, minimum):
     # np.ndim: the value of a string is bytes, not an array.
     if known is not None and np.ndim(known) == 0:
         return static_int(name, to_python(known), minimum)
-    tensor = _scalar(name, tensor_of_kind(name, value, tf.int32))
-    return checked(name, tensor, tensor >= minimum, f"an int in [{minimum}, {MAX_INT32}]")
+    wide = _scalar(name, tensor_of_kind(name, value, tf.int64))
+    is_valid = (wide >= minimum) & (wide <= MAX_INT32)
+    return tf.cast(checked(name, wide, is_valid, f"an int in [{minimum}, {MAX_INT32}]"), tf.int32)
 
 
 def number(name, value, expected="a finite number", fits=lambda value: True):
@@ -149,7 +150,7 @@ def dense_tensor(name, value, dtype=None, dtype_hint=None):
         return tf.convert_to_tensor(value, dtype, dtype_hint)
     except (TypeError, ValueError) as error:
         check_dense(name, value)
-        raise ValueError(f"{name} cannot be {dtype.name if dtype else 'a tensor'}: {error}") from None
+        raise ValueError(f"{name} cannot be {tf.as_dtype(dtype).name if dtype else 'a tensor'}: {error}") from None
 
 
 def check_dense(name, value):

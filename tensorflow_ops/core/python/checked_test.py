@@ -149,6 +149,17 @@ class CheckedInXlaTest(tf.test.TestCase):
             choose(tf.constant([-5]), tf.constant(True))
 
 
+class IntScalarTest(tf.test.TestCase):
+    def test_an_int64_beyond_32_bits_is_refused(self):
+        function = tf.function(lambda n: arguments.int_scalar("n", n, 1))
+        self.assertEqual(function(tf.constant(2**31 - 1, tf.int64)), 2**31 - 1)
+        for n in (0, 2**31, 2**32 + 3, -(2**63)):
+            with self.assertRaisesRegex(
+                tf.errors.InvalidArgumentError, rf"n is {n}, expected an int in \[1, 2147483647\]"
+            ):
+                function(tf.constant(n, tf.int64))
+
+
 class NumberTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(float("nan"), float("inf"), -1.0)
     def test_a_tensor_is_checked_like_a_float(self, value):

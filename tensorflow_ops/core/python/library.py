@@ -86,8 +86,8 @@ def check_keras_jit(name):
         return
     if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         reason = xla_error or "this build of tensorflow_ops has no kernels for the GPU"
-        advice = 'pass jit_compile=False to compile(): its default, "auto", uses XLA where there is a GPU'
-        raise tf.errors.UnimplementedError(None, None, f"XLA cannot compile {name} here, {advice} ({reason})")
+        advice = 'Pass jit_compile=False to compile(); its default, "auto", uses XLA on machines with a GPU.'
+        raise tf.errors.UnimplementedError(None, None, f"XLA cannot compile {name} here: {reason}. {advice}")
 
 
 # The generated op functions. Loaded with the package, so that a SavedModel finds

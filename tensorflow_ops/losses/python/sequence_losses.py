@@ -22,7 +22,7 @@ def _check_weights(sample_weight):
     shape = arguments.dense_tensor("sample_weight", sample_weight).shape
     if shape.rank is not None and any(n not in (1, None) for n in shape[1:]):
         raise ValueError(
-            f"sample_weight has shape {arguments.shape_text(shape)}, expected [batch]: the losses are of examples"
+            f"sample_weight has shape {arguments.shape_text(shape)}, expected [batch]: each example has one loss"
         )
 
 
@@ -56,7 +56,7 @@ class _SequenceLoss(keras.losses.Loss):
         return self._losses(labels, logits, label_lengths, logit_lengths)
 
     def _label_lengths(self, labels, logits):
-        """Returns lengths without padding. A blank that a label follows is none: the op refuses it."""
+        """Returns the lengths of labels without padding. A blank before a label counts: the op refuses it."""
         blank = tf.cast(sequence_arguments.blank_class(self.blank_index, logits), tf.int64)
         is_before_negative = tf.math.cumprod(tf.cast(labels >= 0, tf.int32), 1)
         is_label = is_before_negative * tf.cast(labels != blank, tf.int32)
@@ -100,7 +100,7 @@ class CTC(_SequenceLoss):
 
     Raises:
       ValueError: an option out of its range; shapes that do not fit.
-      InvalidArgumentError: on the CPU, a blank in front of a label (a GPU makes that
+      InvalidArgumentError: on the CPU, a blank before a label (a GPU makes that
         example's loss NaN).
     """
 
@@ -130,8 +130,7 @@ class RNNT(_SequenceLoss):
     first, without a mask all frames count.
 
     Args:
-      blank_index: the class of blank, or -1: the last class, as labels that start from 0
-        need it.
+      blank_index: the class of blank, or -1, the last class, for labels that start from 0.
       reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
         as in `keras.losses.Loss`.
       name: name of the loss.
@@ -140,7 +139,7 @@ class RNNT(_SequenceLoss):
 
     Raises:
       ValueError: an option out of its range; shapes that do not fit.
-      InvalidArgumentError: on the CPU, a blank in front of a label (a GPU makes that
+      InvalidArgumentError: on the CPU, a blank before a label (a GPU makes that
         example's loss NaN).
     """
 

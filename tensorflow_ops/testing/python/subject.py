@@ -316,7 +316,7 @@ def _step_name(case_name):
     return "case_" + "".join(c if c.isalnum() else "_" for c in case_name) + f"_{zlib.crc32(case_name.encode())}"
 
 
-# What a gradient raises that does not exist: LookupError eagerly, UnimplementedError in a graph.
+# Errors that a missing gradient raises: LookupError eagerly, UnimplementedError in a graph.
 MISSING_GRADIENT = (LookupError, tf.errors.UnimplementedError)
 
 

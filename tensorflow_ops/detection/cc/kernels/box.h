@@ -82,7 +82,7 @@ TFO_FORMULA auto IsFinite(const Box<V>& b) {
          (b.y2 - b.y2 == V{});
 }
 
-// True if the box is finite, has a width and a height.
+// True if the box is finite and its width and height are positive.
 template <typename V>
 TFO_FORMULA auto HasExtent(const Box<V>& b) {
   return IsFinite(b) & (b.x1 < b.x2) & (b.y1 < b.y2);
@@ -153,15 +153,15 @@ struct OrdinarySizes {
       static_cast<Value>(kFloat ? 0x1p-75 : 0x1p-611);
 };
 
-// True if quotients of areas that are not greater have full precision; false
-// for NaN.
+// True if an area that is not larger can be divided by this one at full
+// precision; false for NaN.
 template <typename V>
 TFO_FORMULA auto IsOrdinaryArea(V area) {
   using Value = ScalarOf<V>;
   return (area >= OrdinarySizes<Value>::kMinArea) & (area < Value(INFINITY));
 }
 
-// True if this holds for every union of boxes with such areas.
+// True if any two boxes with such areas have a union with an ordinary area.
 template <typename V>
 TFO_FORMULA auto HasOrdinaryUnions(V area) {
   using Sizes = OrdinarySizes<ScalarOf<V>>;

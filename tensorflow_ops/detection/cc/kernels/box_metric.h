@@ -101,8 +101,9 @@ TFO_FORMULA Aspect<V> AspectOf(V iou, V angle_between) {
   return {v, Ratio(v, Value(1) - iou + v)};
 }
 
-// The metric of boxes with an iou and a union, which only kGiou reads. *largest
-// is the greatest number on the way, NaN if one is.
+// The metric of two boxes, given their IoU and the area of their union, which
+// only kGiou reads. *largest is the largest intermediate result, or NaN if any
+// is NaN.
 template <BoxMetric kMetric, typename V>
 TFO_FORMULA V MetricFrom(const Box<V>& a, const Box<V>& b, V iou, V uni,
                          V angle_between, V* largest) {
@@ -172,8 +173,9 @@ TFO_FORMULA auto HasOrdinaryPlace(const Box<V>& b) {
          (b.y1 >= -kMax) & (b.y1 <= kMax) & (b.y2 >= -kMax) & (b.y2 <= kMax);
 }
 
-// The metric; NaN if either box is not finite. Without kAnySize: of boxes that
-// HasOrdinaryPlace describes.
+// The metric; NaN if either box is not finite. Without kAnySize, both boxes
+// must satisfy HasOrdinaryPlace, and one must have an area of at least
+// kMinArea.
 template <BoxMetric kMetric, bool kAnySize = true, typename V>
 TFO_FORMULA V MetricOf(const MeasuredBox<V>& a, const MeasuredBox<V>& b,
                        V angle_between) {

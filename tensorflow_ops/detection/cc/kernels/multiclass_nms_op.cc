@@ -14,7 +14,6 @@ using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
 // The most results of an image that has fewer scores.
-constexpr int64_t kMaxPadded = int64_t{1} << 20;
 
 template <typename T>
 absl::Status ReadMulticlassArgs(OpKernelContext* ctx, BoxFormat format,
@@ -51,13 +50,8 @@ absl::Status ReadMulticlassArgs(OpKernelContext* ctx, BoxFormat format,
   TF_RETURN_IF_ERROR(
       ReadScalar(ctx, "score_threshold", &args->score_threshold));
   TF_RETURN_IF_ERROR(ReadLimit(ctx, "max_outputs", 0, &args->max_outputs));
-  // More would be padding alone, which may exceed the memory.
-  const int64_t most = std::max(args->num_boxes * args->classes, kMaxPadded);
-  if (args->max_outputs > most) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "max_outputs is ", args->max_outputs, ", expected at most ", most,
-        ": an image has ", args->num_boxes * args->classes, " scores"));
-  }
+  TF_RETURN_IF_ERROR(
+      CheckPadding(args->max_outputs, args->num_boxes * args->classes));
   return ReadLimit(ctx, "max_outputs_per_class", -1,
                    &args->max_outputs_per_class);
 }

@@ -2,6 +2,7 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_INPUTS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_INPUTS_H_
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -51,6 +52,17 @@ inline absl::Status ReadLimit(::tensorflow::OpKernelContext* ctx,
   if (limit >= least) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, " is ", limit, ", expected at least ", least));
+}
+
+// Refuses multiclass_nms's max_outputs if most of it were padding, which may
+// exceed the memory. `scores`: of an image.
+inline absl::Status CheckPadding(int64_t max_outputs, int64_t scores) {
+  constexpr int64_t kMaxPadded = int64_t{1} << 20;
+  const int64_t most = std::max(scores, kMaxPadded);
+  if (max_outputs <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "max_outputs is ", max_outputs, ", expected at most ", most,
+      ": the larger of 2^20 and the ", scores, " scores of an image"));
 }
 
 // Reads boxes [K, 4] and scores [K].

@@ -32,7 +32,8 @@ class KeptBoxes {
   KeptBoxes(BoxFormat format, T iou_threshold,
             const std::vector<int32_t>& capacities);
 
-  // Reads the box i, and prepares for its size.
+  // Reads box i. After the first box without ordinary unions, Suppress handles
+  // boxes of any size.
   Candidate<T> Read(const T* boxes, int64_t i, BoxFormat format);
 
   int32_t count(int64_t cell) const { return counts_[cell]; }

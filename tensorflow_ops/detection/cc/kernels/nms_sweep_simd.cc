@@ -48,8 +48,6 @@ TFO_INLINE uint32_t LaneBits(Mask mask) {
 #endif
 }
 
-}  // namespace
-
 template <bool kAnySize, typename T>
 TFO_INLINE bool AnyOverlapsOf(const BoxRows<T>& kept, int64_t begin,
                               int64_t end, const BoxRow<T>& box,
@@ -70,6 +68,8 @@ TFO_INLINE bool AnyOverlapsOf(const BoxRows<T>& kept, int64_t begin,
   }
   return at < end && AnyLane(overlaps(at) & FirstLanes<T>(end - at));
 }
+
+}  // namespace
 
 template <typename T>
 bool AnyOverlaps(const BoxRows<T>& kept, int64_t begin, int64_t end,

@@ -2,6 +2,11 @@
 // thread counts, and with CUDA.
 #include "tensorflow_ops/detection/cc/kernels/nms.h"
 
+#include <numeric>
+#include <set>
+
+#include "tensorflow_ops/detection/cc/kernels/nms_cells.h"
+#include "tensorflow_ops/detection/cc/kernels/nms_kept.h"
 #include "tensorflow_ops/detection/cc/kernels/nms_order.h"
 #include "tensorflow_ops/detection/cc/kernels/nms_testing.h"
 
@@ -221,6 +226,17 @@ TFO_TEST(Nms, CpuBinsOnEitherAxis) {
     for (int threads : {1, 3}) {
       ExpectReference(testing::ThreadedCpu(threads), p);
     }
+    // Bins on the other axis would hold all boxes in one.
+    const NmsArgs<float> args = p.Args();
+    std::vector<int32_t> order(args.num_boxes);
+    std::iota(order.begin(), order.end(), 0);
+    const NmsCells<float> cells(args, order);
+    std::set<int64_t> used;
+    for (int32_t i : order) {
+      used.insert(
+          cells.CellOf(i, ReadCandidate(args.boxes, i, args.format).row));
+    }
+    TFO_EXPECT(used.size() > 1000);
   }
 }
 

@@ -104,7 +104,7 @@ TFO_FORMULA RotatedBox<C> ReadRotated(const C* b) {
   return box;
 }
 
-// True if the box is finite, has a width and a height.
+// True if the box is finite and its width and height are positive.
 template <typename C>
 TFO_FORMULA bool HasExtent(const RotatedBox<C>& box) {
   return box.finite && box.w > 0 && box.h > 0;

@@ -71,10 +71,6 @@ class Best {
   Index places_ = Index{} - 1, here_;
 };
 
-}  // namespace
-
-namespace {
-
 template <bool kAnySize, typename T>
 TFO_INLINE int64_t DecayScoresOf(const SoftNmsArgs<T>& args,
                                  const BoxRows<T>& boxes, int64_t n,

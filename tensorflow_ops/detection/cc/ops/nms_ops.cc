@@ -2,6 +2,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/detection/cc/kernels/nms_inputs.h"
 
 namespace tfo {
 namespace {
@@ -88,6 +89,11 @@ absl::Status MulticlassNmsShape(InferenceContext* c) {
   DimensionHandle outputs;
   TF_RETURN_IF_ERROR(Expect("max_outputs must be at least 0",
                             c->MakeDimForScalarInput(4, &outputs)));
+  const int64_t num_boxes = c->Value(c->Dim(scores, 1));
+  const int64_t classes = c->Value(c->Dim(scores, 2));
+  if (c->ValueKnown(outputs) && num_boxes >= 0 && classes >= 0) {
+    TF_RETURN_IF_ERROR(CheckPadding(c->Value(outputs), num_boxes * classes));
+  }
   const ShapeHandle padded = c->MakeShape({images, outputs});
   for (int i = 0; i < 3; ++i) c->set_output(i, padded);
   c->set_output(3, c->MakeShape({images}));

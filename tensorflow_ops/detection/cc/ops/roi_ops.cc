@@ -96,19 +96,6 @@ absl::Status PsRoiShape(InferenceContext* c) {
   return PooledShape(c, /*position_sensitive=*/true);
 }
 
-// Reads features_shape, as far as it is a constant. TensorFlow's tape ends the
-// process for a shape whose number of values overflows.
-absl::Status FeaturesShape(InferenceContext* c, int input,
-                           ShapeHandle* features) {
-  TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(input, features));
-  TF_RETURN_IF_ERROR(c->WithRank(*features, 4, features));
-  DimensionHandle values = c->Dim(*features, 0);
-  for (int i = 1; i < 4; ++i) {
-    TF_RETURN_IF_ERROR(c->Multiply(values, c->Dim(*features, i), &values));
-  }
-  return absl::OkStatus();
-}
-
 // d_output, boxes, box_indices, and a shape for each d_features.
 absl::Status AverageGradShape(InferenceContext* c) {
   ShapeHandle d_output;
@@ -119,7 +106,8 @@ absl::Status AverageGradShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->Merge(c->Dim(d_output, 0), boxes, &boxes));
   for (int i = 0; i < c->num_outputs(); ++i) {
     ShapeHandle features;
-    TF_RETURN_IF_ERROR(FeaturesShape(c, 3 + i, &features));
+    TF_RETURN_IF_ERROR(
+        ReadShapeInput(c, "features_shape", 3 + i, 4, &features));
     c->set_output(i, features);
   }
   return absl::OkStatus();
@@ -166,7 +154,7 @@ absl::Status RoiPoolGradShape(InferenceContext* c) {
                             c->Merge(d_output, c->input(1), &pooled)));
   TF_RETURN_IF_ERROR(BoxCount(c, 2, &boxes));
   TF_RETURN_IF_ERROR(c->Merge(c->Dim(pooled, 0), boxes, &merged));
-  TF_RETURN_IF_ERROR(FeaturesShape(c, 4, &features));
+  TF_RETURN_IF_ERROR(ReadShapeInput(c, "features_shape", 4, 4, &features));
   const int channel_dim = channels_first ? 1 : 3;
   TF_RETURN_IF_ERROR(c->Merge(c->Dim(features, channel_dim),
                               c->Dim(pooled, channel_dim), &merged));

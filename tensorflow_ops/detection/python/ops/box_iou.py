@@ -19,7 +19,7 @@ def _boxes(boxes1, boxes2):
 def _broadcast(boxes1, boxes2):
     """Broadcasts the leading dims; returns boxes that do not fit as they are, for the op to refuse."""
     shape1, shape2 = boxes1.shape, boxes2.shape
-    if shape1 == shape2 and shape1.is_fully_defined():
+    if (shape1 == shape2 and shape1.is_fully_defined()) or 0 in (shape1.rank, shape2.rank):
         return boxes1, boxes2
     try:
         static = tf.broadcast_static_shape(shape1[:-1], shape2[:-1])
@@ -27,7 +27,9 @@ def _broadcast(boxes1, boxes2):
         return boxes1, boxes2
     sizes1, sizes2 = tf.shape(boxes1), tf.shape(boxes2)
     rank = tf.maximum(tf.size(sizes1), tf.size(sizes2))
-    dims1, dims2 = (tf.concat([tf.ones(rank - tf.size(s), s.dtype), s[:-1]], 0) for s in (sizes1, sizes2))
+    dims1, dims2 = (
+        tf.concat([tf.ones(rank - tf.maximum(tf.size(s), 1), s.dtype), s[:-1]], 0) for s in (sizes1, sizes2)
+    )
     fit = tf.reduce_all((dims1 == dims2) | (dims1 == 1) | (dims2 == 1))
     dims = tf.where(dims1 == 1, dims2, dims1)
     results = []

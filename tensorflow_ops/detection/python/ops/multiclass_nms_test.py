@@ -194,9 +194,15 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
     def test_max_outputs_beyond_the_scores_of_an_image(self):
         boxes, scores = tf.zeros([1, 4, 4]), tf.ones([1, 4, 2])
         self.assertAllEqual(multiclass_nms(boxes, scores, max_outputs=2**20).counts, [8])
-        message = "max_outputs is 1073741824, expected at most 1048576: an image has 8 scores"
+        message = "max_outputs is 1073741824, expected at most 1048576: the larger of 2.20 and the 8 scores of an image"
+        for call in (multiclass_nms, tf.function(multiclass_nms), tf.function(multiclass_nms, jit_compile=True)):
+            with self.assertRaisesRegex(ValueError, message):
+                call(boxes, scores, max_outputs=2**30)
+        unknown = tf.function(
+            lambda *args: multiclass_nms(*args, max_outputs=2**30), input_signature=[tf.TensorSpec(None)] * 2
+        )
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
-            multiclass_nms(boxes, scores, max_outputs=2**30)
+            unknown(boxes, scores)
 
 
 if __name__ == "__main__":

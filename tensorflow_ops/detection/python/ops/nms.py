@@ -117,8 +117,8 @@ def nms(
       boxes: float [K, 4], or [K, 5] with box_format "cxcywhr", in any unit.
       scores: float [K]. NaN is dropped; infinities are scores.
       iou_threshold: a number in [0, 1].
-      score_threshold: only boxes with scores strictly above it are kept; -infinity is
-        such a number, too. None: all.
+      score_threshold: only boxes with scores strictly above it are kept; it may be
+        -infinity. None: all.
       max_outputs: an int or int tensor, at least 0: at most so many boxes are kept.
         None: all.
       box_format: "xyxy" for (x1, y1, x2, y2), "yxyx" for (y1, x1, y2, x2), "cxcywhr" for

@@ -217,7 +217,7 @@ class _Chunks:
             return results, [tf.cast(a, s.dtype) for a, s in zip(addends, sums, strict=True)]
 
         loops = tf.cast(self._loops, tf.int32)
-        # Elements are flat: an array without any cannot tell other dims.
+        # Results are written flat: an empty TensorArray does not know the other dims of its elements.
         arrays = [tf.TensorArray(s.dtype, loops, element_shape=[None], infer_shape=False, name="chunks") for s in specs]
 
         def call(begin, size, sums):

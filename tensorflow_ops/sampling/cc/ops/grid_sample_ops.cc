@@ -30,23 +30,33 @@ absl::Status IsFlow(InferenceContext* c, bool* flow) {
   return absl::OkStatus();
 }
 
-// Checks the grid, and merges its first dim with `batch`.
-absl::Status MergeGrid(InferenceContext* c, int input, ShapeHandle* grid,
-                       DimensionHandle* batch) {
-  DimensionHandle unused;
+// Checks the grid, and merges its first dim with `batch`, and those of a flow
+// with the height and width of features.
+absl::Status MergeGrid(InferenceContext* c, int input, ShapeHandle features,
+                       ShapeHandle* grid, DimensionHandle* batch) {
+  DimensionHandle merged;
   bool flow;
+  int channel_dim = 0;
   TF_RETURN_IF_ERROR(IsFlow(c, &flow));
+  TF_RETURN_IF_ERROR(ChannelDim(c, &channel_dim));
   const char* const what = flow ? kFlow : kGrid;
   TF_RETURN_IF_ERROR(
       Expect(what, flow ? c->WithRank(c->input(input), 4, grid)
                         : c->WithRankAtLeast(c->input(input), 3, grid)));
   if (!c->RankKnown(*grid)) return absl::OkStatus();
-  TF_RETURN_IF_ERROR(Expect(what, c->WithValue(c->Dim(*grid, -1), 2, &unused)));
+  TF_RETURN_IF_ERROR(Expect(what, c->WithValue(c->Dim(*grid, -1), 2, &merged)));
+  for (int i = 1; flow && i < 3; ++i) {
+    const int of_features = channel_dim == 1 ? i + 1 : i;
+    TF_RETURN_IF_ERROR(Expect(
+        what,
+        c->Merge(c->Dim(*grid, i), c->Dim(features, of_features), &merged)));
+    TF_RETURN_IF_ERROR(c->ReplaceDim(*grid, i, merged, grid));
+  }
   return Expect(what, c->Merge(c->Dim(*grid, 0), *batch, batch));
 }
 
 absl::Status GridSampleShape(InferenceContext* c) {
-  int channel_dim;
+  int channel_dim = 0;
   TF_RETURN_IF_ERROR(ChannelDim(c, &channel_dim));
   ShapeHandle features, grid;
   bool flow;
@@ -64,14 +74,7 @@ absl::Status GridSampleShape(InferenceContext* c) {
     }
   }
   DimensionHandle batch = c->Dim(features, 0);
-  TF_RETURN_IF_ERROR(MergeGrid(c, 1, &grid, &batch));
-  for (int i = 0; flow && c->RankKnown(grid) && i < 2; ++i) {
-    DimensionHandle size;
-    TF_RETURN_IF_ERROR(Expect(
-        kFlow,
-        c->Merge(c->Dim(grid, 1 + i), c->Dim(features, first + i), &size)));
-    TF_RETURN_IF_ERROR(c->ReplaceDim(grid, 1 + i, size, &grid));
-  }
+  TF_RETURN_IF_ERROR(MergeGrid(c, 1, features, &grid, &batch));
   if (!c->RankKnown(grid)) {
     c->set_output(0, c->UnknownShape());
     return absl::OkStatus();
@@ -97,10 +100,8 @@ absl::Status GridSampleTangentShape(InferenceContext* c) {
 absl::Status GridSampleGradShape(InferenceContext* c) {
   ShapeHandle grid, shape;
   DimensionHandle batch = c->UnknownDim();
-  TF_RETURN_IF_ERROR(MergeGrid(c, 1, &grid, &batch));
-  TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(2, &shape));
-  TF_RETURN_IF_ERROR(Expect("features_shape must have 4 sizes",
-                            c->WithRank(shape, 4, &shape)));
+  TF_RETURN_IF_ERROR(ReadShapeInput(c, "features_shape", 2, 4, &shape));
+  TF_RETURN_IF_ERROR(MergeGrid(c, 1, shape, &grid, &batch));
   TF_RETURN_IF_ERROR(c->ReplaceDim(shape, 0, batch, &shape));
   c->set_output(0, shape);
   return absl::OkStatus();
@@ -111,7 +112,7 @@ absl::Status GridSampleGridGradShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(
       Expect("features must be 4-D", c->WithRank(c->input(1), 4, &features)));
   DimensionHandle batch = c->Dim(features, 0);
-  TF_RETURN_IF_ERROR(MergeGrid(c, 2, &grid, &batch));
+  TF_RETURN_IF_ERROR(MergeGrid(c, 2, features, &grid, &batch));
   c->set_output(0, grid);
   return absl::OkStatus();
 }

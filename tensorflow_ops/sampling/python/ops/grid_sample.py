@@ -65,9 +65,9 @@ def grid_sample(
     Args:
       features: [N, H, W, C], or [N, C, H, W] with data_format="NCHW"; float16, bfloat16,
         float32 or float64. H and W in [1, 2^30].
-      grid: [N, d1, ..., dk, 2] with k >= 1: the (x, y) of each sample. A batch of features
-        or grids that is 1 by its static shape serves all of the other. float32, or float64
-        with float64 features; other floats are cast. NaN gives a NaN sample, and no gradient
+      grid: [N, d1, ..., dk, 2] with k >= 1: the (x, y) of each sample. If the static batch
+        size of features or of the grid is 1, it is used for the whole batch of the other.
+        float32, or float64 with float64 features; other floats are cast. NaN gives a NaN sample, and no gradient
         through it. Infinity, and what overflows in the formula above, is a place far
         outside; NaN with padding_mode "reflection".
       mode: "bilinear" interpolates 2 x 2 pixels. "nearest" reads one: p rounded, halves to
@@ -101,7 +101,7 @@ def grid_sample(
         "coordinates": "normalized" if arguments.static_bool("normalized", normalized) else "pixels",
         "data_format": arguments.one_of("data_format", data_format, DATA_FORMATS),
     }
-    # What does not fit otherwise either, the op refuses.
+    # The op refuses any other mismatch.
     if features.shape.rank == 4 and (grid.shape.rank or 0) >= 3 and features.shape[0] != grid.shape[0]:
         if features.shape[0] == 1:
             return _sample_in_one_image(features, grid, options, name)

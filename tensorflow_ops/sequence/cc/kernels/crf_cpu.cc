@@ -262,7 +262,9 @@ void Decode(const CrfDecodeArgs<T>& args, double shift,
       stride, ways, ways + length * stride);
   const double* const last = ways + (length - 1) * stride;
   const double* const best = std::max_element(last, last + s.tags);
-  args.best[example] = *best + shifts + (length - 1) * shift;
+  // -infinity, of no allowed sequence, remains, also if a shift is infinite.
+  args.best[example] =
+      *best == -kInfinity ? *best : *best + shifts + (length - 1) * shift;
   TFO_DISPATCH(CrfTrace)
   (transposed, ways, length, stride, static_cast<int32_t>(best - last), labels);
 }

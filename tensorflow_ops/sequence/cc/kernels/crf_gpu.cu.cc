@@ -346,7 +346,11 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
       for (int64_t j = 1; length > 0 && j < tags; ++j) {
         if (from[j] > from[label]) label = static_cast<int32_t>(j);
       }
-      args.best[i] = length > 0 ? from[label] + shifts : valid ? 0 : NAN;
+      // -infinity, of no allowed sequence, remains, also if a shift is
+      // infinite.
+      const double best =
+          from[label] == -INFINITY ? from[label] : from[label] + shifts;
+      args.best[i] = length > 0 ? best : valid ? 0 : NAN;
       for (int64_t t = length - 1; t >= 0; --t) {
         labels[t] = label;
         label = before[t * tags + label];

@@ -61,8 +61,8 @@ TFO_PER_CPU_LEVEL(
                      double mantissa, int64_t exponent, double* plain,
                      double* factors, double* sums);
     // The best ways to each tag, of at least one frame: ways[t] is logits[t] +
-    // max_i (ways[t - 1][i] + transitions[i]), -inf for NaN. Logits are less
-    // the largest of their frame, if that is finite; returns the sum of these.
+    // max_i (ways[t - 1][i] + transitions[i]), -inf for NaN. Subtracts
+    // each frame's largest logit, if finite; returns the sum of these.
     // Rows have `stride` values; those of `transitions` are -inf beyond the
     // tags. `row` has room for a row and kCrfRowGuard.
     template <typename T>

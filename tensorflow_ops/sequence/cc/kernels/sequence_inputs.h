@@ -17,6 +17,10 @@ inline IntValues IntsOf(const ::tensorflow::Tensor& tensor) {
 // Sets `blank` to the class that attr blank_index stands for; -1 is the last of
 // `classes`. Ok, or "blank_index is 9, expected [0, 4), or -1: ...".
 inline absl::Status ReadBlank(int64_t index, int64_t classes, int64_t* blank) {
+  if (classes == 0) {
+    return absl::InvalidArgumentError(
+        "logits have 0 classes, expected at least 1");
+  }
   *blank = index == -1 ? classes - 1 : index;
   if (*blank >= 0 && *blank < classes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("blank_index is ", index,

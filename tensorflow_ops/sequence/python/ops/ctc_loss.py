@@ -39,8 +39,8 @@ def ctc_loss(
       label_lengths: [batch], the labels of each example, in [0, max labels]; int32 or
         int64.
       logit_lengths: [batch], the frames of each example, in [0, max frames].
-      blank_index: the class of blank, in [0, classes), or -1: the last class, as labels that
-        start from 0 need it.
+      blank_index: the class of blank, in [0, classes), or -1, the last class; labels that
+        start from 0 need -1.
       zero_infinity: True: losses that are infinite, because the labels need more frames
         or are forbidden, are 0.
       name: name of the op.
