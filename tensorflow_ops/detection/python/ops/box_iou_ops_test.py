@@ -120,7 +120,14 @@ class BoxIouTest(tf.test.TestCase, parameterized.TestCase):
     def test_loss_of_shapes_that_do_not_broadcast(self):
         spec = tf.TensorSpec(None)
         traced = tf.function(tfo.detection.box_iou_loss, input_signature=[spec, spec])
-        for shape1, shape2 in (([3, 4], [2, 4]), ([2, 3, 4], [2, 4]), ([4], [1]), ([3, 4], [3, 1]), ([], [4]), ([], [2, 3, 4])):
+        for shape1, shape2 in (
+            ([3, 4], [2, 4]),
+            ([2, 3, 4], [2, 4]),
+            ([4], [1]),
+            ([3, 4], [3, 1]),
+            ([], [4]),
+            ([], [2, 3, 4]),
+        ):
             boxes = tf.zeros(shape1), tf.zeros(shape2)
             with self.assertRaisesRegex(ValueError, "boxes. must"):
                 tfo.detection.box_iou_loss(*boxes)
