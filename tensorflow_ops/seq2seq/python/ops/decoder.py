@@ -132,7 +132,7 @@ class Prompt:
         return None
 
     def __init__(self, prompt, lengths, batch_size, max_length, needs_room):
-        """Takes a prompt [B, P], and lengths [B] or None: up to max_length, or below if needs_room. Raises ValueError."""
+        """Takes a prompt [B, P], and lengths [B] or None: up to max_length, less if needs_room. Raises ValueError."""
         tokens = arguments.tensor_of_kind("prompt", prompt, tf.int32)
         tokens = seq2seq_arguments.with_shape("prompt", tokens, [batch_size, None], "the first tokens of each example")
         size = tf.shape(tokens)[1]

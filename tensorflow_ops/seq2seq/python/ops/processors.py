@@ -423,7 +423,7 @@ def chain(*processors: Callable) -> Callable:
 
 
 def _filter(process):
-    """Marks a processor that removes tokens by the distribution, which is to be one of tokens that are not forbidden."""
+    """Marks a processor that compares tokens, in a chain only those that are not forbidden."""
     process = _not_converted(process)
     process.is_filter = True
     return process

@@ -170,7 +170,7 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
         start = logits - np.log(np.exp(logits).sum()) if process_log_probs else logits
         for rule, expected in (
             (_processors.temperature(0.5), start * 2),
-            (_processors.sequence_bias({(2,): 1.5, (0,): -1.0}), start + [-1, 0, 1.5, 0]),
+            (_processors.sequence_bias({(2,): 1.5, (0,): -1.0}), start + np.array([-1, 0, 1.5, 0])),
             (
                 _processors.repetition_penalty(2.0),
                 np.where(start < 0, start * 2, start / 2) if process_log_probs else [0, 0.5, 2.5, -4],
@@ -182,8 +182,8 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
                 expected = expected - np.log(np.exp(expected).sum())
             for processor in (_processors.chain(forbid, rule), _processors.chain(rule, forbid)):
                 found = tfo.seq2seq.beam_search(
-                    lambda tokens, state: (tf.constant([logits] * 4), state), (), batch_size=1, beam_width=4, max_length=1,
-                    bos_id=0, eos_ids=[], num_return_sequences=3, history=history,
+                    lambda tokens, state: (tf.constant([logits] * 4), state), (), batch_size=1, beam_width=4,
+                    max_length=1, bos_id=0, eos_ids=[], num_return_sequences=3, history=history,
                     logits_processor=processor, process_log_probs=process_log_probs,
                 )  # fmt: skip
                 tokens = found.sequences.numpy()[0, :, 0]
