@@ -63,7 +63,7 @@ struct Tree {
 };
 
 template <typename Id>
-void CheckShapes() {
+void CheckShapes(const testing::Caller& caller = {}) {
   for (const auto [t, b, k] : {std::array<int64_t, 3>{1, 1, 1},
                                {5, 1, 3},
                                {17, 7, 4},
@@ -72,7 +72,8 @@ void CheckShapes() {
                                {4, 0, 3},
                                {4, 2, 0}}) {
     if (k == 0) continue;
-    const testing::Case of_test({}, "time ", t, ", batch ", b, ", beams ", k);
+    const testing::Case of_test(caller, "int", 8 * sizeof(Id), ", time ", t,
+                                ", batch ", b, ", beams ", k);
     const Tree<Id> tree(t, b, k);
     for (const int threads : {1, 3}) {
       BadBeam bad{3, 3, 3, 3};

@@ -123,8 +123,9 @@ def beam_search(
       prompt_lengths: int32 [B], the number of tokens in each example's prompt, in [0, P],
         less than max_length; with cut_off="count" at most max_length. Default: P.
       history: int32 [B, H] or None: tokens before each example's sequences that only the
-        processor reads, such as a decoder-only model's prompt. They are no part of the
-        sequences, lengths and scores. Pad shorter ones in front, with an id below 0.
+        processor reads, such as a decoder-only model's prompt. They are not part of the
+        sequences, lengths or scores. Pad shorter histories at the front with an id below 0.
+        No effect without a processor.
       name: a name scope.
 
     Returns:
@@ -170,8 +171,8 @@ def _beam_search(step_fn, initial_state, batch_size, bos_id, prompt, prompt_leng
     batch_size = arguments.int_scalar("batch_size", batch_size, 0)
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), options.beam_width)
     # If only an end token may come last, the prompt must leave room for it.
-    max_prompt = options.max_length if options.counts_cut_off else options.max_length - 1
-    prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, max_prompt)
-    history = decoder.history_or_none(history, batch_size, options.beam_width)
+    needs_room = not options.counts_cut_off
+    prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, options.max_length, needs_room)
+    history = decoder.history_or_none(history, options.logits_processor, batch_size, options.beam_width)
     model = decoder.Decoder(step_fn, initial_state, batch_size, options.beam_width)
     return BeamSearchResult(*BeamSearch(options, model, batch_size, prompt, history).run(tokens))

@@ -43,9 +43,9 @@ class PromptTest(tf.test.TestCase):
             ({"prompt": [[1], [2]]}, ValueError, r"prompt has shape \[2,1\], expected \[1,\?\]"),
             ({"prompt": [[1.0]]}, ValueError, "prompt are float32, expected int32|prompt cannot be int32"),
             ({"prompt": [[1]], "prompt_lengths": [[1]]}, ValueError, "prompt_lengths has shape"),
-            ({"prompt": [[1]], "prompt_lengths": [2]}, tf.errors.InvalidArgumentError, "above prompt's size"),
-            ({"prompt": [[1]], "prompt_lengths": [-1]}, tf.errors.InvalidArgumentError, "none below 0"),
-            ({"prompt": [[1, 1, 1, 1]]}, tf.errors.InvalidArgumentError, "room behind the prompt"),
+            ({"prompt": [[1]], "prompt_lengths": [2]}, tf.errors.InvalidArgumentError, r"expected \[0, 1\]: the size"),
+            ({"prompt": [[1]], "prompt_lengths": [-1]}, tf.errors.InvalidArgumentError, r"expected \[0, 1\]"),
+            ({"prompt": [[1, 1, 1, 1]]}, tf.errors.InvalidArgumentError, "expected less than max_length, 4"),
             ({"prompt": [[5]]}, tf.errors.InvalidArgumentError, "5"),
             ({"prompt": [[-1]]}, tf.errors.InvalidArgumentError, "-1"),
             ({"length_normalization": "no"}, ValueError, "length_normalization is 'no', expected one of 'gnmt'"),
@@ -121,8 +121,18 @@ class HistoryTest(parameterized.TestCase, tf.test.TestCase):
                 ([[1]], r"history has shape \[1,1\], expected \[2,\?\]"),
                 ([[0.5], [1.0]], "history (cannot be int32|are float32, expected int32)"),
             ):
+                processor = _P.repetition_penalty(2.0)
                 with self.assertRaisesRegex(ValueError, message):
-                    search(**self._options(history=history))
+                    search(**self._options(history=history, logits_processor=processor))
+
+    @parameterized.product(search=_SEARCHES, graph=(False, True))
+    def test_without_a_processor_it_has_no_effect(self, search, graph):
+        def run(history):
+            return search(**self._options(history=history)).sequences
+
+        spec = tf.TensorSpec([None, None], tf.int32)
+        found = (tf.function(run, input_signature=[spec]) if graph else run)(tf.constant([[1, 2]]))
+        self.assertAllEqual(found, run(None))
 
 
 class ProcessorTest(tf.test.TestCase):

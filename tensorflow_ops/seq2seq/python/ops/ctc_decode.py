@@ -157,7 +157,7 @@ def ctc_beam_search_decode(
       probability -inf) where fewer than P are possible. log_probs are at most minus
       `tfo.nn.ctc_loss`, and equal to it where the beam dropped no path. Of equal scores, the
       prefix wins that was better in the frame before. Asking for a gradient raises
-      LookupError, in a graph UnimplementedError (what step_fn closes over has none); minus
+      LookupError, in a graph UnimplementedError, also for what step_fn closes over; minus
       `tfo.nn.ctc_loss` of the labels has one.
 
     Raises:
@@ -189,5 +189,6 @@ def ctc_beam_search_decode(
             model = search.model(decoder.convert(step_fn), initial_state)
             labels, label_lengths, *scores = search.run(model, paths, pad_id)
             inputs = [logits, weight, bonus, *map(tf.convert_to_tensor, tf.nest.flatten(initial_state))]
+            inputs += model.differentiable()
             result = labels, label_lengths, *ctc_decode_grad.with_refused_gradients(scores, inputs)
     return CtcBeamSearchDecode(*result)

@@ -21,8 +21,8 @@ _register("CtcBeamSearchDecode", (0, 2), _SEARCH)
 def with_refused_gradients(results, inputs):
     """Returns floating results of a search in steps; a gradient of them to an input raises.
 
-    The gradient of the loop itself would need memory for all its steps before it could refuse, which XLA cannot
-    compile, and to a loop without a step it would be 0.
+    Differentiating the loop would save the intermediates of all steps before it fails, which XLA cannot compile;
+    without steps the gradient would be 0.
     """
     results = [tf.stop_gradient(x) for x in results]
     inputs = [x for x in inputs if x.dtype.is_floating]

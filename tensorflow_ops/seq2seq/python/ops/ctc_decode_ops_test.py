@@ -360,6 +360,30 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
             ):
                 function(number, *inputs)
 
+    @parameterized.product(way=("eager", "graph", "XLA"), closed_over=("variable", "tensor"))
+    def test_gradients_to_what_a_language_model_closes_over_are_errors(self, way, closed_over):
+        if way == "XLA" and library.xla_error:
+            self.skipTest(library.xla_error)
+        table = tf.zeros([4, 4]) if closed_over == "tensor" else tf.Variable(tf.zeros([4, 4]))
+
+        def gradient(logits):
+            source = logits[0] if closed_over == "tensor" else table
+            with tf.GradientTape() as tape:
+                tape.watch(source)
+                result = tfo.seq2seq.ctc_beam_search_decode(
+                    tf.zeros([2, 3, 4]), [3, 2], beam_width=2,
+                    step_fn=lambda labels, state: (tf.gather(source, labels), state),
+                )  # fmt: skip
+                total = tf.reduce_sum(result.scores)
+            # Without the error, a gradient of None.
+            return tape.gradient(total, source)
+
+        function = gradient if way == "eager" else tf.function(gradient, jit_compile=way == "XLA", autograph=False)
+        with self.assertRaisesRegex(
+            LookupError if way == "eager" else tf.errors.UnimplementedError, "ctc_beam_search_decode has no gradient"
+        ):
+            tf.convert_to_tensor(function(tf.zeros([1, 4, 4])))
+
 
 if __name__ == "__main__":
     tf.test.main()

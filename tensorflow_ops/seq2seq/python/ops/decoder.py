@@ -110,9 +110,9 @@ def start_tokens(bos_id, batch_size):
     return seq2seq_arguments.with_shape("bos_id", bos, [batch_size], "a scalar, or one for each example")
 
 
-def history_or_none(history, batch_size, count):
-    """Returns the tokens that only processors read, int32 [B * count, H], or None. Raises ValueError."""
-    if history is None:
+def history_or_none(history, process, batch_size, count):
+    """Returns the tokens that only the processor reads, int32 [B * count, H], or None. Raises ValueError."""
+    if history is None or process is None:
         return None
     history = arguments.tensor_of_kind("history", history, tf.int32)
     history = seq2seq_arguments.with_shape("history", history, [batch_size, None], "tokens before each example")
@@ -123,16 +123,16 @@ class Prompt:
     """The given first tokens of sequences."""
 
     @classmethod
-    def or_none(cls, prompt, lengths, batch_size, max_length):
+    def or_none(cls, prompt, lengths, batch_size, max_length, needs_room=False):
         """Returns a Prompt, or None without a prompt. Raises ValueError."""
         if prompt is not None:
-            return cls(prompt, lengths, batch_size, max_length)
+            return cls(prompt, lengths, batch_size, max_length, needs_room)
         if lengths is not None:
             raise ValueError("prompt_lengths are given, but no prompt")
         return None
 
-    def __init__(self, prompt, lengths, batch_size, max_length):
-        """Takes a prompt [B, P] with lengths [B] or None, at most max_length. Raises ValueError."""
+    def __init__(self, prompt, lengths, batch_size, max_length, needs_room):
+        """Takes a prompt [B, P], and lengths [B] or None: up to max_length, less if needs_room. Raises ValueError."""
         tokens = arguments.tensor_of_kind("prompt", prompt, tf.int32)
         tokens = seq2seq_arguments.with_shape("prompt", tokens, [batch_size, None], "the first tokens of each example")
         size = tf.shape(tokens)[1]
@@ -140,11 +140,14 @@ class Prompt:
         lengths = arguments.tensor_of_kind("prompt_lengths", lengths, tf.int32)
         lengths = seq2seq_arguments.with_shape("prompt_lengths", lengths, [batch_size], "one for each example")
         in_prompt = (lengths >= 0) & (lengths <= size)
-        lengths = arguments.checked("prompt_lengths", lengths, in_prompt, "none below 0 or above prompt's size")
-        room = max_length if isinstance(max_length, int) else "what max_length"
-        self._lengths = arguments.checked(
-            "prompt_lengths", lengths, lengths <= max_length, f"at most {room}, which leaves room behind the prompt"
-        )
+        known = tokens.shape[1]
+        sizes = "[0, the size of prompt]" if known is None else f"[0, {known}]: the size of prompt"
+        lengths = arguments.checked("prompt_lengths", lengths, in_prompt, sizes)
+        fits = lengths < max_length if needs_room else lengths <= max_length
+        expected = f"{'less than' if needs_room else 'at most'} max_length"
+        if isinstance(max_length, int):
+            expected += f", {max_length}"
+        self._lengths = arguments.checked("prompt_lengths", lengths, fits, expected)
         # A column more, so that `at` can index an empty prompt.
         self._tokens = tf.pad(tokens, [[0, 0], [0, 1]])
 
@@ -190,6 +193,7 @@ class Decoder:
             rows.concatenate(leaf.shape[1:]) if leaf.shape.rank is not None else leaf.shape for leaf in self.state
         ]
         self.logits_dtype = None
+        self._traced = self._first_logits = None
         if not tf.executing_eagerly():
             self._trace()
 
@@ -216,6 +220,7 @@ class Decoder:
             ]
             # Compared as text: unknown dims are not equal to each other.
             if list(map(repr, shapes)) == list(map(repr, self.state_shapes)):
+                self._traced = traced
                 return
             self.state_shapes = shapes
 
@@ -229,7 +234,19 @@ class Decoder:
             got = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
             raise ValueError(f"step_fn returned {got}, expected a pair (logits, state)")
         logits, state = result
-        return self._logits(logits), self._state(state)
+        logits = self._logits(logits)
+        if self._first_logits is None and tf.executing_eagerly():
+            self._first_logits = logits
+        return logits, self._state(state)
+
+    def differentiable(self):
+        """Returns tensors outside of the loop through which gradients reach what step_fn closes over.
+
+        In a graph they are what it closes over; eagerly the logits of the first call, if there was one.
+        """
+        if self._traced is None:
+            return [] if self._first_logits is None else [self._first_logits]
+        return [*self._traced.captured_inputs, *map(tf.convert_to_tensor, self._traced.variables)]
 
     def _logits(self, logits):
         meaning = "one row for each token that step_fn was given"

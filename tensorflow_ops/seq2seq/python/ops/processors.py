@@ -127,7 +127,7 @@ def bad_words(words: Iterable[Iterable[int]]) -> Callable:
       ValueError: a word without a token, an id below 0.
       InvalidArgumentError: an id that is no token of the logits.
     """
-    words = _Words([_word("words", word) for word in words])
+    words = _Words("words", [_word("words", word) for word in words])
 
     @_not_converted
     def process(step, sequences, logits):
@@ -158,7 +158,7 @@ def sequence_bias(biases: Mapping | Iterable) -> Callable:
       InvalidArgumentError: an id that is no token of the logits.
     """
     pairs = [(_word("biases", word), _bias(bias)) for word, bias in _pairs(biases)]
-    words = _Words([word for word, _ in pairs])
+    words = _Words("biases", [word for word, _ in pairs])
 
     @_not_converted
     def process(step, sequences, logits):
@@ -217,8 +217,9 @@ def force_tokens(ids: int | Iterable[int], *, step) -> Callable:
     array([[3., 2.]], dtype=float32)
 
     Args:
-      ids: the token, or several of which one follows: with equal probabilities, or with
-        process_log_probs=True in `beam_search` with probability 1 each, as in `transformers`.
+      ids: the token, or several that are allowed in this step. Several have equal
+        probabilities; with process_log_probs=True in `beam_search`, each has probability 1,
+        as in `transformers`.
       step: an int, or an int32 scalar tensor: the number of tokens before, without the
         history.
 
@@ -291,7 +292,7 @@ def top_k(k: int) -> Callable:
     """
     k = arguments.static_int("top_k", k, 1)
 
-    @_not_converted
+    @_filter
     def process(step, sequences, logits):
         del step, sequences
         tokens = tf.math.top_k(decoder.without_nan(logits), tf.minimum(k, tf.shape(logits)[-1])).indices
@@ -319,8 +320,10 @@ def top_p(p: float) -> Callable:
       InvalidArgumentError: the same error, found at run time.
     """
     p = seq2seq_arguments.positive_probability("top_p", p)
+    if _keeps_all(p):
+        return chain()
 
-    @_not_converted
+    @_filter
     def process(step, sequences, logits):
         del step, sequences
         best, tokens = tf.math.top_k(decoder.without_nan(logits), tf.shape(logits)[-1])
@@ -348,7 +351,7 @@ def min_p(p: float) -> Callable:
       ValueError: a p out of its range.
       InvalidArgumentError: the same error, found at run time.
     """
-    return _filter(sampling_filters.min_p, seq2seq_arguments.probability("min_p", p))
+    return _filter_of_weights(sampling_filters.min_p, seq2seq_arguments.probability("min_p", p))
 
 
 def typical_p(p: float) -> Callable:
@@ -369,14 +372,15 @@ def typical_p(p: float) -> Callable:
       ValueError: a p out of its range.
       InvalidArgumentError: the same error, found at run time.
     """
-    return _filter(sampling_filters.typical_p, seq2seq_arguments.positive_probability("typical_p", p))
+    p = seq2seq_arguments.positive_probability("typical_p", p)
+    return chain() if _keeps_all(p) else _filter_of_weights(sampling_filters.typical_p, p)
 
 
 def chain(*processors: Callable) -> Callable:
     """Combines processors: each reads the logits of the one before; a token that one forbids is forbidden.
 
-    The logits of forbidden tokens are -inf for those that follow. `force_tokens` overrules
-    in its step what processors before it forbid.
+    Forbidden tokens keep their logits, but `top_k`, `top_p`, `min_p` and `typical_p` choose
+    among the others. `force_tokens` overrules in its step what processors before it forbid.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> processors = tfo.seq2seq.processors
@@ -397,37 +401,49 @@ def chain(*processors: Callable) -> Callable:
         if not callable(processor):
             raise ValueError(f"a processor is {processor!r}, expected a function")
 
+    # Those of a chain in this chain, whose filters leave out what is forbidden before it.
+    processors = [part for processor in processors for part in getattr(processor, "chained", [processor])]
+
     def process(step, sequences, logits):
         forbidden = None
         for processor in processors:
-            if forbidden is None:
-                logits, forbidden = decoder.call_processor(processor, step, sequences, logits)
-                continue
-            allowed = _kept(tf.logical_not(forbidden), logits)
-            result, more = decoder.call_processor(processor, step, sequences, allowed)
-            if hasattr(processor, "lifts"):
-                forbidden &= tf.logical_not(processor.lifts(step))
+            before = forbidden
+            hides = before is not None and hasattr(processor, "is_filter")
+            given = _kept(tf.logical_not(before), logits) if hides else logits
+            result, more = decoder.call_processor(processor, step, sequences, given)
             # Their own logits again, which are part of the softmax.
-            logits = tf.where(forbidden, logits, result)
-            forbidden = forbidden if more is None else forbidden | more
+            logits = tf.where(before, logits, result) if hides else result
+            if before is not None and hasattr(processor, "lifts"):
+                before &= tf.logical_not(processor.lifts(step))
+            forbidden = before if more is None else more if before is None else before | more
         return logits if forbidden is None else (logits, forbidden)
 
-    lifts = [processor.lifts for processor in processors if hasattr(processor, "lifts")]
-    if lifts:
-        process.lifts = lambda step: tf.reduce_any([f(step) for f in lifts])
+    process.chained = processors
     return process
 
 
-def _filter(find, p):
+def _filter(process):
+    """Marks a processor that compares tokens, in a chain only those that are not forbidden."""
+    process = _not_converted(process)
+    process.is_filter = True
+    return process
+
+
+def _filter_of_weights(find, p):
     """Returns a processor that keeps the tokens that a function of sampling_filters finds."""
 
-    @_not_converted
+    @_filter
     def process(step, sequences, logits):
         del step, sequences
         weights = tf.exp(sampling_filters.shifted(decoder.without_nan(logits))[0])
         return _kept(find(weights, p), logits)
 
     return process
+
+
+def _keeps_all(p):
+    """Returns whether a filter keeps all tokens, like a top_p of 1."""
+    return isinstance(p, float) and p == 1
 
 
 def _kept(mask, logits):
@@ -443,7 +459,7 @@ def _word(name, word):
     """Returns the token ids of a sequence as a tuple. Raises ValueError."""
     word = tuple(arguments.static_int(f"{name}: an id", i, 0) for i in word)
     if not word:
-        raise ValueError(f"{name} have an empty one, expected at least one token in each")
+        raise ValueError(f"{name} contains an empty sequence, expected at least one token in each")
     return word
 
 
@@ -452,7 +468,7 @@ def _pairs(biases):
     pairs = biases.items() if isinstance(biases, Mapping) else biases
     try:
         return [(tuple(word), bias) for word, bias in pairs]
-    except TypeError:
+    except (TypeError, ValueError):
         raise ValueError(f"biases is {biases!r}, expected a dict from tuples of ids to numbers") from None
 
 
@@ -471,15 +487,18 @@ def _is_listed(ids, logits):
 class _Words:
     """Sequences of tokens, and where they may end in the next step."""
 
-    def __init__(self, words):
+    def __init__(self, name, words):
+        self._name, self._largest = f"{name}: an id", max((i for word in words for i in word), default=0)
         self._last = [word[-1] for word in words]
         self._count = max((len(word) - 1 for word in words), default=0)
         before = [[-1] * (self._count - len(word) + 1) + list(word[:-1]) for word in words]
         self._before = np.reshape(np.array(before, np.int32), [len(words), self._count])
 
     def last(self, logits):
-        """Returns the last token of each sequence, int32 [1, N]."""
-        return seq2seq_arguments.tokens("ids", self._last, logits)[tf.newaxis]
+        """Returns the last token of each sequence, int32 [1, N]; checks that all ids are tokens."""
+        largest = seq2seq_arguments.tokens(self._name, self._largest, logits)
+        # Changes nothing, but uses the checked id.
+        return tf.minimum(tf.constant([self._last], tf.int32), largest)
 
     def are_next(self, sequences):
         """Returns whether the tokens before the last one are there, bool [rows, N]."""

@@ -162,6 +162,62 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(result, [[-_INF, 3, 2, 1]])
         self.assertAllEqual(forbidden, [[False, True, False, False]])
 
+    @parameterized.product(process_log_probs=(False, True), in_a_chain=(False, True))
+    def test_forbidden_tokens_in_a_softmax(self, process_log_probs, in_a_chain):
+        """Processors apply to them, too: a mask after the softmax changes no log probability of others."""
+        logits = np.array([0.0, 1.0, 5.0, -2.0])
+        forbid = _processors.suppress_tokens([2])
+        start = logits - np.log(np.exp(logits).sum()) if process_log_probs else logits
+        for rule, expected in (
+            (_processors.temperature(0.5), start * 2),
+            (_processors.sequence_bias({(2,): 1.5, (0,): -1.0}), start + np.array([-1, 0, 1.5, 0])),
+            (
+                _processors.repetition_penalty(2.0),
+                np.where(start < 0, start * 2, start / 2) if process_log_probs else [0, 0.5, 2.5, -4],
+            ),
+        ):
+            history = [[0, 1, 2, 3]]
+            rule = _processors.chain(rule) if in_a_chain else rule
+            if not process_log_probs:
+                expected = expected - np.log(np.exp(expected).sum())
+            for processor in (_processors.chain(forbid, rule), _processors.chain(rule, forbid)):
+                found = tfo.seq2seq.beam_search(
+                    lambda tokens, state: (tf.constant([logits] * 4), state), (), batch_size=1, beam_width=4,
+                    max_length=1, bos_id=0, eos_ids=[], num_return_sequences=3, history=history,
+                    logits_processor=processor, process_log_probs=process_log_probs,
+                )  # fmt: skip
+                tokens = found.sequences.numpy()[0, :, 0]
+                self.assertCountEqual(tokens, [0, 1, 3])
+                self.assertAllClose(found.log_probs[0], expected[tokens], rtol=1e-12)
+
+    @parameterized.product(
+        filtered=(("top_k", 2), ("top_p", 0.6), ("min_p", 0.3), ("typical_p", 0.6)), in_a_chain=(False, True)
+    )
+    def test_filters_leave_out_forbidden_tokens(self, filtered, in_a_chain):
+        """They choose among the others; before the rule that forbids, among all."""
+        name, value = filtered
+        logits = np.array([[0.0, 5.0, 2.0, 1.0, 2.5]])
+        keep = getattr(_processors, name)(value)
+        none = tf.zeros([1, 0], tf.int32)
+
+        def by_definition(x):
+            return process_by_definition([(name, {"k" if name == "top_k" else "p": value})], [], 0, x[0]).reshape(1, -1)
+
+        rule = _processors.chain(_processors.temperature(0.5), keep) if in_a_chain else keep
+        scale = 2 if in_a_chain else 1
+        result, forbidden = _processors.chain(_processors.suppress_tokens([1]), rule)(0, none, tf.constant(logits))
+        self.assertAllEqual(forbidden, [[False, True, False, False, False]])
+        hidden = np.where([[False, True, False, False, False]], -_INF, logits * scale)
+        self.assertAllEqual(result, np.where(forbidden, logits * scale, by_definition(hidden)))
+        result, _ = _processors.chain(rule, _processors.suppress_tokens([1]))(0, none, tf.constant(logits))
+        self.assertAllEqual(result, by_definition(logits * scale))
+
+    @parameterized.parameters("top_p", "typical_p")
+    def test_filters_that_keep_all(self, name):
+        """Rounded sums would remove the rarest tokens."""
+        logits = tf.constant([[0.0, -50.0, -100.0, math.nan, _INF, -_INF]], tf.float64)
+        self.assertAllEqual(getattr(_processors, name)(1.0)(0, tf.zeros([1, 0], tf.int32), logits), logits)
+
     def test_forced_tokens_in_a_chain(self):
         """They overrule processors before them, in their step, also in a chain in a chain."""
         forbid, force = _processors.suppress_tokens([1, 2]), _processors.force_tokens(1, step=1)
@@ -218,16 +274,20 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         (lambda: _processors.repetition_penalty(0.0), "penalty is 0.0, expected a number above 0"),
         (lambda: _processors.no_repeat_ngrams(0), r"size is 0, expected an int in \[1, 2147483647\]"),
-        (lambda: _processors.bad_words([[1], []]), "words have an empty one"),
+        (
+            lambda: _processors.bad_words([[1], []]),
+            "words contains an empty sequence, expected at least one token in each",
+        ),
         (lambda: _processors.bad_words([[-1]]), "an id is -1"),
         (lambda: _processors.suppress_tokens([0.5]), "an id is 0.5"),
         (lambda: _processors.suppress_tokens([1], first_steps=-1), "first_steps is -1"),
         (lambda: _processors.chain(None), "a processor is None, expected a function"),
-        (lambda: _processors.sequence_bias({(): 1.0}), "biases have an empty one"),
+        (lambda: _processors.sequence_bias({(): 1.0}), "biases contains an empty sequence"),
         (lambda: _processors.sequence_bias({(1, -1): 1.0}), "an id is -1"),
         (lambda: _processors.sequence_bias({(1,): _INF}), "a bias is inf, expected a number below"),
         (lambda: _processors.sequence_bias({(1,): math.nan}), "a bias is nan"),
         (lambda: _processors.sequence_bias({1: 2.0}), "biases is {1: 2.0}, expected a dict from tuples"),
+        (lambda: _processors.sequence_bias([(1, 2, 3)]), r"biases is \[\(1, 2, 3\)\], expected a dict from tuples"),
         (lambda: _processors.sequence_bias(3), "biases is 3, expected a dict from tuples"),
         (lambda: _processors.force_tokens([], step=0), "ids is empty, expected at least one token"),
         (lambda: _processors.force_tokens(-1, step=0), "an id is -1"),

@@ -100,7 +100,7 @@ def sample(
       prompt_lengths: int32 [B], the number of tokens in each example's prompt, in [0, P], at
         most max_length. Default: P.
       history: int32 [B, H] or None: tokens before each example's sequences that only the
-        processor reads, as for `beam_search`.
+        processor reads, as for `beam_search`. No effect without a processor.
       name: a name scope.
 
     Returns:
@@ -112,8 +112,8 @@ def sample(
     Raises:
       ValueError: an option out of its range; a step_fn or state that does not return as
         documented above.
-      InvalidArgumentError: the same errors, found at run time; on the CPU also an id in
-        eos_ids that is no token.
+      InvalidArgumentError: the same errors, found at run time; an id in eos_ids that is
+        no token (not on a GPU with top_k, or with the number 0 as temperature).
     """
     with tf.name_scope(name or "sample"):
         return _sample(
@@ -146,7 +146,7 @@ def _sample(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_len
     count = options.num_return_sequences or 1
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), count)
     prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, options.max_length)
-    history = decoder.history_or_none(history, batch_size, count)
+    history = decoder.history_or_none(history, options.logits_processor, batch_size, count)
     model = decoder.Decoder(step_fn, initial_state, batch_size, count)
     seeds = row_seeds(seed, batch_size)
     if options.num_return_sequences:

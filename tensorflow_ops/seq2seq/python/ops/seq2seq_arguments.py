@@ -46,9 +46,8 @@ def with_shape(name, tensor, expected, meaning):
     shape = arguments.checked(f"the shape of {name}", shape, valid, f"{text}: {meaning}")
     # Not a reshape, which TensorFlow removes where the rank decides the result.
     result = tf.slice(tensor, tf.zeros_like(shape), shape, name=re.sub(r"\W", "_", name))
-    if rank is None and has_more:
-        return result
-    return tf.ensure_shape(result, head.merge_with(static).concatenate(tensor.shape[len(sizes) :]))
+    known = head.merge_with(static)
+    return tf.ensure_shape(result, known.concatenate(tensor.shape[len(sizes) :]) if has_more else known)
 
 
 def max_length(value):

@@ -145,21 +145,49 @@ _CASES = {
         _option("prompt_lengths", prompt=[[1, 2], [3, 4]]),
         [1, 2],
         [1, 3],
-        r"prompt_lengths\[1\] is 3, expected none below 0 or above prompt's size",
+        r"prompt_lengths\[1\] is 3, expected \[0, 2\]: the size of prompt",
     ),
     "prompt_lengths, below": (
         _SEARCHES,
         _option("prompt_lengths", prompt=[[1, 2], [3, 4]]),
         [1, 2],
         [-1, 2],
-        r"prompt_lengths\[0\] is -1, expected none below 0 or above prompt's size",
+        r"prompt_lengths\[0\] is -1, expected \[0, 2\]: the size of prompt",
     ),
     "prompt_lengths and max_length": (
         _SEARCHES,
         _option("prompt_lengths", prompt=[[1, 2, 3, 4, 0]] * 2),
         [1, 2],
         [1, 5],
-        r"prompt_lengths\[1\] is 5, expected at most [34], which leaves room behind the prompt",
+        r"prompt_lengths\[1\] is 5, expected (less than|at most) max_length, 4",
+    ),
+    "prompt_lengths and max_length, a tensor": (
+        ["beam_search"],
+        _option("max_length", prompt=[[1, 2, 3]] * 2),
+        4,
+        3,
+        r"prompt_lengths\[0\] is 3, expected less than max_length",
+    ),
+    "prompt_lengths and max_length, a tensor, with room for no more": (
+        ["beam_search"],
+        _option("max_length", prompt=[[1, 2, 3]] * 2, cut_off="count"),
+        3,
+        2,
+        r"prompt_lengths\[0\] is 3, expected at most max_length",
+    ),
+    "prompt_lengths and max_length, a tensor, of samplers": (
+        _SAMPLERS,
+        _option("max_length", prompt=[[1, 2, 3]] * 2),
+        3,
+        2,
+        r"prompt_lengths\[0\] is 3, expected at most max_length",
+    ),
+    "prompt_lengths, in a prompt of unknown size": (
+        _SEARCHES,
+        _option("prompt", prompt_lengths=[1, 2]),
+        [[1, 2], [3, 4]],
+        [[1], [3]],
+        r"prompt_lengths\[1\] is 2, expected (\[0, 1\]: the size of prompt|\[0, the size of prompt\])",
     ),
     "initial_state": (
         _SEARCHES,
@@ -260,14 +288,16 @@ class ChecksTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.product(way=_WAYS)
     def test_token_of_a_processor_outside_the_vocabulary(self, way):
-        for processor in (
-            _P.suppress_tokens([0, 5]),
-            _P.bad_words([[0], [1, 5]]),
-            _P.sequence_bias({(0,): 1.0, (1, 5): 1.0}),
-            _P.force_tokens([0, 5], step=3),
+        for processor, name in (
+            (_P.suppress_tokens([0, 5]), r"ids\[1\]"),
+            (_P.bad_words([[0], [1, 5]]), "words: an id"),
+            (_P.bad_words([[0], [5, 1]]), "words: an id"),
+            (_P.sequence_bias({(0,): 1.0, (1, 5): 1.0}), "biases: an id"),
+            (_P.sequence_bias({(0,): 1.0, (5, 1): 1.0}), "biases: an id"),
+            (_P.force_tokens([0, 5], step=3), r"ids\[1\]"),
         ):
             run = self._way(way, lambda bos, p=processor: _run("beam_search", bos_id=bos, logits_processor=p), 0)
-            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"ids\[1\] is 5, expected \[0, 5\)"):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, name + r" is 5, expected \[0, 5\)"):
                 run(tf.constant(0))
 
     @parameterized.parameters(*_WAYS)

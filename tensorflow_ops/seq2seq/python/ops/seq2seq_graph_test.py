@@ -115,6 +115,35 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(result.sequences, expected.sequences)
             self.assertAllClose(result.scores, expected.scores)
 
+    @parameterized.parameters("logits", "prompt", "prompt_lengths", "history")
+    def test_unknown_rank(self, which):
+        def hidden(x):
+            return tf.numpy_function(lambda x: x, [x], x.dtype)
+
+        def step_fn(tokens, state):
+            logits, state = _chain()(tokens, state)
+            return hidden(logits) if which == "logits" else logits, state
+
+        values = {"prompt": [[1, 2], [3, 4]], "prompt_lengths": [1, 2], "history": [[1, 2], [3, 4]]}
+        options = {"batch_size": 2, "max_length": 4, "bos_id": 0, "eos_ids": 5}
+        options["logits_processor"] = tfo.seq2seq.processors.repetition_penalty(2.0)
+
+        def searches(step_fn, more):
+            return (
+                *tfo.seq2seq.beam_search(step_fn, (), beam_width=3, **options, **more),
+                *tfo.seq2seq.sample(step_fn, (), seed=[1, 2], **options, **more),
+                *tfo.seq2seq.stochastic_beam_search(step_fn, (), beam_width=3, seed=[1, 2], **options, **more),
+            )
+
+        @tf.function
+        def in_a_graph():
+            return searches(
+                step_fn, {name: hidden(tf.constant(x)) if name == which else x for name, x in values.items()}
+            )
+
+        for found, expected in zip(in_a_graph(), searches(_chain(), values), strict=True):
+            self.assertAllClose(found, expected)
+
     @parameterized.parameters(tf.float32, tf.float64)
     def test_no_examples(self, dtype):
         options = {"batch_size": 0, "max_length": 4, "bos_id": 0, "eos_ids": 1}

@@ -97,8 +97,8 @@ def stochastic_beam_search(
     Raises:
       ValueError: an option out of its range; a step_fn, processor or state that does not
         return as documented above.
-      InvalidArgumentError: the same errors, found at run time; on the CPU also an id in
-        eos_ids that is no token.
+      InvalidArgumentError: the same errors, found at run time; an id in eos_ids that is
+        no token.
     """
     with tf.name_scope(name or "stochastic_beam_search"):
         return _search(
@@ -133,7 +133,7 @@ def _search(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_len
     width = options.num_return_sequences
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), width)
     prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, options.max_length)
-    history = decoder.history_or_none(history, batch_size, width)
+    history = decoder.history_or_none(history, options.logits_processor, batch_size, width)
     model = decoder.Decoder(step_fn, initial_state, batch_size, width)
     return _Search(options, model, batch_size, prompt, history).run(tokens, row_seeds(seed, batch_size))
 
