@@ -4,6 +4,7 @@ A check raises ValueError with a text of the form "NAME is VALUE, expected ...".
 that only the run knows is checked by an op (`checked`), which raises InvalidArgumentError.
 """
 
+import re
 from numbers import Integral, Real
 
 import numpy as np
@@ -204,3 +205,35 @@ def check_shape(name, tensor, expected, meaning):
     if not tensor.shape.is_compatible_with(expected):
         texts = shape_text(tensor.shape), shape_text(tf.TensorShape(expected))
         raise ValueError(f"{name} are {texts[0]}, expected {texts[1]}: {meaning}")
+
+
+def with_shape(name, tensor, expected, meaning):
+    """Returns the tensor; checks its shape, at once or when it is known. Raises ValueError.
+
+    Args:
+      name: the tensor's name in errors.
+      tensor: of any static shape.
+      expected: ints, int32 scalar tensors, or None for any size; with ... at the end, any dims may follow.
+      meaning: of the expected shape, in errors.
+    """
+    sizes = [n for n in expected if n is not ...]
+    has_more = len(sizes) < len(expected)
+    static = [None if n is None or tf.get_static_value(n) is None else int(tf.get_static_value(n)) for n in sizes]
+    rank = tensor.shape.rank
+    head = tensor.shape[: len(sizes)] if has_more else tensor.shape
+    text = f"[{','.join('?' if n is None else str(n) for n in static)}{',...' if has_more else ''}]"
+    if not head.is_compatible_with(static):
+        raise ValueError(f"{name} has shape {shape_text(tensor.shape)}, expected {text}: {meaning}")
+    if rank is not None and all(n is None or None not in pair for n, *pair in zip(sizes, static, head, strict=True)):
+        return tensor
+    shape = tf.shape(tensor)
+    count = tf.size(shape)
+    # More dims, for tensors of unknown rank with too few.
+    found = tf.concat([shape, tf.fill([len(sizes)], -1)], 0)[: len(sizes)]
+    wanted = tf.stack([found[i] if n is None else n for i, n in enumerate(sizes)])
+    valid = tf.reduce_all(found == wanted) & ((count >= len(sizes)) if has_more else (count == len(sizes)))
+    shape = checked(f"the shape of {name}", shape, valid, f"{text}: {meaning}")
+    # Not a reshape, which TensorFlow removes where the rank decides the result.
+    result = tf.slice(tensor, tf.zeros_like(shape), shape, name=re.sub(r"\W", "_", name))
+    known = head.merge_with(static)
+    return tf.ensure_shape(result, known.concatenate(tensor.shape[len(sizes) :]) if has_more else known)

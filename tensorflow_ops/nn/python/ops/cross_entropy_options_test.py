@@ -119,7 +119,7 @@ class SparseTest(parameterized.TestCase, tf.test.TestCase):
         if sizes == [5]:
             self.assertAllClose(graph(weights, logits), loss(weights, logits))
             return
-        message = "class_weights is .*, expected one number for each class"
+        message = r"the shape of class_weights is \[.*, expected \[.*\]: one for each class"
         if compiled:  # XLA may find sizes that do not broadcast first
             message += "|Incompatible shapes"
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):

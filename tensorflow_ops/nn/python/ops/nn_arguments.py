@@ -63,10 +63,8 @@ def class_weights_tensor(class_weights, logits, dtype):
     weights = arguments.cast_tensor("class_weights", class_weights, dtype)
     classes = logits.shape[-1] if logits.shape.rank else None
     arguments.check_shape("class_weights", weights, [classes], "one for each class")
-    if classes is not None and weights.shape == [classes]:
-        return weights
-    fits = (tf.rank(weights) == 1) & (tf.size(weights) == tf.shape(logits)[-1])
-    return arguments.checked("class_weights", weights, fits, "one number for each class")
+    size = tf.shape(logits)[-1] if classes is None else classes
+    return arguments.with_shape("class_weights", weights, [size], "one for each class")
 
 
 def weights_of_labels(weights, labels):

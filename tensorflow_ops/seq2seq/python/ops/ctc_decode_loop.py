@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.core.python.library import ops
-from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder, seq2seq_arguments
+from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
 from tensorflow_ops.sequence.python.ops import sequence_arguments
 
 # The sizes of a prefix in the step op (ctc_decode.h): log probabilities of paths that end with blank and with a label,
@@ -38,7 +38,7 @@ class CtcSearch:
             raise ValueError(f"blank_index is {blank}, expected [0, {classes}), or -1: the last class")
         self._static_batch = logits.shape[0]
         self._batch = tf.shape(logits)[0] if self._static_batch is None else self._static_batch
-        lengths = seq2seq_arguments.with_shape("logit_lengths", lengths, [self._batch], "one for each example")
+        lengths = arguments.with_shape("logit_lengths", lengths, [self._batch], "one for each example")
         frames = "logits' frames" if logits.shape[1] is None else logits.shape[1]
         is_valid = (lengths >= 0) & (lengths <= tf.shape(logits, lengths.dtype)[1])
         self._lengths = tf.cast(arguments.checked("logit_lengths", lengths, is_valid, f"[0, {frames}]"), tf.int32)

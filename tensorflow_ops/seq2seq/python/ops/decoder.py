@@ -107,7 +107,7 @@ def start_tokens(bos_id, batch_size):
     bos = arguments.tensor_of_kind("bos_id", bos_id, tf.int32)
     if bos.shape.rank == 0:
         return tf.fill([batch_size], bos)
-    return seq2seq_arguments.with_shape("bos_id", bos, [batch_size], "a scalar, or one for each example")
+    return arguments.with_shape("bos_id", bos, [batch_size], "a scalar, or one for each example")
 
 
 def history_or_none(history, process, batch_size, count):
@@ -115,7 +115,7 @@ def history_or_none(history, process, batch_size, count):
     if history is None or process is None:
         return None
     history = arguments.tensor_of_kind("history", history, tf.int32)
-    history = seq2seq_arguments.with_shape("history", history, [batch_size, None], "tokens before each example")
+    history = arguments.with_shape("history", history, [batch_size, None], "tokens before each example")
     return tf.repeat(history, count, axis=0)
 
 
@@ -134,11 +134,11 @@ class Prompt:
     def __init__(self, prompt, lengths, batch_size, max_length, needs_room):
         """Takes a prompt [B, P], and lengths [B] or None: up to max_length, less if needs_room. Raises ValueError."""
         tokens = arguments.tensor_of_kind("prompt", prompt, tf.int32)
-        tokens = seq2seq_arguments.with_shape("prompt", tokens, [batch_size, None], "the first tokens of each example")
+        tokens = arguments.with_shape("prompt", tokens, [batch_size, None], "the first tokens of each example")
         size = tf.shape(tokens)[1]
         lengths = tf.fill([batch_size], size) if lengths is None else lengths
         lengths = arguments.tensor_of_kind("prompt_lengths", lengths, tf.int32)
-        lengths = seq2seq_arguments.with_shape("prompt_lengths", lengths, [batch_size], "one for each example")
+        lengths = arguments.with_shape("prompt_lengths", lengths, [batch_size], "one for each example")
         in_prompt = (lengths >= 0) & (lengths <= size)
         known = tokens.shape[1]
         sizes = "[0, the size of prompt]" if known is None else f"[0, {known}]: the size of prompt"
@@ -200,7 +200,7 @@ class Decoder:
     def _first(self, path, leaf, batch_size, beams):
         name = f"initial_state[{path}]" if path else "initial_state"
         leaf = arguments.dense_tensor(name, leaf)
-        leaf = seq2seq_arguments.with_shape(name, leaf, [batch_size, ...], "batch_size examples")
+        leaf = arguments.with_shape(name, leaf, [batch_size, ...], "batch_size examples")
         if beams == 1:
             return leaf
         repeated = tf.repeat(leaf, beams, axis=0)
@@ -251,7 +251,7 @@ class Decoder:
     def _logits(self, logits):
         meaning = "one row for each token that step_fn was given"
         logits = seq2seq_arguments.logits_tensor(logits, [self._static_rows, None], meaning)
-        return seq2seq_arguments.with_shape("logits", logits, [self.rows, None], meaning)
+        return arguments.with_shape("logits", logits, [self.rows, None], meaning)
 
     def _state(self, state):
         try:
@@ -264,7 +264,7 @@ class Decoder:
             leaf = arguments.dense_tensor(name, leaf)
             if leaf.dtype != first.dtype:
                 raise ValueError(f"{name} is {leaf.dtype.name}, expected {first.dtype.name} as in initial_state")
-            leaf = seq2seq_arguments.with_shape(name, leaf, [self.rows, ...], "the rows it was given")
+            leaf = arguments.with_shape(name, leaf, [self.rows, ...], "the rows it was given")
             leaves.append(leaf)
         return leaves
 

@@ -18,7 +18,7 @@ def row_seeds(seed, batch_size):
         raise ValueError(f"seed is {seed.dtype.name}, expected int32")
     seed = tf.cast(seed, tf.int32)
     if seed.shape.rank == 2:
-        return seq2seq_arguments.with_shape("seed", seed, [batch_size, 2], "two numbers for each example")
+        return arguments.with_shape("seed", seed, [batch_size, 2], "two numbers for each example")
     if not seed.shape.is_fully_defined() or seed.shape != [2]:
         raise ValueError(f"seed is of shape {arguments.shape_text(seed.shape)}, expected [2] or [batch_size,2]")
     return tf.random.split(seed, batch_size, alg="philox")
