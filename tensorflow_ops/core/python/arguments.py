@@ -149,7 +149,7 @@ def dense_tensor(name, value, dtype=None, dtype_hint=None):
         return tf.convert_to_tensor(value, dtype, dtype_hint)
     except (TypeError, ValueError) as error:
         check_dense(name, value)
-        raise ValueError(f"{name} cannot be {dtype.name if dtype else 'a tensor'}: {error}") from None
+        raise ValueError(f"{name} cannot be {tf.as_dtype(dtype).name if dtype else 'a tensor'}: {error}") from None
 
 
 def check_dense(name, value):
