@@ -51,13 +51,18 @@ def forward(function):
     return of
 
 
+def _rank(y):
+    """Returns a shape of y's rank, if it is known."""
+    return y.shape if y.shape.rank is None else tf.TensorShape([None] * y.shape.rank)
+
+
 def looped(function):
     """Returns a function with the same results, from the last iteration of a loop."""
 
     def of(**inputs):
         start = tf.constant(0), function(**inputs)
         # In a loop, sizes from the values of constants are not static.
-        shapes = tf.nest.map_structure(lambda y: tf.TensorShape(y.shape.rank and [None] * y.shape.rank), start)
+        shapes = tf.nest.map_structure(_rank, start)
         return tf.while_loop(lambda i, _: i < 2, lambda i, _: (i + 1, function(**inputs)), start, shapes)[1]
 
     return of
@@ -132,6 +137,7 @@ def agree(function, inputs, like=None, ways=None, one_op=False):
       one_op: whether the function is one raw op of ours, so that errors must be the same.
     """
     expected = None
+    largest_input = oracle.largest(inputs)
     ways = [way for way in WAYS if ways is None or way in ways]
     for i, way in enumerate(ways if like is None else [eager, *ways]):
         on_way(way.__name__)
@@ -141,8 +147,10 @@ def agree(function, inputs, like=None, ways=None, one_op=False):
                 outcome = oracle.bits(way(function if like is None or compared else like, inputs))
         except Exception as error:
             outcome = error
-        if compared:
-            problem = oracle.difference(expected, outcome, compiled=way is compiled, one_op=one_op)
+        if compared and not isinstance(outcome, NoSuchCallError):
+            problem = oracle.difference(
+                expected, outcome, compiled=way is compiled, one_op=one_op, largest_input=largest_input
+            )
             if problem:
                 raise oracle.DisagreementError(f"{way.__name__}: {problem}")
         expected = expected if compared else outcome
@@ -189,7 +197,7 @@ def _edit(nodes, input_op, edit):
 
 
 class NoSuchCallError(TypeError):
-    """The call could not be made."""
+    """The call could not be made. TensorFlow makes some arguments in eager calls only, such as variables."""
 
 
 def public(name, number, changes):

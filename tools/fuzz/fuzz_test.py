@@ -4,6 +4,7 @@ from unittest import mock
 
 import example_calls
 import fuzz
+import oracle
 import programs
 import tensorflow as tf
 from absl.testing import parameterized
@@ -25,6 +26,7 @@ time.sleep(30)
 """
 
 _NMS = "lambda x: ops.tensorflow_ops_nms(x, tf.ones([2]), 0.5, -1.0, -1)"
+_REFUSE = "lambda x: ops.tensorflow_ops_refuse_gradient(x, reason='f has none')"
 # Functions with a fault that `agree` must find, the inputs, and a part of the finding.
 _FAULTS = {
     "unwritten memory": (
@@ -65,6 +67,11 @@ _FAULTS = {
     ),
     "a loop": ("looped(lambda x: x)", "{'x': tf.ones([2])}, like=lambda x: 2 * x", "eager: result 0 has other bits"),
     "vectorized_map": ("vectorized(lambda x: x)", "{'x': tf.ones([2])}, like=lambda x: 2 * x", "1.0, expected 2.0"),
+    "more than rounding": (
+        "lambda x: tf.constant(1e-5 if tf.executing_eagerly() else -1e-5)",
+        "{'x': tf.ones([2])}, ways=[eager, compiled]",
+        "compiled: result 0 has other bits",
+    ),
     "an UnknownError": (
         "lambda x: tf.numpy_function(lambda x: {}[2], [x], x.dtype)",
         "{'x': tf.ones([2])}",
@@ -150,9 +157,28 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
         ("NaNs", "lambda: tf.constant(np.uint32([0x7FC00000 + tf.executing_eagerly()]).view(np.float32))", "{}"),
         ("wrong shapes", "lambda x: ops.tensorflow_ops_nms(x, x, 1.0, 1.0, 1)", "{'x': tf.ones([2])}, one_op=True"),
         ("XLA's refusal", _NMS, "{'x': tf.ones([2, 4])}, one_op=True"),
+        ("an unclear error of others", "lambda x: [][0]", "{'x': tf.ones([2])}"),
+        ("strings", "lambda x: tf.identity(x)", "{'x': tf.constant(['a'])}"),
+        ("a gradient that XLA leaves out", _REFUSE, "{'x': tf.ones([0])}, one_op=True"),
+        (
+            "rounding",
+            "lambda x: tf.constant(-1.5e-8 if tf.executing_eagerly() else 2.2e-8)",
+            "{'x': tf.ones([2])}, ways=[eager, compiled]",
+        ),
+        ("scalars in loops", "looped(lambda x: x[0])", "{'x': tf.ones([2])}, like=lambda x: x[0]"),
     )
     def test_takes_documented_differences(self, function, inputs):
         self.assertEqual(self._run(f"result = agree({function}, {inputs})")[1], "")
+
+    def test_takes_arguments_that_no_graph_can_make(self):
+        self.assertEqual(self._run("result = public('zero_out', 0, {'x': lambda x: tf.Variable(x)})"), ("value", ""))
+
+    @parameterized.parameters(
+        ("Value for attr 'mode' of \"", "Value for attr 'data_format' of \""),
+        ("No attr, OpDef: goo.gle/debugproto    \nname: 'x'", "No attr, OpDef: goo.gle/debugonly  \nname: 'x'"),
+    )
+    def test_errors_that_differ_between_processes(self, one, other):
+        self.assertEqual(oracle.text_of_error(ValueError(one)), oracle.text_of_error(ValueError(other)))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,10 @@ class _RoILayer(keras.layers.Layer):
         # Keras would cast boxes to the compute dtype, too: float16 cannot hold image
         # coordinates.
         super().__init__(autocast=False, **layer_arguments)
-        self.output_size = tuple(int(n) for n in roi_arguments.check_output_size(output_size))
+        # A graph cannot iterate over a tensor, although it knows the values of a constant.
+        known = tf.get_static_value(output_size)
+        sizes = roi_arguments.check_output_size(output_size if known is None else known)
+        self.output_size = tuple(int(n) for n in sizes)
         self._options = tuple(options)
         for name, value in roi_arguments.check_options(**options).items():
             setattr(self, name, value)

@@ -63,6 +63,17 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             tfo.layers.RoIPool(**{"output_size": 2, **bad})
 
+    def test_bad_features(self):
+        with self.assertRaisesRegex(ValueError, "features cannot be float32"):
+            tfo.layers.RoIPool(2)({}, tf.zeros([1, 4]), tf.zeros([1], tf.int32))
+
+    @parameterized.parameters(([2, 3], (2, 3)), (2, (2, 2)))
+    def test_output_size_may_be_a_constant(self, values, expected):
+        size, in_graph = tf.constant(values, tf.int8), []
+        tf.function(lambda: in_graph.append(tfo.layers.RoIPool(size)), autograph=False)()
+        self.assertEqual(tfo.layers.RoIPool(size).output_size, expected)
+        self.assertEqual(in_graph[0].output_size, expected)
+
     def test_boxes_by_image_require_one_entry_per_image(self):
         layer = tfo.layers.RoIPool(2)
         features = tf.zeros([4, 8, 8, 3])

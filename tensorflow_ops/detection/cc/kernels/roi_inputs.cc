@@ -188,6 +188,12 @@ absl::Status ReadSpatialScale(OpKernelConstruction* ctx, float* spatial_scale) {
                  ", expected a positive, finite number");
 }
 
+absl::Status CheckSamplingRatio(int32_t sampling_ratio) {
+  if (sampling_ratio <= kMaxSamplingRatio) return absl::OkStatus();
+  return Invalid("sampling_ratio is ", sampling_ratio,
+                 ", expected 0 (adaptive) or at most ", kMaxSamplingRatio);
+}
+
 absl::Status ReadSampling(OpKernelConstruction* ctx, bool has_aligned,
                           RoiSampling* sampling) {
   *sampling = {0, /*aligned=*/true};
@@ -195,9 +201,7 @@ absl::Status ReadSampling(OpKernelConstruction* ctx, bool has_aligned,
   if (has_aligned) {
     TF_RETURN_IF_ERROR(ctx->GetAttr("aligned", &sampling->aligned));
   }
-  if (sampling->ratio <= kMaxSamplingRatio) return absl::OkStatus();
-  return Invalid("sampling_ratio is ", sampling->ratio,
-                 ", expected 0 (adaptive) or at most ", kMaxSamplingRatio);
+  return CheckSamplingRatio(sampling->ratio);
 }
 
 template <typename Device, typename C>

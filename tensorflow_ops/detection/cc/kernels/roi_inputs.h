@@ -20,6 +20,8 @@ absl::Status ReadFormats(::tensorflow::OpKernelConstruction* ctx,
 absl::Status ReadSpatialScale(::tensorflow::OpKernelConstruction* ctx,
                               float* spatial_scale);
 
+absl::Status CheckSamplingRatio(int32_t sampling_ratio);
+
 // sampling_ratio and, if the op has it, aligned, which is else true.
 absl::Status ReadSampling(::tensorflow::OpKernelConstruction* ctx,
                           bool has_aligned, RoiSampling* sampling);

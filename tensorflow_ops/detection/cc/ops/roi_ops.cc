@@ -3,6 +3,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_inputs.h"
 
 namespace tfo {
 namespace {
@@ -183,6 +184,17 @@ absl::Status RoiPoolGradGradShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+// The shape function of an op with sampling_ratio. Not only the kernel refuses
+// too many samples: TensorFlow's graph optimizer ends the process when the
+// shapes of TensorFlow's ops in a gradient overflow.
+template <absl::Status (*shape)(InferenceContext*)>
+absl::Status Sampled(InferenceContext* c) {
+  int32_t sampling_ratio;
+  TF_RETURN_IF_ERROR(c->GetAttr("sampling_ratio", &sampling_ratio));
+  TF_RETURN_IF_ERROR(CheckSamplingRatio(sampling_ratio));
+  return shape(c);
+}
+
 // clang-format off
 #define TFO_FORMAT_ATTRS                         \
   .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'") \
@@ -256,7 +268,7 @@ REGISTER_OP("TensorflowOps>RoiAlign")
     .Input("output_size: int32")
     .Output("output: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
     .Attr("mode: {'avg', 'max'} = 'avg'")
-    .SetShapeFn(RoiPoolShape)
+    .SetShapeFn(Sampled<RoiPoolShape>)
     .Doc(R"doc(
 The average or the maximum of bilinear samples in each bin: RoIAlign of Mask R-CNN.
 
@@ -276,7 +288,7 @@ REGISTER_OP("TensorflowOps>RoiAlignGrad")
     .Input("box_indices: int32")
     .Input("features_shape: int64")
     .Output("d_features: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(AverageGradShape)
+    .SetShapeFn(Sampled<AverageGradShape>)
     .Doc("The gradient of RoiAlign's average to its features.");
 
 REGISTER_OP("TensorflowOps>RoiAlignBoxesGrad")
@@ -285,7 +297,7 @@ REGISTER_OP("TensorflowOps>RoiAlignBoxesGrad")
     .Input("boxes: Tboxes")
     .Input("box_indices: int32")
     .Output("d_boxes: Tboxes") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(BoxesGradShape)
+    .SetShapeFn(Sampled<BoxesGradShape>)
     .Doc("The gradient of RoiAlign's average to its boxes.");
 
 REGISTER_OP("TensorflowOps>RoiAlignMaxGrad")
@@ -294,7 +306,7 @@ REGISTER_OP("TensorflowOps>RoiAlignMaxGrad")
     .Input("boxes: Tboxes")
     .Input("box_indices: int32")
     .Output("d_features: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(MaxGradShape)
+    .SetShapeFn(Sampled<MaxGradShape>)
     .Doc("The gradient of RoiAlign's maximum to its features.");
 
 REGISTER_OP("TensorflowOps>RoiAlignMaxGradGrad")
@@ -304,7 +316,7 @@ REGISTER_OP("TensorflowOps>RoiAlignMaxGradGrad")
     .Input("box_indices: int32")
     .Input("output_size: int32")
     .Output("dd_output: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(RoiPoolShape)
+    .SetShapeFn(Sampled<RoiPoolShape>)
     .Doc("The gradient of RoiAlignMaxGrad to its d_output.");
 
 REGISTER_OP("TensorflowOps>RoiAlignMaxBoxesGrad")
@@ -314,7 +326,7 @@ REGISTER_OP("TensorflowOps>RoiAlignMaxBoxesGrad")
     .Input("boxes: Tboxes")
     .Input("box_indices: int32")
     .Output("d_boxes: Tboxes") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(MaxBoxesGradShape)
+    .SetShapeFn(Sampled<MaxBoxesGradShape>)
     .Doc(R"doc(
 The gradient of RoiAlign's maximum to its boxes.
 
@@ -355,7 +367,7 @@ REGISTER_OP("TensorflowOps>PsRoiAlign")
     .Input("output_size: int32")
     .Output("output: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
-    .SetShapeFn(PsRoiShape)
+    .SetShapeFn(Sampled<PsRoiShape>)
     .Doc(R"doc(
 The average of bilinear samples in each bin, in channels of its own.
 
@@ -374,7 +386,7 @@ REGISTER_OP("TensorflowOps>PsRoiAlignGrad")
     .Input("features_shape: int64")
     .Output("d_features: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
-    .SetShapeFn(AverageGradShape)
+    .SetShapeFn(Sampled<AverageGradShape>)
     .Doc("The gradient of PsRoiAlign to its features.");
 
 REGISTER_OP("TensorflowOps>PsRoiAlignBoxesGrad")
@@ -384,7 +396,7 @@ REGISTER_OP("TensorflowOps>PsRoiAlignBoxesGrad")
     .Input("box_indices: int32")
     .Output("d_boxes: Tboxes") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
-    .SetShapeFn(BoxesGradShape)
+    .SetShapeFn(Sampled<BoxesGradShape>)
     .Doc("The gradient of PsRoiAlign to its boxes.");
 
 REGISTER_OP("TensorflowOps>MultiscaleRoiAlign")
@@ -393,7 +405,7 @@ REGISTER_OP("TensorflowOps>MultiscaleRoiAlign")
     .Input("box_indices: int32")
     .Input("output_size: int32")
     .Output("output: T") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS TFO_PYRAMID_ATTRS
-    .SetShapeFn(RoiPoolShape)
+    .SetShapeFn(Sampled<RoiPoolShape>)
     .Doc(R"doc(
 RoiAlign's average of each box on the level of a feature pyramid that fits its size.
 
@@ -411,7 +423,7 @@ REGISTER_OP("TensorflowOps>MultiscaleRoiAlignGrad")
     .Input("box_indices: int32")
     .Input("features_shapes: L * int64")
     .Output("d_features: L * T") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS
-    TFO_PYRAMID_ATTRS.SetShapeFn(AverageGradShape)
+    TFO_PYRAMID_ATTRS.SetShapeFn(Sampled<AverageGradShape>)
     .Doc("The gradient of MultiscaleRoiAlign to its features.");
 
 REGISTER_OP("TensorflowOps>MultiscaleRoiAlignBoxesGrad")
@@ -420,7 +432,7 @@ REGISTER_OP("TensorflowOps>MultiscaleRoiAlignBoxesGrad")
     .Input("boxes: Tboxes")
     .Input("box_indices: int32")
     .Output("d_boxes: Tboxes") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS
-    TFO_PYRAMID_ATTRS.SetShapeFn(BoxesGradShape)
+    TFO_PYRAMID_ATTRS.SetShapeFn(Sampled<BoxesGradShape>)
     .Doc("The gradient of MultiscaleRoiAlign to its boxes.");
 
 }  // namespace

@@ -1,6 +1,7 @@
 """Tests of shapes, graphs and bad input of roi_align, ps_roi_pool, ps_roi_align and multiscale_roi_align."""
 
 import functools
+import inspect
 import itertools
 from typing import NamedTuple
 
@@ -27,6 +28,19 @@ _FUNCTIONS = {
 }
 _NAMES = tuple(_FUNCTIONS)
 _POSITION_SENSITIVE = ("ps_roi_pool", "ps_roi_align")
+
+# The raw ops with sampling_ratio, and dtypes of their inputs.
+_SAMPLING_OPS = (
+    *("roi_align", "roi_align_grad", "roi_align_boxes_grad"),
+    *("roi_align_max_grad", "roi_align_max_grad_grad", "roi_align_max_boxes_grad"),
+    *("ps_roi_align", "ps_roi_align_grad", "ps_roi_align_boxes_grad"),
+    *("multiscale_roi_align", "multiscale_roi_align_grad", "multiscale_roi_align_boxes_grad"),
+)
+_INPUTS = {
+    **dict.fromkeys(("d_output", "dd_features", "features", "values", "boxes"), tf.float32),
+    **dict.fromkeys(("box_indices", "output_size"), tf.int32),
+    "features_shape": tf.int64,
+}
 
 
 class _Zeros(NamedTuple):
@@ -398,6 +412,18 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
         # TensorFlow's tape would end the process for such a shape.
         with tf.Graph().as_default(), self.assertRaisesRegex(ValueError, "overflow"):
             ops.tensorflow_ops_roi_align_grad(tf.zeros([1, 2, 2, 1]), [[0.0] * 4], [0], features_shape=[2**31 - 1] * 4)
+
+    @parameterized.product(name=_SAMPLING_OPS, sampling_ratio=(1025, 2**62))
+    def test_too_many_samples_are_an_error_in_a_graph(self, name, sampling_ratio):
+        # TensorFlow's optimizer would end the process, for the shapes in the gradients to boxes of these ops.
+        op = getattr(ops, f"tensorflow_ops_{name}")
+        with tf.Graph().as_default():
+            known = {name: tf.compat.v1.placeholder(dtype) for name, dtype in _INPUTS.items()}
+            if "multiscale" in name:
+                known |= {"features": [known["features"]], "features_shapes": [known["features_shape"]], "strides": [1]}
+            given = {k: v for k, v in known.items() if k in inspect.signature(op).parameters}
+            with self.assertRaisesRegex(ValueError, "sampling_ratio"):
+                op(**given, sampling_ratio=sampling_ratio)
 
     def test_values_of_the_maximum_have_the_features_shape(self):
         d_output, boxes, indices = tf.zeros([1, 2, 2, 3]), tf.zeros([1, 4]), tf.constant([0])
