@@ -27,12 +27,14 @@ def _along(inputs, dd_logits, dd_transitions):
 
     # The gradient to transitions is a sum over examples: one at a time.
     def along_transitions(example):
-        one = [labels[example][tf.newaxis], logits[example][tf.newaxis], transitions, lengths[example][tf.newaxis]]
+        labels, logits, lengths = (x[tf.newaxis] for x in example)
+        one = [labels, logits, transitions, lengths]
         _, d_transitions = ops.tensorflow_ops_crf_log_likelihood_grad(*one, tf.ones([1], dtype))
         return tf.reduce_sum(d_transitions * dd_transitions)
 
-    examples = tf.range(tf.shape(labels)[0])
-    return along_logits + tf.map_fn(along_transitions, examples, fn_output_signature=dtype)
+    # An empty example more: XLA does not compile loops over none.
+    examples = [tf.pad(x, [[0, 1]] + [[0, 0]] * dims) for x, dims in ((labels, 1), (logits, 2), (lengths, 0))]
+    return along_logits + tf.map_fn(along_transitions, examples, fn_output_signature=dtype)[:-1]
 
 
 @tf.RegisterGradient("TensorflowOps>CrfLogLikelihoodGrad")

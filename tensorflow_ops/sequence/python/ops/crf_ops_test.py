@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 
 def _all_sequences(logits, transitions):
@@ -188,6 +189,34 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(np.isnan(likelihood), [True, False])
         self.assertAllEqual(np.isnan(d_logits).all((1, 2)), [True, False])
         self.assertEqual(tfo.nn.crf_decode(logits, transitions).labels[0, 1], 0)
+
+
+class ForwardModeTest(tf.test.TestCase):
+    def test_any_batch_also_compiled(self):
+        def along(labels, logits, transitions):
+            tangents = tf.cos(logits), tf.sin(tf.reshape(tf.range(9.0), [3, 3]))
+            with tf.autodiff.ForwardAccumulator((logits, transitions), tangents) as accumulator:
+                likelihood = tfo.nn.crf_log_likelihood(labels, logits, transitions)
+            return accumulator.jvp(likelihood)
+
+        ways = [along, tf.function(along)]
+        if library.xla_error is None:
+            ways.append(tf.function(along, jit_compile=True))
+        rng = np.random.default_rng(5)
+        for batch in (0, 1, 3):
+            labels = tf.constant(rng.integers(0, 3, [batch, 4]))
+            logits, transitions = (tf.constant(rng.normal(size=s), tf.float32) for s in ([batch, 4, 3], [3, 3]))
+            step = 1e-2
+            near = [
+                tfo.nn.crf_log_likelihood(
+                    labels,
+                    tf.cast(logits, tf.float64) + sign * step * tf.cast(tf.cos(logits), tf.float64),
+                    tf.cast(transitions, tf.float64) + sign * step * np.sin(np.arange(9.0).reshape(3, 3)),
+                )
+                for sign in (1, -1)
+            ]
+            for way in ways:
+                self.assertAllClose(way(labels, logits, transitions), (near[0] - near[1]) / (2 * step), atol=1e-3)
 
 
 class ErrorsTest(tf.test.TestCase):
