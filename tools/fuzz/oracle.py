@@ -151,12 +151,14 @@ def _array(result):
 
 
 def _close(one, other, rounding):
-    """Returns whether floats agree to a part of the largest. Rounding may decide whether one overflows."""
+    """Returns whether finite floats agree to a part of the largest. Rounding may decide whether one overflows."""
     if one.dtype.kind in "biuSO":
         return False
     one, other = one.astype(np.float64), other.astype(np.float64)
-    scale = np.abs(one).max()
-    return not np.isfinite(scale + other.sum()) or np.abs(one - other).max() <= max(0.02 * scale, rounding)
+    finite = np.isfinite(one) & np.isfinite(other)
+    one, other = one[finite], other[finite]
+    scale = np.abs(one).max(initial=0)
+    return np.abs(one - other).max(initial=0) <= max(0.02 * scale, rounding)
 
 
 def _first_difference(one, other):

@@ -258,7 +258,7 @@ def _check_output(value, size):
                 "return a number for each example, and reduce them outside"
             )
         return tensor
-    expected = "the batch of its part as dim 0: return a row for each example, or a mean"
+    expected = "the number of examples in its part as dim 0: return a row for each example, or a scalar mean"
     if isinstance(size, int) and tensor.shape[0] is not None:
         if tensor.shape[0] != size:
             raise ValueError(f"fn returns a tensor {tensor.shape} for {size} examples, expected {expected}")

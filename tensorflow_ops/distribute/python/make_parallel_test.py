@@ -354,7 +354,7 @@ class BadArgumentsTest(parameterized.TestCase, tf.test.TestCase):
             traced = tf.function(first, input_signature=[spec])
             self.assertAllEqual(traced(tf.constant([2.0, 3, 4, 5])), [2, 3, 4, 5])
             with self.assertRaisesRegex(
-                tf.errors.InvalidArgumentError, r"fn's result is .*, expected the batch of its part as dim 0"
+                tf.errors.InvalidArgumentError, r"fn's result is .*, expected the number of examples in its part"
             ):
                 traced(tf.constant([2.0, 3, 0, 5]))
 
