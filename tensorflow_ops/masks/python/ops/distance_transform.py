@@ -69,7 +69,7 @@ def _spacing(spacing):
     """Returns the spacing as a float64 tensor [2]. Raises ValueError."""
     if arguments.is_tensor(spacing):
         known = tf.get_static_value(spacing)
-        if known is None:
+        if known is None or spacing.dtype == tf.string:
             return arguments.tensor_of_kind("spacing", spacing, tf.float64)
         spacing = known.tolist()
     try:

@@ -148,6 +148,7 @@ class ErrorTest(parameterized.TestCase, tf.test.TestCase):
         ((np.zeros([2, 2]),), {"spacing": tf.constant([1.0, np.inf])}, r"spacing\[1\] is inf"),
         ((np.zeros([2, 2]),), {"spacing": tf.constant(2.0)}, "expected two numbers"),
         ((np.zeros([2, 2]),), {"spacing": "ab"}, r"spacing\[0\] is 'a'"),
+        ((np.zeros([2, 2]),), {"spacing": tf.constant("ab")}, "spacing are string, expected float64"),
         ((np.zeros([2, 2]),), {"dtype": tf.int32}, "dtype is tf.int32, expected float16, bfloat16, float32 or float64"),
         ((np.zeros([2, 2]),), {"dtype": "real"}, "dtype is 'real'"),
     )

@@ -232,7 +232,9 @@ class _Chunks:
         # One at a time: parallel iterations would hold their logits at the same time.
         _, arrays, sums = tf.while_loop(lambda i, *_: i < loops, step, (0, arrays, list(sums)), parallel_iterations=1)
         begin = self._loops * self._size
-        last, sums = call(begin, self._rows - begin, sums)
+        # After the loop: a graph would otherwise hold the logits of both at the same time.
+        with tf.control_dependencies([array.flow for array in arrays]):
+            last, sums = call(begin, self._rows - begin, sums)
         results = []
         for array, end, spec in zip(arrays, last, specs, strict=True):
             shape = tf.concat([[begin], tf.shape(end, tf.int64)[1:]], 0)

@@ -34,6 +34,7 @@ def tokens(name, ids, logits):
 def eos_tuple(eos_ids):
     """Returns ids of end tokens as a tuple of ints, each once. Raises ValueError."""
     known = tf.get_static_value(eos_ids) if arguments.is_tensor(eos_ids) else eos_ids
+    arguments.check_dense("eos_ids", eos_ids)
     if known is None:
         raise ValueError("eos_ids are a tensor without a known value, expected ints")
     ids = np.reshape(known, -1).tolist() if isinstance(known, np.ndarray | np.generic) else known
