@@ -81,7 +81,6 @@ def difference(expected, actual, *, compiled, one_op, largest_input=1):
     - vectorized_map refuses arguments that differ between iterations and must not, by ValueError.
     - A wrong shape is a ValueError, whose text is the kernel's in an eager call and the shape function's in a graph
       (core/python/shape_errors.py). Without static shapes the kernel raises InvalidArgumentError, with its text.
-    - A graph's optimizer may change the sign of a zero that TensorFlow's ops compute.
     - TensorFlow converts NumPy arrays of objects in graphs only.
     - TensorFlow checks dtypes and the types of attrs itself: by several classes, in several places.
     - A gradient that an eager tape finds unused is None; a graph computes it (core/python/gradients.py).
@@ -91,8 +90,7 @@ def difference(expected, actual, *, compiled, one_op, largest_input=1):
     if not errors and not one_op and expected.count("NoneType") != actual.count("NoneType"):
         return None
     if not errors:
-        rounding = None if one_op else 1e-6 * largest_input if compiled else 0
-        return _different_bits(expected, actual, rounding)
+        return _different_bits(expected, actual, None if one_op or not compiled else 1e-6 * largest_input)
     if any(isinstance(e, tf.errors.ResourceExhaustedError | MemoryError) for e in errors):
         return None
     if compiled and _xla_may_differ(expected, actual, one_op):
@@ -134,7 +132,7 @@ def _text(outcome):
 
 
 def _different_bits(expected, actual, rounding):
-    """Returns what differs: bits if `rounding` is None, numbers if it is 0, else more than it and a part of the largest."""
+    """Returns what differs: any bit if `rounding` is None, else more than such a number and a part of the largest."""
     if len(expected) != len(actual):
         return f"{len(actual)} results, expected {len(expected)}"
     for i, (one, other) in enumerate(zip(expected, actual, strict=True)):
@@ -159,8 +157,6 @@ def _close(one, other, rounding):
     if one.dtype.kind in "biuSO":
         return False
     one, other = one.astype(np.float64), other.astype(np.float64)
-    if not rounding:
-        return np.array_equal(one, other, equal_nan=True)
     finite = np.isfinite(one) & np.isfinite(other)
     one, other = one[finite], other[finite]
     scale = np.abs(one).max(initial=0)

@@ -324,7 +324,7 @@ class BadArgumentsTest(parameterized.TestCase, tf.test.TestCase):
             "not_the_batch",
             lambda x: tf.ones([3, 3]),
             (np.ones(4),),
-            r"a tensor \(3, 3\) for 2 examples, expected the batch",
+            r"a tensor \(3, 3\) for 2 examples, expected the number of examples in its part",
         ),
         ("int_scalar", lambda x: tf.size(x), (np.ones(4),), "scalar of int32, which has no mean"),
         ("bool_scalar", lambda x: tf.reduce_all(x > 0), (np.ones(4),), "scalar of bool"),

@@ -121,7 +121,7 @@ class SparseTest(parameterized.TestCase, tf.test.TestCase):
             return
         message = r"the shape of class_weights is \[.*, expected \[.*\]: one for each class"
         if compiled:  # XLA, which knows all shapes, may refuse an op after the check first
-            message += "|Shape of tensor .*/class_weights .* is not compatible with expected shape"
+            message += "|Shape of tensor .*/class_weights .* is not compatible with expected shape|Incompatible shapes"
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
             graph(weights, logits)
 
