@@ -136,6 +136,8 @@ absl::Status ReadShapeInput(::tensorflow::shape_inference::InferenceContext* c,
   TF_RETURN_IF_ERROR(Expect(expected, c->WithRank(*shape, rank, shape)));
   ::tensorflow::shape_inference::DimensionHandle values = c->MakeDim(1);
   for (int i = 0; i < rank; ++i) {
+    // An unknown size does not hide that the others overflow.
+    if (!c->ValueKnown(c->Dim(*shape, i))) continue;
     TF_RETURN_IF_ERROR(
         Expect(expected, c->Multiply(values, c->Dim(*shape, i), &values)));
   }

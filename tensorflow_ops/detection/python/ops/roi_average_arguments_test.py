@@ -409,9 +409,10 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
                 call()
 
     def test_overflowing_features_shape_is_an_error_in_a_graph(self):
-        # TensorFlow's tape would end the process for such a shape.
-        with tf.Graph().as_default(), self.assertRaisesRegex(ValueError, "overflow"):
-            ops.tensorflow_ops_roi_align_grad(tf.zeros([1, 2, 2, 1]), [[0.0] * 4], [0], features_shape=[2**31 - 1] * 4)
+        # TensorFlow's tape, and XLA, would end the process for such shapes.
+        for sizes in ([2**31 - 1] * 4, [100, -1, 2**31 - 1, 2**31 - 1]):
+            with tf.Graph().as_default(), self.assertRaisesRegex(ValueError, "features_shape must have 4 .*overflow"):
+                ops.tensorflow_ops_roi_align_grad(tf.zeros([1, 2, 2, 1]), [[0.0] * 4], [0], features_shape=sizes)
 
     @parameterized.product(name=_SAMPLING_OPS, sampling_ratio=(1025, 2**62))
     def test_too_many_samples_are_an_error_in_a_graph(self, name, sampling_ratio):
