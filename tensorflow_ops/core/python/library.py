@@ -7,7 +7,6 @@ import tensorflow as tf
 
 # TensorFlow has no public API to look up an op.
 from tensorflow.python.framework import op_def_registry
-from tensorflow.python.ops import control_flow_util
 
 from tensorflow_ops.core.python import build_info, compatibility, shape_errors
 
@@ -74,20 +73,6 @@ def _load_xla():
 def supports_xla():
     """Returns whether XLA can compile the ops for this machine's devices."""
     return xla_error is None and bool(build_info.CUDA_VERSION or not tf.config.list_physical_devices("GPU"))
-
-
-def check_keras_jit(name):
-    """Raises UnimplementedError if a Keras loss is traced for XLA, but XLA cannot compile the ops.
-
-    A layer declines with `supports_jit`. Keras does not ask losses, so that jit_compile="auto",
-    its default, would end in an error of XLA's for a user who never named XLA.
-    """
-    if tf.executing_eagerly() or supports_xla():
-        return
-    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
-        reason = xla_error or "this build of tensorflow_ops has no kernels for the GPU"
-        advice = 'Pass jit_compile=False to compile(); its default, "auto", uses XLA on machines with a GPU.'
-        raise tf.errors.UnimplementedError(None, None, f"XLA cannot compile {name} here: {reason}. {advice}")
 
 
 # The generated op functions. Loaded with the package, so that a SavedModel finds

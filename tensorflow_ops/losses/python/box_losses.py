@@ -2,8 +2,9 @@
 
 import keras
 
-from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python import arguments
 from tensorflow_ops.detection.python.ops import box_iou
+from tensorflow_ops.losses.python import keras_jit
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -53,7 +54,7 @@ class BoxIoU(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         """Returns the loss of each box."""
-        library.check_keras_jit("tfo.losses.BoxIoU")
+        keras_jit.check("tfo.losses.BoxIoU")
         return box_iou.box_iou_loss(y_true, y_pred, mode=self.mode, box_format=self.box_format)
 
     def get_config(self):

@@ -3,7 +3,8 @@
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python import arguments
+from tensorflow_ops.losses.python import keras_jit
 from tensorflow_ops.sequence.python.ops import ctc_loss, rnnt_loss, sequence_arguments
 
 
@@ -42,7 +43,7 @@ class _SequenceLoss(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         """Returns the loss of each example."""
-        library.check_keras_jit(f"tfo.losses.{type(self).__name__}")
+        keras_jit.check(f"tfo.losses.{type(self).__name__}")
         mask = getattr(y_pred, "_keras_mask", None)
         logits = arguments.dense_tensor("y_pred", y_pred)
         if logits.dtype not in (tf.float16, tf.bfloat16) or self.dtype == "float64":

@@ -3,7 +3,8 @@
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python import arguments
+from tensorflow_ops.losses.python import keras_jit
 from tensorflow_ops.nn.python.ops import cross_entropy, nn_arguments
 
 
@@ -89,7 +90,7 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         """Returns the loss of each row."""
-        library.check_keras_jit("tfo.losses.SparseSoftmaxCrossEntropy")
+        keras_jit.check("tfo.losses.SparseSoftmaxCrossEntropy")
         logits = arguments.dense_tensor("y_pred", y_pred)
         if logits.dtype not in (tf.float16, tf.bfloat16) or self.dtype == "float64":
             logits = tf.cast(logits, self.dtype)
@@ -173,7 +174,7 @@ class SoftmaxCrossEntropy(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         """Returns the loss of each row."""
-        library.check_keras_jit("tfo.losses.SoftmaxCrossEntropy")
+        keras_jit.check("tfo.losses.SoftmaxCrossEntropy")
         return cross_entropy.softmax_cross_entropy(
             y_true,
             y_pred,

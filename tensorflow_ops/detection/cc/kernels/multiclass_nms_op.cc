@@ -1,5 +1,4 @@
 // The OpKernel of MulticlassNms.
-#include <algorithm>
 #include <type_traits>
 
 #include "tensorflow_ops/core/cc/op_util.h"
@@ -12,8 +11,6 @@ namespace {
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
-
-// The most results of an image that has fewer scores.
 
 template <typename T>
 absl::Status ReadMulticlassArgs(OpKernelContext* ctx, BoxFormat format,

@@ -89,10 +89,12 @@ absl::Status MulticlassNmsShape(InferenceContext* c) {
   DimensionHandle outputs;
   TF_RETURN_IF_ERROR(Expect("max_outputs must be at least 0",
                             c->MakeDimForScalarInput(4, &outputs)));
-  const int64_t num_boxes = c->Value(c->Dim(scores, 1));
-  const int64_t classes = c->Value(c->Dim(scores, 2));
-  if (c->ValueKnown(outputs) && num_boxes >= 0 && classes >= 0) {
-    TF_RETURN_IF_ERROR(CheckPadding(c->Value(outputs), num_boxes * classes));
+  DimensionHandle of_image;
+  TF_RETURN_IF_ERROR(
+      Expect("scores must be less than 2^31 for an image",
+             c->Multiply(c->Dim(scores, 1), c->Dim(scores, 2), &of_image)));
+  if (c->ValueKnown(outputs) && c->ValueKnown(of_image)) {
+    TF_RETURN_IF_ERROR(CheckPadding(c->Value(outputs), c->Value(of_image)));
   }
   const ShapeHandle padded = c->MakeShape({images, outputs});
   for (int i = 0; i < 3; ++i) c->set_output(i, padded);
