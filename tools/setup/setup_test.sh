@@ -40,9 +40,10 @@ find_real_python() {
 real_python=$(find_real_python)
 unset PYTHON
 
-# pip finds packages only in a test's scratch/wheels.
+# pip finds packages only in a test's scratch/wheels, and reads none of the machine's
+# configuration files: it skips all of them if PIP_CONFIG_FILE is /dev/null.
+unset "${!PIP_@}" TENSORFLOW_OPS_DISK_CACHE
 export PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 PIP_RETRIES=0
-unset PIP_INDEX_URL PIP_EXTRA_INDEX_URL TENSORFLOW_OPS_DISK_CACHE
 no_network=(env -u PIP_NO_INDEX PIP_FIND_LINKS= PIP_INDEX_URL=http://127.0.0.1:9/)
 
 # ---------------------------------------------------------------------------
@@ -266,20 +267,32 @@ expect_uv_got() { grep -qxF -- "$1" "$scratch/marks/uv" || fail "uv did not get:
 test_uv_installs_packages() {
   fake_uv
   mkdir "$scratch/folder"
-  printf '[global]\nindex-url = http://global/\n[install]\nindex-url = http://install/\n' >"$scratch/pip.conf"
-  PIP_CONFIG_FILE=$scratch/pip.conf PIP_FIND_LINKS="$scratch/wheels $scratch/folder" PIP_PROXY=http://proxy/ \
+  PIP_INDEX_URL=http://index/ PIP_FIND_LINKS="$scratch/wheels $scratch/folder" PIP_PROXY=http://proxy/ \
     PIP_EXTRA_INDEX_URL="http://one/ http://two/" PIP_TRUSTED_HOST="one two" PIP_CERT=/etc/hosts PIP_TIMEOUT=7 \
     succeeds run setup/python_env.sh
   says_not "trying pip"
   "$clone/.venv/bin/python" -c 'import importlib.metadata as m; m.version("tensorflow-cpu")'
   expect_uv_got "--quiet pip install --python $clone/.venv/bin/python --only-binary=:all: --requirement $clone/tools/requirements/build.txt"
-  expect_uv_got "UV_DEFAULT_INDEX=http://install/"
+  expect_uv_got "UV_DEFAULT_INDEX=http://index/"
   expect_uv_got "UV_INDEX=http://one/ http://two/"
   expect_uv_got "UV_FIND_LINKS=$scratch/wheels,$scratch/folder"
   expect_uv_got "UV_NO_INDEX=1"
   expect_uv_got "UV_INSECURE_HOST=one two"
   expect_uv_got "SSL_CERT_FILE=/etc/hosts"
   expect_uv_got "HTTPS_PROXY=http://proxy/"
+}
+
+test_uv_gets_the_option_of_the_later_section() {
+  (cd "$clone/tools/setup" && "$real_python" -c '
+import uv_settings
+
+listing = """install.index-url=\x27install\x27
+global.index-url=\x27global\x27
+global.find-links=\x27global\x27
+download.no-index=\x27true\x27
+:env:.find-links=\x27environment\x27"""
+assert uv_settings.options(listing) == {"index-url": "install", "find-links": "environment"}
+')
 }
 
 test_pip_installs_where_uv_fails() {
