@@ -32,6 +32,7 @@ _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["cuda_launch"
 _CUDART = Label("@local_config_cuda//:cudart")
 _EXPORT_KERNELS = Label("//tools/build_defs:export_kernels.lds")
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
+_RUN_TESTS = Label("//tools/build_defs:run_tests.py")
 _SIMD_SYMBOLS_TEST = Label("//tools/build_defs:simd_symbols_test.py")
 _TENSORFLOW_CC = Label("@local_config_tensorflow//:cc")
 
@@ -149,7 +150,23 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
         deps = deps + [":" + level for level in levels],
     )
 
-def tfo_cuda_library(name, srcs, deps = []):
+def tfo_headers(name, hdrs, deps, testonly = False):
+    """Headers that only other targets compile: of TensorFlow's side, or of tests. Targets: `name`.
+
+    Args:
+      name: the library's name.
+      hdrs: .h files.
+      deps: libraries whose headers they include.
+      testonly: whether only tests may use them.
+    """
+    cc_library(
+        name = name,
+        testonly = testonly,
+        hdrs = hdrs,
+        deps = deps,
+    )
+
+def tfo_cuda_library(name, srcs, deps = [], cuda_deps = []):
     """CUDA kernels and launchers, compiled by nvcc and, for tests without a GPU, by g++.
 
     `name` is empty without --config=cuda. `name_emulated` runs the kernels on the CPU
@@ -162,8 +179,9 @@ def tfo_cuda_library(name, srcs, deps = []):
       name: the library's name.
       srcs: .cu.cc files; they include CUDA's headers and the algorithm's own.
       deps: the algorithm libraries that declare the functions in srcs.
+      cuda_deps: other CUDA libraries whose functions srcs call.
     """
-    if CUDA_ENABLED:
+    if CUDA_ENABLED and srcs:
         cuda_objects(
             name = name + "_objects",
             srcs = srcs,
@@ -172,32 +190,35 @@ def tfo_cuda_library(name, srcs, deps = []):
         cc_library(
             name = name,
             srcs = [":" + name + "_objects"],
-            deps = deps + [_CUDART],
+            deps = deps + cuda_deps + [_CUDART],
         )
     else:
         cc_library(
             name = name,
-            deps = deps,
+            deps = deps + cuda_deps,
         )
-    native.genrule(
-        name = name + "_emulated_srcs",
-        srcs = srcs,
-        outs = [name + "/" + src.split("/")[-1].removesuffix(".cu.cc") + "_emulated.cc" for src in srcs],
-        # Copies to *.cc, because Bazel's cc rules treat .cu.cc differently.
-        cmd = "for src in $(SRCS); do cp $$src $(RULEDIR)/%s/$$(basename $$src .cu.cc)_emulated.cc; done" % name,
-        tags = ["manual"],
-        testonly = True,
-    )
+    emulated = []
+    if srcs:
+        emulated.append(":" + name + "_emulated_srcs")
+        native.genrule(
+            name = name + "_emulated_srcs",
+            srcs = srcs,
+            outs = [name + "/" + src.split("/")[-1].removesuffix(".cu.cc") + "_emulated.cc" for src in srcs],
+            # Copies to *.cc, because Bazel's cc rules treat .cu.cc differently.
+            cmd = "for src in $(SRCS); do cp $$src $(RULEDIR)/%s/$$(basename $$src .cu.cc)_emulated.cc; done" % name,
+            tags = ["manual"],
+            testonly = True,
+        )
     cc_library(
         name = name + "_emulated",
-        srcs = [":" + name + "_emulated_srcs"],
+        srcs = emulated,
         # GCC does not recognise that values are loaded and used under the same condition.
         copts = _COPTS + ["-Wno-clobbered", "-Wno-maybe-uninitialized", "-Wno-unknown-pragmas", "-ffp-contract=off"] +
                 _optimized("-O1"),
         local_defines = ["TFO_CUDA_EMULATION=1"] + _LEVEL_DEFINES,
         tags = ["manual"],
         testonly = True,
-        deps = deps,
+        deps = deps + [dep + "_emulated" for dep in cuda_deps],
     )
 
 def _glue_library(name, headers, deps, **attributes):
@@ -386,66 +407,28 @@ def tfo_py_library(name, srcs, data = [], deps = []):
         deps = deps,
     )
 
-def _tfo_op(name):
-    """The targets of an op whose files have the names that tools/new_op gives them."""
-    tfo_algorithm_library(
-        name = name + "_algorithm",
-        srcs = ["cc/kernels/%s_cpu.cc" % name],
-        hdrs = ["cc/kernels/%s.h" % name],
-        deps = [_CORE["device"]],
-    )
-    tfo_cuda_library(
-        name = name + "_cuda",
-        srcs = ["cc/kernels/%s_gpu.cu.cc" % name],
-        deps = [":%s_algorithm" % name, _CORE["cuda_launch"]],
-    )
-    tfo_op_library(
-        name = name + "_ops",
-        ops = ["cc/ops/%s_ops.cc" % name],
-        kernels = ["cc/kernels/%s_op.cc" % name],
-        cuda_deps = [":%s_cuda" % name],
-        deps = [":%s_algorithm" % name],
-    )
-    tfo_algorithm_test(
-        name = name + "_test",
-        srcs = ["cc/kernels/%s_test.cc" % name],
-        cuda_deps = [":%s_cuda" % name],
-        deps = [":%s_algorithm" % name],
-    )
-    tfo_py_test(
-        name = name + "_ops_test",
-        srcs = ["python/ops/%s_test.py" % name],
-    )
-
-def tfo_op_family(name, srcs, ops = [], op_libraries = [], deps = []):
+def tfo_op_family(name, srcs, op_libraries, deps = []):
     """A family of ops: its Python library and all of its kernels.
 
     Listing the family in OP_FAMILIES of tensorflow_ops/BUILD puts it into the wheel.
 
-    Targets: `name`, `name_kernels` with the suffixes of tfo_op_library; for each of `ops` OP_algorithm, OP_cuda, OP_ops,
-    OP_test, OP_ops_test.
+    Targets: `name`, `name_kernels` with the suffixes of tfo_op_library.
 
     Args:
       name: the family's name.
       srcs: .py files.
-      ops: ops whose files have the names that tools/new_op gives them. An op that
-        needs other files is written out as targets, and its libraries and files are
-        listed in op_libraries and srcs.
       op_libraries: tfo_op_library targets.
       deps: other Python libraries.
     """
-    for op in ops:
-        _tfo_op(op)
-    libraries = op_libraries + [":%s_ops" % op for op in ops]
     for suffix in ["", "_algorithms"] + ["_glue" + build.suffix for build in _TENSORFLOW_BUILDS]:
         cc_library(
             name = name + "_kernels" + suffix,
             tags = ["manual"],
-            deps = [library + suffix for library in libraries],
+            deps = [library + suffix for library in op_libraries],
         )
     tfo_py_library(
         name = name,
-        srcs = srcs + ["python/ops/%s.py" % op for op in ops],
+        srcs = srcs,
         deps = deps,
     )
 
@@ -517,22 +500,24 @@ def tfo_py_test_library(name, srcs):
     )
 
 def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
-    """A Python test of the public package: `import tensorflow_ops as tfo`.
+    """Python tests of the public package: `import tensorflow_ops as tfo`.
 
-    The same file runs under pytest against the installed wheel, so it reads
+    The same files run under pytest against the installed wheel, so they read
     nothing from Bazel's runfiles. Targets: `name`.
 
     Args:
       name: the test's name.
-      srcs: a list with one file.
+      srcs: test files. Several run in one process (run_tests.py).
       deps: the imported libraries, if not only tensorflow_ops.
       size: Bazel's size; "large" for tests that start many processes.
       shard_count: Bazel's shard_count, for tests that take minutes.
     """
+    several = len(srcs) > 1
     py_test(
         name = name,
-        srcs = srcs,
-        main = srcs[0],
+        srcs = srcs + ([_RUN_TESTS] if several else []),
+        args = ["$(rootpath %s)" % src for src in srcs] if several else [],
+        main = _RUN_TESTS if several else srcs[0],
         python_version = "PY3",
         size = size,
         shard_count = shard_count,

@@ -1,0 +1,133 @@
+"""Macros that make a namespace's targets from the names of its files.
+
+A namespace is a folder under tensorflow_ops/, and an op is a folder in its cc/kernels/:
+    cc/kernels/OP/*.h, *.cc         plain C++, no TensorFlow
+    cc/kernels/OP/*_simd.cc         the same, compiled once per instruction set
+    cc/kernels/OP/*_gpu.cu.cc       CUDA kernels and launchers, also emulated on the CPU
+    cc/kernels/OP/*_op.cc, *_op.h   OpKernels and what they share: includes TensorFlow
+    cc/kernels/OP/*_test.cc         a test each, with *_testing.h
+    cc/ops/OP_ops.cc                REGISTER_OP, shape functions
+    python/ops/*.py                 wrappers, gradients
+    python/ops/*_test.py            tests, with *_testing.py
+"""
+
+load("//tools/build_defs:op_family.bzl", "tfo_algorithm_library", "tfo_algorithm_test", "tfo_cuda_library", "tfo_headers", "tfo_op_family", "tfo_op_library", "tfo_py_test", "tfo_py_test_library")
+
+_KERNELS = "cc/kernels/"
+_PROCESS_TESTING = Label("//tensorflow_ops/testing:process_testing")
+_TENSORFLOW_OPS = Label("//tensorflow_ops")
+_CORE_FOR_KERNELS = Label("//tensorflow_ops/core:kernels")
+
+def _suffixed(labels, suffix):
+    """Returns labels of the same packages: ":rows" -> ":rows_cuda"."""
+    return [label + suffix for label in labels]
+
+def tfo_op(name, deps = [], test_deps = [], simd_optimization = "-O3"):
+    """The targets of the folder cc/kernels/NAME.
+
+    Targets: `name`, `name_cuda` and `name_testing`, which tests of other folders use;
+    `name_op_headers`; a test for each *_test.cc; what tfo_algorithm_library,
+    tfo_cuda_library and tfo_algorithm_test add to them.
+
+    Args:
+      name: the folder's name.
+      deps: the folders that it uses, as labels: ":boxes", "//tensorflow_ops/nn:rows".
+      test_deps: the folders that only its tests use.
+      simd_optimization: as in tfo_algorithm_library.
+    """
+    folder = _KERNELS + name + "/"
+    tfo_algorithm_library(
+        name = name,
+        srcs = native.glob(
+            [folder + "*.cc"],
+            allow_empty = True,
+            exclude = [folder + suffix for suffix in ["*_gpu.cu.cc", "*_op.cc", "*_simd.cc", "*_test.cc"]],
+        ),
+        hdrs = native.glob(
+            [folder + "*.h"],
+            allow_empty = True,
+            exclude = [folder + "*_op.h", folder + "*_testing.h"],
+        ),
+        simd_optimization = simd_optimization,
+        simd_srcs = native.glob([folder + "*_simd.cc"], allow_empty = True),
+        deps = deps + [_CORE_FOR_KERNELS],
+    )
+    tfo_cuda_library(
+        name = name + "_cuda",
+        srcs = native.glob([folder + "*_gpu.cu.cc"], allow_empty = True),
+        cuda_deps = _suffixed(deps, "_cuda"),
+        deps = [":" + name],
+    )
+    tfo_headers(
+        name = name + "_op_headers",
+        hdrs = native.glob([folder + "*_op.h"], allow_empty = True),
+        deps = _suffixed(deps, "_op_headers"),
+    )
+    tfo_headers(
+        name = name + "_testing",
+        testonly = True,
+        hdrs = native.glob([folder + "*_testing.h"], allow_empty = True),
+        deps = [":" + name] + _suffixed(deps + test_deps, "_testing"),
+    )
+    for test in native.glob([folder + "*_test.cc"], allow_empty = True):
+        tfo_algorithm_test(
+            name = test.removeprefix(folder).removesuffix(".cc"),
+            srcs = [test],
+            cuda_deps = [":%s_cuda" % name] + _suffixed(test_deps, "_cuda"),
+            deps = [":%s_testing" % name],
+        )
+
+def tfo_namespace(name, compiled_together = [], deps = []):
+    """A namespace: its Python library and tests, and all of its ops. Each folder in cc/kernels/ has a tfo_op.
+
+    Listing the namespace in OP_FAMILIES of tensorflow_ops/BUILD puts it into the wheel.
+
+    Targets: `name`; an op library for each folder with OpKernels, or several folders; `name_kernels` with the
+    suffixes of tfo_op_library; `gradients_test` of all *_grad_test.py, `ops_test` of the other tests in python/ops,
+    a process each, and `ops_testing`.
+
+    Args:
+      name: the namespace's name.
+      compiled_together: lists of folders whose OpKernels and op definitions form one op library, which takes
+        less time to compile (see tfo_op_library).
+      deps: other Python libraries.
+    """
+    with_kernels = {file.split("/")[2]: True for file in native.glob([_KERNELS + "*/*_op.cc"], allow_empty = True)}
+    together = [folder for folders in compiled_together for folder in folders]
+    alone = [[folder] for folder in with_kernels if folder not in together]
+    libraries = []
+    for folders in compiled_together + alone:
+        libraries.append(folders[0] + "_ops")
+        tfo_op_library(
+            name = libraries[-1],
+            cuda_deps = [":%s_cuda" % folder for folder in folders],
+            kernels = native.glob([_KERNELS + folder + "/*_op.*" for folder in folders], allow_empty = True),
+            ops = native.glob(["cc/ops/%s_ops.cc" % folder for folder in folders], allow_empty = True),
+            deps = [":" + folder + suffix for folder in folders for suffix in ["", "_op_headers"]],
+        )
+    tfo_op_family(
+        name = name,
+        srcs = native.glob(
+            ["__init__.py", "python/**/*.py"],
+            exclude = ["**/*_test.py", "**/*_testing.py"],
+        ),
+        op_libraries = [":" + library for library in libraries],
+        deps = deps,
+    )
+    testing = native.glob(["python/ops/*_testing.py"], allow_empty = True)
+    if testing:
+        tfo_py_test_library(
+            name = "ops_testing",
+            srcs = testing,
+        )
+    gradients = native.glob(["python/ops/*_grad_test.py"], allow_empty = True)
+    others = native.glob(["python/ops/*_test.py"], allow_empty = True, exclude = gradients)
+    for test, files in {"ops_test": others, "gradients_test": gradients}.items():
+        if files:
+            tfo_py_test(
+                name = test,
+                size = "large",
+                srcs = files,
+                shard_count = 2,
+                deps = [_TENSORFLOW_OPS, _PROCESS_TESTING] + ([":ops_testing"] if testing else []),
+            )
