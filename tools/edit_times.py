@@ -17,15 +17,15 @@ _TEST = "//tensorflow_ops/nn:softmax_test"
 # Description -> (file, text to append). The files are the largest of their kind.
 _EDITS = {
     "vector loops of a family": (
-        "tensorflow_ops/nn/cc/kernels/softmax_simd.cc",
+        "tensorflow_ops/nn/cc/kernels/softmax/softmax_simd.cc",
         "namespace tfo::TFO_CPU_NAMESPACE {{ int Edited() {{ return {}; }} }}\n",
     ),
     "an OpKernel": (
-        "tensorflow_ops/nn/cc/kernels/softmax_op.cc",
+        "tensorflow_ops/nn/cc/kernels/softmax/softmax_op.cc",
         "namespace tfo {{ int Edited() {{ return {}; }} }}\n",
     ),
     "a CPU algorithm": (
-        "tensorflow_ops/nn/cc/kernels/softmax_cpu.cc",
+        "tensorflow_ops/nn/cc/kernels/softmax/softmax_cpu.cc",
         "namespace tfo {{ int Edited() {{ return {}; }} }}\n",
     ),
     "a Python wrapper": ("tensorflow_ops/nn/python/ops/softmax.py", "_EDITED = {}\n"),

@@ -1,10 +1,10 @@
 """Ops on images and masks."""
 
-from tensorflow_ops.masks.python.ops import masks_pfor  # noqa: F401  (registers vectorization)
-from tensorflow_ops.masks.python.ops.connected_components import ConnectedComponents, connected_components
-from tensorflow_ops.masks.python.ops.distance_transform import euclidean_distance_transform
-from tensorflow_ops.sampling.python.ops.correlation_cost import correlation_cost
-from tensorflow_ops.sampling.python.ops.grid_sample import dense_image_warp, grid_sample
+from tensorflow_ops.image.python.ops import image_pfor  # noqa: F401  (registers vectorization)
+from tensorflow_ops.image.python.ops.connected_components import ConnectedComponents, connected_components
+from tensorflow_ops.image.python.ops.correlation_cost import correlation_cost
+from tensorflow_ops.image.python.ops.distance_transform import euclidean_distance_transform
+from tensorflow_ops.image.python.ops.grid_sample import dense_image_warp, grid_sample
 
 __all__ = [
     "ConnectedComponents",

@@ -1,20 +1,25 @@
-"""Functions of logits and of Gaussians: softmax, cross entropies, entropy, KL divergence."""
+"""Functions of logits and of Gaussians, deformable ops, losses of label sequences."""
 
-from tensorflow_ops.nn.python.ops import nn_grad, nn_pfor  # noqa: F401  (register gradients and vectorization)
+from tensorflow_ops.nn.python.ops import (  # noqa: F401  (register gradients and vectorization)
+    crf_grad,
+    nn_grad,
+    nn_pfor,
+    sequence_grad,
+    sequence_pfor,
+)
+from tensorflow_ops.nn.python.ops.crf import CrfDecode, crf_decode, crf_log_likelihood, crf_marginals
 from tensorflow_ops.nn.python.ops.cross_entropy import (
     label_log_prob,
     softmax_cross_entropy,
     sparse_softmax_cross_entropy,
 )
+from tensorflow_ops.nn.python.ops.ctc_loss import ctc_loss
+from tensorflow_ops.nn.python.ops.deform_conv import deform_conv2d
+from tensorflow_ops.nn.python.ops.deformable_attention import multiscale_deformable_attention
 from tensorflow_ops.nn.python.ops.gaussian_kl import gaussian_kl
 from tensorflow_ops.nn.python.ops.linear_cross_entropy import linear_cross_entropy
+from tensorflow_ops.nn.python.ops.rnnt_loss import rnnt_loss
 from tensorflow_ops.nn.python.ops.softmax import log_prob_from_logits, softmax, softmax_entropy
-from tensorflow_ops.sampling.python.ops.deform_conv import deform_conv2d
-from tensorflow_ops.sampling.python.ops.deformable_attention import multiscale_deformable_attention
-from tensorflow_ops.sequence.python.ops import crf_grad, sequence_grad, sequence_pfor  # noqa: F401  (the same)
-from tensorflow_ops.sequence.python.ops.crf import CrfDecode, crf_decode, crf_log_likelihood, crf_marginals
-from tensorflow_ops.sequence.python.ops.ctc_loss import ctc_loss
-from tensorflow_ops.sequence.python.ops.rnnt_loss import rnnt_loss
 
 __all__ = [
     "CrfDecode",

@@ -11,7 +11,7 @@ A namespace is a folder under tensorflow_ops/, and an op is a folder in its cc/k
     python/ops/*_test.py            tests, with *_testing.py
 """
 
-load("//tools/build_defs:op_family.bzl", "tfo_algorithm_library", "tfo_algorithm_test", "tfo_cuda_library", "tfo_headers", "tfo_op_family", "tfo_op_library", "tfo_py_test", "tfo_py_test_library")
+load("//tools/build_defs:op_family.bzl", "tfo_algorithm_library", "tfo_algorithm_test", "tfo_cuda_library", "tfo_headers", "tfo_op_family", "tfo_op_library", "tfo_py_test_library", "tfo_py_tests")
 
 _KERNELS = "cc/kernels/"
 _PROCESS_TESTING = Label("//tensorflow_ops/testing:process_testing")
@@ -67,14 +67,14 @@ def tfo_op(name, deps = [], test_deps = [], simd_optimization = "-O3"):
         name = name + "_testing",
         testonly = True,
         hdrs = native.glob([folder + "*_testing.h"], allow_empty = True),
-        deps = [":" + name] + _suffixed(deps + test_deps, "_testing"),
+        deps = [":" + name] + _suffixed(deps, "_testing"),
     )
     for test in native.glob([folder + "*_test.cc"], allow_empty = True):
         tfo_algorithm_test(
             name = test.removeprefix(folder).removesuffix(".cc"),
             srcs = [test],
             cuda_deps = [":%s_cuda" % name] + _suffixed(test_deps, "_cuda"),
-            deps = [":%s_testing" % name],
+            deps = [":%s_testing" % name] + _suffixed(test_deps, "_testing"),
         )
 
 def tfo_namespace(name, compiled_together = [], deps = []):
@@ -124,10 +124,9 @@ def tfo_namespace(name, compiled_together = [], deps = []):
     others = native.glob(["python/ops/*_test.py"], allow_empty = True, exclude = gradients)
     for test, files in {"ops_test": others, "gradients_test": gradients}.items():
         if files:
-            tfo_py_test(
+            tfo_py_tests(
                 name = test,
-                size = "large",
                 srcs = files,
-                shard_count = 2,
+                shard_count = 2 if len(files) > 4 else None,
                 deps = [_TENSORFLOW_OPS, _PROCESS_TESTING] + ([":ops_testing"] if testing else []),
             )

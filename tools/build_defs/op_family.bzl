@@ -500,24 +500,38 @@ def tfo_py_test_library(name, srcs):
     )
 
 def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
-    """Python tests of the public package: `import tensorflow_ops as tfo`.
+    """A Python test of the public package: `import tensorflow_ops as tfo`.
 
-    The same files run under pytest against the installed wheel, so they read
+    The same file runs under pytest against the installed wheel, so it reads
     nothing from Bazel's runfiles. Targets: `name`.
 
     Args:
       name: the test's name.
-      srcs: test files. Several run in one process (run_tests.py).
+      srcs: a list with one file.
       deps: the imported libraries, if not only tensorflow_ops.
       size: Bazel's size; "large" for tests that start many processes.
       shard_count: Bazel's shard_count, for tests that take minutes.
     """
-    several = len(srcs) > 1
+    _py_test(name, srcs, srcs[0], [], deps, size, shard_count)
+
+def tfo_py_tests(name, srcs, deps = None, size = "large", shard_count = None):
+    """Python tests as tfo_py_test, in one process (run_tests.py).
+
+    Args:
+      name: the test's name.
+      srcs: a list of files.
+      deps: the imported libraries, if not only tensorflow_ops.
+      size: Bazel's size.
+      shard_count: Bazel's shard_count.
+    """
+    _py_test(name, srcs + [_RUN_TESTS], _RUN_TESTS, ["$(rootpath %s)" % src for src in srcs], deps, size, shard_count)
+
+def _py_test(name, srcs, main, args, deps, size, shard_count):
     py_test(
         name = name,
-        srcs = srcs + ([_RUN_TESTS] if several else []),
-        args = ["$(rootpath %s)" % src for src in srcs] if several else [],
-        main = _RUN_TESTS if several else srcs[0],
+        srcs = srcs,
+        args = args,
+        main = main,
         python_version = "PY3",
         size = size,
         shard_count = shard_count,

@@ -2,10 +2,12 @@
 
 usage: run_tests.py FILE...
 
-Bazel's --test_filter picks what has all of its parts, separated by dots, in the names of file, class or method.
+Bazel's --test_filter picks tests by parts of the names of file, class and method, separated by dots:
+softmax_test, ValueTest.test_any_axis.
 """
 
 import os
+import pathlib
 import sys
 
 import pytest
@@ -14,8 +16,12 @@ import pytest
 class _Shard:
     """Keeps the tests of Bazel's shard."""
 
+    empty = False
+
+    @pytest.hookimpl(trylast=True)  # after --test_filter
     def pytest_collection_modifyitems(self, items):
         index, count = int(os.environ.get("TEST_SHARD_INDEX", 0)), int(os.environ.get("TEST_TOTAL_SHARDS", 1))
+        self.empty = 0 < len(items) <= index
         items[:] = items[index::count]
 
 
@@ -24,10 +30,12 @@ def main():
     if "XML_OUTPUT_FILE" in os.environ:
         arguments.append("--junitxml=" + os.environ["XML_OUTPUT_FILE"])
     if "TEST_SHARD_STATUS_FILE" in os.environ:
-        open(os.environ["TEST_SHARD_STATUS_FILE"], "w").close()  # tells Bazel that tests are sharded
+        pathlib.Path(os.environ["TEST_SHARD_STATUS_FILE"]).touch()  # tells Bazel that the tests are sharded
     if os.environ.get("TESTBRIDGE_TEST_ONLY"):
         arguments.append("-k=" + os.environ["TESTBRIDGE_TEST_ONLY"].replace(".", " and "))
-    return pytest.main(arguments, plugins=[_Shard()])
+    shard = _Shard()
+    status = pytest.main(arguments, plugins=[shard])
+    return 0 if shard.empty else status
 
 
 if __name__ == "__main__":

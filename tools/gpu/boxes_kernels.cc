@@ -1,8 +1,8 @@
 // Overlaps and suppression of boxes.
-#include "tensorflow_ops/detection/cc/kernels/box_iou.h"
-#include "tensorflow_ops/detection/cc/kernels/multiclass_nms.h"
-#include "tensorflow_ops/detection/cc/kernels/nms.h"
-#include "tensorflow_ops/detection/cc/kernels/soft_nms.h"
+#include "tensorflow_ops/detection/cc/kernels/boxes/box_iou.h"
+#include "tensorflow_ops/detection/cc/kernels/nms/multiclass_nms.h"
+#include "tensorflow_ops/detection/cc/kernels/nms/nms.h"
+#include "tensorflow_ops/detection/cc/kernels/nms/soft_nms.h"
 #include "tools/gpu/kernel_call.h"
 
 namespace tfo::gpu {

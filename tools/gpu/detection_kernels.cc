@@ -1,7 +1,7 @@
 // zero_out and region pooling.
-#include "tensorflow_ops/detection/cc/kernels/roi_align_max.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_average.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_pool.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_align_max/roi_align_max.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool.h"
 #include "tensorflow_ops/zero_out/cc/kernels/zero_out.h"
 #include "tools/gpu/kernel_call.h"
 

@@ -1,6 +1,6 @@
 // Distances and connected components of masks.
-#include "tensorflow_ops/masks/cc/kernels/connected_components.h"
-#include "tensorflow_ops/masks/cc/kernels/distance_transform.h"
+#include "tensorflow_ops/image/cc/kernels/connected_components/connected_components.h"
+#include "tensorflow_ops/image/cc/kernels/distance_transform/distance_transform.h"
 #include "tools/gpu/kernel_call.h"
 
 namespace tfo::gpu {

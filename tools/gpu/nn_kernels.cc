@@ -1,8 +1,8 @@
 // Softmax, entropy, cross entropies, the KL divergence of Gaussians.
-#include "tensorflow_ops/nn/cc/kernels/cross_entropy.h"
-#include "tensorflow_ops/nn/cc/kernels/gaussian_kl.h"
-#include "tensorflow_ops/nn/cc/kernels/softmax.h"
-#include "tensorflow_ops/nn/cc/rows/partition.h"
+#include "tensorflow_ops/nn/cc/kernels/cross_entropy/cross_entropy.h"
+#include "tensorflow_ops/nn/cc/kernels/gaussian_kl/gaussian_kl.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/partition.h"
+#include "tensorflow_ops/nn/cc/kernels/softmax/softmax.h"
 #include "tools/gpu/kernel_call.h"
 
 namespace tfo::gpu {

@@ -1,8 +1,8 @@
 // Samples of images, correlation, deformable convolution and attention.
-#include "tensorflow_ops/sampling/cc/kernels/correlation_cost.h"
-#include "tensorflow_ops/sampling/cc/kernels/deform_conv.h"
-#include "tensorflow_ops/sampling/cc/kernels/deformable_attention.h"
-#include "tensorflow_ops/sampling/cc/kernels/grid_sample.h"
+#include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample.h"
+#include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
+#include "tensorflow_ops/nn/cc/kernels/deformable_attention/deformable_attention.h"
 #include "tools/gpu/kernel_call.h"
 
 namespace tfo::gpu {

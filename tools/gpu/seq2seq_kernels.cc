@@ -1,6 +1,6 @@
 // Beam search.
-#include "tensorflow_ops/seq2seq/cc/kernels/beam_search_step_gpu.h"
-#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step_gpu.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/gather_tree/gather_tree.h"
 #include "tools/gpu/kernel_call.h"
 
 namespace tfo::gpu {

@@ -1,8 +1,8 @@
 // Losses and decoders of label sequences, and conditional random fields.
-#include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode.h"
-#include "tensorflow_ops/sequence/cc/kernels/crf.h"
-#include "tensorflow_ops/sequence/cc/kernels/ctc_loss.h"
-#include "tensorflow_ops/sequence/cc/kernels/rnnt_loss.h"
+#include "tensorflow_ops/nn/cc/kernels/crf/crf.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/ctc_loss.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/rnnt_loss.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_decode.h"
 #include "tools/gpu/kernel_call.h"
 
 namespace tfo::gpu {

@@ -102,16 +102,13 @@ def check_free(root, family, op):
     if not folder.exists():
         if f'"{family}"' in public or (package / f"{family}.py").exists():
             raise CannotWriteError(f"tensorflow_ops has {family!r} already, and it is no family")
-    elif not (folder / "BUILD").is_file() or "tfo_op_family(" not in _read(folder / "BUILD"):
-        raise CannotWriteError(f"tensorflow_ops/{family} is no op family: its BUILD has no tfo_op_family")
-    elif not re.search(rf"^from tensorflow_ops import .*\b{family}\b", public, re.MULTILINE):
-        raise CannotWriteError(f"tensorflow_ops/{family} is not public as a module, so its ops would not be found")
+    elif not (folder / "BUILD").is_file() or "tfo_namespace(" not in _read(folder / "BUILD"):
+        raise CannotWriteError(f"tensorflow_ops/{family} is no op family: its BUILD has no tfo_namespace")
     elif f'"{python}"' in _read(folder / "__init__.py"):
         raise CannotWriteError(f"tfo.{family}.{python} exists already")
     else:
-        clash = re.search(rf'name = "({python}_(?:algorithm|cuda|ops|test|ops_test))"', _read(folder / "BUILD"))
-        if clash:
-            raise CannotWriteError(f"tensorflow_ops/{family}/BUILD has a target {clash[1]!r} already")
+        if f'name = "{python}"' in _read(folder / "BUILD"):
+            raise CannotWriteError(f"tensorflow_ops/{family}/BUILD has a target {python!r} already")
     registered = re.compile(rf'REGISTER_OP\(\s*"TensorflowOps>({op}(?:Grad)?)"')
     declared = re.compile(rf"\b({op}(?:Grad)?(?:Args|Value|Slope|Curvature|Row)?)\s*[({{:<]")
     for path in [*package.rglob("*.cc"), *package.rglob("*.h")]:
@@ -143,7 +140,7 @@ def _new_files(family, op, kind):
     """{path: text} of the op's own files."""
     python, shared = snake_case(op), _VALUES[kind]
     folder = f"tensorflow_ops/{family}"
-    cc, py = f"{folder}/cc/kernels/{python}", f"{folder}/python/ops/{python}"
+    cc, py = f"{folder}/cc/kernels/{python}/{python}", f"{folder}/python/ops/{python}"
     inputs = shared["inputs"].split(", ")
     # The gradient's algorithm does not read params.
     grad_inputs = ["const T* d_output", *(i for i in inputs if not i.endswith("params"))]
@@ -196,11 +193,7 @@ def _changed_files(root, family, python):
         insert("tensorflow_ops/BUILD", r"^OP_FAMILIES = \[\n", f'    "{family}",\n')
         insert("tensorflow_ops/__init__.py", "^from tensorflow_ops import ", f"{family}, ")
         insert("tensorflow_ops/__init__.py", r"^__all__ = \[", f'"{family}", ')
-    build, call = f"{folder}/BUILD", rf'^tfo_op_family\(\n    name = "{family}",\n'
-    if re.search(call + r"(    .*\n)*?    ops = \[", files.get(build) or _read(root / build), re.MULTILINE):
-        insert(build, call + r"(    .*\n)*?    ops = \[", f'"{python}", ')
-    else:
-        insert(build, call, f'    ops = ["{python}"],\n')
+    insert(f"{folder}/BUILD", r"(?=^tfo_namespace\()", f'tfo_op(name = "{python}")\n\n')
     module = f"tensorflow_ops.{family}.python.ops.{python}"
     insert(f"{folder}/__init__.py", r'^"""(.|\n)*?"""\n\n', f"from {module} import {python}\n")
     insert(f"{folder}/__init__.py", r"^__all__ = \[", f'"{python}", ')

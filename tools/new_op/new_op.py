@@ -76,7 +76,8 @@ def main():
     if done.returncode != 0:
         print(f"Not all files are formatted: bash tools/lint.sh --fix prints\n{done.stdout}{done.stderr}")
     print("Next, search the new files for FILL IN and write the definition. Then run")
-    print(f"  bash tools/test.sh //tensorflow_ops/{family}:{python}_test //tensorflow_ops/{family}:{python}_ops_test")
+    print(f"  bash tools/test.sh //tensorflow_ops/{family}:{python}_test")
+    print(f"  bash tools/test.sh //tensorflow_ops/{family}:ops_test --test_filter={python}_test")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ _FILES = {
     "tools/lint.sh": "echo of $#; exit 1\n",
     "tensorflow_ops/BUILD": 'OP_FAMILIES = [\n    "pool",\n]\n',
     "tensorflow_ops/__init__.py": 'from tensorflow_ops import pool\n\n__all__ = ["pool", "show_versions"]\n',
-    "tensorflow_ops/pool/BUILD": 'name = "swim_ops"\ntfo_op_family(\n    name = "pool",\n    srcs = [],\n)\n',
+    "tensorflow_ops/pool/BUILD": 'tfo_op(name = "swim")\ntfo_namespace(\n    name = "pool",\n)\n',
     "tensorflow_ops/pool/__init__.py": '"""Pooling."""\n\nfrom a import b\n\n__all__ = [\n    "max_pool",\n]\n',
     "tensorflow_ops/pool/python/ops/mean_pool_test.py": "",
     "tensorflow_ops/pool/cc/ops/pool_ops.cc": 'REGISTER_OP("TensorflowOps>MaxPool")\n',
@@ -62,7 +62,7 @@ class GenerateTest(RepositoryTest):
         self.assertLen(new, 9)
         holes = {path: self.read(path).count("FILL IN") for path in new}
         family = "tensorflow_ops/pool"
-        expected = {f"{family}/cc/kernels/crop_pool.h": definitions, "benchmarks/pool/crop_pool.py": 1}
+        expected = {f"{family}/cc/kernels/crop_pool/crop_pool.h": definitions, "benchmarks/pool/crop_pool.py": 1}
         expected |= {f"{family}/python/ops/crop_pool{ending}.py": 1 for ending in ("", "_test")}
         self.assertEqual({path: count for path, count in holes.items() if count}, expected)
         for path in new:
@@ -72,7 +72,8 @@ class GenerateTest(RepositoryTest):
         self.generate()
         self.generate(op="Dive")
         self.assertRegex(
-            self.read("tensorflow_ops/pool/BUILD"), r'name = "pool",\n(    .*\n)*    ops = \[[^]]*"crop_pool"'
+            self.read("tensorflow_ops/pool/BUILD"),
+            r'tfo_op\(name = "crop_pool"\)\n\ntfo_op\(name = "dive"\)\n\ntfo_namespace\(',
         )
         module = self.read("tensorflow_ops/pool/__init__.py")
         self.assertIn("from tensorflow_ops.pool.python.ops.crop_pool import crop_pool\n", module)
@@ -85,7 +86,7 @@ class GenerateTest(RepositoryTest):
         self.assertIn('"shapes",', self.read("tensorflow_ops/BUILD"))
         self.assertRegex(self.read("tensorflow_ops/__init__.py"), r"from tensorflow_ops import .*\bshapes\b")
         self.assertIn('"shapes"', self.read("tensorflow_ops/__init__.py"))
-        self.assertIn('ops = ["ring"]', self.read("tensorflow_ops/shapes/BUILD"))
+        self.assertIn('tfo_op(name = "ring")', self.read("tensorflow_ops/shapes/BUILD"))
         self.assertIn("import ring\n", self.read("tensorflow_ops/shapes/__init__.py"))
         self.assertEqual(self.read("tensorflow_ops/shapes/python/ops/__init__.py"), "")
 
@@ -111,12 +112,12 @@ class RefusalTest(RepositoryTest):
 
     @parameterized.parameters(
         ("core", "CropPool", "core is no op family"),
-        ("zero_out", "CropPool", "zero_out is not public as a module"),
+        ("zero_out", "CropPool", "zero_out is no op family"),
         ("show_versions", "CropPool", "has 'show_versions' already, and it is no family"),
         ("pool", "MaxPool", "tfo.pool.max_pool exists already"),
         ("shapes", "MaxPool", "the op TensorflowOps>MaxPool exists already: tensorflow_ops/pool/cc/ops/pool_ops.cc"),
         ("pool", "BoxPool", "has a BoxPoolArgs already: tensorflow_ops/pool/cc/kernels/pool.h"),
-        ("pool", "Swim", "has a target 'swim_ops' already"),
+        ("pool", "Swim", "has a target 'swim' already"),
         ("shapes", "MeanPool", "there is a test of that name already: .*mean_pool_test.py"),
     )
     def test_clashes(self, family, op, message):

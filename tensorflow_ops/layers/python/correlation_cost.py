@@ -3,7 +3,7 @@
 import keras
 
 from tensorflow_ops.core.python import library
-from tensorflow_ops.sampling.python.ops import correlation_cost
+from tensorflow_ops.image.python.ops import correlation_cost
 
 _OPTIONS = ("max_displacement", "kernel_size", "stride_1", "stride_2", "padding", "data_format")
 

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, library
-from tensorflow_ops.sampling.python.ops import deform_conv
+from tensorflow_ops.nn.python.ops import deform_conv
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.losses.python import keras_jit
-from tensorflow_ops.sequence.python.ops import ctc_loss, rnnt_loss, sequence_arguments
+from tensorflow_ops.nn.python.ops import ctc_loss, rnnt_loss, sequence_arguments
 
 
 class _Reduction(keras.losses.Loss):

@@ -2,7 +2,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/detection/cc/kernels/nms_inputs.h"
+#include "tensorflow_ops/detection/cc/kernels/nms/nms_inputs_op.h"
 
 namespace tfo {
 namespace {

@@ -3,7 +3,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_inputs.h"
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_inputs_op.h"
 
 namespace tfo {
 namespace {

@@ -4,7 +4,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/sequence/cc/kernels/sequence_inputs.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_inputs_op.h"
 
 namespace tfo {
 namespace {

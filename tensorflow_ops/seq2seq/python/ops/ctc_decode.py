@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.nn.python.ops import sequence_arguments
 from tensorflow_ops.seq2seq.python.ops import ctc_decode_grad, ctc_decode_loop, decoder, seq2seq_arguments
-from tensorflow_ops.sequence.python.ops import sequence_arguments
 
 
 class CtcDecode(NamedTuple):

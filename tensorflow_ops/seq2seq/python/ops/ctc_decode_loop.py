@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.nn.python.ops import sequence_arguments
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
-from tensorflow_ops.sequence.python.ops import sequence_arguments
 
 # The sizes of a prefix in the step op (ctc_decode.h): log probabilities of paths that end with blank and with a label,
 # and the score's bonus; the last label, and two ids of two numbers.

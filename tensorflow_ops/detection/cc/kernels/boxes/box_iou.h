@@ -1,0 +1,78 @@
+// Overlap of boxes: of all pairs of two sets, and as a loss of pairs in order.
+//
+// With w = max(x2 - x1, 0), h alike: iou = intersection / union, 0 if the union
+// is 0. giou = iou - (hull - union) / hull, with the smallest box around both,
+// the term 0 for a hull of 0. diou = iou - distance^2 / diagonal^2, of the
+// centers and of the hull, the term 0 for a diagonal of 0. ciou = diou - alpha
+// v, v = 4 / pi^2 (atan2(w1, h1) - atan2(w2, h2))^2, alpha = v / (1 - iou + v),
+// 0 for v = 0.
+//
+// A pair with a number that is not finite has a metric of NaN and no gradient.
+// Finite boxes may have any size: where products of sides overflow or lose
+// bits, they are computed again, in other units (box.h).
+//
+// Gradients: each max and min shares the gradient between equal arguments, and
+// alpha counts as constant.
+#ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_IOU_H_
+#define TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_IOU_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/detection/cc/kernels/boxes/box.h"
+
+namespace tfo {
+
+// All pairs of boxes1 [batch, rows, size] and boxes2 [batch, columns, size],
+// size being BoxSize(format). kRotated only has kIou, and no gradient.
+struct BoxIouArgs {
+  BoxMetric metric;
+  BoxFormat format;
+  int64_t batch, rows, columns;
+};
+
+// Pair i of boxes1 [count, 4] is with box i of boxes2 [count, 4].
+struct BoxIouLossArgs {
+  BoxMetric metric;
+  BoxFormat format;
+  int64_t count;
+};
+
+// C is float or double.
+
+// Writes iou [batch, rows, columns].
+template <typename C>
+Error BoxIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
+             const C* boxes2, C* iou);
+template <typename C>
+Error BoxIou(const Gpu& gpu, const BoxIouArgs& args, const C* boxes1,
+             const C* boxes2, C* iou);
+
+// Writes d_boxes1 and d_boxes2, of the boxes' shapes.
+template <typename C>
+Error BoxIouGrad(const Cpu& cpu, const BoxIouArgs& args, const C* d_iou,
+                 const C* boxes1, const C* boxes2, C* d_boxes1, C* d_boxes2);
+template <typename C>
+Error BoxIouGrad(const Gpu& gpu, const BoxIouArgs& args, const C* d_iou,
+                 const C* boxes1, const C* boxes2, C* d_boxes1, C* d_boxes2);
+
+// Writes loss [count]: 1 - metric.
+template <typename C>
+Error BoxIouLoss(const Cpu& cpu, const BoxIouLossArgs& args, const C* boxes1,
+                 const C* boxes2, C* loss);
+template <typename C>
+Error BoxIouLoss(const Gpu& gpu, const BoxIouLossArgs& args, const C* boxes1,
+                 const C* boxes2, C* loss);
+
+template <typename C>
+Error BoxIouLossGrad(const Cpu& cpu, const BoxIouLossArgs& args,
+                     const C* d_loss, const C* boxes1, const C* boxes2,
+                     C* d_boxes1, C* d_boxes2);
+template <typename C>
+Error BoxIouLossGrad(const Gpu& gpu, const BoxIouLossArgs& args,
+                     const C* d_loss, const C* boxes1, const C* boxes2,
+                     C* d_boxes1, C* d_boxes2);
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_IOU_H_

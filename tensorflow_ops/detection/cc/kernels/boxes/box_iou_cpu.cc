@@ -1,0 +1,208 @@
+#include <algorithm>
+
+#include "tensorflow_ops/detection/cc/kernels/boxes/box_iou.h"
+#include "tensorflow_ops/detection/cc/kernels/boxes/box_iou_simd.h"
+#include "tensorflow_ops/detection/cc/kernels/boxes/rotated_box.h"
+
+namespace tfo {
+namespace {
+
+// From this size on, the result would not stay in the caches.
+constexpr int64_t kStreamBytes = int64_t{16} << 20;
+
+// Cycles of a pair in a vector of 8: the metric, and its gradient.
+constexpr double kIouCycles = 2, kGradCycles = 16, kRotatedCycles = 40;
+
+int64_t Groups(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+
+// Rows of a matrix of pairs in groups, of all batches.
+struct GroupsOf {
+  int64_t per_batch, size, count;
+
+  GroupsOf(int64_t boxes, int64_t group_size)
+      : per_batch(Groups(boxes, group_size)), size(group_size), count(boxes) {}
+  int64_t Batch(int64_t group) const { return group / per_batch; }
+  int64_t Begin(int64_t group) const { return group % per_batch * size; }
+  int64_t Size(int64_t group) const {
+    return std::min(size, count - Begin(group));
+  }
+};
+
+template <typename C>
+void RotatedIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
+                const C* boxes2, C* iou) {
+  constexpr int64_t kRows = 64, kColumns = 256;
+  const GroupsOf rows(args.rows, kRows), columns(args.columns, kColumns);
+  const int64_t tiles = args.batch * rows.per_batch * columns.per_batch;
+  cpu.ParallelFor(
+      tiles, kRotatedCycles * kRows * kColumns,
+      [&](int64_t begin, int64_t end) {
+        using scalar::ReadRotated;
+        scalar::RotatedBox<C> of_columns[kColumns];
+        for (int64_t tile = begin; tile < end; ++tile) {
+          const int64_t group = tile / columns.per_batch;
+          const int64_t batch = rows.Batch(group), row = rows.Begin(group);
+          const int64_t part = tile % columns.per_batch;
+          const int64_t column = columns.Begin(part);
+          const int64_t num_rows = rows.Size(group);
+          const int64_t num_columns = columns.Size(part);
+          const C* const from1 = boxes1 + 5 * (batch * args.rows + row);
+          const C* const from2 = boxes2 + 5 * (batch * args.columns + column);
+          C* const to = iou + (batch * args.rows + row) * args.columns + column;
+          for (int64_t j = 0; j < num_columns; ++j) {
+            of_columns[j] = ReadRotated(from2 + 5 * j);
+          }
+          for (int64_t i = 0; i < num_rows; ++i) {
+            const auto of_row = ReadRotated(from1 + 5 * i);
+            for (int64_t j = 0; j < num_columns; ++j) {
+              to[i * args.columns + j] =
+                  scalar::RotatedIou(of_row, of_columns[j]);
+            }
+          }
+        }
+      });
+}
+
+}  // namespace
+
+template <typename C>
+Error BoxIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
+             const C* boxes2, C* iou) {
+  if (args.batch == 0 || args.rows == 0 || args.columns == 0) return nullptr;
+  if (args.format == BoxFormat::kRotated) {
+    RotatedIou(cpu, args, boxes1, boxes2, iou);
+    return nullptr;
+  }
+  const auto iou_of_tile = TFO_DISPATCH(IouOfTile<C>);
+  const GroupsOf rows(args.rows, kTileRows);
+  const GroupsOf columns(args.columns, kTileColumns);
+  const int64_t pairs = args.batch * args.rows * args.columns;
+  const int64_t tiles = args.batch * rows.per_batch * columns.per_batch;
+  const bool streams = pairs * static_cast<int64_t>(sizeof(C)) >= kStreamBytes;
+  cpu.ParallelFor(
+      tiles, kIouCycles * pairs / tiles, [&](int64_t begin, int64_t end) {
+        for (int64_t tile = begin; tile < end; ++tile) {
+          const int64_t group = tile / columns.per_batch;
+          const int64_t part = tile % columns.per_batch;
+          const int64_t row = rows.Batch(group) * args.rows + rows.Begin(group);
+          const int64_t column = columns.Begin(part);
+          const int64_t column_of_all =
+              rows.Batch(group) * args.columns + column;
+          iou_of_tile({args.metric,
+                       args.format == BoxFormat::kYxyx,
+                       {boxes1 + 4 * row, rows.Size(group)},
+                       {boxes2 + 4 * column_of_all, columns.Size(part)},
+                       args.columns},
+                      streams, iou + row * args.columns + column);
+        }
+      });
+  return nullptr;
+}
+
+template <typename C>
+Error BoxIouGrad(const Cpu& cpu, const BoxIouArgs& args, const C* d_iou,
+                 const C* boxes1, const C* boxes2, C* d_boxes1, C* d_boxes2) {
+  const auto grad_to_rows = TFO_DISPATCH(IouGradToRows<C>);
+  const auto grad_to_columns = TFO_DISPATCH(IouGradToColumns<C>);
+  // A group's gradient is one thread's. Small groups, for many threads; columns
+  // in whole vectors.
+  const GroupsOf rows(args.rows, 8), columns(args.columns, 64);
+  const bool yxyx = args.format == BoxFormat::kYxyx;
+  const auto tile = [&](int64_t batch, int64_t row, int64_t num_rows,
+                        int64_t column, int64_t num_columns) {
+    return BoxTile<C>{
+        args.metric,
+        yxyx,
+        {boxes1 + 4 * (batch * args.rows + row), num_rows},
+        {boxes2 + 4 * (batch * args.columns + column), num_columns},
+        args.columns};
+  };
+  cpu.ParallelFor(
+      args.batch * rows.per_batch,
+      kGradCycles * std::min(rows.size, args.rows) * (args.columns + 1),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t group = begin; group < end; ++group) {
+          const int64_t batch = rows.Batch(group), row = rows.Begin(group);
+          const int64_t first = batch * args.rows + row;
+          grad_to_rows(tile(batch, row, rows.Size(group), 0, args.columns),
+                       d_iou + first * args.columns, d_boxes1 + 4 * first);
+        }
+      });
+  cpu.ParallelFor(
+      args.batch * columns.per_batch,
+      kGradCycles * std::min(columns.size, args.columns) * (args.rows + 1),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t group = begin; group < end; ++group) {
+          const int64_t batch = columns.Batch(group);
+          const int64_t column = columns.Begin(group);
+          grad_to_columns(
+              tile(batch, 0, args.rows, column, columns.Size(group)),
+              d_iou + batch * args.rows * args.columns + column,
+              d_boxes2 + 4 * (batch * args.columns + column));
+        }
+      });
+  return nullptr;
+}
+
+namespace {
+
+// Pairs of a task; a multiple of every vector's lanes.
+constexpr int64_t kPairs = 512;
+
+template <typename C>
+BoxPairs<C> PairsFrom(const BoxIouLossArgs& args, const C* boxes1,
+                      const C* boxes2, int64_t begin, int64_t end) {
+  return {args.metric, args.format == BoxFormat::kYxyx, boxes1 + 4 * begin,
+          boxes2 + 4 * begin, end - begin};
+}
+
+// Calls body(begin, end) with ranges of pairs.
+template <typename Body>
+void ForPairs(const Cpu& cpu, const BoxIouLossArgs& args, double cycles,
+              const Body& body) {
+  cpu.ParallelFor(Groups(args.count, kPairs), cycles * kPairs,
+                  [&](int64_t begin, int64_t end) {
+                    body(begin * kPairs, std::min(end * kPairs, args.count));
+                  });
+}
+
+}  // namespace
+
+template <typename C>
+Error BoxIouLoss(const Cpu& cpu, const BoxIouLossArgs& args, const C* boxes1,
+                 const C* boxes2, C* loss) {
+  const auto run = TFO_DISPATCH(IouLoss<C>);
+  ForPairs(cpu, args, /*cycles=*/8, [&](int64_t begin, int64_t end) {
+    run(PairsFrom(args, boxes1, boxes2, begin, end), loss + begin);
+  });
+  return nullptr;
+}
+
+template <typename C>
+Error BoxIouLossGrad(const Cpu& cpu, const BoxIouLossArgs& args,
+                     const C* d_loss, const C* boxes1, const C* boxes2,
+                     C* d_boxes1, C* d_boxes2) {
+  const auto run = TFO_DISPATCH(IouLossGrad<C>);
+  ForPairs(cpu, args, kGradCycles, [&](int64_t begin, int64_t end) {
+    run(PairsFrom(args, boxes1, boxes2, begin, end), d_loss + begin,
+        d_boxes1 + 4 * begin, d_boxes2 + 4 * begin);
+  });
+  return nullptr;
+}
+
+#define TFO_INSTANTIATE(C)                                                    \
+  template Error BoxIou<C>(const Cpu&, const BoxIouArgs&, const C*, const C*, \
+                           C*);                                               \
+  template Error BoxIouGrad<C>(const Cpu&, const BoxIouArgs&, const C*,       \
+                               const C*, const C*, C*, C*);                   \
+  template Error BoxIouLoss<C>(const Cpu&, const BoxIouLossArgs&, const C*,   \
+                               const C*, C*);                                 \
+  template Error BoxIouLossGrad<C>(const Cpu&, const BoxIouLossArgs&,         \
+                                   const C*, const C*, const C*, C*, C*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+#undef TFO_INSTANTIATE
+
+}  // namespace tfo

@@ -1,0 +1,242 @@
+// box_iou: a box of the rows with a vector of columns at a time.
+#include "tensorflow_ops/detection/cc/kernels/boxes/box_iou_simd.h"
+
+#include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/detection/cc/kernels/boxes/box_lanes_simd.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+namespace {
+
+template <typename C>
+using VectorOf = typename Lanes<C>::Vector;
+
+// The boxes of a range, an array for each number. Behind the last box are
+// zeros, enough for a vector that starts at any box.
+template <typename C, int64_t kMax>
+struct MeasuredBoxes {
+  static constexpr int kCount = Lanes<C>::kCount;
+  static constexpr int64_t kSize = kMax + 2 * kCount;
+  alignas(kVectorBytes) C x1[kSize], y1[kSize], x2[kSize], y2[kSize],
+      area[kSize], angle[kSize];
+
+  template <bool kAngles>
+  TFO_INLINE void Read(const BoxRange<C>& range, bool yxyx) {
+    int64_t at = 0;
+    for (; at + kCount <= range.count; at += kCount) {
+      Set<kAngles>(at, LoadBoxes(range.boxes + 4 * at, yxyx));
+    }
+    const int64_t rest = range.count - at;
+    Set<kAngles>(at, LoadFirstBoxes(range.boxes + 4 * at, rest, yxyx));
+    Set<kAngles>(at + kCount, Box<VectorOf<C>>{});
+    have_areas_ = true;
+    for (int64_t i = 0; i < range.count; ++i) {
+      have_areas_ &= area[i] >= OrdinarySizes<C>::kMinArea;
+    }
+  }
+
+  // Does each box have at least the smallest ordinary area?
+  TFO_INLINE bool HaveAreas() const { return have_areas_; }
+  TFO_INLINE bool HaveOrdinaryPlaces() const {
+    return InAllLanes(have_ordinary_places_);
+  }
+
+  // A vector of boxes.
+  TFO_INLINE MeasuredBox<VectorOf<C>> operator[](int64_t i) const {
+    return {{Load(x1 + i), Load(y1 + i), Load(x2 + i), Load(y2 + i)},
+            Load(area + i),
+            Load(angle + i)};
+  }
+  // One box in all lanes.
+  TFO_INLINE MeasuredBox<VectorOf<C>> InAllLanesOf(int64_t i) const {
+    const VectorOf<C> v{};
+    return {{v + x1[i], v + y1[i], v + x2[i], v + y2[i]},
+            v + area[i],
+            v + angle[i]};
+  }
+
+ private:
+  template <bool kAngles>
+  TFO_INLINE void Set(int64_t i, const Box<VectorOf<C>>& box) {
+    Store(box.x1, x1 + i);
+    Store(box.y1, y1 + i);
+    Store(box.x2, x2 + i);
+    Store(box.y2, y2 + i);
+    have_ordinary_places_ &= HasOrdinaryPlace(box);
+    Store(AreaOrNan(box), area + i);
+    Store(kAngles ? DiagonalAngle(box) : VectorOf<C>{}, angle + i);
+  }
+
+  decltype(VectorOf<C>{} == VectorOf<C>{}) have_ordinary_places_ =
+      VectorOf<C>{} == VectorOf<C>{};
+  bool have_areas_ = false;
+};
+
+// The gradients of a vector of pairs, added up.
+template <typename V>
+TFO_INLINE void AddTo(const Box<V>& d, Box<V>& sum) {
+  sum.x1 += d.x1;
+  sum.y1 += d.y1;
+  sum.x2 += d.x2;
+  sum.y2 += d.y2;
+}
+
+template <typename C>
+TFO_INLINE BoxRange<C> Part(const BoxRange<C>& range, int64_t begin,
+                            int64_t most) {
+  const int64_t rest = range.count - begin;
+  return {range.boxes + 4 * begin, rest < most ? rest : most};
+}
+
+template <BoxMetric kMetric, typename C>
+TFO_INLINE BoxPair<VectorOf<C>> GradOfPairs(
+    const MeasuredBox<VectorOf<C>>& row, const MeasuredBox<VectorOf<C>>& column,
+    VectorOf<C> d) {
+  return GradOfMetric<kMetric>(row, column, row.angle - column.angle, d);
+}
+
+// d of a vector of pairs, 0 beyond n.
+template <typename C>
+TFO_INLINE VectorOf<C> LoadUpTo(const C* from, int64_t n) {
+  return n >= Lanes<C>::kCount ? Load(from) : LoadFirst(from, n);
+}
+
+template <typename V>
+TFO_INLINE bool IsZero(V d) {
+  return InAllLanes(d == V{});
+}
+
+}  // namespace
+
+template <typename C>
+void IouOfTile(const BoxTile<C>& tile, bool streams, C* iou) {
+  constexpr int kCount = Lanes<C>::kCount;
+  WithMetric(tile.metric, [&](auto constant) {
+    constexpr auto kMetric = static_cast<BoxMetric>(constant.kValue);
+    constexpr bool kAngles = kMetric == BoxMetric::kCiou;
+    MeasuredBoxes<C, kTileRows> rows;
+    MeasuredBoxes<C, kTileColumns> columns;
+    rows.template Read<kAngles>(tile.rows, tile.yxyx);
+    columns.template Read<kAngles>(tile.columns, tile.yxyx);
+    const int64_t count = tile.columns.count;
+    const auto write_rows = [&](auto any_size) {
+      for (int64_t i = 0; i < tile.rows.count; ++i) {
+        const auto row = rows.InAllLanesOf(i);
+        C* const to = iou + i * tile.stride;
+        const auto metric = [&](int64_t at) {
+          const auto column = columns[at];
+          return MetricOf<kMetric, any_size.kValue>(row, column,
+                                                    row.angle - column.angle);
+        };
+        int64_t at = 0;
+        if (streams) {
+          // To the first whole vector of memory.
+          const auto past = reinterpret_cast<uintptr_t>(to) % kVectorBytes;
+          const int64_t head =
+              past == 0 ? 0 : (kVectorBytes - past) / sizeof(C);
+          at = head < count ? head : count;
+          if (at > 0) StoreFirst(metric(0), to, at);
+          for (; at + kCount <= count; at += kCount) {
+            Stream(metric(at), to + at);
+          }
+        } else {
+          for (; at + kCount <= count; at += kCount) Store(metric(at), to + at);
+        }
+        if (at < count) StoreFirst(metric(at), to + at, count - at);
+      }
+    };
+    const bool are_ordinary = (rows.HaveAreas() || columns.HaveAreas()) &&
+                              rows.HaveOrdinaryPlaces() &&
+                              columns.HaveOrdinaryPlaces();
+    if (are_ordinary) {
+      write_rows(Constant<false>());
+    } else {
+      write_rows(Constant<true>());
+    }
+    if (streams) FinishStreaming();
+  });
+}
+
+template <typename C>
+void IouGradToRows(const BoxTile<C>& tile, const C* d_iou, C* d_boxes) {
+  constexpr int kCount = Lanes<C>::kCount;
+  WithMetric(tile.metric, [&](auto constant) {
+    constexpr auto kMetric = static_cast<BoxMetric>(constant.kValue);
+    constexpr bool kAngles = kMetric == BoxMetric::kCiou;
+    MeasuredBoxes<C, kTileRows> rows;
+    MeasuredBoxes<C, kTileColumns> columns;
+    Box<VectorOf<C>> sums[kTileRows] = {};
+    rows.template Read<kAngles>(tile.rows, tile.yxyx);
+    for (int64_t first = 0; first < tile.columns.count; first += kTileColumns) {
+      const auto part = Part(tile.columns, first, kTileColumns);
+      columns.template Read<kAngles>(part, tile.yxyx);
+      for (int64_t i = 0; i < tile.rows.count; ++i) {
+        const auto row = rows.InAllLanesOf(i);
+        const C* const from = d_iou + i * tile.stride + first;
+        auto sum = sums[i];
+        for (int64_t at = 0; at < part.count; at += kCount) {
+          const auto d = LoadUpTo(from + at, part.count - at);
+          if (IsZero(d)) continue;
+          AddTo(GradOfPairs<kMetric, C>(row, columns[at], d).a, sum);
+        }
+        sums[i] = sum;
+      }
+    }
+    for (int64_t i = 0; i < tile.rows.count; ++i) {
+      const C x1 = SumLanes(sums[i].x1), y1 = SumLanes(sums[i].y1);
+      const C x2 = SumLanes(sums[i].x2), y2 = SumLanes(sums[i].y2);
+      C* const to = d_boxes + 4 * i;
+      to[0] = tile.yxyx ? y1 : x1;
+      to[1] = tile.yxyx ? x1 : y1;
+      to[2] = tile.yxyx ? y2 : x2;
+      to[3] = tile.yxyx ? x2 : y2;
+    }
+  });
+}
+
+template <typename C>
+void IouGradToColumns(const BoxTile<C>& tile, const C* d_iou, C* d_boxes) {
+  constexpr int kCount = Lanes<C>::kCount;
+  WithMetric(tile.metric, [&](auto constant) {
+    constexpr auto kMetric = static_cast<BoxMetric>(constant.kValue);
+    constexpr bool kAngles = kMetric == BoxMetric::kCiou;
+    MeasuredBoxes<C, kTileRows> rows;
+    MeasuredBoxes<C, kTileColumns> columns;
+    Box<VectorOf<C>> sums[kTileColumns / kCount] = {};
+    columns.template Read<kAngles>(tile.columns, tile.yxyx);
+    const int64_t count = tile.columns.count;
+    for (int64_t first = 0; first < tile.rows.count; first += kTileRows) {
+      const auto part = Part(tile.rows, first, kTileRows);
+      rows.template Read<kAngles>(part, tile.yxyx);
+      for (int64_t i = 0; i < part.count; ++i) {
+        const auto row = rows.InAllLanesOf(i);
+        const C* const from = d_iou + (first + i) * tile.stride;
+        for (int64_t at = 0; at < count; at += kCount) {
+          const auto d = LoadUpTo(from + at, count - at);
+          if (IsZero(d)) continue;
+          AddTo(GradOfPairs<kMetric, C>(row, columns[at], d).b,
+                sums[at / kCount]);
+        }
+      }
+    }
+    for (int64_t at = 0; at < count; at += kCount) {
+      const auto& sum = sums[at / kCount];
+      if (at + kCount <= count) {
+        StoreBoxes(sum, tile.yxyx, d_boxes + 4 * at);
+      } else {
+        StoreFirstBoxes(sum, count - at, tile.yxyx, d_boxes + 4 * at);
+      }
+    }
+  });
+}
+
+#define TFO_INSTANTIATE(C)                                         \
+  template void IouOfTile<C>(const BoxTile<C>&, bool, C*);         \
+  template void IouGradToRows<C>(const BoxTile<C>&, const C*, C*); \
+  template void IouGradToColumns<C>(const BoxTile<C>&, const C*, C*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+#undef TFO_INSTANTIATE
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo

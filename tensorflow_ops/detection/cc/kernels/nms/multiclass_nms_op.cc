@@ -1,0 +1,97 @@
+// The OpKernel of MulticlassNms.
+#include <type_traits>
+
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/detection/cc/kernels/nms/multiclass_nms.h"
+#include "tensorflow_ops/detection/cc/kernels/nms/nms_inputs_op.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+
+template <typename T>
+absl::Status ReadMulticlassArgs(OpKernelContext* ctx, BoxFormat format,
+                                MulticlassNmsArgs<T>* args) {
+  const Tensor &boxes = ctx->input(0), &scores = ctx->input(1);
+  TF_RETURN_IF_ERROR(
+      CheckShape("scores", scores.shape(), {-1, -1, -1}, "[N, K, C]"));
+  args->images = scores.dim_size(0);
+  args->num_boxes = scores.dim_size(1);
+  args->classes = scores.dim_size(2);
+  args->format = format;
+  args->boxes_per_class = boxes.dims() == 4;
+  const int size = BoxSize(format);
+  TF_RETURN_IF_ERROR(
+      args->boxes_per_class
+          ? CheckShape("boxes", boxes.shape(),
+                       {args->images, args->num_boxes, args->classes, size},
+                       size == 5 ? "[N, K, C, 5] with scores' N, K, C"
+                                 : "[N, K, C, 4] with scores' N, K, C")
+          : CheckShape("boxes", boxes.shape(),
+                       {args->images, args->num_boxes, size},
+                       size == 5 ? "[N, K, 5] with scores' N and K"
+                                 : "[N, K, 4] with scores' N and K"));
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (args->num_boxes > kMost ||
+      (args->classes > 0 && args->num_boxes > kMost / args->classes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("scores are ", scores.shape().DebugString(),
+                     ", expected less than 2^31 for an image"));
+  }
+  args->boxes = Data<T>(boxes);
+  args->scores = Data<T>(scores);
+  TF_RETURN_IF_ERROR(ReadIouThreshold(ctx, &args->iou_threshold));
+  TF_RETURN_IF_ERROR(
+      ReadScalar(ctx, "score_threshold", &args->score_threshold));
+  TF_RETURN_IF_ERROR(ReadLimit(ctx, "max_outputs", 0, &args->max_outputs));
+  TF_RETURN_IF_ERROR(
+      CheckPadding(args->max_outputs, args->num_boxes * args->classes));
+  return ReadLimit(ctx, "max_outputs_per_class", -1,
+                   &args->max_outputs_per_class);
+}
+
+template <typename Device, typename T>
+class MulticlassNmsOp : public OpKernel {
+ public:
+  explicit MulticlassNmsOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ReadBoxFormat(ctx, &format_));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    MulticlassNmsArgs<T> args;
+    OP_REQUIRES_OK(ctx, ReadMulticlassArgs(ctx, format_, &args));
+    Tensor* outputs[4];
+    for (int i = 0; i < 4; ++i) {
+      ::tensorflow::TensorShape shape({args.images});
+      if (i < 3) shape.AddDim(args.max_outputs);
+      OP_REQUIRES_OK(ctx, ctx->allocate_output(i, shape, &outputs[i]));
+    }
+    const MulticlassNmsResult result = {
+        Data<int32_t>(outputs[0]), Data<int32_t>(outputs[1]),
+        Data<int32_t>(outputs[2]), Data<int32_t>(outputs[3])};
+    Device device = GetDevice<Device>(ctx);
+    Tensor scratch;
+    if constexpr (std::is_same_v<Device, Gpu>) {
+      OP_REQUIRES_OK(ctx, AllocateScratch(ctx, MulticlassNmsScratchBytes(args),
+                                          &scratch, &device));
+    }
+    OP_REQUIRES_OK(ctx, ToStatus(MulticlassNms(device, args, result)));
+  }
+
+ private:
+  BoxFormat format_;
+};
+
+// clang-format off
+TFO_REGISTER_NMS_KERNELS("MulticlassNms", MulticlassNmsOp,
+                         .HostMemory("iou_threshold")
+                         .HostMemory("score_threshold")
+                         .HostMemory("max_outputs")
+                         .HostMemory("max_outputs_per_class"));
+// clang-format on
+
+}  // namespace
+}  // namespace tfo

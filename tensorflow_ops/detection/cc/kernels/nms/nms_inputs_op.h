@@ -1,0 +1,122 @@
+// What the OpKernels of the nms family read from TensorFlow's contexts.
+#ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_INPUTS_OP_H_
+#define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_INPUTS_OP_H_
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow_ops/core/cc/counted_output.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/detection/cc/kernels/boxes/box.h"
+
+namespace tfo {
+
+// Reads the attr box_format, which the op definition checks.
+inline absl::Status ReadBoxFormat(::tensorflow::OpKernelConstruction* ctx,
+                                  BoxFormat* format) {
+  std::string name;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("box_format", &name));
+  *format = name == "cxcywhr" ? BoxFormat::kRotated
+            : name == "yxyx"  ? BoxFormat::kYxyx
+                              : BoxFormat::kXyxy;
+  return absl::OkStatus();
+}
+
+// Reads an input in host memory, a scalar.
+template <typename T>
+absl::Status ReadScalar(::tensorflow::OpKernelContext* ctx, const char* name,
+                        T* value) {
+  const ::tensorflow::Tensor* tensor;
+  TF_RETURN_IF_ERROR(ctx->input(name, &tensor));
+  TF_RETURN_IF_ERROR(CheckShape(name, tensor->shape(), {}, "a scalar"));
+  *value = *Data<T>(*tensor);
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status ReadIouThreshold(::tensorflow::OpKernelContext* ctx, T* value) {
+  TF_RETURN_IF_ERROR(ReadScalar(ctx, "iou_threshold", value));
+  if (*value >= 0 && *value <= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("iou_threshold is ", *value, ", expected [0, 1]"));
+}
+
+// An int32 that is at least `least`.
+inline absl::Status ReadLimit(::tensorflow::OpKernelContext* ctx,
+                              const char* name, int32_t least, int64_t* value) {
+  int32_t limit;
+  TF_RETURN_IF_ERROR(ReadScalar(ctx, name, &limit));
+  *value = limit;
+  if (limit >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is ", limit, ", expected at least ", least));
+}
+
+// Refuses multiclass_nms's max_outputs if most of it were padding, which may
+// exceed the memory. `scores`: of an image.
+inline absl::Status CheckPadding(int64_t max_outputs, int64_t scores) {
+  constexpr int64_t kMaxPadded = int64_t{1} << 20;
+  const int64_t most = std::max(scores, kMaxPadded);
+  if (max_outputs <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "max_outputs is ", max_outputs, ", expected at most ", most,
+      ": the larger of 2^20 and the ", scores, " scores of an image"));
+}
+
+// Reads boxes [K, 4] and scores [K].
+template <typename T, typename Args>
+absl::Status ReadBoxesAndScores(::tensorflow::OpKernelContext* ctx,
+                                Args* args) {
+  const ::tensorflow::Tensor &boxes = ctx->input(0), &scores = ctx->input(1);
+  const bool rotated = args->format == BoxFormat::kRotated;
+  TF_RETURN_IF_ERROR(CheckShape("boxes", boxes.shape(),
+                                {-1, BoxSize(args->format)},
+                                rotated ? "[K, 5]" : "[K, 4]"));
+  args->num_boxes = boxes.dim_size(0);
+  TF_RETURN_IF_ERROR(CheckShape("scores", scores.shape(), {args->num_boxes},
+                                "[K] with boxes' K"));
+  if (args->num_boxes > std::numeric_limits<int32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "boxes are ", args->num_boxes, ", expected less than 2^31"));
+  }
+  args->boxes = Data<T>(boxes);
+  args->scores = Data<T>(scores);
+  return absl::OkStatus();
+}
+
+// Outputs n values on the CPU.
+template <typename T>
+absl::Status OutputValues(::tensorflow::OpKernelContext* ctx, int index,
+                          const T* values, int64_t n) {
+  ::tensorflow::Tensor* output;
+  TF_RETURN_IF_ERROR(
+      ctx->allocate_output(index, ::tensorflow::TensorShape({n}), &output));
+  if (n > 0) memcpy(output->data(), values, n * sizeof(T));
+  return absl::OkStatus();
+}
+
+}  // namespace tfo
+
+// Registers Kernel<Device, T> for float and double: the wrappers cast 16-bit
+// boxes and scores, which are compared in float.
+#ifdef TFO_CUDA
+#define TFO_REGISTER_NMS_KERNELS(op, Kernel, ...)                           \
+  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
+                          float, __VA_ARGS__);                              \
+  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
+                          double, __VA_ARGS__);                             \
+  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_GPU, Kernel, ::tfo::Gpu, \
+                          float, __VA_ARGS__);                              \
+  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_GPU, Kernel, ::tfo::Gpu, \
+                          double, __VA_ARGS__)
+#else
+#define TFO_REGISTER_NMS_KERNELS(op, Kernel, ...)                           \
+  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
+                          float, __VA_ARGS__);                              \
+  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
+                          double, __VA_ARGS__)
+#endif
+
+#endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_INPUTS_OP_H_

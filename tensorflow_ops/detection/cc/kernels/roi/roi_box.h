@@ -1,0 +1,136 @@
+// What the region pooling ops share: the shape of features, boxes as views of
+// memory, the grid of bins. Host and device read boxes with the same functions.
+#ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_BOX_H_
+#define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_BOX_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/float16.h"
+
+namespace tfo {
+
+// The distance between neighboring elements on each axis, in elements.
+struct FeatureStrides {
+  int64_t image, row, column, channel;
+};
+
+// Features [batch, height, width, channels], or [batch, channels, height,
+// width] if channels_first. Pooled features have such a shape, too: an image
+// per box, a pixel per bin.
+struct FeatureShape {
+  int64_t batch, height, width, channels;
+  bool channels_first;
+
+  TFO_HOST_DEVICE int64_t ImageSize() const {
+    return height * width * channels;
+  }
+  TFO_HOST_DEVICE int64_t Size() const { return batch * ImageSize(); }
+  TFO_HOST_DEVICE FeatureStrides Strides() const {
+    if (channels_first) return {ImageSize(), width, 1, height * width};
+    return {ImageSize(), width * channels, channels, 1};
+  }
+  TFO_HOST_DEVICE int64_t Offset(int64_t image, int64_t y, int64_t x,
+                                 int64_t channel) const {
+    if (channels_first) {
+      return ((image * channels + channel) * height + y) * width + x;
+    }
+    return ((image * height + y) * width + x) * channels + channel;
+  }
+};
+
+// The bins of a box on each axis, at most 2^20.
+struct PoolGrid {
+  int64_t height, width;
+};
+
+// An op that pools boxes of one feature map.
+struct RoiArgs {
+  FeatureShape features;
+  float spatial_scale;  // feature pixels per image pixel; positive, finite
+  PoolGrid grid;
+
+  TFO_HOST_DEVICE FeatureShape Pooled(int64_t num_boxes) const {
+    return {num_boxes, grid.height, grid.width, features.channels,
+            features.channels_first};
+  }
+};
+
+// Expands macro(T) for each type of features.
+#define TFO_FOR_EACH_FLOAT(macro) \
+  macro(float);                   \
+  macro(double);                  \
+  macro(Half);                    \
+  macro(BFloat16)
+
+// Boxes are float, or double with double features.
+template <typename T>
+using Coordinate = Accumulator<T>;
+
+// Boxes in memory, in pixels of the input image.
+template <typename C>
+struct Boxes {
+  int64_t count;
+  bool yxyx;              // a box is (y1,x1,y2,x2); else (x1,y1,x2,y2)
+  const C* data;          // [count, 4]
+  const int32_t* images;  // [count], an image of the features each
+};
+
+// A product that device compilers do not fuse with a sum, so that host and
+// device round alike.
+template <typename C>
+TFO_HOST_DEVICE static inline C MulUnfused(C a, C b) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(C) == sizeof(float)) {
+    return __fmul_rn(a, b);
+  } else {
+    return __dmul_rn(a, b);
+  }
+#else
+  return a * b;
+#endif
+}
+
+// A box in feature pixels.
+template <typename C>
+struct ScaledBox {
+  // False if the box names no image, is inverted or is not finite. It then
+  // pools zeros and has no gradient.
+  bool valid;
+  int64_t image;
+  C y1, x1, y2, x2;
+};
+
+template <typename C>
+TFO_HOST_DEVICE static inline ScaledBox<C> ReadBox(const Boxes<C>& boxes,
+                                                   int64_t k, int64_t batch,
+                                                   float spatial_scale) {
+  const C* b = boxes.data + 4 * k;
+  const C y1 = b[boxes.yxyx ? 0 : 1], x1 = b[boxes.yxyx ? 1 : 0];
+  const C y2 = b[boxes.yxyx ? 2 : 3], x2 = b[boxes.yxyx ? 3 : 2];
+  const C scale = spatial_scale;
+  ScaledBox<C> box;
+  box.image = boxes.images[k];
+  // Comparisons with NaN are false; infinity minus itself is NaN.
+  box.valid = 0 <= box.image && box.image < batch && x1 <= x2 && y1 <= y2 &&
+              x1 - x1 == 0 && x2 - x2 == 0 && y1 - y1 == 0 && y2 - y2 == 0;
+  box.y1 = MulUnfused(y1, scale);
+  box.x1 = MulUnfused(x1, scale);
+  box.y2 = MulUnfused(y2, scale);
+  box.x2 = MulUnfused(x2, scale);
+  return box;
+}
+
+// Pixels [begin, end) of one axis.
+struct PixelRange {
+  int32_t begin, end;
+  TFO_HOST_DEVICE bool empty() const { return end <= begin; }
+};
+
+TFO_HOST_DEVICE static inline bool Overlap(PixelRange a, PixelRange b) {
+  return a.begin < b.end && b.begin < a.end;
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_BOX_H_

@@ -1,0 +1,94 @@
+// What all CUDA kernels of region pooling share: packs of channels, and how the
+// threads of a block share out a row of bins. For .cu.cc files.
+#ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_CHANNELS_GPU_H_
+#define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_CHANNELS_GPU_H_
+
+#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_box.h"
+
+namespace tfo {
+
+// N channels from `at`: contiguous and aligned if kPacked, else `step` apart,
+// and `valid` of them.
+template <int N, bool kPacked, typename T>
+__device__ Pack<T, N> LoadChannels(const T* at, int64_t step, int64_t valid) {
+  if constexpr (kPacked) return LoadPack<N>(at);
+  Pack<T, N> pack = {};
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (i < valid) pack.values[i] = at[i * step];
+  }
+  return pack;
+}
+template <int N, bool kPacked, typename T>
+__device__ void StoreChannels(const Pack<T, N>& pack, T* at, int64_t step,
+                              int64_t valid) {
+  if constexpr (kPacked) {
+    StorePack(pack, at);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (i < valid) at[i * step] = pack.values[i];
+    }
+  }
+}
+
+// At most, of a block that has a row of bins.
+constexpr int kRowThreads = 128;
+
+// Threads of a block that has a row of `bins`: fewer, where the last step would
+// leave many idle.
+inline unsigned RowThreads(int64_t bins, int64_t packs) {
+  const int64_t units = packs * (bins < 64 ? bins : 64);
+  if (units >= 8 * kRowThreads) return kRowThreads;
+  const int64_t threads = (units + 63) / 64 * 64;
+  return 10 * units >= 7 * threads ? 64 : 32;
+}
+
+// The indices (outer, inner) of [.., inner_size] that one thread of a block
+// visits: from its own number on, in steps of the block. Divides once.
+class BlockStride {
+ public:
+  int outer, inner;
+
+  __device__ explicit BlockStride(int inner_size)
+      : outer(threadIdx.x / inner_size),
+        inner(threadIdx.x % inner_size),
+        inner_size_(inner_size),
+        outer_step_(blockDim.x / inner_size),
+        inner_step_(blockDim.x % inner_size) {}
+  __device__ void Next() {
+    outer += outer_step_;
+    inner += inner_step_;
+    if (inner >= inner_size_) {
+      inner -= inner_size_;
+      ++outer;
+    }
+  }
+
+ private:
+  int inner_size_, outer_step_, inner_step_;
+};
+
+// Calls visit(i, pack) for each i of `bins` and each of `packs` packs of
+// channels, on one thread of the block: neighboring threads have neighboring
+// packs, or bins if `bins_inside`.
+template <typename Visit>
+__device__ void VisitPacks(bool bins_inside, int bins, int64_t packs,
+                           const Visit& visit) {
+  constexpr int kMaxPacks = 1 << 20;  // 32 bits then hold their number
+  for (int64_t pack0 = 0; pack0 < packs; pack0 += kMaxPacks) {
+    const int some =
+        packs - pack0 < kMaxPacks ? static_cast<int>(packs - pack0) : kMaxPacks;
+    const int outer = bins_inside ? some : bins;
+    for (BlockStride at(bins_inside ? bins : some); at.outer < outer;
+         at.Next()) {
+      visit(bins_inside ? at.inner : at.outer,
+            pack0 + (bins_inside ? at.outer : at.inner));
+    }
+  }
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_CHANNELS_GPU_H_

@@ -1,0 +1,287 @@
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_inputs_op.h"
+
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::DataTypeString;
+using ::tensorflow::OpInputList;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+// Beyond, samples would outnumber any map's pixels.
+constexpr int32_t kMaxSamplingRatio = 1024;
+// Of bins, and of samples, of a box on an axis; and of samples that a box takes
+// a maximum of. A box of more would take seconds whatever the map's size.
+constexpr int64_t kMaxOnAxis = 1 << 20;
+constexpr double kMaxSamplesOfMax = 1 << 24;
+
+template <typename... Parts>
+absl::Status Invalid(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+absl::Status ReadFeatureShape(const char* name, const TensorShape& shape,
+                              bool channels_first, FeatureShape* features) {
+  TF_RETURN_IF_ERROR(
+      CheckShape(name, shape, {-1, -1, -1, -1},
+                 channels_first ? "[N, C, H, W]" : "[N, H, W, C]"));
+  const int first = channels_first ? 2 : 1;
+  *features = {shape.dim_size(0), shape.dim_size(first),
+               shape.dim_size(first + 1),
+               shape.dim_size(channels_first ? 1 : 3), channels_first};
+  const int64_t height = features->height, width = features->width;
+  const bool fits = width == 0 || height <= INT32_MAX / width;
+  if (!fits || width > INT32_MAX || height > INT32_MAX) {
+    return Invalid(name, " is ", shape.DebugString(),
+                   ": height * width must be below 2^31");
+  }
+  return absl::OkStatus();
+}
+
+// Reads the shapes of all levels: of `input`'s tensors, or their values. In
+// messages, both features_shape and features_shapes are features_shape.
+absl::Status ReadFeatureShapes(OpKernelContext* ctx, const SizeInput& input,
+                               bool channels_first,
+                               std::vector<FeatureShape>* features) {
+  OpInputList tensors;
+  TF_RETURN_IF_ERROR(ctx->input_list(input.name, &tensors));
+  const char* const name = input.by_shape ? input.name : "features_shape";
+  std::vector<TensorShape> shapes(tensors.size());
+  for (int l = 0; l < tensors.size(); ++l) {
+    if (input.by_shape) {
+      shapes[l] = tensors[l].shape();
+      continue;
+    }
+    TF_RETURN_IF_ERROR(CheckShape(name, tensors[l].shape(), {4}, "4 numbers"));
+    TF_RETURN_IF_ERROR(
+        TensorShape::BuildTensorShape(tensors[l].flat<int64_t>(), &shapes[l]));
+  }
+  features->resize(tensors.size());
+  for (int l = tensors.size() - 1; l >= 0; --l) {
+    FeatureShape& level = (*features)[l];
+    TF_RETURN_IF_ERROR(
+        ReadFeatureShape(name, shapes[l], channels_first, &level));
+    if (l + 1 == tensors.size()) continue;
+    const FeatureShape& next = (*features)[l + 1];
+    if (level.batch != next.batch || level.channels != next.channels) {
+      return Invalid(name, "[", l, "] are ", shapes[l].DebugString(), " and ",
+                     name, "[", l + 1, "] ", shapes[l + 1].DebugString(),
+                     ", expected the same batch size and number of channels");
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename Device, typename C>
+absl::Status ReadBoxes(OpKernelContext* ctx, const RoiFormats& formats,
+                       int64_t batch, Boxes<C>* boxes) {
+  const Tensor *data, *box_indices;
+  TF_RETURN_IF_ERROR(ctx->input("boxes", &data));
+  TF_RETURN_IF_ERROR(ctx->input("box_indices", &box_indices));
+  constexpr auto kCoordinates = DataTypeOf<C>::kValue;
+  if (data->dtype() != kCoordinates) {
+    return Invalid("boxes are ", DataTypeString(data->dtype()), ", expected ",
+                   DataTypeString(kCoordinates), " with these features");
+  }
+  TF_RETURN_IF_ERROR(CheckShape("boxes", data->shape(), {-1, 4}, "[K, 4]"));
+  const int64_t count = data->dim_size(0);
+  TF_RETURN_IF_ERROR(
+      CheckShape("box_indices", box_indices->shape(), {count},
+                 absl::StrCat("[K] with boxes' K = ", count).c_str()));
+  const int32_t* const images = Data<int32_t>(*box_indices);
+  if constexpr (std::is_same_v<Device, Cpu>) {
+    for (int64_t k = 0; k < count; ++k) {
+      if (images[k] < 0 || images[k] >= batch) {
+        return Invalid("box_indices[", k, "] is ", images[k], ", expected [0, ",
+                       batch, "): features has ", batch,
+                       batch == 1 ? " image" : " images");
+      }
+    }
+  }
+  *boxes = {count, formats.yxyx, Data<C>(*data), images};
+  return absl::OkStatus();
+}
+
+absl::Status ReadOutputSize(const Tensor& output_size, PoolGrid* grid) {
+  TF_RETURN_IF_ERROR(
+      CheckShape("output_size", output_size.shape(), {2}, "(height, width)"));
+  const int32_t* size = Data<int32_t>(output_size);
+  for (int i = 0; i < 2; ++i) {
+    if (size[i] < 1 || size[i] > kMaxOnAxis) {
+      return Invalid("output_size is (", size[0], ", ", size[1],
+                     "), expected (height, width) in [1, 2^20]");
+    }
+  }
+  *grid = {size[0], size[1]};
+  return absl::OkStatus();
+}
+
+// Reads the grid of the shape of what was pooled, of these boxes and channels.
+absl::Status ReadPooledShape(const char* name, const TensorShape& shape,
+                             int64_t boxes, int64_t channels,
+                             bool channels_first, PoolGrid* grid) {
+  const std::string expected =
+      channels_first
+          ? absl::StrCat("[", boxes, ", ", channels, ", height, width]")
+          : absl::StrCat("[", boxes, ", height, width, ", channels, "]");
+  TF_RETURN_IF_ERROR(
+      channels_first
+          ? CheckShape(name, shape, {boxes, channels, -1, -1}, expected.c_str())
+          : CheckShape(name, shape, {boxes, -1, -1, channels},
+                       expected.c_str()));
+  const int first = channels_first ? 2 : 1;
+  *grid = {shape.dim_size(first), shape.dim_size(first + 1)};
+  if (grid->height <= kMaxOnAxis && grid->width <= kMaxOnAxis) {
+    return absl::OkStatus();
+  }
+  return Invalid(name, " is ", shape.DebugString(),
+                 ", expected (height, width) of at most 2^20");
+}
+
+absl::Status CheckChannels(int64_t channels, const PoolGrid& grid) {
+  const int64_t bins = grid.height * grid.width;
+  if (bins > 0 && channels % bins == 0) return absl::OkStatus();
+  return Invalid("features have ", channels,
+                 " channels, expected a multiple of ", grid.height, " * ",
+                 grid.width, ": each bin has channels of its own");
+}
+
+// A box has at most 2^20 samples on an axis, and `max_samples` in all, which
+// `also_expected` says.
+absl::Status CheckSampleCount(const PoolGrid& grid, int32_t sampling_ratio,
+                              double max_samples, const char* also_expected) {
+  const int64_t height = grid.height * sampling_ratio,
+                width = grid.width * sampling_ratio;
+  if (height <= kMaxOnAxis && width <= kMaxOnAxis &&
+      1.0 * height * width <= max_samples) {
+    return absl::OkStatus();
+  }
+  return Invalid("sampling_ratio ", sampling_ratio, " takes ", height, " x ",
+                 width, " samples of a box with ", grid.height, " x ",
+                 grid.width, " bins, expected at most 2^20 on an axis",
+                 also_expected);
+}
+
+}  // namespace
+
+absl::Status ReadFormats(OpKernelConstruction* ctx, RoiFormats* formats) {
+  std::string data_format, box_format;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("data_format", &data_format));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("box_format", &box_format));
+  *formats = {data_format == "NCHW", box_format == "yxyx"};
+  return absl::OkStatus();
+}
+
+absl::Status ReadSpatialScale(OpKernelConstruction* ctx, float* spatial_scale) {
+  TF_RETURN_IF_ERROR(ctx->GetAttr("spatial_scale", spatial_scale));
+  if (*spatial_scale > 0 && std::isfinite(*spatial_scale)) {
+    return absl::OkStatus();
+  }
+  return Invalid("spatial_scale is ", *spatial_scale,
+                 ", expected a positive, finite number");
+}
+
+absl::Status CheckSamplingRatio(int32_t sampling_ratio) {
+  if (sampling_ratio <= kMaxSamplingRatio) return absl::OkStatus();
+  return Invalid("sampling_ratio is ", sampling_ratio,
+                 ", expected 0 (adaptive) or at most ", kMaxSamplingRatio);
+}
+
+absl::Status ReadSampling(OpKernelConstruction* ctx, bool has_aligned,
+                          RoiSampling* sampling) {
+  *sampling = {0, /*aligned=*/true};
+  TF_RETURN_IF_ERROR(ctx->GetAttr("sampling_ratio", &sampling->ratio));
+  if (has_aligned) {
+    TF_RETURN_IF_ERROR(ctx->GetAttr("aligned", &sampling->aligned));
+  }
+  return CheckSamplingRatio(sampling->ratio);
+}
+
+template <typename Device, typename C>
+absl::Status ReadRoiInputs(OpKernelContext* ctx, const RoiFormats& formats,
+                           const RoiInputNames& names, RoiSizes* sizes,
+                           Boxes<C>* boxes) {
+  TF_RETURN_IF_ERROR(ReadFeatureShapes(ctx, names.features,
+                                       formats.channels_first, &sizes->levels));
+  const FeatureShape& features = sizes->levels[0];
+  const Tensor *tensor, *like;
+  if (names.like_features != nullptr) {
+    TF_RETURN_IF_ERROR(ctx->input(names.features.name, &tensor));
+    TF_RETURN_IF_ERROR(ctx->input(names.like_features, &like));
+    if (like->shape() != tensor->shape()) {
+      return Invalid(names.like_features, " must have features' shape ",
+                     tensor->shape().DebugString(), ", got ",
+                     like->shape().DebugString());
+    }
+  }
+  TF_RETURN_IF_ERROR(ReadBoxes<Device>(ctx, formats, features.batch, boxes));
+  TF_RETURN_IF_ERROR(ctx->input(names.grid.name, &tensor));
+  const TensorShape& shape = tensor->shape();
+  int64_t channels = features.channels;  // of what was pooled
+  if (names.position_sensitive && names.grid.by_shape && shape.dims() == 4) {
+    channels = shape.dim_size(formats.channels_first ? 1 : 3);
+  }
+  TF_RETURN_IF_ERROR(names.grid.by_shape
+                         ? ReadPooledShape(names.grid.name, shape, boxes->count,
+                                           channels, formats.channels_first,
+                                           &sizes->grid)
+                         : ReadOutputSize(*tensor, &sizes->grid));
+  if (!names.position_sensitive) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(CheckChannels(features.channels, sizes->grid));
+  if (!names.grid.by_shape) return absl::OkStatus();
+  const int64_t expected =
+      features.channels / (sizes->grid.height * sizes->grid.width);
+  if (channels == expected) return absl::OkStatus();
+  return Invalid(names.grid.name, " has ", channels, " channels, expected ",
+                 expected, ", as in the forward op");
+}
+
+#define TFO_INSTANTIATE(Device, C)                                          \
+  template absl::Status ReadRoiInputs<Device, C>(                           \
+      OpKernelContext*, const RoiFormats&, const RoiInputNames&, RoiSizes*, \
+      Boxes<C>*)
+TFO_INSTANTIATE(Cpu, float);
+TFO_INSTANTIATE(Cpu, double);
+TFO_INSTANTIATE(Gpu, float);
+TFO_INSTANTIATE(Gpu, double);
+#undef TFO_INSTANTIATE
+
+absl::Status CheckSamples(const PoolGrid& grid, int32_t sampling_ratio) {
+  return CheckSampleCount(grid, sampling_ratio, HUGE_VAL, "");
+}
+
+absl::Status CheckSamplesOfMax(const RoiSizes& sizes, int32_t sampling_ratio) {
+  TF_RETURN_IF_ERROR(CheckSampleCount(sizes.grid, sampling_ratio,
+                                      kMaxSamplesOfMax,
+                                      ", and 2^24 with mode max"));
+  // VisitSamples makes at most so many calls on an axis.
+  const FeatureShape& features = sizes.levels[0];
+  const double samples =
+      (2.0 * features.height + 6) * (2.0 * features.width + 6);
+  if (samples < INT32_MAX) return absl::OkStatus();
+  return Invalid("features are ", features.height, " x ", features.width,
+                 " pixels: too many for mode max");
+}
+
+absl::Status AllocateOutput(OpKernelContext* ctx, int index,
+                            const FeatureShape& shape, Tensor** output) {
+  TensorShape tensor_shape;
+  TF_RETURN_IF_ERROR(
+      shape.channels_first
+          ? TensorShape::BuildTensorShape(
+                {shape.batch, shape.channels, shape.height, shape.width},
+                &tensor_shape)
+          : TensorShape::BuildTensorShape(
+                {shape.batch, shape.height, shape.width, shape.channels},
+                &tensor_shape));
+  return ctx->allocate_output(index, tensor_shape, output);
+}
+
+}  // namespace tfo

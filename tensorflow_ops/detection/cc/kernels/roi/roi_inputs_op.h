@@ -1,0 +1,89 @@
+// The attrs and inputs of the region pooling ops: reads and checks them, in one
+// order for all ops.
+#ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_INPUTS_OP_H_
+#define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_INPUTS_OP_H_
+
+#include <vector>
+
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_axis.h"
+
+namespace tfo {
+
+// data_format and box_format.
+struct RoiFormats {
+  bool channels_first, yxyx;
+};
+absl::Status ReadFormats(::tensorflow::OpKernelConstruction* ctx,
+                         RoiFormats* formats);
+
+absl::Status ReadSpatialScale(::tensorflow::OpKernelConstruction* ctx,
+                              float* spatial_scale);
+
+absl::Status CheckSamplingRatio(int32_t sampling_ratio);
+
+// sampling_ratio and, if the op has it, aligned, which is else true.
+absl::Status ReadSampling(::tensorflow::OpKernelConstruction* ctx,
+                          bool has_aligned, RoiSampling* sampling);
+
+// The input that gives sizes, by its shape or by its values.
+struct SizeInput {
+  const char* name;
+  bool by_shape;
+};
+constexpr SizeInput ShapeOf(const char* input) { return {input, true}; }
+constexpr SizeInput ValuesOf(const char* input) { return {input, false}; }
+
+// What an op calls its inputs, besides boxes and box_indices.
+struct RoiInputNames {
+  // The features, [N,H,W,C] or [N,C,H,W]. A list has one per level, of one N
+  // and C.
+  SizeInput features;
+  // The grid of bins: (height, width) in [1, 2^20] each; or the shape of what
+  // was pooled, [K,ph,pw,C] or [K,C,ph,pw] with at most 2^20 bins on an axis.
+  SizeInput grid;
+  // An input that must have the features' shape; null if there is none.
+  const char* like_features = nullptr;
+  // Whether bins have channels of their own, so that the features' C is that
+  // many times what is pooled.
+  bool position_sensitive = false;
+};
+
+// The sizes that the inputs have.
+struct RoiSizes {
+  std::vector<FeatureShape> levels;
+  PoolGrid grid;
+};
+
+// Reads and checks an op's sizes and boxes. On the CPU each of box_indices must
+// lie in [0, N). A GPU kernel would have to wait for the values: there, a box
+// of no image pools zeros.
+template <typename Device, typename C>
+absl::Status ReadRoiInputs(::tensorflow::OpKernelContext* ctx,
+                           const RoiFormats& formats,
+                           const RoiInputNames& names, RoiSizes* sizes,
+                           Boxes<C>* boxes);
+
+// A box has at most 2^20 samples on an axis, sampling_ratio (0: adaptive) for
+// each bin.
+absl::Status CheckSamples(const PoolGrid& grid, int32_t sampling_ratio);
+// Mode max visits each sample: a box has at most 2^24, and 32 bits must be
+// enough to count those of a bin on a map of this shape.
+absl::Status CheckSamplesOfMax(const RoiSizes& sizes, int32_t sampling_ratio);
+
+// An output of `shape`; an error if it has too many elements.
+absl::Status AllocateOutput(::tensorflow::OpKernelContext* ctx, int index,
+                            const FeatureShape& shape,
+                            ::tensorflow::Tensor** output);
+
+// The data of an input that is not a list.
+template <typename T>
+const T* InputData(::tensorflow::OpKernelContext* ctx, const char* name) {
+  const ::tensorflow::Tensor* tensor;
+  TF_CHECK_OK(ctx->input(name, &tensor));
+  return Data<T>(*tensor);
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_INPUTS_OP_H_

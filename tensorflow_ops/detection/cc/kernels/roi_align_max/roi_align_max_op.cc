@@ -1,0 +1,117 @@
+// The OpKernels of the gradients of RoiAlign's maximum: RoiAlignMaxGrad,
+// RoiAlignMaxGradGrad and RoiAlignMaxBoxesGrad. The maximum is RoiAlign's.
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_inputs_op.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_align_max/roi_align_max.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+class RoiAlignMaxOpBase : public OpKernel {
+ public:
+  explicit RoiAlignMaxOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ReadSpatialScale(ctx, &spatial_scale_));
+    OP_REQUIRES_OK(ctx, ReadFormats(ctx, &formats_));
+    OP_REQUIRES_OK(ctx, ReadSampling(ctx, /*has_aligned=*/true, &sampling_));
+  }
+
+ protected:
+  template <typename Device, typename C>
+  absl::Status ReadInputs(OpKernelContext* ctx, const RoiInputNames& names,
+                          RoiAlignMaxArgs* args, Boxes<C>* boxes) const {
+    RoiSizes sizes;
+    TF_RETURN_IF_ERROR(
+        ReadRoiInputs<Device>(ctx, formats_, names, &sizes, boxes));
+    *args = {{sizes.levels[0], spatial_scale_, sizes.grid}, sampling_};
+    return CheckSamplesOfMax(sizes, sampling_.ratio);
+  }
+
+ private:
+  float spatial_scale_;
+  RoiFormats formats_;
+  RoiSampling sampling_;
+};
+
+template <typename Device, typename T>
+class RoiAlignMaxGradOp : public RoiAlignMaxOpBase {
+ public:
+  using RoiAlignMaxOpBase::RoiAlignMaxOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    RoiAlignMaxArgs args;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(
+        ctx, ReadInputs<Device>(ctx, {ShapeOf("features"), ShapeOf("d_output")},
+                                &args, &boxes));
+    const Tensor& d_output = ctx->input(0);
+    if (d_output.NumElements() == 0) boxes.count = 0;  // nothing to add
+    Tensor* d_features = nullptr;
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, args.features, &d_features));
+    OP_REQUIRES_OK(ctx,
+                   ToStatus(RoiAlignMaxGrad(
+                       GetDevice<Device>(ctx), args, boxes, Data<T>(d_output),
+                       InputData<T>(ctx, "features"), Data<T>(d_features))));
+  }
+};
+
+template <typename Device, typename T>
+class RoiAlignMaxGradGradOp : public RoiAlignMaxOpBase {
+ public:
+  using RoiAlignMaxOpBase::RoiAlignMaxOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    RoiAlignMaxArgs args;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(
+        ctx, ReadInputs<Device>(ctx,
+                                {ShapeOf("features"), ValuesOf("output_size"),
+                                 /*like_features=*/"dd_features"},
+                                &args, &boxes));
+    Tensor* dd_output = nullptr;
+    OP_REQUIRES_OK(
+        ctx, AllocateOutput(ctx, 0, args.Pooled(boxes.count), &dd_output));
+    if (dd_output->NumElements() == 0) return;
+    OP_REQUIRES_OK(
+        ctx, ToStatus(RoiAlignMaxGradGrad(GetDevice<Device>(ctx), args, boxes,
+                                          InputData<T>(ctx, "dd_features"),
+                                          InputData<T>(ctx, "features"),
+                                          Data<T>(dd_output))));
+  }
+};
+
+template <typename Device, typename T>
+class RoiAlignMaxBoxesGradOp : public RoiAlignMaxOpBase {
+ public:
+  using RoiAlignMaxOpBase::RoiAlignMaxOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    RoiAlignMaxArgs args;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(ctx,
+                   ReadInputs<Device>(ctx,
+                                      {ShapeOf("features"), ShapeOf("d_output"),
+                                       /*like_features=*/"values"},
+                                      &args, &boxes));
+    Tensor* d_boxes = nullptr;
+    OP_REQUIRES_OK(
+        ctx, ctx->allocate_output(0, TensorShape({boxes.count, 4}), &d_boxes));
+    OP_REQUIRES_OK(
+        ctx, ToStatus(RoiAlignMaxBoxesGrad(
+                 GetDevice<Device>(ctx), args, boxes,
+                 InputData<T>(ctx, "d_output"), InputData<T>(ctx, "features"),
+                 InputData<T>(ctx, "values"), Data<Coordinate<T>>(d_boxes))));
+  }
+};
+
+TFO_REGISTER_KERNELS("RoiAlignMaxGrad", RoiAlignMaxGradOp);
+TFO_REGISTER_KERNELS("RoiAlignMaxGradGrad", RoiAlignMaxGradGradOp,
+                     .HostMemory("output_size"));
+TFO_REGISTER_KERNELS("RoiAlignMaxBoxesGrad", RoiAlignMaxBoxesGradOp);
+
+}  // namespace
+}  // namespace tfo

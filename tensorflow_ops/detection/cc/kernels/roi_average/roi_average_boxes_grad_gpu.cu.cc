@@ -1,0 +1,125 @@
+// The gradient to boxes on a GPU.
+#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_box_sums_gpu.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_gpu.h"
+
+namespace tfo {
+namespace {
+
+// A block takes a box, a thread some channels of a bin.
+template <typename T, int N, bool kPacked>
+__global__ void __launch_bounds__(kRowThreads)
+    BoxesGrad(const __grid_constant__ RoiAverageArgs args,
+              const __grid_constant__ Boxes<Coordinate<T>> boxes,
+              const T* d_output,
+              const __grid_constant__ LevelMaps<const T> features,
+              Coordinate<T>* d_boxes) {
+  using Sum = Accumulator<T>;
+  using Kind = SlopedWeights<Sum>;
+  using Tap = typename Kind::Tap;
+  __shared__ SharedBinRow<Kind> row;
+  __shared__ Sum parts[4][kRowThreads];
+  const BinChannels of = args.ChannelsOfBins();
+  const int64_t packs = (of.count + N - 1) / N;
+  for (int64_t k = blockIdx.x; k < boxes.count; k += gridDim.x) {
+    BoxSums<Sum> sums;
+    for (int64_t p = 0; p < args.grid.height; ++p) {
+      VisitBinRow(
+          args, boxes, k, p, packs, row,
+          [&](const BinOfRow<Kind>& bin, int64_t q, int64_t pack) {
+            const FeatureStrides strides = args.Features(row.level).Strides();
+            const PackOffsets offsets =
+                OffsetsOf(args, of, strides, k, p, q, pack * N);
+            const auto gradients = LoadChannels<N, kPacked>(
+                d_output + offsets.output, offsets.output_step, offsets.valid);
+            VisitPixels<N, kPacked>(
+                bin,
+                ImageOf(args, features, row.level, row.image) + offsets.map,
+                strides, offsets,
+                [&](const Tap& y, const Tap& x, const Pack<T, N>& values) {
+                  Sum product = 0;
+#pragma unroll
+                  for (int i = 0; i < N; ++i) {
+                    product +=
+                        Widen(gradients.values[i]) * Widen(values.values[i]);
+                  }
+                  sums.Add(y.slopes, x.weight * product, x.slopes,
+                           y.weight * product);
+                });
+          });
+    }
+    WriteBoxSums(boxes.yxyx, sums, parts, /*add=*/false, d_boxes + 4 * k);
+  }
+}
+
+// Adds the bins that BoxesGrad leaves out.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    BoxesGradFallback(const __grid_constant__ RoiAverageArgs args,
+                      const __grid_constant__ Boxes<Coordinate<T>> boxes,
+                      const T* d_output,
+                      const __grid_constant__ LevelMaps<const T> features,
+                      Coordinate<T>* d_boxes) {
+  using Sum = Accumulator<T>;
+  using Kind = SlopedWeights<Sum>;
+  using Tap = typename Kind::Tap;
+  __shared__ SharedBinRow<Kind> row;
+  __shared__ Sum parts[4][kRowThreads];
+  const BinChannels of = args.ChannelsOfBins();
+  for (int64_t k = blockIdx.x; k < boxes.count; k += gridDim.x) {
+    BoxSums<Sum> sums;
+    VisitFallbackBins(
+        args, boxes, k, of.count, row,
+        [&](const Roi<Sum>& roi, int64_t p, int64_t q, int64_t c) {
+          const FeatureStrides strides = args.Features(roi.level).Strides();
+          const PackOffsets offsets = OffsetsOf(args, of, strides, k, p, q, c);
+          const T* const map =
+              ImageOf(args, features, roi.level, roi.image) + offsets.map;
+          const Sum gradient = Widen(d_output[offsets.output]);
+          VisitTapPairs<Kind>(roi, p, q, [&](const Tap& y, const Tap& x) {
+            const Sum product =
+                gradient *
+                Widen(map[y.pixel * strides.row + x.pixel * strides.column]);
+            sums.Add(y.slopes, x.weight * product, x.slopes,
+                     y.weight * product);
+          });
+        });
+    WriteBoxSums(boxes.yxyx, sums, parts, /*add=*/true, d_boxes + 4 * k);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+Error RoiAverageBoxesGrad(const Gpu& gpu, const RoiAverageArgs& args,
+                          const Boxes<Coordinate<T>>& boxes, const T* d_output,
+                          const T* const* features, Coordinate<T>* d_boxes) {
+  if (args.Pooled(boxes.count).Size() == 0) {
+    return EnqueueZeros(gpu, d_boxes, sizeof(*d_boxes) * 4 * boxes.count);
+  }
+  const auto maps = MakeLevelMaps(args, features);
+  const auto launch = [&](auto kernel) {
+    return Launch(gpu, GridSize(boxes.count), kRowThreads, kernel, args, boxes,
+                  d_output, maps, d_boxes);
+  };
+  const Error error =
+      WithPacks(args, maps, d_output, [&](auto n, auto packed, unsigned) {
+        return launch(
+            BoxesGrad<T, decltype(n)::value, decltype(packed)::value>);
+      });
+  if (error != nullptr || !NeedsFallback<SlopedWeights<Coordinate<T>>>(
+                              args.grid, MaxTapsOf(args))) {
+    return error;
+  }
+  return launch(BoxesGradFallback<T>);
+}
+
+#define TFO_INSTANTIATE(T)                                                     \
+  template Error RoiAverageBoxesGrad<T>(const Gpu&, const RoiAverageArgs&,     \
+                                        const Boxes<Coordinate<T>>&, const T*, \
+                                        const T* const*, Coordinate<T>*)
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
+#undef TFO_INSTANTIATE
+
+}  // namespace tfo

@@ -1,0 +1,183 @@
+// What the passes of roi_average share on the CPU: maps of single images, the
+// orders in which boxes' bins and planes are visited.
+#ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_CPU_H_
+#define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_CPU_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_taps.h"
+
+namespace tfo {
+
+template <typename T>
+using BoxTaps = TapTable<Coordinate<T>, Tap<Coordinate<T>>>;
+template <typename T>
+using SlopedBoxTaps = TapTable<Coordinate<T>, SlopedTap<Coordinate<T>>>;
+
+// The feature map of one image on one level. Without pixels it is 0 x 0: its
+// other side could be billions of pixels long.
+template <typename T>
+struct FeatureMap {
+  T* data;
+  int64_t height, width;
+
+  int64_t size() const { return height * width; }
+};
+
+// All maps, as TapTable's Map counts them.
+template <typename T>
+std::vector<FeatureMap<T>> MapsOf(const RoiAverageArgs& args,
+                                  T* const* features) {
+  std::vector<FeatureMap<T>> maps;
+  for (int32_t l = 0; l < args.num_levels; ++l) {
+    const FeatureShape shape = args.Features(l);
+    const bool empty = shape.height * shape.width == 0;
+    for (int64_t n = 0; n < args.batch; ++n) {
+      maps.push_back({features[l] + n * shape.ImageSize(),
+                      empty ? 0 : shape.height, empty ? 0 : shape.width});
+    }
+  }
+  return maps;
+}
+
+// The widest map's width and the largest map's pixels.
+struct MapBounds {
+  int64_t width, pixels;
+};
+template <typename T>
+MapBounds BoundsOf(const std::vector<FeatureMap<T>>& maps) {
+  MapBounds bounds = {0, 0};
+  for (const FeatureMap<T>& map : maps) {
+    bounds.width = std::max(bounds.width, map.width);
+    bounds.pixels = std::max(bounds.pixels, map.size());
+  }
+  return bounds;
+}
+
+// What a pass over all boxes' taps costs, in cycles: per tap, 5 and a quarter
+// for each channel, and 20 for a cache miss where a bin reads only some of the
+// `channels` of a pixel.
+template <typename Table>
+double Cycles(const FeatureShape& pooled, const Table& taps, int64_t channels) {
+  const double boxes = std::max<int64_t>(pooled.batch, 1);
+  const double bins = pooled.height + pooled.width;
+  const double taps_per_bin = taps.size() / std::max(boxes * bins, 1.0);
+  const double cycles_per_tap =
+      (channels > pooled.channels ? 25 : 5) + 0.25 * pooled.channels;
+  return boxes * pooled.height * pooled.width *
+         (20 + taps_per_bin * taps_per_bin * cycles_per_tap);
+}
+
+// Items sorted into buckets, in order within each.
+class Buckets {
+ public:
+  // for_each(add) calls add(bucket, item) for each item, with a bucket in
+  // [0, count). It is called twice.
+  template <typename ForEach>
+  Buckets(int64_t count, const ForEach& for_each) : begin_(count + 1) {
+    for_each([&](int64_t bucket, int64_t) { ++begin_[bucket + 1]; });
+    for (int64_t b = 0; b < count; ++b) begin_[b + 1] += begin_[b];
+    items_.resize(begin_[count]);
+    for_each(
+        [&](int64_t bucket, int64_t item) { items_[begin_[bucket]++] = item; });
+    // Each bucket now begins where its items end.
+    for (int64_t b = count; b > 0; --b) begin_[b] = begin_[b - 1];
+    begin_[0] = 0;
+  }
+
+  const int64_t* begin(int64_t bucket) const {
+    return items_.data() + begin_[bucket];
+  }
+  const int64_t* end(int64_t bucket) const { return begin(bucket + 1); }
+  int64_t size() const { return items_.size(); }
+  // All of them, bucket by bucket.
+  std::vector<int64_t> TakeItems() && { return std::move(items_); }
+
+ private:
+  std::vector<int64_t> begin_, items_;
+};
+
+// The rows of bins, k * grid.height + p, map by map and downward: neighbors
+// find each other's pixels in the cache. Sorted by bands of pixel rows, without
+// order within a band, in a third of the memory of SortDownward
+// (roi_bin_rows.h).
+template <typename Table, typename T>
+std::vector<int64_t> BinRowsByBand(const FeatureShape& pooled,
+                                   const Table& taps,
+                                   const std::vector<FeatureMap<T>>& maps) {
+  const int64_t bins = pooled.height;
+  const int64_t size = pooled.batch * bins, count = maps.size();
+  const int64_t bands =
+      std::clamp<int64_t>(4 * size / std::max<int64_t>(count, 1), 16, 4096);
+  return Buckets(
+             count * bands + 1,
+             [&](const auto& add) {
+               for (int64_t i = 0; i < size; ++i) {
+                 const auto rows = TapsOf(taps.Rows(i / bins), i % bins);
+                 if (rows.begin == rows.end) {
+                   add(count * bands, i);
+                   continue;
+                 }
+                 const int64_t map = taps.Map(i / bins);
+                 const int64_t y = rows.begin->pixel;
+                 const int64_t height = maps[map].height;
+                 // Bands are single rows where the map has no more.
+                 add(map * bands + (height <= bands ? y : y * bands / height),
+                     i);
+               }
+             })
+      .TakeItems();
+}
+
+// Planes that one thread visits together, NCHW: one plane with all bins of a
+// box, or, where bins have channels of their own, planes of neighboring bins.
+struct PlaneGroup {
+  int64_t first, step, count;  // planes of the features
+  int64_t pooled_channel;
+  int64_t p, q;            // the first plane's first bin
+  int64_t bins_y, bins_x;  // of each plane
+};
+class PlaneGroups {
+ public:
+  // Groups as many bins of a row as stay in the cache, if enough groups are
+  // left for all threads.
+  PlaneGroups(const Cpu& cpu, const RoiAverageArgs& args, int64_t plane_pixels)
+      : args_(args), bins_(args.ChannelsOfBins()) {
+    if (args.order == RoiChannels::kAll) return;
+    constexpr int64_t kCachePixels = (128 << 10) / sizeof(float);
+    if (bins_.count * args.grid.height >= 2 * cpu.num_threads &&
+        args.grid.width * plane_pixels <= kCachePixels) {
+      group_size_ = args.grid.width;
+    }
+  }
+  // Planes of a group.
+  int64_t group_size() const { return group_size_; }
+  int64_t size() const { return args_.channels / group_size_; }
+  PlaneGroup operator[](int64_t i) const {
+    const int64_t ph = args_.grid.height, pw = args_.grid.width;
+    if (args_.order == RoiChannels::kAll) return {i, 0, 1, i, 0, 0, ph, pw};
+    const int64_t row = i * group_size_ / pw, q = i * group_size_ % pw;
+    const int64_t channel = row / ph, p = row % ph;
+    return {(p * pw + q) * bins_.next_bin + channel * bins_.step,
+            bins_.next_bin,
+            group_size_,
+            channel,
+            p,
+            q,
+            1,
+            1};
+  }
+
+ private:
+  const RoiAverageArgs& args_;
+  const BinChannels bins_;
+  int64_t group_size_ = 1;
+};
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_CPU_H_

@@ -1,0 +1,296 @@
+// The OpKernels of the ops whose bins are averages: RoiAlign (its maximum,
+// too), PsRoiPool, PsRoiAlign, MultiscaleRoiAlign, and their gradients.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_inputs_op.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_align_max/roi_align_max.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::OpInputList;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+// What an op and its gradients have.
+struct RoiAverageTraits {
+  RoiBins bins;
+  bool has_aligned, has_channel_order, has_levels;
+};
+constexpr RoiAverageTraits kRoiAlign = {RoiBins::kSamples, true, false, false};
+constexpr RoiAverageTraits kPsRoiPool = {RoiBins::kPixels, false, true, false};
+constexpr RoiAverageTraits kPsRoiAlign = {RoiBins::kSamples, false, true,
+                                          false};
+constexpr RoiAverageTraits kMultiscaleRoiAlign = {RoiBins::kSamples, true,
+                                                  false, true};
+
+absl::Status ReadLevels(OpKernelConstruction* ctx, RoiAverageArgs* args) {
+  std::vector<float> strides;
+  float box_size, box_stride;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("L", &args->num_levels));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("strides", &strides));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("canonical_box_size", &box_size));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("canonical_stride", &box_stride));
+  if (args->num_levels > kMaxLevels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("features has ", args->num_levels,
+                     " maps, expected at most ", kMaxLevels));
+  }
+  if (strides.size() != static_cast<size_t>(args->num_levels)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "strides has ", strides.size(), " entries for ", args->num_levels,
+        args->num_levels == 1 ? " feature map" : " feature maps"));
+  }
+  if (!(box_size > 0 && std::isfinite(box_size) && box_stride > 0 &&
+        std::isfinite(box_stride))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("canonical_box_size and canonical_stride are ", box_size,
+                     " and ", box_stride, ", expected positive numbers"));
+  }
+  for (int l = 0; l < args->num_levels; ++l) {
+    if (!(strides[l] > (l == 0 ? 0.0f : strides[l - 1])) ||
+        !std::isfinite(strides[l])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("strides[", l, "] is ", strides[l],
+                       ", expected positive numbers in increasing order"));
+    }
+    args->levels[l].spatial_scale = 1 / strides[l];
+    args->levels[l].smallest_box =
+        l == 0 ? 0 : box_size * (strides[l] / box_stride);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadAverageAttrs(OpKernelConstruction* ctx,
+                              const RoiAverageTraits& traits,
+                              RoiAverageArgs* args) {
+  *args = {};
+  args->bins = traits.bins;
+  args->num_levels = 1;
+  if (!traits.has_levels) {
+    TF_RETURN_IF_ERROR(ReadSpatialScale(ctx, &args->levels[0].spatial_scale));
+  }
+  if (traits.bins == RoiBins::kSamples) {
+    TF_RETURN_IF_ERROR(ReadSampling(ctx, traits.has_aligned, &args->sampling));
+  }
+  if (traits.has_channel_order) {
+    std::string order;
+    TF_RETURN_IF_ERROR(ctx->GetAttr("channel_order", &order));
+    args->order = order == "bin_major" ? RoiChannels::kBinMajor
+                                       : RoiChannels::kChannelMajor;
+  }
+  return traits.has_levels ? ReadLevels(ctx, args) : absl::OkStatus();
+}
+
+// Pointers to the maps of all levels, on the host.
+template <typename T>
+struct MapPointers {
+  T* maps[kMaxLevels] = {};
+};
+template <typename T>
+absl::Status InputMaps(OpKernelContext* ctx, MapPointers<const T>* pointers) {
+  OpInputList features;
+  TF_RETURN_IF_ERROR(ctx->input_list("features", &features));
+  for (int l = 0; l < features.size(); ++l) {
+    pointers->maps[l] = Data<T>(features[l]);
+  }
+  return absl::OkStatus();
+}
+
+class RoiAverageOpBase : public OpKernel {
+ public:
+  RoiAverageOpBase(OpKernelConstruction* ctx, const RoiAverageTraits& traits)
+      : OpKernel(ctx), traits_(traits) {
+    OP_REQUIRES_OK(ctx, ReadFormats(ctx, &formats_));
+    OP_REQUIRES_OK(ctx, ReadAverageAttrs(ctx, traits, &attrs_));
+  }
+
+ protected:
+  template <typename Device, typename C>
+  absl::Status ReadInputs(OpKernelContext* ctx, const SizeInput& features,
+                          const SizeInput& grid, RoiAverageArgs* args,
+                          Boxes<C>* boxes) const {
+    RoiSizes sizes;
+    const RoiInputNames names = {features, grid, /*like_features=*/nullptr,
+                                 traits_.has_channel_order};
+    TF_RETURN_IF_ERROR(
+        ReadRoiInputs<Device>(ctx, formats_, names, &sizes, boxes));
+    *args = attrs_;
+    args->batch = sizes.levels[0].batch;
+    args->channels = sizes.levels[0].channels;
+    args->channels_first = formats_.channels_first;
+    for (int l = 0; l < args->num_levels; ++l) {
+      args->levels[l].height = sizes.levels[l].height;
+      args->levels[l].width = sizes.levels[l].width;
+    }
+    args->grid = sizes.grid;
+    return CheckSamples(args->grid, args->sampling.ratio);
+  }
+
+  const RoiAverageTraits& traits_;
+  RoiFormats formats_;
+  RoiAverageArgs attrs_;  // without sizes
+};
+
+// features..., boxes, box_indices, output_size -> output.
+template <typename Device, typename T>
+class RoiAverageOp : public RoiAverageOpBase {
+ public:
+  using RoiAverageOpBase::RoiAverageOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    RoiAverageArgs args;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(ctx,
+                   ReadInputs<Device>(ctx, ShapeOf("features"),
+                                      ValuesOf("output_size"), &args, &boxes));
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(ctx,
+                   AllocateOutput(ctx, 0, args.Pooled(boxes.count), &output));
+    if (output->NumElements() == 0) return;
+    MapPointers<const T> features;
+    OP_REQUIRES_OK(ctx, InputMaps(ctx, &features));
+    OP_REQUIRES_OK(ctx, ToStatus(RoiAverage(GetDevice<Device>(ctx), args, boxes,
+                                            features.maps, Data<T>(output))));
+  }
+};
+
+// RoiAlign has a mode, too.
+template <typename Device, typename T>
+class RoiAlignOp : public RoiAverageOp<Device, T> {
+ public:
+  RoiAlignOp(OpKernelConstruction* ctx, const RoiAverageTraits& traits)
+      : RoiAverageOp<Device, T>(ctx, traits) {
+    std::string mode;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("mode", &mode));
+    max_ = mode == "max";
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    if (!max_) return RoiAverageOp<Device, T>::Compute(ctx);
+    RoiSizes sizes;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(ctx, ReadRoiInputs<Device>(
+                            ctx, this->formats_,
+                            {ShapeOf("features"), ValuesOf("output_size")},
+                            &sizes, &boxes));
+    const RoiAverageArgs& attrs = this->attrs_;
+    const RoiAlignMaxArgs args = {
+        {sizes.levels[0], attrs.levels[0].spatial_scale, sizes.grid},
+        attrs.sampling};
+    OP_REQUIRES_OK(ctx, CheckSamplesOfMax(sizes, attrs.sampling.ratio));
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(ctx,
+                   AllocateOutput(ctx, 0, args.Pooled(boxes.count), &output));
+    if (output->NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx, ToStatus(RoiAlignMax(
+                            GetDevice<Device>(ctx), args, boxes,
+                            InputData<T>(ctx, "features"), Data<T>(output))));
+  }
+
+ private:
+  bool max_;
+};
+
+// d_output, boxes, box_indices, a shape for each d_features -> d_features...
+template <typename Device, typename T>
+class RoiAverageGradOp : public RoiAverageOpBase {
+ public:
+  using RoiAverageOpBase::RoiAverageOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    RoiAverageArgs args;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(
+        ctx, ReadInputs<Device>(ctx,
+                                ValuesOf(traits_.has_levels ? "features_shapes"
+                                                            : "features_shape"),
+                                ShapeOf("d_output"), &args, &boxes));
+    const Tensor& d_output = ctx->input(0);
+    if (d_output.NumElements() == 0) boxes.count = 0;  // nothing to add
+    MapPointers<T> d_features;
+    for (int l = 0; l < args.num_levels; ++l) {
+      Tensor* map = nullptr;
+      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, l, args.Features(l), &map));
+      d_features.maps[l] = Data<T>(map);
+    }
+    OP_REQUIRES_OK(
+        ctx, ToStatus(RoiAverageGrad(GetDevice<Device>(ctx), args, boxes,
+                                     Data<T>(d_output), d_features.maps)));
+  }
+};
+
+// d_output, features..., boxes, box_indices -> d_boxes.
+template <typename Device, typename T>
+class RoiAverageBoxesGradOp : public RoiAverageOpBase {
+ public:
+  using RoiAverageOpBase::RoiAverageOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    RoiAverageArgs args;
+    Boxes<Coordinate<T>> boxes;
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, ShapeOf("features"),
+                                           ShapeOf("d_output"), &args, &boxes));
+    Tensor* d_boxes = nullptr;
+    OP_REQUIRES_OK(
+        ctx, ctx->allocate_output(0, TensorShape({boxes.count, 4}), &d_boxes));
+    MapPointers<const T> features;
+    OP_REQUIRES_OK(ctx, InputMaps(ctx, &features));
+    OP_REQUIRES_OK(ctx, ToStatus(RoiAverageBoxesGrad(
+                            GetDevice<Device>(ctx), args, boxes,
+                            InputData<T>(ctx, "d_output"), features.maps,
+                            Data<Coordinate<T>>(d_boxes))));
+  }
+};
+
+// The kernels above of one op.
+template <const RoiAverageTraits& kTraits>
+struct RoiAverageKernels {
+  template <typename Base>
+  class Of : public Base {
+   public:
+    explicit Of(OpKernelConstruction* ctx) : Base(ctx, kTraits) {}
+  };
+  template <typename Device, typename T>
+  using Forward = Of<RoiAverageOp<Device, T>>;
+  template <typename Device, typename T>
+  using Grad = Of<RoiAverageGradOp<Device, T>>;
+  template <typename Device, typename T>
+  using BoxesGrad = Of<RoiAverageBoxesGradOp<Device, T>>;
+};
+using RoiAlignKernels = RoiAverageKernels<kRoiAlign>;
+template <typename Device, typename T>
+using RoiAlignForward = RoiAlignKernels::Of<RoiAlignOp<Device, T>>;
+using PsRoiPoolKernels = RoiAverageKernels<kPsRoiPool>;
+using PsRoiAlignKernels = RoiAverageKernels<kPsRoiAlign>;
+using MultiscaleRoiAlignKernels = RoiAverageKernels<kMultiscaleRoiAlign>;
+
+TFO_REGISTER_KERNELS("RoiAlign", RoiAlignForward, .HostMemory("output_size"));
+TFO_REGISTER_KERNELS("RoiAlignGrad", RoiAlignKernels::Grad,
+                     .HostMemory("features_shape"));
+TFO_REGISTER_KERNELS("RoiAlignBoxesGrad", RoiAlignKernels::BoxesGrad);
+TFO_REGISTER_KERNELS("PsRoiPool", PsRoiPoolKernels::Forward,
+                     .HostMemory("output_size"));
+TFO_REGISTER_KERNELS("PsRoiPoolGrad", PsRoiPoolKernels::Grad,
+                     .HostMemory("features_shape"));
+TFO_REGISTER_KERNELS("PsRoiAlign", PsRoiAlignKernels::Forward,
+                     .HostMemory("output_size"));
+TFO_REGISTER_KERNELS("PsRoiAlignGrad", PsRoiAlignKernels::Grad,
+                     .HostMemory("features_shape"));
+TFO_REGISTER_KERNELS("PsRoiAlignBoxesGrad", PsRoiAlignKernels::BoxesGrad);
+TFO_REGISTER_KERNELS("MultiscaleRoiAlign", MultiscaleRoiAlignKernels::Forward,
+                     .HostMemory("output_size"));
+TFO_REGISTER_KERNELS("MultiscaleRoiAlignGrad", MultiscaleRoiAlignKernels::Grad,
+                     .HostMemory("features_shapes"));
+TFO_REGISTER_KERNELS("MultiscaleRoiAlignBoxesGrad",
+                     MultiscaleRoiAlignKernels::BoxesGrad);
+
+}  // namespace
+}  // namespace tfo

@@ -1,0 +1,395 @@
+// Compares the averaging ops on the CPU and with CUDA with their reference. The
+// Python tests compare with NumPy and with other libraries' definitions.
+#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_reference_testing.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_testing.h"
+
+namespace tfo {
+namespace {
+
+using testing::GpuVector;
+using testing::HaveSameBits;
+using testing::kNan;
+using testing::MakeFixedProblem;
+using testing::MakeRandomProblem;
+using testing::OneLevel;
+using testing::RoiProblem;
+using testing::Sizes;
+using testing::ThreadedCpu;
+using testing::ToGpu;
+using testing::WorstError;
+
+// Float sums of some hundred terms.
+template <typename T>
+constexpr double kTolerance = sizeof(T) == 8 ? 1e-12 : 1e-5;
+
+Gpu MakeGpu(bool deterministic) {
+  Gpu gpu;
+  gpu.deterministic = deterministic;
+  return gpu;
+}
+
+template <typename T>
+struct Result {
+  GpuVector<T> output;
+  std::vector<GpuVector<T>> d_maps;
+  GpuVector<Coordinate<T>> d_boxes;
+};
+
+// Omits the gradient to boxes for ops that have none.
+template <typename T, typename Device>
+Result<T> Run(const Device& device, const RoiProblem<T>& problem) {
+  Result<T> result;
+  const T garbage = Narrow<T>(77);
+  result.output.assign(problem.OutputSize(), garbage);
+  std::vector<T*> d_maps;
+  for (const auto& map : problem.maps) {
+    result.d_maps.emplace_back(map.size(), garbage);
+  }
+  for (auto& d_map : result.d_maps) d_maps.push_back(d_map.data());
+  const auto maps = problem.Maps();
+  const auto boxes = problem.AllBoxes();
+  TFO_EXPECT_RUNS(RoiAverage(device, problem.args, boxes, maps.data(),
+                             result.output.data()));
+  TFO_EXPECT_RUNS(RoiAverageGrad(device, problem.args, boxes,
+                                 problem.d_output.data(), d_maps.data()));
+  if (problem.args.bins == RoiBins::kSamples) {
+    result.d_boxes.assign(problem.boxes.size(), 77);
+    TFO_EXPECT_RUNS(RoiAverageBoxesGrad(device, problem.args, boxes,
+                                        problem.d_output.data(), maps.data(),
+                                        result.d_boxes.data()));
+  }
+  return result;
+}
+
+template <typename T>
+void ExpectSameBits(const Result<T>& a, const Result<T>& b) {
+  TFO_EXPECT(HaveSameBits(a.output, b.output));
+  for (size_t l = 0; l < a.d_maps.size(); ++l) {
+    TFO_EXPECT(HaveSameBits(a.d_maps[l], b.d_maps[l]));
+  }
+  TFO_EXPECT(HaveSameBits(a.d_boxes, b.d_boxes));
+}
+
+template <typename T>
+void ExpectNear(const Result<T>& actual,
+                const testing::RoiReference& expected) {
+  TFO_EXPECT(WorstError<T>(actual.output, expected.output) < kTolerance<T>);
+  for (size_t l = 0; l < actual.d_maps.size(); ++l) {
+    TFO_EXPECT(WorstError<T>(actual.d_maps[l], expected.d_maps[l]) <
+               kTolerance<T>);
+  }
+  double largest = 0;
+  for (double size : expected.d_boxes_size) largest = std::max(largest, size);
+  for (size_t i = 0; i < actual.d_boxes.size(); ++i) {
+    const double error = std::abs(actual.d_boxes[i] - expected.d_boxes[i]);
+    const double size = largest + expected.d_boxes_size[i];
+    if (error <= kTolerance<T> / 10 * size) continue;
+    TFO_EXPECT_EQ(actual.d_boxes[i], expected.d_boxes[i]);
+    return;
+  }
+}
+
+// The CPU returns the same bits for any number of threads.
+template <typename T>
+void Check(const Cpu&, const RoiProblem<T>& problem,
+           const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "boxes ",
+                              problem.NumBoxes(), ", outputs ",
+                              problem.d_output.size());
+  const Result<T> actual = Run(ThreadedCpu(1), problem);
+  ExpectNear(actual, testing::ReferenceAverage(problem));
+  for (int threads : {2, 3, 7}) {
+    ExpectSameBits(actual, Run(ThreadedCpu(threads), problem));
+  }
+}
+
+// A deterministic GPU returns the same bits in every run.
+template <typename T>
+void Check(const Gpu&, const RoiProblem<T>& problem,
+           const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "boxes ",
+                              problem.NumBoxes(), ", outputs ",
+                              problem.d_output.size());
+  const Result<T> actual = Run(MakeGpu(true), problem);
+  const auto expected = testing::ReferenceAverage(problem);
+  ExpectNear(actual, expected);
+  ExpectNear(Run(MakeGpu(false), problem), expected);
+  ExpectSameBits(actual, Run(MakeGpu(true), problem));
+}
+
+template <typename T>
+void CheckFixed(RoiBins bins, RoiSampling sampling, RoiChannels order,
+                int64_t channels, int levels = 1) {
+  for (bool channels_first : {false, true}) {
+    Check(Cpu(), MakeFixedProblem<T>(bins, sampling, order, channels,
+                                     channels_first, levels));
+  }
+}
+
+TFO_TEST(RoiAverage, SamplesEqualReference) {
+  for (const RoiSampling sampling :
+       {RoiSampling{2, true}, {0, true}, {3, false}, {0, false}}) {
+    CheckFixed<float>(RoiBins::kSamples, sampling, RoiChannels::kAll, 37);
+    CheckFixed<double>(RoiBins::kSamples, sampling, RoiChannels::kAll, 5);
+    CheckFixed<Half>(RoiBins::kSamples, sampling, RoiChannels::kAll, 19);
+    CheckFixed<BFloat16>(RoiBins::kSamples, sampling, RoiChannels::kAll, 3);
+  }
+}
+
+TFO_TEST(RoiAverage, ManyChannels) {  // several blocks of them
+  const RoiSampling sampling = {2, true};
+  CheckFixed<float>(RoiBins::kSamples, sampling, RoiChannels::kAll, 300);
+  CheckFixed<double>(RoiBins::kSamples, sampling, RoiChannels::kAll, 139);
+  CheckFixed<BFloat16>(RoiBins::kSamples, sampling, RoiChannels::kAll, 530);
+}
+
+TFO_TEST(RoiAverage, PositionSensitive) {
+  for (RoiChannels order :
+       {RoiChannels::kChannelMajor, RoiChannels::kBinMajor}) {
+    for (RoiBins bins : {RoiBins::kSamples, RoiBins::kPixels}) {
+      CheckFixed<float>(bins, {0, true}, order, 21);
+      CheckFixed<double>(bins, {2, true}, order, 10);
+      CheckFixed<Half>(bins, {2, true}, order, 16);
+      CheckFixed<BFloat16>(bins, {0, true}, order, 3);
+    }
+  }
+}
+
+TFO_TEST(RoiAverage, Pyramid) {
+  CheckFixed<float>(RoiBins::kSamples, {2, true}, RoiChannels::kAll, 18, 3);
+  CheckFixed<BFloat16>(RoiBins::kSamples, {0, false}, RoiChannels::kAll, 18, 2);
+}
+
+// Every combination of bins, channel order and layout. The CUDA kernels process
+// channels in packs of 16 bytes, of two values, or of one.
+template <typename T>
+void CheckRandom() {
+  uint32_t seed = 1;
+  for (const RoiBins bins : {RoiBins::kSamples, RoiBins::kPixels}) {
+    for (const RoiChannels order :
+         {RoiChannels::kAll, RoiChannels::kChannelMajor,
+          RoiChannels::kBinMajor}) {
+      for (const bool channels_first : {false, true}) {
+        Sizes sizes;
+        sizes.bins = bins;
+        sizes.order = order;
+        sizes.channels_first = channels_first;
+        sizes.yxyx = channels_first;
+        for (const int64_t channels : {5, 6, 8}) {
+          sizes.channels = channels;
+          sizes.sampling.ratio = channels % 4;  // 1, 2, or adaptive
+          sizes.sampling.aligned = channels % 2 == 0;
+          Check(Gpu(), MakeRandomProblem<T>(sizes, ++seed));
+        }
+      }
+    }
+  }
+}
+TFO_CUDA_TEST(RoiAverage, CudaFloat) { CheckRandom<float>(); }
+TFO_CUDA_TEST(RoiAverage, CudaDouble) { CheckRandom<double>(); }
+TFO_CUDA_TEST(RoiAverage, CudaHalf) { CheckRandom<Half>(); }
+TFO_CUDA_TEST(RoiAverage, CudaBFloat16) { CheckRandom<BFloat16>(); }
+
+TFO_CUDA_TEST(RoiAverage, CudaSeveralLevels) {
+  for (const bool channels_first : {false, true}) {
+    Sizes sizes;
+    sizes.maps = {{20, 24}, {10, 12}, {5, 6}};
+    sizes.num_boxes = 40;
+    sizes.channels_first = channels_first;
+    Check(Gpu(), MakeRandomProblem<float>(sizes, 1));
+    sizes.channels = 16;
+    Check(Gpu(), MakeRandomProblem<Half>(sizes, 1));
+  }
+}
+
+// More channels and boxes than a block has threads, and more channels than one
+// pass handles.
+TFO_CUDA_TEST(RoiAverage, CudaManyChannels) {
+  Sizes sizes;
+  sizes.channels = 133;
+  Check(Gpu(), MakeRandomProblem<float>(sizes, 1));
+  sizes.channels = 264;
+  Check(Gpu(), MakeRandomProblem<BFloat16>(sizes, 1));
+  // One pixel with very many channels, and one bin that equals it.
+  auto problem =
+      OneLevel<float>({1, 1, 1, (1 << 20) + 33, false}, 1, {1, 1}, {1, true});
+  problem.maps = {
+      ToGpu(testing::RandomValues<float>(problem.args.channels, 1))};
+  problem.AddBox({0, 0, 1, 1}, 0);
+  GpuVector<float> output(problem.OutputSize(), 99);
+  TFO_EXPECT_RUNS(RoiAverage<float>(Gpu(), problem.args, problem.AllBoxes(),
+                                    problem.Maps().data(), output.data()));
+  TFO_EXPECT(HaveSameBits(output, problem.maps[0]));
+}
+TFO_CUDA_TEST(RoiAverage, CudaManyBoxes) {
+  Sizes sizes;
+  sizes.maps = {{9, 10}, {5, 5}};
+  sizes.image = 20;
+  sizes.num_boxes = 300;
+  sizes.pooled_height = sizes.pooled_width = 2;
+  for (const RoiChannels order :
+       {RoiChannels::kAll, RoiChannels::kChannelMajor}) {
+    sizes.order = order;
+    sizes.channels = order == RoiChannels::kAll ? 133 : 34;
+    Check(Gpu(), MakeRandomProblem<float>(sizes, 1));
+    sizes.channels = 5;
+    Check(Gpu(), MakeRandomProblem<double>(sizes, 1));
+  }
+}
+
+// More bins than one pass handles: 64 in a row, 128 on a tile's axis.
+TFO_CUDA_TEST(RoiAverage, CudaManyBins) {
+  for (const RoiChannels order : {RoiChannels::kAll, RoiChannels::kBinMajor}) {
+    Sizes sizes;
+    sizes.order = order;
+    sizes.channels = 2;
+    sizes.pooled_height = 3;
+    sizes.pooled_width = 150;
+    sizes.num_boxes = 3;
+    Check(Gpu(), MakeRandomProblem<float>(sizes, 1));
+    std::swap(sizes.pooled_height, sizes.pooled_width);
+    Check(Gpu(), MakeRandomProblem<float>(sizes, 1));
+  }
+}
+
+// Bins with too many taps for shared memory, on either axis.
+TFO_CUDA_TEST(RoiAverage, CudaLargeBins) {
+  for (const bool channels_first : {false, true}) {
+    for (const RoiBins bins : {RoiBins::kSamples, RoiBins::kPixels}) {
+      Sizes sizes;
+      sizes.bins = bins;
+      sizes.sampling.ratio = 0;
+      sizes.channels = 2;
+      sizes.channels_first = channels_first;
+      sizes.num_boxes = 2;
+      sizes.smallest = 0.9;
+      sizes.pooled_height = 1;
+      sizes.pooled_width = 7;
+      sizes.maps = {{9, 700}};
+      sizes.image = 1400;
+      Check(Gpu(), MakeRandomProblem<float>(sizes, 5));
+      sizes.maps = {{300, 9}};
+      sizes.image = 600;
+      Check(Gpu(), MakeRandomProblem<float>(sizes, 5));
+    }
+  }
+}
+
+// Results are finite even if sample counts or positions overflow.
+template <typename Device>
+void ExpectFiniteForEnormousBoxes(const Device& device) {
+  for (const RoiBins bins : {RoiBins::kSamples, RoiBins::kPixels}) {
+    for (const int32_t ratio : {0, 2}) {
+      Sizes sizes;
+      sizes.bins = bins;
+      sizes.sampling = {ratio, ratio == 0};
+      sizes.num_boxes = 6;
+      auto problem = MakeRandomProblem<float>(sizes, 1);
+      problem.boxes = {-1e30f, -1e30f, 1e30f, 1e30f, 1e30f, 1e30f,
+                       2e30f,  2e30f,  0,     0,     1e30f, 1e30f,
+                       -3e38f, 2,      3e38f, 11,    -1e9f, 1,
+                       1e9f,   9,      -1e5f, -1e5f, 1e5f,  1e5f};
+      problem.box_indices.assign(6, 0);
+      problem.d_output = Run(device, problem).output;
+      const auto result = Run(device, problem);
+      for (const auto* values : {&result.output, &result.d_boxes}) {
+        for (float value : *values) TFO_EXPECT(std::isfinite(value));
+      }
+      for (float value : result.d_maps[0]) TFO_EXPECT(std::isfinite(value));
+      if constexpr (std::is_same_v<Device, Gpu>) {
+        const auto fast = Run(MakeGpu(false), problem);
+        for (size_t i = 0; i < fast.d_maps[0].size(); ++i) {
+          TFO_EXPECT(std::abs(fast.d_maps[0][i] - result.d_maps[0][i]) < 1e-6);
+        }
+      }
+    }
+  }
+}
+TFO_TEST(RoiAverage, EnormousBoxes) {
+  ExpectFiniteForEnormousBoxes(ThreadedCpu(2));
+}
+TFO_CUDA_TEST(RoiAverage, CudaEnormousBoxes) {
+  ExpectFiniteForEnormousBoxes(MakeGpu(true));
+}
+
+// NaN reaches the result from pixels with weight only.
+TFO_TEST(RoiAverage, NanInPixelsWithAndWithoutWeight) {
+  for (bool channels_first : {false, true}) {
+    auto problem =
+        OneLevel<float>({1, 4, 4, 1, channels_first}, 1, {1, 1}, {1, true});
+    problem.maps = {GpuVector<float>(16, 2)};
+    problem.AddBox({1, 1, 2, 2}, 0);  // one sample, on pixel (1, 1)
+    problem.d_output = {1};
+    problem.maps[0][2] = problem.maps[0][6] = problem.maps[0][9] = kNan;
+    const auto without = Run(ThreadedCpu(1), problem);
+    TFO_EXPECT_EQ(without.output[0], 2.0f);
+    problem.maps[0][5] = kNan;
+    TFO_EXPECT(std::isnan(Run(ThreadedCpu(1), problem).output[0]));
+  }
+}
+
+// Nine adjacent boxes of 2 x 2 pixels, with one bin each; NaN in the fifth.
+template <typename Device>
+void ExpectNanStaysInItsBox(const Device& device) {
+  for (const RoiChannels order : {RoiChannels::kAll, RoiChannels::kBinMajor}) {
+    auto problem = OneLevel<float>({1, 6, 6, 4, false}, 1, {1, 1}, {2, true});
+    problem.args.order = order;
+    for (int k = 0; k < 9; ++k) {
+      const double y = 2 * (k / 3), x = 2 * (k % 3);
+      problem.AddBox({x, y, x + 2, y + 2}, 0);
+    }
+    problem.maps = {GpuVector<float>(6 * 6 * 4, 1)};
+    problem.maps[0][(2 * 6 + 3) * 4] = kNan;
+    problem.d_output.assign(9 * 4, 1);
+    problem.d_output[4 * 4] = kNan;
+    const auto result = Run(device, problem);
+    for (size_t i = 0; i < result.output.size(); ++i) {
+      TFO_EXPECT_EQ(std::isnan(result.output[i]), i == 4 * 4);
+    }
+    for (size_t i = 0; i < result.d_maps[0].size(); ++i) {
+      const size_t y = i / 4 / 6, x = i / 4 % 6;
+      TFO_EXPECT_EQ(std::isnan(result.d_maps[0][i]),
+                    i % 4 == 0 && y / 2 == 1 && x / 2 == 1);
+    }
+  }
+}
+TFO_TEST(RoiAverage, NanStaysInItsBox) {
+  ExpectNanStaysInItsBox(ThreadedCpu(2));
+}
+TFO_CUDA_TEST(RoiAverage, CudaNanStaysInItsBox) {
+  ExpectNanStaysInItsBox(MakeGpu(true));
+  ExpectNanStaysInItsBox(MakeGpu(false));
+}
+
+// Without boxes, channels or pixels, all results are written as zeros.
+template <typename Device>
+void ExpectZeros(const Device& device) {
+  for (const int64_t none : {0, 1, 2, 3, 4, 5}) {
+    const bool channels_first = none % 2 == 1;
+    // A map without rows, but with more columns than fit into memory.
+    const int64_t width = none < 4 ? 3 : (int64_t{1} << 31) - 1;
+    auto problem = OneLevel<float>(
+        {1, none < 4 ? 2 : 0, width, none / 2 == 1 ? 0 : 4, channels_first}, 1,
+        {2, 2}, {2, true});
+    if (none >= 2) problem.AddBox({0, 0, 1, 1}, 0);
+    problem.maps = {GpuVector<float>(problem.args.Features(0).Size(), 1)};
+    problem.d_output.assign(problem.OutputSize(), 1);
+    const auto result = Run(device, problem);
+    for (float v : result.output) TFO_EXPECT_EQ(v, 0.0f);
+    for (float v : result.d_maps[0]) TFO_EXPECT_EQ(v, 0.0f);
+    for (float v : result.d_boxes) TFO_EXPECT_EQ(v, 0.0f);
+  }
+}
+TFO_TEST(RoiAverage, NothingToDo) { ExpectZeros(ThreadedCpu(2)); }
+TFO_CUDA_TEST(RoiAverage, CudaNothingToDo) {
+  ExpectZeros(MakeGpu(true));
+  ExpectZeros(MakeGpu(false));
+}
+
+}  // namespace
+}  // namespace tfo

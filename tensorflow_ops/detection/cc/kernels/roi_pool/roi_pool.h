@@ -1,0 +1,56 @@
+// RoI max pooling (Girshick, Fast R-CNN, 2015), its gradient and its gradient's
+// gradient. The bins are defined in roi_pool_bins.h.
+#ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_POOL_ROI_POOL_H_
+#define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_POOL_ROI_POOL_H_
+
+#include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_box.h"
+
+namespace tfo {
+
+// T is float, double, Half or BFloat16. height * width is at most 2^31 - 1. The
+// same bits for any number of threads, and from run to run on a GPU. Each
+// returns null or the launch's error; the Gpu overloads only enqueue.
+
+// Writes all of `output`: the maximum of each bin's pixels, NaN where one is
+// NaN, 0 where the bin has no pixel. Writes all of `argmax` unless it is null:
+// y * width + x of the first maximum (or the first NaN), -1 where the bin has
+// no pixel. Both have the shape args.Pooled().
+template <typename T>
+Error RoiPool(const Cpu& cpu, const RoiArgs& args,
+              const Boxes<Coordinate<T>>& boxes, const T* features, T* output,
+              int32_t* argmax);
+template <typename T>
+Error RoiPool(const Gpu& gpu, const RoiArgs& args,
+              const Boxes<Coordinate<T>>& boxes, const T* features, T* output,
+              int32_t* argmax);
+
+// Writes all of `d_features`: for each pixel the sum, in an order that only the
+// boxes decide, of the d_output whose argmax it is. 16-bit types are summed in
+// float. `boxes` are the forward op's: they locate the bins. An argmax that
+// RoiPool did not write adds to its pixel or nothing, and never outside of the
+// image.
+template <typename T>
+Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args,
+                  const Boxes<Coordinate<T>>& boxes, const T* d_output,
+                  const int32_t* argmax, T* d_features);
+template <typename T>
+Error RoiPoolGrad(const Gpu& gpu, const RoiArgs& args,
+                  const Boxes<Coordinate<T>>& boxes, const T* d_output,
+                  const int32_t* argmax, T* d_features);
+
+// The gradient of RoiPoolGrad, which is linear in d_output: writes all of
+// `dd_output`, the value of dd_features at each argmax, 0 where RoiPoolGrad
+// adds nothing.
+template <typename T>
+Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args,
+                      const Boxes<Coordinate<T>>& boxes, const T* dd_features,
+                      const int32_t* argmax, T* dd_output);
+template <typename T>
+Error RoiPoolGradGrad(const Gpu& gpu, const RoiArgs& args,
+                      const Boxes<Coordinate<T>>& boxes, const T* dd_features,
+                      const int32_t* argmax, T* dd_output);
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_POOL_ROI_POOL_H_

@@ -1,0 +1,219 @@
+#include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool_simd.h"
+
+#include "tensorflow_ops/core/cc/simd.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+namespace {
+
+template <typename T>
+using Vector = typename Lanes<T>::Vector;
+template <typename T>
+using Index = typename Lanes<T>::Index;
+
+// One bin of kVectors vectors of channels, from pixel (rows.begin,
+// columns.begin).
+template <int kVectors, typename T>
+TFO_INLINE void PoolBin(const ImageView<const T>& view, PixelRange rows,
+                        PixelRange columns, T* output, int32_t* argmax) {
+  constexpr int kCount = Lanes<T>::kCount;
+  const T* const image = view.data;
+  const int64_t width = view.width, channels = view.channels;
+  Vector<T> best[kVectors];
+  Index<T> at[kVectors];
+  const int64_t first = rows.begin * width + columns.begin;
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i) {
+    best[i] = Load(image + first * channels + i * kCount);
+    at[i] = Index<T>{} + static_cast<typename Lanes<T>::Integer>(first);
+  }
+  for (int64_t y = rows.begin; y < rows.end; ++y) {
+    const T* pixel = image + (y * width + columns.begin) * channels;
+    for (int64_t x = columns.begin; x < columns.end; ++x, pixel += channels) {
+      const auto where = static_cast<typename Lanes<T>::Integer>(y * width + x);
+#pragma GCC unroll 16
+      for (int i = 0; i < kVectors; ++i) {
+        TakeGreater(Load(pixel + i * kCount), where, best[i], at[i]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i) {
+    Store(best[i], output + i * kCount);
+    if (argmax != nullptr) StoreIndex(at[i], argmax + i * kCount);
+  }
+}
+
+// The same for the last n channels, fewer than a vector.
+template <typename T>
+void PoolBinTail(const ImageView<const T>& view, int64_t n, PixelRange rows,
+                 PixelRange columns, T* output, int32_t* argmax) {
+  const T* const image = view.data;
+  const int64_t width = view.width, channels = view.channels;
+  const int64_t first = rows.begin * width + columns.begin;
+  Vector<T> best = LoadFirst(image + first * channels, n);
+  Index<T> at = Index<T>{} + static_cast<typename Lanes<T>::Integer>(first);
+  for (int64_t y = rows.begin; y < rows.end; ++y) {
+    const T* pixel = image + (y * width + columns.begin) * channels;
+    for (int64_t x = columns.begin; x < columns.end; ++x, pixel += channels) {
+      TakeGreater(LoadFirst(pixel, n),
+                  static_cast<typename Lanes<T>::Integer>(y * width + x), best,
+                  at);
+    }
+  }
+  StoreFirst(best, output, n);
+  if (argmax != nullptr) {
+    int32_t indices[Lanes<T>::kCount];
+    StoreIndex(at, indices);
+    for (int64_t i = 0; i < n; ++i) argmax[i] = indices[i];
+  }
+}
+
+template <typename T>
+void FillEmptyBin(int64_t channels, T* output, int32_t* argmax) {
+  memset(output, 0, channels * sizeof(T));
+  if (argmax != nullptr) memset(argmax, 0xFF, channels * sizeof(int32_t));
+}
+
+}  // namespace
+
+template <typename T>
+void PoolBinRow(const ImageView<const T>& image, int64_t count, PixelRange rows,
+                BinRanges columns, PooledView<T> pooled) {
+  constexpr int kCount = Lanes<T>::kCount;
+  // The registers hold a maximum and an index for each.
+  constexpr int kVectors = kVectorBytes == 64 ? 8 : 4;
+  for (int64_t q = 0; q < columns.count; ++q) {
+    T* const out = pooled.output + q * image.channels;
+    int32_t* const at =
+        pooled.argmax == nullptr ? nullptr : pooled.argmax + q * image.channels;
+    const PixelRange bin = columns.bins[q];
+    if (rows.empty() || bin.empty()) {
+      FillEmptyBin(count, out, at);
+      continue;
+    }
+    const auto from = [&](int64_t c) -> ImageView<const T> {
+      return {image.data + c, image.width, image.channels};
+    };
+    int64_t c = 0;
+    for (; c + kVectors * kCount <= count; c += kVectors * kCount) {
+      PoolBin<kVectors>(from(c), rows, bin, out + c,
+                        at == nullptr ? nullptr : at + c);
+    }
+    for (; c + kCount <= count; c += kCount) {
+      PoolBin<1>(from(c), rows, bin, out + c, at == nullptr ? nullptr : at + c);
+    }
+    if (c < count) {
+      PoolBinTail(from(c), count - c, rows, bin, out + c,
+                  at == nullptr ? nullptr : at + c);
+    }
+  }
+}
+
+template <typename T>
+void PoolPlane(const PlaneView<const T>& plane, BinRanges rows,
+               BinRanges columns, Accumulator<T>* best, int32_t* best_row,
+               PooledView<T> pooled) {
+  constexpr int kCount = Lanes<T>::kCount;
+  const int64_t width = plane.width, bins_x = columns.count;
+  const int64_t readable = plane.readable;
+  const T* const data = plane.data;
+  int64_t x_begin = width, x_end = 0;
+  for (int64_t q = 0; q < bins_x; ++q) {
+    if (columns.bins[q].empty()) continue;
+    x_begin = columns.bins[q].begin < x_begin ? columns.bins[q].begin : x_begin;
+    x_end = columns.bins[q].end > x_end ? columns.bins[q].end : x_end;
+  }
+  for (int64_t p = 0; p < rows.count; ++p) {
+    T* const out = pooled.output + p * bins_x;
+    int32_t* const at =
+        pooled.argmax == nullptr ? nullptr : pooled.argmax + p * bins_x;
+    if (rows.bins[p].empty() || x_begin >= x_end) {
+      FillEmptyBin(bins_x, out, at);
+      continue;
+    }
+    // Each column's maximum over the bin's rows, a vector of columns at a time
+    // ...
+    for (int64_t x = x_begin; x < x_end; x += kCount) {
+      const int64_t n = x_end - x < kCount ? x_end - x : kCount;
+      const auto load = [&](int64_t y) {
+        const int64_t i = y * width + x;
+        return i + kCount <= readable ? Load(data + i) : LoadFirst(data + i, n);
+      };
+      Vector<T> top = load(rows.bins[p].begin);
+      Index<T> row = Index<T>{} + rows.bins[p].begin;
+      for (int32_t y = rows.bins[p].begin + 1; y < rows.bins[p].end; ++y) {
+        TakeGreater(load(y), static_cast<typename Lanes<T>::Integer>(y), top,
+                    row);
+      }
+      Store(top, best + x);
+      StoreIndex(row, best_row + x);
+    }
+    // ... then each bin's over its columns. Of equals the upper row is first.
+    for (int64_t q = 0; q < bins_x; ++q) {
+      if (columns.bins[q].empty()) {
+        FillEmptyBin(1, out + q, at == nullptr ? nullptr : at + q);
+        continue;
+      }
+      int64_t first = columns.bins[q].begin;
+      for (int64_t x = first + 1; x < columns.bins[q].end; ++x) {
+        const auto value = best[x], top = best[first];
+        const bool equal = value == top || (value != value && top != top);
+        if (equal ? best_row[x] < best_row[first]
+                  : !(value <= top) && top == top) {
+          first = x;
+        }
+      }
+      out[q] = Narrow<T>(best[first]);
+      if (at != nullptr) {
+        at[q] = static_cast<int32_t>(best_row[first] * width + first);
+      }
+    }
+  }
+}
+
+template <typename T>
+void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
+                int64_t ahead, const PixelSums<Accumulator<T>>& to) {
+  // Copied, since the compiler cannot know that the sums are not in `to`.
+  Accumulator<T>* const sums = to.sums;
+  const int64_t first = to.first, count = to.count;
+  const int64_t pixel_step = to.pixel_step, channel_step = to.channel_step;
+  const auto add = [=](int64_t i, Accumulator<T> value) {
+    const uint64_t pixel = static_cast<uint64_t>(argmax[i] - first);
+    if (pixel < static_cast<uint64_t>(count)) {
+      sums[pixel * pixel_step + i * channel_step] += value;
+    }
+  };
+  constexpr int kCount = 64 / sizeof(int32_t);  // of a cache line of argmax
+  constexpr int kLanes = Lanes<T>::kCount;
+  int64_t i = 0;
+  for (; i + kCount <= n; i += kCount) {
+    __builtin_prefetch(argmax + i + ahead);
+    __builtin_prefetch(d_output + i + ahead);
+    if (sizeof(T) == 8) __builtin_prefetch(d_output + i + ahead + kCount / 2);
+    if constexpr (sizeof(T) == 2) {  // widened a vector at a time
+      float values[kCount];
+      for (int j = 0; j < kCount; j += kLanes) {
+        Store(Load(d_output + i + j), values + j);
+      }
+      for (int j = 0; j < kCount; ++j) add(i + j, values[j]);
+    } else {
+      for (int j = 0; j < kCount; ++j) add(i + j, d_output[i + j]);
+    }
+  }
+  for (; i < n; ++i) add(i, Widen(d_output[i]));
+}
+
+#define TFO_INSTANTIATE(T)                                                    \
+  template void PoolBinRow<T>(const ImageView<const T>&, int64_t, PixelRange, \
+                              BinRanges, PooledView<T>);                      \
+  template void PoolPlane<T>(const PlaneView<const T>&, BinRanges, BinRanges, \
+                             Accumulator<T>*, int32_t*, PooledView<T>);       \
+  template void ScatterAdd<T>(const T*, const int32_t*, int64_t, int64_t,     \
+                              const PixelSums<Accumulator<T>>&)
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
+#undef TFO_INSTANTIATE
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo

@@ -1,0 +1,60 @@
+// The OpKernel of ConnectedComponents.
+#include "absl/strings/str_cat.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/image/cc/kernels/connected_components/connected_components.h"
+#include "tensorflow_ops/image/cc/kernels/masks/mask_inputs_op.h"
+
+namespace tfo {
+namespace {
+
+template <typename Device>
+class ConnectedComponentsOp : public OpKernel {
+ public:
+  explicit ConnectedComponentsOp(::tensorflow::OpKernelConstruction* ctx)
+      : OpKernel(ctx) {
+    int connectivity;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("connectivity", &connectivity));
+    OP_REQUIRES(ctx, connectivity == 4 || connectivity == 8,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "connectivity is ", connectivity, ", expected 4 or 8")));
+    diagonal_ = connectivity == 8;
+  }
+
+  void Compute(::tensorflow::OpKernelContext* ctx) override {
+    const ::tensorflow::Tensor& images = ctx->input(0);
+    ConnectedComponentsArgs args;
+    OP_REQUIRES_OK(ctx, ReadPlanes(images.shape(), &args.planes));
+    OP_REQUIRES_OK(ctx, CheckPlanePixels(args.planes.height, args.planes.width,
+                                         images.shape().DebugString()));
+    ::tensorflow::Tensor *labels, *counts;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, images.shape(), &labels));
+    // [], [N] or [N, C].
+    ::tensorflow::TensorShape counts_shape;
+    if (images.dims() > 2) counts_shape.AddDim(args.planes.images);
+    if (images.dims() > 3) counts_shape.AddDim(args.planes.channels);
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, counts_shape, &counts));
+    if (counts->NumElements() == 0) return;
+    args.pixel_bytes = ::tensorflow::DataTypeSize(images.dtype());
+    args.diagonal = diagonal_;
+    args.images = images.data();
+    args.labels = Data<int32_t>(labels);
+    args.counts = Data<int32_t>(counts);
+    Device device = GetDevice<Device>(ctx);
+    ::tensorflow::Tensor memory;
+    if constexpr (std::is_same_v<Device, Gpu>) {
+      OP_REQUIRES_OK(
+          ctx,
+          AllocateScratch(ctx, ConnectedComponentsScratch(args.planes).Bytes(),
+                          &memory, &device));
+    }
+    OP_REQUIRES_OK(ctx, ToStatus(ConnectedComponents(device, args)));
+  }
+
+ private:
+  bool diagonal_;
+};
+
+TFO_REGISTER_ANY_DTYPE_KERNELS("ConnectedComponents", ConnectedComponentsOp);
+
+}  // namespace
+}  // namespace tfo

@@ -1,0 +1,285 @@
+// Compares costs and gradients with plain loops in double precision.
+#include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/gpu_testing.h"
+
+namespace tfo {
+namespace {
+
+using testing::ExpectClose;
+using testing::GpuVector;
+using testing::HaveSameBits;
+using testing::ToGpu;
+
+struct Expected {
+  std::vector<double> costs, d_a, d_b;
+};
+
+// Close where finite; elsewhere NaN for NaN, infinity for infinity.
+template <typename T>
+void ExpectSame(const char* name, GpuVector<T> actual,
+                std::vector<double> expected) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (std::isfinite(expected[i])) continue;
+    TFO_EXPECT_EQ(std::isnan(actual[i]), std::isnan(expected[i]));
+    if (!std::isnan(expected[i])) TFO_EXPECT_EQ(actual[i], expected[i]);
+    expected[i] = actual[i] = 0;
+  }
+  ExpectClose(name, actual, expected);
+}
+
+template <typename T>
+struct Case {
+  CorrelationArgs args;
+  GpuVector<T> a, b, d_costs;
+
+  int64_t Costs() const {
+    return args.batch * args.OutputHeight() * args.OutputWidth() *
+           args.Displacements();
+  }
+
+  explicit Case(const CorrelationArgs& of, uint32_t seed) : args(of) {
+    const int64_t size = args.batch * args.height * args.width * args.channels;
+    a = ToGpu(testing::RandomValues<T>(size, seed));
+    b = ToGpu(testing::RandomValues<T>(size, seed + 1));
+    d_costs = ToGpu(testing::RandomValues<T>(Costs(), seed + 2));
+  }
+
+  static int64_t Place(const ImageSteps& steps, int64_t n, int64_t y, int64_t x,
+                       int64_t c) {
+    return n * steps.image + y * steps.row + x * steps.pixel +
+           c * steps.channel;
+  }
+
+  Expected Definition() const {
+    Expected e = {std::vector<double>(Costs()), std::vector<double>(a.size()),
+                  std::vector<double>(b.size())};
+    const ImageSteps features = FeatureSteps(args), costs = CostSteps(args);
+    const int64_t r = args.max_displacement / args.stride_2;
+    const int64_t kernel = (args.kernel_size - 1) / 2;
+    const int64_t border = args.max_displacement + kernel;
+    const auto inside = [&](int64_t y, int64_t x) {
+      return y >= 0 && y < args.height && x >= 0 && x < args.width;
+    };
+    for (int64_t n = 0; n < args.batch; ++n) {
+      for (int64_t y = 0; y < args.OutputHeight(); ++y) {
+        for (int64_t x = 0; x < args.OutputWidth(); ++x) {
+          for (int64_t d = 0; d < (2 * r + 1) * (2 * r + 1); ++d) {
+            const int64_t dy = d / (2 * r + 1) - r, dx = d % (2 * r + 1) - r;
+            const int64_t to = Place(costs, n, y, x, d);
+            for (int64_t j = -kernel; j <= kernel; ++j) {
+              for (int64_t i = -kernel; i <= kernel; ++i) {
+                const int64_t ya =
+                    y * args.stride_1 - args.padding + border + j;
+                const int64_t xa =
+                    x * args.stride_1 - args.padding + border + i;
+                const int64_t yb = ya + dy * args.stride_2;
+                const int64_t xb = xa + dx * args.stride_2;
+                if (!inside(ya, xa) || !inside(yb, xb)) continue;
+                for (int64_t c = 0; c < args.channels; ++c) {
+                  const int64_t at_a = Place(features, n, ya, xa, c);
+                  const int64_t at_b = Place(features, n, yb, xb, c);
+                  const double up = Widen(d_costs[to]) / args.Terms();
+                  e.costs[to] +=
+                      double(Widen(a[at_a])) * Widen(b[at_b]) / args.Terms();
+                  e.d_a[at_a] += up * Widen(b[at_b]);
+                  e.d_b[at_b] += up * Widen(a[at_a]);
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+    return e;
+  }
+
+  template <typename Device>
+  std::vector<GpuVector<T>> Run(const Device& device) const {
+    std::vector<GpuVector<T>> results(3);
+    results[0].resize(Costs());
+    results[1].resize(a.size());
+    results[2].resize(b.size());
+    TFO_EXPECT_RUNS(
+        CorrelationCost(device, args, a.data(), b.data(), results[0].data()));
+    TFO_EXPECT_RUNS(CorrelationCostGrad(device, args, d_costs.data(), b.data(),
+                                        false, results[1].data()));
+    TFO_EXPECT_RUNS(CorrelationCostGrad(device, args, d_costs.data(), a.data(),
+                                        true, results[2].data()));
+    return results;
+  }
+
+  template <typename Device>
+  void Check(const Device& device, const testing::Caller& caller = {}) const {
+    const testing::Case of_test(
+        caller, testing::NameOf<T>(), "kernel ", args.kernel_size,
+        ", displacement ", args.max_displacement, ", strides ", args.stride_1,
+        " ", args.stride_2, ", maps ", args.batch, " x ", args.height, " x ",
+        args.width, " x ", args.channels);
+    const Expected expected = Definition();
+    const auto results = Run(device);
+    ExpectClose("costs", results[0], expected.costs);
+    ExpectClose("d_a", results[1], expected.d_a);
+    ExpectClose("d_b", results[2], expected.d_b);
+  }
+};
+
+// max_displacement, kernel_size, stride_1, stride_2, padding, height, width,
+// channels.
+constexpr int64_t kSizes[][8] = {
+    {1, 1, 1, 1, 0, 3, 4, 2},   {2, 1, 1, 1, 2, 5, 6, 3},
+    {4, 1, 1, 1, 4, 9, 35, 17}, {3, 3, 1, 2, 4, 6, 7, 5},
+    {2, 3, 2, 1, 3, 7, 8, 4},   {5, 1, 3, 2, 5, 8, 20, 3},
+    {4, 5, 2, 3, 0, 15, 16, 2}, {0, 1, 1, 1, 0, 4, 5, 6},
+    {1, 1, 1, 1, 7, 2, 3, 1},   {6, 1, 1, 1, 6, 5, 40, 40},
+    {1, 3, 8, 1, 2, 3, 4, 2},   {1, 1, 5, 1, 3, 4, 9, 3},
+    {3, 1, 1, 1, 3, 4, 20, 70},
+};
+
+template <typename T, typename Device>
+void CheckSizes(const Device& device) {
+  uint32_t seed = 0;
+  for (const auto& s : kSizes) {
+    for (bool first : {false, true}) {
+      const CorrelationArgs args = {s[0],  s[1],         s[2], s[3], s[4],
+                                    first, 1 + seed % 2, s[5], s[6], s[7]};
+      Case<T>(args, ++seed).Check(device);
+    }
+  }
+}
+
+TFO_TEST(CorrelationCost, SizesEqualTheDefinition) {
+  const Cpu cpu = testing::ThreadedCpu(3);
+  CheckSizes<float>(cpu);
+  CheckSizes<double>(cpu);
+}
+TFO_TEST(CorrelationCost, Bits16EqualTheDefinition) {
+  CheckSizes<Half>(Cpu());
+  CheckSizes<BFloat16>(Cpu());
+}
+
+// Rows and channels in several tiles.
+TFO_TEST(CorrelationCost, LargeMapsEqualTheDefinition) {
+  for (const CorrelationArgs& args :
+       {CorrelationArgs{8, 1, 1, 2, 8, false, 1, 20, 33, 300},
+        CorrelationArgs{2, 1, 1, 1, 2, false, 1, 20, 10, 900},
+        CorrelationArgs{1, 1, 1, 1, 1, true, 1, 7, 600, 3}}) {
+    const Case<float> large(args, 9);
+    large.Check(testing::ThreadedCpu(2));
+  }
+}
+
+TFO_TEST(CorrelationCost, ThreadsDoNotChangeBits) {
+  for (int64_t kernel : {1, 3}) {
+    const CorrelationArgs args = {3, kernel, 1, 1, 4, false, 2, 30, 40, 50};
+    const Case<float> c(args, 4);
+    const auto one = c.Run(Cpu());
+    const auto many = c.Run(testing::ThreadedCpu(5));
+    for (int i = 0; i < 3; ++i) TFO_EXPECT(HaveSameBits(one[i], many[i]));
+  }
+}
+
+// A product with a pixel outside is 0, whatever the pixel inside.
+template <typename Device>
+void CheckInfinity(const Device& device) {
+  const CorrelationArgs args = {1, 1, 1, 1, 1, false, 1, 1, 3, 1};
+  Case<float> c(args, 1);
+  c.a[0] = std::numeric_limits<float>::infinity();
+  c.b[0] = 1;
+  c.b[1] = 1;
+  const auto costs = c.Run(device)[0];
+  TFO_EXPECT_EQ(costs[3], 0.f);
+  TFO_EXPECT_EQ(costs[4], std::numeric_limits<float>::infinity());
+  TFO_EXPECT_EQ(costs[0], 0.f);
+}
+
+// The same for windows: infinities at both ends of each row, in each input.
+template <typename Device>
+void CheckInfiniteWindows(const Device& device) {
+  for (int64_t kernel : {1, 3, 5}) {
+    for (int64_t stride : {1, 2}) {
+      const int64_t padding = 2 + kernel / 2;
+      const CorrelationArgs args = {2,     kernel, stride, 1, padding,
+                                    false, 1,      3,      5, 2};
+      Case<float> c(args, 1);
+      const auto check = [&](GpuVector<float>* input, int64_t row,
+                             const char* name) {
+        const GpuVector<float> finite =
+            ToGpu(std::vector<float>(input->begin(), input->end()));
+        for (size_t i = 0; i < input->size(); i += row) {
+          (*input)[i] = std::numeric_limits<float>::infinity();
+          (*input)[i + row - 1] = NAN;
+        }
+        const Expected expected = c.Definition();
+        const auto results = c.Run(device);
+        ExpectSame(name, results[0], expected.costs);
+        // Pixels of b in no window have weight 0 in d_a: infinity gives NaN.
+        if (input == &c.d_costs) {
+          ExpectSame(name, results[1], expected.d_a);
+        }
+        ExpectSame(name, results[2], expected.d_b);
+        std::copy(finite.begin(), finite.end(), input->begin());
+      };
+      check(&c.b, args.width * args.channels, "b");
+      check(&c.d_costs, args.OutputWidth() * args.Displacements(), "d_costs");
+    }
+  }
+}
+
+// The smallest: two products of 1, and infinity times the pixel outside.
+template <typename Device>
+void CheckInfinityInWindow(const Device& device) {
+  const CorrelationArgs args = {1, 3, 1, 1, 2, false, 1, 1, 3, 1};
+  Case<float> c(args, 1);
+  for (int i = 0; i < 3; ++i) c.a[i] = c.b[i] = 1;
+  c.b[0] = std::numeric_limits<float>::infinity();
+  TFO_EXPECT_EQ(c.Run(device)[0][5], 2.f / 9);
+}
+TFO_TEST(CorrelationCost, InfinityTimesOutsideIsZero) {
+  CheckInfinity(Cpu());
+  CheckInfinityInWindow(Cpu());
+  CheckInfiniteWindows(Cpu());
+}
+
+TFO_TEST(CorrelationCost, OfNoPixelsIsZero) {
+  const CorrelationArgs args = {1, 1, 1, 1, 3, false, 1, 0, 2, 3};
+  const Case<float> c(args, 1);
+  std::vector<float> costs(c.Costs(), 1);
+  TFO_EXPECT_RUNS(
+      CorrelationCost(Cpu(), args, c.a.data(), c.b.data(), costs.data()));
+  for (float cost : costs) TFO_EXPECT_EQ(cost, 0.f);
+}
+
+TFO_TEST(CorrelationCost, OfNoChannelsIsZero) {
+  const CorrelationArgs args = {1, 1, 1, 1, 1, false, 2, 3, 4, 0};
+  const Case<Half> c(args, 1);
+  std::vector<Half> costs(c.Costs(), Narrow<Half>(1.f));
+  TFO_EXPECT_RUNS(
+      CorrelationCost(Cpu(), args, c.a.data(), c.b.data(), costs.data()));
+  for (Half cost : costs) TFO_EXPECT_EQ(Widen(cost), 0.f);
+}
+
+// Steps longer than the maps: memory does not grow with them.
+TFO_TEST(CorrelationCost, LongStepsEqualTheDefinition) {
+  const int64_t step = kMaxCorrelationOption;
+  Case<float>({1, 1, step, 1, 1, false, 1, 5, 6, 64}, 1).Check(Cpu());
+  // Two windows on each axis: pixels between them are outside.
+  Case<float>({0, 1, 5000, 1, 3000, false, 1, 4, 4, 8}, 1).Check(Cpu());
+}
+
+TFO_CUDA_TEST(CorrelationCost, CudaEqualsTheDefinition) {
+  CheckSizes<float>(Gpu());
+  CheckSizes<double>(Gpu());
+  CheckSizes<Half>(Gpu());
+  CheckSizes<BFloat16>(Gpu());
+  CheckInfinity(Gpu());
+  CheckInfinityInWindow(Gpu());
+  CheckInfiniteWindows(Gpu());
+}
+
+}  // namespace
+}  // namespace tfo

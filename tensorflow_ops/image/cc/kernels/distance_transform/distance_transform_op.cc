@@ -1,0 +1,56 @@
+// The OpKernel of EuclideanDistanceTransform.
+#include "absl/strings/str_cat.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/image/cc/kernels/distance_transform/distance_transform.h"
+#include "tensorflow_ops/image/cc/kernels/masks/mask_inputs_op.h"
+
+namespace tfo {
+namespace {
+
+template <typename Device, typename T>
+class DistanceTransformOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(::tensorflow::OpKernelContext* ctx) override {
+    const ::tensorflow::Tensor &images = ctx->input(0),
+                               &spacing = ctx->input(1);
+    DistanceTransformArgs<T> args;
+    OP_REQUIRES_OK(ctx, ReadPlanes(images.shape(), &args.planes));
+    OP_REQUIRES_OK(ctx, CheckShape("spacing", spacing.shape(), {2},
+                                   "[2]: of rows and of columns"));
+    for (int i = 0; i < 2; ++i) {
+      const double value = Data<double>(spacing)[i];
+      OP_REQUIRES(
+          ctx, 1e-38 <= value && value <= 1e38,
+          absl::InvalidArgumentError(absl::StrCat(
+              "spacing[", i, "] is ", value, ", expected [1e-38, 1e+38]")));
+    }
+    OP_REQUIRES_OK(ctx, CheckImageSides(args.planes.height, args.planes.width,
+                                        images.shape().DebugString()));
+    ::tensorflow::Tensor* distances;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, images.shape(), &distances));
+    args.type = {::tensorflow::DataTypeSize(images.dtype()),
+                 ::tensorflow::DataTypeIsFloating(images.dtype())};
+    args.row_spacing = Data<double>(spacing)[0];
+    args.column_spacing = Data<double>(spacing)[1];
+    args.images = images.data();
+    args.distances = Data<T>(distances);
+    if (images.NumElements() == 0) return;
+    Device device = GetDevice<Device>(ctx);
+    ::tensorflow::Tensor memory;
+    if constexpr (std::is_same_v<Device, Gpu>) {
+      OP_REQUIRES_OK(
+          ctx,
+          AllocateScratch(ctx, DistanceScratch(args.planes, sizeof(T)).Bytes(),
+                          &memory, &device));
+    }
+    OP_REQUIRES_OK(ctx, ToStatus(DistanceTransform(device, args)));
+  }
+};
+
+TFO_REGISTER_KERNELS("EuclideanDistanceTransform", DistanceTransformOp,
+                     .HostMemory("spacing"));
+
+}  // namespace
+}  // namespace tfo

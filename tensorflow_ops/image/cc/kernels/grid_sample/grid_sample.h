@@ -1,0 +1,61 @@
+// Samples images at places between their pixels, and the gradients. The places
+// and their taps are defined in sample_axis.h.
+#ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_H_
+#define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/core/cc/float16.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_args.h"
+
+namespace tfo {
+
+// T is float, double, Half or BFloat16; places are Accumulator<T>, and sums are
+// computed in it. The same bits for any number of threads. Each returns null or
+// the launch's error; the Gpu overloads only enqueue.
+
+// Writes all of `output`: [batch, samples, channels], or [batch, channels,
+// samples] with channels_first. With `direction`, of grid's shape, not the
+// samples but how they change as the grid moves along it; 0 for NaN places.
+template <typename T>
+Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
+                 const Accumulator<T>* grid, const Accumulator<T>* direction,
+                 T* output);
+template <typename T>
+Error GridSample(const Gpu& gpu, const GridSampleArgs& args, const T* features,
+                 const Accumulator<T>* grid, const Accumulator<T>* direction,
+                 T* output);
+
+// The transpose: writes all of `d_features`. On the CPU, and on the GPU if
+// gpu.deterministic, adds to each pixel in the order of samples. The Gpu
+// overload needs GridSampleGradScratchBytes of scratch memory.
+template <typename T>
+Error GridSampleGrad(const Cpu& cpu, const GridSampleArgs& args,
+                     const T* d_output, const Accumulator<T>* grid,
+                     T* d_features);
+template <typename T>
+Error GridSampleGrad(const Gpu& gpu, const GridSampleArgs& args,
+                     const T* d_output, const Accumulator<T>* grid,
+                     T* d_features);
+
+// 16-bit gradients are summed in float.
+inline int64_t GridSampleGradScratchBytes(const GridSampleArgs& args,
+                                          int64_t element_bytes) {
+  return element_bytes == 2 ? 4 * args.batch * args.Pixels() * args.channels
+                            : 0;
+}
+
+// Writes all of `d_grid`, of grid's shape.
+template <typename T>
+Error GridSampleGridGrad(const Cpu& cpu, const GridSampleArgs& args,
+                         const T* d_output, const T* features,
+                         const Accumulator<T>* grid, Accumulator<T>* d_grid);
+template <typename T>
+Error GridSampleGridGrad(const Gpu& gpu, const GridSampleArgs& args,
+                         const T* d_output, const T* features,
+                         const Accumulator<T>* grid, Accumulator<T>* d_grid);
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_H_

@@ -1,0 +1,71 @@
+// What grid_sample's kernels are told. For host and device.
+#ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_ARGS_H_
+#define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_ARGS_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/float16.h"
+
+namespace tfo {
+
+enum class SampleMode { kBilinear, kNearest, kBicubic };
+enum class SamplePadding { kZeros, kBorder, kReflection };
+enum class SampleCoordinates {
+  kNormalized,  // (x, y); -1 and 1 are the image's ends
+  kPixels,      // (x, y); 0 is the centre of the first pixel
+  kFlow,        // (y, x); subtracted from the sample's own position
+};
+
+// Height and width are in [1, kMaxSampledSide].
+inline constexpr int64_t kMaxSampledSide = int64_t{1} << 30;
+
+struct GridSampleArgs {
+  SampleMode mode;
+  SamplePadding padding;
+  SampleCoordinates coordinates;
+  bool align_corners;
+  bool channels_first;
+  int64_t batch, height, width, channels;
+  int64_t samples;       // of an image
+  int64_t flow_columns;  // kFlow: samples of a row
+
+  TFO_HOST_DEVICE int64_t Pixels() const { return height * width; }
+};
+
+// Taps on each axis: the pixels that a sample is a weighted sum of.
+TFO_HOST_DEVICE static inline int TapsOnAxis(SampleMode mode) {
+  return mode == SampleMode::kNearest    ? 1
+         : mode == SampleMode::kBilinear ? 2
+                                         : 4;
+}
+
+// One axis of the image, as formulas read it.
+template <typename C>
+struct SampledAxis {
+  SampleMode mode;
+  SamplePadding padding;
+  SampleCoordinates coordinates;
+  bool align_corners;
+  int32_t size;
+  C scale;  // how a place moves with its coordinate, in pixels
+};
+
+template <typename C>
+TFO_HOST_DEVICE static inline SampledAxis<C> AxisOf(const GridSampleArgs& args,
+                                                    int64_t size) {
+  SampledAxis<C> axis = {args.mode,
+                         args.padding,
+                         args.coordinates,
+                         args.align_corners,
+                         static_cast<int32_t>(size),
+                         1};
+  if (args.coordinates == SampleCoordinates::kFlow) axis.scale = -1;
+  if (args.coordinates == SampleCoordinates::kNormalized) {
+    axis.scale = static_cast<C>(args.align_corners ? size - 1 : size) / 2;
+  }
+  return axis;
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_ARGS_H_

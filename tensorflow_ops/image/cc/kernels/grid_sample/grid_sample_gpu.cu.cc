@@ -1,0 +1,409 @@
+// CUDA kernels of grid_sample. A thread of the forward pass has a sample and a
+// pack of channels; with channels first, a sample and some planes.
+#include <type_traits>
+
+#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/sample_taps_gpu.h"
+
+namespace tfo {
+namespace {
+
+constexpr int kThreads = 128;
+// Channels of a thread whose channels are planes: they share the taps.
+constexpr int64_t kPlanes = 8;
+
+// What a thread works on.
+struct Unit {
+  int64_t sample;  // of all images
+  int64_t image;
+  int64_t channel;
+};
+
+// Channels last: neighboring threads have neighboring packs of N channels.
+// Channels first: neighboring samples of kPlanes planes.
+template <int N>
+__device__ Unit UnitOf(const GridSampleArgs& args, int64_t i) {
+  Unit unit;
+  if (args.channels_first) {
+    const int64_t groups = (args.channels + kPlanes - 1) / kPlanes;
+    unit.image = i / (groups * args.samples);
+    unit.channel = i / args.samples % groups * kPlanes;
+    unit.sample = unit.image * args.samples + i % args.samples;
+  } else {
+    const int64_t packs = args.channels / N;
+    unit.sample = i / packs;
+    unit.channel = i % packs * N;
+    unit.image = unit.sample / args.samples;
+  }
+  return unit;
+}
+template <int N>
+int64_t UnitCount(const GridSampleArgs& args) {
+  const int64_t parts = args.channels_first
+                            ? (args.channels + kPlanes - 1) / kPlanes
+                            : args.channels / N;
+  return args.batch * args.samples * parts;
+}
+
+// The step between pixels; the index of a channel of pixel 0, and of a sample's
+// channel.
+__device__ int64_t PixelStep(const GridSampleArgs& args) {
+  return args.channels_first ? 1 : args.channels;
+}
+__device__ int64_t FeatureIndex(const GridSampleArgs& args, const Unit& unit,
+                                int64_t c) {
+  const int64_t pixels = args.height * args.width;
+  return args.channels_first ? (unit.image * args.channels + c) * pixels
+                             : unit.image * pixels * args.channels + c;
+}
+__device__ int64_t OutputIndex(const GridSampleArgs& args, const Unit& unit,
+                               int64_t c) {
+  return args.channels_first ? (unit.image * args.channels + c) * args.samples +
+                                   (unit.sample - unit.image * args.samples)
+                             : unit.sample * args.channels + c;
+}
+__device__ int64_t LastChannel(const GridSampleArgs& args, const Unit& unit) {
+  if (!args.channels_first) return unit.channel + 1;
+  return unit.channel + kPlanes < args.channels ? unit.channel + kPlanes
+                                                : args.channels;
+}
+
+template <typename T, int N, int kAxis>
+__global__ void __launch_bounds__(kThreads)
+    Sample(const __grid_constant__ GridSampleArgs args, const T* features,
+           const Accumulator<T>* grid, const Accumulator<T>* direction,
+           T* output, int64_t units) {
+  using Sum = Accumulator<T>;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       i < units; i += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const Unit unit = UnitOf<N>(args, i);
+    const auto taps = TapsAt<kAxis>(args, grid, unit.sample);
+    const bool is_tangent = direction != nullptr;
+    const Sum start =
+        taps.IsNan() && !is_tangent ? taps.y.nan + taps.x.nan : Sum(0);
+    const bool flow = args.coordinates == SampleCoordinates::kFlow;
+    const Sum d_y = is_tangent ? direction[2 * unit.sample + !flow] : Sum(0);
+    const Sum d_x = is_tangent ? direction[2 * unit.sample + flow] : Sum(0);
+    const int64_t step = PixelStep(args);
+    for (int64_t c = unit.channel; c < LastChannel(args, unit); ++c) {
+      const T* const image = features + FeatureIndex(args, unit, c);
+      Sum sums[N];
+#pragma unroll
+      for (int n = 0; n < N; ++n) sums[n] = start;
+#pragma unroll
+      for (int k = 0; k < kAxis; ++k) {
+#pragma unroll
+        for (int j = 0; j < kAxis; ++j) {
+          Sum weight = taps.y.weight[k] * taps.x.weight[j];
+          if (is_tangent) {
+            const Sum y = taps.y.slope[k] * taps.x.weight[j];
+            const Sum x = taps.y.weight[k] * taps.x.slope[j];
+            weight = (y == 0 ? 0 : y * d_y) + (x == 0 ? 0 : x * d_x);
+          }
+          if (weight == 0) continue;
+          const auto pack = LoadPack<N>(
+              image + (taps.row[k] * args.width + taps.column[j]) * step);
+#pragma unroll
+          for (int n = 0; n < N; ++n) sums[n] += weight * Widen(pack.values[n]);
+        }
+      }
+      Pack<T, N> out;
+#pragma unroll
+      for (int n = 0; n < N; ++n) out.values[n] = Narrow<T>(sums[n]);
+      StorePack(out, output + OutputIndex(args, unit, c));
+    }
+  }
+}
+
+// Adds N values at once where the GPU can: 16 bytes from sm_90 on.
+template <int N, typename Sum>
+__device__ void AddAtomically(const Sum (&values)[N], Sum* to) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  constexpr int kTogether = 1;
+#else
+  constexpr int kTogether = sizeof(Sum) == 4 && N % 4 == 0   ? 4
+                            : sizeof(Sum) == 4 && N % 2 == 0 ? 2
+                                                             : 1;
+#endif
+#pragma unroll
+  for (int n = 0; n < N; n += kTogether) {
+    if constexpr (kTogether == 4) {
+      atomicAdd(
+          reinterpret_cast<float4*>(to + n),
+          make_float4(values[n], values[n + 1], values[n + 2], values[n + 3]));
+    } else if constexpr (kTogether == 2) {
+      atomicAdd(reinterpret_cast<float2*>(to + n),
+                make_float2(values[n], values[n + 1]));
+    } else {
+      atomicAdd(to + n, values[n]);
+    }
+  }
+}
+
+// Adds to zeros, in no order.
+template <typename T, int N, int kAxis>
+__global__ void __launch_bounds__(kThreads)
+    AddAtomic(const __grid_constant__ GridSampleArgs args, const T* d_output,
+              const Accumulator<T>* grid, Accumulator<T>* sums, int64_t units) {
+  using Sum = Accumulator<T>;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       i < units; i += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const Unit unit = UnitOf<N>(args, i);
+    const auto taps = TapsAt<kAxis>(args, grid, unit.sample);
+    const int64_t step = PixelStep(args);
+    for (int64_t c = unit.channel; c < LastChannel(args, unit); ++c) {
+      Sum* const image = sums + FeatureIndex(args, unit, c);
+      const auto pack = LoadPack<N>(d_output + OutputIndex(args, unit, c));
+#pragma unroll
+      for (int k = 0; k < kAxis; ++k) {
+#pragma unroll
+        for (int j = 0; j < kAxis; ++j) {
+          const Sum weight = taps.y.weight[k] * taps.x.weight[j];
+          if (weight == 0) continue;
+          Sum products[N];
+#pragma unroll
+          for (int n = 0; n < N; ++n) {
+            products[n] = weight * Widen(pack.values[n]);
+          }
+          AddAtomically<N>(
+              products,
+              image + (taps.row[k] * args.width + taps.column[j]) * step);
+        }
+      }
+    }
+  }
+}
+
+// Adds to zeros in the order of samples: a block owns a row of an image. It
+// looks at all samples of the image, kThreads at a time, and each thread adds
+// those of the row to its own channels.
+template <typename T, int kAxis>
+__global__ void __launch_bounds__(kThreads)
+    AddInOrder(const __grid_constant__ GridSampleArgs args, const T* d_output,
+               const Accumulator<T>* grid, Accumulator<T>* sums) {
+  using Sum = Accumulator<T>;
+  __shared__ PlaneTaps<kAxis, Sum> chunk[kThreads];
+  __shared__ bool touches[kThreads];
+  const int64_t step = PixelStep(args);
+  for (int64_t line = blockIdx.x; line < args.batch * args.height;
+       line += gridDim.x) {
+    const int64_t image = line / args.height, row = line % args.height;
+    for (int64_t first = 0; first < args.samples; first += kThreads) {
+      const int64_t mine = first + threadIdx.x;
+      bool touch = false;
+      if (mine < args.samples) {
+        const auto taps =
+            TapsAt<kAxis>(args, grid, image * args.samples + mine);
+        for (int k = 0; k < kAxis; ++k) {
+          touch |= taps.row[k] == row && taps.y.weight[k] != 0;
+        }
+        if (touch) chunk[threadIdx.x] = taps;
+      }
+      touches[threadIdx.x] = touch;
+      if (!__syncthreads_or(touch)) continue;
+      for (int64_t c = threadIdx.x; c < args.channels; c += kThreads) {
+        Unit unit = {0, image, c};
+        Sum* const to = sums + FeatureIndex(args, unit, c);
+        for (int i = 0; i < kThreads; ++i) {
+          if (!touches[i]) continue;
+          const PlaneTaps<kAxis, Sum>& taps = chunk[i];
+          unit.sample = image * args.samples + first + i;
+          const Sum from = Widen(d_output[OutputIndex(args, unit, c)]);
+          for (int k = 0; k < kAxis; ++k) {
+            if (taps.row[k] != row) continue;
+            for (int j = 0; j < kAxis; ++j) {
+              const Sum weight = taps.y.weight[k] * taps.x.weight[j];
+              if (weight == 0) continue;
+              to[(row * args.width + taps.column[j]) * step] += weight * from;
+            }
+          }
+        }
+      }
+      __syncthreads();
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    NarrowSums(const float* sums, T* to, int64_t n) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       i < n; i += static_cast<int64_t>(gridDim.x) * kThreads) {
+    to[i] = Narrow<T>(sums[i]);
+  }
+}
+
+// The gradient to the grid. kGroup neighboring threads share a sample, and its
+// channels; with channels first, kGroup is 1.
+template <typename T, int N, int kAxis, int kGroup>
+__global__ void __launch_bounds__(kThreads)
+    GridGrad(const __grid_constant__ GridSampleArgs args, const T* d_output,
+             const T* features, const Accumulator<T>* grid,
+             Accumulator<T>* d_grid) {
+  using Sum = Accumulator<T>;
+  const int64_t samples = args.batch * args.samples;
+  constexpr int kSamples = kThreads / kGroup;
+  const int lane = threadIdx.x % kGroup;
+  const int64_t step = PixelStep(args);
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * kSamples;
+       first < samples; first += static_cast<int64_t>(gridDim.x) * kSamples) {
+    const int64_t sample = first + threadIdx.x / kGroup;
+    const bool valid = sample < samples;
+    const auto taps = TapsAt<kAxis>(args, grid, valid ? sample : first);
+    Unit unit = {valid ? sample : first, 0, 0};
+    unit.image = unit.sample / args.samples;
+    Sum dots[kAxis * kAxis] = {};
+    for (int64_t c = lane * N; c < args.channels; c += kGroup * N) {
+      const auto up = LoadPack<N>(d_output + OutputIndex(args, unit, c));
+      const T* const image = features + FeatureIndex(args, unit, c);
+#pragma unroll
+      for (int k = 0; k < kAxis; ++k) {
+#pragma unroll
+        for (int j = 0; j < kAxis; ++j) {
+          const Sum y = taps.y.slope[k] * taps.x.weight[j];
+          const Sum x = taps.y.weight[k] * taps.x.slope[j];
+          if (y == 0 && x == 0) continue;
+          const auto pack = LoadPack<N>(
+              image + (taps.row[k] * args.width + taps.column[j]) * step);
+#pragma unroll
+          for (int n = 0; n < N; ++n) {
+            dots[k * kAxis + j] += Widen(up.values[n]) * Widen(pack.values[n]);
+          }
+        }
+      }
+    }
+    Sum d_y = 0, d_x = 0;
+#pragma unroll
+    for (int k = 0; k < kAxis; ++k) {
+#pragma unroll
+      for (int j = 0; j < kAxis; ++j) {
+        Sum dot = dots[k * kAxis + j];
+#pragma unroll
+        for (int lanes = 1; lanes < kGroup; lanes *= 2) {
+          dot += __shfl_xor_sync(0xFFFFFFFF, dot, lanes);
+        }
+        const Sum y = taps.y.slope[k] * taps.x.weight[j];
+        const Sum x = taps.y.weight[k] * taps.x.slope[j];
+        if (y != 0) d_y += y * dot;
+        if (x != 0) d_x += x * dot;
+      }
+    }
+    if (valid && lane == 0) {
+      const bool flow = args.coordinates == SampleCoordinates::kFlow;
+      d_grid[2 * sample] = flow ? d_y : d_x;
+      d_grid[2 * sample + 1] = flow ? d_x : d_y;
+    }
+  }
+}
+
+// Calls run(N) with the widest packs of channels that are contiguous.
+template <typename T, typename Run, typename... Values>
+Error WithChannelPacks(const GridSampleArgs& args, const Run& run,
+                       const Values*... places) {
+  return WithWidestPack<T>(
+      [&](auto n) {
+        constexpr int N = decltype(n)::value;
+        return N == 1 ||
+               (!args.channels_first && FitsPacks<N>(args.channels, places...));
+      },
+      run);
+}
+
+unsigned Blocks(int64_t threads) {
+  return GridSize((threads + kThreads - 1) / kThreads);
+}
+
+}  // namespace
+
+template <typename T>
+Error GridSample(const Gpu& gpu, const GridSampleArgs& args, const T* features,
+                 const Accumulator<T>* grid, const Accumulator<T>* direction,
+                 T* output) {
+  const auto run = [&](auto n) {
+    constexpr int N = decltype(n)::value;
+    return WithTapsOnAxis(args.mode, [&](auto axis) {
+      const int64_t units = UnitCount<N>(args);
+      return Launch(gpu, Blocks(units), kThreads,
+                    Sample<T, N, decltype(axis)::value>, args, features, grid,
+                    direction, output, units);
+    });
+  };
+  return WithChannelPacks<T>(args, run, features, output);
+}
+
+template <typename T>
+Error GridSampleGrad(const Gpu& gpu, const GridSampleArgs& args,
+                     const T* d_output, const Accumulator<T>* grid,
+                     T* d_features) {
+  using Sum = Accumulator<T>;
+  const int64_t elements = args.batch * args.Pixels() * args.channels;
+  constexpr bool kNarrows = !std::is_same_v<T, Sum>;
+  Sum* const sums = kNarrows ? static_cast<Sum*>(gpu.scratch)
+                             : reinterpret_cast<Sum*>(d_features);
+  Error error = EnqueueZeros(gpu, sums, elements * sizeof(Sum));
+  if (error != nullptr) return error;
+  if (gpu.deterministic) {
+    error = WithTapsOnAxis(args.mode, [&](auto axis) {
+      return Launch(gpu, GridSize(args.batch * args.height), kThreads,
+                    AddInOrder<T, decltype(axis)::value>, args, d_output, grid,
+                    sums);
+    });
+  } else {
+    const auto run = [&](auto n) {
+      constexpr int N = decltype(n)::value;
+      return WithTapsOnAxis(args.mode, [&](auto axis) {
+        const int64_t units = UnitCount<N>(args);
+        return Launch(gpu, Blocks(units), kThreads,
+                      AddAtomic<T, N, decltype(axis)::value>, args, d_output,
+                      grid, sums, units);
+      });
+    };
+    error = WithChannelPacks<T>(args, run, d_output, sums);
+  }
+  if constexpr (kNarrows) {
+    if (error != nullptr) return error;
+    return Launch(gpu, Blocks(elements), kThreads, NarrowSums<T>, sums,
+                  d_features, elements);
+  }
+  return error;
+}
+
+template <typename T>
+Error GridSampleGridGrad(const Gpu& gpu, const GridSampleArgs& args,
+                         const T* d_output, const T* features,
+                         const Accumulator<T>* grid, Accumulator<T>* d_grid) {
+  const int64_t samples = args.batch * args.samples;
+  const auto run = [&](auto n) {
+    constexpr int N = decltype(n)::value;
+    return WithTapsOnAxis(args.mode, [&](auto axis) {
+      constexpr int kAxis = decltype(axis)::value;
+      if (args.channels_first || args.channels < 4 * N) {
+        return Launch(gpu, Blocks(samples), kThreads, GridGrad<T, N, kAxis, 1>,
+                      args, d_output, features, grid, d_grid);
+      }
+      constexpr int kGroup = 8;
+      return Launch(gpu, Blocks(samples * kGroup), kThreads,
+                    GridGrad<T, N, kAxis, kGroup>, args, d_output, features,
+                    grid, d_grid);
+    });
+  };
+  return WithChannelPacks<T>(args, run, d_output, features);
+}
+
+#define TFO_INSTANTIATE(T)                                                   \
+  template Error GridSample<T>(const Gpu&, const GridSampleArgs&, const T*,  \
+                               const Accumulator<T>*, const Accumulator<T>*, \
+                               T*);                                          \
+  template Error GridSampleGrad<T>(const Gpu&, const GridSampleArgs&,        \
+                                   const T*, const Accumulator<T>*, T*);     \
+  template Error GridSampleGridGrad<T>(const Gpu&, const GridSampleArgs&,    \
+                                       const T*, const T*,                   \
+                                       const Accumulator<T>*, Accumulator<T>*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
+#undef TFO_INSTANTIATE
+
+}  // namespace tfo

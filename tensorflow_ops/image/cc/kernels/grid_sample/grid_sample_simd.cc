@@ -1,0 +1,304 @@
+// Sums over taps. Their transposes are in grid_sample_grad_simd.cc.
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_simd.h"
+
+#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/sample_block.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+namespace {
+
+// The pixels of a sample that count.
+template <typename T>
+struct CountedTaps {
+  int count;
+  const T* at[kMaxSampleTaps];
+  Sum<T> weight[kMaxSampleTaps];
+};
+
+template <typename T, typename Index>
+TFO_INLINE CountedTaps<T> CountTaps(const SampleTaps<Sum<T>, Index>& taps,
+                                    int64_t i, const T* image,
+                                    int64_t channels) {
+  CountedTaps<T> counted;
+  counted.count = 0;
+  for (int t = 0; t < taps.count; ++t) {
+    const Sum<T> weight = taps.weight[t][i];
+    if (weight == 0) continue;
+    counted.at[counted.count] = image + taps.pixel[t][i] * channels;
+    counted.weight[counted.count++] = weight;
+  }
+  return counted;
+}
+
+template <typename T>
+void FillNan(T* to, int64_t n) {
+  const T nan = Narrow<T>(static_cast<Sum<T>>(__builtin_nanf("")));
+  for (int64_t c = 0; c < n; ++c) to[c] = nan;
+}
+
+// All channels of a sample, whose taps are kTaps, or taps.count if that is 0.
+template <int kTaps, bool kStream, typename T>
+TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
+                             T* output) {
+  constexpr int kCount = Lanes<T>::kCount;
+  const int count = kTaps == 0 ? taps.count : kTaps;
+  ForVectorGroups<4, kCount>(
+      channels, 0,
+      [&](auto vectors, int64_t c) {
+        constexpr int kVectors = decltype(vectors)::kValue;
+        Vector<T> sums[kVectors] = {};
+#pragma GCC unroll 4
+        for (int t = 0; t < count; ++t) {
+          const Vector<T> weight = Vector<T>{} + taps.weight[t];
+          const T* const at = taps.at[t] + c;
+#pragma GCC unroll 4
+          for (int v = 0; v < kVectors; ++v) {
+            sums[v] = MulAdd(weight, Load(at + v * kCount), sums[v]);
+          }
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          T* const to = output + c + v * kCount;
+          if constexpr (kStream) {
+            Stream<T>(sums[v], to);
+          } else {
+            Store(sums[v], to);
+          }
+        }
+      },
+      [&](int64_t c, int64_t n) {
+        if (n <= 4) {
+          for (int64_t j = c; j < c + n; ++j) {
+            Sum<T> sum = 0;
+            for (int t = 0; t < count; ++t) {
+              sum =
+                  MulAdd(taps.weight[t], Sum<T>(LoadOne(taps.at[t] + j)), sum);
+            }
+            output[j] = Narrow<T>(sum);
+          }
+          return;
+        }
+        Vector<T> sums = {};
+        for (int t = 0; t < count; ++t) {
+          sums = MulAdd(Vector<T>{} + taps.weight[t],
+                        LoadFirst(taps.at[t] + c, n), sums);
+        }
+        StoreFirst(sums, output + c, n);
+      });
+}
+
+// Bilinear samples of at most kLanes float channels, each in one short vector.
+// Its lanes beyond the channels belong to the pixels and samples that follow;
+// the next sample overwrites them.
+template <int kLanes>
+struct Few {
+  typedef float Vector __attribute__((vector_size(4 * kLanes)));
+
+  static TFO_INLINE Vector Fused(float weight, const float* at, Vector sum) {
+    Vector pixel;
+    memcpy(&pixel, at, sizeof(pixel));
+#ifdef __FMA__
+    if constexpr (kLanes == 4) {
+      return reinterpret_cast<Vector>(
+          _mm_fmadd_ps(_mm_set1_ps(weight), reinterpret_cast<__m128>(pixel),
+                       reinterpret_cast<__m128>(sum)));
+    }
+    if constexpr (kLanes == 8) {
+      return reinterpret_cast<Vector>(_mm256_fmadd_ps(
+          _mm256_set1_ps(weight), reinterpret_cast<__m256>(pixel),
+          reinterpret_cast<__m256>(sum)));
+    }
+#endif
+#ifdef __AVX512F__
+    if constexpr (kLanes == 16) {
+      return reinterpret_cast<Vector>(_mm512_fmadd_ps(
+          _mm512_set1_ps(weight), reinterpret_cast<__m512>(pixel),
+          reinterpret_cast<__m512>(sum)));
+    }
+#endif
+    return weight * pixel + sum;
+  }
+};
+
+// One sample of few channels, from its taps that count.
+template <typename Index>
+TFO_INLINE void SampleScalars(const SampleTaps<float, Index>& taps, int64_t i,
+                              const float* image, int64_t channels,
+                              float* output) {
+  if (taps.nan[i] != taps.nan[i]) return FillNan(output, channels);
+  const auto counted = CountTaps(taps, i, image, channels);
+  for (int64_t c = 0; c < channels; ++c) {
+    float sum = 0;
+    for (int t = 0; t < counted.count; ++t) {
+      sum = MulAdd(counted.weight[t], counted.at[t][c], sum);
+    }
+    output[c] = sum;
+  }
+}
+
+// kChannels: of.channels, or 0 for any number.
+template <int kLanes, int kChannels, typename Index>
+__attribute__((noinline)) void SampleFewChannels(
+    const SampleTaps<float, Index>& taps, int64_t count, const float* image,
+    const SampledPlanes& of, float* output) {
+  const int64_t channels = kChannels == 0 ? of.channels : kChannels;
+  const int64_t row = of.width * channels;
+  int32_t simple[kSampleBlock];
+  const Index last_pixel =
+      static_cast<Index>((of.pixels * channels - kLanes) / channels);
+  const bool all = AreSimple<float, Index>(taps, 0, last_pixel, count, simple);
+  const auto sample = [&](int64_t i) {
+    const float* const at = image + taps.pixel[0][i] * channels;
+    const float* const below = at + row;
+    typename Few<kLanes>::Vector sum = {};
+    sum = Few<kLanes>::Fused(taps.weight[0][i], at, sum);
+    sum = Few<kLanes>::Fused(taps.weight[1][i], at + channels, sum);
+    sum = Few<kLanes>::Fused(taps.weight[2][i], below, sum);
+    return Few<kLanes>::Fused(taps.weight[3][i], below + channels, sum);
+  };
+  // Samples whose vectors end in the block's output.
+  int64_t whole = count - (kLanes + channels - 1) / channels + 1;
+  int64_t i = 0;
+  if (all) {
+    for (; i < whole; ++i) {
+      const auto sum = sample(i);
+      memcpy(output + i * channels, &sum, sizeof(sum));
+    }
+  } else {
+    for (; i < whole; ++i) {
+      if (simple[i]) {
+        const auto sum = sample(i);
+        memcpy(output + i * channels, &sum, sizeof(sum));
+      } else {
+        SampleScalars(taps, i, image, channels, output + i * channels);
+      }
+    }
+  }
+  for (; i < count; ++i) {
+    if (simple[i]) {
+      const auto sum = sample(i);
+      memcpy(output + i * channels, &sum, channels * sizeof(float));
+    } else {
+      SampleScalars(taps, i, image, channels, output + i * channels);
+    }
+  }
+}
+
+template <bool kStream, typename T, typename Index>
+void SampleManyChannels(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
+                        const T* image, int64_t channels, T* output) {
+  for (int64_t i = 0; i < count; ++i) {
+    T* const to = output + i * channels;
+    if (taps.nan[i] != taps.nan[i]) {
+      FillNan(to, channels);
+      continue;
+    }
+    const auto counted = CountTaps(taps, i, image, channels);
+    if (counted.count == 4) {
+      SampleTapsOf<4, kStream>(counted, channels, to);
+    } else {
+      SampleTapsOf<0, kStream>(counted, channels, to);
+    }
+  }
+  if (kStream) FinishStreaming();
+}
+
+}  // namespace
+
+template <typename T, typename Index>
+void FetchPixels(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
+                 int new_tap, const T* image, int64_t channels) {
+  constexpr int64_t kLine = 64;
+  const int64_t bytes = channels * sizeof(T), last = taps.count - 1;
+  const char* const from = reinterpret_cast<const char*>(image);
+  if (2 * bytes < kLine) {
+    const Index* const pixel = taps.pixel[new_tap];
+    for (int64_t i = 0; i < count; ++i) {
+      __builtin_prefetch(from + pixel[i] * bytes, 0, 3);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t pixels[] = {taps.pixel[0][i], taps.pixel[last][i]};
+    for (const int64_t pixel : pixels) {
+      const char* const at = from + pixel * bytes;
+      for (int64_t line = 0; line < bytes; line += kLine) {
+        __builtin_prefetch(at + line, 0, 2);
+      }
+    }
+  }
+}
+
+template <typename T, typename Index>
+void SampleChannelsLast(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
+                        const T* image, const SampledPlanes& of, bool stream,
+                        T* output) {
+  const int64_t channels = of.channels;
+  if constexpr (sizeof(T) == 4) {
+    if (taps.count == 4 && channels <= 4 && of.pixels * channels >= 4) {
+      return channels == 3
+                 ? SampleFewChannels<4, 3>(taps, count, image, of, output)
+                 : SampleFewChannels<4, 0>(taps, count, image, of, output);
+    }
+    if (taps.count == 4 && channels <= 8 && of.pixels * channels >= 8) {
+      return SampleFewChannels<8, 0>(taps, count, image, of, output);
+    }
+    if constexpr (kFloats == 16) {
+      if (taps.count == 4 && channels < 16 && of.pixels * channels >= 16) {
+        return SampleFewChannels<16, 0>(taps, count, image, of, output);
+      }
+    }
+  }
+  constexpr int64_t kBytes = Lanes<T>::kCount * sizeof(T);
+  if (stream && channels * sizeof(T) % kBytes == 0 &&
+      reinterpret_cast<uintptr_t>(output) % kBytes == 0) {
+    SampleManyChannels<true>(taps, count, image, channels, output);
+  } else {
+    SampleManyChannels<false>(taps, count, image, channels, output);
+  }
+}
+
+template <typename T, typename Index>
+void SamplePlanes(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
+                  const T* image, const SampledPlanes& of, T* output) {
+  constexpr int kCount = Lanes<T>::kCount;
+  for (int64_t c = 0; c < of.channels; ++c) {
+    const T* const plane = image + c * of.pixels;
+    T* const to = output + c * of.samples;
+    for (int64_t i = 0; i < count; i += kCount) {
+      Vector<T> sum = Load(taps.nan + i);
+      for (int t = 0; t < taps.count; ++t) {
+        const Vector<T> weight = Load(taps.weight[t] + i);
+        sum = MulAdd(weight, Gather(plane, taps.pixel[t] + i, weight), sum);
+      }
+      if (i + kCount <= count) {
+        Store(sum, to + i);
+      } else {
+        StoreFirst(sum, to + i, count - i);
+      }
+    }
+  }
+}
+
+#define TFO_INSTANTIATE(T, Index)                                              \
+  template void FetchPixels<T, Index>(const SampleTaps<Sum<T>, Index>&,        \
+                                      int64_t, int, const T*, int64_t);        \
+  template void SampleChannelsLast<T, Index>(const SampleTaps<Sum<T>, Index>&, \
+                                             int64_t, const T*,                \
+                                             const SampledPlanes&, bool, T*);  \
+  template void SamplePlanes<T, Index>(const SampleTaps<Sum<T>, Index>&,       \
+                                       int64_t, const T*,                      \
+                                       const SampledPlanes&, T*)
+#define TFO_INSTANTIATE_BOTH(T) \
+  TFO_INSTANTIATE(T, int32_t);  \
+  TFO_INSTANTIATE(T, int64_t)
+TFO_INSTANTIATE_BOTH(float);
+TFO_INSTANTIATE_BOTH(double);
+TFO_INSTANTIATE_BOTH(Half);
+TFO_INSTANTIATE_BOTH(BFloat16);
+#undef TFO_INSTANTIATE_BOTH
+#undef TFO_INSTANTIATE
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo

@@ -1,0 +1,214 @@
+// The taps of blocks of samples.
+#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_simd.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/sample_axis.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+namespace {
+
+// The coordinates of a block. Lanes beyond it hold zeros, which are places.
+template <typename C>
+struct alignas(64) Coordinates {
+  C y[kSampleBlock], x[kSampleBlock];
+  C own_y[kSampleBlock], own_x[kSampleBlock];  // kFlow
+};
+
+template <typename C>
+TFO_INLINE int64_t PaddedCount(const SampleSpan& span) {
+  constexpr int kCount = Lanes<C>::kCount;
+  return (span.count + kCount - 1) / kCount * kCount;
+}
+
+// Splits pairs [n, 2].
+template <typename C>
+TFO_INLINE void SplitPairs(const C* pairs, int64_t n, C* first, C* second) {
+  constexpr int kCount = Lanes<C>::kCount;
+  typename Lanes<C>::Index even, odd;
+  for (int k = 0; k < kCount; ++k) {
+    even[k] = 2 * k;
+    odd[k] = 2 * k + 1;
+  }
+  int64_t i = 0;
+  for (; i + kCount <= n; i += kCount) {
+    const auto low = Load(pairs + 2 * i), high = Load(pairs + 2 * i + kCount);
+    Store(__builtin_shuffle(low, high, even), first + i);
+    Store(__builtin_shuffle(low, high, odd), second + i);
+  }
+  for (; i < n; ++i) {
+    first[i] = pairs[2 * i];
+    second[i] = pairs[2 * i + 1];
+  }
+}
+
+// The own positions of `count` samples from `first` on.
+template <typename C>
+void CountPositions(int64_t first, int64_t count, int64_t columns,
+                    Coordinates<C>* to) {
+  int64_t row = first / columns, column = first % columns;
+  for (int64_t i = 0; i < count; ++row, column = 0) {
+    const int64_t left = columns - column;
+    const int64_t end = left < count - i ? i + left : count;
+    for (; i < end; ++i, ++column) {
+      to->own_y[i] = static_cast<C>(row);
+      to->own_x[i] = static_cast<C>(column);
+    }
+  }
+}
+
+template <typename C>
+void ReadCoordinates(const GridSampleArgs& args, const C* grid,
+                     const SampleSpan& span, Coordinates<C>* to) {
+  const bool flow = args.coordinates == SampleCoordinates::kFlow;
+  // A flow is (y, x).
+  C* const first = flow ? to->y : to->x;
+  C* const second = flow ? to->x : to->y;
+  if (span.list == nullptr) {
+    SplitPairs(grid + 2 * span.first, span.count, first, second);
+  } else {
+    for (int64_t i = 0; i < span.count; ++i) {
+      first[i] = grid[2 * span.list[i]];
+      second[i] = grid[2 * span.list[i] + 1];
+    }
+  }
+  const int64_t padded = PaddedCount<C>(span);
+  for (int64_t i = span.count; i < padded; ++i) to->x[i] = to->y[i] = 0;
+  if (!flow) return;
+  if (span.list != nullptr) {
+    for (int64_t i = 0; i < span.count; ++i) {
+      to->own_y[i] = static_cast<C>(span.list[i] / args.flow_columns);
+      to->own_x[i] = static_cast<C>(span.list[i] % args.flow_columns);
+    }
+  } else {
+    CountPositions(span.first, span.count, args.flow_columns, to);
+  }
+  for (int64_t i = span.count; i < padded; ++i) {
+    to->own_y[i] = to->own_x[i] = 0;
+  }
+}
+
+// Pixels as integers. Above 2^24, the float of an axis' last pixel may be
+// beyond it.
+template <typename C>
+TFO_INLINE void StorePixels(typename Lanes<C>::Vector pixel, int32_t size,
+                            int32_t* to) {
+  using Index = typename Lanes<C>::Index;
+  const Index index = __builtin_convertvector(pixel, Index);
+  const Index last = Index{} + (size - 1);
+  StoreIndex(index > last ? last : index, to);
+}
+
+template <int kAxis, typename C, typename Index>
+void FindTapsOf(const GridSampleArgs& args, const C* grid,
+                const SampleSpan& span, SampleTaps<C, Index>* taps,
+                SampleSlopes<C>* slopes) {
+  using V = typename Lanes<C>::Vector;
+  constexpr int kCount = Lanes<C>::kCount;
+  const SampledAxis<C> axis_y = AxisOf<C>(args, args.height);
+  const SampledAxis<C> axis_x = AxisOf<C>(args, args.width);
+  Coordinates<C> at;
+  ReadCoordinates(args, grid, span, &at);
+  alignas(64) int32_t rows[kAxis][kSampleBlock], columns[kAxis][kSampleBlock];
+  const bool flow = args.coordinates == SampleCoordinates::kFlow;
+  const int64_t padded = PaddedCount<C>(span);
+  taps->count = kAxis * kAxis;
+  for (int64_t i = 0; i < padded; i += kCount) {
+    const auto y = TapsOf<kAxis, V>(axis_y, Load(at.y + i),
+                                    flow ? Load(at.own_y + i) : V{});
+    const auto x = TapsOf<kAxis, V>(axis_x, Load(at.x + i),
+                                    flow ? Load(at.own_x + i) : V{});
+    Store(y.nan + x.nan, taps->nan + i);
+#pragma GCC unroll 4
+    for (int k = 0; k < kAxis; ++k) {
+      StorePixels<C>(y.pixel[k], axis_y.size, rows[k] + i);
+      StorePixels<C>(x.pixel[k], axis_x.size, columns[k] + i);
+#pragma GCC unroll 4
+      for (int j = 0; j < kAxis; ++j) {
+        const int t = k * kAxis + j;
+        Store(y.weight[k] * x.weight[j], taps->weight[t] + i);
+        if (slopes == nullptr) continue;
+        Store(y.slope[k] * x.weight[j], slopes->y[t] + i);
+        Store(y.weight[k] * x.slope[j], slopes->x[t] + i);
+      }
+    }
+  }
+  for (int k = 0; k < kAxis; ++k) {
+    for (int j = 0; j < kAxis; ++j) {
+      Index* const pixel = taps->pixel[k * kAxis + j];
+      for (int64_t i = 0; i < padded; ++i) {
+        pixel[i] =
+            static_cast<Index>(rows[k][i]) * static_cast<Index>(args.width) +
+            columns[j][i];
+      }
+    }
+  }
+}
+
+template <int kAxis, typename C>
+void FindRowsOf(const GridSampleArgs& args, const C* grid,
+                const SampleSpan& span, int32_t* first, int32_t* last) {
+  using V = typename Lanes<C>::Vector;
+  constexpr int kCount = Lanes<C>::kCount;
+  const SampledAxis<C> axis = AxisOf<C>(args, args.height);
+  Coordinates<C> at;
+  ReadCoordinates(args, grid, span, &at);
+  const bool flow = args.coordinates == SampleCoordinates::kFlow;
+  for (int64_t i = 0; i < PaddedCount<C>(span); i += kCount) {
+    const auto y =
+        TapsOf<kAxis, V>(axis, Load(at.y + i), flow ? Load(at.own_y + i) : V{});
+    V low = V{} + static_cast<C>(axis.size - 1), high = V{} - 1;
+#pragma GCC unroll 4
+    for (int k = 0; k < kAxis; ++k) {
+      const auto is_read = y.weight[k] != 0;
+      low = is_read & (y.pixel[k] < low) ? y.pixel[k] : low;
+      high = is_read & (y.pixel[k] > high) ? y.pixel[k] : high;
+    }
+    StorePixels<C>(low, axis.size, first + i);
+    StorePixels<C>(high, axis.size, last + i);
+  }
+}
+
+}  // namespace
+
+template <typename C, typename Index>
+void FindTaps(const GridSampleArgs& args, const C* grid, const SampleSpan& span,
+              SampleTaps<C, Index>* taps, SampleSlopes<C>* slopes) {
+  switch (args.mode) {
+    case SampleMode::kNearest:
+      return FindTapsOf<1>(args, grid, span, taps, slopes);
+    case SampleMode::kBilinear:
+      return FindTapsOf<2>(args, grid, span, taps, slopes);
+    case SampleMode::kBicubic:
+      return FindTapsOf<4>(args, grid, span, taps, slopes);
+  }
+}
+
+template <typename C>
+void FindRows(const GridSampleArgs& args, const C* grid, const SampleSpan& span,
+              int32_t* first, int32_t* last) {
+  switch (args.mode) {
+    case SampleMode::kNearest:
+      return FindRowsOf<1>(args, grid, span, first, last);
+    case SampleMode::kBilinear:
+      return FindRowsOf<2>(args, grid, span, first, last);
+    case SampleMode::kBicubic:
+      return FindRowsOf<4>(args, grid, span, first, last);
+  }
+}
+
+#define TFO_INSTANTIATE(C, Index)                                            \
+  template void FindTaps<C, Index>(const GridSampleArgs&, const C*,          \
+                                   const SampleSpan&, SampleTaps<C, Index>*, \
+                                   SampleSlopes<C>*)
+TFO_INSTANTIATE(float, int32_t);
+TFO_INSTANTIATE(float, int64_t);
+TFO_INSTANTIATE(double, int32_t);
+TFO_INSTANTIATE(double, int64_t);
+#undef TFO_INSTANTIATE
+template void FindRows<float>(const GridSampleArgs&, const float*,
+                              const SampleSpan&, int32_t*, int32_t*);
+template void FindRows<double>(const GridSampleArgs&, const double*,
+                               const SampleSpan&, int32_t*, int32_t*);
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo

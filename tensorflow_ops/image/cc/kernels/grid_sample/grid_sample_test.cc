@@ -1,0 +1,486 @@
+// Compares samples and gradients with plain loops in double precision.
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_testing.h"
+
+namespace tfo {
+namespace {
+
+using testing::Axis;
+using testing::AxisOfDefinition;
+using testing::ExpectClose;
+using testing::GpuVector;
+using testing::HaveSameBits;
+using testing::Tap;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Results {
+  std::vector<double> output, d_features, d_grid;
+};
+
+struct Case {
+  GridSampleArgs args;
+  std::vector<double> features, grid, d_output;
+
+  int64_t Feature(int64_t n, int64_t pixel, int64_t c) const {
+    return args.channels_first
+               ? (n * args.channels + c) * args.Pixels() + pixel
+               : (n * args.Pixels() + pixel) * args.channels + c;
+  }
+  int64_t Output(int64_t n, int64_t i, int64_t c) const {
+    return args.channels_first ? (n * args.channels + c) * args.samples + i
+                               : (n * args.samples + i) * args.channels + c;
+  }
+
+  Results Expected() const {
+    Results results = {std::vector<double>(d_output.size()),
+                       std::vector<double>(features.size()),
+                       std::vector<double>(grid.size())};
+    const bool flow = args.coordinates == SampleCoordinates::kFlow;
+    for (int64_t n = 0; n < args.batch; ++n) {
+      for (int64_t i = 0; i < args.samples; ++i) {
+        const double* const g = &grid[2 * (n * args.samples + i)];
+        const Axis y = AxisOfDefinition(args, args.height, g[flow ? 0 : 1],
+                                        i / args.flow_columns);
+        const Axis x = AxisOfDefinition(args, args.width, g[flow ? 1 : 0],
+                                        i % args.flow_columns);
+        double* const d = &results.d_grid[2 * (n * args.samples + i)];
+        for (int64_t c = 0; c < args.channels; ++c) {
+          const int64_t o = Output(n, i, c);
+          if (y.nan || x.nan) {
+            results.output[o] = kNan;
+            continue;
+          }
+          for (const Tap& v : y.taps) {
+            for (const Tap& u : x.taps) {
+              const int64_t f = Feature(n, v.pixel * args.width + u.pixel, c);
+              if (v.weight * u.weight != 0) {
+                results.output[o] += v.weight * u.weight * features[f];
+                results.d_features[f] += v.weight * u.weight * d_output[o];
+              }
+              d[flow ? 0 : 1] += v.slope * u.weight * features[f] * d_output[o];
+              d[flow ? 1 : 0] += v.weight * u.slope * features[f] * d_output[o];
+            }
+          }
+        }
+      }
+    }
+    return results;
+  }
+};
+
+// Values that every dtype holds exactly, in eighths; places in eighths of a
+// pixel, inside and outside, on whole pixels and far away.
+Case MakeCase(GridSampleArgs args, uint32_t seed) {
+  std::mt19937 engine(seed);
+  const auto eighths = [&](int64_t n, int low, int high) {
+    std::uniform_int_distribution<int> draw(8 * low, 8 * high);
+    std::vector<double> values(n);
+    for (double& value : values) value = draw(engine) / 8.0;
+    return values;
+  };
+  args.flow_columns = std::max<int64_t>(args.flow_columns, 1);
+  Case c = {args,
+            eighths(args.batch * args.Pixels() * args.channels, -2, 2),
+            {},
+            eighths(args.batch * args.samples * args.channels, -2, 2)};
+  const int span = static_cast<int>(std::max(args.height, args.width));
+  if (args.coordinates == SampleCoordinates::kNormalized) {
+    c.grid = eighths(2 * args.batch * args.samples, -2, 2);
+  } else {
+    c.grid = eighths(2 * args.batch * args.samples, -span, 2 * span);
+  }
+  return c;
+}
+
+template <typename V>
+GpuVector<V> As(const std::vector<double>& values) {
+  GpuVector<V> result(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    result[i] = Narrow<V>(static_cast<Accumulator<V>>(values[i]));
+  }
+  return result;
+}
+
+// NaN where NaN is expected, then close.
+template <typename V>
+void ExpectValues(const char* name, GpuVector<V> actual,
+                  std::vector<double> expected) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (!std::isnan(expected[i])) continue;
+    TFO_EXPECT(std::isnan(static_cast<double>(Widen(actual[i]))));
+    expected[i] = 0;
+    actual[i] = Narrow<V>(Accumulator<V>(0));
+  }
+  ExpectClose(name, actual, expected);
+}
+
+template <typename T>
+struct Actual {
+  GpuVector<T> output, d_features;
+  GpuVector<Accumulator<T>> d_grid;
+};
+
+template <typename T, typename Device>
+Actual<T> Run(Device device, const Case& c) {
+  using Sum = Accumulator<T>;
+  const auto features = As<T>(c.features), d_output = As<T>(c.d_output);
+  const auto grid = As<Sum>(c.grid);
+  Actual<T> actual = {GpuVector<T>(c.d_output.size()),
+                      GpuVector<T>(c.features.size()),
+                      GpuVector<Sum>(c.grid.size())};
+  GpuVector<char> scratch(GridSampleGradScratchBytes(c.args, sizeof(T)));
+  if constexpr (std::is_same_v<Device, Gpu>) device.scratch = scratch.data();
+  TFO_EXPECT_RUNS(GridSample<T>(device, c.args, features.data(), grid.data(),
+                                nullptr, actual.output.data()));
+  TFO_EXPECT_RUNS(GridSampleGrad(device, c.args, d_output.data(), grid.data(),
+                                 actual.d_features.data()));
+  TFO_EXPECT_RUNS(GridSampleGridGrad(device, c.args, d_output.data(),
+                                     features.data(), grid.data(),
+                                     actual.d_grid.data()));
+  return actual;
+}
+
+std::vector<double> Directions(int64_t n) {
+  std::vector<double> values(n);
+  for (int64_t i = 0; i < n; ++i) values[i] = (i * 7 % 5 - 2) / 2.0;
+  return values;
+}
+
+template <typename T, typename Device>
+Actual<T> Check(const Device& device, const Case& c,
+                const testing::Caller& caller = {}) {
+  const GridSampleArgs& args = c.args;
+  const testing::Case of_test(
+      caller, testing::NameOf<T>(), "mode ", static_cast<int>(args.mode),
+      ", padding ", static_cast<int>(args.padding), ", coordinates ",
+      static_cast<int>(args.coordinates), ", align_corners ",
+      args.align_corners, ", features ", args.batch, " x ", args.height, " x ",
+      args.width, " x ", args.channels, ", samples ", args.samples);
+  const Results expected = c.Expected();
+  const Actual<T> actual = Run<T>(device, c);
+  ExpectValues("output", actual.output, expected.output);
+  ExpectValues("d_features", actual.d_features, expected.d_features);
+  ExpectValues("d_grid", actual.d_grid, expected.d_grid);
+  // The tangent is the transpose of the gradient to the grid.
+  GpuVector<T> tangent(c.d_output.size());
+  const auto direction = As<Accumulator<T>>(Directions(c.grid.size()));
+  TFO_EXPECT_RUNS(GridSample<T>(device, c.args, As<T>(c.features).data(),
+                                As<Accumulator<T>>(c.grid).data(),
+                                direction.data(), tangent.data()));
+  double along_grid = 0, along_output = 0, size = 1;
+  for (size_t i = 0; i < direction.size(); ++i) {
+    along_grid += direction[i] * expected.d_grid[i];
+  }
+  for (size_t i = 0; i < tangent.size(); ++i) {
+    const double product = Widen(tangent[i]) * c.d_output[i];
+    along_output += product;
+    size += std::abs(product);
+  }
+  const double rounding = sizeof(T) == 2 ? 1e-2 : 1e-5;
+  TFO_EXPECT(std::abs(along_grid - along_output) <= rounding * size);
+  return actual;
+}
+
+// Calls check(args) for all modes and paddings.
+template <typename Body>
+void ForModes(const Body& body) {
+  for (auto mode :
+       {SampleMode::kBilinear, SampleMode::kNearest, SampleMode::kBicubic}) {
+    for (auto padding : {SamplePadding::kZeros, SamplePadding::kBorder,
+                         SamplePadding::kReflection}) {
+      for (bool align : {false, true}) {
+        GridSampleArgs args = {};
+        args.mode = mode;
+        args.padding = padding;
+        args.align_corners = align;
+        body(args);
+      }
+    }
+  }
+}
+
+template <typename T, typename Device>
+void CheckModes(const Device& device) {
+  uint32_t seed = 0;
+  ForModes([&](GridSampleArgs args) {
+    for (auto coordinates :
+         {SampleCoordinates::kNormalized, SampleCoordinates::kPixels,
+          SampleCoordinates::kFlow}) {
+      ++seed;
+      args.coordinates = coordinates;
+      args.channels_first = seed % 2;
+      args.batch = 2;
+      args.height = 4;
+      args.width = 8;
+      args.channels = seed % 5 == 0 ? 20 : 3;
+      args.samples = 35;
+      args.flow_columns = 7;
+      Check<T>(device, MakeCase(args, seed));
+    }
+  });
+}
+
+TFO_TEST(GridSample, AllModesEqualTheDefinition) {
+  const Cpu cpu = testing::ThreadedCpu(3);
+  CheckModes<float>(cpu);
+  CheckModes<double>(cpu);
+}
+TFO_TEST(GridSample, Bits16EqualTheDefinition) {
+  GridSampleArgs args = {};
+  args.coordinates = SampleCoordinates::kPixels;
+  args.batch = 1;
+  args.height = args.width = 8;
+  args.samples = 20;
+  for (int64_t channels : {1, 3, 33}) {
+    for (bool first : {false, true}) {
+      args.channels = channels;
+      args.channels_first = first;
+      const Cpu cpu = testing::ThreadedCpu(2);
+      Check<Half>(cpu, MakeCase(args, 7));
+      Check<BFloat16>(cpu, MakeCase(args, 7));
+    }
+  }
+}
+
+// Blocks that are not full, channels of all kinds of vectors.
+TFO_TEST(GridSample, SizesEqualTheDefinition) {
+  uint32_t seed = 0;
+  for (int64_t channels : {1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 33, 64, 100}) {
+    for (int64_t samples : {1, 63, 64, 130}) {
+      GridSampleArgs args = {};
+      args.coordinates = SampleCoordinates::kPixels;
+      args.batch = 1 + seed % 2;
+      args.height = 7;
+      args.width = 5;
+      args.channels = channels;
+      args.samples = samples;
+      args.channels_first = ++seed % 3 == 0;
+      Check<float>(testing::ThreadedCpu(1 + seed % 4), MakeCase(args, seed));
+    }
+  }
+}
+
+TFO_TEST(GridSample, OnePixelEqualsTheDefinition) {
+  uint32_t seed = 0;
+  ForModes([&](GridSampleArgs args) {
+    args.batch = args.height = args.width = 1;
+    args.channels = 2;
+    args.samples = 20;
+    Check<float>(Cpu(), MakeCase(args, ++seed));
+    args.width = 2;
+    Check<float>(Cpu(), MakeCase(args, ++seed));
+  });
+}
+
+// An infinite coordinate is far outside, of one pixel's row, too.
+template <typename Device>
+void CheckInfinityInOnePixel(const Device& device) {
+  ForModes([&](GridSampleArgs args) {
+    args.batch = args.height = 1;
+    args.width = 5;
+    args.channels = 2;
+    args.samples = 4;
+    Case c = MakeCase(args, 1);
+    c.grid = {0, kInfinity, 0, -kInfinity, kInfinity, 0, 0, 0.5};
+    Check<float>(device, c);
+    std::swap(c.args.height, c.args.width);
+    for (int i = 0; i < 4; ++i) std::swap(c.grid[2 * i], c.grid[2 * i + 1]);
+    Check<float>(device, c);
+  });
+}
+TFO_TEST(GridSample, InfinityIsOutsideOfOnePixel) {
+  CheckInfinityInOnePixel(Cpu());
+}
+
+// A direction counts only where the slope along it is not 0.
+template <typename Device>
+void CheckInfiniteDirections(const Device& device) {
+  GridSampleArgs args = {};
+  args.padding = SamplePadding::kBorder;
+  args.coordinates = SampleCoordinates::kPixels;
+  args.batch = 1, args.height = 4, args.width = 5, args.channels = 3;
+  args.samples = 2;
+  Case c = MakeCase(args, 6);
+  c.grid = {1.25, 9, 2.5, -7};  // outside of the image in y
+  const auto features = As<float>(c.features), grid = As<float>(c.grid);
+  const auto tangent = [&](double y) {
+    const auto direction = As<float>({1, y, -2, y});
+    GpuVector<float> to(c.d_output.size());
+    TFO_EXPECT_RUNS(GridSample<float>(device, c.args, features.data(),
+                                      grid.data(), direction.data(),
+                                      to.data()));
+    return to;
+  };
+  TFO_EXPECT(testing::HaveSameBits(tangent(0), tangent(INFINITY)));
+}
+TFO_TEST(GridSample, InfiniteDirectionsWithoutASlope) {
+  CheckInfiniteDirections(Cpu());
+}
+TFO_CUDA_TEST(GridSample, CudaInfiniteDirectionsWithoutASlope) {
+  CheckInfiniteDirections(Gpu());
+}
+
+// Neighbors share pixels, in rows as short as can be, and with a hole.
+TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
+  for (int64_t width : {1, 2, 3, 4, 9}) {
+    GridSampleArgs args = {};
+    args.coordinates = SampleCoordinates::kPixels;
+    args.batch = 1, args.channels = 3;
+    args.height = 20;
+    args.samples = 20 * width;
+    args.width = width;
+    Case c = MakeCase(args, 4);
+    for (int64_t i = 0; i < args.samples; ++i) {
+      c.grid[2 * i] = i % 7 == 3 ? -5 : i % width + 0.25;
+      c.grid[2 * i + 1] = i / width - i % width / 4 + 0.5;
+    }
+    for (int n : {1, 3}) Check<float>(testing::ThreadedCpu(n), c);
+  }
+}
+
+// Tall images are shared out by bands of rows: the bits must not depend on it.
+TFO_TEST(GridSample, ThreadsDoNotChangeBits) {
+  for (bool first : {false, true}) {
+    GridSampleArgs args = {};
+    args.coordinates = SampleCoordinates::kPixels;
+    args.mode = first ? SampleMode::kBicubic : SampleMode::kBilinear;
+    args.batch = 1;
+    args.height = 67;
+    args.width = 9;
+    args.channels = first ? 2 : 3;
+    args.samples = 9000;
+    args.channels_first = first;
+    Case c = MakeCase(args, 3);
+    const std::vector<float> noise =
+        testing::RandomValues<float>(c.d_output.size() + c.grid.size(), 5);
+    for (size_t i = 0; i < c.d_output.size(); ++i) c.d_output[i] = noise[i];
+    for (size_t i = 0; i < c.grid.size(); ++i) c.grid[i] += noise[i];
+    const auto one = Run<float>(Cpu(), c);
+    const auto half = Run<Half>(Cpu(), c);
+    for (int threads : {2, 5}) {
+      const Cpu cpu = testing::ThreadedCpu(threads);
+      const auto many = Run<float>(cpu, c);
+      TFO_EXPECT(HaveSameBits(one.output, many.output));
+      TFO_EXPECT(HaveSameBits(one.d_features, many.d_features));
+      TFO_EXPECT(HaveSameBits(one.d_grid, many.d_grid));
+      TFO_EXPECT(HaveSameBits(half.d_features, Run<Half>(cpu, c).d_features));
+    }
+  }
+}
+
+const double kWild[] = {kNan,  kInfinity,  -kInfinity,    1e10, -1e10, 3e38,
+                        -3e38, 2147483648, -2147483649.0, 16.5, -3.25, 0};
+
+// A wild coordinate with a tame one, in each place.
+Case WildCase(GridSampleArgs args) {
+  const int64_t wild = std::size(kWild);
+  args.batch = 1;
+  args.height = 4;
+  args.width = 8;
+  args.channels = 3;
+  args.samples = 2 * wild;
+  args.flow_columns = args.samples;
+  Case c = MakeCase(args, 11);
+  for (int64_t i = 0; i < args.samples; ++i) {
+    c.grid[2 * i] = i < wild ? kWild[i % wild] : 0.25;
+    c.grid[2 * i + 1] = i < wild ? 0.25 : kWild[i % wild];
+  }
+  return c;
+}
+
+// A place that overflows is infinite. The definition in double must see the
+// same place: wild coordinates are given in pixels and as a flow.
+template <typename Device>
+void CheckWild(const Device& device) {
+  ForModes([&](GridSampleArgs args) {
+    for (auto coordinates :
+         {SampleCoordinates::kPixels, SampleCoordinates::kFlow}) {
+      args.coordinates = coordinates;
+      Case c = WildCase(args);
+      // Where floats are whole numbers, the loops of the definition are endless
+      // or depend on rounding: those places only must not crash.
+      const auto actual = Run<float>(device, c);
+      if (args.padding == SamplePadding::kReflection) {
+        for (int64_t i = 0; i < args.samples; ++i) {
+          for (int k = 0; k < 2; ++k) {
+            const double g = c.grid[2 * i + k];
+            const bool is_nan = !std::isfinite(g);
+            if (g != 0.25) {
+              TFO_EXPECT_EQ(std::isnan(actual.output[3 * i]), is_nan);
+            }
+          }
+        }
+        for (double& g : c.grid) {
+          if (std::abs(g) > 100 && std::isfinite(g)) g = 7;
+        }
+      }
+      Check<float>(device, c);
+    }
+    // Normalized, 3e38 overflows: infinite.
+    args.coordinates = SampleCoordinates::kNormalized;
+    Case c = WildCase(args);
+    Run<float>(device, c);
+  });
+}
+TFO_TEST(GridSample, WildPlacesEqualTheDefinition) { CheckWild(Cpu()); }
+
+TFO_TEST(GridSample, PixelsOfWeightZeroAreNotRead) {
+  ForModes([&](GridSampleArgs args) {
+    args.coordinates = SampleCoordinates::kPixels;
+    args.batch = 1;
+    args.height = args.width = 5;
+    args.samples = 1;
+    for (int64_t channels : {1, 3, 17}) {
+      args.channels = channels;
+      std::vector<float> features(25 * channels, NAN);
+      for (int64_t c = 0; c < channels; ++c) features[12 * channels + c] = 2;
+      const float grid[] = {2, 2};
+      std::vector<float> output(channels);
+      GridSample<float>(Cpu(), args, features.data(), grid, nullptr,
+                        output.data());
+      for (float value : output) TFO_EXPECT_EQ(value, 2.f);
+    }
+  });
+}
+
+TFO_CUDA_TEST(GridSample, CudaAllModesEqualTheDefinition) {
+  Gpu gpu;
+  CheckModes<float>(gpu);
+  CheckWild(gpu);
+  CheckInfinityInOnePixel(gpu);
+}
+TFO_CUDA_TEST(GridSample, CudaTypesEqualTheDefinition) {
+  for (int64_t channels : {3, 4, 40}) {
+    GridSampleArgs args = {};
+    args.coordinates = SampleCoordinates::kPixels;
+    args.batch = 2;
+    args.height = 6;
+    args.width = 8;
+    args.samples = 70;
+    args.channels = channels;
+    for (bool first : {false, true}) {
+      args.channels_first = first;
+      const Case c = MakeCase(args, 5);
+      for (bool deterministic : {false, true}) {
+        Gpu gpu;
+        gpu.deterministic = deterministic;
+        Check<float>(gpu, c);
+        Check<double>(gpu, c);
+        Check<Half>(gpu, c);
+        Check<BFloat16>(gpu, c);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tfo

@@ -1,0 +1,101 @@
+// The definition of grid_sample on one axis, in double precision.
+#ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_TESTING_H_
+#define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_TESTING_H_
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_args.h"
+
+namespace tfo::testing {
+
+// Pixels with weights, and how the weights change with the coordinate.
+struct Tap {
+  int64_t pixel;
+  double weight, slope;
+};
+struct Axis {
+  std::vector<Tap> taps;
+  bool nan = false;
+};
+
+inline double Reflect(double p, double low, double high, double* sign) {
+  if (high == low) return p - p;
+  if (!std::isfinite(p)) return NAN;
+  while (p < low || p > high) {
+    p = p < low ? 2 * low - p : 2 * high - p;
+    *sign = -*sign;
+  }
+  return p;
+}
+
+inline Axis AxisOfDefinition(const GridSampleArgs& args, int64_t size, double g,
+                             double own) {
+  double p = g, scale = 1;
+  if (args.coordinates == SampleCoordinates::kFlow) {
+    p = own - g;
+    scale = -1;
+  } else if (args.coordinates == SampleCoordinates::kNormalized) {
+    p = std::isinf(g)        ? g
+        : args.align_corners ? (g + 1) / 2 * (size - 1)
+                             : ((g + 1) * size - 1) / 2;
+    scale = (args.align_corners ? size - 1 : size) / 2.0;
+  }
+  Axis axis;
+  const bool reflects = args.padding == SamplePadding::kReflection;
+  const double low = args.align_corners ? 0 : -0.5;
+  const double high = args.align_corners ? size - 1 : size - 0.5;
+  if (std::isnan(p) || (reflects && std::isinf(p) && high > low) ||
+      (reflects && std::isinf(p))) {
+    axis.nan = true;
+    return axis;
+  }
+  if (args.mode == SampleMode::kBicubic) {
+    if (!reflects) p = std::clamp(p, -5.0, size + 4.0);
+    const int64_t first = static_cast<int64_t>(std::floor(p)) - 1;
+    for (int64_t i = first; i < first + 4; ++i) {
+      const double d = p - i, x = std::abs(d), a = -0.75;
+      const double weight =
+          x <= 1 ? (a + 2) * x * x * x - (a + 3) * x * x + 1
+                 : a * x * x * x - 5 * a * x * x + 8 * a * x - 4 * a;
+      const double slope = x <= 1 ? 3 * (a + 2) * x * x - 2 * (a + 3) * x
+                                  : 3 * a * x * x - 10 * a * x + 8 * a;
+      int64_t pixel = i;
+      double sign = 1;
+      if (args.padding == SamplePadding::kBorder) {
+        pixel = std::clamp<int64_t>(i, 0, size - 1);
+      } else if (reflects) {
+        pixel = std::clamp<int64_t>(std::llround(Reflect(i, low, high, &sign)),
+                                    0, size - 1);
+        if (size == 1) pixel = 0;
+      }
+      if (pixel < 0 || pixel >= size) continue;
+      axis.taps.push_back({pixel, weight, scale * (d < 0 ? -slope : slope)});
+    }
+    return axis;
+  }
+  double sign = 1;
+  if (reflects) p = Reflect(p, low, high, &sign);
+  if (args.padding != SamplePadding::kZeros) {
+    p = std::clamp(p, 0.0, size - 1.0);
+    if (p <= 0 || p >= size - 1) sign = 0;
+  }
+  if (!(p > -2 && p < size + 1)) return axis;
+  if (args.mode == SampleMode::kNearest) {
+    const int64_t pixel = std::llrint(p);
+    if (pixel >= 0 && pixel < size) axis.taps.push_back({pixel, 1, 0});
+    return axis;
+  }
+  const int64_t at = static_cast<int64_t>(std::floor(p));
+  for (int i = 0; i < 2; ++i) {
+    if (at + i < 0 || at + i >= size) continue;
+    axis.taps.push_back({at + i, i == 0 ? 1 - (p - at) : p - at,
+                         sign * scale * (i == 0 ? -1 : 1)});
+  }
+  return axis;
+}
+
+}  // namespace tfo::testing
+
+#endif  // TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_TESTING_H_

@@ -1,0 +1,237 @@
+// The taps of a coordinate on one axis: pixels, weights, slopes. Formulas
+// (core/cc/elementwise.h): V is a vector, or float or double.
+//
+// A coordinate becomes a place in pixels, and the place is padded:
+//   zeros       stays; pixels outside count 0
+//   border      is clipped to [0, size - 1]
+//   reflection  is reflected about the centres of the outer pixels
+//               (align_corners) or their outer edges, then clipped
+// For bicubic samples, each tap is padded, not the place.
+#ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_AXIS_H_
+#define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_AXIS_H_
+
+#include "tensorflow_ops/core/cc/elementwise.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_args.h"
+
+namespace tfo {
+namespace TFO_FORMULA_NAMESPACE {
+
+// kCount taps. A tap outside of the axis, or of a place that is NaN, is pixel
+// 0 with weight and slope 0.
+template <typename V, int kCount>
+struct AxisTaps {
+  V pixel[kCount];   // a whole number in [0, size)
+  V weight[kCount];  // to be skipped if 0: the pixel may be NaN
+  V slope[kCount];   // of the weight, as the coordinate changes
+  V nan;             // NaN if the sample is NaN, else 0
+};
+
+template <typename V>
+TFO_FORMULA V Clip(V v, ScalarOf<V> low, ScalarOf<V> high) {
+  v = v < low ? V{} + low : v;
+  return v > high ? V{} + high : v;
+}
+
+#ifdef TFO_CPU_NAMESPACE
+template <typename V>
+TFO_FORMULA V Product(V a, V b) {
+  return a * b;
+}
+#else
+// Not fused with a sum, so that host and device round alike.
+template <typename V>
+TFO_FORMULA V Product(V a, V b) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(V) == sizeof(float)) {
+    return __fmul_rn(a, b);
+  } else {
+    return __dmul_rn(a, b);
+  }
+#else
+  return a * b;
+#endif
+}
+#endif
+
+// a modulo a period of at least 1, exactly; NaN for an infinite a >= 0.
+template <typename C>
+TFO_FORMULA C Modulo(C a, C period) {
+  if (!(a >= period)) return a;
+  if (a - a != 0) return a - a;
+  C multiple = period;
+  while (multiple <= a / 2) multiple *= 2;
+  for (; multiple >= period; multiple /= 2) {
+    if (a >= multiple) a -= multiple;
+  }
+  return a;
+}
+#ifdef TFO_CPU_NAMESPACE
+template <typename V>
+TFO_FORMULA V ModuloOf(V a, ScalarOf<V> period) {
+  if (AnyLane(a >= period)) {
+    for (size_t i = 0; i < sizeof(V) / sizeof(a[0]); ++i) {
+      a[i] = Modulo<ScalarOf<V>>(a[i], period);
+    }
+  }
+  return a;
+}
+#else
+template <typename V>
+TFO_FORMULA V ModuloOf(V a, V period) {
+  return Modulo(a, period);
+}
+#endif
+
+// The place of a coordinate. `own` is the sample's own position, for kFlow.
+template <typename V, typename C>
+TFO_FORMULA V PlaceOf(const SampledAxis<C>& axis, V coordinate, V own) {
+  const C size = static_cast<C>(axis.size);
+  switch (axis.coordinates) {
+    case SampleCoordinates::kFlow:
+      return own - coordinate;
+    case SampleCoordinates::kPixels:
+      return coordinate;
+    default:
+      if (!axis.align_corners) {
+        return (Product<V>(coordinate + 1, V{} + size) - 1) / 2;
+      }
+      const V half = (coordinate + 1) / 2;
+      const V place = Product<V>(half, V{} + (size - 1));
+      // Infinity stays, on an axis of one pixel, too.
+      return place == place ? place : half;
+  }
+}
+
+// A whole number beyond all pixels, and all their taps. Large floats are whole
+// multiples of up to 128: `size + 2` may round to the last pixel.
+template <typename C>
+TFO_FORMULA C FarOutside(const SampledAxis<C>& axis) {
+  return static_cast<C>(axis.size + 2 + (axis.size >> 21));
+}
+
+// Reflects a place, and its slope with it.
+template <typename V, typename C>
+TFO_FORMULA V Reflected(const SampledAxis<C>& axis, V place, V* slope) {
+  const C low = axis.align_corners ? C(0) : C(-0.5);
+  const C span = static_cast<C>(axis.align_corners ? axis.size - 1 : axis.size);
+  if (span == 0) return place - place;
+  const V from_low = place - low;
+  *slope = from_low < 0 ? -*slope : *slope;
+  const V distance = ModuloOf<V>(from_low < 0 ? -from_low : from_low, 2 * span);
+  *slope = distance > span ? -*slope : *slope;
+  return (distance > span ? 2 * span - distance : distance) + low;
+}
+
+// The cubic convolution with a = -3/4 of the pixels at -1, 0, 1, 2, and its
+// derivatives.
+template <typename V>
+TFO_FORMULA void CubicWeights(V f, V (&weight)[4], V (&slope)[4]) {
+  constexpr ScalarOf<V> a = -0.75;
+  const V t[4] = {f + 1, f, 1 - f, 2 - f};
+  TFO_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const V x = t[i];
+    V s;
+    if (i == 0 || i == 3) {
+      weight[i] = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+      s = (3 * a * x - 10 * a) * x + 8 * a;
+    } else {
+      weight[i] = ((a + 2) * x - (a + 3)) * x * x + 1;
+      s = (3 * (a + 2) * x - 2 * (a + 3)) * x;
+    }
+    slope[i] = i < 2 ? s : -s;
+  }
+}
+
+// The pixel of a tap of a bicubic sample; `tap` is a whole number in (-2 size -
+// 2, 2 size + 2). Outside of the axis only with zeros.
+template <typename V, typename C>
+TFO_FORMULA V PaddedTap(const SampledAxis<C>& axis, V tap) {
+  const C last = static_cast<C>(axis.size - 1);
+  if (axis.padding == SamplePadding::kZeros) return tap;
+  if (axis.padding == SamplePadding::kBorder || last == 0) {
+    return Clip<V>(tap, 0, last);
+  }
+  const C edge =
+      axis.align_corners ? C(0) : C(1);  // pixels -1 and 0, or -1 and 1
+  const C period = 2 * (last + edge);
+  tap = tap < 0 ? -tap - edge : tap;
+  tap = tap >= period ? tap - period : tap;
+  tap = tap >= period ? tap - period : tap;
+  return tap > last ? period - edge - tap : tap;
+}
+
+template <typename V, typename C>
+TFO_FORMULA AxisTaps<V, 4> CubicTaps(const SampledAxis<C>& axis, V place) {
+  AxisTaps<V, 4> taps;
+  if (axis.padding == SamplePadding::kReflection) {
+    const C size = static_cast<C>(axis.size);
+    const C period = 2 * (axis.align_corners ? size - 1 : size);
+    if (period == 0) {
+      place = place - place;
+    } else {
+      const V distance = ModuloOf<V>(place < 0 ? -place : place, period);
+      place = place < 0 ? -distance : distance;
+    }
+  } else {
+    // Farther outside, all taps are alike.
+    place = Clip<V>(place, -3, FarOutside(axis));
+  }
+  const V low = Floor(place);
+  CubicWeights<V>(place - low, taps.weight, taps.slope);
+  TFO_UNROLL
+  for (int i = 0; i < 4; ++i) taps.pixel[i] = PaddedTap(axis, low + C(i - 1));
+  taps.nan = place - place;
+  return taps;
+}
+
+template <int kCount, typename V, typename C>
+TFO_FORMULA AxisTaps<V, kCount> TapsOf(const SampledAxis<C>& axis, V coordinate,
+                                       V own) {
+  const C last = static_cast<C>(axis.size - 1);
+  V place = PlaceOf<V>(axis, coordinate, own);
+  V slope = V{} + axis.scale;
+  AxisTaps<V, kCount> taps;
+  if constexpr (kCount == 4) {
+    taps = CubicTaps<V>(axis, place);
+  } else {
+    if (axis.padding == SamplePadding::kReflection) {
+      place = Reflected<V>(axis, place, &slope);
+    }
+    if (axis.padding == SamplePadding::kZeros) {
+      place = Clip<V>(place, -2, FarOutside(axis));
+    } else {
+      place = Clip<V>(place, 0, last);
+      slope = place > 0 ? slope : V{};
+      slope = place < last ? slope : V{};
+    }
+    taps.nan = place - place;
+    if constexpr (kCount == 1) {
+      taps.pixel[0] = RoundEven(place);
+      taps.weight[0] = V{} + 1;
+      taps.slope[0] = V{};
+    } else {
+      const V low = Floor(place), fraction = place - low;
+      taps.pixel[0] = low;
+      taps.weight[0] = 1 - fraction;
+      taps.slope[0] = V{} - 1;
+      taps.pixel[1] = low + 1;
+      taps.weight[1] = fraction;
+      taps.slope[1] = V{} + 1;
+    }
+  }
+  TFO_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    const V pixel = taps.pixel[i];
+    const auto is_pixel = (pixel >= 0) & (pixel <= last);
+    taps.pixel[i] = is_pixel ? pixel : V{};
+    taps.weight[i] = is_pixel ? taps.weight[i] : V{};
+    taps.slope[i] = is_pixel ? taps.slope[i] * slope : V{};
+  }
+  return taps;
+}
+
+}  // namespace TFO_FORMULA_NAMESPACE
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_AXIS_H_

@@ -1,0 +1,109 @@
+// Samples by the bands of rows that they read, so that one thread owns the
+// gradient of a band. On the host.
+#ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_BANDS_H_
+#define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_BANDS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_args.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_simd.h"
+
+namespace tfo {
+
+// Samples of an image, rising; samples null: all.
+struct SampleList {
+  const int64_t* samples;
+  int64_t count;
+};
+
+// A counting sort of all samples: a sample is in the list of each band from its
+// first to its last row, in order; in none if it is outside.
+template <typename C>
+class SampleBands {
+ public:
+  // Bands have 2^row_shift rows.
+  SampleBands(const Cpu& cpu, const GridSampleArgs& args, const C* grid,
+              int row_shift)
+      : args_(args),
+        grid_(grid),
+        shift_(row_shift),
+        count_(((args.height - 1) >> row_shift) + 1),
+        chunks_((args.samples + kChunk - 1) / kChunk) {
+    if (count_ == 1) return;
+    places_.resize(args.batch * count_ * chunks_ + 1);
+    const double cycles = 10.0 * kChunk;
+    const auto for_chunks = [&](const auto& visit) {
+      cpu.ParallelFor(args.batch * chunks_, cycles,
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t unit = begin; unit < end; ++unit) {
+                          VisitChunk(unit / chunks_, unit % chunks_, visit);
+                        }
+                      });
+    };
+    for_chunks([&](int64_t place, int64_t) { ++places_[place]; });
+    int64_t sum = 0;
+    for (int64_t& place : places_) {
+      const int64_t size = place;
+      place = sum;
+      sum += size;
+    }
+    samples_.resize(sum);
+    // Moves each place to the end of its list, where the next one began.
+    for_chunks([&](int64_t place, int64_t sample) {
+      samples_[places_[place]++] = sample;
+    });
+  }
+
+  int64_t count() const { return count_; }
+
+  PixelBand Pixels(int64_t band) const {
+    const int64_t last = std::min((band + 1) << shift_, args_.height);
+    return {(band << shift_) * args_.width, last * args_.width};
+  }
+
+  SampleList Samples(int64_t image, int64_t band) const {
+    if (count_ == 1) return {nullptr, args_.samples};
+    const int64_t first = (image * count_ + band) * chunks_;
+    const int64_t begin = first == 0 ? 0 : places_[first - 1];
+    const int64_t end = chunks_ == 0 ? begin : places_[first + chunks_ - 1];
+    return {samples_.data() + begin, end - begin};
+  }
+
+ private:
+  static constexpr int64_t kChunk = 4096;  // samples
+
+  // Calls visit(index in places_, sample) for the bands of each sample.
+  template <typename Visit>
+  void VisitChunk(int64_t image, int64_t chunk, const Visit& visit) const {
+    int32_t low[kSampleBlock], high[kSampleBlock];
+    const int64_t last = std::min((chunk + 1) * kChunk, args_.samples);
+    for (int64_t first = chunk * kChunk; first < last; first += kSampleBlock) {
+      const SampleSpan span = {nullptr, first,
+                               std::min<int64_t>(kSampleBlock, last - first)};
+      TFO_DISPATCH(FindRows<C>)
+      (args_, grid_ + 2 * image * args_.samples, span, low, high);
+      for (int64_t i = 0; i < span.count; ++i) {
+        for (int64_t band = low[i] >> shift_; band <= high[i] >> shift_;
+             ++band) {
+          visit((image * count_ + band) * chunks_ + chunk, first + i);
+        }
+      }
+    }
+  }
+
+  const GridSampleArgs& args_;
+  const C* const grid_;
+  const int shift_;
+  const int64_t count_, chunks_;
+  // Of each image, band and chunk: where the list begins; at last, where it
+  // ends.
+  std::vector<int64_t> places_;
+  std::vector<int64_t> samples_;
+};
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_BANDS_H_

@@ -1,0 +1,55 @@
+// What the loops over blocks of samples share. For *_simd.cc files.
+#ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_BLOCK_H_
+#define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_BLOCK_H_
+
+#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_simd.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+
+template <typename T>
+using Vector = typename Lanes<T>::Vector;
+template <typename T>
+using Sum = Accumulator<T>;
+
+// A vector of pixels of a plane; 0 where the weight is 0.
+template <typename T, typename Index>
+TFO_INLINE Vector<T> Gather(const T* plane, const Index* pixel,
+                            Vector<T> weight) {
+#ifdef __AVX512F__
+  if constexpr (sizeof(T) == 4 && sizeof(Index) == 4) {
+    const __m512 w = reinterpret_cast<__m512>(weight);
+    return reinterpret_cast<Vector<T>>(_mm512_mask_i32gather_ps(
+        _mm512_setzero_ps(),
+        _mm512_cmp_ps_mask(w, _mm512_setzero_ps(), _CMP_NEQ_UQ),
+        _mm512_loadu_si512(pixel), plane, 4));
+  }
+#endif
+  Vector<T> values;
+  for (int i = 0; i < Lanes<T>::kCount; ++i)
+    values[i] = LoadOne(plane + pixel[i]);
+  return weight != 0 ? values : Vector<T>{};
+}
+
+// For bilinear samples i of a block: whether all taps count, the last one is
+// at most `last_pixel`, and the first at least `first_pixel`. If so, the taps
+// are pixels p, p + 1, p + width and p + width + 1. Returns whether all do.
+template <typename C, typename Index>
+TFO_INLINE bool AreSimple(const SampleTaps<C, Index>& taps, Index first_pixel,
+                          Index last_pixel, int64_t count, int32_t* simple) {
+  int32_t all = 1;
+  for (int64_t i = 0; i < count; ++i) {
+    simple[i] = (taps.weight[0][i] != 0) & (taps.weight[1][i] != 0) &
+                (taps.weight[2][i] != 0) & (taps.weight[3][i] != 0) &
+                (taps.pixel[0][i] >= first_pixel) &
+                (taps.pixel[3][i] <= last_pixel);
+    all &= simple[i];
+  }
+  return all != 0;
+}
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_BLOCK_H_

@@ -1,0 +1,86 @@
+// CorrelationCost and its gradient: names, inputs, attrs, outputs, shapes.
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_inputs_op.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+// The costs of features of a shape of rank 4, or unknown rank.
+absl::Status CostShape(InferenceContext* c, const ShapeHandle& features,
+                       ShapeHandle* costs) {
+  CorrelationArgs args;
+  TF_RETURN_IF_ERROR(ReadCorrelationAttrs(c, &args));
+  const int first = args.channels_first ? 2 : 1;
+  const auto size_of = [&](int i) {
+    const int64_t size = c->Value(c->Dim(features, i));
+    return size < 0 ? c->UnknownDim() : c->MakeDim(args.OutputSize(size));
+  };
+  for (int i = first; i < first + 2; ++i) {
+    const int64_t size = c->Value(c->Dim(features, i));
+    if (size < 0) continue;
+    TF_RETURN_IF_ERROR(
+        CheckCorrelatedSize(args, size, c->DebugString(features)));
+  }
+  const auto batch = c->Dim(features, 0), height = size_of(first),
+             width = size_of(first + 1),
+             channels = c->MakeDim(args.Displacements());
+  *costs = args.channels_first ? c->MakeShape({batch, channels, height, width})
+                               : c->MakeShape({batch, height, width, channels});
+  return absl::OkStatus();
+}
+
+absl::Status CorrelationCostShape(InferenceContext* c) {
+  ShapeHandle features, other, costs;
+  TF_RETURN_IF_ERROR(
+      Expect("features_a must be 4-D", c->WithRank(c->input(0), 4, &features)));
+  TF_RETURN_IF_ERROR(
+      Expect("features_b must be 4-D", c->WithRank(c->input(1), 4, &other)));
+  TF_RETURN_IF_ERROR(Expect("features_b must have features_a's shape",
+                            c->Merge(features, other, &features)));
+  TF_RETURN_IF_ERROR(CostShape(c, features, &costs));
+  c->set_output(0, costs);
+  return absl::OkStatus();
+}
+
+absl::Status CorrelationCostGradShape(InferenceContext* c) {
+  ShapeHandle other, costs;
+  TF_RETURN_IF_ERROR(
+      Expect("other must be 4-D", c->WithRank(c->input(1), 4, &other)));
+  TF_RETURN_IF_ERROR(CostShape(c, other, &costs));
+  TF_RETURN_IF_ERROR(Expect("d_costs must have the shape of the costs",
+                            c->Merge(c->input(0), costs, &costs)));
+  c->set_output(0, other);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tfo
+
+#define TFO_CORRELATION_ATTRS                         \
+  .Attr("max_displacement: int")                      \
+      .Attr("kernel_size: int = 1")                   \
+      .Attr("stride_1: int = 1")                      \
+      .Attr("stride_2: int = 1")                      \
+      .Attr("padding: int = 0")                       \
+      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'") \
+      .Attr("T: {half, bfloat16, float, double}")
+
+REGISTER_OP("TensorflowOps>CorrelationCost")
+    .Input("features_a: T")
+    .Input("features_b: T")
+    .Output("costs: T")
+        TFO_CORRELATION_ATTRS.SetShapeFn(tfo::CorrelationCostShape);
+
+// The gradient to features_b if to_b, else to features_a; other is the other
+// one.
+REGISTER_OP("TensorflowOps>CorrelationCostGrad")
+    .Input("d_costs: T")
+    .Input("other: T")
+    .Output("gradient: T")
+    .Attr("to_b: bool")
+        TFO_CORRELATION_ATTRS.SetShapeFn(tfo::CorrelationCostGradShape);

@@ -1,0 +1,84 @@
+// The ops of masks: names, inputs, attrs, outputs, shapes.
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/image/cc/kernels/masks/mask_inputs_op.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+// Reads images, and their height and width if they are known.
+absl::Status ReadImages(InferenceContext* c, ShapeHandle* images,
+                        int64_t* height, int64_t* width) {
+  constexpr char kExpected[] =
+      "images must be [H, W], [N, H, W] or [N, H, W, C]";
+  TF_RETURN_IF_ERROR(
+      Expect(kExpected, c->WithRankAtLeast(c->input(0), 2, images)));
+  TF_RETURN_IF_ERROR(Expect(kExpected, c->WithRankAtMost(*images, 4, images)));
+  *height = *width = -1;
+  if (c->RankKnown(*images)) {
+    const int first = c->Rank(*images) > 2;
+    *height = c->Value(c->Dim(*images, first));
+    *width = c->Value(c->Dim(*images, first + 1));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DistanceTransformShape(InferenceContext* c) {
+  ShapeHandle images, spacing;
+  int64_t height, width;
+  TF_RETURN_IF_ERROR(ReadImages(c, &images, &height, &width));
+  TF_RETURN_IF_ERROR(CheckImageSides(height, width, c->DebugString(images)));
+  TF_RETURN_IF_ERROR(Expect("spacing must be [2]: of rows and of columns",
+                            c->WithRank(c->input(1), 1, &spacing)));
+  ::tensorflow::shape_inference::DimensionHandle unused;
+  TF_RETURN_IF_ERROR(Expect("spacing must be [2]: of rows and of columns",
+                            c->WithValue(c->Dim(spacing, 0), 2, &unused)));
+  c->set_output(0, images);
+  return absl::OkStatus();
+}
+
+absl::Status ConnectedComponentsShape(InferenceContext* c) {
+  ShapeHandle images;
+  int64_t height, width;
+  TF_RETURN_IF_ERROR(ReadImages(c, &images, &height, &width));
+  if (height > 0 && width > 0) {
+    TF_RETURN_IF_ERROR(CheckPlanePixels(height, width, c->DebugString(images)));
+  }
+  c->set_output(0, images);
+  if (!c->RankKnown(images)) {
+    c->set_output(1, c->UnknownShape());
+  } else if (c->Rank(images) == 2) {
+    c->set_output(1, c->Scalar());
+  } else if (c->Rank(images) == 3) {
+    c->set_output(1, c->Vector(c->Dim(images, 0)));
+  } else {
+    c->set_output(1, c->Matrix(c->Dim(images, 0), c->Dim(images, 3)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tfo
+
+REGISTER_OP("TensorflowOps>EuclideanDistanceTransform")
+    .Input("images: Timages")
+    .Input("spacing: double")
+    .Output("distances: T")
+    .Attr(
+        "Timages: {bool, int8, uint8, int16, uint16, int32, uint32, int64, "
+        "uint64, half, bfloat16, float, double}")
+    .Attr("T: {half, bfloat16, float, double} = DT_FLOAT")
+    .SetShapeFn(tfo::DistanceTransformShape);
+
+REGISTER_OP("TensorflowOps>ConnectedComponents")
+    .Input("images: T")
+    .Output("labels: int32")
+    .Output("counts: int32")
+    .Attr("connectivity: int = 4")
+    .Attr("T: {bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64}")
+    .SetShapeFn(tfo::ConnectedComponentsShape);

@@ -1,0 +1,309 @@
+#include <algorithm>
+
+#include "tensorflow_ops/nn/cc/kernels/crf/crf.h"
+#include "tensorflow_ops/nn/cc/kernels/crf/crf_paths_cpu.h"
+
+namespace tfo {
+namespace {
+
+using crf_internal::Doubles;
+using crf_internal::kInfinity;
+using crf_internal::kNan;
+using crf_internal::Matrices;
+using crf_internal::Paths;
+using crf_internal::PlainPaths;
+using crf_internal::StrideOf;
+
+// Calls body(example, t, label, label before) for the labels of an example.
+template <typename T, typename Body>
+void ForLabels(const CrfScores<T>& s, const IntValues& labels, int64_t example,
+               const Body& body) {
+  int64_t before = 0;
+  for (int64_t t = 0; t < s.lengths[example]; ++t) {
+    const int64_t label = labels[example * s.frames + t];
+    body(t, label, before);
+    before = label;
+  }
+}
+
+template <typename T>
+double CyclesOf(const CrfScores<T>& s) {
+  return s.frames * (s.tags * static_cast<double>(s.tags) / 4 + 200) + 500;
+}
+
+// The log likelihood of an example's labels, from log Z. Each frame's largest
+// logit and the largest transition are subtracted from score and log Z before
+// they are summed, so that a large offset of the scores does not cost accuracy.
+template <typename T>
+double LikelihoodOf(const CrfLikelihoodArgs<T>& args, const Matrices& matrices,
+                    int64_t example, double log, const double* largest) {
+  const CrfScores<T>& s = args.scores;
+  if (log == -kInfinity) return log;  // without any allowed sequence
+  double score = 0;
+  ForLabels(s, args.labels, example,
+            [&](int64_t t, int64_t label, int64_t from) {
+              const int64_t at = (example * s.frames + t) * s.tags + label;
+              score += Widen(s.logits[at]) - largest[t];
+              if (t > 0) {
+                const double transition = s.transitions[from * s.tags + label];
+                score += transition - matrices.frame.largest;
+              }
+            });
+  const double result = score - log;
+  return result > 0 ? 0 : result;  // above by rounding
+}
+
+template <typename T>
+Error Run(const Cpu& cpu, const CrfLikelihoodArgs<T>& args) {
+  const CrfScores<T>& s = args.scores;
+  const Matrices matrices(s.transitions, s.tags);
+  cpu.ParallelFor(s.batch, CyclesOf(s), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto finish = [&](double log, const double* largest) {
+        args.log_likelihood[i] = LikelihoodOf(args, matrices, i, log, largest);
+      };
+      double log;
+      PlainPaths<T> plain(s, matrices, i, /*keeps=*/false);
+      if (plain.Forward(&log)) {
+        finish(log, plain.largest());
+        continue;
+      }
+      Paths<T> paths(s, matrices, i, /*keeps=*/false);
+      log = paths.Forward();
+      finish(log, paths.largest());
+    }
+  });
+  return nullptr;
+}
+
+// The gradient of an example in plain doubles; false if they do not do.
+template <typename T>
+bool RunPlain(const CrfLikelihoodGradArgs<T>& args, const Matrices& matrices,
+              int64_t example, double* factors) {
+  const CrfScores<T>& s = args.scores;
+  PlainPaths<T> paths(s, matrices, example, /*keeps=*/true);
+  const CrfPlainShares<T> shares = {
+      -args.d[example], &args.labels, example * s.frames,
+      args.d_logits + example * s.frames * s.tags};
+  double log;
+  if (!paths.Forward(&log) || !paths.Backward(shares)) return false;
+  paths.AddPairs(factors);
+  return true;
+}
+
+// The gradient of an example with an exponent for each number. Returns whether
+// any sequence is possible.
+template <typename T>
+bool RunExactly(const CrfLikelihoodGradArgs<T>& args, const Matrices& matrices,
+                int64_t example, double* factors, double* sums) {
+  const CrfScores<T>& s = args.scores;
+  const int64_t length = s.lengths[example];
+  T* const d_logits = args.d_logits + example * s.frames * s.tags;
+  const double d = args.d[example];
+  Paths<T> paths(s, matrices, example, /*keeps=*/true);
+  const double log = d == 0 ? -kInfinity : paths.Forward();
+  if (log == -kInfinity || log != log) {
+    const double value = log == -kInfinity ? 0 : kNan;
+    std::fill(d_logits, d_logits + length * s.tags,
+              Narrow<T>(static_cast<Accumulator<T>>(value)));
+    if (log != log && length > 1) {
+      std::fill_n(sums, s.tags * matrices.forward.stride, kNan);
+    }
+    return false;
+  }
+  paths.Backward(
+      [&](int64_t t, const double* marginals) {
+        const int64_t label = args.labels[example * s.frames + t];
+        for (int64_t j = 0; j < s.tags; ++j) {
+          const double one_hot = j == label ? 1 : 0;
+          d_logits[t * s.tags + j] = Narrow<T>(
+              static_cast<Accumulator<T>>(d * (one_hot - marginals[j])));
+        }
+      },
+      [&](const ScaledRows<double>& before, const ScaledRows<double>& after) {
+        TFO_DISPATCH(CrfAddPairs)
+        (matrices.forward, before, after, -d, paths.mantissa(),
+         paths.exponent(), paths.plain(), factors, sums);
+      });
+  return true;
+}
+
+// The gradients of the examples [begin, end), in order.
+template <typename T>
+void RunGroup(const CrfLikelihoodGradArgs<T>& args, const Matrices& matrices,
+              int64_t begin, int64_t end, double* factors, double* sums) {
+  const CrfScores<T>& s = args.scores;
+  const int64_t stride = matrices.forward.stride;
+  for (int64_t i = begin; i < end; ++i) {
+    T* const d_logits = args.d_logits + i * s.frames * s.tags;
+    const int64_t length = s.lengths[i];
+    const double d = args.d[i];
+    std::fill(d_logits + length * s.tags, d_logits + s.frames * s.tags, T());
+    const bool plain = d != 0 && RunPlain(args, matrices, i, factors);
+    if (plain || RunExactly(args, matrices, i, factors, sums)) {
+      ForLabels(s, args.labels, i, [&](int64_t t, int64_t label, int64_t from) {
+        if (t > 0) sums[from * stride + label] += d;
+      });
+    }
+  }
+}
+
+template <typename T>
+Error Run(const Cpu& cpu, const CrfLikelihoodGradArgs<T>& args) {
+  const CrfScores<T>& s = args.scores;
+  const Matrices matrices(s.transitions, s.tags);
+  const int64_t stride = matrices.forward.stride, cells = s.tags * stride;
+  // Sums of groups of examples, which do not depend on the threads: fewer
+  // groups of many tags, for their memory.
+  constexpr int64_t kMaxCells = int64_t{1} << 22;
+  const int64_t groups =
+      std::min(s.batch, std::clamp<int64_t>(kMaxCells / cells, 2, 16));
+  const Doubles memory(groups * 2 * cells);
+  double* const sums = memory.get();
+  std::fill_n(sums, groups * 2 * cells, 0.0);
+  cpu.ParallelFor(groups, groups > 0 ? 4 * CyclesOf(s) * s.batch / groups : 0,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t g = begin; g < end; ++g) {
+                      double* const factors = sums + g * 2 * cells;
+                      RunGroup(args, matrices, g * s.batch / groups,
+                               (g + 1) * s.batch / groups, factors,
+                               factors + cells);
+                    }
+                  });
+  for (int64_t i = 0; i < s.tags; ++i) {
+    for (int64_t j = 0; j < s.tags; ++j) {
+      const int64_t cell = i * stride + j;
+      const double plain = matrices.forward.plain[cell];
+      double sum = 0;
+      for (int64_t g = 0; g < groups; ++g) {
+        const double* const of_group = sums + g * 2 * cells;
+        sum += of_group[cell] * plain + of_group[cells + cell];
+      }
+      args.d_transitions[i * s.tags + j] = sum;
+    }
+  }
+  return nullptr;
+}
+
+// The marginals of an example in plain doubles; false if they do not do.
+template <typename T>
+bool PlainMarginals(const CrfScores<T>& s, const Matrices& matrices,
+                    int64_t example, Accumulator<T>* marginals) {
+  PlainPaths<T> paths(s, matrices, example, /*keeps=*/true);
+  double log;
+  return paths.Forward(&log) && paths.Backward(CrfPlainShares<Accumulator<T>>{
+                                    1, nullptr, 0, marginals});
+}
+
+template <typename T>
+Error Run(const Cpu& cpu, const CrfMarginalsArgs<T>& args) {
+  using Value = Accumulator<T>;
+  const CrfScores<T>& s = args.scores;
+  const Matrices matrices(s.transitions, s.tags);
+  cpu.ParallelFor(s.batch, 3 * CyclesOf(s), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Value* const marginals = args.marginals + i * s.frames * s.tags;
+      const int64_t length = s.lengths[i];
+      std::fill(marginals + length * s.tags, marginals + s.frames * s.tags,
+                Value(0));
+      if (PlainMarginals(s, matrices, i, marginals)) continue;
+      Paths<T> paths(s, matrices, i, /*keeps=*/true);
+      const double log = paths.Forward();
+      if (log == -kInfinity || log != log) {
+        std::fill(marginals, marginals + length * s.tags,
+                  Value(log != log ? kNan : 0));
+        continue;
+      }
+      paths.Backward(
+          [&](int64_t t, const double* of_frame) {
+            for (int64_t j = 0; j < s.tags; ++j) {
+              marginals[t * s.tags + j] = of_frame[j];
+            }
+          },
+          [](const auto&, const auto&) {});
+    }
+  });
+  return nullptr;
+}
+
+// Transitions as CrfBestWays takes them, less `shift`: -inf instead of NaN and
+// beyond the tags.
+template <typename Value>
+Doubles TransitionsOf(const Value* transitions, int64_t tags, double shift,
+                      bool transposed) {
+  const int64_t stride = StrideOf(tags);
+  Doubles result(tags * stride);
+  std::fill_n(result.get(), tags * stride, -kInfinity);
+  for (int64_t i = 0; i < tags; ++i) {
+    for (int64_t j = 0; j < tags; ++j) {
+      const double score = transitions[i * tags + j] - shift;
+      const int64_t to = transposed ? j * stride + i : i * stride + j;
+      if (score == score) result.get()[to] = score;
+    }
+  }
+  return result;
+}
+
+// Decodes one example, with transitions less `shift`.
+template <typename T>
+void Decode(const CrfDecodeArgs<T>& args, double shift,
+            const double* transitions, const double* transposed,
+            int64_t example) {
+  const CrfScores<T>& s = args.scores;
+  const int64_t length = s.lengths[example], stride = StrideOf(s.tags);
+  int32_t* const labels = args.labels + example * s.frames;
+  std::fill(labels + length, labels + s.frames, 0);
+  args.best[example] = 0;
+  if (length == 0) return;
+  const Doubles memory((length + 1) * stride + kCrfRowGuard);
+  double* const ways = memory.get();
+  const double shifts = TFO_DISPATCH(CrfBestWays<T>)(
+      transitions, s.logits + example * s.frames * s.tags, length, s.tags,
+      stride, ways, ways + length * stride);
+  const double* const last = ways + (length - 1) * stride;
+  const double* const best = std::max_element(last, last + s.tags);
+  // -infinity, of no allowed sequence, remains, also if a shift is infinite.
+  args.best[example] =
+      *best == -kInfinity ? *best : *best + shifts + (length - 1) * shift;
+  TFO_DISPATCH(CrfTrace)
+  (transposed, ways, length, stride, static_cast<int32_t>(best - last), labels);
+}
+
+template <typename T>
+Error Run(const Cpu& cpu, const CrfDecodeArgs<T>& args) {
+  const CrfScores<T>& s = args.scores;
+  double largest = -kInfinity;
+  for (int64_t i = 0; i < s.tags * s.tags; ++i) {
+    const double score = s.transitions[i];
+    if (score > largest) largest = score;
+  }
+  const double shift = FiniteShift(largest);
+  const auto transitions = TransitionsOf(s.transitions, s.tags, shift, false);
+  const auto transposed = TransitionsOf(s.transitions, s.tags, shift, true);
+  cpu.ParallelFor(s.batch, CyclesOf(s), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Decode(args, shift, transitions.get(), transposed.get(), i);
+    }
+  });
+  return nullptr;
+}
+
+}  // namespace
+
+template <template <typename> class Args, typename T>
+Error RunCrf(const Cpu& cpu, const Args<T>& args) {
+  return Run(cpu, args);
+}
+
+#define TFO_INSTANTIATE(T)                                            \
+  template Error RunCrf(const Cpu&, const CrfLikelihoodArgs<T>&);     \
+  template Error RunCrf(const Cpu&, const CrfLikelihoodGradArgs<T>&); \
+  template Error RunCrf(const Cpu&, const CrfMarginalsArgs<T>&);      \
+  template Error RunCrf(const Cpu&, const CrfDecodeArgs<T>&)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
+#undef TFO_INSTANTIATE
+
+}  // namespace tfo

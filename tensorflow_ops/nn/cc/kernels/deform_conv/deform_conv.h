@@ -1,0 +1,98 @@
+// Deformable convolution, v1 (Dai et al., arXiv:1703.06211) and v2 with a mask
+// (Zhu et al., arXiv:1811.11168), and its gradients.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/core/cc/float16.h"
+
+namespace tfo {
+
+// features [batch, height, width, channels], height * width at most 2^31 - 1;
+// output [batch, out_height, out_width, out_channels]; filters [kernel_height,
+// kernel_width, channels / groups, out_channels]; offsets [batch, out_height,
+// out_width, offset_groups, kernel_height, kernel_width, 2], (y, x); mask the
+// same without the last dim; bias [out_channels].
+struct DeformConvArgs {
+  int64_t batch, height, width, channels;
+  int64_t out_height, out_width, out_channels;
+  int64_t kernel_height, kernel_width;
+  int64_t stride_y, stride_x;
+  int64_t top, left;  // padding
+  int64_t dilation_y, dilation_x;
+  int64_t groups, offset_groups;  // divide channels; groups out_channels, too
+
+  // Functions of DeformConvArgs, below: files of different instruction sets
+  // share no methods.
+};
+
+TFO_HOST_DEVICE static inline int64_t TapsOf(const DeformConvArgs& args) {
+  return args.kernel_height * args.kernel_width;
+}
+TFO_HOST_DEVICE static inline int64_t PixelsOf(const DeformConvArgs& args) {
+  return args.height * args.width;
+}
+// Places of an image's output.
+TFO_HOST_DEVICE static inline int64_t OutputsOf(const DeformConvArgs& args) {
+  return args.out_height * args.out_width;
+}
+// Products that an output sums.
+TFO_HOST_DEVICE static inline int64_t DepthOf(const DeformConvArgs& args) {
+  return TapsOf(args) * (args.channels / args.groups);
+}
+
+template <typename T>
+struct DeformConvInputs {
+  const T* features;
+  const Accumulator<T>* offsets;
+  const T* filters;
+  const T* mask;  // or null
+  const T* bias;  // or null
+};
+
+template <typename T>
+struct DeformConvGrads {
+  T* features;
+  Accumulator<T>* offsets;
+  T* filters;
+  T* mask;  // null without a mask
+  T* bias;  // null without a bias
+};
+
+// T is float, double, Half or BFloat16; sums and places are of its Accumulator.
+// The same bits for any number of threads, and with gpu.deterministic from run
+// to run on a GPU. Each returns null or a launch's error; the Gpu overloads
+// only enqueue.
+
+// Writes all of `output`: bias + the sum over taps (i, j) and channels c of
+// filters[i, j, c] * mask * features[y * stride_y - top + i * dilation_y +
+// offset_y, ...][c], bilinear, pixels outside being 0. A NaN offset makes its
+// output NaN.
+template <typename T>
+Error DeformConv(const Cpu& cpu, const DeformConvArgs& args,
+                 const DeformConvInputs<T>& inputs, T* output);
+template <typename T>
+Error DeformConv(const Gpu& gpu, const DeformConvArgs& args,
+                 const DeformConvInputs<T>& inputs, T* output);
+
+// Writes all gradients. On whole pixels, the slope is that of the cell
+// [floor, floor + 1): a tap at -1 has one. Nothing passes through an offset
+// that is NaN; pixels of weight 0 count in slopes only. The GPU needs scratch
+// of DeformConvGradScratchBytes<T>.
+template <typename T>
+Error DeformConvGrad(const Cpu& cpu, const DeformConvArgs& args,
+                     const DeformConvInputs<T>& inputs, const T* d_output,
+                     const DeformConvGrads<T>& grads);
+template <typename T>
+Error DeformConvGrad(const Gpu& gpu, const DeformConvArgs& args,
+                     const DeformConvInputs<T>& inputs, const T* d_output,
+                     const DeformConvGrads<T>& grads);
+template <typename T>
+int64_t DeformConvGradScratchBytes(const DeformConvArgs& args,
+                                   bool deterministic);
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_H_

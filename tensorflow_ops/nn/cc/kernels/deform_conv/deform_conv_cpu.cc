@@ -1,0 +1,134 @@
+// Deformable convolution on the CPU: tiles of outputs are sampled, a block of
+// columns at a time, and multiplied with the filters. Columns stay in the L2
+// cache.
+#include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv_cpu.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/convert_simd.h"
+
+namespace tfo {
+namespace {
+
+using deform_conv::Buffer;
+
+// The filters as panels, a group after the other: blocks of kGemmDepth rows.
+template <typename T>
+class PackedFilters {
+ public:
+  using C = Accumulator<T>;
+  PackedFilters(const Cpu& cpu, const DeformConvArgs& args, const T* filters)
+      : depth_(DepthOf(args)),
+        columns_(args.out_channels / args.groups),
+        padded_(RoundUp(columns_, TFO_DISPATCH(PanelColumns<C>)())),
+        panels_(args.groups * depth_ * padded_) {
+    const auto pack = TFO_DISPATCH(PackPanels<T>);
+    const int64_t blocks = DivideUp(depth_, kGemmDepth);
+    cpu.ParallelFor(
+        args.groups * blocks, 1.0 * kGemmDepth * padded_,
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            const int64_t group = i / blocks, k = i % blocks * kGemmDepth;
+            pack(filters + k * args.out_channels + group * columns_,
+                 args.out_channels, 1, std::min(kGemmDepth, depth_ - k),
+                 columns_, Block(group, k));
+          }
+        });
+  }
+  int64_t padded_columns() const { return padded_; }
+  C* Block(int64_t group, int64_t k) const {
+    return panels_.data() + (group * depth_ + k) * padded_;
+  }
+
+ private:
+  const int64_t depth_, columns_, padded_;
+  Buffer<C> panels_;
+};
+
+// Outputs of a tile: its columns, sums and taps leave the features most of an
+// L2 cache of 1 MiB, and there are some tiles for each thread.
+template <typename T>
+int64_t TileRows(const Cpu& cpu, const DeformConvArgs& args,
+                 int64_t padded_columns) {
+  using C = Accumulator<T>;
+  // A multiple of the rows that the product has in registers.
+  constexpr int64_t kRows = 42, kCacheBytes = 384 << 10;
+  const int64_t bytes =
+      sizeof(C) * (kGemmStride + padded_columns) +
+      sizeof(DeformTap<C>) * TapsOf(args) * args.offset_groups;
+  const int64_t fit = kCacheBytes / bytes;
+  const int64_t even =
+      args.batch * OutputsOf(args) / (4 * int64_t{cpu.num_threads});
+  return std::max<int64_t>(1, std::min(fit, even) / kRows) * kRows;
+}
+
+}  // namespace
+
+template <typename T>
+Error DeformConv(const Cpu& cpu, const DeformConvArgs& args,
+                 const DeformConvInputs<T>& inputs, T* output) {
+  using C = Accumulator<T>;
+  if (args.batch * OutputsOf(args) * args.out_channels == 0) return nullptr;
+  const auto multiply = TFO_DISPATCH(MultiplyTile<C>);
+  const auto narrow = TFO_DISPATCH(NarrowArray<T>);
+  const PackedFilters<T> filters(cpu, args, inputs.filters);
+  const int64_t padded = filters.padded_columns(), depth = DepthOf(args);
+  const int64_t of_group = args.out_channels / args.groups;
+  const int64_t tile_rows = TileRows<T>(cpu, args, padded);
+  const int64_t tiles = DivideUp(OutputsOf(args), tile_rows);
+  const std::vector<T> zeros(args.channels + kGemmStride);
+  std::vector<C> bias(args.groups * padded);
+  for (int64_t o = 0; inputs.bias != nullptr && o < args.out_channels; ++o) {
+    bias[o / of_group * padded + o % of_group] = Widen(inputs.bias[o]);
+  }
+  cpu.ParallelFor(
+      args.batch * tiles, tile_rows * deform_conv::CyclesPerOutput<T>(args),
+      [&](int64_t begin, int64_t end) {
+        const Buffer<DeformTap<C>> taps(tile_rows * TapsOf(args) *
+                                        args.offset_groups);
+        const Buffer<C> columns(tile_rows * kGemmStride);
+        const Buffer<C> sums(tile_rows * padded);
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t image = unit / tiles, first = unit % tiles * tile_rows;
+          const int64_t rows = std::min(tile_rows, OutputsOf(args) - first);
+          const T* const features =
+              inputs.features + image * PixelsOf(args) * args.channels;
+          deform_conv::FindTaps<deform_conv::TapUse::kOutput>(
+              args, inputs, image, first, rows, taps.data());
+          for (int64_t group = 0; group < args.groups; ++group) {
+            for (int64_t m = 0; m < rows; ++m) {
+              std::copy_n(&bias[group * padded], padded,
+                          sums.data() + m * padded);
+            }
+            for (int64_t k = 0; k < depth; k += kGemmDepth) {
+              const int64_t block = std::min(kGemmDepth, depth - k);
+              deform_conv::SampleBlock(args, features, group, k, k + block,
+                                       taps.data(), rows, zeros.data(),
+                                       columns.data());
+              multiply(columns.data(), rows, block, filters.Block(group, k),
+                       padded, true, sums.data(), padded);
+            }
+            T* const to =
+                output + (image * OutputsOf(args) + first) * args.out_channels +
+                group * of_group;
+            for (int64_t m = 0; m < rows; ++m) {
+              narrow(sums.data() + m * padded, to + m * args.out_channels,
+                     of_group);
+            }
+          }
+        }
+      });
+  return nullptr;
+}
+
+#define TFO_INSTANTIATE(T)                                        \
+  template Error DeformConv<T>(const Cpu&, const DeformConvArgs&, \
+                               const DeformConvInputs<T>&, T*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
+#undef TFO_INSTANTIATE
+
+}  // namespace tfo

@@ -1,0 +1,398 @@
+// Gradients of deformable convolution on the CPU, in two passes over the
+// outputs of an image: one to features, offsets and mask, one to filters.
+#include <algorithm>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv_cpu.h"
+
+namespace tfo {
+namespace {
+
+using deform_conv::Buffer;
+using deform_conv::FindTaps;
+using deform_conv::Segment;
+using deform_conv::TapUse;
+
+// Copies rows of T, `stride` apart, to rows of kGemmStride of the accumulator.
+template <typename T>
+void WidenRows(const T* from, int64_t stride, int64_t rows, int64_t count,
+               Accumulator<T>* to) {
+  for (int64_t m = 0; m < rows; ++m) {
+    for (int64_t i = 0; i < count; ++i) {
+      to[m * kGemmStride + i] = Widen(from[m * stride + i]);
+    }
+  }
+}
+
+// a + fraction * (b - a), where a number of weight 0 may be NaN.
+template <typename C>
+C Mix(C a, C b, C fraction) {
+  const C rest = 1 - fraction;
+  return (rest != 0 ? rest * a : 0) + (fraction != 0 ? fraction * b : 0);
+}
+
+// The gradients to features, offsets and mask of one image. Waves of outputs:
+// first threads share the outputs, find the gradient to their columns and from
+// it those to offsets and mask; then they share the channels and add the
+// columns to the features. Sums are in the order of outputs and taps, whatever
+// the waves.
+template <typename T>
+class ToFeatures {
+ public:
+  using C = Accumulator<T>;
+
+  ToFeatures(const Cpu& cpu, const DeformConvArgs& args,
+             const DeformConvInputs<T>& inputs, const T* d_output,
+             const DeformConvGrads<T>& grads)
+      : args_(args),
+        inputs_(inputs),
+        d_output_(d_output),
+        grads_(grads),
+        outputs_(args.out_channels / args.groups),
+        group_stride_(RoundUp(DepthOf(args), TFO_DISPATCH(PanelColumns<C>)())),
+        d_stride_(args.groups * group_stride_),
+        per_output_(TapsOf(args) * args.offset_groups),
+        panels_(d_stride_ * outputs_),
+        zeros_(args.channels + kGemmStride) {
+    // The filters, transposed.
+    const auto pack = TFO_DISPATCH(PackPanels<T>);
+    const int64_t blocks = DivideUp(outputs_, kGemmDepth);
+    cpu.ParallelFor(args.groups * blocks, 2.0 * kGemmDepth * group_stride_,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        const int64_t group = i / blocks;
+                        const int64_t o = i % blocks * kGemmDepth;
+                        pack(inputs.filters + group * outputs_ + o, 1,
+                             args.out_channels,
+                             std::min(kGemmDepth, outputs_ - o), DepthOf(args),
+                             Panels(group, o));
+                      }
+                    });
+  }
+
+  void Run(const Cpu& cpu, int64_t image) const {
+    const int64_t outputs = OutputsOf(args_);
+    const int64_t wave =
+        std::min(outputs, int64_t{kTileRows} * 2 * cpu.num_threads);
+    const Buffer<C> d_columns(wave * d_stride_ + kGemmStride);
+    const Buffer<DeformTap<C>> taps(wave * per_output_);
+    T* const d_features =
+        grads_.features + image * PixelsOf(args_) * args_.channels;
+    std::vector<C> wide(kInPlace ? 0 : PixelsOf(args_) * args_.channels);
+    C* sums = wide.data();
+    if constexpr (kInPlace) {
+      sums = d_features;
+      cpu.ParallelFor(PixelsOf(args_), 0.1 * args_.channels,
+                      [&](int64_t begin, int64_t end) {
+                        std::fill(d_features + begin * args_.channels,
+                                  d_features + end * args_.channels, T{0});
+                      });
+    }
+    for (int64_t first = 0; first < outputs; first += wave) {
+      const int64_t rows = std::min(wave, outputs - first);
+      const double cycles = deform_conv::CyclesPerOutput<T>(args_);
+      cpu.ParallelFor(
+          DivideUp(rows, kTileRows), kTileRows * cycles,
+          [&](int64_t begin, int64_t end) {
+            const Buffer<C> upstream(kTileRows * kGemmStride);
+            std::vector<C> dots(4 * kTileRows * per_output_);
+            for (int64_t tile = begin; tile < end; ++tile) {
+              const int64_t at = tile * kTileRows;
+              const int64_t count = std::min<int64_t>(kTileRows, rows - at);
+              DeformTap<C>* const tile_taps = taps.data() + at * per_output_;
+              C* const tile_columns = d_columns.data() + at * d_stride_;
+              FindTaps<TapUse::kSlopes>(args_, inputs_, image, first + at,
+                                        count, tile_taps);
+              Columns(image * outputs + first + at, count, upstream.data(),
+                      tile_columns);
+              Offsets(image, first + at, count, tile_taps, tile_columns,
+                      dots.data());
+            }
+          });
+      Scatter(cpu, rows, taps.data(), d_columns.data(), sums);
+    }
+    if constexpr (!kInPlace) {
+      const auto narrow = TFO_DISPATCH(NarrowArray<T>);
+      cpu.ParallelFor(PixelsOf(args_), 0.2 * args_.channels,
+                      [&](int64_t begin, int64_t end) {
+                        narrow(sums + begin * args_.channels,
+                               d_features + begin * args_.channels,
+                               (end - begin) * args_.channels);
+                      });
+    }
+  }
+
+ private:
+  static constexpr bool kInPlace = sizeof(C) == sizeof(T);
+  // Outputs of a tile: a multiple of the rows in registers.
+  static constexpr int kTileRows = 84;
+
+  C* Panels(int64_t group, int64_t o) const {
+    return panels_.data() + (group * outputs_ + o) * group_stride_;
+  }
+
+  // Writes the gradient to the columns of `rows` outputs.
+  void Columns(int64_t first, int64_t rows, C* upstream, C* d_columns) const {
+    const auto multiply = TFO_DISPATCH(MultiplyTile<C>);
+    for (int64_t group = 0; group < args_.groups; ++group) {
+      for (int64_t o = 0; o < outputs_; o += kGemmDepth) {
+        const int64_t block = std::min(kGemmDepth, outputs_ - o);
+        WidenRows(d_output_ + first * args_.out_channels + group * outputs_ + o,
+                  args_.out_channels, rows, block, upstream);
+        multiply(upstream, rows, block, Panels(group, o), group_stride_, o > 0,
+                 d_columns + group * group_stride_, d_stride_);
+      }
+    }
+  }
+
+  // Writes the gradients to the offsets and the mask of `rows` outputs.
+  void Offsets(int64_t image, int64_t first, int64_t rows,
+               const DeformTap<C>* taps, const C* d_columns, C* dots) const {
+    const auto dot = TFO_DISPATCH(DotColumns<T>);
+    const T* const features =
+        inputs_.features + image * PixelsOf(args_) * args_.channels;
+    std::fill_n(dots, 4 * rows * per_output_, C{0});
+    for (int64_t group = 0; group < args_.groups; ++group) {
+      deform_conv::ForColumns(
+          args_, group, 0, DepthOf(args_),
+          [&](int64_t tap, const Segment& segment, int64_t column) {
+            const int64_t at = tap * args_.offset_groups + segment.offset_group;
+            dot({taps + at, per_output_, rows},
+                {features + segment.channel, args_.channels, segment.count,
+                 zeros_.data()},
+                d_columns + group * group_stride_ + column, d_stride_,
+                dots + 4 * at);
+          });
+    }
+    const int64_t all = TapsOf(args_);
+    const int64_t output = image * OutputsOf(args_) + first;
+    for (int64_t i = 0; i < rows * per_output_; ++i) {
+      const DeformTap<C>& tap = taps[i];
+      const C* const d = dots + 4 * i;
+      const int64_t t = i % per_output_ / args_.offset_groups;
+      const int64_t g = i % args_.offset_groups;
+      const int64_t to = (output + i / per_output_) * per_output_ + g * all + t;
+      const C low = Mix(d[0], d[1], tap.x_fraction);
+      const C high = Mix(d[2], d[3], tap.x_fraction);
+      const C left = Mix(d[0], d[2], tap.y_fraction);
+      const C right = Mix(d[1], d[3], tap.y_fraction);
+      const bool reads = tap.pixels[0] >= 0 || tap.pixels[1] >= 0 ||
+                         tap.pixels[2] >= 0 || tap.pixels[3] >= 0;
+      grads_.offsets[2 * to] = reads ? tap.mask * (high - low) : C{0};
+      grads_.offsets[2 * to + 1] = reads ? tap.mask * (right - left) : C{0};
+      if (grads_.mask != nullptr) {
+        grads_.mask[to] =
+            Narrow<T>(reads ? Mix(low, high, tap.y_fraction) : C{0});
+      }
+    }
+  }
+
+  // Adds the gradient to the columns of `rows` outputs to the features.
+  void Scatter(const Cpu& cpu, int64_t rows, const DeformTap<C>* taps,
+               const C* d_columns, C* sums) const {
+    const auto scatter = TFO_DISPATCH(ScatterColumns<C>);
+    // Owners of some channels, whole cache lines, and of bands of pixels.
+    constexpr int64_t kLine = 64 / sizeof(C);
+    const int64_t channels = RoundUp(
+        std::max<int64_t>(1, DivideUp(args_.channels, cpu.num_threads)), kLine);
+    const int64_t blocks = DivideUp(args_.channels, channels);
+    const int64_t bands = std::max<int64_t>(1, cpu.num_threads / blocks);
+    const int64_t of_group = args_.channels / args_.groups;
+    cpu.ParallelFor(
+        blocks * bands, 0.5 * rows * TapsOf(args_) * channels,
+        [&](int64_t begin, int64_t end) {
+          for (int64_t unit = begin; unit < end; ++unit) {
+            const int64_t band = unit % bands, c = unit / bands * channels;
+            const int64_t from = PixelsOf(args_) * band / bands;
+            const int64_t to = PixelsOf(args_) * (band + 1) / bands;
+            for (const Segment& segment : deform_conv::SegmentsOf(
+                     args_, c, std::min(args_.channels, c + channels))) {
+              scatter({taps + segment.offset_group, per_output_, rows},
+                      TapsOf(args_), args_.offset_groups,
+                      d_columns + segment.group * group_stride_ +
+                          segment.channel - segment.group * of_group,
+                      d_stride_, of_group, segment.count, from, to,
+                      sums + segment.channel, args_.channels);
+            }
+          }
+        });
+  }
+
+  const DeformConvArgs& args_;
+  const DeformConvInputs<T>& inputs_;
+  const T* const d_output_;
+  const DeformConvGrads<T>& grads_;
+  const int64_t outputs_;                  // output channels of a group
+  const int64_t group_stride_, d_stride_;  // columns of a group, of all
+  const int64_t per_output_;               // taps of an output
+  const Buffer<C> panels_;
+  const std::vector<T> zeros_;
+};
+
+// The gradient to filters. An owner has some columns, of a group, and one of
+// few parts of the outputs, and samples them again.
+template <typename T>
+class ToFilters {
+ public:
+  using C = Accumulator<T>;
+
+  ToFilters(const DeformConvArgs& args, const DeformConvInputs<T>& inputs,
+            const T* d_output)
+      : args_(args),
+        inputs_(inputs),
+        d_output_(d_output),
+        outputs_(args.out_channels / args.groups),
+        padded_(RoundUp(outputs_, TFO_DISPATCH(PanelColumns<C>)())),
+        tiles_(DivideUp(OutputsOf(args), kTileRows)),
+        zeros_(args.channels + kGemmStride) {
+    // Depends on shapes only: the parts are summed one after the other.
+    constexpr int64_t kTilesPerPart = 16, kMaxValues = 4 << 20;
+    const int64_t size = args.groups * DepthOf(args) * padded_;
+    parts_ = std::min({args.batch * tiles_ / kTilesPerPart,
+                       kMaxValues / std::max<int64_t>(size, 1), int64_t{8}});
+    parts_ = std::max<int64_t>(parts_, 1);
+  }
+
+  void Run(const Cpu& cpu, T* d_filters) const {
+    const int64_t depth = DepthOf(args_);
+    int64_t width = kGemmDepth;
+    while (width > 32 && args_.groups * DivideUp(depth, width) * parts_ <
+                             2 * cpu.num_threads) {
+      width /= 2;
+    }
+    const int64_t blocks = DivideUp(depth, width);
+    const int64_t size = args_.groups * depth * padded_;
+    const Buffer<C> sums(parts_ * size);
+    cpu.ParallelFor(
+        args_.groups * blocks * parts_,
+        1.0 * args_.batch * OutputsOf(args_) / parts_ * width * padded_ / 16,
+        [&](int64_t begin, int64_t end) {
+          const Buffer<DeformTap<C>> taps(kTileRows * TapsOf(args_) *
+                                          args_.offset_groups);
+          const Buffer<C> columns(kTileRows * kGemmStride);
+          const Buffer<C> upstream(kTileRows * padded_);
+          for (int64_t unit = begin; unit < end; ++unit) {
+            const int64_t part = unit % parts_;
+            const int64_t group = unit / parts_ / blocks;
+            const int64_t k = unit / parts_ % blocks * width;
+            SumPart(part, group, k, std::min(depth, k + width), taps.data(),
+                    columns.data(), upstream.data(),
+                    sums.data() + part * size + (group * depth + k) * padded_);
+          }
+        });
+    cpu.ParallelFor(args_.groups * depth, 1.0 * parts_ * outputs_,
+                    [&](int64_t begin, int64_t end) {
+                      const auto narrow = TFO_DISPATCH(NarrowArray<T>);
+                      for (int64_t row = begin; row < end; ++row) {
+                        C* const sum = sums.data() + row * padded_;
+                        for (int64_t part = 1; part < parts_; ++part) {
+                          for (int64_t i = 0; i < outputs_; ++i) {
+                            sum[i] += sum[part * size + i];
+                          }
+                        }
+                        narrow(sum,
+                               d_filters + row % depth * args_.out_channels +
+                                   row / depth * outputs_,
+                               outputs_);
+                      }
+                    });
+  }
+
+ private:
+  static constexpr int kTileRows = 252;
+
+  void SumPart(int64_t part, int64_t group, int64_t begin, int64_t end,
+               DeformTap<C>* taps, C* columns, C* upstream, C* sums) const {
+    const auto pack = TFO_DISPATCH(PackPanels<T>);
+    const auto multiply = TFO_DISPATCH(MultiplyTransposedTile<C>);
+    const int64_t all = args_.batch * tiles_;
+    const int64_t first_tile = all * part / parts_;
+    std::fill_n(sums, (end - begin) * padded_, C{0});
+    for (int64_t tile = first_tile; tile < all * (part + 1) / parts_; ++tile) {
+      const int64_t image = tile / tiles_, first = tile % tiles_ * kTileRows;
+      const int64_t rows =
+          std::min<int64_t>(kTileRows, OutputsOf(args_) - first);
+      FindTaps<TapUse::kFilters>(args_, inputs_, image, first, rows, taps);
+      deform_conv::SampleBlock(
+          args_, inputs_.features + image * PixelsOf(args_) * args_.channels,
+          group, begin, end, taps, rows, zeros_.data(), columns);
+      pack(d_output_ + (image * OutputsOf(args_) + first) * args_.out_channels +
+               group * outputs_,
+           args_.out_channels, 1, rows, outputs_, upstream);
+      multiply(columns, end - begin, rows, upstream, padded_, true, sums,
+               padded_);
+    }
+  }
+
+  const DeformConvArgs& args_;
+  const DeformConvInputs<T>& inputs_;
+  const T* const d_output_;
+  const int64_t outputs_, padded_;  // output channels of a group
+  const int64_t tiles_;             // of an image
+  int64_t parts_;
+  const std::vector<T> zeros_;
+};
+
+// Sums over all outputs, of some channels for each thread.
+template <typename T>
+void ToBias(const Cpu& cpu, const DeformConvArgs& args, const T* d_output,
+            T* d_bias) {
+  using C = Accumulator<T>;
+  const int64_t rows = args.batch * OutputsOf(args);
+  cpu.ParallelFor(
+      args.out_channels, 1.0 * rows, [&](int64_t begin, int64_t end) {
+        // Partial sums, so that errors do not grow with the rows.
+        constexpr int64_t kBlock = 256;
+        std::vector<C> sums(end - begin), partial(end - begin);
+        for (int64_t first = 0; first < rows; first += kBlock) {
+          std::fill(partial.begin(), partial.end(), C{0});
+          for (int64_t m = first; m < std::min(rows, first + kBlock); ++m) {
+            const T* const row = d_output + m * args.out_channels + begin;
+            for (int64_t o = 0; o < end - begin; ++o)
+              partial[o] += Widen(row[o]);
+          }
+          for (int64_t o = 0; o < end - begin; ++o) sums[o] += partial[o];
+        }
+        for (int64_t o = begin; o < end; ++o) {
+          d_bias[o] = Narrow<T>(sums[o - begin]);
+        }
+      });
+}
+
+}  // namespace
+
+template <typename T>
+Error DeformConvGrad(const Cpu& cpu, const DeformConvArgs& args,
+                     const DeformConvInputs<T>& inputs, const T* d_output,
+                     const DeformConvGrads<T>& grads) {
+  const ToFeatures<T> to_features(cpu, args, inputs, d_output, grads);
+  if (args.batch >= 2 * cpu.num_threads) {
+    cpu.ParallelFor(args.batch,
+                    OutputsOf(args) * deform_conv::CyclesPerOutput<T>(args),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t image = begin; image < end; ++image) {
+                        to_features.Run(Cpu(), image);
+                      }
+                    });
+  } else {
+    for (int64_t image = 0; image < args.batch; ++image) {
+      to_features.Run(cpu, image);
+    }
+  }
+  ToFilters<T>(args, inputs, d_output).Run(cpu, grads.filters);
+  if (grads.bias != nullptr) ToBias(cpu, args, d_output, grads.bias);
+  return nullptr;
+}
+
+#define TFO_INSTANTIATE(T)                                               \
+  template Error DeformConvGrad<T>(const Cpu&, const DeformConvArgs&,    \
+                                   const DeformConvInputs<T>&, const T*, \
+                                   const DeformConvGrads<T>&)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
+#undef TFO_INSTANTIATE
+
+}  // namespace tfo

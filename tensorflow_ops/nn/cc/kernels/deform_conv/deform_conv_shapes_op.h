@@ -1,0 +1,148 @@
+// The shapes of deform_conv2d's tensors, for its shape function and its
+// kernels.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_SHAPES_OP_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_SHAPES_OP_H_
+
+#include <string>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
+
+namespace tfo {
+
+struct DeformConvAttrs {
+  std::vector<int32_t> strides, dilations;  // (height, width)
+  std::string padding;
+  std::vector<int32_t> paddings;  // (top, bottom, left, right) for EXPLICIT
+  bool has_mask, has_bias;
+
+  template <typename Context>
+  absl::Status Read(Context* ctx) {
+    TF_RETURN_IF_ERROR(ctx->GetAttr("strides", &strides));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("dilations", &dilations));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("padding", &padding));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("paddings", &paddings));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("has_mask", &has_mask));
+    TF_RETURN_IF_ERROR(ctx->GetAttr("has_bias", &has_bias));
+    for (const auto& [name, pair] :
+         {std::pair{"strides", &strides}, {"dilations", &dilations}}) {
+      if (pair->size() != 2 || (*pair)[0] < 1 || (*pair)[1] < 1) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(name, " must be two positive numbers"));
+      }
+    }
+    bool fits = paddings.size() == 4;
+    for (int32_t n : paddings) fits &= n >= 0;
+    return fits ? absl::OkStatus()
+                : absl::InvalidArgumentError(
+                      "paddings must be four numbers that are not negative");
+  }
+
+  // Sets the output's size and the padding before the first pixel, on axis 0
+  // (height) or 1 (width).
+  absl::Status OutputSize(int axis, int64_t size, int64_t kernel,
+                          int64_t* output, int64_t* before) const {
+    const int64_t stride = strides[axis];
+    const int64_t reach = (kernel - 1) * dilations[axis] + 1;
+    if (padding == "SAME") {
+      *output = (size + stride - 1) / stride;
+      const int64_t all = (*output - 1) * stride + reach - size;
+      *before = *output == 0 || all < 0 ? 0 : all / 2;
+      return absl::OkStatus();
+    }
+    const bool is_explicit = padding == "EXPLICIT";
+    *before = is_explicit ? paddings[2 * axis] : 0;
+    const int64_t after = is_explicit ? paddings[2 * axis + 1] : 0;
+    const int64_t room = size + *before + after - reach;
+    *output = room < 0 ? 0 : room / stride + 1;
+    return absl::OkStatus();
+  }
+};
+
+// Dims of a tensor of rank 4.
+using FourDims = std::array<int64_t, 4>;
+
+inline std::string ToText(const FourDims& dims) {
+  return absl::StrCat("[", dims[0], ",", dims[1], ",", dims[2], ",", dims[3],
+                      "]");
+}
+
+// Ok, or how the shapes do not fit. Sets `args`.
+inline absl::Status CheckDeformConv(const DeformConvAttrs& attrs,
+                                    const FourDims& features,
+                                    const FourDims& offsets,
+                                    const FourDims& filters,
+                                    const FourDims* mask,
+                                    DeformConvArgs* args) {
+  const auto invalid = [](const auto&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(parts...));
+  };
+  const auto [batch, height, width, channels] = features;
+  const auto [kernel_height, kernel_width, of_group, out_channels] = filters;
+  if (kernel_height < 1 || kernel_width < 1 || of_group < 1 ||
+      out_channels < 1) {
+    return invalid("filters must be [height, width, channels / groups, ",
+                   "out_channels], all at least 1, got ", ToText(filters));
+  }
+  if (channels < 1 || channels % of_group != 0) {
+    return invalid("features are ", ToText(features),
+                   ", expected a multiple of ", of_group,
+                   " channels: filters are ", ToText(filters));
+  }
+  const int64_t groups = channels / of_group;
+  if (out_channels % groups != 0) {
+    return invalid("filters are ", ToText(filters), ", expected a multiple of ",
+                   groups, " output channels: features have ", groups,
+                   " groups");
+  }
+  const bool fits = width == 0 || height <= INT32_MAX / width;
+  if (!fits || width > INT32_MAX || height > INT32_MAX) {
+    return invalid("features are ", ToText(features),
+                   ": height * width must be below 2^31");
+  }
+  *args = {};
+  int64_t out_height, out_width;
+  TF_RETURN_IF_ERROR(
+      attrs.OutputSize(0, height, kernel_height, &out_height, &args->top));
+  TF_RETURN_IF_ERROR(
+      attrs.OutputSize(1, width, kernel_width, &out_width, &args->left));
+  const int64_t taps = kernel_height * kernel_width;
+  const int64_t offset_groups = offsets[3] / (2 * taps);
+  if (offsets[0] != batch || offsets[1] != out_height ||
+      offsets[2] != out_width || offset_groups < 1 ||
+      offsets[3] != offset_groups * 2 * taps || channels % offset_groups != 0) {
+    return invalid("offsets are ", ToText(offsets), ", expected [", batch, ",",
+                   out_height, ",", out_width, ",G * ", 2 * taps,
+                   "] with G dividing the ", channels, " channels");
+  }
+  if (mask != nullptr &&
+      *mask != FourDims{batch, out_height, out_width, offset_groups * taps}) {
+    return invalid("mask is ", ToText(*mask), ", expected ",
+                   ToText({batch, out_height, out_width, offset_groups * taps}),
+                   ": a number for each pair of offsets");
+  }
+  const int64_t top = args->top, left = args->left;
+  *args = {batch,
+           height,
+           width,
+           channels,
+           out_height,
+           out_width,
+           out_channels,
+           kernel_height,
+           kernel_width,
+           attrs.strides[0],
+           attrs.strides[1],
+           top,
+           left,
+           attrs.dilations[0],
+           attrs.dilations[1],
+           groups,
+           offset_groups};
+  return absl::OkStatus();
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_SHAPES_OP_H_

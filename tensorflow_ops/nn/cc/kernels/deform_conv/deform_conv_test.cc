@@ -1,0 +1,422 @@
+// Deformable convolution and its gradients against loops in double.
+#include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing.h"
+
+namespace tfo {
+namespace {
+
+using testing::ExpectClose;
+using testing::GpuVector;
+using testing::HaveSameBits;
+using testing::RandomValues;
+using testing::ThreadedCpu;
+using testing::ToGpu;
+
+template <typename T>
+struct Problem {
+  using C = Accumulator<T>;
+  DeformConvArgs args;
+  bool has_mask, has_bias;
+  GpuVector<T> features, filters, mask, bias, d_output;
+  GpuVector<C> offsets;
+
+  DeformConvInputs<T> Inputs() const {
+    return {features.data(), offsets.data(), filters.data(),
+            has_mask ? mask.data() : nullptr, has_bias ? bias.data() : nullptr};
+  }
+};
+
+// Random values around zero of this size.
+template <typename T>
+GpuVector<T> Values(int64_t n, uint32_t seed, float scale) {
+  std::vector<T> values = RandomValues<T>(n, seed);
+  for (T& value : values) value = Narrow<T>(Widen(value) * scale);
+  return ToGpu(values);
+}
+
+template <typename T>
+Problem<T> MakeProblem(const DeformConvArgs& args, bool has_mask,
+                       bool has_bias) {
+  Problem<T> p;
+  p.args = args;
+  p.has_mask = has_mask;
+  p.has_bias = has_bias;
+  const int64_t outputs = args.batch * OutputsOf(args);
+  const int64_t taps = outputs * TapsOf(args) * args.offset_groups;
+  p.features = Values<T>(args.batch * PixelsOf(args) * args.channels, 1, 1);
+  // Results below 1 are compared absolutely.
+  p.filters = Values<T>(DepthOf(args) * args.out_channels, 2,
+                        1 / std::sqrt(static_cast<float>(DepthOf(args) + 1)));
+  p.offsets = Values<Accumulator<T>>(2 * taps, 3, 1.5f);
+  // Some whole pixels, as when training starts.
+  for (size_t i = 0; i < p.offsets.size(); i += 3) {
+    p.offsets[i] = std::round(p.offsets[i]);
+  }
+  p.mask = Values<T>(taps, 4, 1);
+  p.bias = Values<T>(args.out_channels, 5, 1);
+  p.d_output = Values<T>(outputs * args.out_channels, 6,
+                         1 / std::sqrt(static_cast<float>(outputs + 1)));
+  return p;
+}
+
+struct Result {
+  std::vector<double> output, features, offsets, filters, mask, bias;
+};
+
+// Adds one tap of an output: `at` is its place among offsets.
+template <typename T>
+void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
+            Result* result) {
+  using C = Accumulator<T>;
+  const DeformConvArgs& args = p.args;
+  const int64_t in_image = output % OutputsOf(args);
+  const int64_t image = output / OutputsOf(args);
+  const int64_t at = (output * args.offset_groups + group) * TapsOf(args) + tap;
+  // Places are computed in C.
+  const double y = C(in_image / args.out_width * args.stride_y - args.top +
+                     tap / args.kernel_width * args.dilation_y) +
+                   p.offsets[2 * at];
+  const double x = C(in_image % args.out_width * args.stride_x - args.left +
+                     tap % args.kernel_width * args.dilation_x) +
+                   p.offsets[2 * at + 1];
+  const double mask = p.has_mask ? Widen(p.mask[at]) : 1;
+  const int64_t of_group = args.channels / args.groups;
+  const int64_t outputs = args.out_channels / args.groups;
+  const int64_t each = args.channels / args.offset_groups;
+  if (std::isnan(y) || std::isnan(x)) {
+    for (int64_t c = group * each; c < (group + 1) * each; ++c) {
+      for (int64_t o = 0; o < outputs; ++o) {
+        result
+            ->output[output * args.out_channels + c / of_group * outputs + o] =
+            NAN;
+      }
+    }
+    return;
+  }
+  if (!(std::abs(y) < 1e6 && std::abs(x) < 1e6)) return;
+  for (int corner = 0; corner < 4; ++corner) {
+    const double at_y = std::floor(y) + corner / 2;
+    const double at_x = std::floor(x) + corner % 2;
+    if (at_y < 0 || at_y >= args.height || at_x < 0 || at_x >= args.width) {
+      continue;
+    }
+    const double fy = 1 - std::abs(y - at_y), fx = 1 - std::abs(x - at_x);
+    const int64_t pixel =
+        (image * args.height + int64_t(at_y)) * args.width + int64_t(at_x);
+    for (int64_t c = group * each; c < (group + 1) * each; ++c) {
+      const int64_t from = pixel * args.channels + c;
+      const double value = Widen(p.features[from]);
+      for (int64_t i = 0; i < outputs; ++i) {
+        const int64_t o = c / of_group * outputs + i;
+        const int64_t filter =
+            (tap * of_group + c % of_group) * args.out_channels + o;
+        const double w = Widen(p.filters[filter]);
+        const double d = Widen(p.d_output[output * args.out_channels + o]);
+        if (fy * fx != 0) {
+          result->output[output * args.out_channels + o] +=
+              w * mask * fy * fx * value;
+          result->features[from] += w * mask * fy * fx * d;
+          result->filters[filter] += mask * fy * fx * value * d;
+          result->mask[at] += w * fy * fx * value * d;
+        }
+        result->offsets[2 * at] +=
+            (corner / 2 ? 1 : -1) * fx * w * mask * value * d;
+        result->offsets[2 * at + 1] +=
+            (corner % 2 ? 1 : -1) * fy * w * mask * value * d;
+      }
+    }
+  }
+}
+
+template <typename T>
+Result Reference(const Problem<T>& p) {
+  const DeformConvArgs& args = p.args;
+  Result result;
+  result.output.assign(p.d_output.size(), 0);
+  result.features.assign(p.features.size(), 0);
+  result.offsets.assign(p.offsets.size(), 0);
+  result.filters.assign(p.filters.size(), 0);
+  result.mask.assign(p.mask.size(), 0);
+  result.bias.assign(p.bias.size(), 0);
+  for (int64_t m = 0; m < args.batch * OutputsOf(args); ++m) {
+    for (int64_t o = 0; o < args.out_channels; ++o) {
+      const int64_t at = m * args.out_channels + o;
+      if (p.has_bias) result.output[at] += Widen(p.bias[o]);
+      result.bias[o] += Widen(p.d_output[at]);
+    }
+    for (int64_t tap = 0; tap < TapsOf(args); ++tap) {
+      for (int64_t g = 0; g < args.offset_groups; ++g) {
+        AddTap(p, m, tap, g, &result);
+      }
+    }
+  }
+  return result;
+}
+
+template <typename T>
+struct Outputs {
+  GpuVector<T> output, features, filters, mask, bias;
+  GpuVector<Accumulator<T>> offsets;
+
+  explicit Outputs(const Problem<T>& p)
+      : output(p.d_output.size()),
+        features(p.features.size()),
+        filters(p.filters.size()),
+        mask(p.mask.size()),
+        bias(p.bias.size()),
+        offsets(p.offsets.size()) {}
+
+  template <typename Device>
+  void Compute(const Device& device, const Problem<T>& p) {
+    TFO_EXPECT_RUNS(DeformConv(device, p.args, p.Inputs(), output.data()));
+    const DeformConvGrads<T> grads = {
+        features.data(), offsets.data(), filters.data(),
+        p.has_mask ? mask.data() : nullptr, p.has_bias ? bias.data() : nullptr};
+    TFO_EXPECT_RUNS(
+        DeformConvGrad(device, p.args, p.Inputs(), p.d_output.data(), grads));
+  }
+  void ExpectGrads(const Problem<T>& p, const Result& expected) const {
+    ExpectClose("d_features", features, expected.features);
+    ExpectClose("d_offsets", offsets, expected.offsets);
+    ExpectClose("d_filters", filters, expected.filters);
+    if (p.has_mask) ExpectClose("d_mask", mask, expected.mask);
+    if (p.has_bias) ExpectClose("d_bias", bias, expected.bias);
+  }
+  void Expect(const Problem<T>& p) const {
+    const Result expected = Reference(p);
+    ExpectClose("output", output, expected.output);
+    ExpectGrads(p, expected);
+  }
+  bool Equals(const Outputs& other) const {
+    return HaveSameBits(output, other.output) &&
+           HaveSameBits(features, other.features) &&
+           HaveSameBits(offsets, other.offsets) &&
+           HaveSameBits(filters, other.filters) &&
+           HaveSameBits(mask, other.mask) && HaveSameBits(bias, other.bias);
+  }
+};
+
+template <typename T>
+void CheckCpu(const Problem<T>& p, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "features ",
+                              p.features.size(), ", outputs ",
+                              p.d_output.size(), ", mask ", p.has_mask);
+  Outputs<T> one(p);
+  one.Compute(ThreadedCpu(1), p);
+  one.Expect(p);
+  for (int threads : {2, 7}) {
+    Outputs<T> other(p);
+    other.Compute(ThreadedCpu(threads), p);
+    TFO_EXPECT(other.Equals(one));
+  }
+}
+
+template <typename T>
+void CheckGpu(const Problem<T>& p, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "features ",
+                              p.features.size(), ", outputs ",
+                              p.d_output.size(), ", mask ", p.has_mask);
+  for (bool deterministic : {false, true}) {
+    GpuVector<char> scratch(
+        DeformConvGradScratchBytes<T>(p.args, deterministic) + 1);
+    Gpu gpu;
+    gpu.scratch = scratch.data();
+    gpu.deterministic = deterministic;
+    Outputs<T> outputs(p);
+    outputs.Compute(gpu, p);
+    outputs.Expect(p);
+  }
+}
+
+// batch, height, width, channels, out height, width, channels, kernel,
+// strides, top, left, dilations, groups, offset groups.
+constexpr DeformConvArgs kPlain = {2, 9, 7, 32, 9, 7, 40, 3, 3,
+                                   1, 1, 1, 1,  1, 1, 1,  1};
+constexpr DeformConvArgs kGroups = {1, 8, 11, 24, 4, 6, 12, 3, 2,
+                                    2, 2, 2,  0,  2, 1, 3,  2};
+constexpr DeformConvArgs kDeep = {1, 5, 6, 70, 3, 4, 35, 3, 3,
+                                  1, 1, 0, 0,  1, 1, 1,  5};
+constexpr DeformConvArgs kLarge = {3, 17, 20, 3, 17, 20, 5, 1, 3,
+                                   1, 1,  0,  1, 1,  1,  1, 3};
+constexpr DeformConvArgs kOnePixel = {1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                      1, 1, 0, 0, 1, 1, 1, 1};
+
+TFO_TEST(DeformConv, EqualsDoubleLoops) {
+  for (const DeformConvArgs& args :
+       {kPlain, kGroups, kDeep, kLarge, kOnePixel}) {
+    CheckCpu(MakeProblem<float>(args, true, true));
+    CheckCpu(MakeProblem<double>(args, true, false));
+  }
+  for (const DeformConvArgs& args : {kPlain, kGroups}) {
+    CheckCpu(MakeProblem<float>(args, false, false));
+    CheckCpu(MakeProblem<Half>(args, true, true));
+    CheckCpu(MakeProblem<BFloat16>(args, true, true));
+  }
+}
+
+TFO_CUDA_TEST(DeformConv, KernelsEqualDoubleLoops) {
+  for (const DeformConvArgs& args :
+       {kPlain, kGroups, kDeep, kLarge, kOnePixel}) {
+    CheckGpu(MakeProblem<float>(args, true, true));
+  }
+  CheckGpu(MakeProblem<float>(kGroups, false, false));
+  CheckGpu(MakeProblem<double>(kDeep, true, false));
+  CheckGpu(MakeProblem<Half>(kPlain, true, true));
+  CheckGpu(MakeProblem<BFloat16>(kGroups, true, true));
+}
+
+// More than a part of the outputs in the gradient to filters, more than a wave.
+TFO_TEST(DeformConv, SumsOfManyOutputsEqualDoubleLoops) {
+  DeformConvArgs args = kLarge;
+  args.batch = 34;
+  args.offset_groups = 1;
+  CheckCpu(MakeProblem<float>(args, true, true));
+}
+
+// NaN, infinite and huge offsets.
+template <typename T>
+Problem<T> WildProblem() {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Problem<T> p = MakeProblem<T>(kGroups, true, true);
+  const int64_t per_output = 2 * TapsOf(p.args) * p.args.offset_groups;
+  const float wild[] = {NAN, kInfinity, -kInfinity, 1e10f, -3e38f, 3e38f};
+  for (int i = 0; i < 6; ++i) p.offsets[(i + 1) * per_output + i] = wild[i];
+  return p;
+}
+
+template <typename T>
+void ExpectWild(const Problem<T>& p, const Outputs<T>& outputs) {
+  const Result expected = Reference(p);
+  int64_t nans = 0;
+  for (size_t i = 0; i < expected.output.size(); ++i) {
+    const double value = Widen(outputs.output[i]);
+    TFO_EXPECT_EQ(std::isnan(value), std::isnan(expected.output[i]));
+    nans += std::isnan(value);
+  }
+  // The first offset group of one output: two of three groups' channels.
+  TFO_EXPECT_EQ(nans, 8);
+  outputs.ExpectGrads(p, expected);
+}
+
+TFO_TEST(DeformConv, WildOffsetsStayOutside) {
+  const Problem<float> p = WildProblem<float>();
+  Outputs<float> outputs(p);
+  outputs.Compute(ThreadedCpu(2), p);
+  ExpectWild(p, outputs);
+}
+
+TFO_CUDA_TEST(DeformConv, KernelsKeepWildOffsetsOutside) {
+  const Problem<float> p = WildProblem<float>();
+  for (bool deterministic : {false, true}) {
+    GpuVector<char> scratch(
+        DeformConvGradScratchBytes<float>(p.args, deterministic) + 1);
+    Gpu gpu;
+    gpu.scratch = scratch.data();
+    gpu.deterministic = deterministic;
+    Outputs<float> outputs(p);
+    outputs.Compute(gpu, p);
+    ExpectWild(p, outputs);
+  }
+}
+
+// A tap at exactly -1, where training starts with padding, has weight 0 and the
+// slope of the pixel at 0.
+TFO_TEST(DeformConv, PaddedTapsHaveASlope) {
+  const DeformConvArgs args = {1, 1, 1, 1, 1, 1, 1, 1, 1,
+                               1, 1, 1, 0, 1, 1, 1, 1};
+  Problem<float> p = MakeProblem<float>(args, false, false);
+  p.offsets = {0, 0};
+  p.features = {3};
+  p.filters = {2};
+  p.d_output = {5};
+  Outputs<float> outputs(p);
+  outputs.Compute(ThreadedCpu(1), p);
+  TFO_EXPECT_EQ(outputs.output[0], 0.0f);
+  TFO_EXPECT_EQ(outputs.offsets[0], 30.0f);
+  TFO_EXPECT_EQ(outputs.offsets[1], 0.0f);
+}
+
+// Neighbors of whole pixels are not read: they may be NaN.
+TFO_TEST(DeformConv, PixelsOfWeightZeroAreNotRead) {
+  const DeformConvArgs args = {1, 2, 2, 3, 1, 1, 1, 1, 1,
+                               1, 1, 0, 0, 1, 1, 1, 1};
+  Problem<float> p = MakeProblem<float>(args, false, false);
+  p.offsets = {0, 0};
+  for (int i = 3; i < 12; ++i) p.features[i] = NAN;
+  Outputs<float> outputs(p);
+  outputs.Compute(ThreadedCpu(1), p);
+  TFO_EXPECT(!std::isnan(outputs.output[0]));
+  for (float d : outputs.filters) TFO_EXPECT(!std::isnan(d));
+}
+
+// The sample at a whole pixel whose right neighbor is NaN: the only gradient
+// that asks for the neighbor is the slope to the right.
+Problem<float> ProblemNextToNan() {
+  const DeformConvArgs args = {1, 1, 2, 1, 1, 1, 1, 1, 1,
+                               1, 1, 0, 0, 1, 1, 1, 1};
+  Problem<float> p = MakeProblem<float>(args, true, false);
+  p.offsets = {0, 0};
+  p.features = {1, NAN};
+  p.filters = {1};
+  p.mask = {1};
+  p.d_output = {1};
+  return p;
+}
+
+void ExpectGradsNextToNan(const Outputs<float>& outputs) {
+  TFO_EXPECT_EQ(outputs.mask[0], 1.0f);
+  TFO_EXPECT_EQ(outputs.offsets[0], -1.0f);
+  TFO_EXPECT(std::isnan(outputs.offsets[1]));
+  TFO_EXPECT_EQ(outputs.filters[0], 1.0f);
+  TFO_EXPECT_EQ(outputs.features[0], 1.0f);
+  TFO_EXPECT_EQ(outputs.features[1], 0.0f);
+}
+
+TFO_TEST(DeformConv, PixelsOfWeightZeroHaveSlopesOnly) {
+  const Problem<float> p = ProblemNextToNan();
+  Outputs<float> outputs(p);
+  outputs.Compute(ThreadedCpu(1), p);
+  ExpectGradsNextToNan(outputs);
+}
+
+TFO_CUDA_TEST(DeformConv, KernelsGivePixelsOfWeightZeroSlopesOnly) {
+  const Problem<float> p = ProblemNextToNan();
+  for (bool deterministic : {false, true}) {
+    GpuVector<char> scratch(
+        DeformConvGradScratchBytes<float>(p.args, deterministic) + 1);
+    Gpu gpu;
+    gpu.scratch = scratch.data();
+    gpu.deterministic = deterministic;
+    Outputs<float> outputs(p);
+    outputs.Compute(gpu, p);
+    ExpectGradsNextToNan(outputs);
+  }
+}
+
+TFO_TEST(DeformConv, EmptyInputsAreDone) {
+  DeformConvArgs no_images = kPlain, no_outputs = kPlain, no_pixels = kPlain;
+  no_images.batch = 0;
+  no_outputs.out_height = 0;
+  no_pixels.width = 0;
+  for (const DeformConvArgs& args : {no_images, no_outputs, no_pixels}) {
+    CheckCpu(MakeProblem<float>(args, true, true));
+  }
+}
+
+TFO_CUDA_TEST(DeformConv, KernelsAcceptEmptyInputs) {
+  DeformConvArgs no_images = kPlain, no_outputs = kPlain;
+  no_images.batch = 0;
+  no_outputs.out_height = 0;
+  CheckGpu(MakeProblem<float>(no_images, true, true));
+  CheckGpu(MakeProblem<float>(no_outputs, true, true));
+}
+
+}  // namespace
+}  // namespace tfo

@@ -1,0 +1,78 @@
+// Multi-scale deformable attention (Zhu et al., Deformable DETR,
+// arXiv:2010.04159) and its gradients.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_DEFORMABLE_ATTENTION_DEFORMABLE_ATTENTION_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_DEFORMABLE_ATTENTION_DEFORMABLE_ATTENTION_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/core/cc/float16.h"
+
+namespace tfo {
+
+inline constexpr int kMaxAttentionLevels = 16;
+// Of a level: places on it, also in float, distinguish whole pixels.
+inline constexpr int64_t kMaxAttentionSide = int64_t{1} << 24;
+
+// A map of features: some of the pixels of `values`, row by row.
+struct AttentionLevel {
+  // At most kMaxAttentionSide; height * width is at most 2^31 - 1.
+  int64_t height, width;
+  int64_t first_pixel;
+  int64_t points;  // samples of a query and head
+};
+
+// values [batch, pixels, heads, channels], locations [batch, queries, heads,
+// points, 2], weights [batch, queries, heads, points], output [batch, queries,
+// heads, channels]. Points go level by level.
+struct AttentionArgs {
+  int64_t batch, pixels, heads, channels, queries, points;
+  int num_levels;
+  AttentionLevel levels[kMaxAttentionLevels];
+};
+
+// T is float, double, Half or BFloat16; C is the type it is computed in. The
+// same bits for any number of threads, and with gpu.deterministic from run to
+// run on a GPU. Each returns null or a launch's error; the Gpu overloads only
+// enqueue.
+
+// Writes all of `output`: for each query and head the sum over points of weight
+// times the bilinear sample of the point's level at (x * width - 0.5,
+// y * height - 0.5), pixels outside being 0. NaN where a location is NaN.
+// Pixels that count nothing are not read.
+template <typename T, typename C = Accumulator<T>>
+Error DeformableAttention(const Cpu& cpu, const AttentionArgs& args,
+                          const T* values, const C* locations, const C* weights,
+                          T* output);
+template <typename T, typename C = Accumulator<T>>
+Error DeformableAttention(const Gpu& gpu, const AttentionArgs& args,
+                          const T* values, const C* locations, const C* weights,
+                          T* output);
+
+// Writes all of d_values, d_locations, d_weights. On whole pixels, the slope is
+// that of the cell [floor, floor + 1). Nothing passes through a location that
+// is NaN; pixels of weight 0 count in slopes only. 16-bit gradients to values
+// are summed in float. The GPU needs scratch of
+// DeformableAttentionGradScratchBytes<T>.
+template <typename T, typename C = Accumulator<T>>
+Error DeformableAttentionGrad(const Cpu& cpu, const AttentionArgs& args,
+                              const T* d_output, const T* values,
+                              const C* locations, const C* weights, T* d_values,
+                              C* d_locations, C* d_weights);
+template <typename T, typename C = Accumulator<T>>
+Error DeformableAttentionGrad(const Gpu& gpu, const AttentionArgs& args,
+                              const T* d_output, const T* values,
+                              const C* locations, const C* weights, T* d_values,
+                              C* d_locations, C* d_weights);
+template <typename T>
+int64_t DeformableAttentionGradScratchBytes(const AttentionArgs& args,
+                                            bool deterministic) {
+  // Atomic sums in the type of computation.
+  if (deterministic || sizeof(T) == sizeof(Accumulator<T>)) return 0;
+  return args.batch * args.pixels * args.heads * args.channels *
+         static_cast<int64_t>(sizeof(Accumulator<T>));
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_DEFORMABLE_ATTENTION_DEFORMABLE_ATTENTION_H_

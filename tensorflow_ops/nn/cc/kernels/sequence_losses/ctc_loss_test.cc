@@ -1,0 +1,371 @@
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/ctc_loss.h"
+
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequences_testing.h"
+
+namespace tfo {
+namespace {
+
+using testing::ExpectNear;
+using testing::GpuVector;
+using testing::kInfinity;
+using testing::kNan;
+using testing::LabelBatch;
+using testing::LogAdd;
+using testing::RandomBatch;
+using testing::ToleranceOf;
+
+struct Expected {
+  std::vector<double> loss, d_logits;
+};
+
+// Goes through all paths of one example: minus their log probability, and the
+// probability of each class at each frame among them.
+struct Paths {
+  int64_t frames, classes, blank;
+  std::vector<int64_t> labels;
+  std::vector<double> log_p;  // [frames, classes]
+  double loss = kInfinity;
+  std::vector<double> posterior;
+
+  bool Collapses(const std::vector<int64_t>& path) const {
+    std::vector<int64_t> merged;
+    for (int64_t t = 0; t < frames; ++t) {
+      if (path[t] != blank && (t == 0 || path[t] != path[t - 1])) {
+        merged.push_back(path[t]);
+      }
+    }
+    return merged == labels;
+  }
+  void Enumerate() {
+    double total = 0;
+    posterior.assign(frames * classes, 0);
+    std::vector<int64_t> path(frames, 0);
+    while (true) {
+      if (Collapses(path)) {
+        double log = 0;
+        for (int64_t t = 0; t < frames; ++t)
+          log += log_p[t * classes + path[t]];
+        total += std::exp(log);
+        for (int64_t t = 0; t < frames; ++t) {
+          posterior[t * classes + path[t]] += std::exp(log);
+        }
+      }
+      int64_t t = 0;
+      while (t < frames && ++path[t] == classes) path[t++] = 0;
+      if (t == frames) break;
+    }
+    loss = -std::log(total);
+    for (double& p : posterior) p /= total;
+  }
+  // The same by the recursions of the paper, in logarithms.
+  void Recurse() {
+    std::vector<int64_t> states(1, blank);
+    for (const int64_t label : labels) {
+      states.push_back(label);
+      states.push_back(blank);
+    }
+    const int64_t n = states.size();
+    const auto skips = [&](int64_t s) {
+      return s >= 2 && states[s] != blank && states[s] != states[s - 2];
+    };
+    std::vector<double> alpha((frames + 1) * (n + 1), -kInfinity);
+    std::vector<double> beta = alpha;
+    const auto at = [&](int64_t t, int64_t s) { return t * (n + 1) + s; };
+    const auto emit = [&](int64_t t, int64_t s) {
+      return log_p[t * classes + states[s]];
+    };
+    for (int64_t t = 0; t < frames; ++t) {
+      for (int64_t s = 0; s < n; ++s) {
+        double sum = t == 0 && s < 2 ? 0 : -kInfinity;
+        if (t > 0) {
+          sum = alpha[at(t - 1, s)];
+          if (s >= 1) sum = LogAdd(sum, alpha[at(t - 1, s - 1)]);
+          if (skips(s)) sum = LogAdd(sum, alpha[at(t - 1, s - 2)]);
+        }
+        alpha[at(t, s)] = sum + emit(t, s);
+      }
+    }
+    for (int64_t t = frames - 1; t >= 0; --t) {
+      for (int64_t s = 0; s < n; ++s) {
+        double sum = t == frames - 1 && s >= n - 2 ? 0 : -kInfinity;
+        if (t < frames - 1) {
+          sum = beta[at(t + 1, s)] + emit(t + 1, s);
+          for (int64_t more = 1; more <= 2 && s + more < n; ++more) {
+            if (more == 2 && !skips(s + 2)) continue;
+            sum =
+                LogAdd(sum, beta[at(t + 1, s + more)] + emit(t + 1, s + more));
+          }
+        }
+        beta[at(t, s)] = sum;
+      }
+    }
+    double total = labels.empty() && frames == 0 ? 0 : -kInfinity;
+    for (int64_t s = std::max<int64_t>(n - 2, 0); frames > 0 && s < n; ++s) {
+      total = LogAdd(total, alpha[at(frames - 1, s)]);
+    }
+    loss = -total;
+    posterior.assign(frames * classes, 0);
+    for (int64_t t = 0; t < frames; ++t) {
+      for (int64_t s = 0; s < n; ++s) {
+        const double log = alpha[at(t, s)] + beta[at(t, s)];
+        if (log > -kInfinity) {
+          posterior[t * classes + states[s]] += std::exp(log - total);
+        }
+      }
+    }
+  }
+};
+
+Paths PathsOf(const LabelSequences& s, const std::vector<double>& logits,
+              int64_t i) {
+  Paths paths;
+  paths.frames = s.logit_lengths[i];
+  paths.classes = s.classes;
+  paths.blank = s.blank;
+  for (int64_t u = 0; u < s.label_lengths[i]; ++u) {
+    paths.labels.push_back(s.Label(i, u));
+  }
+  const auto first = logits.begin() + i * s.frames * s.classes;
+  paths.log_p = testing::LogSoftmax(
+      std::vector<double>(first, first + paths.frames * s.classes), s.classes);
+  return paths;
+}
+
+template <typename T>
+Expected Compute(const LabelBatch<T>& b, const GpuVector<Accumulator<T>>& d,
+                 bool enumerate) {
+  const LabelSequences s = b.Sequences();
+  const auto logits = testing::Widened(b.logits);
+  Expected expected;
+  expected.d_logits.assign(logits.size(), 0);
+  for (int64_t i = 0; i < s.batch; ++i) {
+    Paths paths = PathsOf(s, logits, i);
+    enumerate ? paths.Enumerate() : paths.Recurse();
+    expected.loss.push_back(paths.loss);
+    for (int64_t j = 0; j < paths.frames * s.classes; ++j) {
+      const double p = std::exp(paths.log_p[j]);
+      expected.d_logits[i * s.frames * s.classes + j] =
+          std::isinf(paths.loss) ? 0 : d[i] * (p - paths.posterior[j]);
+    }
+  }
+  return expected;
+}
+
+template <typename T>
+struct Results {
+  GpuVector<Accumulator<T>> loss;
+  GpuVector<T> d_logits;
+};
+
+template <typename Device, typename T>
+Results<T> RunBoth(Device device, const LabelBatch<T>& b,
+                   const GpuVector<Accumulator<T>>& d,
+                   bool zero_infinity = false) {
+  using Value = Accumulator<T>;
+  const LabelSequences s = b.Sequences();
+  GpuVector<Value> largest(s.batch * s.frames, 7), rest(s.batch * s.frames, 7);
+  Results<T> r{GpuVector<Value>(s.batch, 7),
+               GpuVector<T>(b.logits.size(), Narrow<T>(7))};
+  const CtcArgs<T> args{
+      s,          zero_infinity, b.logits.data(), r.loss.data(), largest.data(),
+      rest.data()};
+  const CtcGradArgs<T> grad{s,           b.logits.data(),
+                            d.data(),    largest.data(),
+                            rest.data(), r.d_logits.data()};
+  GpuVector<char> scratch;
+  if constexpr (std::is_same_v<Device, Gpu>) {
+    scratch.resize(std::max(CtcScratchBytes(args), CtcScratchBytes(grad)));
+    device.scratch = scratch.data();
+  }
+  TFO_EXPECT_RUNS(CtcLoss(device, args));
+  TFO_EXPECT_RUNS(CtcLossGrad(device, grad));
+  return r;
+}
+
+template <typename Value>
+GpuVector<Value> Upstream(int64_t n) {
+  GpuVector<Value> d;
+  for (int64_t i = 0; i < n; ++i) d.push_back(1.5 - (i % 4));
+  return d;
+}
+
+template <typename Device, typename T>
+void TestBatch(const Device& device, const LabelBatch<T>& b, bool enumerate,
+               double tolerance = ToleranceOf<T>(),
+               const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", b.batch,
+                              ", frames ", b.frames, ", labels ", b.max_labels,
+                              ", classes ", b.classes, ", blank ", b.blank);
+  const auto d = Upstream<Accumulator<T>>(b.batch);
+  const Expected expected = Compute(b, d, enumerate);
+  const auto r = RunBoth(device, b, d);
+  const double of_loss = std::is_same_v<T, double> ? 1e-10 : 2e-6;
+  ExpectNear("loss", r.loss.data(), expected.loss, of_loss);
+  ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, tolerance);
+}
+
+template <typename Device>
+void TestAllPaths(const Device& device) {
+  for (uint32_t seed = 0; seed < 6; ++seed) {
+    TestBatch(device, RandomBatch<double>(4, 5, 3, 4, 0, false, seed), true);
+    TestBatch(device, RandomBatch<float>(4, 6, 3, 3, 0, false, seed), true);
+  }
+}
+
+template <typename T, typename Device>
+void TestShapes(const Device& device, uint32_t seed) {
+  // Vectors have 4 to 16 states, and tiles up to 64 classes.
+  TestBatch(device, RandomBatch<T>(3, 12, 5, 29, 0, false, seed), false);
+  TestBatch(device, RandomBatch<T>(2, 40, 15, 100, 0, false, seed + 1), false);
+  TestBatch(device, RandomBatch<T>(3, 50, 16, 3, 0, false, seed + 2), false);
+  TestBatch(device, RandomBatch<T>(1, 90, 33, 70, 0, false, seed + 3), false);
+  TestBatch(device, RandomBatch<T>(2, 3, 0, 5, 0, false, seed + 4), false);
+  TestBatch(device, RandomBatch<T>(2, 4, 2, 1, 0, false, seed + 5), false);
+  TestBatch(device, RandomBatch<T>(0, 4, 2, 3, 0, false, seed + 6), false);
+}
+
+TFO_TEST(Ctc, EqualsTheSumOverAllPaths) { TestAllPaths(Cpu()); }
+TFO_CUDA_TEST(CtcGpu, EqualsTheSumOverAllPaths) { TestAllPaths(Gpu()); }
+
+TFO_TEST(Ctc, EqualsTheRecursionInLogarithms) {
+  TestShapes<float>(Cpu(), 1);
+  TestShapes<double>(testing::ThreadedCpu(2), 2);
+  TestShapes<Half>(Cpu(), 3);
+  TestShapes<BFloat16>(Cpu(), 4);
+}
+TFO_CUDA_TEST(CtcGpu, EqualsTheRecursionInLogarithms) {
+  TestShapes<float>(Gpu(), 1);
+  TestShapes<double>(Gpu(), 2);
+  TestShapes<Half>(Gpu(), 3);
+  TestShapes<BFloat16>(Gpu(), 4);
+}
+
+TFO_TEST(Ctc, HasTheSameBitsForAnyNumberOfThreads) {
+  const auto b = RandomBatch<float>(3, 70, 20, 40, 0, false, 1);
+  const auto d = Upstream<float>(3);
+  const auto one = RunBoth(Cpu(), b, d);
+  for (const int threads : {2, 5}) {
+    const auto r = RunBoth(testing::ThreadedCpu(threads), b, d);
+    TFO_EXPECT(HaveSameBits(one.loss, r.loss));
+    TFO_EXPECT(HaveSameBits(one.d_logits, r.d_logits));
+  }
+}
+
+// Long, and with large scores: what a float in logarithms loses.
+template <typename Device>
+void TestLongAndLarge(const Device& device, int64_t frames) {
+  TestBatch(device, RandomBatch<float>(1, frames, 40, 6, 0, false, 1), false,
+            2e-4);
+  TestBatch(device, RandomBatch<float>(1, frames, 40, 6, 0, false, 2, 1e4),
+            false, 2e-3);
+  TestBatch(device, RandomBatch<double>(1, frames, 40, 6, 0, false, 3, 1e4),
+            false, 1e-6);
+  // Exponents of more than 32 bits.
+  TestBatch(device, RandomBatch<float>(1, frames, 40, 6, 0, false, 4, 1e9),
+            false, 2e-3);
+}
+TFO_TEST(Ctc, LongSequencesAndLargeScoresAreRight) {
+  TestLongAndLarge(Cpu(), 5000);
+}
+TFO_CUDA_TEST(CtcGpu, LongSequencesAndLargeScoresAreRight) {
+  TestLongAndLarge(Gpu(), 300);
+}
+
+// Labels 1 and 1 need three frames.
+template <typename T>
+LabelBatch<T> Repeats(int64_t frames) {
+  LabelBatch<T> b{1, frames, 2,      3,   0,
+                  1, {},     {1, 1}, {2}, {static_cast<int32_t>(frames)}};
+  for (int64_t i = 0; i < frames * 3; ++i) b.logits.push_back(i % 5 * 0.25f);
+  return b;
+}
+
+template <typename Device>
+void TestImpossible(const Device& device) {
+  const GpuVector<float> d{3};
+  const auto b = Repeats<float>(2);
+  const std::vector<double> zeros(b.logits.size(), 0);
+  auto r = RunBoth(device, b, d);
+  TFO_EXPECT_EQ(r.loss[0], kInfinity);
+  ExpectNear("d_logits", r.d_logits.data(), zeros, 0);
+  r = RunBoth(device, b, d, /*zero_infinity=*/true);
+  TFO_EXPECT_EQ(r.loss[0], 0);
+  ExpectNear("d_logits", r.d_logits.data(), zeros, 0);
+  TestBatch(device, Repeats<float>(3), true);
+  // Labels, but no frames.
+  TFO_EXPECT_EQ(RunBoth(device, Repeats<float>(0), d).loss[0], kInfinity);
+  // No labels, no frames, which is possible.
+  auto empty = Repeats<float>(0);
+  empty.label_lengths[0] = 0;
+  TFO_EXPECT_EQ(RunBoth(device, empty, d).loss[0], 0);
+}
+TFO_TEST(Ctc, ImpossibleLabelsHaveNoGradient) { TestImpossible(Cpu()); }
+TFO_CUDA_TEST(CtcGpu, ImpossibleLabelsHaveNoGradient) { TestImpossible(Gpu()); }
+
+template <typename Device>
+void TestForbidden(const Device& device) {
+  // A class of probability 0, which the labels can do without.
+  auto b = Repeats<float>(4);
+  b.logits[2] = b.logits[5] = -kInfinity;
+  TestBatch(device, b, true);
+  // The label itself, at all frames but two: no path is left.
+  for (const int64_t t : {0, 1}) b.logits[t * 3 + 1] = -kInfinity;
+  TestBatch(device, b, false);
+  const auto d = GpuVector<float>{2};
+  TFO_EXPECT_EQ(RunBoth(device, b, d).loss[0], kInfinity);
+  // A frame without any class.
+  auto none = Repeats<float>(4);
+  for (int c = 0; c < 3; ++c) none.logits[6 + c] = -kInfinity;
+  const auto r = RunBoth(device, none, d);
+  TFO_EXPECT_EQ(r.loss[0], kInfinity);
+  ExpectNear("d_logits", r.d_logits.data(), std::vector<double>(12, 0), 0);
+}
+TFO_TEST(Ctc, ForbiddenClassesHaveProbabilityZero) { TestForbidden(Cpu()); }
+TFO_CUDA_TEST(CtcGpu, ForbiddenClassesHaveProbabilityZero) {
+  TestForbidden(Gpu());
+}
+
+template <typename Device>
+void TestNan(const Device& device) {
+  for (const float bad :
+       {static_cast<float>(kNan), static_cast<float>(kInfinity)}) {
+    auto b = RandomBatch<float>(3, 6, 2, 4, 6, false, 5);
+    const auto d = Upstream<float>(3);
+    Expected expected = Compute(b, d, true);
+    b.logits[6 * 4 + 2] = bad;
+    expected.loss[1] = kNan;
+    for (int i = 24; i < 48; ++i) expected.d_logits[i] = kNan;
+    const auto r = RunBoth(device, b, d);
+    ExpectNear("loss", r.loss.data(), expected.loss, 1e-5);
+    ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, 1e-5);
+    // No gradient comes in, none goes out.
+    auto without = d;
+    without[1] = 0;
+    for (int i = 24; i < 48; ++i) expected.d_logits[i] = 0;
+    ExpectNear("d_logits", RunBoth(device, b, without).d_logits.data(),
+               expected.d_logits, 1e-5);
+  }
+}
+TFO_TEST(Ctc, NanStaysInItsExample) { TestNan(Cpu()); }
+TFO_CUDA_TEST(CtcGpu, NanStaysInItsExample) { TestNan(Gpu()); }
+
+TFO_CUDA_TEST(CtcGpu, BadLabelsAndLengthsMakeTheExampleNan) {
+  for (int bad = 0; bad < 4; ++bad) {
+    auto b = RandomBatch<float>(2, 6, 2, 4, 6, false, 5);
+    const auto d = Upstream<float>(2);
+    Expected expected = Compute(b, d, true);
+    if (bad == 0) b.labels[1] = 4;
+    if (bad == 1) b.labels[1] = b.blank;
+    if (bad == 2) b.label_lengths[0] = 3;
+    if (bad == 3) b.logit_lengths[0] = 7;
+    expected.loss[0] = kNan;
+    for (int i = 0; i < 24; ++i) expected.d_logits[i] = kNan;
+    const auto r = RunBoth(Gpu(), b, d);
+    ExpectNear("loss", r.loss.data(), expected.loss, 1e-5);
+    if (bad > 1) continue;
+    ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace tfo

@@ -1,0 +1,309 @@
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/rnnt_loss.h"
+
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequences_testing.h"
+
+namespace tfo {
+namespace {
+
+using testing::ExpectNear;
+using testing::GpuVector;
+using testing::kInfinity;
+using testing::kNan;
+using testing::LabelBatch;
+using testing::RandomBatch;
+using testing::ToleranceOf;
+
+// The lattice of one example.
+struct Lattice {
+  int64_t frames, labels, classes, blank, rows_per_frame;
+  std::vector<int64_t> label = {};
+  std::vector<double> log_p = {};  // [frames, rows_per_frame, classes]
+
+  double LogP(int64_t t, int64_t u, int64_t c) const {
+    return log_p[(t * rows_per_frame + u) * classes + c];
+  }
+  double Blank(int64_t t, int64_t u) const { return LogP(t, u, blank); }
+  double Emits(int64_t t, int64_t u) const { return LogP(t, u, label[u]); }
+
+  // The log probability of all ways from (t, u) to the end, one by one.
+  double Enumerate(int64_t t, int64_t u) const {
+    double sum = -kInfinity;
+    if (u < labels) {
+      sum = testing::LogAdd(sum, Emits(t, u) + Enumerate(t, u + 1));
+    }
+    const bool is_last = t == frames - 1;
+    if (!is_last) {
+      sum = testing::LogAdd(sum, Blank(t, u) + Enumerate(t + 1, u));
+    } else if (u == labels) {
+      sum = testing::LogAdd(sum, Blank(t, u));
+    }
+    return sum;
+  }
+
+  // The loss and the gradient by the recursions of the paper.
+  double Recurse(double d, double* d_logits) const {
+    const int64_t n = labels + 2;
+    std::vector<double> alpha((frames + 1) * n, -kInfinity), beta = alpha;
+    const auto at = [&](int64_t t, int64_t u) { return t * n + u; };
+    for (int64_t t = 0; t < frames; ++t) {
+      for (int64_t u = 0; u <= labels; ++u) {
+        double sum = t == 0 && u == 0 ? 0 : -kInfinity;
+        if (t > 0)
+          sum = testing::LogAdd(sum, alpha[at(t - 1, u)] + Blank(t - 1, u));
+        if (u > 0)
+          sum = testing::LogAdd(sum, alpha[at(t, u - 1)] + Emits(t, u - 1));
+        alpha[at(t, u)] = sum;
+      }
+    }
+    beta[at(frames, labels)] = 0;
+    for (int64_t t = frames - 1; t >= 0; --t) {
+      for (int64_t u = labels; u >= 0; --u) {
+        double sum = Blank(t, u) + beta[at(t + 1, u)];
+        if (u < labels) {
+          sum = testing::LogAdd(sum, Emits(t, u) + beta[at(t, u + 1)]);
+        }
+        beta[at(t, u)] = sum;
+      }
+    }
+    const double total = beta[at(0, 0)];
+    if (total == -kInfinity) return kInfinity;
+    for (int64_t t = 0; t < frames; ++t) {
+      for (int64_t u = 0; u <= labels; ++u) {
+        double* const row = d_logits + (t * rows_per_frame + u) * classes;
+        const auto share = [&](double log) {
+          return std::exp(alpha[at(t, u)] + log - total);
+        };
+        for (int64_t c = 0; c < classes; ++c) {
+          row[c] = d * std::exp(LogP(t, u, c)) * share(beta[at(t, u)]);
+        }
+        row[blank] -= d * share(Blank(t, u) + beta[at(t + 1, u)]);
+        if (u == labels) continue;
+        row[label[u]] -= d * share(Emits(t, u) + beta[at(t, u + 1)]);
+      }
+    }
+    return -total;
+  }
+};
+
+struct Expected {
+  std::vector<double> loss, d_logits;
+};
+
+template <typename T>
+Expected Compute(const LabelBatch<T>& b, const GpuVector<Accumulator<T>>& d) {
+  const LabelSequences s = b.Sequences();
+  const auto logits = testing::Widened(b.logits);
+  Expected expected;
+  expected.d_logits.assign(logits.size(), 0);
+  for (int64_t i = 0; i < s.batch; ++i) {
+    Lattice lattice{s.logit_lengths[i], s.label_lengths[i], s.classes, s.blank,
+                    b.rows_per_frame};
+    for (int64_t u = 0; u < lattice.labels; ++u) {
+      lattice.label.push_back(s.Label(i, u));
+    }
+    const int64_t first = i * b.RowsOfExample() * s.classes;
+    lattice.log_p = testing::LogSoftmax(
+        std::vector<double>(
+            logits.begin() + first,
+            logits.begin() + first + b.RowsOfExample() * s.classes),
+        s.classes);
+    expected.loss.push_back(
+        lattice.Recurse(d[i], expected.d_logits.data() + first));
+    if (lattice.frames < 6 && lattice.labels < 6) {
+      const double loss = 0 - lattice.Enumerate(0, 0);
+      TFO_EXPECT(loss == expected.loss[i] ||
+                 std::abs(loss - expected.loss[i]) < 1e-9);
+    }
+  }
+  return expected;
+}
+
+template <typename T>
+struct Results {
+  GpuVector<Accumulator<T>> loss;
+  GpuVector<T> d_logits;
+};
+
+template <typename Device, typename T>
+Results<T> RunBoth(Device device, const LabelBatch<T>& b,
+                   const GpuVector<Accumulator<T>>& d) {
+  using Value = Accumulator<T>;
+  const LabelSequences s = b.Sequences();
+  const int64_t rows = s.batch * b.RowsOfExample();
+  GpuVector<Value> largest(rows, 7), rest(rows, 7);
+  Results<T> r{GpuVector<Value>(s.batch, 7),
+               GpuVector<T>(b.logits.size(), Narrow<T>(7))};
+  const RnntArgs<T> args{s, b.logits.data(), r.loss.data(), largest.data(),
+                         rest.data()};
+  const RnntGradArgs<T> grad{s,           b.logits.data(),
+                             d.data(),    largest.data(),
+                             rest.data(), r.d_logits.data()};
+  GpuVector<char> scratch;
+  if constexpr (std::is_same_v<Device, Gpu>) {
+    scratch.resize(std::max(RnntScratchBytes(args), RnntScratchBytes(grad)));
+    device.scratch = scratch.data();
+  }
+  TFO_EXPECT_RUNS(RnntLoss(device, args));
+  TFO_EXPECT_RUNS(RnntLossGrad(device, grad));
+  return r;
+}
+
+template <typename Value>
+GpuVector<Value> Upstream(int64_t n) {
+  GpuVector<Value> d;
+  for (int64_t i = 0; i < n; ++i) d.push_back(1.5 - (i % 4));
+  return d;
+}
+
+template <typename Device, typename T>
+void TestBatch(const Device& device, const LabelBatch<T>& b,
+               double tolerance = ToleranceOf<T>(),
+               const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", b.batch,
+                              ", frames ", b.frames, ", labels ", b.max_labels,
+                              ", classes ", b.classes, ", blank ", b.blank);
+  const auto d = Upstream<Accumulator<T>>(b.batch);
+  const Expected expected = Compute(b, d);
+  const auto r = RunBoth(device, b, d);
+  const double of_loss = std::is_same_v<T, double> ? 1e-10 : 2e-6;
+  ExpectNear("loss", r.loss.data(), expected.loss, of_loss);
+  ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, tolerance);
+}
+
+template <typename T, typename Device>
+void TestShapes(const Device& device, uint32_t seed) {
+  TestBatch(device, RandomBatch<T>(5, 4, 3, 5, 1, true, seed));
+  TestBatch(device, RandomBatch<T>(3, 12, 5, 29, 1, true, seed + 1));
+  TestBatch(device, RandomBatch<T>(2, 9, 15, 70, 1, true, seed + 2));
+  TestBatch(device, RandomBatch<T>(1, 17, 16, 3, 1, true, seed + 3));
+  TestBatch(device, RandomBatch<T>(1, 5, 40, 4, 1, true, seed + 4));
+  TestBatch(device, RandomBatch<T>(2, 3, 0, 5, 1, true, seed + 5));
+  TestBatch(device, RandomBatch<T>(2, 1, 2, 1, 1, true, seed + 6));
+  TestBatch(device, RandomBatch<T>(0, 4, 2, 3, 1, true, seed + 7));
+}
+
+TFO_TEST(Rnnt, EqualsTheDefinition) {
+  TestShapes<float>(Cpu(), 1);
+  TestShapes<double>(testing::ThreadedCpu(2), 2);
+  TestShapes<Half>(Cpu(), 3);
+  TestShapes<BFloat16>(testing::ThreadedCpu(4), 4);
+}
+TFO_CUDA_TEST(RnntGpu, EqualsTheDefinition) {
+  TestShapes<float>(Gpu(), 1);
+  TestShapes<double>(Gpu(), 2);
+  TestShapes<Half>(Gpu(), 3);
+  TestShapes<BFloat16>(Gpu(), 4);
+}
+
+TFO_TEST(Rnnt, HasTheSameBitsForAnyNumberOfThreads) {
+  const auto b = RandomBatch<float>(3, 20, 9, 40, 1, true, 1);
+  const auto d = Upstream<float>(3);
+  const auto one = RunBoth(Cpu(), b, d);
+  for (const int threads : {2, 5}) {
+    const auto r = RunBoth(testing::ThreadedCpu(threads), b, d);
+    TFO_EXPECT(HaveSameBits(one.loss, r.loss));
+    TFO_EXPECT(HaveSameBits(one.d_logits, r.d_logits));
+  }
+}
+
+template <typename Device>
+void TestLongAndLarge(const Device& device, int64_t frames) {
+  TestBatch(device, RandomBatch<float>(1, frames, 7, 4, 1, true, 1), 2e-4);
+  TestBatch(device, RandomBatch<float>(1, frames, 7, 4, 1, true, 2, 1e4), 2e-3);
+  TestBatch(device, RandomBatch<double>(1, frames, 7, 4, 1, true, 3, 1e4),
+            1e-6);
+  // Exponents of more than 32 bits.
+  TestBatch(device, RandomBatch<float>(1, frames, 7, 4, 1, true, 4, 1e9), 2e-3);
+}
+TFO_TEST(Rnnt, LongSequencesAndLargeScoresAreRight) {
+  TestLongAndLarge(Cpu(), 5000);
+}
+TFO_CUDA_TEST(RnntGpu, LongSequencesAndLargeScoresAreRight) {
+  TestLongAndLarge(Gpu(), 200);
+}
+
+template <typename Device>
+void TestForbidden(const Device& device) {
+  auto b = RandomBatch<float>(2, 4, 2, 4, 4, true, 5);
+  const auto row = [&](int64_t t, int64_t u) {
+    return &b.logits[(t * 3 + u) * 4];
+  };
+  // A blank that the labels can do without.
+  row(1, 0)[b.blank] = -kInfinity;
+  TestBatch(device, b);
+  // All blanks of a frame.
+  for (int u = 0; u < 3; ++u) row(2, u)[b.blank] = -kInfinity;
+  const auto d = Upstream<float>(2);
+  const auto r = RunBoth(device, b, d);
+  TFO_EXPECT_EQ(r.loss[0], kInfinity);
+  ExpectNear("d_logits", r.d_logits.data(), std::vector<double>(48, 0), 0);
+  // A node without any class, which ways go around.
+  b = RandomBatch<float>(2, 4, 2, 4, 4, true, 6);
+  for (int c = 0; c < 4; ++c) row(1, 1)[c] = -kInfinity;
+  TestBatch(device, b);
+}
+TFO_TEST(Rnnt, ForbiddenClassesHaveProbabilityZero) { TestForbidden(Cpu()); }
+TFO_CUDA_TEST(RnntGpu, ForbiddenClassesHaveProbabilityZero) {
+  TestForbidden(Gpu());
+}
+
+template <typename Device>
+void TestNan(const Device& device) {
+  for (const float bad :
+       {static_cast<float>(kNan), static_cast<float>(kInfinity)}) {
+    auto b = RandomBatch<float>(3, 4, 2, 4, 4, true, 5);
+    b.label_lengths[1] = 2;
+    b.labels[2] = b.labels[3] = (b.blank + 1) % 4;
+    for (int i = 48; i < 96; ++i) b.logits[i] = 0.25f * (i % 7);
+    const auto d = Upstream<float>(3);
+    Expected expected = Compute(b, d);
+    b.logits[48 + 30] = bad;
+    expected.loss[1] = kNan;
+    for (int i = 48; i < 96; ++i) expected.d_logits[i] = kNan;
+    const auto r = RunBoth(device, b, d);
+    ExpectNear("loss", r.loss.data(), expected.loss, 1e-5);
+    ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, 1e-5);
+    // No gradient comes in, none goes out.
+    auto without = d;
+    without[1] = 0;
+    for (int i = 48; i < 96; ++i) expected.d_logits[i] = 0;
+    ExpectNear("d_logits", RunBoth(device, b, without).d_logits.data(),
+               expected.d_logits, 1e-5);
+  }
+}
+TFO_TEST(Rnnt, NanStaysInItsExample) { TestNan(Cpu()); }
+TFO_CUDA_TEST(RnntGpu, NanStaysInItsExample) { TestNan(Gpu()); }
+
+TFO_CUDA_TEST(RnntGpu, BadLabelsAndLengthsMakeTheExampleNan) {
+  for (int bad = 0; bad < 4; ++bad) {
+    auto b = RandomBatch<float>(2, 4, 2, 4, 4, true, 5);
+    const auto d = Upstream<float>(2);
+    Expected expected = Compute(b, d);
+    if (bad == 0) b.labels[1] = 4;
+    if (bad == 1) b.labels[1] = b.blank;
+    if (bad == 2) b.label_lengths[0] = 3;
+    if (bad == 3) b.logit_lengths[0] = 0;
+    expected.loss[0] = kNan;
+    for (int i = 0; i < 48; ++i) expected.d_logits[i] = kNan;
+    const auto r = RunBoth(Gpu(), b, d);
+    ExpectNear("loss", r.loss.data(), expected.loss, 1e-5);
+    if (bad > 1) continue;
+    ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, 1e-5);
+  }
+}
+
+// The lattice of torchaudio's test, frames x labels + 1 x classes.
+TFO_TEST(Rnnt, EqualsThePublishedLattice) {
+  LabelBatch<float> b{1, 2, 2, 5, 4, 3, {}, {1, 2}, {2}, {2}};
+  for (const float x :
+       {0.1f, 0.6f, 0.1f, 0.1f, 0.1f, 0.1f, 0.1f, 0.6f, 0.1f, 0.1f,
+        0.1f, 0.1f, 0.2f, 0.8f, 0.1f, 0.1f, 0.6f, 0.1f, 0.1f, 0.1f,
+        0.1f, 0.1f, 0.2f, 0.1f, 0.1f, 0.7f, 0.1f, 0.2f, 0.1f, 0.1f}) {
+    b.logits.push_back(x);
+  }
+  const auto r = RunBoth(Cpu(), b, {1});
+  ExpectNear("loss", r.loss.data(), {5.09566688538}, 1e-6);
+}
+
+}  // namespace
+}  // namespace tfo

@@ -1,0 +1,77 @@
+// The passes of row_sums.h over some rows, on the calling thread.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_CPU_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_CPU_H_
+
+#include <algorithm>
+#include <vector>
+
+#include "tensorflow_ops/nn/cc/kernels/rows/rows_cpu.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/row_sums.h"
+
+namespace tfo {
+
+// Rows that are computed together, so that they are in the cache for what
+// follows.
+inline int64_t RowsAtOnce(int64_t classes) {
+  return std::clamp<int64_t>((1 << 15) / std::max<int64_t>(classes, 1), 16,
+                             512);
+}
+
+// Rows of a few vectors: RunRows would transpose them into tiles, which takes
+// longer than all else.
+inline bool AreFasterOneByOne(int64_t rows, int64_t classes) {
+  // Results of that many bytes bypass the caches, a block of rows at a time.
+  return classes >= 64 && classes <= 1024 && rows * classes < (1 << 22);
+}
+
+// The sums of rows [begin, end).
+template <typename T>
+void SumRows(const RowSumsArgs<T>& args, int64_t begin, int64_t end) {
+  if (!AreFasterOneByOne(args.rows, args.classes)) {
+    return TFO_DISPATCH(RunRows<RowSumsArgs<T>>)(args, begin, end);
+  }
+  const auto reduce = TFO_DISPATCH(ReducePart<RowSumsArgs<T>>);
+  for (int64_t row = begin; row < end; ++row) {
+    Accumulator<T> state[kRowState];
+    reduce(args, row, 0, args.classes, state);
+    args.largest[row] = state[0];
+    args.rest[row] = state[1];
+  }
+}
+
+// The scaled softmax of rows [begin, end).
+template <typename T>
+void MapRows(const ScaledSoftmaxArgs<T>& args, int64_t begin, int64_t end) {
+  if (!AreFasterOneByOne(args.rows, args.classes)) {
+    return TFO_DISPATCH(RunRows<ScaledSoftmaxArgs<T>>)(args, begin, end);
+  }
+  const auto map = TFO_DISPATCH(MapPart<ScaledSoftmaxArgs<T>>);
+  for (int64_t row = begin; row < end; ++row) {
+    map(args, row, 0, args.classes, nullptr);
+  }
+}
+
+// Calls body(begin, end) for blocks of rows [begin, end).
+template <typename Body>
+void ForRowBlocks(int64_t begin, int64_t end, int64_t classes,
+                  const Body& body) {
+  const int64_t at_once = RowsAtOnce(classes);
+  for (int64_t row = begin; row < end; row += at_once) {
+    body(row, std::min(row + at_once, end));
+  }
+}
+
+// The examples by falling cost, equal ones by rising index: threads begin with
+// the long ones.
+template <typename Cost>
+std::vector<int64_t> LongestFirst(int64_t batch, const Cost& cost) {
+  std::vector<int64_t> order(batch);
+  for (int64_t i = 0; i < batch; ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return cost(a) > cost(b); });
+  return order;
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_CPU_H_

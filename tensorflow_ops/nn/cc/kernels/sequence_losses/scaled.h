@@ -1,0 +1,114 @@
+// Probabilities of paths, which underflow any float: numbers mantissa *
+// 2^exponent. They add and multiply without logarithms, and their relative
+// error does not depend on how small they are.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SCALED_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SCALED_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/float16.h"
+
+namespace tfo {
+
+inline constexpr double kLn2 = 0.6931471805599453094;
+
+// Exponents of mantissas of type Value in vectors: as many bits, so that lanes
+// match.
+template <typename Value>
+struct ScaledLimits {  // of float
+  using Exponent = int32_t;
+  // The exponent of 0. Twice that does not overflow.
+  static constexpr Exponent kZero = -1000000000;
+  // No sum of a path's exponents may be below this.
+  static constexpr Exponent kLowest = -500000000;
+  // The lowest exponent of a factor: a logarithm below this counts as this.
+  static constexpr double kLowestFactor = -268435456.0;  // -2^28
+};
+template <>
+struct ScaledLimits<double> {
+  using Exponent = int64_t;
+  static constexpr Exponent kZero = -(int64_t{1} << 61);
+  static constexpr Exponent kLowest = -(int64_t{1} << 60);
+  static constexpr double kLowestFactor = -274877906944.0;  // -2^38
+};
+
+// Rows of numbers mantissa * 2^exponent.
+template <typename Value>
+struct ScaledRows {
+  using Exponent = typename ScaledLimits<Value>::Exponent;
+  Value* mantissas;
+  Exponent* exponents;
+};
+
+// Zeros in front of each row of states, so that a vector may begin one state
+// before the first. Rows' sizes are multiples of it, and so of any vector's.
+inline constexpr int64_t kStateGuard = 16;
+inline int64_t StatesStride(int64_t states) {
+  return (states + 2 * kStateGuard - 1) / kStateGuard * kStateGuard;
+}
+
+// What to subtract from scores of which this is the largest, so that a large
+// offset of all scores does not cost accuracy.
+TFO_HOST_DEVICE static inline double FiniteShift(double largest) {
+  return largest > -INFINITY && largest < INFINITY ? largest : 0;
+}
+
+// A number in CUDA kernels, with exponents of 64 bits. A mantissa is 0, with
+// the exponent kZero, or in [1/2, 2), or NaN.
+template <typename Value>
+struct alignas(16) Scaled {
+  Value mantissa;
+  int64_t exponent;
+
+  static constexpr int64_t kZero = ScaledLimits<double>::kZero;
+
+  TFO_HOST_DEVICE static Scaled Zero() { return {0, kZero}; }
+  TFO_HOST_DEVICE static Scaled One() { return {1, 0}; }
+
+  // e^x for x <= 0, or not much above; 0 for -inf.
+  TFO_HOST_DEVICE static Scaled Exp(double x) {
+    if (x == -INFINITY) return Zero();
+    constexpr double kLowest = ScaledLimits<double>::kLowestFactor * kLn2;
+    x = x < kLowest ? kLowest : x;
+    const double exponent = rint(x / kLn2);
+    const Value rest = static_cast<Value>(x - exponent * kLn2);
+    return {std::exp(rest), x == x ? static_cast<int64_t>(exponent) : 0};
+  }
+  // mantissa * 2^exponent for any positive mantissa.
+  TFO_HOST_DEVICE static Scaled Normalized(Value mantissa, int64_t exponent) {
+    if (mantissa == 0) return Zero();
+    if (mantissa != mantissa) return {mantissa, 0};
+    int more;
+    mantissa = std::frexp(mantissa, &more);
+    return {mantissa, exponent + more};
+  }
+  TFO_HOST_DEVICE friend Scaled operator*(const Scaled& a, const Scaled& b) {
+    return Normalized(a.mantissa * b.mantissa, a.exponent + b.exponent);
+  }
+  TFO_HOST_DEVICE friend Scaled operator+(const Scaled& a, const Scaled& b) {
+    const bool swap = a.exponent < b.exponent;
+    const Scaled &high = swap ? b : a, &low = swap ? a : b;
+    const int64_t below = high.exponent - low.exponent;
+    constexpr int64_t kFar = 100;
+    const Value rest = below > kFar
+                           ? Value(0)
+                           : std::ldexp(low.mantissa, -static_cast<int>(below));
+    return Normalized(high.mantissa + rest, high.exponent);
+  }
+  // This / total, for numbers of which the total is not below.
+  TFO_HOST_DEVICE Value Share(const Scaled& total) const {
+    const int64_t exponent_difference = exponent - total.exponent;
+    if (mantissa == 0 || exponent_difference < -1000) return 0;
+    return std::ldexp(mantissa / total.mantissa,
+                      static_cast<int>(exponent_difference));
+  }
+  TFO_HOST_DEVICE double Log() const {
+    if (mantissa == 0) return -INFINITY;
+    return std::log(static_cast<double>(mantissa)) + exponent * kLn2;
+  }
+};
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SCALED_H_

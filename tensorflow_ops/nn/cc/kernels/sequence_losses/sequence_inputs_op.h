@@ -1,0 +1,137 @@
+// Checks of labels and lengths, which the kernels of sequence losses share.
+// Values are checked on the CPU only: a GPU's are not known without waiting.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_INPUTS_OP_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_INPUTS_OP_H_
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/label_sequences.h"
+
+namespace tfo {
+
+inline IntValues IntsOf(const ::tensorflow::Tensor& tensor) {
+  if (tensor.dtype() == ::tensorflow::DT_INT32) return Data<int32_t>(tensor);
+  return Data<int64_t>(tensor);
+}
+
+// Sets `blank` to the class that attr blank_index stands for; -1 is the last of
+// `classes`. Ok, or "blank_index is 9, expected [0, 4), or -1: ...".
+inline absl::Status ReadBlank(int64_t index, int64_t classes, int64_t* blank) {
+  if (classes == 0) {
+    return absl::InvalidArgumentError(
+        "logits have 0 classes, expected at least 1");
+  }
+  *blank = index == -1 ? classes - 1 : index;
+  if (*blank >= 0 && *blank < classes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("blank_index is ", index,
+                                                 ", expected [0, ", classes,
+                                                 "), or -1: the last class"));
+}
+
+// Ok, or "label_lengths[2] is 9, expected [0, 4]".
+inline absl::Status CheckLengths(const char* name, const IntValues& lengths,
+                                 int64_t batch, int64_t least, int64_t most,
+                                 const char* meaning) {
+  for (int64_t i = 0; i < batch; ++i) {
+    if (lengths[i] >= least && lengths[i] <= most) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, "[", i, "] is ", lengths[i], ", expected [", least,
+                     ", ", most, "]: ", meaning));
+  }
+  return absl::OkStatus();
+}
+
+// Ok, or "labels[0, 1] is 9, expected [0, 4)".
+inline absl::Status CheckLabel(int64_t example, int64_t i, int64_t label,
+                               int64_t classes) {
+  if (label >= 0 && label < classes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("labels[", example, ", ", i, "] is ", label,
+                   ", expected [0, ", classes, ")"));
+}
+
+// Checks inputs labels [B, U], logits, label_lengths [B] and logit_lengths [B],
+// in this order. logits are [B, T, V] or, of nodes, [B, T, U + 1, V].
+inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
+                                       int64_t blank_index, bool nodes,
+                                       bool check_values, LabelSequences* s) {
+  const ::tensorflow::Tensor &labels = ctx->input(0), &logits = ctx->input(1),
+                             &label_lengths = ctx->input(2),
+                             &logit_lengths = ctx->input(3);
+  TF_RETURN_IF_ERROR(
+      CheckShape("labels", labels.shape(), {-1, -1}, "[batch, labels]"));
+  const int64_t batch = labels.dim_size(0), max_labels = labels.dim_size(1);
+  const std::string of_batch = absl::StrCat("[", batch);
+  if (nodes) {
+    TF_RETURN_IF_ERROR(CheckShape(
+        "logits", logits.shape(), {batch, -1, max_labels + 1, -1},
+        absl::StrCat(of_batch, ", frames, ", max_labels + 1,
+                     ", classes]: labels are ", labels.shape().DebugString())
+            .c_str()));
+  } else {
+    TF_RETURN_IF_ERROR(
+        CheckShape("logits", logits.shape(), {batch, -1, -1},
+                   absl::StrCat(of_batch, ", frames, classes]").c_str()));
+  }
+  for (const auto& [name, lengths] :
+       {std::pair("label_lengths", &label_lengths),
+        std::pair("logit_lengths", &logit_lengths)}) {
+    TF_RETURN_IF_ERROR(CheckShape(name, lengths->shape(), {batch},
+                                  absl::StrCat(of_batch, "]").c_str()));
+  }
+  *s = {batch,
+        logits.dim_size(1),
+        max_labels,
+        logits.dim_size(logits.dims() - 1),
+        0,
+        IntsOf(labels),
+        IntsOf(label_lengths),
+        IntsOf(logit_lengths)};
+  TF_RETURN_IF_ERROR(ReadBlank(blank_index, s->classes, &s->blank));
+  if (!check_values) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(CheckLengths("label_lengths", s->label_lengths, batch, 0,
+                                  max_labels, "the width of labels"));
+  TF_RETURN_IF_ERROR(CheckLengths("logit_lengths", s->logit_lengths, batch,
+                                  nodes ? 1 : 0, s->frames,
+                                  "the frames of logits"));
+  for (int64_t i = 0; i < batch; ++i) {
+    for (int64_t u = 0; u < s->label_lengths[i]; ++u) {
+      const int64_t label = s->Label(i, u);
+      TF_RETURN_IF_ERROR(CheckLabel(i, u, label, s->classes));
+      if (label != s->blank) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "labels[", i, ", ", u, "] is ", label,
+          ", expected a class other than blank_index: for labels from 0, pass "
+          "blank_index=-1, which is the last class"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Ok, or "d_loss must be [2], got [3]".
+inline absl::Status CheckSequenceShape(const char* name,
+                                       const ::tensorflow::Tensor& tensor,
+                                       const ::tensorflow::TensorShape& shape) {
+  if (tensor.shape() == shape) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, " must be ",
+                                                 shape.DebugString(), ", got ",
+                                                 tensor.shape().DebugString()));
+}
+
+// Calls run(device); on a GPU with `scratch_bytes` of scratch memory.
+template <typename Device, typename Bytes, typename Run>
+absl::Status RunWithScratch(::tensorflow::OpKernelContext* ctx,
+                            [[maybe_unused]] const Bytes& scratch_bytes,
+                            const Run& run) {
+  Device device = GetDevice<Device>(ctx);
+  ::tensorflow::Tensor scratch;
+  if constexpr (std::is_same_v<Device, Gpu>) {
+    TF_RETURN_IF_ERROR(
+        AllocateScratch(ctx, scratch_bytes(), &scratch, &device));
+  }
+  return ToStatus(run(device));
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_INPUTS_OP_H_

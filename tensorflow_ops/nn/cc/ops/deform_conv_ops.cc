@@ -1,0 +1,137 @@
+// DeformConv2d and its gradient: names, inputs, attrs, outputs, shapes.
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv_shapes_op.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::shape_inference::DimensionHandle;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+// Copies the dims of a shape of rank 4 if all are known.
+bool KnownDims(InferenceContext* c, ShapeHandle shape, FourDims* dims) {
+  for (int i = 0; i < 4; ++i) {
+    (*dims)[i] = c->RankKnown(shape) ? c->Value(c->Dim(shape, i)) : -1;
+    if ((*dims)[i] < 0) return false;
+  }
+  return true;
+}
+
+// The output's shape from features, offsets, filters and mask, inputs `first`
+// on, as far as known.
+absl::Status ConvolvedShape(InferenceContext* c, int first,
+                            ShapeHandle* output) {
+  DeformConvAttrs attrs;
+  TF_RETURN_IF_ERROR(attrs.Read(c));
+  constexpr const char* kNames[] = {"features", "offsets", "filters", "mask"};
+  ShapeHandle shapes[4];
+  FourDims dims[4];
+  bool known = true;
+  for (int i = 0; i < (attrs.has_mask ? 4 : 3); ++i) {
+    TF_RETURN_IF_ERROR(Expect(absl::StrCat(kNames[i], " must be 4-D"),
+                              c->WithRank(c->input(first + i), 4, &shapes[i])));
+    known &= KnownDims(c, shapes[i], &dims[i]);
+  }
+  if (!attrs.has_mask) {
+    TF_RETURN_IF_ERROR(
+        Expect("mask must be [0] if has_mask is false",
+               c->Merge(c->input(first + 3), c->Vector(0), &shapes[3])));
+  }
+  if (known) {
+    DeformConvArgs args;
+    TF_RETURN_IF_ERROR(CheckDeformConv(attrs, dims[0], dims[1], dims[2],
+                                       attrs.has_mask ? &dims[3] : nullptr,
+                                       &args));
+  }
+  DimensionHandle batch, places[2];
+  const char* const kExpected =
+      "offsets must have features' batch and the "
+      "output's height and width";
+  TF_RETURN_IF_ERROR(Expect(
+      kExpected, c->Merge(c->Dim(shapes[0], 0), c->Dim(shapes[1], 0), &batch)));
+  for (int axis = 0; axis < 2; ++axis) {
+    const DimensionHandle size = c->Dim(shapes[0], 1 + axis);
+    const DimensionHandle kernel = c->Dim(shapes[2], axis);
+    places[axis] = c->Dim(shapes[1], 1 + axis);
+    if (!c->ValueKnown(size) || !c->ValueKnown(kernel)) continue;
+    int64_t length, before;
+    TF_RETURN_IF_ERROR(attrs.OutputSize(axis, c->Value(size), c->Value(kernel),
+                                        &length, &before));
+    TF_RETURN_IF_ERROR(Expect(
+        kExpected, c->Merge(places[axis], c->MakeDim(length), &places[axis])));
+  }
+  *output = c->MakeShape({batch, places[0], places[1], c->Dim(shapes[2], 3)});
+  return absl::OkStatus();
+}
+
+absl::Status DeformConvShape(InferenceContext* c) {
+  ShapeHandle output, bias;
+  TF_RETURN_IF_ERROR(ConvolvedShape(c, 0, &output));
+  bool has_bias;
+  TF_RETURN_IF_ERROR(c->GetAttr("has_bias", &has_bias));
+  if (!has_bias) {
+    TF_RETURN_IF_ERROR(Expect("bias must be [0] if has_bias is false",
+                              c->Merge(c->input(4), c->Vector(0), &bias)));
+  } else {
+    const char* const kExpected =
+        "bias must have a number for each output channel of filters";
+    DimensionHandle channels;
+    TF_RETURN_IF_ERROR(Expect(kExpected, c->WithRank(c->input(4), 1, &bias)));
+    TF_RETURN_IF_ERROR(Expect(
+        kExpected, c->Merge(c->Dim(bias, 0), c->Dim(output, 3), &channels)));
+    TF_RETURN_IF_ERROR(c->ReplaceDim(output, 3, channels, &output));
+  }
+  c->set_output(0, output);
+  return absl::OkStatus();
+}
+
+absl::Status DeformConvGradShape(InferenceContext* c) {
+  ShapeHandle output;
+  TF_RETURN_IF_ERROR(ConvolvedShape(c, 1, &output));
+  TF_RETURN_IF_ERROR(Expect("d_output must have the output's shape",
+                            c->Merge(c->input(0), output, &output)));
+  for (int i = 0; i < 4; ++i) c->set_output(i, c->input(i + 1));
+  bool has_bias;
+  TF_RETURN_IF_ERROR(c->GetAttr("has_bias", &has_bias));
+  c->set_output(4, c->Vector(has_bias ? c->Dim(output, 3) : c->MakeDim(0)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tfo
+
+#define TFO_DEFORM_CONV_ATTRS                                   \
+  .Attr("strides: list(int) = [1, 1]")                          \
+      .Attr("dilations: list(int) = [1, 1]")                    \
+      .Attr("padding: {'SAME', 'VALID', 'EXPLICIT'} = 'VALID'") \
+      .Attr("paddings: list(int) = [0, 0, 0, 0]")               \
+      .Attr("has_mask: bool")                                   \
+      .Attr("has_bias: bool")                                   \
+      .Attr("T: {half, bfloat16, float, double}")               \
+      .Attr("Tvalue: {float, double}")
+
+// Without a mask or a bias, these are of shape [0].
+REGISTER_OP("TensorflowOps>DeformConv2d")
+    .Input("features: T")
+    .Input("offsets: Tvalue")
+    .Input("filters: T")
+    .Input("mask: T")
+    .Input("bias: T")
+    .Output("output: T") TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::DeformConvShape);
+
+REGISTER_OP("TensorflowOps>DeformConv2dGrad")
+    .Input("d_output: T")
+    .Input("features: T")
+    .Input("offsets: Tvalue")
+    .Input("filters: T")
+    .Input("mask: T")
+    .Output("d_features: T")
+    .Output("d_offsets: Tvalue")
+    .Output("d_filters: T")
+    .Output("d_mask: T")
+    .Output("d_bias: T")
+        TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::DeformConvGradShape);

@@ -1,0 +1,42 @@
+// Reconstructs beams' sequences from the tokens and parents of every step.
+#ifndef TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_GATHER_TREE_GATHER_TREE_H_
+#define TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_GATHER_TREE_GATHER_TREE_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/device.h"
+
+namespace tfo {
+
+// output[t, b, k] is the token at time t of the sequence that beam k of entry b
+// ends after lengths[b, k] tokens: token_ids[t, b, p], where p is k at the last
+// time and parent_ids[t + 1, b, p'] before. From the length on it is pad_id.
+// Parents at time 0 are not read.
+//
+// A beam whose length is outside of [0, time] is all pad_id; one that reaches a
+// parent outside of [0, beams) is pad_id before that parent.
+template <typename Id>
+struct GatherTreeArgs {
+  int64_t time, batch, beams;
+  const Id *token_ids, *parent_ids;  // [time, batch, beams]
+  const int32_t* lengths;            // [batch, beams]
+  Id pad_id;
+  Id* output;  // [time, batch, beams]
+};
+
+// The first bad beam; beam is -1 if there is none.
+struct BadBeam {
+  int64_t batch = -1, beam = -1;
+  int64_t time = -1;  // of the bad parent; -1 if the length is bad
+  int64_t value = 0;
+};
+
+template <typename Id>
+Error GatherTree(const Cpu& cpu, const GatherTreeArgs<Id>& args, BadBeam* bad);
+// Only enqueues: bad beams are padded and not reported.
+template <typename Id>
+Error GatherTree(const Gpu& gpu, const GatherTreeArgs<Id>& args);
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_GATHER_TREE_GATHER_TREE_H_

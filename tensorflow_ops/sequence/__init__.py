@@ -1,1 +1,0 @@
-"""Losses of label sequences: CTC, RNN-T, linear-chain CRF. Their public names are in tfo.nn."""
