@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import types
 from unittest import mock
 
@@ -484,7 +485,7 @@ class ImportTest(tf.test.TestCase):
 
     def _copy(self):
         """Copies the package. Returns the folder that contains the copy."""
-        copy = self.create_tempdir().full_path
+        copy = tempfile.mkdtemp(dir=self.get_temp_dir())
         package = os.path.dirname(os.path.abspath(tfo.__file__))
         shutil.copytree(package, os.path.join(copy, "tensorflow_ops"), ignore=shutil.ignore_patterns("*_test*"))
         return copy
