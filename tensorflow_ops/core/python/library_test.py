@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import os
+import pathlib
 import re
 import shutil
 import sys
@@ -281,6 +282,13 @@ def _is_function(path):
 
 _FUNCTIONS = [path for path in _public_names() if _is_function(path)]
 
+# The package's folders, lowest first. A folder imports only from those below it.
+_FLOORS = (
+    ("core",),
+    ("detection", "distribute", "image", "nn", "prototyping", "shapes", "testing", "zero_out"),
+    ("seq2seq", "summary"),
+    ("layers", "losses"),
+)
 
 _VERSION = tfo.__version__.split("+")[0]
 # Mangled names in namespace tfo.
@@ -543,6 +551,22 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
         for path in set(_FUNCTIONS) - set(_SIGNATURES):
             *_, last = inspect.signature(_public(path)).parameters.values()
             self.assertEqual((last.name, last.default), ("name", None), path)
+
+    @parameterized.parameters(*(path for path in _FUNCTIONS if "." in path))
+    def test_is_in_the_folder_of_its_namespace(self, path):
+        self.assertStartsWith(_public(path).__module__, f"tensorflow_ops.{path.partition('.')[0]}.")
+
+    def test_folders_import_only_from_lower_floors(self):
+        package = pathlib.Path(tfo.__file__).parent
+        floor_of = {folder: floor for floor, folders in enumerate(_FLOORS) for folder in folders}
+        self.assertEqual({path.parent.name for path in package.glob("*/__init__.py")}, set(floor_of))
+        upward = []
+        for path in package.glob("*/**/*.py"):
+            folder = path.relative_to(package).parts[0]
+            for imported in re.findall(r"^\s*(?:from|import) tensorflow_ops\.(\w+)", path.read_text(), re.MULTILINE):
+                if imported != folder and floor_of[imported] >= floor_of[folder]:
+                    upward.append(f"{path.relative_to(package)} imports {imported}")
+        self.assertEmpty(upward)
 
     def test_zero_out_is_the_op_not_the_package(self):
         self.assertIn("tensorflow_ops.zero_out", sys.modules)
