@@ -179,30 +179,44 @@ def test_benchmark_results_are_included_without_their_title(repository):
     assert (repository / "pages/a.md").read_text() == expected
 
 
-def test_index_lists_public_names(tmp_path):
-    package = tmp_path / "pack"
-    (package / "nn").mkdir(parents=True)
-    (package / "__init__.py").write_text('from pack import nn\n\n__all__ = ["nn"]\n')
-    body = '"""N."""\n__all__ = ["f", "g", "Result"]\ndef f():\n    """F."""\ndef g():\n    """G."""\n'
-    body += 'class Result(NamedTuple):\n    """R."""\n'
-    (package / "nn/__init__.py").write_text(body)
-    readme = tmp_path / "README.md"
-    readme.write_text(
-        "| op | what | gradient |\n|---|---|---|\n| `tfo.nn.f`, `h` | both | |\n| `tfo.nn.k` | new | x |\n\nText.\n"
+@pytest.fixture
+def package(tmp_path):
+    """Writes files {path: text} of a package "pack" with one op; returns its folder."""
+    files = {
+        "__init__.py": "from pack import nn\n__all__ = ['__version__', 'nn']\n",
+        "nn/__init__.py": "from pack.nn.f import Result, f, g\n__all__ = ['Result', 'f', 'g']\n",
+        "nn/f.py": (
+            "from pack.nn import call\n"
+            'def f():\n    """Sums a | b.\n\n    Returns:\n      A sum. Differentiable\n      once in a; b.\n    """\n'
+            "    return call.f()\n"
+            'def g():\n    """As `f`."""\n    f()\n'
+            'class Result:\n    """R."""\n'
+        ),
+        "nn/call.py": "def f():\n    return ops.tensorflow_ops_my_sum()\n",
+        "nn/my_ops.cc": (
+            '#define TFO_ATTRS .Attr("T: {half, float}")\nREGISTER_OP("TensorflowOps>MySum")\n'
+            '    .Attr("Tn: {int32}") TFO_ATTRS;\n'
+        ),
+        "nn/my_op.cc": 'TFO_REGISTER_KERNELS("MySum", MySumOp);\n',
+    }
+    for path, text in files.items():
+        (tmp_path / "pack" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pack" / path).write_text(text)
+    return tmp_path / "pack"
+
+
+def test_index_has_what_source_says(package):
+    coming_from = "| elsewhere | here |\n|---|---|\n| `np.sum(a, b)`, `add` or `c` | `tfo.nn.f(a, b)` |\n"
+    text = op_index.page(package, coming_from, lambda name, module: f"{module}#{name.anchor}")
+    assert text.split("|---|\n")[1] == (
+        "| [`tfo.nn.f`](nn#pack.nn.f.f) | Sums a \\| b | once in a | CPU, CUDA | float16, float32 |"
+        " `np.sum`, `np.add` |\n"
+        "| [`tfo.nn.g`](nn#pack.nn.f.g) | As `f` | as `f` | CPU, CUDA | float16, float32 | |\n"
     )
-    index = tmp_path / "op_index.md"
-    index.write_text(
-        "| op | dtypes | elsewhere |\n|---|---|---|\n| `tfo.nn.old` | all | |\n| `tfo.nn.f`, `h` | | `np.f` |\n"
-    )
-    errors = []
-    loaded = stage.griffe.load("pack", search_paths=[tmp_path], try_relative_path=False)
-    text = op_index.page(readme, index, loaded, lambda text, path: text, errors)
-    assert "| op | what | gradient | dtypes | elsewhere |\n| --- | --- | --- | --- | --- |\n" in text
-    assert "| [`tfo.nn.f`](api/nn.md#pack.nn.f), `tfo.nn.h` | both |  |  | `np.f` |" in text
-    assert errors == [
-        "docs/op_index.md's table has no row `tfo.nn.k`, which README.md's table of ops has",
-        "README.md's table of ops has no row `tfo.nn.old`, which docs/op_index.md's table has",
-        "README.md's table of ops names tfo.nn.h, which is not public",
-        "README.md's table of ops names tfo.nn.k, which is not public",
-        "README.md's table of ops does not name tfo.nn.g, which is public",
-    ]
+
+
+def test_op_that_says_nothing_of_its_gradient_is_an_error(package):
+    file = package / "nn/f.py"
+    file.write_text(file.read_text().replace("Differentiable", "Smooth"))
+    with pytest.raises(SystemExit, match=r"tfo.nn.f: Returns says neither"):
+        op_index.page(package, "", lambda name, module: "")

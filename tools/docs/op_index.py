@@ -1,126 +1,260 @@
-"""Reads the package's public names from its source, and creates the index of ops.
+"""Writes docs/op_index.md from the source: __all__, docstrings, op definitions, kernels, and docs/coming_from.md.
 
-The index joins the tables of README.md (description) and docs/op_index.md (devices,
-dtypes, equivalents) by their first column.
+    python tools/docs/op_index.py [--check]
+
+--check changes nothing, and fails if the page is not up to date. Needs only Python.
 """
 
+import ast
+import functools
 import pathlib
 import re
+import sys
 from collections.abc import Callable
+from typing import NamedTuple
 
-import griffe
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = "docs/op_index.md"
+_DTYPES = {"half": "float16", "float": "float32", "double": "float64", "numbertype": "all numeric ones"}
+_INTRO = """# Index of ops
+
+Every public function, layer and loss. This page is generated from the source (`tools/docs/op_index.py`): the first
+lines and the gradients from docstrings, devices and dtypes from the registrations of the ops that a function calls.
+Where these are float32 and float64 only, 16-bit floats are cast to float32. Without an entry, a function is composed
+of TensorFlow's ops and runs where they do. CUDA needs a wheel that was built with `--cuda`.
+
+"Elsewhere" lists the calls of other libraries that [Coming from other libraries](coming_from.md) translates, argument
+by argument.
+"""
 
 
-def public_names(package: griffe.Module) -> dict[str, dict[str, str]]:
-    """Returns the public names of the package ("") and of each public module, in the order of __all__.
+class Name(NamedTuple):
+    """A public name and its definition: a function, a class, or a module."""
 
-    Maps each name to its griffe path, which is its anchor in the reference.
+    public: str  # such as "tfo.nn.softmax"
+    file: pathlib.Path
+    name: str  # in the file; "" for a module
+    node: ast.AST
+    is_result: bool  # a class that functions return or raise: they describe it
+
+    @property
+    def anchor(self) -> str:
+        """The path in the package, which is the anchor in the API reference."""
+        parts = self.file.relative_to(package_root(self.file).parent).with_suffix("").parts
+        return ".".join((*(part for part in parts if part != "__init__"), *filter(None, [self.name])))
+
+    @property
+    def doc(self) -> str:
+        """The docstring."""
+        text = ast.get_docstring(self.node)
+        if not text:
+            raise SystemExit(f"{self.public} has no docstring ({self.file}).")
+        return text
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring, for a table."""
+        return self.doc.splitlines()[0].replace("|", "\\|")
+
+
+def package_root(file: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of the package that has a file."""
+    return next(folder for folder in reversed(file.parents) if (folder / "__init__.py").exists())
+
+
+@functools.cache
+def tree(file: pathlib.Path) -> ast.Module:
+    """Returns the syntax tree of a file."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def module_file(file: pathlib.Path, dotted: str) -> pathlib.Path | None:
+    """Returns the file of a module such as "tensorflow_ops.nn" of a file's package; None for others."""
+    package = package_root(file)
+    if dotted.partition(".")[0] != package.name:
+        return None
+    path = package.parent.joinpath(*dotted.split("."))
+    return next((f for f in (path.with_suffix(".py"), path / "__init__.py") if f.exists()), None)
+
+
+@functools.cache
+def members(file: pathlib.Path) -> dict[str, tuple[str, str] | None]:
+    """Returns a file's top-level names: None for what it defines, (module, name) for what it imports."""
+    found = {}
+    for node in tree(file).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found[node.name] = None
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: (node.module or "", alias.name) for alias in node.names}
+    return found
+
+
+def resolve(file: pathlib.Path, name: str) -> tuple[pathlib.Path, str] | None:
+    """Returns the file that defines a name of a file, and the name there, "" for a module; None for other packages."""
+    imported = members(file).get(name, ("", ""))
+    if imported is None:
+        return file, name
+    source, module = (module_file(file, dotted) for dotted in (imported[0], ".".join(imported)))
+    # A function may have the name of its folder: what a module defines goes first.
+    return (source and source != file and resolve(source, imported[1])) or (module and (module, "")) or None
+
+
+def exports(file: pathlib.Path) -> list[str]:
+    """Returns the names in a file's __all__."""
+    for node in tree(file).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return ast.literal_eval(node.value)
+    raise SystemExit(f"{file} has no __all__, which lists its public names.")
+
+
+def definition(file: pathlib.Path, name: str) -> ast.AST:
+    """Returns the node that defines a name of a file; of the file itself without a name."""
+    if not name:
+        return tree(file)
+    return next(node for node in tree(file).body if getattr(node, "name", "") == name)
+
+
+def public_names(package: pathlib.Path) -> dict[str, list[Name]]:
+    """Returns the public names of the package ("") and of each public module, in the order of __all__."""
+
+    def name_of(file, module, name):
+        there, inner = resolve(file, name)
+        node = definition(there, inner)
+        is_result = isinstance(node, ast.ClassDef) and module not in ("layers", "losses")
+        return Name(".".join(filter(None, ("tfo", module, name))), there, inner, node, is_result)
+
+    top = package / "__init__.py"
+    modules = {"": []}
+    for name in exports(top):
+        file, inner = resolve(top, name) or (None, None)
+        if inner:
+            modules[""].append(name_of(top, "", name))
+        elif file:
+            modules[name] = [name_of(file, name, one) for one in exports(file)]
+    return modules
+
+
+def raw_ops(file: pathlib.Path, name: str, seen: set) -> set[str]:
+    """Returns the ops of the library that a function or class of the package calls, also through others."""
+    if (file, name) in seen or "core" in file.parts:
+        return set()
+    seen.add((file, name))
+    found = set()
+    for node in ast.walk(definition(file, name)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = resolve(file, node.value.id)
+            if node.value.id == "ops" and node.attr.startswith("tensorflow_ops_"):
+                found.add(node.attr.removeprefix("tensorflow_ops_"))
+                continue
+            called = module and not module[1] and resolve(module[0], node.attr)
+        else:
+            called = isinstance(node, ast.Name) and resolve(file, node.id)
+        if called and called[1]:
+            found |= raw_ops(*called, seen)
+    return found
+
+
+def _key(op: str) -> str:
+    """Returns what TensorflowOps>RoiPool and tensorflow_ops_roi_pool have in common."""
+    return op.replace("_", "").lower()
+
+
+@functools.cache
+def kernels(package: pathlib.Path) -> dict[str, tuple[list[str], list[str]]]:
+    """Returns {key of an op: (dtypes, devices)} from REGISTER_OP and the registrations of kernels.
+
+    The dtypes are those of the op's widest type attr, T first.
     """
-    names = {"": {}}
-    for name in package.exports:
-        # Does not use `package[name]`, because a function may have the name of its folder.
-        path = package.imports.get(name, "")
-        if path != f"{package.path}.{name}":
-            if not name.startswith("__"):
-                names[""][name] = path
+    dtypes, devices = {}, {}
+    for file in sorted(package.rglob("*_ops.cc")):
+        # Joins lines, and parts of strings.
+        text = re.sub(r'"\s*"', "", file.read_text(encoding="utf-8").replace("\\\n", ""))
+        macros = dict(re.findall(r"^#define (TFO_\w+)(?:\(\w*\))?(.*)$", text, re.M))
+        for op, body in re.findall(r'REGISTER_OP\(\s*"TensorflowOps>(\w+)"\)(.*?);', text, re.S):
+            while macro := re.search(r"TFO_\w+", body):
+                body = body.replace(macro[0], macros.get(macro[0], ""))
+            attrs = re.findall(r'Attr\(\s*"(T\w*): (?:\{([\w, ]+)\}|(numbertype))', body)
+            values = {name: (one or many).split(", ") for name, many, one in attrs}
+            widest = max(values, key=lambda name, of=values: (len(of[name]), name == "T"), default="")
+            dtypes[_key(op)] = [_DTYPES.get(value, value) for value in values.get(widest, [])]
+    for file in sorted(package.rglob("*_op.cc")):
+        text = file.read_text(encoding="utf-8")
+        # The macros register kernels of both devices.
+        for macro, op in re.findall(r'(TFO_REGISTER\w*\(\s*"|Name\("TensorflowOps>)(\w+)"', text):
+            devices[_key(op)] = ["CPU", "CUDA"] if "TFO" in macro or "DEVICE_GPU" in text else ["CPU"]
+    return {op: (dtypes[op], devices[op]) for op in dtypes if op in devices}
+
+
+def differentiable(name: Name, compiled: bool) -> str:
+    """Returns in which arguments: what the docstring's Returns says, or which function says it."""
+    text = re.sub(r"\s+", " ", name.doc.partition("Returns:")[2])
+    found = re.search(r"\b(?:[Dd]ifferentiable((?: (?:`[^`]*`|[^`\s.;:(]+))+)|No gradient\b)", text)
+    if found:
+        return (found[1] or "no").strip(" ,")
+    same = re.search(r"`([\w.]+)`", name.summary) or re.search(r"`(tfo\.[\w.]+)`", name.doc)
+    if same and compiled:
+        return f"as `{same[1]}`"
+    if compiled:
+        raise SystemExit(f"{name.public}: Returns says neither 'Differentiable in ...' nor 'No gradient'.")
+    return ""
+
+
+def equivalents(coming_from: str) -> dict[str, list[str]]:
+    """Returns {"tfo.nn.softmax": calls of other libraries} from the page's tables."""
+    found = {}
+    for left, right in re.findall(r"^\| (.*?) \| (.*?) \|", coming_from, re.M):
+        if re.search(r"\[[^\]]*tfo[^\]]*\]\(#", right):  # only points to a section with more rows
             continue
-        member = package[name]
-        if not member.exports:
-            raise SystemExit(f"{member.path} has no __all__, which lists its public names.")
-        names[name] = {str(one): f"{path}.{one}" for one in member.exports}
-    return names
+        ours, theirs = list(dict.fromkeys(re.findall(r"\btfo(?:\.\w+)+", right))), []
+        # "`torchvision.ops.nms(boxes)`, `batched_nms`" are functions of the same module; other code is not a call.
+        for calls in re.findall(r"`[^`]*`(?:, `[^`]*`)*", left):
+            module = ""
+            for call in re.findall(r"`([\w.]+)[^`]*`", calls):
+                module = call.rpartition(".")[0] or module
+                theirs += [f"{module}.{call.rpartition('.')[2]}"] if module else []
+        for i, call in enumerate(theirs if ours else []):
+            found.setdefault(ours[i] if len(ours) == len(theirs) else ours[0], []).append(f"`{call}`")
+    return {ours: list(dict.fromkeys(theirs)) for ours, theirs in found.items()}
 
 
-def member_of(package: griffe.Module, anchor: str) -> griffe.Object | griffe.Alias:
-    """Returns the object at a path from `public_names`."""
-    return package[anchor.removeprefix(f"{package.path}.")]
+def page(package: pathlib.Path, coming_from: str, link: Callable[[Name, str], str]) -> str:
+    """Returns the index, with the address of each name by `link`."""
+    elsewhere = equivalents(coming_from)
+    sections = [_INTRO]
+    for module, names in sorted(public_names(package).items(), key=lambda item: not item[0]):
+        lines = ["| op | what it does | differentiable | devices | dtypes | elsewhere |", "|---|---|---|---|---|---|"]
+        for name in names:
+            if name.is_result:  # the functions' docstrings describe it
+                continue
+            found = [kernels(package)[_key(op)] for op in sorted(raw_ops(name.file, name.name, set()))]
+            dtypes, devices = max(found, key=lambda entry: len(entry[0]), default=([], []))
+            cells = [
+                f"[`{name.public}`]({link(name, module)})",
+                name.summary.removesuffix("."),
+                differentiable(name, bool(found)),
+                ", ".join(devices),
+                ", ".join(dtypes),
+                ", ".join(elsewhere.get(name.public, [])),
+            ]
+            lines.append("|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|")
+        if len(lines) > 2:
+            sections.append(f"## tfo.{module}\n" if module else "## tfo\n")
+            sections.append("\n".join(lines) + "\n")
+    return "\n".join(sections)
 
 
-def is_result(module: str, package: griffe.Module, anchor: str) -> bool:
-    """Returns whether a path refers to a class that functions return or raise."""
-    return module not in ("layers", "losses") and member_of(package, anchor).is_class
+def main() -> None:
+    """Writes or checks the page."""
+    coming_from = (ROOT / "docs/coming_from.md").read_text(encoding="utf-8")
+    text = page(ROOT / "tensorflow_ops", coming_from, lambda name, module: f"../{name.file.relative_to(ROOT)}")
+    if sys.argv[1:] == ["--check"]:
+        if (ROOT / PAGE).read_text(encoding="utf-8") != text:
+            raise SystemExit(f"{PAGE} is not up to date: run python tools/docs/op_index.py")
+    elif sys.argv[1:]:
+        raise SystemExit(__doc__)
+    else:
+        (ROOT / PAGE).write_text(text, encoding="utf-8")
 
 
-def summary(package: griffe.Module, anchor: str) -> str:
-    """Returns the first line of a docstring."""
-    member = member_of(package, anchor)
-    if member.docstring is None:
-        raise SystemExit(f"{member.path} has no docstring.")
-    return member.docstring.value.strip().splitlines()[0].replace("|", "\\|")
-
-
-def ops_table(page: pathlib.Path) -> list[list[str]]:
-    """Returns the rows of a page's table of ops as cells. The first row is the header."""
-    lines = page.read_text().splitlines()
-    start = next(i for i, line in enumerate(lines) if re.match(r"\| *op *\|", line))
-    stop = next((i for i in range(start, len(lines)) if not lines[i].startswith("|")), len(lines))
-    rows = [[cell.strip() for cell in line.strip("| ").split(" |")] for line in lines[start:stop]]
-    width = len(rows[0])
-    return [row + [""] * (width - len(row)) for i, row in enumerate(rows) if i != 1]
-
-
-def joined(readme: pathlib.Path, index: pathlib.Path, relink: Callable[[str, str], str], errors: list[str]) -> list:
-    """Returns README's rows in order, each extended by the index's cells for the same op."""
-
-    def linked(page, path):
-        return [[row[0], *(relink(cell, path) for cell in row[1:])] for row in ops_table(page)]
-
-    rows = linked(readme, "README.md")
-    details = {row[0]: row[1:] for row in linked(index, "docs/op_index.md")}
-    table = []
-    for row in rows:
-        if row[0] not in details:
-            errors.append(f"docs/op_index.md's table has no row {row[0]}, which README.md's table of ops has")
-        table.append(row + details.pop(row[0], []))
-    errors += [f"README.md's table of ops has no row {op}, which docs/op_index.md's table has" for op in details]
-    return table
-
-
-def page(
-    readme: pathlib.Path,
-    index: pathlib.Path,
-    package: griffe.Module,
-    relink: Callable[[str, str], str],
-    errors: list[str],
-) -> str:
-    """Returns the site's index: the joined tables, with names linked to the API reference.
-
-    Adds to `errors` public names missing in README's table, names there that are not
-    public, and rows that exist in only one of the tables.
-    """
-    paths = {
-        ".".join(part for part in ("tfo", module, name) if part): f"api/{module or package.path}.md#{anchor}"
-        for module, names in public_names(package).items()
-        for name, anchor in names.items()
-    }
-    # Their functions describe the classes that they return and raise.
-    not_ops = {"tfo.show_versions"} | {
-        f"tfo.{module}.{name}"
-        for module, names in public_names(package).items()
-        for name, anchor in names.items()
-        if module and is_result(module, package, anchor)
-    }
-    seen = set()
-
-    def link(path):
-        if path not in paths:
-            errors.append(f"README.md's table of ops names {path}, which is not public")
-            return f"`{path}`"
-        seen.add(path)
-        return f"[`{path}`]({paths[path]})"
-
-    header, *rows = joined(readme, index, relink, errors)
-    table = [header, ["---"] * len(header)]
-    for op, *cells in rows:
-        prefix = ""
-        names = []
-        # "`tfo.nn.softmax`, `softmax_entropy`": the first name determines the module of the others.
-        for name in re.findall(r"`([\w.]+)`", op):
-            if name.startswith("tfo."):
-                prefix = name.rpartition(".")[0]
-            names.append(link(name if name.startswith("tfo.") else f"{prefix}.{name}"))
-        table.append([", ".join(names), *cells])
-    missing = [path for path in paths if path not in seen and path not in not_ops]
-    errors += [f"README.md's table of ops does not name {path}, which is public" for path in missing]
-    lines = [f"| {' | '.join(row)} |" for row in table]
-    return "# Index of ops\n\nEach name links to its reference.\n\n" + "\n".join(lines) + "\n"
+if __name__ == "__main__":
+    main()

@@ -6,12 +6,12 @@ writes FOLDER/pages and FOLDER/mkdocs.yml. Pages in the repository have links fo
 this script redirects links to files outside docs/ to pages with the content of these files.
 """
 
+import ast
 import pathlib
 import re
 import shutil
 import sys
 
-import griffe
 import op_index
 import yaml
 from run_examples import COLUMNS
@@ -188,25 +188,28 @@ def title(page: pathlib.Path) -> str:
     return match[1].replace("`", "") if match else page.stem
 
 
-def stage_api(stage: Stage, package: griffe.Module) -> list[str]:
+def api_path(module: str) -> str:
+    """Returns the path of a public module's page of the API reference."""
+    return f"api/{module or 'tensorflow_ops'}.md"
+
+
+def stage_api(stage: Stage, package: pathlib.Path) -> list[str]:
     """Writes a page for each public module; returns their paths."""
     pages = []
     for module, names in op_index.public_names(package).items():
-        path = f"api/{module or package.path}.md"
+        path = api_path(module)
         lines = [f"# tfo.{module}\n" if module else "# tfo\n"]
         if module:
-            lines.append(package[module].docstring.value + "\n")
+            lines.append(ast.get_docstring(op_index.tree(package / module / "__init__.py")) + "\n")
         lines += ["| | |", "|---|---|"]
         reference = []
         # Functions come first. Result classes show their source, which documents their fields best.
-        results = {name: op_index.is_result(module, package, anchor) for name, anchor in names.items()}
-        for name in sorted(names, key=results.get):
-            lines.append(f"| [`{name}`](#{names[name]}) | {op_index.summary(package, names[name])} |")
-            member = op_index.member_of(package, names[name])
-            options = "\n    options:\n      show_source: true" if results[name] else ""
-            if member.is_module:
-                options = f"\n    options:\n      members: [{', '.join(map(str, member.exports))}]"
-            reference.append(f"\n::: {names[name]}{options}")
+        for name in sorted(names, key=lambda name: name.is_result):
+            lines.append(f"| [`{name.public.rpartition('.')[2]}`](#{name.anchor}) | {name.summary} |")
+            options = "\n    options:\n      show_source: true" if name.is_result else ""
+            if not name.name:
+                options = f"\n    options:\n      members: [{', '.join(op_index.exports(name.file))}]"
+            reference.append(f"\n::: {name.anchor}{options}")
         lines += reference
         stage.write(path, "\n".join(lines) + "\n")
         pages.append(path)
@@ -221,7 +224,7 @@ def main() -> None:
     pages = folder / "pages"
     shutil.rmtree(pages, ignore_errors=True)
     stage = Stage(pages)
-    package = griffe.load("tensorflow_ops", search_paths=[ROOT], try_relative_path=False)
+    package = ROOT / "tensorflow_ops"
 
     sections = {name: list(paths) for name, paths in SECTIONS.items()}
     listed = [path for paths in sections.values() for path in paths]
@@ -232,10 +235,10 @@ def main() -> None:
         entries = []
         for path in paths:
             if path == OP_INDEX:
-                # Marks it as done, so that links from other pages do not stage the repository's page instead.
+                # Names link to the reference instead of the source. Marks it as done, for links from other pages.
                 target = stage.done[path] = site_path(path)
-                index = op_index.page(ROOT / "README.md", ROOT / path, package, stage.relink, stage.errors)
-                stage.write(target, index)
+                link = lambda name, module: f"{api_path(module)}#{name.anchor}"  # noqa: E731
+                stage.write(target, op_index.page(package, (ROOT / "docs/coming_from.md").read_text(), link))
                 entries.append({"Index": target})
             elif (ROOT / path).exists():
                 target = stage.add(path)

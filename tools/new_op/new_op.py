@@ -20,8 +20,8 @@ KINDS
 
 Writes the header, CPU loops, CUDA kernels, OpKernels, op definitions, the Python function with gradients of two
 orders, both tests, and a benchmark; then lists the op in the family's BUILD and __init__.py and in
-testing/python/op_samples_test.py. A new family is also listed in tensorflow_ops/BUILD and __init__.py. After an error,
-nothing is written.
+testing/python/op_samples_test.py, and writes docs/op_index.md anew. A new family is also listed in tensorflow_ops/BUILD
+and __init__.py. After an error, nothing is written.
 
 The comments FILL IN mark what is yours to write: the definition (NAME.h), the docstring (NAME.py), the NumPy reference
 (NAME_test.py). If only one of definition and reference changes, the test fails.
@@ -71,7 +71,13 @@ def main():
         sys.exit("\nNothing is written.")
     python = generator.snake_case(name)
     print(f"TensorflowOps>{name} is tfo.{family}.{python}.", "New:", *(f"  {path}" for path in new), sep="\n")
-    print("Changed, or new with the family:", *(f"  {path}" for path in changed), sep="\n", flush=True)
+    print(
+        "Changed, or new with the family:",
+        *(f"  {path}" for path in [*changed, "docs/op_index.md"]),
+        sep="\n",
+        flush=True,
+    )
+    subprocess.run([sys.executable, "tools/docs/op_index.py"], cwd=root, check=True)
     done = subprocess.run(["bash", "tools/lint.sh", "--fix", *new, *changed], cwd=root, capture_output=True, text=True)
     if done.returncode != 0:
         print(f"Not all files are formatted: bash tools/lint.sh --fix prints\n{done.stdout}{done.stderr}")

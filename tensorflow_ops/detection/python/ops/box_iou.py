@@ -70,9 +70,9 @@ def box_iou(boxes1, boxes2, *, mode: str = "iou", box_format: str = "xyxy", name
 
     Returns:
       [..., N, M], float32, or float64 if any boxes are float64. Differentiable once in both
-      sets of boxes; equal coordinates share the gradient of their minimum or maximum half and
-      half, and alpha of "ciou" counts as constant. Rotated boxes have no gradient: asking
-      for it raises LookupError.
+      sets of boxes unless they are rotated; equal coordinates share the gradient of their
+      minimum or maximum half and half, and alpha of "ciou" counts as constant. Rotated boxes
+      have no gradient: asking for it raises LookupError.
 
     Raises:
       ValueError: an unknown option, a mode that rotated boxes do not have, a shape that

@@ -127,8 +127,8 @@ def nms(
       name: name of the op.
 
     Returns:
-      int32 [M]: the indices of the kept boxes, by falling score. It has no gradient:
-      gather boxes and scores with it. The data decide M, so XLA cannot compile it; see
+      int32 [M]: the indices of the kept boxes, by falling score. No gradient: gather
+      boxes and scores with them. The data decide M, so XLA cannot compile it; see
       `multiclass_nms` for a fixed size.
 
     Raises:
@@ -284,7 +284,7 @@ def multiclass_nms(
       `(boxes, scores, class_ids, indices, counts)`: boxes [N, M, 4] (or 5) and scores
       [N, M] of the arguments' dtypes; class_ids and indices, each box's position in K,
       int32 [N, M]; counts int32 [N]. Behind an image's count, indices are -1 and the
-      others 0. Gradients reach boxes and scores.
+      others 0. Differentiable in boxes and scores, to any order.
 
     Raises:
       ValueError: a wrong shape, dtype or option.
@@ -365,8 +365,8 @@ def soft_nms(
 
     Returns:
       `(indices, scores)`: int32 [M], the boxes in the order in which they are taken; and
-      [M], their decayed scores, float32 (float64 if boxes or scores are float64). They
-      have no gradient. The data decide M, so XLA cannot compile it.
+      [M], their decayed scores, float32 (float64 if boxes or scores are float64). No
+      gradient. The data decide M, so XLA cannot compile it.
 
     Raises:
       ValueError: a wrong shape, dtype or option.

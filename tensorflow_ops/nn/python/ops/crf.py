@@ -61,7 +61,7 @@ def crf_log_likelihood(labels, logits, transitions, *, lengths=None, name=None) 
     Returns:
       [batch], in nats, not above 0: float32, for float64 logits float64. 0 for length 0. -inf
       for forbidden tags, and where no sequence is allowed. Differentiable once in logits
-      (one-hot tags minus `crf_marginals`) and transitions (counts minus expected counts);
+      and transitions: one-hot tags minus `crf_marginals`, and counts minus expected counts;
       both are 0 where no sequence is allowed.
 
     Raises:
@@ -135,7 +135,7 @@ def crf_marginals(logits, transitions, *, lengths=None, name=None) -> tf.Tensor:
 
     Returns:
       [batch, max frames, tags], float32, for float64 logits float64. 0 beyond the length,
-      and where no sequence is allowed. Asking for a gradient raises LookupError.
+      and where no sequence is allowed. No gradient: asking for it raises LookupError.
 
     Raises:
       ValueError: a wrong dtype, no tag, shapes that do not fit.

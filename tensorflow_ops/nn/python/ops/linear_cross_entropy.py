@@ -65,8 +65,8 @@ def linear_cross_entropy(
 
     Returns:
       Nats, of labels' shape; float32, for float64 features float64. Logits have features'
-      dtype, also if it has 16 bits. Differentiable in features, weight and bias; for
-      16-bit features, gradients to weight and bias are summed over chunks in float32.
+      dtype, also if it has 16 bits. Differentiable twice in features, weight and bias;
+      for 16-bit features, gradients to weight and bias are summed over chunks in float32.
       With return_log_sum_exp a pair of such tensors: losses, and log sum e^x of each row.
 
     Raises:

@@ -186,7 +186,7 @@ def gather_tree(token_ids, parent_ids, lengths, *, pad_id, name=None) -> tf.Tens
       name: name of the op.
 
     Returns:
-      [T, B, K], token_ids' dtype; the pad_id from a beam's length on.
+      [T, B, K], token_ids' dtype; the pad_id from a beam's length on. No gradient.
 
     Raises:
       ValueError: a wrong dtype, shapes that do not fit.

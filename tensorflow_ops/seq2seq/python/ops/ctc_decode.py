@@ -72,8 +72,8 @@ def ctc_greedy_decode(
     Returns:
       CtcDecode(labels int32 [batch, max frames], lengths int32 [batch], log_probs [batch]).
       log_probs are float32, for float64 logits float64: the sum of each frame's greatest log
-      softmax; 0 without frames, -inf if a frame has no allowed class. Asking for a gradient
-      raises LookupError, in a graph UnimplementedError.
+      softmax; 0 without frames, -inf if a frame has no allowed class. No gradient: asking
+      for it raises LookupError, in a graph UnimplementedError.
 
     Raises:
       ValueError: a wrong dtype, shapes that do not fit, a blank_index that is no class.
@@ -156,7 +156,7 @@ def ctc_beam_search_decode(
       A `CtcBeamSearchDecode`. Sequences are missing (all pad, length 0, score and log
       probability -inf) where fewer than P are possible. log_probs are at most minus
       `tfo.nn.ctc_loss`, and equal to it where the beam dropped no path. Of equal scores, the
-      prefix wins that was better in the frame before. Asking for a gradient raises
+      prefix wins that was better in the frame before. No gradient: asking for it raises
       LookupError, in a graph UnimplementedError, also for what step_fn closes over; minus
       `tfo.nn.ctc_loss` of the labels has one.
 

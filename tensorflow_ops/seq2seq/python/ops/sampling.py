@@ -105,9 +105,9 @@ def sample(
 
     Returns:
       A `SampleResult`. Its log_probs are the model's own, log softmax(logits) of the drawn
-      tokens without processor, temperature and filters; they are differentiable, as policy
-      gradients need. If all logits are -inf, the sequence ends there, with log probability
-      -inf.
+      tokens without processor, temperature and filters; they are differentiable in the
+      logits, as policy gradients need. If all logits are -inf, the sequence ends there,
+      with log probability -inf.
 
     Raises:
       ValueError: an option out of its range; a step_fn or state that does not return as

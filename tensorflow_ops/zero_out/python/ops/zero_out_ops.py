@@ -33,7 +33,7 @@ def zero_out(x, name=None) -> tf.Tensor:
       name: name of the op.
 
     Returns:
-      A tensor of x's shape and dtype, differentiable in x.
+      A tensor of x's shape and dtype, differentiable in x to any order.
     """
     return ops.tensorflow_ops_zero_out(x=arguments.dense_tensor("x", x), name=name)
 
@@ -57,7 +57,7 @@ def zero_out_with_index(x, *, preserve_index: int = 0, name=None) -> ZeroOutWith
       name: name of the op.
 
     Returns:
-      `(zeroed, index)`: x's shape and dtype, differentiable in x; and int32 [1].
+      `(zeroed, index)`: x's shape and dtype, differentiable in x to any order; and int32 [1].
 
     Raises:
       InvalidArgumentError: preserve_index is out of range.
