@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Builds the documentation site in build/docs/site: pages, index of ops, API
-# reference. Fails on broken links, on Python blocks of README.md or docs/ that raise
-# or whose output differs from the page, and on public names that are missing in
-# README's table of ops.
+# reference. Fails on broken links, and on Python blocks of README.md or docs/ that raise
+# or whose output differs from the page.
 #
 # Usage: tools/docs.sh [--pages]
 #

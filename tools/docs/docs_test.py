@@ -215,6 +215,12 @@ def test_index_has_what_source_says(package):
     )
 
 
+def test_readme_links_every_namespace_to_the_index():
+    readme = (stage.ROOT / "README.md").read_text()
+    modules = filter(None, op_index.public_names(stage.ROOT / "tensorflow_ops"))
+    assert [module for module in modules if f"[`tfo.{module}`](docs/op_index.md#tfo{module})" not in readme] == []
+
+
 def test_op_that_says_nothing_of_its_gradient_is_an_error(package):
     file = package / "nn/f.py"
     file.write_text(file.read_text().replace("Differentiable", "Smooth"))
