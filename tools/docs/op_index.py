@@ -226,7 +226,10 @@ def page(package: pathlib.Path, coming_from: str, link: Callable[[Name, str], st
         for name in names:
             if name.is_result:  # the functions' docstrings describe it
                 continue
-            found = [kernels(package)[_key(op)] for op in sorted(raw_ops(name.file, name.name, set()))]
+            found = [
+                kernels(package).get(_key(op)) or sys.exit(f"{name.public} calls {op}, which no *_op.cc registers.")
+                for op in sorted(raw_ops(name.file, name.name, set()))
+            ]
             dtypes, devices = max(found, key=lambda entry: len(entry[0]), default=([], []))
             cells = [
                 f"[`{name.public}`]({link(name, module)})",

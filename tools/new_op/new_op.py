@@ -77,10 +77,10 @@ def main():
         sep="\n",
         flush=True,
     )
-    subprocess.run([sys.executable, "tools/docs/op_index.py"], cwd=root, check=True)
     done = subprocess.run(["bash", "tools/lint.sh", "--fix", *new, *changed], cwd=root, capture_output=True, text=True)
     if done.returncode != 0:
         print(f"Not all files are formatted: bash tools/lint.sh --fix prints\n{done.stdout}{done.stderr}")
+    subprocess.run([sys.executable, "tools/docs/op_index.py"], cwd=root, check=True)
     print("Next, search the new files for FILL IN and write the definition. Then run")
     print(f"  bash tools/test.sh //tensorflow_ops/{family}:{python}_test")
     print(f"  bash tools/test.sh //tensorflow_ops/{family}:ops_test --test_filter={python}_test")
