@@ -518,25 +518,28 @@ def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
       size: Bazel's size; "large" for tests that start many processes.
       shard_count: Bazel's shard_count, for tests that take minutes.
     """
-    _py_test(name, srcs, srcs[0], [], deps, size, shard_count)
+    _py_test(name, srcs, srcs[0], [], [], deps, size, shard_count)
 
-def tfo_py_tests(name, srcs, deps = None, size = "large", shard_count = None):
+def tfo_py_tests(name, srcs, data = [], deps = None, size = "large", shard_count = None):
     """Python tests as tfo_py_test, in one process (run_tests.py).
 
     Args:
       name: the test's name.
       srcs: a list of files.
+      data: files that they read, beside them.
       deps: the imported libraries, if not only tensorflow_ops.
       size: Bazel's size.
       shard_count: Bazel's shard_count.
     """
-    _py_test(name, srcs + [_RUN_TESTS], _RUN_TESTS, ["$(rootpath %s)" % src for src in srcs], deps, size, shard_count)
+    args = ["$(rootpath %s)" % src for src in srcs]
+    _py_test(name, srcs + [_RUN_TESTS], _RUN_TESTS, args, data, deps, size, shard_count)
 
-def _py_test(name, srcs, main, args, deps, size, shard_count):
+def _py_test(name, srcs, main, args, data, deps, size, shard_count):
     py_test(
         name = name,
         srcs = srcs,
         args = args,
+        data = data,
         main = main,
         python_version = "PY3",
         size = size,
