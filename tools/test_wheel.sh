@@ -32,7 +32,7 @@ if [[ -z $quick ]]; then
 elif ((${#releases[@]} > 0)); then
   tests=(tensorflow_ops/testing/python/release_test.py)
 else
-  tests=(tensorflow_ops/core/python/{library,versions}_test.py tensorflow_ops/zero_out/python/ops/zero_out_ops_test.py
+  tests=(tensorflow_ops/core/python/{api,library,versions}_test.py tensorflow_ops/zero_out/python/ops/zero_out_ops_test.py
     tensorflow_ops/layers/python/roi_layers_model_test.py tensorflow_ops/losses/python/softmax_losses_test.py)
 fi
 
@@ -52,7 +52,7 @@ export TENSORFLOW_OPS_MODELS=$folder/models
 
 # The tests leave the source tree, whose package would hide the installed one.
 cd "$root"
-git ls-files --cached --others --exclude-standard -z -- "${tests[@]}" 'tensorflow_ops/*_testing.py' |
+git ls-files --cached --others --exclude-standard -z -- "${tests[@]}" 'tensorflow_ops/*_testing.py' tensorflow_ops/core/python/api.txt |
   while IFS= read -r -d '' file; do
     [[ ! -e $folder/tests/${file##*/} ]] || die "two files are named ${file##*/}." "Rename one: here tests share a folder."
     cp "$file" "$folder/tests/"

@@ -99,8 +99,8 @@ _LEVEL_DEFINES = ["TFO_WITHOUT_CPU_" + level.upper() for level in CPU_LEVELS if 
 def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimization = "-O3", deps = []):
     """An algorithm in plain C++, without TensorFlow headers.
 
-    Targets: `name`, `name_headers`; when there are simd_srcs, for each level in
-    BUILT_CPU_LEVELS `name_<level>` and `name_<level>_symbols_test`.
+    Targets: `name`, `name_headers`; when there are simd_srcs, `name_<level>` for each
+    level in BUILT_CPU_LEVELS.
 
     Args:
       name: the library's name.
@@ -131,15 +131,6 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
                 linkstatic = True,
                 local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level],
                 deps = [":" + name + "_headers", _CORE["simd"]],
-            )
-            py_test(
-                name = name + "_" + level + "_symbols_test",
-                size = "small",
-                srcs = [_SIMD_SYMBOLS_TEST],
-                args = [level, "$(locations :%s_%s)" % (name, level)],
-                data = [":" + name + "_" + level],
-                main = _SIMD_SYMBOLS_TEST,
-                python_version = "PY3",
             )
     cc_library(
         name = name,
@@ -332,19 +323,37 @@ def _shared_object(name, deps, symbols, libraries = [], linkopts = [], tags = []
         deps = deps,
     )
 
+def _symbols_test(name, libraries):
+    """Tests that the linker cannot mix objects of instruction sets. Targets: `name_objects`, `name_symbols_test`."""
+    kernel_objects(
+        name = name + "_objects",
+        deps = libraries,
+    )
+    py_test(
+        name = name + "_symbols_test",
+        size = "small",
+        srcs = [_SIMD_SYMBOLS_TEST],
+        args = ["$(rootpaths :%s_objects)" % name],
+        data = [":%s_objects" % name],
+        main = _SIMD_SYMBOLS_TEST,
+        python_version = "PY3",
+    )
+
 def tfo_shared_object(name, deps, xla = False):
     """A shared object that Python loads. It contains all of `deps` and exports no symbols.
 
     The CUDA run time precedes TensorFlow's framework library on the link line;
     otherwise its symbols would bind to TensorFlow's stubs.
 
-    Targets: `name`.
+    Targets: `name`; without `xla` also `name_symbols_test`.
 
     Args:
       name: the file's name, ending in .so.
       deps: op libraries.
       xla: whether they use XLA's compiler.
     """
+    if not xla:
+        _symbols_test(name, [_with_suffix(dep, "_algorithms") for dep in deps])
     _shared_object(
         name,
         deps,
@@ -355,7 +364,7 @@ def tfo_shared_object(name, deps, xla = False):
 def tfo_split_shared_objects(name, algorithms, deps):
     """Shared objects for several releases of TensorFlow over one of the algorithms.
 
-    Targets: `algorithms`; NAME.so for the configured release; NAME_2_18.so, ... for the others.
+    Targets: `algorithms`; NAME.so for the configured release; NAME_2_18.so, ... for the others; NAME_symbols_test.
 
     Args:
       name: the file names' first part.
@@ -364,10 +373,7 @@ def tfo_split_shared_objects(name, algorithms, deps):
       deps: op libraries.
     """
     libraries = [_with_suffix(dep, "_algorithms") for dep in deps]
-    kernel_objects(
-        name = name + "_objects",
-        deps = libraries,
-    )
+    _symbols_test(name, libraries)
     cc_library(
         name = name + "_all_objects",
         srcs = [":%s_objects" % name],
@@ -512,25 +518,28 @@ def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
       size: Bazel's size; "large" for tests that start many processes.
       shard_count: Bazel's shard_count, for tests that take minutes.
     """
-    _py_test(name, srcs, srcs[0], [], deps, size, shard_count)
+    _py_test(name, srcs, srcs[0], [], [], deps, size, shard_count)
 
-def tfo_py_tests(name, srcs, deps = None, size = "large", shard_count = None):
+def tfo_py_tests(name, srcs, data = [], deps = None, size = "large", shard_count = None):
     """Python tests as tfo_py_test, in one process (run_tests.py).
 
     Args:
       name: the test's name.
       srcs: a list of files.
+      data: files that they read, beside them.
       deps: the imported libraries, if not only tensorflow_ops.
       size: Bazel's size.
       shard_count: Bazel's shard_count.
     """
-    _py_test(name, srcs + [_RUN_TESTS], _RUN_TESTS, ["$(rootpath %s)" % src for src in srcs], deps, size, shard_count)
+    args = ["$(rootpath %s)" % src for src in srcs]
+    _py_test(name, srcs + [_RUN_TESTS], _RUN_TESTS, args, data, deps, size, shard_count)
 
-def _py_test(name, srcs, main, args, deps, size, shard_count):
+def _py_test(name, srcs, main, args, data, deps, size, shard_count):
     py_test(
         name = name,
         srcs = srcs,
         args = args,
+        data = data,
         main = main,
         python_version = "PY3",
         size = size,

@@ -59,7 +59,15 @@ SECTIONS = {
     ],
     "More": [],
     "API": [],
-    "Project": ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benchmarks/README.md"],
+    "Project": [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "docs/stability.md",
+        "SECURITY.md",
+        "benchmarks/README.md",
+    ],
+    "Decisions": ["docs/decisions/README.md"],
 }
 
 OP_INDEX = "docs/op_index.md"
@@ -230,6 +238,8 @@ def main() -> None:
     listed = [path for paths in sections.values() for path in paths]
     found = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
     sections["More"] += [path for path in found if path not in listed]
+    records = (ROOT / "docs/decisions").glob("[0-9]*.md")
+    sections["Decisions"] += sorted(str(path.relative_to(ROOT)) for path in records)
     nav = []
     for section, paths in sections.items():
         entries = []

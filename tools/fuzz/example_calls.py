@@ -1,6 +1,6 @@
 """Initial calls for fuzzing: those in the examples of public docstrings, and their gradients.
 
-Every public name has an example (core/python/library_test.py), so new ones are fuzzed automatically.
+Every public name has an example (core/python/api_test.py), so new ones are fuzzed automatically.
 """
 
 import contextlib

@@ -35,9 +35,9 @@ say "a reduction and a gather in existing families"
 say "docs/from_prototype_to_kernel.md"
 "$python" tools/new_op/run_tutorial.py docs/from_prototype_to_kernel.md
 say "tests of both, and of all public names"
-"$bazel" test --noshow_progress //tensorflow_ops/nn:smoke_sum_test //tensorflow_ops/detection:smoke_pick_test \
-  //tensorflow_ops/core:library_test
+"$bazel" test --noshow_progress //tensorflow_ops/nn:smoke_sum_test //tensorflow_ops/detection:smoke_pick_test
 "$bazel" test --noshow_progress //tensorflow_ops/{nn,detection}:ops_test --test_filter=smoke
+"$bazel" test --noshow_progress //tensorflow_ops/core:python_test --test_filter=api_test
 say "formats"
 mapfile -t files < <(git ls-files --modified --others --exclude-standard)
 bash tools/lint.sh "${files[@]}"

@@ -9,6 +9,10 @@
 
 namespace tfo {
 
+// CPU kernels write results of at least this many bytes past the caches: the
+// next op would not find them there.
+inline constexpr int64_t kStreamBytes = int64_t{16} << 20;
+
 // The CPU, with a thread pool that the caller owns: TensorFlow's intra-op pool
 // in an OpKernel (op_util.h), threads of a test (testing.h).
 struct Cpu {

@@ -117,6 +117,21 @@ TFO_HOST_DEVICE inline Half Narrow<Half>(float value) {
 #endif
 }
 
+// a * b, which nvcc does not fuse with a sum, so that host and device round
+// alike. V may be a vector.
+template <typename V>
+TFO_HOST_DEVICE static inline V Product(V a, V b) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(V) == sizeof(float)) {
+    return __fmul_rn(a, b);
+  } else {
+    return __dmul_rn(a, b);
+  }
+#else
+  return a * b;
+#endif
+}
+
 }  // namespace tfo
 
 #endif  // TENSORFLOW_OPS_CORE_CC_FLOAT16_H_

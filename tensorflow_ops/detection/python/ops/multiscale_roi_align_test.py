@@ -1,6 +1,6 @@
 """Tests of multiscale_roi_align: values and gradients.
 
-roi_average_arguments_test.py tests shapes and bad input, same_bits_test.py numbers of threads and instruction sets.
+roi_average_arguments_test.py tests shapes and bad input.
 """
 
 import numpy as np

@@ -1,7 +1,6 @@
 """Tests of roi_align's values.
 
-roi_align_grad_test.py tests gradients, roi_average_arguments_test.py shapes and bad input, same_bits_test.py
-numbers of threads and instruction sets.
+roi_align_grad_test.py tests gradients, roi_average_arguments_test.py shapes and bad input.
 """
 
 import itertools

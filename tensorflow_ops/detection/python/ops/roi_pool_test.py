@@ -1,6 +1,6 @@
 """Tests of roi_pool and roi_pool_with_argmax: values, shapes, bad input.
 
-roi_pool_grad_test.py tests gradients, same_bits_test.py numbers of threads and instruction sets.
+roi_pool_grad_test.py tests gradients.
 """
 
 import math

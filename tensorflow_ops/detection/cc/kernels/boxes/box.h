@@ -54,20 +54,6 @@ TFO_FORMULA V Smaller(V a, V b) {
   return a < b ? a : b;
 }
 
-// a * b, which nvcc does not fuse with a sum.
-template <typename V>
-TFO_FORMULA V Product(V a, V b) {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(V) == sizeof(float)) {
-    return __fmul_rn(a, b);
-  } else {
-    return __dmul_rn(a, b);
-  }
-#else
-  return a * b;
-#endif
-}
-
 // From lo to hi, 0 if hi is below lo or the difference is NaN.
 template <typename V>
 TFO_FORMULA V Side(V lo, V hi) {

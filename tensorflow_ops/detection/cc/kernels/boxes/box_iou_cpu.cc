@@ -7,9 +7,6 @@
 namespace tfo {
 namespace {
 
-// From this size on, the result would not stay in the caches.
-constexpr int64_t kStreamBytes = int64_t{16} << 20;
-
 // Cycles of a pair in a vector of 8: the metric, and its gradient.
 constexpr double kIouCycles = 2, kGradCycles = 16, kRotatedCycles = 40;
 
@@ -80,7 +77,7 @@ Error BoxIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
   const GroupsOf columns(args.columns, kTileColumns);
   const int64_t pairs = args.batch * args.rows * args.columns;
   const int64_t tiles = args.batch * rows.per_batch * columns.per_batch;
-  const bool streams = pairs * static_cast<int64_t>(sizeof(C)) >= kStreamBytes;
+  const bool streams = pairs * int64_t{sizeof(C)} >= kStreamBytes;
   cpu.ParallelFor(
       tiles, kIouCycles * pairs / tiles, [&](int64_t begin, int64_t end) {
         for (int64_t tile = begin; tile < end; ++tile) {

@@ -88,7 +88,7 @@ template <typename C, typename Visit>
 TFO_HOST_DEVICE static inline void VisitSamples(const RoiAxis<C>& axis,
                                                 int64_t p, Visit&& visit) {
   if (axis.limit <= 0) return;
-  const C begin = axis.start + MulUnfused(static_cast<C>(p), axis.bin);
+  const C begin = axis.start + Product(static_cast<C>(p), axis.bin);
   const C limit = static_cast<C>(axis.limit);
   const int32_t last = static_cast<int32_t>(axis.limit - 1);
   double first_index = 0, last_index = static_cast<double>(axis.grid) - 1;
@@ -105,7 +105,7 @@ TFO_HOST_DEVICE static inline void VisitSamples(const RoiAxis<C>& axis,
   }
   for (double i = first_index; i <= last_index; ++i) {
     const C index = static_cast<C>(i + 0.5);
-    C at = begin + MulUnfused(index, axis.bin) / axis.grid;
+    C at = begin + Product(index, axis.bin) / axis.grid;
     if (!(at >= -1 && at <= limit)) continue;
     AxisSample<C> sample;
     sample.moves = at > 0;
@@ -132,7 +132,7 @@ template <typename C>
 TFO_HOST_DEVICE static inline BoxSlopes<C> MotionOf(
     const RoiAxis<C>& axis, const AxisSample<C>& sample) {
   if (!sample.moves) return {};
-  const C high = axis.grown ? C(0) : MulUnfused(axis.scale, sample.position);
+  const C high = axis.grown ? C(0) : Product(axis.scale, sample.position);
   return {axis.scale - high, high};
 }
 

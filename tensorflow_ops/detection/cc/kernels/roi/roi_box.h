@@ -76,21 +76,6 @@ struct Boxes {
   const int32_t* images;  // [count], an image of the features each
 };
 
-// A product that device compilers do not fuse with a sum, so that host and
-// device round alike.
-template <typename C>
-TFO_HOST_DEVICE static inline C MulUnfused(C a, C b) {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(C) == sizeof(float)) {
-    return __fmul_rn(a, b);
-  } else {
-    return __dmul_rn(a, b);
-  }
-#else
-  return a * b;
-#endif
-}
-
 // A box in feature pixels.
 template <typename C>
 struct ScaledBox {
@@ -114,10 +99,10 @@ TFO_HOST_DEVICE static inline ScaledBox<C> ReadBox(const Boxes<C>& boxes,
   // Comparisons with NaN are false; infinity minus itself is NaN.
   box.valid = 0 <= box.image && box.image < batch && x1 <= x2 && y1 <= y2 &&
               x1 - x1 == 0 && x2 - x2 == 0 && y1 - y1 == 0 && y2 - y2 == 0;
-  box.y1 = MulUnfused(y1, scale);
-  box.x1 = MulUnfused(x1, scale);
-  box.y2 = MulUnfused(y2, scale);
-  box.x2 = MulUnfused(x2, scale);
+  box.y1 = Product(y1, scale);
+  box.x1 = Product(x1, scale);
+  box.y2 = Product(y2, scale);
+  box.x2 = Product(x2, scale);
   return box;
 }
 

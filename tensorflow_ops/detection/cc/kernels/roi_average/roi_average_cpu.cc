@@ -18,9 +18,7 @@ void AverageChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
   constexpr int64_t kBlock = 1024 / sizeof(T);
   const int64_t blocks = (of.count + kBlock - 1) / kBlock;
   const int64_t units = bin_rows.size();
-  // Larger than what the next op finds in a cache.
-  constexpr int64_t kCacheBytes = 16 << 20;
-  const bool stream = pooled.Size() * int64_t{sizeof(T)} > kCacheBytes;
+  const bool stream = pooled.Size() * int64_t{sizeof(T)} >= kStreamBytes;
   cpu.ParallelFor(
       blocks * units, Cycles(pooled, taps, args.channels) / (blocks * units),
       [&](int64_t begin, int64_t end) {

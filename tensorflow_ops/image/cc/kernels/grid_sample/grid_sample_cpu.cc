@@ -30,9 +30,6 @@ SampledPlanes PlanesOf(const GridSampleArgs& args) {
   return {args.channels, args.width, args.Pixels(), args.samples};
 }
 
-// From this size on, an output would not stay in the caches.
-constexpr int64_t kStreamBytes = int64_t{16} << 20;
-
 constexpr int64_t kLine = 64;  // bytes of a cache line
 
 // Prefetches values that are read soon, in order.

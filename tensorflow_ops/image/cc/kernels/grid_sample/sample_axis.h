@@ -32,27 +32,6 @@ TFO_FORMULA V Clip(V v, ScalarOf<V> low, ScalarOf<V> high) {
   return v > high ? V{} + high : v;
 }
 
-#ifdef TFO_CPU_NAMESPACE
-template <typename V>
-TFO_FORMULA V Product(V a, V b) {
-  return a * b;
-}
-#else
-// Not fused with a sum, so that host and device round alike.
-template <typename V>
-TFO_FORMULA V Product(V a, V b) {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(V) == sizeof(float)) {
-    return __fmul_rn(a, b);
-  } else {
-    return __dmul_rn(a, b);
-  }
-#else
-  return a * b;
-#endif
-}
-#endif
-
 // a modulo a period of at least 1, exactly; NaN for an infinite a >= 0.
 template <typename C>
 TFO_FORMULA C Modulo(C a, C period) {

@@ -55,9 +55,6 @@ template <typename E>
 
 // ---- The loops.
 
-// Results of more bytes than a cache holds bypass it.
-inline constexpr int64_t kStreamBytes = int64_t{32} << 20;
-
 // Functions whose Map is e^(x - constants.shift) * constants.factor may keep
 // the terms of the softmax's sum, for rows of up to Terms<V>::kMaxClasses.
 template <typename Function, typename = void>

@@ -1,6 +1,6 @@
 """Times deformable convolution and attention on the CPU, and compares them with torchvision, torch and TensorFlow.
 
-usage: python benchmarks/sampling/deformable.py [PART]...
+usage: python benchmarks/nn/deformable.py [PART]...
 with the wheel installed (benchmarks/README.md); default: all parts.
 
 "convolution" is v2 with a mask, 3 x 3, padding 1, offsets of standard deviation 1, compared

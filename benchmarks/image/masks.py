@@ -1,6 +1,6 @@
 """Times the distance transform and connected components against scipy.ndimage.
 
-    python benchmarks/masks/speed.py [batch | sizes | large]... [--out FOLDER]
+    python benchmarks/image/masks.py [batch | sizes | large]... [--out FOLDER]
 
 `batch`: 8 masks of 512 x 512. `sizes`: one mask of each size, also as a plot. `large`: one
 mask of 16384 x 16384, with 1 and 2 threads. SciPy is serial, handles one plane a call, and

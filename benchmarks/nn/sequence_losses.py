@@ -1,6 +1,6 @@
 """Times the sequence losses and the CRF against TensorFlow and PyTorch, and measures their memory.
 
-    python benchmarks/sequence/speed.py [ctc | rnnt | crf | curves | threads | memory]...
+    python benchmarks/nn/sequence_losses.py [ctc | rnnt | crf | curves | threads | memory]...
         [--torchaudio LIBRARY...]
 
 `ctc`, `rnnt`, `crf`: sizes of real models. `curves`: CTC over frames, classes and batch.

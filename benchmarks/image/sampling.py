@@ -1,6 +1,6 @@
 """Times grid_sample, dense_image_warp and correlation_cost against PyTorch, Keras and compositions of TensorFlow ops.
 
-    python benchmarks/sampling/speed.py [grid | warp | correlation]... [--seconds S]
+    python benchmarks/image/sampling.py [grid | warp | correlation]... [--seconds S]
 
 Smooth grids: each pixel moves by up to three. Without PyTorch, its columns are missing. "floor" is measured in turns
 with the others: TensorFlow copies features to samples, once forward and twice with gradients; or multiplies matrices of

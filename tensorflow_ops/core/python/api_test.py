@@ -1,0 +1,161 @@
+"""Tests of the public API: names, signatures, ops, folders, examples in docstrings."""
+
+import doctest
+import inspect
+import pathlib
+import re
+import sys
+import types
+
+import keras
+import tensorflow as tf
+from absl.testing import parameterized
+from tensorflow.python.framework import kernels, op_def_registry
+
+import tensorflow_ops as tfo
+
+_API = pathlib.Path(__file__).with_name("api.txt")
+_UPDATE = "run `python tensorflow_ops/core/python/api_test.py --update` with the wheel installed"
+
+
+def _public(path):
+    result = tfo
+    for name in path.split("."):
+        result = getattr(result, name)
+    return result
+
+
+def _public_modules():
+    return {name: module for name in tfo.__all__ if inspect.ismodule(module := getattr(tfo, name))}
+
+
+def _public_names():
+    """Returns the names in __all__ of the package and of its public modules, such as "nn.softmax"."""
+    modules = _public_modules()
+    names = [name for name in tfo.__all__ if name not in modules]
+    return names + [f"{prefix}.{name}" for prefix, module in modules.items() for name in module.__all__]
+
+
+def _is_function(path):
+    """Returns whether a public name is a function, a layer or a loss."""
+    member = _public(path)
+    is_keras = isinstance(member, type) and issubclass(member, keras.layers.Layer | keras.losses.Loss)
+    return isinstance(member, types.FunctionType) or is_keras
+
+
+_FUNCTIONS = [path for path in _public_names() if _is_function(path)]
+
+# The package's folders, lowest first. A folder imports only from those below it.
+_FLOORS = (
+    ("core",),
+    ("detection", "distribute", "image", "nn", "prototyping", "shapes", "testing", "zero_out"),
+    ("seq2seq", "summary"),
+    ("layers", "losses"),
+)
+
+
+def _signature(path):
+    """Returns the arguments of a function, layer or loss, without annotations."""
+    public = _public(path)
+    # For a layer, some Python releases return the signature of Keras's __new__.
+    signature = inspect.signature(public.__init__ if isinstance(public, type) else public)
+    parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values() if p.name != "self"]
+    return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+
+
+def _argument(argument):
+    """Returns an op's input or output as in REGISTER_OP: "x: T", "masks: F * bool"."""
+    kind = argument.type_attr or argument.type_list_attr or tf.as_dtype(argument.type).name
+    return f"{argument.name}: {argument.number_attr and argument.number_attr + ' * '}{kind}"
+
+
+def _value(value):
+    """Returns an AttrValue as text."""
+    kind = value.WhichOneof("value")
+    if kind == "list":
+        entries = value.list
+        types = [tf.as_dtype(entry).name for entry in entries.type]
+        return f"{{{', '.join(map(tf.compat.as_str_any, [*entries.s, *entries.i, *entries.f, *entries.b, *types]))}}}"
+    content = getattr(value, kind)
+    return tf.as_dtype(content).name if kind == "type" else tf.compat.as_str_any(content)
+
+
+def _attr(attr):
+    """Returns an op's attr: "T: type in {float32, float64}", "log: bool = False"."""
+    text = f"{attr.name}: {attr.type}"
+    if attr.HasField("allowed_values"):
+        text += f" in {_value(attr.allowed_values)}"
+    if attr.has_minimum:
+        text += f" >= {attr.minimum}"
+    return text + (f" = {_value(attr.default_value)}" if attr.HasField("default_value") else "")
+
+
+def _op(name):
+    """Returns an op with its inputs, outputs and attrs."""
+    definition = op_def_registry.get(name)
+    inputs, outputs = (", ".join(map(_argument, them)) for them in (definition.input_arg, definition.output_arg))
+    return f"{name}({inputs}) -> ({outputs}) with {', '.join(map(_attr, definition.attr)) or 'no attrs'}"
+
+
+def _api():
+    """Returns the lines of api.txt."""
+    registered = {kernel.op for kernel in kernels.get_all_registered_kernels().kernel}
+    ops = sorted(op for op in registered if op.startswith("TensorflowOps>"))
+    names = [path + (_signature(path) if path in _FUNCTIONS else "") for path in _public_names()]
+    return sorted(names) + list(map(_op, ops))
+
+
+class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
+    def test_keeps_what_programs_and_saved_models_rely_on(self):
+        """api.txt lists it; a release adds what is new."""
+        lost = set(_API.read_text().splitlines()) - set(_api())
+        self.assertEmpty(lost, f"changed or removed; {_UPDATE} if that is intended")
+
+    @parameterized.parameters(*_public_modules())
+    def test_module_lists_its_imports(self, name):
+        """Names that a module imports with `from ... import` are in __all__, and every name there exists."""
+        module = getattr(tfo, name)
+        imported = {k for k, v in vars(module).items() if not k.startswith("_") and not inspect.ismodule(v)}
+        self.assertContainsSubset(imported, module.__all__)
+        self.assertContainsSubset(set(module.__all__), vars(module))
+
+    def test_new_functions_have_a_name_argument(self):
+        known = {line.partition("(")[0] for line in _API.read_text().splitlines()}
+        for path in set(_FUNCTIONS) - known:
+            *_, last = inspect.signature(_public(path)).parameters.values()
+            self.assertEqual((last.name, last.default), ("name", None), path)
+
+    @parameterized.parameters(*(path for path in _FUNCTIONS if "." in path))
+    def test_is_in_the_folder_of_its_namespace(self, path):
+        self.assertStartsWith(_public(path).__module__, f"tensorflow_ops.{path.partition('.')[0]}.")
+
+    def test_folders_import_only_from_lower_floors(self):
+        package = pathlib.Path(tfo.__file__).parent
+        floor_of = {folder: floor for floor, folders in enumerate(_FLOORS) for folder in folders}
+        self.assertEqual({path.parent.name for path in package.glob("*/__init__.py")}, set(floor_of))
+        upward = []
+        for path in package.glob("*/**/*.py"):
+            folder = path.relative_to(package).parts[0]
+            for imported in re.findall(r"^\s*(?:from|import) tensorflow_ops\.(\w+)", path.read_text(), re.MULTILINE):
+                if imported != folder and floor_of[imported] >= floor_of[folder]:
+                    upward.append(f"{path.relative_to(package)} imports {imported}")
+        self.assertEmpty(upward)
+
+    def test_zero_out_is_the_op_not_the_package(self):
+        self.assertIn("tensorflow_ops.zero_out", sys.modules)
+        self.assertTrue(callable(tfo.zero_out))
+
+    @parameterized.parameters(*_FUNCTIONS)
+    def test_docstring_examples_run(self, path):
+        (test,) = doctest.DocTestFinder(recurse=False).find(_public(path), path, globs={})
+        self.assertNotEmpty(test.examples)
+        printed = []
+        result = doctest.DocTestRunner().run(test, out=printed.append)
+        self.assertEqual(result.failed, 0, "".join(printed))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--update"]:
+        _API.write_text("".join(f"{line}\n" for line in _api()))
+    else:
+        tf.test.main()
