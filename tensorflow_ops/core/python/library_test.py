@@ -38,7 +38,7 @@ _SEQUENCES = "labels, logits, label_lengths, logit_lengths"
 _SAMPLING_OPTIONS = "seed, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, typical_p=1.0, pad_id=None, min_length=0, "
 _SAMPLING_INPUTS = "logits_processor=None, prompt=None, prompt_lengths=None, history=None, "
 _CORRELATION_OPTIONS = "kernel_size=1, stride_1=1, stride_2=1, padding=0, data_format='NHWC', "
-# What programs and SavedModels rely on: signatures, other public names, ops. Before a release, add what is new.
+# The interface of programs and SavedModels: signatures, other public names, ops. Before a release, add the new ones.
 _SIGNATURES = {
     "zero_out": "(x, name=None)",
     "zero_out_with_index": "(x, *, preserve_index=0, name=None)",
