@@ -16,8 +16,8 @@
 namespace tfo {
 namespace TFO_FORMULA_NAMESPACE {
 
-// kCount taps. A tap outside of the axis, or of a place that is NaN, is pixel
-// 0 with weight and slope 0.
+// kCount taps. A tap outside of the axis, or of a NaN place, has pixel 0,
+// weight 0 and slope 0.
 template <typename V, int kCount>
 struct AxisTaps {
   V pixel[kCount];   // a whole number in [0, size)
@@ -38,7 +38,7 @@ TFO_FORMULA V Product(V a, V b) {
   return a * b;
 }
 #else
-// Not fused with a sum, so that host and device round alike.
+// Not fused with a sum, so that host and device round the same way.
 template <typename V>
 TFO_FORMULA V Product(V a, V b) {
 #ifdef __CUDA_ARCH__
@@ -102,7 +102,7 @@ TFO_FORMULA V PlaceOf(const SampledAxis<C>& axis, V coordinate, V own) {
   }
 }
 
-// A whole number beyond all pixels, and all their taps. Large floats are whole
+// A whole number beyond all pixels and all their taps. Large floats are whole
 // multiples of up to 128: `size + 2` may round to the last pixel.
 template <typename C>
 TFO_FORMULA C FarOutside(const SampledAxis<C>& axis) {
@@ -174,7 +174,7 @@ TFO_FORMULA AxisTaps<V, 4> CubicTaps(const SampledAxis<C>& axis, V place) {
       place = place < 0 ? -distance : distance;
     }
   } else {
-    // Farther outside, all taps are alike.
+    // Farther outside, all taps are the same.
     place = Clip<V>(place, -3, FarOutside(axis));
   }
   const V low = Floor(place);
