@@ -9,7 +9,7 @@
 
 namespace tfo {
 
-// What shared memory holds for a bin on an axis: weights of pixels, weights
+// Contents of shared memory for a bin on an axis: weights of pixels, weights
 // with slopes, or samples. A sample has at most two taps.
 template <typename C>
 struct Weights {
