@@ -26,13 +26,6 @@ import tensorflow as tf
 import tensorflow_ops as tfo
 
 MODES = ("iou", "giou", "diou", "ciou")
-# {(part, mode or ""): [(speedup, peer)]}.
-GOALS = {
-    **{("pairs", mode): [(30, "torchvision")] for mode in ("iou", "giou")},
-    ("pairs", "ciou"): [(40, "torchvision")],
-    **{("loss", mode): [(20, "torchvision"), (4, "XLA")] for mode in ("giou", "ciou")},
-    ("rotated", "iou"): [(10, "torchvision")],
-}
 SIZES = {"pairs": (2000,), "loss": (100_000,), "rotated": (1000,)}
 CURVES = {"pairs": (10, 100, 500, 1000, 4000), "loss": (100, 1000, 10_000, 1_000_000), "rotated": (10, 100, 300)}
 _TORCHVISION_PAIRS = dict(
@@ -144,7 +137,7 @@ def _difference(results, expected):
     return f"{max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs):.1e}"
 
 
-def measure(part, mode, size, torchvision, seconds, goals=()):
+def measure(part, mode, size, torchvision, seconds):
     """Returns a row of the table."""
     calls = candidates(part, mode, size, torchvision)
     values = {name: call() for name, call in calls.items()}
@@ -153,12 +146,7 @@ def measure(part, mode, size, torchvision, seconds, goals=()):
     for name in list(calls)[1:]:
         row[f"{name} / ours"] = f"{times[name] / times['ours']:.1f}"
         row[f"off {name}"] = _difference(values["ours"], values[name])
-    words = []
-    for ratio, peer in goals:
-        if peer in times:
-            got = times[peer] / times["ours"]
-            words.append(f"{ratio}x {peer}: {'met' if got >= ratio else 'NOT met'} ({got:.1f})")
-    return row | {"goal": "; ".join(words)}
+    return row
 
 
 def main():
@@ -186,7 +174,7 @@ def main():
             ]
         else:
             rows = [
-                measure(part, mode, size, torchvision, args.seconds, GOALS.get((part, mode), ()))
+                measure(part, mode, size, torchvision, args.seconds)
                 for size in SIZES[part]
                 for mode in (("iou",) if part == "rotated" else MODES)
             ]
@@ -194,7 +182,7 @@ def main():
         for name in ("torchvision", "tf", "XLA"):
             columns += [c for c in (f"{name} / ours", f"off {name}") if any(c in row for row in rows)]
         print(f"\n## {part}\n")
-        harness.table(rows, [*columns, *(["goal"] if part != "curves" else [])])
+        harness.table(rows, columns)
 
 
 if __name__ == "__main__":

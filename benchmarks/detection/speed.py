@@ -25,33 +25,6 @@ VARIANTS = (("float32", "NHWC"), ("bfloat16", "NHWC"), ("float16", "NHWC"), ("fl
 # Tolerance for rounding: relative for values above 1, else absolute.
 ROUNDING = {"float32": 1e-4, "bfloat16": 1e-2, "float16": 2e-3}
 
-# Goals for float32 NHWC: {(op, setting, case): [(pass, speedup, peer, peer's pass)]}.
-TARGETS = {
-    ("roi_align", "sampling 2", "FPN stride 4"): [
-        ("forward", 50, "torchvision", "forward"),
-        ("forward+backward", 50, "torchvision", "forward+backward"),
-        ("forward", 6, "crop_and_resize", "forward"),
-        ("backward", 12, "crop_and_resize", "backward"),
-        ("backward", 12, "crop_and_resize", "tape gradient"),
-    ],
-    ("roi_align", "adaptive", "FPN stride 4"): [("forward", 60, "torchvision", "forward")],
-    ("roi_pool", "", "FPN stride 4"): [
-        ("forward", 25, "torchvision", "forward"),
-        ("backward", 10, "torchvision", "backward"),
-    ],
-    ("ps_roi_align", "channel_major", "Light-head"): [
-        ("forward", 3, "torchvision", "forward"),
-        ("backward", 4, "torchvision", "backward"),
-    ],
-    ("ps_roi_align", "bin_major", "Light-head"): [
-        ("forward", 6, "torchvision", "forward"),
-        ("backward", 6, "torchvision", "backward"),
-    ],
-    ("ps_roi_pool", "channel_major", "R-FCN"): [("forward", 2, "torchvision", "forward")],
-    ("ps_roi_pool", "bin_major", "R-FCN"): [("forward", 4, "torchvision", "forward")],
-}
-NOISE = 1.05  # 16-bit dtypes count as no slower than float32 up to this factor
-
 
 def difference(results, expected, dtype):
     """Returns the largest difference of two lists of arrays, and the share of values that differ beyond rounding."""
@@ -72,20 +45,6 @@ def differences(candidate, peer, dtype):
     return result
 
 
-def goals(targets, seconds, variant, which):
-    """Returns the goals for a variant's pass and whether they are met."""
-    mine, words = seconds[variant, which], []
-    if variant == ("float32", "NHWC"):
-        for our_pass, times, peer, peer_pass in targets:
-            if our_pass == which and (peer, peer_pass) in seconds:
-                ratio = seconds[peer, peer_pass] / mine
-                words.append(f"{times}x {peer} {peer_pass}: {'met' if ratio >= times else 'NOT met'} ({ratio:.1f})")
-    elif variant[0] != "float32":
-        ratio = mine / seconds[("float32", variant[1]), which]
-        words.append(f"float32's time: {'met' if ratio <= NOISE else 'NOT met'} ({ratio:.2f})")
-    return "; ".join(words)
-
-
 def measure(raw, torchvision, op, setting, case_name, rates, seconds):
     """Returns (rows, names of peers) for a setting and case, with a row per variant and pass."""
     attrs, inputs = cases.OPS[op].settings[setting], cases.make_inputs(cases.OPS[op].cases[case_name])
@@ -99,7 +58,7 @@ def measure(raw, torchvision, op, setting, case_name, rates, seconds):
     times = harness.interleave(
         {(name, which): call for name, it in (variants | rivals).items() for which, call in it.passes.items()}, seconds
     )
-    targets, rows = TARGETS.get((op, setting, case_name), []), []
+    rows = []
     for variant, candidate in variants.items():
         apart = {name: differences(candidate, rival, variant[0]) for name, rival in rivals.items()}
         for which, (read, written) in candidate.moved.items():
@@ -114,7 +73,6 @@ def measure(raw, torchvision, op, setting, case_name, rates, seconds):
                     row[f"{name} ms"] = f"{1e3 * theirs_too:.0f}"
                     row[f"{name} / ours"] = f"{theirs_too / mine:.1f}"
                 row[f"off {name}"] = apart[name].get(which, "")
-            row["goal"] = goals(targets, times, variant, which)
             rows.append(row)
     return rows, list(rivals)
 
@@ -149,7 +107,7 @@ def main():
         for rival in rivals:
             columns += [f"{rival} ms", f"{rival} / ours", f"off {rival}"]
         print(f"\n## {name}\n")
-        harness.table(rows, [*columns, "goal"])
+        harness.table(rows, columns)
 
 
 if __name__ == "__main__":

@@ -40,26 +40,10 @@ import tensorflow as tf
 import tensorflow_ops as tfo
 
 PASSES = ("forward", "with gradients")
-# (height, width, channels): {pass: [(ratio, peer)]}; a ratio below 1 is a multiple of conv2d's time.
-CONVOLUTIONS = {
-    (100, 152, 128): {
-        "forward": [(20, "torchvision"), (1 / 1.5, "conv2d")],
-        "with gradients": [(35, "torchvision"), (1 / 1.7, "conv2d")],
-    },
-    (50, 76, 256): {"forward": [(8, "torchvision")], "with gradients": [(20, "torchvision")]},
-    (25, 38, 512): {"forward": [(4, "torchvision")], "with gradients": [(10, "torchvision")]},
-}
+CONVOLUTIONS = ((100, 152, 128), (50, 76, 256), (25, 38, 512))  # (height, width, channels)
 DECODER = ((100, 134), (50, 67), (25, 34), (13, 17))
 ENCODER = ((50, 67), (25, 34), (13, 17), (7, 9))
-# (queries, levels): the same.
-ATTENTIONS = {
-    "decoder": (300, DECODER, {"forward": [(10, "torch"), (10, "tf")], "with gradients": [(10, "torch"), (10, "tf")]}),
-    "encoder": (
-        sum(h * w for h, w in ENCODER),
-        ENCODER,
-        {"forward": [(25, "torch"), (25, "tf")], "with gradients": [(30, "torch"), (30, "tf")]},
-    ),
-}
+ATTENTIONS = {"decoder": (300, DECODER), "encoder": (sum(h * w for h, w in ENCODER), ENCODER)}  # (queries, levels)
 HEADS, DEPTH, POINTS = 8, 32, 4
 PAUSE = 0.01  # between calls of PyTorch and ours: its threads spin after a call
 
@@ -216,7 +200,7 @@ def attention_rows(case, which):
     Of the encoder, the pixels of a head are side by side, as our op copies them; the decoder reads
     the heads of a query in turn.
     """
-    queries, levels, _ = ATTENTIONS[case]
+    queries, levels = ATTENTIONS[case]
     _, locations, _ = attention_inputs(queries, levels)
     sizes = np.array(levels)[:, None, ::-1]  # (width, height), as in locations
     first = np.cumsum([0] + [h * w for h, w in levels])
@@ -239,7 +223,7 @@ def attention_rows(case, which):
 
 def attentions(case, which, torchvision):
     """Returns {name: call} of a case."""
-    queries, levels, _ = ATTENTIONS[case]
+    queries, levels = ATTENTIONS[case]
     inputs = attention_inputs(queries, levels)
     calls = {
         "ours": in_graph(lambda v, x, w: tfo.nn.multiscale_deformable_attention(v, levels, x, w), inputs, which),
@@ -252,7 +236,7 @@ def attentions(case, which, torchvision):
     return calls
 
 
-def measure(case, which, calls, goals, seconds):
+def measure(case, which, calls, seconds):
     """Returns a row of the table."""
     times = harness.interleave(calls, seconds, pause=PAUSE)
     floors = [name for name in ("products", "call", "rows") if name in times]
@@ -261,13 +245,7 @@ def measure(case, which, calls, goals, seconds):
     row |= {f"{name}, ms": f"{1e3 * times[name]:.3g}" for name in floors}
     row["x floor"] = f"{ours / floor:.2f}"
     row |= {f"{name} / ours": f"{times[name] / ours:.2f}" for name in times if name not in ("ours", *floors)}
-    words = []
-    for ratio, peer in goals:
-        if peer in times:
-            goal = f"{ratio}x {peer}" if ratio >= 1 else f"{1 / ratio:.1f}x of {peer}'s time"
-            missed = "NOT met" if times[peer] >= ratio * floor else "NOT met, nor by the floor"
-            words.append(f"{goal}: {'met' if times[peer] >= ratio * ours else missed}")
-    return row | {"goal": "; ".join(words)}
+    return row
 
 
 def extra_bytes(part, case, which):
@@ -275,7 +253,7 @@ def extra_bytes(part, case, which):
     if part == "convolution":
         inputs, function = convolution_inputs(*case), ours_convolution
     else:
-        queries, levels, _ = ATTENTIONS[case]
+        queries, levels = ATTENTIONS[case]
         inputs = attention_inputs(queries, levels)
         function = lambda v, x, w: tfo.nn.multiscale_deformable_attention(v, levels, x, w)  # noqa: E731
     run = in_graph(function, inputs, which)
@@ -327,13 +305,11 @@ def main():
         print(part, file=sys.stderr, flush=True)
         rows = []
         if part == "convolution":
-            for case, goals in CONVOLUTIONS.items():
-                rows += [
-                    measure(str(case), p, convolutions(case, p, torchvision), goals[p], args.seconds) for p in PASSES
-                ]
+            for case in CONVOLUTIONS:
+                rows += [measure(str(case), p, convolutions(case, p, torchvision), args.seconds) for p in PASSES]
         elif part == "attention":
-            for case, (_, _, goals) in ATTENTIONS.items():
-                rows += [measure(case, p, attentions(case, p, torchvision), goals[p], args.seconds) for p in PASSES]
+            for case in ATTENTIONS:
+                rows += [measure(case, p, attentions(case, p, torchvision), args.seconds) for p in PASSES]
         else:
             rows = memory()
         print(f"\n## {part}\n")

@@ -24,8 +24,6 @@ class Function:
     labels: bool = False  # whether the last argument is labels
     distribution: bool = False  # whether the second tensor contains distributions
     full_result: bool = False  # whether the result has the rows' shape
-    # Required speedups over the peer, by pass.
-    goals: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def moved(self, which, rows, classes, size):
         """Returns the bytes that a pass must read and write."""
@@ -56,39 +54,34 @@ FUNCTIONS = {
         lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=x),
         "tf.nn.sparse_softmax_cross_entropy_with_logits",
         labels=True,
-        goals={"forward": 12, "forward+backward": 6},
     ),
     "softmax_entropy": Function(
         tfo.nn.softmax_entropy,
         _composed_entropy,
         "composed",
-        goals={"forward": 8, "forward+backward": 8},
     ),
     "log_prob_from_logits": Function(
-        tfo.nn.log_prob_from_logits, tf.nn.log_softmax, "tf.nn.log_softmax", full_result=True, goals={"forward": 4}
+        tfo.nn.log_prob_from_logits, tf.nn.log_softmax, "tf.nn.log_softmax", full_result=True
     ),
-    "softmax": Function(tfo.nn.softmax, tf.nn.softmax, "tf.nn.softmax", full_result=True, goals={"forward": 2}),
+    "softmax": Function(tfo.nn.softmax, tf.nn.softmax, "tf.nn.softmax", full_result=True),
     "softmax_cross_entropy": Function(
         lambda x, t: tfo.nn.softmax_cross_entropy(t, x),
         lambda x, t: tf.nn.softmax_cross_entropy_with_logits(labels=t, logits=x),
         "tf.nn.softmax_cross_entropy_with_logits",
         tensors=2,
         distribution=True,
-        goals={"forward+backward": 5},
     ),
     "label_log_prob": Function(
         lambda x, y: tfo.nn.label_log_prob(y, x),
         _composed_log_prob,
         "gather of log_softmax",
         labels=True,
-        goals={"forward+backward": 10},
     ),
     "gaussian_kl": Function(
         lambda m1, s1, m2, s2: tfo.nn.gaussian_kl((m1, s1), (m2, s2)),
         _composed_kl,
         "composed",
         tensors=4,
-        goals={"forward+backward": 4},
     ),
 }
 

@@ -17,8 +17,6 @@ import functions
 import harness
 import tensorflow as tf
 
-MOST_X_FLOOR = 1.5
-
 
 def measure(name, rows, classes, dtype, rates, seconds):
     """Returns a table row per pass."""
@@ -35,11 +33,6 @@ def measure(name, rows, classes, dtype, rates, seconds):
         row["x floor"] = f"{floor:.2f}"
         if which == "forward":
             row["off"], row["TensorFlow off"] = (f"{case.difference(whose):.1e}" for whose in ("ours", "peer"))
-        goal = case.function.goals.get(which)
-        if goal:
-            fast = "met" if theirs / mine >= goal else "NOT met"
-            near = "met" if floor <= MOST_X_FLOOR else "NOT met"
-            row["goal"] = f"{goal:g}x: {fast}; {MOST_X_FLOOR}x floor: {near}"
         table.append(row)
     return table
 
@@ -68,7 +61,7 @@ def main():
                     table += measure(name, rows, classes, dtype, rates, args.seconds)
         print(f"\n## {name} against {functions.FUNCTIONS[name].peer_name}\n", flush=True)
         columns = ["logits", "dtype", "pass", "ms", "x floor", "TensorFlow ms", "times as fast", "XLA ms", "times XLA"]
-        harness.table(table, [*columns, "off", "TensorFlow off", "goal"])
+        harness.table(table, [*columns, "off", "TensorFlow off"])
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def sample_places(start: float, end: float, bins: int, samples: int) -> np.ndarr
 
 
 def weights(places: np.ndarray, pixels: int) -> np.ndarray:
-    """What a bin with these samples takes of each pixel on the axis."""
+    """Returns the weight of each pixel on the axis in a bin with these samples."""
     low = np.floor(places - 0.5).astype(int)
     fraction = places - 0.5 - low
     result = np.zeros(pixels)
@@ -276,7 +276,7 @@ def draw_multiscale_roi_align() -> plt.Figure:
 
 
 def draw_coming_from() -> plt.Figure:
-    """What pooling functions make of a box from 2 to 6 on eight pixels."""
+    """Draws how pooling functions sample a box from 2 to 6 on eight pixels."""
     page = Page(4.25)
     pixels, low, high, bins = 8, 2.0, 6.0, 4
     ends = np.linspace(0, 1, bins)  # tf.image's samples: the first and the last are the corners

@@ -14,7 +14,7 @@ LEARNING_RATES = {"table": 0.1, "window": 0.01}
 
 
 class Tagged(NamedTuple):
-    """What a model says about records."""
+    """A model's predictions for records."""
 
     tags: np.ndarray  # int32 [N, T]
     probabilities: np.ndarray  # float32 [N, T, tags]

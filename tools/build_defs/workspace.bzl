@@ -1,4 +1,4 @@
-"""What the macros in op_family.bzl need, for WORKSPACE files and for modules."""
+"""Dependencies of the macros in op_family.bzl, for WORKSPACE files and for modules."""
 
 load("//third_party/aarch64:aarch64_configure.bzl", "aarch64_configure")
 load("//third_party/cpu:cpu_configure.bzl", "cpu_configure")

@@ -3,8 +3,8 @@
 import contextlib
 import ctypes
 
-# What a process needs when it starts. glibc's caches of threads, and the allocator that TensorFlow has for tensors
-# above 256 KB with oneDNN, return memory as it was freed.
+# Variables to set before a process starts: glibc's thread caches, and the allocator that TensorFlow with oneDNN uses
+# for tensors above 256 KB, return memory as it was freed.
 ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0", "TF_ENABLE_ONEDNN_OPTS": "0"}
 _M_PERTURB = -6  # of malloc.h
 

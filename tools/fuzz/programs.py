@@ -17,7 +17,7 @@ _MAX_VALUES = 2**20  # per tensor
 _MAX_COPIED_VALUES = 24  # from an example's tensor, to keep programs short
 
 _ONE_OP = "function, inputs, one_op=True"
-# What is called, and what with the same results it must agree with.
+# Pairs of calls that must give the same results.
 _AGREE = [
     _ONE_OP,
     _ONE_OP,

@@ -41,7 +41,7 @@ BoxIouLossArgs LossArgs(const KernelCall& call) {
   return {Metric(call), Format(call), call.Int("boxes")};
 }
 
-// What the arguments of nms and soft_nms have in common.
+// Reads the arguments that nms and soft_nms have in common.
 template <typename Args>
 void ReadSuppression(const KernelCall& call, Args* args) {
   args->num_boxes = call.Int("boxes");

@@ -4,7 +4,7 @@ import ctypes
 
 
 class KernelLibrary:
-    """What Bazel links of //tools/gpu:kernels.so, or :emulated_kernels.so, which runs the kernels on the CPU."""
+    """//tools/gpu:kernels.so, or :emulated_kernels.so, which runs the kernels on the CPU."""
 
     def __init__(self, path):
         self._run = ctypes.CDLL(str(path)).tfo_run

@@ -9,11 +9,11 @@ namespace tfo::gpu {
 namespace {
 
 // int32, or what option `labels` names: int64.
-IntValues Ints(const KernelCall& call, int i) {
+IndexArray Ints(const KernelCall& call, int i) {
   if (call.Text("labels") == "int64") {
-    return IntValues(static_cast<const int64_t*>(call[i].address));
+    return IndexArray(static_cast<const int64_t*>(call[i].address));
   }
-  return IntValues(static_cast<const int32_t*>(call[i].address));
+  return IndexArray(static_cast<const int32_t*>(call[i].address));
 }
 
 // Buffers 1 to 3: labels, their lengths, the logits' lengths.

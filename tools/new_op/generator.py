@@ -36,7 +36,7 @@ _GATHER = {
 _VALUES = {"map": _MAP, "reduction": _REDUCTION, "gather": _GATHER}
 
 
-# What the generated Python files call something else by.
+# Names that the generated Python files already use.
 _RESERVED = frozenset("arguments autograph axes gradients np ops pfor tensorflow tensorflow_ops tf tfo".split())
 
 

@@ -55,7 +55,7 @@ TFO_HOST_DEVICE static inline int64_t CornerPixel(const BilinearCell<C>& cell,
                                                   int i, int64_t width) {
   return (cell.y + i / 2) * width + cell.x + i % 2;
 }
-// What a corner counts. A pixel of weight 0 must not be read: it may be NaN.
+// The weight of a corner. A pixel of weight 0 must not be read: it may be NaN.
 template <typename C>
 TFO_HOST_DEVICE static inline C CornerWeight(const BilinearCell<C>& cell,
                                              int i) {

@@ -22,9 +22,8 @@ class CountedGpuKernel : public ::tensorflow::AsyncOpKernel {
                     DoneCallback done) final;
 
  protected:
-  // Results, one for each output, of which the first elements of dim 0 are
-  // output: as many as the int32 at `count` says when the stream has computed
-  // it. All are in the GPU's memory.
+  // One tensor for each output, of which the op returns the first `count` rows,
+  // known once the stream is done. All are in the GPU's memory.
   struct Results {
     std::vector<::tensorflow::Tensor> outputs;
     ::tensorflow::Tensor count;  // [1]

@@ -46,7 +46,7 @@ struct Gpu {
   bool deterministic = false;
 };
 
-// What an algorithm returns: null, or the error of a CUDA launch.
+// Algorithms return this: null, or the error of a CUDA launch.
 using Error = const char*;
 
 }  // namespace tfo

@@ -1,5 +1,5 @@
-// What a formula may call, under one name for every V: a vector in *_simd.cc
-// files, a float or double in CUDA files and elsewhere.
+// Functions that a formula may call, under one name for every V: a vector in
+// *_simd.cc files, a float or double in CUDA files and elsewhere.
 //
 //   namespace tfo::TFO_FORMULA_NAMESPACE {
 //   template <typename V>

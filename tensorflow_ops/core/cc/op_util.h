@@ -1,4 +1,4 @@
-// What op and OpKernel files share: TensorFlow's context as the algorithms'
+// Shared by op and OpKernel files: TensorFlow's context as the algorithms'
 // devices and pointers, argument checks, registration.
 #ifndef TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 #define TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_

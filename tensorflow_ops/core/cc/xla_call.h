@@ -1,6 +1,6 @@
-// What XLA's compiler (xla_compile.cc) and the running program (xla_run.cc)
-// agree on. Under jit_compile=True an op becomes a custom call, and the call
-// runs the op's own OpKernel on XLA's buffers.
+// The agreement between XLA's compiler (xla_compile.cc) and the running program
+// (xla_run.cc). Under jit_compile=True an op becomes a custom call, and the
+// call runs the op's own OpKernel on XLA's buffers.
 #ifndef TENSORFLOW_OPS_CORE_CC_XLA_CALL_H_
 #define TENSORFLOW_OPS_CORE_CC_XLA_CALL_H_
 

@@ -36,10 +36,10 @@ absl::Status BoxCount(InferenceContext* c, int boxes_input,
                 c->Merge(c->Dim(boxes, 0), c->Dim(box_indices, 0), count));
 }
 
-// What every forward op here has in common: features are one input or, with
-// attr L, as many maps of one batch and one number of channels; boxes,
-// box_indices and output_size follow. Sets the shapes of all outputs. Position-
-// sensitive ops have ph * pw times as many channels in as out.
+// Sets the shapes of all outputs of a forward op. The inputs are features,
+// boxes, box_indices and output_size; with attr L, features are L maps with
+// equal batch and channels. Position-sensitive ops have ph * pw times as many
+// channels in as out.
 absl::Status PooledShape(InferenceContext* c, bool position_sensitive) {
   bool channels_first;
   TF_RETURN_IF_ERROR(ChannelsFirst(c, &channels_first));

@@ -44,7 +44,7 @@ def _broadcast(boxes1, boxes2):
 def box_iou(boxes1, boxes2, *, mode: str = "iou", box_format: str = "xyxy", name=None) -> tf.Tensor:
     """Computes the overlap of every box of one set with every box of another.
 
-    With w = max(x2 - x1, 0), h alike: iou is intersection / union, 0 where the union is 0,
+    With w = max(x2 - x1, 0), likewise h: iou is intersection / union, 0 where the union is 0,
     without an epsilon. "giou" (arXiv:1902.09630) subtracts (hull - union) / hull, hull the
     smallest box around both; "diou" (arXiv:1911.08287) the squared distance of the centres
     over the squared diagonal of the hull; "ciou" (the same paper) is diou - alpha v,

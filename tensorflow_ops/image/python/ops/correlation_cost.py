@@ -44,7 +44,7 @@ def correlation_cost(
             a[y1 + j, x1 + i, c] * b[y1 + dy stride_2 + j, x1 + dx stride_2 + i, c]
         y1 = y stride_1 - padding + b,  x1 = x stride_1 - padding + b
 
-    A product with a pixel outside counts 0 in the mean. With padding = b and stride_1 = 1 the
+    Pixels outside the map count as 0. With padding = b and stride_1 = 1 the
     costs have the height and width of the maps.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -72,7 +72,7 @@ def correlation_cost(
 
     Returns:
       [N, H', W', (2 r + 1)^2], or [N, (2 r + 1)^2, H', W'], with
-      H' = ceil((H + 2 padding - 2 b) / stride_1), W' alike; features' dtype. Sums are float32
+      H' = ceil((H + 2 padding - 2 b) / stride_1), likewise W'; features' dtype. Sums are float32
       (float64 for float64). Differentiable in both maps, to any order; gradients have the
       same bits for any number of threads.
 

@@ -56,7 +56,7 @@ def deform_conv2d(
     With tap (i, j) of kh x kw, output place (p, q) and channel c,
 
     output[p, q, o] = bias[o] + sum of filters[i, j, c, o] * mask * features[y, x, c], where
-    y = p * stride - top + i * dilation + offset_y, x alike.
+    y = p * stride - top + i * dilation + offset_y, likewise x.
 
     Features between pixels are interpolated bilinearly; pixels outside are 0, so values fade
     from 0 at -1 and at H. Offsets of zero give `tf.nn.conv2d`. Columns of samples are never

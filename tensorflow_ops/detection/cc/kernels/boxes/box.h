@@ -1,11 +1,11 @@
 // Boxes as corners: formats, areas, intersections. Formulas (elementwise.h): V
 // is a vector in *_simd.cc files, else float or double, also in CUDA.
 //
-// Nothing here adds an epsilon, and products are not fused with sums: two
-// identical boxes have an intersection of exactly their area, and
-// area + area - intersection is exactly that, too.
+// Nothing here adds an epsilon, and products are not fused with sums. So the
+// intersection of two identical boxes is exactly their area, and so is area +
+// area - intersection.
 //
-// Quotients of areas are right for boxes of any size: where an area overflows
+// Quotients of areas are correct for boxes of any size: where an area overflows
 // or loses bits, lengths are multiplied by powers of two, which is exact.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_H_
@@ -44,7 +44,7 @@ TFO_FORMULA Box<C> ReadCorners(const C* b, bool yxyx) {
   return yxyx ? Box<C>{b[1], b[0], b[3], b[2]} : Box<C>{b[0], b[1], b[2], b[3]};
 }
 
-// The one that is greater (smaller). If either is NaN: b.
+// Returns the greater (smaller) one, or b if either is NaN.
 template <typename V>
 TFO_FORMULA V Greater(V a, V b) {
   return a > b ? a : b;
@@ -54,7 +54,7 @@ TFO_FORMULA V Smaller(V a, V b) {
   return a < b ? a : b;
 }
 
-// From lo to hi, 0 if hi is below lo or the difference is NaN.
+// Returns hi - lo, or 0 if hi is below lo or the difference is NaN.
 template <typename V>
 TFO_FORMULA V Side(V lo, V hi) {
   return Greater(hi - lo, V{});
@@ -74,13 +74,13 @@ TFO_FORMULA auto HasExtent(const Box<V>& b) {
   return IsFinite(b) & (b.x1 < b.x2) & (b.y1 < b.y2);
 }
 
-// Any number if the box is not finite.
+// Unspecified if the box is not finite.
 template <typename V>
 TFO_FORMULA V Area(const Box<V>& b) {
   return Product(Side(b.x1, b.x2), Side(b.y1, b.y2));
 }
 
-// The area of the intersection; 0 if either box is inverted, any number if
+// The area of the intersection: 0 if either box is inverted, unspecified if
 // either is not finite.
 template <typename V>
 TFO_FORMULA V Intersection(const Box<V>& a, const Box<V>& b) {
@@ -111,7 +111,7 @@ TFO_FORMULA Hull<V> HullOf(const Box<V>& a, const Box<V>& b) {
           Side(Smaller(a.y1, b.y1), Greater(a.y2, b.y2))};
 }
 
-// Does the condition hold in all lanes?
+// Returns whether the condition holds in all lanes.
 #ifdef TFO_CPU_NAMESPACE
 template <typename Mask>
 TFO_FORMULA bool InAllLanes(Mask condition) {
@@ -121,8 +121,8 @@ TFO_FORMULA bool InAllLanes(Mask condition) {
 TFO_FORMULA bool InAllLanes(bool condition) { return condition; }
 #endif
 
-// Sizes for which sums and quotients of areas have full precision, and the
-// powers of two that bring other sizes there.
+// The sizes for which sums and quotients of areas have full precision, and the
+// powers of two that scale other sizes into this range.
 template <typename Value>
 struct OrdinarySizes {
   static constexpr bool kFloat = sizeof(Value) == 4;
@@ -139,8 +139,8 @@ struct OrdinarySizes {
       static_cast<Value>(kFloat ? 0x1p-75 : 0x1p-611);
 };
 
-// True if an area that is not larger can be divided by this one at full
-// precision; false for NaN.
+// True if dividing this or a smaller area by this one has full precision; false
+// for NaN.
 template <typename V>
 TFO_FORMULA auto IsOrdinaryArea(V area) {
   using Value = ScalarOf<V>;
@@ -205,7 +205,7 @@ TFO_FORMULA Overlap<V> OverlapOf(const ScaledBoxes<V>& boxes) {
   return OrdinaryOverlap(boxes.a, Area(boxes.a), boxes.b, Area(boxes.b));
 }
 
-// The same; without kAnySize, of boxes with ordinary unions.
+// The same; without kAnySize, only for boxes with ordinary unions.
 template <bool kAnySize, typename V>
 TFO_FORMULA Overlap<V> OverlapOf(const Box<V>& a, V area1, const Box<V>& b,
                                  V area2) {

@@ -1,11 +1,11 @@
-// Overlap of boxes: of all pairs of two sets, and as a loss of pairs in order.
+// Overlap of boxes: for all pairs of two sets, and as a loss for matched pairs.
 //
-// With w = max(x2 - x1, 0), h alike: iou = intersection / union, 0 if the union
-// is 0. giou = iou - (hull - union) / hull, with the smallest box around both,
-// the term 0 for a hull of 0. diou = iou - distance^2 / diagonal^2, of the
-// centers and of the hull, the term 0 for a diagonal of 0. ciou = diou - alpha
-// v, v = 4 / pi^2 (atan2(w1, h1) - atan2(w2, h2))^2, alpha = v / (1 - iou + v),
-// 0 for v = 0.
+// With w = max(x2 - x1, 0), likewise h: iou = intersection / union, 0 if the
+// union is 0. giou = iou - (hull - union) / hull, with the smallest box around
+// both, the term 0 for a hull of 0. diou = iou - distance^2 / diagonal^2, of
+// the centers and of the hull, the term 0 for a diagonal of 0. ciou = diou -
+// alpha v, v = 4 / pi^2 (atan2(w1, h1) - atan2(w2, h2))^2, alpha = v / (1 - iou
+// + v), 0 for v = 0.
 //
 // A pair with a number that is not finite has a metric of NaN and no gradient.
 // Finite boxes may have any size: where products of sides overflow or lose
@@ -31,7 +31,7 @@ struct BoxIouArgs {
   int64_t batch, rows, columns;
 };
 
-// Pair i of boxes1 [count, 4] is with box i of boxes2 [count, 4].
+// Pairs box i of boxes1 [count, 4] with box i of boxes2 [count, 4].
 struct BoxIouLossArgs {
   BoxMetric metric;
   BoxFormat format;

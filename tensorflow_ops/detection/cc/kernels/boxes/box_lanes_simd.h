@@ -15,7 +15,7 @@ template <typename C>
 struct Permutations {
   using Index = typename Lanes<C>::Index;
   static constexpr int kCount = Lanes<C>::kCount;
-  Index even, odd, low, high;  // low, high: lanes in turns
+  Index even, odd, low, high;  // low, high: alternating lanes
 
   TFO_INLINE Permutations() {
     for (int i = 0; i < kCount; ++i) {

@@ -9,7 +9,7 @@
 namespace tfo {
 namespace TFO_FORMULA_NAMESPACE {
 
-// A box with what its pairs need of it.
+// A box, with numbers that its pairs share.
 template <typename V>
 struct MeasuredBox {
   Box<V> box;
@@ -72,7 +72,7 @@ TFO_FORMULA V SquaredDiagonal(const Hull<V>& hull) {
   return Product(hull.w, hull.w) + Product(hull.h, hull.h);
 }
 
-// What kDiou compares: from the center of a to that of b.
+// From the center of a to that of b, which kDiou compares.
 template <typename V>
 struct Offset {
   V x, y;
@@ -157,15 +157,15 @@ TFO_FORMULA V AngleBetweenAny(const Box<V>& a, const Box<V>& b) {
   return DiagonalAngle(a) - DiagonalAngle(b);
 }
 
-// Are all numbers of a metric ordinary?
+// Returns whether all numbers of a metric are ordinary.
 template <typename V>
 TFO_FORMULA auto Fits(V uni, V largest) {
   return (uni >= OrdinarySizes<ScalarOf<V>>::kMinArea) &
          (uni + largest < ScalarOf<V>(INFINITY));
 }
 
-// True if the numbers of any metric are ordinary for every pair of such boxes
-// of which one has a union's least area.
+// True if the numbers of any metric are ordinary for every pair of such boxes,
+// provided that one has the least ordinary area of a union.
 template <typename V>
 TFO_FORMULA auto HasOrdinaryPlace(const Box<V>& b) {
   constexpr auto kMax = OrdinarySizes<ScalarOf<V>>::kMaxSide;
@@ -196,7 +196,7 @@ TFO_FORMULA V MetricOf(const MeasuredBox<V>& a, const MeasuredBox<V>& b,
   return fits ? metric : (IsFinite(a.box) & IsFinite(b.box) ? again : nan);
 }
 
-// How max(a, b) changes with a: equal values share.
+// The derivative of max(a, b) to a: 1/2 where they are equal.
 template <typename V>
 TFO_FORMULA V ShareOfGreater(V a, V b) {
   using Value = ScalarOf<V>;
@@ -222,7 +222,7 @@ struct Ends {
   V low, high;
 };
 
-// From these to the corners on one axis.
+// Returns the gradients to the corners on one axis from these.
 template <typename V>
 TFO_FORMULA void GradOfAxis(const SideGradients<V>& d, Ends<V> a, Ends<V> b,
                             Ends<V>* d_a, Ends<V>* d_b) {
@@ -306,7 +306,7 @@ TFO_FORMULA BoxPair<V> GradFrom(const Box<V>& a, const Box<V>& b, V iou, V uni,
           {x2.low, y2.low, x2.high, y2.high}};
 }
 
-// b where `keeps`, else the other.
+// Returns b where `keeps` is true, else the other.
 template <typename V, typename Mask>
 TFO_FORMULA Box<V> Select(Mask keeps, const Box<V>& b, const Box<V>& other) {
   return {keeps ? b.x1 : other.x1, keeps ? b.y1 : other.y1,

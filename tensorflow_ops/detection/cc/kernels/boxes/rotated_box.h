@@ -25,8 +25,8 @@ struct RotatedBox {
 
 namespace rotated_internal {
 
-// The cosine and sine of degrees: exact for multiples of 90, and the same, but
-// for their order and signs, for whole angles that differ by such a multiple.
+// The cosine and sine of degrees: exact for multiples of 90. Whole angles that
+// differ by such a multiple have the same numbers, up to order and sign.
 TFO_FORMULA void CosineAndSine(double degrees, double* cosine, double* sine) {
   constexpr double kRadians = 3.14159265358979323846 / 180;
   const double turn = std::fmod(degrees, 360.0);          // exact
@@ -49,8 +49,8 @@ struct Corner {
   C x, y;
 };
 
-// Of a circle around the corners: the smallest, unless squares overflow or lose
-// bits.
+// The radius of a circle around the corners: the smallest one, unless squares
+// overflow or lose bits.
 template <typename C>
 TFO_FORMULA C RadiusOf(C w, C h) {
   const C square = w * w + h * h;

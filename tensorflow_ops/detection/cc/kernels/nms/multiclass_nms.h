@@ -27,7 +27,7 @@ struct MulticlassNmsArgs {
     return boxes + image * num_boxes * (boxes_per_class ? classes : 1) *
                        BoxSize(format);
   }
-  // The box of a score: both count from the image's first.
+  // The box of a score; both are indices within the image.
   TFO_HOST_DEVICE int64_t BoxOf(int64_t position) const {
     return boxes_per_class ? position : position / classes;
   }
@@ -41,8 +41,8 @@ struct MulticlassNmsArgs {
   }
 };
 
-// All [images, max_outputs], counts [images]. Behind an image's count,
-// `indices` are -1, the others 0.
+// All are [images, max_outputs], except counts [images]. Entries beyond an
+// image's count are -1 in `indices`, 0 in the others.
 struct MulticlassNmsResult {
   int32_t *indices, *class_ids;
   int32_t* positions;  // index * classes + class id

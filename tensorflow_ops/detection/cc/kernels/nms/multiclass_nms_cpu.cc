@@ -82,8 +82,8 @@ class ImageSweep {
     return a.key != b.key ? a.key < b.key : a.index < b.index;
   }
 
-  // Sets items_ to some of the best, of which the best `portion` come first.
-  // Returns whether these are all.
+  // Collects the best items in items_, and moves the best `portion` to the
+  // front. Returns whether items_ has all items.
   bool FindTop(int64_t portion) {
     const int64_t size = args_.num_boxes * args_.classes;
     const auto find_above = TFO_DISPATCH(FindAbove<T>);

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
                      : Item{NoScore<T>(), 0x7FFFFFFF};
     }
     SortInBlock(items, scratch.num_items, RanksBefore<Item>());
-    // All threads count alike.
+    // All threads have the same count.
     int32_t count = 0;
     int64_t comparable = 0;
     for (int64_t r = 0; r < args.num_boxes && count < scratch.most; ++r) {

@@ -1,10 +1,9 @@
 // Non-maximum suppression, of all boxes or within groups.
 //
-// In the order of falling scores, equal scores by rising index, a box is kept
-// unless a kept one of its group has an IoU above the threshold with it. Boxes
-// without an extent (box.h, rotated_box.h) overlap nothing; others may have any
-// size.
-// Boxes whose score is NaN take no part.
+// Visits boxes by descending score, equal scores by ascending index, and keeps
+// a box unless its IoU with a kept box of its group is above the threshold.
+// Boxes without an extent (box.h, rotated_box.h) overlap nothing; others may
+// have any size. Boxes with a NaN score are ignored.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_H_
 

@@ -32,7 +32,7 @@ TFO_FORMULA ComparedBox<T, kRotated> ReadCompared(const T* boxes, int64_t i,
   }
 }
 
-// Can the box overlap any other?
+// Returns whether the box can overlap any other.
 template <typename T>
 TFO_FORMULA bool CanOverlap(const UprightBox<T>& box) {
   return box.area >= 0;
@@ -42,7 +42,7 @@ TFO_FORMULA bool CanOverlap(const RotatedBox<T>& box) {
   return HasExtent(box);
 }
 
-// Can the box suppress any other?
+// Returns whether the box can suppress any other.
 template <typename Compared, typename T>
 TFO_FORMULA bool CanSuppress(const Compared& box, T iou_threshold) {
   return CanOverlap(box) && iou_threshold < 1;  // no IoU is above 1
@@ -55,7 +55,8 @@ TFO_FORMULA Overlap<T> OverlapOf(const UprightBox<T>& a,
   return OverlapOf</*kAnySize=*/true>(a.corners, a.area, b.corners, b.area);
 }
 
-// Is the IoU above the threshold? Both boxes can overlap.
+// Returns whether the IoU is above the threshold. Requires CanOverlap of both
+// boxes.
 template <typename Compared, typename T>
 TFO_FORMULA bool Suppresses(const Compared& kept, const Compared& box,
                             T iou_threshold) {

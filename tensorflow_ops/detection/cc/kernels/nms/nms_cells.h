@@ -1,5 +1,5 @@
-// Which kept boxes a candidate of nms can overlap: those of its group and, in
-// large groups, near it on an axis.
+// Finds the kept boxes that a candidate of nms can overlap: those of its group
+// and, in large groups, those near it on an axis.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_CELLS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_CELLS_H_
 
@@ -46,7 +46,7 @@ class AxisBins {
       const double wide = std::max(width, level.narrowest);
       const double narrow = std::min(width, level.widest);
       if (narrow < threshold_ * wide) continue;
-      // The intersection is at least so long.
+      // The least length of the intersection.
       const double common = threshold_ * wide;
       const int64_t begin = level.At(low + common - level.widest - level.slack);
       const int64_t end = level.At(high - common + level.slack);
@@ -99,7 +99,7 @@ class NmsCells {
  public:
   NmsCells(const NmsArgs<T>& args, const std::vector<int32_t>& order);
 
-  // Is each cell a group?
+  // Returns whether each cell is a group.
   bool are_groups() const { return !groups_.empty() && bins_.size() == 1; }
   int64_t num_groups() const { return num_groups_; }
   int64_t Group(int64_t rank) const {

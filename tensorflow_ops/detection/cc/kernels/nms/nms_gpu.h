@@ -1,4 +1,4 @@
-// What the CUDA kernels of the nms family share.
+// Shared by the CUDA kernels of the nms family.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_GPU_H_
 
@@ -16,7 +16,7 @@ struct RanksBefore {
   }
 };
 
-// The item of a score, or one behind all others if the score takes no part.
+// The item of a score; sorts after all others if the score is ignored.
 template <typename T>
 __device__ Ranked<ScoreKey<T>> RankedOf(T score, ScoreKey<T> limit,
                                         int64_t index) {

@@ -1,4 +1,4 @@
-// What the OpKernels of the nms family read from TensorFlow's contexts.
+// Reads the arguments of the nms family from TensorFlow's contexts.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_INPUTS_OP_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_INPUTS_OP_H_
 
@@ -43,7 +43,7 @@ absl::Status ReadIouThreshold(::tensorflow::OpKernelContext* ctx, T* value) {
       absl::StrCat("iou_threshold is ", *value, ", expected [0, 1]"));
 }
 
-// An int32 that is at least `least`.
+// Reads an int32 input; refuses values below `least`.
 inline absl::Status ReadLimit(::tensorflow::OpKernelContext* ctx,
                               const char* name, int32_t least, int64_t* value) {
   int32_t limit;

@@ -39,8 +39,8 @@ class KeptBoxes {
   int32_t count(int64_t cell) const { return counts_[cell]; }
   const std::vector<int32_t>& counts() const { return counts_; }
 
-  // Has a box of the cell, from its `from`th on, an IoU above the threshold
-  // with the candidate that Read returned, which can overlap?
+  // Returns whether a box of the cell, from its `from`th on, has an IoU above
+  // the threshold with a candidate from Read that can overlap.
   bool Suppress(const Candidate<T>& candidate, int64_t cell,
                 int32_t from) const;
 

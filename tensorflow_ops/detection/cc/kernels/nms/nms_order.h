@@ -12,11 +12,11 @@
 
 namespace tfo {
 
-// Falls where the score, a float or double, rises. 0 and -0 have one key.
+// Descends as the score, a float or double, rises. 0 and -0 have the same key.
 template <typename T>
 using ScoreKey = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
 
-// The key of NaN, which no number has.
+// The key of NaN only.
 template <typename T>
 TFO_HOST_DEVICE constexpr ScoreKey<T> NoScore() {
   return static_cast<ScoreKey<T>>(-1);

@@ -8,7 +8,7 @@
 
 namespace tfo {
 
-// Boxes as rows. Behind the last box, each row has kRowPadding readable values.
+// Boxes as rows. After the last box, each row has kRowPadding readable values.
 template <typename T>
 struct BoxRows {
   T *x1, *y1, *x2, *y2, *area;
@@ -22,8 +22,8 @@ struct BoxRow {
 };
 
 TFO_PER_CPU_LEVEL(
-    // Has one of the kept boxes [begin, end) an IoU above the threshold with
-    // the box? All have an extent (box.h).
+    // Returns whether one of the kept boxes [begin, end) has an IoU above the
+    // threshold with the box. All boxes have an extent (box.h).
     template <typename T>
     bool AnyOverlaps(const BoxRows<T>& kept, int64_t begin, int64_t end,
                      const BoxRow<T>& box, T iou_threshold);

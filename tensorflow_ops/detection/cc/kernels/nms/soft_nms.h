@@ -5,7 +5,7 @@
 //   kGaussian: exp(-iou^2 / sigma)
 //   kLinear:   1 - iou where iou >= iou_threshold, 1 elsewhere
 // until no score is above score_threshold. Boxes without an extent (box.h) have
-// an IoU of 0. A score that is NaN is never taken.
+// an IoU of 0. A NaN score is never taken.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_SOFT_NMS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_SOFT_NMS_H_
 

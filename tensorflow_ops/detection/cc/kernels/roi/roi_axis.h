@@ -10,7 +10,7 @@
 
 namespace tfo {
 
-// What a bin pools.
+// The values that a bin pools.
 enum class RoiBins {
   kSamples,  // bilinear samples on a regular grid: RoIAlign
   kPixels,   // the pixels it covers: PS-RoI-Pool

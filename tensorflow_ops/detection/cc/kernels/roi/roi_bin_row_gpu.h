@@ -9,8 +9,8 @@
 
 namespace tfo {
 
-// Kinds of what shared memory holds of a bin on an axis: the weights of pixels,
-// the same with their slopes, samples. A sample has at most two taps.
+// Contents of shared memory for a bin on an axis: weights of pixels, weights
+// with slopes, or samples. A sample has at most two taps.
 template <typename C>
 struct Weights {
   using Coordinate = C;
@@ -223,8 +223,8 @@ inline MaxTaps MaxTapsOn(const FeatureShape& features, RoiBins bins,
   return {features.height + 3, features.width + 3};
 }
 
-// Whether a box may have bins whose taps do not fit. Bins so large are rare;
-// kernels of their own visit them, which need more registers.
+// Whether a box may have bins whose taps do not fit. Such large bins are rare;
+// separate kernels, which need more registers, visit them.
 template <typename Kind>
 bool NeedsFallback(const PoolGrid& grid, const MaxTaps& taps) {
   using Row = SharedBinRow<Kind>;

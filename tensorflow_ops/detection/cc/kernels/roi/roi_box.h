@@ -1,4 +1,4 @@
-// What the region pooling ops share: the shape of features, boxes as views of
+// Shared by the region pooling ops: the shape of features, boxes as views of
 // memory, the grid of bins. Host and device read boxes with the same functions.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_BOX_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_BOX_H_
@@ -79,8 +79,8 @@ struct Boxes {
 // A box in feature pixels.
 template <typename C>
 struct ScaledBox {
-  // False if the box names no image, is inverted or is not finite. It then
-  // pools zeros and has no gradient.
+  // False if the image index is out of range, or the box is inverted or not
+  // finite. Such a box pools zeros and has no gradient.
   bool valid;
   int64_t image;
   C y1, x1, y2, x2;

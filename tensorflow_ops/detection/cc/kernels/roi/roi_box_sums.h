@@ -1,4 +1,4 @@
-// Gradients to boxes on the host, summed from what units of work computed.
+// Gradients to boxes on the host, summed from the results of units of work.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_BOX_SUMS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_BOX_SUMS_H_
 

@@ -1,5 +1,5 @@
-// What all CUDA kernels of region pooling share: packs of channels, and how the
-// threads of a block share out a row of bins. For .cu.cc files.
+// Shared by all CUDA kernels of region pooling: packs of channels, and how a
+// row of bins is divided among the threads of a block. For .cu.cc files.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_CHANNELS_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_CHANNELS_GPU_H_
 
@@ -33,7 +33,7 @@ __device__ void StoreChannels(const Pack<T, N>& pack, T* at, int64_t step,
   }
 }
 
-// At most, of a block that has a row of bins.
+// The most threads of a block that has a row of bins.
 constexpr int kRowThreads = 128;
 
 // Threads of a block that has a row of `bins`: fewer, where the last step would

@@ -22,7 +22,7 @@ absl::Status ReadSpatialScale(::tensorflow::OpKernelConstruction* ctx,
 
 absl::Status CheckSamplingRatio(int32_t sampling_ratio);
 
-// sampling_ratio and, if the op has it, aligned, which is else true.
+// Reads sampling_ratio and, if the op has it, aligned (default: true).
 absl::Status ReadSampling(::tensorflow::OpKernelConstruction* ctx,
                           bool has_aligned, RoiSampling* sampling);
 
@@ -34,7 +34,7 @@ struct SizeInput {
 constexpr SizeInput ShapeOf(const char* input) { return {input, true}; }
 constexpr SizeInput ValuesOf(const char* input) { return {input, false}; }
 
-// What an op calls its inputs, besides boxes and box_indices.
+// The names of an op's inputs, besides boxes and box_indices.
 struct RoiInputNames {
   // The features, [N,H,W,C] or [N,C,H,W]. A list has one per level, of one N
   // and C.
@@ -44,8 +44,8 @@ struct RoiInputNames {
   SizeInput grid;
   // An input that must have the features' shape; null if there is none.
   const char* like_features = nullptr;
-  // Whether bins have channels of their own, so that the features' C is that
-  // many times what is pooled.
+  // Whether bins have channels of their own: the features' C is then the pooled
+  // C times the number of bins.
   bool position_sensitive = false;
 };
 
@@ -55,9 +55,9 @@ struct RoiSizes {
   PoolGrid grid;
 };
 
-// Reads and checks an op's sizes and boxes. On the CPU each of box_indices must
-// lie in [0, N). A GPU kernel would have to wait for the values: there, a box
-// of no image pools zeros.
+// Reads and checks an op's sizes and boxes. On the CPU, each of box_indices
+// must lie in [0, N). On a GPU, checking would have to wait for the values;
+// there, a box with an index out of range pools zeros.
 template <typename Device, typename C>
 absl::Status ReadRoiInputs(::tensorflow::OpKernelContext* ctx,
                            const RoiFormats& formats,

@@ -15,7 +15,7 @@
 
 namespace tfo {
 
-// What decides how the gradient is partitioned.
+// The costs that decide how the gradient is partitioned.
 struct GradCost {
   double cycles_per_bin_row;
   int64_t tensor_bytes;  // of the op's inputs and outputs

@@ -115,7 +115,7 @@ double CyclesPerBin(const RoiAlignMaxArgs& args,
   return 2 + samples * (args.features.channels_first ? 12 : 1.5);
 }
 
-// What the vector functions may read beyond the channels' samples.
+// Values that the vector functions may read beyond the channels' samples.
 constexpr int64_t kPadding = 16;
 
 // The units of work of a pass over rows of bins: a row of bins in a block of

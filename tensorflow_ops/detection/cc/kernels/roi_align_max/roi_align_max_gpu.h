@@ -1,4 +1,4 @@
-// What the CUDA kernels of roi_align_max share: a bin's largest sample. For
+// Shared by the CUDA kernels of roi_align_max: a bin's largest sample. For
 // .cu.cc files.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ALIGN_MAX_ROI_ALIGN_MAX_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ALIGN_MAX_ROI_ALIGN_MAX_GPU_H_
@@ -34,7 +34,7 @@ struct Corner {
                    (i % 2 == 0 || at.x.fraction != 0)) {}
 };
 
-// A sample's values in N channels from `map` on, of which `valid` are there.
+// Loads a sample's N channels from `map` on; only the first `valid` exist.
 template <int N, bool kPacked, typename T, typename Kind>
 __device__ Pack<Accumulator<T>, N> Interpolate(const T* map,
                                                const FeatureStrides& strides,

@@ -1,4 +1,4 @@
-// What the passes of roi_average share on the CPU: maps of single images, the
+// Shared by the CPU passes of roi_average: maps of single images, and the
 // orders in which boxes' bins and planes are visited.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_CPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_CPU_H_
@@ -18,8 +18,8 @@ using BoxTaps = TapTable<Coordinate<T>, Tap<Coordinate<T>>>;
 template <typename T>
 using SlopedBoxTaps = TapTable<Coordinate<T>, SlopedTap<Coordinate<T>>>;
 
-// The feature map of one image on one level. Without pixels it is 0 x 0: its
-// other side could be billions of pixels long.
+// The feature map of one image on one level. A map without pixels becomes 0 x
+// 0, since its other side could be billions of pixels long.
 template <typename T>
 struct FeatureMap {
   T* data;
@@ -58,9 +58,9 @@ MapBounds BoundsOf(const std::vector<FeatureMap<T>>& maps) {
   return bounds;
 }
 
-// What a pass over all boxes' taps costs, in cycles: per tap, 5 and a quarter
-// for each channel, and 20 for a cache miss where a bin reads only some of the
-// `channels` of a pixel.
+// Estimates the cycles of a pass over all boxes' taps. A tap takes 5, plus a
+// quarter for each channel, plus 20 for a cache miss where a bin reads only
+// some of a pixel's `channels`.
 template <typename Table>
 double Cycles(const FeatureShape& pooled, const Table& taps, int64_t channels) {
   const double boxes = std::max<int64_t>(pooled.batch, 1);
@@ -102,9 +102,8 @@ class Buckets {
 };
 
 // The rows of bins, k * grid.height + p, map by map and downward: neighbors
-// find each other's pixels in the cache. Sorted by bands of pixel rows, without
-// order within a band, in a third of the memory of SortDownward
-// (roi_bin_rows.h).
+// find each other's pixels in the cache. Sorts by bands of pixel rows only,
+// which needs a third of the memory of SortDownward (roi_bin_rows.h).
 template <typename Table, typename T>
 std::vector<int64_t> BinRowsByBand(const FeatureShape& pooled,
                                    const Table& taps,

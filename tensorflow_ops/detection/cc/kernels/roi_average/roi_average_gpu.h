@@ -1,4 +1,4 @@
-// What the CUDA kernels of roi_average share. For .cu.cc files.
+// Shared by the CUDA kernels of roi_average. For .cu.cc files.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_GPU_H_
 
@@ -43,7 +43,7 @@ __device__ T* ImageOf(const RoiAverageArgs& args, const LevelMaps<T>& maps,
 
 // A pack of a bin's channels in the features and in the output.
 struct PackOffsets {
-  int64_t valid;  // channels that there are
+  int64_t valid;  // channels that exist
   int64_t map;    // of the first channel in an image
   int64_t map_step;
   int64_t output;  // of the first channel

@@ -19,7 +19,7 @@ using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
-// What an op and its gradients have.
+// The differences between the ops, shared by each with its gradients.
 struct RoiAverageTraits {
   RoiBins bins;
   bool has_aligned, has_channel_order, has_levels;

@@ -1,4 +1,4 @@
-// What roi_average's loops over planes share. For files that are compiled once
+// Shared by roi_average's loops over planes. For files that are compiled once
 // per CPU level.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_PLANE_SIMD_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_PLANE_SIMD_H_

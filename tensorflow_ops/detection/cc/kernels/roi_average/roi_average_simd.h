@@ -66,8 +66,7 @@ TFO_PER_CPU_LEVEL(
 
     // The transpose of AverageBinRow in one row of pixels, whose tap has
     // `weight`: adds to `sums`, which begin at the first bin's first channel.
-    // Prefetches `ahead` elements further in d_output: where the caller goes
-    // on.
+    // Prefetches d_output `ahead` elements further, where the caller continues.
     template <typename T>
     void AddBinRow(RowView<const T> d_output, Accumulator<T> weight,
                    const BinTaps<Tap<Accumulator<T>>>& columns,

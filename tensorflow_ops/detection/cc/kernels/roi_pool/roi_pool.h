@@ -25,11 +25,11 @@ Error RoiPool(const Gpu& gpu, const RoiArgs& args,
               const Boxes<Coordinate<T>>& boxes, const T* features, T* output,
               int32_t* argmax);
 
-// Writes all of `d_features`: for each pixel the sum, in an order that only the
-// boxes decide, of the d_output whose argmax it is. 16-bit types are summed in
-// float. `boxes` are the forward op's: they locate the bins. An argmax that
-// RoiPool did not write adds to its pixel or nothing, and never outside of the
-// image.
+// Writes all of `d_features`: for each pixel, the sum of the d_output whose
+// argmax it is, in an order that depends on the boxes only. 16-bit types are
+// summed in float. `boxes` are those of the forward op, and locate the bins. An
+// argmax that RoiPool did not write adds to its pixel or to none, but never
+// outside of the image.
 template <typename T>
 Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args,
                   const Boxes<Coordinate<T>>& boxes, const T* d_output,

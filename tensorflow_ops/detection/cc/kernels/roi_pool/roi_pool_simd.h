@@ -14,7 +14,7 @@ struct BinRanges {
   int64_t count;
 };
 
-// What is pooled: the maxima and, unless null, their pixels' indices.
+// The results: maxima and, unless null, their pixels' indices.
 template <typename T>
 struct PooledView {
   T* output;
@@ -44,9 +44,9 @@ TFO_PER_CPU_LEVEL(
                    BinRanges columns, Accumulator<T>* best, int32_t* best_row,
                    PooledView<T> pooled);
 
-    // Adds d_output[i] to the sum of pixel argmax[i] and channel i for each i
-    // in [0, n) whose pixel has one. Prefetches `ahead` elements further: where
-    // the caller goes on.
+    // For each i in [0, n), adds d_output[i] to the sum of pixel argmax[i] and
+    // channel i, if there is one. Prefetches `ahead` elements further, where
+    // the caller continues.
     template <typename T>
     void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
                     int64_t ahead, const PixelSums<Accumulator<T>>& to);)

@@ -9,11 +9,11 @@
 
 namespace tfo {
 
-// A component is a maximal set of pixels of one non-zero value of a plane, each
-// of which is reached from each other one through neighbors in the set: 4, or 8
-// with `diagonal`. labels[n, y, x, c] is 0 for a zero pixel; components are
-// numbered from 1 in each plane, in the order of their first pixels, row by
-// row. counts[n, c] is the number of components.
+// A component is a maximal connected set of pixels of a plane with the same
+// non-zero value. A pixel has 4 neighbors, or 8 with `diagonal`. labels[n, y,
+// x, c] is 0 for a zero pixel; components are numbered from 1 in each plane, in
+// the order of their first pixels, row by row. counts[n, c] is the number of
+// components.
 struct ConnectedComponentsArgs {
   Planes planes;
   int64_t pixel_bytes;  // 1, 2, 4 or 8; pixels are equal if their bits are
@@ -27,8 +27,8 @@ Error ConnectedComponents(const Cpu& cpu, const ConnectedComponentsArgs& args);
 // Needs ConnectedComponentsScratch of scratch memory.
 Error ConnectedComponents(const Gpu& gpu, const ConnectedComponentsArgs& args);
 
-// The CUDA kernels' scratch memory: a parent for each pixel, then the number of
-// roots in each chunk of a plane.
+// The scratch memory of the CUDA kernels: a parent for each pixel, followed by
+// the number of roots in each chunk of a plane.
 struct ConnectedComponentsScratch {
   static constexpr int64_t kChunk = 2048;  // pixels
 

@@ -28,7 +28,7 @@ int32_t FindRoot(int32_t* parents, int32_t id) {
   return id;
 }
 
-// Returns the root that is none any more, or -1.
+// Returns the root that was merged away, or -1.
 int32_t Unite(int32_t* parents, int32_t a, int32_t b) {
   const int32_t root_a = FindRoot(parents, a), root_b = FindRoot(parents, b);
   const int32_t low = std::min(root_a, root_b);

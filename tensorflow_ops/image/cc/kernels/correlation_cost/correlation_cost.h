@@ -64,10 +64,10 @@ TFO_HOST_DEVICE static inline ImageSteps CostSteps(
 // T is float, double, Half or BFloat16; sums are Accumulator<T>. The same bits
 // for any number of threads, and from run to run on a GPU.
 
-// With r = Radius() and y1 = y stride_1 - padding + Border(), x1 alike:
+// With r = Radius() and y1 = y stride_1 - padding + Border(), likewise x1:
 //   costs[y, x, (dy + r) Side() + dx + r] = mean over window (j, i) and
 //   channels of a[y1 + j, x1 + i] b[y1 + dy stride_2 + j, x1 + dx stride_2 + i]
-// where a product with a pixel outside counts 0. Writes all of `costs`.
+// where pixels outside count as 0. Writes all of `costs`.
 template <typename T>
 Error CorrelationCost(const Cpu& cpu, const CorrelationArgs& args, const T* a,
                       const T* b, T* costs);
@@ -75,8 +75,8 @@ template <typename T>
 Error CorrelationCost(const Gpu& gpu, const CorrelationArgs& args, const T* a,
                       const T* b, T* costs);
 
-// Writes all of the gradient to one of the maps, of which `other` is the other:
-// to b if to_b, else to a.
+// Writes all of the gradient to one of the maps: to b if to_b, else to a.
+// `other` is the other map.
 template <typename T>
 Error CorrelationCostGrad(const Cpu& cpu, const CorrelationArgs& args,
                           const T* d_costs, const T* other, bool to_b,

@@ -24,8 +24,8 @@ class CostBand {
         tile_(tile),
         a_(args, RowsOfA(args, tile.rows), tile.channels, Layout(args)),
         b_(args, RowsOfB(args, tile.rows), tile.channels, Layout(args)),
-        at_once_(tile.channels >= args.channels),
-        block_(at_once_ ? kBlock : RoundUp(args.OutputWidth(), kBlock)),
+        all_channels_(tile.channels >= args.channels),
+        block_(all_channels_ ? kBlock : RoundUp(args.OutputWidth(), kBlock)),
         sums_(tile.rows * args.Displacements() * block_),
         offsets_(args.Side()) {}
 
@@ -46,7 +46,7 @@ class CostBand {
 
   // Rows [y0, y1) of the costs of an image.
   void Run(const T* a, const T* b, int64_t y0, int64_t y1, T* costs) {
-    if (!at_once_) sums_.Clear();
+    if (!all_channels_) sums_.Clear();
     const int64_t first =
         y0 * args_.stride_1 + args_.max_displacement - args_.padding;
     const int64_t reach = args_.Radius() * args_.stride_2;
@@ -57,12 +57,12 @@ class CostBand {
               first - reach + RowsOfB(args_, y1 - y0));
       // Rows read the same rows of b if a step down of the costs is some steps
       // of displacements.
-      const int64_t together =
+      const int64_t rows_per_pass =
           args_.stride_1 % args_.stride_2 == 0 ? kDotRows : 1;
-      for (int64_t y = y0; y < y1; y += together) {
-        const int64_t rows = std::min(together, y1 - y);
+      for (int64_t y = y0; y < y1; y += rows_per_pass) {
+        const int64_t rows = std::min(rows_per_pass, y1 - y);
         for (int64_t x0 = 0; x0 < args_.OutputWidth(); x0 += block_) {
-          if (at_once_) {
+          if (all_channels_) {
             sums_.Clear();
             PlanPrefetches(a, b, y, rows, y1 - y0, x0, costs);
           }
@@ -91,7 +91,7 @@ class CostBand {
                   T* costs) {
     const ImageSteps steps = CostSteps(args_);
     Sum* const sums = SumsOf(row);
-    MendOutside(a, b, y, x0, sums);
+    FixOutside(a, b, y, x0, sums);
     TFO_DISPATCH(UnpackRow<T>)
     ({sums, block_}, args_.Displacements(), WidthOf(x0),
      Sum(1) / static_cast<Sum>(args_.Terms()),
@@ -106,31 +106,31 @@ class CostBand {
     for (int64_t j = -kernel; j <= kernel; ++j) {
       const int64_t y1 =
           y * args_.stride_1 - args_.padding + args_.Border() + j;
-      const int64_t apart = rows > 1 ? args_.stride_1 / args_.stride_2 : 1;
+      const int64_t row_step = rows > 1 ? args_.stride_1 / args_.stride_2 : 1;
       const int64_t radius = args_.Radius();
-      for (int64_t step = -radius; step <= radius + (rows - 1) * apart;
+      for (int64_t step = -radius; step <= radius + (rows - 1) * row_step;
            ++step) {
         const int64_t y2 = y1 + step * args_.stride_2;
         if (y2 < 0 || y2 >= args_.height) continue;
         // The rows that reach y2 and are in the image.
         int64_t first = 0, end = rows;
-        while (first < end && (step - first * apart > radius ||
+        while (first < end && (step - first * row_step > radius ||
                                y1 + first * args_.stride_1 < 0)) {
           ++first;
         }
         while (first < end &&
-               (step - (end - 1) * apart < -radius ||
+               (step - (end - 1) * row_step < -radius ||
                 y1 + (end - 1) * args_.stride_1 >= args_.height)) {
           --end;
         }
         if (first == end) continue;
-        AddRowsTo(row, first, end, y1, y2, step, apart, x0, channels);
+        AddRowsTo(row, first, end, y1, y2, step, row_step, x0, channels);
       }
     }
   }
 
   void AddRowsTo(int64_t row, int64_t first, int64_t end, int64_t y1,
-                 int64_t y2, int64_t step, int64_t apart, int64_t x0,
+                 int64_t y2, int64_t step, int64_t row_step, int64_t x0,
                  int64_t channels) {
     const int64_t radius = args_.Radius(), kernel = args_.KernelRadius();
     PlaneRow<const Sum> from[kDotRows];
@@ -143,7 +143,7 @@ class CostBand {
         offsets_[dx + radius] = b_.Index(x + dx * args_.stride_2);
       }
       for (int64_t r = first; r < end; ++r) {
-        const int64_t dy = step - r * apart;
+        const int64_t dy = step - r * row_step;
         from[r - first] = a_.Row(y1 + r * args_.stride_1, x);
         from[r - first].data += x0;
         to[r - first] = {
@@ -155,9 +155,9 @@ class CostBand {
     }
   }
 
-  // What to prefetch during the products of a block of rows [y, y + rows), in a
-  // band of `band` rows: its costs and, at its positions, as many of the rows
-  // of the maps that the next band reads first.
+  // Plans prefetches for the products of a block of rows [y, y + rows) in a
+  // band of `band` rows: the costs of the block and, at its positions, some of
+  // the rows that the next band reads first from the maps.
   void PlanPrefetches(const T* a, const T* b, int64_t y, int64_t rows,
                       int64_t band, int64_t x0, const T* costs) {
     prefetches_.clear();
@@ -191,8 +191,8 @@ class CostBand {
 
   // Pixels beside the image were multiplied as zeros, but infinity times zero
   // is NaN: sums such products again.
-  void MendOutside(const T* a, const T* b, int64_t y, int64_t x0,
-                   Sum* sums) const {
+  void FixOutside(const T* a, const T* b, int64_t y, int64_t x0,
+                  Sum* sums) const {
     const int64_t reach =
         args_.Radius() * args_.stride_2 + args_.KernelRadius();
     for (int64_t x = x0; x < x0 + WidthOf(x0); ++x) {
@@ -239,7 +239,7 @@ class CostBand {
   const CorrelationArgs& args_;
   const Tile tile_;
   PackedRows<T> a_, b_;
-  const bool at_once_;  // all channels, not a tile of them after the other
+  const bool all_channels_;  // all channels, not a tile of them after the other
   const int64_t block_;
   AlignedValues<Sum> sums_;  // [rows, displacements, block]
   std::vector<Prefetch> prefetches_;

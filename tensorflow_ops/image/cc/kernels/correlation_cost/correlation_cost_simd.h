@@ -1,6 +1,6 @@
 // The inner loops of correlation_cost, compiled once per CPU level. They work
 // on rows of planes: [channels or displacements, positions] in the type of
-// sums, with room behind the last position.
+// sums, with room after the last position.
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_CORRELATION_COST_CORRELATION_COST_SIMD_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_CORRELATION_COST_CORRELATION_COST_SIMD_H_
 
@@ -9,7 +9,7 @@
 
 namespace tfo {
 
-// The loops may access so many positions behind the last.
+// The loops may access this many positions after the last.
 inline constexpr int64_t kRowSlack = 32;
 
 // A row of planes: element (n, x) is data[n * step + x].

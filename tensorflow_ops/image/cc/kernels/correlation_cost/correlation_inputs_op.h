@@ -42,7 +42,7 @@ absl::Status ReadCorrelationAttrs(Context* ctx, CorrelationArgs* args) {
   return absl::OkStatus();
 }
 
-// Ok if costs exist for a height or width.
+// Returns an error unless `size`, a height or width, is large enough for costs.
 inline absl::Status CheckCorrelatedSize(const CorrelationArgs& args,
                                         int64_t size,
                                         const std::string& shape) {

@@ -1,4 +1,4 @@
-// What correlation_cost and its gradients share on the CPU: rows as planes, and
+// Shared by correlation_cost and its gradients on the CPU: rows as planes, and
 // how many to work on.
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_CORRELATION_COST_CORRELATION_ROWS_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_CORRELATION_COST_CORRELATION_ROWS_H_
@@ -42,12 +42,11 @@ class AlignedValues {
 };
 
 // A row of a plane: `positions` pixels with the padding, the first `margin`
-// before it, in `phases`, and room for what loops access behind the last.
+// before it, in `phases`, and room for accesses of the loops after the last.
 struct RowLayout {
   int64_t phases, margin, positions, slack;
 
-  // A line more than an even number of cache lines, or else planes share sets
-  // of a cache.
+  // An odd number of cache lines; else planes would share sets of a cache.
   template <typename V>
   int64_t Elements() const {
     const int64_t line = AlignedValues<V>::kLine;
@@ -75,8 +74,8 @@ class PackedRows {
         rows_(std::min(rows, args.height)),
         values_(rows_ * row_step_) {}
 
-  // Reads channels [c, c + count) of rows [first, end) of an image; those
-  // outside are not read, nor those that the last call has read.
+  // Reads channels [c, c + count) of rows [first, end) of an image. Skips rows
+  // outside, and rows that the last call has read.
   void Read(const T* image, int64_t c, int64_t count, int64_t first,
             int64_t end) {
     const ImageSteps steps = FeatureSteps(args_);
@@ -126,9 +125,9 @@ struct Tile {
   int64_t rows, channels;
 };
 
-// `row_sums`: sums of a row of the result; `few_sums`: those that are kept of
-// it if all channels are read at once. `rows_of(n)`: the rows that n rows of
-// the result read.
+// `row_sums`: sums of a row of the result; `few_sums`: the number to keep if
+// all channels are read at once. `rows_of(n)`: the rows that n rows of the
+// result read.
 template <typename RowsOf>
 Tile TileOf(int64_t rows, int64_t channels, int64_t row_sums, int64_t few_sums,
             int64_t row_elements, const RowsOf& rows_of) {

@@ -30,9 +30,9 @@ Error DistanceTransform(const Cpu& cpu, const DistanceTransformArgs<T>& args);
 template <typename T>
 Error DistanceTransform(const Gpu& gpu, const DistanceTransformArgs<T>& args);
 
-// The CUDA kernel's scratch memory: distances in columns if the output's
-// elements are too small to hold them, then the parabolas of the rows in work
-// if a row's do not fit into shared memory.
+// The scratch memory of the CUDA kernel: distances in columns if the output's
+// elements are too small to hold them, followed by the parabolas of the rows in
+// progress if those of a row do not fit into shared memory.
 struct DistanceScratch {
   static constexpr int64_t kBytesPerColumn = 16;
   static constexpr int64_t kSharedWidth = (48 << 10) / kBytesPerColumn;

@@ -68,7 +68,7 @@ struct Envelope {
   std::vector<double> starts;   // where the parabola is the lowest one
 };
 
-// What all rows share.
+// Tables that all rows share.
 template <typename V>
 struct RowPlan {
   RowPlan(const Planes& planes, double row_spacing, double column_spacing)

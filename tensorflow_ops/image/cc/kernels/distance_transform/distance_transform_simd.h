@@ -8,8 +8,8 @@
 
 namespace tfo {
 
-// Distances in a column, counted in rows, of pixels whose column has no zero
-// pixel are at least this.
+// Least distance in a column, in rows, of pixels whose column has no zero
+// pixel.
 inline constexpr int32_t kNoZeroInColumn = 1 << 30;
 
 // A squared distance that stands for infinity, at least as great as all others.

@@ -1,5 +1,5 @@
-// Samples images at places between their pixels, and the gradients. The places
-// and their taps are defined in sample_axis.h.
+// Samples images at fractional positions ("places"), and the gradients.
+// sample_axis.h defines places and their taps.
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_H_
 
@@ -16,8 +16,8 @@ namespace tfo {
 // the launch's error; the Gpu overloads only enqueue.
 
 // Writes all of `output`: [batch, samples, channels], or [batch, channels,
-// samples] with channels_first. With `direction`, of grid's shape, not the
-// samples but how they change as the grid moves along it; 0 for NaN places.
+// samples] with channels_first. With `direction`, of grid's shape, writes the
+// derivative of the samples along it instead; 0 for NaN places.
 template <typename T>
 Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
                  const Accumulator<T>* grid, const Accumulator<T>* direction,

@@ -1,4 +1,4 @@
-// What grid_sample's kernels are told. For host and device.
+// Arguments of the grid_sample kernels. For host and device.
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_ARGS_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_ARGS_H_
 

@@ -61,7 +61,7 @@ struct FoundBlock {
 // The tap whose row most samples read first: the last one if an image's samples
 // go down.
 template <typename C>
-int NewTap(const GridSampleArgs& args, const C* grid) {
+int FirstReadTap(const GridSampleArgs& args, const C* grid) {
   const bool down = args.coordinates == SampleCoordinates::kFlow ||
                     grid[2 * args.samples - 1] > grid[1];
   const int on_axis = TapsOnAxis(args.mode);
@@ -90,7 +90,7 @@ void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, const T* features,
           if (args.channels_first) return;
           TFO_DISPATCH(FetchPixels<T, Index>)
           (block.taps, block.span.count,
-           NewTap(args, grid + 2 * block.image * args.samples),
+           FirstReadTap(args, grid + 2 * block.image * args.samples),
            features + block.image * args.Pixels() * args.channels,
            args.channels);
         };
@@ -268,8 +268,9 @@ void FetchCoordinates(const GridSampleArgs& args, const C* grid,
 
 // Replaces weights by their derivatives along a direction of the grid.
 template <typename C, typename Index>
-void TurnToSlopes(const GridSampleArgs& args, const C* direction, int64_t count,
-                  const SampleSlopes<C>& slopes, SampleTaps<C, Index>* taps) {
+void UseSlopesAsWeights(const GridSampleArgs& args, const C* direction,
+                        int64_t count, const SampleSlopes<C>& slopes,
+                        SampleTaps<C, Index>* taps) {
   const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
   for (int64_t i = 0; i < count; ++i) {
     const C y = direction[2 * i + y_at], x = direction[2 * i + 1 - y_at];
@@ -302,8 +303,8 @@ Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
       (args, grid + first, block->span, &block->taps,
        direction == nullptr ? nullptr : &block->slopes);
       if (direction != nullptr) {
-        TurnToSlopes(args, direction + first + 2 * block->span.first,
-                     block->span.count, block->slopes, &block->taps);
+        UseSlopesAsWeights(args, direction + first + 2 * block->span.first,
+                           block->span.count, block->slopes, &block->taps);
       }
     };
     const auto sample = [&](const Block& block) {

@@ -13,7 +13,7 @@ constexpr int kThreads = 128;
 // Channels of a thread whose channels are planes: they share the taps.
 constexpr int64_t kPlanes = 8;
 
-// What a thread works on.
+// A thread's work.
 struct Unit {
   int64_t sample;  // of all images
   int64_t image;

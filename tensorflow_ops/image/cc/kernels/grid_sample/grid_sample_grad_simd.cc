@@ -41,9 +41,9 @@ __attribute__((noinline)) void AddBilinear(
   const int64_t channels = kChannels == 0 ? of.channels : kChannels;
   const int64_t row = of.width * channels;
   int32_t simple[kSampleBlock];
-  AreSimple<Sum<T>, Index>(taps, static_cast<Index>(band.begin),
-                           static_cast<Index>(band.end - 1), span.count,
-                           simple);
+  AllTapsInside<Sum<T>, Index>(taps, static_cast<Index>(band.begin),
+                               static_cast<Index>(band.end - 1), span.count,
+                               simple);
   for (int64_t i = 0; i < span.count; ++i) {
     const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
     const T* const from = d_output + sample * channels;
@@ -94,8 +94,9 @@ __attribute__((noinline)) void AddThreeChannels(
   const int64_t row = of.width * kChannels;
   int32_t simple[kSampleBlock];
   // The last pixel's fourth lane may be another thread's.
-  AreSimple<float, Index>(taps, static_cast<Index>(band.begin),
-                          static_cast<Index>(band.end - 2), span.count, simple);
+  AllTapsInside<float, Index>(taps, static_cast<Index>(band.begin),
+                              static_cast<Index>(band.end - 2), span.count,
+                              simple);
   PixelPair kept = {};
   const auto store = [&](const PixelPair& pair) {
     StoreFour(pair.top, pair.at);
@@ -258,8 +259,8 @@ __attribute__((noinline)) void DotThreeChannels(
   constexpr int kChannels = 3;
   const int64_t row = of.width * kChannels;
   int32_t simple[kSampleBlock];  // a vector ends in the pixel that follows
-  AreSimple<float, Index>(taps, 0, static_cast<Index>(of.pixels - 2), count,
-                          simple);
+  AllTapsInside<float, Index>(taps, 0, static_cast<Index>(of.pixels - 2), count,
+                              simple);
   int64_t i = 0;
   const auto dot_one = [&](int64_t j) {
     for (int t = 0; t < 4; ++t) {
@@ -346,8 +347,8 @@ void DotChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
   }
   int32_t simple[kSampleBlock] = {};
   if (taps.count == 4) {
-    AreSimple<Sum<T>, Index>(taps, 0, static_cast<Index>(of.pixels - 1), count,
-                             simple);
+    AllTapsInside<Sum<T>, Index>(taps, 0, static_cast<Index>(of.pixels - 1),
+                                 count, simple);
   }
   Vector<T> products[kMaxSampleTaps][kCount];
   for (int64_t first = 0; first < count; first += kCount) {

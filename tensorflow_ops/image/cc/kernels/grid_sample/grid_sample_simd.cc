@@ -92,7 +92,7 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
 // Its lanes beyond the channels belong to the pixels and samples that follow;
 // the next sample overwrites them.
 template <int kLanes>
-struct Few {
+struct ShortVector {
   typedef float Vector __attribute__((vector_size(4 * kLanes)));
 
   static TFO_INLINE Vector Fused(float weight, const float* at, Vector sum) {
@@ -147,15 +147,16 @@ __attribute__((noinline)) void SampleFewChannels(
   int32_t simple[kSampleBlock];
   const Index last_pixel =
       static_cast<Index>((of.pixels * channels - kLanes) / channels);
-  const bool all = AreSimple<float, Index>(taps, 0, last_pixel, count, simple);
+  const bool all =
+      AllTapsInside<float, Index>(taps, 0, last_pixel, count, simple);
   const auto sample = [&](int64_t i) {
     const float* const at = image + taps.pixel[0][i] * channels;
     const float* const below = at + row;
-    typename Few<kLanes>::Vector sum = {};
-    sum = Few<kLanes>::Fused(taps.weight[0][i], at, sum);
-    sum = Few<kLanes>::Fused(taps.weight[1][i], at + channels, sum);
-    sum = Few<kLanes>::Fused(taps.weight[2][i], below, sum);
-    return Few<kLanes>::Fused(taps.weight[3][i], below + channels, sum);
+    typename ShortVector<kLanes>::Vector sum = {};
+    sum = ShortVector<kLanes>::Fused(taps.weight[0][i], at, sum);
+    sum = ShortVector<kLanes>::Fused(taps.weight[1][i], at + channels, sum);
+    sum = ShortVector<kLanes>::Fused(taps.weight[2][i], below, sum);
+    return ShortVector<kLanes>::Fused(taps.weight[3][i], below + channels, sum);
   };
   // Samples whose vectors end in the block's output.
   int64_t whole = count - (kLanes + channels - 1) / channels + 1;

@@ -11,7 +11,8 @@ namespace tfo {
 inline constexpr int kSampleBlock = 64;
 inline constexpr int kMaxSampleTaps = 16;
 
-// The samples of a block, of one image: `list`'s, or from `first` on.
+// The samples of a block, all of one image: those in `list`, or consecutive
+// ones from `first` on.
 struct SampleSpan {
   const int64_t* list;  // or null
   int64_t first;
@@ -19,9 +20,9 @@ struct SampleSpan {
 };
 
 // The taps of a block's samples. Index is int32_t for planes of fewer than 2^31
-// pixels, else int64_t. Tap t of sample i is to be skipped if its weight, or
-// both slopes, are 0; its pixel is one of the plane all the same. Aligned: a
-// number would wait for a vector that was stored across two cache lines.
+// pixels, else int64_t. Tap t of sample i must be skipped if its weight, or
+// both slopes, are 0, although its pixel is in the plane. Aligned, because
+// loading a number of a vector that was stored across two cache lines stalls.
 template <typename C, typename Index>
 struct alignas(64) SampleTaps {
   Index pixel[kMaxSampleTaps][kSampleBlock];
@@ -67,9 +68,9 @@ TFO_PER_CPU_LEVEL(
     void FindRows(const GridSampleArgs& args, const C* grid,
                   const SampleSpan& span, int32_t* first, int32_t* last);
 
-    // Prefetches pixels of an image [pixels, channels]: of each sample the
-    // first and the last tap, or `new_tap` alone if a cache line has many
-    // pixels. Its neighbors have the others.
+    // Prefetches pixels of an image [pixels, channels]: the first and the last
+    // tap of each sample, or only `new_tap` if a cache line has many pixels;
+    // neighboring samples read the other taps.
     template <typename T, typename Index>
     void FetchPixels(const SampleTaps<Accumulator<T>, Index>& taps,
                      int64_t count, int new_tap, const T* image,

@@ -16,8 +16,8 @@
 namespace tfo {
 namespace TFO_FORMULA_NAMESPACE {
 
-// kCount taps. A tap outside of the axis, or of a place that is NaN, is pixel
-// 0 with weight and slope 0.
+// kCount taps. A tap outside of the axis, or of a NaN place, has pixel 0,
+// weight 0 and slope 0.
 template <typename V, int kCount>
 struct AxisTaps {
   V pixel[kCount];   // a whole number in [0, size)
@@ -81,7 +81,7 @@ TFO_FORMULA V PlaceOf(const SampledAxis<C>& axis, V coordinate, V own) {
   }
 }
 
-// A whole number beyond all pixels, and all their taps. Large floats are whole
+// A whole number beyond all pixels and all their taps. Large floats are whole
 // multiples of up to 128: `size + 2` may round to the last pixel.
 template <typename C>
 TFO_FORMULA C FarOutside(const SampledAxis<C>& axis) {
@@ -153,7 +153,7 @@ TFO_FORMULA AxisTaps<V, 4> CubicTaps(const SampledAxis<C>& axis, V place) {
       place = place < 0 ? -distance : distance;
     }
   } else {
-    // Farther outside, all taps are alike.
+    // Farther outside, all taps are the same.
     place = Clip<V>(place, -3, FarOutside(axis));
   }
   const V low = Floor(place);

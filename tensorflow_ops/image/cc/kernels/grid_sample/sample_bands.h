@@ -19,8 +19,8 @@ struct SampleList {
   int64_t count;
 };
 
-// A counting sort of all samples: a sample is in the list of each band from its
-// first to its last row, in order; in none if it is outside.
+// Sorts all samples by counting: a sample is in the list of each band that its
+// rows touch, in order, and in none if it is outside.
 template <typename C>
 class SampleBands {
  public:

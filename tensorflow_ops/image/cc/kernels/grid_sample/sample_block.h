@@ -1,4 +1,4 @@
-// What the loops over blocks of samples share. For *_simd.cc files.
+// Shared by the loops over blocks of samples. For *_simd.cc files.
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_BLOCK_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_BLOCK_H_
 
@@ -36,8 +36,9 @@ TFO_INLINE Vector<T> Gather(const T* plane, const Index* pixel,
 // at most `last_pixel`, and the first at least `first_pixel`. If so, the taps
 // are pixels p, p + 1, p + width and p + width + 1. Returns whether all do.
 template <typename C, typename Index>
-TFO_INLINE bool AreSimple(const SampleTaps<C, Index>& taps, Index first_pixel,
-                          Index last_pixel, int64_t count, int32_t* simple) {
+TFO_INLINE bool AllTapsInside(const SampleTaps<C, Index>& taps,
+                              Index first_pixel, Index last_pixel,
+                              int64_t count, int32_t* simple) {
   int32_t all = 1;
   for (int64_t i = 0; i < count; ++i) {
     simple[i] = (taps.weight[0][i] != 0) & (taps.weight[1][i] != 0) &

@@ -25,7 +25,8 @@ inline absl::Status ReadPlanes(const ::tensorflow::TensorShape& shape,
   return absl::OkStatus();
 }
 
-// What the algorithms require of sizes. `shape` is the images' in errors.
+// Checks the sizes that the algorithms support. Errors show `shape` as that of
+// the images.
 inline absl::Status CheckImageSides(int64_t height, int64_t width,
                                     const std::string& shape) {
   if (height < kMaxImageSide && width < kMaxImageSide) return absl::OkStatus();

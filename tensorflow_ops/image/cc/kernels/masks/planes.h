@@ -24,8 +24,8 @@ inline constexpr int64_t kMaxImageSide = int64_t{1} << 30;
 // int32.
 inline constexpr int64_t kMaxPlanePixels = int64_t{1} << 31;
 
-// Pixels of any dtype, of which only the bits are read. The sign bit of a float
-// says nothing about whether it is zero.
+// Pixels of any dtype, compared by their bits. The sign bit of a float is
+// ignored when testing for zero.
 struct PixelType {
   int64_t bytes;  // 1, 2, 4 or 8
   bool is_float;

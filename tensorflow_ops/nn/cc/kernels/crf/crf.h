@@ -4,14 +4,14 @@
 // and the probability e^score / Z, Z being the sum over all label sequences.
 //
 // Sums over sequences are numbers with a large exponent (scaled.h), of double
-// mantissas. -inf forbids a tag or a transition. No allowed sequence at all:
-// the log likelihood is -inf, the gradient and marginals are 0. NaN or +inf in
+// mantissas. -inf forbids a tag or a transition. If no sequence is allowed, the
+// log likelihood is -inf, and the gradient and marginals are 0. NaN or +inf in
 // the scores of an example make its results NaN.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_H_
 
 #include "tensorflow_ops/core/cc/device.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/int_values.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/index_array.h"
 
 namespace tfo {
 
@@ -23,20 +23,20 @@ struct CrfScores {
   int64_t batch, frames, tags;  // at least one tag
   const T* logits;              // [batch, frames, tags]
   const Value* transitions;     // [tags, tags], from row to column
-  IntValues lengths;            // [batch], in [0, frames]
+  IndexArray lengths;           // [batch], in [0, frames]
 };
 
 template <typename T>
 struct CrfLikelihoodArgs {
   CrfScores<T> scores;
-  IntValues labels;                // [batch, frames]
+  IndexArray labels;               // [batch, frames]
   Accumulator<T>* log_likelihood;  // [batch]
 };
 
 template <typename T>
 struct CrfLikelihoodGradArgs {
   CrfScores<T> scores;
-  IntValues labels;
+  IndexArray labels;
   const Accumulator<T>* d;        // [batch]
   T* d_logits;                    // [batch, frames, tags]
   Accumulator<T>* d_transitions;  // [tags, tags]
@@ -49,8 +49,8 @@ struct CrfMarginalsArgs {
   Accumulator<T>* marginals;  // [batch, frames, tags]
 };
 
-// The sequence of the largest score; of equal ones, that of the lowest tag at
-// the end and then in each step back. NaN counts as -inf.
+// The sequence with the largest score. Ties go to the lowest tag at the end,
+// then to the lowest tag in each step back. NaN counts as -inf.
 template <typename T>
 struct CrfDecodeArgs {
   CrfScores<T> scores;
@@ -63,7 +63,7 @@ Error RunCrf(const Cpu& cpu, const Args<T>& args);
 template <template <typename> class Args, typename T>
 Error RunCrf(const Gpu& gpu, const Args<T>& args);
 
-// The bytes that gpu.scratch has.
+// Returns the bytes of gpu.scratch that the call needs.
 template <template <typename> class Args, typename T>
 int64_t CrfScratchBytes(const Args<T>& args);
 

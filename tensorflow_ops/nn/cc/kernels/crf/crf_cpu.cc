@@ -6,7 +6,7 @@
 namespace tfo {
 namespace {
 
-using crf_internal::Doubles;
+using crf_internal::AlignedDoubles;
 using crf_internal::kInfinity;
 using crf_internal::kNan;
 using crf_internal::Matrices;
@@ -16,7 +16,7 @@ using crf_internal::StrideOf;
 
 // Calls body(example, t, label, label before) for the labels of an example.
 template <typename T, typename Body>
-void ForLabels(const CrfScores<T>& s, const IntValues& labels, int64_t example,
+void ForLabels(const CrfScores<T>& s, const IndexArray& labels, int64_t example,
                const Body& body) {
   int64_t before = 0;
   for (int64_t t = 0; t < s.lengths[example]; ++t) {
@@ -63,12 +63,12 @@ Error Run(const Cpu& cpu, const CrfLikelihoodArgs<T>& args) {
         args.log_likelihood[i] = LikelihoodOf(args, matrices, i, log, largest);
       };
       double log;
-      PlainPaths<T> plain(s, matrices, i, /*keeps=*/false);
+      PlainPaths<T> plain(s, matrices, i, /*keep_all_frames=*/false);
       if (plain.Forward(&log)) {
         finish(log, plain.largest());
         continue;
       }
-      Paths<T> paths(s, matrices, i, /*keeps=*/false);
+      Paths<T> paths(s, matrices, i, /*keep_all_frames=*/false);
       log = paths.Forward();
       finish(log, paths.largest());
     }
@@ -81,7 +81,7 @@ template <typename T>
 bool RunPlain(const CrfLikelihoodGradArgs<T>& args, const Matrices& matrices,
               int64_t example, double* factors) {
   const CrfScores<T>& s = args.scores;
-  PlainPaths<T> paths(s, matrices, example, /*keeps=*/true);
+  PlainPaths<T> paths(s, matrices, example, /*keep_all_frames=*/true);
   const CrfPlainShares<T> shares = {
       -args.d[example], &args.labels, example * s.frames,
       args.d_logits + example * s.frames * s.tags};
@@ -100,7 +100,7 @@ bool RunExactly(const CrfLikelihoodGradArgs<T>& args, const Matrices& matrices,
   const int64_t length = s.lengths[example];
   T* const d_logits = args.d_logits + example * s.frames * s.tags;
   const double d = args.d[example];
-  Paths<T> paths(s, matrices, example, /*keeps=*/true);
+  Paths<T> paths(s, matrices, example, /*keep_all_frames=*/true);
   const double log = d == 0 ? -kInfinity : paths.Forward();
   if (log == -kInfinity || log != log) {
     const double value = log == -kInfinity ? 0 : kNan;
@@ -158,7 +158,7 @@ Error Run(const Cpu& cpu, const CrfLikelihoodGradArgs<T>& args) {
   constexpr int64_t kMaxCells = int64_t{1} << 22;
   const int64_t groups =
       std::min(s.batch, std::clamp<int64_t>(kMaxCells / cells, 2, 16));
-  const Doubles memory(groups * 2 * cells);
+  const AlignedDoubles memory(groups * 2 * cells);
   double* const sums = memory.get();
   std::fill_n(sums, groups * 2 * cells, 0.0);
   cpu.ParallelFor(groups, groups > 0 ? 4 * CyclesOf(s) * s.batch / groups : 0,
@@ -189,7 +189,7 @@ Error Run(const Cpu& cpu, const CrfLikelihoodGradArgs<T>& args) {
 template <typename T>
 bool PlainMarginals(const CrfScores<T>& s, const Matrices& matrices,
                     int64_t example, Accumulator<T>* marginals) {
-  PlainPaths<T> paths(s, matrices, example, /*keeps=*/true);
+  PlainPaths<T> paths(s, matrices, example, /*keep_all_frames=*/true);
   double log;
   return paths.Forward(&log) && paths.Backward(CrfPlainShares<Accumulator<T>>{
                                     1, nullptr, 0, marginals});
@@ -207,7 +207,7 @@ Error Run(const Cpu& cpu, const CrfMarginalsArgs<T>& args) {
       std::fill(marginals + length * s.tags, marginals + s.frames * s.tags,
                 Value(0));
       if (PlainMarginals(s, matrices, i, marginals)) continue;
-      Paths<T> paths(s, matrices, i, /*keeps=*/true);
+      Paths<T> paths(s, matrices, i, /*keep_all_frames=*/true);
       const double log = paths.Forward();
       if (log == -kInfinity || log != log) {
         std::fill(marginals, marginals + length * s.tags,
@@ -229,10 +229,10 @@ Error Run(const Cpu& cpu, const CrfMarginalsArgs<T>& args) {
 // Transitions as CrfBestWays takes them, less `shift`: -inf instead of NaN and
 // beyond the tags.
 template <typename Value>
-Doubles TransitionsOf(const Value* transitions, int64_t tags, double shift,
-                      bool transposed) {
+AlignedDoubles TransitionsOf(const Value* transitions, int64_t tags,
+                             double shift, bool transposed) {
   const int64_t stride = StrideOf(tags);
-  Doubles result(tags * stride);
+  AlignedDoubles result(tags * stride);
   std::fill_n(result.get(), tags * stride, -kInfinity);
   for (int64_t i = 0; i < tags; ++i) {
     for (int64_t j = 0; j < tags; ++j) {
@@ -255,7 +255,7 @@ void Decode(const CrfDecodeArgs<T>& args, double shift,
   std::fill(labels + length, labels + s.frames, 0);
   args.best[example] = 0;
   if (length == 0) return;
-  const Doubles memory((length + 1) * stride + kCrfRowGuard);
+  const AlignedDoubles memory((length + 1) * stride + kCrfRowGuard);
   double* const ways = memory.get();
   const double shifts = TFO_DISPATCH(CrfBestWays<T>)(
       transitions, s.logits + example * s.frames * s.tags, length, s.tags,

@@ -5,8 +5,8 @@ namespace tfo {
 namespace {
 
 constexpr int kThreads = 128;
-// Blocks, each with memory for one example: they take examples in turns, and
-// their sums are added in order.
+// Each block has memory for one example at a time. Examples are dealt to the
+// blocks in turn, and the sums of blocks are added in order.
 constexpr int64_t kMaxBlocks = 128;
 
 using Number = Scaled<double>;
@@ -22,36 +22,37 @@ struct Memory {
   int64_t blocks, cells;  // cells: tags * tags
   Number* matrix;         // e^(transitions - largest)
   Largest* largest;       // of transitions
-  bool keeps;             // all frames, for the way back
-  int64_t rows;           // of paths: frames or, in turns, 2
+  bool keep_all_frames;   // all frames, for the way back
+  int64_t rows;           // of paths: frames, or 2 that alternate
   Number* paths;          // [blocks, rows, tags]
-  Number* emissions;      // [blocks, frames, tags], if `keeps`
+  Number* emissions;      // [blocks, frames, tags], if `keep_all_frames`
   Number* after;          // [blocks, 2, tags]
   double* sums;           // [blocks, cells], of gradients only
   int32_t* before;        // [blocks, frames, tags]
   double* ways;           // [blocks, 2, tags]
 
-  int64_t Place(int64_t batch, int64_t frames, int64_t tags, bool keeps_frames,
-                bool grad, void* base) {
+  int64_t LayOut(int64_t batch, int64_t frames, int64_t tags, bool keep_frames,
+                 bool grad, void* base) {
     blocks = std::min(batch, kMaxBlocks);
     cells = tags * tags;
-    keeps = keeps_frames;
-    rows = keeps ? frames : 2;
-    Places places(base);
-    places.Place(&matrix, cells);
-    places.Place(&largest, 1);
-    places.Place(&paths, blocks * rows * tags);
-    if (keeps) places.Place(&emissions, blocks * frames * tags);
-    places.Place(&after, blocks * 2 * tags);
-    if (grad) places.Place(&sums, blocks * cells);
-    return places.bytes();
+    keep_all_frames = keep_frames;
+    rows = keep_all_frames ? frames : 2;
+    ScratchLayout scratch(base);
+    scratch.Reserve(&matrix, cells);
+    scratch.Reserve(&largest, 1);
+    scratch.Reserve(&paths, blocks * rows * tags);
+    if (keep_all_frames) scratch.Reserve(&emissions, blocks * frames * tags);
+    scratch.Reserve(&after, blocks * 2 * tags);
+    if (grad) scratch.Reserve(&sums, blocks * cells);
+    return scratch.bytes();
   }
-  int64_t PlaceDecode(int64_t batch, int64_t frames, int64_t tags, void* base) {
+  int64_t LayOutDecode(int64_t batch, int64_t frames, int64_t tags,
+                       void* base) {
     blocks = std::min(batch, kMaxBlocks);
-    Places places(base);
-    places.Place(&before, blocks * frames * tags);
-    places.Place(&ways, blocks * 2 * tags);
-    return places.bytes();
+    ScratchLayout scratch(base);
+    scratch.Reserve(&before, blocks * frames * tags);
+    scratch.Reserve(&ways, blocks * 2 * tags);
+    return scratch.bytes();
   }
 };
 
@@ -92,7 +93,7 @@ __global__ void Exponentiate(const Value* transitions, Memory memory) {
 
 // Are an example's length and labels in their ranges? All threads call.
 template <typename T>
-__device__ bool IsValid(const CrfScores<T>& s, const IntValues* labels,
+__device__ bool IsValid(const CrfScores<T>& s, const IndexArray* labels,
                         int64_t example) {
   bool bad = s.lengths[example] < 0 || s.lengths[example] > s.frames;
   const int64_t length = bad || labels == nullptr ? 0 : s.lengths[example];
@@ -115,11 +116,11 @@ struct Total {
 // `labels`, their score is 0.
 template <typename T>
 __device__ Total Forward(const CrfScores<T>& s, const Memory& memory,
-                         int64_t example, const IntValues* labels) {
+                         int64_t example, const IndexArray* labels) {
   const int64_t tags = s.tags, length = s.lengths[example];
   const int64_t base = int64_t{blockIdx.x} * memory.rows * tags;
   const auto row_of = [&](int64_t t) {
-    return memory.paths + base + (memory.keeps ? t : t & 1) * tags;
+    return memory.paths + base + (memory.keep_all_frames ? t : t & 1) * tags;
   };
   bool finite = length < 2 || memory.largest->finite;
   double score = 0;
@@ -141,7 +142,7 @@ __device__ Total Forward(const CrfScores<T>& s, const Memory& memory,
     Number* const to = row_of(t);
     for (int64_t j = threadIdx.x; j < tags; j += kThreads) {
       const Number y = Number::Exp(Widen(logits[j]) - Shift(frame));
-      if (memory.keeps) memory.emissions[base + t * tags + j] = y;
+      if (memory.keep_all_frames) memory.emissions[base + t * tags + j] = y;
       Number sum = t == 0 ? Number::One() : Number::Zero();
       for (int64_t i = 0; t > 0 && i < tags; ++i) {
         sum = sum + from[i] * memory.matrix[i * tags + j];
@@ -361,15 +362,16 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
 }
 
 template <typename T>
-Memory PlaceIn(const CrfScores<T>& s, bool keeps, bool grad, void* scratch) {
+Memory MemoryIn(const CrfScores<T>& s, bool keep_all_frames, bool grad,
+                void* scratch) {
   Memory memory = {};
-  memory.Place(s.batch, s.frames, s.tags, keeps, grad, scratch);
+  memory.LayOut(s.batch, s.frames, s.tags, keep_all_frames, grad, scratch);
   return memory;
 }
 
 template <typename T>
 Error Run(const Gpu& gpu, const CrfLikelihoodArgs<T>& args) {
-  const Memory memory = PlaceIn(args.scores, false, false, gpu.scratch);
+  const Memory memory = MemoryIn(args.scores, false, false, gpu.scratch);
   const Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
                              args.scores.transitions, memory);
   if (error != nullptr) return error;
@@ -378,7 +380,7 @@ Error Run(const Gpu& gpu, const CrfLikelihoodArgs<T>& args) {
 }
 template <typename T>
 Error Run(const Gpu& gpu, const CrfLikelihoodGradArgs<T>& args) {
-  const Memory memory = PlaceIn(args.scores, true, true, gpu.scratch);
+  const Memory memory = MemoryIn(args.scores, true, true, gpu.scratch);
   Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
                        args.scores.transitions, memory);
   if (error != nullptr) return error;
@@ -391,7 +393,7 @@ Error Run(const Gpu& gpu, const CrfLikelihoodGradArgs<T>& args) {
 }
 template <typename T>
 Error Run(const Gpu& gpu, const CrfMarginalsArgs<T>& args) {
-  const Memory memory = PlaceIn(args.scores, true, false, gpu.scratch);
+  const Memory memory = MemoryIn(args.scores, true, false, gpu.scratch);
   const Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
                              args.scores.transitions, memory);
   if (error != nullptr) return error;
@@ -402,7 +404,7 @@ template <typename T>
 Error Run(const Gpu& gpu, const CrfDecodeArgs<T>& args) {
   const CrfScores<T>& s = args.scores;
   Memory memory = {};
-  memory.PlaceDecode(s.batch, s.frames, s.tags, gpu.scratch);
+  memory.LayOutDecode(s.batch, s.frames, s.tags, gpu.scratch);
   return Launch(gpu, GridSize(memory.blocks), kThreads, Decode<T>, args,
                 memory);
 }
@@ -410,14 +412,16 @@ Error Run(const Gpu& gpu, const CrfDecodeArgs<T>& args) {
 template <typename T>
 int64_t BytesOf(const CrfDecodeArgs<T>& args) {
   const CrfScores<T>& s = args.scores;
-  return Memory().PlaceDecode(s.batch, s.frames, s.tags, nullptr);
+  return Memory().LayOutDecode(s.batch, s.frames, s.tags, nullptr);
 }
 template <template <typename> class Args, typename T>
 int64_t BytesOf(const Args<T>& args) {
   constexpr bool kGrad = std::is_same_v<Args<T>, CrfLikelihoodGradArgs<T>>;
-  constexpr bool kKeeps = !std::is_same_v<Args<T>, CrfLikelihoodArgs<T>>;
+  constexpr bool kKeepAllFrames =
+      !std::is_same_v<Args<T>, CrfLikelihoodArgs<T>>;
   const CrfScores<T>& s = args.scores;
-  return Memory().Place(s.batch, s.frames, s.tags, kKeeps, kGrad, nullptr);
+  return Memory().LayOut(s.batch, s.frames, s.tags, kKeepAllFrames, kGrad,
+                         nullptr);
 }
 
 }  // namespace

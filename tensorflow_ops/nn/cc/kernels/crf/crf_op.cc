@@ -42,7 +42,7 @@ absl::Status ReadCrfScores(::tensorflow::OpKernelContext* ctx, int first,
 template <typename T>
 absl::Status ReadCrfLabels(::tensorflow::OpKernelContext* ctx,
                            bool check_values, CrfScores<T>* s,
-                           IntValues* labels) {
+                           IndexArray* labels) {
   TF_RETURN_IF_ERROR(ReadCrfScores(ctx, 1, check_values, s));
   TF_RETURN_IF_ERROR(
       CheckShape("labels", ctx->input(0).shape(), {s->batch, s->frames},

@@ -16,13 +16,13 @@ namespace tfo::crf_internal {
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Of rows of tags: a multiple of the doubles in the widest vector.
+// The stride of rows of tags: a multiple of the doubles in the widest vector.
 inline int64_t StrideOf(int64_t tags) { return (tags + 7) / 8 * 8; }
 
 // Uninitialized doubles, aligned to the widest vector.
-class Doubles {
+class AlignedDoubles {
  public:
-  explicit Doubles(int64_t n) : memory_(new double[n + 8]) {
+  explicit AlignedDoubles(int64_t n) : memory_(new double[n + 8]) {
     const auto address = reinterpret_cast<uintptr_t>(memory_.get());
     data_ = memory_.get() + (64 - address % 64) % 64 / sizeof(double);
   }
@@ -66,7 +66,7 @@ class Matrices {
 
  private:
   const int64_t stride_;
-  const Doubles plain_;
+  const AlignedDoubles plain_;
   const Rows exact_;
 
  public:
@@ -80,15 +80,15 @@ template <typename T>
 class Paths {
  public:
   Paths(const CrfScores<T>& scores, const Matrices& matrices, int64_t example,
-        bool keeps)
+        bool keep_all_frames)
       : scores_(scores),
         matrices_(matrices),
-        keeps_(keeps),
+        keep_all_frames_(keep_all_frames),
         frames_(scores.lengths[example]),
         stride_(matrices.forward.stride),
         logits_(scores.logits + example * scores.frames * scores.tags),
-        paths_(keeps ? frames_ : 2, stride_),
-        emissions_(keeps ? frames_ : 1, stride_),
+        paths_(keep_all_frames ? frames_ : 2, stride_),
+        emissions_(keep_all_frames ? frames_ : 1, stride_),
         after_(2, stride_),
         plain_(new double[2 * stride_]),
         largest_(new double[frames_]) {}
@@ -98,7 +98,7 @@ class Paths {
   double Forward() {
     bool finite = frames_ < 2 || matrices_.frame.finite;
     for (int64_t t = 0; t < frames_; ++t) {
-      const auto emissions = emissions_[keeps_ ? t : 0];
+      const auto emissions = emissions_[keep_all_frames_ ? t : 0];
       const CrfFrame frame = TFO_DISPATCH(CrfEmissions<T>)(
           logits_ + t * scores_.tags, scores_.tags, stride_, emissions);
       finite &= frame.finite;
@@ -118,9 +118,9 @@ class Paths {
                                   &mantissa_, &exponent_);
   }
 
-  // After Forward, which has kept paths, of a finite log Z: calls
-  // visit(t, marginals), and pairs(before, after) for t and t + 1, by falling
-  // t.
+  // Requires a Forward that kept all frames and returned a finite log Z. By
+  // descending t, calls visit(t, marginals), and pairs(before, after) for t and
+  // t + 1.
   template <typename Visit, typename Pairs>
   void Backward(const Visit& visit, const Pairs& pairs) {
     std::vector<double> marginals(stride_);
@@ -148,11 +148,11 @@ class Paths {
   const double* largest() const { return largest_.get(); }
 
  private:
-  int64_t RowOf(int64_t t) const { return keeps_ ? t : t & 1; }
+  int64_t RowOf(int64_t t) const { return keep_all_frames_ ? t : t & 1; }
 
   const CrfScores<T>& scores_;
   const Matrices& matrices_;
-  const bool keeps_;
+  const bool keep_all_frames_;
   const int64_t frames_, stride_;
   const T* const logits_;
   const Rows paths_, emissions_, after_;
@@ -161,15 +161,15 @@ class Paths {
   int64_t exponent_ = 0;
 };
 
-// The same in plain doubles, where they do. Calls return false where not.
+// The same in plain doubles. Calls return false where these do not suffice.
 template <typename T>
 class PlainPaths {
  public:
   PlainPaths(const CrfScores<T>& scores, const Matrices& matrices,
-             int64_t example, bool keeps)
+             int64_t example, bool keep_all_frames)
       : matrices_(matrices),
         logits_(scores.logits + example * scores.frames * scores.tags),
-        kept_(keeps ? scores.lengths[example] : 2),
+        kept_(keep_all_frames ? scores.lengths[example] : 2),
         doubles_((2 * kept_ + 2) * matrices.forward.stride + 2 * kCrfRowGuard +
                  scores.lengths[example]),
         exponents_(new int64_t[kept_]) {
@@ -178,8 +178,8 @@ class PlainPaths {
     double* const emissions = doubles_.get() + kept_ * stride;
     double* const scratch = emissions + kept_ * stride + kCrfRowGuard;
     double* const largest = scratch + 2 * stride + kCrfRowGuard;
-    rows_ = {frames,    stride,           keeps,   doubles_.get(),
-             emissions, exponents_.get(), scratch, largest};
+    rows_ = {frames,    stride,           keep_all_frames, doubles_.get(),
+             emissions, exponents_.get(), scratch,         largest};
   }
 
   bool Forward(double* log_z) {
@@ -191,7 +191,7 @@ class PlainPaths {
     *log_z = total_.log;
     return true;
   }
-  // After Forward, which has kept rows.
+  // Requires a Forward that kept all frames.
   template <typename Out>
   bool Backward(const CrfPlainShares<Out>& shares) {
     return TFO_DISPATCH(CrfPlainBackward<Out>)(matrices_.backward, rows_,
@@ -206,7 +206,7 @@ class PlainPaths {
   const Matrices& matrices_;
   const T* const logits_;
   const int64_t kept_;  // rows
-  const Doubles doubles_;
+  const AlignedDoubles doubles_;
   const std::unique_ptr<int64_t[]> exponents_;
   CrfPlainRows rows_;
   CrfPlainTotal total_;

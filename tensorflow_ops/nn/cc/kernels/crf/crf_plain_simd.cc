@@ -54,8 +54,9 @@ bool CrfPlainSuffices(const Value* transitions, int64_t count, double largest) {
 
 // row = e^(logits - largest).
 template <typename T>
-static TFO_INLINE bool Emit(const T* logits, int64_t tags, int64_t stride,
-                            double* row, double* largest) {
+static TFO_INLINE bool ComputeEmissions(const T* logits, int64_t tags,
+                                        int64_t stride, double* row,
+                                        double* largest) {
   WidenRow(logits, tags, stride, row);
   V top = V{} - INFINITY;
   for (int64_t i = 0; i < stride; i += kCount) top = Max(Load(row + i), top);
@@ -135,9 +136,11 @@ bool CrfPlainForward(const CrfMatrix& matrix, const T* logits,
   const int64_t tags = matrix.tags, stride = matrix.stride;
   for (int64_t t = 0; t < rows.frames; ++t) {
     double* const to = rows.paths + rows.RowOf(t) * stride;
-    double* const emissions = rows.emissions + (rows.keeps ? t * stride : 0);
+    double* const emissions =
+        rows.emissions + (rows.keep_all_frames ? t * stride : 0);
     int64_t* const exponent = rows.exponents + rows.RowOf(t);
-    if (!Emit(logits + t * tags, tags, stride, emissions, rows.largest + t)) {
+    if (!ComputeEmissions(logits + t * tags, tags, stride, emissions,
+                          rows.largest + t)) {
       return false;
     }
     if (t == 0) {

@@ -1,9 +1,9 @@
-// The sums of crf.h in plain doubles, with one exponent for each row: a fifth
-// of the time of crf_simd.h's numbers, each of which has an exponent. They do
-// for scores as models have them; where a number could be lost, functions here
-// return false, and the caller computes the example with crf_simd.h.
+// The sums of crf.h in plain doubles, with one exponent for each row: five
+// times as fast as crf_simd.h, whose numbers each have an exponent. Sufficient
+// for typical scores; where a number could be lost, functions here return
+// false, and the caller computes the example with crf_simd.h.
 //
-// Nothing that counts is lost: factors (e^transitions, e^logits, in units of
+// Nothing significant is lost: factors (e^transitions, e^logits, in units of
 // the largest) are 0 or at least 2^-300, and a row's numbers, whose largest is
 // about 2^450, are 0 or at least 2^-400. So no product underflows, and a 0
 // comes from a forbidden tag or transition.
@@ -12,21 +12,22 @@
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/nn/cc/kernels/crf/crf_simd.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/int_values.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/index_array.h"
 
 namespace tfo {
 
 // The memory of one example.
 struct CrfPlainRows {
   int64_t frames, stride;
-  bool keeps;  // rows for all frames; without it two of paths, one of emissions
+  // Without keep_all_frames: two rows of paths, one of emissions.
+  bool keep_all_frames;
   double* paths;       // rows, in units of 2^exponent
   double* emissions;   // rows and kCrfRowGuard; CrfPlainBackward changes them
   int64_t* exponents;  // of each row of paths
   double* scratch;     // 2 rows and kCrfRowGuard
   double* largest;     // [frames], of logits
 
-  int64_t RowOf(int64_t t) const { return keeps ? t : t & 1; }
+  int64_t RowOf(int64_t t) const { return keep_all_frames ? t : t & 1; }
 };
 
 // The sum over all paths, mantissa * 2^exponent, in units of the largest scores
@@ -41,13 +42,14 @@ struct CrfPlainTotal {
 template <typename Out>
 struct CrfPlainShares {
   double scale;
-  const IntValues* labels;  // null: none
-  int64_t first_label;      // of the example
-  Out* out;                 // [frames, tags]
+  const IndexArray* labels;  // null: none
+  int64_t first_label;       // of the example
+  Out* out;                  // [frames, tags]
 };
 
 TFO_PER_CPU_LEVEL(
-    // Are all transitions forbidden or near enough to the largest?
+    // Returns whether each transition is forbidden or near enough to the
+    // largest.
     template <typename Value>
     bool CrfPlainSuffices(const Value* transitions, int64_t count,
                           double largest);
@@ -55,9 +57,9 @@ TFO_PER_CPU_LEVEL(
     template <typename T>
     bool CrfPlainForward(const CrfMatrix& matrix, const T* logits,
                          const CrfPlainRows& rows, CrfPlainTotal* total);
-    // After CrfPlainForward with rows.keeps: writes shares. Leaves in paths t
-    // and emissions t + 1 rows whose products, times `matrix`, are `scale`
-    // times the probabilities of transitions.
+    // After CrfPlainForward with rows.keep_all_frames: writes shares. Leaves in
+    // paths t and emissions t + 1 rows whose products, times `matrix`, are
+    // `scale` times the probabilities of transitions.
     template <typename Out>
     bool CrfPlainBackward(const CrfMatrix& transposed, const CrfPlainRows& rows,
                           const CrfPlainTotal& total,

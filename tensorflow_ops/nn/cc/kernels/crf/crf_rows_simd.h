@@ -9,7 +9,7 @@
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
-// Widens n values and fills up with -inf: up to `stride` and to a multiple of
+// Widens n values and pads them with -inf up to `stride` and to a multiple of
 // the lanes of T.
 template <typename T>
 static TFO_INLINE void WidenRow(const T* from, int64_t n, int64_t stride,

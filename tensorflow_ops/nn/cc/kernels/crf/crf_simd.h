@@ -7,11 +7,12 @@
 
 namespace tfo {
 
-// Sums below this are computed again, exactly: what a double lost may count.
-// Larger ones are off by less than the number of tags times 2^-1022.
+// Sums below this are computed again, exactly, since the bits that a double
+// lost may matter. Larger ones are off by less than the number of tags times
+// 2^-1022.
 inline constexpr double kCrfLeastSum = 0x1p-600;
 
-// What a row may need beyond its stride, while logits are widened into it.
+// Values beyond its stride that a row needs while logits are widened into it.
 inline constexpr int64_t kCrfRowGuard = 16;
 
 // e^(transitions - largest), [tags, stride], as doubles and exactly; 0 beyond
@@ -22,7 +23,7 @@ struct CrfMatrix {
   ScaledRows<double> exact;
 };
 
-// What a frame's scores are.
+// The range of a frame's scores.
 struct CrfFrame {
   double largest;
   bool finite;  // below +inf, and no NaN
@@ -37,8 +38,8 @@ TFO_PER_CPU_LEVEL(
     template <typename T>
     CrfFrame CrfEmissions(const T* logits, int64_t tags, int64_t stride,
                           const ScaledRows<double>& row);
-    // to = (from * matrix) times, where `emissions` has rows, emissions.
-    // `plain` has room for a row.
+    // to = from * matrix, times emissions unless these are null. `plain` has
+    // room for a row.
     void CrfStep(const CrfMatrix& matrix, const ScaledRows<double>& from,
                  const ScaledRows<double>& emissions, double* plain,
                  const ScaledRows<double>& to);
@@ -69,8 +70,9 @@ TFO_PER_CPU_LEVEL(
     double CrfBestWays(const double* transitions, const T* logits,
                        int64_t frames, int64_t tags, int64_t stride,
                        double* ways, double* row);
-    // Follows them back from the last frame's tag: sets labels[frames], to the
-    // lowest tags of equal scores. `transposed` are transitions to each tag.
+    // Follows them back from the tag of the last frame, and sets
+    // labels[frames]. Ties go to the lowest tag. `transposed` are transitions
+    // to each tag.
     void CrfTrace(const double* transposed, const double* ways, int64_t frames,
                   int64_t stride, int32_t last, int32_t* labels);)
 

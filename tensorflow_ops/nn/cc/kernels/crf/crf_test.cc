@@ -185,7 +185,7 @@ Results<T> RunAll(const Device& device, const Batch<T>& b,
                GpuVector<T>(cells, Narrow<T>(7)),
                GpuVector<int32_t>(b.batch * b.frames, 7)};
   const CrfScores<T> s = b.Scores();
-  const IntValues labels = b.labels.data();
+  const IndexArray labels = b.labels.data();
   RunOne(device, CrfLikelihoodArgs<T>{s, labels, r.log_likelihood.data()});
   RunOne(device,
          CrfLikelihoodGradArgs<T>{s, labels, d.data(), r.d_logits.data(),

@@ -26,7 +26,7 @@ struct LabelLossOptions {
 // each, and a template parameter would double the number of kernels.
 class Labels {
  public:
-  Labels(const int32_t* labels) : narrow_(labels) {}  // NOLINT: is one
+  Labels(const int32_t* labels) : narrow_(labels) {}  // NOLINT: implicit
   Labels(const int64_t* labels) : wide_(labels) {}    // NOLINT
   TFO_HOST_DEVICE int64_t operator[](int64_t row) const {
     return wide_ != nullptr ? wide_[row] : narrow_[row];
@@ -96,7 +96,7 @@ struct CrossEntropyGradArgs {
   const T *labels, *logits;
   SoftmaxSums<const Value> sums;
   const Value* label_sum;
-  T *d_logits, *d_labels;  // null: not asked for
+  T *d_logits, *d_labels;  // null if not requested
 };
 
 }  // namespace tfo

@@ -77,10 +77,10 @@ template <typename T>
 Error DeformConv(const Gpu& gpu, const DeformConvArgs& args,
                  const DeformConvInputs<T>& inputs, T* output);
 
-// Writes all gradients. On whole pixels, the slope is that of the cell
-// [floor, floor + 1): a tap at -1 has one. Nothing passes through an offset
-// that is NaN; pixels of weight 0 count in slopes only. The GPU needs scratch
-// of DeformConvGradScratchBytes<T>.
+// Writes all gradients. On whole pixels, the slope is that of the cell [floor,
+// floor + 1): a tap at -1 has one. A NaN offset passes no gradient; pixels of
+// weight 0 count in slopes only. The GPU needs scratch of
+// DeformConvGradScratchBytes<T>.
 template <typename T>
 Error DeformConvGrad(const Cpu& cpu, const DeformConvArgs& args,
                      const DeformConvInputs<T>& inputs, const T* d_output,

@@ -1,4 +1,4 @@
-// What the forward and the backward pass of deform_conv.h share on the CPU:
+// Shared by the forward and the backward pass of deform_conv.h on the CPU:
 // taps, tiles of outputs, blocks of columns.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_CPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_CPU_H_
@@ -23,8 +23,9 @@ double CyclesPerOutput(const DeformConvArgs& args) {
   return 1.0 * DepthOf(args) * args.out_channels / (64 / sizeof(T));
 }
 
-// Memory of `count` values, aligned to a cache line, not initialized: a thread
-// writes what it reads, and columns that a tail writes are never read.
+// Memory of `count` values, aligned to a cache line. Not initialized: a thread
+// writes values before it reads them, and never reads columns that a tail
+// writes.
 template <typename C>
 class Buffer {
  public:
@@ -41,8 +42,8 @@ class Buffer {
   C* data_;
 };
 
-// What taps are for. kOutput: a NaN offset has a NaN weight; otherwise nothing
-// is read there. kSlopes: corners of weight 0 count, too.
+// The use of taps. kOutput: a tap with a NaN offset has a NaN weight; for other
+// uses, nothing is read there. kSlopes: corners of weight 0 count, too.
 enum class TapUse { kOutput, kSlopes, kFilters };
 
 // Finds all taps of `count` outputs of an image from `first` on, [count][tap]
@@ -131,8 +132,8 @@ void ForColumns(const DeformConvArgs& args, int64_t group, int64_t begin,
   }
 }
 
-// Samples the columns [begin, end) of a group for `count` outputs of an image,
-// whose taps were found, into rows of kGemmStride.
+// Samples the columns [begin, end) of a group for `count` outputs of an image
+// into rows of kGemmStride. Requires their taps.
 template <typename T, typename C = Accumulator<T>>
 void SampleBlock(const DeformConvArgs& args, const T* image, int64_t group,
                  int64_t begin, int64_t end, const DeformTap<C>* taps,

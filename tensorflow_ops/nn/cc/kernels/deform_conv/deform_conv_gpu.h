@@ -1,6 +1,6 @@
-// What the CUDA kernels of deform_conv.h share.
+// Shared by the CUDA kernels of deform_conv.h.
 //
-// The products are those of an implicit GEMM: a block samples tiles of columns
+// Products are computed as an implicit GEMM: a block samples tiles of columns
 // into shared memory and multiplies them there. A library (cuBLASLt) would need
 // all columns in memory, kernel_height * kernel_width times the features, and
 // CUTLASS another dependency. Tensor cores are not used: float32 keeps all its

@@ -68,7 +68,7 @@ inline std::string ToText(const FourDims& dims) {
                       "]");
 }
 
-// Ok, or how the shapes do not fit. Sets `args`.
+// Sets `args`. Returns an error if shapes do not match.
 inline absl::Status CheckDeformConv(const DeformConvAttrs& attrs,
                                     const FourDims& features,
                                     const FourDims& offsets,

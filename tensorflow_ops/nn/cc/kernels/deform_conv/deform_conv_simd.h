@@ -30,7 +30,7 @@ template <typename T>
 struct ChannelsView {
   const T* data;
   int64_t pixel_stride, count;
-  const T* zeros;  // [count]: what is read outside
+  const T* zeros;  // [count]: read in place of pixels outside
 };
 
 TFO_PER_CPU_LEVEL(

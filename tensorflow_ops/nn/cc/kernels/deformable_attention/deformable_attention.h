@@ -11,7 +11,7 @@
 namespace tfo {
 
 inline constexpr int kMaxAttentionLevels = 16;
-// Of a level: places on it, also in float, distinguish whole pixels.
+// The largest side of a level: float positions still distinguish whole pixels.
 inline constexpr int64_t kMaxAttentionSide = int64_t{1} << 24;
 
 // A map of features: some of the pixels of `values`, row by row.
@@ -37,9 +37,9 @@ struct AttentionArgs {
 // enqueue.
 
 // Writes all of `output`: for each query and head the sum over points of weight
-// times the bilinear sample of the point's level at (x * width - 0.5,
-// y * height - 0.5), pixels outside being 0. NaN where a location is NaN.
-// Pixels that count nothing are not read.
+// times the bilinear sample of the point's level at (x * width - 0.5, y *
+// height - 0.5), pixels outside being 0. NaN where a location is NaN. Pixels of
+// weight 0 are not read.
 template <typename T, typename C = Accumulator<T>>
 Error DeformableAttention(const Cpu& cpu, const AttentionArgs& args,
                           const T* values, const C* locations, const C* weights,
@@ -50,9 +50,9 @@ Error DeformableAttention(const Gpu& gpu, const AttentionArgs& args,
                           T* output);
 
 // Writes all of d_values, d_locations, d_weights. On whole pixels, the slope is
-// that of the cell [floor, floor + 1). Nothing passes through a location that
-// is NaN; pixels of weight 0 count in slopes only. 16-bit gradients to values
-// are summed in float. The GPU needs scratch of
+// that of the cell [floor, floor + 1). A NaN location passes no gradient;
+// pixels of weight 0 count in slopes only. 16-bit gradients to values are
+// summed in float. The GPU needs scratch of
 // DeformableAttentionGradScratchBytes<T>.
 template <typename T, typename C = Accumulator<T>>
 Error DeformableAttentionGrad(const Cpu& cpu, const AttentionArgs& args,

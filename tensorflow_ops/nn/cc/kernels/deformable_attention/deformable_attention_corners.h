@@ -1,4 +1,4 @@
-// What the loops of deformable attention and of its gradients share. For
+// Shared by the loops of deformable attention and of its gradients. For
 // *_simd.cc files.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_DEFORMABLE_ATTENTION_DEFORMABLE_ATTENTION_CORNERS_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_DEFORMABLE_ATTENTION_DEFORMABLE_ATTENTION_CORNERS_H_
@@ -57,8 +57,8 @@ static TFO_INLINE Places<C> LoadPlaces(const AttentionPoints<C>& points,
 enum Number { kYFraction, kXFraction, kValid, kDots };
 
 // Finds the corners of all points, and multiplies them by the attention
-// weights. With kSlopes, keeps what the gradients need, and corners of weight
-// 0; without, makes a NaN location's weight NaN.
+// weights. With kSlopes, keeps corners of weight 0 and the numbers that
+// gradients need; without, the weight of a NaN location is NaN.
 template <bool kSlopes, typename C>
 static TFO_INLINE void FindCorners(const AttentionPoints<C>& points,
                                    const C* locations, const C* weights,

@@ -27,8 +27,8 @@ struct AttentionScratch {
   C* corners;                    // [4, padded]: their weights
   C* numbers;                    // [kPointNumbers, padded]
   C* upstream;                   // [channels], rounded up to whole vectors
-  C* discarded;                  // [channels]: what is added to outside
-  void* zeros;                   // [channels] of T: what is read outside
+  C* discarded;                  // [channels]: receives sums for pixels outside
+  void* zeros;  // [channels] of T: read in place of pixels outside
 };
 inline constexpr int kPointNumbers = 7;
 

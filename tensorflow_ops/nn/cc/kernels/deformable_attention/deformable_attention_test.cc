@@ -310,7 +310,7 @@ TFO_CUDA_TEST(DeformableAttention, KernelsGivePixelsOfWeightZeroSlopesOnly) {
   ExpectGradsNextToNan(outputs);
 }
 
-// What the ops pass for empty weights.
+// As the ops pass empty weights.
 template <typename Check>
 void ForNoPoints(const Check& check, const testing::Caller& caller = {}) {
   Problem<float> problem = MakeProblem<float>(2, 2, 3, 0, {{3, 2, 0}});

@@ -42,7 +42,7 @@ __device__ void NarrowTo(const Accumulator<T> (&values)[N], T* to) {
   }
 }
 
-// A pack of which values [first, last) exist; `fill` stands for the rest.
+// Loads values [first, last) of a pack, and `fill` for the others.
 template <int N, typename T>
 __device__ Pack<T, N> LoadPart(const T* from, int first, int last, T fill) {
   if (first <= 0 && last >= N) return LoadPack<N>(from);

@@ -1,6 +1,6 @@
 // Exponentials of differences of logits, under one name for vectors and for
-// CUDA. Formulas of rows (rows.h) call these and what core/cc/elementwise.h
-// has.
+// CUDA. Formulas of rows (rows.h) call these and the functions of
+// core/cc/elementwise.h.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_MATH_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_MATH_H_
 
@@ -10,8 +10,8 @@
 namespace tfo {
 namespace TFO_FORMULA_NAMESPACE {
 
-// Vec<T>: what values of dtype T are computed in: a vector, or a scalar in CUDA
-// kernels.
+// Vec<T>: the type that values of dtype T are computed in: a vector, or a
+// scalar in CUDA kernels.
 
 #ifdef TFO_CPU_NAMESPACE
 

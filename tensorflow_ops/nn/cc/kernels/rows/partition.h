@@ -1,5 +1,5 @@
-// How rows that are long and few are split into parts, which threads or blocks
-// reduce on their own before the parts' states are merged in order.
+// Splits rows that are long and few into parts: threads or blocks reduce each
+// part on its own, then the states of parts are merged in order.
 //
 // Depends on the shape alone, so results do not depend on how many threads
 // there are.

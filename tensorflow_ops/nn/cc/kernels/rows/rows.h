@@ -1,5 +1,5 @@
-// Functions of rows: tensors [rows, classes] of which every row is reduced, as
-// softmax and its relatives do.
+// Functions of rows: row-wise reductions of [rows, classes] tensors, such as
+// softmax and its relatives.
 //
 // A function is two structs:
 //   Args                its tensors and options (softmax.h, gaussian_kl.h, ...)
@@ -10,12 +10,12 @@
 // set) and X_gpu.cu.cc (rows_gpu.h: CUDA).
 //
 // Words: a class is an element of a row. A part is a range of classes that a
-// thread or block reduces on its own (partition.h). A state is what a reduction
-// knows of the classes it has read (state.h).
+// thread or block reduces on its own (partition.h). A state is the result of a
+// reduction so far (state.h).
 //
 // Args has
-//   using Value;                           what per-row results are: float,
-//   double static constexpr int kOutputs;         [rows, classes] results
+//   using Value;                           of per-row results: float or double
+//   static constexpr int kOutputs;         [rows, classes] results
 //   static constexpr bool kReduces;        false: maps classes without reducing
 //   static constexpr double kCyclesPerClass;   estimated cost
 //   int64_t rows, classes;
@@ -26,22 +26,19 @@
 //   static constexpr int kInputs, kOutputs;    [rows, classes] tensors
 //   explicit RowFunction(const Args&);
 //   const T* Input(int i) const;
-//   T* Output(int i) const;                from the second on: null if not
-//   asked
+//   T* Output(int i) const;                null if not requested (i > 0)
 //   // With SumsState: adds a class.
 //   void Add(const Inputs& in, State& s) const;
-//   // With SoftmaxState of input 0 and kTargets: the target of a class.
-//   Without
-//   // targets, `first` and `second` of the state are zero.
+//   // With SoftmaxState of input 0 and kTargets: the target of a class. If
+//   // there are none, `first` and `second` of the state are zero.
 //   bool HasTargets() const;  V Target(const Inputs& in) const;
-//   // Once per row, after the reduction. Returns what Map needs; stores
-//   per-row
-//   // results where row.writes.
+//   // Once per row, after the reduction. Stores per-row results where
+//   // row.writes. Returns the constants of the row for Map.
 //   auto Finish(const State& s, const Row& row) const;
 //   // Results of a class.
 //   void Map(const Constants&, const Inputs& in, At at, V* out) const;
-// `in(i)` loads input i of the class. `row` loads and stores what a row has one
-// of: row.Load(values), row.Store(v, values), row.Gather(per_row),
+// `in(i)` loads input i of the class. `row` accesses per-row values:
+// row.Load(values), row.Store(v, values), row.Gather(per_row),
 // row.LabelIn(labels), whose IsAt(at) compares a class with the row's label.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_H_

@@ -4,9 +4,9 @@
 // Memory is read once where a row's values fit in the threads that share it.
 // - Tiles: rows of a few classes go through shared memory, so that packs may
 //   span rows; one to four threads share a row.
-// - Rows: up to 32 threads share a row, or a block does. They go through it in
-//   chunks, from the first to the last to reduce them and back to map them. The
-//   last stays in registers, others in shared memory as far as it goes.
+// - Rows: up to 32 threads share a row, or a block does. They reduce it in
+// chunks from first to last, and map it in chunks from last to first. The last
+// chunk stays in registers, and as many others as fit stay in shared memory.
 // - Rows that are few and long are split into parts (partition.h): one launch
 //   reduces parts to states, the next joins them in order and maps parts.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_GPU_H_
@@ -22,7 +22,7 @@ namespace scalar {
 template <typename F>
 inline constexpr bool kReduces = kReducesRows<typename F::State>;
 
-// The row of a thread, of which it sees classes from `origin` on.
+// The row of a thread, which sees classes from `origin` on.
 struct ThreadRow {
   int64_t row, origin;
   bool writes;
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(TileSizes<F>::kThreads, TileSizes<F>::kBlocks)
 
 // ---- Other rows.
 
-// What a launch does with its units, which are rows or parts of rows.
+// The passes of a launch over its units, which are rows or parts of rows.
 enum class RowWork { kAll, kReduce, kMap };
 
 struct RowUnits {
@@ -172,8 +172,8 @@ struct RowUnits {
   int kept;             // chunks of a row that lie in shared memory
 };
 
-// A part of a row, whose parts begin at multiples of 16 bytes. All tensors are
-// equally far from one.
+// A part of a row. Parts begin at multiples of 16 bytes, from which all tensors
+// have the same distance.
 template <int N, typename T>
 __device__ RowSpan SpanOf(const RowUnits& units, const T* tensor, int64_t row,
                           int64_t part) {
@@ -305,7 +305,8 @@ inline int PowerOfTwoFrom(int64_t n) {
   return power;
 }
 
-// Are all tensors equally far from a multiple of 16 bytes?
+// Returns whether all tensors have the same distance from a multiple of 16
+// bytes.
 template <typename F>
 bool HaveSameAlignment(const F& f) {
   const auto offset = [](const void* pointer) {

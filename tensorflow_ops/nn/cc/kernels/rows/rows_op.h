@@ -1,4 +1,4 @@
-// What the OpKernels of row functions (rows.h) share: argument checks, and
+// Shared by the OpKernels of row functions (rows.h): argument checks, and
 // running a function on the op's device.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_OP_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_OP_H_
@@ -20,7 +20,7 @@ absl::Status ReadRows(const char* name, const ::tensorflow::Tensor& tensor,
                       RowsOf* rows);
 absl::Status ReadLogits(const ::tensorflow::Tensor& logits, RowsOf* rows);
 
-// Ok, or "labels must be [2], got [4]".
+// Errors read "labels must be [2], got [4]".
 absl::Status CheckSameShape(const char* name,
                             const ::tensorflow::Tensor& tensor,
                             const ::tensorflow::TensorShape& shape);

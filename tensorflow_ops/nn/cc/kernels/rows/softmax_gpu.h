@@ -1,9 +1,9 @@
 // Reductions of the values that a CUDA thread has of a row: chunks. For .cu.cc
 // files.
 //
-// A chunk is what a thread loads of a row at a time: chunk.steps times kWidth
-// values of each input, at most kSteps times. Get(input, step, i) is a value,
-// or a neutral one where Has(step, i) is false.
+// A chunk is the part of a row that a thread loads at a time: kWidth values of
+// each input in each of chunk.steps <= kSteps steps. Get(input, step, i)
+// returns a value, or a neutral one where Has(step, i) is false.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_GPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_GPU_H_
 

@@ -46,7 +46,8 @@ static TFO_INLINE State ReduceBlocks(int64_t n, const Reduce& reduce) {
   State state;
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t left = n - begin;
-    // In one place of the code: each is a copy of the whole reduction.
+    // Called in one place only, since each call is a copy of the whole
+    // reduction.
     const State block = reduce(begin, left < kBlock ? left : kBlock);
     state = begin == 0 ? block : State::Merge(state, block);
   }

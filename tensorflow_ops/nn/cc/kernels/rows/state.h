@@ -1,6 +1,6 @@
-// What a reduction knows of the classes of a row that it has read, written once
-// for vectors and CUDA. V is a vector, whose lanes are reduced side by side, or
-// a scalar.
+// The state of a reduction after some of the classes of a row, written once for
+// vectors and CUDA. V is a vector, whose lanes are reduced side by side, or a
+// scalar.
 //
 // Every state has
 //   Merge(a, b)     the state of a's classes and b's
@@ -15,8 +15,8 @@
 
 namespace tfo {
 
-// What a softmax's state sums besides e^(x - max): nothing;
-// e^(x - max) (x - max); or targets t and t (x - max), where 0 * -inf is 0.
+// The sums of a softmax's state besides that of e^(x - max): none; e^(x - max)
+// (x - max); or targets t and t (x - max), where 0 * -inf is 0.
 enum class AlsoSums { kNothing, kWeighted, kTargets };
 
 namespace TFO_FORMULA_NAMESPACE {
@@ -65,7 +65,8 @@ struct SoftmaxState {
   V rest = V{} - Value(1);
   V first = V{}, second = V{};
 
-  // What is subtracted from x before e^x: the maximum where it is finite.
+  // Returns the value to subtract from x before e^x: the maximum if it is
+  // finite, else 0.
   TFO_FORMULA_METHOD static V Shift(V max) {
     return max > -static_cast<Value>(INFINITY) ? max : V{};
   }
@@ -136,7 +137,7 @@ inline constexpr bool kIsSoftmaxState = false;
 template <typename V, AlsoSums kAlso>
 inline constexpr bool kIsSoftmaxState<SoftmaxState<V, kAlso>> = true;
 
-// Does a function with this state reduce its rows?
+// Whether a function with this state reduces its rows.
 template <typename State>
 inline constexpr bool kReducesRows = true;
 template <typename V>

@@ -26,9 +26,10 @@ struct Example {
   std::vector<int64_t> label;
 };
 
-// Memory of lattices, for one after another: the operating system would take
-// back and clear what each example allocates for itself. Clearing page by page
-// takes longer than the recursions, so a lot of memory is in huge pages.
+// Memory that lattices use one after another: if each example allocated its
+// own, the operating system would take it back and clear it each time. Clearing
+// page by page takes longer than the recursions, so large blocks use huge
+// pages.
 class LatticeMemory {
  public:
   // Uninitialized, aligned to 16 bytes.
@@ -41,7 +42,7 @@ class LatticeMemory {
     begin_ = memory_.get();
     if (page == 1) return begin_;
     begin_ += -reinterpret_cast<uintptr_t>(begin_) % page;
-    // Without it the results are the same.
+    // Only for speed.
     static_cast<void>(madvise(begin_, bytes, MADV_HUGEPAGE));
     return begin_;
   }
@@ -59,30 +60,30 @@ class Lattice {
  public:
   using Exponent = typename ScaledLimits<Value>::Exponent;
 
-  Lattice(const Example& example, int64_t max_frames, bool keeps,
-          LatticeMemory* memory, bool keeps_after = false) {
+  Lattice(const Example& example, int64_t max_frames, bool keep_all_frames,
+          LatticeMemory* memory, bool keep_beta = false) {
     lattice_.frames = example.frames;
     lattice_.labels = example.labels;
     lattice_.stride = StatesStride(example.labels + 1);
     lattice_.first_row = example.index * max_frames;
     lattice_.label = example.label.data();
-    lattice_.keeps = keeps;
+    lattice_.keep_all_frames = keep_all_frames;
     const int64_t stride = lattice_.stride;
-    const int64_t rows = keeps ? example.frames + 1 : 2;
+    const int64_t rows = keep_all_frames ? example.frames + 1 : 2;
     const int64_t sizes[] = {example.frames * stride,
                              example.frames,
                              rows * stride,
                              rows * stride,
-                             keeps ? 4 * stride + kStateGuard : 0,
-                             keeps_after ? example.frames * 2 * stride : 0};
+                             keep_all_frames ? 4 * stride + kStateGuard : 0,
+                             keep_beta ? example.frames * 2 * stride : 0};
     int64_t total = 0;
     for (const int64_t size : sizes) total += size;
     auto* const mantissas = reinterpret_cast<Value*>(
         memory->Get(total * (sizeof(Value) + sizeof(Exponent))));
     auto* const exponents = reinterpret_cast<Exponent*>(mantissas + total);
     ScaledRows<Value>* const places[] = {
-        &lattice_.emissions,   &lattice_.blanks,  &lattice_.blank_paths,
-        &lattice_.label_paths, &lattice_.scratch, &lattice_.after};
+        &lattice_.emissions,   &lattice_.blanks,  &lattice_.alpha_blank,
+        &lattice_.alpha_label, &lattice_.scratch, &lattice_.beta};
     int64_t at = 0;
     for (int i = 0; i < 6; ++i) {
       *places[i] = {mantissas + at, exponents + at};
@@ -96,7 +97,7 @@ class Lattice {
   }
   const CtcLattice<Value>& get() const { return lattice_; }
 
-  // Can the exponents of a path's probability overflow?
+  // Returns whether the exponents of a path's probability can overflow.
   static bool MayOverflow(int64_t frames, int64_t lowest) {
     return lowest < ScaledLimits<Value>::kLowest / (frames + 1);
   }

@@ -1,11 +1,12 @@
 // The loss of connectionist temporal classification (Graves et al. 2006): minus
-// the logarithm of the probability of all paths, one class a frame, that are
-// the labels once repeats are merged and blanks dropped.
+// the logarithm of the probability of all paths, one class a frame, that give
+// the labels after merging repeats and dropping blanks.
 //
 // A path's probability is a number with a large exponent (scaled.h), so nothing
 // underflows; it needs no logarithms but those of the softmax. Impossible
-// labels: probability 0, an infinite loss, gradient 0. A NaN or +inf logit
-// within an example's length makes the example's loss and gradient NaN.
+// labels have probability 0, an infinite loss and a gradient of 0. A NaN or
+// +inf logit within an example's length makes the example's loss and gradient
+// NaN.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_CTC_LOSS_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_CTC_LOSS_H_
 
@@ -45,7 +46,7 @@ Error CtcLossGrad(const Cpu& cpu, const CtcGradArgs<T>& args);
 template <typename T>
 Error CtcLossGrad(const Gpu& gpu, const CtcGradArgs<T>& args);
 
-// The bytes that gpu.scratch has.
+// Returns the bytes of gpu.scratch that the call needs.
 template <typename T>
 int64_t CtcScratchBytes(const CtcArgs<T>& args);
 template <typename T>

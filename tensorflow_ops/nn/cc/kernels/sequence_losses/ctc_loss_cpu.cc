@@ -30,7 +30,8 @@ template <typename Value, typename T, typename Sums>
 bool ComputeLoss(const CtcArgs<T>& args, const Example& example,
                  const Sums& sums, LatticeMemory* memory, double* loss) {
   const LabelSequences& s = args.sequences;
-  const Lattice<Value> lattice(example, s.frames, /*keeps=*/false, memory);
+  const Lattice<Value> lattice(example, s.frames, /*keep_all_frames=*/false,
+                               memory);
   const auto frames =
       FramesOf(s, args.logits, args.largest, args.rest, example.index);
   bool finite = true;
@@ -82,30 +83,32 @@ class ExampleGrad {
     SetScale();
   }
 
-  // Prepare for threads that share an example, in this order: Start, Emit for
-  // all blocks, Recurse in both directions, Combine for all blocks, Finish.
+  // The same as Prepare, for threads that share an example. Call, in this
+  // order: Start, ComputeEmissions for all blocks, RunRecursion in both
+  // directions, Combine for all blocks, Finish.
   static constexpr int64_t kBlock = 32;  // frames
   int64_t Blocks() const { return (example_.frames + kBlock - 1) / kBlock; }
   void Start() {
     const LabelSequences& s = args_.sequences;
-    lattice_.reset(new Lattice<Value>(example_, s.frames, /*keeps=*/true,
-                                      &memory_, /*keeps_after=*/true));
+    lattice_.reset(new Lattice<Value>(example_, s.frames,
+                                      /*keep_all_frames=*/true, &memory_,
+                                      /*keep_beta=*/true));
     lowest_.assign(Blocks(), 0);
     finite_.assign(Blocks(), 1);
   }
-  void Emit(int64_t block) {
+  void ComputeEmissions(int64_t block) {
     const int64_t begin = block * kBlock;
     finite_[block] = TFO_DISPATCH(CtcEmissions<T, Value>)(
         Frames(), lattice_->get(), begin,
         std::min(begin + kBlock, example_.frames), &lowest_[block]);
   }
-  void Recurse(bool forward) {
+  void RunRecursion(bool forward) {
     if (!IsFinite() || Overflows()) return;
     if (forward) {
       TFO_DISPATCH(CtcForward<Value>)(lattice_->get(), &mantissa_, &exponent_);
       differences_.resize(example_.frames * (firsts_.size() + 1));
     } else {
-      TFO_DISPATCH(CtcAfter<Value>)(lattice_->get());
+      TFO_DISPATCH(CtcBeta<Value>)(lattice_->get());
     }
   }
   void Combine(int64_t block) {
@@ -169,8 +172,8 @@ class ExampleGrad {
   template <typename Mantissa>
   bool Compute(LatticeMemory* memory) {
     const LabelSequences& s = args_.sequences;
-    const Lattice<Mantissa> with_memory(example_, s.frames, /*keeps=*/true,
-                                        memory);
+    const Lattice<Mantissa> with_memory(example_, s.frames,
+                                        /*keep_all_frames=*/true, memory);
     const auto& lattice = with_memory.get();
     int64_t lowest = 0;
     state_ = kNan;
@@ -203,10 +206,10 @@ class ExampleGrad {
         difference[i] = p[kStateGuard + firsts_[i]];
       }
       for (int64_t u = 0; u < example_.labels; ++u) {
-        difference[slot_[u]] -= lattice.label_paths.mantissas[row + u];
+        difference[slot_[u]] -= lattice.alpha_label.mantissas[row + u];
       }
       difference[distinct] =
-          lattice.blanks.mantissas[t] - lattice.blank_paths.mantissas[row];
+          lattice.blanks.mantissas[t] - lattice.alpha_blank.mantissas[row];
     }
   }
 
@@ -242,9 +245,9 @@ class ExampleGrad {
   int64_t exponent_ = 0;
 };
 
-// A cycle estimate of an example's passes.
+// Estimates the cycles of an example's pass.
 template <typename T>
-double CostOf(const LabelSequences& s, int64_t example) {
+double CyclesPerExample(const LabelSequences& s, int64_t example) {
   const double width = s.classes * 2.0 + 20.0 * s.label_lengths[example];
   return s.logit_lengths[example] * width + 1000;
 }
@@ -256,10 +259,11 @@ Error CtcLoss(const Cpu& cpu, const CtcArgs<T>& args) {
   const LabelSequences& s = args.sequences;
   const RowSumsArgs<T> sums{s.batch * s.frames, s.classes, args.logits,
                             args.largest, args.rest};
-  const auto order = LongestFirst(
-      s.batch, [&](int64_t example) { return CostOf<T>(s, example); });
+  const auto order = LongestFirst(s.batch, [&](int64_t example) {
+    return CyclesPerExample<T>(s, example);
+  });
   double total = 0;
-  for (int64_t i = 0; i < s.batch; ++i) total += CostOf<T>(s, i);
+  for (int64_t i = 0; i < s.batch; ++i) total += CyclesPerExample<T>(s, i);
   // Fewer examples than threads: rows are split first.
   const bool splits = s.batch < cpu.num_threads;
   for (int64_t i = 0; splits && i < s.batch; ++i) {
@@ -302,10 +306,11 @@ template <typename T>
 Error CtcLossGrad(const Cpu& cpu, const CtcGradArgs<T>& args) {
   const LabelSequences& s = args.sequences;
   std::vector<Accumulator<T>> scale(s.batch * s.frames);
-  const auto order = LongestFirst(
-      s.batch, [&](int64_t example) { return CostOf<T>(s, example); });
+  const auto order = LongestFirst(s.batch, [&](int64_t example) {
+    return CyclesPerExample<T>(s, example);
+  });
   double total = 0;
-  for (int64_t i = 0; i < s.batch; ++i) total += 3 * CostOf<T>(s, i);
+  for (int64_t i = 0; i < s.batch; ++i) total += 3 * CyclesPerExample<T>(s, i);
   const double cost = s.batch > 0 ? total / s.batch : 0;
   if (s.batch >= cpu.num_threads) {
     cpu.ParallelFor(s.batch, cost, [&](int64_t begin, int64_t end) {
@@ -340,10 +345,11 @@ Error CtcLossGrad(const Cpu& cpu, const CtcGradArgs<T>& args) {
                       for (int64_t i = begin; i < end; ++i) body(blocks[i]);
                     });
   };
-  for_blocks([](const Block& block) { block.grad->Emit(block.index); });
+  for_blocks(
+      [](const Block& block) { block.grad->ComputeEmissions(block.index); });
   cpu.ParallelFor(2 * s.batch, cost, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      grads[i / 2]->Recurse(/*forward=*/i % 2 == 0);
+      grads[i / 2]->RunRecursion(/*forward=*/i % 2 == 0);
     }
   });
   for_blocks([](const Block& block) { block.grad->Combine(block.index); });

@@ -14,37 +14,37 @@ struct Memory {
   int64_t states;  // max_labels + 1: labels and, last, blank; blanks of a row
   int64_t rows;    // kept of paths
   Number* emissions;                  // [batch, frames, states]
-  Number *blank_paths, *label_paths;  // [batch, rows, states]
+  Number *alpha_blank, *alpha_label;  // [batch, rows, states]
   // Of gradients only.
-  Number* after;                 // [batch, 4, states]
+  Number* beta;                  // [batch, 4, states]
   Value *blank_shares, *shares;  // [batch, frames, states]
   Value* scale;                  // [batch, frames]
   int64_t* next;                 // [batch, states]
 
-  // Sets the places from `base` on, and returns the number of bytes.
-  int64_t Place(const LabelSequences& s, bool grad, void* base) {
+  // Lays out the arrays from `base` on. Returns the bytes that they take.
+  int64_t LayOut(const LabelSequences& s, bool grad, void* base) {
     states = s.max_labels + 1;
     rows = grad ? s.frames + 1 : 2;
-    Places places(base);
+    ScratchLayout scratch(base);
     const int64_t cells = s.batch * s.frames * states;
-    places.Place(&emissions, cells);
-    places.Place(&blank_paths, s.batch * rows * states);
-    places.Place(&label_paths, s.batch * rows * states);
-    if (!grad) return places.bytes();
-    places.Place(&after, s.batch * 4 * states);
-    places.Place(&blank_shares, cells);
-    places.Place(&shares, cells);
-    places.Place(&scale, s.batch * s.frames);
-    places.Place(&next, s.batch * states);
-    return places.bytes();
+    scratch.Reserve(&emissions, cells);
+    scratch.Reserve(&alpha_blank, s.batch * rows * states);
+    scratch.Reserve(&alpha_label, s.batch * rows * states);
+    if (!grad) return scratch.bytes();
+    scratch.Reserve(&beta, s.batch * 4 * states);
+    scratch.Reserve(&blank_shares, cells);
+    scratch.Reserve(&shares, cells);
+    scratch.Reserve(&scale, s.batch * s.frames);
+    scratch.Reserve(&next, s.batch * states);
+    return scratch.bytes();
   }
 };
 
 // Emissions of frames, a block each.
 template <typename T>
-__global__ void Emit(LabelSequences s, const T* logits,
-                     const Accumulator<T>* largest, const Accumulator<T>* rest,
-                     Memory<T> memory) {
+__global__ void ComputeEmissions(LabelSequences s, const T* logits,
+                                 const Accumulator<T>* largest,
+                                 const Accumulator<T>* rest, Memory<T> memory) {
   for (int64_t row = blockIdx.x; row < s.batch * s.frames; row += gridDim.x) {
     const int64_t example = row / s.frames;
     if (!s.HasValidLengths(example, 0) ||
@@ -67,15 +67,15 @@ template <typename T>
 __device__ TotalProbability<Accumulator<T>> Forward(const LabelSequences& s,
                                                     const Memory<T>& memory,
                                                     int64_t example,
-                                                    bool keeps) {
+                                                    bool keep_all_frames) {
   using Number = Scaled<Accumulator<T>>;
   if (!IsValid(s, example, 0)) return {Number::Zero(), false};
   const int64_t labels = s.label_lengths[example];
   const int64_t frames = s.logit_lengths[example], states = memory.states;
-  Number* const blanks = memory.blank_paths + example * memory.rows * states;
-  Number* const paths = memory.label_paths + example * memory.rows * states;
+  Number* const blanks = memory.alpha_blank + example * memory.rows * states;
+  Number* const paths = memory.alpha_label + example * memory.rows * states;
   const auto row_of = [&](int64_t t) {
-    return (keeps ? t + 1 : (t + 1) & 1) * states;
+    return (keep_all_frames ? t + 1 : (t + 1) & 1) * states;
   };
   for (int64_t u = threadIdx.x; u <= labels; u += blockDim.x) {
     blanks[row_of(-1) + u] = u == 0 ? Number::One() : Number::Zero();
@@ -124,12 +124,12 @@ template <typename T>
 __device__ void EmitBackward(const LabelSequences& s, const Memory<T>& memory,
                              int64_t example, int64_t t) {
   const int64_t labels = s.label_lengths[example], states = memory.states;
-  auto* const after = memory.after + example * 4 * states;
+  auto* const beta = memory.beta + example * 4 * states;
   const auto* const emissions =
       memory.emissions + (example * s.frames + t) * states;
   for (int64_t u = threadIdx.x; u <= labels; u += blockDim.x) {
-    after[2 * states + u] = after[u] * emissions[s.max_labels];
-    if (u < labels) after[3 * states + u] = after[states + u] * emissions[u];
+    beta[2 * states + u] = beta[u] * emissions[s.max_labels];
+    if (u < labels) beta[3 * states + u] = beta[states + u] * emissions[u];
   }
 }
 
@@ -139,10 +139,10 @@ __device__ void Backward(const LabelSequences& s, const Memory<T>& memory,
                          int64_t example, const Scaled<Accumulator<T>>& total) {
   using Number = Scaled<Accumulator<T>>;
   const int64_t labels = s.label_lengths[example], states = memory.states;
-  Number* const after = memory.after + example * 4 * states;
+  Number* const beta = memory.beta + example * 4 * states;
   for (int64_t u = threadIdx.x; u <= labels; u += blockDim.x) {
-    after[u] = u == labels ? Number::One() : Number::Zero();
-    after[states + u] = u == labels - 1 ? Number::One() : Number::Zero();
+    beta[u] = u == labels ? Number::One() : Number::Zero();
+    beta[states + u] = u == labels - 1 ? Number::One() : Number::Zero();
   }
   for (int64_t t = s.logit_lengths[example] - 1; t >= 0; --t) {
     __syncthreads();
@@ -150,26 +150,26 @@ __device__ void Backward(const LabelSequences& s, const Memory<T>& memory,
     const int64_t cell = (example * s.frames + t) * states;
     for (int64_t u = threadIdx.x; u <= labels; u += blockDim.x) {
       memory.blank_shares[cell + u] =
-          (memory.blank_paths[row + u] * after[u]).Share(total);
+          (memory.alpha_blank[row + u] * beta[u]).Share(total);
       if (u == labels) break;
       memory.shares[cell + u] =
-          (memory.label_paths[row + u] * after[states + u]).Share(total);
+          (memory.alpha_label[row + u] * beta[states + u]).Share(total);
     }
     EmitBackward(s, memory, example, t);
     __syncthreads();
     for (int64_t u = threadIdx.x; u <= labels; u += blockDim.x) {
-      const Number blank = after[2 * states + u];
+      const Number blank = beta[2 * states + u];
       if (u == labels) {
-        after[u] = blank;
+        beta[u] = blank;
         break;
       }
-      const Number label = after[3 * states + u];
+      const Number label = beta[3 * states + u];
       const bool skips =
           u + 1 < labels && s.Label(example, u) != s.Label(example, u + 1);
-      Number paths = label + after[2 * states + u + 1];
-      if (skips) paths = paths + after[3 * states + u + 1];
-      after[u] = blank + label;
-      after[states + u] = paths;
+      Number paths = label + beta[2 * states + u + 1];
+      if (skips) paths = paths + beta[3 * states + u + 1];
+      beta[u] = blank + label;
+      beta[states + u] = paths;
     }
   }
 }
@@ -261,9 +261,9 @@ __global__ void Subtract(CtcGradArgs<T> args, Memory<T> memory) {
 }
 
 template <typename T>
-Memory<T> PlaceIn(const LabelSequences& s, bool grad, void* scratch) {
+Memory<T> MemoryIn(const LabelSequences& s, bool grad, void* scratch) {
   Memory<T> memory;
-  memory.Place(s, grad, scratch);
+  memory.LayOut(s, grad, scratch);
   return memory;
 }
 
@@ -274,11 +274,11 @@ int64_t CtcScratchBytes(const CtcArgs<T>& args) {
   const LabelSequences& s = args.sequences;
   const RowSumsArgs<T> sums{s.batch * s.frames, s.classes, args.logits,
                             args.largest, args.rest};
-  return std::max(Memory<T>().Place(s, false, nullptr), RowScratchBytes(sums));
+  return std::max(Memory<T>().LayOut(s, false, nullptr), RowScratchBytes(sums));
 }
 template <typename T>
 int64_t CtcScratchBytes(const CtcGradArgs<T>& args) {
-  return Memory<T>().Place(args.sequences, true, nullptr);
+  return Memory<T>().LayOut(args.sequences, true, nullptr);
 }
 
 template <typename T>
@@ -287,10 +287,10 @@ Error CtcLoss(const Gpu& gpu, const CtcArgs<T>& args) {
   const RowSumsArgs<T> sums{s.batch * s.frames, s.classes, args.logits,
                             args.largest, args.rest};
   if (const Error error = RunRowFunction(gpu, sums)) return error;
-  const auto memory = PlaceIn<T>(s, false, gpu.scratch);
-  if (const Error error =
-          Launch(gpu, GridSize(s.batch * s.frames), kThreads, Emit<T>, s,
-                 args.logits, args.largest, args.rest, memory)) {
+  const auto memory = MemoryIn<T>(s, false, gpu.scratch);
+  if (const Error error = Launch(gpu, GridSize(s.batch * s.frames), kThreads,
+                                 ComputeEmissions<T>, s, args.logits,
+                                 args.largest, args.rest, memory)) {
     return error;
   }
   return Launch(gpu, GridSize(s.batch), kThreads, Losses<T>, args, memory);
@@ -300,13 +300,13 @@ template <typename T>
 Error CtcLossGrad(const Gpu& gpu, const CtcGradArgs<T>& args) {
   const LabelSequences& s = args.sequences;
   const int64_t rows = s.batch * s.frames;
-  const auto memory = PlaceIn<T>(s, true, gpu.scratch);
+  const auto memory = MemoryIn<T>(s, true, gpu.scratch);
   const ScaledSoftmaxArgs<T> softmax{rows,         s.classes,    args.logits,
                                      memory.scale, args.largest, args.rest,
                                      args.d_logits};
   if (const Error error =
-          Launch(gpu, GridSize(rows), kThreads, Emit<T>, s, args.logits,
-                 args.largest, args.rest, memory)) {
+          Launch(gpu, GridSize(rows), kThreads, ComputeEmissions<T>, s,
+                 args.logits, args.largest, args.rest, memory)) {
     return error;
   }
   if (const Error error = Launch(gpu, GridSize(s.batch), kThreads,

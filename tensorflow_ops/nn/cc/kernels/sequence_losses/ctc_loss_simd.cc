@@ -104,7 +104,7 @@ template <typename Value>
 double CtcForward(const CtcLattice<Value>& lattice, Value* mantissa,
                   int64_t* exponent) {
   using S = ScaledVector<Value>;
-  const auto &blanks = lattice.blank_paths, &labels = lattice.label_paths;
+  const auto &blanks = lattice.alpha_blank, &labels = lattice.alpha_label;
   const int64_t stride = lattice.stride;
   for (int i = 0; i < 2; ++i) {
     ClearRow(blanks, i * stride, stride);
@@ -115,7 +115,7 @@ double CtcForward(const CtcLattice<Value>& lattice, Value* mantissa,
   blanks.exponents[from] = 0;
   for (int64_t t = 0; t < lattice.frames; ++t) {
     const int64_t to = lattice.RowOf(t);
-    if (lattice.keeps) {
+    if (lattice.keep_all_frames) {
       ClearRow(blanks, to - kStateGuard, kStateGuard);
       ClearRow(labels, to - kStateGuard, kStateGuard);
     }
@@ -203,22 +203,21 @@ static TFO_INLINE void StepBackward(const CtcLattice<Value>& lattice) {
   }
 }
 
-// Turns a frame's paths into posteriors. `after` are two rows, of the paths
-// that follow.
+// Turns a frame's alpha into posteriors. `beta` has two rows: blanks, labels.
 template <typename Value>
 static TFO_INLINE void SetPosteriors(const CtcLattice<Value>& lattice,
-                                     int64_t t, const ScaledRows<Value>& after,
+                                     int64_t t, const ScaledRows<Value>& beta,
                                      Value inverse, int64_t exponent) {
   using S = ScaledVector<Value>;
-  const auto &blanks = lattice.blank_paths, &labels = lattice.label_paths;
+  const auto &blanks = lattice.alpha_blank, &labels = lattice.alpha_label;
   const auto total = static_cast<typename S::Exponent>(exponent);
   const int64_t row = lattice.RowOf(t);
   typename S::V sum = {};
   for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
     const int64_t at = kStateGuard + u;
-    sum += Shares(LoadAt(blanks, row + u) * LoadAt(after, at), inverse, total);
+    sum += Shares(LoadAt(blanks, row + u) * LoadAt(beta, at), inverse, total);
     const auto share =
-        Shares(LoadAt(labels, row + u) * LoadAt(after, lattice.stride + at),
+        Shares(LoadAt(labels, row + u) * LoadAt(beta, lattice.stride + at),
                inverse, total);
     Store(share, labels.mantissas + row + u);
   }
@@ -239,14 +238,14 @@ void CtcBackward(const CtcLattice<Value>& lattice, Value mantissa,
 }
 
 template <typename Value>
-void CtcAfter(const CtcLattice<Value>& lattice) {
-  const auto &rows = lattice.scratch, &after = lattice.after;
+void CtcBeta(const CtcLattice<Value>& lattice) {
+  const auto &rows = lattice.scratch, &beta = lattice.beta;
   const int64_t size = 2 * lattice.stride;
   StartBackward(lattice);
   for (int64_t t = lattice.frames - 1; t >= 0; --t) {
-    memcpy(after.mantissas + t * size, rows.mantissas,
+    memcpy(beta.mantissas + t * size, rows.mantissas,
            size * sizeof(*rows.mantissas));
-    memcpy(after.exponents + t * size, rows.exponents,
+    memcpy(beta.exponents + t * size, rows.exponents,
            size * sizeof(*rows.exponents));
     if (t == 0) break;
     EmitBackward(lattice, t);
@@ -260,9 +259,9 @@ void CtcPosteriors(const CtcLattice<Value>& lattice, int64_t begin, int64_t end,
   const Value inverse = 1 / mantissa;
   for (int64_t t = begin; t < end; ++t) {
     const int64_t at = 2 * t * lattice.stride;
-    const ScaledRows<Value> after = {lattice.after.mantissas + at,
-                                     lattice.after.exponents + at};
-    SetPosteriors(lattice, t, after, inverse, exponent);
+    const ScaledRows<Value> beta = {lattice.beta.mantissas + at,
+                                    lattice.beta.exponents + at};
+    SetPosteriors(lattice, t, beta, inverse, exponent);
     ToProbabilities(lattice, t);
   }
 }
@@ -270,7 +269,7 @@ void CtcPosteriors(const CtcLattice<Value>& lattice, int64_t begin, int64_t end,
 #define TFO_INSTANTIATE(Value)                                            \
   template double CtcForward(const CtcLattice<Value>&, Value*, int64_t*); \
   template void CtcBackward(const CtcLattice<Value>&, Value, int64_t);    \
-  template void CtcAfter(const CtcLattice<Value>&);                       \
+  template void CtcBeta(const CtcLattice<Value>&);                        \
   template void CtcPosteriors(const CtcLattice<Value>&, int64_t, int64_t, \
                               Value, int64_t)
 TFO_INSTANTIATE(float);

@@ -1,7 +1,7 @@
-// The recursions of ctc_loss.h over one example. The extended label, blanks
-// between labels, is kept as two rows: blanks 0 .. labels, blank u in front of
-// label u, and labels 0 .. labels - 1. A vector has states that follow one
-// another.
+// The recursions of ctc_loss.h over one example. The extended label, which has
+// blanks between labels, is stored as two rows: blanks 0 .. labels, where blank
+// u precedes label u, and labels 0 .. labels - 1. A vector holds consecutive
+// states.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_CTC_LOSS_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_CTC_LOSS_SIMD_H_
 
@@ -17,27 +17,29 @@ struct CtcLattice {
   int64_t stride;        // of rows of states
   int64_t first_row;     // of the example in `largest` and `rest`
   const int64_t* label;  // [labels]
-  // [stride + kStateGuard]: is label u another than label u - 1? -1 or 0; 0 for
-  // u = 0.
+  // [stride + kStateGuard]: -1 if label u differs from label u - 1, else 0; 0
+  // for u = 0.
   const Exponent* skips;
 
   ScaledRows<Value> emissions;  // [frames, stride], of labels
   ScaledRows<Value> blanks;     // [frames]
-  // Row t + 1 is after frame t, row 0 before the first; without `keeps`, of two
-  // rows in turns. CtcBackward turns them into posteriors: of labels, and the
-  // sum of blanks in the first value of each row.
-  bool keeps;
-  ScaledRows<Value> blank_paths, label_paths;
+  // Row t + 1 has the forward sums (alpha) after frame t, row 0 those before
+  // the first frame; without keep_all_frames, these are two alternating rows.
+  // CtcBackward overwrites them with posteriors: those of labels, and the sum
+  // of blanks in the first value of each row.
+  bool keep_all_frames;
+  ScaledRows<Value> alpha_blank, alpha_label;
   ScaledRows<Value> scratch;  // 4 rows and a guard
-  // [frames, 2, stride], for CtcAfter: paths that follow blanks and labels.
-  ScaledRows<Value> after;
+  // [frames, 2, stride], set by CtcBeta: backward sums (beta) of blanks and
+  // labels.
+  ScaledRows<Value> beta;
 
   int64_t RowOf(int64_t t) const {
-    return (keeps ? t + 1 : (t + 1) & 1) * stride + kStateGuard;
+    return (keep_all_frames ? t + 1 : (t + 1) & 1) * stride + kStateGuard;
   }
 };
 
-// Where a frame's probabilities come from.
+// The inputs of a frame's probabilities.
 template <typename T>
 struct CtcFrames {
   const T* logits;  // of the example
@@ -52,19 +54,19 @@ TFO_PER_CPU_LEVEL(
     bool CtcEmissions(const CtcFrames<T>& frames,
                       const CtcLattice<Value>& lattice, int64_t begin,
                       int64_t end, int64_t* lowest);
-    // Computes blank_paths and label_paths. Returns the loss; sets the
-    // probability, of all paths.
+    // Computes alpha_blank and alpha_label. Returns the loss, and sets the
+    // total probability.
     template <typename Value>
     double CtcForward(const CtcLattice<Value>& lattice, Value* mantissa,
                       int64_t* exponent);
-    // Computes posteriors from what CtcForward kept, and replaces the mantissas
-    // of emissions and blanks by probabilities.
+    // Turns alpha into posteriors, and the mantissas of emissions and blanks
+    // into probabilities.
     template <typename Value>
     void CtcBackward(const CtcLattice<Value>& lattice, Value mantissa,
                      int64_t exponent);
-    // The same in two steps with the same bits: CtcAfter does not wait for
+    // The same, with the same bits, in two steps: CtcBeta does not depend on
     // CtcForward, and threads can share the frames of CtcPosteriors.
-    template <typename Value> void CtcAfter(const CtcLattice<Value>& lattice);
+    template <typename Value> void CtcBeta(const CtcLattice<Value>& lattice);
     template <typename Value>
     void CtcPosteriors(const CtcLattice<Value>& lattice, int64_t begin,
                        int64_t end, Value mantissa, int64_t exponent);)

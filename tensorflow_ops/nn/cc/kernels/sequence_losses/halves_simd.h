@@ -1,6 +1,6 @@
 // Vectors of floats as two halves, each with as many lanes as a vector has
-// doubles: in registers, since a vector that is loaded right after its halves
-// were stored would wait for them. Only *_simd.cc files include this header.
+// doubles: in registers, since loading a vector right after its halves were
+// stored would stall. Only *_simd.cc files include this header.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_HALVES_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_HALVES_SIMD_H_
 

@@ -6,7 +6,7 @@
 //
 // Probabilities of ways are numbers with a large exponent (scaled.h). A NaN or
 // +inf logit at a node within an example's lengths makes the example's loss and
-// gradient NaN. Forbidden labels, of probability 0: an infinite loss, gradient
+// gradient NaN. Labels of probability 0 have an infinite loss and a gradient of
 // 0.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_RNNT_LOSS_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_RNNT_LOSS_H_
@@ -46,7 +46,7 @@ Error RnntLossGrad(const Cpu& cpu, const RnntGradArgs<T>& args);
 template <typename T>
 Error RnntLossGrad(const Gpu& gpu, const RnntGradArgs<T>& args);
 
-// The bytes that gpu.scratch has.
+// Returns the bytes of gpu.scratch that the call needs.
 template <typename T>
 int64_t RnntScratchBytes(const RnntArgs<T>& args);
 template <typename T>

@@ -17,11 +17,11 @@ class Lattice {
  public:
   using Exponent = typename ScaledLimits<Value>::Exponent;
 
-  Lattice(const LabelSequences& s, int64_t example, bool keeps) {
+  Lattice(const LabelSequences& s, int64_t example, bool keep_all_rows) {
     lattice_.frames = s.logit_lengths[example];
     lattice_.labels = s.label_lengths[example];
     lattice_.stride = StatesStride(lattice_.labels + 1);
-    lattice_.keeps = keeps;
+    lattice_.keep_all_rows = keep_all_rows;
     labels_.resize(lattice_.labels);
     for (int64_t u = 0; u < lattice_.labels; ++u) {
       labels_[u] = s.Label(example, u);
@@ -29,10 +29,10 @@ class Lattice {
     lattice_.label = labels_.data();
     const int64_t cells = lattice_.Diagonals() * lattice_.stride;
     const int64_t two = 2 * lattice_.stride + kStateGuard;
-    const int64_t sizes[] = {cells, cells, keeps ? cells : two,
-                             keeps ? two : 0};
+    const int64_t sizes[] = {cells, cells, keep_all_rows ? cells : two,
+                             keep_all_rows ? two : 0};
     ScaledRows<Value>* const places[] = {&lattice_.blanks, &lattice_.emissions,
-                                         &lattice_.ways, &lattice_.scratch};
+                                         &lattice_.alpha, &lattice_.scratch};
     int64_t total = 0;
     for (const int64_t size : sizes) total += size;
     // Uninitialized.
@@ -80,7 +80,8 @@ auto NodesOf(const Args& args, int64_t example) {
 template <typename Value, typename T, typename Sums>
 bool ComputeLoss(const RnntArgs<T>& args, int64_t example, const Sums& sums,
                  double* loss) {
-  const Lattice<Value> lattice(args.sequences, example, /*keeps=*/false);
+  const Lattice<Value> lattice(args.sequences, example,
+                               /*keep_all_rows=*/false);
   const auto nodes = NodesOf(args, example);
   bool finite = true;
   int64_t lowest = 0;
@@ -148,7 +149,7 @@ class ExampleGrad {
       is_zero_ = true;
       return true;
     }
-    const Lattice<Mantissa> memory(s, example_, /*keeps=*/true);
+    const Lattice<Mantissa> memory(s, example_, /*keep_all_rows=*/true);
     const auto& lattice = memory.get();
     int64_t lowest = 0;
     if (!TFO_DISPATCH(RnntEmissions<T, Mantissa>)(
@@ -169,7 +170,7 @@ class ExampleGrad {
     Value* difference = differences_.data();
     ForNodes([&](int64_t t, int64_t u, int64_t row) {
       const int64_t at = lattice.At(t, u);
-      scale_[row] = d * static_cast<Value>(lattice.ways.mantissas[at]);
+      scale_[row] = d * static_cast<Value>(lattice.alpha.mantissas[at]);
       *difference++ = d * static_cast<Value>(lattice.blanks.mantissas[at]);
       *difference++ = d * static_cast<Value>(lattice.emissions.mantissas[at]);
     });
@@ -206,8 +207,8 @@ class ExampleGrad {
   bool is_zero_ = false;
 };
 
-// A cycle estimate of an example's passes.
-double CostOf(const LabelSequences& s, int64_t example) {
+// Estimates the cycles of an example's pass.
+double CyclesPerExample(const LabelSequences& s, int64_t example) {
   const double nodes = s.logit_lengths[example] *
                        static_cast<double>(s.label_lengths[example] + 1);
   return nodes * (s.classes * 2.0 + 30) + 1000;
@@ -223,9 +224,9 @@ Error RnntLoss(const Cpu& cpu, const RnntArgs<T>& args) {
   const RowSumsArgs<T> sums{s.batch * s.frames * per_frame, s.classes,
                             args.logits, args.largest, args.rest};
   const auto order = LongestFirst(
-      s.batch, [&](int64_t example) { return CostOf(s, example); });
+      s.batch, [&](int64_t example) { return CyclesPerExample(s, example); });
   double total = 0;
-  for (int64_t i = 0; i < s.batch; ++i) total += CostOf(s, i);
+  for (int64_t i = 0; i < s.batch; ++i) total += CyclesPerExample(s, i);
   // Of the labels' nodes; others are set to 0, so that all is written.
   const auto sum_frame = [&](int64_t example, int64_t t) {
     const int64_t row = (example * s.frames + t) * per_frame;
@@ -273,9 +274,9 @@ Error RnntLossGrad(const Cpu& cpu, const RnntGradArgs<T>& args) {
   std::unique_ptr<Accumulator<T>[]> scale(
       new Accumulator<T>[s.batch * s.frames * per_frame]);
   const auto order = LongestFirst(
-      s.batch, [&](int64_t example) { return CostOf(s, example); });
+      s.batch, [&](int64_t example) { return CyclesPerExample(s, example); });
   double total = 0;
-  for (int64_t i = 0; i < s.batch; ++i) total += 2 * CostOf(s, i);
+  for (int64_t i = 0; i < s.batch; ++i) total += 2 * CyclesPerExample(s, i);
   const double cost = s.batch > 0 ? total / s.batch : 0;
   if (s.batch >= cpu.num_threads) {
     cpu.ParallelFor(s.batch, cost, [&](int64_t begin, int64_t end) {

@@ -14,34 +14,34 @@ struct Memory {
   using Number = Scaled<Value>;
   int64_t states;              // max_labels + 1
   Number *blanks, *emissions;  // of nodes
-  Number* ways;  // of nodes or, without a gradient, [batch, 2, states]
+  Number* alpha;  // of nodes or, without a gradient, [batch, 2, states]
   // Of gradients only.
-  Number* after;                 // [batch, 2, states]
+  Number* beta;                  // [batch, 2, states]
   Value *blank_shares, *shares;  // of nodes' edges
   Value* scale;                  // of nodes
 
-  // Sets the places from `base` on, and returns the number of bytes.
-  int64_t Place(const LabelSequences& s, bool grad, void* base) {
+  // Lays out the arrays from `base` on. Returns the bytes that they take.
+  int64_t LayOut(const LabelSequences& s, bool grad, void* base) {
     states = s.max_labels + 1;
     const int64_t nodes = s.batch * s.frames * states;
-    Places places(base);
-    places.Place(&blanks, nodes);
-    places.Place(&emissions, nodes);
-    places.Place(&ways, grad ? nodes : s.batch * 2 * states);
-    if (!grad) return places.bytes();
-    places.Place(&after, s.batch * 2 * states);
-    places.Place(&blank_shares, nodes);
-    places.Place(&shares, nodes);
-    places.Place(&scale, nodes);
-    return places.bytes();
+    ScratchLayout scratch(base);
+    scratch.Reserve(&blanks, nodes);
+    scratch.Reserve(&emissions, nodes);
+    scratch.Reserve(&alpha, grad ? nodes : s.batch * 2 * states);
+    if (!grad) return scratch.bytes();
+    scratch.Reserve(&beta, s.batch * 2 * states);
+    scratch.Reserve(&blank_shares, nodes);
+    scratch.Reserve(&shares, nodes);
+    scratch.Reserve(&scale, nodes);
+    return scratch.bytes();
   }
 };
 
 // The probabilities of nodes' edges, a node a thread.
 template <typename T>
-__global__ void Emit(LabelSequences s, const T* logits,
-                     const Accumulator<T>* largest, const Accumulator<T>* rest,
-                     Memory<T> memory) {
+__global__ void ComputeEmissions(LabelSequences s, const T* logits,
+                                 const Accumulator<T>* largest,
+                                 const Accumulator<T>* rest, Memory<T> memory) {
   const int64_t nodes = s.batch * s.frames * memory.states;
   for (int64_t node = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
        node < nodes; node += int64_t{gridDim.x} * blockDim.x) {
@@ -64,15 +64,16 @@ template <typename T>
 __device__ TotalProbability<Accumulator<T>> Forward(const LabelSequences& s,
                                                     const Memory<T>& memory,
                                                     int64_t example,
-                                                    bool keeps) {
+                                                    bool keep_all_rows) {
   using Number = Scaled<Accumulator<T>>;
   if (!IsValid(s, example, 1)) return {Number::Zero(), false};
   const int64_t labels = s.label_lengths[example];
   const int64_t frames = s.logit_lengths[example], states = memory.states;
   const int64_t first = example * s.frames * states;
-  Number* const ways = memory.ways + (keeps ? first : example * 2 * states);
+  Number* const alpha =
+      memory.alpha + (keep_all_rows ? first : example * 2 * states);
   const auto place = [&](int64_t d, int64_t u) {
-    return keeps ? (d - u) * states + u : (d & 1) * states + u;
+    return keep_all_rows ? (d - u) * states + u : (d & 1) * states + u;
   };
   for (int64_t d = 0; d < frames + labels; ++d) {
     __syncthreads();
@@ -82,17 +83,18 @@ __device__ TotalProbability<Accumulator<T>> Forward(const LabelSequences& s,
       const int64_t node = first + t * states + u;
       Number sum = d == 0 ? Number::One() : Number::Zero();
       if (t > 0) {
-        sum = sum + ways[place(d - 1, u)] * memory.blanks[node - states];
+        sum = sum + alpha[place(d - 1, u)] * memory.blanks[node - states];
       }
       if (u > 0) {
-        sum = sum + ways[place(d - 1, u - 1)] * memory.emissions[node - 1];
+        sum = sum + alpha[place(d - 1, u - 1)] * memory.emissions[node - 1];
       }
-      ways[place(d, u)] = sum;
+      alpha[place(d, u)] = sum;
     }
   }
   __syncthreads();
   const int64_t last = first + (frames - 1) * states + labels;
-  return {ways[place(frames + labels - 1, labels)] * memory.blanks[last], true};
+  return {alpha[place(frames + labels - 1, labels)] * memory.blanks[last],
+          true};
 }
 
 template <typename T>
@@ -105,7 +107,7 @@ __global__ void Losses(RnntArgs<T> args, Memory<T> memory) {
   }
 }
 
-// Computes shares from the ways that Forward kept.
+// Computes posteriors from the alpha that Forward kept.
 template <typename T>
 __device__ void Backward(const LabelSequences& s, const Memory<T>& memory,
                          int64_t example, Accumulator<T> scale,
@@ -114,10 +116,10 @@ __device__ void Backward(const LabelSequences& s, const Memory<T>& memory,
   const int64_t labels = s.label_lengths[example];
   const int64_t frames = s.logit_lengths[example], states = memory.states;
   const int64_t first = example * s.frames * states;
-  Number* const after = memory.after + example * 2 * states;
+  Number* const beta = memory.beta + example * 2 * states;
   for (int64_t d = frames + labels - 1; d >= 0; --d) {
     __syncthreads();
-    const Number* const next = after + ((d + 1) & 1) * states;
+    const Number* const next = beta + ((d + 1) & 1) * states;
     for (int64_t u = threadIdx.x; u <= labels; u += blockDim.x) {
       const int64_t t = d - u;
       if (t < 0 || t >= frames) continue;
@@ -129,8 +131,8 @@ __device__ void Backward(const LabelSequences& s, const Memory<T>& memory,
         by_blank = memory.blanks[node];
       }
       if (u < labels) by_label = memory.emissions[node] * next[u + 1];
-      after[(d & 1) * states + u] = by_blank + by_label;
-      const Number way = memory.ways[node];
+      beta[(d & 1) * states + u] = by_blank + by_label;
+      const Number way = memory.alpha[node];
       memory.blank_shares[node] = (way * by_blank).Share(total);
       memory.shares[node] = (way * by_label).Share(total);
       memory.scale[node] =
@@ -190,9 +192,9 @@ __global__ void Subtract(RnntGradArgs<T> args, Memory<T> memory) {
 }
 
 template <typename T>
-Memory<T> PlaceIn(const LabelSequences& s, bool grad, void* scratch) {
+Memory<T> MemoryIn(const LabelSequences& s, bool grad, void* scratch) {
   Memory<T> memory;
-  memory.Place(s, grad, scratch);
+  memory.LayOut(s, grad, scratch);
   return memory;
 }
 
@@ -207,11 +209,11 @@ int64_t RnntScratchBytes(const RnntArgs<T>& args) {
   const LabelSequences& s = args.sequences;
   const RowSumsArgs<T> sums{s.batch * s.frames * (s.max_labels + 1), s.classes,
                             args.logits, args.largest, args.rest};
-  return std::max(Memory<T>().Place(s, false, nullptr), RowScratchBytes(sums));
+  return std::max(Memory<T>().LayOut(s, false, nullptr), RowScratchBytes(sums));
 }
 template <typename T>
 int64_t RnntScratchBytes(const RnntGradArgs<T>& args) {
-  return Memory<T>().Place(args.sequences, true, nullptr);
+  return Memory<T>().LayOut(args.sequences, true, nullptr);
 }
 
 template <typename T>
@@ -221,10 +223,10 @@ Error RnntLoss(const Gpu& gpu, const RnntArgs<T>& args) {
   const RowSumsArgs<T> sums{nodes, s.classes, args.logits, args.largest,
                             args.rest};
   if (const Error error = RunRowFunction(gpu, sums)) return error;
-  const auto memory = PlaceIn<T>(s, false, gpu.scratch);
+  const auto memory = MemoryIn<T>(s, false, gpu.scratch);
   if (const Error error =
-          Launch(gpu, NodeBlocks(nodes), kThreads, Emit<T>, s, args.logits,
-                 args.largest, args.rest, memory)) {
+          Launch(gpu, NodeBlocks(nodes), kThreads, ComputeEmissions<T>, s,
+                 args.logits, args.largest, args.rest, memory)) {
     return error;
   }
   return Launch(gpu, GridSize(s.batch), kThreads, Losses<T>, args, memory);
@@ -234,13 +236,13 @@ template <typename T>
 Error RnntLossGrad(const Gpu& gpu, const RnntGradArgs<T>& args) {
   const LabelSequences& s = args.sequences;
   const int64_t nodes = s.batch * s.frames * (s.max_labels + 1);
-  const auto memory = PlaceIn<T>(s, true, gpu.scratch);
+  const auto memory = MemoryIn<T>(s, true, gpu.scratch);
   const ScaledSoftmaxArgs<T> softmax{nodes,        s.classes,    args.logits,
                                      memory.scale, args.largest, args.rest,
                                      args.d_logits};
   if (const Error error =
-          Launch(gpu, NodeBlocks(nodes), kThreads, Emit<T>, s, args.logits,
-                 args.largest, args.rest, memory)) {
+          Launch(gpu, NodeBlocks(nodes), kThreads, ComputeEmissions<T>, s,
+                 args.logits, args.largest, args.rest, memory)) {
     return error;
   }
   if (const Error error = Launch(gpu, GridSize(s.batch), kThreads,

@@ -69,29 +69,29 @@ template <typename Value>
 double RnntForward(const RnntLattice<Value>& lattice, Value* mantissa,
                    int64_t* exponent) {
   using S = ScaledVector<Value>;
-  const auto& ways = lattice.ways;
+  const auto& alpha = lattice.alpha;
   const int64_t last = lattice.Diagonals() - 1;
   for (int64_t d = 0; d <= last; ++d) {
-    if (d < 2 || lattice.keeps) {
-      ClearRow(ways, lattice.RowOf(d) - kStateGuard, lattice.stride);
+    if (d < 2 || lattice.keep_all_rows) {
+      ClearRow(alpha, lattice.RowOf(d) - kStateGuard, lattice.stride);
     }
     if (d == 0) {
-      ways.mantissas[lattice.RowOf(0)] = 1;
-      ways.exponents[lattice.RowOf(0)] = 0;
+      alpha.mantissas[lattice.RowOf(0)] = 1;
+      alpha.exponents[lattice.RowOf(0)] = 0;
       continue;
     }
     const int64_t from = lattice.RowOf(d - 1), to = lattice.RowOf(d);
     const int64_t edges = (d - 1) * lattice.stride + kStateGuard;
     for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
       const S waits =
-          LoadAt(ways, from + u) * LoadAt(lattice.blanks, edges + u);
-      const S emits =
-          LoadAt(ways, from + u - 1) * LoadAt(lattice.emissions, edges + u - 1);
-      StoreAt((waits + emits).Normalized(), ways, to + u);
+          LoadAt(alpha, from + u) * LoadAt(lattice.blanks, edges + u);
+      const S emits = LoadAt(alpha, from + u - 1) *
+                      LoadAt(lattice.emissions, edges + u - 1);
+      StoreAt((waits + emits).Normalized(), alpha, to + u);
     }
   }
   const int64_t end = lattice.RowOf(last) + lattice.labels;
-  const S total = (Broadcast(ways, end) *
+  const S total = (Broadcast(alpha, end) *
                    Broadcast(lattice.blanks,
                              lattice.At(lattice.frames - 1, lattice.labels)))
                       .Normalized();
@@ -104,30 +104,30 @@ template <typename Value>
 void RnntBackward(const RnntLattice<Value>& lattice, Value mantissa,
                   int64_t exponent) {
   using S = ScaledVector<Value>;
-  const auto& after = lattice.scratch;
+  const auto& beta = lattice.scratch;
   const Value inverse = 1 / mantissa;
   const auto total = static_cast<typename S::Exponent>(exponent);
   const int64_t stride = lattice.stride;
-  ClearRow(after, 0, 2 * stride + kStateGuard);
+  ClearRow(beta, 0, 2 * stride + kStateGuard);
   const int64_t last = lattice.Diagonals() - 1;
   const int64_t end = (last + 1) % 2 * stride + kStateGuard + lattice.labels;
-  after.mantissas[end] = 1;
-  after.exponents[end] = 0;
+  beta.mantissas[end] = 1;
+  beta.exponents[end] = 0;
   for (int64_t d = last; d >= 0; --d) {
     const int64_t row = d * stride + kStateGuard;
     const int64_t from = (d + 1) % 2 * stride + kStateGuard;
     const int64_t to = d % 2 * stride + kStateGuard;
     for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
-      const S way = LoadAt(lattice.ways, row + u);
+      const S way = LoadAt(lattice.alpha, row + u);
       const S blank = LoadAt(lattice.blanks, row + u);
       const S label = LoadAt(lattice.emissions, row + u);
-      const S by_blank = (blank * LoadAt(after, from + u)).Normalized();
-      const S by_label = (label * LoadAt(after, from + u + 1)).Normalized();
-      StoreAt((by_blank + by_label).Normalized(), after, to + u);
+      const S by_blank = (blank * LoadAt(beta, from + u)).Normalized();
+      const S by_label = (label * LoadAt(beta, from + u + 1)).Normalized();
+      StoreAt((by_blank + by_label).Normalized(), beta, to + u);
       const auto blanks = Shares(way * by_blank, inverse, total);
       const auto labels = Shares(way * by_label, inverse, total);
       const auto node = blanks + labels;
-      Store(node, lattice.ways.mantissas + row + u);
+      Store(node, lattice.alpha.mantissas + row + u);
       Store(node * Shares(blank, Value(1), 0) - blanks,
             lattice.blanks.mantissas + row + u);
       Store(node * Shares(label, Value(1), 0) - labels,

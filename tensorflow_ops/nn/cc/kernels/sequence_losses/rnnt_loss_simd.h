@@ -1,6 +1,6 @@
-// The recursions of rnnt_loss.h over one example. Nodes are kept by diagonals:
-// row d has node (d - u, u) in column u, so that a vector has nodes that do not
-// depend on one another.
+// The recursions of rnnt_loss.h over one example. Nodes are stored by
+// diagonals: row d has node (d - u, u) in column u, so the nodes in a vector do
+// not depend on each other.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_RNNT_LOSS_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_RNNT_LOSS_SIMD_H_
 
@@ -17,22 +17,23 @@ struct RnntLattice {
 
   // [frames + labels, stride]: of a node's two edges, 0 where there is no node.
   ScaledRows<Value> blanks, emissions;
-  // Row d has all ways to its nodes; without `keeps`, of two rows in turns.
-  bool keeps;
-  ScaledRows<Value> ways;
+  // Row d has the forward sums (alpha) of its nodes; without keep_all_rows,
+  // these are two alternating rows.
+  bool keep_all_rows;
+  ScaledRows<Value> alpha;
   ScaledRows<Value> scratch;  // 2 rows and a guard
 
   int64_t Diagonals() const { return frames + labels; }
   int64_t RowOf(int64_t d) const {
-    return (keeps ? d : d & 1) * stride + kStateGuard;
+    return (keep_all_rows ? d : d & 1) * stride + kStateGuard;
   }
-  // Of a node in rows of diagonals.
+  // Index of a node in rows of diagonals.
   int64_t At(int64_t t, int64_t u) const {
     return (t + u) * stride + kStateGuard + u;
   }
 };
 
-// Where probabilities come from.
+// The inputs of probabilities.
 template <typename T>
 struct RnntNodes {
   int64_t first_row;  // of the example in `logits`, `largest` and `rest`
@@ -50,13 +51,13 @@ TFO_PER_CPU_LEVEL(
     bool RnntEmissions(const RnntNodes<T>& nodes,
                        const RnntLattice<Value>& lattice, int64_t begin,
                        int64_t end, int64_t* lowest);
-    // Computes `ways`. Returns the loss; sets the probability of all ways.
+    // Computes `alpha`. Returns the loss, and sets the total probability.
     template <typename Value>
     double RnntForward(const RnntLattice<Value>& lattice, Value* mantissa,
                        int64_t* exponent);
-    // From what RnntForward kept, replaces mantissas: those of ways by the
-    // share s of ways through a node, those of blanks and emissions by s p
-    // minus the share of ways that take the edge, p being its probability.
+    // Replaces mantissas after RnntForward: those of alpha by the posterior s
+    // of the node; those of blanks and emissions by s p minus the posterior of
+    // the edge, where p is the probability of the edge.
     template <typename Value>
     void RnntBackward(const RnntLattice<Value>& lattice, Value mantissa,
                       int64_t exponent);)

@@ -10,24 +10,24 @@
 
 namespace tfo {
 
-// Rows that are computed together, so that they are in the cache for what
-// follows.
+// Rows that are computed together, so that the next pass finds them in the
+// cache.
 inline int64_t RowsAtOnce(int64_t classes) {
   return std::clamp<int64_t>((1 << 15) / std::max<int64_t>(classes, 1), 16,
                              512);
 }
 
-// Rows of a few vectors: RunRows would transpose them into tiles, which takes
-// longer than all else.
-inline bool AreFasterOneByOne(int64_t rows, int64_t classes) {
-  // Results of that many bytes bypass the caches, a block of rows at a time.
+// Whether to compute rows of a few vectors one by one: RunRows would transpose
+// them into tiles, which takes longer than everything else.
+inline bool PreferRowByRow(int64_t rows, int64_t classes) {
+  // Larger results bypass the caches, a block of rows at a time.
   return classes >= 64 && classes <= 1024 && rows * classes < (1 << 22);
 }
 
 // The sums of rows [begin, end).
 template <typename T>
 void SumRows(const RowSumsArgs<T>& args, int64_t begin, int64_t end) {
-  if (!AreFasterOneByOne(args.rows, args.classes)) {
+  if (!PreferRowByRow(args.rows, args.classes)) {
     return TFO_DISPATCH(RunRows<RowSumsArgs<T>>)(args, begin, end);
   }
   const auto reduce = TFO_DISPATCH(ReducePart<RowSumsArgs<T>>);
@@ -42,7 +42,7 @@ void SumRows(const RowSumsArgs<T>& args, int64_t begin, int64_t end) {
 // The scaled softmax of rows [begin, end).
 template <typename T>
 void MapRows(const ScaledSoftmaxArgs<T>& args, int64_t begin, int64_t end) {
-  if (!AreFasterOneByOne(args.rows, args.classes)) {
+  if (!PreferRowByRow(args.rows, args.classes)) {
     return TFO_DISPATCH(RunRows<ScaledSoftmaxArgs<T>>)(args, begin, end);
   }
   const auto map = TFO_DISPATCH(MapPart<ScaledSoftmaxArgs<T>>);
@@ -61,8 +61,8 @@ void ForRowBlocks(int64_t begin, int64_t end, int64_t classes,
   }
 }
 
-// The examples by falling cost, equal ones by rising index: threads begin with
-// the long ones.
+// Orders examples by descending cost, equal ones by ascending index, so that
+// threads begin with the long ones.
 template <typename Cost>
 std::vector<int64_t> LongestFirst(int64_t batch, const Cost& cost) {
   std::vector<int64_t> order(batch);

@@ -1,6 +1,6 @@
-// Probabilities of paths, which underflow any float: numbers mantissa *
-// 2^exponent. They add and multiply without logarithms, and their relative
-// error does not depend on how small they are.
+// Numbers mantissa * 2^exponent, for probabilities of paths, which underflow
+// any float. They add and multiply without logarithms, and their relative error
+// does not depend on their size.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SCALED_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SCALED_H_
 
@@ -13,12 +13,12 @@ namespace tfo {
 
 inline constexpr double kLn2 = 0.6931471805599453094;
 
-// Exponents of mantissas of type Value in vectors: as many bits, so that lanes
-// match.
+// The type of exponents in vectors: as wide as the mantissas of type Value, so
+// that lanes match.
 template <typename Value>
 struct ScaledLimits {  // of float
   using Exponent = int32_t;
-  // The exponent of 0. Twice that does not overflow.
+  // The exponent of 0. Twice this does not overflow.
   static constexpr Exponent kZero = -1000000000;
   // No sum of a path's exponents may be below this.
   static constexpr Exponent kLowest = -500000000;
@@ -48,8 +48,8 @@ inline int64_t StatesStride(int64_t states) {
   return (states + 2 * kStateGuard - 1) / kStateGuard * kStateGuard;
 }
 
-// What to subtract from scores of which this is the largest, so that a large
-// offset of all scores does not cost accuracy.
+// Returns the value to subtract from scores whose largest is `largest`, so that
+// a large common offset does not cost accuracy.
 TFO_HOST_DEVICE static inline double FiniteShift(double largest) {
   return largest > -INFINITY && largest < INFINITY ? largest : 0;
 }
@@ -96,7 +96,7 @@ struct alignas(16) Scaled {
                            : std::ldexp(low.mantissa, -static_cast<int>(below));
     return Normalized(high.mantissa + rest, high.exponent);
   }
-  // This / total, for numbers of which the total is not below.
+  // Returns this / total. Requires this <= total.
   TFO_HOST_DEVICE Value Share(const Scaled& total) const {
     const int64_t exponent_difference = exponent - total.exponent;
     if (mantissa == 0 || exponent_difference < -1000) return 0;

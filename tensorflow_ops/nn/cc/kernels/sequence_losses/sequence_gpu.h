@@ -1,5 +1,5 @@
-// What CUDA kernels of label sequences share: losses, random fields, decoders.
-// For .cu.cc files.
+// Shared by the CUDA kernels of label sequences: losses, random fields,
+// decoders. For .cu.cc files.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_GPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_GPU_H_
 
@@ -14,13 +14,15 @@
 
 namespace tfo {
 
-// Hands out memory from `base` on.
-class Places {
+// Reserves arrays one after another from `base` on; with a null base, only
+// counts their bytes.
+class ScratchLayout {
  public:
-  explicit Places(void* base) : base_(reinterpret_cast<uintptr_t>(base)) {}
+  explicit ScratchLayout(void* base)
+      : base_(reinterpret_cast<uintptr_t>(base)) {}
 
   template <typename P>
-  void Place(P** to, int64_t count) {
+  void Reserve(P** to, int64_t count) {
     *to = reinterpret_cast<P*>(base_ + bytes_);
     bytes_ += (count * sizeof(P) + 15) / 16 * 16;
   }
@@ -31,8 +33,8 @@ class Places {
   int64_t bytes_ = 0;
 };
 
-// Are the lengths and labels of an example in their ranges? All threads of the
-// block call.
+// Returns whether an example's lengths and labels are in range. All threads of
+// the block must call it.
 __device__ inline bool IsValid(const LabelSequences& s, int64_t example,
                                int64_t least_frames) {
   bool bad = !s.HasValidLengths(example, least_frames);
@@ -60,7 +62,7 @@ struct RowProbabilities {
     sums.rest = rest[row];
     shift = static_cast<double>(sums.shift()) + sums.Log();
   }
-  // NaN for what is no class.
+  // Returns NaN if `label` is not a class.
   __device__ Scaled<Value> Of(int64_t label) const {
     const bool is_class = label >= 0 && label < classes;
     const double x = is_class ? Widen(logits[label]) : NAN;
@@ -68,7 +70,8 @@ struct RowProbabilities {
   }
 };
 
-// The probability of an example's labels; not valid: it has no labels.
+// The probability of an example's labels; not valid if lengths or labels are
+// out of range.
 template <typename Value>
 struct TotalProbability {
   Scaled<Value> probability;
@@ -77,8 +80,8 @@ struct TotalProbability {
   __device__ double Loss() const {
     return valid ? 0 - probability.Log() : static_cast<double>(NAN);
   }
-  // What the gradient is multiplied with: 0 where d_loss is 0, else NaN where
-  // the loss is, and 0 where the loss is infinite.
+  // Returns the factor of the gradient: 0 if d_loss is 0, NaN if the loss is
+  // NaN, 0 if the loss is infinite, else d_loss.
   __device__ Value ScaleOf(Value d_loss) const {
     if (d_loss == 0) return Value(0);
     const Value mantissa = probability.mantissa;

@@ -1,5 +1,5 @@
 // Checks of labels and lengths, which the kernels of sequence losses share.
-// Values are checked on the CPU only: a GPU's are not known without waiting.
+// Checks values on the CPU only: on a GPU they are not known without waiting.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_INPUTS_OP_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_INPUTS_OP_H_
 
@@ -9,13 +9,13 @@
 
 namespace tfo {
 
-inline IntValues IntsOf(const ::tensorflow::Tensor& tensor) {
+inline IndexArray IntsOf(const ::tensorflow::Tensor& tensor) {
   if (tensor.dtype() == ::tensorflow::DT_INT32) return Data<int32_t>(tensor);
   return Data<int64_t>(tensor);
 }
 
 // Sets `blank` to the class that attr blank_index stands for; -1 is the last of
-// `classes`. Ok, or "blank_index is 9, expected [0, 4), or -1: ...".
+// `classes`. Errors read "blank_index is 9, expected [0, 4), or -1: ...".
 inline absl::Status ReadBlank(int64_t index, int64_t classes, int64_t* blank) {
   if (classes == 0) {
     return absl::InvalidArgumentError(
@@ -28,8 +28,8 @@ inline absl::Status ReadBlank(int64_t index, int64_t classes, int64_t* blank) {
                                                  "), or -1: the last class"));
 }
 
-// Ok, or "label_lengths[2] is 9, expected [0, 4]".
-inline absl::Status CheckLengths(const char* name, const IntValues& lengths,
+// Errors read "label_lengths[2] is 9, expected [0, 4]".
+inline absl::Status CheckLengths(const char* name, const IndexArray& lengths,
                                  int64_t batch, int64_t least, int64_t most,
                                  const char* meaning) {
   for (int64_t i = 0; i < batch; ++i) {
@@ -41,7 +41,7 @@ inline absl::Status CheckLengths(const char* name, const IntValues& lengths,
   return absl::OkStatus();
 }
 
-// Ok, or "labels[0, 1] is 9, expected [0, 4)".
+// Errors read "labels[0, 1] is 9, expected [0, 4)".
 inline absl::Status CheckLabel(int64_t example, int64_t i, int64_t label,
                                int64_t classes) {
   if (label >= 0 && label < classes) return absl::OkStatus();
@@ -108,7 +108,7 @@ inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
   return absl::OkStatus();
 }
 
-// Ok, or "d_loss must be [2], got [3]".
+// Errors read "d_loss must be [2], got [3]".
 inline absl::Status CheckSequenceShape(const char* name,
                                        const ::tensorflow::Tensor& tensor,
                                        const ::tensorflow::TensorShape& shape) {

@@ -1,4 +1,4 @@
-// What the tests of ctc_loss and rnnt_loss share: batches of labels and logits.
+// Batches of labels and logits for the tests of ctc_loss and rnnt_loss.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCES_TESTING_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCES_TESTING_H_
 

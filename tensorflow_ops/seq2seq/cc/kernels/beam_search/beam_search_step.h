@@ -84,7 +84,7 @@ TFO_HOST_DEVICE static inline Value CountedLogit(Value x) {
   return x != x ? -static_cast<Value>(INFINITY) : x > most ? most : x;
 }
 
-// What the score of a hypothesis of `length` tokens is divided by.
+// Returns the divisor of the score of a hypothesis of `length` tokens.
 template <typename Value>
 TFO_HOST_DEVICE static inline Value LengthDivisor(int64_t length,
                                                   double length_penalty) {

@@ -7,7 +7,7 @@
 
 namespace tfo {
 
-// Tokens whose candidates one block selects from.
+// Tokens that one block selects candidates from.
 inline constexpr int kBeamPart = 4096;
 
 // The layout of gpu.scratch: `values` of Value, then `tokens` of int32.

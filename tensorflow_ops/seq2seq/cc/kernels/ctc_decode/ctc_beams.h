@@ -2,9 +2,9 @@
 // time (Graves, "Supervised Sequence Labelling with Recurrent Neural Networks",
 // 2012; Hannun et al., arXiv:1408.2873).
 //
-// A prefix is a label sequence. It has two log probabilities: of all paths so
-// far that leave it and end with blank, and of those that end with its last
-// label. In a frame a prefix stays (blank, or its last label again) or is
+// A prefix is a label sequence. It has two log probabilities: that of all paths
+// so far that give it and end with blank, and that of those that end with its
+// last label. In a frame a prefix stays (blank, or its last label again) or is
 // extended by a label. An extension that equals another prefix of the beam is
 // added to that one.
 //
@@ -31,8 +31,8 @@ class CtcBeams {
   // Best first; at most `width`. The caller may change them between frames.
   std::vector<CtcPrefix>& prefixes() { return prefixes_; }
 
-  // A frame has two log probabilities a prefix needs: of blank, and of the
-  // prefix's last label (last[i]; not read without one).
+  // A prefix needs two log probabilities of a frame: that of blank, and that of
+  // the prefix's last label (last[i]; not read without one).
   struct Frame {
     double blank;
     const std::vector<double>& last;
@@ -81,7 +81,7 @@ class CtcBeams {
 
   int64_t Size() const { return prefixes_.size(); }
 
-  // Finds which prefixes extend which, and makes the candidates that stay.
+  // Links prefixes with their extensions, and adds the candidates that stay.
   void Start(const Frame& frame);
   void FindParents();
   // Extends prefix i by a label, the r-th of `count`.
@@ -100,7 +100,8 @@ class CtcBeams {
             candidate < best_.front());
   }
   void Keep(const Candidate& candidate);
-  // Is the extension of prefix i by the label in the beam already?
+  // Returns whether the beam already has the extension of prefix i by the
+  // label.
   bool IsInBeam(int64_t i, int64_t label) const;
   void Select();
 

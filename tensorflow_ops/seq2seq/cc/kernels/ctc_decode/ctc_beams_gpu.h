@@ -78,7 +78,7 @@ class BestRanks {
   CtcRank bound_ = None();
 };
 
-// Where a block's beam lies in its memory.
+// The layout of a block's beam in its memory.
 struct CtcBeamLayout {
   int64_t width, capacity, slots;
   int64_t next, ranks, table, parents;  // in bytes; prefixes begin at 0
@@ -215,8 +215,8 @@ class CtcBlockBeams {
                            prefix.bonus + frame.Bonus(i, label.label));
   }
 
-  // Makes a table of prefixes by hash. Of those that meet at a slot the lowest
-  // has it, so that threads may fill the table in any order.
+  // Fills a hash table of prefixes. On a collision, the lowest prefix wins the
+  // slot, so threads may fill the table in any order.
   __device__ void FindParents() {
     for (int64_t s = threadIdx.x; s <= mask_; s += blockDim.x) {
       table_[s] = kEmpty;
@@ -236,7 +236,7 @@ class CtcBlockBeams {
     }
     __syncthreads();
   }
-  // The place of a prefix, or -1.
+  // Returns the position of a prefix, or -1.
   __device__ int Find(const CtcPrefixId& id) const {
     for (uint64_t at = id.a;; ++at) {
       const int i = table_[at & mask_];

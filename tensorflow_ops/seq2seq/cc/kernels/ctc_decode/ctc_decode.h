@@ -1,5 +1,5 @@
-// Decoders of connectionist temporal classification (Graves et al. 2006): the
-// label sequences that a model of frames finds most probable.
+// Decoders of connectionist temporal classification (Graves et al. 2006): they
+// find the most probable label sequences of frames.
 //
 // A NaN logit counts as -inf, which forbids its class; +inf as the largest
 // finite number. A frame without an allowed class makes its example impossible.
@@ -9,7 +9,7 @@
 
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/core/cc/float16.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/int_values.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/index_array.h"
 
 namespace tfo {
 
@@ -18,8 +18,8 @@ namespace tfo {
 template <typename T>
 struct CtcLogits {
   int64_t batch, frames, classes, blank;
-  const T* logits;    // [batch, frames, classes]
-  IntValues lengths;  // [batch]
+  const T* logits;     // [batch, frames, classes]
+  IndexArray lengths;  // [batch]
 
   TFO_HOST_DEVICE const T* Row(int64_t example, int64_t frame) const {
     return logits + (example * frames + frame) * classes;
@@ -57,9 +57,9 @@ struct CtcBeamSearchArgs {
   Accumulator<T>*scores, *log_probs;
 };
 
-// A frame of the same search with label scores of each prefix. The beam is
-// [batch, beam_width] prefixes, best first; behind them, missing ones with log
-// probabilities -inf.
+// One frame of the same search, with label scores for each prefix. The beam is
+// [batch, beam_width] prefixes, best first, followed by missing ones with log
+// probabilities of -inf.
 inline constexpr int64_t kCtcWeights = 3;    // log probabilities of paths that
                                              // end with blank and with the last
                                              // label; the score's bonus

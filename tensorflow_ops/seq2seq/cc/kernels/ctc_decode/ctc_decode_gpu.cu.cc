@@ -21,10 +21,10 @@ struct BlockMemory {
 
   bool IsShared() const { return bytes <= kSharedBytes; }
   int SharedBytes() const { return IsShared() ? static_cast<int>(bytes) : 0; }
-  void Place(int64_t of_block, int64_t blocks, Places* places) {
+  void Reserve(int64_t of_block, int64_t blocks, ScratchLayout* scratch) {
     bytes = of_block;
     base = nullptr;
-    if (!IsShared()) places->Place(&base, blocks * bytes);
+    if (!IsShared()) scratch->Reserve(&base, blocks * bytes);
   }
   __device__ char* OfBlock() const {
     return bytes <= kSharedBytes ? static_cast<char*>(DynamicShared())
@@ -49,7 +49,7 @@ struct SearchMemory {
 
   // Returns the size in bytes, or more than any GPU has where it might
   // overflow.
-  int64_t Place(const CtcBeamSearchArgs<T>& args, void* base) {
+  int64_t LayOut(const CtcBeamSearchArgs<T>& args, void* base) {
     const CtcLogits<T>& input = args.input;
     const int64_t rows = input.batch * input.frames;
     // A beam has at most classes^frames prefixes.
@@ -65,14 +65,14 @@ struct SearchMemory {
     num_labels = std::min(width + 1, input.classes - 1);
     rank_capacity = BestRanks::Capacity(num_labels, kFewThreads);
     layout = CtcBeamLayout(width, threads);
-    Places places(base);
-    sums.Place(rows, input.classes, &places);
-    places.Place(&labels, rows * num_labels);
-    places.Place(&label_counts, rows);
-    places.Place(&changes, rows * width);
-    ranks.Place(rank_capacity * sizeof(CtcRank), kRankBlocks, &places);
-    beams.Place(layout.bytes, input.batch, &places);
-    return places.bytes();
+    ScratchLayout scratch(base);
+    sums.Reserve(rows, input.classes, &scratch);
+    scratch.Reserve(&labels, rows * num_labels);
+    scratch.Reserve(&label_counts, rows);
+    scratch.Reserve(&changes, rows * width);
+    ranks.Reserve(rank_capacity * sizeof(CtcRank), kRankBlocks, &scratch);
+    beams.Reserve(layout.bytes, input.batch, &scratch);
+    return scratch.bytes();
   }
 };
 
@@ -202,14 +202,14 @@ struct StepMemory {
   CtcBeamLayout layout;
   BlockMemory beams;
 
-  int64_t Place(const CtcBeamSearchStepArgs<T>& args, void* base) {
+  int64_t LayOut(const CtcBeamSearchStepArgs<T>& args, void* base) {
     threads =
         args.beam_width * args.classes <= (1 << 12) ? kFewThreads : kMaxThreads;
     layout = CtcBeamLayout(args.beam_width, threads);
-    Places places(base);
-    sums.Place(args.batch, args.classes, &places);
-    beams.Place(layout.bytes, args.batch, &places);
-    return places.bytes();
+    ScratchLayout scratch(base);
+    sums.Reserve(args.batch, args.classes, &scratch);
+    beams.Reserve(layout.bytes, args.batch, &scratch);
+    return scratch.bytes();
   }
 };
 
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 
 template <typename T>
 int64_t CtcDecodeScratchBytes(const CtcBeamSearchArgs<T>& args) {
-  return SearchMemory<T>().Place(args, nullptr);
+  return SearchMemory<T>().LayOut(args, nullptr);
 }
 
 template <typename T>
@@ -315,7 +315,7 @@ Error CtcBeamSearch(const Gpu& gpu, const CtcBeamSearchArgs<T>& args) {
   const CtcLogits<T>& input = args.input;
   const int64_t rows = input.batch * input.frames;
   SearchMemory<T> memory;
-  memory.Place(args, gpu.scratch);
+  memory.LayOut(args, gpu.scratch);
   if (const Error error =
           memory.sums.Sum(gpu, rows, input.classes, input.logits)) {
     return error;
@@ -335,13 +335,13 @@ Error CtcBeamSearch(const Gpu& gpu, const CtcBeamSearchArgs<T>& args) {
 
 template <typename T>
 int64_t CtcDecodeScratchBytes(const CtcBeamSearchStepArgs<T>& args) {
-  return StepMemory<T>().Place(args, nullptr);
+  return StepMemory<T>().LayOut(args, nullptr);
 }
 
 template <typename T>
 Error CtcBeamSearchStep(const Gpu& gpu, const CtcBeamSearchStepArgs<T>& args) {
   StepMemory<T> memory;
-  memory.Place(args, gpu.scratch);
+  memory.LayOut(args, gpu.scratch);
   if (const Error error =
           memory.sums.Sum(gpu, args.batch, args.classes, args.logits)) {
     return error;

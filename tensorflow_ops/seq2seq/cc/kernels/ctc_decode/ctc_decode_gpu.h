@@ -1,4 +1,4 @@
-// What the CUDA kernels of the CTC decoders share. For .cu.cc files.
+// Shared by the CUDA kernels of the CTC decoders. For .cu.cc files.
 #ifndef TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_CTC_DECODE_CTC_DECODE_GPU_H_
 #define TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_CTC_DECODE_CTC_DECODE_GPU_H_
 
@@ -16,10 +16,10 @@ struct RowSumsMemory {
   using Value = Accumulator<T>;
   Value *largest, *rest, *states;
 
-  void Place(int64_t rows, int64_t classes, Places* places) {
-    places->Place(&largest, rows);
-    places->Place(&rest, rows);
-    places->Place(&states, GpuStateValues(rows, classes));
+  void Reserve(int64_t rows, int64_t classes, ScratchLayout* scratch) {
+    scratch->Reserve(&largest, rows);
+    scratch->Reserve(&rest, rows);
+    scratch->Reserve(&states, GpuStateValues(rows, classes));
   }
   Error Sum(const Gpu& gpu, int64_t rows, int64_t classes,
             const T* logits) const {
@@ -45,7 +45,7 @@ struct RowLogProbs {
         largest(sums.largest[row]),
         log_sum(log1p(double{sums.rest[row]})) {}
 
-  // -inf for what is no class.
+  // Returns -inf if the label is not a class.
   __device__ double LogProb(int64_t label) const {
     if (label < 0 || label >= classes) return -INFINITY;
     const double logit = CountedLogit(Value{Widen(logits[label])});

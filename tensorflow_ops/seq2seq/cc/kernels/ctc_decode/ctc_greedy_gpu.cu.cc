@@ -14,12 +14,12 @@ struct GreedyMemory {
   RowSumsMemory<T> sums;
   int32_t* best;  // [batch, frames]
 
-  int64_t Place(const CtcLogits<T>& input, void* base) {
+  int64_t LayOut(const CtcLogits<T>& input, void* base) {
     const int64_t rows = input.batch * input.frames;
-    Places places(base);
-    sums.Place(rows, input.classes, &places);
-    places.Place(&best, rows);
-    return places.bytes();
+    ScratchLayout scratch(base);
+    sums.Reserve(rows, input.classes, &scratch);
+    scratch.Reserve(&best, rows);
+    return scratch.bytes();
   }
 };
 
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t first = int64_t{blockIdx.x} * (kThreads / kWarp); first < rows;
        first += int64_t{gridDim.x} * (kThreads / kWarp)) {
     const int64_t row = first + threadIdx.x / kWarp;
-    // The classes' number, and so none of them, is below 2^31.
+    // Class indices fit in an int.
     int best = INT32_MAX;
     if (row < rows) {
       const T* const logits = input.logits + row * input.classes;
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kWarp)
 
 template <typename T>
 int64_t CtcDecodeScratchBytes(const CtcGreedyArgs<T>& args) {
-  return GreedyMemory<T>().Place(args.input, nullptr);
+  return GreedyMemory<T>().LayOut(args.input, nullptr);
 }
 
 template <typename T>
@@ -107,7 +107,7 @@ Error CtcGreedyDecode(const Gpu& gpu, const CtcGreedyArgs<T>& args) {
   const CtcLogits<T>& input = args.input;
   const int64_t rows = input.batch * input.frames;
   GreedyMemory<T> memory;
-  memory.Place(input, gpu.scratch);
+  memory.LayOut(input, gpu.scratch);
   if (const Error error =
           memory.sums.Sum(gpu, rows, input.classes, input.logits)) {
     return error;

@@ -1,5 +1,5 @@
 // A prefix in CTC's beam search (ctc_beams.h), and how a frame changes it. The
-// CPU and CUDA share it, and so order candidates alike.
+// CPU and CUDA share it, so they order candidates the same way.
 #ifndef TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_CTC_DECODE_CTC_PREFIX_H_
 #define TENSORFLOW_OPS_SEQ2SEQ_CC_KERNELS_CTC_DECODE_CTC_PREFIX_H_
 
@@ -69,8 +69,8 @@ struct CtcPrefix {
 
   TFO_HOST_DEVICE double Score() const { return total + bonus; }
 
-  // Of all paths that a label may extend. Without a blank between, a repeated
-  // label is merged with the first.
+  // The log probability of all paths that a label may extend. A repeated label
+  // merges with the first unless a blank is between them.
   TFO_HOST_DEVICE double Before(int64_t next) const {
     return next == last ? blank : total;
   }
@@ -128,8 +128,8 @@ struct CtcRank {
   }
 };
 
-// What a language model's score of a label adds to a prefix's. -inf and NaN
-// forbid the label, without a weight, too.
+// Returns how much a language model's score of a label adds to a prefix's. -inf
+// and NaN forbid the label even with weight 0.
 TFO_HOST_DEVICE static inline double CtcModelBonus(double counted_score,
                                                    double lm_weight,
                                                    double label_bonus) {

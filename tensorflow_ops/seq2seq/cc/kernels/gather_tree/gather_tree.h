@@ -13,8 +13,8 @@ namespace tfo {
 // time and parent_ids[t + 1, b, p'] before. From the length on it is pad_id.
 // Parents at time 0 are not read.
 //
-// A beam whose length is outside of [0, time] is all pad_id; one that reaches a
-// parent outside of [0, beams) is pad_id before that parent.
+// A beam with a length outside of [0, time] is all pad_id. A beam that reaches
+// a parent outside of [0, beams) is pad_id before that parent.
 template <typename Id>
 struct GatherTreeArgs {
   int64_t time, batch, beams;

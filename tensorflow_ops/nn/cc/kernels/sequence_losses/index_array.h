@@ -1,7 +1,7 @@
 // int32 or int64 values: labels and lengths. The type is a run-time choice,
 // since a template parameter would double the number of kernels.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_INT_VALUES_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_INT_VALUES_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_INDEX_ARRAY_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_INDEX_ARRAY_H_
 
 #include <cstdint>
 
@@ -9,11 +9,11 @@
 
 namespace tfo {
 
-class IntValues {
+class IndexArray {
  public:
-  IntValues() = default;
-  IntValues(const int32_t* values) : narrow_(values) {}  // NOLINT: is one
-  IntValues(const int64_t* values) : wide_(values) {}    // NOLINT
+  IndexArray() = default;
+  IndexArray(const int32_t* values) : narrow_(values) {}  // NOLINT: implicit
+  IndexArray(const int64_t* values) : wide_(values) {}    // NOLINT
   TFO_HOST_DEVICE int64_t operator[](int64_t i) const {
     return wide_ != nullptr ? wide_[i] : narrow_[i];
   }
@@ -25,4 +25,4 @@ class IntValues {
 
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_INT_VALUES_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_INDEX_ARRAY_H_
