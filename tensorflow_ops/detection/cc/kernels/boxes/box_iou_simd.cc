@@ -35,7 +35,7 @@ struct MeasuredBoxes {
     }
   }
 
-  // Does each box have at least the smallest ordinary area?
+  // Returns whether each box has at least the smallest ordinary area.
   TFO_INLINE bool HaveAreas() const { return have_areas_; }
   TFO_INLINE bool HaveOrdinaryPlaces() const {
     return InAllLanes(have_ordinary_places_);

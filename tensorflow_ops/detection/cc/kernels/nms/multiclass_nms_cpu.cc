@@ -49,7 +49,7 @@ class ImageSweep {
  private:
   static int64_t BinOf(Key key) { return key >> (8 * sizeof(Key) - kBinBits); }
 
-  // Most images have their boxes after so many.
+  // Enough candidates for most images.
   int64_t Portion() const {
     return std::max<int64_t>(256, 3 * args_.max_outputs);
   }

@@ -39,7 +39,7 @@ struct NmsArgs {
   GroupIds groups;
   T iou_threshold;      // in [0, 1]
   T score_threshold;    // only scores above it take part; NaN: all
-  int64_t max_outputs;  // at most so many boxes are kept; negative: all
+  int64_t max_outputs;  // the most boxes to keep; negative: no limit
 };
 
 // Returns the indices of the kept boxes, in the order above. The same for any

@@ -29,7 +29,7 @@ struct SoftNmsArgs {
   T sigma;              // positive
   T iou_threshold;      // in [0, 1]
   T score_threshold;    // no NaN
-  int64_t max_outputs;  // at most so many boxes are taken; negative: all
+  int64_t max_outputs;  // the most boxes to take; negative: no limit
 };
 
 // The boxes in the order in which they are taken, and their scores then. Both

@@ -44,7 +44,7 @@ class Best {
     for (int i = 0; i < Lanes<T>::kCount; ++i) here_[i] = i;
   }
 
-  // Adds the next vector of scores, with kLowest behind the last.
+  // Adds the next vector of scores, with kLowest after the last.
   TFO_INLINE void Add(V score) {
     const Index greater = score > best_;  // false for NaN
     best_ = greater ? score : best_;

@@ -261,7 +261,7 @@ absl::Status CheckSamplesOfMax(const RoiSizes& sizes, int32_t sampling_ratio) {
   TF_RETURN_IF_ERROR(CheckSampleCount(sizes.grid, sampling_ratio,
                                       kMaxSamplesOfMax,
                                       ", and 2^24 with mode max"));
-  // VisitSamples makes at most so many calls on an axis.
+  // The most calls of VisitSamples on an axis.
   const FeatureShape& features = sizes.levels[0];
   const double samples =
       (2.0 * features.height + 6) * (2.0 * features.width + 6);

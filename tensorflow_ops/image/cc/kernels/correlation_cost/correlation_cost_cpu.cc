@@ -214,7 +214,7 @@ class CostBand {
     const int64_t dx = (displacement % args_.Side() - radius) * args_.stride_2;
     const int64_t y1 = y * args_.stride_1 - args_.padding + args_.Border();
     const int64_t x1 = x * args_.stride_1 - args_.padding + args_.Border();
-    // The window's pixels that are inside, and whose partners are.
+    // The window's pixels that are inside, with partners inside.
     const auto first = [&](int64_t at, int64_t d) {
       return std::max({at - kernel, int64_t{0}, -d});
     };

@@ -150,7 +150,7 @@ TFO_INLINE void ForTiles(int64_t count, int64_t width, const Visit& visit) {
 
 // to(x, n) = scale from(n, x) for n < rows and x < columns: element (n, x) of
 // the source is from[n * from_step + x], of the result to[x * to_step + n].
-// kPadded: writes zeros behind the rows, to the end of a vector.
+// kPadded: writes zeros after the rows, to the end of a vector.
 template <bool kPadded, typename From, typename To>
 TFO_INLINE void TransposeTo(const From* from, int64_t from_step, int64_t rows,
                             int64_t columns, Accumulator<To> scale, To* to,

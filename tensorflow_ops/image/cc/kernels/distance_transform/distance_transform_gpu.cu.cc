@@ -20,8 +20,8 @@ struct Columns {
   int64_t step;
 };
 
-// A thread has a segment of a column. The segments tell each other their first
-// and last zero pixels.
+// A thread has a segment of a column. The segments exchange their first and
+// last zero pixels.
 template <typename Bits>
 __global__ void __launch_bounds__(kLanes* kSegments)
     FindColumnDistances(Planes planes, const Bits* images, Bits magnitude,

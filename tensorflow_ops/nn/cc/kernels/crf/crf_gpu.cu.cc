@@ -91,7 +91,8 @@ __global__ void Exponentiate(const Value* transitions, Memory memory) {
   if (threadIdx.x == 0) *memory.largest = largest;
 }
 
-// Are an example's length and labels in their ranges? All threads call.
+// Returns whether an example's length and labels are in range. All threads must
+// call it.
 template <typename T>
 __device__ bool IsValid(const CrfScores<T>& s, const IndexArray* labels,
                         int64_t example) {

@@ -54,10 +54,10 @@ HeadView<T> ViewOf(const AttentionArgs& args, T* values, int64_t image,
   return {values + image * args.pixels * stride + head * args.channels, stride};
 }
 
-// Do the queries read the values of a head more than twice? Then a copy without
-// the other heads between the pixels pays: these are a power of two apart and
-// share few sets of the caches (encoder of 4484 queries: 24 instead of 80 ns a
-// point).
+// Whether the queries read the values of a head more than twice. Then a copy
+// without the other heads between the pixels pays: these are a power of two
+// apart and share few sets of the caches (encoder of 4484 queries: 24 instead
+// of 80 ns a point).
 bool ReadsOften(const AttentionArgs& args) {
   return 4 * args.queries * args.points >= 2 * args.pixels;
 }

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Scratch memory: what the kernels share, of each example.
+// Scratch memory that the kernels share, for each example.
 template <typename T>
 struct Memory {
   using Value = Accumulator<T>;

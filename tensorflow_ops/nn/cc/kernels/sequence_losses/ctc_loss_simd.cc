@@ -6,8 +6,8 @@
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
-// Frames whose logits are gathered before their exponentials: a vector that is
-// loaded right after its values were stored one by one would wait for them.
+// Frames whose logits are gathered before their exponentials are computed:
+// loading a vector right after its values were stored one by one would stall.
 inline constexpr int64_t kFramesAtOnce = 32;
 
 // Probabilities of up to kFramesAtOnce frames.
@@ -17,8 +17,8 @@ struct FrameSums {
   using OfRow = typename Lanes<T>::Vector;
   Accumulator<T> shifts[kFramesAtOnce], logs[kFramesAtOnce];
 
-  // Sets what is subtracted from the logits of frames `row` and on. Returns
-  // whether all logits are below infinity.
+  // Sets the shifts and logs of frames from `row` on. Returns whether all
+  // logits are below infinity.
   TFO_INLINE bool Read(const CtcFrames<T>& frames, int64_t row, int64_t count) {
     using Number = Accumulator<T>;
     bool finite = true;
@@ -181,11 +181,11 @@ static TFO_INLINE void StartBackward(const CtcLattice<Value>& lattice) {
   ClearRow(rows, 0, 4 * stride + kStateGuard);
   rows.mantissas[last] = rows.mantissas[stride + last - 1] = 1;
   rows.exponents[last] = rows.exponents[stride + last - 1] = 0;
-  // Without labels, what is in front of them is the guard.
+  // Without labels, the state before them is the guard.
   if (lattice.labels == 0) ClearRow(rows, stride + last - 1, 1);
 }
 
-// Adds up what EmitBackward left: the paths that follow the frame before.
+// Sums the results of EmitBackward: the paths that follow the previous frame.
 template <typename Value>
 static TFO_INLINE void StepBackward(const CtcLattice<Value>& lattice) {
   using S = ScaledVector<Value>;

@@ -49,7 +49,7 @@ class Lattice {
   }
   const RnntLattice<Value>& get() const { return lattice_; }
 
-  // Can the exponents of a way's probability overflow?
+  // Returns whether the exponents of a way's probability can overflow.
   bool MayOverflow(int64_t lowest) const {
     return lowest < ScaledLimits<Value>::kLowest / (lattice_.Diagonals() + 1);
   }
@@ -227,7 +227,7 @@ Error RnntLoss(const Cpu& cpu, const RnntArgs<T>& args) {
       s.batch, [&](int64_t example) { return CyclesPerExample(s, example); });
   double total = 0;
   for (int64_t i = 0; i < s.batch; ++i) total += CyclesPerExample(s, i);
-  // Of the labels' nodes; others are set to 0, so that all is written.
+  // Sums the labels' nodes, and sets the others to 0.
   const auto sum_frame = [&](int64_t example, int64_t t) {
     const int64_t row = (example * s.frames + t) * per_frame;
     const int64_t rows =

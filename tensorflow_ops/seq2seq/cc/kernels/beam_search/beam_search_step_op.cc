@@ -53,7 +53,7 @@ class BeamSearchStepOp : public OpKernel {
     return ToStatus(BeamSearchStep(device, args));
   }
 
-  // All but the results; checks what shapes and scalars tell.
+  // All but the results. Checks shapes and scalars.
   static absl::Status Read(OpKernelContext* ctx, BeamSearchStepArgs<T>* args) {
     const Tensor &logits = ctx->input(0), &log_probs = ctx->input(1),
                  &finished = ctx->input(2), &lengths = ctx->input(3),
