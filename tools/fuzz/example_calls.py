@@ -24,7 +24,7 @@ from tensorflow_ops.core.python.library import ops
 # Calls of ops that examples reach in graphs only.
 _GRAPH_CALLS = {
     "TensorflowOps>CheckValues": {"values": [1, 2], "valid": [True, True], "argument": "x", "expected": "above 0"},
-    "TensorflowOps>RefuseGradient": {"x": [1.0, 2.0], "reason": "f has no second derivatives"},
+    "TensorflowOps>RefuseGradient": {"x": [1.0, 2.0], "upstream": ([0.0],), "reason": "f has no second derivatives"},
 }
 _LEFT_OUT = {
     "testing": "starts processes that run for minutes",
@@ -93,7 +93,7 @@ def examples():
             for name, member in members.items():
                 _run_example(name, member)
         for name, call in _GRAPH_CALLS.items():
-            call = {k: tf.constant(v) if isinstance(v, list) else v for k, v in call.items()}
+            call = {k: _tensors(v) for k, v in call.items()}
             found.raw.setdefault(name, []).append(call)
         _run_gradients(found.raw)
     finally:
@@ -132,13 +132,22 @@ def _record(name, member, calls, patches):
     patches.enter_context(mock.patch.object(getattr(tfo, module) if module else tfo, short, function))
 
 
+def _tensors(value):
+    """Returns a list as a tensor, a tuple of lists as a list of tensors, and another value unchanged."""
+    if isinstance(value, tuple):
+        return [tf.constant(v) for v in value]
+    return tf.constant(value) if isinstance(value, list) else value
+
+
 def _raw_call(definition, inputs, attrs):
     """Returns inputs and attrs by name, without the attrs that follow from inputs."""
     call, inputs, said = {}, list(inputs), set()
     for arg in definition.input_arg:
-        said |= {arg.type_attr, arg.number_attr}
+        said |= {arg.type_attr, arg.number_attr, arg.type_list_attr}
         if arg.number_attr:
             call[arg.name] = [inputs.pop(0) for _ in range(attrs[arg.number_attr])]
+        elif arg.type_list_attr:
+            call[arg.name] = [inputs.pop(0) for _ in attrs[arg.type_list_attr]]
         else:
             call[arg.name] = inputs.pop(0)
     return call | {a.name: _value(a, attrs) for a in definition.attr if a.name not in said}

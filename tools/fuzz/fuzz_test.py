@@ -26,7 +26,7 @@ time.sleep(30)
 """
 
 _NMS = "lambda x: ops.tensorflow_ops_nms(x, tf.ones([2]), 0.5, -1.0, -1)"
-_REFUSE = "lambda x: ops.tensorflow_ops_refuse_gradient(x, reason='f has none')"
+_REFUSE = "lambda x: ops.tensorflow_ops_refuse_gradient(x, [tf.ones([1])], reason='f has none')"
 # Functions with a fault that `agree` must find, the inputs, and a part of the finding.
 _FAULTS = {
     "unwritten memory": (

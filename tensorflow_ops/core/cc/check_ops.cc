@@ -1,5 +1,7 @@
 // Ops that raise errors when a graph runs. TensorFlow's own assertions vanish
 // under XLA, and its Python functions do not compile there.
+#include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -50,14 +52,18 @@ on_gpu: whether to check on a GPU, too, which copies the values to the host and
 
 REGISTER_OP("TensorflowOps>RefuseGradient")
     .Input("x: T")
+    .Input("upstream: Tupstream")
     .Output("gradient: T")
     .Attr("reason: string")
     .Attr("T: {half, bfloat16, float, double}")
+    .Attr("Tupstream: list({half, bfloat16, float, double}) >= 1")
     .SetShapeFn(::tensorflow::shape_inference::UnchangedShape)
     .Doc(R"doc(
-Stands for a gradient that does not exist: raises UnimplementedError if it runs.
+Stands for a gradient that does not exist: raises UnimplementedError if upstream
+is not zero, else returns zeros.
 
 x: what the gradient would be to.
+upstream: the upstream gradients.
 reason: the error's text.
 )doc");
 
@@ -125,6 +131,7 @@ class ForwardValuesOp : public OpKernel {
   }
 };
 
+// Runs on the host.
 class RefuseGradientOp : public OpKernel {
  public:
   explicit RefuseGradientOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -132,10 +139,37 @@ class RefuseGradientOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* ctx) override {
-    ctx->CtxFailure(absl::UnimplementedError(reason_));
+    for (int i = 1; i < ctx->num_inputs(); ++i) {
+      OP_REQUIRES(ctx, IsZero(ctx->input(i)),
+                  absl::UnimplementedError(reason_));
+    }
+    Tensor* gradient = nullptr;
+    OP_REQUIRES_OK(ctx,
+                   ctx->allocate_output(0, ctx->input(0).shape(), &gradient));
+    std::memset(gradient->data(), 0, gradient->TotalBytes());
   }
 
  private:
+  static bool IsZero(const Tensor& tensor) {
+    switch (tensor.dtype()) {
+      case ::tensorflow::DT_HALF:
+        return AllZero<Eigen::half>(tensor);
+      case ::tensorflow::DT_BFLOAT16:
+        return AllZero<::tensorflow::bfloat16>(tensor);
+      case ::tensorflow::DT_FLOAT:
+        return AllZero<float>(tensor);
+      default:
+        return AllZero<double>(tensor);
+    }
+  }
+
+  template <typename T>
+  static bool AllZero(const Tensor& tensor) {
+    const auto values = tensor.flat<T>();
+    return std::all_of(values.data(), values.data() + values.size(),
+                       [](T value) { return value == T(0); });
+  }
+
   std::string reason_;
 };
 
@@ -155,9 +189,12 @@ REGISTER_KERNEL_BUILDER(Name("TensorflowOps>CheckValues")
                             .Device(::tensorflow::DEVICE_GPU)
                             .AttrConstraint("on_gpu", false),
                         CheckedKernel<ForwardValuesOp>);
-REGISTER_KERNEL_BUILDER(
-    Name("TensorflowOps>RefuseGradient").Device(::tensorflow::DEVICE_GPU),
-    CheckedKernel<RefuseGradientOp>);
+REGISTER_KERNEL_BUILDER(Name("TensorflowOps>RefuseGradient")
+                            .Device(::tensorflow::DEVICE_GPU)
+                            .HostMemory("x")
+                            .HostMemory("upstream")
+                            .HostMemory("gradient"),
+                        CheckedKernel<RefuseGradientOp>);
 #endif
 
 }  // namespace tfo

@@ -245,8 +245,8 @@ bool XlaHasItsKernels() {
 
 // Registers an op for the devices that it has kernels for. Inputs that its
 // kernels read on the host become constants of the program if XLA can tell
-// their values, except those of CheckValues, for which XLA would otherwise
-// compile again for each value.
+// their values, except those of CheckValues and RefuseGradient, for which XLA
+// would otherwise compile again for each value.
 void Register(const OpDef& op, bool xla_has_its_kernels) {
   auto registration = ::tensorflow::XlaOpRegistrationBuilder::Name(op.name());
   const KernelList kernels = ::tensorflow::GetRegisteredKernelsForOp(op.name());
@@ -263,7 +263,8 @@ void Register(const OpDef& op, bool xla_has_its_kernels) {
     registration.Device(jit_device);
     for (const std::string& name : kernel->host_memory_arg()) {
       for (const OpDef::ArgDef& arg : op.input_arg()) {
-        if (arg.name() == name && op.name() != kCheckValues) {
+        if (arg.name() == name && op.name() != kCheckValues &&
+            op.name() != kRefuseGradient) {
           registration.CompileTimeConstantInput(name);
         }
       }

@@ -20,28 +20,30 @@ def is_needed(op, index):
     return index not in (getattr(op, "skip_input_indices", None) or ())
 
 
-def refuse(op, index, reason):
+def refuse(op, index, reason, upstream):
     """Returns the gradient to an input that has none, of a registered gradient that is itself differentiated.
 
     None would count as zero. An eager tape that uses the gradient raises LookupError. A graph
-    may compute it without using it, in forward mode; there, a use raises UnimplementedError at
-    run time.
+    may compute it without using it, or with an upstream of zeros: forward mode does for
+    constants. There, a use raises UnimplementedError at run time if upstream is not zero.
 
     Args:
       op: the op that is differentiated.
       index: of the input.
       reason: the error's text.
+      upstream: the upstream gradients. Forward mode differentiates to them.
     """
     if not is_needed(op, index):
         return None
     if tf.executing_eagerly():
         raise LookupError(reason)
-    return ops.tensorflow_ops_refuse_gradient(op.inputs[index], reason=reason)
+    return ops.tensorflow_ops_refuse_gradient(op.inputs[index], upstream, reason=reason)
 
 
 @tf.RegisterGradient("TensorflowOps>RefuseGradient")
-def _refused_grad(op, _):
-    return refuse(op, 0, tf.compat.as_str(op.get_attr("reason")))
+def _refused_grad(op, upstream):
+    reason = tf.compat.as_str(op.get_attr("reason"))
+    return [refuse(op, i, reason, [upstream]) for i in range(len(op.inputs))]
 
 
 pfor.register("TensorflowOps>RefuseGradient")(pfor.convert_batched)

@@ -46,8 +46,8 @@ _ZERO_OUT = {
     ),
 }
 
-# Derivatives of the gradient to boxes are slow to trace, so only one sample per op tests them.
-_IN_ANOTHER_SAMPLE = dict.fromkeys(("second_order", "forward_mode"), "another sample of the op has this test")
+# Forward mode to boxes is slow to trace, so only one sample per op tests it.
+_IN_ANOTHER_SAMPLE = {"forward_mode": "another sample of the op has this test"}
 
 # tfo.detection. Feature values differ by at least 1/8, so that small steps change no maximum.
 
@@ -89,22 +89,21 @@ _MAP, _BIN_MAP = _features(2, 5, 6, 3), _features(2, 5, 6, 12)
 _DETECTION = {
     "detection.roi_pool": _pool(tfo.detection.roi_pool, _MAP, non_differentiable=1, second_order=True),
     "detection.roi_pool_with_argmax": _pool(tfo.detection.roi_pool_with_argmax, _MAP, non_differentiable=1),
-    "detection.roi_align": _pool(tfo.detection.roi_align, _MAP, second_order=True),
+    "detection.roi_align": _pool(tfo.detection.roi_align, _MAP),
     "detection.roi_align (2 samples)": _pool(
         _with(tfo.detection.roi_align, sampling_ratio=2, aligned=False), _MAP, skip=_IN_ANOTHER_SAMPLE
     ),
-    "detection.roi_align (maximum)": _pool(_with(tfo.detection.roi_align, mode="max"), _MAP, second_order=True),
+    "detection.roi_align (maximum)": _pool(_with(tfo.detection.roi_align, mode="max"), _MAP),
     "detection.roi_align (NCHW)": _pool(
         _with(tfo.detection.roi_align, data_format="NCHW", box_format="yxyx"),
         tf.transpose(_MAP, [0, 3, 1, 2]),
         skip=_IN_ANOTHER_SAMPLE,
     ),
     "detection.ps_roi_pool": _pool(tfo.detection.ps_roi_pool, _BIN_MAP, non_differentiable=1, second_order=True),
-    "detection.ps_roi_align": _pool(tfo.detection.ps_roi_align, _BIN_MAP, second_order=True),
+    "detection.ps_roi_align": _pool(tfo.detection.ps_roi_align, _BIN_MAP),
     "detection.multiscale_roi_align": _pool(
         _with(tfo.detection.multiscale_roi_align, strides=(1, 2), canonical_box_size=40.0),
         [_features(2, 8, 9, 3), _features(2, 4, 5, 3)],
-        second_order=True,
     ),
 }
 

@@ -17,7 +17,7 @@ _ATTRS = ("mode", "box_format")
 def _box_iou_grad(op, d_iou):
     if tf.compat.as_str(op.get_attr("box_format")) == "cxcywhr":
         reason = "box_iou of rotated boxes (box_format='cxcywhr') has no gradient"
-        return [refuse(op, i, reason) for i in range(2)]
+        return [refuse(op, i, reason, [d_iou]) for i in range(2)]
     return ops.tensorflow_ops_box_iou_grad(d_iou, *op.inputs, **attrs(op, _ATTRS))
 
 
@@ -33,17 +33,17 @@ def _along(boxes1, boxes2, dd_boxes1, dd_boxes2, options):
     return tf.reduce_sum(d_boxes1 * dd_boxes1 + d_boxes2 * dd_boxes2, -1)
 
 
-def _second_order(op, to_upstream):
+def _second_order(op, upstream, to_upstream):
     """Returns gradients of a gradient op, which is linear in its first input; those to boxes are refused."""
     name = "box_iou_loss" if op.type.endswith("LossGrad") else "box_iou"
     reason = f"{name} has no second derivatives"
-    return [to_upstream() if is_needed(op, 0) else None, *(refuse(op, i, reason) for i in (1, 2))]
+    return [to_upstream() if is_needed(op, 0) else None, *(refuse(op, i, reason, upstream) for i in (1, 2))]
 
 
 @tf.RegisterGradient("TensorflowOps>BoxIouLossGrad")
 def _box_iou_loss_grad_grad(op, dd_boxes1, dd_boxes2):
     options = attrs(op, _ATTRS)
-    return _second_order(op, lambda: -_along(*op.inputs[1:], dd_boxes1, dd_boxes2, options))
+    return _second_order(op, [dd_boxes1, dd_boxes2], lambda: -_along(*op.inputs[1:], dd_boxes1, dd_boxes2, options))
 
 
 @tf.RegisterGradient("TensorflowOps>BoxIouGrad")
@@ -58,7 +58,7 @@ def _box_iou_grad_grad(op, dd_boxes1, dd_boxes2):
         columns = [tf.broadcast_to(t[..., tf.newaxis, :, :], shape) for t in (boxes2, dd_boxes2)]
         return _along(rows[0], columns[0], rows[1], columns[1], options)
 
-    return _second_order(op, to_upstream)
+    return _second_order(op, [dd_boxes1, dd_boxes2], to_upstream)
 
 
 # Ops of any batch dims: the iterations become the first one.

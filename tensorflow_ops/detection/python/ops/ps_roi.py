@@ -134,8 +134,9 @@ def ps_roi_align(
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features
-      and in boxes, for a fixed number of samples, to any order and in forward mode.
+      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features, to
+      any order, and in boxes, for a fixed number of samples, to first order, and in forward
+      mode: a derivative of the gradient to boxes raises LookupError.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a

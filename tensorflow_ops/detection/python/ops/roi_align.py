@@ -69,9 +69,10 @@ def roi_align(
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features and
-      in boxes, for a fixed number of samples, to any order and in forward mode. With
-      mode="max" each bin's gradients are those of its largest sample.
+      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features, to
+      any order, and in boxes, for a fixed number of samples, to first order, and in forward
+      mode: a derivative of the gradient to boxes raises LookupError. With mode="max" each
+      bin's gradients are those of its largest sample.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a
@@ -158,9 +159,9 @@ def multiscale_roi_align(
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features
-      and in boxes, for a fixed level and number of samples, to any order and in forward
-      mode.
+      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features, to
+      any order, and in boxes, for a fixed level and number of samples, to first order, and
+      in forward mode: a derivative of the gradient to boxes raises LookupError.
 
     Raises:
       ValueError: features are no list of 1 to 16 maps or have several dtypes, strides do

@@ -1,8 +1,7 @@
-"""The derivative of bins along a motion of boxes, for higher-order gradients to boxes.
+"""The derivative of bins along a motion of boxes, for forward mode.
 
 A box that moves also moves the bilinear samples of its bins. The derivative is composed of
-TensorFlow's ops, which have gradients of any order; the first order has kernels. It holds
-the four pixels around each sample, for all boxes, in memory.
+TensorFlow's ops. It holds the four pixels around each sample, for all boxes, in memory.
 """
 
 from typing import NamedTuple
@@ -41,8 +40,7 @@ def bins_derivative(maps, boxes, box_indices, bins, motion, selectors=(), **attr
       attrs: of the op, by name.
 
     Returns:
-      A tensor of the shape of the op's output, in boxes' dtype. Differentiable in maps,
-      boxes and motion, to any order; linear in maps and in motion.
+      A tensor of the shape of the op's output, in boxes' dtype.
     """
     if attrs["data_format"] == b"NCHW":
         maps, selectors = ([tf.transpose(m, [0, 2, 3, 1]) for m in ms] for ms in (maps, selectors))
@@ -90,10 +88,9 @@ def bins_derivative(maps, boxes, box_indices, bins, motion, selectors=(), **attr
 
     selected = None
     if selectors:
-        value_at = lookup([tf.stop_gradient(m) for m in selectors])
+        value_at = lookup(selectors)
         samples = 0
         for pixel, weight, _ in corners_of_samples():
-            weight = tf.stop_gradient(weight)
             samples += weight[..., tf.newaxis] * value_at(pixel, is_sample & (weight != 0))
         complete = y.complete[:, :, tf.newaxis] & x.complete[:, tf.newaxis]
         selected = _select_largest(samples, is_sample, complete)
@@ -107,16 +104,6 @@ def bins_derivative(maps, boxes, box_indices, bins, motion, selectors=(), **attr
     if selected is None:
         derivative *= y.share * x.share
     return tf.transpose(derivative, [0, 3, 1, 2]) if attrs["data_format"] == b"NCHW" else derivative
-
-
-def bins_derivative_grad(upstream, maps, boxes, box_indices, bins, motion, selectors=(), *, input_index, **attrs):
-    """Returns the gradient of `bins_derivative` to one input, (*maps, boxes)[input_index]."""
-    with tf.GradientTape() as tape:
-        inputs = [tf.identity(t) for t in (*maps, boxes)]
-        tape.watch(inputs[input_index])
-        derivative = bins_derivative(inputs[:-1], inputs[-1], box_indices, bins, motion, selectors, **attrs)
-    upstream = tf.cast(upstream, derivative.dtype)
-    return tape.gradient(derivative, inputs[input_index], upstream, tf.UnconnectedGradients.ZERO)
 
 
 def _select_largest(samples, valid, complete):
@@ -168,7 +155,7 @@ def _scales(attrs):
 
 def _levels(boxes, attrs):
     """Returns the level of each box, computed as the kernel does (roi_average.h)."""
-    wide = tf.cast(tf.stop_gradient(boxes), tf.float64)
+    wide = tf.cast(boxes, tf.float64)
     area = (wide[:, 2] - wide[:, 0]) * (wide[:, 3] - wide[:, 1]) * 1.000002
     strides = np.float32(attrs.get("strides", [1]))
     level = tf.zeros_like(area, tf.int64)
@@ -195,7 +182,7 @@ def _axis(low, high, moves, limit, bins, attrs):
         index = tf.range(ratio, dtype=tf.float64)[tf.newaxis, tf.newaxis]
         valid = tf.ones_like(index, tf.bool)
     else:
-        grid = tf.stop_gradient(tf.math.ceil(size))
+        grid = tf.math.ceil(size)
         index, valid = _adaptive_samples(begin, size, grid, limit)
     # In the order of roi_axis.h: another rounding may select another pixel. (Grappler may reorder the sum. Then a
     # sample on a pixel's centre, where the derivative has a kink, takes the derivative of the other side.)
@@ -206,7 +193,7 @@ def _axis(low, high, moves, limit, bins, attrs):
 
     last = limit[:, tf.newaxis, tf.newaxis] - 1
     valid &= (at >= -1) & (at <= tf.cast(last + 1, dtype)) & (last >= 0)
-    first = tf.cast(tf.clip_by_value(tf.stop_gradient(at), 0, tf.cast(tf.maximum(last, 0), dtype)), tf.int64)
+    first = tf.cast(tf.clip_by_value(at, 0, tf.cast(tf.maximum(last, 0), dtype)), tf.int64)
     moving = valid & (at > 0) & (first < last)
     of_high = tf.where(grown[:, tf.newaxis, tf.newaxis], tf.zeros_like(place), place)
     begins, ends = (m[:, tf.newaxis, tf.newaxis] for m in moves)
@@ -227,7 +214,7 @@ def _adaptive_samples(begin, size, grid, limit):
 
     A bin may have any number of samples; the indices are those on the map, and few others.
     """
-    begin, size, grid = (tf.cast(tf.stop_gradient(t), tf.float64) for t in (begin, size, grid))
+    begin, size, grid = (tf.cast(t, tf.float64) for t in (begin, size, grid))
     size, grid, limit = size[:, tf.newaxis], grid[:, tf.newaxis], tf.cast(limit, tf.float64)[:, tf.newaxis]
     step = tf.where(grid > 0, size / tf.maximum(grid, 1), tf.ones_like(grid))
     first = tf.maximum(tf.floor((-1 - begin) / step - 0.5) - 1, 0)

@@ -2,17 +2,21 @@
 
 Boxes have a gradient in ops that average bilinear samples or take the largest one. They
 have none in ops that round corners to pixels.
+
+The gradient to boxes has a gradient to its upstream gradient, in which it is linear: forward
+mode needs it. It has no other.
 """
 
 import functools
+import types
 from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python.gradients import attrs, is_needed
+from tensorflow_ops.core.python.gradients import attrs, is_needed, refuse
 from tensorflow_ops.core.python.library import ops
-from tensorflow_ops.detection.python.ops.roi_box_motion import bins_derivative, bins_derivative_grad
+from tensorflow_ops.detection.python.ops.roi_box_motion import bins_derivative
 
 _ROI_ATTRS = ("spatial_scale", "data_format", "box_format")
 _SAMPLING_ATTRS = ("sampling_ratio", "aligned")
@@ -22,6 +26,7 @@ _MAX_ATTRS = _ROI_ATTRS + _SAMPLING_ATTRS
 class _Average(NamedTuple):
     """An op with bins that are weighted averages of pixels, and its gradient ops."""
 
+    function: str  # the public one
     pool: Callable  # features, boxes, box_indices, output_size
     to_features: Callable  # d_output, boxes, box_indices, shape of features
     to_boxes: Callable | None  # d_output, features, boxes, box_indices
@@ -31,24 +36,28 @@ class _Average(NamedTuple):
 
 _AVERAGES = {
     "RoiAlign": _Average(
+        "roi_align",
         ops.tensorflow_ops_roi_align,
         ops.tensorflow_ops_roi_align_grad,
         ops.tensorflow_ops_roi_align_boxes_grad,
         (*_ROI_ATTRS, *_SAMPLING_ATTRS),
     ),
     "PsRoiPool": _Average(
+        "ps_roi_pool",
         ops.tensorflow_ops_ps_roi_pool,
         ops.tensorflow_ops_ps_roi_pool_grad,
         None,
         (*_ROI_ATTRS, "channel_order"),
     ),
     "PsRoiAlign": _Average(
+        "ps_roi_align",
         ops.tensorflow_ops_ps_roi_align,
         ops.tensorflow_ops_ps_roi_align_grad,
         ops.tensorflow_ops_ps_roi_align_boxes_grad,
         (*_ROI_ATTRS, "channel_order", "sampling_ratio"),
     ),
     "MultiscaleRoiAlign": _Average(
+        "multiscale_roi_align",
         ops.tensorflow_ops_multiscale_roi_align,
         ops.tensorflow_ops_multiscale_roi_align_grad,
         ops.tensorflow_ops_multiscale_roi_align_boxes_grad,
@@ -95,44 +104,48 @@ def _average_grad_grad(average, op, *dd_maps):
     return [dd_output, d_boxes, None, *[None] * len(shapes)]
 
 
-def _boxes_grad_grad(names, op, dd_boxes, num_selectors=0):
-    """Gradient of the gradient to boxes.
-
-    To d_output it is the derivative of the bins along dd_boxes; to maps and boxes the
-    gradient of that derivative.
-
-    TensorFlow also computes these gradients for constant boxes, in forward mode and for a
-    tf.function that two tapes watch. Then dd_boxes are zeros, and the formulas do not run.
+def _boxes_grad_grad(function, to_boxes, names, op, dd_boxes, num_selectors=0):
+    """Gradient of the gradient to boxes: to d_output it is the derivative of the bins along dd_boxes.
 
     Args:
+      function: the name of the public function.
+      to_boxes: the gradient op.
       names: of the attrs.
-      op: the gradient op, of d_output, maps, boxes and box_indices.
+      op: the gradient op that is differentiated, of d_output, maps, boxes and box_indices.
       dd_boxes: the upstream gradient.
       num_selectors: the number of maps, the first ones, that only select a bin's sample. They
         have no gradient.
     """
-    d_output, *maps, boxes, box_indices = op.inputs
-    selectors, maps = maps[:num_selectors], maps[num_selectors:]
+    d_output, *selectors_and_maps, boxes, box_indices = op.inputs
+    selectors, maps = selectors_and_maps[:num_selectors], selectors_and_maps[num_selectors:]
     options = {name: tuple(v) if isinstance(v, list) else v for name, v in attrs(op, names).items()}
-    motion = (maps, boxes, box_indices, _bins(op, d_output), dd_boxes, selectors)
-    is_moving = tf.reduce_any(tf.not_equal(dd_boxes, 0))
+    bins = _bins(op, d_output)
 
-    # No tf.function: TensorFlow computes wrong third derivatives of one through which forward mode went.
-    def unless_zero(index, function, *args, **more):
-        if not is_needed(op, index):
-            return None
-        like = op.inputs[index]
-        result = tf.cond(
-            is_moving, lambda: tf.cast(function(*args, **more, **options), like.dtype), lambda: tf.zeros_like(like)
-        )
-        return tf.ensure_shape(result, like.shape)
+    def refused(op, first, upstream):
+        reason = f"the gradient of {function} to its boxes has no gradient"
+        return [refuse(op, first + i, reason, [upstream]) for i in range(len(maps) + 1)]
 
-    to_d_output = unless_zero(0, bins_derivative, *motion)
-    to_maps_and_boxes = [
-        unless_zero(1 + num_selectors + i, bins_derivative_grad, d_output, *motion, input_index=i)
-        for i in range(len(maps) + 1)
-    ]
-    return [to_d_output, *[None] * num_selectors, *to_maps_and_boxes, None]
+    @tf.custom_gradient
+    def along(motion, *inputs):
+        *maps, boxes = inputs
+
+        def derivative():
+            change = bins_derivative(maps, boxes, box_indices, bins, motion, selectors, **options)
+            return tf.cast(change, d_output.dtype)
+
+        # Constant boxes do not move: TensorFlow computes this gradient for them in forward mode and for a
+        # tf.function that two tapes watch.
+        change = tf.cond(tf.reduce_any(tf.not_equal(motion, 0)), derivative, lambda: tf.zeros_like(d_output))
+
+        def grad(upstream):
+            features = [maps] if "strides" in names else [*selectors, *maps]
+            d_motion = to_boxes(upstream, *features, boxes, box_indices, **options)
+            return [d_motion, *refused(types.SimpleNamespace(inputs=inputs), 0, upstream)]
+
+        return tf.ensure_shape(change, d_output.shape), grad
+
+    to_d_output = along(dd_boxes, *maps, boxes) if is_needed(op, 0) else None
+    return [to_d_output, *[None] * num_selectors, *refused(op, 1 + num_selectors, dd_boxes), None]
 
 
 for _name, _average in _AVERAGES.items():
@@ -140,7 +153,9 @@ for _name, _average in _AVERAGES.items():
         tf.RegisterGradient(f"TensorflowOps>{_name}")(functools.partial(_average_grad, _average))
     tf.RegisterGradient(f"TensorflowOps>{_name}Grad")(functools.partial(_average_grad_grad, _average))
     if _average.to_boxes:
-        tf.RegisterGradient(f"TensorflowOps>{_name}BoxesGrad")(functools.partial(_boxes_grad_grad, _average.attrs))
+        tf.RegisterGradient(f"TensorflowOps>{_name}BoxesGrad")(
+            functools.partial(_boxes_grad_grad, _average.function, _average.to_boxes, _average.attrs)
+        )
 
 
 @tf.RegisterGradient("TensorflowOps>RoiAlign")
@@ -197,7 +212,9 @@ def _roi_align_max_grad_grad_grad(op, d_output):
 
 
 tf.RegisterGradient("TensorflowOps>RoiAlignMaxBoxesGrad")(
-    functools.partial(_boxes_grad_grad, _MAX_ATTRS, num_selectors=1)
+    functools.partial(
+        _boxes_grad_grad, "roi_align", ops.tensorflow_ops_roi_align_max_boxes_grad, _MAX_ATTRS, num_selectors=1
+    )
 )
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 # No sample lies on a pixel, where the gradient to boxes jumps.
 _BOXES = np.array([[0.31, 0.43, 5.17, 4.61], [1.23, 2.71, 6.93, 5.87], [2.13, 1.37, 3.29, 2.93]])
@@ -123,63 +124,64 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
                 ends.append(function(*inputs[:i], x + step * direction, *inputs[i + 1 :]))
             self.assertAllClose(accumulator.jvp(y), (ends[0] - ends[1]) / 2e-6, rtol=1e-7, atol=1e-7)
 
-    # The ops share the formula of second derivatives, and tracing it is slow: the tests below use one op each.
+    @parameterized.product(name=tuple(_OPS), to=("boxes", "maps", "all"))
+    def test_gradient_to_boxes_has_no_gradient(self, name, to):
+        function, maps = _OPS[name]
+        boxes = tf.constant(_BOXES)
+        sources = {"boxes": [boxes], "maps": maps, "all": [*maps, boxes]}[to]
 
-    def test_forward_over_reverse(self):
-        """Hessian-vector products of sum(y^3), for maps and for boxes."""
-        function, maps = _OPS["MultiscaleRoiAlign"]
+        def second():
+            return _gradients(lambda: _gradients(lambda: function(*maps, boxes) ** 3, [boxes]), sources)
+
+        message = "roi_align to its boxes has no gradient"
+        with self.assertRaisesRegex(LookupError, message):
+            second()
+        for compiled in {False, library.xla_error is None}:
+            with self.assertRaisesRegex(tf.errors.UnimplementedError, message):
+                tf.function(second, jit_compile=compiled)()
+
+    @parameterized.parameters(*_OPS)
+    def test_forward_over_reverse(self, name):
+        """Hessian-vector products of sum(y^3) exist for maps. Those for boxes are refused."""
+        function, maps = _OPS[name]
         inputs = [*maps, tf.constant(_BOXES)]
 
-        def gradients(inputs, wanted):
-            return _gradients(lambda: function(*inputs) ** 3, [inputs[k] for k in wanted])
+        def product(i, wanted):
+            with tf.autodiff.ForwardAccumulator(inputs[i], _random(inputs[i].shape, seed=7)) as accumulator:
+                found = _gradients(lambda: function(*inputs) ** 3, [inputs[k] for k in wanted])
+            return [accumulator.jvp(g) for g in found]
 
-        every = range(len(inputs))
-        for i, x in enumerate(inputs):
-            direction = _random(x.shape, seed=7)
-            # Gradients to this input only, then to all inputs.
-            for wanted in ([i], every):
-                with tf.autodiff.ForwardAccumulator(x, direction) as accumulator:
-                    found = gradients(inputs, wanted)
-                ends = [
-                    gradients([*inputs[:i], x + step * direction, *inputs[i + 1 :]], wanted) for step in (1e-6, -1e-6)
-                ]
-                for k, g, above, below in zip(wanted, found, *ends, strict=True):
-                    product = accumulator.jvp(g)
-                    self.assertAllClose(product, (above - below) / 2e-6, rtol=1e-6, atol=1e-6)
-                    # A box reads one map, so mixed derivatives of two maps are zero.
-                    if k == i or len(inputs) - 1 in (k, i):
-                        self.assertGreaterEqual(np.count_nonzero(product), 4)
+        of_maps, of_boxes = range(len(maps)), len(maps)
+        for i, x in enumerate(maps):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = [*maps]
+                moved[i] = x + step * _random(x.shape, seed=7)
+                ends.append(_gradients(lambda moved=moved: function(*moved, inputs[-1]) ** 3, moved))
+            for k, (result, above, below) in enumerate(zip(product(i, of_maps), *ends, strict=True)):
+                self.assertAllClose(result, (above - below) / 2e-6, rtol=1e-6, atol=1e-6)
+                self.assertEqual(np.count_nonzero(result) > 3, k == i)  # a box reads one map
+        for i, wanted in ((of_boxes, of_maps), (of_boxes, [of_boxes]), (0, [of_boxes])):
+            for run in (product, tf.function(product)):
+                with self.assertRaisesRegex(tf.errors.UnimplementedError, "roi_align to its boxes has no gradient"):
+                    run(i, wanted)
 
-    def test_hessian_of_a_tf_function(self):
-        function, maps = _OPS["PsRoiAlign"]
-        boxes = tf.constant(_BOXES)
+    @parameterized.parameters(*_OPS)
+    def test_derivative_along_boxes_has_a_gradient_only_to_the_direction(self, name):
+        function, maps = _OPS[name]
+        boxes, motion = tf.constant(_BOXES), _random(_BOXES.shape, seed=7)
+        upstream = _random(function(*maps, boxes).shape, seed=8)
 
-        def second(function):
-            def penalty():
-                return tf.reduce_sum(_gradients(lambda: function(*maps, boxes) ** 3, [boxes])[0] ** 2)
+        def change():
+            with tf.autodiff.ForwardAccumulator(boxes, motion) as accumulator:
+                y = function(*maps, boxes)
+            return accumulator.jvp(y) * upstream
 
-            return _gradients(penalty, [*maps, boxes])
-
-        plain = second(function)
-        for expected, result in zip(plain, second(tf.function(function)), strict=True):
-            self.assertAllClose(result, expected, rtol=1e-12)
-            self.assertGreater(np.count_nonzero(expected), 10)
-        for expected, result in zip(plain, tf.function(lambda: second(function))(), strict=True):
-            self.assertAllClose(result, expected, rtol=1e-12)
-
-    def test_third_order(self):
-        """An earlier differentiation of the same tf.function does not change the result."""
-        function, maps = _OPS["RoiAlign"]
-        boxes = tf.constant(_BOXES)
-        with tf.autodiff.ForwardAccumulator(boxes, _random(_BOXES.shape)) as accumulator:
-            y = tf.function(function)(*maps, boxes)
-        accumulator.jvp(y)
-
-        def second(boxes):
-            return _gradients(lambda: _gradients(lambda: function(*maps, boxes) ** 4, [boxes])[0] ** 2, [boxes])[0]
-
-        (theoretical,), (numeric,) = tf.test.compute_gradient(second, [tf.constant(_BOXES)], delta=1e-6)
-        self.assertAllClose(theoretical, numeric, rtol=1e-5, atol=1e-5 * np.abs(numeric).max())
+        (expected,) = _gradients(lambda: function(*maps, boxes) * upstream, [boxes])
+        self.assertAllClose(tf.function(lambda: _gradients(change, [motion]))()[0], expected, rtol=1e-12)
+        for sources in ([boxes], maps):
+            with self.assertRaisesRegex(tf.errors.UnimplementedError, "roi_align to its boxes has no gradient"):
+                _gradients(change, sources)
 
     @parameterized.parameters("RoiAlign", "PsRoiAlign", "MultiscaleRoiAlign")
     def test_constant_boxes_skip_the_derivative_to_boxes(self, name):

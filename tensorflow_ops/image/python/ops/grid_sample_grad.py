@@ -47,7 +47,7 @@ def _grid_sample_grid_grad_grad(op, dd_grid):
     if is_needed(op, 0):
         dd_output = ops.tensorflow_ops_grid_sample_tangent(features, grid, dd_grid, **attrs(op, _ATTRS))
     reason = "the gradient of grid_sample to its grid has no gradient"
-    return [dd_output, *(refuse(op, i, reason) for i in (1, 2))]
+    return [dd_output, *(refuse(op, i, reason, [dd_grid]) for i in (1, 2))]
 
 
 @tf.RegisterGradient("TensorflowOps>GridSampleTangent")
@@ -55,7 +55,7 @@ def _grid_sample_tangent_grad(op, d_output):
     features, grid, _ = op.inputs
     d_direction = _to_grid(op, d_output, features, grid) if is_needed(op, 2) else None
     reason = "the derivative of grid_sample along its grid has no gradient to features and grid"
-    return [*(refuse(op, i, reason) for i in (0, 1)), d_direction]
+    return [*(refuse(op, i, reason, [d_output]) for i in (0, 1)), d_direction]
 
 
 def _convert(pfor_input):

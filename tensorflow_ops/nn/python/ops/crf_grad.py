@@ -40,13 +40,14 @@ def _along(inputs, dd_logits, dd_transitions):
 @tf.RegisterGradient("TensorflowOps>CrfLogLikelihoodGrad")
 def _likelihood_grad_grad(op, dd_logits, dd_transitions):
     to_upstream = _along(op.inputs[:4], dd_logits, dd_transitions) if is_needed(op, 4) else None
-    refused = [refuse(op, i, "crf_log_likelihood has no second derivatives") for i in (1, 2)]
+    reason = "crf_log_likelihood has no second derivatives"
+    refused = [refuse(op, i, reason, [dd_logits, dd_transitions]) for i in (1, 2)]
     return [None, *refused, None, to_upstream]
 
 
 @tf.RegisterGradient("TensorflowOps>CrfMarginals")
-def _marginals_grad(op, _):
-    return [*(refuse(op, i, "crf_marginals has no gradient") for i in (0, 1)), None]
+def _marginals_grad(op, upstream):
+    return [*(refuse(op, i, "crf_marginals has no gradient", [upstream]) for i in (0, 1)), None]
 
 
 @tf.RegisterGradient("TensorflowOps>CrfDecode")

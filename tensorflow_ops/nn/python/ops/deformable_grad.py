@@ -34,14 +34,14 @@ def _attention_grad(op, d_output):
 
 
 @tf.RegisterGradient("TensorflowOps>DeformConv2dGrad")
-def _deform_conv_grad_grad(op, *_):
-    return [refuse(op, i, f"deform_conv2d {_NO_SECOND}") for i in range(len(op.inputs))]
+def _deform_conv_grad_grad(op, *upstream):
+    return [refuse(op, i, f"deform_conv2d {_NO_SECOND}", upstream) for i in range(len(op.inputs))]
 
 
 @tf.RegisterGradient("TensorflowOps>MultiscaleDeformableAttentionGrad")
-def _attention_grad_grad(op, *_):
+def _attention_grad_grad(op, *upstream):
     reason = f"multiscale_deformable_attention {_NO_SECOND}"
-    return [None if i == 2 else refuse(op, i, reason) for i in range(len(op.inputs))]
+    return [None if i == 2 else refuse(op, i, reason, upstream) for i in range(len(op.inputs))]
 
 
 def _loop(pfor_input):

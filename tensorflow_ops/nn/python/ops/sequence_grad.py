@@ -34,7 +34,7 @@ def _register(name, grad, function):
         if is_needed(op, 4):
             d_logits = grad(*inputs, tf.ones_like(d_loss), *sums, **attrs(op, ["blank_index"]))
             to_upstream = _sum_products(dd_logits, d_logits, dtype)
-        refused = refuse(op, 1, f"{function} has no second derivatives")
+        refused = refuse(op, 1, f"{function} has no second derivatives", [dd_logits])
         return [None, refused, None, None, to_upstream, None, None]
 
 

@@ -9,8 +9,9 @@ from tensorflow_ops.core.python.gradients import refuse
 
 def _register(op_name, inputs, reason):
     @tf.RegisterGradient(f"TensorflowOps>{op_name}")
-    def _grad(op, *_):
-        return [refuse(op, i, reason) if i in inputs else None for i in range(len(op.inputs))]
+    def _grad(op, *upstream):
+        upstream = [x for x in upstream if x is not None and x.dtype.is_floating]
+        return [refuse(op, i, reason, upstream) if i in inputs else None for i in range(len(op.inputs))]
 
 
 _SEARCH = "ctc_beam_search_decode has no gradient: tfo.nn.ctc_loss of its labels has one"
@@ -29,9 +30,9 @@ def with_refused_gradients(results, inputs):
 
     @tf.custom_gradient
     def refused(*inputs):
-        def grad(*_):
+        def grad(*upstream):
             op = types.SimpleNamespace(inputs=inputs)
-            return [refuse(op, i, _SEARCH) for i in range(len(inputs))]
+            return [refuse(op, i, _SEARCH, upstream) for i in range(len(inputs))]
 
         return [tf.identity(x) for x in results], grad
 
