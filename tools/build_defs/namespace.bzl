@@ -95,6 +95,9 @@ def tfo_namespace(name, compiled_together = [], deps = []):
     with_kernels = {file.split("/")[2]: True for file in native.glob([_KERNELS + "*/*_op.cc"], allow_empty = True)}
     together = [folder for folders in compiled_together for folder in folders]
     alone = [[folder] for folder in with_kernels if folder not in together]
+    for file in native.glob(["cc/ops/*.cc"], allow_empty = True):
+        if file.removeprefix("cc/ops/").removesuffix("_ops.cc") not in together + list(with_kernels):
+            fail("%s is compiled with no folder in %s; expected the name FOLDER_ops.cc" % (file, _KERNELS))
     libraries = []
     for folders in compiled_together + alone:
         libraries.append(folders[0] + "_ops")

@@ -7,7 +7,7 @@ An op family is a folder under tensorflow_ops/ with
     cc/ops/*.cc, cc/kernels/*_op.cc tfo_op_library         REGISTER_OP, OpKernels
     python/ops/*.py                 tfo_py_library         wrappers, gradients
     *_test.cc, *_test.py            tfo_algorithm_test, tfo_py_test
-and one tfo_op_family, which also makes all these targets for ops of tools/new_op.
+and one tfo_op_family. namespace.bzl makes all of these from the names of files.
 
 Other repositories can use these macros, too: see examples/external_repo.
 """
