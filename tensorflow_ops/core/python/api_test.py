@@ -48,9 +48,10 @@ _FUNCTIONS = [path for path in _public_names() if _is_function(path)]
 # The package's folders, lowest first. A folder imports only from those below it.
 _FLOORS = (
     ("core",),
-    ("detection", "distribute", "image", "nn", "prototyping", "shapes", "testing", "zero_out"),
+    ("detection", "distribute", "image", "nn", "prototyping", "shapes", "zero_out"),
     ("seq2seq", "summary"),
     ("layers", "losses"),
+    ("testing",),
 )
 
 
