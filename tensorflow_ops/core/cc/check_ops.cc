@@ -146,7 +146,9 @@ class RefuseGradientOp : public OpKernel {
     Tensor* gradient = nullptr;
     OP_REQUIRES_OK(ctx,
                    ctx->allocate_output(0, ctx->input(0).shape(), &gradient));
-    std::memset(gradient->data(), 0, gradient->TotalBytes());
+    if (gradient->NumElements() > 0) {  // else data may be null
+      std::memset(gradient->data(), 0, gradient->TotalBytes());
+    }
   }
 
  private:

@@ -49,6 +49,7 @@ class RefuseTest(tf.test.TestCase):
 
                 x, zeros = tf.ones([2, 3], dtype), tf.zeros([4], dtype)
                 self.assertAllEqual(refused(x, zeros, -zeros, zeros[:0]), tf.zeros_like(x))
+                self.assertAllEqual(refused(x[:0], zeros), x[:0])
                 for bad in (1.0, float("nan")):
                     with self.assertRaisesRegex(tf.errors.UnimplementedError, "no third order"):
                         refused(x, zeros, tf.constant([0, 0, bad], dtype))
