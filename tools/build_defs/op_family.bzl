@@ -487,7 +487,7 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
             **attributes
         )
 
-def tfo_py_test_library(name, srcs):
+def tfo_py_test_library(name, srcs, deps = []):
     """Modules for tests, which import them by file name. The names end in _testing.py.
 
     They are not part of the wheel; tools/test_wheel.sh copies them next to the tests.
@@ -496,6 +496,7 @@ def tfo_py_test_library(name, srcs):
     Args:
       name: the library's name.
       srcs: .py files in one folder.
+      deps: others that they import.
     """
     py_library(
         name = name,
@@ -503,6 +504,7 @@ def tfo_py_test_library(name, srcs):
         srcs = srcs,
         imports = [srcs[0].rpartition("/")[0]],
         srcs_version = "PY3",
+        deps = deps,
     )
 
 def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
