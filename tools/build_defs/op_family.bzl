@@ -442,9 +442,8 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
     """A C++ test of algorithm files. --config=asan, ubsan and tsan run these tests.
 
     With cuda_deps, the test emulates CUDA kernels on the CPU. With --config=cuda,
-    `name_on_gpu` is the same test as a program for a machine with a GPU: copy it
-    there and run it (tools/gpu). It needs neither TensorFlow nor CUDA, except for
-    the driver.
+    `name_on_gpu` is the same test as a program for a machine with a GPU, which
+    needs only the driver there. tools/gpu/run.sh builds the same without Bazel.
 
     Targets: `name`; with cuda_deps `name_cases`, `name_on_gpu`.
 
@@ -482,6 +481,7 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
         cc_binary(
             name = name + "_on_gpu",
             testonly = True,
+            tags = ["on_gpu"],
             linkopts = ["-static-libgcc", "-l:libstdc++.a", "-Wl,--as-needed", "-ldl", "-lrt", "-lpthread"],
             deps = deps + cuda_deps + [_CORE["gpu_testing_cuda"]],
             **attributes

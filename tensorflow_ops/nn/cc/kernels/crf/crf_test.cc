@@ -523,5 +523,47 @@ TFO_CUDA_TEST(CrfGpu, BadLabelsAndLengthsMakeTheExampleNan) {
   }
 }
 
+template <typename T>
+void TimeCrf(int64_t batch, int64_t frames, int64_t tags) {
+  using Value = Accumulator<T>;
+  CrfScores<T> scores = {};
+  scores.batch = testing::BenchmarkSize(batch);
+  scores.frames = testing::BenchmarkSize(frames);
+  scores.tags = testing::BenchmarkSize(tags);
+  const int64_t rows = scores.batch * scores.frames, size = rows * scores.tags;
+  const auto logits = testing::RandomOnGpu<T>(size, 1);
+  const auto transitions =
+      testing::RandomOnGpu<Value>(scores.tags * scores.tags, 2);
+  const GpuVector<int32_t> lengths(scores.batch, scores.frames);
+  GpuVector<int32_t> labels(rows);
+  for (int64_t i = 0; i < rows; ++i) labels[i] = i * 37 % scores.tags;
+  scores.logits = logits.data();
+  scores.transitions = transitions.data();
+  scores.lengths = IndexArray(lengths.data());
+  const IndexArray path(labels.data());
+  GpuVector<T> to(size);
+  GpuVector<Value> values(scores.batch), d(scores.batch, 1), marginals(size),
+      to_transitions(transitions.size());
+  GpuVector<int32_t> best(rows);
+  const auto time = [&](const char* name, int tensors, const auto& args) {
+    testing::TimeOnGpu(testing::Text(testing::NameOf<T>(), name, " [", batch,
+                                     ", ", frames, ", ", tags, "]"),
+                       tensors * size * sizeof(T), CrfScratchBytes(args),
+                       [&](const Gpu& gpu) { return RunCrf(gpu, args); });
+  };
+  time("crf_log_likelihood", 1,
+       CrfLikelihoodArgs<T>{scores, path, values.data()});
+  time("crf_log_likelihood_grad", 2,
+       CrfLikelihoodGradArgs<T>{scores, path, d.data(), to.data(),
+                                to_transitions.data()});
+  time("crf_marginals", 2, CrfMarginalsArgs<T>{scores, marginals.data()});
+  time("crf_decode", 1, CrfDecodeArgs<T>{scores, best.data(), values.data()});
+}
+TFO_BENCHMARK(Crf, Taggers) {
+  TimeCrf<float>(64, 128, 20);
+  TimeCrf<BFloat16>(64, 128, 20);
+  TimeCrf<float>(32, 512, 50);
+}
+
 }  // namespace
 }  // namespace tfo
