@@ -299,6 +299,10 @@ void TestLongAndLarge(const Device& device, int64_t frames) {
   // Sums of several vectors, of which some underflow.
   TestBatch(device, testing::RandomCrfBatch<double>(2, 20, 20, 5, 500), false,
             1e-8);
+  // Transitions that large scores almost forbid.
+  auto masked = testing::RandomCrfBatch<float>(3, 30, 9, 6);
+  for (int i = 0; i < 81; ++i) masked.transitions[i] -= i % 3 < 2 ? 1e4 : 0;
+  TestBatch(device, masked, false);
   // One step that only an unlikely tag can take.
   auto b = testing::RandomCrfBatch<double>(1, 4, 3, 4);
   for (int j = 0; j < 3; ++j) b.transitions[j * 3] = j == 2 ? 0 : -kInfinity;
