@@ -60,5 +60,11 @@ def to_channels_last(name, tensor, data_format):
 
 
 def from_channels_last(tensor, data_format):
-    """Returns [N, H, W, C] as [N, C, H, W] if data_format is "NCHW", else the tensor."""
-    return tf.transpose(tensor, [0, 3, 1, 2]) if data_format == "NCHW" else tensor
+    """Returns [N, d1, ..., dk, C] as [N, C, d1, ..., dk] if data_format is "NCHW", else the tensor."""
+    if data_format != "NCHW":
+        return tensor
+    rank = tensor.shape.rank
+    if rank is None:
+        rank = tf.rank(tensor)
+        return tf.transpose(tensor, tf.concat([[0, rank - 1], tf.range(1, rank - 1)], 0))
+    return tf.transpose(tensor, [0, rank - 1, *range(1, rank - 1)])

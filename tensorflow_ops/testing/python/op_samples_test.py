@@ -589,9 +589,7 @@ def _grid_sample(features, **options):
 
 _IMAGE |= {
     "image.grid_sample": _grid_sample(_normal(2, 4, 5, 3)),
-    "image.grid_sample (bicubic, NCHW)": _grid_sample(
-        _normal(2, 3, 4, 5), mode="bicubic", padding_mode="reflection", data_format="NCHW"
-    ),
+    "image.grid_sample (bicubic)": _grid_sample(_normal(2, 4, 5, 3), mode="bicubic", padding_mode="reflection"),
     "image.dense_image_warp": _sample(
         tfo.image.dense_image_warp,
         _normal(2, 4, 5, 3),

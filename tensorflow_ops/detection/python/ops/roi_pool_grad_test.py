@@ -203,15 +203,13 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(theoretical[0], numeric[0], rtol=1e-4, atol=1e-4)
         self.assertGreater(np.count_nonzero(theoretical[0]), 5)
 
-    @parameterized.product(dtype=_DTYPES, data_format=_DATA_FORMATS)
-    def test_grad_grad_reads_the_maximums_pixel(self, dtype, data_format):
-        features, dd = (tf.constant(_to_format(f(_SHAPE, dtype), data_format)) for f in (_distinct, _random))
+    @parameterized.parameters(*_DTYPES)
+    def test_grad_grad_reads_the_maximums_pixel(self, dtype):
+        features, dd = (tf.constant(f(_SHAPE, dtype)) for f in (_distinct, _random))
         boxes = tf.constant(_BOXES, tf.float64 if dtype == tf.float64 else tf.float32)
-        argmax = tfo.detection.roi_pool_with_argmax(features, boxes, _BOX_INDICES, 2, data_format=data_format).argmax
-        result = ops.tensorflow_ops_roi_pool_grad_grad(dd, argmax, boxes, _BOX_INDICES, data_format=data_format)
+        argmax = tfo.detection.roi_pool_with_argmax(features, boxes, _BOX_INDICES, 2).argmax
+        result = ops.tensorflow_ops_roi_pool_grad_grad(dd, argmax, boxes, _BOX_INDICES)
         self.assertEqual(result.dtype, dtype)
-        if data_format == "NCHW":
-            result, argmax, dd = (tf.transpose(t, [0, 2, 3, 1]) for t in (result, argmax, dd))
         for k, p, q, c in np.ndindex(*argmax.shape):
             y, x = divmod(int(argmax[k, p, q, c]), _SHAPE[2])
             expected = dd[_BOX_INDICES[k], y, x, c] if y >= 0 else 0
@@ -272,38 +270,29 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(result.as_list(), [None] * 4 if shape is None else shape)
 
     def test_shape_functions_of_the_gradient_ops(self):
-        for data_format in _DATA_FORMATS:
-            nhwc = [2, 6, 7, 3]
-            features = _to_format(np.empty(nhwc), data_format).shape
-            pooled = _to_format(np.empty([5, 2, 2, 3]), data_format).shape
-            known = (pooled, pooled, [5, 4], [5])
-            for mask in range(2**5):
-                shapes = [None if mask >> i & 1 else shape for i, shape in enumerate(known)]
-                with tf.Graph().as_default():
-                    d_output, argmax, boxes, box_indices = (
-                        tf.compat.v1.placeholder(dtype, shape)
-                        for dtype, shape in zip((tf.float32, tf.int32, tf.float32, tf.int32), shapes, strict=True)
-                    )
-                    size = tf.constant(features, tf.int64) if not mask >> 4 & 1 else tf.compat.v1.placeholder(tf.int64)
-                    grad = ops.tensorflow_ops_roi_pool_grad(
-                        d_output, argmax, boxes, box_indices, size, data_format=data_format
-                    )
-                    channel_known = mask & 3 != 3
-                    expected = [3 if channel_known and n == 3 else None for n in features]
-                    self.assertEqual(grad.shape.as_list(), list(features) if not mask >> 4 & 1 else expected)
+        features, pooled = [2, 6, 7, 3], [5, 2, 2, 3]
+        known = (pooled, pooled, [5, 4], [5])
+        for mask in range(2**5):
+            shapes = [None if mask >> i & 1 else shape for i, shape in enumerate(known)]
+            with tf.Graph().as_default():
+                d_output, argmax, boxes, box_indices = (
+                    tf.compat.v1.placeholder(dtype, shape)
+                    for dtype, shape in zip((tf.float32, tf.int32, tf.float32, tf.int32), shapes, strict=True)
+                )
+                size = tf.constant(features, tf.int64) if not mask >> 4 & 1 else tf.compat.v1.placeholder(tf.int64)
+                grad = ops.tensorflow_ops_roi_pool_grad(d_output, argmax, boxes, box_indices, size)
+                channel_known = mask & 3 != 3
+                expected = [3 if channel_known and n == 3 else None for n in features]
+                self.assertEqual(grad.shape.as_list(), list(features) if not mask >> 4 & 1 else expected)
 
-                    dd_features = tf.compat.v1.placeholder(tf.float32, features if not mask >> 4 & 1 else None)
-                    grad_grad = ops.tensorflow_ops_roi_pool_grad_grad(
-                        dd_features, argmax, boxes, box_indices, data_format=data_format
-                    )
-                    if not mask & 2:
-                        expected = list(pooled)
-                    else:
-                        boxes_known, channels_known = mask & 12 != 12, not mask >> 4 & 1
-                        expected = [5 if boxes_known else None, None, None, 3 if channels_known else None]
-                        if data_format == "NCHW":
-                            expected = [expected[0], expected[3], None, None]
-                    self.assertEqual(grad_grad.shape.as_list(), expected)
+                dd_features = tf.compat.v1.placeholder(tf.float32, features if not mask >> 4 & 1 else None)
+                grad_grad = ops.tensorflow_ops_roi_pool_grad_grad(dd_features, argmax, boxes, box_indices)
+                if not mask & 2:
+                    expected = list(pooled)
+                else:
+                    boxes_known, channels_known = mask & 12 != 12, not mask >> 4 & 1
+                    expected = [5 if boxes_known else None, None, None, 3 if channels_known else None]
+                self.assertEqual(grad_grad.shape.as_list(), expected)
 
     @parameterized.parameters(
         (
@@ -350,19 +339,15 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_out_of_range_argmax_adds_nothing(self):
         """Invalid argmax values never reach memory outside the box's rows."""
-        for data_format in _DATA_FORMATS:
-            shape = _to_format(np.empty([1, 4, 5, 1]), data_format).shape
-            for wrong in (20, -1, -7, 2**31 - 1, -(2**31)):
-                argmax = tf.constant(wrong, tf.int32, [1, 1, 1, 1])
-                box = [[0.0, 0.0, 4.0, 3.0]]
-                grad = ops.tensorflow_ops_roi_pool_grad(
-                    tf.ones([1, 1, 1, 1]), argmax, box, [0], tf.constant(shape, tf.int64), data_format=data_format
-                )
-                self.assertAllEqual(grad, np.zeros(shape))
-                grad_grad = ops.tensorflow_ops_roi_pool_grad_grad(
-                    tf.ones(shape), argmax, box, [0], data_format=data_format
-                )
-                self.assertAllEqual(grad_grad, [[[[0.0]]]])
+        shape, box = [1, 4, 5, 1], [[0.0, 0.0, 4.0, 3.0]]
+        for wrong in (20, -1, -7, 2**31 - 1, -(2**31)):
+            argmax = tf.constant(wrong, tf.int32, [1, 1, 1, 1])
+            grad = ops.tensorflow_ops_roi_pool_grad(
+                tf.ones([1, 1, 1, 1]), argmax, box, [0], tf.constant(shape, tf.int64)
+            )
+            self.assertAllEqual(grad, np.zeros(shape))
+            grad_grad = ops.tensorflow_ops_roi_pool_grad_grad(tf.ones(shape), argmax, box, [0])
+            self.assertAllEqual(grad_grad, [[[[0.0]]]])
 
     def test_in_a_while_loop(self):
         x = tf.constant(_distinct([1, 6, 6, 2]))

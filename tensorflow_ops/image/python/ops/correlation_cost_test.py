@@ -102,6 +102,7 @@ class CorrelationCostTest(tf.test.TestCase, parameterized.TestCase):
             ((a, b), {"data_format": "CHWN"}, "data_format is 'CHWN'"),
             ((a, b[:1]), {}, "features_b must have features_a's shape"),
             ((a[0], b), {}, "features_a must be 4-D"),
+            ((a[0], b), {"data_format": "NCHW"}, r"features_a must be \[N, C, H, W\]"),
             ((a, np.float64(b)), {}, "features_b are float64, expected features_a's float32"),
             ((np.int32(a), b), {}, "features_a are int32"),
             ((a, b), {"max_displacement": 3}, r"features are \[2,6,7,3\], too small for max_displacement 3: .* 7 with"),

@@ -274,6 +274,8 @@ class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
             ((features, grid[:, 0]), {}, r"grid must be \[N, d1, ..., dk, 2\]"),
             ((features[0], grid), {}, "features must be 4-D"),
             ((features[:, :0], grid), {}, r"features are \[2,0,5,3\], expected height and width in \[1, 1073741824\]"),
+            ((np.zeros([2, 2**16, 2**15, 0]), grid), {}, r"features are .*, expected height \* width below 2\^31"),
+            ((np.moveaxis(features, -1, 1)[0], grid), {"data_format": "NCHW"}, r"features must be \[N, C, H, W\]"),
             ((np.int32(features), grid), {}, "features are int32"),
             ((features, np.int32(grid)), {}, "grid are int32, expected float32"),
         ):
@@ -330,6 +332,7 @@ class DenseImageWarpTest(tf.test.TestCase):
         for images, flow, message in (
             ([5, 6, 3], [2, 5, 6, 2], "images must be 4-D"),
             ([2, 5, 0, 3], [2, 5, 6, 2], r"images are \[2,5,0,3\], expected height and width"),
+            ([2, 2**16, 2**15, 0], [2, 5, 6, 2], r"images are .*, expected height \* width below 2\^31"),
             ([2, 5, 6, 3], [1, 5, 6, 2], r"flow must be .* of images \[2,5,6,3\], got \[1,5,6,2\]"),
             ([2, 5, 6, 3], [2, 4, 6, 2], r"flow must be .* of images \[2,5,6,3\], got \[2,4,6,2\]"),
         ):

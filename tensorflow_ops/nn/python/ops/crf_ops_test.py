@@ -229,7 +229,7 @@ class ErrorsTest(tf.test.TestCase):
 
     def test_arguments(self):
         logits = tf.zeros([1, 3, 2])
-        with self.assertRaisesRegex(ValueError, r"transitions must be \[2, 2\]"):
+        with self.assertRaisesRegex(ValueError, r"transitions must be \[tags, tags\]"):
             tfo.nn.crf_marginals(logits, tf.zeros([3, 2]))
         with self.assertRaisesRegex(ValueError, "lengths are float32, expected int32 or int64"):
             tfo.nn.crf_decode(logits, tf.zeros([2, 2]), lengths=[1.0])

@@ -31,13 +31,10 @@ struct Case {
   std::vector<double> features, grid, d_output;
 
   int64_t Feature(int64_t n, int64_t pixel, int64_t c) const {
-    return args.channels_first
-               ? (n * args.channels + c) * args.Pixels() + pixel
-               : (n * args.Pixels() + pixel) * args.channels + c;
+    return (n * args.Pixels() + pixel) * args.channels + c;
   }
   int64_t Output(int64_t n, int64_t i, int64_t c) const {
-    return args.channels_first ? (n * args.channels + c) * args.samples + i
-                               : (n * args.samples + i) * args.channels + c;
+    return (n * args.samples + i) * args.channels + c;
   }
 
   Results Expected() const {
@@ -217,7 +214,6 @@ void CheckModes(const Device& device) {
           SampleCoordinates::kFlow}) {
       ++seed;
       args.coordinates = coordinates;
-      args.channels_first = seed % 2;
       args.batch = 2;
       args.height = 4;
       args.width = 8;
@@ -241,13 +237,10 @@ TFO_TEST(GridSample, Bits16EqualTheDefinition) {
   args.height = args.width = 8;
   args.samples = 20;
   for (int64_t channels : {1, 3, 33}) {
-    for (bool first : {false, true}) {
-      args.channels = channels;
-      args.channels_first = first;
-      const Cpu cpu = testing::ThreadedCpu(2);
-      Check<Half>(cpu, MakeCase(args, 7));
-      Check<BFloat16>(cpu, MakeCase(args, 7));
-    }
+    args.channels = channels;
+    const Cpu cpu = testing::ThreadedCpu(2);
+    Check<Half>(cpu, MakeCase(args, 7));
+    Check<BFloat16>(cpu, MakeCase(args, 7));
   }
 }
 
@@ -263,7 +256,7 @@ TFO_TEST(GridSample, SizesEqualTheDefinition) {
       args.width = 5;
       args.channels = channels;
       args.samples = samples;
-      args.channels_first = ++seed % 3 == 0;
+      ++seed;
       Check<float>(testing::ThreadedCpu(1 + seed % 4), MakeCase(args, seed));
     }
   }
@@ -349,16 +342,15 @@ TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
 
 // Tall images are shared out by bands of rows: the bits must not depend on it.
 TFO_TEST(GridSample, ThreadsDoNotChangeBits) {
-  for (bool first : {false, true}) {
+  for (int64_t channels : {2, 3}) {
     GridSampleArgs args = {};
     args.coordinates = SampleCoordinates::kPixels;
-    args.mode = first ? SampleMode::kBicubic : SampleMode::kBilinear;
+    args.mode = channels == 2 ? SampleMode::kBicubic : SampleMode::kBilinear;
     args.batch = 1;
     args.height = 67;
     args.width = 9;
-    args.channels = first ? 2 : 3;
+    args.channels = channels;
     args.samples = 9000;
-    args.channels_first = first;
     Case c = MakeCase(args, 3);
     const std::vector<float> noise =
         testing::RandomValues<float>(c.d_output.size() + c.grid.size(), 5);
@@ -467,17 +459,14 @@ TFO_CUDA_TEST(GridSample, CudaTypesEqualTheDefinition) {
     args.width = 8;
     args.samples = 70;
     args.channels = channels;
-    for (bool first : {false, true}) {
-      args.channels_first = first;
-      const Case c = MakeCase(args, 5);
-      for (bool deterministic : {false, true}) {
-        Gpu gpu;
-        gpu.deterministic = deterministic;
-        Check<float>(gpu, c);
-        Check<double>(gpu, c);
-        Check<Half>(gpu, c);
-        Check<BFloat16>(gpu, c);
-      }
+    const Case c = MakeCase(args, 5);
+    for (bool deterministic : {false, true}) {
+      Gpu gpu;
+      gpu.deterministic = deterministic;
+      Check<float>(gpu, c);
+      Check<double>(gpu, c);
+      Check<Half>(gpu, c);
+      Check<BFloat16>(gpu, c);
     }
   }
 }

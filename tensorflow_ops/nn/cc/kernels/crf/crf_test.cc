@@ -11,6 +11,7 @@ using testing::kInfinity;
 using testing::kNan;
 using testing::LogAdd;
 using testing::ToleranceOf;
+using testing::Upstream;
 
 template <typename T>
 using Batch = testing::CrfBatch<T>;
@@ -193,13 +194,6 @@ Results<T> RunAll(const Device& device, const Batch<T>& b,
   RunOne(device, CrfMarginalsArgs<T>{s, r.marginals.data()});
   RunOne(device, CrfDecodeArgs<T>{s, r.labels.data(), r.best.data()});
   return r;
-}
-
-template <typename Value>
-GpuVector<Value> Upstream(int64_t n) {
-  GpuVector<Value> d;
-  for (int64_t i = 0; i < n; ++i) d.push_back(1.5 - (i % 4));
-  return d;
 }
 
 template <typename T>

@@ -41,6 +41,13 @@ struct ScaledRows {
   Exponent* exponents;
 };
 
+// The probability of all paths of a lattice: mantissa * 2^exponent.
+template <typename Value>
+struct ScaledTotal {
+  Value mantissa;
+  int64_t exponent;
+};
+
 // Zeros in front of each row of states, so that a vector may begin one state
 // before the first. Rows' sizes are multiples of it, and so of any vector's.
 inline constexpr int64_t kStateGuard = 16;
