@@ -130,7 +130,7 @@ def num_bytes(*tensors):
 
 def normal(*shape, seed=0, scale=1.0):
     """Returns a float32 tensor of normal numbers."""
-    return tf.constant(scale * np.random.default_rng(seed).standard_normal(shape, np.float32))
+    return tf.constant(np.float32(scale) * np.random.default_rng(seed).standard_normal(shape, np.float32))
 
 
 def integers(low, high, *shape, seed=0):

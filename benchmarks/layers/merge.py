@@ -50,4 +50,5 @@ def merge():
                 call(merge, list, which),
                 {"Dense": call(dense, tile_and_concatenate, which)},
                 inputs,
+                off=("Dense",) if which == "forward" else (),  # sums of thousands differ more
             )

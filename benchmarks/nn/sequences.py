@@ -81,10 +81,10 @@ def rnnt():
         rivals = {}
         if torch := peers.torch():
             rivals["log_softmax"] = in_torch(torch, lambda x: torch.nn.functional.log_softmax(x, -1), (logits,), [0])
-        if torch := peers.torchaudio():
-            inputs = [torch.from_numpy(t.numpy()) for t in (logits, labels, lengths[1], lengths[0])]
+        if audio := peers.torchaudio():
+            inputs = [audio.from_numpy(t.numpy()) for t in (logits, labels, lengths[1], lengths[0])]
             # The gradient is computed with the loss.
-            rivals["torchaudio"] = functools.partial(torch.ops.torchaudio.rnnt_loss_forward, *inputs, 0, -1.0, True)
+            rivals["torchaudio"] = functools.partial(audio.ops.torchaudio.rnnt_loss_forward, *inputs, 0, -1.0, True)
         yield Case(
             {"[batch, frames, labels + 1, classes]": list(shape)},
             in_graph(lambda x, y=labels, n=lengths: tfo.nn.rnnt_loss(y, x, *n), (logits,), [0]),

@@ -27,7 +27,7 @@ def numpy_function(function, outputs):
 
     def call(x, *others):
         results = tf.numpy_function(function, [x, *others], [tf.float32] * outputs)
-        for result in results:
+        for result in tf.nest.flatten(results):
             result.set_shape(x.shape)
         return results
 
