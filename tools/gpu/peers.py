@@ -153,13 +153,14 @@ def ctc_loss(dtype, batch, frames, classes, max_labels):
 
 
 @peer("rnnt_loss", "rnnt_loss_grad")
-def rnnt_loss(dtype, batch, frames, nodes, classes):
+def rnnt_loss(dtype, batch, frames, classes, max_labels):
     import torchaudio
 
-    labels = labels_of(batch, nodes - 1, classes=classes).int()
-    frame_counts, lengths = (torch.full((batch,), n, device="cuda").int() for n in (frames, nodes - 1))
+    labels = labels_of(batch, max_labels, classes=classes).int()
+    frame_counts, lengths = (torch.full((batch,), n, device="cuda").int() for n in (frames, max_labels))
     loss = functools.partial(torchaudio.functional.rnnt_loss, blank=0, reduction="none")
-    return both(lambda x: loss(x, labels, frame_counts, lengths), normal(batch, frames, nodes, classes, dtype=dtype))
+    logits = normal(batch, frames, max_labels + 1, classes, dtype=dtype)
+    return both(lambda x: loss(x, labels, frame_counts, lengths), logits)
 
 
 @peer("crf_log_likelihood", "crf_log_likelihood_grad")
