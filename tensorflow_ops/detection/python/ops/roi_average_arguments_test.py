@@ -146,23 +146,24 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
     }
 
     @_each_for_one_op(
-        ({"features": _Zeros((4, 5, 12))}, r"features must be \[N, H, W, C\], got \[4,5,12\]"),
-        ({"boxes": _Zeros((3, 5))}, r"boxes must be \[K, 4\], got \[3,5\]"),
-        ({"boxes": _Zeros((4,))}, r"boxes must be \[K, 4\], got \[4\]"),
-        ({"box_indices": _Zeros((2,), "int32")}, r"box_indices must be \[K\] with boxes' K = 3, got \[2\]"),
-        ({"box_indices": _Zeros((3, 1), "int32")}, r"box_indices must be \[K\] with boxes' K = 3, got \[3,1\]"),
+        ({"features": _Zeros((4, 5, 12))}, r"features must be 4-D.*\[4,5,12\]"),
+        ({"boxes": _Zeros((3, 5))}, r"boxes must be \[K, 4\].*\[3,5\]"),
+        ({"boxes": _Zeros((4,))}, r"boxes must be \[K, 4\].*\[4\]"),
+        ({"box_indices": _Zeros((2,), "int32")}, r"box_indices must be \[K\] with boxes' K.*\[2\]"),
+        ({"box_indices": _Zeros((3, 1), "int32")}, r"box_indices must be \[K\] with boxes' K.*\[3,1\]"),
         ({"box_indices": [0, 1, 2]}, r"box_indices\[2\] is 2, expected \[0, 2\)"),
         ({"box_indices": [0, -1, 1]}, r"box_indices\[1\] is -1, expected \[0, 2\)"),
         ({"features": _Zeros((0, 4, 5, 12))}, r"box_indices\[0\] is 0, expected \[0, 0\)"),
         ({"output_size": [0, 2]}, r"output_size is \(0, 2\)"),
         ({"output_size": [2**20 + 1, 1]}, r"output_size is \(1048577, 1\), .* in \[1, 2\^20\]"),
         ({"output_size": np.array([2**32 + 2, 2], np.int64)}, r"output_size is \(2147483647, 2\)"),
-        ({"output_size": [2, 2, 2]}, r"output_size must be \(height, width\), got \[3\]"),
+        ({"output_size": [2, 2, 2]}, r"output_size must be \(height, width\).*\[3\]"),
     )
     def test_at_run_time(self, name, bad, message):
         arguments = _arrays(self._GOOD, bad)
         # Position-sensitive ops need more channels for so many bins, which is a shape error.
         too_many = name in _POSITION_SENSITIVE and arguments["output_size"].max() > 2**20
+        message = "features must have a multiple of" if too_many else message
         is_shape_error = " must be " in message or too_many
         with self.assertRaisesRegex(ValueError if is_shape_error else tf.errors.InvalidArgumentError, message):
             _FUNCTIONS[name](*map(tf.constant, arguments.values()))
@@ -221,11 +222,9 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         boxes, indices = self._GOOD["boxes"], self._GOOD["box_indices"]
         for channels, size in ((13, (2, 3)), (5, (2, 3)), (1, (7, 7)), (12, (2**20, 2**20))):
             features = to_format(np.zeros([1, 4, 5, channels], np.float32), data_format)
-            message = rf"features have {channels} channels, expected a multiple of {size[0]} \* {size[1]}"
-            with self.assertRaisesRegex(ValueError, message):
-                pool(features, boxes, indices, size, data_format=data_format)
-            with self.assertRaisesRegex(ValueError, r"features must have a multiple of ph \* pw channels"):
-                tf.function(pool)(tf.constant(features), boxes, indices, size, data_format=data_format)
+            for call in (pool, tf.function(pool)):
+                with self.assertRaisesRegex(ValueError, r"features must have a multiple of ph \* pw channels"):
+                    call(tf.constant(features), boxes, indices, size, data_format=data_format)
 
     @_each_for_one_op(
         ({"features": _Zeros((4, 5, 12))}, "features must be 4-D: .*rank 4 but is rank 3"),
@@ -302,11 +301,9 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
             pool, "features are float32, float64, expected one dtype", [features, other], *rest, strides=(1, 2)
         )
         for other in (features[:1], features[..., :5]):
-            shapes = r"features\[0\] are \[2,4,5,12\] .*, expected the same batch size and number of channels"
-            with self.assertRaisesRegex(ValueError, shapes):
-                pool([features, other], *rest, strides=(4, 8))
-            with self.assertRaisesRegex(ValueError, "features must have the same batch size and channels"):
-                tf.function(lambda other=other: pool([features, other], *rest, strides=(4, 8)))()
+            self._raises(
+                pool, "features must have the same batch size and channels", [features, other], *rest, strides=(4, 8)
+            )
 
     def test_raw_ops_check_attrs(self):
         arguments = [tf.constant(value) for value in self._GOOD.values()]
@@ -349,9 +346,9 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
         ({"d_output": _Zeros((1, 2, 2, 4))}, "d_output"),
         ({"d_output": _Zeros((2, 2, 2, 12))}, "d_output"),
         ({"d_output": _Zeros((2, 2, 12))}, "d_output"),
-        ({"boxes": _Zeros((1, 5))}, r"boxes must be \[K, 4\], got \[1,5\]"),
+        ({"boxes": _Zeros((1, 5))}, r"boxes must be \[K, 4\].*\[1,5\]"),
         ({"box_indices": [2]}, r"box_indices\[0\] is 2, expected \[0, 2\)"),
-        ({"features_shape": [2, 4, 5]}, r"features_shape must be 4 numbers, got \[3\]"),
+        ({"features_shape": [2, 4, 5]}, "features_shape must have 4 sizes"),
         ({"features_shape": [2, -4, 5, 12]}, "-4"),
     )
     def test_mismatched_inputs_raise(self, bad, message):
@@ -412,9 +409,9 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
         for bins, channels in ((2, 12), (2, 4), (3, 1), (5, 1)):
             d_output = tf.zeros([1, bins, bins, channels])
             for op in (ops.tensorflow_ops_ps_roi_pool_grad, ops.tensorflow_ops_ps_roi_align_grad):
-                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "channels, expected"):
+                with self.assertRaisesRegex(ValueError, "d_output must have the channels of the forward op"):
                     op(d_output, boxes, indices, shape)
-            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "channels, expected"):
+            with self.assertRaisesRegex(ValueError, "d_output must have the channels of the forward op"):
                 ops.tensorflow_ops_ps_roi_align_boxes_grad(d_output, tf.zeros(self._SHAPE), boxes, indices)
 
     def test_empty_gradient_of_any_shape_gives_zeros(self):

@@ -128,15 +128,12 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
 
 class GraphTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
-        (
-            {"argmax": tf.zeros([1, 2, 3, 3], tf.int32)},
-            r"argmax must have d_output's shape \[1,2,2,3\], got \[1,2,3,3\]",
-        ),
-        ({"d_output": tf.zeros([1, 2, 2, 4])}, r"d_output must be \[1, height, width, 3\], got \[1,2,2,4\]"),
-        ({"d_output": tf.zeros([2, 2, 2, 3])}, r"d_output must be \[1, height, width, 3\], got \[2,2,2,3\]"),
-        ({"boxes": tf.zeros([1, 5])}, r"boxes must be \[K, 4\], got \[1,5\]"),
+        ({"argmax": tf.zeros([1, 2, 3, 3], tf.int32)}, r"argmax must have d_output's shape.*\[1,2,3,3\]"),
+        ({"d_output": tf.zeros([1, 2, 2, 4])}, r"d_output.*\[1,2,2,4\]"),
+        ({"d_output": tf.zeros([2, 2, 2, 3])}, r"d_output.*\[2,2,2,3\]"),
+        ({"boxes": tf.zeros([1, 5])}, r"boxes must be \[K, 4\].*\[1,5\]"),
         ({"box_indices": tf.constant([2])}, r"box_indices\[0\] is 2, expected \[0, 2\)"),
-        ({"features_shape": tf.constant([2, 4, 5], tf.int64)}, r"features_shape must be 4 numbers, got \[3\]"),
+        ({"features_shape": tf.constant([2, 4, 5], tf.int64)}, "features_shape must have 4 sizes"),
         ({"features_shape": tf.constant([2, -4, 5, 3], tf.int64)}, r"-4"),
     )
     def test_gradient_op_rejects_mismatched_inputs(self, bad, message):
