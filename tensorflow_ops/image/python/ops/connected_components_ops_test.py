@@ -88,7 +88,9 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         images = np.random.default_rng(4).integers(0, 2, (2, 9, 20), np.int32)
         for value in (images[0], images):
             self.assertAllEqual(label(value).labels, tfo.image.connected_components(value).labels)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"images must be \[H, W\].*got \[4\]"):
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, r"images must be \[H, W\].*with input shapes \[4\]"
+        ):
             label(tf.zeros([4], tf.int32))
 
     @parameterized.parameters((2,), (3,), (4,))
