@@ -3,8 +3,11 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 #define TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 
+#include <string>
 #include <type_traits>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -87,6 +90,40 @@ const T* Data(const ::tensorflow::Tensor& tensor) {
 template <typename T>
 T* Data(::tensorflow::Tensor* tensor) {
   return static_cast<T*>(tensor->data());
+}
+
+// Allocates the first outputs, and sets their data: AllocateOutputs(ctx,
+// &args.loss, &args.largest).
+template <typename... T>
+absl::Status AllocateOutputs(::tensorflow::OpKernelContext* ctx, T**... data) {
+  static_assert((!std::is_same_v<T, ::tensorflow::Tensor> && ...));
+  int i = 0;
+  absl::Status status;
+  const auto allocate = [&](auto** values) {
+    ::tensorflow::Tensor* output = nullptr;
+    status = AllocateOutput(ctx, i++, &output);
+    if (status.ok()) *values = Data<std::decay_t<decltype(**values)>>(output);
+    return status.ok();
+  };
+  (void)(allocate(data) && ...);
+  return status;
+}
+
+// Reads a string attr as the value that `names` pairs it with. The op
+// definition lists the same strings.
+template <typename Enum>
+absl::Status ReadEnum(
+    ::tensorflow::OpKernelConstruction* ctx, const char* attr,
+    std::initializer_list<std::pair<absl::string_view, Enum>> names,
+    Enum* value) {
+  std::string read;
+  TF_RETURN_IF_ERROR(ctx->GetAttr(attr, &read));
+  for (const auto& [name, meaning] : names) {
+    if (name != read) continue;
+    *value = meaning;
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat(attr, " is ", read));
 }
 
 // Converts an algorithm's error to a status.

@@ -168,17 +168,21 @@ const TensorShape* OutputShape(int i) {
   return shape.ok() ? &*shape : nullptr;
 }
 
-absl::Status AllocateOutputs(OpKernelContext* ctx,
-                             std::initializer_list<Tensor**> outputs) {
+absl::Status AllocateOutput(OpKernelContext* ctx, int i, Tensor** output) {
   if (current_call == nullptr) {
     return absl::InternalError(
         absl::StrCat(ctx->op_kernel().type_string(), " has no shape function"));
   }
+  const absl::StatusOr<TensorShape>& shape = current_call->outputs[i];
+  TF_RETURN_IF_ERROR(shape.status());
+  return ctx->allocate_output(i, *shape, output);
+}
+
+absl::Status AllocateOutputs(OpKernelContext* ctx,
+                             std::initializer_list<Tensor**> outputs) {
   int i = 0;
   for (Tensor** const output : outputs) {
-    const absl::StatusOr<TensorShape>& shape = current_call->outputs[i];
-    TF_RETURN_IF_ERROR(shape.status());
-    TF_RETURN_IF_ERROR(ctx->allocate_output(i++, *shape, output));
+    TF_RETURN_IF_ERROR(AllocateOutput(ctx, i++, output));
   }
   return absl::OkStatus();
 }

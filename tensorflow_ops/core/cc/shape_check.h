@@ -55,7 +55,10 @@ class ShapeCheck {
 // it is unknown, because it depends on values, or has 2^63 elements or more.
 const ::tensorflow::TensorShape* OutputShape(int i);
 
-// Allocates the first outputs with these shapes, all of which must be known.
+// Allocates output i with this shape, which must be known.
+absl::Status AllocateOutput(::tensorflow::OpKernelContext* ctx, int i,
+                            ::tensorflow::Tensor** output);
+// Allocates the first outputs.
 absl::Status AllocateOutputs(
     ::tensorflow::OpKernelContext* ctx,
     std::initializer_list<::tensorflow::Tensor**> outputs);

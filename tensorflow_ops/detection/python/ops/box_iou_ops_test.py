@@ -146,12 +146,12 @@ class BoxIouTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(tfo.detection.box_iou_loss([0, 0, 2, 2], [0, 0, 1, 2]).dtype, tf.float32)
 
     @parameterized.parameters(
-        (tfo.detection.box_iou, [3, 5], [3, 4], r"boxes1 must be \[..., boxes, 4\], got \[3,5\]"),
-        (tfo.detection.box_iou, [3, 4], [4], r"boxes2 must be \[..., boxes, 4\], got \[4\]"),
-        (tfo.detection.box_iou, [2, 3, 4], [3, 3, 4], r"leading dims, got \[2,3,4\] and \[3,3,4\]"),
-        (tfo.detection.box_iou_loss, [3, 3], [3, 4], r"boxes1 must be \[..., 4\], got \[3,3\]"),
-        (tfo.detection.box_iou_loss, [], [4], r"boxes1 must be \[..., 4\], got \[\]"),
-        (tfo.detection.box_iou_loss, [3, 4], [2, 4], r"leading dims, got \[3,4\] and \[2,4\]"),
+        (tfo.detection.box_iou, [3, 5], [3, 4], r"boxes1 must be \[..., boxes, 4\]"),
+        (tfo.detection.box_iou, [3, 4], [4], r"boxes2 must be \[..., boxes, 4\]"),
+        (tfo.detection.box_iou, [2, 3, 4], [3, 3, 4], "boxes2 must have boxes1's leading dims"),
+        (tfo.detection.box_iou_loss, [3, 3], [3, 4], r"boxes1 must be \[..., 4\]"),
+        (tfo.detection.box_iou_loss, [], [4], r"boxes1 must be \[..., 4\]"),
+        (tfo.detection.box_iou_loss, [3, 4], [2, 4], "boxes2 must have boxes1's leading dims"),
     )
     def test_wrong_shapes(self, fn, shape1, shape2, message):
         with self.assertRaisesRegex(ValueError, message):

@@ -18,12 +18,23 @@ absl::Status OneShape(InferenceContext* c, int first, int last,
   for (int i = first; i < last; ++i) {
     ShapeHandle with_classes;
     TF_RETURN_IF_ERROR(
-        Expect(absl::StrCat(names, " must be [..., classes]"),
+        Expect(absl::StrCat(names, " must have at least one dim"),
                c->WithRankAtLeast(c->input(i), 1, &with_classes)));
     TF_RETURN_IF_ERROR(Expect(absl::StrCat(names, " must have the same shape"),
                               c->Merge(*shape, with_classes, shape)));
   }
   return absl::OkStatus();
+}
+
+// The same for logits, which have at least one class.
+absl::Status LogitsShape(InferenceContext* c, int first, int last,
+                         const char* names, ShapeHandle* shape) {
+  TF_RETURN_IF_ERROR(OneShape(c, first, last, names, shape));
+  if (!c->RankKnown(*shape)) return absl::OkStatus();
+  const auto classes = c->Dim(*shape, -1);
+  if (!c->ValueKnown(classes) || c->Value(classes) > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "logits must have at least one class, got ", c->DebugString(*shape)));
 }
 
 // All but the last axis.
@@ -42,19 +53,10 @@ absl::Status MergeRows(InferenceContext* c, int first, int last,
   return absl::OkStatus();
 }
 
-// [..., classes] inputs, and as many results.
-template <int kInputs>
-absl::Status SameShape(InferenceContext* c, const char* names) {
-  ShapeHandle shape;
-  TF_RETURN_IF_ERROR(OneShape(c, 0, kInputs, names, &shape));
-  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, shape);
-  return absl::OkStatus();
-}
-
 // logits, then inputs of one value per row; all outputs have one value per row.
 absl::Status RowsShape(InferenceContext* c, const char* names) {
   ShapeHandle logits, rows;
-  TF_RETURN_IF_ERROR(OneShape(c, 0, 1, "logits", &logits));
+  TF_RETURN_IF_ERROR(LogitsShape(c, 0, 1, "logits", &logits));
   TF_RETURN_IF_ERROR(Rows(c, logits, &rows));
   TF_RETURN_IF_ERROR(MergeRows(c, 1, c->num_inputs(), names, &rows));
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, rows);
@@ -64,7 +66,7 @@ absl::Status RowsShape(InferenceContext* c, const char* names) {
 // The same inputs; the output has logits' shape.
 absl::Status RowsGradShape(InferenceContext* c, const char* names) {
   ShapeHandle logits, rows;
-  TF_RETURN_IF_ERROR(OneShape(c, 0, 1, "logits", &logits));
+  TF_RETURN_IF_ERROR(LogitsShape(c, 0, 1, "logits", &logits));
   TF_RETURN_IF_ERROR(Rows(c, logits, &rows));
   TF_RETURN_IF_ERROR(MergeRows(c, 1, c->num_inputs(), names, &rows));
   if (c->RankKnown(rows)) {
@@ -94,7 +96,10 @@ REGISTER_OP("TensorflowOps>Softmax")
     .Attr("log: bool = false")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](InferenceContext* c) {
-      return tfo::SameShape<1>(c, "logits");
+      ShapeHandle logits;
+      TF_RETURN_IF_ERROR(tfo::LogitsShape(c, 0, 1, "logits", &logits));
+      c->set_output(0, logits);
+      return absl::OkStatus();
     });
 
 REGISTER_OP("TensorflowOps>SoftmaxGrad")
@@ -104,7 +109,11 @@ REGISTER_OP("TensorflowOps>SoftmaxGrad")
     .Attr("log: bool = false")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](InferenceContext* c) {
-      return tfo::SameShape<2>(c, "d_output and output");
+      ShapeHandle output;
+      TF_RETURN_IF_ERROR(
+          tfo::OneShape(c, 0, 2, "d_output and output", &output));
+      c->set_output(0, output);
+      return absl::OkStatus();
     });
 
 // `largest` and `rest` of a row: its largest logit, and the sum of
@@ -167,7 +176,8 @@ REGISTER_OP("TensorflowOps>SoftmaxCrossEntropy")
     .Attr("label_smoothing: list(float) = []")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle shape, rows;
-      TF_RETURN_IF_ERROR(tfo::OneShape(c, 0, 2, "labels and logits", &shape));
+      TF_RETURN_IF_ERROR(
+          tfo::LogitsShape(c, 0, 2, "labels and logits", &shape));
       TF_RETURN_IF_ERROR(tfo::Rows(c, shape, &rows));
       for (int i = 0; i < 4; ++i) c->set_output(i, rows);
       return absl::OkStatus();
@@ -187,7 +197,8 @@ REGISTER_OP("TensorflowOps>SoftmaxCrossEntropyGrad")
     .Attr("to_labels: bool = true")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle shape, rows;
-      TF_RETURN_IF_ERROR(tfo::OneShape(c, 0, 2, "labels and logits", &shape));
+      TF_RETURN_IF_ERROR(
+          tfo::LogitsShape(c, 0, 2, "labels and logits", &shape));
       TF_RETURN_IF_ERROR(tfo::Rows(c, shape, &rows));
       TF_RETURN_IF_ERROR(tfo::MergeRows(
           c, 2, 6, "d_loss, largest, rest and label_sum", &rows));

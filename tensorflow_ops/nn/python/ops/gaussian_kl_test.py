@@ -273,7 +273,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_at_run_time(self):
         call = tf.function(lambda *t: tfo.nn.gaussian_kl(t), input_signature=[tf.TensorSpec(None)] * 2)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"must be \[\.\.\., classes\]"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "must have at least one dim"):
             call(1.0, 2.0)
         with self.assertRaises(tf.errors.InvalidArgumentError):
             call(tf.zeros(2), tf.zeros(3))

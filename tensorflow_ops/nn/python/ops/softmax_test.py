@@ -191,7 +191,7 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         function=tuple(_FUNCTIONS),
         case=(
             (np.zeros([2, 0], np.float32), -1, r"logits must have at least one class, got \[2,0\]"),
-            (np.float32(1), -1, r"logits must be \[\.\.\., classes\].* rank 0"),
+            (np.float32(1), -1, "logits must have at least one dim"),
         ),
     )
     def test_errors_at_run_time(self, function, case):

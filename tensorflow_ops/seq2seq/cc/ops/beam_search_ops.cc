@@ -1,4 +1,6 @@
 // The op of a step of beam search: names, inputs, attrs, outputs, shapes.
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -20,6 +22,20 @@ absl::Status BeamSearchStepShape(InferenceContext* c) {
                               c->Merge(logits, c->input(8), &logits)));
   }
   TF_RETURN_IF_ERROR(c->Subshape(logits, 0, 2, &beams));
+  for (int i = 1; i < 3; ++i) {
+    const DimensionHandle size = c->Dim(logits, i);
+    if (!c->ValueKnown(size)) continue;
+    if (c->Value(size) == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("logits must have at least one beam and one token, got ",
+                       c->DebugString(logits)));
+    }
+    if (i == 2 && c->Value(size) > std::numeric_limits<int32_t>::max()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("logits must have at most 2147483647 tokens, got ",
+                       c->DebugString(logits)));
+    }
+  }
   for (int i = 1; i < 4; ++i) {
     TF_RETURN_IF_ERROR(
         Expect("log_probs, finished and lengths must be [batch, beams]",

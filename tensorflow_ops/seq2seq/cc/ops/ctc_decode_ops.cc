@@ -1,10 +1,15 @@
 // CtcGreedyDecode, CtcBeamSearchDecode, CtcBeamSearchStep: names, inputs,
 // attrs, outputs, shapes.
+#include <initializer_list>
+#include <limits>
+#include <tuple>
+
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_inputs_op.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_decode.h"
 
 namespace tfo {
 namespace {
@@ -13,11 +18,16 @@ using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// Ok, or that attr blank_index is no class.
+// Refuses an attr blank_index that is no class, and classes beyond int32.
 absl::Status CheckCtcBlank(InferenceContext* c, DimensionHandle classes) {
   int64_t blank;
   TF_RETURN_IF_ERROR(c->GetAttr("blank_index", &blank));
   if (!c->ValueKnown(classes)) return absl::OkStatus();
+  if (c->Value(classes) > std::numeric_limits<int32_t>::max()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("logits have ", c->Value(classes),
+                     " classes, expected at most 2147483647"));
+  }
   return ReadBlank(blank, c->Value(classes), &blank);
 }
 
@@ -60,27 +70,39 @@ absl::Status CtcBeamSearchDecodeShape(InferenceContext* c) {
 }
 
 absl::Status CtcBeamSearchStepShape(InferenceContext* c) {
-  ShapeHandle logits, is_frame, weights, prefixes, scores, unused;
+  ShapeHandle logits, weights;
   TF_RETURN_IF_ERROR(Expect("logits must be [batch, classes]",
                             c->WithRank(c->input(0), 2, &logits)));
-  TF_RETURN_IF_ERROR(CheckCtcBlank(c, c->Dim(logits, 1)));
-  TF_RETURN_IF_ERROR(Expect("is_frame must be a vector",
-                            c->WithRank(c->input(1), 1, &is_frame)));
+  const DimensionHandle classes = c->Dim(logits, 1);
+  TF_RETURN_IF_ERROR(CheckCtcBlank(c, classes));
   TF_RETURN_IF_ERROR(Expect("weights must be [batch, beam_width, 3]",
                             c->WithRank(c->input(2), 3, &weights)));
-  TF_RETURN_IF_ERROR(Expect("prefixes must be [batch, beam_width, 5]",
-                            c->WithRank(c->input(3), 3, &prefixes)));
-  TF_RETURN_IF_ERROR(Expect("label_scores must be [batch, beam_width, classes]",
-                            c->WithRank(c->input(4), 3, &scores)));
-  for (int i = 5; i < 7; ++i) {
-    TF_RETURN_IF_ERROR(Expect("lm_weight and label_bonus must be scalars",
-                              c->WithRank(c->input(i), 0, &unused)));
+  const DimensionHandle width = c->Dim(weights, 1);
+  if (c->ValueKnown(width) && c->Value(width) == 0) {
+    return absl::InvalidArgumentError("beam_width is 0, expected at least 1");
   }
-  c->set_output(0, weights);
-  c->set_output(1, prefixes);
-  TF_RETURN_IF_ERROR(c->Subshape(weights, 0, 2, &weights));
-  c->set_output(2, weights);
-  c->set_output(3, weights);
+  DimensionHandle batch;
+  TF_RETURN_IF_ERROR(
+      Expect("weights must be [batch, beam_width, 3]",
+             c->Merge(c->Dim(logits, 0), c->Dim(weights, 0), &batch)));
+  for (const auto& [input, expected, dims] :
+       std::initializer_list<std::tuple<int, const char*, ShapeHandle>>{
+           {1, "is_frame must be [batch]", c->Vector(batch)},
+           {2, "weights must be [batch, beam_width, 3]",
+            c->MakeShape({batch, width, c->MakeDim(kCtcWeights)})},
+           {3, "prefixes must be [batch, beam_width, 5]",
+            c->MakeShape({batch, width, c->MakeDim(kCtcPrefixIds)})},
+           {4, "label_scores must be [batch, beam_width, classes]",
+            c->MakeShape({batch, width, classes})},
+           {5, "lm_weight must be a scalar", c->Scalar()},
+           {6, "label_bonus must be a scalar", c->Scalar()}}) {
+    ShapeHandle merged;
+    TF_RETURN_IF_ERROR(
+        Expect(expected, c->Merge(c->input(input), dims, &merged)));
+    if (input == 2 || input == 3) c->set_output(input - 2, merged);
+  }
+  c->set_output(2, c->Matrix(batch, width));
+  c->set_output(3, c->Matrix(batch, width));
   return absl::OkStatus();
 }
 

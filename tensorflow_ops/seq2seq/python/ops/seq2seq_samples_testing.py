@@ -54,7 +54,7 @@ SAMPLES = {
         _CTC_LOGITS,
         non_differentiable=0,
         output_dtype=ROW_DTYPES,
-        bad_args=[((_CTC_LOGITS[:, :, :3],), r"label_scores must be \[2, 4, 3\]")],
+        bad_args=[((_CTC_LOGITS[:, :, :3],), r"label_scores must be \[batch, beam_width, classes\]")],
     ),
     "seq2seq.gather_tree": sample(
         bind(tfo.seq2seq.gather_tree, pad_id=9),

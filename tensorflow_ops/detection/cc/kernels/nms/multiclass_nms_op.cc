@@ -16,24 +16,11 @@ template <typename T>
 absl::Status ReadMulticlassArgs(OpKernelContext* ctx, BoxFormat format,
                                 MulticlassNmsArgs<T>* args) {
   const Tensor &boxes = ctx->input(0), &scores = ctx->input(1);
-  TF_RETURN_IF_ERROR(
-      CheckShape("scores", scores.shape(), {-1, -1, -1}, "[N, K, C]"));
   args->images = scores.dim_size(0);
   args->num_boxes = scores.dim_size(1);
   args->classes = scores.dim_size(2);
   args->format = format;
   args->boxes_per_class = boxes.dims() == 4;
-  const int size = BoxSize(format);
-  TF_RETURN_IF_ERROR(
-      args->boxes_per_class
-          ? CheckShape("boxes", boxes.shape(),
-                       {args->images, args->num_boxes, args->classes, size},
-                       size == 5 ? "[N, K, C, 5] with scores' N, K, C"
-                                 : "[N, K, C, 4] with scores' N, K, C")
-          : CheckShape("boxes", boxes.shape(),
-                       {args->images, args->num_boxes, size},
-                       size == 5 ? "[N, K, 5] with scores' N and K"
-                                 : "[N, K, 4] with scores' N and K"));
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (args->num_boxes > kMost ||
       (args->classes > 0 && args->num_boxes > kMost / args->classes)) {
@@ -63,15 +50,9 @@ class MulticlassNmsOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     MulticlassNmsArgs<T> args;
     OP_REQUIRES_OK(ctx, ReadMulticlassArgs(ctx, format_, &args));
-    Tensor* outputs[4];
-    for (int i = 0; i < 4; ++i) {
-      ::tensorflow::TensorShape shape({args.images});
-      if (i < 3) shape.AddDim(args.max_outputs);
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(i, shape, &outputs[i]));
-    }
-    const MulticlassNmsResult result = {
-        Data<int32_t>(outputs[0]), Data<int32_t>(outputs[1]),
-        Data<int32_t>(outputs[2]), Data<int32_t>(outputs[3])};
+    MulticlassNmsResult result;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &result.indices, &result.class_ids,
+                                        &result.positions, &result.counts));
     Device device = GetDevice<Device>(ctx);
     Tensor scratch;
     if constexpr (std::is_same_v<Device, Gpu>) {
@@ -86,7 +67,7 @@ class MulticlassNmsOp : public OpKernel {
 };
 
 // clang-format off
-TFO_REGISTER_NMS_KERNELS("MulticlassNms", MulticlassNmsOp,
+TFO_REGISTER_WIDE_KERNELS("MulticlassNms", MulticlassNmsOp,
                          .HostMemory("iou_threshold")
                          .HostMemory("score_threshold")
                          .HostMemory("max_outputs")

@@ -4,25 +4,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/counted_output.h"
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/detection/cc/kernels/boxes/box.h"
+#include "tensorflow_ops/detection/cc/kernels/boxes/boxes_op.h"
 
 namespace tfo {
-
-// Reads the attr box_format, which the op definition checks.
-inline absl::Status ReadBoxFormat(::tensorflow::OpKernelConstruction* ctx,
-                                  BoxFormat* format) {
-  std::string name;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("box_format", &name));
-  *format = name == "cxcywhr" ? BoxFormat::kRotated
-            : name == "yxyx"  ? BoxFormat::kYxyx
-                              : BoxFormat::kXyxy;
-  return absl::OkStatus();
-}
 
 // Reads an input in host memory, a scalar.
 template <typename T>
@@ -30,7 +18,6 @@ absl::Status ReadScalar(::tensorflow::OpKernelContext* ctx, const char* name,
                         T* value) {
   const ::tensorflow::Tensor* tensor;
   TF_RETURN_IF_ERROR(ctx->input(name, &tensor));
-  TF_RETURN_IF_ERROR(CheckShape(name, tensor->shape(), {}, "a scalar"));
   *value = *Data<T>(*tensor);
   return absl::OkStatus();
 }
@@ -70,13 +57,7 @@ template <typename T, typename Args>
 absl::Status ReadBoxesAndScores(::tensorflow::OpKernelContext* ctx,
                                 Args* args) {
   const ::tensorflow::Tensor &boxes = ctx->input(0), &scores = ctx->input(1);
-  const bool rotated = args->format == BoxFormat::kRotated;
-  TF_RETURN_IF_ERROR(CheckShape("boxes", boxes.shape(),
-                                {-1, BoxSize(args->format)},
-                                rotated ? "[K, 5]" : "[K, 4]"));
   args->num_boxes = boxes.dim_size(0);
-  TF_RETURN_IF_ERROR(CheckShape("scores", scores.shape(), {args->num_boxes},
-                                "[K] with boxes' K"));
   if (args->num_boxes > std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "boxes are ", args->num_boxes, ", expected less than 2^31"));
@@ -98,25 +79,5 @@ absl::Status OutputValues(::tensorflow::OpKernelContext* ctx, int index,
 }
 
 }  // namespace tfo
-
-// Registers Kernel<Device, T> for float and double: the wrappers cast 16-bit
-// boxes and scores, which are compared in float.
-#ifdef TFO_CUDA
-#define TFO_REGISTER_NMS_KERNELS(op, Kernel, ...)                           \
-  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
-                          float, __VA_ARGS__);                              \
-  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
-                          double, __VA_ARGS__);                             \
-  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_GPU, Kernel, ::tfo::Gpu, \
-                          float, __VA_ARGS__);                              \
-  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_GPU, Kernel, ::tfo::Gpu, \
-                          double, __VA_ARGS__)
-#else
-#define TFO_REGISTER_NMS_KERNELS(op, Kernel, ...)                           \
-  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
-                          float, __VA_ARGS__);                              \
-  TFO_REGISTER_KERNEL_FOR(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
-                          double, __VA_ARGS__)
-#endif
 
 #endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_INPUTS_OP_H_

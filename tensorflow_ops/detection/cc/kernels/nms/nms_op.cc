@@ -19,8 +19,6 @@ absl::Status ReadNmsArgs(OpKernelContext* ctx, BoxFormat format,
   TF_RETURN_IF_ERROR(ReadBoxesAndScores<T>(ctx, args));
   if (ctx->op_kernel().type_string() == "TensorflowOps>BatchedNms") {
     const Tensor& ids = ctx->input(2);
-    TF_RETURN_IF_ERROR(CheckShape("group_ids", ids.shape(), {args->num_boxes},
-                                  "[K] with boxes' K"));
     if (ids.dtype() == ::tensorflow::DT_INT64) {
       args->groups.ids64 = Data<int64_t>(ids);
     } else {
@@ -87,11 +85,11 @@ class NmsOp<Gpu, T> : public CountedGpuKernel {
 #endif
 
 // clang-format off
-TFO_REGISTER_NMS_KERNELS("Nms", NmsOp,
+TFO_REGISTER_WIDE_KERNELS("Nms", NmsOp,
                          .HostMemory("iou_threshold")
                          .HostMemory("score_threshold")
                          .HostMemory("max_outputs"));
-TFO_REGISTER_NMS_KERNELS("BatchedNms", NmsOp,
+TFO_REGISTER_WIDE_KERNELS("BatchedNms", NmsOp,
                          .HostMemory("iou_threshold")
                          .HostMemory("score_threshold")
                          .HostMemory("max_outputs"));

@@ -19,10 +19,10 @@ struct SoftNmsAttrs {
 };
 
 absl::Status ReadSoftNmsAttrs(OpKernelConstruction* ctx, SoftNmsAttrs* attrs) {
-  std::string method;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("method", &method));
-  attrs->method =
-      method == "linear" ? SoftNmsMethod::kLinear : SoftNmsMethod::kGaussian;
+  TF_RETURN_IF_ERROR(ReadEnum(ctx, "method",
+                              {{"linear", SoftNmsMethod::kLinear},
+                               {"gaussian", SoftNmsMethod::kGaussian}},
+                              &attrs->method));
   return ReadBoxFormat(ctx, &attrs->format);
 }
 
@@ -106,7 +106,7 @@ class SoftNmsOp<Gpu, T> : public CountedGpuKernel {
 #endif
 
 // clang-format off
-TFO_REGISTER_NMS_KERNELS("SoftNms", SoftNmsOp,
+TFO_REGISTER_WIDE_KERNELS("SoftNms", SoftNmsOp,
                          .HostMemory("sigma")
                          .HostMemory("iou_threshold")
                          .HostMemory("score_threshold")

@@ -11,7 +11,6 @@ namespace {
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 template <typename Device, typename T>
 class LabelLossOpBase : public OpKernel {
@@ -36,13 +35,15 @@ class LabelLossOpBase : public OpKernel {
   }
 
   // "labels[3] is 7, expected [0, 2)", if there is such a row.
-  absl::Status BadLabel(int64_t row, const RowsOf& rows, int64_t label) const {
+  absl::Status BadLabel(const Tensor& logits, int64_t row,
+                        int64_t label) const {
     return absl::InvalidArgumentError(absl::StrCat(
-        "labels[", row, "] is ", label, ", expected [0, ", rows.classes, ")",
+        "labels[", row, "] is ", label, ", expected [0, ",
+        RowsOf(logits).classes, ")",
         options_.ignores
             ? absl::StrCat(" or ignore_index ", options_.ignore_index)
             : "",
-        rows.rows_shape.dims() == 1 ? "" : " (in flattened labels)"));
+        logits.dims() == 2 ? "" : " (in flattened labels)"));
   }
 
   LabelLossOptions options_;
@@ -57,10 +58,7 @@ class LabelLossOp : public LabelLossOpBase<Device, T> {
   void Compute(OpKernelContext* ctx) override {
     const Labels labels = this->LabelsOf(ctx);
     const Tensor& logits = ctx->input(0);
-    RowsOf rows;
-    OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
-    OP_REQUIRES_OK(ctx,
-                   CheckSameShape("labels", ctx->input(1), rows.rows_shape));
+    const RowsOf rows(logits);
     int64_t bad_row = rows.rows;
     LabelLossArgs<T> args{rows.rows,
                           rows.classes,
@@ -70,13 +68,11 @@ class LabelLossOp : public LabelLossOpBase<Device, T> {
                           nullptr,
                           {},
                           std::is_same_v<Device, Cpu> ? &bad_row : nullptr};
-    const auto& shape = rows.rows_shape;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &args.loss));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, shape, &args.sums.largest));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, shape, &args.sums.rest));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.loss, &args.sums.largest,
+                                        &args.sums.rest));
     OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
     OP_REQUIRES(ctx, bad_row == rows.rows,
-                this->BadLabel(bad_row, rows, labels[bad_row]));
+                this->BadLabel(logits, bad_row, labels[bad_row]));
   }
 };
 
@@ -89,11 +85,7 @@ class LabelLossGradOp : public LabelLossOpBase<Device, T> {
   void Compute(OpKernelContext* ctx) override {
     const Labels labels = this->LabelsOf(ctx);
     const Tensor& logits = ctx->input(0);
-    RowsOf rows;
-    OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
-    OP_REQUIRES_OK(
-        ctx, CheckInputShapes(ctx, 1, {"labels", "d_loss", "largest", "rest"},
-                              rows.rows_shape));
+    const RowsOf rows(logits);
     int64_t bad_row = rows.rows;
     LabelLossGradArgs<T> args{
         rows.rows,
@@ -105,10 +97,10 @@ class LabelLossGradOp : public LabelLossOpBase<Device, T> {
         {Data<Value>(ctx->input(3)), Data<Value>(ctx->input(4))},
         nullptr,
         std::is_same_v<Device, Cpu> ? &bad_row : nullptr};
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.shape, &args.d_logits));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_logits));
     OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
     OP_REQUIRES(ctx, bad_row == rows.rows,
-                this->BadLabel(bad_row, rows, labels[bad_row]));
+                this->BadLabel(logits, bad_row, labels[bad_row]));
   }
 };
 
@@ -121,20 +113,15 @@ class CrossEntropyOp : public OpKernel {
   }
   void Compute(OpKernelContext* ctx) override {
     const Tensor &labels = ctx->input(0), &logits = ctx->input(1);
-    RowsOf rows;
-    OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
-    OP_REQUIRES_OK(ctx, CheckSameShape("labels", labels, rows.shape));
+    const RowsOf rows(logits);
     CrossEntropyArgs<T> args{};
     args.rows = rows.rows;
     args.classes = rows.classes;
     args.label_smoothing = label_smoothing_;
     args.labels = Data<T>(labels);
     args.logits = Data<T>(logits);
-    const auto& shape = rows.rows_shape;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &args.loss));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, shape, &args.sums.largest));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, shape, &args.sums.rest));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 3, shape, &args.label_sum));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.loss, &args.sums.largest,
+                                        &args.sums.rest, &args.label_sum));
     OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }
 
@@ -153,12 +140,7 @@ class CrossEntropyGradOp : public OpKernel {
   }
   void Compute(OpKernelContext* ctx) override {
     const Tensor &labels = ctx->input(0), &logits = ctx->input(1);
-    RowsOf rows;
-    OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
-    OP_REQUIRES_OK(ctx, CheckSameShape("labels", labels, rows.shape));
-    OP_REQUIRES_OK(ctx, CheckInputShapes(
-                            ctx, 2, {"d_loss", "largest", "rest", "label_sum"},
-                            rows.rows_shape));
+    const RowsOf rows(logits);
     CrossEntropyGradArgs<T> args{
         rows.rows,
         rows.classes,
@@ -170,9 +152,7 @@ class CrossEntropyGradOp : public OpKernel {
         Data<Value>(ctx->input(5)),
         nullptr,
         nullptr};
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.shape, &args.d_logits));
-    const TensorShape labels_shape = to_labels_ ? rows.shape : TensorShape({0});
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, labels_shape, &args.d_labels));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_logits, &args.d_labels));
     if (!to_labels_) args.d_labels = nullptr;
     OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }

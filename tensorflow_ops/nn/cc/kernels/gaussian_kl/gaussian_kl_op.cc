@@ -1,4 +1,6 @@
 // The OpKernels of GaussianKl and GaussianKlGrad.
+#include <array>
+
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/gaussian_kl/gaussian_kl.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_op.h"
@@ -28,17 +30,12 @@ class GaussianKlOpBase : public OpKernel {
 
   // Inputs [first, ...): q and p. Of the unit Gaussian, q twice: it is not
   // read.
-  absl::Status ReadGaussians(OpKernelContext* ctx, int first, RowsOf* rows,
-                             const T* (*gaussians)[4]) const {
-    static const char* const kNames[] = {"q's mean", "q's log variance",
-                                         "p's mean", "p's log variance"};
-    TF_RETURN_IF_ERROR(ReadRows(kNames[0], ctx->input(first), rows));
+  std::array<const T*, 4> Gaussians(OpKernelContext* ctx, int first) const {
+    std::array<const T*, 4> data;
     for (int i = 0; i < 4; ++i) {
-      const Tensor& tensor = ctx->input(first + (unit_ ? i % 2 : i));
-      TF_RETURN_IF_ERROR(CheckSameShape(kNames[i], tensor, rows->shape));
-      (*gaussians)[i] = Data<T>(tensor);
+      data[i] = Data<T>(ctx->input(first + (unit_ ? i % 2 : i)));
     }
-    return absl::OkStatus();
+    return data;
   }
 
   bool unit_;
@@ -50,11 +47,10 @@ class GaussianKlOp : public GaussianKlOpBase<T> {
   using GaussianKlOpBase<T>::GaussianKlOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    RowsOf rows;
-    const T* in[4];
-    OP_REQUIRES_OK(ctx, this->ReadGaussians(ctx, 0, &rows, &in));
+    const RowsOf rows(ctx->input(0));
+    const auto in = this->Gaussians(ctx, 0);
     Accumulator<T>* divergence = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.rows_shape, &divergence));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &divergence));
     const auto run = [&](auto unit) {
       const GaussianKlArgs<T, decltype(unit)::value> args{
           rows.rows, rows.classes, in[0], in[1], in[2], in[3], divergence};
@@ -71,15 +67,12 @@ class GaussianKlGradOp : public GaussianKlOpBase<T> {
 
   void Compute(OpKernelContext* ctx) override {
     const Tensor& d_divergence = ctx->input(0);
-    RowsOf rows;
-    const T* in[4];
-    OP_REQUIRES_OK(ctx, this->ReadGaussians(ctx, 1, &rows, &in));
-    OP_REQUIRES_OK(
-        ctx, CheckSameShape("d_divergence", d_divergence, rows.rows_shape));
+    const RowsOf rows(ctx->input(1));
+    const auto in = this->Gaussians(ctx, 1);
     T* out[4] = {};
-    for (int i = 0; i < (this->unit_ ? 2 : 4); ++i) {
-      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, i, rows.shape, &out[i]));
-    }
+    OP_REQUIRES_OK(ctx, this->unit_ ? AllocateOutputs(ctx, &out[0], &out[1])
+                                    : AllocateOutputs(ctx, &out[0], &out[1],
+                                                      &out[2], &out[3]));
     const auto run = [&](auto unit) {
       const GaussianKlGradArgs<T, decltype(unit)::value> args{
           rows.rows, rows.classes, Data<Accumulator<T>>(d_divergence),

@@ -1,48 +1,25 @@
-// Shared by the OpKernels of row functions (rows.h): argument checks, and
+// Shared by the OpKernels of row functions (rows.h): reading arguments, and
 // running a function on the op's device.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_OP_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_OP_H_
-
-#include <utility>
 
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows.h"
 
 namespace tfo {
 
-// A tensor [..., classes].
+// The size of a tensor [..., classes].
 struct RowsOf {
-  int64_t rows = 0, classes = 0;
-  ::tensorflow::TensorShape shape, rows_shape;
+  explicit RowsOf(const ::tensorflow::Tensor& tensor)
+      : classes(tensor.dim_size(tensor.dims() - 1)) {
+    for (int i = 0; i < tensor.dims() - 1; ++i) rows *= tensor.dim_size(i);
+  }
+  int64_t rows = 1, classes;
 };
-// Refuses a scalar, and logits without a class.
-absl::Status ReadRows(const char* name, const ::tensorflow::Tensor& tensor,
-                      RowsOf* rows);
-absl::Status ReadLogits(const ::tensorflow::Tensor& logits, RowsOf* rows);
-
-// Errors read "labels must be [2], got [4]".
-absl::Status CheckSameShape(const char* name,
-                            const ::tensorflow::Tensor& tensor,
-                            const ::tensorflow::TensorShape& shape);
-
-// CheckSameShape of inputs [first, ...) by these names.
-absl::Status CheckInputShapes(::tensorflow::OpKernelContext* ctx, int first,
-                              std::initializer_list<const char*> names,
-                              const ::tensorflow::TensorShape& shape);
 
 // The sum of an attr's floats.
 absl::Status ReadNumber(::tensorflow::OpKernelConstruction* ctx,
                         const char* name, double* number);
-
-// Data of output `i`, allocated with this shape.
-template <typename T>
-absl::Status AllocateOutput(::tensorflow::OpKernelContext* ctx, int i,
-                            const ::tensorflow::TensorShape& shape, T** data) {
-  ::tensorflow::Tensor* output = nullptr;
-  TF_RETURN_IF_ERROR(ctx->allocate_output(i, shape, &output));
-  *data = Data<T>(output);
-  return absl::OkStatus();
-}
 
 // RunRowFunction on the op's device.
 template <typename Device, typename Args>

@@ -18,11 +18,10 @@ class SoftmaxOp : public OpKernel {
   }
   void Compute(OpKernelContext* ctx) override {
     const Tensor& logits = ctx->input(0);
-    RowsOf rows;
-    OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
+    const RowsOf rows(logits);
     SoftmaxArgs<T> args{rows.rows, rows.classes, log_, Data<T>(logits),
                         nullptr};
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.shape, &args.output));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.output));
     OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }
 
@@ -38,13 +37,11 @@ class SoftmaxGradOp : public OpKernel {
   }
   void Compute(OpKernelContext* ctx) override {
     const Tensor &d_output = ctx->input(0), &output = ctx->input(1);
-    RowsOf rows;
-    OP_REQUIRES_OK(ctx, ReadRows("output", output, &rows));
-    OP_REQUIRES_OK(ctx, CheckSameShape("d_output", d_output, rows.shape));
+    const RowsOf rows(output);
     SoftmaxGradArgs<T> args{rows.rows,         rows.classes,    log_,
                             Data<T>(d_output), Data<T>(output), nullptr};
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.shape, &args.d_logits));
-    if (rows.shape.num_elements() == 0) return;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_logits));
+    if (output.NumElements() == 0) return;
     OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }
 
@@ -60,16 +57,13 @@ class SoftmaxEntropyOp : public OpKernel {
   }
   void Compute(OpKernelContext* ctx) override {
     const Tensor& logits = ctx->input(0);
-    RowsOf rows;
-    OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
+    const RowsOf rows(logits);
     EntropyArgs<T> args{};
     args.rows = rows.rows;
     args.classes = rows.classes;
     args.logits = Data<T>(logits);
-    const auto& shape = rows.rows_shape;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, shape, &args.entropy));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, shape, &args.sums.largest));
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, shape, &args.sums.rest));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.entropy, &args.sums.largest,
+                                        &args.sums.rest));
     OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }
 
@@ -85,11 +79,7 @@ class SoftmaxEntropyGradOp : public OpKernel {
   }
   void Compute(OpKernelContext* ctx) override {
     const Tensor& logits = ctx->input(0);
-    RowsOf rows;
-    OP_REQUIRES_OK(ctx, ReadLogits(logits, &rows));
-    OP_REQUIRES_OK(ctx, CheckInputShapes(
-                            ctx, 1, {"d_entropy", "entropy", "largest", "rest"},
-                            rows.rows_shape));
+    const RowsOf rows(logits);
     EntropyGradArgs<T> args{
         rows.rows,
         rows.classes,
@@ -98,7 +88,7 @@ class SoftmaxEntropyGradOp : public OpKernel {
         Data<Value>(ctx->input(2)),
         {Data<Value>(ctx->input(3)), Data<Value>(ctx->input(4))},
         nullptr};
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, rows.shape, &args.d_logits));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_logits));
     OP_REQUIRES_OK(ctx, RunOnRows<Device>(ctx, args));
   }
 

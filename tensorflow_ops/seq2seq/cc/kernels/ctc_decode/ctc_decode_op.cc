@@ -10,32 +10,16 @@
 namespace tfo {
 namespace {
 
-// Reads the blank of logits, whose last dim is the classes.
-absl::Status ReadCtcBlank(const ::tensorflow::Tensor& logits,
-                          int64_t blank_index, int64_t* blank) {
-  const int64_t classes = logits.dim_size(logits.dims() - 1);
-  if (classes < 1 || classes > std::numeric_limits<int32_t>::max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("logits must have [1, 2147483647] classes, got ",
-                     logits.shape().DebugString()));
-  }
-  return ReadBlank(blank_index, classes, blank);
-}
-
 // Reads inputs logits [B, T, V] and logit_lengths [B].
 template <typename T>
 absl::Status ReadCtcLogits(::tensorflow::OpKernelContext* ctx,
                            int64_t blank_index, bool check_values,
                            CtcLogits<T>* input) {
   const ::tensorflow::Tensor &logits = ctx->input(0), &lengths = ctx->input(1);
-  TF_RETURN_IF_ERROR(CheckShape("logits", logits.shape(), {-1, -1, -1},
-                                "[batch, frames, classes]"));
+  const int64_t batch = logits.dim_size(0), classes = logits.dim_size(2);
   int64_t blank;
-  TF_RETURN_IF_ERROR(ReadCtcBlank(logits, blank_index, &blank));
-  const int64_t batch = logits.dim_size(0);
-  TF_RETURN_IF_ERROR(CheckShape("logit_lengths", lengths.shape(), {batch},
-                                absl::StrCat("[", batch, "]").c_str()));
-  *input = {batch, logits.dim_size(1), logits.dim_size(2),
+  TF_RETURN_IF_ERROR(ReadBlank(blank_index, classes, &blank));
+  *input = {batch, logits.dim_size(1), classes,
             blank, Data<T>(logits),    IntsOf(lengths)};
   if (!check_values) return absl::OkStatus();
   return CheckLengths("logit_lengths", input->lengths, batch, 0, input->frames,
@@ -45,7 +29,6 @@ absl::Status ReadCtcLogits(::tensorflow::OpKernelContext* ctx,
 // Reads a finite scalar.
 absl::Status ReadCtcNumber(const char* name, const ::tensorflow::Tensor& tensor,
                            double* number) {
-  TF_RETURN_IF_ERROR(CheckShape(name, tensor.shape(), {}, "a scalar"));
   *number = tensor.scalar<double>()();
   if (std::isfinite(*number)) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -69,17 +52,10 @@ class CtcGreedyDecodeOp : public OpKernel {
     CtcGreedyArgs<T> args;
     OP_REQUIRES_OK(ctx, ReadCtcLogits(ctx, blank_, std::is_same_v<Device, Cpu>,
                                       &args.input));
-    ::tensorflow::Tensor *labels, *lengths, *log_probs;
-    const int64_t batch = args.input.batch;
-    OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(0, {batch, args.input.frames}, &labels));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, {batch}, &lengths));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(2, {batch}, &log_probs));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.labels, &args.lengths,
+                                        &args.log_probs));
     args.merge_repeated = merge_repeated_;
     args.pad_id = pad_id_;
-    args.labels = Data<int32_t>(labels);
-    args.lengths = Data<int32_t>(lengths);
-    args.log_probs = Data<Value>(log_probs);
     OP_REQUIRES_OK(
         ctx, RunWithScratch<Device>(
                  ctx, [&] { return CtcDecodeScratchBytes(args); },
@@ -121,25 +97,11 @@ class CtcBeamSearchDecodeOp : public OpKernel {
                                       &args.input));
     OP_REQUIRES_OK(
         ctx, ReadCtcNumber("label_bonus", ctx->input(2), &args.label_bonus));
-    // Constructors end the process if shapes overflow.
-    ::tensorflow::TensorShape paths, labels;
-    for (const int64_t size : {args.input.batch, top_paths_}) {
-      OP_REQUIRES_OK(ctx, paths.AddDimWithStatus(size));
-    }
-    labels = paths;
-    OP_REQUIRES_OK(ctx, labels.AddDimWithStatus(args.input.frames));
-    ::tensorflow::Tensor* results[4];
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, labels, &results[0]));
-    for (int i = 1; i < 4; ++i) {
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(i, paths, &results[i]));
-    }
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.labels, &args.lengths,
+                                        &args.scores, &args.log_probs));
     args.beam_width = beam_width_;
     args.top_paths = top_paths_;
     args.pad_id = pad_id_;
-    args.labels = Data<int32_t>(results[0]);
-    args.lengths = Data<int32_t>(results[1]);
-    args.scores = Data<Value>(results[2]);
-    args.log_probs = Data<Value>(results[3]);
     OP_REQUIRES_OK(
         ctx, RunWithScratch<Device>(
                  ctx, [&] { return CtcDecodeScratchBytes(args); },
@@ -165,18 +127,9 @@ class CtcBeamSearchStepOp : public OpKernel {
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     CtcBeamSearchStepArgs<T> args;
     OP_REQUIRES_OK(ctx, Read(ctx, &args));
-    const ::tensorflow::TensorShape beam({args.batch, args.beam_width});
-    ::tensorflow::Tensor* results[4];
     OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(0, ctx->input(2).shape(), &results[0]));
-    OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(1, ctx->input(3).shape(), &results[1]));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(2, beam, &results[2]));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(3, beam, &results[3]));
-    args.next_weights = Data<double>(results[0]);
-    args.next_prefixes = Data<int64_t>(results[1]);
-    args.parents = Data<int32_t>(results[2]);
-    args.labels = Data<int32_t>(results[3]);
+                   AllocateOutputs(ctx, &args.next_weights, &args.next_prefixes,
+                                   &args.parents, &args.labels));
     OP_REQUIRES_OK(
         ctx, RunWithScratch<Device>(
                  ctx, [&] { return CtcDecodeScratchBytes(args); },
@@ -191,23 +144,9 @@ class CtcBeamSearchStepOp : public OpKernel {
                                &weights = ctx->input(2),
                                &prefixes = ctx->input(3),
                                &label_scores = ctx->input(4);
-    TF_RETURN_IF_ERROR(
-        CheckShape("logits", logits.shape(), {-1, -1}, "[batch, classes]"));
-    TF_RETURN_IF_ERROR(ReadCtcBlank(logits, blank_, &args->blank));
-    const int64_t batch = logits.dim_size(0), classes = logits.dim_size(1);
-    TF_RETURN_IF_ERROR(CheckShape("is_frame", is_frame.shape(), {batch},
-                                  absl::StrCat("[", batch, "]").c_str()));
-    TF_RETURN_IF_ERROR(
-        CheckShape("weights", weights.shape(), {batch, -1, kCtcWeights},
-                   absl::StrCat("[", batch, ", beam_width, 3]").c_str()));
-    const int64_t width = weights.dim_size(1);
-    if (width < 1) return absl::InvalidArgumentError("beam_width is 0");
-    TF_RETURN_IF_ERROR(
-        CheckShape("prefixes", prefixes.shape(), {batch, width, kCtcPrefixIds},
-                   absl::StrCat("[", batch, ", ", width, ", 5]").c_str()));
-    TF_RETURN_IF_ERROR(CheckShape(
-        "label_scores", label_scores.shape(), {batch, width, classes},
-        absl::StrCat("[", batch, ", ", width, ", ", classes, "]").c_str()));
+    const int64_t batch = logits.dim_size(0), classes = logits.dim_size(1),
+                  width = weights.dim_size(1);
+    TF_RETURN_IF_ERROR(ReadBlank(blank_, classes, &args->blank));
     args->batch = batch;
     args->beam_width = width;
     args->classes = classes;

@@ -18,22 +18,10 @@ class GatherTreeOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     const Tensor &token_ids = ctx->input(0), &parent_ids = ctx->input(1),
                  &lengths = ctx->input(2), &pad_id = ctx->input(3);
-    OP_REQUIRES_OK(ctx, CheckShape("token_ids", token_ids.shape(), {-1, -1, -1},
-                                   "[time, batch, beams]"));
     const int64_t time = token_ids.dim_size(0), batch = token_ids.dim_size(1),
                   beams = token_ids.dim_size(2);
-    OP_REQUIRES_OK(
-        ctx, CheckShape("parent_ids", parent_ids.shape(), {time, batch, beams},
-                        absl::StrCat("of token_ids' shape ",
-                                     token_ids.shape().DebugString())
-                            .c_str()));
-    OP_REQUIRES_OK(ctx, CheckShape("lengths", lengths.shape(), {batch, beams},
-                                   absl::StrCat("[batch, beams] = [", batch,
-                                                ",", beams, "]")
-                                       .c_str()));
-    OP_REQUIRES_OK(ctx, CheckShape("pad_id", pad_id.shape(), {}, "a scalar"));
-    Tensor* output;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, token_ids.shape(), &output));
+    Id* sequences;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &sequences));
     BadBeam bad;
     const GatherTreeArgs<Id> args{time,
                                   batch,
@@ -42,7 +30,7 @@ class GatherTreeOp : public OpKernel {
                                   Data<Id>(parent_ids),
                                   Data<int32_t>(lengths),
                                   pad_id.scalar<Id>()(),
-                                  Data<Id>(output)};
+                                  sequences};
     if constexpr (std::is_same_v<Device, Cpu>) {
       OP_REQUIRES_OK(ctx,
                      ToStatus(GatherTree(GetDevice<Cpu>(ctx), args, &bad)));
