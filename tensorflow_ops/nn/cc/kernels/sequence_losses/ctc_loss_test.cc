@@ -287,59 +287,10 @@ TFO_CUDA_TEST(CtcGpu, BadLabelsAndLengthsMakeTheExampleNan) {
                               ComputeAll);
 }
 
-template <typename T>
-void TimeCtc(int64_t batch, int64_t frames, int64_t classes,
-             int64_t max_labels) {
-  LabelSequences sequences = {};
-  sequences.batch = testing::BenchmarkSize(batch);
-  sequences.frames = testing::BenchmarkSize(frames);
-  sequences.classes = testing::BenchmarkSize(classes);
-  sequences.max_labels = testing::BenchmarkSize(max_labels);
-  const int64_t rows = sequences.batch * sequences.frames;
-  GpuVector<int32_t> labels(sequences.batch * sequences.max_labels);
-  for (size_t i = 0; i < labels.size(); ++i) {
-    labels[i] = 1 + i * 37 % (sequences.classes - 1);
-  }
-  const GpuVector<int32_t> label_lengths(sequences.batch, sequences.max_labels);
-  const GpuVector<int32_t> lengths(sequences.batch, sequences.frames);
-  sequences.labels = IndexArray(labels.data());
-  sequences.label_lengths = IndexArray(label_lengths.data());
-  sequences.logit_lengths = IndexArray(lengths.data());
-  using Value = Accumulator<T>;
-  const auto logits = testing::RandomOnGpu<T>(rows * sequences.classes, 1);
-  GpuVector<T> to(logits.size());
-  GpuVector<Value> loss(sequences.batch), d(sequences.batch, 1), largest(rows),
-      rest(rows);
-  const auto name_of = [&](const char* name) {
-    return testing::Text(testing::NameOf<T>(), name, " [", batch, ", ", frames,
-                         ", ", classes, "], labels ", max_labels);
-  };
-  CtcArgs<T> args = {};
-  args.sequences = sequences;
-  args.logits = logits.data();
-  args.loss = loss.data();
-  args.largest = largest.data();
-  args.rest = rest.data();
-  testing::TimeOnGpu(name_of("ctc_loss"), logits.size() * sizeof(T),
-                     CtcScratchBytes<T>(args),
-                     [&](const Gpu& gpu) { return CtcLoss<T>(gpu, args); });
-  CtcGradArgs<T> grad_args = {};
-  grad_args.sequences = sequences;
-  grad_args.logits = logits.data();
-  grad_args.d_loss = d.data();
-  grad_args.largest = largest.data();
-  grad_args.rest = rest.data();
-  grad_args.d_logits = to.data();
-  testing::TimeOnGpu(name_of("ctc_loss_grad"), 2 * logits.size() * sizeof(T),
-                     CtcScratchBytes<T>(grad_args), [&](const Gpu& gpu) {
-                       return CtcLossGrad<T>(gpu, grad_args);
-                     });
-}
-
 TFO_BENCHMARK(Ctc, Speech) {
-  TimeCtc<float>(32, 400, 128, 60);
-  TimeCtc<BFloat16>(32, 400, 128, 60);
-  TimeCtc<float>(16, 400, 5000, 60);
+  testing::TimeLoss<Ctc, float>("ctc_loss", 32, 400, 128, 60);
+  testing::TimeLoss<Ctc, BFloat16>("ctc_loss", 32, 400, 128, 60);
+  testing::TimeLoss<Ctc, float>("ctc_loss", 16, 400, 5000, 60);
 }
 
 }  // namespace

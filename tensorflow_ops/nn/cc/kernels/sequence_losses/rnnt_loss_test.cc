@@ -222,59 +222,9 @@ TFO_TEST(Rnnt, EqualsThePublishedLattice) {
   ExpectNear("loss", r.loss.data(), {5.09566688538}, 1e-6);
 }
 
-template <typename T>
-void TimeRnnt(int64_t batch, int64_t frames, int64_t classes,
-              int64_t max_labels) {
-  LabelSequences sequences = {};
-  sequences.batch = testing::BenchmarkSize(batch);
-  sequences.frames = testing::BenchmarkSize(frames);
-  sequences.classes = testing::BenchmarkSize(classes);
-  sequences.max_labels = testing::BenchmarkSize(max_labels);
-  const int64_t rows =
-      sequences.batch * sequences.frames * (sequences.max_labels + 1);
-  GpuVector<int32_t> labels(sequences.batch * sequences.max_labels);
-  for (size_t i = 0; i < labels.size(); ++i) {
-    labels[i] = 1 + i * 37 % (sequences.classes - 1);
-  }
-  const GpuVector<int32_t> label_lengths(sequences.batch, sequences.max_labels);
-  const GpuVector<int32_t> lengths(sequences.batch, sequences.frames);
-  sequences.labels = IndexArray(labels.data());
-  sequences.label_lengths = IndexArray(label_lengths.data());
-  sequences.logit_lengths = IndexArray(lengths.data());
-  using Value = Accumulator<T>;
-  const auto logits = testing::RandomOnGpu<T>(rows * sequences.classes, 1);
-  GpuVector<T> to(logits.size());
-  GpuVector<Value> loss(sequences.batch), d(sequences.batch, 1), largest(rows),
-      rest(rows);
-  const auto name_of = [&](const char* name) {
-    return testing::Text(testing::NameOf<T>(), name, " [", batch, ", ", frames,
-                         ", ", max_labels + 1, ", ", classes, "]");
-  };
-  RnntArgs<T> args = {};
-  args.sequences = sequences;
-  args.logits = logits.data();
-  args.loss = loss.data();
-  args.largest = largest.data();
-  args.rest = rest.data();
-  testing::TimeOnGpu(name_of("rnnt_loss"), logits.size() * sizeof(T),
-                     RnntScratchBytes<T>(args),
-                     [&](const Gpu& gpu) { return RnntLoss<T>(gpu, args); });
-  RnntGradArgs<T> grad_args = {};
-  grad_args.sequences = sequences;
-  grad_args.logits = logits.data();
-  grad_args.d_loss = d.data();
-  grad_args.largest = largest.data();
-  grad_args.rest = rest.data();
-  grad_args.d_logits = to.data();
-  testing::TimeOnGpu(name_of("rnnt_loss_grad"), 2 * logits.size() * sizeof(T),
-                     RnntScratchBytes<T>(grad_args), [&](const Gpu& gpu) {
-                       return RnntLossGrad<T>(gpu, grad_args);
-                     });
-}
-
 TFO_BENCHMARK(Rnnt, Speech) {
-  TimeRnnt<float>(4, 150, 1000, 30);
-  TimeRnnt<BFloat16>(4, 150, 1000, 30);
+  testing::TimeLoss<Rnnt, float>("rnnt_loss", 4, 150, 1000, 30);
+  testing::TimeLoss<Rnnt, BFloat16>("rnnt_loss", 4, 150, 1000, 30);
 }
 
 }  // namespace

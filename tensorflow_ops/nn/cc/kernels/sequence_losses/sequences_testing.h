@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
@@ -244,6 +245,45 @@ void TestBadLabels(const LabelBatch<float>& good, const Compute& compute) {
     if (bad > 1) continue;
     ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, 1e-5);
   }
+}
+
+// Times a loss and its gradient on a GPU, of full lengths.
+template <typename Loss, typename T>
+void TimeLoss(const std::string& name, int64_t batch, int64_t frames,
+              int64_t classes, int64_t max_labels) {
+  using Value = Accumulator<T>;
+  LabelSequences s = {};
+  s.batch = BenchmarkSize(batch);
+  s.frames = BenchmarkSize(frames);
+  s.classes = BenchmarkSize(classes);
+  s.max_labels = BenchmarkSize(max_labels);
+  GpuVector<int32_t> labels(s.batch * s.max_labels);
+  for (size_t i = 0; i < labels.size(); ++i) {
+    labels[i] = 1 + i * 37 % (s.classes - 1);
+  }
+  const GpuVector<int32_t> label_lengths(s.batch, s.max_labels);
+  const GpuVector<int32_t> lengths(s.batch, s.frames);
+  s.labels = IndexArray(labels.data());
+  s.label_lengths = IndexArray(label_lengths.data());
+  s.logit_lengths = IndexArray(lengths.data());
+  const int64_t rows = s.Rows<Loss>();
+  const auto logits = RandomOnGpu<T>(rows * s.classes, 1);
+  GpuVector<T> to(logits.size());
+  GpuVector<Value> loss(s.batch), d(s.batch, 1), largest(rows), rest(rows);
+  const auto name_of = [&](const char* suffix) {
+    return Text(NameOf<T>(), name + suffix, " [", batch, ", ", frames, ", ",
+                classes, "], labels ", max_labels);
+  };
+  const SequenceLossArgs<Loss, T> args{
+      s, logits.data(), loss.data(), largest.data(), rest.data(), false};
+  TimeOnGpu(name_of(""), logits.size() * sizeof(T),
+            SequenceLossScratchBytes(args),
+            [&](const Gpu& gpu) { return SequenceLoss(gpu, args); });
+  const SequenceLossGradArgs<Loss, T> grad{
+      s, logits.data(), d.data(), largest.data(), rest.data(), to.data()};
+  TimeOnGpu(name_of("_grad"), 2 * logits.size() * sizeof(T),
+            SequenceLossScratchBytes(grad),
+            [&](const Gpu& gpu) { return SequenceLossGrad(gpu, grad); });
 }
 
 }  // namespace tfo::testing
