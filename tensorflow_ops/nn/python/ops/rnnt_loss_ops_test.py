@@ -130,7 +130,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
             tfo.nn.rnnt_loss(labels, tf.zeros([1, 3, 3, 4]), label_lengths, logit_lengths)
 
     def test_arguments(self):
-        with self.assertRaisesRegex(ValueError, r"logits must be \[1, frames, 3, classes\]: labels are \[1,2\]"):
+        with self.assertRaisesRegex(ValueError, r"logits must be \[batch, frames, labels \+ 1, classes\]"):
             tfo.nn.rnnt_loss([[1, 2]], tf.zeros([1, 3, 2, 4]), [2], [3])
         with self.assertRaisesRegex(ValueError, r"blank_index is 4, expected \[0, 4\)"):
             tfo.nn.rnnt_loss([[1, 2]], tf.zeros([1, 3, 3, 4]), [2], [3], blank_index=4)

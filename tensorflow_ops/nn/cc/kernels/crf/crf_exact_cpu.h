@@ -4,6 +4,7 @@
 #define TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_EXACT_CPU_H_
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "tensorflow_ops/nn/cc/kernels/crf/crf_paths_cpu.h"
@@ -24,8 +25,8 @@ class ExactPaths {
         tags_(scores.tags),
         frames_(scores.lengths[example]),
         logits_(scores.logits + example * scores.frames * scores.tags),
-        paths_((keep_all_frames ? frames_ : 2) * tags_),
-        emissions_((keep_all_frames ? frames_ : 1) * tags_),
+        paths_(new Number[(keep_all_frames ? frames_ : 2) * tags_]),
+        emissions_(new Number[(keep_all_frames ? frames_ : 1) * tags_]),
         after_(tags_, Number::One()),
         emitted_(tags_),
         doubles_(3 * matrices.forward.stride),
@@ -174,7 +175,8 @@ class ExactPaths {
   const bool keep_all_frames_;
   const int64_t tags_, frames_;
   const T* const logits_;
-  std::vector<Number> paths_, emissions_, after_, emitted_;
+  const std::unique_ptr<Number[]> paths_, emissions_;  // [frames, tags]
+  std::vector<Number> after_, emitted_;
   const AlignedDoubles doubles_;  // 3 rows
   std::vector<double> largest_;
   Number total_ = Number::Zero();
