@@ -141,22 +141,6 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
         deps = deps + [":" + level for level in levels],
     )
 
-def tfo_headers(name, hdrs, deps, testonly = False):
-    """Headers that only other targets compile: of TensorFlow's side, or of tests. Targets: `name`.
-
-    Args:
-      name: the library's name.
-      hdrs: .h files.
-      deps: libraries whose headers they include.
-      testonly: whether only tests may use them.
-    """
-    cc_library(
-        name = name,
-        testonly = testonly,
-        hdrs = hdrs,
-        deps = deps,
-    )
-
 def tfo_cuda_library(name, srcs, deps = [], cuda_deps = []):
     """CUDA kernels and launchers, compiled by nvcc and, for tests without a GPU, by g++.
 
