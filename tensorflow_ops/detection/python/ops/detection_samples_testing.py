@@ -47,12 +47,9 @@ SAMPLES = {
     "detection.roi_pool": _pool(tfo.detection.roi_pool, MAP, non_differentiable=1, second_order=True),
     "detection.roi_pool_with_argmax": _pool(tfo.detection.roi_pool_with_argmax, MAP, non_differentiable=1),
     "detection.roi_align": _pool(tfo.detection.roi_align, MAP),
-    "detection.roi_align (2 samples)": _pool(
-        bind(tfo.detection.roi_align, sampling_ratio=2, aligned=False), MAP, skip=IN_ANOTHER_SAMPLE
-    ),
     "detection.roi_align (maximum)": _pool(bind(tfo.detection.roi_align, mode="max"), MAP),
     "detection.roi_align (NCHW)": _pool(
-        bind(tfo.detection.roi_align, data_format="NCHW", box_format="yxyx"),
+        bind(tfo.detection.roi_align, sampling_ratio=2, aligned=False, data_format="NCHW", box_format="yxyx"),
         tf.transpose(MAP, [0, 3, 1, 2]),
         skip=IN_ANOTHER_SAMPLE,
     ),
@@ -93,8 +90,8 @@ def _rotated_iou(boxes1, boxes2):
 SAMPLES |= {
     **{
         f"detection.{fn.__name__} ({mode})": _overlap(fn, mode)
-        for fn in (tfo.detection.box_iou, tfo.detection.box_iou_loss)
-        for mode in ("iou", "giou", "diou", "ciou")
+        for fn, modes in ((tfo.detection.box_iou, ("iou", "ciou")), (tfo.detection.box_iou_loss, ("giou", "diou")))
+        for mode in modes
     },
     "detection.box_iou (rotated)": sample(
         _rotated_iou,
