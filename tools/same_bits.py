@@ -190,6 +190,63 @@ class _Cases:
         )
         yield "connected_components", tfo.image.connected_components(images, connectivity=self._pick(4, 8))
 
+    def sampling(self, dtype):
+        """Yields cases of sampling, correlation and deformable ops, NHWC."""
+        batch, height, width = (int(n) for n in self._rng.integers(1, 60, size=3) // (15, 1, 1) + (1, 0, 0))
+        channels = int(self._pick(1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 33, 64))
+        images = self._normal([batch, height, width, channels], dtype)
+        value = tf.float64 if dtype == tf.float64 else tf.float32
+        wild = tf.cast(self._pick(np.nan, np.inf, 1e10, 0), value)
+
+        def places(shape, scale):
+            return tf.where(self._rng.random(shape) < 0.01, wild, self._normal(shape, value, scale))
+
+        run = self._with_gradients
+        options = {
+            "padding_mode": self._pick("zeros", "border", "reflection"),
+            "align_corners": self._pick(True, False),
+        }
+        grid = places([batch, int(self._rng.integers(1, 3000)), 2], self._pick(0.3, 1.0))
+        for mode in ("bilinear", "nearest", "bicubic"):
+            yield (
+                f"grid_sample_{mode}",
+                run(lambda f, g, mode=mode: tfo.image.grid_sample(f, g, mode=mode, **options), images, grid),
+            )
+        flow = places([batch, height, width, 2], 3.0)
+        yield "dense_image_warp", run(tfo.image.dense_image_warp, images, flow)
+        reach, kernel = int(self._rng.integers(0, 5)), int(self._pick(1, 1, 3))
+        strides = {"stride_1": int(self._pick(1, 1, 2, 3)), "stride_2": int(self._pick(1, 2))}
+        other = tf.where(
+            self._rng.random(images.shape) < 0.001, tf.cast(wild, dtype), self._normal(images.shape, dtype)
+        )
+        yield (
+            "correlation_cost",
+            run(
+                lambda a, b: tfo.image.correlation_cost(
+                    a, b, max_displacement=reach, kernel_size=kernel, padding=reach + kernel // 2, **strides
+                ),
+                images,
+                other,
+            ),
+        )
+        offset_groups = self._pick(1, channels)
+        offsets = places([batch, height, width, offset_groups * 9 * 2], 2.0)
+        filters = self._normal([3, 3, channels, int(self._pick(1, 8, 20))], dtype)
+        yield "deform_conv2d", run(lambda *a: tfo.nn.deform_conv2d(*a, padding=1), images, offsets, filters)
+        heads, points, queries = (int(n) for n in self._rng.integers(1, 9, size=3))
+        values = self._normal([batch, height * width + 1, heads, channels], dtype)
+        weights = self._normal([batch, queries, heads, 2, points], value)
+        locations = places([*weights.shape, 2], 1.0)
+        yield (
+            "multiscale_deformable_attention",
+            run(
+                lambda *a: tfo.nn.multiscale_deformable_attention(a[0], [[height, width], [1, 1]], *a[1:]),
+                values,
+                locations,
+                weights,
+            ),
+        )
+
     def sequence(self, dtype):
         """Yields cases of the sequence losses and of conditional random fields."""
         batch, frames = int(self._rng.integers(1, 20)), int(self._rng.integers(1, 90))
@@ -225,7 +282,7 @@ def _save(path, rounds, seed):
     cases, digests = _Cases(seed), {}
     for i in range(rounds):
         for dtype in _DTYPES:
-            for family in (cases.nn, cases.seq2seq, cases.detection, cases.masks, cases.sequence):
+            for family in (cases.nn, cases.seq2seq, cases.detection, cases.masks, cases.sampling, cases.sequence):
                 for name, results in family(dtype):
                     key = f"{name} {dtype.name} {i}"
                     digests[key] = [_digest(r) for r in tf.nest.flatten(results) if r is not None]

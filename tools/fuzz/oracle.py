@@ -79,8 +79,8 @@ def difference(expected, actual, *, compiled, one_op, largest_input=1):
       so that a sum that cancels is any number up to about 1e-6 of the inputs. It leaves out a refused gradient
       without elements (core/cc/xla_compile.cc). It has no strings.
     - vectorized_map refuses arguments that differ between iterations and must not, by ValueError.
-    - A wrong shape is a ValueError, whose text is the kernel's in an eager call and the shape function's in a graph
-      (core/python/shape_errors.py). Without static shapes the kernel raises InvalidArgumentError, with its text.
+    - A wrong shape is a ValueError, whose text ends differently in an eager call and in a graph. Without static shapes
+      the kernel raises InvalidArgumentError (core/cc/shape_check.h).
     - TensorFlow converts NumPy arrays of objects in graphs only.
     - TensorFlow checks dtypes and the types of attrs itself: by several classes, in several places.
     - A gradient that an eager tape finds unused is None; a graph computes it (core/python/gradients.py).

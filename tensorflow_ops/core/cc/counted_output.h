@@ -19,7 +19,7 @@ class CountedGpuKernel : public ::tensorflow::AsyncOpKernel {
   using AsyncOpKernel::AsyncOpKernel;
 
   void ComputeAsync(::tensorflow::OpKernelContext* ctx,
-                    DoneCallback done) final;
+                    DoneCallback done) override;
 
  protected:
   // One tensor for each output, of which the op returns the first `count` rows,

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <sstream>
 #include <string>
@@ -62,6 +63,22 @@ bool HaveSameBits(const GpuVector<T>& a, const GpuVector<T>& b) {
          (a.empty() ||
           std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
+
+// n random values, for benchmarks: a million of them are drawn, and repeated.
+template <typename T>
+GpuVector<T> RandomOnGpu(int64_t n, uint32_t seed) {
+  const auto drawn = RandomValues<T>(std::min<int64_t>(n, 1 << 20), seed);
+  GpuVector<T> values(n);
+  for (int64_t i = 0; i < n; ++i) values[i] = drawn[i % drawn.size()];
+  return values;
+}
+
+// Times `run` on the GPU, by events, each time after the L2 cache was
+// overwritten; gives it `scratch_bytes` of scratch memory. Does nothing where
+// the GPU is emulated, except in tests. For num_bytes see TimeOnCpu.
+void TimeOnGpu(const std::string& name, int64_t num_bytes,
+               int64_t scratch_bytes,
+               const std::function<Error(const Gpu&)>& run);
 
 // Expects what an algorithm computes to be near what a plain loop in double
 // computes: off by a few roundings of T, relative to it or, below 1, absolute.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -31,10 +32,12 @@ namespace {
 
 }  // namespace
 
-absl::Status CheckCpuLevel() {
+void CheckCpuLevel(::tensorflow::OpKernelConstruction* ctx) {
   const char* error = CpuLevelError();
-  return error == nullptr ? absl::OkStatus()
-                          : absl::InvalidArgumentError(error);
+  // The first failure is the one to report.
+  if (error != nullptr && ctx->status().ok()) {
+    ctx->CtxFailure(absl::InvalidArgumentError(error));
+  }
 }
 
 template <>

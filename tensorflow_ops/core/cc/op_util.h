@@ -3,44 +3,65 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 #define TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 
-#include <new>
+#include <type_traits>
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/core/cc/float16.h"
+#include "tensorflow_ops/core/cc/shape_check.h"
 
 namespace tfo {
 
 using ::tensorflow::OpKernel;
 
-// Ok, or that TENSORFLOW_OPS_CPU does not name a level of this processor.
-absl::Status CheckCpuLevel();
+// Fails if TENSORFLOW_OPS_CPU does not name a level of this processor, which
+// would otherwise be ignored silently.
+void CheckCpuLevel(::tensorflow::OpKernelConstruction* ctx);
 
-// The kernel that is registered for `Kernel`. Fails to construct if
-// TENSORFLOW_OPS_CPU does not name a level of this processor, which would
-// otherwise be ignored silently. Turns std::bad_alloc in an algorithm into an
-// error; TensorFlow would let it end the process.
 template <typename Kernel>
-class CheckedKernel : public Kernel {
+class CheckedSyncKernel : public Kernel {
  public:
-  explicit CheckedKernel(::tensorflow::OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    const absl::Status status = CheckCpuLevel();
-    // The first failure is the one to report.
-    if (ctx->status().ok() && !status.ok()) ctx->CtxFailure(status);
+  explicit CheckedSyncKernel(::tensorflow::OpKernelConstruction* ctx)
+      : Kernel(ctx), shape_check_(ctx) {
+    CheckCpuLevel(ctx);
+  }
+  void Compute(::tensorflow::OpKernelContext* ctx) override {
+    OP_REQUIRES_OK(ctx, shape_check_.Run(ctx, [&] { Kernel::Compute(ctx); }));
   }
 
-  void Compute(::tensorflow::OpKernelContext* ctx) override {
-    try {
-      Kernel::Compute(ctx);
-    } catch (const std::bad_alloc&) {
-      ctx->CtxFailure(absl::ResourceExhaustedError(
-          Kernel::type_string() + " ran out of memory for working buffers"));
-    }
-  }
+ private:
+  ShapeCheck shape_check_;
 };
+
+template <typename Kernel>
+class CheckedAsyncKernel : public Kernel {
+ public:
+  using DoneCallback = ::tensorflow::AsyncOpKernel::DoneCallback;
+  explicit CheckedAsyncKernel(::tensorflow::OpKernelConstruction* ctx)
+      : Kernel(ctx), shape_check_(ctx) {
+    CheckCpuLevel(ctx);
+  }
+  void ComputeAsync(::tensorflow::OpKernelContext* ctx,
+                    DoneCallback done) override {
+    OP_REQUIRES_OK_ASYNC(
+        ctx, shape_check_.Run(ctx, [&] { Kernel::ComputeAsync(ctx, done); }),
+        done);
+  }
+
+ private:
+  ShapeCheck shape_check_;
+};
+
+// The kernel that is registered for `Kernel`. Before Kernel::Compute, runs the
+// op's shape function on the inputs. Compute therefore checks only values,
+// allocates what the shape function has returned (AllocateOutputs), and may
+// throw std::bad_alloc.
+template <typename Kernel>
+using CheckedKernel =
+    std::conditional_t<std::is_base_of_v<::tensorflow::AsyncOpKernel, Kernel>,
+                       CheckedAsyncKernel<Kernel>, CheckedSyncKernel<Kernel>>;
 
 // Cpu with TensorFlow's intra-op pool, or Gpu with the op's stream and whether
 // op determinism is enabled.

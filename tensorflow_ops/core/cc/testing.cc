@@ -1,5 +1,7 @@
 #include "tensorflow_ops/core/cc/testing.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +14,7 @@ namespace {
 
 struct Test {
   const char* name;
-  bool every_level;
+  Kind kind;
   void (*run)();
   bool failed;
 };
@@ -22,6 +24,7 @@ std::vector<Test>& Tests() {
   return *tests;
 }
 
+bool is_timing = false;
 int failures = 0;          // of the test that runs
 constexpr int kShown = 3;  // of them
 
@@ -40,8 +43,8 @@ std::string Case::Lines() {
   return lines;
 }
 
-Registration::Registration(const char* name, bool every_level, void (*run)()) {
-  Tests().push_back({name, every_level, run, /*failed=*/false});
+Registration::Registration(const char* name, Kind kind, void (*run)()) {
+  Tests().push_back({name, kind, run, /*failed=*/false});
 }
 
 void Fail(const char* file, int line, const std::string& message) {
@@ -69,6 +72,53 @@ Cpu ThreadedCpu(int num_threads) {
   return cpu;
 }
 
+bool IsTiming() { return is_timing; }
+
+int64_t BenchmarkSize(int64_t n) {
+  return is_timing ? n : std::min<int64_t>(n, 8);
+}
+
+void PrintTime(const std::string& name, const char* device,
+               std::vector<double> ms, int64_t num_bytes) {
+  std::sort(ms.begin(), ms.end());
+  std::printf(
+      "{\"name\": \"%s\", \"device\": \"%s\", \"ms\": %.4g, \"bytes\": %lld}\n",
+      name.c_str(), device, ms[ms.size() / 2],
+      static_cast<long long>(num_bytes));
+  std::fflush(stdout);
+}
+
+void TimeOnCpu(const std::string& name, int64_t num_bytes,
+               const std::function<Error(const Cpu&)>& run) {
+  constexpr int kWarmUps = 2, kRuns = 11;
+  std::vector<double> ms;
+  for (int i = 0; i < (IsTiming() ? kWarmUps + kRuns : 1); ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    if (const Error error = run(Cpu())) Fail(__FILE__, __LINE__, error);
+    const auto end = std::chrono::steady_clock::now();
+    if (i >= kWarmUps) {
+      ms.push_back(
+          std::chrono::duration<double, std::milli>(end - start).count());
+    }
+  }
+  if (IsTiming()) PrintTime(name, "cpu", ms, num_bytes);
+}
+
+int RunBenchmarks(const char* filter) {
+  is_timing = true;
+  bool all_ok = true;
+  for (const auto& test : Tests()) {
+    if (test.kind != Kind::kBenchmark) continue;
+    if (std::strstr(test.name, filter) == nullptr) continue;
+    failures = 0;
+    test.run();
+    if (failures == 0) continue;
+    std::printf("%s failed\n", test.name);
+    all_ok = false;
+  }
+  return all_ok ? 0 : 1;
+}
+
 int RunTests(const char* filter) {
   const CpuLevel widest = ActiveCpuLevel();
   int run = 0;
@@ -78,7 +128,7 @@ int RunTests(const char* filter) {
     SetActiveCpuLevelForTesting(level);
     for (auto& test : Tests()) {
       if (test.failed) continue;  // another instruction set says the same
-      if (!test.every_level && level != widest) continue;
+      if (test.kind != Kind::kEveryLevel && level != widest) continue;
       if (std::strstr(test.name, filter) == nullptr) continue;
       ++run;
       // Prints the name first, because the test may crash.
@@ -107,12 +157,19 @@ int RunTests(const char* filter) {
 }  // namespace tfo::testing
 
 // Usage: TEST [PART_OF_A_NAME]
+//        TEST --benchmark[=PART_OF_A_NAME]
 // Bazel sets the variable for --test_filter.
 int main(int argc, char** argv) {
   using namespace tfo;
   if (const char* error = CpuLevelError()) {
     std::fprintf(stderr, "%s\n", error);
     return 1;
+  }
+  constexpr const char kBenchmark[] = "--benchmark";
+  constexpr size_t kLength = sizeof(kBenchmark) - 1;
+  if (argc > 1 && std::strncmp(argv[1], kBenchmark, kLength) == 0) {
+    const char* rest = argv[1] + kLength;
+    return testing::RunBenchmarks(rest + (*rest == '='));
   }
   const char* filter = argc > 1 ? argv[1] : std::getenv("TESTBRIDGE_TEST_ONLY");
   if (filter == nullptr) filter = "";

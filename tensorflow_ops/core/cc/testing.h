@@ -11,10 +11,21 @@
 //   template <typename T>
 //   void Check(int64_t rows, const testing::Caller& caller = {}) {
 //     const testing::Case of_test(caller, testing::NameOf<T>(), rows, " rows");
+//
+// A benchmark, which PROGRAM --benchmark[=PART_OF_A_NAME] times. As a test it
+// runs once, with small sizes:
+//
+//   TFO_BENCHMARK(ZeroOut, Large) {
+//     const int64_t n = testing::BenchmarkSize(1 << 26);
+//     ...
+//     testing::TimeOnGpu("zero_out float32", 8 * n, 0,
+//                        [&](const Gpu& gpu) { return ZeroOut(gpu, ...); });
+//   }
 #ifndef TENSORFLOW_OPS_CORE_CC_TESTING_H_
 #define TENSORFLOW_OPS_CORE_CC_TESTING_H_
 
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -38,15 +49,19 @@ struct Caller {
       : file(from), line(at) {}
 };
 
+template <typename... Parts>
+std::string Text(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
+}
+
 // Failures name this case until the end of its scope.
 class Case {
  public:
   template <typename... Parts>
   explicit Case(const Caller& caller, const Parts&... parts)
-      : caller_(caller), outer_(innermost_) {
-    std::ostringstream text;
-    (text << ... << parts);
-    text_ = text.str();
+      : caller_(caller), outer_(innermost_), text_(Text(parts...)) {
     innermost_ = this;
   }
   ~Case() { innermost_ = outer_; }
@@ -78,8 +93,29 @@ void Fail(const char* file, int line, const std::string& message);
 // Runs the tests whose names contain `filter`. Returns 1 if one failed.
 int RunTests(const char* filter);
 
+// Runs the benchmarks whose names contain `filter`. Returns 1 if one failed.
+int RunBenchmarks(const char* filter);
+
+// Whether benchmarks are timed, rather than run as tests.
+bool IsTiming();
+
+// The size `n` of a benchmark's input; at most 8 in tests.
+int64_t BenchmarkSize(int64_t n);
+
+// Times `run` on the CPU, on one thread. `num_bytes` must move: each input
+// element that is used, once, and each output element. Called by benchmarks;
+// gpu_testing.h has TimeOnGpu.
+void TimeOnCpu(const std::string& name, int64_t num_bytes,
+               const std::function<Error(const Cpu&)>& run);
+
+// Prints {"name": ..., "device": ..., "ms": MEDIAN, "bytes": ...}, a line.
+void PrintTime(const std::string& name, const char* device,
+               std::vector<double> ms, int64_t num_bytes);
+
+enum class Kind { kEveryLevel, kOnce, kBenchmark };
+
 struct Registration {
-  Registration(const char* name, bool every_level, void (*run)());
+  Registration(const char* name, Kind kind, void (*run)());
 };
 
 template <typename T>
@@ -93,19 +129,24 @@ std::vector<T> RandomValues(int64_t n, uint32_t seed) {
 
 }  // namespace tfo::testing
 
-#define TFO_REGISTER_TEST(suite, name, every_level)                    \
+#define TFO_REGISTER_TEST(suite, name, kind)                           \
   static void suite##name##Test();                                     \
   static const ::tfo::testing::Registration suite##name##Registration( \
-      #suite "." #name, every_level, suite##name##Test);               \
+      #suite "." #name, kind, suite##name##Test);                      \
   static void suite##name##Test()
 
-#define TFO_TEST(suite, name) TFO_REGISTER_TEST(suite, name, true)
+#define TFO_TEST(suite, name) \
+  TFO_REGISTER_TEST(suite, name, ::tfo::testing::Kind::kEveryLevel)
+
+#define TFO_BENCHMARK(suite, name) \
+  TFO_REGISTER_TEST(suite, name, ::tfo::testing::Kind::kBenchmark)
 
 #ifdef __SANITIZE_THREAD__  // does not support the emulation's stack switching
 #define TFO_CUDA_TEST(suite, name) \
   [[maybe_unused]] static void suite##name##Test()
 #else
-#define TFO_CUDA_TEST(suite, name) TFO_REGISTER_TEST(suite, name, false)
+#define TFO_CUDA_TEST(suite, name) \
+  TFO_REGISTER_TEST(suite, name, ::tfo::testing::Kind::kOnce)
 #endif
 
 #define TFO_EXPECT(condition)                                         \

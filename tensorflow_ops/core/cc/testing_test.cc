@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 
@@ -26,14 +27,15 @@ TFO_TEST(Planted, Sizes) {
   for (int i = 0; i < 5; ++i) CheckEven<Half>(2 * i + 1);
 }
 
-TFO_TEST(Testing, AFailureNamesItsCaseOnce) {
+// Returns what `run` prints and its status, of a process of its own.
+std::pair<std::string, int> Run(int (*run)()) {
   int ends[2];
   TFO_EXPECT_EQ(::pipe(ends), 0);
   const pid_t child = ::fork();
   if (child == 0) {
     fails = true;
     ::dup2(ends[1], STDOUT_FILENO);
-    const int code = testing::RunTests("Planted");
+    const int code = run();
     std::fflush(stdout);
     ::_exit(code);
   }
@@ -46,6 +48,12 @@ TFO_TEST(Testing, AFailureNamesItsCaseOnce) {
   ::close(ends[0]);
   int status;
   ::waitpid(child, &status, 0);
+  return {output, WEXITSTATUS(status)};
+}
+
+TFO_TEST(Testing, AFailureNamesItsCaseOnce) {
+  const auto [output, status] =
+      Run([] { return testing::RunTests("Planted"); });
   std::ostringstream expected;
   expected << "Planted.Sizes [" << CpuLevelName(kCpuLevels[0]) << "] FAILED\n";
   for (const int n : {1, 3, 5}) {
@@ -55,7 +63,25 @@ TFO_TEST(Testing, AFailureNamesItsCaseOnce) {
   }
   expected << "  and 2 more\n";
   TFO_EXPECT_EQ(output, expected.str());
-  TFO_EXPECT_EQ(WEXITSTATUS(status), 1);
+  TFO_EXPECT_EQ(status, 1);
+}
+
+TFO_BENCHMARK(Timed, Benchmark) {
+  const int64_t n = testing::BenchmarkSize(100);
+  TFO_EXPECT_EQ(n, testing::IsTiming() ? 100 : 8);
+  testing::TimeOnCpu("nothing", n,
+                     [](const Cpu&) { return fails ? "no" : nullptr; });
+}
+
+TFO_TEST(Testing, BenchmarksAreTimed) {
+  const auto [output, status] = Run([] {
+    fails = false;
+    return testing::RunBenchmarks("Timed");
+  });
+  TFO_EXPECT_EQ(status, 0);
+  TFO_EXPECT_EQ(output.find("{\"name\": \"nothing\", \"device\": \"cpu\""), 0u);
+  TFO_EXPECT_EQ(output.substr(output.size() - 16), ", \"bytes\": 100}\n");
+  TFO_EXPECT_EQ(Run([] { return testing::RunBenchmarks("Timed"); }).second, 1);
 }
 
 }  // namespace

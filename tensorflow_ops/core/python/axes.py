@@ -1,10 +1,12 @@
-"""The axis that an op works on: checks it and moves it to the end, where kernels expect it."""
+"""Moves the axis that an op works on, or the channels of images, to the end, where kernels expect them."""
 
 from collections.abc import Callable
 
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+
+DATA_FORMATS = ("NHWC", "NCHW")
 
 
 def check_axis(name, shape, axis):
@@ -43,3 +45,26 @@ def move_axis_last(tensor, axis) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Te
         there = [*range(axis), *range(axis + 1, rank), axis]
         back = [*range(axis), rank - 1, *range(axis, rank - 1)]
     return tf.transpose(tensor, there), lambda result: tf.transpose(result, back)
+
+
+def to_channels_last(name, tensor, data_format):
+    """Returns [N, C, H, W] as [N, H, W, C] if data_format is "NCHW", else the tensor.
+
+    Raises ValueError if a tensor that is to be transposed has another static rank.
+    """
+    if data_format != "NCHW":
+        return tensor
+    if not tensor.shape.is_compatible_with([None] * 4):
+        raise ValueError(f"{name} must be [N, C, H, W], got {arguments.shape_text(tensor.shape)}")
+    return tf.transpose(tensor, [0, 2, 3, 1])
+
+
+def from_channels_last(tensor, data_format):
+    """Returns [N, d1, ..., dk, C] as [N, C, d1, ..., dk] if data_format is "NCHW", else the tensor."""
+    if data_format != "NCHW":
+        return tensor
+    rank = tensor.shape.rank
+    if rank is None:
+        rank = tf.rank(tensor)
+        return tf.transpose(tensor, tf.concat([[0, rank - 1], tf.range(1, rank - 1)], 0))
+    return tf.transpose(tensor, [0, rank - 1, *range(1, rank - 1)])

@@ -1,6 +1,8 @@
 """Loads the shared objects: the ops of this package, and what lets XLA compile them."""
 
+import functools
 import os
+import re
 import types
 
 import tensorflow as tf
@@ -8,7 +10,7 @@ import tensorflow as tf
 # TensorFlow has no public API to look up an op.
 from tensorflow.python.framework import op_def_registry
 
-from tensorflow_ops.core.python import build_info, compatibility, shape_errors
+from tensorflow_ops.core.python import autograph, build_info, compatibility
 
 _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PATH = compatibility.shared_object()
@@ -16,6 +18,8 @@ XLA_PATH = os.path.join(_FOLDER, "_tensorflow_ops_xla.so")
 # An attribute of the module tensorflow, which remains when ours are deleted from sys.modules: where
 # it was imported from. A second import would abort the process, or raise KeyError for the first gradient.
 _MARK = "_tensorflow_ops_folder"
+# The payload of a shape function's errors (core/cc/shape_check.cc).
+_SHAPE_ERROR = b"tensorflow_ops/shape_error"
 
 
 def _mapped_path():
@@ -52,10 +56,28 @@ def _load():
     raise ImportError(f"tensorflow_ops is already loaded from {loaded_from}; restart Python to load it {way_out}")
 
 
+def _with_value_errors(op):
+    """Wraps a generated function: eager calls raise ValueError for wrong shapes, as TensorFlow does in a graph."""
+
+    @functools.wraps(op)
+    def call(*args, **kwargs):
+        try:
+            return op(*args, **kwargs)
+        except tf.errors.InvalidArgumentError as error:
+            if _SHAPE_ERROR not in error.experimental_payloads:
+                raise
+            # Without the node and op names that TensorFlow adds.
+            message = re.sub(r"^\{\{function_node [^}]*\}\} | \[Op:[^]]*\].*$", "", error.message, flags=re.DOTALL)
+            raise ValueError(message) from None
+
+    # Without the mark AutoGraph would warn that generated functions have no source file.
+    return autograph.not_converted(call)
+
+
 def _op_functions(module):
     """Returns the generated functions of ops, by name."""
     generated = {name: value for name, value in vars(module).items() if name.startswith("tensorflow_ops_")}
-    return {name: shape_errors.as_value_errors(op) for name, op in generated.items() if callable(op)}
+    return {name: _with_value_errors(op) for name, op in generated.items() if callable(op)}
 
 
 def _load_xla():

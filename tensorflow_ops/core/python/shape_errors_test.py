@@ -1,11 +1,12 @@
 """Tests of error types: ValueError for mismatched known shapes, InvalidArgumentError for those found at run time."""
 
+from concurrent import futures
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
-from tensorflow_ops.core.python import shape_errors
 
 _REGIONS = {"features": np.zeros([1, 4, 4, 4], np.float32), "boxes": np.zeros([2, 4], np.float32)}
 _LOGITS = np.zeros([2, 3], np.float32)
@@ -216,37 +217,60 @@ class PublicFunctionsTest(parameterized.TestCase, tf.test.TestCase):
                     function()
 
 
-class AsValueErrorsTest(tf.test.TestCase):
-    """Wraps ops of TensorFlow."""
+class ShapeCheckTest(tf.test.TestCase):
+    """Kernels run the shape function, unless they remember its result for equal shapes."""
 
-    def test_results_and_other_errors_are_unchanged(self):
-        gather = shape_errors.as_value_errors(tf.raw_ops.Gather)
-        self.assertAllEqual(gather(params=tf.constant([5, 6]), indices=[1]), [6])
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"indices\[0\] = 2 is not in \[0, 2\)"):
-            gather(params=tf.constant([5, 6]), indices=[2])
-        with self.assertRaises(TypeError):
-            gather(params=tf.constant([5, 6]))
+    def test_shapes_may_change_from_call_to_call(self):
+        for _ in range(2):
+            for size in (*range(7), 3):
+                self.assertAllEqual(tfo.zero_out(np.ones(size, np.int32)), [1, *[0] * (size - 1)][:size])
+                self.assertAllEqual(tfo.zero_out(np.ones([size, 0])), np.ones([size, 0]))
+                self.assertEqual(tfo.zero_out(np.int32(size)), size)
 
-    def test_mismatched_shapes_are_value_errors(self):
-        add = shape_errors.as_value_errors(tf.raw_ops.AddV2)
-        for x in (tf.zeros([2]), tf.Variable(tf.zeros([2])), np.zeros([2], np.float32)):
-            with self.assertRaisesRegex(ValueError, "Incompatible shapes"):
-                add(x=x, y=tf.zeros([3]))
-        # Shapes and dtypes differ: TensorFlow checks dtypes first.
-        with self.assertRaises((TypeError, tf.errors.InvalidArgumentError)):
-            add(x=tf.zeros([2]), y=tf.zeros([3], tf.int32))
+    def test_wrong_shapes_are_refused_after_the_same_right_ones(self):
+        right = {"boxes": _zeros(2, 4), "scores": _zeros(2), "iou_threshold": 0.5}
+        for _ in range(2):
+            self.assertAllEqual(tfo.detection.nms(**right), [0, 1])
+            with self.assertRaisesRegex(ValueError, "scores must be"):
+                tfo.detection.nms(**{**right, "scores": _zeros(3)})
 
-    def test_mismatched_sizes_are_value_errors_eagerly(self):
-        reshape = shape_errors.as_value_errors(tf.raw_ops.Reshape)
-        with self.assertRaisesRegex(ValueError, "6 values, but the requested shape has 4"):
-            reshape(tensor=tf.zeros([6]), shape=tf.constant([2, 2]))
-        concat = shape_errors.as_value_errors(tf.raw_ops.ConcatV2)
-        with self.assertRaisesRegex(ValueError, "Dimension 1 in both shapes must be equal|should match"):
-            concat(values=[tf.zeros([2, 3]), tf.zeros([2, 4])], axis=tf.constant(0))
-        gather = shape_errors.as_value_errors(tf.raw_ops.GatherNd)
-        with self.assertRaisesRegex(ValueError, "index innermost dimension length must be <= params rank"):
-            gather(params=tf.zeros([2]), indices=tf.zeros([0, 2**62], tf.int32))  # NumPy has no such arrays
+    def test_values_of_sizes_may_change_from_call_to_call(self):
+        for _ in range(2):
+            for size in ([2, 3], [3, 2], [1, 6], [2, 3]):
+                pooled = tfo.detection.roi_pool(**_regions(output_size=tf.constant(size)))
+                self.assertEqual(pooled.shape, [2, *size, 4])
 
+    def test_shapes_may_change_in_a_function_that_does_not_know_them(self):
+        function = tf.function(
+            lambda *arguments: tfo.detection.roi_pool(*arguments),
+            [tf.TensorSpec(None, dtype) for dtype in (tf.float32, tf.float32, tf.int32, tf.int32)],
+        )
+        for count, size in ((2, [2, 2]), (3, [2, 2]), (3, [4, 1]), (2, [2, 2])):
+            regions = _regions(boxes=_zeros(count, 4), box_indices=_zeros(count, dtype=np.int32), output_size=size)
+            self.assertEqual(function(*regions.values()).shape, [count, *size, 4])
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "box_indices must be"):
+                function(*{**regions, "boxes": _zeros(count + 1, 4)}.values())
+
+    def test_concurrent_calls_with_other_shapes(self):
+        def call(thread):
+            for i in range(300):
+                size = 1 + (thread + i) % 6
+                x = np.full(size, thread + 1, np.int32)
+                np.testing.assert_array_equal(tfo.zero_out(x), [thread + 1, *[0] * (size - 1)])
+                scores = np.zeros(size + i % 2, np.float32)
+                try:
+                    kept = tfo.detection.nms(_zeros(size, 4), scores, 0.5)
+                except ValueError:
+                    self.assertLen(scores, size + 1)
+                else:
+                    self.assertLen(scores, size)
+                    np.testing.assert_array_equal(kept, np.arange(size))
+
+        with futures.ThreadPoolExecutor(4) as pool:
+            list(pool.map(call, range(8)))
+
+
+class GeneratedFunctionsTest(tf.test.TestCase):
     def test_autograph_does_not_warn(self):
         with self.assertNoLogs("tensorflow", "WARNING"):
             self.assertAllEqual(tf.function(lambda x: tfo.zero_out(x))(tf.constant([3, 4])), [3, 0])

@@ -55,6 +55,7 @@ class CorrelationCost(keras.layers.Layer):
         )
         for name, value in options.items():
             setattr(self, name, value)
+        self.data_format = data_format
         self.supports_jit = library.supports_xla()
 
     def _option_values(self):

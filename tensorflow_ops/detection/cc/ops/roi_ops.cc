@@ -12,14 +12,6 @@ using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// Is the op's data_format NCHW?
-absl::Status ChannelsFirst(InferenceContext* c, bool* channels_first) {
-  std::string data_format;
-  TF_RETURN_IF_ERROR(c->GetAttr("data_format", &data_format));
-  *channels_first = data_format == "NCHW";
-  return absl::OkStatus();
-}
-
 // Boxes [K,4] and box_indices [K], two inputs in a row: K.
 absl::Status BoxCount(InferenceContext* c, int boxes_input,
                       DimensionHandle* count) {
@@ -41,9 +33,6 @@ absl::Status BoxCount(InferenceContext* c, int boxes_input,
 // equal batch and channels. Position-sensitive ops have ph * pw times as many
 // channels in as out.
 absl::Status PooledShape(InferenceContext* c, bool position_sensitive) {
-  bool channels_first;
-  TF_RETURN_IF_ERROR(ChannelsFirst(c, &channels_first));
-  const int channel_dim = channels_first ? 1 : 3;
   const int maps = c->num_inputs() - 3;
   DimensionHandle boxes, two, channels = c->UnknownDim(),
                               batch = c->UnknownDim();
@@ -55,8 +44,8 @@ absl::Status PooledShape(InferenceContext* c, bool position_sensitive) {
         "features must have the same batch size and channels";
     TF_RETURN_IF_ERROR(
         Expect(kSame, c->Merge(batch, c->Dim(features, 0), &batch)));
-    TF_RETURN_IF_ERROR(Expect(
-        kSame, c->Merge(channels, c->Dim(features, channel_dim), &channels)));
+    TF_RETURN_IF_ERROR(
+        Expect(kSame, c->Merge(channels, c->Dim(features, 3), &channels)));
   }
   TF_RETURN_IF_ERROR(BoxCount(c, maps, &boxes));
   const int size_input = maps + 2;
@@ -82,9 +71,7 @@ absl::Status PooledShape(InferenceContext* c, bool position_sensitive) {
       channels = c->UnknownDim();
     }
   }
-  const ShapeHandle pooled =
-      channels_first ? c->MakeShape({boxes, channels, height, width})
-                     : c->MakeShape({boxes, height, width, channels});
+  const ShapeHandle pooled = c->MakeShape({boxes, height, width, channels});
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, pooled);
   return absl::OkStatus();
 }
@@ -145,10 +132,8 @@ absl::Status MaxBoxesGradShape(InferenceContext* c) {
 }
 
 absl::Status RoiPoolGradShape(InferenceContext* c) {
-  bool channels_first;
   ShapeHandle d_output, argmax, pooled, features;
   DimensionHandle boxes, merged;
-  TF_RETURN_IF_ERROR(ChannelsFirst(c, &channels_first));
   TF_RETURN_IF_ERROR(
       Expect("d_output must be 4-D", c->WithRank(c->input(0), 4, &d_output)));
   TF_RETURN_IF_ERROR(Expect("argmax must have d_output's shape",
@@ -156,19 +141,15 @@ absl::Status RoiPoolGradShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(BoxCount(c, 2, &boxes));
   TF_RETURN_IF_ERROR(c->Merge(c->Dim(pooled, 0), boxes, &merged));
   TF_RETURN_IF_ERROR(ReadShapeInput(c, "features_shape", 4, 4, &features));
-  const int channel_dim = channels_first ? 1 : 3;
-  TF_RETURN_IF_ERROR(c->Merge(c->Dim(features, channel_dim),
-                              c->Dim(pooled, channel_dim), &merged));
-  TF_RETURN_IF_ERROR(c->ReplaceDim(features, channel_dim, merged, &features));
+  TF_RETURN_IF_ERROR(c->Merge(c->Dim(features, 3), c->Dim(pooled, 3), &merged));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(features, 3, merged, &features));
   c->set_output(0, features);
   return absl::OkStatus();
 }
 
 absl::Status RoiPoolGradGradShape(InferenceContext* c) {
-  bool channels_first;
   ShapeHandle dd_features, pooled;
   DimensionHandle boxes, merged;
-  TF_RETURN_IF_ERROR(ChannelsFirst(c, &channels_first));
   TF_RETURN_IF_ERROR(Expect("dd_features must be 4-D",
                             c->WithRank(c->input(0), 4, &dd_features)));
   TF_RETURN_IF_ERROR(
@@ -176,10 +157,9 @@ absl::Status RoiPoolGradGradShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(BoxCount(c, 2, &boxes));
   TF_RETURN_IF_ERROR(c->Merge(c->Dim(pooled, 0), boxes, &boxes));
   TF_RETURN_IF_ERROR(c->ReplaceDim(pooled, 0, boxes, &pooled));
-  const int channel_dim = channels_first ? 1 : 3;
-  TF_RETURN_IF_ERROR(c->Merge(c->Dim(dd_features, channel_dim),
-                              c->Dim(pooled, channel_dim), &merged));
-  TF_RETURN_IF_ERROR(c->ReplaceDim(pooled, channel_dim, merged, &pooled));
+  TF_RETURN_IF_ERROR(
+      c->Merge(c->Dim(dd_features, 3), c->Dim(pooled, 3), &merged));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(pooled, 3, merged, &pooled));
   c->set_output(0, pooled);
   return absl::OkStatus();
 }
@@ -197,7 +177,6 @@ absl::Status Sampled(InferenceContext* c) {
 
 // clang-format off
 #define TFO_FORMAT_ATTRS                         \
-  .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'") \
   .Attr("box_format: {'xyxy', 'yxyx'} = 'xyxy'")  \
   .Attr("T: {half, bfloat16, float, double}")    \
   .Attr("Tboxes: {float, double}")
@@ -216,11 +195,11 @@ REGISTER_OP("TensorflowOps>RoiPool")
     .Doc(R"doc(
 Max pooling of boxes into bins: RoI pooling of Fast R-CNN.
 
-features: [N, H, W, C], or [N, C, H, W] with data_format NCHW.
+features: [N, H, W, C].
 boxes: [K, 4], in pixels of the input image; double with double features.
 box_indices: [K], each box's image.
 output_size: (height, width) of the bins.
-output: [K, ph, pw, C], or [K, C, ph, pw].
+output: [K, ph, pw, C].
 argmax: y * W + x of each maximum in its plane, -1 where the bin has no pixel.
 spatial_scale: feature pixels per image pixel.
 )doc");
@@ -272,11 +251,11 @@ REGISTER_OP("TensorflowOps>RoiAlign")
     .Doc(R"doc(
 The average or the maximum of bilinear samples in each bin: RoIAlign of Mask R-CNN.
 
-features: [N, H, W, C], or [N, C, H, W] with data_format NCHW.
+features: [N, H, W, C].
 boxes: [K, 4], in pixels of the input image; double with double features.
 box_indices: [K], each box's image.
 output_size: (height, width) of the bins.
-output: [K, ph, pw, C], or [K, C, ph, pw].
+output: [K, ph, pw, C].
 spatial_scale: feature pixels per image pixel.
 sampling_ratio: samples of a bin on each axis; 0: as many as it is pixels long, rounded up.
 aligned: pixel i's centre is at i + 0.5; else at i.
@@ -343,11 +322,11 @@ REGISTER_OP("TensorflowOps>PsRoiPool")
     .Doc(R"doc(
 The mean of each bin's pixels, in channels of its own: position-sensitive RoI pooling of R-FCN.
 
-features: [N, H, W, ph * pw * C], or NCHW.
+features: [N, H, W, ph * pw * C].
 boxes: [K, 4], in pixels of the input image; double with double features.
 box_indices: [K], each box's image.
 output_size: (height, width) of the bins.
-output: [K, ph, pw, C], or [K, C, ph, pw].
+output: [K, ph, pw, C].
 channel_order: of features: [C, ph, pw] (channel_major) or [ph, pw, C] (bin_major).
 )doc");
 
@@ -371,11 +350,11 @@ REGISTER_OP("TensorflowOps>PsRoiAlign")
     .Doc(R"doc(
 The average of bilinear samples in each bin, in channels of its own.
 
-features: [N, H, W, ph * pw * C], or NCHW.
+features: [N, H, W, ph * pw * C].
 boxes: [K, 4], in pixels of the input image; double with double features.
 box_indices: [K], each box's image.
 output_size: (height, width) of the bins.
-output: [K, ph, pw, C], or [K, C, ph, pw].
+output: [K, ph, pw, C].
 channel_order: of features: [C, ph, pw] (channel_major) or [ph, pw, C] (bin_major).
 )doc");
 
@@ -409,11 +388,11 @@ REGISTER_OP("TensorflowOps>MultiscaleRoiAlign")
     .Doc(R"doc(
 RoiAlign's average of each box on the level of a feature pyramid that fits its size.
 
-features: a map for each level, [N, H, W, C] or NCHW; one N and one C.
+features: a map for each level, [N, H, W, C]; one N and one C.
 boxes: [K, 4], in pixels of the input image; double with double features.
 box_indices: [K], each box's image.
 output_size: (height, width) of the bins.
-output: [K, ph, pw, C], or [K, C, ph, pw].
+output: [K, ph, pw, C].
 strides: of each level, rising.
 )doc");
 

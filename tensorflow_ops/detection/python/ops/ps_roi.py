@@ -55,7 +55,7 @@ def ps_roi_pool(
       channel_order: the position of channel c of bin (p, q) in features:
         "channel_major", (c * ph + p) * pw + q, as in torchvision and R-FCN's own code; or
         "bin_major", (p * pw + q) * C + c, which is faster with NHWC.
-      data_format: "NHWC" or "NCHW".
+      data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back.
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
       name: name of the op.
 
@@ -129,7 +129,7 @@ def ps_roi_align(
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       sampling_ratio: the samples of a bin on each axis, as for `roi_align`.
       channel_order: "channel_major" or "bin_major", as for `ps_roi_pool`.
-      data_format: "NHWC" or "NCHW".
+      data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back.
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
       name: name of the op.
 

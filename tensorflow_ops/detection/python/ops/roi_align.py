@@ -64,7 +64,7 @@ def roi_align(
         RoIAlign.
       mode: "avg"; or "max", the largest of a bin's samples, with 0 for samples outside
         of the map; NaN if a sample is NaN.
-      data_format: "NHWC" or "NCHW".
+      data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back.
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
       name: name of the op.
 
@@ -154,7 +154,7 @@ def multiscale_roi_align(
       canonical_box_size: the box size, in image pixels, that is pooled at
         canonical_stride.
       canonical_stride: the stride for a box of canonical_box_size.
-      data_format: "NHWC" or "NCHW".
+      data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back.
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
       name: name of the op.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, axes
 
 # kMaxLevels, kMaxSamplingRatio and kMaxOnAxis of the kernels.
 _MAX_LEVELS = 16
@@ -54,7 +54,7 @@ _CHECKS = {
     "strides": _increasing,
     "canonical_box_size": _positive,
     "canonical_stride": _positive,
-    "data_format": _one_of("NHWC", "NCHW"),
+    "data_format": _one_of(*axes.DATA_FORMATS),
     "box_format": _one_of("xyxy", "yxyx"),
 }
 
@@ -112,7 +112,7 @@ def feature_maps(features):
 
 
 def pool(op, features, boxes, box_indices, output_size, name, **options):
-    """Calls a region pooling op with checked and converted arguments.
+    """Calls a region pooling op with checked and converted arguments, and returns its outputs.
 
     Args:
       op: the generated function of the op.
@@ -121,7 +121,7 @@ def pool(op, features, boxes, box_indices, output_size, name, **options):
       box_indices: as the public functions take them.
       output_size: as the public functions take it.
       name: name of the op.
-      **options: the op's attrs.
+      **options: the op's attrs, and data_format: features and outputs are transposed if it is NCHW.
 
     Raises:
       ValueError: a wrong dtype, an option out of its range.
@@ -135,11 +135,20 @@ def pool(op, features, boxes, box_indices, output_size, name, **options):
     if boxes.shape.rank == 3:
         way_out = "for [N, R, 4] call a layer, such as tfo.layers.RoIAlign, without box_indices"
         raise ValueError(f"boxes must be [K, 4], got {arguments.shape_text(boxes.shape)}: {way_out}")
-    return op(
+    options = check_options(**options)
+    data_format = options.pop("data_format")
+    if isinstance(features, list):
+        features = [axes.to_channels_last(f"features[{i}]", m, data_format) for i, m in enumerate(features)]
+    else:
+        features = axes.to_channels_last("features", features, data_format)
+    outputs = op(
         features=features,
         boxes=boxes,
         box_indices=box_indices,
         output_size=_output_size_tensor(output_size),
-        **check_options(**options),
+        **options,
         name=name,
     )
+    if isinstance(outputs, tf.Tensor):
+        return axes.from_channels_last(outputs, data_format)
+    return [axes.from_channels_last(y, data_format) for y in outputs]

@@ -42,8 +42,6 @@ def bins_derivative(maps, boxes, box_indices, bins, motion, selectors=(), **attr
     Returns:
       A tensor of the shape of the op's output, in boxes' dtype.
     """
-    if attrs["data_format"] == b"NCHW":
-        maps, selectors = ([tf.transpose(m, [0, 2, 3, 1]) for m in ms] for ms in (maps, selectors))
     dtype = boxes.dtype
     shapes = tf.stack([tf.shape(m, tf.int64) for m in maps])
     level = _levels(boxes, attrs)
@@ -103,7 +101,7 @@ def bins_derivative(maps, boxes, box_indices, bins, motion, selectors=(), **attr
         derivative += tf.einsum("kpiqj,kpiqjc->kpqc", slope, value)
     if selected is None:
         derivative *= y.share * x.share
-    return tf.transpose(derivative, [0, 3, 1, 2]) if attrs["data_format"] == b"NCHW" else derivative
+    return derivative
 
 
 def _select_largest(samples, valid, complete):

@@ -18,7 +18,7 @@ from tensorflow_ops.core.python.gradients import attrs, is_needed, refuse
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.detection.python.ops.roi_box_motion import bins_derivative
 
-_ROI_ATTRS = ("spatial_scale", "data_format", "box_format")
+_ROI_ATTRS = ("spatial_scale", "box_format")
 _SAMPLING_ATTRS = ("sampling_ratio", "aligned")
 _MAX_ATTRS = _ROI_ATTRS + _SAMPLING_ATTRS
 
@@ -61,7 +61,7 @@ _AVERAGES = {
         ops.tensorflow_ops_multiscale_roi_align,
         ops.tensorflow_ops_multiscale_roi_align_grad,
         ops.tensorflow_ops_multiscale_roi_align_boxes_grad,
-        ("data_format", "box_format", *_SAMPLING_ATTRS, "strides", "canonical_box_size", "canonical_stride"),
+        ("box_format", *_SAMPLING_ATTRS, "strides", "canonical_box_size", "canonical_stride"),
         pyramid=True,
     ),
 }
@@ -71,10 +71,9 @@ def _shape(features):
     return tf.shape(features, out_type=tf.int64)
 
 
-def _bins(op, pooled):
+def _bins(pooled):
     """Returns (height, width) of a pooled tensor."""
-    first = 2 if op.get_attr("data_format") == b"NCHW" else 1
-    return tf.shape(pooled)[first : first + 2]
+    return tf.shape(pooled)[1:3]
 
 
 def _average_grad(average, op, d_output):
@@ -98,7 +97,7 @@ def _average_grad_grad(average, op, *dd_maps):
     dd_features = list(dd_maps) if average.pyramid else dd_maps[0]
     dd_output = d_boxes = None
     if is_needed(op, 0):
-        dd_output = average.pool(dd_features, boxes, box_indices, _bins(op, d_output), **options)
+        dd_output = average.pool(dd_features, boxes, box_indices, _bins(d_output), **options)
     if average.to_boxes and is_needed(op, 1):
         d_boxes = average.to_boxes(d_output, dd_features, boxes, box_indices, **options)
     return [dd_output, d_boxes, None, *[None] * len(shapes)]
@@ -119,7 +118,7 @@ def _boxes_grad_grad(function, to_boxes, names, op, dd_boxes, num_selectors=0):
     d_output, *selectors_and_maps, boxes, box_indices = op.inputs
     selectors, maps = selectors_and_maps[:num_selectors], selectors_and_maps[num_selectors:]
     options = {name: tuple(v) if isinstance(v, list) else v for name, v in attrs(op, names).items()}
-    bins = _bins(op, d_output)
+    bins = _bins(d_output)
 
     def refused(op, first, upstream):
         reason = f"the gradient of {function} to its boxes has no gradient"
@@ -191,7 +190,7 @@ def _roi_align_max_grad_grad(op, dd_features):
     dd_output = d_boxes = None
     if is_needed(op, 0):
         dd_output = ops.tensorflow_ops_roi_align_max_grad_grad(
-            dd_features, *roi, _bins(op, d_output), **attrs(op, _MAX_ATTRS)
+            dd_features, *roi, _bins(d_output), **attrs(op, _MAX_ATTRS)
         )
     if is_needed(op, 2):
         d_boxes = _max_to_boxes(op, d_output, dd_features, *roi)

@@ -108,7 +108,7 @@ def roi_pool(
       output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
         an int tensor.
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
-      data_format: "NHWC" or "NCHW".
+      data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back.
       box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
       name: name of the op.
 

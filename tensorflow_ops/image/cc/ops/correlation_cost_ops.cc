@@ -15,22 +15,18 @@ absl::Status CostShape(InferenceContext* c, const ShapeHandle& features,
                        ShapeHandle* costs) {
   CorrelationArgs args;
   TF_RETURN_IF_ERROR(ReadCorrelationAttrs(c, &args));
-  const int first = args.channels_first ? 2 : 1;
   const auto size_of = [&](int i) {
     const int64_t size = c->Value(c->Dim(features, i));
     return size < 0 ? c->UnknownDim() : c->MakeDim(args.OutputSize(size));
   };
-  for (int i = first; i < first + 2; ++i) {
+  for (int i = 1; i < 3; ++i) {
     const int64_t size = c->Value(c->Dim(features, i));
     if (size < 0) continue;
     TF_RETURN_IF_ERROR(
         CheckCorrelatedSize(args, size, c->DebugString(features)));
   }
-  const auto batch = c->Dim(features, 0), height = size_of(first),
-             width = size_of(first + 1),
-             channels = c->MakeDim(args.Displacements());
-  *costs = args.channels_first ? c->MakeShape({batch, channels, height, width})
-                               : c->MakeShape({batch, height, width, channels});
+  *costs = c->MakeShape({c->Dim(features, 0), size_of(1), size_of(2),
+                         c->MakeDim(args.Displacements())});
   return absl::OkStatus();
 }
 
@@ -61,13 +57,12 @@ absl::Status CorrelationCostGradShape(InferenceContext* c) {
 }  // namespace
 }  // namespace tfo
 
-#define TFO_CORRELATION_ATTRS                         \
-  .Attr("max_displacement: int")                      \
-      .Attr("kernel_size: int = 1")                   \
-      .Attr("stride_1: int = 1")                      \
-      .Attr("stride_2: int = 1")                      \
-      .Attr("padding: int = 0")                       \
-      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'") \
+#define TFO_CORRELATION_ATTRS       \
+  .Attr("max_displacement: int")    \
+      .Attr("kernel_size: int = 1") \
+      .Attr("stride_1: int = 1")    \
+      .Attr("stride_2: int = 1")    \
+      .Attr("padding: int = 0")     \
       .Attr("T: {half, bfloat16, float, double}")
 
 REGISTER_OP("TensorflowOps>CorrelationCost")

@@ -16,17 +16,31 @@ constexpr char kGrid[] = "grid must be [N, d1, ..., dk, 2] with features' N";
 // dense_image_warp's names.
 constexpr char kFlow[] = "flow must be [N, H, W, 2] with images' N, H and W";
 
-absl::Status ChannelDim(InferenceContext* c, int* dim) {
-  std::string data_format;
-  TF_RETURN_IF_ERROR(c->GetAttr("data_format", &data_format));
-  *dim = data_format == "NCHW" ? 1 : 3;
-  return absl::OkStatus();
-}
-
 absl::Status IsFlow(InferenceContext* c, bool* flow) {
   std::string coordinates;
   TF_RETURN_IF_ERROR(c->GetAttr("coordinates", &coordinates));
   *flow = coordinates == "flow";
+  return absl::OkStatus();
+}
+
+// Checks the height and width of features of rank 4, as far as they are known.
+absl::Status CheckSides(InferenceContext* c, const char* name,
+                        const ShapeHandle& features) {
+  int64_t pixels = 1;
+  for (int i = 1; i < 3; ++i) {
+    const int64_t size = c->Value(c->Dim(features, i));
+    if (size == 0 || size > kMaxSampledSide) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " are ", c->DebugString(features),
+          ", expected height and width in [1, ", kMaxSampledSide, "]"));
+    }
+    if (size > 0) pixels *= size;
+  }
+  if (pixels > kMaxSampledPixels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " are ", c->DebugString(features),
+                     ", expected height * width below 2^31"));
+  }
   return absl::OkStatus();
 }
 
@@ -36,9 +50,7 @@ absl::Status MergeGrid(InferenceContext* c, int input, ShapeHandle features,
                        ShapeHandle* grid, DimensionHandle* batch) {
   DimensionHandle merged;
   bool flow;
-  int channel_dim = 0;
   TF_RETURN_IF_ERROR(IsFlow(c, &flow));
-  TF_RETURN_IF_ERROR(ChannelDim(c, &channel_dim));
   const char* const what = flow ? kFlow : kGrid;
   TF_RETURN_IF_ERROR(
       Expect(what, flow ? c->WithRank(c->input(input), 4, grid)
@@ -46,46 +58,32 @@ absl::Status MergeGrid(InferenceContext* c, int input, ShapeHandle features,
   if (!c->RankKnown(*grid)) return absl::OkStatus();
   TF_RETURN_IF_ERROR(Expect(what, c->WithValue(c->Dim(*grid, -1), 2, &merged)));
   for (int i = 1; flow && i < 3; ++i) {
-    const int of_features = channel_dim == 1 ? i + 1 : i;
-    TF_RETURN_IF_ERROR(Expect(
-        what,
-        c->Merge(c->Dim(*grid, i), c->Dim(features, of_features), &merged)));
+    TF_RETURN_IF_ERROR(
+        Expect(what, c->Merge(c->Dim(*grid, i), c->Dim(features, i), &merged)));
     TF_RETURN_IF_ERROR(c->ReplaceDim(*grid, i, merged, grid));
   }
   return Expect(what, c->Merge(c->Dim(*grid, 0), *batch, batch));
 }
 
 absl::Status GridSampleShape(InferenceContext* c) {
-  int channel_dim = 0;
-  TF_RETURN_IF_ERROR(ChannelDim(c, &channel_dim));
   ShapeHandle features, grid;
   bool flow;
   TF_RETURN_IF_ERROR(IsFlow(c, &flow));
   const char* const name = flow ? "images" : "features";
   TF_RETURN_IF_ERROR(Expect(absl::StrCat(name, " must be 4-D"),
                             c->WithRank(c->input(0), 4, &features)));
-  const int first = channel_dim == 1 ? 2 : 1;
-  for (int i = first; i < first + 2; ++i) {
-    const int64_t size = c->Value(c->Dim(features, i));
-    if (size == 0 || size > kMaxSampledSide) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          name, " are ", c->DebugString(features),
-          ", expected height and width in [1, ", kMaxSampledSide, "]"));
-    }
-  }
+  TF_RETURN_IF_ERROR(CheckSides(c, name, features));
   DimensionHandle batch = c->Dim(features, 0);
   TF_RETURN_IF_ERROR(MergeGrid(c, 1, features, &grid, &batch));
   if (!c->RankKnown(grid)) {
     c->set_output(0, c->UnknownShape());
     return absl::OkStatus();
   }
-  const ShapeHandle channels = c->Vector(c->Dim(features, channel_dim));
-  ShapeHandle places, output;
-  TF_RETURN_IF_ERROR(c->Subshape(grid, 1, -1, &places));
-  TF_RETURN_IF_ERROR(channel_dim == 1
-                         ? c->Concatenate(channels, places, &output)
-                         : c->Concatenate(places, channels, &output));
-  TF_RETURN_IF_ERROR(c->Concatenate(c->Vector(batch), output, &output));
+  ShapeHandle output;
+  TF_RETURN_IF_ERROR(c->Subshape(grid, 0, -1, &output));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(output, 0, batch, &output));
+  TF_RETURN_IF_ERROR(
+      c->Concatenate(output, c->Vector(c->Dim(features, 3)), &output));
   c->set_output(0, output);
   return absl::OkStatus();
 }
@@ -101,6 +99,7 @@ absl::Status GridSampleGradShape(InferenceContext* c) {
   ShapeHandle grid, shape;
   DimensionHandle batch = c->UnknownDim();
   TF_RETURN_IF_ERROR(ReadShapeInput(c, "features_shape", 2, 4, &shape));
+  if (c->RankKnown(shape)) TF_RETURN_IF_ERROR(CheckSides(c, "features", shape));
   TF_RETURN_IF_ERROR(MergeGrid(c, 1, shape, &grid, &batch));
   TF_RETURN_IF_ERROR(c->ReplaceDim(shape, 0, batch, &shape));
   c->set_output(0, shape);
@@ -111,6 +110,7 @@ absl::Status GridSampleGridGradShape(InferenceContext* c) {
   ShapeHandle features, grid;
   TF_RETURN_IF_ERROR(
       Expect("features must be 4-D", c->WithRank(c->input(1), 4, &features)));
+  TF_RETURN_IF_ERROR(CheckSides(c, "features", features));
   DimensionHandle batch = c->Dim(features, 0);
   TF_RETURN_IF_ERROR(MergeGrid(c, 2, features, &grid, &batch));
   c->set_output(0, grid);
@@ -125,7 +125,6 @@ absl::Status GridSampleGridGradShape(InferenceContext* c) {
       .Attr("padding_mode: {'zeros', 'border', 'reflection'} = 'zeros'")    \
       .Attr("align_corners: bool = false")                                  \
       .Attr("coordinates: {'normalized', 'pixels', 'flow'} = 'normalized'") \
-      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")                       \
       .Attr("T: {half, bfloat16, float, double}")                           \
       .Attr("Tvalue: {float, double}")
 

@@ -2,18 +2,19 @@
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph, pfor
+from tensorflow_ops.core.python import arguments, autograph, axes, pfor
 from tensorflow_ops.core.python.gradients import attrs, is_needed
 from tensorflow_ops.core.python.library import ops
 
-_ATTRS = ("max_displacement", "kernel_size", "stride_1", "stride_2", "padding", "data_format")
+_ATTRS = ("max_displacement", "kernel_size", "stride_1", "stride_2", "padding")
 _MAX_OPTION = 2**20  # kMaxCorrelationOption of the kernels
 _LEAST = {"max_displacement": 0, "kernel_size": 1, "stride_1": 1, "stride_2": 1, "padding": 0}
 
 
 def check_options(data_format, **options):
-    """Returns the options, by name, as Python values for attrs and layer configs. Raises ValueError."""
-    checked = {"data_format": arguments.one_of("data_format", data_format, ("NHWC", "NCHW"))}
+    """Returns the options but data_format, by name, as Python values of attrs and layer configs. Raises ValueError."""
+    arguments.one_of("data_format", data_format, axes.DATA_FORMATS)
+    checked = {}
     for name, value in options.items():
         odd = " and odd" if name == "kernel_size" else ""
         if not (arguments.is_int(value) and _LEAST[name] <= value <= _MAX_OPTION and (not odd or value % 2)):
@@ -67,7 +68,8 @@ def correlation_cost(
       stride_1: the step between windows in features_a.
       stride_2: the step between displacements.
       padding: pixels of zeros around both maps.
-      data_format: "NHWC" or "NCHW".
+      data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back, and errors name the
+        transposed shapes.
       name: name of the op.
 
     Returns:
@@ -92,7 +94,10 @@ def correlation_cost(
         stride_2=stride_2,
         padding=padding,
     )
-    return ops.tensorflow_ops_correlation_cost(features_a, features_b, **options, name=name)
+    features_a = axes.to_channels_last("features_a", features_a, data_format)
+    features_b = axes.to_channels_last("features_b", features_b, data_format)
+    costs = ops.tensorflow_ops_correlation_cost(features_a, features_b, **options, name=name)
+    return axes.from_channels_last(costs, data_format)
 
 
 @tf.RegisterGradient("TensorflowOps>CorrelationCost")

@@ -2,13 +2,12 @@
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python import arguments, autograph, axes
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.image.python.ops import grid_sample_grad  # noqa: F401  (registers the gradients)
 
 MODES = ("bilinear", "nearest", "bicubic")
 PADDING_MODES = ("zeros", "border", "reflection")
-DATA_FORMATS = ("NHWC", "NCHW")
 
 
 def _image_tensors(names, images, places):
@@ -23,15 +22,8 @@ def _sample_in_one_image(features, grid, options, name):
     samples = ops.tensorflow_ops_grid_sample(
         features, tf.reshape(grid, tf.concat([[1, sizes[0] * sizes[1]], sizes[2:]], 0)), name=name, **options
     )
-    rank = grid.shape.rank
-    if options["data_format"] == "NCHW":
-        channels = tf.shape(features)[1:2]
-        samples = tf.reshape(samples, tf.concat([channels, sizes[:-1]], 0))
-        samples = tf.transpose(samples, [1, 0, *range(2, rank)])
-        samples.set_shape([grid.shape[0], features.shape[1], *grid.shape[1:-1]])
-    else:
-        samples = tf.reshape(samples, tf.concat([sizes[:-1], tf.shape(features)[-1:]], 0))
-        samples.set_shape([*grid.shape[:-1], features.shape[-1]])
+    samples = tf.reshape(samples, tf.concat([sizes[:-1], tf.shape(features)[-1:]], 0))
+    samples.set_shape([*grid.shape[:-1], features.shape[-1]])
     return samples
 
 
@@ -64,7 +56,7 @@ def grid_sample(
 
     Args:
       features: [N, H, W, C], or [N, C, H, W] with data_format="NCHW"; float16, bfloat16,
-        float32 or float64. H and W in [1, 2^30].
+        float32 or float64. H and W in [1, 2^30], H * W below 2^31.
       grid: [N, d1, ..., dk, 2] with k >= 1: the (x, y) of each sample. If the static batch
         size of features or of the grid is 1, it is used for the whole batch of the other.
         float32, or float64 with float64 features; other floats are cast. NaN gives a NaN sample, and no gradient
@@ -78,7 +70,8 @@ def grid_sample(
         not to p. A pixel whose weight is 0 is not read.
       align_corners: where -1 and 1 lie, and what reflects.
       normalized: False: coordinates are pixels.
-      data_format: "NHWC" or "NCHW".
+      data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back, and errors name the
+        transposed shapes.
       name: name of the op.
 
     Returns:
@@ -99,15 +92,16 @@ def grid_sample(
         "padding_mode": arguments.one_of("padding_mode", padding_mode, PADDING_MODES),
         "align_corners": arguments.static_bool("align_corners", align_corners),
         "coordinates": "normalized" if arguments.static_bool("normalized", normalized) else "pixels",
-        "data_format": arguments.one_of("data_format", data_format, DATA_FORMATS),
     }
+    arguments.one_of("data_format", data_format, axes.DATA_FORMATS)
+    features = axes.to_channels_last("features", features, data_format)
     # The op refuses any other mismatch.
     if features.shape.rank == 4 and (grid.shape.rank or 0) >= 3 and features.shape[0] != grid.shape[0]:
         if features.shape[0] == 1:
-            return _sample_in_one_image(features, grid, options, name)
+            return axes.from_channels_last(_sample_in_one_image(features, grid, options, name), data_format)
         if grid.shape[0] == 1:
             grid = tf.broadcast_to(grid, tf.concat([tf.shape(features)[:1], tf.shape(grid)[1:]], 0))
-    return ops.tensorflow_ops_grid_sample(features, grid, name=name, **options)
+    return axes.from_channels_last(ops.tensorflow_ops_grid_sample(features, grid, name=name, **options), data_format)
 
 
 @autograph.not_converted
@@ -128,7 +122,8 @@ def dense_image_warp(images, flow, *, name=None) -> tf.Tensor:
     array([0., 0., 1., 2.], dtype=float32)
 
     Args:
-      images: [N, H, W, C]; float16, bfloat16, float32 or float64. H and W in [1, 2^30].
+      images: [N, H, W, C]; float16, bfloat16, float32 or float64. H and W in [1, 2^30],
+        H * W below 2^31.
       flow: [N, H, W, 2]: (y, x) in pixels. float32, or float64 with float64 images; other
         floats are cast. NaN gives a NaN pixel.
       name: name of the op.

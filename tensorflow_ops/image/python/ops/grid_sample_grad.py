@@ -10,7 +10,7 @@ from tensorflow_ops.core.python import pfor
 from tensorflow_ops.core.python.gradients import attrs, is_needed, refuse
 from tensorflow_ops.core.python.library import ops
 
-_ATTRS = ("mode", "padding_mode", "align_corners", "coordinates", "data_format")
+_ATTRS = ("mode", "padding_mode", "align_corners", "coordinates")
 
 
 def _to_grid(op, d_output, features, grid):

@@ -2,11 +2,9 @@
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python import arguments, autograph, axes
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.nn.python.ops import deformable_grad  # noqa: F401  (registers gradients)
-
-DATA_FORMATS = ("NHWC", "NCHW")
 
 
 def pair(name, value, minimum):
@@ -101,7 +99,7 @@ def deform_conv2d(
       ValueError: a wrong dtype, an option out of its range, shapes that do not fit.
       InvalidArgumentError: shapes that do not fit, found at run time.
     """
-    arguments.one_of("data_format", data_format, DATA_FORMATS)
+    arguments.one_of("data_format", data_format, axes.DATA_FORMATS)
     strides, dilations = pair("strides", strides, 1), pair("dilations", dilations, 1)
     padding, paddings = check_padding(padding)
     features = arguments.float_tensor("features", features)
@@ -120,16 +118,12 @@ def deform_conv2d(
     if bias is not None:
         bias = _tensor("bias", bias, dtype, "[Co]")
     with tf.name_scope(name or "deform_conv2d"):
-        if first:
-            features, offsets, mask = (
-                None if t is None else tf.transpose(t, [0, 2, 3, 1]) for t in (features, offsets, mask)
-            )
         none = tf.zeros([0], dtype)
         output = ops.tensorflow_ops_deform_conv2d(
-            features=features,
-            offsets=offsets,
+            features=axes.to_channels_last("features", features, data_format),
+            offsets=axes.to_channels_last("offsets", offsets, data_format),
             filters=filters,
-            mask=none if mask is None else mask,
+            mask=none if mask is None else axes.to_channels_last("mask", mask, data_format),
             bias=none if bias is None else bias,
             strides=strides,
             dilations=dilations,
@@ -138,4 +132,4 @@ def deform_conv2d(
             has_mask=mask is not None,
             has_bias=bias is not None,
         )
-        return tf.transpose(output, [0, 3, 1, 2]) if first else output
+        return axes.from_channels_last(output, data_format)

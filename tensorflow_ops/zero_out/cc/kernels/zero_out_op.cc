@@ -1,4 +1,4 @@
-// The OpKernels of ZeroOut and ZeroOutWithIndex: check arguments, allocate
+// The OpKernels of ZeroOut and ZeroOutWithIndex: check values, allocate
 // outputs, call the algorithm.
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
@@ -11,12 +11,10 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
-// Allocates output 0 and fills it.
 template <typename Device>
-absl::Status ComputeZeroOut(OpKernelContext* ctx, int64_t keep_index) {
+absl::Status ComputeZeroOut(OpKernelContext* ctx, int64_t keep_index,
+                            Tensor* zeroed) {
   const Tensor& x = ctx->input(0);
-  Tensor* zeroed = nullptr;
-  TF_RETURN_IF_ERROR(ctx->allocate_output(0, x.shape(), &zeroed));
   if (x.NumElements() == 0) return absl::OkStatus();
   const ZeroOutArgs args = {x.NumElements(),
                             ::tensorflow::DataTypeSize(x.dtype()), keep_index};
@@ -30,7 +28,9 @@ class ZeroOutOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* ctx) override {
-    OP_REQUIRES_OK(ctx, ComputeZeroOut<Device>(ctx, /*keep_index=*/0));
+    Tensor* zeroed;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&zeroed}));
+    OP_REQUIRES_OK(ctx, ComputeZeroOut<Device>(ctx, /*keep_index=*/0, zeroed));
   }
 };
 
@@ -51,9 +51,9 @@ class ZeroOutWithIndexOp : public OpKernel {
                 absl::InvalidArgumentError(absl::StrCat(
                     "preserve_index is ", preserve_index_,
                     ", expected below 2^31: the output index is int32")));
-    OP_REQUIRES_OK(ctx, ComputeZeroOut<Device>(ctx, preserve_index_));
-    Tensor* index = nullptr;  // in host memory, on a GPU too
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, {1}, &index));
+    Tensor *zeroed, *index;  // index: in host memory, on a GPU too
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&zeroed, &index}));
+    OP_REQUIRES_OK(ctx, ComputeZeroOut<Device>(ctx, preserve_index_, zeroed));
     *Data<int32_t>(index) = static_cast<int32_t>(preserve_index_);
   }
 

@@ -49,5 +49,17 @@ TFO_TEST(ZeroOut, CpuEmptyTensorIsNotTouched) {
   TFO_EXPECT(ZeroOut(Cpu{}, {0, 4, 0}, nullptr, nullptr) == nullptr);
 }
 
+TFO_BENCHMARK(ZeroOut, Large) {
+  const int64_t n = testing::BenchmarkSize(1 << 26);
+  const auto input = testing::RandomOnGpu<float>(n, 0);
+  testing::GpuVector<float> output(n);
+  const auto run = [&](const auto& device) {
+    return ZeroOut(device, {n, sizeof(float), n / 2}, input.data(),
+                   output.data());
+  };
+  testing::TimeOnCpu("zero_out [67108864]", 4 * n, run);
+  testing::TimeOnGpu("zero_out [67108864]", 4 * n, 0, run);
+}
+
 }  // namespace
 }  // namespace tfo

@@ -114,9 +114,6 @@ __device__ BinOfRow<Kind> BinAt(const SharedBinRow<Kind>& row, int bins,
 }
 
 // Args, here and below, are RoiAverageArgs or RoiAlignMaxArgs.
-__device__ inline bool ChannelsFirst(const RoiArgs& args) {
-  return args.features.channels_first;
-}
 
 // Writes the taps of row p of box k and of bins [q0, q0 + bins) to `row`.
 // Returns whether some bins' taps do not fit. All of the block must call it.
@@ -165,7 +162,7 @@ __device__ void VisitBinRow(const Args& args, const Boxes<C>& boxes, int64_t k,
     const int64_t rest = args.grid.width - q0;
     const int bins = rest < row.kBins ? static_cast<int>(rest) : row.kBins;
     FillBinRow(args, boxes, k, p, q0, bins, row);
-    VisitPacks(ChannelsFirst(args), bins, packs, [&](int i, int64_t pack) {
+    VisitPacks(bins, packs, [&](int i, int64_t pack) {
       const BinOfRow<Kind> bin = BinAt(row, bins, i);
       if (bin.has_all) visit(bin, q0 + i, pack);
     });
@@ -193,7 +190,7 @@ __device__ void VisitFallbackBins(const Args& args, const Boxes<C>& boxes,
       const int64_t rest = pw - q0;
       const int bins = rest < row.kBins ? static_cast<int>(rest) : row.kBins;
       if (!FillBinRow(args, boxes, k, p, q0, bins, row)) continue;
-      VisitPacks(ChannelsFirst(args), bins, channels, [&](int i, int64_t c) {
+      VisitPacks(bins, channels, [&](int i, int64_t c) {
         if (!BinAt(row, bins, i).has_all) visit(roi, p, q0 + i, c);
       });
     }

@@ -10,31 +10,26 @@
 
 namespace tfo {
 
-// The distance between neighboring elements on each axis, in elements.
+// The distance between neighboring images, rows and columns, in elements.
+// Channels are contiguous.
 struct FeatureStrides {
-  int64_t image, row, column, channel;
+  int64_t image, row, column;
 };
 
-// Features [batch, height, width, channels], or [batch, channels, height,
-// width] if channels_first. Pooled features have such a shape, too: an image
-// per box, a pixel per bin.
+// Features [batch, height, width, channels]. Pooled features have such a shape,
+// too: an image per box, a pixel per bin.
 struct FeatureShape {
   int64_t batch, height, width, channels;
-  bool channels_first;
 
   TFO_HOST_DEVICE int64_t ImageSize() const {
     return height * width * channels;
   }
   TFO_HOST_DEVICE int64_t Size() const { return batch * ImageSize(); }
   TFO_HOST_DEVICE FeatureStrides Strides() const {
-    if (channels_first) return {ImageSize(), width, 1, height * width};
-    return {ImageSize(), width * channels, channels, 1};
+    return {ImageSize(), width * channels, channels};
   }
   TFO_HOST_DEVICE int64_t Offset(int64_t image, int64_t y, int64_t x,
                                  int64_t channel) const {
-    if (channels_first) {
-      return ((image * channels + channel) * height + y) * width + x;
-    }
     return ((image * height + y) * width + x) * channels + channel;
   }
 };
@@ -51,8 +46,7 @@ struct RoiArgs {
   PoolGrid grid;
 
   TFO_HOST_DEVICE FeatureShape Pooled(int64_t num_boxes) const {
-    return {num_boxes, grid.height, grid.width, features.channels,
-            features.channels_first};
+    return {num_boxes, grid.height, grid.width, features.channels};
   }
 };
 

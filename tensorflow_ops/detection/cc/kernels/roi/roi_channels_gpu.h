@@ -1,5 +1,5 @@
-// Shared by all CUDA kernels of region pooling: packs of channels, and how a
-// row of bins is divided among the threads of a block. For .cu.cc files.
+// Shared by all CUDA kernels of region pooling: how a row of bins is divided
+// among the threads of a block. For .cu.cc files.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_CHANNELS_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_CHANNELS_GPU_H_
 
@@ -7,31 +7,6 @@
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_box.h"
 
 namespace tfo {
-
-// N channels from `at`: contiguous and aligned if kPacked, else `step` apart,
-// and `valid` of them.
-template <int N, bool kPacked, typename T>
-__device__ Pack<T, N> LoadChannels(const T* at, int64_t step, int64_t valid) {
-  if constexpr (kPacked) return LoadPack<N>(at);
-  Pack<T, N> pack = {};
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    if (i < valid) pack.values[i] = at[i * step];
-  }
-  return pack;
-}
-template <int N, bool kPacked, typename T>
-__device__ void StoreChannels(const Pack<T, N>& pack, T* at, int64_t step,
-                              int64_t valid) {
-  if constexpr (kPacked) {
-    StorePack(pack, at);
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      if (i < valid) at[i * step] = pack.values[i];
-    }
-  }
-}
 
 // The most threads of a block that has a row of bins.
 constexpr int kRowThreads = 128;
@@ -72,19 +47,15 @@ class BlockStride {
 
 // Calls visit(i, pack) for each i of `bins` and each of `packs` packs of
 // channels, on one thread of the block: neighboring threads have neighboring
-// packs, or bins if `bins_inside`.
+// packs.
 template <typename Visit>
-__device__ void VisitPacks(bool bins_inside, int bins, int64_t packs,
-                           const Visit& visit) {
+__device__ void VisitPacks(int bins, int64_t packs, const Visit& visit) {
   constexpr int kMaxPacks = 1 << 20;  // 32 bits then hold their number
   for (int64_t pack0 = 0; pack0 < packs; pack0 += kMaxPacks) {
     const int some =
         packs - pack0 < kMaxPacks ? static_cast<int>(packs - pack0) : kMaxPacks;
-    const int outer = bins_inside ? some : bins;
-    for (BlockStride at(bins_inside ? bins : some); at.outer < outer;
-         at.Next()) {
-      visit(bins_inside ? at.inner : at.outer,
-            pack0 + (bins_inside ? at.outer : at.inner));
+    for (BlockStride at(some); at.outer < bins; at.Next()) {
+      visit(at.outer, pack0 + at.inner);
     }
   }
 }

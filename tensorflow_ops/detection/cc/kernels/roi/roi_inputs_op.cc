@@ -28,14 +28,10 @@ absl::Status Invalid(const Parts&... parts) {
 }
 
 absl::Status ReadFeatureShape(const char* name, const TensorShape& shape,
-                              bool channels_first, FeatureShape* features) {
-  TF_RETURN_IF_ERROR(
-      CheckShape(name, shape, {-1, -1, -1, -1},
-                 channels_first ? "[N, C, H, W]" : "[N, H, W, C]"));
-  const int first = channels_first ? 2 : 1;
-  *features = {shape.dim_size(0), shape.dim_size(first),
-               shape.dim_size(first + 1),
-               shape.dim_size(channels_first ? 1 : 3), channels_first};
+                              FeatureShape* features) {
+  TF_RETURN_IF_ERROR(CheckShape(name, shape, {-1, -1, -1, -1}, "[N, H, W, C]"));
+  *features = {shape.dim_size(0), shape.dim_size(1), shape.dim_size(2),
+               shape.dim_size(3)};
   const int64_t height = features->height, width = features->width;
   const bool fits = width == 0 || height <= INT32_MAX / width;
   if (!fits || width > INT32_MAX || height > INT32_MAX) {
@@ -48,7 +44,6 @@ absl::Status ReadFeatureShape(const char* name, const TensorShape& shape,
 // Reads the shapes of all levels: of `input`'s tensors, or their values. In
 // messages, both features_shape and features_shapes are features_shape.
 absl::Status ReadFeatureShapes(OpKernelContext* ctx, const SizeInput& input,
-                               bool channels_first,
                                std::vector<FeatureShape>* features) {
   OpInputList tensors;
   TF_RETURN_IF_ERROR(ctx->input_list(input.name, &tensors));
@@ -66,8 +61,7 @@ absl::Status ReadFeatureShapes(OpKernelContext* ctx, const SizeInput& input,
   features->resize(tensors.size());
   for (int l = tensors.size() - 1; l >= 0; --l) {
     FeatureShape& level = (*features)[l];
-    TF_RETURN_IF_ERROR(
-        ReadFeatureShape(name, shapes[l], channels_first, &level));
+    TF_RETURN_IF_ERROR(ReadFeatureShape(name, shapes[l], &level));
     if (l + 1 == tensors.size()) continue;
     const FeatureShape& next = (*features)[l + 1];
     if (level.batch != next.batch || level.channels != next.channels) {
@@ -80,8 +74,8 @@ absl::Status ReadFeatureShapes(OpKernelContext* ctx, const SizeInput& input,
 }
 
 template <typename Device, typename C>
-absl::Status ReadBoxes(OpKernelContext* ctx, const RoiFormats& formats,
-                       int64_t batch, Boxes<C>* boxes) {
+absl::Status ReadBoxes(OpKernelContext* ctx, bool yxyx, int64_t batch,
+                       Boxes<C>* boxes) {
   const Tensor *data, *box_indices;
   TF_RETURN_IF_ERROR(ctx->input("boxes", &data));
   TF_RETURN_IF_ERROR(ctx->input("box_indices", &box_indices));
@@ -105,7 +99,7 @@ absl::Status ReadBoxes(OpKernelContext* ctx, const RoiFormats& formats,
       }
     }
   }
-  *boxes = {count, formats.yxyx, Data<C>(*data), images};
+  *boxes = {count, yxyx, Data<C>(*data), images};
   return absl::OkStatus();
 }
 
@@ -125,19 +119,12 @@ absl::Status ReadOutputSize(const Tensor& output_size, PoolGrid* grid) {
 
 // Reads the grid of the shape of what was pooled, of these boxes and channels.
 absl::Status ReadPooledShape(const char* name, const TensorShape& shape,
-                             int64_t boxes, int64_t channels,
-                             bool channels_first, PoolGrid* grid) {
+                             int64_t boxes, int64_t channels, PoolGrid* grid) {
   const std::string expected =
-      channels_first
-          ? absl::StrCat("[", boxes, ", ", channels, ", height, width]")
-          : absl::StrCat("[", boxes, ", height, width, ", channels, "]");
+      absl::StrCat("[", boxes, ", height, width, ", channels, "]");
   TF_RETURN_IF_ERROR(
-      channels_first
-          ? CheckShape(name, shape, {boxes, channels, -1, -1}, expected.c_str())
-          : CheckShape(name, shape, {boxes, -1, -1, channels},
-                       expected.c_str()));
-  const int first = channels_first ? 2 : 1;
-  *grid = {shape.dim_size(first), shape.dim_size(first + 1)};
+      CheckShape(name, shape, {boxes, -1, -1, channels}, expected.c_str()));
+  *grid = {shape.dim_size(1), shape.dim_size(2)};
   if (grid->height <= kMaxOnAxis && grid->width <= kMaxOnAxis) {
     return absl::OkStatus();
   }
@@ -171,11 +158,10 @@ absl::Status CheckSampleCount(const PoolGrid& grid, int32_t sampling_ratio,
 
 }  // namespace
 
-absl::Status ReadFormats(OpKernelConstruction* ctx, RoiFormats* formats) {
-  std::string data_format, box_format;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("data_format", &data_format));
+absl::Status ReadBoxFormat(OpKernelConstruction* ctx, bool* yxyx) {
+  std::string box_format;
   TF_RETURN_IF_ERROR(ctx->GetAttr("box_format", &box_format));
-  *formats = {data_format == "NCHW", box_format == "yxyx"};
+  *yxyx = box_format == "yxyx";
   return absl::OkStatus();
 }
 
@@ -205,11 +191,10 @@ absl::Status ReadSampling(OpKernelConstruction* ctx, bool has_aligned,
 }
 
 template <typename Device, typename C>
-absl::Status ReadRoiInputs(OpKernelContext* ctx, const RoiFormats& formats,
+absl::Status ReadRoiInputs(OpKernelContext* ctx, bool yxyx,
                            const RoiInputNames& names, RoiSizes* sizes,
                            Boxes<C>* boxes) {
-  TF_RETURN_IF_ERROR(ReadFeatureShapes(ctx, names.features,
-                                       formats.channels_first, &sizes->levels));
+  TF_RETURN_IF_ERROR(ReadFeatureShapes(ctx, names.features, &sizes->levels));
   const FeatureShape& features = sizes->levels[0];
   const Tensor *tensor, *like;
   if (names.like_features != nullptr) {
@@ -221,17 +206,16 @@ absl::Status ReadRoiInputs(OpKernelContext* ctx, const RoiFormats& formats,
                      like->shape().DebugString());
     }
   }
-  TF_RETURN_IF_ERROR(ReadBoxes<Device>(ctx, formats, features.batch, boxes));
+  TF_RETURN_IF_ERROR(ReadBoxes<Device>(ctx, yxyx, features.batch, boxes));
   TF_RETURN_IF_ERROR(ctx->input(names.grid.name, &tensor));
   const TensorShape& shape = tensor->shape();
   int64_t channels = features.channels;  // of what was pooled
   if (names.position_sensitive && names.grid.by_shape && shape.dims() == 4) {
-    channels = shape.dim_size(formats.channels_first ? 1 : 3);
+    channels = shape.dim_size(3);
   }
   TF_RETURN_IF_ERROR(names.grid.by_shape
                          ? ReadPooledShape(names.grid.name, shape, boxes->count,
-                                           channels, formats.channels_first,
-                                           &sizes->grid)
+                                           channels, &sizes->grid)
                          : ReadOutputSize(*tensor, &sizes->grid));
   if (!names.position_sensitive) return absl::OkStatus();
   TF_RETURN_IF_ERROR(CheckChannels(features.channels, sizes->grid));
@@ -243,10 +227,9 @@ absl::Status ReadRoiInputs(OpKernelContext* ctx, const RoiFormats& formats,
                  expected, ", as in the forward op");
 }
 
-#define TFO_INSTANTIATE(Device, C)                                          \
-  template absl::Status ReadRoiInputs<Device, C>(                           \
-      OpKernelContext*, const RoiFormats&, const RoiInputNames&, RoiSizes*, \
-      Boxes<C>*)
+#define TFO_INSTANTIATE(Device, C)                \
+  template absl::Status ReadRoiInputs<Device, C>( \
+      OpKernelContext*, bool, const RoiInputNames&, RoiSizes*, Boxes<C>*)
 TFO_INSTANTIATE(Cpu, float);
 TFO_INSTANTIATE(Cpu, double);
 TFO_INSTANTIATE(Gpu, float);
@@ -273,14 +256,8 @@ absl::Status CheckSamplesOfMax(const RoiSizes& sizes, int32_t sampling_ratio) {
 absl::Status AllocateOutput(OpKernelContext* ctx, int index,
                             const FeatureShape& shape, Tensor** output) {
   TensorShape tensor_shape;
-  TF_RETURN_IF_ERROR(
-      shape.channels_first
-          ? TensorShape::BuildTensorShape(
-                {shape.batch, shape.channels, shape.height, shape.width},
-                &tensor_shape)
-          : TensorShape::BuildTensorShape(
-                {shape.batch, shape.height, shape.width, shape.channels},
-                &tensor_shape));
+  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(
+      {shape.batch, shape.height, shape.width, shape.channels}, &tensor_shape));
   return ctx->allocate_output(index, tensor_shape, output);
 }
 

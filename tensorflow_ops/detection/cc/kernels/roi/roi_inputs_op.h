@@ -10,12 +10,7 @@
 
 namespace tfo {
 
-// data_format and box_format.
-struct RoiFormats {
-  bool channels_first, yxyx;
-};
-absl::Status ReadFormats(::tensorflow::OpKernelConstruction* ctx,
-                         RoiFormats* formats);
+absl::Status ReadBoxFormat(::tensorflow::OpKernelConstruction* ctx, bool* yxyx);
 
 absl::Status ReadSpatialScale(::tensorflow::OpKernelConstruction* ctx,
                               float* spatial_scale);
@@ -36,11 +31,10 @@ constexpr SizeInput ValuesOf(const char* input) { return {input, false}; }
 
 // The names of an op's inputs, besides boxes and box_indices.
 struct RoiInputNames {
-  // The features, [N,H,W,C] or [N,C,H,W]. A list has one per level, of one N
-  // and C.
+  // The features, [N,H,W,C]. A list has one per level, of one N and C.
   SizeInput features;
   // The grid of bins: (height, width) in [1, 2^20] each; or the shape of what
-  // was pooled, [K,ph,pw,C] or [K,C,ph,pw] with at most 2^20 bins on an axis.
+  // was pooled, [K,ph,pw,C] with at most 2^20 bins on an axis.
   SizeInput grid;
   // An input that must have the features' shape; null if there is none.
   const char* like_features = nullptr;
@@ -59,8 +53,7 @@ struct RoiSizes {
 // must lie in [0, N). On a GPU, checking would have to wait for the values;
 // there, a box with an index out of range pools zeros.
 template <typename Device, typename C>
-absl::Status ReadRoiInputs(::tensorflow::OpKernelContext* ctx,
-                           const RoiFormats& formats,
+absl::Status ReadRoiInputs(::tensorflow::OpKernelContext* ctx, bool yxyx,
                            const RoiInputNames& names, RoiSizes* sizes,
                            Boxes<C>* boxes);
 

@@ -49,16 +49,11 @@ GradUnits PartitionGradient(const Cpu& cpu, const FeatureShape& shape,
   const double max_bands = shape.height * bin_rows.size() / (2 * all_rows);
   units.bands = std::clamp<int64_t>(divide_up(cpu.num_threads, shape.batch), 1,
                                     std::max<int64_t>(max_bands, 1));
-  // NHWC: all channels of a pixel at once, which memory delivers fastest, or
-  // whole cache lines. NCHW: planes are apart anyway, and a few stay in the
-  // cache.
-  const int64_t line = shape.channels_first ? 1 : 64 / sizeof(T);
-  units.channels = shape.channels_first ? std::min<int64_t>(32, shape.channels)
-                                        : shape.channels;
-  units.channels = std::min(
-      units.channels,
-      divide_up(shape.channels,
-                divide_up(cpu.num_threads, shape.batch * units.bands)));
+  // All channels of a pixel at once, which memory delivers fastest, or whole
+  // cache lines.
+  constexpr int64_t line = 64 / sizeof(T);
+  units.channels = divide_up(
+      shape.channels, divide_up(cpu.num_threads, shape.batch * units.bands));
   // Taller than the tallest bin, so that the window moves only now and then.
   units.window_height =
       std::min(shape.height, tallest + std::max<int64_t>(8, tallest / 2));
@@ -92,7 +87,7 @@ struct BinRowPart {
 template <typename Sum>
 struct PartSums {
   Sum* sums;
-  int64_t pixel, channel;  // steps between neighbors
+  int64_t pixel;  // the step to the next one
   int64_t first_channel, channels;
 };
 
@@ -114,9 +109,8 @@ class SumsInPlace {
   // `rows` do not lie above those finished.
   PartSums<T> At(PixelRange rows) {
     ZeroUntil(rows.end);
-    return {
-        image_ + rows.begin * strides_.row + first_channel_ * strides_.channel,
-        strides_.column, strides_.channel, first_channel_, channels_};
+    return {image_ + rows.begin * strides_.row + first_channel_,
+            strides_.column, first_channel_, channels_};
   }
 
   // No later bin row adds above `row`.
@@ -126,13 +120,8 @@ class SumsInPlace {
   void ZeroUntil(int64_t row) {
     if (row <= zeroed_) return;
     const int64_t count = (row - zeroed_) * shape_.width;
-    T* const first =
-        image_ + zeroed_ * strides_.row + first_channel_ * strides_.channel;
-    if (shape_.channels_first) {
-      for (int64_t c = 0; c < channels_; ++c) {
-        std::memset(first + c * strides_.channel, 0, count * sizeof(T));
-      }
-    } else if (channels_ == shape_.channels) {
+    T* const first = image_ + zeroed_ * strides_.row + first_channel_;
+    if (channels_ == shape_.channels) {
       std::memset(first, 0, count * channels_ * sizeof(T));
     } else {
       for (int64_t i = 0; i < count; ++i) {
@@ -160,8 +149,8 @@ class SumWindow {
       : shape_(shape),
         strides_(shape.Strides()),
         height_(units.window_height),
-        plane_(units.window_height * shape.width),
-        sums_(plane_ * units.channels) {}
+        pixels_(units.window_height * shape.width),
+        sums_(pixels_ * units.channels) {}
 
   // Starts at a unit's first row.
   void Start(T* image, int64_t row, int64_t first_channel, int64_t channels) {
@@ -187,41 +176,26 @@ class SumWindow {
   PartSums<Sum> At(PixelRange rows) {
     if (rows.end > top_ + height_) MoveTo(done_);
     const int64_t offset = (rows.begin - top_) * shape_.width;
-    if (shape_.channels_first) {
-      return {&sums_[offset], 1, plane_, first_channel_, channels_};
-    }
-    return {&sums_[offset * channels_], channels_, 1, first_channel_,
-            channels_};
+    return {&sums_[offset * channels_], channels_, first_channel_, channels_};
   }
 
  private:
   void Write(int64_t row, int64_t rows) {
     const int64_t offset = (row - top_) * shape_.width;
     const int64_t count = rows * shape_.width;
-    T* const to =
-        image_ + row * strides_.row + first_channel_ * strides_.channel;
-    if (shape_.channels_first) {
-      for (int64_t c = 0; c < channels_; ++c) {
-        narrow_(&sums_[c * plane_ + offset], to + c * strides_.channel, count);
-      }
-    } else {
-      for (int64_t i = 0; i < count; ++i) {
-        narrow_(&sums_[(offset + i) * channels_], to + i * strides_.column,
-                channels_);
-      }
+    T* const to = image_ + row * strides_.row + first_channel_;
+    for (int64_t i = 0; i < count; ++i) {
+      narrow_(&sums_[(offset + i) * channels_], to + i * strides_.column,
+              channels_);
     }
   }
 
   // Makes `row`, which lies in the window or just below, its first.
   void MoveTo(int64_t row) {
-    const int64_t gone = (row - top_) * shape_.width, kept = plane_ - gone;
-    const int64_t planes = shape_.channels_first ? channels_ : 1;
-    const int64_t each = shape_.channels_first ? 1 : channels_;
-    for (int64_t c = 0; c < planes; ++c) {
-      Sum* const plane = sums_.data() + c * plane_;
-      std::memmove(plane, plane + gone * each, kept * each * sizeof(Sum));
-      std::memset(plane + kept * each, 0, gone * each * sizeof(Sum));
-    }
+    const int64_t gone = (row - top_) * shape_.width * channels_;
+    const int64_t kept = pixels_ * channels_ - gone;
+    std::memmove(sums_.data(), sums_.data() + gone, kept * sizeof(Sum));
+    std::memset(sums_.data() + kept, 0, gone * sizeof(Sum));
     top_ = row;
   }
 
@@ -229,9 +203,8 @@ class SumWindow {
   const FeatureStrides strides_;
   const decltype(TFO_DISPATCH(NarrowArray<T>)) narrow_ =
       TFO_DISPATCH(NarrowArray<T>);
-  const int64_t height_, plane_;  // rows; pixels of the window
-  // [height, width, channels], or [channels, height, width].
-  std::vector<Sum> sums_;
+  const int64_t height_, pixels_;  // of the window
+  std::vector<Sum> sums_;          // [height, width, channels]
   T* image_;
   int64_t first_channel_, channels_;
   int64_t top_, done_;  // the window's first row; the first unfinished row

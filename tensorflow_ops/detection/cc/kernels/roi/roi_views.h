@@ -21,21 +21,6 @@ struct RowView {
   int64_t channels;
 };
 
-// A channel of an image, NCHW: [.., width]. From `data` on, memory has
-// `readable` elements.
-template <typename T>
-struct PlaneView {
-  T* data;
-  int64_t width, readable;
-};
-
-// A value in each channel, `step` elements apart.
-template <typename T>
-struct ChannelView {
-  T* data;
-  int64_t step;
-};
-
 }  // namespace tfo
 
 #endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_VIEWS_H_

@@ -112,7 +112,7 @@ double CyclesPerBin(const RoiAlignMaxArgs& args,
     rows /= std::max<size_t>(bin_rows.size(), 1);
     samples = rows * rows;
   }
-  return 2 + samples * (args.features.channels_first ? 12 : 1.5);
+  return 2 + samples * 1.5;
 }
 
 // Values that the vector functions may read beyond the channels' samples.
@@ -127,9 +127,7 @@ class BinRowUnits {
               int64_t element_size)
       : bin_rows_(SampledBinRows(args, boxes)),
         channels_(args.features.channels),
-        block_(std::min<int64_t>(channels_, args.features.channels_first
-                                                ? 16
-                                                : 1024 / element_size)),
+        block_(std::min<int64_t>(channels_, 1024 / element_size)),
         blocks_((channels_ + block_ - 1) / block_),
         cycles_(CyclesPerBin(args, bin_rows_) * args.grid.width * block_) {}
 
@@ -164,13 +162,10 @@ Error PoolBins(const Cpu& cpu, const RoiAlignMaxArgs& args,
                const MakePoolBin& make_pool_bin) {
   const FeatureShape pooled = args.Pooled(boxes.count);
   if (pooled.Size() == 0) return nullptr;
-  const bool channels_first = pooled.channels_first;
-  const int64_t step = pooled.Strides().channel;
   const BinRowUnits units(args, boxes, sizeof(T));
   cpu.ParallelFor(
       units.size(), units.cycles(), [&](int64_t begin, int64_t end) {
         RowSamples<Coordinate<T>> samples;
-        std::vector<T> values(channels_first ? units.block() : 0);
         auto pool_bin = make_pool_bin(units.block());
         for (int64_t i = begin; i < end; ++i) {
           const auto [bins, block, c0, channels] = units[i];
@@ -178,15 +173,12 @@ Error PoolBins(const Cpu& cpu, const RoiAlignMaxArgs& args,
           const bool empty = bins.rows.empty();
           if (!empty) samples.Fill(ReadRoi(args, boxes, bins.box), bins.p);
           for (int64_t q = 0; q < pooled.width; ++q) {
-            T* const bin = output + pooled.Offset(bins.box, bins.p, q, c0);
-            T* const to = channels_first ? values.data() : bin;
+            T* const to = output + pooled.Offset(bins.box, bins.p, q, c0);
             if (empty) {
               std::memset(to, 0, channels * sizeof(T));
             } else {
               pool_bin(from, channels, samples.Bin(q), to);
             }
-            if (!channels_first) continue;
-            for (int64_t c = 0; c < channels; ++c) bin[c * step] = to[c];
           }
         }
       });
@@ -200,11 +192,12 @@ Error RoiAlignMax(const Cpu& cpu, const RoiAlignMaxArgs& args,
                   const Boxes<Coordinate<T>>& boxes, const T* features,
                   T* output) {
   const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
-  const FeatureStrides strides = args.features.Strides();
+  const FeatureShape& shape = args.features;
   return PoolBins(cpu, args, boxes, output, [&](int64_t) {
     return [&](int64_t from, int64_t channels,
                const BinSamples<Coordinate<T>>& bin, T* to) {
-      largest_samples({features + from, strides}, channels, bin, to, nullptr);
+      largest_samples({features + from, shape.width, shape.channels}, channels,
+                      bin, to, nullptr);
     };
   });
 }
@@ -216,15 +209,15 @@ Error RoiAlignMaxGradGrad(const Cpu& cpu, const RoiAlignMaxArgs& args,
                           T* dd_output) {
   const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
   const auto read_samples = TFO_DISPATCH(ReadSamples<T>);
-  const FeatureStrides strides = args.features.Strides();
+  const FeatureShape& shape = args.features;
   return PoolBins(cpu, args, boxes, dd_output, [&](int64_t block) {
     return [&, largest = std::vector<int32_t>(block + kPadding)](
                int64_t from, int64_t channels,
                const BinSamples<Coordinate<T>>& bin, T* to) mutable {
-      largest_samples({features + from, strides}, channels, bin, nullptr,
-                      largest.data());
-      read_samples({dd_features + from, strides}, channels, bin, largest.data(),
-                   to);
+      largest_samples({features + from, shape.width, shape.channels}, channels,
+                      bin, nullptr, largest.data());
+      read_samples({dd_features + from, shape.width, shape.channels}, channels,
+                   bin, largest.data(), to);
     };
   });
 }
@@ -239,8 +232,6 @@ Error RoiAlignMaxGrad(const Cpu& cpu, const RoiAlignMaxArgs& args,
   const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
   const auto add_to_samples = TFO_DISPATCH(AddToSamples<T>);
   const FeatureShape pooled = args.Pooled(boxes.count);
-  const FeatureStrides strides = shape.Strides();
-  const int64_t step = pooled.Strides().channel;
   std::vector<BinRow> bin_rows = SampledBinRows(args, boxes);
   GradCost cost;
   cost.cycles_per_bin_row =
@@ -253,14 +244,13 @@ Error RoiAlignMaxGrad(const Cpu& cpu, const RoiAlignMaxArgs& args,
       const auto& [k, p, image, rows] = *part.whole;
       samples.Fill(ReadRoi(args, boxes, k), p);
       const int64_t from = shape.Offset(image, 0, 0, to.first_channel);
-      const StridedImage<Sum> sums = {
-          to.sums, {0, to.pixel * shape.width, to.pixel, to.channel}};
+      const ImageView<Sum> sums = {to.sums, shape.width, to.pixel};
       for (int64_t q = 0; q < pooled.width; ++q) {
-        largest_samples({features + from, strides}, to.channels, samples.Bin(q),
-                        nullptr, largest.data());
-        add_to_samples(
-            {d_output + pooled.Offset(k, p, q, to.first_channel), step},
-            largest.data(), to.channels, samples.Bin(q), part.rows, sums);
+        largest_samples({features + from, shape.width, shape.channels},
+                        to.channels, samples.Bin(q), nullptr, largest.data());
+        add_to_samples(d_output + pooled.Offset(k, p, q, to.first_channel),
+                       largest.data(), to.channels, samples.Bin(q), part.rows,
+                       sums);
       }
     };
   });
@@ -279,8 +269,7 @@ Error RoiAlignMaxBoxesGrad(const Cpu& cpu, const RoiAlignMaxArgs& args,
   }
   const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
   const auto add_slopes = TFO_DISPATCH(AddSlopes<T>);
-  const FeatureStrides strides = args.features.Strides();
-  const int64_t step = pooled.Strides().channel;
+  const FeatureShape& shape = args.features;
   const BinRowUnits units(args, boxes, sizeof(T));
   // A box's parts are its rows of bins, each by blocks of channels.
   const int64_t parts_of_box = pooled.height * units.blocks();
@@ -294,15 +283,15 @@ Error RoiAlignMaxBoxesGrad(const Cpu& cpu, const RoiAlignMaxArgs& args,
           const auto [bins, block, c0, channels] = units[i];
           if (bins.rows.empty()) continue;
           const int64_t k = bins.box, p = bins.p;
-          const int64_t from = args.features.Offset(bins.image, 0, 0, c0);
+          const int64_t from = shape.Offset(bins.image, 0, 0, c0);
           samples.Fill(ReadRoi(args, boxes, k), p);
           row_sums.assign(samples.row().size(), 0.0);
           column_sums.assign(samples.columns().size(), 0.0);
           for (int64_t q = 0; q < pooled.width; ++q) {
-            largest_samples({features + from, strides}, channels,
-                            samples.Bin(q), nullptr, largest.data());
-            add_slopes({d_output + pooled.Offset(k, p, q, c0), step},
-                       largest.data(), {values + from, strides}, channels,
+            largest_samples({features + from, shape.width, shape.channels},
+                            channels, samples.Bin(q), nullptr, largest.data());
+            add_slopes(d_output + pooled.Offset(k, p, q, c0), largest.data(),
+                       {values + from, shape.width, shape.channels}, channels,
                        samples.Bin(q), row_sums.data(),
                        column_sums.data() + samples.columns().First(q));
           }

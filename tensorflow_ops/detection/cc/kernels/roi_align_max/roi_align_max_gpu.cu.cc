@@ -10,7 +10,7 @@ namespace tfo {
 namespace {
 
 // A block takes a row of a box's bins, a thread some channels of a bin.
-template <typename T, int N, bool kPacked>
+template <typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
     Max(const __grid_constant__ RoiAlignMaxArgs args,
         const __grid_constant__ Boxes<Coordinate<T>> boxes, const T* features,
@@ -19,8 +19,7 @@ __global__ void __launch_bounds__(kRowThreads)
   using Kind = Samples<Value>;
   __shared__ SharedBinRow<Kind> row;
   const FeatureStrides strides = args.features.Strides();
-  const FeatureStrides out = args.Pooled(boxes.count).Strides();
-  const int64_t packs = (args.features.channels + N - 1) / N;
+  const int64_t packs = args.features.channels / N;
   const int64_t units = boxes.count * args.grid.height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const int64_t k = unit / args.grid.height;
@@ -28,14 +27,14 @@ __global__ void __launch_bounds__(kRowThreads)
     VisitBinRow(
         args, boxes, k, p, packs, row,
         [&](const BinOfRow<Kind>& bin, int64_t q, int64_t pack) {
-          const int64_t c = pack * N, valid = args.features.channels - c;
-          const BinOffsets offsets = OffsetsOf(args, row.image, k, p, q, c);
+          const BinOffsets offsets =
+              OffsetsOf(args, row.image, k, p, q, pack * N);
           Pack<Value, N> best = {};
           for (int32_t i = 0; i < bin.count_y; ++i) {
             for (int32_t j = 0; j < bin.count_x; ++j) {
               const Sample<Kind> at = {bin.y[i], bin.x[j]};
-              const auto values = Interpolate<N, kPacked>(
-                  features + offsets.map, strides, at, valid);
+              const auto values =
+                  Interpolate<N>(features + offsets.map, strides, at);
               const bool first = i == 0 && j == 0;
 #pragma unroll
               for (int n = 0; n < N; ++n) {
@@ -55,8 +54,7 @@ __global__ void __launch_bounds__(kRowThreads)
                 some_outside && Replaces(Value(0), best.values[n]);
             largest.values[n] = Narrow<T>(zero ? Value(0) : best.values[n]);
           }
-          StoreChannels<N, kPacked>(largest, output + offsets.output,
-                                    out.channel, valid);
+          StorePack(largest, output + offsets.output);
         });
   }
 }
@@ -234,8 +232,7 @@ __global__ void __launch_bounds__(kTileThreads)
     });
 
     if (c >= args.features.channels) continue;
-    WriteTile(tile, sums, strides,
-              d_features + tile.image * strides.image + c * strides.channel);
+    WriteTile(tile, sums, strides, d_features + tile.image * strides.image + c);
   }
 }
 
@@ -257,17 +254,17 @@ Error RoiAlignMax(const Gpu& gpu, const RoiAlignMaxArgs& args,
                   const Boxes<Coordinate<T>>& boxes, const T* features,
                   T* output) {
   if (args.Pooled(boxes.count).Size() == 0) return nullptr;
-  constexpr int kWidth = kPackSize<T>;
   const int64_t channels = args.features.channels;
-  const auto launch = [&](auto kernel, int64_t packs) {
-    return Launch(gpu, GridSize(boxes.count * args.grid.height),
-                  RowThreads(args.grid.width, packs), kernel, args, boxes,
-                  features, output);
-  };
-  const Error error = !args.features.channels_first &&
-                              FitsPacks<kWidth>(channels, features, output)
-                          ? launch(Max<T, kWidth, true>, channels / kWidth)
-                          : launch(Max<T, 2, false>, (channels + 1) / 2);
+  const Error error = WithWidestPack<T>(
+      [&](auto n) {
+        return FitsPacks<decltype(n)::value>(channels, features, output);
+      },
+      [&](auto n) {
+        return Launch(gpu, GridSize(boxes.count * args.grid.height),
+                      RowThreads(args.grid.width, channels / n),
+                      Max<T, decltype(n)::value>, args, boxes, features,
+                      output);
+      });
   if (error != nullptr) return error;
   return LaunchFallback(gpu, args, boxes, features, features, output);
 }

@@ -34,21 +34,19 @@ struct Corner {
                    (i % 2 == 0 || at.x.fraction != 0)) {}
 };
 
-// Loads a sample's N channels from `map` on; only the first `valid` exist.
-template <int N, bool kPacked, typename T, typename Kind>
+// Loads a sample's N channels from `map` on.
+template <int N, typename T, typename Kind>
 __device__ Pack<Accumulator<T>, N> Interpolate(const T* map,
                                                const FeatureStrides& strides,
-                                               const Sample<Kind>& at,
-                                               int64_t valid) {
+                                               const Sample<Kind>& at) {
   using Value = Accumulator<T>;
   Pack<T, N> pixels[4];  // all loads before the first use
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const Corner<Value> corner(at, i);
     if (corner.has_weight) {
-      pixels[i] = LoadChannels<N, kPacked>(
-          map + corner.y * strides.row + corner.x * strides.column,
-          strides.channel, valid);
+      pixels[i] =
+          LoadPack<N>(map + corner.y * strides.row + corner.x * strides.column);
     }
   }
   Pack<Value, N> values = {};
@@ -68,7 +66,7 @@ template <typename T, typename Kind>
 __device__ Accumulator<T> InterpolateOne(const T* map,
                                          const FeatureStrides& strides,
                                          const Sample<Kind>& at) {
-  return Interpolate<1, false>(map, strides, at, 1).values[0];
+  return Interpolate<1>(map, strides, at).values[0];
 }
 
 // The largest of a bin's samples in one channel, so far.

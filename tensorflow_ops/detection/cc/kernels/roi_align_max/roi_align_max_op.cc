@@ -16,7 +16,7 @@ class RoiAlignMaxOpBase : public OpKernel {
  public:
   explicit RoiAlignMaxOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ReadSpatialScale(ctx, &spatial_scale_));
-    OP_REQUIRES_OK(ctx, ReadFormats(ctx, &formats_));
+    OP_REQUIRES_OK(ctx, ReadBoxFormat(ctx, &yxyx_));
     OP_REQUIRES_OK(ctx, ReadSampling(ctx, /*has_aligned=*/true, &sampling_));
   }
 
@@ -25,15 +25,14 @@ class RoiAlignMaxOpBase : public OpKernel {
   absl::Status ReadInputs(OpKernelContext* ctx, const RoiInputNames& names,
                           RoiAlignMaxArgs* args, Boxes<C>* boxes) const {
     RoiSizes sizes;
-    TF_RETURN_IF_ERROR(
-        ReadRoiInputs<Device>(ctx, formats_, names, &sizes, boxes));
+    TF_RETURN_IF_ERROR(ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, boxes));
     *args = {{sizes.levels[0], spatial_scale_, sizes.grid}, sampling_};
     return CheckSamplesOfMax(sizes, sampling_.ratio);
   }
 
  private:
   float spatial_scale_;
-  RoiFormats formats_;
+  bool yxyx_;
   RoiSampling sampling_;
 };
 

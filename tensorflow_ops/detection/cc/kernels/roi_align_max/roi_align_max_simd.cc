@@ -56,7 +56,7 @@ TFO_INLINE void ForChannelSamples(const BinSamples<C>& bin,
 
 // kVectors vectors of channels at a sample; load(pixel, i) loads the i-th.
 template <int kVectors, typename T, typename LoadVector>
-TFO_INLINE void Interpolate(const StridedImage<const T>& map,
+TFO_INLINE void Interpolate(const ImageView<const T>& map,
                             const LineSample<Accumulator<T>>& y,
                             const LineSample<Accumulator<T>>& x,
                             const LoadVector& load,
@@ -64,8 +64,7 @@ TFO_INLINE void Interpolate(const StridedImage<const T>& map,
   for (int i = 0; i < kVectors; ++i) values[i] = Vector<T>{};
   VisitCorners(y, x, [&](int64_t row, int64_t column, Accumulator<T> weight) {
     const Vector<T> w = Vector<T>{} + weight;
-    const T* const pixel =
-        map.data + row * map.strides.row + column * map.strides.column;
+    const T* const pixel = map.data + (row * map.width + column) * map.channels;
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       values[i] = MulAdd(w, load(pixel, i), values[i]);
@@ -74,7 +73,7 @@ TFO_INLINE void Interpolate(const StridedImage<const T>& map,
 }
 
 template <int kVectors, typename T, typename LoadVector>
-TFO_INLINE void Largest(const StridedImage<const T>& map,
+TFO_INLINE void Largest(const ImageView<const T>& map,
                         const BinSamples<Accumulator<T>>& bin,
                         const LoadVector& load, Vector<T> (&best)[kVectors],
                         Index<T> (&at)[kVectors]) {
@@ -106,13 +105,9 @@ TFO_INLINE void Largest(const StridedImage<const T>& map,
 // Loads a vector of a pixel's channels, or its first n.
 template <typename T>
 struct ChannelLoader {
-  int64_t n, step;
+  int64_t n;
   TFO_INLINE Vector<T> operator()(const T* pixel, int) const {
-    constexpr int kCount = Lanes<T>::kCount;
-    if (step == 1) return n < kCount ? LoadFirst(pixel, n) : Load(pixel);
-    Accumulator<T> lanes[kCount] = {};
-    for (int64_t i = 0; i < n; ++i) lanes[i] = LoadOne(pixel + i * step);
-    return Load(lanes);
+    return n < Lanes<T>::kCount ? LoadFirst(pixel, n) : Load(pixel);
   }
 };
 
@@ -158,30 +153,12 @@ TFO_INLINE void VisitSlopes(const LineSample<C>& y, const LineSample<C>& x,
 }  // namespace
 
 template <typename T>
-void LargestSamples(const StridedImage<const T>& map, int64_t channels,
+void LargestSamples(const ImageView<const T>& map, int64_t channels,
                     BinSamples<Accumulator<T>> bin, T* values,
                     int32_t* samples) {
   constexpr int kCount = Lanes<T>::kCount;
-  const FeatureStrides strides = map.strides;
   // The registers hold a maximum, an index and a value for each.
   constexpr int kVectors = kVectorBytes == 64 ? 8 : 4;
-  const auto last = [&](int64_t c, int64_t n) {
-    Vector<T> best[1];
-    Index<T> at[1];
-    Largest<1, T>({map.data + c * strides.channel, strides}, bin,
-                  ChannelLoader<T>{n, strides.channel}, best, at);
-    if (values != nullptr) StoreChannels(best[0], values + c, n);
-    if (samples == nullptr) return;
-    int32_t indices[kCount];
-    StoreIndex(at[0], indices);
-    for (int64_t i = 0; i < n; ++i) samples[c + i] = indices[i];
-  };
-  if (strides.channel != 1) {
-    for (int64_t c = 0; c < channels; c += kCount) {
-      last(c, channels - c < kCount ? channels - c : kCount);
-    }
-    return;
-  }
   ForVectorGroups<kVectors, kCount>(
       channels, 0,
       [&](auto vectors, int64_t c) {
@@ -189,7 +166,7 @@ void LargestSamples(const StridedImage<const T>& map, int64_t channels,
         Vector<T> best[kNumber];
         Index<T> at[kNumber];
         Largest<kNumber, T>(
-            {map.data + c, strides}, bin,
+            {map.data + c, map.width, map.channels}, bin,
             [&](const T* pixel, int i) { return Load(pixel + i * kCount); },
             best, at);
 #pragma GCC unroll 8
@@ -198,30 +175,24 @@ void LargestSamples(const StridedImage<const T>& map, int64_t channels,
           if (samples != nullptr) StoreIndex(at[i], samples + c + i * kCount);
         }
       },
-      last);
+      [&](int64_t c, int64_t n) {
+        Vector<T> best[1];
+        Index<T> at[1];
+        Largest<1, T>({map.data + c, map.width, map.channels}, bin,
+                      ChannelLoader<T>{n}, best, at);
+        if (values != nullptr) StoreFirst(best[0], values + c, n);
+        if (samples == nullptr) return;
+        int32_t indices[kCount];
+        StoreIndex(at[0], indices);
+        for (int64_t i = 0; i < n; ++i) samples[c + i] = indices[i];
+      });
 }
 
 template <typename T>
-void ReadSamples(const StridedImage<const T>& map, int64_t channels,
+void ReadSamples(const ImageView<const T>& map, int64_t channels,
                  BinSamples<Accumulator<T>> bin, const int32_t* samples,
                  T* values) {
   constexpr int kCount = Lanes<T>::kCount;
-  const FeatureStrides strides = map.strides;
-  if (strides.channel != 1) {
-    memset(values, 0, channels * sizeof(T));
-    ForChannelSamples(
-        bin, samples, channels, [&](int64_t c, const auto& y, const auto& x) {
-          Accumulator<T> value = 0;
-          VisitCorners(
-              y, x, [&](int64_t row, int64_t column, Accumulator<T> weight) {
-                const int64_t at = row * strides.row + column * strides.column +
-                                   c * strides.channel;
-                value = MulAdd(weight, LoadOne(map.data + at), value);
-              });
-          values[c] = Narrow<T>(value);
-        });
-    return;
-  }
   for (int64_t c = 0; c < channels; c += kCount) {
     const int64_t n = channels - c < kCount ? channels - c : kCount;
     const Index<T> at = LoadIndex<T>(samples + c);
@@ -230,8 +201,8 @@ void ReadSamples(const StridedImage<const T>& map, int64_t channels,
       const Index<T> taken = at == (Index<T>{} + sample);
       if (!AnyLane(taken)) return;
       Vector<T> read[1];
-      Interpolate<1, T>({map.data + c, strides}, y, x, ChannelLoader<T>{n, 1},
-                        read);
+      Interpolate<1, T>({map.data + c, map.width, map.channels}, y, x,
+                        ChannelLoader<T>{n}, read);
       out = taken ? read[0] : out;
     });
     StoreChannels(out, values + c, n);
@@ -239,28 +210,28 @@ void ReadSamples(const StridedImage<const T>& map, int64_t channels,
 }
 
 template <typename T>
-void AddToSamples(ChannelView<const T> d_values, const int32_t* samples,
-                  int64_t channels, BinSamples<Accumulator<T>> bin,
-                  PixelRange rows, const StridedImage<Accumulator<T>>& sums) {
+void AddToSamples(const T* d_values, const int32_t* samples, int64_t channels,
+                  BinSamples<Accumulator<T>> bin, PixelRange rows,
+                  const ImageView<Accumulator<T>>& sums) {
   using Sum = Accumulator<T>;
   constexpr int kCount = Lanes<T>::kCount;
   // Copied, since the compiler cannot know that the sums are not in `sums`.
   Sum* const first_sum = sums.data;
-  const FeatureStrides strides = sums.strides;
+  const int64_t column_step = sums.channels;
+  const int64_t row_step = sums.width * column_step;
   const auto owned = [&](int64_t row) {
     return row >= rows.begin && row < rows.end;
   };
   const auto offset = [&](int64_t row, int64_t column) {
-    return (row - rows.begin) * strides.row + column * strides.column;
+    return (row - rows.begin) * row_step + column * column_step;
   };
-  if (strides.channel != 1 || d_values.step != 1 ||
-      NumSamples(bin) > kFewSamples) {
+  if (NumSamples(bin) > kFewSamples) {
     ForChannelSamples(
         bin, samples, channels, [&](int64_t c, const auto& y, const auto& x) {
-          const Sum value = LoadOne(d_values.data + c * d_values.step);
+          const Sum value = LoadOne(d_values + c);
           VisitCorners(y, x, [&](int64_t row, int64_t column, Sum weight) {
             if (!owned(row)) return;
-            Sum& sum = first_sum[offset(row, column) + c * strides.channel];
+            Sum& sum = first_sum[offset(row, column) + c];
             sum = MulAdd(weight, value, sum);
           });
         });
@@ -281,7 +252,7 @@ void AddToSamples(ChannelView<const T> d_values, const int32_t* samples,
     for (; c + kCount <= channels; c += kCount) {
       const Index<T> taken = LoadIndex<T>(samples + c) == (Index<T>{} + sample);
       if (!AnyLane(taken)) continue;
-      const Vector<T> value = taken ? Load(d_values.data + c) : Vector<T>{};
+      const Vector<T> value = taken ? Load(d_values + c) : Vector<T>{};
       for (int i = 0; i < count; ++i) {
         Store(MulAdd(weights[i], value, Load(pixels[i] + c)), pixels[i] + c);
       }
@@ -289,8 +260,7 @@ void AddToSamples(ChannelView<const T> d_values, const int32_t* samples,
     if (c < channels) {
       const int64_t n = channels - c;
       const Index<T> taken = LoadIndex<T>(samples + c) == (Index<T>{} + sample);
-      const Vector<T> value =
-          taken ? LoadFirst(d_values.data + c, n) : Vector<T>{};
+      const Vector<T> value = taken ? LoadFirst(d_values + c, n) : Vector<T>{};
       for (int i = 0; i < count; ++i) {
         StoreFirst(MulAdd(weights[i], value, LoadFirst(pixels[i] + c, n)),
                    pixels[i] + c, n);
@@ -300,15 +270,16 @@ void AddToSamples(ChannelView<const T> d_values, const int32_t* samples,
 }
 
 template <typename T>
-void AddSlopes(ChannelView<const T> d_values, const int32_t* samples,
-               const StridedImage<const T>& map, int64_t channels,
+void AddSlopes(const T* d_values, const int32_t* samples,
+               const ImageView<const T>& map, int64_t channels,
                BinSamples<Accumulator<T>> bin, double* row_sums,
                double* column_sums) {
   using Sum = Accumulator<T>;
   constexpr int kCount = Lanes<T>::kCount;
-  const FeatureStrides strides = map.strides;
+  const int64_t column_step = map.channels;
+  const int64_t row_step = map.width * column_step;
   const auto first_pixel = [&](const auto& y, const auto& x) {
-    return map.data + y.low * strides.row + x.low * strides.column;
+    return map.data + y.low * row_step + x.low * column_step;
   };
   const auto row_sum = [&](const auto& y) -> double& {
     return row_sums[&y - bin.rows.begin];
@@ -316,17 +287,15 @@ void AddSlopes(ChannelView<const T> d_values, const int32_t* samples,
   const auto column_sum = [&](const auto& x) -> double& {
     return column_sums[&x - bin.columns.begin];
   };
-  if (strides.channel != 1 || d_values.step != 1 ||
-      NumSamples(bin) > kFewSamples) {
+  if (NumSamples(bin) > kFewSamples) {
     ForChannelSamples(
         bin, samples, channels, [&](int64_t c, const auto& y, const auto& x) {
-          const T* const pixel = first_pixel(y, x) + c * strides.channel;
-          const Sum d_value = LoadOne(d_values.data + c * d_values.step);
+          const T* const pixel = first_pixel(y, x) + c;
+          const Sum d_value = LoadOne(d_values + c);
           VisitSlopes<Sum>(
               y, x,
               [&](int64_t row, int64_t column) {
-                return LoadOne(pixel + row * strides.row +
-                               column * strides.column);
+                return LoadOne(pixel + row * row_step + column * column_step);
               },
               [&](Sum slope) { row_sum(y) += d_value * slope; },
               [&](Sum slope) { column_sum(x) += d_value * slope; });
@@ -340,14 +309,14 @@ void AddSlopes(ChannelView<const T> d_values, const int32_t* samples,
     for (int64_t c = 0; c < channels; c += kCount) {
       const Index<T> taken = LoadIndex<T>(samples + c) == (Index<T>{} + sample);
       if (!AnyLane(taken)) continue;
-      const ChannelLoader<T> load = {channels - c, 1};
+      const ChannelLoader<T> load = {channels - c};
       const T* const pixel = first_pixel(y, x) + c;
-      const Vector<T> d_value = load(d_values.data + c, 0);
+      const Vector<T> d_value = load(d_values + c, 0);
       // Other channels may hold NaN: their lanes stay as they are.
       VisitSlopes<Vector<T>>(
           y, x,
           [&](int64_t row, int64_t column) {
-            return load(pixel + row * strides.row + column * strides.column, 0);
+            return load(pixel + row * row_step + column * column_step, 0);
           },
           [&](const Vector<T>& slope) {
             down = taken ? MulAdd(d_value, slope, down) : down;
@@ -361,17 +330,17 @@ void AddSlopes(ChannelView<const T> d_values, const int32_t* samples,
   });
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template void LargestSamples<T>(const StridedImage<const T>&, int64_t,       \
-                                  BinSamples<Accumulator<T>>, T*, int32_t*);   \
-  template void ReadSamples<T>(const StridedImage<const T>&, int64_t,          \
-                               BinSamples<Accumulator<T>>, const int32_t*,     \
-                               T*);                                            \
-  template void AddToSamples<T>(ChannelView<const T>, const int32_t*, int64_t, \
-                                BinSamples<Accumulator<T>>, PixelRange,        \
-                                const StridedImage<Accumulator<T>>&);          \
-  template void AddSlopes<T>(ChannelView<const T>, const int32_t*,             \
-                             const StridedImage<const T>&, int64_t,            \
+#define TFO_INSTANTIATE(T)                                                   \
+  template void LargestSamples<T>(const ImageView<const T>&, int64_t,        \
+                                  BinSamples<Accumulator<T>>, T*, int32_t*); \
+  template void ReadSamples<T>(const ImageView<const T>&, int64_t,           \
+                               BinSamples<Accumulator<T>>, const int32_t*,   \
+                               T*);                                          \
+  template void AddToSamples<T>(const T*, const int32_t*, int64_t,           \
+                                BinSamples<Accumulator<T>>, PixelRange,      \
+                                const ImageView<Accumulator<T>>&);           \
+  template void AddSlopes<T>(const T*, const int32_t*,                       \
+                             const ImageView<const T>&, int64_t,             \
                              BinSamples<Accumulator<T>>, double*, double*)
 TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE

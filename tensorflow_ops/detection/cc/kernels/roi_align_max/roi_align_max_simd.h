@@ -30,44 +30,36 @@ struct BinSamples {
   bool outside;
 };
 
-// An image from some channel on.
-template <typename T>
-struct StridedImage {
-  T* data;
-  FeatureStrides strides;
-};
-
 TFO_PER_CPU_LEVEL(
     // The largest sample of a bin in `channels` channels of `map`. Writes its
     // value and its index; 0 and -1 for one outside and where there are no
     // samples. Either may be null.
     template <typename T>
-    void LargestSamples(const StridedImage<const T>& map, int64_t channels,
+    void LargestSamples(const ImageView<const T>& map, int64_t channels,
                         BinSamples<Accumulator<T>> bin, T* values,
                         int32_t* samples);
 
     // Writes the value of `map` at each channel's sample, 0 for -1. `samples`
     // may be read 16 elements further.
     template <typename T>
-    void ReadSamples(const StridedImage<const T>& map, int64_t channels,
+    void ReadSamples(const ImageView<const T>& map, int64_t channels,
                      BinSamples<Accumulator<T>> bin, const int32_t* samples,
                      T* values);
 
     // The transpose of ReadSamples in some `rows` of pixels, the first of which
     // is the first of `sums`. `samples` may be read 16 elements further.
     template <typename T>
-    void AddToSamples(ChannelView<const T> d_values, const int32_t* samples,
+    void AddToSamples(const T* d_values, const int32_t* samples,
                       int64_t channels, BinSamples<Accumulator<T>> bin,
-                      PixelRange rows,
-                      const StridedImage<Accumulator<T>>& sums);
+                      PixelRange rows, const ImageView<Accumulator<T>>& sums);
 
     // Adds the sum of d_values times the slope of `map` at each channel's
     // sample: of its slope downward to that row's of `row_sums`, of its slope
     // across to that column's of `column_sums`. `samples` may be read 16
     // elements further.
     template <typename T>
-    void AddSlopes(ChannelView<const T> d_values, const int32_t* samples,
-                   const StridedImage<const T>& map, int64_t channels,
+    void AddSlopes(const T* d_values, const int32_t* samples,
+                   const ImageView<const T>& map, int64_t channels,
                    BinSamples<Accumulator<T>> bin, double* row_sums,
                    double* column_sums);)
 

@@ -105,15 +105,13 @@ void Check(const RoiProblem<T>& problem, const testing::Caller& caller = {}) {
 TFO_TEST(RoiAlignMax, EqualsReference) {
   for (const RoiSampling sampling :
        {RoiSampling{2, true}, {0, true}, {3, false}}) {
-    for (bool channels_first : {false, true}) {
-      const auto kind = RoiBins::kSamples;
-      const auto all = RoiChannels::kAll;
-      Check(MakeFixedProblem<float>(kind, sampling, all, 21, channels_first));
-      Check(MakeFixedProblem<float>(kind, sampling, all, 130, channels_first));
-      Check(MakeFixedProblem<double>(kind, sampling, all, 35, channels_first));
-      Check(MakeFixedProblem<Half>(kind, sampling, all, 70, channels_first));
-      Check(MakeFixedProblem<BFloat16>(kind, sampling, all, 3, channels_first));
-    }
+    const auto kind = RoiBins::kSamples;
+    const auto all = RoiChannels::kAll;
+    Check(MakeFixedProblem<float>(kind, sampling, all, 21));
+    Check(MakeFixedProblem<float>(kind, sampling, all, 130));
+    Check(MakeFixedProblem<double>(kind, sampling, all, 35));
+    Check(MakeFixedProblem<Half>(kind, sampling, all, 70));
+    Check(MakeFixedProblem<BFloat16>(kind, sampling, all, 3));
   }
 }
 
@@ -143,105 +141,79 @@ RoiProblem<T> RandomProblem(const FeatureShape& features, float spatial_scale,
 // 16-bit gradients are summed in windows that move down the image, for a group
 // of channels at a time.
 TFO_TEST(RoiAlignMax, TallMapsAndManyChannels) {
-  for (bool first : {false, true}) {
-    Check(RandomProblem<BFloat16>({2, 90, 31, 70, first}, 0.5f, {7, 3},
-                                  {2, true}, 40));
-    Check(RandomProblem<Half>({1, 90, 31, 40, first}, 0.5f, {2, 3}, {0, true},
-                              20));
-    Check(RandomProblem<BFloat16>({1, 9, 12, 1100, first}, 1, {3, 2}, {2, true},
-                                  9));
-    Check(RandomProblem<float>({3, 40, 30, 530, first}, 1, {3, 2}, {2, false},
-                               9));
-  }
-}
-
-// A map of one pixel has contiguous channels in every layout; its bins may not.
-TFO_TEST(RoiAlignMax, OnePixel) {
-  for (bool first : {false, true}) {
-    for (int bins : {1, 2}) {
-      const FeatureShape map = {1, 1, 1, 40, first};
-      Check(RandomProblem<float>(map, 1, {bins, bins}, {2, true}, 3));
-      Check(RandomProblem<double>(map, 1, {bins, bins}, {2, false}, 3));
-      Check(RandomProblem<BFloat16>(map, 1, {bins, bins}, {0, true}, 3));
-    }
-  }
+  Check(RandomProblem<BFloat16>({2, 90, 31, 70}, 0.5f, {7, 3}, {2, true}, 40));
+  Check(RandomProblem<Half>({1, 90, 31, 40}, 0.5f, {2, 3}, {0, true}, 20));
+  Check(RandomProblem<BFloat16>({1, 9, 12, 1100}, 1, {3, 2}, {2, true}, 9));
+  Check(RandomProblem<float>({3, 40, 30, 530}, 1, {3, 2}, {2, false}, 9));
 }
 
 // A NaN in one bin reaches only the pixels of its sample, in its channel.
 TFO_TEST(RoiAlignMax, NanUpstream) {
-  for (bool first : {false, true}) {
-    auto problem =
-        RandomProblem<float>({1, 9, 12, 37, first}, 1, {2, 2}, {2, true}, 2);
-    const auto clean = Run(ThreadedCpu(2), problem).d_map;
-    const int64_t channel = 20;
-    problem.d_output[problem.OutputAt(0, 1, 1, channel)] = kNan;
-    const auto d_map = Run(ThreadedCpu(2), problem).d_map;
-    int64_t nans = 0;
-    for (size_t i = 0; i < d_map.size(); ++i) {
-      const int64_t c = first ? i / (9 * 12) : i % 37;
-      if (std::isnan(d_map[i])) {
-        TFO_EXPECT_EQ(c, channel);
-        ++nans;
-      } else {
-        TFO_EXPECT_EQ(d_map[i], clean[i]);
-      }
+  auto problem = RandomProblem<float>({1, 9, 12, 37}, 1, {2, 2}, {2, true}, 2);
+  const auto clean = Run(ThreadedCpu(2), problem).d_map;
+  const int64_t channel = 20;
+  problem.d_output[problem.OutputAt(0, 1, 1, channel)] = kNan;
+  const auto d_map = Run(ThreadedCpu(2), problem).d_map;
+  int64_t nans = 0;
+  for (size_t i = 0; i < d_map.size(); ++i) {
+    const int64_t c = i % 37;
+    if (std::isnan(d_map[i])) {
+      TFO_EXPECT_EQ(c, channel);
+      ++nans;
+    } else {
+      TFO_EXPECT_EQ(d_map[i], clean[i]);
     }
-    TFO_EXPECT(nans >= 1 && nans <= 4);
   }
+  TFO_EXPECT(nans >= 1 && nans <= 4);
 }
 
 // Pixels next to no sample of their channel are not read, even if the same
 // pixels of another channel are.
 TFO_TEST(RoiAlignMax, NanAwayFromSamplesDoesNotReachBoxes) {
   for (const RoiSampling sampling : {RoiSampling{2, true}, {0, true}}) {
-    for (bool first : {false, true}) {
-      auto problem =
-          RandomProblem<float>({2, 20, 23, 37, first}, 1, {2, 2}, sampling, 6);
-      GpuVector<float> ones(problem.d_output.size(), 1);
-      std::swap(problem.d_output, ones);
-      const auto weights = Run(ThreadedCpu(2), problem).d_map;
-      std::swap(problem.d_output, ones);
-      auto values = ToGpu(RandomValues<float>(weights.size(), 4));
-      const auto clean = Run(ThreadedCpu(2), problem, values).d_boxes;
-      int64_t nans = 0;
-      for (size_t i = 0; i < values.size(); ++i) {
-        if (weights[i] != 0) continue;
-        values[i] = kNan;
-        ++nans;
-      }
-      TFO_EXPECT(nans > 1000 && nans < static_cast<int64_t>(values.size()));
-      TFO_EXPECT(
-          HaveSameBits(Run(ThreadedCpu(2), problem, values).d_boxes, clean));
-      values.assign(values.size(), kNan);
-      for (float v : clean) TFO_EXPECT(std::isfinite(v));
-      const auto all_nan = Run(ThreadedCpu(2), problem, values).d_boxes;
-      TFO_EXPECT(std::isnan(all_nan[0]));
+    auto problem =
+        RandomProblem<float>({2, 20, 23, 37}, 1, {2, 2}, sampling, 6);
+    GpuVector<float> ones(problem.d_output.size(), 1);
+    std::swap(problem.d_output, ones);
+    const auto weights = Run(ThreadedCpu(2), problem).d_map;
+    std::swap(problem.d_output, ones);
+    auto values = ToGpu(RandomValues<float>(weights.size(), 4));
+    const auto clean = Run(ThreadedCpu(2), problem, values).d_boxes;
+    int64_t nans = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (weights[i] != 0) continue;
+      values[i] = kNan;
+      ++nans;
     }
+    TFO_EXPECT(nans > 1000 && nans < static_cast<int64_t>(values.size()));
+    TFO_EXPECT(
+        HaveSameBits(Run(ThreadedCpu(2), problem, values).d_boxes, clean));
+    values.assign(values.size(), kNan);
+    for (float v : clean) TFO_EXPECT(std::isfinite(v));
+    const auto all_nan = Run(ThreadedCpu(2), problem, values).d_boxes;
+    TFO_EXPECT(std::isnan(all_nan[0]));
   }
 }
 
 // Samples clamped at an edge or outside the map pass no gradient to boxes, even
 // if upstream is infinite.
 TFO_TEST(RoiAlignMax, ClampedSamplesHaveNoGradientToBoxes) {
-  for (bool first : {false, true}) {
-    auto problem =
-        RandomProblem<float>({1, 4, 4, 19, first}, 1, {1, 1}, {2, true}, 4);
-    problem.boxes = {-0.4f, -0.3f, 0.4f, 0.45f,  // clamped to the first pixel
-                     3.6f,  3.7f,  4.3f, 4.4f,   // clamped to the last
-                     -9,    -9,    -3,   -3,     // outside
-                     -0.4f, 1.2f,  0.4f, 2.7f};  // clamped in x only
-    problem.box_indices.assign(4, 0);
-    problem.d_output.assign(problem.d_output.size(), kInf);
-    const auto d_boxes = Run(ThreadedCpu(1), problem).d_boxes;
-    for (int i = 0; i < 12; ++i) TFO_EXPECT_EQ(d_boxes[i], 0.0f);
-    TFO_EXPECT(d_boxes[12] == 0 && d_boxes[14] == 0);
-    TFO_EXPECT(!std::isfinite(d_boxes[13]) && !std::isfinite(d_boxes[15]));
-  }
+  auto problem = RandomProblem<float>({1, 4, 4, 19}, 1, {1, 1}, {2, true}, 4);
+  problem.boxes = {-0.4f, -0.3f, 0.4f, 0.45f,  // clamped to the first pixel
+                   3.6f,  3.7f,  4.3f, 4.4f,   // clamped to the last
+                   -9,    -9,    -3,   -3,     // outside
+                   -0.4f, 1.2f,  0.4f, 2.7f};  // clamped in x only
+  problem.box_indices.assign(4, 0);
+  problem.d_output.assign(problem.d_output.size(), kInf);
+  const auto d_boxes = Run(ThreadedCpu(1), problem).d_boxes;
+  for (int i = 0; i < 12; ++i) TFO_EXPECT_EQ(d_boxes[i], 0.0f);
+  TFO_EXPECT(d_boxes[12] == 0 && d_boxes[14] == 0);
+  TFO_EXPECT(!std::isfinite(d_boxes[13]) && !std::isfinite(d_boxes[15]));
 }
 
 // The first NaN wins; else the first maximum; else a sample outside the map.
 TFO_TEST(RoiAlignMax, ChoosesTheSample) {
-  auto problem = OneLevel<float>({1, 4, 4, 1, false}, 1, {1, 1}, {2, true});
+  auto problem = OneLevel<float>({1, 4, 4, 1}, 1, {1, 1}, {2, true});
   problem.AddBox({0, 0, 2, 2}, 0);  // on pixels 0 and 1 of both axes
   problem.maps = {GpuVector<float>(16, 3)};
   problem.d_output = {1};
@@ -299,18 +271,15 @@ void CheckExact(const Device& device, const Exact& sizes) {
 template <typename T, typename Device>
 void CheckAllExact(const Device& device) {
   for (const int64_t channels : {1, 5, 8}) {
-    for (const bool channels_first : {false, true}) {
-      for (const bool aligned : {false, true}) {
-        for (const int32_t ratio : {0, 2}) {
-          Exact sizes;
-          sizes.channels = channels;
-          sizes.channels_first = channels_first;
-          sizes.yxyx = channels_first;
-          sizes.sampling = {ratio, aligned};
-          CheckExact<T>(device, sizes);
-          sizes.with_bad_values = true;
-          CheckExact<T>(device, sizes);
-        }
+    for (const bool aligned : {false, true}) {
+      for (const int32_t ratio : {0, 2}) {
+        Exact sizes;
+        sizes.channels = channels;
+        sizes.yxyx = aligned;
+        sizes.sampling = {ratio, aligned};
+        CheckExact<T>(device, sizes);
+        sizes.with_bad_values = true;
+        CheckExact<T>(device, sizes);
       }
     }
   }
@@ -395,10 +364,9 @@ TFO_CUDA_TEST(RoiAlignMax, CudaEnormousBoxes) {
 // Without boxes, channels or pixels, all results are written as zeros.
 template <typename Device>
 void ExpectZeros(const Device& device) {
-  for (const int none : {0, 1, 2, 3}) {
-    auto problem =
-        OneLevel<float>({1, none < 2 ? 2 : 0, 2, none == 1 ? 0 : 3, none == 3},
-                        1, {2, 2}, {2, true});
+  for (const int none : {0, 1, 2}) {
+    auto problem = OneLevel<float>({1, none < 2 ? 2 : 0, 2, none == 1 ? 0 : 3},
+                                   1, {2, 2}, {2, true});
     if (none > 0) problem.AddBox({0, 0, 1, 1}, 0);
     problem.maps = {GpuVector<float>(problem.args.Features(0).Size(), 1)};
     problem.d_output.assign(problem.OutputSize(), 1);
@@ -411,6 +379,59 @@ void ExpectZeros(const Device& device) {
 }
 TFO_TEST(RoiAlignMax, NothingToDo) { ExpectZeros(ThreadedCpu(2)); }
 TFO_CUDA_TEST(RoiAlignMax, CudaNothingToDo) { ExpectZeros(Gpu()); }
+
+template <typename T>
+void TimeMax(int64_t height, int64_t width, int64_t channels, float stride) {
+  RoiProblem<T> p = {};
+  p.args.batch = 1;
+  p.args.channels = testing::BenchmarkSize(channels);
+  p.args.grid = {7, 7};
+  p.args.sampling.ratio = 2;
+  p.args.sampling.aligned = true;
+  p.args.num_levels = 1;
+  p.args.levels[0] = {testing::BenchmarkSize(height),
+                      testing::BenchmarkSize(width), 1 / stride, 0};
+  const int64_t count = testing::BenchmarkSize(1000);
+  const auto random = RandomValues<float>(2 * count, 1);
+  for (int64_t i = 0; i < count; ++i) {
+    const float x = stride * width * (0.5f + random[2 * i] / 8);
+    const float y = stride * height * (0.5f + random[2 * i + 1] / 8);
+    for (const float at : {x, y, x + 100, y + 60}) p.boxes.push_back(at);
+  }
+  p.box_indices.resize(count);
+  const int64_t size = p.args.Features(0).Size(), pooled = p.OutputSize();
+  const auto features = testing::RandomOnGpu<T>(size, 2);
+  const auto d = testing::RandomOnGpu<T>(pooled, 3);
+  GpuVector<T> output(pooled), to(size);
+  GpuVector<Coordinate<T>> to_boxes(p.boxes.size());
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " [1, ", height, ", ",
+                         width, ", ", channels, "], ", count,
+                         " boxes, 7 x 7 bins, stride ", stride);
+  };
+  const int64_t num_bytes = (size + pooled) * sizeof(T);
+  testing::TimeOnGpu(name_of("roi_align_max"), num_bytes, 0,
+                     [&](const Gpu& gpu) {
+                       return RoiAlignMax<T>(gpu, p.MaxArgs(), p.AllBoxes(),
+                                             features.data(), output.data());
+                     });
+  testing::TimeOnGpu(
+      name_of("roi_align_max_grad"), num_bytes, 0, [&](const Gpu& gpu) {
+        return RoiAlignMaxGrad<T>(gpu, p.MaxArgs(), p.AllBoxes(), d.data(),
+                                  features.data(), to.data());
+      });
+  testing::TimeOnGpu(
+      name_of("roi_align_max_boxes_grad"), num_bytes, 0, [&](const Gpu& gpu) {
+        return RoiAlignMaxBoxesGrad<T>(gpu, p.MaxArgs(), p.AllBoxes(), d.data(),
+                                       features.data(), features.data(),
+                                       to_boxes.data());
+      });
+}
+TFO_BENCHMARK(RoiAlignMax, Pyramid) {
+  TimeMax<float>(200, 304, 256, 4);
+  TimeMax<BFloat16>(200, 304, 256, 4);
+  TimeMax<float>(50, 76, 256, 16);
+}
 
 }  // namespace
 }  // namespace tfo

@@ -35,7 +35,6 @@ struct BinChannels {
 
 struct RoiAverageArgs {
   int64_t batch, channels;  // of all levels' features
-  bool channels_first;
   PoolGrid grid;
   RoiBins bins;
   RoiSampling sampling;  // of kSamples
@@ -44,8 +43,7 @@ struct RoiAverageArgs {
   RoiLevel levels[kMaxLevels];
 
   TFO_HOST_DEVICE FeatureShape Features(int32_t level) const {
-    return {batch, levels[level].height, levels[level].width, channels,
-            channels_first};
+    return {batch, levels[level].height, levels[level].width, channels};
   }
   TFO_HOST_DEVICE BinChannels ChannelsOfBins() const {
     const bool all = order == RoiChannels::kAll;
@@ -60,7 +58,7 @@ struct RoiAverageArgs {
   // For callers that have ChannelsOfBins(): it divides.
   TFO_HOST_DEVICE FeatureShape Pooled(int64_t num_boxes,
                                       const BinChannels& of) const {
-    return {num_boxes, grid.height, grid.width, of.count, channels_first};
+    return {num_boxes, grid.height, grid.width, of.count};
   }
   TFO_HOST_DEVICE FeatureShape Pooled(int64_t num_boxes) const {
     return Pooled(num_boxes, ChannelsOfBins());

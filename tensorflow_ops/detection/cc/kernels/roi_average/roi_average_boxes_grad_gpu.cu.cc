@@ -8,7 +8,7 @@ namespace tfo {
 namespace {
 
 // A block takes a box, a thread some channels of a bin.
-template <typename T, int N, bool kPacked>
+template <typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
     BoxesGrad(const __grid_constant__ RoiAverageArgs args,
               const __grid_constant__ Boxes<Coordinate<T>> boxes,
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kRowThreads)
   __shared__ SharedBinRow<Kind> row;
   __shared__ Sum parts[4][kRowThreads];
   const BinChannels of = args.ChannelsOfBins();
-  const int64_t packs = (of.count + N - 1) / N;
+  const int64_t packs = of.count / N;
   for (int64_t k = blockIdx.x; k < boxes.count; k += gridDim.x) {
     BoxSums<Sum> sums;
     for (int64_t p = 0; p < args.grid.height; ++p) {
@@ -29,14 +29,12 @@ __global__ void __launch_bounds__(kRowThreads)
           args, boxes, k, p, packs, row,
           [&](const BinOfRow<Kind>& bin, int64_t q, int64_t pack) {
             const FeatureStrides strides = args.Features(row.level).Strides();
-            const PackOffsets offsets =
-                OffsetsOf(args, of, strides, k, p, q, pack * N);
-            const auto gradients = LoadChannels<N, kPacked>(
-                d_output + offsets.output, offsets.output_step, offsets.valid);
-            VisitPixels<N, kPacked>(
+            const BinOffsets offsets = OffsetsOf(args, of, k, p, q, pack * N);
+            const auto gradients = LoadPack<N>(d_output + offsets.output);
+            VisitPixels<N>(
                 bin,
                 ImageOf(args, features, row.level, row.image) + offsets.map,
-                strides, offsets,
+                strides,
                 [&](const Tap& y, const Tap& x, const Pack<T, N>& values) {
                   Sum product = 0;
 #pragma unroll
@@ -73,7 +71,7 @@ __global__ void __launch_bounds__(kRowThreads)
         args, boxes, k, of.count, row,
         [&](const Roi<Sum>& roi, int64_t p, int64_t q, int64_t c) {
           const FeatureStrides strides = args.Features(roi.level).Strides();
-          const PackOffsets offsets = OffsetsOf(args, of, strides, k, p, q, c);
+          const BinOffsets offsets = OffsetsOf(args, of, k, p, q, c);
           const T* const map =
               ImageOf(args, features, roi.level, roi.image) + offsets.map;
           const Sum gradient = Widen(d_output[offsets.output]);
@@ -103,11 +101,9 @@ Error RoiAverageBoxesGrad(const Gpu& gpu, const RoiAverageArgs& args,
     return Launch(gpu, GridSize(boxes.count), kRowThreads, kernel, args, boxes,
                   d_output, maps, d_boxes);
   };
-  const Error error =
-      WithPacks(args, maps, d_output, [&](auto n, auto packed, unsigned) {
-        return launch(
-            BoxesGrad<T, decltype(n)::value, decltype(packed)::value>);
-      });
+  const Error error = WithPacks(args, maps, d_output, [&](auto n, unsigned) {
+    return launch(BoxesGrad<T, decltype(n)::value>);
+  });
   if (error != nullptr || !NeedsFallback<SlopedWeights<Coordinate<T>>>(
                               args.grid, MaxTapsOf(args))) {
     return error;

@@ -1,5 +1,5 @@
-// Shared by the CPU passes of roi_average: maps of single images, and the
-// orders in which boxes' bins and planes are visited.
+// Shared by the CPU passes of roi_average: maps of single images, and the order
+// in which boxes' bins are visited.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_CPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_CPU_H_
 
@@ -24,8 +24,6 @@ template <typename T>
 struct FeatureMap {
   T* data;
   int64_t height, width;
-
-  int64_t size() const { return height * width; }
 };
 
 // All maps, as TapTable's Map counts them.
@@ -42,20 +40,6 @@ std::vector<FeatureMap<T>> MapsOf(const RoiAverageArgs& args,
     }
   }
   return maps;
-}
-
-// The widest map's width and the largest map's pixels.
-struct MapBounds {
-  int64_t width, pixels;
-};
-template <typename T>
-MapBounds BoundsOf(const std::vector<FeatureMap<T>>& maps) {
-  MapBounds bounds = {0, 0};
-  for (const FeatureMap<T>& map : maps) {
-    bounds.width = std::max(bounds.width, map.width);
-    bounds.pixels = std::max(bounds.pixels, map.size());
-  }
-  return bounds;
 }
 
 // Estimates the cycles of a pass over all boxes' taps. A tap takes 5, plus a
@@ -131,51 +115,6 @@ std::vector<int64_t> BinRowsByBand(const FeatureShape& pooled,
              })
       .TakeItems();
 }
-
-// Planes that one thread visits together, NCHW: one plane with all bins of a
-// box, or, where bins have channels of their own, planes of neighboring bins.
-struct PlaneGroup {
-  int64_t first, step, count;  // planes of the features
-  int64_t pooled_channel;
-  int64_t p, q;            // the first plane's first bin
-  int64_t bins_y, bins_x;  // of each plane
-};
-class PlaneGroups {
- public:
-  // Groups as many bins of a row as stay in the cache, if enough groups are
-  // left for all threads.
-  PlaneGroups(const Cpu& cpu, const RoiAverageArgs& args, int64_t plane_pixels)
-      : args_(args), bins_(args.ChannelsOfBins()) {
-    if (args.order == RoiChannels::kAll) return;
-    constexpr int64_t kCachePixels = (128 << 10) / sizeof(float);
-    if (bins_.count * args.grid.height >= 2 * cpu.num_threads &&
-        args.grid.width * plane_pixels <= kCachePixels) {
-      group_size_ = args.grid.width;
-    }
-  }
-  // Planes of a group.
-  int64_t group_size() const { return group_size_; }
-  int64_t size() const { return args_.channels / group_size_; }
-  PlaneGroup operator[](int64_t i) const {
-    const int64_t ph = args_.grid.height, pw = args_.grid.width;
-    if (args_.order == RoiChannels::kAll) return {i, 0, 1, i, 0, 0, ph, pw};
-    const int64_t row = i * group_size_ / pw, q = i * group_size_ % pw;
-    const int64_t channel = row / ph, p = row % ph;
-    return {(p * pw + q) * bins_.next_bin + channel * bins_.step,
-            bins_.next_bin,
-            group_size_,
-            channel,
-            p,
-            q,
-            1,
-            1};
-  }
-
- private:
-  const RoiAverageArgs& args_;
-  const BinChannels bins_;
-  int64_t group_size_ = 1;
-};
 
 }  // namespace tfo
 

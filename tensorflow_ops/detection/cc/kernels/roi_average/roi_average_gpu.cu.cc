@@ -8,7 +8,7 @@ namespace tfo {
 namespace {
 
 // A block takes a row of a box's bins, a thread some channels of a bin.
-template <typename T, int N, bool kPacked>
+template <typename T, int N>
 __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 4 : 6)
     Average(const __grid_constant__ RoiAverageArgs args,
             const __grid_constant__ Boxes<Coordinate<T>> boxes,
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 4 : 6)
   using Tap = typename Kind::Tap;
   __shared__ SharedBinRow<Kind> row;
   const BinChannels of = args.ChannelsOfBins();
-  const int64_t packs = (of.count + N - 1) / N;
+  const int64_t packs = of.count / N;
   const int64_t units = boxes.count * args.grid.height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const int64_t k = unit / args.grid.height;
@@ -27,12 +27,11 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 4 : 6)
         args, boxes, k, p, packs, row,
         [&](const BinOfRow<Kind>& bin, int64_t q, int64_t pack) {
           const FeatureStrides strides = args.Features(row.level).Strides();
-          const PackOffsets offsets =
-              OffsetsOf(args, of, strides, k, p, q, pack * N);
+          const BinOffsets offsets = OffsetsOf(args, of, k, p, q, pack * N);
           Sum sums[N] = {};
-          VisitPixels<N, kPacked>(
+          VisitPixels<N>(
               bin, ImageOf(args, features, row.level, row.image) + offsets.map,
-              strides, offsets,
+              strides,
               [&](const Tap& y, const Tap& x, const Pack<T, N>& values) {
                 const Sum weight = y.weight * x.weight;
 #pragma unroll
@@ -43,8 +42,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 4 : 6)
           Pack<T, N> averages;
 #pragma unroll
           for (int i = 0; i < N; ++i) averages.values[i] = Narrow<T>(sums[i]);
-          StoreChannels<N, kPacked>(averages, output + offsets.output,
-                                    offsets.output_step, offsets.valid);
+          StorePack(averages, output + offsets.output);
         });
   }
 }
@@ -66,7 +64,7 @@ __global__ void __launch_bounds__(kRowThreads)
         args, boxes, k, of.count, row,
         [&](const Roi<Sum>& roi, int64_t p, int64_t q, int64_t c) {
           const FeatureStrides strides = args.Features(roi.level).Strides();
-          const PackOffsets offsets = OffsetsOf(args, of, strides, k, p, q, c);
+          const BinOffsets offsets = OffsetsOf(args, of, k, p, q, c);
           const T* const map =
               ImageOf(args, features, roi.level, roi.image) + offsets.map;
           Sum sum = 0;
@@ -89,10 +87,9 @@ Error RoiAverage(const Gpu& gpu, const RoiAverageArgs& args,
   const auto maps = MakeLevelMaps(args, features);
   const unsigned grid = GridSize(boxes.count * args.grid.height);
   const Error error =
-      WithPacks(args, maps, output, [&](auto n, auto packed, unsigned threads) {
-        return Launch(gpu, grid, threads,
-                      Average<T, decltype(n)::value, decltype(packed)::value>,
-                      args, boxes, maps, output);
+      WithPacks(args, maps, output, [&](auto n, unsigned threads) {
+        return Launch(gpu, grid, threads, Average<T, decltype(n)::value>, args,
+                      boxes, maps, output);
       });
   if (error != nullptr ||
       !NeedsFallback<Weights<Coordinate<T>>>(args.grid, MaxTapsOf(args))) {

@@ -76,14 +76,17 @@ class RowSums {
   decltype(TFO_DISPATCH(NarrowArray<T>)) narrow_ = TFO_DISPATCH(NarrowArray<T>);
 };
 
-// A unit is some channels of a row of pixels, and all rows of bins that have a
-// tap on it, in order.
+}  // namespace
+
 template <typename T>
-void GradChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
-                      const FeatureShape& pooled, const T* d_output,
-                      const std::vector<FeatureMap<T>>& maps,
-                      const BoxTaps<T>& taps) {
+Error RoiAverageGrad(const Cpu& cpu, const RoiAverageArgs& args,
+                     const Boxes<Coordinate<T>>& boxes, const T* d_output,
+                     T* const* d_features) {
   using Sum = Accumulator<T>;
+  if (args.batch * args.channels == 0) return nullptr;
+  const FeatureShape pooled = args.Pooled(boxes.count);
+  const auto maps = MapsOf(args, d_features);
+  const BoxTaps<T> taps(cpu, args, boxes);
   const auto add_bin_row = TFO_DISPATCH(AddBinRow<T>);
   const int64_t channels = args.channels, ph = pooled.height;
   const BinChannels of = args.ChannelsOfBins();
@@ -101,9 +104,12 @@ void GradChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
     }
   });
 
-  // A unit's sums stay in the cache. Bins with channels of their own need all.
+  // A unit is some channels of a row of pixels, and all rows of bins that have
+  // a tap on it, in order. Its sums stay in the cache. Bins with channels of
+  // their own need all.
   constexpr int64_t kSumsBytes = 512 << 10;
-  const int64_t widest = BoundsOf(maps).width;
+  int64_t widest = 0;
+  for (const FeatureMap<T>& map : maps) widest = std::max(widest, map.width);
   const int64_t fit = kSumsBytes / sizeof(Sum) / std::max<int64_t>(widest, 1);
   const int64_t block =
       all_channels ? std::min(std::max<int64_t>(fit / 64 * 64, 64), channels)
@@ -136,81 +142,6 @@ void GradChannelsLast(const Cpu& cpu, const RoiAverageArgs& args,
       row_sums.Finish(to, width, count);
     }
   });
-}
-
-// A unit is a group of planes.
-template <typename T>
-void GradChannelsFirst(const Cpu& cpu, const RoiAverageArgs& args,
-                       const FeatureShape& pooled, const T* d_output,
-                       const std::vector<FeatureMap<T>>& maps,
-                       const BoxTaps<T>& taps) {
-  using Sum = Accumulator<T>;
-  const auto add_plane = TFO_DISPATCH(AddPlane<T>);
-  const auto narrow = TFO_DISPATCH(NarrowArray<T>);
-  const Buckets boxes_of_map(maps.size(), [&](const auto& add) {
-    for (int64_t k = 0; k < pooled.batch; ++k) {
-      if (taps.Map(k) >= 0) add(taps.Map(k), k);
-    }
-  });
-  const MapBounds bounds = BoundsOf(maps);
-  const PlaneGroups groups(cpu, args, bounds.pixels);
-  const int64_t units = maps.size() * groups.size();
-  const int64_t largest = bounds.pixels * groups.group_size();
-  cpu.ParallelFor(
-      units, Cycles(pooled, taps, args.channels) / units + 0.5 * largest,
-      [&](int64_t begin, int64_t end) {
-        std::vector<Sum> scratch(bounds.width + 32);
-        std::vector<Sum> buffer(kSumsInPlace<T> ? 0 : largest);
-        std::vector<Sum*> sums(groups.group_size());
-        for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t m = unit / groups.size();
-          const int64_t plane = maps[m].size();
-          if (plane == 0) continue;
-          const PlaneGroup group = groups[unit % groups.size()];
-          for (int64_t i = 0; i < group.count; ++i) {
-            if constexpr (kSumsInPlace<T>) {
-              sums[i] = maps[m].data + (group.first + i * group.step) * plane;
-            } else {
-              sums[i] = buffer.data() + i * plane;
-            }
-            std::memset(sums[i], 0, plane * sizeof(Sum));
-          }
-          for (auto k = boxes_of_map.begin(m); k < boxes_of_map.end(m); ++k) {
-            const T* const from =
-                d_output +
-                pooled.Offset(*k, group.p, group.q, group.pooled_channel);
-            for (int64_t i = 0; i < group.count; ++i) {
-              add_plane(from + i, Slice(taps.Rows(*k), group.p, group.bins_y),
-                        Slice(taps.Columns(*k), group.q + i, group.bins_x),
-                        maps[m].width, scratch.data(), sums[i]);
-            }
-          }
-          if constexpr (!kSumsInPlace<T>) {
-            for (int64_t i = 0; i < group.count; ++i) {
-              narrow(sums[i],
-                     maps[m].data + (group.first + i * group.step) * plane,
-                     plane);
-            }
-          }
-        }
-      });
-}
-
-}  // namespace
-
-template <typename T>
-Error RoiAverageGrad(const Cpu& cpu, const RoiAverageArgs& args,
-                     const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                     T* const* d_features) {
-  if (args.batch * args.channels == 0) return nullptr;
-  const FeatureShape pooled = args.Pooled(boxes.count);
-  const auto maps = MapsOf(args, d_features);
-  const BoxTaps<T> taps(cpu, args, boxes);
-  if (args.channels_first) {
-    GradChannelsFirst(cpu, args, pooled, d_output, maps, taps);
-  } else {
-    GradChannelsLast(cpu, args, pooled, d_output, maps, taps);
-  }
   return nullptr;
 }
 

@@ -9,32 +9,22 @@ namespace {
 
 // Adds N channels, in no order among threads. GPUs from sm_90 on add 16 bytes
 // at once.
-template <int N, bool kPacked, typename Sum>
-__device__ void AddChannels(const Sum (&values)[N], Sum* at, int64_t step,
-                            int64_t valid) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  constexpr int kTogether = 1;
-#else
-  constexpr int kTogether = kPacked && sizeof(Sum) == 4 ? N : 1;
-#endif
-  if constexpr (kTogether == 4) {
+template <int N, typename Sum>
+__device__ void AddChannels(const Sum (&values)[N], Sum* at) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  if constexpr (N == 4) {
     atomicAdd(reinterpret_cast<float4*>(at),
               make_float4(values[0], values[1], values[2], values[3]));
-  } else if constexpr (kTogether == 2) {
-    atomicAdd(reinterpret_cast<float2*>(at), make_float2(values[0], values[1]));
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      if (kPacked || i < valid) {
-        atomicAdd(at + (kPacked ? i : i * step), values[i]);
-      }
-    }
+    return;
   }
+#endif
+#pragma unroll
+  for (int i = 0; i < N; ++i) atomicAdd(at + i, values[i]);
 }
 
 // The gradient by atomic additions to zeros, one per channel, bin and pixel. A
 // block takes a row of a box's bins, a thread some channels of a bin.
-template <typename T, int N, bool kPacked>
+template <typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
     AtomicGrad(const __grid_constant__ RoiAverageArgs args,
                const __grid_constant__ Boxes<Coordinate<T>> boxes,
@@ -44,7 +34,7 @@ __global__ void __launch_bounds__(kRowThreads)
   using Tap = typename Kind::Tap;
   __shared__ SharedBinRow<Kind> row;
   const BinChannels of = args.ChannelsOfBins();
-  const int64_t packs = (of.count + N - 1) / N;
+  const int64_t packs = of.count / N;
   const int64_t units = boxes.count * args.grid.height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const int64_t k = unit / args.grid.height;
@@ -53,12 +43,10 @@ __global__ void __launch_bounds__(kRowThreads)
         args, boxes, k, p, packs, row,
         [&](const BinOfRow<Kind>& bin, int64_t q, int64_t pack) {
           const FeatureStrides strides = args.Features(row.level).Strides();
-          const PackOffsets offsets =
-              OffsetsOf(args, of, strides, k, p, q, pack * N);
+          const BinOffsets offsets = OffsetsOf(args, of, k, p, q, pack * N);
           T* const map =
               ImageOf(args, d_features, row.level, row.image) + offsets.map;
-          const auto gradients = LoadChannels<N, kPacked>(
-              d_output + offsets.output, offsets.output_step, offsets.valid);
+          const auto gradients = LoadPack<N>(d_output + offsets.output);
           for (int32_t i = 0; i < bin.count_y; ++i) {
             const Tap y = bin.y[i];
             T* const line = map + y.pixel * strides.row;
@@ -70,8 +58,7 @@ __global__ void __launch_bounds__(kRowThreads)
               for (int n = 0; n < N; ++n) {
                 products[n] = weight * gradients.values[n];
               }
-              AddChannels<N, kPacked>(products, line + x.pixel * strides.column,
-                                      offsets.map_step, offsets.valid);
+              AddChannels(products, line + x.pixel * strides.column);
             }
           }
         });
@@ -94,7 +81,7 @@ __global__ void __launch_bounds__(kRowThreads)
         args, boxes, k, of.count, row,
         [&](const Roi<T>& roi, int64_t p, int64_t q, int64_t c) {
           const FeatureStrides strides = args.Features(roi.level).Strides();
-          const PackOffsets offsets = OffsetsOf(args, of, strides, k, p, q, c);
+          const BinOffsets offsets = OffsetsOf(args, of, k, p, q, c);
           T* const map =
               ImageOf(args, d_features, roi.level, roi.image) + offsets.map;
           const T gradient = d_output[offsets.output];
@@ -117,7 +104,7 @@ template <typename Sum>
 struct TileWeights {
   static constexpr int kBins = 128;  // on each axis, of all boxes
   struct Bins {
-    int32_t p_begin, p_end, q_begin, q_end;
+    PixelRange p, q;
   };
   Sum y[kBins][kTileHeight<Sum>];
   Sum x[kBins][kTileWidth];
@@ -132,7 +119,7 @@ __device__ void FillTileWeights(const RoiAverageArgs& args,
                                 TileWeights<Sum>& weights) {
   __syncthreads();  // the weights before are no longer read
   for (int b = threadIdx.x; b < part.boxes; b += blockDim.x) {
-    weights.bins[b] = {part.ps, 0, part.qs, 0};
+    weights.bins[b] = {{part.ps, 0}, {part.qs, 0}};
   }
   __syncthreads();
   const int of_box = part.ps + part.qs;
@@ -140,8 +127,8 @@ __device__ void FillTileWeights(const RoiAverageArgs& args,
     const int b = i / of_box, bin = i - b * of_box;
     const auto roi = ReadRoi(args, boxes, part.k0 + part.list[b]);
     const auto fill = [&](const RoiAxis<Sum>& axis, int64_t p0, int p,
-                          PixelRange pixels, int size, Sum* to, int32_t* begin,
-                          int32_t* end) {
+                          PixelRange pixels, int size, Sum* to,
+                          PixelRange* bins) {
       for (int j = 0; j < size; ++j) to[j] = 0;
       bool any = false;
       VisitTaps<false>(axis, p0 + p,
@@ -152,44 +139,45 @@ __device__ void FillTileWeights(const RoiAverageArgs& args,
                          any = true;
                        });
       if (!any) return;
-      atomicMin(begin, p);
-      atomicMax(end, p + 1);
+      atomicMin(&bins->begin, p);
+      atomicMax(&bins->end, p + 1);
     };
     auto& bins = weights.bins[b];
     if (bin < part.ps) {
       fill(roi.y, part.p0, bin, tile.rows, kTileHeight<Sum>,
-           weights.y[b * part.ps + bin], &bins.p_begin, &bins.p_end);
+           weights.y[b * part.ps + bin], &bins.p);
     } else {
       const int q = bin - part.ps;
       fill(roi.x, part.q0, q, tile.columns, kTileWidth,
-           weights.x[b * part.qs + q], &bins.q_begin, &bins.q_end);
+           weights.x[b * part.qs + q], &bins.q);
     }
   }
   __syncthreads();
 }
 
-// Adds all bins of the part's box b. `gradients` are the first bin's, of one
-// channel. Only pixels with a weight get a gradient of NaN.
+// Adds those bins of the part's box b that are in rows `some_p` and columns
+// `some_q`. `gradients` are the first bin's, of one channel. Only pixels with a
+// weight get a gradient of NaN.
 template <typename T, typename Sum>
 __device__ void AddBinsToTile(const TileWeights<Sum>& weights,
-                              const TilePart& part, int b, const T* gradients,
+                              const TilePart& part, int b, PixelRange some_p,
+                              PixelRange some_q, const T* gradients,
                               const FeatureStrides& strides,
                               TileSums<Sum>& sums) {
   constexpr int kAtOnce = 4;
-  const auto bins = weights.bins[b];
-  for (int p = bins.p_begin; p < bins.p_end; ++p) {
+  for (int p = some_p.begin; p < some_p.end; ++p) {
     Sum line[kTileWidth] = {};
-    for (int q = bins.q_begin; q < bins.q_end; q += kAtOnce) {
+    for (int q = some_q.begin; q < some_q.end; q += kAtOnce) {
       T some[kAtOnce];
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
-        if (q + j < bins.q_end) {
+        if (q + j < some_q.end) {
           some[j] = gradients[p * strides.row + (q + j) * strides.column];
         }
       }
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
-        if (q + j >= bins.q_end) continue;
+        if (q + j >= some_q.end) continue;
         const Sum* const on_x = weights.x[b * part.qs + q + j];
 #pragma unroll
         for (int x = 0; x < kTileWidth; ++x) {
@@ -207,43 +195,15 @@ __device__ void AddBinsToTile(const TileWeights<Sum>& weights,
   }
 }
 
-// The same for one bin, (p, q) of the part.
-template <typename T, typename Sum>
-__device__ void AddBinToTile(const TileWeights<Sum>& weights,
-                             const TilePart& part, int b, int64_t p, int64_t q,
-                             const T* gradients, const FeatureStrides& strides,
-                             TileSums<Sum>& sums) {
-  const auto bins = weights.bins[b];
-  if (p < bins.p_begin || p >= bins.p_end || q < bins.q_begin ||
-      q >= bins.q_end) {
-    return;
-  }
-  const Sum gradient = Widen(gradients[p * strides.row + q * strides.column]);
-  const Sum* const on_y = weights.y[b * part.ps + p];
-  const Sum* const on_x = weights.x[b * part.qs + q];
-#pragma unroll
-  for (int y = 0; y < kTileHeight<Sum>; ++y) {
-#pragma unroll
-    for (int x = 0; x < kTileWidth; ++x) {
-      const Sum weight = on_y[y] * on_x[x];
-      if (weight != 0) sums[y][x] += weight * gradient;
-    }
-  }
+// The part of `bins` that a channel belongs to: all of them, or the one at
+// `own`.
+__device__ inline PixelRange BinsOf(bool all, int64_t own, PixelRange bins) {
+  if (all) return bins;
+  if (own < bins.begin || own >= bins.end) return {0, 0};
+  return {static_cast<int32_t>(own), static_cast<int32_t>(own) + 1};
 }
 
-// The bin that a channel of the features belongs to, and its channel there.
-struct OwnBin {
-  int64_t p, q, channel;
-};
-__device__ inline OwnBin OwnBinOf(const RoiAverageArgs& args,
-                                  const BinChannels& of, int64_t c) {
-  const bool channel_major = args.order == RoiChannels::kChannelMajor;
-  const int64_t bin = channel_major ? c % of.step : c / of.count;
-  return {bin / args.grid.width, bin % args.grid.width,
-          channel_major ? c / of.step : c % of.count};
-}
-
-template <typename T, bool kAllChannels>
+template <typename T>
 __global__ void __launch_bounds__(kTileThreads, 4)
     TileGrad(const __grid_constant__ RoiAverageArgs args,
              const __grid_constant__ Boxes<Coordinate<T>> boxes,
@@ -255,6 +215,8 @@ __global__ void __launch_bounds__(kTileThreads, 4)
   __shared__ Weights weights;
   __shared__ BoxList list;
   const BinChannels of = args.ChannelsOfBins();
+  const bool all = args.order == RoiChannels::kAll;
+  const bool channel_major = args.order == RoiChannels::kChannelMajor;
   const FeatureStrides out = args.Pooled(boxes.count, of).Strides();
 
   for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
@@ -270,8 +232,15 @@ __global__ void __launch_bounds__(kTileThreads, 4)
     }
     const PixelTile tile = TileAt(args.Features(level), kHeight, on_level);
     const int64_t c = tile.channel + threadIdx.x;
-    OwnBin own = {0, 0, c};
-    if constexpr (!kAllChannels) own = OwnBinOf(args, of, c);
+    // The bin that the channel belongs to, if not to all, and its channel
+    // there.
+    int64_t own_p = 0, own_q = 0, own_c = c;
+    if (!all) {
+      const int64_t bin = channel_major ? c % of.step : c / of.count;
+      own_p = bin / args.grid.width;
+      own_q = bin % args.grid.width;
+      own_c = channel_major ? c / of.step : c % of.count;
+    }
     Sum sums[kHeight][kTileWidth] = {};
 
     const auto overlaps = [&](int64_t k) {
@@ -283,16 +252,14 @@ __global__ void __launch_bounds__(kTileThreads, 4)
                      FillTileWeights(args, boxes, tile, part, weights);
                      if (c >= args.channels) return;
                      for (int b = 0; b < part.boxes; ++b) {
-                       const T* const gradients =
+                       const auto& bins = weights.bins[b];
+                       AddBinsToTile(
+                           weights, part, b,
+                           BinsOf(all, own_p - part.p0, bins.p),
+                           BinsOf(all, own_q - part.q0, bins.q),
                            d_output + (part.k0 + part.list[b]) * out.image +
-                           part.p0 * out.row + part.q0 * out.column +
-                           own.channel * out.channel;
-                       if constexpr (kAllChannels) {
-                         AddBinsToTile(weights, part, b, gradients, out, sums);
-                       } else {
-                         AddBinToTile(weights, part, b, own.p - part.p0,
-                                      own.q - part.q0, gradients, out, sums);
-                       }
+                               part.p0 * out.row + part.q0 * out.column + own_c,
+                           out, sums);
                      }
                    });
 
@@ -300,7 +267,7 @@ __global__ void __launch_bounds__(kTileThreads, 4)
     const FeatureStrides strides = args.Features(level).Strides();
     T* const map = ImageOf(args, d_features, level, tile.image) +
                    tile.rows.begin * strides.row +
-                   tile.columns.begin * strides.column + c * strides.channel;
+                   tile.columns.begin * strides.column + c;
 #pragma unroll
     for (int y = 0; y < kHeight; ++y) {
 #pragma unroll
@@ -333,12 +300,9 @@ Error LaunchAtomicGrad(const Gpu& gpu, const RoiAverageArgs& args,
   if (args.Pooled(boxes.count).Size() == 0) return nullptr;
   const unsigned grid = GridSize(boxes.count * args.grid.height);
   const Error error = WithPacks(
-      args, AsInputs(d_features), d_output,
-      [&](auto n, auto packed, unsigned threads) {
-        return Launch(
-            gpu, grid, threads,
-            AtomicGrad<T, decltype(n)::value, decltype(packed)::value>, args,
-            boxes, d_output, d_features);
+      args, AsInputs(d_features), d_output, [&](auto n, unsigned threads) {
+        return Launch(gpu, grid, threads, AtomicGrad<T, decltype(n)::value>,
+                      args, boxes, d_output, d_features);
       });
   if (error != nullptr ||
       !NeedsFallback<Weights<T>>(args.grid, MaxTapsOf(args))) {
@@ -360,13 +324,9 @@ Error LaunchTileGrad(const Gpu& gpu, const RoiAverageArgs& args,
   }
   // Boxes without bins add nothing, and cannot be split into parts.
   const bool empty = args.Pooled(boxes.count).Size() == 0;
-  const auto launch = [&](auto kernel) {
-    return Launch(gpu, GridSize(tiles), threads, kernel, args,
-                  empty ? Boxes<Coordinate<T>>() : boxes, d_output, d_features,
-                  tiles);
-  };
-  return args.order == RoiChannels::kAll ? launch(TileGrad<T, true>)
-                                         : launch(TileGrad<T, false>);
+  return Launch(gpu, GridSize(tiles), threads, TileGrad<T>, args,
+                empty ? Boxes<Coordinate<T>>() : boxes, d_output, d_features,
+                tiles);
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ class RoiAverageOpBase : public OpKernel {
  public:
   RoiAverageOpBase(OpKernelConstruction* ctx, const RoiAverageTraits& traits)
       : OpKernel(ctx), traits_(traits) {
-    OP_REQUIRES_OK(ctx, ReadFormats(ctx, &formats_));
+    OP_REQUIRES_OK(ctx, ReadBoxFormat(ctx, &yxyx_));
     OP_REQUIRES_OK(ctx, ReadAverageAttrs(ctx, traits, &attrs_));
   }
 
@@ -120,12 +120,10 @@ class RoiAverageOpBase : public OpKernel {
     RoiSizes sizes;
     const RoiInputNames names = {features, grid, /*like_features=*/nullptr,
                                  traits_.has_channel_order};
-    TF_RETURN_IF_ERROR(
-        ReadRoiInputs<Device>(ctx, formats_, names, &sizes, boxes));
+    TF_RETURN_IF_ERROR(ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, boxes));
     *args = attrs_;
     args->batch = sizes.levels[0].batch;
     args->channels = sizes.levels[0].channels;
-    args->channels_first = formats_.channels_first;
     for (int l = 0; l < args->num_levels; ++l) {
       args->levels[l].height = sizes.levels[l].height;
       args->levels[l].width = sizes.levels[l].width;
@@ -135,7 +133,7 @@ class RoiAverageOpBase : public OpKernel {
   }
 
   const RoiAverageTraits& traits_;
-  RoiFormats formats_;
+  bool yxyx_;
   RoiAverageArgs attrs_;  // without sizes
 };
 
@@ -178,7 +176,7 @@ class RoiAlignOp : public RoiAverageOp<Device, T> {
     RoiSizes sizes;
     Boxes<Coordinate<T>> boxes;
     OP_REQUIRES_OK(ctx, ReadRoiInputs<Device>(
-                            ctx, this->formats_,
+                            ctx, this->yxyx_,
                             {ShapeOf("features"), ValuesOf("output_size")},
                             &sizes, &boxes));
     const RoiAverageArgs& attrs = this->attrs_;

@@ -2,11 +2,15 @@
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_simd.h"
 
 #include "tensorflow_ops/core/cc/simd.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_plane_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
+
+template <typename T>
+using Vector = typename Lanes<T>::Vector;
+template <typename T>
+using Sum = Accumulator<T>;
 
 // Accumulators that fit the registers.
 constexpr int kMaxVectors = kVectorBytes == 64 ? 16 : 8;
@@ -99,61 +103,6 @@ void AverageBinRow(const ImageView<const T>& image, TapSpan<Tap<Sum<T>>> rows,
 }
 
 template <typename T>
-void AveragePlane(const PlaneView<const T>& plane,
-                  const BinTaps<Tap<Sum<T>>>& rows,
-                  const BinTaps<Tap<Sum<T>>>& columns, Sum<T>* scratch,
-                  T* output) {
-  constexpr int kCount = Lanes<T>::kCount;
-  const int64_t width = plane.width, bins_x = columns.count;
-  if (IsFewPixels(rows, columns)) {
-    Sum<T> average = 0;
-    const auto bin_rows = TapsOf(rows, 0), bin = TapsOf(columns, 0);
-    for (auto y = bin_rows.begin; y < bin_rows.end; ++y) {
-      const T* const from = plane.data + y->pixel * width;
-      Sum<T> sum = 0;
-      for (auto x = bin.begin; x < bin.end; ++x) {
-        sum = MulAdd(x->weight, LoadOne(from + x->pixel), sum);
-      }
-      average = MulAdd(y->weight, sum, average);
-    }
-    *output = Narrow<T>(average);
-    return;
-  }
-  Sum<T>* const row = scratch;
-  Sum<T>* const pooled = scratch + width + 16;
-  const ColumnRange used = ColumnsOf(columns);
-  for (int64_t p = 0; p < rows.count; ++p) {
-    const auto bin_rows = TapsOf(rows, p);
-    // Rows first, a vector of columns at a time ...
-    for (int64_t x = used.begin; x < used.end; x += kCount) {
-      Vector<T> sum = {};
-      for (auto y = bin_rows.begin; y < bin_rows.end; ++y) {
-        sum = MulAdd(Vector<T>{} + y->weight,
-                     LoadRow(plane, y->pixel * width + x), sum);
-      }
-      Store(sum, row + x);
-    }
-    // ... then each bin's columns.
-    for (int64_t q = 0; q < bins_x; ++q) {
-      const auto bin = TapsOf(columns, q);
-      Sum<T> sum = 0;
-      for (auto x = bin.begin; x < bin.end; ++x) {
-        sum = MulAdd(x->weight, row[x->pixel], sum);
-      }
-      pooled[q] = sum;
-    }
-    T* const to = output + p * bins_x;
-    int64_t q = 0;
-    for (; q + kCount <= bins_x; q += kCount) {
-      Store(Load(pooled + q), to + q);
-    }
-    if (q < bins_x) {
-      StoreFirst(LoadFirst(pooled + q, bins_x - q), to + q, bins_x - q);
-    }
-  }
-}
-
-template <typename T>
 void AddBinRow(RowView<const T> d_output, Sum<T> weight,
                const BinTaps<Tap<Sum<T>>>& columns, const BinChannels& of,
                int64_t ahead, RowView<Sum<T>> sums) {
@@ -214,65 +163,13 @@ void AddBinRow(RowView<const T> d_output, Sum<T> weight,
   }
 }
 
-template <typename T>
-void AddPlane(const T* d_output, const BinTaps<Tap<Sum<T>>>& rows,
-              const BinTaps<Tap<Sum<T>>>& columns, int64_t width,
-              Sum<T>* scratch, Sum<T>* sums) {
-  constexpr int kCount = Lanes<T>::kCount;
-  const int64_t bins_x = columns.count;
-  if (IsFewPixels(rows, columns)) {
-    const Sum<T> value = LoadOne(d_output);
-    const auto bin_rows = TapsOf(rows, 0), bin = TapsOf(columns, 0);
-    for (auto y = bin_rows.begin; y < bin_rows.end; ++y) {
-      Sum<T>* const to = sums + y->pixel * width;
-      const Sum<T> of_row = y->weight * value;
-      for (auto x = bin.begin; x < bin.end; ++x) {
-        to[x->pixel] = MulAdd(x->weight, of_row, to[x->pixel]);
-      }
-    }
-    return;
-  }
-  const ColumnRange used = ColumnsOf(columns);
-  for (int64_t p = 0; p < rows.count; ++p) {
-    const auto bin_rows = TapsOf(rows, p);
-    if (bin_rows.begin == bin_rows.end || used.begin >= used.end) continue;
-    memset(scratch + used.begin, 0, (used.end - used.begin) * sizeof(Sum<T>));
-    for (int64_t q = 0; q < bins_x; ++q) {
-      const Sum<T> value = LoadOne(d_output + p * bins_x + q);
-      const auto bin = TapsOf(columns, q);
-      for (auto x = bin.begin; x < bin.end; ++x) {
-        scratch[x->pixel] = MulAdd(x->weight, value, scratch[x->pixel]);
-      }
-    }
-    for (auto y = bin_rows.begin; y < bin_rows.end; ++y) {
-      Sum<T>* const row = sums + y->pixel * width;
-      const Vector<T> w = Vector<T>{} + y->weight;
-      int64_t x = used.begin;
-      for (; x + kCount <= used.end; x += kCount) {
-        Store(MulAdd(w, Load(scratch + x), Load(row + x)), row + x);
-      }
-      if (x < used.end) {
-        const int64_t n = used.end - x;
-        StoreFirst(MulAdd(w, LoadFirst(scratch + x, n), LoadFirst(row + x, n)),
-                   row + x, n);
-      }
-    }
-  }
-}
-
 #define TFO_INSTANTIATE(T)                                                    \
   template void AverageBinRow<T>(                                             \
       const ImageView<const T>&, TapSpan<Tap<Sum<T>>>,                        \
       const BinTaps<Tap<Sum<T>>>&, const BinChannels&, RowView<T>, bool);     \
-  template void AveragePlane<T>(const PlaneView<const T>&,                    \
-                                const BinTaps<Tap<Sum<T>>>&,                  \
-                                const BinTaps<Tap<Sum<T>>>&, Sum<T>*, T*);    \
   template void AddBinRow<T>(RowView<const T>, Sum<T>,                        \
                              const BinTaps<Tap<Sum<T>>>&, const BinChannels&, \
-                             int64_t, RowView<Sum<T>>);                       \
-  template void AddPlane<T>(const T*, const BinTaps<Tap<Sum<T>>>&,            \
-                            const BinTaps<Tap<Sum<T>>>&, int64_t, Sum<T>*,    \
-                            Sum<T>*)
+                             int64_t, RowView<Sum<T>>)
 TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 

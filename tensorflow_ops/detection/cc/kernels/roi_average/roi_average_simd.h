@@ -38,14 +38,9 @@ template <typename Tap>
 static inline TapSpan<Tap> TapsOf(const BinTaps<Tap>& bins, int64_t i) {
   return {bins.taps + bins.begin[i], bins.taps + bins.begin[i + 1]};
 }
-template <typename Tap>
-static inline BinTaps<Tap> Slice(const BinTaps<Tap>& bins, int64_t first,
-                                 int64_t count) {
-  return {bins.taps, bins.begin + first, count};
-}
 
 TFO_PER_CPU_LEVEL(
-    // A row of bins, NHWC. `image` begins at the first bin's first channel;
+    // A row of bins. `image` begins at the first bin's first channel;
     // `rows` are the taps of the row of bins. Writes of.count channels of
     // each bin of `output`; past the caches if `stream`, which is for outputs
     // larger than them.
@@ -54,15 +49,6 @@ TFO_PER_CPU_LEVEL(
                        TapSpan<Tap<Accumulator<T>>> rows,
                        const BinTaps<Tap<Accumulator<T>>>& columns,
                        const BinChannels& of, RowView<T> output, bool stream);
-
-    // All bins of a box in one plane, NCHW: writes output [rows.count,
-    // columns.count]. `scratch` has room for plane.width + columns.count + 32
-    // elements.
-    template <typename T>
-    void AveragePlane(const PlaneView<const T>& plane,
-                      const BinTaps<Tap<Accumulator<T>>>& rows,
-                      const BinTaps<Tap<Accumulator<T>>>& columns,
-                      Accumulator<T>* scratch, T* output);
 
     // The transpose of AverageBinRow in one row of pixels, whose tap has
     // `weight`: adds to `sums`, which begin at the first bin's first channel.
@@ -73,29 +59,14 @@ TFO_PER_CPU_LEVEL(
                    const BinChannels& of, int64_t ahead,
                    RowView<Accumulator<T>> sums);
 
-    // The transpose of AveragePlane: adds to `sums` [.., width]. `scratch` has
-    // room for width + 32 elements.
-    template <typename T>
-    void AddPlane(const T* d_output, const BinTaps<Tap<Accumulator<T>>>& rows,
-                  const BinTaps<Tap<Accumulator<T>>>& columns, int64_t width,
-                  Accumulator<T>* scratch, Accumulator<T>* sums);
-
     // Adds to d_box (y1, x1, y2, x2) the derivative of sum(d_output * averages)
-    // of a row of bins, NHWC, as AverageBinRow.
+    // of a row of bins, as AverageBinRow.
     template <typename T>
     void AddBoxGradOfBinRow(RowView<const T> d_output,
                             const ImageView<const T>& image,
                             TapSpan<SlopedTap<Accumulator<T>>> rows,
                             const BinTaps<SlopedTap<Accumulator<T>>>& columns,
-                            const BinChannels& of, double* d_box);
-
-    // The same for all bins in one plane, NCHW, as AveragePlane. `scratch` has
-    // room for 3 * (plane.width + 16) elements.
-    template <typename T>
-    void AddBoxGradOfPlane(const T* d_output, const PlaneView<const T>& plane,
-                           const BinTaps<SlopedTap<Accumulator<T>>>& rows,
-                           const BinTaps<SlopedTap<Accumulator<T>>>& columns,
-                           Accumulator<T>* scratch, double* d_box);)
+                            const BinChannels& of, double* d_box);)
 
 }  // namespace tfo
 

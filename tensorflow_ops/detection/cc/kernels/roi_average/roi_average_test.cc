@@ -125,10 +125,7 @@ void Check(const Gpu&, const RoiProblem<T>& problem,
 template <typename T>
 void CheckFixed(RoiBins bins, RoiSampling sampling, RoiChannels order,
                 int64_t channels, int levels = 1) {
-  for (bool channels_first : {false, true}) {
-    Check(Cpu(), MakeFixedProblem<T>(bins, sampling, order, channels,
-                                     channels_first, levels));
-  }
+  Check(Cpu(), MakeFixedProblem<T>(bins, sampling, order, channels, levels));
 }
 
 TFO_TEST(RoiAverage, SamplesEqualReference) {
@@ -165,8 +162,8 @@ TFO_TEST(RoiAverage, Pyramid) {
   CheckFixed<BFloat16>(RoiBins::kSamples, {0, false}, RoiChannels::kAll, 18, 2);
 }
 
-// Every combination of bins, channel order and layout. The CUDA kernels process
-// channels in packs of 16 bytes, of two values, or of one.
+// Every combination of bins and channel order. The CUDA kernels process
+// channels in packs of 16 bytes or one by one.
 template <typename T>
 void CheckRandom() {
   uint32_t seed = 1;
@@ -174,18 +171,15 @@ void CheckRandom() {
     for (const RoiChannels order :
          {RoiChannels::kAll, RoiChannels::kChannelMajor,
           RoiChannels::kBinMajor}) {
-      for (const bool channels_first : {false, true}) {
-        Sizes sizes;
-        sizes.bins = bins;
-        sizes.order = order;
-        sizes.channels_first = channels_first;
-        sizes.yxyx = channels_first;
-        for (const int64_t channels : {5, 6, 8}) {
-          sizes.channels = channels;
-          sizes.sampling.ratio = channels % 4;  // 1, 2, or adaptive
-          sizes.sampling.aligned = channels % 2 == 0;
-          Check(Gpu(), MakeRandomProblem<T>(sizes, ++seed));
-        }
+      Sizes sizes;
+      sizes.bins = bins;
+      sizes.order = order;
+      for (const int64_t channels : {5, 6, 8}) {
+        sizes.channels = channels;
+        sizes.sampling.ratio = channels % 4;  // 1, 2, or adaptive
+        sizes.sampling.aligned = channels % 2 == 0;
+        sizes.yxyx = channels == 6;
+        Check(Gpu(), MakeRandomProblem<T>(sizes, ++seed));
       }
     }
   }
@@ -196,15 +190,12 @@ TFO_CUDA_TEST(RoiAverage, CudaHalf) { CheckRandom<Half>(); }
 TFO_CUDA_TEST(RoiAverage, CudaBFloat16) { CheckRandom<BFloat16>(); }
 
 TFO_CUDA_TEST(RoiAverage, CudaSeveralLevels) {
-  for (const bool channels_first : {false, true}) {
-    Sizes sizes;
-    sizes.maps = {{20, 24}, {10, 12}, {5, 6}};
-    sizes.num_boxes = 40;
-    sizes.channels_first = channels_first;
-    Check(Gpu(), MakeRandomProblem<float>(sizes, 1));
-    sizes.channels = 16;
-    Check(Gpu(), MakeRandomProblem<Half>(sizes, 1));
-  }
+  Sizes sizes;
+  sizes.maps = {{20, 24}, {10, 12}, {5, 6}};
+  sizes.num_boxes = 40;
+  Check(Gpu(), MakeRandomProblem<float>(sizes, 1));
+  sizes.channels = 16;
+  Check(Gpu(), MakeRandomProblem<Half>(sizes, 1));
 }
 
 // More channels and boxes than a block has threads, and more channels than one
@@ -217,7 +208,7 @@ TFO_CUDA_TEST(RoiAverage, CudaManyChannels) {
   Check(Gpu(), MakeRandomProblem<BFloat16>(sizes, 1));
   // One pixel with very many channels, and one bin that equals it.
   auto problem =
-      OneLevel<float>({1, 1, 1, (1 << 20) + 33, false}, 1, {1, 1}, {1, true});
+      OneLevel<float>({1, 1, 1, (1 << 20) + 33}, 1, {1, 1}, {1, true});
   problem.maps = {
       ToGpu(testing::RandomValues<float>(problem.args.channels, 1))};
   problem.AddBox({0, 0, 1, 1}, 0);
@@ -259,24 +250,21 @@ TFO_CUDA_TEST(RoiAverage, CudaManyBins) {
 
 // Bins with too many taps for shared memory, on either axis.
 TFO_CUDA_TEST(RoiAverage, CudaLargeBins) {
-  for (const bool channels_first : {false, true}) {
-    for (const RoiBins bins : {RoiBins::kSamples, RoiBins::kPixels}) {
-      Sizes sizes;
-      sizes.bins = bins;
-      sizes.sampling.ratio = 0;
-      sizes.channels = 2;
-      sizes.channels_first = channels_first;
-      sizes.num_boxes = 2;
-      sizes.smallest = 0.9;
-      sizes.pooled_height = 1;
-      sizes.pooled_width = 7;
-      sizes.maps = {{9, 700}};
-      sizes.image = 1400;
-      Check(Gpu(), MakeRandomProblem<float>(sizes, 5));
-      sizes.maps = {{300, 9}};
-      sizes.image = 600;
-      Check(Gpu(), MakeRandomProblem<float>(sizes, 5));
-    }
+  for (const RoiBins bins : {RoiBins::kSamples, RoiBins::kPixels}) {
+    Sizes sizes;
+    sizes.bins = bins;
+    sizes.sampling.ratio = 0;
+    sizes.channels = 2;
+    sizes.num_boxes = 2;
+    sizes.smallest = 0.9;
+    sizes.pooled_height = 1;
+    sizes.pooled_width = 7;
+    sizes.maps = {{9, 700}};
+    sizes.image = 1400;
+    Check(Gpu(), MakeRandomProblem<float>(sizes, 5));
+    sizes.maps = {{300, 9}};
+    sizes.image = 600;
+    Check(Gpu(), MakeRandomProblem<float>(sizes, 5));
   }
 }
 
@@ -319,25 +307,22 @@ TFO_CUDA_TEST(RoiAverage, CudaEnormousBoxes) {
 
 // NaN reaches the result from pixels with weight only.
 TFO_TEST(RoiAverage, NanInPixelsWithAndWithoutWeight) {
-  for (bool channels_first : {false, true}) {
-    auto problem =
-        OneLevel<float>({1, 4, 4, 1, channels_first}, 1, {1, 1}, {1, true});
-    problem.maps = {GpuVector<float>(16, 2)};
-    problem.AddBox({1, 1, 2, 2}, 0);  // one sample, on pixel (1, 1)
-    problem.d_output = {1};
-    problem.maps[0][2] = problem.maps[0][6] = problem.maps[0][9] = kNan;
-    const auto without = Run(ThreadedCpu(1), problem);
-    TFO_EXPECT_EQ(without.output[0], 2.0f);
-    problem.maps[0][5] = kNan;
-    TFO_EXPECT(std::isnan(Run(ThreadedCpu(1), problem).output[0]));
-  }
+  auto problem = OneLevel<float>({1, 4, 4, 1}, 1, {1, 1}, {1, true});
+  problem.maps = {GpuVector<float>(16, 2)};
+  problem.AddBox({1, 1, 2, 2}, 0);  // one sample, on pixel (1, 1)
+  problem.d_output = {1};
+  problem.maps[0][2] = problem.maps[0][6] = problem.maps[0][9] = kNan;
+  const auto without = Run(ThreadedCpu(1), problem);
+  TFO_EXPECT_EQ(without.output[0], 2.0f);
+  problem.maps[0][5] = kNan;
+  TFO_EXPECT(std::isnan(Run(ThreadedCpu(1), problem).output[0]));
 }
 
 // Nine adjacent boxes of 2 x 2 pixels, with one bin each; NaN in the fifth.
 template <typename Device>
 void ExpectNanStaysInItsBox(const Device& device) {
   for (const RoiChannels order : {RoiChannels::kAll, RoiChannels::kBinMajor}) {
-    auto problem = OneLevel<float>({1, 6, 6, 4, false}, 1, {1, 1}, {2, true});
+    auto problem = OneLevel<float>({1, 6, 6, 4}, 1, {1, 1}, {2, true});
     problem.args.order = order;
     for (int k = 0; k < 9; ++k) {
       const double y = 2 * (k / 3), x = 2 * (k % 3);
@@ -369,14 +354,13 @@ TFO_CUDA_TEST(RoiAverage, CudaNanStaysInItsBox) {
 // Without boxes, channels or pixels, all results are written as zeros.
 template <typename Device>
 void ExpectZeros(const Device& device) {
-  for (const int64_t none : {0, 1, 2, 3, 4, 5}) {
-    const bool channels_first = none % 2 == 1;
+  for (const int none : {0, 1, 2}) {
     // A map without rows, but with more columns than fit into memory.
-    const int64_t width = none < 4 ? 3 : (int64_t{1} << 31) - 1;
-    auto problem = OneLevel<float>(
-        {1, none < 4 ? 2 : 0, width, none / 2 == 1 ? 0 : 4, channels_first}, 1,
-        {2, 2}, {2, true});
-    if (none >= 2) problem.AddBox({0, 0, 1, 1}, 0);
+    const int64_t width = none < 2 ? 3 : (int64_t{1} << 31) - 1;
+    auto problem =
+        OneLevel<float>({1, none < 2 ? 2 : 0, width, none == 1 ? 0 : 4}, 1,
+                        {2, 2}, {2, true});
+    if (none > 0) problem.AddBox({0, 0, 1, 1}, 0);
     problem.maps = {GpuVector<float>(problem.args.Features(0).Size(), 1)};
     problem.d_output.assign(problem.OutputSize(), 1);
     const auto result = Run(device, problem);
@@ -389,6 +373,85 @@ TFO_TEST(RoiAverage, NothingToDo) { ExpectZeros(ThreadedCpu(2)); }
 TFO_CUDA_TEST(RoiAverage, CudaNothingToDo) {
   ExpectZeros(MakeGpu(true));
   ExpectZeros(MakeGpu(false));
+}
+
+// Boxes with sides from 16 to 160 in an image of 1216 x 800.
+template <typename T>
+GpuVector<Coordinate<T>> BenchmarkBoxes(int64_t n) {
+  const auto random = testing::RandomOnGpu<float>(4 * n, 1);
+  GpuVector<Coordinate<T>> boxes;
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = 608 + 200 * random[4 * i];
+    const float y = 400 + 150 * random[4 * i + 1];
+    const float w = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 2])));
+    const float h = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 3])));
+    for (const float at : {x, y, x + w, y + h}) boxes.push_back(at);
+  }
+  return boxes;
+}
+
+template <typename T>
+void TimeAverage(const char* kernel, int64_t height, int64_t width,
+                 int64_t channels, float stride, int levels,
+                 RoiChannels order = RoiChannels::kAll) {
+  RoiProblem<T> p = {};
+  p.args.batch = 1;
+  p.args.channels = testing::IsTiming() ? channels : 49;
+  p.args.grid = {7, 7};
+  p.args.bins = RoiBins::kSamples;
+  p.args.sampling.ratio = 2;
+  p.args.sampling.aligned = true;
+  p.args.order = order;
+  p.args.num_levels = levels;
+  std::vector<GpuVector<T>> to;
+  int64_t num_bytes = 0;
+  for (int l = 0; l < levels; ++l) {
+    p.args.levels[l] = {
+        testing::BenchmarkSize(height >> l), testing::BenchmarkSize(width >> l),
+        1 / (stride * (1 << l)), l == 0 ? 0 : 14 * stride * (1 << l)};
+    const int64_t size = p.args.Features(l).Size();
+    p.maps.push_back(testing::RandomOnGpu<T>(size, 2));
+    to.emplace_back(size);
+    num_bytes += size * sizeof(T);
+  }
+  p.boxes = BenchmarkBoxes<T>(testing::BenchmarkSize(1000));
+  p.box_indices.resize(p.boxes.size() / 4);
+  p.d_output = testing::RandomOnGpu<T>(p.OutputSize(), 3);
+  num_bytes += p.OutputSize() * sizeof(T);
+  GpuVector<T> output(p.OutputSize());
+  GpuVector<Coordinate<T>> to_boxes(p.boxes.size());
+  std::vector<T*> to_maps;
+  for (auto& map : to) to_maps.push_back(map.data());
+  const auto name_of = [&](const char* pass) {
+    return testing::Text(testing::NameOf<T>(), kernel, pass, " [1, ", height,
+                         ", ", width, ", ", channels, "], ", p.NumBoxes(),
+                         " boxes, 7 x 7 bins, stride ", stride);
+  };
+  testing::TimeOnGpu(name_of(""), num_bytes, 0, [&](const Gpu& gpu) {
+    return RoiAverage<T>(gpu, p.args, p.AllBoxes(), p.Maps().data(),
+                         output.data());
+  });
+  for (const bool deterministic : {false, true}) {
+    testing::TimeOnGpu(name_of(deterministic ? "_grad_deterministic" : "_grad"),
+                       num_bytes, 0, [&](Gpu gpu) {
+                         gpu.deterministic = deterministic;
+                         return RoiAverageGrad<T>(gpu, p.args, p.AllBoxes(),
+                                                  p.d_output.data(),
+                                                  to_maps.data());
+                       });
+  }
+  testing::TimeOnGpu(name_of("_boxes_grad"), num_bytes, 0, [&](const Gpu& gpu) {
+    return RoiAverageBoxesGrad<T>(gpu, p.args, p.AllBoxes(), p.d_output.data(),
+                                  p.Maps().data(), to_boxes.data());
+  });
+}
+TFO_BENCHMARK(RoiAverage, Models) {
+  TimeAverage<float>("roi_align", 200, 304, 256, 4, 1);
+  TimeAverage<Half>("roi_align", 200, 304, 256, 4, 1);
+  TimeAverage<float>("roi_align", 50, 76, 256, 16, 1);
+  TimeAverage<float>("multiscale_roi_align", 200, 304, 256, 4, 4);
+  TimeAverage<float>("ps_roi_align", 50, 76, 490, 16, 1,
+                     RoiChannels::kChannelMajor);
 }
 
 }  // namespace

@@ -75,7 +75,6 @@ RoiProblem<T> OneLevel(const FeatureShape& features, float spatial_scale,
   args = {};
   args.batch = features.batch;
   args.channels = features.channels;
-  args.channels_first = features.channels_first;
   args.grid = grid;
   args.sampling = sampling;
   args.num_levels = 1;
@@ -89,7 +88,7 @@ RoiProblem<T> OneLevel(const FeatureShape& features, float spatial_scale,
 template <typename T>
 RoiProblem<T> MakeFixedProblem(RoiBins bins, RoiSampling sampling,
                                RoiChannels order, int64_t out_channels,
-                               bool channels_first, int levels = 1) {
+                               int levels = 1) {
   const double boxes[][4] = {{0, 0, 22, 16},
                              {3, 2, 9.4f, 11},
                              {-5, -7, 6, 4},
@@ -118,7 +117,6 @@ RoiProblem<T> MakeFixedProblem(RoiBins bins, RoiSampling sampling,
   RoiAverageArgs& args = problem.args;
   args = {};
   args.batch = 2;
-  args.channels_first = channels_first;
   args.grid = {3, 2};
   args.bins = bins;
   args.sampling = sampling;
@@ -152,7 +150,7 @@ struct Sizes {
   int64_t num_boxes = 12;
   double image = 40;       // boxes' centres lie in [0, image]
   double smallest = 0.02;  // of a box, as a fraction of image
-  bool channels_first = false, yxyx = false;
+  bool yxyx = false;
 };
 
 // Maps with halving scales, boxes for all of them and across their edges, and
@@ -168,7 +166,6 @@ RoiProblem<T> MakeRandomProblem(const Sizes& sizes, uint32_t seed) {
   if (sizes.order != RoiChannels::kAll) {
     args.channels *= sizes.pooled_height * sizes.pooled_width;
   }
-  args.channels_first = sizes.channels_first;
   problem.yxyx = sizes.yxyx;
   args.bins = sizes.bins;
   args.sampling = sizes.sampling;
@@ -226,7 +223,7 @@ struct Exact {
   int64_t height = 9, width = 12, channels = 5;
   PoolGrid grid = {2, 4};
   RoiSampling sampling = {2, true};
-  bool channels_first = false, yxyx = false;
+  bool yxyx = false;
   bool with_bad_values = false;
   int64_t num_boxes = 16;
   bool centred = false;  // boxes are centred on the map; else they begin on it
@@ -234,9 +231,8 @@ struct Exact {
 
 template <typename T>
 RoiProblem<T> ExactProblem(const Exact& sizes, GpuVector<T>* values) {
-  auto problem = OneLevel<T>(
-      {2, sizes.height, sizes.width, sizes.channels, sizes.channels_first},
-      0.5f, sizes.grid, sizes.sampling);
+  auto problem = OneLevel<T>({2, sizes.height, sizes.width, sizes.channels},
+                             0.5f, sizes.grid, sizes.sampling);
   problem.yxyx = sizes.yxyx;
   std::mt19937 random(3);
   const auto whole = [&](int n) {

@@ -35,68 +35,6 @@ PooledView<T> At(const PooledView<T>& pooled, int64_t offset) {
           pooled.argmax == nullptr ? nullptr : pooled.argmax + offset};
 }
 
-template <typename T>
-void PoolChannelsLast(const Cpu& cpu, const RoiArgs& args,
-                      const std::vector<PooledBox>& boxes, const T* data,
-                      const PooledView<T>& output) {
-  const auto pool_bin_row = TFO_DISPATCH(PoolBinRow<T>);
-  const FeatureShape& features = args.features;
-  const FeatureShape pooled = args.Pooled(boxes.size());
-  const std::vector<BinRow> bin_rows = PooledBinRows(args, boxes);
-  std::vector<PixelRange> columns(boxes.size() * pooled.width);
-  for (size_t k = 0; k < boxes.size(); ++k) {
-    FillBins(boxes[k].x, features.width, pooled.width,
-             &columns[k * pooled.width]);
-  }
-  // Blocks of channels: the pixel rows in use, of a block, fit the caches.
-  constexpr int64_t kBlock = 1024 / sizeof(T);
-  const int64_t blocks = (features.channels + kBlock - 1) / kBlock;
-  const int64_t units = bin_rows.size();
-  cpu.ParallelFor(
-      blocks * units, CyclesPerBox(args, boxes) / (blocks * pooled.height),
-      [&](int64_t begin, int64_t end) {
-        for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t c = unit / units * kBlock;
-          const auto& [k, p, image, rows] = bin_rows[unit % units];
-          pool_bin_row({data + features.Offset(image, 0, 0, c), features.width,
-                        features.channels},
-                       std::min(kBlock, features.channels - c), rows,
-                       {&columns[k * pooled.width], pooled.width},
-                       At(output, pooled.Offset(k, p, 0, c)));
-        }
-      });
-}
-
-template <typename T>
-void PoolChannelsFirst(const Cpu& cpu, const RoiArgs& args,
-                       const std::vector<PooledBox>& boxes, const T* data,
-                       const PooledView<T>& output) {
-  const auto pool_plane = TFO_DISPATCH(PoolPlane<T>);
-  const FeatureShape& features = args.features;
-  const int64_t num_boxes = boxes.size();
-  const FeatureShape pooled = args.Pooled(num_boxes);
-  // A unit is a plane of a box. Boxes vary fastest: they share planes.
-  cpu.ParallelFor(
-      features.channels * num_boxes,
-      CyclesPerBox(args, boxes) / features.channels,
-      [&](int64_t begin, int64_t end) {
-        std::vector<PixelRange> rows(pooled.height), columns(pooled.width);
-        std::vector<Accumulator<T>> best(features.width + 16);
-        std::vector<int32_t> best_row(features.width + 16);
-        for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t c = unit / num_boxes, k = unit % num_boxes;
-          const PooledBox& box = boxes[k];
-          FillBins(box.y, features.height, pooled.height, rows.data());
-          FillBins(box.x, features.width, pooled.width, columns.data());
-          const int64_t from = features.Offset(box.image, 0, 0, c);
-          pool_plane({data + from, features.width, features.Size() - from},
-                     {rows.data(), pooled.height},
-                     {columns.data(), pooled.width}, best.data(),
-                     best_row.data(), At(output, pooled.Offset(k, 0, 0, c)));
-        }
-      });
-}
-
 }  // namespace
 
 template <typename T>
@@ -105,12 +43,33 @@ Error RoiPool(const Cpu& cpu, const RoiArgs& args,
               int32_t* argmax) {
   if (args.Pooled(boxes.count).Size() == 0) return nullptr;
   const std::vector<PooledBox> pooled_boxes = ReadPooledBoxes(args, boxes);
-  const PooledView<T> pooled = {output, argmax};
-  if (args.features.channels_first) {
-    PoolChannelsFirst(cpu, args, pooled_boxes, features, pooled);
-  } else {
-    PoolChannelsLast(cpu, args, pooled_boxes, features, pooled);
+  const PooledView<T> to = {output, argmax};
+  const auto pool_bin_row = TFO_DISPATCH(PoolBinRow<T>);
+  const FeatureShape& shape = args.features;
+  const FeatureShape pooled = args.Pooled(pooled_boxes.size());
+  const std::vector<BinRow> bin_rows = PooledBinRows(args, pooled_boxes);
+  std::vector<PixelRange> columns(pooled_boxes.size() * pooled.width);
+  for (size_t k = 0; k < pooled_boxes.size(); ++k) {
+    FillBins(pooled_boxes[k].x, shape.width, pooled.width,
+             &columns[k * pooled.width]);
   }
+  // Blocks of channels: the pixel rows in use, of a block, fit the caches.
+  constexpr int64_t kBlock = 1024 / sizeof(T);
+  const int64_t blocks = (shape.channels + kBlock - 1) / kBlock;
+  const int64_t units = bin_rows.size();
+  cpu.ParallelFor(blocks * units,
+                  CyclesPerBox(args, pooled_boxes) / (blocks * pooled.height),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t unit = begin; unit < end; ++unit) {
+                      const int64_t c = unit / units * kBlock;
+                      const auto& [k, p, image, rows] = bin_rows[unit % units];
+                      pool_bin_row({features + shape.Offset(image, 0, 0, c),
+                                    shape.width, shape.channels},
+                                   std::min(kBlock, shape.channels - c), rows,
+                                   {&columns[k * pooled.width], pooled.width},
+                                   At(to, pooled.Offset(k, p, 0, c)));
+                    }
+                  });
   return nullptr;
 }
 
@@ -121,7 +80,6 @@ Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args,
   const std::vector<PooledBox> pooled_boxes = ReadPooledBoxes(args, boxes);
   const FeatureShape& features = args.features;
   const FeatureShape pooled = args.Pooled(boxes.count);
-  const FeatureStrides from = features.Strides(), to = pooled.Strides();
   cpu.ParallelFor(
       pooled.batch * pooled.height, 4.0 * pooled.width * pooled.channels,
       [&](int64_t begin, int64_t end) {
@@ -132,16 +90,15 @@ Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args,
           const int64_t first = rows.begin * features.width;
           const uint64_t count =
               rows.empty() ? 0 : rows.end * features.width - first;
-          const T* const image = dd_features + box.image * from.image;
-          for (int64_t c = 0; c < pooled.channels; ++c) {
-            for (int64_t q = 0; q < pooled.width; ++q) {
-              const int64_t at =
-                  k * to.image + p * to.row + q * to.column + c * to.channel;
-              const int64_t pixel = argmax[at];
+          const T* const image = dd_features + box.image * features.ImageSize();
+          for (int64_t q = 0; q < pooled.width; ++q) {
+            const int64_t to = pooled.Offset(k, p, q, 0);
+            for (int64_t c = 0; c < pooled.channels; ++c) {
+              const int64_t pixel = argmax[to + c];
               const bool in_rows = static_cast<uint64_t>(pixel - first) < count;
               // Rows follow each other: a pixel's index counts columns.
-              dd_output[at] =
-                  in_rows ? image[pixel * from.column + c * from.channel] : T{};
+              dd_output[to + c] =
+                  in_rows ? image[pixel * pooled.channels + c] : T{};
             }
           }
         }

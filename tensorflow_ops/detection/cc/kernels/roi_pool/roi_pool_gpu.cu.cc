@@ -32,9 +32,9 @@ struct Maxima {
 };
 
 // `map` is the bin's image and first channel.
-template <int N, bool kPacked, typename T>
+template <int N, typename T>
 __device__ Maxima<T, N> MaximaOf(const T* map, const FeatureStrides& strides,
-                                 int64_t width, int64_t valid, PixelRange rows,
+                                 int64_t width, PixelRange rows,
                                  PixelRange columns) {
   constexpr int kAtOnce = 4;  // pixels whose loads are in flight together
   Maxima<T, N> maxima;
@@ -44,9 +44,8 @@ __device__ Maxima<T, N> MaximaOf(const T* map, const FeatureStrides& strides,
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
         if (x0 + j < columns.end) {
-          pixels[j] = LoadChannels<N, kPacked>(
-              map + y * strides.row + (x0 + j) * strides.column,
-              strides.channel, valid);
+          pixels[j] =
+              LoadPack<N>(map + y * strides.row + (x0 + j) * strides.column);
         }
       }
       const int32_t pixel = static_cast<int32_t>(y * width) + x0;
@@ -60,7 +59,7 @@ __device__ Maxima<T, N> MaximaOf(const T* map, const FeatureStrides& strides,
 }
 
 // A block takes a row of a box's bins, a thread some channels of a bin.
-template <typename T, int N, bool kPacked>
+template <typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
     Pool(const __grid_constant__ RoiArgs args,
          const __grid_constant__ Boxes<Coordinate<T>> boxes, const T* features,
@@ -70,8 +69,7 @@ __global__ void __launch_bounds__(kRowThreads)
   const FeatureShape& shape = args.features;
   const FeatureStrides strides = shape.Strides();
   const FeatureShape pooled = args.Pooled(boxes.count);
-  const FeatureStrides out = pooled.Strides();
-  const int64_t packs = (shape.channels + N - 1) / N;
+  const int64_t packs = shape.channels / N;
   const int64_t units = boxes.count * pooled.height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const int64_t k = unit / pooled.height, p = unit % pooled.height;
@@ -85,18 +83,14 @@ __global__ void __launch_bounds__(kRowThreads)
         columns[i] = BinColumns(args, box, q0 + i);
       }
       __syncthreads();
-      VisitPacks(shape.channels_first, bins, packs, [&](int i, int64_t pack) {
-        const int64_t c = pack * N, valid = shape.channels - c;
-        const Maxima<T, N> maxima = MaximaOf<N, kPacked>(
-            features + box.image * strides.image + c * strides.channel, strides,
-            shape.width, valid, rows, columns[i]);
-        const int64_t to = k * out.image + p * out.row + (q0 + i) * out.column +
-                           c * out.channel;
-        StoreChannels<N, kPacked>(maxima.best, output + to, out.channel, valid);
-        if (argmax != nullptr) {
-          StoreChannels<N, kPacked>(maxima.pixels, argmax + to, out.channel,
-                                    valid);
-        }
+      VisitPacks(bins, packs, [&](int i, int64_t pack) {
+        const int64_t c = pack * N;
+        const Maxima<T, N> maxima =
+            MaximaOf<N>(features + box.image * strides.image + c, strides,
+                        shape.width, rows, columns[i]);
+        const int64_t to = pooled.Offset(k, p, q0 + i, c);
+        StorePack(maxima.best, output + to);
+        if (argmax != nullptr) StorePack(maxima.pixels, argmax + to);
       });
     }
   }
@@ -187,8 +181,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const auto add_box = [&](const TilePart& part, int b) {
       const PixelRange some_p = bins.in_tile_y[b], some_q = bins.in_tile_x[b];
       const int64_t first = (part.k0 + part.list[b]) * out.image +
-                            part.p0 * out.row + part.q0 * out.column +
-                            c * out.channel;
+                            part.p0 * out.row + part.q0 * out.column + c;
       for (int p = some_p.begin; p < some_p.end; ++p) {
         PixelRange rows = bins.rows[b * part.ps + p];
         if (rows.begin < tile.rows.begin) rows.begin = tile.rows.begin;
@@ -215,8 +208,7 @@ __global__ void __launch_bounds__(kTileThreads)
                    });
 
     if (c >= shape.channels) continue;
-    WriteTile(tile, sums, strides,
-              d_features + tile.image * strides.image + c * strides.channel);
+    WriteTile(tile, sums, strides, d_features + tile.image * strides.image + c);
   }
 }
 
@@ -238,19 +230,18 @@ __global__ void __launch_bounds__(kRowThreads)
     for (int64_t q0 = 0; q0 < pooled.width; q0 += kBins) {
       const int64_t rest = pooled.width - q0;
       const int bins = rest < kBins ? static_cast<int>(rest) : kBins;
-      VisitPacks(
-          shape.channels_first, bins, shape.channels, [&](int i, int64_t c) {
-            const int64_t at = pooled.Offset(k, p, q0 + i, c);
-            const int64_t pixel = argmax[at];
-            T value = {};
-            if (pixel >= rows.begin * shape.width &&
-                pixel < rows.end * shape.width) {
-              // Rows follow each other: a pixel's index counts columns.
-              value = dd_features[box.image * strides.image +
-                                  pixel * strides.column + c * strides.channel];
-            }
-            dd_output[at] = value;
-          });
+      VisitPacks(bins, shape.channels, [&](int i, int64_t c) {
+        const int64_t at = pooled.Offset(k, p, q0 + i, c);
+        const int64_t pixel = argmax[at];
+        T value = {};
+        if (pixel >= rows.begin * shape.width &&
+            pixel < rows.end * shape.width) {
+          // Rows follow each other: a pixel's index counts columns.
+          value = dd_features[box.image * strides.image +
+                              pixel * strides.column + c];
+        }
+        dd_output[at] = value;
+      });
     }
   }
 }
@@ -268,16 +259,13 @@ Error RoiPool(const Gpu& gpu, const RoiArgs& args,
                   RowThreads(args.grid.width, packs), kernel, args, boxes,
                   features, output, argmax);
   };
-  if (args.features.channels_first) {
-    return launch(Pool<T, 2, false>, (channels + 1) / 2);
-  }
   return WithWidestPack<T>(
       [&](auto n) {
         return FitsPacks<decltype(n)::value>(channels, features, output,
                                              argmax);
       },
       [&](auto n) {
-        return launch(Pool<T, decltype(n)::value, true>, channels / n);
+        return launch(Pool<T, decltype(n)::value>, channels / n);
       });
 }
 

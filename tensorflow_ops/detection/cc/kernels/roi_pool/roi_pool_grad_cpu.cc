@@ -19,33 +19,24 @@ Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args,
   cost.cycles_per_bin_row = kCyclesPerValue * pooled.width * pooled.channels;
   cost.tensor_bytes = features.Size() * sizeof(T) +
                       pooled.Size() * (sizeof(T) + sizeof(int32_t));
-  SumByOwners(
-      cpu, features, PooledBinRows(args, ReadPooledBoxes(args, boxes)), cost,
-      d_features, [&] {
-        return [&](const PartSums<Accumulator<T>>& to, const BinRowPart& part) {
-          const int64_t k = part.whole->box, p = part.whole->p;
-          const int64_t first = part.rows.begin * features.width;
-          const int64_t count =
-              (part.rows.end - part.rows.begin) * features.width;
-          const int64_t c = to.first_channel;
-          const int64_t ahead =
-              pooled.Offset(part.next->box - k, part.next->p - p, 0, 0);
-          if (features.channels_first) {
-            for (int64_t i = 0; i < to.channels; ++i) {
-              const int64_t at = pooled.Offset(k, p, 0, c + i);
-              scatter_add(d_output + at, argmax + at, pooled.width, ahead,
-                          {to.sums + i * to.channel, first, count, to.pixel,
-                           /*channel_step=*/0});
-            }
-          } else {
-            for (int64_t q = 0; q < pooled.width; ++q) {
-              const int64_t at = pooled.Offset(k, p, q, c);
-              scatter_add(d_output + at, argmax + at, to.channels, ahead,
-                          {to.sums, first, count, to.pixel, to.channel});
-            }
-          }
-        };
-      });
+  SumByOwners(cpu, features, PooledBinRows(args, ReadPooledBoxes(args, boxes)),
+              cost, d_features, [&] {
+                return [&](const PartSums<Accumulator<T>>& to,
+                           const BinRowPart& part) {
+                  const int64_t k = part.whole->box, p = part.whole->p;
+                  const int64_t first = part.rows.begin * features.width;
+                  const int64_t count =
+                      (part.rows.end - part.rows.begin) * features.width;
+                  const int64_t c = to.first_channel;
+                  const int64_t ahead =
+                      pooled.Offset(part.next->box - k, part.next->p - p, 0, 0);
+                  for (int64_t q = 0; q < pooled.width; ++q) {
+                    const int64_t at = pooled.Offset(k, p, q, c);
+                    scatter_add(d_output + at, argmax + at, to.channels, ahead,
+                                {to.sums, first, count, to.pixel});
+                  }
+                };
+              });
   return nullptr;
 }
 

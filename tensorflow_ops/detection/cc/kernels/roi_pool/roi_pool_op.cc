@@ -14,7 +14,7 @@ class RoiPoolOpBase : public OpKernel {
  public:
   explicit RoiPoolOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ReadSpatialScale(ctx, &spatial_scale_));
-    OP_REQUIRES_OK(ctx, ReadFormats(ctx, &formats_));
+    OP_REQUIRES_OK(ctx, ReadBoxFormat(ctx, &yxyx_));
   }
 
  protected:
@@ -22,15 +22,14 @@ class RoiPoolOpBase : public OpKernel {
   absl::Status ReadInputs(OpKernelContext* ctx, const RoiInputNames& names,
                           RoiArgs* args, Boxes<C>* boxes) const {
     RoiSizes sizes;
-    TF_RETURN_IF_ERROR(
-        ReadRoiInputs<Device>(ctx, formats_, names, &sizes, boxes));
+    TF_RETURN_IF_ERROR(ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, boxes));
     *args = {sizes.levels[0], spatial_scale_, sizes.grid};
     return absl::OkStatus();
   }
 
  private:
   float spatial_scale_;
-  RoiFormats formats_;
+  bool yxyx_;
 };
 
 template <typename Device, typename T>

@@ -111,78 +111,16 @@ void PoolBinRow(const ImageView<const T>& image, int64_t count, PixelRange rows,
 }
 
 template <typename T>
-void PoolPlane(const PlaneView<const T>& plane, BinRanges rows,
-               BinRanges columns, Accumulator<T>* best, int32_t* best_row,
-               PooledView<T> pooled) {
-  constexpr int kCount = Lanes<T>::kCount;
-  const int64_t width = plane.width, bins_x = columns.count;
-  const int64_t readable = plane.readable;
-  const T* const data = plane.data;
-  int64_t x_begin = width, x_end = 0;
-  for (int64_t q = 0; q < bins_x; ++q) {
-    if (columns.bins[q].empty()) continue;
-    x_begin = columns.bins[q].begin < x_begin ? columns.bins[q].begin : x_begin;
-    x_end = columns.bins[q].end > x_end ? columns.bins[q].end : x_end;
-  }
-  for (int64_t p = 0; p < rows.count; ++p) {
-    T* const out = pooled.output + p * bins_x;
-    int32_t* const at =
-        pooled.argmax == nullptr ? nullptr : pooled.argmax + p * bins_x;
-    if (rows.bins[p].empty() || x_begin >= x_end) {
-      FillEmptyBin(bins_x, out, at);
-      continue;
-    }
-    // Each column's maximum over the bin's rows, a vector of columns at a time
-    // ...
-    for (int64_t x = x_begin; x < x_end; x += kCount) {
-      const int64_t n = x_end - x < kCount ? x_end - x : kCount;
-      const auto load = [&](int64_t y) {
-        const int64_t i = y * width + x;
-        return i + kCount <= readable ? Load(data + i) : LoadFirst(data + i, n);
-      };
-      Vector<T> top = load(rows.bins[p].begin);
-      Index<T> row = Index<T>{} + rows.bins[p].begin;
-      for (int32_t y = rows.bins[p].begin + 1; y < rows.bins[p].end; ++y) {
-        TakeGreater(load(y), static_cast<typename Lanes<T>::Integer>(y), top,
-                    row);
-      }
-      Store(top, best + x);
-      StoreIndex(row, best_row + x);
-    }
-    // ... then each bin's over its columns. Of equals the upper row is first.
-    for (int64_t q = 0; q < bins_x; ++q) {
-      if (columns.bins[q].empty()) {
-        FillEmptyBin(1, out + q, at == nullptr ? nullptr : at + q);
-        continue;
-      }
-      int64_t first = columns.bins[q].begin;
-      for (int64_t x = first + 1; x < columns.bins[q].end; ++x) {
-        const auto value = best[x], top = best[first];
-        const bool equal = value == top || (value != value && top != top);
-        if (equal ? best_row[x] < best_row[first]
-                  : !(value <= top) && top == top) {
-          first = x;
-        }
-      }
-      out[q] = Narrow<T>(best[first]);
-      if (at != nullptr) {
-        at[q] = static_cast<int32_t>(best_row[first] * width + first);
-      }
-    }
-  }
-}
-
-template <typename T>
 void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
                 int64_t ahead, const PixelSums<Accumulator<T>>& to) {
   // Copied, since the compiler cannot know that the sums are not in `to`.
   Accumulator<T>* const sums = to.sums;
   const int64_t first = to.first, count = to.count;
-  const int64_t pixel_step = to.pixel_step, channel_step = to.channel_step;
+  const int64_t pixel_step = to.pixel_step;
   const auto add = [=](int64_t i, Accumulator<T> value) {
     const uint64_t pixel = static_cast<uint64_t>(argmax[i] - first);
     if (pixel < static_cast<uint64_t>(count)) {
-      sums[pixel * pixel_step + i * channel_step] += value;
+      sums[pixel * pixel_step + i] += value;
     }
   };
   constexpr int kCount = 64 / sizeof(int32_t);  // of a cache line of argmax
@@ -208,8 +146,6 @@ void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
 #define TFO_INSTANTIATE(T)                                                    \
   template void PoolBinRow<T>(const ImageView<const T>&, int64_t, PixelRange, \
                               BinRanges, PooledView<T>);                      \
-  template void PoolPlane<T>(const PlaneView<const T>&, BinRanges, BinRanges, \
-                             Accumulator<T>*, int32_t*, PooledView<T>);       \
   template void ScatterAdd<T>(const T*, const int32_t*, int64_t, int64_t,     \
                               const PixelSums<Accumulator<T>>&)
 TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);

@@ -21,28 +21,20 @@ struct PooledView {
   int32_t* argmax;
 };
 
-// A pixel and channel's sum is sums[(pixel - first) * pixel_step + channel *
-// channel_step], of `count` pixels from `first` on.
+// A pixel and channel's sum is sums[(pixel - first) * pixel_step + channel], of
+// `count` pixels from `first` on.
 template <typename Sum>
 struct PixelSums {
   Sum* sums;
-  int64_t first, count, pixel_step, channel_step;
+  int64_t first, count, pixel_step;
 };
 
 TFO_PER_CPU_LEVEL(
-    // One row of a box's bins, NHWC: the first `count` channels of `rows` of
+    // One row of a box's bins: the first `count` channels of `rows` of
     // `image`. Writes them of `pooled` [columns.count, image.channels].
     template <typename T>
     void PoolBinRow(const ImageView<const T>& image, int64_t count,
                     PixelRange rows, BinRanges columns, PooledView<T> pooled);
-
-    // All bins of a box in one plane, NCHW: writes `pooled` [rows.count,
-    // columns.count]. `best` and `best_row` have room for plane.width + 16
-    // elements.
-    template <typename T>
-    void PoolPlane(const PlaneView<const T>& plane, BinRanges rows,
-                   BinRanges columns, Accumulator<T>* best, int32_t* best_row,
-                   PooledView<T> pooled);
 
     // For each i in [0, n), adds d_output[i] to the sum of pixel argmax[i] and
     // channel i, if there is one. Prefetches `ahead` elements further, where

@@ -49,8 +49,7 @@ GpuVector<T> MakeFeatures(int64_t size, bool with_bad_values) {
 // Boxes of every kind: inside, across each edge, outside, a point, halves that
 // round away from zero, inverted, NaN, infinite, enormous, image out of range.
 template <typename T>
-Problem<T> MakeProblem(int64_t channels, bool channels_first,
-                       bool with_bad_values) {
+Problem<T> MakeProblem(int64_t channels, bool with_bad_values) {
   const std::vector<std::vector<float>> boxes = {{0, 0, 22, 16},
                                                  {3, 2, 9.4f, 11},
                                                  {-5, -7, 6, 4},
@@ -70,7 +69,7 @@ Problem<T> MakeProblem(int64_t channels, bool channels_first,
                                                  {0, 0, 5, 5},
                                                  {4, 1, 5, 16}};
   Problem<T> problem;
-  problem.args = {{2, 9, 12, channels, channels_first}, 0.5f, {3, 5}};
+  problem.args = {{2, 9, 12, channels}, 0.5f, {3, 5}};
   problem.yxyx = false;
   problem.features = MakeFeatures<T>(2 * 9 * 12 * channels, with_bad_values);
   for (size_t k = 0; k < boxes.size(); ++k) {
@@ -83,9 +82,9 @@ Problem<T> MakeProblem(int64_t channels, bool channels_first,
 // Many low boxes in a tall image, more than a GPU block processes at a time.
 // The gradient's window moves down the image and splits bins.
 template <typename T>
-Problem<T> MakeTallProblem(int64_t channels, bool channels_first) {
+Problem<T> MakeTallProblem(int64_t channels) {
   Problem<T> problem;
-  problem.args = {{2, 90, 5, channels, channels_first}, 1.0f, {2, 2}};
+  problem.args = {{2, 90, 5, channels}, 1.0f, {2, 2}};
   problem.yxyx = true;
   problem.features = MakeFeatures<T>(2 * 90 * 5 * channels, false);
   std::mt19937 random(3);
@@ -167,32 +166,26 @@ void Reference(const Problem<T>& problem, std::vector<double>* output,
 template <typename T, typename Device>
 void ExpectPoolEqualsReference(const Device& device, int64_t channels,
                                const testing::Caller& caller = {}) {
-  for (bool channels_first : {false, true}) {
-    for (bool with_bad_values : {false, true}) {
-      const testing::Case of_test(caller, testing::NameOf<T>(), "channels ",
-                                  channels, ", channels_first ", channels_first,
-                                  ", bad values ", with_bad_values);
-      const Problem<T> problem =
-          MakeProblem<T>(channels, channels_first, with_bad_values);
-      std::vector<double> expected;
-      GpuVector<int32_t> expected_argmax, argmax(problem.Pooled().Size(), 99);
-      Reference(problem, &expected, &expected_argmax);
-      GpuVector<T> output(problem.Pooled().Size(), Narrow<T>(99)),
-          alone = output;
-      TFO_EXPECT_RUNS(RoiPool(device, problem.args, problem.AllBoxes(),
-                              problem.features.data(), output.data(),
-                              argmax.data()));
-      for (size_t i = 0; i < output.size(); ++i) {
-        const double value = Widen(output[i]);
-        TFO_EXPECT(value == expected[i] ||
-                   (std::isnan(value) && std::isnan(expected[i])));
-        TFO_EXPECT_EQ(argmax[i], expected_argmax[i]);
-      }
-      TFO_EXPECT_RUNS(RoiPool<T>(device, problem.args, problem.AllBoxes(),
-                                 problem.features.data(), alone.data(),
-                                 nullptr));
-      TFO_EXPECT(HaveSameBits(alone, output));
+  for (bool with_bad_values : {false, true}) {
+    const testing::Case of_test(caller, testing::NameOf<T>(), "channels ",
+                                channels, ", bad values ", with_bad_values);
+    const Problem<T> problem = MakeProblem<T>(channels, with_bad_values);
+    std::vector<double> expected;
+    GpuVector<int32_t> expected_argmax, argmax(problem.Pooled().Size(), 99);
+    Reference(problem, &expected, &expected_argmax);
+    GpuVector<T> output(problem.Pooled().Size(), Narrow<T>(99)), alone = output;
+    TFO_EXPECT_RUNS(RoiPool(device, problem.args, problem.AllBoxes(),
+                            problem.features.data(), output.data(),
+                            argmax.data()));
+    for (size_t i = 0; i < output.size(); ++i) {
+      const double value = Widen(output[i]);
+      TFO_EXPECT(value == expected[i] ||
+                 (std::isnan(value) && std::isnan(expected[i])));
+      TFO_EXPECT_EQ(argmax[i], expected_argmax[i]);
     }
+    TFO_EXPECT_RUNS(RoiPool<T>(device, problem.args, problem.AllBoxes(),
+                               problem.features.data(), alone.data(), nullptr));
+    TFO_EXPECT(HaveSameBits(alone, output));
   }
 }
 
@@ -200,16 +193,13 @@ template <typename T, typename Device>
 void ExpectGradientsEqualReference(const Device& device, int64_t channels,
                                    const testing::Caller& caller = {}) {
   std::vector<Problem<T>> problems;
-  for (bool channels_first : {false, true}) {
-    problems.push_back(MakeProblem<T>(channels, channels_first, false));
-    problems.push_back(MakeTallProblem<T>(channels, channels_first));
-  }
+  problems.push_back(MakeProblem<T>(channels, false));
+  problems.push_back(MakeTallProblem<T>(channels));
   for (const Problem<T>& problem : problems) {
     const RoiArgs& args = problem.args;
-    const testing::Case of_test(
-        caller, testing::NameOf<T>(), "features ", args.features.height, " x ",
-        args.features.width, " x ", channels, ", channels_first ",
-        args.features.channels_first);
+    const testing::Case of_test(caller, testing::NameOf<T>(), "features ",
+                                args.features.height, " x ",
+                                args.features.width, " x ", channels);
     const int64_t height = args.features.height, width = args.features.width;
     std::vector<double> ignored;
     GpuVector<int32_t> argmax;
@@ -302,27 +292,25 @@ void ExpectEmptySizesWork(const Device& device) {
   const Boxes<float> no_boxes = {},
                      box = {1, false, corners.data(), index.data()};
   // Without boxes or channels there is nothing to write.
-  TFO_EXPECT_RUNS(RoiPool<float>(device, {{1, 1, 1, 1, false}, 1, {2, 2}},
-                                 no_boxes, value.data(), nullptr, nullptr));
-  TFO_EXPECT_RUNS(RoiPool<float>(device, {{1, 1, 1, 0, false}, 1, {2, 2}}, box,
+  TFO_EXPECT_RUNS(RoiPool<float>(device, {{1, 1, 1, 1}, 1, {2, 2}}, no_boxes,
+                                 value.data(), nullptr, nullptr));
+  TFO_EXPECT_RUNS(RoiPool<float>(device, {{1, 1, 1, 0}, 1, {2, 2}}, box,
                                  value.data(), nullptr, nullptr));
   // An image without pixels gives zeros.
-  for (bool channels_first : {false, true}) {
-    GpuVector<float> output(4, 9);
-    GpuVector<int32_t> argmax(4);
-    const RoiArgs args = {{1, 0, 3, 1, channels_first}, 1, {2, 2}};
-    TFO_EXPECT_RUNS(RoiPool<float>(device, args, box, nullptr, output.data(),
-                                   argmax.data()));
-    for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0 && argmax[i] == -1);
-    TFO_EXPECT_RUNS(RoiPoolGrad<float>(device, args, box, output.data(),
-                                       argmax.data(), nullptr));
-    TFO_EXPECT_RUNS(RoiPoolGradGrad<float>(device, args, box, nullptr,
-                                           argmax.data(), output.data()));
-    for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0);
-  }
+  GpuVector<float> output(4, 9);
+  GpuVector<int32_t> argmax(4);
+  const RoiArgs args = {{1, 0, 3, 1}, 1, {2, 2}};
+  TFO_EXPECT_RUNS(
+      RoiPool<float>(device, args, box, nullptr, output.data(), argmax.data()));
+  for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0 && argmax[i] == -1);
+  TFO_EXPECT_RUNS(RoiPoolGrad<float>(device, args, box, output.data(),
+                                     argmax.data(), nullptr));
+  TFO_EXPECT_RUNS(RoiPoolGradGrad<float>(device, args, box, nullptr,
+                                         argmax.data(), output.data()));
+  for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0);
   // Without boxes, all of the gradient is written as zeros.
   GpuVector<float> gradient(2, 9);
-  TFO_EXPECT_RUNS(RoiPoolGrad<float>(device, {{1, 1, 2, 1, false}, 1, {2, 2}},
+  TFO_EXPECT_RUNS(RoiPoolGrad<float>(device, {{1, 1, 2, 1}, 1, {2, 2}},
                                      no_boxes, nullptr, nullptr,
                                      gradient.data()));
   TFO_EXPECT(gradient[0] == 0 && gradient[1] == 0);
@@ -331,6 +319,62 @@ TFO_TEST(RoiPool, CpuEmptySizes) {
   ExpectEmptySizesWork(testing::ThreadedCpu(2));
 }
 TFO_CUDA_TEST(RoiPool, CudaEmptySizes) { ExpectEmptySizesWork(Gpu{}); }
+
+// Boxes with sides from 16 to 160 in an image of 1216 x 800.
+template <typename T>
+GpuVector<Coordinate<T>> BenchmarkBoxes(int64_t n) {
+  const auto random = testing::RandomOnGpu<float>(4 * n, 1);
+  GpuVector<Coordinate<T>> boxes;
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = 608 + 200 * random[4 * i];
+    const float y = 400 + 150 * random[4 * i + 1];
+    const float w = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 2])));
+    const float h = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 3])));
+    for (const float at : {x, y, x + w, y + h}) boxes.push_back(at);
+  }
+  return boxes;
+}
+
+template <typename T>
+void TimePool(int64_t height, int64_t width, int64_t channels, float stride) {
+  Problem<T> p = {};
+  FeatureShape& shape = p.args.features;
+  shape.batch = 1;
+  shape.height = testing::BenchmarkSize(height);
+  shape.width = testing::BenchmarkSize(width);
+  shape.channels = testing::BenchmarkSize(channels);
+  p.args.spatial_scale = 1 / stride;
+  p.args.grid = {7, 7};
+  p.boxes = BenchmarkBoxes<T>(testing::BenchmarkSize(1000));
+  p.box_indices.resize(p.boxes.size() / 4);
+  p.features = testing::RandomOnGpu<T>(shape.Size(), 2);
+  const int64_t pooled = p.Pooled().Size();
+  const auto d = testing::RandomOnGpu<T>(pooled, 3);
+  GpuVector<T> output(pooled), to(shape.Size());
+  GpuVector<int32_t> argmax(pooled);
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " [1, ", height, ", ",
+                         width, ", ", channels, "], ", p.NumBoxes(),
+                         " boxes, 7 x 7 bins, stride ", stride);
+  };
+  const int64_t num_bytes =
+      (shape.Size() + pooled) * sizeof(T) + pooled * sizeof(int32_t);
+  testing::TimeOnGpu(name_of("roi_pool"), num_bytes, 0, [&](const Gpu& gpu) {
+    return RoiPool<T>(gpu, p.args, p.AllBoxes(), p.features.data(),
+                      output.data(), argmax.data());
+  });
+  testing::TimeOnGpu(
+      name_of("roi_pool_grad"), num_bytes, 0, [&](const Gpu& gpu) {
+        return RoiPoolGrad<T>(gpu, p.args, p.AllBoxes(), d.data(),
+                              argmax.data(), to.data());
+      });
+}
+TFO_BENCHMARK(RoiPool, Pyramid) {
+  TimePool<float>(200, 304, 256, 4);
+  TimePool<Half>(200, 304, 256, 4);
+  TimePool<float>(50, 76, 256, 16);
+  TimePool<float>(50, 76, 1024, 16);
+}
 
 }  // namespace
 }  // namespace tfo

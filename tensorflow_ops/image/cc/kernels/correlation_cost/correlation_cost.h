@@ -15,7 +15,6 @@ inline constexpr int64_t kMaxCorrelationOption = 1 << 20;
 
 struct CorrelationArgs {
   int64_t max_displacement, kernel_size, stride_1, stride_2, padding;
-  bool channels_first;
   int64_t batch, height, width, channels;
 
   // Displacements are -Radius() to Radius() steps of stride_2 on each axis.
@@ -40,25 +39,19 @@ struct CorrelationArgs {
   }
 };
 
-// Steps between neighbors of a tensor of images.
+// Steps between neighbors of a tensor [batch, height, width, channels].
 struct ImageSteps {
-  int64_t image, row, pixel, channel;
+  int64_t image, row, pixel;
 };
-TFO_HOST_DEVICE static inline ImageSteps StepsOf(bool channels_first,
-                                                 int64_t height, int64_t width,
-                                                 int64_t channels) {
-  const int64_t image = height * width * channels;
-  if (channels_first) return {image, width, 1, height * width};
-  return {image, width * channels, channels, 1};
-}
 TFO_HOST_DEVICE static inline ImageSteps FeatureSteps(
     const CorrelationArgs& args) {
-  return StepsOf(args.channels_first, args.height, args.width, args.channels);
+  const int64_t row = args.width * args.channels;
+  return {args.height * row, row, args.channels};
 }
 TFO_HOST_DEVICE static inline ImageSteps CostSteps(
     const CorrelationArgs& args) {
-  return StepsOf(args.channels_first, args.OutputHeight(), args.OutputWidth(),
-                 args.Displacements());
+  const int64_t row = args.OutputWidth() * args.Displacements();
+  return {args.OutputHeight() * row, row, args.Displacements()};
 }
 
 // T is float, double, Half or BFloat16; sums are Accumulator<T>. The same bits

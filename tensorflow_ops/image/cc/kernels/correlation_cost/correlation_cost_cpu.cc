@@ -95,7 +95,7 @@ class CostBand {
     TFO_DISPATCH(UnpackRow<T>)
     ({sums, block_}, args_.Displacements(), WidthOf(x0),
      Sum(1) / static_cast<Sum>(args_.Terms()),
-     {costs + y * steps.row + x0 * steps.pixel, steps.channel, steps.pixel});
+     {costs + y * steps.row + x0 * steps.pixel, steps.pixel});
   }
 
   // The block from x0 on of rows [y, y + rows) of the costs, whose sums begin
@@ -163,9 +163,7 @@ class CostBand {
     prefetches_.clear();
     const auto plan = [&](const T* image, const ImageSteps& steps,
                           int64_t row) {
-      const int64_t plane = steps.channel * static_cast<int64_t>(sizeof(T));
-      prefetches_.push_back({image + row * steps.row + x0 * steps.pixel,
-                             args_.channels_first ? plane : int64_t{64}});
+      prefetches_.push_back({image + row * steps.row + x0 * steps.pixel, 64});
     };
     const auto plan_rows = [&](const T* map, int64_t first) {
       const int64_t end = first + rows * args_.stride_1;
@@ -228,8 +226,7 @@ class CostBand {
         const T* const from_b =
             b + (v + dy) * steps.row + (u + dx) * steps.pixel;
         for (int64_t c = 0; c < args_.channels; ++c) {
-          sum += Widen(from_a[c * steps.channel]) *
-                 Widen(from_b[c * steps.channel]);
+          sum += Widen(from_a[c]) * Widen(from_b[c]);
         }
       }
     }

@@ -12,18 +12,12 @@ constexpr int kThreads = 128;
 struct Element {
   int64_t image, y, x, channel;
 };
-__device__ Element ElementOf(int64_t i, bool channels_first, int64_t height,
-                             int64_t width, int64_t channels) {
+__device__ Element ElementOf(int64_t i, int64_t height, int64_t width,
+                             int64_t channels) {
   Element at;
-  if (channels_first) {
-    at.x = i % width;
-    at.y = i / width % height;
-    at.channel = i / (width * height) % channels;
-  } else {
-    at.channel = i % channels;
-    at.x = i / channels % width;
-    at.y = i / (channels * width) % height;
-  }
+  at.channel = i % channels;
+  at.x = i / channels % width;
+  at.y = i / (channels * width) % height;
   at.image = i / (width * height * channels);
   return at;
 }
@@ -32,7 +26,7 @@ __device__ bool IsPixel(const CorrelationArgs& args, int64_t y, int64_t x) {
   return y >= 0 && y < args.height && x >= 0 && x < args.width;
 }
 
-// kPack neighboring channels are read at once, if they are contiguous.
+// kPack neighboring channels are read at once.
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kThreads)
     Costs(const __grid_constant__ CorrelationArgs args, const T* a, const T* b,
@@ -42,8 +36,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t radius = args.Radius(), kernel = args.KernelRadius();
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
        i < count; i += static_cast<int64_t>(gridDim.x) * kThreads) {
-    const Element at = ElementOf(i, args.channels_first, args.OutputHeight(),
-                                 args.OutputWidth(), args.Displacements());
+    const Element at = ElementOf(i, args.OutputHeight(), args.OutputWidth(),
+                                 args.Displacements());
     const int64_t dy = (at.channel / args.Side() - radius) * args.stride_2;
     const int64_t dx = (at.channel % args.Side() - radius) * args.stride_2;
     const int64_t start = args.Border() - args.padding;
@@ -58,8 +52,8 @@ __global__ void __launch_bounds__(kThreads)
         const T* const from_b =
             b + image + (y + dy) * steps.row + (x + dx) * steps.pixel;
         for (int64_t c = 0; c < args.channels; c += kPack) {
-          const auto pack_a = LoadPack<kPack>(from_a + c * steps.channel);
-          const auto pack_b = LoadPack<kPack>(from_b + c * steps.channel);
+          const auto pack_a = LoadPack<kPack>(from_a + c);
+          const auto pack_b = LoadPack<kPack>(from_b + c);
 #pragma unroll
           for (int n = 0; n < kPack; ++n) {
             sum += Widen(pack_a.values[n]) * Widen(pack_b.values[n]);
@@ -80,8 +74,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t radius = args.Radius(), kernel = args.KernelRadius();
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
        i < count; i += static_cast<int64_t>(gridDim.x) * kThreads) {
-    const Element at = ElementOf(i, args.channels_first, args.height,
-                                 args.width, args.channels);
+    const Element at = ElementOf(i, args.height, args.width, args.channels);
     Sum sum = 0;
     for (int64_t dy = -radius; dy <= radius; ++dy) {
       for (int64_t dx = -radius; dx <= radius; ++dx) {
@@ -106,13 +99,11 @@ __global__ void __launch_bounds__(kThreads)
             weight +=
                 Widen(d_costs[at.image * up.image + y / args.stride_1 * up.row +
                               x / args.stride_1 * up.pixel +
-                              ((dy + radius) * args.Side() + dx + radius) *
-                                  up.channel]);
+                              (dy + radius) * args.Side() + dx + radius]);
           }
         }
-        sum += weight *
-               Widen(other[at.image * steps.image + y2 * steps.row +
-                           x2 * steps.pixel + at.channel * steps.channel]);
+        sum += weight * Widen(other[at.image * steps.image + y2 * steps.row +
+                                    x2 * steps.pixel + at.channel]);
       }
     }
     gradient[i] = Narrow<T>(sum / static_cast<Sum>(args.Terms()));
@@ -133,8 +124,7 @@ Error CorrelationCost(const Gpu& gpu, const CorrelationArgs& args, const T* a,
   return WithWidestPack<T>(
       [&](auto n) {
         constexpr int kPack = decltype(n)::value;
-        return kPack == 1 ||
-               (!args.channels_first && FitsPacks<kPack>(args.channels, a, b));
+        return kPack == 1 || FitsPacks<kPack>(args.channels, a, b);
       },
       [&](auto n) {
         return Launch(gpu, Blocks(count), kThreads,

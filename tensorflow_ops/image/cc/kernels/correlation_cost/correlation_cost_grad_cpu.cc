@@ -69,8 +69,7 @@ class GradBand {
       TFO_DISPATCH(UnpackRow<T>)
       ({&sums_[(y - y0) * row_step_], step_}, count, args_.width,
        Sum(1) / static_cast<Sum>(args_.Terms()),
-       {gradient + y * steps.row + c * steps.channel, steps.channel,
-        steps.pixel});
+       {gradient + y * steps.row + c, steps.pixel});
     }
   }
 
@@ -87,12 +86,12 @@ class GradBand {
       if (at < 0 || at % args_.stride_1 != 0) continue;
       const int64_t row = at / args_.stride_1;
       if (row >= args_.OutputHeight()) continue;
-      const T* const from = d_costs + row * steps.row +
-                            (dy + radius) * args_.Side() * steps.channel;
+      const T* const from =
+          d_costs + row * steps.row + (dy + radius) * args_.Side();
       if (args_.kernel_size == 1 && args_.stride_1 == 1) {
         // Positions outside of the windows are zero from the beginning.
         TFO_DISPATCH(PackRow<T>)
-        ({from, steps.channel, steps.pixel}, args_.Side(), args_.OutputWidth(),
+        ({from, steps.pixel}, args_.Side(), args_.OutputWidth(),
          margin_ + args_.Border(), 1, 0, {weights_.data(), weight_step_});
         ClearOutside();
         return true;
@@ -101,7 +100,7 @@ class GradBand {
       any = true;
       for (int64_t x = 0; x < args_.OutputWidth(); ++x) {
         for (int64_t d = 0; d < args_.Side(); ++d) {
-          const Sum value = Widen(from[x * steps.pixel + d * steps.channel]);
+          const Sum value = Widen(from[x * steps.pixel + d]);
           Sum* const to = &weights_[d * weight_step_ + margin_ +
                                     x * args_.stride_1 + args_.Border()];
           for (int64_t i = -kernel; i <= kernel; ++i) to[i] += value;
@@ -144,7 +143,7 @@ class GradBand {
 
 // Whether SumSteps computes the gradients, from the tensors as they are.
 bool HasSteps(const CorrelationArgs& args) {
-  return !args.channels_first && args.kernel_size == 1 && args.stride_1 == 1;
+  return args.kernel_size == 1 && args.stride_1 == 1;
 }
 
 // The gradient to one of the maps for HasSteps. Row y of the gradient sums up

@@ -1,6 +1,4 @@
 // The OpKernels of CorrelationCost and its gradient.
-#include <array>
-
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost.h"
@@ -23,21 +21,15 @@ class CorrelationOpBase : public OpKernel {
                     ::tensorflow::TensorShape* costs) const {
     TF_RETURN_IF_ERROR(CheckShape(name, shape, {-1, -1, -1, -1}, "4-D"));
     *args = args_;
-    const int first = args->channels_first ? 2 : 1;
     args->batch = shape.dim_size(0);
-    args->height = shape.dim_size(first);
-    args->width = shape.dim_size(first + 1);
-    args->channels = shape.dim_size(args->channels_first ? 1 : 3);
+    args->height = shape.dim_size(1);
+    args->width = shape.dim_size(2);
+    args->channels = shape.dim_size(3);
     for (const int64_t size : {args->height, args->width}) {
       TF_RETURN_IF_ERROR(CheckCorrelatedSize(*args, size, shape.DebugString()));
     }
-    const int64_t height = args->OutputHeight(), width = args->OutputWidth(),
-                  channels = args->Displacements();
-    const auto sizes =
-        args->channels_first
-            ? std::array<int64_t, 4>{args->batch, channels, height, width}
-            : std::array<int64_t, 4>{args->batch, height, width, channels};
-    for (const int64_t size : sizes) {
+    for (const int64_t size : {args->batch, args->OutputHeight(),
+                               args->OutputWidth(), args->Displacements()}) {
       TF_RETURN_IF_ERROR(costs->AddDimWithStatus(size));
     }
     return absl::OkStatus();

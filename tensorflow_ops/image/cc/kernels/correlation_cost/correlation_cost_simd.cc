@@ -212,16 +212,7 @@ void PackRow(const TensorRow<const T>& from, int64_t count, int64_t width,
              int64_t x0, int64_t phases, int64_t phase_step,
              const PlaneRow<Accumulator<T>>& to) {
   const T* const data = from.data;
-  const int64_t step = from.step, pixel_step = from.pixel_step;
-  if (phases == 1 && pixel_step == 1) {
-    for (int64_t n = 0; n < count; ++n) {
-      ForVectors<T>(width, [&](auto part, int64_t x) {
-        Store(part.Load(data + n * step + x, 0),
-              to.data + n * to.step + x0 + x);
-      });
-    }
-    return;
-  }
+  const int64_t pixel_step = from.pixel_step;
   if (phases == 1) {
     TransposeTo<true>(data, pixel_step, width, count, Accumulator<T>(1),
                       to.data + x0, to.step);
@@ -229,24 +220,15 @@ void PackRow(const TensorRow<const T>& from, int64_t count, int64_t width,
   }
   ForTiles(count, width, [&](int64_t n, int64_t x) {
     to.data[n * to.step + (x0 + x) % phases * phase_step + (x0 + x) / phases] =
-        LoadOne(data + n * step + x * pixel_step);
+        LoadOne(data + x * pixel_step + n);
   });
 }
 
 template <typename T>
 void UnpackRow(const PlaneRow<const Accumulator<T>>& from, int64_t count,
                int64_t width, Accumulator<T> scale, const TensorRow<T>& to) {
-  if (to.pixel_step != 1) {
-    TransposeTo<false>(from.data, from.step, count, width, scale, to.data,
-                       to.pixel_step);
-    return;
-  }
-  for (int64_t n = 0; n < count; ++n) {
-    ForVectors<T>(width, [&](auto part, int64_t x) {
-      part.Store(scale * Load(from.data + n * from.step + x),
-                 to.data + n * to.step + x);
-    });
-  }
+  TransposeTo<false>(from.data, from.step, count, width, scale, to.data,
+                     to.pixel_step);
 }
 
 template <typename V>

@@ -19,11 +19,12 @@ struct PlaneRow {
   int64_t step;
 };
 
-// A row of a tensor: element (n, x) is data[n * step + x * pixel_step].
+// A row of a tensor [pixels, channels]: channel n of pixel x is
+// data[x * pixel_step + n].
 template <typename T>
 struct TensorRow {
   T* data;
-  int64_t step, pixel_step;
+  int64_t pixel_step;
 };
 
 // A row of pixels that contributes to a row of a gradient: pixel x adds

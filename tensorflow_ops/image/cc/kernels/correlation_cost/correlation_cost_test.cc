@@ -51,8 +51,7 @@ struct Case {
 
   static int64_t Place(const ImageSteps& steps, int64_t n, int64_t y, int64_t x,
                        int64_t c) {
-    return n * steps.image + y * steps.row + x * steps.pixel +
-           c * steps.channel;
+    return n * steps.image + y * steps.row + x * steps.pixel + c;
   }
 
   Expected Definition() const {
@@ -144,11 +143,9 @@ template <typename T, typename Device>
 void CheckSizes(const Device& device) {
   uint32_t seed = 0;
   for (const auto& s : kSizes) {
-    for (bool first : {false, true}) {
-      const CorrelationArgs args = {s[0],  s[1],         s[2], s[3], s[4],
-                                    first, 1 + seed % 2, s[5], s[6], s[7]};
-      Case<T>(args, ++seed).Check(device);
-    }
+    const CorrelationArgs args = {s[0],         s[1], s[2], s[3], s[4],
+                                  1 + seed % 2, s[5], s[6], s[7]};
+    Case<T>(args, ++seed).Check(device);
   }
 }
 
@@ -165,9 +162,9 @@ TFO_TEST(CorrelationCost, Bits16EqualTheDefinition) {
 // Rows and channels in several tiles.
 TFO_TEST(CorrelationCost, LargeMapsEqualTheDefinition) {
   for (const CorrelationArgs& args :
-       {CorrelationArgs{8, 1, 1, 2, 8, false, 1, 20, 33, 300},
-        CorrelationArgs{2, 1, 1, 1, 2, false, 1, 20, 10, 900},
-        CorrelationArgs{1, 1, 1, 1, 1, true, 1, 7, 600, 3}}) {
+       {CorrelationArgs{8, 1, 1, 2, 8, 1, 20, 33, 300},
+        CorrelationArgs{2, 1, 1, 1, 2, 1, 20, 10, 900},
+        CorrelationArgs{1, 1, 1, 1, 1, 1, 7, 600, 3}}) {
     const Case<float> large(args, 9);
     large.Check(testing::ThreadedCpu(2));
   }
@@ -175,7 +172,7 @@ TFO_TEST(CorrelationCost, LargeMapsEqualTheDefinition) {
 
 TFO_TEST(CorrelationCost, ThreadsDoNotChangeBits) {
   for (int64_t kernel : {1, 3}) {
-    const CorrelationArgs args = {3, kernel, 1, 1, 4, false, 2, 30, 40, 50};
+    const CorrelationArgs args = {3, kernel, 1, 1, 4, 2, 30, 40, 50};
     const Case<float> c(args, 4);
     const auto one = c.Run(Cpu());
     const auto many = c.Run(testing::ThreadedCpu(5));
@@ -186,7 +183,7 @@ TFO_TEST(CorrelationCost, ThreadsDoNotChangeBits) {
 // A product with a pixel outside is 0, whatever the pixel inside.
 template <typename Device>
 void CheckInfinity(const Device& device) {
-  const CorrelationArgs args = {1, 1, 1, 1, 1, false, 1, 1, 3, 1};
+  const CorrelationArgs args = {1, 1, 1, 1, 1, 1, 1, 3, 1};
   Case<float> c(args, 1);
   c.a[0] = std::numeric_limits<float>::infinity();
   c.b[0] = 1;
@@ -203,8 +200,7 @@ void CheckInfiniteWindows(const Device& device) {
   for (int64_t kernel : {1, 3, 5}) {
     for (int64_t stride : {1, 2}) {
       const int64_t padding = 2 + kernel / 2;
-      const CorrelationArgs args = {2,     kernel, stride, 1, padding,
-                                    false, 1,      3,      5, 2};
+      const CorrelationArgs args = {2, kernel, stride, 1, padding, 1, 3, 5, 2};
       Case<float> c(args, 1);
       const auto check = [&](GpuVector<float>* input, int64_t row,
                              const char* name) {
@@ -233,7 +229,7 @@ void CheckInfiniteWindows(const Device& device) {
 // The smallest: two products of 1, and infinity times the pixel outside.
 template <typename Device>
 void CheckInfinityInWindow(const Device& device) {
-  const CorrelationArgs args = {1, 3, 1, 1, 2, false, 1, 1, 3, 1};
+  const CorrelationArgs args = {1, 3, 1, 1, 2, 1, 1, 3, 1};
   Case<float> c(args, 1);
   for (int i = 0; i < 3; ++i) c.a[i] = c.b[i] = 1;
   c.b[0] = std::numeric_limits<float>::infinity();
@@ -246,7 +242,7 @@ TFO_TEST(CorrelationCost, InfinityTimesOutsideIsZero) {
 }
 
 TFO_TEST(CorrelationCost, OfNoPixelsIsZero) {
-  const CorrelationArgs args = {1, 1, 1, 1, 3, false, 1, 0, 2, 3};
+  const CorrelationArgs args = {1, 1, 1, 1, 3, 1, 0, 2, 3};
   const Case<float> c(args, 1);
   std::vector<float> costs(c.Costs(), 1);
   TFO_EXPECT_RUNS(
@@ -255,7 +251,7 @@ TFO_TEST(CorrelationCost, OfNoPixelsIsZero) {
 }
 
 TFO_TEST(CorrelationCost, OfNoChannelsIsZero) {
-  const CorrelationArgs args = {1, 1, 1, 1, 1, false, 2, 3, 4, 0};
+  const CorrelationArgs args = {1, 1, 1, 1, 1, 2, 3, 4, 0};
   const Case<Half> c(args, 1);
   std::vector<Half> costs(c.Costs(), Narrow<Half>(1.f));
   TFO_EXPECT_RUNS(
@@ -266,9 +262,9 @@ TFO_TEST(CorrelationCost, OfNoChannelsIsZero) {
 // Steps longer than the maps: memory does not grow with them.
 TFO_TEST(CorrelationCost, LongStepsEqualTheDefinition) {
   const int64_t step = kMaxCorrelationOption;
-  Case<float>({1, 1, step, 1, 1, false, 1, 5, 6, 64}, 1).Check(Cpu());
+  Case<float>({1, 1, step, 1, 1, 1, 5, 6, 64}, 1).Check(Cpu());
   // Two windows on each axis: pixels between them are outside.
-  Case<float>({0, 1, 5000, 1, 3000, false, 1, 4, 4, 8}, 1).Check(Cpu());
+  Case<float>({0, 1, 5000, 1, 3000, 1, 4, 4, 8}, 1).Check(Cpu());
 }
 
 TFO_CUDA_TEST(CorrelationCost, CudaEqualsTheDefinition) {
@@ -279,6 +275,49 @@ TFO_CUDA_TEST(CorrelationCost, CudaEqualsTheDefinition) {
   CheckInfinity(Gpu());
   CheckInfinityInWindow(Gpu());
   CheckInfiniteWindows(Gpu());
+}
+
+template <typename T>
+void TimeCosts(int64_t batch, int64_t height, int64_t width, int64_t channels,
+               int64_t radius) {
+  CorrelationArgs args = {};
+  args.max_displacement = args.padding = testing::IsTiming() ? radius : 1;
+  args.kernel_size = args.stride_1 = args.stride_2 = 1;
+  args.batch = testing::BenchmarkSize(batch);
+  args.height = testing::BenchmarkSize(height);
+  args.width = testing::BenchmarkSize(width);
+  args.channels = testing::BenchmarkSize(channels);
+  const int64_t pixels = args.batch * args.height * args.width;
+  const int64_t size = pixels * args.channels;
+  const int64_t num_costs = pixels * args.Displacements();
+  const auto a = testing::RandomOnGpu<T>(size, 1);
+  const auto b = testing::RandomOnGpu<T>(size, 2);
+  const auto d = testing::RandomOnGpu<T>(num_costs, 3);
+  GpuVector<T> costs(num_costs), to_a(size), to_b(size);
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " [", batch, ", ", height,
+                         ", ", width, ", ", channels, "], radius ", radius);
+  };
+  const int64_t num_bytes = (2 * size + num_costs) * sizeof(T);
+  testing::TimeOnGpu(
+      name_of("correlation_cost"), num_bytes, 0, [&](const Gpu& gpu) {
+        return CorrelationCost<T>(gpu, args, a.data(), b.data(), costs.data());
+      });
+  testing::TimeOnGpu(name_of("correlation_cost_grad"),
+                     num_bytes + 2 * size * sizeof(T), 0, [&](const Gpu& gpu) {
+                       const Error error = CorrelationCostGrad<T>(
+                           gpu, args, d.data(), b.data(), false, to_a.data());
+                       return error != nullptr
+                                  ? error
+                                  : CorrelationCostGrad<T>(gpu, args, d.data(),
+                                                           a.data(), true,
+                                                           to_b.data());
+                     });
+}
+TFO_BENCHMARK(CorrelationCost, Flow) {
+  TimeCosts<float>(4, 64, 112, 64, 4);
+  TimeCosts<BFloat16>(4, 64, 112, 64, 4);
+  TimeCosts<float>(1, 48, 64, 256, 10);
 }
 
 }  // namespace

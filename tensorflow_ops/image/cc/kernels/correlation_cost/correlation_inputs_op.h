@@ -36,9 +36,6 @@ absl::Status ReadCorrelationAttrs(Context* ctx, CorrelationArgs* args) {
     return absl::InvalidArgumentError(absl::StrCat(
         "kernel_size is ", args->kernel_size, ", expected an odd number"));
   }
-  std::string format;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("data_format", &format));
-  args->channels_first = format == "NCHW";
   return absl::OkStatus();
 }
 

@@ -79,13 +79,13 @@ class PackedRows {
   void Read(const T* image, int64_t c, int64_t count, int64_t first,
             int64_t end) {
     const ImageSteps steps = FeatureSteps(args_);
-    const T* const from = image + c * steps.channel;
+    const T* const from = image + c;
     first = std::max<int64_t>(first, 0);
     end = std::min(end, args_.height);
     for (int64_t y = first; y < end; ++y) {
       if (from == from_ && y >= first_ && y < end_) continue;
       TFO_DISPATCH(PackRow<T>)
-      ({from + y * steps.row, steps.channel, steps.pixel}, count, args_.width,
+      ({from + y * steps.row, steps.pixel}, count, args_.width,
        layout_.margin + args_.padding, layout_.phases, phase_step_,
        {values_.data() + Place(y), step_});
     }

@@ -15,9 +15,9 @@ namespace tfo {
 // computed in it. The same bits for any number of threads. Each returns null or
 // the launch's error; the Gpu overloads only enqueue.
 
-// Writes all of `output`: [batch, samples, channels], or [batch, channels,
-// samples] with channels_first. With `direction`, of grid's shape, writes the
-// derivative of the samples along it instead; 0 for NaN places.
+// Writes all of `output`, [batch, samples, channels]. With `direction`, of
+// grid's shape, writes the derivative of the samples along it instead; 0 for
+// NaN places.
 template <typename T>
 Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
                  const Accumulator<T>* grid, const Accumulator<T>* direction,

@@ -16,15 +16,16 @@ enum class SampleCoordinates {
   kFlow,        // (y, x); subtracted from the sample's own position
 };
 
-// Height and width are in [1, kMaxSampledSide].
+// Height and width are in [1, kMaxSampledSide], their product is at most
+// kMaxSampledPixels.
 inline constexpr int64_t kMaxSampledSide = int64_t{1} << 30;
+inline constexpr int64_t kMaxSampledPixels = (int64_t{1} << 31) - 1;
 
 struct GridSampleArgs {
   SampleMode mode;
   SamplePadding padding;
   SampleCoordinates coordinates;
   bool align_corners;
-  bool channels_first;
   int64_t batch, height, width, channels;
   int64_t samples;       // of an image
   int64_t flow_columns;  // kFlow: samples of a row

@@ -11,25 +11,6 @@
 namespace tfo {
 namespace {
 
-// One channel is a plane, too.
-bool HasPlanes(const GridSampleArgs& args) {
-  return args.channels_first || args.channels == 1;
-}
-
-// Calls run(Index()) with the type of pixels' indices.
-template <typename Run>
-void WithIndex(const GridSampleArgs& args, const Run& run) {
-  if (args.Pixels() < int64_t{1} << 31) {
-    run(int32_t{});
-  } else {
-    run(int64_t{});
-  }
-}
-
-SampledPlanes PlanesOf(const GridSampleArgs& args) {
-  return {args.channels, args.width, args.Pixels(), args.samples};
-}
-
 constexpr int64_t kLine = 64;  // bytes of a cache line
 
 // Prefetches values that are read soon, in order.
@@ -45,16 +26,15 @@ void Fetch(const T* from, int64_t count) {
 // Estimates a sample's cost.
 double CyclesPerSample(const GridSampleArgs& args) {
   const double taps = TapsOnAxis(args.mode) * TapsOnAxis(args.mode);
-  return 10 + taps * (HasPlanes(args) ? 1.5 * args.channels
-                                      : 2 + args.channels / 8.0);
+  return 10 + taps * (2 + args.channels / 8.0);
 }
 
 // The taps of a block of samples of an image.
-template <typename C, typename Index>
+template <typename C>
 struct FoundBlock {
   int64_t image;
   SampleSpan span;
-  SampleTaps<C, Index> taps;
+  SampleTaps<C> taps;
   SampleSlopes<C> slopes;
 };
 
@@ -71,7 +51,7 @@ int FirstReadTap(const GridSampleArgs& args, const C* grid) {
 // Calls find(block), then body(*block), for blocks of samples, in parallel. The
 // pixels of a block are on their way from memory while the one before it is
 // worked on.
-template <typename T, typename Index, typename Find, typename Body>
+template <typename T, typename Find, typename Body>
 void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, const T* features,
                const Accumulator<T>* grid, double cycles, const Find& find,
                const Body& body) {
@@ -79,7 +59,7 @@ void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, const T* features,
   cpu.ParallelFor(
       args.batch * blocks, cycles * kSampleBlock,
       [&](int64_t begin, int64_t end) {
-        FoundBlock<Accumulator<T>, Index> found[2];
+        FoundBlock<Accumulator<T>> found[2];
         const auto prepare = [&](int64_t unit) {
           auto& block = found[unit % 2];
           const int64_t first = unit % blocks * kSampleBlock;
@@ -87,8 +67,7 @@ void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, const T* features,
           block.span = {nullptr, first,
                         std::min<int64_t>(kSampleBlock, args.samples - first)};
           find(&block);
-          if (args.channels_first) return;
-          TFO_DISPATCH(FetchPixels<T, Index>)
+          TFO_DISPATCH(FetchPixels<T>)
           (block.taps, block.span.count,
            FirstReadTap(args, grid + 2 * block.image * args.samples),
            features + block.image * args.Pixels() * args.channels,
@@ -102,9 +81,9 @@ void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, const T* features,
       });
 }
 
-// Sums a band of an image, or some planes' bands: their sums are written to
-// d_features, after the samples of `span_of` were added in order.
-template <typename T, typename Index>
+// Sums bands of images: their sums are written to d_features, after the samples
+// were added in order.
+template <typename T>
 class BandSums {
  public:
   using Sum = Accumulator<T>;
@@ -113,40 +92,19 @@ class BandSums {
            T* d_features)
       : args_(args), d_output_(d_output), grid_(grid), features_(d_features) {}
 
-  // Channels [c, c + count) of a band of an image.
-  void Run(int64_t image, int64_t c, int64_t count, const PixelBand& band,
-           const SampleList& list) {
-    const bool planes = HasPlanes(args_);
-    const int64_t pixels = args_.Pixels(), size = band.end - band.begin;
-    // Channels last have all channels at once.
-    const int64_t rows = planes ? count : 1;
-    const int64_t row_elements = planes ? size : size * args_.channels;
+  void Run(int64_t image, const PixelBand& band, const SampleList& list) {
+    const int64_t size = (band.end - band.begin) * args_.channels;
     T* const to =
-        features_ + image * pixels * args_.channels +
-        (planes ? c * pixels + band.begin : band.begin * args_.channels);
-    const int64_t row_step = planes ? pixels : 0;
-    Sum* sums;
-    int64_t sums_step;
+        features_ + (image * args_.Pixels() + band.begin) * args_.channels;
     if constexpr (std::is_same_v<T, Sum>) {
-      sums = to;
-      sums_step = row_step;
-      for (int64_t r = 0; rows > 1 && r < rows; ++r) {
-        std::memset(to + r * row_step, 0, row_elements * sizeof(T));
-      }
+      cleared_ = band.begin;
+      Add(image, band, list, to);
+      Clear(band.end, band, to);
     } else {
-      scratch_.assign(rows * row_elements, 0);
-      sums = scratch_.data();
-      sums_step = row_elements;
-    }
-    // One row of sums is cleared on the way.
-    cleared_ = rows == 1 && std::is_same_v<T, Sum> ? band.begin : band.end;
-    Add(image, c, count, band, list, sums, sums_step);
-    Clear(band.end, band, sums);
-    if constexpr (!std::is_same_v<T, Sum>) {
-      for (int64_t r = 0; r < rows; ++r) {
-        TFO_DISPATCH(NarrowArray<T>)
-        (sums + r * sums_step, to + r * row_step, row_elements);
-      }
+      scratch_.assign(size, 0);
+      cleared_ = band.end;
+      Add(image, band, list, scratch_.data());
+      TFO_DISPATCH(NarrowArray<T>)(scratch_.data(), to, size);
     }
   }
 
@@ -156,14 +114,13 @@ class BandSums {
   void Clear(int64_t end, const PixelBand& band, Sum* sums) {
     end = std::min(end, band.end);
     if (end <= cleared_) return;
-    const int64_t channels = HasPlanes(args_) ? 1 : args_.channels;
-    std::memset(sums + (cleared_ - band.begin) * channels, 0,
-                (end - cleared_) * channels * sizeof(Sum));
+    std::memset(sums + (cleared_ - band.begin) * args_.channels, 0,
+                (end - cleared_) * args_.channels * sizeof(Sum));
     cleared_ = end;
   }
 
   int64_t LastPixel(int64_t count) const {
-    Index last = 0;
+    int32_t last = 0;
     for (int t = 0; t < taps_.count; ++t) {
       for (int64_t i = 0; i < count; ++i) {
         last = std::max(last, taps_.pixel[t][i]);
@@ -181,7 +138,7 @@ class BandSums {
   // rows shorter than a cache line in time.
   void FetchGradients(const SampleSpan& span, const T* d_output) const {
     const int64_t channels = args_.channels;
-    if (HasPlanes(args_) || channels * sizeof(T) < kLine) return;
+    if (channels * sizeof(T) < kLine) return;
     for (int64_t i = 0; i < span.count; ++i) {
       const int64_t sample =
           span.list == nullptr ? span.first + i : span.list[i];
@@ -189,28 +146,17 @@ class BandSums {
     }
   }
 
-  void Add(int64_t image, int64_t c, int64_t count, const PixelBand& band,
-           const SampleList& list, Sum* sums, int64_t sums_step) {
+  void Add(int64_t image, const PixelBand& band, const SampleList& list,
+           Sum* sums) {
     const Sum* const grid = grid_ + 2 * image * args_.samples;
     const T* const d_output =
         d_output_ + image * args_.samples * args_.channels;
     for (int64_t first = 0; first < list.count; first += kSampleBlock) {
       const SampleSpan span = SpanAt(list, first);
       FetchGradients(SpanAt(list, first + kSampleBlock), d_output);
-      TFO_DISPATCH(FindTaps<Sum, Index>)(args_, grid, span, &taps_, nullptr);
+      TFO_DISPATCH(FindTaps<Sum>)(args_, grid, span, &taps_, nullptr);
       if (cleared_ < band.end) Clear(LastPixel(span.count) + 1, band, sums);
-      if (!HasPlanes(args_)) {
-        TFO_DISPATCH(AddChannelsLast<T, Index>)
-        (taps_, span, d_output, PlanesOf(args_), band, sums);
-        continue;
-      }
-      SampledPlanes plane = PlanesOf(args_);
-      plane.channels = 1;
-      for (int64_t i = 0; i < count; ++i) {
-        TFO_DISPATCH(AddChannelsLast<T, Index>)
-        (taps_, span, d_output + (c + i) * args_.samples, plane, band,
-         sums + i * sums_step);
-      }
+      TFO_DISPATCH(AddToPixels<T>)(taps_, span, d_output, args_, band, sums);
     }
   }
 
@@ -218,43 +164,29 @@ class BandSums {
   const T* const d_output_;
   const Sum* const grid_;
   T* const features_;
-  SampleTaps<Sum, Index> taps_;
+  SampleTaps<Sum> taps_;
   int64_t cleared_ = 0;  // the first pixel whose sums are not cleared yet
   std::vector<Sum> scratch_;
 };
 
-// How the gradient to features is shared out: units are some planes, or all
-// channels, of a band of rows of an image.
-struct GradUnits {
-  int64_t channels, groups;  // of a unit; of an image
-  int row_shift;             // a band has 2^row_shift rows
-};
-
-GradUnits PartitionGrad(const Cpu& cpu, const GridSampleArgs& args,
-                        bool is_16_bit) {
-  GradUnits units = {args.channels, 1, 30};
+// Returns the shift of the bands that the gradient to features is shared out
+// by: a band has 2^shift rows.
+int BandShift(const Cpu& cpu, const GridSampleArgs& args, bool is_16_bit) {
   const int64_t wanted = cpu.num_threads == 1 ? 1 : 4 * cpu.num_threads;
-  if (HasPlanes(args)) {
-    // Few planes at a time stay in the cache; many share the taps.
-    units.channels = std::clamp<int64_t>(args.batch * args.channels / wanted, 1,
-                                         std::min<int64_t>(8, args.channels));
-    units.groups = (args.channels + units.channels - 1) / units.channels;
-  }
   int64_t rows = args.height;
-  const int64_t whole = std::max<int64_t>(args.batch * units.groups, 1);
+  const int64_t images = std::max<int64_t>(args.batch, 1);
   // Bands need the samples sorted.
-  const int64_t bands = whole >= 2 * cpu.num_threads ? 1 : wanted / whole;
+  const int64_t bands = images >= 2 * cpu.num_threads ? 1 : wanted / images;
   if (bands > 1) rows = std::max<int64_t>(args.height / bands, 4);
   if (is_16_bit) {
     // Sums of at most 4 MB.
-    const int64_t row_bytes = 4 * args.width * units.channels;
+    const int64_t row_bytes = 4 * args.width * args.channels;
     rows = std::min(rows, std::max<int64_t>((4 << 20) / row_bytes, 1));
   }
-  if (rows < args.height) {
-    units.row_shift = 0;
-    while ((int64_t{2} << units.row_shift) <= rows) ++units.row_shift;
-  }
-  return units;
+  if (rows >= args.height) return 30;
+  int shift = 0;
+  while ((int64_t{2} << shift) <= rows) ++shift;
+  return shift;
 }
 
 // Prefetches the coordinates of samples that follow those of a block.
@@ -267,10 +199,10 @@ void FetchCoordinates(const GridSampleArgs& args, const C* grid,
 }
 
 // Replaces weights by their derivatives along a direction of the grid.
-template <typename C, typename Index>
+template <typename C>
 void UseSlopesAsWeights(const GridSampleArgs& args, const C* direction,
                         int64_t count, const SampleSlopes<C>& slopes,
-                        SampleTaps<C, Index>* taps) {
+                        SampleTaps<C>* taps) {
   const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
   for (int64_t i = 0; i < count; ++i) {
     const C y = direction[2 * i + y_at], x = direction[2 * i + 1 - y_at];
@@ -290,40 +222,28 @@ Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
                  const Accumulator<T>* grid, const Accumulator<T>* direction,
                  T* output) {
   using Sum = Accumulator<T>;
-  WithIndex(args, [&](auto index) {
-    using Index = decltype(index);
-    using Block = FoundBlock<Sum, Index>;
-    const bool stream = args.batch * args.samples * args.channels *
-                            static_cast<int64_t>(sizeof(T)) >=
-                        kStreamBytes;
-    const auto find = [&](Block* block) {
-      const int64_t first = 2 * block->image * args.samples;
-      FetchCoordinates(args, grid + first, block->span);
-      TFO_DISPATCH(FindTaps<Sum, Index>)
-      (args, grid + first, block->span, &block->taps,
-       direction == nullptr ? nullptr : &block->slopes);
-      if (direction != nullptr) {
-        UseSlopesAsWeights(args, direction + first + 2 * block->span.first,
-                           block->span.count, block->slopes, &block->taps);
-      }
-    };
-    const auto sample = [&](const Block& block) {
-      const T* const from =
-          features + block.image * args.Pixels() * args.channels;
-      T* const to = output + block.image * args.samples * args.channels;
-      if (HasPlanes(args)) {
-        TFO_DISPATCH(SamplePlanes<T, Index>)
-        (block.taps, block.span.count, from, PlanesOf(args),
-         to + block.span.first);
-      } else {
-        TFO_DISPATCH(SampleChannelsLast<T, Index>)
-        (block.taps, block.span.count, from, PlanesOf(args), stream,
-         to + block.span.first * args.channels);
-      }
-    };
-    ForBlocks<T, Index>(cpu, args, features, grid, CyclesPerSample(args), find,
-                        sample);
-  });
+  const bool stream = args.batch * args.samples * args.channels *
+                          static_cast<int64_t>(sizeof(T)) >=
+                      kStreamBytes;
+  const auto find = [&](FoundBlock<Sum>* block) {
+    const int64_t first = 2 * block->image * args.samples;
+    FetchCoordinates(args, grid + first, block->span);
+    TFO_DISPATCH(FindTaps<Sum>)
+    (args, grid + first, block->span, &block->taps,
+     direction == nullptr ? nullptr : &block->slopes);
+    if (direction != nullptr) {
+      UseSlopesAsWeights(args, direction + first + 2 * block->span.first,
+                         block->span.count, block->slopes, &block->taps);
+    }
+  };
+  const auto sample = [&](const FoundBlock<Sum>& block) {
+    const int64_t first = block.image * args.samples + block.span.first;
+    TFO_DISPATCH(SamplePixels<T>)
+    (block.taps, block.span.count,
+     features + block.image * args.Pixels() * args.channels, args, stream,
+     output + first * args.channels);
+  };
+  ForBlocks<T>(cpu, args, features, grid, CyclesPerSample(args), find, sample);
   return nullptr;
 }
 
@@ -331,24 +251,17 @@ template <typename T>
 Error GridSampleGrad(const Cpu& cpu, const GridSampleArgs& args,
                      const T* d_output, const Accumulator<T>* grid,
                      T* d_features) {
-  const GradUnits units = PartitionGrad(cpu, args, sizeof(T) == 2);
-  const SampleBands<Accumulator<T>> bands(cpu, args, grid, units.row_shift);
-  const int64_t count = args.batch * units.groups * bands.count();
+  const SampleBands<Accumulator<T>> bands(cpu, args, grid,
+                                          BandShift(cpu, args, sizeof(T) == 2));
+  const int64_t count = args.batch * bands.count();
   const double cycles = CyclesPerSample(args) * args.samples * args.batch /
                         std::max<int64_t>(count, 1);
-  WithIndex(args, [&](auto index) {
-    using Index = decltype(index);
-    cpu.ParallelFor(count, cycles, [&](int64_t begin, int64_t end) {
-      BandSums<T, Index> sums(args, d_output, grid, d_features);
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t band = unit % bands.count();
-        const int64_t group = unit / bands.count() % units.groups;
-        const int64_t image = unit / bands.count() / units.groups;
-        const int64_t c = group * units.channels;
-        sums.Run(image, c, std::min(units.channels, args.channels - c),
-                 bands.Pixels(band), bands.Samples(image, band));
-      }
-    });
+  cpu.ParallelFor(count, cycles, [&](int64_t begin, int64_t end) {
+    BandSums<T> sums(args, d_output, grid, d_features);
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t band = unit % bands.count(), image = unit / bands.count();
+      sums.Run(image, bands.Pixels(band), bands.Samples(image, band));
+    }
   });
   return nullptr;
 }
@@ -359,46 +272,33 @@ Error GridSampleGridGrad(const Cpu& cpu, const GridSampleArgs& args,
                          const Accumulator<T>* grid, Accumulator<T>* d_grid) {
   using Sum = Accumulator<T>;
   const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
-  WithIndex(args, [&](auto index) {
-    using Index = decltype(index);
-    using Block = FoundBlock<Sum, Index>;
-    const auto find = [&](Block* block) {
-      const int64_t first = block->image * args.samples;
-      FetchCoordinates(args, grid + 2 * first, block->span);
-      TFO_DISPATCH(FindTaps<Sum, Index>)
-      (args, grid + 2 * first, block->span, &block->taps, &block->slopes);
-      if (HasPlanes(args) || args.channels * sizeof(T) < kLine) return;
-      Fetch(d_output + (first + block->span.first) * args.channels,
-            block->span.count * args.channels);
-    };
-    const auto differentiate = [&](const Block& block) {
-      SampleDots<Sum> dots;  // lanes beyond the samples: any
-      const int64_t count = block.span.count;
-      const T* const pixels =
-          features + block.image * args.Pixels() * args.channels;
-      const T* const up = d_output + block.image * args.samples * args.channels;
-      if (HasPlanes(args)) {
-        TFO_DISPATCH(DotPlanes<T, Index>)
-        (block.taps, block.slopes, count, up + block.span.first, pixels,
-         PlanesOf(args), &dots);
-      } else {
-        TFO_DISPATCH(DotChannelsLast<T, Index>)
-        (block.taps, block.slopes, count, up + block.span.first * args.channels,
-         pixels, PlanesOf(args), &dots);
-      }
-      Sum sums[2][kSampleBlock];
-      TFO_DISPATCH(SumSlopes<Sum>)
-      (block.taps.count, block.slopes, dots, count, sums[y_at], sums[1 - y_at]);
-      Sum* const to =
-          d_grid + 2 * (block.image * args.samples + block.span.first);
-      for (int64_t i = 0; i < count; ++i) {
-        to[2 * i] = sums[0][i];
-        to[2 * i + 1] = sums[1][i];
-      }
-    };
-    ForBlocks<T, Index>(cpu, args, features, grid, 2 * CyclesPerSample(args),
-                        find, differentiate);
-  });
+  const auto find = [&](FoundBlock<Sum>* block) {
+    const int64_t first = block->image * args.samples;
+    FetchCoordinates(args, grid + 2 * first, block->span);
+    TFO_DISPATCH(FindTaps<Sum>)
+    (args, grid + 2 * first, block->span, &block->taps, &block->slopes);
+    if (args.channels * sizeof(T) < kLine) return;
+    Fetch(d_output + (first + block->span.first) * args.channels,
+          block->span.count * args.channels);
+  };
+  const auto differentiate = [&](const FoundBlock<Sum>& block) {
+    SampleDots<Sum> dots;  // lanes beyond the samples: any
+    const int64_t count = block.span.count;
+    const int64_t first = block.image * args.samples + block.span.first;
+    TFO_DISPATCH(DotPixels<T>)
+    (block.taps, block.slopes, count, d_output + first * args.channels,
+     features + block.image * args.Pixels() * args.channels, args, &dots);
+    Sum sums[2][kSampleBlock];
+    TFO_DISPATCH(SumSlopes<Sum>)
+    (block.taps.count, block.slopes, dots, count, sums[y_at], sums[1 - y_at]);
+    Sum* const to = d_grid + 2 * first;
+    for (int64_t i = 0; i < count; ++i) {
+      to[2 * i] = sums[0][i];
+      to[2 * i + 1] = sums[1][i];
+    }
+  };
+  ForBlocks<T>(cpu, args, features, grid, 2 * CyclesPerSample(args), find,
+               differentiate);
   return nullptr;
 }
 

@@ -1,5 +1,5 @@
 // CUDA kernels of grid_sample. A thread of the forward pass has a sample and a
-// pack of channels; with channels first, a sample and some planes.
+// pack of channels.
 #include <type_traits>
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
@@ -10,63 +10,15 @@ namespace tfo {
 namespace {
 
 constexpr int kThreads = 128;
-// Channels of a thread whose channels are planes: they share the taps.
-constexpr int64_t kPlanes = 8;
 
-// A thread's work.
-struct Unit {
-  int64_t sample;  // of all images
-  int64_t image;
-  int64_t channel;
-};
-
-// Channels last: neighboring threads have neighboring packs of N channels.
-// Channels first: neighboring samples of kPlanes planes.
-template <int N>
-__device__ Unit UnitOf(const GridSampleArgs& args, int64_t i) {
-  Unit unit;
-  if (args.channels_first) {
-    const int64_t groups = (args.channels + kPlanes - 1) / kPlanes;
-    unit.image = i / (groups * args.samples);
-    unit.channel = i / args.samples % groups * kPlanes;
-    unit.sample = unit.image * args.samples + i % args.samples;
-  } else {
-    const int64_t packs = args.channels / N;
-    unit.sample = i / packs;
-    unit.channel = i % packs * N;
-    unit.image = unit.sample / args.samples;
-  }
-  return unit;
-}
-template <int N>
-int64_t UnitCount(const GridSampleArgs& args) {
-  const int64_t parts = args.channels_first
-                            ? (args.channels + kPlanes - 1) / kPlanes
-                            : args.channels / N;
-  return args.batch * args.samples * parts;
-}
-
-// The step between pixels; the index of a channel of pixel 0, and of a sample's
-// channel.
-__device__ int64_t PixelStep(const GridSampleArgs& args) {
-  return args.channels_first ? 1 : args.channels;
-}
-__device__ int64_t FeatureIndex(const GridSampleArgs& args, const Unit& unit,
-                                int64_t c) {
-  const int64_t pixels = args.height * args.width;
-  return args.channels_first ? (unit.image * args.channels + c) * pixels
-                             : unit.image * pixels * args.channels + c;
-}
-__device__ int64_t OutputIndex(const GridSampleArgs& args, const Unit& unit,
+// Channel c of a sample of all images, and of pixel 0 of its image: indices.
+__device__ int64_t OutputIndex(const GridSampleArgs& args, int64_t sample,
                                int64_t c) {
-  return args.channels_first ? (unit.image * args.channels + c) * args.samples +
-                                   (unit.sample - unit.image * args.samples)
-                             : unit.sample * args.channels + c;
+  return sample * args.channels + c;
 }
-__device__ int64_t LastChannel(const GridSampleArgs& args, const Unit& unit) {
-  if (!args.channels_first) return unit.channel + 1;
-  return unit.channel + kPlanes < args.channels ? unit.channel + kPlanes
-                                                : args.channels;
+__device__ int64_t FeatureIndex(const GridSampleArgs& args, int64_t image,
+                                int64_t c) {
+  return image * args.Pixels() * args.channels + c;
 }
 
 template <typename T, int N, int kAxis>
@@ -77,42 +29,41 @@ __global__ void __launch_bounds__(kThreads)
   using Sum = Accumulator<T>;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
        i < units; i += static_cast<int64_t>(gridDim.x) * kThreads) {
-    const Unit unit = UnitOf<N>(args, i);
-    const auto taps = TapsAt<kAxis>(args, grid, unit.sample);
+    const int64_t packs = args.channels / N;
+    const int64_t sample = i / packs, c = i % packs * N;
+    const auto taps = TapsAt<kAxis>(args, grid, sample);
     const bool is_tangent = direction != nullptr;
     const Sum start =
         taps.IsNan() && !is_tangent ? taps.y.nan + taps.x.nan : Sum(0);
     const bool flow = args.coordinates == SampleCoordinates::kFlow;
-    const Sum d_y = is_tangent ? direction[2 * unit.sample + !flow] : Sum(0);
-    const Sum d_x = is_tangent ? direction[2 * unit.sample + flow] : Sum(0);
-    const int64_t step = PixelStep(args);
-    for (int64_t c = unit.channel; c < LastChannel(args, unit); ++c) {
-      const T* const image = features + FeatureIndex(args, unit, c);
-      Sum sums[N];
+    const Sum d_y = is_tangent ? direction[2 * sample + !flow] : Sum(0);
+    const Sum d_x = is_tangent ? direction[2 * sample + flow] : Sum(0);
+    const T* const image =
+        features + FeatureIndex(args, sample / args.samples, c);
+    Sum sums[N];
 #pragma unroll
-      for (int n = 0; n < N; ++n) sums[n] = start;
+    for (int n = 0; n < N; ++n) sums[n] = start;
 #pragma unroll
-      for (int k = 0; k < kAxis; ++k) {
+    for (int k = 0; k < kAxis; ++k) {
 #pragma unroll
-        for (int j = 0; j < kAxis; ++j) {
-          Sum weight = taps.y.weight[k] * taps.x.weight[j];
-          if (is_tangent) {
-            const Sum y = taps.y.slope[k] * taps.x.weight[j];
-            const Sum x = taps.y.weight[k] * taps.x.slope[j];
-            weight = (y == 0 ? 0 : y * d_y) + (x == 0 ? 0 : x * d_x);
-          }
-          if (weight == 0) continue;
-          const auto pack = LoadPack<N>(
-              image + (taps.row[k] * args.width + taps.column[j]) * step);
-#pragma unroll
-          for (int n = 0; n < N; ++n) sums[n] += weight * Widen(pack.values[n]);
+      for (int j = 0; j < kAxis; ++j) {
+        Sum weight = taps.y.weight[k] * taps.x.weight[j];
+        if (is_tangent) {
+          const Sum y = taps.y.slope[k] * taps.x.weight[j];
+          const Sum x = taps.y.weight[k] * taps.x.slope[j];
+          weight = (y == 0 ? 0 : y * d_y) + (x == 0 ? 0 : x * d_x);
         }
-      }
-      Pack<T, N> out;
+        if (weight == 0) continue;
+        const auto pack =
+            LoadPack<N>(image + taps.Pixel(args, k, j) * args.channels);
 #pragma unroll
-      for (int n = 0; n < N; ++n) out.values[n] = Narrow<T>(sums[n]);
-      StorePack(out, output + OutputIndex(args, unit, c));
+        for (int n = 0; n < N; ++n) sums[n] += weight * Widen(pack.values[n]);
+      }
     }
+    Pack<T, N> out;
+#pragma unroll
+    for (int n = 0; n < N; ++n) out.values[n] = Narrow<T>(sums[n]);
+    StorePack(out, output + OutputIndex(args, sample, c));
   }
 }
 
@@ -149,27 +100,23 @@ __global__ void __launch_bounds__(kThreads)
   using Sum = Accumulator<T>;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
        i < units; i += static_cast<int64_t>(gridDim.x) * kThreads) {
-    const Unit unit = UnitOf<N>(args, i);
-    const auto taps = TapsAt<kAxis>(args, grid, unit.sample);
-    const int64_t step = PixelStep(args);
-    for (int64_t c = unit.channel; c < LastChannel(args, unit); ++c) {
-      Sum* const image = sums + FeatureIndex(args, unit, c);
-      const auto pack = LoadPack<N>(d_output + OutputIndex(args, unit, c));
+    const int64_t packs = args.channels / N;
+    const int64_t sample = i / packs, c = i % packs * N;
+    const auto taps = TapsAt<kAxis>(args, grid, sample);
+    Sum* const image = sums + FeatureIndex(args, sample / args.samples, c);
+    const auto pack = LoadPack<N>(d_output + OutputIndex(args, sample, c));
 #pragma unroll
-      for (int k = 0; k < kAxis; ++k) {
+    for (int k = 0; k < kAxis; ++k) {
 #pragma unroll
-        for (int j = 0; j < kAxis; ++j) {
-          const Sum weight = taps.y.weight[k] * taps.x.weight[j];
-          if (weight == 0) continue;
-          Sum products[N];
+      for (int j = 0; j < kAxis; ++j) {
+        const Sum weight = taps.y.weight[k] * taps.x.weight[j];
+        if (weight == 0) continue;
+        Sum products[N];
 #pragma unroll
-          for (int n = 0; n < N; ++n) {
-            products[n] = weight * Widen(pack.values[n]);
-          }
-          AddAtomically<N>(
-              products,
-              image + (taps.row[k] * args.width + taps.column[j]) * step);
-        }
+        for (int n = 0; n < N; ++n)
+          products[n] = weight * Widen(pack.values[n]);
+        AddAtomically<N>(products,
+                         image + taps.Pixel(args, k, j) * args.channels);
       }
     }
   }
@@ -185,7 +132,6 @@ __global__ void __launch_bounds__(kThreads)
   using Sum = Accumulator<T>;
   __shared__ PlaneTaps<kAxis, Sum> chunk[kThreads];
   __shared__ bool touches[kThreads];
-  const int64_t step = PixelStep(args);
   for (int64_t line = blockIdx.x; line < args.batch * args.height;
        line += gridDim.x) {
     const int64_t image = line / args.height, row = line % args.height;
@@ -203,19 +149,18 @@ __global__ void __launch_bounds__(kThreads)
       touches[threadIdx.x] = touch;
       if (!__syncthreads_or(touch)) continue;
       for (int64_t c = threadIdx.x; c < args.channels; c += kThreads) {
-        Unit unit = {0, image, c};
-        Sum* const to = sums + FeatureIndex(args, unit, c);
+        Sum* const to = sums + FeatureIndex(args, image, c);
         for (int i = 0; i < kThreads; ++i) {
           if (!touches[i]) continue;
           const PlaneTaps<kAxis, Sum>& taps = chunk[i];
-          unit.sample = image * args.samples + first + i;
-          const Sum from = Widen(d_output[OutputIndex(args, unit, c)]);
+          const int64_t sample = image * args.samples + first + i;
+          const Sum from = Widen(d_output[OutputIndex(args, sample, c)]);
           for (int k = 0; k < kAxis; ++k) {
             if (taps.row[k] != row) continue;
             for (int j = 0; j < kAxis; ++j) {
               const Sum weight = taps.y.weight[k] * taps.x.weight[j];
               if (weight == 0) continue;
-              to[(row * args.width + taps.column[j]) * step] += weight * from;
+              to[taps.Pixel(args, k, j) * args.channels] += weight * from;
             }
           }
         }
@@ -235,7 +180,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The gradient to the grid. kGroup neighboring threads share a sample, and its
-// channels; with channels first, kGroup is 1.
+// channels.
 template <typename T, int N, int kAxis, int kGroup>
 __global__ void __launch_bounds__(kThreads)
     GridGrad(const __grid_constant__ GridSampleArgs args, const T* d_output,
@@ -245,18 +190,17 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t samples = args.batch * args.samples;
   constexpr int kSamples = kThreads / kGroup;
   const int lane = threadIdx.x % kGroup;
-  const int64_t step = PixelStep(args);
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * kSamples;
        first < samples; first += static_cast<int64_t>(gridDim.x) * kSamples) {
     const int64_t sample = first + threadIdx.x / kGroup;
     const bool valid = sample < samples;
-    const auto taps = TapsAt<kAxis>(args, grid, valid ? sample : first);
-    Unit unit = {valid ? sample : first, 0, 0};
-    unit.image = unit.sample / args.samples;
+    const int64_t read = valid ? sample : first;
+    const auto taps = TapsAt<kAxis>(args, grid, read);
     Sum dots[kAxis * kAxis] = {};
     for (int64_t c = lane * N; c < args.channels; c += kGroup * N) {
-      const auto up = LoadPack<N>(d_output + OutputIndex(args, unit, c));
-      const T* const image = features + FeatureIndex(args, unit, c);
+      const auto up = LoadPack<N>(d_output + OutputIndex(args, read, c));
+      const T* const image =
+          features + FeatureIndex(args, read / args.samples, c);
 #pragma unroll
       for (int k = 0; k < kAxis; ++k) {
 #pragma unroll
@@ -264,8 +208,8 @@ __global__ void __launch_bounds__(kThreads)
           const Sum y = taps.y.slope[k] * taps.x.weight[j];
           const Sum x = taps.y.weight[k] * taps.x.slope[j];
           if (y == 0 && x == 0) continue;
-          const auto pack = LoadPack<N>(
-              image + (taps.row[k] * args.width + taps.column[j]) * step);
+          const auto pack =
+              LoadPack<N>(image + taps.Pixel(args, k, j) * args.channels);
 #pragma unroll
           for (int n = 0; n < N; ++n) {
             dots[k * kAxis + j] += Widen(up.values[n]) * Widen(pack.values[n]);
@@ -297,15 +241,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls run(N) with the widest packs of channels that are contiguous.
+// Calls run(N) with the widest packs of channels.
 template <typename T, typename Run, typename... Values>
 Error WithChannelPacks(const GridSampleArgs& args, const Run& run,
                        const Values*... places) {
   return WithWidestPack<T>(
       [&](auto n) {
         constexpr int N = decltype(n)::value;
-        return N == 1 ||
-               (!args.channels_first && FitsPacks<N>(args.channels, places...));
+        return N == 1 || FitsPacks<N>(args.channels, places...);
       },
       run);
 }
@@ -323,7 +266,7 @@ Error GridSample(const Gpu& gpu, const GridSampleArgs& args, const T* features,
   const auto run = [&](auto n) {
     constexpr int N = decltype(n)::value;
     return WithTapsOnAxis(args.mode, [&](auto axis) {
-      const int64_t units = UnitCount<N>(args);
+      const int64_t units = args.batch * args.samples * (args.channels / N);
       return Launch(gpu, Blocks(units), kThreads,
                     Sample<T, N, decltype(axis)::value>, args, features, grid,
                     direction, output, units);
@@ -353,7 +296,7 @@ Error GridSampleGrad(const Gpu& gpu, const GridSampleArgs& args,
     const auto run = [&](auto n) {
       constexpr int N = decltype(n)::value;
       return WithTapsOnAxis(args.mode, [&](auto axis) {
-        const int64_t units = UnitCount<N>(args);
+        const int64_t units = args.batch * args.samples * (args.channels / N);
         return Launch(gpu, Blocks(units), kThreads,
                       AddAtomic<T, N, decltype(axis)::value>, args, d_output,
                       grid, sums, units);
@@ -378,7 +321,7 @@ Error GridSampleGridGrad(const Gpu& gpu, const GridSampleArgs& args,
     constexpr int N = decltype(n)::value;
     return WithTapsOnAxis(args.mode, [&](auto axis) {
       constexpr int kAxis = decltype(axis)::value;
-      if (args.channels_first || args.channels < 4 * N) {
+      if (args.channels < 4 * N) {
         return Launch(gpu, Blocks(samples), kThreads, GridGrad<T, N, kAxis, 1>,
                       args, d_output, features, grid, d_grid);
       }

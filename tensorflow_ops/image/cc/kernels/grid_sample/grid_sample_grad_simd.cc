@@ -20,8 +20,8 @@ TFO_INLINE void AddScaled(Sum<T> weight, const T* from, int64_t n, Sum<T>* to) {
 }
 
 // The gradient of one sample of a band's pixels: the taps that are in it.
-template <typename T, typename Index>
-TFO_INLINE void AddSample(const SampleTaps<Sum<T>, Index>& taps, int64_t i,
+template <typename T>
+TFO_INLINE void AddSample(const SampleTaps<Sum<T>>& taps, int64_t i,
                           const T* from, int64_t channels,
                           const PixelBand& band, Sum<T>* sums) {
   for (int t = 0; t < taps.count; ++t) {
@@ -32,18 +32,16 @@ TFO_INLINE void AddSample(const SampleTaps<Sum<T>, Index>& taps, int64_t i,
   }
 }
 
-// Bilinear samples. kChannels: of.channels, or 0 for any number.
-template <int kChannels, typename T, typename Index>
+// Bilinear samples. kChannels: args.channels, or 0 for any number.
+template <int kChannels, typename T>
 __attribute__((noinline)) void AddBilinear(
-    const SampleTaps<Sum<T>, Index>& taps, const SampleSpan& span,
-    const T* d_output, const SampledPlanes& of, const PixelBand& band,
-    Sum<T>* sums) {
-  const int64_t channels = kChannels == 0 ? of.channels : kChannels;
-  const int64_t row = of.width * channels;
+    const SampleTaps<Sum<T>>& taps, const SampleSpan& span, const T* d_output,
+    const GridSampleArgs& args, const PixelBand& band, Sum<T>* sums) {
+  const int64_t channels = kChannels == 0 ? args.channels : kChannels;
+  const int64_t row = args.width * channels;
   int32_t simple[kSampleBlock];
-  AllTapsInside<Sum<T>, Index>(taps, static_cast<Index>(band.begin),
-                               static_cast<Index>(band.end - 1), span.count,
-                               simple);
+  AllTapsInside(taps, static_cast<int32_t>(band.begin),
+                static_cast<int32_t>(band.end - 1), span.count, simple);
   for (int64_t i = 0; i < span.count; ++i) {
     const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
     const T* const from = d_output + sample * channels;
@@ -83,20 +81,20 @@ struct PixelPair {
 // each. The last lane is the next pixel's: it adds -0 and writes what was
 // there. Of neighboring samples, most share two pixels, which stay in
 // registers. Rows of at least three pixels do not overlap.
-template <typename Index>
-__attribute__((noinline)) void AddThreeChannels(
-    const SampleTaps<float, Index>& taps, const SampleSpan& span,
-    const float* d_output, const SampledPlanes& of, const PixelBand& band,
-    float* sums) {
+__attribute__((noinline)) void AddThreeChannels(const SampleTaps<float>& taps,
+                                                const SampleSpan& span,
+                                                const float* d_output,
+                                                const GridSampleArgs& args,
+                                                const PixelBand& band,
+                                                float* sums) {
   constexpr int kChannels = 3;
   constexpr Four kNothing = {-0.f, -0.f, -0.f, -0.f};
   constexpr FourIndex kChannelsThenNothing = {0, 1, 2, 7};
-  const int64_t row = of.width * kChannels;
+  const int64_t row = args.width * kChannels;
   int32_t simple[kSampleBlock];
   // The last pixel's fourth lane may be another thread's.
-  AllTapsInside<float, Index>(taps, static_cast<Index>(band.begin),
-                              static_cast<Index>(band.end - 2), span.count,
-                              simple);
+  AllTapsInside(taps, static_cast<int32_t>(band.begin),
+                static_cast<int32_t>(band.end - 2), span.count, simple);
   PixelPair kept = {};
   const auto store = [&](const PixelPair& pair) {
     StoreFour(pair.top, pair.at);
@@ -106,7 +104,7 @@ __attribute__((noinline)) void AddThreeChannels(
     const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
     const float* const from = d_output + sample * kChannels;
     // Nothing follows the last sample.
-    if (!simple[i] || sample == of.samples - 1) {
+    if (!simple[i] || sample == args.samples - 1) {
       if (kept.at != nullptr) store(kept);
       kept.at = nullptr;
       AddSample(taps, i, from, kChannels, band, sums);
@@ -199,8 +197,8 @@ TFO_INLINE bool IsUsed(const SampleSlopes<C>& slopes, int t, int64_t i) {
   return slopes.y[t][i] != 0 || slopes.x[t][i] != 0;
 }
 
-template <typename T, typename Index>
-TFO_INLINE Sum<T> ScalarDot(const SampleTaps<Sum<T>, Index>& taps,
+template <typename T>
+TFO_INLINE Sum<T> ScalarDot(const SampleTaps<Sum<T>>& taps,
                             const SampleSlopes<Sum<T>>& slopes, int t,
                             int64_t i, const T* d_output, const T* image,
                             int64_t channels) {
@@ -212,6 +210,27 @@ TFO_INLINE Sum<T> ScalarDot(const SampleTaps<Sum<T>, Index>& taps,
     dot = MulAdd(Sum<T>(LoadOne(from + c)), Sum<T>(LoadOne(at + c)), dot);
   }
   return dot;
+}
+
+// A vector of samples at a time.
+template <typename T>
+void DotOneChannel(const SampleTaps<Sum<T>>& taps,
+                   const SampleSlopes<Sum<T>>& slopes, int64_t count,
+                   const T* d_output, const T* image,
+                   SampleDots<Sum<T>>* dots) {
+  constexpr int kCount = Lanes<T>::kCount;
+  for (int64_t i = 0; i < count; i += kCount) {
+    const Vector<T> up = i + kCount <= count
+                             ? Load(d_output + i)
+                             : LoadFirst(d_output + i, count - i);
+    for (int t = 0; t < taps.count; ++t) {
+      const Vector<T> y = Load(slopes.y[t] + i), x = Load(slopes.x[t] + i);
+      const Vector<T> used =
+          (y != 0) | (x != 0) ? Vector<T>{} + 1 : Vector<T>{};
+      Store(MulAdd(up, Gather(image, taps.pixel[t] + i, used), Vector<T>{}),
+            dots->values[t] + i);
+    }
+  }
 }
 
 #ifdef __AVX__
@@ -251,16 +270,15 @@ TFO_INLINE void StoreDotsOfRow(const Eight (&p)[4], float* left, float* right) {
 
 // Bilinear samples of three float channels: four at a time, two pixels of a row
 // in a vector.
-template <typename Index>
 __attribute__((noinline)) void DotThreeChannels(
-    const SampleTaps<float, Index>& taps, const SampleSlopes<float>& slopes,
+    const SampleTaps<float>& taps, const SampleSlopes<float>& slopes,
     int64_t count, const float* d_output, const float* image,
-    const SampledPlanes& of, SampleDots<float>* dots) {
+    const GridSampleArgs& args, SampleDots<float>* dots) {
   constexpr int kChannels = 3;
-  const int64_t row = of.width * kChannels;
+  const int64_t row = args.width * kChannels;
   int32_t simple[kSampleBlock];  // a vector ends in the pixel that follows
-  AllTapsInside<float, Index>(taps, 0, static_cast<Index>(of.pixels - 2), count,
-                              simple);
+  AllTapsInside(taps, 0, static_cast<int32_t>(args.Pixels() - 2), count,
+                simple);
   int64_t i = 0;
   const auto dot_one = [&](int64_t j) {
     for (int t = 0; t < 4; ++t) {
@@ -295,44 +313,46 @@ __attribute__((noinline)) void DotThreeChannels(
 
 }  // namespace
 
-template <typename T, typename Index>
-void AddChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
-                     const SampleSpan& span, const T* d_output,
-                     const SampledPlanes& of, const PixelBand& band,
-                     Sum<T>* sums) {
+template <typename T>
+void AddToPixels(const SampleTaps<Sum<T>>& taps, const SampleSpan& span,
+                 const T* d_output, const GridSampleArgs& args,
+                 const PixelBand& band, Sum<T>* sums) {
   if (taps.count == 4) {
     if constexpr (sizeof(T) == 4) {
-      if (of.channels == 3 && of.width >= 3) {
-        return AddThreeChannels(taps, span, d_output, of, band, sums);
+      if (args.channels == 3 && args.width >= 3) {
+        return AddThreeChannels(taps, span, d_output, args, band, sums);
       }
     }
-    switch (of.channels) {
+    switch (args.channels) {
       case 1:
-        return AddBilinear<1, T>(taps, span, d_output, of, band, sums);
+        return AddBilinear<1, T>(taps, span, d_output, args, band, sums);
       case 3:
-        return AddBilinear<3, T>(taps, span, d_output, of, band, sums);
+        return AddBilinear<3, T>(taps, span, d_output, args, band, sums);
       default:
-        return AddBilinear<0, T>(taps, span, d_output, of, band, sums);
+        return AddBilinear<0, T>(taps, span, d_output, args, band, sums);
     }
   }
   for (int64_t i = 0; i < span.count; ++i) {
     const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
-    AddSample(taps, i, d_output + sample * of.channels, of.channels, band,
+    AddSample(taps, i, d_output + sample * args.channels, args.channels, band,
               sums);
   }
 }
 
-template <typename T, typename Index>
-void DotChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
-                     const SampleSlopes<Sum<T>>& slopes, int64_t count,
-                     const T* d_output, const T* image, const SampledPlanes& of,
-                     SampleDots<Sum<T>>* dots) {
+template <typename T>
+void DotPixels(const SampleTaps<Sum<T>>& taps,
+               const SampleSlopes<Sum<T>>& slopes, int64_t count,
+               const T* d_output, const T* image, const GridSampleArgs& args,
+               SampleDots<Sum<T>>* dots) {
   constexpr int kCount = Lanes<T>::kCount;
-  const int64_t channels = of.channels, row = of.width * channels;
+  const int64_t channels = args.channels, row = args.width * channels;
+  if (channels == 1) {
+    return DotOneChannel(taps, slopes, count, d_output, image, dots);
+  }
 #ifdef __AVX__
   if constexpr (sizeof(T) == 4) {
     if (taps.count == 4 && channels == 3) {
-      return DotThreeChannels(taps, slopes, count, d_output, image, of, dots);
+      return DotThreeChannels(taps, slopes, count, d_output, image, args, dots);
     }
   }
 #endif
@@ -347,8 +367,8 @@ void DotChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
   }
   int32_t simple[kSampleBlock] = {};
   if (taps.count == 4) {
-    AllTapsInside<Sum<T>, Index>(taps, 0, static_cast<Index>(of.pixels - 1),
-                                 count, simple);
+    AllTapsInside(taps, 0, static_cast<int32_t>(args.Pixels() - 1), count,
+                  simple);
   }
   Vector<T> products[kMaxSampleTaps][kCount];
   for (int64_t first = 0; first < count; first += kCount) {
@@ -375,33 +395,6 @@ void DotChannelsLast(const SampleTaps<Sum<T>, Index>& taps,
   }
 }
 
-template <typename T, typename Index>
-void DotPlanes(const SampleTaps<Sum<T>, Index>& taps,
-               const SampleSlopes<Sum<T>>& slopes, int64_t count,
-               const T* d_output, const T* image, const SampledPlanes& of,
-               SampleDots<Sum<T>>* dots) {
-  constexpr int kCount = Lanes<T>::kCount;
-  for (int t = 0; t < taps.count; ++t) {
-    for (int64_t i = 0; i < kSampleBlock; ++i) dots->values[t][i] = 0;
-  }
-  for (int64_t c = 0; c < of.channels; ++c) {
-    const T* const plane = image + c * of.pixels;
-    const T* const from = d_output + c * of.samples;
-    for (int64_t i = 0; i < count; i += kCount) {
-      const Vector<T> up =
-          i + kCount <= count ? Load(from + i) : LoadFirst(from + i, count - i);
-      for (int t = 0; t < taps.count; ++t) {
-        const Vector<T> y = Load(slopes.y[t] + i), x = Load(slopes.x[t] + i);
-        const Vector<T> used =
-            (y != 0) | (x != 0) ? Vector<T>{} + 1 : Vector<T>{};
-        Sum<T>* const dot = dots->values[t] + i;
-        Store(MulAdd(up, Gather(plane, taps.pixel[t] + i, used), Load(dot)),
-              dot);
-      }
-    }
-  }
-}
-
 template <typename C>
 void SumSlopes(int taps, const SampleSlopes<C>& slopes,
                const SampleDots<C>& dots, int64_t count, C* y, C* x) {
@@ -421,24 +414,17 @@ void SumSlopes(int taps, const SampleSlopes<C>& slopes,
   }
 }
 
-#define TFO_INSTANTIATE(T, Index)                                             \
-  template void AddChannelsLast<T, Index>(                                    \
-      const SampleTaps<Sum<T>, Index>&, const SampleSpan&, const T*,          \
-      const SampledPlanes&, const PixelBand&, Sum<T>*);                       \
-  template void DotChannelsLast<T, Index>(                                    \
-      const SampleTaps<Sum<T>, Index>&, const SampleSlopes<Sum<T>>&, int64_t, \
-      const T*, const T*, const SampledPlanes&, SampleDots<Sum<T>>*);         \
-  template void DotPlanes<T, Index>(                                          \
-      const SampleTaps<Sum<T>, Index>&, const SampleSlopes<Sum<T>>&, int64_t, \
-      const T*, const T*, const SampledPlanes&, SampleDots<Sum<T>>*)
-#define TFO_INSTANTIATE_BOTH(T) \
-  TFO_INSTANTIATE(T, int32_t);  \
-  TFO_INSTANTIATE(T, int64_t)
-TFO_INSTANTIATE_BOTH(float);
-TFO_INSTANTIATE_BOTH(double);
-TFO_INSTANTIATE_BOTH(Half);
-TFO_INSTANTIATE_BOTH(BFloat16);
-#undef TFO_INSTANTIATE_BOTH
+#define TFO_INSTANTIATE(T)                                                   \
+  template void AddToPixels<T>(const SampleTaps<Sum<T>>&, const SampleSpan&, \
+                               const T*, const GridSampleArgs&,              \
+                               const PixelBand&, Sum<T>*);                   \
+  template void DotPixels<T>(                                                \
+      const SampleTaps<Sum<T>>&, const SampleSlopes<Sum<T>>&, int64_t,       \
+      const T*, const T*, const GridSampleArgs&, SampleDots<Sum<T>>*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
 #undef TFO_INSTANTIATE
 template void SumSlopes<float>(int, const SampleSlopes<float>&,
                                const SampleDots<float>&, int64_t, float*,

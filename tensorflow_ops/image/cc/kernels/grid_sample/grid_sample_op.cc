@@ -10,11 +10,10 @@ class GridSampleOpBase : public OpKernel {
  public:
   explicit GridSampleOpBase(::tensorflow::OpKernelConstruction* ctx)
       : OpKernel(ctx) {
-    std::string mode, padding, coordinates, format;
+    std::string mode, padding, coordinates;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("mode", &mode));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("padding_mode", &padding));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("coordinates", &coordinates));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("data_format", &format));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("align_corners", &args_.align_corners));
     args_.mode = mode == "bilinear"  ? SampleMode::kBilinear
                  : mode == "nearest" ? SampleMode::kNearest
@@ -26,7 +25,6 @@ class GridSampleOpBase : public OpKernel {
                             ? SampleCoordinates::kNormalized
                         : coordinates == "pixels" ? SampleCoordinates::kPixels
                                                   : SampleCoordinates::kFlow;
-    args_.channels_first = format == "NCHW";
   }
 
  protected:
@@ -39,17 +37,21 @@ class GridSampleOpBase : public OpKernel {
     const bool flow = args->coordinates == SampleCoordinates::kFlow;
     const char* const name = flow ? "images" : "features";
     TF_RETURN_IF_ERROR(CheckShape(name, features, {-1, -1, -1, -1}, "4-D"));
-    const int first = args->channels_first ? 2 : 1;
     args->batch = features.dim_size(0);
-    args->height = features.dim_size(first);
-    args->width = features.dim_size(first + 1);
-    args->channels = features.dim_size(args->channels_first ? 1 : 3);
+    args->height = features.dim_size(1);
+    args->width = features.dim_size(2);
+    args->channels = features.dim_size(3);
     for (const int64_t size : {args->height, args->width}) {
       if (size < 1 || size > kMaxSampledSide) {
         return absl::InvalidArgumentError(absl::StrCat(
             name, " are ", features.DebugString(),
             ", expected height and width in [1, ", kMaxSampledSide, "]"));
       }
+    }
+    if (args->Pixels() > kMaxSampledPixels) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " are ", features.DebugString(),
+                       ", expected height * width below 2^31"));
     }
     const int rank = grid.dims();
     const bool fits =
@@ -66,14 +68,10 @@ class GridSampleOpBase : public OpKernel {
     args->samples = 1;
     args->flow_columns = grid.dim_size(rank - 2);
     TF_RETURN_IF_ERROR(output->AddDimWithStatus(args->batch));
-    if (args->channels_first) {
-      TF_RETURN_IF_ERROR(output->AddDimWithStatus(args->channels));
-    }
     for (int i = 1; i < rank - 1; ++i) {
       args->samples *= grid.dim_size(i);
       TF_RETURN_IF_ERROR(output->AddDimWithStatus(grid.dim_size(i)));
     }
-    if (args->channels_first) return absl::OkStatus();
     return output->AddDimWithStatus(args->channels);
   }
 

@@ -16,10 +16,9 @@ struct CountedTaps {
   Sum<T> weight[kMaxSampleTaps];
 };
 
-template <typename T, typename Index>
-TFO_INLINE CountedTaps<T> CountTaps(const SampleTaps<Sum<T>, Index>& taps,
-                                    int64_t i, const T* image,
-                                    int64_t channels) {
+template <typename T>
+TFO_INLINE CountedTaps<T> CountTaps(const SampleTaps<Sum<T>>& taps, int64_t i,
+                                    const T* image, int64_t channels) {
   CountedTaps<T> counted;
   counted.count = 0;
   for (int t = 0; t < taps.count; ++t) {
@@ -122,8 +121,7 @@ struct ShortVector {
 };
 
 // One sample of few channels, from its taps that count.
-template <typename Index>
-TFO_INLINE void SampleScalars(const SampleTaps<float, Index>& taps, int64_t i,
+TFO_INLINE void SampleScalars(const SampleTaps<float>& taps, int64_t i,
                               const float* image, int64_t channels,
                               float* output) {
   if (taps.nan[i] != taps.nan[i]) return FillNan(output, channels);
@@ -137,18 +135,19 @@ TFO_INLINE void SampleScalars(const SampleTaps<float, Index>& taps, int64_t i,
   }
 }
 
-// kChannels: of.channels, or 0 for any number.
-template <int kLanes, int kChannels, typename Index>
-__attribute__((noinline)) void SampleFewChannels(
-    const SampleTaps<float, Index>& taps, int64_t count, const float* image,
-    const SampledPlanes& of, float* output) {
-  const int64_t channels = kChannels == 0 ? of.channels : kChannels;
-  const int64_t row = of.width * channels;
+// kChannels: args.channels, or 0 for any number.
+template <int kLanes, int kChannels>
+__attribute__((noinline)) void SampleFewChannels(const SampleTaps<float>& taps,
+                                                 int64_t count,
+                                                 const float* image,
+                                                 const GridSampleArgs& args,
+                                                 float* output) {
+  const int64_t channels = kChannels == 0 ? args.channels : kChannels;
+  const int64_t row = args.width * channels;
   int32_t simple[kSampleBlock];
-  const Index last_pixel =
-      static_cast<Index>((of.pixels * channels - kLanes) / channels);
-  const bool all =
-      AllTapsInside<float, Index>(taps, 0, last_pixel, count, simple);
+  const int32_t last_pixel =
+      static_cast<int32_t>((args.Pixels() * channels - kLanes) / channels);
+  const bool all = AllTapsInside(taps, 0, last_pixel, count, simple);
   const auto sample = [&](int64_t i) {
     const float* const at = image + taps.pixel[0][i] * channels;
     const float* const below = at + row;
@@ -186,8 +185,27 @@ __attribute__((noinline)) void SampleFewChannels(
   }
 }
 
-template <bool kStream, typename T, typename Index>
-void SampleManyChannels(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
+// A vector of samples at a time.
+template <typename T>
+void SampleOneChannel(const SampleTaps<Sum<T>>& taps, int64_t count,
+                      const T* image, T* output) {
+  constexpr int kCount = Lanes<T>::kCount;
+  for (int64_t i = 0; i < count; i += kCount) {
+    Vector<T> sum = Load(taps.nan + i);
+    for (int t = 0; t < taps.count; ++t) {
+      const Vector<T> weight = Load(taps.weight[t] + i);
+      sum = MulAdd(weight, Gather(image, taps.pixel[t] + i, weight), sum);
+    }
+    if (i + kCount <= count) {
+      Store(sum, output + i);
+    } else {
+      StoreFirst(sum, output + i, count - i);
+    }
+  }
+}
+
+template <bool kStream, typename T>
+void SampleManyChannels(const SampleTaps<Sum<T>>& taps, int64_t count,
                         const T* image, int64_t channels, T* output) {
   for (int64_t i = 0; i < count; ++i) {
     T* const to = output + i * channels;
@@ -207,14 +225,14 @@ void SampleManyChannels(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
 
 }  // namespace
 
-template <typename T, typename Index>
-void FetchPixels(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
-                 int new_tap, const T* image, int64_t channels) {
+template <typename T>
+void FetchPixels(const SampleTaps<Sum<T>>& taps, int64_t count, int new_tap,
+                 const T* image, int64_t channels) {
   constexpr int64_t kLine = 64;
   const int64_t bytes = channels * sizeof(T), last = taps.count - 1;
   const char* const from = reinterpret_cast<const char*>(image);
   if (2 * bytes < kLine) {
-    const Index* const pixel = taps.pixel[new_tap];
+    const int32_t* const pixel = taps.pixel[new_tap];
     for (int64_t i = 0; i < count; ++i) {
       __builtin_prefetch(from + pixel[i] * bytes, 0, 3);
     }
@@ -231,23 +249,23 @@ void FetchPixels(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
   }
 }
 
-template <typename T, typename Index>
-void SampleChannelsLast(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
-                        const T* image, const SampledPlanes& of, bool stream,
-                        T* output) {
-  const int64_t channels = of.channels;
+template <typename T>
+void SamplePixels(const SampleTaps<Sum<T>>& taps, int64_t count, const T* image,
+                  const GridSampleArgs& args, bool stream, T* output) {
+  const int64_t channels = args.channels;
+  if (channels == 1) return SampleOneChannel(taps, count, image, output);
   if constexpr (sizeof(T) == 4) {
-    if (taps.count == 4 && channels <= 4 && of.pixels * channels >= 4) {
+    if (taps.count == 4 && channels <= 4 && args.Pixels() * channels >= 4) {
       return channels == 3
-                 ? SampleFewChannels<4, 3>(taps, count, image, of, output)
-                 : SampleFewChannels<4, 0>(taps, count, image, of, output);
+                 ? SampleFewChannels<4, 3>(taps, count, image, args, output)
+                 : SampleFewChannels<4, 0>(taps, count, image, args, output);
     }
-    if (taps.count == 4 && channels <= 8 && of.pixels * channels >= 8) {
-      return SampleFewChannels<8, 0>(taps, count, image, of, output);
+    if (taps.count == 4 && channels <= 8 && args.Pixels() * channels >= 8) {
+      return SampleFewChannels<8, 0>(taps, count, image, args, output);
     }
     if constexpr (kFloats == 16) {
-      if (taps.count == 4 && channels < 16 && of.pixels * channels >= 16) {
-        return SampleFewChannels<16, 0>(taps, count, image, of, output);
+      if (taps.count == 4 && channels < 16 && args.Pixels() * channels >= 16) {
+        return SampleFewChannels<16, 0>(taps, count, image, args, output);
       }
     }
   }
@@ -260,45 +278,15 @@ void SampleChannelsLast(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
   }
 }
 
-template <typename T, typename Index>
-void SamplePlanes(const SampleTaps<Sum<T>, Index>& taps, int64_t count,
-                  const T* image, const SampledPlanes& of, T* output) {
-  constexpr int kCount = Lanes<T>::kCount;
-  for (int64_t c = 0; c < of.channels; ++c) {
-    const T* const plane = image + c * of.pixels;
-    T* const to = output + c * of.samples;
-    for (int64_t i = 0; i < count; i += kCount) {
-      Vector<T> sum = Load(taps.nan + i);
-      for (int t = 0; t < taps.count; ++t) {
-        const Vector<T> weight = Load(taps.weight[t] + i);
-        sum = MulAdd(weight, Gather(plane, taps.pixel[t] + i, weight), sum);
-      }
-      if (i + kCount <= count) {
-        Store(sum, to + i);
-      } else {
-        StoreFirst(sum, to + i, count - i);
-      }
-    }
-  }
-}
-
-#define TFO_INSTANTIATE(T, Index)                                              \
-  template void FetchPixels<T, Index>(const SampleTaps<Sum<T>, Index>&,        \
-                                      int64_t, int, const T*, int64_t);        \
-  template void SampleChannelsLast<T, Index>(const SampleTaps<Sum<T>, Index>&, \
-                                             int64_t, const T*,                \
-                                             const SampledPlanes&, bool, T*);  \
-  template void SamplePlanes<T, Index>(const SampleTaps<Sum<T>, Index>&,       \
-                                       int64_t, const T*,                      \
-                                       const SampledPlanes&, T*)
-#define TFO_INSTANTIATE_BOTH(T) \
-  TFO_INSTANTIATE(T, int32_t);  \
-  TFO_INSTANTIATE(T, int64_t)
-TFO_INSTANTIATE_BOTH(float);
-TFO_INSTANTIATE_BOTH(double);
-TFO_INSTANTIATE_BOTH(Half);
-TFO_INSTANTIATE_BOTH(BFloat16);
-#undef TFO_INSTANTIATE_BOTH
+#define TFO_INSTANTIATE(T)                                                    \
+  template void FetchPixels<T>(const SampleTaps<Sum<T>>&, int64_t, int,       \
+                               const T*, int64_t);                            \
+  template void SamplePixels<T>(const SampleTaps<Sum<T>>&, int64_t, const T*, \
+                                const GridSampleArgs&, bool, T*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(Half);
+TFO_INSTANTIATE(BFloat16);
 #undef TFO_INSTANTIATE
 
 }  // namespace TFO_CPU_NAMESPACE

@@ -19,13 +19,13 @@ struct SampleSpan {
   int64_t count;  // at most kSampleBlock
 };
 
-// The taps of a block's samples. Index is int32_t for planes of fewer than 2^31
-// pixels, else int64_t. Tap t of sample i must be skipped if its weight, or
-// both slopes, are 0, although its pixel is in the plane. Aligned, because
-// loading a number of a vector that was stored across two cache lines stalls.
-template <typename C, typename Index>
+// The taps of a block's samples. Tap t of sample i must be skipped if its
+// weight, or both slopes, are 0, although its pixel is in the image. Aligned,
+// because loading a number of a vector that was stored across two cache lines
+// stalls.
+template <typename C>
 struct alignas(64) SampleTaps {
-  Index pixel[kMaxSampleTaps][kSampleBlock];
+  int32_t pixel[kMaxSampleTaps][kSampleBlock];
   C weight[kMaxSampleTaps][kSampleBlock];
   C nan[kSampleBlock];  // NaN if the sample is NaN, else 0
   int count;            // of a sample
@@ -40,15 +40,6 @@ struct alignas(64) SampleDots {
   C values[kMaxSampleTaps][kSampleBlock];
 };
 
-// Channels of images: neighboring samples and channels of a tensor [samples,
-// channels], or [channels, samples], and of the plane or pixels.
-struct SampledPlanes {
-  int64_t channels;
-  int64_t width;    // of a plane
-  int64_t pixels;   // of a plane
-  int64_t samples;  // of an image
-};
-
 // Rows of pixels of an image that a thread sums, as a range of pixels.
 struct PixelBand {
   int64_t begin, end;
@@ -57,9 +48,9 @@ struct PixelBand {
 TFO_PER_CPU_LEVEL(
     // Finds the taps of samples of an image, whose grid begins at `grid`, and
     // their slopes unless null.
-    template <typename C, typename Index>
+    template <typename C>
     void FindTaps(const GridSampleArgs& args, const C* grid,
-                  const SampleSpan& span, SampleTaps<C, Index>* taps,
+                  const SampleSpan& span, SampleTaps<C>* taps,
                   SampleSlopes<C>* slopes);
 
     // The first and last row that each sample reads, with weights other than
@@ -71,44 +62,32 @@ TFO_PER_CPU_LEVEL(
     // Prefetches pixels of an image [pixels, channels]: the first and the last
     // tap of each sample, or only `new_tap` if a cache line has many pixels;
     // neighboring samples read the other taps.
-    template <typename T, typename Index>
-    void FetchPixels(const SampleTaps<Accumulator<T>, Index>& taps,
-                     int64_t count, int new_tap, const T* image,
-                     int64_t channels);
+    template <typename T>
+    void FetchPixels(const SampleTaps<Accumulator<T>>& taps, int64_t count,
+                     int new_tap, const T* image, int64_t channels);
 
-    // Writes samples [count, channels] of an image [pixels, channels]; if
-    // `stream`, past the caches where the alignment allows.
-    template <typename T, typename Index>
-    void SampleChannelsLast(const SampleTaps<Accumulator<T>, Index>& taps,
-                            int64_t count, const T* image,
-                            const SampledPlanes& of, bool stream, T* output);
-    // Writes samples [channels, count], `of.samples` apart, of [channels,
-    // pixels].
-    template <typename T, typename Index>
-    void SamplePlanes(const SampleTaps<Accumulator<T>, Index>& taps,
-                      int64_t count, const T* image, const SampledPlanes& of,
+    // Writes samples [count, channels] of an image; if `stream`, past the
+    // caches where the alignment allows.
+    template <typename T>
+    void SamplePixels(const SampleTaps<Accumulator<T>>& taps, int64_t count,
+                      const T* image, const GridSampleArgs& args, bool stream,
                       T* output);
 
-    // Adds gradients of samples to the pixels of a band, from sums[0] on.
-    // `d_output` is an image's, or a plane's with of.channels = 1.
-    template <typename T, typename Index>
-    void AddChannelsLast(const SampleTaps<Accumulator<T>, Index>& taps,
-                         const SampleSpan& span, const T* d_output,
-                         const SampledPlanes& of, const PixelBand& band,
-                         Accumulator<T>* sums);
+    // Adds gradients of samples of an image to the pixels of a band, from
+    // sums[0] on.
+    template <typename T>
+    void AddToPixels(const SampleTaps<Accumulator<T>>& taps,
+                     const SampleSpan& span, const T* d_output,
+                     const GridSampleArgs& args, const PixelBand& band,
+                     Accumulator<T>* sums);
 
     // Writes the dots of samples, whose upstream gradients are [count,
-    // channels], or [channels, count] `of.samples` apart.
-    template <typename T, typename Index>
-    void DotChannelsLast(const SampleTaps<Accumulator<T>, Index>& taps,
-                         const SampleSlopes<Accumulator<T>>& slopes,
-                         int64_t count, const T* d_output, const T* image,
-                         const SampledPlanes& of,
-                         SampleDots<Accumulator<T>>* dots);
-    template <typename T, typename Index>
-    void DotPlanes(const SampleTaps<Accumulator<T>, Index>& taps,
+    // channels].
+    template <typename T>
+    void DotPixels(const SampleTaps<Accumulator<T>>& taps,
                    const SampleSlopes<Accumulator<T>>& slopes, int64_t count,
-                   const T* d_output, const T* image, const SampledPlanes& of,
+                   const T* d_output, const T* image,
+                   const GridSampleArgs& args,
                    SampleDots<Accumulator<T>>* dots);
 
     // Sums slopes times dots over taps, but for slopes of 0. Writes whole

@@ -98,9 +98,9 @@ TFO_INLINE void StorePixels(typename Lanes<C>::Vector pixel, int32_t size,
   StoreIndex(index > last ? last : index, to);
 }
 
-template <int kAxis, typename C, typename Index>
+template <int kAxis, typename C>
 void FindTapsOf(const GridSampleArgs& args, const C* grid,
-                const SampleSpan& span, SampleTaps<C, Index>* taps,
+                const SampleSpan& span, SampleTaps<C>* taps,
                 SampleSlopes<C>* slopes) {
   using V = typename Lanes<C>::Vector;
   constexpr int kCount = Lanes<C>::kCount;
@@ -132,13 +132,12 @@ void FindTapsOf(const GridSampleArgs& args, const C* grid,
       }
     }
   }
+  const int32_t width = static_cast<int32_t>(args.width);
   for (int k = 0; k < kAxis; ++k) {
     for (int j = 0; j < kAxis; ++j) {
-      Index* const pixel = taps->pixel[k * kAxis + j];
+      int32_t* const pixel = taps->pixel[k * kAxis + j];
       for (int64_t i = 0; i < padded; ++i) {
-        pixel[i] =
-            static_cast<Index>(rows[k][i]) * static_cast<Index>(args.width) +
-            columns[j][i];
+        pixel[i] = rows[k][i] * width + columns[j][i];
       }
     }
   }
@@ -170,9 +169,9 @@ void FindRowsOf(const GridSampleArgs& args, const C* grid,
 
 }  // namespace
 
-template <typename C, typename Index>
+template <typename C>
 void FindTaps(const GridSampleArgs& args, const C* grid, const SampleSpan& span,
-              SampleTaps<C, Index>* taps, SampleSlopes<C>* slopes) {
+              SampleTaps<C>* taps, SampleSlopes<C>* slopes) {
   switch (args.mode) {
     case SampleMode::kNearest:
       return FindTapsOf<1>(args, grid, span, taps, slopes);
@@ -196,19 +195,15 @@ void FindRows(const GridSampleArgs& args, const C* grid, const SampleSpan& span,
   }
 }
 
-#define TFO_INSTANTIATE(C, Index)                                            \
-  template void FindTaps<C, Index>(const GridSampleArgs&, const C*,          \
-                                   const SampleSpan&, SampleTaps<C, Index>*, \
-                                   SampleSlopes<C>*)
-TFO_INSTANTIATE(float, int32_t);
-TFO_INSTANTIATE(float, int64_t);
-TFO_INSTANTIATE(double, int32_t);
-TFO_INSTANTIATE(double, int64_t);
+#define TFO_INSTANTIATE(C)                                     \
+  template void FindTaps<C>(const GridSampleArgs&, const C*,   \
+                            const SampleSpan&, SampleTaps<C>*, \
+                            SampleSlopes<C>*);                 \
+  template void FindRows<C>(const GridSampleArgs&, const C*,   \
+                            const SampleSpan&, int32_t*, int32_t*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
 #undef TFO_INSTANTIATE
-template void FindRows<float>(const GridSampleArgs&, const float*,
-                              const SampleSpan&, int32_t*, int32_t*);
-template void FindRows<double>(const GridSampleArgs&, const double*,
-                               const SampleSpan&, int32_t*, int32_t*);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

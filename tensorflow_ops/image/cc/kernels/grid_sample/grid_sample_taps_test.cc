@@ -33,11 +33,11 @@ TFO_TEST(GridSampleTaps, LongSidesHaveAnOutside) {
       args.coordinates = SampleCoordinates::kPixels;
       args.batch = args.height = args.samples = 1;
       args.width = size;
-      SampleTaps<float, int32_t> taps;
+      SampleTaps<float> taps;
       SampleSlopes<float> slopes;
       for (float x : {-1e9f, 2e9f, 3e38f}) {
         const float grid[] = {x, 0};
-        TFO_DISPATCH(FindTaps<float, int32_t>)
+        TFO_DISPATCH(FindTaps<float>)
         (args, grid, {nullptr, 0, 1}, &taps, &slopes);
         float sum = 0, slope = 0;
         for (int t = 0; t < taps.count; ++t) {

@@ -31,13 +31,10 @@ struct Case {
   std::vector<double> features, grid, d_output;
 
   int64_t Feature(int64_t n, int64_t pixel, int64_t c) const {
-    return args.channels_first
-               ? (n * args.channels + c) * args.Pixels() + pixel
-               : (n * args.Pixels() + pixel) * args.channels + c;
+    return (n * args.Pixels() + pixel) * args.channels + c;
   }
   int64_t Output(int64_t n, int64_t i, int64_t c) const {
-    return args.channels_first ? (n * args.channels + c) * args.samples + i
-                               : (n * args.samples + i) * args.channels + c;
+    return (n * args.samples + i) * args.channels + c;
   }
 
   Results Expected() const {
@@ -217,7 +214,6 @@ void CheckModes(const Device& device) {
           SampleCoordinates::kFlow}) {
       ++seed;
       args.coordinates = coordinates;
-      args.channels_first = seed % 2;
       args.batch = 2;
       args.height = 4;
       args.width = 8;
@@ -241,13 +237,10 @@ TFO_TEST(GridSample, Bits16EqualTheDefinition) {
   args.height = args.width = 8;
   args.samples = 20;
   for (int64_t channels : {1, 3, 33}) {
-    for (bool first : {false, true}) {
-      args.channels = channels;
-      args.channels_first = first;
-      const Cpu cpu = testing::ThreadedCpu(2);
-      Check<Half>(cpu, MakeCase(args, 7));
-      Check<BFloat16>(cpu, MakeCase(args, 7));
-    }
+    args.channels = channels;
+    const Cpu cpu = testing::ThreadedCpu(2);
+    Check<Half>(cpu, MakeCase(args, 7));
+    Check<BFloat16>(cpu, MakeCase(args, 7));
   }
 }
 
@@ -263,7 +256,7 @@ TFO_TEST(GridSample, SizesEqualTheDefinition) {
       args.width = 5;
       args.channels = channels;
       args.samples = samples;
-      args.channels_first = ++seed % 3 == 0;
+      ++seed;
       Check<float>(testing::ThreadedCpu(1 + seed % 4), MakeCase(args, seed));
     }
   }
@@ -349,16 +342,15 @@ TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
 
 // Tall images are shared out by bands of rows: the bits must not depend on it.
 TFO_TEST(GridSample, ThreadsDoNotChangeBits) {
-  for (bool first : {false, true}) {
+  for (int64_t channels : {2, 3}) {
     GridSampleArgs args = {};
     args.coordinates = SampleCoordinates::kPixels;
-    args.mode = first ? SampleMode::kBicubic : SampleMode::kBilinear;
+    args.mode = channels == 2 ? SampleMode::kBicubic : SampleMode::kBilinear;
     args.batch = 1;
     args.height = 67;
     args.width = 9;
-    args.channels = first ? 2 : 3;
+    args.channels = channels;
     args.samples = 9000;
-    args.channels_first = first;
     Case c = MakeCase(args, 3);
     const std::vector<float> noise =
         testing::RandomValues<float>(c.d_output.size() + c.grid.size(), 5);
@@ -467,19 +459,69 @@ TFO_CUDA_TEST(GridSample, CudaTypesEqualTheDefinition) {
     args.width = 8;
     args.samples = 70;
     args.channels = channels;
-    for (bool first : {false, true}) {
-      args.channels_first = first;
-      const Case c = MakeCase(args, 5);
-      for (bool deterministic : {false, true}) {
-        Gpu gpu;
-        gpu.deterministic = deterministic;
-        Check<float>(gpu, c);
-        Check<double>(gpu, c);
-        Check<Half>(gpu, c);
-        Check<BFloat16>(gpu, c);
-      }
+    const Case c = MakeCase(args, 5);
+    for (bool deterministic : {false, true}) {
+      Gpu gpu;
+      gpu.deterministic = deterministic;
+      Check<float>(gpu, c);
+      Check<double>(gpu, c);
+      Check<Half>(gpu, c);
+      Check<BFloat16>(gpu, c);
     }
   }
+}
+
+template <typename T>
+void TimeSamples(int64_t batch, int64_t side, int64_t channels,
+                 bool deterministic = false) {
+  GridSampleArgs args = {};
+  args.align_corners = true;
+  args.batch = testing::BenchmarkSize(batch);
+  args.height = args.width = testing::BenchmarkSize(side);
+  args.channels = testing::BenchmarkSize(channels);
+  args.samples = args.Pixels();
+  const int64_t size = args.batch * args.Pixels() * args.channels;
+  const auto features = testing::RandomOnGpu<T>(size, 1);
+  const auto d = testing::RandomOnGpu<T>(size, 2);
+  GpuVector<T> output(size), to(size);
+  GpuVector<Accumulator<T>> grid, to_grid(2 * args.batch * args.samples);
+  // As a small rotation: neighbors read neighbors.
+  for (int64_t i = 0; i < args.batch * args.samples; ++i) {
+    const float x = 2.0f * (i % args.width) / args.width - 1;
+    const float y = 2.0f * (i / args.width % args.height) / args.height - 1;
+    grid.push_back(0.9f * x - 0.1f * y);
+    grid.push_back(0.1f * x + 0.9f * y);
+  }
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " [", batch, ", ", side,
+                         ", ", side, ", ", channels, "]");
+  };
+  const int64_t num_bytes =
+      2 * size * sizeof(T) + grid.size() * sizeof(Accumulator<T>);
+  if (!deterministic) {
+    testing::TimeOnGpu(
+        name_of("grid_sample"), num_bytes, 0, [&](const Gpu& gpu) {
+          return GridSample<T>(gpu, args, features.data(), grid.data(), nullptr,
+                               output.data());
+        });
+  }
+  testing::TimeOnGpu(
+      name_of(deterministic ? "grid_sample_grad_deterministic"
+                            : "grid_sample_grad"),
+      2 * num_bytes, GridSampleGradScratchBytes(args, sizeof(T)), [&](Gpu gpu) {
+        gpu.deterministic = deterministic;
+        const Error error = GridSampleGridGrad<T>(
+            gpu, args, d.data(), features.data(), grid.data(), to_grid.data());
+        return error != nullptr ? error
+                                : GridSampleGrad<T>(gpu, args, d.data(),
+                                                    grid.data(), to.data());
+      });
+}
+TFO_BENCHMARK(GridSample, Maps) {
+  TimeSamples<float>(4, 128, 64);
+  TimeSamples<float>(4, 128, 64, true);
+  TimeSamples<BFloat16>(4, 128, 64);
+  TimeSamples<float>(4, 512, 3);
 }
 
 }  // namespace

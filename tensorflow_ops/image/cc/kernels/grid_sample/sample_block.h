@@ -13,32 +13,32 @@ using Vector = typename Lanes<T>::Vector;
 template <typename T>
 using Sum = Accumulator<T>;
 
-// A vector of pixels of a plane; 0 where the weight is 0.
-template <typename T, typename Index>
-TFO_INLINE Vector<T> Gather(const T* plane, const Index* pixel,
+// A vector of pixels of one channel; 0 where the weight is 0.
+template <typename T>
+TFO_INLINE Vector<T> Gather(const T* image, const int32_t* pixel,
                             Vector<T> weight) {
 #ifdef __AVX512F__
-  if constexpr (sizeof(T) == 4 && sizeof(Index) == 4) {
+  if constexpr (sizeof(T) == 4) {
     const __m512 w = reinterpret_cast<__m512>(weight);
     return reinterpret_cast<Vector<T>>(_mm512_mask_i32gather_ps(
         _mm512_setzero_ps(),
         _mm512_cmp_ps_mask(w, _mm512_setzero_ps(), _CMP_NEQ_UQ),
-        _mm512_loadu_si512(pixel), plane, 4));
+        _mm512_loadu_si512(pixel), image, 4));
   }
 #endif
   Vector<T> values;
   for (int i = 0; i < Lanes<T>::kCount; ++i)
-    values[i] = LoadOne(plane + pixel[i]);
+    values[i] = LoadOne(image + pixel[i]);
   return weight != 0 ? values : Vector<T>{};
 }
 
 // For bilinear samples i of a block: whether all taps count, the last one is
 // at most `last_pixel`, and the first at least `first_pixel`. If so, the taps
 // are pixels p, p + 1, p + width and p + width + 1. Returns whether all do.
-template <typename C, typename Index>
-TFO_INLINE bool AllTapsInside(const SampleTaps<C, Index>& taps,
-                              Index first_pixel, Index last_pixel,
-                              int64_t count, int32_t* simple) {
+template <typename C>
+TFO_INLINE bool AllTapsInside(const SampleTaps<C>& taps, int32_t first_pixel,
+                              int32_t last_pixel, int64_t count,
+                              int32_t* simple) {
   int32_t all = 1;
   for (int64_t i = 0; i < count; ++i) {
     simple[i] = (taps.weight[0][i] != 0) & (taps.weight[1][i] != 0) &

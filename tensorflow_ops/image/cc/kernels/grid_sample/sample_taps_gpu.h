@@ -15,6 +15,9 @@ struct PlaneTaps {
   int32_t row[kAxis], column[kAxis];
 
   __device__ bool IsNan() const { return !(y.nan + x.nan == 0); }
+  __device__ int64_t Pixel(const GridSampleArgs& args, int k, int j) const {
+    return row[k] * args.width + column[j];
+  }
 };
 
 // The last pixel's float may lie beyond it, above 2^24.

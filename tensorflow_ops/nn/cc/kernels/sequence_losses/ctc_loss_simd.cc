@@ -101,8 +101,7 @@ bool CtcEmissions(const CtcFrames<T>& frames, const CtcLattice<Value>& lattice,
 }
 
 template <typename Value>
-double CtcForward(const CtcLattice<Value>& lattice, Value* mantissa,
-                  int64_t* exponent) {
+double CtcForward(const CtcLattice<Value>& lattice, ScaledTotal<Value>* total) {
   using S = ScaledVector<Value>;
   const auto &blanks = lattice.alpha_blank, &labels = lattice.alpha_label;
   const int64_t stride = lattice.stride;
@@ -137,9 +136,8 @@ double CtcForward(const CtcLattice<Value>& lattice, Value* mantissa,
   const S end = (Broadcast(blanks, from + lattice.labels) +
                  Broadcast(labels, from + lattice.labels - 1))
                     .Normalized();
-  *mantissa = end.mantissa[0];
-  *exponent = end.exponent[0];
-  return 0 - LogOfScaled(*mantissa, *exponent);
+  *total = {end.mantissa[0], end.exponent[0]};
+  return 0 - LogOfScaled(total->mantissa, total->exponent);
 }
 
 // Multiplies the paths that follow with their emissions at frame t: scratch
@@ -207,10 +205,11 @@ static TFO_INLINE void StepBackward(const CtcLattice<Value>& lattice) {
 template <typename Value>
 static TFO_INLINE void SetPosteriors(const CtcLattice<Value>& lattice,
                                      int64_t t, const ScaledRows<Value>& beta,
-                                     Value inverse, int64_t exponent) {
+                                     const ScaledTotal<Value>& of_all) {
   using S = ScaledVector<Value>;
   const auto &blanks = lattice.alpha_blank, &labels = lattice.alpha_label;
-  const auto total = static_cast<typename S::Exponent>(exponent);
+  const Value inverse = 1 / of_all.mantissa;
+  const auto total = static_cast<typename S::Exponent>(of_all.exponent);
   const int64_t row = lattice.RowOf(t);
   typename S::V sum = {};
   for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
@@ -225,53 +224,44 @@ static TFO_INLINE void SetPosteriors(const CtcLattice<Value>& lattice,
 }
 
 template <typename Value>
-void CtcBackward(const CtcLattice<Value>& lattice, Value mantissa,
-                 int64_t exponent) {
-  const Value inverse = 1 / mantissa;
+void CtcBackward(const CtcLattice<Value>& lattice,
+                 const ScaledTotal<Value>* total) {
+  const auto &rows = lattice.scratch, &beta = lattice.beta;
+  const int64_t size = 2 * lattice.stride;
   StartBackward(lattice);
   for (int64_t t = lattice.frames - 1; t >= 0; --t) {
-    SetPosteriors(lattice, t, lattice.scratch, inverse, exponent);
+    if (total != nullptr) {
+      SetPosteriors(lattice, t, rows, *total);
+    } else {
+      memcpy(beta.mantissas + t * size, rows.mantissas,
+             size * sizeof(*rows.mantissas));
+      memcpy(beta.exponents + t * size, rows.exponents,
+             size * sizeof(*rows.exponents));
+    }
     if (t > 0) EmitBackward(lattice, t);
-    ToProbabilities(lattice, t);
+    if (total != nullptr) ToProbabilities(lattice, t);
     if (t > 0) StepBackward(lattice);
   }
 }
 
 template <typename Value>
-void CtcBeta(const CtcLattice<Value>& lattice) {
-  const auto &rows = lattice.scratch, &beta = lattice.beta;
-  const int64_t size = 2 * lattice.stride;
-  StartBackward(lattice);
-  for (int64_t t = lattice.frames - 1; t >= 0; --t) {
-    memcpy(beta.mantissas + t * size, rows.mantissas,
-           size * sizeof(*rows.mantissas));
-    memcpy(beta.exponents + t * size, rows.exponents,
-           size * sizeof(*rows.exponents));
-    if (t == 0) break;
-    EmitBackward(lattice, t);
-    StepBackward(lattice);
-  }
-}
-
-template <typename Value>
 void CtcPosteriors(const CtcLattice<Value>& lattice, int64_t begin, int64_t end,
-                   Value mantissa, int64_t exponent) {
-  const Value inverse = 1 / mantissa;
+                   const ScaledTotal<Value>& total) {
   for (int64_t t = begin; t < end; ++t) {
     const int64_t at = 2 * t * lattice.stride;
     const ScaledRows<Value> beta = {lattice.beta.mantissas + at,
                                     lattice.beta.exponents + at};
-    SetPosteriors(lattice, t, beta, inverse, exponent);
+    SetPosteriors(lattice, t, beta, total);
     ToProbabilities(lattice, t);
   }
 }
 
-#define TFO_INSTANTIATE(Value)                                            \
-  template double CtcForward(const CtcLattice<Value>&, Value*, int64_t*); \
-  template void CtcBackward(const CtcLattice<Value>&, Value, int64_t);    \
-  template void CtcBeta(const CtcLattice<Value>&);                        \
-  template void CtcPosteriors(const CtcLattice<Value>&, int64_t, int64_t, \
-                              Value, int64_t)
+#define TFO_INSTANTIATE(Value)                                               \
+  template double CtcForward(const CtcLattice<Value>&, ScaledTotal<Value>*); \
+  template void CtcBackward(const CtcLattice<Value>&,                        \
+                            const ScaledTotal<Value>*);                      \
+  template void CtcPosteriors(const CtcLattice<Value>&, int64_t, int64_t,    \
+                              const ScaledTotal<Value>&)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 #undef TFO_INSTANTIATE

@@ -1,4 +1,4 @@
-// The recursions of ctc_loss.h over one example. The extended label, which has
+// The recursions of CTC over one example. The extended label, which has
 // blanks between labels, is stored as two rows: blanks 0 .. labels, where blank
 // u precedes label u, and labels 0 .. labels - 1. A vector holds consecutive
 // states.
@@ -25,13 +25,13 @@ struct CtcLattice {
   ScaledRows<Value> blanks;     // [frames]
   // Row t + 1 has the forward sums (alpha) after frame t, row 0 those before
   // the first frame; without keep_all_frames, these are two alternating rows.
-  // CtcBackward overwrites them with posteriors: those of labels, and the sum
-  // of blanks in the first value of each row.
+  // Posteriors overwrite them: those of labels, and the sum of blanks in the
+  // first value of each row.
   bool keep_all_frames;
   ScaledRows<Value> alpha_blank, alpha_label;
   ScaledRows<Value> scratch;  // 4 rows and a guard
-  // [frames, 2, stride], set by CtcBeta: backward sums (beta) of blanks and
-  // labels.
+  // [frames, 2, stride], if CtcBackward keeps them: backward sums (beta) of
+  // blanks and labels.
   ScaledRows<Value> beta;
 
   int64_t RowOf(int64_t t) const {
@@ -57,19 +57,17 @@ TFO_PER_CPU_LEVEL(
     // Computes alpha_blank and alpha_label. Returns the loss, and sets the
     // total probability.
     template <typename Value>
-    double CtcForward(const CtcLattice<Value>& lattice, Value* mantissa,
-                      int64_t* exponent);
-    // Turns alpha into posteriors, and the mantissas of emissions and blanks
-    // into probabilities.
-    template <typename Value>
-    void CtcBackward(const CtcLattice<Value>& lattice, Value mantissa,
-                     int64_t exponent);
-    // The same, with the same bits, in two steps: CtcBeta does not depend on
-    // CtcForward, and threads can share the frames of CtcPosteriors.
-    template <typename Value> void CtcBeta(const CtcLattice<Value>& lattice);
+    double CtcForward(const CtcLattice<Value>& lattice,
+                      ScaledTotal<Value>* total);
+    // Computes beta and, with it, turns alpha into posteriors, and the
+    // mantissas of emissions and blanks into probabilities. If `total` is null,
+    // keeps beta for CtcPosteriors instead, and does not depend on CtcForward.
+    template <typename Value> void CtcBackward(const CtcLattice<Value>& lattice,
+                                               const ScaledTotal<Value>* total);
+    // The rest, with the same bits, for frames [begin, end).
     template <typename Value>
     void CtcPosteriors(const CtcLattice<Value>& lattice, int64_t begin,
-                       int64_t end, Value mantissa, int64_t exponent);)
+                       int64_t end, const ScaledTotal<Value>& total);)
 
 }  // namespace tfo
 

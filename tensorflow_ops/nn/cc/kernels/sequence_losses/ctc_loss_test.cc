@@ -1,22 +1,18 @@
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/ctc_loss.h"
-
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequences_testing.h"
 
 namespace tfo {
 namespace {
 
+using testing::ExpectedLoss;
 using testing::ExpectNear;
 using testing::GpuVector;
 using testing::kInfinity;
-using testing::kNan;
 using testing::LabelBatch;
 using testing::LogAdd;
 using testing::RandomBatch;
+using testing::RunLoss;
 using testing::ToleranceOf;
-
-struct Expected {
-  std::vector<double> loss, d_logits;
-};
 
 // Goes through all paths of one example: minus their log probability, and the
 // probability of each class at each frame among them.
@@ -132,11 +128,11 @@ Paths PathsOf(const LabelSequences& s, const std::vector<double>& logits,
 }
 
 template <typename T>
-Expected Compute(const LabelBatch<T>& b, const GpuVector<Accumulator<T>>& d,
-                 bool enumerate) {
+ExpectedLoss Compute(const LabelBatch<T>& b, const GpuVector<Accumulator<T>>& d,
+                     bool enumerate) {
   const LabelSequences s = b.Sequences();
   const auto logits = testing::Widened(b.logits);
-  Expected expected;
+  ExpectedLoss expected;
   expected.d_logits.assign(logits.size(), 0);
   for (int64_t i = 0; i < s.batch; ++i) {
     Paths paths = PathsOf(s, logits, i);
@@ -151,57 +147,14 @@ Expected Compute(const LabelBatch<T>& b, const GpuVector<Accumulator<T>>& d,
   return expected;
 }
 
-template <typename T>
-struct Results {
-  GpuVector<Accumulator<T>> loss;
-  GpuVector<T> d_logits;
-};
-
-template <typename Device, typename T>
-Results<T> RunBoth(Device device, const LabelBatch<T>& b,
-                   const GpuVector<Accumulator<T>>& d,
-                   bool zero_infinity = false) {
-  using Value = Accumulator<T>;
-  const LabelSequences s = b.Sequences();
-  GpuVector<Value> largest(s.batch * s.frames, 7), rest(s.batch * s.frames, 7);
-  Results<T> r{GpuVector<Value>(s.batch, 7),
-               GpuVector<T>(b.logits.size(), Narrow<T>(7))};
-  const CtcArgs<T> args{
-      s,          zero_infinity, b.logits.data(), r.loss.data(), largest.data(),
-      rest.data()};
-  const CtcGradArgs<T> grad{s,           b.logits.data(),
-                            d.data(),    largest.data(),
-                            rest.data(), r.d_logits.data()};
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(std::max(CtcScratchBytes(args), CtcScratchBytes(grad)));
-    device.scratch = scratch.data();
-  }
-  TFO_EXPECT_RUNS(CtcLoss(device, args));
-  TFO_EXPECT_RUNS(CtcLossGrad(device, grad));
-  return r;
-}
-
-template <typename Value>
-GpuVector<Value> Upstream(int64_t n) {
-  GpuVector<Value> d;
-  for (int64_t i = 0; i < n; ++i) d.push_back(1.5 - (i % 4));
-  return d;
-}
-
 template <typename Device, typename T>
 void TestBatch(const Device& device, const LabelBatch<T>& b, bool enumerate,
                double tolerance = ToleranceOf<T>(),
                const testing::Caller& caller = {}) {
-  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", b.batch,
-                              ", frames ", b.frames, ", labels ", b.max_labels,
-                              ", classes ", b.classes, ", blank ", b.blank);
-  const auto d = Upstream<Accumulator<T>>(b.batch);
-  const Expected expected = Compute(b, d, enumerate);
-  const auto r = RunBoth(device, b, d);
-  const double of_loss = std::is_same_v<T, double> ? 1e-10 : 2e-6;
-  ExpectNear("loss", r.loss.data(), expected.loss, of_loss);
-  ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, tolerance);
+  const auto compute = [=](const auto& batch, const auto& d) {
+    return Compute(batch, d, enumerate);
+  };
+  testing::TestLoss<Ctc>(device, b, compute, tolerance, caller);
 }
 
 template <typename Device>
@@ -241,14 +194,7 @@ TFO_CUDA_TEST(CtcGpu, EqualsTheRecursionInLogarithms) {
 }
 
 TFO_TEST(Ctc, HasTheSameBitsForAnyNumberOfThreads) {
-  const auto b = RandomBatch<float>(3, 70, 20, 40, 0, false, 1);
-  const auto d = Upstream<float>(3);
-  const auto one = RunBoth(Cpu(), b, d);
-  for (const int threads : {2, 5}) {
-    const auto r = RunBoth(testing::ThreadedCpu(threads), b, d);
-    TFO_EXPECT(HaveSameBits(one.loss, r.loss));
-    TFO_EXPECT(HaveSameBits(one.d_logits, r.d_logits));
-  }
+  testing::TestThreads<Ctc>(RandomBatch<float>(3, 70, 20, 40, 0, false, 1));
 }
 
 // Long, and with large scores: what a float in logarithms loses.
@@ -285,19 +231,19 @@ void TestImpossible(const Device& device) {
   const GpuVector<float> d{3};
   const auto b = Repeats<float>(2);
   const std::vector<double> zeros(b.logits.size(), 0);
-  auto r = RunBoth(device, b, d);
+  auto r = RunLoss<Ctc>(device, b, d);
   TFO_EXPECT_EQ(r.loss[0], kInfinity);
   ExpectNear("d_logits", r.d_logits.data(), zeros, 0);
-  r = RunBoth(device, b, d, /*zero_infinity=*/true);
+  r = RunLoss<Ctc>(device, b, d, /*zero_infinity=*/true);
   TFO_EXPECT_EQ(r.loss[0], 0);
   ExpectNear("d_logits", r.d_logits.data(), zeros, 0);
   TestBatch(device, Repeats<float>(3), true);
   // Labels, but no frames.
-  TFO_EXPECT_EQ(RunBoth(device, Repeats<float>(0), d).loss[0], kInfinity);
+  TFO_EXPECT_EQ(RunLoss<Ctc>(device, Repeats<float>(0), d).loss[0], kInfinity);
   // No labels, no frames, which is possible.
   auto empty = Repeats<float>(0);
   empty.label_lengths[0] = 0;
-  TFO_EXPECT_EQ(RunBoth(device, empty, d).loss[0], 0);
+  TFO_EXPECT_EQ(RunLoss<Ctc>(device, empty, d).loss[0], 0);
 }
 TFO_TEST(Ctc, ImpossibleLabelsHaveNoGradient) { TestImpossible(Cpu()); }
 TFO_CUDA_TEST(CtcGpu, ImpossibleLabelsHaveNoGradient) { TestImpossible(Gpu()); }
@@ -312,11 +258,11 @@ void TestForbidden(const Device& device) {
   for (const int64_t t : {0, 1}) b.logits[t * 3 + 1] = -kInfinity;
   TestBatch(device, b, false);
   const auto d = GpuVector<float>{2};
-  TFO_EXPECT_EQ(RunBoth(device, b, d).loss[0], kInfinity);
+  TFO_EXPECT_EQ(RunLoss<Ctc>(device, b, d).loss[0], kInfinity);
   // A frame without any class.
   auto none = Repeats<float>(4);
   for (int c = 0; c < 3; ++c) none.logits[6 + c] = -kInfinity;
-  const auto r = RunBoth(device, none, d);
+  const auto r = RunLoss<Ctc>(device, none, d);
   TFO_EXPECT_EQ(r.loss[0], kInfinity);
   ExpectNear("d_logits", r.d_logits.data(), std::vector<double>(12, 0), 0);
 }
@@ -325,46 +271,26 @@ TFO_CUDA_TEST(CtcGpu, ForbiddenClassesHaveProbabilityZero) {
   TestForbidden(Gpu());
 }
 
+ExpectedLoss ComputeAll(const LabelBatch<float>& b, const GpuVector<float>& d) {
+  return Compute(b, d, /*enumerate=*/true);
+}
 template <typename Device>
 void TestNan(const Device& device) {
-  for (const float bad :
-       {static_cast<float>(kNan), static_cast<float>(kInfinity)}) {
-    auto b = RandomBatch<float>(3, 6, 2, 4, 6, false, 5);
-    const auto d = Upstream<float>(3);
-    Expected expected = Compute(b, d, true);
-    b.logits[6 * 4 + 2] = bad;
-    expected.loss[1] = kNan;
-    for (int i = 24; i < 48; ++i) expected.d_logits[i] = kNan;
-    const auto r = RunBoth(device, b, d);
-    ExpectNear("loss", r.loss.data(), expected.loss, 1e-5);
-    ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, 1e-5);
-    // No gradient comes in, none goes out.
-    auto without = d;
-    without[1] = 0;
-    for (int i = 24; i < 48; ++i) expected.d_logits[i] = 0;
-    ExpectNear("d_logits", RunBoth(device, b, without).d_logits.data(),
-               expected.d_logits, 1e-5);
-  }
+  const auto b = RandomBatch<float>(3, 6, 2, 4, 6, false, 5);
+  testing::TestNan<Ctc>(device, b, 2, ComputeAll);
 }
 TFO_TEST(Ctc, NanStaysInItsExample) { TestNan(Cpu()); }
 TFO_CUDA_TEST(CtcGpu, NanStaysInItsExample) { TestNan(Gpu()); }
 
 TFO_CUDA_TEST(CtcGpu, BadLabelsAndLengthsMakeTheExampleNan) {
-  for (int bad = 0; bad < 4; ++bad) {
-    auto b = RandomBatch<float>(2, 6, 2, 4, 6, false, 5);
-    const auto d = Upstream<float>(2);
-    Expected expected = Compute(b, d, true);
-    if (bad == 0) b.labels[1] = 4;
-    if (bad == 1) b.labels[1] = b.blank;
-    if (bad == 2) b.label_lengths[0] = 3;
-    if (bad == 3) b.logit_lengths[0] = 7;
-    expected.loss[0] = kNan;
-    for (int i = 0; i < 24; ++i) expected.d_logits[i] = kNan;
-    const auto r = RunBoth(Gpu(), b, d);
-    ExpectNear("loss", r.loss.data(), expected.loss, 1e-5);
-    if (bad > 1) continue;
-    ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, 1e-5);
-  }
+  testing::TestBadLabels<Ctc>(RandomBatch<float>(2, 6, 2, 4, 6, false, 5),
+                              ComputeAll);
+}
+
+TFO_BENCHMARK(Ctc, Speech) {
+  testing::TimeLoss<Ctc, float>("ctc_loss", 32, 400, 128, 60);
+  testing::TimeLoss<Ctc, BFloat16>("ctc_loss", 32, 400, 128, 60);
+  testing::TimeLoss<Ctc, float>("ctc_loss", 16, 400, 5000, 60);
 }
 
 }  // namespace

@@ -66,8 +66,8 @@ bool RnntEmissions(const RnntNodes<T>& nodes, const RnntLattice<Value>& lattice,
 }
 
 template <typename Value>
-double RnntForward(const RnntLattice<Value>& lattice, Value* mantissa,
-                   int64_t* exponent) {
+double RnntForward(const RnntLattice<Value>& lattice,
+                   ScaledTotal<Value>* total) {
   using S = ScaledVector<Value>;
   const auto& alpha = lattice.alpha;
   const int64_t last = lattice.Diagonals() - 1;
@@ -91,22 +91,21 @@ double RnntForward(const RnntLattice<Value>& lattice, Value* mantissa,
     }
   }
   const int64_t end = lattice.RowOf(last) + lattice.labels;
-  const S total = (Broadcast(alpha, end) *
-                   Broadcast(lattice.blanks,
-                             lattice.At(lattice.frames - 1, lattice.labels)))
-                      .Normalized();
-  *mantissa = total.mantissa[0];
-  *exponent = total.exponent[0];
-  return 0 - LogOfScaled(*mantissa, *exponent);
+  const S sum = (Broadcast(alpha, end) *
+                 Broadcast(lattice.blanks,
+                           lattice.At(lattice.frames - 1, lattice.labels)))
+                    .Normalized();
+  *total = {sum.mantissa[0], sum.exponent[0]};
+  return 0 - LogOfScaled(total->mantissa, total->exponent);
 }
 
 template <typename Value>
-void RnntBackward(const RnntLattice<Value>& lattice, Value mantissa,
-                  int64_t exponent) {
+void RnntBackward(const RnntLattice<Value>& lattice,
+                  const ScaledTotal<Value>& of_all) {
   using S = ScaledVector<Value>;
   const auto& beta = lattice.scratch;
-  const Value inverse = 1 / mantissa;
-  const auto total = static_cast<typename S::Exponent>(exponent);
+  const Value inverse = 1 / of_all.mantissa;
+  const auto total = static_cast<typename S::Exponent>(of_all.exponent);
   const int64_t stride = lattice.stride;
   ClearRow(beta, 0, 2 * stride + kStateGuard);
   const int64_t last = lattice.Diagonals() - 1;
@@ -136,9 +135,10 @@ void RnntBackward(const RnntLattice<Value>& lattice, Value mantissa,
   }
 }
 
-#define TFO_INSTANTIATE(Value)                                              \
-  template double RnntForward(const RnntLattice<Value>&, Value*, int64_t*); \
-  template void RnntBackward(const RnntLattice<Value>&, Value, int64_t)
+#define TFO_INSTANTIATE(Value)                                                 \
+  template double RnntForward(const RnntLattice<Value>&, ScaledTotal<Value>*); \
+  template void RnntBackward(const RnntLattice<Value>&,                        \
+                             const ScaledTotal<Value>&)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 #undef TFO_INSTANTIATE

@@ -1,4 +1,4 @@
-// The recursions of rnnt_loss.h over one example. Nodes are stored by
+// The recursions of RNN-T over one example. Nodes are stored by
 // diagonals: row d has node (d - u, u) in column u, so the nodes in a vector do
 // not depend on each other.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_RNNT_LOSS_SIMD_H_
@@ -53,14 +53,14 @@ TFO_PER_CPU_LEVEL(
                        int64_t end, int64_t* lowest);
     // Computes `alpha`. Returns the loss, and sets the total probability.
     template <typename Value>
-    double RnntForward(const RnntLattice<Value>& lattice, Value* mantissa,
-                       int64_t* exponent);
+    double RnntForward(const RnntLattice<Value>& lattice,
+                       ScaledTotal<Value>* total);
     // Replaces mantissas after RnntForward: those of alpha by the posterior s
     // of the node; those of blanks and emissions by s p minus the posterior of
     // the edge, where p is the probability of the edge.
     template <typename Value>
-    void RnntBackward(const RnntLattice<Value>& lattice, Value mantissa,
-                      int64_t exponent);)
+    void RnntBackward(const RnntLattice<Value>& lattice,
+                      const ScaledTotal<Value>& total);)
 
 }  // namespace tfo
 

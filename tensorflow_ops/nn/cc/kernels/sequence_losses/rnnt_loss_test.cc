@@ -1,17 +1,18 @@
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/rnnt_loss.h"
-
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequences_testing.h"
 
 namespace tfo {
 namespace {
 
+using testing::ExpectedLoss;
 using testing::ExpectNear;
 using testing::GpuVector;
 using testing::kInfinity;
-using testing::kNan;
 using testing::LabelBatch;
 using testing::RandomBatch;
+using testing::RunLoss;
 using testing::ToleranceOf;
+using testing::Upstream;
 
 // The lattice of one example.
 struct Lattice {
@@ -85,15 +86,12 @@ struct Lattice {
   }
 };
 
-struct Expected {
-  std::vector<double> loss, d_logits;
-};
-
 template <typename T>
-Expected Compute(const LabelBatch<T>& b, const GpuVector<Accumulator<T>>& d) {
+ExpectedLoss Compute(const LabelBatch<T>& b,
+                     const GpuVector<Accumulator<T>>& d) {
   const LabelSequences s = b.Sequences();
   const auto logits = testing::Widened(b.logits);
-  Expected expected;
+  ExpectedLoss expected;
   expected.d_logits.assign(logits.size(), 0);
   for (int64_t i = 0; i < s.batch; ++i) {
     Lattice lattice{s.logit_lengths[i], s.label_lengths[i], s.classes, s.blank,
@@ -118,56 +116,11 @@ Expected Compute(const LabelBatch<T>& b, const GpuVector<Accumulator<T>>& d) {
   return expected;
 }
 
-template <typename T>
-struct Results {
-  GpuVector<Accumulator<T>> loss;
-  GpuVector<T> d_logits;
-};
-
-template <typename Device, typename T>
-Results<T> RunBoth(Device device, const LabelBatch<T>& b,
-                   const GpuVector<Accumulator<T>>& d) {
-  using Value = Accumulator<T>;
-  const LabelSequences s = b.Sequences();
-  const int64_t rows = s.batch * b.RowsOfExample();
-  GpuVector<Value> largest(rows, 7), rest(rows, 7);
-  Results<T> r{GpuVector<Value>(s.batch, 7),
-               GpuVector<T>(b.logits.size(), Narrow<T>(7))};
-  const RnntArgs<T> args{s, b.logits.data(), r.loss.data(), largest.data(),
-                         rest.data()};
-  const RnntGradArgs<T> grad{s,           b.logits.data(),
-                             d.data(),    largest.data(),
-                             rest.data(), r.d_logits.data()};
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(std::max(RnntScratchBytes(args), RnntScratchBytes(grad)));
-    device.scratch = scratch.data();
-  }
-  TFO_EXPECT_RUNS(RnntLoss(device, args));
-  TFO_EXPECT_RUNS(RnntLossGrad(device, grad));
-  return r;
-}
-
-template <typename Value>
-GpuVector<Value> Upstream(int64_t n) {
-  GpuVector<Value> d;
-  for (int64_t i = 0; i < n; ++i) d.push_back(1.5 - (i % 4));
-  return d;
-}
-
 template <typename Device, typename T>
 void TestBatch(const Device& device, const LabelBatch<T>& b,
                double tolerance = ToleranceOf<T>(),
                const testing::Caller& caller = {}) {
-  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", b.batch,
-                              ", frames ", b.frames, ", labels ", b.max_labels,
-                              ", classes ", b.classes, ", blank ", b.blank);
-  const auto d = Upstream<Accumulator<T>>(b.batch);
-  const Expected expected = Compute(b, d);
-  const auto r = RunBoth(device, b, d);
-  const double of_loss = std::is_same_v<T, double> ? 1e-10 : 2e-6;
-  ExpectNear("loss", r.loss.data(), expected.loss, of_loss);
-  ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, tolerance);
+  testing::TestLoss<Rnnt>(device, b, Compute<T>, tolerance, caller);
 }
 
 template <typename T, typename Device>
@@ -196,14 +149,7 @@ TFO_CUDA_TEST(RnntGpu, EqualsTheDefinition) {
 }
 
 TFO_TEST(Rnnt, HasTheSameBitsForAnyNumberOfThreads) {
-  const auto b = RandomBatch<float>(3, 20, 9, 40, 1, true, 1);
-  const auto d = Upstream<float>(3);
-  const auto one = RunBoth(Cpu(), b, d);
-  for (const int threads : {2, 5}) {
-    const auto r = RunBoth(testing::ThreadedCpu(threads), b, d);
-    TFO_EXPECT(HaveSameBits(one.loss, r.loss));
-    TFO_EXPECT(HaveSameBits(one.d_logits, r.d_logits));
-  }
+  testing::TestThreads<Rnnt>(RandomBatch<float>(3, 20, 9, 40, 1, true, 1));
 }
 
 template <typename Device>
@@ -234,7 +180,7 @@ void TestForbidden(const Device& device) {
   // All blanks of a frame.
   for (int u = 0; u < 3; ++u) row(2, u)[b.blank] = -kInfinity;
   const auto d = Upstream<float>(2);
-  const auto r = RunBoth(device, b, d);
+  const auto r = RunLoss<Rnnt>(device, b, d);
   TFO_EXPECT_EQ(r.loss[0], kInfinity);
   ExpectNear("d_logits", r.d_logits.data(), std::vector<double>(48, 0), 0);
   // A node without any class, which ways go around.
@@ -249,47 +195,18 @@ TFO_CUDA_TEST(RnntGpu, ForbiddenClassesHaveProbabilityZero) {
 
 template <typename Device>
 void TestNan(const Device& device) {
-  for (const float bad :
-       {static_cast<float>(kNan), static_cast<float>(kInfinity)}) {
-    auto b = RandomBatch<float>(3, 4, 2, 4, 4, true, 5);
-    b.label_lengths[1] = 2;
-    b.labels[2] = b.labels[3] = (b.blank + 1) % 4;
-    for (int i = 48; i < 96; ++i) b.logits[i] = 0.25f * (i % 7);
-    const auto d = Upstream<float>(3);
-    Expected expected = Compute(b, d);
-    b.logits[48 + 30] = bad;
-    expected.loss[1] = kNan;
-    for (int i = 48; i < 96; ++i) expected.d_logits[i] = kNan;
-    const auto r = RunBoth(device, b, d);
-    ExpectNear("loss", r.loss.data(), expected.loss, 1e-5);
-    ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, 1e-5);
-    // No gradient comes in, none goes out.
-    auto without = d;
-    without[1] = 0;
-    for (int i = 48; i < 96; ++i) expected.d_logits[i] = 0;
-    ExpectNear("d_logits", RunBoth(device, b, without).d_logits.data(),
-               expected.d_logits, 1e-5);
-  }
+  auto b = RandomBatch<float>(3, 4, 2, 4, 4, true, 5);
+  b.label_lengths[1] = 2;
+  b.labels[2] = b.labels[3] = (b.blank + 1) % 4;
+  for (int i = 48; i < 96; ++i) b.logits[i] = 0.25f * (i % 7);
+  testing::TestNan<Rnnt>(device, b, 30, Compute<float>);
 }
 TFO_TEST(Rnnt, NanStaysInItsExample) { TestNan(Cpu()); }
 TFO_CUDA_TEST(RnntGpu, NanStaysInItsExample) { TestNan(Gpu()); }
 
 TFO_CUDA_TEST(RnntGpu, BadLabelsAndLengthsMakeTheExampleNan) {
-  for (int bad = 0; bad < 4; ++bad) {
-    auto b = RandomBatch<float>(2, 4, 2, 4, 4, true, 5);
-    const auto d = Upstream<float>(2);
-    Expected expected = Compute(b, d);
-    if (bad == 0) b.labels[1] = 4;
-    if (bad == 1) b.labels[1] = b.blank;
-    if (bad == 2) b.label_lengths[0] = 3;
-    if (bad == 3) b.logit_lengths[0] = 0;
-    expected.loss[0] = kNan;
-    for (int i = 0; i < 48; ++i) expected.d_logits[i] = kNan;
-    const auto r = RunBoth(Gpu(), b, d);
-    ExpectNear("loss", r.loss.data(), expected.loss, 1e-5);
-    if (bad > 1) continue;
-    ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, 1e-5);
-  }
+  testing::TestBadLabels<Rnnt>(RandomBatch<float>(2, 4, 2, 4, 4, true, 5),
+                               Compute<float>);
 }
 
 // The lattice of torchaudio's test, frames x labels + 1 x classes.
@@ -301,8 +218,13 @@ TFO_TEST(Rnnt, EqualsThePublishedLattice) {
         0.1f, 0.1f, 0.2f, 0.1f, 0.1f, 0.7f, 0.1f, 0.2f, 0.1f, 0.1f}) {
     b.logits.push_back(x);
   }
-  const auto r = RunBoth(Cpu(), b, {1});
+  const auto r = RunLoss<Rnnt>(Cpu(), b, {1});
   ExpectNear("loss", r.loss.data(), {5.09566688538}, 1e-6);
+}
+
+TFO_BENCHMARK(Rnnt, Speech) {
+  testing::TimeLoss<Rnnt, float>("rnnt_loss", 4, 150, 1000, 30);
+  testing::TimeLoss<Rnnt, BFloat16>("rnnt_loss", 4, 150, 1000, 30);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_CPU_H_
 
 #include <algorithm>
-#include <vector>
 
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_cpu.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/row_sums.h"
@@ -59,17 +58,6 @@ void ForRowBlocks(int64_t begin, int64_t end, int64_t classes,
   for (int64_t row = begin; row < end; row += at_once) {
     body(row, std::min(row + at_once, end));
   }
-}
-
-// Orders examples by descending cost, equal ones by ascending index, so that
-// threads begin with the long ones.
-template <typename Cost>
-std::vector<int64_t> LongestFirst(int64_t batch, const Cost& cost) {
-  std::vector<int64_t> order(batch);
-  for (int64_t i = 0; i < batch; ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return cost(a) > cost(b); });
-  return order;
 }
 
 }  // namespace tfo

@@ -8,9 +8,9 @@
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/label_sequences.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/row_sums.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 
 namespace tfo {
 
@@ -90,6 +90,15 @@ struct TotalProbability {
   }
 };
 
+namespace sequence_internal {
+
+inline constexpr int kLossThreads = 128;
+
+// Scratch memory of a loss; ctc_loss_gpu.h and rnnt_loss_gpu.h define it.
+template <typename Loss, typename T>
+struct LossMemory;
+
+}  // namespace sequence_internal
 }  // namespace tfo
 
 #endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_GPU_H_

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/label_sequences.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 
 namespace tfo {
 
@@ -51,10 +51,10 @@ inline absl::Status CheckLabel(int64_t example, int64_t i, int64_t label,
 }
 
 // Checks inputs labels [B, U], logits, label_lengths [B] and logit_lengths [B],
-// in this order. logits are [B, T, V] or, of nodes, [B, T, U + 1, V].
-inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
-                                       int64_t blank_index, bool nodes,
-                                       bool check_values, LabelSequences* s) {
+// in this order.
+template <typename Loss, typename Device>
+absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
+                                int64_t blank_index, LabelSequences* s) {
   const ::tensorflow::Tensor &labels = ctx->input(0), &logits = ctx->input(1),
                              &label_lengths = ctx->input(2),
                              &logit_lengths = ctx->input(3);
@@ -62,7 +62,7 @@ inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
       CheckShape("labels", labels.shape(), {-1, -1}, "[batch, labels]"));
   const int64_t batch = labels.dim_size(0), max_labels = labels.dim_size(1);
   const std::string of_batch = absl::StrCat("[", batch);
-  if (nodes) {
+  if (Loss::kHasNodes) {
     TF_RETURN_IF_ERROR(CheckShape(
         "logits", logits.shape(), {batch, -1, max_labels + 1, -1},
         absl::StrCat(of_batch, ", frames, ", max_labels + 1,
@@ -88,11 +88,11 @@ inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
         IntsOf(label_lengths),
         IntsOf(logit_lengths)};
   TF_RETURN_IF_ERROR(ReadBlank(blank_index, s->classes, &s->blank));
-  if (!check_values) return absl::OkStatus();
+  if (!std::is_same_v<Device, Cpu>) return absl::OkStatus();
   TF_RETURN_IF_ERROR(CheckLengths("label_lengths", s->label_lengths, batch, 0,
                                   max_labels, "the width of labels"));
   TF_RETURN_IF_ERROR(CheckLengths("logit_lengths", s->logit_lengths, batch,
-                                  nodes ? 1 : 0, s->frames,
+                                  Loss::kLeastFrames, s->frames,
                                   "the frames of logits"));
   for (int64_t i = 0; i < batch; ++i) {
     for (int64_t u = 0; u < s->label_lengths[i]; ++u) {
@@ -106,6 +106,14 @@ inline absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
     }
   }
   return absl::OkStatus();
+}
+
+// The shape of logits without classes.
+inline ::tensorflow::TensorShape RowsOfLogits(
+    ::tensorflow::OpKernelContext* ctx) {
+  ::tensorflow::TensorShape rows = ctx->input(1).shape();
+  rows.RemoveLastDims(1);
+  return rows;
 }
 
 // Errors read "d_loss must be [2], got [3]".

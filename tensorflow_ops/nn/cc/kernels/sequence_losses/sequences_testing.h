@@ -1,4 +1,5 @@
-// Batches of labels and logits for the tests of ctc_loss and rnnt_loss.
+// Batches of labels and logits, and what the tests of ctc_loss and rnnt_loss
+// share.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCES_TESTING_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCES_TESTING_H_
 
@@ -7,7 +8,7 @@
 #include <vector>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/label_sequences.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 
 namespace tfo::testing {
 
@@ -122,6 +123,165 @@ LabelBatch<T> RandomBatch(int64_t batch, int64_t frames, int64_t max_labels,
     }
   }
   return b;
+}
+
+// Upstream gradients: 1.5, 0.5, -0.5, -1.5, and so on.
+template <typename Value>
+GpuVector<Value> Upstream(int64_t n) {
+  GpuVector<Value> d;
+  for (int64_t i = 0; i < n; ++i) d.push_back(1.5 - (i % 4));
+  return d;
+}
+
+struct ExpectedLoss {
+  std::vector<double> loss, d_logits;
+};
+
+template <typename T>
+struct LossResults {
+  GpuVector<Accumulator<T>> loss;
+  GpuVector<T> d_logits;
+};
+
+// Runs a loss and its gradient.
+template <typename Loss, typename Device, typename T>
+LossResults<T> RunLoss(Device device, const LabelBatch<T>& b,
+                       const GpuVector<Accumulator<T>>& d,
+                       bool zero_infinity = false) {
+  using Value = Accumulator<T>;
+  const LabelSequences s = b.Sequences();
+  GpuVector<Value> largest(s.Rows<Loss>(), 7), rest(s.Rows<Loss>(), 7);
+  LossResults<T> r{GpuVector<Value>(s.batch, 7),
+                   GpuVector<T>(b.logits.size(), Narrow<T>(7))};
+  const SequenceLossArgs<Loss, T> args{
+      s,           b.logits.data(), r.loss.data(), largest.data(),
+      rest.data(), zero_infinity};
+  const SequenceLossGradArgs<Loss, T> grad{s,           b.logits.data(),
+                                           d.data(),    largest.data(),
+                                           rest.data(), r.d_logits.data()};
+  GpuVector<char> scratch;
+  if constexpr (std::is_same_v<Device, Gpu>) {
+    scratch.resize(std::max(SequenceLossScratchBytes(args),
+                            SequenceLossScratchBytes(grad)));
+    device.scratch = scratch.data();
+  }
+  TFO_EXPECT_RUNS(SequenceLoss(device, args));
+  TFO_EXPECT_RUNS(SequenceLossGrad(device, grad));
+  return r;
+}
+
+template <typename T>
+void ExpectResults(const LossResults<T>& r, const ExpectedLoss& expected,
+                   double of_loss, double of_gradient) {
+  ExpectNear("loss", r.loss.data(), expected.loss, of_loss);
+  ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, of_gradient);
+}
+
+// Compares with compute(batch, upstream gradients).
+template <typename Loss, typename Device, typename T, typename Compute>
+void TestLoss(const Device& device, const LabelBatch<T>& b,
+              const Compute& compute, double tolerance, const Caller& caller) {
+  const Case of_test(caller, NameOf<T>(), "batch ", b.batch, ", frames ",
+                     b.frames, ", labels ", b.max_labels, ", classes ",
+                     b.classes, ", blank ", b.blank);
+  const auto d = Upstream<Accumulator<T>>(b.batch);
+  ExpectResults(RunLoss<Loss>(device, b, d), compute(b, d),
+                std::is_same_v<T, double> ? 1e-10 : 2e-6, tolerance);
+}
+
+template <typename Loss>
+void TestThreads(const LabelBatch<float>& b) {
+  const auto d = Upstream<float>(b.batch);
+  const auto one = RunLoss<Loss>(Cpu(), b, d);
+  for (const int threads : {2, 5}) {
+    const auto r = RunLoss<Loss>(ThreadedCpu(threads), b, d);
+    TFO_EXPECT(HaveSameBits(one.loss, r.loss));
+    TFO_EXPECT(HaveSameBits(one.d_logits, r.d_logits));
+  }
+}
+
+// Sets logit `at` of the second example, which must be within its lengths.
+template <typename Loss, typename Device, typename Compute>
+void TestNan(const Device& device, LabelBatch<float> b, int64_t at,
+             const Compute& compute) {
+  const int64_t size = b.RowsOfExample() * b.classes;
+  const auto d = Upstream<float>(b.batch);
+  ExpectedLoss expected = compute(b, d);
+  const auto set_gradient = [&](double value) {
+    std::fill_n(expected.d_logits.begin() + size, size, value);
+  };
+  expected.loss[1] = kNan;
+  for (const double bad : {kNan, kInfinity}) {
+    b.logits[size + at] = static_cast<float>(bad);
+    set_gradient(kNan);
+    ExpectResults(RunLoss<Loss>(device, b, d), expected, 1e-5, 1e-5);
+    // No gradient comes in, none goes out.
+    auto without = d;
+    without[1] = 0;
+    set_gradient(0);
+    ExpectResults(RunLoss<Loss>(device, b, without), expected, 1e-5, 1e-5);
+  }
+}
+
+// Labels and lengths of the first of two examples that are out of range, on a
+// GPU.
+template <typename Loss, typename Compute>
+void TestBadLabels(const LabelBatch<float>& good, const Compute& compute) {
+  const auto d = Upstream<float>(2);
+  ExpectedLoss expected = compute(good, d);
+  const int64_t size = good.RowsOfExample() * good.classes;
+  expected.loss[0] = kNan;
+  std::fill_n(expected.d_logits.begin(), size, kNan);
+  for (int bad = 0; bad < 5; ++bad) {
+    auto b = good;
+    if (bad == 0) b.labels[1] = b.classes;
+    if (bad == 1) b.labels[1] = b.blank;
+    if (bad == 2) b.label_lengths[0] = b.max_labels + 1;
+    if (bad == 3) b.logit_lengths[0] = b.frames + 1;
+    if (bad == 4) b.logit_lengths[0] = Loss::kLeastFrames - 1;
+    const auto r = RunLoss<Loss>(Gpu(), b, d);
+    ExpectNear("loss", r.loss.data(), expected.loss, 1e-5);
+    if (bad > 1) continue;
+    ExpectNear("d_logits", r.d_logits.data(), expected.d_logits, 1e-5);
+  }
+}
+
+// Times a loss and its gradient, for full lengths.
+template <typename Loss, typename T>
+void TimeLoss(const std::string& kernel, int64_t batch, int64_t frames,
+              int64_t classes, int64_t max_labels) {
+  const auto name_of = [&](const char* pass) {
+    return Text(NameOf<T>(), kernel, pass, " [", batch, ", ", frames, ", ",
+                classes, "], ", max_labels, " labels");
+  };
+  LabelSequences s = {};
+  s.batch = BenchmarkSize(batch);
+  s.frames = BenchmarkSize(frames);
+  s.classes = BenchmarkSize(classes);
+  s.max_labels = BenchmarkSize(max_labels);
+  GpuVector<int32_t> labels(s.batch * s.max_labels);
+  for (size_t i = 0; i < labels.size(); ++i) {
+    labels[i] = 1 + i * 37 % (s.classes - 1);
+  }
+  const GpuVector<int32_t> label_lengths(s.batch, s.max_labels);
+  const GpuVector<int32_t> lengths(s.batch, s.frames);
+  s.labels = IndexArray(labels.data());
+  s.label_lengths = IndexArray(label_lengths.data());
+  s.logit_lengths = IndexArray(lengths.data());
+  using Value = Accumulator<T>;
+  const int64_t rows = s.template Rows<Loss>();
+  const auto logits = RandomOnGpu<T>(rows * s.classes, 1);
+  GpuVector<T> d_logits(logits.size());
+  GpuVector<Value> loss(s.batch), d(s.batch, 1), largest(rows), rest(rows);
+  const SequenceLossArgs<Loss, T> args = {
+      s, logits.data(), loss.data(), largest.data(), rest.data(), false};
+  const SequenceLossGradArgs<Loss, T> grad = {
+      s, logits.data(), d.data(), largest.data(), rest.data(), d_logits.data()};
+  const int64_t num_bytes = logits.size() * sizeof(T);
+  TimeOnGpu(name_of(""), num_bytes, SequenceLossScratchBytes(args),
+            [&](const Gpu& gpu) { return SequenceLoss(gpu, args); });
+  TimeOnGpu(name_of("_grad"), 2 * num_bytes, SequenceLossScratchBytes(grad),
+            [&](const Gpu& gpu) { return SequenceLossGrad(gpu, grad); });
 }
 
 }  // namespace tfo::testing

@@ -1,0 +1,100 @@
+// The OpKernels of CtcLoss, RnntLoss and their gradients.
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_inputs_op.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
+
+namespace tfo {
+namespace {
+
+template <typename Loss, typename Device, typename T>
+class SequenceLossOp : public OpKernel {
+ public:
+  using Value = Accumulator<T>;
+
+  explicit SequenceLossOp(::tensorflow::OpKernelConstruction* ctx)
+      : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, CheckValueType(ctx, DataTypeOf<Value>::kValue));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("blank_index", &blank_));
+    if (Loss::kHasNodes) return;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("zero_infinity", &zero_infinity_));
+  }
+
+  void Compute(::tensorflow::OpKernelContext* ctx) override {
+    SequenceLossArgs<Loss, T> args;
+    OP_REQUIRES_OK(
+        ctx, (ReadLabelSequences<Loss, Device>(ctx, blank_, &args.sequences)));
+    ::tensorflow::Tensor *loss, *largest, *rest;
+    const auto rows = RowsOfLogits(ctx);
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {args.sequences.batch}, &loss));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, rows, &largest));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(2, rows, &rest));
+    args.logits = Data<T>(ctx->input(1));
+    args.loss = Data<Value>(loss);
+    args.largest = Data<Value>(largest);
+    args.rest = Data<Value>(rest);
+    args.zero_infinity = zero_infinity_;
+    OP_REQUIRES_OK(ctx,
+                   RunWithScratch<Device>(
+                       ctx, [&] { return SequenceLossScratchBytes(args); },
+                       [&](const Device& d) { return SequenceLoss(d, args); }));
+  }
+
+ private:
+  int64_t blank_;
+  bool zero_infinity_ = false;
+};
+
+template <typename Loss, typename Device, typename T>
+class SequenceLossGradOp : public OpKernel {
+ public:
+  using Value = Accumulator<T>;
+
+  explicit SequenceLossGradOp(::tensorflow::OpKernelConstruction* ctx)
+      : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, CheckValueType(ctx, DataTypeOf<Value>::kValue));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("blank_index", &blank_));
+  }
+
+  void Compute(::tensorflow::OpKernelContext* ctx) override {
+    SequenceLossGradArgs<Loss, T> args;
+    OP_REQUIRES_OK(
+        ctx, (ReadLabelSequences<Loss, Device>(ctx, blank_, &args.sequences)));
+    const auto rows = RowsOfLogits(ctx);
+    OP_REQUIRES_OK(ctx, CheckSequenceShape("d_loss", ctx->input(4),
+                                           {args.sequences.batch}));
+    OP_REQUIRES_OK(ctx, CheckSequenceShape("largest", ctx->input(5), rows));
+    OP_REQUIRES_OK(ctx, CheckSequenceShape("rest", ctx->input(6), rows));
+    ::tensorflow::Tensor* d_logits;
+    OP_REQUIRES_OK(ctx,
+                   ctx->allocate_output(0, ctx->input(1).shape(), &d_logits));
+    args.logits = Data<T>(ctx->input(1));
+    args.d_loss = Data<Value>(ctx->input(4));
+    args.largest = Data<Value>(ctx->input(5));
+    args.rest = Data<Value>(ctx->input(6));
+    args.d_logits = Data<T>(d_logits);
+    OP_REQUIRES_OK(
+        ctx, RunWithScratch<Device>(
+                 ctx, [&] { return SequenceLossScratchBytes(args); },
+                 [&](const Device& d) { return SequenceLossGrad(d, args); }));
+  }
+
+ private:
+  int64_t blank_;
+};
+
+template <typename Device, typename T>
+using CtcLossOp = SequenceLossOp<Ctc, Device, T>;
+template <typename Device, typename T>
+using CtcLossGradOp = SequenceLossGradOp<Ctc, Device, T>;
+template <typename Device, typename T>
+using RnntLossOp = SequenceLossOp<Rnnt, Device, T>;
+template <typename Device, typename T>
+using RnntLossGradOp = SequenceLossGradOp<Rnnt, Device, T>;
+
+TFO_REGISTER_KERNELS("CtcLoss", CtcLossOp);
+TFO_REGISTER_KERNELS("CtcLossGrad", CtcLossGradOp);
+TFO_REGISTER_KERNELS("RnntLoss", RnntLossOp);
+TFO_REGISTER_KERNELS("RnntLossGrad", RnntLossGradOp);
+
+}  // namespace
+}  // namespace tfo
