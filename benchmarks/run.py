@@ -270,7 +270,8 @@ def plot(measured, axis, path):
 def measure(name, table, rates, options):
     """Measures a table; returns its text."""
     stem = f"{datetime.date.today().isoformat()}-{name.replace('/', '-')}"
-    text = " ".join((table.cases.__doc__ or "").split()) + "\n"
+    note = " ".join((table.cases.__doc__ or "").split())
+    text = f"{note}\n" if note else ""
     if table.speed:
         measured = []
         kinds = [("speed", harness.THREADS), *[("speed", 1)] * table.threads]
@@ -287,6 +288,7 @@ def measure(name, table, rates, options):
         rows = [memory_row(row) for (group,) in measurements(name, options, kinds) for row in group]
         if rows:
             text += "\nPeak memory:\n\n" + markdown(rows)
+    text = text.lstrip()
     if options.out:
         heading = f"# {name}, {stem[:10]}\n\n`python benchmarks/run.py {name}`: {machine()}.\n\n"
         (options.out / f"{stem}.md").write_text(heading + text)
@@ -315,10 +317,12 @@ def main():
     if options.list:
         print(*tables, sep="\n")
         return
+    chosen = list(tables) if options.all else []
     for wanted in options.table:
-        if not any(wanted in name for name in tables):
+        found = [wanted] if wanted in tables else [name for name in tables if wanted in name]
+        if not found:
             parser.error(f"no table matches {wanted!r}; --list prints the names")
-    chosen = [name for name in tables if options.all or any(wanted in name for wanted in options.table)]
+        chosen += [name for name in found if name not in chosen]
     if not chosen:
         parser.error("name a table, or --all")
     if options.out:
