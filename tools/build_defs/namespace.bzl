@@ -11,10 +11,11 @@ A namespace is a folder under tensorflow_ops/, and an op is a folder in its cc/k
     python/ops/*_test.py            tests, with *_testing.py
 """
 
-load("//tools/build_defs:op_family.bzl", "tfo_algorithm_library", "tfo_algorithm_test", "tfo_cuda_library", "tfo_headers", "tfo_op_family", "tfo_op_library", "tfo_py_test_library", "tfo_py_tests")
+load("@rules_cc//cc:cc_library.bzl", "cc_library")
+load("//tools/build_defs:op_family.bzl", "tfo_algorithm_library", "tfo_algorithm_test", "tfo_cuda_library", "tfo_op_family", "tfo_op_library", "tfo_py_test_library", "tfo_py_tests")
 
 _KERNELS = "cc/kernels/"
-_PROCESS_TESTING = Label("//tensorflow_ops/testing:process_testing")
+_TESTING = [Label("//tensorflow_ops/testing:" + name) for name in ["pairwise_testing", "process_testing"]]
 _TENSORFLOW_OPS = Label("//tensorflow_ops")
 _CORE_FOR_KERNELS = Label("//tensorflow_ops/core:kernels")
 
@@ -58,12 +59,12 @@ def tfo_op(name, deps = [], test_deps = [], simd_optimization = "-O3"):
         cuda_deps = _suffixed(deps, "_cuda"),
         deps = [":" + name],
     )
-    tfo_headers(
+    cc_library(
         name = name + "_op_headers",
         hdrs = native.glob([folder + "*_op.h"], allow_empty = True),
         deps = _suffixed(deps, "_op_headers"),
     )
-    tfo_headers(
+    cc_library(
         name = name + "_testing",
         testonly = True,
         hdrs = native.glob([folder + "*_testing.h"], allow_empty = True),
@@ -131,5 +132,5 @@ def tfo_namespace(name, compiled_together = [], deps = []):
                 name = test,
                 srcs = files,
                 shard_count = 2 if len(files) > 4 else None,
-                deps = [_TENSORFLOW_OPS, _PROCESS_TESTING] + ([":ops_testing"] if testing else []),
+                deps = [_TENSORFLOW_OPS] + _TESTING + ([":ops_testing"] if testing else []),
             )

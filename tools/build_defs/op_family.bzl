@@ -141,22 +141,6 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
         deps = deps + [":" + level for level in levels],
     )
 
-def tfo_headers(name, hdrs, deps, testonly = False):
-    """Headers that only other targets compile: of TensorFlow's side, or of tests. Targets: `name`.
-
-    Args:
-      name: the library's name.
-      hdrs: .h files.
-      deps: libraries whose headers they include.
-      testonly: whether only tests may use them.
-    """
-    cc_library(
-        name = name,
-        testonly = testonly,
-        hdrs = hdrs,
-        deps = deps,
-    )
-
 def tfo_cuda_library(name, srcs, deps = [], cuda_deps = []):
     """CUDA kernels and launchers, compiled by nvcc and, for tests without a GPU, by g++.
 
@@ -442,9 +426,8 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
     """A C++ test of algorithm files. --config=asan, ubsan and tsan run these tests.
 
     With cuda_deps, the test emulates CUDA kernels on the CPU. With --config=cuda,
-    `name_on_gpu` is the same test as a program for a machine with a GPU: copy it
-    there and run it (tools/gpu). It needs neither TensorFlow nor CUDA, except for
-    the driver.
+    `name_on_gpu` is the same test as a program for a machine with a GPU, which
+    needs only the driver there. tools/gpu/run.sh builds the same without Bazel.
 
     Targets: `name`; with cuda_deps `name_cases`, `name_on_gpu`.
 
@@ -482,12 +465,13 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
         cc_binary(
             name = name + "_on_gpu",
             testonly = True,
+            tags = ["on_gpu"],
             linkopts = ["-static-libgcc", "-l:libstdc++.a", "-Wl,--as-needed", "-ldl", "-lrt", "-lpthread"],
             deps = deps + cuda_deps + [_CORE["gpu_testing_cuda"]],
             **attributes
         )
 
-def tfo_py_test_library(name, srcs):
+def tfo_py_test_library(name, srcs, deps = []):
     """Modules for tests, which import them by file name. The names end in _testing.py.
 
     They are not part of the wheel; tools/test_wheel.sh copies them next to the tests.
@@ -496,6 +480,7 @@ def tfo_py_test_library(name, srcs):
     Args:
       name: the library's name.
       srcs: .py files in one folder.
+      deps: others that they import.
     """
     py_library(
         name = name,
@@ -503,6 +488,7 @@ def tfo_py_test_library(name, srcs):
         srcs = srcs,
         imports = [srcs[0].rpartition("/")[0]],
         srcs_version = "PY3",
+        deps = deps,
     )
 
 def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):

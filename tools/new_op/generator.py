@@ -1,4 +1,4 @@
-"""Makes an op's files from templates, adds it to the lists of its family, and writes all or nothing."""
+"""Makes an op's files from templates, adds it to the lists of its family."""
 
 import builtins
 import keyword
@@ -40,8 +40,8 @@ _VALUES = {"map": _MAP, "reduction": _REDUCTION, "gather": _GATHER}
 _RESERVED = frozenset("arguments autograph axes gradients np ops pfor tensorflow tensorflow_ops tf tfo".split())
 
 
-class BadNameError(Exception):
-    """A name that cannot be; says why."""
+class CannotWriteError(Exception):
+    """Says why the op cannot be written."""
 
 
 def snake_case(op_name):
@@ -58,33 +58,26 @@ def snake_case(op_name):
 def check_op(op_name):
     """Raises where an op cannot be called that."""
     if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", op_name):
-        raise BadNameError(f"the op's name is {op_name!r}, expected letters and digits in CamelCase, such as CropPool")
+        raise CannotWriteError(
+            f"the op's name is {op_name!r}, expected letters and digits in CamelCase, such as CropPool"
+        )
     if op_name.endswith("Grad"):
-        raise BadNameError(f"the op's name is {op_name!r}; a name that ends in Grad is a gradient's")
+        raise CannotWriteError(f"the op's name is {op_name!r}; a name that ends in Grad is a gradient's")
     python = snake_case(op_name)
     if keyword.iskeyword(python) or keyword.issoftkeyword(python):
-        raise BadNameError(f"{op_name!r} would be {python!r} in Python, a keyword there")
+        raise CannotWriteError(f"{op_name!r} would be {python!r} in Python, a keyword there")
     if python in dir(builtins):
-        raise BadNameError(f"{op_name!r} would be {python!r} in Python, and hide the builtin of that name")
+        raise CannotWriteError(f"{op_name!r} would be {python!r} in Python, and hide the builtin of that name")
     if python in _RESERVED:
-        raise BadNameError(f"{op_name!r} would be {python!r}, which the generated files use for something else")
+        raise CannotWriteError(f"{op_name!r} would be {python!r}, which the generated files use for something else")
 
 
 def check_family(family):
     """Raises where no family can be called that."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", family):
-        raise BadNameError(f"the family is {family!r}, expected small letters, digits and _, such as detection")
+        raise CannotWriteError(f"the family is {family!r}, expected small letters, digits and _, such as detection")
     if keyword.iskeyword(family) or keyword.issoftkeyword(family):
-        raise BadNameError(f"the family is {family!r}, a keyword of Python")
-
-
-class CannotWriteError(Exception):
-    """Says why the op cannot be written."""
-
-
-def families(root):
-    """The names of the op families."""
-    return sorted(path.parent.parent.name for path in root.glob("tensorflow_ops/*/cc/ops"))
+        raise CannotWriteError(f"the family is {family!r}, a keyword of Python")
 
 
 def _read(path):
@@ -201,37 +194,17 @@ def _changed_files(root, family, python):
     return files
 
 
-def _write(root, files):
-    """Writes {path: text}, or nothing after an error."""
-    before, made = {}, []
-    try:
-        for path, text in files.items():
-            target = root / path
-            for parent in reversed(target.parents):
-                if not parent.exists():
-                    parent.mkdir()
-                    made.append(parent)
-            before[target] = target.read_bytes() if target.exists() else None
-            target.write_text(text, encoding="utf-8")
-    except BaseException as error:
-        for target, content in before.items():
-            target.unlink(missing_ok=True) if content is None else target.write_bytes(content)
-        for parent in reversed(made):
-            parent.rmdir()
-        if isinstance(error, OSError):
-            raise CannotWriteError(f"cannot write: {error}") from error
-        raise
-
-
 def generate(root, family, op, kind):
     """Writes the op, not formatted yet. Returns the paths of new files, and of changed ones and those of a new family.
 
-    Raises BadNameError or CannotWriteError if nothing is written.
+    Raises CannotWriteError before it writes.
     """
     check_free(root, family, op)
     new, changed = _new_files(family, op, kind), _changed_files(root, family, snake_case(op))
     for path in new:
         if (root / path).exists():
             raise CannotWriteError(f"{path} exists already")
-    _write(root, {**new, **changed})
+    for path, text in {**new, **changed}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
     return list(new), list(changed)

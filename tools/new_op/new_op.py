@@ -1,7 +1,6 @@
 """Writes the files of a new op, which builds, passes its tests and is in the wheel at once.
 
 usage: bazel run //tools/new_op -- --family FAMILY --name NAME --kind map|reduction|gather
-It asks for what is missing.
 """
 
 import argparse
@@ -21,30 +20,11 @@ KINDS
 Writes the header, CPU loops, CUDA kernels, OpKernels, op definitions, the Python function with gradients of two
 orders, both tests, and a benchmark; then lists the op in the family's BUILD and __init__.py and in
 testing/python/op_samples_test.py, and writes docs/op_index.md anew. A new family is also listed in tensorflow_ops/BUILD
-and __init__.py. After an error, nothing is written.
+and __init__.py. If a name is taken or a list is not as expected, nothing is written.
 
 The comments FILL IN mark what is yours to write: the definition (NAME.h), the docstring (NAME.py), the NumPy reference
 (NAME_test.py). If only one of definition and reference changes, the test fails.
 """
-
-
-def _ask(question, check):
-    """Asks until `check` accepts the answer; it raises an error that says what is wrong."""
-    while True:
-        try:
-            answer = input(f"{question}: ").strip()
-        except EOFError:
-            sys.exit("\nERROR: no answer; nothing is written. See --help for the options.")
-        try:
-            check(answer)
-            return answer
-        except (generator.BadNameError, generator.CannotWriteError) as error:
-            print(f"  {error}")
-
-
-def _check_kind(answer):
-    if answer not in generator.KINDS:
-        raise generator.BadNameError(f"the kind is {answer!r}, expected one of {', '.join(generator.KINDS)}")
 
 
 def main():
@@ -53,22 +33,15 @@ def main():
     parser = argparse.ArgumentParser(
         prog="new_op", description=__doc__, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--family", help="a folder of tensorflow_ops/, such as detection; a new one is created")
-    parser.add_argument("--name", help="the op's name in CamelCase, such as CropPool")
-    parser.add_argument("--kind", choices=generator.KINDS, help="the shape of its loops, see below")
+    parser.add_argument("--family", required=True, help="a folder of tensorflow_ops/, or a new one")
+    parser.add_argument("--name", required=True, help="the op's name in CamelCase, such as CropPool")
+    parser.add_argument("--kind", required=True, choices=generator.KINDS, help="the shape of its loops, see below")
     options = parser.parse_args()
+    family, name = options.family, options.name
     try:
-        families = ", ".join(generator.families(root))
-        family = options.family or _ask(f"Family ({families}, or a new one)", generator.check_family)
-        name = options.name or _ask(
-            "Name of the op, such as CropPool", lambda answer: generator.check_free(root, family, answer)
-        )
-        kind = options.kind or _ask(f"Kind ({', '.join(generator.KINDS)})", _check_kind)
-        new, changed = generator.generate(root, family, name, kind)
-    except (generator.BadNameError, generator.CannotWriteError) as error:
+        new, changed = generator.generate(root, family, name, options.kind)
+    except generator.CannotWriteError as error:
         sys.exit(f"ERROR: {error}\nNothing is written.")
-    except KeyboardInterrupt:
-        sys.exit("\nNothing is written.")
     python = generator.snake_case(name)
     print(f"TensorflowOps>{name} is tfo.{family}.{python}.", "New:", *(f"  {path}" for path in new), sep="\n")
     print(

@@ -106,11 +106,11 @@ class RefusalTest(RepositoryTest):
         ("Tensorflow", "use for something else"),
     )
     def test_op_names(self, op, message):
-        self.assert_refused(message, generator.BadNameError, op=op)
+        self.assert_refused(message, generator.CannotWriteError, op=op)
 
     @parameterized.parameters("Pool", "my-family", "my__family", "../pool", "class")
     def test_family_names(self, family):
-        self.assert_refused("expected small letters|a keyword of Python", generator.BadNameError, family=family)
+        self.assert_refused("expected small letters|a keyword of Python", generator.CannotWriteError, family=family)
 
     @parameterized.parameters(
         ("core", "CropPool", "core is no op family"),
@@ -142,20 +142,6 @@ class RefusalTest(RepositoryTest):
         shutil.rmtree(self.root / "tensorflow_ops")
         self.assert_refused("is no clone of tensorflow_ops", generator.CannotWriteError)
 
-    @parameterized.product(error=[OSError(28, "No space left on device"), KeyboardInterrupt()], at=[1, 6, 11, 14])
-    def test_a_write_that_fails_leaves_nothing(self, error, at):
-        write, count = pathlib.Path.write_text, [0]
-
-        def fail(path, *arguments, **options):
-            write(path, *arguments, **options)
-            count[0] += 1
-            if count[0] == at:
-                raise error
-
-        with mock.patch.object(pathlib.Path, "write_text", fail):
-            expected = generator.CannotWriteError if isinstance(error, OSError) else KeyboardInterrupt
-            self.assert_refused("No space left|^$", expected, family="shapes")
-
 
 class NamesTest(parameterized.TestCase):
     @parameterized.parameters(
@@ -166,12 +152,11 @@ class NamesTest(parameterized.TestCase):
 
 
 class CommandLineTest(RepositoryTest):
-    def run_main(self, *arguments, answers=()):
+    def run_main(self, *arguments):
         printed = io.StringIO()
         with (
             mock.patch.dict(os.environ, {"BUILD_WORKSPACE_DIRECTORY": str(self.root)}),
             mock.patch.object(sys, "argv", ["new_op", *arguments]),
-            mock.patch("builtins.input", mock.Mock(side_effect=[*answers, EOFError])),
             contextlib.redirect_stdout(printed),
         ):
             new_op.main()
@@ -184,18 +169,6 @@ class CommandLineTest(RepositoryTest):
         self.assertIn("tensorflow_ops/pool/python/ops/crop_pool.py", printed)
         self.assertEqual(self.read("docs/op_index.md"), "written")
         self.assertIn("Not all files are formatted: bash tools/lint.sh --fix prints\nof 13", printed)
-
-    def test_asks_for_what_is_missing(self):
-        printed = self.run_main(answers=["Pool", "pool", "MaxPool", "crop", "CropPool", "nonsense", "map"])
-        for message in ("expected small letters", "max_pool exists already", "CamelCase", "expected one of map"):
-            self.assertIn(message, printed)
-        self.assertIn("tfo.pool.dive.", self.run_main("--family", "pool", "--kind", "map", answers=["Dive"]))
-
-    def test_no_answer_writes_nothing(self):
-        before = self.snapshot()
-        with self.assertRaisesRegex(SystemExit, "no answer; nothing is written"):
-            self.run_main(answers=["pool"])
-        self.assertEqual(self.snapshot(), before)
 
     def test_an_error_is_one_line(self):
         with self.assertRaisesRegex(SystemExit, "^ERROR: tfo.pool.max_pool exists already\nNothing is written.$"):

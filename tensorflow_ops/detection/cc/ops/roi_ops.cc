@@ -1,4 +1,7 @@
 // The region pooling ops: names, inputs, attrs, outputs, shapes.
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -28,25 +31,76 @@ absl::Status BoxCount(InferenceContext* c, int boxes_input,
                 c->Merge(c->Dim(boxes, 0), c->Dim(box_indices, 0), count));
 }
 
+// Feature maps must be [N, H, W, C], with one N and C. Merges their C into
+// `channels`.
+absl::Status CheckMaps(InferenceContext* c,
+                       const std::vector<ShapeHandle>& shapes,
+                       DimensionHandle* channels) {
+  DimensionHandle batch = c->UnknownDim();
+  for (const ShapeHandle& shape : shapes) {
+    ShapeHandle map;
+    TF_RETURN_IF_ERROR(
+        Expect("features must be 4-D", c->WithRank(shape, 4, &map)));
+    const char* const kSame =
+        "features must have the same batch size and channels";
+    TF_RETURN_IF_ERROR(Expect(kSame, c->Merge(batch, c->Dim(map, 0), &batch)));
+    TF_RETURN_IF_ERROR(
+        Expect(kSame, c->Merge(*channels, c->Dim(map, 3), channels)));
+    const DimensionHandle height = c->Dim(map, 1), width = c->Dim(map, 2);
+    DimensionHandle pixels;
+    const absl::Status status = c->Multiply(height, width, &pixels);
+    constexpr int64_t kMax = INT32_MAX;
+    if (!status.ok() || c->Value(height) > kMax || c->Value(width) > kMax ||
+        c->Value(pixels) > kMax) {
+      return absl::InvalidArgumentError(
+          "features must have height * width below 2^31");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// `shape`, of input `name`, must be [boxes, height, width, C] as pooled of maps
+// with C `channels`; position-sensitive ops pool from C * height * width.
+absl::Status CheckPooled(InferenceContext* c, const char* name,
+                         DimensionHandle boxes, DimensionHandle channels,
+                         bool position_sensitive, ShapeHandle* shape) {
+  DimensionHandle merged, bins;
+  TF_RETURN_IF_ERROR(Expect(absl::StrCat(name, " must be 4-D"),
+                            c->WithRank(*shape, 4, shape)));
+  TF_RETURN_IF_ERROR(Expect(absl::StrCat(name, " must have boxes' K"),
+                            c->Merge(c->Dim(*shape, 0), boxes, &merged)));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(*shape, 0, merged, shape));
+  const std::string as_features =
+      absl::StrCat(name, " must have the channels of the forward op");
+  DimensionHandle of_maps = c->Dim(*shape, 3);
+  if (position_sensitive) {
+    TF_RETURN_IF_ERROR(Expect(
+        as_features, c->Multiply(c->Dim(*shape, 1), c->Dim(*shape, 2), &bins)));
+    return Expect(as_features, [&]() -> absl::Status {
+      TF_RETURN_IF_ERROR(c->Multiply(bins, of_maps, &of_maps));
+      return c->Merge(of_maps, channels, &merged);
+    }());
+  }
+  TF_RETURN_IF_ERROR(Expect(as_features, c->Merge(of_maps, channels, &merged)));
+  return c->ReplaceDim(*shape, 3, merged, shape);
+}
+
+// Inputs [begin, end).
+std::vector<ShapeHandle> Inputs(InferenceContext* c, int begin, int end) {
+  std::vector<ShapeHandle> shapes;
+  for (int i = begin; i < end; ++i) shapes.push_back(c->input(i));
+  return shapes;
+}
+
 // Sets the shapes of all outputs of a forward op. The inputs are features,
 // boxes, box_indices and output_size; with attr L, features are L maps with
 // equal batch and channels. Position-sensitive ops have ph * pw times as many
 // channels in as out.
-absl::Status PooledShape(InferenceContext* c, bool position_sensitive) {
+template <bool position_sensitive>
+absl::Status PooledShape(InferenceContext* c) {
   const int maps = c->num_inputs() - 3;
-  DimensionHandle boxes, two, channels = c->UnknownDim(),
-                              batch = c->UnknownDim();
-  for (int i = 0; i < maps; ++i) {
-    ShapeHandle features;
-    TF_RETURN_IF_ERROR(
-        Expect("features must be 4-D", c->WithRank(c->input(i), 4, &features)));
-    const char* const kSame =
-        "features must have the same batch size and channels";
-    TF_RETURN_IF_ERROR(
-        Expect(kSame, c->Merge(batch, c->Dim(features, 0), &batch)));
-    TF_RETURN_IF_ERROR(
-        Expect(kSame, c->Merge(channels, c->Dim(features, 3), &channels)));
-  }
+  DimensionHandle boxes, two, channels = c->UnknownDim();
+  TF_RETURN_IF_ERROR(CheckMaps(c, Inputs(c, 0, maps), &channels));
   TF_RETURN_IF_ERROR(BoxCount(c, maps, &boxes));
   const int size_input = maps + 2;
   ShapeHandle size_shape, size;
@@ -56,7 +110,8 @@ absl::Status PooledShape(InferenceContext* c, bool position_sensitive) {
   TF_RETURN_IF_ERROR(
       Expect(kSize, c->WithValue(c->Dim(size_shape, 0), 2, &two)));
   // As far as output_size is a constant, its values.
-  TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(size_input, &size));
+  TF_RETURN_IF_ERROR(
+      Expect(kSize, c->MakeShapeFromShapeTensor(size_input, &size)));
   TF_RETURN_IF_ERROR(c->WithRank(size, 2, &size));
   const DimensionHandle height = c->Dim(size, 0), width = c->Dim(size, 1);
   if (position_sensitive) {
@@ -76,90 +131,84 @@ absl::Status PooledShape(InferenceContext* c, bool position_sensitive) {
   return absl::OkStatus();
 }
 
-absl::Status RoiPoolShape(InferenceContext* c) {
-  return PooledShape(c, /*position_sensitive=*/false);
-}
-
-absl::Status PsRoiShape(InferenceContext* c) {
-  return PooledShape(c, /*position_sensitive=*/true);
-}
-
 // d_output, boxes, box_indices, and a shape for each d_features.
+template <bool position_sensitive>
 absl::Status AverageGradShape(InferenceContext* c) {
-  ShapeHandle d_output;
-  DimensionHandle boxes;
-  TF_RETURN_IF_ERROR(
-      Expect("d_output must be 4-D", c->WithRank(c->input(0), 4, &d_output)));
+  ShapeHandle d_output = c->input(0);
+  DimensionHandle boxes, channels = c->UnknownDim();
   TF_RETURN_IF_ERROR(BoxCount(c, 1, &boxes));
-  TF_RETURN_IF_ERROR(c->Merge(c->Dim(d_output, 0), boxes, &boxes));
+  std::vector<ShapeHandle> maps(c->num_outputs());
   for (int i = 0; i < c->num_outputs(); ++i) {
-    ShapeHandle features;
-    TF_RETURN_IF_ERROR(
-        ReadShapeInput(c, "features_shape", 3 + i, 4, &features));
-    c->set_output(i, features);
+    TF_RETURN_IF_ERROR(ReadShapeInput(c, "features_shape", 3 + i, 4, &maps[i]));
+    c->set_output(i, maps[i]);
   }
-  return absl::OkStatus();
+  TF_RETURN_IF_ERROR(CheckMaps(c, maps, &channels));
+  return CheckPooled(c, "d_output", boxes, channels, position_sensitive,
+                     &d_output);
 }
 
 // d_output, features (as many as there are), boxes, box_indices: as boxes.
+template <bool position_sensitive>
 absl::Status BoxesGradShape(InferenceContext* c) {
   const int boxes_input = c->num_inputs() - 2;
-  ShapeHandle shape;
-  DimensionHandle boxes;
-  for (int i = 0; i < boxes_input; ++i) {
-    TF_RETURN_IF_ERROR(Expect("d_output and features must be 4-D",
-                              c->WithRank(c->input(i), 4, &shape)));
-  }
+  ShapeHandle d_output = c->input(0);
+  DimensionHandle boxes, channels = c->UnknownDim();
+  TF_RETURN_IF_ERROR(CheckMaps(c, Inputs(c, 1, boxes_input), &channels));
   TF_RETURN_IF_ERROR(BoxCount(c, boxes_input, &boxes));
-  TF_RETURN_IF_ERROR(c->Merge(c->Dim(c->input(0), 0), boxes, &boxes));
+  TF_RETURN_IF_ERROR(CheckPooled(c, "d_output", boxes, channels,
+                                 position_sensitive, &d_output));
   c->set_output(0, c->MakeShape({boxes, c->MakeDim(4)}));
   return absl::OkStatus();
 }
 
+// Inputs `first` and first + 1, `name`, have one shape.
+absl::Status CheckLikeFeatures(InferenceContext* c, const char* name,
+                               int first) {
+  ShapeHandle merged;
+  return Expect(absl::StrCat(name, " must have features' shape"),
+                c->Merge(c->input(first), c->input(first + 1), &merged));
+}
+
 // d_output, features, boxes, box_indices: as features.
 absl::Status MaxGradShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(BoxesGradShape(c));
+  TF_RETURN_IF_ERROR(BoxesGradShape<false>(c));
   c->set_output(0, c->input(1));
   return absl::OkStatus();
 }
 
+// dd_features, features, boxes, box_indices, output_size: as pooled.
+absl::Status MaxGradGradShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckLikeFeatures(c, "dd_features", 0));
+  return PooledShape<false>(c);
+}
+
 // d_output, features, values, boxes, box_indices: as boxes.
 absl::Status MaxBoxesGradShape(InferenceContext* c) {
-  ShapeHandle merged;
-  TF_RETURN_IF_ERROR(BoxesGradShape(c));
-  return Expect("values must have features' shape",
-                c->Merge(c->input(1), c->input(2), &merged));
+  TF_RETURN_IF_ERROR(CheckLikeFeatures(c, "values", 1));
+  return BoxesGradShape<false>(c);
 }
 
 absl::Status RoiPoolGradShape(InferenceContext* c) {
-  ShapeHandle d_output, argmax, pooled, features;
-  DimensionHandle boxes, merged;
-  TF_RETURN_IF_ERROR(
-      Expect("d_output must be 4-D", c->WithRank(c->input(0), 4, &d_output)));
+  ShapeHandle pooled, features;
+  DimensionHandle boxes, channels = c->UnknownDim();
   TF_RETURN_IF_ERROR(Expect("argmax must have d_output's shape",
-                            c->Merge(d_output, c->input(1), &pooled)));
+                            c->Merge(c->input(0), c->input(1), &pooled)));
   TF_RETURN_IF_ERROR(BoxCount(c, 2, &boxes));
-  TF_RETURN_IF_ERROR(c->Merge(c->Dim(pooled, 0), boxes, &merged));
   TF_RETURN_IF_ERROR(ReadShapeInput(c, "features_shape", 4, 4, &features));
-  TF_RETURN_IF_ERROR(c->Merge(c->Dim(features, 3), c->Dim(pooled, 3), &merged));
-  TF_RETURN_IF_ERROR(c->ReplaceDim(features, 3, merged, &features));
+  TF_RETURN_IF_ERROR(CheckMaps(c, {features}, &channels));
+  TF_RETURN_IF_ERROR(
+      CheckPooled(c, "d_output", boxes, channels, false, &pooled));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(features, 3, c->Dim(pooled, 3), &features));
   c->set_output(0, features);
   return absl::OkStatus();
 }
 
 absl::Status RoiPoolGradGradShape(InferenceContext* c) {
-  ShapeHandle dd_features, pooled;
-  DimensionHandle boxes, merged;
-  TF_RETURN_IF_ERROR(Expect("dd_features must be 4-D",
-                            c->WithRank(c->input(0), 4, &dd_features)));
-  TF_RETURN_IF_ERROR(
-      Expect("argmax must be 4-D", c->WithRank(c->input(1), 4, &pooled)));
+  ShapeHandle pooled = c->input(1);
+  DimensionHandle boxes, channels = c->UnknownDim();
+  TF_RETURN_IF_ERROR(CheckMaps(c, Inputs(c, 0, 1), &channels));
   TF_RETURN_IF_ERROR(BoxCount(c, 2, &boxes));
-  TF_RETURN_IF_ERROR(c->Merge(c->Dim(pooled, 0), boxes, &boxes));
-  TF_RETURN_IF_ERROR(c->ReplaceDim(pooled, 0, boxes, &pooled));
-  TF_RETURN_IF_ERROR(
-      c->Merge(c->Dim(dd_features, 3), c->Dim(pooled, 3), &merged));
-  TF_RETURN_IF_ERROR(c->ReplaceDim(pooled, 3, merged, &pooled));
+  TF_RETURN_IF_ERROR(CheckPooled(c, "argmax", boxes, channels, false, &pooled));
   c->set_output(0, pooled);
   return absl::OkStatus();
 }
@@ -191,7 +240,7 @@ REGISTER_OP("TensorflowOps>RoiPool")
     .Input("box_indices: int32")
     .Input("output_size: int32")
     .Output("output: T")
-    .Output("argmax: int32") TFO_ROI_ATTRS.SetShapeFn(RoiPoolShape)
+    .Output("argmax: int32") TFO_ROI_ATTRS.SetShapeFn(PooledShape<false>)
     .Doc(R"doc(
 Max pooling of boxes into bins: RoI pooling of Fast R-CNN.
 
@@ -247,7 +296,7 @@ REGISTER_OP("TensorflowOps>RoiAlign")
     .Input("output_size: int32")
     .Output("output: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
     .Attr("mode: {'avg', 'max'} = 'avg'")
-    .SetShapeFn(Sampled<RoiPoolShape>)
+    .SetShapeFn(Sampled<PooledShape<false>>)
     .Doc(R"doc(
 The average or the maximum of bilinear samples in each bin: RoIAlign of Mask R-CNN.
 
@@ -267,7 +316,7 @@ REGISTER_OP("TensorflowOps>RoiAlignGrad")
     .Input("box_indices: int32")
     .Input("features_shape: int64")
     .Output("d_features: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(Sampled<AverageGradShape>)
+    .SetShapeFn(Sampled<AverageGradShape<false>>)
     .Doc("The gradient of RoiAlign's average to its features.");
 
 REGISTER_OP("TensorflowOps>RoiAlignBoxesGrad")
@@ -276,7 +325,7 @@ REGISTER_OP("TensorflowOps>RoiAlignBoxesGrad")
     .Input("boxes: Tboxes")
     .Input("box_indices: int32")
     .Output("d_boxes: Tboxes") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(Sampled<BoxesGradShape>)
+    .SetShapeFn(Sampled<BoxesGradShape<false>>)
     .Doc("The gradient of RoiAlign's average to its boxes.");
 
 REGISTER_OP("TensorflowOps>RoiAlignMaxGrad")
@@ -295,7 +344,7 @@ REGISTER_OP("TensorflowOps>RoiAlignMaxGradGrad")
     .Input("box_indices: int32")
     .Input("output_size: int32")
     .Output("dd_output: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(Sampled<RoiPoolShape>)
+    .SetShapeFn(Sampled<MaxGradGradShape>)
     .Doc("The gradient of RoiAlignMaxGrad to its d_output.");
 
 REGISTER_OP("TensorflowOps>RoiAlignMaxBoxesGrad")
@@ -318,7 +367,7 @@ REGISTER_OP("TensorflowOps>PsRoiPool")
     .Input("box_indices: int32")
     .Input("output_size: int32")
     .Output("output: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
-    .SetShapeFn(PsRoiShape)
+    .SetShapeFn(PooledShape<true>)
     .Doc(R"doc(
 The mean of each bin's pixels, in channels of its own: position-sensitive RoI pooling of R-FCN.
 
@@ -336,7 +385,7 @@ REGISTER_OP("TensorflowOps>PsRoiPoolGrad")
     .Input("box_indices: int32")
     .Input("features_shape: int64")
     .Output("d_features: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
-    .SetShapeFn(AverageGradShape)
+    .SetShapeFn(AverageGradShape<true>)
     .Doc("The gradient of PsRoiPool to its features.");
 
 REGISTER_OP("TensorflowOps>PsRoiAlign")
@@ -346,7 +395,7 @@ REGISTER_OP("TensorflowOps>PsRoiAlign")
     .Input("output_size: int32")
     .Output("output: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
-    .SetShapeFn(Sampled<PsRoiShape>)
+    .SetShapeFn(Sampled<PooledShape<true>>)
     .Doc(R"doc(
 The average of bilinear samples in each bin, in channels of its own.
 
@@ -365,7 +414,7 @@ REGISTER_OP("TensorflowOps>PsRoiAlignGrad")
     .Input("features_shape: int64")
     .Output("d_features: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
-    .SetShapeFn(Sampled<AverageGradShape>)
+    .SetShapeFn(Sampled<AverageGradShape<true>>)
     .Doc("The gradient of PsRoiAlign to its features.");
 
 REGISTER_OP("TensorflowOps>PsRoiAlignBoxesGrad")
@@ -375,7 +424,7 @@ REGISTER_OP("TensorflowOps>PsRoiAlignBoxesGrad")
     .Input("box_indices: int32")
     .Output("d_boxes: Tboxes") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
-    .SetShapeFn(Sampled<BoxesGradShape>)
+    .SetShapeFn(Sampled<BoxesGradShape<true>>)
     .Doc("The gradient of PsRoiAlign to its boxes.");
 
 REGISTER_OP("TensorflowOps>MultiscaleRoiAlign")
@@ -384,7 +433,7 @@ REGISTER_OP("TensorflowOps>MultiscaleRoiAlign")
     .Input("box_indices: int32")
     .Input("output_size: int32")
     .Output("output: T") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS TFO_PYRAMID_ATTRS
-    .SetShapeFn(Sampled<RoiPoolShape>)
+    .SetShapeFn(Sampled<PooledShape<false>>)
     .Doc(R"doc(
 RoiAlign's average of each box on the level of a feature pyramid that fits its size.
 
@@ -402,7 +451,7 @@ REGISTER_OP("TensorflowOps>MultiscaleRoiAlignGrad")
     .Input("box_indices: int32")
     .Input("features_shapes: L * int64")
     .Output("d_features: L * T") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS
-    TFO_PYRAMID_ATTRS.SetShapeFn(Sampled<AverageGradShape>)
+    TFO_PYRAMID_ATTRS.SetShapeFn(Sampled<AverageGradShape<false>>)
     .Doc("The gradient of MultiscaleRoiAlign to its features.");
 
 REGISTER_OP("TensorflowOps>MultiscaleRoiAlignBoxesGrad")
@@ -411,7 +460,7 @@ REGISTER_OP("TensorflowOps>MultiscaleRoiAlignBoxesGrad")
     .Input("boxes: Tboxes")
     .Input("box_indices: int32")
     .Output("d_boxes: Tboxes") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS
-    TFO_PYRAMID_ATTRS.SetShapeFn(Sampled<BoxesGradShape>)
+    TFO_PYRAMID_ATTRS.SetShapeFn(Sampled<BoxesGradShape<false>>)
     .Doc("The gradient of MultiscaleRoiAlign to its boxes.");
 
 }  // namespace

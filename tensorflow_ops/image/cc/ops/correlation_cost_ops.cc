@@ -1,4 +1,5 @@
 // CorrelationCost and its gradient: names, inputs, attrs, outputs, shapes.
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
@@ -9,6 +10,17 @@ namespace {
 
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
+
+// Returns an error unless `size`, a height or width, is large enough for costs.
+absl::Status CheckCorrelatedSize(const CorrelationArgs& args, int64_t size,
+                                 const std::string& shape) {
+  if (args.OutputSize(size) > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "features are ", shape, ", too small for max_displacement ",
+      args.max_displacement, ": expected height and width of at least ",
+      2 * (args.Border() - args.padding) + 1, " with kernel_size ",
+      args.kernel_size, " and padding ", args.padding));
+}
 
 // The costs of features of a shape of rank 4, or unknown rank.
 absl::Status CostShape(InferenceContext* c, const ShapeHandle& features,

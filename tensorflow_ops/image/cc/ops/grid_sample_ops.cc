@@ -65,25 +65,30 @@ absl::Status MergeGrid(InferenceContext* c, int input, ShapeHandle features,
   return Expect(what, c->Merge(c->Dim(*grid, 0), *batch, batch));
 }
 
-absl::Status GridSampleShape(InferenceContext* c) {
-  ShapeHandle features, grid;
+// The shape of the samples of features, whose rank is 4 or unknown, at a grid,
+// input `grid_input`. Merges the batch of both.
+absl::Status SampledShape(InferenceContext* c, ShapeHandle features,
+                          int grid_input, ShapeHandle* grid,
+                          DimensionHandle* batch, ShapeHandle* output) {
   bool flow;
   TF_RETURN_IF_ERROR(IsFlow(c, &flow));
   const char* const name = flow ? "images" : "features";
   TF_RETURN_IF_ERROR(Expect(absl::StrCat(name, " must be 4-D"),
-                            c->WithRank(c->input(0), 4, &features)));
+                            c->WithRank(features, 4, &features)));
   TF_RETURN_IF_ERROR(CheckSides(c, name, features));
-  DimensionHandle batch = c->Dim(features, 0);
-  TF_RETURN_IF_ERROR(MergeGrid(c, 1, features, &grid, &batch));
-  if (!c->RankKnown(grid)) {
-    c->set_output(0, c->UnknownShape());
-    return absl::OkStatus();
-  }
-  ShapeHandle output;
-  TF_RETURN_IF_ERROR(c->Subshape(grid, 0, -1, &output));
-  TF_RETURN_IF_ERROR(c->ReplaceDim(output, 0, batch, &output));
-  TF_RETURN_IF_ERROR(
-      c->Concatenate(output, c->Vector(c->Dim(features, 3)), &output));
+  *batch = c->Dim(features, 0);
+  TF_RETURN_IF_ERROR(MergeGrid(c, grid_input, features, grid, batch));
+  *output = c->UnknownShape();
+  if (!c->RankKnown(*grid)) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(c->Subshape(*grid, 0, -1, output));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(*output, 0, *batch, output));
+  return c->Concatenate(*output, c->Vector(c->Dim(features, 3)), output);
+}
+
+absl::Status GridSampleShape(InferenceContext* c) {
+  ShapeHandle grid, output;
+  DimensionHandle batch;
+  TF_RETURN_IF_ERROR(SampledShape(c, c->input(0), 1, &grid, &batch, &output));
   c->set_output(0, output);
   return absl::OkStatus();
 }
@@ -95,24 +100,28 @@ absl::Status GridSampleTangentShape(InferenceContext* c) {
   return GridSampleShape(c);
 }
 
+// Merges an upstream gradient, input 0, with the output's shape.
+absl::Status MergeGradient(InferenceContext* c, ShapeHandle output) {
+  return Expect("the upstream gradient must have the samples' shape",
+                c->Merge(c->input(0), output, &output));
+}
+
 absl::Status GridSampleGradShape(InferenceContext* c) {
-  ShapeHandle grid, shape;
-  DimensionHandle batch = c->UnknownDim();
+  ShapeHandle shape, grid, output;
+  DimensionHandle batch;
   TF_RETURN_IF_ERROR(ReadShapeInput(c, "features_shape", 2, 4, &shape));
-  if (c->RankKnown(shape)) TF_RETURN_IF_ERROR(CheckSides(c, "features", shape));
-  TF_RETURN_IF_ERROR(MergeGrid(c, 1, shape, &grid, &batch));
+  TF_RETURN_IF_ERROR(SampledShape(c, shape, 1, &grid, &batch, &output));
+  TF_RETURN_IF_ERROR(MergeGradient(c, output));
   TF_RETURN_IF_ERROR(c->ReplaceDim(shape, 0, batch, &shape));
   c->set_output(0, shape);
   return absl::OkStatus();
 }
 
 absl::Status GridSampleGridGradShape(InferenceContext* c) {
-  ShapeHandle features, grid;
-  TF_RETURN_IF_ERROR(
-      Expect("features must be 4-D", c->WithRank(c->input(1), 4, &features)));
-  TF_RETURN_IF_ERROR(CheckSides(c, "features", features));
-  DimensionHandle batch = c->Dim(features, 0);
-  TF_RETURN_IF_ERROR(MergeGrid(c, 2, features, &grid, &batch));
+  ShapeHandle grid, output;
+  DimensionHandle batch;
+  TF_RETURN_IF_ERROR(SampledShape(c, c->input(1), 2, &grid, &batch, &output));
+  TF_RETURN_IF_ERROR(MergeGradient(c, output));
   c->set_output(0, grid);
   return absl::OkStatus();
 }

@@ -3,13 +3,32 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/image/cc/kernels/masks/mask_inputs_op.h"
+#include "tensorflow_ops/image/cc/kernels/masks/planes.h"
 
 namespace tfo {
 namespace {
 
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
+
+// Checks the sizes that the algorithms support. Errors show `shape` as that of
+// the images.
+absl::Status CheckImageSides(int64_t height, int64_t width,
+                             const std::string& shape) {
+  if (height < kMaxImageSide && width < kMaxImageSide) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("images are ", shape, ", expected height and width below ",
+                   kMaxImageSide));
+}
+absl::Status CheckPlanePixels(int64_t height, int64_t width,
+                              const std::string& shape) {
+  if (width == 0 || height <= (kMaxPlanePixels - 1) / width) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("images are ", shape, ", expected planes of fewer than ",
+                   kMaxPlanePixels, " pixels: labels are int32"));
+}
 
 // Reads images, and their height and width if they are known.
 absl::Status ReadImages(InferenceContext* c, ShapeHandle* images,

@@ -12,6 +12,10 @@ using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
+constexpr char kFits[] =
+    "values and attention_weights must have fewer than 2^63 numbers in [N, Q, "
+    "heads * channels]";
+
 // Merges what sampling_locations and attention_weights, inputs `first` on, have
 // in common with each other, with values and with the levels.
 absl::Status MergePoints(InferenceContext* c, int first, DimensionHandle levels,
@@ -67,7 +71,12 @@ absl::Status AttentionShape(InferenceContext* c, int first,
   DimensionHandle queries, channels;
   TF_RETURN_IF_ERROR(
       MergePoints(c, first + 2, c->Dim(levels, 0), &batch, &queries, &heads));
-  TF_RETURN_IF_ERROR(c->Multiply(heads, c->Dim(values, 3), &channels));
+  // Inputs without elements may have sides of any size.
+  DimensionHandle size = batch;
+  TF_RETURN_IF_ERROR(
+      Expect(kFits, c->Multiply(heads, c->Dim(values, 3), &channels)));
+  TF_RETURN_IF_ERROR(Expect(kFits, c->Multiply(size, queries, &size)));
+  TF_RETURN_IF_ERROR(Expect(kFits, c->Multiply(size, channels, &size)));
   *output = c->MakeShape({batch, queries, channels});
   return absl::OkStatus();
 }

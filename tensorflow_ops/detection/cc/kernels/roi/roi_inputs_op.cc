@@ -27,50 +27,9 @@ absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
-absl::Status ReadFeatureShape(const char* name, const TensorShape& shape,
-                              FeatureShape* features) {
-  TF_RETURN_IF_ERROR(CheckShape(name, shape, {-1, -1, -1, -1}, "[N, H, W, C]"));
-  *features = {shape.dim_size(0), shape.dim_size(1), shape.dim_size(2),
-               shape.dim_size(3)};
-  const int64_t height = features->height, width = features->width;
-  const bool fits = width == 0 || height <= INT32_MAX / width;
-  if (!fits || width > INT32_MAX || height > INT32_MAX) {
-    return Invalid(name, " is ", shape.DebugString(),
-                   ": height * width must be below 2^31");
-  }
-  return absl::OkStatus();
-}
-
-// Reads the shapes of all levels: of `input`'s tensors, or their values. In
-// messages, both features_shape and features_shapes are features_shape.
-absl::Status ReadFeatureShapes(OpKernelContext* ctx, const SizeInput& input,
-                               std::vector<FeatureShape>* features) {
-  OpInputList tensors;
-  TF_RETURN_IF_ERROR(ctx->input_list(input.name, &tensors));
-  const char* const name = input.by_shape ? input.name : "features_shape";
-  std::vector<TensorShape> shapes(tensors.size());
-  for (int l = 0; l < tensors.size(); ++l) {
-    if (input.by_shape) {
-      shapes[l] = tensors[l].shape();
-      continue;
-    }
-    TF_RETURN_IF_ERROR(CheckShape(name, tensors[l].shape(), {4}, "4 numbers"));
-    TF_RETURN_IF_ERROR(
-        TensorShape::BuildTensorShape(tensors[l].flat<int64_t>(), &shapes[l]));
-  }
-  features->resize(tensors.size());
-  for (int l = tensors.size() - 1; l >= 0; --l) {
-    FeatureShape& level = (*features)[l];
-    TF_RETURN_IF_ERROR(ReadFeatureShape(name, shapes[l], &level));
-    if (l + 1 == tensors.size()) continue;
-    const FeatureShape& next = (*features)[l + 1];
-    if (level.batch != next.batch || level.channels != next.channels) {
-      return Invalid(name, "[", l, "] are ", shapes[l].DebugString(), " and ",
-                     name, "[", l + 1, "] ", shapes[l + 1].DebugString(),
-                     ", expected the same batch size and number of channels");
-    }
-  }
-  return absl::OkStatus();
+FeatureShape FeaturesOf(const TensorShape& shape) {
+  return {shape.dim_size(0), shape.dim_size(1), shape.dim_size(2),
+          shape.dim_size(3)};
 }
 
 template <typename Device, typename C>
@@ -84,11 +43,7 @@ absl::Status ReadBoxes(OpKernelContext* ctx, bool yxyx, int64_t batch,
     return Invalid("boxes are ", DataTypeString(data->dtype()), ", expected ",
                    DataTypeString(kCoordinates), " with these features");
   }
-  TF_RETURN_IF_ERROR(CheckShape("boxes", data->shape(), {-1, 4}, "[K, 4]"));
   const int64_t count = data->dim_size(0);
-  TF_RETURN_IF_ERROR(
-      CheckShape("box_indices", box_indices->shape(), {count},
-                 absl::StrCat("[K] with boxes' K = ", count).c_str()));
   const int32_t* const images = Data<int32_t>(*box_indices);
   if constexpr (std::is_same_v<Device, Cpu>) {
     for (int64_t k = 0; k < count; ++k) {
@@ -104,8 +59,6 @@ absl::Status ReadBoxes(OpKernelContext* ctx, bool yxyx, int64_t batch,
 }
 
 absl::Status ReadOutputSize(const Tensor& output_size, PoolGrid* grid) {
-  TF_RETURN_IF_ERROR(
-      CheckShape("output_size", output_size.shape(), {2}, "(height, width)"));
   const int32_t* size = Data<int32_t>(output_size);
   for (int i = 0; i < 2; ++i) {
     if (size[i] < 1 || size[i] > kMaxOnAxis) {
@@ -117,27 +70,15 @@ absl::Status ReadOutputSize(const Tensor& output_size, PoolGrid* grid) {
   return absl::OkStatus();
 }
 
-// Reads the grid of the shape of what was pooled, of these boxes and channels.
+// Reads the grid of the shape of what was pooled.
 absl::Status ReadPooledShape(const char* name, const TensorShape& shape,
-                             int64_t boxes, int64_t channels, PoolGrid* grid) {
-  const std::string expected =
-      absl::StrCat("[", boxes, ", height, width, ", channels, "]");
-  TF_RETURN_IF_ERROR(
-      CheckShape(name, shape, {boxes, -1, -1, channels}, expected.c_str()));
+                             PoolGrid* grid) {
   *grid = {shape.dim_size(1), shape.dim_size(2)};
   if (grid->height <= kMaxOnAxis && grid->width <= kMaxOnAxis) {
     return absl::OkStatus();
   }
   return Invalid(name, " is ", shape.DebugString(),
                  ", expected (height, width) of at most 2^20");
-}
-
-absl::Status CheckChannels(int64_t channels, const PoolGrid& grid) {
-  const int64_t bins = grid.height * grid.width;
-  if (bins > 0 && channels % bins == 0) return absl::OkStatus();
-  return Invalid("features have ", channels,
-                 " channels, expected a multiple of ", grid.height, " * ",
-                 grid.width, ": each bin has channels of its own");
 }
 
 // A box has at most 2^20 samples on an axis, and `max_samples` in all, which
@@ -194,37 +135,30 @@ template <typename Device, typename C>
 absl::Status ReadRoiInputs(OpKernelContext* ctx, bool yxyx,
                            const RoiInputNames& names, RoiSizes* sizes,
                            Boxes<C>* boxes) {
-  TF_RETURN_IF_ERROR(ReadFeatureShapes(ctx, names.features, &sizes->levels));
-  const FeatureShape& features = sizes->levels[0];
-  const Tensor *tensor, *like;
-  if (names.like_features != nullptr) {
-    TF_RETURN_IF_ERROR(ctx->input(names.features.name, &tensor));
-    TF_RETURN_IF_ERROR(ctx->input(names.like_features, &like));
-    if (like->shape() != tensor->shape()) {
-      return Invalid(names.like_features, " must have features' shape ",
-                     tensor->shape().DebugString(), ", got ",
-                     like->shape().DebugString());
+  if (names.features != nullptr) {
+    OpInputList maps;
+    TF_RETURN_IF_ERROR(ctx->input_list(names.features, &maps));
+    for (const Tensor& map : maps) {
+      sizes->levels.push_back(FeaturesOf(map.shape()));
+    }
+  } else {
+    for (int l = 0; l < ctx->num_outputs(); ++l) {
+      const TensorShape* shape = OutputShape(l);
+      if (shape == nullptr) {
+        return Invalid("features_shape has a negative size");
+      }
+      sizes->levels.push_back(FeaturesOf(*shape));
     }
   }
-  TF_RETURN_IF_ERROR(ReadBoxes<Device>(ctx, yxyx, features.batch, boxes));
-  TF_RETURN_IF_ERROR(ctx->input(names.grid.name, &tensor));
-  const TensorShape& shape = tensor->shape();
-  int64_t channels = features.channels;  // of what was pooled
-  if (names.position_sensitive && names.grid.by_shape && shape.dims() == 4) {
-    channels = shape.dim_size(3);
+  TF_RETURN_IF_ERROR(
+      ReadBoxes<Device>(ctx, yxyx, sizes->levels[0].batch, boxes));
+  const Tensor* tensor;
+  if (names.pooled != nullptr) {
+    TF_RETURN_IF_ERROR(ctx->input(names.pooled, &tensor));
+    return ReadPooledShape(names.pooled, tensor->shape(), &sizes->grid);
   }
-  TF_RETURN_IF_ERROR(names.grid.by_shape
-                         ? ReadPooledShape(names.grid.name, shape, boxes->count,
-                                           channels, &sizes->grid)
-                         : ReadOutputSize(*tensor, &sizes->grid));
-  if (!names.position_sensitive) return absl::OkStatus();
-  TF_RETURN_IF_ERROR(CheckChannels(features.channels, sizes->grid));
-  if (!names.grid.by_shape) return absl::OkStatus();
-  const int64_t expected =
-      features.channels / (sizes->grid.height * sizes->grid.width);
-  if (channels == expected) return absl::OkStatus();
-  return Invalid(names.grid.name, " has ", channels, " channels, expected ",
-                 expected, ", as in the forward op");
+  TF_RETURN_IF_ERROR(ctx->input("output_size", &tensor));
+  return ReadOutputSize(*tensor, &sizes->grid);
 }
 
 #define TFO_INSTANTIATE(Device, C)                \
@@ -251,14 +185,6 @@ absl::Status CheckSamplesOfMax(const RoiSizes& sizes, int32_t sampling_ratio) {
   if (samples < INT32_MAX) return absl::OkStatus();
   return Invalid("features are ", features.height, " x ", features.width,
                  " pixels: too many for mode max");
-}
-
-absl::Status AllocateOutput(OpKernelContext* ctx, int index,
-                            const FeatureShape& shape, Tensor** output) {
-  TensorShape tensor_shape;
-  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(
-      {shape.batch, shape.height, shape.width, shape.channels}, &tensor_shape));
-  return ctx->allocate_output(index, tensor_shape, output);
 }
 
 }  // namespace tfo

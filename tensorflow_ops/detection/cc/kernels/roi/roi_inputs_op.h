@@ -1,5 +1,5 @@
-// The attrs and inputs of the region pooling ops: reads and checks them, in one
-// order for all ops.
+// The attrs and inputs of the region pooling ops: reads them and checks their
+// values, in one order for all ops. Shape functions check shapes.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_INPUTS_OP_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_INPUTS_OP_H_
 
@@ -21,26 +21,14 @@ absl::Status CheckSamplingRatio(int32_t sampling_ratio);
 absl::Status ReadSampling(::tensorflow::OpKernelConstruction* ctx,
                           bool has_aligned, RoiSampling* sampling);
 
-// The input that gives sizes, by its shape or by its values.
-struct SizeInput {
-  const char* name;
-  bool by_shape;
-};
-constexpr SizeInput ShapeOf(const char* input) { return {input, true}; }
-constexpr SizeInput ValuesOf(const char* input) { return {input, false}; }
-
-// The names of an op's inputs, besides boxes and box_indices.
+// The inputs that an op's sizes are read from.
 struct RoiInputNames {
-  // The features, [N,H,W,C]. A list has one per level, of one N and C.
-  SizeInput features;
-  // The grid of bins: (height, width) in [1, 2^20] each; or the shape of what
-  // was pooled, [K,ph,pw,C] with at most 2^20 bins on an axis.
-  SizeInput grid;
-  // An input that must have the features' shape; null if there is none.
-  const char* like_features = nullptr;
-  // Whether bins have channels of their own: the features' C is then the pooled
-  // C times the number of bins.
-  bool position_sensitive = false;
+  // The features, [N,H,W,C]; a list has one map per level. Null: the outputs
+  // are such.
+  const char* features;
+  // What was pooled, [K,ph,pw,C] with at most 2^20 bins on an axis. Null:
+  // output_size has the values (ph, pw), in [1, 2^20].
+  const char* pooled = nullptr;
 };
 
 // The sizes that the inputs have.
@@ -49,7 +37,7 @@ struct RoiSizes {
   PoolGrid grid;
 };
 
-// Reads and checks an op's sizes and boxes. On the CPU, each of box_indices
+// Reads an op's sizes and boxes. On the CPU, each of box_indices
 // must lie in [0, N). On a GPU, checking would have to wait for the values;
 // there, a box with an index out of range pools zeros.
 template <typename Device, typename C>
@@ -63,11 +51,6 @@ absl::Status CheckSamples(const PoolGrid& grid, int32_t sampling_ratio);
 // Mode max visits each sample: a box has at most 2^24, and 32 bits must be
 // enough to count those of a bin on a map of this shape.
 absl::Status CheckSamplesOfMax(const RoiSizes& sizes, int32_t sampling_ratio);
-
-// An output of `shape`; an error if it has too many elements.
-absl::Status AllocateOutput(::tensorflow::OpKernelContext* ctx, int index,
-                            const FeatureShape& shape,
-                            ::tensorflow::Tensor** output);
 
 // The data of an input that is not a list.
 template <typename T>

@@ -10,7 +10,6 @@ namespace {
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 class RoiAlignMaxOpBase : public OpKernel {
  public:
@@ -45,12 +44,11 @@ class RoiAlignMaxGradOp : public RoiAlignMaxOpBase {
     RoiAlignMaxArgs args;
     Boxes<Coordinate<T>> boxes;
     OP_REQUIRES_OK(
-        ctx, ReadInputs<Device>(ctx, {ShapeOf("features"), ShapeOf("d_output")},
-                                &args, &boxes));
+        ctx, ReadInputs<Device>(ctx, {"features", "d_output"}, &args, &boxes));
     const Tensor& d_output = ctx->input(0);
     if (d_output.NumElements() == 0) boxes.count = 0;  // nothing to add
-    Tensor* d_features = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, args.features, &d_features));
+    Tensor* d_features;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_features}));
     OP_REQUIRES_OK(ctx,
                    ToStatus(RoiAlignMaxGrad(
                        GetDevice<Device>(ctx), args, boxes, Data<T>(d_output),
@@ -66,14 +64,9 @@ class RoiAlignMaxGradGradOp : public RoiAlignMaxOpBase {
   void Compute(OpKernelContext* ctx) override {
     RoiAlignMaxArgs args;
     Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(
-        ctx, ReadInputs<Device>(ctx,
-                                {ShapeOf("features"), ValuesOf("output_size"),
-                                 /*like_features=*/"dd_features"},
-                                &args, &boxes));
-    Tensor* dd_output = nullptr;
-    OP_REQUIRES_OK(
-        ctx, AllocateOutput(ctx, 0, args.Pooled(boxes.count), &dd_output));
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, {"features"}, &args, &boxes));
+    Tensor* dd_output;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&dd_output}));
     if (dd_output->NumElements() == 0) return;
     OP_REQUIRES_OK(
         ctx, ToStatus(RoiAlignMaxGradGrad(GetDevice<Device>(ctx), args, boxes,
@@ -91,14 +84,10 @@ class RoiAlignMaxBoxesGradOp : public RoiAlignMaxOpBase {
   void Compute(OpKernelContext* ctx) override {
     RoiAlignMaxArgs args;
     Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(ctx,
-                   ReadInputs<Device>(ctx,
-                                      {ShapeOf("features"), ShapeOf("d_output"),
-                                       /*like_features=*/"values"},
-                                      &args, &boxes));
-    Tensor* d_boxes = nullptr;
     OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(0, TensorShape({boxes.count, 4}), &d_boxes));
+        ctx, ReadInputs<Device>(ctx, {"features", "d_output"}, &args, &boxes));
+    Tensor* d_boxes;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_boxes}));
     OP_REQUIRES_OK(
         ctx, ToStatus(RoiAlignMaxBoxesGrad(
                  GetDevice<Device>(ctx), args, boxes,

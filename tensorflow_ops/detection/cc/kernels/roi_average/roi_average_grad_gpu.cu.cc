@@ -11,15 +11,18 @@ namespace {
 // at once.
 template <int N, typename Sum>
 __device__ void AddChannels(const Sum (&values)[N], Sum* at) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  if constexpr (N == 4) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  constexpr bool kTogether = false;
+#else
+  constexpr bool kTogether = N == 4;
+#endif
+  if constexpr (kTogether) {
     atomicAdd(reinterpret_cast<float4*>(at),
               make_float4(values[0], values[1], values[2], values[3]));
-    return;
-  }
-#endif
+  } else {
 #pragma unroll
-  for (int i = 0; i < N; ++i) atomicAdd(at + i, values[i]);
+    for (int i = 0; i < N; ++i) atomicAdd(at + i, values[i]);
+  }
 }
 
 // The gradient by atomic additions to zeros, one per channel, bin and pixel. A

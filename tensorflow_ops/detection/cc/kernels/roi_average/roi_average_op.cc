@@ -17,7 +17,6 @@ using ::tensorflow::OpInputList;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 // The differences between the ops, shared by each with its gradients.
 struct RoiAverageTraits {
@@ -114,12 +113,9 @@ class RoiAverageOpBase : public OpKernel {
 
  protected:
   template <typename Device, typename C>
-  absl::Status ReadInputs(OpKernelContext* ctx, const SizeInput& features,
-                          const SizeInput& grid, RoiAverageArgs* args,
-                          Boxes<C>* boxes) const {
+  absl::Status ReadInputs(OpKernelContext* ctx, const RoiInputNames& names,
+                          RoiAverageArgs* args, Boxes<C>* boxes) const {
     RoiSizes sizes;
-    const RoiInputNames names = {features, grid, /*like_features=*/nullptr,
-                                 traits_.has_channel_order};
     TF_RETURN_IF_ERROR(ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, boxes));
     *args = attrs_;
     args->batch = sizes.levels[0].batch;
@@ -146,12 +142,9 @@ class RoiAverageOp : public RoiAverageOpBase {
   void Compute(OpKernelContext* ctx) override {
     RoiAverageArgs args;
     Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(ctx,
-                   ReadInputs<Device>(ctx, ShapeOf("features"),
-                                      ValuesOf("output_size"), &args, &boxes));
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx,
-                   AllocateOutput(ctx, 0, args.Pooled(boxes.count), &output));
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, {"features"}, &args, &boxes));
+    Tensor* output;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&output}));
     if (output->NumElements() == 0) return;
     MapPointers<const T> features;
     OP_REQUIRES_OK(ctx, InputMaps(ctx, &features));
@@ -175,18 +168,15 @@ class RoiAlignOp : public RoiAverageOp<Device, T> {
     if (!max_) return RoiAverageOp<Device, T>::Compute(ctx);
     RoiSizes sizes;
     Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(ctx, ReadRoiInputs<Device>(
-                            ctx, this->yxyx_,
-                            {ShapeOf("features"), ValuesOf("output_size")},
-                            &sizes, &boxes));
+    OP_REQUIRES_OK(ctx, ReadRoiInputs<Device>(ctx, this->yxyx_, {"features"},
+                                              &sizes, &boxes));
     const RoiAverageArgs& attrs = this->attrs_;
     const RoiAlignMaxArgs args = {
         {sizes.levels[0], attrs.levels[0].spatial_scale, sizes.grid},
         attrs.sampling};
     OP_REQUIRES_OK(ctx, CheckSamplesOfMax(sizes, attrs.sampling.ratio));
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK(ctx,
-                   AllocateOutput(ctx, 0, args.Pooled(boxes.count), &output));
+    Tensor* output;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&output}));
     if (output->NumElements() == 0) return;
     OP_REQUIRES_OK(ctx, ToStatus(RoiAlignMax(
                             GetDevice<Device>(ctx), args, boxes,
@@ -207,16 +197,13 @@ class RoiAverageGradOp : public RoiAverageOpBase {
     RoiAverageArgs args;
     Boxes<Coordinate<T>> boxes;
     OP_REQUIRES_OK(
-        ctx, ReadInputs<Device>(ctx,
-                                ValuesOf(traits_.has_levels ? "features_shapes"
-                                                            : "features_shape"),
-                                ShapeOf("d_output"), &args, &boxes));
+        ctx, ReadInputs<Device>(ctx, {nullptr, "d_output"}, &args, &boxes));
     const Tensor& d_output = ctx->input(0);
     if (d_output.NumElements() == 0) boxes.count = 0;  // nothing to add
     MapPointers<T> d_features;
     for (int l = 0; l < args.num_levels; ++l) {
-      Tensor* map = nullptr;
-      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, l, args.Features(l), &map));
+      Tensor* map;
+      OP_REQUIRES_OK(ctx, ctx->allocate_output(l, *OutputShape(l), &map));
       d_features.maps[l] = Data<T>(map);
     }
     OP_REQUIRES_OK(
@@ -234,11 +221,10 @@ class RoiAverageBoxesGradOp : public RoiAverageOpBase {
   void Compute(OpKernelContext* ctx) override {
     RoiAverageArgs args;
     Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, ShapeOf("features"),
-                                           ShapeOf("d_output"), &args, &boxes));
-    Tensor* d_boxes = nullptr;
     OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(0, TensorShape({boxes.count, 4}), &d_boxes));
+        ctx, ReadInputs<Device>(ctx, {"features", "d_output"}, &args, &boxes));
+    Tensor* d_boxes;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_boxes}));
     MapPointers<const T> features;
     OP_REQUIRES_OK(ctx, InputMaps(ctx, &features));
     OP_REQUIRES_OK(ctx, ToStatus(RoiAverageBoxesGrad(

@@ -40,15 +40,12 @@ class RoiPoolOp : public RoiPoolOpBase {
   void Compute(OpKernelContext* ctx) override {
     RoiArgs args;
     Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(ctx, ReadInputs<Device>(
-                            ctx, {ShapeOf("features"), ValuesOf("output_size")},
-                            &args, &boxes));
-    const FeatureShape pooled = args.Pooled(boxes.count);
-    Tensor *output = nullptr, *argmax = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, pooled, &output));
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, {"features"}, &args, &boxes));
+    Tensor *output, *argmax = nullptr;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&output}));
     // Inference does not read argmax: the kernel then does without it.
     if (ctx->output_required(1)) {
-      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, pooled, &argmax));
+      OP_REQUIRES_OK(ctx, ctx->allocate_output(1, output->shape(), &argmax));
     }
     OP_REQUIRES_OK(
         ctx,
@@ -67,18 +64,11 @@ class RoiPoolGradOp : public RoiPoolOpBase {
     RoiArgs args;
     Boxes<Coordinate<T>> boxes;
     OP_REQUIRES_OK(
-        ctx, ReadInputs<Device>(
-                 ctx, {ValuesOf("features_shape"), ShapeOf("d_output")}, &args,
-                 &boxes));
+        ctx, ReadInputs<Device>(ctx, {nullptr, "d_output"}, &args, &boxes));
     const Tensor &d_output = ctx->input(0), &argmax = ctx->input(1);
-    OP_REQUIRES(
-        ctx, argmax.shape() == d_output.shape(),
-        absl::InvalidArgumentError("argmax must have d_output's shape " +
-                                   d_output.shape().DebugString() + ", got " +
-                                   argmax.shape().DebugString()));
     if (d_output.NumElements() == 0) boxes.count = 0;  // nothing to add
-    Tensor* d_features = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 0, args.features, &d_features));
+    Tensor* d_features;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_features}));
     OP_REQUIRES_OK(
         ctx, ToStatus(RoiPoolGrad(GetDevice<Device>(ctx), args, boxes,
                                   Data<T>(d_output), Data<int32_t>(argmax),
@@ -94,12 +84,10 @@ class RoiPoolGradGradOp : public RoiPoolOpBase {
   void Compute(OpKernelContext* ctx) override {
     RoiArgs args;
     Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(ctx, ReadInputs<Device>(
-                            ctx, {ShapeOf("dd_features"), ShapeOf("argmax")},
-                            &args, &boxes));
-    Tensor* dd_output = nullptr;
     OP_REQUIRES_OK(
-        ctx, AllocateOutput(ctx, 0, args.Pooled(boxes.count), &dd_output));
+        ctx, ReadInputs<Device>(ctx, {"dd_features", "argmax"}, &args, &boxes));
+    Tensor* dd_output;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&dd_output}));
     if (dd_output->NumElements() == 0) return;
     OP_REQUIRES_OK(ctx,
                    ToStatus(RoiPoolGradGrad(GetDevice<Device>(ctx), args, boxes,

@@ -22,18 +22,11 @@ class ConnectedComponentsOp : public OpKernel {
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor& images = ctx->input(0);
-    ConnectedComponentsArgs args;
-    OP_REQUIRES_OK(ctx, ReadPlanes(images.shape(), &args.planes));
-    OP_REQUIRES_OK(ctx, CheckPlanePixels(args.planes.height, args.planes.width,
-                                         images.shape().DebugString()));
     ::tensorflow::Tensor *labels, *counts;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, images.shape(), &labels));
-    // [], [N] or [N, C].
-    ::tensorflow::TensorShape counts_shape;
-    if (images.dims() > 2) counts_shape.AddDim(args.planes.images);
-    if (images.dims() > 3) counts_shape.AddDim(args.planes.channels);
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, counts_shape, &counts));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&labels, &counts}));
     if (counts->NumElements() == 0) return;
+    ConnectedComponentsArgs args;
+    args.planes = PlanesOf(images.shape());
     args.pixel_bytes = ::tensorflow::DataTypeSize(images.dtype());
     args.diagonal = diagonal_;
     args.images = images.data();

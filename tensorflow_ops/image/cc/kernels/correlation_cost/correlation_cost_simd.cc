@@ -163,12 +163,6 @@ TFO_INLINE void TransposeTo(const From* from, int64_t from_step, int64_t rows,
       const int64_t count = columns - x < kLanes ? columns - x : kLanes;
       const From* const at = from + n * from_step + x;
       V v[kLanes];
-      if constexpr (kPadded) {
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-          __builtin_prefetch(at + (kLanes + i) * from_step);
-        }
-      }
       if (some == kLanes && count == kLanes) {
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {

@@ -1,4 +1,4 @@
-// The attrs and shapes of correlation_cost, for shape functions and OpKernels.
+// The attrs of correlation_cost, for shape functions and OpKernels.
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_CORRELATION_COST_CORRELATION_INPUTS_OP_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_CORRELATION_COST_CORRELATION_INPUTS_OP_H_
 
@@ -37,18 +37,6 @@ absl::Status ReadCorrelationAttrs(Context* ctx, CorrelationArgs* args) {
         "kernel_size is ", args->kernel_size, ", expected an odd number"));
   }
   return absl::OkStatus();
-}
-
-// Returns an error unless `size`, a height or width, is large enough for costs.
-inline absl::Status CheckCorrelatedSize(const CorrelationArgs& args,
-                                        int64_t size,
-                                        const std::string& shape) {
-  if (args.OutputSize(size) > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "features are ", shape, ", too small for max_displacement ",
-      args.max_displacement, ": expected height and width of at least ",
-      2 * (args.Border() - args.padding) + 1, " with kernel_size ",
-      args.kernel_size, " and padding ", args.padding));
 }
 
 }  // namespace tfo

@@ -16,9 +16,8 @@ class DistanceTransformOp : public OpKernel {
     const ::tensorflow::Tensor &images = ctx->input(0),
                                &spacing = ctx->input(1);
     DistanceTransformArgs<T> args;
-    OP_REQUIRES_OK(ctx, ReadPlanes(images.shape(), &args.planes));
-    OP_REQUIRES_OK(ctx, CheckShape("spacing", spacing.shape(), {2},
-                                   "[2]: of rows and of columns"));
+    ::tensorflow::Tensor* distances;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&distances}));
     for (int i = 0; i < 2; ++i) {
       const double value = Data<double>(spacing)[i];
       OP_REQUIRES(
@@ -26,10 +25,7 @@ class DistanceTransformOp : public OpKernel {
           absl::InvalidArgumentError(absl::StrCat(
               "spacing[", i, "] is ", value, ", expected [1e-38, 1e+38]")));
     }
-    OP_REQUIRES_OK(ctx, CheckImageSides(args.planes.height, args.planes.width,
-                                        images.shape().DebugString()));
-    ::tensorflow::Tensor* distances;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, images.shape(), &distances));
+    args.planes = PlanesOf(images.shape());
     args.type = {::tensorflow::DataTypeSize(images.dtype()),
                  ::tensorflow::DataTypeIsFloating(images.dtype())};
     args.row_spacing = Data<double>(spacing)[0];

@@ -222,9 +222,6 @@ Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
                  const Accumulator<T>* grid, const Accumulator<T>* direction,
                  T* output) {
   using Sum = Accumulator<T>;
-  const bool stream = args.batch * args.samples * args.channels *
-                          static_cast<int64_t>(sizeof(T)) >=
-                      kStreamBytes;
   const auto find = [&](FoundBlock<Sum>* block) {
     const int64_t first = 2 * block->image * args.samples;
     FetchCoordinates(args, grid + first, block->span);
@@ -240,7 +237,7 @@ Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
     const int64_t first = block.image * args.samples + block.span.first;
     TFO_DISPATCH(SamplePixels<T>)
     (block.taps, block.span.count,
-     features + block.image * args.Pixels() * args.channels, args, stream,
+     features + block.image * args.Pixels() * args.channels, args,
      output + first * args.channels);
   };
   ForBlocks<T>(cpu, args, features, grid, CyclesPerSample(args), find, sample);

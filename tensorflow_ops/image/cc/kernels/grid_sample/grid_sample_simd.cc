@@ -37,7 +37,7 @@ void FillNan(T* to, int64_t n) {
 }
 
 // All channels of a sample, whose taps are kTaps, or taps.count if that is 0.
-template <int kTaps, bool kStream, typename T>
+template <int kTaps, typename T>
 TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
                              T* output) {
   constexpr int kCount = Lanes<T>::kCount;
@@ -58,12 +58,7 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
         }
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
-          T* const to = output + c + v * kCount;
-          if constexpr (kStream) {
-            Stream<T>(sums[v], to);
-          } else {
-            Store(sums[v], to);
-          }
+          Store(sums[v], output + c + v * kCount);
         }
       },
       [&](int64_t c, int64_t n) {
@@ -98,11 +93,6 @@ struct ShortVector {
     Vector pixel;
     memcpy(&pixel, at, sizeof(pixel));
 #ifdef __FMA__
-    if constexpr (kLanes == 4) {
-      return reinterpret_cast<Vector>(
-          _mm_fmadd_ps(_mm_set1_ps(weight), reinterpret_cast<__m128>(pixel),
-                       reinterpret_cast<__m128>(sum)));
-    }
     if constexpr (kLanes == 8) {
       return reinterpret_cast<Vector>(_mm256_fmadd_ps(
           _mm256_set1_ps(weight), reinterpret_cast<__m256>(pixel),
@@ -135,14 +125,13 @@ TFO_INLINE void SampleScalars(const SampleTaps<float>& taps, int64_t i,
   }
 }
 
-// kChannels: args.channels, or 0 for any number.
-template <int kLanes, int kChannels>
+template <int kLanes>
 __attribute__((noinline)) void SampleFewChannels(const SampleTaps<float>& taps,
                                                  int64_t count,
                                                  const float* image,
                                                  const GridSampleArgs& args,
                                                  float* output) {
-  const int64_t channels = kChannels == 0 ? args.channels : kChannels;
+  const int64_t channels = args.channels;
   const int64_t row = args.width * channels;
   int32_t simple[kSampleBlock];
   const int32_t last_pixel =
@@ -204,7 +193,7 @@ void SampleOneChannel(const SampleTaps<Sum<T>>& taps, int64_t count,
   }
 }
 
-template <bool kStream, typename T>
+template <typename T>
 void SampleManyChannels(const SampleTaps<Sum<T>>& taps, int64_t count,
                         const T* image, int64_t channels, T* output) {
   for (int64_t i = 0; i < count; ++i) {
@@ -215,12 +204,11 @@ void SampleManyChannels(const SampleTaps<Sum<T>>& taps, int64_t count,
     }
     const auto counted = CountTaps(taps, i, image, channels);
     if (counted.count == 4) {
-      SampleTapsOf<4, kStream>(counted, channels, to);
+      SampleTapsOf<4>(counted, channels, to);
     } else {
-      SampleTapsOf<0, kStream>(counted, channels, to);
+      SampleTapsOf<0>(counted, channels, to);
     }
   }
-  if (kStream) FinishStreaming();
 }
 
 }  // namespace
@@ -228,61 +216,35 @@ void SampleManyChannels(const SampleTaps<Sum<T>>& taps, int64_t count,
 template <typename T>
 void FetchPixels(const SampleTaps<Sum<T>>& taps, int64_t count, int new_tap,
                  const T* image, int64_t channels) {
-  constexpr int64_t kLine = 64;
-  const int64_t bytes = channels * sizeof(T), last = taps.count - 1;
-  const char* const from = reinterpret_cast<const char*>(image);
-  if (2 * bytes < kLine) {
-    const int32_t* const pixel = taps.pixel[new_tap];
-    for (int64_t i = 0; i < count; ++i) {
-      __builtin_prefetch(from + pixel[i] * bytes, 0, 3);
-    }
-    return;
-  }
+  const int32_t* const pixel = taps.pixel[new_tap];
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t pixels[] = {taps.pixel[0][i], taps.pixel[last][i]};
-    for (const int64_t pixel : pixels) {
-      const char* const at = from + pixel * bytes;
-      for (int64_t line = 0; line < bytes; line += kLine) {
-        __builtin_prefetch(at + line, 0, 2);
-      }
-    }
+    __builtin_prefetch(image + pixel[i] * channels, 0, 3);
   }
 }
 
 template <typename T>
 void SamplePixels(const SampleTaps<Sum<T>>& taps, int64_t count, const T* image,
-                  const GridSampleArgs& args, bool stream, T* output) {
+                  const GridSampleArgs& args, T* output) {
   const int64_t channels = args.channels;
   if (channels == 1) return SampleOneChannel(taps, count, image, output);
   if constexpr (sizeof(T) == 4) {
-    if (taps.count == 4 && channels <= 4 && args.Pixels() * channels >= 4) {
-      return channels == 3
-                 ? SampleFewChannels<4, 3>(taps, count, image, args, output)
-                 : SampleFewChannels<4, 0>(taps, count, image, args, output);
-    }
     if (taps.count == 4 && channels <= 8 && args.Pixels() * channels >= 8) {
-      return SampleFewChannels<8, 0>(taps, count, image, args, output);
+      return SampleFewChannels<8>(taps, count, image, args, output);
     }
     if constexpr (kFloats == 16) {
       if (taps.count == 4 && channels < 16 && args.Pixels() * channels >= 16) {
-        return SampleFewChannels<16, 0>(taps, count, image, args, output);
+        return SampleFewChannels<16>(taps, count, image, args, output);
       }
     }
   }
-  constexpr int64_t kBytes = Lanes<T>::kCount * sizeof(T);
-  if (stream && channels * sizeof(T) % kBytes == 0 &&
-      reinterpret_cast<uintptr_t>(output) % kBytes == 0) {
-    SampleManyChannels<true>(taps, count, image, channels, output);
-  } else {
-    SampleManyChannels<false>(taps, count, image, channels, output);
-  }
+  SampleManyChannels(taps, count, image, channels, output);
 }
 
 #define TFO_INSTANTIATE(T)                                                    \
   template void FetchPixels<T>(const SampleTaps<Sum<T>>&, int64_t, int,       \
                                const T*, int64_t);                            \
   template void SamplePixels<T>(const SampleTaps<Sum<T>>&, int64_t, const T*, \
-                                const GridSampleArgs&, bool, T*)
+                                const GridSampleArgs&, T*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 TFO_INSTANTIATE(Half);

@@ -59,19 +59,17 @@ TFO_PER_CPU_LEVEL(
     void FindRows(const GridSampleArgs& args, const C* grid,
                   const SampleSpan& span, int32_t* first, int32_t* last);
 
-    // Prefetches pixels of an image [pixels, channels]: the first and the last
-    // tap of each sample, or only `new_tap` if a cache line has many pixels;
-    // neighboring samples read the other taps.
+    // Prefetches the pixels of an image [pixels, channels] that are `new_tap`
+    // of a sample; neighboring samples read the other taps, and the processor
+    // foresees the other channels.
     template <typename T>
     void FetchPixels(const SampleTaps<Accumulator<T>>& taps, int64_t count,
                      int new_tap, const T* image, int64_t channels);
 
-    // Writes samples [count, channels] of an image; if `stream`, past the
-    // caches where the alignment allows.
+    // Writes samples [count, channels] of an image.
     template <typename T>
     void SamplePixels(const SampleTaps<Accumulator<T>>& taps, int64_t count,
-                      const T* image, const GridSampleArgs& args, bool stream,
-                      T* output);
+                      const T* image, const GridSampleArgs& args, T* output);
 
     // Adds gradients of samples of an image to the pixels of a band, from
     // sums[0] on.

@@ -1,8 +1,5 @@
-// The taps of places outside, the bands of rows that samples are in, and large
-// outputs.
+// The taps of places outside, and the bands of rows that samples are in.
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -74,31 +71,6 @@ TFO_TEST(GridSampleTaps, BandsHoldSamplesThatReadThem) {
     TFO_EXPECT(std::equal(expected[band].begin(), expected[band].end(),
                           list.samples, list.samples + list.count));
   }
-}
-
-// Outputs that do not fit into caches are written past them.
-TFO_TEST(GridSample, LargeOutputsEqualTheirParts) {
-  GridSampleArgs args = {};
-  args.coordinates = SampleCoordinates::kPixels;
-  args.batch = 1;
-  args.height = args.width = 4;
-  args.channels = 64;
-  const int64_t all = 1 << 16, part = all / 4;
-  const auto image = testing::RandomValues<float>(16 * 64, 1);
-  auto grid = testing::RandomValues<float>(2 * all, 2);
-  grid[77] = NAN;
-  std::vector<float> memory(all * 64 + 16), expected(all * 64);
-  float* const output = &memory[16 - reinterpret_cast<uintptr_t>(&memory[0]) /
-                                         sizeof(float) % 16];
-  args.samples = all;
-  GridSample<float>(testing::ThreadedCpu(2), args, image.data(), grid.data(),
-                    nullptr, output);
-  args.samples = part;
-  for (int64_t i = 0; i < all; i += part) {
-    GridSample<float>(Cpu(), args, image.data(), &grid[2 * i], nullptr,
-                      &expected[i * 64]);
-  }
-  TFO_EXPECT(memcmp(output, expected.data(), all * 256) == 0);
 }
 
 }  // namespace

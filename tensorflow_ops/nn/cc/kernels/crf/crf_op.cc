@@ -7,34 +7,19 @@ namespace tfo {
 namespace {
 
 // Reads logits [B, T, K], transitions [K, K] and lengths [B], inputs `first`
-// and on.
+// and on, and checks the lengths.
 template <typename T>
 absl::Status ReadCrfScores(::tensorflow::OpKernelContext* ctx, int first,
                            bool check_values, CrfScores<T>* s) {
-  const ::tensorflow::Tensor &logits = ctx->input(first),
-                             &transitions = ctx->input(first + 1),
-                             &lengths = ctx->input(first + 2);
-  TF_RETURN_IF_ERROR(CheckShape("logits", logits.shape(), {-1, -1, -1},
-                                "[batch, frames, tags]"));
-  const int64_t batch = logits.dim_size(0), tags = logits.dim_size(2);
-  if (tags == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("logits must have at least one tag, got ",
-                     logits.shape().DebugString()));
-  }
-  TF_RETURN_IF_ERROR(CheckShape(
-      "transitions", transitions.shape(), {tags, tags},
-      absl::StrCat("[", tags, ", ", tags, "], from each tag to each").c_str()));
-  TF_RETURN_IF_ERROR(CheckShape("lengths", lengths.shape(), {batch},
-                                absl::StrCat("[", batch, "]").c_str()));
-  *s = {batch,
+  const ::tensorflow::Tensor& logits = ctx->input(first);
+  *s = {logits.dim_size(0),
         logits.dim_size(1),
-        tags,
+        logits.dim_size(2),
         Data<T>(logits),
-        Data<Accumulator<T>>(transitions),
-        IntsOf(lengths)};
+        Data<Accumulator<T>>(ctx->input(first + 1)),
+        IntsOf(ctx->input(first + 2))};
   if (!check_values) return absl::OkStatus();
-  return CheckLengths("lengths", s->lengths, batch, 0, s->frames,
+  return CheckLengths("lengths", s->lengths, s->batch, 0, s->frames,
                       "the frames of logits");
 }
 
@@ -44,9 +29,6 @@ absl::Status ReadCrfLabels(::tensorflow::OpKernelContext* ctx,
                            bool check_values, CrfScores<T>* s,
                            IndexArray* labels) {
   TF_RETURN_IF_ERROR(ReadCrfScores(ctx, 1, check_values, s));
-  TF_RETURN_IF_ERROR(
-      CheckShape("labels", ctx->input(0).shape(), {s->batch, s->frames},
-                 absl::StrCat("[", s->batch, ", ", s->frames, "]").c_str()));
   *labels = IntsOf(ctx->input(0));
   for (int64_t i = 0; check_values && i < s->batch; ++i) {
     for (int64_t t = 0; t < s->lengths[i]; ++t) {
@@ -85,7 +67,7 @@ class CrfLikelihoodOp : public CrfOpBase<Device, T> {
     OP_REQUIRES_OK(
         ctx, ReadCrfLabels(ctx, this->kChecks, &args.scores, &args.labels));
     ::tensorflow::Tensor* result;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {args.scores.batch}, &result));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&result}));
     args.log_likelihood = Data<Accumulator<T>>(result);
     OP_REQUIRES_OK(ctx, RunCrfArgs<Device>(ctx, args));
   }
@@ -100,13 +82,8 @@ class CrfLikelihoodGradOp : public CrfOpBase<Device, T> {
     CrfLikelihoodGradArgs<T> args;
     OP_REQUIRES_OK(
         ctx, ReadCrfLabels(ctx, this->kChecks, &args.scores, &args.labels));
-    OP_REQUIRES_OK(ctx, CheckSequenceShape("d_log_likelihood", ctx->input(4),
-                                           {args.scores.batch}));
     ::tensorflow::Tensor *d_logits, *d_transitions;
-    OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(0, ctx->input(1).shape(), &d_logits));
-    OP_REQUIRES_OK(
-        ctx, ctx->allocate_output(1, ctx->input(2).shape(), &d_transitions));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_logits, &d_transitions}));
     args.d = Data<Accumulator<T>>(ctx->input(4));
     args.d_logits = Data<T>(d_logits);
     args.d_transitions = Data<Accumulator<T>>(d_transitions);
@@ -123,8 +100,7 @@ class CrfMarginalsOp : public CrfOpBase<Device, T> {
     CrfMarginalsArgs<T> args;
     OP_REQUIRES_OK(ctx, ReadCrfScores(ctx, 0, this->kChecks, &args.scores));
     ::tensorflow::Tensor* marginals;
-    OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(0, ctx->input(0).shape(), &marginals));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&marginals}));
     args.marginals = Data<Accumulator<T>>(marginals);
     OP_REQUIRES_OK(ctx, RunCrfArgs<Device>(ctx, args));
   }
@@ -143,8 +119,7 @@ class CrfDecodeOp : public CrfOpBase<Device, T> {
                 absl::InvalidArgumentError(absl::StrCat(
                     "logits have ", s.tags, " tags, expected below 2^31")));
     ::tensorflow::Tensor *labels, *best;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {s.batch, s.frames}, &labels));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, {s.batch}, &best));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&labels, &best}));
     args.labels = Data<int32_t>(labels);
     args.best = Data<Accumulator<T>>(best);
     OP_REQUIRES_OK(ctx, RunCrfArgs<Device>(ctx, args));

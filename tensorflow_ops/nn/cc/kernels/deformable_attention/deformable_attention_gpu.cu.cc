@@ -29,8 +29,8 @@ __device__ inline int64_t ValueOffset(const AttentionArgs& args, int64_t image,
 template <typename C>
 __device__ bool FindPoint(const AttentionLevel& level, const C* location,
                           BilinearCell<C>* cell) {
-  return FindCell(location[1] * static_cast<C>(level.height) - C(0.5),
-                  location[0] * static_cast<C>(level.width) - C(0.5),
+  return FindCell(Product(location[1], static_cast<C>(level.height)) - C(0.5),
+                  Product(location[0], static_cast<C>(level.width)) - C(0.5),
                   level.height, level.width, cell);
 }
 

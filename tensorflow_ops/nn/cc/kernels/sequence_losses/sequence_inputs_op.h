@@ -50,43 +50,21 @@ inline absl::Status CheckLabel(int64_t example, int64_t i, int64_t label,
                    ", expected [0, ", classes, ")"));
 }
 
-// Checks inputs labels [B, U], logits, label_lengths [B] and logit_lengths [B],
-// in this order.
+// Reads labels [B, U], logits, label_lengths [B] and logit_lengths [B], the
+// first inputs in this order, and checks their values.
 template <typename Loss, typename Device>
 absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
                                 int64_t blank_index, LabelSequences* s) {
-  const ::tensorflow::Tensor &labels = ctx->input(0), &logits = ctx->input(1),
-                             &label_lengths = ctx->input(2),
-                             &logit_lengths = ctx->input(3);
-  TF_RETURN_IF_ERROR(
-      CheckShape("labels", labels.shape(), {-1, -1}, "[batch, labels]"));
+  const ::tensorflow::Tensor &labels = ctx->input(0), &logits = ctx->input(1);
   const int64_t batch = labels.dim_size(0), max_labels = labels.dim_size(1);
-  const std::string of_batch = absl::StrCat("[", batch);
-  if (Loss::kHasNodes) {
-    TF_RETURN_IF_ERROR(CheckShape(
-        "logits", logits.shape(), {batch, -1, max_labels + 1, -1},
-        absl::StrCat(of_batch, ", frames, ", max_labels + 1,
-                     ", classes]: labels are ", labels.shape().DebugString())
-            .c_str()));
-  } else {
-    TF_RETURN_IF_ERROR(
-        CheckShape("logits", logits.shape(), {batch, -1, -1},
-                   absl::StrCat(of_batch, ", frames, classes]").c_str()));
-  }
-  for (const auto& [name, lengths] :
-       {std::pair("label_lengths", &label_lengths),
-        std::pair("logit_lengths", &logit_lengths)}) {
-    TF_RETURN_IF_ERROR(CheckShape(name, lengths->shape(), {batch},
-                                  absl::StrCat(of_batch, "]").c_str()));
-  }
   *s = {batch,
         logits.dim_size(1),
         max_labels,
         logits.dim_size(logits.dims() - 1),
         0,
         IntsOf(labels),
-        IntsOf(label_lengths),
-        IntsOf(logit_lengths)};
+        IntsOf(ctx->input(2)),
+        IntsOf(ctx->input(3))};
   TF_RETURN_IF_ERROR(ReadBlank(blank_index, s->classes, &s->blank));
   if (!std::is_same_v<Device, Cpu>) return absl::OkStatus();
   TF_RETURN_IF_ERROR(CheckLengths("label_lengths", s->label_lengths, batch, 0,
@@ -106,24 +84,6 @@ absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
     }
   }
   return absl::OkStatus();
-}
-
-// The shape of logits without classes.
-inline ::tensorflow::TensorShape RowsOfLogits(
-    ::tensorflow::OpKernelContext* ctx) {
-  ::tensorflow::TensorShape rows = ctx->input(1).shape();
-  rows.RemoveLastDims(1);
-  return rows;
-}
-
-// Errors read "d_loss must be [2], got [3]".
-inline absl::Status CheckSequenceShape(const char* name,
-                                       const ::tensorflow::Tensor& tensor,
-                                       const ::tensorflow::TensorShape& shape) {
-  if (tensor.shape() == shape) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, " must be ",
-                                                 shape.DebugString(), ", got ",
-                                                 tensor.shape().DebugString()));
 }
 
 // Calls run(device); on a GPU with `scratch_bytes` of scratch memory.

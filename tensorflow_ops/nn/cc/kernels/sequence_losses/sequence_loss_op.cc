@@ -24,10 +24,7 @@ class SequenceLossOp : public OpKernel {
     OP_REQUIRES_OK(
         ctx, (ReadLabelSequences<Loss, Device>(ctx, blank_, &args.sequences)));
     ::tensorflow::Tensor *loss, *largest, *rest;
-    const auto rows = RowsOfLogits(ctx);
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {args.sequences.batch}, &loss));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(1, rows, &largest));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(2, rows, &rest));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&loss, &largest, &rest}));
     args.logits = Data<T>(ctx->input(1));
     args.loss = Data<Value>(loss);
     args.largest = Data<Value>(largest);
@@ -59,14 +56,8 @@ class SequenceLossGradOp : public OpKernel {
     SequenceLossGradArgs<Loss, T> args;
     OP_REQUIRES_OK(
         ctx, (ReadLabelSequences<Loss, Device>(ctx, blank_, &args.sequences)));
-    const auto rows = RowsOfLogits(ctx);
-    OP_REQUIRES_OK(ctx, CheckSequenceShape("d_loss", ctx->input(4),
-                                           {args.sequences.batch}));
-    OP_REQUIRES_OK(ctx, CheckSequenceShape("largest", ctx->input(5), rows));
-    OP_REQUIRES_OK(ctx, CheckSequenceShape("rest", ctx->input(6), rows));
     ::tensorflow::Tensor* d_logits;
-    OP_REQUIRES_OK(ctx,
-                   ctx->allocate_output(0, ctx->input(1).shape(), &d_logits));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_logits}));
     args.logits = Data<T>(ctx->input(1));
     args.d_loss = Data<Value>(ctx->input(4));
     args.largest = Data<Value>(ctx->input(5));
