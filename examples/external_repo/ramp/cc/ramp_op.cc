@@ -21,11 +21,11 @@ class RampOp : public tfo::OpKernel {
 
   void Compute(OpKernelContext* ctx) override {
     const Tensor& x = ctx->input(0);
-    Tensor* y = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, x.shape(), &y));
+    T* y;
+    OP_REQUIRES_OK(ctx, tfo::AllocateOutputs(ctx, &y));
     OP_REQUIRES_OK(ctx, tfo::ToStatus(Ramp(tfo::GetDevice<Device>(ctx),
                                            {x.NumElements(), limit_},
-                                           tfo::Data<T>(x), tfo::Data<T>(y))));
+                                           tfo::Data<T>(x), y)));
   }
 
  private:
