@@ -93,6 +93,11 @@ struct ShortVector {
     Vector pixel;
     memcpy(&pixel, at, sizeof(pixel));
 #ifdef __FMA__
+    if constexpr (kLanes == 4) {
+      return reinterpret_cast<Vector>(
+          _mm_fmadd_ps(_mm_set1_ps(weight), reinterpret_cast<__m128>(pixel),
+                       reinterpret_cast<__m128>(sum)));
+    }
     if constexpr (kLanes == 8) {
       return reinterpret_cast<Vector>(_mm256_fmadd_ps(
           _mm256_set1_ps(weight), reinterpret_cast<__m256>(pixel),
@@ -228,6 +233,9 @@ void SamplePixels(const SampleTaps<Sum<T>>& taps, int64_t count, const T* image,
   const int64_t channels = args.channels;
   if (channels == 1) return SampleOneChannel(taps, count, image, output);
   if constexpr (sizeof(T) == 4) {
+    if (taps.count == 4 && channels <= 4 && args.Pixels() * channels >= 4) {
+      return SampleFewChannels<4>(taps, count, image, args, output);
+    }
     if (taps.count == 4 && channels <= 8 && args.Pixels() * channels >= 8) {
       return SampleFewChannels<8>(taps, count, image, args, output);
     }
