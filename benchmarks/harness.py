@@ -1,122 +1,209 @@
-"""Interleaved timing: medians, ratios to peers, ratios to the memory floor.
+"""Cases of benchmarks, the tables that they belong to, and the calls that they time.
 
-Times on a shared machine drift. Candidates therefore run in turns in one process, and
-only ratios of their medians are meaningful.
+Files benchmarks/NAMESPACE/FILE.py have functions that yield cases; `table` registers them.
+run.py measures the cases and writes the tables.
 """
 
 import concurrent.futures
-import contextlib
 import dataclasses
-import importlib.metadata
-import os
-import pathlib
-import platform
 import random
-import re
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 THREADS = 2
-
-
-def interleave(candidates, seconds=4.0, min_rounds=7, max_seconds=60.0, pause=0.0):
-    """Times callables in rounds, each in a random order.
-
-    Args:
-      candidates: {name: callable}; each callable returns after its work is done.
-      seconds: duration, extended until `min_rounds` have run.
-      min_rounds: minimum number of rounds.
-      max_seconds: limit of that extension; three rounds run in any case.
-      pause: seconds between calls; OpenMP's threads spin for milliseconds after a call.
-
-    Returns:
-      {name: median seconds}.
-    """
-    times = {name: [] for name in candidates}
-    for call in candidates.values():  # caches, pools, traces
-        call()
-    order, shuffle = list(candidates.items()), random.Random(0).shuffle
-    start = time.perf_counter()
-    rounds = 0
-    while rounds < min(min_rounds, 3) or time.perf_counter() - start < (
-        max_seconds if rounds < min_rounds else seconds
-    ):
-        shuffle(order)  # so that no candidate always runs after the same other one
-        for name, call in order:
-            time.sleep(pause)
-            begin = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - begin)
-        rounds += 1
-    return {name: statistics.median(samples) for name, samples in times.items()}
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+PAUSE = 0.01  # seconds between calls of ours and PyTorch's, whose threads spin after a call
+TABLES = {}
 
 
 @dataclasses.dataclass
-class MemoryRates:
-    """This machine's memory bandwidth with THREADS threads, in bytes per second."""
+class Case:
+    """A row of a table: our call, and what it is compared with.
 
-    read: float
-    write: float
+    A call returns after its work is done. Attributes:
+      where: the first columns.
+      ours: our call.
+      peers: other implementations.
+      inputs: the tensors that the call reads.
+      moved: the bytes that it must read and write, if not inputs and result once each.
+      floor: calls of what the work cannot do without, instead of `moved`.
+      off: the peers whose results are compared with ours; None for all.
+      arrays: {name or "ours": function of its result to what is compared}.
+      rounding: counts differences above this, relative for values above 1.
+      facts: a function of {name: result} to further columns.
+    """
 
-    def __str__(self):
-        return f"memory reads {self.read / 1e9:.1f} GB/s, writes {self.write / 1e9:.1f} GB/s"
-
-    def floor(self, bytes_read, bytes_written):
-        """Returns the seconds for reading and writing these bytes once."""
-        return bytes_read / self.read + bytes_written / self.write
-
-
-def machine():
-    """Returns a line with the processor and the relevant versions."""
-    info = pathlib.Path("/proc/cpuinfo")
-    models = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
-    parts = [
-        f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores",
-        f"Python {platform.python_version()}",
-    ]
-    for package in ("tensorflow_cpu", "tensorflow", "torch", "torchvision"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            parts.append(f"{package} {importlib.metadata.version(package)}")
-    return ", ".join(parts)
+    where: dict[str, Any]
+    ours: Callable
+    peers: dict[str, Callable] = dataclasses.field(default_factory=dict)
+    inputs: Any = ()
+    moved: tuple[int, int] | None = None
+    floor: tuple[Callable, ...] = ()
+    off: tuple[str, ...] | None = None
+    arrays: dict[str, Callable] = dataclasses.field(default_factory=dict)
+    rounding: float | None = None
+    facts: Callable | None = None
 
 
-class Reader:
-    """Context manager: reads an array once with THREADS threads, the minimum work of any function of it."""
+@dataclasses.dataclass
+class Table:
+    """A function that yields cases, or lists of cases that are timed in turns, and what to measure of them.
 
-    def __init__(self, array):
-        # Views the bytes as float32: NumPy reads fastest in a dot product.
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        whole = flat[: flat.size // 4 * 4].view(np.float32)
-        self._parts = np.array_split(whole, THREADS)
-        self._pool = concurrent.futures.ThreadPoolExecutor(THREADS)
+    Attributes:
+      cases: the function; its docstring is the note above the table.
+      speed: whether to time the cases.
+      threads: whether to time our calls with one thread, too.
+      memory: whose peak memory to measure: "ours" or names of peers.
+      axis: the column over which times are plotted.
+      pause: seconds between calls.
+    """
 
-    def __enter__(self):
-        return self
+    cases: Callable
+    speed: bool = True
+    threads: bool = False
+    memory: tuple[str, ...] = ()
+    axis: str | None = None
+    pause: float = 0.0
 
-    def __exit__(self, *_):
-        self._pool.shutdown()
 
-    def read(self):
-        # NumPy releases the GIL.
+def table(name="", **attributes):
+    """Registers a function that yields cases as table NAMESPACE/FILE/NAME; NAME is the function's by default."""
+
+    def register(cases):
+        key = f"{cases.__module__.replace('.', '/')}/{name or cases.__name__}"
+        TABLES[key] = Table(cases, **attributes)
+        return cases
+
+    return register
+
+
+def interleave(calls, seconds=4.0, min_rounds=7, max_seconds=60.0, pause=0.0):
+    """Times calls in rounds, each in a random order; returns the median seconds of each.
+
+    Times on a shared machine drift; the ratios of these medians hardly do. Runs for `seconds`, or up to
+    `max_seconds` for `min_rounds`, and at least three rounds.
+    """
+    times = [[] for _ in calls]
+    for call in calls:  # caches, pools, traces
+        call()
+    order, shuffle = list(enumerate(calls)), random.Random(0).shuffle
+    start, rounds = time.perf_counter(), 0
+    while rounds < 3 or time.perf_counter() - start < (max_seconds if rounds < min_rounds else seconds):
+        shuffle(order)  # so that no call always runs after the same other one
+        for i, call in order:
+            time.sleep(pause)
+            begin = time.perf_counter()
+            call()
+            times[i].append(time.perf_counter() - begin)
+        rounds += 1
+    return [statistics.median(samples) for samples in times]
+
+
+def on_threads(function, parts):
+    """Returns a call of a function of each part, with a thread for each."""
+    pool = concurrent.futures.ThreadPoolExecutor(len(parts))
+    return lambda: list(pool.map(function, parts))
+
+
+def reader(array):
+    """Returns a call that reads an array once, the least work of any function of it."""
+    # As float32: NumPy reads fastest in a dot product, and releases the GIL.
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    floats = flat[: flat.size // 4 * 4].view(np.float32)
+
+    def read(part):
         with np.errstate(all="ignore"):
-            return list(self._pool.map(lambda part: part @ part, self._parts))
+            return part @ part
+
+    return on_threads(read, np.array_split(floats, THREADS))
 
 
-def memory_rates(megabytes=256):
-    """Measures the bandwidth on arrays that exceed the caches."""
-    array = np.ones(megabytes << 18, np.float32)
-    parts = np.array_split(array, THREADS)
-    with Reader(array) as reader, concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-        seconds = interleave(
-            {"read": reader.read, "write": lambda: list(pool.map(lambda part: part.fill(1), parts))}, seconds=2.0
-        )
-    return MemoryRates(read=array.nbytes / seconds["read"], write=array.nbytes / seconds["write"])
+def num_bytes(*tensors):
+    """Returns the bytes of a structure of tensors or arrays."""
+    return sum(tf.as_dtype(t.dtype).size * int(np.prod(t.shape)) for t in tf.nest.flatten(tensors))
 
 
-def table(rows, columns):
-    """Prints dicts as rows of a Markdown table with these columns."""
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(str(row.get(column, "")) for column in columns) + " |" for row in rows]
-    print("\n".join(lines))
+def normal(*shape, seed=0, scale=1.0):
+    """Returns a float32 tensor of normal numbers."""
+    return tf.constant(np.float32(scale) * np.random.default_rng(seed).standard_normal(shape, np.float32))
+
+
+def integers(low, high, *shape, seed=0):
+    """Returns an int32 tensor of numbers from low to high - 1."""
+    return tf.constant(np.random.default_rng(seed).integers(low, high, shape), tf.int32)
+
+
+def in_graph(function, inputs, to=(), upstream=None, only_gradients=False, **options):
+    """Returns a call of a tf.function of inputs, with the gradients to the inputs whose indices are in `to`."""
+
+    def with_gradients(*inputs):
+        variables = [inputs[i] for i in to]
+        with tf.GradientTape() as tape:
+            tape.watch(variables)
+            result = function(*inputs)
+        # A peer's result may have another dtype.
+        up = None if upstream is None else tf.cast(upstream, result.dtype)
+        gradients = tape.gradient(result, variables, up)
+        return gradients if only_gradients else (result, gradients)
+
+    compiled = tf.function(with_gradients if to else function, autograph=False, **options)
+    inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
+    return lambda: compiled(*inputs)
+
+
+def in_torch(torch, function, inputs, to=(), upstream=None, only_gradients=False):
+    """Returns the same for a function of torch's tensors."""
+    tensors = [torch.from_numpy(np.array(x)).requires_grad_(i in to) for i, x in enumerate(inputs)]
+    variables = [tensors[i] for i in to]
+    known = function(*tensors) if only_gradients else None
+
+    def call():
+        if not to:
+            with torch.no_grad():
+                return function(*tensors)
+        result = function(*tensors) if known is None else known
+        up = torch.ones_like(result) if upstream is None else torch.from_numpy(np.array(upstream))
+        gradients = torch.autograd.grad(result, variables, up, retain_graph=only_gradients)
+        return gradients if only_gradients else (result, gradients)
+
+    return call
+
+
+def channels_first(array):
+    """Returns an NHWC array as NCHW."""
+    return np.moveaxis(np.asarray(array), -1, 1).copy()
+
+
+def channels_last(array):
+    """Returns an NCHW array, or tensor of torch, as NHWC."""
+    return np.moveaxis(array.detach().numpy() if hasattr(array, "detach") else np.asarray(array), 1, -1)
+
+
+def op_cases(op, arguments, peers):
+    """Yields the cases of an op with one differentiable input, its first.
+
+    Args:
+      op: its function.
+      arguments: a function (elements, dtype) that returns the op's arguments.
+      peers: {name: function of the same arguments}.
+    """
+    for elements in (10_000, 1_000_000, 10_000_000):
+        for dtype in DTYPES:
+            inputs = arguments(elements, dtype)
+            read, written = num_bytes(inputs), num_bytes(op(*inputs))
+            moved = {(): (read, written), (0,): (2 * read + written, written + num_bytes(inputs[0]))}
+            yield [
+                Case(
+                    {"elements": elements, "dtype": dtype, "pass": "forward+backward" if to else "forward"},
+                    in_graph(op, inputs, to),
+                    {name: in_graph(peer, inputs, to) for name, peer in peers.items()},
+                    inputs,
+                    moved[to],
+                )
+                for to in moved
+            ]

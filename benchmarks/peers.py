@@ -1,12 +1,16 @@
-"""Loads torchvision as a peer if it is installed."""
+"""Loads PyTorch, torchvision and torchaudio as peers if they are installed."""
 
 import ctypes
+import functools
 import importlib.util
 import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
+
+THREADS = 2
 
 # Lives as long as the process, which maps the libraries from this folder.
 _stubs = None
@@ -40,23 +44,47 @@ def _load_cuda_stubs(extension: pathlib.Path) -> None:
         ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
 
 
-def torchvision_ops(threads):
-    """Returns (torch, torchvision.ops) after setting torch's number of threads, or (None, reason)."""
-    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torchvision") is None:
-        return None, "torchvision is not installed and is omitted (see benchmarks/README.md)"
+@functools.cache
+def torch():
+    """Returns torch, or None if it is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        return None
     # Otherwise its workers occupy cores after each call, which slows the next candidate down.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 
-    torch.set_num_threads(threads)
-    if not torch.cuda.is_available():
+    torch.set_num_threads(THREADS)
+    return torch
+
+
+@functools.cache
+def torchvision():
+    """Returns (torch, torchvision.ops), or None, with a note, if they are not installed."""
+    if torch() is None or importlib.util.find_spec("torchvision") is None:
+        print("torchvision is not installed and is omitted (see benchmarks/README.md)", file=sys.stderr)
+        return None
+    if not torch().cuda.is_available():
         folder = pathlib.Path(importlib.util.find_spec("torchvision").origin).parent
         for extension in folder.glob("_C*.so"):
             _load_cuda_stubs(extension)
     import torchvision
 
     try:
-        torch.ops.torchvision.roi_pool  # noqa: B018  (the attribute exists if the extension loaded)
+        torch().ops.torchvision.roi_pool  # noqa: B018  (the attribute exists if the extension loaded)
     except (AttributeError, RuntimeError) as error:
-        return None, f"torchvision's ops do not load beside this torch: {error}"
-    return torch, torchvision.ops
+        print(f"torchvision's ops do not load beside this torch: {error}", file=sys.stderr)
+        return None
+    return torch(), torchvision.ops
+
+
+@functools.cache
+def torchaudio():
+    """Returns torch with torchaudio's ops, from the shared objects in TORCHAUDIO (PATH:PATH, loaded in order), or None.
+
+    torchaudio's wheel needs libraries of CUDA: stubs of them, given first, do.
+    """
+    if torch() is None or "TORCHAUDIO" not in os.environ:
+        return None
+    for library in os.environ["TORCHAUDIO"].split(":"):
+        ctypes.CDLL(library, os.RTLD_LAZY | os.RTLD_GLOBAL)
+    return torch()

@@ -65,7 +65,7 @@ install_wheel() {
   shift
   say "installing $(basename "$wheel") into a fresh environment"
   "$python" -m venv "$environment"
-  install_packages "$environment/bin/python" "$folder/tmp" "$@" pytest absl-py pyelftools hypothesis matplotlib pillow
+  run_pip "$environment/bin/python" "$folder/tmp" install --no-compile "$@" pytest absl-py pyelftools hypothesis matplotlib pillow
 }
 
 # Runs pytest in the environment $1, one process per file, because some configure

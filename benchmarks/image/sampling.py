@@ -1,35 +1,17 @@
-"""Times grid_sample, dense_image_warp and correlation_cost against PyTorch, Keras and compositions of TensorFlow ops.
+"""Sampling and cost volumes, compared with PyTorch, Keras and compositions of TensorFlow ops.
 
-    python benchmarks/image/sampling.py [grid | warp | correlation]... [--seconds S]
-
-Smooth grids: each pixel moves by up to three. Without PyTorch, its columns are missing. "floor" is measured in turns
-with the others: TensorFlow copies features to samples, once forward and twice with gradients; or multiplies matrices of
-as many products as the correlation has.
+Grids are smooth: each pixel moves by up to three.
 """
 
-import argparse
-import os
-import pathlib
-import sys
+import functools
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import harness
 import keras
 import numpy as np
+import peers
 import tensorflow as tf
+from harness import PAUSE, Case, channels_first, channels_last, in_graph, in_torch, normal, table
 
 import tensorflow_ops as tfo
-
-try:
-    import torch
-except ImportError:
-    torch = None
-
-PARTS = ("grid", "warp", "correlation")
-THREADS = 2
-PAUSE = 0.01  # seconds between calls: PyTorch's threads spin after one, and keep a core from the next
 
 
 def smooth_places(batch, height, width):
@@ -39,184 +21,93 @@ def smooth_places(batch, height, width):
     return np.tile(np.float32(places), (batch, 1, 1, 1))
 
 
-def normalize(places, height, width):
-    """Returns the coordinates of places for align_corners=False."""
-    return np.float32((2 * places + 1) / (width, height) - 1)
+def shape_text(shape):
+    return "x".join(map(str, shape))
 
 
-@tf.function
-def copy(x):
-    """Returns a tensor of x's size, read and written once."""
-    return x + 1
-
-
-def with_gradients(function):
-    """Returns a graph of a function and its gradients to both arguments."""
-
-    @tf.function
-    def call(a, b, upstream):
-        with tf.GradientTape() as tape:
-            tape.watch([a, b])
-            y = function(a, b)
-        return y, *tape.gradient(y, [a, b], upstream)
-
-    return call
-
-
-def row(case, calls, seconds, off=None):
-    """Times calls in turns. Returns a table row with their ratios to ours."""
-    times = harness.interleave(calls, seconds, min_rounds=5, pause=PAUSE)
-    result = {"case": case, "ms": f"{1e3 * times['ours']:.2f}"}
-    for peer, time in times.items():
-        if peer == "floor":
-            result["floor, ms"] = f"{1e3 * time:.2f}: {times['ours'] / time:.1f}x floor"
-        elif peer != "ours":
-            ratio = time / times["ours"]
-            result[f"{peer}, ms"] = f"{1e3 * time:.1f}: {ratio:.1f}x"
-    if off is not None:
-        result["off"] = f"{off:.1e}"
-    return result
-
-
-def torch_calls(x, grid, up, mode):
-    """Returns PyTorch's calls: forward, and with gradients. Layouts are its own."""
-    sample = torch.nn.functional.grid_sample
-    x, up = (torch.tensor(np.moveaxis(t, -1, 1).copy()) for t in (x, up))
-    grid = torch.tensor(grid)
-
-    def forward():
-        with torch.no_grad():
-            return sample(x, grid, mode=mode, align_corners=False)
-
-    def gradients():
-        a, b = x.clone().requires_grad_(), grid.clone().requires_grad_()
-        sample(a, b, mode=mode, align_corners=False).backward(up)
-        return a.grad, b.grad
-
-    return forward, gradients
-
-
-def grid_rows(seconds, shape=(4, 128, 128, 64), modes=("bilinear", "bicubic")):
-    """Returns rows of grid_sample."""
-    rng, rows = np.random.default_rng(0), []
-    x, up = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
-    grid = normalize(smooth_places(*shape[:3]), *shape[1:3])
-    inputs = [tf.constant(t) for t in (x, grid, up)]
-    for mode in modes:
-
-        def sample(a, b, mode=mode):
-            return tfo.image.grid_sample(a, b, mode=mode)
-
-        forward, gradients = tf.function(sample), with_gradients(sample)
-        calls = [
-            {"ours": lambda f=forward: f(*inputs[:2]), "floor": lambda: copy(inputs[0])},
-            {"ours": lambda f=gradients: f(*inputs), "floor": lambda: (copy(inputs[0]), copy(inputs[2]))},
-        ]
-        off = None
-        if torch is not None:
-            theirs = torch_calls(x, grid, up, mode)
-            off = np.abs(np.moveaxis(theirs[0]().numpy(), 1, -1) - forward(*inputs[:2])).max()
-            for call, peer in zip(calls, theirs, strict=True):
-                call["PyTorch"] = peer
-        for call, name in zip(calls, ("forward", "with gradients"), strict=True):
-            case = f"{'x'.join(map(str, shape))}, {mode}, {name}"
-            rows.append(row(case, call, seconds, off))
-    return rows
-
-
-def warp_rows(seconds, shape=(4, 512, 512, 3)):
-    """Returns rows of a warp: PyTorch's grid_sample, and Keras' map_coordinates, plane by plane."""
-    batch, height, width, channels = shape
-    rows = grid_rows(seconds, shape, ("bilinear",))
-    images = tf.random.normal(shape)
-    own = np.float32(np.mgrid[:height, :width].transpose(1, 2, 0))
-    flow = tf.constant(own - smooth_places(batch, height, width)[..., ::-1])
-
-    @tf.function
-    def planes(images, flow):
-        places = own - flow
-        return tf.stack(
-            [
-                tf.stack(
-                    [
-                        keras.ops.image.map_coordinates(
-                            images[n, ..., c], [places[n, ..., 0], places[n, ..., 1]], 1, fill_mode="nearest"
-                        )
-                        for c in range(channels)
-                    ],
-                    -1,
-                )
-                for n in range(batch)
-            ]
+def grid_cases(shape, mode):
+    """Yields the cases of grid_sample."""
+    x, up = normal(*shape), normal(*shape, seed=1)
+    places = smooth_places(*shape[:3])
+    grid = np.float32((2 * places + 1) / (shape[2], shape[1]) - 1)
+    copy = in_graph(lambda t: t + 1, (x,))
+    torch = peers.torch()
+    for to, which in (((), "forward"), ((0, 1), "with gradients")):
+        rivals = {}
+        if torch:
+            rivals["PyTorch"] = in_torch(
+                torch,
+                lambda a, b: torch.nn.functional.grid_sample(a, b, mode=mode, align_corners=False),
+                (channels_first(x), grid),
+                to,
+                channels_first(up),
+            )
+        yield Case(
+            {"case": f"{shape_text(shape)}, {mode}", "pass": which},
+            in_graph(lambda a, b: tfo.image.grid_sample(a, b, mode=mode), (x, grid), to, up),
+            rivals,
+            floor=(copy, in_graph(lambda t: t + 1, (up,))) if to else (copy,),
+            arrays={
+                "ours": lambda result, to=to: result[0] if to else result,
+                "PyTorch": lambda result, to=to: channels_last(result[0] if to else result),
+            },
         )
 
-    ours = tf.function(tfo.image.dense_image_warp)
-    off = np.abs(ours(images, flow) - planes(images, flow)).max()
-    calls = {"ours": lambda: ours(images, flow), "Keras": lambda: planes(images, flow), "floor": lambda: copy(images)}
-    case = f"{'x'.join(map(str, shape))}, dense_image_warp"
-    return [*rows, row(case, calls, seconds, off)]
+
+@table(pause=PAUSE)
+def grid():
+    """The floor is TensorFlow's copy of features to samples, twice with gradients."""
+    for mode in ("bilinear", "bicubic"):
+        yield from grid_cases((4, 128, 128, 64), mode)
 
 
-def correlation_rows(seconds, shape=(4, 64, 112, 64), reach=4):
-    """Returns rows of a cost volume of (2 reach + 1)^2 displacements."""
+@table(pause=PAUSE)
+def warp():
+    """grid_sample and dense_image_warp of images; Keras' map_coordinates takes plane by plane."""
+    shape = batch, height, width, channels = 4, 512, 512, 3
+    yield from grid_cases(shape, "bilinear")
+    own = np.float32(np.mgrid[:height, :width].transpose(1, 2, 0))
+    inputs = normal(*shape), own - smooth_places(batch, height, width)[..., ::-1]
+
+    def planes(images, flow):
+        places = tf.unstack(own - flow, axis=-1)
+
+        def plane(n, c):
+            at = [p[n] for p in places]
+            return keras.ops.image.map_coordinates(images[n, ..., c], at, 1, fill_mode="nearest")
+
+        return tf.stack([tf.stack([plane(n, c) for c in range(channels)], -1) for n in range(batch)])
+
+    yield Case(
+        {"case": f"{shape_text(shape)}, dense_image_warp", "pass": "forward"},
+        in_graph(tfo.image.dense_image_warp, inputs),
+        {"Keras": in_graph(planes, inputs)},
+        floor=(in_graph(lambda t: t + 1, inputs[:1]),),
+    )
+
+
+@table(pause=PAUSE)
+def correlation(shape=(4, 64, 112, 64), reach=4):
+    """A cost volume of 81 displacements. The floor is matrix products of as many multiply-adds."""
     height, width = shape[1:3]
-    a, b = tf.random.normal(shape), tf.random.normal(shape)
-    up = tf.random.normal([*shape[:3], (2 * reach + 1) ** 2])
-
-    def ours(a, b):
-        return tfo.image.correlation_cost(a, b, max_displacement=reach, padding=reach)
+    inputs = normal(*shape), normal(*shape, seed=1)
+    up = normal(*shape[:3], (2 * reach + 1) ** 2, seed=2)
 
     def composed(a, b):
         padded = tf.pad(b, [(0, 0), (reach, reach), (reach, reach), (0, 0)])
         steps = range(2 * reach + 1)
-        return tf.stack(
-            [tf.reduce_mean(a * padded[:, i : i + height, j : j + width], -1) for i in steps for j in steps], -1
+        parts = [padded[:, i : i + height, j : j + width] for i in steps for j in steps]
+        return tf.stack([tf.reduce_mean(a * part, -1) for part in parts], -1)
+
+    square = normal(shape[3], up.shape[-1], seed=3)
+    pixels, costs = tf.reshape(inputs[0], [-1, shape[3]]), tf.reshape(up, [-1, up.shape[-1]])
+    product = in_graph(tf.matmul, (pixels, square))
+    backward = in_graph(lambda d, s: [tf.matmul(d, sign * s, transpose_b=True) for sign in (1, -1)], (costs, square))
+    ours = functools.partial(tfo.image.correlation_cost, max_displacement=reach, padding=reach)
+    for to, which in (((), "forward"), ((0, 1), "with gradients")):
+        yield Case(
+            {"case": shape_text(shape), "pass": which},
+            in_graph(ours, inputs, to, up),
+            {"composed": in_graph(composed, inputs, to, up)},
+            floor=(product, backward) if to else (product,),
         )
-
-    pixels = tf.reshape(a, [-1, shape[3]])
-    square = tf.random.normal([shape[3], up.shape[-1]])
-
-    @tf.function
-    def forward_products():
-        return tf.matmul(pixels, square)
-
-    @tf.function
-    def gradient_products():
-        costs = tf.reshape(up, [-1, up.shape[-1]])
-        to_maps = [tf.matmul(costs, sign * square, transpose_b=True) for sign in (1, -1)]
-        return tf.matmul(pixels, square), *to_maps
-
-    forward = {"ours": tf.function(ours), "composed": tf.function(composed)}
-    gradients = {"ours": with_gradients(ours), "composed": with_gradients(composed)}
-    off = np.abs(forward["ours"](a, b) - forward["composed"](a, b)).max()
-    calls = {k: lambda f=f: f(a, b) for k, f in forward.items()} | {"floor": forward_products}
-    gradient_calls = {k: lambda f=f: f(a, b, up) for k, f in gradients.items()} | {"floor": gradient_products}
-    return [
-        row("forward", calls, seconds, off),
-        row("with gradients", gradient_calls, seconds),
-    ]
-
-
-def main():
-    """Prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="*", help="all by default")
-    parser.add_argument("--seconds", type=float, default=4.0, help="per row")
-    args = parser.parse_args()
-    if not {*args.part} <= {*PARTS}:
-        parser.error(f"expected some of {', '.join(PARTS)}")
-    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
-    if torch is not None:
-        torch.set_num_threads(THREADS)
-    print(f"{harness.machine()}\n")
-    for part, rows in (("grid", grid_rows), ("warp", warp_rows), ("correlation", correlation_rows)):
-        if part in (args.part or PARTS):
-            table = rows(args.seconds)
-            print(f"## {part}\n")
-            columns = list(dict.fromkeys(name for line in table for name in line))
-            harness.table([{name: line.get(name, "") for name in columns} for line in table], columns)
-            print()
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,6 @@
 load("@local_config_cuda//:config.bzl", "CUDA_ARCHITECTURES", "CUDA_NVCC", "CUDA_VERSION")
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 
-# The same flags as tools/gpu uses without Bazel.
 _FLAGS = [
     "-O3",
     "-std=c++17",

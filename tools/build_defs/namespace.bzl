@@ -14,7 +14,7 @@ A namespace is a folder under tensorflow_ops/, and an op is a folder in its cc/k
 load("//tools/build_defs:op_family.bzl", "tfo_algorithm_library", "tfo_algorithm_test", "tfo_cuda_library", "tfo_headers", "tfo_op_family", "tfo_op_library", "tfo_py_test_library", "tfo_py_tests")
 
 _KERNELS = "cc/kernels/"
-_PROCESS_TESTING = Label("//tensorflow_ops/testing:process_testing")
+_TESTING = [Label("//tensorflow_ops/testing:" + name) for name in ["pairwise_testing", "process_testing"]]
 _TENSORFLOW_OPS = Label("//tensorflow_ops")
 _CORE_FOR_KERNELS = Label("//tensorflow_ops/core:kernels")
 
@@ -131,5 +131,5 @@ def tfo_namespace(name, compiled_together = [], deps = []):
                 name = test,
                 srcs = files,
                 shard_count = 2 if len(files) > 4 else None,
-                deps = [_TENSORFLOW_OPS, _PROCESS_TESTING] + ([":ops_testing"] if testing else []),
+                deps = [_TENSORFLOW_OPS] + _TESTING + ([":ops_testing"] if testing else []),
             )

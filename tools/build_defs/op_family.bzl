@@ -442,9 +442,8 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
     """A C++ test of algorithm files. --config=asan, ubsan and tsan run these tests.
 
     With cuda_deps, the test emulates CUDA kernels on the CPU. With --config=cuda,
-    `name_on_gpu` is the same test as a program for a machine with a GPU: copy it
-    there and run it (tools/gpu). It needs neither TensorFlow nor CUDA, except for
-    the driver.
+    `name_on_gpu` is the same test as a program for a machine with a GPU, which
+    needs only the driver there. tools/gpu/run.sh builds the same without Bazel.
 
     Targets: `name`; with cuda_deps `name_cases`, `name_on_gpu`.
 
@@ -482,12 +481,13 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
         cc_binary(
             name = name + "_on_gpu",
             testonly = True,
+            tags = ["on_gpu"],
             linkopts = ["-static-libgcc", "-l:libstdc++.a", "-Wl,--as-needed", "-ldl", "-lrt", "-lpthread"],
             deps = deps + cuda_deps + [_CORE["gpu_testing_cuda"]],
             **attributes
         )
 
-def tfo_py_test_library(name, srcs):
+def tfo_py_test_library(name, srcs, deps = []):
     """Modules for tests, which import them by file name. The names end in _testing.py.
 
     They are not part of the wheel; tools/test_wheel.sh copies them next to the tests.
@@ -496,6 +496,7 @@ def tfo_py_test_library(name, srcs):
     Args:
       name: the library's name.
       srcs: .py files in one folder.
+      deps: others that they import.
     """
     py_library(
         name = name,
@@ -503,6 +504,7 @@ def tfo_py_test_library(name, srcs):
         srcs = srcs,
         imports = [srcs[0].rpartition("/")[0]],
         srcs_version = "PY3",
+        deps = deps,
     )
 
 def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):

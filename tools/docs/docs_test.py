@@ -18,13 +18,9 @@ print(x)
 1
 ```
 
-<!-- run: varies -->
+<!-- run: no, it takes an hour -->
 ```python
-print(f"{x} took 12.5 ms")
-```
-
-```text
-1 took 99 ms
+print(x / 0)
 ```
 """
 
@@ -45,19 +41,19 @@ def page(tmp_path, monkeypatch):
 def test_blocks_have_line_mark_and_output():
     first, second = run_examples.blocks_of(PAGE)
     assert first == (4, "", "x = 1\nprint(x)\n", "1\n")
-    assert (second.mark, second.output) == ("run: varies", "1 took 99 ms\n")
+    assert (second.mark, second.output) == ("run: no, it takes an hour", "")
 
 
 @pytest.mark.parametrize(
     "old, new, failed, printed",
     [
-        ("", "", 0, "2 blocks ran, 0 failed"),
+        ("", "", 0, "page.md:14: skipped: it takes an hour\npage.md: 1 blocks ran, 0 failed"),
         ("```text\n1\n", "```text\n2\n", 1, "page.md:4: the block prints\n\n1\n\nbut the page says\n\n2\n"),
         ("```text\n1\n```\n", "", 1, "page.md:4: the block prints"),
         ("print(x)", "print(x / 0)", 1, "ZeroDivisionError"),
-        ("took 99 ms", "takes 99 ms", 1, "page.md:14: the block prints"),
-        ("run: varies", "run: vary", 1, 'unknown mark "run: vary"'),
-        ("run: varies", "run: no, it takes an hour", 0, "page.md:14: skipped: it takes an hour"),
+        ("run: no, it takes an hour", "run: nowhere", 1, 'unknown mark "run: nowhere"'),
+        ("print(x)", "import no_such_module", 1, "ModuleNotFoundError"),
+        ("print(x)", "print(y)", 1, "NameError"),
     ],
 )
 def test_page_is_run_and_compared(page, capsys, old, new, failed, printed):

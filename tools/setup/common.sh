@@ -107,30 +107,6 @@ has_apt() {
   command -v apt-get >/dev/null && command -v apt-cache >/dev/null && command -v dpkg-deb >/dev/null
 }
 
-# Installs packages into interpreter $1, with temporary files in folder $2; the other
-# arguments are those of `pip install`. uv takes a fifth of pip's time and links files
-# from its cache. If uv is not available or fails, pip installs.
-install_packages() {
-  local python=$1 folder=$2 settings
-  shift 2
-  if settings=$(get_uv "$python" "$folder"); then
-    mapfile -t settings <<<"$settings"
-    env -u VIRTUAL_ENV TMPDIR="$folder" UV_INDEX_STRATEGY=unsafe-best-match "${settings[@]}" \
-      "$python" -I -m uv --quiet pip install --python "$python" "$@" && return
-    say "uv could not install the packages (its message is above): trying pip"
-  fi
-  run_pip "$python" "$folder" install "$@"
-}
-
-# Installs uv into interpreter $1 if it is missing, and prints pip's configuration as
-# uv's variables, one per line. Fails if pip has to install.
-get_uv() {
-  local python=$1 folder=$2
-  env -u PIP_TARGET -u PIP_PREFIX "$python" -I "$root/tools/setup/uv_settings.py" 2>/dev/null || return
-  "$python" -I -m uv --version >/dev/null 2>&1 ||
-    run_pip "$python" "$folder" install --no-deps --only-binary=:all: -r "$root/tools/requirements/uv.txt" >/dev/null 2>&1
-}
-
 # Runs pip quietly in interpreter $1, with temporary files in folder $2. -I excludes
 # the caller's PYTHONPATH and user packages.
 run_pip() {

@@ -236,7 +236,7 @@ set_up() {
         ;;
     esac
     with_progress "installing packages" "$venv" 2000 \
-      install_packages "$python" "$work" --only-binary=:all: "${requirements[@]}" >&2 ||
+      run_pip "$python" "$work" install --no-compile --only-binary=:all: "${requirements[@]}" >&2 ||
       die "pip could not install tools/requirements/$name.txt; its message is above." \
         "Check the network, pip's configuration ($python -m pip config list) and the free space on the disk, then run this again."
     cp "$root/tools/requirements/$name.txt" "$venv/.installed/"

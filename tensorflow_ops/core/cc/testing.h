@@ -49,15 +49,19 @@ struct Caller {
       : file(from), line(at) {}
 };
 
+template <typename... Parts>
+std::string Text(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
+}
+
 // Failures name this case until the end of its scope.
 class Case {
  public:
   template <typename... Parts>
   explicit Case(const Caller& caller, const Parts&... parts)
-      : caller_(caller), outer_(innermost_) {
-    std::ostringstream text;
-    (text << ... << parts);
-    text_ = text.str();
+      : caller_(caller), outer_(innermost_), text_(Text(parts...)) {
     innermost_ = this;
   }
   ~Case() { innermost_ = outer_; }

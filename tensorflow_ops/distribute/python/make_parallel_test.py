@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import library
@@ -43,7 +44,7 @@ def _operations(fn, *specs):
 
 
 class ValuesTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(batch=_BATCHES, mode=("eager", "static", "dynamic"), devices=(1, 3))
+    @pairwise(batch=_BATCHES, mode=("eager", "static", "dynamic"), devices=(1, 3))
     def test_values_and_gradients_equal_those_of_the_whole_batch(self, batch, mode, devices):
         x, y, w = _data(batch)
         variable, closed_over = tf.Variable(w), tf.constant(w)

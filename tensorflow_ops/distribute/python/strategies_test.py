@@ -11,41 +11,33 @@ import textwrap
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import parameterized
 
 _SECONDS = 240  # time limit of a process; on expiry faulthandler prints its stacks and ends it, even without its parent
 
-# Arguments: KIND (one, mirrored or workers), METHOD (fit or loop), RESULTS, SECONDS.
+# Arguments: SECONDS, then KIND:METHOD:RESULTS for each run; kinds: one, mirrored, workers; methods: fit, loop.
 _SCRIPT = """
     import faulthandler, sys
-    faulthandler.dump_traceback_later(int(sys.argv[4]), exit=True)
+    faulthandler.dump_traceback_later(int(sys.argv[1]), exit=True)
     import numpy as np
     import tensorflow as tf
     import keras
     import tensorflow_ops as tfo
 
-    kind, method, results = sys.argv[1:4]
     tf.config.threading.set_inter_op_parallelism_threads(4)  # collectives wait for each other
-    if kind == "mirrored":
+    if not sys.argv[2].startswith("workers"):
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
         )
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    elif kind == "workers":
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(
-            communication_options=tf.distribute.experimental.CommunicationOptions(timeout_seconds=60)
-        )
-    else:
-        strategy = tf.distribute.get_strategy()
-    assert strategy.num_replicas_in_sync == (1 if kind == "one" else 2)
 
-    keras.utils.set_random_seed(1)
-    rng = np.random.default_rng(0)
-    count, batch, steps = 48, 8, 6
-    images = rng.normal(size=[count, 12, 12, 3]).astype(np.float32)
-    corners = rng.uniform(0, 12, [count, 3, 2, 2])
-    boxes = np.concatenate([corners.min(2), corners.max(2)], -1).astype(np.float32)
-    labels = rng.integers(0, 4, [count, 3])
+
+    def strategy_of(kind):
+        if kind == "mirrored":
+            return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        if kind == "workers":
+            return tf.distribute.MultiWorkerMirroredStrategy(
+                communication_options=tf.distribute.experimental.CommunicationOptions(timeout_seconds=60)
+            )
+        return tf.distribute.get_strategy()
 
 
     class Bias(keras.layers.Layer):
@@ -56,60 +48,76 @@ _SCRIPT = """
             return x + tfo.zero_out(tf.convert_to_tensor(self.bias))
 
 
-    with strategy.scope():
-        image, box = keras.Input([12, 12, 3]), keras.Input([3, 4])
-        features = keras.layers.Conv2D(8, 3, activation="relu", padding="same")(image)
-        regions = tfo.layers.RoIAlign(3, sampling_ratio=2)(features, box)
-        merged = tfo.layers.Merge(16, "relu")([keras.layers.Reshape([3, 72])(regions), box])
-        model = keras.Model([image, box], keras.layers.Dense(4)(Bias()(merged)))
-        loss_fn = tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1, z_loss=1e-3)
-        optimizer = keras.optimizers.SGD(0.1)
+    def train(kind, method):
+        strategy = strategy_of(kind)
+        assert strategy.num_replicas_in_sync == (1 if kind == "one" else 2)
+        keras.utils.set_random_seed(1)
+        rng = np.random.default_rng(0)
+        count, batch, steps = 48, 8, 6
+        images = rng.normal(size=[count, 12, 12, 3]).astype(np.float32)
+        corners = rng.uniform(0, 12, [count, 3, 2, 2])
+        boxes = np.concatenate([corners.min(2), corners.max(2)], -1).astype(np.float32)
+        labels = rng.integers(0, 4, [count, 3])
 
-    data = tf.data.Dataset.from_tensor_slices(((images, boxes), labels)).batch(batch)
-    options = tf.data.Options()
-    # Workers take alternate examples, so together they process the same batches.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    data = data.with_options(options)
-    if method == "fit":
         with strategy.scope():
-            model.compile(optimizer, loss_fn)
-        history = model.fit(data, epochs=3, verbose=0, shuffle=False).history["loss"]
-    else:
-        with strategy.scope():
-            variables = [tf.Variable(v.numpy()) for v in model.trainable_variables]
+            image, box = keras.Input([12, 12, 3]), keras.Input([3, 4])
+            features = keras.layers.Conv2D(8, 3, activation="relu", padding="same")(image)
+            regions = tfo.layers.RoIAlign(3, sampling_ratio=2)(features, box)
+            merged = tfo.layers.Merge(16, "relu")([keras.layers.Reshape([3, 72])(regions), box])
+            model = keras.Model([image, box], keras.layers.Dense(4)(Bias()(merged)))
+            loss_fn = tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1, z_loss=1e-3)
+            optimizer = keras.optimizers.SGD(0.1)
 
-        def loss_of(x, boxes, y):
-            w_conv, b_conv, w_merge, b_merge, bias, w, b = variables
-            features = tf.nn.relu(tf.nn.conv2d(x, w_conv, 1, "SAME") + b_conv)
-            indices = tf.repeat(tf.range(tf.shape(x)[0]), 3)
-            regions = tfo.detection.roi_align(features, tf.reshape(boxes, [-1, 4]), indices, 3, sampling_ratio=2)
-            regions = tf.concat([tfo.shapes.reshape(regions, [0, [1, 2, 3]]), tf.reshape(boxes, [-1, 4])], 1)
-            hidden = tf.nn.relu(regions @ w_merge + b_merge) + tfo.zero_out(bias)
-            logits = hidden @ w + b
-            sum_of_losses = tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1, reduction="sum")
-            loss = sum_of_losses(tf.reshape(y, [-1]), logits)
-            return (loss + 0.01 * tf.reduce_sum(tfo.nn.gaussian_kl((hidden, -hidden)))) / (3 * batch)
+        data = tf.data.Dataset.from_tensor_slices(((images, boxes), labels)).batch(batch)
+        options = tf.data.Options()
+        # Workers take alternate examples, so together they process the same batches.
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+        data = data.with_options(options)
+        if method == "fit":
+            with strategy.scope():
+                model.compile(optimizer, loss_fn)
+            history = model.fit(data, epochs=3, verbose=0, shuffle=False).history["loss"]
+        else:
+            with strategy.scope():
+                variables = [tf.Variable(v.numpy()) for v in model.trainable_variables]
 
-        def replica_step(x, boxes, y):
-            with tf.GradientTape() as tape:
-                loss = loss_of(x, boxes, y)
-            context = tf.distribute.get_replica_context()
-            gradients = context.all_reduce("SUM", tape.gradient(loss, variables))
+            def loss_of(x, boxes, y):
+                w_conv, b_conv, w_merge, b_merge, bias, w, b = variables
+                features = tf.nn.relu(tf.nn.conv2d(x, w_conv, 1, "SAME") + b_conv)
+                indices = tf.repeat(tf.range(tf.shape(x)[0]), 3)
+                regions = tfo.detection.roi_align(features, tf.reshape(boxes, [-1, 4]), indices, 3, sampling_ratio=2)
+                regions = tf.concat([tfo.shapes.reshape(regions, [0, [1, 2, 3]]), tf.reshape(boxes, [-1, 4])], 1)
+                hidden = tf.nn.relu(regions @ w_merge + b_merge) + tfo.zero_out(bias)
+                logits = hidden @ w + b
+                sum_of_losses = tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1, reduction="sum")
+                loss = sum_of_losses(tf.reshape(y, [-1]), logits)
+                return (loss + 0.01 * tf.reduce_sum(tfo.nn.gaussian_kl((hidden, -hidden)))) / (3 * batch)
 
-            def update(strategy, *pairs):
-                for variable, gradient in pairs:
-                    strategy.extended.update(variable, lambda v, g: v.assign_sub(0.1 * g), args=(gradient,))
+            def replica_step(x, boxes, y):
+                with tf.GradientTape() as tape:
+                    loss = loss_of(x, boxes, y)
+                context = tf.distribute.get_replica_context()
+                gradients = context.all_reduce("SUM", tape.gradient(loss, variables))
 
-            context.merge_call(update, args=tuple(zip(variables, gradients)))
-            return context.all_reduce("SUM", loss)
+                def update(strategy, *pairs):
+                    for variable, gradient in pairs:
+                        strategy.extended.update(variable, lambda v, g: v.assign_sub(0.1 * g), args=(gradient,))
 
-        @tf.function
-        def step(x, boxes, y):
-            loss = strategy.run(replica_step, args=(x, boxes, y))
-            return strategy.experimental_local_results(loss)[0]
+                context.merge_call(update, args=tuple(zip(variables, gradients)))
+                return context.all_reduce("SUM", loss)
 
-        history = [step(*x, y).numpy() for _ in range(3) for x, y in strategy.experimental_distribute_dataset(data)]
-    np.save(results, history)
+            @tf.function
+            def step(x, boxes, y):
+                loss = strategy.run(replica_step, args=(x, boxes, y))
+                return strategy.experimental_local_results(loss)[0]
+
+            history = [step(*x, y).numpy() for _ in range(3) for x, y in strategy.experimental_distribute_dataset(data)]
+        return history
+
+
+    for case in sys.argv[2:]:
+        kind, method, results = case.split(":")
+        np.save(results, train(kind, method))
 """
 
 
@@ -132,7 +140,7 @@ def _run(directory, commands):
         for number, (arguments, environment) in enumerate(commands):
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
             with open(os.path.join(directory, f"log{number}"), "wb") as log:
-                command = [sys.executable, path, *arguments, str(_SECONDS)]
+                command = [sys.executable, path, str(_SECONDS), *arguments]
                 processes.append(
                     subprocess.Popen(command, env=environment, cwd=directory, stdout=log, stderr=subprocess.STDOUT)
                 )
@@ -151,33 +159,30 @@ def _run(directory, commands):
         raise AssertionError(f"exit codes {codes}\n" + "\n\n".join(logs))
 
 
-class StrategiesTest(parameterized.TestCase, tf.test.TestCase):
-    def _losses(self, kind, method):
-        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
-        if kind == "workers":
-            workers = [f"127.0.0.1:{port}" for port in _free_ports(2)]
-            commands = []
-            for index in range(2):
-                config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-                # Bypasses proxies for the loopback device.
-                environment = {"TF_CONFIG": json.dumps(config), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
-                commands.append(([kind, method, f"losses{index}.npy"], environment))
-        else:
-            commands = [([kind, method, "losses0.npy"], {})]
-        _run(directory, commands)
-        losses = [np.load(os.path.join(directory, f"losses{i}.npy")) for i in range(len(commands))]
-        for other in losses[1:]:
-            self.assertAllEqual(other, losses[0])
-        return losses[0]
-
+class StrategiesTest(tf.test.TestCase):
     # Keras 3.12's fit does not support MultiWorkerMirroredStrategy: any model raises "Attempt to convert a value
     # (PerReplica ...". Custom training loops work.
-    @parameterized.parameters(("fit", ("mirrored",)), ("loop", ("mirrored", "workers")))
-    def test_losses_equal_those_of_one_process(self, method, kinds):
-        one = self._losses("one", method)
-        self.assertLess(one[-1], 0.98 * one[0])  # training makes progress
-        for kind in kinds:
-            self.assertAllClose(self._losses(kind, method), one, rtol=1e-5, atol=1e-5, msg=kind)
+    def test_losses_equal_those_of_one_device(self):
+        directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+        on_one = [(kind, method) for kind in ("one", "mirrored") for method in ("fit", "loop")]
+        _run(directory, [([f"{kind}:{method}:{kind}_{method}.npy" for kind, method in on_one], {})])
+        workers = [f"127.0.0.1:{port}" for port in _free_ports(2)]
+        commands = []
+        for index in range(2):
+            config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+            # Bypasses proxies for the loopback device.
+            environment = {"TF_CONFIG": json.dumps(config), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
+            commands.append(([f"workers:loop:worker{index}_loop.npy"], environment))
+        _run(directory, commands)
+
+        def losses(name):
+            return np.load(os.path.join(directory, f"{name}.npy"))
+
+        for one, others in (("one_fit", ["mirrored_fit"]), ("one_loop", ["mirrored_loop", "worker0_loop"])):
+            self.assertLess(losses(one)[-1], 0.98 * losses(one)[0])  # training makes progress
+            for other in others:
+                self.assertAllClose(losses(other), losses(one), rtol=1e-5, atol=1e-5, msg=other)
+        self.assertAllEqual(losses("worker1_loop"), losses("worker0_loop"))
 
 
 if __name__ == "__main__":

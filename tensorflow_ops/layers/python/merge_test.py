@@ -98,9 +98,8 @@ class EqualsDenseTest(parameterized.TestCase, tf.test.TestCase):
                 tf.cast(gradient, tf.float64), wanted, rtol=0, atol=tolerance * (1 + np.abs(wanted).max(initial=0.0))
             )
 
-    @parameterized.parameters(*range(len(_SHAPES)))
-    def test_unknown_dims(self, case):
-        shapes = _SHAPES[case]
+    @parameterized.parameters(*((shapes,) for shapes in _SHAPES[2:9:3]))
+    def test_unknown_dims(self, shapes):
         merge, dense = _pair(shapes, "float64")
         inputs = _inputs(shapes, "float64")
         # Dims of 1 stay static, because they determine what broadcasts.
@@ -252,10 +251,9 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class ModelTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters("float32", "mixed_float16", "mixed_bfloat16")
-    def test_fit_save_load_in_a_new_process(self, policy):
+    def test_fit_save_load_in_a_new_process(self):
         frames, speaker = keras.Input([None, 8], name="frames"), keras.Input([1, 4], name="speaker")
-        hidden = tfo.layers.Merge(16, "relu", dtype=policy)([frames, speaker])
+        hidden = tfo.layers.Merge(16, "relu", dtype="mixed_bfloat16")([frames, speaker])
         self.assertEqual(hidden.shape, (None, None, 16))
         model = keras.Model([frames, speaker], keras.layers.Dense(1, dtype="float32")(hidden))
         x = _inputs([[32, 5, 8], [32, 1, 4]])

@@ -1,5 +1,7 @@
 """Keras layers of the region pooling ops."""
 
+import inspect
+
 import keras
 import tensorflow as tf
 
@@ -10,22 +12,24 @@ from tensorflow_ops.detection.python.ops import ps_roi, roi_align, roi_arguments
 class _RoILayer(keras.layers.Layer):
     """Base of the region pooling layers: options, both forms of boxes, shapes, serialization.
 
-    A subclass sets `_function`, its function of tensors, and passes the function's options
-    from its constructor.
+    A subclass sets `_function`, its function of tensors, and its constructor has the
+    function's options.
     """
 
     _function = None
 
-    def __init__(self, output_size, layer_arguments, **options):
+    def __init__(self, given):
+        """`given` has the arguments of the subclass' constructor: output_size, the function's options, kwargs."""
         # Keras would cast boxes to the compute dtype, too: float16 cannot hold image
         # coordinates.
-        super().__init__(autocast=False, **layer_arguments)
+        super().__init__(autocast=False, **given["kwargs"])
         # A graph cannot iterate over a tensor, although it knows the values of a constant.
-        known = tf.get_static_value(output_size)
-        sizes = roi_arguments.check_output_size(output_size if known is None else known)
+        known = tf.get_static_value(given["output_size"])
+        sizes = roi_arguments.check_output_size(given["output_size"] if known is None else known)
         self.output_size = tuple(int(n) for n in sizes)
-        self._options = tuple(options)
-        for name, value in roi_arguments.check_options(**options).items():
+        parameters = inspect.signature(self._function).parameters.values()
+        self._options = tuple(p.name for p in parameters if p.kind == p.KEYWORD_ONLY and p.name != "name")
+        for name, value in roi_arguments.check_options(**{name: given[name] for name in self._options}).items():
             setattr(self, name, value)
         self.supports_jit = library.supports_xla()
 
@@ -133,9 +137,7 @@ class RoIPool(_RoILayer):
     _function = staticmethod(roi_pool.roi_pool)
 
     def __init__(self, output_size, *, spatial_scale=1.0, data_format="NHWC", box_format="xyxy", **kwargs):
-        super().__init__(
-            output_size, kwargs, spatial_scale=spatial_scale, data_format=data_format, box_format=box_format
-        )
+        super().__init__(locals())
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -184,16 +186,7 @@ class RoIAlign(_RoILayer):
         box_format="xyxy",
         **kwargs,
     ):
-        super().__init__(
-            output_size,
-            kwargs,
-            spatial_scale=spatial_scale,
-            sampling_ratio=sampling_ratio,
-            aligned=aligned,
-            mode=mode,
-            data_format=data_format,
-            box_format=box_format,
-        )
+        super().__init__(locals())
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -239,14 +232,7 @@ class PSRoIPool(_PSRoILayer):
         box_format="xyxy",
         **kwargs,
     ):
-        super().__init__(
-            output_size,
-            kwargs,
-            spatial_scale=spatial_scale,
-            channel_order=channel_order,
-            data_format=data_format,
-            box_format=box_format,
-        )
+        super().__init__(locals())
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -294,15 +280,7 @@ class PSRoIAlign(_PSRoILayer):
         box_format="xyxy",
         **kwargs,
     ):
-        super().__init__(
-            output_size,
-            kwargs,
-            spatial_scale=spatial_scale,
-            sampling_ratio=sampling_ratio,
-            channel_order=channel_order,
-            data_format=data_format,
-            box_format=box_format,
-        )
+        super().__init__(locals())
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -355,17 +333,7 @@ class MultiScaleRoIAlign(_RoILayer):
         box_format="xyxy",
         **kwargs,
     ):
-        super().__init__(
-            output_size,
-            kwargs,
-            strides=strides,
-            sampling_ratio=sampling_ratio,
-            aligned=aligned,
-            canonical_box_size=canonical_box_size,
-            canonical_stride=canonical_stride,
-            data_format=data_format,
-            box_format=box_format,
-        )
+        super().__init__(locals())
 
     def _read_features(self, features):
         roi_arguments.check_levels(features, self.strides)

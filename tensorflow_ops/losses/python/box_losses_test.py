@@ -1,11 +1,7 @@
 """Tests of the Keras loss of boxes."""
 
-import os
-import tempfile
-
 import keras
 import numpy as np
-import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -20,7 +16,7 @@ def _boxes(*shape, seed=0):
 
 
 class BoxIoUTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.product(mode=["iou", "giou", "diou", "ciou"], box_format=["xyxy", "yxyx"])
+    @parameterized.parameters(("giou", "xyxy"), ("ciou", "yxyx"))
     def test_is_the_mean_of_box_iou_loss(self, mode, box_format):
         y_true, y_pred = _boxes(3, 5), _boxes(3, 5, seed=1)
         losses = tfo.detection.box_iou_loss(y_true, y_pred, mode=mode, box_format=box_format)
@@ -35,11 +31,6 @@ class BoxIoUTest(tf.test.TestCase, parameterized.TestCase):
         losses = tfo.detection.box_iou_loss(y_true, y_pred).numpy()
         loss = tfo.losses.BoxIoU(reduction="mean_with_sample_weight")
         self.assertAllClose(loss(y_true, y_pred, weights), (losses * weights).sum() / 5, rtol=1e-6)
-
-    def test_boxes_broadcast(self):
-        y_true, y_pred = _boxes(3, 1), _boxes(5, seed=1)
-        losses = tfo.detection.box_iou_loss(*np.broadcast_arrays(y_true, y_pred))
-        self.assertAllEqual(tfo.losses.BoxIoU(reduction=None)(y_true, y_pred), losses)
 
     def test_default_is_giou(self):
         y_true, y_pred = _boxes(4), _boxes(4, seed=1)
@@ -61,15 +52,7 @@ class BoxIoUTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((copy.mode, copy.box_format, copy.reduction), ("ciou", "yxyx", "sum"))
         self.assertEqual(copy(_boxes(2), _boxes(2)).dtype, tf.float64)
 
-    @parameterized.parameters("bfloat16", "float16")
-    def test_mixed_precision(self, dtype):
-        loss = tfo.losses.BoxIoU()(_boxes(3), tf.cast(_boxes(3, seed=1), dtype))
-        self.assertEqual(loss.dtype, tf.float32)
-
-    @parameterized.parameters(True, False)
-    def test_fit(self, jit_compile):
-        if jit_compile and library.xla_error:
-            self.skipTest(library.xla_error)
+    def test_fit(self):
         x, y = np.eye(6, dtype=np.float32), _boxes(6)
 
         def first_box(shape, dtype=None):
@@ -77,26 +60,9 @@ class BoxIoUTest(tf.test.TestCase, parameterized.TestCase):
             return tf.constant([0.0, 0.0, 9.0, 9.0], dtype)
 
         model = keras.Sequential([keras.layers.Dense(4, bias_initializer=first_box)])
-        model.compile(keras.optimizers.Adam(0.1), tfo.losses.BoxIoU("ciou"), jit_compile=jit_compile)
+        model.compile(keras.optimizers.Adam(0.1), tfo.losses.BoxIoU("ciou"), jit_compile=library.xla_error is None)
         history = model.fit(x, y, batch_size=6, epochs=150, verbose=0).history["loss"]
         self.assertLess(history[-1], 0.3 * history[0])
-
-    def test_a_saved_model_loads_in_a_new_process(self):
-        model = keras.Sequential([keras.layers.Dense(4)])
-        model.compile("sgd", tfo.losses.BoxIoU("diou"))
-        model.fit(np.eye(3), _boxes(3), verbose=0)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "model.keras")
-            model.save(path)
-            printed = process_testing.output(
-                folder,
-                f"""
-                import keras
-                import tensorflow_ops
-                print(keras.saving.load_model({path!r}).loss.mode)
-                """,
-            )
-        self.assertIn("diou", printed)
 
 
 if __name__ == "__main__":

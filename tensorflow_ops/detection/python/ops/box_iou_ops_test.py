@@ -4,6 +4,7 @@ import box_iou_reference_testing as reference
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import library
@@ -46,7 +47,7 @@ _ODD = np.array(
 
 
 class BoxIouTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.product(mode=reference.MODES, box_format=_FORMATS, dtype=[np.float32, np.float64])
+    @pairwise(mode=reference.MODES, box_format=_FORMATS, dtype=[np.float32, np.float64])
     def test_equals_the_definition(self, mode, box_format, dtype):
         boxes1, boxes2 = _boxes(2, 3, 5).astype(dtype), _boxes(2, 3, 37, seed=1).astype(dtype)
         result = tfo.detection.box_iou(boxes1, boxes2, mode=mode, box_format=box_format)
@@ -55,23 +56,10 @@ class BoxIouTest(tf.test.TestCase, parameterized.TestCase):
         expected = reference.overlap(*_pairs(boxes1, boxes2), mode, box_format)
         self.assertAllClose(result, expected, rtol=0, atol=2e-6 if dtype == np.float32 else 1e-13)
 
-    @parameterized.product(mode=reference.MODES, dtype=[np.float32, np.float64])
-    def test_boxes_of_every_kind(self, mode, dtype):
-        boxes = _ODD.astype(dtype)
-        result = tfo.detection.box_iou(boxes, boxes, mode=mode)
-        self.assertAllClose(result, reference.overlap(*_pairs(boxes, boxes), mode), rtol=0, atol=2e-6)
-
     @parameterized.parameters(*reference.MODES)
-    def test_loss_of_boxes_of_every_kind(self, mode):
-        boxes1, boxes2 = np.broadcast_arrays(*_pairs(_ODD, _ODD))
-        result = tfo.detection.box_iou_loss(boxes1, boxes2, mode=mode)
-        self.assertAllClose(result, 1 - reference.overlap(boxes1, boxes2, mode), rtol=0, atol=2e-6)
-
-    def test_nan_is_where_a_box_is_not_finite_and_nowhere_else(self):
-        for mode in reference.MODES:
-            is_nan = np.isnan(tfo.detection.box_iou(_ODD, _ODD, mode=mode))
-            finite = np.isfinite(_ODD).all(-1)
-            self.assertAllEqual(is_nan, ~(finite[:, np.newaxis] & finite))
+    def test_boxes_of_every_kind(self, mode):
+        result = tfo.detection.box_iou(_ODD, _ODD, mode=mode)
+        self.assertAllClose(result, reference.overlap(*_pairs(_ODD, _ODD), mode), rtol=0, atol=2e-6)
 
     @parameterized.product(mode=reference.MODES, box_format=_FORMATS)
     def test_loss_equals_the_definition(self, mode, box_format):
@@ -139,12 +127,6 @@ class BoxIouTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(tfo.detection.box_iou(boxes1, boxes2), reference.overlap(*_pairs(boxes1, boxes2), "iou"))
         self.assertAllClose(tfo.detection.box_iou_loss(boxes1, boxes2), 1 - reference.overlap(boxes1, boxes2, "giou"))
 
-    @parameterized.parameters(*reference.MODES)
-    def test_perfect_small_boxes_have_loss_zero(self, mode):
-        boxes = (_boxes(50) * 3 / 1000 + 0.4).astype(np.float32)
-        self.assertAllEqual(tfo.detection.box_iou_loss(boxes, boxes, mode=mode), np.zeros(50))
-        self.assertAllEqual(tf.linalg.diag_part(tfo.detection.box_iou(boxes, boxes, mode=mode)), np.ones(50))
-
     def test_ciou_of_a_point(self):
         point, box = [2.0, 1.0, 2.0, 1.0], [0.0, 0.0, 4.0, 3.0]
         v = 4 / np.pi**2 * np.arctan2(4, 3) ** 2
@@ -152,14 +134,6 @@ class BoxIouTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(tfo.detection.box_iou([point], [box], mode="ciou"), [[expected]], rtol=1e-6)
         self.assertAllClose(tfo.detection.box_iou_loss(point, box, mode="ciou"), 1 - expected, rtol=1e-6)
         self.assertAllEqual(tfo.detection.box_iou_loss(point, point, mode="ciou"), 1.0)
-
-    @parameterized.parameters(tf.float16, tf.bfloat16)
-    def test_16_bit_boxes_give_float32(self, dtype):
-        boxes1, boxes2 = tf.cast(_boxes(4), dtype), tf.cast(_boxes(4, seed=1), dtype)
-        wide = tf.cast(boxes1, tf.float32), tf.cast(boxes2, tf.float32)
-        for fn in (tfo.detection.box_iou, tfo.detection.box_iou_loss):
-            self.assertEqual(fn(boxes1, boxes2).dtype, tf.float32)
-            self.assertAllEqual(fn(boxes1, boxes2), fn(*wide))
 
     def test_float64_wins(self):
         boxes = _boxes(4)
@@ -170,31 +144,6 @@ class BoxIouTest(tf.test.TestCase, parameterized.TestCase):
     def test_lists_and_integers(self):
         self.assertAllEqual(tfo.detection.box_iou([[0, 0, 2, 2]], np.array([[0, 0, 1, 2]])), [[0.5]])
         self.assertEqual(tfo.detection.box_iou_loss([0, 0, 2, 2], [0, 0, 1, 2]).dtype, tf.float32)
-
-    @parameterized.parameters(((0, 4), (3, 4)), ((3, 4), (0, 4)), ((0, 2, 4), (0, 3, 4)))
-    def test_empty(self, shape1, shape2):
-        boxes1, boxes2 = tf.zeros(shape1), tf.zeros(shape2)
-        with tf.GradientTape() as tape:
-            tape.watch([boxes1, boxes2])
-            result = tfo.detection.box_iou(boxes1, boxes2, mode="ciou")
-        self.assertEqual(result.shape, [*shape1[:-1], shape2[-2]])
-        gradients = tape.gradient(result, [boxes1, boxes2])
-        self.assertAllEqual(gradients[0], np.zeros(shape1))
-        self.assertAllEqual(gradients[1], np.zeros(shape2))
-        self.assertEqual(tfo.detection.box_iou_loss(boxes1, boxes1).shape, shape1[:-1])
-
-    def test_static_shapes(self):
-        def shape(fn, *shapes):
-            specs = [tf.TensorSpec(s, tf.float32) for s in shapes]
-            return tf.function(fn).get_concrete_function(*specs).output_shapes
-
-        iou, loss = tfo.detection.box_iou, tfo.detection.box_iou_loss
-        self.assertEqual(shape(iou, [None, 5, 4], [2, None, None]).as_list(), [2, 5, None])
-        self.assertEqual(shape(iou, None, [3, 4]).as_list(), [None, 3])
-        self.assertEqual(shape(loss, [None, 5, 4], [2, None, None]).as_list(), [2, 5])
-        self.assertIsNone(shape(loss, None, None).rank)
-        with self.assertRaisesRegex(ValueError, "boxes2 must have boxes1's leading dims"):
-            shape(iou, [2, 5, 4], [3, 5, 4])
 
     @parameterized.parameters(
         (tfo.detection.box_iou, [3, 5], [3, 4], r"boxes1 must be \[..., boxes, 4\], got \[3,5\]"),
@@ -235,25 +184,12 @@ class RotatedTest(tf.test.TestCase, parameterized.TestCase):
         expected = [[reference.rotated_iou(a, b) for b in boxes2] for a in boxes1]
         self.assertAllClose(result, expected, rtol=0, atol=3e-6 if dtype == np.float32 else 1e-12)
 
-    def test_identical_boxes_have_exactly_one(self):
-        boxes = self._rotated(100).astype(np.float32)
-        boxes[:, :2] *= 1000
-        result = tfo.detection.box_iou(boxes[:, np.newaxis], boxes[:, np.newaxis], box_format="cxcywhr")
-        self.assertAllEqual(result, np.ones([100, 1, 1]))
-
     def test_without_rotation_is_iou(self):
         corners = _boxes(9)
         sizes = corners[:, 2:] - corners[:, :2]
         boxes = np.concatenate([corners[:, :2] + sizes / 2, sizes, np.zeros([9, 1])], -1)
         result = tfo.detection.box_iou(boxes, boxes, box_format="cxcywhr")
         self.assertAllClose(result, tfo.detection.box_iou(corners, corners), rtol=0, atol=1e-12)
-
-    def test_sense_of_rotation(self):
-        # A long box turned by 45 degrees reaches to the upper right, y pointing down.
-        long, up, down = [0, 0, 10, 1, 45], [3, -3, 1, 1, 0], [3, 3, 1, 1, 0]
-        result = tfo.detection.box_iou([long], [up, down], box_format="cxcywhr").numpy()
-        self.assertGreater(result[0, 0], 0.05)
-        self.assertEqual(result[0, 1], 0)
 
     def test_odd_boxes(self):
         box = [1.0, 2.0, 4.0, 3.0, 30.0]

@@ -36,9 +36,9 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
             of = [boxes[n, k, c] if boxes.ndim == 4 else boxes[n, k] for k, c in expected]
             np.testing.assert_array_equal(found.boxes[n], np.float32(of + [[0] * 4] * padding).reshape(-1, 4))
 
-    @parameterized.product(seed=(0, 1, 2), per_class=(False, True))
-    def test_equals_the_definition(self, seed, per_class):
-        boxes, scores = _data(seed, per_class=per_class)
+    @parameterized.parameters(False, True)
+    def test_equals_the_definition(self, per_class):
+        boxes, scores = _data(0, per_class=per_class)
         self._check(boxes, scores, 20)
         self._check(boxes, scores, 300, iou_threshold=0.2)
         self._check(boxes, scores, 30, max_outputs_per_class=3, score_threshold=0.25)
@@ -59,37 +59,6 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(found.indices, [[0, 2, 2, 1, -1]])
         self.assertAllEqual(found.class_ids, [[0, 0, 1, 1, 0]])
         self.assertEqual(found.boxes.shape, [1, 5, 5])
-
-    @parameterized.parameters("float16", "bfloat16", "float32", "float64")
-    def test_results_keep_the_dtypes(self, dtype):
-        rng = np.random.default_rng(0)
-        boxes = tf.cast(reference.random_boxes(rng, 2, 30), dtype)
-        scores = tf.cast(rng.uniform(size=[2, 30, 3]), dtype)
-        found = multiclass_nms(boxes, scores, max_outputs=9)
-        self.assertEqual((found.boxes.dtype, found.scores.dtype), (boxes.dtype, boxes.dtype))
-        wide = multiclass_nms(tf.cast(boxes, tf.float64), tf.cast(scores, tf.float64), max_outputs=9)
-        self.assertAllEqual(found.indices, wide.indices)
-        self.assertAllEqual(tf.cast(found.scores, tf.float64), wide.scores)
-
-    @parameterized.parameters([[0, 5, 3]], [[2, 0, 3]], [[2, 5, 0]])
-    def test_empty_sizes(self, shape):
-        boxes, scores = tf.ones([*shape[:2], 4]), tf.ones(shape)
-        spec = [tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, None, None])]
-        calls = [multiclass_nms, tf.function(multiclass_nms, input_signature=spec, autograph=False)]
-        for per_class in (False, True):
-            if per_class:
-                boxes = tf.ones([*shape, 4])
-                spec[0] = tf.TensorSpec([None, None, None, 4])
-                calls[1] = tf.function(multiclass_nms, input_signature=spec, autograph=False)
-            for call in calls:
-                with tf.GradientTape() as tape:
-                    tape.watch([boxes, scores])
-                    found = call(boxes, scores)
-                self.assertAllEqual(found.counts, tf.zeros([shape[0]], tf.int32))
-                self.assertAllEqual(found.boxes, tf.zeros([shape[0], 100, 4]))
-                self.assertAllEqual(found.indices, tf.fill([shape[0], 100], -1))
-                gradients = tape.gradient([found.boxes, found.scores], [boxes, scores])
-                self.assertEqual([g.shape for g in gradients], [boxes.shape, scores.shape])
 
 
 class GraphTest(parameterized.TestCase, tf.test.TestCase):
@@ -132,44 +101,6 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(found.structured_outputs.scores.shape.as_list(), [None, None])
         result = found(tf.zeros([2, 7, 4]), tf.ones([2, 7, 3]), tf.constant(2))
         self.assertAllEqual(result.counts, [2, 2])
-
-    @parameterized.product(box_format=("xyxy", "cxcywhr"), compiled=(False, True))
-    def test_unknown_rank(self, box_format, compiled):
-        if compiled and library.xla_error:
-            self.skipTest(library.xla_error)
-
-        @tf.function(input_signature=[tf.TensorSpec(None)] * 2, jit_compile=compiled or None, autograph=False)
-        def call(boxes, scores):
-            with tf.GradientTape() as tape:
-                tape.watch(boxes)
-                found = multiclass_nms(boxes, scores, max_outputs=9, box_format=box_format)
-            return *found, tape.gradient(found.boxes, boxes)
-
-        rng = np.random.default_rng(1)
-        size = 4 if box_format == "xyxy" else 5
-        for shape in ([2, 6, size], [2, 6, 3, size], [2, 6, 1, size], [0, 6, size], [2, 0, 3, size]):
-            boxes = tf.constant(rng.uniform(1, 5, shape), tf.float32)
-            classes = shape[2] if len(shape) == 4 else 3
-            scores = tf.constant(rng.uniform(size=[*shape[:2], classes]), tf.float32)
-            with tf.GradientTape() as tape:
-                tape.watch(boxes)
-                expected = multiclass_nms(boxes, scores, max_outputs=9, box_format=box_format)
-            expected = *expected, tape.gradient(expected.boxes, boxes)
-            for a, b in zip(call(boxes, scores), expected, strict=True):
-                self.assertAllEqual(a, b)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "boxes must be"):
-            call(tf.zeros([6, size]), tf.zeros([2, 6, 3]))
-
-    def test_vectorized_map_equals_a_loop(self):
-        rng = np.random.default_rng(2)
-        boxes = tf.constant(reference.random_boxes(rng, 3, 2, 20))
-        scores = tf.constant(rng.uniform(size=[3, 2, 20, 3]), tf.float32)
-        found = tf.vectorized_map(
-            lambda x: multiclass_nms(*x, max_outputs=8), (boxes, scores), fallback_to_while_loop=False
-        )
-        for i in range(3):
-            for a, b in zip(found, multiclass_nms(boxes[i], scores[i], max_outputs=8), strict=True):
-                self.assertAllEqual(a[i], b)
 
 
 class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):

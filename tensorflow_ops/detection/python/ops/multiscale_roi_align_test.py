@@ -7,7 +7,8 @@ import numpy as np
 import roi_reference_testing as reference
 import tensorflow as tf
 from absl.testing import parameterized
-from roi_reference_testing import DATA_FORMATS, DTYPES, FORMATS, INF, NAN, Pooling, coordinates, in_formats
+from pairwise_testing import pairwise
+from roi_reference_testing import DTYPES, FORMATS, INF, NAN, Pooling, coordinates, in_formats
 
 import tensorflow_ops as tfo
 
@@ -82,17 +83,16 @@ def _gradients(function, maps, boxes, upstream=None):
 
 
 class ForwardTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(dtype=DTYPES, aligned=(True, False), sampling_ratio=(0, 1, 2))
-    def test_equals_the_definition(self, dtype, aligned, sampling_ratio):
+    @pairwise(dtype=DTYPES, aligned=(True, False), sampling_ratio=(0, 1, 2), formats=FORMATS)
+    def test_equals_the_definition(self, dtype, aligned, sampling_ratio, formats):
         maps, boxes = _maps(19, dtype), coordinates(_BOXES, dtype)
         expected = _pooling(boxes, _INDICES, (3, 2), sampling_ratio, aligned).average(maps)
-        for formats in FORMATS:
-            align = _align(*formats, aligned=aligned, sampling_ratio=sampling_ratio)
-            output = align(maps, boxes, _INDICES, (3, 2))
-            self.assertEqual(output.dtype, dtype)
-            self.assertAllClose(tf.cast(output, tf.float64), expected, **reference.rounding(dtype))
+        align = _align(*formats, aligned=aligned, sampling_ratio=sampling_ratio)
+        output = align(maps, boxes, _INDICES, (3, 2))
+        self.assertEqual(output.dtype, dtype)
+        self.assertAllClose(tf.cast(output, tf.float64), expected, **reference.rounding(dtype))
 
-    @parameterized.product(data_format=DATA_FORMATS, sampling_ratio=(0, 2))
+    @parameterized.parameters(("NHWC", 0), ("NCHW", 2))
     def test_equals_roi_align_on_the_level_of_each_box(self, data_format, sampling_ratio):
         maps, boxes = _maps(5, tf.float32), coordinates(_BOXES, tf.float32)
         output = _align(data_format, sampling_ratio=sampling_ratio)(maps, boxes, _INDICES, 3)
@@ -151,54 +151,21 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         output = tfo.detection.multiscale_roi_align(maps, boxes, [0] * 5, 1, strides=strides, **options)
         self.assertAllClose(output[:, 0, 0, 0], expected)
 
-    def test_sixteen_levels(self):
-        strides = tuple(2.0**level for level in range(16))
-        maps = [tf.fill([1, 2, 2, 3], s) for s in strides]
-        # Boxes centred at the image's corner overlap their maps.
-        sides = [224 / 16 * s for s in strides]
-        boxes = [[-side / 2, -side / 2, side / 2, side / 2] for side in sides]
-        output = tfo.detection.multiscale_roi_align(maps, boxes, [0] * 16, 14, strides=strides)
-        self.assertAllClose(output[:, 7, 7, 0], strides)
-
-    @parameterized.product(dtype=DTYPES, data_format=DATA_FORMATS)
-    def test_nan_stays_on_its_level(self, dtype, data_format):
-        maps = [
-            np.full(m.shape, value, dtype.as_numpy_dtype) for m, value in zip(_maps(3, dtype), (1, NAN, 3), strict=True)
-        ]
-        boxes = coordinates([[10, 10, 30, 30], [10, 10, 50, 50], [10, 10, 90, 90]], dtype)
-        output = tf.cast(_align(data_format)(maps, boxes, [0, 0, 0], 1), tf.float64)
-        self.assertAllClose(output[:, 0, 0, 0], [1, NAN, 3])
-
     def test_empty_levels(self):
         """A level without pixels gives zeros; levels without boxes are not read."""
         maps = _maps(3, tf.float32)
         maps[1] = np.zeros([2, 0, 16, 3], np.float32)
         boxes = coordinates([[10, 10, 30, 30], [10, 10, 50, 50], [10, 10, 90, 90]], tf.float32)
         expected = _pooling(boxes, [0, 1, 1], (2, 2)).average(maps)
-        for data_format in DATA_FORMATS:
-            align = _align(data_format)
-            self.assertAllClose(align(maps, boxes, [0, 1, 1], 2), expected, **reference.rounding(tf.float32))
-            gradients = _gradients(lambda m, b, align=align: align(m, b, [0, 1, 1], 2), maps, boxes)
-            self.assertEqual([d.shape for d in gradients[0]], [m.shape for m in maps])
-            self.assertAllEqual(gradients[1][1], [0, 0, 0, 0])
-
-    @parameterized.parameters(([1, 4, 4, 3], 0), ([0, 4, 4, 3], 0), ([1, 4, 4, 0], 2), ([1, 0, 0, 3], 2))
-    def test_empty_input(self, shape, count):
-        maps, boxes, indices = [tf.ones(shape)] * 3, tf.ones([count, 4]), tf.zeros([count], tf.int32)
-        for data_format in DATA_FORMATS:
-            align = _align(data_format)
-            self.assertAllEqual(align(maps, boxes, indices, 2), np.zeros([count, 2, 2, shape[3]]))
-            maps_gradients, boxes_gradient = _gradients(
-                lambda m, b, align=align: align(m, b, indices, 2), [np.ones(shape, np.float32)] * 3, boxes
-            )
-            for gradient in maps_gradients:
-                self.assertAllEqual(gradient, np.zeros(shape))
-            self.assertAllEqual(boxes_gradient, np.zeros([count, 4]))
+        self.assertAllClose(_align()(maps, boxes, [0, 1, 1], 2), expected, **reference.rounding(tf.float32))
+        gradients = _gradients(lambda m, b: _align()(m, b, [0, 1, 1], 2), maps, boxes)
+        self.assertEqual([d.shape for d in gradients[0]], [m.shape for m in maps])
+        self.assertAllEqual(gradients[1][1], [0, 0, 0, 0])
 
 
 class GradientTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(dtype=DTYPES, aligned=(True, False), sampling_ratio=(0, 2))
-    def test_equals_the_definition(self, dtype, aligned, sampling_ratio):
+    @pairwise(dtype=DTYPES, aligned=(True, False), sampling_ratio=(0, 2), formats=FORMATS)
+    def test_equals_the_definition(self, dtype, aligned, sampling_ratio, formats):
         maps, boxes = _maps(7, dtype), coordinates(_BOXES, dtype)
         upstream = reference.random([len(_BOXES), 3, 2, 7], dtype, 2)
         pooling = _pooling(boxes, _INDICES, (3, 2), sampling_ratio, aligned)
@@ -206,15 +173,14 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
         magnitudes = pooling.to_features(np.abs(upstream), maps)
         unit = 1e-13 if dtype == tf.float64 else 3e-6
         self.assertGreater(np.count_nonzero(expected_boxes), 25)
-        for formats in FORMATS:
-            align = _align(*formats, aligned=aligned, sampling_ratio=sampling_ratio)
-            d_maps, d_boxes = _gradients(lambda m, b, align=align: align(m, b, _INDICES, (3, 2)), maps, boxes, upstream)
-            for result, one_expected, magnitude in zip(d_maps, expected, magnitudes, strict=True):
-                self.assertEqual(result.dtype, dtype)
-                reference.assert_rounded_sum(self, result, one_expected, magnitude)
-            self.assertAllClose(d_boxes, expected_boxes, rtol=unit, atol=unit * np.abs(expected_boxes).max())
+        align = _align(*formats, aligned=aligned, sampling_ratio=sampling_ratio)
+        d_maps, d_boxes = _gradients(lambda m, b: align(m, b, _INDICES, (3, 2)), maps, boxes, upstream)
+        for result, one_expected, magnitude in zip(d_maps, expected, magnitudes, strict=True):
+            self.assertEqual(result.dtype, dtype)
+            reference.assert_rounded_sum(self, result, one_expected, magnitude)
+        self.assertAllClose(d_boxes, expected_boxes, rtol=unit, atol=unit * np.abs(expected_boxes).max())
 
-    @parameterized.product(data_format=DATA_FORMATS, box_format=("xyxy", "yxyx"), graph=(False, True))
+    @parameterized.parameters(("NHWC", "yxyx", False), ("NCHW", "xyxy", True))
     def test_numeric_gradient(self, data_format, box_format, graph):
         align, maps = _align(data_format, box_format), _maps(1, tf.float64)
         weights = reference.random([5, 2, 2, 1], seed=2)
@@ -228,10 +194,9 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(analytic, expected, rtol=1e-7, atol=1e-7)
             self.assertGreater(np.count_nonzero(analytic), 15)
 
-    @parameterized.parameters(*DATA_FORMATS)
-    def test_second_order(self, data_format):
+    def test_second_order(self):
         """Second derivatives of sum(align^3), first to maps, then to maps or boxes."""
-        align, maps, indices = _align(data_format, sampling_ratio=1), _maps(1, tf.float64), [0, 1, 0, 1, 0]
+        align, maps, indices = _align(sampling_ratio=1), _maps(1, tf.float64), [0, 1, 0, 1, 0]
 
         def to_maps(coarse, boxes):
             maps_gradients, _ = _gradients(lambda m, b: align(m, b, indices, 2) ** 3, [*maps[:2], coarse], boxes)
@@ -243,62 +208,14 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(analytic, expected, rtol=1e-6, atol=1e-6)
             self.assertGreater(np.count_nonzero(analytic), 15)
 
-    @parameterized.parameters(*DATA_FORMATS)
-    def test_forward_mode_to_boxes(self, data_format):
-        align, maps, indices = _align(data_format, sampling_ratio=2), _maps(1, tf.float64), [0, 1, 0, 1, 0]
+    def test_forward_mode_to_boxes(self):
+        align, maps, indices = _align(sampling_ratio=2), _maps(1, tf.float64), [0, 1, 0, 1, 0]
         boxes, motion = tf.constant(_SMOOTH_BOXES), reference.random(_SMOOTH_BOXES.shape, seed=3)
         with tf.autodiff.ForwardAccumulator(boxes, tf.constant(motion)) as accumulator:
             y = align(maps, boxes, indices, 2)
         above, below = (align(maps, _SMOOTH_BOXES + step * motion, indices, 2) for step in (1e-6, -1e-6))
         self.assertAllClose(accumulator.jvp(y), (above - below) / 2e-6, rtol=1e-6, atol=1e-6)
         self.assertGreater(np.count_nonzero(accumulator.jvp(y)), 15)
-
-    @parameterized.parameters(False, True)
-    def test_only_watched_inputs_have_a_gradient(self, graph):
-        maps, boxes = [tf.constant(m) for m in _maps(2, tf.float64)], tf.constant(_SMOOTH_BOXES)
-
-        def gradients(*watched):
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch([[*maps, boxes][i] for i in watched])
-                y = _align()(maps, boxes, [0, 1, 0, 1, 0], 2)
-            return tape.gradient(y, [*maps, boxes])
-
-        run = tf.function(gradients) if graph else gradients
-        everything = run(0, 1, 2, 3)
-        for watched in ((1,), (0, 2), (3,)):
-            for i, gradient in enumerate(run(*watched)):
-                if i in watched:
-                    self.assertAllEqual(gradient, everything[i])
-                else:
-                    self.assertIsNone(gradient)
-
-    @parameterized.parameters(*DATA_FORMATS)
-    def test_gradient_to_upstream_equals_forward_op(self, data_format):
-        align, maps, dd = _align(data_format), _maps(3, tf.float32), _maps(3, tf.float32, seed=9)
-        boxes = coordinates(_BOXES, tf.float32)
-        upstream = tf.constant(reference.random([len(_BOXES), 2, 2, 3], tf.float32))
-        with tf.GradientTape() as tape:
-            tape.watch(upstream)
-            d_maps, _ = _gradients(lambda m, b: align(m, b, _INDICES, 2), maps, boxes, upstream)
-        result = tape.gradient(d_maps, upstream, output_gradients=[tf.constant(d) for d in dd])
-        self.assertAllEqual(result, align(dd, boxes, _INDICES, 2))
-
-    @parameterized.parameters(True, False)
-    def test_jacobian(self, use_pfor):
-        maps, boxes = [tf.constant(m) for m in _maps(1, tf.float64)], tf.constant(_SMOOTH_BOXES)
-        indices = [0, 1, 0, 1, 0]
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch([maps, boxes])
-            y = _align()(maps, boxes, indices, 1)
-        pooling = _pooling(_SMOOTH_BOXES, indices, (1, 1))
-        arrays, ones = [m.numpy() for m in maps], np.eye(5).reshape([5, 5, 1, 1, 1])
-        jacobian = tape.jacobian(y, boxes, experimental_use_pfor=use_pfor)
-        expected = [pooling.to_boxes(one, arrays) for one in ones]
-        self.assertAllClose(tf.reshape(jacobian, [5, 5, 4]), expected, atol=1e-12)
-        for level in range(3):
-            jacobian = tape.jacobian(y, maps[level], experimental_use_pfor=use_pfor)
-            expected = [pooling.to_features(one, arrays)[level] for one in ones]
-            self.assertAllClose(tf.reshape(jacobian, [5, *maps[level].shape]), expected, atol=1e-12)
 
 
 if __name__ == "__main__":

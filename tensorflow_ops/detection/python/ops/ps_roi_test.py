@@ -3,20 +3,16 @@
 roi_average_arguments_test.py tests shapes and bad input.
 """
 
-import itertools
-
 import numpy as np
 import roi_reference_testing as reference
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 from roi_reference_testing import (
     BOXES,
-    BOXES_WITHOUT_SAMPLES,
     DATA_FORMATS,
     DTYPES,
     FORMATS,
-    INF,
-    NAN,
     Pooling,
     coordinates,
     in_formats,
@@ -58,28 +54,24 @@ def _gradients(function, *inputs, upstream=None):
 
 
 class ForwardTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(op=_OPS, dtype=DTYPES, channel_order=_ORDERS)
-    def test_equals_the_definition(self, op, dtype, channel_order):
+    @pairwise(op=_OPS, dtype=DTYPES, channel_order=_ORDERS, formats=FORMATS)
+    def test_equals_the_definition(self, op, dtype, channel_order, formats):
         op, options = op[0], {**op[1], "channel_order": channel_order, "spatial_scale": 0.5}
         # 17 channels per bin: whole vectors of most widths and a remainder.
         features, boxes = reference.random([2, 9, 12, 15 * 17], dtype), coordinates(BOXES, dtype)
         expected = _pooling(op, boxes, _INDICES, (3, 5), **options).average([features])
         self.assertGreater(np.count_nonzero(expected.any(axis=(1, 2, 3))), 12)
-        for formats in FORMATS:
-            output = in_formats(op, *formats, **options)(features, boxes, _INDICES, (3, 5))
-            self.assertEqual(output.dtype, dtype)
-            self.assertAllClose(tf.cast(output, tf.float64), expected, **reference.rounding(dtype))
+        output = in_formats(op, *formats, **options)(features, boxes, _INDICES, (3, 5))
+        self.assertEqual(output.dtype, dtype)
+        self.assertAllClose(tf.cast(output, tf.float64), expected, **reference.rounding(dtype))
 
-    @parameterized.product(example=reference.PS_ROI_POOL_EXAMPLES, data_format=DATA_FORMATS, dtype=DTYPES)
-    def test_ps_roi_pool_by_hand(self, example, data_format, dtype):
-        box, output_size, first, second = example
-        features = tf.cast(reference.PS_FEATURES, dtype)
+    @parameterized.parameters(*reference.PS_ROI_POOL_EXAMPLES)
+    def test_ps_roi_pool_by_hand(self, box, output_size, first, second):
+        features = tf.constant(reference.PS_FEATURES)
         by_bin = tf.gather(features, [0, 4, 1, 5, 2, 6, 3, 7], axis=3)
         for channel_order, x in (("channel_major", features), ("bin_major", by_bin)):
-            pool = in_formats(tfo.detection.ps_roi_pool, data_format, channel_order=channel_order)
-            output = pool(x, coordinates([box], dtype), [0], output_size)
-            expected = np.stack([first, second], -1)[np.newaxis]
-            self.assertAllClose(tf.cast(output, tf.float64), expected, rtol=reference.rounding(dtype)["rtol"] * 2)
+            output = tfo.detection.ps_roi_pool(x, [box], [0], output_size, channel_order=channel_order)
+            self.assertAllClose(output, np.stack([first, second], -1)[np.newaxis], rtol=2e-14)
 
     def test_whole_image_includes_the_last_row_and_column(self):
         """Torchvision omits the last row and column."""
@@ -89,18 +81,7 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         expected = np.stack([[by_bin[p, q, :, p, q] for q in range(3)] for p in range(3)])
         self.assertAllClose(output[0], expected)
 
-    @parameterized.product(op=_OPS[:3], channels=(1, 2, 3, 10, 16, 21, 130), channel_order=_ORDERS)
-    def test_any_number_of_channels(self, op, channels, channel_order):
-        op, options = op[0], {**op[1], "channel_order": channel_order}
-        for (ph, pw), dtype in itertools.product(((7, 7), (1, 1), (2, 3)), (tf.bfloat16, tf.float32)):
-            features = reference.random([1, 5, 7, channels * ph * pw], dtype)
-            boxes = coordinates([[0, 0, 7, 5], [1.3, 2.2, 5.9, 3.7], [-2, 3, 3, 9]], dtype)
-            expected = _pooling(op, boxes, [0] * 3, (ph, pw), **options).average([features])
-            for data_format in DATA_FORMATS:
-                output = in_formats(op, data_format, **options)(features, boxes, [0] * 3, (ph, pw))
-                self.assertAllClose(tf.cast(output, tf.float64), expected, **reference.rounding(dtype))
-
-    @parameterized.product(op=_OPS[:2], output_size=((1, 300), (300, 1), (5, 2), (20, 30)))
+    @parameterized.product(op=_OPS[:2], output_size=((1, 300), (300, 1)))
     def test_any_number_of_bins(self, op, output_size):
         features = reference.random([1, 11, 13, 2 * output_size[0] * output_size[1]], tf.float32)
         boxes = coordinates([[0, 0, 13, 11], [-4.4, 2.2, 25.9, 3.7]], tf.float32)
@@ -109,29 +90,6 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
             expected = _pooling(op[0], boxes, [0, 0], output_size, **options).average([features])
             output = in_formats(op[0], **options)(features, boxes, [0, 0], output_size)
             self.assertAllClose(output, expected, **reference.rounding(tf.float32))
-
-    @parameterized.product(op=_OPS, dtype=DTYPES)
-    def test_nan_and_infinite_pixels(self, op, dtype):
-        features = reference.random([2, 9, 12, 15 * 4])
-        rng = np.random.default_rng(4)
-        for value in (NAN, INF, -INF):
-            features[rng.random(features.shape) < 0.02] = value
-        features = features.astype(dtype.as_numpy_dtype)
-        boxes = coordinates([box for box in BOXES if not max(map(abs, box)) > 1e5], dtype)
-        indices = _INDICES[: len(boxes)]
-        expected = _pooling(op[0], boxes, indices, (3, 5), **op[1]).average([features])
-        for formats in FORMATS:
-            output = in_formats(op[0], *formats, **op[1])(features, boxes, indices, (3, 5))
-            self.assertAllClose(tf.cast(output, tf.float64), expected, **reference.rounding(dtype))
-        for kind in (np.isnan, np.isposinf, np.isneginf, np.isfinite):
-            self.assertGreater(np.count_nonzero(kind(expected)), 5)
-
-    @parameterized.product(op=_OPS, data_format=DATA_FORMATS)
-    def test_boxes_without_pixels_give_zeros(self, op, data_format):
-        features = np.full([1, 4, 4, 12], NAN, np.float32)
-        boxes = BOXES_WITHOUT_SAMPLES[:-2]  # enormous boxes, which ps_roi_pool clips to the map
-        output = in_formats(op[0], data_format, **op[1])(features, coordinates(boxes, tf.float32), [0] * len(boxes), 2)
-        self.assertAllEqual(output, np.zeros([len(boxes), 2, 2, 3]))
 
     def test_empty_box_with_adaptive_samples_gives_zeros(self):
         """Torchvision returns NaN."""
@@ -150,22 +108,10 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         output = tfo.detection.ps_roi_align(features, boxes, [0] * 4, 1)
         self.assertAllClose(output, np.zeros([4, 1, 1, 1]))
 
-    @parameterized.product(op=_OPS[:3], shape=([1, 4, 4, 0], [1, 0, 4, 12], [1, 4, 0, 12], [0, 4, 4, 12]))
-    def test_empty_input(self, op, shape):
-        count = 0 if shape[0] == 0 else 2
-        boxes, indices = tf.ones([count, 4]), tf.zeros([count], tf.int32)
-        for formats in FORMATS:
-            pool = in_formats(op[0], *formats, **op[1])
-            self.assertAllEqual(pool(tf.zeros(shape), boxes, indices, (2, 3)), np.zeros([count, 2, 3, shape[3] // 6]))
-            gradients = _gradients(lambda x, b, pool=pool: pool(x, b, indices, (2, 3)), tf.zeros(shape), boxes)
-            self.assertAllEqual(gradients[0], np.zeros(shape))
-            if op[0] is tfo.detection.ps_roi_align:
-                self.assertAllEqual(gradients[1], np.zeros([count, 4]))
-
 
 class GradientTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(op=_OPS, dtype=DTYPES, channel_order=_ORDERS)
-    def test_equals_the_definition(self, op, dtype, channel_order):
+    @pairwise(op=_OPS, dtype=DTYPES, channel_order=_ORDERS, formats=FORMATS)
+    def test_equals_the_definition(self, op, dtype, channel_order, formats):
         op, options = op[0], {**op[1], "channel_order": channel_order, "spatial_scale": 0.5}
         features, boxes = reference.random([2, 9, 12, 15 * 5], dtype), coordinates(BOXES, dtype)
         upstream = reference.random([len(BOXES), 3, 5, 5], dtype, 2)
@@ -173,34 +119,18 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
         expected = pooling.to_features(upstream, [features])[0]
         magnitudes = pooling.to_features(np.abs(upstream), [features])[0]
         unit = 1e-13 if dtype == tf.float64 else 3e-6
-        for formats in FORMATS:
-            pool = in_formats(op, *formats, **options)
-            d_features, d_boxes = _gradients(
-                lambda x, b, pool=pool: pool(x, b, _INDICES, (3, 5)), features, boxes, upstream=upstream
-            )
-            self.assertEqual(d_features.dtype, dtype)
-            reference.assert_rounded_sum(self, d_features, expected, magnitudes)
-            if op is tfo.detection.ps_roi_pool:
-                self.assertIsNone(d_boxes)
-                continue
-            expected_boxes = pooling.to_boxes(upstream, [features])
-            self.assertAllClose(d_boxes, expected_boxes, rtol=unit, atol=unit * np.abs(expected_boxes).max())
-            self.assertGreater(np.count_nonzero(expected_boxes), 40)
+        pool = in_formats(op, *formats, **options)
+        d_features, d_boxes = _gradients(lambda x, b: pool(x, b, _INDICES, (3, 5)), features, boxes, upstream=upstream)
+        self.assertEqual(d_features.dtype, dtype)
+        reference.assert_rounded_sum(self, d_features, expected, magnitudes)
+        if op is tfo.detection.ps_roi_pool:
+            self.assertIsNone(d_boxes)
+            return
+        expected_boxes = pooling.to_boxes(upstream, [features])
+        self.assertAllClose(d_boxes, expected_boxes, rtol=unit, atol=unit * np.abs(expected_boxes).max())
+        self.assertGreater(np.count_nonzero(expected_boxes), 40)
 
-    @parameterized.product(op=_OPS[:2], channel_order=_ORDERS, dtype=(tf.float16, tf.float32))
-    def test_wide_maps(self, op, channel_order, dtype):
-        op, options = op[0], {**op[1], "channel_order": channel_order}
-        features = reference.random([2, 3, 1500, 130], dtype)
-        boxes = coordinates([[0, 0, 1500, 3], [1300.2, -1, 1600, 2.2], [700, 0.7, 720, 2]], dtype)
-        upstream = reference.random([3, 2, 5, 13], dtype, 2)
-        pooling = _pooling(op, boxes, [0, 1, 1], (2, 5), **options)
-        expected, magnitudes = (pooling.to_features(u, [features])[0] for u in (upstream, np.abs(upstream)))
-        for data_format in DATA_FORMATS:
-            pool = in_formats(op, data_format, **options)
-            result = _gradients(lambda x, pool=pool: pool(x, boxes, [0, 1, 1], (2, 5)), features, upstream=upstream)
-            reference.assert_rounded_sum(self, result[0], expected, magnitudes)
-
-    @parameterized.product(op=_OPS, channel_order=_ORDERS, data_format=DATA_FORMATS)
+    @pairwise(op=_OPS, channel_order=_ORDERS, data_format=DATA_FORMATS)
     def test_numeric_gradient(self, op, channel_order, data_format):
         pool = in_formats(op[0], data_format, channel_order=channel_order, **op[1])
         weights = reference.random([4, 2, 1, 2], seed=2)
@@ -218,18 +148,7 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(analytic, expected, rtol=1e-7, atol=1e-7)
             self.assertGreater(np.count_nonzero(analytic), 8)
 
-    @parameterized.product(op=_OPS[:2], dtype=DTYPES, channel_order=_ORDERS, data_format=DATA_FORMATS)
-    def test_gradient_to_upstream_equals_forward_op(self, op, dtype, channel_order, data_format):
-        pool = in_formats(op[0], data_format, channel_order=channel_order, **op[1])
-        x, dd = (reference.random([2, 9, 12, 18], dtype, seed) for seed in (1, 7))
-        boxes, upstream = coordinates(BOXES, dtype), reference.random([len(BOXES), 2, 3, 3], dtype, 8)
-
-        def to_features(upstream):
-            return _gradients(lambda x: pool(x, boxes, _INDICES, (2, 3)), x, upstream=upstream)[0]
-
-        self.assertAllEqual(_gradients(to_features, upstream, upstream=dd)[0], pool(dd, boxes, _INDICES, (2, 3)))
-
-    @parameterized.product(op=_OPS[:3], channel_order=_ORDERS, data_format=DATA_FORMATS)
+    @parameterized.parameters(*zip(_OPS[:2], _ORDERS, DATA_FORMATS, strict=True))
     def test_numeric_second_order(self, op, channel_order, data_format):
         pool = in_formats(op[0], data_format, channel_order=channel_order, **op[1])
 
@@ -257,33 +176,6 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
         above, below = (align(x, boxes + step * motion, [0, 1, 0, 1], (2, 1)) for step in (1e-6, -1e-6))
         self.assertAllClose(accumulator.jvp(y), (above - below) / 2e-6, rtol=1e-6, atol=1e-6)
         self.assertGreater(np.count_nonzero(accumulator.jvp(y)), 4)
-
-    @parameterized.product(op=_OPS[:2], use_pfor=(True, False), channel_order=_ORDERS)
-    def test_jacobian(self, op, use_pfor, channel_order):
-        options = {**op[1], "channel_order": channel_order}
-        x, boxes, indices = tf.constant(reference.random([2, 3, 4, 4])), _SMOOTH_BOXES * 0.6, [0, 1, 0, 1]
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(x)
-            y = op[0](x, boxes, indices, (2, 1), **options)
-        jacobian = tape.jacobian(y, x, experimental_use_pfor=use_pfor)
-        pooling = _pooling(op[0], boxes, indices, (2, 1), **options)
-        ones = np.eye(y.numpy().size).reshape([-1, *y.shape])
-        expected = [pooling.to_features(one, [x.numpy()])[0] for one in ones]
-        self.assertAllClose(tf.reshape(jacobian, [-1, *x.shape]), expected, atol=1e-12)
-
-    @parameterized.product(op=_OPS[:2], channel_order=_ORDERS)
-    def test_same_bits_on_every_run(self, op, channel_order):
-        rng = np.random.default_rng(5)
-        x = tf.constant(reference.random([2, 40, 50, 9 * 20], tf.float32))
-        corners = rng.uniform(-10, 50, [300, 2])
-        boxes = coordinates(np.concatenate([corners, corners + rng.exponential(15, [300, 2])], 1), tf.float32)
-        upstream, indices = reference.random([300, 3, 3, 20], tf.float32, 6), rng.integers(0, 2, 300).astype(np.int32)
-        pool = in_formats(op[0], channel_order=channel_order)
-        results = set()
-        for _ in range(5):
-            gradients = _gradients(lambda x, b: pool(x, b, indices, 3), x, boxes, upstream=upstream)
-            results.add(b"".join(g.numpy().tobytes() for g in gradients if g is not None))
-        self.assertLen(results, 1)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 roi_align_grad_test.py tests gradients, roi_average_arguments_test.py shapes and bad input.
 """
 
+import functools
 import itertools
 import resource
 
@@ -10,10 +11,9 @@ import numpy as np
 import roi_reference_testing as reference
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 from roi_reference_testing import (
     BOXES,
-    BOXES_WITHOUT_SAMPLES,
-    DATA_FORMATS,
     DTYPES,
     FORMATS,
     INF,
@@ -34,46 +34,35 @@ def _expected(mode, features, boxes, box_indices, output_size, *options):
 
 
 class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
-    def _check(self, features, boxes, box_indices, output_size, formats=FORMATS, spatial_scale=1.0, **options):
-        """Asserts that roi_align equals the reference in each format."""
+    def _check(self, features, boxes, box_indices, output_size, formats=("NHWC", "xyxy"), spatial_scale=1.0, **options):
+        """Asserts that roi_align equals the reference."""
         dtype = tf.as_dtype(features.dtype)
         mode, sampling_ratio, aligned = (
             options.get(name, default) for name, default in (("mode", "avg"), ("sampling_ratio", 0), ("aligned", True))
         )
         expected = _expected(mode, features, boxes, box_indices, output_size, spatial_scale, sampling_ratio, aligned)
-        for data_format, box_format in formats:
-            pool = in_formats(tfo.detection.roi_align, data_format, box_format, spatial_scale=spatial_scale, **options)
-            output = pool(features, coordinates(boxes, dtype), box_indices, output_size)
-            self.assertEqual(output.dtype, dtype)
-            self.assertAllClose(tf.cast(output, tf.float64), expected, **reference.rounding(dtype))
+        pool = in_formats(tfo.detection.roi_align, *formats, spatial_scale=spatial_scale, **options)
+        output = pool(features, coordinates(boxes, dtype), box_indices, output_size)
+        self.assertEqual(output.dtype, dtype)
+        self.assertAllClose(tf.cast(output, tf.float64), expected, **reference.rounding(dtype))
         return expected
 
-    @parameterized.product(dtype=DTYPES, mode=_MODES, aligned=(True, False), sampling_ratio=(0, 1, 2, 3))
-    def test_equals_the_definition(self, dtype, mode, aligned, sampling_ratio):
+    @pairwise(dtype=DTYPES, mode=_MODES, aligned=(True, False), sampling_ratio=(0, 1, 2, 3), formats=FORMATS)
+    def test_equals_the_definition(self, dtype, mode, aligned, sampling_ratio, formats):
         # 37 channels: whole vectors of every width and a remainder.
         features = reference.random([2, 9, 12, 37], dtype)
         expected = self._check(
-            *(features, BOXES, [k % 2 for k in range(len(BOXES))], (3, 5)),
+            *(features, BOXES, [k % 2 for k in range(len(BOXES))], (3, 5), formats),
             **{"spatial_scale": 0.5, "mode": mode, "aligned": aligned, "sampling_ratio": sampling_ratio},
         )
         self.assertGreater(np.count_nonzero(expected.any(axis=(1, 2, 3))), 12)
 
-    @parameterized.product(example=reference.ROI_ALIGN_EXAMPLES, data_format=DATA_FORMATS)
-    def test_examples_by_hand(self, example, data_format):
-        box, output_size, options, expected = example
-        for dtype in DTYPES:
-            pool = in_formats(tfo.detection.roi_align, data_format, **options)
-            output = pool(tf.cast(reference.ARANGE, dtype), coordinates([box], dtype), [0], output_size)
-            self.assertAllEqual(tf.cast(output[0, :, :, 0], tf.float64), expected)
+    @parameterized.parameters(*reference.ROI_ALIGN_EXAMPLES)
+    def test_examples_by_hand(self, box, output_size, options, expected):
+        output = tfo.detection.roi_align(reference.ARANGE, [box], [0], output_size, **options)
+        self.assertAllEqual(output[0, :, :, 0], expected)
 
-    def test_torchvisions_case(self):
-        """Uses the input of torchvision's test_ops.py."""
-        features = np.random.default_rng(2).random([2, 10, 10, 50]).astype(np.float32)
-        boxes, box_indices = [[0, 0, 9, 9], [0, 5, 4, 9], [5, 5, 9, 9], [0, 0, 9, 9]], [0, 0, 0, 1]
-        for aligned, sampling_ratio in itertools.product((True, False), (0, 2)):
-            self._check(features, boxes, box_indices, (5, 5), aligned=aligned, sampling_ratio=sampling_ratio)
-
-    @parameterized.product(aligned=(True, False), sampling_ratio=(0, 1, 2, 1024))
+    @pairwise(aligned=(True, False), sampling_ratio=(0, 1024))
     def test_linear_map_gives_its_values_at_bin_centres(self, aligned, sampling_ratio):
         y, x = np.meshgrid(np.arange(30.0), np.arange(40.0), indexing="ij")
         features = np.stack([y, x, 2 * y - 3 * x], -1)[np.newaxis]
@@ -88,20 +77,13 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
             y, x = np.meshgrid(at_y, at_x, indexing="ij")
             self.assertAllClose(output[k], np.stack([y, x, 2 * y - 3 * x], -1), rtol=1e-12)
 
-    @parameterized.product(channels=(1, 2, 3, 4, 8, 15, 16, 17, 64, 130, 490), dtype=(tf.bfloat16, tf.float32))
-    def test_any_number_of_channels(self, channels, dtype):
-        features = reference.random([1, 5, 7, channels], dtype)
-        boxes = [[0, 0, 6, 4], [1.3, 2.2, 5.9, 3.7], [-2, 3, 3, 9]]
-        for mode in _MODES:
-            self._check(features, boxes, [0] * 3, (2, 3), mode=mode)
-
-    @parameterized.product(output_size=((1, 300), (300, 1), (5, 2), (1, 1), (64, 48)), mode=_MODES)
+    @parameterized.product(output_size=((1, 300), (300, 1), (64, 48)), mode=_MODES)
     def test_any_number_of_bins(self, output_size, mode):
         features = reference.random([1, 11, 13, 3], tf.float32)
         boxes = [[0, 0, 13, 11], [-4.4, 2.2, 25.9, 3.7]]
         self._check(features, boxes, [0, 0], output_size, mode=mode)
 
-    @parameterized.product(sampling_ratio=(0, 16, 17, 100), dtype=(tf.float32, tf.float64))
+    @parameterized.parameters((0, tf.float32), (16, tf.float64), (17, tf.float32), (100, tf.float64))
     def test_any_number_of_samples(self, sampling_ratio, dtype):
         features = reference.random([1, 40, 60, 3], dtype)
         boxes = [
@@ -127,8 +109,8 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
             ]
             self._check(reference.random(shape, tf.float32), boxes, [0] * 3, (3, 2), mode=mode)
 
-    @parameterized.product(mode=_MODES, data_format=DATA_FORMATS)
-    def test_many_boxes_in_any_order(self, mode, data_format):
+    @parameterized.parameters(*_MODES)
+    def test_many_boxes_in_any_order(self, mode):
         rng = np.random.default_rng(3)
         features = reference.random([4, 40, 50, 9], tf.float32)
         corners, sizes = rng.uniform(-10, 210, [600, 2]), rng.exponential(30, [600, 2])
@@ -139,23 +121,22 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
             boxes,
             box_indices.tolist(),
             (2, 2),
-            [(data_format, "xyxy")],
             **{"spatial_scale": 0.25, "mode": mode, "sampling_ratio": 2},
         )
 
-    @parameterized.product(dtype=(tf.float16, tf.float32), data_format=DATA_FORMATS)
-    def test_large_result_equals_its_parts(self, dtype, data_format):
+    @parameterized.parameters(tf.float16, tf.float32)
+    def test_large_result_equals_its_parts(self, dtype):
         """The whole result exceeds 16 MiB and is written past the caches; its parts are smaller."""
         rng = np.random.default_rng(8)
         features = tf.constant(reference.random([2, 20, 30, 64], dtype))
         corners = rng.uniform(-5, 30, [2800, 2])
         boxes = coordinates(np.concatenate([corners, corners + rng.exponential(9, [2800, 2])], 1), dtype)
         indices = rng.integers(0, 2, 2800).astype(np.int32)
-        pool = in_formats(tfo.detection.roi_align, data_format, sampling_ratio=1)
+        pool = functools.partial(tfo.detection.roi_align, sampling_ratio=1)
         parts = [pool(features, boxes[i : i + 700], indices[i : i + 700], 7) for i in range(0, 2800, 700)]
         self.assertAllEqual(pool(features, boxes, indices, 7), tf.concat(parts, 0))
 
-    @parameterized.product(dtype=DTYPES, mode=_MODES, sampling_ratio=(0, 1, 3))
+    @pairwise(dtype=DTYPES, mode=_MODES, sampling_ratio=(0, 3))
     def test_nan_and_infinite_pixels(self, dtype, mode, sampling_ratio):
         features = np.asarray(reference.random([2, 9, 12, 18]))
         rng = np.random.default_rng(4)
@@ -168,33 +149,13 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
         for kind in (np.isnan, np.isposinf, np.isneginf, np.isfinite):
             self.assertGreater(np.count_nonzero(kind(expected)), 10)
 
-    @parameterized.product(data_format=DATA_FORMATS, mode=_MODES)
-    def test_pixels_without_weight_are_not_read(self, data_format, mode):
-        """Samples on whole pixels, or clamped at the map's edge, read fewer than four pixels."""
-        features = np.full([1, 6, 7, 5], NAN, np.float32)
-        features[0, 2, 3], features[0, 5, 6], features[0, 0, 0] = 1, 2, 3
-        features[0, 4, :2] = 4
-        boxes = [[3, 2, 4, 3], [6, 5, 7, 6], [-0.75, -0.75, 0.75, 0.75], [0.25, 4, 1.25, 5]]
-        pool = in_formats(tfo.detection.roi_align, data_format, sampling_ratio=1, mode=mode)
-        output = pool(features, coordinates(boxes, tf.float32), [0] * 4, 1)
-        self.assertAllEqual(output, np.broadcast_to([[[[1]]], [[[2]]], [[[3]]], [[[4]]]], [4, 1, 1, 5]))
-
-    @parameterized.product(data_format=DATA_FORMATS, mode=_MODES, sampling_ratio=(0, 2))
-    def test_boxes_without_samples_give_zeros(self, data_format, mode, sampling_ratio):
-        features = np.full([1, 4, 4, 3], NAN, np.float32)
-        boxes = BOXES_WITHOUT_SAMPLES
-        pool = in_formats(tfo.detection.roi_align, data_format, mode=mode, sampling_ratio=sampling_ratio)
-        output = pool(features, coordinates(boxes, tf.float32), [0] * len(boxes), 2)
-        self.assertAllEqual(output, np.zeros([len(boxes), 2, 2, 3]))
-
-    @parameterized.product(mode=_MODES, dtype=(tf.float16, tf.float64), data_format=DATA_FORMATS)
-    def test_enormous_boxes_take_no_more_time_and_memory(self, mode, dtype, data_format):
+    @parameterized.product(mode=_MODES, dtype=(tf.float16, tf.float64))
+    def test_enormous_boxes_take_no_more_time_and_memory(self, mode, dtype):
         """There are up to 10^18 adaptive samples; only those in the map are computed."""
         features = np.abs(reference.random([1, 30, 40, 16], dtype)) + np.array(1, dtype.as_numpy_dtype)
         boxes = np.array([[-1e9, -1e9, 1e9, 1e9], [0, 0, 1e9, 1e9], [-1e30, -1e30, 1e30, 1e30], [0, 0, 1e12, 40]] * 50)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        pool = in_formats(tfo.detection.roi_align, data_format, mode=mode)
-        output = pool(features, coordinates(boxes, dtype), [0] * len(boxes), (2, 3))
+        output = tfo.detection.roi_align(features, coordinates(boxes, dtype), [0] * len(boxes), (2, 3), mode=mode)
         self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, 100e3)  # in KiB
         if mode == "avg":
             self.assertAllClose(output, np.zeros(output.shape), atol=1e-6)
@@ -202,20 +163,6 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
             output = tf.cast(output, tf.float64)
             self.assertAllClose(output[0, 0, 0], features[0, 0, 0] * 0)  # lies outside the map
             self.assertAllClose(output[1, 0, 0], features[0].max((0, 1)))
-
-    @parameterized.product(shape=([1, 4, 4, 0], [1, 0, 4, 3], [1, 4, 0, 3], [1, 0, 0, 3]), mode=_MODES)
-    def test_empty_maps_give_zeros(self, shape, mode):
-        boxes = [[0.0, 0.0, 3.0, 3.0], [-0.5, -0.5, 0.5, 0.5]]
-        for data_format in DATA_FORMATS:
-            pool = in_formats(tfo.detection.roi_align, data_format, mode=mode, sampling_ratio=1)
-            self.assertAllEqual(pool(tf.zeros(shape), boxes, [0, 0], (2, 3)), np.zeros([2, 2, 3, shape[3]]))
-
-    @parameterized.product(shape=([1, 4, 4, 3], [0, 4, 4, 3], [0, 0, 0, 0]), mode=_MODES)
-    def test_no_boxes_give_an_empty_result(self, shape, mode):
-        for data_format in DATA_FORMATS:
-            pool = in_formats(tfo.detection.roi_align, data_format, mode=mode)
-            output = pool(tf.zeros(shape), tf.zeros([0, 4]), tf.zeros([0], tf.int32), (2, 3))
-            self.assertEqual(output.shape, [0, 2, 3, shape[3]])
 
     @parameterized.parameters(tf.float16, tf.bfloat16)
     def test_coordinates_of_half_precision_features_are_float32(self, dtype):
@@ -231,8 +178,8 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
             output = tfo.detection.roi_align(tf.ones([1, 64, 64, 3], dtype), [[0, 0, 64, 64]], [0], 1, mode=mode)
             self.assertAllEqual(output, tf.ones([1, 1, 1, 3], dtype))
 
-    @parameterized.product(dtype=DTYPES, data_format=DATA_FORMATS)
-    def test_maximum_of_nan_infinity_and_outside_samples(self, dtype, data_format):
+    @parameterized.parameters(*DTYPES)
+    def test_maximum_of_nan_infinity_and_outside_samples(self, dtype):
         # (pixels, maximum of samples on them, maximum of these samples and one outside the map)
         rows = [
             ([1, 3, 3, 2], 3, 3),
@@ -244,28 +191,16 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
             ([1, INF, INF, 1], INF, INF),
             ([-1, NAN, -1, -1], NAN, NAN),
         ]
-        pool = in_formats(tfo.detection.roi_align, data_format, mode="max")
         for shape, inside, partly in (
             ([1, 1, 4, 1], [0, 0, 4, 1], [-2, 0, 4, 1]),
             ([1, 4, 1, 1], [0, 0, 1, 4], [0, -2, 1, 4]),
             ([1, 2, 2, 1], [0, 0, 2, 2], [0, 0, 2, 4]),
         ):
             features = np.concatenate([np.reshape(row[0], shape) for row in rows], -1).astype(dtype.as_numpy_dtype)
-            output = tf.cast(pool(features, coordinates([inside, partly], dtype), [0, 0], 1), tf.float64)
+            boxes = coordinates([inside, partly], dtype)
+            output = tf.cast(tfo.detection.roi_align(features, boxes, [0, 0], 1, mode="max"), tf.float64)
             self.assertAllEqual(output[0, 0, 0], [row[1] for row in rows])
             self.assertAllEqual(output[1, 0, 0], [row[2] for row in rows])
-
-    def test_inputs_are_not_changed(self):
-        for mode in _MODES:
-            inputs = (
-                tf.constant(reference.random([2, 6, 6, 5], tf.float32)),
-                tf.constant(coordinates(BOXES, tf.float32)),
-                tf.constant([1] * len(BOXES)),
-                tf.constant([2, 2]),
-            )
-            before = [x.numpy().tobytes() for x in inputs]
-            tfo.detection.roi_align(*inputs, mode=mode)
-            self.assertEqual([x.numpy().tobytes() for x in inputs], before)
 
 
 if __name__ == "__main__":

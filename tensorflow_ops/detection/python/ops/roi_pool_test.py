@@ -8,6 +8,7 @@ import math
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python.library import ops
@@ -92,9 +93,7 @@ def _to_nhwc(tensor, data_format):
 
 
 class ForwardTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(
-        dtype=_DTYPES, data_format=_DATA_FORMATS, box_format=("xyxy", "yxyx"), bad_values=(False, True)
-    )
+    @pairwise(dtype=_DTYPES, data_format=_DATA_FORMATS, box_format=("xyxy", "yxyx"), bad_values=(False, True))
     def test_equals_the_definition(self, dtype, data_format, box_format, bad_values):
         # 37 channels: whole vectors of every width and a remainder.
         features = _random_features([2, 9, 12, 37], dtype, bad_values)
@@ -115,33 +114,6 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         for function in (tfo.detection.roi_pool, tf.function(tfo.detection.roi_pool)):
             alone = function(*map(tf.constant, arguments), **options)
             self.assertEqual(alone.numpy().tobytes(), output.numpy().tobytes())
-
-    @parameterized.product(channels=(1, 2, 3, 4, 8, 15, 16, 64, 130), data_format=_DATA_FORMATS)
-    def test_any_number_of_channels(self, channels, data_format):
-        features = _random_features([1, 5, 7, channels])
-        boxes, box_indices = [[0, 0, 6, 4], [1, 2, 5, 3]], [0, 0]
-        expected, expected_argmax = _reference(features, boxes, box_indices, (2, 3))
-        output, argmax = tfo.detection.roi_pool_with_argmax(
-            _to_format(features, data_format), boxes, box_indices, (2, 3), data_format=data_format
-        )
-        self.assertAllEqual(_to_nhwc(output, data_format), expected)
-        self.assertAllEqual(_to_nhwc(argmax, data_format), expected_argmax)
-
-    def test_torchvisions_case(self):
-        """Compares with the reference of torchvision's test_ops.py, which slices by float bin sizes."""
-        x = np.random.default_rng(2).random([2, 50, 10, 10]).astype(np.float32)
-        rois = [[0, 0, 0, 9, 9], [0, 0, 5, 4, 9], [0, 5, 5, 9, 9], [1, 0, 0, 9, 9]]
-        expected = np.zeros([4, 50, 5, 5], np.float32)
-        for k, (image, x1, y1, x2, y2) in enumerate(rois):
-            roi = x[image, :, y1 : y2 + 1, x1 : x2 + 1]
-            bin_h, bin_w = roi.shape[1] / 5, roi.shape[2] / 5
-            for i, j in np.ndindex(5, 5):
-                rows = slice(math.floor(i * bin_h), math.ceil((i + 1) * bin_h))
-                columns = slice(math.floor(j * bin_w), math.ceil((j + 1) * bin_w))
-                expected[k, :, i, j] = roi[:, rows, columns].max(axis=(1, 2))
-        boxes, box_indices = [roi[1:] for roi in rois], [roi[0] for roi in rois]
-        output = tfo.detection.roi_pool(x, boxes, box_indices, 5, data_format="NCHW")
-        self.assertAllEqual(output, expected)
 
     @parameterized.parameters(
         # Pixel (y, x) of the 5 x 5 image is 5 y + x. The box covers rows and columns 1 to 3.
@@ -168,28 +140,6 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         output = tfo.detection.roi_pool(features, [box], [0], output_size)
         self.assertAllEqual(output[0, :, :, 0], expected)
 
-    @parameterized.parameters(*_DATA_FORMATS)
-    def test_boxes_without_pixels_give_zeros(self, data_format):
-        features = _to_format(np.full([1, 4, 4, 3], 7, np.float32), data_format)
-        boxes = [
-            [9, 9, 12, 12],
-            [-9, -9, -3, -3],
-            [0, 4, 3, 7],
-            [2, 0, 1, 3],
-            [0, 2, 3, 1],
-            [_NAN] * 4,
-            [0, 0, _NAN, 3],
-            [_INF] * 4,
-            [0, 0, 3, _INF],
-            [-_INF, 0, 3, 3],
-            [1e30, 1e30, 2e30, 2e30],
-        ]
-        output, argmax = tfo.detection.roi_pool_with_argmax(
-            features, boxes, [0] * len(boxes), 2, data_format=data_format
-        )
-        self.assertAllEqual(output, np.zeros(output.shape))
-        self.assertAllEqual(argmax, np.full(argmax.shape, -1))
-
     @parameterized.parameters(tf.float32, tf.float64)
     def test_enormous_boxes(self, dtype):
         features = tf.reshape(tf.range(16, dtype=dtype), [1, 4, 4, 1])
@@ -203,45 +153,6 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         output = tfo.detection.roi_pool(features, boxes[:1], [0], 3, spatial_scale=1e20)
         self.assertAllEqual(output[0, :, :, 0], [[0, 0, 0], [0, 15, 0], [0, 0, 0]])
 
-    @parameterized.product(dtype=_DTYPES, data_format=_DATA_FORMATS)
-    def test_nan_infinity_and_ties(self, dtype, data_format):
-        rows = [
-            ([1, 3, 3, 2], 3, 1),  # the first of a tie
-            ([-0.0, 0.0, -0.0, 0.0], 0, 0),
-            ([-_INF] * 4, -_INF, 0),
-            ([-_INF, -5, -_INF, -5], -5, 1),
-            ([1, _NAN, 9, _NAN], _NAN, 1),  # the first NaN
-            ([_NAN, _INF, 9, 1], _NAN, 0),
-            ([1, _INF, _INF, 1], _INF, 1),
-            ([-1, -2, -3, -4], -1, 0),
-        ]
-        for shape in ([1, 1, 4, 1], [1, 4, 1, 1], [1, 2, 2, 1]):
-            features = np.concatenate([np.reshape(row[0], shape) for row in rows], -1).astype(dtype.as_numpy_dtype)
-            box = [0, 0, shape[2] - 1, shape[1] - 1]
-            output, argmax = tfo.detection.roi_pool_with_argmax(
-                _to_format(features, data_format), [box], [0], 1, data_format=data_format
-            )
-            self.assertAllEqual(tf.reshape(tf.cast(output, tf.float64), [-1]), [row[1] for row in rows])
-            self.assertAllEqual(tf.reshape(argmax, [-1]), [row[2] for row in rows])
-
-    @parameterized.parameters(
-        ([1, 4, 4, 3], 0),  # no boxes
-        ([0, 4, 4, 3], 0),  # nor images
-        ([1, 4, 4, 0], 2),  # no channels
-        ([1, 0, 4, 3], 2),  # no rows
-        ([1, 4, 0, 3], 2),  # no columns
-    )
-    def test_empty_input(self, shape, num_boxes):
-        for data_format in _DATA_FORMATS:
-            features = tf.zeros(_to_format(np.empty(shape), data_format).shape)
-            boxes, box_indices = tf.ones([num_boxes, 4]), tf.zeros([num_boxes], tf.int32)
-            output, argmax = tfo.detection.roi_pool_with_argmax(
-                features, boxes, box_indices, (2, 3), data_format=data_format
-            )
-            expected = [num_boxes, 2, 3, shape[3]]
-            self.assertAllEqual(_to_nhwc(output, data_format), np.zeros(expected))
-            self.assertAllEqual(_to_nhwc(argmax, data_format), np.full(expected, -1))
-
     def test_coordinates_of_half_precision_features_are_float32(self):
         # Neighbouring pixels that coincide when rounded to float16 or bfloat16.
         features = tf.reshape(tf.range(4096) % 32, [1, 1, 4096, 1])
@@ -249,30 +160,6 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
         for dtype in (tf.float16, tf.bfloat16):
             output = tfo.detection.roi_pool(tf.cast(features, dtype), boxes, [0] * 3, 1)
             self.assertAllEqual(tf.reshape(tf.cast(output, tf.int32), [-1]), [1, 2, 3])
-
-    def test_output_size_may_be_an_int_a_pair_or_a_tensor(self):
-        features = _random_features([1, 6, 6, 2])
-        for size, expected in (
-            (3, (3, 3)),
-            ((2, 3), (2, 3)),
-            ([2, 3], (2, 3)),
-            (np.int64(3), (3, 3)),
-            (np.array([2, 3]), (2, 3)),
-            (np.array(3), (3, 3)),
-            (tf.constant(3), (3, 3)),
-            (tf.constant([2, 3]), (2, 3)),
-            (tf.constant([2, 3], tf.int64), (2, 3)),
-            ((tf.constant(2), 3), (2, 3)),
-        ):
-            output = tfo.detection.roi_pool(features, [[0, 0, 5, 4]], [0], size)
-            self.assertAllEqual(output, _reference(features, [[0, 0, 5, 4]], [0], expected)[0])
-
-    def test_boxes_are_cast_to_the_coordinate_dtype(self):
-        for features_dtype in (tf.float32, tf.float64, tf.float16):
-            features = tf.reshape(tf.range(16, dtype=features_dtype), [1, 4, 4, 1])
-            for boxes_dtype in (tf.float32, tf.float64, tf.float16, tf.int32):
-                boxes = tf.constant([[1, 1, 2, 2]], boxes_dtype)
-                self.assertAllEqual(tfo.detection.roi_pool(features, boxes, [0], 1), [[[[10]]]])
 
     def test_result_fields_and_op_name(self):
         with tf.Graph().as_default():
@@ -282,56 +169,6 @@ class ForwardTest(parameterized.TestCase, tf.test.TestCase):
             self.assertIsInstance(result, tfo.detection.RoIPoolWithArgmax)
             self.assertEqual(result.output.op.name, "pooled")
             self.assertEqual(tfo.detection.roi_pool(*arguments, name="again").op.name, "again")
-
-
-class GraphTest(parameterized.TestCase, tf.test.TestCase):
-    def test_static_shape_from_any_mix_of_unknown_dims(self):
-        boxes_known, channels = 3, 7
-        for mask in range(2**8):
-            dim = [None if mask >> i & 1 else n for i, n in enumerate((2, 5, 6, channels, boxes_known, 4, boxes_known))]
-            size_known = not mask >> 7 & 1
-            for data_format in _DATA_FORMATS:
-                n, h, w, c, k, four, k_indices = dim
-                features = [n, c, h, w] if data_format == "NCHW" else [n, h, w, c]
-                output, argmax = _static_shapes(features, [k, four], [k_indices], size_known, data_format)
-                bins = [2, 3] if size_known else [None, None]
-                k = boxes_known if k or k_indices else None  # either input gives K
-                expected = [k, c, *bins] if data_format == "NCHW" else [k, *bins, c]
-                self.assertEqual(output.as_list(), expected)
-                self.assertEqual(argmax.as_list(), expected)
-
-    @parameterized.parameters(*_DATA_FORMATS)
-    def test_static_shape_from_unknown_ranks(self, data_format):
-        channels_first = data_format == "NCHW"
-        for mask in range(2**3):
-            features = None if mask & 1 else [2, 5, 6, 6]
-            boxes, box_indices = None if mask & 2 else [3, 4], None if mask & 4 else [3]
-            output, _ = _static_shapes(features, boxes, box_indices, True, data_format)
-            c, k = None if features is None else (5 if channels_first else 6), None if mask & 6 == 6 else 3
-            self.assertEqual(output.as_list(), [k, c, 2, 3] if channels_first else [k, 2, 3, c])
-
-    def test_partly_known_output_size_gives_known_dims(self):
-        @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
-        def pool(height):
-            return tfo.detection.roi_pool(
-                tf.zeros([1, 4, 4, 6]), tf.zeros([3, 4]), tf.zeros([3], tf.int32), (height, 5)
-            )
-
-        self.assertEqual(pool.get_concrete_function().output_shapes.as_list(), [3, None, 5, 6])
-        self.assertEqual(pool(2).shape, [3, 2, 5, 6])
-
-
-def _static_shapes(features, boxes, box_indices, size_known, data_format):
-    specs = [
-        tf.TensorSpec(features, tf.float32),
-        tf.TensorSpec(boxes, tf.float32),
-        tf.TensorSpec(box_indices, tf.int32),
-    ]
-    with tf.Graph().as_default():
-        inputs = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
-        size = (2, 3) if size_known else tf.compat.v1.placeholder(tf.int32, [2])
-        result = tfo.detection.roi_pool_with_argmax(*inputs, size, data_format=data_format)
-        return result.output.shape, result.argmax.shape
 
 
 class BadInputTest(parameterized.TestCase, tf.test.TestCase):

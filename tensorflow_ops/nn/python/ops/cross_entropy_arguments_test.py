@@ -9,7 +9,6 @@ from absl.testing import parameterized
 import tensorflow_ops as tfo
 
 _INF, _NAN = math.inf, math.nan
-_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _X = np.zeros([2, 3], np.float32)
 _NUMBER_IN = r"expected a number in \[0, 1\]"
 _NOT_NEGATIVE = "expected a finite number that is not negative"
@@ -59,9 +58,9 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             tfo.nn.softmax_cross_entropy(labels, logits, **options)
 
-    @parameterized.product(dtype=_DTYPES, labels_dtype=(np.int32, np.int64), classes=(3, 40, 300))
-    def test_labels_out_of_range(self, dtype, labels_dtype, classes):
-        x = tf.cast(np.random.default_rng(1).normal(size=[2, 4, classes]), dtype)
+    @parameterized.parameters((np.int32, 300), (np.int64, 3))
+    def test_labels_out_of_range(self, labels_dtype, classes):
+        x = tf.zeros([2, 4, classes])
         for bad in (classes, -1, np.iinfo(labels_dtype).min, np.iinfo(labels_dtype).max):
             labels = np.zeros([2, 4], labels_dtype)
             labels[1, 1] = labels[1, 3] = bad  # the message names the first one

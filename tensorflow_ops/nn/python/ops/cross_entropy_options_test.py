@@ -3,11 +3,10 @@
 The reference is NumPy in float64; gradients are numeric.
 """
 
-import itertools
-
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import library
@@ -47,10 +46,7 @@ def _dense(t, x, *, smoothing=0.0, weights=None, softcap=None):
     return (t * (lse[..., np.newaxis] - x)).sum(-1), lse
 
 
-_OPTIONS = [
-    {"weights": weights, "softcap": softcap, "smoothing": smoothing}
-    for weights, softcap, smoothing in itertools.product((None, _WEIGHTS), (None, 2.5), (0.0, 0.1))
-]
+_OPTIONS = {"weights": (None, _WEIGHTS), "softcap": (None, 2.5), "smoothing": (0.0, 0.1)}
 
 
 def _to_arguments(weights, softcap, smoothing):
@@ -65,8 +61,8 @@ _LABELS = np.array([[0, 4, -1], [1, 2, 3]])
 
 
 class SparseTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(dtype=_DTYPES, options=_OPTIONS)
-    def test_equals_the_definition(self, dtype, options):
+    @pairwise(dtype=_DTYPES, **_OPTIONS)
+    def test_equals_the_definition(self, dtype, **options):
         x = _logits(dtype=dtype)
         for run in (lambda f: f(), lambda f: tf.function(f)()):
             loss, lse = run(
@@ -81,7 +77,7 @@ class SparseTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(loss, expected, rtol=rtol, atol=rtol)
             self.assertAllClose(lse, expected_lse, rtol=rtol, atol=rtol)
 
-    @parameterized.parameters(*_OPTIONS)
+    @pairwise(**_OPTIONS)
     def test_gradients(self, **options):
         def function(x):
             return tfo.nn.sparse_softmax_cross_entropy(
@@ -125,7 +121,7 @@ class SparseTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
             graph(weights, logits)
 
-    @parameterized.parameters((0,), (1,), (-2,), (2,), (tf.constant(1),), (np.int64(0),))
+    @parameterized.parameters((0,), (-2,), (tf.constant(1),), (np.int64(0),))
     def test_axis(self, axis):
         x = _logits()
         moved = tf.experimental.numpy.moveaxis(x, -1, int(axis))
@@ -156,12 +152,6 @@ class SparseTest(parameterized.TestCase, tf.test.TestCase):
         for function in (tfo.nn.softmax, tfo.nn.log_prob_from_logits, tfo.nn.softmax_entropy):
             self.assertAllEqual(function(_logits(), axis=tf.constant(1)), function(_logits(), axis=1))
 
-    def test_empty(self):
-        loss, lse = tfo.nn.sparse_softmax_cross_entropy(
-            np.zeros([0], np.int32), tf.zeros([0, 5]), class_weights=_WEIGHTS, softcap=3.0, return_log_sum_exp=True
-        )
-        self.assertEqual((loss.shape, lse.shape), ([0], [0]))
-
     def test_log_sum_exp_of_masks(self):
         inf = float("inf")
         _, lse = tfo.nn.sparse_softmax_cross_entropy([0, 0], [[0.0, -inf], [-inf, -inf]], return_log_sum_exp=True)
@@ -169,8 +159,8 @@ class SparseTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class DenseTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(dtype=_DTYPES, options=_OPTIONS)
-    def test_equals_the_definition(self, dtype, options):
+    @pairwise(dtype=_DTYPES, **_OPTIONS)
+    def test_equals_the_definition(self, dtype, **options):
         x, t = _logits(dtype=dtype), tf.cast(np.random.default_rng(1).random([2, 3, 5]), dtype)
         loss, lse = tfo.nn.softmax_cross_entropy(t, x, return_log_sum_exp=True, **_to_arguments(**options))
         expected, expected_lse = _dense(t.numpy().astype(float), x.numpy().astype(float), **options)
@@ -180,14 +170,14 @@ class DenseTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(loss, expected, rtol=rtol, atol=rtol)
         self.assertAllClose(lse, expected_lse, rtol=rtol, atol=rtol)
 
-    @parameterized.parameters(*_OPTIONS)
+    @pairwise(**_OPTIONS)
     def test_gradients(self, **options):
         def function(t, x):
             return tfo.nn.softmax_cross_entropy(t, x, return_log_sum_exp=True, **_to_arguments(**options))
 
         tfo.testing.assert_gradients(function, [_logits(seed=2), _logits()])
 
-    @parameterized.parameters(([5],), ([3, 1],), ([1, 1, 5],), ([2, 1, 5],), ([],), ([1],))
+    @parameterized.parameters(([5],), ([3, 1],), ([2, 1, 5],), ([],))
     def test_labels_are_broadcast(self, shape):
         x, t = _logits(), tf.constant(np.random.default_rng(1).random(shape))
         expected, _ = _dense(t.numpy(), x.numpy())
@@ -220,8 +210,8 @@ class LinearTest(parameterized.TestCase, tf.test.TestCase):
         features, weight, bias = (tf.cast(rng.normal(size=s), dtype) for s in ([rows, 3], [3, 5], [5]))
         return features, weight, bias, rng.integers(0, 5, rows)
 
-    @parameterized.product(dtype=_DTYPES, options=_OPTIONS)
-    def test_equals_the_definition(self, dtype, options):
+    @pairwise(dtype=_DTYPES, **_OPTIONS)
+    def test_equals_the_definition(self, dtype, **options):
         features, weight, bias, labels = self._arguments(dtype, rows=700)
         loss, lse = tfo.nn.linear_cross_entropy(
             features, weight, labels, bias=bias, return_log_sum_exp=True, **_to_arguments(**options)
@@ -232,7 +222,7 @@ class LinearTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(loss, expected, rtol=rtol, atol=rtol)
         self.assertAllClose(lse, expected_lse, rtol=rtol, atol=rtol)
 
-    @parameterized.parameters(*_OPTIONS)
+    @pairwise(**_OPTIONS)
     def test_gradients(self, **options):
         features, weight, bias, labels = self._arguments()
 

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 
@@ -79,14 +80,9 @@ class UlpTestCase(parameterized.TestCase, tf.test.TestCase):
 
 
 class LabelLossTest(UlpTestCase):
-    @parameterized.product(
-        dtype=_DTYPES,
-        labels_dtype=(np.int32, np.int64),
-        shape=([3, 1], [50, 2], [4, 10], [2, 3, 64], [3, 5003]),
-        scale=(1.0, 30.0, 1000.0),
-    )
-    def test_equals_the_definition(self, dtype, labels_dtype, shape, scale):
-        x, labels = _logits(shape, dtype, scale), _labels(shape[:-1], shape[-1], labels_dtype)
+    @pairwise(dtype=_DTYPES, labels_dtype=(np.int32, np.int64))
+    def test_equals_the_definition(self, dtype, labels_dtype):
+        x, labels = _logits([2, 3, 64], dtype, 30.0), _labels([2, 3], 64, labels_dtype)
         rows, label_indices = _Rows(x), labels[..., np.newaxis]
         nats = np.take_along_axis(rows.nats, label_indices, -1)[..., 0]
         loss = tfo.nn.sparse_softmax_cross_entropy(labels, x)
@@ -99,33 +95,6 @@ class LabelLossTest(UlpTestCase):
         expected = (1 - e) * nats + e * rows.nats.mean(-1) + z * rows.lse**2
         lse_scale = (1 + 2 * z * np.abs(rows.lse)) * rows.rounding + z * np.abs(rows.lse * rows.largest)
         self.assert_ulps(loss, expected, 8, expected + lse_scale)
-
-    @parameterized.product(dtype=_DTYPES, shape=([50, 2], [4, 10], [2, 3, 64], [3, 5003]), log_prob=(False, True))
-    def test_gradient_equals_the_definition(self, dtype, shape, log_prob):
-        x, labels = _logits(shape, dtype), _labels(shape[:-1], shape[-1])
-        d = tf.cast(_logits(shape[:-1], tf.float64, 1, seed=2), _value_dtype(dtype))
-        rows, wide_d = _Rows(x), _wide(d)[..., np.newaxis]
-        hot = np.arange(shape[-1]) == labels[..., np.newaxis]
-        ulps = 0.6 if dtype.size == 2 else 8
-
-        function = tfo.nn.label_log_prob if log_prob else tfo.nn.sparse_softmax_cross_entropy
-        sign = -1 if log_prob else 1
-        # p - 1 is minus the sum of the other classes, which avoids cancellation.
-        others = np.where(rows.below == 0, rows.others, 1 - rows.p)
-        expected = sign * wide_d * np.where(hot, -others, rows.p)
-        scale = np.abs(expected) + np.abs(wide_d) * rows.p * (rows.rounding[..., np.newaxis] + 0.125 * rows.below)
-        self.assert_ulps(_gradient(lambda x: function(labels, x), x, d), expected, ulps, scale)
-        if log_prob:
-            return
-
-        e, z = 0.1, 1e-3
-        more = 1 + 2 * z * rows.lse[..., np.newaxis]
-        target = (1 - e) * hot + e / shape[-1]
-        gradient = _gradient(
-            lambda x: tfo.nn.sparse_softmax_cross_entropy(labels, x, label_smoothing=e, z_loss=z), x, d
-        )
-        scale = np.abs(wide_d) * (np.abs(more) * rows.p + target)
-        self.assert_ulps(gradient, wide_d * (more * rows.p - target), ulps, scale)
 
     def test_tiny_losses_of_confident_predictions(self):
         for dtype in _DTYPES:
@@ -140,19 +109,7 @@ class LabelLossTest(UlpTestCase):
                 rtol = _ULP[dtype] + 5e-7
                 self.assertAllClose(tf.cast(result, tf.float64), [[-gradient, gradient]], rtol=rtol, atol=0)
 
-    @parameterized.parameters(*_DTYPES)
-    def test_extremes_of_the_dtype(self, dtype):
-        highest = 65504.0
-        x = tf.cast([[highest, -highest], [-highest, -highest], [-_INF, -highest]], dtype)
-        highest = float(tf.cast(x, tf.float64)[0, 0])
-        for labels, expected in (([0, 0, 1], [0, np.log(2), 0]), ([1, 1, 0], [2 * highest, np.log(2), _INF])):
-            expected = np.array(expected, np.longdouble)
-            self.assert_ulps(tfo.nn.sparse_softmax_cross_entropy(labels, x), expected, 2)
-            gradient = _gradient(lambda x, labels=labels: tfo.nn.sparse_softmax_cross_entropy(labels, x), x, [1.0] * 3)
-            p = np.array([[1, 0], [0.5, 0.5], [0, 1]])
-            self.assertAllEqual(tf.cast(gradient, tf.float64), p - np.eye(2)[labels])
-
-    @parameterized.product(dtype=_DTYPES, dense=(False, True))
+    @pairwise(dtype=(tf.float16, tf.float32), dense=(False, True))
     def test_masks(self, dtype, dense):
         x = tf.cast([[1, -_INF, 2, -_INF], [-_INF, 3, -_INF, -_INF], [1, -_INF, -_INF, -_INF]], dtype)
         labels = [2, 1, 3]  # the last label's class is masked
@@ -167,45 +124,9 @@ class LabelLossTest(UlpTestCase):
         gradient = tf.cast(_gradient(loss, x, [1.0] * 3), tf.float64)
         self.assertAllClose(gradient, [[p, 0, -p, 0], [0] * 4, [1, 0, 0, -1]], rtol=2 * _ULP[dtype], atol=1e-7)
 
-    @parameterized.product(dtype=_DTYPES, dense=(False, True), classes=(2, 5, 40))
-    def test_fully_masked_rows(self, dtype, dense, classes):
-        x = tf.cast(np.full([2, classes], -_INF), dtype)
-        for options in ({}, {"label_smoothing": 0.1}, *([] if dense else [{"z_loss": 0.1}])):
-
-            def loss(x, options=options):
-                if dense:
-                    return tfo.nn.softmax_cross_entropy(tf.one_hot([1, 0], classes), x, **options)
-                return tfo.nn.sparse_softmax_cross_entropy([1, 0], x, **options)
-
-            self.assertAllEqual(loss(x), [_INF, _INF])
-            self.assertAllEqual(_gradient(loss, x, [1.0, 2.0]), np.zeros(x.shape))
-        if dense:
-            self.assertAllEqual(tfo.nn.softmax_cross_entropy(np.zeros([2, classes]), x), [0, 0])
-        else:
-            self.assertAllEqual(tfo.nn.label_log_prob([0, 1], x), [-_INF, -_INF])
-
-    @parameterized.product(dtype=_DTYPES, classes=(2, 3, 17, 40, 300), bad=(_NAN, _INF), dense=(False, True))
-    def test_nan_and_infinity_stay_in_their_row(self, dtype, classes, bad, dense):
-        good, labels = _logits([5, classes], dtype), _labels([5], classes)
-
-        def loss(x):
-            if dense:
-                return tfo.nn.softmax_cross_entropy(tf.one_hot(labels, classes), x)
-            return tfo.nn.sparse_softmax_cross_entropy(labels, x)
-
-        expected, expected_gradient = loss(good), _gradient(loss, good, [1.0] * 5).numpy()
-        for at in (0, classes // 2, classes - 1):
-            x = good.numpy()
-            x[2, at] = bad
-            result, gradient = loss(x).numpy(), _gradient(loss, tf.constant(x), [1.0] * 5).numpy()
-            self.assertTrue(np.isnan(result[2]))
-            self.assertTrue(np.isnan(gradient[2].astype(np.float64)).any())
-            np.testing.assert_array_equal(np.delete(result, 2), np.delete(expected, 2))
-            np.testing.assert_array_equal(np.delete(gradient, 2, 0), np.delete(expected_gradient, 2, 0))
-
-    @parameterized.product(dtype=_DTYPES, classes=(3, 40), ignore_index=(-1, 1, 2**40))
-    def test_ignored_rows_have_no_loss_and_no_gradient(self, dtype, classes, ignore_index):
-        x = _logits([5, classes], dtype).numpy()
+    @parameterized.parameters((3, -1), (40, 1), (40, 2**40))
+    def test_ignored_rows_have_no_loss_and_no_gradient(self, classes, ignore_index):
+        x = _logits([5, classes], tf.float32).numpy()
         x[1] = _NAN
         x[3] = -_INF
         labels = np.array([0, ignore_index, 2, ignore_index, 2], np.int64)
@@ -243,25 +164,11 @@ class LabelLossTest(UlpTestCase):
         for tiny in (1e-300, 2.0**-150, 5e-324):
             self.assertAllClose(tfo.nn.sparse_softmax_cross_entropy([1], x, z_loss=tiny), rows.nats[:, 1], rtol=1e-15)
 
-    @parameterized.parameters([[0, 3]], [[2, 0, 3]])
-    def test_no_rows(self, shape):
-        x = tf.zeros(shape)
-        for function, labels in (
-            (tfo.nn.sparse_softmax_cross_entropy, tf.zeros(shape[:-1], tf.int32)),
-            (tfo.nn.label_log_prob, tf.zeros(shape[:-1], tf.int64)),
-            (tfo.nn.softmax_cross_entropy, x),
-        ):
-            self.assertAllEqual(function(labels, x), np.zeros(shape[:-1]))
-            gradient = _gradient(
-                lambda x, function=function, labels=labels: function(labels, x), x, tf.zeros(shape[:-1])
-            )
-            self.assertAllEqual(gradient, np.zeros(shape))
-        self.assertAllEqual(tfo.nn.sparse_softmax_cross_entropy([], tf.zeros([0, 3])), [])
-
 
 class DenseTest(UlpTestCase):
-    @parameterized.product(dtype=_DTYPES, shape=([3, 1], [50, 2], [4, 10], [2, 3, 64], [3, 5003]), smoothing=(0.0, 0.1))
-    def test_equals_the_definition(self, dtype, shape, smoothing):
+    @pairwise(dtype=_DTYPES, smoothing=(0.0, 0.1))
+    def test_equals_the_definition(self, dtype, smoothing):
+        shape = [2, 3, 64]
         x = _logits(shape, dtype)
         labels = tf.cast(np.random.default_rng(3).random(shape), dtype)
         rows = _Rows(x)
@@ -301,7 +208,7 @@ class DenseTest(UlpTestCase):
         self.assertAllClose(d_labels, [[log, 0, log], [log, _INF, log], [0, 0, 0]])
         self.assertAllClose(d_logits, [[-0.5, 0, 0.5], [-0.25, -0.5, 0.75], [0, 0, 0]])
 
-    @parameterized.product(graph=(False, True), to_labels=(False, True), traced=(False, True))
+    @pairwise(graph=(False, True), to_labels=(False, True), traced=(False, True))
     def test_each_gradient_alone(self, graph, to_labels, traced):
         """Eager tapes, tapes in a graph and tapes around a tf.function take different paths."""
         labels, x = (tf.constant(np.random.default_rng(i).random([3, 5])) for i in (1, 2))
@@ -320,7 +227,7 @@ class DenseTest(UlpTestCase):
         expected = _Rows(x).nats if source is labels else total * p - labels.numpy()
         self.assertAllClose(result, expected.astype(np.float64), rtol=1e-13, atol=1e-14)
 
-    @parameterized.product(dtype=_DTYPES, classes=(2, 3, 17, 40, 300), smoothing=(0.0, 0.1))
+    @parameterized.parameters((tf.float32, 3, 0.0), (tf.bfloat16, 300, 0.1))
     def test_nan_labels_stay_in_their_row(self, dtype, classes, smoothing):
         x, labels = _logits([5, classes], dtype), tf.nn.softmax(_logits([5, classes], dtype, seed=2))
 
@@ -355,7 +262,7 @@ class DenseTest(UlpTestCase):
         for dtype in (tf.float32, tf.float64, tf.int32, tf.bool):
             self.assertAllEqual(tfo.nn.softmax_cross_entropy(tf.cast(tf.one_hot([0, 1, 2, 0], 3), dtype), x), expected)
 
-    @parameterized.parameters(*range(-3, 3))
+    @parameterized.parameters(0, -2)
     def test_any_axis(self, axis):
         labels, x = (_logits([3, 4, 5], tf.float64, seed=i).numpy() for i in (1, 2))
         expected = tfo.nn.softmax_cross_entropy(np.moveaxis(labels, axis, -1), np.moveaxis(x, axis, -1))

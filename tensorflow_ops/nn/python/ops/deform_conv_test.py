@@ -101,10 +101,6 @@ _CASES = {
 }
 
 
-def _nchw(t):
-    return None if t is None else np.transpose(t, [0, 3, 1, 2])
-
-
 class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.named_parameters(*((name.replace(" ", "_"), *case) for name, case in _CASES.items()))
     def test_equals_the_definition(self, shape, filters, places, groups, options, *numbers):
@@ -113,16 +109,14 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
             expected = _reference(features, offsets, filters, mask_or_none, bias_or_none, *numbers)
             actual = tfo.nn.deform_conv2d(features, offsets, filters, mask=mask_or_none, bias=bias_or_none, **options)
             self.assertAllClose(actual, expected, rtol=1e-11, atol=1e-11)
-            first = tfo.nn.deform_conv2d(
-                _nchw(features),
-                _nchw(offsets),
-                filters,
-                mask=_nchw(mask_or_none),
-                bias=bias_or_none,
-                data_format="NCHW",
-                **options,
-            )
-            self.assertAllEqual(first, _nchw(actual))
+
+    def test_channels_first(self):
+        shape, filters, places, groups, options, *_ = _CASES["same"]
+        features, offsets, filters, mask, bias = _arguments(shape, filters, places, groups)
+        expected = tfo.nn.deform_conv2d(features, offsets, filters, mask=mask, bias=bias, **options)
+        nchw = [np.transpose(t, [0, 3, 1, 2]) for t in (features, offsets, mask)]
+        result = tfo.nn.deform_conv2d(*nchw[:2], filters, mask=nchw[2], bias=bias, data_format="NCHW", **options)
+        self.assertAllEqual(tf.transpose(result, [0, 2, 3, 1]), expected)
 
     @parameterized.parameters((np.float32, 2e-6), (np.float16, 2e-3), (tf.bfloat16.as_numpy_dtype, 1e-2))
     def test_dtypes(self, dtype, tolerance):
@@ -157,25 +151,6 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
         sums = 0 if dtype == tf.float64 else 2e-5
         self.assertAllClose(tf.cast(actual, tf.float64), exact, rtol=1.001 * rounding, atol=sums + 1e-12)
 
-    def test_zero_offsets_do_not_read_neighbors(self):
-        features = np.ones([1, 4, 4, 2], np.float32)
-        features[0, 3] = np.inf
-        features[0, :, 3] = np.nan
-        filters = np.ones([1, 1, 2, 1], np.float32)
-        offsets = np.zeros([1, 4, 4, 2], np.float32)
-        result = tfo.nn.deform_conv2d(features, offsets, filters)
-        self.assertAllEqual(result[0, :3, :3], np.full([3, 3, 1], 2.0))
-
-    def test_pixels_of_weight_zero_have_slopes_only(self):
-        offsets, mask = tf.zeros([1, 1, 2, 2]), tf.ones([1, 1, 2, 1])
-        with tf.GradientTape() as tape:
-            tape.watch([offsets, mask])
-            features = tf.reshape([1.0, np.nan], [1, 1, 2, 1])
-            result = tfo.nn.deform_conv2d(features, offsets, tf.ones([1, 1, 1, 1]), mask=mask)[0, 0, 0, 0]
-        d_offsets, d_mask = tape.gradient(result, [offsets, mask])
-        self.assertEqual(d_mask[0, 0, 0, 0], 1)
-        self.assertAllEqual(d_offsets[0, 0, 0], [-1, np.nan])
-
     @parameterized.parameters("valid", "same", "one number")
     def test_gradients_equal_differences(self, case):
         shape, filters, places, groups, options, *_ = _CASES[case]
@@ -185,22 +160,6 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
             return tfo.nn.deform_conv2d(features, offsets, filters, mask=mask, bias=bias, **options)
 
         tfo.testing.assert_gradients(fn, list(arguments))
-
-    def test_padded_taps_have_a_slope(self):
-        # At zero offsets, the taps at -1 have weight 0; moving one in by e reads e of the first row or column.
-        features = np.float64([[3, 5], [7, 11]]).reshape(1, 2, 2, 1)
-        offsets = tf.zeros([1, 2, 2, 18], tf.float64)
-        with tf.GradientTape() as tape:
-            tape.watch(offsets)
-            result = tfo.nn.deform_conv2d(features, offsets, np.ones([3, 3, 1, 1]), padding=1)
-        d = tf.reshape(tape.gradient(result, offsets), [2, 2, 3, 3, 2])
-        # Of the first output, the tap above reads (-1, 0): down is 3. The tap on the left reads (0, -1): right is 3.
-        self.assertAllClose(d[0, 0, 0, 1], [3, 0])
-        self.assertAllClose(d[0, 0, 1, 0], [0, 3])
-        # The tap below reads (1, 0): down leaves the image, from 7 to 0.
-        self.assertAllClose(d[0, 0, 2, 1], [-7, 11 - 7])
-        # The tap of the last output below its pixel, at 2, is outside, and so is all beyond.
-        self.assertAllClose(d[1, 1, 2, 1], [0, 0])
 
     def test_batches_above_32(self):
         arguments = [tf.constant(a) for a in _arguments((35, 5, 4, 2), (3, 3, 2, 2), (3, 2))]
@@ -219,23 +178,6 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(gradients[i], tf.concat([g[i] for _, g in parts], 0), rtol=1e-12, atol=1e-12)
         self.assertAllClose(gradients[2], sum(g[2] for _, g in parts), rtol=1e-11, atol=1e-11)
         self.assertIs(arguments[1], offsets_before)
-
-    def test_wild_offsets(self):
-        features, offsets, filters, mask, bias = _arguments((1, 4, 5, 2), (2, 2, 2, 3), (3, 4))
-        wild = [np.nan, np.inf, -np.inf, 1e10, 3e38, -3e38]
-        offsets.reshape(12, 8)[range(6), range(6)] = wild
-        tensors = [tf.constant(t, tf.float32) for t in (features, offsets, filters, mask)]
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            result = tfo.nn.deform_conv2d(*tensors[:3], mask=tensors[3], bias=bias.astype(np.float32))
-        gradients = tape.gradient(result, tensors)
-        expected = _reference(
-            features, np.where(np.isfinite(offsets), offsets, 99), filters, mask, bias, (1, 1), ((0, 0), (0, 0)), (1, 1)
-        )
-        self.assertTrue(np.isnan(result[0, 0, 0]).all())
-        self.assertAllClose(np.reshape(result, [12, 3])[1:], expected.reshape(12, 3)[1:], rtol=1e-5, atol=1e-5)
-        for d in gradients:
-            self.assertTrue(np.isfinite(d).all())
 
     def test_16_bit_features_are_read_at_float32_places(self):
         # At 1999.25, float16 places would be whole.

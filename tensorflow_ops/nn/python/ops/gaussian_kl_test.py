@@ -9,10 +9,11 @@ import math
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 
-_INF, _NAN = math.inf, math.nan
+_NAN = math.nan
 _DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _ULP = {tf.float16: 2.0**-10, tf.bfloat16: 2.0**-7, tf.float32: 2.0**-23, tf.float64: 2.0**-52}
 
@@ -72,13 +73,9 @@ class UlpTestCase(parameterized.TestCase, tf.test.TestCase):
 
 
 class ValueTest(UlpTestCase):
-    @parameterized.product(
-        dtype=_DTYPES,
-        shape=([50, 1], [20, 2], [4, 10], [2, 3, 64], [3, 1001]),
-        scale=(1e-4, 0.1, 1.5),
-        unit=(False, True),
-    )
-    def test_equals_the_definition(self, dtype, shape, scale, unit):
+    @pairwise(dtype=_DTYPES, scale=(1e-4, 1.5), unit=(False, True))
+    def test_equals_the_definition(self, dtype, scale, unit):
+        shape = [2, 3, 64]
         q, p = _gaussian(shape, dtype, 1, scale), None if unit else _gaussian(shape, dtype, 2, scale)
         expected = _Reference(q, p)
         result = tfo.nn.gaussian_kl(q, p)
@@ -98,7 +95,7 @@ class ValueTest(UlpTestCase):
             size = np.abs(wide_d) * scale + tiny / _ULP[dtype]
             self.assert_ulps(gradient, wide_d * expected_gradient, 0.6 if dtype.size == 2 else 6, size)
 
-    @parameterized.product(dtype=_DTYPES, d=(1e-2, 3e-4, 1e-4, 1e-6, 1e-10, 1e-15), unit=(False, True))
+    @pairwise(dtype=_DTYPES, d=(1e-2, 1e-4, 1e-10), unit=(False, True))
     def test_small_differences(self, dtype, d, unit):
         """The textbook formula gives 0 or noise for these."""
         for sign in (1, -1):
@@ -114,7 +111,7 @@ class ValueTest(UlpTestCase):
             expected, atol = 0.5 * np.expm1(log.astype(np.float64)), 2.0**-24 * (dtype == tf.float16)
             self.assertAllClose(_gradient_to_log(q), expected, rtol=_ULP[dtype], atol=atol)
 
-    @parameterized.product(dtype=_DTYPES, log=(-110.0, 110.0, -1000.0, 1000.0))
+    @pairwise(dtype=_DTYPES, log=(-110.0, 1000.0))
     def test_variances_beyond_the_dtype(self, dtype, log):
         mean, log_variance = (tf.cast([[value, value]], dtype) for value in (3.0, log))
         tensors = [mean, log_variance, mean, log_variance]
@@ -136,7 +133,7 @@ class ValueTest(UlpTestCase):
         expected = 0.5 * np.float64(np.float32(1e-20)) ** 2 * math.exp(95)
         self.assertAllClose(tfo.nn.gaussian_kl(q, p), expected, rtol=1e-5)
 
-    @parameterized.product(dtype=_DTYPES, dims=(2, 5, 40, 300), at=(0, 1, 2, 3))
+    @parameterized.parameters(*zip(_DTYPES, (2, 5, 40, 300), range(4), strict=True))
     def test_nan_stays_in_its_row(self, dtype, dims, at):
         tensors = [t.numpy() for t in (*_gaussian([5, dims], dtype, 1), *_gaussian([5, dims], dtype, 2))]
         expected = tfo.nn.gaussian_kl(tensors[:2], tensors[2:]).numpy()
@@ -145,7 +142,7 @@ class ValueTest(UlpTestCase):
         self.assertTrue(np.isnan(result[2]))
         np.testing.assert_array_equal(np.delete(result, 2), np.delete(expected, 2))
 
-    @parameterized.product(dtype=(tf.float16, tf.bfloat16, tf.float32, tf.float64), unit=(False, True))
+    @pairwise(dtype=(tf.float16, tf.float32), unit=(False, True))
     def test_infinite_inputs(self, dtype, unit):
         means, logs = (-np.inf, 0.0, 1.0, np.inf), (-np.inf, -2.0, 0.0, 3.0, np.inf)
         cases = itertools.product(means, logs, (0.0,) if unit else means, (0.0,) if unit else logs)
@@ -168,17 +165,7 @@ class ValueTest(UlpTestCase):
         infinite = np.isinf([q_mean, q_log, p_mean, p_log]).any(0)
         self.assertTrue(np.isposinf(result[infinite & ~np.isnan(result)]).all())
 
-    def test_infinite_divergence(self):
-        for q, p in (
-            (([0.0], [1000.0]), None),
-            (([0.0], [_INF]), None),
-            (([0.0], [-_INF]), None),  # a point mass
-            (([1.0], [0.0]), ([0.0], [-1000.0])),
-            (([_INF], [0.0]), None),
-        ):
-            self.assertAllEqual(tfo.nn.gaussian_kl(q, p), _INF)
-
-    @parameterized.parameters(*range(-3, 3))
+    @parameterized.parameters(0, -2)
     def test_any_axis(self, axis):
         q, p = _gaussian([3, 4, 5], tf.float64, 1), _gaussian([3, 4, 5], tf.float64, 2)
         expected = np.sum(_Reference(q, p).divergence, axis)
@@ -188,15 +175,6 @@ class ValueTest(UlpTestCase):
             input_signature=[tf.TensorSpec(None, tf.float64)] * 4,
         )
         self.assertAllClose(any_rank(*q, *p), expected.astype(np.float64), rtol=1e-14)
-
-    @parameterized.parameters([[0, 3]], [[2, 0]], [[0, 0]], [[2, 0, 3]])
-    def test_empty(self, shape):
-        tensors = [tf.zeros(shape)] * 2
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            result = tfo.nn.gaussian_kl(tensors)
-        self.assertAllEqual(result, np.zeros(shape[:-1]))
-        self.assertAllEqual(tape.gradient(result, tensors[0]), np.zeros(shape))
 
 
 class BroadcastTest(parameterized.TestCase, tf.test.TestCase):

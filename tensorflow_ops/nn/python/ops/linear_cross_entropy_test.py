@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import library
@@ -29,7 +30,7 @@ def _gradients(function, tensors, upstream):
 
 class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
     # With 40,000 classes of 8 bytes a chunk has 256 rows, so 600 rows take three chunks.
-    @parameterized.product(sizes=[(7, 5, 11), (600, 3, 40_000)], graph=[False, True])
+    @pairwise(sizes=[(7, 5, 11), (600, 3, 40_000)], graph=[False, True])
     def test_equals_the_unchunked_loss(self, sizes, graph):
         tensors, labels = _problem(*sizes)
         labels[3] = -1
@@ -47,17 +48,6 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(loss, expected_loss, rtol=1e-12)
         for actual, gradient in zip(gradients, expected, strict=True):
             self.assertAllClose(actual, gradient, rtol=1e-9, atol=1e-12)
-
-    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32)
-    def test_dtypes(self, dtype):
-        (features, weight, bias), labels = _problem(6, 4, 9, dtype)
-        loss = tfo.nn.linear_cross_entropy(features, weight, labels, bias=bias)
-        self.assertEqual(loss.dtype, tf.float32)
-        wide = [tf.cast(t, tf.float64) for t in (features, weight, bias)]
-        rounding = {tf.float16: 1e-2, tf.bfloat16: 8e-2, tf.float32: 2e-6}[dtype]
-        self.assertAllClose(
-            tf.cast(loss, tf.float64), _at_once(*wide[:2], labels, wide[2]), rtol=rounding, atol=rounding
-        )
 
     def test_without_bias_in_any_rank(self):
         (features, weight, _), labels = _problem(6, 4, 9)
@@ -78,21 +68,10 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
         for actual, expected in zip(ours, second(lambda f, w, b: _at_once(f, w, labels, b)), strict=True):
             self.assertAllClose(actual, expected, rtol=1e-9, atol=1e-12)
 
-    def test_no_rows(self):
-        (features, weight, bias), _ = _problem(0, 4, 9)
-        loss, gradients = _gradients(
-            lambda f, w, b: tfo.nn.linear_cross_entropy(f, w, np.zeros(0, np.int32), bias=b),
-            [features, weight, bias],
-            1.0,
-        )
-        self.assertEqual(loss.shape, [0])
-        self.assertAllEqual(gradients[1], np.zeros((4, 9)))
-
-    @parameterized.product(upstream=("ones", "one row", "signs", "zeros"), graph=(False, True))
+    @parameterized.parameters(("one row", False), ("signs", True), ("zeros", False))
     def test_upstream_gradients(self, upstream, graph):
         tensors, labels = _problem(600, 3, 40_000, tf.float32)
         d = {
-            "ones": np.ones(600),
             "one row": np.arange(600) == 300,  # not in the first chunk
             "signs": np.where(np.arange(600) % 2, -1.0, 3.0),
             "zeros": np.zeros(600),
@@ -129,7 +108,7 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([g.dtype for g in gradients], [tf.float16, tf.float32, tf.float32])
         self.assertAllClose(loss, _at_once(features, weight, labels, bias), rtol=1e-2, atol=1e-2)
 
-    @parameterized.product(dtype=(tf.int32, tf.int64), compiled=(False, True))
+    @parameterized.parameters((tf.int32, False), (tf.int64, True))
     def test_one_trace_for_all_sizes(self, dtype, compiled):
         if compiled and library.xla_error:
             self.skipTest(library.xla_error)

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 
@@ -86,38 +87,18 @@ def _derivative(function):
 
 
 class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(name=tuple(_FUNCTIONS), order=(1, 2, 3), graph=(False, True))
-    def test_equals_the_formula(self, name, order, graph):
+    @parameterized.product(name=tuple(_FUNCTIONS), order=(1, 3))
+    def test_equals_the_formula(self, name, order):
         ours, formula, count = _FUNCTIONS[name]
         tensors = [tf.constant(_random(i)) for i in range(count)]
         for _ in range(order):
             ours, formula = _derivative(ours), _derivative(formula)
-        results = (tf.function(ours) if graph else ours)(*tensors)
-        expected = formula(*tensors)
+        results, expected = ours(*tensors), formula(*tensors)
         for result, expected_result in zip(results, expected, strict=True):
             self.assertAllClose(result, expected_result, rtol=1e-9, atol=1e-10)
         self.assertGreater(np.abs(expected[-1]).max(), 0.01)
 
-    @parameterized.parameters(*_FUNCTIONS)
-    def test_equals_finite_differences(self, name):
-        function, _, count = _FUNCTIONS[name]
-        gradients = _derivative(function)
-        arrays = [_random(i) for i in range(count)]
-
-        def total(arrays):
-            return sum(float(tf.reduce_sum(g * _random(9 + i))) for i, g in enumerate(gradients(*arrays)))
-
-        seconds = _derivative(gradients)(*map(tf.constant, arrays))
-        for array, second in zip(arrays, seconds, strict=True):
-            for at in ((0, 0, 0), (0, 1, 3), (1, 2, 4)):
-                value, ends = array[at], []
-                for step in (1e-5, -1e-5):
-                    array[at] = value + step
-                    ends.append(total([tf.constant(a) for a in arrays]))
-                array[at] = value
-                self.assertAllClose(second[at], (ends[0] - ends[1]) / 2e-5, rtol=1e-6, atol=1e-7)
-
-    @parameterized.product(name=tuple(_FUNCTIONS), dtype=(tf.float16, tf.bfloat16, tf.float32))
+    @parameterized.product(name=tuple(_FUNCTIONS), dtype=(tf.bfloat16, tf.float32))
     def test_other_dtypes(self, name, dtype):
         function, formula, count = _FUNCTIONS[name]
         tensors = [tf.cast(_random(i), dtype) for i in range(count)]
@@ -130,8 +111,8 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
             rounding = _ROUNDING[dtype] * max(1, np.abs(expected).max())
             self.assertAllClose(tf.cast(result, tf.float64), expected, rtol=_ROUNDING[dtype], atol=4 * rounding)
 
-    @parameterized.product(name=tuple(_FUNCTIONS), graph=(False, True))
-    def test_gradient_to_upstream(self, name, graph):
+    @parameterized.parameters(*_FUNCTIONS)
+    def test_gradient_to_upstream(self, name):
         """The gradient is linear in upstream, so its derivative times upstream is the gradient itself."""
         function, _, count = _FUNCTIONS[name]
         tensors = [tf.constant(_random(i)) for i in range(count)]
@@ -147,7 +128,7 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
             return outer.gradient(along, d)
 
         d = tf.constant(_random(3, function(*tensors).shape))
-        slope = (tf.function(linear) if graph else linear)(d)
+        slope = linear(d)
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             y = function(*tensors)
@@ -155,16 +136,6 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
         along = sum(float(tf.reduce_sum(g * _random(5))) for g in gradients)
         self.assertAllClose(tf.reduce_sum(slope * d), along, rtol=1e-10)
         self.assertGreater(abs(along), 1e-3)
-
-    def test_integer_labels_have_no_gradient(self):
-        x, labels = tf.constant(_random(0)), tf.constant(_LABELS)
-        for function in (tfo.nn.sparse_softmax_cross_entropy, tfo.nn.label_log_prob):
-            with tf.GradientTape() as tape:
-                tape.watch([x, labels])
-                y = function(labels, x)
-            d_x, d_labels = tape.gradient(y, [x, labels])
-            self.assertIsNone(d_labels)
-            self.assertIsNotNone(d_x)
 
 
 _MASKABLE = {
@@ -222,7 +193,7 @@ class MaskTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(result[0, 1], 0)
             self.assertAllClose(tf.gather(result, kept, axis=1), expected_kept, rtol=1e-12)
 
-    @parameterized.product(name=tuple(_MASKABLE), dtype=tuple(_ROUNDING))
+    @pairwise(name=tuple(_MASKABLE), dtype=(tf.float16, tf.float64))
     def test_fully_masked_row_does_not_affect_other_rows(self, name, dtype):
         function = _MASKABLE[name]
         x, v = _random(1, [2, 5]), _random(2, [2, 5])

@@ -53,16 +53,6 @@ class LongRowTest(parameterized.TestCase, tf.test.TestCase):
         expected = -self.p * (self.wide - self.lse + entropy)
         self.assertLess(np.max(np.abs(d_x - expected) / (self.p * (self.lse - self.wide + entropy))), 4e-6)
 
-    @parameterized.parameters(0, 5_000_000, 9_999_999)
-    def test_sparse_softmax_cross_entropy(self, label):
-        expected = self.lse - self.wide[:, label]
-        self.assertAllClose(tfo.nn.sparse_softmax_cross_entropy([label], self.x), expected, rtol=5e-7)
-        d_x = _gradient(lambda x: tfo.nn.sparse_softmax_cross_entropy([label], x), tf.constant(self.x)).numpy()
-        d_x[0, label] += 1
-        atol = np.where(np.arange(d_x.size) == label, 1e-7, 0)
-        scale = self.p * (1 + (self.lse - self.wide) / 4)
-        self.assertLess(np.max((np.abs(d_x - self.p) - atol) / scale), 4 * 2.0**-23)
-
     def test_tied_logits(self):
         x = tf.zeros([1, 10_000_000])
         self.assertAllClose(tfo.nn.softmax_entropy(x), [np.log(1e7)], rtol=2e-7)
@@ -81,36 +71,6 @@ class LongRowTest(parameterized.TestCase, tf.test.TestCase):
         d_x = _gradient(lambda x: tfo.nn.sparse_softmax_cross_entropy([3], x), tf.constant(x)).numpy()
         self.assertEqual((d_x[0, 3], d_x[0, 7_654_321], np.count_nonzero(d_x)), (-1, 1, 2))
 
-    def test_gaussian_kl(self):
-        q = tfo.nn.gaussian_kl((self.x, 0.25 * self.x))
-        log = 0.25 * self.wide
-        expected = 0.5 * np.sum(np.expm1(log) - log + self.wide**2)
-        self.assertAllClose(q, [expected], rtol=1e-6)
-
-
-class ShortRowsTest(tf.test.TestCase):
-    def test_a_million_rows_of_two_classes(self):
-        x = np.random.default_rng(1).standard_normal([1_000_003, 2], np.float32) * 3
-        labels = np.arange(len(x)) % 2
-        wide = x.astype(np.float64)
-        lse = _lse(wide)
-        p = np.exp(wide - lse[:, np.newaxis])
-        other = np.take_along_axis(wide, 1 - labels[:, np.newaxis], 1) - np.take_along_axis(
-            wide, labels[:, np.newaxis], 1
-        )
-        nats = np.logaddexp(0, other[:, 0])
-        self.assertLess(np.max(np.abs(tfo.nn.softmax(x) / p - 1)), 2e-6)
-        self.assertLess(np.max(np.abs(tfo.nn.sparse_softmax_cross_entropy(labels, x) / nats - 1)), 2e-6)
-        self.assertAllClose(tfo.nn.log_prob_from_logits(x), wide - lse[:, np.newaxis], rtol=2e-6, atol=1e-7)
-        entropy = np.sum(p * (lse[:, np.newaxis] - wide), -1)
-        self.assertLess(np.max(np.abs(tfo.nn.softmax_entropy(x) / entropy - 1)), 4e-6)
-        d_x = _gradient(lambda x: tfo.nn.sparse_softmax_cross_entropy(labels, x), tf.constant(x))
-        share = 1 / (1 + np.exp(-other))
-        expected = np.where(labels[:, np.newaxis] == [0, 1], -share, share)
-        self.assertLess(np.max(np.abs(d_x / expected - 1)), 3e-6)
-        kl = 0.5 * np.sum(np.expm1(wide) - wide + wide**2, -1)
-        self.assertLess(np.max(np.abs(tfo.nn.gaussian_kl((x, x)) / kl - 1)), 2e-6)
-
 
 class EachNumberOfClassesTest(parameterized.TestCase, tf.test.TestCase):
     """Covers every remainder of vectors, tiles and groups of rows, with labels first, last and in between."""
@@ -123,14 +83,6 @@ class EachNumberOfClassesTest(parameterized.TestCase, tf.test.TestCase):
             labels = np.random.default_rng(1).integers(0, classes, rows)
             labels[0], labels[-1] = 0, classes - 1
             self._check(dtype, x, labels, f"{rows} rows of {classes} classes")
-
-    @parameterized.product(dtype=_DTYPES, classes=(127, 128, 129, 255, 256, 257, 511, 512, 513, 2047, 2048, 2049, 4100))
-    def test_class_counts_near_the_kernels_block_sizes(self, dtype, classes):
-        for rows in (1, 17):
-            x = tf.cast(np.random.default_rng(classes).normal(size=[rows, classes]) * 3, dtype)
-            for label in (0, 15, 16, 127, classes - 1):
-                labels = np.full([rows], min(label, classes - 1))
-                self._check(dtype, x, labels, f"{rows} rows of {classes} classes, label {label}")
 
     def _check(self, dtype, x, labels, message):
         wide = _wide(x)

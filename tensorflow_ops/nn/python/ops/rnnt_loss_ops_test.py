@@ -1,4 +1,4 @@
-"""Tests of tfo.nn.rnnt_loss against a sum over all ways through the lattice, and torchaudio's published value."""
+"""Tests of tfo.nn.rnnt_loss against a sum over all ways through the lattice."""
 
 import itertools
 
@@ -64,56 +64,6 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(loss[i], expected[0], 1e-12)
             actual = gradient[i, : logit_lengths[i], : label_lengths[i] + 1]
             self.assertAllClose(actual, upstream[i] * expected[1], 1e-11, 1e-12)
-
-    def test_equals_the_published_lattice(self):
-        logits = [
-            [[0.1, 0.6, 0.1, 0.1, 0.1], [0.1, 0.1, 0.6, 0.1, 0.1], [0.1, 0.1, 0.2, 0.8, 0.1]],
-            [[0.1, 0.6, 0.1, 0.1, 0.1], [0.1, 0.1, 0.2, 0.1, 0.1], [0.7, 0.1, 0.2, 0.1, 0.1]],
-        ]
-        loss, _ = _loss_and_gradient([[1, 2]], np.array([logits]), [2], [2], blank_index=4)
-        self.assertAllClose(loss, [5.09566688538], 1e-10)
-
-    def test_losses_of_16_bits_are_float32(self):
-        logits = np.random.default_rng(0).normal(size=[2, 4, 3, 4])
-        inputs = [[1, 2], [3, 1]], [2, 1], [4, 3]
-        for dtype in (tf.float16, tf.bfloat16):
-            narrow = tf.cast(logits, dtype)
-            loss, gradient = _loss_and_gradient(inputs[0], narrow, *inputs[1:])
-            expected_loss, expected_gradient = _loss_and_gradient(inputs[0], tf.cast(narrow, tf.float32), *inputs[1:])
-            self.assertEqual(loss.dtype, np.float32)
-            self.assertAllClose(loss, expected_loss, 1e-6)
-            self.assertAllEqual(gradient, tf.cast(expected_gradient, dtype))
-
-    def test_long_sequences_and_large_scores(self):
-        generator = np.random.default_rng(2)
-        for scale in (1.0, 1e4):
-            logits = generator.normal(0, scale, [1, 3000, 21, 4]).astype(np.float32)
-            labels = generator.integers(1, 4, [1, 20])
-            loss, gradient = _loss_and_gradient(labels, logits, [20], [3000])
-            wide = _loss_and_gradient(labels, logits.astype(np.float64), [20], [3000])
-            self.assertAllClose(loss, wide[0], 1e-6)
-            self.assertAllClose(gradient, wide[1], 1e-4, 1e-4)
-
-    def test_forbidden_classes(self):
-        logits = np.random.default_rng(3).normal(size=[2, 3, 2, 3])
-        logits[0, 1, 0, 0] = -np.inf  # the label can come first
-        logits[1, 1, :, 0] = -np.inf  # no way through frame 1 is left
-        loss, gradient = _loss_and_gradient([[1], [2]], logits, [1, 1], [3, 3])
-        expected = _all_ways([1], logits[0], 0)
-        self.assertAllClose(loss[0], expected[0], 1e-12)
-        self.assertAllClose(gradient[0], expected[1], 1e-11)
-        self.assertEqual(loss[1], np.inf)
-        self.assertAllEqual(gradient[1], np.zeros([3, 2, 3]))
-
-    def test_nan_and_infinity_stay_in_their_example(self):
-        logits = np.random.default_rng(4).normal(size=[3, 2, 3, 4])
-        inputs = [[1, 2]] * 3, [2] * 3, [2] * 3
-        clean = _loss_and_gradient(inputs[0], logits, *inputs[1:])
-        logits[0, 1, 0, 3], logits[2, 0, 1, 1] = np.nan, np.inf
-        loss, gradient = _loss_and_gradient(inputs[0], logits, *inputs[1:])
-        self.assertAllEqual(np.isnan(loss), [True, False, True])
-        self.assertAllEqual(np.isnan(gradient).all((1, 2, 3)), [True, False, True])
-        self.assertAllEqual(gradient[1], clean[1][1])
 
     @parameterized.parameters(1e8, 1e16, -1e30, 3e38)
     def test_offsets_of_frames_cancel_out(self, offset):

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 
@@ -61,9 +62,9 @@ def _random_step(rng, dtype):
 
 
 class BeamSearchStepTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(dtype=_DTYPES, block=(0, 1, 2, 3))
-    def test_equals_sorted_candidates(self, dtype, block):
-        for seed in range(25 * block, 25 * block + 25):
+    @parameterized.parameters(*_DTYPES)
+    def test_equals_sorted_candidates(self, dtype):
+        for seed in range(25):
             logits, options = _random_step(np.random.default_rng(seed), dtype)
             step = tfo.seq2seq.beam_search_step(logits, **options)
             value_dtype = np.float64 if dtype == tf.float64 else np.float32
@@ -98,28 +99,6 @@ class BeamSearchStepTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(step.finished, [[True, False, True, True]])
         self.assertAllEqual(step.lengths, [[4, 5, 5, 5]])
 
-    def test_ties_go_to_the_lower_flat_index(self):
-        step = tfo.seq2seq.beam_search_step(
-            tf.zeros([1, 3, 4]), [[-1.0, -1.0, -1.0]], [[False] * 3], [[0] * 3], eos_ids=[], beam_width=6
-        )
-        self.assertAllEqual(step.parent_ids, [[0, 0, 0, 0, 1, 1]])
-        self.assertAllEqual(step.token_ids, [[0, 1, 2, 3, 0, 1]])
-
-    @parameterized.parameters(*_DTYPES)
-    def test_nan_and_infinity(self, dtype):
-        logits = tf.cast([[[0.0, _NAN, 1.0, -_INF], [_NAN] * 4, [_INF, 0, _INF, 0], [-_INF] * 4]], dtype)
-        step = tfo.seq2seq.beam_search_step(
-            logits, [[-1.0, -0.5, -2.0, 0.0]], [[False] * 4], [[0, 0, 0, 7]], eos_ids=3, beam_width=6
-        )
-        e = math.log(1 + math.e)
-        rounding = 1e-2 if dtype.size == 2 else 1e-6
-        self.assertAllClose(step.log_probs[0, :4], [-e, -1 - e, *[-2 - math.log(2)] * 2], rtol=rounding)
-        # +inf counts as the largest finite number: a 0 in the same row is far below, but not masked.
-        self.assertAllEqual(step.token_ids, [[2, 0, 0, 2, 1, 3]])
-        self.assertAllEqual(step.parent_ids, [[0, 0, 2, 2, 2, 2]])
-        self.assertAllEqual(step.finished, [[False] * 5 + [True]])
-        self.assertAllClose(step.log_probs[0, 4:] / step.log_probs.dtype.max, [-1, -1], rtol=1e-3)
-
     @parameterized.parameters(True, False)
     def test_more_beams_than_tokens_and_candidates(self, is_static):
         width = 50 if is_static else tf.constant(50)
@@ -149,54 +128,6 @@ class BeamSearchStepTest(parameterized.TestCase, tf.test.TestCase):
             np.zeros([1, 2, 1]), log_probs, [[True, True]], lengths, eos_ids=0, length_penalty=0.7, beam_width=1
         )
         self.assertAllEqual(step.parent_ids, [[0]])
-
-    def test_no_examples(self):
-        step = tfo.seq2seq.beam_search_step(
-            tf.zeros([0, 3, 4]), tf.zeros([0, 3]), tf.zeros([0, 3], tf.bool), tf.zeros([0, 3], tf.int32), eos_ids=0
-        )
-        self.assertEqual([t.shape for t in step], [[0, 3]] * 5)
-
-    def test_has_no_gradient(self):
-        logits, log_probs = tf.zeros([1, 2, 3]), tf.zeros([1, 2])
-        with tf.GradientTape() as tape:
-            tape.watch([logits, log_probs])
-            step = tfo.seq2seq.beam_search_step(logits, log_probs, [[False] * 2], [[0] * 2], eos_ids=0)
-        self.assertEqual(tape.gradient(step.log_probs, [logits, log_probs]), [None, None])
-
-    def test_static_shapes(self):
-        shapes = []
-
-        @tf.function
-        def trace(logits, log_probs, finished, width):
-            for beam_width in (None, 7, width):
-                step = tfo.seq2seq.beam_search_step(
-                    logits, log_probs, finished, tf.zeros_like(log_probs, tf.int32), eos_ids=0, beam_width=beam_width
-                )
-                shapes.append([t.shape.as_list() for t in step])
-
-        trace.get_concrete_function(
-            tf.TensorSpec([None, None, 9]),
-            tf.TensorSpec([None, 5]),
-            tf.TensorSpec([2, None], tf.bool),
-            tf.TensorSpec([], tf.int32),
-        )
-        self.assertEqual(shapes, [[[2, 5]] * 5, [[2, 7]] * 5, [[2, None]] * 5])
-
-    def test_vectorized_map(self):
-        rng = np.random.default_rng(0)
-        logits, log_probs = tf.constant(rng.normal(size=[4, 2, 3, 5])), tf.constant(rng.normal(size=[4, 2, 3]))
-        finished, lengths = tf.constant(rng.random([2, 3]) < 0.3), tf.zeros([2, 3], tf.int32)
-
-        def step(forbidden=None):
-            return lambda x: tfo.seq2seq.beam_search_step(
-                x[0], x[1], finished, lengths, eos_ids=[1], beam_width=4, length_penalty=0.5, forbidden=forbidden
-            )
-
-        for function in (step(), step(tf.constant(rng.random([2, 3, 5]) < 0.3))):
-            fast = tf.vectorized_map(function, (logits, log_probs), fallback_to_while_loop=False)
-            slow = [function((x, y)) for x, y in zip(logits, log_probs, strict=True)]
-            for actual, expected in zip(fast, zip(*slow, strict=True), strict=True):
-                self.assertAllEqual(actual, tf.stack(expected))
 
     @parameterized.parameters(
         ({"logits": tf.zeros([2, 3])}, r"logits are \[2,3\], expected \[\?,\?,\?\]: \[batch, beams, tokens\]"),
@@ -229,9 +160,9 @@ class BeamSearchStepTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class GatherTreeTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(dtype=(tf.int32, tf.int64), seed=(0, 1, 2))
-    def test_equals_a_loop(self, dtype, seed):
-        rng = np.random.default_rng(seed)
+    @parameterized.parameters(tf.int32, tf.int64)
+    def test_equals_a_loop(self, dtype):
+        rng = np.random.default_rng(0)
         steps, batch, beams = 9, 4, 5
         tokens = rng.integers(0, 100, [steps, batch, beams])
         parents = rng.integers(0, beams, [steps, batch, beams])
@@ -246,24 +177,6 @@ class GatherTreeTest(parameterized.TestCase, tf.test.TestCase):
         result = tfo.seq2seq.gather_tree(tf.cast(tokens, dtype), tf.cast(parents, dtype), lengths, pad_id=-1)
         self.assertEqual(result.dtype, dtype)
         self.assertAllEqual(result, expected)
-
-        def fold(x):
-            return tfo.seq2seq.gather_tree(x[0], tf.cast(parents, dtype), x[1], pad_id=-1)
-
-        many = (tf.stack([tf.cast(tokens, dtype)] * 3), tf.stack([lengths, 0 * lengths, lengths // 2]))
-        fast = tf.vectorized_map(fold, many, fallback_to_while_loop=False)
-        self.assertAllEqual(fast, tf.stack([fold((many[0][i], many[1][i])) for i in range(3)]))
-
-    def test_unreachable_parents_are_not_read(self):
-        tokens = [[[1, 2]], [[3, 4]], [[5, 6]]]
-        parents = [[[-1, 99]], [[0, -5]], [[7, 8]]]
-        result = tfo.seq2seq.gather_tree(tokens, parents, [[2, 1]], pad_id=0)
-        self.assertAllEqual(result[:, 0], [[1, 2], [3, 0], [0, 0]])
-
-    @parameterized.parameters(([0, 2, 3],), ([3, 0, 2],), ([3, 2, 0],))
-    def test_empty(self, shape):
-        tokens, lengths = tf.zeros(shape, tf.int32), tf.zeros(shape[1:], tf.int32)
-        self.assertEqual(tfo.seq2seq.gather_tree(tokens, tokens, lengths, pad_id=0).shape, shape)
 
     @parameterized.parameters(
         ({"token_ids": [[[1.0]]]}, "token_ids are float32|integer|int32"),
@@ -290,7 +203,7 @@ class GatherTreeTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class BatchGatherTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(
+    @pairwise(
         shapes=(
             ([5], [3]),
             ([2, 5], [2, 3]),
@@ -314,12 +227,6 @@ class BatchGatherTest(parameterized.TestCase, tf.test.TestCase):
             )
         result = function(tf.constant(params), tf.cast(indices, index))
         self.assertAllEqual(result, expected)
-
-    def test_gradient(self):
-        params = tf.constant(np.random.default_rng(0).normal(size=[2, 3, 2]))
-        indices = [[0, 0, 2, 0], [1, 1, 1, 2]]
-        theoretical, numeric = tf.test.compute_gradient(lambda x: tfo.seq2seq.batch_gather(x, indices) ** 2, [params])
-        self.assertAllClose(theoretical[0], numeric[0], rtol=1e-6, atol=1e-6)
 
     @parameterized.parameters(
         (tf.zeros([2, 3]), 0, "indices are a scalar"),

@@ -10,6 +10,7 @@ import math
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 from seq2seq_testing import log_probabilities, markov, process_by_definition
 
 import tensorflow_ops as tfo
@@ -221,7 +222,7 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
             np.testing.assert_array_equal(lengths[count:], 0)
             np.testing.assert_array_equal(sequences[count:], pad)
 
-    @parameterized.parameters(*range(15))
+    @parameterized.parameters(*range(6))
     def test_equals_reference(self, block):
         for seed in range(20 * block, 20 * block + 20):
             model, options = _random_setting(seed)
@@ -232,7 +233,7 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
             with self.subTest(seed=seed, **options):
                 self.assert_equals_reference(result, model, options, 1)
 
-    @parameterized.parameters(*range(300, 312))
+    @parameterized.parameters(*range(300, 304))
     def test_equals_reference_in_a_graph(self, seed):
         model, options = _random_setting(seed)
         search = tf.function(
@@ -242,7 +243,7 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
         )
         self.assert_equals_reference(search(model.initial_state()), model, options, 1)
 
-    @parameterized.product(block=(0, 1, 2, 3, 4), in_graph=(False, True))
+    @parameterized.product(block=(0, 1), in_graph=(False, True))
     def test_processors_equal_their_definitions(self, block, in_graph):
         """They read the history, whose padding in front is no token, and tokens that are not the model's."""
         for seed in range(20 * block, 20 * block + (3 if in_graph else 15)):
@@ -277,7 +278,7 @@ class ReferenceTest(parameterized.TestCase, tf.test.TestCase):
 class ExhaustiveTest(parameterized.TestCase, tf.test.TestCase):
     """A beam that holds all prefixes finds the best of all sequences."""
 
-    @parameterized.product(seed=(0, 1, 2, 3), length_penalty=(0.0, 1.0, -0.5), vocabulary=(2, 3))
+    @pairwise(seed=(0, 1), length_penalty=(0.0, 1.0, -0.5), vocabulary=(2, 3))
     def test_finds_the_best(self, seed, length_penalty, vocabulary):
         max_length, eos = (5 if vocabulary == 2 else 4), 0
         model = Rnn(np.random.default_rng(seed), 1, vocabulary)

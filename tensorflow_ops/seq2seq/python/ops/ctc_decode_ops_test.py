@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import library
@@ -103,54 +104,6 @@ class BeamSearchTest(parameterized.TestCase, tf.test.TestCase):
         best = result.labels[:, 0], logits, result.lengths[:, 0], [6, 4]
         self.assertAllClose(result.log_probs[:, 0], -tfo.nn.ctc_loss(*best, blank_index=blank), 1e-12)
 
-    def test_equals_tensorflow(self):
-        # Sums differ where paths were dropped: theirs keeps some of prefixes that left the beam.
-        for frames, classes, tolerance in ((30, 8, 0.03), (7, 3, 1e-5)):
-            logits = np.random.default_rng(3).normal(0, 3, [3, frames, classes]).astype(np.float32)
-            lengths = [frames, frames - 1, 5]
-            # Their blank is the last class.
-            theirs, log_probs = tf.nn.ctc_beam_search_decoder(
-                tf.transpose(logits, [1, 0, 2]), lengths, beam_width=200, top_paths=3
-            )
-            ours = tfo.seq2seq.ctc_beam_search_decode(
-                logits, lengths, beam_width=200, top_paths=3, blank_index=classes - 1
-            )
-            for k in range(3):
-                dense = tf.sparse.to_dense(theirs[k], default_value=-1)
-                self.assertAllEqual(ours.labels[:, k, : dense.shape[1]], dense)
-            self.assertAllClose(ours.log_probs, log_probs, 1e-6, tolerance)
-
-    def test_log_probs_are_at_most_those_of_ctc_loss(self):
-        logits = np.random.default_rng(4).normal(0, 1, [2, 50, 10])
-        lengths = [50, 31]
-        result = tfo.seq2seq.ctc_beam_search_decode(logits, lengths, beam_width=5, top_paths=3)
-        for k in range(3):
-            exact = -tfo.nn.ctc_loss(result.labels[:, k], logits, result.lengths[:, k], lengths)
-            self.assertAllLess(result.log_probs[:, k] - exact, 0.0)
-
-    def test_long_inputs_and_large_logits(self):
-        generator = np.random.default_rng(5)
-        for scale in (2.0, 1e4):
-            logits = generator.normal(0, scale, [1, 2000, 100]).astype(np.float32)
-            narrow = tfo.seq2seq.ctc_beam_search_decode(logits, [2000], beam_width=10)
-            wide = tfo.seq2seq.ctc_beam_search_decode(logits.astype(np.float64), [2000], beam_width=10)
-            self.assertAllEqual(narrow.labels, wide.labels)
-            self.assertAllClose(narrow.log_probs, wide.log_probs, 1e-6)
-            loss = tfo.nn.ctc_loss(wide.labels[:, 0], logits, wide.lengths[:, 0], [2000])
-            self.assertAllLessEqual(wide.log_probs[:, 0] + tf.cast(loss, tf.float64), 1e-6 * float(loss[0]))
-
-    def test_forbidden_classes_and_impossible_examples(self):
-        logits = np.random.default_rng(6).normal(size=[3, 5, 3]).astype(np.float32)
-        logits[0, 2, 1], logits[1, 2] = -np.inf, -np.inf
-        logits[2, :, 0] = np.nan  # no blanks
-        result = tfo.seq2seq.ctc_beam_search_decode(logits, [5, 5, 5], beam_width=100, top_paths=4)
-        for i in (0, 2):
-            expected = _all_sequences(logits[i].astype(np.float64), 0)[:4]
-            self.assertEqual(_sequences(result, i), [one[2] for one in expected])
-            self.assertAllClose(result.log_probs[i], [one[1] for one in expected], 1e-5)
-        self.assertAllEqual(result.log_probs[1], [-np.inf] * 4)
-        self.assertAllEqual(result.lengths[1], [0] * 4)
-
 
 class LanguageModelTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(False, True)
@@ -223,7 +176,7 @@ class LanguageModelTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(_sequences(result, 0), [one[2] for one in expected])
             self.assertAllClose(result.log_probs[0], [one[1] for one in expected], 1e-12)
 
-    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
+    @parameterized.parameters(tf.float16, tf.float64)
     def test_scores_of_zero_change_nothing(self, dtype):
         logits = np.random.default_rng(10).normal(0, 2, [5, 25, 6])
         logits[3, 4] = logits[4, :, 2:] = -np.inf  # no sequence, one sequence
@@ -317,7 +270,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex(LookupError, "decode has no gradient: tfo.nn.ctc_loss"):
                 tape.gradient(log_probs, logits)
 
-    @parameterized.product(
+    @pairwise(
         way=("eager", "graph", "XLA"),
         frames=(0, 3),
         dtype=(tf.bfloat16, tf.float32, tf.float64),
@@ -360,7 +313,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
             ):
                 function(number, *inputs)
 
-    @parameterized.product(way=("eager", "graph", "XLA"), closed_over=("variable", "tensor"))
+    @parameterized.parameters(("eager", "variable"), ("graph", "tensor"), ("XLA", "variable"))
     def test_gradients_to_what_a_language_model_closes_over_are_errors(self, way, closed_over):
         if way == "XLA" and library.xla_error:
             self.skipTest(library.xla_error)

@@ -408,5 +408,52 @@ TFO_CUDA_TEST(BoxIou, CudaPerfectBoxes) {
   CheckPerfectBoxes<double>(kOnGpu);
 }
 
+constexpr const char* kNames[] = {"iou", "giou", "diou", "ciou"};
+
+GpuVector<float> BenchmarkBoxes(int64_t n, uint32_t seed) {
+  auto boxes = testing::RandomOnGpu<float>(4 * n, seed);
+  for (int64_t i = 0; i < n; ++i) {
+    boxes[4 * i + 2] = boxes[4 * i] + 1;
+    boxes[4 * i + 3] = boxes[4 * i + 1] + 1;
+  }
+  return boxes;
+}
+TFO_BENCHMARK(BoxIou, Pairs) {
+  const int64_t n = testing::BenchmarkSize(2000);
+  const auto boxes1 = BenchmarkBoxes(n, 1), boxes2 = BenchmarkBoxes(n, 2);
+  GpuVector<float> overlaps(n * n);
+  for (const BoxMetric metric : kMetrics) {
+    testing::TimeOnGpu(testing::Text("float32 box_iou [", n, ", ", n, "] ",
+                                     kNames[static_cast<int>(metric)]),
+                       4 * (n * n + 8 * n), 0, [&](const Gpu& gpu) {
+                         return BoxIou(gpu, {metric, BoxFormat::kXyxy, 1, n, n},
+                                       boxes1.data(), boxes2.data(),
+                                       overlaps.data());
+                       });
+  }
+}
+TFO_BENCHMARK(BoxIou, Loss) {
+  const int64_t n = testing::BenchmarkSize(1'000'000);
+  const auto boxes1 = BenchmarkBoxes(n, 1), boxes2 = BenchmarkBoxes(n, 2);
+  const GpuVector<float> d(n, 1);
+  GpuVector<float> loss(n), to_boxes1(4 * n), to_boxes2(4 * n);
+  for (const BoxMetric metric : {BoxMetric::kGiou, BoxMetric::kCiou}) {
+    const BoxIouLossArgs args = {metric, BoxFormat::kXyxy, n};
+    testing::TimeOnGpu(testing::Text("float32 box_iou_loss ", n, " ",
+                                     kNames[static_cast<int>(metric)]),
+                       36 * n, 0, [&](const Gpu& gpu) {
+                         return BoxIouLoss(gpu, args, boxes1.data(),
+                                           boxes2.data(), loss.data());
+                       });
+    testing::TimeOnGpu(testing::Text("float32 box_iou_loss_grad ", n, " ",
+                                     kNames[static_cast<int>(metric)]),
+                       68 * n, 0, [&](const Gpu& gpu) {
+                         return BoxIouLossGrad(
+                             gpu, args, d.data(), boxes1.data(), boxes2.data(),
+                             to_boxes1.data(), to_boxes2.data());
+                       });
+  }
+}
+
 }  // namespace
 }  // namespace tfo

@@ -229,5 +229,34 @@ TFO_CUDA_TEST(MulticlassNms, CudaManyClasses) {
 }
 TFO_CUDA_TEST(MulticlassNms, CudaEmptySizes) { ExpectEmptySizesWork(Gpu{}); }
 
+TFO_BENCHMARK(MulticlassNms, Detector) {
+  const int64_t images = testing::BenchmarkSize(8);
+  const int64_t n = testing::BenchmarkSize(1000);
+  const int64_t classes = testing::BenchmarkSize(80);
+  const auto boxes = testing::BenchmarkBoxes(images * n);
+  const auto scores = testing::BenchmarkScores(images * n * classes);
+  const MulticlassNmsArgs<float> args = {images,
+                                         n,
+                                         classes,
+                                         BoxFormat::kXyxy,
+                                         false,
+                                         boxes.data(),
+                                         scores.data(),
+                                         0.5f,
+                                         0.61f,
+                                         100,
+                                         -1};
+  GpuVector<int32_t> indices(images * 100), ids(images * 100),
+      positions(images * 100), counts(images);
+  testing::TimeOnGpu(testing::Text("float32 multiclass_nms [", images, ", ", n,
+                                   ", ", classes, "]"),
+                     4 * (boxes.size() + scores.size()),
+                     MulticlassNmsScratchBytes(args), [&](const Gpu& gpu) {
+                       return MulticlassNms(gpu, args,
+                                            {indices.data(), ids.data(),
+                                             positions.data(), counts.data()});
+                     });
+}
+
 }  // namespace
 }  // namespace tfo

@@ -289,5 +289,31 @@ TFO_CUDA_TEST(Nms, CudaChunks) {
   ExpectReference(Gpu{}, MakeProblem<float>(2300, BoxFormat::kXyxy, 12));
 }
 
+void TimeNms(int64_t count, int64_t num_groups) {
+  const int64_t n = testing::BenchmarkSize(count);
+  const auto boxes = testing::BenchmarkBoxes(n);
+  const auto scores = testing::BenchmarkScores(n);
+  GpuVector<int64_t> groups(n);
+  for (int64_t i = 0; i < n && num_groups > 0; ++i) {
+    groups[i] = i * 37 % num_groups;
+  }
+  NmsArgs<float> args = {
+      n, BoxFormat::kXyxy, boxes.data(), scores.data(), {}, 0.5f, std::nanf(""),
+      -1};
+  if (num_groups > 0) args.groups.ids64 = groups.data();
+  GpuVector<int32_t> kept(n), num_kept(1);
+  testing::TimeOnGpu(
+      testing::Text("float32 nms ", n, ", ", num_groups, " groups"), 24 * n,
+      NmsScratchBytes(args), [&](const Gpu& gpu) {
+        return Nms(gpu, args, kept.data(), num_kept.data());
+      });
+}
+TFO_BENCHMARK(Nms, Boxes) {
+  TimeNms(1000, 0);
+  TimeNms(5000, 0);
+  TimeNms(20000, 0);
+  TimeNms(10000, 80);
+}
+
 }  // namespace
 }  // namespace tfo

@@ -84,6 +84,29 @@ GpuVector<T> MakeScores(int64_t n, uint32_t seed) {
   return scores;
 }
 
+// Corners of boxes, of which nms keeps most, whatever their number.
+inline GpuVector<float> BenchmarkBoxes(int64_t n) {
+  std::mt19937 engine(1);
+  std::uniform_real_distribution<float> uniform(0, 1);
+  const float image = 1000 * std::sqrt(n / 1000.0f);
+  GpuVector<float> boxes;
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = image * uniform(engine), y = image * uniform(engine);
+    const float w = 16 * std::pow(10.0f, uniform(engine));
+    const float h = 16 * std::pow(10.0f, uniform(engine));
+    boxes.insert(boxes.end(), {x, y, x + w, y + h});
+  }
+  return boxes;
+}
+
+// Scores without ties.
+inline GpuVector<float> BenchmarkScores(int64_t n) {
+  GpuVector<float> scores(n);
+  for (int64_t i = 0; i < n; ++i) scores[i] = (i + 0.5f) / n;
+  std::shuffle(scores.begin(), scores.end(), std::mt19937(2));
+  return scores;
+}
+
 template <typename Real>
 struct PlainAreas {
   Real shared, both;  // of the intersection and of the union

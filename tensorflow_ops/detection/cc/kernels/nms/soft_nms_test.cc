@@ -144,5 +144,30 @@ TFO_CUDA_TEST(SoftNms, CudaManyBoxes) {
   ExpectReference(Gpu{}, p);
 }
 
+TFO_BENCHMARK(SoftNms, Boxes) {
+  for (const int64_t count : {1000, 5000}) {
+    const int64_t n = testing::BenchmarkSize(count);
+    const auto boxes = testing::BenchmarkBoxes(n);
+    const auto scores = testing::BenchmarkScores(n);
+    const SoftNmsArgs<float> args = {n,
+                                     BoxFormat::kXyxy,
+                                     SoftNmsMethod::kGaussian,
+                                     boxes.data(),
+                                     scores.data(),
+                                     0.5f,
+                                     0.5f,
+                                     0,
+                                     -1};
+    GpuVector<int32_t> indices(n), num_taken(1);
+    GpuVector<float> decayed(n);
+    testing::TimeOnGpu(testing::Text("float32 soft_nms ", n), 28 * n,
+                       SoftNmsScratchBytes(args), [&](const Gpu& gpu) {
+                         return SoftNms(gpu, args,
+                                        {indices.data(), decayed.data()},
+                                        num_taken.data());
+                       });
+  }
+}
+
 }  // namespace
 }  // namespace tfo

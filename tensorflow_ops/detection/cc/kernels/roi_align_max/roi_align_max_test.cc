@@ -380,5 +380,58 @@ void ExpectZeros(const Device& device) {
 TFO_TEST(RoiAlignMax, NothingToDo) { ExpectZeros(ThreadedCpu(2)); }
 TFO_CUDA_TEST(RoiAlignMax, CudaNothingToDo) { ExpectZeros(Gpu()); }
 
+template <typename T>
+void TimeMax(int64_t height, int64_t width, int64_t channels, float stride) {
+  RoiProblem<T> p = {};
+  p.args.batch = 1;
+  p.args.channels = testing::BenchmarkSize(channels);
+  p.args.grid = {7, 7};
+  p.args.sampling.ratio = 2;
+  p.args.sampling.aligned = true;
+  p.args.num_levels = 1;
+  p.args.levels[0] = {testing::BenchmarkSize(height),
+                      testing::BenchmarkSize(width), 1 / stride, 0};
+  const int64_t count = testing::BenchmarkSize(1000);
+  const auto random = RandomValues<float>(2 * count, 1);
+  for (int64_t i = 0; i < count; ++i) {
+    const float x = stride * width * (0.5f + random[2 * i] / 8);
+    const float y = stride * height * (0.5f + random[2 * i + 1] / 8);
+    for (const float at : {x, y, x + 100, y + 60}) p.boxes.push_back(at);
+  }
+  p.box_indices.resize(count);
+  const int64_t size = p.args.Features(0).Size(), pooled = p.OutputSize();
+  const auto features = testing::RandomOnGpu<T>(size, 2);
+  const auto d = testing::RandomOnGpu<T>(pooled, 3);
+  GpuVector<T> output(pooled), to(size);
+  GpuVector<Coordinate<T>> to_boxes(p.boxes.size());
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " [1, ", height, ", ",
+                         width, ", ", channels, "], ", count,
+                         " boxes, 7 x 7 bins, stride ", stride);
+  };
+  const int64_t num_bytes = (size + pooled) * sizeof(T);
+  testing::TimeOnGpu(name_of("roi_align_max"), num_bytes, 0,
+                     [&](const Gpu& gpu) {
+                       return RoiAlignMax<T>(gpu, p.MaxArgs(), p.AllBoxes(),
+                                             features.data(), output.data());
+                     });
+  testing::TimeOnGpu(
+      name_of("roi_align_max_grad"), num_bytes, 0, [&](const Gpu& gpu) {
+        return RoiAlignMaxGrad<T>(gpu, p.MaxArgs(), p.AllBoxes(), d.data(),
+                                  features.data(), to.data());
+      });
+  testing::TimeOnGpu(
+      name_of("roi_align_max_boxes_grad"), num_bytes, 0, [&](const Gpu& gpu) {
+        return RoiAlignMaxBoxesGrad<T>(gpu, p.MaxArgs(), p.AllBoxes(), d.data(),
+                                       features.data(), features.data(),
+                                       to_boxes.data());
+      });
+}
+TFO_BENCHMARK(RoiAlignMax, Pyramid) {
+  TimeMax<float>(200, 304, 256, 4);
+  TimeMax<BFloat16>(200, 304, 256, 4);
+  TimeMax<float>(50, 76, 256, 16);
+}
+
 }  // namespace
 }  // namespace tfo

@@ -375,5 +375,84 @@ TFO_CUDA_TEST(RoiAverage, CudaNothingToDo) {
   ExpectZeros(MakeGpu(false));
 }
 
+// Boxes with sides from 16 to 160 in an image of 1216 x 800.
+template <typename T>
+GpuVector<Coordinate<T>> BenchmarkBoxes(int64_t n) {
+  const auto random = testing::RandomOnGpu<float>(4 * n, 1);
+  GpuVector<Coordinate<T>> boxes;
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = 608 + 200 * random[4 * i];
+    const float y = 400 + 150 * random[4 * i + 1];
+    const float w = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 2])));
+    const float h = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 3])));
+    for (const float at : {x, y, x + w, y + h}) boxes.push_back(at);
+  }
+  return boxes;
+}
+
+template <typename T>
+void TimeAverage(const char* kernel, int64_t height, int64_t width,
+                 int64_t channels, float stride, int levels,
+                 RoiChannels order = RoiChannels::kAll) {
+  RoiProblem<T> p = {};
+  p.args.batch = 1;
+  p.args.channels = testing::IsTiming() ? channels : 49;
+  p.args.grid = {7, 7};
+  p.args.bins = RoiBins::kSamples;
+  p.args.sampling.ratio = 2;
+  p.args.sampling.aligned = true;
+  p.args.order = order;
+  p.args.num_levels = levels;
+  std::vector<GpuVector<T>> to;
+  int64_t num_bytes = 0;
+  for (int l = 0; l < levels; ++l) {
+    p.args.levels[l] = {
+        testing::BenchmarkSize(height >> l), testing::BenchmarkSize(width >> l),
+        1 / (stride * (1 << l)), l == 0 ? 0 : 14 * stride * (1 << l)};
+    const int64_t size = p.args.Features(l).Size();
+    p.maps.push_back(testing::RandomOnGpu<T>(size, 2));
+    to.emplace_back(size);
+    num_bytes += size * sizeof(T);
+  }
+  p.boxes = BenchmarkBoxes<T>(testing::BenchmarkSize(1000));
+  p.box_indices.resize(p.boxes.size() / 4);
+  p.d_output = testing::RandomOnGpu<T>(p.OutputSize(), 3);
+  num_bytes += p.OutputSize() * sizeof(T);
+  GpuVector<T> output(p.OutputSize());
+  GpuVector<Coordinate<T>> to_boxes(p.boxes.size());
+  std::vector<T*> to_maps;
+  for (auto& map : to) to_maps.push_back(map.data());
+  const auto name_of = [&](const char* pass) {
+    return testing::Text(testing::NameOf<T>(), kernel, pass, " [1, ", height,
+                         ", ", width, ", ", channels, "], ", p.NumBoxes(),
+                         " boxes, 7 x 7 bins, stride ", stride);
+  };
+  testing::TimeOnGpu(name_of(""), num_bytes, 0, [&](const Gpu& gpu) {
+    return RoiAverage<T>(gpu, p.args, p.AllBoxes(), p.Maps().data(),
+                         output.data());
+  });
+  for (const bool deterministic : {false, true}) {
+    testing::TimeOnGpu(name_of(deterministic ? "_grad_deterministic" : "_grad"),
+                       num_bytes, 0, [&](Gpu gpu) {
+                         gpu.deterministic = deterministic;
+                         return RoiAverageGrad<T>(gpu, p.args, p.AllBoxes(),
+                                                  p.d_output.data(),
+                                                  to_maps.data());
+                       });
+  }
+  testing::TimeOnGpu(name_of("_boxes_grad"), num_bytes, 0, [&](const Gpu& gpu) {
+    return RoiAverageBoxesGrad<T>(gpu, p.args, p.AllBoxes(), p.d_output.data(),
+                                  p.Maps().data(), to_boxes.data());
+  });
+}
+TFO_BENCHMARK(RoiAverage, Models) {
+  TimeAverage<float>("roi_align", 200, 304, 256, 4, 1);
+  TimeAverage<Half>("roi_align", 200, 304, 256, 4, 1);
+  TimeAverage<float>("roi_align", 50, 76, 256, 16, 1);
+  TimeAverage<float>("multiscale_roi_align", 200, 304, 256, 4, 4);
+  TimeAverage<float>("ps_roi_align", 50, 76, 490, 16, 1,
+                     RoiChannels::kChannelMajor);
+}
+
 }  // namespace
 }  // namespace tfo

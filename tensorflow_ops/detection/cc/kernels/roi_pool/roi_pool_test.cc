@@ -320,5 +320,61 @@ TFO_TEST(RoiPool, CpuEmptySizes) {
 }
 TFO_CUDA_TEST(RoiPool, CudaEmptySizes) { ExpectEmptySizesWork(Gpu{}); }
 
+// Boxes with sides from 16 to 160 in an image of 1216 x 800.
+template <typename T>
+GpuVector<Coordinate<T>> BenchmarkBoxes(int64_t n) {
+  const auto random = testing::RandomOnGpu<float>(4 * n, 1);
+  GpuVector<Coordinate<T>> boxes;
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = 608 + 200 * random[4 * i];
+    const float y = 400 + 150 * random[4 * i + 1];
+    const float w = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 2])));
+    const float h = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 3])));
+    for (const float at : {x, y, x + w, y + h}) boxes.push_back(at);
+  }
+  return boxes;
+}
+
+template <typename T>
+void TimePool(int64_t height, int64_t width, int64_t channels, float stride) {
+  Problem<T> p = {};
+  FeatureShape& shape = p.args.features;
+  shape.batch = 1;
+  shape.height = testing::BenchmarkSize(height);
+  shape.width = testing::BenchmarkSize(width);
+  shape.channels = testing::BenchmarkSize(channels);
+  p.args.spatial_scale = 1 / stride;
+  p.args.grid = {7, 7};
+  p.boxes = BenchmarkBoxes<T>(testing::BenchmarkSize(1000));
+  p.box_indices.resize(p.boxes.size() / 4);
+  p.features = testing::RandomOnGpu<T>(shape.Size(), 2);
+  const int64_t pooled = p.Pooled().Size();
+  const auto d = testing::RandomOnGpu<T>(pooled, 3);
+  GpuVector<T> output(pooled), to(shape.Size());
+  GpuVector<int32_t> argmax(pooled);
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " [1, ", height, ", ",
+                         width, ", ", channels, "], ", p.NumBoxes(),
+                         " boxes, 7 x 7 bins, stride ", stride);
+  };
+  const int64_t num_bytes =
+      (shape.Size() + pooled) * sizeof(T) + pooled * sizeof(int32_t);
+  testing::TimeOnGpu(name_of("roi_pool"), num_bytes, 0, [&](const Gpu& gpu) {
+    return RoiPool<T>(gpu, p.args, p.AllBoxes(), p.features.data(),
+                      output.data(), argmax.data());
+  });
+  testing::TimeOnGpu(
+      name_of("roi_pool_grad"), num_bytes, 0, [&](const Gpu& gpu) {
+        return RoiPoolGrad<T>(gpu, p.args, p.AllBoxes(), d.data(),
+                              argmax.data(), to.data());
+      });
+}
+TFO_BENCHMARK(RoiPool, Pyramid) {
+  TimePool<float>(200, 304, 256, 4);
+  TimePool<Half>(200, 304, 256, 4);
+  TimePool<float>(50, 76, 256, 16);
+  TimePool<float>(50, 76, 1024, 16);
+}
+
 }  // namespace
 }  // namespace tfo

@@ -277,5 +277,48 @@ TFO_CUDA_TEST(CorrelationCost, CudaEqualsTheDefinition) {
   CheckInfiniteWindows(Gpu());
 }
 
+template <typename T>
+void TimeCosts(int64_t batch, int64_t height, int64_t width, int64_t channels,
+               int64_t radius) {
+  CorrelationArgs args = {};
+  args.max_displacement = args.padding = testing::IsTiming() ? radius : 1;
+  args.kernel_size = args.stride_1 = args.stride_2 = 1;
+  args.batch = testing::BenchmarkSize(batch);
+  args.height = testing::BenchmarkSize(height);
+  args.width = testing::BenchmarkSize(width);
+  args.channels = testing::BenchmarkSize(channels);
+  const int64_t pixels = args.batch * args.height * args.width;
+  const int64_t size = pixels * args.channels;
+  const int64_t num_costs = pixels * args.Displacements();
+  const auto a = testing::RandomOnGpu<T>(size, 1);
+  const auto b = testing::RandomOnGpu<T>(size, 2);
+  const auto d = testing::RandomOnGpu<T>(num_costs, 3);
+  GpuVector<T> costs(num_costs), to_a(size), to_b(size);
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " [", batch, ", ", height,
+                         ", ", width, ", ", channels, "], radius ", radius);
+  };
+  const int64_t num_bytes = (2 * size + num_costs) * sizeof(T);
+  testing::TimeOnGpu(
+      name_of("correlation_cost"), num_bytes, 0, [&](const Gpu& gpu) {
+        return CorrelationCost<T>(gpu, args, a.data(), b.data(), costs.data());
+      });
+  testing::TimeOnGpu(name_of("correlation_cost_grad"),
+                     num_bytes + 2 * size * sizeof(T), 0, [&](const Gpu& gpu) {
+                       const Error error = CorrelationCostGrad<T>(
+                           gpu, args, d.data(), b.data(), false, to_a.data());
+                       return error != nullptr
+                                  ? error
+                                  : CorrelationCostGrad<T>(gpu, args, d.data(),
+                                                           a.data(), true,
+                                                           to_b.data());
+                     });
+}
+TFO_BENCHMARK(CorrelationCost, Flow) {
+  TimeCosts<float>(4, 64, 112, 64, 4);
+  TimeCosts<BFloat16>(4, 64, 112, 64, 4);
+  TimeCosts<float>(1, 48, 64, 256, 10);
+}
+
 }  // namespace
 }  // namespace tfo

@@ -291,5 +291,31 @@ TFO_CUDA_TEST(DistanceTransform, CudaEmptyImagesAreNotTouched) {
   TFO_EXPECT(DistanceTransform(Gpu{}, args) == nullptr);
 }
 
+// Blobs of about 15 pixels.
+GpuVector<uint8_t> BenchmarkMasks(const Planes& planes) {
+  GpuVector<uint8_t> masks(planes.Elements());
+  for (int64_t i = 0; i < planes.Elements(); ++i) {
+    const int64_t x = i % planes.width, y = i / planes.width;
+    masks[i] = std::sin(0.21 * x + 0.05 * y) + std::sin(0.17 * y) > 0;
+  }
+  return masks;
+}
+
+TFO_BENCHMARK(DistanceTransform, Masks) {
+  for (const Planes& of : {Planes{8, 512, 512, 1}, Planes{1, 2048, 2048, 1}}) {
+    const Planes planes = {of.images, testing::BenchmarkSize(of.height),
+                           testing::BenchmarkSize(of.width), 1};
+    const auto masks = BenchmarkMasks(planes);
+    GpuVector<float> distances(planes.Elements());
+    const DistanceTransformArgs<float> args = {
+        planes, {1, false}, 1, 1, masks.data(), distances.data()};
+    testing::TimeOnGpu(
+        testing::Text("float32 distance_transform [", of.images, ", ",
+                      of.height, ", ", of.width, "]"),
+        5 * planes.Elements(), DistanceScratch(planes, sizeof(float)).Bytes(),
+        [&](const Gpu& gpu) { return DistanceTransform(gpu, args); });
+  }
+}
+
 }  // namespace
 }  // namespace tfo

@@ -471,5 +471,58 @@ TFO_CUDA_TEST(GridSample, CudaTypesEqualTheDefinition) {
   }
 }
 
+template <typename T>
+void TimeSamples(int64_t batch, int64_t side, int64_t channels,
+                 bool deterministic = false) {
+  GridSampleArgs args = {};
+  args.align_corners = true;
+  args.batch = testing::BenchmarkSize(batch);
+  args.height = args.width = testing::BenchmarkSize(side);
+  args.channels = testing::BenchmarkSize(channels);
+  args.samples = args.Pixels();
+  const int64_t size = args.batch * args.Pixels() * args.channels;
+  const auto features = testing::RandomOnGpu<T>(size, 1);
+  const auto d = testing::RandomOnGpu<T>(size, 2);
+  GpuVector<T> output(size), to(size);
+  GpuVector<Accumulator<T>> grid, to_grid(2 * args.batch * args.samples);
+  // As a small rotation: neighbors read neighbors.
+  for (int64_t i = 0; i < args.batch * args.samples; ++i) {
+    const float x = 2.0f * (i % args.width) / args.width - 1;
+    const float y = 2.0f * (i / args.width % args.height) / args.height - 1;
+    grid.push_back(0.9f * x - 0.1f * y);
+    grid.push_back(0.1f * x + 0.9f * y);
+  }
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " [", batch, ", ", side,
+                         ", ", side, ", ", channels, "]");
+  };
+  const int64_t num_bytes =
+      2 * size * sizeof(T) + grid.size() * sizeof(Accumulator<T>);
+  if (!deterministic) {
+    testing::TimeOnGpu(
+        name_of("grid_sample"), num_bytes, 0, [&](const Gpu& gpu) {
+          return GridSample<T>(gpu, args, features.data(), grid.data(), nullptr,
+                               output.data());
+        });
+  }
+  testing::TimeOnGpu(
+      name_of(deterministic ? "grid_sample_grad_deterministic"
+                            : "grid_sample_grad"),
+      2 * num_bytes, GridSampleGradScratchBytes(args, sizeof(T)), [&](Gpu gpu) {
+        gpu.deterministic = deterministic;
+        const Error error = GridSampleGridGrad<T>(
+            gpu, args, d.data(), features.data(), grid.data(), to_grid.data());
+        return error != nullptr ? error
+                                : GridSampleGrad<T>(gpu, args, d.data(),
+                                                    grid.data(), to.data());
+      });
+}
+TFO_BENCHMARK(GridSample, Maps) {
+  TimeSamples<float>(4, 128, 64);
+  TimeSamples<float>(4, 128, 64, true);
+  TimeSamples<BFloat16>(4, 128, 64);
+  TimeSamples<float>(4, 512, 3);
+}
+
 }  // namespace
 }  // namespace tfo

@@ -1,16 +1,17 @@
 #include <algorithm>
 
 #include "tensorflow_ops/nn/cc/kernels/crf/crf.h"
+#include "tensorflow_ops/nn/cc/kernels/crf/crf_exact_cpu.h"
 #include "tensorflow_ops/nn/cc/kernels/crf/crf_paths_cpu.h"
 
 namespace tfo {
 namespace {
 
 using crf_internal::AlignedDoubles;
+using crf_internal::ExactPaths;
 using crf_internal::kInfinity;
 using crf_internal::kNan;
 using crf_internal::Matrices;
-using crf_internal::Paths;
 using crf_internal::PlainPaths;
 using crf_internal::StrideOf;
 
@@ -46,7 +47,7 @@ double LikelihoodOf(const CrfLikelihoodArgs<T>& args, const Matrices& matrices,
               score += Widen(s.logits[at]) - largest[t];
               if (t > 0) {
                 const double transition = s.transitions[from * s.tags + label];
-                score += transition - matrices.frame.largest;
+                score += transition - matrices.range.largest;
               }
             });
   const double result = score - log;
@@ -68,7 +69,7 @@ Error Run(const Cpu& cpu, const CrfLikelihoodArgs<T>& args) {
         finish(log, plain.largest());
         continue;
       }
-      Paths<T> paths(s, matrices, i, /*keep_all_frames=*/false);
+      ExactPaths<T> paths(s, matrices, i, /*keep_all_frames=*/false);
       log = paths.Forward();
       finish(log, paths.largest());
     }
@@ -100,7 +101,7 @@ bool RunExactly(const CrfLikelihoodGradArgs<T>& args, const Matrices& matrices,
   const int64_t length = s.lengths[example];
   T* const d_logits = args.d_logits + example * s.frames * s.tags;
   const double d = args.d[example];
-  Paths<T> paths(s, matrices, example, /*keep_all_frames=*/true);
+  ExactPaths<T> paths(s, matrices, example, /*keep_all_frames=*/true);
   const double log = d == 0 ? -kInfinity : paths.Forward();
   if (log == -kInfinity || log != log) {
     const double value = log == -kInfinity ? 0 : kNan;
@@ -112,19 +113,13 @@ bool RunExactly(const CrfLikelihoodGradArgs<T>& args, const Matrices& matrices,
     return false;
   }
   paths.Backward(
-      [&](int64_t t, const double* marginals) {
-        const int64_t label = args.labels[example * s.frames + t];
-        for (int64_t j = 0; j < s.tags; ++j) {
-          const double one_hot = j == label ? 1 : 0;
-          d_logits[t * s.tags + j] = Narrow<T>(
-              static_cast<Accumulator<T>>(d * (one_hot - marginals[j])));
-        }
+      [&](int64_t t, int64_t tag, double marginal) {
+        const double one_hot =
+            args.labels[example * s.frames + t] == tag ? 1 : 0;
+        d_logits[t * s.tags + tag] =
+            Narrow<T>(static_cast<Accumulator<T>>(d * (one_hot - marginal)));
       },
-      [&](const ScaledRows<double>& before, const ScaledRows<double>& after) {
-        TFO_DISPATCH(CrfAddPairs)
-        (matrices.forward, before, after, -d, paths.mantissa(),
-         paths.exponent(), paths.plain(), factors, sums);
-      });
+      [&](int64_t t) { paths.AddPairs(t, -d, factors, sums); });
   return true;
 }
 
@@ -207,7 +202,7 @@ Error Run(const Cpu& cpu, const CrfMarginalsArgs<T>& args) {
       std::fill(marginals + length * s.tags, marginals + s.frames * s.tags,
                 Value(0));
       if (PlainMarginals(s, matrices, i, marginals)) continue;
-      Paths<T> paths(s, matrices, i, /*keep_all_frames=*/true);
+      ExactPaths<T> paths(s, matrices, i, /*keep_all_frames=*/true);
       const double log = paths.Forward();
       if (log == -kInfinity || log != log) {
         std::fill(marginals, marginals + length * s.tags,
@@ -215,12 +210,10 @@ Error Run(const Cpu& cpu, const CrfMarginalsArgs<T>& args) {
         continue;
       }
       paths.Backward(
-          [&](int64_t t, const double* of_frame) {
-            for (int64_t j = 0; j < s.tags; ++j) {
-              marginals[t * s.tags + j] = of_frame[j];
-            }
+          [&](int64_t t, int64_t tag, double marginal) {
+            marginals[t * s.tags + tag] = marginal;
           },
-          [](const auto&, const auto&) {});
+          [](int64_t) {});
     }
   });
   return nullptr;

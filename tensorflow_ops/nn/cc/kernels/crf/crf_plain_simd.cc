@@ -79,14 +79,11 @@ static TFO_INLINE bool ComputeEmissions(const T* logits, int64_t tags,
   return top[0] > -INFINITY && !AnyLane(~good);
 }
 
-// to = from * matrix, times emissions if there are any.
-template <bool kEmits>
-static TFO_INLINE bool Step(const CrfMatrix& matrix, const double* from,
-                            const double* emissions, double* to,
-                            int64_t* exponent) {
+// Calls finish(at, sums) for vectors of from * matrix.
+template <typename Finish>
+static TFO_INLINE void ForSums(const CrfMatrix& matrix, const double* from,
+                               const Finish& finish) {
   const int64_t tags = matrix.tags, stride = matrix.stride;
-  V top = V{};
-  S::I bad = {};
   ForColumnGroups(stride, [&](auto vectors, int64_t at) {
     constexpr int kVectors = decltype(vectors)::kValue;
     // Enough sums at once to hide what one addition takes.
@@ -116,16 +113,31 @@ static TFO_INLINE bool Step(const CrfMatrix& matrix, const double* from,
       V sum = sums[0][k];
 #pragma GCC unroll 4
       for (int c = 1; c < kChains; ++c) sum += sums[c][k];
-      const int64_t j = at + k * kCount;
-      if constexpr (kEmits) sum *= Load(emissions + j);
-      bad |= TooSmall(sum);
-      top = Max(sum, top);
-      Store(sum, to + j);
+      finish(at + k * kCount, sum);
     }
+  });
+}
+
+void CrfPlainSums(const CrfMatrix& matrix, const double* from, double* to) {
+  ForSums(matrix, from, [&](int64_t at, V sum) { Store(sum, to + at); });
+}
+
+// to = from * matrix, times emissions if there are any.
+template <bool kEmits>
+static TFO_INLINE bool Step(const CrfMatrix& matrix, const double* from,
+                            const double* emissions, double* to,
+                            int64_t* exponent) {
+  V top = V{};
+  S::I bad = {};
+  ForSums(matrix, from, [&](int64_t at, V sum) {
+    if constexpr (kEmits) sum *= Load(emissions + at);
+    bad |= TooSmall(sum);
+    top = Max(sum, top);
+    Store(sum, to + at);
   });
   if (AnyLane(bad)) return false;
   if (AnyLane(top > kHighestTop) || !AnyLane(top > kLowestTop)) {
-    return Rescale(top, stride, to, exponent);
+    return Rescale(top, matrix.stride, to, exponent);
   }
   return true;
 }

@@ -1,7 +1,7 @@
-// The sums of crf.h in plain doubles, with one exponent for each row: five
-// times as fast as crf_simd.h, whose numbers each have an exponent. Sufficient
-// for typical scores; where a number could be lost, functions here return
-// false, and the caller computes the example with crf_simd.h.
+// The sums of crf.h in plain doubles, with one exponent for each row.
+// Sufficient for typical scores; where a number could be lost, functions here
+// return false, and the caller computes the example with an exponent for each
+// number (crf_exact_cpu.h).
 //
 // Nothing significant is lost: factors (e^transitions, e^logits, in units of
 // the largest) are 0 or at least 2^-300, and a row's numbers, whose largest is
@@ -64,6 +64,8 @@ TFO_PER_CPU_LEVEL(
     bool CrfPlainBackward(const CrfMatrix& transposed, const CrfPlainRows& rows,
                           const CrfPlainTotal& total,
                           const CrfPlainShares<Out>& shares);
+    // to = from * matrix, without checks.
+    void CrfPlainSums(const CrfMatrix& matrix, const double* from, double* to);
     // Adds the products of these rows to factors [tags, stride].
     void CrfPlainAddPairs(int64_t tags, const CrfPlainRows& rows,
                           double* factors);)

@@ -299,6 +299,10 @@ void TestLongAndLarge(const Device& device, int64_t frames) {
   // Sums of several vectors, of which some underflow.
   TestBatch(device, testing::RandomCrfBatch<double>(2, 20, 20, 5, 500), false,
             1e-8);
+  // Transitions that large scores almost forbid.
+  auto masked = testing::RandomCrfBatch<float>(3, 30, 9, 6);
+  for (int i = 0; i < 81; ++i) masked.transitions[i] -= i % 3 < 2 ? 1e4 : 0;
+  TestBatch(device, masked, false);
   // One step that only an unlikely tag can take.
   auto b = testing::RandomCrfBatch<double>(1, 4, 3, 4);
   for (int j = 0; j < 3; ++j) b.transitions[j * 3] = j == 2 ? 0 : -kInfinity;
@@ -517,6 +521,48 @@ TFO_CUDA_TEST(CrfGpu, BadLabelsAndLengthsMakeTheExampleNan) {
     TFO_EXPECT(r.log_likelihood[1] == r.log_likelihood[1]);
     ExpectNear("d_logits", r.d_logits.data(), std::vector<double>(12, kNan), 0);
   }
+}
+
+template <typename T>
+void TimeCrf(int64_t batch, int64_t frames, int64_t tags) {
+  using Value = Accumulator<T>;
+  CrfScores<T> scores = {};
+  scores.batch = testing::BenchmarkSize(batch);
+  scores.frames = testing::BenchmarkSize(frames);
+  scores.tags = testing::BenchmarkSize(tags);
+  const int64_t rows = scores.batch * scores.frames, size = rows * scores.tags;
+  const auto logits = testing::RandomOnGpu<T>(size, 1);
+  const auto transitions =
+      testing::RandomOnGpu<Value>(scores.tags * scores.tags, 2);
+  const GpuVector<int32_t> lengths(scores.batch, scores.frames);
+  GpuVector<int32_t> labels(rows);
+  for (int64_t i = 0; i < rows; ++i) labels[i] = i * 37 % scores.tags;
+  scores.logits = logits.data();
+  scores.transitions = transitions.data();
+  scores.lengths = IndexArray(lengths.data());
+  const IndexArray path(labels.data());
+  GpuVector<T> to(size);
+  GpuVector<Value> values(scores.batch), d(scores.batch, 1), marginals(size),
+      to_transitions(transitions.size());
+  GpuVector<int32_t> best(rows);
+  const auto time = [&](const char* name, int tensors, const auto& args) {
+    testing::TimeOnGpu(testing::Text(testing::NameOf<T>(), name, " [", batch,
+                                     ", ", frames, ", ", tags, "]"),
+                       tensors * size * sizeof(T), CrfScratchBytes(args),
+                       [&](const Gpu& gpu) { return RunCrf(gpu, args); });
+  };
+  time("crf_log_likelihood", 1,
+       CrfLikelihoodArgs<T>{scores, path, values.data()});
+  time("crf_log_likelihood_grad", 2,
+       CrfLikelihoodGradArgs<T>{scores, path, d.data(), to.data(),
+                                to_transitions.data()});
+  time("crf_marginals", 2, CrfMarginalsArgs<T>{scores, marginals.data()});
+  time("crf_decode", 1, CrfDecodeArgs<T>{scores, best.data(), values.data()});
+}
+TFO_BENCHMARK(Crf, Taggers) {
+  TimeCrf<float>(64, 128, 20);
+  TimeCrf<BFloat16>(64, 128, 20);
+  TimeCrf<float>(32, 512, 50);
 }
 
 }  // namespace

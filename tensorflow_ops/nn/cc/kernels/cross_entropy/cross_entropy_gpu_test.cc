@@ -249,5 +249,60 @@ TFO_CUDA_TEST(CrossEntropyGpu, Double) { CheckCrossEntropies<double>(); }
 TFO_CUDA_TEST(CrossEntropyGpu, Half) { CheckCrossEntropies<Half>(); }
 TFO_CUDA_TEST(CrossEntropyGpu, BFloat16) { CheckCrossEntropies<BFloat16>(); }
 
+template <typename T>
+void TimeLosses(int64_t rows, int64_t classes) {
+  const auto x = testing::RandomOnGpu<T>(rows * classes, 1);
+  const auto targets = testing::RandomOnGpu<T>(rows * classes, 2);
+  testing::GpuVector<T> to(rows * classes), to_targets(rows * classes);
+  testing::GpuVector<Accumulator<T>> d(rows), loss(rows), largest(rows),
+      rest(rows), total(rows);
+  testing::GpuVector<int32_t> labels(rows);
+  for (int64_t row = 0; row < rows; ++row) labels[row] = row * 37 % classes;
+  TimeRows<T>("label_loss", 1, 4,
+              LabelLossArgs<T>{rows,
+                               classes,
+                               {},
+                               x.data(),
+                               labels.data(),
+                               loss.data(),
+                               {largest.data(), rest.data()},
+                               nullptr});
+  TimeRows<T>("label_loss_grad", 2, 4,
+              LabelLossGradArgs<T>{rows,
+                                   classes,
+                                   {},
+                                   d.data(),
+                                   x.data(),
+                                   labels.data(),
+                                   {largest.data(), rest.data()},
+                                   to.data(),
+                                   nullptr});
+  TimeRows<T>("cross_entropy", 2, 4,
+              CrossEntropyArgs<T>{rows,
+                                  classes,
+                                  0,
+                                  targets.data(),
+                                  x.data(),
+                                  loss.data(),
+                                  {largest.data(), rest.data()},
+                                  total.data()});
+  TimeRows<T>("cross_entropy_grad", 4, 4,
+              CrossEntropyGradArgs<T>{rows,
+                                      classes,
+                                      0,
+                                      d.data(),
+                                      targets.data(),
+                                      x.data(),
+                                      {largest.data(), rest.data()},
+                                      total.data(),
+                                      to.data(),
+                                      to_targets.data()});
+}
+TFO_BENCHMARK(CrossEntropyGpu, Rows) {
+  ForBenchmarkRows([](auto t, int64_t rows, int64_t classes) {
+    TimeLosses<decltype(t)>(rows, classes);
+  });
+}
+
 }  // namespace
 }  // namespace tfo

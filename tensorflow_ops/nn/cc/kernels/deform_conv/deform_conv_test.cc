@@ -418,5 +418,52 @@ TFO_CUDA_TEST(DeformConv, KernelsAcceptEmptyInputs) {
   CheckGpu(MakeProblem<float>(no_outputs, true, true));
 }
 
+template <typename T>
+void TimeConvolution(int64_t height, int64_t width, int64_t channels) {
+  DeformConvArgs args = {};
+  args.batch = 1;
+  args.height = args.out_height = testing::BenchmarkSize(height);
+  args.width = args.out_width = testing::BenchmarkSize(width);
+  args.channels = args.out_channels = testing::BenchmarkSize(channels);
+  args.kernel_height = args.kernel_width = 3;
+  args.stride_y = args.stride_x = args.top = args.left = 1;
+  args.dilation_y = args.dilation_x = args.groups = args.offset_groups = 1;
+  using C = Accumulator<T>;
+  const int64_t pixels = PixelsOf(args), size = pixels * args.channels;
+  const int64_t weights = 9 * args.channels * args.channels;
+  const auto features = testing::RandomOnGpu<T>(size, 1);
+  const auto offsets = testing::RandomOnGpu<C>(18 * pixels, 2);
+  const auto filters = testing::RandomOnGpu<T>(weights, 3);
+  const auto mask = testing::RandomOnGpu<T>(9 * pixels, 4);
+  const auto d = testing::RandomOnGpu<T>(size, 5);
+  GpuVector<T> output(size), to_features(size), to_filters(weights),
+      to_mask(9 * pixels);
+  GpuVector<C> to_offsets(18 * pixels);
+  const DeformConvInputs<T> inputs = {features.data(), offsets.data(),
+                                      filters.data(), mask.data(), nullptr};
+  const DeformConvGrads<T> grads = {to_features.data(), to_offsets.data(),
+                                    to_filters.data(), to_mask.data(), nullptr};
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " [1, ", height, ", ",
+                         width, ", ", channels, "]");
+  };
+  const int64_t num_bytes =
+      (2 * size + weights + 9 * pixels) * sizeof(T) + 18 * pixels * sizeof(C);
+  testing::TimeOnGpu(name_of("deform_conv"), num_bytes, 0, [&](const Gpu& gpu) {
+    return DeformConv<T>(gpu, args, inputs, output.data());
+  });
+  testing::TimeOnGpu(
+      name_of("deform_conv_grad"), 2 * num_bytes,
+      DeformConvGradScratchBytes<T>(args, false), [&](const Gpu& gpu) {
+        return DeformConvGrad<T>(gpu, args, inputs, d.data(), grads);
+      });
+}
+TFO_BENCHMARK(DeformConv, Stages) {
+  TimeConvolution<float>(100, 152, 128);
+  TimeConvolution<Half>(100, 152, 128);
+  TimeConvolution<float>(50, 76, 256);
+  TimeConvolution<float>(25, 38, 512);
+}
+
 }  // namespace
 }  // namespace tfo

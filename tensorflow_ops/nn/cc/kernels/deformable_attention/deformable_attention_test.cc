@@ -336,5 +336,63 @@ TFO_TEST(DeformableAttention, EmptyInputsAreDone) {
   }
 }
 
+template <typename T>
+void TimeAttention(int64_t queries,
+                   const std::vector<std::vector<int64_t>>& sides) {
+  AttentionArgs args = {};
+  args.batch = 1;
+  args.heads = testing::BenchmarkSize(8);
+  args.channels = testing::BenchmarkSize(32);
+  args.queries = testing::BenchmarkSize(queries);
+  std::string levels;
+  for (const auto& side : sides) {
+    AttentionLevel& level = args.levels[args.num_levels++];
+    level = {testing::BenchmarkSize(side[0]), testing::BenchmarkSize(side[1]),
+             args.pixels, 4};
+    args.pixels += level.height * level.width;
+    args.points += level.points;
+    levels += testing::Text(" [", side[0], ", ", side[1], "]");
+  }
+  using C = Accumulator<T>;
+  const int64_t size = args.pixels * args.heads * args.channels;
+  const int64_t out = args.queries * args.heads * args.channels;
+  const int64_t points = args.queries * args.heads * args.points;
+  const auto values = testing::RandomOnGpu<T>(size, 1);
+  const auto d = testing::RandomOnGpu<T>(out, 2);
+  auto locations = testing::RandomOnGpu<C>(2 * points, 3);
+  for (C& x : locations) x = C(0.5) + x / 8;
+  const auto weights = testing::RandomOnGpu<C>(points, 4);
+  GpuVector<T> output(out), to_values(size);
+  GpuVector<C> to_locations(2 * points), to_weights(points);
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " ", queries,
+                         " queries, 8 heads, 32 channels, 4 points,", levels);
+  };
+  const int64_t num_bytes = (size + out) * sizeof(T) + 3 * points * sizeof(C);
+  testing::TimeOnGpu(
+      name_of("deformable_attention"), num_bytes, 0, [&](const Gpu& gpu) {
+        return DeformableAttention<T, C>(gpu, args, values.data(),
+                                         locations.data(), weights.data(),
+                                         output.data());
+      });
+  testing::TimeOnGpu(name_of("deformable_attention_grad"), 2 * num_bytes,
+                     DeformableAttentionGradScratchBytes<T>(args, false),
+                     [&](const Gpu& gpu) {
+                       return DeformableAttentionGrad<T, C>(
+                           gpu, args, d.data(), values.data(), locations.data(),
+                           weights.data(), to_values.data(),
+                           to_locations.data(), to_weights.data());
+                     });
+}
+TFO_BENCHMARK(DeformableAttention, Detr) {
+  const std::vector<std::vector<int64_t>> decoder = {
+      {100, 134}, {50, 67}, {25, 34}, {13, 17}};
+  const std::vector<std::vector<int64_t>> encoder = {
+      {50, 67}, {25, 34}, {13, 17}, {7, 9}};
+  TimeAttention<float>(300, decoder);
+  TimeAttention<float>(4484, encoder);
+  TimeAttention<BFloat16>(4484, encoder);
+}
+
 }  // namespace
 }  // namespace tfo

@@ -132,5 +132,36 @@ TFO_CUDA_TEST(GaussianKlGpu, Double) { CheckAll<double>(); }
 TFO_CUDA_TEST(GaussianKlGpu, Half) { CheckAll<Half>(); }
 TFO_CUDA_TEST(GaussianKlGpu, BFloat16) { CheckAll<BFloat16>(); }
 
+template <typename T>
+void TimeGaussians(int64_t rows, int64_t classes) {
+  const int64_t n = rows * classes;
+  const auto q = testing::RandomOnGpu<T>(n, 1),
+             q_log = testing::RandomOnGpu<T>(n, 2);
+  const auto p = testing::RandomOnGpu<T>(n, 3),
+             p_log = testing::RandomOnGpu<T>(n, 4);
+  testing::GpuVector<T> to_q(n), to_q_log(n), to_p(n), to_p_log(n);
+  testing::GpuVector<Accumulator<T>> d(rows), kl(rows);
+  TimeRows<T>("gaussian_kl", 4, 1,
+              GaussianKlArgs<T, false>{rows, classes, q.data(), q_log.data(),
+                                       p.data(), p_log.data(), kl.data()});
+  TimeRows<T>("gaussian_kl_grad", 8, 1,
+              GaussianKlGradArgs<T, false>{rows, classes, d.data(), q.data(),
+                                           q_log.data(), p.data(), p_log.data(),
+                                           to_q.data(), to_q_log.data(),
+                                           to_p.data(), to_p_log.data()});
+  TimeRows<T>("unit_gaussian_kl", 2, 1,
+              GaussianKlArgs<T, true>{rows, classes, q.data(), q_log.data(),
+                                      nullptr, nullptr, kl.data()});
+  TimeRows<T>("unit_gaussian_kl_grad", 4, 1,
+              GaussianKlGradArgs<T, true>{
+                  rows, classes, d.data(), q.data(), q_log.data(), nullptr,
+                  nullptr, to_q.data(), to_q_log.data(), nullptr, nullptr});
+}
+TFO_BENCHMARK(GaussianKlGpu, Rows) {
+  ForBenchmarkRows([](auto t, int64_t rows, int64_t classes) {
+    TimeGaussians<decltype(t)>(rows, classes);
+  });
+}
+
 }  // namespace
 }  // namespace tfo

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
@@ -171,6 +172,38 @@ testing::GpuVector<Accumulator<T>> ScratchOf(const RowShape& shape) {
 template <typename Value>
 Gpu GpuWith(testing::GpuVector<Value>& scratch) {
   return {nullptr, scratch.data()};
+}
+
+// Calls run(T(), rows, classes) for sizes of vocabularies, images and wide
+// rows.
+template <typename Run>
+void ForBenchmarkRows(const Run& run) {
+  const std::pair<int64_t, int64_t> shapes[] = {{4096, 32000},
+                                                {16384, 1000},
+                                                {1 << 20, 10},
+                                                {1024, 128256},
+                                                {1, 10'000'000}};
+  for (const auto& [rows, classes] : shapes) {
+    const int64_t r = testing::BenchmarkSize(rows);
+    const int64_t c = testing::BenchmarkSize(classes);
+    run(float(), r, c);
+    run(BFloat16(), r, c);
+  }
+}
+
+// Times a function that reads and writes `tensors` of [rows, classes] and
+// `row_values` of [rows].
+template <typename T, typename Args>
+void TimeRows(const char* name, int tensors, int row_values, const Args& args) {
+  using Value = Accumulator<T>;
+  const int64_t values =
+      Args::kReduces ? GpuStateValues(args.rows, args.classes) : 0;
+  testing::TimeOnGpu(testing::Text(testing::NameOf<T>(), name, " [", args.rows,
+                                   ", ", args.classes, "]"),
+                     args.rows * (tensors * args.classes * sizeof(T) +
+                                  row_values * sizeof(Value)),
+                     values * sizeof(Value),
+                     [&](const Gpu& gpu) { return RunRowFunction(gpu, args); });
 }
 
 }  // namespace tfo

@@ -287,5 +287,11 @@ TFO_CUDA_TEST(CtcGpu, BadLabelsAndLengthsMakeTheExampleNan) {
                               ComputeAll);
 }
 
+TFO_BENCHMARK(Ctc, Speech) {
+  testing::TimeLoss<Ctc, float>("ctc_loss", 32, 400, 128, 60);
+  testing::TimeLoss<Ctc, BFloat16>("ctc_loss", 32, 400, 128, 60);
+  testing::TimeLoss<Ctc, float>("ctc_loss", 16, 400, 5000, 60);
+}
+
 }  // namespace
 }  // namespace tfo

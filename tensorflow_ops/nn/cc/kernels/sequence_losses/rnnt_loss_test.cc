@@ -222,5 +222,10 @@ TFO_TEST(Rnnt, EqualsThePublishedLattice) {
   ExpectNear("loss", r.loss.data(), {5.09566688538}, 1e-6);
 }
 
+TFO_BENCHMARK(Rnnt, Speech) {
+  testing::TimeLoss<Rnnt, float>("rnnt_loss", 4, 150, 1000, 30);
+  testing::TimeLoss<Rnnt, BFloat16>("rnnt_loss", 4, 150, 1000, 30);
+}
+
 }  // namespace
 }  // namespace tfo

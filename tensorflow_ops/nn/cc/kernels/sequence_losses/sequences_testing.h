@@ -246,6 +246,44 @@ void TestBadLabels(const LabelBatch<float>& good, const Compute& compute) {
   }
 }
 
+// Times a loss and its gradient, for full lengths.
+template <typename Loss, typename T>
+void TimeLoss(const std::string& kernel, int64_t batch, int64_t frames,
+              int64_t classes, int64_t max_labels) {
+  const auto name_of = [&](const char* pass) {
+    return Text(NameOf<T>(), kernel, pass, " [", batch, ", ", frames, ", ",
+                classes, "], ", max_labels, " labels");
+  };
+  LabelSequences s = {};
+  s.batch = BenchmarkSize(batch);
+  s.frames = BenchmarkSize(frames);
+  s.classes = BenchmarkSize(classes);
+  s.max_labels = BenchmarkSize(max_labels);
+  GpuVector<int32_t> labels(s.batch * s.max_labels);
+  for (size_t i = 0; i < labels.size(); ++i) {
+    labels[i] = 1 + i * 37 % (s.classes - 1);
+  }
+  const GpuVector<int32_t> label_lengths(s.batch, s.max_labels);
+  const GpuVector<int32_t> lengths(s.batch, s.frames);
+  s.labels = IndexArray(labels.data());
+  s.label_lengths = IndexArray(label_lengths.data());
+  s.logit_lengths = IndexArray(lengths.data());
+  using Value = Accumulator<T>;
+  const int64_t rows = s.template Rows<Loss>();
+  const auto logits = RandomOnGpu<T>(rows * s.classes, 1);
+  GpuVector<T> d_logits(logits.size());
+  GpuVector<Value> loss(s.batch), d(s.batch, 1), largest(rows), rest(rows);
+  const SequenceLossArgs<Loss, T> args = {
+      s, logits.data(), loss.data(), largest.data(), rest.data(), false};
+  const SequenceLossGradArgs<Loss, T> grad = {
+      s, logits.data(), d.data(), largest.data(), rest.data(), d_logits.data()};
+  const int64_t num_bytes = logits.size() * sizeof(T);
+  TimeOnGpu(name_of(""), num_bytes, SequenceLossScratchBytes(args),
+            [&](const Gpu& gpu) { return SequenceLoss(gpu, args); });
+  TimeOnGpu(name_of("_grad"), 2 * num_bytes, SequenceLossScratchBytes(grad),
+            [&](const Gpu& gpu) { return SequenceLossGrad(gpu, grad); });
+}
+
 }  // namespace tfo::testing
 
 #endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCES_TESTING_H_

@@ -187,5 +187,40 @@ TFO_CUDA_TEST(SoftmaxGpu, NeedsScratch) {
   TFO_EXPECT_EQ(y[0], 9);
 }
 
+template <typename T>
+void TimeSoftmax(int64_t rows, int64_t classes) {
+  const auto x = testing::RandomOnGpu<T>(rows * classes, 1);
+  const auto d = testing::RandomOnGpu<T>(rows * classes, 2);
+  testing::GpuVector<T> y(rows * classes), to(rows * classes);
+  testing::GpuVector<Accumulator<T>> d_rows(rows), entropy(rows), largest(rows),
+      rest(rows);
+  for (const bool log : {false, true}) {
+    TimeRows<T>(log ? "log_softmax" : "softmax", 2, 0,
+                SoftmaxArgs<T>{rows, classes, log, x.data(), y.data()});
+    TimeRows<T>(
+        log ? "log_softmax_grad" : "softmax_grad", 3, 0,
+        SoftmaxGradArgs<T>{rows, classes, log, d.data(), y.data(), to.data()});
+  }
+  TimeRows<T>("entropy", 1, 3,
+              EntropyArgs<T>{rows,
+                             classes,
+                             x.data(),
+                             entropy.data(),
+                             {largest.data(), rest.data()}});
+  TimeRows<T>("entropy_grad", 2, 4,
+              EntropyGradArgs<T>{rows,
+                                 classes,
+                                 d_rows.data(),
+                                 x.data(),
+                                 entropy.data(),
+                                 {largest.data(), rest.data()},
+                                 to.data()});
+}
+TFO_BENCHMARK(SoftmaxGpu, Rows) {
+  ForBenchmarkRows([](auto t, int64_t rows, int64_t classes) {
+    TimeSoftmax<decltype(t)>(rows, classes);
+  });
+}
+
 }  // namespace
 }  // namespace tfo

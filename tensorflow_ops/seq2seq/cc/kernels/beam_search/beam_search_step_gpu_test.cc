@@ -170,5 +170,36 @@ TFO_CUDA_TEST(BeamSearchStepGpu, EndTokensOutsideTheVocabulary) {
   }
 }
 
+template <typename T>
+void TimeStep(int64_t batch, int64_t beams, int64_t vocabulary) {
+  batch = testing::BenchmarkSize(batch);
+  vocabulary = testing::BenchmarkSize(vocabulary);
+  const auto logits = testing::RandomOnGpu<T>(batch * beams * vocabulary, 3);
+  const GpuVector<Accumulator<T>> log_probs(batch * beams, -3);
+  const GpuVector<char> finished(batch * beams);
+  const GpuVector<int32_t> lengths(batch * beams, 1);
+  BeamSearchStepArgs<T> args{};
+  args.batch = batch;
+  args.beams = args.beam_width = beams;
+  args.vocabulary = vocabulary;
+  args.logits = logits.data();
+  args.log_probs = log_probs.data();
+  args.finished = reinterpret_cast<const bool*>(finished.data());
+  args.lengths = lengths.data();
+  Results<Accumulator<T>> results(batch * beams);
+  results.Take(&args);
+  testing::TimeOnGpu(testing::Text(testing::NameOf<T>(), "beam_search_step [",
+                                   batch, ", ", beams, ", ", vocabulary, "]"),
+                     logits.size() * sizeof(T),
+                     BeamScratchLayout<T>(args).Bytes(),
+                     [&](const Gpu& gpu) { return BeamSearchStep(gpu, args); });
+}
+TFO_BENCHMARK(BeamSearchStepGpu, Vocabularies) {
+  TimeStep<float>(64, 5, 32000);
+  TimeStep<BFloat16>(64, 5, 32000);
+  TimeStep<float>(8, 5, 32000);
+  TimeStep<float>(16, 4, 128000);
+}
+
 }  // namespace
 }  // namespace tfo

@@ -359,5 +359,43 @@ TFO_CUDA_TEST(CtcBeamSearchStepGpu, AWideBeam) {
   CheckSteps<double>({1, 5, 6, 350});
 }
 
+template <typename T>
+void TimeDecoders(int64_t batch, int64_t frames, int64_t classes) {
+  const Case c = {testing::BenchmarkSize(batch), testing::BenchmarkSize(frames),
+                  testing::BenchmarkSize(classes), 0};
+  const Problem<T> p(c);
+  const int64_t num_bytes = p.logits.size() * sizeof(T);
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " [", c.batch, ", ",
+                         c.frames, ", ", c.classes, "]");
+  };
+  GreedyResults<T> greedy(c);
+  const auto args = greedy.Args(p, true);
+  testing::TimeOnGpu(
+      name_of("ctc_greedy_decode"), num_bytes, CtcDecodeScratchBytes(args),
+      [&](const Gpu& gpu) { return CtcGreedyDecode(gpu, args); });
+  GpuVector<Accumulator<T>> scores(c.batch);
+  for (const int64_t width : {10, 100}) {
+    const CtcBeamSearchArgs<T> search = {p.Input(),
+                                         testing::BenchmarkSize(width),
+                                         1,
+                                         0,
+                                         -1,
+                                         greedy.labels.data(),
+                                         greedy.lengths.data(),
+                                         scores.data(),
+                                         greedy.log_probs.data()};
+    testing::TimeOnGpu(
+        testing::Text(name_of("ctc_beam_search"), " width ", width), num_bytes,
+        CtcDecodeScratchBytes(search),
+        [&](const Gpu& gpu) { return CtcBeamSearch(gpu, search); });
+  }
+}
+TFO_BENCHMARK(CtcDecodeGpu, Speech) {
+  TimeDecoders<float>(32, 400, 128);
+  TimeDecoders<BFloat16>(32, 400, 128);
+  TimeDecoders<float>(16, 400, 5000);
+}
+
 }  // namespace
 }  // namespace tfo

@@ -45,5 +45,26 @@ TFO_CUDA_TEST(GatherTreeGpu, EqualsTheCpu) {
   }
 }
 
+template <typename Id>
+void TimeTree(int64_t time, int64_t batch, int64_t beams) {
+  time = testing::BenchmarkSize(time);
+  batch = testing::BenchmarkSize(batch);
+  const int64_t n = time * batch * beams;
+  testing::GpuVector<Id> tokens(n, 7), parents(n), output(n);
+  for (int64_t i = 0; i < n; ++i) parents[i] = i * 7 % beams;
+  const testing::GpuVector<int32_t> lengths(batch * beams, time);
+  const GatherTreeArgs<Id> args{
+      time,           batch,          beams, tokens.data(),
+      parents.data(), lengths.data(), -1,    output.data()};
+  testing::TimeOnGpu(testing::Text("int", 8 * sizeof(Id), " gather_tree [",
+                                   time, ", ", batch, ", ", beams, "]"),
+                     3 * n * sizeof(Id), 0,
+                     [&](const Gpu& gpu) { return GatherTree(gpu, args); });
+}
+TFO_BENCHMARK(GatherTreeGpu, Searches) {
+  TimeTree<int32_t>(256, 64, 5);
+  TimeTree<int64_t>(1024, 4096, 4);
+}
+
 }  // namespace
 }  // namespace tfo

@@ -1,0 +1,40 @@
+"""Samples of tfo.layers for opcheck: results have Keras's default dtype."""
+
+from detection_samples_testing import BIN_MAP, BOX_INDICES, BOXES, MAP, features_of
+from nn_samples_testing import TAG_LOGITS
+from sample_testing import IN_ANOTHER_SAMPLE, normal, sample
+
+import tensorflow_ops as tfo
+
+
+def _roi_layer(layer, features, **options):
+    """Returns a sample of a float64 layer: the steps of numeric gradients in float32 would cross pixels."""
+    return sample(layer, features, BOXES, BOX_INDICES, dtypes=("float64",), output_dtype="float64", **options)
+
+
+SAMPLES = {
+    "layers.RoIPool": _roi_layer(tfo.layers.RoIPool(2, dtype="float64"), MAP, non_differentiable=1),
+    "layers.RoIAlign": _roi_layer(tfo.layers.RoIAlign(2, dtype="float64"), MAP, skip=IN_ANOTHER_SAMPLE),
+    "layers.PSRoIPool": _roi_layer(tfo.layers.PSRoIPool(2, dtype="float64"), BIN_MAP, non_differentiable=1),
+    "layers.PSRoIAlign": _roi_layer(tfo.layers.PSRoIAlign(2, dtype="float64"), BIN_MAP, skip=IN_ANOTHER_SAMPLE),
+    "layers.MultiScaleRoIAlign": _roi_layer(
+        tfo.layers.MultiScaleRoIAlign(2, strides=(1, 2), canonical_box_size=40.0, dtype="float64"),
+        [features_of(2, 8, 9, 3), features_of(2, 4, 5, 3)],
+        skip=IN_ANOTHER_SAMPLE,
+    ),
+}
+
+
+# Its call only copies: losses and decoding are methods.
+_CRF_LAYER = tfo.layers.CRF(5, dtype="float64")
+_CRF_LAYER.build([None, None, 5])
+SAMPLES["layers.CRF"] = sample(_CRF_LAYER, TAG_LOGITS, dtypes=("float64",), output_dtype="float64", unknown_rank=False)
+
+SAMPLES["layers.CorrelationCost"] = sample(
+    tfo.layers.CorrelationCost(2, padding=2, dtype="float64"),
+    normal(2, 4, 5, 3),
+    normal(2, 4, 5, 3),
+    dtypes=("float64",),
+    output_dtype="float64",
+    skip=IN_ANOTHER_SAMPLE,
+)

@@ -1,0 +1,27 @@
+"""SAMPLES: calls of every public op, from the tables beside the ops.
+
+A new op needs an entry in its namespace's table, NAMESPACE_samples_testing.py, or op_samples_test fails. Choose
+arguments with dims of different sizes and values away from kinks, and the options that match its documentation. An op
+that tools/new_op writes is in op_samples_test's _OWN_TESTS instead.
+"""
+
+import detection_samples_testing
+import image_samples_testing
+import layers_samples_testing
+import losses_samples_testing
+import nn_samples_testing
+import seq2seq_samples_testing
+import shapes_samples_testing
+import zero_out_samples_testing
+
+_TABLES = (
+    zero_out_samples_testing,
+    detection_samples_testing,
+    nn_samples_testing,
+    losses_samples_testing,
+    layers_samples_testing,
+    shapes_samples_testing,
+    seq2seq_samples_testing,
+    image_samples_testing,
+)
+SAMPLES = {name: sample for table in _TABLES for name, sample in table.SAMPLES.items()}

@@ -1,0 +1,25 @@
+"""For the tables of samples, NAMESPACE_samples_testing.py: an entry and its arguments."""
+
+import numpy as np
+import tensorflow as tf
+
+import tensorflow_ops as tfo
+
+RNG = np.random.default_rng(0)
+
+# Per-row results, such as losses and overlaps, are float32 for 16-bit inputs.
+ROW_DTYPES = {"float16": "float32", "bfloat16": "float32"}
+# Forward mode to boxes is slow to trace, so only one sample per op tests it.
+IN_ANOTHER_SAMPLE = {"forward_mode": "another sample of the op has this test"}
+
+
+def normal(*shape):
+    return tf.constant(RNG.normal(size=shape), tf.float32)
+
+
+def sample(fn, *args, imports=("tensorflow_ops",), **options):
+    return tfo.testing.OpSample(fn, args, None, {"imports": imports, **options})
+
+
+def bind(fn, **attributes):
+    return lambda *args: fn(*args, **attributes)

@@ -1,0 +1,337 @@
+"""Times the kernels of test programs, and torchvision's or PyTorch's for the same sizes; prints one table.
+
+usage: peers.py PROGRAM...
+A kernel's time is the median that PROGRAM --benchmark prints; a peer's the median of runs by CUDA events, each after
+the L2 cache was overwritten. torchvision gets contiguous NCHW features. Peers also allocate their results.
+"""
+
+import functools
+import itertools
+import json
+import re
+import statistics
+import subprocess
+import sys
+
+import torch
+from torch.nn import functional
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+class Timer:
+    """Times what is enqueued on the current stream."""
+
+    def __init__(self):
+        self._flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
+
+    def milliseconds(self, function):
+        times = []
+        for _ in range(3 + 31):
+            self._flush.zero_()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            function()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end))
+        return statistics.median(times[3:])
+
+    def copy_bytes_per_ms(self):
+        source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        target = torch.empty_like(source)
+        return 2 * source.numel() / self.milliseconds(lambda: target.copy_(source))
+
+
+def normal(*shape, dtype=torch.float32):
+    return torch.randn(shape, device="cuda").to(dtype)
+
+
+def labels_of(*shape, classes):
+    return torch.randint(1, classes, shape, device="cuda")
+
+
+def gradient_of(function, *inputs):
+    """Returns a call that computes the gradients of function(*inputs), without its forward pass."""
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    output = function(*leaves)
+    d = torch.randn_like(output)
+    return lambda: torch.autograd.grad(output, leaves, d, retain_graph=True)
+
+
+def both(function, *inputs):
+    """Returns calls for a function and its gradients."""
+    return functools.partial(torch.no_grad()(function), *inputs), gradient_of(function, *inputs)
+
+
+# Kernel -> function(dtype, the numbers of the benchmark's name) that returns a call. A kernel without one has no peer.
+PEERS = {}
+
+
+def peer(*kernels):
+    def register(make):
+        for i, kernel in enumerate(kernels):
+            PEERS[kernel] = lambda *args, i=i: make(*args)[i]
+        return make
+
+    return register
+
+
+@peer("softmax", "softmax_grad")
+def softmax(dtype, rows, classes):
+    return both(lambda x: torch.softmax(x, -1), normal(rows, classes, dtype=dtype))
+
+
+@peer("log_softmax", "log_softmax_grad")
+def log_softmax(dtype, rows, classes):
+    return both(lambda x: torch.log_softmax(x, -1), normal(rows, classes, dtype=dtype))
+
+
+@peer("entropy", "entropy_grad")
+def entropy(dtype, rows, classes):
+    return both(
+        lambda x: torch.distributions.Categorical(logits=x.float()).entropy(), normal(rows, classes, dtype=dtype)
+    )
+
+
+@peer("label_loss", "label_loss_grad")
+def label_loss(dtype, rows, classes):
+    labels = labels_of(rows, classes=classes)
+    return both(lambda x: functional.cross_entropy(x, labels, reduction="none"), normal(rows, classes, dtype=dtype))
+
+
+@peer("cross_entropy", "cross_entropy_grad")
+def cross_entropy(dtype, rows, classes):
+    targets = torch.softmax(normal(rows, classes), -1).to(dtype)
+    return both(lambda x: functional.cross_entropy(x, targets, reduction="none"), normal(rows, classes, dtype=dtype))
+
+
+@peer("gaussian_kl", "gaussian_kl_grad")
+def gaussian_kl(dtype, rows, classes):
+    def kl(q, q_log, p, p_log):
+        return 0.5 * (torch.expm1(q_log - p_log) - q_log + p_log + (q - p) ** 2 * torch.exp(-p_log)).sum(-1)
+
+    return both(kl, *(normal(rows, classes, dtype=dtype) for _ in range(4)))
+
+
+@peer("unit_gaussian_kl", "unit_gaussian_kl_grad")
+def unit_gaussian_kl(dtype, rows, classes):
+    return both(
+        lambda q, q_log: 0.5 * (torch.expm1(q_log) - q_log + q**2).sum(-1),
+        *(normal(rows, classes, dtype=dtype) for _ in range(2)),
+    )
+
+
+@peer("beam_search_step")
+def beam_search_step(dtype, batch, beams, vocabulary):
+    """Leaves out what finished beams, end tokens and lengths require."""
+    logits, log_probs = normal(batch, beams, vocabulary, dtype=dtype), normal(batch, beams)
+
+    def step():
+        scores = torch.log_softmax(logits, -1, dtype=torch.float32) + log_probs[..., None]
+        return scores.view(batch, -1).topk(beams)
+
+    return (step,)
+
+
+@peer("ctc_greedy_decode")
+def ctc_greedy_decode(dtype, *sizes):
+    logits = normal(*sizes, dtype=dtype)
+    return (lambda: torch.log_softmax(logits, -1, dtype=torch.float32).max(-1),)
+
+
+@peer("ctc_loss", "ctc_loss_grad")
+def ctc_loss(dtype, batch, frames, classes, max_labels):
+    labels = labels_of(batch, max_labels, classes=classes)
+    frame_counts, lengths = ([n] * batch for n in (frames, max_labels))
+
+    def loss(x):
+        log_probs = torch.log_softmax(x, -1, dtype=torch.float32).transpose(0, 1)
+        return functional.ctc_loss(log_probs, labels, frame_counts, lengths, reduction="none")
+
+    return both(loss, normal(batch, frames, classes, dtype=dtype))
+
+
+@peer("rnnt_loss", "rnnt_loss_grad")
+def rnnt_loss(dtype, batch, frames, classes, max_labels):
+    import torchaudio
+
+    labels = labels_of(batch, max_labels, classes=classes).int()
+    frame_counts, lengths = (torch.full((batch,), n, device="cuda").int() for n in (frames, max_labels))
+    loss = functools.partial(torchaudio.functional.rnnt_loss, blank=0, reduction="none")
+    logits = normal(batch, frames, max_labels + 1, classes, dtype=dtype)
+    return both(lambda x: loss(x, labels, frame_counts, lengths), logits)
+
+
+@peer("crf_log_likelihood", "crf_log_likelihood_grad")
+def crf_log_likelihood(dtype, batch, frames, tags):
+    """A loop over frames, as Python's packages have it: the scores of all label sequences."""
+
+    def total(logits, transitions):
+        scores = logits[:, 0]
+        for t in range(1, frames):
+            scores = torch.logsumexp(scores[:, :, None] + transitions, 1) + logits[:, t]
+        return torch.logsumexp(scores, -1)
+
+    return both(total, normal(batch, frames, tags, dtype=dtype), normal(tags, tags))
+
+
+def boxes_of(count, image=1000.0):
+    low, sides = image * torch.rand((count, 2), device="cuda"), 16 * 10 ** torch.rand((count, 2), device="cuda")
+    return torch.cat([low, low + sides], 1)
+
+
+@peer("nms")
+def nms(_, count, groups):
+    import torchvision
+
+    boxes, scores = boxes_of(count, 1000.0 * (count / 1000) ** 0.5), torch.rand(count, device="cuda")
+    if not groups:
+        return (lambda: torchvision.ops.nms(boxes, scores, 0.5),)
+    ids = torch.randint(0, groups, (count,), device="cuda")
+    return (lambda: torchvision.ops.batched_nms(boxes, scores, ids, 0.5),)
+
+
+for name, function in {
+    "iou": "box_iou",
+    "giou": "generalized_box_iou",
+    "diou": "distance_box_iou",
+    "ciou": "complete_box_iou",
+}.items():
+
+    @peer(f"box_iou {name}")
+    def pairs(_, rows, columns, function=function):
+        import torchvision
+
+        boxes1, boxes2 = boxes_of(rows), boxes_of(columns)
+        return (lambda: getattr(torchvision.ops, function)(boxes1, boxes2),)
+
+    @peer(f"box_iou_loss {name}", f"box_iou_loss_grad {name}")
+    def losses(_, count, function=function):
+        import torchvision
+
+        boxes = boxes_of(count)
+        return both(getattr(torchvision.ops, f"{function}_loss"), boxes, boxes + 4 * torch.rand_like(boxes))
+
+
+def region_rows(dtype, batch, height, width, channels, count):
+    """Returns NCHW features, and boxes at stride 16 as torchvision takes them."""
+    images = torch.randint(0, batch, (count, 1), device="cuda")
+    return normal(batch, channels, height, width, dtype=dtype), torch.cat([images, boxes_of(count, 800.0)], 1).to(dtype)
+
+
+@peer("roi_align", "roi_align_grad")
+def roi_align(dtype, *sizes):
+    import torchvision
+
+    *sizes, bins, _, stride = sizes
+    features, rois = region_rows(dtype, *sizes)
+    return both(lambda x: torchvision.ops.roi_align(x, rois, bins, 1 / stride, 2, True), features)
+
+
+@peer("roi_pool", "roi_pool_grad")
+def roi_pool(dtype, *sizes):
+    import torchvision
+
+    *sizes, bins, _, stride = sizes
+    features, rois = region_rows(dtype, *sizes)
+    return both(lambda x: torchvision.ops.roi_pool(x, rois, bins, 1 / stride), features)
+
+
+@peer("grid_sample", "grid_sample_grad")
+def grid_sample(dtype, batch, height, width, channels):
+    """Both gradients, to features and grid."""
+    y, x = torch.meshgrid(*(torch.linspace(-0.9, 0.9, n, device="cuda") for n in (height, width)), indexing="ij")
+    grid = torch.stack([x, y], -1).expand(batch, -1, -1, -1).to(dtype)
+    features = normal(batch, channels, height, width, dtype=dtype)
+    return both(lambda x, g: functional.grid_sample(x, g, align_corners=True), features, grid)
+
+
+@peer("correlation_cost", "correlation_cost_grad")
+def correlation_cost(dtype, batch, height, width, channels, radius):
+    def costs(a, b):
+        padded = functional.pad(b, (0, 0, *[radius] * 4))
+        steps = itertools.product(range(2 * radius + 1), repeat=2)
+        return torch.stack([(a * padded[:, y : y + height, x : x + width]).mean(-1) for y, x in steps], -1)
+
+    return both(costs, *(normal(batch, height, width, channels, dtype=dtype) for _ in range(2)))
+
+
+@peer("deform_conv", "deform_conv_grad")
+def deform_conv(dtype, batch, height, width, channels):
+    import torchvision
+
+    features, offsets = (
+        normal(batch, channels, height, width, dtype=dtype),
+        normal(batch, 18, height, width, dtype=dtype),
+    )
+    filters, mask = normal(channels, channels, 3, 3, dtype=dtype), normal(batch, 9, height, width, dtype=dtype)
+    return both(
+        lambda x, o, w, m: torchvision.ops.deform_conv2d(x, o, w, padding=1, mask=m), features, offsets, filters, mask
+    )
+
+
+@peer("deformable_attention", "deformable_attention_grad")
+def deformable_attention(dtype, queries, heads, depth, points, *levels):
+    """Deformable DETR's composition of grid_sample."""
+    sizes = list(zip(levels[::2], levels[1::2], strict=True))
+
+    def attend(values, grids, weights):
+        samples = []
+        parts = values.split([h * w for h, w in sizes], -1)
+        for part, grid, size in zip(parts, grids.unbind(2), sizes, strict=True):
+            samples.append(functional.grid_sample(part.unflatten(-1, size), grid, align_corners=False))
+        return (torch.stack(samples, -2) * weights).sum((-1, -2))
+
+    values = normal(heads, depth, sum(h * w for h, w in sizes), dtype=dtype)
+    grids = normal(heads, queries, len(sizes), points, 2, dtype=dtype) / 2
+    return both(attend, values, grids, normal(heads, 1, queries, len(sizes), points, dtype=dtype))
+
+
+def call_of(name):
+    """Returns the peer's call for a benchmark such as "float32 box_iou [8, 8] giou", or None."""
+    dtype, kernel, rest = (re.match(r"((?:int|b?float)\d+ )?(\w+) ?(.*)", name)).groups()
+    variant = re.search(r"[a-z]+$", rest)
+    make = PEERS.get(kernel) or (PEERS.get(f"{kernel} {variant[0]}") if variant else None)
+    numbers = [int(n) for n in re.findall(r"\d+", rest)]
+    return make and make(DTYPES.get((dtype or "").strip(), torch.float32), *numbers)
+
+
+def main():
+    timer = Timer()
+    speed = timer.copy_bytes_per_ms()
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}; copies {speed / 1e6:.0f} GB/s, read and written\n"
+    )
+    print("| kernel | ms | peer's ms | times as fast | share of copy bandwidth |\n|---|--:|--:|--:|--:|")
+    failed = []
+    for program in sys.argv[1:]:
+        done = subprocess.run([program, "--benchmark"], stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            failed.append(program)
+        for line in done.stdout.splitlines():
+            if not line.startswith("{"):
+                print(line, file=sys.stderr)
+                continue
+            row = json.loads(line)
+            if row["device"] != "cuda":
+                continue
+            ours, theirs, ratio = row["ms"], "-", "-"
+            try:
+                call = call_of(row["name"])
+                if call:
+                    ms = timer.milliseconds(call)
+                    theirs, ratio = f"{ms:.3f}", f"{ms / ours:.2f}"
+                del call
+            except Exception as error:  # a missing dtype, memory or package: the other rows count
+                theirs = f"{type(error).__name__}: {str(error).splitlines()[0][:60]}"
+            torch.cuda.empty_cache()
+            print(
+                f"| {row['name']} | {ours:.3f} | {theirs} | {ratio} | {row['bytes'] / speed / ours:.0%} |", flush=True
+            )
+    if failed:
+        sys.exit(f"failed: {' '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
