@@ -11,7 +11,6 @@ from tensorflow_ops.core.python.library import ops
 
 _P, _N, _K, _H, _W = 3, 2, 4, 6, 7  # iterations, images, boxes, pixels
 _BINS = (2, 3)
-_NCHW = {"data_format": "NCHW", "box_format": "yxyx"}
 _PYRAMID = {"strides": [1.0, 2.0], "canonical_box_size": 4.0, "canonical_stride": 1.0}
 
 # (op, inputs that may differ between iterations, inputs that may not, attrs other than the defaults). Names determine
@@ -55,18 +54,13 @@ _CASES = {
 }
 
 
-def _to_format(shape, data_format):
-    n, h, w, c = shape
-    return (n, c, h, w) if data_format == "NCHW" else shape
-
-
-def _value(name, case, data_format, rng):
+def _value(name, case, rng):
     """Returns an input's value for one iteration."""
     pooled_channels = 2
     channels = pooled_channels * (6 if case.startswith("Ps") else 1)
     if name == "output_size":
         return np.array(_BINS, np.int32)
-    images = [_to_format((_N, _H // stride, _W // stride, channels), data_format) for stride in (1, 2)]
+    images = [(_N, _H // stride, _W // stride, channels) for stride in (1, 2)]
     if name == "features_shape":
         return np.array(images[0], np.int64)
     if name == "features_shapes":
@@ -77,16 +71,15 @@ def _value(name, case, data_format, rng):
         return boxes
     if name == "box_indices":
         return rng.integers(0, _N, _K).astype(np.int32)
-    pooled = _to_format((_K, *_BINS, pooled_channels), data_format)
+    pooled = (_K, *_BINS, pooled_channels)
     if name == "argmax":
         return rng.integers(0, _H * _W, pooled).astype(np.int32)
     return rng.normal(size=pooled if name == "d_output" else images[name.startswith("coarse")])
 
 
-def _call(case, inputs, data_format):
+def _call(case, inputs, box_format):
     """Calls the case's op with inputs by name."""
     op, varying, fixed, attrs = _CASES[case]
-    formats = _NCHW if data_format == "NCHW" else {}
     by_argument = {}
     for name in (*varying, *fixed):
         argument = name.rpartition(" ")[2]
@@ -94,7 +87,7 @@ def _call(case, inputs, data_format):
             by_argument[argument] = inputs[name]
         else:
             by_argument.setdefault(argument, []).append(inputs[name])
-    return tf.nest.flatten(op(**by_argument, **attrs, **formats))
+    return tf.nest.flatten(op(**by_argument, **attrs, box_format=box_format))
 
 
 def _map(function, elements):
@@ -107,21 +100,21 @@ class EachOpTest(parameterized.TestCase, tf.test.TestCase):
         registered = {name for name in registered if not name.endswith("_eager_fallback")}
         self.assertEqual({case[0].__name__ for case in _CASES.values()}, registered)
 
-    @parameterized.product(case=tuple(_CASES), data_format=("NHWC", "NCHW"))
-    def test_equals_a_loop_whichever_inputs_differ(self, case, data_format):
+    @parameterized.product(case=tuple(_CASES), box_format=("xyxy", "yxyx"))
+    def test_equals_a_loop_whichever_inputs_differ(self, case, box_format):
         rng = np.random.default_rng(1)
         _, varying, fixed, _ = _CASES[case]
-        stacks = {name: np.stack([_value(name, case, data_format, rng) for _ in range(_P)]) for name in varying}
-        constants = {name: _value(name, case, data_format, rng) for name in fixed}
-        # Each input alone, and all. Formats are attrs: one combination checks that they are passed on.
-        alone = [{name: stack} for name, stack in stacks.items()] if data_format == "NHWC" else []
+        stacks = {name: np.stack([_value(name, case, rng) for _ in range(_P)]) for name in varying}
+        constants = {name: _value(name, case, rng) for name in fixed}
+        # Each input alone, and all. box_format is an attr: the second one checks that attrs are passed on.
+        alone = [{name: stack} for name, stack in stacks.items()] if box_format == "xyxy" else []
         for stacked in (*alone, stacks):
             same = {**constants, **{name: value[0] for name, value in stacks.items() if name not in stacked}}
             with self.subTest(stacked=[*stacked]):
-                mapped = _map(lambda x, same=same: _call(case, {**same, **x}, data_format), stacked)
+                mapped = _map(lambda x, same=same: _call(case, {**same, **x}, box_format), stacked)
                 for p in range(_P):
                     iteration = {name: value[p] for name, value in stacked.items()}
-                    expected = _call(case, {**same, **iteration}, data_format)
+                    expected = _call(case, {**same, **iteration}, box_format)
                     for result, value in zip(mapped, expected, strict=True):
                         self.assertAllClose(result[p], value, rtol=1e-12, atol=1e-12)
                     self.assertGreater(np.count_nonzero(expected[0]), 3)
@@ -131,14 +124,14 @@ class EachOpTest(parameterized.TestCase, tf.test.TestCase):
         """The index must not reach another iteration's image either."""
         rng = np.random.default_rng(1)
         _, varying, fixed, _ = _CASES[case]
-        stacked = {name: np.stack([_value(name, case, "NHWC", rng)] * _P) for name in varying}
-        constants = {name: _value(name, case, "NHWC", rng) for name in fixed}
+        stacked = {name: np.stack([_value(name, case, rng)] * _P) for name in varying}
+        constants = {name: _value(name, case, rng) for name in fixed}
         for at, wrong in ((0, _N), (_P - 1, -1)):
             box_indices = stacked["box_indices"].copy()
             box_indices[at, 1] = wrong
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, rf"box_indices\[{at * _K + 1}\] is -1"):
                 _map(
-                    lambda x: _call(case, {**constants, **x}, "NHWC"),
+                    lambda x: _call(case, {**constants, **x}, "xyxy"),
                     {**stacked, "box_indices": box_indices},
                 )
 
