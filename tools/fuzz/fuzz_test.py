@@ -65,6 +65,12 @@ _FAULTS = {
         "{'x': tf.ones([2])}, one_op=True",
         "indices[0] = 8 is not in",
     ),
+    "an eager error of shapes that is no ValueError": (
+        "lambda x: (_ for _ in ()).throw((ValueError, lambda e: tf.errors.InvalidArgumentError(None, None, e))"
+        "[tf.executing_eagerly()]('x must be [K], with input shapes'))",
+        "{'x': tf.ones([2])}, one_op=True",
+        "ValueError (x must be [K]",
+    ),
     "a loop": ("looped(lambda x: x)", "{'x': tf.ones([2])}, like=lambda x: 2 * x", "eager: result 0 has other bits"),
     "vectorized_map": ("vectorized(lambda x: x)", "{'x': tf.ones([2])}, like=lambda x: 2 * x", "1.0, expected 2.0"),
     "more than rounding": (
@@ -156,6 +162,11 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
         # Compilers swap the operands of sums, and with them the NaN that the sum keeps.
         ("NaNs", "lambda: tf.constant(np.uint32([0x7FC00000 + tf.executing_eagerly()]).view(np.float32))", "{}"),
         ("wrong shapes", "lambda x: ops.tensorflow_ops_nms(x, x, 1.0, 1.0, 1)", "{'x': tf.ones([2])}, one_op=True"),
+        (
+            "the value of an attr",
+            "lambda x: ops.tensorflow_ops_nms(x, x, 1.0, 1.0, 1, box_format='a')",
+            "{'x': tf.ones([2])}, one_op=True",
+        ),
         ("XLA's refusal", _NMS, "{'x': tf.ones([2, 4])}, one_op=True"),
         ("an unclear error of others", "lambda x: [][0]", "{'x': tf.ones([2])}"),
         ("strings", "lambda x: tf.identity(x)", "{'x': tf.constant(['a'])}"),

@@ -143,7 +143,7 @@ def _new_files(family, op, kind):
         parts = [(d.partition("*")[0] + "*", d.split()[1].rstrip("*"), d.split()[2]) for d in declarations]
         return ", ".join(pattern.replace("@P", p).replace("@T", t).replace("@N", n) for p, t, n in parts)
 
-    values = {"family": family, "Op": op, "op": python, "first_input": inputs[0].split()[-1], **shared}
+    values = {"family": family, "Op": op, "op": python, **shared}
     values["guard"] = re.sub(r"\W", "_", f"{cc}.h").upper() + "_"
     for prefix, declarations in {"input": inputs, "grad_input": grad_inputs}.items():
         values[f"{prefix}s"] = ", ".join(declarations)
