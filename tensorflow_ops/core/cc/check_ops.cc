@@ -35,9 +35,13 @@ REGISTER_OP("TensorflowOps>CheckValues")
         return absl::OkStatus();
       }
       ShapeHandle leading;
-      TF_RETURN_IF_ERROR(c->WithRankAtMost(valid, c->Rank(values), &leading));
-      TF_RETURN_IF_ERROR(c->Subshape(values, 0, c->Rank(valid), &leading));
-      return c->Merge(leading, valid, &leading);
+      absl::Status status =
+          c->WithRankAtMost(valid, c->Rank(values), &leading);
+      if (status.ok()) {
+        status = c->Subshape(values, 0, c->Rank(valid), &leading);
+      }
+      if (status.ok()) status = c->Merge(leading, valid, &leading);
+      return Expect("valid must have leading dims of values", status);
     })
     .Doc(R"doc(
 Returns values, or raises InvalidArgumentError for the first that is not valid:
@@ -78,15 +82,6 @@ class CheckValuesOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     const Tensor& valid = ctx->input(1);
-    bool fits = valid.dims() <= values.dims();
-    for (int i = 0; fits && i < valid.dims(); ++i) {
-      fits = valid.dim_size(i) == values.dim_size(i);
-    }
-    OP_REQUIRES(ctx, fits,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "valid has shape ", valid.shape().DebugString(),
-                    ", expected leading dims of the shape of values, ",
-                    values.shape().DebugString())));
     ctx->set_output(0, values);
     const bool* const is_valid = Data<bool>(valid);
     for (int64_t i = 0; i < valid.NumElements(); ++i) {
