@@ -35,8 +35,7 @@ REGISTER_OP("TensorflowOps>CheckValues")
         return absl::OkStatus();
       }
       ShapeHandle leading;
-      absl::Status status =
-          c->WithRankAtMost(valid, c->Rank(values), &leading);
+      absl::Status status = c->WithRankAtMost(valid, c->Rank(values), &leading);
       if (status.ok()) {
         status = c->Subshape(values, 0, c->Rank(valid), &leading);
       }

@@ -357,9 +357,8 @@ void ExpectZeros(const Device& device) {
   for (const int none : {0, 1, 2}) {
     // A map without rows, but with more columns than fit into memory.
     const int64_t width = none < 2 ? 3 : (int64_t{1} << 31) - 1;
-    auto problem =
-        OneLevel<float>({1, none < 2 ? 2 : 0, width, none == 1 ? 0 : 4}, 1,
-                        {2, 2}, {2, true});
+    auto problem = OneLevel<float>(
+        {1, none < 2 ? 2 : 0, width, none == 1 ? 0 : 4}, 1, {2, 2}, {2, true});
     if (none > 0) problem.AddBox({0, 0, 1, 1}, 0);
     problem.maps = {GpuVector<float>(problem.args.Features(0).Size(), 1)};
     problem.d_output.assign(problem.OutputSize(), 1);
