@@ -42,13 +42,6 @@ TFO_HOST_DEVICE static inline bool HasCorner(const BilinearCell<C>& cell, int i,
   const int64_t y = cell.y + i / 2, x = cell.x + i % 2;
   return y >= 0 && y < height && x >= 0 && x < width;
 }
-// Are all four corners pixels of the plane?
-template <typename C>
-TFO_HOST_DEVICE static inline bool IsInside(const BilinearCell<C>& cell,
-                                            int64_t height, int64_t width) {
-  return cell.y >= 0 && cell.y + 1 < height && cell.x >= 0 &&
-         cell.x + 1 < width;
-}
 // The index of a corner in its plane, if HasCorner.
 template <typename C>
 TFO_HOST_DEVICE static inline int64_t CornerPixel(const BilinearCell<C>& cell,

@@ -109,20 +109,6 @@ absl::Status ToStatus(Error error) {
       absl::StrCat("The CUDA kernel was not launched: ", error));
 }
 
-absl::Status CheckShape(const char* name,
-                        const ::tensorflow::TensorShape& shape,
-                        std::initializer_list<int64_t> expected,
-                        const char* what) {
-  bool fits = shape.dims() == static_cast<int>(expected.size());
-  for (int i = 0; fits && i < shape.dims(); ++i) {
-    const int64_t size = expected.begin()[i];
-    fits = size < 0 || size == shape.dim_size(i);
-  }
-  if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " must be ", what, ", got ", shape.DebugString()));
-}
-
 absl::Status Expect(absl::string_view expectation, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::InvalidArgumentError(

@@ -129,13 +129,6 @@ absl::Status ReadEnum(
 // Converts an algorithm's error to a status.
 absl::Status ToStatus(Error error);
 
-// Ok, or "boxes must be [K, 4], got [7,5]". In `expected`, -1 matches any size;
-// `what` is its text.
-absl::Status CheckShape(const char* name,
-                        const ::tensorflow::TensorShape& shape,
-                        std::initializer_list<int64_t> expected,
-                        const char* what);
-
 // A shape function's status, with what the caller expected: "boxes must be
 // [K, 4]: Shape must be rank 2 but is rank 1".
 absl::Status Expect(absl::string_view expectation, const absl::Status& status);

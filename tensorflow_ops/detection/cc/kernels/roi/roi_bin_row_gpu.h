@@ -114,7 +114,6 @@ __device__ BinOfRow<Kind> BinAt(const SharedBinRow<Kind>& row, int bins,
 }
 
 // Args, here and below, are RoiAverageArgs or RoiAlignMaxArgs.
-
 // Writes the taps of row p of box k and of bins [q0, q0 + bins) to `row`.
 // Returns whether some bins' taps do not fit. All of the block must call it.
 // Not inlined, so that its registers do not add to the whole kernel's.
