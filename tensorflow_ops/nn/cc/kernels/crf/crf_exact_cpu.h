@@ -50,17 +50,15 @@ class ExactPaths {
       } else {
         Step(matrices_.forward, /*forward=*/true, Paths(t - 1), to);
       }
-      for (int64_t j = 0; j < tags_; ++j) {
-        emissions[j] = Number::Exp(Widen(logits[j]) - range.Shift());
-        to[j] = to[j] * emissions[j];
-      }
+      TFO_DISPATCH(CrfExactRow<T>)(logits, range.Shift(), tags_, emissions);
+      for (int64_t j = 0; j < tags_; ++j) to[j] = to[j] * emissions[j];
     }
     if (!finite) return kNan;
     total_ = frames_ == 0 ? Number::One() : Number::Zero();
     for (int64_t j = 0; frames_ > 0 && j < tags_; ++j) {
       total_ = total_ + Paths(frames_ - 1)[j];
     }
-    return total_.Log();
+    return TFO_DISPATCH(CrfLog)(total_);
   }
 
   // Requires a Forward that kept all frames and returned a finite log Z. By

@@ -3,6 +3,7 @@
 #define TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_PATHS_CPU_H_
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -75,23 +76,32 @@ class Matrices {
   template <typename Value>
   Exponents Exact(const Value* transitions) const {
     const int64_t tags = forward.tags;
-    std::call_once(once_, [&] {
-      exact_.reset(new Scaled<double>[2 * tags * tags]);
-      for (int64_t i = 0; i < tags; ++i) {
-        for (int64_t j = 0; j < tags; ++j) {
-          const double score = transitions[i * tags + j];
-          exact_[i * tags + j] = exact_[(tags + j) * tags + i] =
-              Scaled<double>::Exp(score - range.Shift());
+    const Scaled<double>* exact = exact_.load(std::memory_order_acquire);
+    if (exact == nullptr) {
+      // Not std::call_once, which needs glibc 2.34.
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (memory_ == nullptr) {
+        memory_.reset(new Scaled<double>[2 * tags * tags]);
+        for (int64_t i = 0; i < tags; ++i) {
+          Scaled<double>* const row = &memory_[i * tags];
+          TFO_DISPATCH(CrfExactRow<Value>)
+          (transitions + i * tags, range.Shift(), tags, row);
+          for (int64_t j = 0; j < tags; ++j) {
+            memory_[(tags + j) * tags + i] = row[j];
+          }
         }
+        exact_.store(memory_.get(), std::memory_order_release);
       }
-    });
-    return {exact_.get(), exact_.get() + tags * tags};
+      exact = memory_.get();
+    }
+    return {exact, exact + tags * tags};
   }
 
  private:
   const AlignedDoubles plain_;
-  mutable std::once_flag once_;
-  mutable std::unique_ptr<Scaled<double>[]> exact_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<Scaled<double>[]> memory_;
+  mutable std::atomic<const Scaled<double>*> exact_{nullptr};
 
  public:
   const CrfMatrix forward, backward;

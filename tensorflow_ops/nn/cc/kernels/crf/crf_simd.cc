@@ -35,6 +35,24 @@ void CrfMatrices(const Value* transitions, double shift,
   }
 }
 
+template <typename T>
+void CrfExactRow(const T* scores, double shift, int64_t n, Scaled<double>* to) {
+  for (int64_t i = 0; i < n; i += kCount) {
+    const int64_t count = n - i < kCount ? n - i : kCount;
+    V x = {};
+    for (int64_t k = 0; k < count; ++k) x[k] = LoadOne(scores + i + k) - shift;
+    S::I unused = {};
+    const S exact = ScaledExp(x, unused).Normalized();
+    for (int64_t k = 0; k < count; ++k) {
+      to[i + k] = {exact.mantissa[k], exact.exponent[k]};
+    }
+  }
+}
+
+double CrfLog(const Scaled<double>& number) {
+  return LogOfScaled(number.mantissa, number.exponent);
+}
+
 // to[j] = max_i (from[i] + transitions[i][j]); NaN is not above any score.
 static TFO_INLINE void BestSums(const double* transitions, const double* from,
                                 int64_t tags, int64_t stride, double* to) {
@@ -108,6 +126,7 @@ void CrfTrace(const double* transposed, const double* ways, int64_t frames,
 }
 
 #define TFO_INSTANTIATE(T)                                               \
+  template void CrfExactRow(const T*, double, int64_t, Scaled<double>*); \
   template double CrfBestWays(const double*, const T*, int64_t, int64_t, \
                               int64_t, double*, double*)
 TFO_INSTANTIATE(float);

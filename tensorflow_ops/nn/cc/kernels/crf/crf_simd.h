@@ -22,6 +22,11 @@ TFO_PER_CPU_LEVEL(
     template <typename Value>
     void CrfMatrices(const Value* transitions, double shift,
                      const CrfMatrix& matrix, const CrfMatrix& transposed);
+    // Sets to[n] to e^(scores - shift). Neither this nor CrfLog calls the C
+    // library, whose exp and log of doubles need glibc 2.29.
+    template <typename T> void CrfExactRow(const T* scores, double shift,
+                                           int64_t n, Scaled<double>* to);
+    double CrfLog(const Scaled<double>& number);
     // The best ways to each tag, of at least one frame: ways[t] is logits[t] +
     // max_i (ways[t - 1][i] + transitions[i]), -inf for NaN. Subtracts
     // each frame's largest logit, if finite; returns the sum of these.
