@@ -102,7 +102,7 @@ struct alignas(16) Scaled {
     Bits bits;
     memcpy(&bits, &mantissa, sizeof(bits));
     const Bits more = (bits >> kFractionBits) - (kOne - 1);
-    bits -= more << kFractionBits;
+    bits -= more * (Bits{1} << kFractionBits);  // `more` may be negative
     memcpy(&mantissa, &bits, sizeof(bits));
     return {mantissa, exponent + more};
   }
