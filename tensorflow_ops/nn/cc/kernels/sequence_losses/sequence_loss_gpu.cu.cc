@@ -133,7 +133,7 @@ int64_t SequenceLossScratchBytes(const SequenceLossGradArgs<Loss, T>& args) {
 
 template <typename Loss, typename T>
 Error SequenceLoss(const Gpu& gpu, const SequenceLossArgs<Loss, T>& args) {
-  LossMemory<Loss, T> memory;
+  LossMemory<Loss, T> memory = {};
   if (const Error error = RunRowFunction(gpu, SumsOf(args))) return error;
   if (const Error error = LaunchEmissions(gpu, args, false, &memory)) {
     return error;
@@ -146,7 +146,7 @@ template <typename Loss, typename T>
 Error SequenceLossGrad(const Gpu& gpu,
                        const SequenceLossGradArgs<Loss, T>& args) {
   const LabelSequences& s = args.sequences;
-  LossMemory<Loss, T> memory;
+  LossMemory<Loss, T> memory = {};
   if (const Error error = LaunchEmissions(gpu, args, true, &memory)) {
     return error;
   }
