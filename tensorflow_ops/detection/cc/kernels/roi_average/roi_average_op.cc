@@ -203,7 +203,7 @@ class RoiAverageGradOp : public RoiAverageOpBase {
     MapPointers<T> d_features;
     for (int l = 0; l < args.num_levels; ++l) {
       Tensor* map;
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(l, *OutputShape(l), &map));
+      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, l, &map));
       d_features.maps[l] = Data<T>(map);
     }
     OP_REQUIRES_OK(

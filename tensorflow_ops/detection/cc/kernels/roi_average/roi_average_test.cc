@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_boxes_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_reference_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_testing.h"
 
@@ -374,21 +375,6 @@ TFO_CUDA_TEST(RoiAverage, CudaNothingToDo) {
   ExpectZeros(MakeGpu(false));
 }
 
-// Boxes with sides from 16 to 160 in an image of 1216 x 800.
-template <typename T>
-GpuVector<Coordinate<T>> BenchmarkBoxes(int64_t n) {
-  const auto random = testing::RandomOnGpu<float>(4 * n, 1);
-  GpuVector<Coordinate<T>> boxes;
-  for (int64_t i = 0; i < n; ++i) {
-    const float x = 608 + 200 * random[4 * i];
-    const float y = 400 + 150 * random[4 * i + 1];
-    const float w = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 2])));
-    const float h = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 3])));
-    for (const float at : {x, y, x + w, y + h}) boxes.push_back(at);
-  }
-  return boxes;
-}
-
 template <typename T>
 void TimeAverage(const char* kernel, int64_t height, int64_t width,
                  int64_t channels, float stride, int levels,
@@ -413,7 +399,7 @@ void TimeAverage(const char* kernel, int64_t height, int64_t width,
     to.emplace_back(size);
     num_bytes += size * sizeof(T);
   }
-  p.boxes = BenchmarkBoxes<T>(testing::BenchmarkSize(1000));
+  p.boxes = testing::BenchmarkBoxes<T>(testing::BenchmarkSize(1000));
   p.box_indices.resize(p.boxes.size() / 4);
   p.d_output = testing::RandomOnGpu<T>(p.OutputSize(), 3);
   num_bytes += p.OutputSize() * sizeof(T);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_boxes_testing.h"
 
 namespace tfo {
 namespace {
@@ -320,21 +321,6 @@ TFO_TEST(RoiPool, CpuEmptySizes) {
 }
 TFO_CUDA_TEST(RoiPool, CudaEmptySizes) { ExpectEmptySizesWork(Gpu{}); }
 
-// Boxes with sides from 16 to 160 in an image of 1216 x 800.
-template <typename T>
-GpuVector<Coordinate<T>> BenchmarkBoxes(int64_t n) {
-  const auto random = testing::RandomOnGpu<float>(4 * n, 1);
-  GpuVector<Coordinate<T>> boxes;
-  for (int64_t i = 0; i < n; ++i) {
-    const float x = 608 + 200 * random[4 * i];
-    const float y = 400 + 150 * random[4 * i + 1];
-    const float w = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 2])));
-    const float h = 16 * std::exp(std::min(2.3f, std::abs(random[4 * i + 3])));
-    for (const float at : {x, y, x + w, y + h}) boxes.push_back(at);
-  }
-  return boxes;
-}
-
 template <typename T>
 void TimePool(int64_t height, int64_t width, int64_t channels, float stride) {
   Problem<T> p = {};
@@ -345,7 +331,7 @@ void TimePool(int64_t height, int64_t width, int64_t channels, float stride) {
   shape.channels = testing::BenchmarkSize(channels);
   p.args.spatial_scale = 1 / stride;
   p.args.grid = {7, 7};
-  p.boxes = BenchmarkBoxes<T>(testing::BenchmarkSize(1000));
+  p.boxes = testing::BenchmarkBoxes<T>(testing::BenchmarkSize(1000));
   p.box_indices.resize(p.boxes.size() / 4);
   p.features = testing::RandomOnGpu<T>(shape.Size(), 2);
   const int64_t pooled = p.Pooled().Size();
