@@ -50,13 +50,6 @@ struct RoiArgs {
   }
 };
 
-// Expands macro(T) for each type of features.
-#define TFO_FOR_EACH_FLOAT(macro) \
-  macro(float);                   \
-  macro(double);                  \
-  macro(Half);                    \
-  macro(BFloat16)
-
 // Boxes are float, or double with double features.
 template <typename T>
 using Coordinate = Accumulator<T>;

@@ -12,49 +12,56 @@
 namespace tfo {
 
 // T is float, double, Half or BFloat16; places are Accumulator<T>, and sums are
-// computed in it. The same bits for any number of threads. Each returns null or
-// the launch's error; the Gpu overloads only enqueue.
+// computed in it. The same bits for any number of threads. Each function
+// returns null or the launch's error; the Gpu overloads only enqueue.
 
-// Writes all of `output`, [batch, samples, channels]. With `direction`, of
-// grid's shape, writes the derivative of the samples along it instead; 0 for
-// NaN places.
 template <typename T>
-Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
-                 const Accumulator<T>* grid, const Accumulator<T>* direction,
-                 T* output);
+struct GridSampleArgs : GridSampleShape {
+  const T* features;                // [batch, height, width, channels]
+  const Accumulator<T>* grid;       // [batch, samples, 2]
+  const Accumulator<T>* direction;  // of grid's shape, or null
+  T* output;                        // [batch, samples, channels]
+};
 template <typename T>
-Error GridSample(const Gpu& gpu, const GridSampleArgs& args, const T* features,
-                 const Accumulator<T>* grid, const Accumulator<T>* direction,
-                 T* output);
+struct GridSampleGradArgs : GridSampleShape {
+  const T* d_output;
+  const Accumulator<T>* grid;
+  T* d_features;
+};
+template <typename T>
+struct GridSampleGridGradArgs : GridSampleShape {
+  const T *d_output, *features;
+  const Accumulator<T>* grid;
+  Accumulator<T>* d_grid;
+};
+
+// Writes all of `output`: the samples or, with `direction`, their derivative
+// along it; that is 0 for NaN places.
+template <typename T>
+Error GridSample(const Cpu& cpu, const GridSampleArgs<T>& args);
+template <typename T>
+Error GridSample(const Gpu& gpu, const GridSampleArgs<T>& args);
 
 // The transpose: writes all of `d_features`. On the CPU, and on the GPU if
 // gpu.deterministic, adds to each pixel in the order of samples. The Gpu
 // overload needs GridSampleGradScratchBytes of scratch memory.
 template <typename T>
-Error GridSampleGrad(const Cpu& cpu, const GridSampleArgs& args,
-                     const T* d_output, const Accumulator<T>* grid,
-                     T* d_features);
+Error GridSampleGrad(const Cpu& cpu, const GridSampleGradArgs<T>& args);
 template <typename T>
-Error GridSampleGrad(const Gpu& gpu, const GridSampleArgs& args,
-                     const T* d_output, const Accumulator<T>* grid,
-                     T* d_features);
+Error GridSampleGrad(const Gpu& gpu, const GridSampleGradArgs<T>& args);
 
 // 16-bit gradients are summed in float.
-inline int64_t GridSampleGradScratchBytes(const GridSampleArgs& args,
+inline int64_t GridSampleGradScratchBytes(const GridSampleShape& shape,
                                           int64_t element_bytes) {
-  return element_bytes == 2 ? 4 * args.batch * args.Pixels() * args.channels
+  return element_bytes == 2 ? 4 * shape.batch * shape.Pixels() * shape.channels
                             : 0;
 }
 
-// Writes all of `d_grid`, of grid's shape.
+// Writes all of `d_grid`.
 template <typename T>
-Error GridSampleGridGrad(const Cpu& cpu, const GridSampleArgs& args,
-                         const T* d_output, const T* features,
-                         const Accumulator<T>* grid, Accumulator<T>* d_grid);
+Error GridSampleGridGrad(const Cpu& cpu, const GridSampleGridGradArgs<T>& args);
 template <typename T>
-Error GridSampleGridGrad(const Gpu& gpu, const GridSampleArgs& args,
-                         const T* d_output, const T* features,
-                         const Accumulator<T>* grid, Accumulator<T>* d_grid);
+Error GridSampleGridGrad(const Gpu& gpu, const GridSampleGridGradArgs<T>& args);
 
 }  // namespace tfo
 

@@ -1,4 +1,4 @@
-// Arguments of the grid_sample kernels. For host and device.
+// Sizes and options of the grid_sample kernels. For host and device.
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_ARGS_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_ARGS_H_
 
@@ -21,7 +21,7 @@ enum class SampleCoordinates {
 inline constexpr int64_t kMaxSampledSide = int64_t{1} << 30;
 inline constexpr int64_t kMaxSampledPixels = (int64_t{1} << 31) - 1;
 
-struct GridSampleArgs {
+struct GridSampleShape {
   SampleMode mode;
   SamplePadding padding;
   SampleCoordinates coordinates;
@@ -52,7 +52,7 @@ struct SampledAxis {
 };
 
 template <typename C>
-TFO_HOST_DEVICE static inline SampledAxis<C> AxisOf(const GridSampleArgs& args,
+TFO_HOST_DEVICE static inline SampledAxis<C> AxisOf(const GridSampleShape& args,
                                                     int64_t size) {
   SampledAxis<C> axis = {args.mode,
                          args.padding,

@@ -24,7 +24,7 @@ void Fetch(const T* from, int64_t count) {
 }
 
 // Estimates a sample's cost.
-double CyclesPerSample(const GridSampleArgs& args) {
+double CyclesPerSample(const GridSampleShape& args) {
   const double taps = TapsOnAxis(args.mode) * TapsOnAxis(args.mode);
   return 10 + taps * (2 + args.channels / 8.0);
 }
@@ -41,7 +41,7 @@ struct FoundBlock {
 // The tap whose row most samples read first: the last one if an image's samples
 // go down.
 template <typename C>
-int FirstReadTap(const GridSampleArgs& args, const C* grid) {
+int FirstReadTap(const GridSampleShape& args, const C* grid) {
   const bool down = args.coordinates == SampleCoordinates::kFlow ||
                     grid[2 * args.samples - 1] > grid[1];
   const int on_axis = TapsOnAxis(args.mode);
@@ -51,10 +51,9 @@ int FirstReadTap(const GridSampleArgs& args, const C* grid) {
 // Calls find(block), then body(*block), for blocks of samples, in parallel. The
 // pixels of a block are on their way from memory while the one before it is
 // worked on.
-template <typename T, typename Find, typename Body>
-void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, const T* features,
-               const Accumulator<T>* grid, double cycles, const Find& find,
-               const Body& body) {
+template <typename T, typename Args, typename Find, typename Body>
+void ForBlocks(const Cpu& cpu, const Args& args, double cycles,
+               const Find& find, const Body& body) {
   const int64_t blocks = (args.samples + kSampleBlock - 1) / kSampleBlock;
   cpu.ParallelFor(
       args.batch * blocks, cycles * kSampleBlock,
@@ -69,8 +68,8 @@ void ForBlocks(const Cpu& cpu, const GridSampleArgs& args, const T* features,
           find(&block);
           TFO_DISPATCH(FetchPixels<T>)
           (block.taps, block.span.count,
-           FirstReadTap(args, grid + 2 * block.image * args.samples),
-           features + block.image * args.Pixels() * args.channels,
+           FirstReadTap(args, args.grid + 2 * block.image * args.samples),
+           args.features + block.image * args.Pixels() * args.channels,
            args.channels);
         };
         if (begin < end) prepare(begin);
@@ -88,14 +87,12 @@ class BandSums {
  public:
   using Sum = Accumulator<T>;
 
-  BandSums(const GridSampleArgs& args, const T* d_output, const Sum* grid,
-           T* d_features)
-      : args_(args), d_output_(d_output), grid_(grid), features_(d_features) {}
+  explicit BandSums(const GridSampleGradArgs<T>& args) : args_(args) {}
 
   void Run(int64_t image, const PixelBand& band, const SampleList& list) {
     const int64_t size = (band.end - band.begin) * args_.channels;
-    T* const to =
-        features_ + (image * args_.Pixels() + band.begin) * args_.channels;
+    T* const to = args_.d_features +
+                  (image * args_.Pixels() + band.begin) * args_.channels;
     if constexpr (std::is_same_v<T, Sum>) {
       cleared_ = band.begin;
       Add(image, band, list, to);
@@ -148,9 +145,9 @@ class BandSums {
 
   void Add(int64_t image, const PixelBand& band, const SampleList& list,
            Sum* sums) {
-    const Sum* const grid = grid_ + 2 * image * args_.samples;
+    const Sum* const grid = args_.grid + 2 * image * args_.samples;
     const T* const d_output =
-        d_output_ + image * args_.samples * args_.channels;
+        args_.d_output + image * args_.samples * args_.channels;
     for (int64_t first = 0; first < list.count; first += kSampleBlock) {
       const SampleSpan span = SpanAt(list, first);
       FetchGradients(SpanAt(list, first + kSampleBlock), d_output);
@@ -160,10 +157,7 @@ class BandSums {
     }
   }
 
-  const GridSampleArgs& args_;
-  const T* const d_output_;
-  const Sum* const grid_;
-  T* const features_;
+  const GridSampleGradArgs<T>& args_;
   SampleTaps<Sum> taps_;
   int64_t cleared_ = 0;  // the first pixel whose sums are not cleared yet
   std::vector<Sum> scratch_;
@@ -171,7 +165,7 @@ class BandSums {
 
 // Returns the shift of the bands that the gradient to features is shared out
 // by: a band has 2^shift rows.
-int BandShift(const Cpu& cpu, const GridSampleArgs& args, bool is_16_bit) {
+int BandShift(const Cpu& cpu, const GridSampleShape& args, bool is_16_bit) {
   const int64_t wanted = cpu.num_threads == 1 ? 1 : 4 * cpu.num_threads;
   int64_t rows = args.height;
   const int64_t images = std::max<int64_t>(args.batch, 1);
@@ -191,7 +185,7 @@ int BandShift(const Cpu& cpu, const GridSampleArgs& args, bool is_16_bit) {
 
 // Prefetches the coordinates of samples that follow those of a block.
 template <typename C>
-void FetchCoordinates(const GridSampleArgs& args, const C* grid,
+void FetchCoordinates(const GridSampleShape& args, const C* grid,
                       const SampleSpan& span) {
   const int64_t first = span.first + 2 * kSampleBlock;
   Fetch(grid + 2 * first,
@@ -200,7 +194,7 @@ void FetchCoordinates(const GridSampleArgs& args, const C* grid,
 
 // Replaces weights by their derivatives along a direction of the grid.
 template <typename C>
-void UseSlopesAsWeights(const GridSampleArgs& args, const C* direction,
+void UseSlopesAsWeights(const GridSampleShape& args, const C* direction,
                         int64_t count, const SampleSlopes<C>& slopes,
                         SampleTaps<C>* taps) {
   const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
@@ -218,18 +212,16 @@ void UseSlopesAsWeights(const GridSampleArgs& args, const C* direction,
 }  // namespace
 
 template <typename T>
-Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
-                 const Accumulator<T>* grid, const Accumulator<T>* direction,
-                 T* output) {
+Error GridSample(const Cpu& cpu, const GridSampleArgs<T>& args) {
   using Sum = Accumulator<T>;
   const auto find = [&](FoundBlock<Sum>* block) {
     const int64_t first = 2 * block->image * args.samples;
-    FetchCoordinates(args, grid + first, block->span);
+    FetchCoordinates(args, args.grid + first, block->span);
     TFO_DISPATCH(FindTaps<Sum>)
-    (args, grid + first, block->span, &block->taps,
-     direction == nullptr ? nullptr : &block->slopes);
-    if (direction != nullptr) {
-      UseSlopesAsWeights(args, direction + first + 2 * block->span.first,
+    (args, args.grid + first, block->span, &block->taps,
+     args.direction == nullptr ? nullptr : &block->slopes);
+    if (args.direction != nullptr) {
+      UseSlopesAsWeights(args, args.direction + first + 2 * block->span.first,
                          block->span.count, block->slopes, &block->taps);
     }
   };
@@ -237,24 +229,22 @@ Error GridSample(const Cpu& cpu, const GridSampleArgs& args, const T* features,
     const int64_t first = block.image * args.samples + block.span.first;
     TFO_DISPATCH(SamplePixels<T>)
     (block.taps, block.span.count,
-     features + block.image * args.Pixels() * args.channels, args,
-     output + first * args.channels);
+     args.features + block.image * args.Pixels() * args.channels, args,
+     args.output + first * args.channels);
   };
-  ForBlocks<T>(cpu, args, features, grid, CyclesPerSample(args), find, sample);
+  ForBlocks<T>(cpu, args, CyclesPerSample(args), find, sample);
   return nullptr;
 }
 
 template <typename T>
-Error GridSampleGrad(const Cpu& cpu, const GridSampleArgs& args,
-                     const T* d_output, const Accumulator<T>* grid,
-                     T* d_features) {
-  const SampleBands<Accumulator<T>> bands(cpu, args, grid,
+Error GridSampleGrad(const Cpu& cpu, const GridSampleGradArgs<T>& args) {
+  const SampleBands<Accumulator<T>> bands(cpu, args, args.grid,
                                           BandShift(cpu, args, sizeof(T) == 2));
   const int64_t count = args.batch * bands.count();
   const double cycles = CyclesPerSample(args) * args.samples * args.batch /
                         std::max<int64_t>(count, 1);
   cpu.ParallelFor(count, cycles, [&](int64_t begin, int64_t end) {
-    BandSums<T> sums(args, d_output, grid, d_features);
+    BandSums<T> sums(args);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t band = unit % bands.count(), image = unit / bands.count();
       sums.Run(image, bands.Pixels(band), bands.Samples(image, band));
@@ -264,18 +254,17 @@ Error GridSampleGrad(const Cpu& cpu, const GridSampleArgs& args,
 }
 
 template <typename T>
-Error GridSampleGridGrad(const Cpu& cpu, const GridSampleArgs& args,
-                         const T* d_output, const T* features,
-                         const Accumulator<T>* grid, Accumulator<T>* d_grid) {
+Error GridSampleGridGrad(const Cpu& cpu,
+                         const GridSampleGridGradArgs<T>& args) {
   using Sum = Accumulator<T>;
   const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
   const auto find = [&](FoundBlock<Sum>* block) {
     const int64_t first = block->image * args.samples;
-    FetchCoordinates(args, grid + 2 * first, block->span);
+    FetchCoordinates(args, args.grid + 2 * first, block->span);
     TFO_DISPATCH(FindTaps<Sum>)
-    (args, grid + 2 * first, block->span, &block->taps, &block->slopes);
+    (args, args.grid + 2 * first, block->span, &block->taps, &block->slopes);
     if (args.channels * sizeof(T) < kLine) return;
-    Fetch(d_output + (first + block->span.first) * args.channels,
+    Fetch(args.d_output + (first + block->span.first) * args.channels,
           block->span.count * args.channels);
   };
   const auto differentiate = [&](const FoundBlock<Sum>& block) {
@@ -283,35 +272,23 @@ Error GridSampleGridGrad(const Cpu& cpu, const GridSampleArgs& args,
     const int64_t count = block.span.count;
     const int64_t first = block.image * args.samples + block.span.first;
     TFO_DISPATCH(DotPixels<T>)
-    (block.taps, block.slopes, count, d_output + first * args.channels,
-     features + block.image * args.Pixels() * args.channels, args, &dots);
+    (block.taps, block.slopes, count, args.d_output + first * args.channels,
+     args.features + block.image * args.Pixels() * args.channels, args, &dots);
     Sum sums[2][kSampleBlock];
     TFO_DISPATCH(SumSlopes<Sum>)
     (block.taps.count, block.slopes, dots, count, sums[y_at], sums[1 - y_at]);
-    Sum* const to = d_grid + 2 * first;
+    Sum* const to = args.d_grid + 2 * first;
     for (int64_t i = 0; i < count; ++i) {
       to[2 * i] = sums[0][i];
       to[2 * i + 1] = sums[1][i];
     }
   };
-  ForBlocks<T>(cpu, args, features, grid, 2 * CyclesPerSample(args), find,
-               differentiate);
+  ForBlocks<T>(cpu, args, 2 * CyclesPerSample(args), find, differentiate);
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                   \
-  template Error GridSample<T>(const Cpu&, const GridSampleArgs&, const T*,  \
-                               const Accumulator<T>*, const Accumulator<T>*, \
-                               T*);                                          \
-  template Error GridSampleGrad<T>(const Cpu&, const GridSampleArgs&,        \
-                                   const T*, const Accumulator<T>*, T*);     \
-  template Error GridSampleGridGrad<T>(const Cpu&, const GridSampleArgs&,    \
-                                       const T*, const T*,                   \
-                                       const Accumulator<T>*, Accumulator<T>*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(GridSample, Cpu, GridSampleArgs);
+TFO_INSTANTIATE_ALGORITHM(GridSampleGrad, Cpu, GridSampleGradArgs);
+TFO_INSTANTIATE_ALGORITHM(GridSampleGridGrad, Cpu, GridSampleGridGradArgs);
 
 }  // namespace tfo

@@ -12,34 +12,32 @@ namespace {
 constexpr int kThreads = 128;
 
 // Channel c of a sample of all images, and of pixel 0 of its image: indices.
-__device__ int64_t OutputIndex(const GridSampleArgs& args, int64_t sample,
+__device__ int64_t OutputIndex(const GridSampleShape& args, int64_t sample,
                                int64_t c) {
   return sample * args.channels + c;
 }
-__device__ int64_t FeatureIndex(const GridSampleArgs& args, int64_t image,
+__device__ int64_t FeatureIndex(const GridSampleShape& args, int64_t image,
                                 int64_t c) {
   return image * args.Pixels() * args.channels + c;
 }
 
 template <typename T, int N, int kAxis>
 __global__ void __launch_bounds__(kThreads)
-    Sample(const __grid_constant__ GridSampleArgs args, const T* features,
-           const Accumulator<T>* grid, const Accumulator<T>* direction,
-           T* output, int64_t units) {
+    Sample(const __grid_constant__ GridSampleArgs<T> args, int64_t units) {
   using Sum = Accumulator<T>;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
        i < units; i += static_cast<int64_t>(gridDim.x) * kThreads) {
     const int64_t packs = args.channels / N;
     const int64_t sample = i / packs, c = i % packs * N;
-    const auto taps = TapsAt<kAxis>(args, grid, sample);
-    const bool is_tangent = direction != nullptr;
+    const auto taps = TapsAt<kAxis>(args, args.grid, sample);
+    const bool is_tangent = args.direction != nullptr;
     const Sum start =
         taps.IsNan() && !is_tangent ? taps.y.nan + taps.x.nan : Sum(0);
     const bool flow = args.coordinates == SampleCoordinates::kFlow;
-    const Sum d_y = is_tangent ? direction[2 * sample + !flow] : Sum(0);
-    const Sum d_x = is_tangent ? direction[2 * sample + flow] : Sum(0);
+    const Sum d_y = is_tangent ? args.direction[2 * sample + !flow] : Sum(0);
+    const Sum d_x = is_tangent ? args.direction[2 * sample + flow] : Sum(0);
     const T* const image =
-        features + FeatureIndex(args, sample / args.samples, c);
+        args.features + FeatureIndex(args, sample / args.samples, c);
     Sum sums[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) sums[n] = start;
@@ -63,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
     Pack<T, N> out;
 #pragma unroll
     for (int n = 0; n < N; ++n) out.values[n] = Narrow<T>(sums[n]);
-    StorePack(out, output + OutputIndex(args, sample, c));
+    StorePack(out, args.output + OutputIndex(args, sample, c));
   }
 }
 
@@ -95,16 +93,16 @@ __device__ void AddAtomically(const Sum (&values)[N], Sum* to) {
 // Adds to zeros, in no order.
 template <typename T, int N, int kAxis>
 __global__ void __launch_bounds__(kThreads)
-    AddAtomic(const __grid_constant__ GridSampleArgs args, const T* d_output,
-              const Accumulator<T>* grid, Accumulator<T>* sums, int64_t units) {
+    AddAtomic(const __grid_constant__ GridSampleGradArgs<T> args,
+              Accumulator<T>* sums, int64_t units) {
   using Sum = Accumulator<T>;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
        i < units; i += static_cast<int64_t>(gridDim.x) * kThreads) {
     const int64_t packs = args.channels / N;
     const int64_t sample = i / packs, c = i % packs * N;
-    const auto taps = TapsAt<kAxis>(args, grid, sample);
+    const auto taps = TapsAt<kAxis>(args, args.grid, sample);
     Sum* const image = sums + FeatureIndex(args, sample / args.samples, c);
-    const auto pack = LoadPack<N>(d_output + OutputIndex(args, sample, c));
+    const auto pack = LoadPack<N>(args.d_output + OutputIndex(args, sample, c));
 #pragma unroll
     for (int k = 0; k < kAxis; ++k) {
 #pragma unroll
@@ -127,8 +125,8 @@ __global__ void __launch_bounds__(kThreads)
 // those of the row to its own channels.
 template <typename T, int kAxis>
 __global__ void __launch_bounds__(kThreads)
-    AddInOrder(const __grid_constant__ GridSampleArgs args, const T* d_output,
-               const Accumulator<T>* grid, Accumulator<T>* sums) {
+    AddInOrder(const __grid_constant__ GridSampleGradArgs<T> args,
+               Accumulator<T>* sums) {
   using Sum = Accumulator<T>;
   __shared__ PlaneTaps<kAxis, Sum> chunk[kThreads];
   __shared__ bool touches[kThreads];
@@ -140,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
       bool touch = false;
       if (mine < args.samples) {
         const auto taps =
-            TapsAt<kAxis>(args, grid, image * args.samples + mine);
+            TapsAt<kAxis>(args, args.grid, image * args.samples + mine);
         for (int k = 0; k < kAxis; ++k) {
           touch |= taps.row[k] == row && taps.y.weight[k] != 0;
         }
@@ -154,7 +152,7 @@ __global__ void __launch_bounds__(kThreads)
           if (!touches[i]) continue;
           const PlaneTaps<kAxis, Sum>& taps = chunk[i];
           const int64_t sample = image * args.samples + first + i;
-          const Sum from = Widen(d_output[OutputIndex(args, sample, c)]);
+          const Sum from = Widen(args.d_output[OutputIndex(args, sample, c)]);
           for (int k = 0; k < kAxis; ++k) {
             if (taps.row[k] != row) continue;
             for (int j = 0; j < kAxis; ++j) {
@@ -183,9 +181,7 @@ __global__ void __launch_bounds__(kThreads)
 // channels.
 template <typename T, int N, int kAxis, int kGroup>
 __global__ void __launch_bounds__(kThreads)
-    GridGrad(const __grid_constant__ GridSampleArgs args, const T* d_output,
-             const T* features, const Accumulator<T>* grid,
-             Accumulator<T>* d_grid) {
+    GridGrad(const __grid_constant__ GridSampleGridGradArgs<T> args) {
   using Sum = Accumulator<T>;
   const int64_t samples = args.batch * args.samples;
   constexpr int kSamples = kThreads / kGroup;
@@ -195,12 +191,12 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t sample = first + threadIdx.x / kGroup;
     const bool valid = sample < samples;
     const int64_t read = valid ? sample : first;
-    const auto taps = TapsAt<kAxis>(args, grid, read);
+    const auto taps = TapsAt<kAxis>(args, args.grid, read);
     Sum dots[kAxis * kAxis] = {};
     for (int64_t c = lane * N; c < args.channels; c += kGroup * N) {
-      const auto up = LoadPack<N>(d_output + OutputIndex(args, read, c));
+      const auto up = LoadPack<N>(args.d_output + OutputIndex(args, read, c));
       const T* const image =
-          features + FeatureIndex(args, read / args.samples, c);
+          args.features + FeatureIndex(args, read / args.samples, c);
 #pragma unroll
       for (int k = 0; k < kAxis; ++k) {
 #pragma unroll
@@ -235,15 +231,15 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (valid && lane == 0) {
       const bool flow = args.coordinates == SampleCoordinates::kFlow;
-      d_grid[2 * sample] = flow ? d_y : d_x;
-      d_grid[2 * sample + 1] = flow ? d_x : d_y;
+      args.d_grid[2 * sample] = flow ? d_y : d_x;
+      args.d_grid[2 * sample + 1] = flow ? d_x : d_y;
     }
   }
 }
 
 // Calls run(N) with the widest packs of channels.
 template <typename T, typename Run, typename... Values>
-Error WithChannelPacks(const GridSampleArgs& args, const Run& run,
+Error WithChannelPacks(const GridSampleShape& args, const Run& run,
                        const Values*... places) {
   return WithWidestPack<T>(
       [&](auto n) {
@@ -260,37 +256,31 @@ unsigned Blocks(int64_t threads) {
 }  // namespace
 
 template <typename T>
-Error GridSample(const Gpu& gpu, const GridSampleArgs& args, const T* features,
-                 const Accumulator<T>* grid, const Accumulator<T>* direction,
-                 T* output) {
+Error GridSample(const Gpu& gpu, const GridSampleArgs<T>& args) {
   const auto run = [&](auto n) {
     constexpr int N = decltype(n)::value;
     return WithTapsOnAxis(args.mode, [&](auto axis) {
       const int64_t units = args.batch * args.samples * (args.channels / N);
       return Launch(gpu, Blocks(units), kThreads,
-                    Sample<T, N, decltype(axis)::value>, args, features, grid,
-                    direction, output, units);
+                    Sample<T, N, decltype(axis)::value>, args, units);
     });
   };
-  return WithChannelPacks<T>(args, run, features, output);
+  return WithChannelPacks<T>(args, run, args.features, args.output);
 }
 
 template <typename T>
-Error GridSampleGrad(const Gpu& gpu, const GridSampleArgs& args,
-                     const T* d_output, const Accumulator<T>* grid,
-                     T* d_features) {
+Error GridSampleGrad(const Gpu& gpu, const GridSampleGradArgs<T>& args) {
   using Sum = Accumulator<T>;
   const int64_t elements = args.batch * args.Pixels() * args.channels;
   constexpr bool kNarrows = !std::is_same_v<T, Sum>;
   Sum* const sums = kNarrows ? static_cast<Sum*>(gpu.scratch)
-                             : reinterpret_cast<Sum*>(d_features);
+                             : reinterpret_cast<Sum*>(args.d_features);
   Error error = EnqueueZeros(gpu, sums, elements * sizeof(Sum));
   if (error != nullptr) return error;
   if (gpu.deterministic) {
     error = WithTapsOnAxis(args.mode, [&](auto axis) {
       return Launch(gpu, GridSize(args.batch * args.height), kThreads,
-                    AddInOrder<T, decltype(axis)::value>, args, d_output, grid,
-                    sums);
+                    AddInOrder<T, decltype(axis)::value>, args, sums);
     });
   } else {
     const auto run = [&](auto n) {
@@ -298,24 +288,23 @@ Error GridSampleGrad(const Gpu& gpu, const GridSampleArgs& args,
       return WithTapsOnAxis(args.mode, [&](auto axis) {
         const int64_t units = args.batch * args.samples * (args.channels / N);
         return Launch(gpu, Blocks(units), kThreads,
-                      AddAtomic<T, N, decltype(axis)::value>, args, d_output,
-                      grid, sums, units);
+                      AddAtomic<T, N, decltype(axis)::value>, args, sums,
+                      units);
       });
     };
-    error = WithChannelPacks<T>(args, run, d_output, sums);
+    error = WithChannelPacks<T>(args, run, args.d_output, sums);
   }
   if constexpr (kNarrows) {
     if (error != nullptr) return error;
     return Launch(gpu, Blocks(elements), kThreads, NarrowSums<T>, sums,
-                  d_features, elements);
+                  args.d_features, elements);
   }
   return error;
 }
 
 template <typename T>
-Error GridSampleGridGrad(const Gpu& gpu, const GridSampleArgs& args,
-                         const T* d_output, const T* features,
-                         const Accumulator<T>* grid, Accumulator<T>* d_grid) {
+Error GridSampleGridGrad(const Gpu& gpu,
+                         const GridSampleGridGradArgs<T>& args) {
   const int64_t samples = args.batch * args.samples;
   const auto run = [&](auto n) {
     constexpr int N = decltype(n)::value;
@@ -323,30 +312,18 @@ Error GridSampleGridGrad(const Gpu& gpu, const GridSampleArgs& args,
       constexpr int kAxis = decltype(axis)::value;
       if (args.channels < 4 * N) {
         return Launch(gpu, Blocks(samples), kThreads, GridGrad<T, N, kAxis, 1>,
-                      args, d_output, features, grid, d_grid);
+                      args);
       }
       constexpr int kGroup = 8;
       return Launch(gpu, Blocks(samples * kGroup), kThreads,
-                    GridGrad<T, N, kAxis, kGroup>, args, d_output, features,
-                    grid, d_grid);
+                    GridGrad<T, N, kAxis, kGroup>, args);
     });
   };
-  return WithChannelPacks<T>(args, run, d_output, features);
+  return WithChannelPacks<T>(args, run, args.d_output, args.features);
 }
 
-#define TFO_INSTANTIATE(T)                                                   \
-  template Error GridSample<T>(const Gpu&, const GridSampleArgs&, const T*,  \
-                               const Accumulator<T>*, const Accumulator<T>*, \
-                               T*);                                          \
-  template Error GridSampleGrad<T>(const Gpu&, const GridSampleArgs&,        \
-                                   const T*, const Accumulator<T>*, T*);     \
-  template Error GridSampleGridGrad<T>(const Gpu&, const GridSampleArgs&,    \
-                                       const T*, const T*,                   \
-                                       const Accumulator<T>*, Accumulator<T>*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(GridSample, Gpu, GridSampleArgs);
+TFO_INSTANTIATE_ALGORITHM(GridSampleGrad, Gpu, GridSampleGradArgs);
+TFO_INSTANTIATE_ALGORITHM(GridSampleGridGrad, Gpu, GridSampleGridGradArgs);
 
 }  // namespace tfo

@@ -7,41 +7,45 @@ namespace {
 
 class GridSampleOpBase : public OpKernel {
  public:
-  explicit GridSampleOpBase(::tensorflow::OpKernelConstruction* ctx)
+  GridSampleOpBase(::tensorflow::OpKernelConstruction* ctx,
+                   ::tensorflow::DataType value)
       : OpKernel(ctx) {
-    std::string mode, padding, coordinates;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("mode", &mode));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("padding_mode", &padding));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("coordinates", &coordinates));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("align_corners", &args_.align_corners));
-    args_.mode = mode == "bilinear"  ? SampleMode::kBilinear
-                 : mode == "nearest" ? SampleMode::kNearest
-                                     : SampleMode::kBicubic;
-    args_.padding = padding == "zeros"    ? SamplePadding::kZeros
-                    : padding == "border" ? SamplePadding::kBorder
-                                          : SamplePadding::kReflection;
-    args_.coordinates = coordinates == "normalized"
-                            ? SampleCoordinates::kNormalized
-                        : coordinates == "pixels" ? SampleCoordinates::kPixels
-                                                  : SampleCoordinates::kFlow;
+    OP_REQUIRES_OK(ctx, CheckValueType(ctx, value));
+    OP_REQUIRES_OK(ctx, ReadEnum(ctx, "mode",
+                                 {{"bilinear", SampleMode::kBilinear},
+                                  {"nearest", SampleMode::kNearest},
+                                  {"bicubic", SampleMode::kBicubic}},
+                                 &shape_.mode));
+    OP_REQUIRES_OK(ctx, ReadEnum(ctx, "padding_mode",
+                                 {{"zeros", SamplePadding::kZeros},
+                                  {"border", SamplePadding::kBorder},
+                                  {"reflection", SamplePadding::kReflection}},
+                                 &shape_.padding));
+    OP_REQUIRES_OK(ctx,
+                   ReadEnum(ctx, "coordinates",
+                            {{"normalized", SampleCoordinates::kNormalized},
+                             {"pixels", SampleCoordinates::kPixels},
+                             {"flow", SampleCoordinates::kFlow}},
+                            &shape_.coordinates));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("align_corners", &shape_.align_corners));
   }
 
  protected:
-  GridSampleArgs ArgsOf(const ::tensorflow::TensorShape& features,
-                        const ::tensorflow::TensorShape& grid) const {
-    GridSampleArgs args = args_;
-    args.batch = features.dim_size(0);
-    args.height = features.dim_size(1);
-    args.width = features.dim_size(2);
-    args.channels = features.dim_size(3);
-    args.samples = 1;
-    for (int i = 1; i < grid.dims() - 1; ++i) args.samples *= grid.dim_size(i);
-    args.flow_columns = grid.dim_size(grid.dims() - 2);
-    return args;
+  GridSampleShape ShapeOf(const ::tensorflow::TensorShape& features,
+                          const ::tensorflow::TensorShape& grid) const {
+    GridSampleShape shape = shape_;
+    shape.batch = features.dim_size(0);
+    shape.height = features.dim_size(1);
+    shape.width = features.dim_size(2);
+    shape.channels = features.dim_size(3);
+    shape.samples = 1;
+    for (int i = 1; i < grid.dims() - 1; ++i) shape.samples *= grid.dim_size(i);
+    shape.flow_columns = grid.dim_size(grid.dims() - 2);
+    return shape;
   }
 
  private:
-  GridSampleArgs args_ = {};
+  GridSampleShape shape_ = {};
 };
 
 // GridSample, and GridSampleTangent, which has a direction as its third input.
@@ -49,23 +53,17 @@ template <typename Device, typename T>
 class GridSampleOp : public GridSampleOpBase {
  public:
   explicit GridSampleOp(::tensorflow::OpKernelConstruction* ctx)
-      : GridSampleOpBase(ctx) {
-    OP_REQUIRES_OK(ctx,
-                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
-  }
+      : GridSampleOpBase(ctx, DataTypeOf<Accumulator<T>>::kValue) {}
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor &features = ctx->input(0), &grid = ctx->input(1);
-    ::tensorflow::Tensor* output;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&output}));
-    if (output->NumElements() == 0) return;
-    const Accumulator<T>* const direction =
-        ctx->num_inputs() > 2 ? Data<Accumulator<T>>(ctx->input(2)) : nullptr;
-    OP_REQUIRES_OK(
-        ctx, ToStatus(GridSample(GetDevice<Device>(ctx),
-                                 ArgsOf(features.shape(), grid.shape()),
-                                 Data<T>(features), Data<Accumulator<T>>(grid),
-                                 direction, Data<T>(output))));
+    using Sum = Accumulator<T>;
+    GridSampleArgs<T> args = {ShapeOf(features.shape(), grid.shape()),
+                              Data<T>(features), Data<Sum>(grid)};
+    if (ctx->num_inputs() > 2) args.direction = Data<Sum>(ctx->input(2));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.output));
+    if (ctx->mutable_output(0)->NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx, ToStatus(GridSample(GetDevice<Device>(ctx), args)));
   }
 };
 
@@ -73,10 +71,7 @@ template <typename Device, typename T>
 class GridSampleGradOp : public GridSampleOpBase {
  public:
   explicit GridSampleGradOp(::tensorflow::OpKernelConstruction* ctx)
-      : GridSampleOpBase(ctx) {
-    OP_REQUIRES_OK(ctx,
-                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
-  }
+      : GridSampleOpBase(ctx, DataTypeOf<Accumulator<T>>::kValue) {}
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor &d_output = ctx->input(0), &grid = ctx->input(1);
@@ -87,7 +82,9 @@ class GridSampleGradOp : public GridSampleOpBase {
     ::tensorflow::Tensor* d_features;
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_features}));
     if (d_features->NumElements() == 0) return;
-    const GridSampleArgs args = ArgsOf(d_features->shape(), grid.shape());
+    const GridSampleGradArgs<T> args = {
+        ShapeOf(d_features->shape(), grid.shape()), Data<T>(d_output),
+        Data<Accumulator<T>>(grid), Data<T>(d_features)};
     Device device = GetDevice<Device>(ctx);
     ::tensorflow::Tensor memory;
     if constexpr (std::is_same_v<Device, Gpu>) {
@@ -95,9 +92,7 @@ class GridSampleGradOp : public GridSampleOpBase {
           ctx, AllocateScratch(ctx, GridSampleGradScratchBytes(args, sizeof(T)),
                                &memory, &device));
     }
-    OP_REQUIRES_OK(ctx, ToStatus(GridSampleGrad(device, args, Data<T>(d_output),
-                                                Data<Accumulator<T>>(grid),
-                                                Data<T>(d_features))));
+    OP_REQUIRES_OK(ctx, ToStatus(GridSampleGrad(device, args)));
   }
 };
 
@@ -105,22 +100,18 @@ template <typename Device, typename T>
 class GridSampleGridGradOp : public GridSampleOpBase {
  public:
   explicit GridSampleGridGradOp(::tensorflow::OpKernelConstruction* ctx)
-      : GridSampleOpBase(ctx) {
-    OP_REQUIRES_OK(ctx,
-                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
-  }
+      : GridSampleOpBase(ctx, DataTypeOf<Accumulator<T>>::kValue) {}
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor &d_output = ctx->input(0),
                                &features = ctx->input(1), &grid = ctx->input(2);
-    ::tensorflow::Tensor* d_grid;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_grid}));
+    GridSampleGridGradArgs<T> args = {ShapeOf(features.shape(), grid.shape()),
+                                      Data<T>(d_output), Data<T>(features),
+                                      Data<Accumulator<T>>(grid)};
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_grid));
     if (grid.NumElements() == 0) return;
-    OP_REQUIRES_OK(
-        ctx, ToStatus(GridSampleGridGrad(
-                 GetDevice<Device>(ctx), ArgsOf(features.shape(), grid.shape()),
-                 Data<T>(d_output), Data<T>(features),
-                 Data<Accumulator<T>>(grid), Data<Accumulator<T>>(d_grid))));
+    OP_REQUIRES_OK(ctx,
+                   ToStatus(GridSampleGridGrad(GetDevice<Device>(ctx), args)));
   }
 };
 

@@ -134,7 +134,7 @@ template <int kLanes>
 __attribute__((noinline)) void SampleFewChannels(const SampleTaps<float>& taps,
                                                  int64_t count,
                                                  const float* image,
-                                                 const GridSampleArgs& args,
+                                                 const GridSampleShape& args,
                                                  float* output) {
   const int64_t channels = args.channels;
   const int64_t row = args.width * channels;
@@ -229,7 +229,7 @@ void FetchPixels(const SampleTaps<Sum<T>>& taps, int64_t count, int new_tap,
 
 template <typename T>
 void SamplePixels(const SampleTaps<Sum<T>>& taps, int64_t count, const T* image,
-                  const GridSampleArgs& args, T* output) {
+                  const GridSampleShape& args, T* output) {
   const int64_t channels = args.channels;
   if (channels == 1) return SampleOneChannel(taps, count, image, output);
   if constexpr (sizeof(T) == 4) {
@@ -252,11 +252,8 @@ void SamplePixels(const SampleTaps<Sum<T>>& taps, int64_t count, const T* image,
   template void FetchPixels<T>(const SampleTaps<Sum<T>>&, int64_t, int,       \
                                const T*, int64_t);                            \
   template void SamplePixels<T>(const SampleTaps<Sum<T>>&, int64_t, const T*, \
-                                const GridSampleArgs&, T*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+                                const GridSampleShape&, T*)
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 }  // namespace TFO_CPU_NAMESPACE

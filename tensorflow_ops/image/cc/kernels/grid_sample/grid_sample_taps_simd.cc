@@ -57,7 +57,7 @@ void CountPositions(int64_t first, int64_t count, int64_t columns,
 }
 
 template <typename C>
-void ReadCoordinates(const GridSampleArgs& args, const C* grid,
+void ReadCoordinates(const GridSampleShape& args, const C* grid,
                      const SampleSpan& span, Coordinates<C>* to) {
   const bool flow = args.coordinates == SampleCoordinates::kFlow;
   // A flow is (y, x).
@@ -99,7 +99,7 @@ TFO_INLINE void StorePixels(typename Lanes<C>::Vector pixel, int32_t size,
 }
 
 template <int kAxis, typename C>
-void FindTapsOf(const GridSampleArgs& args, const C* grid,
+void FindTapsOf(const GridSampleShape& args, const C* grid,
                 const SampleSpan& span, SampleTaps<C>* taps,
                 SampleSlopes<C>* slopes) {
   using V = typename Lanes<C>::Vector;
@@ -144,7 +144,7 @@ void FindTapsOf(const GridSampleArgs& args, const C* grid,
 }
 
 template <int kAxis, typename C>
-void FindRowsOf(const GridSampleArgs& args, const C* grid,
+void FindRowsOf(const GridSampleShape& args, const C* grid,
                 const SampleSpan& span, int32_t* first, int32_t* last) {
   using V = typename Lanes<C>::Vector;
   constexpr int kCount = Lanes<C>::kCount;
@@ -170,8 +170,9 @@ void FindRowsOf(const GridSampleArgs& args, const C* grid,
 }  // namespace
 
 template <typename C>
-void FindTaps(const GridSampleArgs& args, const C* grid, const SampleSpan& span,
-              SampleTaps<C>* taps, SampleSlopes<C>* slopes) {
+void FindTaps(const GridSampleShape& args, const C* grid,
+              const SampleSpan& span, SampleTaps<C>* taps,
+              SampleSlopes<C>* slopes) {
   switch (args.mode) {
     case SampleMode::kNearest:
       return FindTapsOf<1>(args, grid, span, taps, slopes);
@@ -183,8 +184,8 @@ void FindTaps(const GridSampleArgs& args, const C* grid, const SampleSpan& span,
 }
 
 template <typename C>
-void FindRows(const GridSampleArgs& args, const C* grid, const SampleSpan& span,
-              int32_t* first, int32_t* last) {
+void FindRows(const GridSampleShape& args, const C* grid,
+              const SampleSpan& span, int32_t* first, int32_t* last) {
   switch (args.mode) {
     case SampleMode::kNearest:
       return FindRowsOf<1>(args, grid, span, first, last);
@@ -196,10 +197,10 @@ void FindRows(const GridSampleArgs& args, const C* grid, const SampleSpan& span,
 }
 
 #define TFO_INSTANTIATE(C)                                     \
-  template void FindTaps<C>(const GridSampleArgs&, const C*,   \
+  template void FindTaps<C>(const GridSampleShape&, const C*,  \
                             const SampleSpan&, SampleTaps<C>*, \
                             SampleSlopes<C>*);                 \
-  template void FindRows<C>(const GridSampleArgs&, const C*,   \
+  template void FindRows<C>(const GridSampleShape&, const C*,  \
                             const SampleSpan&, int32_t*, int32_t*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

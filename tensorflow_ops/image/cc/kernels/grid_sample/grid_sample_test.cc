@@ -27,7 +27,7 @@ struct Results {
 };
 
 struct Case {
-  GridSampleArgs args;
+  GridSampleShape args;
   std::vector<double> features, grid, d_output;
 
   int64_t Feature(int64_t n, int64_t pixel, int64_t c) const {
@@ -76,7 +76,7 @@ struct Case {
 
 // Values that every dtype holds exactly, in eighths; places in eighths of a
 // pixel, inside and outside, on whole pixels and far away.
-Case MakeCase(GridSampleArgs args, uint32_t seed) {
+Case MakeCase(GridSampleShape args, uint32_t seed) {
   std::mt19937 engine(seed);
   const auto eighths = [&](int64_t n, int low, int high) {
     std::uniform_int_distribution<int> draw(8 * low, 8 * high);
@@ -136,13 +136,14 @@ Actual<T> Run(Device device, const Case& c) {
                       GpuVector<Sum>(c.grid.size())};
   GpuVector<char> scratch(GridSampleGradScratchBytes(c.args, sizeof(T)));
   if constexpr (std::is_same_v<Device, Gpu>) device.scratch = scratch.data();
-  TFO_EXPECT_RUNS(GridSample<T>(device, c.args, features.data(), grid.data(),
-                                nullptr, actual.output.data()));
-  TFO_EXPECT_RUNS(GridSampleGrad(device, c.args, d_output.data(), grid.data(),
-                                 actual.d_features.data()));
-  TFO_EXPECT_RUNS(GridSampleGridGrad(device, c.args, d_output.data(),
-                                     features.data(), grid.data(),
-                                     actual.d_grid.data()));
+  TFO_EXPECT_RUNS(GridSample<T>(device, {c.args, features.data(), grid.data(),
+                                         nullptr, actual.output.data()}));
+  TFO_EXPECT_RUNS(GridSampleGrad<T>(
+      device,
+      {c.args, d_output.data(), grid.data(), actual.d_features.data()}));
+  TFO_EXPECT_RUNS(
+      GridSampleGridGrad<T>(device, {c.args, d_output.data(), features.data(),
+                                     grid.data(), actual.d_grid.data()}));
   return actual;
 }
 
@@ -155,7 +156,7 @@ std::vector<double> Directions(int64_t n) {
 template <typename T, typename Device>
 Actual<T> Check(const Device& device, const Case& c,
                 const testing::Caller& caller = {}) {
-  const GridSampleArgs& args = c.args;
+  const GridSampleShape& args = c.args;
   const testing::Case of_test(
       caller, testing::NameOf<T>(), "mode ", static_cast<int>(args.mode),
       ", padding ", static_cast<int>(args.padding), ", coordinates ",
@@ -170,9 +171,10 @@ Actual<T> Check(const Device& device, const Case& c,
   // The tangent is the transpose of the gradient to the grid.
   GpuVector<T> tangent(c.d_output.size());
   const auto direction = As<Accumulator<T>>(Directions(c.grid.size()));
-  TFO_EXPECT_RUNS(GridSample<T>(device, c.args, As<T>(c.features).data(),
-                                As<Accumulator<T>>(c.grid).data(),
-                                direction.data(), tangent.data()));
+  const auto features = As<T>(c.features);
+  const auto grid = As<Accumulator<T>>(c.grid);
+  TFO_EXPECT_RUNS(GridSample<T>(device, {c.args, features.data(), grid.data(),
+                                         direction.data(), tangent.data()}));
   double along_grid = 0, along_output = 0, size = 1;
   for (size_t i = 0; i < direction.size(); ++i) {
     along_grid += direction[i] * expected.d_grid[i];
@@ -195,7 +197,7 @@ void ForModes(const Body& body) {
     for (auto padding : {SamplePadding::kZeros, SamplePadding::kBorder,
                          SamplePadding::kReflection}) {
       for (bool align : {false, true}) {
-        GridSampleArgs args = {};
+        GridSampleShape args = {};
         args.mode = mode;
         args.padding = padding;
         args.align_corners = align;
@@ -208,7 +210,7 @@ void ForModes(const Body& body) {
 template <typename T, typename Device>
 void CheckModes(const Device& device) {
   uint32_t seed = 0;
-  ForModes([&](GridSampleArgs args) {
+  ForModes([&](GridSampleShape args) {
     for (auto coordinates :
          {SampleCoordinates::kNormalized, SampleCoordinates::kPixels,
           SampleCoordinates::kFlow}) {
@@ -231,7 +233,7 @@ TFO_TEST(GridSample, AllModesEqualTheDefinition) {
   CheckModes<double>(cpu);
 }
 TFO_TEST(GridSample, Bits16EqualTheDefinition) {
-  GridSampleArgs args = {};
+  GridSampleShape args = {};
   args.coordinates = SampleCoordinates::kPixels;
   args.batch = 1;
   args.height = args.width = 8;
@@ -249,7 +251,7 @@ TFO_TEST(GridSample, SizesEqualTheDefinition) {
   uint32_t seed = 0;
   for (int64_t channels : {1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 33, 64, 100}) {
     for (int64_t samples : {1, 63, 64, 130}) {
-      GridSampleArgs args = {};
+      GridSampleShape args = {};
       args.coordinates = SampleCoordinates::kPixels;
       args.batch = 1 + seed % 2;
       args.height = 7;
@@ -264,7 +266,7 @@ TFO_TEST(GridSample, SizesEqualTheDefinition) {
 
 TFO_TEST(GridSample, OnePixelEqualsTheDefinition) {
   uint32_t seed = 0;
-  ForModes([&](GridSampleArgs args) {
+  ForModes([&](GridSampleShape args) {
     args.batch = args.height = args.width = 1;
     args.channels = 2;
     args.samples = 20;
@@ -277,7 +279,7 @@ TFO_TEST(GridSample, OnePixelEqualsTheDefinition) {
 // An infinite coordinate is far outside, of one pixel's row, too.
 template <typename Device>
 void CheckInfinityInOnePixel(const Device& device) {
-  ForModes([&](GridSampleArgs args) {
+  ForModes([&](GridSampleShape args) {
     args.batch = args.height = 1;
     args.width = 5;
     args.channels = 2;
@@ -297,7 +299,7 @@ TFO_TEST(GridSample, InfinityIsOutsideOfOnePixel) {
 // A direction counts only where the slope along it is not 0.
 template <typename Device>
 void CheckInfiniteDirections(const Device& device) {
-  GridSampleArgs args = {};
+  GridSampleShape args = {};
   args.padding = SamplePadding::kBorder;
   args.coordinates = SampleCoordinates::kPixels;
   args.batch = 1, args.height = 4, args.width = 5, args.channels = 3;
@@ -308,9 +310,9 @@ void CheckInfiniteDirections(const Device& device) {
   const auto tangent = [&](double y) {
     const auto direction = As<float>({1, y, -2, y});
     GpuVector<float> to(c.d_output.size());
-    TFO_EXPECT_RUNS(GridSample<float>(device, c.args, features.data(),
-                                      grid.data(), direction.data(),
-                                      to.data()));
+    TFO_EXPECT_RUNS(GridSample<float>(
+        device,
+        {c.args, features.data(), grid.data(), direction.data(), to.data()}));
     return to;
   };
   TFO_EXPECT(testing::HaveSameBits(tangent(0), tangent(INFINITY)));
@@ -325,7 +327,7 @@ TFO_CUDA_TEST(GridSample, CudaInfiniteDirectionsWithoutASlope) {
 // Neighbors share pixels, in rows as short as can be, and with a hole.
 TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
   for (int64_t width : {1, 2, 3, 4, 9}) {
-    GridSampleArgs args = {};
+    GridSampleShape args = {};
     args.coordinates = SampleCoordinates::kPixels;
     args.batch = 1, args.channels = 3;
     args.height = 20;
@@ -343,7 +345,7 @@ TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
 // Tall images are shared out by bands of rows: the bits must not depend on it.
 TFO_TEST(GridSample, ThreadsDoNotChangeBits) {
   for (int64_t channels : {2, 3}) {
-    GridSampleArgs args = {};
+    GridSampleShape args = {};
     args.coordinates = SampleCoordinates::kPixels;
     args.mode = channels == 2 ? SampleMode::kBicubic : SampleMode::kBilinear;
     args.batch = 1;
@@ -373,7 +375,7 @@ const double kWild[] = {kNan,  kInfinity,  -kInfinity,    1e10, -1e10, 3e38,
                         -3e38, 2147483648, -2147483649.0, 16.5, -3.25, 0};
 
 // A wild coordinate with a tame one, in each place.
-Case WildCase(GridSampleArgs args) {
+Case WildCase(GridSampleShape args) {
   const int64_t wild = std::size(kWild);
   args.batch = 1;
   args.height = 4;
@@ -393,7 +395,7 @@ Case WildCase(GridSampleArgs args) {
 // same place: wild coordinates are given in pixels and as a flow.
 template <typename Device>
 void CheckWild(const Device& device) {
-  ForModes([&](GridSampleArgs args) {
+  ForModes([&](GridSampleShape args) {
     for (auto coordinates :
          {SampleCoordinates::kPixels, SampleCoordinates::kFlow}) {
       args.coordinates = coordinates;
@@ -426,7 +428,7 @@ void CheckWild(const Device& device) {
 TFO_TEST(GridSample, WildPlacesEqualTheDefinition) { CheckWild(Cpu()); }
 
 TFO_TEST(GridSample, PixelsOfWeightZeroAreNotRead) {
-  ForModes([&](GridSampleArgs args) {
+  ForModes([&](GridSampleShape args) {
     args.coordinates = SampleCoordinates::kPixels;
     args.batch = 1;
     args.height = args.width = 5;
@@ -437,8 +439,8 @@ TFO_TEST(GridSample, PixelsOfWeightZeroAreNotRead) {
       for (int64_t c = 0; c < channels; ++c) features[12 * channels + c] = 2;
       const float grid[] = {2, 2};
       std::vector<float> output(channels);
-      GridSample<float>(Cpu(), args, features.data(), grid, nullptr,
-                        output.data());
+      GridSample<float>(Cpu(),
+                        {args, features.data(), grid, nullptr, output.data()});
       for (float value : output) TFO_EXPECT_EQ(value, 2.f);
     }
   });
@@ -452,7 +454,7 @@ TFO_CUDA_TEST(GridSample, CudaAllModesEqualTheDefinition) {
 }
 TFO_CUDA_TEST(GridSample, CudaTypesEqualTheDefinition) {
   for (int64_t channels : {3, 4, 40}) {
-    GridSampleArgs args = {};
+    GridSampleShape args = {};
     args.coordinates = SampleCoordinates::kPixels;
     args.batch = 2;
     args.height = 6;
@@ -474,7 +476,7 @@ TFO_CUDA_TEST(GridSample, CudaTypesEqualTheDefinition) {
 template <typename T>
 void TimeSamples(int64_t batch, int64_t side, int64_t channels,
                  bool deterministic = false) {
-  GridSampleArgs args = {};
+  GridSampleShape args = {};
   args.align_corners = true;
   args.batch = testing::BenchmarkSize(batch);
   args.height = args.width = testing::BenchmarkSize(side);
@@ -501,8 +503,8 @@ void TimeSamples(int64_t batch, int64_t side, int64_t channels,
   if (!deterministic) {
     testing::TimeOnGpu(
         name_of("grid_sample"), num_bytes, 0, [&](const Gpu& gpu) {
-          return GridSample<T>(gpu, args, features.data(), grid.data(), nullptr,
-                               output.data());
+          return GridSample<T>(gpu, {args, features.data(), grid.data(),
+                                     nullptr, output.data()});
         });
   }
   testing::TimeOnGpu(
@@ -511,10 +513,12 @@ void TimeSamples(int64_t batch, int64_t side, int64_t channels,
       2 * num_bytes, GridSampleGradScratchBytes(args, sizeof(T)), [&](Gpu gpu) {
         gpu.deterministic = deterministic;
         const Error error = GridSampleGridGrad<T>(
-            gpu, args, d.data(), features.data(), grid.data(), to_grid.data());
-        return error != nullptr ? error
-                                : GridSampleGrad<T>(gpu, args, d.data(),
-                                                    grid.data(), to.data());
+            gpu,
+            {args, d.data(), features.data(), grid.data(), to_grid.data()});
+        return error != nullptr
+                   ? error
+                   : GridSampleGrad<T>(
+                         gpu, {args, d.data(), grid.data(), to.data()});
       });
 }
 TFO_BENCHMARK(GridSample, Maps) {
