@@ -22,16 +22,13 @@ class ConnectedComponentsOp : public OpKernel {
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor& images = ctx->input(0);
-    ::tensorflow::Tensor *labels, *counts;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&labels, &counts}));
-    if (counts->NumElements() == 0) return;
     ConnectedComponentsArgs args;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.labels, &args.counts));
+    if (ctx->mutable_output(1)->NumElements() == 0) return;
     args.planes = PlanesOf(images.shape());
     args.pixel_bytes = ::tensorflow::DataTypeSize(images.dtype());
     args.diagonal = diagonal_;
     args.images = images.data();
-    args.labels = Data<int32_t>(labels);
-    args.counts = Data<int32_t>(counts);
     Device device = GetDevice<Device>(ctx);
     ::tensorflow::Tensor memory;
     if constexpr (std::is_same_v<Device, Gpu>) {

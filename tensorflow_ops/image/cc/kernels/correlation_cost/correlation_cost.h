@@ -13,7 +13,8 @@ namespace tfo {
 // Of each option.
 inline constexpr int64_t kMaxCorrelationOption = 1 << 20;
 
-struct CorrelationArgs {
+// Options and sizes of the maps.
+struct CorrelationShape {
   int64_t max_displacement, kernel_size, stride_1, stride_2, padding;
   int64_t batch, height, width, channels;
 
@@ -44,12 +45,12 @@ struct ImageSteps {
   int64_t image, row, pixel;
 };
 TFO_HOST_DEVICE static inline ImageSteps FeatureSteps(
-    const CorrelationArgs& args) {
+    const CorrelationShape& args) {
   const int64_t row = args.width * args.channels;
   return {args.height * row, row, args.channels};
 }
 TFO_HOST_DEVICE static inline ImageSteps CostSteps(
-    const CorrelationArgs& args) {
+    const CorrelationShape& args) {
   const int64_t row = args.OutputWidth() * args.Displacements();
   return {args.OutputHeight() * row, row, args.Displacements()};
 }
@@ -57,27 +58,37 @@ TFO_HOST_DEVICE static inline ImageSteps CostSteps(
 // T is float, double, Half or BFloat16; sums are Accumulator<T>. The same bits
 // for any number of threads, and from run to run on a GPU.
 
+template <typename T>
+struct CorrelationCostArgs : CorrelationShape {
+  const T *a, *b;  // [batch, height, width, channels]
+  T* costs;        // [batch, OutputHeight(), OutputWidth(), Displacements()]
+};
+
+// The gradient to one of the maps: to b if to_b, else to a.
+template <typename T>
+struct CorrelationCostGradArgs : CorrelationShape {
+  const T* d_costs;
+  const T* other;  // the other map
+  bool to_b;
+  T* gradient;
+};
+
 // With r = Radius() and y1 = y stride_1 - padding + Border(), likewise x1:
 //   costs[y, x, (dy + r) Side() + dx + r] = mean over window (j, i) and
 //   channels of a[y1 + j, x1 + i] b[y1 + dy stride_2 + j, x1 + dx stride_2 + i]
 // where pixels outside count as 0. Writes all of `costs`.
 template <typename T>
-Error CorrelationCost(const Cpu& cpu, const CorrelationArgs& args, const T* a,
-                      const T* b, T* costs);
+Error CorrelationCost(const Cpu& cpu, const CorrelationCostArgs<T>& args);
 template <typename T>
-Error CorrelationCost(const Gpu& gpu, const CorrelationArgs& args, const T* a,
-                      const T* b, T* costs);
+Error CorrelationCost(const Gpu& gpu, const CorrelationCostArgs<T>& args);
 
-// Writes all of the gradient to one of the maps: to b if to_b, else to a.
-// `other` is the other map.
+// Writes all of `gradient`.
 template <typename T>
-Error CorrelationCostGrad(const Cpu& cpu, const CorrelationArgs& args,
-                          const T* d_costs, const T* other, bool to_b,
-                          T* gradient);
+Error CorrelationCostGrad(const Cpu& cpu,
+                          const CorrelationCostGradArgs<T>& args);
 template <typename T>
-Error CorrelationCostGrad(const Gpu& gpu, const CorrelationArgs& args,
-                          const T* d_costs, const T* other, bool to_b,
-                          T* gradient);
+Error CorrelationCostGrad(const Gpu& gpu,
+                          const CorrelationCostGradArgs<T>& args);
 
 }  // namespace tfo
 

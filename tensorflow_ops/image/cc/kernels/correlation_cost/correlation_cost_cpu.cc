@@ -19,7 +19,7 @@ class CostBand {
  public:
   using Sum = Accumulator<T>;
 
-  CostBand(const CorrelationArgs& args, const Tile& tile)
+  CostBand(const CorrelationShape& args, const Tile& tile)
       : args_(args),
         tile_(tile),
         a_(args, RowsOfA(args, tile.rows), tile.channels, Layout(args)),
@@ -30,17 +30,17 @@ class CostBand {
         offsets_(args.Side()) {}
 
   // Aligns the first window's centre.
-  static RowLayout Layout(const CorrelationArgs& args) {
+  static RowLayout Layout(const CorrelationShape& args) {
     const auto behind = [](int64_t n) { return RoundUp(n, kBlock) - n; };
     const int64_t margin = behind(args.Border());
     return {PhasesOf(args), margin, margin + args.width + 2 * args.padding,
             std::max(behind(args.width), behind(args.OutputWidth()))};
   }
 
-  static int64_t RowsOfA(const CorrelationArgs& args, int64_t rows) {
+  static int64_t RowsOfA(const CorrelationShape& args, int64_t rows) {
     return (rows - 1) * args.stride_1 + args.kernel_size;
   }
-  static int64_t RowsOfB(const CorrelationArgs& args, int64_t rows) {
+  static int64_t RowsOfB(const CorrelationShape& args, int64_t rows) {
     return RowsOfA(args, rows) + 2 * args.Radius() * args.stride_2;
   }
 
@@ -233,7 +233,7 @@ class CostBand {
     return sum;
   }
 
-  const CorrelationArgs& args_;
+  const CorrelationShape& args_;
   const Tile tile_;
   PackedRows<T> a_, b_;
   const bool all_channels_;  // all channels, not a tile of them after the other
@@ -246,8 +246,7 @@ class CostBand {
 }  // namespace
 
 template <typename T>
-Error CorrelationCost(const Cpu& cpu, const CorrelationArgs& args, const T* a,
-                      const T* b, T* costs) {
+Error CorrelationCost(const Cpu& cpu, const CorrelationCostArgs<T>& args) {
   const int64_t height = args.OutputHeight();
   const Tile tile =
       TileOf(height, args.channels,
@@ -262,7 +261,8 @@ Error CorrelationCost(const Cpu& cpu, const CorrelationArgs& args, const T* a,
   const int64_t of_image = args.height * args.width * args.channels;
   const int64_t of_costs = height * args.OutputWidth() * args.Displacements();
   if (args.channels == 0) {
-    std::fill_n(costs, args.batch * of_costs, Narrow<T>(Accumulator<T>(0)));
+    std::fill_n(args.costs, args.batch * of_costs,
+                Narrow<T>(Accumulator<T>(0)));
     return nullptr;
   }
   cpu.ParallelFor(
@@ -271,20 +271,14 @@ Error CorrelationCost(const Cpu& cpu, const CorrelationArgs& args, const T* a,
         CostBand<T> band(args, tile);
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t image = unit / bands, y = unit % bands * tile.rows;
-          band.Run(a + image * of_image, b + image * of_image, y,
-                   std::min(y + tile.rows, height), costs + image * of_costs);
+          band.Run(args.a + image * of_image, args.b + image * of_image, y,
+                   std::min(y + tile.rows, height),
+                   args.costs + image * of_costs);
         }
       });
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                              \
-  template Error CorrelationCost<T>(const Cpu&, const CorrelationArgs&, \
-                                    const T*, const T*, T*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(CorrelationCost, Cpu, CorrelationCostArgs);
 
 }  // namespace tfo

@@ -22,15 +22,14 @@ __device__ Element ElementOf(int64_t i, int64_t height, int64_t width,
   return at;
 }
 
-__device__ bool IsPixel(const CorrelationArgs& args, int64_t y, int64_t x) {
+__device__ bool IsPixel(const CorrelationShape& args, int64_t y, int64_t x) {
   return y >= 0 && y < args.height && x >= 0 && x < args.width;
 }
 
 // kPack neighboring channels are read at once.
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kThreads)
-    Costs(const __grid_constant__ CorrelationArgs args, const T* a, const T* b,
-          T* costs, int64_t count) {
+    Costs(const __grid_constant__ CorrelationCostArgs<T> args, int64_t count) {
   using Sum = Accumulator<T>;
   const ImageSteps steps = FeatureSteps(args);
   const int64_t radius = args.Radius(), kernel = args.KernelRadius();
@@ -48,9 +47,10 @@ __global__ void __launch_bounds__(kThreads)
         const int64_t x = at.x * args.stride_1 + start + k;
         if (!IsPixel(args, y, x) || !IsPixel(args, y + dy, x + dx)) continue;
         const int64_t image = at.image * steps.image;
-        const T* const from_a = a + image + y * steps.row + x * steps.pixel;
+        const T* const from_a =
+            args.a + image + y * steps.row + x * steps.pixel;
         const T* const from_b =
-            b + image + (y + dy) * steps.row + (x + dx) * steps.pixel;
+            args.b + image + (y + dy) * steps.row + (x + dx) * steps.pixel;
         for (int64_t c = 0; c < args.channels; c += kPack) {
           const auto pack_a = LoadPack<kPack>(from_a + c);
           const auto pack_b = LoadPack<kPack>(from_b + c);
@@ -61,15 +61,16 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     }
-    costs[i] = Narrow<T>(sum / static_cast<Sum>(args.Terms()));
+    args.costs[i] = Narrow<T>(sum / static_cast<Sum>(args.Terms()));
   }
 }
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    Gradient(const __grid_constant__ CorrelationArgs args, const T* d_costs,
-             const T* other, bool to_b, T* gradient, int64_t count) {
+    Gradient(const __grid_constant__ CorrelationCostGradArgs<T> args,
+             int64_t count) {
   using Sum = Accumulator<T>;
+  const bool to_b = args.to_b;
   const ImageSteps steps = FeatureSteps(args), up = CostSteps(args);
   const int64_t radius = args.Radius(), kernel = args.KernelRadius();
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -96,17 +97,18 @@ __global__ void __launch_bounds__(kThreads)
                 x / args.stride_1 >= args.OutputWidth()) {
               continue;
             }
-            weight +=
-                Widen(d_costs[at.image * up.image + y / args.stride_1 * up.row +
-                              x / args.stride_1 * up.pixel +
-                              (dy + radius) * args.Side() + dx + radius]);
+            weight += Widen(
+                args.d_costs[at.image * up.image + y / args.stride_1 * up.row +
+                             x / args.stride_1 * up.pixel +
+                             (dy + radius) * args.Side() + dx + radius]);
           }
         }
-        sum += weight * Widen(other[at.image * steps.image + y2 * steps.row +
-                                    x2 * steps.pixel + at.channel]);
+        sum +=
+            weight * Widen(args.other[at.image * steps.image + y2 * steps.row +
+                                      x2 * steps.pixel + at.channel]);
       }
     }
-    gradient[i] = Narrow<T>(sum / static_cast<Sum>(args.Terms()));
+    args.gradient[i] = Narrow<T>(sum / static_cast<Sum>(args.Terms()));
   }
 }
 
@@ -117,39 +119,28 @@ unsigned Blocks(int64_t threads) {
 }  // namespace
 
 template <typename T>
-Error CorrelationCost(const Gpu& gpu, const CorrelationArgs& args, const T* a,
-                      const T* b, T* costs) {
+Error CorrelationCost(const Gpu& gpu, const CorrelationCostArgs<T>& args) {
   const int64_t count = args.batch * args.OutputHeight() * args.OutputWidth() *
                         args.Displacements();
   return WithWidestPack<T>(
       [&](auto n) {
         constexpr int kPack = decltype(n)::value;
-        return kPack == 1 || FitsPacks<kPack>(args.channels, a, b);
+        return kPack == 1 || FitsPacks<kPack>(args.channels, args.a, args.b);
       },
       [&](auto n) {
         return Launch(gpu, Blocks(count), kThreads,
-                      Costs<T, decltype(n)::value>, args, a, b, costs, count);
+                      Costs<T, decltype(n)::value>, args, count);
       });
 }
 
 template <typename T>
-Error CorrelationCostGrad(const Gpu& gpu, const CorrelationArgs& args,
-                          const T* d_costs, const T* other, bool to_b,
-                          T* gradient) {
+Error CorrelationCostGrad(const Gpu& gpu,
+                          const CorrelationCostGradArgs<T>& args) {
   const int64_t count = args.batch * args.height * args.width * args.channels;
-  return Launch(gpu, Blocks(count), kThreads, Gradient<T>, args, d_costs, other,
-                to_b, gradient, count);
+  return Launch(gpu, Blocks(count), kThreads, Gradient<T>, args, count);
 }
 
-#define TFO_INSTANTIATE(T)                                                  \
-  template Error CorrelationCost<T>(const Gpu&, const CorrelationArgs&,     \
-                                    const T*, const T*, T*);                \
-  template Error CorrelationCostGrad<T>(const Gpu&, const CorrelationArgs&, \
-                                        const T*, const T*, bool, T*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(CorrelationCost, Gpu, CorrelationCostArgs);
+TFO_INSTANTIATE_ALGORITHM(CorrelationCostGrad, Gpu, CorrelationCostGradArgs);
 
 }  // namespace tfo

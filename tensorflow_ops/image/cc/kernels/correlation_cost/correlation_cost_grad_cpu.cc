@@ -16,7 +16,7 @@ class GradBand {
  public:
   using Sum = Accumulator<T>;
 
-  GradBand(const CorrelationArgs& args, const Tile& tile, bool to_b)
+  GradBand(const CorrelationShape& args, const Tile& tile, bool to_b)
       : args_(args),
         to_b_(to_b),
         margin_(Reach(args)),
@@ -29,14 +29,14 @@ class GradBand {
         weight_offsets_(args.Side()),
         offsets_(args.Side()) {}
 
-  static int64_t Reach(const CorrelationArgs& args) {
+  static int64_t Reach(const CorrelationShape& args) {
     return args.Radius() * args.stride_2;
   }
-  static RowLayout Layout(const CorrelationArgs& args) {
+  static RowLayout Layout(const CorrelationShape& args) {
     const int64_t margin = Reach(args);
     return {1, margin, args.width + 2 * args.padding + 2 * margin, kRowSlack};
   }
-  static int64_t RowsOfOther(const CorrelationArgs& args, int64_t rows) {
+  static int64_t RowsOfOther(const CorrelationShape& args, int64_t rows) {
     return rows + 2 * Reach(args);
   }
 
@@ -130,7 +130,7 @@ class GradBand {
     }
   }
 
-  const CorrelationArgs& args_;
+  const CorrelationShape& args_;
   const bool to_b_;
   const int64_t margin_;
   PackedRows<T> other_;
@@ -142,7 +142,7 @@ class GradBand {
 };
 
 // Whether SumSteps computes the gradients, from the tensors as they are.
-bool HasSteps(const CorrelationArgs& args) {
+bool HasSteps(const CorrelationShape& args) {
   return args.kernel_size == 1 && args.stride_1 == 1;
 }
 
@@ -151,7 +151,7 @@ bool HasSteps(const CorrelationArgs& args) {
 template <typename V>
 class StepGradient {
  public:
-  StepGradient(const CorrelationArgs& args, bool to_b)
+  StepGradient(const CorrelationShape& args, bool to_b)
       : args_(args),
         to_b_(to_b),
         shift_(args.padding - args.max_displacement),
@@ -211,7 +211,7 @@ class StepGradient {
     return to_b_ ? at - d : at + d;
   }
 
-  const CorrelationArgs& args_;
+  const CorrelationShape& args_;
   const bool to_b_;
   const int64_t shift_;  // from pixels to costs
   std::vector<int64_t> begin_, end_;
@@ -221,26 +221,26 @@ class StepGradient {
 }  // namespace
 
 template <typename T>
-Error CorrelationCostGrad(const Cpu& cpu, const CorrelationArgs& args,
-                          const T* d_costs, const T* other, bool to_b,
-                          T* gradient) {
+Error CorrelationCostGrad(const Cpu& cpu,
+                          const CorrelationCostGradArgs<T>& args) {
+  const int64_t of_image = args.height * args.width * args.channels;
+  const int64_t of_costs =
+      args.OutputHeight() * args.OutputWidth() * args.Displacements();
   if constexpr (std::is_same_v<T, Accumulator<T>>) {
     if (HasSteps(args)) {
-      const StepGradient<T> steps(args, to_b);
-      const int64_t of_image = args.height * args.width * args.channels;
-      const int64_t of_costs =
-          args.OutputHeight() * args.OutputWidth() * args.Displacements();
-      cpu.ParallelFor(
-          args.batch * args.height, CyclesPerRow(args),
-          [&](int64_t begin, int64_t end) {
-            std::vector<StepRow> rows;
-            rows.reserve(args.Side());
-            for (int64_t unit = begin; unit < end; ++unit) {
-              const int64_t image = unit / args.height;
-              steps.Run(d_costs + image * of_costs, other + image * of_image,
-                        unit % args.height, &rows, gradient + image * of_image);
-            }
-          });
+      const StepGradient<T> steps(args, args.to_b);
+      cpu.ParallelFor(args.batch * args.height, CyclesPerRow(args),
+                      [&](int64_t begin, int64_t end) {
+                        std::vector<StepRow> rows;
+                        rows.reserve(args.Side());
+                        for (int64_t unit = begin; unit < end; ++unit) {
+                          const int64_t image = unit / args.height;
+                          steps.Run(args.d_costs + image * of_costs,
+                                    args.other + image * of_image,
+                                    unit % args.height, &rows,
+                                    args.gradient + image * of_image);
+                        }
+                      });
       return nullptr;
     }
   }
@@ -253,34 +253,24 @@ Error CorrelationCostGrad(const Cpu& cpu, const CorrelationArgs& args,
       });
   const int64_t bands = DivideUp(args.height, tile.rows);
   const int64_t groups = DivideUp(args.channels, tile.channels);
-  const int64_t of_image = args.height * args.width * args.channels;
-  const int64_t of_costs =
-      args.OutputHeight() * args.OutputWidth() * args.Displacements();
   cpu.ParallelFor(args.batch * bands * groups,
                   CyclesPerRow(args) * tile.rows / static_cast<double>(groups),
                   [&](int64_t begin, int64_t end) {
-                    GradBand<T> band(args, tile, to_b);
+                    GradBand<T> band(args, tile, args.to_b);
                     for (int64_t unit = begin; unit < end; ++unit) {
                       const int64_t c = unit % groups * tile.channels;
                       const int64_t y = unit / groups % bands * tile.rows;
                       const int64_t image = unit / groups / bands;
-                      band.Run(d_costs + image * of_costs,
-                               other + image * of_image, c,
+                      band.Run(args.d_costs + image * of_costs,
+                               args.other + image * of_image, c,
                                std::min(tile.channels, args.channels - c), y,
                                std::min(y + tile.rows, args.height),
-                               gradient + image * of_image);
+                               args.gradient + image * of_image);
                     }
                   });
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                  \
-  template Error CorrelationCostGrad<T>(const Cpu&, const CorrelationArgs&, \
-                                        const T*, const T*, bool, T*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(CorrelationCostGrad, Cpu, CorrelationCostGradArgs);
 
 }  // namespace tfo

@@ -10,21 +10,21 @@ class CorrelationOpBase : public OpKernel {
  public:
   explicit CorrelationOpBase(::tensorflow::OpKernelConstruction* ctx)
       : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ReadCorrelationAttrs(ctx, &args_));
+    OP_REQUIRES_OK(ctx, ReadCorrelationAttrs(ctx, &shape_));
   }
 
  protected:
-  CorrelationArgs ArgsOf(const ::tensorflow::TensorShape& features) const {
-    CorrelationArgs args = args_;
-    args.batch = features.dim_size(0);
-    args.height = features.dim_size(1);
-    args.width = features.dim_size(2);
-    args.channels = features.dim_size(3);
-    return args;
+  CorrelationShape ShapeOf(const ::tensorflow::TensorShape& features) const {
+    CorrelationShape shape = shape_;
+    shape.batch = features.dim_size(0);
+    shape.height = features.dim_size(1);
+    shape.width = features.dim_size(2);
+    shape.channels = features.dim_size(3);
+    return shape;
   }
 
  private:
-  CorrelationArgs args_;
+  CorrelationShape shape_;
 };
 
 template <typename Device, typename T>
@@ -34,12 +34,11 @@ class CorrelationCostOp : public CorrelationOpBase {
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor &a = ctx->input(0), &b = ctx->input(1);
-    ::tensorflow::Tensor* costs;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&costs}));
-    if (costs->NumElements() == 0) return;
-    OP_REQUIRES_OK(
-        ctx, ToStatus(CorrelationCost(GetDevice<Device>(ctx), ArgsOf(a.shape()),
-                                      Data<T>(a), Data<T>(b), Data<T>(costs))));
+    CorrelationCostArgs<T> args = {ShapeOf(a.shape()), Data<T>(a), Data<T>(b)};
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.costs));
+    if (ctx->mutable_output(0)->NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx,
+                   ToStatus(CorrelationCost(GetDevice<Device>(ctx), args)));
   }
 };
 
@@ -53,13 +52,12 @@ class CorrelationCostGradOp : public CorrelationOpBase {
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor &d_costs = ctx->input(0), &other = ctx->input(1);
-    ::tensorflow::Tensor* gradient;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&gradient}));
-    if (gradient->NumElements() == 0) return;
-    OP_REQUIRES_OK(
-        ctx, ToStatus(CorrelationCostGrad(
-                 GetDevice<Device>(ctx), ArgsOf(other.shape()),
-                 Data<T>(d_costs), Data<T>(other), to_b_, Data<T>(gradient))));
+    CorrelationCostGradArgs<T> args = {ShapeOf(other.shape()), Data<T>(d_costs),
+                                       Data<T>(other), to_b_};
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.gradient));
+    if (other.NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx,
+                   ToStatus(CorrelationCostGrad(GetDevice<Device>(ctx), args)));
   }
 
  private:

@@ -432,10 +432,7 @@ void SumSteps(const StepRow* rows, int64_t count, const StepLayout& layout,
                            const PlaneRow<Accumulator<T>>&);                 \
   template void UnpackRow<T>(const PlaneRow<const Accumulator<T>>&, int64_t, \
                              int64_t, Accumulator<T>, const TensorRow<T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 #define TFO_INSTANTIATE(V)                                                     \
   template void AddDots<V>(const PlaneRow<const V>*, int64_t,                  \

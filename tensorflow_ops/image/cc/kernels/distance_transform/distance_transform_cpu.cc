@@ -219,12 +219,6 @@ Error DistanceTransform(const Cpu& cpu, const DistanceTransformArgs<T>& args) {
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T) \
-  template Error DistanceTransform(const Cpu&, const DistanceTransformArgs<T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(DistanceTransform, Cpu, DistanceTransformArgs);
 
 }  // namespace tfo

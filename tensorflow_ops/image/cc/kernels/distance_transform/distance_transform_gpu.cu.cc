@@ -214,12 +214,6 @@ Error DistanceTransform(const Gpu& gpu, const DistanceTransformArgs<T>& args) {
                           in_shared ? nullptr : memory + scratch.columns_bytes);
 }
 
-#define TFO_INSTANTIATE(T) \
-  template Error DistanceTransform(const Gpu&, const DistanceTransformArgs<T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(DistanceTransform, Gpu, DistanceTransformArgs);
 
 }  // namespace tfo

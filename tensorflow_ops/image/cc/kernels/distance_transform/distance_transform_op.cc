@@ -16,8 +16,7 @@ class DistanceTransformOp : public OpKernel {
     const ::tensorflow::Tensor &images = ctx->input(0),
                                &spacing = ctx->input(1);
     DistanceTransformArgs<T> args;
-    ::tensorflow::Tensor* distances;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&distances}));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.distances));
     for (int i = 0; i < 2; ++i) {
       const double value = Data<double>(spacing)[i];
       OP_REQUIRES(
@@ -31,7 +30,6 @@ class DistanceTransformOp : public OpKernel {
     args.row_spacing = Data<double>(spacing)[0];
     args.column_spacing = Data<double>(spacing)[1];
     args.images = images.data();
-    args.distances = Data<T>(distances);
     if (images.NumElements() == 0) return;
     Device device = GetDevice<Device>(ctx);
     ::tensorflow::Tensor memory;

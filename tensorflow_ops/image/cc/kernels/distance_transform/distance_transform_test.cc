@@ -6,7 +6,6 @@
 #include <map>
 #include <tuple>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
 #include "tensorflow_ops/image/cc/kernels/masks/masks_testing.h"
 
 namespace tfo {
@@ -291,21 +290,11 @@ TFO_CUDA_TEST(DistanceTransform, CudaEmptyImagesAreNotTouched) {
   TFO_EXPECT(DistanceTransform(Gpu{}, args) == nullptr);
 }
 
-// Blobs of about 15 pixels.
-GpuVector<uint8_t> BenchmarkMasks(const Planes& planes) {
-  GpuVector<uint8_t> masks(planes.Elements());
-  for (int64_t i = 0; i < planes.Elements(); ++i) {
-    const int64_t x = i % planes.width, y = i / planes.width;
-    masks[i] = std::sin(0.21 * x + 0.05 * y) + std::sin(0.17 * y) > 0;
-  }
-  return masks;
-}
-
 TFO_BENCHMARK(DistanceTransform, Masks) {
   for (const Planes& of : {Planes{8, 512, 512, 1}, Planes{1, 2048, 2048, 1}}) {
     const Planes planes = {of.images, testing::BenchmarkSize(of.height),
                            testing::BenchmarkSize(of.width), 1};
-    const auto masks = BenchmarkMasks(planes);
+    const auto masks = testing::BenchmarkMasks(planes);
     GpuVector<float> distances(planes.Elements());
     const DistanceTransformArgs<float> args = {
         planes, {1, false}, 1, 1, masks.data(), distances.data()};

@@ -1,13 +1,15 @@
-// Patterns that the tests of mask ops share.
+// Images for the tests and benchmarks of mask ops.
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_MASKS_MASKS_TESTING_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_MASKS_MASKS_TESTING_H_
 
+#include <cmath>
 #include <functional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tensorflow_ops/core/cc/gpu_testing.h"
 #include "tensorflow_ops/image/cc/kernels/masks/planes.h"
 
 namespace tfo::testing {
@@ -79,6 +81,16 @@ inline std::vector<Planes> MaskSizes() {
   return {{1, 1, 1, 1},   {1, 1, 33, 1},   {1, 33, 1, 1},  {2, 13, 33, 1},
           {1, 40, 64, 1}, {1, 29, 129, 1}, {3, 9, 7, 5},   {1, 17, 65, 2},
           {1, 70, 3, 1},  {2, 5, 300, 1},  {1, 3, 150, 3}, {1, 1, 1, 40}};
+}
+
+// Blobs of about 15 pixels.
+inline GpuVector<uint8_t> BenchmarkMasks(const Planes& planes) {
+  GpuVector<uint8_t> masks(planes.Elements());
+  for (int64_t i = 0; i < planes.Elements(); ++i) {
+    const int64_t x = i % planes.width, y = i / planes.width;
+    masks[i] = std::sin(0.21 * x + 0.05 * y) + std::sin(0.17 * y) > 0;
+  }
+  return masks;
 }
 
 }  // namespace tfo::testing
