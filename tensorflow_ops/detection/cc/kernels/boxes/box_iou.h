@@ -25,53 +25,61 @@ namespace tfo {
 
 // All pairs of boxes1 [batch, rows, size] and boxes2 [batch, columns, size],
 // size being BoxSize(format). kRotated only has kIou, and no gradient.
-struct BoxIouArgs {
+struct BoxIouShape {
   BoxMetric metric;
   BoxFormat format;
   int64_t batch, rows, columns;
 };
 
 // Pairs box i of boxes1 [count, 4] with box i of boxes2 [count, 4].
-struct BoxIouLossArgs {
+struct BoxIouLossShape {
   BoxMetric metric;
   BoxFormat format;
   int64_t count;
 };
 
 // C is float or double.
-
-// Writes iou [batch, rows, columns].
 template <typename C>
-Error BoxIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
-             const C* boxes2, C* iou);
+struct BoxIouArgs : BoxIouShape {
+  const C *boxes1, *boxes2;
+  C* iou;  // [batch, rows, columns]
+};
 template <typename C>
-Error BoxIou(const Gpu& gpu, const BoxIouArgs& args, const C* boxes1,
-             const C* boxes2, C* iou);
-
-// Writes d_boxes1 and d_boxes2, of the boxes' shapes.
+struct BoxIouGradArgs : BoxIouShape {
+  const C *d_iou, *boxes1, *boxes2;
+  C *d_boxes1, *d_boxes2;  // of the boxes' shapes
+};
 template <typename C>
-Error BoxIouGrad(const Cpu& cpu, const BoxIouArgs& args, const C* d_iou,
-                 const C* boxes1, const C* boxes2, C* d_boxes1, C* d_boxes2);
+struct BoxIouLossArgs : BoxIouLossShape {
+  const C *boxes1, *boxes2;
+  C* loss;  // [count]
+};
 template <typename C>
-Error BoxIouGrad(const Gpu& gpu, const BoxIouArgs& args, const C* d_iou,
-                 const C* boxes1, const C* boxes2, C* d_boxes1, C* d_boxes2);
-
-// Writes loss [count]: 1 - metric.
-template <typename C>
-Error BoxIouLoss(const Cpu& cpu, const BoxIouLossArgs& args, const C* boxes1,
-                 const C* boxes2, C* loss);
-template <typename C>
-Error BoxIouLoss(const Gpu& gpu, const BoxIouLossArgs& args, const C* boxes1,
-                 const C* boxes2, C* loss);
+struct BoxIouLossGradArgs : BoxIouLossShape {
+  const C *d_loss, *boxes1, *boxes2;
+  C *d_boxes1, *d_boxes2;
+};
 
 template <typename C>
-Error BoxIouLossGrad(const Cpu& cpu, const BoxIouLossArgs& args,
-                     const C* d_loss, const C* boxes1, const C* boxes2,
-                     C* d_boxes1, C* d_boxes2);
+Error BoxIou(const Cpu& cpu, const BoxIouArgs<C>& args);
 template <typename C>
-Error BoxIouLossGrad(const Gpu& gpu, const BoxIouLossArgs& args,
-                     const C* d_loss, const C* boxes1, const C* boxes2,
-                     C* d_boxes1, C* d_boxes2);
+Error BoxIou(const Gpu& gpu, const BoxIouArgs<C>& args);
+
+template <typename C>
+Error BoxIouGrad(const Cpu& cpu, const BoxIouGradArgs<C>& args);
+template <typename C>
+Error BoxIouGrad(const Gpu& gpu, const BoxIouGradArgs<C>& args);
+
+// The loss is 1 - metric.
+template <typename C>
+Error BoxIouLoss(const Cpu& cpu, const BoxIouLossArgs<C>& args);
+template <typename C>
+Error BoxIouLoss(const Gpu& gpu, const BoxIouLossArgs<C>& args);
+
+template <typename C>
+Error BoxIouLossGrad(const Cpu& cpu, const BoxIouLossGradArgs<C>& args);
+template <typename C>
+Error BoxIouLossGrad(const Gpu& gpu, const BoxIouLossGradArgs<C>& args);
 
 }  // namespace tfo
 

@@ -28,8 +28,7 @@ struct GroupsOf {
 };
 
 template <typename C>
-void RotatedIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
-                const C* boxes2, C* iou) {
+void RotatedIou(const Cpu& cpu, const BoxIouArgs<C>& args) {
   constexpr int64_t kRows = 64, kColumns = 256;
   const GroupsOf rows(args.rows, kRows), columns(args.columns, kColumns);
   const int64_t tiles = args.batch * rows.per_batch * columns.per_batch;
@@ -45,9 +44,11 @@ void RotatedIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
           const int64_t column = columns.Begin(part);
           const int64_t num_rows = rows.Size(group);
           const int64_t num_columns = columns.Size(part);
-          const C* const from1 = boxes1 + 5 * (batch * args.rows + row);
-          const C* const from2 = boxes2 + 5 * (batch * args.columns + column);
-          C* const to = iou + (batch * args.rows + row) * args.columns + column;
+          const C* const from1 = args.boxes1 + 5 * (batch * args.rows + row);
+          const C* const from2 =
+              args.boxes2 + 5 * (batch * args.columns + column);
+          C* const to =
+              args.iou + (batch * args.rows + row) * args.columns + column;
           for (int64_t j = 0; j < num_columns; ++j) {
             of_columns[j] = ReadRotated(from2 + 5 * j);
           }
@@ -65,11 +66,10 @@ void RotatedIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
 }  // namespace
 
 template <typename C>
-Error BoxIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
-             const C* boxes2, C* iou) {
+Error BoxIou(const Cpu& cpu, const BoxIouArgs<C>& args) {
   if (args.batch == 0 || args.rows == 0 || args.columns == 0) return nullptr;
   if (args.format == BoxFormat::kRotated) {
-    RotatedIou(cpu, args, boxes1, boxes2, iou);
+    RotatedIou(cpu, args);
     return nullptr;
   }
   const auto iou_of_tile = TFO_DISPATCH(IouOfTile<C>);
@@ -89,18 +89,17 @@ Error BoxIou(const Cpu& cpu, const BoxIouArgs& args, const C* boxes1,
               rows.Batch(group) * args.columns + column;
           iou_of_tile({args.metric,
                        args.format == BoxFormat::kYxyx,
-                       {boxes1 + 4 * row, rows.Size(group)},
-                       {boxes2 + 4 * column_of_all, columns.Size(part)},
+                       {args.boxes1 + 4 * row, rows.Size(group)},
+                       {args.boxes2 + 4 * column_of_all, columns.Size(part)},
                        args.columns},
-                      streams, iou + row * args.columns + column);
+                      streams, args.iou + row * args.columns + column);
         }
       });
   return nullptr;
 }
 
 template <typename C>
-Error BoxIouGrad(const Cpu& cpu, const BoxIouArgs& args, const C* d_iou,
-                 const C* boxes1, const C* boxes2, C* d_boxes1, C* d_boxes2) {
+Error BoxIouGrad(const Cpu& cpu, const BoxIouGradArgs<C>& args) {
   const auto grad_to_rows = TFO_DISPATCH(IouGradToRows<C>);
   const auto grad_to_columns = TFO_DISPATCH(IouGradToColumns<C>);
   // A group's gradient is one thread's. Small groups, for many threads; columns
@@ -112,8 +111,8 @@ Error BoxIouGrad(const Cpu& cpu, const BoxIouArgs& args, const C* d_iou,
     return BoxTile<C>{
         args.metric,
         yxyx,
-        {boxes1 + 4 * (batch * args.rows + row), num_rows},
-        {boxes2 + 4 * (batch * args.columns + column), num_columns},
+        {args.boxes1 + 4 * (batch * args.rows + row), num_rows},
+        {args.boxes2 + 4 * (batch * args.columns + column), num_columns},
         args.columns};
   };
   cpu.ParallelFor(
@@ -124,7 +123,8 @@ Error BoxIouGrad(const Cpu& cpu, const BoxIouArgs& args, const C* d_iou,
           const int64_t batch = rows.Batch(group), row = rows.Begin(group);
           const int64_t first = batch * args.rows + row;
           grad_to_rows(tile(batch, row, rows.Size(group), 0, args.columns),
-                       d_iou + first * args.columns, d_boxes1 + 4 * first);
+                       args.d_iou + first * args.columns,
+                       args.d_boxes1 + 4 * first);
         }
       });
   cpu.ParallelFor(
@@ -136,8 +136,8 @@ Error BoxIouGrad(const Cpu& cpu, const BoxIouArgs& args, const C* d_iou,
           const int64_t column = columns.Begin(group);
           grad_to_columns(
               tile(batch, 0, args.rows, column, columns.Size(group)),
-              d_iou + batch * args.rows * args.columns + column,
-              d_boxes2 + 4 * (batch * args.columns + column));
+              args.d_iou + batch * args.rows * args.columns + column,
+              args.d_boxes2 + 4 * (batch * args.columns + column));
         }
       });
   return nullptr;
@@ -148,58 +148,47 @@ namespace {
 // Pairs of a task; a multiple of every vector's lanes.
 constexpr int64_t kPairs = 512;
 
-template <typename C>
-BoxPairs<C> PairsFrom(const BoxIouLossArgs& args, const C* boxes1,
-                      const C* boxes2, int64_t begin, int64_t end) {
-  return {args.metric, args.format == BoxFormat::kYxyx, boxes1 + 4 * begin,
-          boxes2 + 4 * begin, end - begin};
-}
-
-// Calls body(begin, end) with ranges of pairs.
-template <typename Body>
-void ForPairs(const Cpu& cpu, const BoxIouLossArgs& args, double cycles,
+// Calls body(pairs, first) with ranges of pairs, from pair `first` on.
+template <typename C, typename Args, typename Body>
+void ForPairs(const Cpu& cpu, const Args& args, double cycles,
               const Body& body) {
-  cpu.ParallelFor(Groups(args.count, kPairs), cycles * kPairs,
-                  [&](int64_t begin, int64_t end) {
-                    body(begin * kPairs, std::min(end * kPairs, args.count));
-                  });
+  cpu.ParallelFor(
+      Groups(args.count, kPairs), cycles * kPairs,
+      [&](int64_t begin, int64_t end) {
+        const int64_t first = begin * kPairs;
+        body(BoxPairs<C>{args.metric, args.format == BoxFormat::kYxyx,
+                         args.boxes1 + 4 * first, args.boxes2 + 4 * first,
+                         std::min(end * kPairs, args.count) - first},
+             first);
+      });
 }
 
 }  // namespace
 
 template <typename C>
-Error BoxIouLoss(const Cpu& cpu, const BoxIouLossArgs& args, const C* boxes1,
-                 const C* boxes2, C* loss) {
+Error BoxIouLoss(const Cpu& cpu, const BoxIouLossArgs<C>& args) {
   const auto run = TFO_DISPATCH(IouLoss<C>);
-  ForPairs(cpu, args, /*cycles=*/8, [&](int64_t begin, int64_t end) {
-    run(PairsFrom(args, boxes1, boxes2, begin, end), loss + begin);
-  });
+  ForPairs<C>(cpu, args, /*cycles=*/8,
+              [&](const BoxPairs<C>& pairs, int64_t first) {
+                run(pairs, args.loss + first);
+              });
   return nullptr;
 }
 
 template <typename C>
-Error BoxIouLossGrad(const Cpu& cpu, const BoxIouLossArgs& args,
-                     const C* d_loss, const C* boxes1, const C* boxes2,
-                     C* d_boxes1, C* d_boxes2) {
+Error BoxIouLossGrad(const Cpu& cpu, const BoxIouLossGradArgs<C>& args) {
   const auto run = TFO_DISPATCH(IouLossGrad<C>);
-  ForPairs(cpu, args, kGradCycles, [&](int64_t begin, int64_t end) {
-    run(PairsFrom(args, boxes1, boxes2, begin, end), d_loss + begin,
-        d_boxes1 + 4 * begin, d_boxes2 + 4 * begin);
-  });
+  ForPairs<C>(cpu, args, kGradCycles,
+              [&](const BoxPairs<C>& pairs, int64_t first) {
+                run(pairs, args.d_loss + first, args.d_boxes1 + 4 * first,
+                    args.d_boxes2 + 4 * first);
+              });
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(C)                                                    \
-  template Error BoxIou<C>(const Cpu&, const BoxIouArgs&, const C*, const C*, \
-                           C*);                                               \
-  template Error BoxIouGrad<C>(const Cpu&, const BoxIouArgs&, const C*,       \
-                               const C*, const C*, C*, C*);                   \
-  template Error BoxIouLoss<C>(const Cpu&, const BoxIouLossArgs&, const C*,   \
-                               const C*, C*);                                 \
-  template Error BoxIouLossGrad<C>(const Cpu&, const BoxIouLossArgs&,         \
-                                   const C*, const C*, const C*, C*, C*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_WIDE_ALGORITHM(BoxIou, Cpu, BoxIouArgs);
+TFO_INSTANTIATE_WIDE_ALGORITHM(BoxIouGrad, Cpu, BoxIouGradArgs);
+TFO_INSTANTIATE_WIDE_ALGORITHM(BoxIouLoss, Cpu, BoxIouLossArgs);
+TFO_INSTANTIATE_WIDE_ALGORITHM(BoxIouLossGrad, Cpu, BoxIouLossGradArgs);
 
 }  // namespace tfo

@@ -32,7 +32,7 @@ __device__ MeasuredBox<C> ReadMeasured(const C* from, bool yxyx) {
 struct Tiles {
   int64_t rows, columns, count;
 
-  explicit Tiles(const BoxIouArgs& args)
+  explicit Tiles(const BoxIouShape& args)
       : rows((args.rows + kRows - 1) / kRows),
         columns((args.columns + kThreads - 1) / kThreads),
         count(args.batch * rows * columns) {}
@@ -48,8 +48,7 @@ __device__ inline Tile TileAt(const Tiles& tiles, int64_t i) {
 }
 
 template <BoxMetric kMetric, typename C>
-__global__ void IouKernel(BoxIouArgs args, Tiles tiles, const C* boxes1,
-                          const C* boxes2, C* iou) {
+__global__ void IouKernel(BoxIouArgs<C> args, Tiles tiles) {
   __shared__ MeasuredBox<C> rows[kRows];
   const bool yxyx = args.format == BoxFormat::kYxyx;
   for (int64_t i = blockIdx.x; i < tiles.count; i += gridDim.x) {
@@ -59,15 +58,16 @@ __global__ void IouKernel(BoxIouArgs args, Tiles tiles, const C* boxes1,
     __syncthreads();
     if (threadIdx.x < num_rows) {
       rows[threadIdx.x] = ReadMeasured<kMetric>(
-          boxes1 + 4 * (tile.batch * args.rows + tile.row + threadIdx.x), yxyx);
+          args.boxes1 + 4 * (tile.batch * args.rows + tile.row + threadIdx.x),
+          yxyx);
     }
     __syncthreads();
     const int64_t column = tile.column + threadIdx.x;
     if (column >= args.columns) continue;
     const MeasuredBox<C> mine = ReadMeasured<kMetric>(
-        boxes2 + 4 * (tile.batch * args.columns + column), yxyx);
+        args.boxes2 + 4 * (tile.batch * args.columns + column), yxyx);
     C* const to =
-        iou + (tile.batch * args.rows + tile.row) * args.columns + column;
+        args.iou + (tile.batch * args.rows + tile.row) * args.columns + column;
     for (int64_t r = 0; r < num_rows; ++r) {
       to[r * args.columns] =
           scalar::MetricOf<kMetric>(rows[r], mine, rows[r].angle - mine.angle);
@@ -76,8 +76,7 @@ __global__ void IouKernel(BoxIouArgs args, Tiles tiles, const C* boxes1,
 }
 
 template <typename C>
-__global__ void RotatedIouKernel(BoxIouArgs args, Tiles tiles, const C* boxes1,
-                                 const C* boxes2, C* iou) {
+__global__ void RotatedIouKernel(BoxIouArgs<C> args, Tiles tiles) {
   __shared__ scalar::RotatedBox<C> rows[kRows];
   for (int64_t i = blockIdx.x; i < tiles.count; i += gridDim.x) {
     const Tile tile = TileAt(tiles, i);
@@ -86,15 +85,15 @@ __global__ void RotatedIouKernel(BoxIouArgs args, Tiles tiles, const C* boxes1,
     __syncthreads();
     if (threadIdx.x < num_rows) {
       rows[threadIdx.x] = scalar::ReadRotated(
-          boxes1 + 5 * (tile.batch * args.rows + tile.row + threadIdx.x));
+          args.boxes1 + 5 * (tile.batch * args.rows + tile.row + threadIdx.x));
     }
     __syncthreads();
     const int64_t column = tile.column + threadIdx.x;
     if (column >= args.columns) continue;
-    const scalar::RotatedBox<C> mine =
-        scalar::ReadRotated(boxes2 + 5 * (tile.batch * args.columns + column));
+    const scalar::RotatedBox<C> mine = scalar::ReadRotated(
+        args.boxes2 + 5 * (tile.batch * args.columns + column));
     C* const to =
-        iou + (tile.batch * args.rows + tile.row) * args.columns + column;
+        args.iou + (tile.batch * args.rows + tile.row) * args.columns + column;
     for (int64_t r = 0; r < num_rows; ++r) {
       to[r * args.columns] = scalar::RotatedIou(rows[r], mine);
     }
@@ -134,18 +133,16 @@ __device__ Box<C> SumOverThreads(Box<C> mine, int index, Box<C>* shared) {
 
 // A block has a row.
 template <BoxMetric kMetric, typename C>
-__global__ void GradToRowsKernel(BoxIouArgs args, const C* d_iou,
-                                 const C* boxes1, const C* boxes2,
-                                 C* d_boxes1) {
+__global__ void GradToRowsKernel(BoxIouGradArgs<C> args) {
   __shared__ Box<C> sums[kThreads];
   const bool yxyx = args.format == BoxFormat::kYxyx;
   for (int64_t row = blockIdx.x; row < args.batch * args.rows;
        row += gridDim.x) {
-    const auto mine = ReadMeasured<kMetric>(boxes1 + 4 * row, yxyx);
-    const C* const others = boxes2 + 4 * (row / args.rows * args.columns);
+    const auto mine = ReadMeasured<kMetric>(args.boxes1 + 4 * row, yxyx);
+    const C* const others = args.boxes2 + 4 * (row / args.rows * args.columns);
     Box<C> sum = {};
     for (int64_t j = threadIdx.x; j < args.columns; j += kThreads) {
-      const C d = d_iou[row * args.columns + j];
+      const C d = args.d_iou[row * args.columns + j];
       if (d == 0) continue;
       const auto other = ReadMeasured<kMetric>(others + 4 * j, yxyx);
       AddTo(scalar::GradOfMetric<kMetric>(mine, other, mine.angle - other.angle,
@@ -154,16 +151,14 @@ __global__ void GradToRowsKernel(BoxIouArgs args, const C* d_iou,
             &sum);
     }
     sum = SumOverThreads<kThreads, 1>(sum, threadIdx.x, sums);
-    if (threadIdx.x == 0) WriteBox(sum, yxyx, d_boxes1 + 4 * row);
+    if (threadIdx.x == 0) WriteBox(sum, yxyx, args.d_boxes1 + 4 * row);
     __syncthreads();
   }
 }
 
 // A block has kColumns columns, and kThreadsPerColumn threads share the rows.
 template <BoxMetric kMetric, typename C>
-__global__ void GradToColumnsKernel(BoxIouArgs args, int64_t groups,
-                                    const C* d_iou, const C* boxes1,
-                                    const C* boxes2, C* d_boxes2) {
+__global__ void GradToColumnsKernel(BoxIouGradArgs<C> args, int64_t groups) {
   __shared__ Box<C> sums[kThreads];
   const bool yxyx = args.format == BoxFormat::kYxyx;
   const int64_t per_batch = (args.columns + kColumns - 1) / kColumns;
@@ -175,12 +170,12 @@ __global__ void GradToColumnsKernel(BoxIouArgs args, int64_t groups,
     Box<C> sum = {};
     if (column < args.columns) {
       const auto mine = ReadMeasured<kMetric>(
-          boxes2 + 4 * (batch * args.columns + column), yxyx);
+          args.boxes2 + 4 * (batch * args.columns + column), yxyx);
       for (int64_t i = share; i < args.rows; i += kThreadsPerColumn) {
         const int64_t row = batch * args.rows + i;
-        const C d = d_iou[row * args.columns + column];
+        const C d = args.d_iou[row * args.columns + column];
         if (d == 0) continue;
-        const auto other = ReadMeasured<kMetric>(boxes1 + 4 * row, yxyx);
+        const auto other = ReadMeasured<kMetric>(args.boxes1 + 4 * row, yxyx);
         AddTo(scalar::GradOfMetric<kMetric>(other, mine,
                                             other.angle - mine.angle, d)
                   .b,
@@ -189,7 +184,7 @@ __global__ void GradToColumnsKernel(BoxIouArgs args, int64_t groups,
     }
     sum = SumOverThreads<kThreadsPerColumn, kColumns>(sum, share, sums);
     if (share == 0 && column < args.columns) {
-      WriteBox(sum, yxyx, d_boxes2 + 4 * (batch * args.columns + column));
+      WriteBox(sum, yxyx, args.d_boxes2 + 4 * (batch * args.columns + column));
     }
     __syncthreads();
   }
@@ -227,33 +222,30 @@ __device__ C AngleOf(const Box<C>& a, const Box<C>& b) {
 }
 
 template <BoxMetric kMetric, typename C>
-__global__ void LossKernel(BoxIouLossArgs args, bool aligned, const C* boxes1,
-                           const C* boxes2, C* loss) {
+__global__ void LossKernel(BoxIouLossArgs<C> args, bool aligned) {
   const bool yxyx = args.format == BoxFormat::kYxyx;
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < args.count;
        i += step) {
-    const Box<C> a = ReadPair(boxes1 + 4 * i, aligned, yxyx);
-    const Box<C> b = ReadPair(boxes2 + 4 * i, aligned, yxyx);
-    loss[i] = 1 - scalar::MetricOf<kMetric>(Measure(a), Measure(b),
-                                            AngleOf<kMetric>(a, b));
+    const Box<C> a = ReadPair(args.boxes1 + 4 * i, aligned, yxyx);
+    const Box<C> b = ReadPair(args.boxes2 + 4 * i, aligned, yxyx);
+    args.loss[i] = 1 - scalar::MetricOf<kMetric>(Measure(a), Measure(b),
+                                                 AngleOf<kMetric>(a, b));
   }
 }
 
 template <BoxMetric kMetric, typename C>
-__global__ void LossGradKernel(BoxIouLossArgs args, bool aligned,
-                               const C* d_loss, const C* boxes1,
-                               const C* boxes2, C* d_boxes1, C* d_boxes2) {
+__global__ void LossGradKernel(BoxIouLossGradArgs<C> args, bool aligned) {
   const bool yxyx = args.format == BoxFormat::kYxyx;
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < args.count;
        i += step) {
-    const Box<C> a = ReadPair(boxes1 + 4 * i, aligned, yxyx);
-    const Box<C> b = ReadPair(boxes2 + 4 * i, aligned, yxyx);
+    const Box<C> a = ReadPair(args.boxes1 + 4 * i, aligned, yxyx);
+    const Box<C> b = ReadPair(args.boxes2 + 4 * i, aligned, yxyx);
     const BoxPair<C> grad = scalar::GradOfMetric<kMetric>(
-        Measure(a), Measure(b), AngleOf<kMetric>(a, b), -d_loss[i]);
-    WritePair(grad.a, aligned, yxyx, d_boxes1 + 4 * i);
-    WritePair(grad.b, aligned, yxyx, d_boxes2 + 4 * i);
+        Measure(a), Measure(b), AngleOf<kMetric>(a, b), -args.d_loss[i]);
+    WritePair(grad.a, aligned, yxyx, args.d_boxes1 + 4 * i);
+    WritePair(grad.b, aligned, yxyx, args.d_boxes2 + 4 * i);
   }
 }
 
@@ -280,72 +272,54 @@ unsigned BlocksFor(int64_t pairs) {
 }  // namespace
 
 template <typename C>
-Error BoxIou(const Gpu& gpu, const BoxIouArgs& args, const C* boxes1,
-             const C* boxes2, C* iou) {
+Error BoxIou(const Gpu& gpu, const BoxIouArgs<C>& args) {
   const Tiles tiles(args);
   if (args.format == BoxFormat::kRotated) {
     return Launch(gpu, GridSize(tiles.count), kThreads, RotatedIouKernel<C>,
-                  args, tiles, boxes1, boxes2, iou);
+                  args, tiles);
   }
   return WithMetric(args.metric, [&](auto metric) {
     return Launch(gpu, GridSize(tiles.count), kThreads,
-                  IouKernel<decltype(metric)::value, C>, args, tiles, boxes1,
-                  boxes2, iou);
+                  IouKernel<decltype(metric)::value, C>, args, tiles);
   });
 }
 
 template <typename C>
-Error BoxIouGrad(const Gpu& gpu, const BoxIouArgs& args, const C* d_iou,
-                 const C* boxes1, const C* boxes2, C* d_boxes1, C* d_boxes2) {
+Error BoxIouGrad(const Gpu& gpu, const BoxIouGradArgs<C>& args) {
   return WithMetric(args.metric, [&](auto metric) {
     constexpr BoxMetric kMetric = decltype(metric)::value;
     const Error error = Launch(gpu, GridSize(args.batch * args.rows), kThreads,
-                               GradToRowsKernel<kMetric, C>, args, d_iou,
-                               boxes1, boxes2, d_boxes1);
+                               GradToRowsKernel<kMetric, C>, args);
     if (error != nullptr) return error;
     const int64_t groups =
         args.batch * ((args.columns + kColumns - 1) / kColumns);
     return Launch(gpu, GridSize(groups), kThreads,
-                  GradToColumnsKernel<kMetric, C>, args, groups, d_iou, boxes1,
-                  boxes2, d_boxes2);
+                  GradToColumnsKernel<kMetric, C>, args, groups);
   });
 }
 
 template <typename C>
-Error BoxIouLoss(const Gpu& gpu, const BoxIouLossArgs& args, const C* boxes1,
-                 const C* boxes2, C* loss) {
-  const bool aligned = FitsPacks<4>(4 * args.count, boxes1, boxes2);
+Error BoxIouLoss(const Gpu& gpu, const BoxIouLossArgs<C>& args) {
+  const bool aligned = FitsPacks<4>(4 * args.count, args.boxes1, args.boxes2);
   return WithMetric(args.metric, [&](auto metric) {
     return Launch(gpu, BlocksFor(args.count), kThreads,
-                  LossKernel<decltype(metric)::value, C>, args, aligned, boxes1,
-                  boxes2, loss);
+                  LossKernel<decltype(metric)::value, C>, args, aligned);
   });
 }
 
 template <typename C>
-Error BoxIouLossGrad(const Gpu& gpu, const BoxIouLossArgs& args,
-                     const C* d_loss, const C* boxes1, const C* boxes2,
-                     C* d_boxes1, C* d_boxes2) {
-  const bool aligned =
-      FitsPacks<4>(4 * args.count, boxes1, boxes2, d_boxes1, d_boxes2);
+Error BoxIouLossGrad(const Gpu& gpu, const BoxIouLossGradArgs<C>& args) {
+  const bool aligned = FitsPacks<4>(4 * args.count, args.boxes1, args.boxes2,
+                                    args.d_boxes1, args.d_boxes2);
   return WithMetric(args.metric, [&](auto metric) {
     return Launch(gpu, BlocksFor(args.count), kThreads,
-                  LossGradKernel<decltype(metric)::value, C>, args, aligned,
-                  d_loss, boxes1, boxes2, d_boxes1, d_boxes2);
+                  LossGradKernel<decltype(metric)::value, C>, args, aligned);
   });
 }
 
-#define TFO_INSTANTIATE(C)                                                    \
-  template Error BoxIou<C>(const Gpu&, const BoxIouArgs&, const C*, const C*, \
-                           C*);                                               \
-  template Error BoxIouGrad<C>(const Gpu&, const BoxIouArgs&, const C*,       \
-                               const C*, const C*, C*, C*);                   \
-  template Error BoxIouLoss<C>(const Gpu&, const BoxIouLossArgs&, const C*,   \
-                               const C*, C*);                                 \
-  template Error BoxIouLossGrad<C>(const Gpu&, const BoxIouLossArgs&,         \
-                                   const C*, const C*, const C*, C*, C*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_WIDE_ALGORITHM(BoxIou, Gpu, BoxIouArgs);
+TFO_INSTANTIATE_WIDE_ALGORITHM(BoxIouGrad, Gpu, BoxIouGradArgs);
+TFO_INSTANTIATE_WIDE_ALGORITHM(BoxIouLoss, Gpu, BoxIouLossArgs);
+TFO_INSTANTIATE_WIDE_ALGORITHM(BoxIouLossGrad, Gpu, BoxIouLossGradArgs);
 
 }  // namespace tfo

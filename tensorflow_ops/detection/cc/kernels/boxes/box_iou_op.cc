@@ -28,17 +28,18 @@ class BoxIouOpBase : public OpKernel {
   }
 
  protected:
-  // The arguments for all pairs of boxes1 and boxes2.
+  // The shape of all pairs of boxes1 and boxes2.
   void Read(const TensorShape& boxes1, const TensorShape& boxes2,
-            BoxIouArgs* args) const {
+            BoxIouShape* shape) const {
     const int rows = boxes1.dims() - 2;
-    *args = {metric_, format_, 1, boxes1.dim_size(rows), boxes2.dim_size(rows)};
-    for (int i = 0; i < rows; ++i) args->batch *= boxes1.dim_size(i);
+    *shape = {metric_, format_, 1, boxes1.dim_size(rows),
+              boxes2.dim_size(rows)};
+    for (int i = 0; i < rows; ++i) shape->batch *= boxes1.dim_size(i);
   }
   // For pairs in order.
   void Read(const TensorShape& boxes1, const TensorShape&,
-            BoxIouLossArgs* args) const {
-    *args = {metric_, format_, boxes1.num_elements() / BoxSize(format_)};
+            BoxIouLossShape* shape) const {
+    *shape = {metric_, format_, boxes1.num_elements() / BoxSize(format_)};
   }
 
  private:
@@ -46,26 +47,25 @@ class BoxIouOpBase : public OpKernel {
   BoxFormat format_;
 };
 
-// Args is BoxIouArgs or BoxIouLossArgs, Run calls the algorithm.
-template <typename Device, typename C, typename Args, typename Run>
+template <typename Device, typename C, typename Args,
+          Error (*kRun)(const Device&, const Args&)>
 class ForwardOp : public BoxIouOpBase {
  public:
   using BoxIouOpBase::BoxIouOpBase;
 
   void Compute(OpKernelContext* ctx) override {
     const Tensor &boxes1 = ctx->input(0), &boxes2 = ctx->input(1);
-    Args args;
-    Read(boxes1.shape(), boxes2.shape(), &args);
     Tensor* result = nullptr;
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&result}));
     if (result->NumElements() == 0) return;
-    OP_REQUIRES_OK(ctx,
-                   ToStatus(Run()(GetDevice<Device>(ctx), args, Data<C>(boxes1),
-                                  Data<C>(boxes2), Data<C>(result))));
+    Args args = {{}, Data<C>(boxes1), Data<C>(boxes2), Data<C>(result)};
+    Read(boxes1.shape(), boxes2.shape(), &args);
+    OP_REQUIRES_OK(ctx, ToStatus(kRun(GetDevice<Device>(ctx), args)));
   }
 };
 
-template <typename Device, typename C, typename Args, typename Run>
+template <typename Device, typename C, typename Args,
+          Error (*kRun)(const Device&, const Args&)>
 class GradOp : public BoxIouOpBase {
  public:
   using BoxIouOpBase::BoxIouOpBase;
@@ -73,37 +73,22 @@ class GradOp : public BoxIouOpBase {
   void Compute(OpKernelContext* ctx) override {
     const Tensor &d = ctx->input(0), &boxes1 = ctx->input(1),
                  &boxes2 = ctx->input(2);
-    Args args;
+    Args args = {{}, Data<C>(d), Data<C>(boxes1), Data<C>(boxes2)};
     Read(boxes1.shape(), boxes2.shape(), &args);
-    C *d_boxes1, *d_boxes2;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &d_boxes1, &d_boxes2));
-    OP_REQUIRES_OK(ctx, ToStatus(Run()(GetDevice<Device>(ctx), args, Data<C>(d),
-                                       Data<C>(boxes1), Data<C>(boxes2),
-                                       d_boxes1, d_boxes2)));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_boxes1, &args.d_boxes2));
+    OP_REQUIRES_OK(ctx, ToStatus(kRun(GetDevice<Device>(ctx), args)));
   }
 };
 
-#define TFO_ALGORITHM(Algorithm)                            \
-  struct Run##Algorithm {                                   \
-    template <typename... Arguments>                        \
-    Error operator()(const Arguments&... arguments) const { \
-      return Algorithm(arguments...);                       \
-    }                                                       \
-  }
-TFO_ALGORITHM(BoxIou);
-TFO_ALGORITHM(BoxIouGrad);
-TFO_ALGORITHM(BoxIouLoss);
-TFO_ALGORITHM(BoxIouLossGrad);
-#undef TFO_ALGORITHM
-
 template <typename Device, typename C>
-using BoxIouOp = ForwardOp<Device, C, BoxIouArgs, RunBoxIou>;
+using BoxIouOp = ForwardOp<Device, C, BoxIouArgs<C>, BoxIou>;
 template <typename Device, typename C>
-using BoxIouGradOp = GradOp<Device, C, BoxIouArgs, RunBoxIouGrad>;
+using BoxIouGradOp = GradOp<Device, C, BoxIouGradArgs<C>, BoxIouGrad>;
 template <typename Device, typename C>
-using BoxIouLossOp = ForwardOp<Device, C, BoxIouLossArgs, RunBoxIouLoss>;
+using BoxIouLossOp = ForwardOp<Device, C, BoxIouLossArgs<C>, BoxIouLoss>;
 template <typename Device, typename C>
-using BoxIouLossGradOp = GradOp<Device, C, BoxIouLossArgs, RunBoxIouLossGrad>;
+using BoxIouLossGradOp =
+    GradOp<Device, C, BoxIouLossGradArgs<C>, BoxIouLossGrad>;
 
 TFO_REGISTER_WIDE_KERNELS("BoxIou", BoxIouOp, );
 TFO_REGISTER_WIDE_KERNELS("BoxIouGrad", BoxIouGradOp, );

@@ -184,10 +184,10 @@ bool IsRough(BoxMetric metric, const C* a, const C* b) {
 
 template <typename C>
 struct Pairs {
-  BoxIouArgs args;
+  BoxIouShape args;
   GpuVector<C> boxes1, boxes2, d_iou;
 
-  explicit Pairs(const BoxIouArgs& a, bool regular = false)
+  explicit Pairs(const BoxIouShape& a, bool regular = false)
       : args(a),
         boxes1(MakeBoxes<C>(a.batch * a.rows, 1, regular)),
         boxes2(MakeBoxes<C>(a.batch * a.columns, 4, regular)),
@@ -200,15 +200,15 @@ struct Pairs {
   GpuVector<C> Run(const Device& device) const {
     GpuVector<C> iou(d_iou.size(), C(-7));
     TFO_EXPECT_RUNS(
-        BoxIou(device, args, boxes1.data(), boxes2.data(), iou.data()));
+        BoxIou<C>(device, {args, boxes1.data(), boxes2.data(), iou.data()}));
     return iou;
   }
   template <typename Device>
   GpuVector<C> RunGrad(const Device& device) const {
     GpuVector<C> d(boxes1.size() + boxes2.size(), C(-7));
-    TFO_EXPECT_RUNS(BoxIouGrad(device, args, d_iou.data(), boxes1.data(),
-                               boxes2.data(), d.data(),
-                               d.data() + boxes1.size()));
+    TFO_EXPECT_RUNS(
+        BoxIouGrad<C>(device, {args, d_iou.data(), boxes1.data(), boxes2.data(),
+                               d.data(), d.data() + boxes1.size()}));
     return d;
   }
 
@@ -310,19 +310,19 @@ void CheckLoss(const Run& on_device) {
         std::copy_n(&some[i / kSpecial * 4], 4, &boxes1[4 * i]);
         std::copy_n(&some[i % kSpecial * 4], 4, &boxes2[4 * i]);
       }
-      const BoxIouLossArgs args = {metric, format, count};
+      const BoxIouLossShape args = {metric, format, count};
       const GpuVector<C> upstream(count, C(-0.5));
       const auto loss = on_device([&](const auto& device) {
         GpuVector<C> to(count);
-        TFO_EXPECT_RUNS(
-            BoxIouLoss(device, args, boxes1.data(), boxes2.data(), to.data()));
+        TFO_EXPECT_RUNS(BoxIouLoss<C>(
+            device, {args, boxes1.data(), boxes2.data(), to.data()}));
         return to;
       });
       const auto d = on_device([&](const auto& device) {
         GpuVector<C> to(8 * count);
-        TFO_EXPECT_RUNS(BoxIouLossGrad(device, args, upstream.data(),
-                                       boxes1.data(), boxes2.data(), to.data(),
-                                       to.data() + 4 * count));
+        TFO_EXPECT_RUNS(BoxIouLossGrad<C>(
+            device, {args, upstream.data(), boxes1.data(), boxes2.data(),
+                     to.data(), to.data() + 4 * count}));
         return to;
       });
       for (int64_t i = 0; i < count; ++i) {
@@ -386,14 +386,14 @@ void CheckPerfectBoxes(const Run& on_device) {
   }
   const GpuVector<C> ones(100, C(1));
   for (const BoxMetric metric : kMetrics) {
-    const BoxIouLossArgs args = {metric, BoxFormat::kXyxy, 100};
+    const BoxIouLossShape args = {metric, BoxFormat::kXyxy, 100};
     const auto results = on_device([&](const auto& device) {
       GpuVector<C> to(900, C(-7));
       TFO_EXPECT_RUNS(
-          BoxIouLoss(device, args, boxes.data(), boxes.data(), to.data()));
-      TFO_EXPECT_RUNS(BoxIouLossGrad(device, args, ones.data(), boxes.data(),
-                                     boxes.data(), to.data() + 100,
-                                     to.data() + 500));
+          BoxIouLoss<C>(device, {args, boxes.data(), boxes.data(), to.data()}));
+      TFO_EXPECT_RUNS(BoxIouLossGrad<C>(
+          device, {args, ones.data(), boxes.data(), boxes.data(),
+                   to.data() + 100, to.data() + 500}));
       return to;
     });
     for (const C value : results) TFO_EXPECT_EQ(value, C(0));
@@ -426,9 +426,11 @@ TFO_BENCHMARK(BoxIou, Pairs) {
     testing::TimeOnGpu(testing::Text("float32 box_iou [", n, ", ", n, "] ",
                                      kNames[static_cast<int>(metric)]),
                        4 * (n * n + 8 * n), 0, [&](const Gpu& gpu) {
-                         return BoxIou(gpu, {metric, BoxFormat::kXyxy, 1, n, n},
-                                       boxes1.data(), boxes2.data(),
-                                       overlaps.data());
+                         return BoxIou<float>(
+                             gpu, {{metric, BoxFormat::kXyxy, 1, n, n},
+                                   boxes1.data(),
+                                   boxes2.data(),
+                                   overlaps.data()});
                        });
   }
 }
@@ -438,19 +440,20 @@ TFO_BENCHMARK(BoxIou, Loss) {
   const GpuVector<float> d(n, 1);
   GpuVector<float> loss(n), to_boxes1(4 * n), to_boxes2(4 * n);
   for (const BoxMetric metric : {BoxMetric::kGiou, BoxMetric::kCiou}) {
-    const BoxIouLossArgs args = {metric, BoxFormat::kXyxy, n};
+    const BoxIouLossShape args = {metric, BoxFormat::kXyxy, n};
     testing::TimeOnGpu(testing::Text("float32 box_iou_loss ", n, " ",
                                      kNames[static_cast<int>(metric)]),
                        36 * n, 0, [&](const Gpu& gpu) {
-                         return BoxIouLoss(gpu, args, boxes1.data(),
-                                           boxes2.data(), loss.data());
+                         return BoxIouLoss<float>(
+                             gpu,
+                             {args, boxes1.data(), boxes2.data(), loss.data()});
                        });
     testing::TimeOnGpu(testing::Text("float32 box_iou_loss_grad ", n, " ",
                                      kNames[static_cast<int>(metric)]),
                        68 * n, 0, [&](const Gpu& gpu) {
-                         return BoxIouLossGrad(
-                             gpu, args, d.data(), boxes1.data(), boxes2.data(),
-                             to_boxes1.data(), to_boxes2.data());
+                         return BoxIouLossGrad<float>(
+                             gpu, {args, d.data(), boxes1.data(), boxes2.data(),
+                                   to_boxes1.data(), to_boxes2.data()});
                        });
   }
 }

@@ -116,17 +116,17 @@ GpuVector<C> MakeBoxes(int64_t count, uint32_t seed) {
 }
 
 template <typename C, typename Device>
-GpuVector<C> Run(const Device& device, const BoxIouArgs& args,
+GpuVector<C> Run(const Device& device, const BoxIouShape& args,
                  const GpuVector<C>& boxes1, const GpuVector<C>& boxes2) {
   GpuVector<C> iou(args.batch * args.rows * args.columns, C(-7));
   TFO_EXPECT_RUNS(
-      BoxIou(device, args, boxes1.data(), boxes2.data(), iou.data()));
+      BoxIou<C>(device, {args, boxes1.data(), boxes2.data(), iou.data()}));
   return iou;
 }
 
 template <typename C, typename OnDevice>
 void CheckRandomBoxes(const OnDevice& on_device) {
-  const BoxIouArgs args = {BoxMetric::kIou, BoxFormat::kRotated, 2, 75, 270};
+  const BoxIouShape args = {BoxMetric::kIou, BoxFormat::kRotated, 2, 75, 270};
   const auto boxes1 = MakeBoxes<C>(150, 1), boxes2 = MakeBoxes<C>(540, 2);
   const auto iou = on_device(
       [&](const auto& device) { return Run<C>(device, args, boxes1, boxes2); });
