@@ -73,7 +73,8 @@ class GradOp : public BoxIouOpBase {
   void Compute(OpKernelContext* ctx) override {
     const Tensor &d = ctx->input(0), &boxes1 = ctx->input(1),
                  &boxes2 = ctx->input(2);
-    Args args = {{}, Data<C>(d), Data<C>(boxes1), Data<C>(boxes2)};
+    Args args = {{},      Data<C>(d), Data<C>(boxes1), Data<C>(boxes2),
+                 nullptr, nullptr};
     Read(boxes1.shape(), boxes2.shape(), &args);
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_boxes1, &args.d_boxes2));
     OP_REQUIRES_OK(ctx, ToStatus(kRun(GetDevice<Device>(ctx), args)));

@@ -113,21 +113,21 @@ __device__ BinOfRow<Kind> BinAt(const SharedBinRow<Kind>& row, int bins,
           count_y <= row.kRoomY && count_x <= room_x};
 }
 
-// Args, here and below, are RoiAverageArgs or RoiAlignMaxArgs.
+// Args, here and below, are those of roi_average or roi_align_max.
 // Writes the taps of row p of box k and of bins [q0, q0 + bins) to `row`.
 // Returns whether some bins' taps do not fit. All of the block must call it.
 // Not inlined, so that its registers do not add to the whole kernel's.
-template <typename Kind, typename Args, typename C>
-__device__ __noinline__ bool FillBinRow(const Args& args, const Boxes<C>& boxes,
-                                        int64_t k, int64_t p, int64_t q0,
-                                        int bins, SharedBinRow<Kind>& row) {
+template <typename Kind, typename Args>
+__device__ __noinline__ bool FillBinRow(const Args& args, int64_t k, int64_t p,
+                                        int64_t q0, int bins,
+                                        SharedBinRow<Kind>& row) {
   using Row = SharedBinRow<Kind>;
   bool more = false;
   __syncthreads();  // the row before is no longer read
   // The columns, and last the row.
   for (int i = threadIdx.x; i <= bins; i += blockDim.x) {
     const bool is_row = i == bins;
-    const Roi<C> roi = ReadRoi(args, boxes, k);
+    const auto roi = ReadRoi(args, args.boxes, k);
     const int room = is_row ? Row::kRoomY : row.RoomX(bins);
     auto* const to = is_row ? row.taps_y : row.taps_x + i * room;
     int32_t count = 0;
@@ -153,14 +153,14 @@ __device__ __noinline__ bool FillBinRow(const Args& args, const Boxes<C>& boxes,
 // Calls visit(bin, q, pack) for each bin of row p of box k whose taps fit, and
 // each of `packs` packs of channels, on one thread of the block. All of the
 // block must call it. VisitFallbackBins visits the other bins.
-template <typename Kind, typename Args, typename C, typename Visit>
-__device__ void VisitBinRow(const Args& args, const Boxes<C>& boxes, int64_t k,
-                            int64_t p, int64_t packs, SharedBinRow<Kind>& row,
+template <typename Kind, typename Args, typename Visit>
+__device__ void VisitBinRow(const Args& args, int64_t k, int64_t p,
+                            int64_t packs, SharedBinRow<Kind>& row,
                             const Visit& visit) {
   for (int64_t q0 = 0; q0 < args.grid.width; q0 += row.kBins) {
     const int64_t rest = args.grid.width - q0;
     const int bins = rest < row.kBins ? static_cast<int>(rest) : row.kBins;
-    FillBinRow(args, boxes, k, p, q0, bins, row);
+    FillBinRow(args, k, p, q0, bins, row);
     VisitPacks(bins, packs, [&](int i, int64_t pack) {
       const BinOfRow<Kind> bin = BinAt(row, bins, i);
       if (bin.has_all) visit(bin, q0 + i, pack);
@@ -170,15 +170,14 @@ __device__ void VisitBinRow(const Args& args, const Boxes<C>& boxes, int64_t k,
 
 // Calls visit(roi, p, q, c) for each channel of each of box k's bins whose taps
 // do not fit. All of the block must call it.
-template <typename Kind, typename Args, typename C, typename Visit>
-__device__ void VisitFallbackBins(const Args& args, const Boxes<C>& boxes,
-                                  int64_t k, int64_t channels,
+template <typename Kind, typename Args, typename Visit>
+__device__ void VisitFallbackBins(const Args& args, int64_t k, int64_t channels,
                                   SharedBinRow<Kind>& row, const Visit& visit) {
-  const Roi<C> roi = ReadRoi(args, boxes, k);
+  const auto roi = ReadRoi(args, args.boxes, k);
   if (!roi.valid) return;
   // Most boxes are so small that there is nothing to do.
   const int64_t pw = args.grid.width;
-  const auto fits = [](const RoiAxis<C>& axis, int room) {
+  const auto fits = [](const auto& axis, int room) {
     return axis.sampled ? 2 * axis.grid <= room
                         : axis.span.size <= (room - 2) * axis.bins;
   };
@@ -188,7 +187,7 @@ __device__ void VisitFallbackBins(const Args& args, const Boxes<C>& boxes,
     for (int64_t q0 = 0; q0 < pw; q0 += row.kBins) {
       const int64_t rest = pw - q0;
       const int bins = rest < row.kBins ? static_cast<int>(rest) : row.kBins;
-      if (!FillBinRow(args, boxes, k, p, q0, bins, row)) continue;
+      if (!FillBinRow(args, k, p, q0, bins, row)) continue;
       VisitPacks(bins, channels, [&](int i, int64_t c) {
         if (!BinAt(row, bins, i).has_all) visit(roi, p, q0 + i, c);
       });

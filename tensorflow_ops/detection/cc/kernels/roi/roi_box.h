@@ -39,14 +39,14 @@ struct PoolGrid {
   int64_t height, width;
 };
 
-// An op that pools boxes of one feature map.
-struct RoiArgs {
-  FeatureShape features;
+// The sizes of an op that pools boxes of one feature map.
+struct RoiShape {
+  FeatureShape map;
   float spatial_scale;  // feature pixels per image pixel; positive, finite
   PoolGrid grid;
 
   TFO_HOST_DEVICE FeatureShape Pooled(int64_t num_boxes) const {
-    return {num_boxes, grid.height, grid.width, features.channels};
+    return {num_boxes, grid.height, grid.width, map.channels};
   }
 };
 

@@ -57,26 +57,26 @@ struct PooledBox {
 };
 
 template <typename C>
-TFO_HOST_DEVICE static inline PooledBox ReadPooledBox(const RoiArgs& args,
+TFO_HOST_DEVICE static inline PooledBox ReadPooledBox(const RoiShape& args,
                                                       const Boxes<C>& boxes,
                                                       int64_t k) {
   const ScaledBox<C> box =
-      ReadBox(boxes, k, args.features.batch, args.spatial_scale);
+      ReadBox(boxes, k, args.map.batch, args.spatial_scale);
   if (!box.valid) return {0, {0, 0}, {0, 0}};
   return {box.image, InclusiveSpan(box.y1, box.y2),
           InclusiveSpan(box.x1, box.x2)};
 }
 
 // The pixels of row p of a box's bins, and of column q.
-TFO_HOST_DEVICE static inline PixelRange BinRows(const RoiArgs& args,
+TFO_HOST_DEVICE static inline PixelRange BinRows(const RoiShape& args,
                                                  const PooledBox& box,
                                                  int64_t p) {
-  return BinOf(box.y, p, args.grid.height, args.features.height);
+  return BinOf(box.y, p, args.grid.height, args.map.height);
 }
-TFO_HOST_DEVICE static inline PixelRange BinColumns(const RoiArgs& args,
+TFO_HOST_DEVICE static inline PixelRange BinColumns(const RoiShape& args,
                                                     const PooledBox& box,
                                                     int64_t q) {
-  return BinOf(box.x, q, args.grid.width, args.features.width);
+  return BinOf(box.x, q, args.grid.width, args.map.width);
 }
 
 // Whether `value` replaces the maximum so far, `best`. NaN replaces all others

@@ -62,74 +62,68 @@ __device__ void AddSample(const Sample<MovingSamples<Sum>>& at, const T* map,
 // A block takes a box, a thread one channel of a bin.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    MaxBoxesGrad(const __grid_constant__ RoiAlignMaxArgs args,
-                 const __grid_constant__ Boxes<Coordinate<T>> boxes,
-                 const T* d_output, const T* features, const T* values,
-                 Coordinate<T>* d_boxes) {
+    MaxBoxesGrad(const __grid_constant__ RoiAlignMaxBoxesGradArgs<T> args) {
   using Sum = Accumulator<T>;
   using Kind = MovingSamples<Sum>;
   __shared__ SharedBinRow<Kind> row;
   __shared__ Sum parts[4][kRowThreads];
-  const FeatureStrides strides = args.features.Strides();
-  for (int64_t k = blockIdx.x; k < boxes.count; k += gridDim.x) {
+  const FeatureStrides strides = args.map.Strides();
+  for (int64_t k = blockIdx.x; k < args.boxes.count; k += gridDim.x) {
     BoxSums<Sum> sums;
     for (int64_t p = 0; p < args.grid.height; ++p) {
-      VisitBinRow(args, boxes, k, p, args.features.channels, row,
-                  [&](const BinOfRow<Kind>& bin, int64_t q, int64_t c) {
-                    const BinOffsets offsets =
-                        OffsetsOf(args, row.image, k, p, q, c);
-                    const auto largest =
-                        LargestOf(features + offsets.map, strides, bin);
-                    if (largest.IsOutside(row.grid_y, row.grid_x)) return;
-                    AddSample(largest.sample, values + offsets.map, strides,
-                              Widen(d_output[offsets.output]), sums);
-                  });
+      VisitBinRow(
+          args, k, p, args.map.channels, row,
+          [&](const BinOfRow<Kind>& bin, int64_t q, int64_t c) {
+            const BinOffsets offsets = OffsetsOf(args, row.image, k, p, q, c);
+            const auto largest =
+                LargestOf(args.features + offsets.map, strides, bin);
+            if (largest.IsOutside(row.grid_y, row.grid_x)) return;
+            AddSample(largest.sample, args.values + offsets.map, strides,
+                      Widen(args.d_output[offsets.output]), sums);
+          });
     }
-    WriteBoxSums(boxes.yxyx, sums, parts, /*add=*/false, d_boxes + 4 * k);
+    WriteBoxSums(args.boxes.yxyx, sums, parts, /*add=*/false,
+                 args.d_boxes + 4 * k);
   }
 }
 
 // Adds the bins that MaxBoxesGrad leaves out.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    MaxBoxesGradFallback(const __grid_constant__ RoiAlignMaxArgs args,
-                         const __grid_constant__ Boxes<Coordinate<T>> boxes,
-                         const T* d_output, const T* features, const T* values,
-                         Coordinate<T>* d_boxes) {
+__global__ void __launch_bounds__(kRowThreads) MaxBoxesGradFallback(
+    const __grid_constant__ RoiAlignMaxBoxesGradArgs<T> args) {
   using Sum = Accumulator<T>;
   using Kind = MovingSamples<Sum>;
   __shared__ SharedBinRow<Kind> row;
   __shared__ Sum parts[4][kRowThreads];
-  const FeatureStrides strides = args.features.Strides();
-  for (int64_t k = blockIdx.x; k < boxes.count; k += gridDim.x) {
+  const FeatureStrides strides = args.map.Strides();
+  for (int64_t k = blockIdx.x; k < args.boxes.count; k += gridDim.x) {
     BoxSums<Sum> sums;
     VisitFallbackBins(
-        args, boxes, k, args.features.channels, row,
+        args, k, args.map.channels, row,
         [&](const Roi<Sum>& roi, int64_t p, int64_t q, int64_t c) {
           const BinOffsets offsets = OffsetsOf(args, roi.image, k, p, q, c);
-          const auto largest = LargestOfFallback<Kind>(features + offsets.map,
-                                                       strides, roi, p, q);
+          const auto largest = LargestOfFallback<Kind>(
+              args.features + offsets.map, strides, roi, p, q);
           if (largest.IsOutside(roi.y.grid, roi.x.grid)) return;
-          AddSample(largest.sample, values + offsets.map, strides,
-                    Widen(d_output[offsets.output]), sums);
+          AddSample(largest.sample, args.values + offsets.map, strides,
+                    Widen(args.d_output[offsets.output]), sums);
         });
-    WriteBoxSums(boxes.yxyx, sums, parts, /*add=*/true, d_boxes + 4 * k);
+    WriteBoxSums(args.boxes.yxyx, sums, parts, /*add=*/true,
+                 args.d_boxes + 4 * k);
   }
 }
 
 }  // namespace
 
 template <typename T>
-Error RoiAlignMaxBoxesGrad(const Gpu& gpu, const RoiAlignMaxArgs& args,
-                           const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                           const T* features, const T* values,
-                           Coordinate<T>* d_boxes) {
-  if (args.Pooled(boxes.count).Size() == 0) {
-    return EnqueueZeros(gpu, d_boxes, sizeof(*d_boxes) * 4 * boxes.count);
+Error RoiAlignMaxBoxesGrad(const Gpu& gpu,
+                           const RoiAlignMaxBoxesGradArgs<T>& args) {
+  const int64_t count = args.boxes.count;
+  if (args.Pooled(count).Size() == 0) {
+    return EnqueueZeros(gpu, args.d_boxes, sizeof(*args.d_boxes) * 4 * count);
   }
   const auto launch = [&](auto kernel) {
-    return Launch(gpu, GridSize(boxes.count), kRowThreads, kernel, args, boxes,
-                  d_output, features, values, d_boxes);
+    return Launch(gpu, GridSize(count), kRowThreads, kernel, args);
   };
   const Error error = launch(MaxBoxesGrad<T>);
   if (error != nullptr || !NeedsFallback<MovingSamples<Coordinate<T>>>(
@@ -139,11 +133,6 @@ Error RoiAlignMaxBoxesGrad(const Gpu& gpu, const RoiAlignMaxArgs& args,
   return launch(MaxBoxesGradFallback<T>);
 }
 
-#define TFO_INSTANTIATE(T)                                             \
-  template Error RoiAlignMaxBoxesGrad<T>(                              \
-      const Gpu&, const RoiAlignMaxArgs&, const Boxes<Coordinate<T>>&, \
-      const T*, const T*, const T*, Coordinate<T>*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RoiAlignMaxBoxesGrad, Gpu, RoiAlignMaxBoxesGradArgs);
 
 }  // namespace tfo

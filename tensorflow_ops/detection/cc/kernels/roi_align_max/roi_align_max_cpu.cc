@@ -79,7 +79,7 @@ class RowSamples {
 };
 
 template <typename C>
-std::vector<BinRow> SampledBinRows(const RoiAlignMaxArgs& args,
+std::vector<BinRow> SampledBinRows(const RoiAlignMaxShape& args,
                                    const Boxes<C>& boxes) {
   std::vector<BinRow> result;
   result.reserve(boxes.count * args.grid.height);
@@ -103,7 +103,7 @@ std::vector<BinRow> SampledBinRows(const RoiAlignMaxArgs& args,
 }
 
 // Cycles of a bin and channel: its samples, of four pixels each.
-double CyclesPerBin(const RoiAlignMaxArgs& args,
+double CyclesPerBin(const RoiAlignMaxShape& args,
                     const std::vector<BinRow>& bin_rows) {
   double samples = 1.0 * args.sampling.ratio * args.sampling.ratio;
   if (args.sampling.ratio <= 0) {  // about one per pixel, and bins are square
@@ -123,10 +123,10 @@ constexpr int64_t kPadding = 16;
 template <typename C>
 class BinRowUnits {
  public:
-  BinRowUnits(const RoiAlignMaxArgs& args, const Boxes<C>& boxes,
+  BinRowUnits(const RoiAlignMaxShape& args, const Boxes<C>& boxes,
               int64_t element_size)
       : bin_rows_(SampledBinRows(args, boxes)),
-        channels_(args.features.channels),
+        channels_(args.map.channels),
         block_(std::min<int64_t>(channels_, 1024 / element_size)),
         blocks_((channels_ + block_ - 1) / block_),
         cycles_(CyclesPerBin(args, bin_rows_) * args.grid.width * block_) {}
@@ -156,22 +156,21 @@ class BinRowUnits {
 // writes for each bin that has samples, to `to`, in some channels. `from` is
 // the offset of the bin's image and first channel in the features.
 // make_pool_bin(max_channels) makes a pool_bin for each thread.
-template <typename T, typename MakePoolBin>
-Error PoolBins(const Cpu& cpu, const RoiAlignMaxArgs& args,
-               const Boxes<Coordinate<T>>& boxes, T* output,
+template <typename T, typename Args, typename MakePoolBin>
+Error PoolBins(const Cpu& cpu, const Args& args, T* output,
                const MakePoolBin& make_pool_bin) {
-  const FeatureShape pooled = args.Pooled(boxes.count);
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
   if (pooled.Size() == 0) return nullptr;
-  const BinRowUnits units(args, boxes, sizeof(T));
+  const BinRowUnits units(args, args.boxes, sizeof(T));
   cpu.ParallelFor(
       units.size(), units.cycles(), [&](int64_t begin, int64_t end) {
         RowSamples<Coordinate<T>> samples;
         auto pool_bin = make_pool_bin(units.block());
         for (int64_t i = begin; i < end; ++i) {
           const auto [bins, block, c0, channels] = units[i];
-          const int64_t from = args.features.Offset(bins.image, 0, 0, c0);
+          const int64_t from = args.map.Offset(bins.image, 0, 0, c0);
           const bool empty = bins.rows.empty();
-          if (!empty) samples.Fill(ReadRoi(args, boxes, bins.box), bins.p);
+          if (!empty) samples.Fill(ReadRoi(args, args.boxes, bins.box), bins.p);
           for (int64_t q = 0; q < pooled.width; ++q) {
             T* const to = output + pooled.Offset(bins.box, bins.p, q, c0);
             if (empty) {
@@ -188,67 +187,61 @@ Error PoolBins(const Cpu& cpu, const RoiAlignMaxArgs& args,
 }  // namespace
 
 template <typename T>
-Error RoiAlignMax(const Cpu& cpu, const RoiAlignMaxArgs& args,
-                  const Boxes<Coordinate<T>>& boxes, const T* features,
-                  T* output) {
+Error RoiAlignMax(const Cpu& cpu, const RoiAlignMaxArgs<T>& args) {
   const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
-  const FeatureShape& shape = args.features;
-  return PoolBins(cpu, args, boxes, output, [&](int64_t) {
+  const FeatureShape& shape = args.map;
+  return PoolBins(cpu, args, args.output, [&](int64_t) {
     return [&](int64_t from, int64_t channels,
                const BinSamples<Coordinate<T>>& bin, T* to) {
-      largest_samples({features + from, shape.width, shape.channels}, channels,
-                      bin, to, nullptr);
+      largest_samples({args.features + from, shape.width, shape.channels},
+                      channels, bin, to, nullptr);
     };
   });
 }
 
 template <typename T>
-Error RoiAlignMaxGradGrad(const Cpu& cpu, const RoiAlignMaxArgs& args,
-                          const Boxes<Coordinate<T>>& boxes,
-                          const T* dd_features, const T* features,
-                          T* dd_output) {
+Error RoiAlignMaxGradGrad(const Cpu& cpu,
+                          const RoiAlignMaxGradGradArgs<T>& args) {
   const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
   const auto read_samples = TFO_DISPATCH(ReadSamples<T>);
-  const FeatureShape& shape = args.features;
-  return PoolBins(cpu, args, boxes, dd_output, [&](int64_t block) {
+  const FeatureShape& shape = args.map;
+  return PoolBins(cpu, args, args.dd_output, [&](int64_t block) {
     return [&, largest = std::vector<int32_t>(block + kPadding)](
                int64_t from, int64_t channels,
                const BinSamples<Coordinate<T>>& bin, T* to) mutable {
-      largest_samples({features + from, shape.width, shape.channels}, channels,
-                      bin, nullptr, largest.data());
-      read_samples({dd_features + from, shape.width, shape.channels}, channels,
-                   bin, largest.data(), to);
+      largest_samples({args.features + from, shape.width, shape.channels},
+                      channels, bin, nullptr, largest.data());
+      read_samples({args.dd_features + from, shape.width, shape.channels},
+                   channels, bin, largest.data(), to);
     };
   });
 }
 
 template <typename T>
-Error RoiAlignMaxGrad(const Cpu& cpu, const RoiAlignMaxArgs& args,
-                      const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                      const T* features, T* d_features) {
+Error RoiAlignMaxGrad(const Cpu& cpu, const RoiAlignMaxGradArgs<T>& args) {
   using Sum = Accumulator<T>;
-  const FeatureShape& shape = args.features;
+  const FeatureShape& shape = args.map;
   if (shape.Size() == 0) return nullptr;
   const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
   const auto add_to_samples = TFO_DISPATCH(AddToSamples<T>);
-  const FeatureShape pooled = args.Pooled(boxes.count);
-  std::vector<BinRow> bin_rows = SampledBinRows(args, boxes);
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
+  std::vector<BinRow> bin_rows = SampledBinRows(args, args.boxes);
   GradCost cost;
   cost.cycles_per_bin_row =
       2 * CyclesPerBin(args, bin_rows) * pooled.width * pooled.channels;
   cost.tensor_bytes = (2 * shape.Size() + pooled.Size()) * sizeof(T);
-  SumByOwners(cpu, shape, std::move(bin_rows), cost, d_features, [&] {
+  SumByOwners(cpu, shape, std::move(bin_rows), cost, args.d_features, [&] {
     return [&, samples = RowSamples<Sum>(),
             largest = std::vector<int32_t>(shape.channels + kPadding)](
                const PartSums<Sum>& to, const BinRowPart& part) mutable {
       const auto& [k, p, image, rows] = *part.whole;
-      samples.Fill(ReadRoi(args, boxes, k), p);
+      samples.Fill(ReadRoi(args, args.boxes, k), p);
       const int64_t from = shape.Offset(image, 0, 0, to.first_channel);
       const ImageView<Sum> sums = {to.sums, shape.width, to.pixel};
       for (int64_t q = 0; q < pooled.width; ++q) {
-        largest_samples({features + from, shape.width, shape.channels},
+        largest_samples({args.features + from, shape.width, shape.channels},
                         to.channels, samples.Bin(q), nullptr, largest.data());
-        add_to_samples(d_output + pooled.Offset(k, p, q, to.first_channel),
+        add_to_samples(args.d_output + pooled.Offset(k, p, q, to.first_channel),
                        largest.data(), to.channels, samples.Bin(q), part.rows,
                        sums);
       }
@@ -258,22 +251,20 @@ Error RoiAlignMaxGrad(const Cpu& cpu, const RoiAlignMaxArgs& args,
 }
 
 template <typename T>
-Error RoiAlignMaxBoxesGrad(const Cpu& cpu, const RoiAlignMaxArgs& args,
-                           const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                           const T* features, const T* values,
-                           Coordinate<T>* d_boxes) {
-  const FeatureShape pooled = args.Pooled(boxes.count);
+Error RoiAlignMaxBoxesGrad(const Cpu& cpu,
+                           const RoiAlignMaxBoxesGradArgs<T>& args) {
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
   if (pooled.Size() == 0) {
-    std::fill(d_boxes, d_boxes + 4 * boxes.count, Coordinate<T>(0));
+    std::fill_n(args.d_boxes, 4 * args.boxes.count, Coordinate<T>(0));
     return nullptr;
   }
   const auto largest_samples = TFO_DISPATCH(LargestSamples<T>);
   const auto add_slopes = TFO_DISPATCH(AddSlopes<T>);
-  const FeatureShape& shape = args.features;
-  const BinRowUnits units(args, boxes, sizeof(T));
+  const FeatureShape& shape = args.map;
+  const BinRowUnits units(args, args.boxes, sizeof(T));
   // A box's parts are its rows of bins, each by blocks of channels.
   const int64_t parts_of_box = pooled.height * units.blocks();
-  std::vector<double> parts(4 * boxes.count * parts_of_box, 0.0);
+  std::vector<double> parts(4 * args.boxes.count * parts_of_box, 0.0);
   cpu.ParallelFor(
       units.size(), 2 * units.cycles(), [&](int64_t begin, int64_t end) {
         RowSamples<Coordinate<T>, /*kMotion=*/true> samples;
@@ -284,15 +275,16 @@ Error RoiAlignMaxBoxesGrad(const Cpu& cpu, const RoiAlignMaxArgs& args,
           if (bins.rows.empty()) continue;
           const int64_t k = bins.box, p = bins.p;
           const int64_t from = shape.Offset(bins.image, 0, 0, c0);
-          samples.Fill(ReadRoi(args, boxes, k), p);
+          samples.Fill(ReadRoi(args, args.boxes, k), p);
           row_sums.assign(samples.row().size(), 0.0);
           column_sums.assign(samples.columns().size(), 0.0);
           for (int64_t q = 0; q < pooled.width; ++q) {
-            largest_samples({features + from, shape.width, shape.channels},
+            largest_samples({args.features + from, shape.width, shape.channels},
                             channels, samples.Bin(q), nullptr, largest.data());
-            add_slopes(d_output + pooled.Offset(k, p, q, c0), largest.data(),
-                       {values + from, shape.width, shape.channels}, channels,
-                       samples.Bin(q), row_sums.data(),
+            add_slopes(args.d_output + pooled.Offset(k, p, q, c0),
+                       largest.data(),
+                       {args.values + from, shape.width, shape.channels},
+                       channels, samples.Bin(q), row_sums.data(),
                        column_sums.data() + samples.columns().First(q));
           }
           double* const part =
@@ -301,23 +293,13 @@ Error RoiAlignMaxBoxesGrad(const Cpu& cpu, const RoiAlignMaxArgs& args,
           samples.columns().AddMotions(column_sums, &part[1], &part[3]);
         }
       });
-  SumBoxParts(boxes, parts, {parts_of_box, parts_of_box, 1}, d_boxes);
+  SumBoxParts(args.boxes, parts, {parts_of_box, parts_of_box, 1}, args.d_boxes);
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template Error RoiAlignMax<T>(const Cpu&, const RoiAlignMaxArgs&,            \
-                                const Boxes<Coordinate<T>>&, const T*, T*);    \
-  template Error RoiAlignMaxGrad<T>(const Cpu&, const RoiAlignMaxArgs&,        \
-                                    const Boxes<Coordinate<T>>&, const T*,     \
-                                    const T*, T*);                             \
-  template Error RoiAlignMaxGradGrad<T>(const Cpu&, const RoiAlignMaxArgs&,    \
-                                        const Boxes<Coordinate<T>>&, const T*, \
-                                        const T*, T*);                         \
-  template Error RoiAlignMaxBoxesGrad<T>(                                      \
-      const Cpu&, const RoiAlignMaxArgs&, const Boxes<Coordinate<T>>&,         \
-      const T*, const T*, const T*, Coordinate<T>*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RoiAlignMax, Cpu, RoiAlignMaxArgs);
+TFO_INSTANTIATE_ALGORITHM(RoiAlignMaxGrad, Cpu, RoiAlignMaxGradArgs);
+TFO_INSTANTIATE_ALGORITHM(RoiAlignMaxGradGrad, Cpu, RoiAlignMaxGradGradArgs);
+TFO_INSTANTIATE_ALGORITHM(RoiAlignMaxBoxesGrad, Cpu, RoiAlignMaxBoxesGradArgs);
 
 }  // namespace tfo

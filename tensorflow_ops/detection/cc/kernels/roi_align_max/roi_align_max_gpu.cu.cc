@@ -12,20 +12,18 @@ namespace {
 // A block takes a row of a box's bins, a thread some channels of a bin.
 template <typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
-    Max(const __grid_constant__ RoiAlignMaxArgs args,
-        const __grid_constant__ Boxes<Coordinate<T>> boxes, const T* features,
-        T* output) {
+    Max(const __grid_constant__ RoiAlignMaxArgs<T> args) {
   using Value = Accumulator<T>;
   using Kind = Samples<Value>;
   __shared__ SharedBinRow<Kind> row;
-  const FeatureStrides strides = args.features.Strides();
-  const int64_t packs = args.features.channels / N;
-  const int64_t units = boxes.count * args.grid.height;
+  const FeatureStrides strides = args.map.Strides();
+  const int64_t packs = args.map.channels / N;
+  const int64_t units = args.boxes.count * args.grid.height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const int64_t k = unit / args.grid.height;
     const int64_t p = unit % args.grid.height;
     VisitBinRow(
-        args, boxes, k, p, packs, row,
+        args, k, p, packs, row,
         [&](const BinOfRow<Kind>& bin, int64_t q, int64_t pack) {
           const BinOffsets offsets =
               OffsetsOf(args, row.image, k, p, q, pack * N);
@@ -34,7 +32,7 @@ __global__ void __launch_bounds__(kRowThreads)
             for (int32_t j = 0; j < bin.count_x; ++j) {
               const Sample<Kind> at = {bin.y[i], bin.x[j]};
               const auto values =
-                  Interpolate<N>(features + offsets.map, strides, at);
+                  Interpolate<N>(args.features + offsets.map, strides, at);
               const bool first = i == 0 && j == 0;
 #pragma unroll
               for (int n = 0; n < N; ++n) {
@@ -54,7 +52,7 @@ __global__ void __launch_bounds__(kRowThreads)
                 some_outside && Replaces(Value(0), best.values[n]);
             largest.values[n] = Narrow<T>(zero ? Value(0) : best.values[n]);
           }
-          StorePack(largest, output + offsets.output);
+          StorePack(largest, args.output + offsets.output);
         });
   }
 }
@@ -62,27 +60,26 @@ __global__ void __launch_bounds__(kRowThreads)
 // The values at the largest samples of `features`: a thread takes one channel.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    ValuesAtMax(const __grid_constant__ RoiAlignMaxArgs args,
-                const __grid_constant__ Boxes<Coordinate<T>> boxes,
-                const T* features, const T* values, T* output) {
+    ValuesAtMax(const __grid_constant__ RoiAlignMaxGradGradArgs<T> args) {
   using Value = Accumulator<T>;
   using Kind = Samples<Value>;
   __shared__ SharedBinRow<Kind> row;
-  const FeatureStrides strides = args.features.Strides();
-  const int64_t units = boxes.count * args.grid.height;
+  const FeatureStrides strides = args.map.Strides();
+  const int64_t units = args.boxes.count * args.grid.height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const int64_t k = unit / args.grid.height;
     const int64_t p = unit % args.grid.height;
     VisitBinRow(
-        args, boxes, k, p, args.features.channels, row,
+        args, k, p, args.map.channels, row,
         [&](const BinOfRow<Kind>& bin, int64_t q, int64_t c) {
           const BinOffsets offsets = OffsetsOf(args, row.image, k, p, q, c);
-          const auto largest = LargestOf(features + offsets.map, strides, bin);
-          output[offsets.output] =
+          const auto largest =
+              LargestOf(args.features + offsets.map, strides, bin);
+          args.dd_output[offsets.output] =
               Narrow<T>(largest.IsOutside(row.grid_y, row.grid_x)
                             ? Value(0)
-                            : InterpolateOne(values + offsets.map, strides,
-                                             largest.sample));
+                            : InterpolateOne(args.dd_features + offsets.map,
+                                             strides, largest.sample));
         });
   }
 }
@@ -91,25 +88,23 @@ __global__ void __launch_bounds__(kRowThreads)
 // The maxima are the values of the features themselves.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    MaxFallback(const __grid_constant__ RoiAlignMaxArgs args,
-                const __grid_constant__ Boxes<Coordinate<T>> boxes,
-                const T* features, const T* values, T* output) {
+    MaxFallback(const __grid_constant__ RoiAlignMaxGradGradArgs<T> args) {
   using Value = Accumulator<T>;
   using Kind = Samples<Value>;
   __shared__ SharedBinRow<Kind> row;
-  const FeatureStrides strides = args.features.Strides();
-  for (int64_t k = blockIdx.x; k < boxes.count; k += gridDim.x) {
+  const FeatureStrides strides = args.map.Strides();
+  for (int64_t k = blockIdx.x; k < args.boxes.count; k += gridDim.x) {
     VisitFallbackBins(
-        args, boxes, k, args.features.channels, row,
+        args, k, args.map.channels, row,
         [&](const Roi<Value>& roi, int64_t p, int64_t q, int64_t c) {
           const BinOffsets offsets = OffsetsOf(args, roi.image, k, p, q, c);
-          const auto largest = LargestOfFallback<Kind>(features + offsets.map,
-                                                       strides, roi, p, q);
-          output[offsets.output] =
+          const auto largest = LargestOfFallback<Kind>(
+              args.features + offsets.map, strides, roi, p, q);
+          args.dd_output[offsets.output] =
               Narrow<T>(largest.IsOutside(roi.y.grid, roi.x.grid)
                             ? Value(0)
-                            : InterpolateOne(values + offsets.map, strides,
-                                             largest.sample));
+                            : InterpolateOne(args.dd_features + offsets.map,
+                                             strides, largest.sample));
         });
   }
 }
@@ -161,9 +156,7 @@ __device__ void FillBoxSamples(const Roi<C>& roi, int64_t p0, int ps,
 // memory in the order of boxes and bins, and writes once.
 template <typename T>
 __global__ void __launch_bounds__(kTileThreads)
-    MaxGrad(const __grid_constant__ RoiAlignMaxArgs args,
-            const __grid_constant__ Boxes<Coordinate<T>> boxes,
-            const T* d_output, const T* features, T* d_features,
+    MaxGrad(const __grid_constant__ RoiAlignMaxGradArgs<T> args,
             int64_t tiles) {
   using Sum = Accumulator<T>;
   using Kind = Samples<Sum>;
@@ -173,11 +166,11 @@ __global__ void __launch_bounds__(kTileThreads)
   __shared__ BoxSamples<Kind> samples;
   __shared__ BoxList list;
   const int64_t ph = args.grid.height, pw = args.grid.width;
-  const FeatureStrides strides = args.features.Strides();
+  const FeatureStrides strides = args.map.Strides();
   const int thread = threadIdx.x;
 
   for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
-    const PixelTile tile = TileAt(args.features, kHeight, index);
+    const PixelTile tile = TileAt(args.map, kHeight, index);
     const int64_t c = tile.channel + thread;
     for (int i = 0; i < kHeight * kTileWidth; ++i) sums[i][thread] = 0;
 
@@ -197,7 +190,7 @@ __global__ void __launch_bounds__(kTileThreads)
       const int ps = ph - p0 < kBins ? static_cast<int>(ph - p0) : kBins;
       const int qs = pw - q0 < kBins ? static_cast<int>(pw - q0) : kBins;
       FillBoxSamples(roi, p0, ps, q0, qs, samples);
-      if (c >= args.features.channels) return;
+      if (c >= args.map.channels) return;
       const int room_y = samples.y.Room(ps), room_x = samples.x.Room(qs);
       for (int p = 0; p < ps; ++p) {
         if (!Overlap(samples.y.pixels[p], tile.rows)) continue;
@@ -210,104 +203,87 @@ __global__ void __launch_bounds__(kTileThreads)
               samples.y.counts[p], samples.x.counts[q], true};
           const auto largest =
               bin.count_y <= room_y && bin.count_x <= room_x
-                  ? LargestOf(features + offsets.map, strides, bin)
-                  : LargestOfFallback<Kind>(features + offsets.map, strides,
-                                            roi, p0 + p, q0 + q);
+                  ? LargestOf(args.features + offsets.map, strides, bin)
+                  : LargestOfFallback<Kind>(args.features + offsets.map,
+                                            strides, roi, p0 + p, q0 + q);
           if (largest.IsOutside(roi.y.grid, roi.x.grid)) continue;
-          add(largest.sample, Widen(d_output[offsets.output]));
+          add(largest.sample, Widen(args.d_output[offsets.output]));
         }
       }
     };
     const auto overlaps = [&](int64_t k) {
-      return Overlaps(ReadRoi(args, boxes, k), tile);
+      return Overlaps(ReadRoi(args, args.boxes, k), tile);
     };
-    VisitBoxes(boxes.count, overlaps, list, [&](int64_t k0, int count) {
+    VisitBoxes(args.boxes.count, overlaps, list, [&](int64_t k0, int count) {
       for (int b = 0; b < count; ++b) {
         const int64_t k = k0 + list.boxes[b];
-        const Roi<Sum> roi = ReadRoi(args, boxes, k);
+        const Roi<Sum> roi = ReadRoi(args, args.boxes, k);
         for (int64_t p = 0; p < ph; p += kBins) {
           for (int64_t q = 0; q < pw; q += kBins) add_bins(k, roi, p, q);
         }
       }
     });
 
-    if (c >= args.features.channels) continue;
-    WriteTile(tile, sums, strides, d_features + tile.image * strides.image + c);
+    if (c >= args.map.channels) continue;
+    WriteTile(tile, sums, strides,
+              args.d_features + tile.image * strides.image + c);
   }
 }
 
 template <typename T>
-Error LaunchFallback(const Gpu& gpu, const RoiAlignMaxArgs& args,
-                     const Boxes<Coordinate<T>>& boxes, const T* features,
-                     const T* values, T* output) {
+Error LaunchFallback(const Gpu& gpu, const RoiAlignMaxGradGradArgs<T>& args) {
   if (!NeedsFallback<Samples<Coordinate<T>>>(args.grid, MaxTapsOf(args))) {
     return nullptr;
   }
-  return Launch(gpu, GridSize(boxes.count), kRowThreads, MaxFallback<T>, args,
-                boxes, features, values, output);
+  return Launch(gpu, GridSize(args.boxes.count), kRowThreads, MaxFallback<T>,
+                args);
 }
 
 }  // namespace
 
 template <typename T>
-Error RoiAlignMax(const Gpu& gpu, const RoiAlignMaxArgs& args,
-                  const Boxes<Coordinate<T>>& boxes, const T* features,
-                  T* output) {
-  if (args.Pooled(boxes.count).Size() == 0) return nullptr;
-  const int64_t channels = args.features.channels;
+Error RoiAlignMax(const Gpu& gpu, const RoiAlignMaxArgs<T>& args) {
+  if (args.Pooled(args.boxes.count).Size() == 0) return nullptr;
+  const int64_t channels = args.map.channels;
   const Error error = WithWidestPack<T>(
       [&](auto n) {
-        return FitsPacks<decltype(n)::value>(channels, features, output);
+        return FitsPacks<decltype(n)::value>(channels, args.features,
+                                             args.output);
       },
       [&](auto n) {
-        return Launch(gpu, GridSize(boxes.count * args.grid.height),
+        return Launch(gpu, GridSize(args.boxes.count * args.grid.height),
                       RowThreads(args.grid.width, channels / n),
-                      Max<T, decltype(n)::value>, args, boxes, features,
-                      output);
+                      Max<T, decltype(n)::value>, args);
       });
   if (error != nullptr) return error;
-  return LaunchFallback(gpu, args, boxes, features, features, output);
+  return LaunchFallback<T>(
+      gpu, {args, args.boxes, args.features, args.features, args.output});
 }
 
 template <typename T>
-Error RoiAlignMaxGradGrad(const Gpu& gpu, const RoiAlignMaxArgs& args,
-                          const Boxes<Coordinate<T>>& boxes,
-                          const T* dd_features, const T* features,
-                          T* dd_output) {
-  if (args.Pooled(boxes.count).Size() == 0) return nullptr;
-  const Error error =
-      Launch(gpu, GridSize(boxes.count * args.grid.height),
-             RowThreads(args.grid.width, args.features.channels),
-             ValuesAtMax<T>, args, boxes, features, dd_features, dd_output);
-  if (error != nullptr) return error;
-  return LaunchFallback(gpu, args, boxes, features, dd_features, dd_output);
+Error RoiAlignMaxGradGrad(const Gpu& gpu,
+                          const RoiAlignMaxGradGradArgs<T>& args) {
+  if (args.Pooled(args.boxes.count).Size() == 0) return nullptr;
+  const Error error = Launch(gpu, GridSize(args.boxes.count * args.grid.height),
+                             RowThreads(args.grid.width, args.map.channels),
+                             ValuesAtMax<T>, args);
+  return error != nullptr ? error : LaunchFallback(gpu, args);
 }
 
 template <typename T>
-Error RoiAlignMaxGrad(const Gpu& gpu, const RoiAlignMaxArgs& args,
-                      const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                      const T* features, T* d_features) {
-  if (args.features.channels == 0) return nullptr;
-  const unsigned threads = TileThreads(args.features.channels);
+Error RoiAlignMaxGrad(const Gpu& gpu, const RoiAlignMaxGradArgs<T>& args) {
+  if (args.map.channels == 0) return nullptr;
+  const unsigned threads = TileThreads(args.map.channels);
   const int64_t tiles =
-      CountTiles(args.features, kTileHeight<Accumulator<T>>, threads);
+      CountTiles(args.map, kTileHeight<Accumulator<T>>, threads);
   // Boxes without bins add nothing.
-  const bool empty = args.Pooled(boxes.count).Size() == 0;
-  return Launch(gpu, GridSize(tiles), threads, MaxGrad<T>, args,
-                empty ? Boxes<Coordinate<T>>() : boxes, d_output, features,
-                d_features, tiles);
+  RoiAlignMaxGradArgs<T> used = args;
+  if (args.Pooled(args.boxes.count).Size() == 0) used.boxes.count = 0;
+  return Launch(gpu, GridSize(tiles), threads, MaxGrad<T>, used, tiles);
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template Error RoiAlignMax<T>(const Gpu&, const RoiAlignMaxArgs&,            \
-                                const Boxes<Coordinate<T>>&, const T*, T*);    \
-  template Error RoiAlignMaxGrad<T>(const Gpu&, const RoiAlignMaxArgs&,        \
-                                    const Boxes<Coordinate<T>>&, const T*,     \
-                                    const T*, T*);                             \
-  template Error RoiAlignMaxGradGrad<T>(const Gpu&, const RoiAlignMaxArgs&,    \
-                                        const Boxes<Coordinate<T>>&, const T*, \
-                                        const T*, T*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RoiAlignMax, Gpu, RoiAlignMaxArgs);
+TFO_INSTANTIATE_ALGORITHM(RoiAlignMaxGrad, Gpu, RoiAlignMaxGradArgs);
+TFO_INSTANTIATE_ALGORITHM(RoiAlignMaxGradGrad, Gpu, RoiAlignMaxGradGradArgs);
 
 }  // namespace tfo

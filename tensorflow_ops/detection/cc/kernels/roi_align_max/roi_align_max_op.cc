@@ -9,7 +9,6 @@ namespace {
 
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
-using ::tensorflow::Tensor;
 
 class RoiAlignMaxOpBase : public OpKernel {
  public:
@@ -20,12 +19,17 @@ class RoiAlignMaxOpBase : public OpKernel {
   }
 
  protected:
-  template <typename Device, typename C>
+  // Reads the shape, boxes and features of an op's Args.
+  template <typename Device, typename Args>
   absl::Status ReadInputs(OpKernelContext* ctx, const RoiInputNames& names,
-                          RoiAlignMaxArgs* args, Boxes<C>* boxes) const {
+                          Args* args) const {
     RoiSizes sizes;
-    TF_RETURN_IF_ERROR(ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, boxes));
-    *args = {{sizes.levels[0], spatial_scale_, sizes.grid}, sampling_};
+    TF_RETURN_IF_ERROR(
+        ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, &args->boxes));
+    static_cast<RoiAlignMaxShape&>(*args) = {
+        {sizes.levels[0], spatial_scale_, sizes.grid}, sampling_};
+    args->features =
+        InputData<std::decay_t<decltype(*args->features)>>(ctx, "features");
     return CheckSamplesOfMax(sizes, sampling_.ratio);
   }
 
@@ -41,18 +45,15 @@ class RoiAlignMaxGradOp : public RoiAlignMaxOpBase {
   using RoiAlignMaxOpBase::RoiAlignMaxOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    RoiAlignMaxArgs args;
-    Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(
-        ctx, ReadInputs<Device>(ctx, {"features", "d_output"}, &args, &boxes));
-    const Tensor& d_output = ctx->input(0);
-    if (d_output.NumElements() == 0) boxes.count = 0;  // nothing to add
-    Tensor* d_features;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_features}));
+    RoiAlignMaxGradArgs<T> args = {};
     OP_REQUIRES_OK(ctx,
-                   ToStatus(RoiAlignMaxGrad(
-                       GetDevice<Device>(ctx), args, boxes, Data<T>(d_output),
-                       InputData<T>(ctx, "features"), Data<T>(d_features))));
+                   ReadInputs<Device>(ctx, {"features", "d_output"}, &args));
+    // Without bins there is nothing to add.
+    if (ctx->input(0).NumElements() == 0) args.boxes.count = 0;
+    args.d_output = InputData<T>(ctx, "d_output");
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_features));
+    OP_REQUIRES_OK(ctx,
+                   ToStatus(RoiAlignMaxGrad(GetDevice<Device>(ctx), args)));
   }
 };
 
@@ -62,17 +63,13 @@ class RoiAlignMaxGradGradOp : public RoiAlignMaxOpBase {
   using RoiAlignMaxOpBase::RoiAlignMaxOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    RoiAlignMaxArgs args;
-    Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, {"features"}, &args, &boxes));
-    Tensor* dd_output;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&dd_output}));
-    if (dd_output->NumElements() == 0) return;
-    OP_REQUIRES_OK(
-        ctx, ToStatus(RoiAlignMaxGradGrad(GetDevice<Device>(ctx), args, boxes,
-                                          InputData<T>(ctx, "dd_features"),
-                                          InputData<T>(ctx, "features"),
-                                          Data<T>(dd_output))));
+    RoiAlignMaxGradGradArgs<T> args = {};
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, {"features"}, &args));
+    args.dd_features = InputData<T>(ctx, "dd_features");
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.dd_output));
+    if (ctx->mutable_output(0)->NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx,
+                   ToStatus(RoiAlignMaxGradGrad(GetDevice<Device>(ctx), args)));
   }
 };
 
@@ -82,17 +79,14 @@ class RoiAlignMaxBoxesGradOp : public RoiAlignMaxOpBase {
   using RoiAlignMaxOpBase::RoiAlignMaxOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    RoiAlignMaxArgs args;
-    Boxes<Coordinate<T>> boxes;
+    RoiAlignMaxBoxesGradArgs<T> args = {};
+    OP_REQUIRES_OK(ctx,
+                   ReadInputs<Device>(ctx, {"features", "d_output"}, &args));
+    args.d_output = InputData<T>(ctx, "d_output");
+    args.values = InputData<T>(ctx, "values");
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_boxes));
     OP_REQUIRES_OK(
-        ctx, ReadInputs<Device>(ctx, {"features", "d_output"}, &args, &boxes));
-    Tensor* d_boxes;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_boxes}));
-    OP_REQUIRES_OK(
-        ctx, ToStatus(RoiAlignMaxBoxesGrad(
-                 GetDevice<Device>(ctx), args, boxes,
-                 InputData<T>(ctx, "d_output"), InputData<T>(ctx, "features"),
-                 InputData<T>(ctx, "values"), Data<Coordinate<T>>(d_boxes))));
+        ctx, ToStatus(RoiAlignMaxBoxesGrad(GetDevice<Device>(ctx), args)));
   }
 };
 

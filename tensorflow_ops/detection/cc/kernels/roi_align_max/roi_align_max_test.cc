@@ -36,7 +36,7 @@ struct Result {
 template <typename T, typename Device>
 Result<T> Run(const Device& device, const RoiProblem<T>& problem,
               const GpuVector<T>& values) {
-  const RoiAlignMaxArgs args = problem.MaxArgs();
+  const RoiAlignMaxShape shape = problem.MaxShape();
   const auto boxes = problem.AllBoxes();
   const T* const map = problem.maps[0].data();
   const T* const d_output = problem.d_output.data();
@@ -46,13 +46,15 @@ Result<T> Run(const Device& device, const RoiProblem<T>& problem,
   result.values = result.output;
   result.d_map.assign(problem.maps[0].size(), garbage);
   result.d_boxes.assign(problem.boxes.size(), 77);
-  TFO_EXPECT_RUNS(RoiAlignMax(device, args, boxes, map, result.output.data()));
-  TFO_EXPECT_RUNS(RoiAlignMaxGradGrad(device, args, boxes, values.data(), map,
-                                      result.values.data()));
   TFO_EXPECT_RUNS(
-      RoiAlignMaxGrad(device, args, boxes, d_output, map, result.d_map.data()));
-  TFO_EXPECT_RUNS(RoiAlignMaxBoxesGrad(device, args, boxes, d_output, map,
-                                       values.data(), result.d_boxes.data()));
+      RoiAlignMax<T>(device, {shape, boxes, map, result.output.data()}));
+  TFO_EXPECT_RUNS(RoiAlignMaxGradGrad<T>(
+      device, {shape, boxes, values.data(), map, result.values.data()}));
+  TFO_EXPECT_RUNS(RoiAlignMaxGrad<T>(
+      device, {shape, boxes, d_output, map, result.d_map.data()}));
+  TFO_EXPECT_RUNS(RoiAlignMaxBoxesGrad<T>(
+      device,
+      {shape, boxes, d_output, map, values.data(), result.d_boxes.data()}));
   return result;
 }
 
@@ -410,21 +412,21 @@ void TimeMax(int64_t height, int64_t width, int64_t channels, float stride) {
                          " boxes, 7 x 7 bins, stride ", stride);
   };
   const int64_t num_bytes = (size + pooled) * sizeof(T);
-  testing::TimeOnGpu(name_of("roi_align_max"), num_bytes, 0,
-                     [&](const Gpu& gpu) {
-                       return RoiAlignMax<T>(gpu, p.MaxArgs(), p.AllBoxes(),
-                                             features.data(), output.data());
-                     });
+  testing::TimeOnGpu(
+      name_of("roi_align_max"), num_bytes, 0, [&](const Gpu& gpu) {
+        return RoiAlignMax<T>(
+            gpu, {p.MaxShape(), p.AllBoxes(), features.data(), output.data()});
+      });
   testing::TimeOnGpu(
       name_of("roi_align_max_grad"), num_bytes, 0, [&](const Gpu& gpu) {
-        return RoiAlignMaxGrad<T>(gpu, p.MaxArgs(), p.AllBoxes(), d.data(),
-                                  features.data(), to.data());
+        return RoiAlignMaxGrad<T>(gpu, {p.MaxShape(), p.AllBoxes(), d.data(),
+                                        features.data(), to.data()});
       });
   testing::TimeOnGpu(
       name_of("roi_align_max_boxes_grad"), num_bytes, 0, [&](const Gpu& gpu) {
-        return RoiAlignMaxBoxesGrad<T>(gpu, p.MaxArgs(), p.AllBoxes(), d.data(),
-                                       features.data(), features.data(),
-                                       to_boxes.data());
+        return RoiAlignMaxBoxesGrad<T>(
+            gpu, {p.MaxShape(), p.AllBoxes(), d.data(), features.data(),
+                  features.data(), to_boxes.data()});
       });
 }
 TFO_BENCHMARK(RoiAlignMax, Pyramid) {

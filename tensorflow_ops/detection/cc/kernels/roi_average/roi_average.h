@@ -33,7 +33,7 @@ struct BinChannels {
   int64_t count, step, next_bin;
 };
 
-struct RoiAverageArgs {
+struct RoiAverageShape {
   int64_t batch, channels;  // of all levels' features
   PoolGrid grid;
   RoiBins bins;
@@ -67,7 +67,7 @@ struct RoiAverageArgs {
 
 // Box k's axes, on the level that it belongs to.
 template <typename C>
-TFO_HOST_DEVICE static inline Roi<C> ReadRoi(const RoiAverageArgs& args,
+TFO_HOST_DEVICE static inline Roi<C> ReadRoi(const RoiAverageShape& args,
                                              const Boxes<C>& boxes, int64_t k) {
   const C* b = boxes.data + 4 * k;
   // Levels by comparing areas, with torchvision's tolerance: corners are
@@ -94,44 +94,53 @@ TFO_HOST_DEVICE static inline Roi<C> ReadRoi(const RoiAverageArgs& args,
 }
 
 // T is float, double, Half or BFloat16; each feature map is smaller than 2^31
-// pixels. `features` and `d_features` are arrays of num_levels pointers, on the
-// host. The same bits for any number of threads on the CPU. Each returns null
-// or the launch's error; the Gpu overloads only enqueue.
+// pixels. The same bits for any number of threads on the CPU. Each function
+// returns null or the launch's error; the Gpu overloads only enqueue.
 
-// Writes all of `output`: each bin's average, of shape args.Pooled().
+// Maps are those of the levels; bins have the shape Pooled().
 template <typename T>
-Error RoiAverage(const Cpu& cpu, const RoiAverageArgs& args,
-                 const Boxes<Coordinate<T>>& boxes, const T* const* features,
-                 T* output);
+struct RoiAverageArgs : RoiAverageShape {
+  Boxes<Coordinate<T>> boxes;
+  const T* features[kMaxLevels];
+  T* output;
+};
 template <typename T>
-Error RoiAverage(const Gpu& gpu, const RoiAverageArgs& args,
-                 const Boxes<Coordinate<T>>& boxes, const T* const* features,
-                 T* output);
+struct RoiAverageGradArgs : RoiAverageShape {
+  Boxes<Coordinate<T>> boxes;
+  const T* d_output;
+  T* d_features[kMaxLevels];
+};
+template <typename T>
+struct RoiAverageBoxesGradArgs : RoiAverageShape {
+  Boxes<Coordinate<T>> boxes;
+  const T* d_output;
+  const T* features[kMaxLevels];
+  Coordinate<T>* d_boxes;  // [boxes.count, 4], in the order of boxes
+};
 
-// Writes all of each `d_features`, the transpose of RoiAverage. 16-bit types
-// are summed in float. On a GPU, sums have a fixed order only if
-// gpu.deterministic.
+// Writes all of `output`: each bin's average.
 template <typename T>
-Error RoiAverageGrad(const Cpu& cpu, const RoiAverageArgs& args,
-                     const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                     T* const* d_features);
+Error RoiAverage(const Cpu& cpu, const RoiAverageArgs<T>& args);
 template <typename T>
-Error RoiAverageGrad(const Gpu& gpu, const RoiAverageArgs& args,
-                     const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                     T* const* d_features);
+Error RoiAverage(const Gpu& gpu, const RoiAverageArgs<T>& args);
 
-// Writes all of `d_boxes` [num_boxes, 4], in the order of boxes: the derivative
-// to each coordinate, zeros for an invalid box. Samples held at an edge of the
-// map or outside do not move, and the number of samples does not change. Of
-// kSamples only. Deterministic on a GPU, too.
+// Writes all of `d_features`, the transpose of RoiAverage. 16-bit types are
+// summed in float. On a GPU, sums have a fixed order only if gpu.deterministic.
 template <typename T>
-Error RoiAverageBoxesGrad(const Cpu& cpu, const RoiAverageArgs& args,
-                          const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                          const T* const* features, Coordinate<T>* d_boxes);
+Error RoiAverageGrad(const Cpu& cpu, const RoiAverageGradArgs<T>& args);
 template <typename T>
-Error RoiAverageBoxesGrad(const Gpu& gpu, const RoiAverageArgs& args,
-                          const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                          const T* const* features, Coordinate<T>* d_boxes);
+Error RoiAverageGrad(const Gpu& gpu, const RoiAverageGradArgs<T>& args);
+
+// Writes all of `d_boxes`: the derivative to each coordinate, zeros for an
+// invalid box. Samples held at an edge of the map or outside do not move, and
+// the number of samples does not change. Of kSamples only. Deterministic on a
+// GPU, too.
+template <typename T>
+Error RoiAverageBoxesGrad(const Cpu& cpu,
+                          const RoiAverageBoxesGradArgs<T>& args);
+template <typename T>
+Error RoiAverageBoxesGrad(const Gpu& gpu,
+                          const RoiAverageBoxesGradArgs<T>& args);
 
 }  // namespace tfo
 

@@ -6,16 +6,15 @@
 namespace tfo {
 
 template <typename T>
-Error RoiAverageBoxesGrad(const Cpu& cpu, const RoiAverageArgs& args,
-                          const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                          const T* const* features, Coordinate<T>* d_boxes) {
-  const FeatureShape pooled = args.Pooled(boxes.count);
+Error RoiAverageBoxesGrad(const Cpu& cpu,
+                          const RoiAverageBoxesGradArgs<T>& args) {
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
   if (pooled.Size() == 0) {
-    std::fill(d_boxes, d_boxes + 4 * boxes.count, 0);
+    std::fill_n(args.d_boxes, 4 * args.boxes.count, 0);
     return nullptr;
   }
-  const auto maps = MapsOf(args, features);
-  const SlopedBoxTaps<T> taps(cpu, args, boxes);
+  const auto maps = MapsOf(args, args.features);
+  const SlopedBoxTaps<T> taps(cpu, args, args.boxes);
   // A unit is a row of bins.
   const auto add_bin_row = TFO_DISPATCH(AddBoxGradOfBinRow<T>);
   const BinChannels of = args.ChannelsOfBins();
@@ -30,22 +29,18 @@ Error RoiAverageBoxesGrad(const Cpu& cpu, const RoiAverageArgs& args,
                       if (taps.Map(k) < 0) continue;
                       const auto& map = maps[taps.Map(k)];
                       add_bin_row(
-                          {d_output + pooled.Offset(k, p, 0, 0), of.count},
+                          {args.d_output + pooled.Offset(k, p, 0, 0), of.count},
                           {map.data + p * pooled.width * of.next_bin, map.width,
                            args.channels},
                           TapsOf(taps.Rows(k), p), taps.Columns(k), of,
                           &parts[4 * bin_rows[i]]);
                     }
                   });
-  SumBoxParts(boxes, parts, {pooled.height, pooled.height, 1}, d_boxes);
+  SumBoxParts(args.boxes, parts, {pooled.height, pooled.height, 1},
+              args.d_boxes);
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template Error RoiAverageBoxesGrad<T>(const Cpu&, const RoiAverageArgs&,     \
-                                        const Boxes<Coordinate<T>>&, const T*, \
-                                        const T* const*, Coordinate<T>*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RoiAverageBoxesGrad, Cpu, RoiAverageBoxesGradArgs);
 
 }  // namespace tfo

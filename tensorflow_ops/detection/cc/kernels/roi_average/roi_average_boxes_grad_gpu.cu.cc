@@ -10,11 +10,7 @@ namespace {
 // A block takes a box, a thread some channels of a bin.
 template <typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
-    BoxesGrad(const __grid_constant__ RoiAverageArgs args,
-              const __grid_constant__ Boxes<Coordinate<T>> boxes,
-              const T* d_output,
-              const __grid_constant__ LevelMaps<const T> features,
-              Coordinate<T>* d_boxes) {
+    BoxesGrad(const __grid_constant__ RoiAverageBoxesGradArgs<T> args) {
   using Sum = Accumulator<T>;
   using Kind = SlopedWeights<Sum>;
   using Tap = typename Kind::Tap;
@@ -22,18 +18,19 @@ __global__ void __launch_bounds__(kRowThreads)
   __shared__ Sum parts[4][kRowThreads];
   const BinChannels of = args.ChannelsOfBins();
   const int64_t packs = of.count / N;
-  for (int64_t k = blockIdx.x; k < boxes.count; k += gridDim.x) {
+  for (int64_t k = blockIdx.x; k < args.boxes.count; k += gridDim.x) {
     BoxSums<Sum> sums;
     for (int64_t p = 0; p < args.grid.height; ++p) {
       VisitBinRow(
-          args, boxes, k, p, packs, row,
+          args, k, p, packs, row,
           [&](const BinOfRow<Kind>& bin, int64_t q, int64_t pack) {
             const FeatureStrides strides = args.Features(row.level).Strides();
             const BinOffsets offsets = OffsetsOf(args, of, k, p, q, pack * N);
-            const auto gradients = LoadPack<N>(d_output + offsets.output);
+            const auto gradients = LoadPack<N>(args.d_output + offsets.output);
             VisitPixels<N>(
                 bin,
-                ImageOf(args, features, row.level, row.image) + offsets.map,
+                ImageOf(args, args.features, row.level, row.image) +
+                    offsets.map,
                 strides,
                 [&](const Tap& y, const Tap& x, const Pack<T, N>& values) {
                   Sum product = 0;
@@ -47,34 +44,31 @@ __global__ void __launch_bounds__(kRowThreads)
                 });
           });
     }
-    WriteBoxSums(boxes.yxyx, sums, parts, /*add=*/false, d_boxes + 4 * k);
+    WriteBoxSums(args.boxes.yxyx, sums, parts, /*add=*/false,
+                 args.d_boxes + 4 * k);
   }
 }
 
 // Adds the bins that BoxesGrad leaves out.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    BoxesGradFallback(const __grid_constant__ RoiAverageArgs args,
-                      const __grid_constant__ Boxes<Coordinate<T>> boxes,
-                      const T* d_output,
-                      const __grid_constant__ LevelMaps<const T> features,
-                      Coordinate<T>* d_boxes) {
+    BoxesGradFallback(const __grid_constant__ RoiAverageBoxesGradArgs<T> args) {
   using Sum = Accumulator<T>;
   using Kind = SlopedWeights<Sum>;
   using Tap = typename Kind::Tap;
   __shared__ SharedBinRow<Kind> row;
   __shared__ Sum parts[4][kRowThreads];
   const BinChannels of = args.ChannelsOfBins();
-  for (int64_t k = blockIdx.x; k < boxes.count; k += gridDim.x) {
+  for (int64_t k = blockIdx.x; k < args.boxes.count; k += gridDim.x) {
     BoxSums<Sum> sums;
     VisitFallbackBins(
-        args, boxes, k, of.count, row,
+        args, k, of.count, row,
         [&](const Roi<Sum>& roi, int64_t p, int64_t q, int64_t c) {
           const FeatureStrides strides = args.Features(roi.level).Strides();
           const BinOffsets offsets = OffsetsOf(args, of, k, p, q, c);
           const T* const map =
-              ImageOf(args, features, roi.level, roi.image) + offsets.map;
-          const Sum gradient = Widen(d_output[offsets.output]);
+              ImageOf(args, args.features, roi.level, roi.image) + offsets.map;
+          const Sum gradient = Widen(args.d_output[offsets.output]);
           VisitTapPairs<Kind>(roi, p, q, [&](const Tap& y, const Tap& x) {
             const Sum product =
                 gradient *
@@ -83,27 +77,27 @@ __global__ void __launch_bounds__(kRowThreads)
                      y.weight * product);
           });
         });
-    WriteBoxSums(boxes.yxyx, sums, parts, /*add=*/true, d_boxes + 4 * k);
+    WriteBoxSums(args.boxes.yxyx, sums, parts, /*add=*/true,
+                 args.d_boxes + 4 * k);
   }
 }
 
 }  // namespace
 
 template <typename T>
-Error RoiAverageBoxesGrad(const Gpu& gpu, const RoiAverageArgs& args,
-                          const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                          const T* const* features, Coordinate<T>* d_boxes) {
-  if (args.Pooled(boxes.count).Size() == 0) {
-    return EnqueueZeros(gpu, d_boxes, sizeof(*d_boxes) * 4 * boxes.count);
+Error RoiAverageBoxesGrad(const Gpu& gpu,
+                          const RoiAverageBoxesGradArgs<T>& args) {
+  const int64_t count = args.boxes.count;
+  if (args.Pooled(count).Size() == 0) {
+    return EnqueueZeros(gpu, args.d_boxes, sizeof(*args.d_boxes) * 4 * count);
   }
-  const auto maps = MakeLevelMaps(args, features);
   const auto launch = [&](auto kernel) {
-    return Launch(gpu, GridSize(boxes.count), kRowThreads, kernel, args, boxes,
-                  d_output, maps, d_boxes);
+    return Launch(gpu, GridSize(count), kRowThreads, kernel, args);
   };
-  const Error error = WithPacks(args, maps, d_output, [&](auto n, unsigned) {
-    return launch(BoxesGrad<T, decltype(n)::value>);
-  });
+  const Error error =
+      WithPacks(args, args.features, args.d_output, [&](auto n, unsigned) {
+        return launch(BoxesGrad<T, decltype(n)::value>);
+      });
   if (error != nullptr || !NeedsFallback<SlopedWeights<Coordinate<T>>>(
                               args.grid, MaxTapsOf(args))) {
     return error;
@@ -111,11 +105,6 @@ Error RoiAverageBoxesGrad(const Gpu& gpu, const RoiAverageArgs& args,
   return launch(BoxesGradFallback<T>);
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template Error RoiAverageBoxesGrad<T>(const Gpu&, const RoiAverageArgs&,     \
-                                        const Boxes<Coordinate<T>>&, const T*, \
-                                        const T* const*, Coordinate<T>*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RoiAverageBoxesGrad, Gpu, RoiAverageBoxesGradArgs);
 
 }  // namespace tfo

@@ -6,13 +6,11 @@
 namespace tfo {
 
 template <typename T>
-Error RoiAverage(const Cpu& cpu, const RoiAverageArgs& args,
-                 const Boxes<Coordinate<T>>& boxes, const T* const* features,
-                 T* output) {
-  const FeatureShape pooled = args.Pooled(boxes.count);
+Error RoiAverage(const Cpu& cpu, const RoiAverageArgs<T>& args) {
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
   if (pooled.Size() == 0) return nullptr;
-  const auto maps = MapsOf(args, features);
-  const BoxTaps<T> taps(cpu, args, boxes);
+  const auto maps = MapsOf(args, args.features);
+  const BoxTaps<T> taps(cpu, args, args.boxes);
   const auto average_bin_row = TFO_DISPATCH(AverageBinRow<T>);
   const std::vector<int64_t> bin_rows = BinRowsByBand(pooled, taps, maps);
   const BinChannels of = args.ChannelsOfBins();
@@ -29,7 +27,7 @@ Error RoiAverage(const Cpu& cpu, const RoiAverageArgs& args,
           const int64_t k = bin_rows[unit % units] / pooled.height;
           const int64_t p = bin_rows[unit % units] % pooled.height;
           const int64_t count = std::min(kBlock, of.count - c);
-          T* const to = output + pooled.Offset(k, p, 0, c);
+          T* const to = args.output + pooled.Offset(k, p, 0, c);
           const auto rows = TapsOf(taps.Rows(k), p);
           if (rows.begin == rows.end) {
             for (int64_t q = 0; q < pooled.width; ++q) {
@@ -47,11 +45,6 @@ Error RoiAverage(const Cpu& cpu, const RoiAverageArgs& args,
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                   \
-  template Error RoiAverage<T>(const Cpu&, const RoiAverageArgs&,            \
-                               const Boxes<Coordinate<T>>&, const T* const*, \
-                               T*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RoiAverage, Cpu, RoiAverageArgs);
 
 }  // namespace tfo

@@ -7,7 +7,7 @@
 
 namespace tfo {
 
-inline MaxTaps MaxTapsOf(const RoiAverageArgs& args) {
+inline MaxTaps MaxTapsOf(const RoiAverageShape& args) {
   MaxTaps most = {0, 0};
   for (int32_t l = 0; l < args.num_levels; ++l) {
     const MaxTaps taps = MaxTapsOn(args.Features(l), args.bins, args.sampling);
@@ -17,24 +17,12 @@ inline MaxTaps MaxTapsOf(const RoiAverageArgs& args) {
   return most;
 }
 
-// The levels' feature maps, as a kernel's parameter.
-template <typename T>
-struct LevelMaps {
-  T* data[kMaxLevels];
-};
-template <typename T>
-LevelMaps<T> MakeLevelMaps(const RoiAverageArgs& args, T* const* maps) {
-  LevelMaps<T> result = {};
-  for (int32_t l = 0; l < args.num_levels; ++l) result.data[l] = maps[l];
-  return result;
-}
-
 // The first element of an image.
 template <typename T>
-__device__ T* ImageOf(const RoiAverageArgs& args, const LevelMaps<T>& maps,
+__device__ T* ImageOf(const RoiAverageShape& args, T* const (&maps)[kMaxLevels],
                       int32_t level, int64_t image) {
   const FeatureShape shape = args.Features(level);
-  return maps.data[level] + image * shape.height * shape.width * shape.channels;
+  return maps[level] + image * shape.height * shape.width * shape.channels;
 }
 
 // The offsets of channel c of bin (p, q) of box k in an image and in the
@@ -42,7 +30,7 @@ __device__ T* ImageOf(const RoiAverageArgs& args, const LevelMaps<T>& maps,
 struct BinOffsets {
   int64_t map, output;
 };
-__device__ inline BinOffsets OffsetsOf(const RoiAverageArgs& args,
+__device__ inline BinOffsets OffsetsOf(const RoiAverageShape& args,
                                        const BinChannels& of, int64_t k,
                                        int64_t p, int64_t q, int64_t c) {
   return {(p * args.grid.width + q) * of.next_bin + c * of.step,
@@ -52,8 +40,8 @@ __device__ inline BinOffsets OffsetsOf(const RoiAverageArgs& args,
 // Calls run(N, threads) with the widest packs of channels that their order and
 // the alignment of these pointers allow, and the threads of a block that has a
 // row of bins. N is an integral_constant.
-template <typename T, typename Run>
-Error WithPacks(const RoiAverageArgs& args, const LevelMaps<const T>& features,
+template <typename T, typename Map, typename Run>
+Error WithPacks(const RoiAverageShape& args, Map* const (&maps)[kMaxLevels],
                 const T* output, const Run& run) {
   const int64_t channels = args.ChannelsOfBins().count;
   return WithWidestPack<T>(
@@ -61,8 +49,8 @@ Error WithPacks(const RoiAverageArgs& args, const LevelMaps<const T>& features,
         constexpr int kWidth = decltype(n)::value;
         bool fits = args.order != RoiChannels::kChannelMajor &&
                     FitsPacks<kWidth>(channels, output);
-        for (const T* map : features.data) {
-          fits = fits && FitsPacks<kWidth>(0, map);
+        for (int32_t l = 0; l < args.num_levels; ++l) {
+          fits = fits && FitsPacks<kWidth>(0, maps[l]);
         }
         return fits;
       },

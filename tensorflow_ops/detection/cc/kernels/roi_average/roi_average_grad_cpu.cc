@@ -79,14 +79,12 @@ class RowSums {
 }  // namespace
 
 template <typename T>
-Error RoiAverageGrad(const Cpu& cpu, const RoiAverageArgs& args,
-                     const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                     T* const* d_features) {
+Error RoiAverageGrad(const Cpu& cpu, const RoiAverageGradArgs<T>& args) {
   using Sum = Accumulator<T>;
   if (args.batch * args.channels == 0) return nullptr;
-  const FeatureShape pooled = args.Pooled(boxes.count);
-  const auto maps = MapsOf(args, d_features);
-  const BoxTaps<T> taps(cpu, args, boxes);
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
+  const auto maps = MapsOf(args, args.d_features);
+  const BoxTaps<T> taps(cpu, args, args.boxes);
   const auto add_bin_row = TFO_DISPATCH(AddBinRow<T>);
   const int64_t channels = args.channels, ph = pooled.height;
   const BinChannels of = args.ChannelsOfBins();
@@ -134,7 +132,7 @@ Error RoiAverageGrad(const Cpu& cpu, const RoiAverageArgs& args,
         const int64_t next = i + 1 < bin_rows.end(row) ? i[1] : *i;
         const int64_t ahead = (next - *i) * pooled.width * of.count;
         add_bin_row(
-            {d_output + pooled.Offset(k, p, 0, c), of.count}, tap->weight,
+            {args.d_output + pooled.Offset(k, p, 0, c), of.count}, tap->weight,
             taps.Columns(k),
             {all_channels ? count : of.count, of.step, of.next_bin}, ahead,
             {sums.data + p * pooled.width * of.next_bin, sums.channels});
@@ -145,11 +143,6 @@ Error RoiAverageGrad(const Cpu& cpu, const RoiAverageArgs& args,
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                \
-  template Error RoiAverageGrad<T>(const Cpu&, const RoiAverageArgs&,     \
-                                   const Boxes<Coordinate<T>>&, const T*, \
-                                   T* const*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RoiAverageGrad, Cpu, RoiAverageGradArgs);
 
 }  // namespace tfo

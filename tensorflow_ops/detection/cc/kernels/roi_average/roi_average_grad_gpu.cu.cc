@@ -29,27 +29,24 @@ __device__ void AddChannels(const Sum (&values)[N], Sum* at) {
 // block takes a row of a box's bins, a thread some channels of a bin.
 template <typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
-    AtomicGrad(const __grid_constant__ RoiAverageArgs args,
-               const __grid_constant__ Boxes<Coordinate<T>> boxes,
-               const T* d_output,
-               const __grid_constant__ LevelMaps<T> d_features) {
+    AtomicGrad(const __grid_constant__ RoiAverageGradArgs<T> args) {
   using Kind = Weights<T>;
   using Tap = typename Kind::Tap;
   __shared__ SharedBinRow<Kind> row;
   const BinChannels of = args.ChannelsOfBins();
   const int64_t packs = of.count / N;
-  const int64_t units = boxes.count * args.grid.height;
+  const int64_t units = args.boxes.count * args.grid.height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const int64_t k = unit / args.grid.height;
     const int64_t p = unit % args.grid.height;
     VisitBinRow(
-        args, boxes, k, p, packs, row,
+        args, k, p, packs, row,
         [&](const BinOfRow<Kind>& bin, int64_t q, int64_t pack) {
           const FeatureStrides strides = args.Features(row.level).Strides();
           const BinOffsets offsets = OffsetsOf(args, of, k, p, q, pack * N);
-          T* const map =
-              ImageOf(args, d_features, row.level, row.image) + offsets.map;
-          const auto gradients = LoadPack<N>(d_output + offsets.output);
+          T* const map = ImageOf(args, args.d_features, row.level, row.image) +
+                         offsets.map;
+          const auto gradients = LoadPack<N>(args.d_output + offsets.output);
           for (int32_t i = 0; i < bin.count_y; ++i) {
             const Tap y = bin.y[i];
             T* const line = map + y.pixel * strides.row;
@@ -71,23 +68,20 @@ __global__ void __launch_bounds__(kRowThreads)
 // The bins that AtomicGrad leaves out.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    AtomicGradFallback(const __grid_constant__ RoiAverageArgs args,
-                       const __grid_constant__ Boxes<Coordinate<T>> boxes,
-                       const T* d_output,
-                       const __grid_constant__ LevelMaps<T> d_features) {
+    AtomicGradFallback(const __grid_constant__ RoiAverageGradArgs<T> args) {
   using Kind = Weights<T>;
   using Tap = typename Kind::Tap;
   __shared__ SharedBinRow<Kind> row;
   const BinChannels of = args.ChannelsOfBins();
-  for (int64_t k = blockIdx.x; k < boxes.count; k += gridDim.x) {
+  for (int64_t k = blockIdx.x; k < args.boxes.count; k += gridDim.x) {
     VisitFallbackBins(
-        args, boxes, k, of.count, row,
+        args, k, of.count, row,
         [&](const Roi<T>& roi, int64_t p, int64_t q, int64_t c) {
           const FeatureStrides strides = args.Features(roi.level).Strides();
           const BinOffsets offsets = OffsetsOf(args, of, k, p, q, c);
-          T* const map =
-              ImageOf(args, d_features, roi.level, roi.image) + offsets.map;
-          const T gradient = d_output[offsets.output];
+          T* const map = ImageOf(args, args.d_features, roi.level, roi.image) +
+                         offsets.map;
+          const T gradient = args.d_output[offsets.output];
           VisitTapPairs<Kind>(roi, p, q, [&](const Tap& y, const Tap& x) {
             atomicAdd(map + y.pixel * strides.row + x.pixel * strides.column,
                       y.weight * x.weight * gradient);
@@ -116,7 +110,7 @@ struct TileWeights {
 
 // All of the block must call it.
 template <typename Sum>
-__device__ void FillTileWeights(const RoiAverageArgs& args,
+__device__ void FillTileWeights(const RoiAverageShape& args,
                                 const Boxes<Sum>& boxes, const PixelTile& tile,
                                 const TilePart& part,
                                 TileWeights<Sum>& weights) {
@@ -208,9 +202,7 @@ __device__ inline PixelRange BinsOf(bool all, int64_t own, PixelRange bins) {
 
 template <typename T>
 __global__ void __launch_bounds__(kTileThreads, 4)
-    TileGrad(const __grid_constant__ RoiAverageArgs args,
-             const __grid_constant__ Boxes<Coordinate<T>> boxes,
-             const T* d_output, const __grid_constant__ LevelMaps<T> d_features,
+    TileGrad(const __grid_constant__ RoiAverageGradArgs<T> args,
              int64_t tiles) {
   using Sum = Accumulator<T>;
   using Weights = TileWeights<Sum>;
@@ -220,7 +212,7 @@ __global__ void __launch_bounds__(kTileThreads, 4)
   const BinChannels of = args.ChannelsOfBins();
   const bool all = args.order == RoiChannels::kAll;
   const bool channel_major = args.order == RoiChannels::kChannelMajor;
-  const FeatureStrides out = args.Pooled(boxes.count, of).Strides();
+  const FeatureStrides out = args.Pooled(args.boxes.count, of).Strides();
 
   for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
     // The tile's level, and its index there.
@@ -247,28 +239,28 @@ __global__ void __launch_bounds__(kTileThreads, 4)
     Sum sums[kHeight][kTileWidth] = {};
 
     const auto overlaps = [&](int64_t k) {
-      const Roi<Sum> roi = ReadRoi(args, boxes, k);
+      const Roi<Sum> roi = ReadRoi(args, args.boxes, k);
       return roi.level == level && Overlaps(roi, tile);
     };
-    VisitTileParts(boxes.count, args.grid, Weights::kBins, overlaps, list,
-                   [&](const TilePart& part) {
-                     FillTileWeights(args, boxes, tile, part, weights);
-                     if (c >= args.channels) return;
-                     for (int b = 0; b < part.boxes; ++b) {
-                       const auto& bins = weights.bins[b];
-                       AddBinsToTile(
-                           weights, part, b,
-                           BinsOf(all, own_p - part.p0, bins.p),
-                           BinsOf(all, own_q - part.q0, bins.q),
-                           d_output + (part.k0 + part.list[b]) * out.image +
-                               part.p0 * out.row + part.q0 * out.column + own_c,
-                           out, sums);
-                     }
-                   });
+    VisitTileParts(
+        args.boxes.count, args.grid, Weights::kBins, overlaps, list,
+        [&](const TilePart& part) {
+          FillTileWeights(args, args.boxes, tile, part, weights);
+          if (c >= args.channels) return;
+          for (int b = 0; b < part.boxes; ++b) {
+            const auto& bins = weights.bins[b];
+            AddBinsToTile(weights, part, b,
+                          BinsOf(all, own_p - part.p0, bins.p),
+                          BinsOf(all, own_q - part.q0, bins.q),
+                          args.d_output + (part.k0 + part.list[b]) * out.image +
+                              part.p0 * out.row + part.q0 * out.column + own_c,
+                          out, sums);
+          }
+        });
 
     if (c >= args.channels) continue;
     const FeatureStrides strides = args.Features(level).Strides();
-    T* const map = ImageOf(args, d_features, level, tile.image) +
+    T* const map = ImageOf(args, args.d_features, level, tile.image) +
                    tile.rows.begin * strides.row +
                    tile.columns.begin * strides.column + c;
 #pragma unroll
@@ -285,40 +277,29 @@ __global__ void __launch_bounds__(kTileThreads, 4)
 }
 
 template <typename T>
-LevelMaps<const T> AsInputs(const LevelMaps<T>& maps) {
-  LevelMaps<const T> result;
-  for (int l = 0; l < kMaxLevels; ++l) result.data[l] = maps.data[l];
-  return result;
-}
-
-template <typename T>
-Error LaunchAtomicGrad(const Gpu& gpu, const RoiAverageArgs& args,
-                       const Boxes<T>& boxes, const T* d_output,
-                       const LevelMaps<T>& d_features) {
+Error LaunchAtomicGrad(const Gpu& gpu, const RoiAverageGradArgs<T>& args) {
   for (int32_t l = 0; l < args.num_levels; ++l) {
-    const Error error = EnqueueZeros(gpu, d_features.data[l],
+    const Error error = EnqueueZeros(gpu, args.d_features[l],
                                      sizeof(T) * args.Features(l).Size());
     if (error != nullptr) return error;
   }
-  if (args.Pooled(boxes.count).Size() == 0) return nullptr;
-  const unsigned grid = GridSize(boxes.count * args.grid.height);
+  if (args.Pooled(args.boxes.count).Size() == 0) return nullptr;
+  const unsigned grid = GridSize(args.boxes.count * args.grid.height);
   const Error error = WithPacks(
-      args, AsInputs(d_features), d_output, [&](auto n, unsigned threads) {
+      args, args.d_features, args.d_output, [&](auto n, unsigned threads) {
         return Launch(gpu, grid, threads, AtomicGrad<T, decltype(n)::value>,
-                      args, boxes, d_output, d_features);
+                      args);
       });
   if (error != nullptr ||
       !NeedsFallback<Weights<T>>(args.grid, MaxTapsOf(args))) {
     return error;
   }
-  return Launch(gpu, GridSize(boxes.count), kRowThreads, AtomicGradFallback<T>,
-                args, boxes, d_output, d_features);
+  return Launch(gpu, GridSize(args.boxes.count), kRowThreads,
+                AtomicGradFallback<T>, args);
 }
 
 template <typename T>
-Error LaunchTileGrad(const Gpu& gpu, const RoiAverageArgs& args,
-                     const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                     const LevelMaps<T>& d_features) {
+Error LaunchTileGrad(const Gpu& gpu, const RoiAverageGradArgs<T>& args) {
   if (args.channels == 0) return nullptr;
   const unsigned threads = TileThreads(args.channels);
   int64_t tiles = 0;
@@ -326,33 +307,22 @@ Error LaunchTileGrad(const Gpu& gpu, const RoiAverageArgs& args,
     tiles += CountTiles(args.Features(l), kTileHeight<Accumulator<T>>, threads);
   }
   // Boxes without bins add nothing, and cannot be split into parts.
-  const bool empty = args.Pooled(boxes.count).Size() == 0;
-  return Launch(gpu, GridSize(tiles), threads, TileGrad<T>, args,
-                empty ? Boxes<Coordinate<T>>() : boxes, d_output, d_features,
-                tiles);
+  RoiAverageGradArgs<T> used = args;
+  if (args.Pooled(args.boxes.count).Size() == 0) used.boxes.count = 0;
+  return Launch(gpu, GridSize(tiles), threads, TileGrad<T>, used, tiles);
 }
 
 }  // namespace
 
 template <typename T>
-Error RoiAverageGrad(const Gpu& gpu, const RoiAverageArgs& args,
-                     const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                     T* const* d_features) {
-  const auto maps = MakeLevelMaps(args, d_features);
+Error RoiAverageGrad(const Gpu& gpu, const RoiAverageGradArgs<T>& args) {
   // There are no atomic additions to 16 bits that round once.
   if constexpr (sizeof(T) == sizeof(Accumulator<T>)) {
-    if (!gpu.deterministic) {
-      return LaunchAtomicGrad(gpu, args, boxes, d_output, maps);
-    }
+    if (!gpu.deterministic) return LaunchAtomicGrad(gpu, args);
   }
-  return LaunchTileGrad(gpu, args, boxes, d_output, maps);
+  return LaunchTileGrad(gpu, args);
 }
 
-#define TFO_INSTANTIATE(T)                                                \
-  template Error RoiAverageGrad<T>(const Gpu&, const RoiAverageArgs&,     \
-                                   const Boxes<Coordinate<T>>&, const T*, \
-                                   T* const*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RoiAverageGrad, Gpu, RoiAverageGradArgs);
 
 }  // namespace tfo

@@ -30,7 +30,7 @@ constexpr RoiAverageTraits kPsRoiAlign = {RoiBins::kSamples, false, true,
 constexpr RoiAverageTraits kMultiscaleRoiAlign = {RoiBins::kSamples, true,
                                                   false, true};
 
-absl::Status ReadLevels(OpKernelConstruction* ctx, RoiAverageArgs* args) {
+absl::Status ReadLevels(OpKernelConstruction* ctx, RoiAverageShape* args) {
   std::vector<float> strides;
   float box_size, box_stride;
   TF_RETURN_IF_ERROR(ctx->GetAttr("L", &args->num_levels));
@@ -69,7 +69,7 @@ absl::Status ReadLevels(OpKernelConstruction* ctx, RoiAverageArgs* args) {
 
 absl::Status ReadAverageAttrs(OpKernelConstruction* ctx,
                               const RoiAverageTraits& traits,
-                              RoiAverageArgs* args) {
+                              RoiAverageShape* args) {
   *args = {};
   args->bins = traits.bins;
   args->num_levels = 1;
@@ -88,18 +88,11 @@ absl::Status ReadAverageAttrs(OpKernelConstruction* ctx,
   return traits.has_levels ? ReadLevels(ctx, args) : absl::OkStatus();
 }
 
-// Pointers to the maps of all levels, on the host.
 template <typename T>
-struct MapPointers {
-  T* maps[kMaxLevels] = {};
-};
-template <typename T>
-absl::Status InputMaps(OpKernelContext* ctx, MapPointers<const T>* pointers) {
+absl::Status InputMaps(OpKernelContext* ctx, const T* (&maps)[kMaxLevels]) {
   OpInputList features;
   TF_RETURN_IF_ERROR(ctx->input_list("features", &features));
-  for (int l = 0; l < features.size(); ++l) {
-    pointers->maps[l] = Data<T>(features[l]);
-  }
+  for (int l = 0; l < features.size(); ++l) maps[l] = Data<T>(features[l]);
   return absl::OkStatus();
 }
 
@@ -112,12 +105,14 @@ class RoiAverageOpBase : public OpKernel {
   }
 
  protected:
-  template <typename Device, typename C>
+  // Reads the shape and boxes of an op's Args.
+  template <typename Device, typename Args>
   absl::Status ReadInputs(OpKernelContext* ctx, const RoiInputNames& names,
-                          RoiAverageArgs* args, Boxes<C>* boxes) const {
+                          Args* args) const {
     RoiSizes sizes;
-    TF_RETURN_IF_ERROR(ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, boxes));
-    *args = attrs_;
+    TF_RETURN_IF_ERROR(
+        ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, &args->boxes));
+    static_cast<RoiAverageShape&>(*args) = attrs_;
     args->batch = sizes.levels[0].batch;
     args->channels = sizes.levels[0].channels;
     for (int l = 0; l < args->num_levels; ++l) {
@@ -130,7 +125,7 @@ class RoiAverageOpBase : public OpKernel {
 
   const RoiAverageTraits& traits_;
   bool yxyx_;
-  RoiAverageArgs attrs_;  // without sizes
+  RoiAverageShape attrs_;  // without sizes
 };
 
 // features..., boxes, box_indices, output_size -> output.
@@ -140,16 +135,12 @@ class RoiAverageOp : public RoiAverageOpBase {
   using RoiAverageOpBase::RoiAverageOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    RoiAverageArgs args;
-    Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, {"features"}, &args, &boxes));
-    Tensor* output;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&output}));
-    if (output->NumElements() == 0) return;
-    MapPointers<const T> features;
-    OP_REQUIRES_OK(ctx, InputMaps(ctx, &features));
-    OP_REQUIRES_OK(ctx, ToStatus(RoiAverage(GetDevice<Device>(ctx), args, boxes,
-                                            features.maps, Data<T>(output))));
+    RoiAverageArgs<T> args = {};
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, {"features"}, &args));
+    OP_REQUIRES_OK(ctx, InputMaps(ctx, args.features));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.output));
+    if (ctx->mutable_output(0)->NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx, ToStatus(RoiAverage(GetDevice<Device>(ctx), args)));
   }
 };
 
@@ -167,20 +158,18 @@ class RoiAlignOp : public RoiAverageOp<Device, T> {
   void Compute(OpKernelContext* ctx) override {
     if (!max_) return RoiAverageOp<Device, T>::Compute(ctx);
     RoiSizes sizes;
-    Boxes<Coordinate<T>> boxes;
+    RoiAlignMaxArgs<T> args = {};
     OP_REQUIRES_OK(ctx, ReadRoiInputs<Device>(ctx, this->yxyx_, {"features"},
-                                              &sizes, &boxes));
-    const RoiAverageArgs& attrs = this->attrs_;
-    const RoiAlignMaxArgs args = {
+                                              &sizes, &args.boxes));
+    const RoiAverageShape& attrs = this->attrs_;
+    static_cast<RoiAlignMaxShape&>(args) = {
         {sizes.levels[0], attrs.levels[0].spatial_scale, sizes.grid},
         attrs.sampling};
     OP_REQUIRES_OK(ctx, CheckSamplesOfMax(sizes, attrs.sampling.ratio));
-    Tensor* output;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&output}));
-    if (output->NumElements() == 0) return;
-    OP_REQUIRES_OK(ctx, ToStatus(RoiAlignMax(
-                            GetDevice<Device>(ctx), args, boxes,
-                            InputData<T>(ctx, "features"), Data<T>(output))));
+    args.features = InputData<T>(ctx, "features");
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.output));
+    if (ctx->mutable_output(0)->NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx, ToStatus(RoiAlignMax(GetDevice<Device>(ctx), args)));
   }
 
  private:
@@ -194,21 +183,17 @@ class RoiAverageGradOp : public RoiAverageOpBase {
   using RoiAverageOpBase::RoiAverageOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    RoiAverageArgs args;
-    Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(
-        ctx, ReadInputs<Device>(ctx, {nullptr, "d_output"}, &args, &boxes));
-    const Tensor& d_output = ctx->input(0);
-    if (d_output.NumElements() == 0) boxes.count = 0;  // nothing to add
-    MapPointers<T> d_features;
+    RoiAverageGradArgs<T> args = {};
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, {nullptr, "d_output"}, &args));
+    // Without bins there is nothing to add.
+    if (ctx->input(0).NumElements() == 0) args.boxes.count = 0;
+    args.d_output = InputData<T>(ctx, "d_output");
     for (int l = 0; l < args.num_levels; ++l) {
       Tensor* map;
       OP_REQUIRES_OK(ctx, AllocateOutput(ctx, l, &map));
-      d_features.maps[l] = Data<T>(map);
+      args.d_features[l] = Data<T>(map);
     }
-    OP_REQUIRES_OK(
-        ctx, ToStatus(RoiAverageGrad(GetDevice<Device>(ctx), args, boxes,
-                                     Data<T>(d_output), d_features.maps)));
+    OP_REQUIRES_OK(ctx, ToStatus(RoiAverageGrad(GetDevice<Device>(ctx), args)));
   }
 };
 
@@ -219,18 +204,14 @@ class RoiAverageBoxesGradOp : public RoiAverageOpBase {
   using RoiAverageOpBase::RoiAverageOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    RoiAverageArgs args;
-    Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(
-        ctx, ReadInputs<Device>(ctx, {"features", "d_output"}, &args, &boxes));
-    Tensor* d_boxes;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_boxes}));
-    MapPointers<const T> features;
-    OP_REQUIRES_OK(ctx, InputMaps(ctx, &features));
-    OP_REQUIRES_OK(ctx, ToStatus(RoiAverageBoxesGrad(
-                            GetDevice<Device>(ctx), args, boxes,
-                            InputData<T>(ctx, "d_output"), features.maps,
-                            Data<Coordinate<T>>(d_boxes))));
+    RoiAverageBoxesGradArgs<T> args = {};
+    OP_REQUIRES_OK(ctx,
+                   ReadInputs<Device>(ctx, {"features", "d_output"}, &args));
+    args.d_output = InputData<T>(ctx, "d_output");
+    OP_REQUIRES_OK(ctx, InputMaps(ctx, args.features));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_boxes));
+    OP_REQUIRES_OK(ctx,
+                   ToStatus(RoiAverageBoxesGrad(GetDevice<Device>(ctx), args)));
   }
 };
 

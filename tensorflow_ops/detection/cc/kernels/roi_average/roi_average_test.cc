@@ -47,22 +47,16 @@ Result<T> Run(const Device& device, const RoiProblem<T>& problem) {
   Result<T> result;
   const T garbage = Narrow<T>(77);
   result.output.assign(problem.OutputSize(), garbage);
-  std::vector<T*> d_maps;
   for (const auto& map : problem.maps) {
     result.d_maps.emplace_back(map.size(), garbage);
   }
-  for (auto& d_map : result.d_maps) d_maps.push_back(d_map.data());
-  const auto maps = problem.Maps();
-  const auto boxes = problem.AllBoxes();
-  TFO_EXPECT_RUNS(RoiAverage(device, problem.args, boxes, maps.data(),
-                             result.output.data()));
-  TFO_EXPECT_RUNS(RoiAverageGrad(device, problem.args, boxes,
-                                 problem.d_output.data(), d_maps.data()));
+  TFO_EXPECT_RUNS(
+      RoiAverage(device, problem.AverageArgs(result.output.data())));
+  TFO_EXPECT_RUNS(RoiAverageGrad(device, problem.GradArgs(&result.d_maps)));
   if (problem.args.bins == RoiBins::kSamples) {
     result.d_boxes.assign(problem.boxes.size(), 77);
-    TFO_EXPECT_RUNS(RoiAverageBoxesGrad(device, problem.args, boxes,
-                                        problem.d_output.data(), maps.data(),
-                                        result.d_boxes.data()));
+    TFO_EXPECT_RUNS(RoiAverageBoxesGrad(
+        device, problem.BoxesGradArgs(result.d_boxes.data())));
   }
   return result;
 }
@@ -214,8 +208,7 @@ TFO_CUDA_TEST(RoiAverage, CudaManyChannels) {
       ToGpu(testing::RandomValues<float>(problem.args.channels, 1))};
   problem.AddBox({0, 0, 1, 1}, 0);
   GpuVector<float> output(problem.OutputSize(), 99);
-  TFO_EXPECT_RUNS(RoiAverage<float>(Gpu(), problem.args, problem.AllBoxes(),
-                                    problem.Maps().data(), output.data()));
+  TFO_EXPECT_RUNS(RoiAverage(Gpu(), problem.AverageArgs(output.data())));
   TFO_EXPECT(HaveSameBits(output, problem.maps[0]));
 }
 TFO_CUDA_TEST(RoiAverage, CudaManyBoxes) {
@@ -405,29 +398,23 @@ void TimeAverage(const char* kernel, int64_t height, int64_t width,
   num_bytes += p.OutputSize() * sizeof(T);
   GpuVector<T> output(p.OutputSize());
   GpuVector<Coordinate<T>> to_boxes(p.boxes.size());
-  std::vector<T*> to_maps;
-  for (auto& map : to) to_maps.push_back(map.data());
   const auto name_of = [&](const char* pass) {
     return testing::Text(testing::NameOf<T>(), kernel, pass, " [1, ", height,
                          ", ", width, ", ", channels, "], ", p.NumBoxes(),
                          " boxes, 7 x 7 bins, stride ", stride);
   };
   testing::TimeOnGpu(name_of(""), num_bytes, 0, [&](const Gpu& gpu) {
-    return RoiAverage<T>(gpu, p.args, p.AllBoxes(), p.Maps().data(),
-                         output.data());
+    return RoiAverage(gpu, p.AverageArgs(output.data()));
   });
   for (const bool deterministic : {false, true}) {
     testing::TimeOnGpu(name_of(deterministic ? "_grad_deterministic" : "_grad"),
                        num_bytes, 0, [&](Gpu gpu) {
                          gpu.deterministic = deterministic;
-                         return RoiAverageGrad<T>(gpu, p.args, p.AllBoxes(),
-                                                  p.d_output.data(),
-                                                  to_maps.data());
+                         return RoiAverageGrad(gpu, p.GradArgs(&to));
                        });
   }
   testing::TimeOnGpu(name_of("_boxes_grad"), num_bytes, 0, [&](const Gpu& gpu) {
-    return RoiAverageBoxesGrad<T>(gpu, p.args, p.AllBoxes(), p.d_output.data(),
-                                  p.Maps().data(), to_boxes.data());
+    return RoiAverageBoxesGrad(gpu, p.BoxesGradArgs(to_boxes.data()));
   });
 }
 TFO_BENCHMARK(RoiAverage, Models) {

@@ -19,7 +19,7 @@ inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 template <typename T>
 struct RoiProblem {
-  RoiAverageArgs args;
+  RoiAverageShape args;
   bool yxyx = false;
   std::vector<GpuVector<T>> maps;  // one per level
   GpuVector<Coordinate<T>> boxes;
@@ -50,13 +50,30 @@ struct RoiProblem {
     return {NumBoxes(), yxyx, boxes.data(), box_indices.data()};
   }
   int64_t OutputSize() const { return args.Pooled(NumBoxes()).Size(); }
-  std::vector<const T*> Maps() const {
-    std::vector<const T*> pointers;
-    for (const auto& map : maps) pointers.push_back(map.data());
-    return pointers;
+  RoiAverageArgs<T> AverageArgs(T* output) const {
+    RoiAverageArgs<T> result = {args, AllBoxes(), {}, output};
+    for (size_t l = 0; l < maps.size(); ++l) {
+      result.features[l] = maps[l].data();
+    }
+    return result;
+  }
+  RoiAverageGradArgs<T> GradArgs(std::vector<GpuVector<T>>* d_maps) const {
+    RoiAverageGradArgs<T> result = {args, AllBoxes(), d_output.data(), {}};
+    for (size_t l = 0; l < d_maps->size(); ++l) {
+      result.d_features[l] = (*d_maps)[l].data();
+    }
+    return result;
+  }
+  RoiAverageBoxesGradArgs<T> BoxesGradArgs(Coordinate<T>* d_boxes) const {
+    RoiAverageBoxesGradArgs<T> result = {
+        args, AllBoxes(), d_output.data(), {}, d_boxes};
+    for (size_t l = 0; l < maps.size(); ++l) {
+      result.features[l] = maps[l].data();
+    }
+    return result;
   }
   // Requires one level, samples, and RoiChannels::kAll.
-  RoiAlignMaxArgs MaxArgs() const {
+  RoiAlignMaxShape MaxShape() const {
     return {{args.Features(0), args.levels[0].spatial_scale, args.grid},
             args.sampling};
   }
@@ -71,7 +88,7 @@ template <typename T>
 RoiProblem<T> OneLevel(const FeatureShape& features, float spatial_scale,
                        const PoolGrid& grid, const RoiSampling& sampling) {
   RoiProblem<T> problem;
-  RoiAverageArgs& args = problem.args;
+  RoiAverageShape& args = problem.args;
   args = {};
   args.batch = features.batch;
   args.channels = features.channels;
@@ -114,7 +131,7 @@ RoiProblem<T> MakeFixedProblem(RoiBins bins, RoiSampling sampling,
                              {-3e38f, 0, 3e38f, 10},
                              {5, 5, 30, 6}};
   RoiProblem<T> problem;
-  RoiAverageArgs& args = problem.args;
+  RoiAverageShape& args = problem.args;
   args = {};
   args.batch = 2;
   args.grid = {3, 2};
@@ -158,7 +175,7 @@ struct Sizes {
 template <typename T>
 RoiProblem<T> MakeRandomProblem(const Sizes& sizes, uint32_t seed) {
   RoiProblem<T> problem;
-  RoiAverageArgs& args = problem.args;
+  RoiAverageShape& args = problem.args;
   args = {};
   args.batch = 2;
   args.grid = {sizes.pooled_height, sizes.pooled_width};

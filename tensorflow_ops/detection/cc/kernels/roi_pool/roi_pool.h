@@ -10,20 +10,38 @@ namespace tfo {
 
 // T is float, double, Half or BFloat16. height * width is at most 2^31 - 1. The
 // same bits for any number of threads, and from run to run on a GPU. Each
-// returns null or the launch's error; the Gpu overloads only enqueue.
+// function returns null or the launch's error; the Gpu overloads only enqueue.
+
+// Bins have the shape Pooled().
+template <typename T>
+struct RoiPoolArgs : RoiShape {
+  Boxes<Coordinate<T>> boxes;
+  const T* features;
+  T* output;        // of bins
+  int32_t* argmax;  // of bins; or null
+};
+template <typename T>
+struct RoiPoolGradArgs : RoiShape {
+  Boxes<Coordinate<T>> boxes;
+  const T* d_output;
+  const int32_t* argmax;
+  T* d_features;
+};
+template <typename T>
+struct RoiPoolGradGradArgs : RoiShape {
+  Boxes<Coordinate<T>> boxes;
+  const T* dd_features;
+  const int32_t* argmax;
+  T* dd_output;
+};
 
 // Writes all of `output`: the maximum of each bin's pixels, NaN where one is
-// NaN, 0 where the bin has no pixel. Writes all of `argmax` unless it is null:
-// y * width + x of the first maximum (or the first NaN), -1 where the bin has
-// no pixel. Both have the shape args.Pooled().
+// NaN, 0 where the bin has no pixel. Writes all of `argmax`: y * width + x of
+// the first maximum (or the first NaN), -1 where the bin has no pixel.
 template <typename T>
-Error RoiPool(const Cpu& cpu, const RoiArgs& args,
-              const Boxes<Coordinate<T>>& boxes, const T* features, T* output,
-              int32_t* argmax);
+Error RoiPool(const Cpu& cpu, const RoiPoolArgs<T>& args);
 template <typename T>
-Error RoiPool(const Gpu& gpu, const RoiArgs& args,
-              const Boxes<Coordinate<T>>& boxes, const T* features, T* output,
-              int32_t* argmax);
+Error RoiPool(const Gpu& gpu, const RoiPoolArgs<T>& args);
 
 // Writes all of `d_features`: for each pixel, the sum of the d_output whose
 // argmax it is, in an order that depends on the boxes only. 16-bit types are
@@ -31,25 +49,17 @@ Error RoiPool(const Gpu& gpu, const RoiArgs& args,
 // argmax that RoiPool did not write adds to its pixel or to none, but never
 // outside of the image.
 template <typename T>
-Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args,
-                  const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                  const int32_t* argmax, T* d_features);
+Error RoiPoolGrad(const Cpu& cpu, const RoiPoolGradArgs<T>& args);
 template <typename T>
-Error RoiPoolGrad(const Gpu& gpu, const RoiArgs& args,
-                  const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                  const int32_t* argmax, T* d_features);
+Error RoiPoolGrad(const Gpu& gpu, const RoiPoolGradArgs<T>& args);
 
 // The gradient of RoiPoolGrad, which is linear in d_output: writes all of
 // `dd_output`, the value of dd_features at each argmax, 0 where RoiPoolGrad
 // adds nothing.
 template <typename T>
-Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args,
-                      const Boxes<Coordinate<T>>& boxes, const T* dd_features,
-                      const int32_t* argmax, T* dd_output);
+Error RoiPoolGradGrad(const Cpu& cpu, const RoiPoolGradGradArgs<T>& args);
 template <typename T>
-Error RoiPoolGradGrad(const Gpu& gpu, const RoiArgs& args,
-                      const Boxes<Coordinate<T>>& boxes, const T* dd_features,
-                      const int32_t* argmax, T* dd_output);
+Error RoiPoolGradGrad(const Gpu& gpu, const RoiPoolGradGradArgs<T>& args);
 
 }  // namespace tfo
 

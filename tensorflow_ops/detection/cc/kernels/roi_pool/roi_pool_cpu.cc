@@ -13,15 +13,15 @@ namespace {
 // quarter cycle at the full width.
 constexpr double kCyclesPerValue = 0.25;
 
-double CyclesPerBox(const RoiArgs& args, const std::vector<PooledBox>& boxes) {
+double CyclesPerBox(const RoiShape& args, const std::vector<PooledBox>& boxes) {
   double pixels = 0;
   for (const PooledBox& box : boxes) {
-    const PixelRange rows = Clip(box.y, args.features.height);
-    const PixelRange columns = Clip(box.x, args.features.width);
+    const PixelRange rows = Clip(box.y, args.map.height);
+    const PixelRange columns = Clip(box.x, args.map.width);
     pixels +=
         double(rows.end - rows.begin) * double(columns.end - columns.begin);
   }
-  return kCyclesPerValue * args.features.channels *
+  return kCyclesPerValue * args.map.channels *
          (pixels / boxes.size() + args.grid.height * args.grid.width);
 }
 
@@ -38,14 +38,12 @@ PooledView<T> At(const PooledView<T>& pooled, int64_t offset) {
 }  // namespace
 
 template <typename T>
-Error RoiPool(const Cpu& cpu, const RoiArgs& args,
-              const Boxes<Coordinate<T>>& boxes, const T* features, T* output,
-              int32_t* argmax) {
-  if (args.Pooled(boxes.count).Size() == 0) return nullptr;
-  const std::vector<PooledBox> pooled_boxes = ReadPooledBoxes(args, boxes);
-  const PooledView<T> to = {output, argmax};
+Error RoiPool(const Cpu& cpu, const RoiPoolArgs<T>& args) {
+  if (args.Pooled(args.boxes.count).Size() == 0) return nullptr;
+  const std::vector<PooledBox> pooled_boxes = ReadPooledBoxes(args, args.boxes);
+  const PooledView<T> to = {args.output, args.argmax};
   const auto pool_bin_row = TFO_DISPATCH(PoolBinRow<T>);
-  const FeatureShape& shape = args.features;
+  const FeatureShape& shape = args.map;
   const FeatureShape pooled = args.Pooled(pooled_boxes.size());
   const std::vector<BinRow> bin_rows = PooledBinRows(args, pooled_boxes);
   std::vector<PixelRange> columns(pooled_boxes.size() * pooled.width);
@@ -63,23 +61,22 @@ Error RoiPool(const Cpu& cpu, const RoiArgs& args,
                     for (int64_t unit = begin; unit < end; ++unit) {
                       const int64_t c = unit / units * kBlock;
                       const auto& [k, p, image, rows] = bin_rows[unit % units];
-                      pool_bin_row({features + shape.Offset(image, 0, 0, c),
-                                    shape.width, shape.channels},
-                                   std::min(kBlock, shape.channels - c), rows,
-                                   {&columns[k * pooled.width], pooled.width},
-                                   At(to, pooled.Offset(k, p, 0, c)));
+                      pool_bin_row(
+                          {args.features + shape.Offset(image, 0, 0, c),
+                           shape.width, shape.channels},
+                          std::min(kBlock, shape.channels - c), rows,
+                          {&columns[k * pooled.width], pooled.width},
+                          At(to, pooled.Offset(k, p, 0, c)));
                     }
                   });
   return nullptr;
 }
 
 template <typename T>
-Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args,
-                      const Boxes<Coordinate<T>>& boxes, const T* dd_features,
-                      const int32_t* argmax, T* dd_output) {
-  const std::vector<PooledBox> pooled_boxes = ReadPooledBoxes(args, boxes);
-  const FeatureShape& features = args.features;
-  const FeatureShape pooled = args.Pooled(boxes.count);
+Error RoiPoolGradGrad(const Cpu& cpu, const RoiPoolGradGradArgs<T>& args) {
+  const std::vector<PooledBox> pooled_boxes = ReadPooledBoxes(args, args.boxes);
+  const FeatureShape& features = args.map;
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
   cpu.ParallelFor(
       pooled.batch * pooled.height, 4.0 * pooled.width * pooled.channels,
       [&](int64_t begin, int64_t end) {
@@ -90,14 +87,15 @@ Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args,
           const int64_t first = rows.begin * features.width;
           const uint64_t count =
               rows.empty() ? 0 : rows.end * features.width - first;
-          const T* const image = dd_features + box.image * features.ImageSize();
+          const T* const image =
+              args.dd_features + box.image * features.ImageSize();
           for (int64_t q = 0; q < pooled.width; ++q) {
             const int64_t to = pooled.Offset(k, p, q, 0);
             for (int64_t c = 0; c < pooled.channels; ++c) {
-              const int64_t pixel = argmax[to + c];
+              const int64_t pixel = args.argmax[to + c];
               const bool in_rows = static_cast<uint64_t>(pixel - first) < count;
               // Rows follow each other: a pixel's index counts columns.
-              dd_output[to + c] =
+              args.dd_output[to + c] =
                   in_rows ? image[pixel * pooled.channels + c] : T{};
             }
           }
@@ -106,14 +104,7 @@ Error RoiPoolGradGrad(const Cpu& cpu, const RoiArgs& args,
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                 \
-  template Error RoiPool<T>(const Cpu&, const RoiArgs&,                    \
-                            const Boxes<Coordinate<T>>&, const T*, T*,     \
-                            int32_t*);                                     \
-  template Error RoiPoolGradGrad<T>(const Cpu&, const RoiArgs&,            \
-                                    const Boxes<Coordinate<T>>&, const T*, \
-                                    const int32_t*, T*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RoiPool, Cpu, RoiPoolArgs);
+TFO_INSTANTIATE_ALGORITHM(RoiPoolGradGrad, Cpu, RoiPoolGradGradArgs);
 
 }  // namespace tfo

@@ -61,19 +61,17 @@ __device__ Maxima<T, N> MaximaOf(const T* map, const FeatureStrides& strides,
 // A block takes a row of a box's bins, a thread some channels of a bin.
 template <typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
-    Pool(const __grid_constant__ RoiArgs args,
-         const __grid_constant__ Boxes<Coordinate<T>> boxes, const T* features,
-         T* output, int32_t* argmax) {
+    Pool(const __grid_constant__ RoiPoolArgs<T> args) {
   constexpr int kBins = 64;  // columns of bins at a time
   __shared__ PixelRange columns[kBins];
-  const FeatureShape& shape = args.features;
+  const FeatureShape& shape = args.map;
   const FeatureStrides strides = shape.Strides();
-  const FeatureShape pooled = args.Pooled(boxes.count);
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
   const int64_t packs = shape.channels / N;
-  const int64_t units = boxes.count * pooled.height;
+  const int64_t units = pooled.batch * pooled.height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const int64_t k = unit / pooled.height, p = unit % pooled.height;
-    const PooledBox box = ReadPooledBox(args, boxes, k);
+    const PooledBox box = ReadPooledBox(args, args.boxes, k);
     const PixelRange rows = BinRows(args, box, p);
     for (int64_t q0 = 0; q0 < pooled.width; q0 += kBins) {
       const int64_t rest = pooled.width - q0;
@@ -86,11 +84,11 @@ __global__ void __launch_bounds__(kRowThreads)
       VisitPacks(bins, packs, [&](int i, int64_t pack) {
         const int64_t c = pack * N;
         const Maxima<T, N> maxima =
-            MaximaOf<N>(features + box.image * strides.image + c, strides,
+            MaximaOf<N>(args.features + box.image * strides.image + c, strides,
                         shape.width, rows, columns[i]);
         const int64_t to = pooled.Offset(k, p, q0 + i, c);
-        StorePack(maxima.best, output + to);
-        if (argmax != nullptr) StorePack(maxima.pixels, argmax + to);
+        StorePack(maxima.best, args.output + to);
+        if (args.argmax != nullptr) StorePack(maxima.pixels, args.argmax + to);
       });
     }
   }
@@ -105,8 +103,8 @@ struct TileBins {
 };
 
 // All of the block must call it.
-template <typename C>
-__device__ void FillTileBins(const RoiArgs& args, const Boxes<C>& boxes,
+template <typename T>
+__device__ void FillTileBins(const RoiPoolGradArgs<T>& args,
                              const PixelTile& tile, const TilePart& part,
                              TileBins& bins) {
   __syncthreads();  // the bins before are no longer read
@@ -120,7 +118,8 @@ __device__ void FillTileBins(const RoiArgs& args, const Boxes<C>& boxes,
     const int b = i / of_box, in_box = i - b * of_box;
     const bool is_row = in_box < part.ps;
     const int bin = is_row ? in_box : in_box - part.ps;
-    const PooledBox box = ReadPooledBox(args, boxes, part.k0 + part.list[b]);
+    const PooledBox box =
+        ReadPooledBox(args, args.boxes, part.k0 + part.list[b]);
     const PixelRange pixels = is_row ? BinRows(args, box, part.p0 + bin)
                                      : BinColumns(args, box, part.q0 + bin);
     (is_row ? bins.rows[b * part.ps + bin] : bins.columns[b * part.qs + bin]) =
@@ -137,19 +136,16 @@ __device__ void FillTileBins(const RoiArgs& args, const Boxes<C>& boxes,
 // shared memory in the order of boxes and bins, and writes it once.
 template <typename T>
 __global__ void __launch_bounds__(kTileThreads)
-    PoolGrad(const __grid_constant__ RoiArgs args,
-             const __grid_constant__ Boxes<Coordinate<T>> boxes,
-             const T* d_output, const int32_t* argmax, T* d_features,
-             int64_t tiles) {
+    PoolGrad(const __grid_constant__ RoiPoolGradArgs<T> args, int64_t tiles) {
   using Sum = Accumulator<T>;
   constexpr int kHeight = kTileHeight<Sum>;
   constexpr int kAtOnce = 4;
   __shared__ SharedTileSums<Sum> sums;
   __shared__ TileBins bins;
   __shared__ BoxList list;
-  const FeatureShape& shape = args.features;
+  const FeatureShape& shape = args.map;
   const FeatureStrides strides = shape.Strides();
-  const FeatureStrides out = args.Pooled(boxes.count).Strides();
+  const FeatureStrides out = args.Pooled(args.boxes.count).Strides();
   const int thread = threadIdx.x;
   const uint32_t width = static_cast<uint32_t>(shape.width);
 
@@ -159,7 +155,7 @@ __global__ void __launch_bounds__(kTileThreads)
     for (int i = 0; i < kHeight * kTileWidth; ++i) sums[i][thread] = 0;
 
     const auto overlaps = [&](int64_t k) {
-      const PooledBox box = ReadPooledBox(args, boxes, k);
+      const PooledBox box = ReadPooledBox(args, args.boxes, k);
       return box.image == tile.image &&
              Overlap(Clip(box.y, shape.height), tile.rows) &&
              Overlap(Clip(box.x, shape.width), tile.columns);
@@ -176,7 +172,7 @@ __global__ void __launch_bounds__(kTileThreads)
       const uint32_t y = in_band / width;
       const int64_t x = int64_t{in_band - y * width} - tile.columns.begin;
       if (x < 0 || x >= kTileWidth) return;
-      sums[y * kTileWidth + x][thread] += Widen(d_output[from]);
+      sums[y * kTileWidth + x][thread] += Widen(args.d_output[from]);
     };
     const auto add_box = [&](const TilePart& part, int b) {
       const PixelRange some_p = bins.in_tile_y[b], some_q = bins.in_tile_x[b];
@@ -191,7 +187,8 @@ __global__ void __launch_bounds__(kTileThreads)
           int32_t pixels[kAtOnce];
 #pragma unroll
           for (int j = 0; j < kAtOnce; ++j) {
-            pixels[j] = q + j < some_q.end ? argmax[from + j * out.column] : -1;
+            pixels[j] =
+                q + j < some_q.end ? args.argmax[from + j * out.column] : -1;
           }
 #pragma unroll
           for (int j = 0; j < kAtOnce; ++j) {
@@ -200,47 +197,46 @@ __global__ void __launch_bounds__(kTileThreads)
         }
       }
     };
-    VisitTileParts(boxes.count, args.grid, TileBins::kBins, overlaps, list,
+    VisitTileParts(args.boxes.count, args.grid, TileBins::kBins, overlaps, list,
                    [&](const TilePart& part) {
-                     FillTileBins(args, boxes, tile, part, bins);
+                     FillTileBins(args, tile, part, bins);
                      if (c >= shape.channels) return;
                      for (int b = 0; b < part.boxes; ++b) add_box(part, b);
                    });
 
     if (c >= shape.channels) continue;
-    WriteTile(tile, sums, strides, d_features + tile.image * strides.image + c);
+    WriteTile(tile, sums, strides,
+              args.d_features + tile.image * strides.image + c);
   }
 }
 
 // A block takes a row of a box's bins, a thread a channel of a bin.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    PoolGradGrad(const __grid_constant__ RoiArgs args,
-                 const __grid_constant__ Boxes<Coordinate<T>> boxes,
-                 const T* dd_features, const int32_t* argmax, T* dd_output) {
+    PoolGradGrad(const __grid_constant__ RoiPoolGradGradArgs<T> args) {
   constexpr int kBins = 1 << 10;  // 32 bits then hold channels times bins
-  const FeatureShape& shape = args.features;
+  const FeatureShape& shape = args.map;
   const FeatureStrides strides = shape.Strides();
-  const FeatureShape pooled = args.Pooled(boxes.count);
-  const int64_t units = boxes.count * pooled.height;
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
+  const int64_t units = pooled.batch * pooled.height;
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const int64_t k = unit / pooled.height, p = unit % pooled.height;
-    const PooledBox box = ReadPooledBox(args, boxes, k);
+    const PooledBox box = ReadPooledBox(args, args.boxes, k);
     const PixelRange rows = BinRows(args, box, p);
     for (int64_t q0 = 0; q0 < pooled.width; q0 += kBins) {
       const int64_t rest = pooled.width - q0;
       const int bins = rest < kBins ? static_cast<int>(rest) : kBins;
       VisitPacks(bins, shape.channels, [&](int i, int64_t c) {
         const int64_t at = pooled.Offset(k, p, q0 + i, c);
-        const int64_t pixel = argmax[at];
+        const int64_t pixel = args.argmax[at];
         T value = {};
         if (pixel >= rows.begin * shape.width &&
             pixel < rows.end * shape.width) {
           // Rows follow each other: a pixel's index counts columns.
-          value = dd_features[box.image * strides.image +
-                              pixel * strides.column + c];
+          value = args.dd_features[box.image * strides.image +
+                                   pixel * strides.column + c];
         }
-        dd_output[at] = value;
+        args.dd_output[at] = value;
       });
     }
   }
@@ -249,62 +245,43 @@ __global__ void __launch_bounds__(kRowThreads)
 }  // namespace
 
 template <typename T>
-Error RoiPool(const Gpu& gpu, const RoiArgs& args,
-              const Boxes<Coordinate<T>>& boxes, const T* features, T* output,
-              int32_t* argmax) {
-  if (args.Pooled(boxes.count).Size() == 0) return nullptr;
-  const int64_t channels = args.features.channels;
-  const auto launch = [&](auto kernel, int64_t packs) {
-    return Launch(gpu, GridSize(boxes.count * args.grid.height),
-                  RowThreads(args.grid.width, packs), kernel, args, boxes,
-                  features, output, argmax);
-  };
+Error RoiPool(const Gpu& gpu, const RoiPoolArgs<T>& args) {
+  if (args.Pooled(args.boxes.count).Size() == 0) return nullptr;
+  const int64_t channels = args.map.channels;
   return WithWidestPack<T>(
       [&](auto n) {
-        return FitsPacks<decltype(n)::value>(channels, features, output,
-                                             argmax);
+        return FitsPacks<decltype(n)::value>(channels, args.features,
+                                             args.output, args.argmax);
       },
       [&](auto n) {
-        return launch(Pool<T, decltype(n)::value>, channels / n);
+        return Launch(gpu, GridSize(args.boxes.count * args.grid.height),
+                      RowThreads(args.grid.width, channels / n),
+                      Pool<T, decltype(n)::value>, args);
       });
 }
 
 template <typename T>
-Error RoiPoolGrad(const Gpu& gpu, const RoiArgs& args,
-                  const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                  const int32_t* argmax, T* d_features) {
-  if (args.features.channels == 0) return nullptr;
-  const unsigned threads = TileThreads(args.features.channels);
+Error RoiPoolGrad(const Gpu& gpu, const RoiPoolGradArgs<T>& args) {
+  if (args.map.channels == 0) return nullptr;
+  const unsigned threads = TileThreads(args.map.channels);
   const int64_t tiles =
-      CountTiles(args.features, kTileHeight<Accumulator<T>>, threads);
+      CountTiles(args.map, kTileHeight<Accumulator<T>>, threads);
   // Boxes without bins add nothing, and cannot be split into parts.
-  const bool empty = args.Pooled(boxes.count).Size() == 0;
-  return Launch(gpu, GridSize(tiles), threads, PoolGrad<T>, args,
-                empty ? Boxes<Coordinate<T>>() : boxes, d_output, argmax,
-                d_features, tiles);
+  RoiPoolGradArgs<T> used = args;
+  if (args.Pooled(args.boxes.count).Size() == 0) used.boxes.count = 0;
+  return Launch(gpu, GridSize(tiles), threads, PoolGrad<T>, used, tiles);
 }
 
 template <typename T>
-Error RoiPoolGradGrad(const Gpu& gpu, const RoiArgs& args,
-                      const Boxes<Coordinate<T>>& boxes, const T* dd_features,
-                      const int32_t* argmax, T* dd_output) {
-  if (args.Pooled(boxes.count).Size() == 0) return nullptr;
-  return Launch(gpu, GridSize(boxes.count * args.grid.height),
-                RowThreads(args.grid.width, args.features.channels),
-                PoolGradGrad<T>, args, boxes, dd_features, argmax, dd_output);
+Error RoiPoolGradGrad(const Gpu& gpu, const RoiPoolGradGradArgs<T>& args) {
+  if (args.Pooled(args.boxes.count).Size() == 0) return nullptr;
+  return Launch(gpu, GridSize(args.boxes.count * args.grid.height),
+                RowThreads(args.grid.width, args.map.channels), PoolGradGrad<T>,
+                args);
 }
 
-#define TFO_INSTANTIATE(T)                                                 \
-  template Error RoiPool<T>(const Gpu&, const RoiArgs&,                    \
-                            const Boxes<Coordinate<T>>&, const T*, T*,     \
-                            int32_t*);                                     \
-  template Error RoiPoolGrad<T>(const Gpu&, const RoiArgs&,                \
-                                const Boxes<Coordinate<T>>&, const T*,     \
-                                const int32_t*, T*);                       \
-  template Error RoiPoolGradGrad<T>(const Gpu&, const RoiArgs&,            \
-                                    const Boxes<Coordinate<T>>&, const T*, \
-                                    const int32_t*, T*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RoiPool, Gpu, RoiPoolArgs);
+TFO_INSTANTIATE_ALGORITHM(RoiPoolGrad, Gpu, RoiPoolGradArgs);
+TFO_INSTANTIATE_ALGORITHM(RoiPoolGradGrad, Gpu, RoiPoolGradGradArgs);
 
 }  // namespace tfo

@@ -7,44 +7,37 @@
 namespace tfo {
 
 template <typename T>
-Error RoiPoolGrad(const Cpu& cpu, const RoiArgs& args,
-                  const Boxes<Coordinate<T>>& boxes, const T* d_output,
-                  const int32_t* argmax, T* d_features) {
-  const FeatureShape& features = args.features;
+Error RoiPoolGrad(const Cpu& cpu, const RoiPoolGradArgs<T>& args) {
+  const FeatureShape& features = args.map;
   if (features.Size() == 0) return nullptr;
   const auto scatter_add = TFO_DISPATCH(ScatterAdd<T>);
-  const FeatureShape pooled = args.Pooled(boxes.count);
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
   constexpr double kCyclesPerValue = 3;
   GradCost cost;
   cost.cycles_per_bin_row = kCyclesPerValue * pooled.width * pooled.channels;
   cost.tensor_bytes = features.Size() * sizeof(T) +
                       pooled.Size() * (sizeof(T) + sizeof(int32_t));
-  SumByOwners(cpu, features, PooledBinRows(args, ReadPooledBoxes(args, boxes)),
-              cost, d_features, [&] {
-                return [&](const PartSums<Accumulator<T>>& to,
-                           const BinRowPart& part) {
-                  const int64_t k = part.whole->box, p = part.whole->p;
-                  const int64_t first = part.rows.begin * features.width;
-                  const int64_t count =
-                      (part.rows.end - part.rows.begin) * features.width;
-                  const int64_t c = to.first_channel;
-                  const int64_t ahead =
-                      pooled.Offset(part.next->box - k, part.next->p - p, 0, 0);
-                  for (int64_t q = 0; q < pooled.width; ++q) {
-                    const int64_t at = pooled.Offset(k, p, q, c);
-                    scatter_add(d_output + at, argmax + at, to.channels, ahead,
-                                {to.sums, first, count, to.pixel});
-                  }
-                };
-              });
+  SumByOwners(
+      cpu, features, PooledBinRows(args, ReadPooledBoxes(args, args.boxes)),
+      cost, args.d_features, [&] {
+        return [&](const PartSums<Accumulator<T>>& to, const BinRowPart& part) {
+          const int64_t k = part.whole->box, p = part.whole->p;
+          const int64_t first = part.rows.begin * features.width;
+          const int64_t count =
+              (part.rows.end - part.rows.begin) * features.width;
+          const int64_t c = to.first_channel;
+          const int64_t ahead =
+              pooled.Offset(part.next->box - k, part.next->p - p, 0, 0);
+          for (int64_t q = 0; q < pooled.width; ++q) {
+            const int64_t at = pooled.Offset(k, p, q, c);
+            scatter_add(args.d_output + at, args.argmax + at, to.channels,
+                        ahead, {to.sums, first, count, to.pixel});
+          }
+        };
+      });
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                             \
-  template Error RoiPoolGrad<T>(const Cpu&, const RoiArgs&,            \
-                                const Boxes<Coordinate<T>>&, const T*, \
-                                const int32_t*, T*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RoiPoolGrad, Cpu, RoiPoolGradArgs);
 
 }  // namespace tfo

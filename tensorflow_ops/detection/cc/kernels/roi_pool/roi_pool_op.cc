@@ -18,12 +18,15 @@ class RoiPoolOpBase : public OpKernel {
   }
 
  protected:
-  template <typename Device, typename C>
+  // Reads the shape and boxes of an op's Args.
+  template <typename Device, typename Args>
   absl::Status ReadInputs(OpKernelContext* ctx, const RoiInputNames& names,
-                          RoiArgs* args, Boxes<C>* boxes) const {
+                          Args* args) const {
     RoiSizes sizes;
-    TF_RETURN_IF_ERROR(ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, boxes));
-    *args = {sizes.levels[0], spatial_scale_, sizes.grid};
+    TF_RETURN_IF_ERROR(
+        ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, &args->boxes));
+    static_cast<RoiShape&>(*args) = {sizes.levels[0], spatial_scale_,
+                                     sizes.grid};
     return absl::OkStatus();
   }
 
@@ -38,20 +41,17 @@ class RoiPoolOp : public RoiPoolOpBase {
   using RoiPoolOpBase::RoiPoolOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    RoiArgs args;
-    Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, {"features"}, &args, &boxes));
-    Tensor *output, *argmax = nullptr;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&output}));
+    RoiPoolArgs<T> args = {};
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, {"features"}, &args));
+    args.features = InputData<T>(ctx, "features");
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.output));
     // Inference does not read argmax: the kernel then does without it.
     if (ctx->output_required(1)) {
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(1, output->shape(), &argmax));
+      Tensor* argmax;
+      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, &argmax));
+      args.argmax = Data<int32_t>(argmax);
     }
-    OP_REQUIRES_OK(
-        ctx,
-        ToStatus(RoiPool(GetDevice<Device>(ctx), args, boxes,
-                         InputData<T>(ctx, "features"), Data<T>(output),
-                         argmax == nullptr ? nullptr : Data<int32_t>(argmax))));
+    OP_REQUIRES_OK(ctx, ToStatus(RoiPool(GetDevice<Device>(ctx), args)));
   }
 };
 
@@ -61,18 +61,14 @@ class RoiPoolGradOp : public RoiPoolOpBase {
   using RoiPoolOpBase::RoiPoolOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    RoiArgs args;
-    Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(
-        ctx, ReadInputs<Device>(ctx, {nullptr, "d_output"}, &args, &boxes));
-    const Tensor &d_output = ctx->input(0), &argmax = ctx->input(1);
-    if (d_output.NumElements() == 0) boxes.count = 0;  // nothing to add
-    Tensor* d_features;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_features}));
-    OP_REQUIRES_OK(
-        ctx, ToStatus(RoiPoolGrad(GetDevice<Device>(ctx), args, boxes,
-                                  Data<T>(d_output), Data<int32_t>(argmax),
-                                  Data<T>(d_features))));
+    RoiPoolGradArgs<T> args = {};
+    OP_REQUIRES_OK(ctx, ReadInputs<Device>(ctx, {nullptr, "d_output"}, &args));
+    // Without bins there is nothing to add.
+    if (ctx->input(0).NumElements() == 0) args.boxes.count = 0;
+    args.d_output = InputData<T>(ctx, "d_output");
+    args.argmax = InputData<int32_t>(ctx, "argmax");
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_features));
+    OP_REQUIRES_OK(ctx, ToStatus(RoiPoolGrad(GetDevice<Device>(ctx), args)));
   }
 };
 
@@ -82,18 +78,15 @@ class RoiPoolGradGradOp : public RoiPoolOpBase {
   using RoiPoolOpBase::RoiPoolOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    RoiArgs args;
-    Boxes<Coordinate<T>> boxes;
-    OP_REQUIRES_OK(
-        ctx, ReadInputs<Device>(ctx, {"dd_features", "argmax"}, &args, &boxes));
-    Tensor* dd_output;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&dd_output}));
-    if (dd_output->NumElements() == 0) return;
+    RoiPoolGradGradArgs<T> args = {};
     OP_REQUIRES_OK(ctx,
-                   ToStatus(RoiPoolGradGrad(GetDevice<Device>(ctx), args, boxes,
-                                            InputData<T>(ctx, "dd_features"),
-                                            InputData<int32_t>(ctx, "argmax"),
-                                            Data<T>(dd_output))));
+                   ReadInputs<Device>(ctx, {"dd_features", "argmax"}, &args));
+    args.dd_features = InputData<T>(ctx, "dd_features");
+    args.argmax = InputData<int32_t>(ctx, "argmax");
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.dd_output));
+    if (ctx->mutable_output(0)->NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx,
+                   ToStatus(RoiPoolGradGrad(GetDevice<Device>(ctx), args)));
   }
 };
 

@@ -21,7 +21,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 template <typename T>
 struct Problem {
-  RoiArgs args;
+  RoiShape args;
   bool yxyx;
   GpuVector<T> features;
   GpuVector<Coordinate<T>> boxes;
@@ -111,7 +111,7 @@ bool ReferenceSpan(const Problem<T>& problem, int64_t k, double* y,
   }
   const int iy = problem.yxyx ? 0 : 1, ix = 1 - iy;
   if (b[2] < b[0] || b[3] < b[1] || image < 0 ||
-      image >= problem.args.features.batch)
+      image >= problem.args.map.batch)
     return false;
   const double scale = problem.args.spatial_scale;
   // Clamps coordinates that are far outside the image.
@@ -126,8 +126,8 @@ bool ReferenceSpan(const Problem<T>& problem, int64_t k, double* y,
 template <typename T>
 void Reference(const Problem<T>& problem, std::vector<double>* output,
                GpuVector<int32_t>* argmax) {
-  const RoiArgs& args = problem.args;
-  const FeatureShape& map = args.features;
+  const RoiShape& args = problem.args;
+  const FeatureShape& map = args.map;
   output->assign(problem.Pooled().Size(), 0);
   argmax->assign(problem.Pooled().Size(), -1);
   for (int64_t k = 0; k < problem.NumBoxes(); ++k) {
@@ -135,7 +135,7 @@ void Reference(const Problem<T>& problem, std::vector<double>* output,
     if (!ReferenceSpan(problem, k, &y0, &height, &x0, &width)) continue;
     for (int64_t p = 0; p < args.grid.height; ++p) {
       for (int64_t q = 0; q < args.grid.width; ++q) {
-        for (int64_t c = 0; c < args.features.channels; ++c) {
+        for (int64_t c = 0; c < args.map.channels; ++c) {
           const int64_t at = problem.Pooled().Offset(k, p, q, c);
           double& best = (*output)[at];
           for (int64_t y = 0; y < map.height; ++y) {
@@ -175,17 +175,18 @@ void ExpectPoolEqualsReference(const Device& device, int64_t channels,
     GpuVector<int32_t> expected_argmax, argmax(problem.Pooled().Size(), 99);
     Reference(problem, &expected, &expected_argmax);
     GpuVector<T> output(problem.Pooled().Size(), Narrow<T>(99)), alone = output;
-    TFO_EXPECT_RUNS(RoiPool(device, problem.args, problem.AllBoxes(),
-                            problem.features.data(), output.data(),
-                            argmax.data()));
+    TFO_EXPECT_RUNS(RoiPool<T>(
+        device, {problem.args, problem.AllBoxes(), problem.features.data(),
+                 output.data(), argmax.data()}));
     for (size_t i = 0; i < output.size(); ++i) {
       const double value = Widen(output[i]);
       TFO_EXPECT(value == expected[i] ||
                  (std::isnan(value) && std::isnan(expected[i])));
       TFO_EXPECT_EQ(argmax[i], expected_argmax[i]);
     }
-    TFO_EXPECT_RUNS(RoiPool<T>(device, problem.args, problem.AllBoxes(),
-                               problem.features.data(), alone.data(), nullptr));
+    TFO_EXPECT_RUNS(
+        RoiPool<T>(device, {problem.args, problem.AllBoxes(),
+                            problem.features.data(), alone.data(), nullptr}));
     TFO_EXPECT(HaveSameBits(alone, output));
   }
 }
@@ -197,11 +198,11 @@ void ExpectGradientsEqualReference(const Device& device, int64_t channels,
   problems.push_back(MakeProblem<T>(channels, false));
   problems.push_back(MakeTallProblem<T>(channels));
   for (const Problem<T>& problem : problems) {
-    const RoiArgs& args = problem.args;
+    const RoiShape& args = problem.args;
     const testing::Case of_test(caller, testing::NameOf<T>(), "features ",
-                                args.features.height, " x ",
-                                args.features.width, " x ", channels);
-    const int64_t height = args.features.height, width = args.features.width;
+                                args.map.height, " x ", args.map.width, " x ",
+                                channels);
+    const int64_t height = args.map.height, width = args.map.width;
     std::vector<double> ignored;
     GpuVector<int32_t> argmax;
     Reference(problem, &ignored, &argmax);
@@ -215,11 +216,11 @@ void ExpectGradientsEqualReference(const Device& device, int64_t channels,
     for (int64_t k = 0; k < problem.NumBoxes(); ++k) {
       for (int64_t p = 0; p < args.grid.height; ++p) {
         for (int64_t q = 0; q < args.grid.width; ++q) {
-          for (int64_t c = 0; c < args.features.channels; ++c) {
+          for (int64_t c = 0; c < args.map.channels; ++c) {
             const int64_t at = problem.Pooled().Offset(k, p, q, c);
             gathered[at] = T{};
             if (argmax[at] < 0) continue;
-            const int64_t pixel = problem.args.features.Offset(
+            const int64_t pixel = problem.args.map.Offset(
                 problem.box_indices[k], argmax[at] / width, argmax[at] % width,
                 c);
             sums[pixel] += Widen(d_output[at]);
@@ -229,14 +230,15 @@ void ExpectGradientsEqualReference(const Device& device, int64_t channels,
       }
     }
     for (size_t i = 0; i < sums.size(); ++i) expected[i] = Narrow<T>(sums[i]);
-    TFO_EXPECT_RUNS(RoiPoolGrad(device, args, problem.AllBoxes(),
-                                d_output.data(), argmax.data(), actual.data()));
+    TFO_EXPECT_RUNS(
+        RoiPoolGrad<T>(device, {args, problem.AllBoxes(), d_output.data(),
+                                argmax.data(), actual.data()}));
     TFO_EXPECT(HaveSameBits(actual, expected));
 
     GpuVector<T> second(argmax.size(), Narrow<T>(99));
-    TFO_EXPECT_RUNS(RoiPoolGradGrad(device, args, problem.AllBoxes(),
-                                    problem.features.data(), argmax.data(),
-                                    second.data()));
+    TFO_EXPECT_RUNS(RoiPoolGradGrad<T>(
+        device, {args, problem.AllBoxes(), problem.features.data(),
+                 argmax.data(), second.data()}));
     TFO_EXPECT(HaveSameBits(second, gathered));
 
     // An argmax out of range adds nothing and reads nothing.
@@ -245,12 +247,13 @@ void ExpectGradientsEqualReference(const Device& device, int64_t channels,
          {-1, -2147483647 - 1, static_cast<int32_t>(height * width),
           2147483647}) {
       const GpuVector<int32_t> bad(argmax.size(), bad_argmax);
-      TFO_EXPECT_RUNS(RoiPoolGrad(device, args, problem.AllBoxes(),
-                                  d_output.data(), bad.data(), actual.data()));
+      TFO_EXPECT_RUNS(
+          RoiPoolGrad<T>(device, {args, problem.AllBoxes(), d_output.data(),
+                                  bad.data(), actual.data()}));
       TFO_EXPECT(HaveSameBits(actual, zeros));
-      TFO_EXPECT_RUNS(RoiPoolGradGrad(device, args, problem.AllBoxes(),
-                                      problem.features.data(), bad.data(),
-                                      second.data()));
+      TFO_EXPECT_RUNS(RoiPoolGradGrad<T>(
+          device, {args, problem.AllBoxes(), problem.features.data(),
+                   bad.data(), second.data()}));
       TFO_EXPECT(HaveSameBits(second, zero_bins));
     }
   }
@@ -293,27 +296,31 @@ void ExpectEmptySizesWork(const Device& device) {
   const Boxes<float> no_boxes = {},
                      box = {1, false, corners.data(), index.data()};
   // Without boxes or channels there is nothing to write.
-  TFO_EXPECT_RUNS(RoiPool<float>(device, {{1, 1, 1, 1}, 1, {2, 2}}, no_boxes,
-                                 value.data(), nullptr, nullptr));
-  TFO_EXPECT_RUNS(RoiPool<float>(device, {{1, 1, 1, 0}, 1, {2, 2}}, box,
-                                 value.data(), nullptr, nullptr));
+  TFO_EXPECT_RUNS(RoiPool<float>(
+      device,
+      {{{1, 1, 1, 1}, 1, {2, 2}}, no_boxes, value.data(), nullptr, nullptr}));
+  TFO_EXPECT_RUNS(RoiPool<float>(
+      device,
+      {{{1, 1, 1, 0}, 1, {2, 2}}, box, value.data(), nullptr, nullptr}));
   // An image without pixels gives zeros.
   GpuVector<float> output(4, 9);
   GpuVector<int32_t> argmax(4);
-  const RoiArgs args = {{1, 0, 3, 1}, 1, {2, 2}};
-  TFO_EXPECT_RUNS(
-      RoiPool<float>(device, args, box, nullptr, output.data(), argmax.data()));
+  const RoiShape args = {{1, 0, 3, 1}, 1, {2, 2}};
+  TFO_EXPECT_RUNS(RoiPool<float>(
+      device, {args, box, nullptr, output.data(), argmax.data()}));
   for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0 && argmax[i] == -1);
-  TFO_EXPECT_RUNS(RoiPoolGrad<float>(device, args, box, output.data(),
-                                     argmax.data(), nullptr));
-  TFO_EXPECT_RUNS(RoiPoolGradGrad<float>(device, args, box, nullptr,
-                                         argmax.data(), output.data()));
+  TFO_EXPECT_RUNS(RoiPoolGrad<float>(
+      device, {args, box, output.data(), argmax.data(), nullptr}));
+  TFO_EXPECT_RUNS(RoiPoolGradGrad<float>(
+      device, {args, box, nullptr, argmax.data(), output.data()}));
   for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0);
   // Without boxes, all of the gradient is written as zeros.
   GpuVector<float> gradient(2, 9);
-  TFO_EXPECT_RUNS(RoiPoolGrad<float>(device, {{1, 1, 2, 1}, 1, {2, 2}},
-                                     no_boxes, nullptr, nullptr,
-                                     gradient.data()));
+  TFO_EXPECT_RUNS(RoiPoolGrad<float>(device, {{{1, 1, 2, 1}, 1, {2, 2}},
+                                              no_boxes,
+                                              nullptr,
+                                              nullptr,
+                                              gradient.data()}));
   TFO_EXPECT(gradient[0] == 0 && gradient[1] == 0);
 }
 TFO_TEST(RoiPool, CpuEmptySizes) {
@@ -324,7 +331,7 @@ TFO_CUDA_TEST(RoiPool, CudaEmptySizes) { ExpectEmptySizesWork(Gpu{}); }
 template <typename T>
 void TimePool(int64_t height, int64_t width, int64_t channels, float stride) {
   Problem<T> p = {};
-  FeatureShape& shape = p.args.features;
+  FeatureShape& shape = p.args.map;
   shape.batch = 1;
   shape.height = testing::BenchmarkSize(height);
   shape.width = testing::BenchmarkSize(width);
@@ -346,13 +353,13 @@ void TimePool(int64_t height, int64_t width, int64_t channels, float stride) {
   const int64_t num_bytes =
       (shape.Size() + pooled) * sizeof(T) + pooled * sizeof(int32_t);
   testing::TimeOnGpu(name_of("roi_pool"), num_bytes, 0, [&](const Gpu& gpu) {
-    return RoiPool<T>(gpu, p.args, p.AllBoxes(), p.features.data(),
-                      output.data(), argmax.data());
+    return RoiPool<T>(gpu, {p.args, p.AllBoxes(), p.features.data(),
+                            output.data(), argmax.data()});
   });
   testing::TimeOnGpu(
       name_of("roi_pool_grad"), num_bytes, 0, [&](const Gpu& gpu) {
-        return RoiPoolGrad<T>(gpu, p.args, p.AllBoxes(), d.data(),
-                              argmax.data(), to.data());
+        return RoiPoolGrad<T>(
+            gpu, {p.args, p.AllBoxes(), d.data(), argmax.data(), to.data()});
       });
 }
 TFO_BENCHMARK(RoiPool, Pyramid) {

@@ -34,7 +34,8 @@ class CorrelationCostOp : public CorrelationOpBase {
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor &a = ctx->input(0), &b = ctx->input(1);
-    CorrelationCostArgs<T> args = {ShapeOf(a.shape()), Data<T>(a), Data<T>(b)};
+    CorrelationCostArgs<T> args = {ShapeOf(a.shape()), Data<T>(a), Data<T>(b),
+                                   nullptr};
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.costs));
     if (ctx->mutable_output(0)->NumElements() == 0) return;
     OP_REQUIRES_OK(ctx,
@@ -53,7 +54,7 @@ class CorrelationCostGradOp : public CorrelationOpBase {
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor &d_costs = ctx->input(0), &other = ctx->input(1);
     CorrelationCostGradArgs<T> args = {ShapeOf(other.shape()), Data<T>(d_costs),
-                                       Data<T>(other), to_b_};
+                                       Data<T>(other), to_b_, nullptr};
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.gradient));
     if (other.NumElements() == 0) return;
     OP_REQUIRES_OK(ctx,

@@ -59,7 +59,8 @@ class GridSampleOp : public GridSampleOpBase {
     const ::tensorflow::Tensor &features = ctx->input(0), &grid = ctx->input(1);
     using Sum = Accumulator<T>;
     GridSampleArgs<T> args = {ShapeOf(features.shape(), grid.shape()),
-                              Data<T>(features), Data<Sum>(grid)};
+                              Data<T>(features), Data<Sum>(grid), nullptr,
+                              nullptr};
     if (ctx->num_inputs() > 2) args.direction = Data<Sum>(ctx->input(2));
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.output));
     if (ctx->mutable_output(0)->NumElements() == 0) return;
@@ -107,7 +108,7 @@ class GridSampleGridGradOp : public GridSampleOpBase {
                                &features = ctx->input(1), &grid = ctx->input(2);
     GridSampleGridGradArgs<T> args = {ShapeOf(features.shape(), grid.shape()),
                                       Data<T>(d_output), Data<T>(features),
-                                      Data<Accumulator<T>>(grid)};
+                                      Data<Accumulator<T>>(grid), nullptr};
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_grid));
     if (grid.NumElements() == 0) return;
     OP_REQUIRES_OK(ctx,
