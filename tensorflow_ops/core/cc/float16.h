@@ -23,12 +23,15 @@ struct BFloat16 {  // the upper half of a binary32
   uint16_t bits;
 };
 
-// Expands macro(T) for each float type.
-#define TFO_FOR_EACH_FLOAT(macro) \
-  macro(float);                   \
-  macro(double);                  \
-  macro(Half);                    \
-  macro(BFloat16)
+// Instantiates a function template for each float type; a wide one for float
+// and double only.
+#define TFO_INSTANTIATE_FUNCTION(Function)          \
+  TFO_INSTANTIATE_WIDE_FUNCTION(Function);          \
+  template decltype(Function<Half>) Function<Half>; \
+  template decltype(Function<BFloat16>) Function<BFloat16>
+#define TFO_INSTANTIATE_WIDE_FUNCTION(Function)       \
+  template decltype(Function<float>) Function<float>; \
+  template decltype(Function<double>) Function<double>
 
 // The type that values of T are computed and summed in.
 template <typename T>

@@ -12,7 +12,7 @@ using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
 // Returns an error unless `size`, a height or width, is large enough for costs.
-absl::Status CheckCorrelatedSize(const CorrelationShape& args, int64_t size,
+absl::Status CheckCorrelatedSize(const CorrelationSpec& args, int64_t size,
                                  const std::string& shape) {
   if (args.OutputSize(size) > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -25,7 +25,7 @@ absl::Status CheckCorrelatedSize(const CorrelationShape& args, int64_t size,
 // The costs of features of a shape of rank 4, or unknown rank.
 absl::Status CostShape(InferenceContext* c, const ShapeHandle& features,
                        ShapeHandle* costs) {
-  CorrelationShape args;
+  CorrelationSpec args;
   TF_RETURN_IF_ERROR(ReadCorrelationAttrs(c, &args));
   const auto size_of = [&](int i) {
     const int64_t size = c->Value(c->Dim(features, i));

@@ -25,14 +25,14 @@ namespace tfo {
 
 // All pairs of boxes1 [batch, rows, size] and boxes2 [batch, columns, size],
 // size being BoxSize(format). kRotated only has kIou, and no gradient.
-struct BoxIouShape {
+struct BoxIouSpec {
   BoxMetric metric;
   BoxFormat format;
   int64_t batch, rows, columns;
 };
 
 // Pairs box i of boxes1 [count, 4] with box i of boxes2 [count, 4].
-struct BoxIouLossShape {
+struct BoxIouLossSpec {
   BoxMetric metric;
   BoxFormat format;
   int64_t count;
@@ -40,22 +40,22 @@ struct BoxIouLossShape {
 
 // C is float or double.
 template <typename C>
-struct BoxIouArgs : BoxIouShape {
+struct BoxIouArgs : BoxIouSpec {
   const C *boxes1, *boxes2;
   C* iou;  // [batch, rows, columns]
 };
 template <typename C>
-struct BoxIouGradArgs : BoxIouShape {
+struct BoxIouGradArgs : BoxIouSpec {
   const C *d_iou, *boxes1, *boxes2;
   C *d_boxes1, *d_boxes2;  // of the boxes' shapes
 };
 template <typename C>
-struct BoxIouLossArgs : BoxIouLossShape {
+struct BoxIouLossArgs : BoxIouLossSpec {
   const C *boxes1, *boxes2;
   C* loss;  // [count]
 };
 template <typename C>
-struct BoxIouLossGradArgs : BoxIouLossShape {
+struct BoxIouLossGradArgs : BoxIouLossSpec {
   const C *d_loss, *boxes1, *boxes2;
   C *d_boxes1, *d_boxes2;
 };

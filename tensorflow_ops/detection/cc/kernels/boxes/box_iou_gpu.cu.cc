@@ -32,7 +32,7 @@ __device__ MeasuredBox<C> ReadMeasured(const C* from, bool yxyx) {
 struct Tiles {
   int64_t rows, columns, count;
 
-  explicit Tiles(const BoxIouShape& args)
+  explicit Tiles(const BoxIouSpec& args)
       : rows((args.rows + kRows - 1) / kRows),
         columns((args.columns + kThreads - 1) / kThreads),
         count(args.batch * rows * columns) {}

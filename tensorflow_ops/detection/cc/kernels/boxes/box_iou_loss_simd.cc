@@ -74,12 +74,8 @@ void IouLossGrad(const BoxPairs<C>& pairs, const C* d_loss, C* d_boxes1,
   });
 }
 
-#define TFO_INSTANTIATE(C)                          \
-  template void IouLoss<C>(const BoxPairs<C>&, C*); \
-  template void IouLossGrad<C>(const BoxPairs<C>&, const C*, C*, C*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_WIDE_FUNCTION(IouLoss);
+TFO_INSTANTIATE_WIDE_FUNCTION(IouLossGrad);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

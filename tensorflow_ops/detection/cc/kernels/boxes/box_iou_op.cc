@@ -28,18 +28,17 @@ class BoxIouOpBase : public OpKernel {
   }
 
  protected:
-  // The shape of all pairs of boxes1 and boxes2.
+  // The spec of all pairs of boxes1 and boxes2.
   void Read(const TensorShape& boxes1, const TensorShape& boxes2,
-            BoxIouShape* shape) const {
+            BoxIouSpec* spec) const {
     const int rows = boxes1.dims() - 2;
-    *shape = {metric_, format_, 1, boxes1.dim_size(rows),
-              boxes2.dim_size(rows)};
-    for (int i = 0; i < rows; ++i) shape->batch *= boxes1.dim_size(i);
+    *spec = {metric_, format_, 1, boxes1.dim_size(rows), boxes2.dim_size(rows)};
+    for (int i = 0; i < rows; ++i) spec->batch *= boxes1.dim_size(i);
   }
   // For pairs in order.
   void Read(const TensorShape& boxes1, const TensorShape&,
-            BoxIouLossShape* shape) const {
-    *shape = {metric_, format_, boxes1.num_elements() / BoxSize(format_)};
+            BoxIouLossSpec* spec) const {
+    *spec = {metric_, format_, boxes1.num_elements() / BoxSize(format_)};
   }
 
  private:

@@ -230,13 +230,9 @@ void IouGradToColumns(const BoxTile<C>& tile, const C* d_iou, C* d_boxes) {
   });
 }
 
-#define TFO_INSTANTIATE(C)                                         \
-  template void IouOfTile<C>(const BoxTile<C>&, bool, C*);         \
-  template void IouGradToRows<C>(const BoxTile<C>&, const C*, C*); \
-  template void IouGradToColumns<C>(const BoxTile<C>&, const C*, C*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_WIDE_FUNCTION(IouOfTile);
+TFO_INSTANTIATE_WIDE_FUNCTION(IouGradToRows);
+TFO_INSTANTIATE_WIDE_FUNCTION(IouGradToColumns);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -184,10 +184,10 @@ bool IsRough(BoxMetric metric, const C* a, const C* b) {
 
 template <typename C>
 struct Pairs {
-  BoxIouShape args;
+  BoxIouSpec args;
   GpuVector<C> boxes1, boxes2, d_iou;
 
-  explicit Pairs(const BoxIouShape& a, bool regular = false)
+  explicit Pairs(const BoxIouSpec& a, bool regular = false)
       : args(a),
         boxes1(MakeBoxes<C>(a.batch * a.rows, 1, regular)),
         boxes2(MakeBoxes<C>(a.batch * a.columns, 4, regular)),
@@ -310,7 +310,7 @@ void CheckLoss(const Run& on_device) {
         std::copy_n(&some[i / kSpecial * 4], 4, &boxes1[4 * i]);
         std::copy_n(&some[i % kSpecial * 4], 4, &boxes2[4 * i]);
       }
-      const BoxIouLossShape args = {metric, format, count};
+      const BoxIouLossSpec args = {metric, format, count};
       const GpuVector<C> upstream(count, C(-0.5));
       const auto loss = on_device([&](const auto& device) {
         GpuVector<C> to(count);
@@ -386,7 +386,7 @@ void CheckPerfectBoxes(const Run& on_device) {
   }
   const GpuVector<C> ones(100, C(1));
   for (const BoxMetric metric : kMetrics) {
-    const BoxIouLossShape args = {metric, BoxFormat::kXyxy, 100};
+    const BoxIouLossSpec args = {metric, BoxFormat::kXyxy, 100};
     const auto results = on_device([&](const auto& device) {
       GpuVector<C> to(900, C(-7));
       TFO_EXPECT_RUNS(
@@ -440,7 +440,7 @@ TFO_BENCHMARK(BoxIou, Loss) {
   const GpuVector<float> d(n, 1);
   GpuVector<float> loss(n), to_boxes1(4 * n), to_boxes2(4 * n);
   for (const BoxMetric metric : {BoxMetric::kGiou, BoxMetric::kCiou}) {
-    const BoxIouLossShape args = {metric, BoxFormat::kXyxy, n};
+    const BoxIouLossSpec args = {metric, BoxFormat::kXyxy, n};
     testing::TimeOnGpu(testing::Text("float32 box_iou_loss ", n, " ",
                                      kNames[static_cast<int>(metric)]),
                        36 * n, 0, [&](const Gpu& gpu) {

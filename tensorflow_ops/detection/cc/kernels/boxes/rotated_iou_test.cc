@@ -116,7 +116,7 @@ GpuVector<C> MakeBoxes(int64_t count, uint32_t seed) {
 }
 
 template <typename C, typename Device>
-GpuVector<C> Run(const Device& device, const BoxIouShape& args,
+GpuVector<C> Run(const Device& device, const BoxIouSpec& args,
                  const GpuVector<C>& boxes1, const GpuVector<C>& boxes2) {
   GpuVector<C> iou(args.batch * args.rows * args.columns, C(-7));
   TFO_EXPECT_RUNS(
@@ -126,7 +126,7 @@ GpuVector<C> Run(const Device& device, const BoxIouShape& args,
 
 template <typename C, typename OnDevice>
 void CheckRandomBoxes(const OnDevice& on_device) {
-  const BoxIouShape args = {BoxMetric::kIou, BoxFormat::kRotated, 2, 75, 270};
+  const BoxIouSpec args = {BoxMetric::kIou, BoxFormat::kRotated, 2, 75, 270};
   const auto boxes1 = MakeBoxes<C>(150, 1), boxes2 = MakeBoxes<C>(540, 2);
   const auto iou = on_device(
       [&](const auto& device) { return Run<C>(device, args, boxes1, boxes2); });

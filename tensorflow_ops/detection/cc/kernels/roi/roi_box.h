@@ -40,7 +40,7 @@ struct PoolGrid {
 };
 
 // The sizes of an op that pools boxes of one feature map.
-struct RoiShape {
+struct RoiSpec {
   FeatureShape map;
   float spatial_scale;  // feature pixels per image pixel; positive, finite
   PoolGrid grid;

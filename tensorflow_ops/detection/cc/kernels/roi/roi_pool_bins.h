@@ -57,7 +57,7 @@ struct PooledBox {
 };
 
 template <typename C>
-TFO_HOST_DEVICE static inline PooledBox ReadPooledBox(const RoiShape& args,
+TFO_HOST_DEVICE static inline PooledBox ReadPooledBox(const RoiSpec& args,
                                                       const Boxes<C>& boxes,
                                                       int64_t k) {
   const ScaledBox<C> box =
@@ -68,12 +68,12 @@ TFO_HOST_DEVICE static inline PooledBox ReadPooledBox(const RoiShape& args,
 }
 
 // The pixels of row p of a box's bins, and of column q.
-TFO_HOST_DEVICE static inline PixelRange BinRows(const RoiShape& args,
+TFO_HOST_DEVICE static inline PixelRange BinRows(const RoiSpec& args,
                                                  const PooledBox& box,
                                                  int64_t p) {
   return BinOf(box.y, p, args.grid.height, args.map.height);
 }
-TFO_HOST_DEVICE static inline PixelRange BinColumns(const RoiShape& args,
+TFO_HOST_DEVICE static inline PixelRange BinColumns(const RoiSpec& args,
                                                     const PooledBox& box,
                                                     int64_t q) {
   return BinOf(box.x, q, args.grid.width, args.map.width);

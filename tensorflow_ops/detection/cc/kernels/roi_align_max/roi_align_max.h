@@ -9,12 +9,12 @@
 
 namespace tfo {
 
-struct RoiAlignMaxShape : RoiShape {
+struct RoiAlignMaxSpec : RoiSpec {
   RoiSampling sampling;
 };
 
 template <typename C>
-TFO_HOST_DEVICE static inline Roi<C> ReadRoi(const RoiAlignMaxShape& args,
+TFO_HOST_DEVICE static inline Roi<C> ReadRoi(const RoiAlignMaxSpec& args,
                                              const Boxes<C>& boxes, int64_t k) {
   return SampledRoi(ReadBox(boxes, k, args.map.batch, args.spatial_scale),
                     C(args.spatial_scale), args.map.height, args.map.width,
@@ -31,25 +31,25 @@ TFO_HOST_DEVICE static inline Roi<C> ReadRoi(const RoiAlignMaxShape& args,
 
 // Bins have the shape Pooled().
 template <typename T>
-struct RoiAlignMaxArgs : RoiAlignMaxShape {
+struct RoiAlignMaxArgs : RoiAlignMaxSpec {
   Boxes<Coordinate<T>> boxes;
   const T* features;
   T* output;  // of bins
 };
 template <typename T>
-struct RoiAlignMaxGradArgs : RoiAlignMaxShape {
+struct RoiAlignMaxGradArgs : RoiAlignMaxSpec {
   Boxes<Coordinate<T>> boxes;
   const T *d_output, *features;
   T* d_features;
 };
 template <typename T>
-struct RoiAlignMaxGradGradArgs : RoiAlignMaxShape {
+struct RoiAlignMaxGradGradArgs : RoiAlignMaxSpec {
   Boxes<Coordinate<T>> boxes;
   const T *dd_features, *features;
   T* dd_output;
 };
 template <typename T>
-struct RoiAlignMaxBoxesGradArgs : RoiAlignMaxShape {
+struct RoiAlignMaxBoxesGradArgs : RoiAlignMaxSpec {
   Boxes<Coordinate<T>> boxes;
   const T *d_output, *features;
   const T* values;         // of features' shape

@@ -79,7 +79,7 @@ class RowSamples {
 };
 
 template <typename C>
-std::vector<BinRow> SampledBinRows(const RoiAlignMaxShape& args,
+std::vector<BinRow> SampledBinRows(const RoiAlignMaxSpec& args,
                                    const Boxes<C>& boxes) {
   std::vector<BinRow> result;
   result.reserve(boxes.count * args.grid.height);
@@ -103,7 +103,7 @@ std::vector<BinRow> SampledBinRows(const RoiAlignMaxShape& args,
 }
 
 // Cycles of a bin and channel: its samples, of four pixels each.
-double CyclesPerBin(const RoiAlignMaxShape& args,
+double CyclesPerBin(const RoiAlignMaxSpec& args,
                     const std::vector<BinRow>& bin_rows) {
   double samples = 1.0 * args.sampling.ratio * args.sampling.ratio;
   if (args.sampling.ratio <= 0) {  // about one per pixel, and bins are square
@@ -123,7 +123,7 @@ constexpr int64_t kPadding = 16;
 template <typename C>
 class BinRowUnits {
  public:
-  BinRowUnits(const RoiAlignMaxShape& args, const Boxes<C>& boxes,
+  BinRowUnits(const RoiAlignMaxSpec& args, const Boxes<C>& boxes,
               int64_t element_size)
       : bin_rows_(SampledBinRows(args, boxes)),
         channels_(args.map.channels),

@@ -124,14 +124,14 @@ __device__ __noinline__ Largest<Kind> LargestOfFallback(
 struct BinOffsets {
   int64_t map, output;
 };
-__device__ inline BinOffsets OffsetsOf(const RoiAlignMaxShape& args,
+__device__ inline BinOffsets OffsetsOf(const RoiAlignMaxSpec& args,
                                        int64_t image, int64_t k, int64_t p,
                                        int64_t q, int64_t c) {
   return {args.map.Offset(image, 0, 0, c),
           args.Pooled(/*num_boxes=*/0).Offset(k, p, q, c)};
 }
 
-inline MaxTaps MaxTapsOf(const RoiAlignMaxShape& args) {
+inline MaxTaps MaxTapsOf(const RoiAlignMaxSpec& args) {
   return MaxTapsOn(args.map, RoiBins::kSamples, args.sampling);
 }
 

@@ -19,14 +19,14 @@ class RoiAlignMaxOpBase : public OpKernel {
   }
 
  protected:
-  // Reads the shape, boxes and features of an op's Args.
+  // Reads the spec, boxes and features of an op's Args.
   template <typename Device, typename Args>
   absl::Status ReadInputs(OpKernelContext* ctx, const RoiInputNames& names,
                           Args* args) const {
     RoiSizes sizes;
     TF_RETURN_IF_ERROR(
         ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, &args->boxes));
-    static_cast<RoiAlignMaxShape&>(*args) = {
+    static_cast<RoiAlignMaxSpec&>(*args) = {
         {sizes.levels[0], spatial_scale_, sizes.grid}, sampling_};
     args->features =
         InputData<std::decay_t<decltype(*args->features)>>(ctx, "features");

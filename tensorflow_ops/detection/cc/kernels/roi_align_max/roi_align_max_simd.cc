@@ -330,20 +330,10 @@ void AddSlopes(const T* d_values, const int32_t* samples,
   });
 }
 
-#define TFO_INSTANTIATE(T)                                                   \
-  template void LargestSamples<T>(const ImageView<const T>&, int64_t,        \
-                                  BinSamples<Accumulator<T>>, T*, int32_t*); \
-  template void ReadSamples<T>(const ImageView<const T>&, int64_t,           \
-                               BinSamples<Accumulator<T>>, const int32_t*,   \
-                               T*);                                          \
-  template void AddToSamples<T>(const T*, const int32_t*, int64_t,           \
-                                BinSamples<Accumulator<T>>, PixelRange,      \
-                                const ImageView<Accumulator<T>>&);           \
-  template void AddSlopes<T>(const T*, const int32_t*,                       \
-                             const ImageView<const T>&, int64_t,             \
-                             BinSamples<Accumulator<T>>, double*, double*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_FUNCTION(LargestSamples);
+TFO_INSTANTIATE_FUNCTION(ReadSamples);
+TFO_INSTANTIATE_FUNCTION(AddToSamples);
+TFO_INSTANTIATE_FUNCTION(AddSlopes);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

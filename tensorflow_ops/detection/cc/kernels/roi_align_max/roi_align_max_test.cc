@@ -36,7 +36,7 @@ struct Result {
 template <typename T, typename Device>
 Result<T> Run(const Device& device, const RoiProblem<T>& problem,
               const GpuVector<T>& values) {
-  const RoiAlignMaxShape shape = problem.MaxShape();
+  const RoiAlignMaxSpec spec = problem.MaxSpec();
   const auto boxes = problem.AllBoxes();
   const T* const map = problem.maps[0].data();
   const T* const d_output = problem.d_output.data();
@@ -47,14 +47,14 @@ Result<T> Run(const Device& device, const RoiProblem<T>& problem,
   result.d_map.assign(problem.maps[0].size(), garbage);
   result.d_boxes.assign(problem.boxes.size(), 77);
   TFO_EXPECT_RUNS(
-      RoiAlignMax<T>(device, {shape, boxes, map, result.output.data()}));
+      RoiAlignMax<T>(device, {spec, boxes, map, result.output.data()}));
   TFO_EXPECT_RUNS(RoiAlignMaxGradGrad<T>(
-      device, {shape, boxes, values.data(), map, result.values.data()}));
+      device, {spec, boxes, values.data(), map, result.values.data()}));
   TFO_EXPECT_RUNS(RoiAlignMaxGrad<T>(
-      device, {shape, boxes, d_output, map, result.d_map.data()}));
+      device, {spec, boxes, d_output, map, result.d_map.data()}));
   TFO_EXPECT_RUNS(RoiAlignMaxBoxesGrad<T>(
       device,
-      {shape, boxes, d_output, map, values.data(), result.d_boxes.data()}));
+      {spec, boxes, d_output, map, values.data(), result.d_boxes.data()}));
   return result;
 }
 
@@ -415,17 +415,17 @@ void TimeMax(int64_t height, int64_t width, int64_t channels, float stride) {
   testing::TimeOnGpu(
       name_of("roi_align_max"), num_bytes, 0, [&](const Gpu& gpu) {
         return RoiAlignMax<T>(
-            gpu, {p.MaxShape(), p.AllBoxes(), features.data(), output.data()});
+            gpu, {p.MaxSpec(), p.AllBoxes(), features.data(), output.data()});
       });
   testing::TimeOnGpu(
       name_of("roi_align_max_grad"), num_bytes, 0, [&](const Gpu& gpu) {
-        return RoiAlignMaxGrad<T>(gpu, {p.MaxShape(), p.AllBoxes(), d.data(),
+        return RoiAlignMaxGrad<T>(gpu, {p.MaxSpec(), p.AllBoxes(), d.data(),
                                         features.data(), to.data()});
       });
   testing::TimeOnGpu(
       name_of("roi_align_max_boxes_grad"), num_bytes, 0, [&](const Gpu& gpu) {
         return RoiAlignMaxBoxesGrad<T>(
-            gpu, {p.MaxShape(), p.AllBoxes(), d.data(), features.data(),
+            gpu, {p.MaxSpec(), p.AllBoxes(), d.data(), features.data(),
                   features.data(), to_boxes.data()});
       });
 }

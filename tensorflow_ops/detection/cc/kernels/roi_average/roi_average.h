@@ -33,7 +33,7 @@ struct BinChannels {
   int64_t count, step, next_bin;
 };
 
-struct RoiAverageShape {
+struct RoiAverageSpec {
   int64_t batch, channels;  // of all levels' features
   PoolGrid grid;
   RoiBins bins;
@@ -67,7 +67,7 @@ struct RoiAverageShape {
 
 // Box k's axes, on the level that it belongs to.
 template <typename C>
-TFO_HOST_DEVICE static inline Roi<C> ReadRoi(const RoiAverageShape& args,
+TFO_HOST_DEVICE static inline Roi<C> ReadRoi(const RoiAverageSpec& args,
                                              const Boxes<C>& boxes, int64_t k) {
   const C* b = boxes.data + 4 * k;
   // Levels by comparing areas, with torchvision's tolerance: corners are
@@ -99,19 +99,19 @@ TFO_HOST_DEVICE static inline Roi<C> ReadRoi(const RoiAverageShape& args,
 
 // Maps are those of the levels; bins have the shape Pooled().
 template <typename T>
-struct RoiAverageArgs : RoiAverageShape {
+struct RoiAverageArgs : RoiAverageSpec {
   Boxes<Coordinate<T>> boxes;
   const T* features[kMaxLevels];
   T* output;
 };
 template <typename T>
-struct RoiAverageGradArgs : RoiAverageShape {
+struct RoiAverageGradArgs : RoiAverageSpec {
   Boxes<Coordinate<T>> boxes;
   const T* d_output;
   T* d_features[kMaxLevels];
 };
 template <typename T>
-struct RoiAverageBoxesGradArgs : RoiAverageShape {
+struct RoiAverageBoxesGradArgs : RoiAverageSpec {
   Boxes<Coordinate<T>> boxes;
   const T* d_output;
   const T* features[kMaxLevels];

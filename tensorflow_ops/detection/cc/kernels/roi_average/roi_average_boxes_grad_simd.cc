@@ -93,12 +93,7 @@ void AddBoxGradOfBinRow(RowView<const T> d_output,
   }
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template void AddBoxGradOfBinRow<T>(                                         \
-      RowView<const T>, const ImageView<const T>&, TapSpan<SlopedTap<Sum<T>>>, \
-      const BinTaps<SlopedTap<Sum<T>>>&, const BinChannels&, double*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_FUNCTION(AddBoxGradOfBinRow);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -28,7 +28,7 @@ struct FeatureMap {
 
 // All maps, as TapTable's Map counts them.
 template <typename T>
-std::vector<FeatureMap<T>> MapsOf(const RoiAverageShape& args,
+std::vector<FeatureMap<T>> MapsOf(const RoiAverageSpec& args,
                                   T* const* features) {
   std::vector<FeatureMap<T>> maps;
   for (int32_t l = 0; l < args.num_levels; ++l) {

@@ -7,7 +7,7 @@
 
 namespace tfo {
 
-inline MaxTaps MaxTapsOf(const RoiAverageShape& args) {
+inline MaxTaps MaxTapsOf(const RoiAverageSpec& args) {
   MaxTaps most = {0, 0};
   for (int32_t l = 0; l < args.num_levels; ++l) {
     const MaxTaps taps = MaxTapsOn(args.Features(l), args.bins, args.sampling);
@@ -19,7 +19,7 @@ inline MaxTaps MaxTapsOf(const RoiAverageShape& args) {
 
 // The first element of an image.
 template <typename T>
-__device__ T* ImageOf(const RoiAverageShape& args, T* const (&maps)[kMaxLevels],
+__device__ T* ImageOf(const RoiAverageSpec& args, T* const (&maps)[kMaxLevels],
                       int32_t level, int64_t image) {
   const FeatureShape shape = args.Features(level);
   return maps[level] + image * shape.height * shape.width * shape.channels;
@@ -30,7 +30,7 @@ __device__ T* ImageOf(const RoiAverageShape& args, T* const (&maps)[kMaxLevels],
 struct BinOffsets {
   int64_t map, output;
 };
-__device__ inline BinOffsets OffsetsOf(const RoiAverageShape& args,
+__device__ inline BinOffsets OffsetsOf(const RoiAverageSpec& args,
                                        const BinChannels& of, int64_t k,
                                        int64_t p, int64_t q, int64_t c) {
   return {(p * args.grid.width + q) * of.next_bin + c * of.step,
@@ -41,7 +41,7 @@ __device__ inline BinOffsets OffsetsOf(const RoiAverageShape& args,
 // the alignment of these pointers allow, and the threads of a block that has a
 // row of bins. N is an integral_constant.
 template <typename T, typename Map, typename Run>
-Error WithPacks(const RoiAverageShape& args, Map* const (&maps)[kMaxLevels],
+Error WithPacks(const RoiAverageSpec& args, Map* const (&maps)[kMaxLevels],
                 const T* output, const Run& run) {
   const int64_t channels = args.ChannelsOfBins().count;
   return WithWidestPack<T>(

@@ -110,7 +110,7 @@ struct TileWeights {
 
 // All of the block must call it.
 template <typename Sum>
-__device__ void FillTileWeights(const RoiAverageShape& args,
+__device__ void FillTileWeights(const RoiAverageSpec& args,
                                 const Boxes<Sum>& boxes, const PixelTile& tile,
                                 const TilePart& part,
                                 TileWeights<Sum>& weights) {

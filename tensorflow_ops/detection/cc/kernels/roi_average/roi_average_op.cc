@@ -30,7 +30,7 @@ constexpr RoiAverageTraits kPsRoiAlign = {RoiBins::kSamples, false, true,
 constexpr RoiAverageTraits kMultiscaleRoiAlign = {RoiBins::kSamples, true,
                                                   false, true};
 
-absl::Status ReadLevels(OpKernelConstruction* ctx, RoiAverageShape* args) {
+absl::Status ReadLevels(OpKernelConstruction* ctx, RoiAverageSpec* args) {
   std::vector<float> strides;
   float box_size, box_stride;
   TF_RETURN_IF_ERROR(ctx->GetAttr("L", &args->num_levels));
@@ -69,7 +69,7 @@ absl::Status ReadLevels(OpKernelConstruction* ctx, RoiAverageShape* args) {
 
 absl::Status ReadAverageAttrs(OpKernelConstruction* ctx,
                               const RoiAverageTraits& traits,
-                              RoiAverageShape* args) {
+                              RoiAverageSpec* args) {
   *args = {};
   args->bins = traits.bins;
   args->num_levels = 1;
@@ -105,14 +105,14 @@ class RoiAverageOpBase : public OpKernel {
   }
 
  protected:
-  // Reads the shape and boxes of an op's Args.
+  // Reads the spec and boxes of an op's Args.
   template <typename Device, typename Args>
   absl::Status ReadInputs(OpKernelContext* ctx, const RoiInputNames& names,
                           Args* args) const {
     RoiSizes sizes;
     TF_RETURN_IF_ERROR(
         ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, &args->boxes));
-    static_cast<RoiAverageShape&>(*args) = attrs_;
+    static_cast<RoiAverageSpec&>(*args) = attrs_;
     args->batch = sizes.levels[0].batch;
     args->channels = sizes.levels[0].channels;
     for (int l = 0; l < args->num_levels; ++l) {
@@ -125,7 +125,7 @@ class RoiAverageOpBase : public OpKernel {
 
   const RoiAverageTraits& traits_;
   bool yxyx_;
-  RoiAverageShape attrs_;  // without sizes
+  RoiAverageSpec attrs_;  // without sizes
 };
 
 // features..., boxes, box_indices, output_size -> output.
@@ -161,8 +161,8 @@ class RoiAlignOp : public RoiAverageOp<Device, T> {
     RoiAlignMaxArgs<T> args = {};
     OP_REQUIRES_OK(ctx, ReadRoiInputs<Device>(ctx, this->yxyx_, {"features"},
                                               &sizes, &args.boxes));
-    const RoiAverageShape& attrs = this->attrs_;
-    static_cast<RoiAlignMaxShape&>(args) = {
+    const RoiAverageSpec& attrs = this->attrs_;
+    static_cast<RoiAlignMaxSpec&>(args) = {
         {sizes.levels[0], attrs.levels[0].spatial_scale, sizes.grid},
         attrs.sampling};
     OP_REQUIRES_OK(ctx, CheckSamplesOfMax(sizes, attrs.sampling.ratio));

@@ -163,15 +163,8 @@ void AddBinRow(RowView<const T> d_output, Sum<T> weight,
   }
 }
 
-#define TFO_INSTANTIATE(T)                                                    \
-  template void AverageBinRow<T>(                                             \
-      const ImageView<const T>&, TapSpan<Tap<Sum<T>>>,                        \
-      const BinTaps<Tap<Sum<T>>>&, const BinChannels&, RowView<T>, bool);     \
-  template void AddBinRow<T>(RowView<const T>, Sum<T>,                        \
-                             const BinTaps<Tap<Sum<T>>>&, const BinChannels&, \
-                             int64_t, RowView<Sum<T>>)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_FUNCTION(AverageBinRow);
+TFO_INSTANTIATE_FUNCTION(AddBinRow);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -24,7 +24,7 @@ bool ReferencePoints(const RoiProblem<T>& problem, int64_t k, int64_t p,
                      int64_t q, int* level, std::vector<ReferencePoint>* points,
                      double* count) {
   using C = Coordinate<T>;
-  const RoiAverageShape& args = problem.args;
+  const RoiAverageSpec& args = problem.args;
   const C* b = &problem.boxes[4 * k];
   for (int i = 0; i < 4; ++i) {
     if (!std::isfinite(b[i])) return false;

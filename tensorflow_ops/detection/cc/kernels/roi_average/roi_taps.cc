@@ -6,7 +6,7 @@
 namespace tfo {
 
 template <typename C, typename Tap>
-TapTable<C, Tap>::TapTable(const Cpu& cpu, const RoiAverageShape& args,
+TapTable<C, Tap>::TapTable(const Cpu& cpu, const RoiAverageSpec& args,
                            const Boxes<C>& boxes)
     : grid_(args.grid),
       maps_(boxes.count),
@@ -19,7 +19,7 @@ TapTable<C, Tap>::TapTable(const Cpu& cpu, const RoiAverageShape& args,
 }
 
 template <typename C, typename Tap>
-void TapTable<C, Tap>::Fill(const RoiAverageShape& args, const Boxes<C>& boxes,
+void TapTable<C, Tap>::Fill(const RoiAverageSpec& args, const Boxes<C>& boxes,
                             int64_t i) {
   constexpr bool kSlopes = std::is_same_v<Tap, SlopedTap<C>>;
   Chunk& chunk = chunks_[i];

@@ -14,7 +14,7 @@ namespace tfo {
 template <typename C, typename Tap>
 class TapTable {
  public:
-  TapTable(const Cpu& cpu, const RoiAverageShape& args, const Boxes<C>& boxes);
+  TapTable(const Cpu& cpu, const RoiAverageSpec& args, const Boxes<C>& boxes);
 
   // The index of the box's map, level * batch + image; -1 for an invalid box,
   // which has no taps.
@@ -44,7 +44,7 @@ class TapTable {
   };
 
   // Fills chunk i.
-  void Fill(const RoiAverageShape& args, const Boxes<C>& boxes, int64_t i);
+  void Fill(const RoiAverageSpec& args, const Boxes<C>& boxes, int64_t i);
 
   PoolGrid grid_;
   std::vector<int64_t> maps_;

@@ -19,7 +19,7 @@ inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 template <typename T>
 struct RoiProblem {
-  RoiAverageShape args;
+  RoiAverageSpec args;
   bool yxyx = false;
   std::vector<GpuVector<T>> maps;  // one per level
   GpuVector<Coordinate<T>> boxes;
@@ -73,7 +73,7 @@ struct RoiProblem {
     return result;
   }
   // Requires one level, samples, and RoiChannels::kAll.
-  RoiAlignMaxShape MaxShape() const {
+  RoiAlignMaxSpec MaxSpec() const {
     return {{args.Features(0), args.levels[0].spatial_scale, args.grid},
             args.sampling};
   }
@@ -88,7 +88,7 @@ template <typename T>
 RoiProblem<T> OneLevel(const FeatureShape& features, float spatial_scale,
                        const PoolGrid& grid, const RoiSampling& sampling) {
   RoiProblem<T> problem;
-  RoiAverageShape& args = problem.args;
+  RoiAverageSpec& args = problem.args;
   args = {};
   args.batch = features.batch;
   args.channels = features.channels;
@@ -131,7 +131,7 @@ RoiProblem<T> MakeFixedProblem(RoiBins bins, RoiSampling sampling,
                              {-3e38f, 0, 3e38f, 10},
                              {5, 5, 30, 6}};
   RoiProblem<T> problem;
-  RoiAverageShape& args = problem.args;
+  RoiAverageSpec& args = problem.args;
   args = {};
   args.batch = 2;
   args.grid = {3, 2};
@@ -175,7 +175,7 @@ struct Sizes {
 template <typename T>
 RoiProblem<T> MakeRandomProblem(const Sizes& sizes, uint32_t seed) {
   RoiProblem<T> problem;
-  RoiAverageShape& args = problem.args;
+  RoiAverageSpec& args = problem.args;
   args = {};
   args.batch = 2;
   args.grid = {sizes.pooled_height, sizes.pooled_width};

@@ -14,21 +14,21 @@ namespace tfo {
 
 // Bins have the shape Pooled().
 template <typename T>
-struct RoiPoolArgs : RoiShape {
+struct RoiPoolArgs : RoiSpec {
   Boxes<Coordinate<T>> boxes;
   const T* features;
   T* output;        // of bins
   int32_t* argmax;  // of bins; or null
 };
 template <typename T>
-struct RoiPoolGradArgs : RoiShape {
+struct RoiPoolGradArgs : RoiSpec {
   Boxes<Coordinate<T>> boxes;
   const T* d_output;
   const int32_t* argmax;
   T* d_features;
 };
 template <typename T>
-struct RoiPoolGradGradArgs : RoiShape {
+struct RoiPoolGradGradArgs : RoiSpec {
   Boxes<Coordinate<T>> boxes;
   const T* dd_features;
   const int32_t* argmax;

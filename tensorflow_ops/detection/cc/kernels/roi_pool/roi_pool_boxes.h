@@ -10,7 +10,7 @@
 namespace tfo {
 
 template <typename C>
-std::vector<PooledBox> ReadPooledBoxes(const RoiShape& args,
+std::vector<PooledBox> ReadPooledBoxes(const RoiSpec& args,
                                        const Boxes<C>& boxes) {
   std::vector<PooledBox> result(boxes.count);
   for (int64_t k = 0; k < boxes.count; ++k) {
@@ -19,7 +19,7 @@ std::vector<PooledBox> ReadPooledBoxes(const RoiShape& args,
   return result;
 }
 
-inline std::vector<BinRow> PooledBinRows(const RoiShape& args,
+inline std::vector<BinRow> PooledBinRows(const RoiSpec& args,
                                          const std::vector<PooledBox>& boxes) {
   std::vector<BinRow> result;
   result.reserve(boxes.size() * args.grid.height);

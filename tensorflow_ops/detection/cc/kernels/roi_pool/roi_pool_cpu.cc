@@ -13,7 +13,7 @@ namespace {
 // quarter cycle at the full width.
 constexpr double kCyclesPerValue = 0.25;
 
-double CyclesPerBox(const RoiShape& args, const std::vector<PooledBox>& boxes) {
+double CyclesPerBox(const RoiSpec& args, const std::vector<PooledBox>& boxes) {
   double pixels = 0;
   for (const PooledBox& box : boxes) {
     const PixelRange rows = Clip(box.y, args.map.height);

@@ -18,15 +18,15 @@ class RoiPoolOpBase : public OpKernel {
   }
 
  protected:
-  // Reads the shape and boxes of an op's Args.
+  // Reads the spec and boxes of an op's Args.
   template <typename Device, typename Args>
   absl::Status ReadInputs(OpKernelContext* ctx, const RoiInputNames& names,
                           Args* args) const {
     RoiSizes sizes;
     TF_RETURN_IF_ERROR(
         ReadRoiInputs<Device>(ctx, yxyx_, names, &sizes, &args->boxes));
-    static_cast<RoiShape&>(*args) = {sizes.levels[0], spatial_scale_,
-                                     sizes.grid};
+    static_cast<RoiSpec&>(*args) = {sizes.levels[0], spatial_scale_,
+                                    sizes.grid};
     return absl::OkStatus();
   }
 

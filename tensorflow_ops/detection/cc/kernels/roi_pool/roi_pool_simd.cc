@@ -143,13 +143,8 @@ void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
   for (; i < n; ++i) add(i, Widen(d_output[i]));
 }
 
-#define TFO_INSTANTIATE(T)                                                    \
-  template void PoolBinRow<T>(const ImageView<const T>&, int64_t, PixelRange, \
-                              BinRanges, PooledView<T>);                      \
-  template void ScatterAdd<T>(const T*, const int32_t*, int64_t, int64_t,     \
-                              const PixelSums<Accumulator<T>>&)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_FUNCTION(PoolBinRow);
+TFO_INSTANTIATE_FUNCTION(ScatterAdd);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -21,7 +21,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 template <typename T>
 struct Problem {
-  RoiShape args;
+  RoiSpec args;
   bool yxyx;
   GpuVector<T> features;
   GpuVector<Coordinate<T>> boxes;
@@ -126,7 +126,7 @@ bool ReferenceSpan(const Problem<T>& problem, int64_t k, double* y,
 template <typename T>
 void Reference(const Problem<T>& problem, std::vector<double>* output,
                GpuVector<int32_t>* argmax) {
-  const RoiShape& args = problem.args;
+  const RoiSpec& args = problem.args;
   const FeatureShape& map = args.map;
   output->assign(problem.Pooled().Size(), 0);
   argmax->assign(problem.Pooled().Size(), -1);
@@ -198,7 +198,7 @@ void ExpectGradientsEqualReference(const Device& device, int64_t channels,
   problems.push_back(MakeProblem<T>(channels, false));
   problems.push_back(MakeTallProblem<T>(channels));
   for (const Problem<T>& problem : problems) {
-    const RoiShape& args = problem.args;
+    const RoiSpec& args = problem.args;
     const testing::Case of_test(caller, testing::NameOf<T>(), "features ",
                                 args.map.height, " x ", args.map.width, " x ",
                                 channels);
@@ -305,7 +305,7 @@ void ExpectEmptySizesWork(const Device& device) {
   // An image without pixels gives zeros.
   GpuVector<float> output(4, 9);
   GpuVector<int32_t> argmax(4);
-  const RoiShape args = {{1, 0, 3, 1}, 1, {2, 2}};
+  const RoiSpec args = {{1, 0, 3, 1}, 1, {2, 2}};
   TFO_EXPECT_RUNS(RoiPool<float>(
       device, {args, box, nullptr, output.data(), argmax.data()}));
   for (int i = 0; i < 4; ++i) TFO_EXPECT(output[i] == 0 && argmax[i] == -1);

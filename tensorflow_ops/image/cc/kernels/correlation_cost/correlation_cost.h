@@ -14,7 +14,7 @@ namespace tfo {
 inline constexpr int64_t kMaxCorrelationOption = 1 << 20;
 
 // Options and sizes of the maps.
-struct CorrelationShape {
+struct CorrelationSpec {
   int64_t max_displacement, kernel_size, stride_1, stride_2, padding;
   int64_t batch, height, width, channels;
 
@@ -45,12 +45,12 @@ struct ImageSteps {
   int64_t image, row, pixel;
 };
 TFO_HOST_DEVICE static inline ImageSteps FeatureSteps(
-    const CorrelationShape& args) {
+    const CorrelationSpec& args) {
   const int64_t row = args.width * args.channels;
   return {args.height * row, row, args.channels};
 }
 TFO_HOST_DEVICE static inline ImageSteps CostSteps(
-    const CorrelationShape& args) {
+    const CorrelationSpec& args) {
   const int64_t row = args.OutputWidth() * args.Displacements();
   return {args.OutputHeight() * row, row, args.Displacements()};
 }
@@ -59,14 +59,14 @@ TFO_HOST_DEVICE static inline ImageSteps CostSteps(
 // for any number of threads, and from run to run on a GPU.
 
 template <typename T>
-struct CorrelationCostArgs : CorrelationShape {
+struct CorrelationCostArgs : CorrelationSpec {
   const T *a, *b;  // [batch, height, width, channels]
   T* costs;        // [batch, OutputHeight(), OutputWidth(), Displacements()]
 };
 
 // The gradient to one of the maps: to b if to_b, else to a.
 template <typename T>
-struct CorrelationCostGradArgs : CorrelationShape {
+struct CorrelationCostGradArgs : CorrelationSpec {
   const T* d_costs;
   const T* other;  // the other map
   bool to_b;

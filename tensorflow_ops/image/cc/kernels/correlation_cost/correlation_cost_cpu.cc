@@ -19,7 +19,7 @@ class CostBand {
  public:
   using Sum = Accumulator<T>;
 
-  CostBand(const CorrelationShape& args, const Tile& tile)
+  CostBand(const CorrelationSpec& args, const Tile& tile)
       : args_(args),
         tile_(tile),
         a_(args, RowsOfA(args, tile.rows), tile.channels, Layout(args)),
@@ -30,17 +30,17 @@ class CostBand {
         offsets_(args.Side()) {}
 
   // Aligns the first window's centre.
-  static RowLayout Layout(const CorrelationShape& args) {
+  static RowLayout Layout(const CorrelationSpec& args) {
     const auto behind = [](int64_t n) { return RoundUp(n, kBlock) - n; };
     const int64_t margin = behind(args.Border());
     return {PhasesOf(args), margin, margin + args.width + 2 * args.padding,
             std::max(behind(args.width), behind(args.OutputWidth()))};
   }
 
-  static int64_t RowsOfA(const CorrelationShape& args, int64_t rows) {
+  static int64_t RowsOfA(const CorrelationSpec& args, int64_t rows) {
     return (rows - 1) * args.stride_1 + args.kernel_size;
   }
-  static int64_t RowsOfB(const CorrelationShape& args, int64_t rows) {
+  static int64_t RowsOfB(const CorrelationSpec& args, int64_t rows) {
     return RowsOfA(args, rows) + 2 * args.Radius() * args.stride_2;
   }
 
@@ -233,7 +233,7 @@ class CostBand {
     return sum;
   }
 
-  const CorrelationShape& args_;
+  const CorrelationSpec& args_;
   const Tile tile_;
   PackedRows<T> a_, b_;
   const bool all_channels_;  // all channels, not a tile of them after the other

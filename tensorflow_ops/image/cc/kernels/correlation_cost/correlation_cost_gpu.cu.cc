@@ -22,7 +22,7 @@ __device__ Element ElementOf(int64_t i, int64_t height, int64_t width,
   return at;
 }
 
-__device__ bool IsPixel(const CorrelationShape& args, int64_t y, int64_t x) {
+__device__ bool IsPixel(const CorrelationSpec& args, int64_t y, int64_t x) {
   return y >= 0 && y < args.height && x >= 0 && x < args.width;
 }
 

@@ -16,7 +16,7 @@ class GradBand {
  public:
   using Sum = Accumulator<T>;
 
-  GradBand(const CorrelationShape& args, const Tile& tile, bool to_b)
+  GradBand(const CorrelationSpec& args, const Tile& tile, bool to_b)
       : args_(args),
         to_b_(to_b),
         margin_(Reach(args)),
@@ -29,14 +29,14 @@ class GradBand {
         weight_offsets_(args.Side()),
         offsets_(args.Side()) {}
 
-  static int64_t Reach(const CorrelationShape& args) {
+  static int64_t Reach(const CorrelationSpec& args) {
     return args.Radius() * args.stride_2;
   }
-  static RowLayout Layout(const CorrelationShape& args) {
+  static RowLayout Layout(const CorrelationSpec& args) {
     const int64_t margin = Reach(args);
     return {1, margin, args.width + 2 * args.padding + 2 * margin, kRowSlack};
   }
-  static int64_t RowsOfOther(const CorrelationShape& args, int64_t rows) {
+  static int64_t RowsOfOther(const CorrelationSpec& args, int64_t rows) {
     return rows + 2 * Reach(args);
   }
 
@@ -130,7 +130,7 @@ class GradBand {
     }
   }
 
-  const CorrelationShape& args_;
+  const CorrelationSpec& args_;
   const bool to_b_;
   const int64_t margin_;
   PackedRows<T> other_;
@@ -142,7 +142,7 @@ class GradBand {
 };
 
 // Whether SumSteps computes the gradients, from the tensors as they are.
-bool HasSteps(const CorrelationShape& args) {
+bool HasSteps(const CorrelationSpec& args) {
   return args.kernel_size == 1 && args.stride_1 == 1;
 }
 
@@ -151,7 +151,7 @@ bool HasSteps(const CorrelationShape& args) {
 template <typename V>
 class StepGradient {
  public:
-  StepGradient(const CorrelationShape& args, bool to_b)
+  StepGradient(const CorrelationSpec& args, bool to_b)
       : args_(args),
         to_b_(to_b),
         shift_(args.padding - args.max_displacement),
@@ -211,7 +211,7 @@ class StepGradient {
     return to_b_ ? at - d : at + d;
   }
 
-  const CorrelationShape& args_;
+  const CorrelationSpec& args_;
   const bool to_b_;
   const int64_t shift_;  // from pixels to costs
   std::vector<int64_t> begin_, end_;

@@ -10,21 +10,21 @@ class CorrelationOpBase : public OpKernel {
  public:
   explicit CorrelationOpBase(::tensorflow::OpKernelConstruction* ctx)
       : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ReadCorrelationAttrs(ctx, &shape_));
+    OP_REQUIRES_OK(ctx, ReadCorrelationAttrs(ctx, &spec_));
   }
 
  protected:
-  CorrelationShape ShapeOf(const ::tensorflow::TensorShape& features) const {
-    CorrelationShape shape = shape_;
-    shape.batch = features.dim_size(0);
-    shape.height = features.dim_size(1);
-    shape.width = features.dim_size(2);
-    shape.channels = features.dim_size(3);
-    return shape;
+  CorrelationSpec SpecOf(const ::tensorflow::TensorShape& features) const {
+    CorrelationSpec spec = spec_;
+    spec.batch = features.dim_size(0);
+    spec.height = features.dim_size(1);
+    spec.width = features.dim_size(2);
+    spec.channels = features.dim_size(3);
+    return spec;
   }
 
  private:
-  CorrelationShape shape_;
+  CorrelationSpec spec_;
 };
 
 template <typename Device, typename T>
@@ -34,7 +34,7 @@ class CorrelationCostOp : public CorrelationOpBase {
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor &a = ctx->input(0), &b = ctx->input(1);
-    CorrelationCostArgs<T> args = {ShapeOf(a.shape()), Data<T>(a), Data<T>(b),
+    CorrelationCostArgs<T> args = {SpecOf(a.shape()), Data<T>(a), Data<T>(b),
                                    nullptr};
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.costs));
     if (ctx->mutable_output(0)->NumElements() == 0) return;
@@ -53,7 +53,7 @@ class CorrelationCostGradOp : public CorrelationOpBase {
 
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor &d_costs = ctx->input(0), &other = ctx->input(1);
-    CorrelationCostGradArgs<T> args = {ShapeOf(other.shape()), Data<T>(d_costs),
+    CorrelationCostGradArgs<T> args = {SpecOf(other.shape()), Data<T>(d_costs),
                                        Data<T>(other), to_b_, nullptr};
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.gradient));
     if (other.NumElements() == 0) return;

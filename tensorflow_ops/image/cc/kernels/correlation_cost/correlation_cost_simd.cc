@@ -426,27 +426,11 @@ void SumSteps(const StepRow* rows, int64_t count, const StepLayout& layout,
   }
 }
 
-#define TFO_INSTANTIATE(T)                                                   \
-  template void PackRow<T>(const TensorRow<const T>&, int64_t, int64_t,      \
-                           int64_t, int64_t, int64_t,                        \
-                           const PlaneRow<Accumulator<T>>&);                 \
-  template void UnpackRow<T>(const PlaneRow<const Accumulator<T>>&, int64_t, \
-                             int64_t, Accumulator<T>, const TensorRow<T>&)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
-#define TFO_INSTANTIATE(V)                                                     \
-  template void AddDots<V>(const PlaneRow<const V>*, int64_t,                  \
-                           const PlaneRow<const V>&, const int64_t*, int64_t,  \
-                           int64_t, int64_t, const Prefetch&,                  \
-                           const PlaneRow<V>*);                                \
-  template void AddWeighted<V>(const PlaneRow<const V>&, const int64_t*,       \
-                               const PlaneRow<const V>&, const int64_t*,       \
-                               int64_t, int64_t, int64_t, const PlaneRow<V>&); \
-  template void SumSteps<V>(const StepRow*, int64_t, const StepLayout&,        \
-                            const V*, const V*, V, V*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_FUNCTION(PackRow);
+TFO_INSTANTIATE_FUNCTION(UnpackRow);
+TFO_INSTANTIATE_WIDE_FUNCTION(AddDots);
+TFO_INSTANTIATE_WIDE_FUNCTION(AddWeighted);
+TFO_INSTANTIATE_WIDE_FUNCTION(SumSteps);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -34,7 +34,7 @@ void ExpectSame(const char* name, GpuVector<T> actual,
 
 template <typename T>
 struct Case {
-  CorrelationShape args;
+  CorrelationSpec args;
   GpuVector<T> a, b, d_costs;
 
   int64_t Costs() const {
@@ -42,7 +42,7 @@ struct Case {
            args.Displacements();
   }
 
-  explicit Case(const CorrelationShape& of, uint32_t seed) : args(of) {
+  explicit Case(const CorrelationSpec& of, uint32_t seed) : args(of) {
     const int64_t size = args.batch * args.height * args.width * args.channels;
     a = ToGpu(testing::RandomValues<T>(size, seed));
     b = ToGpu(testing::RandomValues<T>(size, seed + 1));
@@ -143,8 +143,8 @@ template <typename T, typename Device>
 void CheckSizes(const Device& device) {
   uint32_t seed = 0;
   for (const auto& s : kSizes) {
-    const CorrelationShape args = {s[0],         s[1], s[2], s[3], s[4],
-                                   1 + seed % 2, s[5], s[6], s[7]};
+    const CorrelationSpec args = {s[0],         s[1], s[2], s[3], s[4],
+                                  1 + seed % 2, s[5], s[6], s[7]};
     Case<T>(args, ++seed).Check(device);
   }
 }
@@ -161,10 +161,10 @@ TFO_TEST(CorrelationCost, Bits16EqualTheDefinition) {
 
 // Rows and channels in several tiles.
 TFO_TEST(CorrelationCost, LargeMapsEqualTheDefinition) {
-  for (const CorrelationShape& args :
-       {CorrelationShape{8, 1, 1, 2, 8, 1, 20, 33, 300},
-        CorrelationShape{2, 1, 1, 1, 2, 1, 20, 10, 900},
-        CorrelationShape{1, 1, 1, 1, 1, 1, 7, 600, 3}}) {
+  for (const CorrelationSpec& args :
+       {CorrelationSpec{8, 1, 1, 2, 8, 1, 20, 33, 300},
+        CorrelationSpec{2, 1, 1, 1, 2, 1, 20, 10, 900},
+        CorrelationSpec{1, 1, 1, 1, 1, 1, 7, 600, 3}}) {
     const Case<float> large(args, 9);
     large.Check(testing::ThreadedCpu(2));
   }
@@ -172,7 +172,7 @@ TFO_TEST(CorrelationCost, LargeMapsEqualTheDefinition) {
 
 TFO_TEST(CorrelationCost, ThreadsDoNotChangeBits) {
   for (int64_t kernel : {1, 3}) {
-    const CorrelationShape args = {3, kernel, 1, 1, 4, 2, 30, 40, 50};
+    const CorrelationSpec args = {3, kernel, 1, 1, 4, 2, 30, 40, 50};
     const Case<float> c(args, 4);
     const auto one = c.Run(Cpu());
     const auto many = c.Run(testing::ThreadedCpu(5));
@@ -183,7 +183,7 @@ TFO_TEST(CorrelationCost, ThreadsDoNotChangeBits) {
 // A product with a pixel outside is 0, whatever the pixel inside.
 template <typename Device>
 void CheckInfinity(const Device& device) {
-  const CorrelationShape args = {1, 1, 1, 1, 1, 1, 1, 3, 1};
+  const CorrelationSpec args = {1, 1, 1, 1, 1, 1, 1, 3, 1};
   Case<float> c(args, 1);
   c.a[0] = std::numeric_limits<float>::infinity();
   c.b[0] = 1;
@@ -200,7 +200,7 @@ void CheckInfiniteWindows(const Device& device) {
   for (int64_t kernel : {1, 3, 5}) {
     for (int64_t stride : {1, 2}) {
       const int64_t padding = 2 + kernel / 2;
-      const CorrelationShape args = {2, kernel, stride, 1, padding, 1, 3, 5, 2};
+      const CorrelationSpec args = {2, kernel, stride, 1, padding, 1, 3, 5, 2};
       Case<float> c(args, 1);
       const auto check = [&](GpuVector<float>* input, int64_t row,
                              const char* name) {
@@ -229,7 +229,7 @@ void CheckInfiniteWindows(const Device& device) {
 // The smallest: two products of 1, and infinity times the pixel outside.
 template <typename Device>
 void CheckInfinityInWindow(const Device& device) {
-  const CorrelationShape args = {1, 3, 1, 1, 2, 1, 1, 3, 1};
+  const CorrelationSpec args = {1, 3, 1, 1, 2, 1, 1, 3, 1};
   Case<float> c(args, 1);
   for (int i = 0; i < 3; ++i) c.a[i] = c.b[i] = 1;
   c.b[0] = std::numeric_limits<float>::infinity();
@@ -242,7 +242,7 @@ TFO_TEST(CorrelationCost, InfinityTimesOutsideIsZero) {
 }
 
 TFO_TEST(CorrelationCost, OfNoPixelsIsZero) {
-  const CorrelationShape args = {1, 1, 1, 1, 3, 1, 0, 2, 3};
+  const CorrelationSpec args = {1, 1, 1, 1, 3, 1, 0, 2, 3};
   const Case<float> c(args, 1);
   std::vector<float> costs(c.Costs(), 1);
   TFO_EXPECT_RUNS(CorrelationCost<float>(
@@ -251,7 +251,7 @@ TFO_TEST(CorrelationCost, OfNoPixelsIsZero) {
 }
 
 TFO_TEST(CorrelationCost, OfNoChannelsIsZero) {
-  const CorrelationShape args = {1, 1, 1, 1, 1, 2, 3, 4, 0};
+  const CorrelationSpec args = {1, 1, 1, 1, 1, 2, 3, 4, 0};
   const Case<Half> c(args, 1);
   std::vector<Half> costs(c.Costs(), Narrow<Half>(1.f));
   TFO_EXPECT_RUNS(CorrelationCost<Half>(
@@ -280,7 +280,7 @@ TFO_CUDA_TEST(CorrelationCost, CudaEqualsTheDefinition) {
 template <typename T>
 void TimeCosts(int64_t batch, int64_t height, int64_t width, int64_t channels,
                int64_t radius) {
-  CorrelationShape args = {};
+  CorrelationSpec args = {};
   args.max_displacement = args.padding = testing::IsTiming() ? radius : 1;
   args.kernel_size = args.stride_1 = args.stride_2 = 1;
   args.batch = testing::BenchmarkSize(batch);

@@ -12,7 +12,7 @@ namespace tfo {
 
 // Reads attrs of an InferenceContext or an OpKernelConstruction.
 template <typename Context>
-absl::Status ReadCorrelationAttrs(Context* ctx, CorrelationShape* args) {
+absl::Status ReadCorrelationAttrs(Context* ctx, CorrelationSpec* args) {
   *args = {};
   struct Option {
     const char* name;

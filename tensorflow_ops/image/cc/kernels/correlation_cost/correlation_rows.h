@@ -19,7 +19,7 @@ inline constexpr int64_t kPackedElements = 160 << 10, kSumElements = 96 << 10;
 
 // Positions of a row modulo its phases: neighboring windows read neighbors of a
 // phase.
-inline int64_t PhasesOf(const CorrelationShape& args) {
+inline int64_t PhasesOf(const CorrelationSpec& args) {
   return args.OutputWidth() == 1 ? 1 : args.stride_1;
 }
 
@@ -64,7 +64,7 @@ class PackedRows {
 
   // Holds `rows` rows of `channels` channels: those of the rows that are in the
   // image.
-  PackedRows(const CorrelationShape& args, int64_t rows, int64_t channels,
+  PackedRows(const CorrelationSpec& args, int64_t rows, int64_t channels,
              const RowLayout& layout)
       : args_(args),
         layout_(layout),
@@ -111,7 +111,7 @@ class PackedRows {
  private:
   int64_t Place(int64_t y) const { return y % rows_ * row_step_; }
 
-  const CorrelationShape& args_;
+  const CorrelationSpec& args_;
   const RowLayout layout_;
   const int64_t phase_step_, step_, row_step_, rows_;
   const T* from_ = nullptr;
@@ -147,7 +147,7 @@ Tile TileOf(int64_t rows, int64_t channels, int64_t row_sums, int64_t few_sums,
 }
 
 // Estimates the cycles of a row of costs of an image.
-inline double CyclesPerRow(const CorrelationShape& args) {
+inline double CyclesPerRow(const CorrelationSpec& args) {
   return 0.1 * args.OutputWidth() * args.Displacements() * args.Terms();
 }
 

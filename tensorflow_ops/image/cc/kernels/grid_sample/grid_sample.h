@@ -16,20 +16,20 @@ namespace tfo {
 // returns null or the launch's error; the Gpu overloads only enqueue.
 
 template <typename T>
-struct GridSampleArgs : GridSampleShape {
+struct GridSampleArgs : GridSampleSpec {
   const T* features;                // [batch, height, width, channels]
   const Accumulator<T>* grid;       // [batch, samples, 2]
   const Accumulator<T>* direction;  // of grid's shape, or null
   T* output;                        // [batch, samples, channels]
 };
 template <typename T>
-struct GridSampleGradArgs : GridSampleShape {
+struct GridSampleGradArgs : GridSampleSpec {
   const T* d_output;
   const Accumulator<T>* grid;
   T* d_features;
 };
 template <typename T>
-struct GridSampleGridGradArgs : GridSampleShape {
+struct GridSampleGridGradArgs : GridSampleSpec {
   const T *d_output, *features;
   const Accumulator<T>* grid;
   Accumulator<T>* d_grid;
@@ -51,9 +51,9 @@ template <typename T>
 Error GridSampleGrad(const Gpu& gpu, const GridSampleGradArgs<T>& args);
 
 // 16-bit gradients are summed in float.
-inline int64_t GridSampleGradScratchBytes(const GridSampleShape& shape,
+inline int64_t GridSampleGradScratchBytes(const GridSampleSpec& spec,
                                           int64_t element_bytes) {
-  return element_bytes == 2 ? 4 * shape.batch * shape.Pixels() * shape.channels
+  return element_bytes == 2 ? 4 * spec.batch * spec.Pixels() * spec.channels
                             : 0;
 }
 

@@ -21,7 +21,7 @@ enum class SampleCoordinates {
 inline constexpr int64_t kMaxSampledSide = int64_t{1} << 30;
 inline constexpr int64_t kMaxSampledPixels = (int64_t{1} << 31) - 1;
 
-struct GridSampleShape {
+struct GridSampleSpec {
   SampleMode mode;
   SamplePadding padding;
   SampleCoordinates coordinates;
@@ -52,7 +52,7 @@ struct SampledAxis {
 };
 
 template <typename C>
-TFO_HOST_DEVICE static inline SampledAxis<C> AxisOf(const GridSampleShape& args,
+TFO_HOST_DEVICE static inline SampledAxis<C> AxisOf(const GridSampleSpec& args,
                                                     int64_t size) {
   SampledAxis<C> axis = {args.mode,
                          args.padding,

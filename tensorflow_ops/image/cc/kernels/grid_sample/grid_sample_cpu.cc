@@ -24,7 +24,7 @@ void Fetch(const T* from, int64_t count) {
 }
 
 // Estimates a sample's cost.
-double CyclesPerSample(const GridSampleShape& args) {
+double CyclesPerSample(const GridSampleSpec& args) {
   const double taps = TapsOnAxis(args.mode) * TapsOnAxis(args.mode);
   return 10 + taps * (2 + args.channels / 8.0);
 }
@@ -41,7 +41,7 @@ struct FoundBlock {
 // The tap whose row most samples read first: the last one if an image's samples
 // go down.
 template <typename C>
-int FirstReadTap(const GridSampleShape& args, const C* grid) {
+int FirstReadTap(const GridSampleSpec& args, const C* grid) {
   const bool down = args.coordinates == SampleCoordinates::kFlow ||
                     grid[2 * args.samples - 1] > grid[1];
   const int on_axis = TapsOnAxis(args.mode);
@@ -165,7 +165,7 @@ class BandSums {
 
 // Returns the shift of the bands that the gradient to features is shared out
 // by: a band has 2^shift rows.
-int BandShift(const Cpu& cpu, const GridSampleShape& args, bool is_16_bit) {
+int BandShift(const Cpu& cpu, const GridSampleSpec& args, bool is_16_bit) {
   const int64_t wanted = cpu.num_threads == 1 ? 1 : 4 * cpu.num_threads;
   int64_t rows = args.height;
   const int64_t images = std::max<int64_t>(args.batch, 1);
@@ -185,7 +185,7 @@ int BandShift(const Cpu& cpu, const GridSampleShape& args, bool is_16_bit) {
 
 // Prefetches the coordinates of samples that follow those of a block.
 template <typename C>
-void FetchCoordinates(const GridSampleShape& args, const C* grid,
+void FetchCoordinates(const GridSampleSpec& args, const C* grid,
                       const SampleSpan& span) {
   const int64_t first = span.first + 2 * kSampleBlock;
   Fetch(grid + 2 * first,
@@ -194,7 +194,7 @@ void FetchCoordinates(const GridSampleShape& args, const C* grid,
 
 // Replaces weights by their derivatives along a direction of the grid.
 template <typename C>
-void UseSlopesAsWeights(const GridSampleShape& args, const C* direction,
+void UseSlopesAsWeights(const GridSampleSpec& args, const C* direction,
                         int64_t count, const SampleSlopes<C>& slopes,
                         SampleTaps<C>* taps) {
   const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;

@@ -12,11 +12,11 @@ namespace {
 constexpr int kThreads = 128;
 
 // Channel c of a sample of all images, and of pixel 0 of its image: indices.
-__device__ int64_t OutputIndex(const GridSampleShape& args, int64_t sample,
+__device__ int64_t OutputIndex(const GridSampleSpec& args, int64_t sample,
                                int64_t c) {
   return sample * args.channels + c;
 }
-__device__ int64_t FeatureIndex(const GridSampleShape& args, int64_t image,
+__device__ int64_t FeatureIndex(const GridSampleSpec& args, int64_t image,
                                 int64_t c) {
   return image * args.Pixels() * args.channels + c;
 }
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Calls run(N) with the widest packs of channels.
 template <typename T, typename Run, typename... Values>
-Error WithChannelPacks(const GridSampleShape& args, const Run& run,
+Error WithChannelPacks(const GridSampleSpec& args, const Run& run,
                        const Values*... places) {
   return WithWidestPack<T>(
       [&](auto n) {

@@ -36,7 +36,7 @@ TFO_INLINE void AddSample(const SampleTaps<Sum<T>>& taps, int64_t i,
 template <int kChannels, typename T>
 __attribute__((noinline)) void AddBilinear(
     const SampleTaps<Sum<T>>& taps, const SampleSpan& span, const T* d_output,
-    const GridSampleShape& args, const PixelBand& band, Sum<T>* sums) {
+    const GridSampleSpec& args, const PixelBand& band, Sum<T>* sums) {
   const int64_t channels = kChannels == 0 ? args.channels : kChannels;
   const int64_t row = args.width * channels;
   int32_t simple[kSampleBlock];
@@ -84,7 +84,7 @@ struct PixelPair {
 __attribute__((noinline)) void AddThreeChannels(const SampleTaps<float>& taps,
                                                 const SampleSpan& span,
                                                 const float* d_output,
-                                                const GridSampleShape& args,
+                                                const GridSampleSpec& args,
                                                 const PixelBand& band,
                                                 float* sums) {
   constexpr int kChannels = 3;
@@ -273,7 +273,7 @@ TFO_INLINE void StoreDotsOfRow(const Eight (&p)[4], float* left, float* right) {
 __attribute__((noinline)) void DotThreeChannels(
     const SampleTaps<float>& taps, const SampleSlopes<float>& slopes,
     int64_t count, const float* d_output, const float* image,
-    const GridSampleShape& args, SampleDots<float>* dots) {
+    const GridSampleSpec& args, SampleDots<float>* dots) {
   constexpr int kChannels = 3;
   const int64_t row = args.width * kChannels;
   int32_t simple[kSampleBlock];  // a vector ends in the pixel that follows
@@ -315,7 +315,7 @@ __attribute__((noinline)) void DotThreeChannels(
 
 template <typename T>
 void AddToPixels(const SampleTaps<Sum<T>>& taps, const SampleSpan& span,
-                 const T* d_output, const GridSampleShape& args,
+                 const T* d_output, const GridSampleSpec& args,
                  const PixelBand& band, Sum<T>* sums) {
   if (taps.count == 4) {
     if constexpr (sizeof(T) == 4) {
@@ -342,7 +342,7 @@ void AddToPixels(const SampleTaps<Sum<T>>& taps, const SampleSpan& span,
 template <typename T>
 void DotPixels(const SampleTaps<Sum<T>>& taps,
                const SampleSlopes<Sum<T>>& slopes, int64_t count,
-               const T* d_output, const T* image, const GridSampleShape& args,
+               const T* d_output, const T* image, const GridSampleSpec& args,
                SampleDots<Sum<T>>* dots) {
   constexpr int kCount = Lanes<T>::kCount;
   const int64_t channels = args.channels, row = args.width * channels;
@@ -414,15 +414,8 @@ void SumSlopes(int taps, const SampleSlopes<C>& slopes,
   }
 }
 
-#define TFO_INSTANTIATE(T)                                                   \
-  template void AddToPixels<T>(const SampleTaps<Sum<T>>&, const SampleSpan&, \
-                               const T*, const GridSampleShape&,             \
-                               const PixelBand&, Sum<T>*);                   \
-  template void DotPixels<T>(                                                \
-      const SampleTaps<Sum<T>>&, const SampleSlopes<Sum<T>>&, int64_t,       \
-      const T*, const T*, const GridSampleShape&, SampleDots<Sum<T>>*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_FUNCTION(AddToPixels);
+TFO_INSTANTIATE_FUNCTION(DotPixels);
 template void SumSlopes<float>(int, const SampleSlopes<float>&,
                                const SampleDots<float>&, int64_t, float*,
                                float*);

@@ -15,37 +15,37 @@ class GridSampleOpBase : public OpKernel {
                                  {{"bilinear", SampleMode::kBilinear},
                                   {"nearest", SampleMode::kNearest},
                                   {"bicubic", SampleMode::kBicubic}},
-                                 &shape_.mode));
+                                 &spec_.mode));
     OP_REQUIRES_OK(ctx, ReadEnum(ctx, "padding_mode",
                                  {{"zeros", SamplePadding::kZeros},
                                   {"border", SamplePadding::kBorder},
                                   {"reflection", SamplePadding::kReflection}},
-                                 &shape_.padding));
+                                 &spec_.padding));
     OP_REQUIRES_OK(ctx,
                    ReadEnum(ctx, "coordinates",
                             {{"normalized", SampleCoordinates::kNormalized},
                              {"pixels", SampleCoordinates::kPixels},
                              {"flow", SampleCoordinates::kFlow}},
-                            &shape_.coordinates));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("align_corners", &shape_.align_corners));
+                            &spec_.coordinates));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("align_corners", &spec_.align_corners));
   }
 
  protected:
-  GridSampleShape ShapeOf(const ::tensorflow::TensorShape& features,
-                          const ::tensorflow::TensorShape& grid) const {
-    GridSampleShape shape = shape_;
-    shape.batch = features.dim_size(0);
-    shape.height = features.dim_size(1);
-    shape.width = features.dim_size(2);
-    shape.channels = features.dim_size(3);
-    shape.samples = 1;
-    for (int i = 1; i < grid.dims() - 1; ++i) shape.samples *= grid.dim_size(i);
-    shape.flow_columns = grid.dim_size(grid.dims() - 2);
-    return shape;
+  GridSampleSpec SpecOf(const ::tensorflow::TensorShape& features,
+                        const ::tensorflow::TensorShape& grid) const {
+    GridSampleSpec spec = spec_;
+    spec.batch = features.dim_size(0);
+    spec.height = features.dim_size(1);
+    spec.width = features.dim_size(2);
+    spec.channels = features.dim_size(3);
+    spec.samples = 1;
+    for (int i = 1; i < grid.dims() - 1; ++i) spec.samples *= grid.dim_size(i);
+    spec.flow_columns = grid.dim_size(grid.dims() - 2);
+    return spec;
   }
 
  private:
-  GridSampleShape shape_ = {};
+  GridSampleSpec spec_ = {};
 };
 
 // GridSample, and GridSampleTangent, which has a direction as its third input.
@@ -58,7 +58,7 @@ class GridSampleOp : public GridSampleOpBase {
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor &features = ctx->input(0), &grid = ctx->input(1);
     using Sum = Accumulator<T>;
-    GridSampleArgs<T> args = {ShapeOf(features.shape(), grid.shape()),
+    GridSampleArgs<T> args = {SpecOf(features.shape(), grid.shape()),
                               Data<T>(features), Data<Sum>(grid), nullptr,
                               nullptr};
     if (ctx->num_inputs() > 2) args.direction = Data<Sum>(ctx->input(2));
@@ -84,7 +84,7 @@ class GridSampleGradOp : public GridSampleOpBase {
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_features}));
     if (d_features->NumElements() == 0) return;
     const GridSampleGradArgs<T> args = {
-        ShapeOf(d_features->shape(), grid.shape()), Data<T>(d_output),
+        SpecOf(d_features->shape(), grid.shape()), Data<T>(d_output),
         Data<Accumulator<T>>(grid), Data<T>(d_features)};
     Device device = GetDevice<Device>(ctx);
     ::tensorflow::Tensor memory;
@@ -106,7 +106,7 @@ class GridSampleGridGradOp : public GridSampleOpBase {
   void Compute(::tensorflow::OpKernelContext* ctx) override {
     const ::tensorflow::Tensor &d_output = ctx->input(0),
                                &features = ctx->input(1), &grid = ctx->input(2);
-    GridSampleGridGradArgs<T> args = {ShapeOf(features.shape(), grid.shape()),
+    GridSampleGridGradArgs<T> args = {SpecOf(features.shape(), grid.shape()),
                                       Data<T>(d_output), Data<T>(features),
                                       Data<Accumulator<T>>(grid), nullptr};
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_grid));

@@ -134,7 +134,7 @@ template <int kLanes>
 __attribute__((noinline)) void SampleFewChannels(const SampleTaps<float>& taps,
                                                  int64_t count,
                                                  const float* image,
-                                                 const GridSampleShape& args,
+                                                 const GridSampleSpec& args,
                                                  float* output) {
   const int64_t channels = args.channels;
   const int64_t row = args.width * channels;
@@ -229,7 +229,7 @@ void FetchPixels(const SampleTaps<Sum<T>>& taps, int64_t count, int new_tap,
 
 template <typename T>
 void SamplePixels(const SampleTaps<Sum<T>>& taps, int64_t count, const T* image,
-                  const GridSampleShape& args, T* output) {
+                  const GridSampleSpec& args, T* output) {
   const int64_t channels = args.channels;
   if (channels == 1) return SampleOneChannel(taps, count, image, output);
   if constexpr (sizeof(T) == 4) {
@@ -248,13 +248,8 @@ void SamplePixels(const SampleTaps<Sum<T>>& taps, int64_t count, const T* image,
   SampleManyChannels(taps, count, image, channels, output);
 }
 
-#define TFO_INSTANTIATE(T)                                                    \
-  template void FetchPixels<T>(const SampleTaps<Sum<T>>&, int64_t, int,       \
-                               const T*, int64_t);                            \
-  template void SamplePixels<T>(const SampleTaps<Sum<T>>&, int64_t, const T*, \
-                                const GridSampleShape&, T*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_FUNCTION(FetchPixels);
+TFO_INSTANTIATE_FUNCTION(SamplePixels);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -49,14 +49,14 @@ TFO_PER_CPU_LEVEL(
     // Finds the taps of samples of an image, whose grid begins at `grid`, and
     // their slopes unless null.
     template <typename C>
-    void FindTaps(const GridSampleShape& args, const C* grid,
+    void FindTaps(const GridSampleSpec& args, const C* grid,
                   const SampleSpan& span, SampleTaps<C>* taps,
                   SampleSlopes<C>* slopes);
 
     // The first and last row that each sample reads, with weights other than
     // 0; first > last if it reads none.
     template <typename C>
-    void FindRows(const GridSampleShape& args, const C* grid,
+    void FindRows(const GridSampleSpec& args, const C* grid,
                   const SampleSpan& span, int32_t* first, int32_t* last);
 
     // Prefetches the pixels of an image [pixels, channels] that are `new_tap`
@@ -69,14 +69,14 @@ TFO_PER_CPU_LEVEL(
     // Writes samples [count, channels] of an image.
     template <typename T>
     void SamplePixels(const SampleTaps<Accumulator<T>>& taps, int64_t count,
-                      const T* image, const GridSampleShape& args, T* output);
+                      const T* image, const GridSampleSpec& args, T* output);
 
     // Adds gradients of samples of an image to the pixels of a band, from
     // sums[0] on.
     template <typename T>
     void AddToPixels(const SampleTaps<Accumulator<T>>& taps,
                      const SampleSpan& span, const T* d_output,
-                     const GridSampleShape& args, const PixelBand& band,
+                     const GridSampleSpec& args, const PixelBand& band,
                      Accumulator<T>* sums);
 
     // Writes the dots of samples, whose upstream gradients are [count,
@@ -85,7 +85,7 @@ TFO_PER_CPU_LEVEL(
     void DotPixels(const SampleTaps<Accumulator<T>>& taps,
                    const SampleSlopes<Accumulator<T>>& slopes, int64_t count,
                    const T* d_output, const T* image,
-                   const GridSampleShape& args,
+                   const GridSampleSpec& args,
                    SampleDots<Accumulator<T>>* dots);
 
     // Sums slopes times dots over taps, but for slopes of 0. Writes whole

@@ -57,7 +57,7 @@ void CountPositions(int64_t first, int64_t count, int64_t columns,
 }
 
 template <typename C>
-void ReadCoordinates(const GridSampleShape& args, const C* grid,
+void ReadCoordinates(const GridSampleSpec& args, const C* grid,
                      const SampleSpan& span, Coordinates<C>* to) {
   const bool flow = args.coordinates == SampleCoordinates::kFlow;
   // A flow is (y, x).
@@ -99,7 +99,7 @@ TFO_INLINE void StorePixels(typename Lanes<C>::Vector pixel, int32_t size,
 }
 
 template <int kAxis, typename C>
-void FindTapsOf(const GridSampleShape& args, const C* grid,
+void FindTapsOf(const GridSampleSpec& args, const C* grid,
                 const SampleSpan& span, SampleTaps<C>* taps,
                 SampleSlopes<C>* slopes) {
   using V = typename Lanes<C>::Vector;
@@ -144,7 +144,7 @@ void FindTapsOf(const GridSampleShape& args, const C* grid,
 }
 
 template <int kAxis, typename C>
-void FindRowsOf(const GridSampleShape& args, const C* grid,
+void FindRowsOf(const GridSampleSpec& args, const C* grid,
                 const SampleSpan& span, int32_t* first, int32_t* last) {
   using V = typename Lanes<C>::Vector;
   constexpr int kCount = Lanes<C>::kCount;
@@ -170,9 +170,8 @@ void FindRowsOf(const GridSampleShape& args, const C* grid,
 }  // namespace
 
 template <typename C>
-void FindTaps(const GridSampleShape& args, const C* grid,
-              const SampleSpan& span, SampleTaps<C>* taps,
-              SampleSlopes<C>* slopes) {
+void FindTaps(const GridSampleSpec& args, const C* grid, const SampleSpan& span,
+              SampleTaps<C>* taps, SampleSlopes<C>* slopes) {
   switch (args.mode) {
     case SampleMode::kNearest:
       return FindTapsOf<1>(args, grid, span, taps, slopes);
@@ -184,8 +183,8 @@ void FindTaps(const GridSampleShape& args, const C* grid,
 }
 
 template <typename C>
-void FindRows(const GridSampleShape& args, const C* grid,
-              const SampleSpan& span, int32_t* first, int32_t* last) {
+void FindRows(const GridSampleSpec& args, const C* grid, const SampleSpan& span,
+              int32_t* first, int32_t* last) {
   switch (args.mode) {
     case SampleMode::kNearest:
       return FindRowsOf<1>(args, grid, span, first, last);
@@ -196,15 +195,8 @@ void FindRows(const GridSampleShape& args, const C* grid,
   }
 }
 
-#define TFO_INSTANTIATE(C)                                     \
-  template void FindTaps<C>(const GridSampleShape&, const C*,  \
-                            const SampleSpan&, SampleTaps<C>*, \
-                            SampleSlopes<C>*);                 \
-  template void FindRows<C>(const GridSampleShape&, const C*,  \
-                            const SampleSpan&, int32_t*, int32_t*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_WIDE_FUNCTION(FindTaps);
+TFO_INSTANTIATE_WIDE_FUNCTION(FindRows);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

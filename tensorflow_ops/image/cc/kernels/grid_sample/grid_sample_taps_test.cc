@@ -24,7 +24,7 @@ constexpr std::pair<SampleMode, SamplePadding> kModes[] = {
 TFO_TEST(GridSampleTaps, LongSidesHaveAnOutside) {
   for (int64_t size : {1 << 24, 1 << 25, (1 << 25) + 1, 1 << 30}) {
     for (auto [mode, padding] : kModes) {
-      GridSampleShape args = {};
+      GridSampleSpec args = {};
       args.mode = mode;
       args.padding = padding;
       args.coordinates = SampleCoordinates::kPixels;
@@ -52,7 +52,7 @@ TFO_TEST(GridSampleTaps, LongSidesHaveAnOutside) {
 
 // Samples are in the bands that they read only: an outside one is in none.
 TFO_TEST(GridSampleTaps, BandsHoldSamplesThatReadThem) {
-  GridSampleShape args = {};
+  GridSampleSpec args = {};
   args.coordinates = SampleCoordinates::kPixels;
   args.batch = 1;
   args.height = 64;

@@ -27,7 +27,7 @@ struct Results {
 };
 
 struct Case {
-  GridSampleShape args;
+  GridSampleSpec args;
   std::vector<double> features, grid, d_output;
 
   int64_t Feature(int64_t n, int64_t pixel, int64_t c) const {
@@ -76,7 +76,7 @@ struct Case {
 
 // Values that every dtype holds exactly, in eighths; places in eighths of a
 // pixel, inside and outside, on whole pixels and far away.
-Case MakeCase(GridSampleShape args, uint32_t seed) {
+Case MakeCase(GridSampleSpec args, uint32_t seed) {
   std::mt19937 engine(seed);
   const auto eighths = [&](int64_t n, int low, int high) {
     std::uniform_int_distribution<int> draw(8 * low, 8 * high);
@@ -156,7 +156,7 @@ std::vector<double> Directions(int64_t n) {
 template <typename T, typename Device>
 Actual<T> Check(const Device& device, const Case& c,
                 const testing::Caller& caller = {}) {
-  const GridSampleShape& args = c.args;
+  const GridSampleSpec& args = c.args;
   const testing::Case of_test(
       caller, testing::NameOf<T>(), "mode ", static_cast<int>(args.mode),
       ", padding ", static_cast<int>(args.padding), ", coordinates ",
@@ -197,7 +197,7 @@ void ForModes(const Body& body) {
     for (auto padding : {SamplePadding::kZeros, SamplePadding::kBorder,
                          SamplePadding::kReflection}) {
       for (bool align : {false, true}) {
-        GridSampleShape args = {};
+        GridSampleSpec args = {};
         args.mode = mode;
         args.padding = padding;
         args.align_corners = align;
@@ -210,7 +210,7 @@ void ForModes(const Body& body) {
 template <typename T, typename Device>
 void CheckModes(const Device& device) {
   uint32_t seed = 0;
-  ForModes([&](GridSampleShape args) {
+  ForModes([&](GridSampleSpec args) {
     for (auto coordinates :
          {SampleCoordinates::kNormalized, SampleCoordinates::kPixels,
           SampleCoordinates::kFlow}) {
@@ -233,7 +233,7 @@ TFO_TEST(GridSample, AllModesEqualTheDefinition) {
   CheckModes<double>(cpu);
 }
 TFO_TEST(GridSample, Bits16EqualTheDefinition) {
-  GridSampleShape args = {};
+  GridSampleSpec args = {};
   args.coordinates = SampleCoordinates::kPixels;
   args.batch = 1;
   args.height = args.width = 8;
@@ -251,7 +251,7 @@ TFO_TEST(GridSample, SizesEqualTheDefinition) {
   uint32_t seed = 0;
   for (int64_t channels : {1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 33, 64, 100}) {
     for (int64_t samples : {1, 63, 64, 130}) {
-      GridSampleShape args = {};
+      GridSampleSpec args = {};
       args.coordinates = SampleCoordinates::kPixels;
       args.batch = 1 + seed % 2;
       args.height = 7;
@@ -266,7 +266,7 @@ TFO_TEST(GridSample, SizesEqualTheDefinition) {
 
 TFO_TEST(GridSample, OnePixelEqualsTheDefinition) {
   uint32_t seed = 0;
-  ForModes([&](GridSampleShape args) {
+  ForModes([&](GridSampleSpec args) {
     args.batch = args.height = args.width = 1;
     args.channels = 2;
     args.samples = 20;
@@ -279,7 +279,7 @@ TFO_TEST(GridSample, OnePixelEqualsTheDefinition) {
 // An infinite coordinate is far outside, of one pixel's row, too.
 template <typename Device>
 void CheckInfinityInOnePixel(const Device& device) {
-  ForModes([&](GridSampleShape args) {
+  ForModes([&](GridSampleSpec args) {
     args.batch = args.height = 1;
     args.width = 5;
     args.channels = 2;
@@ -299,7 +299,7 @@ TFO_TEST(GridSample, InfinityIsOutsideOfOnePixel) {
 // A direction counts only where the slope along it is not 0.
 template <typename Device>
 void CheckInfiniteDirections(const Device& device) {
-  GridSampleShape args = {};
+  GridSampleSpec args = {};
   args.padding = SamplePadding::kBorder;
   args.coordinates = SampleCoordinates::kPixels;
   args.batch = 1, args.height = 4, args.width = 5, args.channels = 3;
@@ -327,7 +327,7 @@ TFO_CUDA_TEST(GridSample, CudaInfiniteDirectionsWithoutASlope) {
 // Neighbors share pixels, in rows as short as can be, and with a hole.
 TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
   for (int64_t width : {1, 2, 3, 4, 9}) {
-    GridSampleShape args = {};
+    GridSampleSpec args = {};
     args.coordinates = SampleCoordinates::kPixels;
     args.batch = 1, args.channels = 3;
     args.height = 20;
@@ -345,7 +345,7 @@ TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
 // Tall images are shared out by bands of rows: the bits must not depend on it.
 TFO_TEST(GridSample, ThreadsDoNotChangeBits) {
   for (int64_t channels : {2, 3}) {
-    GridSampleShape args = {};
+    GridSampleSpec args = {};
     args.coordinates = SampleCoordinates::kPixels;
     args.mode = channels == 2 ? SampleMode::kBicubic : SampleMode::kBilinear;
     args.batch = 1;
@@ -375,7 +375,7 @@ const double kWild[] = {kNan,  kInfinity,  -kInfinity,    1e10, -1e10, 3e38,
                         -3e38, 2147483648, -2147483649.0, 16.5, -3.25, 0};
 
 // A wild coordinate with a tame one, in each place.
-Case WildCase(GridSampleShape args) {
+Case WildCase(GridSampleSpec args) {
   const int64_t wild = std::size(kWild);
   args.batch = 1;
   args.height = 4;
@@ -395,7 +395,7 @@ Case WildCase(GridSampleShape args) {
 // same place: wild coordinates are given in pixels and as a flow.
 template <typename Device>
 void CheckWild(const Device& device) {
-  ForModes([&](GridSampleShape args) {
+  ForModes([&](GridSampleSpec args) {
     for (auto coordinates :
          {SampleCoordinates::kPixels, SampleCoordinates::kFlow}) {
       args.coordinates = coordinates;
@@ -428,7 +428,7 @@ void CheckWild(const Device& device) {
 TFO_TEST(GridSample, WildPlacesEqualTheDefinition) { CheckWild(Cpu()); }
 
 TFO_TEST(GridSample, PixelsOfWeightZeroAreNotRead) {
-  ForModes([&](GridSampleShape args) {
+  ForModes([&](GridSampleSpec args) {
     args.coordinates = SampleCoordinates::kPixels;
     args.batch = 1;
     args.height = args.width = 5;
@@ -454,7 +454,7 @@ TFO_CUDA_TEST(GridSample, CudaAllModesEqualTheDefinition) {
 }
 TFO_CUDA_TEST(GridSample, CudaTypesEqualTheDefinition) {
   for (int64_t channels : {3, 4, 40}) {
-    GridSampleShape args = {};
+    GridSampleSpec args = {};
     args.coordinates = SampleCoordinates::kPixels;
     args.batch = 2;
     args.height = 6;
@@ -476,7 +476,7 @@ TFO_CUDA_TEST(GridSample, CudaTypesEqualTheDefinition) {
 template <typename T>
 void TimeSamples(int64_t batch, int64_t side, int64_t channels,
                  bool deterministic = false) {
-  GridSampleShape args = {};
+  GridSampleSpec args = {};
   args.align_corners = true;
   args.batch = testing::BenchmarkSize(batch);
   args.height = args.width = testing::BenchmarkSize(side);

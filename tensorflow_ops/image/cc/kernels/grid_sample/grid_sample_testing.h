@@ -30,8 +30,8 @@ inline double Reflect(double p, double low, double high, double* sign) {
   return p;
 }
 
-inline Axis AxisOfDefinition(const GridSampleShape& args, int64_t size,
-                             double g, double own) {
+inline Axis AxisOfDefinition(const GridSampleSpec& args, int64_t size, double g,
+                             double own) {
   double p = g, scale = 1;
   if (args.coordinates == SampleCoordinates::kFlow) {
     p = own - g;

@@ -25,7 +25,7 @@ template <typename C>
 class SampleBands {
  public:
   // Bands have 2^row_shift rows.
-  SampleBands(const Cpu& cpu, const GridSampleShape& args, const C* grid,
+  SampleBands(const Cpu& cpu, const GridSampleSpec& args, const C* grid,
               int row_shift)
       : args_(args),
         grid_(grid),
@@ -94,7 +94,7 @@ class SampleBands {
     }
   }
 
-  const GridSampleShape& args_;
+  const GridSampleSpec& args_;
   const C* const grid_;
   const int shift_;
   const int64_t count_, chunks_;

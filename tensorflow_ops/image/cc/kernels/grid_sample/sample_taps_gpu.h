@@ -15,7 +15,7 @@ struct PlaneTaps {
   int32_t row[kAxis], column[kAxis];
 
   __device__ bool IsNan() const { return !(y.nan + x.nan == 0); }
-  __device__ int64_t Pixel(const GridSampleShape& args, int k, int j) const {
+  __device__ int64_t Pixel(const GridSampleSpec& args, int k, int j) const {
     return row[k] * args.width + column[j];
   }
 };
@@ -29,8 +29,8 @@ __device__ int32_t ToPixel(C pixel, int64_t size) {
 
 // The taps of sample `i` of all images' `grid`.
 template <int kAxis, typename C>
-__device__ PlaneTaps<kAxis, C> TapsAt(const GridSampleShape& args,
-                                      const C* grid, int64_t i) {
+__device__ PlaneTaps<kAxis, C> TapsAt(const GridSampleSpec& args, const C* grid,
+                                      int64_t i) {
   const bool flow = args.coordinates == SampleCoordinates::kFlow;
   const auto pair = LoadPack<2>(grid + 2 * i);
   const int64_t sample = flow ? i % args.samples : 0;
