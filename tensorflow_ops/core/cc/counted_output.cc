@@ -1,7 +1,6 @@
-#ifdef TFO_CUDA
-
 #include "tensorflow_ops/core/cc/counted_output.h"
 
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -12,13 +11,28 @@
 
 namespace tfo {
 
-void CountedGpuKernel::ComputeAsync(::tensorflow::OpKernelContext* ctx,
-                                    DoneCallback done) {
+void CountedKernel<Cpu>::Compute(::tensorflow::OpKernelContext* ctx) {
+  CountedOutputs results;
+  OP_REQUIRES_OK(ctx, Run(ctx, &results));
+  const int32_t n = *Data<int32_t>(results.count);
+  for (size_t i = 0; i < results.outputs.size(); ++i) {
+    // A slice would keep the memory of all values.
+    const ::tensorflow::Tensor some = results.outputs[i].Slice(0, n);
+    ::tensorflow::Tensor* output;
+    OP_REQUIRES_OK(
+        ctx, ctx->allocate_output(static_cast<int>(i), some.shape(), &output));
+    if (n > 0) std::memcpy(output->data(), some.data(), some.TotalBytes());
+  }
+}
+
+#ifdef TFO_CUDA
+void CountedKernel<Gpu>::ComputeAsync(::tensorflow::OpKernelContext* ctx,
+                                      DoneCallback done) {
   using ::tensorflow::Tensor;
   struct Pending {
     ::tensorflow::OpKernelContext* ctx;
     DoneCallback done;
-    Results results;
+    CountedOutputs results;
     Tensor count;  // on the host
 
     void Finish() {
@@ -34,7 +48,7 @@ void CountedGpuKernel::ComputeAsync(::tensorflow::OpKernelContext* ctx,
   pending->ctx = ctx;
   pending->done = std::move(done);
   const auto start = [&]() -> absl::Status {
-    TF_RETURN_IF_ERROR(Enqueue(ctx, &pending->results));
+    TF_RETURN_IF_ERROR(Run(ctx, &pending->results));
     ::tensorflow::AllocatorAttributes pinned;
     pinned.set_on_host(true);
     pinned.set_gpu_compatible(true);
@@ -68,6 +82,6 @@ void CountedGpuKernel::ComputeAsync(::tensorflow::OpKernelContext* ctx,
   pending->done();
 }
 
-}  // namespace tfo
-
 #endif  // TFO_CUDA
+
+}  // namespace tfo

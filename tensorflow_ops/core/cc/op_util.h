@@ -148,6 +148,10 @@ absl::Status CheckValueType(::tensorflow::OpKernelConstruction* ctx,
 template <typename T>
 struct DataTypeOf;
 template <>
+struct DataTypeOf<int32_t> {
+  static constexpr auto kValue = ::tensorflow::DT_INT32;
+};
+template <>
 struct DataTypeOf<float> {
   static constexpr auto kValue = ::tensorflow::DT_FLOAT;
 };

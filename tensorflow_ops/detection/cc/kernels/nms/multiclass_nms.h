@@ -22,6 +22,11 @@ struct MulticlassNmsArgs {
   T score_threshold;    // only scores above it take part; NaN: all
   int64_t max_outputs;  // of an image
   int64_t max_outputs_per_class;  // negative: no limit
+  // The results: [images, max_outputs], except counts [images]. Entries beyond
+  // an image's count are -1 in `indices`, 0 in the others.
+  int32_t *indices, *class_ids;
+  int32_t* positions;  // index * classes + class id
+  int32_t* counts;
 
   const T* BoxesOf(int64_t image) const {
     return boxes + image * num_boxes * (boxes_per_class ? classes : 1) *
@@ -41,24 +46,14 @@ struct MulticlassNmsArgs {
   }
 };
 
-// All are [images, max_outputs], except counts [images]. Entries beyond an
-// image's count are -1 in `indices`, 0 in the others.
-struct MulticlassNmsResult {
-  int32_t *indices, *class_ids;
-  int32_t* positions;  // index * classes + class id
-  int32_t* counts;
-};
-
-// Writes all of the result: for each image the boxes that nms.h's suppression
+// Writes all of the results: for each image the boxes that nms.h's suppression
 // keeps in each class, at most max_outputs_per_class, and of these the best
-// max_outputs; equal scores by rising position.
+// max_outputs; equal scores by rising position. gpu.scratch has
+// MulticlassNmsScratchBytes.
 template <typename T>
-Error MulticlassNms(const Cpu& cpu, const MulticlassNmsArgs<T>& args,
-                    const MulticlassNmsResult& result);
-// gpu.scratch has MulticlassNmsScratchBytes.
+Error MulticlassNms(const Cpu& cpu, const MulticlassNmsArgs<T>& args);
 template <typename T>
-Error MulticlassNms(const Gpu& gpu, const MulticlassNmsArgs<T>& args,
-                    const MulticlassNmsResult& result);
+Error MulticlassNms(const Gpu& gpu, const MulticlassNmsArgs<T>& args);
 template <typename T>
 int64_t MulticlassNmsScratchBytes(const MulticlassNmsArgs<T>& args);
 

@@ -26,11 +26,8 @@ class ImageSweep {
   using Key = ScoreKey<T>;
   using Item = Ranked<Key>;
 
-  ImageSweep(const MulticlassNmsArgs<T>& args,
-             const MulticlassNmsResult& result)
-      : args_(args),
-        result_(result),
-        limit_(KeyOfThreshold(args.score_threshold)) {}
+  explicit ImageSweep(const MulticlassNmsArgs<T>& args)
+      : args_(args), limit_(KeyOfThreshold(args.score_threshold)) {}
 
   void Run(int64_t image) {
     boxes_ = args_.BoxesOf(image);
@@ -38,11 +35,11 @@ class ImageSweep {
     first_output_ = image * args_.max_outputs;
     count_ = 0;
     if (!SweepTop()) SweepAll();
-    result_.counts[image] = static_cast<int32_t>(count_);
+    args_.counts[image] = static_cast<int32_t>(count_);
     for (int64_t m = count_; m < args_.max_outputs; ++m) {
-      result_.indices[first_output_ + m] = -1;
-      result_.class_ids[first_output_ + m] = 0;
-      result_.positions[first_output_ + m] = 0;
+      args_.indices[first_output_ + m] = -1;
+      args_.class_ids[first_output_ + m] = 0;
+      args_.positions[first_output_ + m] = 0;
     }
   }
 
@@ -193,14 +190,14 @@ class ImageSweep {
       }
       ++of_class_[c];
       const int64_t to = first_output_ + count_++;
-      result_.indices[to] = static_cast<int32_t>(position / args_.classes);
-      result_.class_ids[to] = static_cast<int32_t>(c);
-      result_.positions[to] = position;
+      args_.indices[to] = static_cast<int32_t>(position / args_.classes);
+      args_.class_ids[to] = static_cast<int32_t>(c);
+      args_.positions[to] = position;
     }
   }
 
   const MulticlassNmsArgs<T>& args_;
-  const MulticlassNmsResult& result_;
+
   const Key limit_;
   // Of the current image.
   const T *boxes_, *scores_;
@@ -212,19 +209,15 @@ class ImageSweep {
 }  // namespace
 
 template <typename T>
-Error MulticlassNms(const Cpu& cpu, const MulticlassNmsArgs<T>& args,
-                    const MulticlassNmsResult& result) {
+Error MulticlassNms(const Cpu& cpu, const MulticlassNmsArgs<T>& args) {
   const double cycles = 50000.0 + 1.0 * args.num_boxes * args.classes;
   cpu.ParallelFor(args.images, cycles, [&](int64_t begin, int64_t end) {
-    ImageSweep<T> sweep(args, result);
+    ImageSweep<T> sweep(args);
     for (int64_t image = begin; image < end; ++image) sweep.Run(image);
   });
   return nullptr;
 }
 
-template Error MulticlassNms(const Cpu&, const MulticlassNmsArgs<float>&,
-                             const MulticlassNmsResult&);
-template Error MulticlassNms(const Cpu&, const MulticlassNmsArgs<double>&,
-                             const MulticlassNmsResult&);
+TFO_INSTANTIATE_WIDE_ALGORITHM(MulticlassNms, Cpu, MulticlassNmsArgs);
 
 }  // namespace tfo

@@ -104,8 +104,7 @@ struct Offer {
 template <typename T, bool kRotated>
 __global__ void __launch_bounds__(kThreads)
     MergeClasses(const __grid_constant__ MulticlassNmsArgs<T> args,
-                 const __grid_constant__ Scratch<T, kRotated> scratch,
-                 const __grid_constant__ MulticlassNmsResult result) {
+                 const __grid_constant__ Scratch<T, kRotated> scratch) {
   using Item = Ranked<ScoreKey<T>>;
   __shared__ Offer<Item> offers[kThreads];
   const RanksBefore<Item> before;
@@ -141,43 +140,40 @@ __global__ void __launch_bounds__(kThreads)
       if (threadIdx.x == 0) {
         ++scratch.heads[first + best.from];
         const int64_t to = image * args.max_outputs + m;
-        result.indices[to] =
-            static_cast<int32_t>(best.item.index / args.classes);
-        result.class_ids[to] = best.from;
-        result.positions[to] = best.item.index;
+        args.indices[to] = static_cast<int32_t>(best.item.index / args.classes);
+        args.class_ids[to] = best.from;
+        args.positions[to] = best.item.index;
       }
       __syncthreads();
     }
-    if (threadIdx.x == 0) result.counts[image] = static_cast<int32_t>(m);
+    if (threadIdx.x == 0) args.counts[image] = static_cast<int32_t>(m);
     for (int64_t p = m + threadIdx.x; p < args.max_outputs; p += blockDim.x) {
       const int64_t to = image * args.max_outputs + p;
-      result.indices[to] = -1;
-      result.class_ids[to] = 0;
-      result.positions[to] = 0;
+      args.indices[to] = -1;
+      args.class_ids[to] = 0;
+      args.positions[to] = 0;
     }
     __syncthreads();  // the offers are no longer read
   }
 }
 
 template <typename T, bool kRotated>
-Error Run(const Gpu& gpu, const MulticlassNmsArgs<T>& args,
-          const MulticlassNmsResult& result) {
+Error Run(const Gpu& gpu, const MulticlassNmsArgs<T>& args) {
   const Scratch<T, kRotated> scratch(args, gpu.scratch);
   const Error error =
       Launch(gpu, GridSize(scratch.blocks), kThreads, SweepClasses<T, kRotated>,
              args, scratch, KeyOfThreshold(args.score_threshold));
   if (error != nullptr) return error;
   return Launch(gpu, GridSize(args.images), kThreads, MergeClasses<T, kRotated>,
-                args, scratch, result);
+                args, scratch);
 }
 
 }  // namespace
 
 template <typename T>
-Error MulticlassNms(const Gpu& gpu, const MulticlassNmsArgs<T>& args,
-                    const MulticlassNmsResult& result) {
+Error MulticlassNms(const Gpu& gpu, const MulticlassNmsArgs<T>& args) {
   return WithRotated(args.format, [&](auto rotated) {
-    return Run<T, rotated.value>(gpu, args, result);
+    return Run<T, rotated.value>(gpu, args);
   });
 }
 
@@ -188,12 +184,7 @@ int64_t MulticlassNmsScratchBytes(const MulticlassNmsArgs<T>& args) {
   });
 }
 
-#define TFO_INSTANTIATE(T)                                              \
-  template Error MulticlassNms(const Gpu&, const MulticlassNmsArgs<T>&, \
-                               const MulticlassNmsResult&);             \
-  template int64_t MulticlassNmsScratchBytes(const MulticlassNmsArgs<T>&);
-TFO_INSTANTIATE(float)
-TFO_INSTANTIATE(double)
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_WIDE_ALGORITHM(MulticlassNms, Gpu, MulticlassNmsArgs);
+TFO_INSTANTIATE_WIDE_FUNCTION(MulticlassNmsScratchBytes);
 
 }  // namespace tfo

@@ -50,16 +50,15 @@ class MulticlassNmsOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     MulticlassNmsArgs<T> args;
     OP_REQUIRES_OK(ctx, ReadMulticlassArgs(ctx, format_, &args));
-    MulticlassNmsResult result;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &result.indices, &result.class_ids,
-                                        &result.positions, &result.counts));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.indices, &args.class_ids,
+                                        &args.positions, &args.counts));
     Device device = GetDevice<Device>(ctx);
     Tensor scratch;
     if constexpr (std::is_same_v<Device, Gpu>) {
       OP_REQUIRES_OK(ctx, AllocateScratch(ctx, MulticlassNmsScratchBytes(args),
                                           &scratch, &device));
     }
-    OP_REQUIRES_OK(ctx, ToStatus(MulticlassNms(device, args, result)));
+    OP_REQUIRES_OK(ctx, ToStatus(MulticlassNms(device, args)));
   }
 
  private:

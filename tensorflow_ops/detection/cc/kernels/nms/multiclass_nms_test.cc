@@ -26,8 +26,9 @@ template <typename T>
 Problem<T> MakeProblem(int64_t images, int64_t num_boxes, int64_t classes,
                        BoxFormat format, bool boxes_per_class) {
   Problem<T> p;
-  p.args = {images,  num_boxes, classes, format, boxes_per_class, nullptr,
-            nullptr, T(0.4),    T(0.1),  10,     int64_t{-1}};
+  p.args = {images,      num_boxes, classes, format,  boxes_per_class,
+            nullptr,     nullptr,   T(0.4),  T(0.1),  10,
+            int64_t{-1}, nullptr,   nullptr, nullptr, nullptr};
   p.boxes = testing::MakeBoxes<T>(
       images * num_boxes * (boxes_per_class ? classes : 1), format, 30, 5);
   p.scores = testing::MakeScores<T>(images * num_boxes * classes, 6);
@@ -42,8 +43,13 @@ struct Outputs {
         class_ids(images * max_outputs, value),
         positions(images * max_outputs, value),
         counts(images, value) {}
-  MulticlassNmsResult Result() {
-    return {indices.data(), class_ids.data(), positions.data(), counts.data()};
+  // Makes the args write here.
+  template <typename T>
+  void Receive(MulticlassNmsArgs<T>* args) {
+    args->indices = indices.data();
+    args->class_ids = class_ids.data();
+    args->positions = positions.data();
+    args->counts = counts.data();
   }
 };
 
@@ -90,23 +96,9 @@ std::vector<Found> ReferenceOf(const MulticlassNmsArgs<T>& args,
   return all;
 }
 
-template <typename T>
-Error RunOn(const Cpu& cpu, const MulticlassNmsArgs<T>& args,
-            const MulticlassNmsResult& result) {
-  return MulticlassNms(cpu, args, result);
-}
-template <typename T>
-Error RunOn(Gpu gpu, const MulticlassNmsArgs<T>& args,
-            const MulticlassNmsResult& result) {
-  GpuVector<char> scratch(MulticlassNmsScratchBytes(args));
-  gpu.scratch = scratch.data();
-  const Error error = MulticlassNms(gpu, args, result);
-  return error != nullptr ? error : testing::WaitForGpu();
-}
-
 template <typename T, typename Device>
-void ExpectReference(const Device& device, const Problem<T>& p) {
-  const MulticlassNmsArgs<T> args = p.Args();
+void ExpectReference(Device device, const Problem<T>& p) {
+  MulticlassNmsArgs<T> args = p.Args();
   Outputs actual(args.images, args.max_outputs, -9);
   Outputs expected(args.images, args.max_outputs, 0);
   expected.indices.assign(expected.indices.size(), -1);
@@ -120,7 +112,10 @@ void ExpectReference(const Device& device, const Problem<T>& p) {
       expected.positions[at] = found[m].k * args.classes + found[m].c;
     }
   }
-  TFO_EXPECT_RUNS(RunOn(device, args, actual.Result()));
+  actual.Receive(&args);
+  GpuVector<char> scratch(MulticlassNmsScratchBytes(args));
+  if constexpr (std::is_same_v<Device, Gpu>) device.scratch = scratch.data();
+  TFO_EXPECT_RUNS(MulticlassNms(device, args));
   TFO_EXPECT(actual.counts == expected.counts);
   TFO_EXPECT(actual.indices == expected.indices);
   TFO_EXPECT(actual.class_ids == expected.class_ids);
@@ -199,10 +194,11 @@ TFO_TEST(MulticlassNms, CpuSubnormalScoresWhereTheyAreFlushed) {
   p.args.iou_threshold = 1;
   p.args.max_outputs = 100;
   Outputs outputs(1, 100, -7);
+  MulticlassNmsArgs<float> args = p.Args();
+  outputs.Receive(&args);
   const unsigned mode = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(mode | 0x8040);  // results and operands
-  const char* error =
-      MulticlassNms(testing::ThreadedCpu(1), p.Args(), outputs.Result());
+  const char* error = MulticlassNms(testing::ThreadedCpu(1), args);
   __builtin_ia32_ldmxcsr(mode);
   TFO_EXPECT(error == nullptr);
   TFO_EXPECT_EQ(outputs.counts[0], 100);
@@ -235,27 +231,23 @@ TFO_BENCHMARK(MulticlassNms, Detector) {
   const int64_t classes = testing::BenchmarkSize(80);
   const auto boxes = testing::BenchmarkBoxes(images * n);
   const auto scores = testing::BenchmarkScores(images * n * classes);
-  const MulticlassNmsArgs<float> args = {images,
-                                         n,
-                                         classes,
-                                         BoxFormat::kXyxy,
-                                         false,
-                                         boxes.data(),
-                                         scores.data(),
-                                         0.5f,
-                                         0.61f,
-                                         100,
-                                         -1};
-  GpuVector<int32_t> indices(images * 100), ids(images * 100),
-      positions(images * 100), counts(images);
+  MulticlassNmsArgs<float> args = {};
+  args.images = images;
+  args.num_boxes = n;
+  args.classes = classes;
+  args.boxes = boxes.data();
+  args.scores = scores.data();
+  args.iou_threshold = 0.5f;
+  args.score_threshold = 0.61f;
+  args.max_outputs = 100;
+  args.max_outputs_per_class = -1;
+  Outputs outputs(images, 100, 0);
+  outputs.Receive(&args);
   testing::TimeOnGpu(testing::Text("float32 multiclass_nms [", images, ", ", n,
                                    ", ", classes, "]"),
                      4 * (boxes.size() + scores.size()),
-                     MulticlassNmsScratchBytes(args), [&](const Gpu& gpu) {
-                       return MulticlassNms(gpu, args,
-                                            {indices.data(), ids.data(),
-                                             positions.data(), counts.data()});
-                     });
+                     MulticlassNmsScratchBytes(args),
+                     [&](const Gpu& gpu) { return MulticlassNms(gpu, args); });
 }
 
 }  // namespace

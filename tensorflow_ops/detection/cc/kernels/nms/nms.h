@@ -8,7 +8,6 @@
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box.h"
@@ -40,19 +39,16 @@ struct NmsArgs {
   T iou_threshold;      // in [0, 1]
   T score_threshold;    // only scores above it take part; NaN: all
   int64_t max_outputs;  // the most boxes to keep; negative: no limit
+  // The results: the indices of the kept boxes, in the order above, with room
+  // for num_boxes, and their number.
+  int32_t *kept, *count;
 };
 
-// Returns the indices of the kept boxes, in the order above. The same for any
-// number of threads.
+// The same for any number of threads. gpu.scratch has NmsScratchBytes.
 template <typename T>
-std::vector<int32_t> Nms(const Cpu& cpu, const NmsArgs<T>& args);
-
-// Writes the indices of the kept boxes to `kept`, which has room for num_boxes,
-// and their number to `count`, both in the GPU's memory. gpu.scratch has
-// NmsScratchBytes.
+Error Nms(const Cpu& cpu, const NmsArgs<T>& args);
 template <typename T>
-Error Nms(const Gpu& gpu, const NmsArgs<T>& args, int32_t* kept,
-          int32_t* count);
+Error Nms(const Gpu& gpu, const NmsArgs<T>& args);
 template <typename T>
 int64_t NmsScratchBytes(const NmsArgs<T>& args);
 

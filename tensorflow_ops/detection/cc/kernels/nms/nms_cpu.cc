@@ -191,14 +191,16 @@ class Sweep {
 }  // namespace
 
 template <typename T>
-std::vector<int32_t> Nms(const Cpu& cpu, const NmsArgs<T>& args) {
-  if (args.max_outputs == 0) return {};
+Error Nms(const Cpu& cpu, const NmsArgs<T>& args) {
+  *args.count = 0;
+  if (args.max_outputs == 0) return nullptr;
   std::vector<int32_t> order = Order(args);
   Sweep<T>(args, &order).Run(cpu);
-  return order;
+  std::copy(order.begin(), order.end(), args.kept);
+  *args.count = static_cast<int32_t>(order.size());
+  return nullptr;
 }
 
-template std::vector<int32_t> Nms(const Cpu&, const NmsArgs<float>&);
-template std::vector<int32_t> Nms(const Cpu&, const NmsArgs<double>&);
+TFO_INSTANTIATE_WIDE_ALGORITHM(Nms, Cpu, NmsArgs);
 
 }  // namespace tfo

@@ -154,11 +154,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T, bool kRotated>
-Error Run(const Gpu& gpu, const NmsArgs<T>& args, int32_t* kept,
-          int32_t* count) {
+Error Run(const Gpu& gpu, const NmsArgs<T>& args) {
   const Scratch<T, kRotated> scratch(args, gpu.scratch);
   const int64_t most = args.max_outputs < 0 ? args.num_boxes : args.max_outputs;
-  Error error = EnqueueZeros(gpu, count, sizeof(*count));
+  Error error = EnqueueZeros(gpu, args.count, sizeof(*args.count));
   if (error != nullptr || args.num_boxes == 0 || most == 0) return error;
   error = Launch(gpu, GridSize(scratch.num_items / kThreads), kThreads,
                  MakeItems<T>, args, KeyOfThreshold(args.score_threshold),
@@ -177,7 +176,7 @@ Error Run(const Gpu& gpu, const NmsArgs<T>& args, int32_t* kept,
                    CompareChunk<T, kRotated>, args, scratch, word, words);
     if (error != nullptr) break;
     error = Launch(gpu, 1, kThreads, SweepChunk<T, kRotated>, scratch, word,
-                   words, most, kept, count);
+                   words, most, args.kept, args.count);
   }
   return error;
 }
@@ -185,10 +184,9 @@ Error Run(const Gpu& gpu, const NmsArgs<T>& args, int32_t* kept,
 }  // namespace
 
 template <typename T>
-Error Nms(const Gpu& gpu, const NmsArgs<T>& args, int32_t* kept,
-          int32_t* count) {
+Error Nms(const Gpu& gpu, const NmsArgs<T>& args) {
   return WithRotated(args.format, [&](auto rotated) {
-    return Run<T, rotated.value>(gpu, args, kept, count);
+    return Run<T, rotated.value>(gpu, args);
   });
 }
 
@@ -199,11 +197,7 @@ int64_t NmsScratchBytes(const NmsArgs<T>& args) {
   });
 }
 
-#define TFO_INSTANTIATE(T)                                               \
-  template Error Nms(const Gpu&, const NmsArgs<T>&, int32_t*, int32_t*); \
-  template int64_t NmsScratchBytes(const NmsArgs<T>&);
-TFO_INSTANTIATE(float)
-TFO_INSTANTIATE(double)
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_WIDE_ALGORITHM(Nms, Gpu, NmsArgs);
+TFO_INSTANTIATE_WIDE_FUNCTION(NmsScratchBytes);
 
 }  // namespace tfo

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/counted_output.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/boxes_op.h"
 
@@ -64,17 +63,6 @@ absl::Status ReadBoxesAndScores(::tensorflow::OpKernelContext* ctx,
   }
   args->boxes = Data<T>(boxes);
   args->scores = Data<T>(scores);
-  return absl::OkStatus();
-}
-
-// Outputs n values on the CPU.
-template <typename T>
-absl::Status OutputValues(::tensorflow::OpKernelContext* ctx, int index,
-                          const T* values, int64_t n) {
-  ::tensorflow::Tensor* output;
-  TF_RETURN_IF_ERROR(
-      ctx->allocate_output(index, ::tensorflow::TensorShape({n}), &output));
-  if (n > 0) memcpy(output->data(), values, n * sizeof(T));
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 // The OpKernels of Nms and BatchedNms.
-#include <vector>
+#include <type_traits>
 
+#include "tensorflow_ops/core/cc/counted_output.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_inputs_op.h"
@@ -32,57 +33,30 @@ absl::Status ReadNmsArgs(OpKernelContext* ctx, BoxFormat format,
 }
 
 template <typename Device, typename T>
-class NmsOp;
-
-template <typename T>
-class NmsOp<Cpu, T> : public OpKernel {
+class NmsOp : public CountedKernel<Device> {
  public:
-  explicit NmsOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ReadBoxFormat(ctx, &format_));
-  }
-
-  void Compute(OpKernelContext* ctx) override {
-    NmsArgs<T> args;
-    OP_REQUIRES_OK(ctx, ReadNmsArgs(ctx, format_, &args));
-    const std::vector<int32_t> kept = Nms(GetDevice<Cpu>(ctx), args);
-    OP_REQUIRES_OK(ctx, OutputValues(ctx, 0, kept.data(), kept.size()));
-  }
-
- private:
-  BoxFormat format_;
-};
-
-#ifdef TFO_CUDA
-template <typename T>
-class NmsOp<Gpu, T> : public CountedGpuKernel {
- public:
-  explicit NmsOp(OpKernelConstruction* ctx) : CountedGpuKernel(ctx) {
+  explicit NmsOp(OpKernelConstruction* ctx) : CountedKernel<Device>(ctx) {
     OP_REQUIRES_OK(ctx, ReadBoxFormat(ctx, &format_));
   }
 
  protected:
-  absl::Status Enqueue(OpKernelContext* ctx, Results* results) override {
-    using ::tensorflow::DT_INT32;
+  absl::Status Run(OpKernelContext* ctx, CountedOutputs* results) override {
     NmsArgs<T> args;
     TF_RETURN_IF_ERROR(ReadNmsArgs(ctx, format_, &args));
-    results->outputs.resize(1);
-    TF_RETURN_IF_ERROR(ctx->allocate_temp(
-        DT_INT32, ::tensorflow::TensorShape({args.num_boxes}),
-        &results->outputs[0]));
-    TF_RETURN_IF_ERROR(ctx->allocate_temp(
-        DT_INT32, ::tensorflow::TensorShape({1}), &results->count));
-    Gpu gpu = GetDevice<Gpu>(ctx);
-    Tensor scratch;
     TF_RETURN_IF_ERROR(
-        AllocateScratch(ctx, NmsScratchBytes(args), &scratch, &gpu));
-    return ToStatus(Nms(gpu, args, Data<int32_t>(&results->outputs[0]),
-                        Data<int32_t>(&results->count)));
+        results->Allocate(ctx, args.num_boxes, &args.count, &args.kept));
+    Device device = GetDevice<Device>(ctx);
+    Tensor scratch;
+    if constexpr (std::is_same_v<Device, Gpu>) {
+      TF_RETURN_IF_ERROR(
+          AllocateScratch(ctx, NmsScratchBytes(args), &scratch, &device));
+    }
+    return ToStatus(Nms(device, args));
   }
 
  private:
   BoxFormat format_;
 };
-#endif
 
 // clang-format off
 TFO_REGISTER_WIDE_KERNELS("Nms", NmsOp,

@@ -34,7 +34,9 @@ struct Problem {
              groups.empty() ? nullptr : groups.data()},
             iou_threshold,
             score_threshold,
-            max_outputs};
+            max_outputs,
+            nullptr,
+            nullptr};
   }
 };
 
@@ -73,18 +75,15 @@ std::vector<int32_t> Reference(const Problem<T>& p) {
   return kept;
 }
 
-template <typename T>
-std::vector<int32_t> RunOn(const Cpu& cpu, const Problem<T>& p) {
-  return Nms(cpu, p.Args());
-}
-
-template <typename T>
-std::vector<int32_t> RunOn(Gpu gpu, const Problem<T>& p) {
-  const NmsArgs<T> args = p.Args();
+template <typename T, typename Device>
+std::vector<int32_t> RunOn(Device device, const Problem<T>& p) {
+  NmsArgs<T> args = p.Args();
   GpuVector<char> scratch(NmsScratchBytes(args));
   GpuVector<int32_t> kept(p.scores.size(), -7), count(1, -7);
-  gpu.scratch = scratch.data();
-  TFO_EXPECT_RUNS(Nms(gpu, args, kept.data(), count.data()));
+  args.kept = kept.data();
+  args.count = count.data();
+  if constexpr (std::is_same_v<Device, Gpu>) device.scratch = scratch.data();
+  TFO_EXPECT_RUNS(Nms(device, args));
   TFO_EXPECT(count[0] >= 0 && count[0] <= args.num_boxes);
   return {kept.begin(), kept.begin() + std::max(count[0], 0)};
 }
@@ -297,16 +296,14 @@ void TimeNms(int64_t count, int64_t num_groups) {
   for (int64_t i = 0; i < n && num_groups > 0; ++i) {
     groups[i] = i * 37 % num_groups;
   }
-  NmsArgs<float> args = {
-      n, BoxFormat::kXyxy, boxes.data(), scores.data(), {}, 0.5f, std::nanf(""),
-      -1};
-  if (num_groups > 0) args.groups.ids64 = groups.data();
   GpuVector<int32_t> kept(n), num_kept(1);
+  NmsArgs<float> args = {
+      n,    BoxFormat::kXyxy, boxes.data(), scores.data(), {},
+      0.5f, std::nanf(""),    -1,           kept.data(),   num_kept.data()};
+  if (num_groups > 0) args.groups.ids64 = groups.data();
   testing::TimeOnGpu(
       testing::Text("float32 nms ", n, ", ", num_groups, " groups"), 24 * n,
-      NmsScratchBytes(args), [&](const Gpu& gpu) {
-        return Nms(gpu, args, kept.data(), num_kept.data());
-      });
+      NmsScratchBytes(args), [&](const Gpu& gpu) { return Nms(gpu, args); });
 }
 TFO_BENCHMARK(Nms, Boxes) {
   TimeNms(1000, 0);

@@ -30,24 +30,18 @@ struct SoftNmsArgs {
   T iou_threshold;      // in [0, 1]
   T score_threshold;    // no NaN
   int64_t max_outputs;  // the most boxes to take; negative: no limit
-};
-
-// The boxes in the order in which they are taken, and their scores then. Both
-// have room for num_boxes.
-template <typename T>
-struct SoftNmsResult {
+  // The results: the boxes in the order in which they are taken, and their
+  // scores then, both with room for num_boxes; and their number.
   int32_t* indices;
-  T* scores;
+  T* taken_scores;
+  int32_t* count;
 };
 
-// Writes the number of boxes taken to `count`.
+// gpu.scratch has SoftNmsScratchBytes.
 template <typename T>
-Error SoftNms(const Cpu& cpu, const SoftNmsArgs<T>& args,
-              const SoftNmsResult<T>& result, int32_t* count);
-// All memory is the GPU's; gpu.scratch has SoftNmsScratchBytes.
+Error SoftNms(const Cpu& cpu, const SoftNmsArgs<T>& args);
 template <typename T>
-Error SoftNms(const Gpu& gpu, const SoftNmsArgs<T>& args,
-              const SoftNmsResult<T>& result, int32_t* count);
+Error SoftNms(const Gpu& gpu, const SoftNmsArgs<T>& args);
 template <typename T>
 int64_t SoftNmsScratchBytes(const SoftNmsArgs<T>& args);
 

@@ -125,23 +125,19 @@ class Remaining {
 }  // namespace
 
 template <typename T>
-Error SoftNms(const Cpu&, const SoftNmsArgs<T>& args,
-              const SoftNmsResult<T>& result, int32_t* count) {
+Error SoftNms(const Cpu&, const SoftNmsArgs<T>& args) {
   const int64_t most = args.max_outputs < 0
                            ? args.num_boxes
                            : std::min(args.num_boxes, args.max_outputs);
   Remaining<T> remaining(args);
   int64_t m = 0;
-  while (m < most && remaining.Take(&result.indices[m], &result.scores[m])) {
+  while (m < most && remaining.Take(&args.indices[m], &args.taken_scores[m])) {
     ++m;
   }
-  *count = static_cast<int32_t>(m);
+  *args.count = static_cast<int32_t>(m);
   return nullptr;
 }
 
-template Error SoftNms(const Cpu&, const SoftNmsArgs<float>&,
-                       const SoftNmsResult<float>&, int32_t*);
-template Error SoftNms(const Cpu&, const SoftNmsArgs<double>&,
-                       const SoftNmsResult<double>&, int32_t*);
+TFO_INSTANTIATE_WIDE_ALGORITHM(SoftNms, Cpu, SoftNmsArgs);
 
 }  // namespace tfo

@@ -52,8 +52,7 @@ template <typename T, bool kRotated>
 __global__ void __launch_bounds__(kThreads)
     TakeBoxes(const __grid_constant__ SoftNmsArgs<T> args,
               const __grid_constant__ Scratch<T, kRotated> scratch,
-              int64_t most, const __grid_constant__ SoftNmsResult<T> result,
-              int32_t* count) {
+              int64_t most) {
   __shared__ Best<T> bests[kThreads];
   Best<T> mine = {T(0), -1};
   for (int64_t i = threadIdx.x; i < args.num_boxes; i += blockDim.x) {
@@ -77,8 +76,8 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     if (best.index < 0 || !(best.score > args.score_threshold)) break;
     if (threadIdx.x == 0) {
-      result.indices[m] = static_cast<int32_t>(best.index);
-      result.scores[m] = best.score;
+      args.indices[m] = static_cast<int32_t>(best.index);
+      args.taken_scores[m] = best.score;
     }
     const auto taken = scratch.boxes[best.index];
     mine = {T(0), -1};
@@ -94,21 +93,20 @@ __global__ void __launch_bounds__(kThreads)
       mine.Take(decayed, i);
     }
   }
-  if (threadIdx.x == 0) *count = static_cast<int32_t>(m);
+  if (threadIdx.x == 0) *args.count = static_cast<int32_t>(m);
 }
 
 }  // namespace
 
 template <typename T>
-Error SoftNms(const Gpu& gpu, const SoftNmsArgs<T>& args,
-              const SoftNmsResult<T>& result, int32_t* count) {
+Error SoftNms(const Gpu& gpu, const SoftNmsArgs<T>& args) {
   const int64_t most = args.max_outputs < 0 || args.max_outputs > args.num_boxes
                            ? args.num_boxes
                            : args.max_outputs;
   return WithRotated(args.format, [&](auto rotated) {
     const Scratch<T, rotated.value> scratch(args, gpu.scratch);
     return Launch(gpu, 1, kThreads, TakeBoxes<T, rotated.value>, args, scratch,
-                  most, result, count);
+                  most);
   });
 }
 
@@ -119,12 +117,7 @@ int64_t SoftNmsScratchBytes(const SoftNmsArgs<T>& args) {
   });
 }
 
-#define TFO_INSTANTIATE(T)                                   \
-  template Error SoftNms(const Gpu&, const SoftNmsArgs<T>&,  \
-                         const SoftNmsResult<T>&, int32_t*); \
-  template int64_t SoftNmsScratchBytes(const SoftNmsArgs<T>&);
-TFO_INSTANTIATE(float)
-TFO_INSTANTIATE(double)
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_WIDE_ALGORITHM(SoftNms, Gpu, SoftNmsArgs);
+TFO_INSTANTIATE_WIDE_FUNCTION(SoftNmsScratchBytes);
 
 }  // namespace tfo

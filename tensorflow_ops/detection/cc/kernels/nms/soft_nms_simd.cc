@@ -133,17 +133,10 @@ int64_t PlaceOfBest(const T* scores, int64_t n) {
   return best.Place(n);
 }
 
-#define TFO_INSTANTIATE(T)                                                   \
-  template int64_t DecayScores(const SoftNmsArgs<T>&, const BoxRows<T>&,     \
-                               int64_t, const BoxRow<T>&, T*);               \
-  template int64_t DecayOrdinaryScores(const SoftNmsArgs<T>&,                \
-                                       const BoxRows<T>&, int64_t,           \
-                                       const BoxRow<T>&, T*);                \
-  template int64_t DecayByIou(const SoftNmsArgs<T>&, const T*, int64_t, T*); \
-  template int64_t PlaceOfBest(const T*, int64_t);
-TFO_INSTANTIATE(float)
-TFO_INSTANTIATE(double)
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_WIDE_FUNCTION(DecayScores);
+TFO_INSTANTIATE_WIDE_FUNCTION(DecayOrdinaryScores);
+TFO_INSTANTIATE_WIDE_FUNCTION(DecayByIou);
+TFO_INSTANTIATE_WIDE_FUNCTION(PlaceOfBest);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -27,8 +27,8 @@ template <typename T>
 Problem<T> MakeProblem(int64_t n, BoxFormat format, SoftNmsMethod method,
                        bool of_any_size = true) {
   Problem<T> p;
-  p.args = {n,      format, method,  nullptr,    nullptr,
-            T(0.5), T(0.3), T(0.01), int64_t{-1}};
+  p.args = {n,      format,  method,      nullptr, nullptr, T(0.5),
+            T(0.3), T(0.01), int64_t{-1}, nullptr, nullptr, nullptr};
   p.boxes = testing::MakeBoxes<T>(n, format, 40, 11, of_any_size);
   p.scores = testing::MakeScores<T>(n, 12);
   return p;
@@ -69,28 +69,18 @@ Taken Reference(const SoftNmsArgs<T>& args) {
   return taken;
 }
 
-template <typename T>
-Error RunOn(const Cpu& cpu, const SoftNmsArgs<T>& args,
-            const SoftNmsResult<T>& result, int32_t* count) {
-  return SoftNms(cpu, args, result, count);
-}
-template <typename T>
-Error RunOn(Gpu gpu, const SoftNmsArgs<T>& args, const SoftNmsResult<T>& result,
-            int32_t* count) {
-  GpuVector<char> scratch(SoftNmsScratchBytes(args));
-  gpu.scratch = scratch.data();
-  const Error error = SoftNms(gpu, args, result, count);
-  return error != nullptr ? error : testing::WaitForGpu();
-}
-
 template <typename T, typename Device>
-void ExpectReference(const Device& device, const Problem<T>& p) {
-  const SoftNmsArgs<T> args = p.Args();
+void ExpectReference(Device device, const Problem<T>& p) {
+  SoftNmsArgs<T> args = p.Args();
   const Taken expected = Reference(args);
+  GpuVector<char> scratch(SoftNmsScratchBytes(args));
   GpuVector<int32_t> indices(args.num_boxes, -7), count(1, -7);
   GpuVector<T> scores(args.num_boxes);
-  TFO_EXPECT_RUNS(
-      RunOn(device, args, {indices.data(), scores.data()}, count.data()));
+  args.indices = indices.data();
+  args.taken_scores = scores.data();
+  args.count = count.data();
+  if constexpr (std::is_same_v<Device, Gpu>) device.scratch = scratch.data();
+  TFO_EXPECT_RUNS(SoftNms(device, args));
   TFO_EXPECT_EQ(count[0], static_cast<int32_t>(expected.indices.size()));
   const double tolerance = sizeof(T) == 4 ? 1e-5 : 1e-12;
   for (int32_t m = 0; m < count[0]; ++m) {
@@ -149,6 +139,8 @@ TFO_BENCHMARK(SoftNms, Boxes) {
     const int64_t n = testing::BenchmarkSize(count);
     const auto boxes = testing::BenchmarkBoxes(n);
     const auto scores = testing::BenchmarkScores(n);
+    GpuVector<int32_t> indices(n), num_taken(1);
+    GpuVector<float> decayed(n);
     const SoftNmsArgs<float> args = {n,
                                      BoxFormat::kXyxy,
                                      SoftNmsMethod::kGaussian,
@@ -157,15 +149,13 @@ TFO_BENCHMARK(SoftNms, Boxes) {
                                      0.5f,
                                      0.5f,
                                      0,
-                                     -1};
-    GpuVector<int32_t> indices(n), num_taken(1);
-    GpuVector<float> decayed(n);
+                                     -1,
+                                     indices.data(),
+                                     decayed.data(),
+                                     num_taken.data()};
     testing::TimeOnGpu(testing::Text("float32 soft_nms ", n), 28 * n,
-                       SoftNmsScratchBytes(args), [&](const Gpu& gpu) {
-                         return SoftNms(gpu, args,
-                                        {indices.data(), decayed.data()},
-                                        num_taken.data());
-                       });
+                       SoftNmsScratchBytes(args),
+                       [&](const Gpu& gpu) { return SoftNms(gpu, args); });
   }
 }
 
