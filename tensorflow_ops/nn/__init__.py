@@ -5,7 +5,6 @@ from tensorflow_ops.nn.python.ops import (  # noqa: F401  (register gradients an
     nn_grad,
     nn_pfor,
     sequence_grad,
-    sequence_pfor,
 )
 from tensorflow_ops.nn.python.ops.crf import CrfDecode, crf_decode, crf_log_likelihood, crf_marginals
 from tensorflow_ops.nn.python.ops.cross_entropy import (

@@ -22,49 +22,39 @@ static TFO_INLINE ScalarOf<V> FirstLane(V v) {
 // The greater of two; b if either is NaN.
 static inline FloatVector Max(FloatVector a, FloatVector b) {
 #ifdef __AVX512F__
-  return reinterpret_cast<FloatVector>(
-      _mm512_max_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+  return _mm512_max_ps(a, b);
 #elif defined(__aarch64__)
   return a > b ? a : b;
 #else
-  return reinterpret_cast<FloatVector>(
-      _mm256_max_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
+  return _mm256_max_ps(a, b);
 #endif
 }
 static inline DoubleVector Max(DoubleVector a, DoubleVector b) {
 #ifdef __AVX512F__
-  return reinterpret_cast<DoubleVector>(_mm512_max_pd(
-      reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b)));
+  return _mm512_max_pd(a, b);
 #elif defined(__aarch64__)
   return a > b ? a : b;
 #else
-  return reinterpret_cast<DoubleVector>(_mm256_max_pd(
-      reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b)));
+  return _mm256_max_pd(a, b);
 #endif
 }
 
 static TFO_INLINE FloatVector SquareRoot(FloatVector v) {
 #ifdef __AVX512F__
-  return reinterpret_cast<FloatVector>(
-      _mm512_sqrt_ps(reinterpret_cast<__m512>(v)));
+  return _mm512_sqrt_ps(v);
 #elif defined(__aarch64__)
-  return reinterpret_cast<FloatVector>(
-      vsqrtq_f32(reinterpret_cast<float32x4_t>(v)));
+  return vsqrtq_f32(v);
 #else
-  return reinterpret_cast<FloatVector>(
-      _mm256_sqrt_ps(reinterpret_cast<__m256>(v)));
+  return _mm256_sqrt_ps(v);
 #endif
 }
 static TFO_INLINE DoubleVector SquareRoot(DoubleVector v) {
 #ifdef __AVX512F__
-  return reinterpret_cast<DoubleVector>(
-      _mm512_sqrt_pd(reinterpret_cast<__m512d>(v)));
+  return _mm512_sqrt_pd(v);
 #elif defined(__aarch64__)
-  return reinterpret_cast<DoubleVector>(
-      vsqrtq_f64(reinterpret_cast<float64x2_t>(v)));
+  return vsqrtq_f64(v);
 #else
-  return reinterpret_cast<DoubleVector>(
-      _mm256_sqrt_pd(reinterpret_cast<__m256d>(v)));
+  return _mm256_sqrt_pd(v);
 #endif
 }
 
@@ -72,54 +62,38 @@ static TFO_INLINE DoubleVector SquareRoot(DoubleVector v) {
 // even. NaN and infinities stay.
 static inline FloatVector Floor(FloatVector v) {
 #ifdef __AVX512F__
-  return reinterpret_cast<FloatVector>(_mm512_roundscale_ps(
-      reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC));
+  return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 #elif defined(__aarch64__)
-  return reinterpret_cast<FloatVector>(
-      vrndmq_f32(reinterpret_cast<float32x4_t>(v)));
+  return vrndmq_f32(v);
 #else
-  return reinterpret_cast<FloatVector>(
-      _mm256_floor_ps(reinterpret_cast<__m256>(v)));
+  return _mm256_floor_ps(v);
 #endif
 }
 static inline DoubleVector Floor(DoubleVector v) {
 #ifdef __AVX512F__
-  return reinterpret_cast<DoubleVector>(_mm512_roundscale_pd(
-      reinterpret_cast<__m512d>(v), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC));
+  return _mm512_roundscale_pd(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 #elif defined(__aarch64__)
-  return reinterpret_cast<DoubleVector>(
-      vrndmq_f64(reinterpret_cast<float64x2_t>(v)));
+  return vrndmq_f64(v);
 #else
-  return reinterpret_cast<DoubleVector>(
-      _mm256_floor_pd(reinterpret_cast<__m256d>(v)));
+  return _mm256_floor_pd(v);
 #endif
 }
 static inline FloatVector RoundEven(FloatVector v) {
 #ifdef __AVX512F__
-  return reinterpret_cast<FloatVector>(
-      _mm512_roundscale_ps(reinterpret_cast<__m512>(v),
-                           _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #elif defined(__aarch64__)
-  return reinterpret_cast<FloatVector>(
-      vrndnq_f32(reinterpret_cast<float32x4_t>(v)));
+  return vrndnq_f32(v);
 #else
-  return reinterpret_cast<FloatVector>(
-      _mm256_round_ps(reinterpret_cast<__m256>(v),
-                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #endif
 }
 static inline DoubleVector RoundEven(DoubleVector v) {
 #ifdef __AVX512F__
-  return reinterpret_cast<DoubleVector>(
-      _mm512_roundscale_pd(reinterpret_cast<__m512d>(v),
-                           _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return _mm512_roundscale_pd(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #elif defined(__aarch64__)
-  return reinterpret_cast<DoubleVector>(
-      vrndnq_f64(reinterpret_cast<float64x2_t>(v)));
+  return vrndnq_f64(v);
 #else
-  return reinterpret_cast<DoubleVector>(
-      _mm256_round_pd(reinterpret_cast<__m256d>(v),
-                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return _mm256_round_pd(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #endif
 }
 

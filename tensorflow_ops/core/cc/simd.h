@@ -85,14 +85,13 @@ static inline FloatVector Load(const BFloat16* from) {
 }
 static inline FloatVector Load(const Half* from) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<FloatVector>(_mm512_cvtph_ps(
-      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+  return _mm512_cvtph_ps(
+      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 #elif defined(__F16C__)
-  return reinterpret_cast<FloatVector>(
-      _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+  return _mm256_cvtph_ps(
+      _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 #elif defined(__aarch64__)
-  return reinterpret_cast<FloatVector>(
-      vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&from->bits))));
+  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&from->bits)));
 #else
   FloatVector v;
   for (int i = 0; i < kFloats; ++i) v[i] = Widen(from[i]);
@@ -114,8 +113,7 @@ static inline void Store(FloatVector v, BFloat16* to) {
       _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   const __m512i rounded =
       _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
-  const __mmask16 is_nan = _mm512_cmp_ps_mask(
-      reinterpret_cast<__m512>(v), reinterpret_cast<__m512>(v), _CMP_UNORD_Q);
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
   const __m512i out =
       _mm512_mask_or_epi32(rounded, is_nan, bits, _mm512_set1_epi32(0x400000));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
@@ -131,16 +129,13 @@ static inline void Store(FloatVector v, BFloat16* to) {
 }
 static inline void Store(FloatVector v, Half* to) {
 #if defined(__AVX512F__)
-  _mm256_storeu_si256(
-      reinterpret_cast<__m256i*>(to),
-      _mm512_cvtps_ph(reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__)
-  _mm_storeu_si128(
-      reinterpret_cast<__m128i*>(to),
-      _mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__aarch64__)
-  vst1_u16(&to->bits, vreinterpret_u16_f16(
-                          vcvt_f16_f32(reinterpret_cast<float32x4_t>(v))));
+  vst1_u16(&to->bits, vreinterpret_u16_f16(vcvt_f16_f32(v)));
 #else
   for (int i = 0; i < kFloats; ++i) to[i] = Narrow<Half>(v[i]);
 #endif
@@ -389,17 +384,11 @@ static inline float LoadOne(const Half* from) {
 // a * b + c, with one rounding where the level has FMA.
 static inline FloatVector MulAdd(FloatVector a, FloatVector b, FloatVector c) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<FloatVector>(
-      _mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b),
-                      reinterpret_cast<__m512>(c)));
+  return _mm512_fmadd_ps(a, b, c);
 #elif defined(__FMA__)
-  return reinterpret_cast<FloatVector>(
-      _mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b),
-                      reinterpret_cast<__m256>(c)));
+  return _mm256_fmadd_ps(a, b, c);
 #elif defined(__aarch64__)
-  return reinterpret_cast<FloatVector>(vfmaq_f32(
-      reinterpret_cast<float32x4_t>(c), reinterpret_cast<float32x4_t>(a),
-      reinterpret_cast<float32x4_t>(b)));
+  return vfmaq_f32(c, a, b);
 #else
   return a * b + c;
 #endif
@@ -407,17 +396,11 @@ static inline FloatVector MulAdd(FloatVector a, FloatVector b, FloatVector c) {
 static inline DoubleVector MulAdd(DoubleVector a, DoubleVector b,
                                   DoubleVector c) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<DoubleVector>(_mm512_fmadd_pd(
-      reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b),
-      reinterpret_cast<__m512d>(c)));
+  return _mm512_fmadd_pd(a, b, c);
 #elif defined(__FMA__)
-  return reinterpret_cast<DoubleVector>(_mm256_fmadd_pd(
-      reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b),
-      reinterpret_cast<__m256d>(c)));
+  return _mm256_fmadd_pd(a, b, c);
 #elif defined(__aarch64__)
-  return reinterpret_cast<DoubleVector>(vfmaq_f64(
-      reinterpret_cast<float64x2_t>(c), reinterpret_cast<float64x2_t>(a),
-      reinterpret_cast<float64x2_t>(b)));
+  return vfmaq_f64(c, a, b);
 #else
   return a * b + c;
 #endif

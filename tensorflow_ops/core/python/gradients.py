@@ -1,14 +1,32 @@
 """Helpers of registered gradients, on the op that they differentiate."""
 
+import functools
+import inspect
+
 import tensorflow as tf
+
+# TensorFlow has no public API to look up an op.
+from tensorflow.python.framework import op_def_registry
 
 from tensorflow_ops.core.python import pfor
 from tensorflow_ops.core.python.library import ops
 
 
-def attrs(op, names):
-    """Returns the op's attrs of these names: those that it shares with its gradient op."""
-    return {name: op.get_attr(name) for name in names}
+@functools.cache
+def _attr_names(op_type, function):
+    taken = inspect.signature(function).parameters
+    definition = op_def_registry.get(op_type)
+    return [attr.name for attr in definition.attr if attr.name in taken and attr.type != "type"]
+
+
+def attrs(op, function):
+    """Returns the op's attrs that a generated function takes, too, such as that of its gradient op. Dtypes are none."""
+    return {name: op.get_attr(name) for name in _attr_names(op.type, function)}
+
+
+def call(function, op, *inputs, **more):
+    """Calls a generated function with the attrs of the op that it takes, too, and with more, which come first."""
+    return function(*inputs, **(attrs(op, function) | more))
 
 
 def is_needed(op, index):

@@ -36,6 +36,32 @@ def convert_batched(pfor_input, unstacked=()):
     return [pfor_lib.wrap(output, i not in unstacked) for i, output in enumerate(outputs)]
 
 
+def loop(pfor_input):
+    """Calls an op once for each iteration."""
+    pfor_input.stack_inputs()
+    dtypes = [output.dtype for output in pfor_input.op.outputs]
+    tensors = [value.t for value in pfor_input.inputs]
+    outputs = tf.map_fn(lambda inputs: list(call(pfor_input, inputs)), tensors, fn_output_signature=dtypes)
+    return [stacked(y) for y in outputs]
+
+
+def convert_folded(pfor_input, shared=()):
+    """Converts an op of inputs and outputs whose dim 0 is a batch: the iterations become part of it.
+
+    Args:
+      pfor_input: the op and its inputs.
+      shared: indices of inputs without a batch. If one of them differs between iterations, the op runs once for each.
+    """
+    if any(pfor_input.inputs[i].is_stacked for i in shared):
+        return loop(pfor_input)
+    batched = [i for i in range(pfor_input.num_inputs) if i not in shared]
+    pfor_input.stack_inputs(batched)
+    tensors = [value.t for value in pfor_input.inputs]
+    shape = tf.shape(tensors[batched[0]])
+    outputs = call(pfor_input, [fold(t) if i in batched else t for i, t in enumerate(tensors)])
+    return [stacked(unfold(y, shape[0], size=shape[1])) for y in outputs]
+
+
 def fold(tensor, axis=0):
     """Merges the iterations, dim 0, into a dim of the rest: [P, M, ...] becomes [P * M, ...] for axis 0."""
     tensor = tf.experimental.numpy.moveaxis(tensor, 0, axis) if axis else tensor

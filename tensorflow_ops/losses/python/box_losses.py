@@ -4,11 +4,11 @@ import keras
 
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.detection.python.ops import box_iou
-from tensorflow_ops.losses.python import keras_jit
+from tensorflow_ops.losses.python import op_loss
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class BoxIoU(keras.losses.Loss):
+class BoxIoU(op_loss.OpLoss):
     """1 - overlap of each predicted box with its true box: `tfo.detection.box_iou_loss` as a loss.
 
     >>> import numpy as np, tensorflow_ops as tfo
@@ -35,6 +35,8 @@ class BoxIoU(keras.losses.Loss):
       ValueError: an unknown option; shapes that do not fit.
     """
 
+    _options = ("mode", "box_format")
+
     def __init__(
         self,
         mode="giou",
@@ -54,9 +56,5 @@ class BoxIoU(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         """Returns the loss of each box."""
-        keras_jit.check("tfo.losses.BoxIoU")
+        self._check_jit()
         return box_iou.box_iou_loss(y_true, y_pred, mode=self.mode, box_format=self.box_format)
-
-    def get_config(self):
-        own = {name: getattr(self, name) for name in ("mode", "box_format", "dtype")}
-        return {**super().get_config(), **own}

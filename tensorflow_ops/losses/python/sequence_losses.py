@@ -4,16 +4,8 @@ import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
-from tensorflow_ops.losses.python import keras_jit
+from tensorflow_ops.losses.python import op_loss
 from tensorflow_ops.nn.python.ops import ctc_loss, rnnt_loss, sequence_arguments
-
-
-class _Reduction(keras.losses.Loss):
-    """Reduces losses of examples like Keras: with sample weights and replicas."""
-
-    def call(self, y_true, y_pred):
-        del y_true
-        return y_pred
 
 
 def _check_weights(sample_weight):
@@ -27,27 +19,26 @@ def _check_weights(sample_weight):
         )
 
 
-class _SequenceLoss(keras.losses.Loss):
+class _SequenceLoss(op_loss.OpLoss):
     """Finds lengths, and calls `_losses(labels, logits, label_lengths, logit_lengths)`."""
+
+    _options = ("blank_index",)
 
     def __init__(self, blank_index, reduction, name, dtype):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.blank_index = sequence_arguments.blank_index(blank_index)
-        self._reduce = _Reduction(name=name, reduction=reduction, dtype=dtype)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras would cast labels, and apply the mask of frames to losses of examples.
         _check_weights(sample_weight)
         losses = self.call(y_true, y_pred)
-        return self._reduce(losses, losses, sample_weight)
+        return self._reduce(losses, sample_weight)
 
     def call(self, y_true, y_pred):
         """Returns the loss of each example."""
-        keras_jit.check(f"tfo.losses.{type(self).__name__}")
+        self._check_jit()
         mask = getattr(y_pred, "_keras_mask", None)
-        logits = arguments.dense_tensor("y_pred", y_pred)
-        if logits.dtype not in (tf.float16, tf.bfloat16) or self.dtype == "float64":
-            logits = tf.cast(logits, self.dtype)
+        logits = self._logits(y_pred)
         labels = tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64)
         label_lengths = self._label_lengths(labels, logits)
         if mask is None:
@@ -63,9 +54,6 @@ class _SequenceLoss(keras.losses.Loss):
         is_label = is_before_negative * tf.cast(labels != blank, tf.int32)
         labels_from_here = tf.math.cumsum(is_label, 1, reverse=True)
         return tf.reduce_sum(tf.cast(labels_from_here > 0, tf.int32), 1)
-
-    def get_config(self):
-        return {**super().get_config(), "blank_index": self.blank_index, "dtype": self.dtype}
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -105,15 +93,14 @@ class CTC(_SequenceLoss):
         example's loss NaN).
     """
 
+    _options = ("blank_index", "zero_infinity")
+
     def __init__(self, blank_index=0, zero_infinity=False, reduction="sum_over_batch_size", name="ctc", dtype=None):
         super().__init__(blank_index, reduction, name, dtype)
         self.zero_infinity = arguments.static_bool("zero_infinity", zero_infinity)
 
     def _losses(self, *inputs):
         return ctc_loss.ctc_loss(*inputs, blank_index=self.blank_index, zero_infinity=self.zero_infinity)
-
-    def get_config(self):
-        return {**super().get_config(), "zero_infinity": self.zero_infinity}
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")

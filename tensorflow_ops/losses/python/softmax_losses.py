@@ -4,16 +4,8 @@ import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
-from tensorflow_ops.losses.python import keras_jit
+from tensorflow_ops.losses.python import op_loss
 from tensorflow_ops.nn.python.ops import cross_entropy, nn_arguments
-
-
-class _Reduction(keras.losses.Loss):
-    """Reduces per-row losses like Keras: with sample weights, masks and replicas."""
-
-    def call(self, y_true, y_pred):
-        del y_true
-        return y_pred
 
 
 def _floats_or_none(class_weights):
@@ -27,7 +19,7 @@ def _mask(tensor):
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class SparseSoftmaxCrossEntropy(keras.losses.Loss):
+class SparseSoftmaxCrossEntropy(op_loss.OpLoss):
     """Cross entropy of class labels and logits: `tfo.nn.sparse_softmax_cross_entropy` as a loss.
 
     Like `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, with label
@@ -62,6 +54,8 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
       ValueError: an option out of its range; shapes that do not fit.
     """
 
+    _options = ("ignore_index", "label_smoothing", "z_loss", "class_weights", "softcap", "axis")
+
     def __init__(
         self,
         ignore_index=None,
@@ -79,21 +73,18 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
         self.ignore_index, self.label_smoothing, self.z_loss = ignore_index, label_smoothing, z_loss
         self.class_weights, self.softcap = _floats_or_none(class_weights), nn_arguments.softcap_or_none(softcap)
         self.axis = axis
-        self._reduce = _Reduction(name=name, reduction=reduction, dtype=dtype)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         losses = self.call(y_true, y_pred)
         masks = [m for m in (_mask(y_pred), _mask(losses)) if m is not None]
         if masks:
             losses._keras_mask = tf.logical_and(masks[0], masks[-1])
-        return self._reduce(losses, losses, sample_weight)
+        return self._reduce(losses, sample_weight)
 
     def call(self, y_true, y_pred):
         """Returns the loss of each row."""
-        keras_jit.check("tfo.losses.SparseSoftmaxCrossEntropy")
-        logits = arguments.dense_tensor("y_pred", y_pred)
-        if logits.dtype not in (tf.float16, tf.bfloat16) or self.dtype == "float64":
-            logits = tf.cast(logits, self.dtype)
+        self._check_jit()
+        logits = self._logits(y_pred)
         labels = arguments.dense_tensor("y_true", y_true)
         if not labels.dtype.is_integer:
             labels = tf.cast(labels, tf.int64)
@@ -117,14 +108,9 @@ class SparseSoftmaxCrossEntropy(keras.losses.Loss):
             losses._keras_mask = tf.cast(labels, tf.int64) != self.ignore_index
         return losses
 
-    def get_config(self):
-        names = ("ignore_index", "label_smoothing", "z_loss", "class_weights", "softcap", "axis", "dtype")
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own}
-
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class SoftmaxCrossEntropy(keras.losses.Loss):
+class SoftmaxCrossEntropy(op_loss.OpLoss):
     """Cross entropy of label distributions and logits: `tfo.nn.softmax_cross_entropy` as a loss.
 
     Like `keras.losses.CategoricalCrossentropy(from_logits=True)`, but exact for logits masked
@@ -152,6 +138,8 @@ class SoftmaxCrossEntropy(keras.losses.Loss):
       ValueError: an option out of its range; shapes that do not fit.
     """
 
+    _options = ("axis", "label_smoothing", "class_weights", "softcap")
+
     def __init__(
         self,
         axis=-1,
@@ -174,7 +162,7 @@ class SoftmaxCrossEntropy(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         """Returns the loss of each row."""
-        keras_jit.check("tfo.losses.SoftmaxCrossEntropy")
+        self._check_jit()
         return cross_entropy.softmax_cross_entropy(
             y_true,
             y_pred,
@@ -183,8 +171,3 @@ class SoftmaxCrossEntropy(keras.losses.Loss):
             class_weights=self.class_weights,
             softcap=self.softcap,
         )
-
-    def get_config(self):
-        names = ("axis", "label_smoothing", "class_weights", "softcap", "dtype")
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own}

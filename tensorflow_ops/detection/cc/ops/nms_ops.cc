@@ -1,7 +1,7 @@
 // The ops of non-maximum suppression: names, inputs, attrs, outputs, shapes.
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/named_dims.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_inputs_op.h"
 
 namespace tfo {
@@ -11,95 +11,65 @@ using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-absl::Status BoxSizeOf(InferenceContext* c, int64_t* size) {
+// "4", or "5" for rotated boxes.
+absl::Status ReadBoxSize(InferenceContext* c, std::string* size) {
   std::string format;
   TF_RETURN_IF_ERROR(c->GetAttr("box_format", &format));
-  *size = format == "cxcywhr" ? 5 : 4;
+  *size = format == "cxcywhr" ? "5" : "4";
   return absl::OkStatus();
 }
 
 // Inputs from `first` on are scalars.
 absl::Status CheckScalars(InferenceContext* c, int first) {
-  ShapeHandle scalar;
   for (int i = first; i < c->num_inputs(); ++i) {
-    TF_RETURN_IF_ERROR(
-        Expect("thresholds, sigma and max_outputs must be scalars",
-               c->WithRank(c->input(i), 0, &scalar)));
+    TF_RETURN_IF_ERROR(NamedDims(c).Read(
+        i, {"thresholds, sigma and max_outputs must be scalars"}));
   }
   return absl::OkStatus();
 }
 
-// boxes [K, 4], `rows` inputs of [K] and scalars. The values decide the size of
-// the results, which is one.
-absl::Status SuppressionShape(InferenceContext* c, int rows) {
-  int64_t size;
-  TF_RETURN_IF_ERROR(BoxSizeOf(c, &size));
-  const char* const kBoxes =
-      size == 5 ? "boxes must be [K, 5]" : "boxes must be [K, 4]";
-  ShapeHandle boxes, row;
-  DimensionHandle count, unused;
-  TF_RETURN_IF_ERROR(Expect(kBoxes, c->WithRank(c->input(0), 2, &boxes)));
-  TF_RETURN_IF_ERROR(
-      Expect(kBoxes, c->WithValue(c->Dim(boxes, 1), size, &unused)));
-  count = c->Dim(boxes, 0);
-  for (int i = 1; i <= rows; ++i) {
-    const char* const expected = i == 1 ? "scores must be [K] with boxes' K"
-                                        : "group_ids must be [K] with boxes' K";
-    TF_RETURN_IF_ERROR(Expect(expected, c->WithRank(c->input(i), 1, &row)));
-    TF_RETURN_IF_ERROR(
-        Expect(expected, c->Merge(count, c->Dim(row, 0), &count)));
+// Reads boxes, scores and, if there are any, group_ids. The values decide the
+// size of the results, which is one.
+template <bool has_groups>
+absl::Status SuppressionShape(InferenceContext* c) {
+  std::string size;
+  TF_RETURN_IF_ERROR(ReadBoxSize(c, &size));
+  NamedDims dims(c);
+  TF_RETURN_IF_ERROR(dims.Read(0, {"boxes must be [K, " + size + "]",
+                                   "scores must be [K] with boxes' K"}));
+  if (has_groups) {
+    TF_RETURN_IF_ERROR(dims.Read(2, {"group_ids must be [K] with boxes' K"}));
   }
-  TF_RETURN_IF_ERROR(CheckScalars(c, rows + 1));
-  const DimensionHandle kept = c->UnknownDim();
-  for (int i = 0; i < c->num_outputs(); ++i) {
-    c->set_output(i, c->MakeShape({kept}));
-  }
+  TF_RETURN_IF_ERROR(CheckScalars(c, has_groups ? 3 : 2));
+  const ShapeHandle kept = c->Vector(c->UnknownDim());
+  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, kept);
   return absl::OkStatus();
-}
-
-absl::Status NmsShape(InferenceContext* c) { return SuppressionShape(c, 1); }
-absl::Status BatchedNmsShape(InferenceContext* c) {
-  return SuppressionShape(c, 2);
 }
 
 absl::Status MulticlassNmsShape(InferenceContext* c) {
-  int64_t size;
-  TF_RETURN_IF_ERROR(BoxSizeOf(c, &size));
-  ShapeHandle scores, boxes = c->input(0);
-  TF_RETURN_IF_ERROR(
-      Expect("scores must be [N, K, C]", c->WithRank(c->input(1), 3, &scores)));
-  DimensionHandle images = c->Dim(scores, 0), unused;
+  std::string size;
+  TF_RETURN_IF_ERROR(ReadBoxSize(c, &size));
+  NamedDims dims(c);
+  TF_RETURN_IF_ERROR(dims.Read(1, {"scores must be [N, K, C]"}));
+  const ShapeHandle boxes = c->input(0);
   if (c->RankKnown(boxes)) {
+    const std::string of_all = "[N, K, " + size + "]";
+    const std::string of_each = "[N, K, C, " + size + "]";
     const bool per_class = c->Rank(boxes) == 4;
-    const char* const kBoxes =
-        size == 5
-            ? "boxes must be [N, K, 5] or [N, K, C, 5], with scores' dims"
-            : "boxes must be [N, K, 4] or [N, K, C, 4], with scores' dims";
-    if (!per_class) {
-      TF_RETURN_IF_ERROR(Expect(kBoxes, c->WithRank(boxes, 3, &boxes)));
-    }
-    TF_RETURN_IF_ERROR(
-        Expect(kBoxes, c->WithValue(c->Dim(boxes, -1), size, &unused)));
-    for (int i = per_class ? 2 : 1; i >= 0; --i) {
-      TF_RETURN_IF_ERROR(Expect(
-          kBoxes, c->Merge(c->Dim(scores, i), c->Dim(boxes, i), &images)));
-    }
+    TF_RETURN_IF_ERROR(dims.Read(
+        0, {"boxes must be " + (per_class ? of_each : of_all) +
+            " with scores' dims, or " + (per_class ? of_all : of_each)}));
   }
   TF_RETURN_IF_ERROR(CheckScalars(c, 2));
-  DimensionHandle outputs;
   TF_RETURN_IF_ERROR(Expect("max_outputs must be at least 0",
-                            c->MakeDimForScalarInput(4, &outputs)));
+                            c->MakeDimForScalarInput(4, &dims["M"])));
   DimensionHandle of_image;
-  TF_RETURN_IF_ERROR(
-      Expect("scores must be less than 2^31 for an image",
-             c->Multiply(c->Dim(scores, 1), c->Dim(scores, 2), &of_image)));
-  if (c->ValueKnown(outputs) && c->ValueKnown(of_image)) {
-    TF_RETURN_IF_ERROR(CheckPadding(c->Value(outputs), c->Value(of_image)));
+  TF_RETURN_IF_ERROR(Expect("scores must be less than 2^31 for an image",
+                            c->Multiply(dims["K"], dims["C"], &of_image)));
+  if (c->ValueKnown(dims["M"]) && c->ValueKnown(of_image)) {
+    TF_RETURN_IF_ERROR(CheckPadding(c->Value(dims["M"]), c->Value(of_image)));
   }
-  const ShapeHandle padded = c->MakeShape({images, outputs});
-  for (int i = 0; i < 3; ++i) c->set_output(i, padded);
-  c->set_output(3, c->MakeShape({images}));
-  return absl::OkStatus();
+  return dims.Write({"[N, M]", "[N, M]", "[N, M]", "[N]"});
 }
 
 }  // namespace
@@ -117,7 +87,8 @@ REGISTER_OP("TensorflowOps>Nms")
     .Input("iou_threshold: T")
     .Input("score_threshold: T")
     .Input("max_outputs: int32")
-    .Output("indices: int32") TFO_NMS_ATTRS.SetShapeFn(tfo::NmsShape)
+    .Output("indices: int32") TFO_NMS_ATTRS
+    .SetShapeFn(tfo::SuppressionShape<false>)
     .Doc(R"doc(
 Non-maximum suppression of boxes.
 
@@ -138,7 +109,7 @@ REGISTER_OP("TensorflowOps>BatchedNms")
     .Input("max_outputs: int32")
     .Output("indices: int32")
     .Attr("Tgroups: {int32, int64}") TFO_NMS_ATTRS
-    .SetShapeFn(tfo::BatchedNmsShape)
+    .SetShapeFn(tfo::SuppressionShape<true>)
     .Doc(R"doc(
 Non-maximum suppression of boxes within groups. Inputs as those of Nms.
 
@@ -180,7 +151,7 @@ REGISTER_OP("TensorflowOps>SoftNms")
     .Output("indices: int32")
     .Output("decayed_scores: T")
     .Attr("method: {'gaussian', 'linear'} = 'gaussian'") TFO_NMS_ATTRS
-    .SetShapeFn(tfo::NmsShape)
+    .SetShapeFn(tfo::SuppressionShape<false>)
     .Doc(R"doc(
 Soft non-maximum suppression: scores decay by the overlap with better boxes.
 

@@ -5,7 +5,7 @@
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/named_dims.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_inputs_op.h"
 
 namespace tfo {
@@ -18,17 +18,12 @@ using ::tensorflow::shape_inference::ShapeHandle;
 // Boxes [K,4] and box_indices [K], two inputs in a row: K.
 absl::Status BoxCount(InferenceContext* c, int boxes_input,
                       DimensionHandle* count) {
-  ShapeHandle boxes, box_indices;
-  DimensionHandle four;
-  const char* const kBoxes = "boxes must be [K, 4]";
-  const char* const kIndices = "box_indices must be [K] with boxes' K";
-  TF_RETURN_IF_ERROR(
-      Expect(kBoxes, c->WithRank(c->input(boxes_input), 2, &boxes)));
-  TF_RETURN_IF_ERROR(Expect(kBoxes, c->WithValue(c->Dim(boxes, 1), 4, &four)));
-  TF_RETURN_IF_ERROR(Expect(
-      kIndices, c->WithRank(c->input(boxes_input + 1), 1, &box_indices)));
-  return Expect(kIndices,
-                c->Merge(c->Dim(boxes, 0), c->Dim(box_indices, 0), count));
+  NamedDims dims(c);
+  TF_RETURN_IF_ERROR(dims.Read(
+      boxes_input,
+      {"boxes must be [K, 4]", "box_indices must be [K] with boxes' K"}));
+  *count = dims["K"];
+  return absl::OkStatus();
 }
 
 // Feature maps must be [N, H, W, C], with one N and C. Merges their C into
@@ -226,21 +221,48 @@ absl::Status Sampled(InferenceContext* c) {
 
 // clang-format off
 #define TFO_FORMAT_ATTRS                         \
-  .Attr("box_format: {'xyxy', 'yxyx'} = 'xyxy'")  \
+  .Attr("box_format: {'xyxy', 'yxyx'} = 'xyxy'") \
   .Attr("T: {half, bfloat16, float, double}")    \
   .Attr("Tboxes: {float, double}")
 #define TFO_ROI_ATTRS                            \
   .Attr("spatial_scale: float = 1.0")            \
   TFO_FORMAT_ATTRS
-// clang-format on
+#define TFO_SAMPLING_ATTRS                       \
+  .Attr("sampling_ratio: int >= 0 = 0")          \
+  .Attr("aligned: bool = true")
+#define TFO_CHANNEL_ORDER_ATTR                   \
+  .Attr("channel_order: {'channel_major', 'bin_major'} = 'channel_major'")
+#define TFO_PYRAMID_ATTRS                        \
+  .Attr("L: int >= 1")                           \
+  .Attr("strides: list(float)")                  \
+  .Attr("canonical_box_size: float = 224.0")     \
+  .Attr("canonical_stride: float = 16.0")
+// Pooling, and the gradients of averages, in one map, or in L with prefix
+// "L * ".
+#define TFO_BOXES                                \
+  .Input("boxes: Tboxes")                        \
+  .Input("box_indices: int32")
+#define TFO_POOL(L)                              \
+  .Input("features: " L "T")                     \
+  TFO_BOXES                                      \
+  .Input("output_size: int32")                   \
+  .Output("output: T")
+#define TFO_FEATURES_GRAD(features_shape, L)     \
+  .Input("d_output: T")                          \
+  TFO_BOXES                                      \
+  .Input(features_shape ": " L "int64")          \
+  .Output("d_features: " L "T")
+#define TFO_BOXES_GRAD(L)                        \
+  .Input("d_output: T")                          \
+  .Input("features: " L "T")                     \
+  TFO_BOXES                                      \
+  .Output("d_boxes: Tboxes")
 
 REGISTER_OP("TensorflowOps>RoiPool")
-    .Input("features: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Input("output_size: int32")
-    .Output("output: T")
-    .Output("argmax: int32") TFO_ROI_ATTRS.SetShapeFn(PooledShape<false>)
+    TFO_POOL("")
+    .Output("argmax: int32")
+    TFO_ROI_ATTRS
+    .SetShapeFn(PooledShape<false>)
     .Doc(R"doc(
 Max pooling of boxes into bins: RoI pooling of Fast R-CNN.
 
@@ -256,94 +278,62 @@ spatial_scale: feature pixels per image pixel.
 REGISTER_OP("TensorflowOps>RoiPoolGrad")
     .Input("d_output: T")
     .Input("argmax: int32")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
+    TFO_BOXES
     .Input("features_shape: int64")
-    .Output("d_features: T") TFO_ROI_ATTRS.SetShapeFn(RoiPoolGradShape)
-    .Doc(R"doc(
-The gradient of RoiPool to its features.
-
-features_shape: the shape of the forward op's features.
-)doc");
+    .Output("d_features: T")
+    TFO_ROI_ATTRS
+    .SetShapeFn(RoiPoolGradShape)
+    .Doc("The gradient of RoiPool to its features.");
 
 REGISTER_OP("TensorflowOps>RoiPoolGradGrad")
     .Input("dd_features: T")
     .Input("argmax: int32")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Output("dd_output: T") TFO_ROI_ATTRS.SetShapeFn(RoiPoolGradGradShape)
-    .Doc(R"doc(
-The gradient of RoiPoolGrad to its d_output.
-)doc");
-
-// clang-format off
-#define TFO_SAMPLING_ATTRS                       \
-  .Attr("sampling_ratio: int >= 0 = 0")          \
-  .Attr("aligned: bool = true")
-#define TFO_CHANNEL_ORDER_ATTR                   \
-  .Attr("channel_order: {'channel_major', 'bin_major'} = 'channel_major'")
-#define TFO_PYRAMID_ATTRS                        \
-  .Attr("L: int >= 1")                           \
-  .Attr("strides: list(float)")                  \
-  .Attr("canonical_box_size: float = 224.0")     \
-  .Attr("canonical_stride: float = 16.0")
-// clang-format on
+    TFO_BOXES
+    .Output("dd_output: T")
+    TFO_ROI_ATTRS
+    .SetShapeFn(RoiPoolGradGradShape)
+    .Doc("The gradient of RoiPoolGrad to its d_output.");
 
 REGISTER_OP("TensorflowOps>RoiAlign")
-    .Input("features: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Input("output_size: int32")
-    .Output("output: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    TFO_POOL("")
+    TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
     .Attr("mode: {'avg', 'max'} = 'avg'")
     .SetShapeFn(Sampled<PooledShape<false>>)
     .Doc(R"doc(
-The average or the maximum of bilinear samples in each bin: RoIAlign of Mask R-CNN.
+The average or the maximum of bilinear samples in each bin: RoIAlign of Mask R-CNN. Inputs as those of RoiPool.
 
-features: [N, H, W, C].
-boxes: [K, 4], in pixels of the input image; double with double features.
-box_indices: [K], each box's image.
-output_size: (height, width) of the bins.
-output: [K, ph, pw, C].
-spatial_scale: feature pixels per image pixel.
 sampling_ratio: samples of a bin on each axis; 0: as many as it is pixels long, rounded up.
 aligned: pixel i's centre is at i + 0.5; else at i.
 )doc");
 
 REGISTER_OP("TensorflowOps>RoiAlignGrad")
-    .Input("d_output: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Input("features_shape: int64")
-    .Output("d_features: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    TFO_FEATURES_GRAD("features_shape", "")
+    TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
     .SetShapeFn(Sampled<AverageGradShape<false>>)
     .Doc("The gradient of RoiAlign's average to its features.");
 
 REGISTER_OP("TensorflowOps>RoiAlignBoxesGrad")
-    .Input("d_output: T")
-    .Input("features: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Output("d_boxes: Tboxes") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    TFO_BOXES_GRAD("")
+    TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
     .SetShapeFn(Sampled<BoxesGradShape<false>>)
     .Doc("The gradient of RoiAlign's average to its boxes.");
 
 REGISTER_OP("TensorflowOps>RoiAlignMaxGrad")
     .Input("d_output: T")
     .Input("features: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Output("d_features: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    TFO_BOXES
+    .Output("d_features: T")
+    TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
     .SetShapeFn(Sampled<MaxGradShape>)
     .Doc("The gradient of RoiAlign's maximum to its features.");
 
 REGISTER_OP("TensorflowOps>RoiAlignMaxGradGrad")
     .Input("dd_features: T")
     .Input("features: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
+    TFO_BOXES
     .Input("output_size: int32")
-    .Output("dd_output: T") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    .Output("dd_output: T")
+    TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
     .SetShapeFn(Sampled<MaxGradGradShape>)
     .Doc("The gradient of RoiAlignMaxGrad to its d_output.");
 
@@ -351,9 +341,9 @@ REGISTER_OP("TensorflowOps>RoiAlignMaxBoxesGrad")
     .Input("d_output: T")
     .Input("features: T")
     .Input("values: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Output("d_boxes: Tboxes") TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
+    TFO_BOXES
+    .Output("d_boxes: Tboxes")
+    TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
     .SetShapeFn(Sampled<MaxBoxesGradShape>)
     .Doc(R"doc(
 The gradient of RoiAlign's maximum to its boxes.
@@ -362,106 +352,66 @@ values: whose slopes are taken, at the samples that are largest in features.
 )doc");
 
 REGISTER_OP("TensorflowOps>PsRoiPool")
-    .Input("features: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Input("output_size: int32")
-    .Output("output: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
+    TFO_POOL("")
+    TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .SetShapeFn(PooledShape<true>)
     .Doc(R"doc(
-The mean of each bin's pixels, in channels of its own: position-sensitive RoI pooling of R-FCN.
+The mean of each bin's pixels, in channels of its own: position-sensitive RoI pooling of R-FCN. Inputs as those of RoiPool.
 
 features: [N, H, W, ph * pw * C].
-boxes: [K, 4], in pixels of the input image; double with double features.
-box_indices: [K], each box's image.
-output_size: (height, width) of the bins.
-output: [K, ph, pw, C].
 channel_order: of features: [C, ph, pw] (channel_major) or [ph, pw, C] (bin_major).
 )doc");
 
 REGISTER_OP("TensorflowOps>PsRoiPoolGrad")
-    .Input("d_output: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Input("features_shape: int64")
-    .Output("d_features: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
+    TFO_FEATURES_GRAD("features_shape", "")
+    TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .SetShapeFn(AverageGradShape<true>)
     .Doc("The gradient of PsRoiPool to its features.");
 
 REGISTER_OP("TensorflowOps>PsRoiAlign")
-    .Input("features: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Input("output_size: int32")
-    .Output("output: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
+    TFO_POOL("")
+    TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
     .SetShapeFn(Sampled<PooledShape<true>>)
-    .Doc(R"doc(
-The average of bilinear samples in each bin, in channels of its own.
-
-features: [N, H, W, ph * pw * C].
-boxes: [K, 4], in pixels of the input image; double with double features.
-box_indices: [K], each box's image.
-output_size: (height, width) of the bins.
-output: [K, ph, pw, C].
-channel_order: of features: [C, ph, pw] (channel_major) or [ph, pw, C] (bin_major).
-)doc");
+    .Doc("The average of bilinear samples in each bin, in channels of its own. Inputs as those of PsRoiPool.");
 
 REGISTER_OP("TensorflowOps>PsRoiAlignGrad")
-    .Input("d_output: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Input("features_shape: int64")
-    .Output("d_features: T") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
+    TFO_FEATURES_GRAD("features_shape", "")
+    TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
     .SetShapeFn(Sampled<AverageGradShape<true>>)
     .Doc("The gradient of PsRoiAlign to its features.");
 
 REGISTER_OP("TensorflowOps>PsRoiAlignBoxesGrad")
-    .Input("d_output: T")
-    .Input("features: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Output("d_boxes: Tboxes") TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
+    TFO_BOXES_GRAD("")
+    TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
     .SetShapeFn(Sampled<BoxesGradShape<true>>)
     .Doc("The gradient of PsRoiAlign to its boxes.");
 
 REGISTER_OP("TensorflowOps>MultiscaleRoiAlign")
-    .Input("features: L * T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Input("output_size: int32")
-    .Output("output: T") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS TFO_PYRAMID_ATTRS
+    TFO_POOL("L * ")
+    TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS TFO_PYRAMID_ATTRS
     .SetShapeFn(Sampled<PooledShape<false>>)
     .Doc(R"doc(
-RoiAlign's average of each box on the level of a feature pyramid that fits its size.
+RoiAlign's average of each box on the level of a feature pyramid that fits its size. Inputs as those of RoiPool.
 
 features: a map for each level, [N, H, W, C]; one N and one C.
-boxes: [K, 4], in pixels of the input image; double with double features.
-box_indices: [K], each box's image.
-output_size: (height, width) of the bins.
-output: [K, ph, pw, C].
 strides: of each level, rising.
 )doc");
 
 REGISTER_OP("TensorflowOps>MultiscaleRoiAlignGrad")
-    .Input("d_output: T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Input("features_shapes: L * int64")
-    .Output("d_features: L * T") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS
-    TFO_PYRAMID_ATTRS.SetShapeFn(Sampled<AverageGradShape<false>>)
+    TFO_FEATURES_GRAD("features_shapes", "L * ")
+    TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS TFO_PYRAMID_ATTRS
+    .SetShapeFn(Sampled<AverageGradShape<false>>)
     .Doc("The gradient of MultiscaleRoiAlign to its features.");
 
 REGISTER_OP("TensorflowOps>MultiscaleRoiAlignBoxesGrad")
-    .Input("d_output: T")
-    .Input("features: L * T")
-    .Input("boxes: Tboxes")
-    .Input("box_indices: int32")
-    .Output("d_boxes: Tboxes") TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS
-    TFO_PYRAMID_ATTRS.SetShapeFn(Sampled<BoxesGradShape<false>>)
+    TFO_BOXES_GRAD("L * ")
+    TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS TFO_PYRAMID_ATTRS
+    .SetShapeFn(Sampled<BoxesGradShape<false>>)
     .Doc("The gradient of MultiscaleRoiAlign to its boxes.");
+// clang-format on
 
 }  // namespace
 }  // namespace tfo

@@ -7,10 +7,8 @@ forward mode needs it.
 import tensorflow as tf
 
 from tensorflow_ops.core.python import pfor
-from tensorflow_ops.core.python.gradients import attrs, is_needed, refuse
+from tensorflow_ops.core.python.gradients import call, is_needed, refuse
 from tensorflow_ops.core.python.library import ops
-
-_ATTRS = ("mode", "box_format")
 
 
 @tf.RegisterGradient("TensorflowOps>BoxIou")
@@ -18,18 +16,18 @@ def _box_iou_grad(op, d_iou):
     if tf.compat.as_str(op.get_attr("box_format")) == "cxcywhr":
         reason = "box_iou of rotated boxes (box_format='cxcywhr') has no gradient"
         return [refuse(op, i, reason, [d_iou]) for i in range(2)]
-    return ops.tensorflow_ops_box_iou_grad(d_iou, *op.inputs, **attrs(op, _ATTRS))
+    return call(ops.tensorflow_ops_box_iou_grad, op, d_iou, *op.inputs)
 
 
 @tf.RegisterGradient("TensorflowOps>BoxIouLoss")
 def _box_iou_loss_grad(op, d_loss):
-    return ops.tensorflow_ops_box_iou_loss_grad(d_loss, *op.inputs, **attrs(op, _ATTRS))
+    return call(ops.tensorflow_ops_box_iou_loss_grad, op, d_loss, *op.inputs)
 
 
-def _along(boxes1, boxes2, dd_boxes1, dd_boxes2, options):
+def _along(op, boxes1, boxes2, dd_boxes1, dd_boxes2):
     """Returns the derivative of each pair's overlap as the boxes, [..., 4] each, move along dd_boxes."""
     ones = tf.ones_like(boxes1[..., 0])
-    d_boxes1, d_boxes2 = ops.tensorflow_ops_box_iou_loss_grad(-ones, boxes1, boxes2, **options)
+    d_boxes1, d_boxes2 = call(ops.tensorflow_ops_box_iou_loss_grad, op, -ones, boxes1, boxes2)
     return tf.reduce_sum(d_boxes1 * dd_boxes1 + d_boxes2 * dd_boxes2, -1)
 
 
@@ -42,21 +40,18 @@ def _second_order(op, upstream, to_upstream):
 
 @tf.RegisterGradient("TensorflowOps>BoxIouLossGrad")
 def _box_iou_loss_grad_grad(op, dd_boxes1, dd_boxes2):
-    options = attrs(op, _ATTRS)
-    return _second_order(op, [dd_boxes1, dd_boxes2], lambda: -_along(*op.inputs[1:], dd_boxes1, dd_boxes2, options))
+    return _second_order(op, [dd_boxes1, dd_boxes2], lambda: -_along(op, *op.inputs[1:], dd_boxes1, dd_boxes2))
 
 
 @tf.RegisterGradient("TensorflowOps>BoxIouGrad")
 def _box_iou_grad_grad(op, dd_boxes1, dd_boxes2):
-    options = attrs(op, _ATTRS)
-
     def to_upstream():
         """Forms all pairs, in tensors of [..., N, M, 4]."""
         _, boxes1, boxes2 = op.inputs
         shape = tf.concat([tf.shape(op.inputs[0]), [4]], 0)
         rows = [tf.broadcast_to(t[..., :, tf.newaxis, :], shape) for t in (boxes1, dd_boxes1)]
         columns = [tf.broadcast_to(t[..., tf.newaxis, :, :], shape) for t in (boxes2, dd_boxes2)]
-        return _along(rows[0], columns[0], rows[1], columns[1], options)
+        return _along(op, rows[0], columns[0], rows[1], columns[1])
 
     return _second_order(op, [dd_boxes1, dd_boxes2], to_upstream)
 

@@ -388,16 +388,4 @@ def soft_nms(
     )
 
 
-@pfor.register("TensorflowOps>MulticlassNms")
-def _convert_multiclass_nms(pfor_input):
-    """The iterations become part of the images."""
-    for value, arg in zip(pfor_input.inputs[2:], pfor_input.op.op_def.input_arg[2:], strict=True):
-        if value.is_stacked:
-            raise pfor.ConversionNotImplementedError(f"{arg.name} differs between iterations, expected one for all")
-    pfor_input.stack_inputs([0, 1])
-    iterations = tf.cast(pfor_input.pfor.loop_len_vector[0], tf.int32)
-    boxes, scores = (pfor_input.stacked_input(i) for i in range(2))
-    images = tf.shape(scores)[1]
-    rest = [value.t for value in pfor_input.inputs[2:]]
-    outputs = pfor.call(pfor_input, [pfor.fold(boxes), pfor.fold(scores), *rest])
-    return [pfor.stacked(pfor.unfold(output, iterations, size=images)) for output in outputs]
+pfor.register("TensorflowOps>MulticlassNms")(lambda pfor_input: pfor.convert_folded(pfor_input, shared=range(2, 6)))

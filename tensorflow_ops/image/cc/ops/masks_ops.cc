@@ -2,7 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/named_dims.h"
 #include "tensorflow_ops/image/cc/kernels/masks/planes.h"
 
 namespace tfo {
@@ -48,17 +48,12 @@ absl::Status ReadImages(InferenceContext* c, ShapeHandle* images,
 }
 
 absl::Status DistanceTransformShape(InferenceContext* c) {
-  ShapeHandle images, spacing;
+  ShapeHandle images;
   int64_t height, width;
   TF_RETURN_IF_ERROR(ReadImages(c, &images, &height, &width));
   TF_RETURN_IF_ERROR(CheckImageSides(height, width, c->DebugString(images)));
-  TF_RETURN_IF_ERROR(Expect("spacing must be [2]: of rows and of columns",
-                            c->WithRank(c->input(1), 1, &spacing)));
-  ::tensorflow::shape_inference::DimensionHandle unused;
-  TF_RETURN_IF_ERROR(Expect("spacing must be [2]: of rows and of columns",
-                            c->WithValue(c->Dim(spacing, 0), 2, &unused)));
   c->set_output(0, images);
-  return absl::OkStatus();
+  return NamedDims(c).Read(1, {"spacing must be [2]: of rows and of columns"});
 }
 
 absl::Status ConnectedComponentsShape(InferenceContext* c) {

@@ -3,10 +3,9 @@
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, axes, pfor
-from tensorflow_ops.core.python.gradients import attrs, is_needed
+from tensorflow_ops.core.python.gradients import call, is_needed
 from tensorflow_ops.core.python.library import ops
 
-_ATTRS = ("max_displacement", "kernel_size", "stride_1", "stride_2", "padding")
 _MAX_OPTION = 2**20  # kMaxCorrelationOption of the kernels
 _LEAST = {"max_displacement": 0, "kernel_size": 1, "stride_1": 1, "stride_2": 1, "padding": 0}
 
@@ -104,7 +103,7 @@ def correlation_cost(
 def _correlation_cost_grad(op, d_costs):
     features_a, features_b = op.inputs
     return [
-        ops.tensorflow_ops_correlation_cost_grad(d_costs, other, to_b=to_b, **attrs(op, _ATTRS))
+        call(ops.tensorflow_ops_correlation_cost_grad, op, d_costs, other, to_b=to_b)
         if is_needed(op, int(to_b))
         else None
         for to_b, other in ((False, features_b), (True, features_a))
@@ -115,24 +114,15 @@ def _correlation_cost_grad(op, d_costs):
 def _correlation_cost_grad_grad(op, dd_gradient):
     """The gradient is linear in d_costs and in the other map."""
     d_costs, other = op.inputs
-    to_b, options = op.get_attr("to_b"), attrs(op, _ATTRS)
+    to_b = op.get_attr("to_b")
     dd_costs = d_other = None
     if is_needed(op, 0):
         maps = (other, dd_gradient) if to_b else (dd_gradient, other)
-        dd_costs = ops.tensorflow_ops_correlation_cost(*maps, **options)
+        dd_costs = call(ops.tensorflow_ops_correlation_cost, op, *maps)
     if is_needed(op, 1):
-        d_other = ops.tensorflow_ops_correlation_cost_grad(d_costs, dd_gradient, to_b=not to_b, **options)
+        d_other = call(ops.tensorflow_ops_correlation_cost_grad, op, d_costs, dd_gradient, to_b=not to_b)
     return dd_costs, d_other
 
 
-def _convert(pfor_input):
-    """Converts an op: the iterations become part of the batch, dim 0 of all tensors."""
-    pfor_input.stack_inputs()
-    tensors = [value.t for value in pfor_input.inputs]
-    iterations, batch = tf.shape(tensors[0])[0], tf.shape(tensors[0])[1]
-    outputs = pfor.call(pfor_input, [pfor.fold(t) for t in tensors])
-    return [pfor.stacked(pfor.unfold(y, iterations, size=batch)) for y in outputs]
-
-
 for _name in ("CorrelationCost", "CorrelationCostGrad"):
-    pfor.register(f"TensorflowOps>{_name}")(_convert)
+    pfor.register(f"TensorflowOps>{_name}")(pfor.convert_folded)

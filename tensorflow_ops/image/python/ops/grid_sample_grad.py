@@ -7,14 +7,12 @@ the grid has a gradient to its upstream gradient, in which it is linear: forward
 import tensorflow as tf
 
 from tensorflow_ops.core.python import pfor
-from tensorflow_ops.core.python.gradients import attrs, is_needed, refuse
+from tensorflow_ops.core.python.gradients import call, is_needed, refuse
 from tensorflow_ops.core.python.library import ops
-
-_ATTRS = ("mode", "padding_mode", "align_corners", "coordinates")
 
 
 def _to_grid(op, d_output, features, grid):
-    return ops.tensorflow_ops_grid_sample_grid_grad(d_output, features, grid, **attrs(op, _ATTRS))
+    return call(ops.tensorflow_ops_grid_sample_grid_grad, op, d_output, features, grid)
 
 
 @tf.RegisterGradient("TensorflowOps>GridSample")
@@ -23,7 +21,7 @@ def _grid_sample_grad(op, d_output):
     d_features = d_grid = None
     if is_needed(op, 0):
         shape = tf.shape(features, out_type=tf.int64)
-        d_features = ops.tensorflow_ops_grid_sample_grad(d_output, grid, shape, **attrs(op, _ATTRS))
+        d_features = call(ops.tensorflow_ops_grid_sample_grad, op, d_output, grid, shape)
     if is_needed(op, 1):
         d_grid = _to_grid(op, d_output, features, grid)
     return d_features, d_grid
@@ -34,7 +32,7 @@ def _grid_sample_grad_grad(op, dd_features):
     d_output, grid, _ = op.inputs
     dd_output = d_grid = None
     if is_needed(op, 0):
-        dd_output = ops.tensorflow_ops_grid_sample(dd_features, grid, **attrs(op, _ATTRS))
+        dd_output = call(ops.tensorflow_ops_grid_sample, op, dd_features, grid)
     if is_needed(op, 1):
         d_grid = _to_grid(op, d_output, dd_features, grid)
     return dd_output, d_grid, None
@@ -45,7 +43,7 @@ def _grid_sample_grid_grad_grad(op, dd_grid):
     _, features, grid = op.inputs
     dd_output = None
     if is_needed(op, 0):
-        dd_output = ops.tensorflow_ops_grid_sample_tangent(features, grid, dd_grid, **attrs(op, _ATTRS))
+        dd_output = call(ops.tensorflow_ops_grid_sample_tangent, op, features, grid, dd_grid)
     reason = "the gradient of grid_sample to its grid has no gradient"
     return [dd_output, *(refuse(op, i, reason, [dd_grid]) for i in (1, 2))]
 

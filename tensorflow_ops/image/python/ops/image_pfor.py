@@ -1,30 +1,19 @@
 """Vectorization of the ops of masks (core/python/pfor.py): the iterations become part of the batch."""
 
-import tensorflow as tf
-
 from tensorflow_ops.core.python import pfor
 
 
-def _convert(pfor_input, others):
-    """Converts an op whose first input is images [H, W], [N, H, W] or [N, H, W, C]; the others are not stacked."""
-    pfor_input.stack_inputs([0])
-    images = pfor_input.stacked_input(0)
-    if images.shape.rank is None:
+def _convert(pfor_input):
+    """Converts an op whose first input is images [H, W], [N, H, W] or [N, H, W, C]."""
+    rank = pfor_input.op.inputs[0].shape.rank
+    if rank is None:
         raise pfor.ConversionNotImplementedError("the rank of images is unknown")
-    if images.shape.rank == 3:
-        return [pfor.stacked(y) for y in pfor.call(pfor_input, [images, *others])]
-    iterations, size = tf.shape(images)[0], tf.shape(images)[1]
-    outputs = pfor.call(pfor_input, [pfor.fold(images), *others])
-    return [pfor.stacked(pfor.unfold(y, iterations, size=size)) for y in outputs]
+    shared = range(1, pfor_input.num_inputs)
+    if rank == 2 and not any(pfor_input.inputs[i].is_stacked for i in shared):
+        outputs = pfor.call(pfor_input, [value.t for value in pfor_input.inputs])
+        return [pfor.stacked(y) for y in outputs]
+    return pfor.convert_folded(pfor_input, shared)
 
 
-@pfor.register("TensorflowOps>EuclideanDistanceTransform")
-def _distance_transform(pfor_input):
-    if pfor_input.inputs[1].is_stacked:
-        raise pfor.ConversionNotImplementedError("spacing differs between iterations, expected one for all")
-    return _convert(pfor_input, [pfor_input.inputs[1].t])
-
-
-@pfor.register("TensorflowOps>ConnectedComponents")
-def _connected_components(pfor_input):
-    return _convert(pfor_input, [])
+for _name in ("EuclideanDistanceTransform", "ConnectedComponents"):
+    pfor.register(f"TensorflowOps>{_name}")(_convert)

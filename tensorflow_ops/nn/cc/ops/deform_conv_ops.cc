@@ -2,7 +2,7 @@
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/named_dims.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv_shapes_op.h"
 
 namespace tfo {
@@ -37,9 +37,8 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
     known &= KnownDims(c, shapes[i], &dims[i]);
   }
   if (!attrs.has_mask) {
-    TF_RETURN_IF_ERROR(
-        Expect("mask must be [0] if has_mask is false",
-               c->Merge(c->input(first + 3), c->Vector(0), &shapes[3])));
+    TF_RETURN_IF_ERROR(NamedDims(c).Read(
+        first + 3, {"mask must be [0] if has_mask is false"}));
   }
   if (known) {
     DeformConvArgs args;
@@ -69,22 +68,17 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
 }
 
 absl::Status DeformConvShape(InferenceContext* c) {
-  ShapeHandle output, bias;
+  ShapeHandle output;
   TF_RETURN_IF_ERROR(ConvolvedShape(c, 0, &output));
   bool has_bias;
   TF_RETURN_IF_ERROR(c->GetAttr("has_bias", &has_bias));
-  if (!has_bias) {
-    TF_RETURN_IF_ERROR(Expect("bias must be [0] if has_bias is false",
-                              c->Merge(c->input(4), c->Vector(0), &bias)));
-  } else {
-    const char* const kExpected =
-        "bias must have a number for each output channel of filters";
-    DimensionHandle channels;
-    TF_RETURN_IF_ERROR(Expect(kExpected, c->WithRank(c->input(4), 1, &bias)));
-    TF_RETURN_IF_ERROR(Expect(
-        kExpected, c->Merge(c->Dim(bias, 0), c->Dim(output, 3), &channels)));
-    TF_RETURN_IF_ERROR(c->ReplaceDim(output, 3, channels, &output));
-  }
+  NamedDims dims(c);
+  dims["channels"] = c->Dim(output, 3);
+  TF_RETURN_IF_ERROR(dims.Read(
+      4, {has_bias ? "bias must be [channels]: a number for each output "
+                     "channel of filters"
+                   : "bias must be [0] if has_bias is false"}));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(output, 3, dims["channels"], &output));
   c->set_output(0, output);
   return absl::OkStatus();
 }

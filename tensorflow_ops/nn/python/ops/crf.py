@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
-from tensorflow_ops.nn.python.ops import sequence_arguments
+from tensorflow_ops.nn.python.ops import nn_arguments
 
 
 class CrfDecode(NamedTuple):
@@ -29,7 +29,7 @@ def _scores(logits, transitions, lengths):
     if lengths is None:
         arguments.check_shape("logits", logits, [None, None, None], "[batch, frames, tags]")
         lengths = tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1])
-    return logits, transitions, sequence_arguments.ints("lengths", lengths)
+    return logits, transitions, nn_arguments.integers("lengths", lengths)
 
 
 @autograph.not_converted
@@ -71,7 +71,7 @@ def crf_log_likelihood(labels, logits, transitions, *, lengths=None, name=None) 
         example's result and gradient NaN).
     """
     inputs = _scores(logits, transitions, lengths)
-    labels = sequence_arguments.ints("labels", labels)
+    labels = nn_arguments.integers("labels", labels)
     return ops.tensorflow_ops_crf_log_likelihood(labels, *inputs, name=name)
 
 

@@ -66,22 +66,11 @@ def _decode_grad(op, _, d_scores):
     return tf.cast(d_logits, logits.dtype), tf.reshape(d_transitions, tf.shape(transitions)), None
 
 
-def _convert(pfor_input, transitions):
-    """Converts an op of which dim 0 is the batch, except in input `transitions`."""
-    if pfor_input.inputs[transitions].is_stacked:
-        # Each iteration has its own transitions: one at a time.
-        pfor_input.stack_inputs()
-        inputs = [value.t for value in pfor_input.inputs]
-        dtypes = [output.dtype for output in pfor_input.op.outputs]
-        outputs = tf.map_fn(lambda one: list(pfor.call(pfor_input, one)), inputs, fn_output_signature=dtypes)
-        return [pfor.stacked(y) for y in outputs]
-    pfor_input.stack_inputs([i for i in range(len(pfor_input.inputs)) if i != transitions])
-    inputs = [value.t for value in pfor_input.inputs]
-    shape = tf.shape(inputs[transitions - 1])
-    folded = [t if i == transitions else pfor.fold(t) for i, t in enumerate(inputs)]
-    return [pfor.stacked(pfor.unfold(y, shape[0], size=shape[1])) for y in pfor.call(pfor_input, folded)]
+def _convert(transitions):
+    """Returns the converter of an op whose input `transitions` has no batch."""
+    return lambda pfor_input: pfor.convert_folded(pfor_input, shared=[transitions])
 
 
-pfor.register("TensorflowOps>CrfLogLikelihood")(lambda pfor_input: _convert(pfor_input, 2))
-pfor.register("TensorflowOps>CrfMarginals")(lambda pfor_input: _convert(pfor_input, 1))
-pfor.register("TensorflowOps>CrfDecode")(lambda pfor_input: _convert(pfor_input, 1))
+pfor.register("TensorflowOps>CrfLogLikelihood")(_convert(2))
+pfor.register("TensorflowOps>CrfMarginals")(_convert(1))
+pfor.register("TensorflowOps>CrfDecode")(_convert(1))

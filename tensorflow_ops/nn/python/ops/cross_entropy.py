@@ -173,7 +173,7 @@ def sparse_softmax_cross_entropy(
     softcap = nn_arguments.softcap_or_none(softcap)
     with tf.name_scope(name or "sparse_softmax_cross_entropy"):
         logits, _ = nn_arguments.axis_last(logits, axis)
-        labels = nn_arguments.integer_labels(labels)
+        labels = nn_arguments.integers("labels", labels)
         value_dtype = arguments.at_least_float32(logits.dtype)
         weights = nn_arguments.class_weights_tensor(class_weights, logits, value_dtype)
         logits = nn_arguments.capped(logits, softcap)
@@ -213,7 +213,7 @@ def label_log_prob(labels, logits, *, name=None) -> tf.Tensor:
         "labels[3] is 7, expected [0, 5)" (a GPU makes that row and its gradient NaN).
     """
     logits = nn_arguments.logits_tensor(logits, -1)
-    return _label_loss(nn_arguments.integer_labels(labels), logits, {"log_prob": True}, name).loss
+    return _label_loss(nn_arguments.integers("labels", labels), logits, {"log_prob": True}, name).loss
 
 
 def _label_loss(labels, logits, attrs, name):

@@ -83,7 +83,7 @@ def linear_cross_entropy(
         parameters = [arguments.float_tensor("weight", weight)]
         if bias is not None:
             parameters.append(arguments.float_tensor("bias", bias))
-        labels = nn_arguments.integer_labels(labels)
+        labels = nn_arguments.integers("labels", labels)
         _check_shapes(features, labels, *parameters)
 
         # [..., D] as [N, D]. Not by -1, which is undefined for tensors without elements.

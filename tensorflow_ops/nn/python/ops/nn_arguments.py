@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, axes
 
-# The kernels read labels of 32 and 64 bits.
-_LABEL_DTYPES = {
+# The kernels read integers of 32 and 64 bits.
+_INT_DTYPES = {
     tf.int8: tf.int32,
     tf.uint8: tf.int32,
     tf.int16: tf.int32,
@@ -90,13 +90,13 @@ def axis_last(logits, axis):
     return axes.move_axis_last(logits_tensor(logits, axis), axis)
 
 
-def integer_labels(labels):
-    """Returns labels as int32 or int64. Raises ValueError."""
-    labels = arguments.int_tensor("labels", labels)
-    dtype = _LABEL_DTYPES.get(labels.dtype)
+def integers(name, value):
+    """Returns labels or lengths as int32 or int64. Raises ValueError."""
+    tensor = arguments.int_tensor(name, value)
+    dtype = _INT_DTYPES.get(tensor.dtype)
     if dtype is None:
-        raise ValueError(f"labels are {labels.dtype.name}, expected int32 or int64")
-    return tf.cast(labels, dtype)
+        raise ValueError(f"{name} are {tensor.dtype.name}, expected int32 or int64")
+    return tf.cast(tensor, dtype)
 
 
 def _float32_parts(number):

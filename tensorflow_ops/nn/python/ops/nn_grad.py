@@ -12,10 +12,8 @@ gradients to logits include the path through them.
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
-from tensorflow_ops.core.python.gradients import attrs, is_needed
+from tensorflow_ops.core.python.gradients import call, is_needed
 from tensorflow_ops.core.python.library import ops
-
-_LABEL_LOSS_ATTRS = ("ignores", "ignore_index", "label_smoothing", "z_loss", "log_prob")
 
 
 def _at_least_float32(*tensors):
@@ -35,7 +33,7 @@ def _multiply_no_nan(t, factor):
 
 @tf.RegisterGradient("TensorflowOps>Softmax")
 def _softmax_grad(op, d_output):
-    return ops.tensorflow_ops_softmax_grad(d_output, op.outputs[0], **attrs(op, ["log"]))
+    return call(ops.tensorflow_ops_softmax_grad, op, d_output, op.outputs[0])
 
 
 @tf.RegisterGradient("TensorflowOps>SoftmaxGrad")
@@ -80,10 +78,8 @@ def _entropy_grad_grad(op, g):
 def _label_loss_grad(op, d_loss, *_):
     logits, labels = op.inputs
     _, largest, rest = op.outputs
-    d_logits = ops.tensorflow_ops_sparse_softmax_cross_entropy_grad(
-        logits, labels, d_loss, largest, rest, **attrs(op, _LABEL_LOSS_ATTRS)
-    )
-    return d_logits, None
+    gradient = ops.tensorflow_ops_sparse_softmax_cross_entropy_grad
+    return call(gradient, op, logits, labels, d_loss, largest, rest), None
 
 
 @tf.RegisterGradient("TensorflowOps>SparseSoftmaxCrossEntropyGrad")
@@ -91,20 +87,19 @@ def _label_loss_grad_grad(op, g):
     """Differentiates d (a p - t), a = 1 + 2 z lse."""
     logits, labels, d, *rows = op.inputs
     x, g = _at_least_float32(logits, g)
-    options = attrs(op, _LABEL_LOSS_ATTRS)
-    each = ops.tensorflow_ops_sparse_softmax_cross_entropy_grad(x, labels, tf.ones_like(d), *rows, **options)
+    each = call(ops.tensorflow_ops_sparse_softmax_cross_entropy_grad, op, x, labels, tf.ones_like(d), *rows)
     to_d = tf.reduce_sum(g * each, -1)
 
     constant = _is_all_masked(rows[1])
-    if options["ignores"]:
-        constant |= tf.cast(labels, tf.int64) == options["ignore_index"]
+    if op.get_attr("ignores"):
+        constant |= tf.cast(labels, tf.int64) == op.get_attr("ignore_index")
     x, d = _zero_rows(constant, x, d)
     p = ops.tensorflow_ops_softmax(x)
     to_logits = ops.tensorflow_ops_softmax_grad(g, p)
-    if options["z_loss"]:
-        twice_z = 2 * sum(options["z_loss"])
+    if op.get_attr("z_loss"):
+        twice_z = 2 * sum(op.get_attr("z_loss"))
         to_logits += twice_z * (tf.reduce_logsumexp(x, -1, keepdims=True) * to_logits + p * _sum(g * p))
-    to_logits *= -d if options["log_prob"] else d
+    to_logits *= -d if op.get_attr("log_prob") else d
     return tf.cast(to_logits, logits.dtype), None, to_d, None, None
 
 
@@ -126,12 +121,10 @@ def _zero_rows(rows, x, d):
 def _cross_entropy_grad(op, d_loss, *_):
     labels, logits = op.inputs
     _, *rows = op.outputs
-    options = attrs(op, ["label_smoothing"])
 
     def gradients(to_labels):
-        return ops.tensorflow_ops_softmax_cross_entropy_grad(
-            labels, logits, d_loss, *rows, to_labels=to_labels, **options
-        )
+        gradient = ops.tensorflow_ops_softmax_cross_entropy_grad
+        return call(gradient, op, labels, logits, d_loss, *rows, to_labels=to_labels)
 
     if isinstance(op, tf.Operation):
         # A graph requests both gradients and mostly reads one. With an op for each it prunes the other.
@@ -146,11 +139,10 @@ def _cross_entropy_grad_grad(op, g, g_labels):
     """Differentiates d (p sum t - t) and, for labels, -(1 - e) d l."""
     labels, logits, d, *rows = op.inputs
     y, x, g, g_labels = _at_least_float32(labels, logits, g, g_labels)
-    options = attrs(op, ["label_smoothing", "to_labels"])
-    keep = 1 - sum(options["label_smoothing"])
-    each = ops.tensorflow_ops_softmax_cross_entropy_grad(y, x, tf.ones_like(d), *rows, **options)
+    keep, has_labels = 1 - sum(op.get_attr("label_smoothing")), op.get_attr("to_labels")
+    each = call(ops.tensorflow_ops_softmax_cross_entropy_grad, op, y, x, tf.ones_like(d), *rows)
     to_d = tf.reduce_sum(g * each.d_logits, -1)
-    if options["to_labels"]:
+    if has_labels:
         to_d += tf.reduce_sum(_multiply_no_nan(each.d_labels, g_labels), -1)
 
     x, d = _zero_rows(_is_all_masked(rows[1]), x, d)
@@ -158,7 +150,7 @@ def _cross_entropy_grad_grad(op, g, g_labels):
     to_labels = keep * d * (_sum(g * p) - g)
     label_sum = keep * _sum(y) + (1 - keep)
     to_logits = d * label_sum * ops.tensorflow_ops_softmax_grad(g, p)
-    if options["to_labels"]:
+    if has_labels:
         to_logits -= keep * d * (g_labels - p * _sum(g_labels))
     return tf.cast(to_labels, labels.dtype), tf.cast(to_logits, logits.dtype), to_d, *[None] * len(rows)
 

@@ -1,4 +1,4 @@
-"""Gradients of the ops of label sequences, from kernels.
+"""Gradients and vectorization of the ops of label sequences. The gradients are kernels'.
 
 Second derivatives do not exist. The gradient ops have a gradient to their upstream gradient, in which they are linear:
 forward mode needs it.
@@ -9,8 +9,8 @@ results: gradients to them are dropped.
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
-from tensorflow_ops.core.python.gradients import attrs, is_needed, refuse
+from tensorflow_ops.core.python import arguments, pfor
+from tensorflow_ops.core.python.gradients import call, is_needed, refuse
 from tensorflow_ops.core.python.library import ops
 
 
@@ -23,7 +23,7 @@ def _sum_products(dd_logits, d_logits, dtype):
 def _register(name, grad, function):
     @tf.RegisterGradient(f"TensorflowOps>{name}")
     def _loss_grad(op, d_loss, *_):
-        d_logits = grad(*op.inputs, d_loss, *op.outputs[1:], **attrs(op, ["blank_index"]))
+        d_logits = call(grad, op, *op.inputs, d_loss, *op.outputs[1:])
         return [None, d_logits, None, None]
 
     @tf.RegisterGradient(f"TensorflowOps>{name}Grad")
@@ -32,10 +32,13 @@ def _register(name, grad, function):
         inputs, d_loss, sums = op.inputs[:4], op.inputs[4], op.inputs[5:]
         to_upstream = None
         if is_needed(op, 4):
-            d_logits = grad(*inputs, tf.ones_like(d_loss), *sums, **attrs(op, ["blank_index"]))
+            d_logits = call(grad, op, *inputs, tf.ones_like(d_loss), *sums)
             to_upstream = _sum_products(dd_logits, d_logits, dtype)
         refused = refuse(op, 1, f"{function} has no second derivatives", [dd_logits])
         return [None, refused, None, None, to_upstream, None, None]
+
+    for op in (name, f"{name}Grad"):
+        pfor.register(f"TensorflowOps>{op}")(pfor.convert_folded)
 
 
 _register("CtcLoss", ops.tensorflow_ops_ctc_loss_grad, "ctc_loss")

@@ -1,109 +1,71 @@
 // CtcGreedyDecode, CtcBeamSearchDecode, CtcBeamSearchStep: names, inputs,
 // attrs, outputs, shapes.
-#include <initializer_list>
-#include <limits>
-#include <tuple>
+#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/named_dims.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_inputs_op.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_decode.h"
 
 namespace tfo {
 namespace {
 
-using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
-using ::tensorflow::shape_inference::ShapeHandle;
 
 // Refuses an attr blank_index that is no class, and classes beyond int32.
-absl::Status CheckCtcBlank(InferenceContext* c, DimensionHandle classes) {
+absl::Status CheckCtcBlank(InferenceContext* c, NamedDims* dims) {
   int64_t blank;
   TF_RETURN_IF_ERROR(c->GetAttr("blank_index", &blank));
-  if (!c->ValueKnown(classes)) return absl::OkStatus();
-  if (c->Value(classes) > std::numeric_limits<int32_t>::max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("logits have ", c->Value(classes),
-                     " classes, expected at most 2147483647"));
+  const int64_t classes = c->Value((*dims)["classes"]);
+  if (classes < 0) return absl::OkStatus();
+  if (classes > INT32_MAX) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "logits have ", classes, " classes, expected at most 2147483647"));
   }
-  return ReadBlank(blank, c->Value(classes), &blank);
+  return ReadBlank(blank, classes, &blank);
 }
 
-// Of inputs logits [B, T, V] and logit_lengths [B].
-absl::Status ReadCtcDims(InferenceContext* c, DimensionHandle* batch,
-                         DimensionHandle* frames) {
-  ShapeHandle logits, lengths;
-  TF_RETURN_IF_ERROR(Expect("logits must be [batch, frames, classes]",
-                            c->WithRank(c->input(0), 3, &logits)));
-  TF_RETURN_IF_ERROR(CheckCtcBlank(c, c->Dim(logits, 2)));
-  const char* const of_batch = "logit_lengths must be [batch]";
-  TF_RETURN_IF_ERROR(Expect(of_batch, c->WithRank(c->input(1), 1, &lengths)));
-  *frames = c->Dim(logits, 1);
-  return Expect(of_batch,
-                c->Merge(c->Dim(lengths, 0), c->Dim(logits, 0), batch));
+// Reads logits and logit_lengths.
+absl::Status ReadFrames(InferenceContext* c, NamedDims* dims) {
+  TF_RETURN_IF_ERROR(dims->Read(0, {"logits must be [batch, frames, classes]",
+                                    "logit_lengths must be [batch]"}));
+  return CheckCtcBlank(c, dims);
 }
 
 absl::Status CtcGreedyDecodeShape(InferenceContext* c) {
-  DimensionHandle batch, frames;
-  TF_RETURN_IF_ERROR(ReadCtcDims(c, &batch, &frames));
-  c->set_output(0, c->Matrix(batch, frames));
-  c->set_output(1, c->Vector(batch));
-  c->set_output(2, c->Vector(batch));
-  return absl::OkStatus();
+  NamedDims dims(c);
+  TF_RETURN_IF_ERROR(ReadFrames(c, &dims));
+  return dims.Write({"[batch, frames]", "[batch]", "[batch]"});
 }
 
 absl::Status CtcBeamSearchDecodeShape(InferenceContext* c) {
-  DimensionHandle batch, frames;
-  TF_RETURN_IF_ERROR(ReadCtcDims(c, &batch, &frames));
-  ShapeHandle unused;
-  TF_RETURN_IF_ERROR(Expect("label_bonus must be a scalar",
-                            c->WithRank(c->input(2), 0, &unused)));
+  NamedDims dims(c);
+  TF_RETURN_IF_ERROR(ReadFrames(c, &dims));
+  TF_RETURN_IF_ERROR(dims.Read(2, {"label_bonus must be a scalar"}));
   int64_t paths;
   TF_RETURN_IF_ERROR(c->GetAttr("top_paths", &paths));
-  c->set_output(0, c->MakeShape({batch, c->MakeDim(paths), frames}));
-  for (int i = 1; i < 4; ++i) {
-    c->set_output(i, c->Matrix(batch, c->MakeDim(paths)));
-  }
-  return absl::OkStatus();
+  dims["paths"] = c->MakeDim(paths);
+  constexpr char kPaths[] = "[batch, paths]";
+  return dims.Write({"[batch, paths, frames]", kPaths, kPaths, kPaths});
 }
 
 absl::Status CtcBeamSearchStepShape(InferenceContext* c) {
-  ShapeHandle logits, weights;
-  TF_RETURN_IF_ERROR(Expect("logits must be [batch, classes]",
-                            c->WithRank(c->input(0), 2, &logits)));
-  const DimensionHandle classes = c->Dim(logits, 1);
-  TF_RETURN_IF_ERROR(CheckCtcBlank(c, classes));
-  TF_RETURN_IF_ERROR(Expect("weights must be [batch, beam_width, 3]",
-                            c->WithRank(c->input(2), 3, &weights)));
-  const DimensionHandle width = c->Dim(weights, 1);
-  if (c->ValueKnown(width) && c->Value(width) == 0) {
+  static_assert(kCtcWeights == 3 && kCtcPrefixIds == 5);
+  NamedDims dims(c);
+  TF_RETURN_IF_ERROR(dims.Read(
+      0, {"logits must be [batch, classes]", "is_frame must be [batch]",
+          "weights must be [batch, beam_width, 3]",
+          "prefixes must be [batch, beam_width, 5]",
+          "label_scores must be [batch, beam_width, classes]",
+          "lm_weight must be a scalar", "label_bonus must be a scalar"}));
+  TF_RETURN_IF_ERROR(CheckCtcBlank(c, &dims));
+  if (c->Value(dims["beam_width"]) == 0) {
     return absl::InvalidArgumentError("beam_width is 0, expected at least 1");
   }
-  DimensionHandle batch;
-  TF_RETURN_IF_ERROR(
-      Expect("weights must be [batch, beam_width, 3]",
-             c->Merge(c->Dim(logits, 0), c->Dim(weights, 0), &batch)));
-  for (const auto& [input, expected, dims] :
-       std::initializer_list<std::tuple<int, const char*, ShapeHandle>>{
-           {1, "is_frame must be [batch]", c->Vector(batch)},
-           {2, "weights must be [batch, beam_width, 3]",
-            c->MakeShape({batch, width, c->MakeDim(kCtcWeights)})},
-           {3, "prefixes must be [batch, beam_width, 5]",
-            c->MakeShape({batch, width, c->MakeDim(kCtcPrefixIds)})},
-           {4, "label_scores must be [batch, beam_width, classes]",
-            c->MakeShape({batch, width, classes})},
-           {5, "lm_weight must be a scalar", c->Scalar()},
-           {6, "label_bonus must be a scalar", c->Scalar()}}) {
-    ShapeHandle merged;
-    TF_RETURN_IF_ERROR(
-        Expect(expected, c->Merge(c->input(input), dims, &merged)));
-    if (input == 2 || input == 3) c->set_output(input - 2, merged);
-  }
-  c->set_output(2, c->Matrix(batch, width));
-  c->set_output(3, c->Matrix(batch, width));
-  return absl::OkStatus();
+  return dims.Write({"[batch, beam_width, 3]", "[batch, beam_width, 5]",
+                     "[batch, beam_width]", "[batch, beam_width]"});
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
-from tensorflow_ops.nn.python.ops import sequence_arguments
+from tensorflow_ops.nn.python.ops import nn_arguments, sequence_arguments
 from tensorflow_ops.seq2seq.python.ops import ctc_decode_grad, ctc_decode_loop, decoder, seq2seq_arguments
 
 
@@ -31,7 +31,7 @@ class CtcBeamSearchDecode(NamedTuple):
 def _inputs(logits, logit_lengths, blank_index, pad_id):
     """Returns logits and lengths as tensors, and the attrs of all CTC decoders. Raises ValueError."""
     logits = arguments.float_tensor("logits", logits)
-    lengths = sequence_arguments.ints("logit_lengths", logit_lengths)
+    lengths = nn_arguments.integers("logit_lengths", logit_lengths)
     attrs = {
         "blank_index": sequence_arguments.blank_index(blank_index),
         "Tvalue": arguments.at_least_float32(logits.dtype),

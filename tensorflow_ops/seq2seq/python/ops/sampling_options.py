@@ -1,7 +1,6 @@
 """The options of sample and stochastic_beam_search: checks, seeds, the filters of tokens."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -103,40 +102,25 @@ class SamplingOptions:
     logits_processor: Callable | None
 
     @classmethod
-    def checked(
-        cls,
-        *,
-        max_length,
-        eos_ids,
-        temperature,
-        top_k,
-        top_p,
-        min_p,
-        typical_p,
-        pad_id,
-        min_length,
-        num_return_sequences,
-        logits_processor,
-    ):
+    def checked(cls, **options):
         """Checks and converts the options. Raises ValueError."""
-        eos_ids = seq2seq_arguments.eos_tuple(eos_ids)
-        if num_return_sequences is not None:
-            num_return_sequences = arguments.static_int("num_return_sequences", num_return_sequences, 1)
-        return cls(
-            num_return_sequences=num_return_sequences,
-            logits_processor=seq2seq_arguments.function_or_none("logits_processor", logits_processor),
-            min_p=seq2seq_arguments.probability("min_p", min_p),
-            typical_p=seq2seq_arguments.positive_probability("typical_p", typical_p),
-            max_length=seq2seq_arguments.max_length(max_length),
-            eos_ids=eos_ids,
-            temperature=arguments.number(
-                "temperature", temperature, "a finite number that is not negative", lambda x: (x >= 0) & (x < math.inf)
-            ),
-            top_k=arguments.static_int("top_k", top_k, 0),
-            top_p=seq2seq_arguments.positive_probability("top_p", top_p),
-            pad_id=seq2seq_arguments.pad_id_or_default(pad_id, eos_ids),
-            min_length=arguments.int_scalar("min_length", min_length, 0),
+        options["eos_ids"] = seq2seq_arguments.eos_tuple(options["eos_ids"])
+        options["pad_id"] = seq2seq_arguments.pad_id_or_default(options["pad_id"], options["eos_ids"])
+        options["max_length"] = seq2seq_arguments.max_length(options["max_length"])
+        options["min_length"] = arguments.int_scalar("min_length", options["min_length"], 0)
+        options["top_k"] = arguments.static_int("top_k", options["top_k"], 0)
+        options["temperature"] = arguments.number(
+            "temperature", options["temperature"], "a finite number that is not negative", lambda x: x >= 0
         )
+        options["min_p"] = seq2seq_arguments.probability("min_p", options["min_p"])
+        for name in ("top_p", "typical_p"):
+            options[name] = seq2seq_arguments.positive_probability(name, options[name])
+        if options["num_return_sequences"] is not None:
+            options["num_return_sequences"] = arguments.static_int(
+                "num_return_sequences", options["num_return_sequences"], 1
+            )
+        seq2seq_arguments.function_or_none("logits_processor", options["logits_processor"])
+        return cls(**options)
 
     @property
     def is_greedy(self):

@@ -1,0 +1,45 @@
+// Shapes as texts: a shape function declares those of an op's inputs and
+// outputs, and errors quote them.
+#ifndef TENSORFLOW_OPS_CORE_CC_NAMED_DIMS_H_
+#define TENSORFLOW_OPS_CORE_CC_NAMED_DIMS_H_
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+
+namespace tfo {
+
+// A text has dims in its first brackets; without brackets it is of a scalar. A
+// dim is a name, which stands for one size in all texts, such as `labels`; a
+// name and a number, `labels + 1`; or a number.
+class NamedDims {
+ public:
+  using Context = ::tensorflow::shape_inference::InferenceContext;
+  using Dim = ::tensorflow::shape_inference::DimensionHandle;
+
+  explicit NamedDims(Context* c) : c_(c) {}
+
+  // The inputs from `first` on must have the shapes of the texts, as in "labels
+  // must be [batch, labels]". A text begins the error.
+  absl::Status Read(int first, std::initializer_list<std::string> texts);
+
+  // Sets the shapes of all outputs.
+  absl::Status Write(std::initializer_list<std::string> texts);
+
+  // The size that a name stands for, as far as it is known.
+  Dim& operator[](const std::string& name);
+
+ private:
+  absl::Status Merge(const std::string& dim, Dim found);
+
+  Context* const c_;
+  std::vector<std::pair<std::string, Dim>> sizes_;
+};
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_CORE_CC_NAMED_DIMS_H_
