@@ -27,13 +27,9 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
-struct alignas(8) float2 {
-  float x, y;
-};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
-inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) {
   return {x, y, z, w};
 }
@@ -124,9 +120,6 @@ T AtomicAdd(T* at, T value) {
   const T before = *at;
   *at += value;
   return before;
-}
-inline void AtomicAdd(float2* at, float2 value) {
-  *at = {at->x + value.x, at->y + value.y};
 }
 inline void AtomicAdd(float4* at, float4 value) {
   *at = {at->x + value.x, at->y + value.y, at->z + value.z, at->w + value.w};
