@@ -49,6 +49,17 @@ struct Gpu {
 // Algorithms return this: null, or the error of a CUDA launch.
 using Error = const char*;
 
+// An algorithm is a function Error Function(const Device&, const Args<T>&), and
+// Args<T> has its sizes, options and tensors. Instantiates it for each float
+// type (float16.h); a wide one for float and double only.
+#define TFO_INSTANTIATE_ALGORITHM(Function, Device, Args)    \
+  TFO_INSTANTIATE_WIDE_ALGORITHM(Function, Device, Args);    \
+  template Error Function(const Device&, const Args<Half>&); \
+  template Error Function(const Device&, const Args<BFloat16>&)
+#define TFO_INSTANTIATE_WIDE_ALGORITHM(Function, Device, Args) \
+  template Error Function(const Device&, const Args<float>&);  \
+  template Error Function(const Device&, const Args<double>&)
+
 }  // namespace tfo
 
 #endif  // TENSORFLOW_OPS_CORE_CC_DEVICE_H_

@@ -23,6 +23,13 @@ struct BFloat16 {  // the upper half of a binary32
   uint16_t bits;
 };
 
+// Expands macro(T) for each float type.
+#define TFO_FOR_EACH_FLOAT(macro) \
+  macro(float);                   \
+  macro(double);                  \
+  macro(Half);                    \
+  macro(BFloat16)
+
 // The type that values of T are computed and summed in.
 template <typename T>
 struct AccumulatorOf {

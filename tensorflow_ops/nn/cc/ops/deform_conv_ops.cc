@@ -42,7 +42,7 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
                c->Merge(c->input(first + 3), c->Vector(0), &shapes[3])));
   }
   if (known) {
-    DeformConvArgs args;
+    DeformConvShape args;
     TF_RETURN_IF_ERROR(CheckDeformConv(attrs, dims[0], dims[1], dims[2],
                                        attrs.has_mask ? &dims[3] : nullptr,
                                        &args));
@@ -68,7 +68,7 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
   return absl::OkStatus();
 }
 
-absl::Status DeformConvShape(InferenceContext* c) {
+absl::Status SetDeformConvShape(InferenceContext* c) {
   ShapeHandle output, bias;
   TF_RETURN_IF_ERROR(ConvolvedShape(c, 0, &output));
   bool has_bias;
@@ -89,7 +89,7 @@ absl::Status DeformConvShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status DeformConvGradShape(InferenceContext* c) {
+absl::Status SetDeformConvGradShapes(InferenceContext* c) {
   ShapeHandle output;
   TF_RETURN_IF_ERROR(ConvolvedShape(c, 1, &output));
   TF_RETURN_IF_ERROR(Expect("d_output must have the output's shape",
@@ -121,7 +121,8 @@ REGISTER_OP("TensorflowOps>DeformConv2d")
     .Input("filters: T")
     .Input("mask: T")
     .Input("bias: T")
-    .Output("output: T") TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::DeformConvShape);
+    .Output("output: T")
+        TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::SetDeformConvShape);
 
 REGISTER_OP("TensorflowOps>DeformConv2dGrad")
     .Input("d_output: T")
@@ -134,4 +135,4 @@ REGISTER_OP("TensorflowOps>DeformConv2dGrad")
     .Output("d_filters: T")
     .Output("d_mask: T")
     .Output("d_bias: T")
-        TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::DeformConvGradShape);
+        TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::SetDeformConvGradShapes);

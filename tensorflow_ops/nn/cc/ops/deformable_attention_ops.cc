@@ -58,8 +58,8 @@ absl::Status MergePoints(InferenceContext* c, int first, DimensionHandle levels,
 
 // The output's shape, from values, spatial_shapes, sampling_locations and
 // attention_weights, inputs `first` on.
-absl::Status AttentionShape(InferenceContext* c, int first,
-                            ShapeHandle* output) {
+absl::Status SetAttentionShape(InferenceContext* c, int first,
+                               ShapeHandle* output) {
   ShapeHandle values, levels;
   TF_RETURN_IF_ERROR(Expect("values must be [N, S, heads, channels]",
                             c->WithRank(c->input(first), 4, &values)));
@@ -98,7 +98,7 @@ REGISTER_OP("TensorflowOps>MultiscaleDeformableAttention")
     .Output("output: T") TFO_ATTENTION_ATTRS.SetShapeFn(
         [](::tensorflow::shape_inference::InferenceContext* c) {
           ::tensorflow::shape_inference::ShapeHandle output;
-          TF_RETURN_IF_ERROR(tfo::AttentionShape(c, 0, &output));
+          TF_RETURN_IF_ERROR(tfo::SetAttentionShape(c, 0, &output));
           c->set_output(0, output);
           return absl::OkStatus();
         });
@@ -114,7 +114,7 @@ REGISTER_OP("TensorflowOps>MultiscaleDeformableAttentionGrad")
     .Output("d_attention_weights: Tvalue") TFO_ATTENTION_ATTRS
     .SetShapeFn([](::tensorflow::shape_inference::InferenceContext* c) {
       ::tensorflow::shape_inference::ShapeHandle output;
-      TF_RETURN_IF_ERROR(tfo::AttentionShape(c, 1, &output));
+      TF_RETURN_IF_ERROR(tfo::SetAttentionShape(c, 1, &output));
       TF_RETURN_IF_ERROR(tfo::Expect("d_output must have the output's shape",
                                      c->Merge(c->input(0), output, &output)));
       c->set_output(0, c->input(1));
