@@ -91,6 +91,8 @@ void CheckGaussianKl(const Device& device, const RowShape& shape,
                                    kUnit ? nullptr : g[3].data()});
   TFO_EXPECT(divergence.IsIntact());
   for (const auto& one : g) TFO_EXPECT(one.IsIntact());
+  constexpr const char* kNames[] = {"d_q_mean", "d_q_log_variance", "d_p_mean",
+                                    "d_p_log_variance"};
   // Results beyond the largest number are infinite.
   const auto rounded = [](double x) { return double{Narrow<Value>(Value(x))}; };
   for (int64_t r = 0; r < rows; ++r) {
@@ -107,9 +109,8 @@ void CheckGaussianKl(const Device& device, const RowShape& shape,
       const double expected[] = {to_mean, d * std::expm1(ratio) / 2, -to_mean,
                                  -d * (std::expm1(ratio) + square) / 2};
       for (int k = 0; k < (kUnit ? 2 : 4); ++k) {
-        ExpectNear("gradient " + std::to_string(k), i, g[k][i],
-                   rounded(expected[k]), 4 * Tolerance<T>(),
-                   k == 3 ? std::abs(d) * square : 1e-6);
+        ExpectNear(kNames[k], i, g[k][i], rounded(expected[k]),
+                   4 * Tolerance<T>(), k == 3 ? std::abs(d) * square : 1e-6);
       }
     }
     ExpectNear("divergence", r, divergence[r], rounded(sum),

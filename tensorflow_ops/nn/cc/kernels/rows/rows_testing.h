@@ -75,11 +75,10 @@ class Guarded {
   }
   T operator[](int64_t i) const { return data()[i]; }
   bool IsIntact() const {
-    const size_t end = begin_ + size_ * sizeof(T);
-    for (size_t i = 0; i < bytes_.size(); ++i) {
-      if ((i < begin_ || i >= end) && bytes_[i] != kPoison) return false;
-    }
-    return true;
+    const auto is_intact = [](char c) { return c == kPoison; };
+    const auto begin = bytes_.begin() + begin_;
+    return std::all_of(bytes_.begin(), begin, is_intact) &&
+           std::all_of(begin + size_ * sizeof(T), bytes_.end(), is_intact);
   }
   bool HasBitsOf(const Guarded& other) const {
     return std::memcmp(data(), other.data(), size_ * sizeof(T)) == 0;
@@ -114,8 +113,8 @@ inline constexpr double kSmallest =
 // `i` is the value's index. `least`: the magnitude of the terms whose
 // difference it is.
 template <typename T>
-void ExpectNear(const std::string& what, int64_t i, T actual_value,
-                double expected, double tolerance, double least = 0) {
+void ExpectNear(const char* what, int64_t i, T actual_value, double expected,
+                double tolerance, double least = 0) {
   const double actual = Widen(actual_value);
   const bool same =
       std::isnan(expected) ? std::isnan(actual)
@@ -173,9 +172,9 @@ struct Row {
       if (c != at) rest += std::exp(x[c] - (none ? 0 : largest));
     }
     log = none ? 0 : std::log1p(rest);
+    const double inverse = 1 / (1 + rest);
     for (int64_t c = 0; c < n; ++c) {
-      p.push_back(none ? 0 : std::exp(x[c] - largest) / (1 + rest));
-      if (nan) p.back() = NAN;
+      p.push_back(nan ? NAN : none ? 0 : std::exp(x[c] - largest) * inverse);
     }
   }
   double LogP(int64_t c) const {
