@@ -27,13 +27,9 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
-struct alignas(8) float2 {
-  float x, y;
-};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
-inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) {
   return {x, y, z, w};
 }
@@ -45,12 +41,30 @@ struct Dim3 {
 };
 
 inline Dim3 thread_index, block_index, block_size, grid_size;
-inline ucontext_t scheduler;
-inline ucontext_t* fiber;  // the one that runs
+
+// A stack, and where it continues.
+struct Fiber {
+  ucontext_t context;
+  void* at[5];  // of __builtin_setjmp
+  bool started = false;
+};
+inline Fiber scheduler;
+inline Fiber* fiber;  // the one that runs
+
+[[gnu::noinline]] inline void Switch(Fiber& from, Fiber& to) {
+#ifdef __SANITIZE_ADDRESS__  // does not support the other way
+  swapcontext(&from.context, &to.context);
+#else  // without a system call
+  if (__builtin_setjmp(from.at) != 0) return;
+  if (to.started) __builtin_longjmp(to.at, 1);
+  to.started = true;
+  setcontext(&to.context);
+#endif
+}
 
 // __syncthreads: yields to the scheduler, which resumes this fiber after all
 // others of the block have reached their barriers.
-inline void Barrier() { swapcontext(fiber, &scheduler); }
+inline void Barrier() { Switch(*fiber, scheduler); }
 
 inline std::vector<char> votes;
 inline bool BarrierOr(bool vote) {
@@ -125,9 +139,6 @@ T AtomicAdd(T* at, T value) {
   *at += value;
   return before;
 }
-inline void AtomicAdd(float2* at, float2 value) {
-  *at = {at->x + value.x, at->y + value.y};
-}
 inline void AtomicAdd(float4* at, float4 value) {
   *at = {at->x + value.x, at->y + value.y, at->z + value.z, at->w + value.w};
 }
@@ -163,7 +174,8 @@ void Run(unsigned grid, unsigned block, int shared_bytes,
   static std::vector<bool> done;
   running = &kernel;
   char* const stacks = Stacks(block);
-  std::vector<ucontext_t> fibers(block);
+  std::vector<Fiber> fibers(block);
+  scheduler.started = true;
   votes.assign(block, 0);
   shuffled.assign(block, {});
   if (shared_bytes > kSharedBytes) {
@@ -181,22 +193,24 @@ void Run(unsigned grid, unsigned block, int shared_bytes,
     dynamic_shared.shrink_to_fit();
     if (shared_bytes > 0) std::memset(DynamicShared(), 0xFF, shared_bytes);
     for (unsigned t = 0; t < block; ++t) {
-      getcontext(&fibers[t]);
-      fibers[t].uc_stack.ss_sp = &stacks[kStackBytes * t];
-      fibers[t].uc_stack.ss_size = kStackBytes;
-      fibers[t].uc_link = &scheduler;
+      ucontext_t& context = fibers[t].context;
+      getcontext(&context);
+      context.uc_stack.ss_sp = &stacks[kStackBytes * t];
+      context.uc_stack.ss_size = kStackBytes;
+      fibers[t].started = false;
       makecontext(
-          &fibers[t],
+          &context,
           +[] {
             (*running)();
             done[thread_index.x] = true;
+            Barrier();
           },
           0);
     }
     for (unsigned finished = 0; finished < block;) {
       for (thread_index.x = 0; thread_index.x < block; ++thread_index.x) {
         fiber = &fibers[thread_index.x];
-        swapcontext(&scheduler, fiber);
+        Switch(scheduler, *fiber);
       }
       finished = 0;
       for (bool d : done) finished += d;

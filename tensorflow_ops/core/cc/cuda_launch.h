@@ -77,6 +77,27 @@ __device__ void StorePack(const Pack<T, N>& pack, T* to) {
   }
 }
 
+// Adds N values to memory, in no order among threads. GPUs from sm_90 on add 16
+// bytes at once, to which `to` is aligned where N is a multiple of 4.
+template <int N, typename T>
+__device__ void AddAtomically(const T (&values)[N], T* to) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  constexpr int kTogether = 1;
+#else
+  constexpr int kTogether = sizeof(T) == sizeof(float) && N % 4 == 0 ? 4 : 1;
+#endif
+#pragma unroll
+  for (int n = 0; n < N; n += kTogether) {
+    if constexpr (kTogether == 4) {
+      atomicAdd(
+          reinterpret_cast<float4*>(to + n),
+          make_float4(values[n], values[n + 1], values[n + 2], values[n + 3]));
+    } else {
+      atomicAdd(to + n, values[n]);
+    }
+  }
+}
+
 // Can n consecutive values at these addresses be accessed in packs of N?
 template <int N, typename... Values>
 bool FitsPacks(int64_t n, const Values*... places) {
@@ -85,16 +106,12 @@ bool FitsPacks(int64_t n, const Values*... places) {
                                 0));
 }
 
-// Calls run(N) with the widest pack for which fits(N) is true: 16 bytes, else
-// two values, else one. N is an integral_constant.
+// Calls run(N) with packs of 16 bytes if fits(N) is true, else of one value. N
+// is an integral_constant.
 template <typename T, typename Fits, typename Run>
 Error WithWidestPack(const Fits& fits, const Run& run) {
   const std::integral_constant<int, kPackSize<T>> widest;
-  const std::integral_constant<int, 2> two;
   if (fits(widest)) return run(widest);
-  if constexpr (kPackSize<T> > 2) {
-    if (fits(two)) return run(two);
-  }
   return run(std::integral_constant<int, 1>());
 }
 
@@ -111,22 +128,6 @@ __device__ inline void* DynamicShared() {
 #else
   extern __shared__ uint4 dynamic_shared[];
   return dynamic_shared;
-#endif
-}
-
-// The shared memory that a block may have on the current device, in bytes.
-inline Error ReadMaxShared(int* bytes) {
-#ifdef TFO_CUDA_EMULATION
-  *bytes = cuda_emulation::kSharedBytes;
-  return nullptr;
-#else
-  int device;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(
-        bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  }
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 #endif
 }
 

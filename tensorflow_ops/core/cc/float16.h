@@ -33,6 +33,13 @@ struct BFloat16 {  // the upper half of a binary32
   template decltype(Function<float>) Function<float>; \
   template decltype(Function<double>) Function<double>
 
+// Expands macro(T) for each float type.
+#define TFO_FOR_EACH_FLOAT(macro) \
+  macro(float);                   \
+  macro(double);                  \
+  macro(Half);                    \
+  macro(BFloat16)
+
 // The type that values of T are computed and summed in.
 template <typename T>
 struct AccumulatorOf {

@@ -41,7 +41,7 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
         first + 3, {"mask must be [0] if has_mask is false"}));
   }
   if (known) {
-    DeformConvArgs args;
+    DeformConvShape args;
     TF_RETURN_IF_ERROR(CheckDeformConv(attrs, dims[0], dims[1], dims[2],
                                        attrs.has_mask ? &dims[3] : nullptr,
                                        &args));
@@ -67,7 +67,7 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
   return absl::OkStatus();
 }
 
-absl::Status DeformConvShape(InferenceContext* c) {
+absl::Status SetDeformConvShape(InferenceContext* c) {
   ShapeHandle output;
   TF_RETURN_IF_ERROR(ConvolvedShape(c, 0, &output));
   bool has_bias;
@@ -83,7 +83,7 @@ absl::Status DeformConvShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status DeformConvGradShape(InferenceContext* c) {
+absl::Status SetDeformConvGradShapes(InferenceContext* c) {
   ShapeHandle output;
   TF_RETURN_IF_ERROR(ConvolvedShape(c, 1, &output));
   TF_RETURN_IF_ERROR(Expect("d_output must have the output's shape",
@@ -115,7 +115,8 @@ REGISTER_OP("TensorflowOps>DeformConv2d")
     .Input("filters: T")
     .Input("mask: T")
     .Input("bias: T")
-    .Output("output: T") TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::DeformConvShape);
+    .Output("output: T")
+        TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::SetDeformConvShape);
 
 REGISTER_OP("TensorflowOps>DeformConv2dGrad")
     .Input("d_output: T")
@@ -128,4 +129,4 @@ REGISTER_OP("TensorflowOps>DeformConv2dGrad")
     .Output("d_filters: T")
     .Output("d_mask: T")
     .Output("d_bias: T")
-        TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::DeformConvGradShape);
+        TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::SetDeformConvGradShapes);

@@ -20,8 +20,8 @@ constexpr char kFits[] =
 
 // The output's shape, from values, spatial_shapes, sampling_locations and
 // attention_weights, inputs `first` on.
-absl::Status AttentionShape(InferenceContext* c, int first,
-                            ShapeHandle* output) {
+absl::Status SetAttentionShape(InferenceContext* c, int first,
+                               ShapeHandle* output) {
   std::vector<int64_t> num_points;
   TF_RETURN_IF_ERROR(c->GetAttr("num_points", &num_points));
   const std::string points =
@@ -70,7 +70,7 @@ REGISTER_OP("TensorflowOps>MultiscaleDeformableAttention")
     .Output("output: T") TFO_ATTENTION_ATTRS.SetShapeFn(
         [](::tensorflow::shape_inference::InferenceContext* c) {
           ::tensorflow::shape_inference::ShapeHandle output;
-          TF_RETURN_IF_ERROR(tfo::AttentionShape(c, 0, &output));
+          TF_RETURN_IF_ERROR(tfo::SetAttentionShape(c, 0, &output));
           c->set_output(0, output);
           return absl::OkStatus();
         });
@@ -86,7 +86,7 @@ REGISTER_OP("TensorflowOps>MultiscaleDeformableAttentionGrad")
     .Output("d_attention_weights: Tvalue") TFO_ATTENTION_ATTRS
     .SetShapeFn([](::tensorflow::shape_inference::InferenceContext* c) {
       ::tensorflow::shape_inference::ShapeHandle output;
-      TF_RETURN_IF_ERROR(tfo::AttentionShape(c, 1, &output));
+      TF_RETURN_IF_ERROR(tfo::SetAttentionShape(c, 1, &output));
       TF_RETURN_IF_ERROR(tfo::Expect("d_output must have the output's shape",
                                      c->Merge(c->input(0), output, &output)));
       c->set_output(0, c->input(1));

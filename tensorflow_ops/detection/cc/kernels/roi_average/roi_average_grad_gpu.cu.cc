@@ -7,24 +7,6 @@
 namespace tfo {
 namespace {
 
-// Adds N channels, in no order among threads. GPUs from sm_90 on add 16 bytes
-// at once.
-template <int N, typename Sum>
-__device__ void AddChannels(const Sum (&values)[N], Sum* at) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  constexpr bool kTogether = false;
-#else
-  constexpr bool kTogether = N == 4;
-#endif
-  if constexpr (kTogether) {
-    atomicAdd(reinterpret_cast<float4*>(at),
-              make_float4(values[0], values[1], values[2], values[3]));
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; ++i) atomicAdd(at + i, values[i]);
-  }
-}
-
 // The gradient by atomic additions to zeros, one per channel, bin and pixel. A
 // block takes a row of a box's bins, a thread some channels of a bin.
 template <typename T, int N>
@@ -58,7 +40,7 @@ __global__ void __launch_bounds__(kRowThreads)
               for (int n = 0; n < N; ++n) {
                 products[n] = weight * gradients.values[n];
               }
-              AddChannels(products, line + x.pixel * strides.column);
+              AddAtomically(products, line + x.pixel * strides.column);
             }
           }
         });

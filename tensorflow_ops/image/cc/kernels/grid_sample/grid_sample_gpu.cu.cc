@@ -65,31 +65,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Adds N values at once where the GPU can: 16 bytes from sm_90 on.
-template <int N, typename Sum>
-__device__ void AddAtomically(const Sum (&values)[N], Sum* to) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  constexpr int kTogether = 1;
-#else
-  constexpr int kTogether = sizeof(Sum) == 4 && N % 4 == 0   ? 4
-                            : sizeof(Sum) == 4 && N % 2 == 0 ? 2
-                                                             : 1;
-#endif
-#pragma unroll
-  for (int n = 0; n < N; n += kTogether) {
-    if constexpr (kTogether == 4) {
-      atomicAdd(
-          reinterpret_cast<float4*>(to + n),
-          make_float4(values[n], values[n + 1], values[n + 2], values[n + 3]));
-    } else if constexpr (kTogether == 2) {
-      atomicAdd(reinterpret_cast<float2*>(to + n),
-                make_float2(values[n], values[n + 1]));
-    } else {
-      atomicAdd(to + n, values[n]);
-    }
-  }
-}
-
 // Adds to zeros, in no order.
 template <typename T, int N, int kAxis>
 __global__ void __launch_bounds__(kThreads)

@@ -288,15 +288,9 @@ Error RunCrf(const Cpu& cpu, const Args<T>& args) {
   return Run(cpu, args);
 }
 
-#define TFO_INSTANTIATE(T)                                            \
-  template Error RunCrf(const Cpu&, const CrfLikelihoodArgs<T>&);     \
-  template Error RunCrf(const Cpu&, const CrfLikelihoodGradArgs<T>&); \
-  template Error RunCrf(const Cpu&, const CrfMarginalsArgs<T>&);      \
-  template Error RunCrf(const Cpu&, const CrfDecodeArgs<T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(RunCrf, Cpu, CrfLikelihoodArgs);
+TFO_INSTANTIATE_ALGORITHM(RunCrf, Cpu, CrfLikelihoodGradArgs);
+TFO_INSTANTIATE_ALGORITHM(RunCrf, Cpu, CrfMarginalsArgs);
+TFO_INSTANTIATE_ALGORITHM(RunCrf, Cpu, CrfDecodeArgs);
 
 }  // namespace tfo

@@ -444,10 +444,7 @@ int64_t CrfScratchBytes(const Args<T>& args) {
   TFO_INSTANTIATE_ONE(CrfLikelihoodGradArgs, T); \
   TFO_INSTANTIATE_ONE(CrfMarginalsArgs, T);      \
   TFO_INSTANTIATE_ONE(CrfDecodeArgs, T)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 #undef TFO_INSTANTIATE_ONE
 

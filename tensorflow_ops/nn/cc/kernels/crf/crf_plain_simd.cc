@@ -308,10 +308,7 @@ void CrfPlainAddPairs(int64_t tags, const CrfPlainRows& rows, double* factors) {
   template bool CrfPlainBackward(const CrfMatrix&, const CrfPlainRows&, \
                                  const CrfPlainTotal&,                  \
                                  const CrfPlainShares<T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 template bool CrfPlainSuffices(const float*, int64_t, double);

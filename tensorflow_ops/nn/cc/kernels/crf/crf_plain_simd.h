@@ -12,7 +12,7 @@
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/nn/cc/kernels/crf/crf_simd.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/index_array.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/index_array.h"
 
 namespace tfo {
 

@@ -129,10 +129,7 @@ void CrfTrace(const double* transposed, const double* ways, int64_t frames,
   template void CrfExactRow(const T*, double, int64_t, Scaled<double>*); \
   template double CrfBestWays(const double*, const T*, int64_t, int64_t, \
                               int64_t, double*, double*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 template void CrfMatrices(const float*, double, const CrfMatrix&,

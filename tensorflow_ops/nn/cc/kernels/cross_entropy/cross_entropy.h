@@ -8,6 +8,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_H_
 
+#include "tensorflow_ops/nn/cc/kernels/rows/index_array.h"
 #include "tensorflow_ops/nn/cc/kernels/softmax/softmax.h"
 
 namespace tfo {
@@ -22,21 +23,6 @@ struct LabelLossOptions {
   bool log_prob = false;
 };
 
-// int32 or int64 labels. The type is a run-time choice: rows read one label
-// each, and a template parameter would double the number of kernels.
-class Labels {
- public:
-  Labels(const int32_t* labels) : narrow_(labels) {}  // NOLINT: implicit
-  Labels(const int64_t* labels) : wide_(labels) {}    // NOLINT
-  TFO_HOST_DEVICE int64_t operator[](int64_t row) const {
-    return wide_ != nullptr ? wide_[row] : narrow_[row];
-  }
-
- private:
-  const int32_t* narrow_ = nullptr;
-  const int64_t* wide_ = nullptr;
-};
-
 // A label that is neither a class nor ignored makes its row NaN. The CPU also
 // reports the first such row.
 template <typename T>
@@ -48,7 +34,7 @@ struct LabelLossArgs {
   int64_t rows, classes;
   LabelLossOptions options;
   const T* logits;
-  Labels labels;
+  IndexArray labels;
   Value* loss;  // [rows]
   SoftmaxSums<Value> sums;
   int64_t* bad_row;  // in: rows; out: the first bad row. Null on a GPU.
@@ -64,7 +50,7 @@ struct LabelLossGradArgs {
   LabelLossOptions options;
   const Value* d_loss;
   const T* logits;
-  Labels labels;
+  IndexArray labels;
   SoftmaxSums<const Value> sums;
   T* d_logits;
   int64_t* bad_row;

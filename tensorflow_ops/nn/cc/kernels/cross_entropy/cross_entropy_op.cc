@@ -28,12 +28,6 @@ class LabelLossOpBase : public OpKernel {
  protected:
   using Value = Accumulator<T>;
 
-  static Labels LabelsOf(OpKernelContext* ctx) {
-    const Tensor& labels = ctx->input(1);
-    if (labels.dtype() == ::tensorflow::DT_INT32) return Data<int32_t>(labels);
-    return Data<int64_t>(labels);
-  }
-
   // "labels[3] is 7, expected [0, 2)", if there is such a row.
   absl::Status BadLabel(const Tensor& logits, int64_t row,
                         int64_t label) const {
@@ -56,7 +50,7 @@ class LabelLossOp : public LabelLossOpBase<Device, T> {
   using typename LabelLossOpBase<Device, T>::Value;
 
   void Compute(OpKernelContext* ctx) override {
-    const Labels labels = this->LabelsOf(ctx);
+    const IndexArray labels = IntsOf(ctx->input(1));
     const Tensor& logits = ctx->input(0);
     const RowsOf rows(logits);
     int64_t bad_row = rows.rows;
@@ -83,7 +77,7 @@ class LabelLossGradOp : public LabelLossOpBase<Device, T> {
   using typename LabelLossOpBase<Device, T>::Value;
 
   void Compute(OpKernelContext* ctx) override {
-    const Labels labels = this->LabelsOf(ctx);
+    const IndexArray labels = IntsOf(ctx->input(1));
     const Tensor& logits = ctx->input(0);
     const RowsOf rows(logits);
     int64_t bad_row = rows.rows;

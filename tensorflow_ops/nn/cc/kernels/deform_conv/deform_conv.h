@@ -15,7 +15,7 @@ namespace tfo {
 // kernel_width, channels / groups, out_channels]; offsets [batch, out_height,
 // out_width, offset_groups, kernel_height, kernel_width, 2], (y, x); mask the
 // same without the last dim; bias [out_channels].
-struct DeformConvArgs {
+struct DeformConvShape {
   int64_t batch, height, width, channels;
   int64_t out_height, out_width, out_channels;
   int64_t kernel_height, kernel_width;
@@ -24,41 +24,45 @@ struct DeformConvArgs {
   int64_t dilation_y, dilation_x;
   int64_t groups, offset_groups;  // divide channels; groups out_channels, too
 
-  // Functions of DeformConvArgs, below: files of different instruction sets
+  // Functions of DeformConvShape, below: files of different instruction sets
   // share no methods.
 };
 
-TFO_HOST_DEVICE static inline int64_t TapsOf(const DeformConvArgs& args) {
-  return args.kernel_height * args.kernel_width;
+TFO_HOST_DEVICE static inline int64_t TapsOf(const DeformConvShape& shape) {
+  return shape.kernel_height * shape.kernel_width;
 }
-TFO_HOST_DEVICE static inline int64_t PixelsOf(const DeformConvArgs& args) {
-  return args.height * args.width;
+TFO_HOST_DEVICE static inline int64_t PixelsOf(const DeformConvShape& shape) {
+  return shape.height * shape.width;
 }
 // Places of an image's output.
-TFO_HOST_DEVICE static inline int64_t OutputsOf(const DeformConvArgs& args) {
-  return args.out_height * args.out_width;
+TFO_HOST_DEVICE static inline int64_t OutputsOf(const DeformConvShape& shape) {
+  return shape.out_height * shape.out_width;
 }
 // Products that an output sums.
-TFO_HOST_DEVICE static inline int64_t DepthOf(const DeformConvArgs& args) {
-  return TapsOf(args) * (args.channels / args.groups);
+TFO_HOST_DEVICE static inline int64_t DepthOf(const DeformConvShape& shape) {
+  return TapsOf(shape) * (shape.channels / shape.groups);
 }
 
 template <typename T>
-struct DeformConvInputs {
+struct DeformConvInputs : DeformConvShape {
   const T* features;
   const Accumulator<T>* offsets;
   const T* filters;
   const T* mask;  // or null
   const T* bias;  // or null
 };
-
 template <typename T>
-struct DeformConvGrads {
-  T* features;
-  Accumulator<T>* offsets;
-  T* filters;
-  T* mask;  // null without a mask
-  T* bias;  // null without a bias
+struct DeformConvArgs : DeformConvInputs<T> {
+  T* output;
+};
+template <typename T>
+struct DeformConvGradArgs : DeformConvInputs<T> {  // does not read bias
+  const T* d_output;
+  T* d_features;
+  Accumulator<T>* d_offsets;
+  T* d_filters;
+  T* d_mask;  // null without a mask
+  T* d_bias;  // null without a bias
 };
 
 // T is float, double, Half or BFloat16; sums and places are of its Accumulator.
@@ -71,26 +75,20 @@ struct DeformConvGrads {
 // offset_y, ...][c], bilinear, pixels outside being 0. A NaN offset makes its
 // output NaN.
 template <typename T>
-Error DeformConv(const Cpu& cpu, const DeformConvArgs& args,
-                 const DeformConvInputs<T>& inputs, T* output);
+Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args);
 template <typename T>
-Error DeformConv(const Gpu& gpu, const DeformConvArgs& args,
-                 const DeformConvInputs<T>& inputs, T* output);
+Error DeformConv(const Gpu& gpu, const DeformConvArgs<T>& args);
 
 // Writes all gradients. On whole pixels, the slope is that of the cell [floor,
 // floor + 1): a tap at -1 has one. A NaN offset passes no gradient; pixels of
 // weight 0 count in slopes only. The GPU needs scratch of
 // DeformConvGradScratchBytes<T>.
 template <typename T>
-Error DeformConvGrad(const Cpu& cpu, const DeformConvArgs& args,
-                     const DeformConvInputs<T>& inputs, const T* d_output,
-                     const DeformConvGrads<T>& grads);
+Error DeformConvGrad(const Cpu& cpu, const DeformConvGradArgs<T>& args);
 template <typename T>
-Error DeformConvGrad(const Gpu& gpu, const DeformConvArgs& args,
-                     const DeformConvInputs<T>& inputs, const T* d_output,
-                     const DeformConvGrads<T>& grads);
+Error DeformConvGrad(const Gpu& gpu, const DeformConvGradArgs<T>& args);
 template <typename T>
-int64_t DeformConvGradScratchBytes(const DeformConvArgs& args,
+int64_t DeformConvGradScratchBytes(const DeformConvShape& shape,
                                    bool deterministic);
 
 }  // namespace tfo

@@ -18,7 +18,7 @@ template <typename T>
 class PackedFilters {
  public:
   using C = Accumulator<T>;
-  PackedFilters(const Cpu& cpu, const DeformConvArgs& args, const T* filters)
+  PackedFilters(const Cpu& cpu, const DeformConvShape& args, const T* filters)
       : depth_(DepthOf(args)),
         columns_(args.out_channels / args.groups),
         padded_(RoundUp(columns_, TFO_DISPATCH(PanelColumns<C>)())),
@@ -49,7 +49,7 @@ class PackedFilters {
 // Outputs of a tile: its columns, sums and taps leave the features most of an
 // L2 cache of 1 MiB, and there are some tiles for each thread.
 template <typename T>
-int64_t TileRows(const Cpu& cpu, const DeformConvArgs& args,
+int64_t TileRows(const Cpu& cpu, const DeformConvShape& args,
                  int64_t padded_columns) {
   using C = Accumulator<T>;
   // A multiple of the rows that the product has in registers.
@@ -66,21 +66,20 @@ int64_t TileRows(const Cpu& cpu, const DeformConvArgs& args,
 }  // namespace
 
 template <typename T>
-Error DeformConv(const Cpu& cpu, const DeformConvArgs& args,
-                 const DeformConvInputs<T>& inputs, T* output) {
+Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args) {
   using C = Accumulator<T>;
   if (args.batch * OutputsOf(args) * args.out_channels == 0) return nullptr;
   const auto multiply = TFO_DISPATCH(MultiplyTile<C>);
   const auto narrow = TFO_DISPATCH(NarrowArray<T>);
-  const PackedFilters<T> filters(cpu, args, inputs.filters);
+  const PackedFilters<T> filters(cpu, args, args.filters);
   const int64_t padded = filters.padded_columns(), depth = DepthOf(args);
   const int64_t of_group = args.out_channels / args.groups;
   const int64_t tile_rows = TileRows<T>(cpu, args, padded);
   const int64_t tiles = DivideUp(OutputsOf(args), tile_rows);
   const std::vector<T> zeros(args.channels + kGemmStride);
   std::vector<C> bias(args.groups * padded);
-  for (int64_t o = 0; inputs.bias != nullptr && o < args.out_channels; ++o) {
-    bias[o / of_group * padded + o % of_group] = Widen(inputs.bias[o]);
+  for (int64_t o = 0; args.bias != nullptr && o < args.out_channels; ++o) {
+    bias[o / of_group * padded + o % of_group] = Widen(args.bias[o]);
   }
   cpu.ParallelFor(
       args.batch * tiles, tile_rows * deform_conv::CyclesPerOutput<T>(args),
@@ -93,9 +92,9 @@ Error DeformConv(const Cpu& cpu, const DeformConvArgs& args,
           const int64_t image = unit / tiles, first = unit % tiles * tile_rows;
           const int64_t rows = std::min(tile_rows, OutputsOf(args) - first);
           const T* const features =
-              inputs.features + image * PixelsOf(args) * args.channels;
+              args.features + image * PixelsOf(args) * args.channels;
           deform_conv::FindTaps<deform_conv::TapUse::kOutput>(
-              args, inputs, image, first, rows, taps.data());
+              args, image, first, rows, taps.data());
           for (int64_t group = 0; group < args.groups; ++group) {
             for (int64_t m = 0; m < rows; ++m) {
               std::copy_n(&bias[group * padded], padded,
@@ -110,7 +109,8 @@ Error DeformConv(const Cpu& cpu, const DeformConvArgs& args,
                        padded, true, sums.data(), padded);
             }
             T* const to =
-                output + (image * OutputsOf(args) + first) * args.out_channels +
+                args.output +
+                (image * OutputsOf(args) + first) * args.out_channels +
                 group * of_group;
             for (int64_t m = 0; m < rows; ++m) {
               narrow(sums.data() + m * padded, to + m * args.out_channels,
@@ -122,13 +122,6 @@ Error DeformConv(const Cpu& cpu, const DeformConvArgs& args,
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                        \
-  template Error DeformConv<T>(const Cpu&, const DeformConvArgs&, \
-                               const DeformConvInputs<T>&, T*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(DeformConv, Cpu, DeformConvArgs);
 
 }  // namespace tfo

@@ -19,7 +19,7 @@ namespace deform_conv {
 
 // Multiply-adds of a vector take about a cycle.
 template <typename T>
-double CyclesPerOutput(const DeformConvArgs& args) {
+double CyclesPerOutput(const DeformConvShape& args) {
   return 1.0 * DepthOf(args) * args.out_channels / (64 / sizeof(T));
 }
 
@@ -49,15 +49,15 @@ enum class TapUse { kOutput, kSlopes, kFilters };
 // Finds all taps of `count` outputs of an image from `first` on, [count][tap]
 // [offset group].
 template <TapUse kUse, typename T, typename C = Accumulator<T>>
-void FindTaps(const DeformConvArgs& args, const DeformConvInputs<T>& inputs,
-              int64_t image, int64_t first, int64_t count, DeformTap<C>* taps) {
+void FindTaps(const DeformConvInputs<T>& args, int64_t image, int64_t first,
+              int64_t count, DeformTap<C>* taps) {
   const int64_t all = TapsOf(args);
   for (int64_t m = 0; m < count; ++m) {
     const int64_t output = image * OutputsOf(args) + first + m;
     const int64_t p = (first + m) / args.out_width;
     const int64_t q = (first + m) % args.out_width;
     const int64_t per_output = all * args.offset_groups;
-    const C* const offsets = inputs.offsets + 2 * output * per_output;
+    const C* const offsets = args.offsets + 2 * output * per_output;
     for (int64_t t = 0; t < all; ++t) {
       const C base_y = static_cast<C>(p * args.stride_y - args.top +
                                       t / args.kernel_width * args.dilation_y);
@@ -69,8 +69,8 @@ void FindTaps(const DeformConvArgs& args, const DeformConvInputs<T>& inputs,
         const C x = base_x + offsets[2 * channel + 1];
         DeformTap<C>& tap = *taps++;
         tap = {{-1, -1, -1, -1}, {0, 0, 0, 0}, 0, 0, 1};
-        if (inputs.mask != nullptr) {
-          tap.mask = Widen(inputs.mask[output * per_output + channel]);
+        if (args.mask != nullptr) {
+          tap.mask = Widen(args.mask[output * per_output + channel]);
         }
         BilinearCell<C> cell;
         if (!FindCell(y, x, args.height, args.width, &cell)) {
@@ -99,7 +99,7 @@ struct Segment {
   int64_t channel, count;
   int64_t group, offset_group;
 };
-inline std::vector<Segment> SegmentsOf(const DeformConvArgs& args,
+inline std::vector<Segment> SegmentsOf(const DeformConvShape& args,
                                        int64_t begin, int64_t end) {
   const int64_t of_group = args.channels / args.groups;
   const int64_t of_offsets = args.channels / args.offset_groups;
@@ -117,7 +117,7 @@ inline std::vector<Segment> SegmentsOf(const DeformConvArgs& args,
 // Calls run(tap, segment, column) for the columns [begin, end) of a group; the
 // segment starts at `column`.
 template <typename Run>
-void ForColumns(const DeformConvArgs& args, int64_t group, int64_t begin,
+void ForColumns(const DeformConvShape& args, int64_t group, int64_t begin,
                 int64_t end, const Run& run) {
   const int64_t of_group = args.channels / args.groups;
   const int64_t of_offsets = args.channels / args.offset_groups;
@@ -135,7 +135,7 @@ void ForColumns(const DeformConvArgs& args, int64_t group, int64_t begin,
 // Samples the columns [begin, end) of a group for `count` outputs of an image
 // into rows of kGemmStride. Requires their taps.
 template <typename T, typename C = Accumulator<T>>
-void SampleBlock(const DeformConvArgs& args, const T* image, int64_t group,
+void SampleBlock(const DeformConvShape& args, const T* image, int64_t group,
                  int64_t begin, int64_t end, const DeformTap<C>* taps,
                  int64_t count, const T* zeros, C* columns) {
   const auto sample = TFO_DISPATCH(SampleColumns<T>);

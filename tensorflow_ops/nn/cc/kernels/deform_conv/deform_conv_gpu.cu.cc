@@ -9,7 +9,7 @@ using namespace deform_conv;  // NOLINT: the kernels' own header
 struct Tiles {
   int64_t rows, columns, count;  // tiles along each; of all groups
 
-  explicit Tiles(const DeformConvArgs& args)
+  explicit Tiles(const DeformConvShape& args)
       : rows(DivideUp(args.batch * OutputsOf(args), kTile)),
         columns(DivideUp(args.out_channels / args.groups, kTile)),
         count(rows * columns * args.groups) {}
@@ -17,8 +17,7 @@ struct Tiles {
 
 template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
-    Convolve(DeformConvArgs args, DeformConvInputs<T> inputs, Tiles tiles,
-             T* output) {
+    Convolve(const __grid_constant__ DeformConvArgs<T> args, Tiles tiles) {
   __shared__ C a[kDepth][kTile], b[kDepth][kTile];
   const int64_t of_group = args.out_channels / args.groups;
   const int64_t outputs = args.batch * OutputsOf(args), depth = DepthOf(args);
@@ -39,7 +38,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t k = 0; k < depth; k += kDepth) {
       C samples[kEach] = {};
       if (has_row) {
-        SampleColumns<true>(args, inputs, place, group, k + column, samples);
+        SampleColumns<true>(args, place, group, k + column, samples);
       }
       __syncthreads();
 #pragma unroll
@@ -48,8 +47,8 @@ __global__ void __launch_bounds__(kThreads)
         const int64_t o = first_column + filter_column + i;
         b[filter_row][filter_column + i] =
             k + filter_row < depth && o < of_group
-                ? C(Widen(inputs.filters[(k + filter_row) * args.out_channels +
-                                         group * of_group + o]))
+                ? C(Widen(args.filters[(k + filter_row) * args.out_channels +
+                                       group * of_group + o]))
                 : C(0);
       }
       __syncthreads();
@@ -64,8 +63,8 @@ __global__ void __launch_bounds__(kThreads)
         if (m >= outputs || o >= of_group) continue;
         const int64_t channel = group * of_group + o;
         const C bias =
-            inputs.bias == nullptr ? C(0) : C(Widen(inputs.bias[channel]));
-        output[m * args.out_channels + channel] =
+            args.bias == nullptr ? C(0) : C(Widen(args.bias[channel]));
+        args.output[m * args.out_channels + channel] =
             Narrow<T>(bias + products.sums[i][j]);
       }
     }
@@ -75,20 +74,11 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 template <typename T>
-Error DeformConv(const Gpu& gpu, const DeformConvArgs& args,
-                 const DeformConvInputs<T>& inputs, T* output) {
+Error DeformConv(const Gpu& gpu, const DeformConvArgs<T>& args) {
   const Tiles tiles(args);
-  return Launch(gpu, GridSize(tiles.count), kThreads, Convolve<T>, args, inputs,
-                tiles, output);
+  return Launch(gpu, GridSize(tiles.count), kThreads, Convolve<T>, args, tiles);
 }
 
-#define TFO_INSTANTIATE(T)                                        \
-  template Error DeformConv<T>(const Gpu&, const DeformConvArgs&, \
-                               const DeformConvInputs<T>&, T*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(DeformConv, Gpu, DeformConvArgs);
 
 }  // namespace tfo

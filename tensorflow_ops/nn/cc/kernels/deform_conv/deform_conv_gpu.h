@@ -65,7 +65,7 @@ __device__ void MultiplyAdd(const C (*a)[kTile], const C (*b)[kTile],
 struct OutputPlace {
   int64_t index, image, y, x;
 };
-__device__ inline OutputPlace PlaceOf(const DeformConvArgs& args,
+__device__ inline OutputPlace PlaceOf(const DeformConvShape& args,
                                       int64_t index) {
   const int64_t in_image = index % OutputsOf(args);
   return {index, index / OutputsOf(args), in_image / args.out_width,
@@ -81,20 +81,19 @@ struct Tap {
   C nan;       // 0, or NaN if an offset is
 };
 template <typename T, typename C = Accumulator<T>>
-__device__ Tap<C> FindTap(const DeformConvArgs& args,
-                          const DeformConvInputs<T>& inputs,
+__device__ Tap<C> FindTap(const DeformConvInputs<T>& args,
                           const OutputPlace& output, int64_t tap,
                           int64_t offset_group) {
   const int64_t at =
       (output.index * args.offset_groups + offset_group) * TapsOf(args) + tap;
   const C y = static_cast<C>(output.y * args.stride_y - args.top +
                              tap / args.kernel_width * args.dilation_y) +
-              inputs.offsets[2 * at];
+              args.offsets[2 * at];
   const C x = static_cast<C>(output.x * args.stride_x - args.left +
                              tap % args.kernel_width * args.dilation_x) +
-              inputs.offsets[2 * at + 1];
+              args.offsets[2 * at + 1];
   Tap<C> result;
-  result.mask = inputs.mask == nullptr ? C(1) : C(Widen(inputs.mask[at]));
+  result.mask = args.mask == nullptr ? C(1) : C(Widen(args.mask[at]));
   result.nan = y != y || x != x ? y + x : C(0);
   result.reads = FindCell(y, x, args.height, args.width, &result.cell);
   return result;
@@ -102,7 +101,7 @@ __device__ Tap<C> FindTap(const DeformConvArgs& args,
 
 // The sample of a channel, times the mask. `image` is the image's first pixel.
 template <typename T, typename C>
-__device__ C Sample(const DeformConvArgs& args, const T* image,
+__device__ C Sample(const DeformConvShape& args, const T* image,
                     const Tap<C>& tap, int64_t channel) {
   if (!tap.reads) return 0;
   C sum = 0;
@@ -122,14 +121,13 @@ __device__ C Sample(const DeformConvArgs& args, const T* image,
 // Samples kEach columns of a group, from `column` on, of one output. Columns
 // beyond the last are zero. kNan: whether a NaN offset makes them NaN.
 template <bool kNan, typename T, typename C = Accumulator<T>>
-__device__ void SampleColumns(const DeformConvArgs& args,
-                              const DeformConvInputs<T>& inputs,
+__device__ void SampleColumns(const DeformConvInputs<T>& args,
                               const OutputPlace& output, int64_t group,
                               int64_t column, C* to) {
   const int64_t of_group = args.channels / args.groups;
   const int64_t of_offsets = args.channels / args.offset_groups;
   const T* const image =
-      inputs.features + output.image * PixelsOf(args) * args.channels;
+      args.features + output.image * PixelsOf(args) * args.channels;
   int64_t tap_index = -1, offset_group = -1;
   Tap<C> tap = {};
 #pragma unroll
@@ -143,7 +141,7 @@ __device__ void SampleColumns(const DeformConvArgs& args,
         channel / of_offsets != offset_group) {
       tap_index = column / of_group;
       offset_group = channel / of_offsets;
-      tap = FindTap(args, inputs, output, tap_index, offset_group);
+      tap = FindTap(args, output, tap_index, offset_group);
     }
     to[i] = Sample(args, image, tap, channel);
     if (kNan) to[i] += tap.nan;

@@ -42,13 +42,8 @@ class ToFeatures {
  public:
   using C = Accumulator<T>;
 
-  ToFeatures(const Cpu& cpu, const DeformConvArgs& args,
-             const DeformConvInputs<T>& inputs, const T* d_output,
-             const DeformConvGrads<T>& grads)
+  ToFeatures(const Cpu& cpu, const DeformConvGradArgs<T>& args)
       : args_(args),
-        inputs_(inputs),
-        d_output_(d_output),
-        grads_(grads),
         outputs_(args.out_channels / args.groups),
         group_stride_(RoundUp(DepthOf(args), TFO_DISPATCH(PanelColumns<C>)())),
         d_stride_(args.groups * group_stride_),
@@ -63,7 +58,7 @@ class ToFeatures {
                       for (int64_t i = begin; i < end; ++i) {
                         const int64_t group = i / blocks;
                         const int64_t o = i % blocks * kGemmDepth;
-                        pack(inputs.filters + group * outputs_ + o, 1,
+                        pack(args.filters + group * outputs_ + o, 1,
                              args.out_channels,
                              std::min(kGemmDepth, outputs_ - o), DepthOf(args),
                              Panels(group, o));
@@ -78,7 +73,7 @@ class ToFeatures {
     const Buffer<C> d_columns(wave * d_stride_ + kGemmStride);
     const Buffer<DeformTap<C>> taps(wave * per_output_);
     T* const d_features =
-        grads_.features + image * PixelsOf(args_) * args_.channels;
+        args_.d_features + image * PixelsOf(args_) * args_.channels;
     std::vector<C> wide(kInPlace ? 0 : PixelsOf(args_) * args_.channels);
     C* sums = wide.data();
     if constexpr (kInPlace) {
@@ -102,8 +97,8 @@ class ToFeatures {
               const int64_t count = std::min<int64_t>(kTileRows, rows - at);
               DeformTap<C>* const tile_taps = taps.data() + at * per_output_;
               C* const tile_columns = d_columns.data() + at * d_stride_;
-              FindTaps<TapUse::kSlopes>(args_, inputs_, image, first + at,
-                                        count, tile_taps);
+              FindTaps<TapUse::kSlopes>(args_, image, first + at, count,
+                                        tile_taps);
               Columns(image * outputs + first + at, count, upstream.data(),
                       tile_columns);
               Offsets(image, first + at, count, tile_taps, tile_columns,
@@ -138,8 +133,9 @@ class ToFeatures {
     for (int64_t group = 0; group < args_.groups; ++group) {
       for (int64_t o = 0; o < outputs_; o += kGemmDepth) {
         const int64_t block = std::min(kGemmDepth, outputs_ - o);
-        WidenRows(d_output_ + first * args_.out_channels + group * outputs_ + o,
-                  args_.out_channels, rows, block, upstream);
+        WidenRows(
+            args_.d_output + first * args_.out_channels + group * outputs_ + o,
+            args_.out_channels, rows, block, upstream);
         multiply(upstream, rows, block, Panels(group, o), group_stride_, o > 0,
                  d_columns + group * group_stride_, d_stride_);
       }
@@ -151,7 +147,7 @@ class ToFeatures {
                const DeformTap<C>* taps, const C* d_columns, C* dots) const {
     const auto dot = TFO_DISPATCH(DotColumns<T>);
     const T* const features =
-        inputs_.features + image * PixelsOf(args_) * args_.channels;
+        args_.features + image * PixelsOf(args_) * args_.channels;
     std::fill_n(dots, 4 * rows * per_output_, C{0});
     for (int64_t group = 0; group < args_.groups; ++group) {
       deform_conv::ForColumns(
@@ -179,10 +175,10 @@ class ToFeatures {
       const C right = Mix(d[1], d[3], tap.y_fraction);
       const bool reads = tap.pixels[0] >= 0 || tap.pixels[1] >= 0 ||
                          tap.pixels[2] >= 0 || tap.pixels[3] >= 0;
-      grads_.offsets[2 * to] = reads ? tap.mask * (high - low) : C{0};
-      grads_.offsets[2 * to + 1] = reads ? tap.mask * (right - left) : C{0};
-      if (grads_.mask != nullptr) {
-        grads_.mask[to] =
+      args_.d_offsets[2 * to] = reads ? tap.mask * (high - low) : C{0};
+      args_.d_offsets[2 * to + 1] = reads ? tap.mask * (right - left) : C{0};
+      if (args_.d_mask != nullptr) {
+        args_.d_mask[to] =
             Narrow<T>(reads ? Mix(low, high, tap.y_fraction) : C{0});
       }
     }
@@ -219,10 +215,7 @@ class ToFeatures {
         });
   }
 
-  const DeformConvArgs& args_;
-  const DeformConvInputs<T>& inputs_;
-  const T* const d_output_;
-  const DeformConvGrads<T>& grads_;
+  const DeformConvGradArgs<T>& args_;
   const int64_t outputs_;                  // output channels of a group
   const int64_t group_stride_, d_stride_;  // columns of a group, of all
   const int64_t per_output_;               // taps of an output
@@ -237,11 +230,8 @@ class ToFilters {
  public:
   using C = Accumulator<T>;
 
-  ToFilters(const DeformConvArgs& args, const DeformConvInputs<T>& inputs,
-            const T* d_output)
+  explicit ToFilters(const DeformConvGradArgs<T>& args)
       : args_(args),
-        inputs_(inputs),
-        d_output_(d_output),
         outputs_(args.out_channels / args.groups),
         padded_(RoundUp(outputs_, TFO_DISPATCH(PanelColumns<C>)())),
         tiles_(DivideUp(OutputsOf(args), kTileRows)),
@@ -254,7 +244,7 @@ class ToFilters {
     parts_ = std::max<int64_t>(parts_, 1);
   }
 
-  void Run(const Cpu& cpu, T* d_filters) const {
+  void Run(const Cpu& cpu) const {
     const int64_t depth = DepthOf(args_);
     int64_t width = kGemmDepth;
     while (width > 32 && args_.groups * DivideUp(depth, width) * parts_ <
@@ -292,7 +282,8 @@ class ToFilters {
                           }
                         }
                         narrow(sum,
-                               d_filters + row % depth * args_.out_channels +
+                               args_.d_filters +
+                                   row % depth * args_.out_channels +
                                    row / depth * outputs_,
                                outputs_);
                       }
@@ -313,11 +304,12 @@ class ToFilters {
       const int64_t image = tile / tiles_, first = tile % tiles_ * kTileRows;
       const int64_t rows =
           std::min<int64_t>(kTileRows, OutputsOf(args_) - first);
-      FindTaps<TapUse::kFilters>(args_, inputs_, image, first, rows, taps);
+      FindTaps<TapUse::kFilters>(args_, image, first, rows, taps);
       deform_conv::SampleBlock(
-          args_, inputs_.features + image * PixelsOf(args_) * args_.channels,
+          args_, args_.features + image * PixelsOf(args_) * args_.channels,
           group, begin, end, taps, rows, zeros_.data(), columns);
-      pack(d_output_ + (image * OutputsOf(args_) + first) * args_.out_channels +
+      pack(args_.d_output +
+               (image * OutputsOf(args_) + first) * args_.out_channels +
                group * outputs_,
            args_.out_channels, 1, rows, outputs_, upstream);
       multiply(columns, end - begin, rows, upstream, padded_, true, sums,
@@ -325,9 +317,7 @@ class ToFilters {
     }
   }
 
-  const DeformConvArgs& args_;
-  const DeformConvInputs<T>& inputs_;
-  const T* const d_output_;
+  const DeformConvGradArgs<T>& args_;
   const int64_t outputs_, padded_;  // output channels of a group
   const int64_t tiles_;             // of an image
   int64_t parts_;
@@ -336,8 +326,7 @@ class ToFilters {
 
 // Sums over all outputs, of some channels for each thread.
 template <typename T>
-void ToBias(const Cpu& cpu, const DeformConvArgs& args, const T* d_output,
-            T* d_bias) {
+void ToBias(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
   using C = Accumulator<T>;
   const int64_t rows = args.batch * OutputsOf(args);
   cpu.ParallelFor(
@@ -348,14 +337,14 @@ void ToBias(const Cpu& cpu, const DeformConvArgs& args, const T* d_output,
         for (int64_t first = 0; first < rows; first += kBlock) {
           std::fill(partial.begin(), partial.end(), C{0});
           for (int64_t m = first; m < std::min(rows, first + kBlock); ++m) {
-            const T* const row = d_output + m * args.out_channels + begin;
+            const T* const row = args.d_output + m * args.out_channels + begin;
             for (int64_t o = 0; o < end - begin; ++o)
               partial[o] += Widen(row[o]);
           }
           for (int64_t o = 0; o < end - begin; ++o) sums[o] += partial[o];
         }
         for (int64_t o = begin; o < end; ++o) {
-          d_bias[o] = Narrow<T>(sums[o - begin]);
+          args.d_bias[o] = Narrow<T>(sums[o - begin]);
         }
       });
 }
@@ -363,10 +352,8 @@ void ToBias(const Cpu& cpu, const DeformConvArgs& args, const T* d_output,
 }  // namespace
 
 template <typename T>
-Error DeformConvGrad(const Cpu& cpu, const DeformConvArgs& args,
-                     const DeformConvInputs<T>& inputs, const T* d_output,
-                     const DeformConvGrads<T>& grads) {
-  const ToFeatures<T> to_features(cpu, args, inputs, d_output, grads);
+Error DeformConvGrad(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
+  const ToFeatures<T> to_features(cpu, args);
   if (args.batch >= 2 * cpu.num_threads) {
     cpu.ParallelFor(args.batch,
                     OutputsOf(args) * deform_conv::CyclesPerOutput<T>(args),
@@ -380,19 +367,11 @@ Error DeformConvGrad(const Cpu& cpu, const DeformConvArgs& args,
       to_features.Run(cpu, image);
     }
   }
-  ToFilters<T>(args, inputs, d_output).Run(cpu, grads.filters);
-  if (grads.bias != nullptr) ToBias(cpu, args, d_output, grads.bias);
+  ToFilters<T>(args).Run(cpu);
+  if (args.d_bias != nullptr) ToBias(cpu, args);
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                               \
-  template Error DeformConvGrad<T>(const Cpu&, const DeformConvArgs&,    \
-                                   const DeformConvInputs<T>&, const T*, \
-                                   const DeformConvGrads<T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(DeformConvGrad, Cpu, DeformConvGradArgs);
 
 }  // namespace tfo

@@ -19,7 +19,7 @@ struct Plan {
   int64_t column_count;  // columns of an output, of all groups
   int64_t feature_sums, columns, filter_sums;  // sizes
 
-  Plan(const DeformConvArgs& args, bool deterministic)
+  Plan(const DeformConvShape& args, bool deterministic)
       : column_count(TapsOf(args) * args.channels) {
     constexpr int64_t kMaxValues = 16 << 20;
     const int64_t rows = args.batch * OutputsOf(args);
@@ -63,11 +63,10 @@ __device__ C ScaledCorner(C weight, C corner) {
 // Loads a tile of upstream gradients and of filters, of a tap: a[o][row],
 // b[o][channel].
 template <typename T, typename C = Accumulator<T>>
-__device__ void LoadForColumns(const DeformConvArgs& args, const T* d_output,
-                               const T* filters, int64_t first_row,
-                               int64_t end_row, int64_t group, int64_t column,
-                               int64_t channels, int64_t first_o, C (*a)[kTile],
-                               C (*b)[kTile]) {
+__device__ void LoadForColumns(const DeformConvGradArgs<T>& args,
+                               int64_t first_row, int64_t end_row,
+                               int64_t group, int64_t column, int64_t channels,
+                               int64_t first_o, C (*a)[kTile], C (*b)[kTile]) {
   const int64_t of_group = args.out_channels / args.groups;
   const int row = threadIdx.x / (kDepth / kEach);
   const int o = threadIdx.x % (kDepth / kEach) * kEach;
@@ -77,12 +76,13 @@ __device__ void LoadForColumns(const DeformConvArgs& args, const T* d_output,
     const int64_t channel = group * of_group + first_o + o + i;
     a[o + i][row] =
         has_o && first_row + row < end_row
-            ? C(Widen(
-                  d_output[(first_row + row) * args.out_channels + channel]))
+            ? C(Widen(args.d_output[(first_row + row) * args.out_channels +
+                                    channel]))
             : C(0);
     b[o + i][row] =
         has_o && row < channels
-            ? C(Widen(filters[(column + row) * args.out_channels + channel]))
+            ? C(Widen(
+                  args.filters[(column + row) * args.out_channels + channel]))
             : C(0);
   }
 }
@@ -95,9 +95,9 @@ constexpr int kRowsOfThread = kTile / kRowsAtOnce;
 
 template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
-    GradToColumns(DeformConvArgs args, DeformConvInputs<T> inputs,
-                  const T* d_output, DeformConvGrads<T> grads, int64_t begin,
-                  int64_t end, int64_t blocks, C* sums, C* columns) {
+    GradToColumns(const __grid_constant__ DeformConvGradArgs<T> args,
+                  int64_t begin, int64_t end, int64_t blocks, C* sums,
+                  C* columns) {
   __shared__ C a[kDepth][kTile], b[kDepth][kTile];
   __shared__ C d_columns[kTile][kTile];
   const int64_t of_group = args.channels / args.groups;
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t depth = args.out_channels / args.groups;
       for (int64_t o = 0; o < depth; o += kDepth) {
         __syncthreads();
-        LoadForColumns(args, d_output, inputs.filters, first_row, end, group,
+        LoadForColumns(args, first_row, end, group,
                        tap_index * of_group + c % of_group, count, o, a, b);
         __syncthreads();
         MultiplyAdd(a, b, &products);
@@ -139,8 +139,7 @@ __global__ void __launch_bounds__(kThreads)
         const int row = r * kRowsAtOnce + threadIdx.x / kLanes;
         if (first_row + row >= end) continue;
         const OutputPlace place = PlaceOf(args, first_row + row);
-        const Tap<C> tap =
-            FindTap(args, inputs, place, tap_index, offset_group);
+        const Tap<C> tap = FindTap(args, place, tap_index, offset_group);
         const int64_t image = place.image * PixelsOf(args);
         for (int64_t i = lane; i < count; i += kLanes) {
           const C d = d_columns[row][i];
@@ -155,7 +154,7 @@ __global__ void __launch_bounds__(kThreads)
                 (image + CornerPixel(tap.cell, corner, args.width)) *
                     args.channels +
                 c + i;
-            dots[r][corner] += d * Widen(inputs.features[at]);
+            dots[r][corner] += d * Widen(args.features[at]);
             const C weight = CornerWeight(tap.cell, corner);
             if (columns == nullptr && weight != 0) {
               atomicAdd(sums + at, tap.mask * weight * d);
@@ -173,7 +172,7 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t index = first_row + r * kRowsAtOnce + threadIdx.x / kLanes;
       if (lane != 0 || index >= end) continue;
       const Tap<C> tap =
-          FindTap(args, inputs, PlaceOf(args, index), tap_index, offset_group);
+          FindTap(args, PlaceOf(args, index), tap_index, offset_group);
       C d_y = 0, d_x = 0, d_mask = 0;
       for (int corner = 0; tap.reads && corner < 4; ++corner) {
         const C dot = dots[r][corner];
@@ -184,9 +183,9 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t at =
           (index * args.offset_groups + offset_group) * TapsOf(args) +
           tap_index;
-      grads.offsets[2 * at] = tap.reads ? tap.mask * d_y : C(0);
-      grads.offsets[2 * at + 1] = tap.reads ? tap.mask * d_x : C(0);
-      if (grads.mask != nullptr) grads.mask[at] = Narrow<T>(d_mask);
+      args.d_offsets[2 * at] = tap.reads ? tap.mask * d_y : C(0);
+      args.d_offsets[2 * at + 1] = tap.reads ? tap.mask * d_x : C(0);
+      if (args.d_mask != nullptr) args.d_mask[at] = Narrow<T>(d_mask);
     }
   }
 }
@@ -198,8 +197,9 @@ constexpr int kOwners = kThreads / kTileChannels;
 
 template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
-    SumColumns(DeformConvArgs args, DeformConvInputs<T> inputs, int64_t begin,
-               int64_t end, int64_t blocks, const C* columns, C* d_features) {
+    SumColumns(const __grid_constant__ DeformConvGradArgs<T> args,
+               int64_t begin, int64_t end, int64_t blocks, const C* columns,
+               C* d_features) {
   __shared__ C sums[kTilePixels][kTileChannels];
   __shared__ int16_t tile_pixel[kThreads][4];  // -1: not in this tile
   __shared__ C scale[kThreads][4];
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < 4; ++i) tile_pixel[threadIdx.x][i] = -1;
       if (item + threadIdx.x < last) {
         const int64_t mine = item + threadIdx.x;
-        const Tap<C> tap = FindTap(args, inputs, PlaceOf(args, mine / taps),
+        const Tap<C> tap = FindTap(args, PlaceOf(args, mine / taps),
                                    mine % taps, offset_group);
         for (int i = 0; tap.reads && i < 4; ++i) {
           const C weight = CornerWeight(tap.cell, i);
@@ -267,8 +267,8 @@ __global__ void __launch_bounds__(kThreads)
 // writes sums [parts, depth, out_channels].
 template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
-    GradToFilters(DeformConvArgs args, DeformConvInputs<T> inputs,
-                  const T* d_output, int64_t parts, int64_t blocks, C* sums) {
+    GradToFilters(const __grid_constant__ DeformConvGradArgs<T> args,
+                  int64_t parts, int64_t blocks, C* sums) {
   __shared__ C a[kDepth][kTile], b[kDepth][kTile];
   const int64_t of_group = args.out_channels / args.groups;
   const int64_t depth = DepthOf(args), outputs = args.batch * OutputsOf(args);
@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t m = outputs * part / parts; m < end; m += kDepth) {
       C samples[kEach] = {};
       if (m + row < end) {
-        SampleColumns<false>(args, inputs, PlaceOf(args, m + row), group,
+        SampleColumns<false>(args, PlaceOf(args, m + row), group,
                              first_k + column, samples);
       }
       __syncthreads();
@@ -297,8 +297,8 @@ __global__ void __launch_bounds__(kThreads)
         const int64_t o = first_o + column + i;
         b[row][column + i] =
             m + row < end && o < of_group
-                ? C(Widen(d_output[(m + row) * args.out_channels +
-                                   group * of_group + o]))
+                ? C(Widen(args.d_output[(m + row) * args.out_channels +
+                                        group * of_group + o]))
                 : C(0);
       }
       __syncthreads();
@@ -355,13 +355,12 @@ __global__ void GradToBias(int64_t rows, int64_t channels, const T* d_output,
 }
 
 template <typename T, typename C = Accumulator<T>>
-Error ToFeatures(const Gpu& gpu, const DeformConvArgs& args,
-                 const DeformConvInputs<T>& inputs, const T* d_output,
-                 const DeformConvGrads<T>& grads, const Plan<T>& plan) {
+Error ToFeatures(const Gpu& gpu, const DeformConvGradArgs<T>& args,
+                 const Plan<T>& plan) {
   const int64_t size = args.batch * PixelsOf(args) * args.channels;
   C* const scratch = static_cast<C*>(gpu.scratch);
   C* const sums =
-      Plan<T>::kInPlace ? reinterpret_cast<C*>(grads.features) : scratch;
+      Plan<T>::kInPlace ? reinterpret_cast<C*>(args.d_features) : scratch;
   C* const columns = plan.columns == 0 ? nullptr : scratch + plan.feature_sums;
   Error error = EnqueueZeros(gpu, sums, size * sizeof(C));
   const int64_t rows = args.batch * OutputsOf(args);
@@ -371,35 +370,33 @@ Error ToFeatures(const Gpu& gpu, const DeformConvArgs& args,
     const int64_t blocks =
         DivideUp(end - begin, kTile) * TapsOf(args) * args.offset_groups;
     error = Launch(gpu, GridSize(blocks), kThreads, GradToColumns<T>, args,
-                   inputs, d_output, grads, begin, end, blocks, sums, columns);
+                   begin, end, blocks, sums, columns);
     if (error != nullptr || columns == nullptr) continue;
     const int64_t owners =
         args.batch * DivideUp(PixelsOf(args), kTilePixels) *
         args.offset_groups *
         DivideUp(args.channels / args.offset_groups, kTileChannels);
-    error = Launch(gpu, GridSize(owners), kThreads, SumColumns<T>, args, inputs,
-                   begin, end, owners, static_cast<const C*>(columns), sums);
+    error = Launch(gpu, GridSize(owners), kThreads, SumColumns<T>, args, begin,
+                   end, owners, static_cast<const C*>(columns), sums);
   }
   if (error != nullptr || Plan<T>::kInPlace) return error;
   return Launch(gpu, GridSize(DivideUp(size, kThreads)), kThreads, SumParts<T>,
-                size, int64_t{1}, static_cast<const C*>(sums), grads.features);
+                size, int64_t{1}, static_cast<const C*>(sums), args.d_features);
 }
 
 }  // namespace
 
 template <typename T>
-int64_t DeformConvGradScratchBytes(const DeformConvArgs& args,
+int64_t DeformConvGradScratchBytes(const DeformConvShape& args,
                                    bool deterministic) {
   return Plan<T>(args, deterministic).Bytes();
 }
 
 template <typename T>
-Error DeformConvGrad(const Gpu& gpu, const DeformConvArgs& args,
-                     const DeformConvInputs<T>& inputs, const T* d_output,
-                     const DeformConvGrads<T>& grads) {
+Error DeformConvGrad(const Gpu& gpu, const DeformConvGradArgs<T>& args) {
   using C = Accumulator<T>;
   const Plan<T> plan(args, gpu.deterministic);
-  Error error = ToFeatures(gpu, args, inputs, d_output, grads, plan);
+  Error error = ToFeatures(gpu, args, plan);
   if (error != nullptr) return error;
   C* const sums =
       static_cast<C*>(gpu.scratch) + plan.feature_sums + plan.columns;
@@ -407,27 +404,22 @@ Error DeformConvGrad(const Gpu& gpu, const DeformConvArgs& args,
                          DivideUp(DepthOf(args), kTile) * args.groups *
                          plan.parts;
   error = Launch(gpu, GridSize(blocks), kThreads, GradToFilters<T>, args,
-                 inputs, d_output, plan.parts, blocks, sums);
+                 plan.parts, blocks, sums);
   if (error != nullptr) return error;
   const int64_t filters = DepthOf(args) * args.out_channels;
   error =
       Launch(gpu, GridSize(DivideUp(filters, kThreads)), kThreads, SumParts<T>,
-             filters, plan.parts, static_cast<const C*>(sums), grads.filters);
-  if (error != nullptr || grads.bias == nullptr) return error;
+             filters, plan.parts, static_cast<const C*>(sums), args.d_filters);
+  if (error != nullptr || args.d_bias == nullptr) return error;
   return Launch(gpu, GridSize(DivideUp(args.out_channels, kTileChannels)),
                 kThreads, GradToBias<T>, args.batch * OutputsOf(args),
-                args.out_channels, d_output, grads.bias);
+                args.out_channels, args.d_output, args.d_bias);
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template int64_t DeformConvGradScratchBytes<T>(const DeformConvArgs&, bool); \
-  template Error DeformConvGrad<T>(const Gpu&, const DeformConvArgs&,          \
-                                   const DeformConvInputs<T>&, const T*,       \
-                                   const DeformConvGrads<T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+#define TFO_INSTANTIATE(T) \
+  template int64_t DeformConvGradScratchBytes<T>(const DeformConvShape&, bool)
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(DeformConvGrad, Gpu, DeformConvGradArgs);
 
 }  // namespace tfo

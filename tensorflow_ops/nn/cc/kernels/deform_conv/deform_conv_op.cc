@@ -22,17 +22,17 @@ class DeformConvOpBase : public OpKernel {
 
  protected:
   // Reads features, offsets, filters and mask, from input `first` on.
-  absl::Status Read(OpKernelContext* ctx, int first, DeformConvArgs* args,
-                    DeformConvInputs<T>* inputs) const {
+  absl::Status Read(OpKernelContext* ctx, int first,
+                    DeformConvInputs<T>* args) const {
     FourDims dims[4] = {};
     for (int i = 0; i < (attrs_.has_mask ? 4 : 3); ++i) {
       const TensorShape& shape = ctx->input(first + i).shape();
       for (int k = 0; k < 4; ++k) dims[i][k] = shape.dim_size(k);
     }
-    *inputs = {
-        Data<T>(ctx->input(first)), Data<Accumulator<T>>(ctx->input(first + 1)),
-        Data<T>(ctx->input(first + 2)),
-        attrs_.has_mask ? Data<T>(ctx->input(first + 3)) : nullptr, nullptr};
+    args->features = Data<T>(ctx->input(first));
+    args->offsets = Data<Accumulator<T>>(ctx->input(first + 1));
+    args->filters = Data<T>(ctx->input(first + 2));
+    args->mask = attrs_.has_mask ? Data<T>(ctx->input(first + 3)) : nullptr;
     return CheckDeformConv(attrs_, dims[0], dims[1], dims[2],
                            attrs_.has_mask ? &dims[3] : nullptr, args);
   }
@@ -49,12 +49,11 @@ class DeformConvOp : public DeformConvOpBase<T> {
     Tensor* output;
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&output}));
     if (output->NumElements() == 0) return;
-    DeformConvArgs args;
-    DeformConvInputs<T> inputs;
-    OP_REQUIRES_OK(ctx, this->Read(ctx, 0, &args, &inputs));
-    if (this->attrs_.has_bias) inputs.bias = Data<T>(ctx->input(4));
-    OP_REQUIRES_OK(ctx, ToStatus(DeformConv(GetDevice<Device>(ctx), args,
-                                            inputs, Data<T>(output))));
+    DeformConvArgs<T> args{};
+    OP_REQUIRES_OK(ctx, this->Read(ctx, 0, &args));
+    if (this->attrs_.has_bias) args.bias = Data<T>(ctx->input(4));
+    args.output = Data<T>(output);
+    OP_REQUIRES_OK(ctx, ToStatus(DeformConv(GetDevice<Device>(ctx), args)));
   }
 };
 
@@ -68,15 +67,14 @@ class DeformConvGradOp : public DeformConvOpBase<T> {
     OP_REQUIRES_OK(ctx,
                    AllocateOutputs(ctx, {&outputs[0], &outputs[1], &outputs[2],
                                          &outputs[3], &outputs[4]}));
-    DeformConvArgs args;
-    DeformConvInputs<T> inputs;
-    OP_REQUIRES_OK(ctx, this->Read(ctx, 1, &args, &inputs));
-    const Tensor& d_output = ctx->input(0);
-    const DeformConvGrads<T> grads = {
-        Data<T>(outputs[0]), Data<Accumulator<T>>(outputs[1]),
-        Data<T>(outputs[2]),
-        this->attrs_.has_mask ? Data<T>(outputs[3]) : nullptr,
-        this->attrs_.has_bias ? Data<T>(outputs[4]) : nullptr};
+    DeformConvGradArgs<T> args{};
+    OP_REQUIRES_OK(ctx, this->Read(ctx, 1, &args));
+    args.d_output = Data<T>(ctx->input(0));
+    args.d_features = Data<T>(outputs[0]);
+    args.d_offsets = Data<Accumulator<T>>(outputs[1]);
+    args.d_filters = Data<T>(outputs[2]);
+    if (this->attrs_.has_mask) args.d_mask = Data<T>(outputs[3]);
+    if (this->attrs_.has_bias) args.d_bias = Data<T>(outputs[4]);
     Device device = GetDevice<Device>(ctx);
     Tensor scratch;
     if constexpr (std::is_same_v<Device, Gpu>) {
@@ -85,8 +83,7 @@ class DeformConvGradOp : public DeformConvOpBase<T> {
                                               args, device.deterministic),
                                           &scratch, &device));
     }
-    OP_REQUIRES_OK(ctx, ToStatus(DeformConvGrad(device, args, inputs,
-                                                Data<T>(d_output), grads)));
+    OP_REQUIRES_OK(ctx, ToStatus(DeformConvGrad(device, args)));
   }
 };
 

@@ -74,7 +74,7 @@ inline absl::Status CheckDeformConv(const DeformConvAttrs& attrs,
                                     const FourDims& offsets,
                                     const FourDims& filters,
                                     const FourDims* mask,
-                                    DeformConvArgs* args) {
+                                    DeformConvShape* args) {
   const auto invalid = [](const auto&... parts) {
     return absl::InvalidArgumentError(absl::StrCat(parts...));
   };

@@ -103,10 +103,7 @@ void ScatterColumns(const TapRows<C>& taps, int64_t num_taps, int64_t tap_step,
   template void DotColumns<T>(const TapRows<Accumulator<T>>&,                \
                               const ChannelsView<T>&, const Accumulator<T>*, \
                               int64_t, Accumulator<T>*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 #define TFO_INSTANTIATE(C)                                             \
   template void ScatterColumns<C>(const TapRows<C>&, int64_t, int64_t, \

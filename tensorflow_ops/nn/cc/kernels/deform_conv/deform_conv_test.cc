@@ -22,14 +22,18 @@ using testing::ToGpu;
 template <typename T>
 struct Problem {
   using C = Accumulator<T>;
-  DeformConvArgs args;
+  DeformConvShape args;
   bool has_mask, has_bias;
   GpuVector<T> features, filters, mask, bias, d_output;
   GpuVector<C> offsets;
 
   DeformConvInputs<T> Inputs() const {
-    return {features.data(), offsets.data(), filters.data(),
-            has_mask ? mask.data() : nullptr, has_bias ? bias.data() : nullptr};
+    return {args,
+            features.data(),
+            offsets.data(),
+            filters.data(),
+            has_mask ? mask.data() : nullptr,
+            has_bias ? bias.data() : nullptr};
   }
 };
 
@@ -42,7 +46,7 @@ GpuVector<T> Values(int64_t n, uint32_t seed, float scale) {
 }
 
 template <typename T>
-Problem<T> MakeProblem(const DeformConvArgs& args, bool has_mask,
+Problem<T> MakeProblem(const DeformConvShape& args, bool has_mask,
                        bool has_bias) {
   Problem<T> p;
   p.args = args;
@@ -75,7 +79,7 @@ template <typename T>
 void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
             Result* result) {
   using C = Accumulator<T>;
-  const DeformConvArgs& args = p.args;
+  const DeformConvShape& args = p.args;
   const int64_t in_image = output % OutputsOf(args);
   const int64_t image = output / OutputsOf(args);
   const int64_t at = (output * args.offset_groups + group) * TapsOf(args) + tap;
@@ -137,7 +141,7 @@ void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
 
 template <typename T>
 Result Reference(const Problem<T>& p) {
-  const DeformConvArgs& args = p.args;
+  const DeformConvShape& args = p.args;
   Result result;
   result.output.assign(p.d_output.size(), 0);
   result.features.assign(p.features.size(), 0);
@@ -173,14 +177,22 @@ struct Outputs {
         bias(p.bias.size()),
         offsets(p.offsets.size()) {}
 
+  DeformConvArgs<T> Args(const Problem<T>& p) {
+    return {p.Inputs(), output.data()};
+  }
+  DeformConvGradArgs<T> GradArgs(const Problem<T>& p) {
+    return {p.Inputs(),
+            p.d_output.data(),
+            features.data(),
+            offsets.data(),
+            filters.data(),
+            p.has_mask ? mask.data() : nullptr,
+            p.has_bias ? bias.data() : nullptr};
+  }
   template <typename Device>
   void Compute(const Device& device, const Problem<T>& p) {
-    TFO_EXPECT_RUNS(DeformConv(device, p.args, p.Inputs(), output.data()));
-    const DeformConvGrads<T> grads = {
-        features.data(), offsets.data(), filters.data(),
-        p.has_mask ? mask.data() : nullptr, p.has_bias ? bias.data() : nullptr};
-    TFO_EXPECT_RUNS(
-        DeformConvGrad(device, p.args, p.Inputs(), p.d_output.data(), grads));
+    TFO_EXPECT_RUNS(DeformConv(device, Args(p)));
+    TFO_EXPECT_RUNS(DeformConvGrad(device, GradArgs(p)));
   }
   void ExpectGrads(const Problem<T>& p, const Result& expected) const {
     ExpectClose("d_features", features, expected.features);
@@ -237,24 +249,24 @@ void CheckGpu(const Problem<T>& p, const testing::Caller& caller = {}) {
 
 // batch, height, width, channels, out height, width, channels, kernel,
 // strides, top, left, dilations, groups, offset groups.
-constexpr DeformConvArgs kPlain = {2, 9, 7, 32, 9, 7, 40, 3, 3,
-                                   1, 1, 1, 1,  1, 1, 1,  1};
-constexpr DeformConvArgs kGroups = {1, 8, 11, 24, 4, 6, 12, 3, 2,
-                                    2, 2, 2,  0,  2, 1, 3,  2};
-constexpr DeformConvArgs kDeep = {1, 5, 6, 70, 3, 4, 35, 3, 3,
-                                  1, 1, 0, 0,  1, 1, 1,  5};
-constexpr DeformConvArgs kLarge = {3, 17, 20, 3, 17, 20, 5, 1, 3,
-                                   1, 1,  0,  1, 1,  1,  1, 3};
-constexpr DeformConvArgs kOnePixel = {1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                      1, 1, 0, 0, 1, 1, 1, 1};
+constexpr DeformConvShape kPlain = {2, 9, 7, 32, 9, 7, 40, 3, 3,
+                                    1, 1, 1, 1,  1, 1, 1,  1};
+constexpr DeformConvShape kGroups = {1, 8, 11, 24, 4, 6, 12, 3, 2,
+                                     2, 2, 2,  0,  2, 1, 3,  2};
+constexpr DeformConvShape kDeep = {1, 5, 6, 70, 3, 4, 35, 3, 3,
+                                   1, 1, 0, 0,  1, 1, 1,  5};
+constexpr DeformConvShape kLarge = {3, 17, 20, 3, 17, 20, 5, 1, 3,
+                                    1, 1,  0,  1, 1,  1,  1, 3};
+constexpr DeformConvShape kOnePixel = {1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                       1, 1, 0, 0, 1, 1, 1, 1};
 
 TFO_TEST(DeformConv, EqualsDoubleLoops) {
-  for (const DeformConvArgs& args :
+  for (const DeformConvShape& args :
        {kPlain, kGroups, kDeep, kLarge, kOnePixel}) {
     CheckCpu(MakeProblem<float>(args, true, true));
     CheckCpu(MakeProblem<double>(args, true, false));
   }
-  for (const DeformConvArgs& args : {kPlain, kGroups}) {
+  for (const DeformConvShape& args : {kPlain, kGroups}) {
     CheckCpu(MakeProblem<float>(args, false, false));
     CheckCpu(MakeProblem<Half>(args, true, true));
     CheckCpu(MakeProblem<BFloat16>(args, true, true));
@@ -262,7 +274,7 @@ TFO_TEST(DeformConv, EqualsDoubleLoops) {
 }
 
 TFO_CUDA_TEST(DeformConv, KernelsEqualDoubleLoops) {
-  for (const DeformConvArgs& args :
+  for (const DeformConvShape& args :
        {kPlain, kGroups, kDeep, kLarge, kOnePixel}) {
     CheckGpu(MakeProblem<float>(args, true, true));
   }
@@ -274,7 +286,7 @@ TFO_CUDA_TEST(DeformConv, KernelsEqualDoubleLoops) {
 
 // More than a part of the outputs in the gradient to filters, more than a wave.
 TFO_TEST(DeformConv, SumsOfManyOutputsEqualDoubleLoops) {
-  DeformConvArgs args = kLarge;
+  DeformConvShape args = kLarge;
   args.batch = 34;
   args.offset_groups = 1;
   CheckCpu(MakeProblem<float>(args, true, true));
@@ -329,8 +341,8 @@ TFO_CUDA_TEST(DeformConv, KernelsKeepWildOffsetsOutside) {
 // A tap at exactly -1, where training starts with padding, has weight 0 and the
 // slope of the pixel at 0.
 TFO_TEST(DeformConv, PaddedTapsHaveASlope) {
-  const DeformConvArgs args = {1, 1, 1, 1, 1, 1, 1, 1, 1,
-                               1, 1, 1, 0, 1, 1, 1, 1};
+  const DeformConvShape args = {1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                1, 1, 1, 0, 1, 1, 1, 1};
   Problem<float> p = MakeProblem<float>(args, false, false);
   p.offsets = {0, 0};
   p.features = {3};
@@ -345,8 +357,8 @@ TFO_TEST(DeformConv, PaddedTapsHaveASlope) {
 
 // Neighbors of whole pixels are not read: they may be NaN.
 TFO_TEST(DeformConv, PixelsOfWeightZeroAreNotRead) {
-  const DeformConvArgs args = {1, 2, 2, 3, 1, 1, 1, 1, 1,
-                               1, 1, 0, 0, 1, 1, 1, 1};
+  const DeformConvShape args = {1, 2, 2, 3, 1, 1, 1, 1, 1,
+                                1, 1, 0, 0, 1, 1, 1, 1};
   Problem<float> p = MakeProblem<float>(args, false, false);
   p.offsets = {0, 0};
   for (int i = 3; i < 12; ++i) p.features[i] = NAN;
@@ -359,8 +371,8 @@ TFO_TEST(DeformConv, PixelsOfWeightZeroAreNotRead) {
 // The sample at a whole pixel whose right neighbor is NaN: the only gradient
 // that asks for the neighbor is the slope to the right.
 Problem<float> ProblemNextToNan() {
-  const DeformConvArgs args = {1, 1, 2, 1, 1, 1, 1, 1, 1,
-                               1, 1, 0, 0, 1, 1, 1, 1};
+  const DeformConvShape args = {1, 1, 2, 1, 1, 1, 1, 1, 1,
+                                1, 1, 0, 0, 1, 1, 1, 1};
   Problem<float> p = MakeProblem<float>(args, true, false);
   p.offsets = {0, 0};
   p.features = {1, NAN};
@@ -401,17 +413,17 @@ TFO_CUDA_TEST(DeformConv, KernelsGivePixelsOfWeightZeroSlopesOnly) {
 }
 
 TFO_TEST(DeformConv, EmptyInputsAreDone) {
-  DeformConvArgs no_images = kPlain, no_outputs = kPlain, no_pixels = kPlain;
+  DeformConvShape no_images = kPlain, no_outputs = kPlain, no_pixels = kPlain;
   no_images.batch = 0;
   no_outputs.out_height = 0;
   no_pixels.width = 0;
-  for (const DeformConvArgs& args : {no_images, no_outputs, no_pixels}) {
+  for (const DeformConvShape& args : {no_images, no_outputs, no_pixels}) {
     CheckCpu(MakeProblem<float>(args, true, true));
   }
 }
 
 TFO_CUDA_TEST(DeformConv, KernelsAcceptEmptyInputs) {
-  DeformConvArgs no_images = kPlain, no_outputs = kPlain;
+  DeformConvShape no_images = kPlain, no_outputs = kPlain;
   no_images.batch = 0;
   no_outputs.out_height = 0;
   CheckGpu(MakeProblem<float>(no_images, true, true));
@@ -420,7 +432,7 @@ TFO_CUDA_TEST(DeformConv, KernelsAcceptEmptyInputs) {
 
 template <typename T>
 void TimeConvolution(int64_t height, int64_t width, int64_t channels) {
-  DeformConvArgs args = {};
+  DeformConvShape args = {};
   args.batch = 1;
   args.height = args.out_height = testing::BenchmarkSize(height);
   args.width = args.out_width = testing::BenchmarkSize(width);
@@ -428,35 +440,23 @@ void TimeConvolution(int64_t height, int64_t width, int64_t channels) {
   args.kernel_height = args.kernel_width = 3;
   args.stride_y = args.stride_x = args.top = args.left = 1;
   args.dilation_y = args.dilation_x = args.groups = args.offset_groups = 1;
-  using C = Accumulator<T>;
-  const int64_t pixels = PixelsOf(args), size = pixels * args.channels;
-  const int64_t weights = 9 * args.channels * args.channels;
-  const auto features = testing::RandomOnGpu<T>(size, 1);
-  const auto offsets = testing::RandomOnGpu<C>(18 * pixels, 2);
-  const auto filters = testing::RandomOnGpu<T>(weights, 3);
-  const auto mask = testing::RandomOnGpu<T>(9 * pixels, 4);
-  const auto d = testing::RandomOnGpu<T>(size, 5);
-  GpuVector<T> output(size), to_features(size), to_filters(weights),
-      to_mask(9 * pixels);
-  GpuVector<C> to_offsets(18 * pixels);
-  const DeformConvInputs<T> inputs = {features.data(), offsets.data(),
-                                      filters.data(), mask.data(), nullptr};
-  const DeformConvGrads<T> grads = {to_features.data(), to_offsets.data(),
-                                    to_filters.data(), to_mask.data(), nullptr};
+  const Problem<T> p = MakeProblem<T>(args, true, false);
+  Outputs<T> outputs(p);
   const auto name_of = [&](const char* name) {
     return testing::Text(testing::NameOf<T>(), name, " [1, ", height, ", ",
                          width, ", ", channels, "]");
   };
-  const int64_t num_bytes =
-      (2 * size + weights + 9 * pixels) * sizeof(T) + 18 * pixels * sizeof(C);
-  testing::TimeOnGpu(name_of("deform_conv"), num_bytes, 0, [&](const Gpu& gpu) {
-    return DeformConv<T>(gpu, args, inputs, output.data());
-  });
-  testing::TimeOnGpu(
-      name_of("deform_conv_grad"), 2 * num_bytes,
-      DeformConvGradScratchBytes<T>(args, false), [&](const Gpu& gpu) {
-        return DeformConvGrad<T>(gpu, args, inputs, d.data(), grads);
-      });
+  const int64_t num_bytes = (p.features.size() + p.d_output.size() +
+                             p.filters.size() + p.mask.size()) *
+                                sizeof(T) +
+                            p.offsets.size() * sizeof(Accumulator<T>);
+  const auto forward = outputs.Args(p);
+  testing::TimeOnGpu(name_of("deform_conv"), num_bytes, 0,
+                     [&](const Gpu& gpu) { return DeformConv(gpu, forward); });
+  const auto grad = outputs.GradArgs(p);
+  testing::TimeOnGpu(name_of("deform_conv_grad"), 2 * num_bytes,
+                     DeformConvGradScratchBytes<T>(args, false),
+                     [&](const Gpu& gpu) { return DeformConvGrad(gpu, grad); });
 }
 TFO_BENCHMARK(DeformConv, Stages) {
   TimeConvolution<float>(100, 152, 128);

@@ -22,54 +22,63 @@ struct AttentionLevel {
   int64_t points;  // samples of a query and head
 };
 
-// values [batch, pixels, heads, channels], locations [batch, queries, heads,
-// points, 2], weights [batch, queries, heads, points], output [batch, queries,
-// heads, channels]. Points go level by level.
-struct AttentionArgs {
+// Points go level by level.
+struct AttentionShape {
   int64_t batch, pixels, heads, channels, queries, points;
   int num_levels;
   AttentionLevel levels[kMaxAttentionLevels];
 };
 
-// T is float, double, Half or BFloat16; C is the type it is computed in. The
-// same bits for any number of threads, and with gpu.deterministic from run to
-// run on a GPU. Each returns null or a launch's error; the Gpu overloads only
-// enqueue.
+template <typename T>
+struct AttentionInputs : AttentionShape {
+  const T* values;                  // [batch, pixels, heads, channels]
+  const Accumulator<T>* locations;  // [batch, queries, heads, points, 2]
+  const Accumulator<T>* weights;    // [batch, queries, heads, points]
+};
+template <typename T>
+struct DeformableAttentionArgs : AttentionInputs<T> {
+  T* output;  // [batch, queries, heads, channels]
+};
+template <typename T>
+struct DeformableAttentionGradArgs : AttentionInputs<T> {
+  const T* d_output;
+  T* d_values;
+  Accumulator<T>*d_locations, *d_weights;
+};
+
+// T is float, double, Half or BFloat16; its Accumulator is the type it is
+// computed in. The same bits for any number of threads, and with
+// gpu.deterministic from run to run on a GPU. Each returns null or a launch's
+// error; the Gpu overloads only enqueue.
 
 // Writes all of `output`: for each query and head the sum over points of weight
 // times the bilinear sample of the point's level at (x * width - 0.5, y *
 // height - 0.5), pixels outside being 0. NaN where a location is NaN. Pixels of
 // weight 0 are not read.
-template <typename T, typename C = Accumulator<T>>
-Error DeformableAttention(const Cpu& cpu, const AttentionArgs& args,
-                          const T* values, const C* locations, const C* weights,
-                          T* output);
-template <typename T, typename C = Accumulator<T>>
-Error DeformableAttention(const Gpu& gpu, const AttentionArgs& args,
-                          const T* values, const C* locations, const C* weights,
-                          T* output);
+template <typename T>
+Error DeformableAttention(const Cpu& cpu,
+                          const DeformableAttentionArgs<T>& args);
+template <typename T>
+Error DeformableAttention(const Gpu& gpu,
+                          const DeformableAttentionArgs<T>& args);
 
 // Writes all of d_values, d_locations, d_weights. On whole pixels, the slope is
 // that of the cell [floor, floor + 1). A NaN location passes no gradient;
 // pixels of weight 0 count in slopes only. 16-bit gradients to values are
 // summed in float. The GPU needs scratch of
 // DeformableAttentionGradScratchBytes<T>.
-template <typename T, typename C = Accumulator<T>>
-Error DeformableAttentionGrad(const Cpu& cpu, const AttentionArgs& args,
-                              const T* d_output, const T* values,
-                              const C* locations, const C* weights, T* d_values,
-                              C* d_locations, C* d_weights);
-template <typename T, typename C = Accumulator<T>>
-Error DeformableAttentionGrad(const Gpu& gpu, const AttentionArgs& args,
-                              const T* d_output, const T* values,
-                              const C* locations, const C* weights, T* d_values,
-                              C* d_locations, C* d_weights);
 template <typename T>
-int64_t DeformableAttentionGradScratchBytes(const AttentionArgs& args,
+Error DeformableAttentionGrad(const Cpu& cpu,
+                              const DeformableAttentionGradArgs<T>& args);
+template <typename T>
+Error DeformableAttentionGrad(const Gpu& gpu,
+                              const DeformableAttentionGradArgs<T>& args);
+template <typename T>
+int64_t DeformableAttentionGradScratchBytes(const AttentionShape& shape,
                                             bool deterministic) {
   // Atomic sums in the type of computation.
   if (deterministic || sizeof(T) == sizeof(Accumulator<T>)) return 0;
-  return args.batch * args.pixels * args.heads * args.channels *
+  return shape.batch * shape.pixels * shape.heads * shape.channels *
          static_cast<int64_t>(sizeof(Accumulator<T>));
 }
 

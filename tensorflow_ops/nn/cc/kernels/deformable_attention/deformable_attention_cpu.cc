@@ -20,7 +20,7 @@ constexpr double kCyclesPerPoint = 8, kCyclesPerSample = 0.5;
 template <typename C>
 class PointTables {
  public:
-  explicit PointTables(const AttentionArgs& args)
+  explicit PointTables(const AttentionShape& args)
       : count_(args.points),
         padded_(RoundUp(args.points, kPointsPadding)),
         sizes_(2 * padded_),
@@ -48,7 +48,7 @@ class PointTables {
 
 // The values of an image from a head on.
 template <typename T>
-HeadView<T> ViewOf(const AttentionArgs& args, T* values, int64_t image,
+HeadView<T> ViewOf(const AttentionShape& args, T* values, int64_t image,
                    int64_t head) {
   const int64_t stride = args.heads * args.channels;
   return {values + image * args.pixels * stride + head * args.channels, stride};
@@ -58,7 +58,7 @@ HeadView<T> ViewOf(const AttentionArgs& args, T* values, int64_t image,
 // without the other heads between the pixels pays: these are a power of two
 // apart and share few sets of the caches (encoder of 4484 queries: 24 instead
 // of 80 ns a point).
-bool ReadsOften(const AttentionArgs& args) {
+bool ReadsOften(const AttentionShape& args) {
   return 4 * args.queries * args.points >= 2 * args.pixels;
 }
 
@@ -88,7 +88,7 @@ template <typename T>
 class ThreadMemory {
  public:
   using C = Accumulator<T>;
-  ThreadMemory(const AttentionArgs& args, const AttentionPoints<C>& points)
+  ThreadMemory(const AttentionShape& args, const AttentionPoints<C>& points)
       : args_(args),
         pixels_(8 * points.padded),
         rows_(8 * points.padded),
@@ -125,7 +125,7 @@ class ThreadMemory {
   }
 
  private:
-  const AttentionArgs& args_;
+  const AttentionShape& args_;
   std::vector<int32_t> pixels_;
   std::vector<uintptr_t> rows_;
   std::vector<C> numbers_;
@@ -137,7 +137,7 @@ class ThreadMemory {
 
 // Calls run(image, first head, rows, memory) for blocks of queries.
 template <typename T, typename Run>
-void ForQueries(const Cpu& cpu, const AttentionArgs& args,
+void ForQueries(const Cpu& cpu, const AttentionShape& args,
                 const AttentionPoints<Accumulator<T>>& points, double cycles,
                 const Run& run) {
   const bool copies = ReadsOften(args);
@@ -166,7 +166,7 @@ void ForQueries(const Cpu& cpu, const AttentionArgs& args,
                   });
 }
 
-double CyclesPerQuery(const AttentionArgs& args) {
+double CyclesPerQuery(const AttentionShape& args) {
   return args.points * (kCyclesPerPoint + kCyclesPerSample * args.channels);
 }
 
@@ -177,11 +177,11 @@ class OwnedValues {
  public:
   using C = Accumulator<T>;
 
-  static bool AreInPlace(const AttentionArgs& args) {
+  static bool AreInPlace(const AttentionShape& args) {
     return sizeof(C) == sizeof(T) && !ReadsOften(args);
   }
 
-  explicit OwnedValues(const AttentionArgs& args) : args_(args) {}
+  explicit OwnedValues(const AttentionShape& args) : args_(args) {}
 
   // Sums of the pixels [begin, end), which are zero; pixel 0 is at the view's
   // data. Sums in place are zero already.
@@ -206,7 +206,7 @@ class OwnedValues {
   }
 
  private:
-  const AttentionArgs& args_;
+  const AttentionShape& args_;
   const decltype(TFO_DISPATCH(NarrowArray<T>)) narrow_ =
       TFO_DISPATCH(NarrowArray<T>);
   AlignedNumbers<C> sums_;
@@ -216,10 +216,10 @@ class OwnedValues {
 
 }  // namespace
 
-template <typename T, typename C>
-Error DeformableAttention(const Cpu& cpu, const AttentionArgs& args,
-                          const T* values, const C* locations, const C* weights,
-                          T* output) {
+template <typename T>
+Error DeformableAttention(const Cpu& cpu,
+                          const DeformableAttentionArgs<T>& args) {
+  using C = Accumulator<T>;
   if (args.channels == 0) return nullptr;
   const PointTables<C> tables(args);
   const AttentionPoints<C> points = tables.View();
@@ -228,17 +228,17 @@ Error DeformableAttention(const Cpu& cpu, const AttentionArgs& args,
                 [&](int64_t image, int64_t head, const AttentionRows& rows,
                     ThreadMemory<T>& memory) {
                   attend(points, rows, args.channels,
-                         memory.Values(values, image, head), locations, weights,
-                         output, memory.Scratch());
+                         memory.Values(args.values, image, head),
+                         args.locations, args.weights, args.output,
+                         memory.Scratch());
                 });
   return nullptr;
 }
 
-template <typename T, typename C>
-Error DeformableAttentionGrad(const Cpu& cpu, const AttentionArgs& args,
-                              const T* d_output, const T* values,
-                              const C* locations, const C* weights, T* d_values,
-                              C* d_locations, C* d_weights) {
+template <typename T>
+Error DeformableAttentionGrad(const Cpu& cpu,
+                              const DeformableAttentionGradArgs<T>& args) {
+  using C = Accumulator<T>;
   const PointTables<C> tables(args);
   const AttentionPoints<C> points = tables.View();
   const auto grad = TFO_DISPATCH(AttendQueriesGrad<T>);
@@ -249,19 +249,21 @@ Error DeformableAttentionGrad(const Cpu& cpu, const AttentionArgs& args,
     ForQueries<T>(cpu, args, points, 2 * CyclesPerQuery(args),
                   [&](int64_t image, int64_t head, const AttentionRows& rows,
                       ThreadMemory<T>& memory) {
-                    grad(points, rows, args.channels, d_output,
-                         memory.Values(values, image, head), locations, weights,
-                         HeadView<C>{nullptr, 0}, 0, 0, d_locations, d_weights,
+                    grad(points, rows, args.channels, args.d_output,
+                         memory.Values(args.values, image, head),
+                         args.locations, args.weights, HeadView<C>{nullptr, 0},
+                         0, 0, args.d_locations, args.d_weights,
                          memory.Scratch());
                   });
   }
   const bool in_place = OwnedValues<T>::AreInPlace(args);
   if (in_place) {
     const int64_t row = args.heads * args.channels;
-    cpu.ParallelFor(
-        args.batch * args.pixels, 0.1 * row, [&](int64_t begin, int64_t end) {
-          std::fill(d_values + begin * row, d_values + end * row, T{});
-        });
+    cpu.ParallelFor(args.batch * args.pixels, 0.1 * row,
+                    [&](int64_t begin, int64_t end) {
+                      std::fill(args.d_values + begin * row,
+                                args.d_values + end * row, T{});
+                    });
   }
   // Groups of heads, if the sums of several are side by side.
   const int64_t groups =
@@ -287,33 +289,25 @@ Error DeformableAttentionGrad(const Cpu& cpu, const AttentionArgs& args,
           const int64_t my_heads = args.heads * (group + 1) / groups - head;
           const int64_t first = args.pixels * (unit % bands) / bands;
           const int64_t last = args.pixels * (unit % bands + 1) / bands;
-          const HeadView<C> sums =
-              owned.Start(ViewOf(args, d_values, image, head), first, last);
+          const HeadView<C> sums = owned.Start(
+              ViewOf(args, args.d_values, image, head), first, last);
           grad(points,
                {image * args.queries, args.queries, args.heads, head, my_heads},
-               args.channels, d_output,
-               at_once ? memory.Values(values, image, head)
-                       : ViewOf(args, values, image, head),
-               locations, weights, sums, first, bands == 1 ? INT64_MAX : last,
-               at_once ? d_locations : nullptr, d_weights, memory.Scratch());
+               args.channels, args.d_output,
+               at_once ? memory.Values(args.values, image, head)
+                       : ViewOf(args, args.values, image, head),
+               args.locations, args.weights, sums, first,
+               bands == 1 ? INT64_MAX : last,
+               at_once ? args.d_locations : nullptr, args.d_weights,
+               memory.Scratch());
           owned.Finish();
         }
       });
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                \
-  template Error DeformableAttention<T>(const Cpu&, const AttentionArgs&, \
-                                        const T*, const Accumulator<T>*,  \
-                                        const Accumulator<T>*, T*);       \
-  template Error DeformableAttentionGrad<T>(                              \
-      const Cpu&, const AttentionArgs&, const T*, const T*,               \
-      const Accumulator<T>*, const Accumulator<T>*, T*, Accumulator<T>*,  \
-      Accumulator<T>*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(DeformableAttention, Cpu, DeformableAttentionArgs);
+TFO_INSTANTIATE_ALGORITHM(DeformableAttentionGrad, Cpu,
+                          DeformableAttentionGradArgs);
 
 }  // namespace tfo

@@ -12,7 +12,7 @@ unsigned BlocksFor(int64_t count) {
 }
 
 // The level of a point.
-__device__ inline const AttentionLevel& LevelOf(const AttentionArgs& args,
+__device__ inline const AttentionLevel& LevelOf(const AttentionShape& args,
                                                 int64_t point) {
   int l = 0;
   while (point >= args.levels[l].points) point -= args.levels[l++].points;
@@ -20,7 +20,7 @@ __device__ inline const AttentionLevel& LevelOf(const AttentionArgs& args,
 }
 
 // The first value of a pixel of an image and head.
-__device__ inline int64_t ValueOffset(const AttentionArgs& args, int64_t image,
+__device__ inline int64_t ValueOffset(const AttentionShape& args, int64_t image,
                                       int64_t pixel, int64_t head) {
   return ((image * args.pixels + pixel) * args.heads + head) * args.channels;
 }
@@ -42,21 +42,21 @@ __device__ C ScaledCorner(C weight, C corner) {
 
 // A thread has N channels of a query and head.
 template <typename T, int N, typename C = Accumulator<T>>
-__global__ void Attend(AttentionArgs args, int64_t count, const T* values,
-                       const C* locations, const C* weights, T* output) {
+__global__ void Attend(const __grid_constant__ DeformableAttentionArgs<T> args,
+                       int64_t count) {
   const int64_t packs = args.channels / N;
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
        i += step) {
     const int64_t row = i / packs, c = i % packs * N;
     const int64_t image = row / args.heads / args.queries;
-    const C* location = locations + 2 * row * args.points;
-    const C* weight = weights + row * args.points;
+    const C* location = args.locations + 2 * row * args.points;
+    const C* weight = args.weights + row * args.points;
     C sums[N] = {};
     for (int l = 0; l < args.num_levels; ++l) {
       const AttentionLevel& level = args.levels[l];
       const T* const from =
-          values + c +
+          args.values + c +
           ValueOffset(args, image, level.first_pixel, row % args.heads);
       for (int64_t p = 0; p < level.points; ++p, location += 2, ++weight) {
         BilinearCell<C> cell;
@@ -87,16 +87,15 @@ __global__ void Attend(AttentionArgs args, int64_t count, const T* values,
     Pack<T, N> result;
 #pragma unroll
     for (int j = 0; j < N; ++j) result.values[j] = Narrow<T>(sums[j]);
-    StorePack(result, output + row * args.channels + c);
+    StorePack(result, args.output + row * args.channels + c);
   }
 }
 
 // A thread has a point.
 template <typename T, int N, typename C = Accumulator<T>>
-__global__ void GradToPoints(AttentionArgs args, int64_t count,
-                             const T* d_output, const T* values,
-                             const C* locations, const C* weights,
-                             C* d_locations, C* d_weights) {
+__global__ void GradToPoints(
+    const __grid_constant__ DeformableAttentionGradArgs<T> args,
+    int64_t count) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
        i += step) {
@@ -104,11 +103,12 @@ __global__ void GradToPoints(AttentionArgs args, int64_t count,
     const AttentionLevel& level = LevelOf(args, i % args.points);
     BilinearCell<C> cell;
     C d_x = 0, d_y = 0, d_weight = 0;
-    if (FindPoint(level, locations + 2 * i, &cell)) {
+    if (FindPoint(level, args.locations + 2 * i, &cell)) {
       const int64_t image = row / args.heads / args.queries;
-      const T* const from = values + ValueOffset(args, image, level.first_pixel,
-                                                 row % args.heads);
-      const T* const upstream = d_output + row * args.channels;
+      const T* const from =
+          args.values +
+          ValueOffset(args, image, level.first_pixel, row % args.heads);
+      const T* const upstream = args.d_output + row * args.channels;
 #pragma unroll
       for (int corner = 0; corner < 4; ++corner) {
         if (!HasCorner(cell, corner, level.height, level.width)) continue;
@@ -128,26 +128,28 @@ __global__ void GradToPoints(AttentionArgs args, int64_t count,
         d_x += ScaledCorner(CornerSlopeX(cell, corner), dot);
       }
     }
-    d_weights[i] = d_weight;
-    d_locations[2 * i] = static_cast<C>(level.width) * weights[i] * d_x;
-    d_locations[2 * i + 1] = static_cast<C>(level.height) * weights[i] * d_y;
+    args.d_weights[i] = d_weight;
+    args.d_locations[2 * i] =
+        static_cast<C>(level.width) * args.weights[i] * d_x;
+    args.d_locations[2 * i + 1] =
+        static_cast<C>(level.height) * args.weights[i] * d_y;
   }
 }
 
 // Adds to `sums`, of values' shape, by atomics. A thread has a channel of a
 // query and head.
 template <typename T, typename C = Accumulator<T>>
-__global__ void AddToValues(AttentionArgs args, int64_t count,
-                            const T* d_output, const C* locations,
-                            const C* weights, C* sums) {
+__global__ void AddToValues(
+    const __grid_constant__ DeformableAttentionGradArgs<T> args, int64_t count,
+    C* sums) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
        i += step) {
     const int64_t row = i / args.channels, c = i % args.channels;
     const int64_t image = row / args.heads / args.queries;
-    const C upstream = Widen(d_output[i]);
-    const C* location = locations + 2 * row * args.points;
-    const C* weight = weights + row * args.points;
+    const C upstream = Widen(args.d_output[i]);
+    const C* location = args.locations + 2 * row * args.points;
+    const C* weight = args.weights + row * args.points;
     for (int l = 0; l < args.num_levels; ++l) {
       const AttentionLevel& level = args.levels[l];
       C* const to =
@@ -187,15 +189,15 @@ constexpr int kOwners = kThreads / kTileChannels;
 struct Tiles {
   int64_t pixels, channels, count;  // tiles along each; all
 
-  explicit Tiles(const AttentionArgs& args)
+  explicit Tiles(const AttentionShape& args)
       : pixels((args.pixels + kTilePixels - 1) / kTilePixels),
         channels((args.channels + kTileChannels - 1) / kTileChannels),
         count(args.batch * args.heads * pixels * channels) {}
 };
 
 template <typename T, typename C = Accumulator<T>>
-__global__ void SumValues(AttentionArgs args, Tiles tiles, const T* d_output,
-                          const C* locations, const C* weights, T* d_values) {
+__global__ void SumValues(
+    const __grid_constant__ DeformableAttentionGradArgs<T> args, Tiles tiles) {
   __shared__ C sums[kTilePixels][kTileChannels];
   __shared__ int16_t tile_pixel[kThreads][4];  // -1: not in this tile
   __shared__ C scale[kThreads][4];
@@ -221,7 +223,7 @@ __global__ void SumValues(AttentionArgs args, Tiles tiles, const T* d_output,
             (query * args.heads + head) * args.points + mine % args.points;
         const AttentionLevel& level = LevelOf(args, mine % args.points);
         BilinearCell<C> cell;
-        const bool found = FindPoint(level, locations + 2 * point, &cell);
+        const bool found = FindPoint(level, args.locations + 2 * point, &cell);
         for (int corner = 0; found && corner < 4; ++corner) {
           const C corner_weight = CornerWeight(cell, corner);
           if (corner_weight == 0 ||
@@ -231,7 +233,7 @@ __global__ void SumValues(AttentionArgs args, Tiles tiles, const T* d_output,
                                 CornerPixel(cell, corner, level.width) - first;
           if (pixel < 0 || pixel >= kTilePixels) continue;
           tile_pixel[threadIdx.x][corner] = static_cast<int16_t>(pixel);
-          scale[threadIdx.x][corner] = weights[point] * corner_weight;
+          scale[threadIdx.x][corner] = args.weights[point] * corner_weight;
           hits = true;
         }
       }
@@ -245,7 +247,8 @@ __global__ void SumValues(AttentionArgs args, Tiles tiles, const T* d_output,
             sums[pixel][channel] +=
                 scale[i][corner] *
                 Widen(
-                    d_output[(query * args.heads + head) * args.channels + c]);
+                    args.d_output[(query * args.heads + head) * args.channels +
+                                  c]);
           }
         }
       }
@@ -254,86 +257,71 @@ __global__ void SumValues(AttentionArgs args, Tiles tiles, const T* d_output,
     if (c >= args.channels) continue;
     for (int i = owner; i < kTilePixels; i += kOwners) {
       if (first + i >= args.pixels) break;
-      d_values[ValueOffset(args, image, first + i, head) + c] =
+      args.d_values[ValueOffset(args, image, first + i, head) + c] =
           Narrow<T>(sums[i][channel]);
     }
   }
 }
 
 template <typename T, typename C = Accumulator<T>>
-Error GradToValues(const Gpu& gpu, const AttentionArgs& args, const T* d_output,
-                   const C* locations, const C* weights, T* d_values) {
+Error GradToValues(const Gpu& gpu, const DeformableAttentionGradArgs<T>& args) {
   if (gpu.deterministic) {
     const Tiles tiles(args);
     return Launch(gpu, GridSize(tiles.count), kThreads, SumValues<T>, args,
-                  tiles, d_output, locations, weights, d_values);
+                  tiles);
   }
   constexpr bool kInPlace = sizeof(T) == sizeof(C);
-  C* const sums = reinterpret_cast<C*>(kInPlace ? static_cast<void*>(d_values)
-                                                : gpu.scratch);
+  C* const sums = reinterpret_cast<C*>(
+      kInPlace ? static_cast<void*>(args.d_values) : gpu.scratch);
   const int64_t size = args.batch * args.pixels * args.heads * args.channels;
   Error error = EnqueueZeros(gpu, sums, size * sizeof(C));
   if (error != nullptr) return error;
   const int64_t count = args.batch * args.queries * args.heads * args.channels;
   error = Launch(gpu, BlocksFor(count), kThreads, AddToValues<T>, args, count,
-                 d_output, locations, weights, sums);
+                 sums);
   if (error != nullptr || kInPlace) return error;
   return Launch(gpu, BlocksFor(size), kThreads, NarrowAll<T>, size,
-                static_cast<const C*>(sums), d_values);
+                static_cast<const C*>(sums), args.d_values);
 }
 
 }  // namespace
 
-template <typename T, typename C>
-Error DeformableAttention(const Gpu& gpu, const AttentionArgs& args,
-                          const T* values, const C* locations, const C* weights,
-                          T* output) {
+template <typename T>
+Error DeformableAttention(const Gpu& gpu,
+                          const DeformableAttentionArgs<T>& args) {
   if (args.channels == 0) return nullptr;
   return WithWidestPack<T>(
       [&](auto n) {
-        return FitsPacks<decltype(n)::value>(args.channels, values, output);
+        return FitsPacks<decltype(n)::value>(args.channels, args.values,
+                                             args.output);
       },
       [&](auto n) {
         const int64_t count = args.batch * args.queries * args.heads *
                               (args.channels / decltype(n)::value);
         return Launch(gpu, BlocksFor(count), kThreads,
-                      Attend<T, decltype(n)::value>, args, count, values,
-                      locations, weights, output);
+                      Attend<T, decltype(n)::value>, args, count);
       });
 }
 
-template <typename T, typename C>
-Error DeformableAttentionGrad(const Gpu& gpu, const AttentionArgs& args,
-                              const T* d_output, const T* values,
-                              const C* locations, const C* weights, T* d_values,
-                              C* d_locations, C* d_weights) {
+template <typename T>
+Error DeformableAttentionGrad(const Gpu& gpu,
+                              const DeformableAttentionGradArgs<T>& args) {
   const int64_t count = args.batch * args.queries * args.heads * args.points;
   const Error error = WithWidestPack<T>(
       [&](auto n) {
-        return FitsPacks<decltype(n)::value>(args.channels, values, d_output);
+        return FitsPacks<decltype(n)::value>(args.channels, args.values,
+                                             args.d_output);
       },
       [&](auto n) {
         return Launch(gpu, BlocksFor(count), kThreads,
-                      GradToPoints<T, decltype(n)::value>, args, count,
-                      d_output, values, locations, weights, d_locations,
-                      d_weights);
+                      GradToPoints<T, decltype(n)::value>, args, count);
       });
   if (error != nullptr) return error;
-  return GradToValues(gpu, args, d_output, locations, weights, d_values);
+  return GradToValues(gpu, args);
 }
 
-#define TFO_INSTANTIATE(T)                                                \
-  template Error DeformableAttention<T>(const Gpu&, const AttentionArgs&, \
-                                        const T*, const Accumulator<T>*,  \
-                                        const Accumulator<T>*, T*);       \
-  template Error DeformableAttentionGrad<T>(                              \
-      const Gpu&, const AttentionArgs&, const T*, const T*,               \
-      const Accumulator<T>*, const Accumulator<T>*, T*, Accumulator<T>*,  \
-      Accumulator<T>*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(DeformableAttention, Gpu, DeformableAttentionArgs);
+TFO_INSTANTIATE_ALGORITHM(DeformableAttentionGrad, Gpu,
+                          DeformableAttentionGradArgs);
 
 }  // namespace tfo

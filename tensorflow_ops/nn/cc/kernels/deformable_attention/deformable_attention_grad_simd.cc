@@ -272,10 +272,7 @@ void AttendQueriesGrad(const AttentionPoints<C>& points, AttentionRows rows,
       const Accumulator<T>*, HeadView<Accumulator<T>>, int64_t, int64_t, \
       Accumulator<T>*, Accumulator<T>*,                                  \
       const AttentionScratch<Accumulator<T>>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 }  // namespace TFO_CPU_NAMESPACE

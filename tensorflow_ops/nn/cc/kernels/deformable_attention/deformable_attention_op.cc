@@ -25,12 +25,14 @@ class AttentionOpBase : public OpKernel {
   }
 
  protected:
-  // Reads values, spatial_shapes and attention_weights, inputs `first` on.
+  // Reads values, spatial_shapes, locations and weights, inputs `first` on.
   absl::Status Read(OpKernelContext* ctx, int first,
-                    AttentionArgs* args) const {
+                    AttentionInputs<T>* args) const {
     const TensorShape& values = ctx->input(first).shape();
     const TensorShape& weights = ctx->input(first + 3).shape();
-    *args = {};
+    args->values = Data<T>(ctx->input(first));
+    args->locations = Data<Accumulator<T>>(ctx->input(first + 2));
+    args->weights = Data<Accumulator<T>>(ctx->input(first + 3));
     args->batch = values.dim_size(0);
     args->pixels = values.dim_size(1);
     args->heads = values.dim_size(2);
@@ -46,7 +48,7 @@ class AttentionOpBase : public OpKernel {
   }
 
  private:
-  absl::Status ReadLevels(const Tensor& shapes, AttentionArgs* args) const {
+  absl::Status ReadLevels(const Tensor& shapes, AttentionShape* args) const {
     const int64_t levels = shapes.dim_size(0);
     if (levels < 1 || levels > kMaxAttentionLevels) {
       return absl::InvalidArgumentError(
@@ -85,14 +87,12 @@ class AttentionOp : public AttentionOpBase<T> {
   void Compute(OpKernelContext* ctx) override {
     Tensor* output;
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&output}));
-    AttentionArgs args;
+    DeformableAttentionArgs<T> args{};
     OP_REQUIRES_OK(ctx, this->Read(ctx, 0, &args));
     if (output->NumElements() == 0) return;
-    using C = Accumulator<T>;
-    OP_REQUIRES_OK(ctx, ToStatus(DeformableAttention(
-                            GetDevice<Device>(ctx), args,
-                            Data<T>(ctx->input(0)), Data<C>(ctx->input(2)),
-                            Data<C>(ctx->input(3)), Data<T>(output))));
+    args.output = Data<T>(output);
+    OP_REQUIRES_OK(ctx,
+                   ToStatus(DeformableAttention(GetDevice<Device>(ctx), args)));
   }
 };
 
@@ -105,8 +105,12 @@ class AttentionGradOp : public AttentionOpBase<T> {
     Tensor *d_values, *d_locations, *d_weights;
     OP_REQUIRES_OK(ctx,
                    AllocateOutputs(ctx, {&d_values, &d_locations, &d_weights}));
-    AttentionArgs args;
+    DeformableAttentionGradArgs<T> args{};
     OP_REQUIRES_OK(ctx, this->Read(ctx, 1, &args));
+    args.d_output = Data<T>(ctx->input(0));
+    args.d_values = Data<T>(d_values);
+    args.d_locations = Data<Accumulator<T>>(d_locations);
+    args.d_weights = Data<Accumulator<T>>(d_weights);
     if (d_weights->NumElements() == 0) {
       if (d_values->NumElements() == 0) return;
       // The other sides of the weights may be of any size.
@@ -122,12 +126,7 @@ class AttentionGradOp : public AttentionOpBase<T> {
                                          args, device.deterministic),
                                      &scratch, &device));
     }
-    using C = Accumulator<T>;
-    OP_REQUIRES_OK(
-        ctx, ToStatus(DeformableAttentionGrad(
-                 device, args, Data<T>(ctx->input(0)), Data<T>(ctx->input(1)),
-                 Data<C>(ctx->input(3)), Data<C>(ctx->input(4)),
-                 Data<T>(d_values), Data<C>(d_locations), Data<C>(d_weights))));
+    OP_REQUIRES_OK(ctx, ToStatus(DeformableAttentionGrad(device, args)));
   }
 };
 

@@ -73,10 +73,7 @@ void AttendQueries(const AttentionPoints<C>& points, AttentionRows rows,
                                  AttentionRows, int64_t, HeadView<const T>,    \
                                  const Accumulator<T>*, const Accumulator<T>*, \
                                  T*, const AttentionScratch<Accumulator<T>>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 }  // namespace TFO_CPU_NAMESPACE

@@ -21,11 +21,14 @@ using testing::ThreadedCpu;
 template <typename T>
 struct Problem {
   using C = Accumulator<T>;
-  AttentionArgs args;
+  AttentionShape args;
   GpuVector<T> values, d_output;
   GpuVector<C> locations, weights;
 
   int64_t Rows() const { return args.batch * args.queries * args.heads; }
+  AttentionInputs<T> Inputs() const {
+    return {args, values.data(), locations.data(), weights.data()};
+  }
 };
 
 struct Result {
@@ -38,7 +41,7 @@ Problem<T> MakeProblem(int64_t batch, int64_t heads, int64_t channels,
                        const std::vector<std::vector<int64_t>>& levels) {
   using C = Accumulator<T>;
   Problem<T> problem;
-  AttentionArgs& args = problem.args;
+  AttentionShape& args = problem.args;
   args = {batch, 0, heads, channels, queries, 0, 0, {}};
   for (const auto& level : levels) {
     args.levels[args.num_levels++] = {level[0], level[1], args.pixels,
@@ -68,7 +71,7 @@ Problem<T> MakeProblem(int64_t batch, int64_t heads, int64_t channels,
 template <typename T>
 Result Reference(const Problem<T>& problem) {
   using C = Accumulator<T>;
-  const AttentionArgs& args = problem.args;
+  const AttentionShape& args = problem.args;
   Result result;
   result.output.assign(problem.d_output.size(), 0);
   result.d_values.assign(problem.values.size(), 0);
@@ -139,15 +142,17 @@ struct Outputs {
         d_locations(problem.locations.size()),
         d_weights(problem.weights.size()) {}
 
+  DeformableAttentionArgs<T> Args(const Problem<T>& p) {
+    return {p.Inputs(), output.data()};
+  }
+  DeformableAttentionGradArgs<T> GradArgs(const Problem<T>& p) {
+    return {p.Inputs(), p.d_output.data(), d_values.data(), d_locations.data(),
+            d_weights.data()};
+  }
   template <typename Device>
   void Compute(const Device& device, const Problem<T>& p) {
-    TFO_EXPECT_RUNS(DeformableAttention(device, p.args, p.values.data(),
-                                        p.locations.data(), p.weights.data(),
-                                        output.data()));
-    TFO_EXPECT_RUNS(DeformableAttentionGrad(
-        device, p.args, p.d_output.data(), p.values.data(), p.locations.data(),
-        p.weights.data(), d_values.data(), d_locations.data(),
-        d_weights.data()));
+    TFO_EXPECT_RUNS(DeformableAttention(device, Args(p)));
+    TFO_EXPECT_RUNS(DeformableAttentionGrad(device, GradArgs(p)));
   }
   void Expect(const Result& expected) const {
     ExpectClose("output", output, expected.output);
@@ -339,50 +344,35 @@ TFO_TEST(DeformableAttention, EmptyInputsAreDone) {
 template <typename T>
 void TimeAttention(int64_t queries,
                    const std::vector<std::vector<int64_t>>& sides) {
-  AttentionArgs args = {};
-  args.batch = 1;
-  args.heads = testing::BenchmarkSize(8);
-  args.channels = testing::BenchmarkSize(32);
-  args.queries = testing::BenchmarkSize(queries);
-  std::string levels;
+  std::vector<std::vector<int64_t>> levels;
+  std::string text;
   for (const auto& side : sides) {
-    AttentionLevel& level = args.levels[args.num_levels++];
-    level = {testing::BenchmarkSize(side[0]), testing::BenchmarkSize(side[1]),
-             args.pixels, 4};
-    args.pixels += level.height * level.width;
-    args.points += level.points;
-    levels += testing::Text(" [", side[0], ", ", side[1], "]");
+    levels.push_back(
+        {testing::BenchmarkSize(side[0]), testing::BenchmarkSize(side[1]), 4});
+    text += testing::Text(" [", side[0], ", ", side[1], "]");
   }
   using C = Accumulator<T>;
-  const int64_t size = args.pixels * args.heads * args.channels;
-  const int64_t out = args.queries * args.heads * args.channels;
-  const int64_t points = args.queries * args.heads * args.points;
-  const auto values = testing::RandomOnGpu<T>(size, 1);
-  const auto d = testing::RandomOnGpu<T>(out, 2);
-  auto locations = testing::RandomOnGpu<C>(2 * points, 3);
-  for (C& x : locations) x = C(0.5) + x / 8;
-  const auto weights = testing::RandomOnGpu<C>(points, 4);
-  GpuVector<T> output(out), to_values(size);
-  GpuVector<C> to_locations(2 * points), to_weights(points);
+  Problem<T> p =
+      MakeProblem<T>(1, testing::BenchmarkSize(8), testing::BenchmarkSize(32),
+                     testing::BenchmarkSize(queries), levels);
+  p.locations = testing::RandomOnGpu<C>(p.locations.size(), 3);
+  for (C& x : p.locations) x = C(0.5) + x / 8;
+  Outputs<T> outputs(p);
   const auto name_of = [&](const char* name) {
     return testing::Text(testing::NameOf<T>(), name, " ", queries,
-                         " queries, 8 heads, 32 channels, 4 points,", levels);
+                         " queries, 8 heads, 32 channels, 4 points,", text);
   };
-  const int64_t num_bytes = (size + out) * sizeof(T) + 3 * points * sizeof(C);
+  const int64_t num_bytes = (p.values.size() + p.d_output.size()) * sizeof(T) +
+                            3 * p.weights.size() * sizeof(C);
+  const auto forward = outputs.Args(p);
   testing::TimeOnGpu(
-      name_of("deformable_attention"), num_bytes, 0, [&](const Gpu& gpu) {
-        return DeformableAttention<T, C>(gpu, args, values.data(),
-                                         locations.data(), weights.data(),
-                                         output.data());
-      });
-  testing::TimeOnGpu(name_of("deformable_attention_grad"), 2 * num_bytes,
-                     DeformableAttentionGradScratchBytes<T>(args, false),
-                     [&](const Gpu& gpu) {
-                       return DeformableAttentionGrad<T, C>(
-                           gpu, args, d.data(), values.data(), locations.data(),
-                           weights.data(), to_values.data(),
-                           to_locations.data(), to_weights.data());
-                     });
+      name_of("deformable_attention"), num_bytes, 0,
+      [&](const Gpu& gpu) { return DeformableAttention(gpu, forward); });
+  const auto grad = outputs.GradArgs(p);
+  testing::TimeOnGpu(
+      name_of("deformable_attention_grad"), 2 * num_bytes,
+      DeformableAttentionGradScratchBytes<T>(p.args, false),
+      [&](const Gpu& gpu) { return DeformableAttentionGrad(gpu, grad); });
 }
 TFO_BENCHMARK(DeformableAttention, Detr) {
   const std::vector<std::vector<int64_t>> decoder = {

@@ -81,7 +81,6 @@ struct PackChunk {
   using Value = Accumulator<T>;
   static constexpr int kIn = F::kInputs, kOut = F::kOutputs;
   static constexpr int kSteps = kPacks, kWidth = N;
-  static constexpr int kBytes = kIn * kPacks * sizeof(Pack<T, N>);
   Pack<T, N> packs[kIn][kPacks];
   int steps, at, stride, begin, end;
 
@@ -102,24 +101,6 @@ struct PackChunk {
         packs[i][step] = LoadPart<N>(f.Input(i) + (span.offset + here),
                                      begin - here, end - here, Neutral<F>(i));
       }
-    }
-  }
-  // To and from shared memory: kBytes for each of `lanes` threads, which read
-  // what they wrote themselves. (StorePack stores to global memory.)
-  using Word = typename cuda_launch_internal::Word<sizeof(Pack<T, N>)>::Type;
-  __device__ void Keep(void* kept, int lane, int lanes) const {
-#pragma unroll
-    for (int i = 0; i < kIn * kPacks; ++i) {
-      Word word;
-      memcpy(&word, &packs[i / kPacks][i % kPacks], sizeof(word));
-      static_cast<Word*>(kept)[i * lanes + lane] = word;
-    }
-  }
-  __device__ void Recall(const void* kept, int lane, int lanes) {
-#pragma unroll
-    for (int i = 0; i < kIn * kPacks; ++i) {
-      const Word word = static_cast<const Word*>(kept)[i * lanes + lane];
-      memcpy(&packs[i / kPacks][i % kPacks], &word, sizeof(word));
     }
   }
   __device__ Value Get(int input, int step, int i) const {

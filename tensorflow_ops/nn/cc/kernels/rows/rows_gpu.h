@@ -5,8 +5,8 @@
 // - Tiles: rows of a few classes go through shared memory, so that packs may
 //   span rows; one to four threads share a row.
 // - Rows: up to 32 threads share a row, or a block does. They reduce it in
-// chunks from first to last, and map it in chunks from last to first. The last
-// chunk stays in registers, and as many others as fit stay in shared memory.
+//   chunks from first to last, and map it in chunks from last to first. The
+//   last chunk stays in registers; the L2 cache holds the others.
 // - Rows that are few and long are split into parts (partition.h): one launch
 //   reduces parts to states, the next joins them in order and maps parts.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_GPU_H_
@@ -169,7 +169,6 @@ struct RowUnits {
   int64_t units, units_per_row;
   int64_t parts, part;  // of a row, and the values in each, a multiple of 16
   int lanes;            // of a unit: a power of two up to 32, or the block
-  int kept;             // chunks of a row that lie in shared memory
 };
 
 // A part of a row. Parts begin at multiples of 16 bytes, from which all tensors
@@ -239,10 +238,6 @@ __global__ void __launch_bounds__(kMaxThreads<F>)
     RowSpan span;
     if (is_unit) span = SpanOf<N>(units, f.Input(0), row, part);
     const int last = span.end > 0 ? (span.end - 1) / step : 0;
-    const auto kept = [&](int chunk) {
-      return static_cast<char*>(DynamicShared()) +
-             chunk * (lanes * Chunk::kBytes);
-    };
 
     State state;
     int number = is_map ? last : 0;
@@ -260,9 +255,6 @@ __global__ void __launch_bounds__(kMaxThreads<F>)
       } else {
         Reduce(f, chunk, state);
         while (number < last) {
-          if constexpr (F::kOutputs > 0) {
-            if (number < units.kept) chunk.Keep(kept(number), lane, lanes);
-          }
           ++number;
           chunk = Chunk(span, number * step, lane, lanes);
           chunk.Load(f, span);
@@ -286,11 +278,7 @@ __global__ void __launch_bounds__(kMaxThreads<F>)
       while (number > 0) {
         --number;
         chunk = Chunk(span, number * step, lane, lanes);
-        if (kReduces<F> && number < units.kept) {
-          chunk.Recall(kept(number), lane, lanes);
-        } else {
-          chunk.Load(f, span);
-        }
+        chunk.Load(f, span);
         chunk.Map(f, constants, span);
       }
     }
@@ -329,7 +317,6 @@ Error RunLongRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes) {
   constexpr int kPacks = F::kInputs >= 4 ? 1 : 4 / F::kInputs;
   constexpr bool kTwice = kReduces<F> && F::kOutputs > 0;
   constexpr int kMax = kMaxThreads<F>;
-  const auto kernel = Rows<F, N, kPacks>;
   const int64_t packs = DivideUp(classes + N - 1, N);  // at most
   RowUnits units = {};
   units.work = RowWork::kAll;
@@ -354,48 +341,25 @@ Error RunLongRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes) {
       units.lanes *= 2;
     }
   }
-  int shared_bytes = 0;
-  if (kTwice && units.lanes > 512) {
-    // More than one chunk each. Two blocks on a multiprocessor hide each
-    // other's latency; one block has more shared memory for its row.
-    int room = 0;
-    if (const Error error = ReadMaxShared(&room)) return error;
-    room -= 2048;  // for other variables and the system's share of each block
-    constexpr int64_t kChunk = 512 * PackChunk<F, N, kPacks>::kBytes;
-    const int64_t chunks =
-        DivideUp(of_unit, 512 * kPacks) - 1;  // without the last
-    units.lanes = 512;
-    units.kept = static_cast<int>(std::min(room / 2 / kChunk, chunks));
-    if (kMax == 1024 && chunks - units.kept > 1) {
-      units.lanes = 1024;
-      units.kept = static_cast<int>(
-          std::min(room / (2 * kChunk), DivideUp(of_unit, 1024 * kPacks) - 1));
-    }
-    if (units.parts == 1) {
-      shared_bytes =
-          static_cast<int>(units.kept * kChunk * (units.lanes / 512));
-    } else {
-      units.kept = 0;  // shared memory does not survive the launch
-    }
-  }
+  units.lanes = std::min(units.lanes, kMax);
   auto* const states =
       static_cast<Accumulator<typename F::Element>*>(gpu.scratch);
-  const auto launch = [&](int bytes) {
+  const auto launch = [&] {
     const int block = units.lanes <= 32 ? 128 : units.lanes;
     const int64_t per_block = block / units.lanes;
-    return LaunchWithShared(gpu, GridSize(DivideUp(units.units, per_block)),
-                            block, bytes, kernel, f, units, states);
+    return Launch(gpu, GridSize(DivideUp(units.units, per_block)), block,
+                  Rows<F, N, kPacks>, f, units, states);
   };
-  if (!kReduces<F> || units.parts == 1) return launch(shared_bytes);
+  if (!kReduces<F> || units.parts == 1) return launch();
   if (states == nullptr) return "rows of this length need scratch memory";
   units.work = RowWork::kReduce;
-  if (const Error error = launch(0)) return error;
+  if (const Error error = launch()) return error;
   units.work = RowWork::kMap;
   if (F::kOutputs == 0) {
     units.units = rows;
     units.units_per_row = 1;
   }
-  return launch(0);
+  return launch();
 }
 
 template <typename F>

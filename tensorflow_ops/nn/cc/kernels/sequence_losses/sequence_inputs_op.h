@@ -5,14 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/rows_op.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 
 namespace tfo {
-
-inline IndexArray IntsOf(const ::tensorflow::Tensor& tensor) {
-  if (tensor.dtype() == ::tensorflow::DT_INT32) return Data<int32_t>(tensor);
-  return Data<int64_t>(tensor);
-}
 
 // Sets `blank` to the class that attr blank_index stands for; -1 is the last of
 // `classes`. Errors read "blank_index is 9, expected [0, 4), or -1: ...".

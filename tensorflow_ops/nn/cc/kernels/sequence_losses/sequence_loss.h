@@ -10,7 +10,7 @@
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_LOSS_H_
 
 #include "tensorflow_ops/core/cc/device.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/index_array.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/index_array.h"
 
 namespace tfo {
 

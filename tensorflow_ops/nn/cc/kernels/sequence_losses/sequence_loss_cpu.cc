@@ -155,10 +155,7 @@ Error SequenceLossGrad(const Cpu& cpu,
                                   const SequenceLossGradArgs<Ctc, T>&);      \
   template Error SequenceLossGrad(const Cpu&,                                \
                                   const SequenceLossGradArgs<Rnnt, T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 }  // namespace tfo

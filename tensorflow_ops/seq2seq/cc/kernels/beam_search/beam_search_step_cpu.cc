@@ -267,9 +267,6 @@ Error BeamSearchStep(const Cpu& cpu, const BeamSearchStepArgs<T>& args) {
   return nullptr;
 }
 
-template Error BeamSearchStep(const Cpu&, const BeamSearchStepArgs<float>&);
-template Error BeamSearchStep(const Cpu&, const BeamSearchStepArgs<double>&);
-template Error BeamSearchStep(const Cpu&, const BeamSearchStepArgs<Half>&);
-template Error BeamSearchStep(const Cpu&, const BeamSearchStepArgs<BFloat16>&);
+TFO_INSTANTIATE_ALGORITHM(BeamSearchStep, Cpu, BeamSearchStepArgs);
 
 }  // namespace tfo

@@ -259,12 +259,6 @@ Error BeamSearchStep(const Gpu& gpu, const BeamSearchStepArgs<T>& args) {
   return Launch(gpu, GridSize(args.batch), kThreads, Choose<T>, args, scratch);
 }
 
-#define TFO_INSTANTIATE(T) \
-  template Error BeamSearchStep(const Gpu&, const BeamSearchStepArgs<T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(BeamSearchStep, Gpu, BeamSearchStepArgs);
 
 }  // namespace tfo

@@ -1,18 +1,22 @@
-// Compares the step with plain loops in double, and narrow steps with the first
-// results of the widest step, with ties, masks and all partitions.
+// Compares the step with plain loops in double, narrow steps with the first
+// results of the widest step, with ties, masks and all partitions, and a GPU's
+// steps with the CPU's.
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step_gpu.h"
 
 namespace tfo {
 namespace {
 
+using testing::GpuVector;
 using testing::RandomValues;
 using testing::ThreadedCpu;
 
@@ -22,11 +26,11 @@ template <typename T>
 struct Problem {
   using Value = Accumulator<T>;
   int64_t batch, beams, vocabulary;
-  std::vector<T> logits;
-  std::vector<Value> log_probs;
-  // std::vector<bool> has no data().
-  std::vector<char> finished, forbidden;
-  std::vector<int32_t> lengths, eos_ids;
+  GpuVector<T> logits;
+  GpuVector<Value> log_probs;
+  // A vector<bool> has no data().
+  GpuVector<char> finished, forbidden;
+  GpuVector<int32_t> lengths, eos_ids;
   EosRule rule = EosRule::kAny;
   double length_penalty = 0;
 
@@ -34,7 +38,7 @@ struct Problem {
       : batch(b),
         beams(k),
         vocabulary(v),
-        logits(RandomValues<T>(b * k * v, seed)),
+        logits(testing::RandomOnGpu<T>(b * k * v, seed)),
         finished(b * k),
         eos_ids{static_cast<int32_t>(v / 2)} {
     for (const float x : RandomValues<float>(b * k, seed + 1)) {
@@ -47,26 +51,26 @@ struct Problem {
 template <typename T>
 struct Result {
   int64_t width;
-  std::vector<Accumulator<T>> log_probs;
-  std::vector<int32_t> tokens, parents, lengths;
-  std::vector<char> finished;
+  GpuVector<Accumulator<T>> log_probs;
+  GpuVector<int32_t> tokens, parents, lengths;
+  GpuVector<char> finished;
+
+  Result(const Problem<T>& p, int64_t w)
+      : width(w),
+        log_probs(p.batch * w, 77),
+        tokens(p.batch * w, -7),
+        parents(p.batch * w, -7),
+        lengths(p.batch * w, -7),
+        finished(p.batch * w, 7) {}
 };
 
 template <typename T>
-Result<T> Run(const Problem<T>& p, int64_t width,
-              const Cpu& cpu = ThreadedCpu(1)) {
-  const int64_t n = p.batch * width;
-  Result<T> r{width, {}, {}, {}, {}, {}};
-  r.log_probs.assign(n, 77);
-  r.tokens.assign(n, -7);
-  r.parents.assign(n, -7);
-  r.lengths.assign(n, -7);
-  r.finished.assign(n, 7);
+BeamSearchStepArgs<T> ArgsOf(const Problem<T>& p, Result<T>& r) {
   BeamSearchStepArgs<T> args{};
   args.batch = p.batch;
   args.beams = p.beams;
   args.vocabulary = p.vocabulary;
-  args.beam_width = width;
+  args.beam_width = r.width;
   args.length_penalty = p.length_penalty;
   args.tokens = {p.rule, static_cast<int64_t>(p.eos_ids.size()),
                  p.eos_ids.data()};
@@ -82,7 +86,27 @@ Result<T> Run(const Problem<T>& p, int64_t width,
   args.parent_ids = r.parents.data();
   args.next_finished = reinterpret_cast<bool*>(r.finished.data());
   args.next_lengths = r.lengths.data();
-  TFO_EXPECT(BeamSearchStep(cpu, args) == nullptr);
+  return args;
+}
+
+template <typename T>
+Result<T> Run(const Problem<T>& p, int64_t width,
+              const Cpu& cpu = ThreadedCpu(1)) {
+  Result<T> r(p, width);
+  TFO_EXPECT(BeamSearchStep(cpu, ArgsOf(p, r)) == nullptr);
+  return r;
+}
+
+// With scratch memory full of NaN, and a guard behind it.
+template <typename T>
+Result<T> RunOnGpu(const Problem<T>& p, int64_t width) {
+  Result<T> r(p, width);
+  const auto args = ArgsOf(p, r);
+  const int64_t bytes = BeamScratchLayout<T>(args).Bytes();
+  GpuVector<char> scratch(bytes + 1, '\xFF');
+  scratch[bytes] = 0x5A;
+  TFO_EXPECT_RUNS(BeamSearchStep(Gpu{nullptr, scratch.data()}, args));
+  TFO_EXPECT_EQ(scratch[bytes], 0x5A);
   return r;
 }
 
@@ -421,7 +445,7 @@ TFO_TEST(BeamSearchStep, TiesOfEndTokens) {
   p.logits[30] = 0.2f;
   p.logits[20] = 0.1f;
   for (const auto& eos_ids :
-       {std::vector<int32_t>{40, 20, 30}, std::vector<int32_t>{40, 30, 20}}) {
+       {GpuVector<int32_t>{40, 20, 30}, GpuVector<int32_t>{40, 30, 20}}) {
     p.eos_ids = eos_ids;
     const auto r = Run(p, 2);
     TFO_EXPECT_EQ(r.tokens[0], 20);
@@ -433,6 +457,107 @@ TFO_TEST(BeamSearchStep, TiesOfEndTokens) {
 TFO_TEST(BeamSearchStep, NothingToDo) {
   const auto r = Run(Problem<float>(0, 2, 5), 3);
   TFO_EXPECT_EQ(r.tokens.size(), size_t{0});
+}
+
+// A GPU adds up in another order: near sums, equal choices. Rows of different
+// kinds: ties, masked logits, NaN, +inf, all logits masked.
+template <typename T>
+void CheckCuda(const Shape& shape, int64_t width, double length_penalty = 0,
+               EosRule rule = EosRule::kAny, int num_eos = 1,
+               bool forbids = false, const testing::Caller& caller = {}) {
+  using Value = Accumulator<T>;
+  const auto [batch, beams, v] = shape;
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", batch,
+                              ", beams ", beams, ", vocabulary ", v, ", width ",
+                              width);
+  Problem<T> p(batch, beams, v, 3);
+  p.length_penalty = length_penalty;
+  p.rule = rule;
+  p.eos_ids = {static_cast<int32_t>(v - 1), static_cast<int32_t>((v - 1) / 2)};
+  p.eos_ids.resize(num_eos);
+  const int64_t rows = batch * beams;
+  for (int64_t i = 0; i < rows * v; ++i) {
+    const int64_t row = i / v, token = i % v;
+    Value x = Widen(p.logits[i]);
+    if (row % 7 == 2) x = std::round(2 * x) / 2;
+    if (row % 7 == 3 && token % 5 == 1) x = -INFINITY;
+    if (row % 7 == 4 && token % 11 == 3) x = NAN;
+    if (row % 7 == 5 && token == v / 2) x = INFINITY;
+    if (row % 7 == 6) x = -INFINITY;
+    p.logits[i] = Narrow<T>(x);
+    if (forbids) p.forbidden.push_back(i % 3 == 1);
+  }
+  p.log_probs = testing::ToGpu(RandomValues<Value>(rows, 5));
+  for (int64_t row = 0; row < rows; ++row) {
+    if (row % 11 == 7) p.log_probs[row] = -INFINITY;
+    if (row % 11 == 8) p.log_probs[row] = NAN;
+    p.finished[row] = row % 4 == 3;
+    p.lengths[row] = row * 5 % 17;
+  }
+  const auto expected = Run(p, width), actual = RunOnGpu(p, width);
+  TFO_EXPECT(actual.tokens == expected.tokens);
+  TFO_EXPECT(actual.parents == expected.parents);
+  TFO_EXPECT(actual.lengths == expected.lengths);
+  TFO_EXPECT(actual.finished == expected.finished);
+  for (int64_t i = 0; i < batch * width; ++i) {
+    const double a = actual.log_probs[i], e = expected.log_probs[i];
+    const double tolerance = sizeof(Value) == 8 ? 1e-14 : 2e-6;
+    TFO_EXPECT(a == e || std::abs(a - e) <= tolerance * (1 + std::abs(e)));
+  }
+}
+
+TFO_CUDA_TEST(BeamSearchStep, CudaEqualsTheCpu) {
+  ForDtypes([](auto t) {
+    using T = decltype(t);
+    CheckCuda<T>({0, 3, 5}, 2);
+    CheckCuda<T>({1, 1, 1}, 3);
+    CheckCuda<T>({3, 2, 5}, 4, 0.6);
+    CheckCuda<T>({2, 7, 33}, 7, 1.0, EosRule::kAny, 2);
+    CheckCuda<T>({2, 4, 300}, 9, -0.5, EosRule::kNone, 2);
+    CheckCuda<T>({2, 4, 300}, 9, 1.0, EosRule::kOnly, 2);
+    CheckCuda<T>({1, 8, 300}, 5, 0.0, EosRule::kAny, 0, true);
+    CheckCuda<T>({1, 3, 40}, 200);
+    CheckCuda<T>({2, 3, 4096}, 6);
+    CheckCuda<T>({1, 9, 9001}, 40, 1.0);
+    CheckCuda<T>({1, 2, 40000}, 4, 1.0, EosRule::kNone, 1, true);
+  });
+}
+
+// End tokens outside the vocabulary are ignored.
+TFO_CUDA_TEST(BeamSearchStep, CudaEndTokensOutsideTheVocabulary) {
+  Problem<float> p(1, 2, 3);
+  p.logits.assign(6, 0);
+  p.log_probs = {0, 0};
+  p.finished = {true, false};
+  for (const int32_t eos : {7, -1}) {
+    p.eos_ids = {eos};
+    const auto r = RunOnGpu(p, 4);
+    TFO_EXPECT_EQ(r.tokens[0], eos);
+    TFO_EXPECT_EQ(r.parents[0], 0);
+    TFO_EXPECT_EQ(r.tokens[1], 0);
+    TFO_EXPECT_EQ(r.parents[1], 1);
+    TFO_EXPECT(!r.finished[1]);
+  }
+}
+
+template <typename T>
+void TimeStep(int64_t batch, int64_t beams, int64_t vocabulary) {
+  batch = testing::BenchmarkSize(batch);
+  vocabulary = testing::BenchmarkSize(vocabulary);
+  const Problem<T> p(batch, beams, vocabulary);
+  Result<T> result(p, beams);
+  const auto args = ArgsOf(p, result);
+  testing::TimeOnGpu(testing::Text(testing::NameOf<T>(), "beam_search_step [",
+                                   batch, ", ", beams, ", ", vocabulary, "]"),
+                     p.logits.size() * sizeof(T),
+                     BeamScratchLayout<T>(args).Bytes(),
+                     [&](const Gpu& gpu) { return BeamSearchStep(gpu, args); });
+}
+TFO_BENCHMARK(BeamSearchStep, Vocabularies) {
+  TimeStep<float>(64, 5, 32000);
+  TimeStep<BFloat16>(64, 5, 32000);
+  TimeStep<float>(8, 5, 32000);
+  TimeStep<float>(16, 4, 128000);
 }
 
 }  // namespace

@@ -54,12 +54,6 @@ Error SumCountedRows(const Gpu& gpu, const CountedSums<T>& sums) {
   return scalar::RunOnRows(gpu, CountedRows<T>{sums}, sums.rows, sums.classes);
 }
 
-#define TFO_INSTANTIATE(T) \
-  template Error SumCountedRows(const Gpu&, const CountedSums<T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
-#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(SumCountedRows, Gpu, CountedSums);
 
 }  // namespace tfo

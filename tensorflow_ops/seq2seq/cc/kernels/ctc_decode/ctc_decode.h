@@ -9,7 +9,7 @@
 
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/core/cc/float16.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/index_array.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/index_array.h"
 
 namespace tfo {
 

@@ -291,14 +291,8 @@ Error CtcBeamSearchStep(const Cpu& cpu, const CtcBeamSearchStepArgs<T>& args) {
   return nullptr;
 }
 
-#define TFO_DEFINE(T)                                                    \
-  template Error CtcGreedyDecode(const Cpu&, const CtcGreedyArgs<T>&);   \
-  template Error CtcBeamSearch(const Cpu&, const CtcBeamSearchArgs<T>&); \
-  template Error CtcBeamSearchStep(const Cpu&, const CtcBeamSearchStepArgs<T>&)
-TFO_DEFINE(float);
-TFO_DEFINE(double);
-TFO_DEFINE(Half);
-TFO_DEFINE(BFloat16);
-#undef TFO_DEFINE
+TFO_INSTANTIATE_ALGORITHM(CtcGreedyDecode, Cpu, CtcGreedyArgs);
+TFO_INSTANTIATE_ALGORITHM(CtcBeamSearch, Cpu, CtcBeamSearchArgs);
+TFO_INSTANTIATE_ALGORITHM(CtcBeamSearchStep, Cpu, CtcBeamSearchStepArgs);
 
 }  // namespace tfo

@@ -355,10 +355,7 @@ Error CtcBeamSearchStep(const Gpu& gpu, const CtcBeamSearchStepArgs<T>& args) {
   template int64_t CtcDecodeScratchBytes(const CtcBeamSearchStepArgs<T>&); \
   template Error CtcBeamSearch(const Gpu&, const CtcBeamSearchArgs<T>&);   \
   template Error CtcBeamSearchStep(const Gpu&, const CtcBeamSearchStepArgs<T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 }  // namespace tfo

@@ -1,5 +1,5 @@
 // Compares the CTC decoders with sums over all paths, and with a prefix search
-// that keeps label sequences in a map.
+// that keeps label sequences in a map; and a GPU's decoders with the CPU's.
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_decode.h"
 
 #include <algorithm>
@@ -11,12 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/gpu_testing.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step.h"
 
 namespace tfo {
 namespace {
 
+using testing::GpuVector;
 using testing::RandomValues;
 using testing::ThreadedCpu;
 using Labels = std::vector<int32_t>;
@@ -36,8 +37,8 @@ template <typename T>
 struct Problem {
   using Value = Accumulator<T>;
   int64_t batch, frames, classes, blank;
-  std::vector<T> logits;
-  std::vector<int32_t> lengths;
+  GpuVector<T> logits;
+  GpuVector<int32_t> lengths;
 
   Problem(int64_t b, int64_t t, int64_t v, int64_t blank_index, double scale,
           uint32_t seed)
@@ -45,7 +46,7 @@ struct Problem {
         frames(t),
         classes(v),
         blank(blank_index),
-        logits(RandomValues<T>(b * t * v, seed)) {
+        logits(testing::RandomOnGpu<T>(b * t * v, seed)) {
     for (T& x : logits) x = Narrow<T>(static_cast<Value>(Widen(x) * scale));
     for (int64_t i = 0; i < b; ++i) lengths.push_back(i % 3 == 1 ? t / 2 : t);
     // Padding is not read.
@@ -82,6 +83,49 @@ struct Problem {
   }
 };
 
+// Runs a decoder; on a GPU with scratch memory full of NaN, and a guard behind
+// it.
+template <typename Args>
+void Run(Error (*decoder)(const Cpu&, const Args&), const Cpu& cpu,
+         const Args& args) {
+  TFO_EXPECT(decoder(cpu, args) == nullptr);
+}
+template <typename Args>
+void Run(Error (*decoder)(const Gpu&, const Args&), Gpu gpu, const Args& args) {
+  const int64_t bytes = CtcDecodeScratchBytes(args);
+  GpuVector<char> scratch(bytes + 1, '\xFF');
+  scratch[bytes] = 0x5A;
+  gpu.scratch = scratch.data();
+  TFO_EXPECT_RUNS(decoder(gpu, args));
+  TFO_EXPECT_EQ(scratch[bytes], 0x5A);
+}
+
+template <typename T>
+struct SearchResults {
+  int64_t top;
+  GpuVector<int32_t> labels, lengths;
+  GpuVector<Accumulator<T>> scores, log_probs;
+
+  SearchResults(const Problem<T>& p, int64_t top_paths)
+      : top(top_paths),
+        labels(p.batch * top * p.frames, 77),
+        lengths(p.batch * top, 77),
+        scores(p.batch * top, 77),
+        log_probs(p.batch * top, 77) {}
+  CtcBeamSearchArgs<T> Args(const Problem<T>& p, int64_t width, double bonus) {
+    return {p.Input(),     width,          top,           bonus,           -5,
+            labels.data(), lengths.data(), scores.data(), log_probs.data()};
+  }
+};
+
+template <typename Device, typename T>
+SearchResults<T> SearchAll(const Device& device, const Problem<T>& p,
+                           int64_t width, int64_t top, double bonus = 0) {
+  SearchResults<T> results(p, top);
+  Run(&CtcBeamSearch<T>, device, results.Args(p, width, bonus));
+  return results;
+}
+
 struct Path {
   Labels labels;
   double score, log_prob;
@@ -91,18 +135,14 @@ struct Path {
 template <typename T>
 std::vector<Path> Search(const Problem<T>& p, const Cpu& cpu, int64_t width,
                          int64_t top, int64_t b, double bonus = 0) {
-  using Value = Accumulator<T>;
-  Labels labels(p.batch * top * p.frames, 77), lengths(p.batch * top, 77);
-  std::vector<Value> scores(p.batch * top, 77), log_probs(p.batch * top, 77);
-  CtcBeamSearch(cpu, CtcBeamSearchArgs<T>{p.Input(), width, top, bonus, -5,
-                                          labels.data(), lengths.data(),
-                                          scores.data(), log_probs.data()});
+  const auto r = SearchAll(cpu, p, width, top, bonus);
   std::vector<Path> paths;
   for (int64_t i = b * top; i < (b + 1) * top; ++i) {
-    const auto first = labels.begin() + i * p.frames;
+    const auto first = r.labels.begin() + i * p.frames;
     paths.push_back(
-        {Labels(first, first + lengths[i]), scores[i], log_probs[i]});
-    for (int64_t t = lengths[i]; t < p.frames; ++t) TFO_EXPECT_EQ(first[t], -5);
+        {Labels(first, first + r.lengths[i]), r.scores[i], r.log_probs[i]});
+    for (int64_t t = r.lengths[i]; t < p.frames; ++t)
+      TFO_EXPECT_EQ(first[t], -5);
   }
   return paths;
 }
@@ -292,7 +332,7 @@ TFO_TEST(CtcBeamSearch, LargeScores) {
 TFO_TEST(CtcBeamSearch, ForbiddenClassesAndImpossibleFrames) {
   Problem<double> p(3, 6, 4, 0, 1, 5);
   p.lengths = {6, 6, 6};
-  p.logits = RandomValues<double>(3 * 6 * 4, 6);
+  p.logits = testing::RandomOnGpu<double>(3 * 6 * 4, 6);
   for (int c = 0; c < 4; ++c) p.At(0, 3, c) = c % 2 ? -kInf : kNan;
   p.At(1, 0, 1) = kNan;
   p.At(1, 1, 2) = kInf;
@@ -322,59 +362,78 @@ TFO_TEST(CtcBeamSearch, EmptyInputs) {
   TFO_EXPECT_EQ(paths[1].score, -kInf);
 }
 
+struct Beam {
+  int64_t width;
+  GpuVector<double> weights;
+  GpuVector<int64_t> prefixes;
+  GpuVector<int32_t> parents, labels;
+
+  // Only the empty prefix.
+  template <typename T>
+  Beam(const Problem<T>& p, int64_t w)
+      : width(w),
+        weights(p.batch * w * kCtcWeights),
+        prefixes(p.batch * w * kCtcPrefixIds),
+        parents(p.batch * w, 77),
+        labels(p.batch * w, 77) {
+    for (int64_t i = 0; i < p.batch * w; ++i) {
+      weights[i * kCtcWeights] = i % w ? -kInf : 0;
+      weights[i * kCtcWeights + 1] = -kInf;
+      prefixes[i * kCtcPrefixIds] = -1;
+    }
+  }
+};
+
+// The beam after frame t.
+template <typename Device, typename T>
+Beam Step(const Device& device, const Problem<T>& p, int64_t t,
+          const Beam& beam, const GpuVector<Accumulator<T>>& scores,
+          const Options& options) {
+  GpuVector<T> frame(p.batch * p.classes);
+  GpuVector<char> is_frame(p.batch);
+  for (int64_t i = 0; i < p.batch; ++i) {
+    std::copy_n(&p.logits[(i * p.frames + t) * p.classes], p.classes,
+                &frame[i * p.classes]);
+    is_frame[i] = t < p.lengths[i];
+  }
+  Beam next(p, beam.width);
+  Run(&CtcBeamSearchStep<T>, device,
+      CtcBeamSearchStepArgs<T>{
+          p.batch, beam.width, p.classes, p.blank, frame.data(),
+          reinterpret_cast<const bool*>(is_frame.data()), beam.weights.data(),
+          beam.prefixes.data(), scores.data(), options.lm_weight, options.bonus,
+          next.weights.data(), next.prefixes.data(), next.parents.data(),
+          next.labels.data()});
+  return next;
+}
+
 // Steps through all frames with the language model's scores.
 template <typename T>
 std::vector<Path> SearchBySteps(const Problem<T>& p, const Options& options,
                                 int64_t b) {
   using Value = Accumulator<T>;
   const int64_t width = options.width, rows = p.batch * width;
-  std::vector<double> weights(rows * kCtcWeights), next_weights(weights.size());
-  std::vector<int64_t> prefixes(rows * kCtcPrefixIds),
-      next_prefixes(prefixes.size());
+  Beam beam(p, width);
   std::vector<Labels> labels(rows), next_labels(rows);
-  for (int64_t i = 0; i < rows; ++i) {
-    weights[i * kCtcWeights] = i % width ? -kInf : 0;
-    weights[i * kCtcWeights + 1] = -kInf;
-    prefixes[i * kCtcPrefixIds] = -1;
-  }
-  std::vector<Value> scores(rows * p.classes);
-  std::vector<T> frame(p.batch * p.classes);
-  std::vector<int32_t> parents(rows), added(rows);
+  GpuVector<Value> scores(rows * p.classes);
   for (int64_t t = 0; t < p.frames; ++t) {
-    const std::vector<char> is_frame = [&] {
-      std::vector<char> result;
-      for (const int32_t length : p.lengths) result.push_back(t < length);
-      return result;
-    }();
-    for (int64_t i = 0; i < p.batch; ++i) {
-      std::copy_n(&p.logits[(i * p.frames + t) * p.classes], p.classes,
-                  &frame[i * p.classes]);
-    }
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t c = 0; c < p.classes; ++c) {
         scores[i * p.classes + c] = static_cast<Value>(
             options.has_lm ? LanguageModel(labels[i], c) : 0);
       }
     }
-    CtcBeamSearchStep(ThreadedCpu(2),
-                      CtcBeamSearchStepArgs<T>{
-                          p.batch, width, p.classes, p.blank, frame.data(),
-                          reinterpret_cast<const bool*>(is_frame.data()),
-                          weights.data(), prefixes.data(), scores.data(),
-                          options.lm_weight, options.bonus, next_weights.data(),
-                          next_prefixes.data(), parents.data(), added.data()});
+    beam = Step(ThreadedCpu(2), p, t, beam, scores, options);
     for (int64_t i = 0; i < rows; ++i) {
-      const Labels& from = labels[i / width * width + parents[i]];
+      const Labels& from = labels[i / width * width + beam.parents[i]];
       next_labels[i].assign(from.begin(), from.end());
-      if (added[i] >= 0) next_labels[i].push_back(added[i]);
+      if (beam.labels[i] >= 0) next_labels[i].push_back(beam.labels[i]);
     }
     labels.swap(next_labels);
-    weights.swap(next_weights);
-    prefixes.swap(next_prefixes);
   }
   std::vector<Path> paths;
   for (int64_t i = b * width; i < (b + 1) * width; ++i) {
-    const double* const w = &weights[i * kCtcWeights];
+    const double* const w = &beam.weights[i * kCtcWeights];
     const double log_prob = PlainLogAdd(w[0], w[1]);
     if (log_prob == -kInf) break;
     paths.push_back({std::move(labels[i]), log_prob + w[2], log_prob});
@@ -404,19 +463,25 @@ TFO_TEST(CtcBeamSearchStep, WithoutWeightTheModelStillForbids) {
   for (const Path& path : paths) TFO_EXPECT_EQ(path.score, path.log_prob);
 }
 
+template <typename T>
 struct Greedy {
-  Labels labels, lengths;
-  std::vector<double> log_probs;
+  GpuVector<int32_t> labels, lengths;
+  GpuVector<Accumulator<T>> log_probs;
+
+  explicit Greedy(const Problem<T>& p)
+      : labels(p.batch * p.frames, 77),
+        lengths(p.batch, 77),
+        log_probs(p.batch, 77) {}
+  CtcGreedyArgs<T> Args(const Problem<T>& p, bool merge) {
+    return {p.Input(),     merge,          -5,
+            labels.data(), lengths.data(), log_probs.data()};
+  }
 };
 
-template <typename T>
-Greedy Decode(const Problem<T>& p, const Cpu& cpu, bool merge) {
-  Greedy result{Labels(p.batch * p.frames, 77), Labels(p.batch, 77), {}};
-  std::vector<Accumulator<T>> log_probs(p.batch, 77);
-  CtcGreedyDecode(cpu,
-                  CtcGreedyArgs<T>{p.Input(), merge, -5, result.labels.data(),
-                                   result.lengths.data(), log_probs.data()});
-  for (const auto one : log_probs) result.log_probs.push_back(one);
+template <typename Device, typename T>
+Greedy<T> Decode(const Device& device, const Problem<T>& p, bool merge) {
+  Greedy<T> result(p);
+  Run(&CtcGreedyDecode<T>, device, result.Args(p, merge));
   return result;
 }
 
@@ -424,7 +489,7 @@ template <typename T>
 void CheckGreedy(const Problem<T>& p, double tolerance) {
   for (const bool merge : {false, true}) {
     for (const int threads : {1, 3}) {
-      const Greedy result = Decode(p, ThreadedCpu(threads), merge);
+      const auto result = Decode(ThreadedCpu(threads), p, merge);
       for (int64_t b = 0; b < p.batch; ++b) {
         Labels labels;
         double log_prob = 0;
@@ -471,10 +536,252 @@ TFO_TEST(CtcGreedyDecode, NanInfinityAndTies) {
   for (int c = 0; c < 4; ++c) p.At(0, 2, c) = 0.5;
   for (int c = 0; c < 4; ++c) p.At(0, 3, c) = c % 2 ? -kInf : kNan;
   CheckGreedy(p, 1e-7);
-  const Greedy result = Decode(p, ThreadedCpu(1), false);
+  const auto result = Decode(ThreadedCpu(1), p, false);
   TFO_EXPECT_EQ(result.labels[1], 3);
   TFO_EXPECT_EQ(result.labels[2], 0);
   TFO_EXPECT_EQ(result.log_probs[0], -kInf);
+}
+
+// ---- A GPU, which adds up in another order: near sums, equal labels.
+
+enum class Values { kNormal, kOdd, kEqual };
+
+struct CudaCase {
+  int64_t batch, frames, classes, width;
+  double bonus = 0;
+  Values values = Values::kNormal;
+
+  template <typename T>
+  Problem<T> Draw() const {
+    Problem<T> p(batch, frames, classes, classes / 2, 2, 3);
+    for (int64_t i = 0; i < batch * frames * classes; ++i) {
+      const int64_t at = i % classes, row = i / classes;
+      if (row % frames >= p.lengths[row / frames]) continue;
+      Accumulator<T> x = Widen(p.logits[i]);
+      if (values == Values::kEqual) x = 0;
+      if (values == Values::kOdd) {
+        if (at % 3 == 1) x = kNan;
+        if (at % 5 == 2 && row % 2 == 0) x = -kInf;
+        if (row == 2 && at == classes - 1) x = kInf;
+        if (row == 3 + 2 * frames) x = at % 2 ? -kInf : kNan;
+      }
+      p.logits[i] = Narrow<T>(x);
+    }
+    return p;
+  }
+};
+
+template <typename Value>
+bool AreNear(const GpuVector<Value>& actual, const GpuVector<Value>& expected,
+             double tolerance) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double a = actual[i], e = expected[i];
+    if (a == e) continue;
+    if (!(std::abs(a - e) <= tolerance * (1 + std::abs(e)))) return false;
+  }
+  return actual.size() == expected.size();
+}
+template <typename T>
+constexpr double kCudaTolerance = sizeof(T) == 8 ? 1e-12 : 2e-6;
+
+template <typename T>
+void CheckCudaGreedy(const CudaCase& c, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", c.batch,
+                              ", frames ", c.frames, ", classes ", c.classes);
+  const auto p = c.Draw<T>();
+  for (const bool merge : {false, true}) {
+    const auto expected = Decode(ThreadedCpu(1), p, merge);
+    const auto actual = Decode(Gpu(), p, merge);
+    TFO_EXPECT(actual.labels == expected.labels);
+    TFO_EXPECT(actual.lengths == expected.lengths);
+    TFO_EXPECT(
+        AreNear(actual.log_probs, expected.log_probs, kCudaTolerance<T>));
+  }
+}
+
+template <typename T>
+void CheckCudaGreedy() {
+  for (const CudaCase& c : std::initializer_list<CudaCase>{
+           {4, 70, 3, 0},
+           {1, 33, 700, 0},
+           {3, 5, 1, 0},
+           {2, 0, 4, 0},
+           {0, 3, 4, 0},
+           {3, 9, 40, 0, 0, Values::kOdd},
+           {2, 9, 40, 0, 0, Values::kEqual},
+       }) {
+    CheckCudaGreedy<T>(c);
+  }
+}
+TFO_CUDA_TEST(CtcGreedyDecode, CudaFloat) { CheckCudaGreedy<float>(); }
+TFO_CUDA_TEST(CtcGreedyDecode, CudaDouble) { CheckCudaGreedy<double>(); }
+TFO_CUDA_TEST(CtcGreedyDecode, CudaHalf) { CheckCudaGreedy<Half>(); }
+TFO_CUDA_TEST(CtcGreedyDecode, CudaBFloat16) { CheckCudaGreedy<BFloat16>(); }
+
+template <typename T>
+void CheckCudaSearch(const CudaCase& c, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", c.batch,
+                              ", frames ", c.frames, ", classes ", c.classes,
+                              ", width ", c.width);
+  const auto p = c.Draw<T>();
+  const int64_t top = std::min<int64_t>(c.width, 50);
+  const auto expected = SearchAll(ThreadedCpu(1), p, c.width, top, c.bonus);
+  const auto actual = SearchAll(Gpu(), p, c.width, top, c.bonus);
+  TFO_EXPECT(AreNear(actual.scores, expected.scores, kCudaTolerance<T>));
+  // Logits of 16 bits make sequences tie, whose order rounding decides.
+  if (sizeof(T) == 2 && c.values != Values::kEqual) return;
+  TFO_EXPECT(actual.labels == expected.labels);
+  TFO_EXPECT(actual.lengths == expected.lengths);
+  TFO_EXPECT(AreNear(actual.log_probs, expected.log_probs, kCudaTolerance<T>));
+}
+
+template <typename T>
+void CheckCudaSearches() {
+  for (const CudaCase& c : std::initializer_list<CudaCase>{
+           {2, 12, 5, 1},
+           {3, 30, 4, 6},
+           {2, 12, 6, 9, 0.75},
+           {2, 12, 6, 9, -0.5},
+           {1, 6, 300, 25},
+           {3, 7, 1, 3},
+           {2, 0, 4, 3},
+           {0, 4, 3, 3},
+           {1, 3, 5, 2000},  // more than there are prefixes
+           {2, 9, 2, 4},
+           {3, 7, 12, 8, 0, Values::kOdd},
+           {1, 2, 40, 12, 0, Values::kEqual},
+       }) {
+    CheckCudaSearch<T>(c);
+  }
+}
+TFO_CUDA_TEST(CtcBeamSearch, CudaFloat) { CheckCudaSearches<float>(); }
+TFO_CUDA_TEST(CtcBeamSearch, CudaDouble) { CheckCudaSearches<double>(); }
+TFO_CUDA_TEST(CtcBeamSearch, Cuda16Bits) {
+  CheckCudaSearch<Half>({2, 9, 20, 8});
+  CheckCudaSearch<BFloat16>({2, 9, 20, 8});
+}
+// Beams, and labels of a frame, that do not fit into shared memory.
+TFO_CUDA_TEST(CtcBeamSearch, CudaWideBeams) {
+  CheckCudaSearch<float>({2, 5, 30, 260});
+  CheckCudaSearch<double>({1, 8, 3, 400, 0.1});
+  CheckCudaSearch<float>({1, 2, 2500, 2100});
+}
+// The best label repeats the prefix's last one, so that it extends less than
+// half of the paths, and the next one wins.
+TFO_CUDA_TEST(CtcBeamSearch, CudaALabelBehindARepeatedOne) {
+  Problem<double> p(1, 3, 3, 1, 1, 1);
+  const double probabilities[] = {.98, .01, .01, .5, .49, .01, .5, .01, .49};
+  for (int i = 0; i < 9; ++i) p.logits[i] = std::log(probabilities[i]);
+  const auto r = SearchAll(Gpu(), p, 1, 1);
+  TFO_EXPECT_EQ(r.lengths[0], 2);
+  TFO_EXPECT_EQ(r.labels[0], 0);
+  TFO_EXPECT_EQ(r.labels[1], 2);
+}
+
+// Sizes whose product is above 2^63 must fail to be allocated.
+TFO_CUDA_TEST(CtcBeamSearch, CudaTooManyPrefixes) {
+  CtcBeamSearchArgs<Half> args = {};
+  args.input.batch = int64_t{1} << 26;
+  args.input.frames = 60;
+  args.input.classes = 2;
+  args.beam_width = std::numeric_limits<int32_t>::max();
+  TFO_EXPECT(CtcDecodeScratchBytes(args) >= int64_t{1} << 60);
+}
+
+// Lengths that the CPU does not take.
+TFO_CUDA_TEST(CtcDecode, CudaLengthsOutOfRange) {
+  Problem<float> p(3, 6, 4, 2, 2, 3);
+  p.lengths = {6, -1, 7};
+  const auto greedy = Decode(Gpu(), p, true);
+  const auto search = SearchAll(Gpu(), p, 5, 5);
+  for (int b = 1; b < 3; ++b) {
+    TFO_EXPECT_EQ(greedy.lengths[b], 0);
+    TFO_EXPECT_EQ(greedy.labels[b * 6], -5);
+    TFO_EXPECT(std::isnan(greedy.log_probs[b]));
+    TFO_EXPECT_EQ(search.lengths[b * 5], 0);
+    TFO_EXPECT_EQ(search.labels[b * 5 * 6], -5);
+    TFO_EXPECT(std::isnan(search.scores[b * 5]));
+    TFO_EXPECT(std::isnan(search.log_probs[b * 5]));
+  }
+  TFO_EXPECT(std::isfinite(greedy.log_probs[0]));
+  TFO_EXPECT(std::isfinite(search.scores[0]));
+}
+
+// The last frame of the second example is none.
+template <typename T>
+void CheckCudaSteps(const CudaCase& c, const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ", c.batch,
+                              ", frames ", c.frames, ", classes ", c.classes,
+                              ", width ", c.width);
+  const auto p = c.Draw<T>();
+  Beam beam(p, c.width);
+  for (int64_t t = 0; t < c.frames; ++t) {
+    auto scores = testing::RandomOnGpu<Accumulator<T>>(
+        c.batch * c.width * c.classes, 50 + t);
+    for (size_t i = 3; i < scores.size(); i += 7) {
+      scores[i] = i % 2 ? kNan : -kInf;
+    }
+    const Options options{c.width, 0.7, c.bonus, true};
+    const Beam expected = Step(ThreadedCpu(1), p, t, beam, scores, options);
+    const Beam actual = Step(Gpu(), p, t, beam, scores, options);
+    TFO_EXPECT(actual.parents == expected.parents);
+    TFO_EXPECT(actual.labels == expected.labels);
+    TFO_EXPECT(actual.prefixes == expected.prefixes);
+    TFO_EXPECT(AreNear(actual.weights, expected.weights, kCudaTolerance<T>));
+    beam = expected;
+  }
+}
+template <typename T>
+void CheckCudaSteps() {
+  for (const CudaCase& c : std::initializer_list<CudaCase>{
+           {2, 8, 5, 1, 0.2},
+           {3, 8, 6, 7, 0.2},
+           {0, 1, 5, 3},
+           {2, 3, 1, 4},
+           {1, 2, 1400, 3},
+           {3, 5, 12, 8, 0, Values::kOdd},
+       }) {
+    CheckCudaSteps<T>(c);
+  }
+}
+TFO_CUDA_TEST(CtcBeamSearchStep, CudaFloat) { CheckCudaSteps<float>(); }
+TFO_CUDA_TEST(CtcBeamSearchStep, CudaDouble) {
+  CheckCudaSteps<double>();
+  CheckCudaSteps<double>({1, 5, 6, 350});
+}
+TFO_CUDA_TEST(CtcBeamSearchStep, Cuda16Bits) {
+  CheckCudaSteps<Half>({2, 4, 9, 6});
+  CheckCudaSteps<BFloat16>({2, 4, 9, 6});
+}
+
+template <typename T>
+void TimeDecoders(int64_t batch, int64_t frames, int64_t classes) {
+  const Problem<T> p(testing::BenchmarkSize(batch),
+                     testing::BenchmarkSize(frames),
+                     testing::BenchmarkSize(classes), 0, 2, 3);
+  const int64_t num_bytes = p.logits.size() * sizeof(T);
+  const auto name_of = [&](const char* name) {
+    return testing::Text(testing::NameOf<T>(), name, " [", p.batch, ", ",
+                         p.frames, ", ", p.classes, "]");
+  };
+  Greedy<T> greedy(p);
+  const auto args = greedy.Args(p, true);
+  testing::TimeOnGpu(
+      name_of("ctc_greedy_decode"), num_bytes, CtcDecodeScratchBytes(args),
+      [&](const Gpu& gpu) { return CtcGreedyDecode(gpu, args); });
+  SearchResults<T> results(p, 1);
+  for (const int64_t width : {10, 100}) {
+    const auto search = results.Args(p, testing::BenchmarkSize(width), 0);
+    testing::TimeOnGpu(
+        testing::Text(name_of("ctc_beam_search"), " width ", width), num_bytes,
+        CtcDecodeScratchBytes(search),
+        [&](const Gpu& gpu) { return CtcBeamSearch(gpu, search); });
+  }
+}
+TFO_BENCHMARK(CtcDecode, Speech) {
+  TimeDecoders<float>(32, 400, 128);
+  TimeDecoders<BFloat16>(32, 400, 128);
+  TimeDecoders<float>(16, 400, 5000);
 }
 
 }  // namespace

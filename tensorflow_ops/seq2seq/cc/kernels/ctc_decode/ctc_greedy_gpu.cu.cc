@@ -124,10 +124,7 @@ Error CtcGreedyDecode(const Gpu& gpu, const CtcGreedyArgs<T>& args) {
 #define TFO_INSTANTIATE(T)                                         \
   template int64_t CtcDecodeScratchBytes(const CtcGreedyArgs<T>&); \
   template Error CtcGreedyDecode(const Gpu&, const CtcGreedyArgs<T>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(Half);
-TFO_INSTANTIATE(BFloat16);
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 }  // namespace tfo

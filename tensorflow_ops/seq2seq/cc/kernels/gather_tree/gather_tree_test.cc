@@ -5,18 +5,19 @@
 #include <random>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/gpu_testing.h"
 
 namespace tfo {
 namespace {
 
+using testing::GpuVector;
 using testing::ThreadedCpu;
 
 template <typename Id>
 struct Tree {
   int64_t time, batch, beams;
-  std::vector<Id> tokens, parents;
-  std::vector<int32_t> lengths;
+  GpuVector<Id> tokens, parents;
+  GpuVector<int32_t> lengths;
 
   Tree(int64_t t, int64_t b, int64_t k) : time(t), batch(b), beams(k) {
     std::mt19937 engine(3);
@@ -27,14 +28,9 @@ struct Tree {
     for (int64_t i = 0; i < b * k; ++i) lengths.push_back(engine() % (t + 1));
   }
 
-  std::vector<Id> Gather(const Cpu& cpu, BadBeam* bad) const {
-    std::vector<Id> output(time * batch * beams, 123456);
-    GatherTree(
-        cpu,
-        GatherTreeArgs<Id>{time, batch, beams, tokens.data(), parents.data(),
-                           lengths.data(), Id{-9}, output.data()},
-        bad);
-    return output;
+  GatherTreeArgs<Id> Args(GpuVector<Id>& output) const {
+    return {time,           batch,          beams, tokens.data(),
+            parents.data(), lengths.data(), -9,    output.data()};
   }
 
   // Walks back from beam k of entry b; a bad parent starts padding.
@@ -50,7 +46,16 @@ struct Tree {
     return sequence;
   }
 
-  void Check(const std::vector<Id>& output) const {
+  // Compares with walks. Returns what the CPU reports.
+  template <typename Device>
+  BadBeam Check(const Device& device) const {
+    GpuVector<Id> output(time * batch * beams, 123456);
+    BadBeam bad{3, 3, 3, 3};
+    if constexpr (std::is_same_v<Device, Gpu>) {
+      TFO_EXPECT_RUNS(GatherTree(device, Args(output)));
+    } else {
+      TFO_EXPECT_RUNS(GatherTree(device, Args(output), &bad));
+    }
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t k = 0; k < beams; ++k) {
         const auto expected = Sequence(b, k);
@@ -59,41 +64,49 @@ struct Tree {
         }
       }
     }
+    return bad;
   }
 };
 
-template <typename Id>
-void CheckShapes(const testing::Caller& caller = {}) {
+template <typename Id, typename Device>
+void CheckShapes(const Device& device, const testing::Caller& caller = {}) {
   for (const auto [t, b, k] : {std::array<int64_t, 3>{1, 1, 1},
                                {5, 1, 3},
                                {17, 7, 4},
                                {3, 40, 1},
+                               {9, 90, 7},
                                {0, 2, 3},
-                               {4, 0, 3},
-                               {4, 2, 0}}) {
-    if (k == 0) continue;
+                               {4, 0, 3}}) {
     const testing::Case of_test(caller, "int", 8 * sizeof(Id), ", time ", t,
                                 ", batch ", b, ", beams ", k);
-    const Tree<Id> tree(t, b, k);
-    for (const int threads : {1, 3}) {
-      BadBeam bad{3, 3, 3, 3};
-      tree.Check(tree.Gather(ThreadedCpu(threads), &bad));
-      TFO_EXPECT_EQ(bad.beam, -1);
+    Tree<Id> tree(t, b, k);
+    const BadBeam none = tree.Check(device);
+    if (std::is_same_v<Device, Cpu>) TFO_EXPECT_EQ(none.beam, -1);
+    for (size_t i = 0; i < tree.parents.size(); i += 21) {
+      tree.parents[i] = i % 2 ? -1 : Id(k);
     }
+    for (size_t i = 0; i < tree.lengths.size(); i += 8) {
+      tree.lengths[i] = static_cast<int32_t>(i % 3 ? -1 : t + 1);
+    }
+    tree.Check(device);
   }
 }
 
 TFO_TEST(GatherTree, FollowsParents) {
-  CheckShapes<int32_t>();
-  CheckShapes<int64_t>();
+  for (const int threads : {1, 3}) {
+    CheckShapes<int32_t>(ThreadedCpu(threads));
+    CheckShapes<int64_t>(ThreadedCpu(threads));
+  }
+}
+TFO_CUDA_TEST(GatherTree, CudaFollowsParents) {
+  CheckShapes<int32_t>(Gpu());
+  CheckShapes<int64_t>(Gpu());
 }
 
 TFO_TEST(GatherTree, ParentsOfTheFirstTokensAreNotRead) {
   Tree<int32_t> tree(4, 2, 3);
   for (int i = 0; i < 6; ++i) tree.parents[i] = 99;
-  BadBeam bad;
-  tree.Check(tree.Gather(ThreadedCpu(1), &bad));
-  TFO_EXPECT_EQ(bad.beam, -1);
+  TFO_EXPECT_EQ(tree.Check(ThreadedCpu(1)).beam, -1);
 }
 
 TFO_TEST(GatherTree, BadParentsPadAndTheFirstIsReported) {
@@ -103,8 +116,7 @@ TFO_TEST(GatherTree, BadParentsPadAndTheFirstIsReported) {
     for (int k = 0; k < 4; ++k) tree.parents[(3 * 5 + 2) * 4 + k] = parent;
     for (int k = 0; k < 4; ++k) tree.parents[(2 * 5 + 4) * 4 + k] = parent;
     for (const int threads : {1, 3, 20}) {
-      BadBeam bad;
-      tree.Check(tree.Gather(ThreadedCpu(threads), &bad));
+      const BadBeam bad = tree.Check(ThreadedCpu(threads));
       TFO_EXPECT_EQ(bad.batch, 2);
       TFO_EXPECT_EQ(bad.beam, 0);
       TFO_EXPECT_EQ(bad.time, 3);
@@ -119,14 +131,31 @@ TFO_TEST(GatherTree, BadLengthsPadAndTheFirstIsReported) {
     tree.lengths[6] = length;
     tree.lengths[9] = length;
     for (const int threads : {1, 3, 12}) {
-      BadBeam bad;
-      tree.Check(tree.Gather(ThreadedCpu(threads), &bad));
+      const BadBeam bad = tree.Check(ThreadedCpu(threads));
       TFO_EXPECT_EQ(bad.batch, 1);
       TFO_EXPECT_EQ(bad.beam, 2);
       TFO_EXPECT_EQ(bad.time, -1);
       TFO_EXPECT_EQ(bad.value, length);
     }
   }
+}
+
+template <typename Id>
+void TimeTree(int64_t time, int64_t batch, int64_t beams) {
+  time = testing::BenchmarkSize(time);
+  batch = testing::BenchmarkSize(batch);
+  Tree<Id> tree(time, batch, beams);
+  tree.lengths.assign(batch * beams, time);
+  GpuVector<Id> output(time * batch * beams);
+  const auto args = tree.Args(output);
+  testing::TimeOnGpu(testing::Text("int", 8 * sizeof(Id), " gather_tree [",
+                                   time, ", ", batch, ", ", beams, "]"),
+                     3 * output.size() * sizeof(Id), 0,
+                     [&](const Gpu& gpu) { return GatherTree(gpu, args); });
+}
+TFO_BENCHMARK(GatherTree, Searches) {
+  TimeTree<int32_t>(256, 64, 5);
+  TimeTree<int64_t>(1024, 4096, 4);
 }
 
 }  // namespace

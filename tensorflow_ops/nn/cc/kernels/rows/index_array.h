@@ -1,7 +1,7 @@
 // int32 or int64 values: labels and lengths. The type is a run-time choice,
 // since a template parameter would double the number of kernels.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_INDEX_ARRAY_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_INDEX_ARRAY_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_INDEX_ARRAY_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_INDEX_ARRAY_H_
 
 #include <cstdint>
 
@@ -25,4 +25,4 @@ class IndexArray {
 
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_INDEX_ARRAY_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_INDEX_ARRAY_H_

@@ -1,6 +1,8 @@
-// Compares the CUDA kernels of gaussian_kl with the CPU's.
+// Compares gaussian_kl and its gradients with sums in long double, on both
+// devices.
 #include "tensorflow_ops/nn/cc/kernels/gaussian_kl/gaussian_kl.h"
-#include "tensorflow_ops/nn/cc/kernels/rows/rows_gpu_testing.h"
+
+#include "tensorflow_ops/nn/cc/kernels/rows/rows_testing.h"
 
 namespace tfo {
 namespace {
@@ -56,81 +58,78 @@ struct Gaussians {
   }
 };
 
-template <typename T, bool kUnit>
-void CheckGaussianKl(const RowShape& shape,
+// e^x - 1 - x.
+long double ExpMinusTangent(double x) {
+  if (!(std::abs(x) < 0.5)) return std::expm1(static_cast<long double>(x)) - x;
+  long double sum = 0, term = x;
+  for (int k = 2; k < 30; ++k) sum += term *= static_cast<long double>(x) / k;
+  return sum;
+}
+
+template <bool kUnit, typename T, typename Device>
+void CheckGaussianKl(const Device& device, const RowShape& shape,
                      const testing::Caller& caller = {}) {
-  const testing::Case of_test(caller, testing::NameOf<T>(), "rows ", shape.rows,
-                              ", classes ", shape.classes, ", offsets ",
-                              shape.input_offset, ", ", shape.output_offset);
+  const testing::Case of_test(caller, shape.Text<T>(), ", unit ", kUnit);
   using Value = Accumulator<T>;
-  const auto [rows, classes, input_offset, output_offset] = shape;
-  const int64_t n = rows * classes;
+  const auto [rows, dims, input_offset, output_offset] = shape;
+  const int64_t n = rows * dims;
   const Gaussians<T> in(shape);
-  Guarded<Value> expected(rows, 1), actual(rows, 1);
-  auto scratch = ScratchOf<T>(shape);
   const T* const p_mean = kUnit ? nullptr : in.p_mean.data();
   const T* const p_log = kUnit ? nullptr : in.p_log.data();
-  const auto args = [&](Value* to) {
-    return GaussianKlArgs<T, kUnit>{
-        rows, classes, in.q_mean.data(), in.q_log.data(), p_mean, p_log, to};
-  };
-  RunRowFunction(ThreadedCpu(1), args(expected.data()));
-  TFO_EXPECT_RUNS(RunRowFunction(GpuWith(scratch), args(actual.data())));
-  TFO_EXPECT(actual.IsIntact());
-  for (int64_t row = 0; row < rows; ++row) {
-    ExpectNear<float>("divergence", shape, row, kUnit, actual[row],
-                      expected[row]);
-  }
-
-  std::vector<Guarded<T>*> expected_d, actual_d;
-  Guarded<T> results[] = {{n, output_offset}, {n, output_offset},
-                          {n, output_offset}, {n, output_offset},
-                          {n, output_offset}, {n, output_offset},
-                          {n, output_offset}, {n, output_offset}};
-  const auto grad_args = [&](Guarded<T>* to) {
-    return GaussianKlGradArgs<T, kUnit>{rows,
-                                        classes,
-                                        in.d.data(),
-                                        in.q_mean.data(),
-                                        in.q_log.data(),
-                                        p_mean,
-                                        p_log,
-                                        to[0].data(),
-                                        to[1].data(),
-                                        kUnit ? nullptr : to[2].data(),
-                                        kUnit ? nullptr : to[3].data()};
-  };
-  RunRowFunction(ThreadedCpu(1), grad_args(results));
-  TFO_EXPECT_RUNS(RunRowFunction(GpuWith(scratch), grad_args(results + 4)));
-  for (int to = 0; to < (kUnit ? 2 : 4); ++to) {
-    TFO_EXPECT(results[4 + to].IsIntact());
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t row = i / classes;
-      // The last gradient adds a term to this one, which may cancel.
-      const double ratio = Widen(results[1][i]);
-      const std::string name = "gradient " + std::to_string(to);
-      ExpectNear<float>(name, shape, row, i % classes, results[4 + to][i],
-                        results[to][i],
-                        to == 3 && std::isfinite(ratio) ? std::abs(ratio) : 0);
+  Guarded<Value> divergence(rows, 1);
+  Guarded<T> g[4] = {{n, output_offset},
+                     {n, output_offset},
+                     {n, output_offset},
+                     {n, output_offset}};
+  Run(device,
+      GaussianKlArgs<T, kUnit>{rows, dims, in.q_mean.data(), in.q_log.data(),
+                               p_mean, p_log, divergence.data()});
+  Run(device,
+      GaussianKlGradArgs<T, kUnit>{rows, dims, in.d.data(), in.q_mean.data(),
+                                   in.q_log.data(), p_mean, p_log, g[0].data(),
+                                   g[1].data(), kUnit ? nullptr : g[2].data(),
+                                   kUnit ? nullptr : g[3].data()});
+  TFO_EXPECT(divergence.IsIntact());
+  for (const auto& one : g) TFO_EXPECT(one.IsIntact());
+  constexpr const char* kNames[] = {"d_q_mean", "d_q_log_variance", "d_p_mean",
+                                    "d_p_log_variance"};
+  // Results beyond the largest number are infinite.
+  const auto rounded = [](double x) { return double{Narrow<Value>(Value(x))}; };
+  for (int64_t r = 0; r < rows; ++r) {
+    long double sum = 0;
+    const double d = in.d[r];
+    for (int64_t i = r * dims; i < (r + 1) * dims; ++i) {
+      const double m =
+          double{Widen(in.q_mean[i])} - (kUnit ? 0 : Widen(p_mean[i]));
+      const double s = kUnit ? 0 : Widen(p_log[i]);
+      const double ratio = Widen(in.q_log[i]) - s;
+      const double to_mean = m == 0 ? 0 : d * m * std::exp(-s);
+      const double square = m == 0 ? 0 : m * m * std::exp(-s);
+      sum += (ExpMinusTangent(ratio) + square) / 2;
+      const double expected[] = {to_mean, d * std::expm1(ratio) / 2, -to_mean,
+                                 -d * (std::expm1(ratio) + square) / 2};
+      for (int k = 0; k < (kUnit ? 2 : 4); ++k) {
+        ExpectNear(kNames[k], i, g[k][i], rounded(expected[k]),
+                   4 * Tolerance<T>(), k == 3 ? std::abs(d) * square : 1e-6);
+      }
     }
+    ExpectNear("divergence", r, divergence[r], rounded(sum),
+               4 * Tolerance<Value>());
   }
 }
 
-template <typename T>
-void CheckAll() {
-  for (const RowShape& shape : RowShapes()) {
-    CheckGaussianKl<T, false>(shape);
-    CheckGaussianKl<T, true>(shape);
-  }
-  for (const int64_t rows : {3, 200}) {  // no dimensions: no divergence
-    CheckGaussianKl<T, false>({rows, 0});
-    CheckGaussianKl<T, true>({rows, 0});
-  }
+template <typename Device>
+void CheckAll(const Device& device) {
+  const auto check = [&](auto t, const RowShape& shape) {
+    CheckGaussianKl<false, decltype(t)>(device, shape);
+    CheckGaussianKl<true, decltype(t)>(device, shape);
+  };
+  ForRows(check);
+  // No dimensions: no divergence.
+  for (const int64_t rows : {3, 200}) check(float(), {rows, 0});
 }
-TFO_CUDA_TEST(GaussianKlGpu, Float) { CheckAll<float>(); }
-TFO_CUDA_TEST(GaussianKlGpu, Double) { CheckAll<double>(); }
-TFO_CUDA_TEST(GaussianKlGpu, Half) { CheckAll<Half>(); }
-TFO_CUDA_TEST(GaussianKlGpu, BFloat16) { CheckAll<BFloat16>(); }
+TFO_TEST(GaussianKl, EqualsReference) { CheckAll(ThreadedCpu(2)); }
+TFO_CUDA_TEST(GaussianKl, CudaEqualsReference) { CheckAll(Gpu()); }
 
 template <typename T>
 void TimeGaussians(int64_t rows, int64_t classes) {
@@ -157,7 +156,7 @@ void TimeGaussians(int64_t rows, int64_t classes) {
                   rows, classes, d.data(), q.data(), q_log.data(), nullptr,
                   nullptr, to_q.data(), to_q_log.data(), nullptr, nullptr});
 }
-TFO_BENCHMARK(GaussianKlGpu, Rows) {
+TFO_BENCHMARK(GaussianKl, Rows) {
   ForBenchmarkRows([](auto t, int64_t rows, int64_t classes) {
     TimeGaussians<decltype(t)>(rows, classes);
   });
