@@ -18,7 +18,36 @@ def _read_ops(graph):
     return [graph.get_operation_by_name(name) for name in sorted(used)]
 
 
+# name: (function of float tensors [2, 5], their number)
+_FUNCTIONS = {
+    "softmax": (tfo.nn.softmax, 1),
+    "softmax_entropy": (tfo.nn.softmax_entropy, 1),
+    "softmax_cross_entropy": (tfo.nn.softmax_cross_entropy, 2),
+    "softmax_cross_entropy, to logits": (lambda x: tfo.nn.softmax_cross_entropy(tf.ones([2, 5]) / 5, x), 1),
+    "sparse_softmax_cross_entropy": (lambda x: tfo.nn.sparse_softmax_cross_entropy([4, 0], x), 1),
+    "label_log_prob": (lambda x: tfo.nn.label_log_prob([4, 0], x), 1),
+    "gaussian_kl": (lambda *t: tfo.nn.gaussian_kl(t[:2], t[2:]), 4),
+}
+
+
 class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(*_FUNCTIONS)
+    def test_gradients_without_a_loop(self, name):
+        function, count = _FUNCTIONS[name]
+
+        def gradients(tensors):
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                y = function(*tensors) ** 2
+            return tape.gradient(y, tensors)
+
+        stacked = [tf.random.stateless_normal([3, 2, 5], [1, i]) for i in range(count)]
+        # Raises if there is no converter.
+        mapped = tf.vectorized_map(gradients, stacked, fallback_to_while_loop=False)
+        for i in range(3):
+            for result, expected in zip(mapped, gradients([t[i] for t in stacked]), strict=True):
+                self.assertAllClose(result[i], expected)
+
     def test_converts_to_one_op_without_a_loop(self):
         @tf.function
         def mapped(x):
