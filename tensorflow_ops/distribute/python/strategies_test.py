@@ -1,4 +1,7 @@
-"""Tests the ops under tf.distribute: two devices and two processes give the losses of one process."""
+"""Tests the ops under tf.distribute: two devices and two processes give the losses of one process.
+
+opcheck tests each op on two devices.
+"""
 
 import contextlib
 import json
@@ -11,11 +14,10 @@ import textwrap
 
 import numpy as np
 import tensorflow as tf
-from absl.testing import parameterized
 
 _SECONDS = 240  # time limit of a process; on expiry faulthandler prints its stacks and ends it, even without its parent
 
-# Arguments: KIND (one, mirrored or workers), METHOD (fit or loop), RESULTS, SECONDS.
+# Arguments: KIND (one, mirrored or workers), METHODS (fit, loop), RESULTS, SECONDS.
 _SCRIPT = """
     import faulthandler, sys
     faulthandler.dump_traceback_later(int(sys.argv[4]), exit=True)
@@ -24,7 +26,7 @@ _SCRIPT = """
     import keras
     import tensorflow_ops as tfo
 
-    kind, method, results = sys.argv[1:4]
+    kind, methods, results = sys.argv[1:4]
     tf.config.threading.set_inter_op_parallelism_threads(4)  # collectives wait for each other
     if kind == "mirrored":
         tf.config.set_logical_device_configuration(
@@ -39,77 +41,79 @@ _SCRIPT = """
         strategy = tf.distribute.get_strategy()
     assert strategy.num_replicas_in_sync == (1 if kind == "one" else 2)
 
-    keras.utils.set_random_seed(1)
-    rng = np.random.default_rng(0)
-    count, batch, steps = 48, 8, 6
-    images = rng.normal(size=[count, 12, 12, 3]).astype(np.float32)
-    corners = rng.uniform(0, 12, [count, 3, 2, 2])
-    boxes = np.concatenate([corners.min(2), corners.max(2)], -1).astype(np.float32)
-    labels = rng.integers(0, 4, [count, 3])
+    def train(method):
+        keras.utils.set_random_seed(1)
+        rng = np.random.default_rng(0)
+        count, batch, steps = 48, 8, 6
+        images = rng.normal(size=[count, 12, 12, 3]).astype(np.float32)
+        corners = rng.uniform(0, 12, [count, 3, 2, 2])
+        boxes = np.concatenate([corners.min(2), corners.max(2)], -1).astype(np.float32)
+        labels = rng.integers(0, 4, [count, 3])
 
+        class Bias(keras.layers.Layer):
+            def build(self, shape):
+                self.bias = self.add_weight(shape=[shape[-1]], initializer="ones")
 
-    class Bias(keras.layers.Layer):
-        def build(self, shape):
-            self.bias = self.add_weight(shape=[shape[-1]], initializer="ones")
+            def call(self, x):
+                return x + tfo.zero_out(tf.convert_to_tensor(self.bias))
 
-        def call(self, x):
-            return x + tfo.zero_out(tf.convert_to_tensor(self.bias))
-
-
-    with strategy.scope():
-        image, box = keras.Input([12, 12, 3]), keras.Input([3, 4])
-        features = keras.layers.Conv2D(8, 3, activation="relu", padding="same")(image)
-        regions = tfo.layers.RoIAlign(3, sampling_ratio=2)(features, box)
-        merged = tfo.layers.Merge(16, "relu")([keras.layers.Reshape([3, 72])(regions), box])
-        model = keras.Model([image, box], keras.layers.Dense(4)(Bias()(merged)))
-        loss_fn = tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1, z_loss=1e-3)
-        optimizer = keras.optimizers.SGD(0.1)
-
-    data = tf.data.Dataset.from_tensor_slices(((images, boxes), labels)).batch(batch)
-    options = tf.data.Options()
-    # Workers take alternate examples, so together they process the same batches.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    data = data.with_options(options)
-    if method == "fit":
         with strategy.scope():
-            model.compile(optimizer, loss_fn)
-        history = model.fit(data, epochs=3, verbose=0, shuffle=False).history["loss"]
-    else:
-        with strategy.scope():
-            variables = [tf.Variable(v.numpy()) for v in model.trainable_variables]
+            image, box = keras.Input([12, 12, 3]), keras.Input([3, 4])
+            features = keras.layers.Conv2D(8, 3, activation="relu", padding="same")(image)
+            regions = tfo.layers.RoIAlign(3, sampling_ratio=2)(features, box)
+            merged = tfo.layers.Merge(16, "relu")([keras.layers.Reshape([3, 72])(regions), box])
+            model = keras.Model([image, box], keras.layers.Dense(4)(Bias()(merged)))
+            loss_fn = tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1, z_loss=1e-3)
+            optimizer = keras.optimizers.SGD(0.1)
 
-        def loss_of(x, boxes, y):
-            w_conv, b_conv, w_merge, b_merge, bias, w, b = variables
-            features = tf.nn.relu(tf.nn.conv2d(x, w_conv, 1, "SAME") + b_conv)
-            indices = tf.repeat(tf.range(tf.shape(x)[0]), 3)
-            regions = tfo.detection.roi_align(features, tf.reshape(boxes, [-1, 4]), indices, 3, sampling_ratio=2)
-            regions = tf.concat([tfo.shapes.reshape(regions, [0, [1, 2, 3]]), tf.reshape(boxes, [-1, 4])], 1)
-            hidden = tf.nn.relu(regions @ w_merge + b_merge) + tfo.zero_out(bias)
-            logits = hidden @ w + b
-            sum_of_losses = tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1, reduction="sum")
-            loss = sum_of_losses(tf.reshape(y, [-1]), logits)
-            return (loss + 0.01 * tf.reduce_sum(tfo.nn.gaussian_kl((hidden, -hidden)))) / (3 * batch)
+        data = tf.data.Dataset.from_tensor_slices(((images, boxes), labels)).batch(batch)
+        options = tf.data.Options()
+        # Workers take alternate examples, so together they process the same batches.
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+        data = data.with_options(options)
+        if method == "fit":
+            with strategy.scope():
+                model.compile(optimizer, loss_fn)
+            history = model.fit(data, epochs=3, verbose=0, shuffle=False).history["loss"]
+        else:
+            with strategy.scope():
+                variables = [tf.Variable(v.numpy()) for v in model.trainable_variables]
 
-        def replica_step(x, boxes, y):
-            with tf.GradientTape() as tape:
-                loss = loss_of(x, boxes, y)
-            context = tf.distribute.get_replica_context()
-            gradients = context.all_reduce("SUM", tape.gradient(loss, variables))
+            def loss_of(x, boxes, y):
+                w_conv, b_conv, w_merge, b_merge, bias, w, b = variables
+                features = tf.nn.relu(tf.nn.conv2d(x, w_conv, 1, "SAME") + b_conv)
+                indices = tf.repeat(tf.range(tf.shape(x)[0]), 3)
+                regions = tfo.detection.roi_align(features, tf.reshape(boxes, [-1, 4]), indices, 3, sampling_ratio=2)
+                regions = tf.concat([tfo.shapes.reshape(regions, [0, [1, 2, 3]]), tf.reshape(boxes, [-1, 4])], 1)
+                hidden = tf.nn.relu(regions @ w_merge + b_merge) + tfo.zero_out(bias)
+                logits = hidden @ w + b
+                sum_of_losses = tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1, reduction="sum")
+                loss = sum_of_losses(tf.reshape(y, [-1]), logits)
+                return (loss + 0.01 * tf.reduce_sum(tfo.nn.gaussian_kl((hidden, -hidden)))) / (3 * batch)
 
-            def update(strategy, *pairs):
-                for variable, gradient in pairs:
-                    strategy.extended.update(variable, lambda v, g: v.assign_sub(0.1 * g), args=(gradient,))
+            def replica_step(x, boxes, y):
+                with tf.GradientTape() as tape:
+                    loss = loss_of(x, boxes, y)
+                context = tf.distribute.get_replica_context()
+                gradients = context.all_reduce("SUM", tape.gradient(loss, variables))
 
-            context.merge_call(update, args=tuple(zip(variables, gradients)))
-            return context.all_reduce("SUM", loss)
+                def update(strategy, *pairs):
+                    for variable, gradient in pairs:
+                        strategy.extended.update(variable, lambda v, g: v.assign_sub(0.1 * g), args=(gradient,))
 
-        @tf.function
-        def step(x, boxes, y):
-            loss = strategy.run(replica_step, args=(x, boxes, y))
-            return strategy.experimental_local_results(loss)[0]
+                context.merge_call(update, args=tuple(zip(variables, gradients)))
+                return context.all_reduce("SUM", loss)
 
-        history = [step(*x, y).numpy() for _ in range(3) for x, y in strategy.experimental_distribute_dataset(data)]
-    np.save(results, history)
+            @tf.function
+            def step(x, boxes, y):
+                loss = strategy.run(replica_step, args=(x, boxes, y))
+                return strategy.experimental_local_results(loss)[0]
+
+            history = [step(*x, y).numpy() for _ in range(3) for x, y in strategy.experimental_distribute_dataset(data)]
+        return history
+
+
+    np.savez(results, **{method: train(method) for method in methods.split(',')})
 """
 
 
@@ -151,33 +155,31 @@ def _run(directory, commands):
         raise AssertionError(f"exit codes {codes}\n" + "\n\n".join(logs))
 
 
-class StrategiesTest(parameterized.TestCase, tf.test.TestCase):
-    def _losses(self, kind, method):
+class StrategiesTest(tf.test.TestCase):
+    def _losses(self, kind, *methods):
+        """Returns {method: losses}."""
         directory = tempfile.mkdtemp(dir=self.get_temp_dir())
+        environments = [{}]
         if kind == "workers":
             workers = [f"127.0.0.1:{port}" for port in _free_ports(2)]
-            commands = []
-            for index in range(2):
-                config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-                # Bypasses proxies for the loopback device.
-                environment = {"TF_CONFIG": json.dumps(config), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
-                commands.append(([kind, method, f"losses{index}.npy"], environment))
-        else:
-            commands = [([kind, method, "losses0.npy"], {})]
-        _run(directory, commands)
-        losses = [np.load(os.path.join(directory, f"losses{i}.npy")) for i in range(len(commands))]
-        for other in losses[1:]:
-            self.assertAllEqual(other, losses[0])
-        return losses[0]
+            configs = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": i}} for i in range(2)]
+            # Bypasses proxies for the loopback device.
+            direct = {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
+            environments = [{"TF_CONFIG": json.dumps(config), **direct} for config in configs]
+        _run(directory, [([kind, ",".join(methods), f"losses{i}.npz"], e) for i, e in enumerate(environments)])
+        losses, *others = [dict(np.load(f"{directory}/losses{i}.npz")) for i in range(len(environments))]
+        for other in others:
+            self.assertAllEqual([*other.values()], [*losses.values()])
+        return losses
 
-    # Keras 3.12's fit does not support MultiWorkerMirroredStrategy: any model raises "Attempt to convert a value
-    # (PerReplica ...". Custom training loops work.
-    @parameterized.parameters(("fit", ("mirrored",)), ("loop", ("mirrored", "workers")))
-    def test_losses_equal_those_of_one_process(self, method, kinds):
-        one = self._losses("one", method)
-        self.assertLess(one[-1], 0.98 * one[0])  # training makes progress
-        for kind in kinds:
-            self.assertAllClose(self._losses(kind, method), one, rtol=1e-5, atol=1e-5, msg=kind)
+    def test_losses_equal_those_of_one_process(self):
+        one = self._losses("one", "fit", "loop")
+        # Keras 3.12's fit does not support MultiWorkerMirroredStrategy: any model raises "Attempt to convert a value
+        # (PerReplica ...". Custom training loops work.
+        for kind, method in (("mirrored", "fit"), ("workers", "loop")):
+            self.assertLess(one[method][-1], 0.98 * one[method][0])  # training makes progress
+            found = self._losses(kind, method)[method]
+            self.assertAllClose(found, one[method], rtol=1e-5, atol=1e-5, msg=kind)
 
 
 if __name__ == "__main__":

@@ -2,25 +2,25 @@
 
 from detection_samples_testing import BIN_MAP, BOX_INDICES, BOXES, MAP, features_of
 from nn_samples_testing import TAG_LOGITS
-from sample_testing import IN_ANOTHER_SAMPLE, normal, sample
+from sample_testing import IN_THE_FUNCTIONS_SAMPLE, normal, sample
 
 import tensorflow_ops as tfo
 
 
 def _roi_layer(layer, features, **options):
     """Returns a sample of a float64 layer: the steps of numeric gradients in float32 would cross pixels."""
-    return sample(layer, features, BOXES, BOX_INDICES, dtypes=("float64",), output_dtype="float64", **options)
+    options = {"dtypes": ("float64",), "output_dtype": "float64", "skip": IN_THE_FUNCTIONS_SAMPLE, **options}
+    return sample(layer, features, BOXES, BOX_INDICES, **options)
 
 
 SAMPLES = {
     "layers.RoIPool": _roi_layer(tfo.layers.RoIPool(2, dtype="float64"), MAP, non_differentiable=1),
-    "layers.RoIAlign": _roi_layer(tfo.layers.RoIAlign(2, dtype="float64"), MAP, skip=IN_ANOTHER_SAMPLE),
+    "layers.RoIAlign": _roi_layer(tfo.layers.RoIAlign(2, dtype="float64"), MAP),
     "layers.PSRoIPool": _roi_layer(tfo.layers.PSRoIPool(2, dtype="float64"), BIN_MAP, non_differentiable=1),
-    "layers.PSRoIAlign": _roi_layer(tfo.layers.PSRoIAlign(2, dtype="float64"), BIN_MAP, skip=IN_ANOTHER_SAMPLE),
+    "layers.PSRoIAlign": _roi_layer(tfo.layers.PSRoIAlign(2, dtype="float64"), BIN_MAP),
     "layers.MultiScaleRoIAlign": _roi_layer(
         tfo.layers.MultiScaleRoIAlign(2, strides=(1, 2), canonical_box_size=40.0, dtype="float64"),
         [features_of(2, 8, 9, 3), features_of(2, 4, 5, 3)],
-        skip=IN_ANOTHER_SAMPLE,
     ),
 }
 
@@ -36,5 +36,5 @@ SAMPLES["layers.CorrelationCost"] = sample(
     normal(2, 4, 5, 3),
     dtypes=("float64",),
     output_dtype="float64",
-    skip=IN_ANOTHER_SAMPLE,
+    skip=IN_THE_FUNCTIONS_SAMPLE,
 )

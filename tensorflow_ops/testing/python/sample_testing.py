@@ -11,6 +11,11 @@ RNG = np.random.default_rng(0)
 ROW_DTYPES = {"float16": "float32", "bfloat16": "float32"}
 # Forward mode to boxes is slow to trace, so only one sample per op tests it.
 IN_ANOTHER_SAMPLE = {"forward_mode": "another sample of the op has this test"}
+# A layer or a loss calls a function.
+IN_THE_FUNCTIONS_SAMPLE = dict.fromkeys(
+    ("gradients", "determinism", "extreme_values", "vectorization", "second_order", "forward_mode", "bad_input"),
+    "the sample of the function that it calls has this test",
+)
 
 
 def normal(*shape):

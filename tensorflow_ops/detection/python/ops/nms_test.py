@@ -1,6 +1,5 @@
 """Tests of nms and batched_nms."""
 
-import nms_reference_testing as reference
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -13,20 +12,13 @@ _BOXES = np.float32([[0, 0, 10, 10], [1, 1, 11, 11], [20, 20, 30, 30], [0, 0, 10
 _SCORES = np.float32([0.6, 0.9, 0.8, 0.7])
 
 
-class ValuesTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters((1e-6, "float64"), (0.3, "float32"), (0.7, "float64"), (1, "float32"))
-    def test_equals_the_definition(self, iou_threshold, dtype):
-        rng = np.random.default_rng(0)
-        boxes = reference.hostile_boxes(rng, 200).astype(dtype)
-        scores = reference.hostile_scores(rng, 200).astype(dtype)
-        options = [{}, {"score_threshold": 0.3}, {"max_outputs": 20}, {"score_threshold": 0.9, "max_outputs": 3}]
-        with np.errstate(all="ignore"):
-            for option in options:
-                expected = reference.nms(boxes, scores, iou_threshold, **option)
-                found = nms(boxes, scores, iou_threshold, **option)
-                self.assertEqual(found.dtype, tf.int32)
-                self.assertEqual(found.numpy().tolist(), expected)
+def _random_boxes(rng, n):
+    """Returns boxes in a square of 100, on both sides of zero."""
+    centers, sides = rng.uniform(-50, 50, [n, 2]), rng.uniform(10, 30, [n, 2])
+    return np.concatenate([centers - sides / 2, centers + sides / 2], -1).astype(np.float32)
 
+
+class ValuesTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ("float32", 3e38), ("float32", 1e25), ("float32", 1e-30), ("float32", 3e-37), ("bfloat16", 3e38),
         ("bfloat16", 1e-30), ("float64", 1e308), ("float64", 1e-300), ("float16", 6e4), ("float16", 1e-4),
@@ -114,7 +106,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_formats_agree(self):
         rng = np.random.default_rng(4)
-        boxes = reference.random_boxes(rng, 300).round()
+        boxes = _random_boxes(rng, 300).round()
         scores = rng.uniform(size=300).astype(np.float32)
         expected = nms(boxes, scores, 0.3)
         self.assertAllEqual(nms(boxes[:, [1, 0, 3, 2]], scores, 0.3, box_format="yxyx"), expected)
@@ -133,16 +125,6 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class GroupsTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(dtype=("int32", "int64"), groups=(1, 3, 200))
-    def test_equals_the_definition(self, dtype, groups):
-        rng = np.random.default_rng(groups)
-        boxes, scores = reference.hostile_boxes(rng, 250), reference.hostile_scores(rng, 250)
-        ids = rng.integers(-groups, groups, 250).astype(dtype)
-        with np.errstate(all="ignore"):
-            for option in ({}, {"max_outputs": 40, "score_threshold": 0.1}):
-                expected = reference.nms(boxes, scores, 0.2, ids, **option)
-                self.assertEqual(batched_nms(boxes, scores, ids, 0.2, **option).numpy().tolist(), expected)
-
     def test_groups_keep_apart_where_offsets_would_not(self):
         # torchvision moves each group by the largest coordinate plus 1: these two boxes would coincide.
         boxes = [[0.0, 0, 10, 10], [-11, -11, -1, -1]]

@@ -1,120 +1,18 @@
-"""Tests of roi_pool and roi_pool_with_argmax: values, shapes, bad input.
-
-roi_pool_grad_test.py tests gradients.
-"""
+"""Tests of roi_pool and roi_pool_with_argmax: values by hand, bad input. roi_grad_test.py tests gradients."""
 
 import math
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
-from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python.library import ops
 
-_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
-_DATA_FORMATS = ("NHWC", "NCHW")
 _NAN, _INF = math.nan, math.inf
-
-# For a map of 9 x 12 pixels at spatial scale 1/2, that is an image of 18 x 24.
-_BOXES = [
-    [0, 0, 22, 16],
-    [3, 2, 9.4, 11],
-    [-5, -7, 6, 4],  # overlaps the upper left corner
-    [15, 9, 60, 40],  # overlaps the lower right corner
-    [-40, -40, -20, -9],  # outside
-    [100, 100, 140, 130],
-    [7, 5, 7, 5],  # a point
-    [5, 7, 17, 9],  # halves after scaling: they round away from zero
-    [-1, -3, 8, 6],
-    [9, 4, 3, 8],  # inverted
-    [3, 8, 9, 4],
-    [_NAN, 0, 5, 5],
-    [0, 0, 5, _NAN],
-    [0, 0, _INF, 5],
-    [0, -_INF, 5, 5],
-    [-1e30, -1e30, 1e30, 1e30],
-    [4, 1, 5, 16],  # narrower than its bins
-    [0, 0, 23, 17],
-]
-
-
-def _round(value):
-    """Rounds to the nearest integer and halves away from zero, like C's round."""
-    return int(math.copysign(math.floor(abs(value) + 0.5), value))
-
-
-def _bin(low, high, p, bins, limit):
-    """Returns the pixels of bin p of a box over pixels [low, high]."""
-    size = high - low + 1
-    begin, end = low + p * size // bins, low + -(-(p + 1) * size // bins)
-    return range(max(begin, 0), min(end, limit))
-
-
-def _reference(features, boxes, box_indices, output_size, spatial_scale=1.0):
-    """Returns (output, argmax) in float64 for features [N,H,W,C] and xyxy boxes."""
-    _, height, width, channels = features.shape
-    shape = (len(boxes), *output_size, channels)
-    output, argmax = np.zeros(shape), np.full(shape, -1)
-    for k, p, q in np.ndindex(*shape[:3]):
-        box = [float(v) for v in boxes[k]]
-        if not all(map(math.isfinite, box)) or box[2] < box[0] or box[3] < box[1]:
-            continue
-        x1, y1, x2, y2 = (_round(v * spatial_scale) for v in box)
-        for y in _bin(y1, y2, p, output_size[0], height):
-            for x in _bin(x1, x2, q, output_size[1], width):
-                value = features[box_indices[k], y, x].astype(np.float64)
-                best, at = output[k, p, q], argmax[k, p, q]
-                # Ties go to the first pixel; a NaN wins over any number, the first NaN over later ones.
-                takes = (at < 0) | (value > best) | (np.isnan(value) & ~np.isnan(best))
-                best[takes], at[takes] = value[takes], y * width + x
-    return output, argmax
-
-
-def _random_features(shape, dtype=tf.float32, bad_values=False, seed=1):
-    """Returns NHWC values with ties and, with `bad_values`, NaN and infinities."""
-    rng = np.random.default_rng(seed)
-    features = rng.normal(size=shape)
-    features[rng.random(shape) < 0.2] = 0.25
-    if bad_values:
-        features[rng.random(shape) < 0.1] = -_INF
-        features[rng.random(shape) < 0.02] = _INF
-        features[rng.random(shape) < 0.02] = _NAN
-    return features.astype(dtype.as_numpy_dtype)
-
-
-def _to_format(nhwc, data_format):
-    return np.transpose(nhwc, [0, 3, 1, 2]) if data_format == "NCHW" else nhwc
-
-
-def _to_nhwc(tensor, data_format):
-    return np.transpose(tensor, [0, 2, 3, 1]) if data_format == "NCHW" else np.asarray(tensor)
 
 
 class ForwardTest(parameterized.TestCase, tf.test.TestCase):
-    @pairwise(dtype=_DTYPES, data_format=_DATA_FORMATS, box_format=("xyxy", "yxyx"), bad_values=(False, True))
-    def test_equals_the_definition(self, dtype, data_format, box_format, bad_values):
-        # 37 channels: whole vectors of every width and a remainder.
-        features = _random_features([2, 9, 12, 37], dtype, bad_values)
-        box_indices = [k % 2 for k in range(len(_BOXES))]
-        expected, expected_argmax = _reference(features, _BOXES, box_indices, (3, 5), 0.5)
-        boxes = np.array(_BOXES, np.float64 if dtype == tf.float64 else np.float32)
-        if box_format == "yxyx":
-            boxes = boxes[:, [1, 0, 3, 2]]
-        arguments = (_to_format(features, data_format), boxes, box_indices, (3, 5))
-        options = {"spatial_scale": 0.5, "data_format": data_format, "box_format": box_format}
-
-        output, argmax = tfo.detection.roi_pool_with_argmax(*arguments, **options)
-        self.assertEqual(output.dtype, dtype)
-        self.assertEqual(argmax.dtype, tf.int32)
-        self.assertAllEqual(_to_nhwc(tf.cast(output, tf.float64), data_format), expected)
-        self.assertAllEqual(_to_nhwc(argmax, data_format), expected_argmax)
-        # Nothing in the graph reads argmax, so the kernel skips it.
-        for function in (tfo.detection.roi_pool, tf.function(tfo.detection.roi_pool)):
-            alone = function(*map(tf.constant, arguments), **options)
-            self.assertEqual(alone.numpy().tobytes(), output.numpy().tobytes())
-
     @parameterized.parameters(
         # Pixel (y, x) of the 5 x 5 image is 5 y + x. The box covers rows and columns 1 to 3.
         ([1, 1, 3, 3], 1, [[18]]),
@@ -282,6 +180,48 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
         ):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                 ops.tensorflow_ops_roi_pool(tf.zeros([1, 4, 4, 1], features), tf.zeros([1, 4], boxes), [0], [1, 1])
+
+
+class GradientOpTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        ({"argmax": tf.zeros([1, 2, 3, 3], tf.int32)}, r"argmax must have d_output's shape.*\[1,2,3,3\]"),
+        ({"d_output": tf.zeros([1, 2, 2, 4])}, r"d_output.*\[1,2,2,4\]"),
+        ({"d_output": tf.zeros([2, 2, 2, 3])}, r"d_output.*\[2,2,2,3\]"),
+        ({"boxes": tf.zeros([1, 5])}, r"boxes must be \[K, 4\].*\[1,5\]"),
+        ({"box_indices": tf.constant([2])}, r"box_indices\[0\] is 2, expected \[0, 2\)"),
+        ({"features_shape": tf.constant([2, 4, 5], tf.int64)}, "features_shape must have 4 sizes"),
+        ({"features_shape": tf.constant([2, -4, 5, 3], tf.int64)}, r"-4"),
+    )
+    def test_gradient_op_rejects_mismatched_inputs(self, bad, message):
+        good = {
+            "d_output": tf.zeros([1, 2, 2, 3]),
+            "argmax": tf.zeros([1, 2, 2, 3], tf.int32),
+            "boxes": tf.zeros([1, 4]),
+            "box_indices": tf.constant([0]),
+            "features_shape": tf.constant([2, 4, 5, 3], tf.int64),
+        }
+        with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
+            ops.tensorflow_ops_roi_pool_grad(**{**good, **bad})
+
+    def test_empty_gradient_of_any_shape_gives_zeros(self):
+        # An empty tensor may have a huge dim, over which no loop should run.
+        for shape in ([1, 2**20, 0, 2], [1, 0, 2**20, 2]):
+            gradient = ops.tensorflow_ops_roi_pool_grad(
+                d_output=tf.zeros(shape),
+                argmax=tf.zeros(shape, tf.int32),
+                boxes=[[0.0, 0.0, 3.0, 3.0]],
+                box_indices=[0],
+                features_shape=tf.constant([1, 4, 4, 2], tf.int64),
+            )
+            self.assertAllEqual(gradient, tf.zeros([1, 4, 4, 2]))
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"d_output is .*expected .*at most 2\^20"):
+            ops.tensorflow_ops_roi_pool_grad(
+                d_output=tf.zeros([1, 2**40, 0, 2]),
+                argmax=tf.zeros([1, 2**40, 0, 2], tf.int32),
+                boxes=[[0.0, 0.0, 3.0, 3.0]],
+                box_indices=[0],
+                features_shape=tf.constant([1, 4, 4, 2], tf.int64),
+            )
 
 
 if __name__ == "__main__":

@@ -1,55 +1,63 @@
-"""Tests of grid_sample and dense_image_warp against NumPy code written from the definition."""
-
-import itertools
+"""Tests of grid_sample and dense_image_warp: values by hand, options in gradients, batches, errors."""
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
-from grid_sample_reference_testing import grid_sample
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import library
 
-_MODES = list(itertools.product(("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection"), (False, True)))
-
-
-def _options(mode, padding_mode, align_corners, **more):
-    return {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners, **more}
-
-
-def _values_and_gradients(features, grid, d_output, **options):
-    features, grid = tf.constant(features), tf.constant(grid)
-    with tf.GradientTape() as tape:
-        tape.watch([features, grid])
-        output = tfo.image.grid_sample(features, grid, **options)
-    return [output, *tape.gradient(output, [features, grid], tf.constant(d_output, output.dtype))]
-
 
 class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
-    def test_all_modes_equal_the_definition(self):
-        rng = np.random.default_rng(0)
-        for i, modes in enumerate(_MODES):
-            # Inside, outside, and beyond a second reflection.
-            grid = rng.uniform(-3.5, 3.5, (2, 3, 4, 2))
-            data_format = ("NHWC", "NCHW")[i % 2]
-            features = rng.normal(size=(2, 4, 5, 6))
-            channels = 4 if data_format == "NCHW" else 6
-            d_output = rng.normal(size=(2, 3, 4, channels) if data_format == "NHWC" else (2, channels, 3, 4))
-            options = _options(*modes, data_format=data_format)
-            actual = _values_and_gradients(features, grid, d_output, **options)
-            expected = grid_sample(features, grid, d_output, **options)
-            for a, b in zip(actual, expected, strict=True):
-                self.assertAllClose(a, b, rtol=1e-7, atol=1e-7, msg=options)
+    @parameterized.parameters(
+        ({}, 0.25, 1.5),
+        ({}, 2.5, 5),  # half outside
+        ({}, -0.75, 0.25),
+        ({}, 9, 0),
+        ({"padding_mode": "border"}, 9, 10),
+        ({"padding_mode": "reflection"}, 3, 10),  # about 2.5
+        ({"padding_mode": "reflection", "align_corners": True}, 3, 3),  # about 2
+        ({"padding_mode": "reflection", "align_corners": True}, 5.5, 6.5),  # about 2 and 0
+        ({"mode": "nearest"}, 1.4, 3),
+        ({"mode": "nearest"}, 2.6, 0),
+        ({"mode": "nearest", "padding_mode": "border"}, 2.6, 10),
+        ({"mode": "bicubic"}, 0.5, 0.59375 * (1 + 3) - 0.09375 * 10),
+        ({"mode": "bicubic", "padding_mode": "border"}, 0.5, 0.59375 * (1 + 3) - 0.09375 * (1 + 10)),
+        ({"normalized": True}, 1 / 3, 6.5),
+        ({"normalized": True}, -1, 0.5),
+        ({"normalized": True, "align_corners": True}, 0.5, 6.5),
+        ({"normalized": True, "align_corners": True}, -1, 1),
+    )
+    def test_by_hand(self, options, place, value):
+        """The row 1, 3, 10, and the same as a column."""
+        options = {"normalized": False, **options}
+        row, middle = np.reshape([1.0, 3, 10], [1, 1, 3, 1]), 0.0
+        for features, grid in ((row, [place, middle]), (np.swapaxes(row, 1, 2), [middle, place])):
+            self.assertAllClose(tfo.image.grid_sample(features, np.float64([[grid]]), **options), [[[value]]])
 
-    @parameterized.parameters("bilinear", "bicubic")
-    def test_grids_of_any_rank(self, mode):
+    def test_grids_of_any_rank_and_channels_first(self):
         rng = np.random.default_rng(1)
-        features = np.float32(rng.normal(size=(2, 4, 5, 3)))
-        for shape in ([2, 3, 2], [2, 2, 3, 1, 2, 2]):
-            grid = np.float32(rng.uniform(-2, 6, shape))
-            options = _options(mode, "border", False, normalized=False)
-            actual = tfo.image.grid_sample(features, grid, **options)
-            self.assertAllClose(actual, grid_sample(features, grid, **options), rtol=1e-5, atol=1e-5)
+        features, grid = rng.normal(size=(2, 4, 5, 3)), rng.uniform(-2, 6, [2, 12, 2])
+        options = {"mode": "bicubic", "padding_mode": "border", "normalized": False}
+        expected = tfo.image.grid_sample(features, grid, **options)
+        actual = tfo.image.grid_sample(features, grid.reshape([2, 2, 3, 1, 2, 2]), **options)
+        self.assertAllEqual(tf.reshape(actual, [2, 12, 3]), expected)
+        first = tfo.image.grid_sample(np.moveaxis(features, -1, 1), grid, data_format="NCHW", **options)
+        self.assertAllEqual(np.moveaxis(first, 1, -1), expected)
+
+    @parameterized.parameters(
+        ("bilinear", "border", False), ("bilinear", "reflection", True), ("bicubic", "border", True),
+        ("bicubic", "zeros", False),
+    )  # fmt: skip
+    def test_options_reach_the_gradients(self, mode, padding_mode, align_corners):
+        rng = np.random.default_rng(0)
+        features, grid = (tf.constant(rng.uniform(-1.4, 1.4, size)) for size in ([2, 3, 4, 2], [2, 7, 2]))
+
+        def sample(features, grid):
+            options = {"padding_mode": padding_mode, "align_corners": align_corners}
+            return tfo.image.grid_sample(features, grid, mode=mode, **options)
+
+        tfo.testing.assert_gradients(sample, [features, grid])
 
     def test_slopes_on_whole_pixels_and_at_borders(self):
         features = tf.constant([[[[1.0], [3.0], [10.0]]]])
@@ -189,23 +197,24 @@ class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class DenseImageWarpTest(tf.test.TestCase):
-    def test_equals_the_definition(self):
+    def test_equals_grid_sample(self):
         rng = np.random.default_rng(2)
-        images, flow = rng.normal(size=(2, 5, 6, 3)), rng.uniform(-4, 4, (2, 5, 6, 2))
-        d_output = rng.normal(size=(2, 5, 6, 3))
+        images, flow = tf.constant(rng.normal(size=(2, 5, 6, 3))), tf.constant(rng.uniform(-4, 4, (2, 5, 6, 2)))
         rows, columns = np.mgrid[:5, :6]
-        grid = np.stack([columns - flow[..., 1], rows - flow[..., 0]], -1)
-        expected, d_images, d_grid = grid_sample(
-            images, grid, d_output, normalized=False, **_options("bilinear", "border", False)
-        )
-        images, flow = tf.constant(images), tf.constant(flow)
-        with tf.GradientTape() as tape:
-            tape.watch([images, flow])
-            y = tfo.image.dense_image_warp(images, flow)
-        gradients = tape.gradient(y, [images, flow], tf.constant(d_output))
-        self.assertAllClose(y, expected)
-        self.assertAllClose(gradients[0], d_images)
-        self.assertAllClose(gradients[1], -d_grid[..., ::-1])
+
+        def sampled(images, flow):
+            grid = tf.stack([columns - flow[..., 1], rows - flow[..., 0]], -1)
+            return tfo.image.grid_sample(images, grid, padding_mode="border", normalized=False)
+
+        results = []
+        for function in (tfo.image.dense_image_warp, sampled):
+            with tf.GradientTape() as tape:
+                tape.watch([images, flow])
+                y = function(images, flow)
+                weighted = y * np.arange(6.0)[:, np.newaxis]
+            results.append([y, *tape.gradient(weighted, [images, flow])])
+        for actual, expected in zip(*results, strict=True):
+            self.assertAllClose(actual, expected)
 
     def test_no_flow_is_the_identity(self):
         images = tf.random.normal([2, 5, 6, 3])

@@ -1,34 +1,10 @@
-"""Tests of tfo.nn.ctc_loss against a sum over all paths, and against tf.nn.ctc_loss where that is right."""
-
-import itertools
+"""Tests of tfo.nn.ctc_loss against tf.nn.ctc_loss, and of its options and errors."""
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
-
-
-def _softmax(logits):
-    e = np.exp(logits - logits.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
-def _collapse(path, blank):
-    return [label for label, _ in itertools.groupby(path) if label != blank]
-
-
-def _all_paths(labels, logits, blank):
-    """Returns the loss of one example and its gradient, from every path."""
-    frames, classes = logits.shape
-    p = _softmax(logits)
-    total, posterior = 0.0, np.zeros([frames, classes])
-    for path in itertools.product(range(classes), repeat=frames):
-        if _collapse(path, blank) == list(labels):
-            probability = np.prod(p[np.arange(frames), path])
-            total += probability
-            posterior[np.arange(frames), path] += probability
-    return (-np.log(total), p - posterior / total) if total else (np.inf, np.zeros_like(p))
 
 
 def _loss_and_gradient(labels, logits, label_lengths, logit_lengths, upstream=None, **options):
@@ -45,39 +21,24 @@ _LOGIT_LENGTHS = np.array([6, 3, 4, 2, 0])  # the third and the last example are
 
 
 class ValuesTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters((0, tf.int32, tf.int64), (3, tf.int64, tf.int32))
-    def test_equals_the_sum_over_all_paths(self, blank, label_dtype, length_dtype):
-        logits = np.random.default_rng(blank).normal(0, 2, [5, 6, 4])
-        labels = np.where(_LABELS < 0, -1, (_LABELS + blank) % 4)
-        upstream = np.array([1.0, -0.5, 2.0, 0.25, 3.0])
-        for example, length in enumerate(_LOGIT_LENGTHS):
-            logits[example, length:] = np.nan
-        loss, gradient = _loss_and_gradient(
-            tf.constant(labels, label_dtype),
-            logits,
-            tf.constant(_LABEL_LENGTHS, label_dtype),
-            tf.constant(_LOGIT_LENGTHS, length_dtype),
-            upstream=upstream,
-            blank_index=blank,
-        )
-        for i in range(5):
-            length = _LOGIT_LENGTHS[i]
-            expected = _all_paths(labels[i, : _LABEL_LENGTHS[i]], logits[i, :length], blank)
-            self.assertAllClose(loss[i], expected[0], 1e-12, 1e-12)
-            self.assertAllClose(gradient[i, :length], upstream[i] * expected[1], 1e-11, 1e-12)
-            self.assertAllEqual(gradient[i, length:], np.zeros_like(gradient[i, length:]))
-
-    def test_equals_tensorflow(self):
+    @parameterized.parameters((0, tf.int32, tf.int64), (39, tf.int64, tf.int32))
+    def test_equals_tensorflow(self, blank, label_dtype, length_dtype):
         generator = np.random.default_rng(1)
-        labels = generator.integers(1, 40, [3, 7])
-        logits = tf.constant(generator.normal(size=[3, 30, 40]), tf.float32)
+        labels = tf.constant(generator.integers(1, 39, [3, 7]), label_dtype)
+        logits = generator.normal(size=[3, 30, 40]).astype(np.float32)
         lengths = [7, 4, 1], [30, 25, 8]
+        upstream = tf.constant([1.0, -0.5, 2.0])
         with tf.GradientTape() as tape:
-            tape.watch(logits)
-            theirs = tf.nn.ctc_loss(labels, logits, *lengths, logits_time_major=False, blank_index=0)
-        loss, gradient = _loss_and_gradient(labels, logits, *lengths)
+            x = tf.constant(logits)
+            tape.watch(x)
+            theirs = tf.nn.ctc_loss(tf.cast(labels, tf.int32), x, *lengths, logits_time_major=False, blank_index=blank)
+        expected = tape.gradient(theirs, x, upstream)
+        for i, length in enumerate(lengths[1]):
+            logits[i, length:] = np.nan  # TensorFlow reads these
+        lengths = tf.constant(lengths[0], label_dtype), tf.constant(lengths[1], length_dtype)
+        loss, gradient = _loss_and_gradient(labels, logits, *lengths, upstream=upstream, blank_index=blank)
         self.assertAllClose(loss, theirs, 1e-5)
-        self.assertAllClose(gradient, tape.gradient(theirs, logits), 1e-4, 1e-5)
+        self.assertAllClose(gradient, expected, 1e-4, 1e-5)
 
     def test_zero_infinity_zeros_impossible_losses_only(self):
         logits = np.random.default_rng(0).normal(size=[5, 6, 4])

@@ -87,29 +87,16 @@ def _derivative(function):
 
 
 class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(name=tuple(_FUNCTIONS), order=(1, 3))
-    def test_equals_the_formula(self, name, order):
+    @parameterized.parameters(*_FUNCTIONS)
+    def test_third_order_equals_the_formula(self, name):
         ours, formula, count = _FUNCTIONS[name]
         tensors = [tf.constant(_random(i)) for i in range(count)]
-        for _ in range(order):
+        for _ in range(3):
             ours, formula = _derivative(ours), _derivative(formula)
         results, expected = ours(*tensors), formula(*tensors)
         for result, expected_result in zip(results, expected, strict=True):
             self.assertAllClose(result, expected_result, rtol=1e-9, atol=1e-10)
         self.assertGreater(np.abs(expected[-1]).max(), 0.01)
-
-    @parameterized.product(name=tuple(_FUNCTIONS), dtype=(tf.bfloat16, tf.float32))
-    def test_other_dtypes(self, name, dtype):
-        function, formula, count = _FUNCTIONS[name]
-        tensors = [tf.cast(_random(i), dtype) for i in range(count)]
-        wide = [tf.cast(t, tf.float64) for t in tensors]
-        for result, expected in zip(
-            _derivative(_derivative(function))(*tensors), _derivative(_derivative(formula))(*wide), strict=True
-        ):
-            self.assertEqual(result.dtype, dtype)
-            # The first gradient is rounded to its dtype before it is differentiated.
-            rounding = _ROUNDING[dtype] * max(1, np.abs(expected).max())
-            self.assertAllClose(tf.cast(result, tf.float64), expected, rtol=_ROUNDING[dtype], atol=4 * rounding)
 
     @parameterized.parameters(*_FUNCTIONS)
     def test_gradient_to_upstream(self, name):

@@ -13,39 +13,11 @@ import tensorflow_ops as tfo
 from tensorflow_ops.core.python import library
 
 _INF, _NAN = math.inf, math.nan
-_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
-# The spacing of numbers above 1, and the absolute error of x e^x where e^x is subnormal or underflows.
-_ULP = {tf.float16: 2.0**-10, tf.bfloat16: 2.0**-7, tf.float32: 2.0**-23, tf.float64: 2.0**-52}
-_TINY = {tf.float16: 2.0**-25, tf.bfloat16: 2.0**-119, tf.float32: 2.0**-119, tf.float64: 2.0**-1012}
 _FUNCTIONS = {
     "softmax": tfo.nn.softmax,
     "log_prob_from_logits": tfo.nn.log_prob_from_logits,
     "softmax_entropy": tfo.nn.softmax_entropy,
 }
-
-
-def _wide(tensor):
-    return np.asarray(tf.cast(tensor, tf.float64)).astype(np.longdouble)
-
-
-def _reference(logits):
-    """Returns (p, log p, entropy) of rows in 80 bits."""
-    x = _wide(logits)
-    largest = x.max(-1, keepdims=True)
-    x = x - np.where(largest == -_INF, 0, largest)
-    e = np.exp(x)
-    rest = e.copy()
-    np.put_along_axis(rest, x.argmax(-1)[..., np.newaxis], 0, -1)
-    rest = rest.sum(-1, keepdims=True)
-    empty = largest == -_INF
-    p = np.where(empty, 0, e / (1 + rest))
-    log_p = np.where(empty, -_INF, x - np.log1p(rest))
-    entropy = -np.where(p == 0, 0, p * np.where(p == 0, 0, log_p)).sum(-1)
-    return p, log_p, entropy
-
-
-def _value_dtype(dtype):
-    return tf.float64 if dtype == tf.float64 else tf.float32
 
 
 def _logits(shape, dtype, scale=3.0, masked=0.0, seed=1):
@@ -62,62 +34,25 @@ def _gradient(function, x, upstream):
     return tape.gradient(y, x, output_gradients=tf.cast(upstream, y.dtype))
 
 
-class UlpTestCase(parameterized.TestCase, tf.test.TestCase):
-    def assert_ulps(self, actual, expected, ulps, scale=None):
-        """Asserts that errors are at top `ulps` units in the last place of the expected values, or of `scale`."""
-        dtype = actual.dtype
-        actual, expected = _wide(actual), np.asarray(expected)
-        self.assertEqual(actual.shape, expected.shape)
-        finite = np.isfinite(expected)
-        np.testing.assert_array_equal(actual[~finite], expected[~finite])
-        scale = np.abs(expected) if scale is None else np.broadcast_to(scale, expected.shape)
-        error = np.maximum(np.abs(actual[finite] - expected[finite]) - _TINY[dtype], 0)
-        error = np.divide(error, scale[finite] * _ULP[dtype], where=error > 0, out=np.zeros_like(error))
-        self.assertLessEqual(np.max(error, initial=0), ulps)
-
-
-class ValueTest(UlpTestCase):
-    @parameterized.parameters(*_DTYPES)
-    def test_equals_the_definition(self, dtype):
-        x = _logits([2, 3, 64], dtype, scale=30.0, masked=0.3)
-        p, log_p, entropy = _reference(x)
-        result = tfo.nn.softmax(x)
-        self.assertEqual(result.dtype, dtype)
-        # A logit minus the largest is rounded once: e^x changes by half an ulp of the difference.
-        below = np.where(p > 0, np.abs(log_p), 0)
-        self.assert_ulps(result, p, 0.51 if dtype.size == 2 else 4, p * (1 + 0.125 * below))
-        result = tfo.nn.log_prob_from_logits(x)
-        self.assertEqual(result.dtype, dtype)
-        sum_error = 0.125 * (p * below).sum(-1, keepdims=True)
-        self.assert_ulps(result, log_p, 0.51 if dtype.size == 2 else 4, np.abs(log_p) + sum_error)
-        result = tfo.nn.softmax_entropy(x)
-        self.assertEqual(result.dtype, _value_dtype(dtype))
-        self.assert_ulps(result, entropy, 4, entropy + 0.125 * (p * below**2).sum(-1))
-
-    @parameterized.parameters(*_DTYPES)
+class ValueTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
     def test_extremes_of_the_dtype(self, dtype):
-        top = float(dtype.max)
-        rows = [[top, -top, 0], [-top, -top, -top], [top, top, top], [-_INF, -top, -_INF]]
-        x = tf.cast(np.array(rows), dtype)
-        third = 1 / 3
-        expected = [[1, 0, 0], [third] * 3, [third] * 3, [0, 1, 0]]
-        self.assert_ulps(tfo.nn.softmax(x), np.array(expected, np.longdouble), 1)
-        entropy = np.array([0, np.log(3), np.log(3), 0], np.float64)
-        self.assert_ulps(tfo.nn.softmax_entropy(x), entropy, 2)
+        top, third = float(dtype.max), 1 / 3
+        x = tf.cast(np.array([[top, -top, 0], [-top, -top, -top], [top, top, top], [-_INF, -top, -_INF]]), dtype)
+        expected = tf.cast(tf.constant([[1, 0, 0], [third] * 3, [third] * 3, [0, 1, 0]], tf.float64), dtype)
+        self.assertAllClose(tfo.nn.softmax(x), expected, rtol=1e-6, atol=0)
+        self.assertAllClose(tfo.nn.softmax_entropy(x), [0, math.log(3), math.log(3), 0], rtol=1e-6)
         log_p = tfo.nn.log_prob_from_logits(x)
         self.assertAllEqual(tf.cast(log_p[0, :1], tf.float64), [0])
         self.assertAllLess(log_p[0, 1:], -0.9 * top)
         self.assertAllEqual(tf.cast(log_p[3], tf.float64), [-_INF, 0, -_INF])
 
-    @parameterized.parameters((tf.float32, 87.3), (tf.float64, 708.3))
-    def test_tails_down_to_the_smallest_normal_number(self, dtype, below):
-        for classes in (2, 40):
-            x = tf.constant([0.0] + [-below] * (classes - 1), dtype)
-            p, _, _ = _reference(x[tf.newaxis])
-            # The reference uses the rounded logit.
-            self.assert_ulps(tfo.nn.softmax(x), p[0], 2)
-            d = _gradient(tfo.nn.softmax, x, tf.one_hot(0, classes, dtype=dtype))
-            self.assert_ulps(d[1:], -p[0, 1:] * p[0, 0], 2)
+    def test_ten_million_classes(self):
+        """A naive float32 sum would lose accuracy."""
+        x = tf.zeros([1, 10_000_000])
+        self.assertAllClose(tfo.nn.softmax_entropy(x), [math.log(1e7)], rtol=2e-7)
+        self.assertAllClose(tfo.nn.sparse_softmax_cross_entropy([7], x), [math.log(1e7)], rtol=2e-7)
+        self.assertAllClose(tfo.nn.softmax(x)[0, ::999_999], np.full(11, 1e-7), rtol=2e-7)
 
     @parameterized.parameters(*_FUNCTIONS)
     def test_any_axis(self, function):

@@ -1,5 +1,5 @@
 // Compares the averaging ops on the CPU and with CUDA with their reference. The
-// Python tests compare with NumPy and with other libraries' definitions.
+// Python tests have values by hand.
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
 
 #include <algorithm>
