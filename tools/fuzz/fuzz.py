@@ -9,19 +9,12 @@ made (calls.py), on the number of threads, or on the bytes in fresh memory.
 
 Surfaces: raw_op (shapes, values, attrs), graph (edited GraphDefs and SavedModels), public (odd Python types).
 Prints the program of each finding, and saves it in the folder --out.
-
-To check that a change of kernels keeps all bits, save the results of one wheel and compare those of another, for each
-instruction set (TENSORFLOW_OPS_CPU); here a case is an eager call with 3 threads:
-
-    TENSORFLOW_OPS_CPU=avx2 python tools/fuzz/fuzz.py --cases 5000 --surface raw_op --save before
-    TENSORFLOW_OPS_CPU=avx2 python tools/fuzz/fuzz.py --same_as before
 """
 
 import argparse
 import collections
 import hashlib
 import itertools
-import json
 import multiprocessing.connection
 import os
 import pathlib
@@ -172,34 +165,31 @@ class Child:
 class Fuzzer:
     """Runs cases in children, counts outcomes and records findings."""
 
-    def __init__(self, out=None, children=_CHILDREN):
+    def __init__(self, out=None):
         self.counts = collections.defaultdict(collections.Counter)  # outcomes by surface
         self.findings = []  # (surface, case, outcome, error, program)
         self.slowest = 0, ""  # CPU seconds, program
-        self._out, self._seen, self._children, self._arguments = out, set(), {}, children
+        self._out, self._seen, self._children = out, set(), {}
 
-    def run_case(self, surface, case, program, expected=None):
-        """Runs a program in all children: counts its outcome, records a finding. Returns its outcome and result."""
-        for arguments in self._arguments:
+    def run_case(self, surface, case, program):
+        """Runs a program in all children: counts its outcome, records a finding."""
+        for arguments in _CHILDREN:
             if arguments not in self._children:
                 self._children[arguments] = Child(*arguments)
             self._children[arguments].start(program)
-        results = [self._children[arguments].result() for arguments in self._arguments]
-        for arguments, result in zip(self._arguments, results, strict=True):
+        results = [self._children[arguments].result() for arguments in _CHILDREN]
+        for arguments, result in zip(_CHILDREN, results, strict=True):
             if result[0] in _DEATHS:
                 del self._children[arguments]
-        outcome, error, result, seconds = min(results, key=lambda result: not result[1])
+        outcome, error, _, seconds = min(results, key=lambda result: not result[1])
         memory_ended = "ResourceExhaustedError" in (first for first, *_ in results)
         if not error and not memory_ended and len({result for *_, result, _ in results}) > 1:
             texts = ", ".join(result for *_, result, _ in results)
             outcome, error = "threads", f"1 and 3 threads, or other bytes in fresh memory: {texts}"
-        if expected not in (None, [outcome, result]):
-            outcome, error = "changed", f"{outcome} {result}, expected {' '.join(expected)}"
         self.counts[surface][outcome] += 1
         self.slowest = max(self.slowest, (seconds, program))
         if error:
             self._keep(surface, case, outcome, error, program)
-        return outcome, result
 
     def stop(self):
         """Ends the children."""
@@ -225,11 +215,9 @@ def _cases(options):
     """Yields the arguments of run_case."""
     for path in options.program or ():
         yield "file", path, pathlib.Path(path).read_text(encoding="utf-8")
-    if options.same_as:
-        yield from map(json.loads, pathlib.Path(options.same_as).read_text(encoding="utf-8").splitlines())
     end = time.monotonic() + 60 * (options.minutes or 1e9)
     for case in itertools.islice(programs.programs(options.surface or programs.SURFACES, options.seed), options.cases):
-        if options.program or options.same_as or time.monotonic() > end:
+        if options.program or time.monotonic() > end:
             break
         yield case
 
@@ -242,15 +230,12 @@ def main():
     parser.add_argument("--surface", choices=list(programs.SURFACES), action="append", help="default: all")
     parser.add_argument("--program", action="append", help="a finding's program to run again")
     parser.add_argument("--out", help="a folder for the programs of findings")
-    parser.add_argument("--save", help="a file for programs and their results")
-    parser.add_argument("--same_as", help="such a file: other results are findings")
     options = parser.parse_args()
-    if not (options.minutes or options.cases or options.program or options.same_as):
-        parser.error("expected --minutes, --cases, --program or --same_as")
-    fuzzer = Fuzzer(options.out, _CHILDREN[1:] if options.save or options.same_as else _CHILDREN)
-    with open(options.save or os.devnull, "w", encoding="utf-8") as file:
-        for case in _cases(options):
-            file.write(json.dumps([*case, fuzzer.run_case(*case)]) + "\n")
+    if not (options.minutes or options.cases or options.program):
+        parser.error("expected --minutes, --cases or --program")
+    fuzzer = Fuzzer(options.out)
+    for case in _cases(options):
+        fuzzer.run_case(*case)
     fuzzer.stop()
     print()
     for surface, counts in fuzzer.counts.items():
