@@ -15,7 +15,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 
 def tensor(values, shape, dtype):
-    """Returns a tensor with `values` repeated in order."""
+    """Returns a tensor with `values` repeated in order, or with normal ones of the seed `values`."""
+    if isinstance(values, int):
+        return tf.cast(np.random.default_rng(values).normal(size=shape), dtype)
     if 0 in shape or not values:
         return tf.zeros(shape, dtype)
     if dtype == tf.string:

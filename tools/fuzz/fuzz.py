@@ -15,20 +15,24 @@ import argparse
 import collections
 import hashlib
 import itertools
-import json
+import multiprocessing.connection
 import os
 import pathlib
-import select
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
+import calls
 import fresh_memory
+import oracle
 import programs
+import tensorflow as tf
+from example_calls import examples
 
-_FOLDER = pathlib.Path(__file__).resolve().parent
 _SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 # Limits for each way of a call; the second for waiting, or a busy machine. Sanitizers also slow TensorFlow's tracing.
 _CPU_SECONDS, _SECONDS = (60, 300) if _SANITIZED else (10, 60)
@@ -39,6 +43,53 @@ _CHILDREN = (
     (1, ("eager", "known_shapes", "unknown_shapes", "known_values", "compiled")),
     (3, ("eager",)),
 )
+_CLEAR = (tf.errors.OpError, ValueError, TypeError, OverflowError, NotImplementedError, LookupError)
+_UNCLEAR = (tf.errors.InternalError, tf.errors.UnknownError, oracle.DisagreementError)
+
+
+def _outcome(source):
+    """Runs a program. Returns "value" or the error's class, a description of a finding, a text of the result."""
+    scope = {}
+    try:
+        exec(compile(source, "<case>", "exec"), scope)
+    except Exception as error:
+        return *_raised(error), oracle.text_of_error(error)
+    return "value", "", hashlib.sha256(repr(oracle.bits(scope.get("result"))).encode()).hexdigest()
+
+
+def _raised(error):
+    name = type(error).__name__
+    if isinstance(error, _UNCLEAR):
+        return name, str(error)
+    if isinstance(error, _CLEAR) and type(error) not in (KeyError, IndexError):
+        return name, "" if str(error) else "it has no message"
+    where = traceback.extract_tb(error.__traceback__)[-1].filename
+    # Errors that TensorFlow or Keras raise for odd objects are not findings.
+    ours = "/tensorflow_ops/" in where
+    return f"{name} of {'ours' if ours else 'others'}", f"{error!r} in {where}" if ours else ""
+
+
+def run_child(descriptor, max_bytes, ways):
+    """Runs programs, so that crashes do no harm. Sends None before a program, each way before it, then its outcome."""
+    connection = multiprocessing.connection.Connection(descriptor)
+    tf.debugging.disable_traceback_filtering()  # the full traceback shows whose error it is
+    tf.keras.config.disable_traceback_filtering()
+    # It adds in another order than eager calls, and divides by sizes of 0 (TensorFlow 2.21), which ends the process.
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+    calls.WAYS = [getattr(calls, way) for way in ways]
+    calls.on_way = connection.send
+    if not _SANITIZED:  # AddressSanitizer reserves TBs of address space: ASAN_OPTIONS sets the limit
+        used = next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if "VmData" in line)
+        # TensorFlow reports tensors that it cannot allocate; any other failed allocation ends the process.
+        resource.setrlimit(resource.RLIMIT_DATA, ((int(used.split()[1]) << 10) + max_bytes,) * 2)
+    while True:
+        program = connection.recv()
+        if "public(" in program:
+            examples()  # its first call takes longer than a program may
+        connection.send(None)
+        start = time.process_time()
+        outcome = _outcome(program)
+        connection.send((*outcome, time.process_time() - start))
 
 
 class Child:
@@ -46,88 +97,73 @@ class Child:
 
     def __init__(self, threads, ways):
         self._log = tempfile.TemporaryFile()
-        read, write = os.pipe()
+        self._connection, theirs = multiprocessing.Pipe()
+        # AddressSanitizer fills memory with one byte only, so that each child has another.
+        fill = f"malloc_fill_byte={threads}:max_malloc_fill_size={_MAX_BYTES}"
         environment = {
             **os.environ,
             **fresh_memory.ENVIRONMENT,
+            "ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:{fill}",
             "PYTHONHASHSEED": "0",  # the order of sets in messages
             "TF_CPP_MIN_LOG_LEVEL": "2",
             "TF_NUM_INTRAOP_THREADS": str(threads),
-            "PYTHONPATH": os.pathsep.join([str(_FOLDER), *(p for p in sys.path if p)]),
+            "PYTHONPATH": os.pathsep.join([os.path.dirname(os.path.abspath(__file__)), *(p for p in sys.path if p)]),
         }
-        # AddressSanitizer reserves TBs of address space, so there ASAN_OPTIONS sets the limit. It fills memory with one
-        # byte only, so that each child has another.
-        limit = "0" if _SANITIZED else str(_MAX_BYTES)
-        fill = f"malloc_fill_byte={threads}:max_malloc_fill_size={_MAX_BYTES}"
-        environment["ASAN_OPTIONS"] = f"{environment.get('ASAN_OPTIONS', '')}:{fill}"
-        command = [sys.executable, str(_FOLDER / "child.py"), str(write), limit, *ways]
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", f"import fuzz; fuzz.run_child({theirs.fileno()}, {_MAX_BYTES}, {ways})"],
             env=environment,
-            pass_fds=[write],
-            stdin=subprocess.PIPE,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
             cwd=tempfile.gettempdir(),
-            text=True,
         )
-        os.close(write)
-        # Unbuffered, so that select sees all data.
-        self._messages = os.fdopen(read, "rb", buffering=0)
+        theirs.close()
+        self._stat = pathlib.Path(f"/proc/{self._process.pid}")
 
     def start(self, program):
         """Starts a program, when the process is ready."""
-        self._process.stdin.write(json.dumps(program) + "\n")
-        self._process.stdin.flush()
+        self._connection.send(program)
 
     def result(self):
-        """Waits for the program that was started last. Returns a dict with outcome, error, result and CPU seconds."""
-        if self._message() is None:
-            raise RuntimeError(f"the process that runs cases ended: {self._death()}")
-        way, message = "", {"way": ""}
-        while "way" in message:
-            way = message["way"]
-            start, cpu, before = time.monotonic(), self._cpu_seconds(), self._resident()
-            while not select.select([self._messages], [], [], 0.1)[0]:
-                if self._cpu_seconds() - cpu > _CPU_SECONDS or time.monotonic() - start > _SECONDS:
-                    return self._ended("hang", f"{way}: more than {_CPU_SECONDS} s of CPU, or {_SECONDS} s")
-                if self._resident() - before > _MAX_BYTES:
-                    return self._ended("memory", f"{way}: more than {_MAX_BYTES >> 30} GB")
-            message = self._message()
-            if message is None:
-                return self._ended("crash", f"{way}: {self._death()}")
+        """Waits for the program that was started last. Returns outcome, error, result and CPU seconds."""
+        way = message = ""
+        try:
+            self._connection.recv()
+            while isinstance(message, str):
+                way = message
+                start, cpu, before = time.monotonic(), self._cpu_seconds(), self._resident()
+                while not self._connection.poll(0.1):
+                    if self._cpu_seconds() - cpu > _CPU_SECONDS or time.monotonic() - start > _SECONDS:
+                        return self._ended("hang", f"{way}: more than {_CPU_SECONDS} s of CPU, or {_SECONDS} s")
+                    if self._resident() - before > _MAX_BYTES:
+                        return self._ended("memory", f"{way}: more than {_MAX_BYTES >> 30} GB")
+                message = self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            code = self._process.wait()
+            name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+            self._log.seek(0)
+            return self._ended("crash", f"{way}: {name}\n{self._log.read()[-6000:].decode(errors='replace')}")
         return message
 
     def _ended(self, outcome, error):
         self.stop()
-        return {"outcome": outcome, "error": error, "result": None, "seconds": 0}
-
-    def _message(self):
-        """Returns the next message, or None if the process has died."""
-        return json.loads(self._messages.readline() or b"null")
-
-    def _death(self):
-        code = self._process.wait()
-        name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        self._log.seek(0)
-        return f"{name}\n" + self._log.read()[-6000:].decode(errors="replace")
+        return outcome, error, None, 0
 
     def stop(self):
         self._process.kill()
         self._process.wait()
 
-    def _stat(self, name):
-        return pathlib.Path(f"/proc/{self._process.pid}/{name}").read_text(encoding="utf-8")
-
     def _cpu_seconds(self):
-        return sum(map(int, self._stat("stat").rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+        fields = (self._stat / "stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
     def _resident(self):
-        return int(self._stat("statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int((self._stat / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Fuzzer:
-    """Runs cases, counts outcomes and records findings."""
+    """Runs cases in children, counts outcomes and records findings."""
 
     def __init__(self, out=None):
         self.counts = collections.defaultdict(collections.Counter)  # outcomes by surface
@@ -135,32 +171,23 @@ class Fuzzer:
         self.slowest = 0, ""  # CPU seconds, program
         self._out, self._seen, self._children = out, set(), {}
 
-    def run(self, surfaces, seed=0, cases=None, seconds=None):
-        """Runs this many cases, or cases for this many seconds."""
-        end = None if seconds is None else time.monotonic() + seconds
-        for case in itertools.islice(programs.programs(surfaces, seed), cases):
-            if end is not None and time.monotonic() > end:
-                break
-            self.run_case(*case)
-
     def run_case(self, surface, case, program):
-        """Runs a program in both children. Returns nothing: counts its outcome, records a finding."""
-        for i, arguments in enumerate(_CHILDREN):
-            if i not in self._children:
-                self._children[i] = Child(*arguments)
-            self._children[i].start(program)
-        results = [self._children[i].result() for i in range(len(_CHILDREN))]
-        for i, result in enumerate(results):
-            if result["outcome"] in _DEATHS:
-                del self._children[i]
-        first, second = sorted(results, key=lambda result: not result["error"])
-        outcome, error = first["outcome"], first["error"]
-        memory_ended = "ResourceExhaustedError" in (first["outcome"], second["outcome"])
-        if not error and first["result"] != second["result"] and not memory_ended:
-            outcome = "threads"
-            error = f"1 and 3 threads, or other bytes in fresh memory: {first['result']}, {second['result']}"
+        """Runs a program in all children: counts its outcome, records a finding."""
+        for arguments in _CHILDREN:
+            if arguments not in self._children:
+                self._children[arguments] = Child(*arguments)
+            self._children[arguments].start(program)
+        results = [self._children[arguments].result() for arguments in _CHILDREN]
+        for arguments, result in zip(_CHILDREN, results, strict=True):
+            if result[0] in _DEATHS:
+                del self._children[arguments]
+        outcome, error, _, seconds = min(results, key=lambda result: not result[1])
+        memory_ended = "ResourceExhaustedError" in (first for first, *_ in results)
+        if not error and not memory_ended and len({result for *_, result, _ in results}) > 1:
+            texts = ", ".join(result for *_, result, _ in results)
+            outcome, error = "threads", f"1 and 3 threads, or other bytes in fresh memory: {texts}"
         self.counts[surface][outcome] += 1
-        self.slowest = max(self.slowest, (first["seconds"], program))
+        self.slowest = max(self.slowest, (seconds, program))
         if error:
             self._keep(surface, case, outcome, error, program)
 
@@ -184,6 +211,17 @@ class Fuzzer:
             print(f"Reproduce: {sys.executable} {__file__} --program {path}", flush=True)
 
 
+def _cases(options):
+    """Yields the arguments of run_case."""
+    for path in options.program or ():
+        yield "file", path, pathlib.Path(path).read_text(encoding="utf-8")
+    end = time.monotonic() + 60 * (options.minutes or 1e9)
+    for case in itertools.islice(programs.programs(options.surface or programs.SURFACES, options.seed), options.cases):
+        if options.program or time.monotonic() > end:
+            break
+        yield case
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float)
@@ -193,14 +231,11 @@ def main():
     parser.add_argument("--program", action="append", help="a finding's program to run again")
     parser.add_argument("--out", help="a folder for the programs of findings")
     options = parser.parse_args()
-    if (options.minutes, options.cases, options.program) == (None, None, None):
+    if not (options.minutes or options.cases or options.program):
         parser.error("expected --minutes, --cases or --program")
     fuzzer = Fuzzer(options.out)
-    for path in options.program or ():
-        fuzzer.run_case("file", path, pathlib.Path(path).read_text(encoding="utf-8"))
-    if not options.program:
-        seconds = None if options.minutes is None else options.minutes * 60
-        fuzzer.run(options.surface or list(programs.SURFACES), options.seed, options.cases, seconds)
+    for case in _cases(options):
+        fuzzer.run_case(*case)
     fuzzer.stop()
     print()
     for surface, counts in fuzzer.counts.items():

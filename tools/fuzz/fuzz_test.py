@@ -1,5 +1,6 @@
 """Tests of the fuzzer: a short run, and its outcomes for calls that go wrong."""
 
+import itertools
 from unittest import mock
 
 import example_calls
@@ -31,6 +32,11 @@ _REFUSE = "lambda x: ops.tensorflow_ops_refuse_gradient(x, [tf.ones([1])], reaso
 _FAULTS = {
     "unwritten memory": (
         "lambda: tf.raw_ops.Empty(shape=[300000], dtype=tf.float32)",
+        "{}",
+        "known_shapes: result 0 has other bits than in the eager call: at [0] ",
+    ),
+    "a few bytes of unwritten memory": (
+        "lambda: tf.raw_ops.Empty(shape=[3], dtype=tf.float32)",
         "{}",
         "known_shapes: result 0 has other bits than in the eager call: at [0] ",
     ),
@@ -86,6 +92,19 @@ _FAULTS = {
 }
 
 
+def _variants(definition, call):
+    """Yields a call, it with each other value of an attr, and with values in each input of shape [0]."""
+    call = {name: programs.copied(value) for name, value in call.items()}
+    yield call
+    for attr in definition.attr:
+        if attr.name in call:
+            allowed = [v.decode() for v in attr.allowed_values.list.s] + [False, True] * (attr.type == "bool")
+            yield from (call | {attr.name: value} for value in allowed if value != call[attr.name])
+    for name, value in call.items():
+        if isinstance(value, programs.Tensor) and value.shape == [0]:
+            yield call | {name: programs.Tensor([1], [7], value.dtype)}
+
+
 class ExamplesTest(tf.test.TestCase):
     def test_every_op_and_public_name_has_an_initial_call(self):
         found = example_calls.examples()
@@ -111,13 +130,25 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_short_run_has_no_finding(self):
         fuzzer = self.fuzzer
-        fuzzer.run(programs.SURFACES, seed=1, cases=100)
+        for case in itertools.islice(programs.programs(programs.SURFACES, 1), 100):
+            fuzzer.run_case(*case)
         self.assertEmpty([finding for finding in fuzzer.findings if finding[0] != "test"])
         self.assertContainsSubset(programs.SURFACES, fuzzer.counts)
         self.assertEqual(sum(counts.total() for surface, counts in fuzzer.counts.items() if surface != "test"), 100)
         # About 0.3 of the raw calls reach a kernel (1,000 calls). Each new op draws other calls, and draws are related:
         # one run of 33 had 2.
         self.assertGreater(fuzzer.counts["raw_op"]["value"], 0)
+
+    @parameterized.named_parameters((name, name) for name in example_calls.raw_ops())
+    def test_op_writes_all_outputs(self, name):
+        definition, function = example_calls.raw_ops()[name]
+        calls = example_calls.examples().raw.get(name, [{}])
+        calls = [variant for call in calls for variant in _variants(definition, call)]
+        sources = dict.fromkeys(programs.call_source(definition, function, call) for call in calls)
+        agree = "result = agree(function, inputs, ways=[eager, known_shapes], one_op=True)"
+        outcomes = [self._run(source + agree) for source in sources]
+        self.assertEmpty([error for _, error in outcomes if error])
+        self.assertIn(("value", ""), outcomes)  # attrs that do not match are errors
 
     @parameterized.parameters(
         ("crash", "import os; os.abort()", "SIGABRT"),

@@ -98,7 +98,7 @@ def difference(expected, actual, *, compiled, one_op, largest_input=1):
         return None
     if "between the iterations of vectorized_map" in str(actual) or "Unsupported object type" in str(expected):
         return None
-    # child.py decides whether the eager call's error is clear.
+    # fuzz.py decides whether the eager call's error is clear.
     clear = type(actual) is type(expected) or not isinstance(actual, UNCLEAR)
     if len(errors) == 2 and (_same_error(*errors) if one_op else clear):
         return None

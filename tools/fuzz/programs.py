@@ -12,6 +12,7 @@ _INTS = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 100, 2**15, 2**20, 2**30 - 1
 _FLOATS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-3, 7.5, 1e9, 3.4e38, -3.4e38, 1e300]
 _STRINGS = ["", "NHWC", "NCHW", "max", "\0", "nhwc", "x" * 10000, "é"]
 _SIZES = [0, 0, 1, 1, 2, 3, 4, 5, 7, 16, 17, 33, 65, 130]
+_LARGE = [257, 1001, 4099]  # for all tensors at once
 _HUGE = [2**15, 2**20, 2**31, 2**40, 2**62]
 _MAX_VALUES = 2**20  # per tensor
 _MAX_COPIED_VALUES = 24  # from an example's tensor, to keep programs short
@@ -71,13 +72,14 @@ def public(draw):
     return name, f"result = public({name!r}, {number}, {{{changes}}})"
 
 
-class _Tensor:
+class Tensor:
     def __init__(self, values, shape, dtype):
         self.values, self.shape, self.dtype = list(values), list(shape), dtype
+        self.seed = None  # of normal values instead
 
     def __str__(self):
-        values = ", ".join(f"float('{v}')" if v != v or v in (math.inf, -math.inf) else repr(v) for v in self.values)
-        return f"tensor([{values}], {self.shape}, tf.{self.dtype.name})"
+        normal = self.seed is not None and self.dtype.is_floating and math.prod(self.shape) <= _MAX_VALUES
+        return f"tensor({self.seed if normal else _source(self.values)}, {self.shape}, tf.{self.dtype.name})"
 
 
 def _source(value):
@@ -87,16 +89,16 @@ def _source(value):
         return f"tf.{value.name}"
     if isinstance(value, float) and not math.isfinite(value):
         return f"float('{value}')"
-    return str(value) if isinstance(value, _Tensor) else repr(value)
+    return str(value) if isinstance(value, Tensor) else repr(value)
 
 
-def _copy(value):
+def copied(value):
     """Copies an example's tensor or attr."""
     if isinstance(value, list):
-        return [_copy(v) for v in value]
+        return [copied(v) for v in value]
     if not tf.is_tensor(value):
         return value.decode() if isinstance(value, bytes) else value
-    return _Tensor(value.numpy().reshape(-1)[:_MAX_COPIED_VALUES].tolist(), value.shape, value.dtype)
+    return Tensor(value.numpy().reshape(-1)[:_MAX_COPIED_VALUES].tolist(), value.shape, value.dtype)
 
 
 def _tensors(call, definition):
@@ -119,7 +121,9 @@ def _hostile_values(draw, dtype, size):
 
 def _change_values(draw, tensors):
     _, tensor = draw(st.sampled_from(tensors))
-    if not tensor.values or draw(st.booleans()):
+    if tensor.dtype.is_floating and draw(st.booleans()):
+        tensor.seed = draw(st.integers(0, 99))
+    elif not tensor.values or draw(st.booleans()):
         tensor.values = _hostile_values(draw, tensor.dtype, draw(st.integers(1, 5)))
     else:
         (tensor.values[draw(st.integers(0, len(tensor.values) - 1))],) = _hostile_values(draw, tensor.dtype, 1)
@@ -150,7 +154,7 @@ def _change_shape(draw, tensors):
 def _change_size(draw, tensors):
     """Changes a size in all shapes, so that the call stays valid if the size has one meaning."""
     old = draw(st.sampled_from([s for _, t in tensors for s in t.shape] or [0]))
-    new = draw(st.sampled_from([*_SIZES, *_HUGE]))
+    new = draw(st.sampled_from([*_SIZES, *_LARGE, *_HUGE]))
     for _, tensor in tensors:
         tensor.shape = [new if s == old else s for s in tensor.shape]
         _fit(tensor)
@@ -209,7 +213,7 @@ def _blank(draw, definition):
         said |= {arg.type_attr, arg.number_attr}
         dtype = dtypes[arg.type_attr] if arg.type_attr else tf.as_dtype(arg.type)
         shapes = [draw(st.lists(st.sampled_from(_SIZES), max_size=6)) for _ in range(2 if arg.number_attr else 1)]
-        made = [_Tensor(_hostile_values(draw, dtype, 3), shape, dtype) for shape in shapes]
+        made = [Tensor(_hostile_values(draw, dtype, 3), shape, dtype) for shape in shapes]
         for tensor in made:
             _fit(tensor)
         call[arg.name] = made if arg.number_attr else made[0]
@@ -223,7 +227,7 @@ def _raw_call(draw):
     known = examples().raw.get(name)
     if not known or draw(st.integers(0, 9)) == 0:
         return name, definition, function, _blank(draw, definition)
-    call = {k: _copy(v) for k, v in draw(st.sampled_from(known)).items()}
+    call = {k: copied(v) for k, v in draw(st.sampled_from(known)).items()}
     for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2, 2, 3, 5]))):
         tensors = list(_tensors(call, definition))
         change = draw(st.sampled_from(_CHANGES))
@@ -243,7 +247,7 @@ def _raw_call(draw):
     return name, definition, function, call
 
 
-def _call_source(definition, function, call):
+def call_source(definition, function, call):
     """Returns a program's lines that define `function` and `inputs`."""
     inputs = [arg.name for arg in definition.input_arg]
     attrs = "".join(f", {k}={_source(v)}" for k, v in call.items() if k not in inputs)
@@ -259,7 +263,7 @@ def raw_op(draw):
     # TensorFlow's own ops have 32 bits for some sizes.
     choices = _AGREE_OF_GRADIENTS if "Grad" in name else _AGREE
     agree = draw(st.sampled_from(choices)) if max(sizes, default=0) < 2**31 else _ONE_OP
-    return name, f"{_call_source(definition, function, call)}result = agree({agree})"
+    return name, f"{call_source(definition, function, call)}result = agree({agree})"
 
 
 _ATTR_EDITS = _pieces("""
@@ -306,7 +310,7 @@ def graph(draw):
             edits.append(draw(st.sampled_from(_OTHER_EDITS)).format(op=draw(st.sampled_from(sorted(raw_ops())))))
     body = "\n    ".join(edits or ["pass"])
     edit = f"def edit(node, inputs):\n    {body}\n\n\n"
-    return name, f"{edit}{_call_source(definition, function, call)}result = {way}(function, inputs, edit)"
+    return name, f"{edit}{call_source(definition, function, call)}result = {way}(function, inputs, edit)"
 
 
 HEADER = """import numpy as np
