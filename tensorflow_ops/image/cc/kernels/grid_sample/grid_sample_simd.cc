@@ -221,9 +221,18 @@ void SampleManyChannels(const SampleTaps<Sum<T>>& taps, int64_t count,
 template <typename T>
 void FetchPixels(const SampleTaps<Sum<T>>& taps, int64_t count, int new_tap,
                  const T* image, int64_t channels) {
+  constexpr int64_t kLine = 64, kMostBytes = 512;
+  const int64_t bytes = channels * sizeof(T);
+  const int64_t fetched = bytes <= kMostBytes ? bytes : kLine;
+  const char* const from = reinterpret_cast<const char*>(image);
   const int32_t* const pixel = taps.pixel[new_tap];
   for (int64_t i = 0; i < count; ++i) {
-    __builtin_prefetch(image + pixel[i] * channels, 0, 3);
+    const char* const at = from + pixel[i] * bytes;
+    // Unrolled, it is up to a tenth slower.
+#pragma GCC unroll 1
+    for (int64_t line = 0; line < fetched; line += kLine) {
+      __builtin_prefetch(at + line, 0, 3);
+    }
   }
 }
 

@@ -60,8 +60,8 @@ TFO_PER_CPU_LEVEL(
                   const SampleSpan& span, int32_t* first, int32_t* last);
 
     // Prefetches the pixels of an image [pixels, channels] that are `new_tap`
-    // of a sample; neighboring samples read the other taps, and the processor
-    // foresees the other channels.
+    // of a sample; neighboring samples read the other taps. Of large pixels,
+    // only the first channels: the processor foresees the others.
     template <typename T>
     void FetchPixels(const SampleTaps<Accumulator<T>>& taps, int64_t count,
                      int new_tap, const T* image, int64_t channels);
