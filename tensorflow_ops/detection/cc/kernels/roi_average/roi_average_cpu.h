@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensorflow_ops/core/cc/buckets.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_taps.h"
 
@@ -55,35 +56,6 @@ double Cycles(const FeatureShape& pooled, const Table& taps, int64_t channels) {
   return boxes * pooled.height * pooled.width *
          (20 + taps_per_bin * taps_per_bin * cycles_per_tap);
 }
-
-// Items sorted into buckets, in order within each.
-class Buckets {
- public:
-  // for_each(add) calls add(bucket, item) for each item, with a bucket in
-  // [0, count). It is called twice.
-  template <typename ForEach>
-  Buckets(int64_t count, const ForEach& for_each) : begin_(count + 1) {
-    for_each([&](int64_t bucket, int64_t) { ++begin_[bucket + 1]; });
-    for (int64_t b = 0; b < count; ++b) begin_[b + 1] += begin_[b];
-    items_.resize(begin_[count]);
-    for_each(
-        [&](int64_t bucket, int64_t item) { items_[begin_[bucket]++] = item; });
-    // Each bucket now begins where its items end.
-    for (int64_t b = count; b > 0; --b) begin_[b] = begin_[b - 1];
-    begin_[0] = 0;
-  }
-
-  const int64_t* begin(int64_t bucket) const {
-    return items_.data() + begin_[bucket];
-  }
-  const int64_t* end(int64_t bucket) const { return begin(bucket + 1); }
-  int64_t size() const { return items_.size(); }
-  // All of them, bucket by bucket.
-  std::vector<int64_t> TakeItems() && { return std::move(items_); }
-
- private:
-  std::vector<int64_t> begin_, items_;
-};
 
 // The rows of bins, k * grid.height + p, map by map and downward: neighbors
 // find each other's pixels in the cache. Sorts by bands of pixel rows only,

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
+#include "tensorflow_ops/core/cc/buckets.h"
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_args.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_simd.h"
@@ -33,27 +33,13 @@ class SampleBands {
         count_(((args.height - 1) >> row_shift) + 1),
         chunks_((args.samples + kChunk - 1) / kChunk) {
     if (count_ == 1) return;
-    places_.resize(args.batch * count_ * chunks_ + 1);
-    const double cycles = 10.0 * kChunk;
-    const auto for_chunks = [&](const auto& visit) {
-      cpu.ParallelFor(args.batch * chunks_, cycles,
+    samples_ = Buckets(args.batch * count_ * chunks_, [&](const auto& add) {
+      cpu.ParallelFor(args.batch * chunks_, 10.0 * kChunk,
                       [&](int64_t begin, int64_t end) {
                         for (int64_t unit = begin; unit < end; ++unit) {
-                          VisitChunk(unit / chunks_, unit % chunks_, visit);
+                          VisitChunk(unit / chunks_, unit % chunks_, add);
                         }
                       });
-    };
-    for_chunks([&](int64_t place, int64_t) { ++places_[place]; });
-    int64_t sum = 0;
-    for (int64_t& place : places_) {
-      const int64_t size = place;
-      place = sum;
-      sum += size;
-    }
-    samples_.resize(sum);
-    // Moves each place to the end of its list, where the next one began.
-    for_chunks([&](int64_t place, int64_t sample) {
-      samples_[places_[place]++] = sample;
     });
   }
 
@@ -67,15 +53,14 @@ class SampleBands {
   SampleList Samples(int64_t image, int64_t band) const {
     if (count_ == 1) return {nullptr, args_.samples};
     const int64_t first = (image * count_ + band) * chunks_;
-    const int64_t begin = first == 0 ? 0 : places_[first - 1];
-    const int64_t end = chunks_ == 0 ? begin : places_[first + chunks_ - 1];
-    return {samples_.data() + begin, end - begin};
+    const int64_t* const begin = samples_.begin(first);
+    return {begin, samples_.begin(first + chunks_) - begin};
   }
 
  private:
   static constexpr int64_t kChunk = 4096;  // samples
 
-  // Calls visit(index in places_, sample) for the bands of each sample.
+  // Calls visit(bucket, sample) for the bands of each sample.
   template <typename Visit>
   void VisitChunk(int64_t image, int64_t chunk, const Visit& visit) const {
     int32_t low[kSampleBlock], high[kSampleBlock];
@@ -98,10 +83,7 @@ class SampleBands {
   const C* const grid_;
   const int shift_;
   const int64_t count_, chunks_;
-  // Of each image, band and chunk: where the list begins; at last, where it
-  // ends.
-  std::vector<int64_t> places_;
-  std::vector<int64_t> samples_;
+  Buckets samples_;  // of each image, band and chunk
 };
 
 }  // namespace tfo
