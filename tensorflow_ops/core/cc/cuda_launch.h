@@ -114,10 +114,15 @@ __device__ inline void* DynamicShared() {
 #endif
 }
 
-// The shared memory that a block may have on the current device, in bytes.
+// At most so many bytes of shared memory are a kernel's __shared__ variables, if
+// it also has DynamicShared, and the system's share of each block.
+inline constexpr int kOtherShared = 2 << 10;
+
+// Reads how much DynamicShared a block may have on the current device, in
+// bytes.
 inline Error ReadMaxShared(int* bytes) {
 #ifdef TFO_CUDA_EMULATION
-  *bytes = cuda_emulation::kSharedBytes;
+  *bytes = cuda_emulation::kSharedBytes - kOtherShared;
   return nullptr;
 #else
   int device;
@@ -126,7 +131,9 @@ inline Error ReadMaxShared(int* bytes) {
     error = cudaDeviceGetAttribute(
         bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   }
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  *bytes -= kOtherShared;
+  return nullptr;
 #endif
 }
 
@@ -137,12 +144,18 @@ Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
                        unsigned block, int shared_bytes,
                        void (*kernel)(Parameters...), Arguments... arguments) {
   if (grid == 0) return nullptr;
+  // A block has 48 kB, __shared__ variables included, unless its kernel asks
+  // for more.
+  const bool ask = shared_bytes + kOtherShared > (48 << 10);
 #ifdef TFO_CUDA_EMULATION
-  cuda_emulation::Run(grid, block, shared_bytes, [&] { kernel(arguments...); });
+  cuda_emulation::Run(grid, block, shared_bytes,
+                      (ask ? cuda_emulation::kSharedBytes
+                           : cuda_emulation::kSharedBytesUnasked) -
+                          kOtherShared,
+                      [&] { kernel(arguments...); });
   return nullptr;
 #else
-  constexpr int kDefaultMax = 48 << 10;
-  if (shared_bytes > kDefaultMax) {
+  if (ask) {
     const cudaError_t error = cudaFuncSetAttribute(
         reinterpret_cast<const void*>(kernel),
         cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);

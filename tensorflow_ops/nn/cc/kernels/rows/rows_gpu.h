@@ -360,7 +360,6 @@ Error RunLongRows(const Gpu& gpu, const F& f, int64_t rows, int64_t classes) {
     // other's latency; one block has more shared memory for its row.
     int room = 0;
     if (const Error error = ReadMaxShared(&room)) return error;
-    room -= 2048;  // for other variables and the system's share of each block
     constexpr int64_t kChunk = 512 * PackChunk<F, N, kPacks>::kBytes;
     const int64_t chunks =
         DivideUp(of_unit, 512 * kPacks) - 1;  // without the last
