@@ -96,8 +96,8 @@ T ShuffleXor(T value, unsigned lanes) {
   return value;
 }
 
-// Of a block whose kernel asks for more than the usual. Small, so that tests also
-// reach the code for data that does not fit.
+// Of a block whose kernel asks for more than the usual. Small, so that tests
+// also reach the code for data that does not fit.
 constexpr int kSharedBytes = 96 << 10;
 constexpr int kSharedBytesUnasked = 48 << 10;
 struct alignas(16) SharedWord {

@@ -114,8 +114,8 @@ __device__ inline void* DynamicShared() {
 #endif
 }
 
-// At most so many bytes of shared memory are a kernel's __shared__ variables, if
-// it also has DynamicShared, and the system's share of each block.
+// At most so many bytes of shared memory are a kernel's __shared__ variables,
+// if it also has DynamicShared, and the system's share of each block.
 inline constexpr int kOtherShared = 2 << 10;
 
 // Reads how much DynamicShared a block may have on the current device, in
