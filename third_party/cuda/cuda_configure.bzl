@@ -20,6 +20,16 @@ package(default_visibility = ["//visibility:public"])
 cc_library(
     name = "cudart",
     srcs = [{srcs}],
+    linkopts = [{linkopts}],
+    deps = {stubs},
+)
+"""
+
+_STUB = """
+cc_import(
+    name = "{name}",
+    interface_library = "{name}.so",
+    system_provided = True,
 )
 """
 
@@ -33,7 +43,7 @@ CUDA_NVCC = {nvcc}
 
 def _cuda_configure_impl(ctx):
     if ctx.os.environ.get("TFO_CUDA") != "1":
-        ctx.file("BUILD", _BUILD.format(srcs = ""))
+        ctx.file("BUILD", _BUILD.format(srcs = "", linkopts = "", stubs = []))
         ctx.file("config.bzl", _CONFIG.format(enabled = False, version = repr(""), architectures = [], nvcc = repr("")))
         return
     facts = run_python(
@@ -47,7 +57,12 @@ def _cuda_configure_impl(ctx):
         ],
     )
     ctx.symlink(facts["cudart_static"], "libcudart_static.a")
-    ctx.file("BUILD", _BUILD.format(srcs = repr("libcudart_static.a")))
+    stubs = run_python(ctx, find_python(ctx), Label("//third_party/cuda:glibc_stubs.py"), ["libcudart_static.a"])["stubs"]
+    ctx.file("BUILD", _BUILD.format(
+        srcs = repr("libcudart_static.a"),
+        linkopts = '"-ldl", "-lrt", "-lpthread"',
+        stubs = [":" + stub for stub in stubs],
+    ) + "".join([_STUB.format(name = stub) for stub in stubs]))
     ctx.file("config.bzl", _CONFIG.format(
         enabled = True,
         version = repr(facts["version"]),
