@@ -30,11 +30,9 @@ if (($# == 0)); then
 fi
 say "testing the site's tools"
 "$python" -E -s -m pytest -q -p no:cacheprovider "$root/tools/docs"
-say "putting the pages together"
-"$python" -E -s "$root/tools/docs/stage.py" "$folder"
 say "building the site"
+mkdir -p "$folder/pages"
 # The packages' programs, such as ruff for signatures, are in Python's folder.
 PATH=$(dirname "$python"):$PATH NO_MKDOCS_2_WARNING=1 \
-  "$python" -E -s -m mkdocs build --quiet --strict --clean --config-file "$folder/mkdocs.yml"
-"$python" -E -s "$root/tools/docs/check_site.py" "$folder/site"
+  "$python" -E -s -m mkdocs build --quiet --strict --clean --config-file "$root/tools/docs/mkdocs.yml"
 printf 'The site: %s\n' "$folder/site/index.html"

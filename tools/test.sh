@@ -4,33 +4,22 @@
 # Usage: tools/test.sh [ARGUMENT]...
 #
 # Passes the arguments to `bazel test`. Targets among them, such as
-# //tensorflow_ops/zero_out/..., replace //... .
+# //tensorflow_ops/zero_out/..., replace //... . After `--`, they may be exclusions:
+# -- //... -//tensorflow_ops/nn/...
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 
-python=$(bash "$root/tools/setup/python_env.sh" --and_bazel)
+python=$(bash "$root/tools/setup/python_env.sh")
 [[ " $* " != *" --config=aarch64 "* ]] || bash "$root/tools/setup/aarch64.sh"
 bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 
-# Arguments other than options are targets; after `--`, those that start with `-`
-# are excluded targets.
+# Arguments other than options are targets.
 targets=(//...)
 for argument in "$@"; do
-  [[ $argument == -* ]] || targets=()
+  [[ $argument == -* && $argument != -- ]] || targets=()
 done
 
 cd "$root"
-if [[ " $* " == *" -- "* && ${#targets[@]} -gt 0 ]]; then
-  # Bazel evaluates targets in order: all first, then the exclusions.
-  options=()
-  while [[ $1 != -- ]]; do
-    options+=("$1")
-    shift
-  done
-  shift
-  run_bazel "$bazel" test "${options[@]}" -- "${targets[@]}" "$@"
-else
-  run_bazel "$bazel" test "$@" "${targets[@]}"
-fi
+run_bazel "$bazel" test "$@" "${targets[@]}"

@@ -36,7 +36,7 @@ else
     tensorflow_ops/layers/python/roi_layers_model_test.py tensorflow_ops/losses/python/softmax_losses_test.py)
 fi
 
-python=$(bash "$root/tools/setup/python_env.sh" --and_bazel)
+python=$(bash "$root/tools/setup/python_env.sh")
 wheel=$(bash "$root/tools/build_wheel.sh" | tail -n 1)
 
 # manylinux_2_N: the wheel must run wherever TensorFlow's wheel (2_27) does. Newer

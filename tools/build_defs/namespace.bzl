@@ -23,19 +23,10 @@ def _suffixed(labels, suffix):
     """Returns labels of the same packages: ":rows" -> ":rows_cuda"."""
     return [label + suffix for label in labels]
 
+# `deps` are the folders that it uses, as labels: ":boxes", "//tensorflow_ops/nn:rows"; `test_deps` those that only its
+# tests use; `simd_optimization` is that of tfo_algorithm_library.
 def tfo_op(name, deps = [], test_deps = [], simd_optimization = "-O3"):
-    """The targets of the folder cc/kernels/NAME.
-
-    Targets: `name`, `name_cuda` and `name_testing`, which tests of other folders use;
-    `name_op_headers`; a test for each *_test.cc; what tfo_algorithm_library,
-    tfo_cuda_library and tfo_algorithm_test add to them.
-
-    Args:
-      name: the folder's name.
-      deps: the folders that it uses, as labels: ":boxes", "//tensorflow_ops/nn:rows".
-      test_deps: the folders that only its tests use.
-      simd_optimization: as in tfo_algorithm_library.
-    """
+    """The folder cc/kernels/NAME: `name`, `name_cuda`; for other folders `name_op_headers`, `name_testing`; its tests."""
     folder = _KERNELS + name + "/"
     tfo_algorithm_library(
         name = name,
@@ -78,21 +69,11 @@ def tfo_op(name, deps = [], test_deps = [], simd_optimization = "-O3"):
             deps = [":%s_testing" % name] + _suffixed(test_deps, "_testing"),
         )
 
+# `ops_test` has all tests in python/ops but the gradients' (*_grad_test.py, `gradients_test`): a process each. The OpKernels
+# and op definitions of folders in a list of `compiled_together` form one op library, which takes less time to compile.
+# Each folder in cc/kernels/ has a tfo_op; `deps` are other Python libraries.
 def tfo_namespace(name, compiled_together = [], deps = []):
-    """A namespace: its Python library and tests, and all of its ops. Each folder in cc/kernels/ has a tfo_op.
-
-    Listing the namespace in OP_FAMILIES of tensorflow_ops/BUILD puts it into the wheel.
-
-    Targets: `name`; an op library for each folder with OpKernels, or several folders; `name_kernels` with the
-    suffixes of tfo_op_library; `gradients_test` of all *_grad_test.py, `ops_test` of the other tests in python/ops,
-    a process each, and `ops_testing`.
-
-    Args:
-      name: the namespace's name.
-      compiled_together: lists of folders whose OpKernels and op definitions form one op library, which takes
-        less time to compile (see tfo_op_library).
-      deps: other Python libraries.
-    """
+    """A namespace's tfo_op_family, `ops_test`, `gradients_test`; OP_FAMILIES of tensorflow_ops/BUILD are in the wheel."""
     with_kernels = {file.split("/")[2]: True for file in native.glob([_KERNELS + "*/*_op.cc"], allow_empty = True)}
     together = [folder for folders in compiled_together for folder in folders]
     alone = [[folder] for folder in with_kernels if folder not in together]

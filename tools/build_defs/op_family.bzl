@@ -1,15 +1,15 @@
-"""Macros for the targets of an op family.
+"""Macros for the targets of an op family, a folder under tensorflow_ops/ or in another repository.
 
-An op family is a folder under tensorflow_ops/ with
-    cc/kernels/*.h, *_cpu.cc        tfo_algorithm_library  plain C++, no TensorFlow
-    cc/kernels/*_simd.cc            the same, compiled once per instruction set
-    cc/kernels/*_gpu.cu.cc          tfo_cuda_library       CUDA kernels and launchers, also emulated on the CPU
-    cc/ops/*.cc, cc/kernels/*_op.cc tfo_op_library         REGISTER_OP, OpKernels
-    python/ops/*.py                 tfo_py_library         wrappers, gradients
-    *_test.cc, *_test.py            tfo_algorithm_test, tfo_py_test
-and one tfo_op_family. namespace.bzl makes all of these from the names of files.
+    *.h, *_cpu.cc          tfo_algorithm_library  plain C++, no TensorFlow
+    *_simd.cc              the same, compiled once per instruction set
+    *_gpu.cu.cc            tfo_cuda_library       CUDA kernels and launchers, also emulated on the CPU
+    *_ops.cc, *_op.cc      tfo_op_library         REGISTER_OP, OpKernels
+    *.py                   tfo_py_library         wrappers, gradients
+    *_test.cc, *_test.py   tfo_algorithm_test, tfo_py_test
 
-Other repositories can use these macros, too: see examples/external_repo.
+and one tfo_op_family. namespace.bzl makes all of these from the names of files; zero_out/BUILD and
+examples/external_repo call them one by one. Throughout, `deps` are algorithm libraries, and `cuda_deps` the CUDA
+libraries whose functions are called.
 """
 
 load("@local_config_cpu//:config.bzl", "BUILT_CPU_LEVELS")
@@ -28,13 +28,14 @@ load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 # refer to a target of that repository.
 _OPT = Label("//tools/build_defs:opt")
 _AARCH64 = Label("@platforms//cpu:aarch64")
-_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["cuda_launch", "device", "gpu_testing", "gpu_testing_cuda", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
+_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["gpu_testing", "gpu_testing_cuda", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
 _CUDART = Label("@local_config_cuda//:cudart")
 _EXPORT_KERNELS = Label("//tools/build_defs:export_kernels.lds")
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
 _RUN_TESTS = Label("//tools/build_defs:run_tests.py")
 _SIMD_SYMBOLS_TEST = Label("//tools/build_defs:simd_symbols_test.py")
 _TENSORFLOW_CC = Label("@local_config_tensorflow//:cc")
+_TENSORFLOW_OPS = Label("//tensorflow_ops")
 
 def _tensorflow_build(suffix, repository, minor, copts, tags):
     return struct(
@@ -73,8 +74,6 @@ _TENSORFLOW_WARNINGS = ["-Wno-missing-field-initializers", "-Wno-sign-compare", 
 # With null checks, GCC rejects constant expressions in TensorFlow's headers.
 _TENSORFLOW_SANITIZERS = ["-fno-sanitize=undefined"]
 
-_CUDA_DEFINES = ["TFO_CUDA=1"] if CUDA_ENABLED else []
-
 # Instruction set -> compiler flags, narrowest first. TensorFlow's own wheels need
 # the baseline. core/cc/cpu_dispatch.h chooses at run time. -ffp-contract=off disables
 # implicit fused multiply-adds, so that algorithms return the same bits at every level
@@ -96,23 +95,11 @@ def _level_flags(level):
 # these defines, so that builds with different levels share their objects.
 _LEVEL_DEFINES = ["TFO_WITHOUT_CPU_" + level.upper() for level in CPU_LEVELS if level not in BUILT_CPU_LEVELS]
 
+# simd_srcs are compiled once per CPU level, in a namespace of that level (core/cc/simd.h). They must not define shared
+# inline code, because the linker may keep the AVX-512 copy for all levels. Loops written with vector types are often as
+# fast with simd_optimization = "-O2", and compile in half the time; the baseline always uses it.
 def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimization = "-O3", deps = []):
-    """An algorithm in plain C++, without TensorFlow headers.
-
-    Targets: `name`, `name_headers`; when there are simd_srcs, `name_<level>` for each
-    level in BUILT_CPU_LEVELS.
-
-    Args:
-      name: the library's name.
-      hdrs: its headers.
-      srcs: .cc files compiled once, for the baseline.
-      simd_srcs: .cc files compiled once per CPU level, in a namespace of that
-        level (core/cc/simd.h). They must not define shared inline code, because
-        the linker may keep the AVX-512 copy for all levels.
-      simd_optimization: for simd_srcs. Loops written with vector types are often
-        as fast with -O2, and compile in half the time. The baseline always uses -O2.
-      deps: other algorithm libraries.
-    """
+    """An algorithm without TensorFlow headers: `name`, `name_headers`; with simd_srcs `name_<level>` for each level."""
     cc_library(
         name = name + "_headers",
         hdrs = hdrs,
@@ -141,37 +128,23 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
         deps = deps + [":" + level for level in levels],
     )
 
+# `name_emulated` runs the kernels on the CPU with a fiber per CUDA thread (core/cc/cuda_emulation.h), so that tests can
+# check results, but not behavior specific to GPUs. It is compiled only if a test links it.
 def tfo_cuda_library(name, srcs, deps = [], cuda_deps = []):
-    """CUDA kernels and launchers, compiled by nvcc and, for tests without a GPU, by g++.
-
-    `name` is empty without --config=cuda. `name_emulated` runs the kernels on the CPU
-    with a fiber per CUDA thread (core/cc/cuda_emulation.h), so that tests can check
-    results, but not behavior specific to GPUs. It is compiled only if a test links it.
-
-    Targets: `name`, `name_objects`, `name_emulated`, `name_emulated_srcs`.
-
-    Args:
-      name: the library's name.
-      srcs: .cu.cc files; they include CUDA's headers and the algorithm's own.
-      deps: the algorithm libraries that declare the functions in srcs.
-      cuda_deps: other CUDA libraries whose functions srcs call.
-    """
+    """CUDA kernels and launchers: `name`, compiled by nvcc, empty without --config=cuda; `name_emulated`, by g++."""
+    objects = []
     if CUDA_ENABLED and srcs:
+        objects = [":" + name + "_objects"]
         cuda_objects(
             name = name + "_objects",
             srcs = srcs,
             deps = deps,
         )
-        cc_library(
-            name = name,
-            srcs = [":" + name + "_objects"],
-            deps = deps + cuda_deps + [_CUDART],
-        )
-    else:
-        cc_library(
-            name = name,
-            deps = deps + cuda_deps,
-        )
+    cc_library(
+        name = name,
+        srcs = objects,
+        deps = deps + cuda_deps + ([_CUDART] if objects else []),
+    )
     emulated = []
     if srcs:
         emulated.append(":" + name + "_emulated_srcs")
@@ -196,78 +169,43 @@ def tfo_cuda_library(name, srcs, deps = [], cuda_deps = []):
         deps = deps + [dep + "_emulated" for dep in cuda_deps],
     )
 
-def _glue_library(name, headers, deps, **attributes):
-    """C++ that includes TensorFlow, for each release: NAME_glue, NAME_glue_2_18, ..."""
-    for build in _TENSORFLOW_BUILDS:
-        cc_library(
-            name = name + "_glue" + build.suffix,
-            copts = _COPTS + build.copts + _TENSORFLOW_WARNINGS + _TENSORFLOW_SANITIZERS + _optimized("-O2"),
-            local_defines = _CUDA_DEFINES,
-            tags = build.tags,
-            deps = [_with_suffix(dep, build.suffix) for dep in deps] + [headers, build.headers],
-            **attributes
-        )
-
-def _with_suffix(label, suffix):
-    return Label(str(label) + suffix) if type(label) == "Label" else label + suffix
-
-def _glue(label):
-    """Returns the label of a library's _glue."""
-    return _with_suffix(label, "_glue")
+def _with_suffix(labels, suffix):
+    return [Label(str(label) + suffix) if type(label) == "Label" else label + suffix for label in labels]
 
 def tfo_op_support_library(name, srcs, hdrs, deps = [], support_deps = [], cuda_deps = []):
-    """C++ with TensorFlow headers that several OpKernel files share.
-
-    Targets: `name`, `name_glue`, `name_glue_2_18`, ..., `name_algorithms`.
-
-    Args:
-      name: the library's name.
-      srcs: .cc files.
-      hdrs: headers.
-      deps: algorithm libraries.
-      support_deps: other support libraries.
-      cuda_deps: the CUDA libraries of deps.
-    """
+    """C++ with TensorFlow headers that several OpKernel files share. The targets are those of tfo_op_library."""
     _op_library(name, deps, support_deps, cuda_deps, srcs = srcs, hdrs = hdrs)
 
+# NAME_glue, NAME_glue_2_18, ... include TensorFlow, one for each release; NAME_algorithms is what they call.
 def _op_library(name, deps, support_deps, cuda_deps, **attributes):
     algorithms = deps + (cuda_deps if CUDA_ENABLED else [])
     cc_headers(
         name = name + "_algorithm_headers",
         deps = algorithms,
     )
-    _glue_library(
-        name,
-        headers = ":%s_algorithm_headers" % name,
-        deps = [_glue(dep) for dep in support_deps],
-        **attributes
-    )
+    for build in _TENSORFLOW_BUILDS:
+        cc_library(
+            name = name + "_glue" + build.suffix,
+            copts = _COPTS + build.copts + _TENSORFLOW_WARNINGS + _TENSORFLOW_SANITIZERS + _optimized("-O2"),
+            local_defines = ["TFO_CUDA=1"] if CUDA_ENABLED else [],
+            tags = build.tags,
+            deps = _with_suffix(support_deps, "_glue" + build.suffix) + [":%s_algorithm_headers" % name, build.headers],
+            **attributes
+        )
     cc_library(
         name = name + "_algorithms",
-        deps = algorithms + [_with_suffix(dep, "_algorithms") for dep in support_deps],
+        deps = algorithms + _with_suffix(support_deps, "_algorithms"),
     )
     cc_library(
         name = name,
         deps = [":%s_glue" % name, ":%s_algorithms" % name],
     )
 
+# `ops` are cc/ops/*.cc: REGISTER_OP, shape functions, C++ gradients; `kernels` cc/kernels/*_op.cc and headers that they
+# share. All are compiled as one translation unit, because TensorFlow's headers take most of the time, so names in
+# their unnamed namespaces must differ.
 def tfo_op_library(name, ops, kernels, deps = [], support_deps = [], cuda_deps = []):
-    """Op definitions and OpKernels: the only C++ that includes TensorFlow.
-
-    All files are compiled as one translation unit, because TensorFlow's headers take
-    most of the time. Names in their unnamed namespaces must differ.
-
-    Targets: `name`, `name_src`, `name_glue`, `name_glue_2_18`, ..., `name_algorithms`.
-    List `name` in op_libraries of the tfo_op_family to include the ops in the wheel.
-
-    Args:
-      name: the library's name.
-      ops: cc/ops/*.cc: REGISTER_OP, shape functions, C++ gradients.
-      kernels: cc/kernels/*_op.cc and headers that they share.
-      deps: the algorithm libraries that the kernels call.
-      support_deps: tfo_op_support_library targets; core's op_util is always one.
-      cuda_deps: the CUDA libraries of deps.
-    """
+    """Op definitions and OpKernels, for op_libraries of a tfo_op_family: the only C++ that includes TensorFlow."""
     files = [src for src in ops + kernels if src.endswith(".cc")]
     package = native.package_name() + "/" if native.package_name() else ""
     native.genrule(
@@ -308,7 +246,7 @@ def _shared_object(name, deps, symbols, libraries = [], linkopts = [], tags = []
     )
 
 def _symbols_test(name, libraries):
-    """Tests that the linker cannot mix objects of instruction sets. Targets: `name_objects`, `name_symbols_test`."""
+    """Tests that the linker cannot mix objects of instruction sets."""
     kernel_objects(
         name = name + "_objects",
         deps = libraries,
@@ -323,21 +261,12 @@ def _symbols_test(name, libraries):
         python_version = "PY3",
     )
 
+# The CUDA run time precedes TensorFlow's framework library on the link line; otherwise its symbols would bind to
+# TensorFlow's stubs. `xla`: the ops use XLA's compiler.
 def tfo_shared_object(name, deps, xla = False):
-    """A shared object that Python loads. It contains all of `deps` and exports no symbols.
-
-    The CUDA run time precedes TensorFlow's framework library on the link line;
-    otherwise its symbols would bind to TensorFlow's stubs.
-
-    Targets: `name`; without `xla` also `name_symbols_test`.
-
-    Args:
-      name: the file's name, ending in .so.
-      deps: op libraries.
-      xla: whether they use XLA's compiler.
-    """
+    """A shared object NAME.so of op libraries that exports no symbols, for Python to load; `name_symbols_test`."""
     if not xla:
-        _symbols_test(name, [_with_suffix(dep, "_algorithms") for dep in deps])
+        _symbols_test(name, _with_suffix(deps, "_algorithms"))
     _shared_object(
         name,
         deps,
@@ -345,18 +274,11 @@ def tfo_shared_object(name, deps, xla = False):
         libraries = [_CONFIGURED.framework] + ([_TENSORFLOW_CC] if xla else []),
     )
 
+# `algorithms` is the file name of the shared object with the algorithms. It contains the version of the package, because
+# the loader takes the first object of a name. Others are NAME.so for the configured release, NAME_2_18.so, ...
 def tfo_split_shared_objects(name, algorithms, deps):
-    """Shared objects for several releases of TensorFlow over one of the algorithms.
-
-    Targets: `algorithms`; NAME.so for the configured release; NAME_2_18.so, ... for the others; NAME_symbols_test.
-
-    Args:
-      name: the file names' first part.
-      algorithms: the file name of the shared object with the algorithms. It contains the
-        version of the package, because the loader takes the first object of a name.
-      deps: op libraries.
-    """
-    libraries = [_with_suffix(dep, "_algorithms") for dep in deps]
+    """Shared objects of op libraries for several releases of TensorFlow, over one of the algorithms."""
+    libraries = _with_suffix(deps, "_algorithms")
     _symbols_test(name, libraries)
     cc_library(
         name = name + "_all_objects",
@@ -373,7 +295,7 @@ def tfo_split_shared_objects(name, algorithms, deps):
     for build in _TENSORFLOW_BUILDS:
         _shared_object(
             name + build.suffix + ".so",
-            deps = [_with_suffix(_glue(dep), build.suffix) for dep in deps],
+            deps = _with_suffix(deps, "_glue" + build.suffix),
             symbols = _HIDE_ALL_SYMBOLS,
             libraries = [":" + algorithms, build.framework],
             linkopts = ["-Wl,-rpath,$$ORIGIN"],
@@ -381,14 +303,7 @@ def tfo_split_shared_objects(name, algorithms, deps):
         )
 
 def tfo_py_library(name, srcs, data = [], deps = []):
-    """Python wrappers and gradients. Targets: `name`.
-
-    Args:
-      name: the library's name.
-      srcs: .py files.
-      data: files to ship next to srcs.
-      deps: other Python libraries.
-    """
+    """Python wrappers and gradients; data are files to ship next to srcs."""
     py_library(
         name = name,
         srcs = srcs,
@@ -398,18 +313,7 @@ def tfo_py_library(name, srcs, data = [], deps = []):
     )
 
 def tfo_op_family(name, srcs, op_libraries, deps = []):
-    """A family of ops: its Python library and all of its kernels.
-
-    Listing the family in OP_FAMILIES of tensorflow_ops/BUILD puts it into the wheel.
-
-    Targets: `name`, `name_kernels` with the suffixes of tfo_op_library.
-
-    Args:
-      name: the family's name.
-      srcs: .py files.
-      op_libraries: tfo_op_library targets.
-      deps: other Python libraries.
-    """
+    """A family's Python library `name` and kernels `name_kernels`; OP_FAMILIES of tensorflow_ops/BUILD are in the wheel."""
     for suffix in ["", "_algorithms"] + ["_glue" + build.suffix for build in _TENSORFLOW_BUILDS]:
         cc_library(
             name = name + "_kernels" + suffix,
@@ -422,21 +326,11 @@ def tfo_op_family(name, srcs, op_libraries, deps = []):
         deps = deps,
     )
 
+# With cuda_deps, the test (core/cc/gpu_testing.h) emulates CUDA kernels on the CPU. With --config=cuda, `name_on_gpu` is
+# the same test as a program for a machine with a GPU, which needs only the driver there; tools/gpu/run.sh builds it
+# without Bazel.
 def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
-    """A C++ test of algorithm files. --config=asan, ubsan and tsan run these tests.
-
-    With cuda_deps, the test emulates CUDA kernels on the CPU. With --config=cuda,
-    `name_on_gpu` is the same test as a program for a machine with a GPU, which
-    needs only the driver there. tools/gpu/run.sh builds the same without Bazel.
-
-    Targets: `name`; with cuda_deps `name_cases`, `name_on_gpu`.
-
-    Args:
-      name: the test's name.
-      srcs: .cc files, using core/cc/testing.h; gpu_testing.h for CUDA.
-      deps: the libraries under test.
-      cuda_deps: the tfo_cuda_library targets under test.
-    """
+    """A C++ test of algorithms, with core/cc/testing.h. --config=asan, ubsan and tsan run these tests."""
     attributes = {
         "srcs": srcs,
         "copts": _COPTS + _optimized("-O1"),
@@ -472,16 +366,7 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
         )
 
 def tfo_py_test_library(name, srcs, deps = []):
-    """Modules for tests, which import them by file name. The names end in _testing.py.
-
-    They are not part of the wheel; tools/test_wheel.sh copies them next to the tests.
-    Targets: `name`.
-
-    Args:
-      name: the library's name.
-      srcs: .py files in one folder.
-      deps: others that they import.
-    """
+    """Modules *_testing.py in one folder, which tests import by file name and tools/test_wheel.sh copies beside them."""
     py_library(
         name = name,
         testonly = True,
@@ -491,44 +376,24 @@ def tfo_py_test_library(name, srcs, deps = []):
         deps = deps,
     )
 
-def tfo_py_test(name, srcs, deps = None, size = "medium", shard_count = None):
-    """A Python test of the public package: `import tensorflow_ops as tfo`.
-
-    The same file runs under pytest against the installed wheel, so it reads
-    nothing from Bazel's runfiles. Targets: `name`.
-
-    Args:
-      name: the test's name.
-      srcs: a list with one file.
-      deps: the imported libraries, if not only tensorflow_ops.
-      size: Bazel's size; "large" for tests that start many processes.
-      shard_count: Bazel's shard_count, for tests that take minutes.
-    """
-    _py_test(name, srcs, srcs[0], [], [], deps, size, shard_count)
-
-def tfo_py_tests(name, srcs, data = [], deps = None, size = "large", shard_count = None):
-    """Python tests as tfo_py_test, in one process (run_tests.py).
-
-    Args:
-      name: the test's name.
-      srcs: a list of files.
-      data: files that they read, beside them.
-      deps: the imported libraries, if not only tensorflow_ops.
-      size: Bazel's size.
-      shard_count: Bazel's shard_count.
-    """
-    args = ["$(rootpath %s)" % src for src in srcs]
-    _py_test(name, srcs + [_RUN_TESTS], _RUN_TESTS, args, data, deps, size, shard_count)
-
-def _py_test(name, srcs, main, args, data, deps, size, shard_count):
+def tfo_py_test(name, srcs, deps = [_TENSORFLOW_OPS], size = "medium", **attributes):
+    """A Python test of the public package. The file also runs against the wheel, so it reads no runfiles."""
     py_test(
         name = name,
-        srcs = srcs,
-        args = args,
-        data = data,
-        main = main,
-        python_version = "PY3",
         size = size,
-        shard_count = shard_count,
-        deps = [Label("//tensorflow_ops")] if deps == None else deps,
+        srcs = srcs,
+        python_version = "PY3",
+        deps = deps,
+        **attributes
+    )
+
+def tfo_py_tests(name, srcs, size = "large", **attributes):
+    """Python tests as tfo_py_test, in one process (run_tests.py)."""
+    tfo_py_test(
+        name = name,
+        size = size,
+        srcs = srcs + [_RUN_TESTS],
+        args = ["$(rootpath %s)" % src for src in srcs],
+        main = _RUN_TESTS,
+        **attributes
     )

@@ -7,9 +7,7 @@ import pytest
 import run_examples
 import stage
 
-PAGE = """Text.
-
-```python
+PAGE = """```python
 x = 1
 print(x)
 ```
@@ -22,68 +20,39 @@ print(x)
 ```python
 print(x / 0)
 ```
+
+<!-- part of a.py -->
+```python
+int
+    a;
+```
 """
-
-
-@pytest.fixture
-def page(tmp_path, monkeypatch):
-    """Returns a function that runs a page's text and returns the number of failed blocks."""
-    monkeypatch.setattr(run_examples, "ROOT", tmp_path)
-
-    def run(text):
-        path = tmp_path / "page.md"
-        path.write_text(text)
-        return run_examples.run_page(path)
-
-    return run
-
-
-def test_blocks_have_line_mark_and_output():
-    first, second = run_examples.blocks_of(PAGE)
-    assert first == (4, "", "x = 1\nprint(x)\n", "1\n")
-    assert (second.mark, second.output) == ("run: no, it takes an hour", "")
+WIDE = 'print("  " + "word " * 20)\n'
+WRAPPED = f"  {'word ' * 16}word\n      word word word\n"
 
 
 @pytest.mark.parametrize(
     "old, new, failed, printed",
     [
-        ("", "", 0, "page.md:14: skipped: it takes an hour\npage.md: 1 blocks ran, 0 failed"),
-        ("```text\n1\n", "```text\n2\n", 1, "page.md:4: the block prints\n\n1\n\nbut the page says\n\n2\n"),
-        ("```text\n1\n```\n", "", 1, "page.md:4: the block prints"),
+        ("", "", 0, "page.md:12: skipped: it takes an hour"),
+        ("text\n1\n", "text\n2\n", 1, "page.md:2: the block prints\n\n1\n\nbut the page says\n\n2\n"),
+        ("```text\n1\n```\n", "", 1, "page.md:2: the block prints"),
         ("print(x)", "print(x / 0)", 1, "ZeroDivisionError"),
         ("run: no, it takes an hour", "run: nowhere", 1, 'unknown mark "run: nowhere"'),
         ("print(x)", "import no_such_module", 1, "ModuleNotFoundError"),
-        ("print(x)", "print(y)", 1, "NameError"),
+        ("x = 1\n", "import no_such_peer\nx = 1\n", 0, "page.md:2: skipped: needs no_such_peer"),
+        ("print(x)\n```\n\n```text\n1\n", f"{WIDE}```\n\n```text\n{WRAPPED}", 0, ""),
+        ("print(x)\n```\n\n```text\n1\n", f"{WIDE}```\n\n```text\n {WRAPPED}", 1, f"prints\n\n{WRAPPED}"),
+        ("    a;", "    b;", 1, "page.md:17: the block is not part of a.py"),
     ],
 )
-def test_page_is_run_and_compared(page, capsys, old, new, failed, printed):
-    assert page(PAGE.replace(old, new, 1)) == failed
-    assert printed in capsys.readouterr().out
-
-
-def test_wide_output_is_compared_as_wrapped(page, capsys):
-    code = 'print("  " + "word " * 20 + "\\nnarrow")'
-    shown = f"  {'word ' * 16}word\n      word word word\nnarrow"
-    assert page(f"```python\n{code}\n```\n\n```text\n{shown}\n```\n") == 0
-    assert page(f"```python\n{code}\n```\n\n```text\n{shown.replace('      word', '    word')}\n```\n") == 1
-    assert f"the block prints\n\n{shown}\n" in capsys.readouterr().out
-
-
-def test_blocks_that_need_a_missing_peer_are_skipped(page, capsys, monkeypatch):
+def test_page_is_run_and_compared(tmp_path, monkeypatch, capsys, old, new, failed, printed):
+    monkeypatch.setattr(run_examples, "ROOT", tmp_path)
     monkeypatch.setattr(run_examples, "PEERS", ("no_such_peer",))
-    blocks = ["import no_such_peer\ny = 1", "z = y", "y = 2", "def f(y):\n    return y", "assert y == 2"]
-    assert page("".join(f"```python\n{block}\n```\n\n" for block in blocks)) == 0
-    output = capsys.readouterr().out
-    assert "page.md:2: skipped: needs no_such_peer" in output and "page.md:7: skipped: needs y" in output
-    assert "3 blocks ran, 0 failed" in output
-
-
-@pytest.mark.parametrize("code, failed", [("int a;\n", 0), ("int\n        a;\n", 0), ("int b;\n", 1)])
-def test_part_of_a_file_is_compared_and_not_run(page, capsys, tmp_path, code, failed):
     (tmp_path / "a.py").write_text("if True:\n    int a;\n    f()\n")
-    page_text = f"<!-- part of a.py -->\n```cpp\n    {code}```\n\n<!-- part of a.py -->\n```python\n    f()\n```\n"
-    assert page(page_text) == failed
-    assert ("page.md:3: the block is not part of a.py" in capsys.readouterr().out) == bool(failed)
+    (tmp_path / "page.md").write_text(PAGE.replace(old, new, 1))
+    assert run_examples.check_page(tmp_path / "page.md") == failed
+    assert printed in capsys.readouterr().out
 
 
 SITE = """<html><head><link rel="stylesheet" href="a.css"></head><body><a href="b.html#there">b</a>
@@ -98,23 +67,19 @@ SITE = """<html><head><link rel="stylesheet" href="a.css"></head><body><a href="
         ("#there", "#nowhere", "index.html: b.html#nowhere: there is no such anchor"),
         ('src="a.png"', 'src="https://example.org/a.png"', "loads https://example.org/a.png from elsewhere"),
         ('href="a.css"', 'href="//example.org/a.css"', "loads //example.org/a.css from elsewhere"),
+        ("black", "url(https://example.org/a.woff2)", "a.css: loads https://example.org/a.woff2 from elsewhere"),
         (' alt="A"', "", "no text for those who cannot see it"),
-        ("Text.", "Text:\n- one\n- two", "a list needs an empty line before it"),
+        ("Text.", "Text:\n- one\n- two", "needs an empty line before its list"),
     ],
 )
 def test_site_is_checked(tmp_path, old, new, error):
     (tmp_path / "index.html").write_text(SITE.replace(old, new, 1))
     (tmp_path / "b.html").write_text('<h1 id="there">B</h1>')
-    (tmp_path / "a.css").write_text("body { color: black }")
+    (tmp_path / "a.css").write_text("body { color: black }".replace(old, new, 1))
     (tmp_path / "a.png").write_bytes(b"")
     errors = check_site.check(tmp_path.resolve())
     assert len(errors) == (error is not None)
     assert not errors or error in errors[0]
-
-
-def test_style_that_loads_from_another_site_is_found(tmp_path):
-    (tmp_path / "a.css").write_text("@font-face { src: url(https://example.org/a.woff2) }")
-    assert check_site.check(tmp_path) == ["a.css: loads https://example.org/a.woff2 from elsewhere"]
 
 
 def test_doctests_become_fences_and_brackets_are_escaped():
@@ -125,54 +90,48 @@ def test_doctests_become_fences_and_brackets_are_escaped():
 
 
 @pytest.fixture
-def repository(tmp_path, monkeypatch):
-    """Creates a repository with a page, a source file and a folder."""
+def staged(tmp_path, monkeypatch):
+    """Returns a function that stages docs/a.md with a text, and returns the stage."""
     monkeypatch.setattr(stage, "ROOT", tmp_path)
+    for path, text in {
+        "src/a.h": "int a;",
+        "README.md": "# Readme",
+        "results/a.md": "# A\n\n## B\n\n![p](a.png)",
+    }.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(f"{text}\n")
+    (tmp_path / "results/a.png").write_bytes(b"")
     (tmp_path / "docs").mkdir()
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src/a.h").write_text("int a;\n")
-    (tmp_path / "README.md").write_text("# Readme\n")
-    return tmp_path
+
+    def add(text):
+        (tmp_path / "docs/a.md").write_text(text)
+        result = stage.Stage(tmp_path / "pages")
+        assert result.add("docs/a.md") == "a.md"
+        return result
+
+    return add
 
 
-def test_links_point_to_pages_of_the_site(repository):
-    text = "# A\n[r](../README.md#use) [h](../src/a.h) [d](../src) [w](https://example.org)\n\n```text\n[r](../README.md)\n```\n"
-    (repository / "docs/a.md").write_text(text)
-    staged = stage.Stage(repository / "pages")
-    assert staged.add("docs/a.md") == "a.md" and not staged.errors
-    assert (repository / "pages/a.md").read_text() == (
-        "# A\n[r](readme.md#use) [h](source/src/a.h.md) [d](source/src.md) [w](https://example.org)\n\n"
-        "```text\n[r](../README.md)\n```\n"
-    )
-    assert "int a;" in (repository / "pages/source/src/a.h.md").read_text()
-    assert "[a.h](../source/src/a.h.md)" in (repository / "pages/source/src.md").read_text()
+def test_links_point_to_pages_of_the_site(staged, tmp_path):
+    fenced = "\n```text\n[r](../README.md)\n```\n"
+    result = staged(f"[r](../README.md#use) [h](../src/a.h) [d](../src) [w](https://example.org)\n{fenced}")
+    assert not result.errors
+    links = "[r](readme.md#use) [h](source/src/a.h.md) [d](source/src.md) [w](https://example.org)\n"
+    assert (tmp_path / "pages/a.md").read_text() == links + fenced
+    assert "int a;" in (tmp_path / "pages/source/src/a.h.md").read_text()
+    assert "[a.h](src/a.h.md)" in (tmp_path / "pages/source/src.md").read_text()
 
 
-def test_broken_link_is_an_error(repository):
-    (repository / "docs/a.md").write_text("[b](../b.h)")
-    staged = stage.Stage(repository / "pages")
-    staged.add("docs/a.md")
-    assert staged.errors == ["docs/a.md: the link to ../b.h leads nowhere"]
-
-
-@pytest.mark.parametrize("path, errors", [("docs/a.md", 1), ("README.md", 1), ("CHANGELOG.md", 0)])
-def test_too_wide_code_is_an_error(repository, path, errors):
+def test_broken_links_and_wide_code_are_errors(staged):
     fits, long = "x" * run_examples.COLUMNS, "x" * (run_examples.COLUMNS + 1)
-    (repository / path).write_text(f"{long}\n\n```text\n{fits}\n{long}\n```\n\n{long}\n")
-    staged = stage.Stage(repository / "pages")
-    staged.add(path)
-    assert staged.errors == [f"{path}:5: a line of code has more than 90 columns"] * errors
+    result = staged(f"[b](../b.h) {long}\n\n```text\n{fits}\n{long}\n```\n\n{long}\n")
+    errors = ["docs/a.md:5: a line of code has more than 90 columns", "docs/a.md: the link to ../b.h leads nowhere"]
+    assert result.errors == errors
 
 
-def test_benchmark_results_are_included_without_their_title(repository):
-    (repository / "results").mkdir()
-    (repository / "results/a.md").write_text("# Title\n\n## Part\n\n![plot](a.png)\n")
-    (repository / "results/a.png").write_bytes(b"")
-    (repository / "docs/a.md").write_text("# A\n\n<!-- include ../results/a.md -->\n")
-    staged = stage.Stage(repository / "pages")
-    staged.add("docs/a.md")
-    expected = "# A\n\n\n### Part\n\n[![plot](results/a.png)](results/a.png)\n\n"
-    assert (repository / "pages/a.md").read_text() == expected
+def test_benchmark_results_are_included_without_their_title(staged, tmp_path):
+    staged("# A\n\n<!-- include ../results/a.md -->\n")
+    assert (tmp_path / "pages/a.md").read_text() == "# A\n\n\n### B\n\n[![p](results/a.png)](results/a.png)\n\n"
 
 
 @pytest.fixture

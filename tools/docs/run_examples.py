@@ -23,44 +23,33 @@ import concurrent.futures
 import contextlib
 import io
 import linecache
+import multiprocessing
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import textwrap
 import traceback
-from typing import NamedTuple
 
 # The width of a line of code that the site shows without scrolling.
 COLUMNS = 90
 PEERS = ("torch", "torchvision")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# A mark, the language, the code, and for Python the output.
 BLOCK = re.compile(
-    r"(?:^<!-- ((?:run:|part of) [^\n]*?) -->\n+)?"  # the mark
-    r"^```python\n(.*?)^```$"  # the code
-    r"(?:\n\n^```text\n(.*?)^```$)?",  # the output
-    re.M | re.S,
+    r"(?:^<!-- ((?:run:|part of) [^\n]*?) -->\n+)?^```(\w+)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.M | re.S
 )
-PART = re.compile(r"^<!-- part of (\S+) -->\n+^```\w+\n(.*?)^```$", re.M | re.S)
 
 
-class Block(NamedTuple):
-    """A Python block of a page."""
-
-    line: int  # number of its first line of code
-    mark: str  # text of the comment before it, or ""
-    code: str
-    output: str
-
-
-def blocks_of(text: str) -> list[Block]:
-    """Returns the Python blocks of a page."""
-    return [
-        Block(text[: match.start(2)].count("\n") + 1, match[1] or "", match[2], match[3] or "")
-        for match in BLOCK.finditer(text)
-    ]
+def blocks_of(path: pathlib.Path):
+    """Yields a page's blocks: the place of the first line of code, the mark, language, code, output."""
+    text = path.read_text()
+    for match in BLOCK.finditer(text):
+        yield (
+            f"{path.relative_to(ROOT)}:{text[: match.start(3)].count(chr(10)) + 1}",
+            *(g or "" for g in match.groups()),
+        )
 
 
 def wrapped(output: str) -> str:
@@ -73,104 +62,87 @@ def wrapped(output: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def without_space(code: str) -> str:
-    """Returns code without white space, to compare it independently of wrapping and indentation."""
-    return "".join(code.split())
+def changed_part(code: str, mark: str) -> str:
+    """Returns how an excerpt differs from its file."""
+    file = ROOT / mark.removeprefix("part of ")
+    same = file.is_file() and "".join(code.split()) in "".join(file.read_text().split())
+    return "" if same else f"the block is not {mark}"
 
 
-def changed_parts(path: pathlib.Path) -> int:
-    """Compares a page's excerpts with their files; returns the number of differences."""
-    changed = 0
-    for match in PART.finditer(path.read_text()):
-        file = ROOT / match[1]
-        if not file.is_file() or without_space(match[2]) not in without_space(file.read_text()):
-            line = path.read_text()[: match.start(2)].count("\n") + 1
-            print(f"{path.relative_to(ROOT)}:{line}: the block is not part of {match[1]}")
-            changed += 1
-    return changed
+def run_block(place: str, code: str, output: str, namespace: dict) -> str:
+    """Runs a block; returns its error."""
+    # For tracebacks, and for `inspect.getsource`, which AutoGraph uses.
+    linecache.cache[place] = (len(code), None, code.splitlines(keepends=True), place)
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, place, "exec"), namespace)
+    except (ModuleNotFoundError, NameError) as error:
+        skipped = namespace.setdefault("__skipped__", [])
+        if error.name not in PEERS and not re.search(rf"\b{error.name}\b", "\n".join(skipped)):
+            return f"the block raises\n{traceback.format_exc()}"
+        skipped.append(code)
+        print(f"{place}: skipped: needs {error.name}")
+        return ""
+    except Exception:
+        return f"the block raises\n{traceback.format_exc()}"
+    printed = wrapped(printed.getvalue())
+    return "" if printed == output else f"the block prints\n\n{printed}\nbut the page says\n\n{output}"
 
 
-def run_page(path: pathlib.Path) -> int:
-    """Runs a page's blocks; returns the number of failures."""
-    with contextlib.suppress(ModuleNotFoundError):
-        # Makes PyPI's torchvision load with a torch without CUDA.
-        sys.path.insert(0, str(ROOT / "benchmarks"))
-        import peers
+def check_page(path: pathlib.Path, runs: bool = True) -> int:
+    """Runs a page's blocks and compares its excerpts, or only these; returns the number of failures."""
+    if runs:
+        with contextlib.suppress(ModuleNotFoundError):
+            # Makes PyPI's torchvision load with a torch without CUDA.
+            sys.path.insert(0, str(ROOT / "benchmarks"))
+            import peers
 
-        peers.torchvision()
-    failed, ran, skipped = changed_parts(path), 0, ""
-    namespace = {"__name__": "__main__"}
-    for block in blocks_of(path.read_text()):
-        place = f"{path.relative_to(ROOT)}:{block.line}"
-        if block.mark.startswith("part of "):
+            peers.torchvision()
+    failed, namespace = 0, {"__name__": "__main__"}
+    for place, mark, language, code, output in blocks_of(path):
+        error = ""
+        if mark.startswith("part of "):
+            error = changed_part(code, mark)
+        elif not runs or language != "python":
             continue
-        if block.mark.startswith("run: no, "):
-            print(f"{place}: skipped: {block.mark[9:]}")
-            continue
-        if block.mark:
-            print(f'{place}: unknown mark "{block.mark}"')
+        elif mark.startswith("run: no, "):
+            print(f"{place}: skipped: {mark[9:]}")
+        elif mark:
+            error = f'unknown mark "{mark}"'
+        else:
+            error = run_block(place, code, output, namespace)
+        if error:
+            print(f"{place}: {error}", flush=True)
             failed += 1
-            continue
-        # For tracebacks, and for `inspect.getsource`, which AutoGraph uses.
-        linecache.cache[place] = (len(block.code), None, block.code.splitlines(keepends=True), place)
-        output = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(output):
-                exec(compile(block.code, place, "exec"), namespace)
-        except (ModuleNotFoundError, NameError) as error:
-            if error.name not in PEERS and not re.search(rf"\b{error.name}\b", skipped):
-                failed += 1
-                print(f"{place}: the block raises\n{traceback.format_exc()}")
-                continue
-            print(f"{place}: skipped: needs {error.name}")
-            skipped += block.code
-            continue
-        except Exception:
-            print(f"{place}: the block raises\n{traceback.format_exc()}")
-            failed += 1
-            continue
-        ran += 1
-        printed = wrapped(output.getvalue())
-        if printed != block.output:
-            print(f"{place}: the block prints\n\n{printed}\nbut the page says\n\n{block.output}")
-            failed += 1
-    print(f"{path.relative_to(ROOT)}: {ran} blocks ran, {failed} failed", flush=True)
     return failed
+
+
+def run_page(path: pathlib.Path) -> tuple[int, str]:
+    """Runs a page in a folder of its own; returns the number of failures and what it prints."""
+    printed = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+        failed = check_page(path)
+    return failed, printed.getvalue()
 
 
 def main() -> None:
     """Runs each page in its own process; with --excerpts only compares excerpts."""
-    if sys.argv[1:2] == ["--excerpts"]:
-        raise SystemExit(min(sum(changed_parts(pathlib.Path(page).resolve()) for page in sys.argv[2:]), 1))
-    pages = [pathlib.Path(page).resolve() for page in sys.argv[1:]]
+    only_excerpts = sys.argv[1:2] == ["--excerpts"]
+    pages = [pathlib.Path(page).resolve() for page in sys.argv[1 + only_excerpts :]]
     if not pages:
         raise SystemExit(__doc__)
-    if os.environ.get("TFO_ONE_PAGE"):
-        raise SystemExit(min(run_page(pages[0]), 1))
-    failed = []
-    pages = [page for page in pages if "\n```" in page.read_text()]
-    with tempfile.TemporaryDirectory() as folder:  # for files that blocks write
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:  # pages mostly wait for imports
-            for page, result in zip(pages, pool.map(lambda page: in_own_process(page, folder), pages), strict=True):
-                print(result.stdout, end="", flush=True)
-                if result.returncode:
-                    failed.append(page.name)
-                    print(result.stderr[-4000:], flush=True)
-    if failed:
-        raise SystemExit(f"FAILED: {', '.join(failed)}")
-
-
-def in_own_process(page: pathlib.Path, folder: str) -> subprocess.CompletedProcess:
-    """Runs a page in a new process and folder."""
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "TFO_ONE_PAGE": "1"}
-    command = [sys.executable, *flags(), __file__, str(page)]
-    own = tempfile.mkdtemp(dir=folder)
-    return subprocess.run(command, cwd=own, env=environment, capture_output=True, text=True, check=False)
-
-
-def flags() -> list[str]:
-    """Returns the interpreter's flags, which exclude the caller's packages."""
-    return [flag for flag, on in (("-E", sys.flags.ignore_environment), ("-s", sys.flags.no_user_site)) if on]
+    if only_excerpts:
+        raise SystemExit(min(sum(check_page(page, runs=False) for page in pages), 1))
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    pages = [page for page in pages if "\n```python" in page.read_text()]
+    context, total = multiprocessing.get_context("spawn"), 0
+    # Two, because pages mostly wait for imports.
+    with concurrent.futures.ProcessPoolExecutor(2, context, max_tasks_per_child=1) as pool:
+        for page, (failed, printed) in zip(pages, pool.map(run_page, pages), strict=True):
+            print(f"{printed}{page.relative_to(ROOT)}: {failed} failed", flush=True)
+            total += failed
+    raise SystemExit(min(total, 1))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ download_packages() (
   private_apt apt-get "$work/apt" -qq download $packages >&2
 )
 say "downloading a cross compiler for aarch64 and an emulator"
-with_progress "downloading the cross compiler" "$work/debs" 120 download_packages ||
+download_packages ||
   die "the cross compiler could not be downloaded; apt's messages are above." \
     "Check the network, the free space in $(dirname "$prefix") and that this is Debian 12." "$yourself"
 printf '%s\0' "$work"/debs/*.deb | xargs -0 -P "$(nproc)" -I{} dpkg-deb -x {} "$prefix" ||

@@ -8,10 +8,7 @@
 # .bazelversion; on Debian, a private installation in the cache folder
 # ($TENSORFLOW_OPS_CACHE, default ~/.cache/tensorflow_ops) that all clones share.
 #
-# Usage: tools/setup/bazel.sh [--ahead] [PYTHON]
-#
-# --ahead installs Bazel, starts its server, and prints nothing. It can run while
-# packages are being installed into PYTHON, which then needs only pip.
+# Usage: tools/setup/bazel.sh [PYTHON]
 #
 # The cache folder also contains build outputs for all clones: up to 5 GB, or the
 # limit in TENSORFLOW_OPS_DISK_CACHE (such as 800M; 0 for none).
@@ -24,11 +21,6 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 help_if_asked "$@"
 
-ahead=
-if [[ ${1-} == --ahead ]]; then
-  ahead=yes
-  shift
-fi
 python=${1-}
 [[ -n $python ]] || python=$(bash "$root/tools/setup/python_env.sh")
 [[ $python == /* || $python != */* ]] || python=$(realpath -s "$python")
@@ -38,11 +30,6 @@ bazel_version=$(<"$root/.bazelversion")
 # Increment this when debian_bazel.sh changes what it installs, so that clones of
 # different revisions do not break each other's Bazel.
 recipe=3
-
-get_bazel=(
-  "Put Bazelisk on PATH, as bazelisk or bazel: npm install -g @bazel/bazelisk, or see bazel.build/install/bazelisk."
-  "Or put Bazel $bazel_version itself on PATH."
-)
 
 check_compiler() {
   [[ -z ${CC-} ]] || return 0
@@ -55,45 +42,16 @@ check_compiler() {
     die "g++ is version $version; 12 or newer is needed." "Install a newer one, or set CC to it: CC=gcc-12"
 }
 
-# Prints the version that the Bazel program $1 reports in this repository. The timeout
-# limits waits for the network.
-version_of() {
-  (cd "$root" && timeout 300 "$1" --version 2>&1 </dev/null | sed -n 's/^bazel \([^ ]*\).*/\1/p') || true
-}
-
-# Sets `bazel` from PATH if a program there has the right version.
+# Sets `bazel` from PATH if a program there has the right version. The timeout limits waits for the network.
 choose_from_path() {
   local program version
   for program in bazelisk bazel; do
-    command -v "$program" >/dev/null || continue
-    version=$(version_of "$program")
-    if [[ $version == "$bazel_version" ]]; then
-      bazel=$(command -v "$program")
-      return
-    fi
-    if [[ $program == bazelisk ]]; then
-      say "bazelisk on PATH does not give Bazel $bazel_version (is the internet reachable?): looking further"
-    else
-      say "bazel on PATH is ${version:-of an unknown version}, not $bazel_version: looking further"
-    fi
+    bazel=$(command -v "$program") || continue
+    version=$(cd "$root" && timeout 300 "$bazel" --version 2>&1 </dev/null | sed -n 's/^bazel \([^ ]*\).*/\1/p') || true
+    [[ $version != "$bazel_version" ]] || return 0
+    say "$program on PATH gives Bazel ${version:-of an unknown version (is the internet reachable?)}, not $bazel_version: looking further"
   done
   return 1
-}
-
-# Ends the script if `bazel` cannot handle the characters of this folder's name. Java
-# preserves non-ASCII characters only in a locale that few machines have
-# (debian_bazel.sh creates it). Uses a separate server, because an affected server has
-# to be killed.
-check_folder() {
-  local probe answer
-  [[ $root == *[![:ascii:]]* && ! -e $root/.bazelrc.machine ]] || return 0
-  probe=$(mktemp -d)
-  answer=$(cd "$root" && "$bazel" --output_base="$probe" --max_idle_secs=5 info workspace 2>&1 </dev/null 9>&-) || true
-  rm -rf "$probe"
-  [[ $answer != *"is not inside workspace"* ]] ||
-    die "the name of this folder has letters that $bazel cannot read on this machine: $root" \
-      "Clone the repository to a folder with a name in ASCII, or give the machine the locale that Bazel asks for:" \
-      "sudo localedef -i en_US -f ISO-8859-1 en_US.ISO-8859-1   (where it lacks files: sudo apt-get install locales)"
 }
 
 # Sets `bazel` to the private installation, which it creates if necessary.
@@ -155,16 +113,12 @@ write_machine_rc() {
 }
 
 check_compiler
-if choose_from_path; then
-  check_folder
-elif on_debian; then
+if ! choose_from_path; then
+  on_debian ||
+    die "Bazel $bazel_version was not found." \
+      "Put Bazelisk on PATH, as bazelisk or bazel: npm install -g @bazel/bazelisk, or see bazel.build/install/bazelisk." \
+      "Or put Bazel $bazel_version itself on PATH."
   choose_private
-else
-  die "Bazel $bazel_version was not found." "${get_bazel[@]}"
-fi
-if [[ -n $ahead ]]; then
-  (cd "$root" && "$bazel" info server_pid >/dev/null 2>&1 9>&-) || true
-  exit
 fi
 write_machine_rc
 printf '%s\n' "$bazel"

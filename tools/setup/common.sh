@@ -46,23 +46,6 @@ hold_lock() {
   flock 9
 }
 
-# Runs a command and reports every half minute its task ($1) and the size of folder $2
-# out of $3 MB.
-with_progress() {
-  local what=$1 folder=$2 megabytes=$3 job status=0
-  shift 3
-  "$@" &
-  job=$!
-  # The sleep outlives the job by up to half a minute, so it must not hold the lock or
-  # the caller's pipes.
-  while sleep "${progress_seconds-30}" >/dev/null 2>&1 9>&- && kill -0 "$job" 2>/dev/null; do
-    say "$what: $(du -sm "$folder" 2>/dev/null | cut -f 1) of about $megabytes MB"
-  done >/dev/null 9>&- &
-  wait "$job" || status=$?
-  kill $! 2>/dev/null || true
-  return "$status"
-}
-
 # Prints the folder that all clones of this repository share.
 cache_folder() {
   local folder=${TENSORFLOW_OPS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/tensorflow_ops}
@@ -145,12 +128,9 @@ explain_bazel() {
       "$(du -sh "$base" "$root/build" "$root/dist" "$cache/disk" 2>/dev/null)" \
       "The last is what all clones have built; TENSORFLOW_OPS_DISK_CACHE=1G limits it."
   fi
-  if ((status == 33)) || grep -qs "fatal error: Killed" "$log"; then
-    die "the machine's memory did not suffice: a compiler takes up to 1 GB." \
-      "Run this again with fewer at a time: echo 'build --jobs=1' >>$(printf %q "$root")/.bazelrc.user" "$kept"
-  fi
-  if ((status == 37)); then
-    die "Bazel's server was ended from outside (by the machine, where memory is short)." "Run this again. $kept"
+  if ((status == 33 || status == 37)) || grep -qs "fatal error: Killed" "$log"; then
+    die "the machine's memory did not suffice: a compiler takes up to 1 GB, and Bazel's server needs some." \
+      "Run this again, with fewer at a time: echo 'build --jobs=1' >>$(printf %q "$root")/.bazelrc.user" "$kept"
   fi
 }
 

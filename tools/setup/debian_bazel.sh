@@ -92,7 +92,7 @@ download_packages() (
   # shellcheck disable=SC2086 # one word per package
   private_apt apt-get "$apt" -qq download $packages >&2
 )
-with_progress "downloading Bazel" "$work/debs" 100 download_packages ||
+download_packages ||
   die "Bazel's packages could not be downloaded; apt's messages are above." \
     "Check the network and the free space in $(dirname "$prefix"), then run this again." "$other_way"
 wait "$from_pypi" ||

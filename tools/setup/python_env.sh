@@ -2,13 +2,12 @@
 # Sets up the Python that builds, tests and runs this project, and prints its
 # path.
 #
-# Usage: tools/setup/python_env.sh [--and_bazel] [build] [demo] [lint] [docs]
+# Usage: tools/setup/python_env.sh [build] [demo] [lint] [docs]
 #
 # Each argument is a file in tools/requirements/ with packages to install (default:
 # build). They are installed into .venv in the repository's root, which is created
 # from $PYTHON, else from the first of python3, python3.13 ... python3.10 on PATH that
-# is Python 3.10 to 3.13. --and_bazel runs bazel.sh at the same time, for callers that
-# need it next.
+# is Python 3.10 to 3.13.
 #
 # If PYTHON_BIN_PATH is set, the script uses that interpreter without changes and
 # requires that it has the packages. (tools/demo.sh installs the wheel there.)
@@ -17,11 +16,6 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 help_if_asked "$@"
 
-and_bazel=
-if [[ ${1-} == --and_bazel ]]; then
-  and_bazel=yes
-  shift
-fi
 (($# > 0)) || set -- build
 for name in "$@"; do
   [[ -f $root/tools/requirements/$name.txt ]] || die "no file tools/requirements/$name.txt." "See: $0 --help"
@@ -43,35 +37,25 @@ fits() { [[ $1 =~ ^3\.1[0-3]$ ]]; }
 
 # Prints the packages of the given files that interpreter $1 lacks, one requirement per
 # line. TensorFlow 2.21 may be tensorflow or tensorflow-cpu. Other packages may have any
-# version, except setuptools, which must support current pyproject.toml files.
+# version.
 missing_packages() {
   local interpreter=$1
   shift
-  "$interpreter" -I - "$root/tools/requirements" "$@" <<'PYTHON'
+  "$interpreter" -I - "${@/#/$root/tools/requirements/}" <<'PYTHON'
 import importlib.metadata as metadata
-import re
+import pathlib
 import sys
 
-
-def version(name):
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-for name in sys.argv[2:]:
-    with open(f"{sys.argv[1]}/{name}.txt", encoding="utf-8") as lines:
-        requirements = [line.strip() for line in lines if re.match(r"\w", line)]
-    for requirement in requirements:
-        package = requirement.split("==")[0]
+found = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in metadata.distributions()}
+for file in sys.argv[1:]:
+    for requirement in pathlib.Path(f"{file}.txt").read_text(encoding="utf-8").splitlines():
+        package = requirement.partition("==")[0]
         if package == "tensorflow-cpu":
-            name = "tensorflow" if version("tensorflow") else "tensorflow-cpu"
-            found = version(name) or "none"
-            if not found.startswith("2.21."):
-                print(f"found TensorFlow {found}", file=sys.stderr)
-                print(f"{name}==2.21.0")
-        elif version(package) is None or (package == "setuptools" and int(version(package).split(".")[0]) < 77):
+            package = "tensorflow" if "tensorflow" in found else package
+            if not found.get(package, "none").startswith("2.21."):
+                print(f"found TensorFlow {found.get(package, 'none')}", file=sys.stderr)
+                print(f"{package}==2.21.0")
+        elif package[0].isalpha() and package not in found:
             print(requirement)
 PYTHON
 }
@@ -187,15 +171,6 @@ all_installed() {
   for name in "$@"; do is_installed "$name" || return 1; done
 }
 
-# Sets up Bazel while packages are being installed. Failures here are ignored; they
-# occur again, with an explanation, when the caller runs bazel.sh. Bazel's server
-# inherits all open files except 0, 1 and 2, and would keep a caller's pipe open for
-# hours.
-set_up_bazel_ahead() {
-  exec 9>&-
-  { bash "$root/tools/setup/bazel.sh" --ahead "$python" 2>&1 >/dev/null || true; } | { grep --line-buffered '^==> ' >&2 || true; }
-}
-
 # Writes the bytecode of modules that tests import. Tests cannot write it, because .venv
 # is read-only in Bazel's sandbox, and would each compile for 7 s. Runs while Bazel is
 # set up. -I ignores PYTHONDONTWRITEBYTECODE.
@@ -216,12 +191,6 @@ set_up() {
     make_venv
     mkdir "$venv/.installed"
   fi
-  if [[ -n $and_bazel && $root == *[![:ascii:]]* ]]; then
-    # Checks first whether Bazel supports such a path, before minutes of installation.
-    bash "$root/tools/setup/bazel.sh" --ahead "$python" >&2 || exit
-  elif [[ -n $and_bazel ]]; then
-    set_up_bazel_ahead &
-  fi
   for name in "$@"; do
     ! is_installed "$name" || continue
     rm -f "$venv/.complete"
@@ -235,8 +204,7 @@ set_up() {
         requirements=(--requirement "$root/tools/requirements/$name.txt" --constraint "$root/tools/requirements/build.txt")
         ;;
     esac
-    with_progress "installing packages" "$venv" 2000 \
-      run_pip "$python" "$work" install --no-compile --only-binary=:all: "${requirements[@]}" >&2 ||
+    run_pip "$python" "$work" install --no-compile --only-binary=:all: "${requirements[@]}" >&2 ||
       die "pip could not install tools/requirements/$name.txt; its message is above." \
         "Check the network, pip's configuration ($python -m pip config list) and the free space on the disk, then run this again."
     cp "$root/tools/requirements/$name.txt" "$venv/.installed/"

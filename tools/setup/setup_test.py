@@ -277,7 +277,7 @@ def test_bazelisk_is_taken(machine):
     machine.runs("setup/bazel.sh", "/another")
     assert "/a python" not in rc.read_text()
     machine.fake("bazelisk", 'echo "could not download Bazel" >&2; exit 1')
-    machine.runs("setup/bazel.sh", "python3", says="bazelisk on PATH does not give Bazel 7.7.1")
+    machine.runs("setup/bazel.sh", "python3", says="bazelisk on PATH gives Bazel of an unknown version")
     assert machine.last_line() == f"{machine.fakes}/bazel"
 
 
@@ -295,7 +295,7 @@ def test_disk_cache(machine):
     ("state", "says"),
     [
         ("no bazel", ["Put Bazelisk on PATH"]),
-        ("another bazel", ["bazel on PATH is 6.0.0, not 7.7.1", "Put Bazelisk on PATH"]),
+        ("another bazel", ["bazel on PATH gives Bazel 6.0.0, not 7.7.1", "Put Bazelisk on PATH"]),
         ("no compiler", ["sudo apt-get install g++"]),
         ("an old compiler", ["g++ is version 11"]),
         ("debian without network", ["cannot read the package list of Debian", "Check the network"]),
@@ -323,16 +323,6 @@ def test_no_bazel(machine, state, says):
     machine.fails("setup/bazel.sh", "python3", says=says, **environment)
 
 
-# The check comes before minutes of installing packages.
-def test_bazel_that_cannot_read_the_folder(machine):
-    says = "Client cwd is not inside workspace"
-    machine.fake("bazelisk", f"[[ $1 != --version ]] || exec echo bazel 7.7.1; echo 'ERROR: {says}' >&2; exit 36")
-    says = [f"cannot read on this machine: {machine.clone}", "sudo localedef -i en_US"]
-    machine.fails("setup/python_env.sh", "--and_bazel", says=says, says_not="installing")
-    machine.clone = machine.clone.rename(machine.folder / "clone")
-    machine.runs("setup/python_env.sh", "--and_bazel")
-
-
 def test_private_bazel(machine):
     machine.fake_private_bazel()
     first, second = (machine.start("setup/bazel.sh", "python3") for _ in range(2))
@@ -352,25 +342,6 @@ def test_private_bazel(machine):
     machine.runs("setup/bazel.sh", "python3", TENSORFLOW_OPS_CACHE=f"{machine.folder}/third", says="making it again")
 
 
-def test_bazel_is_set_up_beside_packages(machine):
-    machine.clone = machine.clone.rename(machine.folder / "clone")
-    machine.fake_private_bazel()
-    machine.runs("setup/python_env.sh", "--and_bazel")
-    machine.runs("setup/bazel.sh", f"{machine.clone}/.venv/bin/python")
-    (runs,) = machine.cache.glob("*.runs")
-    assert runs.read_text() == "run\n"
-
-
-# Bazel's server keeps inherited files open, and so would a caller's pipe.
-def test_bazels_server_keeps_no_pipe(machine):
-    machine.clone = machine.clone.rename(machine.folder / "clone")
-    server = machine.folder / "server"
-    start = f"sleep 300 </dev/null >/dev/null 2>&1 & echo $! >'{server}'"
-    machine.fake("bazelisk", f"[[ $1 != --version ]] || exec echo bazel 7.7.1\n{start}")
-    machine.runs("setup/python_env.sh", "--and_bazel")
-    os.kill(int(server.read_text()), signal.SIGKILL)
-
-
 # ---- The commands.
 
 
@@ -380,7 +351,7 @@ def test_bazels_server_keeps_no_pipe(machine):
         ([], "<//...>"),
         (["--config=asan"], "<--config=asan><//...>"),
         (["//core/...", "--test_output=all"], "<//core/...><--test_output=all>"),
-        (["--config=asan", "--", "-//core/..."], "<--config=asan><--><//...><-//core/...>"),
+        (["--", "//...", "-//core/..."], "<--><//...><-//core/...>"),
     ],
 )
 def test_arguments_go_to_bazel(machine, arguments, passed):
@@ -395,7 +366,7 @@ def test_arguments_go_to_bazel(machine, arguments, passed):
         ('echo "ld: No space left on device" >>"$base/command.log"; exit 1', ["a disk is full", "DISK_CACHE=1G"]),
         ('echo "fatal error: Killed signal" >>"$base/command.log"; exit 1', ["--jobs=1"]),
         ("exit 33", ["--jobs=1"]),
-        ("exit 37", ["Bazel's server was ended from outside", "Run this again"]),
+        ("exit 37", ["memory did not suffice"]),
     ],
 )
 def test_bazel_fails_because_of_the_machine(machine, command, says):
