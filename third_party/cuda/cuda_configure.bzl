@@ -1,17 +1,15 @@
 """CUDA for the GPU kernels, with --config=cuda.
 
-nvcc comes from CUDA_HOME, else from the machine's toolkit of the right major
-version, else from PyPI's wheels. Without --config=cuda, the rule searches for
-nothing, and no GPU kernel is built or registered.
+nvcc comes from CUDA_HOME, else from the machine's toolkit of the right major version, else
+from packages (describe_cuda.py). Without --config=cuda, the rule searches for nothing, and no
+GPU kernel is built or registered.
 """
 
 load("//third_party/python:find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
 
-CUDA_MAJOR = "13"
-
-# Compute capabilities to generate machine code for, plus PTX of the last one, which
-# newer GPUs compile at run time. Override: --repo_env=TFO_CUDA_ARCHITECTURES="80 90".
-DEFAULT_ARCHITECTURES = "75 80 86 89 90"
+# Kernels of CUDA 12 need the driver that TensorFlow needs, 525, those of CUDA 13 need 580.
+# Override: --repo_env=TFO_CUDA_MAJOR=13.
+DEFAULT_MAJOR = "12"
 
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
@@ -51,9 +49,10 @@ def _cuda_configure_impl(ctx):
         find_python(ctx),
         Label("//third_party/cuda:describe_cuda.py"),
         [
-            CUDA_MAJOR,
+            ctx.os.environ.get("TFO_CUDA_MAJOR", DEFAULT_MAJOR),
             ctx.os.environ.get("CUDA_HOME", ""),
-            ctx.os.environ.get("TFO_CUDA_ARCHITECTURES", DEFAULT_ARCHITECTURES),
+            # Compute capabilities such as "80 90"; by default all that the compiler has.
+            ctx.os.environ.get("TFO_CUDA_ARCHITECTURES", ""),
         ],
     )
     ctx.symlink(facts["cudart_static"], "libcudart_static.a")
@@ -73,6 +72,6 @@ def _cuda_configure_impl(ctx):
 cuda_configure = repository_rule(
     implementation = _cuda_configure_impl,
     doc = "Creates @local_config_cuda: //:cudart and //:config.bzl.",
-    environ = PYTHON_ENVIRON + ["TFO_CUDA", "CUDA_HOME", "TFO_CUDA_ARCHITECTURES", "TENSORFLOW_OPS_CACHE", "XDG_CACHE_HOME", "HOME"],
+    environ = PYTHON_ENVIRON + ["TFO_CUDA", "TFO_CUDA_MAJOR", "CUDA_HOME", "TFO_CUDA_ARCHITECTURES", "TENSORFLOW_OPS_CACHE", "XDG_CACHE_HOME", "HOME"],
     configure = True,
 )
