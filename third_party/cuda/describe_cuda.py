@@ -1,8 +1,9 @@
-"""Finds CUDA's compiler or downloads it from PyPI; prints its location as JSON.
+"""Finds CUDA's compiler or downloads it; prints its location as JSON.
 
 usage: describe_cuda.py MAJOR CUDA_HOME ARCHITECTURES
-If the machine has no suitable toolkit, unpacks the wheels once into the cache folder that
-all clones share ($TENSORFLOW_OPS_CACHE, default ~/.cache/tensorflow_ops).
+If the machine has no toolkit of CUDA MAJOR (12 or 13), assembles one from packages, once, in the
+cache folder that all clones share ($TENSORFLOW_OPS_CACHE, default ~/.cache/tensorflow_ops).
+ARCHITECTURES are compute capabilities; none: all that the compiler has of those that wheels serve.
 """
 
 import hashlib
@@ -16,15 +17,37 @@ import sys
 import tempfile
 import zipfile
 
-# CUDA 13.0 as wheels. All five are pinned, because nvcc alone would install newer parts.
-# To update them, use the versions of one release of the `nvidia-cuda-*` packages.
-WHEELS = (
-    "nvidia-cuda-nvcc==13.0.88",
-    "nvidia-cuda-crt==13.0.88",
-    "nvidia-nvvm==13.0.88",
-    "nvidia-cuda-runtime==13.0.96",
-    "nvidia-cuda-cccl==13.0.85",
-)
+# What toolkits are assembled from: wheels of PyPI, all pinned, because nvcc alone would install newer
+# parts. To update them, use the versions of one release of the `nvidia-*` packages. For CUDA 12, PyPI has
+# no compiler (debian_nvcc.sh has), and only newer releases have the static run time and nv/target.
+WHEELS = {
+    "12": (
+        "nvidia-cuda-nvcc-cu12==12.4.131",
+        "nvidia-cuda-runtime-cu12==12.4.127",
+        "nvidia-cuda-runtime-cu12==12.9.79",
+        "nvidia-cuda-cccl-cu12==12.9.27",
+    ),
+    "13": (
+        "nvidia-cuda-nvcc==13.0.88",
+        "nvidia-cuda-crt==13.0.88",
+        "nvidia-nvvm==13.0.88",
+        "nvidia-cuda-runtime==13.0.96",
+        "nvidia-cuda-cccl==13.0.85",
+    ),
+}
+
+# Compute capabilities for which wheels have machine code.
+ARCHITECTURES = ("70", "75", "80", "86", "89", "90", "100", "120")
+
+# What an ordinary toolkit's nvcc.profile says. Debian's names Debian's folders.
+PROFILE = """
+TOP = $(_HERE_)/..
+CICC_PATH = $(TOP)/nvvm/bin
+NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice
+PATH += $(CICC_PATH):$(_HERE_):
+INCLUDES += "-I$(TOP)/include" $(_SPACE_)
+LIBRARIES =+ $(_SPACE_) "-L$(TOP)/lib64"
+"""
 
 
 def toolkit(home, major):
@@ -55,64 +78,117 @@ def toolkit(home, major):
     }, None
 
 
-def fetch():
-    """Returns the toolkit's folder in the cache, after unpacking it if necessary."""
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def download(wheels, work):
+    """Unpacks wheels. Returns the folder of each in work."""
+    folders = []
+    for wheel in wheels:
+        folder = work / wheel
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "download", "--no-deps", "-d", folder]
+        run(*pip, wheel)
+        with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
+            archive.extractall(folder)
+        folders.append(folder)
+    return folders
+
+
+def assemble_12(work, home):
+    """Makes a toolkit in `home` from Debian's compiler, and headers and run time of wheels."""
+    run("bash", pathlib.Path(__file__).resolve().parents[2] / "tools/setup/debian_nvcc.sh", work)
+    own, shared = work / "debian/usr/lib/nvidia-cuda-toolkit", work / "debian/usr/bin"
+    for folder in ("bin", "nvvm/bin", "include", "lib64"):
+        (home / folder).mkdir(parents=True)
+    for program in (own / "bin/nvcc", *(shared / name for name in ("ptxas", "fatbinary", "cudafe++", "nvlink"))):
+        shutil.copy(program, home / "bin")
+    shutil.copytree(own / "bin/crt", home / "bin/crt")
+    shutil.copy(own / "bin/cicc", home / "nvvm/bin")
+    shutil.copytree(own / "libdevice", home / "nvvm/libdevice")
+    (home / "bin/nvcc.profile").write_text(PROFILE)
+    nvcc, runtime, newer_runtime, cccl = (folder / "nvidia" for folder in download(WHEELS["12"], work))
+    for include in (runtime / "cuda_runtime/include", nvcc / "cuda_nvcc/include"):
+        shutil.copytree(include, home / "include", dirs_exist_ok=True)
+    shutil.copytree(cccl / "cuda_cccl/include/nv", home / "include/nv")
+    shutil.copy(newer_runtime / "cuda_runtime/lib/libcudart_static.a", home / "lib64")
+
+
+def assemble_13(work, home):
+    """Makes a toolkit in `home` from wheels, whose files are where a toolkit has them."""
+    for folder in download(WHEELS["13"], work):
+        shutil.copytree(next(folder.glob("nvidia/*")), home, dirs_exist_ok=True)
+    for program in (*home.glob("bin/*"), *home.glob("nvvm/bin/*")):
+        if program.is_file():
+            program.chmod(0o755)
+
+
+def fetch(major):
+    """Returns the toolkit's folder in the cache, after assembling it if necessary."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     cache = pathlib.Path(os.environ.get("TENSORFLOW_OPS_CACHE") or os.path.join(caches, "tensorflow_ops"))
-    pins = hashlib.sha256(" ".join(WHEELS).encode()).hexdigest()[:12]
-    folder = cache / f"cuda-{pins}"
+    recipe = hashlib.sha256(pathlib.Path(__file__).read_bytes()).hexdigest()[:12]
+    folder = cache / f"cuda-{major}-{recipe}"
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
         # Renames the folder when it is complete, so that interrupted and concurrent runs do no harm.
-        with tempfile.TemporaryDirectory(dir=cache, prefix=f"cuda-{pins}.") as work:
-            command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "download", "--no-deps"]
-            subprocess.run([*command, "-d", work, *WHEELS], check=True, capture_output=True, text=True)
-            unpacked = pathlib.Path(work) / "unpacked"
-            for wheel in sorted(pathlib.Path(work).glob("*.whl")):
-                with zipfile.ZipFile(wheel) as archive:
-                    archive.extractall(unpacked)
-            for program in [*unpacked.glob("nvidia/*/bin/*"), *unpacked.glob("nvidia/*/nvvm/bin/*")]:
-                if program.is_file():
-                    program.chmod(0o755)
+        with tempfile.TemporaryDirectory(dir=cache, prefix=f"{folder.name}.") as work:
+            home = pathlib.Path(work, "home")
+            {"12": assemble_12, "13": assemble_13}[major](pathlib.Path(work), home)
             try:
-                unpacked.rename(folder)
+                home.rename(folder)
             except OSError:
                 if not folder.exists():
                     raise
-    return next(folder.glob("nvidia/*/bin/nvcc")).parent.parent
+    return folder
 
 
-def answer(major, cuda_home, architectures):
+def with_architectures(facts, architectures):
+    """Adds the architectures to a toolkit's facts."""
+    if not architectures:
+        known = re.findall(r"compute_(\w+)", run(facts["nvcc"], "--list-gpu-arch"))
+        return facts | {"architectures": [a for a in ARCHITECTURES if a in known]}
     numbers = architectures.split()
-    if not numbers or not all(re.fullmatch(r"\d{2,3}[af]?", n) for n in numbers):
+    if not all(re.fullmatch(r"\d{2,3}[af]?", n) for n in numbers):
         return {
             "error": f"TFO_CUDA_ARCHITECTURES is {architectures!r}; expected compute capabilities such as '80 90', "
             "oldest first."
         }
-    found = {"architectures": numbers}
+    return facts | {"architectures": numbers}
+
+
+def find(major, cuda_home):
+    """Returns the facts of a toolkit, or an error."""
+    if major not in WHEELS:
+        return {"error": f"TFO_CUDA_MAJOR is {major!r}; expected 12 or 13."}
     if cuda_home:
         facts, why = toolkit(cuda_home, major)
         if facts is None:
-            return {"error": f"CUDA_HOME cannot be used: {why}. Unset CUDA_HOME to use PyPI's CUDA {major}."}
-        return found | facts
+            return {"error": f"CUDA_HOME cannot be used: {why}. Set TFO_CUDA_MAJOR, or unset CUDA_HOME."}
+        return facts
     on_path = shutil.which("nvcc")
-    places = ["/usr/local/cuda"]
+    places = ["/usr/local/cuda", f"/usr/local/cuda-{major}"]
     if on_path:
         places.insert(0, str(pathlib.Path(on_path).resolve().parent.parent))
     for place in places:
         if os.path.exists(place):
             facts, _ = toolkit(place, major)
             if facts is not None:
-                return found | facts
+                return facts
     try:
-        home = fetch()
+        home = fetch(major)
     except subprocess.CalledProcessError as error:
         return {
-            "error": f"There is no CUDA {major} toolkit on this machine, and its wheels could not be downloaded "
-            f"({error.stderr.strip()[-500:]}). Set CUDA_HOME to a toolkit, or make PyPI reachable for pip. "
+            "error": f"There is no CUDA {major} toolkit on this machine, and its packages could not be downloaded "
+            f"({error.stderr.strip()[-700:]}). Set CUDA_HOME to a toolkit."
         }
     facts, why = toolkit(home, major)
-    return found | facts if facts else {"error": f"PyPI's CUDA wheels cannot be used: {why}."}
+    return facts or {"error": f"The toolkit from packages cannot be used: {why}."}
+
+
+def answer(major, cuda_home, architectures):
+    facts = find(major, cuda_home)
+    return facts if "error" in facts else with_architectures(facts, architectures)
 
 
 print(json.dumps(answer(*sys.argv[1:]), ensure_ascii=False))

@@ -238,7 +238,7 @@ def _shared_object(name, deps, symbols, libraries = [], linkopts = [], tags = []
         ] + linkopts + ["$(execpath %s)" % library for library in libraries] + select({
             _OPT: ["-s"],  # strip symbols
             "//conditions:default": [],
-        }) + (["-ldl", "-lrt", "-lpthread"] if CUDA_ENABLED else []),
+        }),
         linkshared = True,
         linkstatic = True,
         tags = tags,
@@ -360,7 +360,7 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
             name = name + "_on_gpu",
             testonly = True,
             tags = ["on_gpu"],
-            linkopts = ["-static-libgcc", "-l:libstdc++.a", "-Wl,--as-needed", "-ldl", "-lrt", "-lpthread"],
+            linkopts = ["-static-libgcc", "-l:libstdc++.a", "-Wl,--as-needed"],
             deps = deps + cuda_deps + [_CORE["gpu_testing_cuda"]],
             **attributes
         )

@@ -30,7 +30,7 @@ wheel = rule(
         "pyproject": attr.label(allow_single_file = True, doc = "pyproject.toml, for setuptools."),
         "metadata_files": attr.label_list(allow_files = True, doc = "README.md and LICENSE."),
         "release_objects": attr.label_list(allow_files = [".so"], doc = "Shared objects for further releases of TensorFlow."),
-        "local_version": attr.string(doc = "Part of the version after +, such as cu130."),
+        "local_version": attr.string(doc = "Part of the version after +, such as cu12."),
         "platform": attr.string(doc = "The wheel's platform tag, if not this machine's."),
         "_make_wheel": attr.label(default = "//tools/build_defs:make_wheel", executable = True, cfg = "exec"),
     },

@@ -75,7 +75,7 @@ for source in "${sources[@]}"; do object_of "$source" && echo; done | xargs ar q
 programs=()
 for test in "${tests[@]}"; do
   programs+=("$out/$(basename "$test" .cc)")
-  "$NVCC" -o "${programs[-1]}" "$(object_of "$test")" "$out/libkernels.a"
+  "$NVCC" -cudadevrt none -o "${programs[-1]}" "$(object_of "$test")" "$out/libkernels.a"
 done
 ! "$only_build" || exit 0
 

@@ -90,6 +90,22 @@ has_apt() {
   command -v apt-get >/dev/null && command -v apt-cache >/dev/null && command -v dpkg-deb >/dev/null
 }
 
+debian_keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+
+# Prints the version of package $2 in Debian's suite $3, component $4, from the archives in this machine's
+# configuration, likely ones first; nothing if none has it. private_apt then finds the package in folder $1.
+version_in_debian() {
+  local apt=$1 package=$2 suite=$3 component=$4 all archive version=
+  all=$(private_apt apt-get "$apt/machine" --print-uris update | sed -nE "s#^'(.*)/dists/.*#\1#p" | awk '!seen[$0]++')
+  say "reading the package list of Debian $suite"
+  while read -r archive && [[ $version != *[0-9]* ]]; do
+    printf 'deb [signed-by=%s] %s %s %s\n' "$debian_keyring" "$archive" "$suite" "$component" >"$apt/sources.list"
+    private_apt apt-get "$apt" -qq update >&2 || true
+    version=$(private_apt apt-cache "$apt" policy "$package" | sed -n 's/^ *Candidate: *//p')
+  done < <(grep -E '/debian/?$' <<<"$all"; grep -vE '/debian/?$|security' <<<"$all")
+  [[ $version != *[0-9]* ]] || printf '%s\n' "$version"
+}
+
 # Runs pip quietly in interpreter $1, with temporary files in folder $2. -I excludes
 # the caller's PYTHONPATH and user packages.
 run_pip() {

@@ -24,43 +24,20 @@ python=$2
 work=$prefix.work
 bazel_version=$(<"$root/.bazelversion")
 suite=forky
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 other_way="Or put Bazelisk on PATH (it downloads Bazel itself; needs the open internet)."
 
 rm -rf "$work"
 trap 'rm -rf "$work"' EXIT
 make_folder "$work" "Set TENSORFLOW_OPS_CACHE to a folder of yours that is not under /tmp."
 
-[[ -r $keyring ]] ||
-  die "$keyring is missing, so Debian's packages cannot be checked." "Run: sudo apt-get install debian-archive-keyring" "$other_way"
+[[ -r $debian_keyring ]] ||
+  die "$debian_keyring is missing, so Debian's packages cannot be checked." "Run: sudo apt-get install debian-archive-keyring" "$other_way"
 
 # ---------------------------------------------------------------------------
 # Debian's packages.
 
-# Prints the archives in this machine's configuration, likely ones first.
-archives() {
-  local all
-  all=$(private_apt apt-get "$work/machine" --print-uris update | sed -nE "s#^'(.*)/dists/.*#\1#p" | awk '!seen[$0]++')
-  grep -E '/debian/?$' <<<"$all" || true
-  grep -vE '/debian/?$|security' <<<"$all" || true
-}
-
 apt=$work/apt
-mkdir -p "$apt"
-
-# Prints the version of bazel-bootstrap that the archives in use offer.
-offered_version() {
-  private_apt apt-cache "$apt" policy bazel-bootstrap | sed -n 's/^ *Candidate: *//p'
-}
-
-offered=
-while read -r archive; do
-  say "reading the package list of Debian $suite"
-  printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$archive" "$suite" >"$apt/sources.list"
-  private_apt apt-get "$apt" -qq update >&2 || true
-  offered=$(offered_version)
-  [[ $offered != *[0-9]* ]] || break
-done < <(archives)
+offered=$(version_in_debian "$apt" bazel-bootstrap "$suite" main)
 case $offered in
   "$bazel_version"*) ;;
   *[0-9]*)

@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "tensorflow/core/framework/allocator.h"
-#include "tensorflow/core/framework/device_base.h"
-#include "tensorflow/core/platform/threadpool.h"
-#include "tensorflow_ops/core/cc/host_call.h"
+#include "tensorflow/core/framework/device.h"
 
 namespace tfo {
 
@@ -28,60 +26,36 @@ void CountedKernel<Cpu>::Compute(::tensorflow::OpKernelContext* ctx) {
 #ifdef TFO_CUDA
 void CountedKernel<Gpu>::ComputeAsync(::tensorflow::OpKernelContext* ctx,
                                       DoneCallback done) {
-  using ::tensorflow::Tensor;
   struct Pending {
-    ::tensorflow::OpKernelContext* ctx;
-    DoneCallback done;
     CountedOutputs results;
-    Tensor count;  // on the host
-
-    void Finish() {
-      const int32_t n = *Data<int32_t>(count);
-      for (size_t i = 0; i < results.outputs.size(); ++i) {
-        ctx->set_output(static_cast<int>(i), results.outputs[i].Slice(0, n));
-      }
-      results = {};
-      done();
-    }
+    ::tensorflow::Tensor count;  // on the host
   };
-  auto pending = std::make_unique<Pending>();
-  pending->ctx = ctx;
-  pending->done = std::move(done);
-  const auto start = [&]() -> absl::Status {
-    TF_RETURN_IF_ERROR(Run(ctx, &pending->results));
-    ::tensorflow::AllocatorAttributes pinned;
-    pinned.set_on_host(true);
-    pinned.set_gpu_compatible(true);
-    TF_RETURN_IF_ERROR(ctx->allocate_temp(::tensorflow::DT_INT32,
-                                          ::tensorflow::TensorShape({1}),
-                                          &pending->count, pinned));
-    const Gpu gpu = GetDevice<Gpu>(ctx);
-    TF_RETURN_IF_ERROR(ToStatus(EnqueueCopyToHost(gpu, pending->count.data(),
-                                                  pending->results.count.data(),
-                                                  sizeof(int32_t))));
-    // The driver's thread must not call CUDA, which `done` may do.
-    return ToStatus(EnqueueHostCall(
-        gpu,
-        [](void* argument) {
-          auto* const finished = static_cast<Pending*>(argument);
-          const auto* workers =
-              finished->ctx->device()->tensorflow_cpu_worker_threads();
-          workers->workers->Schedule([finished] {
-            const std::unique_ptr<Pending> owned(finished);
-            owned->Finish();
-          });
-        },
-        pending.get()));
-  };
-  const absl::Status status = start();
-  if (status.ok()) {
-    pending.release();  // the callback owns it
-    return;
-  }
-  ctx->CtxFailure(status);
-  pending->done();
+  const auto pending = std::make_shared<Pending>();
+  OP_REQUIRES_OK_ASYNC(ctx, Run(ctx, &pending->results), done);
+  ::tensorflow::AllocatorAttributes pinned;
+  pinned.set_on_host(true);
+  pinned.set_gpu_compatible(true);
+  OP_REQUIRES_OK_ASYNC(
+      ctx,
+      ctx->allocate_temp(::tensorflow::DT_INT32,
+                         ::tensorflow::TensorShape({1}), &pending->count,
+                         pinned),
+      done);
+  // TensorFlow calls back once the stream has reached the copy, or has failed.
+  ctx->op_device_context()->CopyDeviceTensorToCPU(
+      &pending->results.count, "count",
+      static_cast<::tensorflow::Device*>(ctx->device()), &pending->count,
+      [ctx, pending, done = std::move(done)](const absl::Status& copied) {
+        OP_REQUIRES_OK_ASYNC(ctx, copied, done);
+        const int32_t n = *Data<int32_t>(pending->count);
+        auto& outputs = pending->results.outputs;
+        for (size_t i = 0; i < outputs.size(); ++i) {
+          ctx->set_output(static_cast<int>(i), outputs[i].Slice(0, n));
+        }
+        outputs.clear();
+        done();
+      });
 }
-
 #endif  // TFO_CUDA
 
 }  // namespace tfo

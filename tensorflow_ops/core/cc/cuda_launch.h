@@ -131,6 +131,10 @@ __device__ inline void* DynamicShared() {
 #endif
 }
 
+// At most so many bytes of shared memory are a kernel's __shared__ variables,
+// if it also has DynamicShared, and the system's share of each block.
+inline constexpr int kOtherShared = 2 << 10;
+
 // Enqueues kernel(args...) on grid x block threads; each block has
 // `shared_bytes` of DynamicShared. Returns null or the launch's error.
 template <typename... Parameters, typename... Arguments>
@@ -138,12 +142,18 @@ Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
                        unsigned block, int shared_bytes,
                        void (*kernel)(Parameters...), Arguments... arguments) {
   if (grid == 0) return nullptr;
+  // A block has 48 kB, __shared__ variables included, unless its kernel asks
+  // for more.
+  const bool ask = shared_bytes + kOtherShared > (48 << 10);
 #ifdef TFO_CUDA_EMULATION
-  cuda_emulation::Run(grid, block, shared_bytes, [&] { kernel(arguments...); });
+  cuda_emulation::Run(grid, block, shared_bytes,
+                      (ask ? cuda_emulation::kSharedBytes
+                           : cuda_emulation::kSharedBytesUnasked) -
+                          kOtherShared,
+                      [&] { kernel(arguments...); });
   return nullptr;
 #else
-  constexpr int kDefaultMax = 48 << 10;
-  if (shared_bytes > kDefaultMax) {
+  if (ask) {
     const cudaError_t error = cudaFuncSetAttribute(
         reinterpret_cast<const void*>(kernel),
         cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);

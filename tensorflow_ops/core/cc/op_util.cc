@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <new>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -11,6 +12,7 @@
 #include "tensorflow/core/platform/threadpool.h"
 #include "tensorflow_ops/core/cc/claimed_loop.h"
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/cuda_driver.h"
 #ifdef TFO_CUDA
 #include "tensorflow/core/util/determinism.h"
 #include "xla/stream_executor/stream.h"
@@ -84,6 +86,16 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx) {
 }
 
 #ifdef TFO_CUDA
+const char* GpuDeviceType() {
+  static const auto& type = *new std::string([] {
+    const int driver = CudaOfDriver() / 1000, kernels = CudaOfKernels() / 1000;
+    return driver == 0 || driver >= kernels
+               ? std::string(::tensorflow::DEVICE_GPU)
+               : absl::StrCat("GPU with a driver for CUDA ", kernels);
+  }());
+  return type.c_str();
+}
+
 template <>
 Gpu GetDevice<Gpu>(::tensorflow::OpKernelContext* ctx) {
   Gpu gpu;

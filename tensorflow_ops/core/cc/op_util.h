@@ -75,6 +75,11 @@ Cpu GetDevice<Cpu>(::tensorflow::OpKernelContext* ctx);
 #ifdef TFO_CUDA
 template <>
 Gpu GetDevice<Gpu>(::tensorflow::OpKernelContext* ctx);
+
+// Returns the device type to register CUDA kernels for: GPUs, or no device's
+// if the driver is too old to run them, so that soft placement takes the CPU's
+// kernels and an error names what is missing.
+const char* GpuDeviceType();
 #endif
 
 // Gives a device scratch memory, which lives as long as `memory`.
@@ -195,14 +200,14 @@ struct DataTypeOf<BFloat16> {
 #define TFO_REGISTER_KERNELS(op, Kernel, ...)                               \
   TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
                           __VA_ARGS__);                                     \
-  TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_GPU, Kernel, ::tfo::Gpu, \
+  TFO_REGISTER_KERNELS_ON(op, ::tfo::GpuDeviceType(), Kernel, ::tfo::Gpu, \
                           __VA_ARGS__)
 #define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                       \
   REGISTER_KERNEL_BUILDER(                                                    \
       Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_CPU) __VA_ARGS__, \
       ::tfo::CheckedKernel<Kernel<::tfo::Cpu>>);                              \
   REGISTER_KERNEL_BUILDER(                                                    \
-      Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_GPU) __VA_ARGS__, \
+      Name("TensorflowOps>" op).Device(::tfo::GpuDeviceType()) __VA_ARGS__, \
       ::tfo::CheckedKernel<Kernel<::tfo::Gpu>>)
 #else
 #define TFO_REGISTER_KERNELS(op, Kernel, ...)                               \

@@ -26,6 +26,7 @@
 #include "tensorflow/core/public/version.h"
 #define EIGEN_USE_THREADS
 #include "tensorflow_ops/core/cc/xla_call.h"
+#include "tensorflow_ops/core/cc/xla_scratch.h"
 #include "unsupported/Eigen/CXX11/Tensor"
 #include "xla/ffi/api/c_api.h"
 #include "xla/ffi/api/c_api_internal.h"
@@ -52,24 +53,16 @@ using ::tensorflow::TensorValue;
 
 // ---- XLA's C interface
 
-// Returns a zeroed argument struct: Args<XLA_FFI_State_Get_Args>(size).
-template <typename T>
-T Args(size_t struct_size) {
-  T args = {};
-  args.struct_size = struct_size;
-  return args;
-}
-
 // Converts XLA's error to a status, and frees it.
 absl::Status ToStatus(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
   if (error == nullptr) return absl::OkStatus();
-  auto message = Args<XLA_FFI_Error_GetMessage_Args>(
+  auto message = XlaArgs<XLA_FFI_Error_GetMessage_Args>(
       XLA_FFI_Error_GetMessage_Args_STRUCT_SIZE);
   message.error = error;
   api->XLA_FFI_Error_GetMessage(&message);
   const absl::Status status = absl::InternalError(message.message);
-  auto destroy =
-      Args<XLA_FFI_Error_Destroy_Args>(XLA_FFI_Error_Destroy_Args_STRUCT_SIZE);
+  auto destroy = XlaArgs<XLA_FFI_Error_Destroy_Args>(
+      XLA_FFI_Error_Destroy_Args_STRUCT_SIZE);
   destroy.error = error;
   api->XLA_FFI_Error_Destroy(&destroy);
   return status;
@@ -80,7 +73,7 @@ XLA_FFI_Error* ToXla(const XLA_FFI_Api* api, const absl::Status& status) {
   if (status.ok()) return nullptr;
   const std::string message(status.message());
   auto args =
-      Args<XLA_FFI_Error_Create_Args>(XLA_FFI_Error_Create_Args_STRUCT_SIZE);
+      XlaArgs<XLA_FFI_Error_Create_Args>(XLA_FFI_Error_Create_Args_STRUCT_SIZE);
   args.message = message.c_str();
   args.errc = static_cast<XLA_FFI_Error_Code>(status.code());
   return api->XLA_FFI_Error_Create(&args);
@@ -153,33 +146,15 @@ class ResultAllocator : public ::tensorflow::Allocator {
 class ScratchAllocator : public ::tensorflow::Allocator {
  public:
   ScratchAllocator(const XLA_FFI_Api* api, XLA_FFI_ExecutionContext* ctx)
-      : api_(api), ctx_(ctx) {}
+      : memory_(api, ctx) {}
   std::string Name() override { return "xla_scratch"; }
   void* AllocateRaw(size_t alignment, size_t bytes) override {
-    auto args = Args<XLA_FFI_DeviceMemory_Allocate_Args>(
-        XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE);
-    args.ctx = ctx_;
-    args.size = bytes;
-    args.alignment = alignment;
-    if (!ToStatus(api_, api_->XLA_FFI_DeviceMemory_Allocate(&args)).ok()) {
-      return nullptr;
-    }
-    bytes_[args.data] = bytes;
-    return args.data;
+    return memory_.Allocate(alignment, bytes);
   }
-  void DeallocateRaw(void* data) override {
-    auto args = Args<XLA_FFI_DeviceMemory_Free_Args>(
-        XLA_FFI_DeviceMemory_Free_Args_STRUCT_SIZE);
-    args.ctx = ctx_;
-    args.size = bytes_[data];
-    args.data = data;
-    ToStatus(api_, api_->XLA_FFI_DeviceMemory_Free(&args)).IgnoreError();
-  }
+  void DeallocateRaw(void* data) override { memory_.Free(data); }
 
  private:
-  const XLA_FFI_Api* const api_;
-  XLA_FFI_ExecutionContext* const ctx_;
-  std::map<void*, size_t> bytes_;
+  XlaScratch memory_;
 };
 
 // XLA's thread pool, which is TensorFlow's intra-op pool.
@@ -304,7 +279,8 @@ absl::Status Instantiate(const XLA_FFI_CallFrame& frame,
                          const char* device_type) {
   auto state = std::make_unique<State>();
   TF_RETURN_IF_ERROR(MakeState(frame, device_type, state.get()));
-  auto args = Args<XLA_FFI_State_Set_Args>(XLA_FFI_State_Set_Args_STRUCT_SIZE);
+  auto args =
+      XlaArgs<XLA_FFI_State_Set_Args>(XLA_FFI_State_Set_Args_STRUCT_SIZE);
   args.ctx = frame.ctx;
   args.type_id = &state_type;
   args.state = state.get();
@@ -328,7 +304,8 @@ absl::Status FromHost(se::Stream* stream, const Tensor& host,
 }
 
 absl::Status Execute(const XLA_FFI_CallFrame& frame, bool gpu) {
-  auto get = Args<XLA_FFI_State_Get_Args>(XLA_FFI_State_Get_Args_STRUCT_SIZE);
+  auto get =
+      XlaArgs<XLA_FFI_State_Get_Args>(XLA_FFI_State_Get_Args_STRUCT_SIZE);
   get.ctx = frame.ctx;
   get.type_id = &state_type;
   TF_RETURN_IF_ERROR(ToStatus(frame.api, frame.api->XLA_FFI_State_Get(&get)));
@@ -445,8 +422,8 @@ XLA_FFI_Error* RegisterState(const XLA_FFI_Api* api) {
   static XLA_FFI_TypeInfo info = {
       XLA_FFI_TypeInfo_STRUCT_SIZE, nullptr,
       [](void* state) { delete static_cast<State*>(state); }};
-  auto args =
-      Args<XLA_FFI_Type_Register_Args>(XLA_FFI_Type_Register_Args_STRUCT_SIZE);
+  auto args = XlaArgs<XLA_FFI_Type_Register_Args>(
+      XLA_FFI_Type_Register_Args_STRUCT_SIZE);
   args.name = {kXlaCallTarget, sizeof(kXlaCallTarget) - 1};
   args.type_id = &state_type;
   args.type_info = &info;
@@ -456,7 +433,7 @@ XLA_FFI_Error* RegisterState(const XLA_FFI_Api* api) {
 XLA_FFI_Error* RegisterHandler(const XLA_FFI_Api* api,
                                absl::string_view platform,
                                XLA_FFI_Handler* handler) {
-  auto args = Args<XLA_FFI_Handler_Register_Args>(
+  auto args = XlaArgs<XLA_FFI_Handler_Register_Args>(
       XLA_FFI_Handler_Register_Args_STRUCT_SIZE);
   args.name = {kXlaCallTarget, sizeof(kXlaCallTarget) - 1};
   args.platform = {platform.data(), platform.size()};

@@ -4,11 +4,12 @@ import functools
 import os
 import re
 import types
+import warnings
 
 import tensorflow as tf
 
-# TensorFlow has no public API to look up an op.
-from tensorflow.python.framework import op_def_registry
+# TensorFlow has no public API to look up an op or its kernels.
+from tensorflow.python.framework import kernels, op_def_registry
 
 from tensorflow_ops.core.python import autograph, build_info, compatibility
 
@@ -92,9 +93,20 @@ def _load_xla():
     return None
 
 
+def gpu_error():
+    """Returns why GPUs run no kernels of this package, or None."""
+    if not build_info.CUDA_VERSION:
+        return "this wheel has no GPU kernels"
+    # See GpuDeviceType() in op_util.h. Does not initialize TensorFlow's devices, which users configure after import.
+    if "GPU" in {kernel.device_type for kernel in kernels.get_registered_kernels_for_op("TensorflowOps>ZeroOut").kernel}:
+        return None
+    driver = {"12": 525, "13": 580}[build_info.CUDA_VERSION.partition(".")[0]]
+    return f"the NVIDIA driver is too old: kernels of CUDA {build_info.CUDA_VERSION} need {driver} or newer"
+
+
 def supports_xla():
     """Returns whether XLA can compile the ops for this machine's devices."""
-    return xla_error is None and bool(build_info.CUDA_VERSION or not tf.config.list_physical_devices("GPU"))
+    return xla_error is None and (gpu_error() is None or not tf.config.list_physical_devices("GPU"))
 
 
 # The generated op functions. Loaded with the package, so that a SavedModel finds
@@ -102,3 +114,5 @@ def supports_xla():
 ops = types.SimpleNamespace(**_op_functions(_load()))
 xla_error = _load_xla()
 setattr(tf, _MARK, _FOLDER)
+if build_info.CUDA_VERSION and gpu_error():
+    warnings.warn(f"tensorflow_ops runs on the CPU only: {gpu_error()}.", RuntimeWarning, stacklevel=2)

@@ -8,21 +8,21 @@ from tensorflow_ops.core.python import build_info, compatibility, library
 
 
 def _native_build_info():
-    """Returns the facts that C++ knows: compiler, the processor's CPU level, the level in use, the build's levels."""
+    """Returns the facts of the op BuildInfo, in its order."""
     with tf.init_scope(), tf.device("CPU:0"):
         return [fact.decode() for fact in library.ops.tensorflow_ops_build_info().numpy()]
 
 
 def cpu_levels() -> list[str]:
     """Returns the valid values of `TENSORFLOW_OPS_CPU`: levels of this build and this processor, narrowest first."""
-    _, processor, _, built = _native_build_info()
+    _, processor, _, built, _ = _native_build_info()
     levels = ["baseline", "avx2", "avx512"]
     return [level for level in built.split() if levels.index(level) <= levels.index(processor)]
 
 
 def versions() -> dict[str, str]:
     """Returns the lines of `show_versions`, by name."""
-    compiler, processor, active, built = _native_build_info()
+    compiler, processor, active, built, driver = _native_build_info()
     build = tf.sysconfig.get_build_info()
     cuda = build_info.CUDA_VERSION
     architectures = ", ".join(f"sm_{a}" for a in build_info.CUDA_ARCHITECTURES)
@@ -32,9 +32,10 @@ def versions() -> dict[str, str]:
         "running TensorFlow": tf.__version__,
         "kernels in use": f"for TensorFlow {build_info.KERNELS[compatibility.kernels()][1]}",
         "TensorFlow's own CUDA": build.get("cuda_version", "none"),
-        "GPU kernels": f"CUDA {cuda} ({architectures}, newer GPUs from PTX; needs driver 580)" if cuda else "none",
+        "GPU kernels": f"CUDA {cuda} ({architectures}, newer GPUs from PTX)" if cuda else "none",
+        "NVIDIA driver": f"for CUDA {int(driver) // 1000}.{int(driver) % 1000 // 10}" if int(driver) else "none",
         "GPUs": ", ".join(d.name for d in tf.config.list_physical_devices("GPU")) or "none",
-        "XLA": f"no: {library.xla_error}" if library.xla_error else "CPU, GPU" if cuda else "CPU",
+        "XLA": f"no: {library.xla_error}" if library.xla_error else "CPU" if library.gpu_error() else "CPU, GPU",
         "CPU instruction set": f"{active} (this processor has {processor}; this build: {built})",
         "compiler": compiler,
         "Python": platform.python_version(),
@@ -47,7 +48,7 @@ def show_versions() -> None:
 
     They are: the releases of TensorFlow built against, the one running, and the one whose
     kernels are in use; CUDA and the GPU architectures of the
-    kernels; the devices for which XLA compiles the ops, or why it cannot; the CPU
+    kernels; the newest CUDA that the driver runs; the devices for which XLA compiles the ops, or why it cannot; the CPU
     instruction set in use, the processor's, and those that the kernels were compiled for
     (the environment variable `TENSORFLOW_OPS_CPU` = baseline, avx2 or avx512 selects a
     lower one).

@@ -27,7 +27,7 @@ inline absl::Status ReadBoxFormat(::tensorflow::OpKernelConstruction* ctx,
 #define TFO_REGISTER_WIDE_KERNELS(op, Kernel, ...)                   \
   TFO_REGISTER_WIDE_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, \
                                ::tfo::Cpu, __VA_ARGS__);             \
-  TFO_REGISTER_WIDE_KERNELS_ON(op, ::tensorflow::DEVICE_GPU, Kernel, \
+  TFO_REGISTER_WIDE_KERNELS_ON(op, ::tfo::GpuDeviceType(), Kernel, \
                                ::tfo::Gpu, __VA_ARGS__)
 #else
 #define TFO_REGISTER_WIDE_KERNELS(op, Kernel, ...)                   \

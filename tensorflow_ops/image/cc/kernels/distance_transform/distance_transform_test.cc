@@ -263,7 +263,10 @@ TFO_CUDA_TEST(DistanceTransform, CudaFloat) {
                                {1, 33, 1, 1},
                                {2, 13, 33, 1},
                                {1, 3, 40, 3},
-                               {1, 1, 1, 40}});
+                               {1, 1, 1, 40},
+                               // The most that shared memory holds, and more.
+                               {1, 1, 3072, 1},
+                               {1, 1, 3073, 1}});
 }
 
 TFO_CUDA_TEST(DistanceTransform, CudaOtherDtypes) {

@@ -64,8 +64,8 @@ class GatherTreeOp : public OpKernel {
 TFO_REGISTER(::tensorflow::DEVICE_CPU, Cpu, int32_t);
 TFO_REGISTER(::tensorflow::DEVICE_CPU, Cpu, int64_t);
 #ifdef TFO_CUDA
-TFO_REGISTER(::tensorflow::DEVICE_GPU, Gpu, int32_t);
-TFO_REGISTER(::tensorflow::DEVICE_GPU, Gpu, int64_t);
+TFO_REGISTER(::tfo::GpuDeviceType(), Gpu, int32_t);
+TFO_REGISTER(::tfo::GpuDeviceType(), Gpu, int64_t);
 #endif
 #undef TFO_REGISTER
 

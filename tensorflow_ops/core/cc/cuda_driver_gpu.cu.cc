@@ -1,0 +1,18 @@
+#include "tensorflow_ops/core/cc/cuda_driver.h"
+
+#include "tensorflow_ops/core/cc/cuda_launch.h"
+
+namespace tfo {
+
+#ifdef TFO_CUDA_EMULATION
+int CudaOfDriver() { return 0; }
+int CudaOfKernels() { return 0; }
+#else
+int CudaOfDriver() {
+  int version = 0;
+  return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;
+}
+int CudaOfKernels() { return CUDART_VERSION; }
+#endif
+
+}  // namespace tfo
