@@ -181,7 +181,9 @@ def kernels(package: pathlib.Path) -> dict[str, tuple[list[str], list[str]]]:
         text = file.read_text(encoding="utf-8")
         # The macros register kernels of both devices.
         for macro, op in re.findall(r'(TFO_REGISTER\w*\(\s*"|Name\("TensorflowOps>)(\w+)"', text):
-            devices[_key(op)] = ["CPU", "CUDA"] if "TFO" in macro or "DEVICE_GPU" in text or "GpuDeviceType" in text else ["CPU"]
+            devices[_key(op)] = (
+                ["CPU", "CUDA"] if "TFO" in macro or "DEVICE_GPU" in text or "GpuDeviceType" in text else ["CPU"]
+            )
     return {op: (dtypes[op], devices[op]) for op in dtypes if op in devices}
 
 

@@ -37,9 +37,8 @@ void CountedKernel<Gpu>::ComputeAsync(::tensorflow::OpKernelContext* ctx,
   pinned.set_gpu_compatible(true);
   OP_REQUIRES_OK_ASYNC(
       ctx,
-      ctx->allocate_temp(::tensorflow::DT_INT32,
-                         ::tensorflow::TensorShape({1}), &pending->count,
-                         pinned),
+      ctx->allocate_temp(::tensorflow::DT_INT32, ::tensorflow::TensorShape({1}),
+                         &pending->count, pinned),
       done);
   // TensorFlow calls back once the stream has reached the copy, or has failed.
   ctx->op_device_context()->CopyDeviceTensorToCPU(

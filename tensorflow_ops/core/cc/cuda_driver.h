@@ -4,8 +4,8 @@
 
 namespace tfo {
 
-// Returns the newest CUDA that the driver runs: 12040 for 12.4, or 0 if there is
-// no driver.
+// Returns the newest CUDA that the driver runs: 12040 for 12.4, or 0 if there
+// is no driver.
 int CudaOfDriver();
 
 // Returns the CUDA that the kernels are compiled with, likewise.

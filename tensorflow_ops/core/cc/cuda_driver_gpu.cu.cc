@@ -1,5 +1,4 @@
 #include "tensorflow_ops/core/cc/cuda_driver.h"
-
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 
 namespace tfo {

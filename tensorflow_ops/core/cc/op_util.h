@@ -200,14 +200,14 @@ struct DataTypeOf<BFloat16> {
 #define TFO_REGISTER_KERNELS(op, Kernel, ...)                               \
   TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
                           __VA_ARGS__);                                     \
-  TFO_REGISTER_KERNELS_ON(op, ::tfo::GpuDeviceType(), Kernel, ::tfo::Gpu, \
+  TFO_REGISTER_KERNELS_ON(op, ::tfo::GpuDeviceType(), Kernel, ::tfo::Gpu,   \
                           __VA_ARGS__)
 #define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                       \
   REGISTER_KERNEL_BUILDER(                                                    \
       Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_CPU) __VA_ARGS__, \
       ::tfo::CheckedKernel<Kernel<::tfo::Cpu>>);                              \
   REGISTER_KERNEL_BUILDER(                                                    \
-      Name("TensorflowOps>" op).Device(::tfo::GpuDeviceType()) __VA_ARGS__, \
+      Name("TensorflowOps>" op).Device(::tfo::GpuDeviceType()) __VA_ARGS__,   \
       ::tfo::CheckedKernel<Kernel<::tfo::Gpu>>)
 #else
 #define TFO_REGISTER_KERNELS(op, Kernel, ...)                               \

@@ -32,7 +32,9 @@ class GpuDriverTest(absltest.TestCase):
     def test_an_old_driver_is_named_and_has_no_kernels(self):
         shown = self._import_beside(11040)
         major = build_info.CUDA_VERSION.partition(".")[0]
-        self.assertRegex(shown, r"runs on the CPU only: the NVIDIA driver is too old: kernels of CUDA 1\d\.\d need 5[28]\d")
+        self.assertRegex(
+            shown, r"runs on the CPU only: the NVIDIA driver is too old: kernels of CUDA 1\d\.\d need 5[28]\d"
+        )
         self.assertIn("[3. 0.]", shown)
         self.assertIn("NVIDIA driver: for CUDA 11.4", shown)
         self.assertIn(f"['CPU', 'GPU with a driver for CUDA {major}']", shown)

@@ -98,7 +98,9 @@ def gpu_error():
     if not build_info.CUDA_VERSION:
         return "this wheel has no GPU kernels"
     # See GpuDeviceType() in op_util.h. Does not initialize TensorFlow's devices, which users configure after import.
-    if "GPU" in {kernel.device_type for kernel in kernels.get_registered_kernels_for_op("TensorflowOps>ZeroOut").kernel}:
+    if "GPU" in {
+        kernel.device_type for kernel in kernels.get_registered_kernels_for_op("TensorflowOps>ZeroOut").kernel
+    }:
         return None
     driver = {"12": 525, "13": 580}[build_info.CUDA_VERSION.partition(".")[0]]
     return f"the NVIDIA driver is too old: kernels of CUDA {build_info.CUDA_VERSION} need {driver} or newer"

@@ -24,11 +24,11 @@ inline absl::Status ReadBoxFormat(::tensorflow::OpKernelConstruction* ctx,
   TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, float, __VA_ARGS__); \
   TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, double, __VA_ARGS__)
 #ifdef TFO_CUDA
-#define TFO_REGISTER_WIDE_KERNELS(op, Kernel, ...)                   \
-  TFO_REGISTER_WIDE_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, \
-                               ::tfo::Cpu, __VA_ARGS__);             \
-  TFO_REGISTER_WIDE_KERNELS_ON(op, ::tfo::GpuDeviceType(), Kernel, \
-                               ::tfo::Gpu, __VA_ARGS__)
+#define TFO_REGISTER_WIDE_KERNELS(op, Kernel, ...)                             \
+  TFO_REGISTER_WIDE_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel,           \
+                               ::tfo::Cpu, __VA_ARGS__);                       \
+  TFO_REGISTER_WIDE_KERNELS_ON(op, ::tfo::GpuDeviceType(), Kernel, ::tfo::Gpu, \
+                               __VA_ARGS__)
 #else
 #define TFO_REGISTER_WIDE_KERNELS(op, Kernel, ...)                   \
   TFO_REGISTER_WIDE_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, \
