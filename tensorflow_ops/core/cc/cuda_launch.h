@@ -131,8 +131,8 @@ __device__ inline void* DynamicShared() {
 #endif
 }
 
-// At most so many bytes of shared memory are a kernel's __shared__ variables,
-// if it also has DynamicShared, and the system's share of each block.
+// An upper bound of the bytes that a kernel with DynamicShared has in __shared__
+// variables, and that the system takes of each block.
 inline constexpr int kOtherShared = 2 << 10;
 
 // Enqueues kernel(args...) on grid x block threads; each block has
