@@ -131,8 +131,8 @@ __device__ inline void* DynamicShared() {
 #endif
 }
 
-// An upper bound of the bytes that a kernel with DynamicShared has in __shared__
-// variables, and that the system takes of each block.
+// An upper bound of the bytes that a kernel with DynamicShared has in
+// __shared__ variables, and that the system takes of each block.
 inline constexpr int kOtherShared = 2 << 10;
 
 // Enqueues kernel(args...) on grid x block threads; each block has
