@@ -30,7 +30,8 @@ void CountedKernel<Gpu>::ComputeAsync(::tensorflow::OpKernelContext* ctx,
     CountedOutputs results;
     ::tensorflow::Tensor count;  // on the host
   };
-  const auto pending = std::make_shared<Pending>();
+  // Not a std::shared_ptr, which requires glibc 2.32.
+  auto pending = std::make_unique<Pending>();
   OP_REQUIRES_OK_ASYNC(ctx, Run(ctx, &pending->results), done);
   ::tensorflow::AllocatorAttributes pinned;
   pinned.set_on_host(true);
@@ -41,17 +42,21 @@ void CountedKernel<Gpu>::ComputeAsync(::tensorflow::OpKernelContext* ctx,
                          &pending->count, pinned),
       done);
   // TensorFlow calls back once the stream has reached the copy, or has failed.
+  Pending* const owned = pending.release();
   ctx->op_device_context()->CopyDeviceTensorToCPU(
-      &pending->results.count, "count",
-      static_cast<::tensorflow::Device*>(ctx->device()), &pending->count,
-      [ctx, pending, done = std::move(done)](const absl::Status& copied) {
-        OP_REQUIRES_OK_ASYNC(ctx, copied, done);
-        const int32_t n = *Data<int32_t>(pending->count);
-        auto& outputs = pending->results.outputs;
-        for (size_t i = 0; i < outputs.size(); ++i) {
-          ctx->set_output(static_cast<int>(i), outputs[i].Slice(0, n));
+      &owned->results.count, "count",
+      static_cast<::tensorflow::Device*>(ctx->device()), &owned->count,
+      [ctx, owned, done = std::move(done)](const absl::Status& copied) {
+        if (copied.ok()) {
+          const int32_t n = *Data<int32_t>(owned->count);
+          const auto& outputs = owned->results.outputs;
+          for (size_t i = 0; i < outputs.size(); ++i) {
+            ctx->set_output(static_cast<int>(i), outputs[i].Slice(0, n));
+          }
+        } else {
+          ctx->CtxFailure(copied);
         }
-        outputs.clear();
+        delete owned;
         done();
       });
 }
