@@ -193,6 +193,15 @@ TFO_CUDA_TEST(CtcGpu, EqualsTheRecursionInLogarithms) {
   TestShapes<BFloat16>(Gpu(), 4);
 }
 
+// A block has up to 256 threads, a state each, and takes more states in parts.
+TFO_CUDA_TEST(CtcGpu, StatesBeyondThreadsAreTakenInParts) {
+  TestBatch(Gpu(), RandomBatch<float>(2, 40, 31, 50, 0, false, 1), false);
+  TestBatch(Gpu(), RandomBatch<float>(2, 40, 32, 50, 0, false, 2), false);
+  TestBatch(Gpu(), RandomBatch<float>(2, 280, 255, 50, 0, false, 3), false);
+  TestBatch(Gpu(), RandomBatch<float>(2, 280, 256, 50, 0, false, 4), false);
+  TestBatch(Gpu(), RandomBatch<double>(2, 600, 512, 50, 0, false, 5), false);
+}
+
 TFO_TEST(Ctc, HasTheSameBitsForAnyNumberOfThreads) {
   testing::TestThreads<Ctc>(RandomBatch<float>(3, 70, 20, 40, 0, false, 1));
 }

@@ -6,138 +6,108 @@
 
 namespace tfo::sequence_internal {
 
-// Scratch memory. A node (t, u) of an example has the index of its row of
-// logits.
-template <typename T>
-struct LossMemory<Rnnt, T> {
-  using Value = Accumulator<T>;
-  using Number = Scaled<Value>;
-  int64_t states;              // max_labels + 1
-  Number *blanks, *emissions;  // of nodes
-  Number* alpha;  // of nodes or, without a gradient, [batch, 2, states]
-  // Of gradients only.
-  Number* beta;                  // [batch, 2, states]
-  Value *blank_shares, *shares;  // of nodes' edges
-  Value* scale;                  // of nodes
-
-  // Lays out the arrays from `base` on. Returns the bytes that they take.
-  int64_t LayOut(const LabelSequences& s, bool grad, void* base) {
-    states = s.max_labels + 1;
-    const int64_t nodes = s.batch * s.frames * states;
-    ScratchLayout scratch(base);
-    scratch.Reserve(&blanks, nodes);
-    scratch.Reserve(&emissions, nodes);
-    scratch.Reserve(&alpha, grad ? nodes : s.batch * 2 * states);
-    if (!grad) return scratch.bytes();
-    scratch.Reserve(&beta, s.batch * 2 * states);
-    scratch.Reserve(&blank_shares, nodes);
-    scratch.Reserve(&shares, nodes);
-    scratch.Reserve(&scale, nodes);
-    return scratch.bytes();
-  }
-};
+// Returns where a node is in memory, from its row of logits.
+template <typename Value>
+__device__ int64_t CellOf(const LabelSequences& s,
+                          const LossMemory<Rnnt, Value>& memory, int64_t row) {
+  const int64_t u = row % memory.states, frame = row / memory.states;
+  const int64_t t = frame % s.frames;
+  return (frame - t + (t + u) % s.frames) * memory.states + u;
+}
 
 // Sets the probabilities of a node's edges, within the example's frames.
 template <typename T>
 __device__ void EmitRow(const LabelSequences& s, int64_t example, int64_t row,
                         const RowProbabilities<T>& probabilities,
-                        const LossMemory<Rnnt, T>& memory) {
+                        const LossMemory<Rnnt, Accumulator<T>>& memory) {
   const int64_t u = row % memory.states, labels = s.label_lengths[example];
   if (u > labels) return;
-  memory.blanks[row] = probabilities.Of(s.blank);
-  memory.emissions[row] = u == labels ? Scaled<Accumulator<T>>::Zero()
-                                      : probabilities.Of(s.Label(example, u));
+  const int64_t cell = CellOf(s, memory, row);
+  memory.blanks[cell] = probabilities.Of(s.blank);
+  if (u < labels) memory.labels[cell] = probabilities.Of(s.Label(example, u));
 }
 
-// The probability of the labels. All threads of the block call.
-template <typename T>
-__device__ TotalProbability<Accumulator<T>> Forward(
-    const LabelSequences& s, const LossMemory<Rnnt, T>& memory, int64_t example,
-    bool keep_all_rows) {
-  using Number = Scaled<Accumulator<T>>;
-  if (!IsValid(s, example, Rnnt::kLeastFrames)) return {Number::Zero(), false};
-  const int64_t labels = s.label_lengths[example];
-  const int64_t frames = s.logit_lengths[example], states = memory.states;
-  const int64_t first = example * s.frames * states;
-  Number* const alpha =
-      memory.alpha + (keep_all_rows ? first : example * 2 * states);
-  const auto place = [&](int64_t d, int64_t u) {
-    return keep_all_rows ? (d - u) * states + u : (d & 1) * states + u;
-  };
-  for (int64_t d = 0; d < frames + labels; ++d) {
-    __syncthreads();
-    for (int64_t u = threadIdx.x; u <= labels; u += blockDim.x) {
-      const int64_t t = d - u;
-      if (t < 0 || t >= frames) continue;
-      const int64_t node = first + t * states + u;
-      Number sum = d == 0 ? Number::One() : Number::Zero();
-      if (t > 0) {
-        sum = sum + alpha[place(d - 1, u)] * memory.blanks[node - states];
-      }
-      if (u > 0) {
-        sum = sum + alpha[place(d - 1, u - 1)] * memory.emissions[node - 1];
-      }
-      alpha[place(d, u)] = sum;
-    }
-  }
-  __syncthreads();
-  const int64_t last = first + (frames - 1) * states + labels;
-  return {alpha[place(frames + labels - 1, labels)] * memory.blanks[last],
-          true};
-}
+template <typename Value>
+struct LossPaths<Rnnt, Value, true> {
+  using Number = Scaled<Value>;
+  Number given, kept[1];
+  Number by_blank;  // paths from the frame before
 
-// Computes posteriors from the alpha that Forward kept.
-template <typename T>
-__device__ void Backward(const LabelSequences& s,
-                         const LossMemory<Rnnt, T>& memory, int64_t example,
-                         Accumulator<T> scale,
-                         const Scaled<Accumulator<T>>& total) {
-  using Number = Scaled<Accumulator<T>>;
-  const int64_t labels = s.label_lengths[example];
-  const int64_t frames = s.logit_lengths[example], states = memory.states;
-  const int64_t first = example * s.frames * states;
-  Number* const beta = memory.beta + example * 2 * states;
-  for (int64_t d = frames + labels - 1; d >= 0; --d) {
-    __syncthreads();
-    const Number* const next = beta + ((d + 1) & 1) * states;
-    for (int64_t u = threadIdx.x; u <= labels; u += blockDim.x) {
-      const int64_t t = d - u;
-      if (t < 0 || t >= frames) continue;
-      const int64_t node = first + t * states + u;
-      Number by_blank = Number::Zero(), by_label = Number::Zero();
-      if (t + 1 < frames) {
-        by_blank = memory.blanks[node] * next[u];
-      } else if (u == labels) {
-        by_blank = memory.blanks[node];
-      }
-      if (u < labels) by_label = memory.emissions[node] * next[u + 1];
-      beta[(d & 1) * states + u] = by_blank + by_label;
-      const Number way = memory.alpha[node];
-      memory.blank_shares[node] = (way * by_blank).Share(total);
-      memory.shares[node] = (way * by_label).Share(total);
-      memory.scale[node] =
-          scale * (memory.blank_shares[node] + memory.shares[node]);
-    }
+  __device__ LossPaths(int64_t u, int64_t, bool)
+      : given(Number::Zero()),
+        by_blank(u == 0 ? Number::One() : Number::Zero()) {}
+  __device__ void Step(const Number& blank, const Number& label,
+                       const Number& from) {
+    kept[0] = Sum(by_blank, from);
+    by_blank = kept[0] * blank;
+    given = kept[0] * label;
   }
+  __device__ Number Total(const Number&) const { return by_blank; }
+};
+
+template <typename Value>
+struct LossPaths<Rnnt, Value, false> {
+  using Number = Scaled<Value>;
+  Number given, kept[1];
+
+  __device__ LossPaths(int64_t u, int64_t labels, bool)
+      : given(Number::Zero()),
+        kept{u == labels ? Number::One() : Number::Zero()} {}
+  __device__ void Step(const Number& blank, const Number& label,
+                       const Number& from) {
+    kept[0] = Sum(kept[0] * blank, from * label);
+    given = kept[0];
+  }
+};
+
+// The shares of a node's edges among all paths of its example.
+template <typename Value>
+struct EdgeShares {
+  Value blank, label;
+};
+template <typename Value>
+__device__ EdgeShares<Value> SharesOf(const LabelSequences& s,
+                                      const LossMemory<Rnnt, Value>& memory,
+                                      int64_t example, int64_t row) {
+  using Number = Scaled<Value>;
+  const int64_t u = row % memory.states, labels = s.label_lengths[example];
+  const int64_t t = row / memory.states % s.frames;
+  const int64_t cell = CellOf(s, memory, row);
+  const Number total = memory.total[example].probability;
+  const Number way = Load(memory.alpha + cell);
+  EdgeShares<Value> shares = {0, 0};
+  if (t + 1 < s.logit_lengths[example]) {
+    const int64_t next = CellOf(s, memory, row + memory.states);
+    shares.blank =
+        (way * (memory.blanks[cell] * Load(memory.beta + next))).Share(total);
+  } else if (u == labels) {
+    shares.blank = (way * memory.blanks[cell]).Share(total);
+  }
+  if (u < labels) {
+    const int64_t next = CellOf(s, memory, row + 1);
+    shares.label =
+        (way * (memory.labels[cell] * Load(memory.beta + next))).Share(total);
+  }
+  return shares;
 }
 
 // Subtracts the shares of a node's edges.
 template <typename T>
 __device__ void SubtractShares(const SequenceLossGradArgs<Rnnt, T>& args,
-                               const LossMemory<Rnnt, T>& memory,
+                               const LossMemory<Rnnt, Accumulator<T>>& memory,
                                int64_t example, int64_t row) {
   using Value = Accumulator<T>;
   using Number = Scaled<Value>;
   const LabelSequences& s = args.sequences;
   const Value scale = memory.scale[row], d = args.d_loss[example];
-  const int64_t u = row % memory.states;
+  const int64_t u = row % memory.states, cell = CellOf(s, memory, row);
+  const EdgeShares<Value> shares = SharesOf(s, memory, example, row);
   T* const d_logits = args.d_logits + row * s.classes;
-  const Value blank = memory.blanks[row].Share(Number::One());
-  d_logits[s.blank] = Narrow<T>(scale * blank - d * memory.blank_shares[row]);
+  const Value blank = memory.blanks[cell].Share(Number::One());
+  d_logits[s.blank] = Narrow<T>(scale * blank - d * shares.blank);
   if (u == s.label_lengths[example]) return;
-  const Value label = memory.emissions[row].Share(Number::One());
-  d_logits[s.Label(example, u)] =
-      Narrow<T>(scale * label - d * memory.shares[row]);
+  const Value label = memory.labels[cell].Share(Number::One());
+  d_logits[s.Label(example, u)] = Narrow<T>(scale * label - d * shares.label);
 }
 
 }  // namespace tfo::sequence_internal

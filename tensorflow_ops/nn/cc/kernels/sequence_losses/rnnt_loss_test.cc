@@ -148,6 +148,15 @@ TFO_CUDA_TEST(RnntGpu, EqualsTheDefinition) {
   TestShapes<BFloat16>(Gpu(), 4);
 }
 
+// A block has up to 256 threads, a state each, and takes more states in parts.
+TFO_CUDA_TEST(RnntGpu, StatesBeyondThreadsAreTakenInParts) {
+  TestBatch(Gpu(), RandomBatch<float>(2, 40, 31, 3, 1, true, 1));
+  TestBatch(Gpu(), RandomBatch<float>(2, 3, 32, 3, 1, true, 2));
+  TestBatch(Gpu(), RandomBatch<float>(2, 9, 255, 3, 1, true, 3));
+  TestBatch(Gpu(), RandomBatch<float>(2, 4, 256, 3, 1, true, 4));
+  TestBatch(Gpu(), RandomBatch<double>(2, 7, 512, 3, 1, true, 5));
+}
+
 TFO_TEST(Rnnt, HasTheSameBitsForAnyNumberOfThreads) {
   testing::TestThreads<Rnnt>(RandomBatch<float>(3, 20, 9, 40, 1, true, 1));
 }

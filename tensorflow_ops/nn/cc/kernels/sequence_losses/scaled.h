@@ -97,14 +97,15 @@ struct alignas(16) Scaled {
   // mantissa * 2^exponent for any mantissa that is positive and normal, or 0 or
   // NaN. Its bits are faster than frexp and ldexp.
   TFO_HOST_DEVICE static Scaled Normalized(Value mantissa, int64_t exponent) {
-    if (mantissa == 0) return Zero();
-    if (mantissa != mantissa) return {mantissa, 0};
+    // Selects, since branches take longer in CUDA kernels.
+    const bool is_normal = mantissa > 0;
     Bits bits;
     memcpy(&bits, &mantissa, sizeof(bits));
-    const Bits more = (bits >> kFractionBits) - (kOne - 1);
+    const Bits more = is_normal ? (bits >> kFractionBits) - (kOne - 1) : 0;
     bits -= more * (Bits{1} << kFractionBits);  // `more` may be negative
+    exponent = is_normal ? exponent + more : mantissa == 0 ? kZero : 0;
     memcpy(&mantissa, &bits, sizeof(bits));
-    return {mantissa, exponent + more};
+    return {mantissa, exponent};
   }
   TFO_HOST_DEVICE friend Scaled operator*(const Scaled& a, const Scaled& b) {
     return Normalized(a.mantissa * b.mantissa, a.exponent + b.exponent);

@@ -92,11 +92,227 @@ struct TotalProbability {
 
 namespace sequence_internal {
 
-inline constexpr int kLossThreads = 128;
+inline constexpr int kRowThreads = 128, kMaxSweepThreads = 256;
 
-// Scratch memory of a loss; ctc_loss_gpu.h and rnnt_loss_gpu.h define it.
-template <typename Loss, typename T>
-struct LossMemory;
+// The threads of a block that sweeps an example's lattice: one for each label
+// and the end, if there are not too many.
+inline int SweepThreads(const LabelSequences& s) {
+  return static_cast<int>(
+      std::min<int64_t>((s.max_labels + 32) / 32 * 32, kMaxSweepThreads));
+}
+
+// Scratch memory. A cell belongs to a frame of an example and a state u, which
+// has emitted u labels. Cells of RNN-T that a sweep visits at once, on a
+// diagonal, are in a row: (t, u) is in row (t + u) % frames.
+template <typename Loss, typename Value>
+struct LossMemory {
+  using Number = Scaled<Value>;
+  // Kept of a cell: its paths; of CTC those that end in blank and in label u.
+  static constexpr int kKept = Loss::kHasNodes ? 1 : 2;
+  int64_t states;                  // max_labels + 1
+  Number* blanks;                  // probabilities of blank in rows of logits
+  Number* labels;                  // of label u, in [batch, frames, states]
+  Number* given;                   // between the parts of a sweep
+  int64_t given_size;              // of a part
+  TotalProbability<Value>* total;  // [batch]
+  // Of gradients only.
+  Number *alpha, *beta;  // [batch, frames, kKept, states]
+  Value* scale;          // of rows of logits
+  int64_t* next;         // [batch, states], of CTC
+
+  // Lays out the arrays from `base` on. Returns the bytes that they take.
+  int64_t LayOut(const LabelSequences& s, bool grad, void* base) {
+    states = s.max_labels + 1;
+    const int64_t cells = s.batch * s.frames * states;
+    ScratchLayout scratch(base);
+    scratch.Reserve(&blanks, s.Rows<Loss>());
+    scratch.Reserve(&labels, cells);
+    given_size = s.frames + states;
+    if (states > kMaxSweepThreads) {
+      scratch.Reserve(&given, s.batch * 4 * given_size);
+    }
+    scratch.Reserve(&total, s.batch);
+    if (!grad) return scratch.bytes();
+    scratch.Reserve(&alpha, cells * kKept);
+    scratch.Reserve(&beta, cells * kKept);
+    scratch.Reserve(&scale, s.Rows<Loss>());
+    if (!Loss::kHasNodes) scratch.Reserve(&next, s.batch * states);
+    return scratch.bytes();
+  }
+};
+
+template <typename Number>
+__device__ Number Load(const Number* from) {
+  return LoadPack<1>(from).values[0];
+}
+template <typename Number>
+__device__ void Store(const Number& number, Number* to) {
+  StorePack(Pack<Number, 1>{{number}}, to);
+}
+
+template <typename Number>
+__device__ void StoreShared(const Number& number, Number* to) {
+  uint4 word;
+  memcpy(&word, &number, sizeof(word));
+  *reinterpret_cast<uint4*>(to) = word;
+}
+
+// A sum that is not normalized: fewer instructions. Products normalize it.
+template <typename Value, typename... More>
+__device__ Scaled<Value> Sum(const Scaled<Value>& first, const More&... more) {
+  int64_t exponent = first.exponent;
+  ((exponent = more.exponent > exponent ? more.exponent : exponent), ...);
+  const auto mantissa = [exponent](const Scaled<Value>& number) {
+    return number.mantissa *
+           Scaled<Value>::PowerOfTwo(number.exponent - exponent);
+  };
+  return {(mantissa(first) + ... + mantissa(more)), exponent};
+}
+
+// Calls step(i, i % 2, load(i)) for i < steps, and load some steps ahead:
+// memory takes longer to answer than a step. Both are called in turn; load for
+// i beyond, too.
+template <typename LoadStep, typename Step>
+__device__ void ForSteps(int64_t steps, const LoadStep& load,
+                         const Step& step) {
+  constexpr int kAhead = 4;  // even
+  decltype(load(0)) loaded[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) loaded[i] = load(i);
+  for (int64_t first = 0; first < steps; first += kAhead) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (first + i >= steps) break;
+      const auto now = loaded[i];
+      loaded[i] = load(first + i + kAhead);
+      step(first + i, i % 2, now);
+    }
+  }
+}
+
+// A state's paths on a sweep, those from the start (kForward) or to the end.
+// ctc_loss_gpu.h and rnnt_loss_gpu.h define it, with these members:
+//   LossPaths(u, labels, skips);  // skips: label u may follow label u - 1
+//                                 // without a blank
+//   Number given;                 // to the next state at the next step
+//   Number kept[kKept];           // of the cell of the last step
+//   // `from` is what the state before has given. (Backward, the state before
+//   // is u + 1.)
+//   void Step(const Number& blank, const Number& label, const Number& from);
+//   Number Total(const Number& from);  // forward, of the last state
+template <typename Loss, typename Value, bool kForward>
+struct LossPaths;
+
+// Sums the paths of a valid example: a thread has a state, and passes on what
+// its neighbor needs in shared memory. If there are more states than threads,
+// part after part takes all steps, with what the part before has given. Writes
+// alpha or beta, if it has memory, and the total (kForward). All threads of the
+// block call.
+template <bool kForward, typename Loss, typename Value>
+__device__ void Sweep(const LabelSequences& s,
+                      const LossMemory<Loss, Value>& memory, int64_t example) {
+  using Number = Scaled<Value>;
+  constexpr int kKept = LossMemory<Loss, Value>::kKept;
+  const int64_t labels = s.label_lengths[example];
+  const int64_t frames = s.logit_lengths[example], states = memory.states;
+  const int64_t steps = frames + (Loss::kHasNodes ? labels : 0);
+  const int thread = threadIdx.x, threads = blockDim.x;
+  // What threads give, twice, since they alternate. Thread i reads values[i] of
+  // `given` and writes the next one or, backward, the other way round.
+  auto* const given = static_cast<Number*>(DynamicShared());
+  Number* const take[] = {given + thread + !kForward,
+                          given + (threads + 1) + thread + !kForward};
+  Number* const give[] = {given + thread + kForward,
+                          given + (threads + 1) + thread + kForward};
+  const bool is_first = thread == (kForward ? 0 : threads - 1);
+  const bool is_last = thread == (kForward ? threads - 1 : 0);
+  const int64_t parts = labels / threads + 1;
+  const int64_t first_cell = example * s.frames * states;
+  const int64_t end_cell = s.frames * states;
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t u = (kForward ? part : parts - 1 - part) * threads + thread;
+    // The steps in which the state is in the lattice.
+    const int64_t first_step = !Loss::kHasNodes ? 0 : kForward ? u : labels - u;
+    const uint64_t num_steps = u <= labels ? frames : 0;
+    const auto is_inside = [&](int64_t i) {
+      return static_cast<uint64_t>(i - first_step) < num_steps;
+    };
+    // Of the first step's cells; they are visited in turn.
+    int64_t first_frame = 0;
+    if (!kForward) {
+      first_frame = Loss::kHasNodes ? (steps - 1) % s.frames : steps - 1;
+    }
+    const auto advance = [&](int64_t* at) {
+      *at += kForward ? states : -states;
+      if (!Loss::kHasNodes) return;
+      if (kForward && *at >= end_cell) *at -= end_cell;
+      if (!kForward && *at < 0) *at += end_cell;
+    };
+    // What a part has given at each step.
+    const auto given_by = [&](int64_t p) {
+      return memory.given +
+             ((example * 2 + kForward) * 2 + p % 2) * memory.given_size;
+    };
+    const Number* const before =
+        is_first && part > 0 ? given_by(part - 1) : nullptr;
+    Number* const after =
+        is_last && part + 1 < parts ? given_by(part) : nullptr;
+    struct Loaded {
+      Number blank, label, given;
+    };
+    const Number* const blanks =
+        memory.blanks + (Loss::kHasNodes ? first_cell + u : example * s.frames);
+    const Number* const of_label = memory.labels + first_cell + u;
+    const bool has_label = u < labels;
+    int64_t load_at = first_frame * states, blank_at = first_frame;
+    const auto load = [&](int64_t i) {
+      Loaded loaded = {Number::Zero(), Number::Zero(), Number::Zero()};
+      if (is_inside(i)) {
+        loaded.blank = Load(blanks + (Loss::kHasNodes ? load_at : blank_at));
+        if (has_label) loaded.label = Load(of_label + load_at);
+      }
+      if (before != nullptr && i <= steps) loaded.given = Load(before + i);
+      advance(&load_at);
+      blank_at += kForward ? 1 : -1;
+      return loaded;
+    };
+    const bool skips =
+        u > 0 && u < labels && s.Label(example, u) != s.Label(example, u - 1);
+    LossPaths<Loss, Value, kForward> paths(u, labels, skips);
+    const auto pass_on = [&](int64_t i, int turn) {
+      StoreShared(paths.given, give[turn]);
+      if (after != nullptr) Store(paths.given, after + i);
+      __syncthreads();
+    };
+    if (is_first) {
+      for (Number* const to : take) StoreShared(Number::Zero(), to);
+    }
+    pass_on(0, 0);
+    int64_t keep_at = first_frame * states;
+    Number* const keep =
+        (kForward ? memory.alpha : memory.beta) + first_cell * kKept + u;
+    const bool keeps = memory.alpha != nullptr;
+    ForSteps(steps, load, [&](int64_t i, int turn, const Loaded& loaded) {
+      if (before != nullptr) StoreShared(loaded.given, take[turn]);
+      paths.Step(loaded.blank, loaded.label, Load(take[turn]));
+      if (keeps && is_inside(i)) {
+#pragma unroll
+        for (int k = 0; k < kKept; ++k) {
+          Store(paths.kept[k], keep + keep_at * kKept + k * states);
+        }
+      }
+      advance(&keep_at);
+      pass_on(i + 1, 1 - turn);
+    });
+    if constexpr (kForward) {
+      if (u == labels) {
+        Number* const from = steps % 2 == 0 ? take[0] : take[1];
+        if (before != nullptr) StoreShared(Load(before + steps), from);
+        memory.total[example] = {paths.Total(Load(from)), true};
+      }
+    }
+  }
+}
 
 }  // namespace sequence_internal
 }  // namespace tfo

@@ -5,8 +5,10 @@
 namespace tfo {
 namespace {
 
-using sequence_internal::kLossThreads;
+using sequence_internal::kMaxSweepThreads;
+using sequence_internal::kRowThreads;
 using sequence_internal::LossMemory;
+using sequence_internal::SweepThreads;
 
 // Calls body(example, row) for all rows of logits: with a block each or, of
 // nodes, a thread.
@@ -23,7 +25,7 @@ __device__ void ForRows(const LabelSequences& s, const Body& body) {
 }
 template <typename Loss>
 unsigned RowBlocks(const LabelSequences& s) {
-  const int64_t per_block = Loss::kHasNodes ? kLossThreads : 1;
+  const int64_t per_block = Loss::kHasNodes ? kRowThreads : 1;
   return GridSize((s.Rows<Loss>() + per_block - 1) / per_block);
 }
 
@@ -32,7 +34,7 @@ template <typename Loss, typename T>
 __global__ void ComputeEmissions(LabelSequences s, const T* logits,
                                  const Accumulator<T>* largest,
                                  const Accumulator<T>* rest,
-                                 LossMemory<Loss, T> memory) {
+                                 LossMemory<Loss, Accumulator<T>> memory) {
   ForRows<Loss>(s, [&](int64_t example, int64_t row) {
     const int64_t t = row / s.RowsPerFrame<Loss>() % s.frames;
     if (!s.HasValidLengths(example, Loss::kLeastFrames) ||
@@ -45,54 +47,71 @@ __global__ void ComputeEmissions(LabelSequences s, const T* logits,
   });
 }
 
-template <typename Loss, typename T>
-__global__ void Losses(SequenceLossArgs<Loss, T> args,
-                       LossMemory<Loss, T> memory) {
-  for (int64_t example = blockIdx.x; example < args.sequences.batch;
-       example += gridDim.x) {
-    const auto total =
-        Forward(args.sequences, memory, example, /*keep_all=*/false);
+// A block sweeps an example's paths (sequence_gpu.h).
+template <typename Loss, typename Value>
+__global__ void __launch_bounds__(kMaxSweepThreads)
+    Losses(LabelSequences s, LossMemory<Loss, Value> memory, bool zero_infinity,
+           Value* losses) {
+  for (int64_t example = blockIdx.x; example < s.batch; example += gridDim.x) {
+    double loss = NAN;
+    if (IsValid(s, example, Loss::kLeastFrames)) {
+      sequence_internal::Sweep<true>(s, memory, example);
+      __syncthreads();
+      loss = memory.total[example].Loss();
+    }
     if (threadIdx.x == 0) {
-      const double loss = total.Loss();
-      const bool zero = args.zero_infinity && loss == INFINITY;
-      args.loss[example] = zero ? 0 : loss;
+      losses[example] = zero_infinity && loss == INFINITY ? 0 : loss;
+    }
+  }
+}
+
+// The paths from the start in one block of an example, those to the end in the
+// next.
+template <typename Loss, typename Value>
+__global__ void __launch_bounds__(kMaxSweepThreads)
+    ComputePaths(LabelSequences s, LossMemory<Loss, Value> memory) {
+  for (int64_t i = blockIdx.x; i < 2 * s.batch; i += gridDim.x) {
+    const int64_t example = i / 2;
+    if (!IsValid(s, example, Loss::kLeastFrames)) {
+      if (threadIdx.x == 0 && i % 2 == 0) memory.total[example].valid = false;
+    } else if (i % 2 == 0) {
+      sequence_internal::Sweep<true>(s, memory, example);
+    } else {
+      if constexpr (!Loss::kHasNodes) LinkLabels(s, memory, example);
+      sequence_internal::Sweep<false>(s, memory, example);
     }
     __syncthreads();
   }
 }
 
-// The scale of rows and what SubtractShares subtracts.
-template <typename Loss, typename T>
-__global__ void ComputeShares(SequenceLossGradArgs<Loss, T> args,
-                              LossMemory<Loss, T> memory) {
-  using Value = Accumulator<T>;
-  const LabelSequences& s = args.sequences;
-  const int64_t per_frame = s.RowsPerFrame<Loss>();
-  const int64_t rows = s.frames * per_frame;
-  for (int64_t example = blockIdx.x; example < s.batch; example += gridDim.x) {
-    const auto total = Forward(s, memory, example, /*keep_all=*/true);
-    const Value scale = total.ScaleOf(args.d_loss[example]);
-    const bool is_nan = scale != scale;
-    const int64_t frames = total.valid ? s.logit_lengths[example] : s.frames;
-    const int64_t labels =
-        total.valid ? s.label_lengths[example] : s.max_labels;
-    for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
-      const bool inside = i / per_frame < frames && i % per_frame <= labels;
-      // Backward sets the scale of nodes.
-      memory.scale[example * rows + i] =
-          inside && (is_nan || !Loss::kHasNodes) ? scale : Value(0);
+// The scales of rows of logits, a thread each.
+template <typename Loss, typename Value>
+__global__ void ComputeScales(LabelSequences s, const Value* d_loss,
+                              LossMemory<Loss, Value> memory) {
+  const int64_t per_frame = s.RowsPerFrame<Loss>(), rows = s.Rows<Loss>();
+  const int64_t step = int64_t{gridDim.x} * kRowThreads;
+  for (int64_t row = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+       row < rows; row += step) {
+    const int64_t frame = row / per_frame, example = frame / s.frames;
+    const auto total = memory.total[example];
+    Value scale = total.ScaleOf(d_loss[example]);
+    if (total.valid && (frame % s.frames >= s.logit_lengths[example] ||
+                        row % per_frame > s.label_lengths[example])) {
+      scale = 0;
     }
-    __syncthreads();
-    if (!is_nan && scale != 0) {
-      Backward(s, memory, example, scale, total.probability);
+    if constexpr (Loss::kHasNodes) {
+      if (scale == scale && scale != 0) {
+        const auto shares = SharesOf(s, memory, example, row);
+        scale *= shares.blank + shares.label;
+      }
     }
-    __syncthreads();
+    memory.scale[row] = scale;
   }
 }
 
 template <typename Loss, typename T>
 __global__ void Subtract(SequenceLossGradArgs<Loss, T> args,
-                         LossMemory<Loss, T> memory) {
+                         LossMemory<Loss, Accumulator<T>> memory) {
   ForRows<Loss>(args.sequences, [&](int64_t example, int64_t row) {
     const auto scale = memory.scale[row];
     if (scale == 0 || scale != scale) return;
@@ -110,55 +129,75 @@ RowSumsArgs<T> SumsOf(const SequenceLossArgs<Loss, T>& args) {
 // its gradient.
 template <typename Loss, typename T, typename Args>
 Error LaunchEmissions(const Gpu& gpu, const Args& args, bool grad,
-                      LossMemory<Loss, T>* memory) {
+                      LossMemory<Loss, Accumulator<T>>* memory) {
   const LabelSequences& s = args.sequences;
   memory->LayOut(s, grad, gpu.scratch);
-  return Launch(gpu, RowBlocks<Loss>(s), kLossThreads,
-                ComputeEmissions<Loss, T>, s, args.logits,
+  return Launch(gpu, RowBlocks<Loss>(s), kRowThreads, ComputeEmissions<Loss, T>,
+                s, args.logits,
                 static_cast<const Accumulator<T>*>(args.largest),
                 static_cast<const Accumulator<T>*>(args.rest), *memory);
+}
+
+// Launches blocks that sweep.
+template <typename Value, typename... Parameters, typename... Arguments>
+Error LaunchSweeps(const Gpu& gpu, const LabelSequences& s, int64_t blocks,
+                   void (*kernel)(Parameters...), Arguments... arguments) {
+  const int threads = SweepThreads(s);
+  return LaunchWithShared(gpu, GridSize(blocks), threads,
+                          2 * (threads + 1) * sizeof(Scaled<Value>), kernel,
+                          arguments...);
 }
 
 }  // namespace
 
 template <typename Loss, typename T>
 int64_t SequenceLossScratchBytes(const SequenceLossArgs<Loss, T>& args) {
-  return std::max(LossMemory<Loss, T>().LayOut(args.sequences, false, nullptr),
-                  RowScratchBytes(SumsOf(args)));
+  return std::max(
+      LossMemory<Loss, Accumulator<T>>().LayOut(args.sequences, false, nullptr),
+      RowScratchBytes(SumsOf(args)));
 }
 template <typename Loss, typename T>
 int64_t SequenceLossScratchBytes(const SequenceLossGradArgs<Loss, T>& args) {
-  return LossMemory<Loss, T>().LayOut(args.sequences, true, nullptr);
+  return LossMemory<Loss, Accumulator<T>>().LayOut(args.sequences, true,
+                                                   nullptr);
 }
 
 template <typename Loss, typename T>
 Error SequenceLoss(const Gpu& gpu, const SequenceLossArgs<Loss, T>& args) {
-  LossMemory<Loss, T> memory = {};
+  using Value = Accumulator<T>;
+  LossMemory<Loss, Value> memory = {};
   if (const Error error = RunRowFunction(gpu, SumsOf(args))) return error;
-  if (const Error error = LaunchEmissions(gpu, args, false, &memory)) {
+  if (const Error error = LaunchEmissions<Loss, T>(gpu, args, false, &memory)) {
     return error;
   }
-  return Launch(gpu, GridSize(args.sequences.batch), kLossThreads,
-                Losses<Loss, T>, args, memory);
+  const LabelSequences& s = args.sequences;
+  return LaunchSweeps<Value>(gpu, s, s.batch, Losses<Loss, Value>, s, memory,
+                             args.zero_infinity, args.loss);
 }
 
 template <typename Loss, typename T>
 Error SequenceLossGrad(const Gpu& gpu,
                        const SequenceLossGradArgs<Loss, T>& args) {
   const LabelSequences& s = args.sequences;
-  LossMemory<Loss, T> memory = {};
-  if (const Error error = LaunchEmissions(gpu, args, true, &memory)) {
+  using Value = Accumulator<T>;
+  LossMemory<Loss, Value> memory = {};
+  if (const Error error = LaunchEmissions<Loss, T>(gpu, args, true, &memory)) {
     return error;
   }
-  if (const Error error = Launch(gpu, GridSize(s.batch), kLossThreads,
-                                 ComputeShares<Loss, T>, args, memory)) {
+  if (const Error error = LaunchSweeps<Value>(
+          gpu, s, 2 * s.batch, ComputePaths<Loss, Value>, s, memory)) {
+    return error;
+  }
+  if (const Error error = Launch(
+          gpu, GridSize((s.Rows<Loss>() + kRowThreads - 1) / kRowThreads),
+          kRowThreads, ComputeScales<Loss, Value>, s, args.d_loss, memory)) {
     return error;
   }
   const ScaledSoftmaxArgs<T> softmax{s.Rows<Loss>(), s.classes,    args.logits,
                                      memory.scale,   args.largest, args.rest,
                                      args.d_logits};
   if (const Error error = RunRowFunction(gpu, softmax)) return error;
-  return Launch(gpu, RowBlocks<Loss>(s), kLossThreads, Subtract<Loss, T>, args,
+  return Launch(gpu, RowBlocks<Loss>(s), kRowThreads, Subtract<Loss, T>, args,
                 memory);
 }
 
