@@ -4,12 +4,15 @@
 namespace tfo {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 256, kWarps = kThreads / 32;
 // Each block has memory for one example at a time. Examples are dealt to the
 // blocks in turn, and the sums of blocks are added in order.
 constexpr int64_t kMaxBlocks = 128;
+// Two rows of tags are in shared memory.
+constexpr int64_t kMaxSharedTags = 1024;
 
 using Number = Scaled<double>;
+using sequence_internal::Sum;
 
 // The largest of scores; finite: none is NaN or +inf.
 struct Largest {
@@ -20,75 +23,147 @@ struct Largest {
 // Scratch memory.
 struct Memory {
   int64_t blocks, cells;  // cells: tags * tags
-  Number* matrix;         // e^(transitions - largest)
+  Largest* of_frames;     // of logits, [batch, frames]
   Largest* largest;       // of transitions
-  bool keep_all_frames;   // all frames, for the way back
-  int64_t rows;           // of paths: frames, or 2 that alternate
-  Number* paths;          // [blocks, rows, tags]
-  Number* emissions;      // [blocks, frames, tags], if `keep_all_frames`
-  Number* after;          // [blocks, 2, tags]
-  double* sums;           // [blocks, cells], of gradients only
-  int32_t* before;        // [blocks, frames, tags]
-  double* ways;           // [blocks, 2, tags]
+  Number* matrix;         // e^(transitions - largest), or null
+  void* rows;             // [blocks, 2, tags], beyond kMaxSharedTags
+  // For the way back, or null: [blocks, frames, tags]
+  Number *paths, *emissions;
+  double* sums;     // [blocks, cells], of gradients only
+  int32_t* before;  // [blocks, frames, tags], of decoding only
 
-  int64_t LayOut(int64_t batch, int64_t frames, int64_t tags, bool keep_frames,
-                 bool grad, void* base) {
+  enum Pass { kLikelihood, kMarginals, kGradients, kDecode };
+  int64_t LayOut(int64_t batch, int64_t frames, int64_t tags, Pass pass,
+                 void* base) {
     blocks = std::min(batch, kMaxBlocks);
     cells = tags * tags;
-    keep_all_frames = keep_frames;
-    rows = keep_all_frames ? frames : 2;
     ScratchLayout scratch(base);
-    scratch.Reserve(&matrix, cells);
+    const int64_t of_blocks = blocks * frames * tags;
+    scratch.Reserve(&of_frames, batch * frames);
     scratch.Reserve(&largest, 1);
-    scratch.Reserve(&paths, blocks * rows * tags);
-    if (keep_all_frames) scratch.Reserve(&emissions, blocks * frames * tags);
-    scratch.Reserve(&after, blocks * 2 * tags);
-    if (grad) scratch.Reserve(&sums, blocks * cells);
+    if (tags > kMaxSharedTags) {
+      Number* wide;
+      scratch.Reserve(&wide, blocks * 2 * tags);
+      rows = wide;
+    }
+    if (pass == kDecode) {
+      scratch.Reserve(&before, of_blocks);
+      return scratch.bytes();
+    }
+    scratch.Reserve(&matrix, cells);
+    if (pass == kLikelihood) return scratch.bytes();
+    scratch.Reserve(&paths, of_blocks);
+    scratch.Reserve(&emissions, of_blocks);
+    if (pass == kGradients) scratch.Reserve(&sums, blocks * cells);
     return scratch.bytes();
   }
-  int64_t LayOutDecode(int64_t batch, int64_t frames, int64_t tags,
-                       void* base) {
-    blocks = std::min(batch, kMaxBlocks);
-    ScratchLayout scratch(base);
-    scratch.Reserve(&before, blocks * frames * tags);
-    scratch.Reserve(&ways, blocks * 2 * tags);
-    return scratch.bytes();
+  // Two rows of this block.
+  template <typename T>
+  __device__ T* Rows(int64_t tags) const {
+    if (tags <= kMaxSharedTags) return static_cast<T*>(DynamicShared());
+    return static_cast<T*>(rows) + int64_t{blockIdx.x} * 2 * tags;
   }
 };
 
-// Of n values; all threads of the block call and get it.
+// The threads of a block in groups that share the work of a tag: 2^n lanes.
+struct Groups {
+  int lanes, lane, group, groups;
+
+  __device__ explicit Groups(int of_lanes)
+      : lanes(of_lanes),
+        lane(threadIdx.x % of_lanes),
+        group(threadIdx.x / of_lanes),
+        groups(kThreads / of_lanes) {}
+  // As many lanes as there are for all tags at once.
+  __device__ static Groups For(int64_t tags) {
+    int lanes = 1;
+    while (lanes < 32 && 2 * lanes * tags <= kThreads) lanes *= 2;
+    return Groups(lanes);
+  }
+  // Calls body(tag) for a group's tags; all its lanes call. Of groups that have
+  // fewer tags than others, `tag` is at least `tags`.
+  template <typename Body>
+  __device__ void ForTags(int64_t tags, const Body& body) const {
+    for (int64_t first = 0; first < tags; first += groups) body(first + group);
+  }
+  // The sum of term(i) for i < n, the same in all lanes; n may differ between
+  // groups.
+  template <typename Term>
+  __device__ Number SumOf(int64_t n, const Term& term) const {
+    Number sum = Number::Zero();
+    int64_t i = lane;
+    for (; i + 3 * lanes < n; i += 4 * lanes) {
+      sum = Sum(sum, term(i), term(i + lanes), term(i + 2 * lanes),
+                term(i + 3 * lanes));
+    }
+    for (; i < n; i += lanes) sum = Sum(sum, term(i));
+    for (int half = lanes / 2; half > 0; half /= 2) {
+      const Number other = {__shfl_xor_sync(0xFFFFFFFFu, sum.mantissa, half),
+                            __shfl_xor_sync(0xFFFFFFFFu, sum.exponent, half)};
+      sum = Sum(sum, other);
+    }
+    return sum;
+  }
+};
+
+// A product that is not normalized.
+__device__ Number Product(const Number& a, const Number& b) {
+  return {a.mantissa * b.mantissa, a.exponent + b.exponent};
+}
+
+// Of the n values that a warp's lanes read; all lanes get it.
 template <typename T>
-__device__ Largest LargestOf(const T* values, int64_t n) {
-  __shared__ double largest[kThreads];
-  double mine = -INFINITY;
+__device__ Largest LargestOfWarp(const T* values, int64_t n, int64_t first,
+                                 int64_t step) {
+  double most = -INFINITY;
   bool bad = false;
-  for (int64_t i = threadIdx.x; i < n; i += kThreads) {
+  for (int64_t i = first; i < n; i += step) {
     const double x = Widen(values[i]);
     bad |= !(x < INFINITY);
-    mine = x > mine ? x : mine;
+    most = x > most ? x : most;
   }
-  largest[threadIdx.x] = mine;
-  bad = __syncthreads_or(bad);
-  double all = -INFINITY;
-  for (int i = 0; i < kThreads; ++i) {
-    all = largest[i] > all ? largest[i] : all;
+  for (int half = 16; half > 0; half /= 2) {
+    const double other = __shfl_xor_sync(0xFFFFFFFFu, most, half);
+    most = other > most ? other : most;
   }
-  __syncthreads();
-  return {all, !bad};
+  return {most, !__any_sync(0xFFFFFFFFu, bad)};
+}
+// Of n values; all threads of the block call and get it.
+template <typename T>
+__device__ Largest LargestOfBlock(const T* values, int64_t n) {
+  __shared__ double of_warps[kWarps];
+  const Largest mine = LargestOfWarp(values, n, threadIdx.x, kThreads);
+  of_warps[threadIdx.x / 32] = mine.value;
+  const bool bad = __syncthreads_or(!mine.finite);
+  double most = of_warps[0];
+  for (const double of_warp : of_warps) most = of_warp > most ? of_warp : most;
+  return {most, !bad};
 }
 __device__ double Shift(const Largest& largest) {
   return largest.value > -INFINITY ? largest.value : 0;
 }
 
-// One block.
-template <typename Value>
-__global__ void Exponentiate(const Value* transitions, Memory memory) {
-  const Largest largest = LargestOf(transitions, memory.cells);
-  for (int64_t i = threadIdx.x; i < memory.cells; i += kThreads) {
-    memory.matrix[i] =
-        Number::Exp(static_cast<double>(transitions[i]) - Shift(largest));
+// The largest scores; of transitions, and their matrix, the first block; of
+// frames the others, a warp each.
+template <typename T>
+__global__ void Prepare(CrfScores<T> s, Memory memory) {
+  if (blockIdx.x == 0) {
+    const Largest largest = LargestOfBlock(s.transitions, memory.cells);
+    if (threadIdx.x == 0) *memory.largest = largest;
+    for (int64_t i = threadIdx.x; memory.matrix != nullptr && i < memory.cells;
+         i += kThreads) {
+      memory.matrix[i] =
+          Number::Exp(static_cast<double>(s.transitions[i]) - Shift(largest));
+    }
+    return;
   }
-  if (threadIdx.x == 0) *memory.largest = largest;
+  for (int64_t row = (int64_t{blockIdx.x} - 1) * kWarps + threadIdx.x / 32;
+       row < s.batch * s.frames; row += (int64_t{gridDim.x} - 1) * kWarps) {
+    if (row % s.frames >= s.lengths[row / s.frames]) continue;
+    const Largest largest =
+        LargestOfWarp(s.logits + row * s.tags, s.tags, threadIdx.x % 32, 32);
+    if (threadIdx.x % 32 == 0) memory.of_frames[row] = largest;
+  }
 }
 
 // Returns whether an example's length and labels are in range. All threads must
@@ -109,54 +184,83 @@ __device__ bool IsValid(const CrfScores<T>& s, const IndexArray* labels,
 // a large offset of the scores does not cost accuracy.
 struct Total {
   Number probability;
-  double log;    // log Z, or NaN
-  double score;  // of the labels
+  double log;  // log Z, or NaN
 };
 
-// Computes the paths of a valid example, in the memory of this block. Without
-// `labels`, their score is 0.
+// The score of a valid example's labels, in the units of Total. All threads
+// call and get it.
+template <typename T>
+__device__ double ScoreOf(const CrfScores<T>& s, const Memory& memory,
+                          int64_t example, const IndexArray& labels) {
+  __shared__ double of_warps[kWarps];
+  double score = 0;
+  for (int64_t t = threadIdx.x; t < s.lengths[example]; t += kThreads) {
+    const int64_t row = example * s.frames + t, label = labels[row];
+    score +=
+        Widen(s.logits[row * s.tags + label]) - Shift(memory.of_frames[row]);
+    if (t == 0) continue;
+    const Accumulator<T> transition =
+        s.transitions[labels[row - 1] * s.tags + label];
+    score += static_cast<double>(transition) - Shift(*memory.largest);
+  }
+  for (int half = 16; half > 0; half /= 2) {
+    score += __shfl_xor_sync(0xFFFFFFFFu, score, half);
+  }
+  of_warps[threadIdx.x / 32] = score;
+  __syncthreads();
+  score = 0;
+  for (const double of_warp : of_warps) score += of_warp;
+  return score;
+}
+
+// Computes the paths of a valid example. All threads call and get the total.
 template <typename T>
 __device__ Total Forward(const CrfScores<T>& s, const Memory& memory,
-                         int64_t example, const IndexArray* labels) {
+                         int64_t example) {
   const int64_t tags = s.tags, length = s.lengths[example];
-  const int64_t base = int64_t{blockIdx.x} * memory.rows * tags;
-  const auto row_of = [&](int64_t t) {
-    return memory.paths + base + (memory.keep_all_frames ? t : t & 1) * tags;
+  const int64_t kept = int64_t{blockIdx.x} * s.frames * tags;
+  const Largest* const of_frames = memory.of_frames + example * s.frames;
+  const T* const logits = s.logits + example * s.frames * tags;
+  const Groups groups = Groups::For(tags);
+  Number* const rows = memory.Rows<Number>(tags);
+  bool bad = length > 1 && !memory.largest->finite;
+  for (int64_t t = threadIdx.x; t < length; t += kThreads) {
+    bad |= !of_frames[t].finite;
+  }
+  bad = __syncthreads_or(bad);
+  const auto score_of = [&](int64_t t, int64_t tag) {
+    return t < length && tag < tags
+               ? Widen(logits[t * tags + tag]) - Shift(of_frames[t])
+               : 0.0;
   };
-  bool finite = length < 2 || memory.largest->finite;
-  double score = 0;
-  int64_t before = 0;
+  // The next frame's score of the group's first tag.
+  double ahead = score_of(0, groups.group);
   for (int64_t t = 0; t < length; ++t) {
-    const T* const logits = s.logits + (example * s.frames + t) * tags;
-    const Largest frame = LargestOf(logits, tags);
-    finite &= frame.finite;
-    if (labels != nullptr) {
-      const int64_t label = (*labels)[example * s.frames + t];
-      score += Widen(logits[label]) - Shift(frame);
-      if (t > 0) {
-        score += static_cast<double>(s.transitions[before * tags + label]) -
-                 Shift(*memory.largest);
-      }
-      before = label;
-    }
-    const Number* const from = t > 0 ? row_of(t - 1) : nullptr;
-    Number* const to = row_of(t);
-    for (int64_t j = threadIdx.x; j < tags; j += kThreads) {
-      const Number y = Number::Exp(Widen(logits[j]) - Shift(frame));
-      if (memory.keep_all_frames) memory.emissions[base + t * tags + j] = y;
-      Number sum = t == 0 ? Number::One() : Number::Zero();
-      for (int64_t i = 0; t > 0 && i < tags; ++i) {
-        sum = sum + from[i] * memory.matrix[i * tags + j];
-      }
-      to[j] = sum * y;
-    }
+    const double score = ahead;
+    ahead = score_of(t + 1, groups.group);
+    const Number* const from = rows + (t + 1) % 2 * tags;
+    groups.ForTags(tags, [&](int64_t j) {
+      const Number y = Number::Exp(j == groups.group ? score : score_of(t, j));
+      const Number sum =
+          t == 0 ? Number::One()
+                 : groups.SumOf(j < tags ? tags : 0, [&](int64_t i) {
+                     return Product(from[i], memory.matrix[i * tags + j]);
+                   });
+      if (j >= tags || groups.lane != 0) return;
+      const Number path = sum * y;
+      rows[t % 2 * tags + j] = path;
+      if (memory.paths == nullptr) return;
+      memory.paths[kept + t * tags + j] = path;
+      memory.emissions[kept + t * tags + j] = y;
+    });
     __syncthreads();
   }
   Number total = length == 0 ? Number::One() : Number::Zero();
   for (int64_t j = 0; length > 0 && j < tags; ++j) {
-    total = total + row_of(length - 1)[j];
+    total = total + rows[(length - 1) % 2 * tags + j];
   }
-  return {total, finite ? total.Log() : static_cast<double>(NAN), score};
+  __syncthreads();
+  return {total, bad ? static_cast<double>(NAN) : total.Log()};
 }
 
 template <typename T>
@@ -165,8 +269,9 @@ __global__ void Likelihoods(CrfLikelihoodArgs<T> args, Memory memory) {
   for (int64_t i = blockIdx.x; i < s.batch; i += gridDim.x) {
     double result = NAN;
     if (IsValid(s, &args.labels, i)) {
-      const Total total = Forward(s, memory, i, &args.labels);
-      result = total.log == -INFINITY ? total.log : total.score - total.log;
+      const Total total = Forward(s, memory, i);
+      const double score = ScoreOf(s, memory, i, args.labels);
+      result = total.log == -INFINITY ? total.log : score - total.log;
       if (result > 0) result = 0;  // by rounding
     }
     if (threadIdx.x == 0) args.log_likelihood[i] = result;
@@ -174,40 +279,59 @@ __global__ void Likelihoods(CrfLikelihoodArgs<T> args, Memory memory) {
   }
 }
 
-// Calls visit(t, tag, marginal) and pair(t, from, to, share), for steps to t;
-// threads own tags and pairs.
-template <typename T, typename Visit, typename Pair>
+// Calls visit(t, tag, marginal), and pairs(t)(from * tags + to, share) for
+// steps to t; threads own tags and pairs.
+template <typename T, typename Visit, typename Pairs>
 __device__ void Backward(const CrfScores<T>& s, const Memory& memory,
                          int64_t example, const Number& total,
-                         const Visit& visit, const Pair& pair) {
+                         const Visit& visit, const Pairs& pairs) {
   const int64_t tags = s.tags, length = s.lengths[example];
-  const int64_t base = int64_t{blockIdx.x} * s.frames * tags;
-  Number* const after = memory.after + int64_t{blockIdx.x} * 2 * tags;
+  const int64_t kept = int64_t{blockIdx.x} * s.frames * tags;
+  // Lanes read a row of the matrix.
+  const Groups groups = tags > 64 ? Groups(32) : Groups::For(tags);
+  const int64_t thread = threadIdx.x;
+  Number* const after = memory.Rows<Number>(tags);
   Number* const emitted = after + tags;
-  for (int64_t j = threadIdx.x; j < tags; j += kThreads) {
-    after[j] = Number::One();
-  }
+  for (int64_t j = thread; j < tags; j += kThreads) after[j] = Number::One();
+  // What a thread needs for its first tag is loaded a frame ahead.
+  const auto load = [&](const Number* from, int64_t t, int64_t tag) {
+    return t >= 0 && tag < tags ? from[kept + t * tags + tag] : Number::Zero();
+  };
+  Number path = load(memory.paths, length - 1, thread);
+  Number emission = load(memory.emissions, length - 1, thread);
   for (int64_t t = length - 1; t >= 0; --t) {
-    const Number* const paths = memory.paths + base + t * tags;
-    for (int64_t j = threadIdx.x; j < tags; j += kThreads) {
-      visit(t, j, (paths[j] * after[j]).Share(total));
-      emitted[j] = after[j] * memory.emissions[base + t * tags + j];
+    const Number next_path = load(memory.paths, t - 1, thread);
+    const Number next_emission = load(memory.emissions, t - 1, thread);
+    const Number path_of_group = load(memory.paths, t - 1, groups.group);
+    for (int64_t j = thread; j < tags; j += kThreads) {
+      const bool is_loaded = j == thread;
+      const Number way = is_loaded ? path : load(memory.paths, t, j);
+      visit(t, j, (way * after[j]).Share(total));
+      emitted[j] =
+          after[j] * (is_loaded ? emission : load(memory.emissions, t, j));
     }
     __syncthreads();
     if (t == 0) break;
-    for (int64_t cell = threadIdx.x; cell < memory.cells; cell += kThreads) {
-      const int64_t i = cell / tags, j = cell % tags;
-      const Number step = paths[i - tags] * memory.matrix[cell];
-      pair(cell, (step * emitted[j]).Share(total));
-    }
-    for (int64_t i = threadIdx.x; i < tags; i += kThreads) {
-      Number sum = Number::Zero();
-      for (int64_t j = 0; j < tags; ++j) {
-        sum = sum + memory.matrix[i * tags + j] * emitted[j];
+    const auto pair = pairs(t);
+    groups.ForTags(tags, [&](int64_t i) {
+      const bool is_loaded = i == groups.group;
+      Number way = is_loaded ? path_of_group : load(memory.paths, t - 1, i);
+      way.mantissa /= total.mantissa;
+      way.exponent -= total.exponent;
+      const Number sum = groups.SumOf(i < tags ? tags : 0, [&](int64_t j) {
+        const int64_t cell = i * tags + j;
+        const Number step = Product(memory.matrix[cell], emitted[j]);
+        const Number share = Product(way, step);
+        pair(cell, share.mantissa * Number::PowerOfTwo(share.exponent));
+        return step;
+      });
+      if (i < tags && groups.lane == 0) {
+        after[i] = Number::Normalized(sum.mantissa, sum.exponent);
       }
-      after[i] = sum;
-    }
+    });
     __syncthreads();
+    path = next_path;
+    emission = next_emission;
   }
 }
 
@@ -220,14 +344,13 @@ __global__ void Gradients(CrfLikelihoodGradArgs<T> args, Memory memory) {
   for (int64_t i = blockIdx.x; i < s.batch; i += gridDim.x) {
     T* const d_logits = args.d_logits + i * s.frames * s.tags;
     const double d = args.d[i];
-    double log = NAN;
     int64_t length = s.frames;
-    Total total;
+    Total total = {Number::Zero(), NAN};
     if (IsValid(s, &args.labels, i)) {
       length = s.lengths[i];
-      total = Forward(s, memory, i, nullptr);
-      log = total.log;
+      total = Forward(s, memory, i);
     }
+    const double log = total.log;
     const bool bad = log != log;
     const double fill = bad ? d * static_cast<double>(NAN) : 0;
     for (int64_t at = threadIdx.x; at < s.frames * s.tags; at += kThreads) {
@@ -248,11 +371,14 @@ __global__ void Gradients(CrfLikelihoodGradArgs<T> args, Memory memory) {
           d_logits[t * s.tags + j] =
               Narrow<T>(static_cast<Value>(d * (is_label - marginal)));
         },
-        [&](int64_t cell, double share) { sums[cell] -= d * share; });
-    for (int64_t t = 1; threadIdx.x == 0 && t < length; ++t) {
-      const int64_t at = i * s.frames + t;
-      sums[args.labels[at - 1] * s.tags + args.labels[at]] += d;
-    }
+        [&](int64_t t) {
+          const int64_t at = i * s.frames + t;
+          const int64_t of_labels =
+              args.labels[at - 1] * s.tags + args.labels[at];
+          return [sums, d, of_labels](int64_t cell, double share) {
+            sums[cell] += d * ((cell == of_labels) - share);
+          };
+        });
     __syncthreads();
   }
 }
@@ -275,14 +401,13 @@ __global__ void Marginals(CrfMarginalsArgs<T> args, Memory memory) {
   const CrfScores<T>& s = args.scores;
   for (int64_t i = blockIdx.x; i < s.batch; i += gridDim.x) {
     auto* const marginals = args.marginals + i * s.frames * s.tags;
-    double log = NAN;
     int64_t length = s.frames;
-    Total total;
+    Total total = {Number::Zero(), NAN};
     if (IsValid(s, nullptr, i)) {
       length = s.lengths[i];
-      total = Forward(s, memory, i, nullptr);
-      log = total.log;
+      total = Forward(s, memory, i);
     }
+    const double log = total.log;
     const double fill = log != log ? static_cast<double>(NAN) : 0;
     for (int64_t at = threadIdx.x; at < s.frames * s.tags; at += kThreads) {
       marginals[at] = at < length * s.tags ? fill : 0;
@@ -294,7 +419,7 @@ __global__ void Marginals(CrfMarginalsArgs<T> args, Memory memory) {
         [&](int64_t t, int64_t j, double marginal) {
           marginals[t * s.tags + j] = marginal;
         },
-        [](int64_t, double) {});
+        [](int64_t) { return [](int64_t, double) {}; });
     __syncthreads();
   }
 }
@@ -307,23 +432,25 @@ template <typename T>
 __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
   const CrfScores<T>& s = args.scores;
   const int64_t tags = s.tags;
+  const Groups groups = Groups::For(tags);
   int32_t* const before = memory.before + int64_t{blockIdx.x} * s.frames * tags;
-  double* const ways = memory.ways + int64_t{blockIdx.x} * 2 * tags;
-  const double of_transitions =
-      FiniteShift(LargestOf(s.transitions, tags * tags).value);
+  double* const ways = memory.Rows<double>(tags);
+  const double of_transitions = FiniteShift(memory.largest->value);
   for (int64_t i = blockIdx.x; i < s.batch; i += gridDim.x) {
     const bool valid = IsValid(s, nullptr, i);
     const int64_t length = valid ? s.lengths[i] : 0;
     double shifts = 0;
     for (int64_t t = 0; t < length; ++t) {
-      const T* const logits = s.logits + (i * s.frames + t) * tags;
-      const double shift = FiniteShift(LargestOf(logits, tags).value);
+      const int64_t row = i * s.frames + t;
+      const T* const logits = s.logits + row * tags;
+      const double shift = FiniteShift(memory.of_frames[row].value);
       shifts += shift + (t > 0 ? of_transitions : 0);
-      const double* const from = ways + ((t + 1) & 1) * tags;
-      for (int64_t j = threadIdx.x; j < tags; j += kThreads) {
+      const double* const from = ways + (t + 1) % 2 * tags;
+      groups.ForTags(tags, [&](int64_t j) {
         double best = t == 0 ? 0 : -INFINITY;
         int64_t which = 0;
-        for (int64_t k = 0; t > 0 && k < tags; ++k) {
+        for (int64_t k = groups.lane; t > 0 && j < tags && k < tags;
+             k += groups.lanes) {
           const double transition = s.transitions[k * tags + j];
           const double score =
               from[k] + OrForbidden(transition - of_transitions);
@@ -332,10 +459,18 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
             which = k;
           }
         }
-        ways[(t & 1) * tags + j] =
-            OrForbidden(best + (Widen(logits[j]) - shift));
+        for (int half = groups.lanes / 2; half > 0; half /= 2) {
+          const double other = __shfl_xor_sync(0xFFFFFFFFu, best, half);
+          const int64_t of_other = __shfl_xor_sync(0xFFFFFFFFu, which, half);
+          if (other > best || (other == best && of_other < which)) {
+            best = other;
+            which = of_other;
+          }
+        }
+        if (j >= tags || groups.lane != 0) return;
+        ways[t % 2 * tags + j] = OrForbidden(best + (Widen(logits[j]) - shift));
         before[t * tags + j] = static_cast<int32_t>(which);
-      }
+      });
       __syncthreads();
     }
     int32_t* const labels = args.labels + i * s.frames;
@@ -343,7 +478,7 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
       if (t >= length) labels[t] = 0;
     }
     if (threadIdx.x == 0) {
-      const double* const from = ways + ((length + 1) & 1) * tags;
+      const double* const from = ways + (length + 1) % 2 * tags;
       int32_t label = 0;
       for (int64_t j = 1; length > 0 && j < tags; ++j) {
         if (from[j] > from[label]) label = static_cast<int32_t>(j);
@@ -362,78 +497,70 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
   }
 }
 
-template <typename T>
-Memory MemoryIn(const CrfScores<T>& s, bool keep_all_frames, bool grad,
-                void* scratch) {
-  Memory memory = {};
-  memory.LayOut(s.batch, s.frames, s.tags, keep_all_frames, grad, scratch);
-  return memory;
+template <template <typename> class Args, typename T>
+constexpr Memory::Pass kPass =
+    std::is_same_v<Args<T>, CrfLikelihoodArgs<T>>       ? Memory::kLikelihood
+    : std::is_same_v<Args<T>, CrfLikelihoodGradArgs<T>> ? Memory::kGradients
+    : std::is_same_v<Args<T>, CrfMarginalsArgs<T>>      ? Memory::kMarginals
+                                                        : Memory::kDecode;
+
+template <template <typename> class Args, typename T>
+int64_t LayOut(const Args<T>& args, void* scratch, Memory* memory) {
+  const CrfScores<T>& s = args.scores;
+  return memory->LayOut(s.batch, s.frames, s.tags, kPass<Args, T>, scratch);
+}
+
+// Runs Prepare, then `kernel`, a block for each example.
+template <template <typename> class Args, typename T>
+Error RunBlocks(const Gpu& gpu, const Args<T>& args, const Memory& memory,
+                void (*kernel)(Args<T>, Memory)) {
+  const CrfScores<T>& s = args.scores;
+  const int64_t frames = s.batch * s.frames;
+  const Error error = Launch(gpu, GridSize(1 + (frames + kWarps - 1) / kWarps),
+                             kThreads, Prepare<T>, s, memory);
+  if (error != nullptr) return error;
+  const int64_t shared =
+      s.tags <= kMaxSharedTags ? 2 * s.tags * sizeof(Number) : 0;
+  return LaunchWithShared(gpu, GridSize(memory.blocks), kThreads,
+                          static_cast<int>(shared), kernel, args, memory);
 }
 
 template <typename T>
-Error Run(const Gpu& gpu, const CrfLikelihoodArgs<T>& args) {
-  const Memory memory = MemoryIn(args.scores, false, false, gpu.scratch);
-  const Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
-                             args.scores.transitions, memory);
-  if (error != nullptr) return error;
-  return Launch(gpu, GridSize(memory.blocks), kThreads, Likelihoods<T>, args,
-                memory);
+Error Run(const Gpu& gpu, const CrfLikelihoodArgs<T>& args,
+          const Memory& memory) {
+  return RunBlocks(gpu, args, memory, Likelihoods<T>);
 }
 template <typename T>
-Error Run(const Gpu& gpu, const CrfLikelihoodGradArgs<T>& args) {
-  const Memory memory = MemoryIn(args.scores, true, true, gpu.scratch);
-  Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
-                       args.scores.transitions, memory);
-  if (error != nullptr) return error;
-  error = Launch(gpu, GridSize(memory.blocks), kThreads, Gradients<T>, args,
-                 memory);
+Error Run(const Gpu& gpu, const CrfLikelihoodGradArgs<T>& args,
+          const Memory& memory) {
+  const Error error = RunBlocks(gpu, args, memory, Gradients<T>);
   if (error != nullptr) return error;
   return Launch(gpu, GridSize((memory.cells + kThreads - 1) / kThreads),
                 kThreads, AddBlocks<Accumulator<T>>, memory,
                 args.d_transitions);
 }
 template <typename T>
-Error Run(const Gpu& gpu, const CrfMarginalsArgs<T>& args) {
-  const Memory memory = MemoryIn(args.scores, true, false, gpu.scratch);
-  const Error error = Launch(gpu, 1, kThreads, Exponentiate<Accumulator<T>>,
-                             args.scores.transitions, memory);
-  if (error != nullptr) return error;
-  return Launch(gpu, GridSize(memory.blocks), kThreads, Marginals<T>, args,
-                memory);
+Error Run(const Gpu& gpu, const CrfMarginalsArgs<T>& args,
+          const Memory& memory) {
+  return RunBlocks(gpu, args, memory, Marginals<T>);
 }
 template <typename T>
-Error Run(const Gpu& gpu, const CrfDecodeArgs<T>& args) {
-  const CrfScores<T>& s = args.scores;
-  Memory memory = {};
-  memory.LayOutDecode(s.batch, s.frames, s.tags, gpu.scratch);
-  return Launch(gpu, GridSize(memory.blocks), kThreads, Decode<T>, args,
-                memory);
-}
-
-template <typename T>
-int64_t BytesOf(const CrfDecodeArgs<T>& args) {
-  const CrfScores<T>& s = args.scores;
-  return Memory().LayOutDecode(s.batch, s.frames, s.tags, nullptr);
-}
-template <template <typename> class Args, typename T>
-int64_t BytesOf(const Args<T>& args) {
-  constexpr bool kGrad = std::is_same_v<Args<T>, CrfLikelihoodGradArgs<T>>;
-  constexpr bool kKeepAllFrames =
-      !std::is_same_v<Args<T>, CrfLikelihoodArgs<T>>;
-  const CrfScores<T>& s = args.scores;
-  return Memory().LayOut(s.batch, s.frames, s.tags, kKeepAllFrames, kGrad,
-                         nullptr);
+Error Run(const Gpu& gpu, const CrfDecodeArgs<T>& args, const Memory& memory) {
+  return RunBlocks(gpu, args, memory, Decode<T>);
 }
 
 }  // namespace
 
 template <template <typename> class Args, typename T>
 Error RunCrf(const Gpu& gpu, const Args<T>& args) {
-  return Run(gpu, args);
+  Memory memory = {};
+  LayOut(args, gpu.scratch, &memory);
+  return Run(gpu, args, memory);
 }
 template <template <typename> class Args, typename T>
 int64_t CrfScratchBytes(const Args<T>& args) {
-  return BytesOf(args);
+  Memory memory = {};
+  return LayOut(args, nullptr, &memory);
 }
 
 #define TFO_INSTANTIATE_ONE(Args, T)                 \

@@ -265,6 +265,13 @@ TFO_TEST(Crf, ManyTags) {
   TestBatch(testing::ThreadedCpu(2),
             testing::RandomCrfBatch<float>(5, 2, 1040, 1), false);
 }
+// A tag has 32 lanes to 1; a lane has several terms; a group several tags; and
+// rows exceed shared memory.
+TFO_CUDA_TEST(CrfGpu, EqualsTheRecursionForAnyNumberOfTags) {
+  for (const int tags : {8, 9, 32, 64, 65, 128, 129, 256, 257, 1030}) {
+    TestBatch(Gpu(), testing::RandomCrfBatch<float>(1, 3, tags, tags), false);
+  }
+}
 TFO_CUDA_TEST(CrfGpu, OnlyTheGradientKeepsFramesAndPairs) {
   const int64_t batch = 128, tags = 1000;
   const CrfScores<float> s{batch, 1000, tags, nullptr, nullptr, {}};
