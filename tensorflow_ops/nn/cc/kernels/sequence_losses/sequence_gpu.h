@@ -115,6 +115,7 @@ struct LossMemory {
   Number* given;                   // between the parts of a sweep
   int64_t given_size;              // of a part
   TotalProbability<Value>* total;  // [batch]
+  Number* zero;                    // one
   // Of gradients only.
   Number *alpha, *beta;  // [batch, frames, kKept, states]
   Value* scale;          // of rows of logits
@@ -132,6 +133,7 @@ struct LossMemory {
       scratch.Reserve(&given, s.batch * 4 * given_size);
     }
     scratch.Reserve(&total, s.batch);
+    scratch.Reserve(&zero, 1);
     if (!grad) return scratch.bytes();
     scratch.Reserve(&alpha, cells * kKept);
     scratch.Reserve(&beta, cells * kKept);
@@ -266,15 +268,18 @@ __device__ void Sweep(const LabelSequences& s,
     const bool has_label = u < labels;
     int64_t load_at = first_frame * states, blank_at = first_frame;
     const auto load = [&](int64_t i) {
-      Loaded loaded = {Number::Zero(), Number::Zero(), Number::Zero()};
+      // Chooses addresses: a choice between values would wait for them here.
+      const Number* blank = memory.zero;
+      const Number* label = memory.zero;
       if (is_inside(i)) {
-        loaded.blank = Load(blanks + (Loss::kHasNodes ? load_at : blank_at));
-        if (has_label) loaded.label = Load(of_label + load_at);
+        blank = blanks + (Loss::kHasNodes ? load_at : blank_at);
+        if (has_label) label = of_label + load_at;
       }
-      if (before != nullptr && i <= steps) loaded.given = Load(before + i);
+      const bool takes = before != nullptr && i <= steps;
       advance(&load_at);
       blank_at += kForward ? 1 : -1;
-      return loaded;
+      return Loaded{Load(blank), Load(label),
+                    Load(takes ? before + i : memory.zero)};
     };
     const bool skips =
         u > 0 && u < labels && s.Label(example, u) != s.Label(example, u - 1);

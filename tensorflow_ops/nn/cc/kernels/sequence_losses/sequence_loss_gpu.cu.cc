@@ -35,6 +35,9 @@ __global__ void ComputeEmissions(LabelSequences s, const T* logits,
                                  const Accumulator<T>* largest,
                                  const Accumulator<T>* rest,
                                  LossMemory<Loss, Accumulator<T>> memory) {
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *memory.zero = Scaled<Accumulator<T>>::Zero();
+  }
   ForRows<Loss>(s, [&](int64_t example, int64_t row) {
     const int64_t t = row / s.RowsPerFrame<Loss>() % s.frames;
     if (!s.HasValidLengths(example, Loss::kLeastFrames) ||
