@@ -152,6 +152,13 @@ __device__ void Store(const Number& number, Number* to) {
   StorePack(Pack<Number, 1>{{number}}, to);
 }
 
+// In two instructions: the register of the padding that a float's number has
+// would be used for something else, which then waits for the load.
+template <typename Number>
+__device__ Number LoadParts(const Number* from) {
+  return {from->mantissa, from->exponent};
+}
+
 template <typename Number>
 __device__ void StoreShared(const Number& number, Number* to) {
   uint4 word;
@@ -181,14 +188,20 @@ __device__ void ForSteps(int64_t steps, const LoadStep& load,
   decltype(load(0)) loaded[kAhead];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) loaded[i] = load(i);
-  for (int64_t first = 0; first < steps; first += kAhead) {
+  int64_t first = 0;
+  // An exit between the steps would cost moves of registers, which wait for
+  // the loads.
+  for (; first + kAhead <= steps; first += kAhead) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      if (first + i >= steps) break;
       const auto now = loaded[i];
       loaded[i] = load(first + i + kAhead);
       step(first + i, i % 2, now);
     }
+  }
+#pragma unroll
+  for (int i = 0; i + 1 < kAhead; ++i) {
+    if (first + i < steps) step(first + i, i % 2, loaded[i]);
   }
 }
 
@@ -207,10 +220,10 @@ struct LossPaths;
 
 // Sums the paths of a valid example: a thread has a state, and passes on what
 // its neighbor needs in shared memory. If there are more states than threads,
-// part after part takes all steps, with what the part before has given. Writes
-// alpha or beta, if it has memory, and the total (kForward). All threads of the
-// block call.
-template <bool kForward, typename Loss, typename Value>
+// part after part takes all steps, with what the part before has given
+// (kInParts). Writes alpha or beta, if it has memory, and the total (kForward).
+// All threads of the block call.
+template <bool kForward, bool kInParts, typename Loss, typename Value>
 __device__ void Sweep(const LabelSequences& s,
                       const LossMemory<Loss, Value>& memory, int64_t example) {
   using Number = Scaled<Value>;
@@ -219,8 +232,8 @@ __device__ void Sweep(const LabelSequences& s,
   const int64_t frames = s.logit_lengths[example], states = memory.states;
   const int64_t steps = frames + (Loss::kHasNodes ? labels : 0);
   const int thread = threadIdx.x, threads = blockDim.x;
-  // What threads give, twice, since they alternate. Thread i reads values[i] of
-  // `given` and writes the next one or, backward, the other way round.
+  // What threads give, twice, since they alternate. Thread i takes values[i] of
+  // `given` and gives the next one or, backward, the other way round.
   auto* const given = static_cast<Number*>(DynamicShared());
   Number* const take[] = {given + thread + !kForward,
                           given + (threads + 1) + thread + !kForward};
@@ -228,7 +241,7 @@ __device__ void Sweep(const LabelSequences& s,
                           given + (threads + 1) + thread + kForward};
   const bool is_first = thread == (kForward ? 0 : threads - 1);
   const bool is_last = thread == (kForward ? threads - 1 : 0);
-  const int64_t parts = labels / threads + 1;
+  const int64_t parts = kInParts ? labels / threads + 1 : 1;
   const int64_t first_cell = example * s.frames * states;
   const int64_t end_cell = s.frames * states;
   for (int64_t part = 0; part < parts; ++part) {
@@ -239,47 +252,50 @@ __device__ void Sweep(const LabelSequences& s,
     const auto is_inside = [&](int64_t i) {
       return static_cast<uint64_t>(i - first_step) < num_steps;
     };
-    // Of the first step's cells; they are visited in turn.
-    int64_t first_frame = 0;
-    if (!kForward) {
-      first_frame = Loss::kHasNodes ? (steps - 1) % s.frames : steps - 1;
-    }
-    const auto advance = [&](int64_t* at) {
-      *at += kForward ? states : -states;
-      if (!Loss::kHasNodes) return;
-      if (kForward && *at >= end_cell) *at -= end_cell;
-      if (!kForward && *at < 0) *at += end_cell;
-    };
     // What a part has given at each step.
     const auto given_by = [&](int64_t p) {
       return memory.given +
              ((example * 2 + kForward) * 2 + p % 2) * memory.given_size;
     };
     const Number* const before =
-        is_first && part > 0 ? given_by(part - 1) : nullptr;
+        kInParts && is_first && part > 0 ? given_by(part - 1) : nullptr;
     Number* const after =
-        is_last && part + 1 < parts ? given_by(part) : nullptr;
+        kInParts && is_last && part + 1 < parts ? given_by(part) : nullptr;
+    // The first step's frame, in memory; steps go through frames in turn.
+    int64_t first_frame = 0;
+    if (!kForward) {
+      first_frame = Loss::kHasNodes ? (steps - 1) % s.frames : steps - 1;
+    }
+    const auto advance = [&](int64_t* cell) {
+      *cell += kForward ? states : -states;
+      if (!Loss::kHasNodes) return;
+      if (kForward && *cell >= end_cell) *cell -= end_cell;
+      if (!kForward && *cell < 0) *cell += end_cell;
+    };
+    int64_t load_at = first_frame * states, keep_at = load_at;
+    const Number* const label_cells = memory.labels + first_cell + u;
+    const Number* const blank_cells = memory.blanks + first_cell + u;
+    const Number* blank_at = memory.blanks + example * s.frames + first_frame;
+    const bool has_label = u < labels;
     struct Loaded {
       Number blank, label, given;
     };
-    const Number* const blanks =
-        memory.blanks + (Loss::kHasNodes ? first_cell + u : example * s.frames);
-    const Number* const of_label = memory.labels + first_cell + u;
-    const bool has_label = u < labels;
-    int64_t load_at = first_frame * states, blank_at = first_frame;
     const auto load = [&](int64_t i) {
       // Chooses addresses: a choice between values would wait for them here.
-      const Number* blank = memory.zero;
-      const Number* label = memory.zero;
-      if (is_inside(i)) {
-        blank = blanks + (Loss::kHasNodes ? load_at : blank_at);
-        if (has_label) label = of_label + load_at;
+      const bool inside = is_inside(i);
+      const Number* const blank =
+          inside ? (Loss::kHasNodes ? blank_cells + load_at : blank_at)
+                 : memory.zero;
+      const Number* const label =
+          inside && has_label ? label_cells + load_at : memory.zero;
+      Loaded loaded = {LoadParts(blank), LoadParts(label), Number::Zero()};
+      if (kInParts) {
+        loaded.given = LoadParts(before != nullptr && i <= steps ? before + i
+                                                                 : memory.zero);
       }
-      const bool takes = before != nullptr && i <= steps;
       advance(&load_at);
       blank_at += kForward ? 1 : -1;
-      return Loaded{Load(blank), Load(label),
-                    Load(takes ? before + i : memory.zero)};
+      return loaded;
     };
     const bool skips =
         u > 0 && u < labels && s.Label(example, u) != s.Label(example, u - 1);
@@ -293,17 +309,15 @@ __device__ void Sweep(const LabelSequences& s,
       for (Number* const to : take) StoreShared(Number::Zero(), to);
     }
     pass_on(0, 0);
-    int64_t keep_at = first_frame * states;
-    Number* const keep =
-        (kForward ? memory.alpha : memory.beta) + first_cell * kKept + u;
-    const bool keeps = memory.alpha != nullptr;
+    Number* const keep = kForward ? memory.alpha : memory.beta;
+    Number* const kept_cells = keep + first_cell * kKept + u;
     ForSteps(steps, load, [&](int64_t i, int turn, const Loaded& loaded) {
       if (before != nullptr) StoreShared(loaded.given, take[turn]);
       paths.Step(loaded.blank, loaded.label, Load(take[turn]));
-      if (keeps && is_inside(i)) {
+      if (keep != nullptr && is_inside(i)) {
 #pragma unroll
         for (int k = 0; k < kKept; ++k) {
-          Store(paths.kept[k], keep + keep_at * kKept + k * states);
+          Store(paths.kept[k], kept_cells + keep_at * kKept + k * states);
         }
       }
       advance(&keep_at);
@@ -316,6 +330,15 @@ __device__ void Sweep(const LabelSequences& s,
         memory.total[example] = {paths.Total(Load(from)), true};
       }
     }
+  }
+}
+template <bool kForward, typename Loss, typename Value>
+__device__ void Sweep(const LabelSequences& s,
+                      const LossMemory<Loss, Value>& memory, int64_t example) {
+  if (s.label_lengths[example] < blockDim.x) {
+    Sweep<kForward, false>(s, memory, example);
+  } else {
+    Sweep<kForward, true>(s, memory, example);
   }
 }
 
