@@ -80,11 +80,17 @@ struct Groups {
     while (lanes < 32 && 2 * lanes * tags <= kThreads) lanes *= 2;
     return Groups(lanes);
   }
-  // Calls body(tag) for a group's tags; all its lanes call. Of groups that have
-  // fewer tags than others, `tag` is at least `tags`.
+  // The group's first tag or, if it has none, the last.
+  __device__ int64_t FirstTag(int64_t tags) const {
+    return group < tags ? group : tags - 1;
+  }
+  // Calls body(tag, exists) for a group's tags; all its lanes call. Groups that
+  // have fewer tags than others get the last again, which does not exist.
   template <typename Body>
   __device__ void ForTags(int64_t tags, const Body& body) const {
-    for (int64_t first = 0; first < tags; first += groups) body(first + group);
+    for (int64_t tag = group; tag - group < tags; tag += groups) {
+      body(tag < tags ? tag : tags - 1, tag < tags);
+    }
   }
   // The sum of term(i) for i < n, the same in all lanes; n may differ between
   // groups.
@@ -139,8 +145,8 @@ __device__ Largest LargestOfBlock(const T* values, int64_t n) {
   for (const double of_warp : of_warps) most = of_warp > most ? of_warp : most;
   return {most, !bad};
 }
-__device__ double Shift(const Largest& largest) {
-  return largest.value > -INFINITY ? largest.value : 0;
+__device__ double Shift(double largest) {
+  return largest > -INFINITY ? largest : 0;
 }
 
 // The largest scores; of transitions, and their matrix, the first block; of
@@ -152,8 +158,8 @@ __global__ void Prepare(CrfScores<T> s, Memory memory) {
     if (threadIdx.x == 0) *memory.largest = largest;
     for (int64_t i = threadIdx.x; memory.matrix != nullptr && i < memory.cells;
          i += kThreads) {
-      memory.matrix[i] =
-          Number::Exp(static_cast<double>(s.transitions[i]) - Shift(largest));
+      memory.matrix[i] = Number::Exp(static_cast<double>(s.transitions[i]) -
+                                     Shift(largest.value));
     }
     return;
   }
@@ -196,12 +202,12 @@ __device__ double ScoreOf(const CrfScores<T>& s, const Memory& memory,
   double score = 0;
   for (int64_t t = threadIdx.x; t < s.lengths[example]; t += kThreads) {
     const int64_t row = example * s.frames + t, label = labels[row];
-    score +=
-        Widen(s.logits[row * s.tags + label]) - Shift(memory.of_frames[row]);
+    score += Widen(s.logits[row * s.tags + label]) -
+             Shift(memory.of_frames[row].value);
     if (t == 0) continue;
     const Accumulator<T> transition =
         s.transitions[labels[row - 1] * s.tags + label];
-    score += static_cast<double>(transition) - Shift(*memory.largest);
+    score += static_cast<double>(transition) - Shift(memory.largest->value);
   }
   for (int half = 16; half > 0; half /= 2) {
     score += __shfl_xor_sync(0xFFFFFFFFu, score, half);
@@ -228,25 +234,30 @@ __device__ Total Forward(const CrfScores<T>& s, const Memory& memory,
     bad |= !of_frames[t].finite;
   }
   bad = __syncthreads_or(bad);
-  const auto score_of = [&](int64_t t, int64_t tag) {
-    return t < length && tag < tags
-               ? Widen(logits[t * tags + tag]) - Shift(of_frames[t])
-               : 0.0;
+  // Scores of the group's first tag are loaded a frame ahead, and used only
+  // then: a use waits for the load.
+  struct Score {
+    T logit;
+    double largest;
   };
-  // The next frame's score of the group's first tag.
-  double ahead = score_of(0, groups.group);
+  const auto load = [&](int64_t t, int64_t tag) {
+    return Score{logits[t * tags + tag], of_frames[t].value};
+  };
+  const int64_t first_tag = groups.FirstTag(tags);
+  Score ahead = {};
+  if (length > 0) ahead = load(0, first_tag);
   for (int64_t t = 0; t < length; ++t) {
-    const double score = ahead;
-    ahead = score_of(t + 1, groups.group);
+    const Score loaded = ahead;
+    ahead = load(t + 1 < length ? t + 1 : t, first_tag);
     const Number* const from = rows + (t + 1) % 2 * tags;
-    groups.ForTags(tags, [&](int64_t j) {
-      const Number y = Number::Exp(j == groups.group ? score : score_of(t, j));
+    groups.ForTags(tags, [&](int64_t j, bool exists) {
+      const Score score = j == first_tag ? loaded : load(t, j);
+      const Number y = Number::Exp(Widen(score.logit) - Shift(score.largest));
       const Number sum =
-          t == 0 ? Number::One()
-                 : groups.SumOf(j < tags ? tags : 0, [&](int64_t i) {
-                     return Product(from[i], memory.matrix[i * tags + j]);
-                   });
-      if (j >= tags || groups.lane != 0) return;
+          t == 0 ? Number::One() : groups.SumOf(tags, [&](int64_t i) {
+            return Product(from[i], memory.matrix[i * tags + j]);
+          });
+      if (!exists || groups.lane != 0) return;
       const Number path = sum * y;
       rows[t % 2 * tags + j] = path;
       if (memory.paths == nullptr) return;
@@ -293,16 +304,20 @@ __device__ void Backward(const CrfScores<T>& s, const Memory& memory,
   Number* const after = memory.Rows<Number>(tags);
   Number* const emitted = after + tags;
   for (int64_t j = thread; j < tags; j += kThreads) after[j] = Number::One();
-  // What a thread needs for its first tag is loaded a frame ahead.
+  // Of a thread's and a group's first tags, loaded a frame ahead.
+  const int64_t first_tag = thread < tags ? thread : tags - 1;
+  const int64_t tag_of_group = groups.FirstTag(tags);
   const auto load = [&](const Number* from, int64_t t, int64_t tag) {
-    return t >= 0 && tag < tags ? from[kept + t * tags + tag] : Number::Zero();
+    return from[kept + t * tags + tag];
   };
-  Number path = load(memory.paths, length - 1, thread);
-  Number emission = load(memory.emissions, length - 1, thread);
+  if (length == 0) return;
+  Number path = load(memory.paths, length - 1, first_tag);
+  Number emission = load(memory.emissions, length - 1, first_tag);
   for (int64_t t = length - 1; t >= 0; --t) {
-    const Number next_path = load(memory.paths, t - 1, thread);
-    const Number next_emission = load(memory.emissions, t - 1, thread);
-    const Number path_of_group = load(memory.paths, t - 1, groups.group);
+    const int64_t next = t > 0 ? t - 1 : 0;
+    const Number next_path = load(memory.paths, next, first_tag);
+    const Number next_emission = load(memory.emissions, next, first_tag);
+    const Number path_of_group = load(memory.paths, next, tag_of_group);
     for (int64_t j = thread; j < tags; j += kThreads) {
       const bool is_loaded = j == thread;
       const Number way = is_loaded ? path : load(memory.paths, t, j);
@@ -313,19 +328,19 @@ __device__ void Backward(const CrfScores<T>& s, const Memory& memory,
     __syncthreads();
     if (t == 0) break;
     const auto pair = pairs(t);
-    groups.ForTags(tags, [&](int64_t i) {
-      const bool is_loaded = i == groups.group;
-      Number way = is_loaded ? path_of_group : load(memory.paths, t - 1, i);
+    groups.ForTags(tags, [&](int64_t i, bool exists) {
+      Number way =
+          i == tag_of_group ? path_of_group : load(memory.paths, t - 1, i);
       way.mantissa /= total.mantissa;
       way.exponent -= total.exponent;
-      const Number sum = groups.SumOf(i < tags ? tags : 0, [&](int64_t j) {
+      const Number sum = groups.SumOf(exists ? tags : 0, [&](int64_t j) {
         const int64_t cell = i * tags + j;
         const Number step = Product(memory.matrix[cell], emitted[j]);
         const Number share = Product(way, step);
         pair(cell, share.mantissa * Number::PowerOfTwo(share.exponent));
         return step;
       });
-      if (i < tags && groups.lane == 0) {
+      if (exists && groups.lane == 0) {
         after[i] = Number::Normalized(sum.mantissa, sum.exponent);
       }
     });
@@ -446,11 +461,10 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
       const double shift = FiniteShift(memory.of_frames[row].value);
       shifts += shift + (t > 0 ? of_transitions : 0);
       const double* const from = ways + (t + 1) % 2 * tags;
-      groups.ForTags(tags, [&](int64_t j) {
+      groups.ForTags(tags, [&](int64_t j, bool exists) {
         double best = t == 0 ? 0 : -INFINITY;
         int64_t which = 0;
-        for (int64_t k = groups.lane; t > 0 && j < tags && k < tags;
-             k += groups.lanes) {
+        for (int64_t k = groups.lane; t > 0 && k < tags; k += groups.lanes) {
           const double transition = s.transitions[k * tags + j];
           const double score =
               from[k] + OrForbidden(transition - of_transitions);
@@ -467,7 +481,7 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
             which = of_other;
           }
         }
-        if (j >= tags || groups.lane != 0) return;
+        if (!exists || groups.lane != 0) return;
         ways[t % 2 * tags + j] = OrForbidden(best + (Widen(logits[j]) - shift));
         before[t * tags + j] = static_cast<int32_t>(which);
       });
