@@ -305,13 +305,16 @@ TFO_CUDA_TEST(CorrelationCost, CudaTilesEqualTheDefinition) {
 TFO_CUDA_TEST(CorrelationCost, CudaAlignmentDoesNotChangeBits) {
   const CorrelationSpec args = {2, 1, 1, 1, 2, 1, 4, 9, 8};
   const Case<float> c(args, 1);
-  GpuVector<float> other = c.b, gradient(c.a.size() + 1);
-  other.insert(other.begin(), NAN);
-  TFO_EXPECT_RUNS(CorrelationCostGrad<float>(
-      Gpu(),
-      {args, c.d_costs.data(), other.data() + 1, false, gradient.data() + 1}));
-  gradient.erase(gradient.begin());
-  TFO_EXPECT(HaveSameBits(gradient, c.Run(Gpu())[1]));
+  const GpuVector<float> expected = c.Run(Gpu())[1];
+  for (int shift : {0, 1}) {
+    GpuVector<float> other = c.b, gradient(c.a.size() + 1 - shift);
+    other.insert(other.begin(), shift, NAN);
+    TFO_EXPECT_RUNS(CorrelationCostGrad<float>(
+        Gpu(), {args, c.d_costs.data(), other.data() + shift, false,
+                gradient.data() + 1 - shift}));
+    gradient.erase(gradient.begin(), gradient.end() - expected.size());
+    TFO_EXPECT(HaveSameBits(gradient, expected));
+  }
 }
 
 // No window fits: however many displacements there are, nothing is added.

@@ -318,6 +318,17 @@ TFO_CUDA_TEST(DeformableAttention, KernelsGivePixelsOfWeightZeroSlopesOnly) {
   ExpectGradsNextToNan(outputs);
 }
 
+TFO_CUDA_TEST(DeformableAttention, KernelsAddToUnalignedValues) {
+  const Problem<float> problem = MakeProblem<float>(1, 2, 8, 5, {{4, 3, 2}});
+  Outputs<float> outputs(problem);
+  outputs.d_values.push_back(0);
+  DeformableAttentionGradArgs<float> args = outputs.GradArgs(problem);
+  ++args.d_values;
+  TFO_EXPECT_RUNS(DeformableAttentionGrad(Gpu(), args));
+  outputs.d_values.erase(outputs.d_values.begin());
+  ExpectClose("d_values", outputs.d_values, Reference(problem).d_values);
+}
+
 // As the ops pass empty weights.
 template <typename Check>
 void ForNoPoints(const Check& check, const testing::Caller& caller = {}) {
