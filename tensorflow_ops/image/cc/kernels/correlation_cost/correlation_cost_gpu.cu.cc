@@ -101,7 +101,9 @@ constexpr int kSlots = 512;
 constexpr int kMinLanes = 4;
 
 struct Group {
-  int64_t image, y, x;  // of the first pixel; image is -1 if there is none
+  // Of the first pixel; image is -1 if there is none. The last ones may be
+  // beyond the row.
+  int64_t image, y, x;
   // The first steps of stride_2 to a pixel of the other map.
   int step_y, step_x;
 };
@@ -178,46 +180,58 @@ struct Slots {
 template <typename T, typename Sum>
 __device__ void FillSlot(const CorrelationCostGradArgs<T>& args,
                          const GradientSizes& sizes, const Group& group,
-                         int64_t row, int64_t column,
-                         typename Slots<Sum>::Place* place, Sum* weights) {
+                         int row, int column, typename Slots<Sum>::Place* place,
+                         Sum* weights) {
   const int radius = sizes.radius;
-  const int64_t step_y = group.step_y + row, step_x = group.step_x + column;
+  const int step_y = group.step_y + row, step_x = group.step_x + column;
   const int64_t y2 = group.y + step_y * args.stride_2;
   const int64_t x2 = group.x + step_x * args.stride_2;
   *place = {0, 0};
   if (group.image < 0 || step_y > radius || !IsPixel(args, y2, x2)) return;
   place->offset = (y2 * args.width + x2) * args.channels;
+  uint32_t counts = 0;
+  for (int i = 0; i < kPixels; ++i) {
+    const int dx = step_x - i;
+    if (dx >= -radius && dx <= radius) counts |= 1u << i;
+  }
+  place->counts = counts;
   // The costs of the first pixel's displacement. The next pixel's is one less.
   const ImageSteps up = sizes.Steps();
   const int sign = args.to_b ? -1 : 1;
-  const T* from = args.d_costs + group.image * up.image +
-                  (sizes.radius + sign * step_y) * sizes.side + sizes.radius +
-                  sign * step_x;
+  const T* const from =
+      args.d_costs + group.image * up.image +
+      static_cast<int64_t>(sizes.radius + sign * step_y) * sizes.side +
+      sizes.radius + sign * step_x;
   const int64_t y_a = args.to_b ? y2 : group.y;
-  int64_t x_a = args.to_b ? x2 : group.x;
+  const int64_t x_a = args.to_b ? x2 : group.x;
   const int64_t next_x = args.to_b ? 0 : args.stride_2;
-  // Most often, a pixel is in one window only.
-  const bool is_one = args.kernel_size == 1 && args.stride_1 == 1;
-  const int64_t shift = args.padding - args.Border();
-  const Windows windows_y = WindowsAt(args, y_a, sizes.height);
-  const bool has_y = windows_y.begin < windows_y.end;
-  const int64_t first = (y_a + shift) * up.row + shift * up.pixel;
-#pragma unroll 1  // few registers
-  for (int i = 0; i < kPixels; ++i, x_a += next_x, from -= sign) {
-    const int64_t x = group.x + i * args.stride_2, dx = step_x - i;
-    if (x >= args.width || dx < -radius || dx > radius) continue;
-    place->counts |= 1u << i;
-    Sum sum = 0;
-    if (is_one) {
-      const int64_t u = x_a + shift;
-      if (has_y && u >= 0 && u < sizes.width) {
-        sum = Widen(from[first + x_a * up.pixel]);
+  if (args.kernel_size == 1 && args.stride_1 == 1) {
+    // Most often, a pixel is in one window only: reads all at once.
+    const int64_t shift = args.padding - args.Border();
+    const int64_t v = y_a + shift;
+    const bool has_row = v >= 0 && v < sizes.height;
+    Sum values[kPixels];
+#pragma unroll
+    for (int i = 0; i < kPixels; ++i) {
+      const int64_t u = x_a + shift + i * next_x;
+      values[i] = 0;
+      if (has_row && u >= 0 && u < sizes.width && (counts >> i & 1) != 0) {
+        values[i] = Widen(from[v * up.row + u * up.pixel - sign * i]);
       }
-    } else {
-      const Windows windows_x = WindowsAt(args, x_a, sizes.width);
+    }
+#pragma unroll
+    for (int i = 0; i < kPixels; ++i) weights[i] = values[i];
+    return;
+  }
+  const Windows windows_y = WindowsAt(args, y_a, sizes.height);
+#pragma unroll 1  // few registers
+  for (int i = 0; i < kPixels; ++i) {
+    Sum sum = 0;
+    if ((counts >> i & 1) != 0) {
+      const Windows windows_x = WindowsAt(args, x_a + i * next_x, sizes.width);
       for (int64_t v = windows_y.begin; v < windows_y.end; ++v) {
         for (int64_t u = windows_x.begin; u < windows_x.end; ++u) {
-          sum += Widen(from[v * up.row + u * up.pixel]);
+          sum += Widen(from[v * up.row + u * up.pixel - sign * i]);
         }
       }
     }
@@ -253,7 +267,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     for (int64_t first = 0; first < around; first += of_group) {
       const int64_t rest = around - first;
       const int count = rest < of_group ? static_cast<int>(rest) : of_group;
-      const int64_t first_row = first / columns;
+      const int first_row = static_cast<int>(first / columns);
       const uint32_t first_column =
           static_cast<uint32_t>(first - first_row * columns);
       for (int i = thread; i < kSlots; i += kThreads) {
