@@ -22,7 +22,7 @@ enum class Along { kDepth, kLines };
 
 // kLines lines of a factor. Place it in shared memory, aligned to 16 bytes.
 template <typename T, Along kAlong>
-class Operand {
+class alignas(16) Operand {
  public:
   // Stores a pack that begins at this place.
   __device__ void Store(int line, int depth,
