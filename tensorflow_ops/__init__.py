@@ -4,7 +4,19 @@ https://www.tensorflow.org/guide/create_op explains custom ops; docs/writing_an_
 this project explains how to add one here.
 """
 
-from tensorflow_ops import detection, distribute, image, layers, losses, nn, seq2seq, shapes, summary, testing
+from tensorflow_ops import (
+    detection,
+    distribute,
+    image,
+    layers,
+    losses,
+    nn,
+    seq2seq,
+    shapes,
+    summary,
+    sysconfig,
+    testing,
+)
 from tensorflow_ops.core.python import build_info
 from tensorflow_ops.core.python.versions import show_versions
 from tensorflow_ops.prototyping import python_op
@@ -25,6 +37,7 @@ __all__ = [
     "shapes",
     "show_versions",
     "summary",
+    "sysconfig",
     "testing",
     "zero_out",
     "zero_out_with_index",
