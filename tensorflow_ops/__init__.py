@@ -42,3 +42,11 @@ __all__ = [
     "zero_out",
     "zero_out_with_index",
 ]
+
+# What a shell completes: no internal modules.
+for _module in (detection, distribute, image, layers, losses, nn, seq2seq, shapes, summary, sysconfig, testing):
+    _module.__dir__ = _module.__all__.copy
+
+
+def __dir__():
+    return __all__

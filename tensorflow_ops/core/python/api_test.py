@@ -135,6 +135,11 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
                     upward.append(f"{path.relative_to(package)} imports {imported}")
         self.assertEmpty(upward)
 
+    def test_shells_complete_public_names_only(self):
+        self.assertCountEqual(dir(tfo), tfo.__all__)
+        for module in _public_modules().values():
+            self.assertCountEqual(dir(module), module.__all__)
+
     def test_zero_out_is_the_op_not_the_package(self):
         self.assertIn("tensorflow_ops.zero_out", sys.modules)
         self.assertTrue(callable(tfo.zero_out))
