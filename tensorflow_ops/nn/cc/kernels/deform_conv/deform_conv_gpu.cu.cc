@@ -37,6 +37,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int column = threadIdx.x % (kDepth / kPack) * kPack;
   const int filter_row = threadIdx.x / (kLines / kPack);
   const int filter_column = threadIdx.x % (kLines / kPack) * kPack;
+  AsyncCopies copies;
   const int64_t blocks = plan.tiles * plan.parts;
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const int64_t part = block % plan.parts, tile = block / plan.parts;
@@ -52,51 +53,55 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int out_channel =
         group * plan.out_of_group + first_column + filter_column;
     Segment segment;
-    Pack<T, kPackSize<T>> corners[4], filter, sampled;
-    const auto load = [&](int depth) {
+    Word<T, kPack> corners[4];
+    // Starts filling a buffer, and loads the pixels of samples for it.
+    const auto load = [&](int depth, int buffer) {
       const int k = depth + filter_row;
-      filter = LoadSome<kPacked>(
-          args.filters + int64_t{k} * plan.out_channels + out_channel,
-          k < plan.depth ? plan.out_of_group - first_column - filter_column
-                         : 0);
-      if constexpr (!kPacked) {
-        sampled = {};
-        if (has_row) {
-          sampled =
-              SampleEach<true>(args, plan, place, group, depth + column, &taps);
+      Fill<kPacked>(&copies, &filters[buffer], filter_column, filter_row,
+                    args.filters + int64_t{k} * plan.out_channels + out_channel,
+                    k < plan.depth
+                        ? plan.out_of_group - first_column - filter_column
+                        : 0);
+      copies.Commit();
+      if constexpr (kPacked) {
+        if (depth + column >= segment.end) {
+          segment = SegmentOf(plan, group, depth + column);
+          if (has_row && depth + column < plan.depth) {
+            taps.template Set<true>(
+                args, threadIdx.x, place.image,
+                FindTap(args, plan, place, segment.tap, segment.offset_group));
+          } else {
+            taps.SetEmpty(threadIdx.x);
+          }
         }
-        return;
+        taps.template Load<kPack>(args, plan, threadIdx.x,
+                                  depth + column + segment.shift, corners);
       }
-      if (depth + column >= segment.end) {
-        segment = SegmentOf(plan, group, depth + column);
-        if (has_row && depth + column < plan.depth) {
-          taps.template Set<true>(
-              args, threadIdx.x, place.image,
-              FindTap(args, place, segment.tap, segment.offset_group));
-        } else {
-          taps.SetEmpty(threadIdx.x);
-        }
-      }
-      taps.Load(args, threadIdx.x, depth + column + segment.shift, corners);
     };
-    const auto store = [&](int buffer) {
-      if constexpr (kPacked) sampled = taps.Sample(threadIdx.x, corners);
+    const auto store = [&](int depth, int buffer) {
+      Pack<T, kPack> sampled = {};
+      if constexpr (kPacked) {
+        sampled = taps.template Sample<kPack, T>(threadIdx.x, corners);
+      } else if (has_row) {
+        sampled =
+            SampleEach<true>(args, plan, place, group, depth + column, &taps);
+      }
       samples[buffer].Store(row, column, sampled);
-      filters[buffer].Store(filter_column, filter_row, filter);
+      copies.template Wait<0>();
     };
 
     TileProduct<T> product;
     product.Clear();
-    load(begin);
     __syncthreads();  // the last tile's buffers are read
-    store(0);
+    load(begin, 0);
+    store(begin, 0);
     __syncthreads();
     int buffer = 0;
     for (int depth = begin + kDepth; depth < end; depth += kDepth) {
-      load(depth);
+      load(depth, buffer ^ 1);
       product.Add(samples[buffer], filters[buffer]);
       buffer ^= 1;
-      store(buffer);
+      store(depth, buffer);
       __syncthreads();
     }
     product.Add(samples[buffer], filters[buffer]);

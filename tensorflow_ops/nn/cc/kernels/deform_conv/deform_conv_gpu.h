@@ -33,15 +33,18 @@ inline int64_t Clamp(int64_t n, int64_t max) {
 
 // What kernels compute with, in 32 bits if FitsInts.
 struct Sizes {
-  int64_t rows;  // outputs of the batch
-  int taps, depth, channels, out_channels;
+  int64_t rows;    // outputs of the batch
+  int64_t of_row;  // values of a row of pixels
+  int taps, kernel_width, depth, channels, out_channels;
   int of_group, of_offsets, out_of_group;  // channels
   // Neighboring columns of a group, this many, have one tap and offset group.
   int segment;
 
   explicit Sizes(const DeformConvShape& args)
       : rows(args.batch * OutputsOf(args)),
+        of_row(args.width * args.channels),
         taps(static_cast<int>(TapsOf(args))),
+        kernel_width(static_cast<int>(args.kernel_width)),
         depth(static_cast<int>(DepthOf(args))),
         channels(static_cast<int>(args.channels)),
         out_channels(static_cast<int>(args.out_channels)),
@@ -78,16 +81,16 @@ struct Tap {
   C nan;       // 0, or NaN if an offset is
 };
 template <typename T, typename C = Accumulator<T>>
-__device__ Tap<C> FindTap(const DeformConvInputs<T>& args,
-                          const OutputPlace& output, int64_t tap,
-                          int64_t offset_group) {
+__device__ Tap<C> FindTap(const DeformConvInputs<T>& args, const Sizes& sizes,
+                          const OutputPlace& output, int tap,
+                          int offset_group) {
   const int64_t at =
-      (output.index * args.offset_groups + offset_group) * TapsOf(args) + tap;
+      (output.index * args.offset_groups + offset_group) * sizes.taps + tap;
   const C y = static_cast<C>(output.y * args.stride_y - args.top +
-                             tap / args.kernel_width * args.dilation_y) +
+                             tap / sizes.kernel_width * args.dilation_y) +
               args.offsets[2 * at];
   const C x = static_cast<C>(output.x * args.stride_x - args.left +
-                             tap % args.kernel_width * args.dilation_x) +
+                             tap % sizes.kernel_width * args.dilation_x) +
               args.offsets[2 * at + 1];
   Tap<C> result;
   result.mask = args.mask == nullptr ? C(1) : C(Widen(args.mask[at]));
@@ -109,6 +112,10 @@ __device__ inline Segment SegmentOf(const Sizes& sizes, int group, int column) {
   segment.offset_group = (column + segment.shift) / sizes.of_offsets;
   return segment;
 }
+
+// A pack in registers. (nvcc splits packs of 16-bit values up.)
+template <typename T, int N>
+using Word = typename cuda_launch_internal::Word<sizeof(Pack<T, N>)>::Type;
 
 // What samples of taps are made of, in shared memory.
 template <typename C>
@@ -143,34 +150,37 @@ class SharedTaps {
 
   // Loads N channels of the four corners. Pixels of weight 0 are not read.
   template <int N, typename T>
-  __device__ void Load(const DeformConvInputs<T>& args, int slot, int channel,
-                       Pack<T, N> (&corners)[4]) const {
+  __device__ void Load(const DeformConvInputs<T>& args, const Sizes& sizes,
+                       int slot, int channel, Word<T, N> (&corners)[4]) const {
     const T* const pixel =
-        args.features + rest_[slot].pixel * args.channels + channel;
+        args.features + rest_[slot].pixel * sizes.channels + channel;
     const Pack<C, 4> weights = weights_[slot];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       corners[i] = {};
       if (weights.values[i] == 0) continue;
-      corners[i] =
-          LoadPack<N>(pixel + (i / 2 * args.width + i % 2) * args.channels);
+      corners[i] = *reinterpret_cast<const Word<T, N>*>(
+          pixel + i / 2 * sizes.of_row + i % 2 * sizes.channels);
     }
   }
   // The samples, times the mask.
   template <int N, typename T>
-  __device__ Pack<T, N> Sample(int slot, const Pack<T, N> (&corners)[4]) const {
+  __device__ Pack<T, N> Sample(int slot, const Word<T, N> (&corners)[4]) const {
     const Pack<C, 4> weights = weights_[slot];
     const C mask = rest_[slot].mask;
+    C sums[N] = {};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      Pack<T, N> corner;
+      memcpy(&corner, &corners[i], sizeof(corner));
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        sums[n] += weights.values[i] * C(Widen(corner.values[n]));
+      }
+    }
     Pack<T, N> samples;
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-      C sum = 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sum += weights.values[i] * C(Widen(corners[i].values[n]));
-      }
-      samples.values[n] = Narrow<T>(mask * sum);
-    }
+    for (int n = 0; n < N; ++n) samples.values[n] = Narrow<T>(mask * sums[n]);
     return samples;
   }
 
@@ -200,31 +210,35 @@ __device__ Pack<T, kPackSize<T>> SampleEach(const DeformConvInputs<T>& args,
       segment = SegmentOf(sizes, group, column);
       taps->template Set<kNan>(
           args, threadIdx.x, output.image,
-          FindTap(args, output, segment.tap, segment.offset_group));
+          FindTap(args, sizes, output, segment.tap, segment.offset_group));
     }
-    Pack<T, 1> corners[4];
-    taps->Load(args, threadIdx.x, column + segment.shift, corners);
-    samples.values[i] = taps->Sample(threadIdx.x, corners).values[0];
+    Word<T, 1> corners[4];
+    taps->template Load<1>(args, sizes, threadIdx.x, column + segment.shift,
+                           corners);
+    samples.values[i] =
+        taps->template Sample<1, T>(threadIdx.x, corners).values[0];
   }
   return samples;
 }
 
-// Loads the first `count` values, at most a pack's; the others are 0. kPacked:
-// packs are aligned, and count is that of a pack or at most 0.
-template <bool kPacked, typename T>
-__device__ Pack<T, kPackSize<T>> LoadSome(const T* from, int count) {
-  Pack<T, kPackSize<T>> pack = {};
+// Starts storing the first `count` values, at most a pack's, in an operand; the
+// others are 0. kPacked: packs are aligned, and count is that of a pack or at
+// most 0.
+template <bool kPacked, typename T, Along kAlong>
+__device__ void Fill(AsyncCopies* copies, Operand<T, kAlong>* operand, int line,
+                     int depth, const T* from, int count) {
   if constexpr (kPacked) {
-    if (count > 0) pack = LoadPack<kPackSize<T>>(from);
+    operand->CopyAsync(copies, line, depth, from, count <= 0);
   } else {
+    Pack<T, kPackSize<T>> pack = {};
 #pragma unroll
     for (int i = 0; i < kPackSize<T>; ++i) {
       if (i < count) pack.values[i] = from[i];
     }
+    operand->Store(line, depth, pack);
   }
-  return pack;
 }
-// The same for stores of N values.
+// Stores the first `count` values of a pack.
 template <bool kPacked, int N, typename T>
 __device__ void StoreSome(const Pack<T, N>& pack, int count, T* to) {
   if constexpr (kPacked) {

@@ -128,6 +128,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int in_step = threadIdx.x % (kDepth / kPack) * kPack;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int offset_groups = static_cast<int>(args.offset_groups);
+  AsyncCopies copies;
   const int64_t of_row =
       int64_t{plan.channel_parts} * offset_groups * plan.taps;
   const int64_t blocks = (to.end - to.begin + kLines - 1) / kLines * of_row;
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       ColumnTap<C> column_tap = {};
       if (first_row + threadIdx.x < to.end) {
         const OutputPlace place = PlaceOf(args, first_row + threadIdx.x);
-        const Tap<C> tap = FindTap(args, place, tap_index, offset_group);
+        const Tap<C> tap = FindTap(args, plan, place, tap_index, offset_group);
         if (tap.reads) {
           column_tap.y_fraction = tap.cell.y_fraction;
           column_tap.x_fraction = tap.cell.x_fraction;
@@ -181,31 +182,27 @@ __global__ void __launch_bounds__(kThreads, 2)
                                (first_column + line) * plan.out_channels +
                                group * plan.out_of_group;
       const bool has_row = first_row + line < to.end, has_column = line < count;
-      Pack<T, kPackSize<T>> a, b;
-      const auto load = [&](int depth) {
+      const auto load = [&](int depth, int buffer) {
         const int o = depth + in_step, some = plan.out_of_group - o;
-        a = LoadSome<kPacked>(d_outputs + o, has_row ? some : 0);
-        b = LoadSome<kPacked>(filters + o, has_column ? some : 0);
-      };
-      const auto store = [&](int buffer) {
-        shared.factors.a[buffer].Store(line, in_step, a);
-        shared.factors.b[buffer].Store(line, in_step, b);
+        Fill<kPacked>(&copies, &shared.factors.a[buffer], line, in_step,
+                      d_outputs + o, has_row ? some : 0);
+        Fill<kPacked>(&copies, &shared.factors.b[buffer], line, in_step,
+                      filters + o, has_column ? some : 0);
+        copies.Commit();
       };
       TileProduct<T> product;
       product.Clear();
-      load(0);
       __syncthreads();  // the last chunk is read, the taps are there
-      store(0);
-      __syncthreads();
+      load(0, 0);
       int buffer = 0;
-      for (int depth = kDepth; depth < plan.out_of_group; depth += kDepth) {
-        load(depth);
+      for (int depth = kDepth; depth < plan.out_of_group + kDepth;
+           depth += kDepth) {
+        copies.template Wait<0>();
+        __syncthreads();
+        if (depth < plan.out_of_group) load(depth, buffer ^ 1);
         product.Add(shared.factors.a[buffer], shared.factors.b[buffer]);
         buffer ^= 1;
-        store(buffer);
-        __syncthreads();
       }
-      product.Add(shared.factors.a[buffer], shared.factors.b[buffer]);
 
       for (int first = 0; first < kLines; first += kHalf) {
         __syncthreads();
@@ -305,8 +302,8 @@ constexpr int kOwners = kThreads / kTileChannels;
 template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
     SumColumns(const __grid_constant__ DeformConvGradArgs<T> args,
-               int64_t begin, int64_t end, int64_t blocks, const C* columns,
-               C* d_features) {
+               const __grid_constant__ Plan<T> plan, int64_t begin, int64_t end,
+               int64_t blocks, const C* columns, C* d_features) {
   __shared__ C sums[kTilePixels][kTileChannels];
   __shared__ int16_t tile_pixel[kThreads][4];  // -1: not in this tile
   __shared__ C scale[kThreads][4];
@@ -334,8 +331,9 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < 4; ++i) tile_pixel[threadIdx.x][i] = -1;
       if (item + threadIdx.x < last) {
         const int64_t mine = item + threadIdx.x;
-        const Tap<C> tap = FindTap(args, PlaceOf(args, mine / taps),
-                                   mine % taps, offset_group);
+        const Tap<C> tap = FindTap(args, plan, PlaceOf(args, mine / taps),
+                                   static_cast<int>(mine % taps),
+                                   static_cast<int>(offset_group));
         for (int i = 0; tap.reads && i < 4; ++i) {
           const C weight = CornerWeight(tap.cell, i);
           if (weight == 0 || !HasCorner(tap.cell, i, args.height, args.width)) {
@@ -384,6 +382,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   // The thread's pack of both factors.
   const int row = threadIdx.x / (kLines / kPack);
   const int column = threadIdx.x % (kLines / kPack) * kPack;
+  AsyncCopies copies;
   const int64_t tiles = plan.down * plan.across * args.groups;
   const int64_t blocks = tiles * plan.row_parts;
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
@@ -413,64 +412,62 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int slot = segment.end / plan.segment - 1 - first_k / plan.segment;
     const T* const d_outputs =
         args.d_output + group * plan.out_of_group + first_o + column;
-    Pack<T, kPackSize<T>> corners[4], sampled, d_output;
+    Word<T, kPack> corners[4];
     int slot_of_step = 0;
-    const auto load = [&](int64_t m) {
-      const bool has_row = m + row < end;
-      d_output =
-          LoadSome<kPacked>(d_outputs + (m + row) * plan.out_channels,
-                            has_row ? plan.out_of_group - first_o - column : 0);
-      if constexpr (!kPacked) {
-        sampled = {};
-        if (has_row) {
-          sampled = SampleEach<false>(args, plan, PlaceOf(args, m + row), group,
-                                      first_k + column, &taps);
-        }
-        return;
-      }
-      const int64_t first = (m - begin) / rows_at_once * rows_at_once + begin;
-      if (m == first) {
-        if (my_row < rows_at_once) {
-          taps.SetEmpty(threadIdx.x);
-          if (m + my_row < end) {
-            const OutputPlace place = PlaceOf(args, m + my_row);
-            taps.template Set<false>(
-                args, threadIdx.x, place.image,
-                FindTap(args, place, my_segment.tap, my_segment.offset_group));
+    // Starts filling a buffer, and loads the pixels of samples for it.
+    const auto load = [&](int64_t m, int buffer) {
+      Fill<kPacked>(&copies, &b[buffer], column, row,
+                    d_outputs + (m + row) * plan.out_channels,
+                    m + row < end ? plan.out_of_group - first_o - column : 0);
+      copies.Commit();
+      if constexpr (kPacked) {
+        const int64_t first = (m - begin) / rows_at_once * rows_at_once + begin;
+        if (m == first) {
+          if (my_row < rows_at_once) {
+            taps.SetEmpty(threadIdx.x);
+            if (m + my_row < end) {
+              const OutputPlace place = PlaceOf(args, m + my_row);
+              taps.template Set<false>(
+                  args, threadIdx.x, place.image,
+                  FindTap(args, plan, place, my_segment.tap,
+                          my_segment.offset_group));
+            }
           }
+          __syncthreads();
         }
-        __syncthreads();
-      }
-      slot_of_step = static_cast<int>(m - first + row) * segments + slot;
-      if (has_columns) {
-        taps.Load(args, slot_of_step, first_k + column + segment.shift,
-                  corners);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) corners[i] = {};
+        if (has_columns) {
+          slot_of_step = static_cast<int>(m - first + row) * segments + slot;
+          taps.template Load<kPack>(args, plan, slot_of_step,
+                                    first_k + column + segment.shift, corners);
+        }
       }
     };
-    const auto store = [&](int buffer) {
+    const auto store = [&](int64_t m, int buffer) {
+      Pack<T, kPack> sampled = {};
       if constexpr (kPacked) {
-        sampled = {};
-        if (has_columns) sampled = taps.Sample(slot_of_step, corners);
+        if (has_columns) {
+          sampled = taps.template Sample<kPack, T>(slot_of_step, corners);
+        }
+      } else if (m + row < end) {
+        sampled = SampleEach<false>(args, plan, PlaceOf(args, m + row), group,
+                                    first_k + column, &taps);
       }
       a[buffer].Store(column, row, sampled);
-      b[buffer].Store(column, row, d_output);
+      copies.template Wait<0>();
     };
 
     TileProduct<T> product;
     product.Clear();
     __syncthreads();  // the last block's buffers and taps are read
-    load(begin);
-    store(0);
+    load(begin, 0);
+    store(begin, 0);
     __syncthreads();
     int buffer = 0;
     for (int64_t m = begin + kDepth; m < end; m += kDepth) {
-      load(m);
+      load(m, buffer ^ 1);
       product.Add(a[buffer], b[buffer]);
       buffer ^= 1;
-      store(buffer);
+      store(m, buffer);
       __syncthreads();
     }
     product.Add(a[buffer], b[buffer]);
@@ -587,9 +584,9 @@ Error ToFeaturesAndPlaces(const Gpu& gpu, const DeformConvGradArgs<T>& args,
         args.batch * DivideUp(PixelsOf(args), kTilePixels) *
         args.offset_groups *
         DivideUp(args.channels / args.offset_groups, kTileChannels);
-    error =
-        Launch(gpu, GridSize(owners), kThreads, SumColumns<T>, args, to.begin,
-               to.end, owners, static_cast<const C*>(to.columns), to.sums);
+    error = Launch(gpu, GridSize(owners), kThreads, SumColumns<T>, args, plan,
+                   to.begin, to.end, owners, static_cast<const C*>(to.columns),
+                   to.sums);
   }
   if (error == nullptr && parts != nullptr) {
     error = EnqueueSumParts(gpu, 2 * places, int64_t{plan.channel_parts},
