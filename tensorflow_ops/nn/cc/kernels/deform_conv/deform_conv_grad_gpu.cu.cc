@@ -403,16 +403,13 @@ __global__ void __launch_bounds__(kThreads, 2)
         (last_k - 1) / plan.segment - first_k / plan.segment + 1;
     const int rows_at_once =
         kPacked ? kLines / kPack / segments * kDepth : kDepth;
-    const int my_row = threadIdx.x / segments;
-    const Segment my_segment = SegmentOf(
-        plan, group,
-        (first_k / plan.segment + threadIdx.x % segments) * plan.segment);
     const bool has_columns = first_k + column < plan.depth;
     const Segment segment = SegmentOf(plan, group, first_k + column);
     const int slot = segment.end / plan.segment - 1 - first_k / plan.segment;
     const T* const d_outputs =
         args.d_output + group * plan.out_of_group + first_o + column;
     Word<T, kPack> corners[4];
+    int64_t first = begin - rows_at_once;  // whose taps are there
     int slot_of_step = 0;
     // Starts filling a buffer, and loads the pixels of samples for it.
     const auto load = [&](int64_t m, int buffer) {
@@ -421,16 +418,20 @@ __global__ void __launch_bounds__(kThreads, 2)
                     m + row < end ? plan.out_of_group - first_o - column : 0);
       copies.Commit();
       if constexpr (kPacked) {
-        const int64_t first = (m - begin) / rows_at_once * rows_at_once + begin;
-        if (m == first) {
+        if (m - first >= rows_at_once) {
+          first = m;
+          const int my_row = threadIdx.x / segments;
           if (my_row < rows_at_once) {
             taps.SetEmpty(threadIdx.x);
             if (m + my_row < end) {
               const OutputPlace place = PlaceOf(args, m + my_row);
+              const Segment found =
+                  SegmentOf(plan, group,
+                            (first_k / plan.segment + threadIdx.x % segments) *
+                                plan.segment);
               taps.template Set<false>(
                   args, threadIdx.x, place.image,
-                  FindTap(args, plan, place, my_segment.tap,
-                          my_segment.offset_group));
+                  FindTap(args, plan, place, found.tap, found.offset_group));
             }
           }
           __syncthreads();
@@ -604,6 +605,10 @@ Error ToFeaturesAndPlaces(const Gpu& gpu, const DeformConvGradArgs<T>& args,
 template <typename T, typename C = Accumulator<T>>
 Error ToFilters(const Gpu& gpu, const DeformConvGradArgs<T>& args,
                 const Plan<T>& plan, Scratch<C>* scratch) {
+  const int64_t filters = plan.depth * args.out_channels;
+  if (plan.rows == 0) {
+    return EnqueueZeros(gpu, args.d_filters, filters * sizeof(T));
+  }
   C* const sums = scratch->Take(plan.filter_sums);
   const int64_t blocks = plan.down * plan.across * args.groups * plan.row_parts;
   const Error error = WithPacks(args, plan, [&](auto packed) {
@@ -611,7 +616,7 @@ Error ToFilters(const Gpu& gpu, const DeformConvGradArgs<T>& args,
                   args, plan, sums);
   });
   if (error != nullptr || sums == nullptr) return error;
-  return EnqueueSumParts(gpu, plan.depth * args.out_channels, plan.row_parts,
+  return EnqueueSumParts(gpu, filters, plan.row_parts,
                          static_cast<const C*>(sums), args.d_filters);
 }
 

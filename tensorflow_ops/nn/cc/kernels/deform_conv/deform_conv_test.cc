@@ -291,8 +291,8 @@ constexpr DeformConvShape kManyRows = {3, 9, 11, 24, 9, 11, 16, 1, 1,
                                        1, 1, 0,  0,  1, 1,  1,  1};
 constexpr DeformConvShape kManyChannels = {1, 3, 4, 272, 3, 4, 16, 1, 1,
                                            1, 1, 0, 0,   1, 1, 1,  1};
-constexpr DeformConvShape kPackedGroups = {1, 5, 6, 96, 5, 6, 48, 2, 2,
-                                           1, 1, 1, 0,  1, 1, 3,  4};
+constexpr DeformConvShape kPackedGroups = {1, 11, 12, 96, 11, 12, 48, 2, 2,
+                                           1, 1,  1,  0,  1,  1,  3,  4};
 
 TFO_TEST(DeformConv, EqualsDoubleLoops) {
   for (const DeformConvShape& args :
