@@ -1,3 +1,8 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
 #include "tensorflow_ops/core/cc/gpu_testing.h"
 #include "tensorflow_ops/core/cc/mma_test_gpu.h"
 
@@ -159,6 +164,34 @@ TFO_CUDA_TEST(Mma, CopiesArriveAfterTheWaitAndEndInZeros) {
       TFO_EXPECT(to == expected);
     }
   }
+}
+
+template <typename Run>
+bool Aborts(const Run& run) {
+  const pid_t child = fork();
+  if (child == 0) {
+    run();
+    _exit(0);
+  }
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+         WTERMSIG(status) == SIGABRT;
+}
+
+TFO_CUDA_TEST(Mma, MisalignedAddressesAbortInTheEmulation) {
+  if (!kIsEmulated) return;
+  GpuVector<char> from(65 * 16), to(65 * 16);
+  for (int size : {4, 8, 16}) {
+    TFO_EXPECT(Aborts([&] {
+      CopyThroughShared(Gpu{}, size, size, from.data() + size / 2, to.data());
+    }));
+  }
+  GpuVector<uint16_t> rows(33 * 8);
+  GpuVector<uint32_t> fragments(32);
+  bool ran;
+  TFO_EXPECT(Aborts([&] {
+    LoadFragments(Gpu{}, 1, false, rows.data() + 4, fragments.data(), &ran);
+  }));
 }
 
 }  // namespace

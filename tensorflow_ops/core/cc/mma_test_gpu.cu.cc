@@ -62,6 +62,12 @@ __global__ void CopyKernel(int bytes, const char* from, char* to) {
 
 }  // namespace
 
+#ifdef TFO_CUDA_EMULATION
+const bool kIsEmulated = true;
+#else
+const bool kIsEmulated = false;
+#endif
+
 template <typename T>
 Error MultiplyFragments(const Gpu& gpu, int depth, const uint32_t* a,
                         const uint32_t* b, float* c, bool* ran) {

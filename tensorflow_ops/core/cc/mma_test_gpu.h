@@ -9,6 +9,9 @@
 
 namespace tfo {
 
+// Whether kernels run on the CPU, where misuse aborts.
+extern const bool kIsEmulated;
+
 // Adds a product to c [32 lanes][4], in place; a and b have depth / 4 and depth
 // / 8 registers per lane. depth 16, or 8 for Half. *ran: whether this GPU can.
 template <typename T>

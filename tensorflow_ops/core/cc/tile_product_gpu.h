@@ -189,8 +189,8 @@ class TileProduct {
 
  private:
   // Threads are kAcross x kAcross, and have kEach x kEach sums, whose packs lie
-  // kAcross packs apart. A warp has 4 x 8 threads, of which neighbors load the
-  // same rows or the same columns: loads of 16 bytes then take half the time.
+  // kAcross packs apart. A warp has 4 x 8 threads, in an order in which
+  // neighbors share a row or a column, so that loads of 16 bytes can merge.
   static constexpr int kAcross = 16;
   static constexpr int kEach = TileSize<T>::kLines / kAcross;
   __device__ static int Row() {
