@@ -140,6 +140,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 template <typename T>
 int64_t DeformConvScratchBytes(const DeformConvShape& args) {
+  if (!FitsInts(args)) return 0;
   return Plan<T>(args).PartialSums() * args.out_channels *
          int64_t{sizeof(Accumulator<T>)};
 }

@@ -639,6 +639,7 @@ Error ToBias(const Gpu& gpu, const DeformConvGradArgs<T>& args,
 template <typename T>
 int64_t DeformConvGradScratchBytes(const DeformConvShape& args,
                                    bool deterministic) {
+  if (!FitsInts(args)) return 0;
   return Plan<T>(args, deterministic).Bytes();
 }
 

@@ -505,6 +505,22 @@ TFO_CUDA_TEST(DeformConv, KernelsAcceptEmptyInputs) {
   CheckGpu(MakeProblem<float>(no_outputs, true, true));
 }
 
+TFO_CUDA_TEST(DeformConv, KernelsRefuseSizesBeyondIntegers) {
+  DeformConvShape channels = kOnePixel, depth = kOnePixel;
+  channels.channels = channels.groups = int64_t{1} << 32;
+  channels.out_channels = channels.channels;
+  depth.channels = int64_t{1} << 32;
+  for (const DeformConvShape& shape : {channels, depth}) {
+    DeformConvArgs<float> forward = {};
+    static_cast<DeformConvShape&>(forward) = shape;
+    DeformConvGradArgs<float> grad = {};
+    static_cast<DeformConvShape&>(grad) = shape;
+    TFO_EXPECT_EQ(ScratchBytes<float>(shape, true), 1);
+    TFO_EXPECT(DeformConv(Gpu(), forward) != nullptr);
+    TFO_EXPECT(DeformConvGrad(Gpu(), grad) != nullptr);
+  }
+}
+
 template <typename T>
 void TimeConvolution(int64_t height, int64_t width, int64_t channels) {
   DeformConvShape args = {};
