@@ -73,11 +73,14 @@ struct DeformConvGradArgs : DeformConvInputs<T> {  // does not read bias
 // Writes all of `output`: bias + the sum over taps (i, j) and channels c of
 // filters[i, j, c] * mask * features[y * stride_y - top + i * dilation_y +
 // offset_y, ...][c], bilinear, pixels outside being 0. A NaN offset makes its
-// output NaN.
+// output NaN. The GPU needs scratch of DeformConvScratchBytes<T>, and rounds
+// samples to T.
 template <typename T>
 Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args);
 template <typename T>
 Error DeformConv(const Gpu& gpu, const DeformConvArgs<T>& args);
+template <typename T>
+int64_t DeformConvScratchBytes(const DeformConvShape& shape);
 
 // Writes all gradients. On whole pixels, the slope is that of the cell [floor,
 // floor + 1): a tap at -1 has one. A NaN offset passes no gradient; pixels of

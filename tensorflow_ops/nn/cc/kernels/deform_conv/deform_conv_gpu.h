@@ -3,63 +3,63 @@
 // Products are computed as an implicit GEMM: a block samples tiles of columns
 // into shared memory and multiplies them there. A library (cuBLASLt) would need
 // all columns in memory, kernel_height * kernel_width times the features, and
-// CUTLASS another dependency. Tensor cores are not used: float32 keeps all its
-// bits, and the reads of four corners a sample take most of the time.
+// CUTLASS another dependency. Sums are of Accumulator<T>, samples are rounded
+// to T.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_GPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_GPU_H_
+
+#include <numeric>
 
 #include "tensorflow_ops/core/cc/bilinear.h"
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/core/cc/tile_product_gpu.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
 
 namespace tfo {
 namespace deform_conv {
 
 constexpr int kThreads = 256;
-// Rows and columns of a block's product, and the depth of the tiles of its
-// factors. A thread has kEach x kEach of the products.
-constexpr int kTile = 64, kDepth = 16, kEach = 4;
-constexpr int kAcross = kTile / kEach;
 
-template <typename C>
-struct Products {
-  C sums[kEach][kEach];
+// Work of fewer blocks is split: two on each multiprocessor of a large GPU. A
+// constant, so that results do not depend on the GPU.
+constexpr int64_t kMinBlocks = 264;
+
+// The nearest to n in [1, max], or 1.
+inline int64_t Clamp(int64_t n, int64_t max) {
+  if (n > max) n = max;
+  return n < 1 ? 1 : n;
+}
+
+// What kernels compute with, in 32 bits if FitsInts.
+struct Sizes {
+  int64_t rows;    // outputs of the batch
+  int64_t of_row;  // values of a row of pixels
+  int taps, kernel_width, depth, channels, out_channels;
+  int of_group, of_offsets, out_of_group;  // channels
+  // Neighboring columns of a group, this many, have one tap and offset group.
+  int segment;
+
+  explicit Sizes(const DeformConvShape& args)
+      : rows(args.batch * OutputsOf(args)),
+        of_row(args.width * args.channels),
+        taps(static_cast<int>(TapsOf(args))),
+        kernel_width(static_cast<int>(args.kernel_width)),
+        depth(static_cast<int>(DepthOf(args))),
+        channels(static_cast<int>(args.channels)),
+        out_channels(static_cast<int>(args.out_channels)),
+        of_group(static_cast<int>(args.channels / args.groups)),
+        of_offsets(static_cast<int>(args.channels / args.offset_groups)),
+        out_of_group(static_cast<int>(args.out_channels / args.groups)),
+        segment(std::gcd(of_group, of_offsets)) {}
 };
-
-template <typename C>
-__device__ void Clear(Products<C>* products) {
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) products->sums[i][j] = 0;
-  }
+inline bool FitsInts(const DeformConvShape& args) {
+  constexpr int64_t kMax = 1 << 30;  // leaves room for a tile
+  return DepthOf(args) <= kMax && args.channels <= kMax &&
+         args.out_channels <= kMax;
 }
-
-// Adds a^T * b. The thread's products are rows threadIdx.x / kAcross * kEach
-// and columns threadIdx.x % kAcross * kEach on.
-template <typename C>
-__device__ void MultiplyAdd(const C (*a)[kTile], const C (*b)[kTile],
-                            Products<C>* products) {
-  const int row = threadIdx.x / kAcross * kEach;
-  const int column = threadIdx.x % kAcross * kEach;
-#pragma unroll
-  for (int k = 0; k < kDepth; ++k) {
-    C left[kEach], right[kEach];
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      left[i] = a[k][row + i];
-      right[i] = b[k][column + i];
-    }
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-#pragma unroll
-      for (int j = 0; j < kEach; ++j) {
-        products->sums[i][j] += left[i] * right[j];
-      }
-    }
-  }
-}
+inline constexpr Error kTooLarge =
+    "deform_conv2d on GPUs: more than 2^30 channels or values of a filter";
 
 // An output's place in the batch.
 struct OutputPlace {
@@ -81,16 +81,16 @@ struct Tap {
   C nan;       // 0, or NaN if an offset is
 };
 template <typename T, typename C = Accumulator<T>>
-__device__ Tap<C> FindTap(const DeformConvInputs<T>& args,
-                          const OutputPlace& output, int64_t tap,
-                          int64_t offset_group) {
+__device__ Tap<C> FindTap(const DeformConvInputs<T>& args, const Sizes& sizes,
+                          const OutputPlace& output, int tap,
+                          int offset_group) {
   const int64_t at =
-      (output.index * args.offset_groups + offset_group) * TapsOf(args) + tap;
+      (output.index * args.offset_groups + offset_group) * sizes.taps + tap;
   const C y = static_cast<C>(output.y * args.stride_y - args.top +
-                             tap / args.kernel_width * args.dilation_y) +
+                             tap / sizes.kernel_width * args.dilation_y) +
               args.offsets[2 * at];
   const C x = static_cast<C>(output.x * args.stride_x - args.left +
-                             tap % args.kernel_width * args.dilation_x) +
+                             tap % sizes.kernel_width * args.dilation_x) +
               args.offsets[2 * at + 1];
   Tap<C> result;
   result.mask = args.mask == nullptr ? C(1) : C(Widen(args.mask[at]));
@@ -99,53 +99,177 @@ __device__ Tap<C> FindTap(const DeformConvInputs<T>& args,
   return result;
 }
 
-// The sample of a channel, times the mask. `image` is the image's first pixel.
-template <typename T, typename C>
-__device__ C Sample(const DeformConvShape& args, const T* image,
-                    const Tap<C>& tap, int64_t channel) {
-  if (!tap.reads) return 0;
-  C sum = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const C weight = CornerWeight(tap.cell, i);
-    if (weight == 0 || !HasCorner(tap.cell, i, args.height, args.width)) {
-      continue;
-    }
-    sum += weight *
-           Widen(image[CornerPixel(tap.cell, i, args.width) * args.channels +
-                       channel]);
-  }
-  return tap.mask * sum;
+// The columns of a group up to `end` that have one tap and offset group.
+struct Segment {
+  int end = 0, tap, offset_group;
+  int shift;  // from a column to its channel
+};
+__device__ inline Segment SegmentOf(const Sizes& sizes, int group, int column) {
+  Segment segment;
+  segment.tap = column / sizes.of_group;
+  segment.end = (column / sizes.segment + 1) * sizes.segment;
+  segment.shift = (group - segment.tap) * sizes.of_group;
+  segment.offset_group = (column + segment.shift) / sizes.of_offsets;
+  return segment;
 }
 
-// Samples kEach columns of a group, from `column` on, of one output. Columns
-// beyond the last are zero. kNan: whether a NaN offset makes them NaN.
-template <bool kNan, typename T, typename C = Accumulator<T>>
-__device__ void SampleColumns(const DeformConvInputs<T>& args,
-                              const OutputPlace& output, int64_t group,
-                              int64_t column, C* to) {
-  const int64_t of_group = args.channels / args.groups;
-  const int64_t of_offsets = args.channels / args.offset_groups;
-  const T* const image =
-      args.features + output.image * PixelsOf(args) * args.channels;
-  int64_t tap_index = -1, offset_group = -1;
-  Tap<C> tap = {};
+// A pack in registers. (nvcc splits packs of 16-bit values up.)
+template <typename T, int N>
+using Word = typename cuda_launch_internal::Word<sizeof(Pack<T, N>)>::Type;
+
+// What samples of taps are made of, in shared memory.
+template <typename C>
+class SharedTaps {
+ public:
+  // kNan: whether a NaN offset makes samples NaN.
+  template <bool kNan>
+  __device__ void Set(const DeformConvShape& args, int slot, int64_t image,
+                      const Tap<C>& tap) {
+    Pack<C, 4> weights = {};
+    Rest rest = {};
+    if (tap.reads) {
 #pragma unroll
-  for (int i = 0; i < kEach; ++i, ++column) {
-    if (column >= DepthOf(args)) {
-      to[i] = 0;
-      continue;
+      for (int i = 0; i < 4; ++i) {
+        if (HasCorner(tap.cell, i, args.height, args.width)) {
+          weights.values[i] = CornerWeight(tap.cell, i);
+        }
+      }
+      rest.mask = tap.mask;
+      rest.pixel =
+          image * PixelsOf(args) + CornerPixel(tap.cell, 0, args.width);
+    } else if (kNan) {
+      rest.mask = tap.nan;
     }
-    const int64_t channel = group * of_group + column % of_group;
-    if (column / of_group != tap_index ||
-        channel / of_offsets != offset_group) {
-      tap_index = column / of_group;
-      offset_group = channel / of_offsets;
-      tap = FindTap(args, output, tap_index, offset_group);
-    }
-    to[i] = Sample(args, image, tap, channel);
-    if (kNan) to[i] += tap.nan;
+    weights_[slot] = weights;
+    rest_[slot] = rest;
   }
+  __device__ void SetEmpty(int slot) {
+    weights_[slot] = {};
+    rest_[slot] = {};
+  }
+
+  // Loads N channels of the four corners. Pixels of weight 0 are not read.
+  template <int N, typename T>
+  __device__ void Load(const DeformConvInputs<T>& args, const Sizes& sizes,
+                       int slot, int channel, Word<T, N> (&corners)[4]) const {
+    const T* const pixel =
+        args.features + rest_[slot].pixel * sizes.channels + channel;
+    const Pack<C, 4> weights = weights_[slot];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      corners[i] = {};
+      if (weights.values[i] == 0) continue;
+      corners[i] = *reinterpret_cast<const Word<T, N>*>(
+          pixel + i / 2 * sizes.of_row + i % 2 * sizes.channels);
+    }
+  }
+  // The samples, times the mask.
+  template <int N, typename T>
+  __device__ Pack<T, N> Sample(int slot, const Word<T, N> (&corners)[4]) const {
+    const Pack<C, 4> weights = weights_[slot];
+    const C mask = rest_[slot].mask;
+    C sums[N] = {};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      Pack<T, N> corner;
+      memcpy(&corner, &corners[i], sizeof(corner));
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        sums[n] += weights.values[i] * C(Widen(corner.values[n]));
+      }
+    }
+    Pack<T, N> samples;
+#pragma unroll
+    for (int n = 0; n < N; ++n) samples.values[n] = Narrow<T>(mask * sums[n]);
+    return samples;
+  }
+
+ private:
+  struct alignas(16) Rest {
+    int64_t pixel;  // of the batch
+    C mask;
+  };
+  Pack<C, 4> weights_[kThreads];
+  Rest rest_[kThreads];
+};
+
+// Samples columns from `column` on one by one, those beyond the last as 0: for
+// channels that do not fit packs. Uses the thread's slot.
+template <bool kNan, typename T, typename C = Accumulator<T>>
+__device__ Pack<T, kPackSize<T>> SampleEach(const DeformConvInputs<T>& args,
+                                            const Sizes& sizes,
+                                            const OutputPlace& output,
+                                            int group, int column,
+                                            SharedTaps<C>* taps) {
+  Pack<T, kPackSize<T>> samples = {};
+  Segment segment;
+#pragma unroll
+  for (int i = 0; i < kPackSize<T>; ++i, ++column) {
+    if (column >= sizes.depth) continue;
+    if (column >= segment.end) {
+      segment = SegmentOf(sizes, group, column);
+      taps->template Set<kNan>(
+          args, threadIdx.x, output.image,
+          FindTap(args, sizes, output, segment.tap, segment.offset_group));
+    }
+    Word<T, 1> corners[4];
+    taps->template Load<1>(args, sizes, threadIdx.x, column + segment.shift,
+                           corners);
+    samples.values[i] =
+        taps->template Sample<1, T>(threadIdx.x, corners).values[0];
+  }
+  return samples;
+}
+
+// Starts storing the first `count` values, at most a pack's, in an operand; the
+// others are 0. kPacked: packs are aligned, and count is that of a pack or at
+// most 0.
+template <bool kPacked, typename T, Along kAlong>
+__device__ void Fill(AsyncCopies* copies, Operand<T, kAlong>* operand, int line,
+                     int depth, const T* from, int count) {
+  if constexpr (kPacked) {
+    operand->CopyAsync(copies, line, depth, from, count <= 0);
+  } else {
+    Pack<T, kPackSize<T>> pack = {};
+#pragma unroll
+    for (int i = 0; i < kPackSize<T>; ++i) {
+      if (i < count) pack.values[i] = from[i];
+    }
+    operand->Store(line, depth, pack);
+  }
+}
+// Stores the first `count` values of a pack.
+template <bool kPacked, int N, typename T>
+__device__ void StoreSome(const Pack<T, N>& pack, int count, T* to) {
+  if constexpr (kPacked) {
+    if (count > 0) StorePack(pack, to);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (i < count) to[i] = pack.values[i];
+    }
+  }
+}
+
+// to[i] = the sum of `parts` arrays, in order, and bias[i % channels], if any.
+template <typename T, typename C = Accumulator<T>>
+__global__ void SumParts(int64_t count, int64_t parts, const C* from,
+                         const T* bias, int64_t channels, T* to) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
+       i += step) {
+    C sum = from[i];
+    for (int64_t part = 1; part < parts; ++part) sum += from[part * count + i];
+    if (bias != nullptr) sum += Widen(bias[i % channels]);
+    to[i] = Narrow<T>(sum);
+  }
+}
+template <typename T, typename C = Accumulator<T>>
+Error EnqueueSumParts(const Gpu& gpu, int64_t count, int64_t parts,
+                      const C* from, T* to, const T* bias = nullptr,
+                      int64_t channels = 1) {
+  return Launch(gpu, GridSize(DivideUp(count, kThreads)), kThreads, SumParts<T>,
+                count, parts, from, bias, channels, to);
 }
 
 }  // namespace deform_conv

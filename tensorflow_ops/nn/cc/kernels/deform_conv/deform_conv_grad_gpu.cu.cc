@@ -10,48 +10,80 @@ using namespace deform_conv;  // NOLINT: the kernels' own header
 
 // How the work is split, and scratch memory. Depends on shapes only.
 template <typename T>
-struct Plan {
+struct Plan : Sizes {
   using C = Accumulator<T>;
   static constexpr bool kInPlace = sizeof(T) == sizeof(C);
+  static constexpr int kLines = TileSize<T>::kLines;
 
-  int64_t parts;         // of outputs, in the gradient to filters
-  int64_t wave;          // outputs whose columns are in memory at once
-  int64_t column_count;  // columns of an output, of all groups
-  int64_t feature_sums, columns, filter_sums;  // sizes
+  // Gradients to columns. A part has some of the chunks of an offset group's
+  // channels: up to kLines, of one group.
+  int chunks_of_segment, chunks, channel_parts;
+  int64_t wave;  // outputs whose columns are in memory at once
+  // The gradient to filters: tiles of columns and of output channels, and parts
+  // of the outputs. That to bias: parts of the outputs.
+  int64_t down, across, row_parts, bias_parts;
+  // Sizes in scratch memory.
+  int64_t feature_sums, columns, place_sums, filter_sums, bias_sums;
 
-  Plan(const DeformConvShape& args, bool deterministic)
-      : column_count(TapsOf(args) * args.channels) {
+  Plan(const DeformConvShape& args, bool deterministic) : Sizes(args) {
     constexpr int64_t kMaxValues = 16 << 20;
-    const int64_t rows = args.batch * OutputsOf(args);
+    const int64_t column_count = TapsOf(args) * args.channels;
     const int64_t filters = DepthOf(args) * args.out_channels;
-    parts = Clamp(rows / 512, kMaxValues / Max(filters, 1), 32);
-    wave = deterministic ? Clamp(rows, kMaxValues / Max(column_count, 1), rows)
-                         : Max(rows, 1);
+    chunks_of_segment = static_cast<int>(DivideUp(segment, kLines));
+    chunks = of_offsets / segment * chunks_of_segment;
+    channel_parts = static_cast<int>(DivideUp(of_offsets, kLines));
+    wave = deterministic ? Clamp(kMaxValues / column_count, rows)
+                         : Clamp(rows, rows);
+    down = DivideUp(depth, kLines);
+    across = DivideUp(out_of_group, kLines);
+    // More than needed to fill a GPU only for precision.
+    const int64_t for_blocks = kMinBlocks / (down * across * args.groups);
+    const int64_t for_sums = rows >> 14;
+    const int64_t max_parts = Clamp(kMaxValues / filters, rows >> 7);
+    row_parts = Clamp(for_blocks > for_sums ? for_blocks : for_sums, max_parts);
+    bias_parts = Clamp(rows >> 7, 64);
     feature_sums = kInPlace ? 0 : args.batch * PixelsOf(args) * args.channels;
     columns = deterministic ? wave * column_count : 0;
-    filter_sums = parts * filters;
+    place_sums = channel_parts == 1
+                     ? 0
+                     : channel_parts * rows * args.offset_groups * taps * 3;
+    filter_sums = row_parts == 1 ? 0 : row_parts * filters;
+    bias_sums = bias_parts * args.out_channels;
   }
   int64_t Bytes() const {
-    return (feature_sums + columns + filter_sums) * int64_t{sizeof(C)};
-  }
-
- private:
-  static int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }
-  static int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
-  // The least of all, at least 1.
-  static int64_t Clamp(int64_t a, int64_t b, int64_t c) {
-    return Max(Min(Min(a, b), c), 1);
+    return (feature_sums + columns + place_sums + filter_sums + bias_sums +
+            5 * kPackSize<C>)*int64_t{sizeof(C)};
   }
 };
 
-// The sum over threads whose index differs in the lowest bits.
-template <int kCount, typename C>
-__device__ C SumOverLanes(C value) {
-#pragma unroll
-  for (int lanes = kCount / 2; lanes > 0; lanes /= 2) {
-    value += __shfl_xor_sync(0xFFFFFFFF, value, lanes);
+// Where a gradient to columns goes: its tap, in shared memory.
+template <typename C>
+struct alignas(16) ColumnTap {
+  C y_fraction, x_fraction, mask;
+  int corners;    // a bit for each that its plane has
+  int64_t pixel;  // of corner 0, in the batch
+
+  __device__ BilinearCell<C> Cell() const {
+    return {0, 0, y_fraction, x_fraction};
   }
-  return value;
+};
+
+// The sums over a warp of four values of each lane: lane i has that of
+// values[i % 4].
+template <typename C>
+__device__ C SumFour(const C (&values)[4]) {
+  constexpr unsigned kAll = 0xFFFFFFFF;
+  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+  const C low = (odd ? values[1] : values[0]) +
+                __shfl_xor_sync(kAll, odd ? values[0] : values[1], 1);
+  const C high = (odd ? values[3] : values[2]) +
+                 __shfl_xor_sync(kAll, odd ? values[2] : values[3], 1);
+  C sum = (upper ? high : low) + __shfl_xor_sync(kAll, upper ? low : high, 2);
+#pragma unroll
+  for (int lanes = 4; lanes < 32; lanes *= 2) {
+    sum += __shfl_xor_sync(kAll, sum, lanes);
+  }
+  return sum;
 }
 
 // A corner of weight 0 may be NaN.
@@ -60,132 +92,204 @@ __device__ C ScaledCorner(C weight, C corner) {
   return weight == 0 ? C(0) : weight * corner;
 }
 
-// Loads a tile of upstream gradients and of filters, of a tap: a[o][row],
-// b[o][channel].
-template <typename T, typename C = Accumulator<T>>
-__device__ void LoadForColumns(const DeformConvGradArgs<T>& args,
-                               int64_t first_row, int64_t end_row,
-                               int64_t group, int64_t column, int64_t channels,
-                               int64_t first_o, C (*a)[kTile], C (*b)[kTile]) {
-  const int64_t of_group = args.out_channels / args.groups;
-  const int row = threadIdx.x / (kDepth / kEach);
-  const int o = threadIdx.x % (kDepth / kEach) * kEach;
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const bool has_o = first_o + o + i < of_group;
-    const int64_t channel = group * of_group + first_o + o + i;
-    a[o + i][row] =
-        has_o && first_row + row < end_row
-            ? C(Widen(args.d_output[(first_row + row) * args.out_channels +
-                                    channel]))
-            : C(0);
-    b[o + i][row] =
-        has_o && row < channels
-            ? C(Widen(
-                  args.filters[(column + row) * args.out_channels + channel]))
-            : C(0);
-  }
-}
+// Where the columns of a wave and the sums to places go.
+template <typename C>
+struct ColumnOutputs {
+  int64_t begin, end;  // outputs of the wave
+  C* sums;             // to features
+  C* columns;          // or null: adds to `sums`
+  C* offsets;          // a part after the other, if there are several
+  C* mask;
+};
 
-// A block has kTile outputs, a tap and an offset group. It finds the gradient
-// to their columns, kTile channels at a time, then sums the gradients to offset
-// and mask, and adds to `sums` of the features, or stores the columns.
-constexpr int kLanes = 16, kRowsAtOnce = kThreads / kLanes;
-constexpr int kRowsOfThread = kTile / kRowsAtOnce;
-
-template <typename T, typename C = Accumulator<T>>
-__global__ void __launch_bounds__(kThreads)
+// A block has some outputs, a tap, an offset group and a part of its channels.
+// It finds the gradient to their columns, then sums the gradients to offset and
+// mask, and adds to the features' or stores the columns.
+template <typename T, bool kPacked, typename C = Accumulator<T>>
+__global__ void __launch_bounds__(kThreads, 2)
     GradToColumns(const __grid_constant__ DeformConvGradArgs<T> args,
-                  int64_t begin, int64_t end, int64_t blocks, C* sums,
-                  C* columns) {
-  __shared__ C a[kDepth][kTile], b[kDepth][kTile];
-  __shared__ C d_columns[kTile][kTile];
-  const int64_t of_group = args.channels / args.groups;
-  const int64_t of_offsets = args.channels / args.offset_groups;
-  const int lane = threadIdx.x % kLanes;
+                  const __grid_constant__ Plan<T> plan,
+                  const __grid_constant__ ColumnOutputs<C> to) {
+  constexpr int kLines = TileSize<T>::kLines, kDepth = TileSize<T>::kDepth;
+  constexpr int kPack = kPackSize<T>, kColumns = kPackSize<C>;
+  static_assert(kColumns * 32 == kLines, "a warp takes a row");
+  constexpr int kHalf = kLines / 2;  // rows staged at once
+  struct Factors {
+    Operand<T, Along::kDepth> a[2], b[2];
+  };
+  union Shared {
+    Factors factors;
+    Pack<C, kColumns> staged[kHalf][32];
+  };
+  __shared__ Shared shared;
+  __shared__ ColumnTap<C> taps[kLines];
+  __shared__ C dots[kLines][4];
+  const int line = threadIdx.x / (kDepth / kPack);
+  const int in_step = threadIdx.x % (kDepth / kPack) * kPack;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int offset_groups = static_cast<int>(args.offset_groups);
+  AsyncCopies copies;
+  const int64_t of_row =
+      int64_t{plan.channel_parts} * offset_groups * plan.taps;
+  const int64_t blocks = (to.end - to.begin + kLines - 1) / kLines * of_row;
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-    const int64_t offset_group = block % args.offset_groups;
-    const int64_t tap_index = block / args.offset_groups % TapsOf(args);
-    const int64_t first_row =
-        begin + block / args.offset_groups / TapsOf(args) * kTile;
-    C dots[kRowsOfThread][4] = {};
-    const int64_t end_channel = (offset_group + 1) * of_offsets;
-    for (int64_t c = offset_group * of_offsets; c < end_channel;) {
-      const int64_t group = c / of_group;
-      int64_t count = (group + 1) * of_group - c;
-      if (count > end_channel - c) count = end_channel - c;
-      if (count > kTile) count = kTile;
-      Products<C> products;
-      Clear(&products);
-      const int64_t depth = args.out_channels / args.groups;
-      for (int64_t o = 0; o < depth; o += kDepth) {
-        __syncthreads();
-        LoadForColumns(args, first_row, end, group,
-                       tap_index * of_group + c % of_group, count, o, a, b);
-        __syncthreads();
-        MultiplyAdd(a, b, &products);
-      }
-      __syncthreads();
+    int64_t rest = block % of_row;
+    const int part = static_cast<int>(rest % plan.channel_parts);
+    rest /= plan.channel_parts;
+    const int offset_group = static_cast<int>(rest % offset_groups);
+    const int tap_index = static_cast<int>(rest / offset_groups);
+    const int64_t first_row = to.begin + block / of_row * kLines;
+    __syncthreads();  // the last block's taps are read
+    if (threadIdx.x < kLines) {
+      ColumnTap<C> column_tap = {};
+      if (first_row + threadIdx.x < to.end) {
+        const OutputPlace place = PlaceOf(args, first_row + threadIdx.x);
+        const Tap<C> tap = FindTap(args, plan, place, tap_index, offset_group);
+        if (tap.reads) {
+          column_tap.y_fraction = tap.cell.y_fraction;
+          column_tap.x_fraction = tap.cell.x_fraction;
+          column_tap.mask = tap.mask;
+          column_tap.pixel = place.image * PixelsOf(args) +
+                             CornerPixel(tap.cell, 0, args.width);
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-#pragma unroll
-        for (int j = 0; j < kEach; ++j) {
-          d_columns[threadIdx.x / kAcross * kEach + i]
-                   [threadIdx.x % kAcross * kEach + j] = products.sums[i][j];
+          for (int i = 0; i < 4; ++i) {
+            column_tap.corners |=
+                HasCorner(tap.cell, i, args.height, args.width) << i;
+          }
         }
       }
-      __syncthreads();
-      for (int r = 0; r < kRowsOfThread; ++r) {
-        const int row = r * kRowsAtOnce + threadIdx.x / kLanes;
-        if (first_row + row >= end) continue;
-        const OutputPlace place = PlaceOf(args, first_row + row);
-        const Tap<C> tap = FindTap(args, place, tap_index, offset_group);
-        const int64_t image = place.image * PixelsOf(args);
-        for (int64_t i = lane; i < count; i += kLanes) {
-          const C d = d_columns[row][i];
-          if (columns != nullptr) {
-            columns[((first_row + row - begin) * TapsOf(args) + tap_index) *
-                        args.channels +
-                    c + i] = d;
+      taps[threadIdx.x] = column_tap;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) dots[threadIdx.x][i] = 0;
+    }
+    const int begin =
+        static_cast<int>(int64_t{plan.chunks} * part / plan.channel_parts);
+    const int end = static_cast<int>(int64_t{plan.chunks} * (part + 1) /
+                                     plan.channel_parts);
+    for (int chunk = begin; chunk < end; ++chunk) {
+      const int in_segment = chunk % plan.chunks_of_segment * kLines;
+      const int c = offset_group * plan.of_offsets +
+                    chunk / plan.chunks_of_segment * plan.segment + in_segment;
+      const int left = plan.segment - in_segment;
+      const int count = left < kLines ? left : kLines;
+      const int group = c / plan.of_group;
+      const int64_t first_column =
+          int64_t{tap_index} * plan.of_group + c - group * plan.of_group;
+      const T* const d_outputs = args.d_output +
+                                 (first_row + line) * plan.out_channels +
+                                 group * plan.out_of_group;
+      const T* const filters = args.filters +
+                               (first_column + line) * plan.out_channels +
+                               group * plan.out_of_group;
+      const bool has_row = first_row + line < to.end, has_column = line < count;
+      const auto load = [&](int depth, int buffer) {
+        const int o = depth + in_step, some = plan.out_of_group - o;
+        Fill<kPacked>(&copies, &shared.factors.a[buffer], line, in_step,
+                      d_outputs + o, has_row ? some : 0);
+        Fill<kPacked>(&copies, &shared.factors.b[buffer], line, in_step,
+                      filters + o, has_column ? some : 0);
+        copies.Commit();
+      };
+      TileProduct<T> product;
+      product.Clear();
+      __syncthreads();  // the last chunk is read, the taps are there
+      load(0, 0);
+      int buffer = 0;
+      for (int depth = kDepth; depth < plan.out_of_group + kDepth;
+           depth += kDepth) {
+        copies.template Wait<0>();
+        __syncthreads();
+        if (depth < plan.out_of_group) load(depth, buffer ^ 1);
+        product.Add(shared.factors.a[buffer], shared.factors.b[buffer]);
+        buffer ^= 1;
+      }
+
+      for (int first = 0; first < kLines; first += kHalf) {
+        __syncthreads();
+        product.ForEachPack([&](int i, int j, const auto& sums) {
+          if (i / kHalf * kHalf != first) return;
+          C* const staged = shared.staged[i % kHalf][0].values + j;
+#pragma unroll
+          for (int n = 0; n < TileProduct<T>::kColumns; ++n) {
+            staged[n] = sums[n];
           }
-          for (int corner = 0; tap.reads && corner < 4; ++corner) {
-            if (!HasCorner(tap.cell, corner, args.height, args.width)) continue;
+        });
+        __syncthreads();
+        for (int i = warp; i < kHalf && first_row + first + i < to.end;
+             i += kThreads / 32) {
+          const ColumnTap<C> tap = taps[first + i];
+          const Pack<C, kColumns> d = shared.staged[i][lane];
+          const int some = count - lane * kColumns;
+          if (to.columns != nullptr) {
+            StoreSome<kPacked>(
+                d, some,
+                to.columns +
+                    ((first_row + first + i - to.begin) * plan.taps +
+                     tap_index) *
+                        plan.channels +
+                    c + lane * kColumns);
+          }
+          C of_lane[4] = {};
+#pragma unroll
+          for (int corner = 0; corner < 4; ++corner) {
+            if ((tap.corners >> corner & 1) == 0 || some <= 0) continue;
             const int64_t at =
-                (image + CornerPixel(tap.cell, corner, args.width)) *
-                    args.channels +
-                c + i;
-            dots[r][corner] += d * Widen(args.features[at]);
-            const C weight = CornerWeight(tap.cell, corner);
-            if (columns == nullptr && weight != 0) {
-              atomicAdd(sums + at, tap.mask * weight * d);
+                (tap.pixel + corner / 2 * args.width + corner % 2) *
+                    plan.channels +
+                c + lane * kColumns;
+            const C weight = CornerWeight(tap.Cell(), corner);
+            Pack<T, kColumns> features;
+            if constexpr (kPacked) {
+              features = LoadPack<kColumns>(args.features + at);
+            }
+            C scaled[kColumns];
+#pragma unroll
+            for (int n = 0; n < kColumns; ++n) {
+              if (!kPacked && n >= some) break;
+              if constexpr (!kPacked)
+                features.values[n] = args.features[at + n];
+              of_lane[corner] += d.values[n] * Widen(features.values[n]);
+              scaled[n] = tap.mask * weight * d.values[n];
+              if (!kPacked && to.columns == nullptr && weight != 0) {
+                atomicAdd(to.sums + at + n, scaled[n]);
+              }
+            }
+            if constexpr (kPacked) {
+              if (to.columns == nullptr && weight != 0) {
+                AddAtomically(scaled, to.sums + at);
+              }
             }
           }
+          const C sum = SumFour(of_lane);
+          if (lane < 4) dots[first + i][lane] += sum;
         }
       }
-      c += count;
     }
-    for (int r = 0; r < kRowsOfThread; ++r) {
+    __syncthreads();
+    if (threadIdx.x < kLines && first_row + threadIdx.x < to.end) {
+      const ColumnTap<C> tap = taps[threadIdx.x];
+      C d_y = 0, d_x = 0, d_mask = 0;
 #pragma unroll
       for (int corner = 0; corner < 4; ++corner) {
-        dots[r][corner] = SumOverLanes<kLanes>(dots[r][corner]);
+        if ((tap.corners >> corner & 1) == 0) continue;
+        const C dot = dots[threadIdx.x][corner];
+        d_y += ScaledCorner(CornerSlopeY(tap.Cell(), corner), dot);
+        d_x += ScaledCorner(CornerSlopeX(tap.Cell(), corner), dot);
+        d_mask += ScaledCorner(CornerWeight(tap.Cell(), corner), dot);
       }
-      const int64_t index = first_row + r * kRowsAtOnce + threadIdx.x / kLanes;
-      if (lane != 0 || index >= end) continue;
-      const Tap<C> tap =
-          FindTap(args, PlaceOf(args, index), tap_index, offset_group);
-      C d_y = 0, d_x = 0, d_mask = 0;
-      for (int corner = 0; tap.reads && corner < 4; ++corner) {
-        const C dot = dots[r][corner];
-        d_y += ScaledCorner(CornerSlopeY(tap.cell, corner), dot);
-        d_x += ScaledCorner(CornerSlopeX(tap.cell, corner), dot);
-        d_mask += ScaledCorner(CornerWeight(tap.cell, corner), dot);
-      }
+      const bool reads = tap.corners != 0;
+      const int64_t of_part = plan.rows * offset_groups * plan.taps;
       const int64_t at =
-          (index * args.offset_groups + offset_group) * TapsOf(args) +
+          ((first_row + threadIdx.x) * offset_groups + offset_group) *
+              plan.taps +
           tap_index;
-      args.d_offsets[2 * at] = tap.reads ? tap.mask * d_y : C(0);
-      args.d_offsets[2 * at + 1] = tap.reads ? tap.mask * d_x : C(0);
-      if (args.d_mask != nullptr) args.d_mask[at] = Narrow<T>(d_mask);
+      to.offsets[2 * (part * of_part + at)] = reads ? tap.mask * d_y : C(0);
+      to.offsets[2 * (part * of_part + at) + 1] = reads ? tap.mask * d_x : C(0);
+      if (to.mask != nullptr) {
+        to.mask[part * of_part + at] = d_mask;
+      } else if (args.d_mask != nullptr) {
+        args.d_mask[at] = Narrow<T>(d_mask);
+      }
     }
   }
 }
@@ -198,8 +302,8 @@ constexpr int kOwners = kThreads / kTileChannels;
 template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
     SumColumns(const __grid_constant__ DeformConvGradArgs<T> args,
-               int64_t begin, int64_t end, int64_t blocks, const C* columns,
-               C* d_features) {
+               const __grid_constant__ Plan<T> plan, int64_t begin, int64_t end,
+               int64_t blocks, const C* columns, C* d_features) {
   __shared__ C sums[kTilePixels][kTileChannels];
   __shared__ int16_t tile_pixel[kThreads][4];  // -1: not in this tile
   __shared__ C scale[kThreads][4];
@@ -227,8 +331,9 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < 4; ++i) tile_pixel[threadIdx.x][i] = -1;
       if (item + threadIdx.x < last) {
         const int64_t mine = item + threadIdx.x;
-        const Tap<C> tap = FindTap(args, PlaceOf(args, mine / taps),
-                                   mine % taps, offset_group);
+        const Tap<C> tap = FindTap(args, plan, PlaceOf(args, mine / taps),
+                                   static_cast<int>(mine % taps),
+                                   static_cast<int>(offset_group));
         for (int i = 0; tap.reads && i < 4; ++i) {
           const C weight = CornerWeight(tap.cell, i);
           if (weight == 0 || !HasCorner(tap.cell, i, args.height, args.width)) {
@@ -263,125 +368,270 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block has kTile columns, kTile output channels and a part of the outputs;
-// writes sums [parts, depth, out_channels].
-template <typename T, typename C = Accumulator<T>>
-__global__ void __launch_bounds__(kThreads)
+// A block has a tile of columns, one of output channels and a part of the
+// outputs; writes sums [parts, depth, out_channels], or the gradient if there
+// is one part.
+template <typename T, bool kPacked, typename C = Accumulator<T>>
+__global__ void __launch_bounds__(kThreads, 2)
     GradToFilters(const __grid_constant__ DeformConvGradArgs<T> args,
-                  int64_t parts, int64_t blocks, C* sums) {
-  __shared__ C a[kDepth][kTile], b[kDepth][kTile];
-  const int64_t of_group = args.out_channels / args.groups;
-  const int64_t depth = DepthOf(args), outputs = args.batch * OutputsOf(args);
-  const int64_t across = (of_group + kTile - 1) / kTile;
-  const int64_t down = (depth + kTile - 1) / kTile;
-  const int row = threadIdx.x / kAcross;
-  const int column = threadIdx.x % kAcross * kEach;
+                  const __grid_constant__ Plan<T> plan, C* sums) {
+  constexpr int kLines = TileSize<T>::kLines, kDepth = TileSize<T>::kDepth;
+  constexpr int kPack = kPackSize<T>;
+  __shared__ SharedTaps<C> taps;
+  __shared__ Operand<T, Along::kLines> a[2], b[2];
+  // The thread's pack of both factors.
+  const int row = threadIdx.x / (kLines / kPack);
+  const int column = threadIdx.x % (kLines / kPack) * kPack;
+  AsyncCopies copies;
+  const int64_t tiles = plan.down * plan.across * args.groups;
+  const int64_t blocks = tiles * plan.row_parts;
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-    const int64_t first_o = block % across * kTile;
-    const int64_t first_k = block / across % down * kTile;
-    const int64_t group = block / across / down % args.groups;
-    const int64_t part = block / across / down / args.groups;
-    const int64_t end = outputs * (part + 1) / parts;
-    Products<C> products;
-    Clear(&products);
-    for (int64_t m = outputs * part / parts; m < end; m += kDepth) {
-      C samples[kEach] = {};
-      if (m + row < end) {
-        SampleColumns<false>(args, PlaceOf(args, m + row), group,
-                             first_k + column, samples);
+    const int first_o = static_cast<int>(block % plan.across) * kLines;
+    const int first_k =
+        static_cast<int>(block / plan.across % plan.down) * kLines;
+    const int group =
+        static_cast<int>(block / plan.across / plan.down % args.groups);
+    const int64_t part = block / tiles;
+    const int64_t begin = plan.rows * part / plan.row_parts;
+    const int64_t end = plan.rows * (part + 1) / plan.row_parts;
+
+    // The taps of several steps' outputs are found at once: those of an output
+    // are its segments in this tile.
+    const int last_k =
+        first_k + kLines < plan.depth ? first_k + kLines : plan.depth;
+    const int segments =
+        (last_k - 1) / plan.segment - first_k / plan.segment + 1;
+    const int rows_at_once =
+        kPacked ? kLines / kPack / segments * kDepth : kDepth;
+    const bool has_columns = first_k + column < plan.depth;
+    const Segment segment = SegmentOf(plan, group, first_k + column);
+    const int slot = segment.end / plan.segment - 1 - first_k / plan.segment;
+    const T* const d_outputs =
+        args.d_output + group * plan.out_of_group + first_o + column;
+    Word<T, kPack> corners[4];
+    int64_t first = begin - rows_at_once;  // whose taps are there
+    int slot_of_step = 0;
+    // Starts filling a buffer, and loads the pixels of samples for it.
+    const auto load = [&](int64_t m, int buffer) {
+      Fill<kPacked>(&copies, &b[buffer], column, row,
+                    d_outputs + (m + row) * plan.out_channels,
+                    m + row < end ? plan.out_of_group - first_o - column : 0);
+      copies.Commit();
+      if constexpr (kPacked) {
+        if (m - first >= rows_at_once) {
+          first = m;
+          const int my_row = threadIdx.x / segments;
+          if (my_row < rows_at_once) {
+            taps.SetEmpty(threadIdx.x);
+            if (m + my_row < end) {
+              const OutputPlace place = PlaceOf(args, m + my_row);
+              const Segment found =
+                  SegmentOf(plan, group,
+                            (first_k / plan.segment + threadIdx.x % segments) *
+                                plan.segment);
+              taps.template Set<false>(
+                  args, threadIdx.x, place.image,
+                  FindTap(args, plan, place, found.tap, found.offset_group));
+            }
+          }
+          __syncthreads();
+        }
+        if (has_columns) {
+          slot_of_step = static_cast<int>(m - first + row) * segments + slot;
+          taps.template Load<kPack>(args, plan, slot_of_step,
+                                    first_k + column + segment.shift, corners);
+        }
       }
+    };
+    const auto store = [&](int64_t m, int buffer) {
+      Pack<T, kPack> sampled = {};
+      if constexpr (kPacked) {
+        if (has_columns) {
+          sampled = taps.template Sample<kPack, T>(slot_of_step, corners);
+        }
+      } else if (m + row < end) {
+        sampled = SampleEach<false>(args, plan, PlaceOf(args, m + row), group,
+                                    first_k + column, &taps);
+      }
+      a[buffer].Store(column, row, sampled);
+      copies.template Wait<0>();
+    };
+
+    TileProduct<T> product;
+    product.Clear();
+    __syncthreads();  // the last block's buffers and taps are read
+    load(begin, 0);
+    store(begin, 0);
+    __syncthreads();
+    int buffer = 0;
+    for (int64_t m = begin + kDepth; m < end; m += kDepth) {
+      load(m, buffer ^ 1);
+      product.Add(a[buffer], b[buffer]);
+      buffer ^= 1;
+      store(m, buffer);
       __syncthreads();
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        a[row][column + i] = samples[i];
-        const int64_t o = first_o + column + i;
-        b[row][column + i] =
-            m + row < end && o < of_group
-                ? C(Widen(args.d_output[(m + row) * args.out_channels +
-                                        group * of_group + o]))
-                : C(0);
-      }
-      __syncthreads();
-      MultiplyAdd(a, b, &products);
     }
+    product.Add(a[buffer], b[buffer]);
+
+    product.ForEachPack([&](int i, int j, const auto& values) {
+      constexpr int kColumns = TileProduct<T>::kColumns;
+      const int count = plan.out_of_group - first_o - j;
+      const int k = first_k + i;
+      if (k >= plan.depth || count <= 0) return;
+      const int channel = group * plan.out_of_group + first_o + j;
+      if (sums != nullptr) {
+        Pack<C, kColumns> pack;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int64_t k = first_k + threadIdx.x / kAcross * kEach + i;
-#pragma unroll
-      for (int j = 0; j < kEach; ++j) {
-        const int64_t o = first_o + threadIdx.x % kAcross * kEach + j;
-        if (k >= depth || o >= of_group) continue;
-        sums[(part * depth + k) * args.out_channels + group * of_group + o] =
-            products.sums[i][j];
+        for (int n = 0; n < kColumns; ++n) pack.values[n] = values[n];
+        StoreSome<kPacked>(
+            pack, count,
+            sums + (part * plan.depth + k) * plan.out_channels + channel);
+        return;
       }
-    }
+      Pack<T, kColumns> pack;
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) pack.values[n] = Narrow<T>(values[n]);
+      StoreSome<kPacked>(
+          pack, count,
+          args.d_filters + int64_t{k} * plan.out_channels + channel);
+    });
   }
 }
 
-// to[i] = the sum of `parts` arrays, in order.
+// A block has kTileChannels channels and a part of the rows, which kOwners
+// threads share.
 template <typename T, typename C = Accumulator<T>>
-__global__ void SumParts(int64_t count, int64_t parts, const C* from, T* to) {
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
-       i += step) {
-    C sum = from[i];
-    for (int64_t part = 1; part < parts; ++part) sum += from[part * count + i];
-    to[i] = Narrow<T>(sum);
-  }
-}
-
-// A block has kTileChannels channels, and kOwners threads share the rows.
-template <typename T, typename C = Accumulator<T>>
-__global__ void GradToBias(int64_t rows, int64_t channels, const T* d_output,
-                           T* d_bias) {
+__global__ void GradToBias(int64_t rows, int64_t channels, int64_t parts,
+                           const T* d_output, C* sums) {
   __shared__ C partial[kOwners][kTileChannels];
   const int share = threadIdx.x / kTileChannels;
   const int column = threadIdx.x % kTileChannels;
-  for (int64_t first = int64_t{blockIdx.x} * kTileChannels; first < channels;
-       first += int64_t{gridDim.x} * kTileChannels) {
-    const int64_t c = first + column;
+  const int64_t across = (channels + kTileChannels - 1) / kTileChannels;
+  for (int64_t block = blockIdx.x; block < across * parts; block += gridDim.x) {
+    const int64_t c = block % across * kTileChannels + column;
+    const int64_t part = block / across;
+    const int64_t end = rows * (part + 1) / parts;
     C sum = 0;
-    for (int64_t m = share; c < channels && m < rows; m += kOwners) {
+    for (int64_t m = rows * part / parts + share; c < channels && m < end;
+         m += kOwners) {
       sum += Widen(d_output[m * channels + c]);
     }
     partial[share][column] = sum;
     __syncthreads();
     if (share == 0 && c < channels) {
       for (int i = 1; i < kOwners; ++i) sum += partial[i][column];
-      d_bias[c] = Narrow<T>(sum);
+      sums[part * channels + c] = sum;
     }
     __syncthreads();
   }
 }
 
+// Gives out scratch memory, aligned for packs.
+template <typename C>
+class Scratch {
+ public:
+  explicit Scratch(const Gpu& gpu) : next_(static_cast<C*>(gpu.scratch)) {}
+  C* Take(int64_t count) {
+    if (count == 0) return nullptr;
+    C* const taken = next_;
+    next_ += RoundUp(count, kPackSize<C>);
+    return taken;
+  }
+
+ private:
+  C* next_;
+};
+
+// Launches a kernel for packs, or for single values if they do not fit.
+template <typename T, typename Run>
+Error WithPacks(const DeformConvGradArgs<T>& args, const Sizes& sizes,
+                const Run& run) {
+  return WithWidestPack<T>(
+      [&](auto n) {
+        return FitsPacks<n>(sizes.segment, args.features, args.d_features) &&
+               FitsPacks<n>(sizes.out_of_group, args.filters, args.d_output,
+                            args.d_filters);
+      },
+      [&](auto n) { return run(std::bool_constant<(n > 1)>()); });
+}
+
 template <typename T, typename C = Accumulator<T>>
-Error ToFeatures(const Gpu& gpu, const DeformConvGradArgs<T>& args,
-                 const Plan<T>& plan) {
+Error ToFeaturesAndPlaces(const Gpu& gpu, const DeformConvGradArgs<T>& args,
+                          const Plan<T>& plan, Scratch<C>* scratch) {
   const int64_t size = args.batch * PixelsOf(args) * args.channels;
-  C* const scratch = static_cast<C*>(gpu.scratch);
-  C* const sums =
-      Plan<T>::kInPlace ? reinterpret_cast<C*>(args.d_features) : scratch;
-  C* const columns = plan.columns == 0 ? nullptr : scratch + plan.feature_sums;
-  Error error = EnqueueZeros(gpu, sums, size * sizeof(C));
-  const int64_t rows = args.batch * OutputsOf(args);
-  for (int64_t begin = 0; error == nullptr && begin < rows;
-       begin += plan.wave) {
-    const int64_t end = begin + plan.wave < rows ? begin + plan.wave : rows;
-    const int64_t blocks =
-        DivideUp(end - begin, kTile) * TapsOf(args) * args.offset_groups;
-    error = Launch(gpu, GridSize(blocks), kThreads, GradToColumns<T>, args,
-                   begin, end, blocks, sums, columns);
-    if (error != nullptr || columns == nullptr) continue;
+  const int64_t places = plan.rows * args.offset_groups * plan.taps;
+  ColumnOutputs<C> to = {};
+  to.sums = Plan<T>::kInPlace ? reinterpret_cast<C*>(args.d_features)
+                              : scratch->Take(size);
+  to.columns = scratch->Take(plan.columns);
+  C* const parts = scratch->Take(plan.place_sums);
+  to.offsets = parts == nullptr ? args.d_offsets : parts;
+  if (parts != nullptr && args.d_mask != nullptr) {
+    to.mask = parts + plan.channel_parts * places * 2;
+  }
+  Error error = EnqueueZeros(gpu, to.sums, size * sizeof(C));
+  for (to.begin = 0; error == nullptr && to.begin < plan.rows;
+       to.begin = to.end) {
+    to.end =
+        to.begin + plan.wave < plan.rows ? to.begin + plan.wave : plan.rows;
+    const int64_t blocks = DivideUp(to.end - to.begin, plan.kLines) *
+                           plan.taps * args.offset_groups * plan.channel_parts;
+    error = WithPacks(args, plan, [&](auto packed) {
+      return Launch(gpu, GridSize(blocks), kThreads, GradToColumns<T, packed>,
+                    args, plan, to);
+    });
+    if (error != nullptr || to.columns == nullptr) continue;
     const int64_t owners =
         args.batch * DivideUp(PixelsOf(args), kTilePixels) *
         args.offset_groups *
         DivideUp(args.channels / args.offset_groups, kTileChannels);
-    error = Launch(gpu, GridSize(owners), kThreads, SumColumns<T>, args, begin,
-                   end, owners, static_cast<const C*>(columns), sums);
+    error = Launch(gpu, GridSize(owners), kThreads, SumColumns<T>, args, plan,
+                   to.begin, to.end, owners, static_cast<const C*>(to.columns),
+                   to.sums);
+  }
+  if (error == nullptr && parts != nullptr) {
+    error = EnqueueSumParts(gpu, 2 * places, int64_t{plan.channel_parts},
+                            static_cast<const C*>(parts), args.d_offsets);
+  }
+  if (error == nullptr && to.mask != nullptr) {
+    error = EnqueueSumParts(gpu, places, int64_t{plan.channel_parts},
+                            static_cast<const C*>(to.mask), args.d_mask);
   }
   if (error != nullptr || Plan<T>::kInPlace) return error;
-  return Launch(gpu, GridSize(DivideUp(size, kThreads)), kThreads, SumParts<T>,
-                size, int64_t{1}, static_cast<const C*>(sums), args.d_features);
+  return EnqueueSumParts(gpu, size, 1, static_cast<const C*>(to.sums),
+                         args.d_features);
+}
+
+template <typename T, typename C = Accumulator<T>>
+Error ToFilters(const Gpu& gpu, const DeformConvGradArgs<T>& args,
+                const Plan<T>& plan, Scratch<C>* scratch) {
+  const int64_t filters = plan.depth * args.out_channels;
+  if (plan.rows == 0) {
+    return EnqueueZeros(gpu, args.d_filters, filters * sizeof(T));
+  }
+  C* const sums = scratch->Take(plan.filter_sums);
+  const int64_t blocks = plan.down * plan.across * args.groups * plan.row_parts;
+  const Error error = WithPacks(args, plan, [&](auto packed) {
+    return Launch(gpu, GridSize(blocks), kThreads, GradToFilters<T, packed>,
+                  args, plan, sums);
+  });
+  if (error != nullptr || sums == nullptr) return error;
+  return EnqueueSumParts(gpu, filters, plan.row_parts,
+                         static_cast<const C*>(sums), args.d_filters);
+}
+
+template <typename T, typename C = Accumulator<T>>
+Error ToBias(const Gpu& gpu, const DeformConvGradArgs<T>& args,
+             const Plan<T>& plan, Scratch<C>* scratch) {
+  C* const sums = scratch->Take(plan.bias_sums);
+  const int64_t blocks =
+      DivideUp(args.out_channels, kTileChannels) * plan.bias_parts;
+  const Error error =
+      Launch(gpu, GridSize(blocks), kThreads, GradToBias<T>, plan.rows,
+             args.out_channels, plan.bias_parts, args.d_output, sums);
+  if (error != nullptr) return error;
+  return EnqueueSumParts(gpu, args.out_channels, plan.bias_parts,
+                         static_cast<const C*>(sums), args.d_bias);
 }
 
 }  // namespace
@@ -389,31 +639,19 @@ Error ToFeatures(const Gpu& gpu, const DeformConvGradArgs<T>& args,
 template <typename T>
 int64_t DeformConvGradScratchBytes(const DeformConvShape& args,
                                    bool deterministic) {
+  if (!FitsInts(args)) return 0;
   return Plan<T>(args, deterministic).Bytes();
 }
 
 template <typename T>
 Error DeformConvGrad(const Gpu& gpu, const DeformConvGradArgs<T>& args) {
-  using C = Accumulator<T>;
+  if (!FitsInts(args)) return kTooLarge;
   const Plan<T> plan(args, gpu.deterministic);
-  Error error = ToFeatures(gpu, args, plan);
-  if (error != nullptr) return error;
-  C* const sums =
-      static_cast<C*>(gpu.scratch) + plan.feature_sums + plan.columns;
-  const int64_t blocks = DivideUp(args.out_channels / args.groups, kTile) *
-                         DivideUp(DepthOf(args), kTile) * args.groups *
-                         plan.parts;
-  error = Launch(gpu, GridSize(blocks), kThreads, GradToFilters<T>, args,
-                 plan.parts, blocks, sums);
-  if (error != nullptr) return error;
-  const int64_t filters = DepthOf(args) * args.out_channels;
-  error =
-      Launch(gpu, GridSize(DivideUp(filters, kThreads)), kThreads, SumParts<T>,
-             filters, plan.parts, static_cast<const C*>(sums), args.d_filters);
+  Scratch<Accumulator<T>> scratch(gpu);
+  Error error = ToFeaturesAndPlaces(gpu, args, plan, &scratch);
+  if (error == nullptr) error = ToFilters(gpu, args, plan, &scratch);
   if (error != nullptr || args.d_bias == nullptr) return error;
-  return Launch(gpu, GridSize(DivideUp(args.out_channels, kTileChannels)),
-                kThreads, GradToBias<T>, args.batch * OutputsOf(args),
-                args.out_channels, args.d_output, args.d_bias);
+  return ToBias(gpu, args, plan, &scratch);
 }
 
 #define TFO_INSTANTIATE(T) \

@@ -53,7 +53,13 @@ class DeformConvOp : public DeformConvOpBase<T> {
     OP_REQUIRES_OK(ctx, this->Read(ctx, 0, &args));
     if (this->attrs_.has_bias) args.bias = Data<T>(ctx->input(4));
     args.output = Data<T>(output);
-    OP_REQUIRES_OK(ctx, ToStatus(DeformConv(GetDevice<Device>(ctx), args)));
+    Device device = GetDevice<Device>(ctx);
+    Tensor scratch;
+    if constexpr (std::is_same_v<Device, Gpu>) {
+      OP_REQUIRES_OK(ctx, AllocateScratch(ctx, DeformConvScratchBytes<T>(args),
+                                          &scratch, &device));
+    }
+    OP_REQUIRES_OK(ctx, ToStatus(DeformConv(device, args)));
   }
 };
 

@@ -74,10 +74,11 @@ struct Result {
   std::vector<double> output, features, offsets, filters, mask, bias;
 };
 
-// Adds one tap of an output: `at` is its place among offsets.
+// Adds one tap of an output: `at` is its place among offsets. round: kernels
+// for GPUs multiply samples of T.
 template <typename T>
 void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
-            Result* result) {
+            bool round, Result* result) {
   using C = Accumulator<T>;
   const DeformConvShape& args = p.args;
   const int64_t in_image = output % OutputsOf(args);
@@ -94,6 +95,9 @@ void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
   const int64_t of_group = args.channels / args.groups;
   const int64_t outputs = args.out_channels / args.groups;
   const int64_t each = args.channels / args.offset_groups;
+  const auto filter_at = [&](int64_t c, int64_t o) {
+    return (tap * of_group + c % of_group) * args.out_channels + o;
+  };
   if (std::isnan(y) || std::isnan(x)) {
     for (int64_t c = group * each; c < (group + 1) * each; ++c) {
       for (int64_t o = 0; o < outputs; ++o) {
@@ -105,6 +109,7 @@ void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
     return;
   }
   if (!(std::abs(y) < 1e6 && std::abs(x) < 1e6)) return;
+  std::vector<double> samples(each);
   for (int corner = 0; corner < 4; ++corner) {
     const double at_y = std::floor(y) + corner / 2;
     const double at_x = std::floor(x) + corner % 2;
@@ -117,10 +122,10 @@ void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
     for (int64_t c = group * each; c < (group + 1) * each; ++c) {
       const int64_t from = pixel * args.channels + c;
       const double value = Widen(p.features[from]);
+      if (fy * fx != 0) samples[c - group * each] += mask * fy * fx * value;
       for (int64_t i = 0; i < outputs; ++i) {
         const int64_t o = c / of_group * outputs + i;
-        const int64_t filter =
-            (tap * of_group + c % of_group) * args.out_channels + o;
+        const int64_t filter = filter_at(c, o);
         const double w = Widen(p.filters[filter]);
         const double d = Widen(p.d_output[output * args.out_channels + o]);
         if (fy * fx != 0) {
@@ -137,10 +142,21 @@ void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
       }
     }
   }
+  for (int64_t c = group * each; round && c < (group + 1) * each; ++c) {
+    const double sample = samples[c - group * each];
+    const double error = Widen(Narrow<T>(static_cast<C>(sample))) - sample;
+    for (int64_t i = 0; i < outputs; ++i) {
+      const int64_t o = c / of_group * outputs + i;
+      const int64_t at_output = output * args.out_channels + o;
+      const int64_t filter = filter_at(c, o);
+      result->output[at_output] += Widen(p.filters[filter]) * error;
+      result->filters[filter] += Widen(p.d_output[at_output]) * error;
+    }
+  }
 }
 
 template <typename T>
-Result Reference(const Problem<T>& p) {
+Result Reference(const Problem<T>& p, bool round_samples) {
   const DeformConvShape& args = p.args;
   Result result;
   result.output.assign(p.d_output.size(), 0);
@@ -157,7 +173,7 @@ Result Reference(const Problem<T>& p) {
     }
     for (int64_t tap = 0; tap < TapsOf(args); ++tap) {
       for (int64_t g = 0; g < args.offset_groups; ++g) {
-        AddTap(p, m, tap, g, &result);
+        AddTap(p, m, tap, g, round_samples, &result);
       }
     }
   }
@@ -201,8 +217,8 @@ struct Outputs {
     if (p.has_mask) ExpectClose("d_mask", mask, expected.mask);
     if (p.has_bias) ExpectClose("d_bias", bias, expected.bias);
   }
-  void Expect(const Problem<T>& p) const {
-    const Result expected = Reference(p);
+  void Expect(const Problem<T>& p, bool round_samples) const {
+    const Result expected = Reference(p, round_samples);
     ExpectClose("output", output, expected.output);
     ExpectGrads(p, expected);
   }
@@ -222,12 +238,20 @@ void CheckCpu(const Problem<T>& p, const testing::Caller& caller = {}) {
                               p.d_output.size(), ", mask ", p.has_mask);
   Outputs<T> one(p);
   one.Compute(ThreadedCpu(1), p);
-  one.Expect(p);
+  one.Expect(p, false);
   for (int threads : {2, 7}) {
     Outputs<T> other(p);
     other.Compute(ThreadedCpu(threads), p);
     TFO_EXPECT(other.Equals(one));
   }
+}
+
+// For convolution and gradients.
+template <typename T>
+int64_t ScratchBytes(const DeformConvShape& args, bool deterministic) {
+  return std::max(DeformConvScratchBytes<T>(args),
+                  DeformConvGradScratchBytes<T>(args, deterministic)) +
+         1;
 }
 
 template <typename T>
@@ -236,14 +260,13 @@ void CheckGpu(const Problem<T>& p, const testing::Caller& caller = {}) {
                               p.features.size(), ", outputs ",
                               p.d_output.size(), ", mask ", p.has_mask);
   for (bool deterministic : {false, true}) {
-    GpuVector<char> scratch(
-        DeformConvGradScratchBytes<T>(p.args, deterministic) + 1);
+    GpuVector<char> scratch(ScratchBytes<T>(p.args, deterministic));
     Gpu gpu;
     gpu.scratch = scratch.data();
     gpu.deterministic = deterministic;
     Outputs<T> outputs(p);
     outputs.Compute(gpu, p);
-    outputs.Expect(p);
+    outputs.Expect(p, true);
   }
 }
 
@@ -259,6 +282,17 @@ constexpr DeformConvShape kLarge = {3, 17, 20, 3, 17, 20, 5, 1, 3,
                                     1, 1,  0,  1, 1,  1,  1, 3};
 constexpr DeformConvShape kOnePixel = {1, 1, 1, 1, 1, 1, 1, 1, 1,
                                        1, 1, 0, 0, 1, 1, 1, 1};
+// Of a GPU's tiles: 128 outputs, output channels and columns.
+constexpr DeformConvShape kTile = {1, 9, 18, 16, 8, 16, 128, 2, 4,
+                                   1, 1, 0,  1,  1, 1,  1,   1};
+constexpr DeformConvShape kBeyondTile = {1, 4, 45, 8, 3, 43, 136, 2, 2,
+                                         1, 1, 0,  1, 1, 1,  1,   1};
+constexpr DeformConvShape kManyRows = {3, 9, 11, 24, 9, 11, 16, 1, 1,
+                                       1, 1, 0,  0,  1, 1,  1,  1};
+constexpr DeformConvShape kManyChannels = {1, 3, 4, 272, 3, 4, 16, 1, 1,
+                                           1, 1, 0, 0,   1, 1, 1,  1};
+constexpr DeformConvShape kPackedGroups = {1, 11, 12, 96, 11, 12, 48, 2, 2,
+                                           1, 1,  1,  0,  1,  1,  3,  4};
 
 TFO_TEST(DeformConv, EqualsDoubleLoops) {
   for (const DeformConvShape& args :
@@ -284,6 +318,49 @@ TFO_CUDA_TEST(DeformConv, KernelsEqualDoubleLoops) {
   CheckGpu(MakeProblem<BFloat16>(kGroups, true, true));
 }
 
+TFO_CUDA_TEST(DeformConv, KernelsEqualDoubleLoopsAroundTiles) {
+  for (const DeformConvShape& args :
+       {kTile, kBeyondTile, kManyRows, kManyChannels, kPackedGroups}) {
+    CheckGpu(MakeProblem<float>(args, true, true));
+    CheckGpu(MakeProblem<BFloat16>(args, true, false));
+  }
+  CheckGpu(MakeProblem<double>(kManyRows, false, true));
+  CheckGpu(MakeProblem<double>(kPackedGroups, true, false));
+  CheckGpu(MakeProblem<Half>(kBeyondTile, false, true));
+  CheckGpu(MakeProblem<Half>(kPackedGroups, true, true));
+  for (int n : {-1, 1}) {
+    DeformConvShape args = kTile;
+    args.out_channels += n;
+    CheckGpu(MakeProblem<float>(args, true, true));
+    args = kTile;
+    args.channels += n;
+    CheckGpu(MakeProblem<float>(args, true, false));
+  }
+}
+
+// Arrays of packs that begin at any value.
+TFO_CUDA_TEST(DeformConv, KernelsAcceptUnalignedArrays) {
+  const Problem<float> p = MakeProblem<float>(kPackedGroups, true, false);
+  const auto shifted = [](const GpuVector<float>& values) {
+    GpuVector<float> result(values.size() + 1);
+    std::copy(values.begin(), values.end(), result.begin() + 1);
+    return result;
+  };
+  const GpuVector<float> features = shifted(p.features);
+  const GpuVector<float> d_output = shifted(p.d_output);
+  GpuVector<char> scratch(ScratchBytes<float>(p.args, false));
+  Gpu gpu;
+  gpu.scratch = scratch.data();
+  Outputs<float> outputs(p);
+  DeformConvArgs<float> forward = outputs.Args(p);
+  forward.features = features.data() + 1;
+  TFO_EXPECT_RUNS(DeformConv(gpu, forward));
+  DeformConvGradArgs<float> grad = outputs.GradArgs(p);
+  grad.d_output = d_output.data() + 1;
+  TFO_EXPECT_RUNS(DeformConvGrad(gpu, grad));
+  outputs.Expect(p, true);
+}
+
 // More than a part of the outputs in the gradient to filters, more than a wave.
 TFO_TEST(DeformConv, SumsOfManyOutputsEqualDoubleLoops) {
   DeformConvShape args = kLarge;
@@ -305,7 +382,7 @@ Problem<T> WildProblem() {
 
 template <typename T>
 void ExpectWild(const Problem<T>& p, const Outputs<T>& outputs) {
-  const Result expected = Reference(p);
+  const Result expected = Reference(p, false);
   int64_t nans = 0;
   for (size_t i = 0; i < expected.output.size(); ++i) {
     const double value = Widen(outputs.output[i]);
@@ -327,8 +404,7 @@ TFO_TEST(DeformConv, WildOffsetsStayOutside) {
 TFO_CUDA_TEST(DeformConv, KernelsKeepWildOffsetsOutside) {
   const Problem<float> p = WildProblem<float>();
   for (bool deterministic : {false, true}) {
-    GpuVector<char> scratch(
-        DeformConvGradScratchBytes<float>(p.args, deterministic) + 1);
+    GpuVector<char> scratch(ScratchBytes<float>(p.args, deterministic));
     Gpu gpu;
     gpu.scratch = scratch.data();
     gpu.deterministic = deterministic;
@@ -401,8 +477,7 @@ TFO_TEST(DeformConv, PixelsOfWeightZeroHaveSlopesOnly) {
 TFO_CUDA_TEST(DeformConv, KernelsGivePixelsOfWeightZeroSlopesOnly) {
   const Problem<float> p = ProblemNextToNan();
   for (bool deterministic : {false, true}) {
-    GpuVector<char> scratch(
-        DeformConvGradScratchBytes<float>(p.args, deterministic) + 1);
+    GpuVector<char> scratch(ScratchBytes<float>(p.args, deterministic));
     Gpu gpu;
     gpu.scratch = scratch.data();
     gpu.deterministic = deterministic;
@@ -430,6 +505,22 @@ TFO_CUDA_TEST(DeformConv, KernelsAcceptEmptyInputs) {
   CheckGpu(MakeProblem<float>(no_outputs, true, true));
 }
 
+TFO_CUDA_TEST(DeformConv, KernelsRefuseSizesBeyondIntegers) {
+  DeformConvShape channels = kOnePixel, depth = kOnePixel;
+  channels.channels = channels.groups = int64_t{1} << 32;
+  channels.out_channels = channels.channels;
+  depth.channels = int64_t{1} << 32;
+  for (const DeformConvShape& shape : {channels, depth}) {
+    DeformConvArgs<float> forward = {};
+    static_cast<DeformConvShape&>(forward) = shape;
+    DeformConvGradArgs<float> grad = {};
+    static_cast<DeformConvShape&>(grad) = shape;
+    TFO_EXPECT_EQ(ScratchBytes<float>(shape, true), 1);
+    TFO_EXPECT(DeformConv(Gpu(), forward) != nullptr);
+    TFO_EXPECT(DeformConvGrad(Gpu(), grad) != nullptr);
+  }
+}
+
 template <typename T>
 void TimeConvolution(int64_t height, int64_t width, int64_t channels) {
   DeformConvShape args = {};
@@ -451,7 +542,8 @@ void TimeConvolution(int64_t height, int64_t width, int64_t channels) {
                                 sizeof(T) +
                             p.offsets.size() * sizeof(Accumulator<T>);
   const auto forward = outputs.Args(p);
-  testing::TimeOnGpu(name_of("deform_conv"), num_bytes, 0,
+  testing::TimeOnGpu(name_of("deform_conv"), num_bytes,
+                     DeformConvScratchBytes<T>(args),
                      [&](const Gpu& gpu) { return DeformConv(gpu, forward); });
   const auto grad = outputs.GradArgs(p);
   testing::TimeOnGpu(name_of("deform_conv_grad"), 2 * num_bytes,
