@@ -264,9 +264,12 @@ TFO_CUDA_TEST(DistanceTransform, CudaFloat) {
                                {2, 13, 33, 1},
                                {1, 3, 40, 3},
                                {1, 1, 1, 40},
+                               // A segment of a row or column has several.
+                               {1, 12, 300, 1},
+                               {1, 1100, 2, 1},
                                // The most that shared memory holds, and more.
-                               {1, 1, 3072, 1},
-                               {1, 1, 3073, 1}});
+                               {1, 1, 4096, 1},
+                               {1, 1, 4097, 1}});
 }
 
 TFO_CUDA_TEST(DistanceTransform, CudaOtherDtypes) {
@@ -282,6 +285,7 @@ TFO_CUDA_TEST(DistanceTransform, CudaSixteenBitsAreRoundedOnce) {
 
 TFO_CUDA_TEST(DistanceTransform, CudaSpacings) {
   CheckSpacings(Gpu{}, {1, 7, 40, 1});
+  CheckSpacings(Gpu{}, {1, 3, 160, 1});
 }
 
 // More than a block's shared memory.
