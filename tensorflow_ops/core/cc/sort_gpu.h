@@ -22,12 +22,15 @@ __device__ void Order(Item& a, Item& b, const Before& before) {
   b = other;
 }
 
+// Sizes and strides are powers of two, at most n / 2 for n items: without the
+// division of 64-bit numbers, which is a call.
+//
 // Pair t of the first step that merges sorted halves of 2 * half items: each
 // item of the first half with its mirror image in the second.
 template <typename Item, typename Before>
 __device__ void OrderMirrored(Item* items, int64_t t, int64_t half,
                               const Before& before) {
-  const int64_t offset = t % half, begin = 2 * (t - offset);
+  const int64_t offset = t & (half - 1), begin = 2 * (t - offset);
   Order(items[begin + offset], items[begin + 2 * half - 1 - offset], before);
 }
 
@@ -35,8 +38,19 @@ __device__ void OrderMirrored(Item* items, int64_t t, int64_t half,
 template <typename Item, typename Before>
 __device__ void OrderStride(Item* items, int64_t t, int64_t stride,
                             const Before& before) {
-  const int64_t offset = t % stride, begin = 2 * (t - offset);
+  const int64_t offset = t & (stride - 1), begin = 2 * (t - offset);
   Order(items[begin + offset], items[begin + offset + stride], before);
+}
+
+// Waits for the threads that wrote a step's items if the strides of this step
+// and the one before are at most `stride`. For strides up to 32 they are of the
+// same warp, whose pairs have 64 neighboring items.
+__device__ inline void WaitForStride(int64_t stride) {
+  if (stride > 32) {
+    __syncthreads();
+  } else {
+    __syncwarp(~0u);
+  }
 }
 
 // The steps of at most `stride` of n items, by all threads of the block.
@@ -44,23 +58,23 @@ template <typename Item, typename Before>
 __device__ void OrderStrides(Item* items, int64_t n, int64_t stride,
                              const Before& before) {
   for (; stride >= 1; stride /= 2) {
-    __syncthreads();
+    WaitForStride(2 * stride);  // that of the step before
     for (int64_t t = threadIdx.x; t < n / 2; t += blockDim.x) {
       OrderStride(items, t, stride, before);
     }
   }
-  __syncthreads();
 }
 
 }  // namespace sort_gpu_internal
 
 // Sorts n items, a power of two, in any memory. All threads of the block call,
-// and see the result.
+// and see the result. The block has whole warps.
 template <typename Item, typename Before>
 __device__ void SortInBlock(Item* items, int64_t n, const Before& before) {
   using namespace sort_gpu_internal;
+  __syncthreads();
   for (int64_t half = 1; half < n; half *= 2) {
-    __syncthreads();
+    WaitForStride(half);
     for (int64_t t = threadIdx.x; t < n / 2; t += blockDim.x) {
       OrderMirrored(items, t, half, before);
     }
@@ -79,6 +93,7 @@ __device__ void WithTile(Item* items, const Sort& sort) {
   for (int i = threadIdx.x; i < kTile; i += blockDim.x) tile[i] = items[i];
   __syncthreads();
   sort(tile);
+  __syncthreads();
   for (int i = threadIdx.x; i < kTile; i += blockDim.x) items[i] = tile[i];
 }
 
