@@ -85,26 +85,66 @@ __device__ void SortInBlock(Item* items, int64_t n, const Before& before) {
 
 namespace sort_gpu_internal {
 
-// Copies a tile to shared memory, calls sort(tile), and copies it back.
+// Copies n items to DynamicShared, calls sort(of the copy), and copies it back.
 template <typename Item, typename Sort>
-__device__ void WithTile(Item* items, const Sort& sort) {
+__device__ void WithTile(Item* items, int64_t n, const Sort& sort) {
   Item* const tile = static_cast<Item*>(DynamicShared());
-  items += static_cast<int64_t>(blockIdx.x) * kTile;
-  for (int i = threadIdx.x; i < kTile; i += blockDim.x) tile[i] = items[i];
+  for (int i = threadIdx.x; i < n; i += blockDim.x) tile[i] = items[i];
   __syncthreads();
   sort(tile);
   __syncthreads();
-  for (int i = threadIdx.x; i < kTile; i += blockDim.x) items[i] = tile[i];
+  for (int i = threadIdx.x; i < n; i += blockDim.x) items[i] = tile[i];
 }
+
+}  // namespace sort_gpu_internal
+
+// The DynamicShared of SortInBlockByTiles.
+template <typename Item>
+constexpr int kBytesOfTile = sort_gpu_internal::kTile * sizeof(Item);
+
+// As SortInBlock, of items in global memory: takes as few steps there as it
+// can.
+template <typename Item, typename Before>
+__device__ void SortInBlockByTiles(Item* items, int64_t n,
+                                   const Before& before) {
+  using namespace sort_gpu_internal;
+  const auto for_tiles = [&](const auto& sort) {
+    __syncthreads();
+    for (int64_t at = 0; at < n; at += kTile) {
+      const int64_t size = n < kTile ? n : kTile;
+      WithTile(items + at, size, [&](Item* tile) { sort(tile, size); });
+    }
+  };
+  for_tiles([&](Item* tile, int64_t size) { SortInBlock(tile, size, before); });
+  for (int64_t half = kTile; half < n; half *= 2) {
+    for (int64_t stride = half; stride >= kTile; stride /= 2) {
+      __syncthreads();
+      for (int64_t t = threadIdx.x; t < n / 2; t += blockDim.x) {
+        if (stride == half) {
+          OrderMirrored(items, t, half, before);
+        } else {
+          OrderStride(items, t, stride, before);
+        }
+      }
+    }
+    for_tiles([&](Item* tile, int64_t size) {
+      OrderStrides(tile, size, size / 2, before);
+    });
+  }
+  __syncthreads();
+}
+
+namespace sort_gpu_internal {
 
 template <typename Item, typename Before>
 __global__ void __launch_bounds__(kThreads) SortTiles(Item* items) {
-  WithTile(items, [](Item* tile) { SortInBlock(tile, kTile, Before()); });
+  WithTile(items + static_cast<int64_t>(blockIdx.x) * kTile, kTile,
+           [](Item* tile) { SortInBlock(tile, kTile, Before()); });
 }
 
 template <typename Item, typename Before>
 __global__ void __launch_bounds__(kThreads) MergeTiles(Item* items) {
-  WithTile(items,
+  WithTile(items + static_cast<int64_t>(blockIdx.x) * kTile, kTile,
            [](Item* tile) { OrderStrides(tile, kTile, kTile / 2, Before()); });
 }
 
@@ -136,8 +176,7 @@ template <typename Before, typename Item>
 Error SortOnGpu(const Gpu& gpu, Item* items, int64_t n) {
   using namespace sort_gpu_internal;
   const unsigned tiles = GridSize(n / kTile);
-  const int shared = kTile * sizeof(Item);
-  Error error = LaunchWithShared(gpu, tiles, kThreads, shared,
+  Error error = LaunchWithShared(gpu, tiles, kThreads, kBytesOfTile<Item>,
                                  SortTiles<Item, Before>, items);
   for (int64_t half = kTile; half < n && error == nullptr; half *= 2) {
     for (int64_t stride = half; stride >= kTile && error == nullptr;
@@ -147,7 +186,7 @@ Error SortOnGpu(const Gpu& gpu, Item* items, int64_t n) {
                  MergeStep<Item, Before>, items, n / 2, stride, stride == half);
     }
     if (error != nullptr) break;
-    error = LaunchWithShared(gpu, tiles, kThreads, shared,
+    error = LaunchWithShared(gpu, tiles, kThreads, kBytesOfTile<Item>,
                              MergeTiles<Item, Before>, items);
   }
   return error;

@@ -223,6 +223,18 @@ TFO_CUDA_TEST(MulticlassNms, CudaOptions) {
 TFO_CUDA_TEST(MulticlassNms, CudaManyClasses) {
   ExpectReference(Gpu{}, MakeProblem<float>(1, 9, 300, BoxFormat::kXyxy, true));
 }
+// More than a tile of the sort, and words with fewer boxes.
+TFO_CUDA_TEST(MulticlassNms, CudaManyBoxes) {
+  Problem<float> p = MakeProblem<float>(1, 2300, 1, BoxFormat::kXyxy, false);
+  p.args.max_outputs = 2300;
+  ExpectReference(Gpu{}, p);
+  for (int64_t most : {31, 32, 33}) {
+    Problem<float> few = MakeProblem<float>(1, 200, 2, BoxFormat::kXyxy, true);
+    few.args.max_outputs_per_class = most;
+    few.args.max_outputs = 2 * most;
+    ExpectReference(Gpu{}, few);
+  }
+}
 TFO_CUDA_TEST(MulticlassNms, CudaEmptySizes) { ExpectEmptySizesWork(Gpu{}); }
 
 TFO_BENCHMARK(MulticlassNms, Detector) {
