@@ -128,19 +128,19 @@ struct Parabola {
 // In a warp's memory, which holds a parabola and an owner per column.
 struct RowMemory {
   __device__ RowMemory(void* memory, int width)
-      : parabolas(static_cast<uint2*>(memory)),
-        owners(reinterpret_cast<int32_t*>(parabolas + width)) {}
+      : parabolas(static_cast<int32_t*>(memory)),
+        owners(parabolas + 2 * int64_t{width}) {}
 
   __device__ Parabola operator[](int i) const {
-    const uint2 word = parabolas[i];
-    return {static_cast<int32_t>(word.x), static_cast<int32_t>(word.y)};
+    const Pack<int32_t, 2> pack = LoadPack<2>(parabolas + 2 * int64_t{i});
+    return {pack.values[0], pack.values[1]};
   }
   __device__ void Set(int i, const Parabola& p) const {
-    parabolas[i] = {static_cast<unsigned>(p.column),
-                    static_cast<unsigned>(p.distance)};
+    reinterpret_cast<uint2*>(parabolas)[i] = {
+        static_cast<unsigned>(p.column), static_cast<unsigned>(p.distance)};
   }
 
-  uint2* parabolas;
+  int32_t* parabolas;  // aligned to 8 bytes
   // At the column where a parabola becomes the lowest one, its index.
   int32_t* owners;
 };
@@ -309,9 +309,9 @@ __global__ void __launch_bounds__(kWarp)
     if (scratch == nullptr) {
       find(index, RowMemory(DynamicShared(), width));
     } else {
-      find(index, RowMemory(scratch + blockIdx.x * width *
-                                          DistanceScratch::kBytesPerColumn,
-                            width));
+      find(index,
+           RowMemory(scratch + blockIdx.x * DistanceScratch::RowBytes(width),
+                     width));
     }
   }
 }
@@ -342,9 +342,7 @@ Error DistanceTransform(const Gpu& gpu, const DistanceTransformArgs<T>& args) {
   if (error != nullptr) return error;
   const bool in_shared = scratch.rows_bytes == 0;
   const int shared =
-      in_shared
-          ? static_cast<int>(planes.width * DistanceScratch::kBytesPerColumn)
-          : 0;
+      in_shared ? static_cast<int>(DistanceScratch::RowBytes(planes.width)) : 0;
   const auto find = [&](const auto& heights, const auto& kernel) {
     return LaunchWithShared(
         gpu, GridSize(scratch.blocks), kWarp, shared, kernel, args, columns,
