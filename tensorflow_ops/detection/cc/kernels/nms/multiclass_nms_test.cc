@@ -223,16 +223,18 @@ TFO_CUDA_TEST(MulticlassNms, CudaOptions) {
 TFO_CUDA_TEST(MulticlassNms, CudaManyClasses) {
   ExpectReference(Gpu{}, MakeProblem<float>(1, 9, 300, BoxFormat::kXyxy, true));
 }
-// More than a tile of the sort, and words with fewer boxes.
+// Sizes around a word of boxes and a tile of the sort, and more.
 TFO_CUDA_TEST(MulticlassNms, CudaManyBoxes) {
-  Problem<float> p = MakeProblem<float>(1, 2300, 1, BoxFormat::kXyxy, false);
-  p.args.max_outputs = 2300;
-  ExpectReference(Gpu{}, p);
-  for (int64_t most : {31, 32, 33}) {
-    Problem<float> few = MakeProblem<float>(1, 200, 2, BoxFormat::kXyxy, true);
-    few.args.max_outputs_per_class = most;
-    few.args.max_outputs = 2 * most;
-    ExpectReference(Gpu{}, few);
+  for (int64_t n : {31, 32, 33, 1023, 1024, 1025, 2300}) {
+    Problem<float> p = MakeProblem<float>(1, n, 1, BoxFormat::kXyxy, false);
+    for (float& score : p.scores) {
+      if (!(score > -1)) score = 0.25f;  // all take part
+    }
+    p.args.score_threshold = -1;
+    p.args.max_outputs = n;
+    ExpectReference(Gpu{}, p);
+    p.args.max_outputs_per_class = n % 2 == 0 ? 32 : 33;
+    ExpectReference(Gpu{}, p);
   }
 }
 TFO_CUDA_TEST(MulticlassNms, CudaEmptySizes) { ExpectEmptySizesWork(Gpu{}); }
