@@ -331,6 +331,8 @@ void Run(unsigned grid, unsigned block, int shared_bytes, int max_shared_bytes,
 #define __shfl_down_sync ::tfo::cuda_emulation::ShuffleDown
 #define __shfl_xor_sync ::tfo::cuda_emulation::ShuffleXor
 #define __popc __builtin_popcount
+#define __clz(bits) ((bits) == 0 ? 32 : __builtin_clz(bits))
+#define __ffs(bits) __builtin_ffs(bits)
 #define __stwb ::tfo::cuda_emulation::Store
 #define atomicAdd ::tfo::cuda_emulation::AtomicAdd
 #define atomicMin ::tfo::cuda_emulation::AtomicMin

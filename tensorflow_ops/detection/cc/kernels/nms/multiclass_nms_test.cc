@@ -223,6 +223,20 @@ TFO_CUDA_TEST(MulticlassNms, CudaOptions) {
 TFO_CUDA_TEST(MulticlassNms, CudaManyClasses) {
   ExpectReference(Gpu{}, MakeProblem<float>(1, 9, 300, BoxFormat::kXyxy, true));
 }
+// Sizes around a word of boxes and a tile of the sort, and more.
+TFO_CUDA_TEST(MulticlassNms, CudaManyBoxes) {
+  for (int64_t n : {31, 32, 33, 1023, 1024, 1025, 2300}) {
+    Problem<float> p = MakeProblem<float>(1, n, 1, BoxFormat::kXyxy, false);
+    for (float& score : p.scores) {
+      if (!(score > -1)) score = 0.25f;  // all take part
+    }
+    p.args.score_threshold = -1;
+    p.args.max_outputs = n;
+    ExpectReference(Gpu{}, p);
+    p.args.max_outputs_per_class = n % 2 == 0 ? 32 : 33;
+    ExpectReference(Gpu{}, p);
+  }
+}
 TFO_CUDA_TEST(MulticlassNms, CudaEmptySizes) { ExpectEmptySizesWork(Gpu{}); }
 
 TFO_BENCHMARK(MulticlassNms, Detector) {

@@ -1,6 +1,7 @@
 // nms on a GPU: sorts, compares a chunk of boxes with all later ones into bit
-// masks, and goes through the chunk's masks in one block; then the next chunk.
-// So scratch memory grows with the number of boxes, not with its square.
+// masks, goes through the chunk's masks in one warp, and removes what the chunk
+// suppresses; then the next chunk. So scratch memory grows with the number of
+// boxes, not with its square.
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_gpu.h"
 
 #include "tensorflow_ops/core/cc/sort_gpu.h"
@@ -10,8 +11,7 @@ namespace tfo {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWord = 64;  // boxes in a word of a mask
-constexpr int kChunkWords = 16;
+constexpr int kChunkWords = 32;
 constexpr int kChunk = kWord * kChunkWords;
 
 template <typename T, bool kRotated>
@@ -25,8 +25,9 @@ struct Scratch {
     boxes = arrays.template Add<Compared>(args.num_boxes);
     groups =
         arrays.template Add<int64_t>(args.groups.exist() ? args.num_boxes : 0);
-    removed = arrays.template Add<uint64_t>(words);
-    masks = arrays.template Add<uint64_t>(kChunk * words);
+    removed = arrays.template Add<uint32_t>(words);
+    kept = arrays.template Add<uint32_t>(kChunkWords);
+    masks = arrays.template Add<uint32_t>(kChunk * words);
   }
 
   ScratchArrays arrays;
@@ -34,8 +35,11 @@ struct Scratch {
   Ranked<ScoreKey<T>>* items;
   Compared* boxes;    // by rank, as all that follow
   int64_t* groups;    // read if the arguments have groups
-  uint64_t* removed;  // suppressed, or no candidate
-  uint64_t* masks;    // of the chunk's boxes: [kChunk, words]
+  uint32_t* removed;  // suppressed, or no candidate: [words]
+  uint32_t* kept;     // boxes of the chunk: [kChunkWords]
+  // Which boxes of each word of the chunk would suppress the box of a rank:
+  // [kChunkWords, words * kWord].
+  uint32_t* masks;
 };
 
 template <typename T>
@@ -50,106 +54,148 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Reads the boxes in the order of their ranks. A thread has a word of ranks.
+// Reads the boxes in the order of their ranks. A warp has a word of ranks.
 template <typename T, bool kRotated>
 __global__ void __launch_bounds__(kThreads)
     ReadBoxes(const __grid_constant__ NmsArgs<T> args,
               const __grid_constant__ Scratch<T, kRotated> scratch) {
-  for (int64_t w = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-       w < scratch.words; w += static_cast<int64_t>(gridDim.x) * kThreads) {
-    uint64_t removed = 0;
-    for (int b = 0; b < kWord; ++b) {
-      const int64_t rank = w * kWord + b;
-      if (rank >= args.num_boxes || scratch.items[rank].key == NoScore<T>()) {
-        removed |= uint64_t{1} << b;
-        continue;
-      }
-      const int64_t i = scratch.items[rank].index;
-      scratch.boxes[rank] =
-          scalar::ReadCompared<T, kRotated>(args.boxes, i, args.format);
-      if (args.groups.exist()) scratch.groups[rank] = args.groups[i];
+  for (int64_t rank = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       rank < scratch.words * kWord;
+       rank += static_cast<int64_t>(gridDim.x) * kThreads) {
+    // There are at least as many items.
+    const auto item = scratch.items[rank];
+    const bool is_candidate = item.key != NoScore<T>();
+    if (is_candidate) {
+      scratch.boxes[rank] = scalar::ReadCompared<T, kRotated>(
+          args.boxes, item.index, args.format);
+      if (args.groups.exist()) scratch.groups[rank] = args.groups[item.index];
     }
-    scratch.removed[w] = removed;
+    const uint32_t removed = __ballot_sync(kAllLanes, !is_candidate);
+    if (threadIdx.x % kWord == 0) scratch.removed[rank / kWord] = removed;
   }
 }
 
-// masks[r][w]: which boxes of word w the chunk's rth box would suppress. A
-// thread has a row of 64 x 64 boxes.
-template <typename T, bool kRotated>
-__global__ void __launch_bounds__(kWord)
-    CompareChunk(const __grid_constant__ NmsArgs<T> args,
-                 const __grid_constant__ Scratch<T, kRotated> scratch,
-                 int64_t chunk_word, int64_t chunk_words) {
-  const int64_t columns = scratch.words - chunk_word;
-  const int64_t row_word = blockIdx.x / columns;
-  const int64_t column_word = chunk_word + blockIdx.x % columns;
-  if (row_word >= chunk_words || column_word < chunk_word + row_word) return;
-  const int64_t row = row_word * kWord + threadIdx.x;
-  const int64_t rank = chunk_word * kWord + row;
-  const uint64_t gone = scratch.removed[chunk_word + row_word];
-  uint64_t mask = 0;
-  if (((gone >> threadIdx.x) & 1) == 0 &&
-      scalar::CanSuppress(scratch.boxes[rank], args.iou_threshold)) {
-    const auto box = scratch.boxes[rank];
-    const uint64_t gone_columns = scratch.removed[column_word];
-    for (int b = 0; b < kWord; ++b) {
-      const int64_t other = column_word * kWord + b;
-      if (other <= rank || ((gone_columns >> b) & 1) != 0) continue;
-      if (args.groups.exist() &&
-          scratch.groups[other] != scratch.groups[rank]) {
-        continue;
-      }
-      const auto candidate = scratch.boxes[other];
-      if (scalar::CanOverlap(candidate) &&
-          scalar::Suppresses(box, candidate, args.iou_threshold)) {
-        mask |= uint64_t{1} << b;
-      }
-    }
-  }
-  scratch.masks[row * scratch.words + column_word] = mask;
-}
+// Words [begin, begin + count) of boxes. Finished: as many are kept as may be.
+struct Chunk {
+  int64_t begin, count, most;
+  const int32_t* kept_count;
 
-// One block: goes through the chunk's boxes, appends those that are kept, and
-// removes what they suppress.
+  __device__ bool IsFinished() const { return *kept_count >= most; }
+};
+
+// A thread compares the box of its rank with a word of the chunk's boxes.
 template <typename T, bool kRotated>
 __global__ void __launch_bounds__(kThreads)
+    CompareChunk(const __grid_constant__ NmsArgs<T> args,
+                 const __grid_constant__ Scratch<T, kRotated> scratch,
+                 const __grid_constant__ Chunk chunk) {
+  if (chunk.IsFinished()) return;
+  const int64_t word = blockIdx.x % chunk.count, first = chunk.begin + word;
+  const int64_t rank =
+      first * kWord + blockIdx.x / chunk.count * kThreads + threadIdx.x;
+  if (rank >= scratch.words * kWord) return;
+  uint32_t mask = 0;
+  if (((scratch.removed[rank / kWord] >> (rank % kWord)) & 1) == 0 &&
+      scalar::CanOverlap(scratch.boxes[rank])) {
+    const auto box = scratch.boxes[rank];
+    const int64_t group = args.groups.exist() ? scratch.groups[rank] : 0;
+    const uint32_t removed = scratch.removed[first];
+    for (int b = 0; b < kWord; ++b) {
+      const int64_t other = first * kWord + b;
+      if (other >= rank) break;
+      if (((removed >> b) & 1) != 0) continue;
+      if (args.groups.exist() && scratch.groups[other] != group) continue;
+      const auto better = scratch.boxes[other];
+      if (scalar::CanSuppress(better, args.iou_threshold) &&
+          scalar::Suppresses(better, box, args.iou_threshold)) {
+        mask |= 1u << b;
+      }
+    }
+  }
+  scratch.masks[word * scratch.words * kWord + rank] = mask;
+}
+
+// The masks of a rank: those of the chunk's words up to `last`, which repeats.
+// All are loaded at once, without branches.
+struct RankMasks {
+  __device__ RankMasks(const uint32_t* masks, int64_t stride, int64_t last) {
+#pragma unroll
+    for (int w = 0; w < kChunkWords; ++w) {
+      words[w] = *masks;
+      if (w < last) masks += stride;
+    }
+    of_last = *masks;
+  }
+
+  // Returns whether kept boxes suppress the box.
+  __device__ bool Meet(const uint32_t* kept) const {
+    uint32_t suppressing = 0;
+#pragma unroll
+    for (int w = 0; w < kChunkWords; ++w) suppressing |= words[w] & kept[w];
+    return suppressing != 0;
+  }
+
+  uint32_t words[kChunkWords], of_last;
+};
+
+// One warp: goes through the chunk's words and appends those boxes that are
+// kept.
+template <typename T, bool kRotated>
+__global__ void __launch_bounds__(kWord)
     SweepChunk(const __grid_constant__ Scratch<T, kRotated> scratch,
-               int64_t chunk_word, int64_t chunk_words, int64_t most,
-               int32_t* kept, int32_t* count) {
-  __shared__ uint64_t diagonal[kWord];
-  __shared__ uint64_t kept_bits;
-  for (int64_t w = 0; w < chunk_words; ++w) {
-    const int64_t word = chunk_word + w;
-    const uint64_t* const rows = scratch.masks + w * kWord * scratch.words;
-    __syncthreads();  // the word before is finished
-    for (int b = threadIdx.x; b < kWord; b += blockDim.x) {
-      diagonal[b] = rows[b * scratch.words + word];
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      uint64_t removed = scratch.removed[word], bits = 0;
-      int32_t kept_count = *count;
-      for (int b = 0; b < kWord && kept_count < most; ++b) {
-        if (((removed >> b) & 1) != 0) continue;
-        bits |= uint64_t{1} << b;
-        removed |= diagonal[b];
-        kept[kept_count++] = scratch.items[word * kWord + b].index;
-      }
-      *count = kept_count;
-      kept_bits = bits;
-    }
-    __syncthreads();
-    const uint64_t bits = kept_bits;
-    for (int64_t later = word + 1 + threadIdx.x; later < scratch.words;
-         later += blockDim.x) {
-      uint64_t removed = scratch.removed[later];
-      for (int b = 0; b < kWord; ++b) {
-        if (((bits >> b) & 1) != 0) {
-          removed |= rows[b * scratch.words + later];
-        }
-      }
-      scratch.removed[later] = removed;
-    }
+               const __grid_constant__ Chunk chunk, int32_t* kept,
+               int32_t* count) {
+  __shared__ uint32_t kept_words[kChunkWords];
+  if (chunk.IsFinished()) return;
+  const int lane = threadIdx.x;
+  const int64_t stride = scratch.words * kWord;
+  struct Word {
+    RankMasks masks;
+    uint32_t removed;
+    int32_t index;
+  };
+  const auto load = [&](int64_t w) -> Word {
+    const int64_t rank = (chunk.begin + w) * kWord + lane;
+    return {RankMasks(scratch.masks + rank, stride, w),
+            scratch.removed[rank / kWord], scratch.items[rank].index};
+  };
+  static_assert(kChunkWords == kWord);
+  kept_words[lane] = 0;
+  __syncwarp(kAllLanes);
+  int64_t kept_count = *count;
+  Word next = load(0);
+  for (int64_t w = 0; w < chunk.count; ++w) {
+    const Word word = next;
+    // The loads take longer than this word.
+    if (w + 1 < chunk.count) next = load(w + 1);
+    const uint32_t removed =
+        word.removed | __ballot_sync(kAllLanes, word.masks.Meet(kept_words));
+    uint32_t bits = KeptOf(~removed, word.masks.of_last);
+    const int64_t at = kept_count + BitsBefore(bits);
+    const bool is_kept = ((bits >> lane) & 1) != 0 && at < chunk.most;
+    if (is_kept) kept[at] = word.index;
+    bits = __ballot_sync(kAllLanes, is_kept);
+    kept_count += __popc(bits);
+    if (lane == 0) kept_words[w] = scratch.kept[w] = bits;
+    __syncwarp(kAllLanes);
+  }
+  if (lane == 0) *count = static_cast<int32_t>(kept_count);
+}
+
+// Removes boxes after a whole chunk that it suppresses.
+template <typename T, bool kRotated>
+__global__ void __launch_bounds__(kThreads)
+    RemoveSuppressed(const __grid_constant__ Scratch<T, kRotated> scratch,
+                     const __grid_constant__ Chunk chunk) {
+  if (chunk.IsFinished()) return;
+  const int64_t stride = scratch.words * kWord;
+  for (int64_t rank = (chunk.begin + kChunkWords) * kWord +
+                      static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       rank < stride; rank += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const uint32_t removed = __ballot_sync(
+        kAllLanes, RankMasks(scratch.masks + rank, stride, kChunkWords - 1)
+                       .Meet(scratch.kept));
+    if (threadIdx.x % kWord == 0) scratch.removed[rank / kWord] |= removed;
   }
 }
 
@@ -166,17 +212,25 @@ Error Run(const Gpu& gpu, const NmsArgs<T>& args) {
   error = SortOnGpu<RanksBefore<Ranked<ScoreKey<T>>>>(gpu, scratch.items,
                                                       scratch.num_items);
   if (error != nullptr) return error;
-  error = Launch(gpu, GridSize((scratch.words + kThreads - 1) / kThreads),
-                 kThreads, ReadBoxes<T, kRotated>, args, scratch);
+  const auto blocks_of = [](int64_t words) {
+    return GridSize((words * kWord + kThreads - 1) / kThreads);
+  };
+  error = Launch(gpu, blocks_of(scratch.words), kThreads,
+                 ReadBoxes<T, kRotated>, args, scratch);
   for (int64_t word = 0; word < scratch.words && error == nullptr;
        word += kChunkWords) {
-    const int64_t words =
-        scratch.words - word < kChunkWords ? scratch.words - word : kChunkWords;
-    error = Launch(gpu, GridSize(words * (scratch.words - word)), kWord,
-                   CompareChunk<T, kRotated>, args, scratch, word, words);
+    const int64_t left = scratch.words - word;
+    const Chunk chunk = {word, left < kChunkWords ? left : kChunkWords, most,
+                         args.count};
+    // Below 2^31 blocks, since there are fewer boxes.
+    error = Launch(gpu, GridSize(chunk.count * blocks_of(left)), kThreads,
+                   CompareChunk<T, kRotated>, args, scratch, chunk);
     if (error != nullptr) break;
-    error = Launch(gpu, 1, kThreads, SweepChunk<T, kRotated>, scratch, word,
-                   words, most, args.kept, args.count);
+    error = Launch(gpu, 1, kWord, SweepChunk<T, kRotated>, scratch, chunk,
+                   args.kept, args.count);
+    if (error != nullptr || left == chunk.count) break;
+    error = Launch(gpu, blocks_of(left - chunk.count), kThreads,
+                   RemoveSuppressed<T, kRotated>, scratch, chunk);
   }
   return error;
 }

@@ -24,6 +24,31 @@ __device__ Ranked<ScoreKey<T>> RankedOf(T score, ScoreKey<T> limit,
   return {key < limit ? key : NoScore<T>(), static_cast<int32_t>(index)};
 }
 
+constexpr int kWord = 32;  // boxes of a warp, and bits of a word
+constexpr uint32_t kAllLanes = 0xFFFFFFFF;
+
+// Which of a warp's candidates, in the order of their ranks, are kept:
+// `suppressing` are those before a lane's own that would suppress it. Takes as
+// many turns as the longest chain of candidates that suppress the next one. All
+// lanes call.
+__device__ inline uint32_t KeptOf(uint32_t candidates, uint32_t suppressing) {
+  const uint32_t mine = 1u << (threadIdx.x % kWord);
+  uint32_t kept = 0;
+  while (candidates != 0) {
+    const bool is_open = (candidates & mine) != 0;
+    kept |= __ballot_sync(kAllLanes,
+                          is_open && (suppressing & (candidates | kept)) == 0);
+    candidates &=
+        ~kept & ~__ballot_sync(kAllLanes, is_open && (suppressing & kept) != 0);
+  }
+  return kept;
+}
+
+// How many bits of a word are before this lane's.
+__device__ inline int BitsBefore(uint32_t bits) {
+  return __popc(bits & ((1u << (threadIdx.x % kWord)) - 1));
+}
+
 // Arrays in scratch memory: the same calls add up its size and, with memory,
 // return the places.
 class ScratchArrays {

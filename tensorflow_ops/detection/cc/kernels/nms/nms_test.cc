@@ -283,9 +283,26 @@ TFO_CUDA_TEST(Nms, CudaGroups) {
   ExpectGroupsWork<float>(Gpu{}, 300, 40);
   ExpectGroupsWork<double>(Gpu{}, 130, 40);
 }
-// More than a tile of the sort, and than a chunk of masks.
+// Sizes around a word of boxes, a tile of the sort, which is also a chunk of
+// masks, and more.
 TFO_CUDA_TEST(Nms, CudaChunks) {
-  ExpectReference(Gpu{}, MakeProblem<float>(2300, BoxFormat::kXyxy, 12));
+  for (int64_t n : {31, 32, 33, 1023, 1024, 1025, 2300}) {
+    Problem<float> p = MakeProblem<float>(n, BoxFormat::kXyxy, 12);
+    ExpectReference(Gpu{}, p);
+    p.max_outputs = 25;  // in the first chunk
+    ExpectReference(Gpu{}, p);
+  }
+}
+// Each box suppresses the next one.
+TFO_CUDA_TEST(Nms, CudaChains) {
+  Problem<float> p = MakeProblem<float>(70, BoxFormat::kXyxy, 12);
+  for (size_t i = 0; i < p.scores.size(); ++i) {
+    const float x = 0.3f * i;
+    const float box[] = {x, 0, x + 1, 1};
+    std::copy(box, box + 4, &p.boxes[4 * i]);
+    p.scores[i] = 1.f / (1 + i);
+  }
+  ExpectReference(Gpu{}, p);
 }
 
 void TimeNms(int64_t count, int64_t num_groups) {

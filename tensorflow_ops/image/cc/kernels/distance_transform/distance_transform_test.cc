@@ -184,14 +184,14 @@ void CheckSpacings(const Device& device, const Planes& planes,
 template <typename Device>
 void CheckLongSides(const Device& device, int64_t length) {
   for (const Planes& planes :
-       {Planes{1, length, 1, 1}, Planes{1, 2, length, 1}}) {
+       {Planes{1, length, 1, 1}, Planes{1, 6, length, 1}}) {
     std::vector<int> values(planes.Elements(), 1);
     values[5] = 0;
     const auto actual =
         Run<float>(device, planes, Store(values, {1, false}), {1, false}, 1, 1);
     for (int64_t i = 0; i < planes.Elements(); i += 997) {
-      const double along = planes.height == 2 ? i % length - 5 : i - 5;
-      const double down = planes.height == 2 ? i / length : 0;
+      const double along = planes.width > 1 ? i % length - 5 : i - 5;
+      const double down = planes.width > 1 ? i / length : 0;
       TFO_EXPECT_EQ(actual[i], Root<float>(along * along + down * down));
     }
   }
@@ -264,9 +264,12 @@ TFO_CUDA_TEST(DistanceTransform, CudaFloat) {
                                {2, 13, 33, 1},
                                {1, 3, 40, 3},
                                {1, 1, 1, 40},
+                               // A segment of a row or column has several.
+                               {1, 12, 300, 1},
+                               {1, 1100, 2, 1},
                                // The most that shared memory holds, and more.
-                               {1, 1, 3072, 1},
-                               {1, 1, 3073, 1}});
+                               {1, 1, 4096, 1},
+                               {1, 1, 4097, 1}});
 }
 
 TFO_CUDA_TEST(DistanceTransform, CudaOtherDtypes) {
@@ -282,9 +285,10 @@ TFO_CUDA_TEST(DistanceTransform, CudaSixteenBitsAreRoundedOnce) {
 
 TFO_CUDA_TEST(DistanceTransform, CudaSpacings) {
   CheckSpacings(Gpu{}, {1, 7, 40, 1});
+  CheckSpacings(Gpu{}, {1, 3, 160, 1});
 }
 
-// More than a block's shared memory.
+// More than a block's shared memory, in two blocks.
 TFO_CUDA_TEST(DistanceTransform, CudaLongSides) { CheckLongSides(Gpu{}, 6007); }
 
 TFO_CUDA_TEST(DistanceTransform, CudaEmptyImagesAreNotTouched) {
