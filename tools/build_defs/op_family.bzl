@@ -327,7 +327,7 @@ def tfo_op_family(name, srcs, op_libraries, deps = []):
     )
 
 # With cuda_deps, the test (core/cc/gpu_testing.h) emulates CUDA kernels on the CPU. With --config=cuda, `name_on_gpu` is
-# the same test as a program for a machine with a GPU, which needs only the driver there; tools/gpu/run.sh builds it
+# the same test as a program for a machine with a GPU, which needs only the driver there; tools/gpu/build.sh builds it
 # without Bazel.
 def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
     """A C++ test of algorithms, with core/cc/testing.h. --config=asan, ubsan and tsan run these tests."""
