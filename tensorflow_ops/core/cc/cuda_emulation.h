@@ -42,11 +42,13 @@ struct Dim3 {
 
 inline Dim3 thread_index, block_index, block_size, grid_size;
 
-// A stack, and where it continues.
+// A stack, where it continues, and why it stopped.
 struct Fiber {
+  enum State { kRuns, kAtWarpBarrier, kAtBlockBarrier, kDone };
   ucontext_t context;
   void* at[5];  // of __builtin_setjmp
   bool started = false;
+  State state = kRuns;
 };
 inline Fiber scheduler;
 inline Fiber* fiber;  // the one that runs
@@ -62,9 +64,13 @@ inline Fiber* fiber;  // the one that runs
 #endif
 }
 
-// __syncthreads: yields to the scheduler, which resumes this fiber after all
-// others of the block have reached their barriers.
-inline void Barrier() { Switch(*fiber, scheduler); }
+// Yields to the scheduler, which resumes this fiber after all others of its
+// block or warp have stopped in the same state.
+inline void Stop(Fiber::State state) {
+  fiber->state = state;
+  Switch(*fiber, scheduler);
+}
+inline void Barrier() { Stop(Fiber::kAtBlockBarrier); }
 
 inline std::vector<char> votes;
 inline bool BarrierOr(bool vote) {
@@ -75,39 +81,83 @@ inline bool BarrierOr(bool vote) {
   Barrier();
   return any;
 }
-// Votes of a warp of 32 threads. Unlike on a GPU, all threads of the block must
-// call.
-inline unsigned Ballot(bool vote) {
-  votes[thread_index.x] = vote;
-  Barrier();
-  unsigned ballot = 0;
-  for (unsigned lane = 0; lane < 32; ++lane) {
-    const unsigned thread = thread_index.x / 32 * 32 + lane;
-    if (thread < block_size.x && votes[thread]) ballot |= 1u << lane;
+
+constexpr unsigned kWarpSize = 32;
+// Of operations of a whole warp. Kernels have no others.
+constexpr unsigned kAllLanes = 0xFFFFFFFF;
+inline void WarpBarrier(unsigned mask = kAllLanes) {
+  if (mask != kAllLanes) {
+    std::fprintf(stderr, "a warp operation is for lanes %x only\n", mask);
+    std::abort();
   }
-  Barrier();
-  return ballot;
+  Stop(Fiber::kAtWarpBarrier);
 }
 
-// The argument of the thread of the warp whose index differs in the bits of
-// `lanes`. Unlike on a GPU, all threads of the block must call. Calls alternate
-// between two buffers, so that one barrier is enough.
-struct Shuffled {
-  uint64_t values[2];
+// A value of each thread of a block, for the others of its warp. Operations
+// alternate between two buffers, so that one barrier is enough.
+struct Exchanged {
+  alignas(16) char values[2][64];
   bool turn;
 };
-inline std::vector<Shuffled> shuffled;
+inline std::vector<Exchanged> exchanged;
+
+// The values that the threads of a warp give to an operation.
 template <typename T>
-T ShuffleXor(T value, unsigned lanes) {
-  static_assert(sizeof(T) <= sizeof(uint64_t));
-  Shuffled& mine = shuffled[thread_index.x];
-  mine.turn = !mine.turn;
-  const bool turn = mine.turn;
-  std::memcpy(&mine.values[turn], &value, sizeof(value));
-  Barrier();
-  std::memcpy(&value, &shuffled[thread_index.x ^ lanes].values[turn],
-              sizeof(value));
-  return value;
+class OfWarp {
+ public:
+  OfWarp(unsigned mask, const T& value) {
+    static_assert(sizeof(T) <= sizeof(exchanged[0].values[0]));
+    Exchanged& mine = exchanged[thread_index.x];
+    turn_ = mine.turn = !mine.turn;
+    std::memcpy(mine.values[turn_], &value, sizeof(value));
+    WarpBarrier(mask);
+  }
+  // That of a lane, or zero where the block has no such thread.
+  T operator[](unsigned lane) const {
+    T value{};
+    const unsigned thread = thread_index.x / kWarpSize * kWarpSize + lane;
+    if (thread < block_size.x) {
+      std::memcpy(&value, exchanged[thread].values[turn_], sizeof(value));
+    }
+    return value;
+  }
+
+ private:
+  bool turn_;
+};
+
+inline unsigned Ballot(unsigned mask, bool vote) {
+  const OfWarp<bool> votes(mask, vote);
+  unsigned ballot = 0;
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+    ballot |= unsigned{votes[lane]} << lane;
+  }
+  return ballot;
+}
+inline bool All(unsigned mask, bool vote) { return Ballot(mask, !vote) == 0; }
+
+// The value of lane source(own lane), or its own if there is none.
+template <typename T, typename Source>
+T Shuffle(unsigned mask, T value, const Source& source) {
+  const unsigned lane = thread_index.x % kWarpSize, from = source(lane);
+  const OfWarp<T> values(mask, value);
+  return values[from < kWarpSize ? from : lane];
+}
+template <typename T>
+T ShuffleFrom(unsigned mask, T value, unsigned lane) {
+  return Shuffle(mask, value, [&](unsigned) { return lane % kWarpSize; });
+}
+template <typename T>
+T ShuffleUp(unsigned mask, T value, unsigned lanes) {
+  return Shuffle(mask, value, [&](unsigned lane) { return lane - lanes; });
+}
+template <typename T>
+T ShuffleDown(unsigned mask, T value, unsigned lanes) {
+  return Shuffle(mask, value, [&](unsigned lane) { return lane + lanes; });
+}
+template <typename T>
+T ShuffleXor(unsigned mask, T value, unsigned lanes) {
+  return Shuffle(mask, value, [&](unsigned lane) { return lane ^ lanes; });
 }
 
 // Of a block whose kernel asks for more than the usual. Small, so that tests
@@ -168,17 +218,48 @@ inline char* Stacks(unsigned fibers) {
   return stacks.get();
 }
 
+// Calls run(i) for i < n, upwards or downwards as it comes, so that results
+// which depend on the order of threads differ.
+template <typename F>
+void InAnyOrder(unsigned n, const F& run) {
+  static uint32_t random = 1;
+  random = random * 1664525 + 1013904223;
+  const bool down = random >> 31;
+  for (unsigned i = 0; i < n; ++i) run(down ? n - 1 - i : i);
+}
+
+// Runs fibers, which have consecutive threads, until they are all done or all
+// at the block's barrier; their warp operations on the way.
+inline Fiber::State RunWarp(Fiber* fibers, unsigned first, unsigned size) {
+  for (;;) {
+    InAnyOrder(size, [&](unsigned lane) {
+      fiber = &fibers[first + lane];
+      thread_index.x = first + lane;
+      fiber->state = Fiber::kRuns;
+      Switch(scheduler, *fiber);
+    });
+    const Fiber::State state = fibers[first].state;
+    for (unsigned lane = 1; lane < size; ++lane) {
+      if (fibers[first + lane].state == state) continue;
+      std::fprintf(stderr,
+                   "a barrier or warp operation was not reached by all threads "
+                   "of a warp\n");
+      std::abort();
+    }
+    if (state != Fiber::kAtWarpBarrier) return state;
+  }
+}
+
 template <typename Kernel>
 void Run(unsigned grid, unsigned block, int shared_bytes, int max_shared_bytes,
          const Kernel& kernel) {
   static const Kernel* running;
-  static std::vector<bool> done;
   running = &kernel;
   char* const stacks = Stacks(block);
   std::vector<Fiber> fibers(block);
   scheduler.started = true;
   votes.assign(block, 0);
-  shuffled.assign(block, {});
+  exchanged.assign(block, {});
   if (shared_bytes > max_shared_bytes) {
     std::fprintf(stderr, "a block has %d bytes of shared memory, not %d\n",
                  max_shared_bytes, shared_bytes);
@@ -186,8 +267,8 @@ void Run(unsigned grid, unsigned block, int shared_bytes, int max_shared_bytes,
   }
   block_size.x = block;
   grid_size.x = grid;
+  const unsigned warps = (block + kWarpSize - 1) / kWarpSize;
   for (block_index.x = 0; block_index.x < grid; ++block_index.x) {
-    done.assign(block, false);
     // Exactly the block's size, so that a sanitizer detects accesses beyond it,
     // and without data of the previous block.
     dynamic_shared.assign((shared_bytes + 15) / 16, SharedWord());
@@ -203,19 +284,19 @@ void Run(unsigned grid, unsigned block, int shared_bytes, int max_shared_bytes,
           &context,
           +[] {
             (*running)();
-            done[thread_index.x] = true;
-            Barrier();
+            Stop(Fiber::kDone);
           },
           0);
     }
-    for (unsigned finished = 0; finished < block;) {
-      for (thread_index.x = 0; thread_index.x < block; ++thread_index.x) {
-        fiber = &fibers[thread_index.x];
-        Switch(scheduler, *fiber);
-      }
+    for (unsigned finished = 0; finished < warps;) {
       finished = 0;
-      for (bool d : done) finished += d;
-      if (finished != 0 && finished != block) {
+      InAnyOrder(warps, [&](unsigned warp) {
+        const unsigned first = warp * kWarpSize, left = block - first;
+        finished +=
+            RunWarp(fibers.data(), first,
+                    left < kWarpSize ? left : kWarpSize) == Fiber::kDone;
+      });
+      if (finished != 0 && finished != warps) {
         std::fprintf(
             stderr,
             "__syncthreads() was not reached by all threads of a block\n");
@@ -231,12 +312,17 @@ void Run(unsigned grid, unsigned block, int shared_bytes, int max_shared_bytes,
 #define blockIdx (::tfo::cuda_emulation::block_index)
 #define blockDim (::tfo::cuda_emulation::block_size)
 #define gridDim (::tfo::cuda_emulation::grid_size)
-#define __syncthreads() ::tfo::cuda_emulation::Barrier()
-#define __syncthreads_or(vote) ::tfo::cuda_emulation::BarrierOr(vote)
-#define __ballot_sync(mask, vote) ::tfo::cuda_emulation::Ballot(vote)
-#define __shfl_xor_sync(mask, value, lanes) \
-  ::tfo::cuda_emulation::ShuffleXor(value, lanes)
-#define __popc(bits) __builtin_popcount(bits)
+#define __syncthreads ::tfo::cuda_emulation::Barrier
+#define __syncthreads_or ::tfo::cuda_emulation::BarrierOr
+#define __syncwarp ::tfo::cuda_emulation::WarpBarrier
+#define __ballot_sync ::tfo::cuda_emulation::Ballot
+#define __any_sync(mask, vote) (__ballot_sync(mask, vote) != 0)
+#define __all_sync ::tfo::cuda_emulation::All
+#define __shfl_sync ::tfo::cuda_emulation::ShuffleFrom
+#define __shfl_up_sync ::tfo::cuda_emulation::ShuffleUp
+#define __shfl_down_sync ::tfo::cuda_emulation::ShuffleDown
+#define __shfl_xor_sync ::tfo::cuda_emulation::ShuffleXor
+#define __popc __builtin_popcount
 #define __stwb ::tfo::cuda_emulation::Store
 #define atomicAdd ::tfo::cuda_emulation::AtomicAdd
 #define atomicMin ::tfo::cuda_emulation::AtomicMin
