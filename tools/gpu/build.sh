@@ -27,10 +27,10 @@ command -v "$NVCC" >/dev/null || die "$NVCC is not a program." "Install CUDA's t
 rm -rf build/gpu
 mkdir -p "$objects" build/gpu
 
-mapfile -t kernels < <(find tensorflow_ops/*/cc/kernels -name '*.cc' ! -name '*_op.cc')
+mapfile -t kernels < <(find tensorflow_ops -path '*/cc/kernels/*.cc' ! -name '*_op.cc' -o -path '*/core/cc/*_test.cc')
 if (($# > 0)); then
   pattern=$(IFS='|' && printf '%s' "$*")
-  mapfile -t kernels < <(printf '%s\n' "${kernels[@]}" | grep -E "/($pattern)/([^/]*|cc/kernels/[^/]*)$")
+  mapfile -t kernels < <(printf '%s\n' "${kernels[@]}" | grep -E "/($pattern)/([^/]*|cc/(kernels/)?[^/]*)$")
 fi
 mapfile -t tests < <(grep -lE 'TFO_(CUDA_TEST|BENCHMARK)' "${kernels[@]}" /dev/null)
 ((${#tests[@]} > 0)) || die "no tests in $*." "See: $0 --help"

@@ -37,9 +37,9 @@ if [[ ! -e $here/zero_out_test && -e $here/build.sh ]]; then
   bash "$here/build.sh" || exit
   exec bash "$here/../../build/gpu/first_run.sh" "${arguments[@]}"
 fi
-# First those of which the emulation of CUDA shows least: blocks and warps that share memory.
+# First those of which the emulation of CUDA shows least: operations of warps, blocks that share memory.
 programs=()
-for program in "$here"/{connected_components,ctc_loss,nms,ctc_decode,deform_conv}_test "$here"/*_test; do
+for program in "$here"/{mma,tile_product,connected_components,ctc_loss,nms,ctc_decode,deform_conv}_test "$here"/*_test; do
   program=${program##*/}
   [[ ! -x $here/$program || " ${programs[*]} " == *" $program "* ]] || programs+=("$program")
 done
