@@ -28,7 +28,7 @@ load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 # refer to a target of that repository.
 _OPT = Label("//tools/build_defs:opt")
 _AARCH64 = Label("@platforms//cpu:aarch64")
-_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["gpu_testing", "gpu_testing_cuda", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
+_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["gpu_testing", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
 _CUDART = Label("@local_config_cuda//:cudart")
 _EXPORT_KERNELS = Label("//tools/build_defs:export_kernels.lds")
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
@@ -326,44 +326,22 @@ def tfo_op_family(name, srcs, op_libraries, deps = []):
         deps = deps,
     )
 
-# With cuda_deps, the test (core/cc/gpu_testing.h) emulates CUDA kernels on the CPU. With --config=cuda, `name_on_gpu` is
-# the same test as a program for a machine with a GPU, which needs only the driver there; tools/gpu/run.sh builds it
-# without Bazel.
+# With cuda_deps, the test (core/cc/gpu_testing.h) emulates CUDA kernels on the CPU; tools/gpu/build.sh compiles it for a
+# GPU, without Bazel.
 def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
     """A C++ test of algorithms, with core/cc/testing.h. --config=asan, ubsan and tsan run these tests."""
-    attributes = {
-        "srcs": srcs,
-        "copts": _COPTS + _optimized("-O1"),
-        "linkstatic": True,
-        "local_defines": _LEVEL_DEFINES,
-    }
-    deps = deps + [_CORE["testing"]]
     if cuda_deps:
-        cc_library(
-            name = name + "_cases",
-            testonly = True,
-            alwayslink = True,
-            deps = deps + [_CORE["gpu_testing"]],
-            **attributes
-        )
-        attributes = {"linkstatic": True}
-        deps = [":" + name + "_cases"]
+        deps = deps + [dep + "_emulated" for dep in cuda_deps] + [_CORE["gpu_testing"], _CORE["gpu_testing_cuda_emulated"]]
     cc_test(
         name = name,
         size = "medium",
+        srcs = srcs,
+        copts = _COPTS + _optimized("-O1"),
+        linkstatic = True,
+        local_defines = _LEVEL_DEFINES,
         tags = ["algorithm"],
-        deps = deps + [dep + "_emulated" for dep in cuda_deps] + ([_CORE["gpu_testing_cuda_emulated"]] if cuda_deps else []),
-        **attributes
+        deps = deps + [_CORE["testing"]],
     )
-    if cuda_deps and CUDA_ENABLED:
-        cc_binary(
-            name = name + "_on_gpu",
-            testonly = True,
-            tags = ["on_gpu"],
-            linkopts = ["-static-libgcc", "-l:libstdc++.a", "-Wl,--as-needed"],
-            deps = deps + cuda_deps + [_CORE["gpu_testing_cuda"]],
-            **attributes
-        )
 
 def tfo_py_test_library(name, srcs, deps = []):
     """Modules *_testing.py in one folder, which tests import by file name and tools/test_wheel.sh copies beside them."""

@@ -1,4 +1,4 @@
-"""Checks of execution modes: static shapes, graphs, loops, sizes, vectorized_map, XLA."""
+"""Checks of execution modes: static shapes, graphs, loops, sizes, vectorized_map, XLA, a GPU."""
 
 import contextlib
 import re
@@ -268,3 +268,46 @@ def xla(s):
         raise
     if not s.declared.xla:
         raise AssertionError("xla=False is declared, but XLA compiles it")
+
+
+@contextlib.contextmanager
+def _products_in_float32():
+    """Keeps TensorFlow from rounding the factors of matrix products on a GPU to 10 bits."""
+    enabled = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    try:
+        yield
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(enabled)
+
+
+def gpu(s):
+    """Checks outputs and gradients on a GPU against those on the CPU: eagerly, in a tf.function, compiled by XLA."""
+    gpus = tf.config.list_logical_devices("GPU")
+    if not gpus:
+        raise NotApplicableError("there is no GPU")
+    device, count = gpus[0].name, len(s.tensors)
+
+    def on(device):
+        def run(*tensors):
+            with tf.device(device):
+                outputs, found = s.inputs.vjp(tensors[:count], list(tensors[count:]))
+            return [*outputs, *found]
+
+        return run
+
+    modes = {"eagerly": on(device), "in a tf.function": _function(on(device))}
+    if s.declared.xla and "xla" not in s.declared.skip and not library.xla_error:
+        modes["compiled by XLA"] = _function(on(device), jit_compile=True)
+    with _products_in_float32():
+        expected = on("CPU:0")(*s.tensors, *s.upstream)
+        for what, call in modes.items():
+            try:
+                with tf.device(device):
+                    found = call(*[tf.identity(x) for x in (*s.tensors, *s.upstream)])
+            except Exception as error:
+                raise AssertionError(f"on a GPU, {what}: {refusal_text(error)}") from error
+            check_close(f"on a GPU, {what}", [*s.output_names, *s.gradient_names], found, expected, s.tolerances)
+            if not any(y.device.endswith(device) for y in found[: len(s.expected)]):
+                raise NotApplicableError(f"{what}, all outputs are on the CPU: fn has no kernels for a GPU")
+    return ", ".join(modes)

@@ -38,6 +38,7 @@ _CHECKS = {
     "bad_input": process_checks.bad_input,
     "distribution": process_checks.distribution,
     "xla": mode_checks.xla,
+    "gpu": mode_checks.gpu,
 }
 TESTS = tuple(_CHECKS)
 # Tests that run in part in a child process.
@@ -151,7 +152,7 @@ def opcheck(
         retracing          one trace serves all sizes
         gradients          gradients against numeric ones
         missing_gradients  a gradient is None only where it is declared
-        determinism        same bits: runs, threads, 1 and 4 intra-op threads; CPU = GPU
+        determinism        same bits: runs, threads, 1 and 4 intra-op threads
         dtypes             each dtype against float64 or the reference; no silent upcast
         extreme_values     empty, size 1, NaN, infinity
         inputs_unmodified  no call writes to its inputs
@@ -163,6 +164,7 @@ def opcheck(
         bad_input          an error and no crash
         distribution       two devices under MirroredStrategy
         xla                jit_compile=True
+        gpu                GPU against CPU: eagerly, in a tf.function, with jit_compile=True
 
     Calls that may crash run in a new process first. So do the saved_model, distribution and
     determinism tests, on the CPU: about ten seconds.
