@@ -122,8 +122,8 @@ class Loop:
     body: list  # of a pass, with called functions
     inner: bool  # contains no other loop
 
-    def has_barrier(self):
-        return any(i.name.startswith(("BAR", "SHFL", "VOTE", "WARPSYNC")) for i in self.body)
+    def barriers(self):
+        return sum(i.name.startswith("BAR") for i in self.body)
 
     def multiply_adds(self):
         return sum(next((n for op, n in MULTIPLY_ADDS.items() if i.name.startswith(op)), 0) for i in self.body)
@@ -271,8 +271,9 @@ def work(name, size, n):
     """Returns what a case computes by its definition, from the bytes of a value and the numbers in its name.
 
     fma: multiply-adds, in the loops that have the most. passes: of the longest inner loop, one by each thread. steps:
-    passes of each loop with a barrier or a shuffle that a block makes one after another, in all launches of a kernel;
-    inner loops count once. kernel: a part of its name. l2: bytes. sectors: atomic additions to 32 bytes.
+    passes of each loop with barriers that a block makes one after another, in all launches of a kernel; inner loops
+    count once. barriers: instead, the barriers that it passes. kernel: a part of its name. l2: bytes. sectors: atomic
+    additions to 32 bytes.
     """
     match name.removesuffix("_deterministic"):
         case "deform_conv" | "deform_conv_grad":
@@ -308,10 +309,12 @@ def work(name, size, n):
             return {"l2": 4 * math.prod(n) * size}
         case "grid_sample_grad":
             return {"l2": 5 * math.prod(n) * size, "sectors": 4 * math.prod(n) / min(n[-1], 8)}
-        case "ctc_loss" | "ctc_loss_grad":
-            return {"steps": n[1]}
-        case "rnnt_loss" | "rnnt_loss_grad":
-            return {"steps": n[1] + n[3]}
+        case "ctc_loss":
+            return {"barriers": n[1]}
+        case "rnnt_loss":
+            return {"barriers": n[1] + n[3]}
+        case "ctc_loss_grad" | "rnnt_loss_grad":  # a block each way, at once: each of the two loops counts half
+            return {key: count / 2 for key, count in work(name.removesuffix("_grad"), size, n).items()}
         case crf if crf.startswith("crf_"):
             return {"steps": n[1]}
         case "nms":
@@ -425,12 +428,13 @@ def estimate(card, kernels, row, launches):
     serial = 0.0
     counts = collections.Counter(launch["kernel"] for _, launch in runs)
     steppers = [run for run in runs if amounts.get("kernel", "") in run[1]["kernel"]] or runs
-    for kernel, launch in steppers if "steps" in amounts else ():
-        outer = [x for x in kernel.loops if x.has_barrier() and launch["grid"] < 8 * card.sms]
+    for kernel, launch in steppers if {"steps", "barriers"} & amounts.keys() else ():
+        outer = [x for x in kernel.loops if x.barriers() and launch["grid"] < 8 * card.sms]
         for loop in outer:
             if any(x is not loop and set(map(id, x.body)) < set(map(id, loop.body)) for x in outer):
                 continue  # the loop over blocks
-            serial += 1e3 * seconds_of_steps(card, kernel, launch, loop, amounts["steps"] / counts[launch["kernel"]])
+            passes = amounts["steps"] if "steps" in amounts else amounts["barriers"] / loop.barriers()
+            serial += 1e3 * seconds_of_steps(card, kernel, launch, loop, passes / counts[launch["kernel"]])
             shown = (kernel, launch)
     parts["steps"] = serial
     parts["launches"] = LAUNCH_US * len(launches) / 1e3
@@ -506,7 +510,7 @@ def main():
             print(f"{name}: {kernel.registers} registers, {kernel.spills} bytes spilled, {kernel.shared} shared")
             for loop in kernel.loops:
                 pipes = ", ".join(f"{p} {c:.0f}" for p, c in loop.pipes(card).items())
-                kind = ("inner, " if loop.inner else "") + ("barrier, " if loop.has_barrier() else "")
+                kind = ("inner, " if loop.inner else "") + f"barriers {loop.barriers()}, "
                 latency, multiply_adds = loop.latency(L2_CYCLES), loop.multiply_adds()
                 print(
                     f"  at {loop.body[0].at:04x}: {kind}latency {latency:.0f}, multiply-adds {multiply_adds}, {pipes}"

@@ -50,7 +50,7 @@ def test_a_pass_goes_around_calls_and_waits_for_loads(kernel):
     assert loop.pipes(CARD) == {"issue": 5, "memory": 16, "fma": 1, "special": 8}
     # The load's 300 cycles from its issue to the FFMA, whose stall is 4; then 2 and 5.
     assert loop.latency(300) == 300 + 4 + 2 + 5
-    assert (loop.inner, loop.has_barrier(), loop.multiply_adds()) == (True, False, 1)
+    assert (loop.inner, loop.barriers(), loop.multiply_adds()) == (True, 0, 1)
 
 
 def test_occupancy(kernel):
@@ -82,6 +82,25 @@ def test_a_row(kernel):
     passes = 100 * 152 * 9 * 128 * 128 / 32  # one multiply-add each; 132 SMs of 8 warps
     ms = passes / (132 * 8) * 311 / 1.7e6 + 0.0025
     assert text == (f"| {row['name']} | 90, 8, 10 kB | 8 | 1 | {ms:.2g} | operations | 0.22 | {0.22 / ms:.1f} |")
+
+
+def test_steps_wait_for_each_other(kernel):
+    kernel.code[5].name = "BAR.SYNC"  # was MUFU
+    row = {"name": "float32 crf_decode [64, 128, 20]", "device": "cuda", "ms": 0, "bytes": 0}
+    launches = [{"kernel": "_Z6KernelIfEvv", "grid": 64, "block": 32, "shared": 0}] * 2
+    parts, _ = times.estimate(CARD, {"_Z6KernelIfEvv": kernel}, row, launches)
+    cycles = 100 + 4 + 2 + 30 + 5  # a near load, FFMA, the barrier, the branch
+    assert parts["steps"] == pytest.approx(128 * cycles / 1.7e6)  # in two launches
+    assert parts["launches"] == pytest.approx(0.005)
+    row["name"] = "float32 ctc_loss [32, 400, 128], 60 labels"
+    assert times.estimate(CARD, {"_Z6KernelIfEvv": kernel}, row, launches)[0]["steps"] == pytest.approx(
+        400 * cycles / 1.7e6
+    )
+    kernel.code[4].name = "BAR.SYNC"  # a second one, of the next step; was FFMA
+    del kernel.__dict__["loops"]
+    assert times.estimate(CARD, {"_Z6KernelIfEvv": kernel}, row, launches)[0]["steps"] == pytest.approx(
+        200 * (cycles + 30) / 1.7e6
+    )
 
 
 PROGRAM = """
