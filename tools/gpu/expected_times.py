@@ -272,8 +272,8 @@ def work(name, size, n):
 
     fma: multiply-adds, in the loops that have the most. passes: of the longest inner loop, one by each thread. steps:
     passes of each loop with barriers that a block makes one after another, in all launches of a kernel; inner loops
-    count once. barriers: instead, the barriers that it passes. kernel: a part of its name. l2: bytes. sectors: atomic
-    additions to 32 bytes.
+    count once. barriers: instead, the barriers that it passes. kernel: a part of its name; without barriers, the
+    longest loop counts. l2: bytes. sectors: atomic additions to 32 bytes.
     """
     match name.removesuffix("_deterministic"):
         case "deform_conv" | "deform_conv_grad":
@@ -318,7 +318,7 @@ def work(name, size, n):
         case crf if crf.startswith("crf_"):
             return {"steps": n[1]}
         case "nms":
-            return {"steps": n[0] / 64, "kernel": "Sweep"}
+            return {"steps": n[0] / 32, "kernel": "SweepChunk"}
         case "distance_transform":
             return {"passes": 2 * math.prod(n)}
     return {}
@@ -430,6 +430,8 @@ def estimate(card, kernels, row, launches):
     steppers = [run for run in runs if amounts.get("kernel", "") in run[1]["kernel"]] or runs
     for kernel, launch in steppers if {"steps", "barriers"} & amounts.keys() else ():
         outer = [x for x in kernel.loops if x.barriers() and launch["grid"] < 8 * card.sms]
+        if "kernel" in amounts and not outer:
+            outer = [max(kernel.loops, key=lambda loop: len(loop.body))]
         for loop in outer:
             if any(x is not loop and set(map(id, x.body)) < set(map(id, loop.body)) for x in outer):
                 continue  # the loop over blocks
@@ -467,6 +469,8 @@ def chosen(cases):
 
 def table(card, kernels, cases):
     lines = [
+        f"# Calculated times on {card.name}",
+        "",
         f"Calculated for {card.name} by `tools/gpu/expected_times.py`; **no GPU has run it**. Expect a factor of two.",
         "The peers' times are calculated, too, from their sources. Registers, spilled bytes and shared memory are",
         "those of the kernel that decides; warps is how many an SM runs at once, of 64.",
