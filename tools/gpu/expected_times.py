@@ -113,8 +113,11 @@ class Instruction:
     def waits(self):
         return [i for i in range(6) if self.control >> 11 >> i & 1]
 
-    def sets(self):
-        return [b for b in (self.control >> 5 & 7, self.control >> 8 & 7) if b < 6]
+    def of_result(self):  # the barrier that waits for it; 7: none
+        return self.control >> 5 & 7
+
+    def of_operands(self):  # for its having read them
+        return self.control >> 8 & 7
 
 
 @dataclasses.dataclass(eq=False)
@@ -142,14 +145,13 @@ class Loop:
     @functools.lru_cache  # noqa: B019
     def latency(self, load):
         """Returns the cycles from a pass to the next, of a warp alone, if a load takes `load`."""
-        now, ready, passes = 0.0, [0.0] * 6, []
+        now, ready, passes = 0.0, [0.0] * 8, []
         for _ in range(3):
             for i in self.body:
                 now = max([now, *(ready[b] for b in i.waits())])
                 delay = next((c for name, c in LATENCIES.items() if i.name.startswith(name)), OTHER_CYCLES)
                 delay = load if delay is LOAD else delay
-                for b in i.sets():
-                    ready[b] = now + delay
+                ready[i.of_result()], ready[i.of_operands()] = now + delay, now + OTHER_CYCLES
                 now += max(i.stall, 1) + (delay if i.name.startswith("BAR") else 0)
             passes.append(now)
         return passes[2] - passes[1]
@@ -179,6 +181,13 @@ class Kernel:
             Loop(self._pass(index, b, e + 1), not any(b <= x and y <= e and (x, y) != (b, e) for x, y in ranges))
             for b, e in ranges
         ]
+
+    @property
+    def densest_loop(self):
+        """Returns the loop that has most multiply-adds for its length, of those that have many; or None."""
+        many = 0.4 * max((loop.multiply_adds() for loop in self.loops), default=0)
+        loops = [loop for loop in self.loops if many and loop.multiply_adds() >= many]
+        return max(loops, key=lambda loop: loop.multiply_adds() / len(loop.body), default=None)
 
     def _pass(self, index, begin, end, depth=0):
         body, n = [], begin
@@ -270,10 +279,10 @@ def parse_launches(text):
 def work(name, size, n):
     """Returns what a case computes by its definition, from the bytes of a value and the numbers in its name.
 
-    fma: multiply-adds, in the loops that have the most. passes: of the longest inner loop, one by each thread. steps:
+    fma: multiply-adds, in the loops that have many. passes: of the longest inner loop, one by each thread. steps:
     passes of each loop with barriers that a block makes one after another, in all launches of a kernel; inner loops
-    count once. barriers: instead, the barriers that it passes. kernel: a part of its name; without barriers, the
-    longest loop counts. l2: bytes. sectors: atomic additions to 32 bytes.
+    count once. barriers: instead, the barriers that it passes. kernel: a pattern of its name; without barriers,
+    the longest loop counts. l2: bytes. sectors: atomic additions to 32 bytes.
     """
     match name.removesuffix("_deterministic"):
         case "deform_conv" | "deform_conv_grad":
@@ -310,17 +319,19 @@ def work(name, size, n):
         case "grid_sample_grad":
             return {"l2": 5 * math.prod(n) * size, "sectors": 4 * math.prod(n) / min(n[-1], 8)}
         case "ctc_loss":
-            return {"barriers": n[1]}
+            return {"barriers": n[1], "kernel": "Losses|Paths"}
         case "rnnt_loss":
-            return {"barriers": n[1] + n[3]}
+            return {"barriers": n[1] + n[3], "kernel": "Losses|Paths"}
         case "ctc_loss_grad" | "rnnt_loss_grad":  # a block each way, at once: each of the two loops counts half
-            return {key: count / 2 for key, count in work(name.removesuffix("_grad"), size, n).items()}
+            both = work(name.removesuffix("_grad"), size, n)
+            return {**both, "barriers": both["barriers"] / 2}
         case crf if crf.startswith("crf_"):
-            return {"steps": n[1]}
+            return {"steps": n[1], "kernel": "Likelihoods|Gradients|Marginals|Decode"}
         case "nms":
             return {"steps": n[0] / 32, "kernel": "SweepChunk"}
         case "distance_transform":
-            return {"passes": 2 * math.prod(n)}
+            # Of its loops over columns, the longest takes about as long as the others together.
+            return {"passes": math.prod(n), "kernel": "FindDistances"}
     return {}
 
 
@@ -410,9 +421,9 @@ def estimate(card, kernels, row, launches):
         "atomics": amounts.get("sectors", 0) / card.atomic_sectors / 1e6,
     }
     shown = max(runs, key=lambda run: run[1]["grid"] * run[1]["block"])
+    named = [run for run in runs if re.search(amounts.get("kernel", ""), run[1]["kernel"])] or runs
     if "fma" in amounts:
-        loops = [(max(k.loops, key=Loop.multiply_adds, default=None), k, launch) for k, launch in runs]
-        loops = [found for found in loops if found[0]]
+        loops = [(kernel.densest_loop, kernel, launch) for kernel, launch in runs if kernel.densest_loop]
         most = max((found[0].multiply_adds() for found in loops), default=0)
         loops = [found for found in loops if most and 2 * found[0].multiply_adds() >= most]
         for loop, kernel, launch in loops:
@@ -421,14 +432,13 @@ def estimate(card, kernels, row, launches):
             parts["operations"] = parts.get("operations", 0) + 1e3 * seconds
             shown = (kernel, launch)
     if "passes" in amounts:
-        run = max(runs, key=lambda run: max((len(x.body) for x in run[0].loops if x.inner), default=0))
+        run = max(named, key=lambda run: max((len(x.body) for x in run[0].loops if x.inner), default=0))
         loop = max((x for x in run[0].loops if x.inner), key=lambda x: len(x.body))
         parts["operations"] = 1e3 * seconds_of_passes(card, *run, loop, amounts["passes"] / 32)
         shown = run
     serial = 0.0
     counts = collections.Counter(launch["kernel"] for _, launch in runs)
-    steppers = [run for run in runs if amounts.get("kernel", "") in run[1]["kernel"]] or runs
-    for kernel, launch in steppers if {"steps", "barriers"} & amounts.keys() else ():
+    for kernel, launch in named if {"steps", "barriers"} & amounts.keys() else ():
         outer = [x for x in kernel.loops if x.barriers() and launch["grid"] < 8 * card.sms]
         if "kernel" in amounts and not outer:
             outer = [max(kernel.loops, key=lambda loop: len(loop.body))]
