@@ -4,7 +4,19 @@ https://www.tensorflow.org/guide/create_op explains custom ops; docs/writing_an_
 this project explains how to add one here.
 """
 
-from tensorflow_ops import detection, distribute, image, layers, losses, nn, seq2seq, shapes, summary, testing
+from tensorflow_ops import (
+    detection,
+    distribute,
+    image,
+    layers,
+    losses,
+    nn,
+    seq2seq,
+    shapes,
+    summary,
+    sysconfig,
+    testing,
+)
 from tensorflow_ops.core.python import build_info
 from tensorflow_ops.core.python.versions import show_versions
 from tensorflow_ops.prototyping import python_op
@@ -25,7 +37,16 @@ __all__ = [
     "shapes",
     "show_versions",
     "summary",
+    "sysconfig",
     "testing",
     "zero_out",
     "zero_out_with_index",
 ]
+
+# What a shell completes: no internal modules.
+for _module in (detection, distribute, image, layers, losses, nn, seq2seq, shapes, summary, sysconfig, testing):
+    _module.__dir__ = _module.__all__.copy
+
+
+def __dir__():
+    return __all__

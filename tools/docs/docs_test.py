@@ -27,6 +27,7 @@ int
     a;
 ```
 """
+SKIPPED = "no, it takes an hour -->\n```python\nprint(x / 0)"
 WIDE = 'print("  " + "word " * 20)\n'
 WRAPPED = f"  {'word ' * 16}word\n      word word word\n"
 
@@ -44,6 +45,9 @@ WRAPPED = f"  {'word ' * 16}word\n      word word word\n"
         ("print(x)\n```\n\n```text\n1\n", f"{WIDE}```\n\n```text\n{WRAPPED}", 0, ""),
         ("print(x)\n```\n\n```text\n1\n", f"{WIDE}```\n\n```text\n {WRAPPED}", 1, f"prints\n\n{WRAPPED}"),
         ("    a;", "    b;", 1, "page.md:17: the block is not part of a.py"),
+        (SKIPPED, "bash -->\n```bash\ntrue", 0, ""),
+        (SKIPPED, "bash -->\n```bash\nfalse", 1, "page.md:12: the block fails"),
+        (SKIPPED, "bash -->\n```bash\npwd", 1, "page.md:12: the block prints"),
     ],
 )
 def test_page_is_run_and_compared(tmp_path, monkeypatch, capsys, old, new, failed, printed):

@@ -9,6 +9,7 @@ with the output follows a block ```python after an empty line, unless it prints 
 A comment on the line before a block changes this:
 
     <!-- run: no, WHY -->     the block does not run
+    <!-- run: bash -->        the block, in bash, runs, too: in the page's folder, which has a link to examples/
     <!-- part of FILE -->     the block, in any language, is an excerpt of that file, apart from white space;
                               it does not run
 
@@ -27,6 +28,7 @@ import multiprocessing
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -69,6 +71,12 @@ def changed_part(code: str, mark: str) -> str:
     return "" if same else f"the block is not {mark}"
 
 
+def compared(printed: str, output: str) -> str:
+    """Returns how the output of a block differs from that on the page."""
+    printed = wrapped(printed)
+    return "" if printed == output else f"the block prints\n\n{printed}\nbut the page says\n\n{output}"
+
+
 def run_block(place: str, code: str, output: str, namespace: dict) -> str:
     """Runs a block; returns its error."""
     # For tracebacks, and for `inspect.getsource`, which AutoGraph uses.
@@ -86,8 +94,18 @@ def run_block(place: str, code: str, output: str, namespace: dict) -> str:
         return ""
     except Exception:
         return f"the block raises\n{traceback.format_exc()}"
-    printed = wrapped(printed.getvalue())
-    return "" if printed == output else f"the block prints\n\n{printed}\nbut the page says\n\n{output}"
+    return compared(printed.getvalue(), output)
+
+
+def run_bash(code: str, output: str) -> str:
+    """Runs a block in bash, where `python` is this one; returns its error."""
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    result = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", code], env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    if result.returncode:
+        return f"the block fails\n{result.stderr}"
+    return compared(result.stdout, output)
 
 
 def check_page(path: pathlib.Path, runs: bool = True) -> int:
@@ -104,8 +122,10 @@ def check_page(path: pathlib.Path, runs: bool = True) -> int:
         error = ""
         if mark.startswith("part of "):
             error = changed_part(code, mark)
-        elif not runs or language != "python":
+        elif not runs or (language != "python" and mark != "run: bash"):
             continue
+        elif language == "bash":
+            error = run_bash(code, output)
         elif mark.startswith("run: no, "):
             print(f"{place}: skipped: {mark[9:]}")
         elif mark:
@@ -122,6 +142,7 @@ def run_page(path: pathlib.Path) -> tuple[int, str]:
     """Runs a page in a folder of its own; returns the number of failures and what it prints."""
     printed = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+        os.symlink(ROOT / "examples", "examples")
         failed = check_page(path)
     return failed, printed.getvalue()
 

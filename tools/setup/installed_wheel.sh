@@ -21,7 +21,7 @@ import importlib.metadata
 import json
 
 try:
-    text = importlib.metadata.distribution("tensorflow-ops").read_text("direct_url.json")
+    text = importlib.metadata.distribution("tensorflow-extra-ops").read_text("direct_url.json")
     print(json.loads(text)["archive_info"]["hashes"]["sha256"])
 except (importlib.metadata.PackageNotFoundError, TypeError, KeyError):
     print("none")

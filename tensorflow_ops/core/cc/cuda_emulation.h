@@ -160,6 +160,13 @@ T ShuffleXor(unsigned mask, T value, unsigned lanes) {
   return Shuffle(mask, value, [&](unsigned lane) { return lane ^ lanes; });
 }
 
+// For accesses that a GPU refuses where they are not aligned.
+inline void CheckAligned(const void* address, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes == 0) return;
+  std::fprintf(stderr, "an address is not aligned to %zu bytes\n", bytes);
+  std::abort();
+}
+
 // Of a block whose kernel asks for more than the usual. Small, so that tests
 // also reach the code for data that does not fit.
 constexpr int kSharedBytes = 96 << 10;
@@ -191,6 +198,7 @@ T AtomicAdd(T* at, T value) {
   return before;
 }
 inline void AtomicAdd(float4* at, float4 value) {
+  CheckAligned(at, sizeof(*at));
   *at = {at->x + value.x, at->y + value.y, at->z + value.z, at->w + value.w};
 }
 template <typename T>

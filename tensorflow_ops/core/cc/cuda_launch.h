@@ -51,6 +51,14 @@ template <>
 struct Word<8> {
   using Type = uint2;
 };
+
+// Aborts in the emulation; a GPU does so by itself.
+__device__ inline void CheckAligned([[maybe_unused]] const void* address,
+                                    [[maybe_unused]] size_t bytes) {
+#ifdef TFO_CUDA_EMULATION
+  cuda_emulation::CheckAligned(address, bytes);
+#endif
+}
 }  // namespace cuda_launch_internal
 
 // Loads and stores packs, one instruction per word. (For a plain copy of a
@@ -58,6 +66,7 @@ struct Word<8> {
 template <int N, typename T>
 __device__ Pack<T, N> LoadPack(const T* from) {
   using Word = typename cuda_launch_internal::Word<sizeof(Pack<T, N>)>::Type;
+  cuda_launch_internal::CheckAligned(from, alignof(Pack<T, N>));
   Pack<T, N> pack;
 #pragma unroll
   for (size_t i = 0; i < sizeof(pack) / sizeof(Word); ++i) {
@@ -69,6 +78,7 @@ __device__ Pack<T, N> LoadPack(const T* from) {
 template <typename T, int N>
 __device__ void StorePack(const Pack<T, N>& pack, T* to) {
   using Word = typename cuda_launch_internal::Word<sizeof(Pack<T, N>)>::Type;
+  cuda_launch_internal::CheckAligned(to, alignof(Pack<T, N>));
 #pragma unroll
   for (size_t i = 0; i < sizeof(pack) / sizeof(Word); ++i) {
     Word word;

@@ -123,7 +123,7 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(*(path for path in _FUNCTIONS if "." in path))
     def test_is_in_the_folder_of_its_namespace(self, path):
-        self.assertStartsWith(_public(path).__module__, f"tensorflow_ops.{path.partition('.')[0]}.")
+        self.assertStartsWith(f"{_public(path).__module__}.", f"tensorflow_ops.{path.partition('.')[0]}.")
 
     def test_folders_import_only_from_lower_floors(self):
         package = pathlib.Path(tfo.__file__).parent
@@ -134,6 +134,11 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
                 if imported != folder and _FLOORS.get(imported, 1) >= _FLOORS.get(folder, 1):
                     upward.append(f"{path.relative_to(package)} imports {imported}")
         self.assertEmpty(upward)
+
+    def test_shells_complete_public_names_only(self):
+        self.assertCountEqual(dir(tfo), tfo.__all__)
+        for module in _public_modules().values():
+            self.assertCountEqual(dir(module), module.__all__)
 
     def test_zero_out_is_the_op_not_the_package(self):
         self.assertIn("tensorflow_ops.zero_out", sys.modules)

@@ -44,8 +44,8 @@ def advice() -> str:
     text = (
         f"This tensorflow_ops {build_info.VERSION} was built for TensorFlow {served}, and TensorFlow {tf.__version__} "
         f'is installed. Either install a TensorFlow it was built for: pip install "tensorflow-cpu=={newest}.*" (with a '
-        f'GPU: "tensorflow[and-cuda]=={newest}.*"), or install a {"newer " if newer else ""}tensorflow_ops that was '
-        f"built for TensorFlow {'.'.join(tf.__version__.split('.')[:2])}."
+        f'GPU: "tensorflow[and-cuda]=={newest}.*"), or install a {"newer " if newer else ""}tensorflow-extra-ops '
+        f"that was built for TensorFlow {'.'.join(tf.__version__.split('.')[:2])}."
     )
     if newer:
         text += f" {_VARIABLE}={newest} loads the kernels for {newest} all the same; they may not load, or crash."

@@ -55,7 +55,9 @@ class CheckTest(tf.test.TestCase):
             self.assertIn(f"TensorFlow {other} is installed", error)
             self.assertIn('pip install "tensorflow-cpu==2.21.*"', error)
             minor = ".".join(other.split(".")[:2])
-            self.assertRegex(error, f"or install a (newer )?tensorflow_ops that was built for TensorFlow {minor}.")
+            self.assertRegex(
+                error, f"or install a (newer )?tensorflow-extra-ops that was built for TensorFlow {minor}."
+            )
             newer = tuple(map(int, minor.split("."))) > (2, 21)
             self.assertEqual("TENSORFLOW_OPS_BUILD=2.21 loads" in error, newer, error)
         self.assertRegex(lines[len(others)], "^TENSORFLOW_OPS_BUILD is '2.1'; expected one of .*2.21.$")

@@ -96,7 +96,8 @@ def roi_pool(
     can end a bin one pixel late); a NaN pixel makes its bin NaN (torchvision skips it);
     a bin of -inf is -inf; an inverted or non-finite box gives zeros (torchvision turns
     an inverted one into one pixel, and crashes on others); 16-bit features keep float32
-    coordinates; the gradient is deterministic.
+    coordinates; the gradient is deterministic (on a GPU with
+    `tf.config.experimental.enable_op_determinism()`).
 
     Args:
       features: [N, H, W, C], or [N, C, H, W] with data_format="NCHW"; float16,

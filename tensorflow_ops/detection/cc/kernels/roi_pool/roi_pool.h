@@ -9,8 +9,9 @@
 namespace tfo {
 
 // T is float, double, Half or BFloat16. height * width is at most 2^31 - 1. The
-// same bits for any number of threads, and from run to run on a GPU. Each
-// function returns null or the launch's error; the Gpu overloads only enqueue.
+// same bits for any number of threads, and with gpu.deterministic from run to
+// run on a GPU. Each function returns null or the launch's error; the Gpu
+// overloads only enqueue.
 
 // Bins have the shape Pooled().
 template <typename T>
@@ -44,10 +45,10 @@ template <typename T>
 Error RoiPool(const Gpu& gpu, const RoiPoolArgs<T>& args);
 
 // Writes all of `d_features`: for each pixel, the sum of the d_output whose
-// argmax it is, in an order that depends on the boxes only. 16-bit types are
-// summed in float. `boxes` are those of the forward op, and locate the bins. An
-// argmax that RoiPool did not write adds to its pixel or to none, but never
-// outside of the image.
+// argmax it is, in an order that depends on the boxes only (on a GPU, in any
+// order unless gpu.deterministic). 16-bit types are summed in float. `boxes`
+// are those of the forward op, and locate the bins. An argmax that RoiPool did
+// not write adds to its pixel or to none, but never outside of the image.
 template <typename T>
 Error RoiPoolGrad(const Cpu& cpu, const RoiPoolGradArgs<T>& args);
 template <typename T>

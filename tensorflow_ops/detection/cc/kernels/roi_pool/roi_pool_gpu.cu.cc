@@ -94,6 +94,86 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
+// Some bins' values that a thread reads at once, and their argmax among the
+// features. Negative where there is none.
+constexpr int kValues = 4;
+struct ArgmaxValues {
+  int64_t at[kValues], from[kValues];
+};
+
+// Calls visit(values) until each channel of each bin was visited, those of a
+// row of a box's bins on one block. An argmax outside of the row counts as
+// none.
+template <typename Args, typename Visit>
+__device__ void VisitArgmax(const Args& args, const Visit& visit) {
+  const FeatureShape& shape = args.map;
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
+  const int64_t units = pooled.batch * pooled.height;
+  const int64_t channels = shape.channels;
+  const int64_t of_row = pooled.width * channels;
+  const int64_t first_channel = threadIdx.x % channels;
+  const int64_t step = blockDim.x % channels;
+  for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
+    const PooledBox box = ReadPooledBox(args, args.boxes, unit / pooled.height);
+    const PixelRange rows = BinRows(args, box, unit % pooled.height);
+    const int64_t begin = rows.begin * shape.width;
+    const int64_t end = rows.end * shape.width;
+    const int64_t image = box.image * shape.ImageSize();
+    int64_t c = first_channel;
+    for (int64_t i = threadIdx.x; i < of_row;) {
+      ArgmaxValues values;
+      int32_t pixels[kValues];
+#pragma unroll
+      for (int j = 0; j < kValues; ++j, i += blockDim.x) {
+        values.at[j] = i < of_row ? unit * of_row + i : -1;
+        pixels[j] = i < of_row ? args.argmax[values.at[j]] : -1;
+      }
+#pragma unroll
+      for (int j = 0; j < kValues; ++j) {
+        const bool in_row = pixels[j] >= begin && pixels[j] < end;
+        values.from[j] = in_row ? image + pixels[j] * channels + c : -1;
+        c += step;
+        if (c >= channels) c -= channels;
+      }
+      visit(values);
+    }
+  }
+}
+
+// The gradient by atomic additions to zeros.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    AtomicGrad(const __grid_constant__ RoiPoolGradArgs<T> args) {
+  VisitArgmax(args, [&](const ArgmaxValues& values) {
+    T gradients[kValues];
+#pragma unroll
+    for (int j = 0; j < kValues; ++j) {
+      if (values.from[j] >= 0) gradients[j] = args.d_output[values.at[j]];
+    }
+#pragma unroll
+    for (int j = 0; j < kValues; ++j) {
+      if (values.from[j] < 0) continue;
+      atomicAdd(args.d_features + values.from[j], gradients[j]);
+    }
+  });
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    PoolGradGrad(const __grid_constant__ RoiPoolGradGradArgs<T> args) {
+  VisitArgmax(args, [&](const ArgmaxValues& values) {
+    T gradients[kValues] = {};
+#pragma unroll
+    for (int j = 0; j < kValues; ++j) {
+      if (values.from[j] >= 0) gradients[j] = args.dd_features[values.from[j]];
+    }
+#pragma unroll
+    for (int j = 0; j < kValues; ++j) {
+      if (values.at[j] >= 0) args.dd_output[values.at[j]] = gradients[j];
+    }
+  });
+}
+
 // The pixels of some boxes' bins, and the bins that overlap the tile: box b's
 // begin at [b * ps] and [b * qs].
 struct TileBins {
@@ -132,8 +212,8 @@ __device__ void FillTileBins(const RoiPoolGradArgs<T>& args,
   __syncthreads();
 }
 
-// Deterministic: a thread owns one channel of the block's tile, sums it in
-// shared memory in the order of boxes and bins, and writes it once.
+// The deterministic gradient: a thread owns one channel of the block's tile,
+// sums it in shared memory in the order of boxes and bins, and writes it once.
 template <typename T>
 __global__ void __launch_bounds__(kTileThreads)
     PoolGrad(const __grid_constant__ RoiPoolGradArgs<T> args, int64_t tiles) {
@@ -210,36 +290,11 @@ __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
-// A block takes a row of a box's bins, a thread a channel of a bin.
-template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    PoolGradGrad(const __grid_constant__ RoiPoolGradGradArgs<T> args) {
-  constexpr int kBins = 1 << 10;  // 32 bits then hold channels times bins
-  const FeatureShape& shape = args.map;
-  const FeatureStrides strides = shape.Strides();
-  const FeatureShape pooled = args.Pooled(args.boxes.count);
-  const int64_t units = pooled.batch * pooled.height;
-  for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
-    const int64_t k = unit / pooled.height, p = unit % pooled.height;
-    const PooledBox box = ReadPooledBox(args, args.boxes, k);
-    const PixelRange rows = BinRows(args, box, p);
-    for (int64_t q0 = 0; q0 < pooled.width; q0 += kBins) {
-      const int64_t rest = pooled.width - q0;
-      const int bins = rest < kBins ? static_cast<int>(rest) : kBins;
-      VisitPacks(bins, shape.channels, [&](int i, int64_t c) {
-        const int64_t at = pooled.Offset(k, p, q0 + i, c);
-        const int64_t pixel = args.argmax[at];
-        T value = {};
-        if (pixel >= rows.begin * shape.width &&
-            pixel < rows.end * shape.width) {
-          // Rows follow each other: a pixel's index counts columns.
-          value = args.dd_features[box.image * strides.image +
-                                   pixel * strides.column + c];
-        }
-        args.dd_output[at] = value;
-      });
-    }
-  }
+// A kernel that calls VisitArgmax.
+template <typename Args>
+Error LaunchOfRows(const Gpu& gpu, const Args& args, void (*kernel)(Args)) {
+  return Launch(gpu, GridSize(args.boxes.count * args.grid.height),
+                RowThreads(args.grid.width, args.map.channels), kernel, args);
 }
 
 }  // namespace
@@ -262,22 +317,30 @@ Error RoiPool(const Gpu& gpu, const RoiPoolArgs<T>& args) {
 
 template <typename T>
 Error RoiPoolGrad(const Gpu& gpu, const RoiPoolGradArgs<T>& args) {
+  const bool has_bins = args.Pooled(args.boxes.count).Size() > 0;
+  // There are no atomic additions to 16 bits that round once.
+  if constexpr (sizeof(T) == sizeof(Accumulator<T>)) {
+    if (!gpu.deterministic) {
+      const Error error =
+          EnqueueZeros(gpu, args.d_features, sizeof(T) * args.map.Size());
+      if (error != nullptr || !has_bins) return error;
+      return LaunchOfRows(gpu, args, AtomicGrad<T>);
+    }
+  }
   if (args.map.channels == 0) return nullptr;
   const unsigned threads = TileThreads(args.map.channels);
   const int64_t tiles =
       CountTiles(args.map, kTileHeight<Accumulator<T>>, threads);
   // Boxes without bins add nothing, and cannot be split into parts.
   RoiPoolGradArgs<T> used = args;
-  if (args.Pooled(args.boxes.count).Size() == 0) used.boxes.count = 0;
+  if (!has_bins) used.boxes.count = 0;
   return Launch(gpu, GridSize(tiles), threads, PoolGrad<T>, used, tiles);
 }
 
 template <typename T>
 Error RoiPoolGradGrad(const Gpu& gpu, const RoiPoolGradGradArgs<T>& args) {
   if (args.Pooled(args.boxes.count).Size() == 0) return nullptr;
-  return Launch(gpu, GridSize(args.boxes.count * args.grid.height),
-                RowThreads(args.grid.width, args.map.channels), PoolGradGrad<T>,
-                args);
+  return LaunchOfRows(gpu, args, PoolGradGrad<T>);
 }
 
 TFO_INSTANTIATE_ALGORITHM(RoiPool, Gpu, RoiPoolArgs);

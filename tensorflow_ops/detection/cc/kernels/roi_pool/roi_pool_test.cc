@@ -281,7 +281,11 @@ template <typename T>
 void ExpectCudaEqualsReference() {
   for (int64_t channels : {1, 8, 133}) {
     ExpectPoolEqualsReference<T>(Gpu{}, channels);
-    ExpectGradientsEqualReference<T>(Gpu{}, channels);
+    for (const bool deterministic : {false, true}) {
+      Gpu gpu;
+      gpu.deterministic = deterministic;
+      ExpectGradientsEqualReference<T>(gpu, channels);
+    }
   }
 }
 TFO_CUDA_TEST(RoiPool, CudaFloat) { ExpectCudaEqualsReference<float>(); }
@@ -326,7 +330,13 @@ void ExpectEmptySizesWork(const Device& device) {
 TFO_TEST(RoiPool, CpuEmptySizes) {
   ExpectEmptySizesWork(testing::ThreadedCpu(2));
 }
-TFO_CUDA_TEST(RoiPool, CudaEmptySizes) { ExpectEmptySizesWork(Gpu{}); }
+TFO_CUDA_TEST(RoiPool, CudaEmptySizes) {
+  for (const bool deterministic : {false, true}) {
+    Gpu gpu;
+    gpu.deterministic = deterministic;
+    ExpectEmptySizesWork(gpu);
+  }
+}
 
 template <typename T>
 void TimePool(int64_t height, int64_t width, int64_t channels, float stride) {

@@ -159,15 +159,20 @@ TFO_TEST(CorrelationCost, Bits16EqualTheDefinition) {
   CheckSizes<BFloat16>(Cpu());
 }
 
-// Rows and channels in several tiles.
-TFO_TEST(CorrelationCost, LargeMapsEqualTheDefinition) {
+// Rows and channels in several tiles, on the CPU and on a GPU.
+template <typename Device>
+void CheckLargeMaps(const Device& device) {
   for (const CorrelationSpec& args :
        {CorrelationSpec{8, 1, 1, 2, 8, 1, 20, 33, 300},
         CorrelationSpec{2, 1, 1, 1, 2, 1, 20, 10, 900},
-        CorrelationSpec{1, 1, 1, 1, 1, 1, 7, 600, 3}}) {
+        CorrelationSpec{1, 1, 1, 1, 1, 1, 7, 600, 3},
+        CorrelationSpec{1, 1, 1, 1, 1, 1, 2, 1030, 1}}) {
     const Case<float> large(args, 9);
-    large.Check(testing::ThreadedCpu(2));
+    large.Check(device);
   }
+}
+TFO_TEST(CorrelationCost, LargeMapsEqualTheDefinition) {
+  CheckLargeMaps(testing::ThreadedCpu(2));
 }
 
 TFO_TEST(CorrelationCost, ThreadsDoNotChangeBits) {
@@ -260,11 +265,17 @@ TFO_TEST(CorrelationCost, OfNoChannelsIsZero) {
 }
 
 // Steps longer than the maps: memory does not grow with them.
-TFO_TEST(CorrelationCost, LongStepsEqualTheDefinition) {
+template <typename Device>
+void CheckLongSteps(const Device& device) {
   const int64_t step = kMaxCorrelationOption;
-  Case<float>({1, 1, step, 1, 1, 1, 5, 6, 64}, 1).Check(Cpu());
+  Case<float>({1, 1, step, 1, 1, 1, 5, 6, 64}, 1).Check(device);
   // Two windows on each axis: pixels between them are outside.
-  Case<float>({0, 1, 5000, 1, 3000, 1, 4, 4, 8}, 1).Check(Cpu());
+  Case<float>({0, 1, 5000, 1, 3000, 1, 4, 4, 8}, 1).Check(device);
+  // One displacement within the maps.
+  Case<float>({9, 1, 1, 9, 9, 1, 5, 7, 4}, 1).Check(device);
+}
+TFO_TEST(CorrelationCost, LongStepsEqualTheDefinition) {
+  CheckLongSteps(Cpu());
 }
 
 TFO_CUDA_TEST(CorrelationCost, CudaEqualsTheDefinition) {
@@ -272,9 +283,48 @@ TFO_CUDA_TEST(CorrelationCost, CudaEqualsTheDefinition) {
   CheckSizes<double>(Gpu());
   CheckSizes<Half>(Gpu());
   CheckSizes<BFloat16>(Gpu());
+  CheckLargeMaps(Gpu());
+  CheckLongSteps(Gpu());
   CheckInfinity(Gpu());
   CheckInfinityInWindow(Gpu());
   CheckInfiniteWindows(Gpu());
+}
+
+// Widths around the pixels that a thread has, channels around a pack.
+TFO_CUDA_TEST(CorrelationCost, CudaTilesEqualTheDefinition) {
+  for (int64_t width : {3, 4, 5, 8, 9}) {
+    for (int64_t stride : {1, 2}) {
+      const int64_t channels = width == 4 ? 16 : width;
+      const CorrelationSpec args = {3, 1, 1, stride, 3, 2, 3, width, channels};
+      Case<float>(args, 1).Check(Gpu());
+      Case<Half>(args, 1).Check(Gpu());
+    }
+  }
+}
+
+TFO_CUDA_TEST(CorrelationCost, CudaAlignmentDoesNotChangeBits) {
+  const CorrelationSpec args = {2, 1, 1, 1, 2, 1, 4, 9, 8};
+  const Case<float> c(args, 1);
+  const GpuVector<float> expected = c.Run(Gpu())[1];
+  for (int shift : {0, 1}) {
+    GpuVector<float> other = c.b, gradient(c.a.size() + 1 - shift);
+    other.insert(other.begin(), shift, NAN);
+    TFO_EXPECT_RUNS(CorrelationCostGrad<float>(
+        Gpu(), {args, c.d_costs.data(), other.data() + shift, false,
+                gradient.data() + 1 - shift}));
+    gradient.erase(gradient.begin(), gradient.end() - expected.size());
+    TFO_EXPECT(HaveSameBits(gradient, expected));
+  }
+}
+
+// No window fits: however many displacements there are, nothing is added.
+TFO_CUDA_TEST(CorrelationCost, CudaGradientOfNoCostsIsZero) {
+  const CorrelationSpec args = {kMaxCorrelationOption, 1, 1, 1, 0, 1, 3, 4, 8};
+  const Case<float> c(args, 1);
+  GpuVector<float> gradient(c.a.size(), 1);
+  TFO_EXPECT_RUNS(CorrelationCostGrad<float>(
+      Gpu(), {args, nullptr, c.b.data(), false, gradient.data()}));
+  TFO_EXPECT(HaveSameBits(gradient, GpuVector<float>(gradient.size(), 0)));
 }
 
 template <typename T>

@@ -91,84 +91,85 @@ __global__ void Attend(const __grid_constant__ DeformableAttentionArgs<T> args,
   }
 }
 
-// A thread has a point.
+// `lanes` threads of a warp, a power of two, have a point, and each of them
+// some packs of N channels. Also adds to `sums`, of values' shape, by atomics,
+// unless it is null.
 template <typename T, int N, typename C = Accumulator<T>>
-__global__ void GradToPoints(
-    const __grid_constant__ DeformableAttentionGradArgs<T> args,
-    int64_t count) {
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
-       i += step) {
-    const int64_t row = i / args.points;
-    const AttentionLevel& level = LevelOf(args, i % args.points);
+__global__ void __launch_bounds__(kThreads)
+    GradToPoints(const __grid_constant__ DeformableAttentionGradArgs<T> args,
+                 int lanes, int64_t count, C* sums) {
+  const int lane = threadIdx.x % lanes, of_block = kThreads / lanes;
+  const int64_t step = int64_t{gridDim.x} * of_block;
+  const int64_t pixel_step = args.heads * args.channels;
+  for (int64_t first = int64_t{blockIdx.x} * of_block; first < count;
+       first += step) {
+    const int64_t i = first + threadIdx.x / lanes;
+    const bool is_point = i < count;
+    const int64_t row = is_point ? i / args.points : 0;
+    const AttentionLevel& level =
+        LevelOf(args, is_point ? i - row * args.points : 0);
     BilinearCell<C> cell;
     C d_x = 0, d_y = 0, d_weight = 0;
-    if (FindPoint(level, args.locations + 2 * i, &cell)) {
-      const int64_t image = row / args.heads / args.queries;
-      const T* const from =
-          args.values +
-          ValueOffset(args, image, level.first_pixel, row % args.heads);
+    if (is_point && FindPoint(level, args.locations + 2 * i, &cell)) {
+      const int64_t query = row / args.heads, head = row - query * args.heads;
+      const int64_t base =
+          ValueOffset(args, query / args.queries, level.first_pixel, head);
       const T* const upstream = args.d_output + row * args.channels;
+      const C weight = args.weights[i];
+      bool has[4];
+      int64_t offsets[4];
+      C scales[4], dots[4] = {};
 #pragma unroll
       for (int corner = 0; corner < 4; ++corner) {
-        if (!HasCorner(cell, corner, level.height, level.width)) continue;
-        const T* const pixel = from + CornerPixel(cell, corner, level.width) *
-                                          args.heads * args.channels;
-        C dot = 0;
-        for (int64_t c = 0; c < args.channels; c += N) {
-          const Pack<T, N> a = LoadPack<N>(pixel + c);
-          const Pack<T, N> b = LoadPack<N>(upstream + c);
+        has[corner] = HasCorner(cell, corner, level.height, level.width);
+        offsets[corner] =
+            base + CornerPixel(cell, corner, level.width) * pixel_step;
+        scales[corner] = CornerWeight(cell, corner);
+      }
+      for (int64_t c = lane * N; c < args.channels; c += lanes * N) {
+        const Pack<T, N> d = LoadPack<N>(upstream + c);
+        Pack<T, N> pixels[4];
+#pragma unroll
+        for (int corner = 0; corner < 4; ++corner) {
+          if (!has[corner]) continue;
+          pixels[corner] = LoadPack<N>(args.values + offsets[corner] + c);
+        }
+#pragma unroll
+        for (int corner = 0; corner < 4; ++corner) {
+          if (!has[corner]) continue;
 #pragma unroll
           for (int j = 0; j < N; ++j) {
-            dot += Widen(a.values[j]) * Widen(b.values[j]);
+            dots[corner] +=
+                Widen(pixels[corner].values[j]) * Widen(d.values[j]);
           }
+          if (sums == nullptr || scales[corner] == 0) continue;
+          C products[N];
+#pragma unroll
+          for (int j = 0; j < N; ++j) {
+            products[j] = weight * scales[corner] * Widen(d.values[j]);
+          }
+          AddAtomically(products, sums + offsets[corner] + c);
         }
-        d_weight += ScaledCorner(CornerWeight(cell, corner), dot);
-        d_y += ScaledCorner(CornerSlopeY(cell, corner), dot);
-        d_x += ScaledCorner(CornerSlopeX(cell, corner), dot);
+      }
+#pragma unroll
+      for (int corner = 0; corner < 4; ++corner) {
+        if (!has[corner]) continue;
+        d_weight += ScaledCorner(scales[corner], dots[corner]);
+        d_y += ScaledCorner(CornerSlopeY(cell, corner), dots[corner]);
+        d_x += ScaledCorner(CornerSlopeX(cell, corner), dots[corner]);
       }
     }
+    for (int other = lanes / 2; other > 0; other /= 2) {
+      d_weight += __shfl_xor_sync(0xFFFFFFFFu, d_weight, other);
+      d_y += __shfl_xor_sync(0xFFFFFFFFu, d_y, other);
+      d_x += __shfl_xor_sync(0xFFFFFFFFu, d_x, other);
+    }
+    if (lane != 0 || !is_point) continue;
     args.d_weights[i] = d_weight;
     args.d_locations[2 * i] =
         static_cast<C>(level.width) * args.weights[i] * d_x;
     args.d_locations[2 * i + 1] =
         static_cast<C>(level.height) * args.weights[i] * d_y;
-  }
-}
-
-// Adds to `sums`, of values' shape, by atomics. A thread has a channel of a
-// query and head.
-template <typename T, typename C = Accumulator<T>>
-__global__ void AddToValues(
-    const __grid_constant__ DeformableAttentionGradArgs<T> args, int64_t count,
-    C* sums) {
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
-       i += step) {
-    const int64_t row = i / args.channels, c = i % args.channels;
-    const int64_t image = row / args.heads / args.queries;
-    const C upstream = Widen(args.d_output[i]);
-    const C* location = args.locations + 2 * row * args.points;
-    const C* weight = args.weights + row * args.points;
-    for (int l = 0; l < args.num_levels; ++l) {
-      const AttentionLevel& level = args.levels[l];
-      C* const to =
-          sums + c +
-          ValueOffset(args, image, level.first_pixel, row % args.heads);
-      for (int64_t p = 0; p < level.points; ++p, location += 2, ++weight) {
-        BilinearCell<C> cell;
-        if (!FindPoint(level, location, &cell)) continue;
-#pragma unroll
-        for (int corner = 0; corner < 4; ++corner) {
-          const C scale = CornerWeight(cell, corner);
-          if (scale == 0 || !HasCorner(cell, corner, level.height, level.width))
-            continue;
-          atomicAdd(to + CornerPixel(cell, corner, level.width) * args.heads *
-                             args.channels,
-                    *weight * scale * upstream);
-        }
-      }
-    }
   }
 }
 
@@ -263,27 +264,6 @@ __global__ void SumValues(
   }
 }
 
-template <typename T, typename C = Accumulator<T>>
-Error GradToValues(const Gpu& gpu, const DeformableAttentionGradArgs<T>& args) {
-  if (gpu.deterministic) {
-    const Tiles tiles(args);
-    return Launch(gpu, GridSize(tiles.count), kThreads, SumValues<T>, args,
-                  tiles);
-  }
-  constexpr bool kInPlace = sizeof(T) == sizeof(C);
-  C* const sums = reinterpret_cast<C*>(
-      kInPlace ? static_cast<void*>(args.d_values) : gpu.scratch);
-  const int64_t size = args.batch * args.pixels * args.heads * args.channels;
-  Error error = EnqueueZeros(gpu, sums, size * sizeof(C));
-  if (error != nullptr) return error;
-  const int64_t count = args.batch * args.queries * args.heads * args.channels;
-  error = Launch(gpu, BlocksFor(count), kThreads, AddToValues<T>, args, count,
-                 sums);
-  if (error != nullptr || kInPlace) return error;
-  return Launch(gpu, BlocksFor(size), kThreads, NarrowAll<T>, size,
-                static_cast<const C*>(sums), args.d_values);
-}
-
 }  // namespace
 
 template <typename T>
@@ -306,18 +286,39 @@ Error DeformableAttention(const Gpu& gpu,
 template <typename T>
 Error DeformableAttentionGrad(const Gpu& gpu,
                               const DeformableAttentionGradArgs<T>& args) {
+  using C = Accumulator<T>;
+  constexpr bool kInPlace = sizeof(T) == sizeof(C);
+  C* sums = nullptr;
+  const int64_t size = args.batch * args.pixels * args.heads * args.channels;
+  Error error = nullptr;
+  if (!gpu.deterministic) {
+    sums = reinterpret_cast<C*>(kInPlace ? static_cast<void*>(args.d_values)
+                                         : gpu.scratch);
+    error = EnqueueZeros(gpu, sums, size * sizeof(C));
+    if (error != nullptr) return error;
+  }
   const int64_t count = args.batch * args.queries * args.heads * args.points;
-  const Error error = WithWidestPack<T>(
+  error = WithWidestPack<T>(
       [&](auto n) {
         return FitsPacks<decltype(n)::value>(args.channels, args.values,
-                                             args.d_output);
+                                             args.d_output, sums);
       },
       [&](auto n) {
-        return Launch(gpu, BlocksFor(count), kThreads,
-                      GradToPoints<T, decltype(n)::value>, args, count);
+        int lanes = 1;
+        while (lanes < 32 && lanes * n < args.channels) lanes *= 2;
+        return Launch(gpu, BlocksFor(count * lanes), kThreads,
+                      GradToPoints<T, decltype(n)::value>, args, lanes, count,
+                      sums);
       });
   if (error != nullptr) return error;
-  return GradToValues(gpu, args);
+  if (gpu.deterministic) {
+    const Tiles tiles(args);
+    return Launch(gpu, GridSize(tiles.count), kThreads, SumValues<T>, args,
+                  tiles);
+  }
+  if (kInPlace) return nullptr;
+  return Launch(gpu, BlocksFor(size), kThreads, NarrowAll<T>, size,
+                static_cast<const C*>(sums), args.d_values);
 }
 
 TFO_INSTANTIATE_ALGORITHM(DeformableAttention, Gpu, DeformableAttentionArgs);

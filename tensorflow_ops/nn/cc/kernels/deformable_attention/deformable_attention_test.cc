@@ -136,11 +136,12 @@ struct Outputs {
   GpuVector<T> output, d_values;
   GpuVector<C> d_locations, d_weights;
 
+  // NaN, since all of them must be written.
   explicit Outputs(const Problem<T>& problem)
-      : output(problem.d_output.size()),
-        d_values(problem.values.size()),
-        d_locations(problem.locations.size()),
-        d_weights(problem.weights.size()) {}
+      : output(problem.d_output.size(), Narrow<T>(C(NAN))),
+        d_values(problem.values.size(), Narrow<T>(C(NAN))),
+        d_locations(problem.locations.size(), NAN),
+        d_weights(problem.weights.size(), NAN) {}
 
   DeformableAttentionArgs<T> Args(const Problem<T>& p) {
     return {p.Inputs(), output.data()};
@@ -191,7 +192,7 @@ void CheckGpu(const Problem<T>& problem, const testing::Caller& caller) {
   for (bool deterministic : {false, true}) {
     const int64_t bytes =
         DeformableAttentionGradScratchBytes<T>(problem.args, deterministic);
-    GpuVector<char> scratch(bytes + 1);
+    GpuVector<char> scratch(bytes + 1, '\xFF');  // NaN
     Gpu gpu;
     gpu.scratch = scratch.data();
     gpu.deterministic = deterministic;
@@ -207,6 +208,8 @@ void ForProblems(const Check& check, const testing::Caller& caller = {}) {
   check(MakeProblem<T>(2, 2, 32, 9, {{9, 7, 4}, {5, 4, 4}, {2, 3, 4}}), caller);
   check(MakeProblem<T>(1, 1, 67, 5, {{6, 5, 3}, {1, 1, 14}}), caller);
   check(MakeProblem<T>(3, 2, 1, 7, {{1, 8, 1}, {3, 1, 0}, {2, 2, 20}}), caller);
+  // More channels than a warp has in packs.
+  check(MakeProblem<T>(1, 1, 264, 3, {{4, 3, 2}}), caller);
   // Few queries of many pixels: heads in groups.
   check(MakeProblem<T>(1, 5, 35, 3, {{20, 15, 2}, {9, 4, 1}}), caller);
 }
@@ -313,6 +316,17 @@ TFO_CUDA_TEST(DeformableAttention, KernelsGivePixelsOfWeightZeroSlopesOnly) {
   Outputs<float> outputs(problem);
   outputs.Compute(Gpu(), problem);
   ExpectGradsNextToNan(outputs);
+}
+
+TFO_CUDA_TEST(DeformableAttention, KernelsAddToUnalignedValues) {
+  const Problem<float> problem = MakeProblem<float>(1, 2, 8, 5, {{4, 3, 2}});
+  Outputs<float> outputs(problem);
+  outputs.d_values.push_back(0);
+  DeformableAttentionGradArgs<float> args = outputs.GradArgs(problem);
+  ++args.d_values;
+  TFO_EXPECT_RUNS(DeformableAttentionGrad(Gpu(), args));
+  outputs.d_values.erase(outputs.d_values.begin());
+  ExpectClose("d_values", outputs.d_values, Reference(problem).d_values);
 }
 
 // As the ops pass empty weights.
