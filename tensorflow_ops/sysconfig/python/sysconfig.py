@@ -1,10 +1,8 @@
-"""Where this installation's shared objects are, for programs that are not Python."""
+"""`get_lib` and `get_libs`."""
 
 import os
 
 from tensorflow_ops.core.python import build_info, library
-
-__all__ = ["get_lib", "get_libs"]
 
 
 def get_lib() -> str:
