@@ -22,7 +22,7 @@ declare -A writes=(
   [spatial_transformer]=straightened.png
   [optical_flow]=flow.png
   [tagger]=seasons.png
-  [digit_lines]=digit_lines.png
+  [digit_lines]='digit_lines.png reader/saved_model.pb'
   [basics]=""
 )
 declare -A arguments=([spatial_transformer]=--at_least=0.95 [optical_flow]=--at_most=2)

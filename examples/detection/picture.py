@@ -49,11 +49,10 @@ def draw_nearest(scene: Scene, proposals: np.ndarray) -> Image.Image:
 
 
 def draw_detections(scene: Scene, found: Detections) -> Image.Image:
-    """Draws the scene and the detections, each box with its class and its overlap with a sign."""
+    """Draws the scene and the detections, each box with its class and score."""
     labeled = []
-    overlaps = tfo.detection.box_iou(found.boxes, scene.boxes).numpy().max(1)
-    for box, label, overlap in zip(found.boxes, found.classes, overlaps, strict=True):
-        labeled.append(Labeled(box, CLASSES[label], f"{CLASSES[label]} {overlap:.2f}"))
+    for box, label, score in zip(*found, strict=True):
+        labeled.append(Labeled(box, CLASSES[label], f"{CLASSES[label]} {score:.2f}"))
     return draw_boxes(scene, labeled)
 
 

@@ -89,10 +89,10 @@ def draw(
             f"Given: the same {len(proposals)} squares for each. Here the nearest to the signs, with their IoU": [
                 picture.draw_nearest(scene, proposals) for scene in scenes
             ],
-            "Untrained: the three boxes it is surest of": [
+            "Untrained: the three boxes it is surest of, with their scores": [
                 picture.draw_detections(scene, found.first(3)) for scene, found in zip(scenes, untrained, strict=True)
             ],
-            "Trained: all of score 0.9 or more, on backgrounds it has not seen": [
+            "Trained: all with a score of 0.9 or more, on backgrounds it has not seen": [
                 picture.draw_detections(scene, found.at_least(0.9))
                 for scene, found in zip(scenes, trained, strict=True)
             ],
@@ -109,7 +109,7 @@ def draw_suppression(detector: model.Detector, scenes: Sequence[data.Scene]) -> 
             "All refined boxes of score 0.5 or more": [
                 picture.draw_candidates(scene, boxes[i], scores[i], 0.5) for i, scene in enumerate(scenes)
             ],
-            "What multiclass_nms keeps of them, with the IoU with the signs": [
+            "What multiclass_nms keeps of them, with their scores": [
                 picture.draw_detections(scene, found.at_least(0.5))
                 for scene, found in zip(scenes, model.detect(detector, images), strict=True)
             ],

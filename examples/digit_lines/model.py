@@ -92,8 +92,8 @@ def check_digits(labels: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]) -> tuple
     return tf.where(forbidden, -np.inf, 0.0), (count, total)
 
 
-def read_by_rule(logits: tf.Tensor) -> list[str]:
-    """Reads the most probable article number.
+def labels_by_rule(logits: tf.Tensor) -> tf.Tensor:
+    """Returns the labels of the most probable article number, padded with -1.
 
     The search cannot know that a prefix is the end, so it also finds numbers that lack
     digits: the best complete one of TOP_PATHS is the result, if there is any.
@@ -109,4 +109,22 @@ def read_by_rule(logits: tf.Tensor) -> list[str]:
         initial_state=(zeros, zeros),
     )
     best = tf.argmax(found.lengths == data.DIGITS, 1)  # the first True
-    return as_texts(tf.gather(found.labels, best, batch_dims=1))
+    return tf.gather(found.labels, best, batch_dims=1)
+
+
+def read_by_rule(logits: tf.Tensor) -> list[str]:
+    """Reads the most probable article number."""
+    return as_texts(labels_by_rule(logits))
+
+
+class Reader(tf.Module):
+    """The network and the search with the check digit, to export."""
+
+    def __init__(self, network: keras.Model):
+        super().__init__()
+        self.network = network
+
+    @tf.function(input_signature=[tf.TensorSpec([None, data.HEIGHT, data.WIDTH, 1], tf.uint8, "lines")])
+    def read(self, lines: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Reads lines: digits [N, T], padded with negative numbers."""
+        return {"digits": labels_by_rule(self.network(lines, training=False)) - 1}

@@ -1,4 +1,4 @@
-"""Trains a network to read lines of digits with CTC, and compares the searches that read its output.
+"""Trains a network to read lines of digits with CTC, compares the searches that read its output, exports and serves.
 
     python examples/digit_lines/train.py
 
@@ -9,6 +9,8 @@ minute on two cores.
 
 import os
 import pathlib
+import subprocess
+import sys
 import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
@@ -21,6 +23,7 @@ import numpy as np
 import picture
 import tensorflow as tf
 from absl import app, flags
+from PIL import Image
 
 import tensorflow_ops as tfo
 
@@ -32,7 +35,7 @@ SEARCHES = {"greedy": model.read_greedily, "beam": model.read_by_beam, "beam + c
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("seed", 0, "seed of the lines and the weights", lower_bound=0)
 flags.DEFINE_float("at_least", 0.95, "needed share of right lines by beam search with the check digit")
-flags.DEFINE_string("output", "build/digit_lines", "the folder for the picture")
+flags.DEFINE_string("output", "build/digit_lines", "the folder for the model and the picture")
 
 
 def train(network: keras.Model, lines: data.Lines) -> None:
@@ -48,6 +51,21 @@ def shown_lines(texts: dict[str, list[str]], truth: list[str]) -> list[int]:
     """Returns a line that greedy search reads correctly, and three that it does not and the check digit corrects."""
     greedy, *_, rule = (np.array(found) == np.array(truth) for found in texts.values())
     return [*np.flatnonzero(greedy & rule)[:1], *np.flatnonzero(~greedy & rule)[:3]]
+
+
+def serve(network: keras.Model, images: np.ndarray, folder: pathlib.Path) -> list[str]:
+    """Saves the network and its search as a SavedModel, and reads lines with it in a new process."""
+    reader = model.Reader(network)
+    tf.saved_model.save(reader, folder, signatures=reader.read)
+    paths = [folder.parent / f"line_{i}.png" for i in range(len(images))]
+    for image, path in zip(images, paths, strict=True):
+        Image.fromarray(image[..., 0]).save(path)
+    program = pathlib.Path(__file__).with_name("serve.py")
+    isolation = ["-E", "-s"] if sys.flags.ignore_environment else []
+    command = [sys.executable, *isolation, program, folder, *paths]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    print(f"\n{folder}, in a new process:\n{printed}", end="")
+    return [line.split(": ")[1] for line in printed.splitlines()]
 
 
 def main(argv: list[str]) -> None:
@@ -85,6 +103,8 @@ def main(argv: list[str]) -> None:
     if not best > right["greedy"]:
         raise SystemExit("NOT SEARCHED: the check digit corrects no line")
     shown = shown_lines(texts, truth)
+    if serve(network, held_out.images[shown], output / "reader") != [texts["beam + check digit"][i] for i in shown]:
+        raise SystemExit("NOT EXPORTED: the new process reads other numbers")
     compared = {name: texts[name] for name in ("greedy", "beam + check digit")}
     picture.draw(held_out, logits, compared, shown).savefig(output / "digit_lines.png", dpi=80)
     print(f"\n{output / 'digit_lines.png'}")
