@@ -5,7 +5,7 @@
 # Usage: tools/test_wheel.sh [--quick] [--tensorflow MINOR]... [PYTEST ARGUMENT]...
 #
 # --quick runs only tests of what packing can break and `bazel test` does not check:
-# versions, dependencies of the shared object, an op, Keras layers and losses.
+# versions, dependencies of the shared object, an op, Keras layers and losses, the demo.
 #
 # --tensorflow 2.18 installs that release instead of the newest one; --quick then runs
 # an op of each family. Several of them share a folder of SavedModels, which each loads.
@@ -86,6 +86,8 @@ if ((${#releases[@]} == 0)); then
   # Checks that pip also finds the extra's requirements satisfied.
   run_pip "$folder/venv/bin/python" "$folder/tmp" install --no-index "${wheel}[cpu]"
   run_tests venv "${pytest_arguments[@]}"
+  say "running the demo"
+  "$folder/venv/bin/python" -m tensorflow_ops.demo "$folder/demo.png"
   exit
 fi
 for release in "${releases[@]}"; do
