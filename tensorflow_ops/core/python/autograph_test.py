@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import autograph
 
-# Public functions without the mark: they take callables, draw, or run checks.
+# Public functions without the mark: they take callables, draw, run checks, or call no op.
 _CONVERTED = {
     "testing.assert_gradients",
     "testing.gradient_error",
@@ -22,6 +22,8 @@ _CONVERTED = {
     "show_versions",
     "summary.figure",
     "summary.labeled_images",
+    "sysconfig.get_lib",
+    "sysconfig.get_libs",
 }
 
 
