@@ -72,7 +72,7 @@ def _suppression(rng):
             ]
         ),
         tf.function(lambda: [tfo.detection.multiclass_nms(boxes, scores, score_threshold=0.6).scores]),
-        "tf.image.combined_non_max_suppression(boxes[:, :, None], scores, 100, 100, 0.5, 0.6)",
+        "tf.image.combined_non_max_suppression(boxes[:, :, None], scores, 100, 100, ...)",
         "tfo.detection.multiclass_nms(boxes, scores, score_threshold=0.6)",
     )
 
