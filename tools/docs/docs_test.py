@@ -165,8 +165,8 @@ def package(tmp_path):
 
 
 def test_index_has_what_source_says(package):
-    coming_from = "| elsewhere | here |\n|---|---|\n| `np.sum(a, b)`, `add` or `c` | `tfo.nn.f(a, b)` |\n"
-    text = op_index.page(package, coming_from, lambda name, module: f"{module}#{name.anchor}")
+    others = "| elsewhere | here |\n|---|---|\n| `np.sum(a, b)`, `add` or `c` | `tfo.nn.f(a, b)` |\n"
+    text = op_index.page(package, others, lambda name, module: f"{module}#{name.anchor}")
     assert text.split("|---|\n")[1] == (
         "| [`tfo.nn.f`](nn#pack.nn.f.f) | Sums a \\| b | once in a | CPU, CUDA | float16, float32 |"
         " `np.sum`, `np.add` |\n"

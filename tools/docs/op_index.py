@@ -1,4 +1,4 @@
-"""Writes docs/op_index.md from the source: __all__, docstrings, op definitions, kernels, and docs/coming_from.md.
+"""Writes docs/op_index.md from the source: __all__, docstrings, op definitions, kernels, and docs/coming_from_*.md.
 
     python tools/docs/op_index.py [--check]
 
@@ -201,10 +201,17 @@ def differentiable(name: Name, compiled: bool) -> str:
     return ""
 
 
-def equivalents(coming_from: str) -> dict[str, list[str]]:
-    """Returns {"tfo.nn.softmax": calls of other libraries} from the page's tables."""
+def coming_from() -> str:
+    """Returns the pages with the calls of other libraries, in the order of docs/coming_from.md."""
+    order = (ROOT / "docs/coming_from.md").read_text(encoding="utf-8").find
+    pages = sorted(ROOT.glob("docs/coming_from_*.md"), key=lambda page: order(page.name))
+    return "\n".join(page.read_text(encoding="utf-8") for page in pages)
+
+
+def equivalents(pages: str) -> dict[str, list[str]]:
+    """Returns {"tfo.nn.softmax": calls of other libraries} from the tables of pages."""
     found = {}
-    for left, right in re.findall(r"^\| (.*?) \| (.*?) \|", coming_from, re.M):
+    for left, right in re.findall(r"^\| (.*?) \| (.*?) \|", pages, re.M):
         if re.search(r"\[[^\]]*tfo[^\]]*\]\(#", right):  # only points to a section with more rows
             continue
         ours, theirs = list(dict.fromkeys(re.findall(r"\btfo(?:\.\w+)+", right))), []
@@ -219,9 +226,9 @@ def equivalents(coming_from: str) -> dict[str, list[str]]:
     return {ours: list(dict.fromkeys(theirs)) for ours, theirs in found.items()}
 
 
-def page(package: pathlib.Path, coming_from: str, link: Callable[[Name, str], str]) -> str:
-    """Returns the index, with the address of each name by `link`."""
-    elsewhere = equivalents(coming_from)
+def page(package: pathlib.Path, others: str, link: Callable[[Name, str], str]) -> str:
+    """Returns the index, with the address of each name by `link`, and the calls in the pages `others`."""
+    elsewhere = equivalents(others)
     sections = [_INTRO]
     for module, names in sorted(public_names(package).items(), key=lambda item: not item[0]):
         lines = ["| op | what it does | differentiable | devices | dtypes | elsewhere |", "|---|---|---|---|---|---|"]
@@ -250,8 +257,7 @@ def page(package: pathlib.Path, coming_from: str, link: Callable[[Name, str], st
 
 def main() -> None:
     """Writes or checks the page."""
-    coming_from = (ROOT / "docs/coming_from.md").read_text(encoding="utf-8")
-    text = page(ROOT / "tensorflow_ops", coming_from, lambda name, module: f"../{name.file.relative_to(ROOT)}")
+    text = page(ROOT / "tensorflow_ops", coming_from(), lambda name, module: f"../{name.file.relative_to(ROOT)}")
     if sys.argv[1:] == ["--check"]:
         if (ROOT / PAGE).read_text(encoding="utf-8") != text:
             raise SystemExit(f"{PAGE} is not up to date: run python tools/docs/op_index.py")

@@ -157,7 +157,7 @@ def on_config(config):
                 stage.add(f"docs/decisions/{p.name}") for p in (ROOT / "docs/decisions").glob("[0-9]*.md")
             )
     link = lambda name, module: f"{api_path(module)}#{name.anchor}"  # noqa: E731
-    stage.write(site_path(op_index.PAGE), op_index.page(PACKAGE, (ROOT / "docs/coming_from.md").read_text(), link))
+    stage.write(site_path(op_index.PAGE), op_index.page(PACKAGE, op_index.coming_from(), link))
     shutil.copytree(ROOT / "tools/docs/assets", pages / "assets")
     unlisted = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} - stage.done
     if errors := stage.errors + [f"{page} is not in the navigation of mkdocs.yml" for page in sorted(unlisted)]:
