@@ -138,6 +138,17 @@ def test_benchmark_results_are_included_without_their_title(staged, tmp_path):
     assert (tmp_path / "pages/a.md").read_text() == "# A\n\n\n### B\n\n[![p](results/a.png)](results/a.png)\n\n"
 
 
+def test_cells_of_tables_have_the_names_of_their_columns():
+    head = '<thead><tr><th></th><th style="a">the <code>"b"</code></th></tr></thead>'
+    table = f"<table>{head}<tr><td>1</td><td style='a'>2</td></tr>\n<tr><td>3</td><td></td></tr></table>"
+    other = '<table class="c"><tr><td>4</td></tr></table>'
+    label = 'data-label="the &quot;b&quot;"'
+    assert stage.label_cells(table + other) == (
+        f"<table>{head}<tr><td>1</td><td {label} style='a'>2</td></tr>\n"
+        f"<tr><td>3</td><td {label}></td></tr></table>{other}"
+    )
+
+
 @pytest.fixture
 def package(tmp_path):
     """Writes files {path: text} of a package "pack" with one op; returns its folder."""

@@ -5,6 +5,7 @@ to files outside docs/ to pages with the content of these files, and adds the AP
 """
 
 import ast
+import itertools
 import pathlib
 import posixpath
 import re
@@ -163,6 +164,23 @@ def on_config(config):
     if errors := stage.errors + [f"{page} is not in the navigation of mkdocs.yml" for page in sorted(unlisted)]:
         raise PluginError("\n".join(errors))
     return config
+
+
+def label_cells(html: str) -> str:
+    """Adds the names of columns to the cells of Markdown's tables, for extra.css."""
+
+    def labeled(table):
+        names = [re.sub(r"<[^>]*>", "", name) for name in re.findall(r"<th\b[^>]*>(.*?)</th>", table[0], re.S)]
+        labels = [' data-label="{}"'.format(name.replace('"', "&quot;")) if name else "" for name in names]
+        column = itertools.cycle(labels)  # Markdown's rows are complete
+        return re.sub(r"<td\b", lambda _: f"<td{next(column)}", table[0])
+
+    return re.sub(r"<table>.*?</table>", labeled, html, flags=re.S)
+
+
+def on_page_content(html, **_):
+    """Completes a page's tables."""
+    return label_cells(html)
 
 
 def on_post_build(config):
