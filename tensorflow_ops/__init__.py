@@ -43,9 +43,10 @@ __all__ = [
     "zero_out_with_index",
 ]
 
-# What a shell completes: no internal modules.
-for _module in (detection, distribute, image, layers, losses, nn, seq2seq, shapes, summary, sysconfig, testing):
-    _module.__dir__ = _module.__all__.copy
+# Shells complete no internal modules.
+for _namespace in map(globals().get, __all__):
+    if hasattr(_namespace, "__all__"):
+        _namespace.__dir__ = _namespace.__all__.copy
 
 
 def __dir__():

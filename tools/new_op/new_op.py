@@ -153,7 +153,7 @@ def _changed_files(root, family, python):
         files[f"{folder}/__init__.py"] = _template("family_init.py", KINDS[0], values)
         files |= {f"{folder}/{package}/__init__.py": "" for package in ("python", "python/ops")}
         insert("tensorflow_ops/BUILD", r"^OP_FAMILIES = \[\n", f'    "{family}",\n')
-        insert("tensorflow_ops/__init__.py", "^from tensorflow_ops import ", f"{family}, ")
+        insert("tensorflow_ops/__init__.py", r"^from tensorflow_ops import \(\s*", f"{family}, ")
         insert("tensorflow_ops/__init__.py", r"^__all__ = \[", f'"{family}", ')
     insert(f"{folder}/BUILD", r"(?=^tfo_namespace\()", f'tfo_op(name = "{python}")\n\n')
     module = f"tensorflow_ops.{family}.python.ops.{python}"
