@@ -17,7 +17,7 @@ _FILES = {
     "tools/docs/op_index.py": "open('docs/op_index.md', 'w').write('written')\n",
     "docs/op_index.md": "",
     "tensorflow_ops/BUILD": 'OP_FAMILIES = [\n    "pool",\n]\n',
-    "tensorflow_ops/__init__.py": 'from tensorflow_ops import pool\n\n__all__ = ["pool", "show_versions"]\n',
+    "tensorflow_ops/__init__.py": 'from tensorflow_ops import (\n    pool,\n)\n\n__all__ = ["pool", "show_versions"]\n',
     "tensorflow_ops/pool/BUILD": 'tfo_op(name = "swim")\ntfo_namespace(\n    name = "pool",\n)\n',
     "tensorflow_ops/pool/__init__.py": '"""Pooling."""\n\nfrom a import b\n\n__all__ = [\n    "max_pool",\n]\n',
     "tensorflow_ops/pool/python/ops/mean_pool_test.py": "",
@@ -85,7 +85,7 @@ class GenerateTest(RepositoryTest):
     def test_makes_a_family(self):
         self.generate("shapes", "Ring")
         self.assertIn('"shapes",', self.read("tensorflow_ops/BUILD"))
-        self.assertRegex(self.read("tensorflow_ops/__init__.py"), r"from tensorflow_ops import .*\bshapes\b")
+        self.assertRegex(self.read("tensorflow_ops/__init__.py"), r"from tensorflow_ops import \(\s+shapes, pool,")
         self.assertIn('"shapes"', self.read("tensorflow_ops/__init__.py"))
         self.assertIn('tfo_op(name = "ring")', self.read("tensorflow_ops/shapes/BUILD"))
         self.assertIn("import ring\n", self.read("tensorflow_ops/shapes/__init__.py"))
