@@ -14,12 +14,10 @@ __device__ void EmitRow(const LabelSequences& s, int64_t example, int64_t row,
                         const LossMemory<Ctc, Accumulator<T>>& memory) {
   const int64_t labels = s.label_lengths[example];
   for (int64_t u = threadIdx.x; u <= labels; u += blockDim.x) {
-    if (u == labels) {
-      memory.blanks[row] = probabilities.Of(s.blank);
-    } else {
-      memory.labels[row * memory.states + u] =
-          probabilities.Of(s.Label(example, u));
-    }
+    const bool is_label = u < labels;
+    Store(probabilities.Of(is_label ? s.Label(example, u) : s.blank),
+          is_label ? memory.labels + row * memory.states + u
+                   : memory.blanks + row);
   }
 }
 
