@@ -134,7 +134,6 @@ inline unsigned Ballot(unsigned mask, bool vote) {
   }
   return ballot;
 }
-inline bool All(unsigned mask, bool vote) { return Ballot(mask, !vote) == 0; }
 
 // The value of lane source(own lane), or its own if there is none.
 template <typename T, typename Source>
@@ -146,14 +145,6 @@ T Shuffle(unsigned mask, T value, const Source& source) {
 template <typename T>
 T ShuffleFrom(unsigned mask, T value, unsigned lane) {
   return Shuffle(mask, value, [&](unsigned) { return lane % kWarpSize; });
-}
-template <typename T>
-T ShuffleUp(unsigned mask, T value, unsigned lanes) {
-  return Shuffle(mask, value, [&](unsigned lane) { return lane - lanes; });
-}
-template <typename T>
-T ShuffleDown(unsigned mask, T value, unsigned lanes) {
-  return Shuffle(mask, value, [&](unsigned lane) { return lane + lanes; });
 }
 template <typename T>
 T ShuffleXor(unsigned mask, T value, unsigned lanes) {
@@ -325,10 +316,7 @@ void Run(unsigned grid, unsigned block, int shared_bytes, int max_shared_bytes,
 #define __syncwarp ::tfo::cuda_emulation::WarpBarrier
 #define __ballot_sync ::tfo::cuda_emulation::Ballot
 #define __any_sync(mask, vote) (__ballot_sync(mask, vote) != 0)
-#define __all_sync ::tfo::cuda_emulation::All
 #define __shfl_sync ::tfo::cuda_emulation::ShuffleFrom
-#define __shfl_up_sync ::tfo::cuda_emulation::ShuffleUp
-#define __shfl_down_sync ::tfo::cuda_emulation::ShuffleDown
 #define __shfl_xor_sync ::tfo::cuda_emulation::ShuffleXor
 #define __popc __builtin_popcount
 #define __clz(bits) ((bits) == 0 ? 32 : __builtin_clz(bits))
