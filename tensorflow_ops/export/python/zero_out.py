@@ -1,0 +1,1 @@
+"""Compositions of the ops of tensorflow_ops/zero_out/."""
