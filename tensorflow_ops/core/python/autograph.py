@@ -1,18 +1,67 @@
-"""Exempts this package's own functions from AutoGraph's conversion."""
+"""Marks the public functions: AutoGraph calls them as they are, and Keras's functional models take them as operations."""
 
+import functools
+
+import keras
 import tensorflow as tf
 
 # The mark that do_not_convert puts on a function. Its wrapper, left out here, would slow down eager calls.
 _MARK = vars(tf.autograph.experimental.do_not_convert(lambda: None)).copy()
 _MARK.pop("__wrapped__", None)
 
+# Marked functions by their public names, such as "tensorflow_ops.nn.softmax": what a saved model may call.
+_FUNCTIONS = {}
+
+_KERAS_TENSORS = (keras.KerasTensor, list, tuple)
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class FunctionOperation(keras.Operation):
+    """A call of a public function in a functional model. `function` is its public name."""
+
+    def __init__(self, function, name=None):
+        super().__init__(name=name)
+        if function not in _FUNCTIONS:
+            raise ValueError(f"function is {function!r}, expected a public function of ops, such as tfo.nn.softmax")
+        self.function = function
+
+    def call(self, *args, **kwargs):
+        return _FUNCTIONS[self.function](*args, **kwargs)
+
+    def get_config(self):
+        return {"function": self.function, "name": self.name}
+
+
+def _is_symbolic(values):
+    """Returns whether a KerasTensor is among the values, or in a list or tuple among them."""
+    for value in values:
+        if isinstance(value, _KERAS_TENSORS) and (
+            isinstance(value, keras.KerasTensor) or keras.KerasTensor in map(type, value)
+        ):
+            return True
+    return False
+
+
+def takes_keras_tensors(function):
+    """Lets a public function take KerasTensors, which become a `FunctionOperation` of the model; a decorator."""
+    public_name = f"{function.__module__.partition('.python.')[0]}.{function.__name__}"
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        if _is_symbolic(args) or (kwargs and _is_symbolic(kwargs.values())):
+            return FunctionOperation(public_name, kwargs.pop("name", None))(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    _FUNCTIONS[public_name] = call
+    return call
+
 
 def not_converted(function):
-    """Marks a function that AutoGraph calls as it is; a decorator.
+    """Marks a function that AutoGraph calls as it is, and that takes KerasTensors; a decorator.
 
     For functions that need no conversion, being written without Python control flow on
     tensors: it makes their first trace faster. Not for functions that take a callable of
     the user's: AutoGraph would not convert that callable either.
     """
     vars(function).update(_MARK)
-    return function
+    return takes_keras_tensors(function)

@@ -60,12 +60,6 @@ class AutographTest(tf.test.TestCase):
         with self.assertRaises(tf.errors.OperatorNotAllowedInGraphError):
             tf.function(lambda x: marked(x))(tf.constant(-3.0))
 
-    def test_mark_adds_no_wrapper(self):
-        def function():
-            pass
-
-        self.assertIs(autograph.not_converted(function), function)
-
     def test_user_callables_are_converted(self):
         def step_fn(tokens, state):
             if tf.reduce_sum(tokens) > 0:

@@ -1,6 +1,7 @@
 """Runs opcheck on every public op of the package: op_samples_testing lists the calls."""
 
 import inspect
+import tempfile
 import types
 
 import keras
@@ -16,7 +17,7 @@ _CHECKED = shard_testing.part_of(SAMPLES)
 # Ops whose own tests call opcheck.
 _OWN_TESTS = []
 
-# tf.stop_gradient of the sample, or Keras, refuses None before the op does.
+# stop_gradient of the sample, or Keras, refuses None before the op does.
 _REFUSE_NONE = (
     "detection.box_iou (rotated)",
     "layers.CRF",
@@ -41,6 +42,8 @@ _NO_OPS = {
     "summary": "writes files",
     "sysconfig": "returns paths",
 }
+# Losses are no part of a functional model, and a file cannot hold a user's function.
+_NO_KERAS_TENSORS = ("losses.", "seq2seq.ctc_beam_search_decode (language model)")
 
 
 def _public_names():
@@ -115,6 +118,22 @@ class ArgumentsTest(tf.test.TestCase, parameterized.TestCase):
                 # A name such as "features", or "q's means" of the argument q.
                 with self.subTest(parameter), self.assertRaisesRegex(ValueError, rf"{parameter}\b.* is {text}"):
                     sample.fn(*args)
+
+    @parameterized.parameters(*(name for name in _CHECKED if not name.startswith(_NO_KERAS_TENSORS)))
+    def test_takes_keras_tensors(self, name):
+        sample = _CHECKED[name]
+        leaves = tf.nest.flatten(sample.args)
+        inputs = [keras.Input(batch_shape=x.shape, dtype=x.dtype.name) for x in leaves if tf.is_tensor(x)]
+        rest = iter(inputs)
+        symbolic = [next(rest) if tf.is_tensor(x) else x for x in leaves]
+        outputs = tf.nest.flatten(sample.fn(*tf.nest.pack_sequence_as(sample.args, symbolic)))
+        with tempfile.TemporaryDirectory() as folder:
+            keras.Model(inputs, outputs).save(f"{folder}/model.keras")
+            model = keras.saving.load_model(f"{folder}/model.keras")
+        actual = tf.nest.flatten(model([x for x in leaves if tf.is_tensor(x)]))
+        for output, x, y in zip(outputs, tf.nest.flatten(sample.fn(*sample.args)), actual, strict=True):
+            self.assertAllEqual(x, y)
+            self.assertTrue(x.shape.is_compatible_with(output.shape))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Samples of tfo.detection for opcheck."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 from sample_testing import IN_ANOTHER_SAMPLE, RNG, ROW_DTYPES, bind, sample
@@ -84,7 +85,7 @@ def _overlap(fn, mode):
 
 def _rotated_iou(boxes1, boxes2):
     # Its gradient is an error, by design.
-    return tfo.detection.box_iou(tf.stop_gradient(boxes1), tf.stop_gradient(boxes2), box_format="cxcywhr")
+    return tfo.detection.box_iou(keras.ops.stop_gradient(boxes1), keras.ops.stop_gradient(boxes2), box_format="cxcywhr")
 
 
 SAMPLES |= {

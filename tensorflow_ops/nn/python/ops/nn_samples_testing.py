@@ -1,5 +1,6 @@
 """Samples of tfo.nn for opcheck."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 from sample_testing import RNG, ROW_DTYPES, bind, normal, sample
@@ -173,8 +174,8 @@ SAMPLES |= {
     "nn.crf_marginals": _crf(
         lambda logits, transitions, lengths: tfo.nn.crf_marginals(
             # Its gradient is an error, by design.
-            tf.stop_gradient(logits),
-            tf.stop_gradient(transitions),
+            keras.ops.stop_gradient(logits),
+            keras.ops.stop_gradient(transitions),
             lengths=lengths,
         ),
         output_dtype=ROW_DTYPES,

@@ -89,6 +89,7 @@ def ctc_greedy_decode(
     )
 
 
+@autograph.takes_keras_tensors
 def ctc_beam_search_decode(
     logits,
     logit_lengths,

@@ -1,5 +1,6 @@
 """Samples of tfo.seq2seq for opcheck. Choices have no gradient."""
 
+import keras
 import tensorflow as tf
 from sample_testing import ROW_DTYPES, bind, normal, sample
 
@@ -15,7 +16,7 @@ _CTC_LABEL_SCORES = normal(4, 4)
 def _ctc_decode(fn):
     # Its gradient is an error, by design.
     return sample(
-        lambda logits, lengths: fn(tf.stop_gradient(logits), lengths),
+        lambda logits, lengths: fn(keras.ops.stop_gradient(logits), lengths),
         _CTC_LOGITS,
         _CTC_LENGTHS,
         non_differentiable=0,
@@ -45,7 +46,7 @@ SAMPLES = {
     # The greatest length is the number of steps, so vectorized_map over lengths is an error.
     "seq2seq.ctc_beam_search_decode (language model)": sample(
         lambda logits: tfo.seq2seq.ctc_beam_search_decode(
-            tf.stop_gradient(logits),
+            keras.ops.stop_gradient(logits),
             tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1]),
             beam_width=4,
             top_paths=2,
