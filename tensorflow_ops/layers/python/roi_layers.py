@@ -40,9 +40,6 @@ class _RoILayer(keras.layers.Layer):
     def _option_values(self):
         return {name: getattr(self, name) for name in self._options}
 
-    def _pool(self, features, boxes, box_indices):
-        return self._function(features, boxes, box_indices, self.output_size, **self._option_values())
-
     def _read_features(self, features):
         """Returns 4-D features in the compute dtype. Raises ValueError."""
         features = arguments.cast_tensor("features", features, self.compute_dtype)
@@ -56,25 +53,10 @@ class _RoILayer(keras.layers.Layer):
 
     def call(self, features, boxes, box_indices=None):
         features = self._read_features(features)
-        if box_indices is not None:
-            return self._pool(features, boxes, box_indices)
-        # Boxes by image: [N, R, 4] -> [N R, 4], and back after pooling.
-        by_image = arguments.dense_tensor("boxes", boxes)
-        if by_image.shape.rank != 3:
-            raise ValueError(f"boxes are {by_image.shape}, expected [N, R, 4], or [K, 4] with box_indices [K]")
-        shape = tf.shape(by_image)
-        first_map = tf.nest.flatten(features)[0]
-        if not by_image.shape[:1].is_compatible_with(first_map.shape[:1]):
-            raise ValueError(f"boxes are {by_image.shape}, expected [N, R, 4] with features' N = {first_map.shape[0]}")
-        images = shape[0]
-        if None in (by_image.shape[0], first_map.shape[0]):
-            fits = images == tf.shape(first_map)[0]
-            images = arguments.checked("dim 0 of boxes", images, fits, "features' N")
-        box_indices = tf.repeat(tf.range(images), shape[1])
-        pooled = self._pool(features, tf.reshape(by_image, [-1, 4]), box_indices)
-        pooled = tf.reshape(pooled, tf.concat([shape[:2], tf.shape(pooled)[1:]], 0))
-        features_shape = tf.nest.map_structure(lambda f: f.shape, features)
-        pooled.set_shape(self.compute_output_shape(features_shape, by_image.shape))
+        pooled = self._function(features, boxes, box_indices, self.output_size, **self._option_values())
+        if box_indices is None and isinstance(pooled, tf.Tensor):
+            features_shape = tf.nest.map_structure(lambda f: f.shape, features)
+            pooled.set_shape(self.compute_output_shape(features_shape, pooled.shape[:3]))
         return pooled
 
     def _pooled_channels(self, channels):
@@ -111,7 +93,7 @@ class RoIPool(_RoILayer):
 
     Boxes have one of two forms. By image, as in a model's batch: features [N, H, W, C]
     and boxes [N, R, 4] give [N, R, ph, pw, C]. Or in one list: boxes [K, 4] and
-    box_indices [K] give [K, ph, pw, C].
+    box_indices [K] give [K, ph, pw, C]. A RaggedTensor [N, (R), 4] gives a RaggedTensor.
 
     >>> import keras, tensorflow_ops as tfo
     >>> image = keras.Input([None, None, 3])
@@ -127,7 +109,8 @@ class RoIPool(_RoILayer):
       output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       data_format: "NHWC" or "NCHW".
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: of the boxes, as for the function.
+      normalized: whether boxes are fractions of the image, as for the function.
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
@@ -136,7 +119,9 @@ class RoIPool(_RoILayer):
 
     _function = staticmethod(roi_pool.roi_pool)
 
-    def __init__(self, output_size, *, spatial_scale=1.0, data_format="NHWC", box_format="xyxy", **kwargs):
+    def __init__(
+        self, output_size, *, spatial_scale=1.0, data_format="NHWC", box_format="xyxy", normalized=False, **kwargs
+    ):
         super().__init__(locals())
 
 
@@ -165,7 +150,8 @@ class RoIAlign(_RoILayer):
         least 1 x 1 pixels.
       mode: "avg" or "max" of a bin's samples.
       data_format: "NHWC" or "NCHW".
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: of the boxes, as for the function.
+      normalized: whether boxes are fractions of the image, as for the function.
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
@@ -184,6 +170,7 @@ class RoIAlign(_RoILayer):
         mode="avg",
         data_format="NHWC",
         box_format="xyxy",
+        normalized=False,
         **kwargs,
     ):
         super().__init__(locals())
@@ -213,7 +200,8 @@ class PSRoIPool(_PSRoILayer):
       channel_order: of features' channels: "channel_major" = [C, ph, pw] or
         "bin_major" = [ph, pw, C].
       data_format: "NHWC" or "NCHW".
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: of the boxes, as for the function.
+      normalized: whether boxes are fractions of the image, as for the function.
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
@@ -230,6 +218,7 @@ class PSRoIPool(_PSRoILayer):
         channel_order="channel_major",
         data_format="NHWC",
         box_format="xyxy",
+        normalized=False,
         **kwargs,
     ):
         super().__init__(locals())
@@ -260,7 +249,8 @@ class PSRoIAlign(_PSRoILayer):
       channel_order: of features' channels: "channel_major" = [C, ph, pw] or
         "bin_major" = [ph, pw, C].
       data_format: "NHWC" or "NCHW".
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: of the boxes, as for the function.
+      normalized: whether boxes are fractions of the image, as for the function.
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
@@ -278,6 +268,7 @@ class PSRoIAlign(_PSRoILayer):
         channel_order="channel_major",
         data_format="NHWC",
         box_format="xyxy",
+        normalized=False,
         **kwargs,
     ):
         super().__init__(locals())
@@ -311,7 +302,8 @@ class MultiScaleRoIAlign(_RoILayer):
         canonical_stride.
       canonical_stride: the stride for a box of canonical_box_size.
       data_format: "NHWC" or "NCHW".
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: of the boxes, as for the function.
+      normalized: whether boxes are fractions of the image, as for the function.
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
@@ -331,6 +323,7 @@ class MultiScaleRoIAlign(_RoILayer):
         canonical_stride=16,
         data_format="NHWC",
         box_format="xyxy",
+        normalized=False,
         **kwargs,
     ):
         super().__init__(locals())

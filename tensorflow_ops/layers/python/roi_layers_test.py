@@ -54,7 +54,7 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
         ({"output_size": (2, 2.5)}, r"output_size is \(2, 2.5\)"),
         ({"spatial_scale": float("nan")}, "spatial_scale is nan"),
         ({"data_format": "channels_last"}, "data_format is 'channels_last', expected one of 'NHWC', 'NCHW'"),
-        ({"box_format": "xywh"}, "box_format is 'xywh', expected one of 'xyxy', 'yxyx'"),
+        ({"box_format": "XYXY"}, "box_format is 'XYXY', expected one of 'xyxy', 'yxyx'"),
     )
     def test_bad_options(self, bad, message):
         with self.assertRaisesRegex(ValueError, message):
@@ -76,7 +76,7 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
         features = tf.zeros([4, 8, 8, 3])
         for images in (2, 6):
             for call in (layer, tf.function(layer)):
-                with self.assertRaisesRegex(ValueError, rf"boxes are \({images}, 5, 4\), .* features' N = 4"):
+                with self.assertRaisesRegex(ValueError, rf"boxes are \[{images},5,4\], .* features' N = 4"):
                     call(features, tf.zeros([images, 5, 4]))
             for compiled in {False, library.xla_error is None}:
                 signature = [tf.TensorSpec([None, 8, 8, 3]), tf.TensorSpec([None, 5, 4])]
@@ -85,7 +85,7 @@ class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
                 message = f"dim 0 of boxes is {images}, expected features' N"
                 with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                     unknown(features, tf.zeros([images, 5, 4]))
-        with self.assertRaisesRegex(ValueError, r"boxes are \(5, 4\), expected \[N, R, 4\]"):
+        with self.assertRaisesRegex(ValueError, r"boxes are \[5,4\], expected \[N, R, 4\]"):
             layer(features, tf.zeros([5, 4]))
 
     @parameterized.parameters([[]], [[8]], [[8, 8, 3, 1]])

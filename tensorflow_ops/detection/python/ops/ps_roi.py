@@ -11,13 +11,14 @@ from tensorflow_ops.detection.python.ops import roi_arguments
 def ps_roi_pool(
     features,
     boxes,
-    box_indices,
-    output_size,
+    box_indices=None,
+    output_size=None,
     *,
     spatial_scale: float = 1.0,
     channel_order: str = "channel_major",
     data_format: str = "NHWC",
     box_format: str = "xyxy",
+    normalized: bool = False,
     name=None,
 ) -> tf.Tensor:
     """Pools each box into bins by averaging pixels, each bin from its own channels.
@@ -45,10 +46,11 @@ def ps_roi_pool(
     Args:
       features: [N, H, W, ph * pw * C], or [N, ph * pw * C, H, W] with
         data_format="NCHW"; float16, bfloat16, float32 or float64; H * W below 2**31.
-      boxes: [K, 4], in pixels of the input image; float32 (float64 with float64
+      boxes: [K, 4], or by image, [N, R, 4] or a RaggedTensor [N, (R), 4], with
+        box_indices=None; in pixels of the input image; float32 (float64 with float64
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
         and no gradient; boxes are clipped to the image.
-      box_indices: int32 [K], each box's image, in [0, N).
+      box_indices: int32 or int64 [K], each box's image, in [0, N).
       output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
         an int tensor.
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
@@ -56,11 +58,16 @@ def ps_roi_pool(
         "channel_major", (c * ph + p) * pw + q, as in torchvision and R-FCN's own code; or
         "bin_major", (p * pw + q) * C + c, which is faster with NHWC.
       data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back.
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), "xywh" = (x1, y1,
+        width, height), "center_xywh" or "center_yxhw", around the centre; "rel_xyxy",
+        "rel_yxyx", "rel_xywh" and "rel_center_xywh" imply normalized=True.
+      normalized: True: boxes are fractions of the image, whose corners are (0, 0) and
+        (1, 1); spatial_scale must be 1.
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype; 0 for a bin without pixels.
+      [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they are;
+        features' dtype; 0 for a bin without pixels.
       Differentiable in features, to any order; boxes and indices have no gradient.
 
     Raises:
@@ -82,6 +89,7 @@ def ps_roi_pool(
         channel_order=channel_order,
         data_format=data_format,
         box_format=box_format,
+        normalized=normalized,
     )
 
 
@@ -89,14 +97,15 @@ def ps_roi_pool(
 def ps_roi_align(
     features,
     boxes,
-    box_indices,
-    output_size,
+    box_indices=None,
+    output_size=None,
     *,
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
     channel_order: str = "channel_major",
     data_format: str = "NHWC",
     box_format: str = "xyxy",
+    normalized: bool = False,
     name=None,
 ) -> tf.Tensor:
     """Pools each box into bins by averaging bilinear samples, each bin from its own channels.
@@ -120,21 +129,27 @@ def ps_roi_align(
     Args:
       features: [N, H, W, ph * pw * C], or [N, ph * pw * C, H, W] with
         data_format="NCHW"; float16, bfloat16, float32 or float64; H * W below 2**31.
-      boxes: [K, 4], in pixels of the input image; float32 (float64 with float64
+      boxes: [K, 4], or by image, [N, R, 4] or a RaggedTensor [N, (R), 4], with
+        box_indices=None; in pixels of the input image; float32 (float64 with float64
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
         and no gradient.
-      box_indices: int32 [K], each box's image, in [0, N).
+      box_indices: int32 or int64 [K], each box's image, in [0, N).
       output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
         an int tensor.
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       sampling_ratio: the samples of a bin on each axis, as for `roi_align`.
       channel_order: "channel_major" or "bin_major", as for `ps_roi_pool`.
       data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back.
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), "xywh" = (x1, y1,
+        width, height), "center_xywh" or "center_yxhw", around the centre; "rel_xyxy",
+        "rel_yxyx", "rel_xywh" and "rel_center_xywh" imply normalized=True.
+      normalized: True: boxes are fractions of the image, whose corners are (0, 0) and
+        (1, 1); spatial_scale must be 1.
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features, to
+      [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they are;
+        features' dtype. Differentiable in features, to
       any order, and in boxes, for a fixed number of samples, to first order, and in forward
       mode: a derivative of the gradient to boxes raises LookupError.
 
@@ -159,4 +174,5 @@ def ps_roi_align(
         channel_order=channel_order,
         data_format=data_format,
         box_format=box_format,
+        normalized=normalized,
     )

@@ -11,8 +11,8 @@ from tensorflow_ops.detection.python.ops import roi_arguments
 def roi_align(
     features,
     boxes,
-    box_indices,
-    output_size,
+    box_indices=None,
+    output_size=None,
     *,
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
@@ -20,6 +20,7 @@ def roi_align(
     mode: str = "avg",
     data_format: str = "NHWC",
     box_format: str = "xyxy",
+    normalized: bool = False,
     name=None,
 ) -> tf.Tensor:
     """Pools each box into bins by averaging bilinear samples of the features.
@@ -48,10 +49,11 @@ def roi_align(
     Args:
       features: [N, H, W, C], or [N, C, H, W] with data_format="NCHW"; float16,
         bfloat16, float32 or float64; H * W below 2**31.
-      boxes: [K, 4], in pixels of the input image; float32 (float64 with float64
+      boxes: [K, 4], or by image, [N, R, 4] or a RaggedTensor [N, (R), 4], with
+        box_indices=None; in pixels of the input image; float32 (float64 with float64
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
         and no gradient.
-      box_indices: int32 [K], each box's image, in [0, N).
+      box_indices: int32 or int64 [K], each box's image, in [0, N).
       output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
         an int tensor.
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
@@ -65,11 +67,16 @@ def roi_align(
       mode: "avg"; or "max", the largest of a bin's samples, with 0 for samples outside
         of the map; NaN if a sample is NaN.
       data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back.
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), "xywh" = (x1, y1,
+        width, height), "center_xywh" or "center_yxhw", around the centre; "rel_xyxy",
+        "rel_yxyx", "rel_xywh" and "rel_center_xywh" imply normalized=True.
+      normalized: True: boxes are fractions of the image, whose corners are (0, 0) and
+        (1, 1); spatial_scale must be 1.
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features, to
+      [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they are;
+        features' dtype. Differentiable in features, to
       any order, and in boxes, for a fixed number of samples, to first order, and in forward
       mode: a derivative of the gradient to boxes raises LookupError. With mode="max" each
       bin's gradients are those of its largest sample.
@@ -95,6 +102,7 @@ def roi_align(
         mode=mode,
         data_format=data_format,
         box_format=box_format,
+        normalized=normalized,
     )
 
 
@@ -102,8 +110,8 @@ def roi_align(
 def multiscale_roi_align(
     features,
     boxes,
-    box_indices,
-    output_size,
+    box_indices=None,
+    output_size=None,
     *,
     strides,
     sampling_ratio: int = 2,
@@ -112,6 +120,7 @@ def multiscale_roi_align(
     canonical_stride: float = 16,
     data_format: str = "NHWC",
     box_format: str = "xyxy",
+    normalized: bool = False,
     name=None,
 ) -> tf.Tensor:
     """Pools each box from the level of a feature pyramid that fits its size.
@@ -142,10 +151,11 @@ def multiscale_roi_align(
       features: a list of 1 to 16 maps, the finest first: each [N, H, W, C], or
         [N, C, H, W] with data_format="NCHW", with one N, one C and one dtype; float16,
         bfloat16, float32 or float64; H * W below 2**31.
-      boxes: [K, 4], in pixels of the input image; float32 (float64 with float64
+      boxes: [K, 4], or by image, [N, R, 4] or a RaggedTensor [N, (R), 4], with
+        box_indices=None; in pixels of the input image; float32 (float64 with float64
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
         and no gradient.
-      box_indices: int32 [K], each box's image, in [0, N).
+      box_indices: int32 or int64 [K], each box's image, in [0, N).
       output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
         an int tensor.
       strides: image pixels per feature pixel, for each map, in increasing order.
@@ -155,11 +165,16 @@ def multiscale_roi_align(
         canonical_stride.
       canonical_stride: the stride for a box of canonical_box_size.
       data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back.
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), "xywh" = (x1, y1,
+        width, height), "center_xywh" or "center_yxhw", around the centre; "rel_xyxy",
+        "rel_yxyx", "rel_xywh" and "rel_center_xywh" imply normalized=True.
+      normalized: True: boxes are fractions of the image, whose corners are (0, 0) and
+        (1, 1): strides[0] times the first map.
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype. Differentiable in features, to
+      [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they are;
+        features' dtype. Differentiable in features, to
       any order, and in boxes, for a fixed level and number of samples, to first order, and
       in forward mode: a derivative of the gradient to boxes raises LookupError.
 
@@ -187,4 +202,5 @@ def multiscale_roi_align(
         canonical_stride=canonical_stride,
         data_format=data_format,
         box_format=box_format,
+        normalized=normalized,
     )

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, axes
+from tensorflow_ops.detection.python.ops import box_formats
 
 # kMaxLevels, kMaxSamplingRatio and kMaxOnAxis of the kernels.
 _MAX_LEVELS = 16
@@ -55,7 +56,8 @@ _CHECKS = {
     "canonical_box_size": _positive,
     "canonical_stride": _positive,
     "data_format": _one_of(*axes.DATA_FORMATS),
-    "box_format": _one_of("xyxy", "yxyx"),
+    "box_format": _one_of(*box_formats.UPRIGHT),
+    "normalized": arguments.static_bool,
 }
 
 
@@ -111,6 +113,73 @@ def feature_maps(features):
     return maps
 
 
+def _box_indices(value):
+    """Returns int32 box_indices; numbers that int32 cannot hold stay out of range. Raises ValueError."""
+    # Other values that are no tensors, such as NumPy's int64, convert to int32.
+    indices = arguments.dense_tensor("box_indices", value, None if tf.is_tensor(value) else tf.int32)
+    if indices.dtype not in (tf.int32, tf.int64):
+        raise ValueError(f"box_indices are {indices.dtype.name}, expected int32 or int64")
+    return indices if indices.dtype == tf.int32 else tf.saturate_cast(indices, tf.int32)
+
+
+def _boxes_and_images(boxes, box_indices, features):
+    """Returns boxes [K, 4], box_indices [K], and a function from [K, ...] to the form of the boxes. Raises ValueError."""
+    dtype = arguments.at_least_float32(features.dtype)
+    if isinstance(boxes, tf.RaggedTensor):
+        rows = arguments.cast_tensor("boxes", arguments.rows_of_ragged("boxes", boxes, "[N, (R), 4]"), dtype)
+        if box_indices is None:
+            images = boxes.nrows(tf.int32)
+            images = arguments.checked("dim 0 of boxes", images, images == tf.shape(features)[0], "features' N")
+            with tf.control_dependencies([images]):
+                return rows, tf.cast(boxes.value_rowids(), tf.int32), boxes.with_values
+        boxes = "a RaggedTensor"
+    else:
+        boxes = arguments.cast_tensor("boxes", boxes, dtype)
+        if box_indices is None:
+            return _dense_boxes_of_images(boxes, features)
+        if boxes.shape.rank != 3:
+            return boxes, _box_indices(box_indices), lambda pooled: pooled
+        boxes = arguments.shape_text(boxes.shape)
+    raise ValueError(f"boxes must be [K, 4], got {boxes}: boxes of each image have no box_indices; pass None")
+
+
+def _dense_boxes_of_images(boxes, features):
+    """Returns what `_boxes_and_images` does, for [N, R, 4]."""
+    if boxes.shape.rank != 3:
+        text = arguments.shape_text(boxes.shape)
+        raise ValueError(f"boxes are {text}, expected [N, R, 4], or [K, 4] with box_indices [K]")
+    known = features.shape[0] if features.shape.rank else None
+    if not boxes.shape[:1].is_compatible_with([known]):
+        text = arguments.shape_text(boxes.shape)
+        raise ValueError(f"boxes are {text}, expected [N, R, 4] with features' N = {known}")
+    sizes = tf.shape(boxes)
+    images = sizes[0]
+    if None in (boxes.shape[0], known):
+        images = arguments.checked("dim 0 of boxes", images, images == tf.shape(features)[0], "features' N")
+
+    def restore(pooled):
+        result = tf.reshape(pooled, tf.concat([sizes[:2], tf.shape(pooled)[1:]], 0))
+        return tf.ensure_shape(result, boxes.shape[:2].concatenate(pooled.shape[1:]))
+
+    rows = tf.ensure_shape(tf.reshape(boxes, [sizes[0] * sizes[1], sizes[2]]), [None, boxes.shape[2]])
+    return rows, tf.repeat(tf.range(images), sizes[1]), restore
+
+
+def _with_normalized(boxes, features, options):
+    """Returns boxes in pixels of the input image; changes `options` to those of the op. Raises ValueError."""
+    box_format = options["box_format"]
+    boxes, options["box_format"] = box_formats.to_corners(boxes, box_format)
+    if not options.pop("normalized") and box_format not in box_formats.RELATIVE:
+        return boxes
+    scale = options.get("spatial_scale", 1.0)
+    if scale != 1.0:
+        raise ValueError(f"spatial_scale is {scale}, expected 1: normalized boxes are fractions of the feature map")
+    size = tf.cast(
+        tf.shape(features)[1:3] if options["box_format"] == "yxyx" else tf.shape(features)[2:0:-1], boxes.dtype
+    )
+    return boxes * tf.tile(size, [2]) * options.get("strides", [1.0])[0]
+
+
 def pool(op, features, boxes, box_indices, output_size, name, **options):
     """Calls a region pooling op with checked and converted arguments, and returns its outputs.
 
@@ -121,26 +190,20 @@ def pool(op, features, boxes, box_indices, output_size, name, **options):
       box_indices: as the public functions take them.
       output_size: as the public functions take it.
       name: name of the op.
-      **options: the op's attrs, and data_format: features and outputs are transposed if it is NCHW.
+      **options: the op's attrs; data_format: features and outputs are transposed if it is NCHW; normalized.
 
     Raises:
       ValueError: a wrong dtype, an option out of its range.
     """
-    dtype = features[0].dtype if isinstance(features, list) else features.dtype
-    # Other values that are no tensors, such as NumPy's int64, convert to int32.
-    box_indices = arguments.dense_tensor("box_indices", box_indices, None if tf.is_tensor(box_indices) else tf.int32)
-    if box_indices.dtype != tf.int32:
-        raise ValueError(f"box_indices are {box_indices.dtype.name}, expected int32")
-    boxes = arguments.cast_tensor("boxes", boxes, arguments.at_least_float32(dtype))
-    if boxes.shape.rank == 3:
-        way_out = "for [N, R, 4] call a layer, such as tfo.layers.RoIAlign, without box_indices"
-        raise ValueError(f"boxes must be [K, 4], got {arguments.shape_text(boxes.shape)}: {way_out}")
     options = check_options(**options)
     data_format = options.pop("data_format")
     if isinstance(features, list):
         features = [axes.to_channels_last(f"features[{i}]", m, data_format) for i, m in enumerate(features)]
     else:
         features = axes.to_channels_last("features", features, data_format)
+    first_map = features[0] if isinstance(features, list) else features
+    boxes, box_indices, restore = _boxes_and_images(boxes, box_indices, first_map)
+    boxes = _with_normalized(boxes, first_map, options)
     outputs = op(
         features=features,
         boxes=boxes,
@@ -150,5 +213,5 @@ def pool(op, features, boxes, box_indices, output_size, name, **options):
         name=name,
     )
     if isinstance(outputs, tf.Tensor):
-        return axes.from_channels_last(outputs, data_format)
-    return [axes.from_channels_last(y, data_format) for y in outputs]
+        return restore(axes.from_channels_last(outputs, data_format))
+    return [restore(axes.from_channels_last(y, data_format)) for y in outputs]

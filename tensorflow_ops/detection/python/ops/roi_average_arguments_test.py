@@ -250,14 +250,14 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
 
     @_each_for_one_op(
         ({"features": [[[[1]]]]}, "features are int32, expected float16"),
-        ({"box_indices": tf.constant([0], tf.int64)}, "box_indices are int64, expected int32"),
+        ({"box_indices": tf.constant([0], tf.uint8)}, "box_indices are uint8, expected int32 or int64"),
         ({"output_size": 0}, "output_size is 0, expected an int"),
         ({"output_size": (2, 0)}, r"output_size is \(2, 0\), expected an int"),
         ({"output_size": 2.5}, "output_size is 2.5, expected an int"),
         ({"output_size": True}, "output_size is True, expected an int"),
         ({"output_size": tf.constant([2.0, 2.0])}, "output_size is float32, expected integers"),
         ({"data_format": "NHCW"}, "data_format is 'NHCW', expected one of 'NHWC', 'NCHW'"),
-        ({"box_format": "xywh"}, "box_format is 'xywh', expected one of 'xyxy', 'yxyx'"),
+        ({"box_format": "XYXY"}, "box_format is 'XYXY', expected one of 'xyxy', 'yxyx'"),
     )
     def test_errors_found_in_python(self, name, bad, message):
         arguments = {**self._GOOD, **bad}

@@ -20,12 +20,13 @@ class RoIPoolWithArgmax(NamedTuple):
 def roi_pool_with_argmax(
     features,
     boxes,
-    box_indices,
-    output_size,
+    box_indices=None,
+    output_size=None,
     *,
     spatial_scale: float = 1.0,
     data_format: str = "NHWC",
     box_format: str = "xyxy",
+    normalized: bool = False,
     name=None,
 ) -> RoIPoolWithArgmax:
     """Pools as `roi_pool` does, and returns the pixel of each maximum.
@@ -45,6 +46,7 @@ def roi_pool_with_argmax(
       spatial_scale: see `roi_pool`.
       data_format: see `roi_pool`.
       box_format: see `roi_pool`.
+      normalized: see `roi_pool`.
       name: name of the op.
 
     Returns:
@@ -62,6 +64,7 @@ def roi_pool_with_argmax(
         spatial_scale=spatial_scale,
         data_format=data_format,
         box_format=box_format,
+        normalized=normalized,
     )
     return RoIPoolWithArgmax(output, argmax)
 
@@ -70,12 +73,13 @@ def roi_pool_with_argmax(
 def roi_pool(
     features,
     boxes,
-    box_indices,
-    output_size,
+    box_indices=None,
+    output_size=None,
     *,
     spatial_scale: float = 1.0,
     data_format: str = "NHWC",
     box_format: str = "xyxy",
+    normalized: bool = False,
     name=None,
 ) -> tf.Tensor:
     """Pools each box into bins by taking the maximum of each bin's pixels.
@@ -102,19 +106,25 @@ def roi_pool(
     Args:
       features: [N, H, W, C], or [N, C, H, W] with data_format="NCHW"; float16,
         bfloat16, float32 or float64; H * W below 2**31.
-      boxes: [K, 4], in pixels of the input image; float32 (float64 with float64
+      boxes: [K, 4], or by image, [N, R, 4] or a RaggedTensor [N, (R), 4], with
+        box_indices=None; in pixels of the input image; float32 (float64 with float64
         features; other numbers are cast). Inverted, NaN or infinite boxes give zeros
         and no gradient; boxes are clipped to the image.
-      box_indices: int32 [K], each box's image, in [0, N).
+      box_indices: int32 or int64 [K], each box's image, in [0, N).
       output_size: the number of bins, at most 2^20 on an axis: an int, (height, width), or
         an int tensor.
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back.
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), "xywh" = (x1, y1,
+        width, height), "center_xywh" or "center_yxhw", around the centre; "rel_xyxy",
+        "rel_yxyx", "rel_xywh" and "rel_center_xywh" imply normalized=True.
+      normalized: True: boxes are fractions of the image, whose corners are (0, 0) and
+        (1, 1); spatial_scale must be 1.
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], features' dtype; 0 for a bin without pixels.
+      [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they are;
+        features' dtype; 0 for a bin without pixels.
       Differentiable in features, to any order; boxes and indices have no gradient.
 
     Raises:
@@ -132,5 +142,6 @@ def roi_pool(
         spatial_scale=spatial_scale,
         data_format=data_format,
         box_format=box_format,
+        normalized=normalized,
         name=name,
     ).output
