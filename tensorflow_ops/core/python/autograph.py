@@ -1,4 +1,4 @@
-"""Marks the public functions: AutoGraph calls them as they are, and Keras's functional models take them as operations."""
+"""Marks the public functions: AutoGraph calls them as they are, Keras's functional models as operations."""
 
 import functools
 

@@ -24,7 +24,8 @@ class BoxIoU(op_loss.OpLoss):
 
     Args:
       mode: "giou", "iou", "diou" or "ciou"; see `tfo.detection.box_iou`.
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: "xyxy" = (x1, y1, x2, y2) or another of `tfo.detection.box_iou`'s, not
+        rotated.
       reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
         as in `keras.losses.Loss`.
       name: name of the loss.
@@ -46,8 +47,8 @@ class BoxIoU(op_loss.OpLoss):
         dtype=None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.mode = arguments.one_of("mode", mode, box_iou.MODES)
-        self.box_format = arguments.one_of("box_format", box_format, box_iou.LOSS_FORMATS)
+        box_iou.check_options(mode, box_format)
+        self.mode, self.box_format = mode, box_format
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         arguments.check_dense("y_true", y_true)  # before Keras converts them

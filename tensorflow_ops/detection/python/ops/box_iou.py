@@ -4,9 +4,9 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.detection.python.ops import box_formats
 
 MODES = ("iou", "giou", "diou", "ciou")
-LOSS_FORMATS = ("xyxy", "yxyx")
 
 
 def _boxes(boxes1, boxes2):
@@ -14,6 +14,17 @@ def _boxes(boxes1, boxes2):
     dtypes = [tf.as_dtype(b.dtype) for b in (boxes1, boxes2) if hasattr(b, "dtype")]
     dtype = tf.float64 if tf.float64 in dtypes else tf.float32
     return arguments.cast_tensor("boxes1", boxes1, dtype), arguments.cast_tensor("boxes2", boxes2, dtype)
+
+
+def check_options(mode, box_format, formats=box_formats.UPRIGHT):
+    """Raises ValueError for an unknown option, or a mode that boxes of this format do not have."""
+    arguments.one_of("box_format", box_format, formats)
+    arguments.one_of("mode", mode, MODES)
+    if box_format == "cxcywhr" and mode != "iou":
+        raise ValueError(f"mode is {mode!r}, expected 'iou': box_format is 'cxcywhr'")
+    if box_format in box_formats.RELATIVE and mode in ("diou", "ciou"):
+        reason = "distances and aspect ratios need boxes in pixels"
+        raise ValueError(f"mode is {mode!r}, expected 'iou' or 'giou': box_format is {box_format!r}, and {reason}")
 
 
 def _broadcast(boxes1, boxes2):
@@ -63,9 +74,12 @@ def box_iou(boxes1, boxes2, *, mode: str = "iou", box_format: str = "xyxy", name
         not finite gives NaN, and no gradient; an inverted side counts as 0.
       boxes2: [..., M, 4] (or 5), with the leading dims of boxes1.
       mode: "iou", "giou", "diou" or "ciou".
-      box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), or, for mode "iou",
-        "cxcywhr" = (cx, cy, w, h, degrees): rotated about its centre, positive degrees
-        counter-clockwise, seen with y pointing down. w or h not above 0 gives 0.
+      box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), "xywh" = (x1, y1,
+        width, height), "center_xywh" or "center_yxhw"; for modes "iou" and "giou" also the
+        fractions of an image "rel_xyxy", "rel_yxyx", "rel_xywh" and "rel_center_xywh"; for
+        mode "iou" also "cxcywhr" = (cx, cy, w, h, degrees): rotated about its centre,
+        positive degrees counter-clockwise, seen with y pointing down. w or h not above 0
+        gives 0.
       name: name of the op.
 
     Returns:
@@ -80,10 +94,9 @@ def box_iou(boxes1, boxes2, *, mode: str = "iou", box_format: str = "xyxy", name
       InvalidArgumentError: a shape that does not fit, found at run time.
     """
     boxes1, boxes2 = _boxes(boxes1, boxes2)
-    arguments.one_of("box_format", box_format, (*LOSS_FORMATS, "cxcywhr"))
-    arguments.one_of("mode", mode, MODES)
-    if box_format == "cxcywhr" and mode != "iou":
-        raise ValueError(f"mode is {mode!r}, expected 'iou': box_format is 'cxcywhr'")
+    check_options(mode, box_format, (*box_formats.UPRIGHT, "cxcywhr"))
+    boxes1, _ = box_formats.to_corners(boxes1, box_format)
+    boxes2, box_format = box_formats.to_corners(boxes2, box_format)
     return ops.tensorflow_ops_box_iou(boxes1, boxes2, mode=mode, box_format=box_format, name=name)
 
 
@@ -101,24 +114,28 @@ def box_iou_loss(boxes1, boxes2, *, mode: str = "giou", box_format: str = "xyxy"
     array([0. , 1.2], dtype=float32)
 
     Args:
-      boxes1: [..., 4]; float32 or float64, other numbers are cast to float32 (to float64 if
+      boxes1: [..., 4], or a RaggedTensor [N, (R), 4]; float32 or float64, other numbers are cast to float32 (to float64 if
         the other boxes are). A box that is not finite gives NaN, and no gradient; an
         inverted side counts as 0.
-      boxes2: [..., 4], with leading dims that broadcast with those of boxes1.
+      boxes2: [..., 4], with leading dims that broadcast with those of boxes1, ragged as
+        boxes1 is.
       mode: "iou", "giou", "diou" or "ciou".
-      box_format: "xyxy" = (x1, y1, x2, y2) or "yxyx" = (y1, x1, y2, x2).
+      box_format: see `box_iou`; boxes are not rotated.
       name: name of the op.
 
     Returns:
-      [...], the broadcast dims; float32, or float64 if any boxes are float64. Differentiable
+      [...], the broadcast dims, a RaggedTensor [N, (R)] for ragged boxes; float32, or float64 if any boxes are float64. Differentiable
       once in both boxes, with the gradients of `box_iou`.
 
     Raises:
       ValueError: an unknown option, a shape that does not fit.
       InvalidArgumentError: a shape that does not fit, found at run time.
     """
+    if isinstance(boxes1, tf.RaggedTensor) or isinstance(boxes2, tf.RaggedTensor):
+        return tf.ragged.map_flat_values(box_iou_loss, boxes1, boxes2, mode=mode, box_format=box_format, name=name)
     boxes1, boxes2 = _boxes(boxes1, boxes2)
-    arguments.one_of("box_format", box_format, LOSS_FORMATS)
-    arguments.one_of("mode", mode, MODES)
+    check_options(mode, box_format)
+    boxes1, _ = box_formats.to_corners(boxes1, box_format)
+    boxes2, box_format = box_formats.to_corners(boxes2, box_format)
     boxes1, boxes2 = _broadcast(boxes1, boxes2)
     return ops.tensorflow_ops_box_iou_loss(boxes1, boxes2, mode=mode, box_format=box_format, name=name)

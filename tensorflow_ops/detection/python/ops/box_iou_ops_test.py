@@ -113,13 +113,25 @@ class BoxIouTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             fn(tf.zeros(shape1), tf.zeros(shape2))
 
+    def test_ragged_loss(self):
+        boxes = tf.RaggedTensor.from_row_lengths(tf.constant([[0.0, 0, 2, 2], [1, 0, 3, 2], [0, 0, 1, 1]]), [2, 0, 1])
+        others = boxes + 0.25
+        loss = tfo.detection.box_iou_loss(boxes, others)
+        self.assertAllEqual(loss.row_lengths(), [2, 0, 1])
+        self.assertAllEqual(loss.values, tfo.detection.box_iou_loss(boxes.values, others.values))
+        with self.assertRaisesRegex(ValueError, r"boxes1 is a RaggedTensor, .* pass boxes1.to_tensor"):
+            tfo.detection.box_iou(boxes, others)
+
     def test_wrong_options(self):
         boxes, rotated = tf.zeros([2, 4]), tf.zeros([2, 5])
         for fn in (tfo.detection.box_iou, tfo.detection.box_iou_loss):
             with self.assertRaisesRegex(ValueError, "mode is 'IoU', expected one of 'iou', 'giou', 'diou', 'ciou'"):
                 fn(boxes, boxes, mode="IoU")
-            with self.assertRaisesRegex(ValueError, "box_format is 'xywh', expected one of 'xyxy', 'yxyx'"):
-                fn(boxes, boxes, box_format="xywh")
+            with self.assertRaisesRegex(ValueError, "box_format is 'XYXY', expected one of 'xyxy', 'yxyx'"):
+                fn(boxes, boxes, box_format="XYXY")
+            for mode in ("diou", "ciou"):
+                with self.assertRaisesRegex(ValueError, f"mode is '{mode}', expected 'iou' or 'giou': .* in pixels"):
+                    fn(boxes, boxes, mode=mode, box_format="rel_xyxy")
         with self.assertRaisesRegex(ValueError, "mode is 'giou', expected 'iou': box_format is 'cxcywhr'"):
             tfo.detection.box_iou(rotated, rotated, mode="giou", box_format="cxcywhr")
         with self.assertRaisesRegex(ValueError, "box_format is 'cxcywhr', expected one of 'xyxy', 'yxyx'"):

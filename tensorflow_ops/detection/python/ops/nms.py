@@ -8,11 +8,12 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, pfor
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.detection.python.ops import box_formats
 
 for _name in ("Nms", "BatchedNms", "MulticlassNms", "SoftNms"):
     tf.no_gradient(f"TensorflowOps>{_name}")
 
-_BOX_FORMATS = ("xyxy", "yxyx", "cxcywhr")
+_BOX_FORMATS = (*box_formats.UPRIGHT, "cxcywhr")
 # Kernels read smaller numbers as 0.
 _LEAST_SIGMA = {dtype: float(np.finfo(dtype.as_numpy_dtype).tiny) for dtype in (tf.float32, tf.float64)}
 
@@ -82,8 +83,45 @@ def _limit(name, value):
     return -1 if value is None else arguments.int_scalar(name, value, 0)
 
 
-def _box_format(value):
-    return arguments.one_of("box_format", value, _BOX_FORMATS)
+def _corners(boxes, box_format):
+    """Returns boxes and format as the ops take them: overlaps are those of relative boxes, too. Raises ValueError."""
+    return box_formats.to_corners(boxes, arguments.one_of("box_format", box_format, _BOX_FORMATS))
+
+
+def _dense(boxes, scores):
+    """Returns boxes and scores with dims of one size: ragged ones are padded with scores that are dropped."""
+    if isinstance(boxes, tf.RaggedTensor) and isinstance(scores, tf.RaggedTensor):
+        arguments.rows_of_ragged("boxes", boxes, "[N, (K), 4]")
+        arguments.rows_of_ragged("scores", scores, "[N, (K)]; of classes [N, (K), C]")
+        return boxes.to_tensor(), scores.to_tensor(np.nan)
+    return boxes, scores
+
+
+def _boxes_of_one_image(boxes):
+    """Returns boxes as `_float_or_cast` does. Raises ValueError for those of several images."""
+    is_ragged = isinstance(boxes, tf.RaggedTensor)
+    boxes = boxes if is_ragged else _float_or_cast("boxes", boxes)
+    if is_ragged or boxes.shape.rank == 3:
+        got = "a RaggedTensor" if is_ragged else arguments.shape_text(boxes.shape)
+        raise ValueError(f"boxes must be [K, 4], got {got}: nms and multiclass_nms take the boxes of several images")
+    return boxes
+
+
+def _nms_of_images(boxes, scores, iou_threshold, score_threshold, max_outputs, box_format, name):
+    """Returns what `nms` does, as a RaggedTensor, for [N, K, 4]."""
+    arguments.check_shape("scores", scores, boxes.shape[:2], "[N, K], of boxes [N, K, 4]")
+    count = tf.shape(scores)[1]
+    indices, _, _, counts = ops.tensorflow_ops_multiclass_nms(
+        boxes=boxes,
+        scores=scores[..., tf.newaxis],
+        iou_threshold=iou_threshold,
+        score_threshold=score_threshold,
+        max_outputs=count if isinstance(max_outputs, int) and max_outputs < 0 else tf.minimum(max_outputs, count),
+        max_outputs_per_class=-1,
+        box_format=box_format,
+        name=name,
+    )
+    return tf.RaggedTensor.from_tensor(indices, counts)
 
 
 @autograph.not_converted
@@ -114,20 +152,24 @@ def nms(
     suppressed.
 
     Args:
-      boxes: float [K, 4], or [K, 5] with box_format "cxcywhr", in any unit.
-      scores: float [K]. NaN is dropped; infinities are scores.
+      boxes: float [K, 4], or [K, 5] with box_format "cxcywhr", in any unit. Of N images:
+        [N, K, 4], or a RaggedTensor [N, (K), 4].
+      scores: float [K], or [N, K], ragged as boxes are. NaN is dropped; infinities are
+        scores.
       iou_threshold: a number in [0, 1].
       score_threshold: only boxes with scores strictly above it are kept; it may be
         -infinity. None: all.
       max_outputs: an int or int tensor, at least 0: at most so many boxes are kept.
         None: all.
-      box_format: "xyxy" for (x1, y1, x2, y2), "yxyx" for (y1, x1, y2, x2), "cxcywhr" for
-        rotated boxes (cx, cy, w, h, degrees), counter-clockwise positive seen with y
-        pointing down.
+      box_format: "xyxy" for (x1, y1, x2, y2), "yxyx" for (y1, x1, y2, x2), "xywh" for (x1,
+        y1, width, height), "center_xywh" or "center_yxhw"; "rel_xyxy", "rel_yxyx",
+        "rel_xywh" or "rel_center_xywh" for fractions of an image; "cxcywhr" for rotated
+        boxes (cx, cy, w, h, degrees), counter-clockwise positive seen with y pointing down.
       name: name of the op.
 
     Returns:
-      int32 [M]: the indices of the kept boxes, by falling score. No gradient: gather
+      int32 [M]: the indices of the kept boxes, by falling score; for the boxes of N images
+      a RaggedTensor [N, (M)] (`.to_tensor(-1)` pads it). No gradient: gather
       boxes and scores with them. The data decide M, so XLA cannot compile it; see
       `multiclass_nms` for a fixed size.
 
@@ -135,14 +177,20 @@ def nms(
       ValueError: a wrong shape, dtype or option.
       tf.errors.InvalidArgumentError: a tensor is out of its range.
     """
+    boxes, scores = _dense(boxes, scores)
     boxes, scores, dtype = _compared(_float_or_cast("boxes", boxes), _float_or_cast("scores", scores))
+    boxes, box_format = _corners(boxes, box_format)
+    iou_threshold, score_threshold = _iou_threshold(iou_threshold, dtype), _score_threshold(score_threshold, dtype)
+    max_outputs = _limit("max_outputs", max_outputs)
+    if boxes.shape.rank == 3:
+        return _nms_of_images(boxes, scores, iou_threshold, score_threshold, max_outputs, box_format, name)
     return ops.tensorflow_ops_nms(
         boxes=boxes,
         scores=scores,
-        iou_threshold=_iou_threshold(iou_threshold, dtype),
-        score_threshold=_score_threshold(score_threshold, dtype),
-        max_outputs=_limit("max_outputs", max_outputs),
-        box_format=_box_format(box_format),
+        iou_threshold=iou_threshold,
+        score_threshold=score_threshold,
+        max_outputs=max_outputs,
+        box_format=box_format,
         name=name,
     )
 
@@ -172,7 +220,7 @@ def batched_nms(
     array([1, 2], dtype=int32)
 
     Args:
-      boxes: as for `nms`, as are all arguments but group_ids.
+      boxes: as for `nms`, as are all arguments but group_ids; of one image.
       scores: see `nms`.
       group_ids: int32 or int64 [K], any numbers.
       iou_threshold: see `nms`.
@@ -189,7 +237,8 @@ def batched_nms(
       ValueError: a wrong shape, dtype or option.
       tf.errors.InvalidArgumentError: a tensor is out of its range.
     """
-    boxes, scores, dtype = _compared(_float_or_cast("boxes", boxes), _float_or_cast("scores", scores))
+    boxes, scores, dtype = _compared(_boxes_of_one_image(boxes), _float_or_cast("scores", scores))
+    boxes, box_format = _corners(boxes, box_format)
     group_ids = arguments.int_tensor("group_ids", group_ids)
     if group_ids.dtype not in (tf.int32, tf.int64):
         raise ValueError(f"group_ids are {group_ids.dtype.name}, expected int32 or int64")
@@ -200,7 +249,7 @@ def batched_nms(
         iou_threshold=_iou_threshold(iou_threshold, dtype),
         score_threshold=_score_threshold(score_threshold, dtype),
         max_outputs=_limit("max_outputs", max_outputs),
-        box_format=_box_format(box_format),
+        box_format=box_format,
         name=name,
     )
 
@@ -270,8 +319,8 @@ def multiclass_nms(
 
     Args:
       boxes: float [N, K, 4], or [N, K, C, 4] for boxes of each class; last dim 5 with
-        box_format "cxcywhr".
-      scores: float [N, K, C].
+        box_format "cxcywhr". A RaggedTensor [N, (K), 4] or [N, (K), C, 4] with ragged scores.
+      scores: float [N, K, C], or a RaggedTensor [N, (K), C].
       iou_threshold: a number in [0, 1].
       score_threshold: only scores strictly above it count. None: all.
       max_outputs: M, an int or int tensor, at least 0. At most 2^20, or the number of an
@@ -291,8 +340,10 @@ def multiclass_nms(
       tf.errors.InvalidArgumentError: a tensor is out of its range.
     """
     with tf.name_scope(name or "multiclass_nms"):
+        boxes, scores = _dense(boxes, scores)
         boxes, scores = _float_or_cast("boxes", boxes), _float_or_cast("scores", scores)
         compared_boxes, compared_scores, dtype = _compared(boxes, scores)
+        compared_boxes, op_format = _corners(compared_boxes, box_format)
         indices, class_ids, positions, counts = ops.tensorflow_ops_multiclass_nms(
             boxes=compared_boxes,
             scores=compared_scores,
@@ -300,7 +351,7 @@ def multiclass_nms(
             score_threshold=_score_threshold(score_threshold, dtype),
             max_outputs=arguments.int_scalar("max_outputs", max_outputs, 0),
             max_outputs_per_class=_limit("max_outputs_per_class", max_outputs_per_class),
-            box_format=_box_format(box_format),
+            box_format=op_format,
         )
         if scores.shape.rank is None:
             scores = tf.ensure_shape(scores, [None] * 3)
@@ -351,7 +402,7 @@ def soft_nms(
     and its iou_threshold still drops boxes. Malformed boxes overlap nothing, as for `nms`.
 
     Args:
-      boxes: see `nms`.
+      boxes: see `nms`; of one image.
       scores: float [K]. NaN is dropped.
       method: "gaussian" or "linear".
       sigma: a positive number, for "gaussian"; at least 1.2e-38 (2.3e-308 in float64).
@@ -372,7 +423,8 @@ def soft_nms(
       ValueError: a wrong shape, dtype or option.
       tf.errors.InvalidArgumentError: a tensor is out of its range.
     """
-    boxes, scores, dtype = _compared(_float_or_cast("boxes", boxes), _float_or_cast("scores", scores))
+    boxes, scores, dtype = _compared(_boxes_of_one_image(boxes), _float_or_cast("scores", scores))
+    boxes, box_format = _corners(boxes, box_format)
     return SoftNms(
         *ops.tensorflow_ops_soft_nms(
             boxes=boxes,
@@ -382,7 +434,7 @@ def soft_nms(
             iou_threshold=_iou_threshold(iou_threshold, dtype),
             score_threshold=_score_threshold(-math.inf if score_threshold is None else score_threshold, dtype),
             max_outputs=_limit("max_outputs", max_outputs),
-            box_format=_box_format(box_format),
+            box_format=box_format,
             name=name,
         )
     )

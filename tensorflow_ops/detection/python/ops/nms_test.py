@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import library
@@ -124,6 +125,87 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(nms(boxes, scores, 0.12, box_format="cxcywhr").numpy().tolist(), [0, 1, 3, 4])
 
 
+class ImagesTest(parameterized.TestCase, tf.test.TestCase):
+    @pairwise(
+        score_threshold=(None, 0.5),
+        max_outputs=(None, 0, 3, tf.constant(50)),
+        dtype=("float32", "float64", "bfloat16"),
+        in_graph=(False, True),
+    )
+    def test_is_nms_of_each_image(self, score_threshold, max_outputs, dtype, in_graph):
+        rng = np.random.default_rng(0)
+        boxes = tf.cast(np.stack([_random_boxes(rng, 40) for _ in range(3)]), dtype)
+        scores = tf.cast(rng.uniform(size=[3, 40]), dtype)
+        options = {"score_threshold": score_threshold, "max_outputs": max_outputs}
+
+        def suppress(boxes, scores):
+            return nms(boxes, scores, 0.1, **options)
+
+        if in_graph:
+            specs = [tf.TensorSpec([None, None, 4], dtype), tf.TensorSpec([None, None], dtype)]
+            suppress = tf.function(suppress, input_signature=specs)
+        kept = suppress(boxes, scores)
+        expected = [nms(b, s, 0.1, **options).numpy().tolist() for b, s in zip(boxes, scores, strict=True)]
+        self.assertEqual(kept.to_list(), expected)
+        self.assertEqual(kept.dtype, tf.int32)
+
+    def test_ragged(self):
+        rng = np.random.default_rng(0)
+        boxes = tf.RaggedTensor.from_row_lengths(_random_boxes(rng, 50), [20, 0, 30])
+        scores = boxes.with_values(tf.constant(rng.uniform(-1, 0, size=[50]), tf.float32))
+        kept = nms(boxes, scores, 0.1)
+        expected = [nms(b, s, 0.1).numpy().tolist() for b, s in zip(boxes, scores, strict=True)]
+        self.assertEqual(kept.to_list(), expected)
+        by_class = boxes.with_values(tf.stack([scores.values, -1 - scores.values], -1))
+        found = tfo.detection.multiclass_nms(boxes, by_class, score_threshold=None, max_outputs=60)
+        for i in range(3):
+            one = tfo.detection.multiclass_nms(
+                boxes[i][tf.newaxis], by_class[i][tf.newaxis], score_threshold=None, max_outputs=60
+            )
+            for ours, expected in zip(found, one, strict=True):
+                self.assertAllEqual(ours[i], expected[0])
+
+    def test_no_images_and_no_boxes(self):
+        self.assertEqual(nms(tf.zeros([0, 3, 4]), tf.zeros([0, 3]), 0.5).to_list(), [])
+        self.assertEqual(nms(tf.zeros([2, 0, 4]), tf.zeros([2, 0]), 0.5).to_list(), [[], []])
+
+    def test_errors(self):
+        boxes = np.zeros([2, 3, 4], np.float32)
+        with self.assertRaisesRegex(ValueError, r"scores are \[2,4\], expected \[2,3\]"):
+            nms(boxes, np.zeros([2, 4]), 0.5)
+        ragged = tf.RaggedTensor.from_tensor(boxes)
+        for function in (tfo.detection.soft_nms, lambda b, s: batched_nms(b, s, [0, 1], 0.5)):
+            for bad, got in ((boxes, r"\[2,3,4\]"), (ragged, "a RaggedTensor")):
+                message = rf"boxes must be \[K, 4\], got {got}: nms and multiclass_nms take"
+                with self.assertRaisesRegex(ValueError, message):
+                    function(bad, np.zeros([2, 3]))
+
+    @parameterized.parameters("xywh", "center_xywh", "center_yxhw", "rel_xywh", "rel_center_xywh", "rel_yxyx")
+    def test_formats(self, box_format):
+        boxes = _random_boxes(np.random.default_rng(0), 40)
+        scores = np.linspace(0, 1, 40)
+        kind = box_format.removeprefix("rel_")
+        x1, y1, x2, y2 = boxes.T
+        if box_format.startswith("rel_"):
+            x1, y1, x2, y2 = x1 / 200, y1 / 300, x2 / 200, y2 / 300
+        given = np.stack(
+            {
+                "yxyx": (y1, x1, y2, x2),
+                "xywh": (x1, y1, x2 - x1, y2 - y1),
+                "center_xywh": ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1),
+                "center_yxhw": ((y1 + y2) / 2, (x1 + x2) / 2, y2 - y1, x2 - x1),
+            }[kind],
+            -1,
+        )
+        self.assertAllEqual(nms(given, scores, 0.1, box_format=box_format), nms(boxes, scores, 0.1))
+        found = tfo.detection.multiclass_nms(given[None], scores[None, :, None], box_format=box_format, max_outputs=5)
+        self.assertAllEqual(found.boxes[0], tf.gather(given, found.indices[0]))
+        iou = tfo.detection.box_iou(boxes[:5], boxes)
+        self.assertAllClose(tfo.detection.box_iou(given[:5], given, box_format=box_format), iou, 1e-5, 1e-5)
+        loss = tfo.detection.box_iou_loss(boxes[:5], boxes[5:10])
+        self.assertAllClose(tfo.detection.box_iou_loss(given[:5], given[5:10], box_format=box_format), loss, 1e-5, 1e-5)
+
+
 class GroupsTest(parameterized.TestCase, tf.test.TestCase):
     def test_groups_keep_apart_where_offsets_would_not(self):
         # torchvision moves each group by the largest coordinate plus 1: these two boxes would coincide.
@@ -152,7 +234,7 @@ class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
         ({"max_outputs": -1}, r"max_outputs is -1, expected an int in \[0, 2147483647\]"),
         ({"max_outputs": 2**31}, r"max_outputs is 2147483648, expected an int in \[0, 2147483647\]"),
         ({"max_outputs": 1.5}, "max_outputs is 1.5"),
-        ({"box_format": "xywh"}, "box_format is 'xywh', expected one of 'xyxy', 'yxyx', 'cxcywhr'"),
+        ({"box_format": "XYXY"}, "box_format is 'XYXY', expected one of 'xyxy', 'yxyx', .*'cxcywhr'"),
         ({"box_format": "cxcywhr"}, r"boxes must be \[K, 5\]"),
         ({"boxes": _BOXES[:, :3]}, r"boxes must be \[K, 4\]"),
         ({"boxes": _BOXES[0]}, r"boxes must be \[K, 4\]"),

@@ -123,7 +123,7 @@ def _box_indices(value):
 
 
 def _boxes_and_images(boxes, box_indices, features):
-    """Returns boxes [K, 4], box_indices [K], and a function from [K, ...] to the form of the boxes. Raises ValueError."""
+    """Returns boxes [K, 4], box_indices [K], and a function that gives [K, ...] the boxes' form. Raises ValueError."""
     dtype = arguments.at_least_float32(features.dtype)
     if isinstance(boxes, tf.RaggedTensor):
         rows = arguments.cast_tensor("boxes", arguments.rows_of_ragged("boxes", boxes, "[N, (R), 4]"), dtype)
@@ -174,9 +174,8 @@ def _with_normalized(boxes, features, options):
     scale = options.get("spatial_scale", 1.0)
     if scale != 1.0:
         raise ValueError(f"spatial_scale is {scale}, expected 1: normalized boxes are fractions of the feature map")
-    size = tf.cast(
-        tf.shape(features)[1:3] if options["box_format"] == "yxyx" else tf.shape(features)[2:0:-1], boxes.dtype
-    )
+    height_width = tf.cast(tf.shape(features)[1:3], boxes.dtype)
+    size = height_width if options["box_format"] == "yxyx" else height_width[::-1]
     return boxes * tf.tile(size, [2]) * options.get("strides", [1.0])[0]
 
 
