@@ -1,12 +1,17 @@
 """The public functions of box overlap."""
 
+from typing import Literal, TypeAlias, get_args
+
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 
-MODES = ("iou", "giou", "diou", "ciou")
-LOSS_FORMATS = ("xyxy", "yxyx")
+Overlap: TypeAlias = Literal["iou", "giou", "diou", "ciou"]
+BoxFormat: TypeAlias = Literal["xyxy", "yxyx"]
+AnyBoxFormat: TypeAlias = Literal[BoxFormat, "cxcywhr"]
+MODES, LOSS_FORMATS, FORMATS = map(get_args, (Overlap, BoxFormat, AnyBoxFormat))
 
 
 def _boxes(boxes1, boxes2):
@@ -41,7 +46,14 @@ def _broadcast(boxes1, boxes2):
 
 
 @autograph.not_converted
-def box_iou(boxes1, boxes2, *, mode: str = "iou", box_format: str = "xyxy", name=None) -> tf.Tensor:
+def box_iou(
+    boxes1: TensorLike,
+    boxes2: TensorLike,
+    *,
+    mode: Overlap = "iou",
+    box_format: AnyBoxFormat = "xyxy",
+    name: str | None = None,
+) -> tf.Tensor:
     """Computes the overlap of every box of one set with every box of another.
 
     With w = max(x2 - x1, 0), likewise h: iou is intersection / union, 0 where the union is 0,
@@ -80,7 +92,7 @@ def box_iou(boxes1, boxes2, *, mode: str = "iou", box_format: str = "xyxy", name
       InvalidArgumentError: a shape that does not fit, found at run time.
     """
     boxes1, boxes2 = _boxes(boxes1, boxes2)
-    arguments.one_of("box_format", box_format, (*LOSS_FORMATS, "cxcywhr"))
+    arguments.one_of("box_format", box_format, FORMATS)
     arguments.one_of("mode", mode, MODES)
     if box_format == "cxcywhr" and mode != "iou":
         raise ValueError(f"mode is {mode!r}, expected 'iou': box_format is 'cxcywhr'")
@@ -88,7 +100,14 @@ def box_iou(boxes1, boxes2, *, mode: str = "iou", box_format: str = "xyxy", name
 
 
 @autograph.not_converted
-def box_iou_loss(boxes1, boxes2, *, mode: str = "giou", box_format: str = "xyxy", name=None) -> tf.Tensor:
+def box_iou_loss(
+    boxes1: TensorLike,
+    boxes2: TensorLike,
+    *,
+    mode: Overlap = "giou",
+    box_format: BoxFormat = "xyxy",
+    name: str | None = None,
+) -> tf.Tensor:
     """Computes 1 - overlap of each box with the box at the same place: a regression loss.
 
     `tfo.detection.box_iou` defines the overlaps. There is no epsilon: equal boxes of any

@@ -3,22 +3,26 @@
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import roi_arguments
+from tensorflow_ops.detection.python.ops.box_iou import BoxFormat
+from tensorflow_ops.detection.python.ops.roi_arguments import ChannelOrder, OutputSize
 
 
 @autograph.not_converted
 def ps_roi_pool(
-    features,
-    boxes,
-    box_indices,
-    output_size,
+    features: TensorLike,
+    boxes: TensorLike,
+    box_indices: TensorLike,
+    output_size: OutputSize,
     *,
     spatial_scale: float = 1.0,
-    channel_order: str = "channel_major",
-    data_format: str = "NHWC",
-    box_format: str = "xyxy",
-    name=None,
+    channel_order: ChannelOrder = "channel_major",
+    data_format: DataFormat = "NHWC",
+    box_format: BoxFormat = "xyxy",
+    name: str | None = None,
 ) -> tf.Tensor:
     """Pools each box into bins by averaging pixels, each bin from its own channels.
 
@@ -87,17 +91,17 @@ def ps_roi_pool(
 
 @autograph.not_converted
 def ps_roi_align(
-    features,
-    boxes,
-    box_indices,
-    output_size,
+    features: TensorLike,
+    boxes: TensorLike,
+    box_indices: TensorLike,
+    output_size: OutputSize,
     *,
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
-    channel_order: str = "channel_major",
-    data_format: str = "NHWC",
-    box_format: str = "xyxy",
-    name=None,
+    channel_order: ChannelOrder = "channel_major",
+    data_format: DataFormat = "NHWC",
+    box_format: BoxFormat = "xyxy",
+    name: str | None = None,
 ) -> tf.Tensor:
     """Pools each box into bins by averaging bilinear samples, each bin from its own channels.
 

@@ -5,8 +5,12 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import roi_arguments
+from tensorflow_ops.detection.python.ops.box_iou import BoxFormat
+from tensorflow_ops.detection.python.ops.roi_arguments import OutputSize
 
 
 class RoIPoolWithArgmax(NamedTuple):
@@ -18,15 +22,15 @@ class RoIPoolWithArgmax(NamedTuple):
 
 @autograph.not_converted
 def roi_pool_with_argmax(
-    features,
-    boxes,
-    box_indices,
-    output_size,
+    features: TensorLike,
+    boxes: TensorLike,
+    box_indices: TensorLike,
+    output_size: OutputSize,
     *,
     spatial_scale: float = 1.0,
-    data_format: str = "NHWC",
-    box_format: str = "xyxy",
-    name=None,
+    data_format: DataFormat = "NHWC",
+    box_format: BoxFormat = "xyxy",
+    name: str | None = None,
 ) -> RoIPoolWithArgmax:
     """Pools as `roi_pool` does, and returns the pixel of each maximum.
 
@@ -68,15 +72,15 @@ def roi_pool_with_argmax(
 
 @autograph.not_converted
 def roi_pool(
-    features,
-    boxes,
-    box_indices,
-    output_size,
+    features: TensorLike,
+    boxes: TensorLike,
+    box_indices: TensorLike,
+    output_size: OutputSize,
     *,
     spatial_scale: float = 1.0,
-    data_format: str = "NHWC",
-    box_format: str = "xyxy",
-    name=None,
+    data_format: DataFormat = "NHWC",
+    box_format: BoxFormat = "xyxy",
+    name: str | None = None,
 ) -> tf.Tensor:
     """Pools each box into bins by taking the maximum of each bin's pixels.
 
