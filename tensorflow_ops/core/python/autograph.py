@@ -1,6 +1,8 @@
 """Marks the public functions: AutoGraph calls them as they are, Keras's functional models as operations."""
 
 import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import keras
 import tensorflow as tf
@@ -42,7 +44,10 @@ def _is_symbolic(values):
     return False
 
 
-def takes_keras_tensors(function):
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def takes_keras_tensors(function: _Function) -> _Function:
     """Lets a public function take KerasTensors, which become a `FunctionOperation` of the model; a decorator."""
     public_name = f"{function.__module__.partition('.python.')[0]}.{function.__name__}"
 
@@ -53,10 +58,10 @@ def takes_keras_tensors(function):
         return function(*args, **kwargs)
 
     _FUNCTIONS[public_name] = call
-    return call
+    return cast(_Function, call)
 
 
-def not_converted(function):
+def not_converted(function: _Function) -> _Function:
     """Marks a function that AutoGraph calls as it is, and that takes KerasTensors; a decorator.
 
     For functions that need no conversion, being written without Python control flow on

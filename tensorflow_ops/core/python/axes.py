@@ -1,12 +1,14 @@
 """Moves the axis that an op works on, or the channels of images, to the end, where kernels expect them."""
 
 from collections.abc import Callable
+from typing import Literal, TypeAlias, get_args
 
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
 
-DATA_FORMATS = ("NHWC", "NCHW")
+DataFormat: TypeAlias = Literal["NHWC", "NCHW"]
+DATA_FORMATS = get_args(DataFormat)
 
 
 def check_axis(name, shape, axis):

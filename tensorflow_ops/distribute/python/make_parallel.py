@@ -1,6 +1,8 @@
 """Data parallelism over the devices of one machine."""
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -8,8 +10,11 @@ import tensorflow as tf
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.distribute.python.placed_gradient import PlacedGradient
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
-def make_parallel(fn, *, devices=None):
+
+def make_parallel(fn: Callable[_P, _R], *, devices: Sequence[str] | None = None) -> Callable[_P, _R]:
     """Returns a function that runs fn on several devices, with a part of the batch on each.
 
     Splits the batch, calls fn on each part on its device, and joins the results. Values

@@ -1,8 +1,13 @@
 """The Keras layer of correlation_cost."""
 
+from typing import TYPE_CHECKING, Any, overload
+
 import keras
+import tensorflow as tf
 
 from tensorflow_ops.core.python import library
+from tensorflow_ops.core.python.axes import DataFormat
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.image.python.ops import correlation_cost
 
 _OPTIONS = ("max_displacement", "kernel_size", "stride_1", "stride_2", "padding", "data_format")
@@ -35,15 +40,15 @@ class CorrelationCost(keras.layers.Layer):
 
     def __init__(
         self,
-        max_displacement,
+        max_displacement: int,
         *,
-        kernel_size=1,
-        stride_1=1,
-        stride_2=1,
-        padding=0,
-        data_format="NHWC",
-        **kwargs,
-    ):
+        kernel_size: int = 1,
+        stride_1: int = 1,
+        stride_2: int = 1,
+        padding: int = 0,
+        data_format: DataFormat = "NHWC",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         options = correlation_cost.check_options(
             data_format,
@@ -67,6 +72,15 @@ class CorrelationCost(keras.layers.Layer):
 
     def call(self, features_a, features_b):
         return correlation_cost.correlation_cost(features_a, features_b, **self._option_values())
+
+    if TYPE_CHECKING:  # Keras's has no types
+
+        @overload
+        def __call__(
+            self, features_a: keras.KerasTensor, features_b: keras.KerasTensor, **kwargs: Any
+        ) -> keras.KerasTensor: ...
+        @overload
+        def __call__(self, features_a: TensorLike, features_b: TensorLike, **kwargs: Any) -> tf.Tensor: ...
 
     def _output_size(self, size):
         if size is None:

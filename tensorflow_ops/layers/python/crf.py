@@ -1,9 +1,13 @@
 """A Keras layer of a conditional random field."""
 
+from typing import TYPE_CHECKING, Any, overload
+
 import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python.type_aliases import TensorLike
+from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.nn.python.ops import crf
 
 
@@ -44,14 +48,14 @@ class CRF(keras.layers.Layer):
 
     def __init__(
         self,
-        num_tags,
+        num_tags: int,
         *,
-        use_boundaries=True,
-        transitions_initializer="zeros",
-        transitions_regularizer=None,
-        transitions_constraint=None,
-        **kwargs,
-    ):
+        use_boundaries: bool = True,
+        transitions_initializer: Identifier = "zeros",
+        transitions_regularizer: Identifier = None,
+        transitions_constraint: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_tags = arguments.static_int("num_tags", num_tags, 1)
         self.use_boundaries = arguments.static_bool("use_boundaries", use_boundaries)
@@ -82,6 +86,13 @@ class CRF(keras.layers.Layer):
         """Returns the scores of tags: `loss` and `decode` add transitions and boundaries."""
         return tf.identity(arguments.dense_tensor("inputs", inputs))  # the input itself would keep its mask
 
+    if TYPE_CHECKING:  # Keras's has no types
+
+        @overload
+        def __call__(self, inputs: keras.KerasTensor, **kwargs: Any) -> keras.KerasTensor: ...
+        @overload
+        def __call__(self, inputs: TensorLike, **kwargs: Any) -> tf.Tensor: ...
+
     def compute_mask(self, inputs, mask=None):
         """Returns no mask: Keras would apply one of frames to losses of sequences."""
         del inputs, mask
@@ -103,7 +114,7 @@ class CRF(keras.layers.Layer):
             logits += tf.where(frames == last, boundaries[1], zero)
         return logits, tf.cast(tf.convert_to_tensor(self.transitions), value_dtype), lengths
 
-    def loss(self, y_true, y_pred):
+    def loss(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         """Minus the log likelihood of tags, for `compile(loss=...)`.
 
         Args:
@@ -124,7 +135,7 @@ class CRF(keras.layers.Layer):
         logits, transitions, lengths = self._scores(logits, lengths)
         return -crf.crf_log_likelihood(labels, logits, transitions, lengths=lengths)
 
-    def decode(self, logits, lengths=None):
+    def decode(self, logits: TensorLike, lengths: TensorLike | None = None) -> crf.CrfDecode:
         """Returns the best tags and their scores: `tfo.nn.crf_decode`.
 
         Args:
@@ -134,7 +145,7 @@ class CRF(keras.layers.Layer):
         logits, transitions, lengths = self._scores(logits, lengths)
         return crf.crf_decode(logits, transitions, lengths=lengths)
 
-    def marginals(self, logits, lengths=None):
+    def marginals(self, logits: TensorLike, lengths: TensorLike | None = None) -> tf.Tensor:
         """Returns the probability of each tag at each frame: `tfo.nn.crf_marginals`; arguments as `decode`."""
         logits, transitions, lengths = self._scores(logits, lengths)
         return crf.crf_marginals(logits, transitions, lengths=lengths)

@@ -1,10 +1,16 @@
 """The Keras layer of deformable convolution."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
 import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python.type_aliases import TensorLike
+from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.nn.python.ops import deform_conv
+from tensorflow_ops.nn.python.ops.deform_conv import PaddingName, PaddingSizes
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -56,22 +62,22 @@ class DeformConv2D(keras.layers.Layer):
 
     def __init__(
         self,
-        filters,
-        kernel_size,
-        strides=1,
-        padding="valid",
-        dilation_rate=1,
-        groups=1,
-        offset_groups=1,
-        modulated=False,
-        activation=None,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        **kwargs,
-    ):
+        filters: int,
+        kernel_size: int | Sequence[int],
+        strides: int | Sequence[int] = 1,
+        padding: Literal["valid", "same"] | PaddingName | PaddingSizes = "valid",
+        dilation_rate: int | Sequence[int] = 1,
+        groups: int = 1,
+        offset_groups: int = 1,
+        modulated: bool = False,
+        activation: Identifier = None,
+        use_bias: bool = True,
+        kernel_initializer: Identifier = "glorot_uniform",
+        bias_initializer: Identifier = "zeros",
+        kernel_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = arguments.static_int("filters", filters, 1)
         self.kernel_size = deform_conv.pair("kernel_size", kernel_size, 1)
@@ -191,6 +197,13 @@ class DeformConv2D(keras.layers.Layer):
             dilations=self.dilation_rate,
         )
         return self.activation(output)
+
+    if TYPE_CHECKING:  # Keras's has no types
+
+        @overload
+        def __call__(self, features: keras.KerasTensor, **kwargs: Any) -> keras.KerasTensor: ...
+        @overload
+        def __call__(self, features: TensorLike, **kwargs: Any) -> tf.Tensor: ...
 
     def compute_output_shape(self, features_shape):
         self._check(features_shape)

@@ -1,11 +1,15 @@
 """A dense layer of tensors that broadcast against each other."""
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python.type_aliases import TensorLike
+from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.shapes.python import shapes
 
 # The assumed size of an unknown dim, to choose the order of additions.
@@ -122,19 +126,19 @@ class Merge(keras.layers.Layer):
 
     def __init__(
         self,
-        units,
-        activation=None,
+        units: int,
+        activation: Identifier = None,
         *,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        activity_regularizer=None,
-        kernel_constraint=None,
-        bias_constraint=None,
-        **kwargs,
-    ):
+        use_bias: bool = True,
+        kernel_initializer: Identifier = "glorot_uniform",
+        bias_initializer: Identifier = "zeros",
+        kernel_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        activity_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
         self.units = arguments.static_int("units", units, 1)
         self.activation = keras.activations.get(activation)
@@ -196,6 +200,13 @@ class Merge(keras.layers.Layer):
             add = tf.add if terms[smallest].shape.rank == 1 else tf.nn.bias_add
             terms[smallest] = add(terms[smallest], bias)
         return self.activation(_sum(terms))
+
+    if TYPE_CHECKING:  # Keras's has no types
+
+        @overload
+        def __call__(self, inputs: Sequence[keras.KerasTensor], **kwargs: Any) -> keras.KerasTensor: ...
+        @overload
+        def __call__(self, inputs: Sequence[TensorLike], **kwargs: Any) -> tf.Tensor: ...
 
     def compute_output_shape(self, input_shape):
         return (*_broadcast_all(self._input_shapes(input_shape)), self.units)

@@ -1,12 +1,18 @@
 """Keras layers of the region pooling ops."""
 
 import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python.axes import DataFormat
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import ps_roi, roi_align, roi_arguments, roi_pool
+from tensorflow_ops.detection.python.ops.box_formats import BoxFormat
+from tensorflow_ops.detection.python.ops.roi_arguments import BinValue, ChannelOrder, OutputSize
 
 
 class _RoILayer(keras.layers.Layer):
@@ -58,6 +64,21 @@ class _RoILayer(keras.layers.Layer):
             features_shape = tf.nest.map_structure(lambda f: f.shape, features)
             pooled.set_shape(self.compute_output_shape(features_shape, pooled.shape[:3]))
         return pooled
+
+    if TYPE_CHECKING:  # Keras's has no types
+
+        @overload
+        def __call__(
+            self,
+            features: keras.KerasTensor,
+            boxes: keras.KerasTensor | TensorLike,
+            box_indices: keras.KerasTensor | TensorLike | None = None,
+            **kwargs: Any,
+        ) -> keras.KerasTensor: ...
+        @overload
+        def __call__(
+            self, features: TensorLike, boxes: TensorLike, box_indices: TensorLike | None = None, **kwargs: Any
+        ) -> tf.Tensor: ...
 
     def _pooled_channels(self, channels):
         """Returns the number of channels of the output, from that of features."""
@@ -120,8 +141,15 @@ class RoIPool(_RoILayer):
     _function = staticmethod(roi_pool.roi_pool)
 
     def __init__(
-        self, output_size, *, spatial_scale=1.0, data_format="NHWC", box_format="xyxy", normalized=False, **kwargs
-    ):
+        self,
+        output_size: OutputSize,
+        *,
+        spatial_scale: float = 1.0,
+        data_format: DataFormat = "NHWC",
+        box_format: BoxFormat = "xyxy",
+        normalized: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(locals())
 
 
@@ -162,17 +190,17 @@ class RoIAlign(_RoILayer):
 
     def __init__(
         self,
-        output_size,
+        output_size: OutputSize,
         *,
-        spatial_scale=1.0,
-        sampling_ratio=0,
-        aligned=True,
-        mode="avg",
-        data_format="NHWC",
-        box_format="xyxy",
-        normalized=False,
-        **kwargs,
-    ):
+        spatial_scale: float = 1.0,
+        sampling_ratio: int = 0,
+        aligned: bool = True,
+        mode: BinValue = "avg",
+        data_format: DataFormat = "NHWC",
+        box_format: BoxFormat = "xyxy",
+        normalized: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(locals())
 
 
@@ -212,15 +240,15 @@ class PSRoIPool(_PSRoILayer):
 
     def __init__(
         self,
-        output_size,
+        output_size: OutputSize,
         *,
-        spatial_scale=1.0,
-        channel_order="channel_major",
-        data_format="NHWC",
-        box_format="xyxy",
-        normalized=False,
-        **kwargs,
-    ):
+        spatial_scale: float = 1.0,
+        channel_order: ChannelOrder = "channel_major",
+        data_format: DataFormat = "NHWC",
+        box_format: BoxFormat = "xyxy",
+        normalized: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(locals())
 
 
@@ -261,16 +289,16 @@ class PSRoIAlign(_PSRoILayer):
 
     def __init__(
         self,
-        output_size,
+        output_size: OutputSize,
         *,
-        spatial_scale=1.0,
-        sampling_ratio=0,
-        channel_order="channel_major",
-        data_format="NHWC",
-        box_format="xyxy",
-        normalized=False,
-        **kwargs,
-    ):
+        spatial_scale: float = 1.0,
+        sampling_ratio: int = 0,
+        channel_order: ChannelOrder = "channel_major",
+        data_format: DataFormat = "NHWC",
+        box_format: BoxFormat = "xyxy",
+        normalized: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(locals())
 
 
@@ -314,19 +342,38 @@ class MultiScaleRoIAlign(_RoILayer):
 
     def __init__(
         self,
-        output_size,
+        output_size: OutputSize,
         *,
-        strides,
-        sampling_ratio=2,
-        aligned=True,
-        canonical_box_size=224.0,
-        canonical_stride=16,
-        data_format="NHWC",
-        box_format="xyxy",
-        normalized=False,
-        **kwargs,
-    ):
+        strides: Sequence[float],
+        sampling_ratio: int = 2,
+        aligned: bool = True,
+        canonical_box_size: float = 224.0,
+        canonical_stride: float = 16,
+        data_format: DataFormat = "NHWC",
+        box_format: BoxFormat = "xyxy",
+        normalized: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(locals())
+
+    if TYPE_CHECKING:  # Keras's has no types
+
+        @overload
+        def __call__(
+            self,
+            features: Sequence[keras.KerasTensor],
+            boxes: keras.KerasTensor | TensorLike,
+            box_indices: keras.KerasTensor | TensorLike | None = None,
+            **kwargs: Any,
+        ) -> keras.KerasTensor: ...
+        @overload
+        def __call__(
+            self,
+            features: Sequence[TensorLike],
+            boxes: TensorLike,
+            box_indices: TensorLike | None = None,
+            **kwargs: Any,
+        ) -> tf.Tensor: ...
 
     def _read_features(self, features):
         roi_arguments.check_levels(features, self.strides)

@@ -1,10 +1,15 @@
 """Keras losses of boxes."""
 
 import keras
+import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import box_iou
+from tensorflow_ops.detection.python.ops.box_formats import BoxFormat
+from tensorflow_ops.detection.python.ops.box_iou import Overlap
 from tensorflow_ops.losses.python import op_loss
+from tensorflow_ops.losses.python.op_loss import LossDType, Reduction
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -40,17 +45,17 @@ class BoxIoU(op_loss.OpLoss):
 
     def __init__(
         self,
-        mode="giou",
-        box_format="xyxy",
-        reduction="sum_over_batch_size",
-        name="box_iou",
-        dtype=None,
-    ):
+        mode: Overlap = "giou",
+        box_format: BoxFormat = "xyxy",
+        reduction: Reduction = "sum_over_batch_size",
+        name: str = "box_iou",
+        dtype: LossDType = None,
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         box_iou.check_options(mode, box_format)
         self.mode, self.box_format = mode, box_format
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
         arguments.check_dense("y_true", y_true)  # before Keras converts them
         arguments.check_dense("y_pred", y_pred)
         return super().__call__(y_true, y_pred, sample_weight)

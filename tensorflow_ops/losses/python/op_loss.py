@@ -1,5 +1,7 @@
 """The base of the Keras losses: dtypes, reduction, config, and where XLA cannot compile the ops."""
 
+from typing import Literal, TypeAlias
+
 import keras
 import tensorflow as tf
 
@@ -7,6 +9,10 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python.type_aliases import DTypeLike
+
+Reduction: TypeAlias = Literal["sum_over_batch_size", "sum", "mean", "mean_with_sample_weight", "none"] | None
+LossDType: TypeAlias = DTypeLike | keras.DTypePolicy | None
 
 
 class _Reduction(keras.losses.Loss):

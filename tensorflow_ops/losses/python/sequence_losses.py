@@ -4,7 +4,9 @@ import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.losses.python import op_loss
+from tensorflow_ops.losses.python.op_loss import LossDType, Reduction
 from tensorflow_ops.nn.python.ops import ctc_loss, rnnt_loss, sequence_arguments
 
 
@@ -28,7 +30,7 @@ class _SequenceLoss(op_loss.OpLoss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.blank_index = sequence_arguments.blank_index(blank_index)
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
         # Keras would cast labels, and apply the mask of frames to losses of examples.
         _check_weights(sample_weight)
         losses = self.call(y_true, y_pred)
@@ -95,7 +97,14 @@ class CTC(_SequenceLoss):
 
     _options = ("blank_index", "zero_infinity")
 
-    def __init__(self, blank_index=0, zero_infinity=False, reduction="sum_over_batch_size", name="ctc", dtype=None):
+    def __init__(
+        self,
+        blank_index: int = 0,
+        zero_infinity: bool = False,
+        reduction: Reduction = "sum_over_batch_size",
+        name: str = "ctc",
+        dtype: LossDType = None,
+    ) -> None:
         super().__init__(blank_index, reduction, name, dtype)
         self.zero_infinity = arguments.static_bool("zero_infinity", zero_infinity)
 
@@ -131,7 +140,13 @@ class RNNT(_SequenceLoss):
         example's loss NaN).
     """
 
-    def __init__(self, blank_index=0, reduction="sum_over_batch_size", name="rnnt", dtype=None):
+    def __init__(
+        self,
+        blank_index: int = 0,
+        reduction: Reduction = "sum_over_batch_size",
+        name: str = "rnnt",
+        dtype: LossDType = None,
+    ) -> None:
         super().__init__(blank_index, reduction, name, dtype)
 
     def _losses(self, *inputs):

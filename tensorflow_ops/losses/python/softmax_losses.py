@@ -1,10 +1,14 @@
 """Keras losses of logits."""
 
+from collections.abc import Sequence
+
 import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.losses.python import op_loss
+from tensorflow_ops.losses.python.op_loss import LossDType, Reduction
 from tensorflow_ops.nn.python.ops import cross_entropy, nn_arguments
 
 
@@ -58,23 +62,23 @@ class SparseSoftmaxCrossEntropy(op_loss.OpLoss):
 
     def __init__(
         self,
-        ignore_index=None,
-        label_smoothing=0.0,
-        z_loss=0.0,
-        reduction="sum_over_batch_size",
-        name="sparse_softmax_cross_entropy",
-        dtype=None,
-        class_weights=None,
-        softcap=None,
-        axis=-1,
-    ):
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
+        reduction: Reduction = "sum_over_batch_size",
+        name: str = "sparse_softmax_cross_entropy",
+        dtype: LossDType = None,
+        class_weights: Sequence[float] | None = None,
+        softcap: float | None = None,
+        axis: int = -1,
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         nn_arguments.label_loss_attrs(ignore_index, label_smoothing, z_loss)
         self.ignore_index, self.label_smoothing, self.z_loss = ignore_index, label_smoothing, z_loss
         self.class_weights, self.softcap = _floats_or_none(class_weights), nn_arguments.softcap_or_none(softcap)
         self.axis = axis
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
         losses = self.call(y_true, y_pred)
         masks = [m for m in (_mask(y_pred), _mask(losses)) if m is not None]
         if masks:
@@ -142,20 +146,20 @@ class SoftmaxCrossEntropy(op_loss.OpLoss):
 
     def __init__(
         self,
-        axis=-1,
-        label_smoothing=0.0,
-        reduction="sum_over_batch_size",
-        name="softmax_cross_entropy",
-        dtype=None,
-        class_weights=None,
-        softcap=None,
-    ):
+        axis: int = -1,
+        label_smoothing: float = 0.0,
+        reduction: Reduction = "sum_over_batch_size",
+        name: str = "softmax_cross_entropy",
+        dtype: LossDType = None,
+        class_weights: Sequence[float] | None = None,
+        softcap: float | None = None,
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         nn_arguments.smoothing_attr(label_smoothing)
         self.axis, self.label_smoothing = axis, label_smoothing
         self.class_weights, self.softcap = _floats_or_none(class_weights), nn_arguments.softcap_or_none(softcap)
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
         arguments.check_dense("y_true", y_true)  # before Keras converts them
         arguments.check_dense("y_pred", y_pred)
         return super().__call__(y_true, y_pred, sample_weight)

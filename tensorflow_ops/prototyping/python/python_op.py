@@ -4,6 +4,8 @@ import functools
 import inspect
 import re
 import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
@@ -11,7 +13,12 @@ from tensorflow.python.framework import ops
 from tensorflow_ops.prototyping.python import arguments, calls, plans, stages
 
 _NAME = re.compile(r"[A-Za-z]\w*::[A-Za-z]\w*", re.ASCII)
-_VMAP = ("sequential", "batched")
+Vmap: TypeAlias = Literal["sequential", "batched"]
+# A tf.TensorSpec, or a nest of them, or a function that returns one.
+Declaration: TypeAlias = tf.TensorSpec | Sequence[Any] | Mapping[str, Any] | Callable[..., Any]
+
+_VMAP = get_args(Vmap)
+_Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 _MAX_CACHED_PLANS = 256  # per op, for combinations of dtypes and attributes
 
 _ops = {}  # by name
@@ -43,13 +50,19 @@ class Gradient:
         self._stage = stage
         _copy_signature(self, stage.function)
 
-    def __call__(self, ctx, *output_gradients):
+    def __call__(self, ctx: stages.Context, *output_gradients: Any) -> Any:
         """Calls the NumPy function."""
         return self._stage.function(ctx, *output_gradients)
 
     def __repr__(self):
         return f"<{self._stage.name}>"
 
+    @overload
+    def register_gradient(self, function: Callable[..., Any], *, vmap: Vmap | None = None) -> "Gradient": ...
+    @overload
+    def register_gradient(
+        self, function: None = None, *, vmap: Vmap | None = None
+    ) -> Callable[[Callable[..., Any]], "Gradient"]: ...
     def register_gradient(self, function=None, *, vmap=None):
         """Registers the gradient of this gradient: see `PythonOp.register_gradient`."""
         return _register_gradient(self._stage, function, vmap)
@@ -95,7 +108,7 @@ class PythonOp:
     autograph_info__ = True
 
     def __init__(self, name, function, out, saved, vmap, non_differentiable, check_finite):
-        self.name = name
+        self.name: str = name
         self._arguments = taken = arguments.Arguments(name, function)
         if isinstance(non_differentiable, str):
             raise TypeError(
@@ -115,7 +128,7 @@ class PythonOp:
     def __repr__(self):
         return f"<python_op {self.name}{' with a kernel' if self._kernel else ''}>"
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the op: its compiled kernel if one is registered, else its NumPy function."""
         if self._kernel is None:
             return self.reference(*args, **kwargs)
@@ -127,7 +140,7 @@ class PythonOp:
         self._check_kernel(plan, tensors, result)
         return result
 
-    def reference(self, *args, **kwargs):
+    def reference(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the op's NumPy function, even if `register_kernel` replaced it by a compiled op."""
         inputs, attributes, name = self._arguments.bind(args, kwargs)
         tensors = [
@@ -137,6 +150,12 @@ class PythonOp:
         outputs = calls.call(plan, tensors, name)
         return plan.out.pack(outputs[: plan.num_outputs])
 
+    @overload
+    def register_gradient(self, function: Callable[..., Any], *, vmap: Vmap | None = None) -> Gradient: ...
+    @overload
+    def register_gradient(
+        self, function: None = None, *, vmap: Vmap | None = None
+    ) -> Callable[[Callable[..., Any]], Gradient]: ...
     def register_gradient(self, function=None, *, vmap=None):
         """Registers the op's gradient; a decorator.
 
@@ -166,7 +185,7 @@ class PythonOp:
         """
         return _register_gradient(self._stage, function, vmap)
 
-    def register_kernel(self, function):
+    def register_kernel(self, function: _Kernel) -> _Kernel:
         """Replaces the NumPy function by a compiled op; a decorator, too.
 
         From now on eager calls and new traces call `function(*tensors, **attributes)`, with
@@ -228,7 +247,16 @@ class PythonOp:
                 )
 
 
-def python_op(name, *, out, saved=None, vmap="sequential", non_differentiable=(), check_finite=False, replace=False):
+def python_op(
+    name: str,
+    *,
+    out: Declaration,
+    saved: Declaration | None = None,
+    vmap: Vmap = "sequential",
+    non_differentiable: Iterable[str] = (),
+    check_finite: bool = False,
+    replace: bool = False,
+) -> Callable[[Callable[..., Any]], PythonOp]:
     """Prototypes a differentiable op in NumPy, for eager code, tf.function and tf.data.
 
     A decorator: the function and its gradient are NumPy; a compiled op can replace them

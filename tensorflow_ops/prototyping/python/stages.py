@@ -1,6 +1,7 @@
 """A NumPy function of a python_op, and the context of its gradient."""
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
@@ -104,8 +105,8 @@ class Context:
       forward: in a gradient's gradient the context of the gradient, else None.
     """
 
-    inputs: tuple
-    outputs: tuple
-    saved: object
-    attributes: dict
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    saved: Any
+    attributes: dict[str, Any]
     forward: "Context | None" = None

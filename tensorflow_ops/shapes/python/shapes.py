@@ -1,11 +1,14 @@
 """Static dims where they are known, dynamic dims where they are not: get_shape, reshape."""
 
 import math
+from collections.abc import Sequence
+from typing import overload
 
 import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python.type_aliases import DTypeLike, TensorLike
 
 
 def _dense(tensor):
@@ -18,7 +21,9 @@ def _dense(tensor):
 
 
 @autograph.not_converted
-def get_shape(tensor, *, out_type=tf.int32, name=None):
+def get_shape(
+    tensor: TensorLike | keras.KerasTensor, *, out_type: DTypeLike = tf.int32, name: str | None = None
+) -> list[int | tf.Tensor] | tf.Tensor:
     """Returns the dims of a tensor: ints for known dims, scalar tensors for unknown ones.
 
     A graph can check a known dim, fold it and plan memory with it; `tf.shape` hides it
@@ -91,8 +96,16 @@ def _groups(dims, shape):
     return [[int(axis) % rank for axis in group] for group in groups]
 
 
+@overload
+def reshape(
+    tensor: keras.KerasTensor, dims: Sequence[int | Sequence[int]], name: str | None = None
+) -> keras.KerasTensor: ...
+@overload
+def reshape(tensor: TensorLike, dims: Sequence[int | Sequence[int]], name: str | None = None) -> tf.Tensor: ...
 @autograph.not_converted
-def reshape(tensor, dims, name=None):
+def reshape(
+    tensor: TensorLike | keras.KerasTensor, dims: Sequence[int | Sequence[int]], name: str | None = None
+) -> tf.Tensor | keras.KerasTensor:
     """Merges neighbouring axes of a tensor.
 
     `dims` has an entry for each axis of the result: an axis of the tensor, or a list of

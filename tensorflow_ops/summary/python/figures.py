@@ -2,9 +2,12 @@
 
 import io
 import threading
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python.type_aliases import IntLike, TensorLike
 from tensorflow_ops.prototyping import python_op
 from tensorflow_ops.summary.python import writer
 
@@ -29,7 +32,13 @@ def _draw(*arrays, draw_fn):
     return [str(width), str(height), png.getvalue()]
 
 
-def figure(name, draw_fn, args, *, step=None):
+def figure(
+    name: str,
+    draw_fn: Callable[..., Any],
+    args: Sequence[TensorLike | Sequence[str]],
+    *,
+    step: IntLike | None = None,
+) -> tf.Tensor:
     """Writes a Matplotlib figure as an image summary for TensorBoard.
 
     Works eagerly and in tf.function, such as a training step, without a display, and in

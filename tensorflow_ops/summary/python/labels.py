@@ -1,9 +1,12 @@
 """Images with their labels and predictions as image summaries."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python.type_aliases import IntLike, TensorLike
 from tensorflow_ops.prototyping import python_op
 from tensorflow_ops.summary.python import drawing, writer
 
@@ -65,17 +68,17 @@ def _check(name, tensor, ranks, kinds, expected):
 
 
 def labeled_images(
-    name,
-    images,
-    labels,
+    name: str,
+    images: TensorLike,
+    labels: TensorLike | Sequence[str],
     *,
-    predictions=None,
-    max_outputs=3,
-    step=None,
-    boxes=None,
-    box_labels=None,
-    class_names=None,
-):
+    predictions: TensorLike | Sequence[str] | None = None,
+    max_outputs: int = 3,
+    step: IntLike | None = None,
+    boxes: TensorLike | None = None,
+    box_labels: TensorLike | Sequence[Sequence[str]] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> tf.Tensor:
     """Writes images with their labels and predictions as an image summary for TensorBoard.
 
     Draws the prediction under each image, in green if it equals the label, else in red, and

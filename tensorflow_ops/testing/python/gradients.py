@@ -1,12 +1,15 @@
 """Analytic gradients against numeric ones."""
 
 import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tensorflow_ops.core.python.type_aliases import DTypeLike
 from tensorflow_ops.testing.python import compare
-from tensorflow_ops.testing.python.inputs import Inputs, is_differentiable
+from tensorflow_ops.testing.python.inputs import InputNames, Inputs, is_differentiable
 
 # For an analytic gradient in a dtype against a numeric one in float64.
 TOLERANCES = {
@@ -54,7 +57,7 @@ class InputGradientError:
     skipped: str | None = None
 
     @property
-    def ok(self):
+    def ok(self) -> bool:
         """Whether the error is within the tolerance; NaN is not."""
         return self.skipped is not None or self.error <= self.tolerance * (1 + abs(self.numeric))
 
@@ -95,7 +98,7 @@ class GradientError:
         """Whether all errors are within their tolerances."""
         return all(i.ok for i in self.inputs)
 
-    def __getitem__(self, name) -> InputGradientError:
+    def __getitem__(self, name: str) -> InputGradientError:
         return next(i for i in self.inputs if i.input == name)
 
     def __str__(self):
@@ -344,15 +347,15 @@ def of_inputs(inputs, *, numeric_dtype=tf.float64, full=None, seed=0, tolerance=
 
 
 def gradient_error(
-    fn,
-    args,
-    kwargs=None,
+    fn: Callable[..., Any],
+    args: Iterable[Any],
+    kwargs: Mapping[str, Any] | None = None,
     *,
-    non_differentiable=(),
-    fixed_dtype=(),
-    numeric_dtype="float64",
-    full=None,
-    seed=0,
+    non_differentiable: InputNames = (),
+    fixed_dtype: InputNames = (),
+    numeric_dtype: DTypeLike = "float64",
+    full: bool | None = None,
+    seed: int = 0,
 ) -> GradientError:
     """Returns the largest difference between the analytic and the numeric Jacobian, for each input.
 
@@ -395,16 +398,16 @@ def gradient_error(
 
 
 def assert_gradients(
-    fn,
-    args,
-    kwargs=None,
+    fn: Callable[..., Any],
+    args: Iterable[Any],
+    kwargs: Mapping[str, Any] | None = None,
     *,
-    tolerance=None,
-    non_differentiable=(),
-    fixed_dtype=(),
-    numeric_dtype="float64",
-    full=None,
-    seed=0,
+    tolerance: float | Mapping[Any, float] | None = None,
+    non_differentiable: InputNames = (),
+    fixed_dtype: InputNames = (),
+    numeric_dtype: DTypeLike = "float64",
+    full: bool | None = None,
+    seed: int = 0,
 ) -> None:
     """Raises AssertionError unless analytic and numeric gradients agree.
 

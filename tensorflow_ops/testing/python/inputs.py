@@ -1,6 +1,8 @@
 """A function and its arguments, for the checks: flat lists of tensors in, flat lists of tensors out."""
 
 import itertools
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +12,8 @@ from tensorflow.python.autograph.core import ag_ctx as autograph_ctx
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.util import nest
 
+# Positions in args, (0, 2) for args[0][2], and names in kwargs; or one of these.
+InputNames: TypeAlias = int | str | Iterable[int | str | tuple[Any, ...]]
 # Errors with which a function may reject its arguments.
 REFUSALS = (ValueError, TypeError, tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)
 

@@ -5,10 +5,11 @@ import dataclasses
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python.type_aliases import DTypeLike
 from tensorflow_ops.testing.python import (
     children,
     forward_checks,
@@ -17,30 +18,54 @@ from tensorflow_ops.testing.python import (
     reproduction,
     value_checks,
 )
+from tensorflow_ops.testing.python.inputs import InputNames
 from tensorflow_ops.testing.python.subject import Declarations, NotApplicableError, Subject, refusal_text
 
 # In this order: failures of the first ones explain failures of later ones.
+TestName: TypeAlias = Literal[
+    "static_shapes",
+    "graph_modes",
+    "retracing",
+    "gradients",
+    "missing_gradients",
+    "determinism",
+    "dtypes",
+    "extreme_values",
+    "inputs_unmodified",
+    "saved_model",
+    "vectorization",
+    "second_order",
+    "forward_mode",
+    "mixed_precision",
+    "bad_input",
+    "distribution",
+    "xla",
+    "gpu",
+]
+TESTS = get_args(TestName)
 _CHECKS = {
-    "static_shapes": mode_checks.static_shapes,
-    "graph_modes": mode_checks.graph_modes,
-    "retracing": mode_checks.retracing,
-    "gradients": value_checks.gradients,
-    "missing_gradients": value_checks.missing_gradients,
-    "determinism": value_checks.determinism,
-    "dtypes": value_checks.dtypes,
-    "extreme_values": value_checks.extreme_values,
-    "inputs_unmodified": value_checks.inputs_unmodified,
-    "saved_model": process_checks.saved_model,
-    "vectorization": mode_checks.vectorization,
-    "second_order": value_checks.second_order,
-    "forward_mode": forward_checks.forward_mode,
-    "mixed_precision": value_checks.mixed_precision,
-    "bad_input": process_checks.bad_input,
-    "distribution": process_checks.distribution,
-    "xla": mode_checks.xla,
-    "gpu": mode_checks.gpu,
+    check.__name__: check
+    for check in (
+        mode_checks.static_shapes,
+        mode_checks.graph_modes,
+        mode_checks.retracing,
+        value_checks.gradients,
+        value_checks.missing_gradients,
+        value_checks.determinism,
+        value_checks.dtypes,
+        value_checks.extreme_values,
+        value_checks.inputs_unmodified,
+        process_checks.saved_model,
+        mode_checks.vectorization,
+        value_checks.second_order,
+        forward_checks.forward_mode,
+        value_checks.mixed_precision,
+        process_checks.bad_input,
+        process_checks.distribution,
+        mode_checks.xla,
+        mode_checks.gpu,
+    )
 }
-TESTS = tuple(_CHECKS)
 # Tests that run in part in a child process.
 _IN_CHILDREN = {"saved_model", "distribution", "determinism", "extreme_values", "bad_input"}
 
@@ -64,11 +89,11 @@ class OpCheckResult:
     reproduction: str | None = None
 
 
-class OpCheckResults(dict):
+class OpCheckResults(dict[str, OpCheckResult]):
     """`{test: OpCheckResult}` of one function; prints as a table, with a reproduction of each failure."""
 
     @property
-    def failures(self) -> "dict[str, OpCheckResult]":
+    def failures(self) -> dict[str, OpCheckResult]:
         """The results of failed tests."""
         return {test: result for test, result in self.items() if result.status == FAILED}
 
@@ -87,7 +112,7 @@ class OpCheckError(AssertionError):
       results: the `OpCheckResults`; of `opcheck_samples` a dict of them by name.
     """
 
-    def __init__(self, message, results):
+    def __init__(self, message: str, results: OpCheckResults | dict[str, OpCheckResults]) -> None:
         super().__init__(message)
         self.results = results
 
@@ -103,38 +128,38 @@ class OpSample:
       options: the keyword-only options of `opcheck`.
     """
 
-    fn: Callable
-    args: Iterable = ()
+    fn: Callable[..., Any]
+    args: Iterable[Any] = ()
     kwargs: Mapping[str, Any] | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def opcheck(
-    fn,
-    args,
-    kwargs=None,
+    fn: Callable[..., Any],
+    args: Iterable[Any],
+    kwargs: Mapping[str, Any] | None = None,
     *,
-    tests=None,
-    reference=None,
-    dtypes=("float16", "bfloat16", "float32", "float64"),
-    output_dtype=None,
-    fixed_dtype=(),
-    non_differentiable=(),
-    second_order=None,
-    forward_mode=None,
-    xla=True,
-    vectorize=True,
-    unknown_rank=True,
-    data_dependent_shapes=False,
-    empty=True,
-    more_args=(),
-    edge_args=(),
-    bad_args=(),
-    skip=None,
-    imports=None,
-    tolerance=None,
-    seed=0,
-    raise_on_failure=True,
+    tests: TestName | Iterable[TestName] | None = None,
+    reference: Callable[..., Any] | None = None,
+    dtypes: Iterable[DTypeLike] = ("float16", "bfloat16", "float32", "float64"),
+    output_dtype: DTypeLike | Mapping[Any, DTypeLike] | None = None,
+    fixed_dtype: InputNames = (),
+    non_differentiable: InputNames = (),
+    second_order: bool | None = None,
+    forward_mode: bool | None = None,
+    xla: bool = True,
+    vectorize: bool = True,
+    unknown_rank: bool = True,
+    data_dependent_shapes: bool = False,
+    empty: bool = True,
+    more_args: Iterable[Any] = (),
+    edge_args: Iterable[Any] = (),
+    bad_args: Iterable[Any] = (),
+    skip: Mapping[TestName, str] | None = None,
+    imports: Iterable[str] | None = None,
+    tolerance: float | Mapping[Any, float] | None = None,
+    seed: int = 0,
+    raise_on_failure: bool = True,
 ) -> OpCheckResults:
     """Checks that a function of tensors gives the same results in all of TensorFlow's execution modes.
 
@@ -224,7 +249,12 @@ def opcheck(
     return results
 
 
-def opcheck_samples(samples, *, tests=None, raise_on_failure=True) -> dict[str, OpCheckResults]:
+def opcheck_samples(
+    samples: Mapping[str, OpSample],
+    *,
+    tests: TestName | Iterable[TestName] | None = None,
+    raise_on_failure: bool = True,
+) -> dict[str, OpCheckResults]:
     """Runs `opcheck` for many functions, which share the new processes.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo

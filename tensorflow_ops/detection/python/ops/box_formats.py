@@ -1,11 +1,15 @@
 """Box formats by Keras's names, and the corners that kernels compute with."""
 
+from typing import Literal, TypeAlias, get_args
+
 import tensorflow as tf
 
-CORNERS = ("xyxy", "yxyx")
-_WITH_SIZES = ("xywh", "center_xywh", "center_yxhw")
-RELATIVE = ("rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh")
-UPRIGHT = (*CORNERS, *_WITH_SIZES, *RELATIVE)
+_Corners: TypeAlias = Literal["xyxy", "yxyx"]
+_WithSizes: TypeAlias = Literal["xywh", "center_xywh", "center_yxhw"]
+_Relative: TypeAlias = Literal["rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh"]
+BoxFormat: TypeAlias = Literal[_Corners, _WithSizes, _Relative]
+AnyBoxFormat: TypeAlias = Literal[BoxFormat, "cxcywhr"]
+_WITH_SIZES, RELATIVE, UPRIGHT, ANY = map(get_args, (_WithSizes, _Relative, BoxFormat, AnyBoxFormat))
 
 
 def to_corners(boxes, box_format):

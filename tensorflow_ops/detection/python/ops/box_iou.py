@@ -1,12 +1,17 @@
 """The public functions of box overlap."""
 
+from typing import Literal, TypeAlias, get_args
+
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import box_formats
+from tensorflow_ops.detection.python.ops.box_formats import AnyBoxFormat, BoxFormat
 
-MODES = ("iou", "giou", "diou", "ciou")
+Overlap: TypeAlias = Literal["iou", "giou", "diou", "ciou"]
+MODES = get_args(Overlap)
 
 
 def _boxes(boxes1, boxes2):
@@ -52,7 +57,14 @@ def _broadcast(boxes1, boxes2):
 
 
 @autograph.not_converted
-def box_iou(boxes1, boxes2, *, mode: str = "iou", box_format: str = "xyxy", name=None) -> tf.Tensor:
+def box_iou(
+    boxes1: TensorLike,
+    boxes2: TensorLike,
+    *,
+    mode: Overlap = "iou",
+    box_format: AnyBoxFormat = "xyxy",
+    name: str | None = None,
+) -> tf.Tensor:
     """Computes the overlap of every box of one set with every box of another.
 
     With w = max(x2 - x1, 0), likewise h: iou is intersection / union, 0 where the union is 0,
@@ -94,14 +106,21 @@ def box_iou(boxes1, boxes2, *, mode: str = "iou", box_format: str = "xyxy", name
       InvalidArgumentError: a shape that does not fit, found at run time.
     """
     boxes1, boxes2 = _boxes(boxes1, boxes2)
-    check_options(mode, box_format, (*box_formats.UPRIGHT, "cxcywhr"))
+    check_options(mode, box_format, box_formats.ANY)
     boxes1, _ = box_formats.to_corners(boxes1, box_format)
     boxes2, box_format = box_formats.to_corners(boxes2, box_format)
     return ops.tensorflow_ops_box_iou(boxes1, boxes2, mode=mode, box_format=box_format, name=name)
 
 
 @autograph.not_converted
-def box_iou_loss(boxes1, boxes2, *, mode: str = "giou", box_format: str = "xyxy", name=None) -> tf.Tensor:
+def box_iou_loss(
+    boxes1: TensorLike,
+    boxes2: TensorLike,
+    *,
+    mode: Overlap = "giou",
+    box_format: BoxFormat = "xyxy",
+    name: str | None = None,
+) -> tf.Tensor:
     """Computes 1 - overlap of each box with the box at the same place: a regression loss.
 
     `tfo.detection.box_iou` defines the overlaps. There is no epsilon: equal boxes of any
@@ -114,9 +133,9 @@ def box_iou_loss(boxes1, boxes2, *, mode: str = "giou", box_format: str = "xyxy"
     array([0. , 1.2], dtype=float32)
 
     Args:
-      boxes1: [..., 4], or a RaggedTensor [N, (R), 4]; float32 or float64, other numbers are cast to float32 (to float64 if
-        the other boxes are). A box that is not finite gives NaN, and no gradient; an
-        inverted side counts as 0.
+      boxes1: [..., 4], or a RaggedTensor [N, (R), 4]; float32 or float64, other numbers are
+        cast to float32 (to float64 if the other boxes are). A box that is not finite gives
+        NaN, and no gradient; an inverted side counts as 0.
       boxes2: [..., 4], with leading dims that broadcast with those of boxes1, ragged as
         boxes1 is.
       mode: "iou", "giou", "diou" or "ciou".
@@ -124,8 +143,9 @@ def box_iou_loss(boxes1, boxes2, *, mode: str = "giou", box_format: str = "xyxy"
       name: name of the op.
 
     Returns:
-      [...], the broadcast dims, a RaggedTensor [N, (R)] for ragged boxes; float32, or float64 if any boxes are float64. Differentiable
-      once in both boxes, with the gradients of `box_iou`.
+      [...], the broadcast dims, for ragged boxes a RaggedTensor [N, (R)]; float32, or
+      float64 if any boxes are float64. Differentiable once in both boxes, with the gradients
+      of `box_iou`.
 
     Raises:
       ValueError: an unknown option, a shape that does not fit.

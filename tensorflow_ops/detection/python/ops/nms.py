@@ -1,19 +1,21 @@
 """The public functions of non-maximum suppression."""
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, pfor
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import IntLike, NumberLike, TensorLike
 from tensorflow_ops.detection.python.ops import box_formats
+from tensorflow_ops.detection.python.ops.box_formats import AnyBoxFormat
 
 for _name in ("Nms", "BatchedNms", "MulticlassNms", "SoftNms"):
     tf.no_gradient(f"TensorflowOps>{_name}")
 
-_BOX_FORMATS = (*box_formats.UPRIGHT, "cxcywhr")
+DecayMethod: TypeAlias = Literal["gaussian", "linear"]
 # Kernels read smaller numbers as 0.
 _LEAST_SIGMA = {dtype: float(np.finfo(dtype.as_numpy_dtype).tiny) for dtype in (tf.float32, tf.float64)}
 
@@ -85,7 +87,7 @@ def _limit(name, value):
 
 def _corners(boxes, box_format):
     """Returns boxes and format as the ops take them: overlaps are those of relative boxes, too. Raises ValueError."""
-    return box_formats.to_corners(boxes, arguments.one_of("box_format", box_format, _BOX_FORMATS))
+    return box_formats.to_corners(boxes, arguments.one_of("box_format", box_format, box_formats.ANY))
 
 
 def _dense(boxes, scores):
@@ -126,14 +128,14 @@ def _nms_of_images(boxes, scores, iou_threshold, score_threshold, max_outputs, b
 
 @autograph.not_converted
 def nms(
-    boxes,
-    scores,
-    iou_threshold,
+    boxes: TensorLike,
+    scores: TensorLike,
+    iou_threshold: NumberLike,
     *,
-    score_threshold=None,
-    max_outputs=None,
-    box_format: str = "xyxy",
-    name=None,
+    score_threshold: NumberLike | None = None,
+    max_outputs: IntLike | None = None,
+    box_format: AnyBoxFormat = "xyxy",
+    name: str | None = None,
 ) -> tf.Tensor:
     """Keeps the best of boxes that overlap: non-maximum suppression.
 
@@ -197,15 +199,15 @@ def nms(
 
 @autograph.not_converted
 def batched_nms(
-    boxes,
-    scores,
-    group_ids,
-    iou_threshold,
+    boxes: TensorLike,
+    scores: TensorLike,
+    group_ids: TensorLike,
+    iou_threshold: NumberLike,
     *,
-    score_threshold=None,
-    max_outputs=None,
-    box_format: str = "xyxy",
-    name=None,
+    score_threshold: NumberLike | None = None,
+    max_outputs: IntLike | None = None,
+    box_format: AnyBoxFormat = "xyxy",
+    name: str | None = None,
 ) -> tf.Tensor:
     """Suppresses boxes as `nms` does, but only by boxes of their own group.
 
@@ -290,15 +292,15 @@ def _gather_rows(rows, count, indices, is_box):
 
 @autograph.not_converted
 def multiclass_nms(
-    boxes,
-    scores,
+    boxes: TensorLike,
+    scores: TensorLike,
     *,
-    iou_threshold=0.5,
-    score_threshold=0.0,
-    max_outputs=100,
-    max_outputs_per_class=None,
-    box_format: str = "xyxy",
-    name=None,
+    iou_threshold: NumberLike = 0.5,
+    score_threshold: NumberLike | None = 0.0,
+    max_outputs: IntLike = 100,
+    max_outputs_per_class: IntLike | None = None,
+    box_format: AnyBoxFormat = "xyxy",
+    name: str | None = None,
 ) -> Detections:
     """Finds the detections of each image: suppression in each class, then the best of all classes.
 
@@ -374,16 +376,16 @@ def multiclass_nms(
 
 @autograph.not_converted
 def soft_nms(
-    boxes,
-    scores,
+    boxes: TensorLike,
+    scores: TensorLike,
     *,
-    method: str = "gaussian",
-    sigma=0.5,
-    iou_threshold=0.3,
-    score_threshold=0.001,
-    max_outputs=None,
-    box_format: str = "xyxy",
-    name=None,
+    method: DecayMethod = "gaussian",
+    sigma: NumberLike = 0.5,
+    iou_threshold: NumberLike = 0.3,
+    score_threshold: NumberLike | None = 0.001,
+    max_outputs: IntLike | None = None,
+    box_format: AnyBoxFormat = "xyxy",
+    name: str | None = None,
 ) -> SoftNms:
     """Lowers the scores of boxes that overlap better ones, instead of dropping them.
 
@@ -429,7 +431,7 @@ def soft_nms(
         *ops.tensorflow_ops_soft_nms(
             boxes=boxes,
             scores=scores,
-            method=arguments.one_of("method", method, ("gaussian", "linear")),
+            method=arguments.one_of("method", method, get_args(DecayMethod)),
             sigma=_sigma(sigma, dtype),
             iou_threshold=_iou_threshold(iou_threshold, dtype),
             score_threshold=_score_threshold(-math.inf if score_threshold is None else score_threshold, dtype),

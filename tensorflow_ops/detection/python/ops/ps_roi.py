@@ -3,23 +3,27 @@
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import roi_arguments
+from tensorflow_ops.detection.python.ops.box_formats import BoxFormat
+from tensorflow_ops.detection.python.ops.roi_arguments import ChannelOrder, OutputSize
 
 
 @autograph.not_converted
 def ps_roi_pool(
-    features,
-    boxes,
-    box_indices=None,
-    output_size=None,
+    features: TensorLike,
+    boxes: TensorLike,
+    box_indices: TensorLike | None = None,
+    output_size: OutputSize | None = None,
     *,
     spatial_scale: float = 1.0,
-    channel_order: str = "channel_major",
-    data_format: str = "NHWC",
-    box_format: str = "xyxy",
+    channel_order: ChannelOrder = "channel_major",
+    data_format: DataFormat = "NHWC",
+    box_format: BoxFormat = "xyxy",
     normalized: bool = False,
-    name=None,
+    name: str | None = None,
 ) -> tf.Tensor:
     """Pools each box into bins by averaging pixels, each bin from its own channels.
 
@@ -95,18 +99,18 @@ def ps_roi_pool(
 
 @autograph.not_converted
 def ps_roi_align(
-    features,
-    boxes,
-    box_indices=None,
-    output_size=None,
+    features: TensorLike,
+    boxes: TensorLike,
+    box_indices: TensorLike | None = None,
+    output_size: OutputSize | None = None,
     *,
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
-    channel_order: str = "channel_major",
-    data_format: str = "NHWC",
-    box_format: str = "xyxy",
+    channel_order: ChannelOrder = "channel_major",
+    data_format: DataFormat = "NHWC",
+    box_format: BoxFormat = "xyxy",
     normalized: bool = False,
-    name=None,
+    name: str | None = None,
 ) -> tf.Tensor:
     """Pools each box into bins by averaging bilinear samples, each bin from its own channels.
 

@@ -1,27 +1,33 @@
 """The public functions of RoIAlign, on one feature map and on a pyramid of them."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import roi_arguments
+from tensorflow_ops.detection.python.ops.box_formats import BoxFormat
+from tensorflow_ops.detection.python.ops.roi_arguments import BinValue, OutputSize
 
 
 @autograph.not_converted
 def roi_align(
-    features,
-    boxes,
-    box_indices=None,
-    output_size=None,
+    features: TensorLike,
+    boxes: TensorLike,
+    box_indices: TensorLike | None = None,
+    output_size: OutputSize | None = None,
     *,
     spatial_scale: float = 1.0,
     sampling_ratio: int = 0,
     aligned: bool = True,
-    mode: str = "avg",
-    data_format: str = "NHWC",
-    box_format: str = "xyxy",
+    mode: BinValue = "avg",
+    data_format: DataFormat = "NHWC",
+    box_format: BoxFormat = "xyxy",
     normalized: bool = False,
-    name=None,
+    name: str | None = None,
 ) -> tf.Tensor:
     """Pools each box into bins by averaging bilinear samples of the features.
 
@@ -108,20 +114,20 @@ def roi_align(
 
 @autograph.not_converted
 def multiscale_roi_align(
-    features,
-    boxes,
-    box_indices=None,
-    output_size=None,
+    features: Sequence[TensorLike],
+    boxes: TensorLike,
+    box_indices: TensorLike | None = None,
+    output_size: OutputSize | None = None,
     *,
-    strides,
+    strides: Sequence[float],
     sampling_ratio: int = 2,
     aligned: bool = True,
     canonical_box_size: float = 224.0,
     canonical_stride: float = 16,
-    data_format: str = "NHWC",
-    box_format: str = "xyxy",
+    data_format: DataFormat = "NHWC",
+    box_format: BoxFormat = "xyxy",
     normalized: bool = False,
-    name=None,
+    name: str | None = None,
 ) -> tf.Tensor:
     """Pools each box from the level of a feature pyramid that fits its size.
 

@@ -1,12 +1,18 @@
 """Checks and conversions that the region pooling functions and layers share: options, boxes, feature maps."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, axes
+from tensorflow_ops.core.python.type_aliases import IntLike
 from tensorflow_ops.detection.python.ops import box_formats
+
+OutputSize: TypeAlias = IntLike | Sequence[IntLike]
+BinValue: TypeAlias = Literal["avg", "max"]
+ChannelOrder: TypeAlias = Literal["channel_major", "bin_major"]
 
 # kMaxLevels, kMaxSamplingRatio and kMaxOnAxis of the kernels.
 _MAX_LEVELS = 16
@@ -23,7 +29,7 @@ def _positive(name, value):
     return arguments.static_number(name, value, "a positive, finite number", _fits_float32)
 
 
-def _one_of(*options):
+def _one_of(options):
     return lambda name, value: arguments.one_of(name, value, options)
 
 
@@ -50,13 +56,13 @@ _CHECKS = {
     "spatial_scale": _positive,
     "sampling_ratio": _sampling_ratio,
     "aligned": arguments.static_bool,
-    "mode": _one_of("avg", "max"),
-    "channel_order": _one_of("channel_major", "bin_major"),
+    "mode": _one_of(get_args(BinValue)),
+    "channel_order": _one_of(get_args(ChannelOrder)),
     "strides": _increasing,
     "canonical_box_size": _positive,
     "canonical_stride": _positive,
-    "data_format": _one_of(*axes.DATA_FORMATS),
-    "box_format": _one_of(*box_formats.UPRIGHT),
+    "data_format": _one_of(axes.DATA_FORMATS),
+    "box_format": _one_of(box_formats.UPRIGHT),
     "normalized": arguments.static_bool,
 }
 

@@ -79,7 +79,7 @@ class BoxFormsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(
             tf.errors.InvalidArgumentError, r"box_indices\[5\] is 2147483647, expected \[0, 2\)"
         ):
-            _in_one_list(_FUNCTIONS[name], indices=indices + [0, 0, 0, 0, 0, 2**32])
+            _in_one_list(_FUNCTIONS[name], indices=tf.constant([0, 0, 0, 1, 1, 2**32], tf.int64))
 
     @pairwise(name=tuple(_FUNCTIONS), box_format=tuple(_FORMATS), normalized=(False, True))
     def test_formats(self, name, box_format, normalized):

@@ -5,8 +5,12 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import roi_arguments
+from tensorflow_ops.detection.python.ops.box_formats import BoxFormat
+from tensorflow_ops.detection.python.ops.roi_arguments import OutputSize
 
 
 class RoIPoolWithArgmax(NamedTuple):
@@ -18,16 +22,16 @@ class RoIPoolWithArgmax(NamedTuple):
 
 @autograph.not_converted
 def roi_pool_with_argmax(
-    features,
-    boxes,
-    box_indices=None,
-    output_size=None,
+    features: TensorLike,
+    boxes: TensorLike,
+    box_indices: TensorLike | None = None,
+    output_size: OutputSize | None = None,
     *,
     spatial_scale: float = 1.0,
-    data_format: str = "NHWC",
-    box_format: str = "xyxy",
+    data_format: DataFormat = "NHWC",
+    box_format: BoxFormat = "xyxy",
     normalized: bool = False,
-    name=None,
+    name: str | None = None,
 ) -> RoIPoolWithArgmax:
     """Pools as `roi_pool` does, and returns the pixel of each maximum.
 
@@ -71,16 +75,16 @@ def roi_pool_with_argmax(
 
 @autograph.not_converted
 def roi_pool(
-    features,
-    boxes,
-    box_indices=None,
-    output_size=None,
+    features: TensorLike,
+    boxes: TensorLike,
+    box_indices: TensorLike | None = None,
+    output_size: OutputSize | None = None,
     *,
     spatial_scale: float = 1.0,
-    data_format: str = "NHWC",
-    box_format: str = "xyxy",
+    data_format: DataFormat = "NHWC",
+    box_format: BoxFormat = "xyxy",
     normalized: bool = False,
-    name=None,
+    name: str | None = None,
 ) -> tf.Tensor:
     """Pools each box into bins by taking the maximum of each bin's pixels.
 

@@ -1,14 +1,18 @@
 """The public function connected_components."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import tensorflow as tf
 
 from tensorflow_ops.core.python import autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.image.python.ops import mask_arguments
 
 tf.no_gradient("TensorflowOps>ConnectedComponents")
+
+Connectivity: TypeAlias = Literal[4, 8]
+_CONNECTIVITIES = get_args(Connectivity)
 
 
 class ConnectedComponents(NamedTuple):
@@ -19,7 +23,9 @@ class ConnectedComponents(NamedTuple):
 
 
 @autograph.not_converted
-def connected_components(images, *, connectivity: int = 4, name=None) -> ConnectedComponents:
+def connected_components(
+    images: TensorLike, *, connectivity: Connectivity = 4, name: str | None = None
+) -> ConnectedComponents:
     """Labels the connected components of each plane.
 
     A plane is one channel of one image. A component is a maximal set of pixels of one
@@ -57,7 +63,7 @@ def connected_components(images, *, connectivity: int = 4, name=None) -> Connect
       ValueError: images of another dtype or rank, another connectivity.
       InvalidArgumentError: the same errors, found at run time; too many pixels.
     """
-    if not isinstance(connectivity, int) or isinstance(connectivity, bool) or connectivity not in (4, 8):
+    if not isinstance(connectivity, int) or isinstance(connectivity, bool) or connectivity not in _CONNECTIVITIES:
         raise ValueError(f"connectivity is {connectivity!r}, expected 4 or 8")
     images = mask_arguments.images_tensor(
         images, mask_arguments.DISCRETE_DTYPES, "bool or an integer: compare floats first, as in images > 0.5"

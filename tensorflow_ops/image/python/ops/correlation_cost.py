@@ -3,8 +3,10 @@
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, axes, pfor
+from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.gradients import call, is_needed
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 
 _MAX_OPTION = 2**20  # kMaxCorrelationOption of the kernels
 _LEAST = {"max_displacement": 0, "kernel_size": 1, "stride_1": 1, "stride_2": 1, "padding": 0}
@@ -24,16 +26,16 @@ def check_options(data_format, **options):
 
 @autograph.not_converted
 def correlation_cost(
-    features_a,
-    features_b,
+    features_a: TensorLike,
+    features_b: TensorLike,
     *,
     max_displacement: int,
     kernel_size: int = 1,
     stride_1: int = 1,
     stride_2: int = 1,
     padding: int = 0,
-    data_format: str = "NHWC",
-    name=None,
+    data_format: DataFormat = "NHWC",
+    name: str | None = None,
 ) -> tf.Tensor:
     """Correlates each pixel of one feature map with the pixels around it in another: FlowNet's cost volume.
 

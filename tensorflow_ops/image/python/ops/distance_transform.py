@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import DTypeLike, TensorLike
 from tensorflow_ops.image.python.ops import mask_arguments
 
 # Distances count pixels: they do not change with a pixel's value until it is zero.
@@ -13,7 +14,9 @@ _MIN_SPACING, _MAX_SPACING = 1e-38, 1e38
 
 
 @autograph.not_converted
-def euclidean_distance_transform(images, *, spacing=(1.0, 1.0), dtype=tf.float32, name=None) -> tf.Tensor:
+def euclidean_distance_transform(
+    images: TensorLike, *, spacing: TensorLike = (1.0, 1.0), dtype: DTypeLike = tf.float32, name: str | None = None
+) -> tf.Tensor:
     """Returns the distance from each pixel to the nearest zero pixel of its plane.
 
     A plane is one channel of one image. Its distances are

@@ -1,13 +1,18 @@
 """The public functions grid_sample and dense_image_warp."""
 
+from typing import Literal, TypeAlias, get_args
+
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, axes
+from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.image.python.ops import grid_sample_grad  # noqa: F401  (registers the gradients)
 
-MODES = ("bilinear", "nearest", "bicubic")
-PADDING_MODES = ("zeros", "border", "reflection")
+Interpolation: TypeAlias = Literal["bilinear", "nearest", "bicubic"]
+PaddingMode: TypeAlias = Literal["zeros", "border", "reflection"]
+MODES, PADDING_MODES = get_args(Interpolation), get_args(PaddingMode)
 
 
 def _image_tensors(names, images, places):
@@ -29,15 +34,15 @@ def _sample_in_one_image(features, grid, options, name):
 
 @autograph.not_converted
 def grid_sample(
-    features,
-    grid,
+    features: TensorLike,
+    grid: TensorLike,
     *,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
+    mode: Interpolation = "bilinear",
+    padding_mode: PaddingMode = "zeros",
     align_corners: bool = False,
     normalized: bool = True,
-    data_format: str = "NHWC",
-    name=None,
+    data_format: DataFormat = "NHWC",
+    name: str | None = None,
 ) -> tf.Tensor:
     """Samples features at the places of a grid: `torch.nn.functional.grid_sample`, any number of grid dims.
 
@@ -105,7 +110,7 @@ def grid_sample(
 
 
 @autograph.not_converted
-def dense_image_warp(images, flow, *, name=None) -> tf.Tensor:
+def dense_image_warp(images: TensorLike, flow: TensorLike, *, name: str | None = None) -> tf.Tensor:
     """Warps images by a flow, subtracted from each pixel's place: TensorFlow Addons' function of this name.
 
         output[b, j, i] = images[b] at (j - flow[b, j, i, 0], i - flow[b, j, i, 1])

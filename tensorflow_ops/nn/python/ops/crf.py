@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import nn_arguments
 
 
@@ -33,7 +34,14 @@ def _scores(logits, transitions, lengths):
 
 
 @autograph.not_converted
-def crf_log_likelihood(labels, logits, transitions, *, lengths=None, name=None) -> tf.Tensor:
+def crf_log_likelihood(
+    labels: TensorLike,
+    logits: TensorLike,
+    transitions: TensorLike,
+    *,
+    lengths: TensorLike | None = None,
+    name: str | None = None,
+) -> tf.Tensor:
     """Log likelihood of tag sequences in a linear-chain conditional random field.
 
     The score of tags l is sum_t logits[t, l_t] + sum_t transitions[l_t, l_t+1]; their
@@ -76,7 +84,9 @@ def crf_log_likelihood(labels, logits, transitions, *, lengths=None, name=None) 
 
 
 @autograph.not_converted
-def crf_decode(logits, transitions, *, lengths=None, name=None) -> CrfDecode:
+def crf_decode(
+    logits: TensorLike, transitions: TensorLike, *, lengths: TensorLike | None = None, name: str | None = None
+) -> CrfDecode:
     """Finds the tag sequence of the highest score in a linear-chain conditional random field.
 
     `crf_log_likelihood` defines scores. Of equal scores the lowest tag wins, at the end and
@@ -112,7 +122,9 @@ def crf_decode(logits, transitions, *, lengths=None, name=None) -> CrfDecode:
 
 
 @autograph.not_converted
-def crf_marginals(logits, transitions, *, lengths=None, name=None) -> tf.Tensor:
+def crf_marginals(
+    logits: TensorLike, transitions: TensorLike, *, lengths: TensorLike | None = None, name: str | None = None
+) -> tf.Tensor:
     """Probability of each tag at each frame in a linear-chain conditional random field.
 
     `crf_log_likelihood` defines the probability of a sequence; the marginal of a tag is the

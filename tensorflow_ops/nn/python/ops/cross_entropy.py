@@ -1,23 +1,50 @@
 """The public functions of logits and labels."""
 
+from typing import Literal, overload
+
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, axes
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import log_sum_exp, nn_arguments
 
 
-@autograph.not_converted
+@overload
 def softmax_cross_entropy(
-    labels,
-    logits,
+    labels: TensorLike,
+    logits: TensorLike,
     *,
     axis: int = -1,
     label_smoothing: float = 0.0,
-    class_weights=None,
+    class_weights: TensorLike | None = None,
+    softcap: float | None = None,
+    return_log_sum_exp: Literal[False] = False,
+    name: str | None = None,
+) -> tf.Tensor: ...
+@overload
+def softmax_cross_entropy(
+    labels: TensorLike,
+    logits: TensorLike,
+    *,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    class_weights: TensorLike | None = None,
+    softcap: float | None = None,
+    return_log_sum_exp: Literal[True],
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]: ...
+@autograph.not_converted
+def softmax_cross_entropy(
+    labels: TensorLike,
+    logits: TensorLike,
+    *,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    class_weights: TensorLike | None = None,
     softcap: float | None = None,
     return_log_sum_exp: bool = False,
-    name=None,
+    name: str | None = None,
 ) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """Cross entropy of label distributions and the softmax of logits, -sum t log p.
 
@@ -105,19 +132,47 @@ def _broadcast(labels, logits):
     return tf.broadcast_to(labels, tf.shape(logits))
 
 
-@autograph.not_converted
+@overload
 def sparse_softmax_cross_entropy(
-    labels,
-    logits,
+    labels: TensorLike,
+    logits: TensorLike,
     *,
     axis: int = -1,
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
-    class_weights=None,
+    class_weights: TensorLike | None = None,
+    softcap: float | None = None,
+    return_log_sum_exp: Literal[False] = False,
+    name: str | None = None,
+) -> tf.Tensor: ...
+@overload
+def sparse_softmax_cross_entropy(
+    labels: TensorLike,
+    logits: TensorLike,
+    *,
+    axis: int = -1,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    class_weights: TensorLike | None = None,
+    softcap: float | None = None,
+    return_log_sum_exp: Literal[True],
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]: ...
+@autograph.not_converted
+def sparse_softmax_cross_entropy(
+    labels: TensorLike,
+    logits: TensorLike,
+    *,
+    axis: int = -1,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    class_weights: TensorLike | None = None,
     softcap: float | None = None,
     return_log_sum_exp: bool = False,
-    name=None,
+    name: str | None = None,
 ) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """Cross entropy of class labels and the softmax of logits, -log p[label].
 
@@ -185,7 +240,7 @@ def sparse_softmax_cross_entropy(
 
 
 @autograph.not_converted
-def label_log_prob(labels, logits, *, name=None) -> tf.Tensor:
+def label_log_prob(labels: TensorLike, logits: TensorLike, *, name: str | None = None) -> tf.Tensor:
     """Log-probability of each row's label, x[label] - log sum e^x.
 
     Equals `log_prob_from_logits` at the labels, without a [..., classes] result. Scores

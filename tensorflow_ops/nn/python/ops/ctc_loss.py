@@ -4,12 +4,20 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import sequence_arguments
 
 
 @autograph.not_converted
 def ctc_loss(
-    labels, logits, label_lengths, logit_lengths, *, blank_index: int = 0, zero_infinity: bool = False, name=None
+    labels: TensorLike,
+    logits: TensorLike,
+    label_lengths: TensorLike,
+    logit_lengths: TensorLike,
+    *,
+    blank_index: int = 0,
+    zero_infinity: bool = False,
+    name: str | None = None,
 ) -> tf.Tensor:
     """Connectionist temporal classification: minus the log probability of label sequences without an alignment.
 

@@ -1,10 +1,18 @@
 """The public function of deformable convolution."""
 
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
+
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, axes
+from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import deformable_grad  # noqa: F401  (registers gradients)
+
+PaddingName: TypeAlias = Literal["VALID", "SAME"]
+PaddingSizes: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 
 
 def pair(name, value, minimum):
@@ -19,7 +27,7 @@ def pair(name, value, minimum):
 def check_padding(padding):
     """Returns the attrs padding and paddings (top, bottom, left, right). Raises ValueError."""
     if isinstance(padding, str):
-        return arguments.one_of("padding", padding, ("VALID", "SAME")), (0, 0, 0, 0)
+        return arguments.one_of("padding", padding, get_args(PaddingName)), (0, 0, 0, 0)
     if isinstance(padding, list | tuple) and len(padding) == 2 and all(isinstance(p, list | tuple) for p in padding):
         sides = [pair("padding", p, 0) for p in padding]
     else:
@@ -36,17 +44,17 @@ def _tensor(name, value, dtype, shape):
 
 @autograph.not_converted
 def deform_conv2d(
-    features,
-    offsets,
-    filters,
+    features: TensorLike,
+    offsets: TensorLike,
+    filters: TensorLike,
     *,
-    mask=None,
-    bias=None,
-    strides=1,
-    padding="VALID",
-    dilations=1,
-    data_format: str = "NHWC",
-    name=None,
+    mask: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    strides: int | Sequence[int] = 1,
+    padding: PaddingName | PaddingSizes = "VALID",
+    dilations: int | Sequence[int] = 1,
+    data_format: DataFormat = "NHWC",
+    name: str | None = None,
 ) -> tf.Tensor:
     """Convolves features that are read at learned offsets: deformable convolution, v1 and v2.
 

@@ -1,9 +1,12 @@
 """The public function of multi-scale deformable attention."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import deformable_grad  # noqa: F401  (registers gradients)
 
 
@@ -19,7 +22,13 @@ def _num_points(num_points):
 
 @autograph.not_converted
 def multiscale_deformable_attention(
-    values, spatial_shapes, sampling_locations, attention_weights, *, num_points=None, name=None
+    values: TensorLike,
+    spatial_shapes: TensorLike,
+    sampling_locations: TensorLike,
+    attention_weights: TensorLike,
+    *,
+    num_points: Sequence[int] | None = None,
+    name: str | None = None,
 ) -> tf.Tensor:
     """Sums bilinear samples of feature maps of several sizes, weighted: deformable attention.
 

@@ -1,17 +1,21 @@
 """The public function of Gaussians."""
 
 import functools
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, axes
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 
 _NAMES = ("q's means", "q's log variances", "p's means", "p's log variances")
 
 
 @autograph.not_converted
-def gaussian_kl(q, p=None, *, axis: int = -1, name=None) -> tf.Tensor:
+def gaussian_kl(
+    q: Sequence[TensorLike], p: Sequence[TensorLike] | None = None, *, axis: int = -1, name: str | None = None
+) -> tf.Tensor:
     """Kullback-Leibler divergence KL(q || p) of Gaussians with independent dimensions.
 
     With means m and log variances s it is the sum over the axis of

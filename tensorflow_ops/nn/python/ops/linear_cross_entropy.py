@@ -1,5 +1,7 @@
 """The public function of a linear classifier's loss, computed in chunks of rows."""
 
+from typing import Literal, overload
+
 import tensorflow as tf
 
 # TensorFlow has no public API to stop tapes; a wheel fits one TensorFlow release.
@@ -7,6 +9,7 @@ from tensorflow.python.eager import record
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import nn_arguments
 
 # Size of a chunk's logits: large enough for a fast matmul, small beside the weights of a large vocabulary.
@@ -15,20 +18,50 @@ _CHUNK_BYTES = 2**25
 _MIN_CHUNK_ROWS = 256
 
 
-@autograph.not_converted
+@overload
 def linear_cross_entropy(
-    features,
-    weight,
-    labels,
+    features: TensorLike,
+    weight: TensorLike,
+    labels: TensorLike,
     *,
-    bias=None,
+    bias: TensorLike | None = None,
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
-    class_weights=None,
+    class_weights: TensorLike | None = None,
+    softcap: float | None = None,
+    return_log_sum_exp: Literal[False] = False,
+    name: str | None = None,
+) -> tf.Tensor: ...
+@overload
+def linear_cross_entropy(
+    features: TensorLike,
+    weight: TensorLike,
+    labels: TensorLike,
+    *,
+    bias: TensorLike | None = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    class_weights: TensorLike | None = None,
+    softcap: float | None = None,
+    return_log_sum_exp: Literal[True],
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]: ...
+@autograph.not_converted
+def linear_cross_entropy(
+    features: TensorLike,
+    weight: TensorLike,
+    labels: TensorLike,
+    *,
+    bias: TensorLike | None = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    class_weights: TensorLike | None = None,
     softcap: float | None = None,
     return_log_sum_exp: bool = False,
-    name=None,
+    name: str | None = None,
 ) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """Loss of a linear classifier that never holds all logits in memory.
 

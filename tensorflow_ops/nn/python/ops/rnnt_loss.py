@@ -4,11 +4,20 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import sequence_arguments
 
 
 @autograph.not_converted
-def rnnt_loss(labels, logits, label_lengths, logit_lengths, *, blank_index: int = 0, name=None) -> tf.Tensor:
+def rnnt_loss(
+    labels: TensorLike,
+    logits: TensorLike,
+    label_lengths: TensorLike,
+    logit_lengths: TensorLike,
+    *,
+    blank_index: int = 0,
+    name: str | None = None,
+) -> tf.Tensor:
     """Loss of a transducer (RNN-T): minus the log probability of label sequences without an alignment.
 
     logits[b, t, u] are the classes' scores at frame t after u labels. With log

@@ -4,11 +4,12 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import nn_arguments
 
 
 @autograph.not_converted
-def softmax(logits, *, axis: int = -1, name=None) -> tf.Tensor:
+def softmax(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Probabilities of classes, e^x / sum e^x along an axis.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -40,7 +41,7 @@ def softmax(logits, *, axis: int = -1, name=None) -> tf.Tensor:
 
 
 @autograph.not_converted
-def log_prob_from_logits(logits, *, axis: int = -1, name=None) -> tf.Tensor:
+def log_prob_from_logits(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Log-probabilities of classes, x - log sum e^x along an axis: the log-softmax.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -72,7 +73,7 @@ def log_prob_from_logits(logits, *, axis: int = -1, name=None) -> tf.Tensor:
 
 
 @autograph.not_converted
-def softmax_entropy(logits, *, axis: int = -1, name=None) -> tf.Tensor:
+def softmax_entropy(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Entropy of each row's softmax, -sum p log p, in nats.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo

@@ -1,14 +1,16 @@
 """The public function beam_search. beam_search_options.py has its checks, beam_search_loop.py the search."""
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python.type_aliases import IntLike, NumberLike, TensorLike
 from tensorflow_ops.seq2seq.python.ops import decoder
 from tensorflow_ops.seq2seq.python.ops.beam_search_loop import BeamSearch
-from tensorflow_ops.seq2seq.python.ops.beam_search_options import Options
+from tensorflow_ops.seq2seq.python.ops.beam_search_options import CutOff, EarlyStopping, LengthNormalization, Options
+from tensorflow_ops.seq2seq.python.ops.seq2seq_arguments import LogitsProcessor, StepFn
 
 
 class BeamSearchResult(NamedTuple):
@@ -21,29 +23,29 @@ class BeamSearchResult(NamedTuple):
 
 
 def beam_search(
-    step_fn: Callable,
-    initial_state,
+    step_fn: StepFn,
+    initial_state: Any,
     *,
-    batch_size,
+    batch_size: IntLike,
     beam_width: int,
-    max_length,
-    bos_id,
-    eos_ids,
+    max_length: IntLike,
+    bos_id: TensorLike,
+    eos_ids: IntLike | Sequence[int],
     pad_id: int | None = None,
-    min_length=0,
-    length_penalty: float = 0.0,
-    length_normalization: Literal["gnmt", "length"] = "gnmt",
-    cut_off: Literal["end", "count"] = "end",
-    early_stopping: bool | Literal["never"] = True,
+    min_length: IntLike = 0,
+    length_penalty: NumberLike = 0.0,
+    length_normalization: LengthNormalization = "gnmt",
+    cut_off: CutOff = "end",
+    early_stopping: EarlyStopping = True,
     num_return_sequences: int = 1,
     num_groups: int = 1,
     diversity_penalty: float = 0.0,
-    logits_processor: Callable | None = None,
+    logits_processor: LogitsProcessor | None = None,
     process_log_probs: bool = False,
-    prompt=None,
-    prompt_lengths=None,
-    history=None,
-    name=None,
+    prompt: TensorLike | None = None,
+    prompt_lengths: TensorLike | None = None,
+    history: TensorLike | None = None,
+    name: str | None = None,
 ) -> BeamSearchResult:
     """Searches for the sequences of highest score under an autoregressive model.
 

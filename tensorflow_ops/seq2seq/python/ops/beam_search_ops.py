@@ -1,11 +1,13 @@
 """The public functions of one step: beam_search_step, gather_tree, batch_gather."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import IntLike, TensorLike
 from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments
 
 # Neither the selection nor its scores are differentiable: decode first, then score with label_log_prob.
@@ -28,16 +30,16 @@ class BeamSearchStep(NamedTuple):
 
 @autograph.not_converted
 def beam_search_step(
-    logits,
-    log_probs,
-    finished,
-    lengths,
+    logits: TensorLike,
+    log_probs: TensorLike,
+    finished: TensorLike,
+    lengths: TensorLike,
     *,
-    eos_ids,
+    eos_ids: IntLike | Sequence[int],
     beam_width: int | None = None,
     length_penalty: float = 0.0,
-    forbidden=None,
-    name=None,
+    forbidden: TensorLike | None = None,
+    name: str | None = None,
 ) -> BeamSearchStep:
     """Extends K beams by one token each, and keeps the best W of all candidates.
 
@@ -159,7 +161,9 @@ def step(
 
 
 @autograph.not_converted
-def gather_tree(token_ids, parent_ids, lengths, *, pad_id, name=None) -> tf.Tensor:
+def gather_tree(
+    token_ids: TensorLike, parent_ids: TensorLike, lengths: TensorLike, *, pad_id: IntLike, name: str | None = None
+) -> tf.Tensor:
     """Follows beams back through their parents, and returns their tokens.
 
     For each step, beam search stores the token of each beam and the beam it was added to.
@@ -208,7 +212,7 @@ def gather_tree(token_ids, parent_ids, lengths, *, pad_id, name=None) -> tf.Tens
 
 
 @autograph.not_converted
-def batch_gather(params, indices, *, name=None) -> tf.Tensor:
+def batch_gather(params: TensorLike, indices: TensorLike, *, name: str | None = None) -> tf.Tensor:
     """Gathers entries of each example: params[b, indices[b, i]] for each b and i.
 
     Reorders beams, for example, or looks up values at token ids.

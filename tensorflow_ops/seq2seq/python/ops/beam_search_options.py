@@ -2,10 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments
+
+LengthNormalization: TypeAlias = Literal["gnmt", "length"]
+CutOff: TypeAlias = Literal["end", "count"]
+EarlyStopping: TypeAlias = bool | Literal["never"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +54,8 @@ class Options:
         options["pad_id"] = seq2seq_arguments.pad_id_or_default(options["pad_id"], options["eos_ids"])
         options["max_length"] = seq2seq_arguments.max_length(options["max_length"])
         options["min_length"] = arguments.int_scalar("min_length", options["min_length"], 0)
-        for name, values in (("length_normalization", ("gnmt", "length")), ("cut_off", ("end", "count"))):
-            options[name] = arguments.one_of(name, options[name], values)
+        for name, values in (("length_normalization", LengthNormalization), ("cut_off", CutOff)):
+            options[name] = arguments.one_of(name, options[name], get_args(values))
         shortest, longest = options["min_length"], options["max_length"]
         if (
             options["eos_ids"]

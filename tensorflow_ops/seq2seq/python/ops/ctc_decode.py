@@ -1,14 +1,15 @@
 """The public CTC decoders. ctc_decode_loop.py has the loop of a search with a language model."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import nn_arguments, sequence_arguments
 from tensorflow_ops.seq2seq.python.ops import ctc_decode_grad, ctc_decode_loop, decoder, seq2seq_arguments
+from tensorflow_ops.seq2seq.python.ops.seq2seq_arguments import StepFn
 
 
 class CtcDecode(NamedTuple):
@@ -43,7 +44,13 @@ def _inputs(logits, logit_lengths, blank_index, pad_id):
 
 @autograph.not_converted
 def ctc_greedy_decode(
-    logits, logit_lengths, *, blank_index: int = 0, merge_repeated: bool = True, pad_id: int = -1, name=None
+    logits: TensorLike,
+    logit_lengths: TensorLike,
+    *,
+    blank_index: int = 0,
+    merge_repeated: bool = True,
+    pad_id: int = -1,
+    name: str | None = None,
 ) -> CtcDecode:
     """Decodes CTC: the labels of the most probable path, which has each frame's best class.
 
@@ -91,18 +98,18 @@ def ctc_greedy_decode(
 
 @autograph.takes_keras_tensors
 def ctc_beam_search_decode(
-    logits,
-    logit_lengths,
+    logits: TensorLike,
+    logit_lengths: TensorLike,
     *,
     beam_width: int = 100,
     top_paths: int = 1,
     blank_index: int = 0,
-    step_fn: Callable | None = None,
-    initial_state=None,
+    step_fn: StepFn | None = None,
+    initial_state: Any = None,
     lm_weight: float = 1.0,
     label_bonus: float = 0.0,
     pad_id: int = -1,
-    name=None,
+    name: str | None = None,
 ) -> CtcBeamSearchDecode:
     """Decodes CTC: the most probable label sequences that a prefix beam search finds.
 

@@ -14,12 +14,15 @@ array([[False, False,  True,  True]])
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python.type_aliases import IntLike, NumberLike
 from tensorflow_ops.seq2seq.python.ops import decoder, sampling_filters, seq2seq_arguments
+from tensorflow_ops.seq2seq.python.ops.seq2seq_arguments import LogitsProcessor
 
 __all__ = [
     "bad_words",
@@ -36,10 +39,14 @@ __all__ = [
     "typical_p",
 ]
 
+# A LogitsProcessor of logits only, and one that returns forbidden tokens, too.
+ChangesLogits: TypeAlias = Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor]
+ForbidsTokens: TypeAlias = Callable[[Any, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+
 _not_converted = tf.autograph.experimental.do_not_convert
 
 
-def repetition_penalty(penalty: float) -> Callable:
+def repetition_penalty(penalty: NumberLike) -> ChangesLogits:
     """Lowers the logits of tokens that a sequence contains: multiplies negative ones by the penalty, divides others.
 
     The penalty of CTRL (arXiv:1909.05858, section 4.1). It depends on the zero point of the
@@ -73,7 +80,7 @@ def repetition_penalty(penalty: float) -> Callable:
     return process
 
 
-def no_repeat_ngrams(size: int) -> Callable:
+def no_repeat_ngrams(size: int) -> ForbidsTokens:
     """Forbids tokens that would repeat an n-gram of the sequence, of `size` tokens.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -109,7 +116,7 @@ def no_repeat_ngrams(size: int) -> Callable:
     return process
 
 
-def bad_words(words: Iterable[Iterable[int]]) -> Callable:
+def bad_words(words: Iterable[Iterable[int]]) -> ForbidsTokens:
     """Forbids sequences of tokens: the last token of each, after the tokens before it.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -137,7 +144,7 @@ def bad_words(words: Iterable[Iterable[int]]) -> Callable:
     return process
 
 
-def sequence_bias(biases: Mapping | Iterable) -> Callable:
+def sequence_bias(biases: Mapping[Any, float] | Iterable[tuple[Iterable[int], float]]) -> ChangesLogits:
     """Adds a bias to the logit of the last token of each sequence, after the tokens before it.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -170,7 +177,7 @@ def sequence_bias(biases: Mapping | Iterable) -> Callable:
     return process
 
 
-def suppress_tokens(ids: Iterable[int], *, first_steps: int | None = None) -> Callable:
+def suppress_tokens(ids: Iterable[int], *, first_steps: int | None = None) -> ForbidsTokens:
     """Forbids tokens in all steps, or in the first ones.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -204,7 +211,7 @@ def suppress_tokens(ids: Iterable[int], *, first_steps: int | None = None) -> Ca
     return process
 
 
-def force_tokens(ids: int | Iterable[int], *, step) -> Callable:
+def force_tokens(ids: int | Iterable[int], *, step: IntLike) -> ChangesLogits:
     """Forces a token in one step: its logit becomes 0, those of others -inf.
 
     Step 0 forces the first token; step max_length - 1 the last one, such as the end token.
@@ -247,7 +254,7 @@ def force_tokens(ids: int | Iterable[int], *, step) -> Callable:
     return process
 
 
-def temperature(value: float) -> Callable:
+def temperature(value: NumberLike) -> ChangesLogits:
     """Divides logits by a temperature, as the option of `sample` does.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -274,7 +281,7 @@ def temperature(value: float) -> Callable:
     return process
 
 
-def top_k(k: int) -> Callable:
+def top_k(k: int) -> ChangesLogits:
     """Keeps the k likeliest tokens, as the option of `sample` does: the logits of others become -inf.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -301,7 +308,7 @@ def top_k(k: int) -> Callable:
     return process
 
 
-def top_p(p: float) -> Callable:
+def top_p(p: NumberLike) -> ChangesLogits:
     """Keeps the smallest set of likeliest tokens with a total probability of at least p, as in `sample`.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -333,7 +340,7 @@ def top_p(p: float) -> Callable:
     return process
 
 
-def min_p(p: float) -> Callable:
+def min_p(p: NumberLike) -> ChangesLogits:
     """Keeps tokens at least p times as likely as the likeliest, as the option of `sample` does.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -354,7 +361,7 @@ def min_p(p: float) -> Callable:
     return _filter_of_weights(sampling_filters.min_p, seq2seq_arguments.probability("min_p", p))
 
 
-def typical_p(p: float) -> Callable:
+def typical_p(p: NumberLike) -> ChangesLogits:
     """Keeps the most typical tokens with a total probability of at least p, as the option of `sample` does.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
@@ -376,7 +383,7 @@ def typical_p(p: float) -> Callable:
     return chain() if _keeps_all(p) else _filter_of_weights(sampling_filters.typical_p, p)
 
 
-def chain(*processors: Callable) -> Callable:
+def chain(*processors: LogitsProcessor) -> LogitsProcessor:
     """Combines processors: each reads the logits of the one before; a token that one forbids is forbidden.
 
     Forbidden tokens keep their logits, but `top_k`, `top_p`, `min_p` and `typical_p` choose

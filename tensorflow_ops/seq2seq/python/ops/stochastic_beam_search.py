@@ -1,14 +1,16 @@
 """The public function stochastic_beam_search: draws different sequences from a model."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python.type_aliases import IntLike, NumberLike, TensorLike
 from tensorflow_ops.nn.python.ops import cross_entropy
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
 from tensorflow_ops.seq2seq.python.ops.sampling_options import SamplingOptions, row_seeds, uniform_of_step
+from tensorflow_ops.seq2seq.python.ops.seq2seq_arguments import LogitsProcessor, StepFn
 
 
 class StochasticBeamSearchResult(NamedTuple):
@@ -21,27 +23,27 @@ class StochasticBeamSearchResult(NamedTuple):
 
 
 def stochastic_beam_search(
-    step_fn: Callable,
-    initial_state,
+    step_fn: StepFn,
+    initial_state: Any,
     *,
-    batch_size,
+    batch_size: IntLike,
     beam_width: int,
-    max_length,
-    bos_id,
-    eos_ids,
-    seed,
-    temperature: float = 1.0,
+    max_length: IntLike,
+    bos_id: TensorLike,
+    eos_ids: IntLike | Sequence[int],
+    seed: TensorLike,
+    temperature: NumberLike = 1.0,
     top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    typical_p: float = 1.0,
+    top_p: NumberLike = 1.0,
+    min_p: NumberLike = 0.0,
+    typical_p: NumberLike = 1.0,
     pad_id: int | None = None,
-    min_length=0,
-    logits_processor: Callable | None = None,
-    prompt=None,
-    prompt_lengths=None,
-    history=None,
-    name=None,
+    min_length: IntLike = 0,
+    logits_processor: LogitsProcessor | None = None,
+    prompt: TensorLike | None = None,
+    prompt_lengths: TensorLike | None = None,
+    history: TensorLike | None = None,
+    name: str | None = None,
 ) -> StochasticBeamSearchResult:
     """Draws K different sequences for each example: `sample` without replacement.
 

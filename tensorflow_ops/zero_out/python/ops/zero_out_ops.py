@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.zero_out.python.ops import zero_out_grad  # noqa: F401  (registers the gradients)
 
 
@@ -17,7 +18,7 @@ class ZeroOutWithIndex(NamedTuple):
 
 
 @autograph.not_converted
-def zero_out(x, name=None) -> tf.Tensor:
+def zero_out(x: TensorLike, name: str | None = None) -> tf.Tensor:
     """Keeps the first element of a tensor and zeros the rest.
 
     The op of TensorFlow's guide to custom ops, for any shape and numeric dtype.
@@ -39,7 +40,7 @@ def zero_out(x, name=None) -> tf.Tensor:
 
 
 @autograph.not_converted
-def zero_out_with_index(x, *, preserve_index: int = 0, name=None) -> ZeroOutWithIndex:
+def zero_out_with_index(x: TensorLike, *, preserve_index: int = 0, name: str | None = None) -> ZeroOutWithIndex:
     """Keeps one element of a tensor, zeros the rest, and returns the element's index.
 
     >>> import tensorflow_ops as tfo
