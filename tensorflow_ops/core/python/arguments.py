@@ -166,13 +166,6 @@ def check_dense(name, value):
             raise ValueError(f"{name} is a {kind.__name__}, expected a dense tensor: pass {way_out}")
 
 
-def rows_of_ragged(name, ragged, dims):
-    """Returns a RaggedTensor's values, which are dense. Raises ValueError unless only dim 1 is ragged."""
-    if ragged.ragged_rank != 1:
-        raise ValueError(f"{name} has {ragged.ragged_rank} ragged dims, expected one: {dims}")
-    return ragged.values
-
-
 def float_tensor(name, value):
     """Returns a tensor of a floating dtype that has a kernel. Raises ValueError."""
     tensor = dense_tensor(name, value)

@@ -14,8 +14,6 @@ _MARK.pop("__wrapped__", None)
 # Marked functions by their public names, such as "tensorflow_ops.nn.softmax": what a saved model may call.
 _FUNCTIONS = {}
 
-_KERAS_TENSORS = (keras.KerasTensor, list, tuple)
-
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
 class FunctionOperation(keras.Operation):
@@ -34,12 +32,11 @@ class FunctionOperation(keras.Operation):
         return {"function": self.function, "name": self.name}
 
 
-def _is_symbolic(values):
-    """Returns whether a KerasTensor is among the values, or in a list or tuple among them."""
-    for value in values:
-        if isinstance(value, _KERAS_TENSORS) and (
-            isinstance(value, keras.KerasTensor) or keras.KerasTensor in map(type, value)
-        ):
+def is_among(kind, args, kwargs):
+    """Returns whether a value of a type is among a call's arguments, or in a list or tuple among them."""
+    kinds = (kind, list, tuple)
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, kinds) and (isinstance(value, kind) or kind in map(type, value)):
             return True
     return False
 
@@ -53,7 +50,7 @@ def takes_keras_tensors(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        if _is_symbolic(args) or (kwargs and _is_symbolic(kwargs.values())):
+        if is_among(keras.KerasTensor, args, kwargs):
             return FunctionOperation(public_name, kwargs.pop("name", None))(*args, **kwargs)
         return function(*args, **kwargs)
 

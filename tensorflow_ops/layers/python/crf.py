@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, overload
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python import arguments, library, ragged
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.nn.python.ops import crf
@@ -119,16 +119,16 @@ class CRF(keras.layers.Layer):
 
         Args:
           y_true: [batch, frames] tags, integers or floats with integer values. A sequence
-            ends before its first negative tag.
+            ends before its first negative tag. A RaggedTensor, or a SparseTensor.
           y_pred: the layer's output, [batch, frames, tags].
 
         Returns:
           [batch], in nats.
         """
-        labels = arguments.dense_tensor("y_true", y_true)
-        if not labels.dtype.is_integer:
-            labels = tf.cast(labels, tf.int32)
-        lengths = tf.reduce_sum(tf.math.cumprod(tf.cast(labels >= 0, tf.int32), 1), 1)
+        if not isinstance(y_true, tf.RaggedTensor | tf.SparseTensor):
+            y_true = arguments.dense_tensor("y_true", y_true)
+        labels = y_true if y_true.dtype.is_integer else tf.cast(y_true, tf.int32)
+        labels, lengths = ragged.padded("y_true", labels, "lengths", None, padding=-1)
         logits = arguments.dense_tensor("y_pred", y_pred)
         if self.num_tags == 1 and logits.shape.rank == 2:  # Keras drops an axis of size 1
             logits = logits[..., tf.newaxis]

@@ -4,7 +4,6 @@ import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
-from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import box_iou
 from tensorflow_ops.detection.python.ops.box_formats import BoxFormat
 from tensorflow_ops.detection.python.ops.box_iou import Overlap
@@ -13,7 +12,7 @@ from tensorflow_ops.losses.python.op_loss import LossDType, Reduction
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class BoxIoU(op_loss.OpLoss):
+class BoxIoU(op_loss.RowLoss):
     """1 - overlap of each predicted box with its true box: `tfo.detection.box_iou_loss` as a loss.
 
     >>> import numpy as np, tensorflow_ops as tfo
@@ -23,9 +22,13 @@ class BoxIoU(op_loss.OpLoss):
     0.25
 
     y_true and y_pred are [..., 4], their leading dims broadcast, and each box has a loss.
-    Give padding boxes a sample weight of 0 and finite coordinates, and pass
-    reduction="mean_with_sample_weight": Keras's default divides by the number of boxes,
-    padding included.
+    Padding has none with `ignore_value`. Or pass y_true as a RaggedTensor [N, (R), 4]: the
+    first boxes of y_pred [N, R, 4] then belong to it.
+
+    >>> padded = np.array([[[0, 0, 2, 2], [-1, -1, -1, -1]]], np.float32)
+    >>> loss = tfo.losses.BoxIoU(mode="iou", ignore_value=-1)
+    >>> float(loss(padded, padded[:, :1] + np.zeros([1, 2, 4], np.float32)))
+    0.0
 
     Args:
       mode: "giou", "iou", "diou" or "ciou"; see `tfo.detection.box_iou`.
@@ -34,6 +37,9 @@ class BoxIoU(op_loss.OpLoss):
       reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
         as in `keras.losses.Loss`.
       name: name of the loss.
+      ignore_value: boxes of y_true whose coordinates all have this value, such as Keras's
+        padding -1, have no loss and no gradient, and the means ("sum_over_batch_size",
+        "mean") are over the other boxes. None: there are none.
       dtype: the dtype to cast boxes, losses and sample weights to; None is
         `keras.config.floatx()`. 16-bit boxes are computed in float32.
 
@@ -41,7 +47,7 @@ class BoxIoU(op_loss.OpLoss):
       ValueError: an unknown option; shapes that do not fit.
     """
 
-    _options = ("mode", "box_format")
+    _options = ("mode", "box_format", "ignore_value")
 
     def __init__(
         self,
@@ -50,17 +56,21 @@ class BoxIoU(op_loss.OpLoss):
         reduction: Reduction = "sum_over_batch_size",
         name: str = "box_iou",
         dtype: LossDType = None,
+        ignore_value: float | None = None,
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         box_iou.check_options(mode, box_format)
         self.mode, self.box_format = mode, box_format
-
-    def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
-        arguments.check_dense("y_true", y_true)  # before Keras converts them
-        arguments.check_dense("y_pred", y_pred)
-        return super().__call__(y_true, y_pred, sample_weight)
+        self.ignore_value = None if ignore_value is None else arguments.static_number("ignore_value", ignore_value)
 
     def call(self, y_true, y_pred):
         """Returns the loss of each box."""
         self._check_jit()
-        return box_iou.box_iou_loss(y_true, y_pred, mode=self.mode, box_format=self.box_format)
+        losses = box_iou.box_iou_loss(y_true, y_pred, mode=self.mode, box_format=self.box_format)
+        if self.ignore_value is None:
+            return losses
+        y_true = arguments.dense_tensor("y_true", y_true)
+        is_box = tf.reduce_any(y_true != tf.cast(self.ignore_value, y_true.dtype), -1)
+        losses = tf.where(is_box, losses, tf.zeros([], losses.dtype))
+        losses._keras_mask = tf.broadcast_to(is_box, tf.shape(losses))
+        return losses

@@ -32,6 +32,24 @@ class BoxIoUTest(tf.test.TestCase, parameterized.TestCase):
         loss = tfo.losses.BoxIoU(reduction="mean_with_sample_weight")
         self.assertAllClose(loss(y_true, y_pred, weights), (losses * weights).sum() / 5, rtol=1e-6)
 
+    @parameterized.parameters("sum_over_batch_size", "sum", "mean_with_sample_weight")
+    def test_ignored_boxes(self, reduction):
+        y_true, y_pred = _boxes(2, 3), tf.Variable(_boxes(2, 3, seed=1))
+        y_true[0, 2], y_true[1] = -1, -1
+        loss = tfo.losses.BoxIoU(reduction=reduction, ignore_value=-1)
+        expected = tfo.losses.BoxIoU(reduction=reduction)
+        for call in (loss, tf.function(loss)):
+            self.assertAllClose(call(y_true, y_pred), expected(y_true[0, :2], y_pred[0, :2]), rtol=1e-6)
+        with tf.GradientTape() as tape:
+            value = loss(y_true, y_pred)
+        gradient = tf.convert_to_tensor(tape.gradient(value, y_pred))
+        self.assertAllEqual(tf.reduce_any(gradient != 0, -1), [[True, True, False], [False] * 3])
+        self.assertEqual(float(loss(np.full([2, 4], -1.0), _boxes(2))), 0)
+        copy = keras.losses.deserialize(keras.losses.serialize(loss))
+        self.assertEqual(copy.ignore_value, -1)
+        with self.assertRaisesRegex(ValueError, "ignore_value is '-1', expected a finite number"):
+            tfo.losses.BoxIoU(ignore_value="-1")
+
     def test_default_is_giou(self):
         y_true, y_pred = _boxes(4), _boxes(4, seed=1)
         expected = np.mean(tfo.detection.box_iou_loss(y_true, y_pred, mode="giou"))

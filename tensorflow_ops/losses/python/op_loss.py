@@ -8,8 +8,8 @@ import tensorflow as tf
 # TensorFlow has no public API that tells whether XLA will compile a graph.
 from tensorflow.python.ops import control_flow_util
 
-from tensorflow_ops.core.python import arguments, library
-from tensorflow_ops.core.python.type_aliases import DTypeLike
+from tensorflow_ops.core.python import arguments, library, ragged
+from tensorflow_ops.core.python.type_aliases import DTypeLike, TensorLike
 
 Reduction: TypeAlias = Literal["sum_over_batch_size", "sum", "mean", "mean_with_sample_weight", "none"] | None
 LossDType: TypeAlias = DTypeLike | keras.DTypePolicy | None
@@ -54,3 +54,41 @@ class OpLoss(keras.losses.Loss):
 
     def get_config(self):
         return {**super().get_config(), **{name: getattr(self, name) for name in (*self._options, "dtype")}}
+
+
+class RowLoss(OpLoss):
+    """A loss of rows: each label or box has its own, and examples may have different numbers of them."""
+
+    def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
+        example = next((y for y in (y_true, y_pred) if isinstance(y, tf.RaggedTensor)), None)
+        if example is None:
+            return self._call_on_rows(y_true, y_pred, sample_weight)
+        if getattr(self, "axis", -1) != -1:
+            raise ValueError(f"axis is {self.axis}, expected -1: y_true or y_pred is a RaggedTensor")
+        names = {"y_true": y_true, "y_pred": y_pred, "sample_weight": sample_weight}
+        loss = self._call_on_rows(*(_rows(name, value, example) for name, value in names.items()))
+        return example.with_values(loss) if loss.shape.rank == 1 else loss
+
+    def _call_on_rows(self, y_true, y_pred, sample_weight):
+        arguments.check_dense("y_true", y_true)  # before Keras converts them
+        arguments.check_dense("y_pred", y_pred)
+        return super().__call__(y_true, y_pred, sample_weight)
+
+
+def _rows(name, value, example):
+    """Returns [K, ...] of a RaggedTensor [N, (R), ...], of [N, R, ...] padded, or of [N] for all of an example's."""
+    if value is None:
+        return None
+    lengths = example.row_lengths()
+    if isinstance(value, tf.RaggedTensor):
+        rows = ragged.rows(name, value, "[N, (R), ...]")
+        if value is example:
+            return rows
+        own = tf.cast(value.row_lengths(), lengths.dtype)
+        own = arguments.checked(f"the number of {name}", own, own == lengths, "that of the other RaggedTensor")
+        with tf.control_dependencies([own]):
+            return tf.identity(rows)
+    value = arguments.dense_tensor(name, value)
+    if value.shape.rank == 1:
+        return tf.repeat(value, lengths)
+    return tf.RaggedTensor.from_tensor(value, lengths).values

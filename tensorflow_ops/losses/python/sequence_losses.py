@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, ragged
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.losses.python import op_loss
 from tensorflow_ops.losses.python.op_loss import LossDType, Reduction
@@ -41,8 +41,11 @@ class _SequenceLoss(op_loss.OpLoss):
         self._check_jit()
         mask = getattr(y_pred, "_keras_mask", None)
         logits = self._logits(y_pred)
-        labels = tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64)
-        label_lengths = self._label_lengths(labels, logits)
+        if isinstance(y_true, tf.RaggedTensor | tf.SparseTensor):
+            labels, label_lengths = ragged.padded("y_true", tf.cast(y_true, tf.int64), "lengths", None, padding=-1)
+        else:
+            labels = tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64)
+            label_lengths = self._label_lengths(labels, logits)
         if mask is None:
             logit_lengths = tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1])
         else:
@@ -76,7 +79,7 @@ class CTC(_SequenceLoss):
     5.0
 
     y_true is [batch, max labels], of integers or of floats with integer values, padded
-    with negative numbers or with blanks. y_pred is [batch, frames, classes], before the
+    with negative numbers or with blanks; or a RaggedTensor or SparseTensor. y_pred is [batch, frames, classes], before the
     softmax; the frames that a Keras mask includes come first, without a mask all frames
     count.
 
@@ -122,7 +125,7 @@ class RNNT(_SequenceLoss):
     2.0
 
     y_true is [batch, max labels], of integers or of floats with integer values, padded
-    with negative numbers or with blanks. y_pred is [batch, frames, max labels + 1,
+    with negative numbers or with blanks; or a RaggedTensor or SparseTensor. y_pred is [batch, frames, max labels + 1,
     classes], before the softmax; the frames that a Keras mask [batch, frames] includes come
     first, without a mask all frames count.
 

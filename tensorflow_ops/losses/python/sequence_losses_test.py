@@ -63,12 +63,13 @@ class SequenceLossesTest(parameterized.TestCase, tf.test.TestCase):
             loss()(_LABELS, logits, sample_weight=np.ones([3, 6]))
 
     @parameterized.named_parameters(*_LOSSES)
-    def test_ragged_and_sparse_labels_name_the_way_out(self, loss, function, logits):
-        del function
-        with self.assertRaisesRegex(ValueError, r"y_true is a RaggedTensor, .* pass y_true.to_tensor\("):
-            loss()(tf.ragged.constant([[1, 3], [2], [3]]), logits)
-        with self.assertRaisesRegex(ValueError, r"y_true is a SparseTensor, .* pass tf.sparse.to_dense\(y_true"):
-            loss()(tf.sparse.from_dense(_LABELS), logits)
+    def test_ragged_and_sparse_labels(self, loss, function, logits):
+        labels = tf.RaggedTensor.from_tensor(np.maximum(_LABELS, 0), _LENGTHS)
+        expected = function(np.maximum(_LABELS, 0), logits, _LENGTHS, [logits.shape[1]] * 3)
+        as_rows = tf.RaggedTensor.from_row_lengths(labels.values + 1, _LENGTHS).to_sparse()
+        sparse = tf.SparseTensor(as_rows.indices, as_rows.values - 1, [3, _LABELS.shape[1]])
+        for y_true in (labels, tf.cast(labels, tf.float32), sparse):
+            self.assertAllEqual(loss(reduction=None)(y_true, logits), expected)
 
     @parameterized.named_parameters(*_LOSSES)
     def test_a_mask_gives_the_frames(self, loss, function, logits):

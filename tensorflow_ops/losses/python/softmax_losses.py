@@ -6,7 +6,6 @@ import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
-from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.losses.python import op_loss
 from tensorflow_ops.losses.python.op_loss import LossDType, Reduction
 from tensorflow_ops.nn.python.ops import cross_entropy, nn_arguments
@@ -23,7 +22,7 @@ def _mask(tensor):
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class SparseSoftmaxCrossEntropy(op_loss.OpLoss):
+class SparseSoftmaxCrossEntropy(op_loss.RowLoss):
     """Cross entropy of class labels and logits: `tfo.nn.sparse_softmax_cross_entropy` as a loss.
 
     Like `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, with label
@@ -35,9 +34,11 @@ class SparseSoftmaxCrossEntropy(op_loss.OpLoss):
     0.6931
 
     y_true is [...] or [..., 1], as in Keras, of integers or of floats with integer values;
-    y_pred is [..., classes]. Unlike Keras's own losses, it reads 16-bit logits without a
-    cast, and labels before Keras casts them to a dtype that may be too narrow; the losses
-    of rows are float32 in both cases.
+    y_pred is [..., classes]. Either may be a RaggedTensor, y_true [N, (T)] or y_pred
+    [N, (T), classes], whose rows then count; so in `tfo.losses.SoftmaxCrossEntropy`.
+    Unlike Keras's own losses, it reads 16-bit logits without a cast, and labels before
+    Keras casts them to a dtype that may be too narrow; the losses of rows are float32 in
+    both cases.
 
     Args:
       ignore_index: the label of rows to ignore: no loss, no gradient, and the means
@@ -78,7 +79,7 @@ class SparseSoftmaxCrossEntropy(op_loss.OpLoss):
         self.class_weights, self.softcap = _floats_or_none(class_weights), nn_arguments.softcap_or_none(softcap)
         self.axis = axis
 
-    def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
+    def _call_on_rows(self, y_true, y_pred, sample_weight):
         losses = self.call(y_true, y_pred)
         masks = [m for m in (_mask(y_pred), _mask(losses)) if m is not None]
         if masks:
@@ -114,7 +115,7 @@ class SparseSoftmaxCrossEntropy(op_loss.OpLoss):
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class SoftmaxCrossEntropy(op_loss.OpLoss):
+class SoftmaxCrossEntropy(op_loss.RowLoss):
     """Cross entropy of label distributions and logits: `tfo.nn.softmax_cross_entropy` as a loss.
 
     Like `keras.losses.CategoricalCrossentropy(from_logits=True)`, but exact for logits masked
@@ -158,11 +159,6 @@ class SoftmaxCrossEntropy(op_loss.OpLoss):
         nn_arguments.smoothing_attr(label_smoothing)
         self.axis, self.label_smoothing = axis, label_smoothing
         self.class_weights, self.softcap = _floats_or_none(class_weights), nn_arguments.softcap_or_none(softcap)
-
-    def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
-        arguments.check_dense("y_true", y_true)  # before Keras converts them
-        arguments.check_dense("y_pred", y_pred)
-        return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true, y_pred):
         """Returns the loss of each row."""

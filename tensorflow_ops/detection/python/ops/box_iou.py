@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias, get_args
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python import arguments, autograph, ragged
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import box_formats
@@ -113,6 +113,7 @@ def box_iou(
 
 
 @autograph.not_converted
+@ragged.on_flat_values
 def box_iou_loss(
     boxes1: TensorLike,
     boxes2: TensorLike,
@@ -151,8 +152,6 @@ def box_iou_loss(
       ValueError: an unknown option, a shape that does not fit.
       InvalidArgumentError: a shape that does not fit, found at run time.
     """
-    if isinstance(boxes1, tf.RaggedTensor) or isinstance(boxes2, tf.RaggedTensor):
-        return tf.ragged.map_flat_values(box_iou_loss, boxes1, boxes2, mode=mode, box_format=box_format, name=name)
     boxes1, boxes2 = _boxes(boxes1, boxes2)
     check_options(mode, box_format)
     boxes1, _ = box_formats.to_corners(boxes1, box_format)

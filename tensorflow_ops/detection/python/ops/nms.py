@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph, pfor
+from tensorflow_ops.core.python import arguments, autograph, pfor, ragged
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import IntLike, NumberLike, TensorLike
 from tensorflow_ops.detection.python.ops import box_formats
@@ -93,8 +93,8 @@ def _corners(boxes, box_format):
 def _dense(boxes, scores):
     """Returns boxes and scores with dims of one size: ragged ones are padded with scores that are dropped."""
     if isinstance(boxes, tf.RaggedTensor) and isinstance(scores, tf.RaggedTensor):
-        arguments.rows_of_ragged("boxes", boxes, "[N, (K), 4]")
-        arguments.rows_of_ragged("scores", scores, "[N, (K)]; of classes [N, (K), C]")
+        ragged.rows("boxes", boxes, "[N, (K), 4]")
+        ragged.rows("scores", scores, "[N, (K)]; of classes [N, (K), C]")
         return boxes.to_tensor(), scores.to_tensor(np.nan)
     return boxes, scores
 

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, axes
+from tensorflow_ops.core.python import arguments, axes, ragged
 from tensorflow_ops.core.python.type_aliases import IntLike
 from tensorflow_ops.detection.python.ops import box_formats
 
@@ -132,7 +132,7 @@ def _boxes_and_images(boxes, box_indices, features):
     """Returns boxes [K, 4], box_indices [K], and a function that gives [K, ...] the boxes' form. Raises ValueError."""
     dtype = arguments.at_least_float32(features.dtype)
     if isinstance(boxes, tf.RaggedTensor):
-        rows = arguments.cast_tensor("boxes", arguments.rows_of_ragged("boxes", boxes, "[N, (R), 4]"), dtype)
+        rows = arguments.cast_tensor("boxes", ragged.rows("boxes", boxes, "[N, (R), 4]"), dtype)
         if box_indices is None:
             images = boxes.nrows(tf.int32)
             images = arguments.checked("dim 0 of boxes", images, images == tf.shape(features)[0], "features' N")

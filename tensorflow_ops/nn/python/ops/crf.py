@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python import arguments, autograph, ragged
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import nn_arguments
@@ -24,13 +24,18 @@ class CrfDecode(NamedTuple):
 
 def _scores(logits, transitions, lengths):
     """Returns the inputs of an op as tensors. Raises ValueError."""
+    logits, lengths = ragged.padded("logits", logits, "lengths", lengths, padding=None)
     logits = arguments.float_tensor("logits", logits)
     value_dtype = arguments.at_least_float32(logits.dtype)
     transitions = arguments.tensor_of_kind("transitions", transitions, value_dtype)
-    if lengths is None:
-        arguments.check_shape("logits", logits, [None, None, None], "[batch, frames, tags]")
-        lengths = tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1])
     return logits, transitions, nn_arguments.integers("lengths", lengths)
+
+
+def _like(logits, by_frame):
+    """Returns a result for each frame, ragged if logits are."""
+    if not isinstance(logits, tf.RaggedTensor):
+        return by_frame
+    return tf.RaggedTensor.from_tensor(by_frame, logits.row_lengths())
 
 
 @autograph.not_converted
@@ -56,14 +61,16 @@ def crf_log_likelihood(
 
     Args:
       labels: [batch, max frames], each frame's tag, int32 or int64; within the example's
-        length in [0, tags), beyond it anything.
-      logits: [batch, max frames, tags]: float16, bfloat16, float32 or float64. -inf forbids
+        length in [0, tags), beyond it anything. A RaggedTensor [batch, (frames)], or a
+        SparseTensor.
+      logits: [batch, max frames, tags], or a RaggedTensor [batch, (frames), tags]: float16,
+        bfloat16, float32 or float64. -inf forbids
         a tag. A NaN or +inf makes its example's result NaN; beyond the example's length it
         changes nothing.
       transitions: [tags, tags], from the row's tag to the column's; cast to float32, for
         float64 logits to float64. -inf forbids a transition.
       lengths: [batch], the frames of each example, in [0, max frames], int32 or int64. None:
-        all frames.
+        those of ragged labels, or the frames before the first negative label.
       name: name of the op.
 
     Returns:
@@ -78,9 +85,14 @@ def crf_log_likelihood(
         "labels[0, 1] is 9, expected [0, 4)" and lengths out of their range (a GPU makes that
         example's result and gradient NaN).
     """
-    inputs = _scores(logits, transitions, lengths)
+    labels, label_lengths = ragged.padded("labels", labels, "lengths", lengths, padding=-1)
+    are_ragged = isinstance(logits, tf.RaggedTensor)
+    logits, transitions, lengths = _scores(logits, transitions, lengths if are_ragged else label_lengths)
+    if are_ragged:
+        fit = tf.cast(label_lengths, lengths.dtype) == lengths
+        lengths = arguments.checked("the frames of logits", lengths, fit, "as many as labels")
     labels = nn_arguments.integers("labels", labels)
-    return ops.tensorflow_ops_crf_log_likelihood(labels, *inputs, name=name)
+    return ops.tensorflow_ops_crf_log_likelihood(labels, logits, transitions, lengths, name=name)
 
 
 @autograph.not_converted
@@ -99,12 +111,13 @@ def crf_decode(
     (array([[1, 1, 1]], dtype=int32), array([3.], dtype=float32))
 
     Args:
-      logits: [batch, max frames, tags]: float16, bfloat16, float32 or float64. NaN counts as
+      logits: [batch, max frames, tags], or a RaggedTensor [batch, (frames), tags]: float16,
+        bfloat16, float32 or float64. NaN counts as
         -inf, here and in transitions.
       transitions: [tags, tags], from the row's tag to the column's; cast to float32, for
         float64 logits to float64.
       lengths: [batch], the frames of each example, in [0, max frames], int32 or int64. None:
-        all frames.
+        those of ragged logits, or all.
       name: name of the op.
 
     Returns:
@@ -118,7 +131,8 @@ def crf_decode(
         of their range (a GPU makes that example's score NaN).
     """
     inputs = _scores(logits, transitions, lengths)
-    return CrfDecode(*ops.tensorflow_ops_crf_decode(*inputs, name=name))
+    labels, scores = ops.tensorflow_ops_crf_decode(*inputs, name=name)
+    return CrfDecode(_like(logits, labels), scores)
 
 
 @autograph.not_converted
@@ -137,12 +151,13 @@ def crf_marginals(
             [0.9, 0.1]]], dtype=float32)
 
     Args:
-      logits: [batch, max frames, tags]: float16, bfloat16, float32 or float64. -inf forbids
+      logits: [batch, max frames, tags], or a RaggedTensor [batch, (frames), tags]: float16,
+        bfloat16, float32 or float64. -inf forbids
         a tag. A NaN or +inf makes its example's result NaN.
       transitions: [tags, tags], from the row's tag to the column's; cast to float32, for
         float64 logits to float64. -inf forbids a transition.
       lengths: [batch], the frames of each example, in [0, max frames], int32 or int64. None:
-        all frames.
+        those of ragged logits, or all.
       name: name of the op.
 
     Returns:
@@ -155,4 +170,4 @@ def crf_marginals(
         of their range (a GPU makes that example NaN).
     """
     inputs = _scores(logits, transitions, lengths)
-    return ops.tensorflow_ops_crf_marginals(*inputs, name=name)
+    return _like(logits, ops.tensorflow_ops_crf_marginals(*inputs, name=name))

@@ -4,7 +4,7 @@ from typing import Literal, overload
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph, axes
+from tensorflow_ops.core.python import arguments, autograph, axes, ragged
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import log_sum_exp, nn_arguments
@@ -35,6 +35,7 @@ def softmax_cross_entropy(
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
 @autograph.not_converted
+@ragged.on_flat_values
 def softmax_cross_entropy(
     labels: TensorLike,
     logits: TensorLike,
@@ -161,6 +162,7 @@ def sparse_softmax_cross_entropy(
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
 @autograph.not_converted
+@ragged.on_flat_values
 def sparse_softmax_cross_entropy(
     labels: TensorLike,
     logits: TensorLike,
@@ -240,6 +242,7 @@ def sparse_softmax_cross_entropy(
 
 
 @autograph.not_converted
+@ragged.on_flat_values
 def label_log_prob(labels: TensorLike, logits: TensorLike, *, name: str | None = None) -> tf.Tensor:
     """Log-probability of each row's label, x[label] - log sum e^x.
 

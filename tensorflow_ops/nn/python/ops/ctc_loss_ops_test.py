@@ -121,16 +121,20 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
             tfo.nn.ctc_loss(labels, logits, *lengths, blank_index=4)
         with self.assertRaisesRegex(ValueError, "blank_index is -2, expected an int"):
             tfo.nn.ctc_loss(labels, logits, *lengths, blank_index=-2)
-        for name, bad in (("labels", 0), ("label_lengths", 2), ("logit_lengths", 3), ("logits", 1)):
+        ragged, sparse = tf.ragged.constant([[1, 2], [1]]), tf.sparse.from_dense([[1, 2]])
+        for name, bad, value, text in (
+            ("labels", 0, None, "is None, expected a tensor"),
+            ("logits", 1, None, "is None, expected a tensor"),
+            ("logits", 1, sparse, r"is a SparseTensor, .* pass tf.sparse.to_dense\(logits"),
+            ("label_lengths", 2, ragged, "is a RaggedTensor, .* pass label_lengths.to_tensor"),
+            ("logit_lengths", 3, sparse, r"is a SparseTensor, .* pass tf.sparse.to_dense\(logit_lengths"),
+            ("label_lengths", 0, ragged, "are given, expected None: labels is a RaggedTensor, which has lengths"),
+            ("logit_lengths", 1, ragged, "are given, expected None: logits is a RaggedTensor, which has lengths"),
+        ):
             inputs = [labels, logits, *lengths]
-            for value, text in (
-                (None, f"{name} is None, expected a tensor"),
-                (tf.ragged.constant([[1, 2], [1]]), rf"{name} is a RaggedTensor, .* pass {name}.to_tensor"),
-                (tf.sparse.from_dense([[1, 2]]), rf"{name} is a SparseTensor, .* pass tf.sparse.to_dense\({name}"),
-            ):
-                inputs[bad] = value
-                with self.assertRaisesRegex(ValueError, text):
-                    tfo.nn.ctc_loss(*inputs)
+            inputs[bad] = value
+            with self.assertRaisesRegex(ValueError, f"{name} {text}"):
+                tfo.nn.ctc_loss(*inputs)
         with self.assertRaisesRegex(ValueError, "zero_infinity is 2, expected True or False"):
             tfo.nn.ctc_loss(labels, logits, *lengths, zero_infinity=2)
         with self.assertRaisesRegex(ValueError, "labels are float32, expected int32 or int64"):

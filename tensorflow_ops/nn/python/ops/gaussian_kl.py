@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph, axes
+from tensorflow_ops.core.python import arguments, autograph, axes, ragged
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
 
@@ -13,6 +13,7 @@ _NAMES = ("q's means", "q's log variances", "p's means", "p's log variances")
 
 
 @autograph.not_converted
+@ragged.on_flat_values
 def gaussian_kl(
     q: Sequence[TensorLike], p: Sequence[TensorLike] | None = None, *, axis: int = -1, name: str | None = None
 ) -> tf.Tensor:

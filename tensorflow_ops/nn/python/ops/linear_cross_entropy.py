@@ -7,7 +7,7 @@ import tensorflow as tf
 # TensorFlow has no public API to stop tapes; a wheel fits one TensorFlow release.
 from tensorflow.python.eager import record
 
-from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python import arguments, autograph, ragged
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import nn_arguments
@@ -49,6 +49,7 @@ def linear_cross_entropy(
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
 @autograph.not_converted
+@ragged.on_flat_values
 def linear_cross_entropy(
     features: TensorLike,
     weight: TensorLike,

@@ -12,8 +12,8 @@ from tensorflow_ops.nn.python.ops import sequence_arguments
 def rnnt_loss(
     labels: TensorLike,
     logits: TensorLike,
-    label_lengths: TensorLike,
-    logit_lengths: TensorLike,
+    label_lengths: TensorLike | None = None,
+    logit_lengths: TensorLike | None = None,
     *,
     blank_index: int = 0,
     name: str | None = None,
@@ -36,13 +36,15 @@ def rnnt_loss(
 
     Args:
       labels: [batch, max labels], int32 or int64; within the example's length in
-        [0, classes) and not blank_index, beyond it anything.
-      logits: [batch, max frames, max labels + 1, classes], before the softmax: float16,
-        bfloat16, float32 or float64. -inf forbids a class. A NaN or +inf makes its
+        [0, classes) and not blank_index, beyond it anything. A RaggedTensor [batch,
+        (labels)], or a SparseTensor.
+      logits: [batch, max frames, max labels + 1, classes], frames may be ragged, before the
+        softmax: float16, bfloat16, float32 or float64. -inf forbids a class. A NaN or +inf makes its
         example's loss and gradient NaN; beyond the example's lengths it changes nothing.
       label_lengths: [batch], the labels of each example, in [0, max labels]; int32 or
-        int64.
-      logit_lengths: [batch], the frames of each example, in [1, max frames].
+        int64. None: those of ragged labels, or the labels before the first negative one.
+      logit_lengths: [batch], the frames of each example, in [1, max frames]. None: those
+        of ragged logits, or all.
       blank_index: the class of blank, in [0, classes), or -1: the last class, which is
         torchaudio's default.
       name: name of the op.

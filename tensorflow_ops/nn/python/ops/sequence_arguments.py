@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, ragged
 from tensorflow_ops.nn.python.ops import nn_arguments
 
 
@@ -29,6 +29,8 @@ def blank_class(index, logits):
 
 def loss_inputs(labels, logits, label_lengths, logit_lengths, index):
     """Returns the inputs of an op of label sequences, and the attrs of all such ops. Raises ValueError."""
+    labels, label_lengths = ragged.padded("labels", labels, "label_lengths", label_lengths, padding=-1)
+    logits, logit_lengths = ragged.padded("logits", logits, "logit_lengths", logit_lengths, padding=None)
     logits = arguments.float_tensor("logits", logits)
     attrs = {"blank_index": blank_index(index), "Tvalue": arguments.at_least_float32(logits.dtype)}
     return (nn_arguments.integers("labels", labels), logits, *both_lengths(label_lengths, logit_lengths)), attrs

@@ -2,13 +2,14 @@
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python import arguments, autograph, ragged
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import nn_arguments
 
 
 @autograph.not_converted
+@ragged.on_flat_values
 def softmax(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Probabilities of classes, e^x / sum e^x along an axis.
 
@@ -41,6 +42,7 @@ def softmax(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> t
 
 
 @autograph.not_converted
+@ragged.on_flat_values
 def log_prob_from_logits(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Log-probabilities of classes, x - log sum e^x along an axis: the log-softmax.
 
@@ -73,6 +75,7 @@ def log_prob_from_logits(logits: TensorLike, *, axis: int = -1, name: str | None
 
 
 @autograph.not_converted
+@ragged.on_flat_values
 def softmax_entropy(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Entropy of each row's softmax, -sum p log p, in nats.
 

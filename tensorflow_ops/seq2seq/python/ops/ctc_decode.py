@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python import arguments, autograph, ragged
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import nn_arguments, sequence_arguments
@@ -31,6 +31,7 @@ class CtcBeamSearchDecode(NamedTuple):
 
 def _inputs(logits, logit_lengths, blank_index, pad_id):
     """Returns logits and lengths as tensors, and the attrs of all CTC decoders. Raises ValueError."""
+    logits, logit_lengths = ragged.padded("logits", logits, "logit_lengths", logit_lengths, padding=None)
     logits = arguments.float_tensor("logits", logits)
     lengths = nn_arguments.integers("logit_lengths", logit_lengths)
     attrs = {
@@ -45,7 +46,7 @@ def _inputs(logits, logit_lengths, blank_index, pad_id):
 @autograph.not_converted
 def ctc_greedy_decode(
     logits: TensorLike,
-    logit_lengths: TensorLike,
+    logit_lengths: TensorLike | None = None,
     *,
     blank_index: int = 0,
     merge_repeated: bool = True,
@@ -67,10 +68,12 @@ def ctc_greedy_decode(
     array([0.3024], dtype=float32)
 
     Args:
-      logits: [batch, max frames, classes], before the softmax: float16, bfloat16, float32
-        or float64. NaN counts as -inf, which forbids a class, and +inf as the largest finite
-        number. Of equal logits the first wins. Frames beyond an example's length do not matter.
-      logit_lengths: [batch], the frames of each example, in [0, max frames]; int32 or int64.
+      logits: [batch, max frames, classes], or a RaggedTensor [batch, (frames), classes],
+        before the softmax: float16, bfloat16, float32 or float64. NaN counts as -inf,
+        which forbids a class, and +inf as the largest finite number. Of equal logits the
+        first wins. Frames beyond an example's length do not matter.
+      logit_lengths: [batch], the frames of each example, in [0, max frames]; int32 or
+        int64. None: those of ragged logits, or all.
       blank_index: the class of blank, in [0, classes), or -1: the last class.
       merge_repeated: False: a label of consecutive frames is repeated in the result.
       pad_id: an int: the label after the last.
@@ -99,7 +102,7 @@ def ctc_greedy_decode(
 @autograph.takes_keras_tensors
 def ctc_beam_search_decode(
     logits: TensorLike,
-    logit_lengths: TensorLike,
+    logit_lengths: TensorLike | None = None,
     *,
     beam_width: int = 100,
     top_paths: int = 1,
@@ -139,10 +142,12 @@ def ctc_beam_search_decode(
     array([1, 3], dtype=int32)
 
     Args:
-      logits: [batch, max frames, classes], before the softmax: float16, bfloat16, float32
-        or float64. NaN counts as -inf, which forbids a class, and +inf as the largest finite
-        number. Frames beyond an example's length do not matter.
-      logit_lengths: [batch], the frames of each example, in [0, max frames]; int32 or int64.
+      logits: [batch, max frames, classes], or a RaggedTensor [batch, (frames), classes],
+        before the softmax: float16, bfloat16, float32 or float64. NaN counts as -inf,
+        which forbids a class, and +inf as the largest finite number. Frames beyond an
+        example's length do not matter.
+      logit_lengths: [batch], the frames of each example, in [0, max frames]; int32 or
+        int64. None: those of ragged logits, or all.
       beam_width: K, an int, at least 1.
       top_paths: P, an int in [1, beam_width]: the number of sequences returned.
       blank_index: the class of blank, in [0, classes), or -1: the last class.

@@ -1,0 +1,171 @@
+"""Tests of RaggedTensors, SparseTensors and missing lengths as arguments of functions and losses."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_RNG = np.random.default_rng(0)
+_LENGTHS = np.array([3, 0, 5, 1])
+_LABELS = tf.RaggedTensor.from_row_lengths(_RNG.integers(1, 4, 9), _LENGTHS)
+
+
+def _rows(*dims):
+    return _LABELS.with_values(tf.constant(_RNG.normal(size=[9, *dims]), tf.float32))
+
+
+_LOGITS = _rows(4)
+_WEIGHT = tf.constant(_RNG.normal(size=[4, 5]), tf.float32)
+_OF_ROWS = {
+    "softmax": (tfo.nn.softmax, _LOGITS),
+    "log_prob_from_logits": (tfo.nn.log_prob_from_logits, _LOGITS),
+    "softmax_entropy": (tfo.nn.softmax_entropy, _LOGITS),
+    "softmax_cross_entropy": (tfo.nn.softmax_cross_entropy, tf.nn.softmax(_rows(4).values), _LOGITS),
+    "sparse_softmax_cross_entropy": (tfo.nn.sparse_softmax_cross_entropy, _LABELS, _LOGITS),
+    "log_sum_exp": (
+        lambda *args: tfo.nn.sparse_softmax_cross_entropy(*args, return_log_sum_exp=True)[1], _LABELS, _LOGITS
+    ),
+    "label_log_prob": (tfo.nn.label_log_prob, _LABELS, _LOGITS),
+    "gaussian_kl": (lambda *args: tfo.nn.gaussian_kl(args[:2], args[2:]), *(_rows(3) for _ in range(4))),
+    "linear_cross_entropy": (lambda x, labels: tfo.nn.linear_cross_entropy(x, _WEIGHT, labels), _LOGITS, _LABELS),
+}  # fmt: skip
+
+
+def _values(tensor):
+    return tensor.values if isinstance(tensor, tf.RaggedTensor) else tensor
+
+
+class FunctionsOfRowsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(*_OF_ROWS)
+    def test_results_have_the_rows_of_arguments(self, name):
+        function, *args = _OF_ROWS[name]
+        expected = function(*map(_values, args))
+        args = [x if isinstance(x, tf.RaggedTensor) else _LABELS.with_values(x) for x in args]
+        for call in (function, tf.function(function)):
+            result = call(*args)
+            self.assertAllEqual(result.row_lengths(), _LENGTHS)
+            self.assertAllEqual(result.values, expected)
+
+    def test_several_ragged_dims_and_gradient(self):
+        deep = tf.RaggedTensor.from_row_lengths(_LOGITS, [3, 1])
+        with tf.GradientTape() as tape:
+            tape.watch(deep.flat_values)
+            result = tfo.nn.softmax_entropy(deep)
+        self.assertEqual(result.bounding_shape().numpy().tolist(), [2, 3, 5])
+        self.assertNotAllEqual(tape.gradient(result.flat_values, deep.flat_values), tf.zeros([9, 4]))
+
+    def test_errors(self):
+        with self.assertRaisesRegex(ValueError, "axis is 0, expected -1: a tensor is ragged"):
+            tfo.nn.softmax(_LOGITS, axis=0)
+        with self.assertRaisesRegex(ValueError, r"a RaggedTensor has shape \(4, None\), expected a last dim"):
+            tfo.nn.softmax(_rows())
+        with self.assertRaisesRegex(ValueError, "RaggedTensors have 1 and 2 ragged dims"):
+            tfo.nn.label_log_prob(_LABELS, tf.RaggedTensor.from_row_lengths(_LOGITS, [3, 1]))
+        other = tf.RaggedTensor.from_row_lengths(_LABELS.values, [3, 1, 4, 1])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "RaggedTensors have rows of different lengths"):
+            tfo.nn.label_log_prob(other, _LOGITS)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "RaggedTensors have rows of different lengths"):
+            tf.function(tfo.nn.label_log_prob)(other, _LOGITS)
+
+
+class SequencesTest(tf.test.TestCase, parameterized.TestCase):
+    # Frames for all labels; of an example without labels, too.
+    _FRAMES = np.array([6, 2, 11, 1])
+
+    def _logits(self, *dims):
+        return tf.RaggedTensor.from_row_lengths(tf.random.stateless_normal([20, *dims], [0, 0]), self._FRAMES)
+
+    @parameterized.parameters(False, True)
+    def test_ctc_loss(self, in_graph):
+        loss = tf.function(tfo.nn.ctc_loss) if in_graph else tfo.nn.ctc_loss
+        logits, labels = self._logits(4), _LABELS
+        expected = tfo.nn.ctc_loss(labels.to_tensor(), logits.to_tensor(), _LENGTHS, self._FRAMES)
+        self.assertAllEqual(loss(labels, logits), expected)
+        self.assertAllEqual(loss(labels.to_tensor(-1), logits), expected)
+        self.assertAllEqual(loss(labels.to_sparse(), logits), expected)
+        self.assertAllEqual(loss(labels, logits.to_tensor(), logit_lengths=self._FRAMES), expected)
+        all_frames = tfo.nn.ctc_loss(labels.to_tensor(), logits.to_tensor(), _LENGTHS, [11] * 4)
+        self.assertAllEqual(loss(labels, logits.to_tensor()), all_frames)
+
+    def test_rnnt_loss(self):
+        logits = self._logits(6, 4)
+        expected = tfo.nn.rnnt_loss(_LABELS.to_tensor(), logits.to_tensor(), _LENGTHS, self._FRAMES)
+        self.assertAllEqual(tfo.nn.rnnt_loss(_LABELS, logits), expected)
+        self.assertAllEqual(tfo.nn.rnnt_loss(_LABELS.to_tensor(-1), logits), expected)
+
+    def test_ctc_decoders(self):
+        logits = self._logits(4)
+        for decode in (tfo.seq2seq.ctc_greedy_decode, tfo.seq2seq.ctc_beam_search_decode):
+            for ours, expected in zip(decode(logits), decode(logits.to_tensor(), self._FRAMES), strict=True):
+                self.assertAllEqual(ours, expected)
+            for ours, expected in zip(decode(logits.to_tensor()), decode(logits.to_tensor(), [11] * 4), strict=True):
+                self.assertAllEqual(ours, expected)
+
+    def test_crf(self):
+        transitions = tf.random.stateless_normal([4, 4], [1, 1])
+        dense, padded = _LOGITS.to_tensor(), _LABELS.to_tensor(-1)
+        expected = tfo.nn.crf_log_likelihood(_LABELS.to_tensor(), dense, transitions, lengths=_LENGTHS)
+        for labels in (_LABELS, padded, _LABELS.to_sparse()):
+            for logits in (_LOGITS, dense):
+                self.assertAllEqual(tfo.nn.crf_log_likelihood(labels, logits, transitions), expected)
+        best = tfo.nn.crf_decode(_LOGITS, transitions)
+        expected = tfo.nn.crf_decode(dense, transitions, lengths=_LENGTHS)
+        self.assertAllEqual(best.labels.row_lengths(), _LENGTHS)
+        self.assertAllEqual(best.labels.to_tensor(), expected.labels)
+        self.assertAllEqual(best.scores, expected.scores)
+        marginals = tfo.nn.crf_marginals(_LOGITS, transitions)
+        self.assertAllEqual(marginals.to_tensor(), tfo.nn.crf_marginals(dense, transitions, lengths=_LENGTHS))
+        other = tf.RaggedTensor.from_row_lengths(_LABELS.values, [3, 1, 5, 0])
+        message = "the frames of logits.* is 0, expected as many as labels"
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+            tfo.nn.crf_log_likelihood(other, _LOGITS, transitions)
+
+    def test_errors(self):
+        with self.assertRaisesRegex(ValueError, r"label_lengths are None, expected lengths, or labels of at least two"):
+            tfo.nn.ctc_loss([1, 2], tf.zeros([1, 3, 4]))
+        deep = tf.RaggedTensor.from_row_lengths(_LABELS, [3, 1])
+        with self.assertRaisesRegex(ValueError, "labels has 2 ragged dims, expected one"):
+            tfo.nn.ctc_loss(deep, tf.zeros([1, 3, 4]))
+
+
+class LossesTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (tfo.losses.SparseSoftmaxCrossEntropy, _LABELS, _LOGITS),
+        (tfo.losses.SoftmaxCrossEntropy, _LABELS.with_values(tf.one_hot(_LABELS.values, 4)), _LOGITS),
+        (tfo.losses.BoxIoU, _rows(4), _rows(4)),
+    )
+    def test_rows(self, loss, y_true, y_pred):
+        rows = y_true.values, y_pred.values
+        weights = np.float32([1, 2, 3, 4])
+        of_rows = np.repeat(weights, _LENGTHS)
+        for reduction in ("sum_over_batch_size", "sum", "mean_with_sample_weight"):
+            ours = loss(reduction=reduction)
+            for call in (ours, tf.function(ours)):
+                for true, pred in ((y_true, y_pred), (y_true, y_pred.to_tensor()), (y_true.to_tensor(), y_pred)):
+                    self.assertAllClose(call(true, pred), ours(*rows), 1e-6)
+                    self.assertAllClose(call(true, pred, weights), ours(*rows, of_rows), 1e-6)
+                self.assertAllClose(call(y_true, y_pred, y_true.with_values(of_rows)), ours(*rows, of_rows), 1e-6)
+        losses = loss(reduction=None)(y_true, y_pred)
+        self.assertAllEqual(losses.row_lengths(), _LENGTHS)
+        self.assertAllEqual(losses.values, loss(reduction=None)(*rows))
+        other = tf.RaggedTensor.from_row_lengths(y_true.values, [3, 1, 4, 1])
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, r"the number of y_pred\[1\] is 0, expected that of"
+        ):
+            loss()(other, y_pred)
+
+    def test_other_axes_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "axis is 1, expected -1: y_true or y_pred is a RaggedTensor"):
+            tfo.losses.SparseSoftmaxCrossEntropy(axis=1)(_LABELS, _LOGITS)
+
+    def test_crf_layer(self):
+        layer = tfo.layers.CRF(4)
+        logits = layer(_LOGITS.to_tensor())
+        expected = layer.loss(_LABELS.to_tensor(-1), logits)
+        self.assertAllEqual(layer.loss(_LABELS, logits), expected)
+        self.assertAllEqual(layer.loss(_LABELS.to_sparse(), logits), expected)
+
+
+if __name__ == "__main__":
+    tf.test.main()
