@@ -1,6 +1,7 @@
 """RaggedTensors and SparseTensors as arguments of functions whose ops take dense tensors."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -18,42 +19,55 @@ def rows(name, ragged, dims):
     return ragged.values
 
 
-def on_flat_values(function: _Function) -> _Function:
+def on_flat_values(*names: str) -> Callable[[_Function], _Function]:
     """Lets a function of rows [..., n] take RaggedTensors, whose last dim is not ragged; a decorator.
 
-    The function gets their flat values, and its results the rows of the first RaggedTensor.
+    The function gets the flat values of the arguments of these names, and its results the
+    rows of the first one. An argument may be a tuple of tensors.
     """
 
-    @functools.wraps(function)
-    def call(*args, **kwargs):
-        if autograph.is_among(tf.RaggedTensor, args, kwargs):
-            return _call_on_flat_values(function, args, kwargs)
-        return function(*args, **kwargs)
+    def decorate(function: _Function) -> _Function:
+        parameters = list(inspect.signature(function).parameters)
 
-    return cast(_Function, call)
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            if autograph.is_among(tf.RaggedTensor, args, kwargs):
+                kwargs = dict(zip(parameters, args, strict=False)) | kwargs
+                return _call_on_flat_values(function, kwargs, names)
+            return function(*args, **kwargs)
+
+        return cast(_Function, call)
+
+    return decorate
 
 
-def _call_on_flat_values(function, args, kwargs):
+def _call_on_flat_values(function, kwargs, names):
     if kwargs.get("axis", -1) != -1:
-        raise ValueError(f"axis is {kwargs['axis']}, expected -1: a tensor is ragged")
-    ragged = [value for value in tf.nest.flatten((args, kwargs)) if isinstance(value, tf.RaggedTensor)]
-    for value in ragged:
+        raise ValueError(f"axis is {kwargs['axis']}, expected -1: {' or '.join(names)} is a RaggedTensor")
+    found = [
+        (name, value)
+        for name in names
+        for value in tf.nest.flatten(kwargs.get(name))
+        if isinstance(value, tf.RaggedTensor)
+    ]
+    if not found:
+        return function(**kwargs)
+    first_name, first = found[0]
+    checks = []
+    for name, value in found:
         # Floats have the dim of a row's numbers, integers are a row's label.
         if value.dtype.is_floating and value.flat_values.shape.rank == 1:
-            raise ValueError(f"a RaggedTensor has shape {value.shape}, expected a last dim of one size")
-    splits = ragged[0].nested_row_splits
-    checks = []
-    for other in ragged[1:]:
-        if other.ragged_rank != len(splits):
-            raise ValueError(f"RaggedTensors have {len(splits)} and {other.ragged_rank} ragged dims, expected as many")
-        for ours, theirs in zip(splits, other.nested_row_splits, strict=True):
+            raise ValueError(f"{name} is a RaggedTensor of shape {value.shape}, expected a last dim of one size")
+        if value.ragged_rank != first.ragged_rank:
+            ranks = f"{value.ragged_rank} ragged dims, expected {first.ragged_rank}"
+            raise ValueError(f"{name} has {ranks}, those of {first_name}")
+        for ours, theirs in zip(value.nested_row_splits, first.nested_row_splits, strict=True):
             if ours is not theirs:
-                message = "RaggedTensors have rows of different lengths"
+                message = f"{name} and {first_name} have rows of different lengths"
                 checks.append(tf.debugging.assert_equal(tf.cast(ours, theirs.dtype), theirs, message))
     with tf.control_dependencies([check for check in checks if check is not None]):
-        flat = tf.nest.map_structure(_flat_values, (args, kwargs))
-    result = function(*flat[0], **flat[1])
-    return tf.nest.map_structure(ragged[0].with_flat_values, result)
+        flat = tf.nest.map_structure(_flat_values, {name: kwargs[name] for name in names if name in kwargs})
+    return tf.nest.map_structure(first.with_flat_values, function(**(kwargs | flat)))
 
 
 def _flat_values(value):

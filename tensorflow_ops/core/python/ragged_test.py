@@ -56,17 +56,20 @@ class FunctionsOfRowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotAllEqual(tape.gradient(result.flat_values, deep.flat_values), tf.zeros([9, 4]))
 
     def test_errors(self):
-        with self.assertRaisesRegex(ValueError, "axis is 0, expected -1: a tensor is ragged"):
+        with self.assertRaisesRegex(ValueError, "axis is 0, expected -1: logits is a RaggedTensor"):
             tfo.nn.softmax(_LOGITS, axis=0)
-        with self.assertRaisesRegex(ValueError, r"a RaggedTensor has shape \(4, None\), expected a last dim"):
+        with self.assertRaisesRegex(ValueError, r"logits is a RaggedTensor of shape \(4, None\), expected a last dim"):
             tfo.nn.softmax(_rows())
-        with self.assertRaisesRegex(ValueError, "RaggedTensors have 1 and 2 ragged dims"):
+        with self.assertRaisesRegex(ValueError, "logits has 2 ragged dims, expected 1, those of labels"):
             tfo.nn.label_log_prob(_LABELS, tf.RaggedTensor.from_row_lengths(_LOGITS, [3, 1]))
         other = tf.RaggedTensor.from_row_lengths(_LABELS.values, [3, 1, 4, 1])
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "RaggedTensors have rows of different lengths"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "logits and labels have rows of different lengths"):
             tfo.nn.label_log_prob(other, _LOGITS)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "RaggedTensors have rows of different lengths"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "logits and labels have rows of different lengths"):
             tf.function(tfo.nn.label_log_prob)(other, _LOGITS)
+        weight = tf.RaggedTensor.from_tensor(_WEIGHT)
+        with self.assertRaisesRegex(ValueError, "weight is a RaggedTensor, expected a dense tensor"):
+            tfo.nn.linear_cross_entropy(_LOGITS, weight, _LABELS)
 
 
 class SequencesTest(tf.test.TestCase, parameterized.TestCase):

@@ -42,6 +42,15 @@ _NO_OPS = {
     "summary": "writes files",
     "sysconfig": "returns paths",
 }
+# Their own tests check RaggedTensors and SparseTensors.
+_TAKE_SPARSE_LABELS = ("nn.ctc_loss", "nn.rnnt_loss", "nn.crf_log_likelihood", "losses.CTC", "losses.RNNT")
+_TAKE_RAGGED = (
+    "detection.roi_", "detection.ps_roi_", "detection.multiscale_", "detection.box_iou_loss", "detection.nms",
+    "detection.batched_nms", "detection.soft_nms", "nn.softmax", "nn.log_prob", "nn.sparse_softmax", "nn.label_log_prob",
+    "nn.gaussian_kl", "nn.linear_cross_entropy", "nn.crf_", "losses.", "layers.", "seq2seq.ctc_",
+    *_TAKE_SPARSE_LABELS,
+)  # fmt: skip
+
 # Losses are no part of a functional model, and a file cannot hold a user's function.
 _NO_KERAS_TENSORS = ("losses.", "seq2seq.ctc_beam_search_decode (language model)")
 
@@ -73,12 +82,13 @@ def _parameters(name):
     return [(p.name, p.default is None) for p in parameters if p.name != "self"]
 
 
-def _not_dense(tensor, also_none):
+def _not_dense(name, parameter, tensor, also_none):
     """Yields values that are no dense tensors, and what an error says of them."""
-    rank = tensor.shape.rank
-    ragged = tf.RaggedTensor.from_tensor(tensor if rank > 1 else tensor[tf.newaxis])
-    yield ragged, r"a RaggedTensor, expected a dense tensor: pass .*\.to_tensor\(\.\.\.\)"
-    yield tf.sparse.from_dense(tensor), r"a SparseTensor, expected a dense tensor: pass tf\.sparse\.to_dense\("
+    if not name.startswith(_TAKE_RAGGED):
+        ragged = tf.RaggedTensor.from_tensor(tensor if tensor.shape.rank > 1 else tensor[tf.newaxis])
+        yield ragged, r"a RaggedTensor, expected a dense tensor: pass .*\.to_tensor\(\.\.\.\)"
+    if not (name.startswith(_TAKE_SPARSE_LABELS) and parameter in ("labels", "y_true")):
+        yield tf.sparse.from_dense(tensor), r"a SparseTensor, expected a dense tensor: pass tf\.sparse\.to_dense\("
     if also_none:
         yield None, "None, expected a tensor"
 
@@ -112,7 +122,7 @@ class ArgumentsTest(tf.test.TestCase, parameterized.TestCase):
             leaves = tf.nest.flatten(sample.args[position])
             if not tf.is_tensor(leaves[0]):
                 continue
-            for other, text in _not_dense(leaves[0], not is_optional and name not in _REFUSE_NONE):
+            for other, text in _not_dense(name, parameter, leaves[0], not is_optional and name not in _REFUSE_NONE):
                 args = list(sample.args)
                 args[position] = tf.nest.pack_sequence_as(args[position], [other, *leaves[1:]])
                 # A name such as "features", or "q's means" of the argument q.

@@ -113,7 +113,7 @@ def box_iou(
 
 
 @autograph.not_converted
-@ragged.on_flat_values
+@ragged.on_flat_values("boxes1", "boxes2")
 def box_iou_loss(
     boxes1: TensorLike,
     boxes2: TensorLike,

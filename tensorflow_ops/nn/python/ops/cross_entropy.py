@@ -35,7 +35,7 @@ def softmax_cross_entropy(
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
 @autograph.not_converted
-@ragged.on_flat_values
+@ragged.on_flat_values("labels", "logits")
 def softmax_cross_entropy(
     labels: TensorLike,
     logits: TensorLike,
@@ -162,7 +162,7 @@ def sparse_softmax_cross_entropy(
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
 @autograph.not_converted
-@ragged.on_flat_values
+@ragged.on_flat_values("labels", "logits")
 def sparse_softmax_cross_entropy(
     labels: TensorLike,
     logits: TensorLike,
@@ -242,7 +242,7 @@ def sparse_softmax_cross_entropy(
 
 
 @autograph.not_converted
-@ragged.on_flat_values
+@ragged.on_flat_values("labels", "logits")
 def label_log_prob(labels: TensorLike, logits: TensorLike, *, name: str | None = None) -> tf.Tensor:
     """Log-probability of each row's label, x[label] - log sum e^x.
 

@@ -13,7 +13,7 @@ _NAMES = ("q's means", "q's log variances", "p's means", "p's log variances")
 
 
 @autograph.not_converted
-@ragged.on_flat_values
+@ragged.on_flat_values("q", "p")
 def gaussian_kl(
     q: Sequence[TensorLike], p: Sequence[TensorLike] | None = None, *, axis: int = -1, name: str | None = None
 ) -> tf.Tensor:

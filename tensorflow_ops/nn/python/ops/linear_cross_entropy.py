@@ -49,7 +49,7 @@ def linear_cross_entropy(
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
 @autograph.not_converted
-@ragged.on_flat_values
+@ragged.on_flat_values("features", "labels")
 def linear_cross_entropy(
     features: TensorLike,
     weight: TensorLike,

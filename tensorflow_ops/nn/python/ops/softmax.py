@@ -9,7 +9,7 @@ from tensorflow_ops.nn.python.ops import nn_arguments
 
 
 @autograph.not_converted
-@ragged.on_flat_values
+@ragged.on_flat_values("logits")
 def softmax(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Probabilities of classes, e^x / sum e^x along an axis.
 
@@ -42,7 +42,7 @@ def softmax(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> t
 
 
 @autograph.not_converted
-@ragged.on_flat_values
+@ragged.on_flat_values("logits")
 def log_prob_from_logits(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Log-probabilities of classes, x - log sum e^x along an axis: the log-softmax.
 
@@ -75,7 +75,7 @@ def log_prob_from_logits(logits: TensorLike, *, axis: int = -1, name: str | None
 
 
 @autograph.not_converted
-@ragged.on_flat_values
+@ragged.on_flat_values("logits")
 def softmax_entropy(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Entropy of each row's softmax, -sum p log p, in nats.
 
