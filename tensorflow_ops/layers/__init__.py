@@ -3,14 +3,20 @@
 from tensorflow_ops.layers.python.correlation_cost import CorrelationCost
 from tensorflow_ops.layers.python.crf import CRF
 from tensorflow_ops.layers.python.deform_conv import DeformConv2D
+from tensorflow_ops.layers.python.deformable_attention import MultiScaleDeformableAttention
+from tensorflow_ops.layers.python.grid_sample import GridSample
 from tensorflow_ops.layers.python.merge import Merge
+from tensorflow_ops.layers.python.nms import NMS
 from tensorflow_ops.layers.python.roi_layers import MultiScaleRoIAlign, PSRoIAlign, PSRoIPool, RoIAlign, RoIPool
 
 __all__ = [
     "CRF",
+    "NMS",
     "CorrelationCost",
     "DeformConv2D",
+    "GridSample",
     "Merge",
+    "MultiScaleDeformableAttention",
     "MultiScaleRoIAlign",
     "PSRoIAlign",
     "PSRoIPool",

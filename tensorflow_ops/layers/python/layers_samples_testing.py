@@ -1,6 +1,7 @@
 """Samples of tfo.layers for opcheck: results have Keras's default dtype."""
 
-from detection_samples_testing import BIN_MAP, BOX_INDICES, BOXES, MAP, features_of
+import tensorflow as tf
+from detection_samples_testing import BIN_MAP, BOX_INDICES, BOXES, MAP, MORE_BOXES, SOME_BOXES, features_of
 from nn_samples_testing import TAG_LOGITS
 from sample_testing import IN_THE_FUNCTIONS_SAMPLE, normal, sample
 
@@ -24,6 +25,20 @@ SAMPLES = {
     ),
 }
 
+SAMPLES["layers.NMS"] = sample(
+    tfo.layers.NMS(max_outputs=4, dtype="float64"),
+    tf.stack([SOME_BOXES, MORE_BOXES]),
+    tf.nn.softmax(normal(2, 3, 5)),
+    skip={"dtypes": "keeps the dtypes of its arguments", **IN_THE_FUNCTIONS_SAMPLE},
+)
+SAMPLES["layers.GridSample"] = sample(
+    tfo.layers.GridSample(padding_mode="border", dtype="float64"),
+    normal(2, 5, 6, 3),
+    normal(2, 4, 2) / 2,
+    dtypes=("float64",),
+    output_dtype="float64",
+    skip=IN_THE_FUNCTIONS_SAMPLE,
+)
 
 # Its call only copies: losses and decoding are methods.
 _CRF_LAYER = tfo.layers.CRF(5, dtype="float64")

@@ -31,6 +31,7 @@ _REFUSE_NONE = (
 _NO_OPS = {
     "show_versions": "prints",
     "layers.DeformConv2D": "has variables whose sizes depend on its inputs; calls deform_conv2d",
+    "layers.MultiScaleDeformableAttention": "has variables whose sizes depend on its inputs; calls the function",
     "layers.Merge": "has variables whose sizes depend on its inputs; Keras and matmul define gradients and dtypes",
     "distribute.make_parallel": "takes and returns functions",
     "seq2seq.beam_search": "a loop over the caller's function, composed of beam_search_step and gather_tree",
@@ -46,8 +47,8 @@ _NO_OPS = {
 _TAKE_SPARSE_LABELS = ("nn.ctc_loss", "nn.rnnt_loss", "nn.crf_log_likelihood", "losses.CTC", "losses.RNNT")
 _TAKE_RAGGED = (
     "detection.roi_", "detection.ps_roi_", "detection.multiscale_", "detection.box_iou_loss", "detection.nms",
-    "detection.batched_nms", "detection.soft_nms", "nn.softmax", "nn.log_prob", "nn.sparse_softmax", "nn.label_log_prob",
-    "nn.gaussian_kl", "nn.linear_cross_entropy", "nn.crf_", "losses.", "layers.", "seq2seq.ctc_",
+    "detection.batched_nms", "detection.soft_nms", "nn.softmax", "nn.log_prob", "nn.sparse_softmax",
+    "nn.label_log_prob", "nn.gaussian_kl", "nn.linear_cross_entropy", "nn.crf_", "losses.", "layers.", "seq2seq.ctc_",
     *_TAKE_SPARSE_LABELS,
 )  # fmt: skip
 

@@ -1,0 +1,158 @@
+"""Tests of tfo.layers.NMS, GridSample and MultiScaleDeformableAttention."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_RNG = np.random.default_rng(0)
+
+
+def _normal(*shape):
+    return _RNG.normal(size=shape).astype(np.float32)
+
+
+class NMSTest(tf.test.TestCase):
+    _BOXES = np.abs(_normal(2, 9, 4)) + np.float32([0, 0, 2, 2])
+    _SCORES = keras.ops.softmax(_normal(2, 9, 3)).numpy()
+
+    def test_is_multiclass_nms_in_a_saved_model(self):
+        boxes, scores = keras.Input([None, 4]), keras.Input([None, 3])
+        options = {"iou_threshold": 0.3, "score_threshold": 0.1, "max_outputs": 7, "max_outputs_per_class": 4}
+        found = tfo.layers.NMS(**options, box_format="yxyx")(boxes, scores)
+        path = f"{self.get_temp_dir()}/nms.keras"
+        keras.Model([boxes, scores], found._asdict()).save(path)
+        actual = keras.saving.load_model(path).predict([self._BOXES, self._SCORES], verbose=0)
+        expected = tfo.detection.multiclass_nms(self._BOXES, self._SCORES, **options, box_format="yxyx")
+        for name, value in expected._asdict().items():
+            self.assertAllEqual(actual[name], value)
+
+    def test_mixed_precision_keeps_boxes(self):
+        boxes = self._BOXES.astype(np.float32) + 1000
+        layer = tfo.layers.NMS(dtype="mixed_float16")
+        self.assertAllEqual(layer(boxes, self._SCORES).boxes, tfo.detection.multiclass_nms(boxes, self._SCORES).boxes)
+
+    def test_bad_options(self):
+        for options, message in (
+            ({"iou_threshold": 1.5}, r"iou_threshold is 1.5, expected a number in \[0, 1\]"),
+            ({"score_threshold": "a"}, "score_threshold is 'a'"),
+            ({"max_outputs": -1}, "max_outputs is -1"),
+            ({"max_outputs_per_class": 0.5}, "max_outputs_per_class is 0.5"),
+            ({"box_format": "xy"}, "box_format is 'xy'"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                tfo.layers.NMS(**options)
+
+
+class GridSampleTest(tf.test.TestCase):
+    def test_is_grid_sample(self):
+        features, grid = _normal(2, 5, 6, 3), _normal(2, 4, 2)
+        options = {"mode": "bicubic", "padding_mode": "reflection", "align_corners": True}
+        layer = tfo.layers.GridSample(**options)
+        self.assertAllEqual(layer(features, grid), tfo.image.grid_sample(features, grid, **options))
+        copy = tfo.layers.GridSample.from_config(layer.get_config())
+        self.assertAllEqual(copy(features, grid), layer(features, grid))
+        half = tfo.layers.GridSample(normalized=False, dtype="mixed_float16")(features, grid * 3)
+        self.assertEqual(half.dtype, tf.float16)
+        expected = tfo.image.grid_sample(tf.cast(features, tf.float16), grid * 3, normalized=False)
+        self.assertAllEqual(half, expected)
+        nchw = tfo.layers.GridSample(data_format="NCHW")(np.moveaxis(features, -1, 1), grid)
+        self.assertAllEqual(nchw, np.moveaxis(tfo.image.grid_sample(features, grid), -1, 1))
+        with self.assertRaisesRegex(ValueError, "mode is 'cubic', expected one of"):
+            tfo.layers.GridSample(mode="cubic")
+
+
+class MultiScaleDeformableAttentionTest(tf.test.TestCase, parameterized.TestCase):
+    _SHAPES = ((4, 6), (2, 3))
+    _QUERY, _VALUES = _normal(2, 5, 8), _normal(2, 30, 8)
+
+    def _layer(self, **options):
+        layer = tfo.layers.MultiScaleDeformableAttention(num_heads=2, num_levels=2, num_points=3, **options)
+        layer.build([None, None, 8])
+        return layer
+
+    def _expected(self, weights, reference, mask):
+        """The definition in loops, in float64: each sample bilinear with zeros outside."""
+        w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
+        values = self._VALUES @ w["value_proj/kernel"] + w["value_proj/bias"]
+        values = np.where(mask[..., np.newaxis], values, 0).reshape([2, 30, 2, 4])
+        offsets = self._QUERY @ w["sampling_offsets/kernel"] + w["sampling_offsets/bias"]
+        offsets = offsets.reshape([2, 5, 2, 2, 3, 2])
+        logits = self._QUERY @ w["attention_weights/kernel"] + w["attention_weights/bias"]
+        attention = np.exp(logits.reshape([2, 5, 2, 6]))
+        attention = (attention / attention.sum(-1, keepdims=True)).reshape([2, 5, 2, 2, 3])
+        result = np.zeros([2, 5, 2, 4])
+        for n, q, h, level, p in np.ndindex(2, 5, 2, 2, 3):
+            height, width = self._SHAPES[level]
+            start = 24 * level
+            image = values[n, start : start + height * width, h].reshape([height, width, 4])
+            point = reference[n, q, level]
+            if len(point) == 2:
+                x, y = point + offsets[n, q, h, level, p] / [width, height]
+            else:
+                x, y = point[:2] + offsets[n, q, h, level, p] / 3 * point[2:] / 2
+            x, y = x * width - 0.5, y * height - 0.5
+            for i, j in np.ndindex(2, 2):
+                column, row = int(np.floor(x)) + i, int(np.floor(y)) + j
+                if 0 <= column < width and 0 <= row < height:
+                    share = (1 - abs(x - column)) * (1 - abs(y - row))
+                    result[n, q, h] += attention[n, q, h, level, p] * share * image[row, column]
+        return result.reshape([2, 5, 8]) @ w["output_proj/kernel"] + w["output_proj/bias"]
+
+    @parameterized.parameters(2, 4)
+    def test_is_the_definition(self, size):
+        layer = self._layer()
+        for weight in layer.weights:
+            weight.assign(_normal(*weight.shape))
+        reference = _RNG.uniform(0.1, 0.9, [2, 5, 2, size]).astype(np.float32)
+        mask = _RNG.uniform(size=[2, 30]) < 0.8
+        weights = {weight.path.split("/", 1)[-1]: weight for weight in layer.weights}
+        weights = {"/".join(path.split("/")[-2:]): weight for path, weight in weights.items()}
+        actual = layer(self._QUERY, reference, self._VALUES, spatial_shapes=self._SHAPES, values_mask=mask)
+        self.assertAllClose(actual, self._expected(weights, reference, mask), 1e-4, 1e-4)
+
+    def test_first_weights(self):
+        layer = tfo.layers.MultiScaleDeformableAttention(num_heads=4, num_levels=1, num_points=2)
+        layer.build([None, None, 8])
+        bias = tf.reshape(tf.convert_to_tensor(layer.sampling_offsets.bias), [4, 2, 2])
+        self.assertAllClose(
+            bias, [[[1, 0], [2, 0]], [[0, 1], [0, 2]], [[-1, 0], [-2, 0]], [[0, -1], [0, -2]]], atol=1e-6
+        )
+        self.assertAllEqual(layer.attention_weights.kernel, np.zeros([8, 8]))
+        self.assertEqual([tuple(w.shape) for w in layer.weights], [(8, 16), (16,), (8, 8), (8,)] + [(8, 8), (8,)] * 2)
+
+    def test_model_trains_and_is_saved(self):
+        query, values, points = keras.Input([5, 8]), keras.Input([30, 8]), keras.Input([5, 2, 2])
+        attended = self._layer()(query, points, values, spatial_shapes=self._SHAPES)
+        model = keras.Model([query, points, values], attended)
+        inputs = [self._QUERY, np.full([2, 5, 2, 2], 0.4, np.float32), self._VALUES]
+        path = f"{self.get_temp_dir()}/attention.keras"
+        model.save(path)
+        self.assertAllEqual(keras.saving.load_model(path)(inputs), model(inputs))
+        model.compile("sgd", "mse", jit_compile=False)
+        before = [w.numpy() for w in model.weights]
+        model.fit(inputs, _normal(2, 5, 8), verbose=0)
+        for old, new in zip(before, model.weights, strict=True):
+            self.assertNotAllEqual(old, new)
+
+    def test_mixed_precision(self):
+        inputs = self._QUERY, np.full([2, 5, 2, 2], 0.4, np.float32), self._VALUES
+        layer, half = self._layer(), self._layer(dtype="mixed_bfloat16")
+        half.set_weights(layer.get_weights())
+        result = half(*inputs, spatial_shapes=self._SHAPES)
+        self.assertEqual(result.dtype, tf.bfloat16)
+        self.assertAllClose(result, layer(*inputs, spatial_shapes=self._SHAPES), 0.05, 0.05)
+
+    def test_errors(self):
+        with self.assertRaisesRegex(ValueError, "query has 7 channels, expected a multiple of num_heads, 2"):
+            tfo.layers.MultiScaleDeformableAttention(num_heads=2).build([None, None, 7])
+        with self.assertRaisesRegex(ValueError, r"reference_points are \[2,5,2,3\], expected \[N, Q, L, 2\] or"):
+            self._layer()(self._QUERY, np.zeros([2, 5, 2, 3], np.float32), self._VALUES, spatial_shapes=self._SHAPES)
+        with self.assertRaisesRegex(ValueError, r"reference_points has shape \[2,5,1,2\], expected \[\?,\?,2,\?\]"):
+            self._layer()(self._QUERY, np.zeros([2, 5, 1, 2], np.float32), self._VALUES, spatial_shapes=self._SHAPES)
+
+
+if __name__ == "__main__":
+    tf.test.main()
