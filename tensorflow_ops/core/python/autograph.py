@@ -58,6 +58,12 @@ def takes_keras_tensors(function: _Function) -> _Function:
     return cast(_Function, call)
 
 
+def marked(function: _Function) -> _Function:
+    """Marks a function that AutoGraph calls as it is; a decorator. `not_converted` is for functions of ops."""
+    vars(function).update(_MARK)
+    return function
+
+
 def not_converted(function: _Function) -> _Function:
     """Marks a function that AutoGraph calls as it is, and that takes KerasTensors; a decorator.
 
@@ -65,5 +71,4 @@ def not_converted(function: _Function) -> _Function:
     tensors: it makes their first trace faster. Not for functions that take a callable of
     the user's: AutoGraph would not convert that callable either.
     """
-    vars(function).update(_MARK)
-    return takes_keras_tensors(function)
+    return takes_keras_tensors(marked(function))

@@ -20,7 +20,7 @@ def _dense(tensor):
     return arguments.dense_tensor("tensor", tensor)
 
 
-@autograph.not_converted
+@autograph.marked
 def get_shape(
     tensor: TensorLike | keras.KerasTensor, *, out_type: DTypeLike = tf.int32, name: str | None = None
 ) -> list[int | tf.Tensor] | tf.Tensor:
@@ -102,7 +102,7 @@ def reshape(
 ) -> keras.KerasTensor: ...
 @overload
 def reshape(tensor: TensorLike, dims: Sequence[int | Sequence[int]], name: str | None = None) -> tf.Tensor: ...
-@autograph.not_converted
+@autograph.marked
 def reshape(
     tensor: TensorLike | keras.KerasTensor, dims: Sequence[int | Sequence[int]], name: str | None = None
 ) -> tf.Tensor | keras.KerasTensor:
