@@ -114,7 +114,7 @@ def errors_of(folder: pathlib.Path, environments: list[dict]) -> dict[pathlib.Pa
 
 def place(error: dict) -> tuple:
     """Returns what an error has in common with one at the same place."""
-    return error["rule"], error["range"]["start"]["line"], error["range"]["start"]["character"]
+    return error.get("rule"), error["range"]["start"]["line"], error["range"]["start"]["character"]
 
 
 def check(folder: pathlib.Path, functions: dict[str, op_index.Name]) -> list[str]:
