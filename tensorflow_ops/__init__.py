@@ -22,7 +22,7 @@ from tensorflow_ops.core.python.versions import show_versions
 from tensorflow_ops.prototyping import python_op
 from tensorflow_ops.zero_out.python.ops.zero_out_ops import zero_out, zero_out_with_index
 
-__version__ = build_info.VERSION
+__version__: str = build_info.VERSION
 
 __all__ = [
     "__version__",

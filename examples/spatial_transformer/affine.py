@@ -4,6 +4,8 @@ A transform T maps places of the output to places of the input: the output's pix
 (x, y) is the input's at T (x, y, 1). Both go from -1 to 1, from edge to edge of the image.
 """
 
+from typing import Literal
+
 import tensorflow as tf
 
 import tensorflow_ops as tfo
@@ -19,7 +21,9 @@ def grid(transforms: tf.Tensor, size: int) -> tf.Tensor:
     return tf.einsum("nij,hwj->nhwi", transforms, pixels)
 
 
-def warp(images: tf.Tensor, transforms: tf.Tensor, size: int, mode: str = "bilinear") -> tf.Tensor:
+def warp(
+    images: tf.Tensor, transforms: tf.Tensor, size: int, mode: Literal["bilinear", "bicubic"] = "bilinear"
+) -> tf.Tensor:
     """Returns the transformed images [N, size, size, C], with zeros outside of the images."""
     return tfo.image.grid_sample(images, grid(transforms, size), mode=mode, padding_mode="zeros")
 

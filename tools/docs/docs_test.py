@@ -157,6 +157,7 @@ def package(tmp_path):
         "nn/__init__.py": "from pack.nn.f import Result, f, g\n__all__ = ['Result', 'f', 'g']\n",
         "nn/f.py": (
             "from pack.nn import call\n"
+            "@overload\ndef f(): ...\n"
             'def f():\n    """Sums a | b.\n\n    Returns:\n      A sum. Differentiable\n      once in a; b.\n    """\n'
             "    return call.f()\n"
             'def g():\n    """As `f`."""\n    f()\n'

@@ -111,7 +111,8 @@ def definition(file: pathlib.Path, name: str) -> ast.AST:
     """Returns the node that defines a name of a file; of the file itself without a name."""
     if not name:
         return tree(file)
-    return next(node for node in tree(file).body if getattr(node, "name", "") == name)
+    # The last one: overloads come before the function.
+    return [node for node in tree(file).body if getattr(node, "name", "") == name][-1]
 
 
 def public_names(package: pathlib.Path) -> dict[str, list[Name]]:

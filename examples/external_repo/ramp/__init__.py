@@ -7,7 +7,7 @@ import tensorflow as tf
 _ops = tf.load_op_library(os.path.join(os.path.dirname(os.path.abspath(__file__)), "_ramp_ops.so"))
 
 
-def ramp(x, *, limit: float = 1.0, name=None) -> tf.Tensor:
+def ramp(x: tf.Tensor, *, limit: float = 1.0, name: str | None = None) -> tf.Tensor:
     """Clips values to [0, limit].
 
     Args:

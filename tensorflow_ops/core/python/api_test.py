@@ -44,6 +44,7 @@ def _is_function(path):
 
 
 _FUNCTIONS = [path for path in _public_names() if _is_function(path)]
+_PROCESSORS = [f"seq2seq.processors.{name}" for name in tfo.seq2seq.processors.__all__]
 
 # The floors of the package's folders. The others, ops and small utilities, are on floor 1. A folder imports only from
 # lower ones.
@@ -120,6 +121,15 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
         for path in set(_FUNCTIONS) - known:
             *_, last = inspect.signature(_public(path)).parameters.values()
             self.assertEqual((last.name, last.default), ("name", None), path)
+
+    @parameterized.parameters(*_FUNCTIONS, *_PROCESSORS)
+    def test_is_annotated(self, path):
+        """tools/types checks the types."""
+        public = _public(path)
+        signature = inspect.signature(public.__init__ if isinstance(public, type) else public)
+        annotations = {"the result": signature.return_annotation}
+        annotations |= {p.name: p.annotation for p in signature.parameters.values() if p.name != "self"}
+        self.assertEmpty([name for name, annotation in annotations.items() if annotation is signature.empty])
 
     @parameterized.parameters(*(path for path in _FUNCTIONS if "." in path))
     def test_is_in_the_folder_of_its_namespace(self, path):

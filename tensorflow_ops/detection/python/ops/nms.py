@@ -16,6 +16,7 @@ for _name in ("Nms", "BatchedNms", "MulticlassNms", "SoftNms"):
     tf.no_gradient(f"TensorflowOps>{_name}")
 
 DecayMethod: TypeAlias = Literal["gaussian", "linear"]
+_METHODS = get_args(DecayMethod)
 # Kernels read smaller numbers as 0.
 _LEAST_SIGMA = {dtype: float(np.finfo(dtype.as_numpy_dtype).tiny) for dtype in (tf.float32, tf.float64)}
 
@@ -431,7 +432,7 @@ def soft_nms(
         *ops.tensorflow_ops_soft_nms(
             boxes=boxes,
             scores=scores,
-            method=arguments.one_of("method", method, get_args(DecayMethod)),
+            method=arguments.one_of("method", method, _METHODS),
             sigma=_sigma(sigma, dtype),
             iou_threshold=_iou_threshold(iou_threshold, dtype),
             score_threshold=_score_threshold(-math.inf if score_threshold is None else score_threshold, dtype),

@@ -12,6 +12,7 @@ from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import deformable_grad  # noqa: F401  (registers gradients)
 
 PaddingName: TypeAlias = Literal["VALID", "SAME"]
+_PADDINGS = get_args(PaddingName)
 PaddingSizes: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 
 
@@ -27,7 +28,7 @@ def pair(name, value, minimum):
 def check_padding(padding):
     """Returns the attrs padding and paddings (top, bottom, left, right). Raises ValueError."""
     if isinstance(padding, str):
-        return arguments.one_of("padding", padding, get_args(PaddingName)), (0, 0, 0, 0)
+        return arguments.one_of("padding", padding, _PADDINGS), (0, 0, 0, 0)
     if isinstance(padding, list | tuple) and len(padding) == 2 and all(isinstance(p, list | tuple) for p in padding):
         sides = [pair("padding", p, 0) for p in padding]
     else:
