@@ -12,6 +12,7 @@ from data import CLASSES, SIZE, grid
 import tensorflow_ops as tfo
 
 STRIDES = (4, 8, 16)
+PYRAMID_CHANNELS = 32
 DETECT_BATCH = 10
 MIN_SCORE = 0.05  # of a detection
 MAX_DETECTIONS = 20  # in an image
@@ -35,7 +36,7 @@ def backbone(image):
     return maps
 
 
-def pyramid(maps, channels=32):
+def pyramid(maps, channels=PYRAMID_CHANNELS):
     """Adds deep features to shallow maps ("Feature Pyramid Networks", arXiv:1612.03144)."""
     merged = [keras.layers.Conv2D(channels, 1)(maps[-1])]
     for shallow in reversed(maps[:-1]):
@@ -60,7 +61,7 @@ def build() -> keras.Model:
     # The papers use 224 pixels at stride 16. The images here are small, so this uses half.
     align = tfo.layers.MultiScaleRoIAlign(7, strides=STRIDES, canonical_box_size=112, canonical_stride=16)
     regions = align(maps, rois)  # [N, R, 7, 7, C]
-    x = keras.layers.Reshape([-1, 7 * 7 * regions.shape[-1]])(regions)
+    x = keras.layers.Reshape([-1, 7 * 7 * PYRAMID_CHANNELS])(regions)
     for _ in range(2):
         x = keras.layers.Dense(128, activation="relu")(x)
     classes = keras.layers.Dense(1 + len(CLASSES), name="classes")(x)
