@@ -13,7 +13,7 @@ cc_library(
 """
 
 # The workspace's own flags choose the C++ standard and the binary interface. In source, TensorFlow's headers are no
-# system headers, so their warnings would be errors. What the oldest release compiles, each one does.
+# system headers, so their warnings would be errors. Code for the oldest release compiles with each one.
 _CONFIG = '''"""Written by tensorflow_source."""
 TENSORFLOW_FULL_VERSION = ""
 TENSORFLOW_MINOR = "2.18"
