@@ -1,5 +1,6 @@
 """Tests of tfo.sysconfig: C++ that calls the algorithms."""
 
+import os
 import pathlib
 import subprocess
 
@@ -39,7 +40,7 @@ class PathsTest(tf.test.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_program_calls_algorithms(self):
-        program = self.create_tempfile().full_path + ".out"
+        program = os.path.join(self.get_temp_dir(), "program")
         libraries = [flag.removeprefix("-L") for flag in tfo.sysconfig.get_link_flags() if flag.startswith("-L")]
         rpaths = ["-Wl,-rpath," + folder for folder in libraries]
         self._compile(_PROGRAM, "-o", program, *tfo.sysconfig.get_link_flags(), *rpaths)
