@@ -5,7 +5,7 @@
 # Usage: tools/test_wheel.sh [--quick] [--tensorflow MINOR]... [PYTEST ARGUMENT]...
 #
 # --quick runs only tests of what packing can break and `bazel test` does not check:
-# versions, dependencies of the shared object, an op, Keras layers and losses, the demo.
+# versions, dependencies of the shared object, headers, an op, Keras layers and losses, the demo.
 #
 # --tensorflow 2.18 installs that release instead of the newest one; --quick then runs
 # an op of each family. Several of them share a folder of SavedModels, which each loads.
@@ -33,7 +33,8 @@ elif ((${#releases[@]} > 0)); then
   tests=(tensorflow_ops/testing/python/release_test.py)
 else
   tests=(tensorflow_ops/core/python/{api,library,versions}_test.py tensorflow_ops/zero_out/python/ops/zero_out_ops_test.py
-    tensorflow_ops/layers/python/roi_layers_model_test.py tensorflow_ops/losses/python/softmax_losses_test.py)
+    tensorflow_ops/layers/python/roi_layers_model_test.py tensorflow_ops/losses/python/softmax_losses_test.py
+    tensorflow_ops/sysconfig/python/paths_test.py)
 fi
 
 python=$(bash "$root/tools/setup/python_env.sh")

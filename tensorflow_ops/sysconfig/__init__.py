@@ -1,5 +1,11 @@
-"""Where this installation's shared objects are, for programs that are not Python."""
+"""Where this installation's shared objects and C++ headers are, for programs that are not Python."""
 
-from tensorflow_ops.sysconfig.python.sysconfig import get_lib, get_libs
+from tensorflow_ops.sysconfig.python.paths import (
+    get_compile_flags,
+    get_include,
+    get_lib,
+    get_libs,
+    get_link_flags,
+)
 
-__all__ = ["get_lib", "get_libs"]
+__all__ = ["get_compile_flags", "get_include", "get_lib", "get_libs", "get_link_flags"]

@@ -71,7 +71,7 @@ def _cuda_configure_impl(ctx):
 
 cuda_configure = repository_rule(
     implementation = _cuda_configure_impl,
-    doc = "Creates @local_config_cuda: //:cudart and //:config.bzl.",
+    doc = "Creates @local_config_tfo_cuda: //:cudart and //:config.bzl.",
     environ = PYTHON_ENVIRON + ["TFO_CUDA", "TFO_CUDA_MAJOR", "CUDA_HOME", "TFO_CUDA_ARCHITECTURES", "TENSORFLOW_OPS_CACHE", "XDG_CACHE_HOME", "HOME"],
     configure = True,
 )

@@ -1,6 +1,6 @@
 """Compiles .cu.cc files with nvcc to one object each."""
 
-load("@local_config_cuda//:config.bzl", "CUDA_ARCHITECTURES", "CUDA_NVCC", "CUDA_VERSION")
+load("@local_config_tfo_cuda//:config.bzl", "CUDA_ARCHITECTURES", "CUDA_NVCC", "CUDA_VERSION")
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 
 _FLAGS = [

@@ -13,8 +13,8 @@ libraries whose functions are called.
 """
 
 load("@local_config_cpu//:config.bzl", "BUILT_CPU_LEVELS")
-load("@local_config_cuda//:config.bzl", "CUDA_ENABLED")
 load("@local_config_tensorflow//:config.bzl", "TENSORFLOW_COPTS", "TENSORFLOW_MINOR")
+load("@local_config_tfo_cuda//:config.bzl", "CUDA_ENABLED")
 load("@rules_cc//cc:cc_binary.bzl", "cc_binary")
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("@rules_cc//cc:cc_test.bzl", "cc_test")
@@ -29,7 +29,7 @@ load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 _OPT = Label("//tools/build_defs:opt")
 _AARCH64 = Label("@platforms//cpu:aarch64")
 _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["gpu_testing", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
-_CUDART = Label("@local_config_cuda//:cudart")
+_CUDART = Label("@local_config_tfo_cuda//:cudart")
 _EXPORT_KERNELS = Label("//tools/build_defs:export_kernels.lds")
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
 _RUN_TESTS = Label("//tools/build_defs:run_tests.py")

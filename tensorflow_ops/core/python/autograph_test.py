@@ -22,8 +22,11 @@ _CONVERTED = {
     "show_versions",
     "summary.figure",
     "summary.labeled_images",
+    "sysconfig.get_compile_flags",
+    "sysconfig.get_include",
     "sysconfig.get_lib",
     "sysconfig.get_libs",
+    "sysconfig.get_link_flags",
 }
 
 
