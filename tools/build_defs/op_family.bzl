@@ -54,7 +54,11 @@ _TENSORFLOW_BUILDS = [_CONFIGURED] + [
     for suffix, release in RELEASES.items()
 ]
 
-_WARNINGS = ["-Wall", "-Wextra", "-Werror"]
+_WARNINGS = ["-Wall", "-Wextra", "-Werror"] + [
+    # clang only. Masks of vectors: a & b ? c : d.
+    "-Wno-bitwise-conditional-parentheses",
+    "-Wno-unknown-warning-option",
+]
 _COPTS = ["-fvisibility=hidden"] + _WARNINGS
 
 # For files whose functions OpKernels call from another shared object. Only these
