@@ -12,7 +12,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 
 python=$(bash "$root/tools/setup/python_env.sh")
-[[ " $* " != *" --config=aarch64 "* ]] || bash "$root/tools/setup/aarch64.sh"
+for compiler in aarch64 clang; do
+  [[ " $* " != *" --config=$compiler "* ]] || bash "$root/tools/setup/$compiler.sh"
+done
 bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 
 # Arguments other than options are targets.

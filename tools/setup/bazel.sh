@@ -101,6 +101,9 @@ write_machine_rc() {
   if folder=$(aarch64_folder 2>/dev/null) && [[ -f $folder/.complete ]]; then
     text+=$'\n'"build:cross_aarch64 \"--repo_env=TFO_AARCH64_ROOT=$folder\""
   fi
+  if folder=$(clang_folder 2>/dev/null) && [[ -f $folder/.complete ]]; then
+    text+=$'\n'"build:clang \"--repo_env=CC=$folder/usr/bin/clang-16\""
+  fi
   # Tests do not see HOME. If the user has no name either, as in some containers,
   # Keras finds no home folder and cannot be imported.
   if ! getent passwd "$(id -u)" >/dev/null; then

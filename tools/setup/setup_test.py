@@ -172,7 +172,7 @@ def machine():
 @pytest.mark.parametrize(
     "script",
     ["test.sh", "demo.sh", "build_wheel.sh", "gpu/build.sh", "gpu/first_run.sh"]
-    + [f"setup/{name}.sh" for name in ("python_env", "bazel", "debian_bazel", "aarch64")],
+    + [f"setup/{name}.sh" for name in ("python_env", "bazel", "debian_bazel", "aarch64", "clang")],
 )
 def test_help(machine, script):
     machine.runs(script, "--help", says=f"Usage: tools/{script}")

@@ -6,6 +6,10 @@
 
 #include "tensorflow_ops/core/cc/cpu_choice.h"
 
+#ifndef __aarch64__
+#include <cpuid.h>
+#endif
+
 namespace tfo {
 namespace {
 
@@ -80,9 +84,12 @@ CpuLevel ProcessorCpuLevel() {
   return CpuLevel::kBaseline;  // NEON
 #else
   __builtin_cpu_init();  // also checks that the system saves the registers
-  const bool avx2 = __builtin_cpu_supports("avx2") &&
-                    __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
+  // __builtin_cpu_supports of clang 16 has no "f16c".
+  unsigned eax, ebx, ecx, edx;
+  const bool f16c =
+      __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) != 0;
+  const bool avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") &&

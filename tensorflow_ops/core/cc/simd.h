@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "tensorflow_ops/core/cc/float16.h"
 
@@ -420,8 +421,9 @@ static inline double MulAdd(double a, double b, double c) {
 #endif
 }
 
-// Is any lane of a mask set?
-static TFO_INLINE bool AnyLane(IntVector mask) {
+// Is any lane of a mask of either width set?
+template <typename Mask>
+static TFO_INLINE bool AnyLane(Mask mask) {
 #ifdef __AVX512F__
   const __m512i m = reinterpret_cast<__m512i>(mask);
   return _mm512_test_epi32_mask(m, m) != 0;
@@ -431,8 +433,50 @@ static TFO_INLINE bool AnyLane(IntVector mask) {
   return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) != 0;
 #endif
 }
-static TFO_INLINE bool AnyLane(Lanes<double>::Index mask) {
-  return AnyLane(reinterpret_cast<IntVector>(mask));
+
+// Permutes the lanes of two vectors of n lanes: lane i of the result, which has
+// kLanes or n, is lane(i), where lanes of b follow those of a. `lane` is a
+// lambda without captures, so that the compiler knows all lanes. For few lanes,
+// __builtin_shufflevector(a, b, 0, 1, ...) does the same.
+template <typename V, typename Lane, int... kI>
+static TFO_INLINE auto ShuffleEach(V a, V b, Lane lane,
+                                   std::integer_sequence<int, kI...>) {
+  return __builtin_shufflevector(a, b, lane(kI)...);
+}
+template <int kLanes = 0, typename V, typename Lane>
+static TFO_INLINE auto Shuffle(V a, V b, Lane lane) {
+  constexpr int kCount = kLanes > 0 ? kLanes : sizeof(V) / sizeof(V{}[0]);
+  return ShuffleEach(a, b, lane, std::make_integer_sequence<int, kCount>());
+}
+
+// a0 a2 ... b0 b2 ... and a1 a3 ... b1 b3 ...
+template <typename V>
+static TFO_INLINE V EvenLanes(V a, V b) {
+  return Shuffle(a, b, [](int i) { return 2 * i; });
+}
+template <typename V>
+static TFO_INLINE V OddLanes(V a, V b) {
+  return Shuffle(a, b, [](int i) { return 2 * i + 1; });
+}
+// a0 b0 a1 b1 ... of the first or second half of the lanes.
+template <typename V>
+static TFO_INLINE V InterleaveLow(V a, V b) {
+  constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
+  return Shuffle(a, b, [](int i) { return i / 2 + i % 2 * kCount; });
+}
+template <typename V>
+static TFO_INLINE V InterleaveHigh(V a, V b) {
+  constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
+  return Shuffle(a, b, [](int i) { return (i + kCount) / 2 + i % 2 * kCount; });
+}
+
+// Calls body(Constant<n>) for n = kCount / 2, kCount / 4, ... 1.
+template <int kCount, typename Body>
+static TFO_INLINE void ForHalves(const Body& body) {
+  if constexpr (kCount > 1) {
+    body(Constant<kCount / 2>());
+    ForHalves<kCount / 2>(body);
+  }
 }
 
 // Updates each lane's maximum and its position. NaN replaces any number and

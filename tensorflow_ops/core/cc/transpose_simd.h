@@ -11,20 +11,14 @@ namespace TFO_CPU_NAMESPACE {
 // halves.
 template <typename V>
 static TFO_INLINE void Transpose(V* v) {
-  using Index = decltype(v[0] < v[0]);
   constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
-  Index low, high;
-  for (int i = 0; i < kCount; ++i) {
-    low[i] = i / 2 + i % 2 * kCount;
-    high[i] = low[i] + kCount / 2;
-  }
 #pragma GCC unroll 4
   for (int step = 1; step < kCount; step *= 2) {
     V next[kCount];
 #pragma GCC unroll 16
     for (int i = 0; i < kCount / 2; ++i) {
-      next[2 * i] = __builtin_shuffle(v[i], v[i + kCount / 2], low);
-      next[2 * i + 1] = __builtin_shuffle(v[i], v[i + kCount / 2], high);
+      next[2 * i] = InterleaveLow(v[i], v[i + kCount / 2]);
+      next[2 * i + 1] = InterleaveHigh(v[i], v[i + kCount / 2]);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kCount; ++i) v[i] = next[i];

@@ -256,7 +256,7 @@ void Register(const OpDef& op, bool xla_has_its_kernels) {
                   ::tensorflow::DEVICE_GPU_XLA_JIT)}) {
     const auto kernel =
         std::find_if(kernels.kernel().begin(), kernels.kernel().end(),
-                     [&](const KernelDef& kernel) {
+                     [device = device](const KernelDef& kernel) {
                        return kernel.device_type() == device;
                      });
     if (kernel == kernels.kernel().end()) continue;

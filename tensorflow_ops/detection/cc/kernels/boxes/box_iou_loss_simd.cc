@@ -32,19 +32,19 @@ TFO_INLINE BoxPair<V> GradOfLoss(const Box<V>& a, const Box<V>& b, V d_loss) {
 template <typename C>
 void IouLoss(const BoxPairs<C>& pairs, C* loss) {
   constexpr int kCount = Lanes<C>::kCount;
-  const auto [metric, yxyx, boxes1, boxes2, count] = pairs;
-  WithMetric(metric, [&](auto constant) {
+  const BoxPairs<C> p = pairs;  // a copy, which stores cannot change
+  WithMetric(p.metric, [&](auto constant) {
     constexpr auto kMetric = static_cast<BoxMetric>(constant.kValue);
     int64_t at = 0;
-    for (; at + kCount <= count; at += kCount) {
-      Store(LossOf<kMetric>(LoadBoxes(boxes1 + 4 * at, yxyx),
-                            LoadBoxes(boxes2 + 4 * at, yxyx)),
+    for (; at + kCount <= p.count; at += kCount) {
+      Store(LossOf<kMetric>(LoadBoxes(p.boxes1 + 4 * at, p.yxyx),
+                            LoadBoxes(p.boxes2 + 4 * at, p.yxyx)),
             loss + at);
     }
-    if (at == count) return;
-    const int64_t n = count - at;
-    StoreFirst(LossOf<kMetric>(LoadFirstBoxes(boxes1 + 4 * at, n, yxyx),
-                               LoadFirstBoxes(boxes2 + 4 * at, n, yxyx)),
+    if (at == p.count) return;
+    const int64_t n = p.count - at;
+    StoreFirst(LossOf<kMetric>(LoadFirstBoxes(p.boxes1 + 4 * at, n, p.yxyx),
+                               LoadFirstBoxes(p.boxes2 + 4 * at, n, p.yxyx)),
                loss + at, n);
   });
 }
@@ -53,24 +53,25 @@ template <typename C>
 void IouLossGrad(const BoxPairs<C>& pairs, const C* d_loss, C* d_boxes1,
                  C* d_boxes2) {
   constexpr int kCount = Lanes<C>::kCount;
-  const auto [metric, yxyx, boxes1, boxes2, count] = pairs;
-  WithMetric(metric, [&](auto constant) {
+  const BoxPairs<C> p = pairs;  // a copy, which stores cannot change
+  WithMetric(p.metric, [&](auto constant) {
     constexpr auto kMetric = static_cast<BoxMetric>(constant.kValue);
     int64_t at = 0;
-    for (; at + kCount <= count; at += kCount) {
-      const auto grad = GradOfLoss<kMetric>(LoadBoxes(boxes1 + 4 * at, yxyx),
-                                            LoadBoxes(boxes2 + 4 * at, yxyx),
-                                            Load(d_loss + at));
-      StoreBoxes(grad.a, yxyx, d_boxes1 + 4 * at);
-      StoreBoxes(grad.b, yxyx, d_boxes2 + 4 * at);
+    for (; at + kCount <= p.count; at += kCount) {
+      const auto grad = GradOfLoss<kMetric>(
+          LoadBoxes(p.boxes1 + 4 * at, p.yxyx),
+          LoadBoxes(p.boxes2 + 4 * at, p.yxyx), Load(d_loss + at));
+      StoreBoxes(grad.a, p.yxyx, d_boxes1 + 4 * at);
+      StoreBoxes(grad.b, p.yxyx, d_boxes2 + 4 * at);
     }
-    if (at == count) return;
-    const int64_t n = count - at;
-    const auto grad = GradOfLoss<kMetric>(
-        LoadFirstBoxes(boxes1 + 4 * at, n, yxyx),
-        LoadFirstBoxes(boxes2 + 4 * at, n, yxyx), LoadFirst(d_loss + at, n));
-    StoreFirstBoxes(grad.a, n, yxyx, d_boxes1 + 4 * at);
-    StoreFirstBoxes(grad.b, n, yxyx, d_boxes2 + 4 * at);
+    if (at == p.count) return;
+    const int64_t n = p.count - at;
+    const auto grad =
+        GradOfLoss<kMetric>(LoadFirstBoxes(p.boxes1 + 4 * at, n, p.yxyx),
+                            LoadFirstBoxes(p.boxes2 + 4 * at, n, p.yxyx),
+                            LoadFirst(d_loss + at, n));
+    StoreFirstBoxes(grad.a, n, p.yxyx, d_boxes1 + 4 * at);
+    StoreFirstBoxes(grad.b, n, p.yxyx, d_boxes2 + 4 * at);
   });
 }
 

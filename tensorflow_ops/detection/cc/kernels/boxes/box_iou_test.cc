@@ -75,7 +75,7 @@ bool Read(const C* from, bool yxyx, Real* box) {
 template <typename C>
 Real ReferenceOf(BoxMetric metric, const C* a, const C* b, bool yxyx) {
   Real box1[4], box2[4], alpha = -1;
-  if (!Read(a, yxyx, box1) | !Read(b, yxyx, box2)) return kNan;
+  if (!Read(a, yxyx, box1) || !Read(b, yxyx, box2)) return kNan;
   return Reference(metric, box1, box2, &alpha);
 }
 
@@ -86,7 +86,7 @@ Real ReferenceGrad(BoxMetric metric, const C* a, const C* b, bool yxyx,
                    Real* grad) {
   Real box1[4], box2[4], alpha = -1, size = 0;
   std::fill(grad, grad + 4, 0);
-  if (!Read(a, yxyx, box1) | !Read(b, yxyx, box2)) return 1;
+  if (!Read(a, yxyx, box1) || !Read(b, yxyx, box2)) return 1;
   for (const Real* const box : {box1, box2}) {
     if (size > 0) break;
     size = Positive(std::max(box[2] - box[0], box[3] - box[1]));

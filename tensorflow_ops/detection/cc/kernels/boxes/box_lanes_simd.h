@@ -9,24 +9,6 @@
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
-// Permutations of the lanes of two vectors: index i is lane i of the first, or
-// lane i - kCount of the second.
-template <typename C>
-struct Permutations {
-  using Index = typename Lanes<C>::Index;
-  static constexpr int kCount = Lanes<C>::kCount;
-  Index even, odd, low, high;  // low, high: alternating lanes
-
-  TFO_INLINE Permutations() {
-    for (int i = 0; i < kCount; ++i) {
-      even[i] = 2 * i;
-      odd[i] = 2 * i + 1;
-      low[i] = i / 2 + i % 2 * kCount;
-      high[i] = low[i] + kCount / 2;
-    }
-  }
-};
-
 // Calls body(kMetric as a Constant).
 template <typename Body>
 static TFO_INLINE void WithMetric(BoxMetric metric, const Body& body) {
@@ -47,17 +29,16 @@ template <typename C>
 static TFO_INLINE Box<typename Lanes<C>::Vector> LoadBoxes(const C* from,
                                                            bool yxyx) {
   constexpr int kCount = Lanes<C>::kCount;
-  const Permutations<C> to;
   const auto v0 = Load(from), v1 = Load(from + kCount);
   const auto v2 = Load(from + 2 * kCount), v3 = Load(from + 3 * kCount);
-  const auto first01 = __builtin_shuffle(v0, v1, to.even);
-  const auto second01 = __builtin_shuffle(v0, v1, to.odd);
-  const auto first23 = __builtin_shuffle(v2, v3, to.even);
-  const auto second23 = __builtin_shuffle(v2, v3, to.odd);
-  const auto a = __builtin_shuffle(first01, first23, to.even);
-  const auto b = __builtin_shuffle(second01, second23, to.even);
-  const auto c = __builtin_shuffle(first01, first23, to.odd);
-  const auto d = __builtin_shuffle(second01, second23, to.odd);
+  const auto first01 = EvenLanes(v0, v1);
+  const auto second01 = OddLanes(v0, v1);
+  const auto first23 = EvenLanes(v2, v3);
+  const auto second23 = OddLanes(v2, v3);
+  const auto a = EvenLanes(first01, first23);
+  const auto b = EvenLanes(second01, second23);
+  const auto c = OddLanes(first01, first23);
+  const auto d = OddLanes(second01, second23);
   if (yxyx) return {b, a, d, c};
   return {a, b, c, d};
 }
@@ -66,17 +47,16 @@ template <typename C>
 static TFO_INLINE void StoreBoxes(const Box<typename Lanes<C>::Vector>& box,
                                   bool yxyx, C* to) {
   constexpr int kCount = Lanes<C>::kCount;
-  const Permutations<C> by;
   const auto a = yxyx ? box.y1 : box.x1, b = yxyx ? box.x1 : box.y1;
   const auto c = yxyx ? box.y2 : box.x2, d = yxyx ? box.x2 : box.y2;
-  const auto ac_low = __builtin_shuffle(a, c, by.low);
-  const auto ac_high = __builtin_shuffle(a, c, by.high);
-  const auto bd_low = __builtin_shuffle(b, d, by.low);
-  const auto bd_high = __builtin_shuffle(b, d, by.high);
-  Store(__builtin_shuffle(ac_low, bd_low, by.low), to);
-  Store(__builtin_shuffle(ac_low, bd_low, by.high), to + kCount);
-  Store(__builtin_shuffle(ac_high, bd_high, by.low), to + 2 * kCount);
-  Store(__builtin_shuffle(ac_high, bd_high, by.high), to + 3 * kCount);
+  const auto ac_low = InterleaveLow(a, c);
+  const auto ac_high = InterleaveHigh(a, c);
+  const auto bd_low = InterleaveLow(b, d);
+  const auto bd_high = InterleaveHigh(b, d);
+  Store(InterleaveLow(ac_low, bd_low), to);
+  Store(InterleaveHigh(ac_low, bd_low), to + kCount);
+  Store(InterleaveLow(ac_high, bd_high), to + 2 * kCount);
+  Store(InterleaveHigh(ac_high, bd_high), to + 3 * kCount);
 }
 
 // The first n < Lanes<C>::kCount boxes; zeros in the other lanes.

@@ -56,7 +56,7 @@ absl::Status CheckSamplesOfMax(const RoiSizes& sizes, int32_t sampling_ratio);
 template <typename T>
 const T* InputData(::tensorflow::OpKernelContext* ctx, const char* name) {
   const ::tensorflow::Tensor* tensor;
-  TF_CHECK_OK(ctx->input(name, &tensor));
+  CHECK(ctx->input(name, &tensor).ok()) << name;
   return Data<T>(*tensor);
 }
 

@@ -8,7 +8,6 @@ namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
 typedef float Four __attribute__((vector_size(16)));
-typedef int32_t FourIndex __attribute__((vector_size(16)));
 
 TFO_INLINE Four LoadFour(const float* from) {
   Four v;

@@ -89,7 +89,6 @@ __attribute__((noinline)) void AddThreeChannels(const SampleTaps<float>& taps,
                                                 float* sums) {
   constexpr int kChannels = 3;
   constexpr Four kNothing = {-0.f, -0.f, -0.f, -0.f};
-  constexpr FourIndex kChannelsThenNothing = {0, 1, 2, 7};
   const int64_t row = args.width * kChannels;
   int32_t simple[kSampleBlock];
   // The last pixel's fourth lane may be another thread's.
@@ -112,7 +111,7 @@ __attribute__((noinline)) void AddThreeChannels(const SampleTaps<float>& taps,
     }
     float* const to = sums + (taps.pixel[0][i] - band.begin) * kChannels;
     const Four up =
-        __builtin_shuffle(LoadFour(from), kNothing, kChannelsThenNothing);
+        __builtin_shufflevector(LoadFour(from), kNothing, 0, 1, 2, 7);
     if (to != kept.at) {
       if (kept.at != nullptr) store(kept);
       kept = {LoadFour(to), LoadFour(to + row), to};
@@ -133,20 +132,18 @@ __attribute__((noinline)) void AddThreeChannels(const SampleTaps<float>& taps,
 template <typename V>
 TFO_INLINE V SumsOfVectors(V* vectors) {
   constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
-  using Index = decltype(V{} < V{});
-#pragma GCC unroll 4
-  for (int half = kCount / 2; half > 0; half /= 2) {
-    Index low, high;
-    for (int l = 0; l < kCount; ++l) {
-      low[l] = (l & half) != 0 ? kCount + l - half : l;
-      high[l] = (l & half) != 0 ? kCount + l : l + half;
-    }
+  ForHalves<kCount>([&](auto half) {
+    constexpr int kHalf = half.kValue;
 #pragma GCC unroll 8
-    for (int j = 0; j < half; ++j) {
-      const V a = vectors[j], b = vectors[j + half];
-      vectors[j] = __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+    for (int j = 0; j < kHalf; ++j) {
+      const V a = vectors[j], b = vectors[j + kHalf];
+      vectors[j] =
+          Shuffle(a, b,
+                  [](int l) { return l & kHalf ? kCount + l - kHalf : l; }) +
+          Shuffle(a, b,
+                  [](int l) { return l & kHalf ? kCount + l : l + kHalf; });
     }
-  }
+  });
   return vectors[0];
 }
 
@@ -235,7 +232,6 @@ void DotOneChannel(const SampleTaps<Sum<T>>& taps,
 
 #ifdef __AVX__
 typedef float Eight __attribute__((vector_size(32)));
-typedef int32_t EightIndex __attribute__((vector_size(32)));
 
 TFO_INLINE Eight Join(Four low, Four high) {
   return reinterpret_cast<Eight>(_mm256_insertf128_ps(
@@ -252,18 +248,24 @@ TFO_INLINE Four HalfOf(Eight v) {
 // p are three products of the left one, three of the right one, and others.
 TFO_INLINE void StoreDotsOfRow(const Eight (&p)[4], float* left, float* right) {
   // Transposes 4 x 4 floats in each half.
-  constexpr EightIndex k01 = {0, 8, 1, 9, 4, 12, 5, 13};
-  constexpr EightIndex k23 = {2, 10, 3, 11, 6, 14, 7, 15};
-  constexpr EightIndex kFirst = {0, 1, 8, 9, 4, 5, 12, 13};
-  constexpr EightIndex kSecond = {2, 3, 10, 11, 6, 7, 14, 15};
-  const Eight low01 = __builtin_shuffle(p[0], p[1], k01);
-  const Eight low23 = __builtin_shuffle(p[0], p[1], k23);
-  const Eight high01 = __builtin_shuffle(p[2], p[3], k01);
-  const Eight high23 = __builtin_shuffle(p[2], p[3], k23);
-  const Eight at04 = __builtin_shuffle(low01, high01, kFirst);
-  const Eight at15 = __builtin_shuffle(low01, high01, kSecond);
-  const Eight at2 = __builtin_shuffle(low23, high23, kFirst);
-  const Eight at3 = __builtin_shuffle(low23, high23, kSecond);
+  const auto get01 = [](Eight a, Eight b) {
+    return __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13);
+  };
+  const auto get23 = [](Eight a, Eight b) {
+    return __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+  };
+  const auto get_first = [](Eight a, Eight b) {
+    return __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+  };
+  const auto get_second = [](Eight a, Eight b) {
+    return __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+  };
+  const Eight low01 = get01(p[0], p[1]), low23 = get23(p[0], p[1]);
+  const Eight high01 = get01(p[2], p[3]), high23 = get23(p[2], p[3]);
+  const Eight at04 = get_first(low01, high01);
+  const Eight at15 = get_second(low01, high01);
+  const Eight at2 = get_first(low23, high23);
+  const Eight at3 = get_second(low23, high23);
   StoreFour(HalfOf<0>(at04) + HalfOf<0>(at2) + HalfOf<0>(at15), left);
   StoreFour(HalfOf<0>(at3) + HalfOf<1>(at15) + HalfOf<1>(at04), right);
 }
@@ -296,8 +298,8 @@ __attribute__((noinline)) void DotThreeChannels(
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
       const Four up = LoadFour(d_output + (i + j) * kChannels);
-      const Eight twice = Join(__builtin_shuffle(up, FourIndex{0, 1, 2, 0}),
-                               __builtin_shuffle(up, FourIndex{1, 2, 3, 3}));
+      const Eight twice = Join(__builtin_shufflevector(up, up, 0, 1, 2, 0),
+                               __builtin_shufflevector(up, up, 1, 2, 3, 3));
       const float* const at = image + taps.pixel[0][i + j] * kChannels;
       memcpy(&top[j], at, sizeof(Eight));
       memcpy(&low[j], at + row, sizeof(Eight));

@@ -24,16 +24,11 @@ TFO_INLINE int64_t PaddedCount(const SampleSpan& span) {
 template <typename C>
 TFO_INLINE void SplitPairs(const C* pairs, int64_t n, C* first, C* second) {
   constexpr int kCount = Lanes<C>::kCount;
-  typename Lanes<C>::Index even, odd;
-  for (int k = 0; k < kCount; ++k) {
-    even[k] = 2 * k;
-    odd[k] = 2 * k + 1;
-  }
   int64_t i = 0;
   for (; i + kCount <= n; i += kCount) {
     const auto low = Load(pairs + 2 * i), high = Load(pairs + 2 * i + kCount);
-    Store(__builtin_shuffle(low, high, even), first + i);
-    Store(__builtin_shuffle(low, high, odd), second + i);
+    Store(EvenLanes(low, high), first + i);
+    Store(OddLanes(low, high), second + i);
   }
   for (; i < n; ++i) {
     first[i] = pairs[2 * i];

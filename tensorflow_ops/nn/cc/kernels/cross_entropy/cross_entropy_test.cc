@@ -114,7 +114,7 @@ void CheckCrossEntropy(const Device& device, const LogitRows<T>& in,
   const testing::Case of_test(caller, in.shape.template Text<T>(),
                               ", smoothing ", smoothing);
   using Value = Accumulator<T>;
-  const auto [rows, classes, input_offset, output_offset] = in.shape;
+  const int64_t rows = in.shape.rows, classes = in.shape.classes;
   const int64_t n = rows * classes;
   auto values = RandomValues<T>(n, 11);
   for (int64_t i = 0; i < n; ++i) {
@@ -124,11 +124,11 @@ void CheckCrossEntropy(const Device& device, const LogitRows<T>& in,
     if (std::isinf(Widen(in.x[i]))) value = 0;
     values[i] = Narrow<T>(i / classes % 4 == 0 ? Value(is_one) : value);
   }
-  const Guarded<T> t(values, input_offset);
+  const Guarded<T> t(values, in.shape.input_offset);
   const Guarded<Value> d(RandomValues<Value>(rows, 5), 0);
   Guarded<Value> loss(rows, 1), largest(rows, 0), rest(rows, 0), sum(rows, 0);
-  Guarded<T> d_logits(n, output_offset), d_labels(n, output_offset),
-      alone(n, output_offset);
+  Guarded<T> d_logits(n, in.shape.output_offset),
+      d_labels(n, in.shape.output_offset), alone(n, in.shape.output_offset);
   Run(device, CrossEntropyArgs<T>{rows,
                                   classes,
                                   smoothing,

@@ -26,14 +26,6 @@ static TFO_INLINE void StoreSome(Vector<C> v, C* to, int64_t n) {
   if (n > 0) StoreFirst(v, to, n);
 }
 
-// Every second lane of two vectors, from lane 0 or 1 on.
-template <int kFirst, typename C, typename V = Vector<C>>
-static TFO_INLINE V EverySecond(V low, V high) {
-  Index<C> lanes;
-  for (int i = 0; i < Lanes<C>::kCount; ++i) lanes[i] = 2 * i + kFirst;
-  return __builtin_shuffle(low, high, lanes);
-}
-
 // A vector of points: places in pixels of the level.
 template <typename C>
 struct Places {
@@ -46,8 +38,8 @@ static TFO_INLINE Places<C> LoadPlaces(const AttentionPoints<C>& points,
   const int64_t n = 2 * (points.count - at);
   const Vector<C> low = LoadSome(locations + 2 * at, n);
   const Vector<C> high = LoadSome(locations + 2 * at + kCount, n - kCount);
-  const Vector<C> x = EverySecond<0, C>(low, high);
-  const Vector<C> y = EverySecond<1, C>(low, high);
+  const Vector<C> x = EvenLanes(low, high);
+  const Vector<C> y = OddLanes(low, high);
   return {y * Load(points.height + at) - C(0.5),
           x * Load(points.width + at) - C(0.5)};
 }

@@ -16,27 +16,24 @@ TFO_INLINE auto SumLanesOfFour(const V (&v)[4]) {
   } else {
     // Adds the second half of each part to its first, which are `size` lanes,
     // and gathers those of both vectors.
-    const auto fold = [](V a, V b, int size) {
-      Index<C> lanes;
-      for (int i = 0; i < kCount; ++i)
-        lanes[i] = i / size * 2 * size + i % size;
-      return __builtin_shuffle(a, b, lanes) +
-             __builtin_shuffle(a, b, lanes + size);
+    const auto fold = [](V a, V b, auto size) {
+      constexpr int kSize = size.kValue;
+      return Shuffle(a, b, [](int i) { return i + i / kSize * kSize; }) +
+             Shuffle(a, b, [](int i) { return i + (i / kSize + 1) * kSize; });
     };
     // Adds each lane's neighbor, `distance` away.
-    const auto add_neighbors = [](V a, int distance) {
-      Index<C> lanes;
-      for (int i = 0; i < kCount; ++i) lanes[i] = i ^ distance;
-      return a + __builtin_shuffle(a, lanes);
+    const auto add_neighbors = [](V a, auto distance) {
+      constexpr int kDistance = distance.kValue;
+      return a + Shuffle(a, a, [](int i) { return i ^ kDistance; });
     };
-    V sums = fold(fold(v[0], v[1], kCount / 2), fold(v[2], v[3], kCount / 2),
-                  kCount / 4);
-    if constexpr (kCount >= 16) sums = add_neighbors(sums, 2);
+    constexpr Constant<kCount / 2> kHalf;
+    V sums = fold(fold(v[0], v[1], kHalf), fold(v[2], v[3], kHalf),
+                  Constant<kCount / 4>());
+    if constexpr (kCount >= 16) sums = add_neighbors(sums, Constant<2>());
     if constexpr (kCount >= 8) {
-      sums = add_neighbors(sums, 1);
-      Index<C> lanes;
-      for (int i = 0; i < kCount; ++i) lanes[i] = i * (kCount / 4) % kCount;
-      sums = __builtin_shuffle(sums, lanes);
+      sums = add_neighbors(sums, Constant<1>());
+      sums =
+          Shuffle(sums, sums, [](int i) { return i * (kCount / 4) % kCount; });
     }
     Four first;
     memcpy(&first, &sums, sizeof(first));
@@ -165,14 +162,12 @@ TFO_INLINE void WritePointGrads(const AttentionPoints<C>& points,
     const C* const dots = scratch.numbers + kDots * points.padded + 4 * at;
     const V a = Load(dots), b = Load(dots + kCount),
             c = Load(dots + 2 * kCount), d = Load(dots + 3 * kCount);
-    const V even_low = EverySecond<0, C>(a, b),
-            odd_low = EverySecond<1, C>(a, b);
-    const V even_high = EverySecond<0, C>(c, d),
-            odd_high = EverySecond<1, C>(c, d);
-    const V d0 = EverySecond<0, C>(even_low, even_high),
-            d1 = EverySecond<0, C>(odd_low, odd_high),
-            d2 = EverySecond<1, C>(even_low, even_high),
-            d3 = EverySecond<1, C>(odd_low, odd_high);
+    const V even_low = EvenLanes(a, b), odd_low = OddLanes(a, b);
+    const V even_high = EvenLanes(c, d), odd_high = OddLanes(c, d);
+    const V d0 = EvenLanes(even_low, even_high),
+            d1 = EvenLanes(odd_low, odd_high),
+            d2 = OddLanes(even_low, even_high),
+            d3 = OddLanes(odd_low, odd_high);
     const auto valid = number(kValid, at) != C(0);
     const V top = Mix(d0, d1, fx), bottom = Mix(d2, d3, fx);
     const V weight = LoadSome(weights + at, n);
@@ -182,14 +177,9 @@ TFO_INLINE void WritePointGrads(const AttentionPoints<C>& points,
     const V slope = Mix(d1 - d0, d3 - d2, fy);
     const V d_x = valid ? Load(points.width + at) * weight * slope : V{};
     StoreSome(d_weight, d_weights + at, n);
-    Index<C> low, high;
-    for (int i = 0; i < kCount; ++i) {
-      low[i] = i / 2 + i % 2 * kCount;
-      high[i] = low[i] + kCount / 2;
-    }
     C* const to = d_locations + 2 * at;
-    StoreSome(__builtin_shuffle(d_x, d_y, low), to, 2 * n);
-    StoreSome(__builtin_shuffle(d_x, d_y, high), to + kCount, 2 * n - kCount);
+    StoreSome(InterleaveLow(d_x, d_y), to, 2 * n);
+    StoreSome(InterleaveHigh(d_x, d_y), to + kCount, 2 * n - kCount);
   }
 }
 

@@ -24,7 +24,7 @@ template <typename T>
 std::vector<std::vector<double>> AllResults(const Shape& shape, int threads,
                                             int64_t offset) {
   using Value = Accumulator<T>;
-  const auto [rows, classes] = shape;
+  const int64_t rows = shape.rows, classes = shape.classes;
   const Cpu cpu = ThreadedCpu(threads);
   const int64_t n = rows * classes;
   std::vector<std::vector<double>> results;

@@ -23,14 +23,10 @@ struct VectorLanes {
  private:
   template <typename V, typename Function>
   static TFO_INLINE V Join(V v, const Function& join) {
-    using Index = decltype(v < v);
-    constexpr int kCount = sizeof(v) / sizeof(v[0]);
-#pragma GCC unroll 4
-    for (int half = kCount / 2; half > 0; half /= 2) {
-      Index other;
-      for (int i = 0; i < kCount; ++i) other[i] = i ^ half;
-      v = join(v, __builtin_shuffle(v, other));
-    }
+    ForHalves<sizeof(v) / sizeof(v[0])>([&](auto half) {
+      constexpr int kHalf = half.kValue;
+      v = join(v, Shuffle(v, v, [](int i) { return i ^ kHalf; }));
+    });
     return v;
   }
 };
