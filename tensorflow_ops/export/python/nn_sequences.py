@@ -6,7 +6,16 @@ Sums over paths are logarithms. A loop over frames keeps a row for each example,
 import tensorflow as tf
 
 from tensorflow_ops.export.python.compositions import composition
-from tensorflow_ops.export.python.nn import NAN, NOTHING, finite_or_zero, index_range, rows_of, softmax, widened, zero_if
+from tensorflow_ops.export.python.nn import (
+    NAN,
+    NOTHING,
+    finite_or_zero,
+    index_range,
+    rows_of,
+    softmax,
+    widened,
+    zero_if,
+)
 
 
 def log_sum_exp(x, axis):
@@ -22,7 +31,7 @@ def log_add_exp(*tensors):
 
 
 def before(x, count=1, value=NOTHING):
-    """Moves columns of [rows, columns] `count` to the right: each holds what stood before it, the first ones `value`."""
+    """Moves columns of [rows, columns] to the right by `count`, and fills the first ones with `value`."""
     return tf.pad(x, [[0, 0], [count, 0]], constant_values=value)[:, : tf.shape(x)[1]]
 
 

@@ -20,9 +20,7 @@ def only(condition, scores):
 
 
 @composition("BeamSearchStep", [3, 2, 2, 2, 1, 0, 0, 0, 3])
-def _beam_search_step(
-    logits, log_probs, finished, lengths, eos_ids, length_penalty, eos_rule, beam_width, forbidden
-):  # fmt: skip
+def _beam_search_step(logits, log_probs, finished, lengths, eos_ids, length_penalty, eos_rule, beam_width, forbidden):
     """Takes the best of all candidates [beams * vocabulary]; top_k prefers the first of equal ones, as the op does."""
     logits = counted(logits)
     shape = tf.shape(logits)

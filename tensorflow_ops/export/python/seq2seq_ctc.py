@@ -145,9 +145,7 @@ def _advance(beam, frame, blank, labels, bonuses):
 
 
 @composition("CtcBeamSearchStep", [2, 1, 3, 3, 3, 0, 0])
-def _ctc_beam_search_step(
-    logits, is_frame, weights, prefixes, label_scores, lm_weight, label_bonus, *, blank_index
-):  # fmt: skip
+def _ctc_beam_search_step(logits, is_frame, weights, prefixes, label_scores, lm_weight, label_bonus, *, blank_index):
     """Advances by all labels. Ids of prefixes are other hashes than the op's: a search uses the one or the other."""
     logits, blank = counted(logits), _blank(logits, blank_index)
     beam = _Beam(*tf.unstack(weights, 3, axis=2), prefixes[..., 0], prefixes[..., 1:3], prefixes[..., 3:])
