@@ -118,16 +118,18 @@ def _softmax_cross_entropy(labels, logits, *, label_smoothing):
 def _sparse_softmax_cross_entropy(logits, labels, *, ignores, ignore_index, label_smoothing, z_loss, log_prob):
     smoothing, z = sum(label_smoothing), sum(z_loss)
     rows = rows_of(widened(logits))
-    classes = index_range(logits, labels.dtype)
-    is_label = tf.equal(classes, expand(labels, -1))
+    classes = tf.shape(logits)[-1]
+    is_class = (labels >= 0) & (labels < tf.cast(classes, labels.dtype))
+    places = tf.reshape(zero_if(tf.logical_not(is_class), labels), [-1])
+    of_labels = tf.gather(tf.reshape(rows.below, tf.stack([-1, classes])), places, batch_dims=1)
     # Both terms are positive: the logarithm, and how far the label's logit is below the largest.
-    loss = rows.log_sum - tf.reduce_sum(zero_if(tf.logical_not(is_label), rows.below), -1)
+    loss = rows.log_sum - tf.reshape(of_labels, tf.shape(labels))
     if smoothing:
         loss = (1 - smoothing) * loss + smoothing * (rows.log_sum - tf.reduce_mean(rows.below, -1))
     if z:
         loss += z * tf.square(finite_or_zero(rows.largest) + rows.log_sum)
     loss = tf.where(tf.math.is_nan(rows.rest), rows.rest, loss)
-    loss = tf.where(tf.reduce_any(is_label, -1), loss, tf.constant(NAN, loss.dtype))
+    loss = tf.where(is_class, loss, tf.constant(NAN, loss.dtype))
     if ignores:
         loss = zero_if(tf.equal(labels, ignore_index), loss)
     return -loss if log_prob else loss, rows.largest, rows.rest
