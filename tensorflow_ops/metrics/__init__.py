@@ -1,0 +1,1 @@
+"""Keras 3 metrics of detections and of sequences."""
