@@ -5,21 +5,29 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.metrics.python.ops import metric_arguments
 
 _NORMALIZATIONS = ("total", "sequence", None)
 _TOKENS = ("ids", "characters", "words")
 
 
+def _ids(name, value):
+    """Returns numbers [N, L]. Raises ValueError."""
+    ids = arguments.int_tensor(name, value)
+    if ids.dtype == tf.string:
+        raise ValueError(f'{name} are string, expected ids; tokens="words" or "characters" takes strings [N]')
+    return arguments.with_shape(name, ids, [None, None], "[N, L], padded ids")
+
+
 def _from_lengths(name, ids, lengths):
     """Returns the sequences of padded ids [N, L] as a RaggedTensor."""
-    ids = arguments.with_shape(name, arguments.int_tensor(name, ids), [None, None], "[N, L], ids with lengths")
-    size = tf.shape(ids, tf.int64)[1]
+    ids = _ids(name, ids)
+    rows, size = tf.unstack(tf.shape(ids, tf.int64))
     text = f"{name}'s lengths"
     lengths = arguments.tensor_of_kind(text, lengths, tf.int64)
-    lengths = arguments.with_shape(text, lengths, [ids.shape[0]], "[N] with the ids' N")
-    lengths = arguments.checked(text, lengths, (lengths >= 0) & (lengths <= size), "at most the size of ids")
+    lengths = arguments.with_shape(text, lengths, [tf.cast(rows, tf.int32)], "[N] with the ids' N")
+    lengths = arguments.checked(text, lengths, (lengths >= 0) & (lengths <= size), "[0, L] of ids [N, L]")
     return tf.RaggedTensor.from_tensor(ids, lengths)
 
 
@@ -83,6 +91,7 @@ class EditDistance(keras.metrics.Metric):
         self._errors = self.add_variable((), "zeros", "float64", name="errors")
         self._total = self.add_variable((), "zeros", "float64", name="total")
 
+    @autograph.not_converted
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: None = None) -> None:
         """Adds sequences; the class describes the arguments."""
         metric_arguments.check_update(self, sample_weight)
@@ -101,6 +110,7 @@ class EditDistance(keras.metrics.Metric):
             self._errors.assign_add(tf.reduce_sum(errors))
             self._total.assign_add(total)
 
+    @autograph.not_converted
     def merge_state(self, metrics: Any) -> None:
         """Adds the sequences of other metrics of the same normalization."""
         for other in metrics:
@@ -110,6 +120,7 @@ class EditDistance(keras.metrics.Metric):
             self._errors.assign_add(other._errors)
             self._total.assign_add(other._total)
 
+    @autograph.not_converted
     def result(self) -> tf.Tensor:
         """Returns the rate, a scalar of the metric's dtype: 0 before the first sequence."""
         # Without tokens in references, the number of errors.
@@ -128,8 +139,7 @@ class EditDistance(keras.metrics.Metric):
             if texts.dtype != tf.string:
                 raise ValueError(f"{name} are {texts.dtype.name}, expected strings for tokens={self.tokens!r}")
             texts = arguments.with_shape(name, texts, [None], "[N], a string for each sequence")
-            split = tf.strings.split if self.tokens == "words" else tf.strings.unicode_split
-            return split(texts) if self.tokens == "words" else split(texts, "UTF-8")
+            return tf.strings.split(texts) if self.tokens == "words" else tf.strings.unicode_split(texts, "UTF-8")
         if isinstance(value, tuple):
             if len(value) != 2:
                 raise ValueError(f"{name} is a tuple of {len(value)}, expected (ids, lengths)")
@@ -139,8 +149,7 @@ class EditDistance(keras.metrics.Metric):
         elif isinstance(value, tf.RaggedTensor):
             sequences = value
         else:
-            ids = arguments.with_shape(name, arguments.int_tensor(name, value), [None, None], "[N, L], padded ids")
-            ids = tf.cast(ids, tf.int64)
+            ids = tf.cast(_ids(name, value), tf.int64)
             sequences = tf.ragged.boolean_mask(ids, (ids >= 0) & (ids != self.pad_id))
         if sequences.shape.rank != 2:
             raise ValueError(f"{name} has shape {sequences.shape}, expected [N, None]: a sequence in each row")

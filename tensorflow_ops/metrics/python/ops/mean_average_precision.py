@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.metrics.python.ops import box_sets, growing_rows, metric_arguments
 
@@ -146,6 +146,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
         """The ranges of areas by name."""
         return dict(self._ranges)
 
+    @autograph.not_converted
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: None = None) -> None:
         """Adds images; the class describes the arguments."""
         metric_arguments.check_update(self, sample_weight)
@@ -184,6 +185,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
             )
             self._updates.assign_add(1)
 
+    @autograph.not_converted
     def merge_state(self, metrics: Iterable["MeanAveragePrecision"]) -> None:
         """Adds the images of other metrics of the same options, behind its own."""
         options = self._options()
@@ -201,6 +203,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
         self._updates.assign(0)
         self._last.assign(-tf.ones_like(self._last))
 
+    @autograph.not_converted
     def result(self) -> dict[str, tf.Tensor]:
         """Returns the numbers by name: scalars of the metric's dtype."""
 
@@ -217,6 +220,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
             numbers = tf.unstack(tf.cast(last, self.dtype))
         return dict(zip(self._slices(), numbers, strict=True))
 
+    @autograph.not_converted
     def per_class(self) -> dict[str, tf.Tensor]:
         """Returns the numbers of each of K classes, [K], and "classes", int64 [K]: those with objects, rising."""
         with tf.device("CPU:0"):

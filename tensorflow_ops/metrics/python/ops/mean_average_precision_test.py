@@ -12,6 +12,11 @@ from pycocotools.cocoeval import COCOeval
 
 import tensorflow_ops as tfo
 
+# Logical devices must be configured before anything runs. Another test file may have done so.
+_CPU = tf.config.list_physical_devices("CPU")[0]
+if not tf.config.get_logical_device_configuration(_CPU):
+    tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
+
 NAMES = "AP AP50 AP75 AP_small AP_medium AP_large AR1 AR10 AR100 AR_small AR_medium AR_large".split()
 
 
@@ -26,7 +31,7 @@ def _image(rng, objects, detections, classes=4, crowd=0.2, scores=None):
     }
     near = boxes[rng.integers(0, objects, detections)] if objects else np.float32(rng.uniform(1, 200, [detections, 4]))
     found = {
-        "boxes": np.float32(near * rng.normal(1, 0.06, near.shape)),
+        "boxes": np.float32(near * rng.normal(1, 0.02, near.shape)),
         "classes": rng.integers(0, classes, detections),
         "scores": np.float32(rng.random(detections)) if scores is None else np.float32(rng.choice(scores, detections)),
     }
@@ -256,9 +261,11 @@ class StateTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual([*copy.result()], [*metric.result()])
 
     def test_several_replicas_are_refused(self):
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:0"])
-        if strategy.num_replicas_in_sync < 2:
-            self.skipTest("one device")
+        metric = tfo.metrics.MeanAveragePrecision()
+        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        update = tf.function(lambda: strategy.run(metric.update_state, [tf.zeros([1, 1, 5]), tf.zeros([1, 1, 6])]))
+        with self.assertRaisesRegex(NotImplementedError, r"several replicas: .* merge them with merge_state\(\)"):
+            update()
 
     def test_xla_is_refused(self):
         metric = tfo.metrics.MeanAveragePrecision()
@@ -341,7 +348,8 @@ class InputsTest(parameterized.TestCase, tf.test.TestCase):
         classes = np.zeros([1, 4], np.int32)
         found = {"boxes": boxes, "classes": classes, "scores": np.float32([[np.nan, np.inf, 0.9, np.nan]])}
         metric.update_state({"boxes": boxes[:, :1], "classes": classes[:, :1]}, found)
-        self.assertAllClose(_numbers(metric)["AP"], 1 / 3)  # the third, after two boxes that overlap nothing
+        # Right is the first detection of score NaN; before it, one is wrong, and one is larger than any range.
+        self.assertAllClose(_numbers(metric)["AP"], 1 / 2)
 
     def test_bad_options(self):
         for option, value, text in (
@@ -379,6 +387,12 @@ class InputsTest(parameterized.TestCase, tf.test.TestCase):
             tfo.metrics.MeanAveragePrecision().update_state(truth, found, np.ones(2))
 
 
+@keras.saving.register_keras_serializable(package="mean_average_precision_test")
+def no_loss(y_true, y_pred):
+    del y_true
+    return tf.reduce_mean(y_pred, [1, 2]) * 0.0
+
+
 class Detector(keras.Model):
     """Returns its input as detections, and measures them."""
 
@@ -408,7 +422,7 @@ class KerasTest(parameterized.TestCase, tf.test.TestCase):
         x, y = self._packed()
         inputs = keras.Input(x.shape[1:])
         model = keras.Model(inputs, keras.layers.Identity()(inputs))
-        model.compile("sgd", lambda y_true, y_pred: tf.reduce_mean(y_pred, [1, 2]) * 0.0, [self._metric()], jit_compile=False)
+        model.compile("sgd", no_loss, metrics=[self._metric()], jit_compile=False)
         direct = self._metric()
         direct.update_state(y, x)
         expected = {"loss": 0.0} | _numbers(direct)
@@ -418,12 +432,6 @@ class KerasTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(history["AP"], [expected["AP"]] * 2)
         self.assertAllClose(history["val_AR_small"], [expected["AR_small"]] * 2)
 
-        path = self.get_temp_dir() + "/model.keras"
-        model.save(path)
-        loaded = keras.saving.load_model(path, compile=False)
-        loaded.compile("sgd", "mse", [self._metric()], jit_compile=False)
-        self.assertAllClose(loaded(x[:1]), x[:1])
-
     def _metric(self):
         return tfo.metrics.MeanAveragePrecision("xywh", evaluate_freq=2)
 
@@ -431,7 +439,7 @@ class KerasTest(parameterized.TestCase, tf.test.TestCase):
         x, y = self._packed()
         inputs = keras.Input(x.shape[1:])
         model = keras.Model(inputs, keras.layers.Identity()(inputs))
-        model.compile("sgd", metrics=[self._metric()], jit_compile=False)
+        model.compile("sgd", no_loss, metrics=[self._metric()], jit_compile=False)
         model.save(self.get_temp_dir() + "/compiled.keras")
         loaded = keras.saving.load_model(self.get_temp_dir() + "/compiled.keras")
         direct = self._metric()
