@@ -31,6 +31,12 @@ def _from_lengths(name, ids, lengths):
     return tf.RaggedTensor.from_tensor(ids, lengths)
 
 
+def _with_last_row(sequences):
+    """Returns a RaggedTensor as a SparseTensor with one empty row more: tf.edit_distance refuses no rows."""
+    sparse = sequences.to_sparse()
+    return tf.SparseTensor(sparse.indices, sparse.values, sparse.dense_shape + [1, 0])
+
+
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
 class EditDistance(keras.metrics.Metric):
     """Edit distance of sequences to references: word, character or label error rate.
@@ -102,7 +108,7 @@ class EditDistance(keras.metrics.Metric):
             lengths = tf.cast(truth.row_lengths(), tf.float64)
             count = arguments.with_shape("y_pred", found.row_lengths(), [tf.shape(lengths)[0]], "as many as y_true")
             with tf.control_dependencies([count]):
-                errors = tf.edit_distance(found.to_sparse(), truth.to_sparse(), normalize=False)
+                errors = tf.edit_distance(_with_last_row(found), _with_last_row(truth), normalize=False)[:-1]
             errors = tf.cast(errors, tf.float64)
             if self.normalization == "sequence":
                 errors /= tf.maximum(lengths, 1)
@@ -141,9 +147,9 @@ class EditDistance(keras.metrics.Metric):
             texts = arguments.with_shape(name, texts, [None], "[N], a string for each sequence")
             return tf.strings.split(texts) if self.tokens == "words" else tf.strings.unicode_split(texts, "UTF-8")
         if isinstance(value, tuple):
-            if len(value) != 2:
+            if len(value) != 2 and not hasattr(value, "lengths"):
                 raise ValueError(f"{name} is a tuple of {len(value)}, expected (ids, lengths)")
-            sequences = _from_lengths(name, *value)
+            sequences = _from_lengths(name, value[0], getattr(value, "lengths", value[1]))
         elif isinstance(value, tf.SparseTensor):
             sequences = tf.RaggedTensor.from_sparse(value)
         elif isinstance(value, tf.RaggedTensor):

@@ -160,7 +160,7 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
             (ids, ids[:1], r"y_pred has shape \[1\], expected \[2\]: as many as y_true"),
             (ids, (ids, [1]), r"y_pred's lengths has shape \[1\], expected \[2\]"),
             (ids, (ids, [1, 2], 3), r"y_pred is a tuple of 3, expected \(ids, lengths\)"),
-            (ids, (ids, [1.0, 2.0]), "y_pred's lengths are float32, expected int64"),
+            (ids, (ids, np.float32([1, 2])), "y_pred's lengths are float32, expected int64"),
             (ids, tf.ragged.constant([["a"], []]), "y_pred are string, expected int64 as y_true"),
             (ids, tf.ragged.constant([[[1]], [[2]]]), r"y_pred has shape \(2, None, None\), expected \[N, None\]"),
             (ids, np.array([["a"], ["b"]]), "y_pred are string, expected ids"),
