@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from data import CLASSES, Scene, targets
+from data import Scene, targets
 from model import Detections
 
 import tensorflow_ops as tfo

@@ -39,7 +39,9 @@ def _public_names():
 def _is_function(path):
     """Returns whether a public name is a function, a layer, a loss or a metric."""
     member = _public(path)
-    is_keras = isinstance(member, type) and issubclass(member, keras.layers.Layer | keras.losses.Loss | keras.metrics.Metric)
+    is_keras = isinstance(member, type) and issubclass(
+        member, keras.layers.Layer | keras.losses.Loss | keras.metrics.Metric
+    )
     return isinstance(member, types.FunctionType) or is_keras
 
 

@@ -34,7 +34,7 @@ def _from_lengths(name, ids, lengths):
 def _with_last_row(sequences):
     """Returns a RaggedTensor as a SparseTensor with one empty row more: tf.edit_distance refuses no rows."""
     sparse = sequences.to_sparse()
-    return tf.SparseTensor(sparse.indices, sparse.values, sparse.dense_shape + [1, 0])
+    return tf.SparseTensor(sparse.indices, sparse.values, sparse.dense_shape + tf.constant([1, 0], tf.int64))
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")

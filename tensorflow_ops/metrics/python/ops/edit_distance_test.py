@@ -111,7 +111,9 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
         for part in slice(0, 7), slice(7, 20):
             update(_padded(truth[part]), _padded(found[part]))
         self.assertAllClose(tf.function(metric.result)(), _rate(truth, found, "total"), rtol=0, atol=1e-12)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "the shape of y_pred.* expected .*as many as y_true"):
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, "the shape of y_pred.* expected .*as many as y_true"
+        ):
             update(_padded(truth[:3]), _padded(found[:2]))
 
     def test_merged_metrics_equal_one(self):
@@ -167,7 +169,9 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
         ):
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
                 tfo.metrics.EditDistance().update_state(y_true, y_pred)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"y_true's lengths\[1\] is 4, expected \[0, L\] of ids"):
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, r"y_true's lengths\[1\] is 4, expected \[0, L\] of ids"
+        ):
             tfo.metrics.EditDistance().update_state((ids, [1, 4]), ids)
         with self.assertRaisesRegex(ValueError, "y_true are int32, expected strings for tokens='words'"):
             tfo.metrics.EditDistance("words").update_state(ids, ids)
@@ -178,7 +182,9 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_xla_is_refused(self):
         metric = tfo.metrics.EditDistance()
-        with self.assertRaisesRegex(tf.errors.UnimplementedError, "XLA cannot compile tfo.metrics.EditDistance.*jit_comp"):
+        with self.assertRaisesRegex(
+            tf.errors.UnimplementedError, "XLA cannot compile tfo.metrics.EditDistance.*jit_comp"
+        ):
             tf.function(metric.update_state, jit_compile=True)(np.zeros([1, 1]), np.zeros([1, 1]))
 
 

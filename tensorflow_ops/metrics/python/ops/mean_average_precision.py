@@ -160,9 +160,11 @@ class MeanAveragePrecision(keras.metrics.Metric):
             found = box_sets.read(
                 "y_pred", y_pred, self.box_format, ("boxes", "classes", "scores"), ("classes", "scores")
             )
+            images = [truth.boxes.shape[0], None, 4]
+            boxes = arguments.with_shape("y_pred", found.boxes, images, "as many images as y_true has")
             scores, area, is_crowd = found.values["scores"], truth.values["area"], truth.values["is_crowd"]
             outcomes, ranks, counts = ops.tensorflow_ops_match_detections(
-                boxes=found.boxes,
+                boxes=boxes,
                 scores=scores,
                 classes=found.classes,
                 true_boxes=truth.boxes,
@@ -209,7 +211,9 @@ class MeanAveragePrecision(keras.metrics.Metric):
 
         def values():
             classes = self._per_class()
-            return self._last.assign(tf.stack([_mean_of_classes(classes[name]) for name in self._slices()])).read_value()
+            return self._last.assign(
+                tf.stack([_mean_of_classes(classes[name]) for name in self._slices()])
+            ).read_value()
 
         with tf.device("CPU:0"):
             if tf.executing_eagerly() or self.evaluate_freq == 1:

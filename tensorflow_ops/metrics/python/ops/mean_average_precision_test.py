@@ -204,7 +204,9 @@ class StateTest(parameterized.TestCase, tf.test.TestCase):
     def test_only_equal_metrics_merge(self):
         metric = tfo.metrics.MeanAveragePrecision()
         for other in (tfo.metrics.MeanAveragePrecision("yxyx"), keras.metrics.Mean()):
-            with self.assertRaisesRegex(ValueError, r"metrics contains .*, expected tfo.metrics.MeanAveragePrecision\("):
+            with self.assertRaisesRegex(
+                ValueError, r"metrics contains .*, expected tfo.metrics.MeanAveragePrecision\("
+            ):
                 metric.merge_state([other])
 
     def test_reset(self):
@@ -270,7 +272,9 @@ class StateTest(parameterized.TestCase, tf.test.TestCase):
     def test_xla_is_refused(self):
         metric = tfo.metrics.MeanAveragePrecision()
         update = tf.function(metric.update_state, jit_compile=True)
-        with self.assertRaisesRegex(tf.errors.UnimplementedError, "XLA cannot compile tfo.metrics.MeanAverage.*jit_comp"):
+        with self.assertRaisesRegex(
+            tf.errors.UnimplementedError, "XLA cannot compile tfo.metrics.MeanAverage.*jit_comp"
+        ):
             update(tf.zeros([1, 1, 5]), tf.zeros([1, 1, 6]))
 
 
@@ -283,7 +287,9 @@ class InputsTest(parameterized.TestCase, tf.test.TestCase):
         def convert(boxes):
             x, y, w, h = np.moveaxis(np.float64(boxes), -1, 0)
             corners = {"xyxy": (x, y, x + w, y + h), "yxyx": (y, x, y + h, x + w)}
-            return np.stack({**corners, "xywh": (x, y, w, h), "center_xywh": (x + w / 2, y + h / 2, w, h)}[box_format], -1)
+            return np.stack(
+                {**corners, "xywh": (x, y, w, h), "center_xywh": (x + w / 2, y + h / 2, w, h)}[box_format], -1
+            )
 
         truth, found = (_padded(items) for items in zip(*_SETS["random"], strict=True))
         metric = tfo.metrics.MeanAveragePrecision(box_format)
@@ -312,7 +318,12 @@ class InputsTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_other_libraries_names(self):
         truth, found = (_padded(items) for items in zip(*_SETS["random"], strict=True))
-        truth = {"boxes": truth["boxes"], "labels": truth["classes"], "iscrowd": truth["is_crowd"], "area": truth["area"]}
+        truth = {
+            "boxes": truth["boxes"],
+            "labels": truth["classes"],
+            "iscrowd": truth["is_crowd"],
+            "area": truth["area"],
+        }
         found = {"boxes": found["boxes"], "class_ids": np.float32(found["classes"]), "confidence": found["scores"]}
         metric = tfo.metrics.MeanAveragePrecision("xywh")
         metric.update_state(truth, found)
@@ -375,10 +386,22 @@ class InputsTest(parameterized.TestCase, tf.test.TestCase):
             (truth, truth, "y_pred has 'boxes', 'classes', expected also 'scores' or 'confidence'"),
             (truth | {"labels": classes}, found, "y_true has both 'classes' and 'labels'"),
             (truth | {"boxes": boxes[..., :3]}, found, r"y_true\['boxes'\] has shape \[2,3,3\], expected \[\?,\?,4\]"),
-            (truth, found | {"scores": scores[:, :1]}, r"y_pred\['scores'\] has shape \[2,1\], expected \[2,3\]: .*boxes"),
+            (
+                truth,
+                found | {"scores": scores[:, :1]},
+                r"y_pred\['scores'\] has shape \[2,1\], expected \[2,3\]: .*boxes",
+            ),
             (truth, found | {"counts": [1]}, r"y_pred\['counts'\] has shape \[1\], expected \[2\]"),
-            (truth, {key: value[:1] for key, value in found.items()}, "true_boxes must be .* with boxes' N"),
-            (np.zeros([2, 3, 4]), found, r"y_true has shape \[2,3,4\], expected \[\?,\?,5\]: \[N, R, 5\]: box, classes"),
+            (
+                truth,
+                {key: value[:1] for key, value in found.items()},
+                r"y_pred has shape \[1,3,4\], expected \[2,\?,4\]: as many images",
+            ),
+            (
+                np.zeros([2, 3, 4]),
+                found,
+                r"y_true has shape \[2,3,4\], expected \[\?,\?,5\]: \[N, R, 5\]: box, classes",
+            ),
             (truth, np.zeros([2, 3]), r"y_pred has shape \[2,3\], expected \[\?,\?,6\]"),
         ):
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
@@ -416,7 +439,9 @@ class KerasTest(parameterized.TestCase, tf.test.TestCase):
     def _packed(self):
         truth, found = (_padded(items) for items in zip(*_SETS["no crowds"], strict=True))
         y = np.float32(np.concatenate([truth["boxes"], truth["classes"][..., None]], -1))
-        return np.float32(np.concatenate([found["boxes"], found["classes"][..., None], found["scores"][..., None]], -1)), y
+        return np.float32(
+            np.concatenate([found["boxes"], found["classes"][..., None], found["scores"][..., None]], -1)
+        ), y
 
     def test_compiled_metric(self):
         x, y = self._packed()
