@@ -75,6 +75,8 @@ void OfClass(const AveragePrecisionArgs& args, int64_t label,
 }  // namespace
 
 Error AveragePrecision(const Cpu& cpu, const AveragePrecisionArgs& args) {
+  // Without results, no memory limits the number of classes.
+  if (args.areas == 0 || args.thresholds == 0) return nullptr;
   const Buckets by_class(args.classes, [&](const auto& add) {
     for (int64_t i = 0; i < args.detections; ++i) {
       const int32_t label = args.class_indices[i];

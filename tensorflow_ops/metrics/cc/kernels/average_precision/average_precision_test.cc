@@ -132,6 +132,9 @@ TFO_TEST(AveragePrecision, EqualsTheDefinition) {
 TFO_TEST(AveragePrecision, WithoutThresholdsRangesOrLimits) {
   Set(20, 2, 0, 3).Check(ThreadedCpu(2));
   Set(20, 2, 2, 0).Check(ThreadedCpu(2));
+  Set many(0, 1, 0);
+  many.classes = int64_t{1} << 50;
+  many.Run(ThreadedCpu(1));
   Set set(20, 2);
   set.max_detections.clear();
   set.Check(ThreadedCpu(2));

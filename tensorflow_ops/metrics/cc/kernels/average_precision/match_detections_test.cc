@@ -186,6 +186,12 @@ TFO_TEST(MatchDetections, EqualsTheDefinition) {
   }
 }
 
+TFO_TEST(MatchDetections, ManyImagesWithoutBoxes) {
+  Images all(1, 0, 0, 1);
+  all.images = int64_t{1} << 50;
+  all.Run(ThreadedCpu(1));
+}
+
 TFO_TEST(MatchDetections, WithoutThresholdsOrRanges) {
   Images all(2, 3, 3, 1);
   all.iou_thresholds.clear();
