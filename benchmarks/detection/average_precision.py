@@ -9,7 +9,7 @@ from harness import Case, table
 
 import tensorflow_ops as tfo
 
-BATCH, CLASSES, OBJECTS, DETECTIONS = 20, 80, 8, 100
+CLASSES, OBJECTS, DETECTIONS = 80, 8, 100
 
 
 def make_images(count):
@@ -69,19 +69,19 @@ def pycocotools(truth, found):
 
 @table()
 def cases():
-    """Images of 8 objects and 100 detections of 80 classes, in batches of 20; `result` once, at the end."""
-    for count in (100, 1000):
+    """Images of 8 objects and 100 detections of 80 classes, in batches of eager calls; `result` once, at the end."""
+    for count, batch in ((100, 20), (1000, 20), (1000, 100)):
         truth, found = make_images(count)
 
-        def ours(truth=truth, found=found, count=count):
+        def ours(truth=truth, found=found, count=count, batch=batch):
             metric = tfo.metrics.MeanAveragePrecision("xywh")
-            for start in range(0, count, BATCH):
-                metric.update_state(*({k: v[start : start + BATCH] for k, v in x.items()} for x in (truth, found)))
+            for start in range(0, count, batch):
+                metric.update_state(*({k: v[start : start + batch] for k, v in x.items()} for x in (truth, found)))
             return metric.result()
 
         has_peer = importlib.util.find_spec("pycocotools")
         yield Case(
-            {"images": count},
+            {"images": count, "batch": batch},
             ours,
             {"pycocotools": pycocotools(truth, found)} if has_peer else {},
             arrays={"ours": lambda result: np.array([*result.values()]), "pycocotools": np.asarray},

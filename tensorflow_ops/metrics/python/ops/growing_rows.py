@@ -33,10 +33,9 @@ class GrowingRows:
             return more
 
         with tf.control_dependencies([tf.cond(end > room, grow, lambda: tf.constant(0, tf.int64))]):
+            where = {"begin": tf.stack([count]), "end": tf.stack([end]), "strides": tf.constant([1], tf.int64)}
             for name, values in rows.items():
-                tf.raw_ops.ResourceStridedSliceAssign(
-                    ref=columns[name].handle, begin=[count], end=[end], strides=tf.ones([1], tf.int64), value=values
-                )
+                tf.raw_ops.ResourceStridedSliceAssign(ref=columns[name].handle, value=values, **where)
             self._count.assign(end)
 
     def rows(self):

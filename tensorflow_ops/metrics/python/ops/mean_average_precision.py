@@ -42,9 +42,11 @@ def _ranges(values):
 
 
 def _mean_of_classes(values):
-    """Returns the mean over the classes that have objects, -1 without one."""
-    counted = tf.boolean_mask(values, values > -1)
-    return tf.cond(tf.size(counted) > 0, lambda: tf.reduce_mean(counted), lambda: tf.constant(-1, values.dtype))
+    """Returns the means [M] of values [M, K] over the classes that have objects, -1 without one."""
+    has_objects = values > -1
+    classes = tf.reduce_sum(tf.cast(has_objects, values.dtype), 1)
+    total = tf.reduce_sum(tf.where(has_objects, values, 0), 1)
+    return tf.where(classes > 0, total / tf.maximum(classes, 1), -1)
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -175,15 +177,15 @@ class MeanAveragePrecision(keras.metrics.Metric):
                 area_ranges=tf.constant([(0, _MAX_AREA), *self.area_ranges.values()], tf.float64),
                 max_detections=self.max_detections[-1],
             )
-            is_ranked, is_object = ranks >= 0, truth.classes >= 0
+            ranked, objects = tf.where(ranks >= 0), tf.where(truth.classes >= 0)
             self._detections.append(
-                scores=tf.boolean_mask(scores, is_ranked),
-                classes=tf.boolean_mask(found.classes, is_ranked),
-                ranks=tf.boolean_mask(ranks, is_ranked),
-                outcomes=tf.boolean_mask(outcomes, is_ranked),
+                scores=tf.gather_nd(scores, ranked),
+                classes=tf.gather_nd(found.classes, ranked),
+                ranks=tf.gather_nd(ranks, ranked),
+                outcomes=tf.gather_nd(outcomes, ranked),
             )
             self._objects.append(
-                classes=tf.boolean_mask(truth.classes, is_object), counts=tf.boolean_mask(counts, is_object)
+                classes=tf.gather_nd(truth.classes, objects), counts=tf.gather_nd(counts, objects)
             )
             self._updates.assign_add(1)
 
@@ -211,9 +213,8 @@ class MeanAveragePrecision(keras.metrics.Metric):
 
         def values():
             classes = self._per_class()
-            return self._last.assign(
-                tf.stack([_mean_of_classes(classes[name]) for name in self._slices()])
-            ).read_value()
+            means = _mean_of_classes(tf.stack([classes[name] for name in self._slices()]))
+            return self._last.assign(means).read_value()
 
         with tf.device("CPU:0"):
             if tf.executing_eagerly() or self.evaluate_freq == 1:
