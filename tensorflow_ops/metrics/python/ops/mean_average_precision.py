@@ -184,9 +184,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
                 ranks=tf.gather_nd(ranks, ranked),
                 outcomes=tf.gather_nd(outcomes, ranked),
             )
-            self._objects.append(
-                classes=tf.gather_nd(truth.classes, objects), counts=tf.gather_nd(counts, objects)
-            )
+            self._objects.append(classes=tf.gather_nd(truth.classes, objects), counts=tf.gather_nd(counts, objects))
             self._updates.assign_add(1)
 
     @autograph.not_converted
