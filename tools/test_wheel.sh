@@ -66,7 +66,8 @@ install_wheel() {
   shift
   say "installing $(basename "$wheel") into a fresh environment"
   "$python" -m venv "$environment"
-  run_pip "$environment/bin/python" "$folder/tmp" install --no-compile "$@" pytest absl-py pyelftools hypothesis matplotlib pillow
+  run_pip "$environment/bin/python" "$folder/tmp" install --no-compile "$@" \
+    pytest absl-py pyelftools hypothesis matplotlib pillow pycocotools
 }
 
 # Runs pytest in the environment $1, one process per file, because some configure

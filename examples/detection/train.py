@@ -73,9 +73,9 @@ def measure(detector: model.Detector, scenes: Sequence[data.Scene], proposals: n
         "IoU of proposals": refinement.proposal_iou,
         "IoU of refined boxes": refinement.refined_iou,
         "class accuracy": refinement.accuracy,
-        "AP of detections": precision.mean(),
-        "AP50 of detections": precision[0],
-        "AP75 of detections": precision[5],
+        "AP of detections": precision["AP"],
+        "AP50 of detections": precision["AP50"],
+        "AP75 of detections": precision["AP75"],
     }
 
 

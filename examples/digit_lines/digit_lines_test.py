@@ -1,16 +1,7 @@
-"""Tests of the example's measure and rule."""
+"""Tests of the example's lines and rule."""
 
 import data
-import metrics
 import numpy as np
-
-
-def test_edit_distance():
-    assert metrics.edit_distance("", "123") == metrics.edit_distance("123", "") == 3
-    assert metrics.edit_distance("12345", "1345") == 1
-    assert metrics.edit_distance("1234", "2341") == 2
-    assert metrics.edit_distance("kitten", "sitting") == 3
-    assert metrics.label_error_rate(["12", "3"], ["12", "45"]) == 2 / 4
 
 
 def test_check_digit_finds_every_wrong_digit():

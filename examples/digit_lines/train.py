@@ -17,7 +17,6 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
 
 import data
 import keras
-import metrics
 import model
 import numpy as np
 import picture
@@ -94,8 +93,9 @@ def main(argv: list[str]) -> None:
         texts[name] = read(logits)
         seconds = time.monotonic() - start
         right[name] = np.mean([found == true for found, true in zip(texts[name], truth, strict=True)])
-        errors = metrics.label_error_rate(texts[name], truth)
-        print(f"{name:24}{errors:13.4f}{right[name]:15.3f}{1e3 * seconds / len(truth):13.3f}")
+        wrong_digits = tfo.metrics.EditDistance("characters")
+        wrong_digits.update_state(truth, texts[name])
+        print(f"{name:24}{wrong_digits.result():13.4f}{right[name]:15.3f}{1e3 * seconds / len(truth):13.3f}")
 
     best = right["beam + check digit"]
     if not best >= FLAGS.at_least:

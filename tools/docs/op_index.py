@@ -18,10 +18,10 @@ PAGE = "docs/op_index.md"
 _DTYPES = {"half": "float16", "float": "float32", "double": "float64", "numbertype": "all numeric ones"}
 _INTRO = """# Index of ops
 
-Every public function, layer and loss. This page is generated from the source (`tools/docs/op_index.py`): the first
-lines and the gradients from docstrings, devices and dtypes from the registrations of the ops that a function calls.
-Where these are float32 and float64 only, 16-bit floats are cast to float32. Without an entry, a function is composed
-of TensorFlow's ops and runs where they do. CUDA needs a wheel that was built with `--cuda`.
+Every public function, layer, loss and metric. This page is generated from the source (`tools/docs/op_index.py`): the
+first lines and the gradients from docstrings, devices and dtypes from the registrations of the ops that a function
+calls. Where these are float32 and float64 only, 16-bit floats are cast to float32. Without an entry, a function is
+composed of TensorFlow's ops and runs where they do. CUDA needs a wheel that was built with `--cuda`.
 
 "Elsewhere" lists the calls of other libraries that [Coming from other libraries](coming_from.md) translates, argument
 by argument.
@@ -121,7 +121,7 @@ def public_names(package: pathlib.Path) -> dict[str, list[Name]]:
     def name_of(file, module, name):
         there, inner = resolve(file, name)
         node = definition(there, inner)
-        is_result = isinstance(node, ast.ClassDef) and module not in ("layers", "losses")
+        is_result = isinstance(node, ast.ClassDef) and module not in ("layers", "losses", "metrics")
         return Name(".".join(filter(None, ("tfo", module, name))), there, inner, node, is_result)
 
     top = package / "__init__.py"
@@ -190,6 +190,8 @@ def kernels(package: pathlib.Path) -> dict[str, tuple[list[str], list[str]]]:
 
 def differentiable(name: Name, compiled: bool) -> str:
     """Returns in which arguments: what the docstring's Returns says, or which function says it."""
+    if name.public.startswith("tfo.metrics."):
+        return "no"
     text = re.sub(r"\s+", " ", name.doc.partition("Returns:")[2])
     found = re.search(r"\b(?:[Dd]ifferentiable((?: (?:`[^`]*`|[^`\s.;:(]+))+)|No gradient\b)", text)
     if found:

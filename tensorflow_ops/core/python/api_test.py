@@ -37,9 +37,11 @@ def _public_names():
 
 
 def _is_function(path):
-    """Returns whether a public name is a function, a layer or a loss."""
+    """Returns whether a public name is a function, a layer, a loss or a metric."""
     member = _public(path)
-    is_keras = isinstance(member, type) and issubclass(member, keras.layers.Layer | keras.losses.Loss)
+    is_keras = isinstance(member, type) and issubclass(
+        member, keras.layers.Layer | keras.losses.Loss | keras.metrics.Metric
+    )
     return isinstance(member, types.FunctionType) or is_keras
 
 
@@ -52,7 +54,7 @@ _FLOORS = {"core": 0, "seq2seq": 2, "summary": 2, "layers": 3, "losses": 3, "tes
 
 
 def _signature(path):
-    """Returns the arguments of a function, layer or loss, without annotations."""
+    """Returns the arguments of a function or of a Keras class, without annotations."""
     public = _public(path)
     # For a layer, some Python releases return the signature of Keras's __new__.
     signature = inspect.signature(public.__init__ if isinstance(public, type) else public)

@@ -5,10 +5,7 @@ from typing import Literal, TypeAlias
 import keras
 import tensorflow as tf
 
-# TensorFlow has no public API that tells whether XLA will compile a graph.
-from tensorflow.python.ops import control_flow_util
-
-from tensorflow_ops.core.python import arguments, library, ragged
+from tensorflow_ops.core.python import arguments, library, ragged, xla
 from tensorflow_ops.core.python.type_aliases import DTypeLike, TensorLike
 
 Reduction: TypeAlias = Literal["sum_over_batch_size", "sum", "mean", "mean_with_sample_weight", "none"] | None
@@ -44,9 +41,7 @@ class OpLoss(keras.losses.Loss):
         A layer declines with `supports_jit`. Keras does not ask losses, so that jit_compile="auto",
         its default, would end in an error of XLA's for a user who never named XLA.
         """
-        if tf.executing_eagerly() or library.supports_xla():
-            return
-        if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        if xla.is_compiled() and not library.supports_xla():
             name = f"tfo.losses.{type(self).__name__}"
             reason = library.xla_error or "this build of tensorflow_ops has no kernels for the GPU"
             advice = 'Pass jit_compile=False to compile(); its default, "auto", uses XLA on machines with a GPU.'

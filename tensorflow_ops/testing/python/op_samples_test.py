@@ -38,6 +38,7 @@ _NO_OPS = {
     "seq2seq.sample": "a loop over the caller's function that draws random numbers",
     "seq2seq.stochastic_beam_search": "a loop over the caller's function that draws random numbers",
     "shapes.get_shape": "returns Python numbers",
+    "metrics": "have state; their tests call the ops in graphs, too",
     "testing": "checks ops",
     "python_op": "makes ops; its own tests run opcheck on them",
     "summary": "writes files",
@@ -57,7 +58,7 @@ _NO_KERAS_TENSORS = ("losses.", "seq2seq.ctc_beam_search_decode (language model)
 
 
 def _public_names():
-    """Yields the names of public functions, layers and losses, such as "nn.softmax"."""
+    """Yields the names of public functions and Keras classes, such as "nn.softmax"."""
     for name in tfo.__all__:
         member = getattr(tfo, name)
         if isinstance(member, types.ModuleType):
@@ -67,9 +68,9 @@ def _public_names():
 
 
 def _is_callable(member):
-    """Returns whether a member is a function, layer or loss, not a named tuple or a number."""
+    """Returns whether a member is a function, layer, loss or metric, not a named tuple or a number."""
     if inspect.isclass(member):
-        return issubclass(member, keras.layers.Layer | keras.losses.Loss)
+        return issubclass(member, keras.layers.Layer | keras.losses.Loss | keras.metrics.Metric)
     return callable(member)
 
 

@@ -1,0 +1,6 @@
+"""Keras 3 metrics of detections and of sequences."""
+
+from tensorflow_ops.metrics.python.ops.edit_distance import EditDistance
+from tensorflow_ops.metrics.python.ops.mean_average_precision import MeanAveragePrecision
+
+__all__ = ["EditDistance", "MeanAveragePrecision"]

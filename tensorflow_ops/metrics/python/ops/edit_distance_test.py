@@ -1,0 +1,192 @@
+"""Tests of EditDistance: rates of a dynamic program in NumPy, kinds of sequences, Keras, errors."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+
+def _distance(a, b):
+    """Returns the Levenshtein distance from the table of all prefixes."""
+    table = np.zeros([len(a) + 1, len(b) + 1], int)
+    table[:, 0], table[0] = np.arange(len(a) + 1), np.arange(len(b) + 1)
+    for i in range(len(a)):
+        for j in range(len(b)):
+            replaced = table[i, j] + (a[i] != b[j])
+            table[i + 1, j + 1] = min(replaced, table[i, j + 1] + 1, table[i + 1, j] + 1)
+    return table[-1, -1]
+
+
+def _rate(truth, found, normalization):
+    errors = np.array([_distance(a, b) for a, b in zip(truth, found, strict=True)], float)
+    lengths = np.array([*map(len, truth)])
+    if normalization == "total":
+        return errors.sum() / lengths.sum()
+    return (errors / np.maximum(lengths, 1) if normalization == "sequence" else errors).mean()
+
+
+def _sequences(seed=0, count=20, longest=12):
+    """Returns lists of references and of sequences, some of them empty."""
+    rng = np.random.default_rng(seed)
+    return [[rng.integers(0, 4, rng.integers(0, longest)) for _ in range(count)] for _ in range(2)]
+
+
+def _padded(sequences, pad=-1, dtype=np.int32):
+    rows = np.full([len(sequences), max(map(len, sequences)) + 2], pad, dtype)
+    for row, ids in zip(rows, sequences, strict=True):
+        row[: len(ids)] = ids
+    return rows
+
+
+def _ragged(sequences):
+    return tf.ragged.constant([*map(list, sequences)], dtype=tf.int32)
+
+
+_KINDS = {
+    "padded": _padded,
+    "float": lambda sequences: _padded(sequences, dtype=np.float32),
+    "lengths": lambda sequences: (_padded(sequences, pad=2), np.array([*map(len, sequences)])),
+    "ragged": _ragged,
+    "sparse": lambda sequences: _ragged(sequences).to_sparse(),
+}
+
+
+class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(kind=[*_KINDS], normalization=["total", "sequence", None])
+    def test_equals_the_dynamic_program(self, kind, normalization):
+        truth, found = _sequences()
+        metric = tfo.metrics.EditDistance(normalization=normalization, dtype="float64")
+        for part in slice(0, 7), slice(7, 20):
+            metric.update_state(_KINDS[kind](truth[part]), _KINDS[kind](found[part]))
+        self.assertAllClose(metric.result(), _rate(truth, found, normalization), rtol=0, atol=1e-12)
+
+    def test_kinds_may_differ(self):
+        truth, found = _sequences(1)
+        metric = tfo.metrics.EditDistance(dtype="float64")
+        for kind in _KINDS:
+            metric.update_state(_padded(truth), _KINDS[kind](found))
+        self.assertAllClose(metric.result(), _rate(truth, found, "total"), rtol=0, atol=1e-12)
+
+    def test_pad_id(self):
+        metric = tfo.metrics.EditDistance(pad_id=0)
+        metric.update_state(np.array([[1, 2, 0, 0]]), np.array([[0, 1, 0, 2, -1]]))
+        self.assertAllEqual(metric.result(), 0)
+
+    def test_result_of_ctc_greedy_decode(self):
+        found = tfo.seq2seq.ctc_greedy_decode(tf.one_hot([[1, 1, 0, 2]], 3) * 9, [4])
+        metric = tfo.metrics.EditDistance()
+        metric.update_state(np.array([[1, 2, 2, -1]]), found)
+        self.assertAllClose(metric.result(), 1 / 3)
+
+    def test_words_and_characters(self):
+        truth, found = ["der  Fuß ist", "", "ja"], ["die Füße ist", "so", ""]
+        for tokens, split in (("words", str.split), ("characters", list)):
+            metric = tfo.metrics.EditDistance(tokens, dtype="float64")
+            metric.update_state(np.array(truth), tf.constant(found))
+            self.assertAllClose(metric.result(), _rate([*map(split, truth)], [*map(split, found)], "total"))
+
+    def test_strings_as_tokens(self):
+        metric = tfo.metrics.EditDistance(dtype="float64")
+        metric.update_state(tf.ragged.constant([["a", "b"], ["c"]]), tf.ragged.constant([["a"], ["c", "d"]]))
+        self.assertAllClose(metric.result(), 2 / 3)
+
+    @parameterized.parameters(("total", 3), ("sequence", 1.5), (None, 1.5))
+    def test_references_without_tokens(self, normalization, expected):
+        metric = tfo.metrics.EditDistance(normalization=normalization)
+        self.assertAllEqual(metric.result(), 0)
+        metric.update_state(np.zeros([2, 0], np.int32), np.array([[1, 2, 3], [-1, -1, -1]]))
+        self.assertAllEqual(metric.result(), expected)
+
+    def test_no_sequences(self):
+        metric = tfo.metrics.EditDistance()
+        metric.update_state(np.zeros([0, 3], np.int32), np.zeros([0, 2], np.int32))
+        self.assertAllEqual(metric.result(), 0)
+
+    def test_a_graph_of_unknown_shapes(self):
+        truth, found = _sequences(2)
+        metric = tfo.metrics.EditDistance(dtype="float64")
+        update = tf.function(metric.update_state, input_signature=[tf.TensorSpec(None, tf.int32)] * 2)
+        for part in slice(0, 7), slice(7, 20):
+            update(_padded(truth[part]), _padded(found[part]))
+        self.assertAllClose(tf.function(metric.result)(), _rate(truth, found, "total"), rtol=0, atol=1e-12)
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, "the shape of y_pred.* expected .*as many as y_true"
+        ):
+            update(_padded(truth[:3]), _padded(found[:2]))
+
+    def test_merged_metrics_equal_one(self):
+        truth, found = _sequences(3)
+        metrics = [tfo.metrics.EditDistance(normalization="sequence", dtype="float64") for _ in range(3)]
+        for metric, part in zip(metrics, (slice(0, 3), slice(3, 4), slice(4, 20)), strict=True):
+            metric.update_state(_padded(truth[part]), _padded(found[part]))
+        metrics[0].merge_state(metrics[1:])
+        self.assertAllClose(metrics[0].result(), _rate(truth, found, "sequence"), rtol=0, atol=1e-12)
+        with self.assertRaisesRegex(ValueError, r"metrics contains .*, expected tfo.metrics.EditDistance\(norm.*'seq"):
+            metrics[0].merge_state([tfo.metrics.EditDistance()])
+        metrics[0].reset_state()
+        self.assertAllEqual(metrics[0].result(), 0)
+
+    def test_config(self):
+        metric = tfo.metrics.EditDistance("words", normalization=None, pad_id=3, name="wer", dtype="float64")
+        copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
+        self.assertEqual(copy.get_config(), metric.get_config())
+        self.assertEqual((copy.tokens, copy.normalization, copy.pad_id, copy.name), ("words", None, 3, "wer"))
+
+    def test_in_a_keras_model(self):
+        truth, found = _sequences(4)
+        x, y = _padded(found, dtype=np.float32), _padded(truth)
+        inputs = keras.Input(x.shape[1:])
+        model = keras.Model(inputs, keras.layers.Identity()(inputs))
+        loss = lambda y_true, y_pred: tf.reduce_mean(y_pred, 1) * 0.0  # noqa: E731
+        model.compile("sgd", loss, metrics=[tfo.metrics.EditDistance(name="ler")], jit_compile=False)
+        expected = _rate(truth, found, "total")
+        self.assertAllClose(model.evaluate(x, y, batch_size=7, verbose=0, return_dict=True)["ler"], expected)
+        self.assertAllClose(model.fit(x, y, batch_size=7, verbose=0).history["ler"], [expected])
+
+    def test_bad_options(self):
+        for option, value, text in (
+            ("tokens", "letters", "tokens is 'letters', expected one of 'ids', 'characters', 'words'"),
+            ("normalization", "mean", "normalization is 'mean', expected one of 'total', 'sequence', None"),
+            ("pad_id", 1.5, "pad_id is 1.5, expected an int"),
+        ):
+            with self.subTest(option), self.assertRaisesRegex(ValueError, text):
+                tfo.metrics.EditDistance(**{option: value})
+
+    def test_bad_inputs(self):
+        ids = np.zeros([2, 3], np.int32)
+        for y_true, y_pred, text in (
+            (None, ids, "y_true is None, expected a tensor"),
+            (ids, ids[0], r"y_pred has shape \[3\], expected \[\?,\?\]"),
+            (ids, ids[:1], r"y_pred has shape \[1\], expected \[2\]: as many as y_true"),
+            (ids, (ids, [1]), r"y_pred's lengths has shape \[1\], expected \[2\]"),
+            (ids, (ids, [1, 2], 3), r"y_pred is a tuple of 3, expected \(ids, lengths\)"),
+            (ids, (ids, np.float32([1, 2])), "y_pred's lengths are float32, expected int64"),
+            (ids, tf.ragged.constant([["a"], []]), "y_pred are string, expected int64 as y_true"),
+            (ids, tf.ragged.constant([[[1]], [[2]]]), r"y_pred has shape \(2, None, None\), expected \[N, None\]"),
+            (ids, np.array([["a"], ["b"]]), "y_pred are string, expected ids"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(ValueError, text):
+                tfo.metrics.EditDistance().update_state(y_true, y_pred)
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, r"y_true's lengths\[1\] is 4, expected \[0, L\] of ids"
+        ):
+            tfo.metrics.EditDistance().update_state((ids, [1, 4]), ids)
+        with self.assertRaisesRegex(ValueError, "y_true are int32, expected strings for tokens='words'"):
+            tfo.metrics.EditDistance("words").update_state(ids, ids)
+        with self.assertRaisesRegex(ValueError, r"y_true has shape \[1,1\], expected \[\?\]: \[N\], a string"):
+            tfo.metrics.EditDistance("words").update_state([["a"]], ["a"])
+        with self.assertRaisesRegex(ValueError, "sample_weight is given, but tfo.metrics.EditDistance has no weights"):
+            tfo.metrics.EditDistance().update_state(ids, ids, [1, 2])
+
+    def test_xla_is_refused(self):
+        metric = tfo.metrics.EditDistance()
+        with self.assertRaisesRegex(
+            tf.errors.UnimplementedError, "XLA cannot compile tfo.metrics.EditDistance.*jit_comp"
+        ):
+            tf.function(metric.update_state, jit_compile=True)(np.zeros([1, 1]), np.zeros([1, 1]))
+
+
+if __name__ == "__main__":
+    tf.test.main()
