@@ -17,12 +17,7 @@ TFO_INLINE void MultiplyRows(const C* a, int64_t depth, const C* panel,
                              bool add, C* c, int64_t c_stride) {
   using Vector = typename Lanes<C>::Vector;
   constexpr int kLanes = Lanes<C>::kCount;
-  Vector sums[kCount][2];
-#pragma GCC unroll 16
-  for (int m = 0; m < kCount; ++m) {
-    sums[m][0] = add ? Load(c + m * c_stride) : Vector{};
-    sums[m][1] = add ? Load(c + m * c_stride + kLanes) : Vector{};
-  }
+  Vector sums[kCount][2] = {};
   for (int64_t k = 0; k < depth; ++k) {
     const Vector b0 = Load(panel), b1 = Load(panel + kLanes);
 #pragma GCC unroll 16
@@ -34,10 +29,12 @@ TFO_INLINE void MultiplyRows(const C* a, int64_t depth, const C* panel,
     panel += 2 * kLanes;
     a += kDepthStep;
   }
+  // Added last: errors grow with the blocks, not with the depth of all.
 #pragma GCC unroll 16
   for (int m = 0; m < kCount; ++m) {
-    Store(sums[m][0], c + m * c_stride);
-    Store(sums[m][1], c + m * c_stride + kLanes);
+    C* const to = c + m * c_stride;
+    Store(add ? Load(to) + sums[m][0] : sums[m][0], to);
+    Store(add ? Load(to + kLanes) + sums[m][1] : sums[m][1], to + kLanes);
   }
 }
 
@@ -65,6 +62,17 @@ TFO_INLINE void Multiply(const C* a, int64_t rows, int64_t depth,
 template <typename C>
 int64_t PanelColumns() {
   return 2 * Lanes<C>::kCount;
+}
+
+template <typename T>
+void PackTile(const T* a, int64_t stride, int64_t rows, int64_t depth,
+              Accumulator<T>* tile) {
+  for (int64_t m = 0; m < rows; ++m, a += stride, tile += kGemmStride) {
+    // A tail writes whole vectors: rows have room beyond kGemmDepth.
+    ForVectors<T>(depth, [&](auto part, int64_t k) {
+      Store(part.Load(a + k, 0), tile + k);
+    });
+  }
 }
 
 template <typename T>
@@ -117,6 +125,8 @@ void MultiplyTransposedTile(const C* a, int64_t rows, int64_t depth,
 }
 
 #define TFO_INSTANTIATE_PACK(T)                                             \
+  template void PackTile<T>(const T*, int64_t, int64_t, int64_t,            \
+                            Accumulator<T>*);                               \
   template void PackPanels<T>(const T*, int64_t, int64_t, int64_t, int64_t, \
                               Accumulator<T>*)
 TFO_INSTANTIATE_PACK(float);

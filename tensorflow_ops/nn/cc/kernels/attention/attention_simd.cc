@@ -1,0 +1,289 @@
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_simd.h"
+
+#include "tensorflow_ops/core/cc/gemm_simd.h"
+#include "tensorflow_ops/core/cc/math_simd.h"
+
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+namespace {
+
+// e^x; x is at most some tens above 0. Keeps NaN.
+template <typename V>
+TFO_INLINE V ExpOfWeight(V x) {
+  return math_internal::ExpOf</*kNegative=*/true>(
+      Max(V{} + math_internal::Constants<V>::kLowest, x));
+}
+
+// tanh(x). Keeps NaN.
+template <typename V>
+TFO_INLINE V Tanh(V x) {
+  const V size = Max(x, -x);
+  const V e = Expm1(-2 * size);
+  const V tanh = -e / (e + 2);
+  return x < V{} ? -tanh : tanh;
+}
+
+template <typename V, typename Value>
+TFO_INLINE auto IsMinusInfinity(V v, Value) {
+  return v == V{} - Value(INFINITY);
+}
+
+// Scores of vector x of the lanes, from products of key j.
+template <typename C>
+class Scores {
+ public:
+  using Vector = typename Lanes<C>::Vector;
+  static constexpr int kCount = Lanes<C>::kCount;
+
+  TFO_INLINE Scores(const ScoreOptions<C>& options, int x)
+      : options_(options),
+        x_(x * kCount),
+        scale_(options.softcap != 0 ? options.scale / options.softcap
+                                    : options.scale) {
+    for (int i = 0; i < kCount; ++i) lane_[i] = C(x_ + i);
+    if (options.begin != nullptr) {
+      begin_ = Load(options.begin + x_);
+      end_ = Load(options.end + x_);
+    }
+  }
+
+  // Also multiplies `slope` by the score's derivative along the product.
+  TFO_INLINE Vector Of(Vector product, int64_t j, Vector* slope) const {
+    Vector s = product * scale_;
+    if (options_.softcap != 0) {
+      const Vector tanh = Tanh(s);
+      s = tanh * options_.softcap;
+      *slope *= 1 - tanh * tanh;
+    }
+    if (options_.slope != 0) {
+      const Vector distance = lane_ + (options_.distance - C(j));
+      s -= options_.slope * Max(distance, -distance);
+    }
+    const Vector none = Vector{} - C(INFINITY);
+    if (options_.added != nullptr) {
+      const Vector added = Load(options_.added + j * 2 * kCount + x_);
+      s = added == none ? none : s + added;
+    }
+    if (options_.begin != nullptr) {
+      const Vector key = Vector{} + C(j);
+      s = (key >= begin_) & (key < end_) ? s : none;
+    }
+    return s;
+  }
+
+ private:
+  const ScoreOptions<C>& options_;
+  const int x_;
+  const C scale_;
+  Vector lane_, begin_, end_;
+};
+
+// Is the score scale * product, with a scale that keeps the order?
+template <typename C>
+TFO_INLINE bool IsPlain(const ScoreOptions<C>& options) {
+  return options.scale > 0 && options.softcap == 0 && options.slope == 0 &&
+         options.added == nullptr && options.begin == nullptr;
+}
+
+}  // namespace
+
+template <typename C>
+bool WeighScores(const ScoreOptions<C>& options, int64_t keys, C* scores,
+                 C* high, C* total, C* corrections) {
+  using Vector = typename Lanes<C>::Vector;
+  constexpr int kCount = Lanes<C>::kCount;
+  // A weight may be e^kSlack, so that most blocks correct no sums.
+  constexpr C kSlack = 8;
+  const Vector none = Vector{} - C(INFINITY);
+  Vector now[2] = {none, none};
+  C scale = 1;
+  if (IsPlain(options)) {
+    scale = options.scale;
+    for (int64_t j = 0; j < keys; ++j) {
+#pragma GCC unroll 2
+      for (int x = 0; x < 2; ++x) {
+        now[x] = Max(Load(scores + j * kGemmStride + x * kCount), now[x]);
+      }
+    }
+    for (int x = 0; x < 2; ++x) now[x] *= scale;
+  } else {
+#pragma GCC unroll 2
+    for (int x = 0; x < 2; ++x) {
+      const Scores<C> score(options, x);
+      for (int64_t j = 0; j < keys; ++j) {
+        C* const at = scores + j * kGemmStride + x * kCount;
+        Vector unused = {};
+        const Vector s = score.Of(Load(at), j, &unused);
+        Store(s, at);
+        now[x] = Max(s, now[x]);
+      }
+    }
+  }
+  Vector old[2], minus[2], sums[2] = {};
+  bool rises = false;
+#pragma GCC unroll 2
+  for (int x = 0; x < 2; ++x) {
+    old[x] = Load(high + x * kCount);
+    rises |= AnyLane(now[x] > old[x] + kSlack);
+  }
+#pragma GCC unroll 2
+  for (int x = 0; x < 2; ++x) {
+    now[x] = rises ? Max(now[x], old[x]) : old[x];
+    minus[x] = now[x] == none ? Vector{} : -now[x];
+  }
+  for (int64_t j = 0; j < keys; ++j) {
+#pragma GCC unroll 2
+    for (int x = 0; x < 2; ++x) {
+      C* const at = scores + j * kGemmStride + x * kCount;
+      const Vector weight =
+          ExpOfWeight(MulAdd(Load(at), Vector{} + scale, minus[x]));
+      Store(weight, at);
+      sums[x] += weight;
+    }
+  }
+#pragma GCC unroll 2
+  for (int x = 0; x < 2; ++x) {
+    Vector sum = Load(total + x * kCount);
+    if (rises) {
+      const Vector correction = ExpOfWeight(old[x] + minus[x]);
+      Store(correction, corrections + x * kCount);
+      Store(now[x], high + x * kCount);
+      sum *= correction;
+    }
+    Store(sum + sums[x], total + x * kCount);
+  }
+  return rises;
+}
+
+template <typename C>
+void DifferentiateScores(const ScoreOptions<C>& options, bool to_products,
+                         int64_t keys, const C* lse, const C* delta, C* scores,
+                         C* d_weights) {
+  using Vector = typename Lanes<C>::Vector;
+  constexpr int kCount = Lanes<C>::kCount;
+  const bool plain = IsPlain(options);
+  const C factor = to_products ? options.scale : 1;
+#pragma GCC unroll 2
+  for (int x = 0; x < 2; ++x) {
+    const Scores<C> score(options, x);
+    const Vector none = Vector{} - C(INFINITY);
+    const Vector shift = Load(lse + x * kCount);
+    const Vector less = Load(delta + x * kCount);
+    for (int64_t j = 0; j < keys; ++j) {
+      C* const at = scores + j * kGemmStride + x * kCount;
+      C* const d_at = d_weights + j * kGemmStride + x * kCount;
+      Vector slope = Vector{} + factor, unused = {};
+      const Vector s =
+          plain ? Load(at) * options.scale
+                : score.Of(Load(at), j, to_products ? &slope : &unused);
+      const Vector e = ExpOfWeight(s - shift);
+      // Also where lse is NaN.
+      const Vector weight = s == none ? Vector{} : e;
+      Store(weight, at);
+      const Vector d = weight * (Load(d_at) - less) * slope;
+      Store(weight == Vector{} ? Vector{} : d, d_at);
+    }
+  }
+}
+
+MaskKind KindOfMask(const bool* mask, int64_t query_stride, int64_t key_stride,
+                    int64_t queries, int64_t keys) {
+  bool any = false, all = true;
+  for (int64_t i = 0; i < queries; ++i) {
+    const bool* const row = mask + i * query_stride;
+    uint8_t ones = 1, some = 0;
+    if (key_stride == 1) {
+      for (int64_t j = 0; j < keys; ++j) {
+        ones &= static_cast<uint8_t>(row[j]);
+        some |= static_cast<uint8_t>(row[j]);
+      }
+    } else {
+      for (int64_t j = 0; j < keys; ++j) {
+        ones &= static_cast<uint8_t>(row[j * key_stride]);
+        some |= static_cast<uint8_t>(row[j * key_stride]);
+      }
+    }
+    all &= ones;
+    any |= some;
+    if (any && !all) return MaskKind::kSome;
+  }
+  return all ? MaskKind::kAll : any ? MaskKind::kSome : MaskKind::kNone;
+}
+
+template <typename C>
+void DropWeights(const AttentionDropout& dropout, int64_t row, int64_t query,
+                 int64_t key, int64_t keys, C* weights) {
+  constexpr int kColumns = 2 * Lanes<C>::kCount;
+  const C factor = C(KeptFactor(dropout));
+  for (int64_t block = key / kDropoutKeys; block * kDropoutKeys < key + keys;
+       ++block) {
+    for (int lane = 0; lane < kColumns; ++lane) {
+      uint32_t words[4] = {static_cast<uint32_t>(block),
+                           static_cast<uint32_t>(query + lane),
+                           static_cast<uint32_t>(row), 0};
+      Philox(dropout.seed, words);
+      for (int64_t i = 0; i < kDropoutKeys; ++i) {
+        const int64_t j = block * kDropoutKeys + i - key;
+        if (j < 0 || j >= keys) continue;
+        const uint32_t word = words[i / 2] >> (i % 2 * 16) & 0xFFFF;
+        C& weight = weights[j * kGemmStride + lane];
+        weight = word >= dropout.threshold ? weight * factor : C{0};
+      }
+    }
+  }
+}
+
+template <typename C>
+void ScaleRows(const C* factors, int64_t count, int64_t columns, int64_t stride,
+               C* rows) {
+  for (int64_t i = 0; i < count; ++i, rows += stride) {
+    ForVectors<C>(columns, [&](auto part, int64_t at) {
+      part.Store(part.Load(rows + at, 0) * factors[i], rows + at);
+    });
+  }
+}
+
+template <typename T>
+void DotRows(const T* a, const T* b, int64_t stride, int64_t count,
+             int64_t columns, Accumulator<T>* dots) {
+  for (int64_t i = 0; i < count; ++i, a += stride, b += stride) {
+    typename Lanes<T>::Vector sum = {};
+    ForVectors<T>(columns, [&](auto part, int64_t at) {
+      sum = MulAdd(part.Load(a + at, 0), part.Load(b + at, 0), sum);
+    });
+    dots[i] = SumLanes(sum);
+  }
+}
+
+template <typename T>
+bool AreFinite(const T* rows, int64_t stride, int64_t count, int64_t columns) {
+  using Vector = typename Lanes<T>::Vector;
+  Vector zeros = {};  // or NaN
+  for (int64_t i = 0; i < count; ++i, rows += stride) {
+    ForVectors<T>(columns, [&](auto part, int64_t at) {
+      zeros = MulAdd(part.Load(rows + at, 0), Vector{}, zeros);
+    });
+  }
+  return !AnyLane(zeros != zeros);
+}
+
+#define TFO_INSTANTIATE(C)                                                    \
+  template bool WeighScores<C>(const ScoreOptions<C>&, int64_t, C*, C*, C*,   \
+                               C*);                                           \
+  template void DifferentiateScores<C>(const ScoreOptions<C>&, bool, int64_t, \
+                                       const C*, const C*, C*, C*);           \
+  template void DropWeights<C>(const AttentionDropout&, int64_t, int64_t,     \
+                               int64_t, int64_t, C*);                         \
+  template void ScaleRows<C>(const C*, int64_t, int64_t, int64_t, C*)
+TFO_INSTANTIATE(float);
+TFO_INSTANTIATE(double);
+#undef TFO_INSTANTIATE
+#define TFO_INSTANTIATE(T)                                                \
+  template void DotRows<T>(const T*, const T*, int64_t, int64_t, int64_t, \
+                           Accumulator<T>*);                              \
+  template bool AreFinite<T>(const T*, int64_t, int64_t, int64_t)
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
+#undef TFO_INSTANTIATE
+
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo
