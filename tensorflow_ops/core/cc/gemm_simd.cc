@@ -1,6 +1,7 @@
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 
 #include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/transpose_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
@@ -53,6 +54,7 @@ TFO_INLINE void Multiply(const C* a, int64_t rows, int64_t depth,
     int64_t m = 0;
     for (; m + kRows <= rows; m += kRows) run(Constant<kRows>(), m);
     for (; m + 4 <= rows; m += 4) run(Constant<4>(), m);
+    for (; m + 2 <= rows; m += 2) run(Constant<2>(), m);
     for (; m < rows; ++m) run(Constant<1>(), m);
   }
 }
@@ -78,7 +80,7 @@ void PackTile(const T* a, int64_t stride, int64_t rows, int64_t depth,
 template <typename T>
 void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
                 int64_t rows, int64_t columns, Accumulator<T>* panels) {
-  constexpr int kColumns = 2 * Lanes<T>::kCount;
+  constexpr int kLanes = Lanes<T>::kCount, kColumns = 2 * kLanes;
   // Rows at a time: what is written stays in the L1 cache from column to
   // column.
   constexpr int64_t kBlock = 64;
@@ -99,11 +101,32 @@ void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
           for (; k < kColumns; ++k) to[k] = 0;
         }
       } else {
-        for (int64_t k = 0; k < kColumns; ++k) {
-          const T* const from = b + (j + (k < n ? k : 0)) * column_stride;
-          for (int64_t i = first; i < end; ++i) {
-            panels[i * kColumns + k] =
-                k < n ? LoadOne(from + i * row_stride) : Accumulator<T>{0};
+        for (int64_t k = 0; k < kColumns; k += kLanes) {
+          const T* const from = b + (j + k) * column_stride;
+          Accumulator<T>* const to = panels + k;
+          const int64_t lanes = n - k < kLanes ? n - k : kLanes;
+          int64_t i = first;
+          if (row_stride == 1 && lanes == kLanes) {
+            for (; i + kLanes <= end; i += kLanes) {
+              typename Lanes<T>::Vector v[kLanes];
+#pragma GCC unroll 16
+              for (int m = 0; m < kLanes; ++m) {
+                v[m] = Load(from + m * column_stride + i);
+              }
+              Transpose(v);
+#pragma GCC unroll 16
+              for (int m = 0; m < kLanes; ++m) {
+                Store(v[m], to + (i + m) * kColumns);
+              }
+            }
+          }
+          for (int64_t m = 0; m < kLanes; ++m) {
+            for (int64_t rest = i; rest < end; ++rest) {
+              to[rest * kColumns + m] =
+                  m < lanes
+                      ? LoadOne(from + m * column_stride + rest * row_stride)
+                      : Accumulator<T>{0};
+            }
           }
         }
       }

@@ -18,6 +18,9 @@ using attention::KeysOf;
 using attention::Panel;
 using attention::Span;
 
+// At most: the more, the fewer times keys and values are packed.
+constexpr int64_t kTileQueries = 256;
+
 // Panels of the heads that share a key head, and the keys that they see.
 struct Tile {
   int64_t batch, key_head;
@@ -46,8 +49,17 @@ class Panels {
 };
 
 template <typename T>
-std::vector<Tile> TilesOf(const AttentionArgs<T>& args, int64_t columns) {
-  const int64_t of_tile = attention::kTileQueries / columns;
+std::vector<Tile> TilesOf(const AttentionArgs<T>& args, int64_t columns,
+                          int num_threads) {
+  // Some tiles for each thread. Results do not depend on tiles.
+  int64_t panels_of_all = 0;
+  for (int64_t b = 0; b < args.batch; ++b) {
+    panels_of_all +=
+        Panels(args, attention::ExampleOf(args, b), columns).count() *
+        args.key_heads;
+  }
+  const int64_t of_tile = std::clamp<int64_t>(panels_of_all / (4 * num_threads),
+                                              1, kTileQueries / columns);
   std::vector<Tile> tiles;
   for (int64_t b = 0; b < args.batch; ++b) {
     const Example example = attention::ExampleOf(args, b);
@@ -89,9 +101,9 @@ class Forward {
         scores_of_(args),
         keys_(kBlockKeys, args.depth),
         values_(kBlockKeys, args.value_depth),
-        queries_(attention::kTileQueries * args.depth),
+        queries_(kTileQueries * args.depth),
         scores_(kBlockKeys * kGemmStride),
-        sums_(attention::kTileQueries * values_.padded_width()) {}
+        sums_(kTileQueries * values_.padded_width()) {}
 
   void Run(const Tile& tile) {
     const Example example = attention::ExampleOf(args_, tile.batch);
@@ -99,9 +111,9 @@ class Forward {
     for (int64_t p = 0; p < tile.num_panels; ++p) {
       Begin(example, panels(tile.key_head, tile.first_panel + p), p);
     }
-    for (int64_t key = tile.keys.begin; key < tile.keys.end;
-         key += kBlockKeys) {
-      const int64_t count = std::min(kBlockKeys, tile.keys.end - key);
+    for (int64_t key = tile.keys.begin / kBlockKeys * kBlockKeys;
+         key < tile.keys.end; key += kBlockKeys) {
+      const int64_t count = std::min(kBlockKeys, example.keys - key);
       bool packed = false;
       for (int64_t p = 0; p < tile.num_panels; ++p) {
         const Panel panel = panels(tile.key_head, tile.first_panel + p);
@@ -208,7 +220,7 @@ class Forward {
   const Buffer<C> scores_;   // of a panel
   const Buffer<C> sums_;     // rows of values_.padded_width()
   // Of each query: the greatest score, about, and the sum of weights.
-  C high_[attention::kTileQueries], total_[attention::kTileQueries];
+  C high_[kTileQueries], total_[kTileQueries];
 };
 
 // Writes the results of queries beyond `lengths`.
@@ -237,8 +249,8 @@ void FillBeyondLengths(const AttentionArgs<T>& args) {
 
 template <typename T>
 Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
-  const std::vector<Tile> tiles =
-      TilesOf(args, TFO_DISPATCH(PanelColumns<Accumulator<T>>)());
+  const std::vector<Tile> tiles = TilesOf(
+      args, TFO_DISPATCH(PanelColumns<Accumulator<T>>)(), cpu.num_threads);
   FillBeyondLengths(args);
   if (tiles.empty()) return nullptr;
   double pairs = 0;

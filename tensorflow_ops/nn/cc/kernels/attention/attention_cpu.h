@@ -17,9 +17,8 @@
 namespace tfo {
 namespace attention {
 
-// Keys of a block, a multiple of the rows that products have in registers, and
-// queries of a tile: of some panels.
-inline constexpr int64_t kBlockKeys = 112, kTileQueries = 128;
+// Keys of a block: a multiple of the rows that products have in registers.
+inline constexpr int64_t kBlockKeys = 112;
 
 // The rows and sizes of an example.
 struct Example {

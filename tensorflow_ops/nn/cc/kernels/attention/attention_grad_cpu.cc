@@ -15,9 +15,11 @@ using attention::Example;
 using attention::ExampleOf;
 using attention::kBlockKeys;
 using attention::KeysOf;
-using attention::kTileQueries;
 using attention::Panel;
 using attention::Span;
+
+// Queries of a tile, whole panels.
+constexpr int64_t kTileQueries = 128;
 
 // Writes rows of sums as rows of T, `stride` apart.
 template <typename T>
@@ -29,21 +31,29 @@ void NarrowRows(const Accumulator<T>* sums, int64_t sums_stride, int64_t count,
   }
 }
 
-// Writes the gradients of log_sum_exp to each query's score of weight 1:
-// d_log_sum_exp - d_output . output.
+// Writes d_output . output - d_log_sum_exp for each query, which the gradients
+// of its scores have in common, in the order of log_sum_exp.
 template <typename T>
-void DeltasOf(const AttentionGradArgs<T>& args, const Example& example,
-              const Panel& queries, Accumulator<T>* deltas) {
-  const int64_t row =
-      (example.first_query + queries.first) * args.heads + queries.head;
-  TFO_DISPATCH(DotRows<T>)
-  (args.d_output + row * args.value_depth, args.output + row * args.value_depth,
-   args.heads * args.value_depth, queries.count, args.value_depth, deltas);
-  if (args.d_log_sum_exp == nullptr) return;
-  const Accumulator<T>* const d =
-      args.d_log_sum_exp + attention::FirstSum(args, example, queries.head) +
-      queries.first;
-  for (int64_t i = 0; i < queries.count; ++i) deltas[i] -= d[i];
+void FindDeltas(const Cpu& cpu, const AttentionGradArgs<T>& args,
+                Accumulator<T>* deltas) {
+  cpu.ParallelFor(
+      args.batch * args.heads, 1.0 * args.queries * (args.value_depth / 8 + 9),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const Example example = ExampleOf(args, i / args.heads);
+          const int64_t head = i % args.heads;
+          const int64_t at =
+              (example.first_query * args.heads + head) * args.value_depth;
+          const int64_t sum = attention::FirstSum(args, example, head);
+          TFO_DISPATCH(DotRows<T>)
+          (args.d_output + at, args.output + at, args.heads * args.value_depth,
+           example.queries, args.value_depth, deltas + sum);
+          if (args.d_log_sum_exp == nullptr) continue;
+          for (int64_t t = sum; t < sum + example.queries; ++t) {
+            deltas[t] -= args.d_log_sum_exp[t];
+          }
+        }
+      });
 }
 
 // A tile of queries of a head and a block of keys, in memory that it keeps.
@@ -52,8 +62,9 @@ class Backward {
  public:
   using C = Accumulator<T>;
 
-  explicit Backward(const AttentionGradArgs<T>& args)
+  Backward(const AttentionGradArgs<T>& args, const C* deltas)
       : args_(args),
+        all_deltas_(deltas),
         columns_(TFO_DISPATCH(PanelColumns<C>)()),
         dropout_(attention::DropoutOf(args)),
         scores_of_(args),
@@ -227,18 +238,18 @@ class Backward {
          d_output_panels_.data());
     queries_.Pack(queries, stride, tile.count);
     d_outputs_.Pack(d_outputs, value_stride, tile.count);
-    const C* const lse = args_.log_sum_exp +
-                         attention::FirstSum(args_, example, tile.head) +
-                         tile.first;
+    const int64_t sum =
+        attention::FirstSum(args_, example, tile.head) + tile.first;
     for (int64_t i = 0; i < tile.count; ++i) {
+      const C lse = args_.log_sum_exp[sum + i];
       // Without keys, all weights are 0.
-      lse_[i] = lse[i] == -static_cast<C>(INFINITY) ? static_cast<C>(INFINITY)
-                                                    : lse[i];
+      lse_[i] = lse == -static_cast<C>(INFINITY) ? -lse : lse;
+      deltas_[i] = all_deltas_[sum + i];
     }
-    DeltasOf(args_, example, tile, deltas_);
   }
 
   const AttentionGradArgs<T>& args_;
+  const C* const all_deltas_;
   const int64_t columns_;
   const AttentionDropout dropout_;
   attention::PanelScores<T> scores_of_;
@@ -258,7 +269,8 @@ class Backward {
 // example in parallel.
 template <typename T, typename Count, typename Run>
 void ForExamples(const Cpu& cpu, const AttentionGradArgs<T>& args,
-                 double cycles, const Count& count, const Run& run) {
+                 const Accumulator<T>* deltas, double cycles,
+                 const Count& count, const Run& run) {
   std::vector<int64_t> first(args.batch + 1);
   for (int64_t b = 0; b < args.batch; ++b) {
     first[b + 1] = first[b] + count(ExampleOf(args, b));
@@ -266,7 +278,7 @@ void ForExamples(const Cpu& cpu, const AttentionGradArgs<T>& args,
   const int64_t total = first.back();
   if (total == 0) return;
   cpu.ParallelFor(total, cycles / total, [&](int64_t begin, int64_t end) {
-    Backward<T> backward(args);
+    Backward<T> backward(args, deltas);
     int64_t b =
         std::upper_bound(first.begin(), first.end(), begin) - first.begin() - 1;
     for (int64_t i = begin; i < end; ++i) {
@@ -278,7 +290,8 @@ void ForExamples(const Cpu& cpu, const AttentionGradArgs<T>& args,
 
 // The gradients to queries, keys and values.
 template <typename T>
-void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args) {
+void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
+                const Accumulator<T>* deltas) {
   using C = Accumulator<T>;
   double pairs = 0;
   for (int64_t b = 0; b < args.batch; ++b) {
@@ -292,7 +305,7 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args) {
   // number of threads shares, of four and three products.
   if (5 * RoundUp(tasks, threads) <= 7 * tasks) {
     ForExamples(
-        cpu, args, pairs * attention::CyclesPerPair<T>(args, 5),
+        cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 5),
         [&](const Example&) { return args.key_heads; },
         [&](Backward<T>& backward, const Example& example, int64_t key_head) {
           const int64_t d_stride = RoundUp(example.queries, kTileQueries);
@@ -310,7 +323,7 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args) {
     return;
   }
   ForExamples(
-      cpu, args, pairs * attention::CyclesPerPair<T>(args, 4),
+      cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 4),
       [&](const Example& example) {
         return args.key_heads * DivideUp(example.keys, kBlockKeys);
       },
@@ -320,7 +333,7 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args) {
                       i / args.key_heads * kBlockKeys, nullptr, 0);
       });
   ForExamples(
-      cpu, args, pairs * attention::CyclesPerPair<T>(args, 3),
+      cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 3),
       [&](const Example& example) {
         return args.heads * DivideUp(example.queries, kTileQueries);
       },
@@ -354,7 +367,8 @@ void FillBeyondLengths(const AttentionGradArgs<T>& args) {
 // The gradient to the bias. An owner has a tile of it, and adds what was
 // broadcast.
 template <typename T>
-void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args) {
+void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args,
+            const Accumulator<T>* deltas) {
   using C = Accumulator<T>;
   const AttentionStrides& strides = args.bias_strides;
   const int64_t batch = strides.batch != 0 ? args.batch : 1;
@@ -370,7 +384,7 @@ void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args) {
   cpu.ParallelFor(
       owners, pairs * attention::CyclesPerPair<T>(args, 2),
       [&](int64_t begin, int64_t end) {
-        Backward<T> backward(args);
+        Backward<T> backward(args, deltas);
         const Buffer<C> buffer(kBlockKeys * kTileQueries);
         C* const sums = buffer.data();
         for (int64_t i = begin; i < end; ++i) {
@@ -430,25 +444,20 @@ void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args) {
 }
 
 template <typename T>
-void ToSinks(const Cpu& cpu, const AttentionGradArgs<T>& args) {
+void ToSinks(const Cpu& cpu, const AttentionGradArgs<T>& args,
+             const Accumulator<T>* deltas) {
   using C = Accumulator<T>;
   cpu.ParallelFor(
-      args.heads, 1.0 * args.batch * args.queries * (args.value_depth + 50),
+      args.heads, 50.0 * args.batch * args.queries,
       [&](int64_t begin, int64_t end) {
         for (int64_t head = begin; head < end; ++head) {
           const C sink = args.sinks[head];
           double sum = 0;
           for (int64_t b = 0; b < args.batch; ++b) {
             const Example example = ExampleOf(args, b);
-            const C* const lse =
-                args.log_sum_exp + attention::FirstSum(args, example, head);
-            for (int64_t t = 0; t < example.queries; t += kTileQueries) {
-              const int64_t count = std::min(kTileQueries, example.queries - t);
-              C deltas[kTileQueries];
-              DeltasOf(args, example, {head, t, count}, deltas);
-              for (int64_t i = 0; i < count; ++i) {
-                sum -= std::exp(double{sink} - lse[t + i]) * deltas[i];
-              }
+            const int64_t first = attention::FirstSum(args, example, head);
+            for (int64_t t = first; t < first + example.queries; ++t) {
+              sum -= std::exp(double{sink} - args.log_sum_exp[t]) * deltas[t];
             }
           }
           args.d_sinks[head] =
@@ -461,10 +470,15 @@ void ToSinks(const Cpu& cpu, const AttentionGradArgs<T>& args) {
 
 template <typename T>
 Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
+  const int64_t rows = args.query_splits != nullptr
+                           ? args.query_splits[args.batch]
+                           : args.batch * args.queries;
+  const Buffer<Accumulator<T>> deltas(rows * args.heads);
+  FindDeltas(cpu, args, deltas.data());
   FillBeyondLengths(args);
-  ToOperands(cpu, args);
-  if (args.d_bias != nullptr) ToBias(cpu, args);
-  if (args.d_sinks != nullptr) ToSinks(cpu, args);
+  ToOperands(cpu, args, deltas.data());
+  if (args.d_bias != nullptr) ToBias(cpu, args, deltas.data());
+  if (args.d_sinks != nullptr) ToSinks(cpu, args, deltas.data());
   return nullptr;
 }
 

@@ -258,13 +258,24 @@ void DotRows(const T* a, const T* b, int64_t stride, int64_t count,
 template <typename T>
 bool AreFinite(const T* rows, int64_t stride, int64_t count, int64_t columns) {
   using Vector = typename Lanes<T>::Vector;
-  Vector zeros = {};  // or NaN
-  for (int64_t i = 0; i < count; ++i, rows += stride) {
+  Vector zeros[4] = {};  // or NaN; several, which do not wait for each other
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4, rows += 4 * stride) {
     ForVectors<T>(columns, [&](auto part, int64_t at) {
-      zeros = MulAdd(part.Load(rows + at, 0), Vector{}, zeros);
+#pragma GCC unroll 4
+      for (int m = 0; m < 4; ++m) {
+        zeros[m] =
+            MulAdd(part.Load(rows + m * stride + at, 0), Vector{}, zeros[m]);
+      }
     });
   }
-  return !AnyLane(zeros != zeros);
+  for (; i < count; ++i, rows += stride) {
+    ForVectors<T>(columns, [&](auto part, int64_t at) {
+      zeros[0] = MulAdd(part.Load(rows + at, 0), Vector{}, zeros[0]);
+    });
+  }
+  const Vector all = (zeros[0] + zeros[1]) + (zeros[2] + zeros[3]);
+  return !AnyLane(all != all);
 }
 
 #define TFO_INSTANTIATE(C)                                                    \
