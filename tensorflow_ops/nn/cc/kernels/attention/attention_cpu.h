@@ -151,14 +151,9 @@ class PanelScores {
         mask, strides.query, strides.key, strides.query != 0 ? panel.count : 1,
         strides.key != 0 ? count : 1);
     if (kind != MaskKind::kSome) return kind == MaskKind::kAll;
-    if (args_.bias == nullptr) std::fill_n(added, count * columns_, C{0});
-    for (int64_t i = 0; i < panel.count; ++i) {
-      for (int64_t j = 0; j < count; ++j) {
-        if (!mask[i * strides.query + j * strides.key]) {
-          added[j * columns_ + i] = -static_cast<C>(INFINITY);
-        }
-      }
-    }
+    TFO_DISPATCH(ExcludePairs<C>)
+    (mask, strides.query, strides.key, panel.count, count,
+     args_.bias != nullptr, added);
     options_.added = added;
     return true;
   }

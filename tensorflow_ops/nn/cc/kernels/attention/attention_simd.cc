@@ -2,16 +2,17 @@
 
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/core/cc/transpose_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/math.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
 
-// e^x; x is at most some tens above 0. Keeps NaN.
+// e^x; x is at most some tens. Keeps NaN.
 template <typename V>
 TFO_INLINE V ExpOfWeight(V x) {
-  return math_internal::ExpOf</*kNegative=*/true>(
-      Max(V{} + math_internal::Constants<V>::kLowest, x));
+  return ExpTerm(ClampForExp(x));
 }
 
 // tanh(x). Keeps NaN.
@@ -26,6 +27,47 @@ TFO_INLINE V Tanh(V x) {
 template <typename V, typename Value>
 TFO_INLINE auto IsMinusInfinity(V v, Value) {
   return v == V{} - Value(INFINITY);
+}
+
+typedef uint64_t Bits64 __attribute__((vector_size(kVectorBytes)));
+
+// The products of the low halves.
+TFO_INLINE Bits64 MultiplyLow(Bits64 a, Bits64 b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Bits64>(_mm512_mul_epu32(
+      reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Bits64>(_mm256_mul_epu32(
+      reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#else
+  return (a & 0xFFFFFFFF) * b;
+#endif
+}
+
+// Splits a * b into the upper and the lower half.
+TFO_INLINE void MultiplyWide(Bits32 a, uint32_t b, Bits32* high, Bits32* low) {
+  const Bits64 factor = Bits64{} + b;
+  const Bits64 even = MultiplyLow(reinterpret_cast<Bits64>(a), factor);
+  const Bits64 odd = MultiplyLow(reinterpret_cast<Bits64>(a) >> 32, factor);
+  constexpr uint64_t kLow = 0xFFFFFFFF;
+  *high = reinterpret_cast<Bits32>((even >> 32) | (odd & ~kLow));
+  *low = reinterpret_cast<Bits32>((even & kLow) | (odd << 32));
+}
+
+// Philox of attention_dropout.h, a counter in each lane.
+TFO_INLINE void PhiloxOfLanes(const uint32_t seed[2], Bits32 (&counter)[4]) {
+  uint32_t key[2] = {seed[0], seed[1]};
+  for (int round = 0; round < 10; ++round) {
+    Bits32 high[2], low[2];
+    MultiplyWide(counter[0], kPhiloxMultipliers[0], &high[0], &low[0]);
+    MultiplyWide(counter[2], kPhiloxMultipliers[1], &high[1], &low[1]);
+    counter[0] = high[1] ^ counter[1] ^ key[0];
+    counter[1] = low[1];
+    counter[2] = high[0] ^ counter[3] ^ key[1];
+    counter[3] = low[0];
+    key[0] += kPhiloxKeys[0];
+    key[1] += kPhiloxKeys[1];
+  }
 }
 
 // Scores of vector x of the lanes, from products of key j.
@@ -211,23 +253,72 @@ MaskKind KindOfMask(const bool* mask, int64_t query_stride, int64_t key_stride,
 }
 
 template <typename C>
+void ExcludePairs(const bool* mask, int64_t query_stride, int64_t key_stride,
+                  int64_t queries, int64_t keys, bool has_bias, C* added) {
+  using Vector = typename Lanes<C>::Vector;
+  constexpr int kCount = Lanes<C>::kCount;
+  typedef uint8_t Bytes __attribute__((vector_size(kCount)));
+  const Vector none = Vector{} - C(INFINITY);
+  for (int64_t j = 0; j < keys; j += kCount) {
+    const int64_t count = keys - j < kCount ? keys - j : kCount;
+    for (int x = 0; x < 2 * kCount; x += kCount) {
+      Vector v[kCount];
+#pragma GCC unroll 16
+      for (int m = 0; m < kCount; ++m) {
+        uint8_t values[kCount] = {};
+        const bool* const from = mask + (x + m) * query_stride + j * key_stride;
+        if (x + m >= queries) {
+          // Nobody reads the scores of lanes beyond the panel.
+        } else if (key_stride == 1 && count == kCount) {
+          memcpy(values, from, sizeof(values));
+        } else {
+          for (int64_t i = 0; i < count; ++i) values[i] = from[i * key_stride];
+        }
+        Bytes bytes;
+        memcpy(&bytes, values, sizeof(bytes));
+        v[m] = __builtin_convertvector(bytes, typename Lanes<C>::Index) != 0
+                   ? Vector{}
+                   : none;
+      }
+      Transpose(v);
+      for (int64_t m = 0; m < count; ++m) {
+        C* const at = added + (j + m) * 2 * kCount + x;
+        if (has_bias) v[m] = v[m] == none ? none : Load(at);
+        Store(v[m], at);
+      }
+    }
+  }
+}
+
+template <typename C>
 void DropWeights(const AttentionDropout& dropout, int64_t row, int64_t query,
                  int64_t key, int64_t keys, C* weights) {
-  constexpr int kColumns = 2 * Lanes<C>::kCount;
+  using Vector = typename Lanes<C>::Vector;
+  constexpr int kCount = Lanes<C>::kCount;
   const C factor = C(KeptFactor(dropout));
-  for (int64_t block = key / kDropoutKeys; block * kDropoutKeys < key + keys;
-       ++block) {
-    for (int lane = 0; lane < kColumns; ++lane) {
-      uint32_t words[4] = {static_cast<uint32_t>(block),
-                           static_cast<uint32_t>(query + lane),
-                           static_cast<uint32_t>(row), 0};
-      Philox(dropout.seed, words);
-      for (int64_t i = 0; i < kDropoutKeys; ++i) {
-        const int64_t j = block * kDropoutKeys + i - key;
+  const auto threshold =
+      static_cast<typename Lanes<C>::Integer>(dropout.threshold);
+  Bits32 lane;
+  for (int i = 0; i < kFloats; ++i) lane[i] = i;
+  for (int64_t first = key / kDropoutKeys * kDropoutKeys; first < key + keys;
+       first += kDropoutKeys) {
+    for (int column = 0; column < 2 * kCount; column += kFloats) {
+      Bits32 words[4] = {Bits32{} + static_cast<uint32_t>(first / kDropoutKeys),
+                         lane + static_cast<uint32_t>(query + column),
+                         Bits32{} + static_cast<uint32_t>(row),
+                         {}};
+      PhiloxOfLanes(dropout.seed, words);
+      for (int i = 0; i < kDropoutKeys; ++i) {
+        const int64_t j = first + i - key;
         if (j < 0 || j >= keys) continue;
-        const uint32_t word = words[i / 2] >> (i % 2 * 16) & 0xFFFF;
-        C& weight = weights[j * kGemmStride + lane];
-        weight = word >= dropout.threshold ? weight * factor : C{0};
+        const Bits32 word = words[i / 2] >> (i % 2 * 16) & 0xFFFF;
+        int32_t values[kFloats];
+        StoreIndex(reinterpret_cast<IntVector>(word), values);
+        for (int x = 0; x < kFloats; x += kCount) {
+          C* const at = weights + j * kGemmStride + column + x;
+          const auto is_kept = LoadIndex<C>(values + x) >= threshold;
+          Store(is_kept ? Load(at) * factor : Vector{}, at);
+        }
       }
     }
   }
@@ -283,6 +374,8 @@ bool AreFinite(const T* rows, int64_t stride, int64_t count, int64_t columns) {
                                C*);                                           \
   template void DifferentiateScores<C>(const ScoreOptions<C>&, bool, int64_t, \
                                        const C*, const C*, C*, C*);           \
+  template void ExcludePairs<C>(const bool*, int64_t, int64_t, int64_t,       \
+                                int64_t, bool, C*);                           \
   template void DropWeights<C>(const AttentionDropout&, int64_t, int64_t,     \
                                int64_t, int64_t, C*);                         \
   template void ScaleRows<C>(const C*, int64_t, int64_t, int64_t, C*)

@@ -48,6 +48,13 @@ TFO_PER_CPU_LEVEL(
     MaskKind KindOfMask(const bool* mask, int64_t query_stride,
                         int64_t key_stride, int64_t queries, int64_t keys);
 
+    // Sets `added` to -inf where the mask is false, and elsewhere to 0 unless
+    // it has a bias.
+    template <typename C>
+    void ExcludePairs(const bool* mask, int64_t query_stride,
+                      int64_t key_stride, int64_t queries, int64_t keys,
+                      bool has_bias, C* added);
+
     // Drops weights of the keys from `key` on and of the queries from `query`
     // on, and scales the others.
     template <typename C>
