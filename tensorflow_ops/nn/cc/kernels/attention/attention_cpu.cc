@@ -13,11 +13,12 @@ namespace tfo {
 namespace {
 
 using attention::Example;
-using attention::kBlockKeys;
 using attention::KeysOf;
 using attention::Panel;
 using attention::Span;
 
+// Keys of a block: a multiple of the rows that products have in registers.
+constexpr int64_t kBlockKeys = 112;
 // At most: the more, the fewer times keys and values are packed.
 constexpr int64_t kTileQueries = 256;
 
@@ -98,7 +99,7 @@ class Forward {
       : args_(args),
         columns_(TFO_DISPATCH(PanelColumns<C>)()),
         dropout_(attention::DropoutOf(args)),
-        scores_of_(args),
+        scores_of_(args, kBlockKeys),
         keys_(kBlockKeys, args.depth),
         values_(kBlockKeys, args.value_depth),
         queries_(kTileQueries * args.depth),

@@ -17,9 +17,6 @@
 namespace tfo {
 namespace attention {
 
-// Keys of a block: a multiple of the rows that products have in registers.
-inline constexpr int64_t kBlockKeys = 112;
-
 // The rows and sizes of an example.
 struct Example {
   int64_t batch;
@@ -88,11 +85,12 @@ class PanelScores {
  public:
   using C = Accumulator<T>;
 
-  explicit PanelScores(const AttentionOperands<T>& args)
+  // For at most `max_keys` keys at a time.
+  PanelScores(const AttentionOperands<T>& args, int64_t max_keys)
       : args_(args),
         columns_(TFO_DISPATCH(PanelColumns<C>)()),
         added_(args.mask != nullptr || args.bias != nullptr
-                   ? kBlockKeys * columns_
+                   ? max_keys * columns_
                    : 0) {}
 
   // For `count` keys from `key` on. False: each pair is excluded.
@@ -252,8 +250,12 @@ class Summands {
     }
   }
 
-  // sums [count, padded_width] += weights rows; weights [count, kGemmStride].
-  void Add(const C* weights, int64_t count, C* sums) const {
+  // sums += weights rows, for the rows of `span` of sums [.., padded_width] and
+  // weights [.., kGemmStride].
+  void Add(const C* weights, const Span& span, C* sums) const {
+    const int64_t count = span.end - span.begin;
+    weights += span.begin * kGemmStride;
+    sums += span.begin * padded_width();
     TFO_DISPATCH(MultiplyTile<C>)
     (weights, count, count_, panels_.data(), padded_width(), true, sums,
      padded_width());

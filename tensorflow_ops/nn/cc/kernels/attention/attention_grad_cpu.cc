@@ -13,13 +13,12 @@ namespace {
 
 using attention::Example;
 using attention::ExampleOf;
-using attention::kBlockKeys;
 using attention::KeysOf;
 using attention::Panel;
 using attention::Span;
 
-// Queries of a tile, whole panels.
-constexpr int64_t kTileQueries = 128;
+// Queries of a tile, whole panels, and keys of a block.
+constexpr int64_t kTileQueries = 128, kBlockKeys = 224;
 
 // Writes rows of sums as rows of T, `stride` apart.
 template <typename T>
@@ -67,7 +66,7 @@ class Backward {
         all_deltas_(deltas),
         columns_(TFO_DISPATCH(PanelColumns<C>)()),
         dropout_(attention::DropoutOf(args)),
-        scores_of_(args),
+        scores_of_(args, kBlockKeys),
         keys_(kBlockKeys, args.depth),
         values_(kBlockKeys, args.value_depth),
         keys_of_queries_(kBlockKeys, args.depth),
@@ -96,8 +95,8 @@ class Backward {
         if (!Differentiate(example, key_head * group + h, t, key, true)) {
           continue;
         }
-        d_outputs_.Add(weights_.data(), count, d_values_.data());
-        queries_.Add(d_scores_.data(), count, d_keys_.data());
+        d_outputs_.Add(weights_.data(), seen_, d_values_.data());
+        queries_.Add(d_scores_.data(), seen_, d_keys_.data());
         if (d_queries != nullptr) {
           AddToQueries(d_queries + (h * d_stride + t) * padded_depth());
         }
@@ -135,7 +134,7 @@ class Backward {
   void AddScores(const Example& example, int64_t head, int64_t first,
                  int64_t key, C* sums) {
     if (!Differentiate(example, head, first, key, false)) return;
-    for (int64_t j = 0; j < key_count_; ++j) {
+    for (int64_t j = seen_.begin; j < seen_.end; ++j) {
       for (int64_t i = 0; i < tile_.count; ++i) {
         sums[j * kTileQueries + i] += d_scores_.data()[j * kGemmStride + i];
       }
@@ -144,41 +143,65 @@ class Backward {
 
  private:
   void AddToQueries(C* sums) const {
-    keys_of_queries_.AddTransposed(d_scores_.data(), {0, key_count_},
-                                   tile_.count, sums);
+    int64_t end;
+    for (int64_t i = 0; i < tile_.count; i = end) {
+      // Panels that see the same keys.
+      const Span& span = SpanOf(i);
+      end = i + columns_;
+      while (end < tile_.count && SpanOf(end).begin == span.begin &&
+             SpanOf(end).end == span.end) {
+        end += columns_;
+      }
+      if (span.begin == span.end) continue;
+      keys_of_queries_.AddTransposed(d_scores_.data() + i, span,
+                                     std::min(end, tile_.count) - i,
+                                     sums + i * padded_depth());
+    }
   }
 
+  // The keys that the panel of a tile's query sees.
+  Span& SpanOf(int64_t i) { return spans_[i / columns_]; }
+  const Span& SpanOf(int64_t i) const { return spans_[i / columns_]; }
+
   // Writes the weights of a tile and a block, and the gradients to the scores
-  // or, with `to_products`, to the products. False: no pair attends.
+  // or, with `to_products`, to the products, for the keys of seen_. False: no
+  // pair attends.
   bool Differentiate(const Example& example, int64_t head, int64_t first,
                      int64_t key, bool to_products) {
     const Panel tile = {head, first,
                         std::min(kTileQueries, example.queries - first)};
     const int64_t count = std::min(kBlockKeys, example.keys - key);
-    const Span all = KeysOf(args_, example, tile, key, count);
-    if (all.begin == all.end) return false;
-    bool attends = false;
+    seen_ = {count, 0};
     for (int64_t i = 0; i < tile.count; i += columns_) {
       const Panel panel = {head, first + i, std::min(columns_, tile.count - i)};
       Span span = KeysOf(args_, example, panel, key, count);
-      if (span.begin == span.end ||
-          !scores_of_.Set(example, panel, key + span.begin,
-                          span.end - span.begin)) {
-        span = {count, count};
-      } else {
+      if (span.begin < span.end &&
+          scores_of_.Set(example, panel, key + span.begin,
+                         span.end - span.begin)) {
         PackKeys(example, head / (args_.heads / args_.key_heads), key, count);
         PackQueries(example, tile);
         DifferentiatePanel(example, panel, i, key, span, to_products);
-        attends = true;
+        seen_.begin = std::min(seen_.begin, span.begin);
+        seen_.end = std::max(seen_.end, span.end);
+      } else {
+        span = {0, 0};
       }
-      Clear(i, 0, span.begin);
-      Clear(i, span.end, count);
+      SpanOf(i) = span;
     }
-    return attends;
+    for (int64_t i = 0; i < tile.count; i += columns_) {
+      const Span& span = SpanOf(i);
+      if (span.begin == span.end) {
+        Clear(i, seen_);
+      } else {
+        Clear(i, {seen_.begin, span.begin});
+        Clear(i, {span.end, seen_.end});
+      }
+    }
+    return seen_.begin < seen_.end;
   }
 
-  void Clear(int64_t column, int64_t begin, int64_t end) const {
-    for (int64_t j = begin; j < end; ++j) {
+  void Clear(int64_t column, const Span& rows) const {
+    for (int64_t j = rows.begin; j < rows.end; ++j) {
       std::fill_n(weights_.data() + j * kGemmStride + column, columns_, C{0});
       std::fill_n(d_scores_.data() + j * kGemmStride + column, columns_, C{0});
     }
@@ -214,7 +237,6 @@ class Backward {
     const int64_t row = (example.first_key + key) * args_.key_heads + key_head;
     if (row == key_row_) return;
     key_row_ = row;
-    key_count_ = count;
     const int64_t stride = args_.key_heads * args_.depth;
     keys_.Pack(args_.key + row * args_.depth, stride, count);
     keys_of_queries_.Pack(args_.key + row * args_.depth, stride, count);
@@ -254,8 +276,9 @@ class Backward {
   const AttentionDropout dropout_;
   attention::PanelScores<T> scores_of_;
   int64_t key_row_ = -1, query_row_ = -1;  // what is packed
-  int64_t key_count_ = 0;
   Panel tile_ = {};
+  Span spans_[kTileQueries];  // of panels
+  Span seen_ = {};            // of all
   const attention::Rows<T> keys_, values_;
   attention::Summands<T> keys_of_queries_;
   const Buffer<C> query_panels_, d_output_panels_;  // transposed
