@@ -351,7 +351,7 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
         return args.key_heads * DivideUp(example.keys, kBlockKeys);
       },
       [&](Backward<T>& backward, const Example& example, int64_t i) {
-        // All heads of a block first: early blocks are long if causal.
+        // Early blocks of all heads first: they are long if causal.
         backward.Keys(example, i % args.key_heads,
                       i / args.key_heads * kBlockKeys, nullptr, 0);
       });
@@ -361,8 +361,11 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
         return args.heads * DivideUp(example.queries, kTileQueries);
       },
       [&](Backward<T>& backward, const Example& example, int64_t i) {
+        // Late tiles first: they are long if causal.
+        const int64_t tile =
+            DivideUp(example.queries, kTileQueries) - 1 - i / args.heads;
         const Buffer<C> sums(kTileQueries * backward.padded_depth());
-        backward.Queries(example, i % args.heads, i / args.heads * kTileQueries,
+        backward.Queries(example, i % args.heads, tile * kTileQueries,
                          sums.data());
       });
 }

@@ -24,11 +24,6 @@ TFO_INLINE V Tanh(V x) {
   return x < V{} ? -tanh : tanh;
 }
 
-template <typename V, typename Value>
-TFO_INLINE auto IsMinusInfinity(V v, Value) {
-  return v == V{} - Value(INFINITY);
-}
-
 typedef uint64_t Bits64 __attribute__((vector_size(kVectorBytes)));
 
 // The products of the low halves.
