@@ -153,12 +153,11 @@ class Forward {
     (args_.query + row * args_.depth, 1, args_.heads * args_.depth, args_.depth,
      panel.count, queries_.data() + p * columns_ * args_.depth);
     std::fill_n(SumsOf(p), columns_ * values_.padded_width(), C{0});
-    // The sink is as a first score.
-    const C sink = args_.sinks != nullptr ? args_.sinks[panel.head]
-                                          : -static_cast<C>(INFINITY);
-    std::fill_n(high_ + p * columns_, columns_, sink);
-    std::fill_n(total_ + p * columns_, columns_,
-                sink == -static_cast<C>(INFINITY) ? C{0} : C{1});
+    // The sink, or -inf, is as a first score.
+    std::fill_n(high_ + p * columns_, columns_,
+                args_.sinks != nullptr ? args_.sinks[panel.head]
+                                       : -static_cast<C>(INFINITY));
+    std::fill_n(total_ + p * columns_, columns_, C{1});
   }
 
   // Adds the keys of `span` of the block that begins with `key`.

@@ -263,9 +263,7 @@ class Backward {
     const int64_t sum =
         attention::FirstSum(args_, example, tile.head) + tile.first;
     for (int64_t i = 0; i < tile.count; ++i) {
-      const C lse = args_.log_sum_exp[sum + i];
-      // Without keys, all weights are 0.
-      lse_[i] = lse == -static_cast<C>(INFINITY) ? -lse : lse;
+      lse_[i] = args_.log_sum_exp[sum + i];
       deltas_[i] = all_deltas_[sum + i];
     }
   }

@@ -562,11 +562,19 @@ TFO_TEST(Attention, RowsWithoutKeysAreZero) {
   TFO_EXPECT_EQ(outputs.log_sum_exp[0], -static_cast<float>(kInfinity));
   TFO_EXPECT_EQ(outputs.d_query[0], 0.0f);
   AddOption(6, &p);
+  p.sinks[1] = -static_cast<float>(kInfinity);
   Check(p);
   outputs = Outputs<float>(p);
   outputs.Compute(ThreadedCpu(1), p);
   TFO_EXPECT_EQ(outputs.output[0], 0.0f);
   TFO_EXPECT_EQ(outputs.log_sum_exp[0], p.sinks[0]);
+  // Whole panels, and whole blocks of others.
+  std::fill_n(p.mask.begin(), 33 * 120, 0);
+  for (int64_t t = 33; t < 40; ++t) {
+    std::fill_n(p.mask.begin() + t * 120 + 112, 8, 0);
+  }
+  p.sinks[0] = -static_cast<float>(kInfinity);
+  Check(p);
 }
 
 // The same as Check where results are NaN or infinite: those of the reference
@@ -614,6 +622,11 @@ void CheckSpoiled() {
       Problem<T> p = MakeProblem<T>(sizes);
       AddOption(option, &p);
       p.options += testing::Text(", spoiled ", tensor);
+      // Three of four queries see no key that Spoil chooses.
+      for (size_t i = 0; i < p.mask.size(); ++i) {
+        const int64_t row = i / (2 * 30 * 121) * 121 + i % 121;
+        if (row % 5 == 0 && i / 121 % 4 != 0) p.mask[i] = 0;
+      }
       if (tensor == 0) Spoil(&p.query, 2 * 30 * 2, 7);
       if (tensor == 1) Spoil(&p.key, 2 * 121, 7);
       if (tensor == 2) Spoil(&p.value, 2 * 121, 9);
@@ -661,6 +674,11 @@ TFO_TEST(Attention, LargeScoresDoNotOverflow) {
   CheckWild(q);
   q.sinks = {-1e4f};
   CheckWild(q);
+  Problem<float> r = MakeProblem<float>({1, 40, 230, 1, 1, 4, 4});
+  r.spec.scale = -300;
+  Outputs<float> of_negative(r);
+  TFO_EXPECT_RUNS(Attention(ThreadedCpu(1), of_negative.Args(r)));
+  ExpectClose("log_sum_exp", of_negative.log_sum_exp, Reference(r).log_sum_exp);
 }
 
 TFO_TEST(Attention, ManyKeysKeepTheSum) {
