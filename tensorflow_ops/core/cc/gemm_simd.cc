@@ -1,6 +1,7 @@
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 
 #include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/transpose_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
@@ -17,12 +18,7 @@ TFO_INLINE void MultiplyRows(const C* a, int64_t depth, const C* panel,
                              bool add, C* c, int64_t c_stride) {
   using Vector = typename Lanes<C>::Vector;
   constexpr int kLanes = Lanes<C>::kCount;
-  Vector sums[kCount][2];
-#pragma GCC unroll 16
-  for (int m = 0; m < kCount; ++m) {
-    sums[m][0] = add ? Load(c + m * c_stride) : Vector{};
-    sums[m][1] = add ? Load(c + m * c_stride + kLanes) : Vector{};
-  }
+  Vector sums[kCount][2] = {};
   for (int64_t k = 0; k < depth; ++k) {
     const Vector b0 = Load(panel), b1 = Load(panel + kLanes);
 #pragma GCC unroll 16
@@ -34,10 +30,12 @@ TFO_INLINE void MultiplyRows(const C* a, int64_t depth, const C* panel,
     panel += 2 * kLanes;
     a += kDepthStep;
   }
+  // Added last: errors grow with the blocks, not with the depth of all.
 #pragma GCC unroll 16
   for (int m = 0; m < kCount; ++m) {
-    Store(sums[m][0], c + m * c_stride);
-    Store(sums[m][1], c + m * c_stride + kLanes);
+    C* const to = c + m * c_stride;
+    Store(add ? Load(to) + sums[m][0] : sums[m][0], to);
+    Store(add ? Load(to + kLanes) + sums[m][1] : sums[m][1], to + kLanes);
   }
 }
 
@@ -56,6 +54,7 @@ TFO_INLINE void Multiply(const C* a, int64_t rows, int64_t depth,
     int64_t m = 0;
     for (; m + kRows <= rows; m += kRows) run(Constant<kRows>(), m);
     for (; m + 4 <= rows; m += 4) run(Constant<4>(), m);
+    for (; m + 2 <= rows; m += 2) run(Constant<2>(), m);
     for (; m < rows; ++m) run(Constant<1>(), m);
   }
 }
@@ -68,9 +67,20 @@ int64_t PanelColumns() {
 }
 
 template <typename T>
+void PackTile(const T* a, int64_t stride, int64_t rows, int64_t depth,
+              Accumulator<T>* tile) {
+  for (int64_t m = 0; m < rows; ++m, a += stride, tile += kGemmStride) {
+    // A tail writes whole vectors: rows have room beyond kGemmDepth.
+    ForVectors<T>(depth, [&](auto part, int64_t k) {
+      Store(part.Load(a + k, 0), tile + k);
+    });
+  }
+}
+
+template <typename T>
 void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
                 int64_t rows, int64_t columns, Accumulator<T>* panels) {
-  constexpr int kColumns = 2 * Lanes<T>::kCount;
+  constexpr int kLanes = Lanes<T>::kCount, kColumns = 2 * kLanes;
   // Rows at a time: what is written stays in the L1 cache from column to
   // column.
   constexpr int64_t kBlock = 64;
@@ -91,11 +101,32 @@ void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
           for (; k < kColumns; ++k) to[k] = 0;
         }
       } else {
-        for (int64_t k = 0; k < kColumns; ++k) {
-          const T* const from = b + (j + (k < n ? k : 0)) * column_stride;
-          for (int64_t i = first; i < end; ++i) {
-            panels[i * kColumns + k] =
-                k < n ? LoadOne(from + i * row_stride) : Accumulator<T>{0};
+        for (int64_t k = 0; k < kColumns; k += kLanes) {
+          const T* const from = b + (j + k) * column_stride;
+          Accumulator<T>* const to = panels + k;
+          const int64_t lanes = n - k < kLanes ? n - k : kLanes;
+          int64_t i = first;
+          if (row_stride == 1 && lanes == kLanes) {
+            for (; i + kLanes <= end; i += kLanes) {
+              typename Lanes<T>::Vector v[kLanes];
+#pragma GCC unroll 16
+              for (int m = 0; m < kLanes; ++m) {
+                v[m] = Load(from + m * column_stride + i);
+              }
+              Transpose(v);
+#pragma GCC unroll 16
+              for (int m = 0; m < kLanes; ++m) {
+                Store(v[m], to + (i + m) * kColumns);
+              }
+            }
+          }
+          for (int64_t m = 0; m < kLanes; ++m) {
+            for (int64_t rest = i; rest < end; ++rest) {
+              to[rest * kColumns + m] =
+                  m < lanes
+                      ? LoadOne(from + m * column_stride + rest * row_stride)
+                      : Accumulator<T>{0};
+            }
           }
         }
       }
@@ -117,6 +148,8 @@ void MultiplyTransposedTile(const C* a, int64_t rows, int64_t depth,
 }
 
 #define TFO_INSTANTIATE_PACK(T)                                             \
+  template void PackTile<T>(const T*, int64_t, int64_t, int64_t,            \
+                            Accumulator<T>*);                               \
   template void PackPanels<T>(const T*, int64_t, int64_t, int64_t, int64_t, \
                               Accumulator<T>*)
 TFO_INSTANTIATE_PACK(float);

@@ -1,10 +1,11 @@
 // Matrix products of tiles that fit the caches, for algorithms that make or use
 // the tiles of a matrix on the way and never hold the whole.
 //
-// A product a * b takes b as panels (PackPanels), and a as a tile of at most
-// kGemmDepth columns: the caller splits the sum into blocks of this depth. Each
-// element is summed in the order of the depth, so results do not depend on how
-// rows and columns are partitioned. Levels without FMA round differently.
+// A product a * b takes b as panels (PackPanels), and a as a tile (PackTile) of
+// at most kGemmDepth columns: the caller splits the sum into blocks of this
+// depth. Each element of a block is summed in the order of the depth, so
+// results do not depend on how rows and columns are partitioned. Levels without
+// FMA round differently.
 #ifndef TENSORFLOW_OPS_CORE_CC_GEMM_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_GEMM_SIMD_H_
 
@@ -24,6 +25,12 @@ inline constexpr int64_t kGemmStride = kGemmDepth + 16;
 TFO_PER_CPU_LEVEL(
     // Columns of a panel: two vectors of C, float or double.
     template <typename C> int64_t PanelColumns();
+
+    // Writes `rows` rows of a, `stride` apart, as a tile of `depth` columns,
+    // widened.
+    template <typename T>
+    void PackTile(const T* a, int64_t stride, int64_t rows, int64_t depth,
+                  Accumulator<T>* tile);
 
     // Writes b [rows, columns], whose element (i, j) is at b[i * row_stride +
     // j * column_stride], as panels [ceil(columns / PanelColumns)][rows]

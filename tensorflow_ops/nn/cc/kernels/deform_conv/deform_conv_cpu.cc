@@ -11,8 +11,6 @@
 namespace tfo {
 namespace {
 
-using deform_conv::Buffer;
-
 // The filters as panels, a group after the other: blocks of kGemmDepth rows.
 template <typename T>
 class PackedFilters {

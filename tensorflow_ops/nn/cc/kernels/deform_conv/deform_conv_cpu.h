@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/bilinear.h"
+#include "tensorflow_ops/core/cc/buffer.h"
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
@@ -22,25 +22,6 @@ template <typename T>
 double CyclesPerOutput(const DeformConvShape& args) {
   return 1.0 * DepthOf(args) * args.out_channels / (64 / sizeof(T));
 }
-
-// Memory of `count` values, aligned to a cache line. Not initialized: a thread
-// writes values before it reads them, and never reads columns that a tail
-// writes.
-template <typename C>
-class Buffer {
- public:
-  explicit Buffer(int64_t count)
-      : memory_(new char[count * sizeof(C) + 2 * kLine]),
-        data_(reinterpret_cast<C*>(
-            (reinterpret_cast<uintptr_t>(memory_.get()) + kLine) / kLine *
-            kLine)) {}
-  C* data() const { return data_; }
-
- private:
-  static constexpr int64_t kLine = 64;
-  std::unique_ptr<char[]> memory_;
-  C* data_;
-};
 
 // The use of taps. kOutput: a tap with a NaN offset has a NaN weight; for other
 // uses, nothing is read there. kSlopes: corners of weight 0 count, too.

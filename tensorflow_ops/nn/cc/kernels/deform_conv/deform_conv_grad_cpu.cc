@@ -9,21 +9,9 @@
 namespace tfo {
 namespace {
 
-using deform_conv::Buffer;
 using deform_conv::FindTaps;
 using deform_conv::Segment;
 using deform_conv::TapUse;
-
-// Copies rows of T, `stride` apart, to rows of kGemmStride of the accumulator.
-template <typename T>
-void WidenRows(const T* from, int64_t stride, int64_t rows, int64_t count,
-               Accumulator<T>* to) {
-  for (int64_t m = 0; m < rows; ++m) {
-    for (int64_t i = 0; i < count; ++i) {
-      to[m * kGemmStride + i] = Widen(from[m * stride + i]);
-    }
-  }
-}
 
 // a + fraction * (b - a), where a number of weight 0 may be NaN.
 template <typename C>
@@ -129,13 +117,13 @@ class ToFeatures {
 
   // Writes the gradient to the columns of `rows` outputs.
   void Columns(int64_t first, int64_t rows, C* upstream, C* d_columns) const {
+    const auto pack = TFO_DISPATCH(PackTile<T>);
     const auto multiply = TFO_DISPATCH(MultiplyTile<C>);
     for (int64_t group = 0; group < args_.groups; ++group) {
       for (int64_t o = 0; o < outputs_; o += kGemmDepth) {
         const int64_t block = std::min(kGemmDepth, outputs_ - o);
-        WidenRows(
-            args_.d_output + first * args_.out_channels + group * outputs_ + o,
-            args_.out_channels, rows, block, upstream);
+        pack(args_.d_output + first * args_.out_channels + group * outputs_ + o,
+             args_.out_channels, rows, block, upstream);
         multiply(upstream, rows, block, Panels(group, o), group_stride_, o > 0,
                  d_columns + group * group_stride_, d_stride_);
       }

@@ -1,0 +1,101 @@
+// Scaled dot-product attention (Vaswani et al., arXiv:1706.03762) that keeps no
+// scores (Dao et al., arXiv:2205.14135), and its gradients.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/core/cc/float16.h"
+
+namespace tfo {
+
+// A side of the window without bound.
+inline constexpr int64_t kUnboundedWindow = int64_t{1} << 40;
+
+struct AttentionSpec {
+  int64_t batch;
+  // Of an example; of the longest, if the tensors are ragged.
+  int64_t queries, keys;
+  // key_heads divides heads: query head n reads key head n / (heads /
+  // key_heads).
+  int64_t heads, key_heads;
+  int64_t depth, value_depth;
+  double scale;
+  double softcap;  // 0: none
+  // Query position i sees the keys [i - left, i + right]: causal is right = 0.
+  int64_t left, right;
+  double dropout;  // in [0, 1)
+};
+
+// The strides, in elements, of a tensor that broadcasts to [batch, heads,
+// queries, keys]; 0 for a dim of size 1.
+struct AttentionStrides {
+  int64_t batch, head, query, key;
+};
+
+template <typename T>
+struct AttentionOperands : AttentionSpec {
+  // [batch, queries, heads, depth], [batch, keys, key_heads, depth] and [batch,
+  // keys, key_heads, value_depth]. Ragged tensors are flat: the first dim is
+  // the sum of all lengths.
+  const T *query, *key, *value;
+  // [batch + 1]: where the rows of examples begin, if ragged; or null.
+  const int64_t *query_splits, *key_splits;
+  // [batch]: the queries and keys of examples that are not ragged; null: all.
+  const int32_t *lengths, *key_lengths;
+  // [batch]: query t has the position t + offset. Null: the last query is
+  // beside the last key.
+  const int32_t* query_offset;
+  const bool* mask;  // true: the pair attends; or null
+  AttentionStrides mask_strides;
+  const T* bias;  // or null
+  AttentionStrides bias_strides;
+  const Accumulator<T>* alibi_slopes;  // [heads], or [batch, heads]; or null
+  int64_t alibi_batch_stride;          // 0, or heads
+  const Accumulator<T>* sinks;         // [heads], or null
+  const uint32_t* seed;                // [2]; not read without dropout
+};
+template <typename T>
+struct AttentionArgs : AttentionOperands<T> {
+  T* output;  // [batch, queries, heads, value_depth], or flat as query
+  // [batch, heads, queries], or [heads, rows of query] if ragged; or null.
+  Accumulator<T>* log_sum_exp;
+};
+template <typename T>
+struct AttentionGradArgs : AttentionOperands<T> {
+  const T* output;
+  const Accumulator<T>* log_sum_exp;
+  const T* d_output;
+  const Accumulator<T>* d_log_sum_exp;  // or null
+  T *d_query, *d_key, *d_value;
+  T* d_bias;                // of the bias's shape; null: not computed
+  Accumulator<T>* d_sinks;  // null: not computed
+};
+
+// T is float, double, Half or BFloat16; scores and sums are of its Accumulator.
+// The same bits for any number of threads. Each returns null.
+
+// Writes all of `output` and `log_sum_exp`. With i the position of query t, the
+// score of key j is
+//   s = scale * (query . key), then s = softcap * tanh(s / softcap), then
+//   s = s - slope * |i - j| + bias,
+// and -inf if the mask, the lengths or the window exclude the pair. The output
+// is the sum of e^(s - lse) * value, lse = log(sum of e^s + e^sink). A pair
+// whose score is -inf adds nothing, whatever its key and value hold. Without
+// any other pair, and beyond lengths, the output is 0; lse is then the sink, or
+// -inf. NaN or +inf among the scores of a query make its row NaN.
+//
+// Dropout (attention_dropout.h) drops weights e^(s - lse) and scales the
+// others, after lse.
+template <typename T>
+Error Attention(const Cpu& cpu, const AttentionArgs<T>& args);
+
+// Writes all gradients, also those of log_sum_exp. A pair of weight 0 passes
+// none.
+template <typename T>
+Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args);
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_H_

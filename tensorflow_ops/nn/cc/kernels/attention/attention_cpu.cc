@@ -1,0 +1,269 @@
+// Attention on the CPU: a tile of queries meets block after block of keys. Its
+// sums, the keys and the values of a block stay in the L2 cache, the scores of
+// a panel in the L1 cache.
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_cpu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/convert_simd.h"
+
+namespace tfo {
+namespace {
+
+using attention::Example;
+using attention::KeysOf;
+using attention::Panel;
+using attention::Span;
+
+// Keys of a block: a multiple of the rows that products have in registers.
+constexpr int64_t kBlockKeys = 112;
+// At most: the more, the fewer times keys and values are packed.
+constexpr int64_t kTileQueries = 256;
+
+// Panels of the heads that share a key head, and the keys that they see.
+struct Tile {
+  int64_t batch, key_head;
+  int64_t first_panel, num_panels;
+  Span keys;
+  int64_t pairs;
+};
+
+// The panels of an example's key head, head by head.
+class Panels {
+ public:
+  Panels(const AttentionSpec& spec, const Example& example, int64_t columns)
+      : queries_(example.queries),
+        columns_(columns),
+        of_head_(DivideUp(queries_, columns)),
+        group_(spec.heads / spec.key_heads) {}
+  int64_t count() const { return group_ * of_head_; }
+  Panel operator()(int64_t key_head, int64_t i) const {
+    const int64_t first = i % of_head_ * columns_;
+    return {key_head * group_ + i / of_head_, first,
+            std::min(columns_, queries_ - first)};
+  }
+
+ private:
+  const int64_t queries_, columns_, of_head_, group_;
+};
+
+template <typename T>
+std::vector<Tile> TilesOf(const AttentionArgs<T>& args, int64_t columns,
+                          int num_threads) {
+  // Some tiles for each thread. Results do not depend on tiles.
+  int64_t panels_of_all = 0;
+  for (int64_t b = 0; b < args.batch; ++b) {
+    panels_of_all +=
+        Panels(args, attention::ExampleOf(args, b), columns).count() *
+        args.key_heads;
+  }
+  const int64_t of_tile = std::clamp<int64_t>(panels_of_all / (4 * num_threads),
+                                              1, kTileQueries / columns);
+  std::vector<Tile> tiles;
+  for (int64_t b = 0; b < args.batch; ++b) {
+    const Example example = attention::ExampleOf(args, b);
+    const Panels panels(args, example, columns);
+    for (int64_t h = 0; h < args.key_heads; ++h) {
+      for (int64_t p = 0; p < panels.count(); p += of_tile) {
+        Tile tile = {
+            b, h, p, std::min(of_tile, panels.count() - p), {example.keys, 0},
+            0};
+        for (int64_t i = p; i < p + tile.num_panels; ++i) {
+          const Panel panel = panels(h, i);
+          const Span span = KeysOf(args, example, panel, 0, example.keys);
+          if (span.begin == span.end) continue;
+          tile.keys.begin = std::min(tile.keys.begin, span.begin);
+          tile.keys.end = std::max(tile.keys.end, span.end);
+          tile.pairs += (span.end - span.begin) * columns;
+        }
+        tiles.push_back(tile);
+      }
+    }
+  }
+  // The longest begin first, so that threads end together.
+  std::stable_sort(
+      tiles.begin(), tiles.end(),
+      [](const Tile& a, const Tile& b) { return a.pairs > b.pairs; });
+  return tiles;
+}
+
+// Computes tiles, in memory that it keeps.
+template <typename T>
+class Forward {
+ public:
+  using C = Accumulator<T>;
+
+  explicit Forward(const AttentionArgs<T>& args)
+      : args_(args),
+        columns_(TFO_DISPATCH(PanelColumns<C>)()),
+        dropout_(attention::DropoutOf(args)),
+        scores_of_(args, kBlockKeys),
+        keys_(kBlockKeys, args.depth),
+        values_(kBlockKeys, args.value_depth),
+        queries_(kTileQueries * args.depth),
+        scores_(kBlockKeys * kGemmStride),
+        sums_(kTileQueries * values_.padded_width()) {}
+
+  void Run(const Tile& tile) {
+    const Example example = attention::ExampleOf(args_, tile.batch);
+    const Panels panels(args_, example, columns_);
+    for (int64_t p = 0; p < tile.num_panels; ++p) {
+      Begin(example, panels(tile.key_head, tile.first_panel + p), p);
+    }
+    for (int64_t key = tile.keys.begin / kBlockKeys * kBlockKeys;
+         key < tile.keys.end; key += kBlockKeys) {
+      const int64_t count = std::min(kBlockKeys, example.keys - key);
+      bool packed = false;
+      for (int64_t p = 0; p < tile.num_panels; ++p) {
+        const Panel panel = panels(tile.key_head, tile.first_panel + p);
+        const Span span = KeysOf(args_, example, panel, key, count);
+        if (span.begin == span.end) continue;
+        if (!scores_of_.Set(example, panel, key + span.begin,
+                            span.end - span.begin)) {
+          continue;
+        }
+        if (!packed) {
+          const int64_t row =
+              (example.first_key + key) * args_.key_heads + tile.key_head;
+          keys_.Pack(args_.key + row * args_.depth,
+                     args_.key_heads * args_.depth, count);
+          values_.Pack(args_.value + row * args_.value_depth,
+                       args_.key_heads * args_.value_depth, count);
+          packed = true;
+        }
+        Attend(example, panel, p, key, span);
+      }
+    }
+    for (int64_t p = 0; p < tile.num_panels; ++p) {
+      End(example, panels(tile.key_head, tile.first_panel + p), p);
+    }
+  }
+
+ private:
+  C* SumsOf(int64_t p) const {
+    return sums_.data() + p * columns_ * values_.padded_width();
+  }
+
+  void Begin(const Example& example, const Panel& panel, int64_t p) {
+    const int64_t row =
+        (example.first_query + panel.first) * args_.heads + panel.head;
+    TFO_DISPATCH(PackPanels<T>)
+    (args_.query + row * args_.depth, 1, args_.heads * args_.depth, args_.depth,
+     panel.count, queries_.data() + p * columns_ * args_.depth);
+    std::fill_n(SumsOf(p), columns_ * values_.padded_width(), C{0});
+    // The sink, or -inf, is as a first score.
+    std::fill_n(high_ + p * columns_, columns_,
+                args_.sinks != nullptr ? args_.sinks[panel.head]
+                                       : -static_cast<C>(INFINITY));
+    std::fill_n(total_ + p * columns_, columns_, C{1});
+  }
+
+  // Adds the keys of `span` of the block that begins with `key`.
+  void Attend(const Example& example, const Panel& panel, int64_t p,
+              int64_t key, const Span& span) {
+    const int64_t count = span.end - span.begin;
+    C* const scores = scores_.data() + span.begin * kGemmStride;
+    keys_.Multiply(span.begin, count,
+                   queries_.data() + p * columns_ * args_.depth, scores);
+    C corrections[kMaxPanelColumns];
+    const bool corrects = TFO_DISPATCH(WeighScores<C>)(
+        scores_of_.options(), count, scores, high_ + p * columns_,
+        total_ + p * columns_, corrections);
+    if (corrects) {
+      TFO_DISPATCH(ScaleRows<C>)
+      (corrections, panel.count, values_.padded_width(), values_.padded_width(),
+       SumsOf(p));
+    }
+    if (dropout_.threshold > 0) {
+      TFO_DISPATCH(DropWeights<C>)
+      (dropout_, example.batch * args_.heads + panel.head, panel.first,
+       key + span.begin, count, scores);
+    }
+    values_.AddTransposed(scores_.data(), span, panel.count, SumsOf(p));
+  }
+
+  void End(const Example& example, const Panel& panel, int64_t p) {
+    C* const high = high_ + p * columns_;
+    C* const total = total_ + p * columns_;
+    if (args_.log_sum_exp != nullptr) {
+      C* const to = args_.log_sum_exp +
+                    attention::FirstSum(args_, example, panel.head) +
+                    panel.first;
+      for (int64_t i = 0; i < panel.count; ++i) {
+        to[i] = high[i] + std::log(total[i]);
+      }
+    }
+    for (int64_t i = 0; i < panel.count; ++i) {
+      total[i] = total[i] == 0 ? C{0} : 1 / total[i];
+    }
+    const int64_t stride = values_.padded_width();
+    TFO_DISPATCH(ScaleRows<C>)(total, panel.count, stride, stride, SumsOf(p));
+    T* to = args_.output +
+            ((example.first_query + panel.first) * args_.heads + panel.head) *
+                args_.value_depth;
+    for (int64_t i = 0; i < panel.count; ++i) {
+      TFO_DISPATCH(NarrowArray<T>)
+      (SumsOf(p) + i * stride, to, args_.value_depth);
+      to += args_.heads * args_.value_depth;
+    }
+  }
+
+  const AttentionArgs<T>& args_;
+  const int64_t columns_;
+  const AttentionDropout dropout_;
+  attention::PanelScores<T> scores_of_;
+  const attention::Rows<T> keys_;
+  attention::Summands<T> values_;
+  const Buffer<C> queries_;  // panels
+  const Buffer<C> scores_;   // of a panel
+  const Buffer<C> sums_;     // rows of values_.padded_width()
+  // Of each query: the greatest score, about, and the sum of weights.
+  C high_[kTileQueries], total_[kTileQueries];
+};
+
+// Writes the results of queries beyond `lengths`.
+template <typename T>
+void FillBeyondLengths(const AttentionArgs<T>& args) {
+  using C = Accumulator<T>;
+  if (args.lengths == nullptr) return;
+  for (int64_t b = 0; b < args.batch; ++b) {
+    const Example example = attention::ExampleOf(args, b);
+    const int64_t rest = args.queries - example.queries;
+    const int64_t row = args.heads * args.value_depth;
+    std::fill_n(args.output + (example.first_query + example.queries) * row,
+                rest * row, T{});
+    if (args.log_sum_exp == nullptr) continue;
+    for (int64_t h = 0; h < args.heads; ++h) {
+      std::fill_n(
+          args.log_sum_exp + attention::FirstSum(args, example, h) +
+              example.queries,
+          rest,
+          args.sinks != nullptr ? args.sinks[h] : -static_cast<C>(INFINITY));
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
+  const std::vector<Tile> tiles = TilesOf(
+      args, TFO_DISPATCH(PanelColumns<Accumulator<T>>)(), cpu.num_threads);
+  FillBeyondLengths(args);
+  if (tiles.empty()) return nullptr;
+  double pairs = 0;
+  for (const Tile& tile : tiles) pairs += tile.pairs;
+  cpu.ParallelFor(tiles.size(),
+                  pairs / tiles.size() * attention::CyclesPerPair<T>(args, 2),
+                  [&](int64_t begin, int64_t end) {
+                    Forward<T> forward(args);
+                    for (int64_t i = begin; i < end; ++i) forward.Run(tiles[i]);
+                  });
+  return nullptr;
+}
+
+TFO_INSTANTIATE_ALGORITHM(Attention, Cpu, AttentionArgs);
+
+}  // namespace tfo

@@ -1,0 +1,305 @@
+// Shared by the forward and the backward pass of attention.h on the CPU:
+// examples, which keys a query sees, the options of a panel's scores.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_CPU_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_CPU_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/buffer.h"
+#include "tensorflow_ops/core/cc/gemm_simd.h"
+#include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_simd.h"
+
+namespace tfo {
+namespace attention {
+
+// The rows and sizes of an example.
+struct Example {
+  int64_t batch;
+  int64_t first_query, queries;  // first_query, first_key: rows of all examples
+  int64_t first_key, keys;
+  int64_t offset;
+};
+template <typename T>
+Example ExampleOf(const AttentionOperands<T>& args, int64_t b) {
+  Example e = {b, b * args.queries, args.queries, b * args.keys, args.keys, 0};
+  if (args.lengths != nullptr) e.queries = args.lengths[b];
+  if (args.key_lengths != nullptr) e.keys = args.key_lengths[b];
+  if (args.query_splits != nullptr) {
+    e.first_query = args.query_splits[b];
+    e.queries = args.query_splits[b + 1] - e.first_query;
+  }
+  if (args.key_splits != nullptr) {
+    e.first_key = args.key_splits[b];
+    e.keys = args.key_splits[b + 1] - e.first_key;
+  }
+  e.offset =
+      args.query_offset != nullptr ? args.query_offset[b] : e.keys - e.queries;
+  return e;
+}
+
+// Where log_sum_exp has query 0 of a head.
+template <typename T>
+int64_t FirstSum(const AttentionOperands<T>& args, const Example& example,
+                 int64_t head) {
+  return args.query_splits != nullptr
+             ? head * args.query_splits[args.batch] + example.first_query
+             : (example.batch * args.heads + head) * args.queries;
+}
+
+struct Span {
+  int64_t begin, end;
+};
+
+// The keys that the lengths and the window let query t see.
+inline Span KeysOf(const AttentionSpec& spec, const Example& example,
+                   int64_t t) {
+  const int64_t i = t + example.offset, keys = example.keys;
+  const int64_t begin = std::clamp<int64_t>(i - spec.left, 0, keys);
+  return {begin, std::clamp<int64_t>(i + spec.right + 1, begin, keys)};
+}
+
+// Queries of a head, at most PanelColumns.
+struct Panel {
+  int64_t head, first, count;
+};
+
+// The keys of [key, key + count) that a query of the panel sees, relative to
+// `key`. Spans of later queries begin and end later.
+inline Span KeysOf(const AttentionSpec& spec, const Example& example,
+                   const Panel& panel, int64_t key, int64_t count) {
+  const int64_t begin = KeysOf(spec, example, panel.first).begin - key;
+  const int64_t end =
+      KeysOf(spec, example, panel.first + panel.count - 1).end - key;
+  const int64_t from = std::clamp<int64_t>(begin, 0, count);
+  return {from, std::clamp<int64_t>(end, from, count)};
+}
+
+// What products of keys become: ScoreOptions and their memory.
+template <typename T>
+class PanelScores {
+ public:
+  using C = Accumulator<T>;
+
+  // For at most `max_keys` keys at a time.
+  PanelScores(const AttentionOperands<T>& args, int64_t max_keys)
+      : args_(args),
+        columns_(TFO_DISPATCH(PanelColumns<C>)()),
+        added_(args.mask != nullptr || args.bias != nullptr
+                   ? max_keys * columns_
+                   : 0) {}
+
+  // For `count` keys from `key` on. False: each pair is excluded.
+  bool Set(const Example& example, const Panel& panel, int64_t key,
+           int64_t count) {
+    options_ = {static_cast<C>(args_.scale),
+                static_cast<C>(args_.softcap),
+                0,
+                static_cast<C>(panel.first + example.offset - key),
+                nullptr,
+                nullptr,
+                nullptr};
+    if (args_.alibi_slopes != nullptr) {
+      options_.slope =
+          args_.alibi_slopes[example.batch * args_.alibi_batch_stride +
+                             panel.head];
+    }
+    if (!Add(example, panel, key, count)) return false;
+    bool all = true;
+    for (int64_t i = 0; i < panel.count; ++i) {
+      const Span span = KeysOf(args_, example, panel.first + i);
+      const int64_t begin = std::clamp<int64_t>(span.begin - key, 0, count);
+      const int64_t end = std::clamp<int64_t>(span.end - key, begin, count);
+      begin_[i] = static_cast<C>(begin);
+      end_[i] = static_cast<C>(end);
+      all &= begin == 0 && end == count;
+    }
+    if (!all) {
+      options_.begin = begin_;
+      options_.end = end_;
+    }
+    return true;
+  }
+  const ScoreOptions<C>& options() const { return options_; }
+
+ private:
+  // Sets `added`. False if the mask excludes all pairs.
+  bool Add(const Example& example, const Panel& panel, int64_t key,
+           int64_t count) {
+    C* const added = added_.data();
+    const auto first_of = [&](const AttentionStrides& strides) {
+      return example.batch * strides.batch + panel.head * strides.head +
+             panel.first * strides.query + key * strides.key;
+    };
+    if (args_.bias != nullptr) {
+      const AttentionStrides& strides = args_.bias_strides;
+      TFO_DISPATCH(PackPanels<T>)
+      (args_.bias + first_of(strides), strides.key, strides.query, count,
+       panel.count, added);
+      options_.added = added;
+    }
+    if (args_.mask == nullptr) return true;
+    const AttentionStrides& strides = args_.mask_strides;
+    const bool* const mask = args_.mask + first_of(strides);
+    const MaskKind kind = TFO_DISPATCH(KindOfMask)(
+        mask, strides.query, strides.key, strides.query != 0 ? panel.count : 1,
+        strides.key != 0 ? count : 1);
+    if (kind != MaskKind::kSome) return kind == MaskKind::kAll;
+    TFO_DISPATCH(ExcludePairs<C>)
+    (mask, strides.query, strides.key, panel.count, count,
+     args_.bias != nullptr, added);
+    options_.added = added;
+    return true;
+  }
+
+  const AttentionOperands<T>& args_;
+  const int64_t columns_;
+  const Buffer<C> added_;
+  // Lanes beyond the panel see nothing.
+  C begin_[kMaxPanelColumns] = {}, end_[kMaxPanelColumns] = {};
+  ScoreOptions<C> options_;
+};
+
+// Rows of a tile (gemm_simd.h) of any depth: a tile for each kGemmDepth.
+template <typename T>
+class Rows {
+ public:
+  using C = Accumulator<T>;
+  Rows(int64_t rows, int64_t depth)
+      : rows_(rows),
+        depth_(depth),
+        tiles_(DivideUp(depth, kGemmDepth) * rows * kGemmStride) {}
+
+  void Pack(const T* from, int64_t stride, int64_t count) const {
+    for (int64_t d = 0; d < depth_; d += kGemmDepth) {
+      TFO_DISPATCH(PackTile<T>)
+      (from + d, stride, count, std::min(kGemmDepth, depth_ - d), Tile(d));
+    }
+  }
+  // Writes the products of `count` rows, from `first` on, with panels to rows
+  // of kGemmStride.
+  void Multiply(int64_t first, int64_t count, const C* panel, C* to) const {
+    const int64_t columns = TFO_DISPATCH(PanelColumns<C>)();
+    // Of no depth, too: products are 0.
+    int64_t d = 0;
+    do {
+      TFO_DISPATCH(MultiplyTile<C>)
+      (Tile(d) + first * kGemmStride, count, std::min(kGemmDepth, depth_ - d),
+       panel + d * columns, columns, d > 0, to, kGemmStride);
+      d += kGemmDepth;
+    } while (d < depth_);
+  }
+
+ private:
+  C* Tile(int64_t d) const {
+    return tiles_.data() + d / kGemmDepth * rows_ * kGemmStride;
+  }
+  const int64_t rows_, depth_;
+  const Buffer<C> tiles_;
+};
+
+// Panels of rows of any width, for products that sum over these rows. Rows with
+// a number that is not finite are 0 in the panels: a pair of weight 0 must not
+// meet them. Their other pairs are added one by one.
+template <typename T>
+class Summands {
+ public:
+  using C = Accumulator<T>;
+  Summands(int64_t rows, int64_t width)
+      : columns_(TFO_DISPATCH(PanelColumns<C>)()),
+        width_(width),
+        panels_(rows * padded_width()) {}
+
+  int64_t padded_width() const { return RoundUp(width_, columns_); }
+
+  void Pack(const T* from, int64_t stride, int64_t count) {
+    from_ = from;
+    stride_ = stride;
+    count_ = count;
+    TFO_DISPATCH(PackPanels<T>)
+    (from, stride, 1, count, width_, panels_.data());
+    wild_.clear();
+    const auto are_finite = TFO_DISPATCH(AreFinite<T>);
+    if (are_finite(from, stride, count, width_)) return;
+    for (int64_t i = 0; i < count; ++i) {
+      if (are_finite(from + i * stride, stride, 1, width_)) continue;
+      wild_.push_back(i);
+      for (int64_t d = 0; d < padded_width(); d += columns_) {
+        std::fill_n(panels_.data() + d * count + i * columns_, columns_, C{0});
+      }
+    }
+  }
+
+  // sums [count, padded_width] += weights^T rows, for the rows of `span`;
+  // weights [rows, kGemmStride].
+  void AddTransposed(const C* weights, const Span& span, int64_t count,
+                     C* sums) const {
+    for (int64_t d = 0; d < padded_width(); d += columns_) {
+      TFO_DISPATCH(MultiplyTransposedTile<C>)
+      (weights + span.begin * kGemmStride, count, span.end - span.begin,
+       panels_.data() + d * count_ + span.begin * columns_, columns_, true,
+       sums + d, padded_width());
+    }
+    for (const int64_t i : wild_) {
+      if (i < span.begin || i >= span.end) continue;
+      AddOneByOne(weights + i * kGemmStride, 1, i, count, sums);
+    }
+  }
+
+  // sums += weights rows, for the rows of `span` of sums [.., padded_width] and
+  // weights [.., kGemmStride].
+  void Add(const C* weights, const Span& span, C* sums) const {
+    const int64_t count = span.end - span.begin;
+    weights += span.begin * kGemmStride;
+    sums += span.begin * padded_width();
+    TFO_DISPATCH(MultiplyTile<C>)
+    (weights, count, count_, panels_.data(), padded_width(), true, sums,
+     padded_width());
+    for (const int64_t i : wild_) {
+      AddOneByOne(weights + i, kGemmStride, i, count, sums);
+    }
+  }
+
+ private:
+  void AddOneByOne(const C* weights, int64_t weight_stride, int64_t i,
+                   int64_t count, C* sums) const {
+    for (int64_t m = 0; m < count; ++m) {
+      const C weight = weights[m * weight_stride];
+      if (weight == 0) continue;
+      for (int64_t d = 0; d < width_; ++d) {
+        sums[m * padded_width() + d] += weight * Widen(from_[i * stride_ + d]);
+      }
+    }
+  }
+
+  const int64_t columns_, width_;
+  const Buffer<C> panels_;
+  const T* from_ = nullptr;
+  int64_t stride_ = 0, count_ = 0;
+  std::vector<int64_t> wild_;
+};
+
+// What Dropout adds to a kernel: nothing if there is none.
+template <typename T>
+AttentionDropout DropoutOf(const AttentionOperands<T>& args) {
+  if (args.dropout == 0) return {};
+  return {{args.seed[0], args.seed[1]},
+          static_cast<uint32_t>(std::lround(65536 * args.dropout))};
+}
+
+// Cycles of `products` products of a pair of a query and a key.
+template <typename T>
+double CyclesPerPair(const AttentionSpec& spec, int products) {
+  return products *
+         (static_cast<double>(spec.depth + spec.value_depth) / 2 + 8) *
+         sizeof(Accumulator<T>) / 64;
+}
+
+}  // namespace attention
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_CPU_H_

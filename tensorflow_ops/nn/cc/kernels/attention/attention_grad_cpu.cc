@@ -1,0 +1,511 @@
+// Gradients of attention on the CPU: for each tile of queries and block of keys
+// the weights are computed again. Sums run over tiles, and over blocks, in
+// order, whoever computes them.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_cpu.h"
+
+namespace tfo {
+namespace {
+
+using attention::Example;
+using attention::ExampleOf;
+using attention::KeysOf;
+using attention::Panel;
+using attention::Span;
+
+// Queries of a tile, whole panels, and keys of a block.
+constexpr int64_t kTileQueries = 128, kBlockKeys = 224;
+
+// Writes rows of sums as rows of T, `stride` apart.
+template <typename T>
+void NarrowRows(const Accumulator<T>* sums, int64_t sums_stride, int64_t count,
+                int64_t columns, int64_t stride, T* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    TFO_DISPATCH(NarrowArray<T>)(sums + i * sums_stride, to + i * stride,
+                                 columns);
+  }
+}
+
+// Writes d_output . output - d_log_sum_exp for each query, which the gradients
+// of its scores have in common, in the order of log_sum_exp.
+template <typename T>
+void FindDeltas(const Cpu& cpu, const AttentionGradArgs<T>& args,
+                Accumulator<T>* deltas) {
+  cpu.ParallelFor(
+      args.batch * args.heads, 1.0 * args.queries * (args.value_depth / 8 + 9),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const Example example = ExampleOf(args, i / args.heads);
+          const int64_t head = i % args.heads;
+          const int64_t at =
+              (example.first_query * args.heads + head) * args.value_depth;
+          const int64_t sum = attention::FirstSum(args, example, head);
+          TFO_DISPATCH(DotRows<T>)
+          (args.d_output + at, args.output + at, args.heads * args.value_depth,
+           example.queries, args.value_depth, deltas + sum);
+          if (args.d_log_sum_exp == nullptr) continue;
+          for (int64_t t = sum; t < sum + example.queries; ++t) {
+            deltas[t] -= args.d_log_sum_exp[t];
+          }
+        }
+      });
+}
+
+// A tile of queries of a head and a block of keys, in memory that it keeps.
+template <typename T>
+class Backward {
+ public:
+  using C = Accumulator<T>;
+
+  Backward(const AttentionGradArgs<T>& args, const C* deltas)
+      : args_(args),
+        all_deltas_(deltas),
+        columns_(TFO_DISPATCH(PanelColumns<C>)()),
+        dropout_(attention::DropoutOf(args)),
+        scores_of_(args, kBlockKeys),
+        keys_(kBlockKeys, args.depth),
+        values_(kBlockKeys, args.value_depth),
+        keys_of_queries_(kBlockKeys, args.depth),
+        query_panels_(kTileQueries * args.depth),
+        d_output_panels_(kTileQueries * args.value_depth),
+        queries_(kTileQueries, args.depth),
+        d_outputs_(kTileQueries, args.value_depth),
+        weights_(kBlockKeys * kGemmStride),
+        d_scores_(kBlockKeys * kGemmStride),
+        d_keys_(kBlockKeys * queries_.padded_width()),
+        d_values_(kBlockKeys * d_outputs_.padded_width()) {}
+
+  int64_t padded_depth() const { return queries_.padded_width(); }
+
+  // Writes the gradients to the keys and values of a block; with d_queries,
+  // also adds those to the queries of the heads that share the key head, to
+  // [heads, d_stride, padded_depth].
+  void Keys(const Example& example, int64_t key_head, int64_t key, C* d_queries,
+            int64_t d_stride) {
+    const int64_t count = std::min(kBlockKeys, example.keys - key);
+    const int64_t group = args_.heads / args_.key_heads;
+    std::fill_n(d_keys_.data(), count * padded_depth(), C{0});
+    std::fill_n(d_values_.data(), count * d_outputs_.padded_width(), C{0});
+    for (int64_t h = 0; h < group; ++h) {
+      for (int64_t t = 0; t < example.queries; t += kTileQueries) {
+        if (!Differentiate(example, key_head * group + h, t, key, true)) {
+          continue;
+        }
+        d_outputs_.Add(weights_.data(), seen_, d_values_.data());
+        queries_.Add(d_scores_.data(), seen_, d_keys_.data());
+        if (d_queries != nullptr) {
+          AddToQueries(d_queries + (h * d_stride + t) * padded_depth());
+        }
+      }
+    }
+    const int64_t row = (example.first_key + key) * args_.key_heads + key_head;
+    NarrowRows(d_keys_.data(), padded_depth(), count, args_.depth,
+               args_.key_heads * args_.depth, args_.d_key + row * args_.depth);
+    NarrowRows(d_values_.data(), d_outputs_.padded_width(), count,
+               args_.value_depth, args_.key_heads * args_.value_depth,
+               args_.d_value + row * args_.value_depth);
+  }
+
+  // Writes the gradients to a tile of queries, with sums [kTileQueries,
+  // padded_depth].
+  void Queries(const Example& example, int64_t head, int64_t first, C* sums) {
+    const int64_t count = std::min(kTileQueries, example.queries - first);
+    std::fill_n(sums, count * padded_depth(), C{0});
+    for (int64_t key = 0; key < example.keys; key += kBlockKeys) {
+      if (Differentiate(example, head, first, key, true)) AddToQueries(sums);
+    }
+    WriteQueries(example, head, first, count, sums);
+  }
+
+  void WriteQueries(const Example& example, int64_t head, int64_t first,
+                    int64_t count, const C* sums) const {
+    NarrowRows(
+        sums, padded_depth(), count, args_.depth, args_.heads * args_.depth,
+        args_.d_query +
+            ((example.first_query + first) * args_.heads + head) * args_.depth);
+  }
+
+  // Adds the gradients to the scores of a tile and a block to sums [kBlockKeys,
+  // kTileQueries].
+  void AddScores(const Example& example, int64_t head, int64_t first,
+                 int64_t key, C* sums) {
+    if (!Differentiate(example, head, first, key, false)) return;
+    for (int64_t j = seen_.begin; j < seen_.end; ++j) {
+      for (int64_t i = 0; i < tile_.count; ++i) {
+        sums[j * kTileQueries + i] += d_scores_.data()[j * kGemmStride + i];
+      }
+    }
+  }
+
+ private:
+  void AddToQueries(C* sums) const {
+    int64_t end;
+    for (int64_t i = 0; i < tile_.count; i = end) {
+      // Panels that see the same keys.
+      const Span& span = SpanOf(i);
+      end = i + columns_;
+      while (end < tile_.count && SpanOf(end).begin == span.begin &&
+             SpanOf(end).end == span.end) {
+        end += columns_;
+      }
+      if (span.begin == span.end) continue;
+      keys_of_queries_.AddTransposed(d_scores_.data() + i, span,
+                                     std::min(end, tile_.count) - i,
+                                     sums + i * padded_depth());
+    }
+  }
+
+  // The keys that the panel of a tile's query sees.
+  Span& SpanOf(int64_t i) { return spans_[i / columns_]; }
+  const Span& SpanOf(int64_t i) const { return spans_[i / columns_]; }
+
+  // Writes the weights of a tile and a block, and the gradients to the scores
+  // or, with `to_products`, to the products, for the keys of seen_. False: no
+  // pair attends.
+  bool Differentiate(const Example& example, int64_t head, int64_t first,
+                     int64_t key, bool to_products) {
+    const Panel tile = {head, first,
+                        std::min(kTileQueries, example.queries - first)};
+    const int64_t count = std::min(kBlockKeys, example.keys - key);
+    seen_ = {count, 0};
+    for (int64_t i = 0; i < tile.count; i += columns_) {
+      const Panel panel = {head, first + i, std::min(columns_, tile.count - i)};
+      Span span = KeysOf(args_, example, panel, key, count);
+      if (span.begin < span.end &&
+          scores_of_.Set(example, panel, key + span.begin,
+                         span.end - span.begin)) {
+        PackKeys(example, head / (args_.heads / args_.key_heads), key, count);
+        PackQueries(example, tile);
+        DifferentiatePanel(example, panel, i, key, span, to_products);
+        seen_.begin = std::min(seen_.begin, span.begin);
+        seen_.end = std::max(seen_.end, span.end);
+      } else {
+        span = {0, 0};
+      }
+      SpanOf(i) = span;
+    }
+    for (int64_t i = 0; i < tile.count; i += columns_) {
+      const Span& span = SpanOf(i);
+      if (span.begin == span.end) {
+        Clear(i, seen_);
+      } else {
+        Clear(i, {seen_.begin, span.begin});
+        Clear(i, {span.end, seen_.end});
+      }
+    }
+    return seen_.begin < seen_.end;
+  }
+
+  void Clear(int64_t column, const Span& rows) const {
+    for (int64_t j = rows.begin; j < rows.end; ++j) {
+      std::fill_n(weights_.data() + j * kGemmStride + column, columns_, C{0});
+      std::fill_n(d_scores_.data() + j * kGemmStride + column, columns_, C{0});
+    }
+  }
+
+  void DifferentiatePanel(const Example& example, const Panel& panel,
+                          int64_t column, int64_t key, const Span& span,
+                          bool to_products) {
+    const int64_t count = span.end - span.begin;
+    const int64_t at = span.begin * kGemmStride + column;
+    C* const weights = weights_.data() + at;
+    C* const d_scores = d_scores_.data() + at;
+    keys_.Multiply(span.begin, count,
+                   query_panels_.data() + column * args_.depth, weights);
+    values_.Multiply(span.begin, count,
+                     d_output_panels_.data() + column * args_.value_depth,
+                     d_scores);
+    const auto drop = [&](C* values) {
+      if (dropout_.threshold == 0) return;
+      TFO_DISPATCH(DropWeights<C>)
+      (dropout_, example.batch * args_.heads + panel.head, panel.first,
+       key + span.begin, count, values);
+    };
+    drop(d_scores);
+    TFO_DISPATCH(DifferentiateScores<C>)
+    (scores_of_.options(), to_products, count, lse_ + column, deltas_ + column,
+     weights, d_scores);
+    drop(weights);
+  }
+
+  void PackKeys(const Example& example, int64_t key_head, int64_t key,
+                int64_t count) {
+    const int64_t row = (example.first_key + key) * args_.key_heads + key_head;
+    if (row == key_row_) return;
+    key_row_ = row;
+    const int64_t stride = args_.key_heads * args_.depth;
+    keys_.Pack(args_.key + row * args_.depth, stride, count);
+    keys_of_queries_.Pack(args_.key + row * args_.depth, stride, count);
+    values_.Pack(args_.value + row * args_.value_depth,
+                 args_.key_heads * args_.value_depth, count);
+  }
+
+  void PackQueries(const Example& example, const Panel& tile) {
+    const int64_t row =
+        (example.first_query + tile.first) * args_.heads + tile.head;
+    if (row == query_row_) return;
+    query_row_ = row;
+    tile_ = tile;
+    const auto pack = TFO_DISPATCH(PackPanels<T>);
+    const T* const queries = args_.query + row * args_.depth;
+    const T* const d_outputs = args_.d_output + row * args_.value_depth;
+    const int64_t stride = args_.heads * args_.depth;
+    const int64_t value_stride = args_.heads * args_.value_depth;
+    pack(queries, 1, stride, args_.depth, tile.count, query_panels_.data());
+    pack(d_outputs, 1, value_stride, args_.value_depth, tile.count,
+         d_output_panels_.data());
+    queries_.Pack(queries, stride, tile.count);
+    d_outputs_.Pack(d_outputs, value_stride, tile.count);
+    const int64_t sum =
+        attention::FirstSum(args_, example, tile.head) + tile.first;
+    for (int64_t i = 0; i < tile.count; ++i) {
+      lse_[i] = args_.log_sum_exp[sum + i];
+      deltas_[i] = all_deltas_[sum + i];
+    }
+  }
+
+  const AttentionGradArgs<T>& args_;
+  const C* const all_deltas_;
+  const int64_t columns_;
+  const AttentionDropout dropout_;
+  attention::PanelScores<T> scores_of_;
+  int64_t key_row_ = -1, query_row_ = -1;  // what is packed
+  Panel tile_ = {};
+  Span spans_[kTileQueries];  // of panels
+  Span seen_ = {};            // of all
+  const attention::Rows<T> keys_, values_;
+  attention::Summands<T> keys_of_queries_;
+  const Buffer<C> query_panels_, d_output_panels_;  // transposed
+  attention::Summands<T> queries_, d_outputs_;
+  const Buffer<C> weights_, d_scores_;  // [kBlockKeys, kGemmStride]
+  const Buffer<C> d_keys_, d_values_;
+  C lse_[kTileQueries] = {}, deltas_[kTileQueries] = {};
+};
+
+// Calls run(backward, example, i) for i in [0, count(example)), for each
+// example in parallel.
+template <typename T, typename Count, typename Run>
+void ForExamples(const Cpu& cpu, const AttentionGradArgs<T>& args,
+                 const Accumulator<T>* deltas, double cycles,
+                 const Count& count, const Run& run) {
+  std::vector<int64_t> first(args.batch + 1);
+  for (int64_t b = 0; b < args.batch; ++b) {
+    first[b + 1] = first[b] + count(ExampleOf(args, b));
+  }
+  const int64_t total = first.back();
+  if (total == 0) return;
+  cpu.ParallelFor(total, cycles / total, [&](int64_t begin, int64_t end) {
+    Backward<T> backward(args, deltas);
+    int64_t b =
+        std::upper_bound(first.begin(), first.end(), begin) - first.begin() - 1;
+    for (int64_t i = begin; i < end; ++i) {
+      while (i >= first[b + 1]) ++b;
+      run(backward, ExampleOf(args, b), i - first[b]);
+    }
+  });
+}
+
+// The gradients to queries, keys and values.
+template <typename T>
+void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
+                const Accumulator<T>* deltas) {
+  using C = Accumulator<T>;
+  double pairs = 0;
+  for (int64_t b = 0; b < args.batch; ++b) {
+    const Example example = ExampleOf(args, b);
+    pairs += 1.0 * example.queries * example.keys * args.heads;
+  }
+  const int64_t group = args.heads / args.key_heads;
+  const int64_t tasks = args.batch * args.key_heads;
+  const int64_t threads = cpu.num_threads;
+  // Five products if a thread computes a key head. Else two passes, which any
+  // number of threads shares, of four and three products.
+  if (5 * RoundUp(tasks, threads) <= 7 * tasks) {
+    ForExamples(
+        cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 5),
+        [&](const Example&) { return args.key_heads; },
+        [&](Backward<T>& backward, const Example& example, int64_t key_head) {
+          const int64_t d_stride = RoundUp(example.queries, kTileQueries);
+          const int64_t size = d_stride * backward.padded_depth();
+          const Buffer<C> sums(group * size);
+          std::fill_n(sums.data(), group * size, C{0});
+          for (int64_t key = 0; key < example.keys; key += kBlockKeys) {
+            backward.Keys(example, key_head, key, sums.data(), d_stride);
+          }
+          for (int64_t h = 0; h < group; ++h) {
+            backward.WriteQueries(example, key_head * group + h, 0,
+                                  example.queries, sums.data() + h * size);
+          }
+        });
+    return;
+  }
+  ForExamples(
+      cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 4),
+      [&](const Example& example) {
+        return args.key_heads * DivideUp(example.keys, kBlockKeys);
+      },
+      [&](Backward<T>& backward, const Example& example, int64_t i) {
+        // Early blocks of all heads first: they are long if causal.
+        backward.Keys(example, i % args.key_heads,
+                      i / args.key_heads * kBlockKeys, nullptr, 0);
+      });
+  ForExamples(
+      cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 3),
+      [&](const Example& example) {
+        return args.heads * DivideUp(example.queries, kTileQueries);
+      },
+      [&](Backward<T>& backward, const Example& example, int64_t i) {
+        // Late tiles first: they are long if causal.
+        const int64_t tile =
+            DivideUp(example.queries, kTileQueries) - 1 - i / args.heads;
+        const Buffer<C> sums(kTileQueries * backward.padded_depth());
+        backward.Queries(example, i % args.heads, tile * kTileQueries,
+                         sums.data());
+      });
+}
+
+// Writes the gradients beyond the lengths.
+template <typename T>
+void FillBeyondLengths(const AttentionGradArgs<T>& args) {
+  for (int64_t b = 0; b < args.batch; ++b) {
+    const Example example = ExampleOf(args, b);
+    const auto fill = [&](int64_t count, int64_t length, int64_t row, T* to) {
+      std::fill_n(to + (b * count + length) * row, (count - length) * row, T{});
+    };
+    if (args.lengths != nullptr) {
+      fill(args.queries, example.queries, args.heads * args.depth,
+           args.d_query);
+    }
+    if (args.key_lengths != nullptr) {
+      fill(args.keys, example.keys, args.key_heads * args.depth, args.d_key);
+      fill(args.keys, example.keys, args.key_heads * args.value_depth,
+           args.d_value);
+    }
+  }
+}
+
+// The gradient to the bias. An owner has a tile of it, and adds what was
+// broadcast.
+template <typename T>
+void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args,
+            const Accumulator<T>* deltas) {
+  using C = Accumulator<T>;
+  const AttentionStrides& strides = args.bias_strides;
+  const int64_t batch = strides.batch != 0 ? args.batch : 1;
+  const int64_t heads = strides.head != 0 ? args.heads : 1;
+  const int64_t queries = strides.query != 0 ? args.queries : 1;
+  const int64_t keys = strides.key != 0 ? args.keys : 1;
+  const int64_t tiles = DivideUp(queries, kTileQueries);
+  const int64_t blocks = DivideUp(keys, kBlockKeys);
+  const int64_t owners = batch * heads * tiles * blocks;
+  if (owners == 0) return;
+  const double pairs =
+      1.0 * args.batch * args.heads * args.queries * args.keys / owners;
+  cpu.ParallelFor(
+      owners, pairs * attention::CyclesPerPair<T>(args, 2),
+      [&](int64_t begin, int64_t end) {
+        Backward<T> backward(args, deltas);
+        const Buffer<C> buffer(kBlockKeys * kTileQueries);
+        C* const sums = buffer.data();
+        for (int64_t i = begin; i < end; ++i) {
+          // The places of dim `i` that an owner with place `own` adds.
+          const auto span = [](int64_t stride, int64_t own, int64_t step,
+                               int64_t count) {
+            return stride != 0 ? Span{own, std::min(own + step, count)}
+                               : Span{0, count};
+          };
+          const int64_t key = i % blocks * kBlockKeys;
+          const int64_t query = i / blocks % tiles * kTileQueries;
+          const int64_t head = i / blocks / tiles % heads;
+          const int64_t b = i / blocks / tiles / heads;
+          std::fill_n(sums, kBlockKeys * kTileQueries, C{0});
+          const Span of_batch = span(strides.batch, b, 1, args.batch);
+          for (int64_t x = of_batch.begin; x < of_batch.end; ++x) {
+            const Example example = ExampleOf(args, x);
+            const Span of_heads = span(strides.head, head, 1, args.heads);
+            const Span of_queries =
+                span(strides.query, query, kTileQueries, example.queries);
+            const Span of_keys =
+                span(strides.key, key, kBlockKeys, example.keys);
+            for (int64_t h = of_heads.begin; h < of_heads.end; ++h) {
+              for (int64_t t = of_queries.begin; t < of_queries.end;
+                   t += kTileQueries) {
+                for (int64_t j = of_keys.begin; j < of_keys.end;
+                     j += kBlockKeys) {
+                  backward.AddScores(example, h, t, j, sums);
+                }
+              }
+            }
+          }
+          if (strides.query == 0) {
+            for (int64_t j = 0; j < kBlockKeys; ++j) {
+              C* const row = sums + j * kTileQueries;
+              for (int64_t t = 1; t < kTileQueries; ++t) row[0] += row[t];
+            }
+          }
+          if (strides.key == 0) {
+            for (int64_t j = 1; j < kBlockKeys; ++j) {
+              for (int64_t t = 0; t < kTileQueries; ++t) {
+                sums[t] += sums[j * kTileQueries + t];
+              }
+            }
+          }
+          T* const to = args.d_bias + b * strides.batch + head * strides.head +
+                        query * strides.query + key * strides.key;
+          for (int64_t t = 0; t < std::min(kTileQueries, queries - query);
+               ++t) {
+            for (int64_t j = 0; j < std::min(kBlockKeys, keys - key); ++j) {
+              to[t * strides.query + j * strides.key] =
+                  Narrow<T>(sums[j * kTileQueries + t]);
+            }
+          }
+        }
+      });
+}
+
+template <typename T>
+void ToSinks(const Cpu& cpu, const AttentionGradArgs<T>& args,
+             const Accumulator<T>* deltas) {
+  using C = Accumulator<T>;
+  cpu.ParallelFor(
+      args.heads, 50.0 * args.batch * args.queries,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t head = begin; head < end; ++head) {
+          const C sink = args.sinks[head];
+          double sum = 0;
+          for (int64_t b = 0; b < args.batch; ++b) {
+            const Example example = ExampleOf(args, b);
+            const int64_t first = attention::FirstSum(args, example, head);
+            for (int64_t t = first; t < first + example.queries; ++t) {
+              sum -= std::exp(double{sink} - args.log_sum_exp[t]) * deltas[t];
+            }
+          }
+          args.d_sinks[head] =
+              sink == -static_cast<C>(INFINITY) ? C{0} : static_cast<C>(sum);
+        }
+      });
+}
+
+}  // namespace
+
+template <typename T>
+Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
+  const int64_t rows = args.query_splits != nullptr
+                           ? args.query_splits[args.batch]
+                           : args.batch * args.queries;
+  const Buffer<Accumulator<T>> deltas(rows * args.heads);
+  FindDeltas(cpu, args, deltas.data());
+  FillBeyondLengths(args);
+  ToOperands(cpu, args, deltas.data());
+  if (args.d_bias != nullptr) ToBias(cpu, args, deltas.data());
+  if (args.d_sinks != nullptr) ToSinks(cpu, args, deltas.data());
+  return nullptr;
+}
+
+TFO_INSTANTIATE_ALGORITHM(AttentionGrad, Cpu, AttentionGradArgs);
+
+}  // namespace tfo
