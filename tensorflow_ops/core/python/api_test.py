@@ -47,7 +47,7 @@ _FUNCTIONS = [path for path in _public_names() if _is_function(path)]
 
 # The floors of the package's folders. The others, ops and small utilities, are on floor 1. A folder imports only from
 # lower ones.
-_FLOORS = {"core": 0, "seq2seq": 2, "summary": 2, "layers": 3, "losses": 3, "testing": 4}
+_FLOORS = {"core": 0, "onnx": 2, "seq2seq": 2, "summary": 2, "layers": 3, "losses": 3, "testing": 4}
 
 
 def _signature(path):

@@ -14,6 +14,7 @@ _CONVERTED = {
     "testing.opcheck",
     "testing.opcheck_samples",
     "distribute.make_parallel",
+    "onnx.register",
     "python_op",
     "seq2seq.beam_search",
     "seq2seq.ctc_beam_search_decode",
