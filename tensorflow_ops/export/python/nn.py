@@ -64,7 +64,7 @@ def zero_if(condition, values):
 
 
 @composition("Softmax", [None])
-def _softmax(logits, *, log):
+def softmax(logits, *, log):
     rows = rows_of(widened(logits))
     if log:
         return tf.cast(rows.log_prob, logits.dtype)
