@@ -1,21 +1,31 @@
-"""What `register` changes of tf2onnx: handlers of ops, and two of its functions."""
+"""What `register` changes of tf2onnx: handlers of ops, and two of its functions.
+
+tf2onnx takes a TensorFlow graph. Before it does, each op that has no handler here becomes a call of its composition of
+TensorFlow's own ops, and the call is inlined: tf2onnx has no calls.
+"""
 
 import contextvars
 import functools
 import warnings
+from collections.abc import Iterator
 
 import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.python.framework import function_def_to_graph
-from tf2onnx import constants, convert, handler, tfonnx
+from tf2onnx import constants, convert, handler, tf_loader, tfonnx, utils
 
+from tensorflow_ops.export.python import standard_ops
 from tensorflow_ops.export.python.compositions import PREFIX
 from tensorflow_ops.onnx.python import direct
 
-# Whether tf2onnx converts a graph that has ops of this package.
-_has_ops = contextvars.ContextVar("has_ops", default=False)
+# The ops of this package in the graph that tf2onnx converts.
+_converted = contextvars.ContextVar("converted", default=frozenset())
+
+# A private attr of nodes that have a handler.
+_IS_DIRECT = "_is_direct"
 
 
-def _operations(graph_def, graph):
+def _operations(graph_def, graph) -> Iterator[tuple[tf.Operation, node_def_pb2.NodeDef]]:
     """Yields each operation of this package and its NodeDef, of the graph and of its functions."""
     graphs = [(graph_def.node, graph)]
     for function in graph_def.library.function:
@@ -47,26 +57,41 @@ def _check_dtypes(operation):
         )
 
 
-def _rewritten(graph, opset):
-    """Returns a TensorFlow graph whose ops of this package have a handler."""
-    graph_def = graph.as_graph_def(add_shapes=True)
-    for operation, _ in _operations(graph_def, graph):
+def _inlined(graph_def, input_names, output_names):
+    """Inlines calls, and folds constants in what was inlined."""
+    for node in standard_ops.all_nodes(graph_def):
+        # Else loops become Switch and Merge, which tf2onnx lacks.
+        node.attr.pop("_lower_using_switch_merge", None)
+    return tf_loader.tf_optimize(input_names, output_names, graph_def)
+
+
+def _rewritten(graph, graph_def, kwargs):
+    """Returns a TensorFlow graph whose ops of this package have handlers."""
+    opset = utils.find_opset(kwargs.get("opset"))
+    for operation, node in _operations(graph_def, graph):
         _check_dtypes(operation)
-        if not _is_direct(operation, opset):
-            raise NotImplementedError(f"{operation.type}, node {operation.name}, has no form in ONNX")
-    return graph
+        node.attr[_IS_DIRECT].b = _is_direct(operation, opset)
+    if not standard_ops.rewrite(graph_def, lambda node: node.attr[_IS_DIRECT].b):
+        return graph
+    with tf.Graph().as_default() as rewritten:
+        tf.import_graph_def(_inlined(graph_def, kwargs["input_names"], kwargs["output_names"]), name="")
+    return rewritten
 
 
 def _with_rewriting(process_tf_graph):
     @functools.wraps(process_tf_graph)
     def process(tf_graph, *args, **kwargs):
-        opset = kwargs.get("opset") or constants.PREFERRED_OPSET
-        ops = [operation for operation in tf_graph.get_operations() if operation.type.startswith(PREFIX)]
-        token = _has_ops.set(bool(ops))
+        graph_def = tf_graph.as_graph_def(add_shapes=True)
+        ops = {operation.type for operation, _ in _operations(graph_def, tf_graph)}
+        if not ops:
+            return process_tf_graph(tf_graph, *args, **kwargs)
+        token = _converted.set(ops)
         try:
-            return process_tf_graph(_rewritten(tf_graph, opset), *args, **kwargs)
+            graph = _rewritten(tf_graph, graph_def, kwargs)
+            with graph.as_default():
+                return process_tf_graph(graph, *args, **kwargs)
         finally:
-            _has_ops.reset(token)
+            _converted.reset(token)
 
     return process
 
@@ -77,8 +102,11 @@ def _with_errors(tensorflow_onnx_mapping):
     @functools.wraps(tensorflow_onnx_mapping)
     def mapping(*args, **kwargs):
         mapped, unmapped, exceptions = tensorflow_onnx_mapping(*args, **kwargs)
-        if exceptions and _has_ops.get():
-            raise NotImplementedError(f"tf2onnx cannot convert the graph: {exceptions[0]}") from exceptions[0]
+        if _converted.get() and (exceptions or unmapped):
+            problem = exceptions[0] if exceptions else f"it converts no {', '.join(sorted(unmapped))}"
+            raise NotImplementedError(
+                f"tf2onnx cannot convert the graph of {', '.join(sorted(_converted.get()))}: {problem}"
+            )
         return mapped, unmapped, exceptions
 
     return mapping
