@@ -10,18 +10,22 @@ _BITS = {tf.qint8: tf.int8, tf.quint8: tf.uint8, tf.qint16: tf.int16, tf.quint16
 
 @composition("ZeroOut", [None])
 def _zero_out(x):
-    return _with_only(x, 0)
+    return _with_only(x, _places(x), 0)
 
 
 @composition("ZeroOutWithIndex", [None])
 def _zero_out_with_index(x, *, preserve_index):
-    # An index out of range raises TensorFlow's error here.
-    kept = tf.reshape(x, [-1])[preserve_index]
-    with tf.control_dependencies([kept]):
-        return _with_only(x, preserve_index), tf.constant([preserve_index])
+    places = _places(x)
+    # TensorFlow's error for an index out of range.
+    index = tf.gather(places, [preserve_index])
+    return _with_only(x, places, index), tf.cast(index, tf.int32)
 
 
-def _with_only(x, index):
+def _places(x):
+    return tf.range(tf.size(x, tf.int64))
+
+
+def _with_only(x, places, index):
     bits = tf.bitcast(x, _BITS[x.dtype]) if x.dtype in _BITS else x
-    places = tf.reshape(tf.range(tf.size(x, tf.int64)), tf.shape(x))
-    return tf.bitcast(tf.where(tf.equal(places, index), bits, tf.zeros_like(bits)), x.dtype)
+    is_kept = tf.reshape(tf.equal(places, index), tf.shape(x))
+    return tf.bitcast(tf.where(is_kept, bits, tf.zeros_like(bits)), x.dtype)

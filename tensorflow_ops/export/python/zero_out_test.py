@@ -23,18 +23,18 @@ def _bits(outputs):
 
 
 class ZeroOutTest(tf.test.TestCase, parameterized.TestCase):
-    @pairwise(dtype=_NUMBERS, shape=((), (5,), (2, 3), (0, 2)))
+    @pairwise(dtype=_NUMBERS, shape=((2, 3), (0, 2)))
     def test_zero_out(self, dtype, shape):
         testing.check(self, "ZeroOut", [_numbers(shape, dtype)], {}, _bits)
 
-    @pairwise(dtype=_NUMBERS, case=(((), 0), ((5,), 4), ((2, 3), 2)))
+    @pairwise(dtype=_NUMBERS, case=(((), 0), ((2, 3), 4)))
     def test_zero_out_with_index(self, dtype, case):
         shape, index = case
         testing.check(self, "ZeroOutWithIndex", [_numbers(shape, dtype)], {"preserve_index": index}, _bits)
 
     @parameterized.parameters(-4, 3)
     def test_index_out_of_range_is_an_error(self, index):
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "out of bounds"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "is not in"):
             testing.run_composition("ZeroOutWithIndex", [tf.ones([3])], {"preserve_index": index})
 
 
