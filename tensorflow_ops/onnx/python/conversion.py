@@ -10,16 +10,21 @@ import warnings
 from collections.abc import Iterator
 
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow.python.framework import function_def_to_graph
-from tf2onnx import constants, convert, handler, tf_loader, tfonnx, utils
+from tensorflow.python.grappler import tf_optimizer
+from tf2onnx import constants, convert, handler, tfonnx, utils
 
 from tensorflow_ops.export.python import standard_ops
 from tensorflow_ops.export.python.compositions import PREFIX
-from tensorflow_ops.onnx.python import direct
+from tensorflow_ops.onnx.python import direct, nodes, standard
 
 # The ops of this package in the graph that tf2onnx converts.
 _converted = contextvars.ContextVar("converted", default=frozenset())
+
+# Of the handlers here.
+_FIRST_OPSET = 13
 
 # A private attr of nodes that have a handler.
 _IS_DIRECT = "_is_direct"
@@ -31,8 +36,8 @@ def _operations(graph_def, graph) -> Iterator[tuple[tf.Operation, node_def_pb2.N
     for function in graph_def.library.function:
         if any(node.op.startswith(PREFIX) for node in function.node_def):
             graphs.append((function.node_def, function_def_to_graph.function_def_to_graph(function)))
-    for nodes, graph in graphs:
-        for node in nodes:
+    for node_defs, graph in graphs:
+        for node in node_defs:
             if node.op.startswith(PREFIX):
                 yield graph.get_operation_by_name(node.name), node
 
@@ -57,12 +62,41 @@ def _check_dtypes(operation):
         )
 
 
-def _inlined(graph_def, input_names, output_names):
-    """Inlines calls, and folds constants in what was inlined."""
+def _make_names_unique(function):
+    """Adds a function's name to those of its nodes: ONNX has no scopes of names."""
+    prefix = function.signature.name + "/"
+
+    def renamed(reference):
+        name, *output = reference.split(":", 1)
+        if name.startswith("^"):
+            return f"^{prefix}{name[1:]}"
+        return ":".join([prefix + name, *output]) if output else name
+
+    for node in function.node_def:
+        node.name = prefix + node.name
+        node.input[:] = map(renamed, node.input)
+    for name, reference in list(function.ret.items()):
+        function.ret[name] = renamed(reference)
+    for name, node_name in list(function.control_ret.items()):
+        function.control_ret[name] = prefix + node_name
+
+
+def _inlined(graph_def, outputs, folds_constants):
+    """Returns a graph without calls of functions, but those of loops and branches."""
     for node in standard_ops.all_nodes(graph_def):
         # Else loops become Switch and Merge, which tf2onnx lacks.
         node.attr.pop("_lower_using_switch_merge", None)
-    return tf_loader.tf_optimize(input_names, output_names, graph_def)
+    config = config_pb2.ConfigProto()
+    options = config.graph_options.rewrite_options
+    options.min_graph_nodes = -1
+    options.function_optimization = rewriter_config_pb2.RewriterConfig.AGGRESSIVE
+    options.optimizers.extend(["function", *["constfold"] * folds_constants])
+    graph = tf.compat.v1.train.export_meta_graph(graph_def=graph_def)
+    graph.collection_def["train_op"].node_list.value.extend(outputs)
+    inlined = tf_optimizer.OptimizeGraph(config, graph)
+    for function in inlined.library.function:
+        _make_names_unique(function)
+    return inlined
 
 
 def _rewritten(graph, graph_def, kwargs):
@@ -74,7 +108,9 @@ def _rewritten(graph, graph_def, kwargs):
     if not standard_ops.rewrite(graph_def, lambda node: node.attr[_IS_DIRECT].b):
         return graph
     with tf.Graph().as_default() as rewritten:
-        tf.import_graph_def(_inlined(graph_def, kwargs["input_names"], kwargs["output_names"]), name="")
+        # Without their values, large constants cannot be folded.
+        inlined = _inlined(graph_def, kwargs["input_names"] + kwargs["output_names"], not kwargs.get("const_node_values"))
+        tf.import_graph_def(inlined, name="")
     return rewritten
 
 
@@ -112,19 +148,27 @@ def _with_errors(tensorflow_onnx_mapping):
     return mapping
 
 
-def _handler(op):
-    def convert_node(graph, node, **_):
-        nodes = direct.Nodes(graph, node)
-        nodes.replace(direct.DIRECT[op].convert(nodes))
+def _register(op, make, replaced=None):
+    """Registers `make`, a function of Nodes, for an op; for other graphs, `replaced` remains, if there is one."""
 
-    return convert_node
+    def convert_node(graph, node, **kwargs):
+        if replaced and not _converted.get():
+            return replaced(graph, node, **kwargs)
+        made = nodes.Nodes(graph, node)
+        return made.replace(make(made))
+
+    handler.tf_op(op).register_compat_handler(convert_node, _FIRST_OPSET)
 
 
 @functools.cache
 def register():
     """Changes tf2onnx, once."""
-    for op in direct.DIRECT:
-        handler.tf_op(PREFIX + op).register_compat_handler(_handler(op), 1)
+    for op, found in direct.DIRECT.items():
+        _register(PREFIX + op, found.convert)
+    known = handler.tf_op.create_mapping(_FIRST_OPSET, None)
+    for op, make in standard.STANDARD.items():
+        replaced, _ = known.get(op, (None, None))
+        _register(op, make, replaced)
     # tf2onnx 1.17 stops at opset 18. Opset 19 only adds dtypes to what it writes.
     constants.OPSET_TO_IR_VERSION.setdefault(19, 9)
     convert.process_tf_graph = tfonnx.process_tf_graph = _with_rewriting(tfonnx.process_tf_graph)

@@ -1,0 +1,40 @@
+"""Ops of TensorFlow itself that compositions call, where tf2onnx converts them not at all or not for all values."""
+
+from onnx import TensorProto
+
+# The dtypes of ONNX Runtime's Where that hold those that it lacks.
+_WIDE = {
+    **dict.fromkeys([TensorProto.INT8, TensorProto.INT16, TensorProto.UINT16], TensorProto.INT32),
+    **dict.fromkeys([TensorProto.UINT32, TensorProto.UINT64], TensorProto.INT64),
+    TensorProto.FLOAT16: TensorProto.FLOAT,
+}
+
+
+def _bitcast(nodes):
+    (bits,) = nodes.inputs
+    if nodes.output_dtype() != nodes.dtype(bits):
+        raise NotImplementedError("a bitcast to another dtype")
+    return [bits]
+
+
+def _log1p(nodes):
+    """log(1 + x) as W. Kahan computes it: log(u) x / (u - 1) for u = 1 + x, which is x where u is 1."""
+    x = nodes.widened(nodes.inputs[0])
+    one = nodes.like(x, 1)
+    u = nodes.Add(x, one)
+    log = nodes.Log(u)
+    is_exact = nodes.Or(nodes.Equal(u, x), nodes.Equal(u, nodes.like(x, 0)))
+    quotient = nodes.Div(nodes.Mul(log, x), nodes.Sub(u, one))
+    return [nodes.Where(nodes.Equal(u, one), x, nodes.Where(is_exact, log, quotient))]
+
+
+def _select(nodes):
+    """Where: tf2onnx multiplies by 0 and 1, which makes NaN of infinities that are not selected."""
+    condition, x, y = nodes.inputs
+    if nodes.dtype(x) == TensorProto.BOOL:
+        return [nodes.Or(nodes.And(condition, x), nodes.And(nodes.Not(condition), y))]
+    dtype = _WIDE.get(nodes.dtype(x), nodes.dtype(x))
+    return [nodes.Where(condition, nodes.cast(x, dtype), nodes.cast(y, dtype))]
+
+
+STANDARD = {"Bitcast": _bitcast, "Log1p": _log1p, "SelectV2": _select}
