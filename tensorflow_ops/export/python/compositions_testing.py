@@ -13,6 +13,10 @@ FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 TOLERANCES = {tf.float16: 2e-3, tf.bfloat16: 2e-2, tf.float32: 1e-5, tf.float64: 1e-12}
 
 
+# Concrete functions of compositions, which any shapes share.
+_TRACED = {}
+
+
 def run_op(op, inputs, attrs):
     """Returns the outputs of an op as a list."""
     function = getattr(library.ops, "tensorflow_ops_" + re.sub("(?<!^)([A-Z])", r"_\1", op).lower())
@@ -25,25 +29,31 @@ def run_op(op, inputs, attrs):
 
 
 def run_composition(op, inputs, attrs):
-    """Returns the outputs of the composition, traced without static dims, as a list.
+    """Returns the outputs of the composition, traced without static dims, as a list."""
+    dtypes = tf.nest.map_structure(lambda x: x.dtype, inputs)
+    key = repr((op, dtypes, attrs))
+    if key not in _TRACED:
+        _TRACED[key] = _trace(op, dtypes, attrs)
+    result = _TRACED[key](*tf.nest.flatten(inputs))
+    return [result] if isinstance(result, tf.Tensor) else list(result)
 
-    Raises AssertionError if its graph has ops of this package, or the tensor lists that converters lack.
-    """
+
+def _trace(op, dtypes, attrs):
+    """Traces a composition. Asserts that it has no ops of this package, nor tensor lists, which converters lack."""
     made = compositions.compositions()[op]
 
-    def spec(tensor, rank):
-        return tf.TensorSpec(None if rank is None else [None] * rank, tensor.dtype)
+    def spec(dtype, rank):
+        return tf.TensorSpec(None if rank is None else [None] * rank, dtype)
 
     specs = []
-    for one, rank in zip(inputs, made.ranks, strict=True):
+    for one, rank in zip(dtypes, made.ranks, strict=True):
         specs.append([spec(x, rank) for x in one] if isinstance(one, list) else spec(one, rank))
     function = tf.function(lambda *args: made.function(*args, **attrs), autograph=False)
     concrete = function.get_concrete_function(*specs)
     graph = concrete.graph.as_graph_def()
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     assert not {n.op for n in nodes if n.op.startswith((compositions.PREFIX, "TensorList", "TensorArray"))}
-    result = concrete(*tf.nest.flatten(inputs))
-    return [result] if isinstance(result, tf.Tensor) else list(result)
+    return concrete
 
 
 def check(test, op, inputs, attrs, compared=lambda outputs: outputs):

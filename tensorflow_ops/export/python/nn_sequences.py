@@ -6,7 +6,16 @@ Sums over paths are logarithms. A loop over frames keeps a row for each example,
 import tensorflow as tf
 
 from tensorflow_ops.export.python.compositions import composition
-from tensorflow_ops.export.python.nn import NAN, NOTHING, finite_or_zero, index_range, rows_of, softmax, widened, zero_if
+from tensorflow_ops.export.python.nn import (
+    NAN,
+    NOTHING,
+    finite_or_zero,
+    index_range,
+    rows_of,
+    softmax,
+    widened,
+    zero_if,
+)
 
 
 def log_sum_exp(x, axis):
@@ -22,7 +31,7 @@ def log_add_exp(*tensors):
 
 
 def before(x, count=1, value=NOTHING):
-    """Moves columns of [rows, columns] `count` to the right: each holds what stood before it, the first ones `value`."""
+    """Moves columns of [rows, columns] to the right by `count`, and fills the first ones with `value`."""
     return tf.pad(x, [[0, 0], [count, 0]], constant_values=value)[:, : tf.shape(x)[1]]
 
 
@@ -171,7 +180,7 @@ class _Crf:
             shift = tf.where(tf.math.is_finite(shift), shift, tf.zeros_like(shift))
             scores = tf.where((t < self.lengths)[:, tf.newaxis], to - shift[:, tf.newaxis], scores)
             shifts += zero_if(t >= self.lengths, shift)
-            return _with_row(by_frames, t, scores), scores, shifts
+            return with_row(by_frames, t, scores), scores, shifts
 
         zeros = tf.zeros(tf.shape(self.by_frames)[1:], self.logits.dtype)
         return loop(self.steps, step, tf.zeros_like(self.by_frames), zeros, tf.reduce_sum(zeros, 1))
@@ -181,7 +190,8 @@ def _without_nan(scores):
     return tf.where(tf.math.is_nan(scores), tf.constant(NOTHING, scores.dtype), scores)
 
 
-def _with_row(rows, i, row):
+def with_row(rows, i, row):
+    """Returns rows with another row i."""
     return tf.tensor_scatter_nd_update(rows, tf.reshape(i, [1, 1]), row[tf.newaxis])
 
 
@@ -210,7 +220,7 @@ def _crf_marginals(logits, transitions, lengths):
 
     def step(i, marginals, after):
         t = crf.frames - 1 - i
-        marginals = _with_row(marginals, t, softmax(before[t] + after, log=False))
+        marginals = with_row(marginals, t, softmax(before[t] + after, log=False))
         after = log_sum_exp(crf.transitions + (crf.by_frames[t] + after)[:, tf.newaxis], 2)
         largest = tf.reduce_max(after, 1, keepdims=True)
         after -= tf.where(tf.math.is_finite(largest), largest, tf.zeros_like(largest))
@@ -234,7 +244,7 @@ def _crf_decode(logits, transitions, lengths):
         is_last = (t + 1 >= crf.lengths)[:, tf.newaxis]
         ways = before[t] + zero_if(is_last, tf.gather(to_tags, tag))
         tag = tf.argmax(_without_nan(ways), 1, tf.int32)
-        return _with_row(labels, t, zero_if(t >= crf.lengths, tag)), tag
+        return with_row(labels, t, zero_if(t >= crf.lengths, tag)), tag
 
     labels = tf.zeros(tf.shape(before)[:2], tf.int32)
     labels, _ = loop(crf.steps, step, labels, tf.zeros_like(crf.lengths))
