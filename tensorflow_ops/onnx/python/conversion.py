@@ -17,7 +17,7 @@ from tensorflow.python.grappler import tf_optimizer
 from tf2onnx import constants, convert, handler, tfonnx, utils
 
 from tensorflow_ops.export.python import standard_ops
-from tensorflow_ops.export.python.compositions import PREFIX
+from tensorflow_ops.export.python.compositions import PREFIX, compositions
 from tensorflow_ops.onnx.python import direct, nodes, standard
 
 # The ops of this package in the graph that tf2onnx converts.
@@ -55,11 +55,13 @@ def _is_direct(operation, opset):
     return opset >= found.opset
 
 
-def _check_dtypes(operation):
+def _check(operation, is_direct):
+    """Raises NotImplementedError for an operation that has no form in ONNX."""
+    what = f"{operation.type}, node {operation.name},"
     if tf.bfloat16 in {tensor.dtype for tensor in [*operation.inputs, *operation.outputs]}:
-        raise NotImplementedError(
-            f"{operation.type} of bfloat16, node {operation.name}: tf2onnx would write float16; export another dtype"
-        )
+        raise NotImplementedError(f"{what} is of bfloat16, which tf2onnx would write as float16: export another dtype")
+    if not is_direct and operation.type[len(PREFIX) :] not in compositions():
+        raise NotImplementedError(f"{what} has no form in ONNX; gradients have none: export functions of inference")
 
 
 def _make_names_unique(function):
@@ -103,13 +105,15 @@ def _rewritten(graph, graph_def, kwargs):
     """Returns a TensorFlow graph whose ops of this package have handlers."""
     opset = utils.find_opset(kwargs.get("opset"))
     for operation, node in _operations(graph_def, graph):
-        _check_dtypes(operation)
-        node.attr[_IS_DIRECT].b = _is_direct(operation, opset)
+        is_direct = _is_direct(operation, opset)
+        _check(operation, is_direct)
+        node.attr[_IS_DIRECT].b = is_direct
     if not standard_ops.rewrite(graph_def, lambda node: node.attr[_IS_DIRECT].b):
         return graph
+    # Without their values, large constants cannot be folded.
+    folds_constants = not kwargs.get("const_node_values")
+    inlined = _inlined(graph_def, kwargs["input_names"] + kwargs["output_names"], folds_constants)
     with tf.Graph().as_default() as rewritten:
-        # Without their values, large constants cannot be folded.
-        inlined = _inlined(graph_def, kwargs["input_names"] + kwargs["output_names"], not kwargs.get("const_node_values"))
         tf.import_graph_def(inlined, name="")
     return rewritten
 
@@ -123,8 +127,7 @@ def _with_rewriting(process_tf_graph):
             return process_tf_graph(tf_graph, *args, **kwargs)
         token = _converted.set(ops)
         try:
-            graph = _rewritten(tf_graph, graph_def, kwargs)
-            with graph.as_default():
+            with _rewritten(tf_graph, graph_def, kwargs).as_default() as graph:
                 return process_tf_graph(graph, *args, **kwargs)
         finally:
             _converted.reset(token)
@@ -133,16 +136,16 @@ def _with_rewriting(process_tf_graph):
 
 
 def _with_errors(tensorflow_onnx_mapping):
-    """Makes errors of a graph that has ops of this package end the conversion: tf2onnx logs them and writes a file."""
+    """Lets errors end the conversion of a graph that has ops of this package: tf2onnx logs them and writes a file."""
 
     @functools.wraps(tensorflow_onnx_mapping)
     def mapping(*args, **kwargs):
         mapped, unmapped, exceptions = tensorflow_onnx_mapping(*args, **kwargs)
         if _converted.get() and (exceptions or unmapped):
-            problem = exceptions[0] if exceptions else f"it converts no {', '.join(sorted(unmapped))}"
-            raise NotImplementedError(
-                f"tf2onnx cannot convert the graph of {', '.join(sorted(_converted.get()))}: {problem}"
-            )
+            cause = exceptions[0] if exceptions else None
+            problem = cause or f"it lacks {', '.join(sorted(unmapped))}"
+            ops = ", ".join(sorted(_converted.get()))
+            raise NotImplementedError(f"tf2onnx cannot convert a graph that has {ops}: {problem}") from cause
         return mapped, unmapped, exceptions
 
     return mapping

@@ -17,6 +17,19 @@ def _bitcast(nodes):
     return [bits]
 
 
+def _broadcast_args(nodes):
+    """The shape that two shapes broadcast to: the shorter one is padded with 1, and a size of 1 gives way."""
+    one = nodes.ints(1)
+    shapes = [nodes.to_int64(shape) for shape in nodes.inputs]
+    sizes = [nodes.Shape(shape) for shape in shapes]
+    rank = nodes.Max(*sizes)
+    left, right = (
+        nodes.Pad(shape, nodes.Concat(nodes.Sub(rank, size), nodes.ints(0), axis=0), nodes.scalar(1))
+        for shape, size in zip(shapes, sizes, strict=True)
+    )
+    return [nodes.Where(nodes.Equal(left, one), right, left)]
+
+
 def _log1p(nodes):
     """log(1 + x) as W. Kahan computes it: log(u) x / (u - 1) for u = 1 + x, which is x where u is 1."""
     x = nodes.widened(nodes.inputs[0])
@@ -37,4 +50,4 @@ def _select(nodes):
     return [nodes.Where(condition, nodes.cast(x, dtype), nodes.cast(y, dtype))]
 
 
-STANDARD = {"Bitcast": _bitcast, "Log1p": _log1p, "SelectV2": _select}
+STANDARD = {"Bitcast": _bitcast, "BroadcastArgs": _broadcast_args, "Log1p": _log1p, "SelectV2": _select}
