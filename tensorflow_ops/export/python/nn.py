@@ -30,22 +30,38 @@ class Rows(NamedTuple):
     @property
     def log_sum(self):
         """The logarithm of the sum; 0 where all logits are -inf."""
-        return tf.where(tf.equal(self.rest, -1), tf.zeros_like(self.rest), tf.math.log1p(self.rest))
+        return zero_if(tf.equal(self.rest, -1), log1p(self.rest))
 
     @property
     def log_prob(self):
         """The log-softmax."""
-        return self.below - self.log_sum[..., tf.newaxis]
+        return self.below - expand(self.log_sum, -1)
 
 
 def rows_of(logits):
     """Returns the `Rows` of wide logits. A NaN or +inf makes `rest` and its row of `exp` or of `below` NaN."""
     largest = tf.reduce_max(logits, -1)
-    below = logits - finite_or_zero(largest)[..., tf.newaxis]
+    below = logits - expand(finite_or_zero(largest), -1)
     exp = tf.exp(below)
     # The largest term, 1, is left out of the sum and not subtracted from it: log1p of a sum near 1 needs it exact.
-    is_first = tf.equal(index_range(logits), tf.argmax(logits, -1, tf.int32)[..., tf.newaxis])
+    is_first = tf.equal(index_range(logits), expand(tf.argmax(logits, -1, tf.int32), -1))
     return Rows(largest, tf.reduce_sum(exp - tf.cast(is_first, exp.dtype), -1), below, exp)
+
+
+def log1p(x):
+    """Returns log(1 + x), precise near 0, without the op, which ONNX lacks and LiteRT computes as log(1 + x)."""
+    total = 1 + x
+    is_tiny = tf.equal(total, 1)
+    # What rounding changes in x, it changes in the logarithm by the same factor.
+    factor = x / tf.where(is_tiny, tf.ones_like(x), total - 1)
+    return tf.where(is_tiny, x, tf.math.log(total) * factor)
+
+
+def expand(x, *axes):
+    """Inserts axes, one after the other: of unknown dims, LiteRT does not convert x[:, tf.newaxis]."""
+    for axis in axes:
+        x = tf.expand_dims(x, axis)
+    return x
 
 
 def finite_or_zero(largest):
@@ -69,7 +85,7 @@ def softmax(logits, *, log):
     if log:
         return tf.cast(rows.log_prob, logits.dtype)
     total = tf.where(tf.equal(rows.rest, -1), tf.ones_like(rows.rest), rows.rest + 1)
-    return tf.cast(rows.exp / total[..., tf.newaxis], logits.dtype)
+    return tf.cast(rows.exp / expand(total, -1), logits.dtype)
 
 
 @composition("SoftmaxEntropy", [None])
@@ -98,7 +114,7 @@ def _sparse_softmax_cross_entropy(logits, labels, *, ignores, ignore_index, labe
     smoothing, z = sum(label_smoothing), sum(z_loss)
     rows = rows_of(widened(logits))
     classes = index_range(logits, labels.dtype)
-    is_label = tf.equal(classes, labels[..., tf.newaxis])
+    is_label = tf.equal(classes, expand(labels, -1))
     # Both terms are positive: the logarithm, and how far the label's logit is below the largest.
     loss = rows.log_sum - tf.reduce_sum(zero_if(tf.logical_not(is_label), rows.below), -1)
     if smoothing:

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.export.python.compositions import composition
-from tensorflow_ops.export.python.nn import NAN, widened, zero_if
+from tensorflow_ops.export.python.nn import NAN, expand, widened, zero_if
 
 
 def _samples(values, y, x, height, width, first=0):
@@ -21,8 +21,8 @@ def _samples(values, y, x, height, width, first=0):
     shape = tf.shape(values)
     batch, pixels, heads = shape[0], shape[1], shape[2]
     rows = tf.reshape(values, tf.stack([batch * pixels * heads, shape[3]]))
-    head = tf.range(heads)[:, tf.newaxis]
-    start = tf.range(batch)[:, tf.newaxis, tf.newaxis, tf.newaxis] * pixels + first
+    head = expand(tf.range(heads), 1)
+    start = expand(tf.range(batch), 1, 2, 3) * pixels + first
     is_nan = tf.math.is_nan(y) | tf.math.is_nan(x)
 
     def corners(place, size):
@@ -43,8 +43,8 @@ def _samples(values, y, x, height, width, first=0):
             is_unread = tf.equal(weight, 0)
             pixel = start + zero_if(is_unread, row * width + column)
             pixel = tf.gather(rows, pixel * heads + head)
-            total += zero_if(is_unread[..., tf.newaxis], weight[..., tf.newaxis] * pixel)
-    return tf.where(is_nan[..., tf.newaxis], tf.constant(NAN, total.dtype), total)
+            total += zero_if(expand(is_unread, -1), expand(weight, -1) * pixel)
+    return tf.where(expand(is_nan, -1), tf.constant(NAN, total.dtype), total)
 
 
 @composition("MultiscaleDeformableAttention", [4, 2, None, None])
@@ -64,7 +64,7 @@ def _multiscale_deformable_attention(values, spatial_shapes, sampling_locations,
     y = places[..., 1] * tf.cast(height, places.dtype) - 0.5
     x = places[..., 0] * tf.cast(width, places.dtype) - 0.5
     samples = _samples(widened(values), y, x, height, width, first)
-    output = tf.reduce_sum(weights[..., tf.newaxis] * samples, 3)
+    output = tf.reduce_sum(expand(weights, -1) * samples, 3)
     return tf.cast(tf.reshape(output, tf.stack([shape[0], shape[1], shape[2] * tf.shape(values)[3]])), values.dtype)
 
 
@@ -85,11 +85,11 @@ def _deform_conv2d(
         if padding == "SAME":
             reach = (places[axis] - 1) * strides[axis] + (kernel - 1) * dilations[axis] + 1
             start = tf.where(tf.equal(places[axis], 0), 0, tf.maximum(reach - size, 0) // 2)
-        return tf.range(places[axis])[:, tf.newaxis] * strides[axis] + tf.range(kernel) * dilations[axis] - start
+        return expand(tf.range(places[axis]), 1) * strides[axis] + tf.range(kernel) * dilations[axis] - start
 
     def at_taps(on_axis, axis):
         """Adds offsets to the pixels on an axis: [N, places, offset groups, taps]."""
-        as_grid = on_axis[:, tf.newaxis, :, tf.newaxis] if axis == 0 else on_axis[tf.newaxis, :, tf.newaxis]
+        as_grid = expand(on_axis, 1, 3) if axis == 0 else expand(on_axis, 0, 2)
         grid = tf.broadcast_to(as_grid, tf.concat([places, filter_shape[:2]], 0))
         grid = tf.reshape(grid, tf.stack([num_places, 1, taps]))
         return tf.cast(grid, offsets.dtype) + moved[..., axis]

@@ -9,6 +9,7 @@ from tensorflow_ops.export.python.compositions import composition
 from tensorflow_ops.export.python.nn import (
     NAN,
     NOTHING,
+    expand,
     finite_or_zero,
     index_range,
     rows_of,
@@ -37,7 +38,7 @@ def before(x, count=1, value=NOTHING):
 
 def at(x, index):
     """Returns column index[i] of each row i."""
-    return tf.reduce_sum(zero_if(tf.not_equal(index_range(x, index.dtype), index[:, tf.newaxis]), x), -1)
+    return tf.reduce_sum(zero_if(tf.not_equal(index_range(x, index.dtype), expand(index, 1)), x), -1)
 
 
 def loop(count, body, *state):
@@ -60,7 +61,7 @@ class _Sequences:
         frames, classes = shape[1], shape[-1]
         self.blank = classes - 1 if blank_index == -1 else tf.constant(blank_index)
         self.label_lengths, self.frames = tf.cast(label_lengths, tf.int32), tf.cast(logit_lengths, tf.int32)
-        is_label = index_range(labels) < self.label_lengths[:, tf.newaxis]
+        is_label = index_range(labels) < expand(self.label_lengths, 1)
         labels = tf.cast(labels, tf.int32)
         is_valid = (labels >= 0) & (labels < classes) & tf.not_equal(labels, self.blank)
         self.is_valid = tf.reduce_all(is_valid | tf.logical_not(is_label), 1)
@@ -90,7 +91,7 @@ def _ctc_loss(labels, logits, label_lengths, logit_lengths, *, blank_index, zero
         emitted = tf.gather(tf.gather(log_probs, t, axis=1), states, batch_dims=1)
         skipped = tf.where(may_skip, before(paths, 2), tf.constant(NOTHING, paths.dtype))
         to = log_add_exp(paths, before(paths), skipped) + emitted
-        return [tf.where((t < s.frames)[:, tf.newaxis], to, paths)]
+        return [tf.where(expand(t < s.frames, 1), to, paths)]
 
     first = tf.zeros([shape[0], 1], log_probs.dtype)
     first = tf.pad(first, [[0, 0], [0, 2 * shape[1]]], constant_values=NOTHING)
@@ -100,7 +101,7 @@ def _ctc_loss(labels, logits, label_lengths, logit_lengths, *, blank_index, zero
     loss = s.loss(log_add_exp(at(paths, last), at(before(paths), last)))
     if zero_infinity:
         loss = zero_if(tf.math.is_inf(loss), loss)
-    is_padding = index_range(rows.rest) >= s.frames[:, tf.newaxis]
+    is_padding = index_range(rows.rest) >= expand(s.frames, 1)
     return loss, zero_if(is_padding, rows.largest), zero_if(is_padding, rows.rest)
 
 
@@ -114,7 +115,7 @@ def _rnnt_loss(labels, logits, label_lengths, logit_lengths, *, blank_index):
 
     def of_classes(index):
         """Returns the log probabilities of classes index [batch, labels + 1 or 1] by diagonals."""
-        is_class = tf.equal(classes, index[:, tf.newaxis, :, tf.newaxis])
+        is_class = tf.equal(classes, expand(index, 1, 3))
         return _diagonals(tf.reduce_sum(zero_if(tf.logical_not(is_class), log_probs), -1))
 
     blanks = of_classes(tf.reshape(s.blank, [1, 1]))
@@ -133,8 +134,8 @@ def _rnnt_loss(labels, logits, label_lengths, logit_lengths, *, blank_index):
     first = tf.zeros([tf.shape(logits)[0], 1], log_probs.dtype)
     paths = tf.pad(first, [[0, 0], [0, tf.shape(s.labels)[1]]], constant_values=NOTHING)
     _, total = loop(tf.shape(blanks)[2], step, paths, first[:, 0])
-    is_padding = index_range(rows.rest) > s.label_lengths[:, tf.newaxis, tf.newaxis]
-    is_padding |= (tf.range(tf.shape(logits)[1]) >= s.frames[:, tf.newaxis])[..., tf.newaxis]
+    is_padding = index_range(rows.rest) > expand(s.label_lengths, 1, 2)
+    is_padding |= expand(tf.range(tf.shape(logits)[1]) >= expand(s.frames, 1), -1)
     return s.loss(total), zero_if(is_padding, rows.largest), zero_if(is_padding, rows.rest)
 
 
@@ -156,7 +157,7 @@ class _Crf:
         self.frames = tf.shape(logits)[1]
         # None without examples: an update of an empty tensor is an error.
         self.steps = self.frames * tf.minimum(tf.shape(logits)[0], 1)
-        self.is_frame = tf.range(self.frames) < self.lengths[:, tf.newaxis]
+        self.is_frame = tf.range(self.frames) < expand(self.lengths, 1)
         self.has_length = (self.lengths >= 0) & (self.lengths <= self.frames)
         # [frames, batch, tags]
         self.by_frames = tf.transpose(self.logits, [1, 0, 2])
@@ -173,12 +174,12 @@ class _Crf:
             return tf.reduce_max(_without_nan(scores), 1) if best else log_sum_exp(scores, 1)
 
         def step(t, by_frames, scores, shifts):
-            to = zero_if(tf.equal(t, 0), reduce(scores[:, :, tf.newaxis] + self.transitions)) + self.by_frames[t]
+            to = zero_if(tf.equal(t, 0), reduce(expand(scores, 2) + self.transitions)) + self.by_frames[t]
             if best:
                 to = _without_nan(to)
             shift = tf.reduce_max(to, 1)
             shift = tf.where(tf.math.is_finite(shift), shift, tf.zeros_like(shift))
-            scores = tf.where((t < self.lengths)[:, tf.newaxis], to - shift[:, tf.newaxis], scores)
+            scores = tf.where(expand(t < self.lengths, 1), to - expand(shift, 1), scores)
             shifts += zero_if(t >= self.lengths, shift)
             return with_row(by_frames, t, scores), scores, shifts
 
@@ -192,7 +193,7 @@ def _without_nan(scores):
 
 def with_row(rows, i, row):
     """Returns rows with another row i."""
-    return tf.tensor_scatter_nd_update(rows, tf.reshape(i, [1, 1]), row[tf.newaxis])
+    return tf.tensor_scatter_nd_update(rows, tf.reshape(i, [1, 1]), expand(row, 0))
 
 
 @composition("CrfLogLikelihood", [2, 3, 2, 1])
@@ -202,7 +203,7 @@ def _crf_log_likelihood(labels, logits, transitions, lengths):
     is_tag = (labels >= 0) & (labels < tags)
     labels = zero_if(tf.logical_not(is_tag), labels)
     is_valid = crf.has_length & tf.reduce_all(is_tag | tf.logical_not(crf.is_frame), 1)
-    is_label = tf.equal(tf.range(tags), labels[..., tf.newaxis]) & crf.is_frame[..., tf.newaxis]
+    is_label = tf.equal(tf.range(tags), expand(labels, -1)) & expand(crf.is_frame, -1)
     score = tf.reduce_sum(zero_if(tf.logical_not(is_label), crf.logits), [1, 2])
     pairs = tf.gather(tf.reshape(transitions, [-1]), labels[:, :-1] * tags + labels[:, 1:])
     score += tf.reduce_sum(zero_if(tf.logical_not(crf.is_frame[:, 1:]), pairs), 1)
@@ -221,14 +222,14 @@ def _crf_marginals(logits, transitions, lengths):
     def step(i, marginals, after):
         t = crf.frames - 1 - i
         marginals = with_row(marginals, t, softmax(before[t] + after, log=False))
-        after = log_sum_exp(crf.transitions + (crf.by_frames[t] + after)[:, tf.newaxis], 2)
+        after = log_sum_exp(crf.transitions + expand(crf.by_frames[t] + after, 1), 2)
         largest = tf.reduce_max(after, 1, keepdims=True)
         after -= tf.where(tf.math.is_finite(largest), largest, tf.zeros_like(largest))
-        return marginals, zero_if((t >= crf.lengths)[:, tf.newaxis], after)
+        return marginals, zero_if(expand(t >= crf.lengths, 1), after)
 
     marginals, _ = loop(crf.steps, step, before, tf.zeros_like(last))
-    marginals = zero_if(tf.logical_not(crf.is_frame)[..., tf.newaxis], tf.transpose(marginals, [1, 0, 2]))
-    return tf.where(crf.has_length[:, tf.newaxis, tf.newaxis], marginals, crf.nan)
+    marginals = zero_if(expand(tf.logical_not(crf.is_frame), -1), tf.transpose(marginals, [1, 0, 2]))
+    return tf.where(expand(crf.has_length, 1, 2), marginals, crf.nan)
 
 
 @composition("CrfDecode", [3, 2, 1])
@@ -241,7 +242,7 @@ def _crf_decode(logits, transitions, lengths):
     def step(i, labels, tag):
         # Scores before[t] of an example's last frame, or of a frame with a tag after it.
         t = crf.frames - 1 - i
-        is_last = (t + 1 >= crf.lengths)[:, tf.newaxis]
+        is_last = expand(t + 1 >= crf.lengths, 1)
         ways = before[t] + zero_if(is_last, tf.gather(to_tags, tag))
         tag = tf.argmax(_without_nan(ways), 1, tf.int32)
         return with_row(labels, t, zero_if(t >= crf.lengths, tag)), tag

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tensorflow_ops.export.python.compositions import composition
-from tensorflow_ops.export.python.nn import NOTHING, index_range, rows_of, widened
+from tensorflow_ops.export.python.nn import NOTHING, expand, index_range, rows_of, widened
 from tensorflow_ops.export.python.nn_sequences import loop, with_row
 
 
@@ -26,19 +26,19 @@ def _beam_search_step(logits, log_probs, finished, lengths, eos_ids, length_pena
     shape = tf.shape(logits)
     batch, beams, vocabulary = shape[0], shape[1], shape[2]
     tokens = tf.range(vocabulary)
-    is_eos = tf.reduce_any(tf.equal(tokens[:, tf.newaxis], eos_ids), 1)
+    is_eos = tf.reduce_any(tf.equal(expand(tokens, 1), eos_ids), 1)
     first_eos = tf.concat([eos_ids, [0]], 0)[0]
 
     # eos_rule: 0, any token may follow; 1, no end token; 2, only an end token.
     may_follow = tf.equal(eos_rule, 0) | tf.equal(is_eos, tf.equal(eos_rule, 2))
     if forbidden:
         may_follow &= tf.logical_not(forbidden[0])
-    grown = only(may_follow, log_probs[..., tf.newaxis] + rows_of(logits).log_prob)
-    stayed = only(tf.equal(tokens, first_eos), log_probs[..., tf.newaxis])
-    candidates = tf.where(finished[..., tf.newaxis], stayed, grown)
+    grown = only(may_follow, expand(log_probs, -1) + rows_of(logits).log_prob)
+    stayed = only(tf.equal(tokens, first_eos), expand(log_probs, -1))
+    candidates = tf.where(expand(finished, -1), stayed, grown)
     next_lengths = lengths + tf.cast(tf.logical_not(finished), tf.int32)
     penalty = ((5 + tf.cast(next_lengths, logits.dtype)) / 6) ** tf.cast(length_penalty, logits.dtype)
-    scores = candidates / penalty[..., tf.newaxis]
+    scores = candidates / expand(penalty, -1)
     # Not NaN, of a beam whose log probability is NaN.
     scores = tf.reshape(only(scores > NOTHING, scores), tf.stack([batch, beams * vocabulary]))
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tensorflow_ops.export.python.compositions import composition
-from tensorflow_ops.export.python.nn import NAN, NOTHING, index_range, rows_of, zero_if
+from tensorflow_ops.export.python.nn import NAN, NOTHING, expand, index_range, log1p, rows_of, zero_if
 from tensorflow_ops.export.python.nn_sequences import before, log_add_exp, loop
 from tensorflow_ops.export.python.seq2seq import counted, only
 
@@ -26,8 +26,8 @@ def _ctc_greedy_decode(logits, logit_lengths, *, blank_index, merge_repeated, pa
     logits, blank = counted(logits), _blank(logits, blank_index)
     rows = rows_of(logits)
     classes = tf.argmax(logits, -1, tf.int32)
-    is_frame = tf.range(tf.shape(logits)[1]) < lengths[:, tf.newaxis]
-    log_probs = only(rows.rest > -1, -tf.math.log1p(rows.rest))
+    is_frame = tf.range(tf.shape(logits)[1]) < expand(lengths, 1)
+    log_probs = only(rows.rest > -1, -log1p(rows.rest))
     log_probs = tf.reduce_sum(zero_if(tf.logical_not(is_frame), log_probs), 1)
 
     is_label = is_frame & tf.not_equal(classes, blank)
@@ -37,7 +37,7 @@ def _ctc_greedy_decode(logits, logit_lengths, *, blank_index, merge_repeated, pa
     shape = tf.shape(classes)
     counts = tf.cumsum(tf.cast(is_label, tf.int32), 1)
     places = tf.where(is_label, counts - 1, shape[1])
-    places = tf.stack([tf.broadcast_to(tf.range(shape[0])[:, tf.newaxis], shape), places], -1)
+    places = tf.stack([tf.broadcast_to(expand(tf.range(shape[0]), 1), shape), places], -1)
     labels = tf.tensor_scatter_nd_update(tf.fill(tf.stack([shape[0], shape[1] + 1]), pad_id), places, classes)
     lengths = tf.reduce_sum(tf.cast(is_label, tf.int32), 1)
     return labels[:, :-1], lengths, tf.where(is_valid, log_probs, tf.constant(NAN, log_probs.dtype))
@@ -76,8 +76,8 @@ class _Beam(NamedTuple):
             label=only(exists, self.label),
             bonus=zero_if(tf.logical_not(exists), self.bonus),
             last=tf.where(exists, self.last, tf.constant(-1, tf.int64)),
-            id=zero_if(tf.logical_not(exists)[..., tf.newaxis], self.id),
-            parent=zero_if(tf.logical_not(exists)[..., tf.newaxis], self.parent),
+            id=zero_if(expand(tf.logical_not(exists), -1), self.id),
+            parent=zero_if(expand(tf.logical_not(exists), -1), self.parent),
         )
 
 
@@ -100,26 +100,26 @@ def _advance(beam, frame, blank, labels, bonuses):
     shape = tf.shape(beam.last)
     width, count = shape[1], tf.shape(labels)[1]
     exists, total = beam.exists, beam.total
-    is_parent = tf.reduce_all(tf.equal(beam.id[:, :, tf.newaxis], beam.parent[:, tf.newaxis]), -1)
-    is_parent &= exists[:, :, tf.newaxis] & (exists & (beam.last >= 0))[:, tf.newaxis]
+    is_parent = tf.reduce_all(tf.equal(expand(beam.id, 2), expand(beam.parent, 1)), -1)
+    is_parent &= expand(exists, 2) & expand(exists & (beam.last >= 0), 1)
 
     # A label that repeats the last one only follows a blank.
-    repeats = tf.equal(beam.last[:, :, tf.newaxis], beam.last[:, tf.newaxis])
-    extended = tf.where(repeats, beam.blank[..., tf.newaxis], total[..., tf.newaxis])
+    repeats = tf.equal(expand(beam.last, 2), expand(beam.last, 1))
+    extended = tf.where(repeats, expand(beam.blank, -1), expand(total, -1))
     extended = tf.reduce_max(only(is_parent, extended), 1)
     last = tf.gather(frame, tf.maximum(beam.last, 0), batch_dims=1)
     stays = beam._replace(
-        blank=total + frame[:, blank][:, tf.newaxis],
+        blank=total + expand(frame[:, blank], 1),
         label=only(beam.last >= 0, log_add_exp(beam.label + last, extended + last)),
     )
 
-    wide = tf.cast(labels, tf.int64)[:, tf.newaxis]
-    is_last = tf.equal(beam.last[..., tf.newaxis], wide)
-    log_probs = tf.where(is_last, beam.blank[..., tf.newaxis], total[..., tf.newaxis])
-    log_probs += tf.gather(frame, labels, batch_dims=1)[:, tf.newaxis]
-    bonuses = tf.zeros_like(log_probs) + beam.bonus[..., tf.newaxis] + bonuses
+    wide = expand(tf.cast(labels, tf.int64), 1)
+    is_last = tf.equal(expand(beam.last, -1), wide)
+    log_probs = tf.where(is_last, expand(beam.blank, -1), expand(total, -1))
+    log_probs += expand(tf.gather(frame, labels, batch_dims=1), 1)
+    bonuses = tf.zeros_like(log_probs) + expand(beam.bonus, -1) + bonuses
     is_in_beam = tf.matmul(tf.cast(is_parent, tf.float32), tf.cast(is_last, tf.float32)) > 0
-    may_extend = exists[..., tf.newaxis] & tf.logical_not(is_in_beam) & tf.not_equal(labels, blank)[:, tf.newaxis]
+    may_extend = expand(exists, -1) & tf.logical_not(is_in_beam) & expand(tf.not_equal(labels, blank), 1)
 
     def flat(x):
         return tf.reshape(x, tf.stack([shape[0], width * count]))
@@ -131,14 +131,14 @@ def _advance(beam, frame, blank, labels, bonuses):
     parents = tf.where(is_new, extension // count, places)
     added = tf.gather(labels, extension % count, batch_dims=1)
     stays, from_beam = stays.at(parents), beam.at(parents)
-    ids = from_beam.id * tf.constant(_MULTIPLIERS, tf.int64) + tf.cast(added, tf.int64)[..., tf.newaxis] + 1
+    ids = from_beam.id * tf.constant(_MULTIPLIERS, tf.int64) + expand(tf.cast(added, tf.int64), -1) + 1
     new = _Beam(
         only(tf.logical_not(is_new), stays.blank),
         tf.where(is_new, tf.gather(flat(log_probs), extension, batch_dims=1), stays.label),
         tf.where(is_new, tf.gather(flat(bonuses), extension, batch_dims=1), stays.bonus),
         tf.where(is_new, tf.cast(added, tf.int64), stays.last),
-        tf.where(is_new[..., tf.newaxis], ids % tf.constant(_MODULI, tf.int64), stays.id),
-        tf.where(is_new[..., tf.newaxis], from_beam.id, stays.parent),
+        tf.where(expand(is_new, -1), ids % tf.constant(_MODULI, tf.int64), stays.id),
+        tf.where(expand(is_new, -1), from_beam.id, stays.parent),
     )
     is_kept = best > NOTHING
     return new.or_missing(is_kept), tf.where(is_kept, parents, 0), tf.where(is_kept & is_new, added, -1)
@@ -148,7 +148,7 @@ def _advance(beam, frame, blank, labels, bonuses):
 def _ctc_beam_search_step(logits, is_frame, weights, prefixes, label_scores, lm_weight, label_bonus, *, blank_index):
     """Advances by all labels. Ids of prefixes are other hashes than the op's: a search uses the one or the other."""
     logits, blank = counted(logits), _blank(logits, blank_index)
-    beam = _Beam(*tf.unstack(weights, 3, axis=2), prefixes[..., 0], prefixes[..., 1:3], prefixes[..., 3:])
+    beam = _Beam(*(weights[..., i] for i in range(3)), prefixes[..., 0], prefixes[..., 1:3], prefixes[..., 3:])
     scores = tf.cast(counted(label_scores), tf.float64)
     bonuses = only(scores > NOTHING, lm_weight * scores + label_bonus)
     labels = tf.broadcast_to(index_range(logits), tf.shape(logits))
@@ -158,7 +158,7 @@ def _ctc_beam_search_step(logits, is_frame, weights, prefixes, label_scores, lm_
     places = tf.where(beam.exists, tf.range(tf.shape(weights)[1]), 0)
     return (
         tf.stack([beam.blank, beam.label, beam.bonus], 2),
-        tf.concat([beam.last[..., tf.newaxis], beam.id, beam.parent], 2),
+        tf.concat([expand(beam.last, -1), beam.id, beam.parent], 2),
         _where_frame(is_frame, parents, places),
         _where_frame(is_frame, added, tf.zeros_like(added) - 1),
     )
@@ -186,8 +186,8 @@ def _ctc_beam_search_decode(logits, logit_lengths, label_bonus, *, blank_index, 
         advanced, parents, added = _advance(beam, _frame_log_probs(frame, logits.dtype), blank, labels, label_bonus)
         is_frame = t < lengths
         old, num_old = (tf.gather(x, parents, batch_dims=1) for x in (sequences, num_labels))
-        is_added = (added >= 0)[..., tf.newaxis] & tf.equal(tf.range(frames), num_old[..., tf.newaxis])
-        new = tf.where(is_added, added[..., tf.newaxis], old), num_old + tf.cast(added >= 0, tf.int32), *advanced
+        is_added = expand(added >= 0, -1) & tf.equal(tf.range(frames), expand(num_old, -1))
+        new = tf.where(is_added, expand(added, -1), old), num_old + tf.cast(added >= 0, tf.int32), *advanced
         return [_where_frame(is_frame, *pair) for pair in zip(new, (sequences, num_labels, *beam), strict=True)]
 
     size = tf.stack([batch, beam_width])
@@ -200,10 +200,10 @@ def _ctc_beam_search_decode(logits, logit_lengths, label_bonus, *, blank_index, 
     sequences = tf.fill(tf.stack([batch, beam_width, frames]), pad_id)
     sequences, num_labels, *beam = loop(frames, step, sequences, tf.zeros(size, tf.int32), *empty)
     beam = _Beam(*(x[:, :top_paths] for x in beam))
-    exists = beam.exists & is_valid[:, tf.newaxis]
-    log_probs = tf.where(is_valid[:, tf.newaxis], beam.total, tf.constant(NAN, logits.dtype))
+    exists = beam.exists & expand(is_valid, 1)
+    log_probs = tf.where(expand(is_valid, 1), beam.total, tf.constant(NAN, logits.dtype))
     return (
-        tf.where(exists[..., tf.newaxis], sequences[:, :top_paths], pad_id),
+        tf.where(expand(exists, -1), sequences[:, :top_paths], pad_id),
         zero_if(tf.logical_not(exists), num_labels[:, :top_paths]),
         log_probs + beam.bonus,
         log_probs,

@@ -26,6 +26,7 @@ def _places(x):
 
 
 def _with_only(x, places, index):
-    bits = tf.bitcast(x, _BITS[x.dtype]) if x.dtype in _BITS else x
+    if x.dtype in _BITS:
+        return tf.bitcast(_with_only(tf.bitcast(x, _BITS[x.dtype]), places, index), x.dtype)
     is_kept = tf.reshape(tf.equal(places, index), tf.shape(x))
-    return tf.bitcast(tf.where(is_kept, bits, tf.zeros_like(bits)), x.dtype)
+    return tf.where(is_kept, x, tf.zeros_like(x))
