@@ -57,7 +57,9 @@ def _traced(op: str, op_def, attrs) -> tf.types.experimental.ConcreteFunction:
     """Traces an op's composition for its attrs."""
     registered = compositions()[op]
     specs = []
-    for arg, (count, dtype), rank in zip(op_def.input_arg, _args(op_def.input_arg, attrs), registered.ranks, strict=True):
+    for arg, (count, dtype), rank in zip(
+        op_def.input_arg, _args(op_def.input_arg, attrs), registered.ranks, strict=True
+    ):
         spec = tf.TensorSpec(None if rank is None else [None] * rank, dtype)
         specs.append([spec] * count if arg.number_attr else spec)
     options = composition_arguments(op_def, attrs)
@@ -65,7 +67,7 @@ def _traced(op: str, op_def, attrs) -> tf.types.experimental.ConcreteFunction:
     return function.get_concrete_function(*specs)
 
 
-def _function_attrs(nodes) -> Iterable[attr_value_pb2.NameAttrList]:
+def function_references(nodes) -> Iterable[attr_value_pb2.NameAttrList]:
     """Yields each reference to a function."""
     for node in nodes:
         for attr in node.attr.values():
@@ -99,7 +101,7 @@ class _Library:
                 added = self._functions.function.add()
                 added.CopyFrom(function)
                 added.signature.name = names[function.signature.name]
-                for reference in _function_attrs(added.node_def):
+                for reference in function_references(added.node_def):
                     reference.name = names[reference.name]
                 self._added.setdefault(key, added)
         return self._added[key]
@@ -186,9 +188,7 @@ def _check_ops(model: saved_model_pb2.SavedModel) -> None:
         )
 
 
-def to_standard_ops(
-    saved_model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]
-) -> dict[str, int]:
+def to_standard_ops(saved_model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> dict[str, int]:
     """Rewrites a SavedModel in TensorFlow's own ops, so that it runs without this package.
 
     Each op of this package becomes a call of a composition: a function of TensorFlow's ops

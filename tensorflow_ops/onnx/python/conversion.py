@@ -83,6 +83,16 @@ def _make_names_unique(function):
         function.control_ret[name] = prefix + node_name
 
 
+def _give_functions(nodes, functions, library):
+    """Adds a copy of each function that nodes refer to: tf2onnx changes the functions of a loop that it converts."""
+    for reference in standard_ops.function_references(nodes):
+        function = library.function.add()
+        function.CopyFrom(functions[reference.name])
+        reference.name = function.signature.name = f"{reference.name}_{len(library.function)}"
+        _make_names_unique(function)
+        _give_functions(function.node_def, functions, library)
+
+
 def _inlined(graph_def, outputs, folds_constants):
     """Returns a graph without calls of functions, but those of loops and branches."""
     for node in standard_ops.all_nodes(graph_def):
@@ -96,8 +106,9 @@ def _inlined(graph_def, outputs, folds_constants):
     graph = tf.compat.v1.train.export_meta_graph(graph_def=graph_def)
     graph.collection_def["train_op"].node_list.value.extend(outputs)
     inlined = tf_optimizer.OptimizeGraph(config, graph)
-    for function in inlined.library.function:
-        _make_names_unique(function)
+    functions = {function.signature.name: function for function in inlined.library.function}
+    inlined.ClearField("library")
+    _give_functions(inlined.node, functions, inlined.library)
     return inlined
 
 

@@ -1,7 +1,7 @@
 """Ops that ONNX has, too: how tf2onnx writes them as ONNX's own operators."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf

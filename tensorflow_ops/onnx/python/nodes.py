@@ -47,9 +47,6 @@ class Nodes:
     def dtype(self, tensor: str) -> int:
         return self._graph.get_dtype(tensor)
 
-    def output_dtype(self) -> int:
-        return self._graph.get_dtype(self._node.output[0])
-
     def numpy_dtype(self, tensor: str) -> type:
         return utils.map_onnx_to_numpy_type(self.dtype(tensor))
 

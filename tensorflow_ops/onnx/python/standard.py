@@ -10,13 +10,6 @@ _WIDE = {
 }
 
 
-def _bitcast(nodes):
-    (bits,) = nodes.inputs
-    if nodes.output_dtype() != nodes.dtype(bits):
-        raise NotImplementedError("a bitcast to another dtype")
-    return [bits]
-
-
 def _broadcast_args(nodes):
     """The shape that two shapes broadcast to: the shorter one is padded with 1, and a size of 1 gives way."""
     one = nodes.ints(1)
@@ -30,17 +23,6 @@ def _broadcast_args(nodes):
     return [nodes.Where(nodes.Equal(left, one), right, left)]
 
 
-def _log1p(nodes):
-    """log(1 + x) as W. Kahan computes it: log(u) x / (u - 1) for u = 1 + x, which is x where u is 1."""
-    x = nodes.widened(nodes.inputs[0])
-    one = nodes.like(x, 1)
-    u = nodes.Add(x, one)
-    log = nodes.Log(u)
-    is_exact = nodes.Or(nodes.Equal(u, x), nodes.Equal(u, nodes.like(x, 0)))
-    quotient = nodes.Div(nodes.Mul(log, x), nodes.Sub(u, one))
-    return [nodes.Where(nodes.Equal(u, one), x, nodes.Where(is_exact, log, quotient))]
-
-
 def _select(nodes):
     """Where: tf2onnx multiplies by 0 and 1, which makes NaN of infinities that are not selected."""
     condition, x, y = nodes.inputs
@@ -50,4 +32,4 @@ def _select(nodes):
     return [nodes.Where(condition, nodes.cast(x, dtype), nodes.cast(y, dtype))]
 
 
-STANDARD = {"Bitcast": _bitcast, "BroadcastArgs": _broadcast_args, "Log1p": _log1p, "SelectV2": _select}
+STANDARD = {"BroadcastArgs": _broadcast_args, "SelectV2": _select}
