@@ -8,7 +8,7 @@ from typing import NamedTuple
 PREFIX = "TensorflowOps>"
 
 # Modules of this folder that register compositions.
-_MODULES = ("detection", "image", "nn", "seq2seq", "zero_out")
+_MODULES = ("detection", "image", "nn", "roi", "seq2seq", "zero_out")
 
 
 class Composition(NamedTuple):
