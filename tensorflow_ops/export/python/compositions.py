@@ -8,7 +8,18 @@ from typing import NamedTuple
 PREFIX = "TensorflowOps>"
 
 # Modules of this folder that register compositions.
-_MODULES = ("core", "detection", "image", "nn", "nn_deformable", "nn_sequences", "seq2seq", "seq2seq_ctc", "zero_out")
+_MODULES = (
+    "core",
+    "detection",
+    "image",
+    "nn",
+    "nn_deformable",
+    "nn_sequences",
+    "roi",
+    "seq2seq",
+    "seq2seq_ctc",
+    "zero_out",
+)
 
 
 class Composition(NamedTuple):
