@@ -1,9 +1,10 @@
 """The public function to_standard_ops."""
 
 import collections
+import inspect
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -46,16 +47,19 @@ def _args(arg_defs, attrs) -> list[tuple[int, tf.DType]]:
 
 
 def composition_arguments(op_def, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attrs that a composition takes by keyword: all that its inputs do not show."""
-    shown = {name for arg in op_def.input_arg for name in (arg.type_attr, arg.number_attr)}
-    return {name: value for name, value in attrs.items() if name not in shown}
+    """Returns the attrs that a composition takes by keyword: all but counts and dtypes, and what dtypes it names."""
+    kinds = {name for arg in [*op_def.input_arg, *op_def.output_arg] for name in (arg.type_attr, arg.number_attr)}
+    named = inspect.signature(compositions()[op_def.name[len(PREFIX) :]].function).parameters
+    return {name: value for name, value in attrs.items() if name not in kinds or name in named}
 
 
 def _traced(op: str, op_def, attrs) -> tf.types.experimental.ConcreteFunction:
     """Traces an op's composition for its attrs."""
     registered = compositions()[op]
     specs = []
-    for arg, (count, dtype), rank in zip(op_def.input_arg, _args(op_def.input_arg, attrs), registered.ranks, strict=True):
+    for arg, (count, dtype), rank in zip(
+        op_def.input_arg, _args(op_def.input_arg, attrs), registered.ranks, strict=True
+    ):
         spec = tf.TensorSpec(None if rank is None else [None] * rank, dtype)
         specs.append([spec] * count if arg.number_attr else spec)
     options = composition_arguments(op_def, attrs)
@@ -63,7 +67,7 @@ def _traced(op: str, op_def, attrs) -> tf.types.experimental.ConcreteFunction:
     return function.get_concrete_function(*specs)
 
 
-def _function_attrs(nodes) -> Iterable[attr_value_pb2.NameAttrList]:
+def function_references(nodes) -> Iterable[attr_value_pb2.NameAttrList]:
     """Yields each reference to a function."""
     for node in nodes:
         for attr in node.attr.values():
@@ -97,7 +101,7 @@ class _Library:
                 added = self._functions.function.add()
                 added.CopyFrom(function)
                 added.signature.name = names[function.signature.name]
-                for reference in _function_attrs(added.node_def):
+                for reference in function_references(added.node_def):
                     reference.name = names[reference.name]
                 self._added.setdefault(key, added)
         return self._added[key]
@@ -127,11 +131,11 @@ def _renamed(reference: str, first_outputs: Mapping[str, Mapping[str, int]]) -> 
     return f"{node}:output:{first_outputs[node][output[0]] + int(output[1])}"
 
 
-def _rewrite_nodes(nodes, library: _Library, counts: collections.Counter) -> dict[str, dict[str, int]]:
+def _rewrite_nodes(nodes, library: _Library, counts: collections.Counter, keeps) -> dict[str, dict[str, int]]:
     """Replaces ops by calls. Returns, for each node replaced, the number of each output's first tensor by name."""
     first_outputs = {}
     for node in nodes:
-        if not node.op.startswith(PREFIX):
+        if not node.op.startswith(PREFIX) or keeps(node):
             continue
         op_def = op_def_registry.get(node.op)
         first_outputs[node.name], at = {}, 0
@@ -143,19 +147,20 @@ def _rewrite_nodes(nodes, library: _Library, counts: collections.Counter) -> dic
     return first_outputs
 
 
-def _all_nodes(graph: graph_pb2.GraphDef) -> Iterable[node_def_pb2.NodeDef]:
+def all_nodes(graph: graph_pb2.GraphDef) -> Iterable[node_def_pb2.NodeDef]:
+    """Yields the nodes of a graph and of its functions."""
     yield from graph.node
     for function in graph.library.function:
         yield from function.node_def
 
 
-def rewrite(graph: graph_pb2.GraphDef) -> collections.Counter:
-    """Rewrites a graph in place. Returns how many nodes of each op were replaced."""
+def rewrite(graph: graph_pb2.GraphDef, keeps: Callable = lambda node: False) -> collections.Counter:
+    """Rewrites a graph in place, but no node that `keeps` is true for. Returns how many of each op were replaced."""
     functions, counts = list(graph.library.function), collections.Counter()
     library = _Library(graph.library)
-    _rewrite_nodes(graph.node, library, counts)
+    _rewrite_nodes(graph.node, library, counts, keeps)
     for function in functions:
-        first_outputs = _rewrite_nodes(function.node_def, library, counts)
+        first_outputs = _rewrite_nodes(function.node_def, library, counts, keeps)
         for node in function.node_def:
             node.input[:] = [_renamed(reference, first_outputs) for reference in node.input]
         for name, reference in function.ret.items():
@@ -174,7 +179,7 @@ def _read(folder: str) -> saved_model_pb2.SavedModel:
 
 
 def _check_ops(model: saved_model_pb2.SavedModel) -> None:
-    used = {node.op for meta in model.meta_graphs for node in _all_nodes(meta.graph_def) if node.op.startswith(PREFIX)}
+    used = {node.op for meta in model.meta_graphs for node in all_nodes(meta.graph_def) if node.op.startswith(PREFIX)}
     refused = sorted(op for op in used if op[len(PREFIX) :] not in compositions())
     if refused:
         raise ValueError(
@@ -183,9 +188,7 @@ def _check_ops(model: saved_model_pb2.SavedModel) -> None:
         )
 
 
-def to_standard_ops(
-    saved_model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]
-) -> dict[str, int]:
+def to_standard_ops(saved_model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str]) -> dict[str, int]:
     """Rewrites a SavedModel in TensorFlow's own ops, so that it runs without this package.
 
     Each op of this package becomes a call of a composition: a function of TensorFlow's ops
