@@ -7,6 +7,7 @@ this project explains how to add one here.
 from tensorflow_ops import (
     detection,
     distribute,
+    export,
     image,
     layers,
     losses,
@@ -29,6 +30,7 @@ __all__ = [
     "__version__",
     "detection",
     "distribute",
+    "export",
     "image",
     "layers",
     "losses",

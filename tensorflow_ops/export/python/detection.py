@@ -161,7 +161,9 @@ def _area_under(start, end, half_width, half_height):
     def share(of, length):
         """Returns of / length, 0 where length is 0, clipped to [0, 1]."""
         is_zero = tf.equal(length, 0)
-        return tf.where(is_zero, tf.zeros_like(of), tf.clip_by_value(of / tf.where(is_zero, tf.ones_like(length), length), 0.0, 1.0))
+        return tf.where(
+            is_zero, tf.zeros_like(of), tf.clip_by_value(of / tf.where(is_zero, tf.ones_like(length), length), 0.0, 1.0)
+        )
 
     (x1, y1), (x2, y2) = start, end
     left, right = (tf.clip_by_value(x, -half_width, half_width) for x in (x1, x2))
@@ -318,9 +320,7 @@ def _batched_nms(boxes, scores, group_ids, iou_threshold, score_threshold, max_o
 
 
 @composition("MulticlassNms", [None, 3, 0, 0, 0, 0])
-def _multiclass_nms(
-    boxes, scores, iou_threshold, score_threshold, max_outputs, max_outputs_per_class, *, box_format
-):
+def _multiclass_nms(boxes, scores, iou_threshold, score_threshold, max_outputs, max_outputs_per_class, *, box_format):
     images, num_boxes, classes = tf.unstack(tf.shape(scores), num=3)
     numbers = 5 if box_format == "cxcywhr" else 4
     # [N, K, 1 or C, 4 or 5], then [N * C, K, 4 or 5].

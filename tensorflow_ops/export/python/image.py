@@ -167,7 +167,9 @@ def _correlation_cost(features_a, features_b, *, max_displacement, kernel_size, 
         products = tf.where(is_inside > 0, products, tf.zeros_like(products))
         sums = tf.add_n(
             [
-                products[:, j : region[0] - kernel_size + 1 + j : stride_1, k : region[1] - kernel_size + 1 + k : stride_1]
+                products[
+                    :, j : region[0] - kernel_size + 1 + j : stride_1, k : region[1] - kernel_size + 1 + k : stride_1
+                ]
                 for j in range(kernel_size)
                 for k in range(kernel_size)
             ]

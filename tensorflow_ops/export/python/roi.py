@@ -191,7 +191,9 @@ def _map_of(features):
     return _Map(shape[1], shape[2], tf.constant(0))
 
 
-def _average_of_samples(rows, maps, boxes, box_indices, output_size, dtype, sampling_ratio, aligned, bin_rows=_WHOLE_PIXELS):
+def _average_of_samples(
+    rows, maps, boxes, box_indices, output_size, dtype, sampling_ratio, aligned, bin_rows=_WHOLE_PIXELS
+):
     axis = functools.partial(_Samples, sampling_ratio=sampling_ratio, aligned=aligned)
     y = axis(boxes.y1, boxes.y2, maps.height, output_size[0])
     x = axis(boxes.x1, boxes.x2, maps.width, output_size[1])
@@ -223,9 +225,7 @@ def _maximum_of_samples(rows, maps, boxes, box_indices, output_size, dtype, samp
 
 
 @composition("RoiAlign", [4, 2, 1, 1])
-def _roi_align(
-    features, boxes, box_indices, output_size, *, spatial_scale, sampling_ratio, aligned, mode, box_format
-):
+def _roi_align(features, boxes, box_indices, output_size, *, spatial_scale, sampling_ratio, aligned, mode, box_format):
     boxes = _read_boxes(boxes, box_indices, tf.shape(features)[0], spatial_scale, box_format)
     pool = _maximum_of_samples if mode == "max" else _average_of_samples
     return pool(
@@ -250,7 +250,11 @@ def _multiscale_roi_align(
     """The pixels of all levels in one array, in which each box finds those of its level."""
     # The tolerance of the op.
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) * 1.000002
-    scale, maps, first = tf.fill(tf.shape(area), tf.constant(np.float32(1 / strides[0]), area.dtype)), _map_of(features[0]), tf.constant(0)
+    scale, maps, first = (
+        tf.fill(tf.shape(area), tf.constant(np.float32(1 / strides[0]), area.dtype)),
+        _map_of(features[0]),
+        tf.constant(0),
+    )
     maps = _Map(*(tf.broadcast_to(x, tf.shape(area)) for x in maps))
     for stride, of_level in zip(strides, features, strict=True):
         level = _map_of(of_level)._replace(first=first)
@@ -265,9 +269,7 @@ def _multiscale_roi_align(
     # A level may have no pixels.
     read = read._replace(valid=read.valid & (maps.height > 0) & (maps.width > 0))
     maps = _Map(*(tf.where(read.valid, x, of_invalid) for x, of_invalid in zip(maps, (1, 1, 0), strict=True)))
-    return _average_of_samples(
-        rows, maps, read, box_indices, output_size, features[0].dtype, sampling_ratio, aligned
-    )
+    return _average_of_samples(rows, maps, read, box_indices, output_size, features[0].dtype, sampling_ratio, aligned)
 
 
 def _bins_apart(features, output_size, channel_order):

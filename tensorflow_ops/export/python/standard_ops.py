@@ -220,8 +220,7 @@ def to_standard_ops(saved_model_dir: str | os.PathLike[str], output_dir: str | o
       output_dir: where the new model is written; a folder that is empty or does not exist.
 
     Returns:
-      How many nodes were replaced, by the names of ops; a call of a function counts where it
-      is defined, once.
+      How many nodes were replaced in all functions of the model, by the names of ops.
 
     Raises:
       ValueError: saved_model_dir is no SavedModel, output_dir is not empty, or the model has
