@@ -12,7 +12,6 @@ FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 # Relative to values, and to 1: of the widest rounding in sums of a few dozen numbers.
 TOLERANCES = {tf.float16: 2e-3, tf.bfloat16: 2e-2, tf.float32: 1e-5, tf.float64: 1e-12}
 
-
 # Concrete functions of compositions, which any shapes share.
 _TRACED = {}
 

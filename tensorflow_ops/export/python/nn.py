@@ -74,6 +74,11 @@ def index_range(tensor, dtype=tf.int32):
     return tf.range(tf.shape(tensor, dtype)[-1])
 
 
+def as_int32(index):
+    """Casts indices and lengths. Those that int32 does not hold become others that are out of range, too."""
+    return index if index.dtype == tf.int32 else tf.cast(tf.clip_by_value(index, -1, arguments.MAX_INT32), tf.int32)
+
+
 def zero_if(condition, values):
     """Returns values, and zero where the condition holds."""
     return tf.where(condition, tf.zeros_like(values), values)

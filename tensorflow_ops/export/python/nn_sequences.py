@@ -9,6 +9,7 @@ from tensorflow_ops.export.python.compositions import composition
 from tensorflow_ops.export.python.nn import (
     NAN,
     NOTHING,
+    as_int32,
     expand,
     finite_or_zero,
     index_range,
@@ -60,9 +61,9 @@ class _Sequences:
         shape = tf.shape(logits)
         frames, classes = shape[1], shape[-1]
         self.blank = classes - 1 if blank_index == -1 else tf.constant(blank_index)
-        self.label_lengths, self.frames = tf.cast(label_lengths, tf.int32), tf.cast(logit_lengths, tf.int32)
+        self.label_lengths, self.frames = as_int32(label_lengths), as_int32(logit_lengths)
         is_label = index_range(labels) < expand(self.label_lengths, 1)
-        labels = tf.cast(labels, tf.int32)
+        labels = as_int32(labels)
         is_valid = (labels >= 0) & (labels < classes) & tf.not_equal(labels, self.blank)
         self.is_valid = tf.reduce_all(is_valid | tf.logical_not(is_label), 1)
         self.is_valid &= (self.label_lengths >= 0) & (self.label_lengths <= tf.shape(labels)[1])
@@ -153,7 +154,7 @@ class _Crf:
     """Scores of tags [batch, frames, tags] and of transitions, and lengths [batch] as int32."""
 
     def __init__(self, logits, transitions, lengths):
-        self.logits, self.transitions, self.lengths = widened(logits), transitions, tf.cast(lengths, tf.int32)
+        self.logits, self.transitions, self.lengths = widened(logits), transitions, as_int32(lengths)
         self.frames = tf.shape(logits)[1]
         # None without examples: an update of an empty tensor is an error.
         self.steps = self.frames * tf.minimum(tf.shape(logits)[0], 1)
@@ -199,7 +200,7 @@ def with_row(rows, i, row):
 @composition("CrfLogLikelihood", [2, 3, 2, 1])
 def _crf_log_likelihood(labels, logits, transitions, lengths):
     crf = _Crf(logits, transitions, lengths)
-    labels, tags = tf.cast(labels, tf.int32), tf.shape(logits)[2]
+    labels, tags = as_int32(labels), tf.shape(logits)[2]
     is_tag = (labels >= 0) & (labels < tags)
     labels = zero_if(tf.logical_not(is_tag), labels)
     is_valid = crf.has_length & tf.reduce_all(is_tag | tf.logical_not(crf.is_frame), 1)

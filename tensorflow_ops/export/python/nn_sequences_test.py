@@ -70,7 +70,7 @@ class SequenceLossTest(tf.test.TestCase, parameterized.TestCase):
         testing.check(self, "RnntLoss", inputs, {"blank_index": blank_index}, self._with_meaning)
 
     def test_invalid_labels_and_lengths_are_nan(self):
-        labels, logits = tf.constant([[1, 2], [1, 3], [0, 1], [1, 1], [1, 1]]), tf.zeros([5, 4, 3])
+        labels, logits = tf.constant([[1, 2], [1, 2**32 + 1], [0, 1], [1, 1], [1, 1]], tf.int64), tf.zeros([5, 4, 3])
         lengths = tf.constant([2, 2, 2, 3, 2]), tf.constant([4, 4, 4, 4, -1])
         attrs = {"blank_index": 0, "zero_infinity": True}
         loss = testing.run_composition("CtcLoss", [labels, logits, *lengths], attrs)[0]
