@@ -1,4 +1,4 @@
-"""Compositions of overlap and suppression of boxes, of tensorflow_ops/detection/; those of region pooling are in roi.py."""
+"""Compositions of overlap and suppression of boxes, ops of tensorflow_ops/detection/. Region pooling is in roi.py."""
 
 import math
 from typing import NamedTuple
@@ -156,7 +156,7 @@ def _cosine_and_sine(degrees):
 
 
 def _area_under(start, end, half_width, half_height):
-    """Returns the integral over x in [-half_width, half_width] of y, clipped to half_height, on an edge from start to end."""
+    """Returns the integral of y over x along an edge, x and y clipped to half_width and half_height around 0."""
 
     def share(of, length):
         """Returns of / length, 0 where length is 0, clipped to [0, 1]."""
@@ -246,7 +246,7 @@ def _candidates(scores, score_threshold):
 
 
 def _overlap_of(box_format):
-    """Returns a function from boxes [P, 1, 4] and [P, K, 4] to intersection and union; 0 and 1 unless both have extents."""
+    """Returns a function from boxes [P, 1, 4], [P, K, 4] to intersections and unions, 0 and 1 without an extent."""
 
     def overlap(one, boxes):
         if box_format == "cxcywhr":

@@ -23,9 +23,7 @@ def _rotated_boxes(count):
 
 
 class OverlapTest(parameterized.TestCase):
-    @pairwise(
-        mode=("iou", "giou", "diou", "ciou"), box_format=("xyxy", "yxyx"), dtype=(tf.float32, tf.float64)
-    )
+    @pairwise(mode=("iou", "giou", "diou", "ciou"), box_format=("xyxy", "yxyx"), dtype=(tf.float32, tf.float64))
     def test_upright(self, dtype, **options):
         boxes = _boxes(6)
         of_sizes = [boxes, 1e-30 * boxes, 1e30 * boxes, [1e-20, 1e20, 1e-20, 1e20] * boxes, [3, 1, 1, 1] * boxes]
@@ -42,7 +40,7 @@ class OverlapTest(parameterized.TestCase):
     def test_rotated(self, dtype):
         boxes = _rotated_boxes(30)
         boxes[:8, 4] = 0, 90, 180, 270, -90, 360, 45, 30
-        boxes[8:16] = boxes[:8] + [0, 0, 0, 0, 90]
+        boxes[8:16] = boxes[:8] + np.array([0, 0, 0, 0, 90])
         boxes[20, 2], boxes[21, 3], boxes[22, 0], boxes[23, 4], boxes[26, 2] = 0, -1, np.nan, np.inf, 0.001
         boxes[24, :4] *= 1e25
         boxes[25, :4] *= 1e-25

@@ -217,7 +217,7 @@ def _nearest(squares, spacing):
 
 
 @composition("EuclideanDistanceTransform", [None, 1])
-def _euclidean_distance_transform(images, spacing, *, T):
+def _euclidean_distance_transform(images, spacing, *, T):  # noqa: N803  (the attr)
     """Of columns, then of rows, in float64: H + W steps over all pixels."""
     infinity = tf.constant(float("inf"), tf.float64)
     squares = tf.where(tf.cast(_planes(images), tf.bool), infinity, tf.zeros_like(infinity))

@@ -125,7 +125,8 @@ def _visit(rows, first_row, width, bin_rows, y_axis, x_axis, add, state):
       bin_rows: (rows for each pixel, the row of each bin [ph, pw]).
       y_axis: the samples or pixels on each axis.
       x_axis: the same.
-      add: takes values [K, ph, pw, C], as they are outside of the map; where they are inside, [K, ph, pw, 1]; y * width + x.
+      add: takes values [K, ph, pw, C], unspecified outside of the map; whether they are inside, [K, ph, pw, 1]; and
+        y * width + x.
       state: tensors.
     """
     rows_of_pixel, bin_row = bin_rows

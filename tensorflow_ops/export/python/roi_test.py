@@ -16,7 +16,14 @@ _RNG = np.random.default_rng(0)
 def _pyramid(features, boxes, box_indices, output_size, **options):
     maps = [features, 2 * features[:, 1:5, 2:6], features[:, :1, :2]]
     return tfo.detection.multiscale_roi_align(
-        maps, boxes, box_indices, output_size, strides=(1, 2, 4.0), canonical_box_size=6.0, canonical_stride=2, **options
+        maps,
+        boxes,
+        box_indices,
+        output_size,
+        strides=(1, 2, 4.0),
+        canonical_box_size=6.0,
+        canonical_stride=2,
+        **options,
     )
 
 
@@ -68,9 +75,7 @@ class RegionPoolingTest(parameterized.TestCase):
     def test_sampling(self, pool, dtype, **options):
         assert_same(lambda *args: _SAMPLING[pool](*args, (2, 3), **options), *_inputs(dtype))
 
-    @pairwise(
-        pool=tuple(_OTHERS), box_format=("xyxy", "yxyx"), dtype=(tf.float16, tf.bfloat16, tf.float32, tf.float64)
-    )
+    @pairwise(pool=tuple(_OTHERS), box_format=("xyxy", "yxyx"), dtype=(tf.float16, tf.bfloat16, tf.float32, tf.float64))
     def test_others(self, pool, dtype, box_format):
         assert_same(lambda *args: _OTHERS[pool](*args, (2, 3), box_format=box_format), *_inputs(dtype))
 

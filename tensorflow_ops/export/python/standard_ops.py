@@ -14,7 +14,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 # TensorFlow has no public API to look up an op.
 from tensorflow.python.framework import op_def_registry
 
-from tensorflow_ops.core.python import library  # noqa: F401  (the definitions of the ops)
+from tensorflow_ops.core.python.library import ops  # noqa: F401  (registers the definitions)
 from tensorflow_ops.export.python.compositions import PREFIX, compositions
 
 _MODEL = "saved_model.pb"
@@ -194,7 +194,7 @@ def to_standard_ops(saved_model_dir: str | os.PathLike[str], output_dir: str | o
     Each op of this package becomes a call of a composition: a function of TensorFlow's ops
     that computes the same results. Signatures, variables and assets stay. The new model runs
     where kernels cannot be loaded: TensorFlow Serving as it is, LiteRT, TensorFlow.js, other
-    systems. It is for inference, and slower: a composition takes tens to hundreds of times
+    systems. It is for inference, and slow: a composition takes 20 to 1,000 times
     the time of its kernel, see docs/deploy.md.
 
     >>> import os, tempfile
@@ -235,10 +235,10 @@ def to_standard_ops(saved_model_dir: str | os.PathLike[str], output_dir: str | o
     counts = collections.Counter()
     for meta in model.meta_graphs:
         counts += rewrite(meta.graph_def)
-        ops = meta.meta_info_def.stripped_op_list.op
-        for i in reversed(range(len(ops))):
-            if ops[i].name.startswith(PREFIX):
-                del ops[i]
+        listed = meta.meta_info_def.stripped_op_list.op
+        for i in reversed(range(len(listed))):
+            if listed[i].name.startswith(PREFIX):
+                del listed[i]
     shutil.copytree(source, target, dirs_exist_ok=True, ignore=lambda *_: {_MODEL, _FINGERPRINT})
     with open(os.path.join(target, _MODEL), "wb") as file:
         file.write(model.SerializeToString())

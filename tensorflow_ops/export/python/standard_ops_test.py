@@ -220,7 +220,7 @@ class ToStandardOpsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "saved_model_dir is '.*', expected the folder of a SavedModel"):
             tfo.export.to_standard_ops(empty, self._folder("standard"))
         _, model = self._detector()
-        with self.assertRaisesRegex(ValueError, "output_dir is '.*', expected a folder that is empty or does not exist"):
+        with self.assertRaisesRegex(ValueError, "output_dir is '.*', expected a folder that is empty"):
             tfo.export.to_standard_ops(model, model)
 
     def test_every_op_but_gradients_has_a_composition(self):
