@@ -84,9 +84,9 @@ run_tests() {
 
 if ((${#releases[@]} == 0)); then
   # The wheel's extra determines TensorFlow; the pins apply to the other packages.
-  install_wheel venv "${wheel}[cpu]" -c "$root/tools/requirements/build.txt"
-  # Checks that pip also finds the extra's requirements satisfied.
-  run_pip "$folder/venv/bin/python" "$folder/tmp" install --no-index "${wheel}[cpu]"
+  install_wheel venv "${wheel}[cpu,onnx]" onnxruntime -c "$root/tools/requirements/build.txt"
+  # Checks that pip also finds the extras' requirements satisfied.
+  run_pip "$folder/venv/bin/python" "$folder/tmp" install --no-index "${wheel}[cpu,onnx]"
   run_tests venv "${pytest_arguments[@]}"
   say "running the demo"
   "$folder/venv/bin/python" -m tensorflow_ops.demo "$folder/demo.png"

@@ -10,9 +10,11 @@ import keras
 import metrics
 import model
 import numpy as np
+import onnxruntime
 import pytest
 import serve
 import tensorflow as tf
+import tf2onnx
 
 import tensorflow_ops as tfo
 
@@ -72,7 +74,7 @@ def detector():
     # Each square twice, the second time a fifth of its size to the right: an IoU of 2/3.
     squares = data.grid()
     shift = 0.2 * (squares[:, 2:3] - squares[:, :1]) * [1, 0, 1, 0]
-    detector.proposals = tf.constant(np.concatenate([squares, squares + shift]), tf.float32)
+    detector.proposals = np.concatenate([squares, squares + shift]).astype(np.float32)
     return detector
 
 
@@ -144,3 +146,21 @@ def test_xla_compiles_detection(detector, images):
     compiled = tf.function(detector.find, jit_compile=True)(tf.constant(images))
     np.testing.assert_array_equal(compiled["counts"], expected["counts"])
     np.testing.assert_allclose(compiled["scores"], expected["scores"], rtol=1e-3)
+
+
+def test_onnx_runtime_finds_the_same(detector, images, tmp_path):
+    """In images of the network's size: ONNX has no antialiasing for those of any size."""
+    images = images.astype(np.float32)
+    expected = detector.find(tf.constant(images))
+    path = str(tmp_path / "detector.onnx")
+    tfo.onnx.register()
+    spec = tf.TensorSpec([None, *images.shape[1:]], tf.float32, "images")
+    tf2onnx.convert.from_function(tf.function(detector.find), [spec], opset=18, output_path=path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, session.run(None, {"images": images}), strict=True))
+    assert (found["counts"] > 1).all()
+    for name in ("counts", "classes"):
+        np.testing.assert_array_equal(found[name], expected[name])
+    np.testing.assert_allclose(found["boxes"], expected["boxes"], atol=1e-3)
+    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)

@@ -83,7 +83,7 @@ class Detector(tf.Module):
     def __init__(self, network: keras.Model):
         super().__init__()
         self.network = network
-        self.proposals = tf.constant(grid())
+        self.proposals = grid()
         self.class_names = tf.Variable(CLASSES, trainable=False)  # a variable, so that the loaded module has it, too
 
     def candidates(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -50,7 +50,7 @@ _PROCESSORS = [f"seq2seq.processors.{name}" for name in tfo.seq2seq.processors._
 
 # The floors of the package's folders. The others, ops and small utilities, are on floor 1. A folder imports only from
 # lower ones.
-_FLOORS = {"core": 0, "seq2seq": 2, "summary": 2, "layers": 3, "losses": 3, "testing": 4}
+_FLOORS = {"core": 0, "onnx": 2, "seq2seq": 2, "summary": 2, "layers": 3, "losses": 3, "testing": 4}
 
 
 def _signature(path):

@@ -14,6 +14,8 @@ _CONVERTED = {
     "testing.opcheck",
     "testing.opcheck_samples",
     "distribute.make_parallel",
+    "export.to_standard_ops",
+    "onnx.register",
     "python_op",
     "seq2seq.beam_search",
     "seq2seq.ctc_beam_search_decode",

@@ -8,14 +8,26 @@ from typing import NamedTuple
 PREFIX = "TensorflowOps>"
 
 # Modules of this folder that register compositions.
-_MODULES = ("core", "detection", "image", "nn", "nn_deformable", "nn_sequences", "seq2seq", "seq2seq_ctc", "zero_out")
+_MODULES = (
+    "core",
+    "detection",
+    "image",
+    "nn",
+    "nn_deformable",
+    "nn_sequences",
+    "roi",
+    "seq2seq",
+    "seq2seq_ctc",
+    "zero_out",
+)
 
 
 class Composition(NamedTuple):
     """The function of an op, and what tracing it needs to know."""
 
-    # Takes an op's inputs in order, a list of inputs as a list, and its attrs but those of types and counts by keyword;
-    # returns a tensor, or a tuple in the order of the outputs. It raises ValueError for a value of an attr that it lacks.
+    # Takes an op's inputs in order, a list of inputs as a list, and by keyword its attrs, but those of types and counts
+    # only if it names them; returns a tensor, or a tuple in the order of the outputs. It raises ValueError for a value
+    # of an attr that it lacks.
     function: Callable
     # The rank of each input; None where it varies. Lists have one rank for all.
     ranks: Sequence[int | None]

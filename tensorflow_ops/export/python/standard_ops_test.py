@@ -1,0 +1,235 @@
+"""SavedModels that to_standard_ops rewrites run in processes that never import this package."""
+
+import os
+import pathlib
+
+import keras
+import numpy as np
+import process_testing
+import tensorflow as tf
+from absl.testing import parameterized
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.python.framework import kernels
+
+import tensorflow_ops as tfo
+from tensorflow_ops.export.python.compositions import PREFIX, compositions
+
+_RNG = np.random.default_rng(0)
+
+# Writes the results of a model's signature for the arrays in a file.
+_SERVE = """
+    import sys
+    import numpy as np, tensorflow as tf
+
+    model, signature, arguments, results = sys.argv[1:]
+    loaded = tf.saved_model.load(model)
+    found = loaded.signatures[signature](**{name: tf.constant(x) for name, x in np.load(arguments).items()})
+    assert "tensorflow_ops" not in sys.modules
+    np.savez(results, **{name: x.numpy() for name, x in found.items()})
+"""
+
+
+def _read(folder):
+    model = saved_model_pb2.SavedModel()
+    model.ParseFromString(pathlib.Path(folder, "saved_model.pb").read_bytes())
+    return model
+
+
+def _ops(folder):
+    """Returns the names of all ops in a SavedModel, also of those that it lists."""
+    found = set()
+    for meta in _read(folder).meta_graphs:
+        graph = meta.graph_def
+        found |= {node.op for node in graph.node} | {op.name for op in meta.meta_info_def.stripped_op_list.op}
+        found |= {node.op for function in graph.library.function for node in function.node_def}
+    return found
+
+
+class _Detector(tf.Module):
+    """Ops in functions called twice, in a loop and a branch, with lists of inputs, behind control dependencies."""
+
+    def __init__(self, words):
+        self.scale = tf.Variable(tf.random.stateless_normal([3, 3], seed=(1, 2)))
+        self.words = tf.saved_model.Asset(words)
+
+    @tf.function
+    def _pool(self, maps, boxes):
+        indices = tf.zeros(tf.shape(boxes)[:1], tf.int32)
+        return tfo.detection.multiscale_roi_align(maps, boxes, indices, 2, strides=(1, 2), canonical_box_size=5.0)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([1, None, None, 3], name="image"), tf.TensorSpec([None, 4], name="boxes")]
+    )
+    def detect(self, image, boxes):
+        maps = [image, image[:, ::2, ::2]]
+        pooled = self._pool(maps, boxes) + 2 * self._pool(maps, boxes + 1)
+        for i in tf.range(3):
+            with tf.control_dependencies([tfo.image.grid_sample(image, tf.zeros([1, 1, 2]))]):
+                warped = tfo.image.dense_image_warp(image, tf.fill(tf.shape(image[..., :2]), tf.cast(i, tf.float32)))
+            if i > 0:
+                kept = tfo.detection.soft_nms(boxes, boxes[:, 0]).scores
+            else:
+                kept = tf.zeros([0])
+            image = warped + tf.reduce_sum(kept)
+        scores = tf.reduce_mean(pooled, [1, 2]) @ self.scale
+        found = tfo.detection.multiclass_nms(boxes[None], scores[None], max_outputs=3)
+        return {"image": image, "scores": found.scores, "classes": found.class_ids}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], name="boxes")])
+    def overlap(self, boxes):
+        return {"iou": tfo.detection.box_iou(boxes, boxes, mode="giou"), "word": tf.io.read_file(self.words)}
+
+
+class ToStandardOpsTest(tf.test.TestCase, parameterized.TestCase):
+    def _folder(self, name):
+        return os.path.join(self.get_temp_dir(), self.id(), name)
+
+    def _detector(self):
+        words = os.path.join(self.create_tempdir().full_path, "words.txt")
+        pathlib.Path(words).write_text("word", "utf-8")
+        module, folder = _Detector(words), self._folder("model")
+        tf.saved_model.save(module, folder, {"detect": module.detect, "overlap": module.overlap})
+        return module, folder
+
+    def _served(self, model, signature="serving_default", **arguments):
+        """Returns a signature's results in a new process."""
+        given, results = self._folder("arguments.npz"), self._folder("results.npz")
+        np.savez(given, **arguments)
+        process_testing.output(self.get_temp_dir(), _SERVE, model, signature, given, results)
+        return dict(np.load(results))
+
+    def test_model_runs_without_the_package(self):
+        module, model = self._detector()
+        standard = self._folder("standard")
+        counts = tfo.export.to_standard_ops(pathlib.Path(model), pathlib.Path(standard))
+        replaced = ["BoxIou", "GridSample", "MulticlassNms", "MultiscaleRoiAlign", "SoftNms"]
+        self.assertEqual(sorted(counts), [PREFIX + op for op in replaced])
+        self.assertEqual(counts[PREFIX + "GridSample"], 2)
+        self.assertIn(PREFIX + "BoxIou", _ops(model))
+        self.assertEmpty({op for op in _ops(standard) if op.startswith(PREFIX)})
+        self.assertNoCommonElements(os.listdir(standard), ["fingerprint.pb"])
+        corners = _RNG.uniform(0, 5, [6, 2])
+        image = _RNG.normal(size=[1, 9, 11, 3]).astype(np.float32)
+        boxes = np.concatenate([corners, corners + _RNG.uniform(1, 6, [6, 2])], 1).astype(np.float32)
+        for signature, arguments in (("detect", {"image": image, "boxes": boxes}), ("overlap", {"boxes": boxes})):
+            expected = getattr(module, signature)(**arguments)
+            served = self._served(standard, signature, **arguments)
+            self.assertCountEqual(served, expected)
+            for name, value in expected.items():
+                if value.dtype.is_floating:
+                    self.assertAllClose(served[name], value, 1e-5, 1e-5, msg=name)
+                else:
+                    self.assertAllEqual(served[name], value, msg=name)
+
+    def test_keras_model_exported_or_saved(self):
+        features = keras.Input([8, 9, 3], batch_size=1, name="features")
+        boxes = keras.Input([4], name="boxes")
+        convolved = keras.layers.Conv2D(4, 3, name="convolution")(features)
+        indices = keras.layers.Lambda(lambda boxes: tf.zeros(tf.shape(boxes)[:1], tf.int32))(boxes)
+        pooled = tfo.layers.RoIAlign(2)(convolved, boxes, indices)
+        model = keras.Model([features, boxes], pooled)
+        arguments = [
+            _RNG.normal(size=[1, 8, 9, 3]).astype(np.float32),
+            np.array([[1, 1, 4, 5], [0, 2, 6, 6]], np.float32),
+        ]
+        expected = model(arguments)
+        exported, saved = self._folder("exported"), self._folder("saved")
+        model.export(exported, verbose=False)
+        tf.saved_model.save(model, saved)
+        for folder in (exported, saved):
+            self.assertEqual(tfo.export.to_standard_ops(folder, folder + "_standard"), {PREFIX + "RoiAlign": 1})
+            inputs = _read(folder).meta_graphs[0].signature_def["serving_default"].inputs
+            by_rank = sorted(inputs, key=lambda name: -len(inputs[name].tensor_shape.dim))
+            served = self._served(folder + "_standard", **dict(zip(by_rank, arguments, strict=True)))
+            self.assertAllClose(next(iter(served.values())), expected, 1e-5, 1e-5)
+
+    def test_head_in_litert(self):
+        weights = tf.constant(_RNG.normal(size=[3, 3, 3, 4]), tf.float32)
+
+        class Head(tf.Module):
+            @tf.function(
+                input_signature=[tf.TensorSpec([1, 8, 9, 3], name="image"), tf.TensorSpec([5, 4], name="boxes")]
+            )
+            def pool(self, image, boxes):
+                features = tf.nn.conv2d(image, weights, 1, "SAME")
+                return tfo.detection.roi_align(features, boxes, [0] * 5, 2, sampling_ratio=2)
+
+        head, model, standard = Head(), self._folder("head"), self._folder("standard")
+        tf.saved_model.save(head, model)
+        tfo.export.to_standard_ops(model, standard)
+        converter = tf.lite.TFLiteConverter.from_saved_model(standard)
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        signature = tf.lite.Interpreter(model_content=converter.convert()).get_signature_runner()
+        corners = _RNG.uniform(-1, 5, [5, 2])
+        arguments = {
+            "image": _RNG.normal(size=[1, 8, 9, 3]).astype(np.float32),
+            "boxes": np.concatenate([corners, corners + 3], 1).astype(np.float32),
+        }
+        (pooled,) = signature(**arguments).values()
+        self.assertAllClose(pooled, head.pool(**arguments), 1e-4, 1e-4)
+
+    def test_functions_of_both_keep_apart(self):
+        """The model's loops have the names that those of compositions have when they are traced in a new process."""
+        script = """
+            import sys
+            import tensorflow as tf
+            import tensorflow_ops as tfo
+
+            class Model(tf.Module):
+                @tf.function(input_signature=[tf.TensorSpec([None, 4], name="boxes")])
+                def keep(self, boxes):
+                    kept = tfo.detection.nms(boxes, boxes[:, 0], 0.5)
+                    return {"kept": tf.while_loop(lambda x: x[0] < 5, lambda x: [x + 1], [kept])[0]}
+
+            if sys.argv[1] == "save":
+                tf.saved_model.save(Model(), "model")
+            else:
+                tfo.export.to_standard_ops("model", "standard")
+        """
+        folder = self.create_tempdir().full_path
+        process_testing.output(folder, script, "save")
+        process_testing.output(folder, script, "rewrite")
+        for name in ("standard", "again"):
+            if name == "again":  # Names of the first rewriting are taken.
+                tf.saved_model.save(tf.saved_model.load(os.path.join(folder, "standard")), os.path.join(folder, name))
+            os.makedirs(self._folder(name))
+            boxes = np.array([[3, 0, 4, 1], [2, 0, 3, 1]], np.float32)
+            served = tf.saved_model.load(os.path.join(folder, name)).signatures["serving_default"]
+            self.assertAllEqual(served(boxes=tf.constant(boxes))["kept"], [5, 6])
+
+    def test_ops_without_composition_are_all_named(self):
+        class Model(tf.Module):
+            @tf.function(input_signature=[tf.TensorSpec([1, 4, 4, 1])])
+            def gradient(self, features):
+                with tf.GradientTape() as tape:
+                    tape.watch(features)
+                    pooled = tfo.detection.roi_align(features, [[0.0, 0, 2, 2]], [0], 1)
+                    pooled += tfo.detection.roi_pool(features, [[0.0, 0, 2, 2]], [0], 1)
+                return tape.gradient(pooled, features)
+
+        model, standard = self._folder("model"), self._folder("standard")
+        tf.saved_model.save(Model(), model)
+        with self.assertRaisesRegex(
+            ValueError, "without a composition .*: TensorflowOps>RoiAlignGrad, TensorflowOps>RoiPoolGrad; gradients"
+        ):
+            tfo.export.to_standard_ops(model, standard)
+        self.assertFalse(os.path.exists(standard))
+
+    def test_bad_folders(self):
+        empty = self.create_tempdir().full_path
+        with self.assertRaisesRegex(ValueError, "saved_model_dir is '.*', expected the folder of a SavedModel"):
+            tfo.export.to_standard_ops(empty, self._folder("standard"))
+        _, model = self._detector()
+        with self.assertRaisesRegex(ValueError, "output_dir is '.*', expected a folder that is empty"):
+            tfo.export.to_standard_ops(model, model)
+
+    def test_every_op_but_gradients_has_a_composition(self):
+        registered = {kernel.op for kernel in kernels.get_all_registered_kernels().kernel}
+        names = {op.removeprefix(PREFIX) for op in registered if op.startswith(PREFIX)}
+        # Of gradients, of forward-mode differentiation, and of this package's version.
+        without = {name for name in names if name.endswith(("Grad", "Gradient", "Tangent")) or name == "BuildInfo"}
+        self.assertEqual(names - without, set(compositions()))
+
+
+if __name__ == "__main__":
+    tf.test.main()
