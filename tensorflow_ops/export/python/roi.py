@@ -1,7 +1,8 @@
 """Compositions of region pooling, the ops of tensorflow_ops/detection/cc/kernels/roi*.
 
 Where the features of all images and levels together have 2^31 pixels or more, indices overflow. A box whose index of an
-image is out of range pools zeros.
+image is out of range pools zeros. In a box of a million pixels, places of float32 samples are rounded by a tenth of a
+pixel, not always as the op rounds them, so maxima differ.
 """
 
 import functools
