@@ -26,7 +26,8 @@ def _value(attr: attr_value_pb2.AttrValue) -> Any:
     """Returns an attr's value as compositions take it."""
     kind = attr.WhichOneof("value")
     if kind == "list":
-        return [float(f) for f in attr.list.f] or list(attr.list.i) or [s.decode() for s in attr.list.s]
+        dtypes = [tf.as_dtype(t) for t in attr.list.type]
+        return dtypes or [float(f) for f in attr.list.f] or list(attr.list.i) or [s.decode() for s in attr.list.s]
     if kind == "s":
         return attr.s.decode()
     return tf.as_dtype(attr.type) if kind == "type" else getattr(attr, kind)
@@ -38,17 +39,26 @@ def _attrs(node, op_def) -> dict[str, Any]:
     return {attr.name: _value(given[attr.name]) for attr in op_def.attr}
 
 
-def _args(arg_defs, attrs) -> list[tuple[int, tf.DType]]:
-    """Returns the length and dtype of each input or output."""
-    return [
-        (attrs[arg.number_attr] if arg.number_attr else 1, tf.as_dtype(arg.type) if arg.type else attrs[arg.type_attr])
-        for arg in arg_defs
-    ]
+def _is_list(arg) -> bool:
+    return bool(arg.number_attr or arg.type_list_attr)
+
+
+def _args(arg_defs, attrs) -> list[list[tf.DType]]:
+    """Returns the dtypes of each input or output, one for each tensor."""
+
+    def dtypes(arg):
+        if arg.type_list_attr:
+            return attrs[arg.type_list_attr]
+        dtype = tf.as_dtype(arg.type) if arg.type else attrs[arg.type_attr]
+        return [dtype] * (attrs[arg.number_attr] if arg.number_attr else 1)
+
+    return [dtypes(arg) for arg in arg_defs]
 
 
 def composition_arguments(op_def, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the attrs that a composition takes by keyword: all but counts and dtypes, and what dtypes it names."""
-    kinds = {name for arg in [*op_def.input_arg, *op_def.output_arg] for name in (arg.type_attr, arg.number_attr)}
+    args = [*op_def.input_arg, *op_def.output_arg]
+    kinds = {name for arg in args for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)}
     named = inspect.signature(compositions()[op_def.name[len(PREFIX) :]].function).parameters
     return {name: value for name, value in attrs.items() if name not in kinds or name in named}
 
@@ -57,11 +67,9 @@ def _traced(op: str, op_def, attrs) -> tf.types.experimental.ConcreteFunction:
     """Traces an op's composition for its attrs."""
     registered = compositions()[op]
     specs = []
-    for arg, (count, dtype), rank in zip(
-        op_def.input_arg, _args(op_def.input_arg, attrs), registered.ranks, strict=True
-    ):
-        spec = tf.TensorSpec(None if rank is None else [None] * rank, dtype)
-        specs.append([spec] * count if arg.number_attr else spec)
+    for arg, dtypes, rank in zip(op_def.input_arg, _args(op_def.input_arg, attrs), registered.ranks, strict=True):
+        of_arg = [tf.TensorSpec(None if rank is None else [None] * rank, dtype) for dtype in dtypes]
+        specs.append(of_arg if _is_list(arg) else of_arg[0])
     options = composition_arguments(op_def, attrs)
     function = tf.function(lambda *inputs: registered.function(*inputs, **options), autograph=False)
     return function.get_concrete_function(*specs)
@@ -115,8 +123,8 @@ def _call(node, op_def, library: _Library) -> node_def_pb2.NodeDef:
     call.op = "StatefulPartitionedCall" if function.signature.is_stateful else "PartitionedCall"
     call.attr["f"].func.name = function.signature.name
     for types, args in (("Tin", op_def.input_arg), ("Tout", op_def.output_arg)):
-        for count, dtype in _args(args, attrs):
-            call.attr[types].list.type.extend([dtype.as_datatype_enum] * count)
+        for dtypes in _args(args, attrs):
+            call.attr[types].list.type.extend(dtype.as_datatype_enum for dtype in dtypes)
     for name, value in node.attr.items():
         if name.startswith("_"):
             call.attr[name].CopyFrom(value)
@@ -139,9 +147,9 @@ def _rewrite_nodes(nodes, library: _Library, counts: collections.Counter, keeps)
             continue
         op_def = op_def_registry.get(node.op)
         first_outputs[node.name], at = {}, 0
-        for arg, (count, _) in zip(op_def.output_arg, _args(op_def.output_arg, _attrs(node, op_def)), strict=True):
+        for arg, dtypes in zip(op_def.output_arg, _args(op_def.output_arg, _attrs(node, op_def)), strict=True):
             first_outputs[node.name][arg.name] = at
-            at += count
+            at += len(dtypes)
         counts[node.op] += 1
         node.CopyFrom(_call(node, op_def, library))
     return first_outputs
