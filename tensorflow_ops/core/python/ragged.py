@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
@@ -27,13 +28,12 @@ def on_flat_values(*names: str) -> Callable[[_Function], _Function]:
     """
 
     def decorate(function: _Function) -> _Function:
-        parameters = list(inspect.signature(function).parameters)
+        signature = inspect.signature(function)
 
         @functools.wraps(function)
         def call(*args, **kwargs):
             if autograph.is_among(tf.RaggedTensor, args, kwargs):
-                kwargs = dict(zip(parameters, args, strict=False)) | kwargs
-                return _call_on_flat_values(function, kwargs, names)
+                return _call_on_flat_values(function, signature.bind(*args, **kwargs).arguments, names)
             return function(*args, **kwargs)
 
         return cast(_Function, call)
@@ -44,34 +44,63 @@ def on_flat_values(*names: str) -> Callable[[_Function], _Function]:
 def _call_on_flat_values(function, kwargs, names):
     if kwargs.get("axis", -1) != -1:
         raise ValueError(f"axis is {kwargs['axis']}, expected -1: {' or '.join(names)} is a RaggedTensor")
-    found = [
-        (name, value)
-        for name in names
-        for value in tf.nest.flatten(kwargs.get(name))
-        if isinstance(value, tf.RaggedTensor)
-    ]
+    leaves = [(name, value) for name in names for value in tf.nest.flatten(kwargs.get(name))]
+    found = [(name, value) for name, value in leaves if isinstance(value, tf.RaggedTensor)]
     if not found:
         return function(**kwargs)
     first_name, first = found[0]
     checks = []
-    for name, value in found:
-        # Floats have the dim of a row's numbers, integers are a row's label.
-        if value.dtype.is_floating and value.flat_values.shape.rank == 1:
-            raise ValueError(f"{name} is a RaggedTensor of shape {value.shape}, expected a last dim of one size")
-        if value.ragged_rank != first.ragged_rank:
-            ranks = f"{value.ragged_rank} ragged dims, expected {first.ragged_rank}"
-            raise ValueError(f"{name} has {ranks}, those of {first_name}")
-        for ours, theirs in zip(value.nested_row_splits, first.nested_row_splits, strict=True):
-            if ours is not theirs:
-                message = f"{name} and {first_name} have rows of different lengths"
-                checks.append(tf.debugging.assert_equal(tf.cast(ours, theirs.dtype), theirs, message))
-    with tf.control_dependencies([check for check in checks if check is not None]):
+    for name, value in leaves:
+        rank = value.shape.rank if isinstance(value, tf.RaggedTensor | tf.Tensor) else np.ndim(value)
+        if isinstance(value, tf.RaggedTensor):
+            checks += _row_checks(name, value, first_name, first)
+        elif rank is not None and rank > first.flat_values.shape.rank:
+            raise ValueError(f"{name} is a dense tensor, expected a RaggedTensor, as {first_name} is")
+    with tf.control_dependencies(checks):
         flat = tf.nest.map_structure(_flat_values, {name: kwargs[name] for name in names if name in kwargs})
     return tf.nest.map_structure(first.with_flat_values, function(**(kwargs | flat)))
 
 
+def _row_checks(name, value, first_name, first):
+    """Returns assertions that a RaggedTensor has the rows of another one. Raises ValueError."""
+    # Floats have the dim of a row's numbers, integers are a row's label.
+    if value.dtype.is_floating and value.flat_values.shape.rank == 1:
+        raise ValueError(f"{name} is a RaggedTensor of shape {value.shape}, expected a last dim of one size")
+    if value.ragged_rank != first.ragged_rank:
+        ranks = f"{value.ragged_rank} ragged dims, expected {first.ragged_rank}"
+        raise ValueError(f"{name} has {ranks}, those of {first_name}")
+    message = f"{name} and {first_name} have rows of different lengths"
+    pairs = zip(value.nested_row_splits, first.nested_row_splits, strict=True)
+    checks = [
+        tf.debugging.assert_equal(tf.cast(ours, theirs.dtype), theirs, message)
+        for ours, theirs in pairs
+        if ours is not theirs
+    ]
+    return [check for check in checks if check is not None]
+
+
 def _flat_values(value):
     return tf.identity(value.flat_values) if isinstance(value, tf.RaggedTensor) else value
+
+
+def with_lengths_of(name, value, other_name, other):
+    """Returns a RaggedTensor, whose rows must be as long as another's; an op checks it when the values are used."""
+    lengths = value.row_lengths()
+    fit = lengths == tf.cast(other.row_lengths(), lengths.dtype)
+    # Not control dependencies: TensorFlow removes an op without side effects that has nothing else.
+    lengths = arguments.checked(f"the number of {name}", lengths, fit, f"that of {other_name}")
+    return tf.RaggedTensor.from_row_lengths(value.values[: tf.reduce_sum(lengths)], lengths, validate=False)
+
+
+def is_ragged_or_sparse(value):
+    """Returns whether the dense form of a value is as wide as its longest row, not as its caller pads."""
+    return isinstance(value, tf.RaggedTensor | tf.SparseTensor)
+
+
+def with_width(labels, width):
+    """Returns dense labels [N, T], cut or padded to a width: what lengths exclude does not matter."""
+    labels = labels[:, :width]
+    return tf.pad(labels, [[0, 0], [0, width - tf.shape(labels)[1]]])
 
 
 def padded(name, value, lengths_name, lengths, padding):

@@ -53,7 +53,11 @@ class FunctionsOfRowsTest(tf.test.TestCase, parameterized.TestCase):
             tape.watch(deep.flat_values)
             result = tfo.nn.softmax_entropy(deep)
         self.assertEqual(result.bounding_shape().numpy().tolist(), [2, 3, 5])
-        self.assertNotAllEqual(tape.gradient(result.flat_values, deep.flat_values), tf.zeros([9, 4]))
+        with tf.GradientTape() as of_rows:
+            of_rows.watch(deep.flat_values)
+            entropy = tfo.nn.softmax_entropy(deep.flat_values)
+        expected = of_rows.gradient(entropy, deep.flat_values)
+        self.assertAllEqual(tape.gradient(result.flat_values, deep.flat_values), expected)
 
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "axis is 0, expected -1: logits is a RaggedTensor"):
@@ -67,6 +71,10 @@ class FunctionsOfRowsTest(tf.test.TestCase, parameterized.TestCase):
             tfo.nn.label_log_prob(other, _LOGITS)
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "logits and labels have rows of different lengths"):
             tf.function(tfo.nn.label_log_prob)(other, _LOGITS)
+        with self.assertRaisesRegex(TypeError, "too many positional arguments"):
+            tfo.nn.softmax(_LOGITS, -1)
+        with self.assertRaisesRegex(ValueError, "boxes2 is a dense tensor, expected a RaggedTensor, as boxes1 is"):
+            tfo.detection.box_iou_loss(_LOGITS, _LOGITS.to_tensor())
         weight = tf.RaggedTensor.from_tensor(_WEIGHT)
         with self.assertRaisesRegex(ValueError, "weight is a RaggedTensor, expected a dense tensor"):
             tfo.nn.linear_cross_entropy(_LOGITS, weight, _LABELS)
@@ -124,6 +132,22 @@ class SequencesTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
             tfo.nn.crf_log_likelihood(other, _LOGITS, transitions)
 
+    def test_dense_tensors_padded_further(self):
+        transitions = tf.random.stateless_normal([4, 4], [1, 1])
+        logits = tf.pad(_LOGITS.to_tensor(), [[0, 0], [0, 3], [0, 0]])
+        expected = tfo.nn.crf_log_likelihood(_LABELS.to_tensor(), _LOGITS.to_tensor(), transitions, lengths=_LENGTHS)
+        for labels in (_LABELS, _LABELS.to_sparse()):
+            self.assertAllEqual(tfo.nn.crf_log_likelihood(labels, logits, transitions), expected)
+        padded = tf.pad(_LABELS.to_tensor(-1), [[0, 0], [0, 3]], constant_values=-1)
+        self.assertAllEqual(tfo.nn.crf_log_likelihood(padded, _LOGITS, transitions), expected)
+        layer = tfo.layers.CRF(4)
+        layer.build(logits.shape)
+        self.assertAllEqual(layer.loss(_LABELS, logits), layer.loss(padded, logits))
+        logits = self._logits(8, 4).to_tensor()
+        expected = tfo.nn.rnnt_loss(tf.pad(_LABELS.to_tensor(), [[0, 0], [0, 2]]), logits, _LENGTHS, [11] * 4)
+        self.assertAllEqual(tfo.nn.rnnt_loss(_LABELS, logits), expected)
+        self.assertAllEqual(tfo.losses.RNNT(reduction=None)(_LABELS, logits), expected)
+
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, r"label_lengths are None, expected lengths, or labels of at least two"):
             tfo.nn.ctc_loss([1, 2], tf.zeros([1, 3, 4]))
@@ -153,10 +177,18 @@ class LossesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(losses.row_lengths(), _LENGTHS)
         self.assertAllEqual(losses.values, loss(reduction=None)(*rows))
         other = tf.RaggedTensor.from_row_lengths(y_true.values, [3, 1, 4, 1])
+        for call in (loss(), tf.function(loss())):
+            message = r"the number of y_pred\[1\] is 0, expected that of"
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                call(other, y_pred)
+            message = "row length.* is 5, expected at most dim 1 of y_pred"
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                call(y_true, y_pred.to_tensor()[:, :4])
         with self.assertRaisesRegex(
-            tf.errors.InvalidArgumentError, r"the number of y_pred\[1\] is 0, expected that of"
+            (ValueError, tf.errors.InvalidArgumentError), "y_pred .*expected .*the RaggedTensor's N"
         ):
-            loss()(other, y_pred)
+            loss()(y_true, y_pred.to_tensor()[:2])
+        self.assertAllClose(loss()(y_true, y_pred, weights[:, np.newaxis]), loss()(y_true, y_pred, weights))
 
     def test_other_axes_are_refused(self):
         with self.assertRaisesRegex(ValueError, "axis is 1, expected -1: y_true or y_pred is a RaggedTensor"):

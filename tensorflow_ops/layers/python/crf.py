@@ -125,13 +125,16 @@ class CRF(keras.layers.Layer):
         Returns:
           [batch], in nats.
         """
-        if not isinstance(y_true, tf.RaggedTensor | tf.SparseTensor):
+        is_padded = not ragged.is_ragged_or_sparse(y_true)
+        if is_padded:
             y_true = arguments.dense_tensor("y_true", y_true)
         labels = y_true if y_true.dtype.is_integer else tf.cast(y_true, tf.int32)
         labels, lengths = ragged.padded("y_true", labels, "lengths", None, padding=-1)
         logits = arguments.dense_tensor("y_pred", y_pred)
         if self.num_tags == 1 and logits.shape.rank == 2:  # Keras drops an axis of size 1
             logits = logits[..., tf.newaxis]
+        if not is_padded:
+            labels = ragged.with_width(labels, tf.shape(logits)[1])
         logits, transitions, lengths = self._scores(logits, lengths)
         return -crf.crf_log_likelihood(labels, logits, transitions, lengths=lengths)
 

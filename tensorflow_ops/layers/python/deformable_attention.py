@@ -51,8 +51,8 @@ class MultiScaleDeformableAttention(keras.layers.Layer):
       values: [N, S, D], the pixels of all levels, row by row, a level after the other.
       spatial_shapes: [L, 2], (height, width) of each level; with XLA, constants. Pass a list
         by keyword.
-      values_mask: bool [N, S], or None: False for padding, whose values are 0. A Keras mask
-        of values is passed on.
+      values_mask: bool [N, S]: False for padding, whose values are 0. None: the
+        Keras mask of values, if it has one.
 
     Returns:
       [N, Q, D], in the layer's compute dtype.
@@ -84,7 +84,8 @@ class MultiScaleDeformableAttention(keras.layers.Layer):
             layer.build([None, None, inputs])
             return layer
 
-        of_places = {"dtype": self.variable_dtype, "kernel_initializer": "zeros"}
+        wide = arguments.at_least_float32(tf.as_dtype(self.variable_dtype)).name
+        of_places = {"dtype": wide, "kernel_initializer": "zeros"}
         first = keras.initializers.Constant(offsets.reshape([-1]))
         self.sampling_offsets = dense("sampling_offsets", 2 * places, size, bias_initializer=first, **of_places)
         self.attention_weights = dense("attention_weights", places, size, **of_places)
@@ -108,6 +109,7 @@ class MultiScaleDeformableAttention(keras.layers.Layer):
         reference = arguments.with_shape(
             "reference_points", reference, [None, None, levels, None], "[N, Q, L, 2] or [N, Q, L, 4]"
         )
+        text = arguments.shape_text(reference.shape)
         reference = reference[:, :, tf.newaxis, :, tf.newaxis, :]
         shapes = arguments.dense_tensor("spatial_shapes", spatial_shapes, dtype_hint=tf.int64)
         if reference.shape[-1] == 4:
@@ -116,7 +118,6 @@ class MultiScaleDeformableAttention(keras.layers.Layer):
             size = tf.cast(shapes[:, ::-1], wide)
             places = reference + offsets / size[:, tf.newaxis, :]
         else:
-            text = arguments.shape_text(reference_points.shape)
             raise ValueError(f"reference_points are {text}, expected [N, Q, L, 2] or [N, Q, L, 4]")
         samples = deformable_attention.multiscale_deformable_attention(values, shapes, places, weights)
         return self.output_proj(samples)

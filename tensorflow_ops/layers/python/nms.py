@@ -1,5 +1,6 @@
 """The Keras layer of multiclass_nms."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -29,7 +30,7 @@ class NMS(keras.layers.Layer):
 
     Args:
       iou_threshold: a number in [0, 1].
-      score_threshold: only scores strictly above it count. None: all.
+      score_threshold: only scores strictly above it count; it may be -infinity. None: all.
       max_outputs: the detections of an image, an int of at least 0.
       max_outputs_per_class: an int of at least 0. None: no limit.
       box_format: as for `tfo.detection.nms`.
@@ -52,7 +53,7 @@ class NMS(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         fits = {"expected": "a number in [0, 1]", "fits": lambda value: 0 <= value <= 1}
         self.iou_threshold = arguments.static_number("iou_threshold", iou_threshold, **fits)
-        if score_threshold is not None:
+        if score_threshold not in (None, -math.inf):
             score_threshold = arguments.static_number("score_threshold", score_threshold)
         if max_outputs_per_class is not None:
             max_outputs_per_class = arguments.static_int("max_outputs_per_class", max_outputs_per_class, 0)

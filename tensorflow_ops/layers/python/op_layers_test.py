@@ -145,6 +145,11 @@ class MultiScaleDeformableAttentionTest(tf.test.TestCase, parameterized.TestCase
         self.assertEqual(result.dtype, tf.bfloat16)
         self.assertAllClose(result, layer(*inputs, spatial_shapes=self._SHAPES), 0.05, 0.05)
 
+    def test_16_bit_variables(self):
+        inputs = self._QUERY, np.full([2, 5, 2, 2], 0.4, np.float32), self._VALUES
+        for dtype in ("float16", "bfloat16"):
+            self.assertEqual(self._layer(dtype=dtype)(*inputs, spatial_shapes=self._SHAPES).dtype, dtype)
+
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "query has 7 channels, expected a multiple of num_heads, 2"):
             tfo.layers.MultiScaleDeformableAttention(num_heads=2).build([None, None, 7])

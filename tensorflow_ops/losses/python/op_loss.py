@@ -74,16 +74,16 @@ def _rows(name, value, example):
     """Returns [K, ...] of a RaggedTensor [N, (R), ...], of [N, R, ...] padded, or of [N] for all of an example's."""
     if value is None:
         return None
-    lengths = example.row_lengths()
     if isinstance(value, tf.RaggedTensor):
         rows = ragged.rows(name, value, "[N, (R), ...]")
-        if value is example:
-            return rows
-        own = tf.cast(value.row_lengths(), lengths.dtype)
-        own = arguments.checked(f"the number of {name}", own, own == lengths, "that of the other RaggedTensor")
-        with tf.control_dependencies([own]):
-            return tf.identity(rows)
-    value = arguments.dense_tensor(name, value)
-    if value.shape.rank == 1:
-        return tf.repeat(value, lengths)
+        return (
+            rows if value is example else ragged.with_lengths_of(name, value, "the other RaggedTensor", example).values
+        )
+    lengths = example.row_lengths()
+    images = tf.cast(example.nrows(), tf.int32)
+    value = arguments.with_shape(name, arguments.dense_tensor(name, value), [images, ...], "the RaggedTensor's N")
+    if value.shape.rank == 1 or (name == "sample_weight" and value.shape[1:] == [1]):
+        return tf.repeat(tf.reshape(value, [-1]), lengths)
+    fit = lengths <= tf.shape(value, lengths.dtype)[1]
+    lengths = arguments.checked("the RaggedTensor's row length", lengths, fit, f"at most dim 1 of {name}")
     return tf.RaggedTensor.from_tensor(value, lengths).values

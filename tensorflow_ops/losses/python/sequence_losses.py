@@ -41,8 +41,8 @@ class _SequenceLoss(op_loss.OpLoss):
         self._check_jit()
         mask = getattr(y_pred, "_keras_mask", None)
         logits = self._logits(y_pred)
-        if isinstance(y_true, tf.RaggedTensor | tf.SparseTensor):
-            labels, label_lengths = ragged.padded("y_true", tf.cast(y_true, tf.int64), "lengths", None, padding=-1)
+        if ragged.is_ragged_or_sparse(y_true):
+            labels, label_lengths = tf.cast(y_true, tf.int64), None
         else:
             labels = tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64)
             label_lengths = self._label_lengths(labels, logits)

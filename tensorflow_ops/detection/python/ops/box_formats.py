@@ -18,9 +18,9 @@ def to_corners(boxes, box_format):
     if box_format not in _WITH_SIZES:
         return boxes, box_format
     corners = "yxyx" if box_format == "center_yxhw" else "xyxy"
-    if boxes.shape.rank == 0 or boxes.shape[-1:] not in ([4], [None]):
+    if not boxes.shape[-1:].is_compatible_with([4]):
         return boxes, corners  # for the op to refuse
-    places, sizes = boxes[..., :2], boxes[..., 2:]
+    places, sizes = tf.split(boxes, [2, 2], -1)
     if box_format != "xywh":
         places -= sizes / 2
     return tf.concat([places, places + sizes], -1), corners

@@ -95,7 +95,8 @@ def _dense(boxes, scores):
     """Returns boxes and scores with dims of one size: ragged ones are padded with scores that are dropped."""
     if isinstance(boxes, tf.RaggedTensor) and isinstance(scores, tf.RaggedTensor):
         ragged.rows("boxes", boxes, "[N, (K), 4]")
-        ragged.rows("scores", scores, "[N, (K)]; of classes [N, (K), C]")
+        values = _float_or_cast("scores", ragged.rows("scores", scores, "[N, (K)]; of classes [N, (K), C]"))
+        scores = ragged.with_lengths_of("scores", scores.with_values(values), "boxes", boxes)
         return boxes.to_tensor(), scores.to_tensor(np.nan)
     return boxes, scores
 

@@ -165,6 +165,15 @@ class ImagesTest(parameterized.TestCase, tf.test.TestCase):
             for ours, expected in zip(found, one, strict=True):
                 self.assertAllEqual(ours[i], expected[0])
 
+    def test_ragged_scores(self):
+        boxes = tf.RaggedTensor.from_row_lengths(tf.zeros([3, 4]), [1, 2])
+        self.assertEqual(nms(boxes, boxes.with_values([1, 2, 3]), 0.5).to_list(), [[0], [1, 0]])
+        other = tf.RaggedTensor.from_row_lengths([1.0, 2.0, 3.0], [2, 1])
+        for call in (nms, tf.function(nms)):
+            message = r"the number of scores\[0\] is 2, expected that of boxes"
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                call(boxes, other, 0.5)
+
     def test_no_images_and_no_boxes(self):
         self.assertEqual(nms(tf.zeros([0, 3, 4]), tf.zeros([0, 3]), 0.5).to_list(), [])
         self.assertEqual(nms(tf.zeros([2, 0, 4]), tf.zeros([2, 0]), 0.5).to_list(), [[], []])
@@ -198,6 +207,9 @@ class ImagesTest(parameterized.TestCase, tf.test.TestCase):
             -1,
         )
         self.assertAllEqual(nms(given, scores, 0.1, box_format=box_format), nms(boxes, scores, 0.1))
+        spec = tf.TensorSpec(None, tf.float32)
+        unknown = tf.function(lambda b: nms(b, scores, 0.1, box_format=box_format), input_signature=[spec])
+        self.assertAllEqual(unknown(given.astype(np.float32)), nms(boxes, scores, 0.1))
         found = tfo.detection.multiclass_nms(given[None], scores[None, :, None], box_format=box_format, max_outputs=5)
         self.assertAllEqual(found.boxes[0], tf.gather(given, found.indices[0]))
         iou = tfo.detection.box_iou(boxes[:5], boxes)

@@ -136,8 +136,7 @@ def _boxes_and_images(boxes, box_indices, features):
         if box_indices is None:
             images = boxes.nrows(tf.int32)
             images = arguments.checked("dim 0 of boxes", images, images == tf.shape(features)[0], "features' N")
-            with tf.control_dependencies([images]):
-                return rows, tf.cast(boxes.value_rowids(), tf.int32), boxes.with_values
+            return rows, tf.repeat(tf.range(images), boxes.row_lengths()), boxes.with_values
         boxes = "a RaggedTensor"
     else:
         boxes = arguments.cast_tensor("boxes", boxes, dtype)

@@ -122,8 +122,9 @@ class BoxFormsTest(tf.test.TestCase, parameterized.TestCase):
         ({"boxes": _BOXES, "normalized": 1}, "normalized is 1, expected True or False"),
     )
     def test_errors(self, arguments, message):
-        with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
-            tfo.detection.roi_align(_MAP, **{"output_size": 2, **arguments})
+        for call in (tfo.detection.roi_align, tf.function(tfo.detection.roi_align)):
+            with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
+                call(_MAP, **{"output_size": 2, **arguments})
 
 
 if __name__ == "__main__":

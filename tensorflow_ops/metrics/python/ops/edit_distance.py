@@ -97,7 +97,7 @@ class EditDistance(keras.metrics.Metric):
         self._errors = self.add_variable((), "zeros", "float64", name="errors")
         self._total = self.add_variable((), "zeros", "float64", name="total")
 
-    @autograph.not_converted
+    @autograph.marked
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: None = None) -> None:
         """Adds sequences; the class describes the arguments."""
         metric_arguments.check_update(self, sample_weight)
@@ -116,7 +116,7 @@ class EditDistance(keras.metrics.Metric):
             self._errors.assign_add(tf.reduce_sum(errors))
             self._total.assign_add(total)
 
-    @autograph.not_converted
+    @autograph.marked
     def merge_state(self, metrics: Any) -> None:
         """Adds the sequences of other metrics of the same normalization."""
         for other in metrics:
@@ -126,7 +126,7 @@ class EditDistance(keras.metrics.Metric):
             self._errors.assign_add(other._errors)
             self._total.assign_add(other._total)
 
-    @autograph.not_converted
+    @autograph.marked
     def result(self) -> tf.Tensor:
         """Returns the rate, a scalar of the metric's dtype: 0 before the first sequence."""
         # Without tokens in references, the number of errors.

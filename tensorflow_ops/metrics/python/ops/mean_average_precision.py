@@ -148,7 +148,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
         """The ranges of areas by name."""
         return dict(self._ranges)
 
-    @autograph.not_converted
+    @autograph.marked
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: None = None) -> None:
         """Adds images; the class describes the arguments."""
         metric_arguments.check_update(self, sample_weight)
@@ -187,7 +187,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
             self._objects.append(classes=tf.gather_nd(truth.classes, objects), counts=tf.gather_nd(counts, objects))
             self._updates.assign_add(1)
 
-    @autograph.not_converted
+    @autograph.marked
     def merge_state(self, metrics: Iterable["MeanAveragePrecision"]) -> None:
         """Adds the images of other metrics of the same options, behind its own."""
         options = self._options()
@@ -205,7 +205,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
         self._updates.assign(0)
         self._last.assign(-tf.ones_like(self._last))
 
-    @autograph.not_converted
+    @autograph.marked
     def result(self) -> dict[str, tf.Tensor]:
         """Returns the numbers by name: scalars of the metric's dtype."""
 
@@ -223,7 +223,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
             numbers = tf.unstack(tf.cast(last, self.dtype))
         return dict(zip(self._slices(), numbers, strict=True))
 
-    @autograph.not_converted
+    @autograph.marked
     def per_class(self) -> dict[str, tf.Tensor]:
         """Returns the numbers of each of K classes, [K], and "classes", int64 [K]: those with objects, rising."""
         with tf.device("CPU:0"):

@@ -85,13 +85,16 @@ def crf_log_likelihood(
         "labels[0, 1] is 9, expected [0, 4)" and lengths out of their range (a GPU makes that
         example's result and gradient NaN).
     """
-    labels, label_lengths = ragged.padded("labels", labels, "lengths", lengths, padding=-1)
     are_ragged = isinstance(logits, tf.RaggedTensor)
+    cuts = are_ragged or ragged.is_ragged_or_sparse(labels)
+    labels, label_lengths = ragged.padded("labels", labels, "lengths", lengths, padding=-1)
     logits, transitions, lengths = _scores(logits, transitions, lengths if are_ragged else label_lengths)
     if are_ragged:
         fit = tf.cast(label_lengths, lengths.dtype) == lengths
         lengths = arguments.checked("the frames of logits", lengths, fit, "as many as labels")
     labels = nn_arguments.integers("labels", labels)
+    if cuts:
+        labels = ragged.with_width(labels, tf.shape(logits)[1])
     return ops.tensorflow_ops_crf_log_likelihood(labels, logits, transitions, lengths, name=name)
 
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import autograph
+from tensorflow_ops.core.python import autograph, ragged
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import sequence_arguments
@@ -60,5 +60,9 @@ def rnnt_loss(
         "labels[0, 1] is 9, expected [0, 4)" and lengths out of their ranges (a GPU makes
         that example's loss and gradient NaN).
     """
+    is_padded = not ragged.is_ragged_or_sparse(labels)
     inputs, attrs = sequence_arguments.loss_inputs(labels, logits, label_lengths, logit_lengths, blank_index)
-    return ops.tensorflow_ops_rnnt_loss(*inputs, name=name, **attrs).loss
+    labels, logits, *lengths = inputs
+    if not is_padded and logits.shape.rank == 4:
+        labels = ragged.with_width(labels, tf.shape(logits)[2] - 1)
+    return ops.tensorflow_ops_rnnt_loss(labels, logits, *lengths, name=name, **attrs).loss
