@@ -1,4 +1,4 @@
-"""TensorFlow's source, which the workspace declares as TF Serving does, instead of an installed TensorFlow."""
+"""Uses TensorFlow's source, which a workspace such as TF Serving's declares, in place of an installed TensorFlow."""
 
 _BUILD = """
 package(default_visibility = ["//visibility:public"])

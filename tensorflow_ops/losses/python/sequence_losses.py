@@ -80,8 +80,8 @@ class CTC(_SequenceLoss):
 
     y_true is [batch, max labels], of integers or of floats with integer values, padded
     with negative numbers or with blanks; or a RaggedTensor or SparseTensor. y_pred is
-    [batch, frames, classes], before the softmax; the frames that a Keras mask includes come
-    first, without a mask all frames count.
+    [batch, frames, classes], before the softmax; the frames that a Keras mask includes
+    come first, without a mask all frames count.
 
     Args:
       blank_index: the class of blank, or -1: the last class.

@@ -87,11 +87,11 @@ def box_iou(
       boxes2: [..., M, 4] (or 5), with the leading dims of boxes1.
       mode: "iou", "giou", "diou" or "ciou".
       box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), "xywh" = (x1, y1,
-        width, height), "center_xywh" or "center_yxhw"; for modes "iou" and "giou" also the
-        fractions of an image "rel_xyxy", "rel_yxyx", "rel_xywh" and "rel_center_xywh"; for
-        mode "iou" also "cxcywhr" = (cx, cy, w, h, degrees): rotated about its centre,
-        positive degrees counter-clockwise, seen with y pointing down. w or h not above 0
-        gives 0.
+        width, height), "center_xywh" or "center_yxhw"; for modes "iou" and "giou" also
+        the fractions of an image "rel_xyxy", "rel_yxyx", "rel_xywh" and
+        "rel_center_xywh"; for mode "iou" also "cxcywhr" = (cx, cy, w, h, degrees):
+        rotated about its centre, positive degrees counter-clockwise, seen with y pointing
+        down. w or h not above 0 gives 0.
       name: name of the op.
 
     Returns:
@@ -134,9 +134,9 @@ def box_iou_loss(
     array([0. , 1.2], dtype=float32)
 
     Args:
-      boxes1: [..., 4], or a RaggedTensor [N, (R), 4]; float32 or float64, other numbers are
-        cast to float32 (to float64 if the other boxes are). A box that is not finite gives
-        NaN, and no gradient; an inverted side counts as 0.
+      boxes1: [..., 4], or a RaggedTensor [N, (R), 4]; float32 or float64, other numbers
+        are cast to float32 (to float64 if the other boxes are). A box that is not finite
+        gives NaN, and no gradient; an inverted side counts as 0.
       boxes2: [..., 4], with leading dims that broadcast with those of boxes1, ragged as
         boxes1 is.
       mode: "iou", "giou", "diou" or "ciou".
@@ -145,8 +145,8 @@ def box_iou_loss(
 
     Returns:
       [...], the broadcast dims, for ragged boxes a RaggedTensor [N, (R)]; float32, or
-      float64 if any boxes are float64. Differentiable once in both boxes, with the gradients
-      of `box_iou`.
+      float64 if any boxes are float64. Differentiable once in both boxes, with the
+      gradients of `box_iou`.
 
     Raises:
       ValueError: an unknown option, a shape that does not fit.

@@ -165,16 +165,17 @@ def nms(
         -infinity. None: all.
       max_outputs: an int or int tensor, at least 0: at most so many boxes are kept.
         None: all.
-      box_format: "xyxy" for (x1, y1, x2, y2), "yxyx" for (y1, x1, y2, x2), "xywh" for (x1,
-        y1, width, height), "center_xywh" or "center_yxhw"; "rel_xyxy", "rel_yxyx",
+      box_format: "xyxy" for (x1, y1, x2, y2), "yxyx" for (y1, x1, y2, x2), "xywh" for
+        (x1, y1, width, height), "center_xywh" or "center_yxhw"; "rel_xyxy", "rel_yxyx",
         "rel_xywh" or "rel_center_xywh" for fractions of an image; "cxcywhr" for rotated
-        boxes (cx, cy, w, h, degrees), counter-clockwise positive seen with y pointing down.
+        boxes (cx, cy, w, h, degrees), counter-clockwise positive seen with y pointing
+        down.
       name: name of the op.
 
     Returns:
-      int32 [M]: the indices of the kept boxes, by falling score; for the boxes of N images
-      a RaggedTensor [N, (M)] (`.to_tensor(-1)` pads it). No gradient: gather
-      boxes and scores with them. The data decide M, so XLA cannot compile it; see
+      int32 [M]: the indices of the kept boxes, by falling score; for the boxes of N
+      images a RaggedTensor [N, (M)] (`.to_tensor(-1)` pads it). No gradient: gather boxes
+      and scores with them. The data decide M, so XLA cannot compile it; see
       `multiclass_nms` for a fixed size.
 
     Raises:
@@ -323,7 +324,8 @@ def multiclass_nms(
 
     Args:
       boxes: float [N, K, 4], or [N, K, C, 4] for boxes of each class; last dim 5 with
-        box_format "cxcywhr". A RaggedTensor [N, (K), 4] or [N, (K), C, 4] with ragged scores.
+        box_format "cxcywhr". A RaggedTensor [N, (K), 4] or [N, (K), C, 4] with ragged
+        scores.
       scores: float [N, K, C], or a RaggedTensor [N, (K), C].
       iou_threshold: a number in [0, 1].
       score_threshold: only scores strictly above it count. None: all.

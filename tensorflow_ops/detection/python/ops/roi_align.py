@@ -76,13 +76,13 @@ def roi_align(
       box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), "xywh" = (x1, y1,
         width, height), "center_xywh" or "center_yxhw", around the centre; "rel_xyxy",
         "rel_yxyx", "rel_xywh" and "rel_center_xywh" imply normalized=True.
-      normalized: True: boxes are fractions of the image, whose corners are (0, 0) and
-        (1, 1); spatial_scale must be 1.
+      normalized: True: boxes are fractions of the area that features cover, which is the
+        image where its sides are multiples of the stride; spatial_scale must be 1.
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they are;
-        features' dtype. Differentiable in features, to
+      [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they
+        are; features' dtype. Differentiable in features, to
       any order, and in boxes, for a fixed number of samples, to first order, and in forward
       mode: a derivative of the gradient to boxes raises LookupError. With mode="max" each
       bin's gradients are those of its largest sample.
@@ -174,13 +174,13 @@ def multiscale_roi_align(
       box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), "xywh" = (x1, y1,
         width, height), "center_xywh" or "center_yxhw", around the centre; "rel_xyxy",
         "rel_yxyx", "rel_xywh" and "rel_center_xywh" imply normalized=True.
-      normalized: True: boxes are fractions of the image, whose corners are (0, 0) and
-        (1, 1): strides[0] times the first map.
+      normalized: True: boxes are fractions of the area that the first map covers, which
+        is the image where its sides are multiples of strides[0].
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they are;
-        features' dtype. Differentiable in features, to
+      [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they
+        are; features' dtype. Differentiable in features, to
       any order, and in boxes, for a fixed level and number of samples, to first order, and
       in forward mode: a derivative of the gradient to boxes raises LookupError.
 

@@ -122,13 +122,13 @@ def roi_pool(
       box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), "xywh" = (x1, y1,
         width, height), "center_xywh" or "center_yxhw", around the centre; "rel_xyxy",
         "rel_yxyx", "rel_xywh" and "rel_center_xywh" imply normalized=True.
-      normalized: True: boxes are fractions of the image, whose corners are (0, 0) and
-        (1, 1); spatial_scale must be 1.
+      normalized: True: boxes are fractions of the area that features cover, which is the
+        image where its sides are multiples of the stride; spatial_scale must be 1.
       name: name of the op.
 
     Returns:
-      [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they are;
-        features' dtype; 0 for a bin without pixels.
+      [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they
+        are; features' dtype; 0 for a bin without pixels.
       Differentiable in features, to any order; boxes and indices have no gradient.
 
     Raises:

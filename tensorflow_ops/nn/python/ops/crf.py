@@ -63,10 +63,9 @@ def crf_log_likelihood(
       labels: [batch, max frames], each frame's tag, int32 or int64; within the example's
         length in [0, tags), beyond it anything. A RaggedTensor [batch, (frames)], or a
         SparseTensor.
-      logits: [batch, max frames, tags], or a RaggedTensor [batch, (frames), tags]: float16,
-        bfloat16, float32 or float64. -inf forbids
-        a tag. A NaN or +inf makes its example's result NaN; beyond the example's length it
-        changes nothing.
+      logits: [batch, max frames, tags], or a RaggedTensor [batch, (frames), tags]:
+        float16, bfloat16, float32 or float64. -inf forbids a tag. A NaN or +inf makes its
+        example's result NaN; beyond the example's length it changes nothing.
       transitions: [tags, tags], from the row's tag to the column's; cast to float32, for
         float64 logits to float64. -inf forbids a transition.
       lengths: [batch], the frames of each example, in [0, max frames], int32 or int64. None:
@@ -114,9 +113,9 @@ def crf_decode(
     (array([[1, 1, 1]], dtype=int32), array([3.], dtype=float32))
 
     Args:
-      logits: [batch, max frames, tags], or a RaggedTensor [batch, (frames), tags]: float16,
-        bfloat16, float32 or float64. NaN counts as
-        -inf, here and in transitions.
+      logits: [batch, max frames, tags], or a RaggedTensor [batch, (frames), tags]:
+        float16, bfloat16, float32 or float64. NaN counts as -inf, here and in
+        transitions.
       transitions: [tags, tags], from the row's tag to the column's; cast to float32, for
         float64 logits to float64.
       lengths: [batch], the frames of each example, in [0, max frames], int32 or int64. None:
@@ -154,9 +153,9 @@ def crf_marginals(
             [0.9, 0.1]]], dtype=float32)
 
     Args:
-      logits: [batch, max frames, tags], or a RaggedTensor [batch, (frames), tags]: float16,
-        bfloat16, float32 or float64. -inf forbids
-        a tag. A NaN or +inf makes its example's result NaN.
+      logits: [batch, max frames, tags], or a RaggedTensor [batch, (frames), tags]:
+        float16, bfloat16, float32 or float64. -inf forbids a tag. A NaN or +inf makes its
+        example's result NaN.
       transitions: [tags, tags], from the row's tag to the column's; cast to float32, for
         float64 logits to float64. -inf forbids a transition.
       lengths: [batch], the frames of each example, in [0, max frames], int32 or int64. None:

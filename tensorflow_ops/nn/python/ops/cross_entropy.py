@@ -69,10 +69,11 @@ def softmax_cross_entropy(
       labels: of logits' shape, or of one that broadcasts to it; other dtypes are cast to
         logits'. They need not sum to 1. A NaN makes its own row's loss and gradient to
         logits NaN.
-      logits: [..., classes], or with classes on another axis; float16, bfloat16,
-        float32 or float64. A class at -inf, a mask, adds 0 if t is 0, else makes the loss
-        +inf; its gradient is -t. A row with all classes at -inf has loss +inf, or 0 if
-        all t are 0, and gradient 0. A NaN or +inf makes its own row NaN.
+      logits: [..., classes], also ragged before the classes, or with classes on another
+        axis; float16, bfloat16, float32 or float64. A class at -inf, a mask, adds 0 if t
+        is 0, else makes the loss +inf; its gradient is -t. A row with all classes at -inf
+        has loss +inf, or 0 if all t are 0, and gradient 0. A NaN or +inf makes its own
+        row NaN.
       axis: the axis of classes.
       label_smoothing: e, in [0, 1].
       class_weights: weights w [classes] of the terms, or None: the loss is -sum w t log p,
@@ -197,12 +198,13 @@ def sparse_softmax_cross_entropy(
     recomputes probabilities from two of them; ignore_index, label_smoothing, z_loss.
 
     Args:
-      labels: [...], each row's class, in [0, classes) or ignore_index; int32 or int64.
-        Smaller integers are cast to int32, uint32 to int64.
-      logits: [..., classes], or with classes on another axis; float16, bfloat16, float32 or
-        float64. A class at -inf, a mask, has probability 0 and gradient 0 if t is 0; else
-        the loss is +inf and the gradient -t. A row with all classes at -inf has loss +inf
-        and gradient 0. A NaN or +inf makes its own row NaN.
+      labels: [...], ragged as logits are: each row's class, in [0, classes) or
+        ignore_index; int32 or int64. Smaller integers are cast to int32, uint32 to int64.
+      logits: [..., classes], also ragged before the classes, or with classes on another
+        axis; float16, bfloat16, float32 or float64. A class at -inf, a mask, has
+        probability 0 and gradient 0 if t is 0; else the loss is +inf and the gradient -t.
+        A row with all classes at -inf has loss +inf and gradient 0. A NaN or +inf makes
+        its own row NaN.
       axis: the axis of classes in logits; labels do not have it.
       ignore_index: the label of rows with loss 0 and gradient 0, whatever their logits.
       label_smoothing: e, in [0, 1].
@@ -254,11 +256,12 @@ def label_log_prob(labels: TensorLike, logits: TensorLike, *, name: str | None =
     ['-2.06e-09', '-0.693']
 
     Args:
-      labels: [...], each row's class, in [0, classes); int32 or int64. Smaller integers
-        are cast to int32, uint32 to int64.
-      logits: [..., classes], float16, bfloat16, float32 or float64. A label at -inf has
-        log-probability -inf; so has any label in a row with all classes at -inf, whose
-        gradient is 0. A NaN or +inf makes its own row NaN.
+      labels: [...], ragged as logits are: each row's class, in [0, classes); int32 or
+        int64. Smaller integers are cast to int32, uint32 to int64.
+      logits: [..., classes], also ragged before the classes; float16, bfloat16, float32
+        or float64. A label at -inf has log-probability -inf; so has any label in a row
+        with all classes at -inf, whose gradient is 0. A NaN or +inf makes its own row
+        NaN.
       name: name of the op.
 
     Returns:

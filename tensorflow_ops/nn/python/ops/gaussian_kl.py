@@ -38,9 +38,9 @@ def gaussian_kl(
     -110.)
 
     Args:
-      q: a pair (mean, log_variance), each [..., dims], or with dims on another axis;
-        float16, bfloat16, float32 or float64, both of one dtype; a Python number takes
-        the other's dtype.
+      q: a pair (mean, log_variance), each [..., dims], also ragged before dims, or with
+        dims on another axis; float16, bfloat16, float32 or float64, both of one dtype; a
+        Python number takes the other's dtype.
       p: like q, cast to q's dtype; None is the unit Gaussian. All shapes are broadcast
         against each other.
       axis: the axis of dimensions, of the broadcast shape.

@@ -83,11 +83,11 @@ def linear_cross_entropy(
     chunks in memory.
 
     Args:
-      features: [..., D], float16, bfloat16, float32 or float64.
+      features: [..., D], also ragged before D; float16, bfloat16, float32 or float64.
       weight: [D, V], as the kernel of a `keras.layers.Dense`. Another float dtype is cast
         to features'; its gradient has its own dtype.
-      labels: [...], each row's class, in [0, V) or ignore_index; int32 or int64. Smaller
-        integers are cast to int32, uint32 to int64.
+      labels: [...], ragged as features are: each row's class, in [0, V) or ignore_index;
+        int32 or int64. Smaller integers are cast to int32, uint32 to int64.
       bias: [V], or None; cast as weight is.
       ignore_index: the label of rows with loss 0 and gradient 0.
       label_smoothing: see `sparse_softmax_cross_entropy`.

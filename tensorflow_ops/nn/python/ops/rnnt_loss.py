@@ -38,9 +38,10 @@ def rnnt_loss(
       labels: [batch, max labels], int32 or int64; within the example's length in
         [0, classes) and not blank_index, beyond it anything. A RaggedTensor [batch,
         (labels)], or a SparseTensor.
-      logits: [batch, max frames, max labels + 1, classes], frames may be ragged, before the
-        softmax: float16, bfloat16, float32 or float64. -inf forbids a class. A NaN or +inf makes its
-        example's loss and gradient NaN; beyond the example's lengths it changes nothing.
+      logits: [batch, max frames, max labels + 1, classes], frames may be ragged, before
+        the softmax: float16, bfloat16, float32 or float64. -inf forbids a class. A NaN or
+        +inf makes its example's loss and gradient NaN; beyond the example's lengths it
+        changes nothing.
       label_lengths: [batch], the labels of each example, in [0, max labels]; int32 or
         int64. None: those of ragged labels, or the labels before the first negative one.
       logit_lengths: [batch], the frames of each example, in [1, max frames]. None: those

@@ -22,10 +22,10 @@ def softmax(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> t
     Learning", 2016), so that nothing overflows.
 
     Args:
-      logits: [..., classes], or with classes on another axis; float16, bfloat16,
-        float32 or float64. A class at -inf, a mask, has probability 0 and gradient 0.
-        In a row with all classes at -inf, all probabilities and gradients are 0. A NaN
-        or +inf makes its own row NaN.
+      logits: [..., classes], also ragged before the classes, or with classes on another
+        axis; float16, bfloat16, float32 or float64. A class at -inf, a mask, has
+        probability 0 and gradient 0. In a row with all classes at -inf, all probabilities
+        and gradients are 0. A NaN or +inf makes its own row NaN.
       axis: the axis of classes.
       name: name of the op.
 
@@ -55,10 +55,10 @@ def log_prob_from_logits(logits: TensorLike, *, axis: int = -1, name: str | None
     returns 0 for all classes of a row beside one with large logits.)
 
     Args:
-      logits: [..., classes], or with classes on another axis; float16, bfloat16,
-        float32 or float64. A class at -inf, a mask, has log-probability -inf. So has
-        each class of a row with all classes at -inf. A NaN or +inf makes its own row
-        NaN.
+      logits: [..., classes], also ragged before the classes, or with classes on another
+        axis; float16, bfloat16, float32 or float64. A class at -inf, a mask, has
+        log-probability -inf. So has each class of a row with all classes at -inf. A NaN
+        or +inf makes its own row NaN.
       axis: the axis of classes.
       name: name of the op.
 
@@ -89,10 +89,10 @@ def softmax_entropy(logits: TensorLike, *, axis: int = -1, name: str | None = No
     -p (log p + entropy).
 
     Args:
-      logits: [..., classes], or with classes on another axis; float16, bfloat16,
-        float32 or float64. A class at -inf, a mask, adds nothing and has gradient 0. A
-        row with all classes at -inf has entropy 0 and gradient 0. A NaN or +inf makes
-        its own row NaN.
+      logits: [..., classes], also ragged before the classes, or with classes on another
+        axis; float16, bfloat16, float32 or float64. A class at -inf, a mask, adds nothing
+        and has gradient 0. A row with all classes at -inf has entropy 0 and gradient 0. A
+        NaN or +inf makes its own row NaN.
       axis: the axis of classes.
       name: name of the op.
 

@@ -21,9 +21,9 @@ struct AveragePrecisionArgs {
   double* recall;                   // [classes, areas, limits, thresholds]
 };
 
-// precision: by falling score, in order of equal ones, the mean over the recall
-// thresholds of the best precision at that recall or a higher one, 0 at recalls
-// that are not reached; of detections of all ranks. recall: right detections
+// precision: sorts all detections by falling score, equal ones in order. The
+// mean, over the recall thresholds, of the best precision at that recall or a
+// higher one; 0 where no recall reaches it. recall: right detections
 // per object. Both are -1 without objects.
 Error AveragePrecision(const Cpu& cpu, const AveragePrecisionArgs& args);
 

@@ -34,7 +34,7 @@ double MeanPrecision(std::vector<double>* wrong_before, double objects,
     }
     if (first < right) sum += best[first];
   }
-  return sum / args.recalls;
+  return args.recalls > 0 ? sum / args.recalls : 0;
 }
 
 // The results of one class from its detections by falling score.

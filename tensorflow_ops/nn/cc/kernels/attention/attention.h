@@ -17,8 +17,8 @@ struct AttentionSpec {
   int64_t batch;
   // Of an example; of the longest, if the tensors are ragged.
   int64_t queries, keys;
-  // key_heads divides heads: query head n reads key head n / (heads /
-  // key_heads).
+  // Both at least 1. key_heads divides heads: query head n reads key head
+  // n / (heads / key_heads).
   int64_t heads, key_heads;
   int64_t depth, value_depth;
   double scale;
@@ -43,6 +43,7 @@ struct AttentionOperands : AttentionSpec {
   // [batch + 1]: where the rows of examples begin, if ragged; or null.
   const int64_t *query_splits, *key_splits;
   // [batch]: the queries and keys of examples that are not ragged; null: all.
+  // In [0, queries] and [0, keys].
   const int32_t *lengths, *key_lengths;
   // [batch]: query t has the position t + offset. Null: the last query is
   // beside the last key.
@@ -84,15 +85,16 @@ struct AttentionGradArgs : AttentionOperands<T> {
 // is the sum of e^(s - lse) * value, lse = log(sum of e^s + e^sink). A pair
 // whose score is -inf adds nothing, whatever its key and value hold. Without
 // any other pair, and beyond lengths, the output is 0; lse is then the sink, or
-// -inf. NaN or +inf among the scores of a query make its row NaN.
+// -inf. NaN or +inf among the scores of a query make its row NaN. Sums are of
+// weights up to e^8: values above 1e34 over the number of keys may overflow.
 //
 // Dropout (attention_dropout.h) drops weights e^(s - lse) and scales the
 // others, after lse.
 template <typename T>
 Error Attention(const Cpu& cpu, const AttentionArgs<T>& args);
 
-// Writes all gradients, also those of log_sum_exp. A pair of weight 0 passes
-// none.
+// Writes the gradients along d_output and, unless it is null, d_log_sum_exp. A
+// pair of weight 0 passes none.
 template <typename T>
 Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args);
 

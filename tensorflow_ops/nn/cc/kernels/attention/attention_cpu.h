@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/buffer.h"
@@ -118,6 +119,10 @@ class PanelScores {
       end_[i] = static_cast<C>(end);
       all &= begin == 0 && end == count;
     }
+    // All lanes decide when sums are corrected, so none keeps the span of an
+    // earlier panel, which the number of threads chooses.
+    std::fill(begin_ + panel.count, std::end(begin_), C{0});
+    std::fill(end_ + panel.count, std::end(end_), C{0});
     if (!all) {
       options_.begin = begin_;
       options_.end = end_;
@@ -159,7 +164,7 @@ class PanelScores {
   const AttentionOperands<T>& args_;
   const int64_t columns_;
   const Buffer<C> added_;
-  // Lanes beyond the panel see nothing.
+  // Lanes beyond the panel: 0.
   C begin_[kMaxPanelColumns] = {}, end_[kMaxPanelColumns] = {};
   ScoreOptions<C> options_;
 };
@@ -283,7 +288,7 @@ class Summands {
   std::vector<int64_t> wild_;
 };
 
-// What Dropout adds to a kernel: nothing if there is none.
+// The dropout; threshold 0 if there is none, and then the seed is not read.
 template <typename T>
 AttentionDropout DropoutOf(const AttentionOperands<T>& args) {
   if (args.dropout == 0) return {};

@@ -20,8 +20,8 @@ struct AttentionDropout {
 inline constexpr int64_t kDropoutKeys = 8;  // of one counter
 
 // The multipliers of Philox4x32, and what each round adds to its key.
-inline constexpr uint32_t kPhiloxMultipliers[2] = {0xD2511F53, 0xCD9E8D57};
-inline constexpr uint32_t kPhiloxKeys[2] = {0x9E3779B9, 0xBB67AE85};
+static constexpr uint32_t kPhiloxMultipliers[2] = {0xD2511F53, 0xCD9E8D57};
+static constexpr uint32_t kPhiloxKeys[2] = {0x9E3779B9, 0xBB67AE85};
 
 // 65536 / (65536 - threshold), or 0 if all are dropped.
 TFO_HOST_DEVICE static inline double KeptFactor(

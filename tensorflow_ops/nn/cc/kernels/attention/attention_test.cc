@@ -444,6 +444,15 @@ void CheckSizes() {
   Check(MakeProblem<T>({1, 9, 12, 2, 2, 300, 270}));
 }
 
+// Lanes beyond a panel must not decide when sums are corrected.
+TFO_TEST(Attention, PartialPanelsDoNotDependOnThreads) {
+  Problem<float> p = MakeProblem<float>({1, 40, 230, 2, 2, 8, 8});
+  for (float& x : p.query) x *= 3;
+  p.spec.left = 11;
+  p.query_offset = {0};
+  Check(p);
+}
+
 TFO_TEST(Attention, EqualsDoubleLoops) {
   CheckSizes<float>();
   CheckSizes<double>();
