@@ -26,8 +26,7 @@ class Composition(NamedTuple):
     """The function of an op, and what tracing it needs to know."""
 
     # Takes an op's inputs in order, a list of inputs as a list, and by keyword its attrs, but those of types and counts
-    # only if it names them; returns a tensor, or a tuple in the order of the outputs. It raises ValueError for a value
-    # of an attr that it lacks.
+    # only if it names them; returns a tensor, or a tuple in the order of the outputs.
     function: Callable
     # The rank of each input; None where it varies. Lists have one rank for all.
     ranks: Sequence[int | None]

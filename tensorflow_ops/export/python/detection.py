@@ -1,5 +1,6 @@
 """Compositions of overlap and suppression of boxes, ops of tensorflow_ops/detection/. Region pooling is in roi.py."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -7,10 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.export.python.compositions import composition
-
-
-def _finite(x):
-    return tf.equal(x - x, 0)
+from tensorflow_ops.export.python.nn import finite
 
 
 def _ratio(n, d):
@@ -49,7 +47,7 @@ class _Box(NamedTuple):
 
     @property
     def is_finite(self):
-        return _finite(self.x1) & _finite(self.y1) & _finite(self.x2) & _finite(self.y2)
+        return finite(self.x1) & finite(self.y1) & finite(self.x2) & finite(self.y2)
 
     @property
     def has_extent(self):
@@ -134,8 +132,8 @@ class _RotatedBox(NamedTuple):
 
     @property
     def is_finite(self):
-        finite = _finite(self.cx) & _finite(self.cy) & _finite(self.width) & _finite(self.height)
-        return finite & _finite(self.degrees)
+        numbers = self.cx, self.cy, self.width, self.height, self.degrees
+        return functools.reduce(tf.logical_and, map(finite, numbers))
 
     @property
     def has_extent(self):

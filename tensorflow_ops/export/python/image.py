@@ -8,6 +8,7 @@ import functools
 import tensorflow as tf
 
 from tensorflow_ops.export.python.compositions import composition
+from tensorflow_ops.export.python.nn import widened
 
 # ---- grid_sample
 
@@ -139,13 +140,11 @@ def _grid_sample(features, grid, *, mode, padding_mode, align_corners, coordinat
 @composition("CorrelationCost", [4, 4])
 def _correlation_cost(features_a, features_b, *, max_displacement, kernel_size, stride_1, stride_2, padding):
     """A displacement at a time: the products summed over channels, then over windows."""
-    dtype = features_a.dtype
-    compute = tf.float64 if dtype == tf.float64 else tf.float32
     channels = tf.shape(features_a)[3]
     pads = [[0, 0], [padding, padding], [padding, padding], [0, 0]]
-    a, b = (tf.pad(tf.cast(x, compute), pads) for x in (features_a, features_b))
+    a, b = (tf.pad(widened(x), pads) for x in (features_a, features_b))
     # 1 inside of the maps. A product with a pixel outside is 0, whatever the other pixel.
-    inside = tf.pad(tf.ones(tf.concat([tf.shape(features_a)[:3], [1]], 0), compute), pads)
+    inside = tf.pad(tf.ones(tf.concat([tf.shape(features_a)[:3], [1]], 0), a.dtype), pads)
     reach = max_displacement // stride_2
     side = 2 * reach + 1
     border = max_displacement + (kernel_size - 1) // 2
@@ -176,7 +175,7 @@ def _correlation_cost(features_a, features_b, *, max_displacement, kernel_size, 
         )
         return i + 1, tf.where(tf.equal(tf.range(side * side), i), sums, costs)
 
-    costs = tf.zeros(tf.concat([tf.shape(a)[:1], output, [side * side]], 0), compute)
+    costs = tf.zeros(tf.concat([tf.shape(a)[:1], output, [side * side]], 0), a.dtype)
     i = tf.constant(0)
     _, costs = tf.while_loop(
         lambda i, _: i < side * side,
@@ -184,8 +183,8 @@ def _correlation_cost(features_a, features_b, *, max_displacement, kernel_size, 
         (i, costs),
         shape_invariants=(i.shape, tf.TensorShape([None, None, None, side * side])),
     )
-    terms = tf.cast(kernel_size * kernel_size * tf.maximum(channels, 1), compute)
-    return tf.cast(costs / terms, dtype)
+    terms = tf.cast(kernel_size * kernel_size * tf.maximum(channels, 1), a.dtype)
+    return tf.cast(costs / terms, features_a.dtype)
 
 
 # ---- Masks

@@ -19,6 +19,10 @@ def widened(x):
     return tf.cast(x, arguments.at_least_float32(x.dtype))
 
 
+def finite(x):
+    return tf.equal(x - x, 0)
+
+
 class Rows(NamedTuple):
     """What softmaxes of logits [..., classes] share."""
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.export.python.compositions import composition
+from tensorflow_ops.export.python.nn import finite
 
 
 class _Boxes(NamedTuple):
@@ -32,17 +33,13 @@ class _Map(NamedTuple):
     first: tf.Tensor
 
 
-def _finite(x):
-    return tf.equal(x - x, 0)
-
-
 def _read_boxes(boxes, box_indices, images, scale, box_format):
     on_x, on_y = (1, 0) if box_format == "yxyx" else (0, 1)
     corners = [boxes[:, i] for i in (on_y, on_x, on_y + 2, on_x + 2)]
     y1, x1, y2, x2 = corners
     valid = (box_indices >= 0) & (box_indices < images) & (x1 <= x2) & (y1 <= y2)
     for corner in corners:
-        valid &= _finite(corner)
+        valid &= finite(corner)
     return _Boxes(valid, *(tf.where(valid, corner, tf.zeros_like(corner)) * scale for corner in corners))
 
 
@@ -59,7 +56,7 @@ class _Samples:
         start = low - 0.5 if aligned else low
         size = high - low if aligned else tf.maximum(high - low, 1)
         bin_size = size / tf.cast(bins, low.dtype)
-        usable = _finite(bin_size) & _finite(start)
+        usable = finite(bin_size) & finite(start)
         self._bin = tf.where(usable, bin_size, tf.zeros_like(bin_size))
         grid = tf.cast(sampling_ratio, low.dtype) + tf.zeros_like(low) if sampling_ratio else tf.math.ceil(self._bin)
         # Samples of each bin.

@@ -191,8 +191,8 @@ def _check_ops(model: saved_model_pb2.SavedModel) -> None:
     refused = sorted(op for op in used if op[len(PREFIX) :] not in compositions())
     if refused:
         raise ValueError(
-            f"the model has ops without a composition of TensorFlow's ops: {', '.join(refused)}; gradients have none, "
-            "so save functions of inference only"
+            f"the model has ops without a composition of TensorFlow's ops: {', '.join(refused)}; gradients have none: "
+            "save functions of inference only, with tf.saved_model.SaveOptions(experimental_custom_gradients=False)"
         )
 
 
@@ -233,7 +233,9 @@ def to_standard_ops(saved_model_dir: str | os.PathLike[str], output_dir: str | o
     Raises:
       ValueError: saved_model_dir is no SavedModel, output_dir is not empty, or the model has
         ops without a composition, such as those of gradients: the error names all. Nothing
-        is written.
+        is written. Unless `tf.saved_model.SaveOptions(experimental_custom_gradients=False)`
+        says otherwise, TensorFlow saves the functions of some gradients, such as that of
+        `linear_cross_entropy`, with those of inference.
     """
     source, target = os.fspath(saved_model_dir), os.fspath(output_dir)
     model = _read(source)

@@ -236,6 +236,23 @@ class ToStandardOpsTest(tf.test.TestCase, parameterized.TestCase):
             tfo.export.to_standard_ops(model, standard)
         self.assertFalse(os.path.exists(standard))
 
+    def test_custom_gradients_are_not_saved(self):
+        class Model(tf.Module):
+            @tf.function(input_signature=[tf.TensorSpec([5, 4], name="features"), tf.TensorSpec([4, 3], name="weight")])
+            def loss(self, features, weight):
+                return {"loss": tfo.nn.linear_cross_entropy(features, weight, [0, 1, 2, 0, 1])}
+
+        module, model, standard = Model(), self._folder("model"), self._folder("standard")
+        tf.saved_model.save(module, model)
+        with self.assertRaisesRegex(ValueError, r"SaveOptions\(experimental_custom_gradients=False\)"):
+            tfo.export.to_standard_ops(model, standard)
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        tf.saved_model.save(module, self._folder("inference"), options=options)
+        tfo.export.to_standard_ops(self._folder("inference"), standard)
+        arguments = {"features": _RNG.normal(size=[5, 4]), "weight": _RNG.normal(size=[4, 3])}
+        arguments = {name: x.astype(np.float32) for name, x in arguments.items()}
+        self.assertAllClose(self._served(standard, **arguments), module.loss(**arguments), 1e-5, 1e-5)
+
     def test_bad_folders(self):
         empty = tempfile.mkdtemp(dir=self.get_temp_dir())
         with self.assertRaisesRegex(ValueError, "saved_model_dir is '.*', expected the folder of a SavedModel"):

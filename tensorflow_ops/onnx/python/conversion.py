@@ -123,7 +123,8 @@ def _rewritten(graph, graph_def, kwargs):
         return graph
     # Without their values, large constants cannot be folded.
     folds_constants = not kwargs.get("const_node_values")
-    inlined = _inlined(graph_def, kwargs["input_names"] + kwargs["output_names"], folds_constants)
+    names = [name for key in ("input_names", "output_names") for name in kwargs.get(key) or ()]
+    inlined = _inlined(graph_def, names, folds_constants)
     with tf.Graph().as_default() as rewritten:
         tf.import_graph_def(inlined, name="")
     return rewritten

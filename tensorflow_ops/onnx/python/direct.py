@@ -269,6 +269,8 @@ def _grid_sample(nodes):
         # In pixels, only reflection depends on it.
         align_corners = int(align_corners and padding_mode == "reflection")
         grid = _normalized(nodes, grid, features, align_corners)
+    if padding_mode != "reflection":  # Runtimes overflow far outside of the image.
+        grid = nodes.Clip(grid, nodes.like(grid, -1e4), nodes.like(grid, 1e4))
     is_image = len(nodes.shape(grid) or []) == 4
     if not is_image:
         samples = nodes.ReduceProd(nodes.Slice(shape, nodes.ints(1), nodes.ints(-1)), keepdims=1)

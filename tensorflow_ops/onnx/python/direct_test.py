@@ -70,15 +70,18 @@ class RegionsTest(tf.test.TestCase, parameterized.TestCase):
         box_format=("xyxy", "yxyx"),
         dtype=_DTYPES,
         dynamic=(True, False),
+        opset=(16, 18),
     )
-    def test_roi_align(self, output_size, data_format, box_format, dtype, dynamic, **options):
+    def test_roi_align(self, output_size, data_format, box_format, dtype, dynamic, opset, **options):
         features = self.features.astype(dtype)
         if data_format == "NCHW":
             features = features.transpose(0, 3, 1, 2).copy()
         options |= {"spatial_scale": 0.1, "data_format": data_format, "box_format": box_format}
-        used = self._check(
-            lambda *args: tfo.detection.roi_align(*args, output_size, **options), [features], box_format, dynamic
-        )
+
+        def pool(*args):
+            return tfo.detection.roi_align(*args, output_size, **options)
+
+        used = self._check(pool, [features], box_format, dynamic, opset=opset)
         self.assertContainsSubset({"RoiAlign"}, used)
 
     @pairwise(
@@ -88,15 +91,16 @@ class RegionsTest(tf.test.TestCase, parameterized.TestCase):
         box_format=("xyxy", "yxyx"),
         dtype=_DTYPES,
         dynamic=(True, False),
+        opset=(16, 18),
     )
-    def test_multiscale_roi_align(self, levels, box_format, dtype, dynamic, **options):
+    def test_multiscale_roi_align(self, levels, box_format, dtype, dynamic, opset, **options):
         features = [self.features[:, :: 2**i, :: 2**i].astype(dtype) for i in range(levels)]
         options |= {"strides": [8 * 2**i for i in range(levels)], "canonical_box_size": 100.0, "box_format": box_format}
 
         def pool(*args):
             return tfo.detection.multiscale_roi_align(args[:-2], *args[-2:], 5, **options)
 
-        self.assertContainsSubset({"RoiAlign"}, self._check(pool, features, box_format, dynamic))
+        self.assertContainsSubset({"RoiAlign"}, self._check(pool, features, box_format, dynamic, opset=opset))
 
     def test_multiscale_roi_align_takes_the_level_of_a_box_on_the_limit(self):
         maps = [np.full([1, 32 // n, 32 // n, 1], n, np.float32) for n in (1, 2, 4)]
@@ -107,15 +111,16 @@ class RegionsTest(tf.test.TestCase, parameterized.TestCase):
 
         onnx_testing.check(self, pool, *maps, boxes, np.zeros(5, np.int32))
 
-    @pairwise(box_format=("xyxy", "yxyx"), dtype=_DTYPES[:2], dynamic=(True, False), output_size=(7, (2, 3)))
-    def test_roi_pool(self, box_format, dtype, dynamic, output_size):
+    @pairwise(
+        box_format=("xyxy", "yxyx"), dtype=_DTYPES[:2], dynamic=(True, False), output_size=(7, (2, 3)), opset=(13, 18)
+    )
+    def test_roi_pool(self, box_format, dtype, dynamic, output_size, opset):
         features = self.features.astype(dtype)
-        features[0, 3, 4] = np.nan
 
         def pool(*args):
             return tfo.detection.roi_pool(*args, output_size, spatial_scale=0.1, box_format=box_format)
 
-        self.assertContainsSubset({"MaxRoiPool"}, self._check(pool, [features], box_format, dynamic))
+        self.assertContainsSubset({"MaxRoiPool"}, self._check(pool, [features], box_format, dynamic, opset=opset))
 
 
 class SuppressionTest(tf.test.TestCase, parameterized.TestCase):
@@ -124,8 +129,9 @@ class SuppressionTest(tf.test.TestCase, parameterized.TestCase):
         score_threshold=(None, 0.3, -np.inf),
         max_outputs=(None, 0, 9),
         iou_threshold=(0.0, 0.4, 1.0),
+        opset=(13, 18),
     )
-    def test_nms(self, box_format, iou_threshold, **options):
+    def test_nms(self, box_format, iou_threshold, opset, **options):
         rng = np.random.default_rng(2)
         boxes = np.concatenate([_malformed(), _boxes(rng, 60, 40), _malformed()])
         scores = (rng.integers(0, 20, len(boxes)) / 20).astype(np.float32)  # Some are equal.
@@ -136,6 +142,7 @@ class SuppressionTest(tf.test.TestCase, parameterized.TestCase):
             lambda b, s: tfo.detection.nms(b, s, iou_threshold, box_format=box_format, **options),
             boxes,
             scores,
+            opset=opset,
             also=[[boxes[:0], scores[:0]]],
         )
         self.assertContainsSubset({"NonMaxSuppression"}, used)
@@ -145,7 +152,7 @@ class SuppressionTest(tf.test.TestCase, parameterized.TestCase):
         score_threshold=(None, 0.3),
         max_outputs=(0, 10, 1000),
         max_outputs_per_class=(None, 2),
-        opset=(15, 18),
+        opset=(14, 18),
     )
     def test_multiclass_nms(self, opset, **options):
         rng = np.random.default_rng(3)
@@ -173,8 +180,9 @@ class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
         grid_shape=((6, 7), (9,), (2, 3, 4), (0, 3), (0,)),
         dtype=_DTYPES[:2],
         data_format=("NHWC", "NCHW"),
+        opset=(16, 18),
     )
-    def test_options(self, grid_shape, dtype, normalized, data_format, **options):
+    def test_options(self, grid_shape, dtype, normalized, data_format, opset, **options):
         if not normalized and (options["mode"], options["padding_mode"]) == ("nearest", "reflection"):
             self.skipTest("has no operator of ONNX")
         rng = np.random.default_rng(4)
@@ -189,7 +197,20 @@ class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
             lambda f, g: tfo.image.grid_sample(f, g, normalized=normalized, data_format=data_format, **options),
             features,
             grid,
+            opset=opset,
         )
+        self.assertContainsSubset({"GridSample"}, used)
+
+    @pairwise(
+        mode=("bilinear", "nearest", "bicubic"),
+        padding_mode=("zeros", "border"),
+        align_corners=(True, False),
+        normalized=(True, False),
+    )
+    def test_far_outside(self, **options):
+        features = np.random.default_rng(5).normal(size=[1, 8, 11, 3]).astype(np.float32)
+        grid = np.float32([[[1e9, 0], [-1e20, 1e20], [np.inf, -np.inf], [0.3, -0.2]]])
+        used = onnx_testing.check(self, lambda f, g: tfo.image.grid_sample(f, g, **options), features, grid)
         self.assertContainsSubset({"GridSample"}, used)
 
     @parameterized.parameters((6, 8), (1, 8), (6, 1))

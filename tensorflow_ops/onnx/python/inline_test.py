@@ -6,11 +6,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 from op_samples_testing import SAMPLES
 from pairwise_testing import pairwise
-from tensorflow.python.framework import kernels
 
 import tensorflow_ops as tfo
-from tensorflow_ops.export.python import compositions
-from tensorflow_ops.onnx.python import direct
 
 # Layers and losses call the functions, whose samples are here.
 _SAMPLES = {name: sample for name, sample in SAMPLES.items() if not name.startswith(("layers.", "losses."))}
@@ -43,14 +40,63 @@ class SamplesTest(tf.test.TestCase, parameterized.TestCase):
         function, tensors = _function(_SAMPLES[name])
         onnx_testing.check(self, function, *tensors, dynamic=name not in _NEEDS_STATIC_DIMS, optimize=False)
 
-    def test_every_op_has_a_form_in_onnx(self):
-        """But gradients, and what no model calls for its results."""
-        registered = {kernel.op for kernel in kernels.get_all_registered_kernels().kernel}
-        ops = {op[len(compositions.PREFIX) :] for op in registered if op.startswith(compositions.PREFIX)}
-        forward = {op for op in ops if not op.endswith(("Grad", "Tangent"))}
-        self.assertGreater(len(forward), 35)
-        without = forward - set(direct.DIRECT) - set(compositions.compositions())
-        self.assertEqual(without, {"AveragePrecision", "BuildInfo", "MatchDetections"})
+
+class OptionsTest(tf.test.TestCase, parameterized.TestCase):
+    @pairwise(mode=("iou", "giou", "diou", "ciou"), box_format=("xyxy", "yxyx"), dtype=("float32", "float64"))
+    def test_box_iou(self, dtype, **options):
+        if (options["mode"], dtype) == ("ciou", "float64"):
+            self.skipTest("ONNX Runtime has no Atan of float64")
+        rng = np.random.default_rng(0)
+        corners = rng.uniform(0, 9, [6, 2])
+        boxes = np.concatenate([corners, corners + rng.uniform(1, 6, [6, 2])], 1)
+        boxes[:3] = [np.nan, 0, 1, 1], [2, 2, 1, 3], [0, 0, np.inf, 3]
+        self._check_iou(boxes.astype(dtype), options)
+
+    @parameterized.parameters("float32", "float64")
+    def test_box_iou_of_rotated_boxes(self, dtype):
+        boxes = np.random.default_rng(1).uniform([0, 0, 2, 2, -90], [9, 9, 6, 6, 90], [8, 5])
+        boxes[0, 4], boxes[1, 2] = np.nan, -1
+        self._check_iou(boxes.astype(dtype), {"box_format": "cxcywhr"})
+
+    def _check_iou(self, boxes, options):
+        onnx_testing.check(
+            self,
+            lambda a, b: tfo.detection.box_iou(a, b, **options),
+            boxes,
+            boxes[::-2].copy(),
+            also=[[boxes[:0], boxes], [boxes, boxes[:0]]],
+            optimize=False,
+        )
+
+    @pairwise(
+        label_smoothing=(0.0, 0.1), z_loss=(0.0, 1e-4), ignore_index=(None, 2), dtype=("float16", "float32", "float64")
+    )
+    def test_sparse_softmax_cross_entropy(self, dtype, **options):
+        logits = np.random.default_rng(2).normal(size=[5, 4]).astype(dtype)
+        logits[0, 1], logits[1], logits[2, 2], logits[3, 0] = -np.inf, -np.inf, np.nan, np.inf
+        labels = np.int32([0, 2, 3, 1, 3])
+        onnx_testing.check(
+            self,
+            lambda x, y: tfo.nn.sparse_softmax_cross_entropy(x, y, **options),
+            labels,
+            logits,
+            also=[[labels[:0], logits[:0]]],
+            optimize=False,
+        )
+
+    @pairwise(merge_repeated=(True, False), blank_index=(0, -1), dtype=("float16", "float32", "float64"))
+    def test_ctc_greedy_decode(self, dtype, **options):
+        logits = np.random.default_rng(3).normal(size=[3, 6, 4]).astype(dtype)
+        logits[0, 0, 1], logits[0, 1] = np.nan, -np.inf
+        lengths = np.int32([6, 0, 3])
+        onnx_testing.check(
+            self,
+            lambda x, n: tuple(tfo.seq2seq.ctc_greedy_decode(x, n, **options)),
+            logits,
+            lengths,
+            also=[[logits[:0], lengths[:0]]],
+            optimize=False,
+        )
 
 
 class WithoutOperatorsTest(tf.test.TestCase, parameterized.TestCase):

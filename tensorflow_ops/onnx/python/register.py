@@ -4,9 +4,9 @@
 def register() -> None:
     """Lets tf2onnx convert the ops of this package, and so `model.export(path, format="onnx")` of Keras.
 
-    Call it before `tf2onnx.convert.from_function`, `from_keras` or the export. Ops that ONNX has, too, become its
-    operators, if the opset has them: 16, which is newer than tf2onnx's default, has RoIAlign and GridSample, 19
-    DeformConv. The others become what TensorFlow's own ops compute them with. Further calls do nothing.
+    Call it before `tf2onnx.convert.from_function` or `model.export`. Ops that ONNX has, too, become its operators, if
+    the opset has them: 16, which is newer than tf2onnx's default, has RoiAlign and GridSample, 19 DeformConv. The
+    others become what TensorFlow's own ops compute them with. Further calls do nothing.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo, tf2onnx
     >>> tfo.onnx.register()

@@ -117,6 +117,12 @@ class RegisterTest(tf.test.TestCase, parameterized.TestCase):
             "Where", onnx_testing.operators(onnx_testing.convert(lambda x: function(tfo.nn.softmax(x)), specs))
         )
 
+    def test_graph_without_names_of_inputs(self):
+        with tf.Graph().as_default() as graph:
+            tf.identity(tfo.nn.softmax_entropy(tf.compat.v1.placeholder(tf.float32, [2, 3])), "y")
+            made = tf2onnx.tfonnx.process_tf_graph(graph, opset=18, output_names=["y:0"])
+        self.assertIn("Exp", {node.type for node in made.get_nodes()})
+
     def test_import_of_the_package_does_not_import_tf2onnx(self):
         script = """
             import sys

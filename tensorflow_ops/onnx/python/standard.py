@@ -32,4 +32,9 @@ def _select(nodes):
     return [nodes.Where(condition, nodes.cast(x, dtype), nodes.cast(y, dtype))]
 
 
-STANDARD = {"BroadcastArgs": _broadcast_args, "SelectV2": _select}
+def _log(nodes):
+    """Log: tf2onnx casts doubles to floats, which ONNX Runtime no longer needs."""
+    return [nodes.Log(nodes.inputs[0])]
+
+
+STANDARD = {"BroadcastArgs": _broadcast_args, "Log": _log, "SelectV2": _select}
