@@ -190,7 +190,7 @@ class Pairs {
 
  private:
   __device__ static int Saturate(int64_t n) {
-    constexpr int64_t kMax = std::numeric_limits<int>::max();
+    constexpr int64_t kMax = 0x7FFFFFFF;
     return static_cast<int>(n < -kMax ? -kMax : n > kMax ? kMax : n);
   }
   __device__ static int Min(int64_t a, int64_t b) {
