@@ -69,13 +69,15 @@ struct AttentionGradArgs : AttentionOperands<T> {
   const Accumulator<T>* log_sum_exp;
   const T* d_output;
   const Accumulator<T>* d_log_sum_exp;  // or null
-  T *d_query, *d_key, *d_value;  // d_query null: none of them is computed
+  T *d_query, *d_key, *d_value;         // all null: not computed
   T* d_bias;                // of the bias's shape; null: not computed
   Accumulator<T>* d_sinks;  // null: not computed
 };
 
 // T is float, double, Half or BFloat16; scores and sums are of its Accumulator.
-// The same bits for any number of threads. Each returns null.
+// The same bits for any number of threads, and from run to run on a GPU. Each
+// returns null or, on a GPU, the error of a launch or of sizes that it does not
+// support; the Gpu overloads only enqueue.
 
 // Writes all of `output` and `log_sum_exp`. With i the position of query t, the
 // score of key j is
@@ -90,13 +92,22 @@ struct AttentionGradArgs : AttentionOperands<T> {
 //
 // Dropout (attention_dropout.h) drops weights e^(s - lse) and scales the
 // others, after lse.
+//
+// A GPU rounds weights to T, and clamps lengths.
 template <typename T>
 Error Attention(const Cpu& cpu, const AttentionArgs<T>& args);
+template <typename T>
+Error Attention(const Gpu& gpu, const AttentionArgs<T>& args);
 
 // Writes the gradients along d_output and, unless it is null, d_log_sum_exp. A
-// pair of weight 0 passes none.
+// pair of weight 0 passes none. A GPU rounds the gradients to scores to T, too,
+// and needs scratch of AttentionGradScratchBytes<T>; `sums`: of log_sum_exp.
 template <typename T>
 Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args);
+template <typename T>
+Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args);
+template <typename T>
+int64_t AttentionGradScratchBytes(int64_t sums);
 
 }  // namespace tfo
 

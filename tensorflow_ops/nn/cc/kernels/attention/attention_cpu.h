@@ -12,45 +12,11 @@
 #include "tensorflow_ops/core/cc/buffer.h"
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_example.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_simd.h"
 
 namespace tfo {
 namespace attention {
-
-// The rows and sizes of an example.
-struct Example {
-  int64_t batch;
-  int64_t first_query, queries;  // first_query, first_key: rows of all examples
-  int64_t first_key, keys;
-  int64_t offset;
-};
-template <typename T>
-Example ExampleOf(const AttentionOperands<T>& args, int64_t b) {
-  Example e = {b, b * args.queries, args.queries, b * args.keys, args.keys, 0};
-  if (args.lengths != nullptr) e.queries = args.lengths[b];
-  if (args.key_lengths != nullptr) e.keys = args.key_lengths[b];
-  if (args.query_splits != nullptr) {
-    e.first_query = args.query_splits[b];
-    e.queries = args.query_splits[b + 1] - e.first_query;
-  }
-  if (args.key_splits != nullptr) {
-    e.first_key = args.key_splits[b];
-    e.keys = args.key_splits[b + 1] - e.first_key;
-  }
-  e.offset =
-      args.query_offset != nullptr ? args.query_offset[b] : e.keys - e.queries;
-  return e;
-}
-
-// Where log_sum_exp has query 0 of a head.
-template <typename T>
-int64_t FirstSum(const AttentionOperands<T>& args, const Example& example,
-                 int64_t head) {
-  return args.query_splits != nullptr
-             ? head * args.query_splits[args.batch] + example.first_query
-             : (example.batch * args.heads + head) * args.queries;
-}
 
 struct Span {
   int64_t begin, end;

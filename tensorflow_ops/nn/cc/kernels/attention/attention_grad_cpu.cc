@@ -499,7 +499,7 @@ Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
                            : args.batch * args.queries;
   const Buffer<Accumulator<T>> deltas(rows * args.heads);
   FindDeltas(cpu, args, deltas.data());
-  if (args.d_query != nullptr) {
+  if (args.d_query != nullptr || args.d_key != nullptr) {
     FillBeyondLengths(args);
     ToOperands(cpu, args, deltas.data());
   }
