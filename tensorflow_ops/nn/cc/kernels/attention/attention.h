@@ -77,6 +77,10 @@ struct AttentionGradArgs : AttentionOperands<T> {
 // T is float, double, Half or BFloat16; scores and sums are of its Accumulator.
 // The same bits for any number of threads. Each returns null.
 
+// At the level avx512_bf16 (cpu_dispatch.h), BFloat16 is multiplied as it is:
+// e^(s - high) and the gradients of scores are rounded to it for the products
+// that follow, once, to the nearest; sums of weights are not.
+
 // Writes all of `output` and `log_sum_exp`. With i the position of query t, the
 // score of key j is
 //   s = scale * (query . key), then s = softcap * tanh(s / softcap), then
