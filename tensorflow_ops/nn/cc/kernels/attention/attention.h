@@ -79,6 +79,10 @@ struct AttentionGradArgs : AttentionOperands<T> {
 // returns null or, on a GPU, the error of a launch or of sizes that it does not
 // support; the Gpu overloads only enqueue.
 
+// At the level avx512_bf16 (cpu_dispatch.h), BFloat16 is multiplied as it is:
+// e^(s - high) and the gradients of scores are rounded to it for the products
+// that follow, once, to the nearest; sums of weights are not.
+
 // Writes all of `output` and `log_sum_exp`. With i the position of query t, the
 // score of key j is
 //   s = scale * (query . key), then s = softcap * tanh(s / softcap), then

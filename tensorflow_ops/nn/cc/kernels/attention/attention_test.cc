@@ -529,17 +529,24 @@ TFO_TEST(Attention, MasksAndBiasesBroadcast) {
 }
 
 // Fewer queries than keys and more, aligned at the last or elsewhere.
-TFO_TEST(Attention, CausalRowsEqualDoubleLoops) {
+template <typename T>
+void CheckCausalRows() {
   for (const auto& [queries, keys] :
        {std::pair{300, 290}, {290, 300}, {5, 240}, {240, 5}}) {
     for (int option : {0, 1}) {
-      Problem<float> p = MakeProblem<float>({1, queries, keys, 2, 1, 16, 16});
+      Problem<T> p = MakeProblem<T>({1, queries, keys, 2, 1, 16, 16});
       AddOption(option, &p);
       Check(p);
       AddOption(2, &p);
       Check(p);
     }
   }
+}
+
+TFO_TEST(Attention, CausalRowsEqualDoubleLoops) {
+  CheckCausalRows<float>();
+  // Windows begin and end within pairs.
+  CheckCausalRows<BFloat16>();
 }
 
 // Rows of all lengths, also none, and causal ones.
@@ -563,6 +570,52 @@ TFO_TEST(Attention, RaggedExamplesEqualDoubleLoops) {
   AddOption(0, &p);
   AddBias(9, &p);
   Check(p);
+}
+
+template <typename T>
+void CheckRaggedOptions() {
+  Problem<T> all = MakeRagged<T>();
+  for (int option = 0; option < kNumOptions; ++option) {
+    if (option == 9 || option == 10) continue;  // the splits are the lengths
+    Problem<T> p = MakeRagged<T>();
+    AddOption(option, &p);
+    Check(p);
+    // Slopes of the heads or of the examples.
+    if (option != 4 && option != 12) AddOption(option, &all);
+  }
+  all.spec.left = 30;
+  Check(all);
+}
+
+TFO_TEST(Attention, OptionsOfRaggedExamplesEqualDoubleLoops) {
+  CheckRaggedOptions<float>();
+  CheckRaggedOptions<BFloat16>();
+}
+
+template <typename T>
+void CheckWithoutLogSumExp() {
+  Problem<T> p = MakeProblem<T>({2, 40, 120, 2, 1, 16, 24});
+  AddOption(9, &p);
+  Outputs<T> with(p), without(p);
+  TFO_EXPECT_RUNS(Attention(ThreadedCpu(2), with.Args(p)));
+  AttentionArgs<T> args = without.Args(p);
+  args.log_sum_exp = nullptr;
+  TFO_EXPECT_RUNS(Attention(ThreadedCpu(2), args));
+  TFO_EXPECT(HaveSameBits(without.output, with.output));
+  // And its gradient, which is 0 then.
+  std::fill(p.d_log_sum_exp.begin(), p.d_log_sum_exp.end(), 0);
+  TFO_EXPECT_RUNS(AttentionGrad(ThreadedCpu(2), with.GradArgs(p)));
+  std::copy(with.log_sum_exp.begin(), with.log_sum_exp.end(),
+            without.log_sum_exp.begin());
+  AttentionGradArgs<T> grad_args = without.GradArgs(p);
+  grad_args.d_log_sum_exp = nullptr;
+  TFO_EXPECT_RUNS(AttentionGrad(ThreadedCpu(2), grad_args));
+  TFO_EXPECT(without.Equals(with));
+}
+
+TFO_TEST(Attention, LogSumExpIsOptional) {
+  CheckWithoutLogSumExp<float>();
+  CheckWithoutLogSumExp<BFloat16>();
 }
 
 TFO_TEST(Attention, EmptyInputsAreDone) {
