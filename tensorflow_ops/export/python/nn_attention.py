@@ -68,6 +68,7 @@ def _times_values(weights, values):
     return output + tf.where(up, infinity, zeros) + tf.where(down, -infinity, zeros)
 
 
+# Absent inputs are of shape [0].
 @composition("Attention", [None, None, None, None, None, None, 1, 1, 1, 1, 1, 1, 1])
 def _attention(
     query,
@@ -97,24 +98,33 @@ def _attention(
     has_lengths,
     has_key_lengths,
     has_query_offset,
+    has_dropout,
 ):
-    dtype = query.dtype
+    dtype, cap = query.dtype, sum(softcap)
     for tensor in (query, key, value):
         tensor.set_shape([None] * (3 if is_ragged else 4))
+    if has_alibi_slopes:
+        alibi_slopes.set_shape([None] * 2)
     if is_ragged:
         (query, lengths), (key, key_lengths) = _padded(query, query_splits), _padded(key, key_splits)
         value, _ = _padded(value, key_splits)
     batch, queries, heads, depth = tf.unstack(tf.shape(query), 4)
     _, keys, key_heads, value_depth = tf.unstack(tf.shape(value), 4)
     # The queries of the heads that share a key head are rows of one matrix.
-    by_key_head = tf.stack([batch, key_heads, heads // key_heads * queries])
+    by_key_head = tf.stack([batch, key_heads, heads // tf.maximum(key_heads, 1) * queries])
     by_head = tf.stack([batch, heads, queries])
 
     rows = tf.reshape(tf.transpose(widened(query), [0, 2, 1, 3]), tf.concat([by_key_head, [depth]], 0))
-    scores = tf.matmul(rows, tf.transpose(widened(key), [0, 2, 3, 1])) * scale
+    scores = tf.matmul(rows, tf.transpose(widened(key), [0, 2, 3, 1]))
+    scores *= sum(scale) if scale else tf.math.rsqrt(tf.cast(tf.maximum(depth, 1), scores.dtype))
     scores = tf.reshape(scores, tf.concat([by_head, [keys]], 0))
-    if softcap:
-        scores = softcap * tf.tanh(scores / softcap)
+    if cap:
+        scores = cap * tf.tanh(scores / cap)
+
+    def of_longest(tensor):
+        """Returns a mask or bias, which of ragged examples may be longer than the longest one."""
+        tensor.set_shape([None] * 4)
+        return tensor[:, :, :queries, :keys] if is_ragged else tensor
 
     t, j = expand(tf.range(queries), 1), tf.range(keys)
     num_queries = tf.reshape(lengths if has_lengths or is_ragged else queries, [-1, 1, 1, 1])
@@ -124,14 +134,14 @@ def _attention(
     if has_alibi_slopes:
         scores -= expand(alibi_slopes, 2, 3) * tf.cast(tf.abs(distance), scores.dtype)
     if has_bias:
-        scores += widened(bias)
+        scores += widened(of_longest(bias))
     attends = (t < num_queries) & (j < num_keys)
     if left >= 0:
         attends &= distance <= left
     if right >= 0:
         attends &= distance >= -right
     if has_mask:
-        attends &= mask
+        attends &= of_longest(mask)
     scores = tf.where(attends, scores, NOTHING)
 
     high = tf.reduce_max(scores, -1)
@@ -144,8 +154,8 @@ def _attention(
         total += tf.exp(expand(sinks, 1) - high)
     log_sum_exp = tf.math.log(total) + high
     weights = zero_if(tf.equal(scores, NOTHING), weights / expand(total, -1))
-    if dropout:
-        weights = _with_dropout(weights, seed, dropout)
+    if has_dropout:
+        weights = _with_dropout(weights, seed, sum(dropout))
 
     weights = tf.reshape(weights, tf.concat([by_key_head, [keys]], 0))
     output = _times_values(weights, tf.transpose(widened(value), [0, 2, 1, 3]))

@@ -79,3 +79,35 @@ def attention(
             # A pair of weight 0 adds nothing, whatever its value is.
             output[b, :, n] = np.where(weights[:, :, np.newaxis] == 0, 0, pairs).sum(1)
     return output, log_sum_exp
+
+
+def operands(batch=2, queries=5, keys=9, heads=4, key_heads=2, depth=3, value_depth=2, seed=0):
+    """Returns normal query, key and value."""
+    rng = np.random.default_rng(seed)
+    sizes = [batch, queries, heads, depth], [batch, keys, key_heads, depth], [batch, keys, key_heads, value_depth]
+    return [rng.normal(size=size) for size in sizes]
+
+
+_RNG = np.random.default_rng(1)
+
+# A value of each option, for the operands above.
+OPTIONS = {
+    "mask": _RNG.random([2, 1, 5, 9]) < 0.6,
+    "bias": _RNG.normal(size=[4, 1, 9]),
+    "causal": True,
+    "window": (3, 1),
+    "query_offset": [2, -1],
+    "scale": -0.7,
+    "softcap": 1.5,
+    "alibi_slopes": _RNG.uniform(size=[2, 4]),
+    "sinks": _RNG.normal(size=[4]),
+    "lengths": [3, 5],
+    "key_lengths": [9, 4],
+    "dropout": 0.3,
+}
+
+
+def chosen(*names):
+    """Returns the options of these names, with a seed."""
+    seed = {"seed": [7, -16]} if "dropout" in names else {}
+    return {name: OPTIONS[name] for name in names} | seed
