@@ -113,7 +113,9 @@ class NumericTest(tf.test.TestCase, parameterized.TestCase):
         of_given, of_learnt = tape.gradient(loss, [given, learnt])
         for name, d in of_given.items():
             d = d.values if isinstance(d, tf.RaggedTensor) else d
-            self.assertAllClose(d, tf.RaggedTensor.from_tensor(expected[name], given[name].row_lengths()).values, 1e-12, 1e-12)
+            self.assertAllClose(
+                d, tf.RaggedTensor.from_tensor(expected[name], given[name].row_lengths()).values, 1e-12, 1e-12
+            )
         for name, d in of_learnt.items():
             self.assertAllClose(d, expected[name], 1e-12, 1e-12)
 

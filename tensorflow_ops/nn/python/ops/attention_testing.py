@@ -6,7 +6,11 @@ import numpy as np
 def kept(seed, rows, queries, keys, dropout):
     """Returns the factors [rows, queries, keys] of dropout: Philox4x32-10 (Salmon et al. 2011), by place."""
     threshold = int(np.floor(65536 * dropout + 0.5))
-    counters = [np.arange((keys + 7) // 8), np.arange(queries)[:, np.newaxis], np.arange(rows)[:, np.newaxis, np.newaxis]]
+    counters = [
+        np.arange((keys + 7) // 8),
+        np.arange(queries)[:, np.newaxis],
+        np.arange(rows)[:, np.newaxis, np.newaxis],
+    ]
     low = np.uint64(0xFFFFFFFF)
     x = [c.astype(np.uint64) for c in np.broadcast_arrays(*counters, 0)]
     k = [np.uint64(int(s) & 0xFFFFFFFF) for s in seed]
