@@ -292,7 +292,7 @@ class RaggedTest(tf.test.TestCase, parameterized.TestCase):
     def test_key_and_value_of_different_rows(self):
         query, key, value = self._ragged()
         other = tf.RaggedTensor.from_row_lengths(value.values, [2, 9, 0, 4])
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "rows of value.*2, expected.*key"):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"row_splits\[1\] is 2, expected those of key"):
             tfo.nn.attention(query, key, other)
         # The same rows, of another tensor.
         value = tf.RaggedTensor.from_row_lengths(value.values, self._KEY_LENGTHS)
@@ -324,6 +324,15 @@ class ModesTest(tf.test.TestCase, parameterized.TestCase):
 
         for one, other in zip(attend(*tensors), _both(*tensors[:3], **options), strict=True):
             self.assertAllEqual(one, other)
+
+    def test_lower_ranks_of_options_that_are_unknown(self):
+        options = {"mask": np.arange(9) < 7, "bias": np.ones([5, 1]), "alibi_slopes": np.ones(4), "query_offset": 2}
+        specs = [tf.TensorSpec(None, tf.convert_to_tensor(x).dtype) for x in options.values()]
+        attend = tf.function(
+            lambda *x: tfo.nn.attention(*definition.operands(), **dict(zip(options, x, strict=True))),
+            input_signature=specs,
+        )
+        self.assertAllEqual(attend(*options.values()), tfo.nn.attention(*definition.operands(), **options))
 
     @parameterized.parameters(
         ((),), (("mask", "bias", "alibi_slopes", "lengths"),), (("sinks", "key_lengths"),), (("dropout",),)
