@@ -56,16 +56,17 @@ def _window(causal, window):
     return (-1 if side is None else int(side) for side in (left, right))
 
 
-def _with_rank_4(name, tensor):
+def _with_rank(rank, name, tensor):
     """Returns a tensor with leading dims of 1. Raises ValueError."""
-    rank = tensor.shape.rank
-    if rank is None:
-        # A rank above 4 keeps it, so that the op refuses it.
+    found = tensor.shape.rank
+    if found is None:
+        # A higher rank stays, so that the op refuses it.
         shape = tf.shape(tensor)
-        return tf.reshape(tensor, tf.concat([tf.ones([tf.maximum(4 - tf.rank(tensor), 0)], shape.dtype), shape], 0))
-    if rank > 4:
-        raise ValueError(f"{name} has {rank} dims, expected at most 4: it broadcasts to [B, heads, T, S]")
-    return tf.reshape(tensor, tf.concat([[1] * (4 - rank), tf.shape(tensor)], 0)) if rank < 4 else tensor
+        return tf.reshape(tensor, tf.concat([tf.ones([tf.maximum(rank - tf.rank(tensor), 0)], shape.dtype), shape], 0))
+    if found > rank:
+        dims = ", ".join(("B", "heads", "T", "S")[:rank])
+        raise ValueError(f"{name} has {found} dims, expected at most {rank}: it broadcasts to [{dims}]")
+    return tf.reshape(tensor, tf.concat([[1] * (rank - found), tf.shape(tensor)], 0)) if found < rank else tensor
 
 
 def _seed(seed, dropout):
@@ -90,12 +91,10 @@ def _option(name, value, kind, batch):
     if value is None:
         return _absent(kind), False
     tensor = arguments.tensor_of_kind(name, value, kind)
-    if name in ("mask", "bias"):
-        return _with_rank_4(name, tensor), True
-    if name == "alibi_slopes" and tensor.shape.rank == 1:
-        return tensor[tf.newaxis], True
-    if kind == tf.int32 and tensor.shape.rank == 0:
-        return tf.fill([batch()], tensor), True
+    if name in ("mask", "bias", "alibi_slopes"):
+        return _with_rank(2 if name == "alibi_slopes" else 4, name, tensor), True
+    if kind == tf.int32 and tensor.shape.rank in (None, 0):
+        return tf.broadcast_to(tensor, [batch()]), True
     return tensor, True
 
 
