@@ -56,6 +56,7 @@ struct AttentionOperands : AttentionSpec {
   int64_t alibi_batch_stride;          // 0, or heads
   const Accumulator<T>* sinks;         // [heads], or null
   const uint32_t* seed;                // [2]; not read without dropout
+  int64_t query_rows, key_rows;        // of all examples
 };
 template <typename T>
 struct AttentionArgs : AttentionOperands<T> {

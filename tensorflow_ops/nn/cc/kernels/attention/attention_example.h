@@ -16,8 +16,8 @@ struct Example {
   int64_t first_key, keys;
   int64_t offset;
 };
-// The nearest valid length: a GPU's may be invalid, since the host cannot check
-// them.
+// The nearest valid length: those on a GPU may be invalid, since the host
+// cannot check them.
 TFO_HOST_DEVICE inline int64_t ValidLength(int64_t length, int64_t max) {
   return length < 0 ? 0 : length < max ? length : max;
 }
@@ -32,12 +32,16 @@ TFO_HOST_DEVICE inline Example ExampleOf(const AttentionOperands<T>& args,
     e.keys = ValidLength(args.key_lengths[b], args.keys);
   }
   if (args.query_splits != nullptr) {
-    e.first_query = args.query_splits[b];
-    e.queries = args.query_splits[b + 1] - e.first_query;
+    e.first_query = ValidLength(args.query_splits[b], args.query_rows);
+    e.queries = ValidLength(
+        ValidLength(args.query_splits[b + 1], args.query_rows) - e.first_query,
+        args.queries);
   }
   if (args.key_splits != nullptr) {
-    e.first_key = args.key_splits[b];
-    e.keys = args.key_splits[b + 1] - e.first_key;
+    e.first_key = ValidLength(args.key_splits[b], args.key_rows);
+    e.keys = ValidLength(
+        ValidLength(args.key_splits[b + 1], args.key_rows) - e.first_key,
+        args.keys);
   }
   e.offset =
       args.query_offset != nullptr ? args.query_offset[b] : e.keys - e.queries;
@@ -49,7 +53,7 @@ template <typename T>
 TFO_HOST_DEVICE inline int64_t FirstSum(const AttentionOperands<T>& args,
                                         const Example& example, int64_t head) {
   return args.query_splits != nullptr
-             ? head * args.query_splits[args.batch] + example.first_query
+             ? head * args.query_rows + example.first_query
              : (example.batch * args.heads + head) * args.queries;
 }
 

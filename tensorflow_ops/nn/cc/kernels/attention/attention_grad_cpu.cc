@@ -526,12 +526,10 @@ void ToSinks(const Cpu& cpu, const AttentionGradArgs<T>& args,
 
 template <typename T>
 Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
-  const int64_t rows = args.query_splits != nullptr
-                           ? args.query_splits[args.batch]
-                           : args.batch * args.queries;
-  const Buffer<Accumulator<T>> deltas(rows * args.heads);
+  const Buffer<Accumulator<T>> deltas(args.query_rows * args.heads);
   FindDeltas(cpu, args, deltas.data());
-  const bool to_operands = args.d_query != nullptr || args.d_key != nullptr;
+  const bool to_operands = args.d_query != nullptr || args.d_key != nullptr ||
+                           args.d_value != nullptr;
   if (to_operands) FillBeyondLengths(args);
   attention::WithElements<T>([&](auto element) {
     using E = decltype(element);

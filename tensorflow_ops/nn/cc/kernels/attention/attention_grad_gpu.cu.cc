@@ -432,7 +432,8 @@ Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args) {
       GridSize(DivideUp(args.batch * args.heads * args.queries, kThreads / 32)),
       kThreads, FindDeltas<T>, args, deltas);
   const C* const found = deltas;
-  if (error == nullptr && (args.d_query != nullptr || args.d_key != nullptr)) {
+  if (error == nullptr && (args.d_query != nullptr || args.d_key != nullptr ||
+                           args.d_value != nullptr)) {
     error = EnqueueToOperands(gpu, args, options, found);
   }
   if (error == nullptr && args.d_bias != nullptr) {

@@ -44,6 +44,9 @@ struct Problem {
     return query_splits.empty() ? spec.batch * spec.queries
                                 : query_splits.back();
   }
+  int64_t KeyRows() const {
+    return key_splits.empty() ? spec.batch * spec.keys : key_splits.back();
+  }
   AttentionOperands<T> Operands() const {
     const auto data = [](const auto& v) {
       return v.empty() ? nullptr : v.data();
@@ -64,7 +67,9 @@ struct Problem {
             data(slopes),
             static_cast<int64_t>(slopes.size()) > spec.heads ? spec.heads : 0,
             data(sinks),
-            data(seed)};
+            data(seed),
+            QueryRows(),
+            KeyRows()};
   }
 };
 
