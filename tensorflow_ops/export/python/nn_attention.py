@@ -69,7 +69,7 @@ def _times_values(weights, values):
 
 
 # Absent inputs are of shape [0].
-@composition("Attention", [None, None, None, None, None, None, 1, 1, 1, 1, 1, 1, 1])
+@composition("Attention", [None, None, None, None, None, None, 1, 1, 1, 1, 1, 1, 1, 1])
 def _attention(
     query,
     key,
@@ -84,6 +84,7 @@ def _attention(
     key_lengths,
     query_offset,
     seed,
+    longest,
     *,
     scale,
     softcap,
@@ -100,6 +101,7 @@ def _attention(
     has_query_offset,
     has_dropout,
 ):
+    del longest
     dtype, cap = query.dtype, sum(softcap)
     for tensor in (query, key, value):
         tensor.set_shape([None] * (3 if is_ragged else 4))
