@@ -499,7 +499,8 @@ Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
                            : args.batch * args.queries;
   const Buffer<Accumulator<T>> deltas(rows * args.heads);
   FindDeltas(cpu, args, deltas.data());
-  if (args.d_query != nullptr || args.d_key != nullptr) {
+  if (args.d_query != nullptr || args.d_key != nullptr ||
+      args.d_value != nullptr) {
     FillBeyondLengths(args);
     ToOperands(cpu, args, deltas.data());
   }

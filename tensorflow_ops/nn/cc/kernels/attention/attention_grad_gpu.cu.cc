@@ -70,41 +70,59 @@ struct Inputs {
 
 // Replaces products of queries and keys by weights after the dropout, and
 // products of d_outputs and values by the gradients to the scores, or to scale
-// * product. The tile's rows and columns begin at `row` and `column`.
+// * product: for a fragment, whose rows and columns begin at `row` and
+// `column`. kPlain: that of Pairs::ArePlain.
+template <bool kRowsAreKeys, bool kPlain, typename T, typename C>
+__device__ void DifferentiateFragment(const Pairs<T>& pairs,
+                                      const Inputs<T>& inputs, int row,
+                                      int column, bool to_products,
+                                      C (&weights)[4], C (&d)[4]) {
+  uint32_t word = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int r = row + FragmentRow(i), c = column + FragmentColumn(0, i);
+    const int t = kRowsAreKeys ? c : r, j = kRowsAreKeys ? r : c;
+    C slope = 1;
+    const C score = kPlain ? pairs.Plain(weights[i])
+                           : pairs.Score(weights[i], t, j, &slope);
+    C weight = 0, delta = 0;
+    if (score != kNoScore<C>) {
+      weight = std::exp(score - inputs.lse[t]);
+      delta = inputs.deltas[t];
+    }
+    weights[i] = weight;
+    if (!kPlain && pairs.has_dropout()) {
+      // A word is that of keys j and j + 1, which queries have side by side.
+      if (kRowsAreKeys || i % 2 == 0) word = pairs.DropoutWord(t, j);
+      d[i] = pairs.Drop(word, j, d[i]);
+      weights[i] = pairs.Drop(word, j, weight);
+    }
+    d[i] = weight == 0 ? C(0) : weight * (d[i] - delta);
+    if (!kPlain && to_products && weight != 0) d[i] *= slope;
+  }
+}
 template <bool kRowsAreKeys, typename T, int N, typename C>
 __device__ void Differentiate(const Pairs<T>& pairs, const Inputs<T>& inputs,
                               int row, int column, bool to_products,
                               C (&products)[N][4], C (&d_weights)[N][4]) {
-  const int warp_row = row + FragmentRow(0) / 16 * 16;
-  const bool plain = kRowsAreKeys ? pairs.ArePlain(column, 8 * N, warp_row, 16)
-                                  : pairs.ArePlain(warp_row, 16, column, 8 * N);
+  const int warp_row = row + WarpRow();
+  if (kRowsAreKeys ? pairs.ArePlain(column, 8 * N, warp_row, 16)
+                   : pairs.ArePlain(warp_row, 16, column, 8 * N)) {
 #pragma unroll
-  for (int n = 0; n < N; ++n) {
-    uint32_t word = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int r = row + FragmentRow(i), c = column + FragmentColumn(n, i);
-      const int t = kRowsAreKeys ? c : r, j = kRowsAreKeys ? r : c;
-      C slope = 1;
-      const C score = plain ? pairs.Plain(products[n][i])
-                            : pairs.Score(products[n][i], t, j, &slope);
-      C weight = 0, delta = 0;
-      if (score != kNoScore<C>) {
-        weight = std::exp(score - inputs.lse[t]);
-        delta = inputs.deltas[t];
-      }
-      C d = d_weights[n][i];
-      products[n][i] = weight;
-      if (pairs.has_dropout()) {
-        // Queries have keys j and j + 1 side by side.
-        if (kRowsAreKeys || i % 2 == 0) word = pairs.DropoutWord(t, j);
-        d = pairs.Drop(word, j, d);
-        products[n][i] = pairs.Drop(word, j, weight);
-      }
-      d = weight * (d - delta);
-      if (to_products) d *= slope;
-      d_weights[n][i] = weight == 0 ? C(0) : d;
+    for (int n = 0; n < N; ++n) {
+      DifferentiateFragment<kRowsAreKeys, true>(pairs, inputs, row,
+                                                column + 8 * n, to_products,
+                                                products[n], d_weights[n]);
     }
+    return;
+  }
+#pragma unroll 1
+  for (int n = 0; n < N; ++n) {
+    DifferentiateFragment<kRowsAreKeys, false>(pairs, inputs, row,
+                                               column + 8 * n, to_products,
+                                               products[0], d_weights[0]);
+    Rotate(products);
+    Rotate(d_weights);
   }
 }
 
@@ -432,7 +450,8 @@ Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args) {
       GridSize(DivideUp(args.batch * args.heads * args.queries, kThreads / 32)),
       kThreads, FindDeltas<T>, args, deltas);
   const C* const found = deltas;
-  if (error == nullptr && (args.d_query != nullptr || args.d_key != nullptr)) {
+  if (error == nullptr && (args.d_query != nullptr || args.d_key != nullptr ||
+                           args.d_value != nullptr)) {
     error = EnqueueToOperands(gpu, args, options, found);
   }
   if (error == nullptr && args.d_bias != nullptr) {
