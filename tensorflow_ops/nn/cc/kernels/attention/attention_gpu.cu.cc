@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(kThreads)
            const __grid_constant__ Grid grid) {
   constexpr int N = kColumns<T> / 8;
   __shared__ Buffers<T, kColumns<T>, kSlots> buffers;
+  __shared__ Pairs<T> pairs;
   Steps<T, kColumns<T>, kSlots> steps(&buffers);
   for (int64_t block = blockIdx.x; block < grid.blocks; block += gridDim.x) {
     const Place place = PlaceOf(grid, block, kWidth);
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t rows =
         args.query_splits != nullptr ? example.queries : args.queries;
     if (first >= rows) continue;
-    const Pairs<T> pairs(args, options.threshold, example, place.head);
+    pairs.Set(args, options.threshold, example, place.head);
     const Phase<T> phases[] = {
         DotPhase(QueriesOf(args, example, place.head, args.query, args.depth,
                            options.depth_packs),

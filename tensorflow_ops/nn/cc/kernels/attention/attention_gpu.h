@@ -37,7 +37,7 @@ inline constexpr int kPitch = kChunk<T> + kPackSize<T>;
 
 // Of sums in registers; more columns are computed by other blocks.
 template <typename T>
-inline constexpr int kMaxWidth = sizeof(T) == sizeof(double) ? 64 : 128;
+inline constexpr int kMaxWidth = sizeof(T) == 2 ? 128 : 64;
 
 template <typename C>
 inline constexpr C kNoScore = -std::numeric_limits<C>::infinity();
@@ -79,49 +79,20 @@ struct Range {
   int begin, end;
 };
 
-// The pairs of an example and head: which attend, their scores, the dropout.
+// The pairs of an example and head: which attend, their scores, the dropout. In
+// shared memory, since the options would take many registers.
 template <typename T>
 class Pairs {
  public:
   using C = Accumulator<T>;
 
-  __device__ Pairs(const AttentionOperands<T>& args, uint32_t threshold,
-                   const Example& example, int64_t head)
-      : queries_(static_cast<int>(example.queries)),
-        keys_(static_cast<int>(example.keys)),
-        low_(Saturate(example.offset - args.left)),
-        high_(Saturate(example.offset + args.right)),
-        offset_(example.offset),
-        scale_(static_cast<C>(args.scale)),
-        softcap_(static_cast<C>(args.softcap)),
-        threshold_(threshold),
-        row_(static_cast<uint32_t>(example.batch * args.heads + head)) {
-    const auto first_of = [&](const AttentionStrides& strides) {
-      return example.batch * strides.batch + head * strides.head;
-    };
-    if (args.alibi_slopes != nullptr) {
-      slope_ =
-          args.alibi_slopes[example.batch * args.alibi_batch_stride + head];
-    }
-    if (args.mask != nullptr) {
-      mask_ = args.mask + first_of(args.mask_strides);
-      mask_query_ = args.mask_strides.query;
-      mask_key_ = args.mask_strides.key;
-    }
-    if (args.bias != nullptr) {
-      bias_ = args.bias + first_of(args.bias_strides);
-      bias_query_ = args.bias_strides.query;
-      bias_key_ = args.bias_strides.key;
-    }
-    if (threshold > 0) {
-      seed_[0] = args.seed[0];
-      seed_[1] = args.seed[1];
-      kept_factor_ = static_cast<C>(KeptFactor({{}, threshold}));
-    }
+  // All threads of the block call this.
+  __device__ void Set(const AttentionOperands<T>& args, uint32_t threshold,
+                      const Example& example, int64_t head) {
+    __syncthreads();
+    if (threadIdx.x == 0) SetAlone(args, threshold, example, head);
+    __syncthreads();
   }
-
-  __device__ int queries() const { return queries_; }
-  __device__ int keys() const { return keys_; }
 
   // The keys that any of `count` queries from t on sees; the queries that see
   // any of `count` keys from j on.
@@ -190,6 +161,37 @@ class Pairs {
   }
 
  private:
+  __device__ void SetAlone(const AttentionOperands<T>& args, uint32_t threshold,
+                           const Example& example, int64_t head) {
+    const auto first_of = [&](const AttentionStrides& strides) {
+      return example.batch * strides.batch + head * strides.head;
+    };
+    queries_ = static_cast<int>(example.queries);
+    keys_ = static_cast<int>(example.keys);
+    low_ = Saturate(example.offset - args.left);
+    high_ = Saturate(example.offset + args.right);
+    offset_ = example.offset;
+    scale_ = static_cast<C>(args.scale);
+    softcap_ = static_cast<C>(args.softcap);
+    slope_ =
+        args.alibi_slopes == nullptr
+            ? C(0)
+            : args.alibi_slopes[example.batch * args.alibi_batch_stride + head];
+    mask_ = args.mask == nullptr ? nullptr
+                                 : args.mask + first_of(args.mask_strides);
+    mask_query_ = args.mask_strides.query;
+    mask_key_ = args.mask_strides.key;
+    bias_ = args.bias == nullptr ? nullptr
+                                 : args.bias + first_of(args.bias_strides);
+    bias_query_ = args.bias_strides.query;
+    bias_key_ = args.bias_strides.key;
+    threshold_ = threshold;
+    row_ = static_cast<uint32_t>(example.batch * args.heads + head);
+    if (threshold == 0) return;
+    seed_[0] = args.seed[0];
+    seed_[1] = args.seed[1];
+    kept_factor_ = static_cast<C>(KeptFactor({{}, threshold}));
+  }
   __device__ static int Saturate(int64_t n) {
     constexpr int64_t kMax = 0x7FFFFFFF;
     return static_cast<int>(n < -kMax ? -kMax : n > kMax ? kMax : n);
@@ -208,9 +210,9 @@ class Pairs {
   int queries_, keys_;
   int low_, high_;  // of j - t
   int64_t offset_;
-  C scale_, softcap_, slope_ = 0;
-  const bool* mask_ = nullptr;
-  const T* bias_ = nullptr;
+  C scale_, softcap_, slope_;
+  const bool* mask_;
+  const T* bias_;
   int64_t mask_query_, mask_key_, bias_query_, bias_key_;
   uint32_t threshold_, row_, seed_[2];
   C kept_factor_;

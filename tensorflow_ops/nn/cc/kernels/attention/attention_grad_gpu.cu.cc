@@ -133,6 +133,7 @@ __global__ void __launch_bounds__(kThreads)
            const __grid_constant__ Options options,
            const __grid_constant__ Grid grid, const C* deltas) {
   __shared__ GradBuffers<T> buffers;
+  __shared__ Pairs<T> pairs;
   GradSteps<T> steps(&buffers);
   const int64_t group = args.heads / args.key_heads;
   const int depth = static_cast<int>(args.depth);
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
     Clear(d_values);
     for (int64_t head = place.head * group; head < (place.head + 1) * group;
          ++head) {
-      const Pairs<T> pairs(args, options.threshold, example, head);
+      pairs.Set(args, options.threshold, example, head);
       const Inputs<T> inputs(args, options, example, head, deltas);
       const Phase<T> phases[] = {DotPhase(inputs.keys, inputs.queries),
                                  DotPhase(inputs.values, inputs.d_outputs),
@@ -187,6 +188,7 @@ __global__ void __launch_bounds__(kThreads)
               const __grid_constant__ Options options,
               const __grid_constant__ Grid grid, const C* deltas) {
   __shared__ GradBuffers<T> buffers;
+  __shared__ Pairs<T> pairs;
   GradSteps<T> steps(&buffers);
   const int depth = static_cast<int>(args.depth);
   for (int64_t block = blockIdx.x; block < grid.blocks; block += gridDim.x) {
@@ -196,7 +198,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t rows =
         args.query_splits != nullptr ? example.queries : args.queries;
     if (first >= rows) continue;
-    const Pairs<T> pairs(args, options.threshold, example, place.head);
+    pairs.Set(args, options.threshold, example, place.head);
     const Inputs<T> inputs(args, options, example, place.head, deltas);
     const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
                                DotPhase(inputs.d_outputs, inputs.values),
@@ -313,6 +315,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ GradBuffers<T> buffers;
   __shared__ C shared[kThreads / 32 * kColumns<T>];
   static_assert(kThreads / 32 * kColumns<T> >= kRows);
+  __shared__ Pairs<T> pairs;
   GradSteps<T> steps(&buffers);
   const AttentionStrides& strides = args.bias_strides;
   const int64_t count = tiles.count();
@@ -333,7 +336,7 @@ __global__ void __launch_bounds__(kThreads)
       const Range queries =
           AddedTo(strides.query, own_query, kRows, example.queries);
       for (int head = heads.begin; head < heads.end; ++head) {
-        const Pairs<T> pairs(args, options.threshold, example, head);
+        pairs.Set(args, options.threshold, example, head);
         const Inputs<T> inputs(args, options, example, head, deltas);
         const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
                                    DotPhase(inputs.d_outputs, inputs.values)};
