@@ -89,7 +89,7 @@ __device__ void DropWeights(const Pairs<T>& pairs, int t, int j,
 
 // kWidth columns of the outputs of kRows queries.
 template <typename T, int kWidth, typename C = Accumulator<T>>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     Attend(const __grid_constant__ AttentionArgs<T> args,
            const __grid_constant__ Options options,
            const __grid_constant__ Grid grid) {
@@ -178,7 +178,7 @@ Error Attention(const Gpu& gpu, const AttentionArgs<T>& args) {
   options.value_depth_pairs = FitsPacks<2>(args.value_depth, args.output);
   return WithWidth<T>(args.value_depth, [&](auto width) {
     const Grid grid = GridOf(args.batch, args.heads, args.queries,
-                             PartsOf(args.value_depth, width));
+                             PartsOf(args.value_depth, width), true);
     return Launch(gpu, GridSize(grid.blocks), kThreads, Attend<T, width>, args,
                   options, grid);
   });

@@ -50,20 +50,27 @@ struct Options {
   bool depth_pairs, value_depth_pairs;
 };
 
+// Blocks of a multiprocessor that registers must suffice for.
+template <typename T, int kWidth>
+inline constexpr int kMinBlocks = sizeof(T) < 8 && kWidth <= 64 ? 3 : 2;
+
 // Blocks of threads: for each example, head, tile of rows and part of the
 // columns.
 struct Grid {
   int64_t heads, tiles, parts, blocks;
+  bool
+      last_tile_first;  // for those with the most pairs to come first if causal
 };
 struct Place {
   int64_t batch, head;
   int first_row, first_column;
 };
-// `width`: of a part. Late rows first: they have the most keys if causal.
+// `width`: of a part.
 __device__ inline Place PlaceOf(const Grid& grid, int64_t block, int width) {
-  const int64_t tile = block / grid.parts, head = tile / grid.tiles;
-  return {head / grid.heads, head % grid.heads,
-          static_cast<int>(grid.tiles - 1 - tile % grid.tiles) * kRows,
+  const int64_t i = block / grid.parts, head = i / grid.tiles;
+  const int64_t tile =
+      grid.last_tile_first ? grid.tiles - 1 - i % grid.tiles : i % grid.tiles;
+  return {head / grid.heads, head % grid.heads, static_cast<int>(tile) * kRows,
           static_cast<int>(block % grid.parts) * width};
 }
 
@@ -654,9 +661,10 @@ Error WithWidth(int64_t depth, const Run& run) {
 inline int64_t PartsOf(int64_t depth, int width) {
   return depth <= width ? 1 : DivideUp(depth, width);
 }
-inline Grid GridOf(int64_t batch, int64_t heads, int64_t rows, int64_t parts) {
+inline Grid GridOf(int64_t batch, int64_t heads, int64_t rows, int64_t parts,
+                   bool last_tile_first) {
   const int64_t tiles = DivideUp(rows, kRows);
-  return {heads, tiles, parts, batch * heads * tiles * parts};
+  return {heads, tiles, parts, batch * heads * tiles * parts, last_tile_first};
 }
 
 template <typename T>

@@ -128,7 +128,7 @@ __device__ void Differentiate(const Pairs<T>& pairs, const Inputs<T>& inputs,
 
 // kWidth columns of the gradients to kRows keys and to their values.
 template <typename T, int kWidth, typename C = Accumulator<T>>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     ToKeys(const __grid_constant__ AttentionGradArgs<T> args,
            const __grid_constant__ Options options,
            const __grid_constant__ Grid grid, const C* deltas) {
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // kWidth columns of the gradients to kRows queries.
 template <typename T, int kWidth, typename C = Accumulator<T>>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     ToQueries(const __grid_constant__ AttentionGradArgs<T> args,
               const __grid_constant__ Options options,
               const __grid_constant__ Grid grid, const C* deltas) {
@@ -417,15 +417,15 @@ Error EnqueueToOperands(const Gpu& gpu, const AttentionGradArgs<T>& args,
   const int64_t wider =
       args.depth > args.value_depth ? args.depth : args.value_depth;
   const Error error = WithWidth<T>(wider, [&](auto width) {
-    const Grid grid =
-        GridOf(args.batch, args.key_heads, args.keys, PartsOf(wider, width));
+    const Grid grid = GridOf(args.batch, args.key_heads, args.keys,
+                             PartsOf(wider, width), false);
     return Launch(gpu, GridSize(grid.blocks), kThreads, ToKeys<T, width>, args,
                   options, grid, deltas);
   });
   if (error != nullptr) return error;
   return WithWidth<T>(args.depth, [&](auto width) {
     const Grid grid = GridOf(args.batch, args.heads, args.queries,
-                             PartsOf(args.depth, width));
+                             PartsOf(args.depth, width), true);
     return Launch(gpu, GridSize(grid.blocks), kThreads, ToQueries<T, width>,
                   args, options, grid, deltas);
   });

@@ -939,6 +939,36 @@ void TimeAttention(int64_t batch, int64_t queries, int64_t heads, int64_t depth,
                      [&](const Cpu& cpu) { return AttentionGrad(cpu, grad); });
 }
 
+template <typename T>
+void TimeKernels(int64_t batch, int64_t queries, int64_t heads, int64_t depth,
+                 bool causal) {
+  const int64_t t = testing::BenchmarkSize(queries);
+  Problem<T> p = MakeProblem<T>({batch, t, t, heads, heads, depth, depth});
+  if (causal) AddOption(0, &p);
+  Outputs<T> outputs(p);
+  const std::string of =
+      testing::Text(" ", testing::NameOf<T>(), " ", batch, " x ", queries,
+                    " queries, ", heads, " heads, depth ", depth, p.options);
+  const int64_t num_bytes =
+      (p.query.size() + p.key.size() + p.value.size() + p.d_output.size()) *
+      sizeof(T);
+  const auto forward = outputs.Args(p);
+  testing::TimeOnGpu("attention" + of, num_bytes, 0,
+                     [&](const Gpu& gpu) { return Attention(gpu, forward); });
+  const auto grad = outputs.GradArgs(p);
+  testing::TimeOnGpu("attention_grad" + of, 2 * num_bytes,
+                     AttentionGradScratchBytes<T>(outputs.log_sum_exp.size()),
+                     [&](const Gpu& gpu) { return AttentionGrad(gpu, grad); });
+}
+
+TFO_BENCHMARK(Attention, KernelsOfModels) {
+  for (bool causal : {false, true}) {
+    TimeKernels<Half>(4, 4096, 16, 64, causal);
+    TimeKernels<Half>(4, 4096, 16, 128, causal);
+    TimeKernels<float>(4, 2048, 16, 64, causal);
+  }
+}
+
 TFO_BENCHMARK(Attention, Models) {
   for (int option : {-1, 0, 1}) {  // all pairs, causal, window
     TimeAttention<float>(4, 128, 8, 64, option);
