@@ -93,7 +93,7 @@ class _FusedAttention:
             window=masks.window,
             query_offset=0,  # Keras aligns the first query with the first key
             dropout=dropout,
-            seed=tf.cast(self._dropout_layer.seed_generator.next(), tf.int32) if dropout else None,
+            seed=self._dropout_layer.seed_generator.next() if dropout else None,
         )
         if masks.queries is not None:
             output = tf.where(masks.queries[:, :, tf.newaxis, tf.newaxis], output, tf.zeros([], output.dtype))
