@@ -33,7 +33,7 @@ class _FusedAttention:
     """Overrides the methods of Keras's layers that compute masks and attention."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        fused_attention.check_keras(type(self).__name__)
+        fused_attention.check_keras()
         super().__init__(*args, **kwargs)
         self.supports_jit = library.supports_xla()
 

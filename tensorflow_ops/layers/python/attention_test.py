@@ -5,6 +5,7 @@ import os
 
 import keras
 import numpy as np
+import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -63,7 +64,7 @@ def _layers(name, value=_VALUE, **options):
     for layer in (ours, keras_layer):
         layer.build(_QUERY.shape, value.shape)
     for variable in ours.trainable_variables:
-        variable.assign(_normal(*variable.shape))
+        variable.assign(_normal(*variable.shape) / 2)
     keras_layer.set_weights(ours.get_weights())
     return ours, keras_layer
 
@@ -92,7 +93,13 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.product(
         name=[*_LAYERS],
-        options=[{"use_bias": False}, {"dropout": 0.5}, {"sliding_window": 2}, {"use_gate": True}, {"dtype": "float64"}],
+        options=[
+            {"use_bias": False},
+            {"dropout": 0.5},
+            {"sliding_window": 2},
+            {"use_gate": True},
+            {"dtype": "float64"},
+        ],
     )
     def test_options(self, name, options):
         if not options.keys() <= {"dtype", *inspect.signature(getattr(keras.layers, name)).parameters}:
@@ -204,26 +211,57 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
     @_EACH_LAYER
     def test_files_are_those_of_keras(self, name):
         layers = _layers(name)
+        kinds = [type(layer) for layer in layers]
         models = []
         for layer in layers:
             query, value = keras.Input([None, _FEATURES]), keras.Input([None, _FEATURES])
             models.append(keras.Model([query, value], layer(query, value, use_causal_mask=True)))
         expected = models[0]([_QUERY, _VALUE])
-        kinds = [type(layer) for layer in layers]
-        objects = {"tensorflow_ops>" + kinds[0].__name__: kinds[1], kinds[1].__name__: kinds[0]}
         for model, other, kind in zip(models, models[::-1], kinds, strict=True):
-            path = os.path.join(self.get_temp_dir(), f"{kind.__module__}.{name}.keras")
+            path = os.path.join(self.get_temp_dir(), f"{name}.{kind.__module__}.keras")
             model.save(path)
-            self.assertIs(type(keras.saving.load_model(path).layers[-1]), kind)
-            with keras.saving.custom_object_scope(objects):
-                converted = keras.saving.load_model(path)
-            self.assertIn(type(converted.layers[-1]), set(kinds) - {kind})
-            self._assert_equal([converted([_QUERY, _VALUE])], [expected])
+            copy = keras.saving.load_model(path)
+            self.assertIs(type(copy.layers[-1]), kind)
+            self._assert_equal([copy([_QUERY, _VALUE])], [expected])
             path = path.replace(".keras", ".weights.h5")
             model.save_weights(path)
             other.set_weights([0 * w for w in other.get_weights()])
             other.load_weights(path)
             self._assert_equal([other([_QUERY, _VALUE])], [expected])
+
+    @_EACH_LAYER
+    def test_models_of_keras_are_converted(self, name):
+        def converted(layer):
+            kind = getattr(tfo.layers, name) if type(layer) is getattr(keras.layers, name) else type(layer)
+            return kind.from_config(layer.get_config())
+
+        query, value = keras.Input([None, _FEATURES]), keras.Input([None, _FEATURES])
+        model = keras.Model([query, value], _layers(name)[1](query, value, use_causal_mask=True))
+        copy = keras.models.clone_model(model, clone_function=converted)
+        copy.set_weights(model.get_weights())
+        self.assertIs(type(copy.layers[-1]), getattr(tfo.layers, name))
+        self._assert_equal([copy([_QUERY, _VALUE])], [model([_QUERY, _VALUE])])
+
+    def test_files_load_without_us(self):
+        folder = self.get_temp_dir()
+        x = _normal(2, 5, _FEATURES)
+        np.save(os.path.join(folder, "x.npy"), x)
+        inputs = keras.Input([None, _FEATURES])
+        result = inputs
+        for name, options in _LAYERS.items():
+            result = getattr(tfo.layers, name)(**options)(result, result, use_causal_mask=True)
+        model = keras.Model(inputs, result)
+        model.save(os.path.join(folder, "model.keras"))
+        script = """
+            import sys, keras, numpy as np
+            kinds = keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention
+            objects = {"tensorflow_ops>" + kind.__name__: kind for kind in kinds}
+            model = keras.saving.load_model("model.keras", custom_objects=objects)
+            np.save("y.npy", model(np.load("x.npy")))
+            assert "tensorflow_ops" not in sys.modules
+        """
+        process_testing.output(folder, script)
+        self._assert_equal([np.load(os.path.join(folder, "y.npy"))], [model(x)])
 
     @_EACH_LAYER
     def test_subclasses_may_build_masks(self, name):

@@ -32,13 +32,13 @@ _HUB_MODULES = (
 _HUB_CONDITIONS = ("fused_attention_op_available", "running_on_gpu", "gpu_supports_fused_attention_op")
 
 
-def check_keras(name):
-    """Raises ImportError unless the private names of the installed Keras are known to a layer or function."""
+def check_keras():
+    """Raises ImportError unless the private functions of the installed Keras are known."""
     major, minor = keras.__version__.split(".")[:2]
     first, last = _KERAS_MINORS[0], _KERAS_MINORS[-1]
     if major != "3" or not first <= int(minor) <= last:
         raise ImportError(
-            f"tfo.layers.{name} overrides private functions of Keras 3.{first} to 3.{last}, and Keras "
+            f"Attention in tfo.layers overrides private functions of Keras 3.{first} to 3.{last}, and Keras "
             f'{keras.__version__} is installed. Either install one of these: pip install "keras>=3.{first},'
             f'<3.{last + 1}", or a tensorflow-extra-ops that knows Keras {major}.{minor}.'
         )
@@ -119,7 +119,7 @@ def use_fused_attention() -> contextlib.ExitStack:
       ImportError: Keras is of a minor release whose private functions are unknown.
       ValueError: Keras's backend is not TensorFlow.
     """
-    check_keras("use_fused_attention")
+    check_keras()
     if keras.backend.backend() != "tensorflow":
         raise ValueError(f"Keras's backend is {keras.backend.backend()!r}, expected 'tensorflow'")
     switch = contextlib.ExitStack()
