@@ -24,9 +24,11 @@ def _operands(query, key, value):
     else:
         for name, tensor in named.items():
             ragged.rows(name, tensor, "[B, (T), heads, depth]")
-        if value.row_splits is not key.row_splits:
-            named["value"] = value = ragged.with_lengths_of("rows of value", value, "rows of key", key)
-        splits = tf.cast(query.row_splits, tf.int64), tf.cast(value.row_splits, tf.int64)
+        key_splits = value.row_splits
+        if key_splits is not key.row_splits:
+            fit = key_splits == tf.cast(key.row_splits, key_splits.dtype)
+            key_splits = arguments.checked("value.row_splits", key_splits, fit, "those of key")
+        splits = tf.cast(query.row_splits, tf.int64), tf.cast(key_splits, tf.int64)
         named = {name: tensor.values for name, tensor in named.items()}
     query, key, value = (arguments.float_tensor(name, tensor) for name, tensor in named.items())
     for name, tensor in ("key", key), ("value", value):
