@@ -148,6 +148,13 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(actual[~_QUERY_MASK], actual[~_QUERY_MASK][:1] + tf.zeros([2, 1]))
         self._assert_equal(*weights)
 
+    @_EACH_LAYER
+    def test_padding_may_be_nan(self, name):
+        layer, _ = _layers(name)
+        value = np.where(_VALUE_MASK[..., np.newaxis], _VALUE, np.float32(np.nan))
+        result = layer(_QUERY, value, value_mask=_VALUE_MASK)
+        self.assertAllEqual(result, layer(_QUERY, _VALUE, value_mask=_VALUE_MASK))
+
     @parameterized.product(name=[*_LAYERS], call=[*_CALLS])
     def test_scores_are_those_of_keras(self, name, call):
         actual, expected = (
