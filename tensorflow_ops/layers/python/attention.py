@@ -68,12 +68,14 @@ class _FusedAttention:
             keras_mask,
             functools.reduce(tf.logical_and, masks) if masks else None,
             None if query_mask is None else tf.cast(query_mask, tf.bool),
-            use_causal_mask,
+            bool(use_causal_mask),
             # MultiHeadAttention's is private, and both are new in Keras 3.15.
             getattr(self, "sliding_window", getattr(self, "_sliding_window", None)),
         )
 
-    def _compute_attention(self, query, key, value, attention_mask=None, training=None, return_attention_scores=None):
+    def _compute_attention(
+        self, query, key, value, attention_mask=None, training=None, return_attention_scores=None, **others
+    ):
         masks = attention_mask
         # Keras passes this argument to MultiHeadAttention only, since 3.9; else it is an attribute.
         attribute = getattr(self, "_return_attention_scores", False)
@@ -82,7 +84,7 @@ class _FusedAttention:
             mask = masks.keras_mask() if isinstance(masks, _Masks) else masks
             key, value = (keras.ops.repeat(x, query.shape[-2] // x.shape[-2], axis=-2) for x in (key, value))
             last = () if return_attention_scores is None else (return_attention_scores,)
-            return super()._compute_attention(query, key, value, mask, training, *last)
+            return super()._compute_attention(query, key, value, mask, training, *last, **others)
         dropout = self.dropout if training else 0.0
         output = attention.attention(
             query,

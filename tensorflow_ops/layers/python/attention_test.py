@@ -39,6 +39,7 @@ _CALLS = {
     "plain": {},
     "key": {"key": _KEY},
     "causal": {"use_causal_mask": True},
+    "not_causal": {"use_causal_mask": 0},
     "mask_of_rank_2": {"attention_mask": _mask(_QUERIES, _KEYS)},
     "mask_of_rank_3": {"attention_mask": _mask(_BATCH, _QUERIES, _KEYS)},
     "mask_of_rank_4": {"attention_mask": _mask(_BATCH, 4, _QUERIES, _KEYS)},

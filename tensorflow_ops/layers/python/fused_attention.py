@@ -66,7 +66,9 @@ def _dot_product_attention(
         options = {"mask": mask, "scale": scale, "is_causal": is_causal, "flash_attention": flash_attention}
         return keras_function(query, key, value, bias, **options, **unsupported)
     # Keras aligns the first query with the first key.
-    return attention.attention(query, key, value, mask=mask, bias=bias, causal=is_causal, query_offset=0, scale=scale)
+    return attention.attention(
+        query, key, value, mask=mask, bias=bias, causal=bool(is_causal), query_offset=0, scale=scale
+    )
 
 
 def _replacements():
