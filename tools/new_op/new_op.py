@@ -201,7 +201,8 @@ def _attr_values(op, attr):
     other = {"int": default + 1, "float": 0.25 if default == 0.5 else 0.5, "bool": not default}[kind]
     checks = {
         "int": f'arguments.static_int("{name}", {name}, -arguments.MAX_INT32)',
-        "float": f'arguments.static_number("{name}", {name}, "a finite float32", lambda value: abs(value) <= arguments.MAX_FLOAT32)',
+        "float": f'arguments.static_number("{name}", {name}, "a finite float32", '
+        "lambda value: abs(value) <= arguments.MAX_FLOAT32)",
         "bool": f'arguments.static_bool("{name}", {name})',
     }
     # The op rounds a float to 32 bits.
@@ -378,8 +379,9 @@ An --attr is a keyword of the function and a field of the arguments that the def
 
 Writes the header, CPU loops, CUDA kernels, OpKernels, op definitions, the Python function with gradients of two
 orders, both tests, and a benchmark; then lists the op in the family's BUILD and __init__.py, in
-testing/python/op_samples_test.py and export/python/standard_ops_test.py, and writes docs/op_index.md anew. A new family is also listed in tensorflow_ops/BUILD
-and __init__.py. If a name is taken or a list is not as expected, nothing is written.
+testing/python/op_samples_test.py and export/python/standard_ops_test.py, and writes docs/op_index.md anew. A new family
+is also listed in tensorflow_ops/BUILD and __init__.py. If a name is taken or a list is not as expected, nothing is
+written.
 
 The comments FILL IN mark what is yours to write: the definition (NAME.h), the docstring (NAME.py), the NumPy reference
 (NAME_test.py). If only one of definition and reference changes, the test fails.
