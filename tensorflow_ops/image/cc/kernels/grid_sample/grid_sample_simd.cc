@@ -9,11 +9,11 @@ namespace TFO_CPU_NAMESPACE {
 namespace {
 
 // The pixels of a sample that count.
-template <typename T>
+template <typename T, int kMax = kMaxSampleTaps>
 struct CountedTaps {
   int count;
-  const T* at[kMaxSampleTaps];
-  Sum<T> weight[kMaxSampleTaps];
+  const T* at[kMax];
+  Sum<T> weight[kMax];
 };
 
 template <typename T>
@@ -36,12 +36,12 @@ void FillNan(T* to, int64_t n) {
   for (int64_t c = 0; c < n; ++c) to[c] = nan;
 }
 
-// All channels of a sample, whose taps are kTaps, or taps.count if that is 0.
-template <int kTaps, typename T>
-TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
+// All channels of a sample.
+template <typename T, int kMax>
+TFO_INLINE void SampleTapsOf(const CountedTaps<T, kMax>& taps, int64_t channels,
                              T* output) {
   constexpr int kCount = Lanes<T>::kCount;
-  const int count = kTaps == 0 ? taps.count : kTaps;
+  const int count = kMax == 4 ? 4 : taps.count;
   ForVectorGroups<4, kCount>(
       channels, 0,
       [&](auto vectors, int64_t c) {
@@ -82,6 +82,16 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
       });
 }
 
+// One sample from its taps that count. Not inlined, so that loops over samples
+// whose taps are known keep their numbers in registers.
+template <typename T>
+__attribute__((noinline)) void SampleAnyTaps(const SampleTaps<Sum<T>>& taps,
+                                             int64_t i, const T* image,
+                                             int64_t channels, T* output) {
+  if (taps.nan[i] != taps.nan[i]) return FillNan(output, channels);
+  SampleTapsOf(CountTaps(taps, i, image, channels), channels, output);
+}
+
 // Bilinear samples of at most kLanes float channels, each in one short vector.
 // Its lanes beyond the channels belong to the pixels and samples that follow;
 // the next sample overwrites them.
@@ -114,21 +124,6 @@ struct ShortVector {
     return weight * pixel + sum;
   }
 };
-
-// One sample of few channels, from its taps that count.
-TFO_INLINE void SampleScalars(const SampleTaps<float>& taps, int64_t i,
-                              const float* image, int64_t channels,
-                              float* output) {
-  if (taps.nan[i] != taps.nan[i]) return FillNan(output, channels);
-  const auto counted = CountTaps(taps, i, image, channels);
-  for (int64_t c = 0; c < channels; ++c) {
-    float sum = 0;
-    for (int t = 0; t < counted.count; ++t) {
-      sum = MulAdd(counted.weight[t], counted.at[t][c], sum);
-    }
-    output[c] = sum;
-  }
-}
 
 template <int kLanes>
 __attribute__((noinline)) void SampleFewChannels(const SampleTaps<float>& taps,
@@ -165,7 +160,7 @@ __attribute__((noinline)) void SampleFewChannels(const SampleTaps<float>& taps,
         const auto sum = sample(i);
         memcpy(output + i * channels, &sum, sizeof(sum));
       } else {
-        SampleScalars(taps, i, image, channels, output + i * channels);
+        SampleAnyTaps(taps, i, image, channels, output + i * channels);
       }
     }
   }
@@ -174,7 +169,7 @@ __attribute__((noinline)) void SampleFewChannels(const SampleTaps<float>& taps,
       const auto sum = sample(i);
       memcpy(output + i * channels, &sum, channels * sizeof(float));
     } else {
-      SampleScalars(taps, i, image, channels, output + i * channels);
+      SampleAnyTaps(taps, i, image, channels, output + i * channels);
     }
   }
 }
@@ -200,18 +195,25 @@ void SampleOneChannel(const SampleTaps<Sum<T>>& taps, int64_t count,
 
 template <typename T>
 void SampleManyChannels(const SampleTaps<Sum<T>>& taps, int64_t count,
-                        const T* image, int64_t channels, T* output) {
+                        const T* image, const GridSampleSpec& args, T* output) {
+  const int64_t channels = args.channels, row = args.width * channels;
+  int32_t simple[kSampleBlock] = {};
+  if (taps.count == 4) {
+    AllTapsInside(taps, 0, static_cast<int32_t>(args.Pixels() - 1), count,
+                  simple);
+  }
   for (int64_t i = 0; i < count; ++i) {
     T* const to = output + i * channels;
-    if (taps.nan[i] != taps.nan[i]) {
-      FillNan(to, channels);
-      continue;
-    }
-    const auto counted = CountTaps(taps, i, image, channels);
-    if (counted.count == 4) {
-      SampleTapsOf<4>(counted, channels, to);
+    if (simple[i]) {
+      const T* const at = image + taps.pixel[0][i] * channels;
+      SampleTapsOf(CountedTaps<T, 4>{4,
+                                     {at, at + channels, at + row,
+                                      at + row + channels},
+                                     {taps.weight[0][i], taps.weight[1][i],
+                                      taps.weight[2][i], taps.weight[3][i]}},
+                   channels, to);
     } else {
-      SampleTapsOf<0>(counted, channels, to);
+      SampleAnyTaps(taps, i, image, channels, to);
     }
   }
 }
@@ -254,7 +256,7 @@ void SamplePixels(const SampleTaps<Sum<T>>& taps, int64_t count, const T* image,
       }
     }
   }
-  SampleManyChannels(taps, count, image, channels, output);
+  SampleManyChannels(taps, count, image, args, output);
 }
 
 TFO_INSTANTIATE_FUNCTION(FetchPixels);
