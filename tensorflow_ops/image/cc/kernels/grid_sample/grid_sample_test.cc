@@ -360,7 +360,7 @@ TFO_TEST(GridSample, PlacesInsideEqualTheDefinition) {
         const bool flow = coordinates == SampleCoordinates::kFlow;
         for (int64_t i = 0; i < 2 * args.samples; ++i) {
           const int64_t own = i % args.samples;
-          const double y = 0.25 + i * 7 % 8, x = 0.5 + i % 11;
+          const double y = 0.25 + i * 7 % 8, x = 0.375 + i % 11;
           c.grid[2 * i] = flow ? own / args.flow_columns - y : x;
           c.grid[2 * i + 1] = flow ? own % args.flow_columns - x : y;
         }
