@@ -211,12 +211,12 @@ def cast_tensor(name, value, dtype):
 def tensor_of_kind(name, value, dtype):
     """Returns a tensor of the dtype; casts within floats, integers or bools only. Raises ValueError."""
     tensor = dense_tensor(name, value, None if hasattr(value, "dtype") else dtype)
-    if tensor.dtype == dtype:
+    if tensor.dtype is dtype:
         return tensor
     kinds = (lambda d: d.is_floating, lambda d: d.is_integer, lambda d: d.is_bool)
-    if tensor.dtype is not dtype and not any(kind(tensor.dtype) and kind(dtype) for kind in kinds):
+    if not any(kind(tensor.dtype) and kind(dtype) for kind in kinds):
         raise ValueError(f"{name} are {tensor.dtype.name}, expected {dtype.name}")
-    return cast(tensor, dtype)
+    return tf.cast(tensor, dtype)
 
 
 def shape_text(shape):
