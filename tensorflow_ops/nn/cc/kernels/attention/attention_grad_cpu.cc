@@ -530,10 +530,10 @@ Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
                            : args.batch * args.queries;
   const Buffer<Accumulator<T>> deltas(rows * args.heads);
   FindDeltas(cpu, args, deltas.data());
-  FillBeyondLengths(args);
+  if (args.d_query != nullptr) FillBeyondLengths(args);
   attention::WithElements<T>([&](auto element) {
     using E = decltype(element);
-    ToOperands<T, E>(cpu, args, deltas.data());
+    if (args.d_query != nullptr) ToOperands<T, E>(cpu, args, deltas.data());
     if (args.d_bias != nullptr) ToBias<T, E>(cpu, args, deltas.data());
   });
   if (args.d_sinks != nullptr) ToSinks(cpu, args, deltas.data());
