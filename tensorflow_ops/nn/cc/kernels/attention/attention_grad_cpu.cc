@@ -530,10 +530,13 @@ Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
                            : args.batch * args.queries;
   const Buffer<Accumulator<T>> deltas(rows * args.heads);
   FindDeltas(cpu, args, deltas.data());
-  if (args.d_query != nullptr) FillBeyondLengths(args);
+  // Those that are empty may be null, too.
+  const bool to_operands = args.d_query != nullptr || args.d_key != nullptr ||
+                           args.d_value != nullptr;
+  if (to_operands) FillBeyondLengths(args);
   attention::WithElements<T>([&](auto element) {
     using E = decltype(element);
-    if (args.d_query != nullptr) ToOperands<T, E>(cpu, args, deltas.data());
+    if (to_operands) ToOperands<T, E>(cpu, args, deltas.data());
     if (args.d_bias != nullptr) ToBias<T, E>(cpu, args, deltas.data());
   });
   if (args.d_sinks != nullptr) ToSinks(cpu, args, deltas.data());
