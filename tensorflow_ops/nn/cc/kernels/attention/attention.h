@@ -69,9 +69,9 @@ struct AttentionGradArgs : AttentionOperands<T> {
   const Accumulator<T>* log_sum_exp;
   const T* d_output;
   const Accumulator<T>* d_log_sum_exp;  // or null
-  T *d_query, *d_key, *d_value;  // all null: not computed
-  T* d_bias;                     // of the bias's shape; null: not computed
-  Accumulator<T>* d_sinks;       // null: not computed
+  T *d_query, *d_key, *d_value;         // all null: not computed
+  T* d_bias;                // of the bias's shape; null: not computed
+  Accumulator<T>* d_sinks;  // null: not computed
 };
 
 // T is float, double, Half or BFloat16; scores and sums are of its Accumulator.
