@@ -217,7 +217,8 @@ def attention(
       for float64 data). For RaggedTensors the output is ragged, and lse a RaggedTensor
       [B, (T), heads]. Scores and sums of 16-bit data are float32.
 
-      Without any key the output is 0, lse is sinks[n] or -inf, and gradients are 0. A pair
+      Without any key the output is 0, lse is sinks[n] or -inf, and only
+      lse has a gradient, to sinks. A pair
       that is excluded, or whose weight is 0, adds nothing, whatever its key and value hold.
       NaN or +inf among a query's scores make its row NaN, and no other.
 

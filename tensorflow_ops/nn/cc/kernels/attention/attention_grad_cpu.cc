@@ -527,6 +527,7 @@ template <typename T>
 Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
   const Buffer<Accumulator<T>> deltas(args.query_rows * args.heads);
   FindDeltas(cpu, args, deltas.data());
+  // Those that are empty may be null, too.
   const bool to_operands = args.d_query != nullptr || args.d_key != nullptr ||
                            args.d_value != nullptr;
   if (to_operands) FillBeyondLengths(args);
