@@ -37,25 +37,26 @@ bool Has(InferenceContext* c, const std::string& attr) {
   return c->GetAttr(attr, &has).ok() && has;
 }
 
-// An input, or a placeholder of shape [0] where the attr says that it is
-// absent.
+// A placeholder, where the attr says that the input is absent.
+absl::Status ReadAbsent(int input, const std::string& name,
+                        const std::string& attr, NamedDims* dims) {
+  return dims->Read(
+      input, {absl::StrCat(name, " must be [0] if ", attr, " is false")});
+}
+
+// An input of this shape, or a placeholder.
 absl::Status ReadOptional(InferenceContext* c, int input, const char* name,
                           const char* attr, const char* shape,
                           NamedDims* dims) {
-  if (Has(c, attr)) {
-    return dims->Read(input, {absl::StrCat(name, " must be ", shape)});
-  }
-  return dims->Read(
-      input, {absl::StrCat(name, " must be [0] if ", attr, " is false")});
+  if (!Has(c, attr)) return ReadAbsent(input, name, attr, dims);
+  return dims->Read(input, {absl::StrCat(name, " must be ", shape)});
 }
 
 // The mask or the bias: each dim is 1 or of its name.
 absl::Status ReadBroadcast(InferenceContext* c, int input, const char* name,
                            NamedDims* dims) {
   const std::string attr = absl::StrCat("has_", name);
-  if (!Has(c, attr)) {
-    return ReadOptional(c, input, name, attr.c_str(), "", dims);
-  }
+  if (!Has(c, attr)) return ReadAbsent(input, name, attr, dims);
   const std::string text =
       absl::StrCat(name, " must broadcast to [B, heads, T, S]");
   ShapeHandle shape;

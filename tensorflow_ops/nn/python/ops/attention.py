@@ -1,7 +1,9 @@
 """The public function of attention."""
 
+import functools
 from typing import Literal, overload
 
+import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, ragged
@@ -22,9 +24,11 @@ def _operands(query, key, value):
     else:
         for name, tensor in named.items():
             ragged.rows(name, tensor, "[B, (T), heads, depth]")
-        if value.row_splits is not key.row_splits:
-            named["value"] = value = ragged.with_lengths_of("rows of value", value, "rows of key", key)
-        splits = tf.cast(query.row_splits, tf.int64), tf.cast(value.row_splits, tf.int64)
+        key_splits = value.row_splits
+        if key_splits is not key.row_splits:
+            fit = key_splits == tf.cast(key.row_splits, key_splits.dtype)
+            key_splits = arguments.checked("value.row_splits", key_splits, fit, "those of key")
+        splits = tf.cast(query.row_splits, tf.int64), tf.cast(key_splits, tf.int64)
         named = {name: tensor.values for name, tensor in named.items()}
     query, key, value = (arguments.float_tensor(name, tensor) for name, tensor in named.items())
     for name, tensor in ("key", key), ("value", value):
@@ -75,17 +79,23 @@ def _seed(seed, dropout):
     return tf.cast(seed, tf.int32)
 
 
+@functools.cache
+def _absent(kind):
+    """Returns the placeholder of an input that is not given: an array, which costs a call less than a tensor."""
+    return np.zeros([0], kind.as_numpy_dtype)
+
+
 def _option(name, value, kind, batch):
-    """Returns an input of the op, and whether it is given: without, a placeholder. Raises ValueError."""
+    """Returns an input of the op, and whether it is given; batch() is B. Raises ValueError."""
     if value is None:
-        return tf.constant([], kind), False
+        return _absent(kind), False
     tensor = arguments.tensor_of_kind(name, value, kind)
     if name in ("mask", "bias"):
         return _with_rank_4(name, tensor), True
     if name == "alibi_slopes" and tensor.shape.rank == 1:
         return tensor[tf.newaxis], True
     if kind == tf.int32 and tensor.shape.rank == 0:
-        return tf.fill([batch], tensor), True
+        return tf.fill([batch()], tensor), True
     return tensor, True
 
 
@@ -235,7 +245,10 @@ def attention(
     return_log_sum_exp = arguments.static_bool("return_log_sum_exp", return_log_sum_exp)
     if is_ragged and (lengths is not None or key_lengths is not None):
         raise ValueError("lengths or key_lengths are given, expected None: query and key are RaggedTensors")
-    batch = tf.size(query_splits) - 1 if is_ragged else tf.shape(query)[0]
+
+    def batch():
+        return tf.size(query_splits) - 1 if is_ragged else tf.shape(query)[0]
+
     inputs = {}
     for argument, option, kind in (
         ("mask", mask, tf.bool),
@@ -252,7 +265,7 @@ def attention(
         ("key_splits", key_splits, tf.int64),
         ("seed", seed, tf.int32),
     ):
-        inputs[argument] = tf.constant([], kind) if tensor is None else tensor
+        inputs[argument] = _absent(kind) if tensor is None else tensor
     output, log_sum_exp = ops.tensorflow_ops_attention(query=query, key=key, value=value, **inputs, **attrs, name=name)
     if is_ragged:
         output = tf.RaggedTensor.from_row_splits(output, query_splits, validate=False)

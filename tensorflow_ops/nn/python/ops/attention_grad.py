@@ -58,7 +58,10 @@ def _convert(pfor_input):
         shape = tf.shape(tensors[i])
         tensors[i] = tf.broadcast_to(tensors[i], tf.concat([[iterations, batch], shape[2:]], 0))
     outputs = pfor.call(pfor_input, [pfor.fold(t) if i in folded else t for i, t in enumerate(tensors)])
-    return [pfor.stacked(pfor.unfold(y, iterations, size=batch)) for y in outputs]
+    results = [pfor.unfold(y, iterations, size=batch) for y in outputs[:3]]
+    # The placeholder of the gradient to sinks.
+    results += [tf.broadcast_to(y, [iterations, 0]) for y in outputs[3:]]
+    return [pfor.stacked(y) for y in results]
 
 
 for _name in "Attention", "AttentionGrad":

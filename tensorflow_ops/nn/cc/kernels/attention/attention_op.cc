@@ -89,6 +89,9 @@ class AttentionOpBase : public OpKernel {
             "softcap is ", spec_.softcap, " and dropout ", spec_.dropout,
             ", expected a softcap that is not negative "
             "and dropout in [0, 1), with has_dropout if not 0")));
+    OP_REQUIRES(ctx, !is_ragged_ || !(has_lengths_ || has_key_lengths_),
+                absl::InvalidArgumentError(
+                    "is_ragged with lengths, expected one of them"));
   }
 
  protected:
