@@ -217,10 +217,10 @@ def attention(
       for float64 data). For RaggedTensors the output is ragged, and lse a RaggedTensor
       [B, (T), heads]. Scores and sums of 16-bit data are float32.
 
-      Without any key the output is 0, lse is sinks[n] or -inf, and only
-      lse has a gradient, to sinks. A pair
-      that is excluded, or whose weight is 0, adds nothing, whatever its key and value hold.
-      NaN or +inf among a query's scores make its row NaN, and no other.
+      Without any key the output is 0 and lse is sinks[n] or -inf; only lse has a gradient,
+      to sinks. A pair that is excluded, or whose weight is 0, adds nothing, whatever its
+      key and value hold. NaN or +inf among a query's scores make its row NaN, and no
+      other.
 
       Differentiable once in query, key, value, bias and sinks, and through lse. Second
       derivatives raise LookupError.
