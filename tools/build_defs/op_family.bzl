@@ -27,6 +27,7 @@ load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 # Labels, because in a macro that another repository loads, a plain string would
 # refer to a target of that repository.
 _OPT = Label("//tools/build_defs:opt")
+_THREAD_SANITIZER = Label("//tools/build_defs:thread_sanitizer")
 _AARCH64 = Label("@platforms//cpu:aarch64")
 _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["gpu_testing", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
 _CUDART = Label("@local_config_tfo_cuda//:cudart")
@@ -335,7 +336,11 @@ def tfo_op_family(name, srcs, op_libraries, deps = []):
 def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
     """A C++ test of algorithms, with core/cc/testing.h. --config=asan, ubsan and tsan run these tests."""
     if cuda_deps:
-        deps = deps + [dep + "_emulated" for dep in cuda_deps] + [_CORE["gpu_testing"], _CORE["gpu_testing_cuda_emulated"]]
+        # Under the thread sanitizer, TFO_CUDA_TEST and TFO_BENCHMARK leave their functions out.
+        deps = deps + [_CORE["gpu_testing"], _CORE["gpu_testing_cuda_emulated"]] + select({
+            _THREAD_SANITIZER: [],
+            "//conditions:default": [dep + "_emulated" for dep in cuda_deps],
+        })
     cc_test(
         name = name,
         size = "medium",
