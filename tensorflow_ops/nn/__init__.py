@@ -6,6 +6,7 @@ from tensorflow_ops.nn.python.ops import (  # noqa: F401  (register gradients an
     nn_pfor,
     sequence_grad,
 )
+from tensorflow_ops.nn.python.ops.attention import attention
 from tensorflow_ops.nn.python.ops.crf import CrfDecode, crf_decode, crf_log_likelihood, crf_marginals
 from tensorflow_ops.nn.python.ops.cross_entropy import (
     label_log_prob,
@@ -22,6 +23,7 @@ from tensorflow_ops.nn.python.ops.softmax import log_prob_from_logits, softmax, 
 
 __all__ = [
     "CrfDecode",
+    "attention",
     "crf_decode",
     "crf_log_likelihood",
     "crf_marginals",

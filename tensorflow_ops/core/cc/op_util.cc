@@ -5,6 +5,7 @@
 #include <cmath>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -125,6 +126,15 @@ absl::Status Expect(absl::string_view expectation, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::InvalidArgumentError(
       absl::StrCat(expectation, ": ", status.message()));
+}
+
+absl::Status ReadNumber(::tensorflow::OpKernelConstruction* ctx,
+                        const char* attr, double* number) {
+  std::vector<float> parts;
+  TF_RETURN_IF_ERROR(ctx->GetAttr(attr, &parts));
+  *number = 0;
+  for (const float part : parts) *number += part;
+  return absl::OkStatus();
 }
 
 absl::Status ReadShapeInput(::tensorflow::shape_inference::InferenceContext* c,

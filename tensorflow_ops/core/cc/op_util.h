@@ -131,6 +131,10 @@ absl::Status ReadEnum(
   return absl::InternalError(absl::StrCat(attr, " is ", read));
 }
 
+// Reads a number as the sum of an attr's floats, which have 32 bits each.
+absl::Status ReadNumber(::tensorflow::OpKernelConstruction* ctx,
+                        const char* attr, double* number);
+
 // Converts an algorithm's error to a status.
 absl::Status ToStatus(Error error);
 

@@ -137,6 +137,15 @@ def constant_or_cast(value, dtype):
     return tf.cast(value, dtype) if is_tensor(value) else tf.constant(value, dtype)
 
 
+def float32_parts(number):
+    """Splits a float64 into float32 numbers that add up to it: attrs of ops have 32 bits. Zero has no parts."""
+    parts = []
+    for _ in range(3):
+        parts.append(float(np.float32(number)))
+        number -= parts[-1]
+    return [part for part in parts if part]
+
+
 # Tensors.
 
 

@@ -99,19 +99,10 @@ def integers(name, value):
     return tf.cast(tensor, dtype)
 
 
-def _float32_parts(number):
-    """Splits a float64 into float32 numbers that add up to it: attrs of ops have 32 bits."""
-    parts = []
-    for _ in range(3):
-        parts.append(float(np.float32(number)))
-        number -= parts[-1]
-    return [part for part in parts if part]
-
-
 def smoothing_attr(label_smoothing):
     """Returns label_smoothing as attrs of an op. Raises ValueError."""
     number = arguments.static_number("label_smoothing", label_smoothing, "a number in [0, 1]", lambda x: 0 <= x <= 1)
-    return {"label_smoothing": _float32_parts(number)}
+    return {"label_smoothing": arguments.float32_parts(number)}
 
 
 def label_loss_attrs(ignore_index, label_smoothing, z_loss):
@@ -119,7 +110,7 @@ def label_loss_attrs(ignore_index, label_smoothing, z_loss):
     z_loss = arguments.static_number(
         "z_loss", z_loss, "a finite number that is not negative", lambda x: 0 <= x <= arguments.MAX_FLOAT32
     )
-    attrs = {**smoothing_attr(label_smoothing), "z_loss": _float32_parts(z_loss)}
+    attrs = {**smoothing_attr(label_smoothing), "z_loss": arguments.float32_parts(z_loss)}
     if ignore_index is None:
         return attrs
     if not arguments.is_int(ignore_index) or not -(2**63) <= ignore_index < 2**63:

@@ -69,7 +69,7 @@ struct AttentionGradArgs : AttentionOperands<T> {
   const Accumulator<T>* log_sum_exp;
   const T* d_output;
   const Accumulator<T>* d_log_sum_exp;  // or null
-  T *d_query, *d_key, *d_value;
+  T *d_query, *d_key, *d_value;  // d_query null: none of them is computed
   T* d_bias;                // of the bias's shape; null: not computed
   Accumulator<T>* d_sinks;  // null: not computed
 };

@@ -499,8 +499,10 @@ Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
                            : args.batch * args.queries;
   const Buffer<Accumulator<T>> deltas(rows * args.heads);
   FindDeltas(cpu, args, deltas.data());
-  FillBeyondLengths(args);
-  ToOperands(cpu, args, deltas.data());
+  if (args.d_query != nullptr) {
+    FillBeyondLengths(args);
+    ToOperands(cpu, args, deltas.data());
+  }
   if (args.d_bias != nullptr) ToBias(cpu, args, deltas.data());
   if (args.d_sinks != nullptr) ToSinks(cpu, args, deltas.data());
   return nullptr;

@@ -24,10 +24,6 @@ struct RowsOf {
   int64_t rows = 1, classes;
 };
 
-// The sum of an attr's floats.
-absl::Status ReadNumber(::tensorflow::OpKernelConstruction* ctx,
-                        const char* name, double* number);
-
 // RunRowFunction on the op's device.
 template <typename Device, typename Args>
 absl::Status RunOnRows(::tensorflow::OpKernelContext* ctx, const Args& args) {

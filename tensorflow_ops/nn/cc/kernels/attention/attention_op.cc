@@ -1,0 +1,300 @@
+// The OpKernels of Attention and of its gradients.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+
+// Keys without a number take no memory, but time.
+constexpr int64_t kMaxEmptyKeys = int64_t{1} << 24;
+
+AttentionStrides StridesOf(const Tensor& tensor) {
+  int64_t strides[4], size = 1;
+  for (int i = 3; i >= 0; --i) {
+    strides[i] = tensor.dim_size(i) == 1 ? 0 : size;
+    size *= tensor.dim_size(i);
+  }
+  return {strides[0], strides[1], strides[2], strides[3]};
+}
+
+// Ok if row splits are those of a RaggedTensor with so many rows. Sets the
+// number of the longest example's rows.
+absl::Status ReadSplits(const char* name, const Tensor& splits, int64_t rows,
+                        int64_t* longest) {
+  const auto flat = splits.flat<int64_t>();
+  const int64_t last = flat.size() - 1;
+  *longest = 0;
+  bool valid = flat(0) == 0 && flat(last) == rows;
+  for (int64_t i = 0; i < last; ++i) {
+    valid &= flat(i) <= flat(i + 1);
+    *longest = std::max(*longest, flat(i + 1) - flat(i));
+  }
+  if (valid) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " do not rise from 0 to the number of rows, ", rows));
+}
+
+absl::Status CheckLengths(const char* name, const Tensor& lengths,
+                          int64_t max) {
+  const auto flat = lengths.flat<int32_t>();
+  for (int64_t i = 0; i < flat.size(); ++i) {
+    if (0 <= flat(i) && flat(i) <= max) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, "[", i, "] is ", flat(i), ", expected [0, ", max, "]"));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Device, typename T>
+class AttentionOpBase : public OpKernel {
+ public:
+  explicit AttentionOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx,
+                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
+    OP_REQUIRES_OK(ctx, ReadNumber(ctx, "scale", &spec_.scale));
+    OP_REQUIRES_OK(ctx, ReadNumber(ctx, "softcap", &spec_.softcap));
+    OP_REQUIRES_OK(ctx, ReadNumber(ctx, "dropout", &spec_.dropout));
+    std::vector<float> scale;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("scale", &scale));
+    has_scale_ = !scale.empty();
+    OP_REQUIRES_OK(ctx, ReadBound(ctx, "left", &spec_.left));
+    OP_REQUIRES_OK(ctx, ReadBound(ctx, "right", &spec_.right));
+    bool has_dropout;
+    for (const auto& [attr, has] : {std::pair{"has_mask", &has_mask_},
+                                    {"has_bias", &has_bias_},
+                                    {"has_alibi_slopes", &has_alibi_slopes_},
+                                    {"has_sinks", &has_sinks_},
+                                    {"is_ragged", &is_ragged_},
+                                    {"has_lengths", &has_lengths_},
+                                    {"has_key_lengths", &has_key_lengths_},
+                                    {"has_query_offset", &has_query_offset_},
+                                    {"has_dropout", &has_dropout}}) {
+      OP_REQUIRES_OK(ctx, ctx->GetAttr(attr, has));
+    }
+    OP_REQUIRES(
+        ctx,
+        spec_.softcap >= 0 && 0 <= spec_.dropout && spec_.dropout < 1 &&
+            has_dropout == (spec_.dropout > 0),
+        absl::InvalidArgumentError(absl::StrCat(
+            "softcap is ", spec_.softcap, " and dropout ", spec_.dropout,
+            ", expected a softcap that is not negative "
+            "and dropout in [0, 1), with has_dropout if not 0")));
+    OP_REQUIRES(ctx, !is_ragged_ || !(has_lengths_ || has_key_lengths_),
+                absl::InvalidArgumentError(
+                    "is_ragged with lengths, expected one of them"));
+  }
+
+ protected:
+  absl::Status Read(OpKernelContext* ctx, AttentionOperands<T>* args) const {
+    using C = Accumulator<T>;
+    static_cast<AttentionSpec&>(*args) = spec_;
+    const auto input = [ctx](const char* name) -> const Tensor& {
+      const Tensor* tensor;
+      TF_CHECK_OK(ctx->input(name, &tensor));
+      return *tensor;
+    };
+    const Tensor &query = input("query"), &key = input("key"),
+                 &value = input("value");
+    const int last = query.dims() - 1;
+    args->query = Data<T>(query);
+    args->key = Data<T>(key);
+    args->value = Data<T>(value);
+    args->heads = query.dim_size(last - 1);
+    args->key_heads = key.dim_size(last - 1);
+    args->depth = query.dim_size(last);
+    args->value_depth = value.dim_size(last);
+    if (!has_scale_) {
+      args->scale = 1 / std::sqrt(std::max<double>(args->depth, 1));
+    }
+    if (is_ragged_) {
+      const Tensor &query_splits = input("query_splits"),
+                   &key_splits = input("key_splits");
+      args->batch = query_splits.dim_size(0) - 1;
+      TF_RETURN_IF_ERROR(ReadSplits("query_splits", query_splits,
+                                    query.dim_size(0), &args->queries));
+      TF_RETURN_IF_ERROR(
+          ReadSplits("key_splits", key_splits, key.dim_size(0), &args->keys));
+      args->query_splits = Data<int64_t>(query_splits);
+      args->key_splits = Data<int64_t>(key_splits);
+    } else {
+      args->batch = query.dim_size(0);
+      args->queries = query.dim_size(1);
+      args->keys = key.dim_size(1);
+    }
+    if (args->depth == 0 && args->value_depth == 0 &&
+        args->keys > kMaxEmptyKeys) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("key and value have ", args->keys,
+                       " keys of depth 0, expected at most ", kMaxEmptyKeys));
+    }
+    if (has_lengths_) {
+      TF_RETURN_IF_ERROR(ReadLengths("lengths", input("lengths"), args->queries,
+                                     &args->lengths));
+    }
+    if (has_key_lengths_) {
+      TF_RETURN_IF_ERROR(ReadLengths("key_lengths", input("key_lengths"),
+                                     args->keys, &args->key_lengths));
+    }
+    if (has_query_offset_) {
+      args->query_offset = Data<int32_t>(input("query_offset"));
+    }
+    if (has_mask_) {
+      const Tensor& mask = input("mask");
+      TF_RETURN_IF_ERROR(CheckCovers("mask", mask, *args));
+      args->mask = Data<bool>(mask);
+      args->mask_strides = StridesOf(mask);
+    }
+    if (has_bias_) {
+      const Tensor& bias = input("bias");
+      TF_RETURN_IF_ERROR(CheckCovers("bias", bias, *args));
+      args->bias = Data<T>(bias);
+      args->bias_strides = StridesOf(bias);
+    }
+    if (has_alibi_slopes_) {
+      const Tensor& slopes = input("alibi_slopes");
+      args->alibi_slopes = Data<C>(slopes);
+      args->alibi_batch_stride = slopes.dim_size(0) == 1 ? 0 : args->heads;
+    }
+    if (has_sinks_) args->sinks = Data<C>(input("sinks"));
+    args->seed =
+        reinterpret_cast<const uint32_t*>(Data<int32_t>(input("seed")));
+    return absl::OkStatus();
+  }
+
+  bool has_sinks_;
+
+ private:
+  static absl::Status ReadBound(OpKernelConstruction* ctx, const char* attr,
+                                int64_t* bound) {
+    TF_RETURN_IF_ERROR(ctx->GetAttr(attr, bound));
+    *bound = *bound < 0 ? kUnboundedWindow
+                        : std::min<int64_t>(*bound, kUnboundedWindow);
+    return absl::OkStatus();
+  }
+
+  // A GPU's kernels clamp lengths, which are not on the host.
+  static absl::Status ReadLengths(const char* name, const Tensor& lengths,
+                                  int64_t max, const int32_t** data) {
+    *data = Data<int32_t>(lengths);
+    return std::is_same_v<Device, Cpu> ? CheckLengths(name, lengths, max)
+                                       : absl::OkStatus();
+  }
+
+  // Ok if the two last dims, where not 1, reach to the longest example. Those
+  // of dense operands do: the shape function compares them.
+  static absl::Status CheckCovers(const char* name, const Tensor& tensor,
+                                  const AttentionSpec& spec) {
+    const int64_t sizes[] = {spec.queries, spec.keys};
+    for (int i = 0; i < 2; ++i) {
+      const int64_t size = tensor.dim_size(2 + i);
+      if (size == 1 || size >= sizes[i]) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is ", tensor.shape().DebugString(),
+                       ", expected at least [", spec.queries, ", ", spec.keys,
+                       "] for the longest query and key, or 1"));
+    }
+    return absl::OkStatus();
+  }
+
+  AttentionSpec spec_ = {};
+  bool has_scale_, has_mask_, has_bias_, has_alibi_slopes_, is_ragged_,
+      has_lengths_, has_key_lengths_, has_query_offset_;
+};
+
+template <typename Device, typename T>
+class AttentionOp : public AttentionOpBase<Device, T> {
+ public:
+  using AttentionOpBase<Device, T>::AttentionOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    Tensor *output, *log_sum_exp;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&output, &log_sum_exp}));
+    AttentionArgs<T> args{};
+    OP_REQUIRES_OK(ctx, this->Read(ctx, &args));
+    if (log_sum_exp->NumElements() == 0) return;
+    args.output = Data<T>(output);
+    args.log_sum_exp = Data<Accumulator<T>>(log_sum_exp);
+    OP_REQUIRES_OK(ctx, ToStatus(Attention(GetDevice<Device>(ctx), args)));
+  }
+};
+
+// Both gradient ops.
+template <typename Device, typename T>
+class AttentionGradOpBase : public AttentionOpBase<Device, T> {
+ public:
+  using AttentionOpBase<Device, T>::AttentionOpBase;
+
+ protected:
+  absl::Status Run(OpKernelContext* ctx, AttentionGradArgs<T>* args) {
+    using C = Accumulator<T>;
+    TF_RETURN_IF_ERROR(this->Read(ctx, args));
+    const int first = ctx->num_inputs() - 4;
+    args->output = Data<T>(ctx->input(first));
+    args->log_sum_exp = Data<C>(ctx->input(first + 1));
+    args->d_output = Data<T>(ctx->input(first + 2));
+    args->d_log_sum_exp = Data<C>(ctx->input(first + 3));
+    return ToStatus(AttentionGrad(GetDevice<Device>(ctx), *args));
+  }
+  // True if there is no query: all gradients are 0, and sizes may be anything.
+  static bool ClearWithoutQueries(OpKernelContext* ctx,
+                                  std::initializer_list<Tensor*> gradients) {
+    if (ctx->input(ctx->num_inputs() - 1).NumElements() > 0) return false;
+    for (Tensor* gradient : gradients) {
+      std::memset(gradient->data(), 0, gradient->TotalBytes());
+    }
+    return true;
+  }
+};
+
+template <typename Device, typename T>
+class AttentionGradOp : public AttentionGradOpBase<Device, T> {
+ public:
+  using AttentionGradOpBase<Device, T>::AttentionGradOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    Tensor *d_query, *d_key, *d_value, *d_sinks;
+    OP_REQUIRES_OK(
+        ctx, AllocateOutputs(ctx, {&d_query, &d_key, &d_value, &d_sinks}));
+    if (this->ClearWithoutQueries(ctx, {d_key, d_value, d_sinks})) return;
+    AttentionGradArgs<T> args{};
+    args.d_query = Data<T>(d_query);
+    args.d_key = Data<T>(d_key);
+    args.d_value = Data<T>(d_value);
+    args.d_sinks = this->has_sinks_ ? Data<Accumulator<T>>(d_sinks) : nullptr;
+    OP_REQUIRES_OK(ctx, this->Run(ctx, &args));
+  }
+};
+
+template <typename Device, typename T>
+class AttentionBiasGradOp : public AttentionGradOpBase<Device, T> {
+ public:
+  using AttentionGradOpBase<Device, T>::AttentionGradOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    Tensor* d_bias;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_bias}));
+    if (this->ClearWithoutQueries(ctx, {d_bias})) return;
+    // The bias of ragged operands may be larger than the longest example.
+    std::memset(d_bias->data(), 0, d_bias->TotalBytes());
+    AttentionGradArgs<T> args{};
+    args.d_bias = Data<T>(d_bias);
+    OP_REQUIRES_OK(ctx, this->Run(ctx, &args));
+  }
+};
+
+TFO_REGISTER_KERNELS("Attention", AttentionOp);
+TFO_REGISTER_KERNELS("AttentionGrad", AttentionGradOp);
+TFO_REGISTER_KERNELS("AttentionBiasGrad", AttentionBiasGradOp);
+
+}  // namespace
+}  // namespace tfo

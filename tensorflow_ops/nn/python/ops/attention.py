@@ -1,0 +1,273 @@
+"""The public function of attention."""
+
+import functools
+from typing import Literal, overload
+
+import numpy as np
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments, autograph, ragged
+from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
+from tensorflow_ops.nn.python.ops import attention_grad  # noqa: F401  (registers gradients)
+
+
+def _operands(query, key, value):
+    """Returns query, key, value, query_splits, key_splits; the splits are None for dense tensors. Raises ValueError."""
+    named = {"query": query, "key": key, "value": value}
+    found = [name for name, tensor in named.items() if isinstance(tensor, tf.RaggedTensor)]
+    if not found:
+        splits = None, None
+    elif len(found) < 3:
+        dense = next(name for name in named if name not in found)
+        raise ValueError(f"{dense} is dense, expected a RaggedTensor, as {found[0]} is; or pass all of them dense")
+    else:
+        for name, tensor in named.items():
+            ragged.rows(name, tensor, "[B, (T), heads, depth]")
+        key_splits = value.row_splits
+        if key_splits is not key.row_splits:
+            fit = key_splits == tf.cast(key.row_splits, key_splits.dtype)
+            key_splits = arguments.checked("value.row_splits", key_splits, fit, "those of key")
+        splits = tf.cast(query.row_splits, tf.int64), tf.cast(key_splits, tf.int64)
+        named = {name: tensor.values for name, tensor in named.items()}
+    query, key, value = (arguments.float_tensor(name, tensor) for name, tensor in named.items())
+    for name, tensor in ("key", key), ("value", value):
+        if tensor.dtype != query.dtype:
+            raise ValueError(f"{name} is {tensor.dtype.name}, expected {query.dtype.name}, as query is")
+    return query, key, value, *splits
+
+
+def _window(causal, window):
+    """Returns how many keys to the left and to the right a query sees, -1 for all. Raises ValueError."""
+    if window is None:
+        left, right = None, None
+    elif arguments.is_int(window):
+        arguments.static_int("window", window, 1)
+        left, right = window - 1, window - 1
+    elif isinstance(window, list | tuple) and len(window) == 2:
+        left, right = window
+        for side in window:
+            if side is not None:
+                arguments.static_int("window", side, 0)
+    else:
+        raise ValueError(f"window is {window!r}, expected None, a positive int, or (left, right)")
+    if arguments.static_bool("causal", causal):
+        right = 0
+    return (-1 if side is None else int(side) for side in (left, right))
+
+
+def _with_rank_4(name, tensor):
+    """Returns a tensor with leading dims of 1. Raises ValueError."""
+    rank = tensor.shape.rank
+    if rank is None:
+        # A rank above 4 keeps it, so that the op refuses it.
+        shape = tf.shape(tensor)
+        return tf.reshape(tensor, tf.concat([tf.ones([tf.maximum(4 - tf.rank(tensor), 0)], shape.dtype), shape], 0))
+    if rank > 4:
+        raise ValueError(f"{name} has {rank} dims, expected at most 4: it broadcasts to [B, heads, T, S]")
+    return tf.reshape(tensor, tf.concat([[1] * (4 - rank), tf.shape(tensor)], 0)) if rank < 4 else tensor
+
+
+def _seed(seed, dropout):
+    """Returns an int32 tensor [2], or None without dropout. Raises ValueError."""
+    if dropout == 0:
+        return None
+    if seed is None:
+        raise ValueError(f"seed is None, expected two integers: dropout is {dropout}")
+    # Of wider integers the lower 32 bits.
+    seed = arguments.tensor_of_kind("seed", seed, tf.int64)
+    return tf.cast(seed, tf.int32)
+
+
+@functools.cache
+def _absent(kind):
+    """Returns the placeholder of an input that is not given: an array, which costs a call less than a tensor."""
+    return np.zeros([0], kind.as_numpy_dtype)
+
+
+def _option(name, value, kind, batch):
+    """Returns an input of the op, and whether it is given; batch() is B. Raises ValueError."""
+    if value is None:
+        return _absent(kind), False
+    tensor = arguments.tensor_of_kind(name, value, kind)
+    if name in ("mask", "bias"):
+        return _with_rank_4(name, tensor), True
+    if name == "alibi_slopes" and tensor.shape.rank == 1:
+        return tensor[tf.newaxis], True
+    if kind == tf.int32 and tensor.shape.rank == 0:
+        return tf.fill([batch()], tensor), True
+    return tensor, True
+
+
+@overload
+def attention(
+    query: TensorLike,
+    key: TensorLike,
+    value: TensorLike,
+    *,
+    mask: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    causal: bool = False,
+    window: int | tuple[int | None, int | None] | None = None,
+    query_offset: TensorLike | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi_slopes: TensorLike | None = None,
+    sinks: TensorLike | None = None,
+    lengths: TensorLike | None = None,
+    key_lengths: TensorLike | None = None,
+    dropout: float = 0.0,
+    seed: TensorLike | None = None,
+    return_log_sum_exp: Literal[False] = False,
+    name: str | None = None,
+) -> tf.Tensor: ...
+@overload
+def attention(
+    query: TensorLike,
+    key: TensorLike,
+    value: TensorLike,
+    *,
+    mask: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    causal: bool = False,
+    window: int | tuple[int | None, int | None] | None = None,
+    query_offset: TensorLike | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi_slopes: TensorLike | None = None,
+    sinks: TensorLike | None = None,
+    lengths: TensorLike | None = None,
+    key_lengths: TensorLike | None = None,
+    dropout: float = 0.0,
+    seed: TensorLike | None = None,
+    return_log_sum_exp: Literal[True],
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]: ...
+@autograph.not_converted
+def attention(
+    query,
+    key,
+    value,
+    *,
+    mask=None,
+    bias=None,
+    causal=False,
+    window=None,
+    query_offset=None,
+    scale=None,
+    softcap=None,
+    alibi_slopes=None,
+    sinks=None,
+    lengths=None,
+    key_lengths=None,
+    dropout=0.0,
+    seed=None,
+    return_log_sum_exp=False,
+    name=None,
+):
+    """Scaled dot-product attention (arXiv:1706.03762), fused: no scores [T, S] are stored.
+
+    For query t of head n let i = t + query_offset. Its score of key j, of head
+    n // (heads / key_heads), is
+
+        s = scale * (query . key)
+        s = softcap * tanh(s / softcap)                            with softcap
+        s = s - alibi_slopes[n] * |i - j| + bias[b, n, t, j]       with alibi_slopes, bias
+
+    and the output is the sum of e^(s - lse) * value[j], lse = log(sum of e^s + e^sinks[n]),
+    over the keys that mask, lengths, causal and window leave. A score of -inf, of the bias
+    for instance, excludes a key, too. The tiles of "FlashAttention" (arXiv:2205.14135).
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> query = key = tf.constant([[[[1.0]], [[2.0]]]])  # [1, 2, 1, 1]
+    >>> value = tf.constant([[[[1.0]], [[3.0]]]])
+    >>> tfo.nn.attention(query, key, value, causal=True).numpy().ravel()  # the second: (e^2 + 3 e^4) / (e^2 + e^4)
+    array([1.      , 2.761594], dtype=float32)
+
+    Args:
+      query: [B, T, heads, D], Keras's order; float16, bfloat16, float32 or float64.
+      key: [B, S, key_heads, D], query's dtype. key_heads divides heads.
+      value: [B, S, key_heads, Dv], query's dtype. All three may be RaggedTensors
+        [B, (T), heads, D] and so on; key and value have the same rows. T and S are then
+        those of the longest example.
+      mask: bool, broadcasts to [B, heads, T, S]; True: the query attends to the key.
+      bias: broadcasts to [B, heads, T, S]; cast to query's dtype.
+      causal: whether query i sees only the keys j <= i.
+      window: (left, right): query i sees the keys i - left <= j <= i + right, None: without
+        bound; or an int w: |i - j| < w.
+      query_offset: an int, or integers [B]: the position of query 0. None: the last query is
+        beside the last key, S - T, or key_lengths - lengths. (Keras and torch: 0.)
+      scale: a float; None: 1 / sqrt(D).
+      softcap: a positive float; None: no cap.
+      alibi_slopes: [heads] or [B, heads], cast to float32 (float64 for float64 data). ALiBi
+        (arXiv:2108.12409); no gradient.
+      sinks: [heads], cast as alibi_slopes: logits that take probability and have no value.
+      lengths: integers [B] in [0, T]: queries beyond give 0. None: T.
+      key_lengths: integers [B] in [0, S]: keys beyond are not read. None: S.
+      dropout: the portion of weights that are dropped, in [0, 1), in 65536ths; the others
+        are scaled by 1 / (1 - dropout).
+      seed: two integers, of which the lower 32 bits count; required with dropout. Weight
+        (b, n, t, j) is kept if the 16-bit word j % 8 of Philox4x32-10 with the key seed
+        and the counter (j // 8, t, b * heads + n, 0) is at least 65536 * dropout.
+      return_log_sum_exp: whether to return lse, too.
+      name: name of the op.
+
+    Returns:
+      [B, T, heads, Dv], query's dtype; or (it, lse), lse [B, heads, T] in float32 (float64
+      for float64 data). For RaggedTensors the output is ragged, and lse a RaggedTensor
+      [B, (T), heads]. Scores and sums of 16-bit data are float32.
+
+      Without any key the output is 0, lse is sinks[n] or -inf, and gradients are 0. A pair
+      that is excluded, or whose weight is 0, adds nothing, whatever its key and value hold.
+      NaN or +inf among a query's scores make its row NaN, and no other.
+
+      Differentiable once in query, key, value, bias and sinks, and through lse. Second
+      derivatives raise LookupError.
+
+    Raises:
+      ValueError: a wrong dtype, shapes that do not fit; dropout without seed.
+      InvalidArgumentError: shapes that do not fit, found at run time; lengths outside of
+        their range (on a GPU they are clamped to it).
+    """
+    query, key, value, query_splits, key_splits = _operands(query, key, value)
+    dtype = arguments.at_least_float32(query.dtype)
+    is_ragged = query_splits is not None
+    left, right = _window(causal, window)
+    attrs = {"left": left, "right": right, "is_ragged": is_ragged}
+    if scale is not None:
+        attrs["scale"] = arguments.float32_parts(arguments.static_number("scale", scale)) or [0.0]
+    if softcap is not None:
+        number = arguments.static_number("softcap", softcap, "a positive number", lambda x: x > 0)
+        attrs["softcap"] = arguments.float32_parts(number)
+    dropout = arguments.static_number("dropout", dropout, "a number in [0, 1)", lambda x: 0 <= x < 1)
+    seed = _seed(seed, dropout)
+    attrs |= {"dropout": arguments.float32_parts(dropout), "has_dropout": seed is not None}
+    return_log_sum_exp = arguments.static_bool("return_log_sum_exp", return_log_sum_exp)
+    if is_ragged and (lengths is not None or key_lengths is not None):
+        raise ValueError("lengths or key_lengths are given, expected None: query and key are RaggedTensors")
+
+    def batch():
+        return tf.size(query_splits) - 1 if is_ragged else tf.shape(query)[0]
+
+    inputs = {}
+    for argument, option, kind in (
+        ("mask", mask, tf.bool),
+        ("bias", bias, query.dtype),
+        ("alibi_slopes", alibi_slopes, dtype),
+        ("sinks", sinks, dtype),
+        ("lengths", lengths, tf.int32),
+        ("key_lengths", key_lengths, tf.int32),
+        ("query_offset", query_offset, tf.int32),
+    ):
+        inputs[argument], attrs[f"has_{argument}"] = _option(argument, option, kind, batch)
+    for argument, tensor, kind in (
+        ("query_splits", query_splits, tf.int64),
+        ("key_splits", key_splits, tf.int64),
+        ("seed", seed, tf.int32),
+    ):
+        inputs[argument] = _absent(kind) if tensor is None else tensor
+    output, log_sum_exp = ops.tensorflow_ops_attention(query=query, key=key, value=value, **inputs, **attrs, name=name)
+    if is_ragged:
+        output = tf.RaggedTensor.from_row_splits(output, query_splits, validate=False)
+        log_sum_exp = tf.RaggedTensor.from_row_splits(tf.transpose(log_sum_exp), query_splits, validate=False)
+    return (output, log_sum_exp) if return_log_sum_exp else output
