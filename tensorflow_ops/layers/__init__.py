@@ -1,9 +1,12 @@
 """Keras 3 layers of the ops."""
 
+from tensorflow_ops.layers.python.attention import GroupedQueryAttention as GroupQueryAttention
+from tensorflow_ops.layers.python.attention import MultiHeadAttention
 from tensorflow_ops.layers.python.correlation_cost import CorrelationCost
 from tensorflow_ops.layers.python.crf import CRF
 from tensorflow_ops.layers.python.deform_conv import DeformConv2D
 from tensorflow_ops.layers.python.deformable_attention import MultiScaleDeformableAttention
+from tensorflow_ops.layers.python.fused_attention import use_fused_attention
 from tensorflow_ops.layers.python.grid_sample import GridSample
 from tensorflow_ops.layers.python.merge import Merge
 from tensorflow_ops.layers.python.nms import NMS
@@ -15,11 +18,14 @@ __all__ = [
     "CorrelationCost",
     "DeformConv2D",
     "GridSample",
+    "GroupQueryAttention",
     "Merge",
+    "MultiHeadAttention",
     "MultiScaleDeformableAttention",
     "MultiScaleRoIAlign",
     "PSRoIAlign",
     "PSRoIPool",
     "RoIAlign",
     "RoIPool",
+    "use_fused_attention",
 ]
