@@ -21,8 +21,6 @@ import model
 import numpy as np
 import tensorflow as tf
 
-BATCH_SIZE = 2
-
 
 def of_proc(file: str, name: str) -> int:
     """Returns a number of bytes that a file in /proc shows in kB."""
@@ -45,8 +43,8 @@ def step_of(network: keras.Model):
 
 
 def random_text(length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns bytes, and those that follow them."""
-    text = np.random.default_rng(0).integers(model.BYTES, size=[BATCH_SIZE, length + 1], dtype=np.uint8)
+    """Returns a piece of text, and the bytes that follow its bytes."""
+    text = np.random.default_rng(0).integers(model.BYTES, size=[1, length + 1], dtype=np.uint8)
     return text[:, :-1], text[:, 1:]
 
 
