@@ -160,6 +160,8 @@ tensors += [
     tfo.layers.MultiScaleRoIAlign(7, strides=[4, 8])([features, features], boxes),
     tfo.layers.CorrelationCost(4, padding=4, dtype="float64")(features, features),
     tfo.layers.DeformConv2D(8, 3, padding="same", strides=(2, 1), activation=tf.nn.relu)(features),
+    tfo.layers.MultiHeadAttention(2, 8, dropout=0.1)(x, x, use_causal_mask=True),
+    tfo.layers.GroupQueryAttention(8, 4, num_key_value_heads=2)(x, x, key=x, training=True),
     tfo.layers.Merge(8, "relu", kernel_initializer="he_normal")([x, x]),
     tfo.losses.BoxIoU(mode="diou", reduction="mean_with_sample_weight")(boxes, boxes, [1, 0]),
     tfo.losses.CTC(blank_index=-1, reduction=None)([[1]], features[0]),

@@ -1,8 +1,8 @@
-"""Keras's layers of attention, with fused attention between their projections."""
+"""Keras's layers of attention, which call the fused op between their projections."""
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import keras
 import tensorflow as tf
@@ -14,13 +14,13 @@ from tensorflow_ops.nn.python.ops import attention
 
 
 class _Masks(NamedTuple):
-    """What Keras passes from `_compute_attention_mask` to `_compute_attention`, here before it is of size T * S."""
+    """Masks of a call, which Keras passes from `_compute_attention_mask` to `_compute_attention`."""
 
-    keras_mask: Callable[[], Any]  # builds Keras's mask, [B, T, S]
+    keras_mask: Callable[[], Any]  # builds Keras's mask, [B, T, S], of all of them
     mask: tf.Tensor | None  # bool, broadcasts to [B, N, T, S]
-    queries: tf.Tensor | None = None  # bool [B, T]: False for results that are 0
-    is_causal: bool = False
-    window: int | None = None
+    queries: tf.Tensor | None  # bool [B, T]; False: padding
+    is_causal: bool
+    window: int | None
 
 
 def _of_rank_4(mask):
@@ -68,12 +68,14 @@ class _FusedAttention:
             keras_mask,
             functools.reduce(tf.logical_and, masks) if masks else None,
             None if query_mask is None else tf.cast(query_mask, tf.bool),
-            use_causal_mask,
+            bool(use_causal_mask),
             # MultiHeadAttention's is private, and both are new in Keras 3.15.
             getattr(self, "sliding_window", getattr(self, "_sliding_window", None)),
         )
 
-    def _compute_attention(self, query, key, value, attention_mask=None, training=None, return_attention_scores=None):
+    def _compute_attention(
+        self, query, key, value, attention_mask=None, training=None, return_attention_scores=None, **others
+    ):
         masks = attention_mask
         # Keras passes this argument to MultiHeadAttention only, since 3.9; else it is an attribute.
         attribute = getattr(self, "_return_attention_scores", False)
@@ -82,7 +84,7 @@ class _FusedAttention:
             mask = masks.keras_mask() if isinstance(masks, _Masks) else masks
             key, value = (keras.ops.repeat(x, query.shape[-2] // x.shape[-2], axis=-2) for x in (key, value))
             last = () if return_attention_scores is None else (return_attention_scores,)
-            return super()._compute_attention(query, key, value, mask, training, *last)
+            return super()._compute_attention(query, key, value, mask, training, *last, **others)
         dropout = self.dropout if training else 0.0
         output = attention.attention(
             query,
@@ -108,23 +110,29 @@ class _FusedAttention:
             value: keras.KerasTensor,
             key: keras.KerasTensor | None = None,
             **kwargs: Any,
-        ) -> Any: ...
+        ) -> keras.KerasTensor: ...
         @overload
         def __call__(
             self,
             query: TensorLike,
             value: TensorLike,
             key: TensorLike | None = None,
+            *,
+            return_attention_scores: Literal[True],
             **kwargs: Any,
-        ) -> Any: ...
+        ) -> tuple[tf.Tensor, tf.Tensor]: ...
+        @overload
+        def __call__(
+            self, query: TensorLike, value: TensorLike, key: TensorLike | None = None, **kwargs: Any
+        ) -> tf.Tensor: ...
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
 class MultiHeadAttention(_FusedAttention, keras.layers.MultiHeadAttention):
-    """`keras.layers.MultiHeadAttention` with fused attention: `tfo.nn.attention` between its projections.
+    """Keras's multi-head attention, fused: calls `tfo.nn.attention` between its projections.
 
-    The arguments, weights and configuration are those of Keras's layer; either loads what the
-    other saved.
+    A subclass of `keras.layers.MultiHeadAttention` with its arguments, weights and config;
+    either layer loads what the other saved.
 
     >>> import numpy as np, tensorflow_ops as tfo
     >>> layer = tfo.layers.MultiHeadAttention(num_heads=8, key_dim=64, dropout=0.1)
@@ -132,34 +140,40 @@ class MultiHeadAttention(_FusedAttention, keras.layers.MultiHeadAttention):
     >>> layer(x, x, use_causal_mask=True, training=True).shape
     TensorShape([2, 100, 512])
 
-    Nothing of size query length times key length is stored: neither scores, nor a causal mask
-    or a mask of padding, nor dropout. Differences to Keras's layer:
+    Stores nothing of size [query length, key length]: neither scores nor dropout nor the
+    masks that Keras builds of causality, windows and padding. Results differ from Keras's
+    layer as follows:
 
+    - Padded queries, and queries without any key, have attention 0. Keras's have the mean of
+      all values, padding included, unless the layer has dropout.
     - Dropout keeps other elements for the same seed. Its rate is rounded to 1/65536.
-    - Padded queries, and queries without any key, give 0 before the output projection. Keras
-      gives the mean of all values, padding included, where it has no dropout.
-    - Scores are float32 also in 16-bit policies.
-    - `flash_attention` has no effect: attention is always fused.
+    - Scores are float32 in 16-bit policies, too.
+    - `flash_attention` has no effect.
 
-    Keras's own attention computes calls with `return_attention_scores`, and those with more than
-    one dimension between batch and features.
+    Calls with `return_attention_scores=True`, and inputs with more than one dimension between
+    batch and features, use Keras's own attention.
 
     Args:
-      *args: the arguments of `keras.layers.MultiHeadAttention`.
+      num_heads: the number of heads.
+      key_dim: the features of queries and keys in each head.
+      *args: the other arguments of `keras.layers.MultiHeadAttention`.
       **kwargs: the same.
 
     Raises:
-      ImportError: Keras is of a minor release whose private functions are unknown.
+      ImportError: the installed Keras is a minor release whose private functions are unknown.
     """
 
+    def __init__(self, num_heads: int, key_dim: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(num_heads, key_dim, *args, **kwargs)
 
-# The class has the name of Keras's: files of weights contain it.
+
+# Keras's class has this name, which files of weights contain.
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
 class GroupedQueryAttention(_FusedAttention, keras.layers.GroupQueryAttention):
-    """`keras.layers.GroupQueryAttention` with fused attention: `tfo.nn.attention` between its projections.
+    """Keras's grouped-query attention, fused: calls `tfo.nn.attention` between its projections.
 
-    As `tfo.layers.MultiHeadAttention`. Keys and values are not repeated for the heads that
-    share them.
+    A subclass of `keras.layers.GroupQueryAttention`, as `tfo.layers.MultiHeadAttention` is of
+    its own. Keys and values are not repeated for the heads that share them.
 
     >>> import numpy as np, tensorflow_ops as tfo
     >>> layer = tfo.layers.GroupQueryAttention(head_dim=64, num_query_heads=8, num_key_value_heads=2)
@@ -168,13 +182,18 @@ class GroupedQueryAttention(_FusedAttention, keras.layers.GroupQueryAttention):
     TensorShape([2, 100, 512])
 
     Args:
-      *args: the arguments of `keras.layers.GroupQueryAttention`.
+      head_dim: the features of each head.
+      num_query_heads: the heads of queries, a multiple of num_key_value_heads.
+      num_key_value_heads: the heads of keys and values.
+      *args: the other arguments of `keras.layers.GroupQueryAttention`.
       **kwargs: the same.
 
     Raises:
-      ImportError: Keras is of a minor release whose private functions are unknown.
+      ImportError: the installed Keras is a minor release whose private functions are unknown.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self, head_dim: int, num_query_heads: int, num_key_value_heads: int, *args: Any, **kwargs: Any
+    ) -> None:
+        super().__init__(head_dim, num_query_heads, num_key_value_heads, *args, **kwargs)
         self.num_repeats = 1  # of keys and values, in Keras's call

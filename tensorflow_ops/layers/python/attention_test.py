@@ -39,6 +39,7 @@ _CALLS = {
     "plain": {},
     "key": {"key": _KEY},
     "causal": {"use_causal_mask": True},
+    "not_causal": {"use_causal_mask": 0},
     "mask_of_rank_2": {"attention_mask": _mask(_QUERIES, _KEYS)},
     "mask_of_rank_3": {"attention_mask": _mask(_BATCH, _QUERIES, _KEYS)},
     "mask_of_rank_4": {"attention_mask": _mask(_BATCH, 4, _QUERIES, _KEYS)},
@@ -147,6 +148,13 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         # The attention of a padded query is 0, which leaves the bias of the output.
         self.assertAllEqual(actual[~_QUERY_MASK], actual[~_QUERY_MASK][:1] + tf.zeros([2, 1]))
         self._assert_equal(*weights)
+
+    @_EACH_LAYER
+    def test_padding_may_be_nan(self, name):
+        layer, _ = _layers(name)
+        value = np.where(_VALUE_MASK[..., np.newaxis], _VALUE, np.float32(np.nan))
+        result = layer(_QUERY, value, value_mask=_VALUE_MASK)
+        self.assertAllEqual(result, layer(_QUERY, _VALUE, value_mask=_VALUE_MASK))
 
     @parameterized.product(name=[*_LAYERS], call=[*_CALLS])
     def test_scores_are_those_of_keras(self, name, call):

@@ -1,4 +1,4 @@
-"""Lets unmodified layers of Keras and keras-hub use fused attention; the versions whose private names this needs."""
+"""Replaces the attention of Keras and keras-hub; lists the versions of Keras whose private functions are known."""
 
 import contextlib
 import functools
@@ -11,11 +11,10 @@ import tensorflow as tf
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.nn.python.ops import attention
 
-# The minors whose private names are known. Before adding one, run the tests of attention with it:
-# PYTHONPATH with a folder of `pip install --no-deps --target FOLDER keras==MINOR.*`.
+# The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
+# and run attention_test.py and fused_attention_test.py with FOLDER first in PYTHONPATH.
 _KERAS_MINORS = range(7, 16)
-# keras-hub's modules whose fused branch computes what the composed one does. Qwen's are left out: there it
-# ignores the sliding window.
+# Modules of keras-hub whose fused branch computes what the composed one does. Qwen's ignores the sliding window.
 _HUB_MODULES = (
     "gemma.gemma_attention",
     "gemma3.gemma3_attention",
@@ -28,7 +27,7 @@ _HUB_MODULES = (
     "smollm3.smollm3_layers",
     "stable_diffusion_3.mmdit",
 )
-# What these modules ask first; those of Gemma and Mixtral refuse CPUs.
+# The conditions of the fused branch, which these modules import by name. Gemma's and Mixtral's refuse CPUs.
 _HUB_CONDITIONS = ("fused_attention_op_available", "running_on_gpu", "gpu_supports_fused_attention_op")
 
 
@@ -56,7 +55,7 @@ def _dot_product_attention(
     flash_attention=None,
     **unsupported,
 ):
-    """Replaces Keras's function; calls it where it promotes dtypes, scales by a tensor, or raises an error."""
+    """Replaces Keras's function, and calls it to promote dtypes, to scale by a tensor, or to raise its errors."""
     query, key, value = map(tf.convert_to_tensor, (query, key, value))
     is_fused = (
         all(tensor.shape.rank == 4 and tensor.dtype == query.dtype for tensor in (query, key, value))
@@ -67,7 +66,9 @@ def _dot_product_attention(
         options = {"mask": mask, "scale": scale, "is_causal": is_causal, "flash_attention": flash_attention}
         return keras_function(query, key, value, bias, **options, **unsupported)
     # Keras aligns the first query with the first key.
-    return attention.attention(query, key, value, mask=mask, bias=bias, causal=is_causal, query_offset=0, scale=scale)
+    return attention.attention(
+        query, key, value, mask=mask, bias=bias, causal=bool(is_causal), query_offset=0, scale=scale
+    )
 
 
 def _replacements():
@@ -83,10 +84,10 @@ def _replacements():
 
 
 def use_fused_attention() -> contextlib.ExitStack:
-    """Makes unmodified layers of Keras and keras-hub use `tfo.nn.attention`; a switch and a context manager.
+    """Makes unmodified layers of Keras and keras-hub call `tfo.nn.attention`: a switch and a context manager.
 
-    `keras.ops.dot_product_attention`, and all layers and saved models that call it, become
-    fused, in all their masks and biases; `flash_attention=True` no longer raises an error.
+    Replaces the function behind `keras.ops.dot_product_attention`, so that layers and loaded
+    models that call it become fused. `flash_attention=True` then raises no error.
 
     >>> import keras, numpy as np, tensorflow_ops as tfo
     >>> layer = keras.layers.MultiHeadAttention(num_heads=2, key_dim=4)
@@ -97,26 +98,27 @@ def use_fused_attention() -> contextlib.ExitStack:
     >>> np.allclose(fused, expected, atol=1e-5)
     True
 
-    A call without `with` switches it on for the process; `close()` of the result, or the end
-    of `with`, switches it off. What was traced before keeps its attention: call it before
-    `fit`, or compile the model anew.
+    Without `with`, it stays on until `close()` of the result is called. A traced function
+    keeps the attention that it was traced with: call this before `fit` and `predict`, or
+    compile the model again.
 
-    Stay as they are:
+    Not fused are:
 
-    - `keras.layers.MultiHeadAttention` and `GroupQueryAttention` with dropout, even outside
-      of training, and with `return_attention_scores`: Keras does not call the function. The
-      layers here fuse dropout.
-    - `keras.layers.Attention` and `AdditiveAttention`, which have their own code.
-    - keras-hub's Qwen models, whose fused branch ignores the sliding window, and Gemma's
-      with `logit_soft_cap`. Import keras_hub first.
+    - `keras.layers.MultiHeadAttention` and `GroupQueryAttention` with dropout, even outside of
+      training, or with `return_attention_scores=True`: they do not call the function. The
+      layers of `tfo.layers` fuse dropout.
+    - `keras.layers.Attention` and `AdditiveAttention`, which do not call it either.
+    - keras-hub's models of Qwen, whose fused branch ignores the sliding window, and of Gemma
+      with `logit_soft_cap`. All others need `import keras_hub` before this call.
+    - Calls that mix dtypes or scale by a tensor.
 
-    Rows without any key give 0, where Keras gives the mean of all values.
+    A query without any key gives 0, where Keras gives the mean of all values.
 
     Returns:
       The context manager.
 
     Raises:
-      ImportError: Keras is of a minor release whose private functions are unknown.
+      ImportError: the installed Keras is a minor release whose private functions are unknown.
       ValueError: Keras's backend is not TensorFlow.
     """
     check_keras()
