@@ -58,6 +58,8 @@ CpuLevelChoice ChooseCpuLevel(CpuLevel processor, const char* wanted) {
 
 const char* CpuLevelName(CpuLevel level) {
   switch (level) {
+    case CpuLevel::kAvx512Bf16:
+      return "avx512_bf16";
     case CpuLevel::kAvx512:
       return "avx512";
     case CpuLevel::kAvx2:
@@ -94,13 +96,17 @@ CpuLevel ProcessorCpuLevel() {
                       __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-  return avx512 ? CpuLevel::kAvx512
-         : avx2 ? CpuLevel::kAvx2
-                : CpuLevel::kBaseline;
+  const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+  return bf16     ? CpuLevel::kAvx512Bf16
+         : avx512 ? CpuLevel::kAvx512
+         : avx2   ? CpuLevel::kAvx2
+                  : CpuLevel::kBaseline;
 #endif
 }
 
 CpuLevel ActiveCpuLevel() { return Active().load(std::memory_order_relaxed); }
+
+bool HasBFloat16Products() { return ActiveCpuLevel() == CpuLevel::kAvx512Bf16; }
 
 const char* CpuLevelError() {
   const CpuLevelChoice& choice = Chosen();

@@ -49,7 +49,7 @@
 #endif
 
 #define TFO_DISPATCH(...)                                                \
-  (TFO_IF_CPU_AVX512(::tfo::ActiveCpuLevel() == ::tfo::CpuLevel::kAvx512 \
+  (TFO_IF_CPU_AVX512(::tfo::ActiveCpuLevel() >= ::tfo::CpuLevel::kAvx512 \
                          ? cpu_avx512::__VA_ARGS__                       \
                          :)                                              \
        TFO_IF_CPU_AVX2(::tfo::ActiveCpuLevel() == ::tfo::CpuLevel::kAvx2 \
@@ -58,16 +58,18 @@
 
 namespace tfo {
 
-enum class CpuLevel { kBaseline, kAvx2, kAvx512 };
+// kAvx512Bf16 runs the loops of kAvx512; some of them have other ones for
+// processors with products of bfloat16.
+enum class CpuLevel { kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
 
 // The levels of this build, narrowest first. OpKernels are compiled once for
 // all builds and call BuiltCpuLevels instead.
 inline constexpr CpuLevel kCpuLevels[] = {
     TFO_IF_CPU_BASELINE(CpuLevel::kBaseline, )  //
     TFO_IF_CPU_AVX2(CpuLevel::kAvx2, )          //
-    TFO_IF_CPU_AVX512(CpuLevel::kAvx512, )};
+    TFO_IF_CPU_AVX512(CpuLevel::kAvx512, CpuLevel::kAvx512Bf16)};
 
-// "baseline", "avx2" or "avx512".
+// "baseline", "avx2", "avx512" or "avx512_bf16".
 const char* CpuLevelName(CpuLevel level);
 
 // Their names, separated by spaces.
@@ -80,6 +82,9 @@ CpuLevel ProcessorCpuLevel();
 // lower one that the environment variable TENSORFLOW_OPS_CPU names. Read once,
 // at the first call.
 CpuLevel ActiveCpuLevel();
+
+// Whether that level multiplies bfloat16 numbers without widening them.
+bool HasBFloat16Products();
 
 // Null, or why no kernel can run: TENSORFLOW_OPS_CPU does not name a level of
 // this build and processor, or all levels of the build are wider than the

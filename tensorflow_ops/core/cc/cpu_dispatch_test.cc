@@ -13,6 +13,8 @@ TFO_TEST(CpuDispatch, LevelsHaveDistinctNames) {
   TFO_EXPECT_EQ(std::string(CpuLevelName(CpuLevel::kBaseline)), "baseline");
   TFO_EXPECT_EQ(std::string(CpuLevelName(CpuLevel::kAvx2)), "avx2");
   TFO_EXPECT_EQ(std::string(CpuLevelName(CpuLevel::kAvx512)), "avx512");
+  TFO_EXPECT_EQ(std::string(CpuLevelName(CpuLevel::kAvx512Bf16)),
+                "avx512_bf16");
 }
 
 TFO_TEST(CpuDispatch, NamesTheBuildsLevels) {
@@ -35,15 +37,19 @@ namespace cpu_avx512 {
 
 // main() runs every test once per level that the build and the machine support.
 TFO_TEST(CpuDispatch, CallsTheActiveLevel) {
+  const std::string name = CpuLevelName(ActiveCpuLevel());
   TFO_EXPECT_EQ(std::string(TFO_DISPATCH(Here)()),
-                CpuLevelName(ActiveCpuLevel()));
+                name == "avx512_bf16" ? "avx512" : name);
+  TFO_EXPECT_EQ(HasBFloat16Products(), name == "avx512_bf16");
 }
 
 TFO_TEST(CpuDispatch, ActiveLevelIsSupportedByTheProcessor) {
   TFO_EXPECT(ActiveCpuLevel() <= ProcessorCpuLevel());
 #ifdef __x86_64__
-  TFO_EXPECT(ProcessorCpuLevel() != CpuLevel::kAvx512 ||
+  TFO_EXPECT(ProcessorCpuLevel() < CpuLevel::kAvx512 ||
              __builtin_cpu_supports("avx512vl"));
+  TFO_EXPECT_EQ(ProcessorCpuLevel() == CpuLevel::kAvx512Bf16,
+                __builtin_cpu_supports("avx512bf16") != 0);
   TFO_EXPECT(ProcessorCpuLevel() == CpuLevel::kBaseline ||
              __builtin_cpu_supports("fma"));
 #endif
@@ -65,7 +71,8 @@ TFO_TEST(CpuDispatch, SelectsEachLevelOfTheBuild) {
 
 TFO_TEST(CpuDispatch, RejectsLevelsThatTheProcessorLacks) {
   const CpuLevel narrowest = kCpuLevels[0];
-  for (const std::string wanted : {"sse", "baseline", "avx2", "avx512"}) {
+  for (const std::string wanted :
+       {"sse", "baseline", "avx2", "avx512", "avx512_bf16"}) {
     if (wanted == CpuLevelName(narrowest)) continue;
     const CpuLevelChoice choice = ChooseCpuLevel(narrowest, wanted.c_str());
     TFO_EXPECT(choice.level == narrowest);

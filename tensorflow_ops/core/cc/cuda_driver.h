@@ -1,6 +1,10 @@
-// The driver of this machine's GPUs.
+// What OpKernels need of CUDA: its driver on this machine, memory.
 #ifndef TENSORFLOW_OPS_CORE_CC_CUDA_DRIVER_H_
 #define TENSORFLOW_OPS_CORE_CC_CUDA_DRIVER_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/device.h"
 
 namespace tfo {
 
@@ -10,6 +14,9 @@ int CudaOfDriver();
 
 // Returns the CUDA that the kernels are compiled with, likewise.
 int CudaOfKernels();
+
+// Enqueues zeroing of memory on the GPU.
+Error SetZero(const Gpu& gpu, void* data, int64_t bytes);
 
 }  // namespace tfo
 

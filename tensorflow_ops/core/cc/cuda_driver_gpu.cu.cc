@@ -3,6 +3,10 @@
 
 namespace tfo {
 
+Error SetZero(const Gpu& gpu, void* data, int64_t bytes) {
+  return EnqueueZeros(gpu, data, bytes);
+}
+
 #ifdef TFO_CUDA_EMULATION
 int CudaOfDriver() { return 0; }
 int CudaOfKernels() { return 0; }

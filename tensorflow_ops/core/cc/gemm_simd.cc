@@ -11,21 +11,104 @@ namespace {
 // fill 31 of AVX-512's 32 registers, 15 of 16 otherwise.
 constexpr int kRows = kVectorBytes == 64 ? 14 : 6;
 
+typedef uint16_t Words __attribute__((vector_size(kVectorBytes)));
+
+// Elements in vectors: numbers, or pairs as their bits.
+TFO_INLINE FloatVector LoadElements(const float* from) { return Load(from); }
+TFO_INLINE DoubleVector LoadElements(const double* from) { return Load(from); }
+TFO_INLINE Bits32 LoadElements(const BFloat16Pair* from) {
+  Bits32 bits;
+  memcpy(&bits, from, sizeof(bits));
+  return bits;
+}
+TFO_INLINE FloatVector Broadcast(float value) { return FloatVector{} + value; }
+TFO_INLINE DoubleVector Broadcast(double value) {
+  return DoubleVector{} + value;
+}
+TFO_INLINE Bits32 Broadcast(BFloat16Pair pair) {
+  uint32_t bits;
+  memcpy(&bits, &pair, sizeof(bits));
+  return Bits32{} + bits;
+}
+template <typename V, typename E>
+TFO_INLINE void StoreElements(V v, E* to) {
+  memcpy(to, &v, sizeof(v));
+}
+
+// Elements whose numbers are neighbors; pairs as their bits.
+template <typename E, typename T>
+TFO_INLINE typename Lanes<T>::Vector LoadAlong(const T* from) {
+  if constexpr (kNumbersOf<E> == 1) {
+    return Load(from);
+  } else {
+    FloatVector bits;
+    memcpy(&bits, from, sizeof(bits));
+    return bits;
+  }
+}
+
+// c and the products of both numbers of the pairs a and b. In assembly, since
+// not every processor of the level avx512 has the instruction.
+TFO_INLINE FloatVector MulAddElements(Bits32 a, Bits32 b, FloatVector c) {
+#ifdef __AVX512F__
+  asm("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+  return c;
+#else
+  const auto second = [](Bits32 pair) {
+    return reinterpret_cast<FloatVector>(pair & 0xFFFF0000u);
+  };
+  const auto first = [](Bits32 pair) {
+    return reinterpret_cast<FloatVector>(pair << 16);
+  };
+  return MulAdd(first(a), first(b), MulAdd(second(a), second(b), c));
+#endif
+}
+
+template <typename V>
+TFO_INLINE V MulAddElements(V a, V b, V c) {
+  return MulAdd(a, b, c);
+}
+
+// The lanes of `low` and then those of `high`, rounded.
+TFO_INLINE Words NarrowBoth(FloatVector low, FloatVector high) {
+  Words words;
+#ifdef __AVX512F__
+  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(words) : "v"(high), "v"(low));
+#else
+  BFloat16 values[2 * kFloats];
+  Store(low, values);
+  Store(high, values + kFloats);
+  memcpy(&words, values, sizeof(words));
+#endif
+  return words;
+}
+
+// a0 b0 a1 b1 ... of a0 a1 ... b0 b1 ...
+TFO_INLINE Words InterleaveHalves(Words ab) {
+  return Shuffle(ab, ab, [](int i) { return i / 2 + i % 2 * kFloats; });
+}
+
+// Pairs of widened numbers.
+TFO_INLINE FloatVector PairOf(FloatVector first, FloatVector second) {
+  return reinterpret_cast<FloatVector>(reinterpret_cast<Bits32>(first) >> 16 |
+                                       reinterpret_cast<Bits32>(second));
+}
+
 // kCount rows of c, two vectors wide. a[m * kRowStep + k * kDepthStep] is the
 // element of row m.
-template <int kCount, int64_t kRowStep, int64_t kDepthStep, typename C>
-TFO_INLINE void MultiplyRows(const C* a, int64_t depth, const C* panel,
-                             bool add, C* c, int64_t c_stride) {
-  using Vector = typename Lanes<C>::Vector;
-  constexpr int kLanes = Lanes<C>::kCount;
+template <int kCount, int64_t kRowStep, int64_t kDepthStep, typename E>
+TFO_INLINE void MultiplyRows(const E* a, int64_t depth, const E* panel,
+                             bool add, Accumulator<E>* c, int64_t c_stride) {
+  using Vector = typename Lanes<E>::Vector;
+  constexpr int kLanes = Lanes<E>::kCount;
   Vector sums[kCount][2] = {};
   for (int64_t k = 0; k < depth; ++k) {
-    const Vector b0 = Load(panel), b1 = Load(panel + kLanes);
+    const auto b0 = LoadElements(panel), b1 = LoadElements(panel + kLanes);
 #pragma GCC unroll 16
     for (int m = 0; m < kCount; ++m) {
-      const Vector value = Vector{} + a[m * kRowStep];
-      sums[m][0] = MulAdd(value, b0, sums[m][0]);
-      sums[m][1] = MulAdd(value, b1, sums[m][1]);
+      const auto value = Broadcast(a[m * kRowStep]);
+      sums[m][0] = MulAddElements(value, b0, sums[m][0]);
+      sums[m][1] = MulAddElements(value, b1, sums[m][1]);
     }
     panel += 2 * kLanes;
     a += kDepthStep;
@@ -33,20 +116,20 @@ TFO_INLINE void MultiplyRows(const C* a, int64_t depth, const C* panel,
   // Added last: errors grow with the blocks, not with the depth of all.
 #pragma GCC unroll 16
   for (int m = 0; m < kCount; ++m) {
-    C* const to = c + m * c_stride;
+    Accumulator<E>* const to = c + m * c_stride;
     Store(add ? Load(to) + sums[m][0] : sums[m][0], to);
     Store(add ? Load(to + kLanes) + sums[m][1] : sums[m][1], to + kLanes);
   }
 }
 
-template <int64_t kRowStep, int64_t kDepthStep, typename C>
-TFO_INLINE void Multiply(const C* a, int64_t rows, int64_t depth,
-                         const C* panels, int64_t columns, bool add, C* c,
-                         int64_t c_stride) {
-  constexpr int kColumns = 2 * Lanes<C>::kCount;
+template <int64_t kRowStep, int64_t kDepthStep, typename E>
+TFO_INLINE void Multiply(const E* a, int64_t rows, int64_t depth,
+                         const E* panels, int64_t columns, bool add,
+                         Accumulator<E>* c, int64_t c_stride) {
+  constexpr int kColumns = 2 * Lanes<E>::kCount;
   // A panel stays in the L1 cache while all rows pass.
   for (int64_t j = 0; j < columns; j += kColumns) {
-    const C* const panel = panels + j * depth;
+    const E* const panel = panels + j * depth;
     const auto run = [&](auto count, int64_t m) {
       MultiplyRows<decltype(count)::kValue, kRowStep, kDepthStep>(
           a + m * kRowStep, depth, panel, add, c + m * c_stride + j, c_stride);
@@ -66,66 +149,93 @@ int64_t PanelColumns() {
   return 2 * Lanes<C>::kCount;
 }
 
-template <typename T>
+template <typename T, typename E>
 void PackTile(const T* a, int64_t stride, int64_t rows, int64_t depth,
-              Accumulator<T>* tile) {
+              E* tile) {
   for (int64_t m = 0; m < rows; ++m, a += stride, tile += kGemmStride) {
-    // A tail writes whole vectors: rows have room beyond kGemmDepth.
-    ForVectors<T>(depth, [&](auto part, int64_t k) {
-      Store(part.Load(a + k, 0), tile + k);
-    });
+    if constexpr (kNumbersOf<E> == 2) {
+      int64_t k = 0;
+      for (; k + 2 * kFloats <= depth; k += 2 * kFloats) {
+        StoreElements(LoadAlong<E>(a + k), tile + k / 2);
+      }
+      if (k == depth) continue;
+      tile[(depth - 1) / 2] = {};
+      memcpy(tile + k / 2, a + k, (depth - k) * sizeof(T));
+    } else {
+      // A tail writes whole vectors: rows have room beyond kGemmDepth.
+      ForVectors<T>(depth, [&](auto part, int64_t k) {
+        Store(part.Load(a + k, 0), tile + k);
+      });
+    }
   }
 }
 
-template <typename T>
+template <typename T, typename E>
 void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
-                int64_t rows, int64_t columns, Accumulator<T>* panels) {
+                int64_t rows, int64_t columns, E* panels) {
   constexpr int kLanes = Lanes<T>::kCount, kColumns = 2 * kLanes;
+  constexpr int64_t kNumbers = kNumbersOf<E>;
   // Rows at a time: what is written stays in the L1 cache from column to
   // column.
   constexpr int64_t kBlock = 64;
-  for (int64_t j = 0; j < columns; j += kColumns, panels += rows * kColumns) {
+  const int64_t depth = (rows + kNumbers - 1) / kNumbers;
+  // The element `i` of a column.
+  const auto load_one = [&](const T* column, int64_t i) {
+    if constexpr (kNumbers == 2) {
+      const int64_t row = 2 * i;
+      return E{column[row * row_stride],
+               row + 1 < rows ? column[(row + 1) * row_stride] : T{}};
+    } else {
+      return LoadOne(column + i * row_stride);
+    }
+  };
+  for (int64_t j = 0; j < columns; j += kColumns, panels += depth * kColumns) {
     const int64_t n = columns - j < kColumns ? columns - j : kColumns;
-    for (int64_t first = 0; first < rows; first += kBlock) {
-      const int64_t end = first + kBlock < rows ? first + kBlock : rows;
+    for (int64_t first = 0; first < depth; first += kBlock) {
+      const int64_t end = first + kBlock < depth ? first + kBlock : depth;
       if (column_stride == 1) {
         for (int64_t i = first; i < end; ++i) {
-          const T* const from = b + i * row_stride + j;
-          Accumulator<T>* const to = panels + i * kColumns;
+          const T* const from = b + i * kNumbers * row_stride + j;
+          E* const to = panels + i * kColumns;
           int64_t k = 0;
           ForVectors<T>(n, [&](auto part, int64_t at) {
-            const auto v = part.Load(from + at, 0);
-            Store(v, to + at);
+            auto v = part.Load(from + at, 0);
+            if constexpr (kNumbers == 2) {
+              const auto second = 2 * i + 1 < rows
+                                      ? part.Load(from + row_stride + at, 0)
+                                      : FloatVector{};
+              v = PairOf(v, second);
+            }
+            StoreElements(v, to + at);
             k = at + Lanes<T>::kCount;
           });
-          for (; k < kColumns; ++k) to[k] = 0;
+          for (; k < kColumns; ++k) to[k] = {};
         }
       } else {
         for (int64_t k = 0; k < kColumns; k += kLanes) {
           const T* const from = b + (j + k) * column_stride;
-          Accumulator<T>* const to = panels + k;
+          E* const to = panels + k;
           const int64_t lanes = n - k < kLanes ? n - k : kLanes;
           int64_t i = first;
           if (row_stride == 1 && lanes == kLanes) {
-            for (; i + kLanes <= end; i += kLanes) {
+            for (; i + kLanes <= end && (i + kLanes) * kNumbers <= rows;
+                 i += kLanes) {
               typename Lanes<T>::Vector v[kLanes];
 #pragma GCC unroll 16
               for (int m = 0; m < kLanes; ++m) {
-                v[m] = Load(from + m * column_stride + i);
+                v[m] = LoadAlong<E>(from + m * column_stride + i * kNumbers);
               }
               Transpose(v);
 #pragma GCC unroll 16
               for (int m = 0; m < kLanes; ++m) {
-                Store(v[m], to + (i + m) * kColumns);
+                StoreElements(v[m], to + (i + m) * kColumns);
               }
             }
           }
           for (int64_t m = 0; m < kLanes; ++m) {
             for (int64_t rest = i; rest < end; ++rest) {
               to[rest * kColumns + m] =
-                  m < lanes
-                      ? LoadOne(from + m * column_stride + rest * row_stride)
-                      : Accumulator<T>{0};
+                  m < lanes ? load_one(from + m * column_stride, rest) : E{};
             }
           }
         }
@@ -134,38 +244,63 @@ void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
   }
 }
 
-template <typename C>
-void MultiplyTile(const C* a, int64_t rows, int64_t depth, const C* panels,
-                  int64_t columns, bool add, C* c, int64_t c_stride) {
+void PairColumns(const float* numbers, int64_t rows, BFloat16Pair* pairs) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* const from = numbers + i * kGemmStride;
+    StoreElements(NarrowBoth(Load(from), Load(from + kFloats)),
+                  pairs + i * kGemmStride);
+  }
+}
+
+void PairRows(const float* numbers, int64_t rows, BFloat16Pair* pairs) {
+  for (int64_t i = 0; i < rows; i += 2, pairs += kGemmStride) {
+#pragma GCC unroll 2
+    for (int x = 0; x < 2 * kFloats; x += kFloats) {
+      const float* const from = numbers + i * kGemmStride + x;
+      const FloatVector second =
+          i + 1 < rows ? Load(from + kGemmStride) : FloatVector{};
+      const Words words = NarrowBoth(Load(from), second);
+      StoreElements(InterleaveHalves(words), pairs + x);
+    }
+  }
+}
+
+template <typename E>
+void MultiplyTile(const E* a, int64_t rows, int64_t depth, const E* panels,
+                  int64_t columns, bool add, Accumulator<E>* c,
+                  int64_t c_stride) {
   Multiply<kGemmStride, 1>(a, rows, depth, panels, columns, add, c, c_stride);
 }
 
-template <typename C>
-void MultiplyTransposedTile(const C* a, int64_t rows, int64_t depth,
-                            const C* panels, int64_t columns, bool add, C* c,
-                            int64_t c_stride) {
+template <typename E>
+void MultiplyTransposedTile(const E* a, int64_t rows, int64_t depth,
+                            const E* panels, int64_t columns, bool add,
+                            Accumulator<E>* c, int64_t c_stride) {
   Multiply<1, kGemmStride>(a, rows, depth, panels, columns, add, c, c_stride);
 }
 
-#define TFO_INSTANTIATE_PACK(T)                                             \
-  template void PackTile<T>(const T*, int64_t, int64_t, int64_t,            \
-                            Accumulator<T>*);                               \
-  template void PackPanels<T>(const T*, int64_t, int64_t, int64_t, int64_t, \
-                              Accumulator<T>*)
-TFO_INSTANTIATE_PACK(float);
-TFO_INSTANTIATE_PACK(double);
-TFO_INSTANTIATE_PACK(Half);
-TFO_INSTANTIATE_PACK(BFloat16);
-#undef TFO_INSTANTIATE_PACK
-#define TFO_INSTANTIATE(C)                                                     \
-  template int64_t PanelColumns<C>();                                          \
-  template void MultiplyTile<C>(const C*, int64_t, int64_t, const C*, int64_t, \
-                                bool, C*, int64_t);                            \
-  template void MultiplyTransposedTile<C>(                                     \
-      const C*, int64_t, int64_t, const C*, int64_t, bool, C*, int64_t)
+#define TFO_INSTANTIATE(T, E)                                                  \
+  template void PackTile<T, E>(const T*, int64_t, int64_t, int64_t, E*);       \
+  template void PackPanels<T, E>(const T*, int64_t, int64_t, int64_t, int64_t, \
+                                 E*)
+TFO_INSTANTIATE(float, float);
+TFO_INSTANTIATE(double, double);
+TFO_INSTANTIATE(Half, float);
+TFO_INSTANTIATE(BFloat16, float);
+TFO_INSTANTIATE(BFloat16, BFloat16Pair);
+#undef TFO_INSTANTIATE
+#define TFO_INSTANTIATE(E)                                                     \
+  template void MultiplyTile<E>(const E*, int64_t, int64_t, const E*, int64_t, \
+                                bool, Accumulator<E>*, int64_t);               \
+  template void MultiplyTransposedTile<E>(const E*, int64_t, int64_t,          \
+                                          const E*, int64_t, bool,             \
+                                          Accumulator<E>*, int64_t)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
+TFO_INSTANTIATE(BFloat16Pair);
 #undef TFO_INSTANTIATE
+template int64_t PanelColumns<float>();
+template int64_t PanelColumns<double>();
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -6,10 +6,16 @@
 // depth. Each element of a block is summed in the order of the depth, so
 // results do not depend on how rows and columns are partitioned. Levels without
 // FMA round differently.
+//
+// Elements E of tiles and panels are numbers of the type of computation, or
+// pairs of bfloat16 that are neighbors along the depth: their products are
+// exact, and subnormal numbers may count as 0. The last pair of an odd depth
+// has a 0. Pairs need HasBFloat16Products() at the level avx512.
 #ifndef TENSORFLOW_OPS_CORE_CC_GEMM_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_GEMM_SIMD_H_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/float16.h"
@@ -22,34 +28,49 @@ inline constexpr int64_t kGemmDepth = 256;
 // need no registers; not a power of two, which would map rows to one cache set.
 inline constexpr int64_t kGemmStride = kGemmDepth + 16;
 
+struct BFloat16Pair {
+  BFloat16 numbers[2];
+};
+// Numbers of an element.
+template <typename E>
+inline constexpr int64_t kNumbersOf = std::is_same_v<E, BFloat16Pair> ? 2 : 1;
+
 TFO_PER_CPU_LEVEL(
     // Columns of a panel: two vectors of C, float or double.
     template <typename C> int64_t PanelColumns();
 
-    // Writes `rows` rows of a, `stride` apart, as a tile of `depth` columns,
-    // widened.
-    template <typename T>
+    // Writes `rows` rows of a, `stride` apart, as a tile of `depth` numbers a
+    // row, widened or paired.
+    template <typename T, typename E = Accumulator<T>>
     void PackTile(const T* a, int64_t stride, int64_t rows, int64_t depth,
-                  Accumulator<T>* tile);
+                  E* tile);
 
     // Writes b [rows, columns], whose element (i, j) is at b[i * row_stride +
     // j * column_stride], as panels [ceil(columns / PanelColumns)][rows]
-    // [PanelColumns], widened, with zeros beyond the last column.
-    template <typename T>
+    // [PanelColumns], widened, with zeros beyond the last column. Pairs are of
+    // rows; row_stride or column_stride is 1.
+    template <typename T, typename E = Accumulator<T>>
     void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
-                    int64_t rows, int64_t columns, Accumulator<T>* panels);
+                    int64_t rows, int64_t columns, E* panels);
+
+    // Round numbers [rows][PanelColumns], with rows of kGemmStride, to pairs of
+    // columns [rows][PanelColumns / 2] or to pairs of rows
+    // [ceil(rows / 2)][PanelColumns], which may begin where the numbers do.
+    void PairColumns(const float* numbers, int64_t rows, BFloat16Pair* pairs);
+    void PairRows(const float* numbers, int64_t rows, BFloat16Pair* pairs);
 
     // c [rows, columns] = a [rows, depth] * b, or c += with `add`. a has rows
     // of kGemmStride, c of c_stride; columns is a multiple of PanelColumns.
-    template <typename C>
-    void MultiplyTile(const C* a, int64_t rows, int64_t depth, const C* panels,
-                      int64_t columns, bool add, C* c, int64_t c_stride);
+    template <typename E>
+    void MultiplyTile(const E* a, int64_t rows, int64_t depth, const E* panels,
+                      int64_t columns, bool add, Accumulator<E>* c,
+                      int64_t c_stride);
 
     // The same with the transpose of a [depth, rows], rows <= kGemmDepth.
-    template <typename C>
-    void MultiplyTransposedTile(const C* a, int64_t rows, int64_t depth,
-                                const C* panels, int64_t columns, bool add,
-                                C* c, int64_t c_stride);)
+    template <typename E>
+    void MultiplyTransposedTile(const E* a, int64_t rows, int64_t depth,
+                                const E* panels, int64_t columns, bool add,
+                                Accumulator<E>* c, int64_t c_stride);)
 
 }  // namespace tfo
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <new>
 #include <string>
 #include <vector>
@@ -105,6 +106,10 @@ Gpu GetDevice<Gpu>(::tensorflow::OpKernelContext* ctx) {
   gpu.deterministic = ::tensorflow::OpDeterminismRequired();
   return gpu;
 }
+
+absl::Status SetZero(const Gpu& gpu, ::tensorflow::Tensor* tensor) {
+  return ToStatus(SetZero(gpu, tensor->data(), tensor->TotalBytes()));
+}
 #endif
 
 absl::Status AllocateScratch(::tensorflow::OpKernelContext* ctx, int64_t bytes,
@@ -126,6 +131,11 @@ absl::Status Expect(absl::string_view expectation, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::InvalidArgumentError(
       absl::StrCat(expectation, ": ", status.message()));
+}
+
+absl::Status SetZero(const Cpu&, ::tensorflow::Tensor* tensor) {
+  std::memset(tensor->data(), 0, tensor->TotalBytes());
+  return absl::OkStatus();
 }
 
 absl::Status ReadNumber(::tensorflow::OpKernelConstruction* ctx,

@@ -86,6 +86,10 @@ const char* GpuDeviceType();
 absl::Status AllocateScratch(::tensorflow::OpKernelContext* ctx, int64_t bytes,
                              ::tensorflow::Tensor* memory, Gpu* device);
 
+// Sets all bytes of a tensor on the device to 0.
+absl::Status SetZero(const Cpu& cpu, ::tensorflow::Tensor* tensor);
+absl::Status SetZero(const Gpu& gpu, ::tensorflow::Tensor* tensor);
+
 // A tensor's data as the algorithms' type: Half for Eigen::half, BFloat16 for
 // Eigen::bfloat16, else T itself. The dtype is not checked.
 template <typename T>

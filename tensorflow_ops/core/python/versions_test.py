@@ -95,7 +95,8 @@ class ShowVersionsTest(tf.test.TestCase):
         gpus = tf.config.list_physical_devices("GPU")
         self.assertEqual(shown["GPUs"], ", ".join(gpu.name for gpu in gpus) or "none")
         self.assertRegex(
-            shown["CPU instruction set"], r"^(baseline|avx2|avx512) \(this processor has \w+; this build: [\w ]+\)$"
+            shown["CPU instruction set"],
+            r"^(baseline|avx2|avx512|avx512_bf16) \(this processor has \w+; this build: [\w ]+\)$",
         )
         self.assertRegex(shown["compiler"], r"^g\+\+ \d+\.")
         self.assertEqual(shown["Python"], platform.python_version())
@@ -111,7 +112,8 @@ class ShowVersionsTest(tf.test.TestCase):
             flags = set(re.search(r"^flags\s*:(.*)$", file.read(), re.MULTILINE).group(1).split())
         avx2 = {"avx2", "fma", "f16c"} <= flags
         avx512 = avx2 and {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
-        widest = "avx512" if avx512 else "avx2" if avx2 else "baseline"
+        avx512_bf16 = avx512 and "avx512_bf16" in flags
+        widest = "avx512_bf16" if avx512_bf16 else "avx512" if avx512 else "avx2" if avx2 else "baseline"
         shown = _shown()["CPU instruction set"]
         self.assertIn(f"(this processor has {widest};", shown)
         if not os.environ.get("TENSORFLOW_OPS_CPU"):
@@ -125,7 +127,7 @@ class ShowVersionsTest(tf.test.TestCase):
         self.assertIn(f"CPU instruction set: {narrowest} (this processor has ", printed)
 
     def test_cpu_levels_are_those_of_build_and_processor(self):
-        names = ["baseline", "avx2", "avx512"]
+        names = ["baseline", "avx2", "avx512", "avx512_bf16"]
         built = re.search(r"this build: ([\w ]+)\)", _shown()["CPU instruction set"])[1].split()
         self.assertEqual(built, [name for name in names if name in built])
         processor = re.search(r"this processor has (\w+)", _shown()["CPU instruction set"])[1]

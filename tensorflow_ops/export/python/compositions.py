@@ -13,6 +13,7 @@ _MODULES = (
     "detection",
     "image",
     "nn",
+    "nn_attention",
     "nn_deformable",
     "nn_sequences",
     "roi",

@@ -29,6 +29,7 @@ enum AttentionInput {
   kKeyLengths,
   kQueryOffset,
   kSeed,
+  kLongest,
   kNumInputs,
 };
 
@@ -102,6 +103,8 @@ absl::Status ReadOperands(InferenceContext* c, NamedDims* dims) {
       ReadOptional(c, kSinks, "sinks", "has_sinks", "[heads]", dims));
   TF_RETURN_IF_ERROR(
       ReadOptional(c, kSeed, "seed", "has_dropout", "[2]", dims));
+  TF_RETURN_IF_ERROR(
+      ReadOptional(c, kLongest, "longest", "is_ragged", "[2]", dims));
   for (const auto& [input, name] :
        {std::pair{kMask, "mask"}, {kBias, "bias"}}) {
     TF_RETURN_IF_ERROR(ReadBroadcast(c, input, name, dims));
@@ -168,7 +171,8 @@ absl::Status SetAttentionBiasGradShapes(InferenceContext* c) {
 }  // namespace tfo
 
 // An absent input is of shape [0]. Ragged query, key and value are the flat
-// values of RaggedTensors.
+// values of RaggedTensors; `longest` has the lengths of the longest example's
+// query and key, for a GPU's host.
 #define TFO_ATTENTION_INPUTS         \
   .Input("query: T")                 \
       .Input("key: T")               \
@@ -182,7 +186,8 @@ absl::Status SetAttentionBiasGradShapes(InferenceContext* c) {
       .Input("lengths: int32")       \
       .Input("key_lengths: int32")   \
       .Input("query_offset: int32")  \
-      .Input("seed: int32")
+      .Input("seed: int32")          \
+      .Input("longest: int64")
 
 // scale, softcap and dropout are the sums of floats (ReadNumber); without scale
 // it is 1 / sqrt(D). left and right are the window, -1 if without bound.

@@ -13,11 +13,11 @@ from tensorflow_ops.nn.python.ops import attention_grad  # noqa: F401  (register
 
 
 def _operands(query, key, value):
-    """Returns query, key, value, query_splits, key_splits; the splits are None for dense tensors. Raises ValueError."""
+    """Returns query, key, value, query_splits, key_splits, longest; splits and longest are None for dense tensors."""
     named = {"query": query, "key": key, "value": value}
     found = [name for name, tensor in named.items() if isinstance(tensor, tf.RaggedTensor)]
     if not found:
-        splits = None, None
+        ragged_inputs = None, None, None
     elif len(found) < 3:
         dense = next(name for name in named if name not in found)
         raise ValueError(f"{dense} is dense, expected a RaggedTensor, as {found[0]} is; or pass all of them dense")
@@ -28,13 +28,14 @@ def _operands(query, key, value):
         if key_splits is not key.row_splits:
             fit = key_splits == tf.cast(key.row_splits, key_splits.dtype)
             key_splits = arguments.checked("value.row_splits", key_splits, fit, "those of key")
-        splits = tf.cast(query.row_splits, tf.int64), tf.cast(key_splits, tf.int64)
+        longest = tf.stack([t.bounding_shape(1, out_type=tf.int64) for t in (query, key)])
+        ragged_inputs = tf.cast(query.row_splits, tf.int64), tf.cast(key_splits, tf.int64), longest
         named = {name: tensor.values for name, tensor in named.items()}
     query, key, value = (arguments.float_tensor(name, tensor) for name, tensor in named.items())
     for name, tensor in ("key", key), ("value", value):
         if tensor.dtype != query.dtype:
             raise ValueError(f"{name} is {tensor.dtype.name}, expected {query.dtype.name}, as query is")
-    return query, key, value, *splits
+    return query, key, value, *ragged_inputs
 
 
 def _window(causal, window):
@@ -56,16 +57,17 @@ def _window(causal, window):
     return (-1 if side is None else int(side) for side in (left, right))
 
 
-def _with_rank_4(name, tensor):
+def _with_rank(rank, name, tensor):
     """Returns a tensor with leading dims of 1. Raises ValueError."""
-    rank = tensor.shape.rank
-    if rank is None:
-        # A rank above 4 keeps it, so that the op refuses it.
+    found = tensor.shape.rank
+    if found is None:
+        # A higher rank stays, so that the op refuses it.
         shape = tf.shape(tensor)
-        return tf.reshape(tensor, tf.concat([tf.ones([tf.maximum(4 - tf.rank(tensor), 0)], shape.dtype), shape], 0))
-    if rank > 4:
-        raise ValueError(f"{name} has {rank} dims, expected at most 4: it broadcasts to [B, heads, T, S]")
-    return tf.reshape(tensor, tf.concat([[1] * (4 - rank), tf.shape(tensor)], 0)) if rank < 4 else tensor
+        return tf.reshape(tensor, tf.concat([tf.ones([tf.maximum(rank - tf.rank(tensor), 0)], shape.dtype), shape], 0))
+    if found > rank:
+        dims = ", ".join(("B", "heads", "T", "S")[:rank])
+        raise ValueError(f"{name} has {found} dims, expected at most {rank}: it broadcasts to [{dims}]")
+    return tf.reshape(tensor, tf.concat([[1] * (rank - found), tf.shape(tensor)], 0)) if found < rank else tensor
 
 
 def _seed(seed, dropout):
@@ -90,12 +92,10 @@ def _option(name, value, kind, batch):
     if value is None:
         return _absent(kind), False
     tensor = arguments.tensor_of_kind(name, value, kind)
-    if name in ("mask", "bias"):
-        return _with_rank_4(name, tensor), True
-    if name == "alibi_slopes" and tensor.shape.rank == 1:
-        return tensor[tf.newaxis], True
-    if kind == tf.int32 and tensor.shape.rank == 0:
-        return tf.fill([batch()], tensor), True
+    if name in ("mask", "bias", "alibi_slopes"):
+        return _with_rank(2 if name == "alibi_slopes" else 4, name, tensor), True
+    if kind == tf.int32 and tensor.shape.rank in (None, 0):
+        return tf.broadcast_to(tensor, [batch()]), True
     return tensor, True
 
 
@@ -229,7 +229,7 @@ def attention(
       InvalidArgumentError: shapes that do not fit, found at run time; lengths outside of
         their range (on a GPU they are clamped to it).
     """
-    query, key, value, query_splits, key_splits = _operands(query, key, value)
+    query, key, value, query_splits, key_splits, longest = _operands(query, key, value)
     dtype = arguments.at_least_float32(query.dtype)
     is_ragged = query_splits is not None
     left, right = _window(causal, window)
@@ -264,6 +264,7 @@ def attention(
         ("query_splits", query_splits, tf.int64),
         ("key_splits", key_splits, tf.int64),
         ("seed", seed, tf.int32),
+        ("longest", longest, tf.int64),
     ):
         inputs[argument] = _absent(kind) if tensor is None else tensor
     output, log_sum_exp = ops.tensorflow_ops_attention(query=query, key=key, value=value, **inputs, **attrs, name=name)

@@ -11,6 +11,7 @@ from tensorflow_ops.core.python.library import ops
 
 _QUERY, _KEY, _VALUE, _MASK, _BIAS, _ALIBI_SLOPES, _SINKS = range(7)
 _LENGTHS = (9, 10, 11)  # lengths, key_lengths, query_offset
+_NUM_OPERANDS = 14
 _NO_SECOND = "attention has no second derivatives, which forward mode (tf.autodiff.ForwardAccumulator) needs, too"
 
 
@@ -50,7 +51,7 @@ def _convert(pfor_input):
     broadcast = [i for i, attr in given.items() if pfor_input.get_attr(attr)]
     given = dict(zip(_LENGTHS, ("has_lengths", "has_key_lengths", "has_query_offset"), strict=True))
     lengths = [i for i, attr in given.items() if pfor_input.get_attr(attr)]
-    folded = [_QUERY, _KEY, _VALUE, *broadcast, *lengths, *range(13, pfor_input.num_inputs)]
+    folded = [_QUERY, _KEY, _VALUE, *broadcast, *lengths, *range(_NUM_OPERANDS, pfor_input.num_inputs)]
     pfor_input.stack_inputs(folded)
     tensors = [value.t for value in pfor_input.inputs]
     iterations, batch = tf.unstack(tf.shape(tensors[_QUERY])[:2])

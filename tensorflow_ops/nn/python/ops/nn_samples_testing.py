@@ -1,5 +1,7 @@
 """Samples of tfo.nn for opcheck."""
 
+import inspect
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -213,6 +215,57 @@ SAMPLES |= {
         normal(2, 3, 2, 2, 3),
         edge_args=[(normal(0, 14, 2, 5), _LEVELS, _POINTS[:0], normal(0, 3, 2, 2, 3))],
         bad_args=[((normal(2, 13, 2, 5), _LEVELS, _POINTS, normal(2, 3, 2, 2, 3)), "spatial_shapes have 14 pixels")],
+        second_order=False,
+        forward_mode=False,
+    ),
+}
+
+
+# Attention. The arguments after value, by name, are in the order of its signature.
+
+_QUERY, _KEY, _VALUE = normal(2, 3, 4, 5), normal(2, 6, 2, 5), normal(2, 6, 2, 3)
+_PAIRS = tf.constant(RNG.random([2, 1, 3, 6]) < 0.7), normal(4, 3, 6)
+_SINKS, _QUERY_LENGTHS, _KEY_LENGTHS = normal(4), tf.constant([3, 2]), tf.constant([4, 6])
+_OPTIONS = list(inspect.signature(tfo.nn.attention).parameters)[3:]
+
+
+def _attention(query, key, value, *options):
+    results = tfo.nn.attention(query, key, value, **dict(zip(_OPTIONS, options, strict=False)))
+    if isinstance(results, tuple):
+        results = results[0], keras.ops.cast(results[1], results[0].dtype)
+    return results
+
+
+def _padded_attention(tensors, pairs, sinks, lengths):
+    """Returns arguments with a mask, a bias, softcap, sinks, lengths and key_lengths."""
+    return *tensors, *pairs, False, None, None, None, 2.0, None, sinks, *lengths
+
+
+_TENSORS, _LENGTHS = (_QUERY, _KEY, _VALUE), (_QUERY_LENGTHS, _KEY_LENGTHS)
+SAMPLES |= {
+    "nn.attention": sample(
+        _attention,
+        *_padded_attention(_TENSORS, _PAIRS, _SINKS, _LENGTHS),
+        edge_args=[
+            _padded_attention([x[:0] for x in _TENSORS], [_PAIRS[0][:0], _PAIRS[1]], _SINKS, [n[:0] for n in _LENGTHS]),
+            _padded_attention(_TENSORS, _PAIRS, _SINKS, [0 * n for n in _LENGTHS]),
+        ],
+        bad_args=[
+            (
+                _padded_attention(_TENSORS, _PAIRS, _SINKS, [_QUERY_LENGTHS + 1, _KEY_LENGTHS]),
+                r"lengths\[0\] is 4, expected \[0, 3\]",
+            ),
+            (_padded_attention(_TENSORS, _PAIRS, _SINKS[:3], _LENGTHS), "sinks must be"),
+        ],
+        second_order=False,
+        forward_mode=False,
+    ),
+    "nn.attention (by place, log-sum-exp)": sample(
+        _attention,
+        *_TENSORS,
+        *(None, None, False, (4, 1), tf.constant([3, 1]), None, None),
+        *(tf.constant([0.5, 0.25, 0.125, 0.0]), None, None, None, 0.25, [1, 2], True),
+        non_differentiable=10,
         second_order=False,
         forward_mode=False,
     ),

@@ -56,6 +56,7 @@ struct AttentionOperands : AttentionSpec {
   int64_t alibi_batch_stride;          // 0, or heads
   const Accumulator<T>* sinks;         // [heads], or null
   const uint32_t* seed;                // [2]; not read without dropout
+  int64_t query_rows, key_rows;        // of all examples
 };
 template <typename T>
 struct AttentionArgs : AttentionOperands<T> {
@@ -69,13 +70,19 @@ struct AttentionGradArgs : AttentionOperands<T> {
   const Accumulator<T>* log_sum_exp;
   const T* d_output;
   const Accumulator<T>* d_log_sum_exp;  // or null
-  T *d_query, *d_key, *d_value;  // d_query null: none of them is computed
+  T *d_query, *d_key, *d_value;         // all null: not computed
   T* d_bias;                // of the bias's shape; null: not computed
   Accumulator<T>* d_sinks;  // null: not computed
 };
 
 // T is float, double, Half or BFloat16; scores and sums are of its Accumulator.
-// The same bits for any number of threads. Each returns null.
+// The same bits for any number of threads, and from run to run on a GPU. Each
+// returns null or, on a GPU, the error of a launch or of sizes that it does not
+// support; the Gpu overloads only enqueue.
+
+// At the level avx512_bf16 (cpu_dispatch.h), BFloat16 is multiplied as it is:
+// e^(s - high) and the gradients of scores are rounded to it for the products
+// that follow, once, to the nearest; sums of weights are not.
 
 // Writes all of `output` and `log_sum_exp`. With i the position of query t, the
 // score of key j is
@@ -90,13 +97,22 @@ struct AttentionGradArgs : AttentionOperands<T> {
 //
 // Dropout (attention_dropout.h) drops weights e^(s - lse) and scales the
 // others, after lse.
+//
+// A GPU rounds weights to T, and clamps lengths.
 template <typename T>
 Error Attention(const Cpu& cpu, const AttentionArgs<T>& args);
+template <typename T>
+Error Attention(const Gpu& gpu, const AttentionArgs<T>& args);
 
 // Writes the gradients along d_output and, unless it is null, d_log_sum_exp. A
-// pair of weight 0 passes none.
+// pair of weight 0 passes none. A GPU rounds the gradients to scores to T, too,
+// and needs scratch of AttentionGradScratchBytes<T>; `sums`: of log_sum_exp.
 template <typename T>
 Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args);
+template <typename T>
+Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args);
+template <typename T>
+int64_t AttentionGradScratchBytes(int64_t sums);
 
 }  // namespace tfo
 

@@ -7,11 +7,10 @@
 #include <cmath>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/convert_simd.h"
-
 namespace tfo {
 namespace {
 
+using attention::ElementsOf;
 using attention::Example;
 using attention::KeysOf;
 using attention::Panel;
@@ -89,8 +88,8 @@ std::vector<Tile> TilesOf(const AttentionArgs<T>& args, int64_t columns,
   return tiles;
 }
 
-// Computes tiles, in memory that it keeps.
-template <typename T>
+// Computes tiles, in memory that it keeps, by products of elements E.
+template <typename T, typename E>
 class Forward {
  public:
   using C = Accumulator<T>;
@@ -102,7 +101,7 @@ class Forward {
         scores_of_(args, kBlockKeys),
         keys_(kBlockKeys, args.depth),
         values_(kBlockKeys, args.value_depth),
-        queries_(kTileQueries * args.depth),
+        queries_(kTileQueries * ElementsOf<E>(args.depth)),
         scores_(kBlockKeys * kGemmStride),
         sums_(kTileQueries * values_.padded_width()) {}
 
@@ -118,8 +117,9 @@ class Forward {
       bool packed = false;
       for (int64_t p = 0; p < tile.num_panels; ++p) {
         const Panel panel = panels(tile.key_head, tile.first_panel + p);
-        const Span span = KeysOf(args_, example, panel, key, count);
+        Span span = KeysOf(args_, example, panel, key, count);
         if (span.begin == span.end) continue;
+        span = ElementsOf<E>(span);
         if (!scores_of_.Set(example, panel, key + span.begin,
                             span.end - span.begin)) {
           continue;
@@ -146,12 +146,16 @@ class Forward {
     return sums_.data() + p * columns_ * values_.padded_width();
   }
 
+  E* QueriesOf(int64_t p) const {
+    return queries_.data() + p * columns_ * ElementsOf<E>(args_.depth);
+  }
+
   void Begin(const Example& example, const Panel& panel, int64_t p) {
     const int64_t row =
         (example.first_query + panel.first) * args_.heads + panel.head;
-    TFO_DISPATCH(PackPanels<T>)
+    TFO_DISPATCH(PackPanels<T, E>)
     (args_.query + row * args_.depth, 1, args_.heads * args_.depth, args_.depth,
-     panel.count, queries_.data() + p * columns_ * args_.depth);
+     panel.count, QueriesOf(p));
     std::fill_n(SumsOf(p), columns_ * values_.padded_width(), C{0});
     // The sink, or -inf, is as a first score.
     std::fill_n(high_ + p * columns_, columns_,
@@ -165,8 +169,7 @@ class Forward {
               int64_t key, const Span& span) {
     const int64_t count = span.end - span.begin;
     C* const scores = scores_.data() + span.begin * kGemmStride;
-    keys_.Multiply(span.begin, count,
-                   queries_.data() + p * columns_ * args_.depth, scores);
+    keys_.Multiply(span.begin, count, QueriesOf(p), scores);
     C corrections[kMaxPanelColumns];
     const bool corrects = TFO_DISPATCH(WeighScores<C>)(
         scores_of_.options(), count, scores, high_ + p * columns_,
@@ -181,7 +184,12 @@ class Forward {
       (dropout_, example.batch * args_.heads + panel.head, panel.first,
        key + span.begin, count, scores);
     }
-    values_.AddTransposed(scores_.data(), span, panel.count, SumsOf(p));
+    E* const weights = reinterpret_cast<E*>(scores_.data());
+    if constexpr (kNumbersOf<E> == 2) {
+      TFO_DISPATCH(PairRows)
+      (scores, count, weights + span.begin / 2 * kGemmStride);
+    }
+    values_.AddTransposed(weights, span, panel.count, SumsOf(p));
   }
 
   void End(const Example& example, const Panel& panel, int64_t p) {
@@ -200,24 +208,22 @@ class Forward {
     }
     const int64_t stride = values_.padded_width();
     TFO_DISPATCH(ScaleRows<C>)(total, panel.count, stride, stride, SumsOf(p));
-    T* to = args_.output +
+    attention::NarrowRows(
+        SumsOf(p), stride, panel.count, args_.value_depth,
+        args_.heads * args_.value_depth,
+        args_.output +
             ((example.first_query + panel.first) * args_.heads + panel.head) *
-                args_.value_depth;
-    for (int64_t i = 0; i < panel.count; ++i) {
-      TFO_DISPATCH(NarrowArray<T>)
-      (SumsOf(p) + i * stride, to, args_.value_depth);
-      to += args_.heads * args_.value_depth;
-    }
+                args_.value_depth);
   }
 
   const AttentionArgs<T>& args_;
   const int64_t columns_;
   const AttentionDropout dropout_;
   attention::PanelScores<T> scores_of_;
-  const attention::Rows<T> keys_;
-  attention::Summands<T> values_;
-  const Buffer<C> queries_;  // panels
-  const Buffer<C> scores_;   // of a panel
+  const attention::Rows<T, E> keys_;
+  attention::Summands<T, E> values_;
+  const Buffer<E> queries_;  // panels
+  const Buffer<C> scores_;   // of a panel; then its weights
   const Buffer<C> sums_;     // rows of values_.padded_width()
   // Of each query: the greatest score, about, and the sum of weights.
   C high_[kTileQueries], total_[kTileQueries];
@@ -255,12 +261,14 @@ Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
   if (tiles.empty()) return nullptr;
   double pairs = 0;
   for (const Tile& tile : tiles) pairs += tile.pairs;
-  cpu.ParallelFor(tiles.size(),
-                  pairs / tiles.size() * attention::CyclesPerPair<T>(args, 2),
-                  [&](int64_t begin, int64_t end) {
-                    Forward<T> forward(args);
-                    for (int64_t i = begin; i < end; ++i) forward.Run(tiles[i]);
-                  });
+  const double cycles =
+      pairs / tiles.size() * attention::CyclesPerPair<T>(args, 2);
+  attention::WithElements<T>([&](auto element) {
+    cpu.ParallelFor(tiles.size(), cycles, [&](int64_t begin, int64_t end) {
+      Forward<T, decltype(element)> forward(args);
+      for (int64_t i = begin; i < end; ++i) forward.Run(tiles[i]);
+    });
+  });
   return nullptr;
 }
 

@@ -7,50 +7,18 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <type_traits>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/buffer.h"
+#include "tensorflow_ops/core/cc/convert_simd.h"
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_example.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_simd.h"
 
 namespace tfo {
 namespace attention {
-
-// The rows and sizes of an example.
-struct Example {
-  int64_t batch;
-  int64_t first_query, queries;  // first_query, first_key: rows of all examples
-  int64_t first_key, keys;
-  int64_t offset;
-};
-template <typename T>
-Example ExampleOf(const AttentionOperands<T>& args, int64_t b) {
-  Example e = {b, b * args.queries, args.queries, b * args.keys, args.keys, 0};
-  if (args.lengths != nullptr) e.queries = args.lengths[b];
-  if (args.key_lengths != nullptr) e.keys = args.key_lengths[b];
-  if (args.query_splits != nullptr) {
-    e.first_query = args.query_splits[b];
-    e.queries = args.query_splits[b + 1] - e.first_query;
-  }
-  if (args.key_splits != nullptr) {
-    e.first_key = args.key_splits[b];
-    e.keys = args.key_splits[b + 1] - e.first_key;
-  }
-  e.offset =
-      args.query_offset != nullptr ? args.query_offset[b] : e.keys - e.queries;
-  return e;
-}
-
-// Where log_sum_exp has query 0 of a head.
-template <typename T>
-int64_t FirstSum(const AttentionOperands<T>& args, const Example& example,
-                 int64_t head) {
-  return args.query_splits != nullptr
-             ? head * args.query_splits[args.batch] + example.first_query
-             : (example.batch * args.heads + head) * args.queries;
-}
 
 struct Span {
   int64_t begin, end;
@@ -78,6 +46,12 @@ inline Span KeysOf(const AttentionSpec& spec, const Example& example,
       KeysOf(spec, example, panel.first + panel.count - 1).end - key;
   const int64_t from = std::clamp<int64_t>(begin, 0, count);
   return {from, std::clamp<int64_t>(end, from, count)};
+}
+
+// The same from the begin of an element on.
+template <typename E>
+Span ElementsOf(const Span& span) {
+  return {span.begin / kNumbersOf<E> * kNumbersOf<E>, span.end};
 }
 
 // What products of keys become: ScoreOptions and their memory.
@@ -110,23 +84,24 @@ class PanelScores {
                              panel.head];
     }
     if (!Add(example, panel, key, count)) return false;
-    bool all = true;
+    const auto keys_of = [&](int64_t i) {
+      return KeysOf(args_, example, {panel.head, panel.first + i, 1}, key,
+                    count);
+    };
+    if (keys_of(panel.count - 1).begin == 0 && keys_of(0).end == count) {
+      return true;
+    }
     for (int64_t i = 0; i < panel.count; ++i) {
-      const Span span = KeysOf(args_, example, panel.first + i);
-      const int64_t begin = std::clamp<int64_t>(span.begin - key, 0, count);
-      const int64_t end = std::clamp<int64_t>(span.end - key, begin, count);
-      begin_[i] = static_cast<C>(begin);
-      end_[i] = static_cast<C>(end);
-      all &= begin == 0 && end == count;
+      const Span span = keys_of(i);
+      begin_[i] = static_cast<C>(span.begin);
+      end_[i] = static_cast<C>(span.end);
     }
     // All lanes decide when sums are corrected, so none keeps the span of an
     // earlier panel, which the number of threads chooses.
     std::fill(begin_ + panel.count, std::end(begin_), C{0});
     std::fill(end_ + panel.count, std::end(end_), C{0});
-    if (!all) {
-      options_.begin = begin_;
-      options_.end = end_;
-    }
+    options_.begin = begin_;
+    options_.end = end_;
     return true;
   }
   const ScoreOptions<C>& options() const { return options_; }
@@ -169,63 +144,85 @@ class PanelScores {
   ScoreOptions<C> options_;
 };
 
-// Rows of a tile (gemm_simd.h) of any depth: a tile for each kGemmDepth.
-template <typename T>
+// Elements of panels and tiles (gemm_simd.h) with a depth of `numbers`.
+template <typename E>
+int64_t ElementsOf(int64_t numbers) {
+  return DivideUp(numbers, kNumbersOf<E>);
+}
+
+// Rows of a tile (gemm_simd.h) of any depth: a tile for each kDepth.
+template <typename T, typename E>
 class Rows {
  public:
   using C = Accumulator<T>;
   Rows(int64_t rows, int64_t depth)
       : rows_(rows),
         depth_(depth),
-        tiles_(DivideUp(depth, kGemmDepth) * rows * kGemmStride) {}
+        tiles_(DivideUp(depth, kDepth) * rows * kGemmStride) {}
 
   void Pack(const T* from, int64_t stride, int64_t count) const {
-    for (int64_t d = 0; d < depth_; d += kGemmDepth) {
-      TFO_DISPATCH(PackTile<T>)
-      (from + d, stride, count, std::min(kGemmDepth, depth_ - d), Tile(d));
+    for (int64_t d = 0; d < depth_; d += kDepth) {
+      TFO_DISPATCH(PackTile<T, E>)
+      (from + d, stride, count, std::min(kDepth, depth_ - d), Tile(d));
     }
   }
   // Writes the products of `count` rows, from `first` on, with panels to rows
   // of kGemmStride.
-  void Multiply(int64_t first, int64_t count, const C* panel, C* to) const {
+  void Multiply(int64_t first, int64_t count, const E* panel, C* to) const {
     const int64_t columns = TFO_DISPATCH(PanelColumns<C>)();
     // Of no depth, too: products are 0.
     int64_t d = 0;
     do {
-      TFO_DISPATCH(MultiplyTile<C>)
-      (Tile(d) + first * kGemmStride, count, std::min(kGemmDepth, depth_ - d),
-       panel + d * columns, columns, d > 0, to, kGemmStride);
-      d += kGemmDepth;
+      const int64_t depth = ElementsOf<E>(std::min(kDepth, depth_ - d));
+      TFO_DISPATCH(MultiplyTile<E>)
+      (Tile(d) + first * kGemmStride, count, depth, panel, columns, d > 0, to,
+       kGemmStride);
+      panel += depth * columns;
+      d += kDepth;
     } while (d < depth_);
   }
 
  private:
-  C* Tile(int64_t d) const {
-    return tiles_.data() + d / kGemmDepth * rows_ * kGemmStride;
+  static constexpr int64_t kDepth = kGemmDepth * kNumbersOf<E>;
+
+  E* Tile(int64_t d) const {
+    return tiles_.data() + d / kDepth * rows_ * kGemmStride;
   }
   const int64_t rows_, depth_;
-  const Buffer<C> tiles_;
+  const Buffer<E> tiles_;
 };
+
+// The number `i` of an element.
+template <typename C>
+C& NumberOf(C& value, int64_t) {
+  return value;
+}
+inline BFloat16& NumberOf(BFloat16Pair& pair, int64_t i) {
+  return pair.numbers[i];
+}
+inline const BFloat16& NumberOf(const BFloat16Pair& pair, int64_t i) {
+  return pair.numbers[i];
+}
 
 // Panels of rows of any width, for products that sum over these rows. Rows with
 // a number that is not finite are 0 in the panels: a pair of weight 0 must not
 // meet them. Their other pairs are added one by one.
-template <typename T>
+template <typename T, typename E>
 class Summands {
  public:
   using C = Accumulator<T>;
   Summands(int64_t rows, int64_t width)
       : columns_(TFO_DISPATCH(PanelColumns<C>)()),
         width_(width),
-        panels_(rows * padded_width()) {}
+        panels_(ElementsOf<E>(rows) * padded_width()) {}
 
   int64_t padded_width() const { return RoundUp(width_, columns_); }
 
   void Pack(const T* from, int64_t stride, int64_t count) {
     from_ = from;
     stride_ = stride;
-    count_ = count;
-    TFO_DISPATCH(PackPanels<T>)
+    depth_ = ElementsOf<E>(count);
+    TFO_DISPATCH(PackPanels<T, E>)
     (from, stride, 1, count, width_, panels_.data());
     wild_.clear();
     const auto are_finite = TFO_DISPATCH(AreFinite<T>);
@@ -234,46 +231,54 @@ class Summands {
       if (are_finite(from + i * stride, stride, 1, width_)) continue;
       wild_.push_back(i);
       for (int64_t d = 0; d < padded_width(); d += columns_) {
-        std::fill_n(panels_.data() + d * count + i * columns_, columns_, C{0});
+        E* const row = panels_.data() + d * depth_ + i / kNumbers * columns_;
+        for (int64_t x = 0; x < columns_; ++x) {
+          NumberOf(row[x], i % kNumbers) = {};
+        }
       }
     }
   }
 
-  // sums [count, padded_width] += weights^T rows, for the rows of `span`;
-  // weights [rows, kGemmStride].
-  void AddTransposed(const C* weights, const Span& span, int64_t count,
+  // sums [count, padded_width] += weights^T rows, for the rows of `span`, which
+  // begins with an element; weights [rows, kGemmStride].
+  void AddTransposed(const E* weights, const Span& span, int64_t count,
                      C* sums) const {
+    const int64_t begin = span.begin / kNumbers;
+    const int64_t depth = ElementsOf<E>(span.end) - begin;
     for (int64_t d = 0; d < padded_width(); d += columns_) {
-      TFO_DISPATCH(MultiplyTransposedTile<C>)
-      (weights + span.begin * kGemmStride, count, span.end - span.begin,
-       panels_.data() + d * count_ + span.begin * columns_, columns_, true,
-       sums + d, padded_width());
+      TFO_DISPATCH(MultiplyTransposedTile<E>)
+      (weights + begin * kGemmStride, count, depth,
+       panels_.data() + d * depth_ + begin * columns_, columns_, true, sums + d,
+       padded_width());
     }
     for (const int64_t i : wild_) {
       if (i < span.begin || i >= span.end) continue;
-      AddOneByOne(weights + i * kGemmStride, 1, i, count, sums);
+      AddOneByOne(weights + i / kNumbers * kGemmStride, 1, i, count, sums);
     }
   }
 
   // sums += weights rows, for the rows of `span` of sums [.., padded_width] and
   // weights [.., kGemmStride].
-  void Add(const C* weights, const Span& span, C* sums) const {
+  void Add(const E* weights, const Span& span, C* sums) const {
     const int64_t count = span.end - span.begin;
     weights += span.begin * kGemmStride;
     sums += span.begin * padded_width();
-    TFO_DISPATCH(MultiplyTile<C>)
-    (weights, count, count_, panels_.data(), padded_width(), true, sums,
+    TFO_DISPATCH(MultiplyTile<E>)
+    (weights, count, depth_, panels_.data(), padded_width(), true, sums,
      padded_width());
     for (const int64_t i : wild_) {
-      AddOneByOne(weights + i, kGemmStride, i, count, sums);
+      AddOneByOne(weights + i / kNumbers, kGemmStride, i, count, sums);
     }
   }
 
  private:
-  void AddOneByOne(const C* weights, int64_t weight_stride, int64_t i,
+  static constexpr int64_t kNumbers = kNumbersOf<E>;
+
+  void AddOneByOne(const E* weights, int64_t weight_stride, int64_t i,
                    int64_t count, C* sums) const {
     for (int64_t m = 0; m < count; ++m) {
-      const C weight = weights[m * weight_stride];
+      const C weight =
+          Widen(NumberOf(weights[m * weight_stride], i % kNumbers));
       if (weight == 0) continue;
       for (int64_t d = 0; d < width_; ++d) {
         sums[m * padded_width() + d] += weight * Widen(from_[i * stride_ + d]);
@@ -282,11 +287,30 @@ class Summands {
   }
 
   const int64_t columns_, width_;
-  const Buffer<C> panels_;
+  const Buffer<E> panels_;
   const T* from_ = nullptr;
-  int64_t stride_ = 0, count_ = 0;
+  int64_t stride_ = 0, depth_ = 0;
   std::vector<int64_t> wild_;
 };
+
+// Writes rows of sums as rows of T, `stride` apart.
+template <typename T>
+void NarrowRows(const Accumulator<T>* sums, int64_t sums_stride, int64_t count,
+                int64_t columns, int64_t stride, T* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    TFO_DISPATCH(NarrowArray<T>)(sums + i * sums_stride, to + i * stride,
+                                 columns);
+  }
+}
+
+// Calls run(E()), with the elements that products of T have on this processor.
+template <typename T, typename Run>
+void WithElements(const Run& run) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (HasBFloat16Products()) return run(BFloat16Pair());
+  }
+  run(Accumulator<T>());
+}
 
 // The dropout; threshold 0 if there is none, and then the seed is not read.
 template <typename T>

@@ -32,16 +32,20 @@ TFO_HOST_DEVICE static inline double KeptFactor(
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3").
 TFO_HOST_DEVICE static inline void Philox(const uint32_t key[2],
                                           uint32_t counter[4]) {
+  // Constants, since device code cannot read arrays of the host.
+  constexpr uint64_t kFactor0 = kPhiloxMultipliers[0],
+                     kFactor2 = kPhiloxMultipliers[1];
+  constexpr uint32_t kAdded0 = kPhiloxKeys[0], kAdded1 = kPhiloxKeys[1];
   uint32_t k[2] = {key[0], key[1]};
   for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{kPhiloxMultipliers[0]} * counter[0];
-    const uint64_t b = uint64_t{kPhiloxMultipliers[1]} * counter[2];
+    const uint64_t a = kFactor0 * counter[0];
+    const uint64_t b = kFactor2 * counter[2];
     counter[0] = static_cast<uint32_t>(b >> 32) ^ counter[1] ^ k[0];
     counter[1] = static_cast<uint32_t>(b);
     counter[2] = static_cast<uint32_t>(a >> 32) ^ counter[3] ^ k[1];
     counter[3] = static_cast<uint32_t>(a);
-    k[0] += kPhiloxKeys[0];
-    k[1] += kPhiloxKeys[1];
+    k[0] += kAdded0;
+    k[1] += kAdded1;
   }
 }
 

@@ -5,30 +5,23 @@
 #include <cmath>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/convert_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_cpu.h"
 
 namespace tfo {
 namespace {
 
+using attention::ElementsOf;
 using attention::Example;
 using attention::ExampleOf;
 using attention::KeysOf;
+using attention::NarrowRows;
 using attention::Panel;
 using attention::Span;
 
 // Queries of a tile, whole panels, and keys of a block.
 constexpr int64_t kTileQueries = 128, kBlockKeys = 224;
-
-// Writes rows of sums as rows of T, `stride` apart.
-template <typename T>
-void NarrowRows(const Accumulator<T>* sums, int64_t sums_stride, int64_t count,
-                int64_t columns, int64_t stride, T* to) {
-  for (int64_t i = 0; i < count; ++i) {
-    TFO_DISPATCH(NarrowArray<T>)(sums + i * sums_stride, to + i * stride,
-                                 columns);
-  }
-}
+// At most: vectors of 16 bytes, of double, have two lanes.
+constexpr int64_t kTilePanels = kTileQueries / 4;
 
 // Writes d_output . output - d_log_sum_exp for each query, which the gradients
 // of its scores have in common, in the order of log_sum_exp.
@@ -55,8 +48,9 @@ void FindDeltas(const Cpu& cpu, const AttentionGradArgs<T>& args,
       });
 }
 
-// A tile of queries of a head and a block of keys, in memory that it keeps.
-template <typename T>
+// A tile of queries of a head and a block of keys, in memory that it keeps, by
+// products of elements E.
+template <typename T, typename E>
 class Backward {
  public:
   using C = Accumulator<T>;
@@ -70,12 +64,13 @@ class Backward {
         keys_(kBlockKeys, args.depth),
         values_(kBlockKeys, args.value_depth),
         keys_of_queries_(kBlockKeys, args.depth),
-        query_panels_(kTileQueries * args.depth),
-        d_output_panels_(kTileQueries * args.value_depth),
+        query_panels_(kTileQueries * ElementsOf<E>(args.depth)),
+        d_output_panels_(kTileQueries * ElementsOf<E>(args.value_depth)),
         queries_(kTileQueries, args.depth),
         d_outputs_(kTileQueries, args.value_depth),
         weights_(kBlockKeys * kGemmStride),
         d_scores_(kBlockKeys * kGemmStride),
+        d_score_pairs_(kPairs ? kBlockKeys * kGemmStride : 0),
         d_keys_(kBlockKeys * queries_.padded_width()),
         d_values_(kBlockKeys * d_outputs_.padded_width()) {}
 
@@ -95,8 +90,12 @@ class Backward {
         if (!Differentiate(example, key_head * group + h, t, key, true)) {
           continue;
         }
-        d_outputs_.Add(weights_.data(), seen_, d_values_.data());
-        queries_.Add(d_scores_.data(), seen_, d_keys_.data());
+        PairQueries();
+        d_outputs_.Add(reinterpret_cast<const E*>(weights_.data()), seen_,
+                       d_values_.data());
+        queries_.Add(kPairs ? d_score_pairs_.data()
+                            : reinterpret_cast<const E*>(d_scores_.data()),
+                     seen_, d_keys_.data());
         if (d_queries != nullptr) {
           AddToQueries(d_queries + (h * d_stride + t) * padded_depth());
         }
@@ -142,7 +141,32 @@ class Backward {
   }
 
  private:
+  static constexpr bool kPairs = kNumbersOf<E> == 2;
+
+  // Rounds weights and d_scores of a tile to pairs of queries.
+  void PairQueries() const {
+    if constexpr (kPairs) {
+      const int64_t count = seen_.end - seen_.begin;
+      for (int64_t i = 0; i < tile_.count; i += columns_) {
+        const int64_t from = seen_.begin * kGemmStride + i;
+        const int64_t to = seen_.begin * kGemmStride + i / 2;
+        const auto pair = TFO_DISPATCH(PairColumns);
+        pair(weights_.data() + from, count,
+             reinterpret_cast<E*>(weights_.data()) + to);
+        pair(d_scores_.data() + from, count, d_score_pairs_.data() + to);
+      }
+    }
+  }
+
   void AddToQueries(C* sums) const {
+    E* const d_scores = reinterpret_cast<E*>(d_scores_.data());
+    if constexpr (kPairs) {
+      for (int64_t i = 0; i < tile_.count; i += columns_) {
+        TFO_DISPATCH(PairRows)
+        (d_scores_.data() + seen_.begin * kGemmStride + i,
+         seen_.end - seen_.begin, d_scores + seen_.begin / 2 * kGemmStride + i);
+      }
+    }
     int64_t end;
     for (int64_t i = 0; i < tile_.count; i = end) {
       // Panels that see the same keys.
@@ -153,7 +177,7 @@ class Backward {
         end += columns_;
       }
       if (span.begin == span.end) continue;
-      keys_of_queries_.AddTransposed(d_scores_.data() + i, span,
+      keys_of_queries_.AddTransposed(d_scores + i, span,
                                      std::min(end, tile_.count) - i,
                                      sums + i * padded_depth());
     }
@@ -174,7 +198,7 @@ class Backward {
     seen_ = {count, 0};
     for (int64_t i = 0; i < tile.count; i += columns_) {
       const Panel panel = {head, first + i, std::min(columns_, tile.count - i)};
-      Span span = KeysOf(args_, example, panel, key, count);
+      Span span = ElementsOf<E>(KeysOf(args_, example, panel, key, count));
       if (span.begin < span.end &&
           scores_of_.Set(example, panel, key + span.begin,
                          span.end - span.begin)) {
@@ -215,10 +239,12 @@ class Backward {
     C* const weights = weights_.data() + at;
     C* const d_scores = d_scores_.data() + at;
     keys_.Multiply(span.begin, count,
-                   query_panels_.data() + column * args_.depth, weights);
-    values_.Multiply(span.begin, count,
-                     d_output_panels_.data() + column * args_.value_depth,
-                     d_scores);
+                   query_panels_.data() + column * ElementsOf<E>(args_.depth),
+                   weights);
+    values_.Multiply(
+        span.begin, count,
+        d_output_panels_.data() + column * ElementsOf<E>(args_.value_depth),
+        d_scores);
     const auto drop = [&](C* values) {
       if (dropout_.threshold == 0) return;
       TFO_DISPATCH(DropWeights<C>)
@@ -250,7 +276,7 @@ class Backward {
     if (row == query_row_) return;
     query_row_ = row;
     tile_ = tile;
-    const auto pack = TFO_DISPATCH(PackPanels<T>);
+    const auto pack = TFO_DISPATCH(PackPanels<T, E>);
     const T* const queries = args_.query + row * args_.depth;
     const T* const d_outputs = args_.d_output + row * args_.value_depth;
     const int64_t stride = args_.heads * args_.depth;
@@ -266,6 +292,9 @@ class Backward {
       lse_[i] = args_.log_sum_exp[sum + i];
       deltas_[i] = all_deltas_[sum + i];
     }
+    // The other half of a pair: weights of 0.
+    std::fill(lse_ + tile.count, std::end(lse_), static_cast<C>(INFINITY));
+    std::fill(deltas_ + tile.count, std::end(deltas_), C{0});
   }
 
   const AttentionGradArgs<T>& args_;
@@ -275,20 +304,22 @@ class Backward {
   attention::PanelScores<T> scores_of_;
   int64_t key_row_ = -1, query_row_ = -1;  // what is packed
   Panel tile_ = {};
-  Span spans_[kTileQueries];  // of panels
-  Span seen_ = {};            // of all
-  const attention::Rows<T> keys_, values_;
-  attention::Summands<T> keys_of_queries_;
-  const Buffer<C> query_panels_, d_output_panels_;  // transposed
-  attention::Summands<T> queries_, d_outputs_;
-  const Buffer<C> weights_, d_scores_;  // [kBlockKeys, kGemmStride]
+  Span spans_[kTilePanels];  // of panels
+  Span seen_ = {};           // of all
+  const attention::Rows<T, E> keys_, values_;
+  attention::Summands<T, E> keys_of_queries_;
+  const Buffer<E> query_panels_, d_output_panels_;  // transposed
+  attention::Summands<T, E> queries_, d_outputs_;
+  // [kBlockKeys, kGemmStride]; pairs of queries, in the end.
+  const Buffer<C> weights_, d_scores_;
+  const Buffer<E> d_score_pairs_;
   const Buffer<C> d_keys_, d_values_;
   C lse_[kTileQueries] = {}, deltas_[kTileQueries] = {};
 };
 
 // Calls run(backward, example, i) for i in [0, count(example)), for each
 // example in parallel.
-template <typename T, typename Count, typename Run>
+template <typename T, typename E, typename Count, typename Run>
 void ForExamples(const Cpu& cpu, const AttentionGradArgs<T>& args,
                  const Accumulator<T>* deltas, double cycles,
                  const Count& count, const Run& run) {
@@ -299,7 +330,7 @@ void ForExamples(const Cpu& cpu, const AttentionGradArgs<T>& args,
   const int64_t total = first.back();
   if (total == 0) return;
   cpu.ParallelFor(total, cycles / total, [&](int64_t begin, int64_t end) {
-    Backward<T> backward(args, deltas);
+    Backward<T, E> backward(args, deltas);
     int64_t b =
         std::upper_bound(first.begin(), first.end(), begin) - first.begin() - 1;
     for (int64_t i = begin; i < end; ++i) {
@@ -310,7 +341,7 @@ void ForExamples(const Cpu& cpu, const AttentionGradArgs<T>& args,
 }
 
 // The gradients to queries, keys and values.
-template <typename T>
+template <typename T, typename E>
 void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
                 const Accumulator<T>* deltas) {
   using C = Accumulator<T>;
@@ -325,10 +356,11 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
   // Five products if a thread computes a key head. Else two passes, which any
   // number of threads shares, of four and three products.
   if (5 * RoundUp(tasks, threads) <= 7 * tasks) {
-    ForExamples(
+    ForExamples<T, E>(
         cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 5),
         [&](const Example&) { return args.key_heads; },
-        [&](Backward<T>& backward, const Example& example, int64_t key_head) {
+        [&](Backward<T, E>& backward, const Example& example,
+            int64_t key_head) {
           const int64_t d_stride = RoundUp(example.queries, kTileQueries);
           const int64_t size = d_stride * backward.padded_depth();
           const Buffer<C> sums(group * size);
@@ -343,22 +375,22 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
         });
     return;
   }
-  ForExamples(
+  ForExamples<T, E>(
       cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 4),
       [&](const Example& example) {
         return args.key_heads * DivideUp(example.keys, kBlockKeys);
       },
-      [&](Backward<T>& backward, const Example& example, int64_t i) {
+      [&](Backward<T, E>& backward, const Example& example, int64_t i) {
         // Early blocks of all heads first: they are long if causal.
         backward.Keys(example, i % args.key_heads,
                       i / args.key_heads * kBlockKeys, nullptr, 0);
       });
-  ForExamples(
+  ForExamples<T, E>(
       cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 3),
       [&](const Example& example) {
         return args.heads * DivideUp(example.queries, kTileQueries);
       },
-      [&](Backward<T>& backward, const Example& example, int64_t i) {
+      [&](Backward<T, E>& backward, const Example& example, int64_t i) {
         // Late tiles first: they are long if causal.
         const int64_t tile =
             DivideUp(example.queries, kTileQueries) - 1 - i / args.heads;
@@ -390,7 +422,7 @@ void FillBeyondLengths(const AttentionGradArgs<T>& args) {
 
 // The gradient to the bias. An owner has a tile of it, and adds what was
 // broadcast.
-template <typename T>
+template <typename T, typename E>
 void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args,
             const Accumulator<T>* deltas) {
   using C = Accumulator<T>;
@@ -408,7 +440,7 @@ void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args,
   cpu.ParallelFor(
       owners, pairs * attention::CyclesPerPair<T>(args, 2),
       [&](int64_t begin, int64_t end) {
-        Backward<T> backward(args, deltas);
+        Backward<T, E> backward(args, deltas);
         const Buffer<C> buffer(kBlockKeys * kTileQueries);
         C* const sums = buffer.data();
         for (int64_t i = begin; i < end; ++i) {
@@ -494,16 +526,16 @@ void ToSinks(const Cpu& cpu, const AttentionGradArgs<T>& args,
 
 template <typename T>
 Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
-  const int64_t rows = args.query_splits != nullptr
-                           ? args.query_splits[args.batch]
-                           : args.batch * args.queries;
-  const Buffer<Accumulator<T>> deltas(rows * args.heads);
+  const Buffer<Accumulator<T>> deltas(args.query_rows * args.heads);
   FindDeltas(cpu, args, deltas.data());
-  if (args.d_query != nullptr) {
-    FillBeyondLengths(args);
-    ToOperands(cpu, args, deltas.data());
-  }
-  if (args.d_bias != nullptr) ToBias(cpu, args, deltas.data());
+  const bool to_operands = args.d_query != nullptr || args.d_key != nullptr ||
+                           args.d_value != nullptr;
+  if (to_operands) FillBeyondLengths(args);
+  attention::WithElements<T>([&](auto element) {
+    using E = decltype(element);
+    if (to_operands) ToOperands<T, E>(cpu, args, deltas.data());
+    if (args.d_bias != nullptr) ToBias<T, E>(cpu, args, deltas.data());
+  });
   if (args.d_sinks != nullptr) ToSinks(cpu, args, deltas.data());
   return nullptr;
 }

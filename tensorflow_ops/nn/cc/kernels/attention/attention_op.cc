@@ -1,7 +1,6 @@
 // The OpKernels of Attention and of its gradients.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -27,21 +26,20 @@ AttentionStrides StridesOf(const Tensor& tensor) {
   return {strides[0], strides[1], strides[2], strides[3]};
 }
 
-// Ok if row splits are those of a RaggedTensor with so many rows. Sets the
-// number of the longest example's rows.
-absl::Status ReadSplits(const char* name, const Tensor& splits, int64_t rows,
-                        int64_t* longest) {
+// Ok if row splits are those of a RaggedTensor with so many rows, at most
+// `longest` in an example.
+absl::Status CheckSplits(const char* name, const Tensor& splits, int64_t rows,
+                         int64_t longest) {
   const auto flat = splits.flat<int64_t>();
   const int64_t last = flat.size() - 1;
-  *longest = 0;
   bool valid = flat(0) == 0 && flat(last) == rows;
   for (int64_t i = 0; i < last; ++i) {
-    valid &= flat(i) <= flat(i + 1);
-    *longest = std::max(*longest, flat(i + 1) - flat(i));
+    valid &= flat(i) <= flat(i + 1) && flat(i + 1) - flat(i) <= longest;
   }
   if (valid) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(name, " do not rise from 0 to the number of rows, ", rows));
+      absl::StrCat(name, " do not rise from 0 to the number of rows, ", rows,
+                   ", with at most ", longest, " in an example"));
 }
 
 absl::Status CheckLengths(const char* name, const Tensor& lengths,
@@ -120,16 +118,26 @@ class AttentionOpBase : public OpKernel {
       const Tensor &query_splits = input("query_splits"),
                    &key_splits = input("key_splits");
       args->batch = query_splits.dim_size(0) - 1;
-      TF_RETURN_IF_ERROR(ReadSplits("query_splits", query_splits,
-                                    query.dim_size(0), &args->queries));
-      TF_RETURN_IF_ERROR(
-          ReadSplits("key_splits", key_splits, key.dim_size(0), &args->keys));
+      args->query_rows = query.dim_size(0);
+      args->key_rows = key.dim_size(0);
+      const auto longest = input("longest").flat<int64_t>();
+      args->queries = longest(0);
+      args->keys = longest(1);
+      // A GPU's kernels clamp splits and lengths, which are not on the host.
+      if (std::is_same_v<Device, Cpu>) {
+        TF_RETURN_IF_ERROR(CheckSplits("query_splits", query_splits,
+                                       args->query_rows, args->queries));
+        TF_RETURN_IF_ERROR(
+            CheckSplits("key_splits", key_splits, args->key_rows, args->keys));
+      }
       args->query_splits = Data<int64_t>(query_splits);
       args->key_splits = Data<int64_t>(key_splits);
     } else {
       args->batch = query.dim_size(0);
       args->queries = query.dim_size(1);
       args->keys = key.dim_size(1);
+      args->query_rows = args->batch * args->queries;
+      args->key_rows = args->batch * args->keys;
     }
     if (args->depth == 0 && args->value_depth == 0 &&
         args->keys > kMaxEmptyKeys) {
@@ -182,7 +190,6 @@ class AttentionOpBase : public OpKernel {
     return absl::OkStatus();
   }
 
-  // A GPU's kernels clamp lengths, which are not on the host.
   static absl::Status ReadLengths(const char* name, const Tensor& lengths,
                                   int64_t max, const int32_t** data) {
     *data = Data<int32_t>(lengths);
@@ -243,16 +250,27 @@ class AttentionGradOpBase : public AttentionOpBase<Device, T> {
     args->log_sum_exp = Data<C>(ctx->input(first + 1));
     args->d_output = Data<T>(ctx->input(first + 2));
     args->d_log_sum_exp = Data<C>(ctx->input(first + 3));
-    return ToStatus(AttentionGrad(GetDevice<Device>(ctx), *args));
-  }
-  // True if there is no query: all gradients are 0, and sizes may be anything.
-  static bool ClearWithoutQueries(OpKernelContext* ctx,
-                                  std::initializer_list<Tensor*> gradients) {
-    if (ctx->input(ctx->num_inputs() - 1).NumElements() > 0) return false;
-    for (Tensor* gradient : gradients) {
-      std::memset(gradient->data(), 0, gradient->TotalBytes());
+    Device device = GetDevice<Device>(ctx);
+    Tensor scratch;
+    if constexpr (std::is_same_v<Device, Gpu>) {
+      TF_RETURN_IF_ERROR(AllocateScratch(
+          ctx,
+          AttentionGradScratchBytes<T>(ctx->input(first + 1).NumElements()),
+          &scratch, &device));
     }
-    return true;
+    return ToStatus(AttentionGrad(device, *args));
+  }
+  // Without queries all gradients are 0, and other sizes may be anything.
+  static bool HasQueries(OpKernelContext* ctx) {
+    return ctx->input(ctx->num_inputs() - 1).NumElements() > 0;
+  }
+  static absl::Status Clear(OpKernelContext* ctx,
+                            std::initializer_list<Tensor*> gradients) {
+    const Device device = GetDevice<Device>(ctx);
+    for (Tensor* gradient : gradients) {
+      TF_RETURN_IF_ERROR(SetZero(device, gradient));
+    }
+    return absl::OkStatus();
   }
 };
 
@@ -265,7 +283,10 @@ class AttentionGradOp : public AttentionGradOpBase<Device, T> {
     Tensor *d_query, *d_key, *d_value, *d_sinks;
     OP_REQUIRES_OK(
         ctx, AllocateOutputs(ctx, {&d_query, &d_key, &d_value, &d_sinks}));
-    if (this->ClearWithoutQueries(ctx, {d_key, d_value, d_sinks})) return;
+    if (!this->HasQueries(ctx)) {
+      OP_REQUIRES_OK(ctx, this->Clear(ctx, {d_key, d_value, d_sinks}));
+      return;
+    }
     AttentionGradArgs<T> args{};
     args.d_query = Data<T>(d_query);
     args.d_key = Data<T>(d_key);
@@ -283,18 +304,19 @@ class AttentionBiasGradOp : public AttentionGradOpBase<Device, T> {
   void Compute(OpKernelContext* ctx) override {
     Tensor* d_bias;
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_bias}));
-    if (this->ClearWithoutQueries(ctx, {d_bias})) return;
     // The bias of ragged operands may be larger than the longest example.
-    std::memset(d_bias->data(), 0, d_bias->TotalBytes());
+    OP_REQUIRES_OK(ctx, this->Clear(ctx, {d_bias}));
+    if (!this->HasQueries(ctx)) return;
     AttentionGradArgs<T> args{};
     args.d_bias = Data<T>(d_bias);
     OP_REQUIRES_OK(ctx, this->Run(ctx, &args));
   }
 };
 
-TFO_REGISTER_KERNELS("Attention", AttentionOp);
-TFO_REGISTER_KERNELS("AttentionGrad", AttentionGradOp);
-TFO_REGISTER_KERNELS("AttentionBiasGrad", AttentionBiasGradOp);
+TFO_REGISTER_KERNELS("Attention", AttentionOp, .HostMemory("longest"));
+TFO_REGISTER_KERNELS("AttentionGrad", AttentionGradOp, .HostMemory("longest"));
+TFO_REGISTER_KERNELS("AttentionBiasGrad", AttentionBiasGradOp,
+                     .HostMemory("longest"));
 
 }  // namespace
 }  // namespace tfo

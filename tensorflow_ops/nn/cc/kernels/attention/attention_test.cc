@@ -44,6 +44,9 @@ struct Problem {
     return query_splits.empty() ? spec.batch * spec.queries
                                 : query_splits.back();
   }
+  int64_t KeyRows() const {
+    return key_splits.empty() ? spec.batch * spec.keys : key_splits.back();
+  }
   AttentionOperands<T> Operands() const {
     const auto data = [](const auto& v) {
       return v.empty() ? nullptr : v.data();
@@ -64,7 +67,9 @@ struct Problem {
             data(slopes),
             static_cast<int64_t>(slopes.size()) > spec.heads ? spec.heads : 0,
             data(sinks),
-            data(seed)};
+            data(seed),
+            QueryRows(),
+            KeyRows()};
   }
 };
 
@@ -417,12 +422,16 @@ struct Outputs {
 };
 
 template <typename T>
-void Check(const Problem<T>& p, const testing::Caller& caller = {}) {
+testing::Case CaseOf(const Problem<T>& p, const testing::Caller& caller) {
   const AttentionSpec& s = p.spec;
-  const testing::Case of_test(caller, testing::NameOf<T>(), s.batch, " x ",
-                              s.queries, " x ", s.keys, ", heads ", s.heads,
-                              " on ", s.key_heads, ", depth ", s.depth, ", ",
-                              s.value_depth, p.options);
+  return testing::Case(caller, testing::NameOf<T>(), s.batch, " x ", s.queries,
+                       " x ", s.keys, ", heads ", s.heads, " on ", s.key_heads,
+                       ", depth ", s.depth, ", ", s.value_depth, p.options);
+}
+
+template <typename T>
+void Check(const Problem<T>& p, const testing::Caller& caller = {}) {
+  const testing::Case of_test = CaseOf(p, caller);
   Outputs<T> one(p);
   one.Compute(ThreadedCpu(1), p);
   one.Expect(Reference(p));
@@ -431,6 +440,24 @@ void Check(const Problem<T>& p, const testing::Caller& caller = {}) {
     other.Compute(ThreadedCpu(threads), p);
     TFO_EXPECT(other.Equals(one));
   }
+}
+
+template <typename T>
+void ComputeOnGpu(const Problem<T>& p, Outputs<T>* outputs) {
+  GpuVector<char> scratch(
+      AttentionGradScratchBytes<T>(outputs->log_sum_exp.size()));
+  Gpu gpu;
+  gpu.scratch = scratch.data();
+  outputs->Compute(gpu, p);
+}
+template <typename T>
+void CheckGpu(const Problem<T>& p, const testing::Caller& caller = {}) {
+  const testing::Case of_test = CaseOf(p, caller);
+  Outputs<T> one(p), other(p);
+  ComputeOnGpu(p, &one);
+  one.Expect(Reference(p));
+  ComputeOnGpu(p, &other);
+  TFO_EXPECT(other.Equals(one));
 }
 
 template <typename T>
@@ -507,17 +534,24 @@ TFO_TEST(Attention, MasksAndBiasesBroadcast) {
 }
 
 // Fewer queries than keys and more, aligned at the last or elsewhere.
-TFO_TEST(Attention, CausalRowsEqualDoubleLoops) {
+template <typename T>
+void CheckCausalRows() {
   for (const auto& [queries, keys] :
        {std::pair{300, 290}, {290, 300}, {5, 240}, {240, 5}}) {
     for (int option : {0, 1}) {
-      Problem<float> p = MakeProblem<float>({1, queries, keys, 2, 1, 16, 16});
+      Problem<T> p = MakeProblem<T>({1, queries, keys, 2, 1, 16, 16});
       AddOption(option, &p);
       Check(p);
       AddOption(2, &p);
       Check(p);
     }
   }
+}
+
+TFO_TEST(Attention, CausalRowsEqualDoubleLoops) {
+  CheckCausalRows<float>();
+  // Windows begin and end within pairs.
+  CheckCausalRows<BFloat16>();
 }
 
 // Rows of all lengths, also none, and causal ones.
@@ -541,6 +575,52 @@ TFO_TEST(Attention, RaggedExamplesEqualDoubleLoops) {
   AddOption(0, &p);
   AddBias(9, &p);
   Check(p);
+}
+
+template <typename T>
+void CheckRaggedOptions() {
+  Problem<T> all = MakeRagged<T>();
+  for (int option = 0; option < kNumOptions; ++option) {
+    if (option == 9 || option == 10) continue;  // the splits are the lengths
+    Problem<T> p = MakeRagged<T>();
+    AddOption(option, &p);
+    Check(p);
+    // Slopes of the heads or of the examples.
+    if (option != 4 && option != 12) AddOption(option, &all);
+  }
+  all.spec.left = 30;
+  Check(all);
+}
+
+TFO_TEST(Attention, OptionsOfRaggedExamplesEqualDoubleLoops) {
+  CheckRaggedOptions<float>();
+  CheckRaggedOptions<BFloat16>();
+}
+
+template <typename T>
+void CheckWithoutLogSumExp() {
+  Problem<T> p = MakeProblem<T>({2, 40, 120, 2, 1, 16, 24});
+  AddOption(9, &p);
+  Outputs<T> with(p), without(p);
+  TFO_EXPECT_RUNS(Attention(ThreadedCpu(2), with.Args(p)));
+  AttentionArgs<T> args = without.Args(p);
+  args.log_sum_exp = nullptr;
+  TFO_EXPECT_RUNS(Attention(ThreadedCpu(2), args));
+  TFO_EXPECT(HaveSameBits(without.output, with.output));
+  // And its gradient, which is 0 then.
+  std::fill(p.d_log_sum_exp.begin(), p.d_log_sum_exp.end(), 0);
+  TFO_EXPECT_RUNS(AttentionGrad(ThreadedCpu(2), with.GradArgs(p)));
+  std::copy(with.log_sum_exp.begin(), with.log_sum_exp.end(),
+            without.log_sum_exp.begin());
+  AttentionGradArgs<T> grad_args = without.GradArgs(p);
+  grad_args.d_log_sum_exp = nullptr;
+  TFO_EXPECT_RUNS(AttentionGrad(ThreadedCpu(2), grad_args));
+  TFO_EXPECT(without.Equals(with));
+}
+
+TFO_TEST(Attention, LogSumExpIsOptional) {
+  CheckWithoutLogSumExp<float>();
+  CheckWithoutLogSumExp<BFloat16>();
 }
 
 TFO_TEST(Attention, EmptyInputsAreDone) {
@@ -599,11 +679,16 @@ void ExpectSameNumbers(const char* name, GpuVector<T> actual,
   ExpectClose(name, actual, expected);
 }
 template <typename T>
-void CheckWild(const Problem<T>& p, const testing::Caller& caller = {}) {
+void CheckWild(const Problem<T>& p, bool on_gpu = false,
+               const testing::Caller& caller = {}) {
   const testing::Case of_test(caller, testing::NameOf<T>(), p.options);
   const Result expected = Reference(p);
   Outputs<T> outputs(p);
-  outputs.Compute(ThreadedCpu(2), p);
+  if (on_gpu) {
+    ComputeOnGpu(p, &outputs);
+  } else {
+    outputs.Compute(ThreadedCpu(2), p);
+  }
   ExpectSameNumbers("output", outputs.output, expected.output);
   ExpectSameNumbers("log_sum_exp", outputs.log_sum_exp, expected.log_sum_exp);
   ExpectSameNumbers("d_query", outputs.d_query, expected.d_query);
@@ -624,7 +709,7 @@ void Spoil(GpuVector<T>* values, int64_t rows, int64_t row) {
 }
 
 template <typename T>
-void CheckSpoiled() {
+void CheckSpoiled(bool on_gpu = false) {
   const Sizes sizes = {2, 30, 121, 2, 1, 7, 9};
   for (int tensor = 0; tensor < 5; ++tensor) {
     for (int option : {0, 8, 10}) {  // excludes pairs
@@ -644,7 +729,7 @@ void CheckSpoiled() {
         AddBias(0, &p);
         Spoil(&p.bias, 2 * 2 * 30, 121);
       }
-      CheckWild(p);
+      CheckWild(p, on_gpu);
     }
   }
 }
@@ -722,6 +807,169 @@ TFO_TEST(Attention, DropoutOfAllIsZero) {
   outputs.Compute(ThreadedCpu(1), p);
   for (float x : outputs.output) TFO_EXPECT_EQ(x, 0.0f);
   for (float x : outputs.d_value) TFO_EXPECT_EQ(x, 0.0f);
+}
+
+// Around tiles of 64 rows, of 64 and 32 columns, and chunks of 128 bytes of the
+// depth; depths of packs and not.
+template <typename T>
+void CheckGpuSizes() {
+  CheckGpu(MakeProblem<T>({2, 65, 63, 2, 1, 64, 64}));
+  CheckGpu(MakeProblem<T>({1, 64, 130, 1, 1, 20, 33}));
+  CheckGpu(MakeProblem<T>({1, 1, 5, 6, 3, 1, 1}));
+  CheckGpu(MakeProblem<T>({2, 32, 7, 4, 4, 8, 96}));
+  CheckGpu(MakeProblem<T>({1, 9, 65, 2, 2, 72, 136}));
+  CheckGpu(MakeProblem<T>({1, 5, 70, 2, 2, 300, 270}));
+}
+
+TFO_CUDA_TEST(Attention, KernelsEqualDoubleLoops) {
+  CheckGpuSizes<float>();
+  CheckGpuSizes<double>();
+  CheckGpuSizes<Half>();
+  CheckGpuSizes<BFloat16>();
+}
+
+TFO_CUDA_TEST(Attention, KernelsOfAllOptionsEqualDoubleLoops) {
+  for (int option = 0; option < kNumOptions; ++option) {
+    Problem<float> p = MakeProblem<float>({2, 70, 131, 2, 1, 8, 12});
+    AddOption(option, &p);
+    CheckGpu(p);
+    Problem<BFloat16> q = MakeProblem<BFloat16>({2, 19, 131, 2, 1, 8, 12});
+    AddOption(option, &q);
+    CheckGpu(q);
+  }
+  for (int one = 0; one < kNumOptions; ++one) {
+    for (int two = one + 1; two < kNumOptions; ++two) {
+      if (one == 4 && two == 5) continue;  // both are slopes
+      Problem<double> p = MakeProblem<double>({2, 17, 70, 4, 2, 5, 3});
+      AddOption(one, &p);
+      AddOption(two, &p);
+      CheckGpu(p);
+    }
+  }
+}
+
+TFO_CUDA_TEST(Attention, KernelsAcceptEachBroadcast) {
+  for (int broadcast = 0; broadcast < 16; ++broadcast) {
+    Problem<float> p = MakeProblem<float>({2, 67, 70, 2, 2, 6, 6});
+    AddMask(broadcast, &p);
+    AddBias(15 - broadcast, &p);
+    CheckGpu(p);
+  }
+}
+
+TFO_CUDA_TEST(Attention, KernelsOfCausalRowsEqualDoubleLoops) {
+  for (const auto& [queries, keys] :
+       {std::pair{150, 140}, {140, 150}, {5, 140}, {140, 5}}) {
+    for (int option : {0, 1}) {
+      Problem<Half> p = MakeProblem<Half>({1, queries, keys, 2, 1, 16, 16});
+      AddOption(option, &p);
+      CheckGpu(p);
+      AddOption(2, &p);
+      CheckGpu(p);
+    }
+  }
+}
+
+TFO_CUDA_TEST(Attention, KernelsOfRaggedExamplesEqualDoubleLoops) {
+  Problem<float> p = MakeRagged<float>();
+  CheckGpu(p);
+  AddOption(0, &p);
+  AddBias(9, &p);
+  CheckGpu(p);
+  CheckGpu(MakeRagged<Half>());
+}
+
+TFO_CUDA_TEST(Attention, KernelsWriteResultsOfEmptyInputs) {
+  for (const Sizes& sizes : {Sizes{0, 3, 3, 2, 1, 4, 4},
+                             {2, 0, 3, 2, 1, 4, 4},
+                             {2, 3, 0, 2, 1, 4, 4},
+                             {2, 3, 3, 2, 1, 0, 4},
+                             {2, 3, 3, 2, 1, 4, 0},
+                             {2, 3, 3, 2, 1, 0, 0}}) {
+    Problem<float> p = MakeProblem<float>(sizes);
+    p.spec.scale = 1;
+    CheckGpu(p);
+    AddBias(15, &p);
+    AddOption(6, &p);
+    CheckGpu(p);
+  }
+  Problem<float> p = MakeProblem<float>({2, 40, 120, 2, 1, 8, 8});
+  AddMask(0, &p);
+  for (int64_t t = 0; t < 40; t += 3) {
+    std::fill_n(p.mask.begin() + t * 120, 120, 0);
+  }
+  CheckGpu(p);
+  AddOption(6, &p);
+  p.sinks[1] = -static_cast<float>(kInfinity);
+  CheckGpu(p);
+}
+
+TFO_CUDA_TEST(Attention, KernelsKeepNansOfExcludedPairsAway) {
+  CheckSpoiled<float>(true);
+  CheckSpoiled<double>(true);
+  CheckSpoiled<BFloat16>(true);
+  Problem<Half> p = MakeProblem<Half>({1, 40, 70, 1, 1, 8, 8});
+  AddOption(0, &p);
+  Spoil(&p.value, 70, 8);
+  CheckWild(p, true);
+}
+
+TFO_CUDA_TEST(Attention, KernelsDoNotOverflow) {
+  Problem<float> p = MakeProblem<float>({1, 40, 130, 1, 1, 4, 4});
+  AddBias(0, &p);
+  for (float& b : p.bias) b *= 1e4f;
+  for (float sink : {1e4f, -1e4f}) {
+    p.sinks = {sink};
+    CheckWild(p, true);
+  }
+}
+
+// Arrays of packs that begin at any value.
+TFO_CUDA_TEST(Attention, KernelsAcceptUnalignedArrays) {
+  const Problem<Half> p = MakeProblem<Half>({1, 20, 30, 2, 1, 16, 16});
+  const Result expected = Reference(p);
+  const auto shifted = [](GpuVector<Half> values) {
+    values.insert(values.begin(), Half());
+    return values;
+  };
+  const auto unshifted = [](GpuVector<Half> values) {
+    values.erase(values.begin());
+    return values;
+  };
+  const GpuVector<Half> query = shifted(p.query), value = shifted(p.value),
+                        d_output = shifted(p.d_output);
+  Outputs<Half> outputs(p);
+  GpuVector<Half> output = shifted(outputs.output),
+                  d_query = shifted(outputs.d_query),
+                  d_value = shifted(outputs.d_value);
+  AttentionArgs<Half> forward = outputs.Args(p);
+  forward.query = query.data() + 1;
+  forward.value = value.data() + 1;
+  forward.output = output.data() + 1;
+  TFO_EXPECT_RUNS(Attention(Gpu(), forward));
+  AttentionGradArgs<Half> grad = outputs.GradArgs(p);
+  static_cast<AttentionOperands<Half>&>(grad) = forward;
+  grad.output = forward.output;
+  grad.d_output = d_output.data() + 1;
+  grad.d_query = d_query.data() + 1;
+  grad.d_value = d_value.data() + 1;
+  GpuVector<char> scratch(
+      AttentionGradScratchBytes<Half>(outputs.log_sum_exp.size()));
+  Gpu gpu;
+  gpu.scratch = scratch.data();
+  TFO_EXPECT_RUNS(AttentionGrad(gpu, grad));
+  outputs.output = unshifted(output);
+  outputs.d_query = unshifted(d_query);
+  outputs.d_value = unshifted(d_value);
+  outputs.Expect(expected);
+}
+
+TFO_CUDA_TEST(Attention, TooManyKeysAreAnError) {
+  Problem<float> p = MakeProblem<float>({1, 1, 1, 1, 1, 1, 1});
+  p.spec.keys = (int64_t{1} << 30) + 1;
+  Outputs<float> outputs(p);
+  TFO_EXPECT(Attention(Gpu(), outputs.Args(p)) != nullptr);
+  TFO_EXPECT(AttentionGrad(Gpu(), outputs.GradArgs(p)) != nullptr);
 }
 
 // Sizes of models, as `queries` x `heads` x `depth`.

@@ -1,0 +1,171 @@
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
+
+namespace tfo {
+namespace {
+
+using namespace attention;  // NOLINT: the kernels' own header
+
+template <typename T>
+inline constexpr int kColumns = sizeof(T) == sizeof(double) ? 32 : 64;
+constexpr int kSlots = 2;
+
+// The greatest score of a query so far, and the sum of weights relative to it,
+// of which each of four lanes has a part; of the thread's two rows.
+template <typename C>
+struct RowState {
+  C high[2], total[2];
+};
+
+// Replaces scores by weights. Sets what earlier sums are to be multiplied by.
+template <typename C, int N>
+__device__ void WeighScores(C (&scores)[N][4], RowState<C>* state,
+                            C (&corrections)[2]) {
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+    C now = state->high[m];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      now = std::fmax(now, std::fmax(scores[n][2 * m], scores[n][2 * m + 1]));
+    }
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2) {
+      now = std::fmax(now, __shfl_xor_sync(kAllLanes, now, lanes));
+    }
+    const C shift = now == kNoScore<C> ? C(0) : now;
+    corrections[m] = std::exp(state->high[m] - shift);
+    state->high[m] = now;
+    C sum = 0;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int i = 2 * m; i < 2 * m + 2; ++i) {
+        scores[n][i] = std::exp(scores[n][i] - shift);
+        sum += scores[n][i];
+      }
+    }
+    state->total[m] = state->total[m] * corrections[m] + sum;
+  }
+}
+
+// kWidth columns of the outputs of kRows queries.
+template <typename T, int kWidth, typename C = Accumulator<T>>
+__global__ void __launch_bounds__(kThreads)
+    Attend(const __grid_constant__ AttentionArgs<T> args,
+           const __grid_constant__ Options options,
+           const __grid_constant__ Grid grid) {
+  constexpr int N = kColumns<T> / 8;
+  __shared__ Buffers<T, kColumns<T>, kSlots> buffers;
+  Steps<T, kColumns<T>, kSlots> steps(&buffers);
+  for (int64_t block = blockIdx.x; block < grid.blocks; block += gridDim.x) {
+    const Place place = PlaceOf(grid, block, kWidth);
+    const Example example = ExampleOf(args, place.batch);
+    const int first = place.first_row;
+    const int64_t rows =
+        args.query_splits != nullptr ? example.queries : args.queries;
+    if (first >= rows) continue;
+    const Pairs<T> pairs(args, options.threshold, example, place.head);
+    const Phase<T> phases[] = {
+        DotPhase(QueriesOf(args, example, place.head, args.query, args.depth,
+                           options.depth_packs),
+                 KeysOf(args, example, place.head, args.key, args.depth,
+                        options.depth_packs)),
+        SumPhase(KeysOf(args, example, place.head, args.value, args.value_depth,
+                        options.value_depth_packs),
+                 place.first_column, kWidth)};
+    Range keys = pairs.KeysOf(first, kRows);
+    keys.begin = keys.begin / kColumns<T> * kColumns<T>;
+    steps.Begin(phases, first, keys.begin, keys.end);
+
+    C sums[kWidth / 8][4];
+    Clear(sums);
+    // The sink, or -inf, is as a first score; the first lane counts it.
+    RowState<C> state;
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      state.high[m] =
+          args.sinks != nullptr ? args.sinks[place.head] : kNoScore<C>;
+      state.total[m] = threadIdx.x % 4 == 0 ? C(1) : C(0);
+    }
+    const int width = static_cast<int>(args.value_depth) - place.first_column;
+    for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
+      C scores[N][4];
+      Clear(scores);
+      AddDotPhase<T>(static_cast<int>(args.depth), &steps, scores);
+      const bool plain = pairs.ArePlain(first + FragmentRow(0) / 16 * 16, 16,
+                                        key, kColumns<T>);
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          C unused;
+          scores[n][i] = plain
+                             ? pairs.Plain(scores[n][i])
+                             : pairs.Score(scores[n][i], first + FragmentRow(i),
+                                           key + FragmentColumn(n, i), &unused);
+        }
+      }
+      C corrections[2];
+      WeighScores(scores, &state, corrections);
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[n][i] *= corrections[i / 2];
+      }
+      if (pairs.has_dropout()) {
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; i += 2) {
+            const int j = key + FragmentColumn(n, 0);
+            const uint32_t word = pairs.DropoutWord(first + FragmentRow(i), j);
+            scores[n][i] = pairs.Drop(word, j, scores[n][i]);
+            scores[n][i + 1] = pairs.Drop(word, j + 1, scores[n][i + 1]);
+          }
+        }
+      }
+      AddSumPhase<T>(scores, width, &steps, sums);
+    }
+
+    C factors[2];
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      C total = state.total[m];
+#pragma unroll
+      for (int lanes = 1; lanes < 4; lanes *= 2) {
+        total += __shfl_xor_sync(kAllLanes, total, lanes);
+      }
+      factors[m] = total == 0 ? C(0) : 1 / total;
+      const int row = first + FragmentRow(2 * m);
+      if (args.log_sum_exp != nullptr && place.first_column == 0 &&
+          threadIdx.x % 4 == 0 && row < rows) {
+        args.log_sum_exp[FirstSum(args, example, place.head) + row] =
+            state.high[m] + std::log(total);
+      }
+    }
+    WriteRows(sums, factors, static_cast<int>(rows) - first, width,
+              options.value_depth_pairs, args.heads * args.value_depth,
+              args.output +
+                  ((example.first_query + first) * args.heads + place.head) *
+                      args.value_depth +
+                  place.first_column);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+Error Attention(const Gpu& gpu, const AttentionArgs<T>& args) {
+  if (!FitsInts(args)) return kTooLarge;
+  Options options = OptionsOf(args);
+  options.value_depth_pairs = FitsPacks<2>(args.value_depth, args.output);
+  return WithWidth<T>(args.value_depth, [&](auto width) {
+    const Grid grid = GridOf(args.batch, args.heads, args.queries,
+                             PartsOf(args.value_depth, width));
+    return Launch(gpu, GridSize(grid.blocks), kThreads, Attend<T, width>, args,
+                  options, grid);
+  });
+}
+
+TFO_INSTANTIATE_ALGORITHM(Attention, Gpu, AttentionArgs);
+
+}  // namespace tfo

@@ -1,0 +1,457 @@
+// Gradients of attention: kernels that own keys, queries, or a part of the bias
+// compute the weights again. No sums depend on the order of threads.
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
+
+namespace tfo {
+namespace {
+
+using namespace attention;  // NOLINT: the kernels' own header
+
+template <typename T>
+inline constexpr int kColumns = sizeof(T) == sizeof(double) ? 16 : 32;
+template <typename T>
+inline constexpr int kFragments = kColumns<T> / 8;
+constexpr int kSlots = 4;
+template <typename T>
+using GradBuffers = Buffers<T, kColumns<T>, kSlots>;
+template <typename T>
+using GradSteps = Steps<T, kColumns<T>, kSlots>;
+
+// Writes d_output . output - d_log_sum_exp for each query, which the gradients
+// of its scores have in common, in the order of log_sum_exp. A warp has a
+// query.
+template <typename T, typename C = Accumulator<T>>
+__global__ void __launch_bounds__(kThreads)
+    FindDeltas(const __grid_constant__ AttentionGradArgs<T> args, C* deltas) {
+  const int64_t count = args.batch * args.heads * args.queries;
+  const int lane = threadIdx.x % 32;
+  for (int64_t i = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
+       i < count; i += int64_t{gridDim.x} * (kThreads / 32)) {
+    const int64_t t = i % args.queries, head = i / args.queries % args.heads;
+    const Example example = ExampleOf(args, i / args.queries / args.heads);
+    if (t >= example.queries) continue;  // the whole warp
+    const int64_t row = (example.first_query + t) * args.heads + head;
+    C sum = 0;
+    for (int64_t c = lane; c < args.value_depth; c += 32) {
+      sum += Widen(args.d_output[row * args.value_depth + c]) *
+             Widen(args.output[row * args.value_depth + c]);
+    }
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+      sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+    }
+    if (lane != 0) continue;
+    const int64_t at = FirstSum(args, example, head) + t;
+    if (args.d_log_sum_exp != nullptr) sum -= args.d_log_sum_exp[at];
+    deltas[at] = sum;
+  }
+}
+
+// What gradients of an example and head are computed from.
+template <typename T>
+struct Inputs {
+  using C = Accumulator<T>;
+  Matrix<T> queries, keys, values, d_outputs;
+  const C *lse, *deltas;  // of the queries
+
+  __device__ Inputs(const AttentionGradArgs<T>& args, const Options& options,
+                    const Example& example, int64_t head, const C* all_deltas)
+      : queries(QueriesOf(args, example, head, args.query, args.depth,
+                          options.depth_packs)),
+        keys(KeysOf(args, example, head, args.key, args.depth,
+                    options.depth_packs)),
+        values(KeysOf(args, example, head, args.value, args.value_depth,
+                      options.value_depth_packs)),
+        d_outputs(QueriesOf(args, example, head, args.d_output,
+                            args.value_depth, options.value_depth_packs)),
+        lse(args.log_sum_exp + FirstSum(args, example, head)),
+        deltas(all_deltas + FirstSum(args, example, head)) {}
+};
+
+// Replaces products of queries and keys by weights after the dropout, and
+// products of d_outputs and values by the gradients to the scores, or to scale
+// * product. The tile's rows and columns begin at `row` and `column`.
+template <bool kRowsAreKeys, typename T, int N, typename C>
+__device__ void Differentiate(const Pairs<T>& pairs, const Inputs<T>& inputs,
+                              int row, int column, bool to_products,
+                              C (&products)[N][4], C (&d_weights)[N][4]) {
+  const int warp_row = row + FragmentRow(0) / 16 * 16;
+  const bool plain = kRowsAreKeys ? pairs.ArePlain(column, 8 * N, warp_row, 16)
+                                  : pairs.ArePlain(warp_row, 16, column, 8 * N);
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = row + FragmentRow(i), c = column + FragmentColumn(n, i);
+      const int t = kRowsAreKeys ? c : r, j = kRowsAreKeys ? r : c;
+      C slope = 1;
+      const C score = plain ? pairs.Plain(products[n][i])
+                            : pairs.Score(products[n][i], t, j, &slope);
+      C weight = 0, delta = 0;
+      if (score != kNoScore<C>) {
+        weight = std::exp(score - inputs.lse[t]);
+        delta = inputs.deltas[t];
+      }
+      C d = d_weights[n][i];
+      products[n][i] = weight;
+      if (pairs.has_dropout()) {
+        // Queries have keys j and j + 1 side by side.
+        if (kRowsAreKeys || i % 2 == 0) word = pairs.DropoutWord(t, j);
+        d = pairs.Drop(word, j, d);
+        products[n][i] = pairs.Drop(word, j, weight);
+      }
+      d = weight * (d - delta);
+      if (to_products) d *= slope;
+      d_weights[n][i] = weight == 0 ? C(0) : d;
+    }
+  }
+}
+
+// kWidth columns of the gradients to kRows keys and to their values.
+template <typename T, int kWidth, typename C = Accumulator<T>>
+__global__ void __launch_bounds__(kThreads)
+    ToKeys(const __grid_constant__ AttentionGradArgs<T> args,
+           const __grid_constant__ Options options,
+           const __grid_constant__ Grid grid, const C* deltas) {
+  __shared__ GradBuffers<T> buffers;
+  GradSteps<T> steps(&buffers);
+  const int64_t group = args.heads / args.key_heads;
+  const int depth = static_cast<int>(args.depth);
+  const int value_depth = static_cast<int>(args.value_depth);
+  for (int64_t block = blockIdx.x; block < grid.blocks; block += gridDim.x) {
+    const Place place = PlaceOf(grid, block, kWidth);
+    const Example example = ExampleOf(args, place.batch);
+    const int first = place.first_row, column = place.first_column;
+    const int64_t rows = args.key_splits != nullptr ? example.keys : args.keys;
+    if (first >= rows) continue;
+    C d_keys[kWidth / 8][4], d_values[kWidth / 8][4];
+    Clear(d_keys);
+    Clear(d_values);
+    for (int64_t head = place.head * group; head < (place.head + 1) * group;
+         ++head) {
+      const Pairs<T> pairs(args, options.threshold, example, head);
+      const Inputs<T> inputs(args, options, example, head, deltas);
+      const Phase<T> phases[] = {DotPhase(inputs.keys, inputs.queries),
+                                 DotPhase(inputs.values, inputs.d_outputs),
+                                 SumPhase(inputs.d_outputs, column, kWidth),
+                                 SumPhase(inputs.queries, column, kWidth)};
+      const Range queries = pairs.QueriesOf(first, kRows);
+      steps.Begin(phases, first, queries.begin, queries.end);
+      for (int t = queries.begin; t < queries.end; t += kColumns<T>) {
+        C weights[kFragments<T>][4], d_scores[kFragments<T>][4];
+        Clear(weights);
+        Clear(d_scores);
+        AddDotPhase<T>(depth, &steps, weights);
+        AddDotPhase<T>(value_depth, &steps, d_scores);
+        Differentiate<true>(pairs, inputs, first, t, true, weights, d_scores);
+        AddSumPhase<T>(weights, value_depth - column, &steps, d_values);
+        AddSumPhase<T>(d_scores, depth - column, &steps, d_keys);
+      }
+    }
+    const int64_t row =
+        (example.first_key + first) * args.key_heads + place.head;
+    const C scale = static_cast<C>(args.scale);
+    const int count = static_cast<int>(rows) - first;
+    WriteRows(d_keys, {scale, scale}, count, depth - column,
+              options.depth_pairs, args.key_heads * args.depth,
+              args.d_key + row * args.depth + column);
+    WriteRows(d_values, {C(1), C(1)}, count, value_depth - column,
+              options.value_depth_pairs, args.key_heads * args.value_depth,
+              args.d_value + row * args.value_depth + column);
+  }
+}
+
+// kWidth columns of the gradients to kRows queries.
+template <typename T, int kWidth, typename C = Accumulator<T>>
+__global__ void __launch_bounds__(kThreads)
+    ToQueries(const __grid_constant__ AttentionGradArgs<T> args,
+              const __grid_constant__ Options options,
+              const __grid_constant__ Grid grid, const C* deltas) {
+  __shared__ GradBuffers<T> buffers;
+  GradSteps<T> steps(&buffers);
+  const int depth = static_cast<int>(args.depth);
+  for (int64_t block = blockIdx.x; block < grid.blocks; block += gridDim.x) {
+    const Place place = PlaceOf(grid, block, kWidth);
+    const Example example = ExampleOf(args, place.batch);
+    const int first = place.first_row, column = place.first_column;
+    const int64_t rows =
+        args.query_splits != nullptr ? example.queries : args.queries;
+    if (first >= rows) continue;
+    const Pairs<T> pairs(args, options.threshold, example, place.head);
+    const Inputs<T> inputs(args, options, example, place.head, deltas);
+    const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
+                               DotPhase(inputs.d_outputs, inputs.values),
+                               SumPhase(inputs.keys, column, kWidth)};
+    const Range keys = pairs.KeysOf(first, kRows);
+    steps.Begin(phases, first, keys.begin, keys.end);
+    C sums[kWidth / 8][4];
+    Clear(sums);
+    for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
+      C weights[kFragments<T>][4], d_scores[kFragments<T>][4];
+      Clear(weights);
+      Clear(d_scores);
+      AddDotPhase<T>(depth, &steps, weights);
+      AddDotPhase<T>(static_cast<int>(args.value_depth), &steps, d_scores);
+      Differentiate<false>(pairs, inputs, first, key, true, weights, d_scores);
+      AddSumPhase<T>(d_scores, depth - column, &steps, sums);
+    }
+    const C scale = static_cast<C>(args.scale);
+    WriteRows(sums, {scale, scale}, static_cast<int>(rows) - first,
+              depth - column, options.depth_pairs, args.heads * args.depth,
+              args.d_query +
+                  ((example.first_query + first) * args.heads + place.head) *
+                      args.depth +
+                  column);
+  }
+}
+
+// A tile of the gradient to the bias, which adds what was broadcast. Its dims
+// are those of the bias, which are 1 or the operands'.
+struct BiasTiles {
+  int64_t batch, heads, queries, keys;
+
+  explicit BiasTiles(const AttentionSpec& spec, const AttentionStrides& strides,
+                     int columns)
+      : batch(strides.batch != 0 ? spec.batch : 1),
+        heads(strides.head != 0 ? spec.heads : 1),
+        queries(strides.query != 0 ? DivideUp(spec.queries, kRows) : 1),
+        keys(strides.key != 0 ? DivideUp(spec.keys, columns) : 1) {}
+  __host__ __device__ int64_t count() const {
+    return batch * heads * queries * keys;
+  }
+};
+
+// The places of a dim that the owner of [own, own + size) adds.
+__device__ inline Range AddedTo(int64_t stride, int own, int size,
+                                int64_t count) {
+  const int n = static_cast<int>(count);
+  if (stride == 0) return {0, n};
+  return {own, own + size < n ? own + size : n};
+}
+
+// Writes sums of a tile as the gradient to a bias without dims of queries or
+// keys, or both; `shared` has space for kRows values, and for a row of columns
+// of each warp.
+template <int N, typename T, typename C>
+__device__ void WriteBroadcastBias(C (&sums)[N][4], C* shared,
+                                   const AttentionStrides& strides,
+                                   int64_t queries, int64_t keys, T* to) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (strides.key == 0) {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      C sum = 0;
+#pragma unroll
+      for (int n = 0; n < N; ++n) sum += sums[n][2 * m] + sums[n][2 * m + 1];
+#pragma unroll
+      for (int lanes = 1; lanes < 4; lanes *= 2) {
+        sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+      }
+      if (lane % 4 == 0) shared[FragmentRow(2 * m)] = sum;
+    }
+    __syncthreads();
+    if (strides.query != 0) {
+      if (threadIdx.x < kRows && threadIdx.x < queries) {
+        to[threadIdx.x * strides.query] = Narrow<T>(shared[threadIdx.x]);
+      }
+    } else if (threadIdx.x == 0) {
+      C sum = 0;
+      for (int row = 0; row < kRows; ++row) sum += shared[row];
+      *to = Narrow<T>(sum);
+    }
+  } else {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int x = 0; x < 2; ++x) {
+        C sum = sums[n][x] + sums[n][2 + x];
+#pragma unroll
+        for (int lanes = 4; lanes < 32; lanes *= 2) {
+          sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+        }
+        if (lane < 4) shared[warp * 8 * N + FragmentColumn(n, x)] = sum;
+      }
+    }
+    __syncthreads();
+    if (threadIdx.x < 8 * N && threadIdx.x < keys) {
+      C sum = 0;
+#pragma unroll
+      for (int w = 0; w < kThreads / 32; ++w) {
+        sum += shared[w * 8 * N + threadIdx.x];
+      }
+      to[threadIdx.x * strides.key] = Narrow<T>(sum);
+    }
+  }
+  __syncthreads();
+}
+
+template <typename T, typename C = Accumulator<T>>
+__global__ void __launch_bounds__(kThreads)
+    ToBias(const __grid_constant__ AttentionGradArgs<T> args,
+           const __grid_constant__ Options options,
+           const __grid_constant__ BiasTiles tiles, const C* deltas) {
+  constexpr int N = kFragments<T>;
+  __shared__ GradBuffers<T> buffers;
+  __shared__ C shared[kThreads / 32 * kColumns<T>];
+  static_assert(kThreads / 32 * kColumns<T> >= kRows);
+  GradSteps<T> steps(&buffers);
+  const AttentionStrides& strides = args.bias_strides;
+  const int64_t count = tiles.count();
+  for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
+    const int own_key = static_cast<int>(i % tiles.keys) * kColumns<T>;
+    const int own_query =
+        static_cast<int>(i / tiles.keys % tiles.queries) * kRows;
+    const int64_t own_head = i / tiles.keys / tiles.queries % tiles.heads;
+    const int64_t own_batch = i / tiles.keys / tiles.queries / tiles.heads;
+    C sums[N][4];
+    Clear(sums);
+    const Range batch =
+        AddedTo(strides.batch, static_cast<int>(own_batch), 1, args.batch);
+    const Range heads =
+        AddedTo(strides.head, static_cast<int>(own_head), 1, args.heads);
+    for (int b = batch.begin; b < batch.end; ++b) {
+      const Example example = ExampleOf(args, b);
+      const Range queries =
+          AddedTo(strides.query, own_query, kRows, example.queries);
+      for (int head = heads.begin; head < heads.end; ++head) {
+        const Pairs<T> pairs(args, options.threshold, example, head);
+        const Inputs<T> inputs(args, options, example, head, deltas);
+        const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
+                                   DotPhase(inputs.d_outputs, inputs.values)};
+        for (int t = queries.begin; t < queries.end; t += kRows) {
+          Range keys = pairs.KeysOf(t, kRows);
+          if (strides.key != 0) {
+            if (keys.end <= own_key || keys.begin >= own_key + kColumns<T>) {
+              continue;
+            }
+            keys = {own_key, own_key + 1};
+          }
+          steps.Begin(phases, t, keys.begin, keys.end);
+          for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
+            C weights[N][4], d_scores[N][4];
+            Clear(weights);
+            Clear(d_scores);
+            AddDotPhase<T>(static_cast<int>(args.depth), &steps, weights);
+            AddDotPhase<T>(static_cast<int>(args.value_depth), &steps,
+                           d_scores);
+            Differentiate<false>(pairs, inputs, t, key, false, weights,
+                                 d_scores);
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+#pragma unroll
+              for (int x = 0; x < 4; ++x) sums[n][x] += d_scores[n][x];
+            }
+          }
+        }
+      }
+    }
+    T* const to = args.d_bias + own_batch * strides.batch +
+                  own_head * strides.head + own_query * strides.query +
+                  own_key * strides.key;
+    const int64_t queries = args.queries - own_query;
+    const int64_t keys = args.keys - own_key;
+    if (strides.query == 0 || strides.key == 0) {
+      WriteBroadcastBias(sums, shared, strides, queries, keys, to);
+    } else {
+      WriteRows(sums, {C(1), C(1)}, static_cast<int>(queries),
+                static_cast<int>(keys), false, strides.query, to);
+    }
+  }
+}
+
+// The gradient to a sink. A block has a head.
+template <typename T, typename C = Accumulator<T>>
+__global__ void __launch_bounds__(kThreads)
+    ToSinks(const __grid_constant__ AttentionGradArgs<T> args,
+            const C* deltas) {
+  __shared__ double sums[kThreads];
+  for (int64_t head = blockIdx.x; head < args.heads; head += gridDim.x) {
+    const C sink = args.sinks[head];
+    double sum = 0;
+    for (int64_t b = 0; b < args.batch; ++b) {
+      const Example example = ExampleOf(args, b);
+      const int64_t first = FirstSum(args, example, head);
+      for (int64_t t = threadIdx.x; t < example.queries; t += kThreads) {
+        sum -= std::exp(double{sink} - args.log_sum_exp[first + t]) *
+               deltas[first + t];
+      }
+    }
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    for (unsigned n = kThreads / 2; n > 0; n /= 2) {
+      if (threadIdx.x < n) sums[threadIdx.x] += sums[threadIdx.x + n];
+      __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+      args.d_sinks[head] = sink == kNoScore<C> ? C(0) : static_cast<C>(sums[0]);
+    }
+    __syncthreads();
+  }
+}
+
+template <typename T>
+Error EnqueueToOperands(const Gpu& gpu, const AttentionGradArgs<T>& args,
+                        const Options& options, const Accumulator<T>* deltas) {
+  const int64_t wider =
+      args.depth > args.value_depth ? args.depth : args.value_depth;
+  const Error error = WithWidth<T>(wider, [&](auto width) {
+    const Grid grid =
+        GridOf(args.batch, args.key_heads, args.keys, PartsOf(wider, width));
+    return Launch(gpu, GridSize(grid.blocks), kThreads, ToKeys<T, width>, args,
+                  options, grid, deltas);
+  });
+  if (error != nullptr) return error;
+  return WithWidth<T>(args.depth, [&](auto width) {
+    const Grid grid = GridOf(args.batch, args.heads, args.queries,
+                             PartsOf(args.depth, width));
+    return Launch(gpu, GridSize(grid.blocks), kThreads, ToQueries<T, width>,
+                  args, options, grid, deltas);
+  });
+}
+
+}  // namespace
+
+template <typename T>
+int64_t AttentionGradScratchBytes(int64_t sums) {
+  return sums * int64_t{sizeof(Accumulator<T>)};
+}
+
+template <typename T>
+Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args) {
+  using C = Accumulator<T>;
+  if (!FitsInts(args)) return kTooLarge;
+  C* const deltas = static_cast<C*>(gpu.scratch);
+  Options options = OptionsOf(args);
+  options.value_depth_packs &=
+      FitsPacks<kPackSize<T>>(args.value_depth, args.d_output);
+  options.depth_pairs = FitsPacks<2>(args.depth, args.d_query, args.d_key);
+  options.value_depth_pairs = FitsPacks<2>(args.value_depth, args.d_value);
+  Error error = Launch(
+      gpu,
+      GridSize(DivideUp(args.batch * args.heads * args.queries, kThreads / 32)),
+      kThreads, FindDeltas<T>, args, deltas);
+  const C* const found = deltas;
+  if (error == nullptr && (args.d_query != nullptr || args.d_key != nullptr ||
+                           args.d_value != nullptr)) {
+    error = EnqueueToOperands(gpu, args, options, found);
+  }
+  if (error == nullptr && args.d_bias != nullptr) {
+    const BiasTiles tiles(args, args.bias_strides, kColumns<T>);
+    error = Launch(gpu, GridSize(tiles.count()), kThreads, ToBias<T>, args,
+                   options, tiles, found);
+  }
+  if (error == nullptr && args.d_sinks != nullptr) {
+    error =
+        Launch(gpu, GridSize(args.heads), kThreads, ToSinks<T>, args, found);
+  }
+  return error;
+}
+
+#define TFO_INSTANTIATE(T) \
+  template int64_t AttentionGradScratchBytes<T>(int64_t)
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
+#undef TFO_INSTANTIATE
+TFO_INSTANTIATE_ALGORITHM(AttentionGrad, Gpu, AttentionGradArgs);
+
+}  // namespace tfo
