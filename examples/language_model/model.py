@@ -13,7 +13,7 @@ ATTENTIONS = {"fused": tfo.layers.MultiHeadAttention, "composed": keras.layers.M
 
 
 def block(x, attention: type[keras.layers.MultiHeadAttention]):
-    """Adds attention to the bytes before, and a network of two layers."""
+    """Applies a pre-norm transformer block: causal attention, then a network of two layers."""
     normalized = keras.layers.LayerNormalization()(x)
     x += attention(HEADS, WIDTH // HEADS)(normalized, normalized, use_causal_mask=True)
     hidden = keras.layers.Dense(4 * WIDTH, activation="gelu")(keras.layers.LayerNormalization()(x))
@@ -23,8 +23,8 @@ def block(x, attention: type[keras.layers.MultiHeadAttention]):
 def build(attention: str, steps: int) -> keras.Model:
     """Returns a compiled model from bytes [N, T] to logits [N, T, 256] of the bytes that follow.
 
-    Any T will do: a causal convolution distinguishes near places, and nothing distinguishes
-    far ones but what is there.
+    T may be any length: there is no table of positions. A causal convolution gives the order
+    of near bytes.
     """
     inputs = keras.Input([None], dtype="uint8")
     x = keras.layers.Embedding(BYTES, WIDTH, keras.initializers.RandomNormal(stddev=1.0))(inputs)
@@ -45,7 +45,7 @@ def write(model: keras.Model, prompt: bytes, count: int, temperature: float, see
     text[0, : len(prompt)] = list(prompt)
     logits = tf.function(model, autograph=False)
     for place in range(len(prompt), text.size):
-        # No place sees those after it, so the zeros there do not matter.
+        # Attention is causal, so the zeros after this place have no effect.
         probabilities = tfo.nn.softmax(logits(text)[0, place - 1] / temperature).numpy().astype(np.float64)
         text[0, place] = rng.choice(BYTES, p=probabilities / probabilities.sum())
     return text.tobytes()

@@ -57,7 +57,8 @@ def measure(attention: str, lengths: list[int]) -> dict[int, tuple[float, int]]:
     isolation = ["-E", "-s"] if sys.flags.ignore_environment else []
     program = pathlib.Path(__file__).with_name("measure.py")
     command = [sys.executable, *isolation, program, attention, *map(str, lengths)]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    # Without memory, TensorFlow may abort: there is a line for each length before.
+    printed = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True).stdout
     rows = [line.split() for line in printed.splitlines()]
     return {int(length): (float(seconds), int(size)) for length, seconds, size in rows}
 
@@ -100,7 +101,9 @@ def main(argv: list[str]) -> None:
     picture.draw(measured, lengths).savefig(output / "lengths.png", dpi=80)
     print(f"\n{output / 'lengths.png'}")
 
-    if not np.allclose(losses["composed"], losses["fused"][: FLAGS.compared], rtol=1e-3):
+    if len(measured["fused"]) < len(lengths):
+        raise SystemExit("NOT MEASURED: a training step with fused attention failed")
+    if not np.allclose(losses["composed"], losses["fused"][: FLAGS.compared], rtol=1e-4):
         raise SystemExit("NOT THE SAME: the losses of fused and composed attention differ")
     if not abs(bits["fused"] - bits["composed"]) < 1e-4:
         raise SystemExit("NOT THE SAME: fused and composed attention predict differently with the same weights")
