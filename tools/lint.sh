@@ -62,8 +62,9 @@ mapfile -t py < <(files '*.py')
 
 ((${#cc[@]} == 0)) || check "clang-format" tool clang-format "${clang_format[@]}" "${cc[@]}"
 if ((${#py[@]} > 0)); then
-  check "ruff check" tool ruff check "${ruff_check[@]}" "${py[@]}"
+  # Formats first, which wraps lines that are too long for the check.
   check "ruff format" tool ruff format "${ruff_format[@]}" "${py[@]}"
+  check "ruff check" tool ruff check "${ruff_check[@]}" "${py[@]}"
 fi
 ((${#shell[@]} == 0)) || check "shellcheck" tool shellcheck -x "${shell[@]}"
 if ((${#only[@]} == 0)); then

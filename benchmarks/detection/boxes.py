@@ -62,14 +62,14 @@ def composed(boxes1, boxes2, mode):
     return diou - tf.stop_gradient(tf.math.divide_no_nan(v, 1 - iou + v)) * v
 
 
-def overlap(boxes, where, ours, peer, theirs, to=()):
+def overlap(boxes, where, ours, peer, theirs, to=(), floor=()):
     """Returns a case; `peer` is TensorFlow's function, `theirs` torchvision's, if any."""
     rivals = {}
     if theirs:
         rivals["torchvision"] = in_torch(peers.torch(), theirs, boxes, to)
     if peer:
         rivals |= {"tf": in_graph(peer, boxes, to), "XLA": in_graph(peer, boxes, to, jit_compile=True)}
-    return Case({"boxes": len(boxes[0]), **where}, in_graph(ours, boxes, to), rivals)
+    return Case({"boxes": len(boxes[0]), **where}, in_graph(ours, boxes, to), rivals, floor=floor)
 
 
 def pairs_of(count, mode):
@@ -85,15 +85,17 @@ def pairs_of(count, mode):
 
 
 def loss_of(count, mode):
-    """Returns the case of 1 - overlap of boxes in order, with its gradients."""
+    """Returns the case of 1 - overlap of boxes in order, with its gradients; three additions are the floor."""
     torchvision = peers.torchvision()
+    boxes = make_boxes(count)
     return overlap(
-        make_boxes(count),
+        boxes,
         {"mode": mode},
         lambda a, b: tfo.detection.box_iou_loss(a, b, mode=mode),
         lambda a, b: 1 - composed(a, b, mode),
         torchvision and MODES[mode][1] and getattr(torchvision[1], MODES[mode][1]),
         (0, 1),
+        (in_graph(lambda a, b: (a + b, a + 1, b + 1), boxes),),
     )
 
 

@@ -1,9 +1,11 @@
 """Suppression of boxes, compared with torchvision and tf.image."""
 
+import dataclasses
+
 import numpy as np
 import peers
 import tensorflow as tf
-from harness import Case, integers, table
+from harness import Case, in_graph, integers, table
 
 import tensorflow_ops as tfo
 
@@ -87,6 +89,31 @@ def cases():
         lambda: tfo.detection.soft_nms(*boxes, score_threshold=0.0),
         lambda: tf.image.non_max_suppression_with_scores(*boxes, 1000, 1.0, score_threshold=0.0, soft_nms_sigma=0.25),
     )
+
+
+def called(name, function, tensors, torchvision):
+    """Yields the case of a call outside and one of a tf.function; a call of tf.raw_ops.Identity is the floor."""
+
+    def ours(*tensors):
+        return function(*tensors, IOU)
+
+    def identity(*tensors):
+        return tf.raw_ops.Identity(input=tensors[0])
+
+    for how, call in {"eager": lambda f, inputs: lambda: f(*inputs), "tf.function": in_graph}.items():
+        case = suppression(name, call(ours, tensors), torchvision=torchvision, tensors=tensors)
+        yield dataclasses.replace(case, where=case.where | {"call": how}, floor=(call(identity, tensors),))
+
+
+@table()
+def calls():
+    for count in (1, 1000):
+        boxes = make_boxes(count)
+        yield from called(f"nms {count}", tfo.detection.nms, boxes, lambda ops: ops.nms)
+        grouped = *boxes, integers(0, 80, count, seed=1)
+        yield from called(
+            f"batched_nms {count}, 80 groups", tfo.detection.batched_nms, grouped, lambda ops: ops.batched_nms
+        )
 
 
 @table(axis="boxes")

@@ -26,7 +26,10 @@ _FILES = {
     "tensorflow_ops/zero_out/BUILD": "tfo_op_family(\n",
     "tensorflow_ops/core/BUILD": "",
     "tensorflow_ops/testing/python/op_samples_test.py": "_OWN_TESTS = []\n",
+    "tensorflow_ops/export/python/standard_ops_test.py": '_NO_COMPOSITIONS = {"Version"}\n',
 }
+
+_ATTRS = ("size:int=-2", "scale:float=0.1", "ceil:bool=true", "mode:string=soft|hard")
 
 
 class RepositoryTest(parameterized.TestCase):
@@ -46,8 +49,8 @@ class RepositoryTest(parameterized.TestCase):
     def snapshot(self):
         return {path: path.read_bytes() if path.is_file() else None for path in self.root.rglob("*")}
 
-    def generate(self, family="pool", op="CropPool", kind="map"):
-        return new_op.generate(self.root, family, op, kind)
+    def generate(self, family="pool", op="CropPool", kind="map", num_outputs=1, attrs=()):
+        return new_op.generate(self.root, family, op, kind, num_outputs, [new_op.parse_attr(text) for text in attrs])
 
     def assert_refused(self, message, **arguments):
         before = self.snapshot()
@@ -57,17 +60,44 @@ class RepositoryTest(parameterized.TestCase):
 
 
 class GenerateTest(RepositoryTest):
-    @parameterized.parameters(("map", 3), ("reduction", 3), ("gather", 1))
-    def test_marks_what_is_to_be_written(self, kind, definitions):
-        new, _ = self.generate(kind=kind)
+    @parameterized.parameters(
+        ("map", 3), ("reduction", 3), ("gather", 1), ("map", 6, 2), ("reduction", 9, 3), ("gather", 1, 1, _ATTRS)
+    )
+    def test_marks_what_is_to_be_written(self, kind, definitions, num_outputs=1, attrs=()):
+        new, _ = self.generate(kind=kind, num_outputs=num_outputs, attrs=attrs)
         self.assertLen(new, 9)
         holes = {path: self.read(path).count("FILL IN") for path in new}
         family = "tensorflow_ops/pool"
         expected = {f"{family}/cc/kernels/crop_pool/crop_pool.h": definitions, "benchmarks/pool/crop_pool.py": 1}
-        expected |= {f"{family}/python/ops/crop_pool{ending}.py": 1 for ending in ("", "_test")}
+        expected |= {f"{family}/python/ops/crop_pool.py": 1 + len(attrs), f"{family}/python/ops/crop_pool_test.py": 1}
         self.assertEqual({path: count for path, count in holes.items() if count}, expected)
         for path in new:
             self.assertNotRegex(self.read(path), r"@@|\$")
+
+    def test_attrs(self):
+        self.generate(attrs=_ATTRS)
+        family = "tensorflow_ops/pool"
+        definition = self.read(f"{family}/cc/ops/crop_pool_ops.cc")
+        for attr in ("size: int = -2", "scale: float = 0.1", "ceil: bool = true", "mode: {'soft', 'hard'} = 'soft'"):
+            self.assertEqual(definition.count(f'.Attr("{attr}")'), 2, attr)  # of the op and its gradient
+        header = self.read(f"{family}/cc/kernels/crop_pool/crop_pool.h")
+        self.assertIn("enum class CropPoolMode { kSoft, kHard };", header)
+        self.assertIn("int64_t size;\n  float scale;\n  bool ceil;\n  CropPoolMode mode;\n", header)
+        function = self.read(f"{family}/python/ops/crop_pool.py")
+        self.assertIn('*, size: int = -2, scale: float = 0.1, ceil: bool = True, mode: Mode = "soft", name:', function)
+        test = self.read(f"{family}/python/ops/crop_pool_test.py")
+        self.assertIn('(x, size=-2, scale=0.10000000149011612, ceil=True, mode="soft")', test)
+        self.assertIn('[{}, {"size": -1, "scale": 0.5, "ceil": False, "mode": "hard"}]', test)
+
+    def test_outputs(self):
+        self.generate(kind="reduction", num_outputs=2)
+        family = "tensorflow_ops/pool"
+        self.assertIn("import CropPool, crop_pool\n", self.read(f"{family}/__init__.py"))
+        self.assertRegex(self.read(f"{family}/__init__.py"), r'__all__ = \["CropPool", "crop_pool"')
+        definition = self.read(f"{family}/cc/ops/crop_pool_ops.cc")
+        self.assertIn('.Output("output_0: T")\n    .Output("output_1: T")\n', definition)
+        self.assertIn('.Input("d_output_0: T")\n    .Input("d_output_1: T")\n.Input("x: T")', definition)
+        self.assertIn("-> CropPool:", self.read(f"{family}/python/ops/crop_pool.py"))
 
     def test_adds_to_the_lists_of_a_family(self):
         self.generate()
@@ -81,6 +111,7 @@ class GenerateTest(RepositoryTest):
         self.assertRegex(module, r'__all__ = \[[^]]*"crop_pool"')
         self.assertIn('"pool.crop_pool"', self.read("tensorflow_ops/testing/python/op_samples_test.py"))
         self.assertIn('"pool.dive"', self.read("tensorflow_ops/testing/python/op_samples_test.py"))
+        self.assertIn('{"Dive", "CropPool", ', self.read("tensorflow_ops/export/python/standard_ops_test.py"))
 
     def test_makes_a_family(self):
         self.generate("shapes", "Ring")
@@ -115,6 +146,35 @@ class RefusalTest(RepositoryTest):
     )
     def test_names(self, family, op, message):
         self.assert_refused(message, family=family, op=op)
+
+    @parameterized.parameters(
+        ("scale", "expected NAME:TYPE=DEFAULT"),
+        ("scale:float", "expected NAME:TYPE=DEFAULT"),
+        ("Scale:float=1", "'Scale', expected small letters"),
+        ("template:int=1", "'template', expected small letters"),
+        ("lambda:float=1", "'lambda', expected"),
+        ("curvature:bool=true", "'curvature', expected"),
+        ("output_1:int=1", "'output_1', expected"),
+        ("dtype:type=float", "dtype's type is 'type', expected one of int, float, bool, string"),
+        ("size:int=1.5", "size's default is '1.5', expected an int below 2"),
+        ("size:int=2147483648", "expected an int below 2"),
+        ("scale:float=nan", "scale's default is 'nan', expected a finite float32"),
+        ("scale:float=1e39", "expected a finite float32"),
+        ("ceil:bool=1", "expected true or false"),
+        ("mode:string=soft", "mode's default is 'soft', expected its values, the default first"),
+        ("mode:string=soft|soft", "expected its values"),
+        ("mode:string=soft|Hard", "expected its values"),
+    )
+    def test_attr(self, text, message):
+        self.assert_refused(message, attrs=[text])
+
+    @parameterized.parameters(
+        ({"kind": "gather", "num_outputs": 2}, "a gather has one output: several rows for an index are one gather"),
+        ({"num_outputs": 0}, "--outputs is 0, expected a number from 1 to 9"),
+        ({"attrs": ["size:int=1", "size:float=1"]}, "there are 2 attrs 'size'"),
+    )
+    def test_combinations(self, arguments, message):
+        self.assert_refused(message, **arguments)
 
     def test_the_same_op_again(self):
         self.generate()
@@ -154,12 +214,24 @@ class CommandLineTest(RepositoryTest):
         return printed.getvalue()
 
     def test_options(self):
-        options = ("--family", "pool", "--name", "CropPool", "--kind", "gather")
+        options = (
+            "--family",
+            "pool",
+            "--name",
+            "CropPool",
+            "--kind",
+            "gather",
+            "--attr",
+            "a:int=1",
+            "--attr",
+            "b:int=2",
+        )
         printed = self.run_main(*options)
         self.assertIn("tfo.pool.crop_pool.", printed)
         self.assertIn("tensorflow_ops/pool/python/ops/crop_pool.py", printed)
+        self.assertIn("a: int = 1, b: int = 2, ", self.read("tensorflow_ops/pool/python/ops/crop_pool.py"))
         self.assertEqual(self.read("docs/op_index.md"), "written")
-        self.assertIn("Not all files are formatted: bash tools/lint.sh --fix prints\nof 13", printed)
+        self.assertIn("Not all files are formatted: bash tools/lint.sh --fix prints\nof 14", printed)
 
     def test_an_error_is_one_line(self):
         with self.assertRaisesRegex(SystemExit, "^ERROR: tfo.pool.max_pool exists already.*\nNothing is written.$"):

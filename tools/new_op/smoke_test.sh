@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Generates an op of each kind in a copy of this repository, builds and tests
-# them, and throws the copy away: two in existing families, and the one of
-# docs/from_prototype_to_kernel.md, whose commands are run, in a new family.
+# them, and throws the copy away: a gather, and the map and the reduction of
+# docs/from_prototype_to_kernel.md, whose commands are run.
 #
 # Usage: tools/new_op/smoke_test.sh
 set -euo pipefail
@@ -29,15 +29,16 @@ git init --quiet
 git add --all
 git -c user.name=smoke -c user.email=smoke@test commit --quiet --message="Before new_op"
 
-say "a reduction and a gather in existing families"
-"$python" tools/new_op/new_op.py --family nn --name SmokeSum --kind reduction
-"$python" tools/new_op/new_op.py --family detection --name SmokePick --kind gather
+say "a gather in an existing family"
+"$python" tools/new_op/new_op.py --family detection --name SmokePick --kind gather \
+  --attr shift:int=0 --attr wrap:bool=true --attr scale:float=0.1 --attr "mode:string=soft|hard"
 say "docs/from_prototype_to_kernel.md"
 "$python" tools/new_op/run_tutorial.py docs/from_prototype_to_kernel.md
-say "tests of both, and of all public names"
-"$bazel" test --noshow_progress //tensorflow_ops/nn:smoke_sum_test //tensorflow_ops/detection:smoke_pick_test
-"$bazel" test --noshow_progress //tensorflow_ops/{nn,detection}:ops_test --test_filter=smoke
+say "tests of the gather, and of lists of all public names and ops"
+"$bazel" test --noshow_progress //tensorflow_ops/detection:smoke_pick_test
+"$bazel" test --noshow_progress //tensorflow_ops/detection:ops_test --test_filter=smoke
 "$bazel" test --noshow_progress //tensorflow_ops/core:python_test --test_filter=api_test
+"$bazel" test --noshow_progress //tensorflow_ops/export:rewrite_test --test_filter=test_every_op
 say "formats"
 mapfile -t files < <(git ls-files --modified --others --exclude-standard)
 bash tools/lint.sh "${files[@]}"

@@ -71,7 +71,14 @@ mean: tf.Tensor = tf.reduce_mean(tfo.nn.softmax_cross_entropy(array, x, label_sm
 losses, log_sums = tfo.nn.softmax_cross_entropy(array, x, return_log_sum_exp=True)
 negative: tf.Tensor = -tfo.nn.linear_cross_entropy(x, tf.Variable(x), ids, bias=None, softcap=30.0)
 losses, log_sums = tfo.nn.linear_cross_entropy(x, array, ids, return_log_sum_exp=True)
+attended, log_sums = tfo.nn.attention(
+    features, array, features, softcap=30.0, sinks=[0.0], dropout=0.1, seed=[1, 2], return_log_sum_exp=True
+)
 tensors += [
+    attended,
+    log_sums,
+    tfo.nn.attention(features, features, array, mask=array > 0, bias=features, causal=True, window=(None, 3)),
+    tfo.nn.attention(x, x, x, window=4, query_offset=3, scale=0.5, alibi_slopes=array, lengths=[2], key_lengths=ids),
     tfo.nn.softmax([[1000.0, -float("inf")]], axis=0),
     tfo.nn.softmax(np.float32(1)),
     tfo.nn.log_prob_from_logits([x, x]),

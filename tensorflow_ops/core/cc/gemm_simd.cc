@@ -217,13 +217,14 @@ void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
           E* const to = panels + k;
           const int64_t lanes = n - k < kLanes ? n - k : kLanes;
           int64_t i = first;
-          if (row_stride == 1 && lanes == kLanes) {
+          if (row_stride == 1) {
             for (; i + kLanes <= end && (i + kLanes) * kNumbers <= rows;
                  i += kLanes) {
               typename Lanes<T>::Vector v[kLanes];
 #pragma GCC unroll 16
               for (int m = 0; m < kLanes; ++m) {
-                v[m] = LoadAlong<E>(from + m * column_stride + i * kNumbers);
+                const T* const at = from + m * column_stride + i * kNumbers;
+                v[m] = m < lanes ? LoadAlong<E>(at) : decltype(v[m] + v[m]){};
               }
               Transpose(v);
 #pragma GCC unroll 16

@@ -13,7 +13,8 @@ import tensorflow as tf
 from tensorflow_ops.core.python import pfor
 from tensorflow_ops.core.python.library import ops
 
-FLOAT_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+# The most frequent one first: comparing two different DTypes takes 0.5 microseconds.
+FLOAT_DTYPES = (tf.float32, tf.float16, tf.bfloat16, tf.float64)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_INT32 = 2**31 - 1
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
@@ -98,7 +99,13 @@ pfor.register("TensorflowOps>CheckValues")(pfor.convert_batched)
 
 def is_tensor(value):
     """Returns whether the value is a dense tensor or a variable."""
+    # tf.is_tensor takes 15 microseconds to return False: isinstance of a protocol.
     return isinstance(value, tf.Tensor | tf.Variable)
+
+
+def static_value(value):
+    """Returns what a tensor is known to be, or None; other values as they are."""
+    return tf.get_static_value(value) if is_tensor(value) else value
 
 
 def _scalar(name, tensor):
@@ -156,6 +163,9 @@ def at_least_float32(dtype):
 
 def dense_tensor(name, value, dtype=None, dtype_hint=None):
     """Returns a tensor, as tf.convert_to_tensor does. Raises ValueError, which names the argument."""
+    # What tf.convert_to_tensor returns, too, after 2 microseconds. A graph captures the tensors of others.
+    if isinstance(value, tf.Tensor) and (dtype is None or dtype is value.dtype) and tf.executing_eagerly():
+        return value
     try:
         return tf.convert_to_tensor(value, dtype, dtype_hint)
     except (TypeError, ValueError) as error:
@@ -188,14 +198,21 @@ def int_tensor(name, value):
     return dense_tensor(name, value, dtype_hint=None if hasattr(value, "dtype") else tf.int32)
 
 
+def cast(tensor, dtype):
+    """Returns the tensor in a dtype, as tf.cast does, which takes a few microseconds even without a cast."""
+    return tensor if tensor.dtype is dtype else tf.cast(tensor, dtype)
+
+
 def cast_tensor(name, value, dtype):
     """Returns a tensor of the dtype; casts from any other. Raises ValueError."""
-    return tf.cast(dense_tensor(name, value), dtype) if hasattr(value, "dtype") else dense_tensor(name, value, dtype)
+    return cast(dense_tensor(name, value), dtype) if hasattr(value, "dtype") else dense_tensor(name, value, dtype)
 
 
 def tensor_of_kind(name, value, dtype):
     """Returns a tensor of the dtype; casts within floats, integers or bools only. Raises ValueError."""
     tensor = dense_tensor(name, value, None if hasattr(value, "dtype") else dtype)
+    if tensor.dtype is dtype:
+        return tensor
     kinds = (lambda d: d.is_floating, lambda d: d.is_integer, lambda d: d.is_bool)
     if not any(kind(tensor.dtype) and kind(dtype) for kind in kinds):
         raise ValueError(f"{name} are {tensor.dtype.name}, expected {dtype.name}")
@@ -227,7 +244,7 @@ def with_shape(name, tensor, expected, meaning):
     """
     sizes = [n for n in expected if n is not ...]
     has_more = len(sizes) < len(expected)
-    static = [None if n is None or tf.get_static_value(n) is None else int(tf.get_static_value(n)) for n in sizes]
+    static = [None if n is None else int(n) for n in map(static_value, sizes)]
     rank = tensor.shape.rank
     head = tensor.shape[: len(sizes)] if has_more else tensor.shape
     text = f"[{','.join('?' if n is None else str(n) for n in static)}{',...' if has_more else ''}]"

@@ -1,4 +1,4 @@
-"""Tests of `arguments.checked`: the same error eagerly, in graphs, under vectorized_map and under XLA."""
+"""Tests of `arguments`: the same errors eagerly, in graphs, under vectorized_map and under XLA; conversions."""
 
 import numpy as np
 import tensorflow as tf
@@ -175,6 +175,28 @@ class NumberTest(parameterized.TestCase, tf.test.TestCase):
                         tf.errors.InvalidArgumentError, "rate is .*, expected a number above 0"
                     ):
                         way(above_zero)(tf.constant(value))
+
+
+class ConversionTest(tf.test.TestCase):
+    def test_an_eager_tensor_of_the_dtype_is_returned_as_it_is(self):
+        tensor = tf.constant([1.5])
+        self.assertIs(arguments.dense_tensor("x", tensor), tensor)
+        for convert in (arguments.dense_tensor, arguments.cast_tensor, arguments.tensor_of_kind):
+            self.assertIs(convert("x", tensor, tf.float32), tensor)
+
+    def test_other_dtypes_are_cast_or_refused(self):
+        tensor = tf.constant([1.5])
+        self.assertAllEqual(arguments.cast_tensor("x", tensor, tf.int32), [1])
+        self.assertEqual(arguments.tensor_of_kind("x", tensor, tf.float64).dtype, tf.float64)
+        with self.assertRaisesRegex(ValueError, "x cannot be int32"):
+            arguments.dense_tensor("x", tensor, tf.int32)
+        with self.assertRaisesRegex(ValueError, "x are float32, expected int32"):
+            arguments.tensor_of_kind("x", tensor, tf.int32)
+
+    def test_a_graph_captures_an_eager_tensor(self):
+        outer, inner = tf.constant([1.0]), []
+        tf.function(lambda: inner.append(arguments.dense_tensor("x", outer)), autograph=False)()
+        self.assertTrue(tf.is_symbolic_tensor(inner[0]))
 
 
 if __name__ == "__main__":

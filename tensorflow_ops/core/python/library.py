@@ -72,7 +72,7 @@ def _with_value_errors(op):
             raise ValueError(message) from None
 
     # Without the mark AutoGraph would warn that generated functions have no source file.
-    return autograph.not_converted(call)
+    return autograph.marked(call)
 
 
 def _op_functions(module):

@@ -48,10 +48,8 @@ def _float_or_cast(name, value):
 
 def _compared(boxes, scores):
     """Returns boxes and scores in the dtype that they are compared in: float64 if either has it, else float32."""
-    if boxes.dtype == scores.dtype == tf.float32:  # tf.cast takes a few microseconds even so
-        return boxes, scores, tf.float32
-    dtype = tf.float64 if tf.float64 in (boxes.dtype, scores.dtype) else tf.float32
-    return tf.cast(boxes, dtype), tf.cast(scores, dtype), dtype
+    dtype = tf.float64 if boxes.dtype is tf.float64 or scores.dtype is tf.float64 else tf.float32
+    return arguments.cast(boxes, dtype), arguments.cast(scores, dtype), dtype
 
 
 def _number(name, value, dtype, expected, fits):
@@ -68,7 +66,7 @@ def _score_threshold(value, dtype):
     name, expected = "score_threshold", "None or a number below infinity"
     if value is None:
         return math.nan
-    known = arguments.to_python(tf.get_static_value(value) if arguments.is_tensor(value) else value)
+    known = arguments.to_python(arguments.static_value(value))
     if known is None:
         tensor = arguments.tensor_of_kind(name, value, tf.float64)
         return tf.cast(arguments.checked(name, tensor, tensor < math.inf, expected), dtype)
@@ -272,7 +270,7 @@ def _sizes(tensor):
 
 
 def _reshape(tensor, dims):
-    is_known = not any(map(tf.is_tensor, dims))
+    is_known = all(isinstance(n, int) for n in dims)
     return tf.raw_ops.Reshape(tensor=tensor, shape=np.array(dims, np.int32) if is_known else tf.stack(dims))
 
 
@@ -285,7 +283,7 @@ def _gather_rows(rows, count, indices, is_box):
       indices: int32 [N, M], 0 for padding.
       is_box: bool [N, M].
     """
-    if tf.is_tensor(count) or count == 0:
+    if not isinstance(count, int) or count == 0:
         # Padding has to find a row.
         rows = tf.pad(rows, [[0, 0], [0, 1], *[[0, 0]] * (rows.shape.rank - 2)])
     gathered = tf.raw_ops.GatherV2(params=rows, indices=indices, axis=1, batch_dims=1)

@@ -81,14 +81,15 @@ def check_output_size(output_size):
     if isinstance(output_size, np.ndarray):
         output_size = output_size.tolist()
     pair = tuple(output_size) if isinstance(output_size, Iterable) else (output_size, output_size)
-    if len(pair) != 2 or not all(tf.is_tensor(n) or _is_bin_count(n) for n in pair):
+    if len(pair) != 2 or not all(_is_bin_count(n) or tf.is_tensor(n) for n in pair):
         raise ValueError(f"output_size is {output_size!r}, expected an int or (height, width) in [1, 2^20]")
     return pair
 
 
 def _output_size_tensor(output_size):
     """Returns an int, a pair or an int tensor as an int32 tensor (height, width). Raises ValueError."""
-    if not tf.is_tensor(output_size):
+    # The types first: tf.is_tensor is slow.
+    if isinstance(output_size, int | list | tuple) or not tf.is_tensor(output_size):
         output_size = check_output_size(output_size)
     output_size = arguments.dense_tensor("output_size", output_size)
     if not output_size.dtype.is_integer:

@@ -298,6 +298,14 @@ class RaggedTest(tf.test.TestCase, parameterized.TestCase):
         value = tf.RaggedTensor.from_row_lengths(value.values, self._KEY_LENGTHS)
         self.assertAllEqual(tfo.nn.attention(query, key, value).row_lengths(), self._LENGTHS)
 
+    def test_unknown_static_shapes(self):
+        tensors = self._ragged()
+        specs = [tf.RaggedTensorSpec([None, None, x.shape[2], None], x.dtype, ragged_rank=1) for x in tensors]
+        attend = tf.function(lambda *x: _both(*x, causal=True, query_offset=1), input_signature=specs)
+        for one, other in zip(attend(*tensors), _both(*tensors, causal=True, query_offset=1), strict=True):
+            self.assertAllEqual(one.values, other.values)
+            self.assertAllEqual(one.row_splits, other.row_splits)
+
     def test_xla(self):
         query, key, value = self._ragged()
 

@@ -48,9 +48,8 @@ int FirstReadTap(const GridSampleSpec& args, const C* grid) {
   return down ? on_axis * (on_axis - 1) : 0;
 }
 
-// Calls find(block), then body(*block), for blocks of samples, in parallel. The
-// pixels of a block are on their way from memory while the one before it is
-// worked on.
+// Calls find(block), then body(*block, ahead), for blocks of samples, in
+// parallel. `ahead` are pixels of the next block, to be prefetched.
 template <typename T, typename Args, typename Find, typename Body>
 void ForBlocks(const Cpu& cpu, const Args& args, double cycles,
                const Find& find, const Body& body) {
@@ -59,23 +58,23 @@ void ForBlocks(const Cpu& cpu, const Args& args, double cycles,
       args.batch * blocks, cycles * kSampleBlock,
       [&](int64_t begin, int64_t end) {
         FoundBlock<Accumulator<T>> found[2];
-        const auto prepare = [&](int64_t unit) {
+        const auto prepare = [&](int64_t unit) -> PixelsAhead<T> {
           auto& block = found[unit % 2];
           const int64_t first = unit % blocks * kSampleBlock;
           block.image = unit / blocks;
           block.span = {nullptr, first,
                         std::min<int64_t>(kSampleBlock, args.samples - first)};
           find(&block);
-          TFO_DISPATCH(FetchPixels<T>)
-          (block.taps, block.span.count,
-           FirstReadTap(args, args.grid + 2 * block.image * args.samples),
-           args.features + block.image * args.Pixels() * args.channels,
-           args.channels);
+          const int tap =
+              FirstReadTap(args, args.grid + 2 * block.image * args.samples);
+          return {args.features + block.image * args.Pixels() * args.channels,
+                  block.taps.pixel[tap], block.span.count};
         };
         if (begin < end) prepare(begin);
         for (int64_t unit = begin; unit < end; ++unit) {
-          if (unit + 1 < end) prepare(unit + 1);
-          body(found[unit % 2]);
+          PixelsAhead<T> ahead = {};
+          if (unit + 1 < end) ahead = prepare(unit + 1);
+          body(found[unit % 2], ahead);
         }
       });
 }
@@ -225,12 +224,16 @@ Error GridSample(const Cpu& cpu, const GridSampleArgs<T>& args) {
                          block->span.count, block->slopes, &block->taps);
     }
   };
-  const auto sample = [&](const FoundBlock<Sum>& block) {
+  const bool stream = args.batch * args.samples * args.channels *
+                          static_cast<int64_t>(sizeof(T)) >=
+                      kStreamBytes;
+  const auto sample = [&](const FoundBlock<Sum>& block,
+                          const PixelsAhead<T>& ahead) {
     const int64_t first = block.image * args.samples + block.span.first;
     TFO_DISPATCH(SamplePixels<T>)
     (block.taps, block.span.count,
-     args.features + block.image * args.Pixels() * args.channels, args,
-     args.output + first * args.channels);
+     args.features + block.image * args.Pixels() * args.channels, args, ahead,
+     stream, args.output + first * args.channels);
   };
   ForBlocks<T>(cpu, args, CyclesPerSample(args), find, sample);
   return nullptr;
@@ -267,7 +270,9 @@ Error GridSampleGridGrad(const Cpu& cpu,
     Fetch(args.d_output + (first + block->span.first) * args.channels,
           block->span.count * args.channels);
   };
-  const auto differentiate = [&](const FoundBlock<Sum>& block) {
+  const auto differentiate = [&](const FoundBlock<Sum>& block,
+                                 const PixelsAhead<T>& ahead) {
+    TFO_DISPATCH(FetchPixels<T>)(ahead, args.channels);
     SampleDots<Sum> dots;  // lanes beyond the samples: any
     const int64_t count = block.span.count;
     const int64_t first = block.image * args.samples + block.span.first;

@@ -8,12 +8,37 @@ namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
 
-// The pixels of a sample that count.
+// Pixel i of those ahead.
 template <typename T>
+TFO_INLINE void FetchPixel(const PixelsAhead<T>& ahead, int64_t i,
+                           int64_t channels) {
+  constexpr int64_t kLine = 64, kMostBytes = 512;
+  if (i >= ahead.count) return;
+  const int64_t bytes = channels * sizeof(T);
+  const char* const at =
+      reinterpret_cast<const char*>(ahead.image) + ahead.pixel[i] * bytes;
+  __builtin_prefetch(at, 0, 3);
+  if (bytes > kMostBytes) return;
+  // Unrolled, it is up to a tenth slower.
+#pragma GCC unroll 1
+  for (int64_t line = kLine; line < bytes; line += kLine) {
+    __builtin_prefetch(at + line, 0, 3);
+  }
+}
+
+// All of them. Inlined, because GCC deletes calls of functions that only
+// prefetch.
+template <typename T>
+TFO_INLINE void FetchEach(const PixelsAhead<T>& ahead, int64_t channels) {
+  for (int64_t i = 0; i < ahead.count; ++i) FetchPixel(ahead, i, channels);
+}
+
+// The pixels of a sample that count.
+template <typename T, int kMax = kMaxSampleTaps>
 struct CountedTaps {
   int count;
-  const T* at[kMaxSampleTaps];
-  Sum<T> weight[kMaxSampleTaps];
+  const T* at[kMax];
+  Sum<T> weight[kMax];
 };
 
 template <typename T>
@@ -36,12 +61,12 @@ void FillNan(T* to, int64_t n) {
   for (int64_t c = 0; c < n; ++c) to[c] = nan;
 }
 
-// All channels of a sample, whose taps are kTaps, or taps.count if that is 0.
-template <int kTaps, typename T>
-TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
-                             T* output) {
+// All channels of a sample. If `stream`, they are whole vectors.
+template <typename T, int kMax>
+TFO_INLINE void SampleTapsOf(const CountedTaps<T, kMax>& taps, int64_t channels,
+                             bool stream, T* output) {
   constexpr int kCount = Lanes<T>::kCount;
-  const int count = kTaps == 0 ? taps.count : kTaps;
+  const int count = kMax == 4 ? 4 : taps.count;
   ForVectorGroups<4, kCount>(
       channels, 0,
       [&](auto vectors, int64_t c) {
@@ -58,7 +83,8 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
         }
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
-          Store(sums[v], output + c + v * kCount);
+          T* const to = output + c + v * kCount;
+          stream ? Stream<T>(sums[v], to) : Store(sums[v], to);
         }
       },
       [&](int64_t c, int64_t n) {
@@ -80,6 +106,23 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T>& taps, int64_t channels,
         }
         StoreFirst(sums, output + c, n);
       });
+}
+
+// Samples [first, end) of a block, from their taps that count. Not inlined, so
+// that loops over samples whose taps all count keep their numbers in registers.
+template <typename T>
+__attribute__((noinline)) void SampleAnyTaps(const SampleTaps<Sum<T>>& taps,
+                                             int64_t first, int64_t end,
+                                             const T* image, int64_t channels,
+                                             T* output) {
+  for (int64_t i = first; i < end; ++i) {
+    T* const to = output + i * channels;
+    if (taps.nan[i] != taps.nan[i]) {
+      FillNan(to, channels);
+    } else {
+      SampleTapsOf(CountTaps(taps, i, image, channels), channels, false, to);
+    }
+  }
 }
 
 // Bilinear samples of at most kLanes float channels, each in one short vector.
@@ -115,69 +158,99 @@ struct ShortVector {
   }
 };
 
-// One sample of few channels, from its taps that count.
-TFO_INLINE void SampleScalars(const SampleTaps<float>& taps, int64_t i,
-                              const float* image, int64_t channels,
-                              float* output) {
-  if (taps.nan[i] != taps.nan[i]) return FillNan(output, channels);
-  const auto counted = CountTaps(taps, i, image, channels);
-  for (int64_t c = 0; c < channels; ++c) {
-    float sum = 0;
-    for (int t = 0; t < counted.count; ++t) {
-      sum = MulAdd(counted.weight[t], counted.at[t][c], sum);
-    }
-    output[c] = sum;
-  }
-}
-
 template <int kLanes>
-__attribute__((noinline)) void SampleFewChannels(const SampleTaps<float>& taps,
-                                                 int64_t count,
-                                                 const float* image,
-                                                 const GridSampleSpec& args,
-                                                 float* output) {
+__attribute__((noinline)) void SampleFewChannels(
+    const SampleTaps<float>& taps, int64_t count, const float* image,
+    const GridSampleSpec& args, const PixelsAhead<float>& ahead,
+    float* output) {
   const int64_t channels = args.channels;
   const int64_t row = args.width * channels;
+  // Pixels that a vector reaches into.
+  const int32_t reach = (kLanes - 1) / static_cast<int32_t>(channels);
   int32_t simple[kSampleBlock];
-  const int32_t last_pixel =
-      static_cast<int32_t>((args.Pixels() * channels - kLanes) / channels);
-  const bool all = AllTapsInside(taps, 0, last_pixel, count, simple);
-  const auto sample = [&](int64_t i) {
+  AllTapsInside(taps, 0, static_cast<int32_t>(args.Pixels() - 1) - reach, count,
+                simple);
+  for (int64_t i = 0; i < count; ++i) {
+    FetchPixel(ahead, i, channels);
+    if (!simple[i]) {
+      SampleAnyTaps(taps, i, i + 1, image, channels, output);
+      continue;
+    }
     const float* const at = image + taps.pixel[0][i] * channels;
     const float* const below = at + row;
     typename ShortVector<kLanes>::Vector sum = {};
     sum = ShortVector<kLanes>::Fused(taps.weight[0][i], at, sum);
     sum = ShortVector<kLanes>::Fused(taps.weight[1][i], at + channels, sum);
     sum = ShortVector<kLanes>::Fused(taps.weight[2][i], below, sum);
-    return ShortVector<kLanes>::Fused(taps.weight[3][i], below + channels, sum);
-  };
-  // Samples whose vectors end in the block's output.
-  int64_t whole = count - (kLanes + channels - 1) / channels + 1;
-  int64_t i = 0;
-  if (all) {
-    for (; i < whole; ++i) {
-      const auto sum = sample(i);
+    sum = ShortVector<kLanes>::Fused(taps.weight[3][i], below + channels, sum);
+    if (i + reach < count) {
       memcpy(output + i * channels, &sum, sizeof(sum));
-    }
-  } else {
-    for (; i < whole; ++i) {
-      if (simple[i]) {
-        const auto sum = sample(i);
-        memcpy(output + i * channels, &sum, sizeof(sum));
-      } else {
-        SampleScalars(taps, i, image, channels, output + i * channels);
-      }
-    }
-  }
-  for (; i < count; ++i) {
-    if (simple[i]) {
-      const auto sum = sample(i);
+    } else {  // the vector would end outside of the block's output
       memcpy(output + i * channels, &sum, channels * sizeof(float));
-    } else {
-      SampleScalars(taps, i, image, channels, output + i * channels);
     }
   }
 }
+
+#ifdef __AVX512F__
+// Four bilinear samples of kChannels <= 4 floats in one vector: 1.2 to 1.4
+// times as fast as one at a time. Reads the left and the right pixel of a row
+// at once, as eight floats.
+template <int kChannels>
+TFO_INLINE void SampleFour(const SampleTaps<float>& taps, int64_t i,
+                           const float* image, int64_t row, float* output) {
+  const auto weights = [&](int t) {
+    const FloatVector four =
+        _mm512_castps128_ps512(_mm_load_ps(taps.weight[t] + i));
+    return Shuffle(four, four, [](int lane) { return lane / kChannels % 4; });
+  };
+  FloatVector sum = {};
+#pragma GCC unroll 2
+  for (int t = 0; t < 4; t += 2) {
+    const float* const from = image + t / 2 * row;
+    const auto two = [&](int64_t j) {
+      return _mm512_insertf32x8(
+          _mm512_castps256_ps512(
+              _mm256_loadu_ps(from + taps.pixel[0][j] * int64_t{kChannels})),
+          _mm256_loadu_ps(from + taps.pixel[0][j + 1] * int64_t{kChannels}), 1);
+    };
+    const FloatVector ab = two(i), cd = two(i + 2);
+    const auto left = Shuffle(ab, cd, [](int lane) {
+      return lane / kChannels % 4 * 8 + lane % kChannels;
+    });
+    const auto right = Shuffle(ab, cd, [](int lane) {
+      return lane / kChannels % 4 * 8 + lane % kChannels + kChannels;
+    });
+    sum = MulAdd(weights(t), left, sum);
+    sum = MulAdd(weights(t + 1), right, sum);
+  }
+  float* const to = output + i * kChannels;
+  _mm256_storeu_ps(to, _mm512_castps512_ps256(sum));
+  if (kChannels == 3) _mm_storeu_ps(to + 8, _mm512_extractf32x4_ps(sum, 2));
+  if (kChannels == 4) _mm256_storeu_ps(to + 8, _mm512_extractf32x8_ps(sum, 1));
+}
+
+template <int kChannels>
+void SampleFours(const SampleTaps<float>& taps, int64_t count,
+                 const float* image, const GridSampleSpec& args,
+                 const PixelsAhead<float>& ahead, float* output) {
+  const int64_t row = args.width * kChannels;
+  int32_t simple[kSampleBlock];
+  // The last row's eight floats end in the image.
+  AllTapsInside(taps, 0, static_cast<int32_t>(args.Pixels() - 7 / kChannels),
+                count, simple);
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) FetchPixel(ahead, i + j, kChannels);
+    if (simple[i] & simple[i + 1] & simple[i + 2] & simple[i + 3]) {
+      SampleFour<kChannels>(taps, i, image, row, output);
+    } else {
+      SampleAnyTaps(taps, i, i + 4, image, kChannels, output);
+    }
+  }
+  SampleAnyTaps(taps, i, count, image, kChannels, output);
+}
+#endif
 
 // A vector of samples at a time.
 template <typename T>
@@ -198,63 +271,70 @@ void SampleOneChannel(const SampleTaps<Sum<T>>& taps, int64_t count,
   }
 }
 
+// Bilinear samples, one at a time.
 template <typename T>
-void SampleManyChannels(const SampleTaps<Sum<T>>& taps, int64_t count,
-                        const T* image, int64_t channels, T* output) {
+void SampleBilinear(const SampleTaps<Sum<T>>& taps, int64_t count,
+                    const T* image, const GridSampleSpec& args,
+                    const PixelsAhead<T>& ahead, bool stream, T* output) {
+  constexpr int64_t kBytes = Lanes<T>::kCount * sizeof(T);
+  const int64_t channels = args.channels, row = args.width * channels;
+  stream = stream && channels % Lanes<T>::kCount == 0 &&
+           reinterpret_cast<uintptr_t>(output) % kBytes == 0;
+  int32_t simple[kSampleBlock];
+  AllTapsInside(taps, 0, static_cast<int32_t>(args.Pixels() - 1), count,
+                simple);
   for (int64_t i = 0; i < count; ++i) {
-    T* const to = output + i * channels;
-    if (taps.nan[i] != taps.nan[i]) {
-      FillNan(to, channels);
+    FetchPixel(ahead, i, channels);
+    if (!simple[i]) {
+      SampleAnyTaps(taps, i, i + 1, image, channels, output);
       continue;
     }
-    const auto counted = CountTaps(taps, i, image, channels);
-    if (counted.count == 4) {
-      SampleTapsOf<4>(counted, channels, to);
-    } else {
-      SampleTapsOf<0>(counted, channels, to);
-    }
+    const T* const at = image + taps.pixel[0][i] * channels;
+    const CountedTaps<T, 4> all = {
+        4,
+        {at, at + channels, at + row, at + row + channels},
+        {taps.weight[0][i], taps.weight[1][i], taps.weight[2][i],
+         taps.weight[3][i]}};
+    SampleTapsOf(all, channels, stream, output + i * channels);
   }
+  if (stream) FinishStreaming();
 }
 
 }  // namespace
 
 template <typename T>
-void FetchPixels(const SampleTaps<Sum<T>>& taps, int64_t count, int new_tap,
-                 const T* image, int64_t channels) {
-  constexpr int64_t kLine = 64, kMostBytes = 512;
-  const int64_t bytes = channels * sizeof(T);
-  const int64_t fetched = bytes <= kMostBytes ? bytes : kLine;
-  const char* const from = reinterpret_cast<const char*>(image);
-  const int32_t* const pixel = taps.pixel[new_tap];
-  for (int64_t i = 0; i < count; ++i) {
-    const char* const at = from + pixel[i] * bytes;
-    // Unrolled, it is up to a tenth slower.
-#pragma GCC unroll 1
-    for (int64_t line = 0; line < fetched; line += kLine) {
-      __builtin_prefetch(at + line, 0, 3);
-    }
-  }
+void FetchPixels(const PixelsAhead<T>& ahead, int64_t channels) {
+  FetchEach(ahead, channels);
 }
 
 template <typename T>
 void SamplePixels(const SampleTaps<Sum<T>>& taps, int64_t count, const T* image,
-                  const GridSampleSpec& args, T* output) {
+                  const GridSampleSpec& args, const PixelsAhead<T>& ahead,
+                  bool stream, T* output) {
   const int64_t channels = args.channels;
-  if (channels == 1) return SampleOneChannel(taps, count, image, output);
+  if (channels == 1 || taps.count != 4) {
+    FetchEach(ahead, channels);
+    return channels == 1
+               ? SampleOneChannel(taps, count, image, output)
+               : SampleAnyTaps(taps, 0, count, image, channels, output);
+  }
   if constexpr (sizeof(T) == 4) {
-    if (taps.count == 4 && channels <= 4 && args.Pixels() * channels >= 4) {
-      return SampleFewChannels<4>(taps, count, image, args, output);
-    }
-    if (taps.count == 4 && channels <= 8 && args.Pixels() * channels >= 8) {
-      return SampleFewChannels<8>(taps, count, image, args, output);
-    }
+    const auto sample = [&](auto sampler) {
+      sampler(taps, count, image, args, ahead, output);
+    };
+#ifdef __AVX512F__
+    if (channels == 2) return sample(SampleFours<2>);
+    if (channels == 3) return sample(SampleFours<3>);
+    if (channels == 4) return sample(SampleFours<4>);
+#else
+    if (channels <= 4) return sample(SampleFewChannels<4>);
+#endif
+    if (channels <= 8) return sample(SampleFewChannels<8>);
     if constexpr (kFloats == 16) {
-      if (taps.count == 4 && channels < 16 && args.Pixels() * channels >= 16) {
-        return SampleFewChannels<16>(taps, count, image, args, output);
-      }
+      if (channels < 16) return sample(SampleFewChannels<16>);
     }
   }
-  SampleManyChannels(taps, count, image, channels, output);
+  SampleBilinear(taps, count, image, args, ahead, stream, output);
 }
 
 TFO_INSTANTIATE_FUNCTION(FetchPixels);

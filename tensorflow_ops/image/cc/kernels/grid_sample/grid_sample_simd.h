@@ -40,6 +40,15 @@ struct alignas(64) SampleDots {
   C values[kMaxSampleTaps][kSampleBlock];
 };
 
+// Pixels of an image that are read soon: of the next block's samples, the tap
+// that neighboring samples have not read yet.
+template <typename T>
+struct PixelsAhead {
+  const T* image;
+  const int32_t* pixel;
+  int64_t count;
+};
+
 // Rows of pixels of an image that a thread sums, as a range of pixels.
 struct PixelBand {
   int64_t begin, end;
@@ -59,17 +68,17 @@ TFO_PER_CPU_LEVEL(
     void FindRows(const GridSampleSpec& args, const C* grid,
                   const SampleSpan& span, int32_t* first, int32_t* last);
 
-    // Prefetches the pixels of an image [pixels, channels] that are `new_tap`
-    // of a sample; neighboring samples read the other taps. Of large pixels,
-    // only the first channels: the processor foresees the others.
+    // Prefetches pixels of `channels` channels. Of large ones, only the first
+    // channels: the processor foresees the others.
     template <typename T>
-    void FetchPixels(const SampleTaps<Accumulator<T>>& taps, int64_t count,
-                     int new_tap, const T* image, int64_t channels);
+    void FetchPixels(const PixelsAhead<T>& ahead, int64_t channels);
 
-    // Writes samples [count, channels] of an image.
+    // Writes samples [count, channels] of an image; past the caches if `stream`
+    // and where the alignment allows. Prefetches `ahead` meanwhile.
     template <typename T>
     void SamplePixels(const SampleTaps<Accumulator<T>>& taps, int64_t count,
-                      const T* image, const GridSampleSpec& args, T* output);
+                      const T* image, const GridSampleSpec& args,
+                      const PixelsAhead<T>& ahead, bool stream, T* output);
 
     // Adds gradients of samples of an image to the pixels of a band, from
     // sums[0] on.

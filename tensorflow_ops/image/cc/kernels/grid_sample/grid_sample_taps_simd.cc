@@ -85,12 +85,12 @@ void ReadCoordinates(const GridSampleSpec& args, const C* grid,
 // Pixels as integers. Above 2^24, the float of an axis' last pixel may be
 // beyond it.
 template <typename C>
-TFO_INLINE void StorePixels(typename Lanes<C>::Vector pixel, int32_t size,
-                            int32_t* to) {
+TFO_INLINE typename Lanes<C>::Index PixelIndex(typename Lanes<C>::Vector pixel,
+                                               int32_t size) {
   using Index = typename Lanes<C>::Index;
   const Index index = __builtin_convertvector(pixel, Index);
   const Index last = Index{} + (size - 1);
-  StoreIndex(index > last ? last : index, to);
+  return index > last ? last : index;
 }
 
 template <int kAxis, typename C>
@@ -98,41 +98,60 @@ void FindTapsOf(const GridSampleSpec& args, const C* grid,
                 const SampleSpan& span, SampleTaps<C>* taps,
                 SampleSlopes<C>* slopes) {
   using V = typename Lanes<C>::Vector;
+  using Index = typename Lanes<C>::Index;
   constexpr int kCount = Lanes<C>::kCount;
   const SampledAxis<C> axis_y = AxisOf<C>(args, args.height);
   const SampledAxis<C> axis_x = AxisOf<C>(args, args.width);
+  const C last_y = static_cast<C>(axis_y.size - 1);
+  const C last_x = static_cast<C>(axis_x.size - 1);
+  const auto width = static_cast<typename Lanes<C>::Integer>(args.width);
   Coordinates<C> at;
   ReadCoordinates(args, grid, span, &at);
-  alignas(64) int32_t rows[kAxis][kSampleBlock], columns[kAxis][kSampleBlock];
   const bool flow = args.coordinates == SampleCoordinates::kFlow;
-  const int64_t padded = PaddedCount<C>(span);
+  // Reflection may round places inside of the image.
+  const bool has_inside = kAxis == 2 && slopes == nullptr &&
+                          args.padding != SamplePadding::kReflection;
   taps->count = kAxis * kAxis;
-  for (int64_t i = 0; i < padded; i += kCount) {
-    const auto y = TapsOf<kAxis, V>(axis_y, Load(at.y + i),
-                                    flow ? Load(at.own_y + i) : V{});
-    const auto x = TapsOf<kAxis, V>(axis_x, Load(at.x + i),
-                                    flow ? Load(at.own_x + i) : V{});
-    Store(y.nan + x.nan, taps->nan + i);
+  for (int64_t i = 0; i < PaddedCount<C>(span); i += kCount) {
+    const V y =
+        PlaceOf<V>(axis_y, Load(at.y + i), flow ? Load(at.own_y + i) : V{});
+    const V x =
+        PlaceOf<V>(axis_x, Load(at.x + i), flow ? Load(at.own_x + i) : V{});
+    if constexpr (kAxis == 2) {
+      const auto inside = (y > 0) & (y < last_y) & (x > 0) & (x < last_x);
+      if (has_inside && !AnyLane(~inside)) {
+        const V low_y = Floor(y), low_x = Floor(x);
+        const V down = y - low_y, right = x - low_x;
+        const V up = 1 - down, left = 1 - right;
+        const Index pixel = __builtin_convertvector(low_y, Index) * width +
+                            __builtin_convertvector(low_x, Index);
+        Store(V{}, taps->nan + i);
+        Store(up * left, taps->weight[0] + i);
+        Store(up * right, taps->weight[1] + i);
+        Store(down * left, taps->weight[2] + i);
+        Store(down * right, taps->weight[3] + i);
+        StoreIndex(pixel, taps->pixel[0] + i);
+        StoreIndex(pixel + 1, taps->pixel[1] + i);
+        StoreIndex(pixel + width, taps->pixel[2] + i);
+        StoreIndex(pixel + width + 1, taps->pixel[3] + i);
+        continue;
+      }
+    }
+    const auto rows = TapsAt<kAxis, V>(axis_y, y);
+    const auto columns = TapsAt<kAxis, V>(axis_x, x);
+    Store(rows.nan + columns.nan, taps->nan + i);
 #pragma GCC unroll 4
     for (int k = 0; k < kAxis; ++k) {
-      StorePixels<C>(y.pixel[k], axis_y.size, rows[k] + i);
-      StorePixels<C>(x.pixel[k], axis_x.size, columns[k] + i);
+      const Index row = PixelIndex<C>(rows.pixel[k], axis_y.size) * width;
 #pragma GCC unroll 4
       for (int j = 0; j < kAxis; ++j) {
         const int t = k * kAxis + j;
-        Store(y.weight[k] * x.weight[j], taps->weight[t] + i);
+        StoreIndex(row + PixelIndex<C>(columns.pixel[j], axis_x.size),
+                   taps->pixel[t] + i);
+        Store(rows.weight[k] * columns.weight[j], taps->weight[t] + i);
         if (slopes == nullptr) continue;
-        Store(y.slope[k] * x.weight[j], slopes->y[t] + i);
-        Store(y.weight[k] * x.slope[j], slopes->x[t] + i);
-      }
-    }
-  }
-  const int32_t width = static_cast<int32_t>(args.width);
-  for (int k = 0; k < kAxis; ++k) {
-    for (int j = 0; j < kAxis; ++j) {
-      int32_t* const pixel = taps->pixel[k * kAxis + j];
-      for (int64_t i = 0; i < padded; ++i) {
-        pixel[i] = rows[k][i] * width + columns[j][i];
+        Store(rows.slope[k] * columns.weight[j], slopes->y[t] + i);
+        Store(rows.weight[k] * columns.slope[j], slopes->x[t] + i);
       }
     }
   }
@@ -157,8 +176,8 @@ void FindRowsOf(const GridSampleSpec& args, const C* grid,
       low = is_read & (y.pixel[k] < low) ? y.pixel[k] : low;
       high = is_read & (y.pixel[k] > high) ? y.pixel[k] : high;
     }
-    StorePixels<C>(low, axis.size, first + i);
-    StorePixels<C>(high, axis.size, last + i);
+    StoreIndex(PixelIndex<C>(low, axis.size), first + i);
+    StoreIndex(PixelIndex<C>(high, axis.size), last + i);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -339,6 +340,63 @@ TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
       c.grid[2 * i + 1] = i / width - i % width / 4 + 0.5;
     }
     for (int n : {1, 3}) Check<float>(testing::ThreadedCpu(n), c);
+  }
+}
+
+// Vectors of samples whose taps all count.
+TFO_TEST(GridSample, PlacesInsideEqualTheDefinition) {
+  for (auto padding : {SamplePadding::kZeros, SamplePadding::kBorder,
+                       SamplePadding::kReflection}) {
+    for (auto coordinates :
+         {SampleCoordinates::kPixels, SampleCoordinates::kFlow}) {
+      for (int64_t channels : {1, 2, 3, 4, 5, 9, 16, 40}) {
+        GridSampleSpec args = {};
+        args.padding = padding;
+        args.coordinates = coordinates;
+        args.batch = 2, args.channels = channels;
+        args.height = 9, args.width = 12;
+        args.samples = 131, args.flow_columns = 20;
+        Case c = MakeCase(args, 8);
+        const bool flow = coordinates == SampleCoordinates::kFlow;
+        for (int64_t i = 0; i < 2 * args.samples; ++i) {
+          const int64_t own = i % args.samples;
+          const double y = 0.25 + i * 7 % 8, x = 0.375 + i % 11;
+          c.grid[2 * i] = flow ? own / args.flow_columns - y : x;
+          c.grid[2 * i + 1] = flow ? own % args.flow_columns - x : y;
+        }
+        const Cpu cpu = testing::ThreadedCpu(2);
+        Check<float>(cpu, c);
+        Check<double>(cpu, c);
+        Check<BFloat16>(cpu, c);
+      }
+    }
+  }
+}
+
+// Outputs that do not fit into caches are written past them.
+TFO_TEST(GridSample, LargeOutputsEqualTheirParts) {
+  GridSampleSpec args = {};
+  args.coordinates = SampleCoordinates::kPixels;
+  args.batch = 1;
+  args.height = args.width = 4;
+  args.channels = 64;
+  const int64_t parts = 4, part = (int64_t{1} << 14) + 1;
+  const auto image = testing::RandomValues<float>(16 * 64, 1);
+  auto grid = testing::RandomValues<float>(2 * parts * part, 2);
+  grid[77] = NAN;
+  std::vector<float> expected(parts * part * 64);
+  GpuVector<float> memory(expected.size() + 1);  // aligned
+  for (int shift : {0, 1}) {
+    float* const output = &memory[shift];
+    args.samples = parts * part;
+    GridSample<float>(testing::ThreadedCpu(2),
+                      {args, image.data(), grid.data(), nullptr, output});
+    args.samples = part;
+    for (int64_t i = 0; i < parts * part; i += part) {
+      GridSample<float>(Cpu(), {args, image.data(), &grid[2 * i], nullptr,
+                                &expected[i * 64]});
+    }
+    TFO_EXPECT(memcmp(output, expected.data(), expected.size() * 4) == 0);
   }
 }
 

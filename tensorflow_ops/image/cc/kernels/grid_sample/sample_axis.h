@@ -165,10 +165,8 @@ TFO_FORMULA AxisTaps<V, 4> CubicTaps(const SampledAxis<C>& axis, V place) {
 }
 
 template <int kCount, typename V, typename C>
-TFO_FORMULA AxisTaps<V, kCount> TapsOf(const SampledAxis<C>& axis, V coordinate,
-                                       V own) {
+TFO_FORMULA AxisTaps<V, kCount> TapsAt(const SampledAxis<C>& axis, V place) {
   const C last = static_cast<C>(axis.size - 1);
-  V place = PlaceOf<V>(axis, coordinate, own);
   V slope = V{} + axis.scale;
   AxisTaps<V, kCount> taps;
   if constexpr (kCount == 4) {
@@ -208,6 +206,12 @@ TFO_FORMULA AxisTaps<V, kCount> TapsOf(const SampledAxis<C>& axis, V coordinate,
     taps.slope[i] = is_pixel ? taps.slope[i] * slope : V{};
   }
   return taps;
+}
+
+template <int kCount, typename V, typename C>
+TFO_FORMULA AxisTaps<V, kCount> TapsOf(const SampledAxis<C>& axis, V coordinate,
+                                       V own) {
+  return TapsAt<kCount, V>(axis, PlaceOf<V>(axis, coordinate, own));
 }
 
 }  // namespace TFO_FORMULA_NAMESPACE

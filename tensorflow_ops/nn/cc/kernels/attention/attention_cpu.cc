@@ -156,7 +156,7 @@ class Forward {
     TFO_DISPATCH(PackPanels<T, E>)
     (args_.query + row * args_.depth, 1, args_.heads * args_.depth, args_.depth,
      panel.count, QueriesOf(p));
-    std::fill_n(SumsOf(p), columns_ * values_.padded_width(), C{0});
+    std::fill_n(SumsOf(p), panel.count * values_.padded_width(), C{0});
     // The sink, or -inf, is as a first score.
     std::fill_n(high_ + p * columns_, columns_,
                 args_.sinks != nullptr ? args_.sinks[panel.head]

@@ -47,14 +47,55 @@ __device__ void WeighScores(C (&scores)[N][4], RowState<C>* state,
   }
 }
 
+// Replaces the products of queries from t and keys from j on by scores.
+template <typename T, typename C, int N>
+__device__ void SetScores(const Pairs<T>& pairs, int t, int j,
+                          C (&products)[N][4]) {
+  if (pairs.ArePlain(t + WarpRow(), 16, j, 8 * N)) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) products[n][i] = pairs.Plain(products[n][i]);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      C unused;
+      products[0][i] = pairs.Score(products[0][i], t + FragmentRow(i),
+                                   j + FragmentColumn(n, i), &unused);
+    }
+    Rotate(products);
+  }
+}
+
+template <typename T, typename C, int N>
+__device__ void DropWeights(const Pairs<T>& pairs, int t, int j,
+                            C (&weights)[N][4]) {
+#pragma unroll 1
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const int key = j + FragmentColumn(n, i);  // even
+      const uint32_t word = pairs.DropoutWord(t + FragmentRow(i), key);
+      weights[0][i] = pairs.Drop(word, key, weights[0][i]);
+      weights[0][i + 1] = pairs.Drop(word, key + 1, weights[0][i + 1]);
+    }
+    Rotate(weights);
+  }
+}
+
 // kWidth columns of the outputs of kRows queries.
 template <typename T, int kWidth, typename C = Accumulator<T>>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     Attend(const __grid_constant__ AttentionArgs<T> args,
            const __grid_constant__ Options options,
            const __grid_constant__ Grid grid) {
   constexpr int N = kColumns<T> / 8;
   __shared__ Buffers<T, kColumns<T>, kSlots> buffers;
+  __shared__ Pairs<T> pairs;
   Steps<T, kColumns<T>, kSlots> steps(&buffers);
   for (int64_t block = blockIdx.x; block < grid.blocks; block += gridDim.x) {
     const Place place = PlaceOf(grid, block, kWidth);
@@ -63,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t rows =
         args.query_splits != nullptr ? example.queries : args.queries;
     if (first >= rows) continue;
-    const Pairs<T> pairs(args, options.threshold, example, place.head);
+    pairs.Set(args, options.threshold, example, place.head);
     const Phase<T> phases[] = {
         DotPhase(QueriesOf(args, example, place.head, args.query, args.depth,
                            options.depth_packs),
@@ -91,19 +132,7 @@ __global__ void __launch_bounds__(kThreads)
       C scores[N][4];
       Clear(scores);
       AddDotPhase<T>(static_cast<int>(args.depth), &steps, scores);
-      const bool plain = pairs.ArePlain(first + FragmentRow(0) / 16 * 16, 16,
-                                        key, kColumns<T>);
-#pragma unroll
-      for (int n = 0; n < N; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          C unused;
-          scores[n][i] = plain
-                             ? pairs.Plain(scores[n][i])
-                             : pairs.Score(scores[n][i], first + FragmentRow(i),
-                                           key + FragmentColumn(n, i), &unused);
-        }
-      }
+      SetScores(pairs, first, key, scores);
       C corrections[2];
       WeighScores(scores, &state, corrections);
 #pragma unroll
@@ -111,18 +140,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[n][i] *= corrections[i / 2];
       }
-      if (pairs.has_dropout()) {
-#pragma unroll
-        for (int n = 0; n < N; ++n) {
-#pragma unroll
-          for (int i = 0; i < 4; i += 2) {
-            const int j = key + FragmentColumn(n, 0);
-            const uint32_t word = pairs.DropoutWord(first + FragmentRow(i), j);
-            scores[n][i] = pairs.Drop(word, j, scores[n][i]);
-            scores[n][i + 1] = pairs.Drop(word, j + 1, scores[n][i + 1]);
-          }
-        }
-      }
+      if (pairs.has_dropout()) DropWeights(pairs, first, key, scores);
       AddSumPhase<T>(scores, width, &steps, sums);
     }
 
@@ -160,7 +178,7 @@ Error Attention(const Gpu& gpu, const AttentionArgs<T>& args) {
   options.value_depth_pairs = FitsPacks<2>(args.value_depth, args.output);
   return WithWidth<T>(args.value_depth, [&](auto width) {
     const Grid grid = GridOf(args.batch, args.heads, args.queries,
-                             PartsOf(args.value_depth, width));
+                             PartsOf(args.value_depth, width), true);
     return Launch(gpu, GridSize(grid.blocks), kThreads, Attend<T, width>, args,
                   options, grid);
   });

@@ -37,7 +37,7 @@ inline constexpr int kPitch = kChunk<T> + kPackSize<T>;
 
 // Of sums in registers; more columns are computed by other blocks.
 template <typename T>
-inline constexpr int kMaxWidth = sizeof(T) == sizeof(double) ? 64 : 128;
+inline constexpr int kMaxWidth = sizeof(T) == 2 ? 128 : 64;
 
 template <typename C>
 inline constexpr C kNoScore = -std::numeric_limits<C>::infinity();
@@ -50,20 +50,27 @@ struct Options {
   bool depth_pairs, value_depth_pairs;
 };
 
+// Blocks of a multiprocessor that registers must suffice for.
+template <typename T, int kWidth>
+inline constexpr int kMinBlocks = sizeof(T) < 8 && kWidth <= 64 ? 3 : 2;
+
 // Blocks of threads: for each example, head, tile of rows and part of the
 // columns.
 struct Grid {
   int64_t heads, tiles, parts, blocks;
+  bool
+      last_tile_first;  // for those with the most pairs to come first if causal
 };
 struct Place {
   int64_t batch, head;
   int first_row, first_column;
 };
-// `width`: of a part. Late rows first: they have the most keys if causal.
+// `width`: of a part.
 __device__ inline Place PlaceOf(const Grid& grid, int64_t block, int width) {
-  const int64_t tile = block / grid.parts, head = tile / grid.tiles;
-  return {head / grid.heads, head % grid.heads,
-          static_cast<int>(grid.tiles - 1 - tile % grid.tiles) * kRows,
+  const int64_t i = block / grid.parts, head = i / grid.tiles;
+  const int64_t tile =
+      grid.last_tile_first ? grid.tiles - 1 - i % grid.tiles : i % grid.tiles;
+  return {head / grid.heads, head % grid.heads, static_cast<int>(tile) * kRows,
           static_cast<int>(block % grid.parts) * width};
 }
 
@@ -79,49 +86,20 @@ struct Range {
   int begin, end;
 };
 
-// The pairs of an example and head: which attend, their scores, the dropout.
+// The pairs of an example and head: which attend, their scores, the dropout. In
+// shared memory, since the options would take many registers.
 template <typename T>
 class Pairs {
  public:
   using C = Accumulator<T>;
 
-  __device__ Pairs(const AttentionOperands<T>& args, uint32_t threshold,
-                   const Example& example, int64_t head)
-      : queries_(static_cast<int>(example.queries)),
-        keys_(static_cast<int>(example.keys)),
-        low_(Saturate(example.offset - args.left)),
-        high_(Saturate(example.offset + args.right)),
-        offset_(example.offset),
-        scale_(static_cast<C>(args.scale)),
-        softcap_(static_cast<C>(args.softcap)),
-        threshold_(threshold),
-        row_(static_cast<uint32_t>(example.batch * args.heads + head)) {
-    const auto first_of = [&](const AttentionStrides& strides) {
-      return example.batch * strides.batch + head * strides.head;
-    };
-    if (args.alibi_slopes != nullptr) {
-      slope_ =
-          args.alibi_slopes[example.batch * args.alibi_batch_stride + head];
-    }
-    if (args.mask != nullptr) {
-      mask_ = args.mask + first_of(args.mask_strides);
-      mask_query_ = args.mask_strides.query;
-      mask_key_ = args.mask_strides.key;
-    }
-    if (args.bias != nullptr) {
-      bias_ = args.bias + first_of(args.bias_strides);
-      bias_query_ = args.bias_strides.query;
-      bias_key_ = args.bias_strides.key;
-    }
-    if (threshold > 0) {
-      seed_[0] = args.seed[0];
-      seed_[1] = args.seed[1];
-      kept_factor_ = static_cast<C>(KeptFactor({{}, threshold}));
-    }
+  // All threads of the block call this.
+  __device__ void Set(const AttentionOperands<T>& args, uint32_t threshold,
+                      const Example& example, int64_t head) {
+    __syncthreads();
+    if (threadIdx.x == 0) SetAlone(args, threshold, example, head);
+    __syncthreads();
   }
-
-  __device__ int queries() const { return queries_; }
-  __device__ int keys() const { return keys_; }
 
   // The keys that any of `count` queries from t on sees; the queries that see
   // any of `count` keys from j on.
@@ -136,11 +114,12 @@ class Pairs {
                     : Clip(int64_t{j} - high_, int64_t{last} - low_, queries_);
   }
 
-  // Are the scores of all pairs of a tile scale * product?
+  // Are the scores of all pairs of a tile scale * product, and none dropped?
   __device__ bool ArePlain(int t, int queries, int j, int keys) const {
-    return softcap_ == 0 && slope_ == 0 && mask_ == nullptr &&
-           bias_ == nullptr && t + queries <= queries_ && j + keys <= keys_ &&
-           j - (t + queries - 1) >= low_ && j + keys - 1 - t <= high_;
+    return threshold_ == 0 && softcap_ == 0 && slope_ == 0 &&
+           mask_ == nullptr && bias_ == nullptr && t + queries <= queries_ &&
+           j + keys <= keys_ && j - (t + queries - 1) >= low_ &&
+           j + keys - 1 - t <= high_;
   }
   __device__ C Plain(C product) const { return product * scale_; }
 
@@ -189,6 +168,37 @@ class Pairs {
   }
 
  private:
+  __device__ void SetAlone(const AttentionOperands<T>& args, uint32_t threshold,
+                           const Example& example, int64_t head) {
+    const auto first_of = [&](const AttentionStrides& strides) {
+      return example.batch * strides.batch + head * strides.head;
+    };
+    queries_ = static_cast<int>(example.queries);
+    keys_ = static_cast<int>(example.keys);
+    low_ = Saturate(example.offset - args.left);
+    high_ = Saturate(example.offset + args.right);
+    offset_ = example.offset;
+    scale_ = static_cast<C>(args.scale);
+    softcap_ = static_cast<C>(args.softcap);
+    slope_ =
+        args.alibi_slopes == nullptr
+            ? C(0)
+            : args.alibi_slopes[example.batch * args.alibi_batch_stride + head];
+    mask_ = args.mask == nullptr ? nullptr
+                                 : args.mask + first_of(args.mask_strides);
+    mask_query_ = args.mask_strides.query;
+    mask_key_ = args.mask_strides.key;
+    bias_ = args.bias == nullptr ? nullptr
+                                 : args.bias + first_of(args.bias_strides);
+    bias_query_ = args.bias_strides.query;
+    bias_key_ = args.bias_strides.key;
+    threshold_ = threshold;
+    row_ = static_cast<uint32_t>(example.batch * args.heads + head);
+    if (threshold == 0) return;
+    seed_[0] = args.seed[0];
+    seed_[1] = args.seed[1];
+    kept_factor_ = static_cast<C>(KeptFactor({{}, threshold}));
+  }
   __device__ static int Saturate(int64_t n) {
     constexpr int64_t kMax = 0x7FFFFFFF;
     return static_cast<int>(n < -kMax ? -kMax : n > kMax ? kMax : n);
@@ -207,9 +217,9 @@ class Pairs {
   int queries_, keys_;
   int low_, high_;  // of j - t
   int64_t offset_;
-  C scale_, softcap_, slope_ = 0;
-  const bool* mask_ = nullptr;
-  const T* bias_ = nullptr;
+  C scale_, softcap_, slope_;
+  const bool* mask_;
+  const T* bias_;
   int64_t mask_query_, mask_key_, bias_query_, bias_key_;
   uint32_t threshold_, row_, seed_[2];
   C kept_factor_;
@@ -229,34 +239,35 @@ struct Matrix {
 template <int kLines, typename T>
 __device__ void CopyChunk(AsyncCopies* copies, const Matrix<T>& from, int row,
                           int column, T* to) {
+  const int rows = from.rows - row, columns = from.depth - column;
+  const T* const first = from.first + row * from.stride + column;
   constexpr int kPack = kPackSize<T>, kPacks = kChunk<T> / kPack;
+  // A thread has the same packs in HasNonFinite.
+  if (from.packs) {
 #pragma unroll
-  for (int i = threadIdx.x; i < kLines * kPacks; i += kThreads) {
-    const int line = i / kPacks, at = i % kPacks * kPack;
-    const int count =
-        row + line < from.rows ? from.depth - column - at : 0;  // or more
-    T* const place = to + line * kPitch<T> + at;
-    const T* const source =
-        count > 0 ? from.first + (row + line) * from.stride + column + at
-                  : from.first;
-    if (from.packs) {
-      copies->Copy<16>(place, source, count > 0 ? 16 : 0);
-    } else {
-      Pack<T, kPack> pack = {};
-#pragma unroll
-      for (int n = 0; n < kPack; ++n) {
-        if (n < count) pack.values[n] = source[n];
+    for (int i = threadIdx.x; i < kLines * kPacks; i += kThreads) {
+      const int line = i / kPacks, at = i % kPacks * kPack;
+      const bool exists = line < rows && at < columns;
+      copies->Copy<16>(to + line * kPitch<T> + at,
+                       exists ? first + line * from.stride + at : from.first,
+                       exists ? 16 : 0);
+    }
+  } else {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kLines * kPacks; i += kThreads) {
+      const int line = i / kPacks, at = i % kPacks * kPack;
+#pragma unroll 1
+      for (int n = at; n < at + kPack; ++n) {
+        to[line * kPitch<T> + n] =
+            line < rows && n < columns ? first[line * from.stride + n] : T{};
       }
-      uint4 word;
-      memcpy(&word, &pack, sizeof(word));
-      *reinterpret_cast<uint4*>(place) = word;
     }
   }
 }
 
-// Is any of the 16-bit numbers that this thread copied not finite?
+// Is any 16-bit number of this thread's packs of a chunk not finite?
 template <int kLines, typename T>
-__device__ bool CopiedNonFinite(const T* chunk) {
+__device__ bool HasNonFinite(const T* chunk) {
   constexpr int kPack = kPackSize<T>, kPacks = kChunk<T> / kPack;
   constexpr bool kIsHalf = std::is_same_v<T, Half>;
   constexpr uint32_t kExponents = kIsHalf ? 0x7C007C00 : 0x7F807F80;
@@ -276,11 +287,25 @@ __device__ bool CopiedNonFinite(const T* chunk) {
 
 // A warp's 16 rows by 8 * N columns: lane l has, of each 8 columns n, the
 // values of FragmentRow(i) and FragmentColumn(n, i).
+__device__ inline int WarpRow() { return threadIdx.x / 32 * 16; }
 __device__ inline int FragmentRow(int i) {
-  return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + i / 2 * 8;
+  return WarpRow() + threadIdx.x % 32 / 4 + i / 2 * 8;
 }
 __device__ inline int FragmentColumn(int n, int i) {
   return n * 8 + threadIdx.x % 4 * 2 + i % 2;
+}
+
+// Loops over fragments whose bodies are long are not unrolled: they access
+// fragment 0, then make the next one fragment 0.
+template <int N, typename C>
+__device__ void Rotate(C (&fragments)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const C first = fragments[0][i];
+#pragma unroll
+    for (int n = 0; n + 1 < N; ++n) fragments[n][i] = fragments[n + 1][i];
+    fragments[N - 1][i] = first;
+  }
 }
 
 template <int N, typename C>
@@ -300,8 +325,7 @@ __device__ void AddProducts(const T* rows, const T* columns, int depth,
   if constexpr (kHasTensorCores<T>) {
     const int lane = threadIdx.x % 32, line = lane % 8;
     const int first = lane / 8 % 2 * 8, second = lane / 16 * 8;
-    const T* const row =
-        rows + (threadIdx.x / 32 * 16 + first + line) * kPitch<T> + second;
+    const T* const row = rows + (WarpRow() + first + line) * kPitch<T> + second;
     const T* const column = columns + (second + line) * kPitch<T> + first;
 #pragma unroll
     for (int k = 0; k < kChunk<T>; k += 16) {
@@ -350,57 +374,69 @@ __device__ uint32_t NarrowPair(float a, float b) {
   return Narrow<T>(a).bits | uint32_t{Narrow<T>(b).bits} << 16;
 }
 
-// sums[0 to kChunk / 8) += weights * lines, of which a chunk lies in shared
-// memory. A weight of 0 adds nothing, whatever its line holds. all_finite:
-// whether the lines are.
-template <typename T, int N, typename C>
-__device__ void AddWeighted(const C (&weights)[N][4], const T* lines,
-                            bool all_finite, C (*sums)[4]) {
+// sums[0 to kChunk / 8) += weights * lines, of which there are eight, without
+// tensor cores.
+template <typename T, typename C>
+__device__ void AddEightWeighted(const C (&weights)[4], const T* lines,
+                                 C (*sums)[4]) {
   const int lane = threadIdx.x % 32;
-  if constexpr (kHasTensorCores<T>) {
-    if (all_finite) {
-      const T* const line =
-          lines + (lane % 8 + lane / 8 % 2 * 8) * kPitch<T> + lane / 16 * 8;
+#pragma unroll 1
+  for (int quad = 0; quad < 4; ++quad) {
 #pragma unroll
-      for (int k = 0; k < N; k += 2) {
-        const uint32_t a[4] = {
-            NarrowPair<T>(weights[k][0], weights[k][1]),
-            NarrowPair<T>(weights[k][2], weights[k][3]),
-            NarrowPair<T>(weights[k + 1][0], weights[k + 1][1]),
-            NarrowPair<T>(weights[k + 1][2], weights[k + 1][3])};
+    for (int x = 0; x < 2; ++x) {
+      const int from = lane / 4 * 4 + quad;
+      const C first = __shfl_sync(kAllLanes, weights[x], from);
+      const C second = __shfl_sync(kAllLanes, weights[2 + x], from);
+      const T* const line = lines + (quad * 2 + x) * kPitch<T> + lane % 4 * 2;
 #pragma unroll
-        for (int n = 0; n < kChunk<T> / 8; n += 2) {
-          uint32_t b[4];
-          LoadMatrices<4, true>(line + k * 8 * kPitch<T> + n * 8, b);
-          const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
-          MultiplyAdd16x8x16<T>(a, left, sums[n]);
-          MultiplyAdd16x8x16<T>(a, right, sums[n + 1]);
+      for (int n = 0; n < kChunk<T> / 8; ++n) {
+        const Pack<T, 2> pair = LoadPack<2>(line + n * 8);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const C value = Widen(pair.values[i]);
+          if (first != 0) sums[n][i] += first * value;
+          if (second != 0) sums[n][2 + i] += second * value;
         }
       }
-      return;
     }
   }
+}
+
+// sums[0 to kChunk / 8) += weights * lines, of which a chunk lies in shared
+// memory. A weight of 0 adds nothing, whatever its line holds. all_finite:
+// whether the lines are; of no matter without tensor cores.
+template <typename T, int N, typename C>
+__device__ void AddWeighted(C (&weights)[N][4], const T* lines, bool all_finite,
+                            C (*sums)[4]) {
+  if constexpr (!kHasTensorCores<T>) {
 #pragma unroll
-  for (int k = 0; k < N; ++k) {
+    for (int k = 0; k < N; ++k) {
+      AddEightWeighted(weights[k], lines + k * 8 * kPitch<T>, sums);
+    }
+  } else if (!all_finite) {
 #pragma unroll 1
-    for (int quad = 0; quad < 4; ++quad) {
+    for (int k = 0; k < N; ++k) {
+      AddEightWeighted(weights[0], lines + k * 8 * kPitch<T>, sums);
+      Rotate(weights);
+    }
+  } else {
+    const int lane = threadIdx.x % 32;
+    const T* const line =
+        lines + (lane % 8 + lane / 8 % 2 * 8) * kPitch<T> + lane / 16 * 8;
 #pragma unroll
-      for (int x = 0; x < 2; ++x) {
-        const int from = lane / 4 * 4 + quad;
-        const C first = __shfl_sync(kAllLanes, weights[k][x], from);
-        const C second = __shfl_sync(kAllLanes, weights[k][2 + x], from);
-        const T* const line =
-            lines + (k * 8 + quad * 2 + x) * kPitch<T> + lane % 4 * 2;
+    for (int k = 0; k < N; k += 2) {
+      const C(&low)[4] = weights[k];
+      const C(&high)[4] = weights[k + 1];
+      const uint32_t a[4] = {
+          NarrowPair<T>(low[0], low[1]), NarrowPair<T>(low[2], low[3]),
+          NarrowPair<T>(high[0], high[1]), NarrowPair<T>(high[2], high[3])};
 #pragma unroll
-        for (int n = 0; n < kChunk<T> / 8; ++n) {
-          const Pack<T, 2> pair = LoadPack<2>(line + n * 8);
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const C value = Widen(pair.values[i]);
-            if (first != 0) sums[n][i] += first * value;
-            if (second != 0) sums[n][2 + i] += second * value;
-          }
-        }
+      for (int n = 0; n < kChunk<T> / 8; n += 2) {
+        uint32_t b[4];
+        LoadMatrices<4, true>(line + k * 8 * kPitch<T> + n * 8, b);
+        const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
+        MultiplyAdd16x8x16<T>(a, left, sums[n]);
+        MultiplyAdd16x8x16<T>(a, right, sums[n + 1]);
       }
     }
   }
@@ -515,8 +551,7 @@ class Steps {
     copies_.template Wait<0>();
     bool all_finite = true;
     if constexpr (kHasTensorCores<T>) {
-      all_finite =
-          !__syncthreads_or(CopiedNonFinite<kColumns>(columns_copied_));
+      all_finite = !__syncthreads_or(HasNonFinite<kColumns>(columns_copied_));
     } else {
       __syncthreads();
     }
@@ -583,7 +618,7 @@ __device__ void AddDotPhase(int depth, Steps* steps, C (&products)[N][4]) {
 }
 // Adds the sums of a SumPhase, of at most 8 * kWidth columns.
 template <typename T, int N, int kWidth, typename C, typename Steps>
-__device__ void AddSumPhase(const C (&weights)[N][4], int depth, Steps* steps,
+__device__ void AddSumPhase(C (&weights)[N][4], int depth, Steps* steps,
                             C (&sums)[kWidth][4]) {
 #pragma unroll
   for (int n = 0; n < kWidth; n += kChunk<T> / 8) {
@@ -626,9 +661,10 @@ Error WithWidth(int64_t depth, const Run& run) {
 inline int64_t PartsOf(int64_t depth, int width) {
   return depth <= width ? 1 : DivideUp(depth, width);
 }
-inline Grid GridOf(int64_t batch, int64_t heads, int64_t rows, int64_t parts) {
+inline Grid GridOf(int64_t batch, int64_t heads, int64_t rows, int64_t parts,
+                   bool last_tile_first) {
   const int64_t tiles = DivideUp(rows, kRows);
-  return {heads, tiles, parts, batch * heads * tiles * parts};
+  return {heads, tiles, parts, batch * heads * tiles * parts, last_tile_first};
 }
 
 template <typename T>

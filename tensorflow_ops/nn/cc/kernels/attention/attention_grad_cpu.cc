@@ -78,9 +78,9 @@ class Backward {
 
   // Writes the gradients to the keys and values of a block; with d_queries,
   // also adds those to the queries of the heads that share the key head, to
-  // [heads, d_stride, padded_depth].
-  void Keys(const Example& example, int64_t key_head, int64_t key, C* d_queries,
-            int64_t d_stride) {
+  // [heads, queries, padded_depth].
+  void Keys(const Example& example, int64_t key_head, int64_t key,
+            C* d_queries) {
     const int64_t count = std::min(kBlockKeys, example.keys - key);
     const int64_t group = args_.heads / args_.key_heads;
     std::fill_n(d_keys_.data(), count * padded_depth(), C{0});
@@ -97,7 +97,7 @@ class Backward {
                             : reinterpret_cast<const E*>(d_scores_.data()),
                      seen_, d_keys_.data());
         if (d_queries != nullptr) {
-          AddToQueries(d_queries + (h * d_stride + t) * padded_depth());
+          AddToQueries(d_queries + (h * example.queries + t) * padded_depth());
         }
       }
     }
@@ -361,12 +361,11 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
         [&](const Example&) { return args.key_heads; },
         [&](Backward<T, E>& backward, const Example& example,
             int64_t key_head) {
-          const int64_t d_stride = RoundUp(example.queries, kTileQueries);
-          const int64_t size = d_stride * backward.padded_depth();
+          const int64_t size = example.queries * backward.padded_depth();
           const Buffer<C> sums(group * size);
           std::fill_n(sums.data(), group * size, C{0});
           for (int64_t key = 0; key < example.keys; key += kBlockKeys) {
-            backward.Keys(example, key_head, key, sums.data(), d_stride);
+            backward.Keys(example, key_head, key, sums.data());
           }
           for (int64_t h = 0; h < group; ++h) {
             backward.WriteQueries(example, key_head * group + h, 0,
@@ -383,7 +382,7 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
       [&](Backward<T, E>& backward, const Example& example, int64_t i) {
         // Early blocks of all heads first: they are long if causal.
         backward.Keys(example, i % args.key_heads,
-                      i / args.key_heads * kBlockKeys, nullptr, 0);
+                      i / args.key_heads * kBlockKeys, nullptr);
       });
   ForExamples<T, E>(
       cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 3),

@@ -70,51 +70,70 @@ struct Inputs {
 
 // Replaces products of queries and keys by weights after the dropout, and
 // products of d_outputs and values by the gradients to the scores, or to scale
-// * product. The tile's rows and columns begin at `row` and `column`.
+// * product: for a fragment, whose rows and columns begin at `row` and
+// `column`. kPlain: that of Pairs::ArePlain.
+template <bool kRowsAreKeys, bool kPlain, typename T, typename C>
+__device__ void DifferentiateFragment(const Pairs<T>& pairs,
+                                      const Inputs<T>& inputs, int row,
+                                      int column, bool to_products,
+                                      C (&weights)[4], C (&d)[4]) {
+  uint32_t word = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int r = row + FragmentRow(i), c = column + FragmentColumn(0, i);
+    const int t = kRowsAreKeys ? c : r, j = kRowsAreKeys ? r : c;
+    C slope = 1;
+    const C score = kPlain ? pairs.Plain(weights[i])
+                           : pairs.Score(weights[i], t, j, &slope);
+    C weight = 0, delta = 0;
+    if (score != kNoScore<C>) {
+      weight = std::exp(score - inputs.lse[t]);
+      delta = inputs.deltas[t];
+    }
+    weights[i] = weight;
+    if (!kPlain && pairs.has_dropout()) {
+      // A word is that of keys j and j + 1, which queries have side by side.
+      if (kRowsAreKeys || i % 2 == 0) word = pairs.DropoutWord(t, j);
+      d[i] = pairs.Drop(word, j, d[i]);
+      weights[i] = pairs.Drop(word, j, weight);
+    }
+    d[i] = weight == 0 ? C(0) : weight * (d[i] - delta);
+    if (!kPlain && to_products && weight != 0) d[i] *= slope;
+  }
+}
 template <bool kRowsAreKeys, typename T, int N, typename C>
 __device__ void Differentiate(const Pairs<T>& pairs, const Inputs<T>& inputs,
                               int row, int column, bool to_products,
                               C (&products)[N][4], C (&d_weights)[N][4]) {
-  const int warp_row = row + FragmentRow(0) / 16 * 16;
-  const bool plain = kRowsAreKeys ? pairs.ArePlain(column, 8 * N, warp_row, 16)
-                                  : pairs.ArePlain(warp_row, 16, column, 8 * N);
+  const int warp_row = row + WarpRow();
+  if (kRowsAreKeys ? pairs.ArePlain(column, 8 * N, warp_row, 16)
+                   : pairs.ArePlain(warp_row, 16, column, 8 * N)) {
 #pragma unroll
-  for (int n = 0; n < N; ++n) {
-    uint32_t word = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int r = row + FragmentRow(i), c = column + FragmentColumn(n, i);
-      const int t = kRowsAreKeys ? c : r, j = kRowsAreKeys ? r : c;
-      C slope = 1;
-      const C score = plain ? pairs.Plain(products[n][i])
-                            : pairs.Score(products[n][i], t, j, &slope);
-      C weight = 0, delta = 0;
-      if (score != kNoScore<C>) {
-        weight = std::exp(score - inputs.lse[t]);
-        delta = inputs.deltas[t];
-      }
-      C d = d_weights[n][i];
-      products[n][i] = weight;
-      if (pairs.has_dropout()) {
-        // Queries have keys j and j + 1 side by side.
-        if (kRowsAreKeys || i % 2 == 0) word = pairs.DropoutWord(t, j);
-        d = pairs.Drop(word, j, d);
-        products[n][i] = pairs.Drop(word, j, weight);
-      }
-      d = weight * (d - delta);
-      if (to_products) d *= slope;
-      d_weights[n][i] = weight == 0 ? C(0) : d;
+    for (int n = 0; n < N; ++n) {
+      DifferentiateFragment<kRowsAreKeys, true>(pairs, inputs, row,
+                                                column + 8 * n, to_products,
+                                                products[n], d_weights[n]);
     }
+    return;
+  }
+#pragma unroll 1
+  for (int n = 0; n < N; ++n) {
+    DifferentiateFragment<kRowsAreKeys, false>(pairs, inputs, row,
+                                               column + 8 * n, to_products,
+                                               products[0], d_weights[0]);
+    Rotate(products);
+    Rotate(d_weights);
   }
 }
 
 // kWidth columns of the gradients to kRows keys and to their values.
 template <typename T, int kWidth, typename C = Accumulator<T>>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     ToKeys(const __grid_constant__ AttentionGradArgs<T> args,
            const __grid_constant__ Options options,
            const __grid_constant__ Grid grid, const C* deltas) {
   __shared__ GradBuffers<T> buffers;
+  __shared__ Pairs<T> pairs;
   GradSteps<T> steps(&buffers);
   const int64_t group = args.heads / args.key_heads;
   const int depth = static_cast<int>(args.depth);
@@ -130,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
     Clear(d_values);
     for (int64_t head = place.head * group; head < (place.head + 1) * group;
          ++head) {
-      const Pairs<T> pairs(args, options.threshold, example, head);
+      pairs.Set(args, options.threshold, example, head);
       const Inputs<T> inputs(args, options, example, head, deltas);
       const Phase<T> phases[] = {DotPhase(inputs.keys, inputs.queries),
                                  DotPhase(inputs.values, inputs.d_outputs),
@@ -164,11 +183,12 @@ __global__ void __launch_bounds__(kThreads)
 
 // kWidth columns of the gradients to kRows queries.
 template <typename T, int kWidth, typename C = Accumulator<T>>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     ToQueries(const __grid_constant__ AttentionGradArgs<T> args,
               const __grid_constant__ Options options,
               const __grid_constant__ Grid grid, const C* deltas) {
   __shared__ GradBuffers<T> buffers;
+  __shared__ Pairs<T> pairs;
   GradSteps<T> steps(&buffers);
   const int depth = static_cast<int>(args.depth);
   for (int64_t block = blockIdx.x; block < grid.blocks; block += gridDim.x) {
@@ -178,7 +198,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t rows =
         args.query_splits != nullptr ? example.queries : args.queries;
     if (first >= rows) continue;
-    const Pairs<T> pairs(args, options.threshold, example, place.head);
+    pairs.Set(args, options.threshold, example, place.head);
     const Inputs<T> inputs(args, options, example, place.head, deltas);
     const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
                                DotPhase(inputs.d_outputs, inputs.values),
@@ -295,6 +315,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ GradBuffers<T> buffers;
   __shared__ C shared[kThreads / 32 * kColumns<T>];
   static_assert(kThreads / 32 * kColumns<T> >= kRows);
+  __shared__ Pairs<T> pairs;
   GradSteps<T> steps(&buffers);
   const AttentionStrides& strides = args.bias_strides;
   const int64_t count = tiles.count();
@@ -315,7 +336,7 @@ __global__ void __launch_bounds__(kThreads)
       const Range queries =
           AddedTo(strides.query, own_query, kRows, example.queries);
       for (int head = heads.begin; head < heads.end; ++head) {
-        const Pairs<T> pairs(args, options.threshold, example, head);
+        pairs.Set(args, options.threshold, example, head);
         const Inputs<T> inputs(args, options, example, head, deltas);
         const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
                                    DotPhase(inputs.d_outputs, inputs.values)};
@@ -396,15 +417,15 @@ Error EnqueueToOperands(const Gpu& gpu, const AttentionGradArgs<T>& args,
   const int64_t wider =
       args.depth > args.value_depth ? args.depth : args.value_depth;
   const Error error = WithWidth<T>(wider, [&](auto width) {
-    const Grid grid =
-        GridOf(args.batch, args.key_heads, args.keys, PartsOf(wider, width));
+    const Grid grid = GridOf(args.batch, args.key_heads, args.keys,
+                             PartsOf(wider, width), false);
     return Launch(gpu, GridSize(grid.blocks), kThreads, ToKeys<T, width>, args,
                   options, grid, deltas);
   });
   if (error != nullptr) return error;
   return WithWidth<T>(args.depth, [&](auto width) {
     const Grid grid = GridOf(args.batch, args.heads, args.queries,
-                             PartsOf(args.depth, width));
+                             PartsOf(args.depth, width), true);
     return Launch(gpu, GridSize(grid.blocks), kThreads, ToQueries<T, width>,
                   args, options, grid, deltas);
   });

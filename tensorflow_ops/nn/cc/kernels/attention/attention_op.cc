@@ -120,9 +120,9 @@ class AttentionOpBase : public OpKernel {
       args->batch = query_splits.dim_size(0) - 1;
       args->query_rows = query.dim_size(0);
       args->key_rows = key.dim_size(0);
-      const auto longest = input("longest").flat<int64_t>();
-      args->queries = longest(0);
-      args->keys = longest(1);
+      const int64_t* const longest = Data<int64_t>(input("longest"));
+      args->queries = longest[0];
+      args->keys = longest[1];
       // A GPU's kernels clamp splits and lengths, which are not on the host.
       if (std::is_same_v<Device, Cpu>) {
         TF_RETURN_IF_ERROR(CheckSplits("query_splits", query_splits,
