@@ -133,7 +133,9 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         x = [np.where(_QUERY_MASK, 3, 0), np.where(_VALUE_MASK, np.arange(2, 9), 0)]
         y = _normal(_BATCH, _QUERIES, _FEATURES)
         results, weights = [], []
-        for layer in _layers(name):
+        layers = _layers(name)
+        output_bias = layers[0].get_weights()[-1]
+        for layer in layers:
             query, value = keras.Input([_QUERIES], dtype="int32"), keras.Input([_KEYS], dtype="int32")
             embedding = keras.layers.Embedding(9, _FEATURES, mask_zero=True)
             model = keras.Model([query, value], layer(embedding(query), embedding(value)))
@@ -145,9 +147,22 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         actual, expected = results
         self.assertAllEqual(actual._keras_mask, _QUERY_MASK)
         self.assertAllClose(actual[_QUERY_MASK], expected[_QUERY_MASK], 1e-5, 1e-5)
-        # The attention of a padded query is 0, which leaves the bias of the output.
-        self.assertAllEqual(actual[~_QUERY_MASK], actual[~_QUERY_MASK][:1] + tf.zeros([2, 1]))
+        self.assertAllClose(actual[~_QUERY_MASK], np.tile(output_bias, [2, 1]))  # attention is 0
         self._assert_equal(*weights)
+
+    @_EACH_LAYER
+    def test_neither_masks_nor_keys_are_expanded(self, name):
+        layer, _ = _layers(name)
+
+        @tf.function
+        def call(query, value):
+            return layer(query, value, value_mask=_VALUE_MASK, use_causal_mask=True)
+
+        graph = call.get_concrete_function(_QUERY, _VALUE).graph
+        (op,) = [op for op in graph.get_operations() if op.type == "TensorflowOps>Attention"]
+        shapes = [x.shape for x in op.inputs]
+        self.assertEqual(shapes[1], [_BATCH, _KEYS, 2 if name == "GroupQueryAttention" else 4, 3])
+        self.assertEqual(shapes[3], [_BATCH, 1, 1, _KEYS])
 
     @_EACH_LAYER
     def test_padding_may_be_nan(self, name):
