@@ -124,8 +124,9 @@ def reader(array):
 
 
 def num_bytes(*tensors):
-    """Returns the bytes of a structure of tensors or arrays."""
-    return sum(tf.as_dtype(t.dtype).size * int(np.prod(t.shape)) for t in tf.nest.flatten(tensors))
+    """Returns the bytes of a structure of tensors, of TensorFlow or torch, or arrays."""
+    tensors = tf.nest.flatten(tensors)
+    return sum(t.nbytes if hasattr(t, "nbytes") else t.dtype.size * int(np.prod(t.shape)) for t in tensors)
 
 
 def normal(*shape, seed=0, scale=1.0):
@@ -156,9 +157,17 @@ def in_graph(function, inputs, to=(), upstream=None, only_gradients=False, **opt
     return lambda: compiled(*inputs)
 
 
+def to_torch(torch, array):
+    """Returns an array, or a tensor of TensorFlow, as one of torch's."""
+    array = np.array(array)
+    if array.dtype == tf.bfloat16.as_numpy_dtype:  # torch does not know this type of NumPy's
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
 def in_torch(torch, function, inputs, to=(), upstream=None, only_gradients=False):
     """Returns the same for a function of torch's tensors."""
-    tensors = [torch.from_numpy(np.array(x)).requires_grad_(i in to) for i, x in enumerate(inputs)]
+    tensors = [to_torch(torch, x).requires_grad_(i in to) for i, x in enumerate(inputs)]
     variables = [tensors[i] for i in to]
     known = function(*tensors) if only_gradients else None
 

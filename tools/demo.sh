@@ -4,7 +4,7 @@
 # examples/pool_photo.py, which writes demo.png to the repository's root.
 #
 # Usage: tools/demo.sh [detection | image_classifier | seq2seq | spatial_transformer |
-#                       optical_flow | tagger | digit_lines | basics]
+#                       optical_flow | tagger | digit_lines | language_model | basics]
 #
 # With a name, runs the programs of that folder of examples/ instead, which train for a
 # minute or two and write to build/NAME, and then the folder's tests.
@@ -23,6 +23,7 @@ declare -A writes=(
   [optical_flow]=flow.png
   [tagger]=seasons.png
   [digit_lines]='digit_lines.png reader/saved_model.pb'
+  [language_model]=lengths.png
   [basics]=""
 )
 declare -A arguments=([spatial_transformer]=--at_least=0.95 [optical_flow]=--at_most=2)

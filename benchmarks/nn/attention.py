@@ -1,0 +1,143 @@
+"""Attention, compared with Keras's composition, also compiled by XLA, and with PyTorch.
+
+Passes are "inference" and "with gradients" to query, key and value. Keras repeats the keys of
+grouped heads and reads a mask for windows, as its layers do. PyTorch's tensors are
+[B, N, T, D], which it prefers.
+"""
+
+import keras
+import numpy as np
+import peers
+import tensorflow as tf
+from harness import PAUSE, Case, in_graph, in_torch, normal, table
+
+import tensorflow_ops as tfo
+
+WINDOW = 256
+OPTIONS = {"full": {}, "causal": {"causal": True}, f"window {WINDOW}": {"causal": True, "window": WINDOW}}
+PASSES = {"inference": (), "with gradients": (0, 1, 2)}
+SIZES = (
+    (8, 16, 8, 64),
+    (4, 128, 8, 64),
+    (1, 512, 8, 64),
+    (1, 2048, 8, 64),
+    (1, 2048, 4, 128),
+    (1, 8192, 1, 64),
+    (1, 16384, 1, 64),
+)
+# The bytes of scores, and of tensors of their size, that peers may hold: 5 with gradients, 2 without.
+SCORES_LIMIT = 16e9
+
+
+def floor(shape, pairs, dtype, to):
+    """Returns a call of one square matrix product with the multiply-adds of 2 products of attention, or 7.
+
+    With gradients there are 7, since the scores are computed again.
+    """
+    batch, length, heads, depth = shape
+    keys = np.full(length, length) if pairs == "full" else np.arange(1, length + 1)  # of each query
+    attended = np.minimum(keys, OPTIONS[pairs].get("window", length)).sum()
+    multiply_adds = (7 if to else 2) * batch * heads * depth * attended
+    size = round(multiply_adds ** (1 / 3))
+    return in_graph(tf.matmul, [tf.cast(normal(size, size, seed=seed), dtype) for seed in (3, 4)])
+
+
+def in_keras(pairs, groups, inputs, to, **options):
+    """Returns a call of Keras's composition."""
+    # A constant of the graph, so that no call computes it.
+    place = tf.range(inputs[0].shape[1])
+    distance = place[:, tf.newaxis] - place
+    mask = (distance >= 0) & (distance < WINDOW) if pairs.startswith("window") else None
+
+    def attend(query, key, value):
+        if groups > 1:
+            key, value = (tf.repeat(x, groups, 2) for x in (key, value))
+        return keras.ops.dot_product_attention(query, key, value, mask=mask, is_causal=pairs == "causal")
+
+    return in_graph(attend, inputs, to, **options)
+
+
+def in_pytorch(torch, pairs, groups, inputs, to):
+    """Returns a call of scaled_dot_product_attention."""
+    ones = torch.ones(2 * [inputs[0].shape[1]], dtype=torch.bool)
+    mask = ones.tril().triu(1 - WINDOW) if pairs.startswith("window") else None
+
+    def attend(query, key, value):
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=pairs == "causal", enable_gqa=groups > 1
+        )
+
+    return in_torch(torch, attend, [tf.transpose(x, [0, 2, 1, 3]) for x in inputs], to)
+
+
+def from_torch(result):
+    """Returns tensors [B, N, T, D] of PyTorch as float32 arrays [B, T, N, D]."""
+    return tf.nest.map_structure(lambda x: x.detach().float().transpose(1, 2).numpy(), result)
+
+
+def case_of(where, shape, pairs, dtype, which, groups=1):
+    """Returns a case of as many query heads for each key head as `groups`."""
+    batch, length, heads, depth = shape
+    to = PASSES[which]
+    key_shape = batch, length, heads // groups, depth
+    inputs = [tf.cast(normal(*s, seed=i), dtype) for i, s in enumerate((shape, key_shape, key_shape))]
+    rivals = {}
+    if (5 if to else 2) * 4 * batch * heads * length**2 <= SCORES_LIMIT:
+        rivals["Keras"] = in_keras(pairs, groups, inputs, to)
+        if dtype == "float32":
+            rivals["XLA"] = in_keras(pairs, groups, inputs, to, jit_compile=True)
+    if torch := peers.torch():
+        rivals["PyTorch"] = in_pytorch(torch, pairs, groups, inputs, to)
+    return Case(
+        where | {"dtype": dtype, "pairs": pairs, "pass": which},
+        in_graph(lambda q, k, v: tfo.nn.attention(q, k, v, **OPTIONS[pairs]), inputs, to),
+        rivals,
+        inputs,
+        floor=(floor(shape, pairs, dtype, to),),
+        off=[name for name in rivals if name != "XLA"],
+        arrays={"PyTorch": from_torch},
+    )
+
+
+def cases_of(sizes, all_pairs=OPTIONS, dtypes=("float32", "bfloat16"), groups=1):
+    """Yields the cases of sizes."""
+    for shape in sizes:
+        where = {"[B, T, N, D]": list(shape)} | ({"key heads": shape[2] // groups} if groups > 1 else {})
+        for pairs in all_pairs:
+            for dtype in dtypes:
+                for which in PASSES:
+                    yield case_of(where, shape, pairs, dtype, which, groups)
+
+
+@table(pause=PAUSE)
+def sizes():
+    """The floor is a matrix product with as many multiply-adds: 2 products without gradients, 7 with."""
+    yield from cases_of(SIZES, ("full", "causal"))
+
+
+@table(pause=PAUSE)
+def window():
+    """Each query attends to itself and the 255 keys before it; the floor multiplies no others."""
+    yield from cases_of(((1, 2048, 8, 64), (1, 8192, 1, 64)), (f"window {WINDOW}",))
+
+
+@table(pause=PAUSE)
+def grouped():
+    """Several query heads share a key head."""
+    yield from cases_of(((1, 2048, 8, 64), (1, 2048, 4, 128)), ("full", "causal"), groups=4)
+
+
+@table(pause=PAUSE, axis="T")
+def lengths():
+    """One head of 64 over its length."""
+    for length in (16, 64, 256, 1024, 4096, 16384):
+        for pairs in OPTIONS:
+            for which in PASSES:
+                yield case_of({"T": length}, (1, length, 1, 64), pairs, "float32", which)
+
+
+@table(speed=False, memory=("ours", "Keras", "XLA", "PyTorch"))
+def memory():
+    """A step of training of 8 heads."""
+    for length in (2048, 8192):
+        yield case_of({"[B, T, N, D]": [1, length, 8, 64]}, (1, length, 8, 64), "causal", "float32", "with gradients")

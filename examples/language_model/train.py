@@ -1,0 +1,115 @@
+"""Trains a language model with fused attention and with Keras's, and measures both over the length of the text.
+
+    python examples/language_model/train.py
+
+Exits with status 1 if losses differ, or if the model predicts held-out text too badly. Takes
+a minute on two cores. `--longest=32768` shows where memory does not suffice for Keras's.
+"""
+
+import lzma
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
+
+import data
+import keras
+import model
+import numpy as np
+import picture
+import tensorflow as tf
+from absl import app, flags
+
+import tensorflow_ops as tfo
+
+CONTEXT, BATCH_SIZE, PER_EPOCH = 512, 4, 10
+SHORTEST = 512
+
+FLAGS = flags.FLAGS
+flags.DEFINE_integer("epochs", 15, f"epochs of {PER_EPOCH} steps with fused attention", lower_bound=3)
+flags.DEFINE_integer("compared", 3, "epochs with both", lower_bound=1)
+flags.DEFINE_integer("longest", 2048, "the longest text whose training step is measured", lower_bound=SHORTEST)
+flags.DEFINE_integer("seed", 0, "seed of the weights and batches", lower_bound=0)
+flags.DEFINE_float("at_most", 2.8, "the most bits for a byte of held-out text")
+flags.DEFINE_string("output", "build/language_model", "the folder for the picture")
+
+
+def train(attention: str, text: np.ndarray, epochs: int) -> tuple[keras.Model, list[float]]:
+    """Returns a model, and its losses by epoch. The seed alone decides weights and batches."""
+    keras.utils.set_random_seed(FLAGS.seed)  # for Python, NumPy and TensorFlow
+    network = model.build(attention, FLAGS.epochs * PER_EPOCH)
+    batches = data.batches(text, CONTEXT, BATCH_SIZE, FLAGS.seed)
+    losses = network.fit(batches, epochs=epochs, steps_per_epoch=PER_EPOCH, verbose=0).history["loss"]
+    return network, losses
+
+
+def compressed_bits(text: data.Text) -> float:
+    """Returns the bits that LZMA, which has seen the training text, needs for a byte of the held-out text."""
+    before, both = (len(lzma.compress(part.tobytes())) for part in (text.training, np.concatenate(text)))
+    return 8 * (both - before) / len(text.held_out)
+
+
+def measure(attention: str, lengths: list[int]) -> dict[int, tuple[float, int]]:
+    """Runs measure.py in a new process; returns seconds and bytes by length, up to the longest that fits."""
+    isolation = ["-E", "-s"] if sys.flags.ignore_environment else []
+    program = pathlib.Path(__file__).with_name("measure.py")
+    command = [sys.executable, *isolation, program, attention, *map(str, lengths)]
+    # Without memory, TensorFlow may abort: there is a line for each length before.
+    printed = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True).stdout
+    rows = [line.split() for line in printed.splitlines()]
+    return {int(length): (float(seconds), int(size)) for length, seconds, size in rows}
+
+
+def main(argv: list[str]) -> None:
+    """Runs the example."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments: {argv[1:]}")
+    output = pathlib.Path(FLAGS.output).resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    tf.config.experimental.enable_op_determinism()
+
+    print(f"tensorflow_ops {tfo.__version__} from {pathlib.Path(tfo.__file__).parent}")
+    text = data.load()
+    networks, losses = {}, {}
+    for attention, epochs in (("composed", FLAGS.compared), ("fused", FLAGS.epochs)):
+        start = time.monotonic()
+        networks[attention], losses[attention] = train(attention, text.training, epochs)
+        seconds = time.monotonic() - start
+        print(f"{attention:10} {' '.join(f'{loss:.6f}' for loss in losses[attention][: FLAGS.compared])}  ", end="")
+        print(f"{losses[attention][-1]:.3f} after {epochs * PER_EPOCH} steps, {seconds:.0f} s", flush=True)
+
+    networks["composed"].set_weights(networks["fused"].get_weights())
+    held_out = data.in_order(text.held_out, CONTEXT, BATCH_SIZE)
+    print(f"\nbits for a byte of held-out text\n{'LZMA':10} {compressed_bits(text):.3f}")
+    bits = {}
+    for attention, network in networks.items():
+        bits[attention] = network.evaluate(held_out, verbose=0) / np.log(2)
+        print(f"{attention:10} {bits[attention]:.6f}", flush=True)
+    written = model.write(networks["fused"], b"The statement ", 200, temperature=0.5, seed=FLAGS.seed)
+    print(f"\n{written.decode(errors='replace')}")
+
+    lengths = [2**n for n in range(SHORTEST.bit_length() - 1, FLAGS.longest.bit_length())]
+    measured = {attention: measure(attention, lengths) for attention in model.ATTENTIONS}
+    print(f"\n{'a training step':20}" + "".join(f"{attention + ', s':>14}{'GB':>8}" for attention in measured))
+    for length in lengths:
+        columns = (points.get(length) for points in measured.values())
+        cells = (f"{c[0]:14.2f}{c[1] / 1e9:8.3f}" if c else f"{'out of memory':>22}" for c in columns)
+        print(f"{f'{length} bytes':20}" + "".join(cells))
+    picture.draw(measured, lengths).savefig(output / "lengths.png", dpi=80)
+    print(f"\n{output / 'lengths.png'}")
+
+    if len(measured["fused"]) < len(lengths):
+        raise SystemExit("NOT MEASURED: a training step with fused attention failed")
+    if not np.allclose(losses["composed"], losses["fused"][: FLAGS.compared], rtol=1e-4):
+        raise SystemExit("NOT THE SAME: the losses of fused and composed attention differ")
+    if not abs(bits["fused"] - bits["composed"]) < 1e-4:
+        raise SystemExit("NOT THE SAME: fused and composed attention predict differently with the same weights")
+    if not bits["fused"] <= FLAGS.at_most:
+        raise SystemExit(f"NOT LEARNT: {bits['fused']:.3f} bits, expected {FLAGS.at_most}")
+
+
+if __name__ == "__main__":
+    app.run(main)
