@@ -59,12 +59,12 @@ def takes_keras_tensors(function: _Function) -> _Function:
 
 
 def marked(function: _Function) -> _Function:
-    """Marks a function that AutoGraph calls as it is; a decorator. `not_converted` is for functions of ops."""
+    """Marks a function that AutoGraph calls as it is; a decorator. `op_function` is for functions of ops."""
     vars(function).update(_MARK)
     return function
 
 
-def not_converted(function: _Function) -> _Function:
+def op_function(function: _Function) -> _Function:
     """Marks a function that AutoGraph calls as it is, and that takes KerasTensors; a decorator.
 
     For functions that need no conversion, being written without Python control flow on

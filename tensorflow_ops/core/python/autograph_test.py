@@ -58,7 +58,7 @@ class AutographTest(tf.test.TestCase):
     def test_marked_function_is_not_converted(self):
         self.assertAllEqual(tf.function(lambda x: _absolute(x))(tf.constant(-3.0)), 3.0)
 
-        @autograph.not_converted
+        @autograph.op_function
         def marked(x):
             return 1.0 if x > 0 else 2.0
 

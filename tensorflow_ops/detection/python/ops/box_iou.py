@@ -56,7 +56,7 @@ def _broadcast(boxes1, boxes2):
     return results
 
 
-@autograph.not_converted
+@autograph.op_function
 def box_iou(
     boxes1: TensorLike,
     boxes2: TensorLike,
@@ -112,7 +112,7 @@ def box_iou(
     return ops.tensorflow_ops_box_iou(boxes1, boxes2, mode=mode, box_format=box_format, name=name)
 
 
-@autograph.not_converted
+@autograph.op_function
 @ragged.on_flat_values("boxes1", "boxes2")
 def box_iou_loss(
     boxes1: TensorLike,

@@ -126,7 +126,7 @@ def _nms_of_images(boxes, scores, iou_threshold, score_threshold, max_outputs, b
     return tf.RaggedTensor.from_tensor(indices, counts)
 
 
-@autograph.not_converted
+@autograph.op_function
 def nms(
     boxes: TensorLike,
     scores: TensorLike,
@@ -198,7 +198,7 @@ def nms(
     )
 
 
-@autograph.not_converted
+@autograph.op_function
 def batched_nms(
     boxes: TensorLike,
     scores: TensorLike,
@@ -291,7 +291,7 @@ def _gather_rows(rows, count, indices, is_box):
     return tf.raw_ops.SelectV2(condition=is_box, t=gathered, e=tf.constant(0, gathered.dtype))
 
 
-@autograph.not_converted
+@autograph.op_function
 def multiclass_nms(
     boxes: TensorLike,
     scores: TensorLike,
@@ -376,7 +376,7 @@ def multiclass_nms(
         return Detections(found_boxes, found_scores, class_ids, indices, counts)
 
 
-@autograph.not_converted
+@autograph.op_function
 def soft_nms(
     boxes: TensorLike,
     scores: TensorLike,

@@ -11,7 +11,7 @@ from tensorflow_ops.detection.python.ops.box_formats import BoxFormat
 from tensorflow_ops.detection.python.ops.roi_arguments import ChannelOrder, OutputSize
 
 
-@autograph.not_converted
+@autograph.op_function
 def ps_roi_pool(
     features: TensorLike,
     boxes: TensorLike,
@@ -97,7 +97,7 @@ def ps_roi_pool(
     )
 
 
-@autograph.not_converted
+@autograph.op_function
 def ps_roi_align(
     features: TensorLike,
     boxes: TensorLike,

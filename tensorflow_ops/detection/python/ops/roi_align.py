@@ -13,7 +13,7 @@ from tensorflow_ops.detection.python.ops.box_formats import BoxFormat
 from tensorflow_ops.detection.python.ops.roi_arguments import BinValue, OutputSize
 
 
-@autograph.not_converted
+@autograph.op_function
 def roi_align(
     features: TensorLike,
     boxes: TensorLike,
@@ -112,7 +112,7 @@ def roi_align(
     )
 
 
-@autograph.not_converted
+@autograph.op_function
 def multiscale_roi_align(
     features: Sequence[TensorLike],
     boxes: TensorLike,

@@ -20,7 +20,7 @@ class RoIPoolWithArgmax(NamedTuple):
     argmax: tf.Tensor
 
 
-@autograph.not_converted
+@autograph.op_function
 def roi_pool_with_argmax(
     features: TensorLike,
     boxes: TensorLike,
@@ -73,7 +73,7 @@ def roi_pool_with_argmax(
     return RoIPoolWithArgmax(output, argmax)
 
 
-@autograph.not_converted
+@autograph.op_function
 def roi_pool(
     features: TensorLike,
     boxes: TensorLike,

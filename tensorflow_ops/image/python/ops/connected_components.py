@@ -22,7 +22,7 @@ class ConnectedComponents(NamedTuple):
     counts: tf.Tensor  # int32 [], [N] or [N, C]: the number of components of each plane
 
 
-@autograph.not_converted
+@autograph.op_function
 def connected_components(
     images: TensorLike, *, connectivity: Connectivity = 4, name: str | None = None
 ) -> ConnectedComponents:

@@ -24,7 +24,7 @@ def check_options(data_format, **options):
     return checked
 
 
-@autograph.not_converted
+@autograph.op_function
 def correlation_cost(
     features_a: TensorLike,
     features_b: TensorLike,

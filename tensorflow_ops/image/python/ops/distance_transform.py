@@ -13,7 +13,7 @@ tf.no_gradient("TensorflowOps>EuclideanDistanceTransform")
 _MIN_SPACING, _MAX_SPACING = 1e-38, 1e38
 
 
-@autograph.not_converted
+@autograph.op_function
 def euclidean_distance_transform(
     images: TensorLike, *, spacing: TensorLike = (1.0, 1.0), dtype: DTypeLike = tf.float32, name: str | None = None
 ) -> tf.Tensor:

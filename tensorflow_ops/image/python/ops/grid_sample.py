@@ -32,7 +32,7 @@ def _sample_in_one_image(features, grid, options, name):
     return samples
 
 
-@autograph.not_converted
+@autograph.op_function
 def grid_sample(
     features: TensorLike,
     grid: TensorLike,
@@ -109,7 +109,7 @@ def grid_sample(
     return axes.from_channels_last(ops.tensorflow_ops_grid_sample(features, grid, name=name, **options), data_format)
 
 
-@autograph.not_converted
+@autograph.op_function
 def dense_image_warp(images: TensorLike, flow: TensorLike, *, name: str | None = None) -> tf.Tensor:
     """Warps images by a flow, subtracted from each pixel's place: TensorFlow Addons' function of this name.
 

@@ -143,7 +143,7 @@ def attention(
     return_log_sum_exp: Literal[True],
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
-@autograph.not_converted
+@autograph.op_function
 def attention(
     query,
     key,

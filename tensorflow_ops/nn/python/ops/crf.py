@@ -38,7 +38,7 @@ def _like(logits, by_frame):
     return tf.RaggedTensor.from_tensor(by_frame, logits.row_lengths())
 
 
-@autograph.not_converted
+@autograph.op_function
 def crf_log_likelihood(
     labels: TensorLike,
     logits: TensorLike,
@@ -97,7 +97,7 @@ def crf_log_likelihood(
     return ops.tensorflow_ops_crf_log_likelihood(labels, logits, transitions, lengths, name=name)
 
 
-@autograph.not_converted
+@autograph.op_function
 def crf_decode(
     logits: TensorLike, transitions: TensorLike, *, lengths: TensorLike | None = None, name: str | None = None
 ) -> CrfDecode:
@@ -137,7 +137,7 @@ def crf_decode(
     return CrfDecode(_like(logits, labels), scores)
 
 
-@autograph.not_converted
+@autograph.op_function
 def crf_marginals(
     logits: TensorLike, transitions: TensorLike, *, lengths: TensorLike | None = None, name: str | None = None
 ) -> tf.Tensor:

@@ -34,7 +34,7 @@ def softmax_cross_entropy(
     return_log_sum_exp: Literal[True],
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
-@autograph.not_converted
+@autograph.op_function
 @ragged.on_flat_values("labels", "logits")
 def softmax_cross_entropy(
     labels: TensorLike,
@@ -162,7 +162,7 @@ def sparse_softmax_cross_entropy(
     return_log_sum_exp: Literal[True],
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
-@autograph.not_converted
+@autograph.op_function
 @ragged.on_flat_values("labels", "logits")
 def sparse_softmax_cross_entropy(
     labels: TensorLike,
@@ -243,7 +243,7 @@ def sparse_softmax_cross_entropy(
         return _with_log_sum_exp(loss, logits, result) if return_log_sum_exp else loss
 
 
-@autograph.not_converted
+@autograph.op_function
 @ragged.on_flat_values("labels", "logits")
 def label_log_prob(labels: TensorLike, logits: TensorLike, *, name: str | None = None) -> tf.Tensor:
     """Log-probability of each row's label, x[label] - log sum e^x.

@@ -43,7 +43,7 @@ def _tensor(name, value, dtype, shape):
     return tensor
 
 
-@autograph.not_converted
+@autograph.op_function
 def deform_conv2d(
     features: TensorLike,
     offsets: TensorLike,

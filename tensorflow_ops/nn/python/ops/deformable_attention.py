@@ -20,7 +20,7 @@ def _num_points(num_points):
     return tuple(arguments.static_int("num_points", n, 0) for n in numbers)
 
 
-@autograph.not_converted
+@autograph.op_function
 def multiscale_deformable_attention(
     values: TensorLike,
     spatial_shapes: TensorLike,

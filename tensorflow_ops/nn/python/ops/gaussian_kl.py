@@ -12,7 +12,7 @@ from tensorflow_ops.core.python.type_aliases import TensorLike
 _NAMES = ("q's means", "q's log variances", "p's means", "p's log variances")
 
 
-@autograph.not_converted
+@autograph.op_function
 @ragged.on_flat_values("q", "p")
 def gaussian_kl(
     q: Sequence[TensorLike], p: Sequence[TensorLike] | None = None, *, axis: int = -1, name: str | None = None

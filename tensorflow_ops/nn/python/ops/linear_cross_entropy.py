@@ -48,7 +48,7 @@ def linear_cross_entropy(
     return_log_sum_exp: Literal[True],
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
-@autograph.not_converted
+@autograph.op_function
 @ragged.on_flat_values("features", "labels")
 def linear_cross_entropy(
     features: TensorLike,

@@ -8,7 +8,7 @@ from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import sequence_arguments
 
 
-@autograph.not_converted
+@autograph.op_function
 def rnnt_loss(
     labels: TensorLike,
     logits: TensorLike,

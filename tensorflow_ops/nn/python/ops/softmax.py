@@ -8,7 +8,7 @@ from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import nn_arguments
 
 
-@autograph.not_converted
+@autograph.op_function
 @ragged.on_flat_values("logits")
 def softmax(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Probabilities of classes, e^x / sum e^x along an axis.
@@ -41,7 +41,7 @@ def softmax(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> t
     return back(ops.tensorflow_ops_softmax(logits, name=name))
 
 
-@autograph.not_converted
+@autograph.op_function
 @ragged.on_flat_values("logits")
 def log_prob_from_logits(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Log-probabilities of classes, x - log sum e^x along an axis: the log-softmax.
@@ -74,7 +74,7 @@ def log_prob_from_logits(logits: TensorLike, *, axis: int = -1, name: str | None
     return back(ops.tensorflow_ops_softmax(logits, log=True, name=name))
 
 
-@autograph.not_converted
+@autograph.op_function
 @ragged.on_flat_values("logits")
 def softmax_entropy(logits: TensorLike, *, axis: int = -1, name: str | None = None) -> tf.Tensor:
     """Entropy of each row's softmax, -sum p log p, in nats.

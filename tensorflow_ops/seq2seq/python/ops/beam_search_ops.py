@@ -28,7 +28,7 @@ class BeamSearchStep(NamedTuple):
     lengths: tf.Tensor  # int32, with the end token
 
 
-@autograph.not_converted
+@autograph.op_function
 def beam_search_step(
     logits: TensorLike,
     log_probs: TensorLike,
@@ -160,7 +160,7 @@ def step(
     return BeamSearchStep(*result)
 
 
-@autograph.not_converted
+@autograph.op_function
 def gather_tree(
     token_ids: TensorLike, parent_ids: TensorLike, lengths: TensorLike, *, pad_id: IntLike, name: str | None = None
 ) -> tf.Tensor:
@@ -211,7 +211,7 @@ def gather_tree(
     return ops.tensorflow_ops_gather_tree(token_ids, parent_ids, lengths, pad_id, name=name)
 
 
-@autograph.not_converted
+@autograph.op_function
 def batch_gather(params: TensorLike, indices: TensorLike, *, name: str | None = None) -> tf.Tensor:
     """Gathers entries of each example: params[b, indices[b, i]] for each b and i.
 

@@ -43,7 +43,7 @@ def _inputs(logits, logit_lengths, blank_index, pad_id):
     return logits, lengths, attrs, seq2seq_arguments.pad_id_or_default(pad_id, ())
 
 
-@autograph.not_converted
+@autograph.op_function
 def ctc_greedy_decode(
     logits: TensorLike,
     logit_lengths: TensorLike | None = None,

@@ -17,7 +17,7 @@ class ZeroOutWithIndex(NamedTuple):
     index: tf.Tensor
 
 
-@autograph.not_converted
+@autograph.op_function
 def zero_out(x: TensorLike, name: str | None = None) -> tf.Tensor:
     """Keeps the first element of a tensor and zeros the rest.
 
@@ -39,7 +39,7 @@ def zero_out(x: TensorLike, name: str | None = None) -> tf.Tensor:
     return ops.tensorflow_ops_zero_out(x=arguments.dense_tensor("x", x), name=name)
 
 
-@autograph.not_converted
+@autograph.op_function
 def zero_out_with_index(x: TensorLike, *, preserve_index: int = 0, name: str | None = None) -> ZeroOutWithIndex:
     """Keeps one element of a tensor, zeros the rest, and returns the element's index.
 
