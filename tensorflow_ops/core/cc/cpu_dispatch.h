@@ -58,8 +58,8 @@
 
 namespace tfo {
 
-// kAvx512Bf16 runs the loops of kAvx512; some of them have other ones for
-// processors with products of bfloat16.
+// kAvx512Bf16 runs the loops of kAvx512, a few of them in a variant that
+// multiplies bfloat16.
 enum class CpuLevel { kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
 
 // The levels of this build, narrowest first. OpKernels are compiled once for

@@ -10,7 +10,7 @@
 // Elements E of tiles and panels are numbers of the type of computation, or
 // pairs of bfloat16 that are neighbors along the depth: their products are
 // exact, and subnormal numbers may count as 0. The last pair of an odd depth
-// has a 0. Pairs need HasBFloat16Products() at the level avx512.
+// has a 0. At the level avx512, pairs need HasBFloat16Products().
 #ifndef TENSORFLOW_OPS_CORE_CC_GEMM_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_GEMM_SIMD_H_
 

@@ -63,8 +63,7 @@ absl::Status ReadBroadcast(InferenceContext* c, int input, const char* name,
   ShapeHandle shape;
   TF_RETURN_IF_ERROR(Expect(text, c->WithRank(c->input(input), 4, &shape)));
   int i = 0;
-  // T and S are names of any size if the operands are ragged: their longest
-  // example is data, which the kernel looks at.
+  // Ragged: T and S are unknown here; the kernel compares them with `longest`.
   for (const char* dim : {"B", "heads", "T", "S"}) {
     const DimensionHandle found = c->Dim(shape, i++);
     DimensionHandle size = (*dims)[dim];
@@ -128,7 +127,7 @@ absl::Status ReadOperands(InferenceContext* c, NamedDims* dims) {
                    ", expected a multiple of those of key"));
 }
 
-// Reads or writes the shapes of the output and of log_sum_exp.
+// The dims of the output and of log_sum_exp, for NamedDims.
 const char* OutputDims(InferenceContext* c) {
   return Has(c, "is_ragged") ? "[queries, heads, Dv]" : "[B, T, heads, Dv]";
 }
@@ -171,8 +170,8 @@ absl::Status SetAttentionBiasGradShapes(InferenceContext* c) {
 }  // namespace tfo
 
 // An absent input is of shape [0]. Ragged query, key and value are the flat
-// values of RaggedTensors; `longest` has the lengths of the longest example's
-// query and key, for a GPU's host.
+// values of RaggedTensors; `longest` has the most queries and the most keys of
+// an example, on the host.
 #define TFO_ATTENTION_INPUTS         \
   .Input("query: T")                 \
       .Input("key: T")               \

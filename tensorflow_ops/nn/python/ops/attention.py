@@ -218,7 +218,7 @@ def attention(
       [B, (T), heads]. Scores and sums of 16-bit data are float32.
 
       Without any key the output is 0 and lse is sinks[n] or -inf; only lse has a gradient,
-      to sinks. A pair that is excluded, or whose weight is 0, adds nothing, whatever its
+      to sinks. Queries beyond lengths give the same, and have no gradient. A pair that is excluded, or whose weight is 0, adds nothing, whatever its
       key and value hold. NaN or +inf among a query's scores make its row NaN, and no
       other.
 

@@ -79,10 +79,10 @@ struct AttentionGradArgs : AttentionOperands<T> {
 // The same bits for any number of threads, and from run to run on a GPU. Each
 // returns null or, on a GPU, the error of a launch or of sizes that it does not
 // support; the Gpu overloads only enqueue.
-
-// At the level avx512_bf16 (cpu_dispatch.h), BFloat16 is multiplied as it is:
-// e^(s - high) and the gradients of scores are rounded to it for the products
-// that follow, once, to the nearest; sums of weights are not.
+//
+// At the level avx512_bf16 (cpu_dispatch.h), BFloat16 is multiplied without
+// widening: weights and the gradients of scores are rounded to it, once, to the
+// nearest, for the products that follow; sums of weights are not.
 
 // Writes all of `output` and `log_sum_exp`. With i the position of query t, the
 // score of key j is
@@ -104,9 +104,10 @@ Error Attention(const Cpu& cpu, const AttentionArgs<T>& args);
 template <typename T>
 Error Attention(const Gpu& gpu, const AttentionArgs<T>& args);
 
-// Writes the gradients along d_output and, unless it is null, d_log_sum_exp. A
-// pair of weight 0 passes none. A GPU rounds the gradients to scores to T, too,
-// and needs scratch of AttentionGradScratchBytes<T>; `sums`: of log_sum_exp.
+// Writes the gradients along d_output and, unless it is null, d_log_sum_exp;
+// those of queries beyond lengths are ignored. A pair of weight 0 passes none.
+// A GPU rounds the gradients to scores to T, too, and needs scratch of
+// AttentionGradScratchBytes<T>; `sums`: of log_sum_exp.
 template <typename T>
 Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args);
 template <typename T>

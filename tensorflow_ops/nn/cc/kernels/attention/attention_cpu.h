@@ -96,8 +96,9 @@ class PanelScores {
       begin_[i] = static_cast<C>(span.begin);
       end_[i] = static_cast<C>(span.end);
     }
-    // All lanes decide when sums are corrected, so none keeps the span of an
-    // earlier panel, which the number of threads chooses.
+    // All lanes decide when sums are corrected: those beyond the panel see no
+    // keys, or results would depend on the panel before, and so on the number
+    // of threads.
     std::fill(begin_ + panel.count, std::end(begin_), C{0});
     std::fill(end_ + panel.count, std::end(end_), C{0});
     options_.begin = begin_;
@@ -139,8 +140,7 @@ class PanelScores {
   const AttentionOperands<T>& args_;
   const int64_t columns_;
   const Buffer<C> added_;
-  // Lanes beyond the panel: 0.
-  C begin_[kMaxPanelColumns] = {}, end_[kMaxPanelColumns] = {};
+  C begin_[kMaxPanelColumns], end_[kMaxPanelColumns];
   ScoreOptions<C> options_;
 };
 

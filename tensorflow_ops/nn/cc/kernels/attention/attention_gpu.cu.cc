@@ -32,7 +32,9 @@ __device__ void WeighScores(C (&scores)[N][4], RowState<C>* state,
       now = std::fmax(now, __shfl_xor_sync(kAllLanes, now, lanes));
     }
     const C shift = now == kNoScore<C> ? C(0) : now;
-    corrections[m] = std::exp(state->high[m] - shift);
+    // Equal ones may be infinite.
+    corrections[m] =
+        state->high[m] == now ? C(1) : std::exp(state->high[m] - shift);
     state->high[m] = now;
     C sum = 0;
 #pragma unroll

@@ -58,8 +58,8 @@ inline constexpr int kMinBlocks = sizeof(T) < 8 && kWidth <= 64 ? 3 : 2;
 // columns.
 struct Grid {
   int64_t heads, tiles, parts, blocks;
-  bool
-      last_tile_first;  // for those with the most pairs to come first if causal
+  // The last tiles have the most pairs if causal.
+  bool last_tile_first;
 };
 struct Place {
   int64_t batch, head;
@@ -101,12 +101,14 @@ class Pairs {
     __syncthreads();
   }
 
-  // The keys that any of `count` queries from t on sees; the queries that see
-  // any of `count` keys from j on.
+  // The keys that any of `count` queries from t on sees, from an even key on
+  // (two keys share a word of the dropout); the queries that see any of `count`
+  // keys from j on.
   __device__ Range KeysOf(int t, int count) const {
     const int last = Min(int64_t{t} + count, queries_) - 1;
-    return last < t ? Range{0, 0}
-                    : Clip(int64_t{t} + low_, int64_t{last} + high_, keys_);
+    if (last < t) return {0, 0};
+    const Range keys = Clip(int64_t{t} + low_, int64_t{last} + high_, keys_);
+    return {keys.begin / 2 * 2, keys.end};
   }
   __device__ Range QueriesOf(int j, int count) const {
     const int last = Min(int64_t{j} + count, keys_) - 1;
@@ -404,7 +406,7 @@ __device__ void AddEightWeighted(const C (&weights)[4], const T* lines,
 
 // sums[0 to kChunk / 8) += weights * lines, of which a chunk lies in shared
 // memory. A weight of 0 adds nothing, whatever its line holds. all_finite:
-// whether the lines are; of no matter without tensor cores.
+// whether the lines are; not read without tensor cores.
 template <typename T, int N, typename C>
 __device__ void AddWeighted(C (&weights)[N][4], const T* lines, bool all_finite,
                             C (*sums)[4]) {
@@ -546,7 +548,7 @@ class Steps {
     Advance();
   }
   // The same for columns of a SumPhase; are they finite? Float and double are
-  // not looked at.
+  // not checked: AddWeighted skips weights of 0 itself.
   __device__ bool NextSummands() {
     copies_.template Wait<0>();
     bool all_finite = true;

@@ -147,6 +147,12 @@ class Backward {
   void PairQueries() const {
     if constexpr (kPairs) {
       const int64_t count = seen_.end - seen_.begin;
+      // The lane beyond an odd number of queries: NaN if the key is not finite.
+      for (int64_t j = seen_.begin; j < seen_.end && tile_.count % 2 != 0;
+           ++j) {
+        weights_.data()[j * kGemmStride + tile_.count] = 0;
+        d_scores_.data()[j * kGemmStride + tile_.count] = 0;
+      }
       for (int64_t i = 0; i < tile_.count; i += columns_) {
         const int64_t from = seen_.begin * kGemmStride + i;
         const int64_t to = seen_.begin * kGemmStride + i / 2;
@@ -292,9 +298,6 @@ class Backward {
       lse_[i] = args_.log_sum_exp[sum + i];
       deltas_[i] = all_deltas_[sum + i];
     }
-    // The other half of a pair: weights of 0.
-    std::fill(lse_ + tile.count, std::end(lse_), static_cast<C>(INFINITY));
-    std::fill(deltas_ + tile.count, std::end(deltas_), C{0});
   }
 
   const AttentionGradArgs<T>& args_;

@@ -92,7 +92,7 @@ __device__ void DifferentiateFragment(const Pairs<T>& pairs,
     }
     weights[i] = weight;
     if (!kPlain && pairs.has_dropout()) {
-      // A word is that of keys j and j + 1, which queries have side by side.
+      // Keys j and j + 1 share a word if j is even, as KeysOf begins.
       if (kRowsAreKeys || i % 2 == 0) word = pairs.DropoutWord(t, j);
       d[i] = pairs.Drop(word, j, d[i]);
       weights[i] = pairs.Drop(word, j, weight);

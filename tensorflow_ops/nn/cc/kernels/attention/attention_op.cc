@@ -14,7 +14,7 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
-// Keys without a number take no memory, but time.
+// Keys of depth 0 take no memory but take time, so their number is bounded.
 constexpr int64_t kMaxEmptyKeys = int64_t{1} << 24;
 
 AttentionStrides StridesOf(const Tensor& tensor) {
@@ -26,8 +26,7 @@ AttentionStrides StridesOf(const Tensor& tensor) {
   return {strides[0], strides[1], strides[2], strides[3]};
 }
 
-// Ok if row splits are those of a RaggedTensor with so many rows, at most
-// `longest` in an example.
+// Ok if splits rise from 0 to `rows`, by at most `longest` each.
 absl::Status CheckSplits(const char* name, const Tensor& splits, int64_t rows,
                          int64_t longest) {
   const auto flat = splits.flat<int64_t>();
@@ -81,7 +80,10 @@ class AttentionOpBase : public OpKernel {
     }
     OP_REQUIRES(
         ctx,
-        spec_.softcap >= 0 && 0 <= spec_.dropout && spec_.dropout < 1 &&
+        spec_.softcap >= 0 &&
+            (spec_.softcap == 0 ||
+             static_cast<Accumulator<T>>(spec_.softcap) > 0) &&
+            0 <= spec_.dropout && spec_.dropout < 1 &&
             has_dropout == (spec_.dropout > 0),
         absl::InvalidArgumentError(absl::StrCat(
             "softcap is ", spec_.softcap, " and dropout ", spec_.dropout,
@@ -123,6 +125,13 @@ class AttentionOpBase : public OpKernel {
       const int64_t* const longest = Data<int64_t>(input("longest"));
       args->queries = longest[0];
       args->keys = longest[1];
+      if (args->queries < 0 || args->queries > args->query_rows ||
+          args->keys < 0 || args->keys > args->key_rows) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("longest is [", args->queries, ", ", args->keys,
+                         "], expected at most the rows, [", args->query_rows,
+                         ", ", args->key_rows, "]"));
+      }
       // A GPU's kernels clamp splits and lengths, which are not on the host.
       if (std::is_same_v<Device, Cpu>) {
         TF_RETURN_IF_ERROR(CheckSplits("query_splits", query_splits,
@@ -260,7 +269,7 @@ class AttentionGradOpBase : public AttentionOpBase<Device, T> {
     }
     return ToStatus(AttentionGrad(device, *args));
   }
-  // Without queries all gradients are 0, and other sizes may be anything.
+  // Without queries all gradients are 0, and key_heads, a divisor, may be 0.
   static bool HasQueries(OpKernelContext* ctx) {
     return ctx->input(ctx->num_inputs() - 1).NumElements() > 0;
   }

@@ -738,6 +738,11 @@ TFO_TEST(Attention, NansOfExcludedPairsStayAway) {
   CheckSpoiled<float>();
   CheckSpoiled<double>();
   CheckSpoiled<BFloat16>();
+  // The last pair of an odd number of queries.
+  Problem<BFloat16> odd = MakeProblem<BFloat16>({2, 1, 121, 2, 1, 7, 9});
+  AddOption(0, &odd);
+  Spoil(&odd.key, 2 * 121, 7);
+  CheckWild(odd);
 }
 
 TFO_TEST(Attention, RowsOfNanScoresAreNanAlone) {
@@ -962,6 +967,15 @@ TFO_CUDA_TEST(Attention, KernelsAcceptUnalignedArrays) {
   outputs.d_query = unshifted(d_query);
   outputs.d_value = unshifted(d_value);
   outputs.Expect(expected);
+}
+
+TFO_CUDA_TEST(Attention, KernelsDropTheSamePairsInGradients) {
+  Problem<float> p = MakeProblem<float>({1, 64, 64, 1, 1, 8, 8});
+  p.spec.left = 3;  // the first key is odd
+  p.query_offset = {10};
+  AddBias(1, &p);
+  AddOption(11, &p);
+  CheckGpu(p);
 }
 
 TFO_CUDA_TEST(Attention, TooManyKeysAreAnError) {
