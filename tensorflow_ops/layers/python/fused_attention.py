@@ -8,7 +8,7 @@ from numbers import Real
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.nn.python.ops import attention
 
 # The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
@@ -83,6 +83,7 @@ def _replacements():
                 yield module, name, lambda: True
 
 
+@autograph.marked
 def use_fused_attention() -> contextlib.ExitStack:
     """Makes unmodified layers of Keras and keras-hub call `tfo.nn.attention`: a switch and a context manager.
 

@@ -145,26 +145,26 @@ def attention(
 ) -> tuple[tf.Tensor, tf.Tensor]: ...
 @autograph.op_function
 def attention(
-    query,
-    key,
-    value,
+    query: TensorLike,
+    key: TensorLike,
+    value: TensorLike,
     *,
-    mask=None,
-    bias=None,
-    causal=False,
-    window=None,
-    query_offset=None,
-    scale=None,
-    softcap=None,
-    alibi_slopes=None,
-    sinks=None,
-    lengths=None,
-    key_lengths=None,
-    dropout=0.0,
-    seed=None,
-    return_log_sum_exp=False,
-    name=None,
-):
+    mask: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    causal: bool = False,
+    window: int | tuple[int | None, int | None] | None = None,
+    query_offset: TensorLike | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    alibi_slopes: TensorLike | None = None,
+    sinks: TensorLike | None = None,
+    lengths: TensorLike | None = None,
+    key_lengths: TensorLike | None = None,
+    dropout: float = 0.0,
+    seed: TensorLike | None = None,
+    return_log_sum_exp: bool = False,
+    name: str | None = None,
+) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """Scaled dot-product attention (arXiv:1706.03762), fused: no scores [T, S] are stored.
 
     For query t of head n let i = t + query_offset. Its score of key j, of head
@@ -181,8 +181,8 @@ def attention(
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> query = key = tf.constant([[[[1.0]], [[2.0]]]])  # [1, 2, 1, 1]
     >>> value = tf.constant([[[[1.0]], [[3.0]]]])
-    >>> tfo.nn.attention(query, key, value, causal=True).numpy().ravel()  # the second: (e^2 + 3 e^4) / (e^2 + e^4)
-    array([1.      , 2.761594], dtype=float32)
+    >>> tfo.nn.attention(query, key, value, causal=True).numpy().ravel().round(3)  # (e^2 + 3 e^4) / (e^2 + e^4)
+    array([1.   , 2.762], dtype=float32)
 
     Args:
       query: [B, T, heads, D], Keras's order; float16, bfloat16, float32 or float64.
@@ -218,9 +218,9 @@ def attention(
       [B, (T), heads]. Scores and sums of 16-bit data are float32.
 
       Without any key the output is 0 and lse is sinks[n] or -inf; only lse has a gradient,
-      to sinks. Queries beyond lengths give the same, and have no gradient. A pair that is excluded, or whose weight is 0, adds nothing, whatever its
-      key and value hold. NaN or +inf among a query's scores make its row NaN, and no
-      other.
+      to sinks. Queries beyond lengths give the same, and have no gradient. A pair that is
+      excluded, or whose weight is 0, adds nothing, whatever its key and value hold. NaN or
+      +inf among a query's scores make its row NaN, and no other.
 
       Differentiable once in query, key, value, bias and sinks, and through lse. Second
       derivatives raise LookupError.
