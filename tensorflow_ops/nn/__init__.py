@@ -1,4 +1,4 @@
-"""Functions of logits and of Gaussians, deformable ops, losses of label sequences."""
+"""Functions of logits and of Gaussians, attention, deformable ops, losses of label sequences."""
 
 from tensorflow_ops.nn.python.ops import (  # noqa: F401  (register gradients and vectorization)
     crf_grad,

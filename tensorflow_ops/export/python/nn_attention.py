@@ -63,7 +63,7 @@ def _times_values(weights, values):
     # How many values make a sum infinite: NaN does both ways.
     kinds = tf.concat([is_nan | tf.equal(values, -NOTHING), is_nan | tf.equal(values, NOTHING)], -1)
     counts = tf.matmul(tf.cast(tf.not_equal(weights, 0), weights.dtype), tf.cast(kinds, weights.dtype))
-    up, down = tf.split(counts > 0, 2, -1)
+    up, down = (count > 0 for count in tf.split(counts, 2, -1))  # LiteRT splits no bools
     infinity, zeros = tf.constant(-NOTHING, output.dtype), tf.zeros_like(output)
     return output + tf.where(up, infinity, zeros) + tf.where(down, -infinity, zeros)
 

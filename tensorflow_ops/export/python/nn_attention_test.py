@@ -1,5 +1,7 @@
 """Composition of attention: against the op."""
 
+import tempfile
+
 import numpy as np
 import rewrite_testing
 import tensorflow as tf
@@ -93,6 +95,20 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         query, key, value = (x.numpy() for x in _operands(tf.float32))
         value[0, 3:6, 0, 0], value[1, 8, 1, 1], value[1, 2, 1, 1] = [np.inf, -np.inf, 1], np.inf, np.inf
         self._check(query, key, value, causal=True)
+
+    def test_causal_attention_in_litert(self):
+        module = tf.Module()
+        module.attend = tf.function(
+            lambda x: tfo.nn.attention(x, x, x, causal=True), [tf.TensorSpec([None, None, 2, 4], name="x")]
+        )
+        folder = tempfile.mkdtemp(dir=self.get_temp_dir())
+        tf.saved_model.save(module, f"{folder}/model")
+        tfo.export.to_standard_ops(f"{folder}/model", f"{folder}/standard")
+        converter = tf.lite.TFLiteConverter.from_saved_model(f"{folder}/standard")
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        run = tf.lite.Interpreter(model_content=converter.convert()).get_signature_runner()
+        x = np.random.default_rng(0).normal(size=[1, 5, 2, 4]).astype(np.float32)
+        self.assertAllClose(next(iter(run(x=x).values())), module.attend(x), 1e-5, 1e-5)
 
     def test_scores_of_10000(self):
         query, key, value = _operands(tf.float32)

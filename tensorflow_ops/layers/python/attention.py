@@ -26,7 +26,10 @@ class _Masks(NamedTuple):
 def _of_rank_4(mask):
     """Returns a mask [T, S], [B, T, S] or [B, N, T, S] as bools of rank 4."""
     mask = tf.cast(mask, tf.bool)
-    return {2: mask[tf.newaxis, tf.newaxis], 3: mask[:, tf.newaxis], 4: mask}[mask.shape.rank]
+    axes = {2: (tf.newaxis, tf.newaxis), 3: (slice(None), tf.newaxis), 4: ()}
+    if mask.shape.rank not in axes:
+        raise ValueError(f"attention_mask is {mask.shape}, expected [T, S], [B, T, S] or [B, heads, T, S]")
+    return mask[axes[mask.shape.rank]]
 
 
 class _FusedAttention:

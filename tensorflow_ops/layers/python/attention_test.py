@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 _RNG = np.random.default_rng(0)
 _BATCH, _QUERIES, _KEYS, _FEATURES = 2, 5, 7, 6
@@ -85,6 +86,23 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(actual, len(expected))
         for one, other in zip(actual, expected, strict=True):
             self.assertAllClose(one, other, tolerance, tolerance)
+
+    @_EACH_LAYER
+    def test_sliding_window(self, name):
+        ours, keras_layer = _layers(name)
+        ours.sliding_window = 3  # an attribute, also where Keras has no such argument
+        mask = np.abs(np.arange(_QUERIES)[:, np.newaxis] - np.arange(_KEYS)) < 3
+        self._assert_equal([ours(_QUERY, _VALUE)], [keras_layer(_QUERY, _VALUE, attention_mask=mask)])
+
+    @_EACH_LAYER
+    def test_mask_of_wrong_rank(self, name):
+        ours, _ = _layers(name)
+        with self.assertRaisesRegex(ValueError, r"attention_mask is \(7,\), expected"):
+            ours(_QUERY, _VALUE, attention_mask=np.ones([_KEYS], bool))
+
+    @_EACH_LAYER
+    def test_supports_jit(self, name):
+        self.assertEqual(_layers(name)[0].supports_jit, library.xla_error is None)
 
     @parameterized.product(name=[*_LAYERS], call=[*_CALLS])
     def test_is_keras_layer(self, name, call):

@@ -65,10 +65,18 @@ def _dot_product_attention(
     if not is_fused:
         options = {"mask": mask, "scale": scale, "is_causal": is_causal, "flash_attention": flash_attention}
         return keras_function(query, key, value, bias, **options, **unsupported)
-    # Keras aligns the first query with the first key.
+    # Keras takes arrays of other dtypes.
+    mask = None if mask is None else tf.cast(mask, tf.bool)
+    bias = None if bias is None else tf.cast(bias, query.dtype)
+    # It aligns the first query with the first key.
     return attention.attention(
         query, key, value, mask=mask, bias=bias, causal=bool(is_causal), query_offset=0, scale=scale
     )
+
+
+def _is_available():
+    """Replaces the conditions of keras-hub."""
+    return True
 
 
 def _replacements():
@@ -79,8 +87,8 @@ def _replacements():
         yield nn, "dot_product_attention", functools.partial(_dot_product_attention, nn.dot_product_attention)
     for module in map(sys.modules.get, (f"keras_hub.src.models.{name}" for name in _HUB_MODULES)):
         for name in _HUB_CONDITIONS:
-            if hasattr(module, name):
-                yield module, name, lambda: True
+            if getattr(module, name, _is_available) is not _is_available:
+                yield module, name, _is_available
 
 
 @autograph.marked
@@ -110,13 +118,16 @@ def use_fused_attention() -> contextlib.ExitStack:
       layers of `tfo.layers` fuse dropout.
     - `keras.layers.Attention` and `AdditiveAttention`, which do not call it either.
     - keras-hub's models of Qwen, whose fused branch ignores the sliding window, and of Gemma
-      with `logit_soft_cap`. All others need `import keras_hub` before this call.
+      with `logit_soft_cap`. The page `keras_attention` lists the models that are fused; import
+      `keras_hub` before this call.
     - Calls that mix dtypes or scale by a tensor.
 
-    A query without any key gives 0, where Keras gives the mean of all values.
+    A query without any key gives 0, where Keras gives the mean of all values. Models that mask
+    padded queries but not padded keys, such as keras-hub's ESM and RoFormerV2, read these
+    values at other tokens, so their results for padded batches differ.
 
     Returns:
-      The context manager.
+      The context manager. A switch within another one has no effect.
 
     Raises:
       ImportError: the installed Keras is a minor release whose private functions are unknown.

@@ -9,7 +9,10 @@ import tensorflow as tf
 from tensorflow_ops.core.python import arguments, autograph, ragged
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
-from tensorflow_ops.nn.python.ops import attention_grad  # noqa: F401  (registers gradients)
+from tensorflow_ops.nn.python.ops import (
+    attention_grad,  # noqa: F401  (registers gradients)
+    nn_arguments,
+)
 
 
 def _operands(query, key, value):
@@ -24,6 +27,9 @@ def _operands(query, key, value):
     else:
         for name, tensor in named.items():
             ragged.rows(name, tensor, "[B, (T), heads, depth]")
+            if not tensor.row_splits.shape.is_compatible_with(query.row_splits.shape):
+                examples = tensor.row_splits.shape[0] - 1, query.row_splits.shape[0] - 1
+                raise ValueError(f"{name} has {examples[0]} examples, expected {examples[1]}, as query has")
         key_splits = value.row_splits
         if key_splits is not key.row_splits:
             fit = key_splits == tf.cast(key.row_splits, key_splits.dtype)
@@ -54,7 +60,7 @@ def _window(causal, window):
         raise ValueError(f"window is {window!r}, expected None, a positive int, or (left, right)")
     if arguments.static_bool("causal", causal):
         right = 0
-    return (-1 if side is None else int(side) for side in (left, right))
+    return tuple(-1 if side is None else int(side) for side in (left, right))
 
 
 def _with_rank(rank, name, tensor):
@@ -76,26 +82,36 @@ def _seed(seed, dropout):
         return None
     if seed is None:
         raise ValueError(f"seed is None, expected two integers: dropout is {dropout}")
-    # Of wider integers the lower 32 bits.
+    # Keeps the lower 32 bits of wider integers.
     seed = arguments.tensor_of_kind("seed", seed, tf.int64)
     return tf.cast(seed, tf.int32)
 
 
 @functools.cache
 def _absent(kind):
-    """Returns the placeholder of an input that is not given: an array, which costs a call less than a tensor."""
+    """Returns the placeholder of an absent input: a NumPy array makes a call cheaper than a tensor does."""
     return np.zeros([0], kind.as_numpy_dtype)
+
+
+def _clamped(name, value):
+    """Returns int32 numbers, clamped: a cast would wrap wider integers to valid lengths. Raises ValueError."""
+    if arguments.is_tensor(value) and value.dtype == tf.int32:
+        return value
+    wide = arguments.tensor_of_kind(name, value, tf.int64)
+    return tf.cast(tf.clip_by_value(wide, -(2**31), arguments.MAX_INT32), tf.int32)
 
 
 def _option(name, value, kind, batch):
     """Returns an input of the op, and whether it is given; batch() is B. Raises ValueError."""
     if value is None:
         return _absent(kind), False
-    tensor = arguments.tensor_of_kind(name, value, kind)
+    tensor = _clamped(name, value) if kind == tf.int32 else arguments.tensor_of_kind(name, value, kind)
     if name in ("mask", "bias", "alibi_slopes"):
         return _with_rank(2 if name == "alibi_slopes" else 4, name, tensor), True
     if kind == tf.int32 and tensor.shape.rank in (None, 0):
-        return tf.broadcast_to(tensor, [batch()]), True
+        # A scalar counts for all examples. The op checks any other shape.
+        shape = tf.concat([[batch()], tf.shape(tensor)], 0)
+        return tf.broadcast_to(tensor, shape[-tf.maximum(tf.rank(tensor), 1) :]), True
     return tensor, True
 
 
@@ -175,8 +191,9 @@ def attention(
         s = s - alibi_slopes[n] * |i - j| + bias[b, n, t, j]       with alibi_slopes, bias
 
     and the output is the sum of e^(s - lse) * value[j], lse = log(sum of e^s + e^sinks[n]),
-    over the keys that mask, lengths, causal and window leave. A score of -inf, of the bias
-    for instance, excludes a key, too. The tiles of "FlashAttention" (arXiv:2205.14135).
+    over the keys that remain after mask, lengths, causal and window. A score of -inf, for
+    example from the bias, excludes a key, too. Computed in tiles, as FlashAttention does
+    (arXiv:2205.14135).
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> query = key = tf.constant([[[[1.0]], [[2.0]]]])  # [1, 2, 1, 1]
@@ -202,9 +219,9 @@ def attention(
       alibi_slopes: [heads] or [B, heads], cast to float32 (float64 for float64 data). ALiBi
         (arXiv:2108.12409); no gradient.
       sinks: [heads], cast as alibi_slopes: logits that take probability and have no value.
-      lengths: integers [B] in [0, T]: queries beyond give 0. None: T.
-      key_lengths: integers [B] in [0, S]: keys beyond are not read. None: S.
-      dropout: the portion of weights that are dropped, in [0, 1), in 65536ths; the others
+      lengths: an int, or integers [B], in [0, T]: queries beyond give 0. None: T.
+      key_lengths: an int, or integers [B], in [0, S]: keys beyond are not read. None: S.
+      dropout: the fraction of weights to drop, in [0, 1), rounded to 1/65536; the others
         are scaled by 1 / (1 - dropout).
       seed: two integers, of which the lower 32 bits count; required with dropout. Weight
         (b, n, t, j) is kept if the 16-bit word j % 8 of Philox4x32-10 with the key seed
@@ -223,23 +240,25 @@ def attention(
       +inf among a query's scores make its row NaN, and no other.
 
       Differentiable once in query, key, value, bias and sinks, and through lse. Second
-      derivatives raise LookupError.
+      derivatives raise LookupError, in a graph UnimplementedError, which forward mode
+      raises everywhere.
 
     Raises:
       ValueError: a wrong dtype, shapes that do not fit; dropout without seed.
       InvalidArgumentError: shapes that do not fit, found at run time; lengths outside of
         their range (on a GPU they are clamped to it).
     """
+    ragged_query = query
     query, key, value, query_splits, key_splits, longest = _operands(query, key, value)
     dtype = arguments.at_least_float32(query.dtype)
     is_ragged = query_splits is not None
     left, right = _window(causal, window)
     attrs = {"left": left, "right": right, "is_ragged": is_ragged}
     if scale is not None:
-        attrs["scale"] = arguments.float32_parts(arguments.static_number("scale", scale)) or [0.0]
+        scale = arguments.static_number("scale", scale, "a float32 number", lambda x: abs(x) <= arguments.MAX_FLOAT32)
+        attrs["scale"] = arguments.float32_parts(scale) or [0.0]
     if softcap is not None:
-        number = arguments.static_number("softcap", softcap, "a positive number", lambda x: x > 0)
-        attrs["softcap"] = arguments.float32_parts(number)
+        attrs["softcap"] = arguments.float32_parts(nn_arguments.softcap_or_none(softcap))
     dropout = arguments.static_number("dropout", dropout, "a number in [0, 1)", lambda x: 0 <= x < 1)
     seed = _seed(seed, dropout)
     attrs |= {"dropout": arguments.float32_parts(dropout), "has_dropout": seed is not None}
@@ -270,6 +289,6 @@ def attention(
         inputs[argument] = _absent(kind) if tensor is None else tensor
     output, log_sum_exp = ops.tensorflow_ops_attention(query=query, key=key, value=value, **inputs, **attrs, name=name)
     if is_ragged:
-        output = tf.RaggedTensor.from_row_splits(output, query_splits, validate=False)
-        log_sum_exp = tf.RaggedTensor.from_row_splits(tf.transpose(log_sum_exp), query_splits, validate=False)
+        output = ragged_query.with_values(output)
+        log_sum_exp = ragged_query.with_values(tf.transpose(log_sum_exp))
     return (output, log_sum_exp) if return_log_sum_exp else output

@@ -379,19 +379,23 @@ class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
         ({"window": (1, -1)}, "window is -1, expected an int in"),
         ({"window": (1, 2, 3)}, r"window is \(1, 2, 3\), expected None, a positive int"),
         ({"query_offset": [1, 2, 3]}, r"query_offset must be \[B\]"),
-        ({"query_offset": 1.5}, "query_offset"),
-        ({"scale": _NAN}, "scale is nan, expected a finite number"),
-        ({"softcap": 0.0}, "softcap is 0.0, expected a positive number"),
+        ({"query_offset": 1.5}, "query_offset cannot be int64"),
+        ({"scale": _NAN}, "scale is nan, expected a float32 number"),
+        ({"softcap": 0.0}, "softcap is 0.0, expected a number above 0"),
         ({"alibi_slopes": np.zeros([3, 4])}, r"alibi_slopes must be \[1, heads\] or \[B, heads\]"),
         ({"sinks": [1.0, 2.0]}, r"sinks must be \[heads\]"),
         ({"lengths": [1]}, r"lengths must be \[B\]"),
         ({"lengths": [5, 6]}, r"lengths\[1\] is 6, expected \[0, 5\]"),
         ({"lengths": [-1, 5]}, r"lengths\[0\] is -1, expected \[0, 5\]"),
+        ({"lengths": 2**40}, r"lengths\[0\] is 2147483647, expected \[0, 5\]"),
+        ({"key_lengths": np.array([2**32 + 2] * 2)}, r"key_lengths\[0\] is 2147483647, expected \[0, 9\]"),
+        ({"softcap": 1e-50}, "softcap is 1e-50, expected a number above 0"),
+        ({"scale": 1e39}, r"scale is 1e\+39, expected a float32 number"),
         ({"key_lengths": [10, 9]}, r"key_lengths\[0\] is 10, expected \[0, 9\]"),
         ({"dropout": 1.0, "seed": [1, 2]}, r"dropout is 1.0, expected a number in \[0, 1\)"),
         ({"dropout": 0.1}, "seed is None, expected two integers"),
         ({"dropout": 0.1, "seed": [1, 2, 3]}, r"seed must be \[2\]"),
-        ({"dropout": 0.1, "seed": [1.0, 2.0]}, "seed"),
+        ({"dropout": 0.1, "seed": [1.0, 2.0]}, "seed cannot be int64"),
         ({"return_log_sum_exp": "yes"}, "return_log_sum_exp is 'yes', expected True or False"),
     )
     def test_errors_name_the_argument(self, changed, message):
@@ -400,8 +404,23 @@ class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
             tfo.nn.attention(*operands, **arguments)
 
+    def test_lengths_of_unknown_rank(self):
+        signature = [tf.TensorSpec(None, tf.int32)]
+        call = tf.function(lambda n: tfo.nn.attention(*definition.operands(), key_lengths=n), signature)
+        self.assertAllEqual(call(tf.constant(3)), call(tf.constant([3, 3])))
+        for lengths in ([3], [3, 3, 3]):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"key_lengths must be \[B\]"):
+                call(tf.constant(lengths))
+
+    def test_ragged_results_have_the_splits_of_query(self):
+        rows = np.ones([5, 2, 3], np.float32)
+        x = tf.RaggedTensor.from_row_lengths(rows, tf.constant([3, 0, 2]))
+        self.assertEqual((x + tfo.nn.attention(x, x, x)).row_splits.dtype, tf.int32)
+
     def test_ragged_arguments(self):
         query, key, value = (tf.RaggedTensor.from_tensor(x) for x in definition.operands())
+        with self.assertRaisesRegex(ValueError, "key has 1 examples, expected 2, as query has"):
+            tfo.nn.attention(query, key[:1], value)
         for argument, message in (
             ({"lengths": [1, 2]}, "lengths.* expected None"),
             ({"mask": np.ones([4, 9], bool)}, "mask is .*expected at least"),

@@ -32,7 +32,7 @@ def softcap_or_none(softcap):
     if softcap is None:
         return None
     return arguments.static_number(
-        "softcap", softcap, "a number above 0, or None", lambda x: 0 < x <= arguments.MAX_FLOAT32
+        "softcap", softcap, "a number above 0, or None", lambda x: 2.0**-149 <= x <= arguments.MAX_FLOAT32
     )
 
 
