@@ -200,6 +200,8 @@ def attention(
     >>> value = tf.constant([[[[1.0]], [[3.0]]]])
     >>> tfo.nn.attention(query, key, value, causal=True).numpy().ravel().round(3)  # (e^2 + 3 e^4) / (e^2 + e^4)
     array([1.   , 2.762], dtype=float32)
+    >>> tfo.nn.attention(query, key, value, bias=[0.0, -1.0]).numpy().ravel().round(3)
+    array([2.   , 2.462], dtype=float32)
 
     Args:
       query: [B, T, heads, D], Keras's order; float16, bfloat16, float32 or float64.
