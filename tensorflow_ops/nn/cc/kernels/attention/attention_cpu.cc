@@ -200,7 +200,7 @@ class Forward {
                     attention::FirstSum(args_, example, panel.head) +
                     panel.first;
       for (int64_t i = 0; i < panel.count; ++i) {
-        to[i] = high[i] + std::log(total[i]);
+        to[i] = high[i] + attention::Log(total[i]);
       }
     }
     for (int64_t i = 0; i < panel.count; ++i) {

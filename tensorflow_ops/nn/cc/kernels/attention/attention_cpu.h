@@ -24,6 +24,17 @@ struct Span {
   int64_t begin, end;
 };
 
+// By long double: exp and log of doubles need glibc 2.29, which TensorFlow's
+// own wheels do not.
+inline float Exp(float x) { return std::exp(x); }
+inline double Exp(double x) {
+  return static_cast<double>(std::exp(static_cast<long double>(x)));
+}
+inline float Log(float x) { return std::log(x); }
+inline double Log(double x) {
+  return static_cast<double>(std::log(static_cast<long double>(x)));
+}
+
 // The keys that the lengths and the window let query t see.
 inline Span KeysOf(const AttentionSpec& spec, const Example& example,
                    int64_t t) {

@@ -515,7 +515,8 @@ void ToSinks(const Cpu& cpu, const AttentionGradArgs<T>& args,
             const Example example = ExampleOf(args, b);
             const int64_t first = attention::FirstSum(args, example, head);
             for (int64_t t = first; t < first + example.queries; ++t) {
-              sum -= std::exp(double{sink} - args.log_sum_exp[t]) * deltas[t];
+              sum -= double{attention::Exp(sink - args.log_sum_exp[t])} *
+                     deltas[t];
             }
           }
           args.d_sinks[head] =
