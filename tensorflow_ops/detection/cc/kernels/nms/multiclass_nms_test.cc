@@ -113,8 +113,11 @@ void ExpectReference(Device device, const Problem<T>& p) {
     }
   }
   actual.Receive(&args);
-  GpuVector<char> scratch(MulticlassNmsScratchBytes(args));
-  if constexpr (std::is_same_v<Device, Gpu>) device.scratch = scratch.data();
+  GpuVector<char> scratch;
+  if constexpr (std::is_same_v<Device, Gpu>) {
+    scratch.resize(MulticlassNmsScratchBytes(args));
+    device.scratch = scratch.data();
+  }
   TFO_EXPECT_RUNS(MulticlassNms(device, args));
   TFO_EXPECT(actual.counts == expected.counts);
   TFO_EXPECT(actual.indices == expected.indices);

@@ -73,13 +73,16 @@ template <typename T, typename Device>
 void ExpectReference(Device device, const Problem<T>& p) {
   SoftNmsArgs<T> args = p.Args();
   const Taken expected = Reference(args);
-  GpuVector<char> scratch(SoftNmsScratchBytes(args));
   GpuVector<int32_t> indices(args.num_boxes, -7), count(1, -7);
   GpuVector<T> scores(args.num_boxes);
   args.indices = indices.data();
   args.taken_scores = scores.data();
   args.count = count.data();
-  if constexpr (std::is_same_v<Device, Gpu>) device.scratch = scratch.data();
+  GpuVector<char> scratch;
+  if constexpr (std::is_same_v<Device, Gpu>) {
+    scratch.resize(SoftNmsScratchBytes(args));
+    device.scratch = scratch.data();
+  }
   TFO_EXPECT_RUNS(SoftNms(device, args));
   TFO_EXPECT_EQ(count[0], static_cast<int32_t>(expected.indices.size()));
   const double tolerance = sizeof(T) == 4 ? 1e-5 : 1e-12;
