@@ -2,7 +2,11 @@
 // the weights are computed again. Sums run over tiles, and over blocks, in
 // order, whoever computes them.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <memory>
+#include <new>
+#include <thread>
 #include <vector>
 
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_cpu.h"
@@ -22,6 +26,15 @@ using attention::Span;
 constexpr int64_t kTileQueries = 128, kBlockKeys = 224;
 // At most: vectors of 16 bytes, of double, have two lanes.
 constexpr int64_t kTilePanels = kTileQueries / 4;
+
+// The gradients to a tile of queries of a head. Blocks of keys, at least one,
+// add to it in order, each in its turn.
+template <typename C>
+struct QueryTile {
+  Span blocks = {0, 1};
+  std::atomic<int64_t> turn;
+  std::unique_ptr<Buffer<C>> sums;  // [kTileQueries, padded depth]
+};
 
 // Writes d_output . output - d_log_sum_exp for each query, which the gradients
 // of its scores have in common, in the order of log_sum_exp.
@@ -74,31 +87,48 @@ class Backward {
         d_keys_(kBlockKeys * queries_.padded_width()),
         d_values_(kBlockKeys * d_outputs_.padded_width()) {}
 
-  int64_t padded_depth() const { return queries_.padded_width(); }
-
-  // Writes the gradients to the keys and values of a block; with d_queries,
-  // also adds those to the queries of the heads that share the key head, to
-  // [heads, queries, padded_depth].
-  void Keys(const Example& example, int64_t key_head, int64_t key,
-            C* d_queries) {
+  // Writes the gradients to the keys and values of a block, and adds those to
+  // the queries of the heads that share the key head: to tiles, [heads, tiles].
+  // False: another thread has failed.
+  bool Keys(const Example& example, int64_t key_head, int64_t block,
+            QueryTile<C>* tiles, const std::atomic<bool>& has_failed) {
+    const int64_t key = block * kBlockKeys;
     const int64_t count = std::min(kBlockKeys, example.keys - key);
     const int64_t group = args_.heads / args_.key_heads;
     std::fill_n(d_keys_.data(), count * padded_depth(), C{0});
     std::fill_n(d_values_.data(), count * d_outputs_.padded_width(), C{0});
+    const int64_t num_tiles = DivideUp(example.queries, kTileQueries);
     for (int64_t h = 0; h < group; ++h) {
-      for (int64_t t = 0; t < example.queries; t += kTileQueries) {
-        if (!Differentiate(example, key_head * group + h, t, key, true)) {
-          continue;
+      // Late tiles first: many blocks add to them if causal, and those of a
+      // window wait for no other.
+      for (int64_t i = num_tiles - 1; i >= 0; --i) {
+        QueryTile<C>* const tile = tiles + h * num_tiles + i;
+        if (block < tile->blocks.begin || tile->blocks.end <= block) continue;
+        const int64_t first = i * kTileQueries, head = key_head * group + h;
+        const bool attends = Differentiate(example, head, first, key, true);
+        if (attends) {
+          PairQueries();
+          d_outputs_.Add(reinterpret_cast<const E*>(weights_.data()), seen_,
+                         d_values_.data());
+          queries_.Add(kPairs ? d_score_pairs_.data()
+                              : reinterpret_cast<const E*>(d_scores_.data()),
+                       seen_, d_keys_.data());
         }
-        PairQueries();
-        d_outputs_.Add(reinterpret_cast<const E*>(weights_.data()), seen_,
-                       d_values_.data());
-        queries_.Add(kPairs ? d_score_pairs_.data()
-                            : reinterpret_cast<const E*>(d_scores_.data()),
-                     seen_, d_keys_.data());
-        if (d_queries != nullptr) {
-          AddToQueries(d_queries + (h * example.queries + t) * padded_depth());
+        while (tile->turn.load(std::memory_order_acquire) != block) {
+          if (has_failed.load(std::memory_order_relaxed)) return false;
+          std::this_thread::yield();
         }
+        if (block == tile->blocks.begin) {
+          const int64_t size = kTileQueries * padded_depth();
+          tile->sums = std::make_unique<Buffer<C>>(size);
+          std::fill_n(tile->sums->data(), size, C{0});
+        }
+        if (attends) AddToQueries(tile->sums->data());
+        if (block + 1 == tile->blocks.end) {
+          WriteQueries(example, head, first, tile->sums->data());
+          tile->sums.reset();
+        }
+        tile->turn.store(block + 1, std::memory_order_release);
       }
     }
     const int64_t row = (example.first_key + key) * args_.key_heads + key_head;
@@ -107,25 +137,7 @@ class Backward {
     NarrowRows(d_values_.data(), d_outputs_.padded_width(), count,
                args_.value_depth, args_.key_heads * args_.value_depth,
                args_.d_value + row * args_.value_depth);
-  }
-
-  // Writes the gradients to a tile of queries, with sums [kTileQueries,
-  // padded_depth].
-  void Queries(const Example& example, int64_t head, int64_t first, C* sums) {
-    const int64_t count = std::min(kTileQueries, example.queries - first);
-    std::fill_n(sums, count * padded_depth(), C{0});
-    for (int64_t key = 0; key < example.keys; key += kBlockKeys) {
-      if (Differentiate(example, head, first, key, true)) AddToQueries(sums);
-    }
-    WriteQueries(example, head, first, count, sums);
-  }
-
-  void WriteQueries(const Example& example, int64_t head, int64_t first,
-                    int64_t count, const C* sums) const {
-    NarrowRows(
-        sums, padded_depth(), count, args_.depth, args_.heads * args_.depth,
-        args_.d_query +
-            ((example.first_query + first) * args_.heads + head) * args_.depth);
+    return true;
   }
 
   // Adds the gradients to the scores of a tile and a block to sums [kBlockKeys,
@@ -142,6 +154,16 @@ class Backward {
 
  private:
   static constexpr bool kPairs = kNumbersOf<E> == 2;
+
+  int64_t padded_depth() const { return queries_.padded_width(); }
+
+  void WriteQueries(const Example& example, int64_t head, int64_t first,
+                    const C* sums) const {
+    const int64_t row = (example.first_query + first) * args_.heads + head;
+    NarrowRows(sums, padded_depth(),
+               std::min(kTileQueries, example.queries - first), args_.depth,
+               args_.heads * args_.depth, args_.d_query + row * args_.depth);
+  }
 
   // Rounds weights and d_scores of a tile to pairs of queries.
   void PairQueries() const {
@@ -320,85 +342,88 @@ class Backward {
   C lse_[kTileQueries] = {}, deltas_[kTileQueries] = {};
 };
 
-// Calls run(backward, example, i) for i in [0, count(example)), for each
-// example in parallel.
-template <typename T, typename E, typename Count, typename Run>
-void ForExamples(const Cpu& cpu, const AttentionGradArgs<T>& args,
-                 const Accumulator<T>* deltas, double cycles,
-                 const Count& count, const Run& run) {
-  std::vector<int64_t> first(args.batch + 1);
-  for (int64_t b = 0; b < args.batch; ++b) {
-    first[b + 1] = first[b] + count(ExampleOf(args, b));
-  }
-  const int64_t total = first.back();
-  if (total == 0) return;
-  cpu.ParallelFor(total, cycles / total, [&](int64_t begin, int64_t end) {
-    Backward<T, E> backward(args, deltas);
-    int64_t b =
-        std::upper_bound(first.begin(), first.end(), begin) - first.begin() - 1;
-    for (int64_t i = begin; i < end; ++i) {
-      while (i >= first[b + 1]) ++b;
-      run(backward, ExampleOf(args, b), i - first[b]);
-    }
-  });
-}
-
-// The gradients to queries, keys and values.
+// The gradients to queries, keys and values, of five products. Threads share a
+// head by blocks of keys.
 template <typename T, typename E>
 void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
                 const Accumulator<T>* deltas) {
   using C = Accumulator<T>;
+  const int64_t group = args.heads / args.key_heads;
+  struct Owner {  // of a key head
+    Example example;
+    int64_t key_head, blocks, first_tile;
+  };
+  std::vector<Owner> owners;
   double pairs = 0;
+  int64_t num_tiles = 0;
   for (int64_t b = 0; b < args.batch; ++b) {
     const Example example = ExampleOf(args, b);
     pairs += 1.0 * example.queries * example.keys * args.heads;
+    for (int64_t k = 0; k < args.key_heads; ++k) {
+      // A block without keys writes the queries' zeros.
+      owners.push_back(
+          {example, k, std::max<int64_t>(DivideUp(example.keys, kBlockKeys), 1),
+           num_tiles});
+      num_tiles += group * DivideUp(example.queries, kTileQueries);
+    }
   }
-  const int64_t group = args.heads / args.key_heads;
-  const int64_t tasks = args.batch * args.key_heads;
-  const int64_t threads = cpu.num_threads;
-  // Five products if a thread computes a key head. Else two passes, which any
-  // number of threads shares, of four and three products.
-  if (5 * RoundUp(tasks, threads) <= 7 * tasks) {
-    ForExamples<T, E>(
-        cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 5),
-        [&](const Example&) { return args.key_heads; },
-        [&](Backward<T, E>& backward, const Example& example,
-            int64_t key_head) {
-          const int64_t size = example.queries * backward.padded_depth();
-          const Buffer<C> sums(group * size);
-          std::fill_n(sums.data(), group * size, C{0});
-          for (int64_t key = 0; key < example.keys; key += kBlockKeys) {
-            backward.Keys(example, key_head, key, sums.data());
-          }
-          for (int64_t h = 0; h < group; ++h) {
-            backward.WriteQueries(example, key_head * group + h, 0,
-                                  example.queries, sums.data() + h * size);
-          }
-        });
-    return;
+  std::vector<QueryTile<C>> tiles(num_tiles);
+  for (const Owner& owner : owners) {
+    const int64_t count = DivideUp(owner.example.queries, kTileQueries);
+    for (int64_t i = 0; i < group * count; ++i) {
+      const int64_t first = i % count * kTileQueries;
+      const Panel panel = {
+          0, first, std::min(kTileQueries, owner.example.queries - first)};
+      const Span keys =
+          KeysOf(args, owner.example, panel, 0, owner.example.keys);
+      QueryTile<C>& tile = tiles[owner.first_tile + i];
+      if (keys.begin < keys.end) {
+        tile.blocks = {keys.begin / kBlockKeys, DivideUp(keys.end, kBlockKeys)};
+      }
+      tile.turn = tile.blocks.begin;
+    }
   }
-  ForExamples<T, E>(
-      cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 4),
-      [&](const Example& example) {
-        return args.key_heads * DivideUp(example.keys, kBlockKeys);
-      },
-      [&](Backward<T, E>& backward, const Example& example, int64_t i) {
-        // Early blocks of all heads first: they are long if causal.
-        backward.Keys(example, i % args.key_heads,
-                      i / args.key_heads * kBlockKeys, nullptr);
-      });
-  ForExamples<T, E>(
-      cpu, args, deltas, pairs * attention::CyclesPerPair<T>(args, 3),
-      [&](const Example& example) {
-        return args.heads * DivideUp(example.queries, kTileQueries);
-      },
-      [&](Backward<T, E>& backward, const Example& example, int64_t i) {
-        // Late tiles first: they are long if causal.
-        const int64_t tile =
-            DivideUp(example.queries, kTileQueries) - 1 - i / args.heads;
-        const Buffer<C> sums(kTileQueries * backward.padded_depth());
-        backward.Queries(example, i % args.heads, tile * kTileQueries,
-                         sums.data());
+  // First a block of as many heads as there are threads, then the next.
+  struct Step {
+    const Owner* owner;
+    int64_t block;
+  };
+  std::vector<Step> steps;
+  const int64_t num_owners = owners.size();
+  for (int64_t o = 0; o < num_owners; o += cpu.num_threads) {
+    const int64_t end = std::min<int64_t>(o + cpu.num_threads, num_owners);
+    int64_t added = 1;
+    for (int64_t block = 0; added > 0; ++block) {
+      added = 0;
+      for (int64_t i = o; i < end; ++i) {
+        if (block >= owners[i].blocks) continue;
+        steps.push_back({&owners[i], block});
+        ++added;
+      }
+    }
+  }
+  // Threads take steps in order, so that a step waits only for steps that
+  // threads have begun.
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> has_failed{false};
+  const int64_t count = steps.size();
+  cpu.ParallelFor(
+      count, pairs * attention::CyclesPerPair<T>(args, 5) / count,
+      [&](int64_t begin, int64_t end) {
+        Backward<T, E> backward(args, deltas);
+        for (int64_t i = begin; i < end; ++i) {
+          const Step& step = steps[next.fetch_add(1)];
+          const Owner& owner = *step.owner;
+          try {
+            if (!backward.Keys(owner.example, owner.key_head, step.block,
+                               tiles.data() + owner.first_tile, has_failed)) {
+              return;
+            }
+          } catch (const std::bad_alloc&) {
+            has_failed = true;
+            throw;
+          }
+        }
       });
 }
 

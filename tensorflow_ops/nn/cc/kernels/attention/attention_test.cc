@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -553,6 +554,24 @@ TFO_TEST(Attention, CausalRowsEqualDoubleLoops) {
   CheckCausalRows<float>();
   // Windows begin and end within pairs.
   CheckCausalRows<BFloat16>();
+}
+
+// Threads share the gradients to a head's queries: each tile gets those of many
+// blocks of keys, or of few, or of none.
+TFO_TEST(Attention, BlocksOfAHeadTakeTurns) {
+  constexpr int64_t kAll = int64_t{1} << 40;
+  for (const auto& [left, right, offset] : {std::tuple{kAll, kAll, 0},
+                                            {kAll, int64_t{0}, 300},
+                                            {int64_t{150}, int64_t{0}, 100},
+                                            {int64_t{0}, int64_t{400}, 0},
+                                            {int64_t{20}, int64_t{20}, 700}}) {
+    Problem<float> p = MakeProblem<float>({1, 600, 900, 2, 1, 8, 8});
+    p.spec.left = left;
+    p.spec.right = right;
+    p.query_offset = {offset};
+    p.options = testing::Text(" window ", left, ", ", right, ", ", offset);
+    Check(p);
+  }
 }
 
 // Rows of all lengths, also none, and causal ones.
