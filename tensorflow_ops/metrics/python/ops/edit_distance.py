@@ -75,6 +75,7 @@ class EditDistance(keras.metrics.Metric):
 
     Raises:
       ValueError: an option, a shape or a dtype that is not as above; weights.
+      NotImplementedError: under ParameterServerStrategy.
       tf.errors.InvalidArgumentError: lengths out of their range.
       tf.errors.UnimplementedError: compiled by XLA, which has no `tf.edit_distance`.
     """

@@ -1,11 +1,19 @@
 """Tests of EditDistance: rates of a dynamic program in NumPy, kinds of sequences, Keras, errors."""
 
+import contextlib
+from unittest import mock
+
 import keras
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+
+# Logical devices must be configured before anything runs. Another test file may have done so.
+_CPU = tf.config.list_physical_devices("CPU")[0]
+if not tf.config.get_logical_device_configuration(_CPU):
+    tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
 def _distance(a, b):
@@ -144,6 +152,28 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
         expected = _rate(truth, found, "total")
         self.assertAllClose(model.evaluate(x, y, batch_size=7, verbose=0, return_dict=True)["ler"], expected)
         self.assertAllClose(model.fit(x, y, batch_size=7, verbose=0).history["ler"], [expected])
+
+    @parameterized.product(is_inside=[False, True], normalization=["total", "sequence", None])
+    def test_replicas_add_up(self, is_inside, normalization):
+        truth, found = _sequences(5)
+        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        with strategy.scope() if is_inside else contextlib.nullcontext():
+            metric = tfo.metrics.EditDistance(normalization=normalization, dtype="float64")
+        update = tf.function(lambda *args: strategy.run(metric.update_state, args))
+        # The last batch, of one sequence, leaves the second replica without any.
+        data = tf.data.Dataset.from_tensor_slices((_padded(truth), _padded(found)))
+        data = data.take(19).batch(7).concatenate(data.skip(19).batch(1))
+        for batch in strategy.experimental_distribute_dataset(data):
+            update(*batch)
+        self.assertAllClose(metric.result(), _rate(truth, found, normalization), rtol=0, atol=1e-12)
+        with strategy.scope():
+            self.assertAllClose(metric.result(), _rate(truth, found, normalization), rtol=0, atol=1e-12)
+
+    def test_parameter_servers_are_refused(self):
+        strategy = mock.Mock(spec=tf.distribute.ParameterServerStrategy, num_replicas_in_sync=1)
+        with mock.patch.object(tf.distribute, "get_strategy", return_value=strategy):
+            with self.assertRaisesRegex(NotImplementedError, "EditDistance does not collect updates under Parameter"):
+                tfo.metrics.EditDistance().update_state([[1]], [[1]])
 
     def test_bad_options(self):
         for option, value, text in (

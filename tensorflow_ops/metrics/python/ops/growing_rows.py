@@ -1,6 +1,20 @@
 """Tables in variables that grow in a tf.function, too."""
 
+from concurrent import futures
+
 import tensorflow as tf
+
+
+def cpu_variables(make):
+    """Returns what `make` returns: variables on the CPU, which no strategy mirrors."""
+
+    def call():
+        with tf.device("CPU:0"):
+            return make()
+
+    # The scope of a strategy, or of a graph, holds for its thread only.
+    with futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(call).result()
 
 
 class GrowingRows:
@@ -12,12 +26,14 @@ class GrowingRows:
         Args:
           **columns: the dtype and the dims of a row, by name.
         """
-        with tf.init_scope(), tf.device("CPU:0"):
-            self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
-            self._columns = {
+
+        def make():
+            return tf.Variable(0, dtype=tf.int64, trainable=False), {
                 name: tf.Variable(tf.zeros([0, *dims], dtype), shape=[None, *dims], trainable=False)
                 for name, (dtype, dims) in columns.items()
             }
+
+        self._count, self._columns = cpu_variables(make)
 
     def append(self, **rows):
         """Appends rows, a tensor of each column."""

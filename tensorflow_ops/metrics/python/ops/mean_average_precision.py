@@ -49,6 +49,21 @@ def _mean_of_classes(values):
     return tf.where(classes > 0, total / tf.maximum(classes, 1), -1)
 
 
+def _call_once(function, *args):
+    """Calls a function on the CPU. Replicas make one call, whose args are `PerReplica`."""
+
+    @autograph.marked
+    def call(strategy, *args):
+        del strategy
+        with tf.device("CPU:0"):
+            return function(*args)
+
+    context = tf.distribute.get_replica_context()
+    # One replica needs no merge_call, which fails in a tf.cond or an inner tf.function.
+    is_single = context is None or context.num_replicas_in_sync == 1
+    return call(None, *args) if is_single else context.merge_call(call, args)
+
+
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
 class MeanAveragePrecision(keras.metrics.Metric):
     """COCO's average precision and recall of detections.
@@ -92,6 +107,9 @@ class MeanAveragePrecision(keras.metrics.Metric):
     final numbers of `fit` and `evaluate` do not depend on it. XLA cannot compile
     the metric: pass jit_compile=False to `compile`.
 
+    Under MirroredStrategy, the replicas share one state: the images of the first replica
+    come first in each update, and `result` is that of all replicas.
+
     Args:
       box_format: "xyxy", "yxyx", "xywh" (x, y of the top left corner) or "center_xywh", in
         pixels.
@@ -107,8 +125,9 @@ class MeanAveragePrecision(keras.metrics.Metric):
 
     Raises:
       ValueError: an option, a shape or a dict that is not as above; weights.
-      NotImplementedError: under a strategy with several replicas: update a metric on each
-        part of the data, and merge them with `merge_state`.
+      NotImplementedError: under ParameterServerStrategy, or several replicas of another
+        strategy than MirroredStrategy: update a metric on each part of the data, and
+        merge them with `merge_state`.
       tf.errors.UnimplementedError: compiled by XLA.
     """
 
@@ -139,9 +158,10 @@ class MeanAveragePrecision(keras.metrics.Metric):
             scores=(tf.float64, []), classes=(tf.int64, []), ranks=(tf.int32, []), outcomes=(tf.uint8, settings)
         )
         self._objects = growing_rows.GrowingRows(classes=(tf.int64, []), counts=(tf.bool, settings[:1]))
-        with tf.init_scope(), tf.device("CPU:0"):
-            self._updates = tf.Variable(0, dtype=tf.int64, trainable=False)
-            self._last = tf.Variable(tf.fill([len(self._slices())], tf.constant(-1, tf.float64)), trainable=False)
+        nothing = -np.ones(len(self._slices()))
+        self._updates, self._last = growing_rows.cpu_variables(
+            lambda: (tf.Variable(0, dtype=tf.int64, trainable=False), tf.Variable(nothing, trainable=False))
+        )
 
     @property
     def area_ranges(self) -> dict[str, tuple[float, float]]:
@@ -151,12 +171,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
     @autograph.marked
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: None = None) -> None:
         """Adds images; the class describes the arguments."""
-        metric_arguments.check_update(self, sample_weight)
-        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-            raise NotImplementedError(
-                "tfo.metrics.MeanAveragePrecision does not collect detections of several replicas: update a metric "
-                "on each part of the data outside of the strategy, and merge them with merge_state()"
-            )
+        metric_arguments.check_update(self, sample_weight, tf.distribute.MirroredStrategy)
         with tf.device("CPU:0"):
             truth = box_sets.read("y_true", y_true, self.box_format, ("boxes", "classes"), ("classes",))
             found = box_sets.read(
@@ -178,32 +193,38 @@ class MeanAveragePrecision(keras.metrics.Metric):
                 max_detections=self.max_detections[-1],
             )
             ranked, objects = tf.where(ranks >= 0), tf.where(truth.classes >= 0)
-            self._detections.append(
-                scores=tf.gather_nd(scores, ranked),
-                classes=tf.gather_nd(found.classes, ranked),
-                ranks=tf.gather_nd(ranks, ranked),
-                outcomes=tf.gather_nd(outcomes, ranked),
+            columns = {"scores": scores, "classes": found.classes, "ranks": ranks, "outcomes": outcomes}
+            rows = (
+                {name: tf.gather_nd(column, ranked) for name, column in columns.items()},
+                {"classes": tf.gather_nd(truth.classes, objects), "counts": tf.gather_nd(counts, objects)},
             )
-            self._objects.append(classes=tf.gather_nd(truth.classes, objects), counts=tf.gather_nd(counts, objects))
-            self._updates.assign_add(1)
+        _call_once(self._append, *rows)
 
     @autograph.marked
     def merge_state(self, metrics: Iterable["MeanAveragePrecision"]) -> None:
         """Adds the images of other metrics of the same options, behind its own."""
         options = self._options()
-        for other in metrics:
-            if not isinstance(other, MeanAveragePrecision) or other._options() != options:
-                raise ValueError(f"metrics contains {other!r}, expected tfo.metrics.MeanAveragePrecision({options})")
-            self._detections.append(**other._detections.rows())
-            self._objects.append(**other._objects.rows())
-            self._updates.assign_add(1)
 
+        def merge():
+            for other in metrics:
+                if not isinstance(other, MeanAveragePrecision) or other._options() != options:
+                    text = f"tfo.metrics.MeanAveragePrecision({options})"
+                    raise ValueError(f"metrics contains {other!r}, expected {text}")
+                self._append(other._detections.rows(), other._objects.rows())
+
+        _call_once(merge)
+
+    @autograph.marked
     def reset_state(self) -> None:
         """Removes all images."""
-        self._detections.clear()
-        self._objects.clear()
-        self._updates.assign(0)
-        self._last.assign(-tf.ones_like(self._last))
+
+        def reset():
+            self._detections.clear()
+            self._objects.clear()
+            self._updates.assign(0)
+            self._last.assign(-tf.ones_like(self._last))
+
+        _call_once(reset)
 
     @autograph.marked
     def result(self) -> dict[str, tf.Tensor]:
@@ -214,25 +235,32 @@ class MeanAveragePrecision(keras.metrics.Metric):
             means = _mean_of_classes(tf.stack([classes[name] for name in self._slices()]))
             return self._last.assign(means).read_value()
 
-        with tf.device("CPU:0"):
+        def numbers():
             if tf.executing_eagerly() or self.evaluate_freq == 1:
                 last = values()
             else:
                 is_due = self._updates % self.evaluate_freq == 0
                 last = tf.cond(is_due, values, self._last.read_value)
-            numbers = tf.unstack(tf.cast(last, self.dtype))
-        return dict(zip(self._slices(), numbers, strict=True))
+            return tf.unstack(tf.cast(last, self.dtype))
+
+        return dict(zip(self._slices(), _call_once(numbers), strict=True))
 
     @autograph.marked
     def per_class(self) -> dict[str, tf.Tensor]:
         """Returns the numbers of each of K classes, [K], and "classes", int64 [K]: those with objects, rising."""
-        with tf.device("CPU:0"):
-            numbers = self._per_class()
+        numbers = _call_once(self._per_class)
         return {name: value if name == "classes" else tf.cast(value, self.dtype) for name, value in numbers.items()}
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), **self._options(), "evaluate_freq": self.evaluate_freq}
+
+    def _append(self, detections, objects):
+        """Appends rows, those of replicas in the order of the replicas."""
+        local_results = tf.distribute.get_strategy().experimental_local_results
+        for table, rows in (self._detections, detections), (self._objects, objects):
+            table.append(**{name: tf.concat(local_results(column), 0) for name, column in rows.items()})
+        self._updates.assign_add(1)
 
     def _options(self):
         names = ("box_format", "iou_thresholds", "max_detections", "area_ranges")

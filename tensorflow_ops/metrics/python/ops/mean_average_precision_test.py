@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from unittest import mock
 
 import keras
 import numpy as np
@@ -112,6 +113,10 @@ def _updated(images, batch=3, **options):
 
 def _numbers(metric):
     return {name: float(value) for name, value in metric.result().items()}
+
+
+def _strategy():
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
 def _random_images(seed=0, count=12, objects=9, detections=30, **options):
@@ -262,12 +267,71 @@ class StateTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(copy.area_ranges, {"x": (0.0, 9.0)})
         self.assertEqual([*copy.result()], [*metric.result()])
 
-    def test_several_replicas_are_refused(self):
-        metric = tfo.metrics.MeanAveragePrecision()
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-        update = tf.function(lambda: strategy.run(metric.update_state, [tf.zeros([1, 1, 5]), tf.zeros([1, 1, 6])]))
-        with self.assertRaisesRegex(NotImplementedError, r"several replicas: .* merge them with merge_state\(\)"):
-            update()
+    @parameterized.product(is_inside=[False, True], is_graph=[False, True])
+    def test_replicas_equal_one_metric(self, is_inside, is_graph):
+        images = _SETS["equal scores"]
+        one, parts = _updated(images), [_updated(images[:5]), _updated(images[5:])]
+        strategy = _strategy()
+        with strategy.scope() if is_inside else contextlib.nullcontext():
+            metric = tfo.metrics.MeanAveragePrecision("xywh", evaluate_freq=2)
+
+        def update(truth, found):
+            metric.update_state(truth, found)
+            return metric.result()
+
+        def merge():
+            metric.reset_state()
+            metric.merge_state(iter(parts))
+            numbers = metric.result(), metric.per_class()
+            metric.reset_state()
+            return numbers
+
+        run_update, run_merge = (lambda *args, f=f: strategy.run(f, args) for f in (update, merge))
+        if is_graph:
+            run_update, run_merge = tf.function(run_update), tf.function(run_merge)
+        data = tf.data.Dataset.from_tensor_slices(tuple(_padded(items) for items in zip(*images, strict=True)))
+        # The last batch, of one image, leaves the second replica without any.
+        batches = strategy.experimental_distribute_dataset(data.take(11).batch(5).concatenate(data.skip(11).batch(1)))
+
+        def check(found, expected):
+            for name, value in expected.items():
+                for local in strategy.experimental_local_results(found[name]):
+                    self.assertAllEqual(local, value)
+
+        results = [run_update(*batch) for batch in batches]
+        check(results[0], {"AP": -1} if is_graph else {})  # not due: a step is one update
+        check(results[3], one.result())
+        with strategy.scope():
+            self.assertEqual(_numbers(metric), _numbers(one))
+        numbers, classes = run_merge()
+        check(numbers, one.result())
+        check(classes, one.per_class())
+        with strategy.scope():
+            self.assertEqual(set(_numbers(metric).values()), {-1.0})
+            metric.merge_state(parts)
+            self.assertEqual(_numbers(metric), _numbers(one))
+
+    def test_replicas_compute_a_result_once(self):
+        metric, strategy = tfo.metrics.MeanAveragePrecision(), _strategy()
+        graph = tf.function(lambda: strategy.run(metric.result)).get_concrete_function().graph
+        self.assertEqual([op.type for op in graph.get_operations()].count("TensorflowOps>AveragePrecision"), 1)
+
+    def test_one_replica_updates_in_an_inner_function(self):
+        metric, strategy = tfo.metrics.MeanAveragePrecision(), tf.distribute.MirroredStrategy(["CPU:0"])
+        update = tf.function(metric.update_state)
+        step = tf.function(lambda: strategy.run(lambda: update(tf.zeros([1, 1, 5]), tf.zeros([1, 1, 6]))))
+        step()
+        self.assertAllEqual(metric.per_class()["classes"], [0])
+
+    @parameterized.parameters(
+        (tf.distribute.ParameterServerStrategy, 1), (tf.distribute.MultiWorkerMirroredStrategy, 2)
+    )
+    def test_other_strategies_are_refused(self, kind, replicas):
+        strategy = mock.Mock(spec=kind, num_replicas_in_sync=replicas)
+        text = rf"Precision does not collect updates under {kind.__name__}: .* merge them with merge_state\(\)"
+        with mock.patch.object(tf.distribute, "get_strategy", return_value=strategy):
+            with self.assertRaisesRegex(NotImplementedError, text):
+                tfo.metrics.MeanAveragePrecision().update_state(tf.zeros([1, 1, 5]), tf.zeros([1, 1, 6]))
 
     def test_xla_is_refused(self):
         metric = tfo.metrics.MeanAveragePrecision()
@@ -456,6 +520,24 @@ class KerasTest(parameterized.TestCase, tf.test.TestCase):
         history = model.fit(x, y, batch_size=5, epochs=2, verbose=0, shuffle=False, validation_data=(x, y)).history
         self.assertAllClose(history["AP"], [expected["AP"]] * 2)
         self.assertAllClose(history["val_AR_small"], [expected["AR_small"]] * 2)
+
+    @parameterized.parameters((True, 1), (False, 1), (True, 3))
+    def test_replicas(self, is_inside, steps):
+        x, y = (values[:11] for values in self._packed())
+        metric = self._metric()
+        with _strategy().scope():
+            if is_inside:
+                metric = self._metric()
+            inputs = keras.Input(x.shape[1:])
+            model = keras.Model(inputs, keras.layers.Identity()(inputs))
+            model.compile("sgd", no_loss, metrics=[metric], jit_compile=False, steps_per_execution=steps)
+        direct = self._metric()
+        direct.update_state(y, x)
+        expected = {"loss": 0.0} | _numbers(direct)
+        for _ in range(2):
+            self.assertEqual(model.evaluate(x, y, batch_size=2, verbose=0, return_dict=True), expected)
+        history = model.fit(x, y, batch_size=10, epochs=2, verbose=0, shuffle=False, validation_data=(x, y)).history
+        self.assertEqual(history, {p + name: [value] * 2 for p in ("", "val_") for name, value in expected.items()})
 
     def _metric(self):
         return tfo.metrics.MeanAveragePrecision("xywh", evaluate_freq=2)
