@@ -5,7 +5,7 @@ from detection_samples_testing import BIN_MAP, BOX_INDICES, BOXES, MAP, MORE_BOX
 from nn_samples_testing import TAG_LOGITS
 from sample_testing import IN_THE_FUNCTIONS_SAMPLE, normal, sample
 
-import tensorflow_ops as tfo
+from tensorflow_ops import layers
 
 
 def _roi_layer(layer, features, **options):
@@ -15,24 +15,24 @@ def _roi_layer(layer, features, **options):
 
 
 SAMPLES = {
-    "layers.RoIPool": _roi_layer(tfo.layers.RoIPool(2, dtype="float64"), MAP, non_differentiable=1),
-    "layers.RoIAlign": _roi_layer(tfo.layers.RoIAlign(2, dtype="float64"), MAP),
-    "layers.PSRoIPool": _roi_layer(tfo.layers.PSRoIPool(2, dtype="float64"), BIN_MAP, non_differentiable=1),
-    "layers.PSRoIAlign": _roi_layer(tfo.layers.PSRoIAlign(2, dtype="float64"), BIN_MAP),
+    "layers.RoIPool": _roi_layer(layers.RoIPool(2, dtype="float64"), MAP, non_differentiable=1),
+    "layers.RoIAlign": _roi_layer(layers.RoIAlign(2, dtype="float64"), MAP),
+    "layers.PSRoIPool": _roi_layer(layers.PSRoIPool(2, dtype="float64"), BIN_MAP, non_differentiable=1),
+    "layers.PSRoIAlign": _roi_layer(layers.PSRoIAlign(2, dtype="float64"), BIN_MAP),
     "layers.MultiScaleRoIAlign": _roi_layer(
-        tfo.layers.MultiScaleRoIAlign(2, strides=(1, 2), canonical_box_size=40.0, dtype="float64"),
+        layers.MultiScaleRoIAlign(2, strides=(1, 2), canonical_box_size=40.0, dtype="float64"),
         [features_of(2, 8, 9, 3), features_of(2, 4, 5, 3)],
     ),
 }
 
 SAMPLES["layers.NMS"] = sample(
-    tfo.layers.NMS(max_outputs=4, dtype="float64"),
+    layers.NMS(max_outputs=4, dtype="float64"),
     tf.stack([SOME_BOXES, MORE_BOXES]),
     tf.nn.softmax(normal(2, 3, 5)),
     skip={"dtypes": "keeps the dtypes of its arguments", **IN_THE_FUNCTIONS_SAMPLE},
 )
 SAMPLES["layers.GridSample"] = sample(
-    tfo.layers.GridSample(padding_mode="border", dtype="float64"),
+    layers.GridSample(padding_mode="border", dtype="float64"),
     normal(2, 5, 6, 3),
     normal(2, 4, 2) / 2,
     dtypes=("float64",),
@@ -41,12 +41,12 @@ SAMPLES["layers.GridSample"] = sample(
 )
 
 # Its call only copies: losses and decoding are methods.
-_CRF_LAYER = tfo.layers.CRF(5, dtype="float64")
+_CRF_LAYER = layers.CRF(5, dtype="float64")
 _CRF_LAYER.build([None, None, 5])
 SAMPLES["layers.CRF"] = sample(_CRF_LAYER, TAG_LOGITS, dtypes=("float64",), output_dtype="float64", unknown_rank=False)
 
 SAMPLES["layers.CorrelationCost"] = sample(
-    tfo.layers.CorrelationCost(2, padding=2, dtype="float64"),
+    layers.CorrelationCost(2, padding=2, dtype="float64"),
     normal(2, 4, 5, 3),
     normal(2, 4, 5, 3),
     dtypes=("float64",),

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-import tensorflow_ops as tfo
+from tensorflow_ops import detection, layers
 
 # For each layer: (function, options other than the defaults, features' channels per output channel).
 BINS = (2, 3)
@@ -11,12 +11,12 @@ _ALIGN = {"sampling_ratio": 3, "aligned": False}
 _PS = {"channel_order": "bin_major"}
 STRIDES = (2.0, 4.0)
 LAYERS = {
-    "RoIPool": (tfo.detection.roi_pool, {"spatial_scale": 0.5}, 1),
-    "RoIAlign": (tfo.detection.roi_align, {"spatial_scale": 0.5, **_ALIGN, "mode": "max"}, 1),
-    "PSRoIPool": (tfo.detection.ps_roi_pool, {"spatial_scale": 0.5, **_PS}, 6),
-    "PSRoIAlign": (tfo.detection.ps_roi_align, {"spatial_scale": 0.5, **_PS, "sampling_ratio": 3}, 6),
+    "RoIPool": (detection.roi_pool, {"spatial_scale": 0.5}, 1),
+    "RoIAlign": (detection.roi_align, {"spatial_scale": 0.5, **_ALIGN, "mode": "max"}, 1),
+    "PSRoIPool": (detection.ps_roi_pool, {"spatial_scale": 0.5, **_PS}, 6),
+    "PSRoIAlign": (detection.ps_roi_align, {"spatial_scale": 0.5, **_PS, "sampling_ratio": 3}, 6),
     "MultiScaleRoIAlign": (
-        tfo.detection.multiscale_roi_align,
+        detection.multiscale_roi_align,
         {"strides": STRIDES, **_ALIGN, "canonical_box_size": 8.0, "canonical_stride": 4.0},
         1,
     ),
@@ -25,7 +25,7 @@ INDICES = np.array([0, 0, 0, 1, 1, 1], np.int32)
 
 
 def make_layer(kind, **options):
-    return getattr(tfo.layers, kind)(BINS, **{**LAYERS[kind][1], **options})
+    return getattr(layers, kind)(BINS, **{**LAYERS[kind][1], **options})
 
 
 def layer_features(name, data_format="NHWC", images=2):

@@ -4,7 +4,7 @@ from detection_samples_testing import MORE_BOXES, SOME_BOXES
 from nn_samples_testing import LABELS, LOGITS, SEQUENCE_LABELS, TARGETS
 from sample_testing import IN_THE_FUNCTIONS_SAMPLE, normal, sample
 
-import tensorflow_ops as tfo
+from tensorflow_ops import losses
 
 
 def _loss(*args, **options):
@@ -12,23 +12,23 @@ def _loss(*args, **options):
 
 
 SAMPLES = {
-    "losses.BoxIoU": _loss(tfo.losses.BoxIoU(), SOME_BOXES, MORE_BOXES, dtypes=("float32",)),
+    "losses.BoxIoU": _loss(losses.BoxIoU(), SOME_BOXES, MORE_BOXES, dtypes=("float32",)),
     "losses.SparseSoftmaxCrossEntropy": _loss(
-        tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1),
+        losses.SparseSoftmaxCrossEntropy(label_smoothing=0.1),
         LABELS,
         LOGITS,
         dtypes=("float16", "bfloat16", "float32"),
         output_dtype="float32",
     ),
     "losses.SoftmaxCrossEntropy": _loss(
-        tfo.losses.SoftmaxCrossEntropy(),
+        losses.SoftmaxCrossEntropy(),
         TARGETS,
         LOGITS,
         dtypes=("float32",),
     ),
 }
 
-for _name, _fn, _dims in (("CTC", tfo.losses.CTC(), (4, 4)), ("RNNT", tfo.losses.RNNT(), (4, 3, 4))):
+for _name, _fn, _dims in (("CTC", losses.CTC(), (4, 4)), ("RNNT", losses.RNNT(), (4, 3, 4))):
     SAMPLES[f"losses.{_name}"] = _loss(
         _fn,
         SEQUENCE_LABELS,

@@ -8,7 +8,7 @@ import onnxruntime
 import tensorflow as tf
 import tf2onnx
 
-import tensorflow_ops as tfo
+from tensorflow_ops import onnx
 
 # Relative to values, and to 1.
 TOLERANCES = {np.dtype("float16"): 2e-3, np.dtype("float32"): 1e-5, np.dtype("float64"): 1e-12}
@@ -16,7 +16,7 @@ TOLERANCES = {np.dtype("float16"): 2e-3, np.dtype("float32"): 1e-5, np.dtype("fl
 
 def convert(function, specs, opset=18, optimize=True):
     """Returns the ONNX model of a function of tensors, whose inputs are "x0", "x1" and so on."""
-    tfo.onnx.register()
+    onnx.register()
     specs = [tf.TensorSpec(spec.shape, spec.dtype, f"x{i}") for i, spec in enumerate(specs)]
     optimizer = tf2onnx.optimizer.optimize_graph if optimize else lambda graph, *_, **__: graph
     with mock.patch.object(tf2onnx.optimizer, "optimize_graph", optimizer):

@@ -2,8 +2,8 @@
 
 from sample_testing import normal, sample
 
-import tensorflow_ops as tfo
+from tensorflow_ops import shapes
 
 SAMPLES = {
-    "shapes.reshape": sample(lambda x: tfo.shapes.reshape(x, [0, [1, 2]]), normal(2, 3, 5)),
+    "shapes.reshape": sample(lambda x: shapes.reshape(x, [0, [1, 2]]), normal(2, 3, 5)),
 }

@@ -14,6 +14,8 @@ import seq2seq_samples_testing
 import shapes_samples_testing
 import zero_out_samples_testing
 
+from tensorflow_ops.testing import OpSample
+
 _TABLES = (
     zero_out_samples_testing,
     detection_samples_testing,
@@ -24,4 +26,4 @@ _TABLES = (
     seq2seq_samples_testing,
     image_samples_testing,
 )
-SAMPLES = {name: sample for table in _TABLES for name, sample in table.SAMPLES.items()}
+SAMPLES = {name: OpSample(*arguments) for table in _TABLES for name, arguments in table.SAMPLES.items()}

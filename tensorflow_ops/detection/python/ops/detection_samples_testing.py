@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 from sample_testing import IN_ANOTHER_SAMPLE, RNG, ROW_DTYPES, bind, sample
 
-import tensorflow_ops as tfo
+from tensorflow_ops import detection
 
 # Feature values differ by at least 1/8, so that small steps change no maximum.
 
@@ -45,19 +45,19 @@ def _pool(fn, features, output_size=2, **options):
 
 MAP, BIN_MAP = features_of(2, 5, 6, 3), features_of(2, 5, 6, 12)
 SAMPLES = {
-    "detection.roi_pool": _pool(tfo.detection.roi_pool, MAP, non_differentiable=1, second_order=True),
-    "detection.roi_pool_with_argmax": _pool(tfo.detection.roi_pool_with_argmax, MAP, non_differentiable=1),
-    "detection.roi_align": _pool(tfo.detection.roi_align, MAP),
-    "detection.roi_align (maximum)": _pool(bind(tfo.detection.roi_align, mode="max"), MAP),
+    "detection.roi_pool": _pool(detection.roi_pool, MAP, non_differentiable=1, second_order=True),
+    "detection.roi_pool_with_argmax": _pool(detection.roi_pool_with_argmax, MAP, non_differentiable=1),
+    "detection.roi_align": _pool(detection.roi_align, MAP),
+    "detection.roi_align (maximum)": _pool(bind(detection.roi_align, mode="max"), MAP),
     "detection.roi_align (NCHW)": _pool(
-        bind(tfo.detection.roi_align, sampling_ratio=2, aligned=False, data_format="NCHW", box_format="yxyx"),
+        bind(detection.roi_align, sampling_ratio=2, aligned=False, data_format="NCHW", box_format="yxyx"),
         tf.transpose(MAP, [0, 3, 1, 2]),
         skip=IN_ANOTHER_SAMPLE,
     ),
-    "detection.ps_roi_pool": _pool(tfo.detection.ps_roi_pool, BIN_MAP, non_differentiable=1, second_order=True),
-    "detection.ps_roi_align": _pool(tfo.detection.ps_roi_align, BIN_MAP),
+    "detection.ps_roi_pool": _pool(detection.ps_roi_pool, BIN_MAP, non_differentiable=1, second_order=True),
+    "detection.ps_roi_align": _pool(detection.ps_roi_align, BIN_MAP),
     "detection.multiscale_roi_align": _pool(
-        bind(tfo.detection.multiscale_roi_align, strides=(1, 2), canonical_box_size=40.0),
+        bind(detection.multiscale_roi_align, strides=(1, 2), canonical_box_size=40.0),
         [features_of(2, 8, 9, 3), features_of(2, 4, 5, 3)],
     ),
 }
@@ -85,13 +85,13 @@ def _overlap(fn, mode):
 
 def _rotated_iou(boxes1, boxes2):
     # Its gradient is an error, by design.
-    return tfo.detection.box_iou(keras.ops.stop_gradient(boxes1), keras.ops.stop_gradient(boxes2), box_format="cxcywhr")
+    return detection.box_iou(keras.ops.stop_gradient(boxes1), keras.ops.stop_gradient(boxes2), box_format="cxcywhr")
 
 
 SAMPLES |= {
     **{
         f"detection.{fn.__name__} ({mode})": _overlap(fn, mode)
-        for fn, modes in ((tfo.detection.box_iou, ("iou", "ciou")), (tfo.detection.box_iou_loss, ("giou", "diou")))
+        for fn, modes in ((detection.box_iou, ("iou", "ciou")), (detection.box_iou_loss, ("giou", "diou")))
         for mode in modes
     },
     "detection.box_iou (rotated)": sample(
@@ -111,7 +111,7 @@ _GROUPS = tf.constant([3, -1, 3, 3, -1])
 _SUPPRESSION = {"vectorize": False, "xla": False, "data_dependent_shapes": True}
 SAMPLES |= {
     "detection.nms": sample(
-        bind(tfo.detection.nms, iou_threshold=0.4),
+        bind(detection.nms, iou_threshold=0.4),
         _RIVALS,
         _RIVAL_SCORES,
         non_differentiable=(0, 1),
@@ -120,7 +120,7 @@ SAMPLES |= {
         **_SUPPRESSION,
     ),
     "detection.batched_nms": sample(
-        bind(tfo.detection.batched_nms, iou_threshold=0.4),
+        bind(detection.batched_nms, iou_threshold=0.4),
         _RIVALS,
         _RIVAL_SCORES,
         _GROUPS,
@@ -130,7 +130,7 @@ SAMPLES |= {
         **_SUPPRESSION,
     ),
     "detection.soft_nms": sample(
-        tfo.detection.soft_nms,
+        detection.soft_nms,
         _RIVALS,
         _RIVAL_SCORES,
         output_dtype=ROW_DTYPES,
@@ -140,7 +140,7 @@ SAMPLES |= {
         **_SUPPRESSION,
     ),
     "detection.multiclass_nms": sample(
-        bind(tfo.detection.multiclass_nms, iou_threshold=0.4, max_outputs=7),
+        bind(detection.multiclass_nms, iou_threshold=0.4, max_outputs=7),
         tf.stack([_RIVALS, _RIVALS[::-1]]),
         tf.constant(RNG.permutation(30).reshape(2, 5, 3) / 32, tf.float32),
         second_order=True,

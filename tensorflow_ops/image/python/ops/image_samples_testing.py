@@ -3,7 +3,7 @@
 import tensorflow as tf
 from sample_testing import IN_ANOTHER_SAMPLE, RNG, bind, normal, sample
 
-import tensorflow_ops as tfo
+from tensorflow_ops import image
 
 # Masks. Nothing has a gradient.
 
@@ -11,19 +11,19 @@ _MASK = tf.constant(RNG.random([2, 5, 7, 3]) < 0.7)
 _VALUES = tf.constant(RNG.integers(0, 3, [2, 5, 7]), tf.int32)
 SAMPLES = {
     "image.euclidean_distance_transform": sample(
-        bind(tfo.image.euclidean_distance_transform, spacing=(0.5, 2.0)),
+        bind(image.euclidean_distance_transform, spacing=(0.5, 2.0)),
         tf.cast(_MASK, tf.float32) * normal(2, 5, 7, 3),
         non_differentiable=0,
         output_dtype="float32",
         bad_args=[((tf.zeros([3]),), r"images (are|must be) .*\[N, H, W\]")],
     ),
-    "image.euclidean_distance_transform (bool)": sample(tfo.image.euclidean_distance_transform, _MASK),
+    "image.euclidean_distance_transform (bool)": sample(image.euclidean_distance_transform, _MASK),
     "image.connected_components": sample(
-        tfo.image.connected_components,
+        image.connected_components,
         _VALUES,
         bad_args=[((tf.zeros([5, 7]),), "images are float32, expected bool or an integer")],
     ),
-    "image.connected_components (8 neighbors)": sample(bind(tfo.image.connected_components, connectivity=8), _MASK),
+    "image.connected_components (8 neighbors)": sample(bind(image.connected_components, connectivity=8), _MASK),
 }
 
 # Sampling. Places, in pixels, are away from whole ones, where gradients have kinks.
@@ -32,7 +32,7 @@ _PLACES = tf.constant(RNG.integers(-1, 5, [2, 3, 2]) + RNG.uniform(0.25, 0.75, [
 
 def _grid_sample(features, **options):
     return sample(
-        bind(tfo.image.grid_sample, normalized=False, **options),
+        bind(image.grid_sample, normalized=False, **options),
         features,
         _PLACES,
         # 16 bits round places.
@@ -48,14 +48,14 @@ SAMPLES |= {
     "image.grid_sample": _grid_sample(normal(2, 4, 5, 3)),
     "image.grid_sample (bicubic)": _grid_sample(normal(2, 4, 5, 3), mode="bicubic", padding_mode="reflection"),
     "image.dense_image_warp": sample(
-        tfo.image.dense_image_warp,
+        image.dense_image_warp,
         normal(2, 4, 5, 3),
         tf.constant(RNG.integers(-2, 2, [2, 4, 5, 2]) + RNG.uniform(0.25, 0.75, [2, 4, 5, 2]), tf.float32),
         fixed_dtype=1,
         bad_args=[((tf.zeros([2, 4, 5, 3]), tf.zeros([2, 4, 5, 3])), r"flow must be \[N, H, W, 2\]")],
     ),
     "image.correlation_cost": sample(
-        bind(tfo.image.correlation_cost, max_displacement=2, padding=2),
+        bind(image.correlation_cost, max_displacement=2, padding=2),
         normal(2, 4, 5, 3),
         normal(2, 4, 5, 3),
         second_order=True,
@@ -63,7 +63,7 @@ SAMPLES |= {
     ),
     "image.correlation_cost (NCHW, windows, strides)": sample(
         bind(
-            tfo.image.correlation_cost,
+            image.correlation_cost,
             max_displacement=3,
             kernel_size=3,
             stride_1=2,

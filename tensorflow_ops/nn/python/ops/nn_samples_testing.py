@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from sample_testing import RNG, ROW_DTYPES, bind, normal, sample
 
-import tensorflow_ops as tfo
+from tensorflow_ops import nn
 
 LOGITS, _NO_LOGITS = normal(3, 5), tf.zeros([0, 5])
 LABELS = tf.constant([1, 0, 4])
@@ -24,7 +24,7 @@ def _linear_cross_entropy(*bias, **options):
     features, weight = normal(3, 6), normal(6, 5)
 
     def fn(features, weight, labels, bias=None):
-        return tfo.nn.linear_cross_entropy(features, weight, labels, bias=bias)
+        return nn.linear_cross_entropy(features, weight, labels, bias=bias)
 
     return sample(
         fn,
@@ -40,22 +40,20 @@ def _linear_cross_entropy(*bias, **options):
 
 SAMPLES = {
     "nn.softmax": sample(
-        tfo.nn.softmax,
+        nn.softmax,
         LOGITS,
         reference=lambda x: np.exp(_log_softmax(x)),
         second_order=True,
         edge_args=[(_NO_LOGITS,)],
         bad_args=[((tf.zeros([3, 0]),), "at least one class"), ((tf.constant(1.0),), "scalar|at least one dim")],
     ),
-    "nn.softmax (axis 0)": sample(bind(tfo.nn.softmax, axis=0), LOGITS),
-    "nn.log_prob_from_logits": sample(
-        tfo.nn.log_prob_from_logits, LOGITS, second_order=True, edge_args=[(_NO_LOGITS,)]
-    ),
+    "nn.softmax (axis 0)": sample(bind(nn.softmax, axis=0), LOGITS),
+    "nn.log_prob_from_logits": sample(nn.log_prob_from_logits, LOGITS, second_order=True, edge_args=[(_NO_LOGITS,)]),
     "nn.softmax_entropy": sample(
-        tfo.nn.softmax_entropy, LOGITS, output_dtype=ROW_DTYPES, second_order=True, edge_args=[(_NO_LOGITS,)]
+        nn.softmax_entropy, LOGITS, output_dtype=ROW_DTYPES, second_order=True, edge_args=[(_NO_LOGITS,)]
     ),
     "nn.softmax_cross_entropy": sample(
-        bind(tfo.nn.softmax_cross_entropy, label_smoothing=0.1),
+        bind(nn.softmax_cross_entropy, label_smoothing=0.1),
         TARGETS,
         LOGITS,
         output_dtype=ROW_DTYPES,
@@ -64,7 +62,7 @@ SAMPLES = {
         bad_args=[((TARGETS[:2], LOGITS), "labels")],
     ),
     "nn.sparse_softmax_cross_entropy": sample(
-        bind(tfo.nn.sparse_softmax_cross_entropy, ignore_index=4, label_smoothing=0.1, z_loss=0.01),
+        bind(nn.sparse_softmax_cross_entropy, ignore_index=4, label_smoothing=0.1, z_loss=0.01),
         LABELS,
         LOGITS,
         output_dtype=ROW_DTYPES,
@@ -73,7 +71,7 @@ SAMPLES = {
         bad_args=[_BAD_LABELS, ((LABELS[:2], LOGITS), "labels")],
     ),
     "nn.label_log_prob": sample(
-        tfo.nn.label_log_prob,
+        nn.label_log_prob,
         LABELS,
         LOGITS,
         output_dtype=ROW_DTYPES,
@@ -82,7 +80,7 @@ SAMPLES = {
         bad_args=[_BAD_LABELS],
     ),
     "nn.gaussian_kl": sample(
-        tfo.nn.gaussian_kl,
+        nn.gaussian_kl,
         (normal(3, 5), normal(3, 5)),
         (normal(3, 5), normal(3, 5)),
         output_dtype=ROW_DTYPES,
@@ -90,7 +88,7 @@ SAMPLES = {
         edge_args=[((_NO_LOGITS, _NO_LOGITS), (_NO_LOGITS, _NO_LOGITS))],
         bad_args=[(((normal(3, 5), normal(3, 4)), (normal(3, 5), normal(3, 5))), "broadcast|[Ii]ncompatible")],
     ),
-    "nn.gaussian_kl (unit Gaussian)": sample(tfo.nn.gaussian_kl, (normal(3, 5), normal(3, 5)), output_dtype=ROW_DTYPES),
+    "nn.gaussian_kl (unit Gaussian)": sample(nn.gaussian_kl, (normal(3, 5), normal(3, 5)), output_dtype=ROW_DTYPES),
     "nn.linear_cross_entropy": _linear_cross_entropy(
         normal(5),
         dtypes=("float32", "float64"),
@@ -134,8 +132,8 @@ def _label_sequences(fn, *dims, **options):
 
 
 SAMPLES |= {
-    "nn.ctc_loss": _label_sequences(tfo.nn.ctc_loss, 4, 4),
-    "nn.rnnt_loss": _label_sequences(tfo.nn.rnnt_loss, 4, 3, 4, empty=False),
+    "nn.ctc_loss": _label_sequences(nn.ctc_loss, 4, 4),
+    "nn.rnnt_loss": _label_sequences(nn.rnnt_loss, 4, 3, 4, empty=False),
 }
 
 TAG_LOGITS, _TRANSITIONS = normal(3, 4, 5), normal(5, 5)
@@ -160,7 +158,7 @@ def _crf(fn, **options):
 
 SAMPLES |= {
     "nn.crf_log_likelihood": sample(
-        lambda labels, *scores: tfo.nn.crf_log_likelihood(labels, *scores[:2], lengths=scores[2]),
+        lambda labels, *scores: nn.crf_log_likelihood(labels, *scores[:2], lengths=scores[2]),
         _TAGS,
         TAG_LOGITS,
         _TRANSITIONS,
@@ -172,9 +170,9 @@ SAMPLES |= {
             ((_TAGS, TAG_LOGITS, _TRANSITIONS, tf.constant([4, 4, 0])), r"labels\[1, 3\] is 9, expected \[0, 5\)"),
         ],
     ),
-    "nn.crf_decode": _crf(tfo.nn.crf_decode, output_dtype=ROW_DTYPES),
+    "nn.crf_decode": _crf(nn.crf_decode, output_dtype=ROW_DTYPES),
     "nn.crf_marginals": _crf(
-        lambda logits, transitions, lengths: tfo.nn.crf_marginals(
+        lambda logits, transitions, lengths: nn.crf_marginals(
             # Its gradient is an error, by design.
             keras.ops.stop_gradient(logits),
             keras.ops.stop_gradient(transitions),
@@ -194,7 +192,7 @@ _LEVELS = tf.constant([[3, 4], [2, 1]])
 _POINTS = tf.constant(RNG.uniform(0.1, 0.9, [2, 3, 2, 2, 3, 2]), tf.float32)
 SAMPLES |= {
     "nn.deform_conv2d": sample(
-        lambda features, offsets, filters, mask, bias: tfo.nn.deform_conv2d(
+        lambda features, offsets, filters, mask, bias: nn.deform_conv2d(
             features, offsets, filters, mask=mask, bias=bias, padding="SAME"
         ),
         _DEFORMED,
@@ -208,7 +206,7 @@ SAMPLES |= {
         forward_mode=False,
     ),
     "nn.multiscale_deformable_attention": sample(
-        tfo.nn.multiscale_deformable_attention,
+        nn.multiscale_deformable_attention,
         normal(2, 14, 2, 5),
         _LEVELS,
         _POINTS,
@@ -226,11 +224,11 @@ SAMPLES |= {
 _QUERY, _KEY, _VALUE = normal(2, 3, 4, 5), normal(2, 6, 2, 5), normal(2, 6, 2, 3)
 _PAIRS = tf.constant(RNG.random([2, 1, 3, 6]) < 0.7), normal(4, 3, 6)
 _SINKS, _QUERY_LENGTHS, _KEY_LENGTHS = normal(4), tf.constant([3, 2]), tf.constant([4, 6])
-_OPTIONS = list(inspect.signature(tfo.nn.attention).parameters)[3:]
+_OPTIONS = list(inspect.signature(nn.attention).parameters)[3:]
 
 
 def _attention(query, key, value, *options):
-    results = tfo.nn.attention(query, key, value, **dict(zip(_OPTIONS, options, strict=False)))
+    results = nn.attention(query, key, value, **dict(zip(_OPTIONS, options, strict=False)))
     if isinstance(results, tuple):
         results = results[0], keras.ops.cast(results[1], results[0].dtype)
     return results
