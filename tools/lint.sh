@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks formatting and common mistakes with clang-format, buildifier, ruff and shellcheck,
-# and that excerpts of files in docs/ and the index of ops are up to date.
+# that excerpts of files in docs/ and the index of ops are up to date, and that folders import only from lower floors.
 #
 # Usage: tools/lint.sh [--fix] [FILE]...
 #
@@ -69,6 +69,7 @@ fi
 ((${#shell[@]} == 0)) || check "shellcheck" tool shellcheck -x "${shell[@]}"
 if ((${#only[@]} == 0)); then
   check "excerpts of files in docs" "$python" -E -s tools/docs/run_examples.py --excerpts README.md CONTRIBUTING.md docs/*.md
+  check "imports between folders" "$python" -E -s tools/floors.py
   check "index of ops" "$python" -E -s tools/docs/op_index.py "${index[@]}"
 fi
 

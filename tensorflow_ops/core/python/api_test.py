@@ -1,9 +1,8 @@
-"""Tests of the public API: names, signatures, ops, folders, examples in docstrings."""
+"""Tests of the public API: names, signatures, ops, examples in docstrings."""
 
 import doctest
 import inspect
 import pathlib
-import re
 import sys
 import types
 
@@ -47,10 +46,6 @@ def _is_function(path):
 
 _FUNCTIONS = [path for path in _public_names() if _is_function(path)]
 _PROCESSORS = [f"seq2seq.processors.{name}" for name in tfo.seq2seq.processors.__all__]
-
-# The floors of the package's folders. The others, ops and small utilities, are on floor 1. A folder imports only from
-# lower ones.
-_FLOORS = {"core": 0, "onnx": 2, "seq2seq": 2, "summary": 2, "layers": 3, "losses": 3, "testing": 4}
 
 
 def _signature(path):
@@ -136,16 +131,6 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*(path for path in _FUNCTIONS if "." in path))
     def test_is_in_the_folder_of_its_namespace(self, path):
         self.assertStartsWith(_public(path).__module__, f"tensorflow_ops.{path.partition('.')[0]}.")
-
-    def test_folders_import_only_from_lower_floors(self):
-        package = pathlib.Path(tfo.__file__).parent
-        upward = []
-        for path in package.glob("*/**/*.py"):
-            folder = path.relative_to(package).parts[0]
-            for imported in re.findall(r"^\s*(?:from|import) tensorflow_ops\.(\w+)", path.read_text(), re.MULTILINE):
-                if imported != folder and _FLOORS.get(imported, 1) >= _FLOORS.get(folder, 1):
-                    upward.append(f"{path.relative_to(package)} imports {imported}")
-        self.assertEmpty(upward)
 
     def test_shells_complete_public_names_only(self):
         self.assertCountEqual(dir(tfo), tfo.__all__)
