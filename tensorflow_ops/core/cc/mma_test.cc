@@ -4,7 +4,7 @@
 #include <csignal>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
-#include "tensorflow_ops/core/cc/mma_test_gpu.h"
+#include "tensorflow_ops/core/cc/mma_testing_gpu.h"
 
 namespace tfo {
 namespace {

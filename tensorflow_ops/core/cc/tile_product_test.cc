@@ -1,5 +1,5 @@
 #include "tensorflow_ops/core/cc/gpu_testing.h"
-#include "tensorflow_ops/core/cc/tile_product_test_gpu.h"
+#include "tensorflow_ops/core/cc/tile_product_testing_gpu.h"
 
 namespace tfo {
 namespace {

@@ -1,6 +1,6 @@
 // Kernels that show what each lane of a warp gets from mma_gpu.h.
-#ifndef TENSORFLOW_OPS_CORE_CC_MMA_TEST_GPU_H_
-#define TENSORFLOW_OPS_CORE_CC_MMA_TEST_GPU_H_
+#ifndef TENSORFLOW_OPS_CORE_CC_MMA_TESTING_GPU_H_
+#define TENSORFLOW_OPS_CORE_CC_MMA_TESTING_GPU_H_
 
 #include <cstdint>
 
@@ -30,4 +30,4 @@ Error CopyThroughShared(const Gpu& gpu, int size, int bytes, const char* from,
 
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_CORE_CC_MMA_TEST_GPU_H_
+#endif  // TENSORFLOW_OPS_CORE_CC_MMA_TESTING_GPU_H_

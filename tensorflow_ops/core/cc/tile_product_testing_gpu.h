@@ -1,6 +1,6 @@
 // A kernel that multiplies matrices of one tile by tile_product_gpu.h.
-#ifndef TENSORFLOW_OPS_CORE_CC_TILE_PRODUCT_TEST_GPU_H_
-#define TENSORFLOW_OPS_CORE_CC_TILE_PRODUCT_TEST_GPU_H_
+#ifndef TENSORFLOW_OPS_CORE_CC_TILE_PRODUCT_TESTING_GPU_H_
+#define TENSORFLOW_OPS_CORE_CC_TILE_PRODUCT_TESTING_GPU_H_
 
 #include <cstdint>
 
@@ -22,4 +22,4 @@ Error MultiplyTiles(const Gpu& gpu, bool a_along_depth, bool b_along_depth,
 
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_CORE_CC_TILE_PRODUCT_TEST_GPU_H_
+#endif  // TENSORFLOW_OPS_CORE_CC_TILE_PRODUCT_TESTING_GPU_H_

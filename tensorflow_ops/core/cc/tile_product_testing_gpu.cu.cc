@@ -1,4 +1,4 @@
-#include "tensorflow_ops/core/cc/tile_product_test_gpu.h"
+#include "tensorflow_ops/core/cc/tile_product_testing_gpu.h"
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/core/cc/tile_product_gpu.h"

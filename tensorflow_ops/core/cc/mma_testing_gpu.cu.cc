@@ -1,4 +1,4 @@
-#include "tensorflow_ops/core/cc/mma_test_gpu.h"
+#include "tensorflow_ops/core/cc/mma_testing_gpu.h"
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/core/cc/mma_gpu.h"
