@@ -2,9 +2,8 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <set>
 #include <string>
-
-#include "tensorflow_ops/core/cc/cpu_choice.h"
 
 #ifndef __aarch64__
 #include <cpuid.h>
@@ -14,14 +13,20 @@ namespace tfo {
 namespace {
 
 const CpuLevelChoice& Chosen() {
-  static const CpuLevelChoice* choice = new CpuLevelChoice(
-      ChooseCpuLevel(ProcessorCpuLevel(), std::getenv("TENSORFLOW_OPS_CPU")));
-  return *choice;
+  static const CpuLevelChoice choice =
+      ChooseCpuLevel(ProcessorCpuLevel(), std::getenv("TENSORFLOW_OPS_CPU"));
+  return choice;
 }
 
 std::atomic<CpuLevel>& Active() {
   static std::atomic<CpuLevel> level(Chosen().level);
   return level;
+}
+
+// Returns a copy of `text`, one for all calls with this text.
+const char* Kept(const std::string& text) {
+  static auto* texts = new std::set<std::string>;
+  return texts->insert(text).first->c_str();
 }
 
 }  // namespace
@@ -39,21 +44,21 @@ CpuLevelChoice ChooseCpuLevel(CpuLevel processor, const char* wanted) {
   if (supported.empty()) {
     return {
         widest,
-        "This build of tensorflow_ops has kernels for " + built +
-            " only, and this processor has " + CpuLevelName(processor) +
-            ". Build a wheel for all processors: bash tools/build_wheel.sh"};
+        Kept("This build of tensorflow_ops has kernels for " + built +
+             " only, and this processor has " + CpuLevelName(processor) +
+             ". Build a wheel for all processors: bash tools/build_wheel.sh")};
   }
-  if (wanted == nullptr || *wanted == '\0') return {widest, ""};
+  if (wanted == nullptr || *wanted == '\0') return {widest, nullptr};
   for (CpuLevel level : kCpuLevels) {
     if (level <= processor && wanted == std::string(CpuLevelName(level))) {
-      return {level, ""};
+      return {level, nullptr};
     }
   }
   return {widest,
-          "TENSORFLOW_OPS_CPU is '" + std::string(wanted) +
-              "', expected one of what this processor and this build of "
-              "tensorflow_ops support: " +
-              supported};
+          Kept("TENSORFLOW_OPS_CPU is '" + std::string(wanted) +
+               "', expected one of what this processor and this build of "
+               "tensorflow_ops support: " +
+               supported)};
 }
 
 const char* CpuLevelName(CpuLevel level) {
@@ -108,10 +113,7 @@ CpuLevel ActiveCpuLevel() { return Active().load(std::memory_order_relaxed); }
 
 bool HasBFloat16Products() { return ActiveCpuLevel() == CpuLevel::kAvx512Bf16; }
 
-const char* CpuLevelError() {
-  const CpuLevelChoice& choice = Chosen();
-  return choice.error.empty() ? nullptr : choice.error.c_str();
-}
+const char* CpuLevelError() { return Chosen().error; }
 
 void SetActiveCpuLevelForTesting(CpuLevel level) { Active().store(level); }
 

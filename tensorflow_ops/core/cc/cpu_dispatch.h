@@ -91,6 +91,16 @@ bool HasBFloat16Products();
 // processor.
 const char* CpuLevelError();
 
+// The level for `processor` if TENSORFLOW_OPS_CPU is `wanted` (null if unset).
+// A function, so that tests can call it for any processor.
+struct CpuLevelChoice {
+  CpuLevel level;
+  // Null, or CpuLevelError's text, which is never freed. No std::string:
+  // *_simd.cc files include this header, and must not contain its inline code.
+  const char* error;
+};
+CpuLevelChoice ChooseCpuLevel(CpuLevel processor, const char* wanted);
+
 // For tests, which run every level of the machine in one process. Must not be
 // called while an algorithm runs.
 void SetActiveCpuLevelForTesting(CpuLevel level);

@@ -3,7 +3,6 @@
 #include <iterator>
 #include <string>
 
-#include "tensorflow_ops/core/cc/cpu_choice.h"
 #include "tensorflow_ops/core/cc/testing.h"
 
 namespace tfo {
@@ -60,12 +59,12 @@ TFO_TEST(CpuDispatch, SelectsEachLevelOfTheBuild) {
   for (CpuLevel level : kCpuLevels) {
     const CpuLevelChoice choice = ChooseCpuLevel(widest, CpuLevelName(level));
     TFO_EXPECT(choice.level == level);
-    TFO_EXPECT_EQ(choice.error, "");
+    TFO_EXPECT(choice.error == nullptr);
     TFO_EXPECT(ChooseCpuLevel(level, nullptr).level == level);
   }
   for (const char* unset : {"", static_cast<const char*>(nullptr)}) {
     TFO_EXPECT(ChooseCpuLevel(widest, unset).level == widest);
-    TFO_EXPECT_EQ(ChooseCpuLevel(widest, unset).error, "");
+    TFO_EXPECT(ChooseCpuLevel(widest, unset).error == nullptr);
   }
 }
 
@@ -76,7 +75,7 @@ TFO_TEST(CpuDispatch, RejectsLevelsThatTheProcessorLacks) {
     if (wanted == CpuLevelName(narrowest)) continue;
     const CpuLevelChoice choice = ChooseCpuLevel(narrowest, wanted.c_str());
     TFO_EXPECT(choice.level == narrowest);
-    TFO_EXPECT_EQ(choice.error,
+    TFO_EXPECT_EQ(std::string(choice.error),
                   "TENSORFLOW_OPS_CPU is '" + wanted +
                       "', expected one of what this processor and this build "
                       "of tensorflow_ops support: " +
