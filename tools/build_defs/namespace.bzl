@@ -69,34 +69,26 @@ def tfo_op(name, deps = [], test_deps = [], simd_optimization = "-O3"):
             deps = [":%s_testing" % name] + _suffixed(test_deps, "_testing"),
         )
 
-# `ops_test` has all tests in python/ops but the gradients' (*_grad_test.py, `gradients_test`): a process each. The OpKernels
-# and op definitions of folders in a list of `compiled_together` form one op library, which takes less time to compile.
+# `ops_test` has all tests in python/ops but the gradients' (*_grad_test.py, `gradients_test`): a process each.
 # Each folder in cc/kernels/ has a tfo_op; `deps` are other Python libraries.
-def tfo_namespace(name, compiled_together = [], deps = []):
+def tfo_namespace(name, deps = []):
     """A namespace's tfo_op_family, `ops_test`, `gradients_test`; OP_FAMILIES of tensorflow_ops/BUILD are in the wheel."""
-    with_kernels = {file.split("/")[2]: True for file in native.glob([_KERNELS + "*/*_op.cc"], allow_empty = True)}
-    together = [folder for folders in compiled_together for folder in folders]
-    alone = [[folder] for folder in with_kernels if folder not in together]
-    for file in native.glob(["cc/ops/*.cc"], allow_empty = True):
-        if file.removeprefix("cc/ops/").removesuffix("_ops.cc") not in together + list(with_kernels):
-            fail("%s is compiled with no folder in %s; expected the name FOLDER_ops.cc" % (file, _KERNELS))
-    libraries = []
-    for folders in compiled_together + alone:
-        libraries.append(folders[0] + "_ops")
-        tfo_op_library(
-            name = libraries[-1],
-            cuda_deps = [":%s_cuda" % folder for folder in folders],
-            kernels = native.glob([_KERNELS + folder + "/*_op.*" for folder in folders], allow_empty = True),
-            ops = native.glob(["cc/ops/%s_ops.cc" % folder for folder in folders], allow_empty = True),
-            deps = [":" + folder + suffix for folder in folders for suffix in ["", "_op_headers"]],
-        )
+    kernels = native.glob([_KERNELS + "*/*_op.*"], allow_empty = True)
+    folders = {file.split("/")[2]: True for file in kernels}
+    tfo_op_library(
+        name = name + "_ops",
+        cuda_deps = [":%s_cuda" % folder for folder in folders],
+        kernels = kernels,
+        ops = native.glob(["cc/ops/*.cc"], allow_empty = True),
+        deps = [":" + folder + suffix for folder in folders for suffix in ["", "_op_headers"]],
+    )
     tfo_op_family(
         name = name,
         srcs = native.glob(
             ["__init__.py", "python/**/*.py"],
             exclude = ["**/*_test.py", "**/*_testing.py"],
         ),
-        op_libraries = [":" + library for library in libraries],
+        op_libraries = [":%s_ops" % name],
         deps = deps,
     )
     testing = native.glob(["python/ops/*_testing.py"], allow_empty = True)

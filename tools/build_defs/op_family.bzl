@@ -47,10 +47,10 @@ def _tensorflow_build(suffix, repository, minor, copts, tags):
         tags = tags,
     )
 
-# C++ that includes TensorFlow is built for the configured release, under its own name,
-# and for the other releases of the wheel, as NAME_2_18. The algorithms are built once.
+# C++ that includes TensorFlow is built for the configured release and for the other releases of the wheel. The
+# algorithms are built once.
 _CONFIGURED = _tensorflow_build("", "local_config_tensorflow", TENSORFLOW_MINOR, TENSORFLOW_COPTS, [])
-_TENSORFLOW_BUILDS = [_CONFIGURED] + [
+_OTHER_RELEASES = [
     _tensorflow_build(suffix, "tensorflow" + suffix, release.minor, RELEASE_COPTS, ["manual"])
     for suffix, release in RELEASES.items()
 ]
@@ -179,24 +179,38 @@ def _with_suffix(labels, suffix):
 
 def tfo_op_support_library(name, srcs, hdrs, deps = [], support_deps = [], cuda_deps = []):
     """C++ with TensorFlow headers that several OpKernel files share. The targets are those of tfo_op_library."""
-    _op_library(name, deps, support_deps, cuda_deps, srcs = srcs, hdrs = hdrs)
+    _includes(name + "_src", srcs)
+    _op_library(name, srcs + hdrs, deps, support_deps, cuda_deps, srcs = [":" + name + "_src"], hdrs = hdrs, textual_hdrs = srcs)
 
-# NAME_glue, NAME_glue_2_18, ... include TensorFlow, one for each release; NAME_algorithms is what they call.
-def _op_library(name, deps, support_deps, cuda_deps, **attributes):
+def _glue_library(name, build, deps, **attributes):
+    """C++ that includes the headers of a release of TensorFlow."""
+    cc_library(
+        name = name,
+        copts = _COPTS + build.copts + _TENSORFLOW_WARNINGS + _TENSORFLOW_SANITIZERS + _optimized("-O2"),
+        local_defines = ["TFO_CUDA=1"] if CUDA_ENABLED else [],
+        tags = build.tags,
+        deps = deps + [build.headers],
+        **attributes
+    )
+
+# NAME_glue includes TensorFlow, of the configured release; NAME_algorithms is what it calls. tfo_split_shared_objects
+# compiles NAME_glue_sources for the other releases.
+def _op_library(name, files, deps, support_deps, cuda_deps, **attributes):
     algorithms = deps + (cuda_deps if CUDA_ENABLED else [])
     cc_headers(
         name = name + "_algorithm_headers",
-        deps = algorithms,
+        deps = algorithms + _with_suffix(support_deps, "_algorithm_headers"),
     )
-    for build in _TENSORFLOW_BUILDS:
-        cc_library(
-            name = name + "_glue" + build.suffix,
-            copts = _COPTS + build.copts + _TENSORFLOW_WARNINGS + _TENSORFLOW_SANITIZERS + _optimized("-O2"),
-            local_defines = ["TFO_CUDA=1"] if CUDA_ENABLED else [],
-            tags = build.tags,
-            deps = _with_suffix(support_deps, "_glue" + build.suffix) + [":%s_algorithm_headers" % name, build.headers],
-            **attributes
-        )
+    native.filegroup(
+        name = name + "_glue_sources",
+        srcs = files + _with_suffix(support_deps, "_glue_sources"),
+    )
+    _glue_library(
+        name = name + "_glue",
+        build = _CONFIGURED,
+        deps = _with_suffix(support_deps, "_glue") + [":%s_algorithm_headers" % name],
+        **attributes
+    )
     cc_library(
         name = name + "_algorithms",
         deps = algorithms + _with_suffix(support_deps, "_algorithms"),
@@ -206,24 +220,29 @@ def _op_library(name, deps, support_deps, cuda_deps, **attributes):
         deps = [":%s_glue" % name, ":%s_algorithms" % name],
     )
 
+def _includes(name, files):
+    """NAME.cc, which includes the .cc files among `files`: TensorFlow's headers take most of the time of a compilation."""
+    native.genrule(
+        name = name,
+        srcs = files,
+        outs = [name + ".cc"],
+        cmd = "printf '#include \"%s\"\\n' $(SRCS) | grep '[.]cc' >$@",
+    )
+
 # `ops` are cc/ops/*.cc: REGISTER_OP, shape functions, C++ gradients; `kernels` cc/kernels/*_op.cc and headers that they
-# share. All are compiled as one translation unit, because TensorFlow's headers take most of the time, so names in
-# their unnamed namespaces must differ.
+# share. All are compiled as one translation unit, so names in their unnamed namespaces must differ, also from those of
+# other op libraries in the same wheel.
 def tfo_op_library(name, ops, kernels, deps = [], support_deps = [], cuda_deps = []):
     """Op definitions and OpKernels, for op_libraries of a tfo_op_family: the only C++ that includes TensorFlow."""
-    files = [src for src in ops + kernels if src.endswith(".cc")]
-    package = native.package_name() + "/" if native.package_name() else ""
-    native.genrule(
-        name = name + "_src",
-        outs = [name + ".cc"],
-        cmd = "printf '#include \"%%s\"\\n' %s >$@" % " ".join([package + file for file in files]),
-    )
+    files = [file for file in ops + kernels if file.endswith(".cc")]
+    _includes(name + "_src", files)
     _op_library(
         name,
+        ops + kernels,
         deps,
         support_deps + [_CORE["op_util"]],
         cuda_deps,
-        srcs = [":" + name + "_src"] + [src for src in ops + kernels if src not in files],
+        srcs = [":" + name + "_src"] + [file for file in ops + kernels if file not in files],
         textual_hdrs = files,
         # Registration objects are static, and nothing refers to them.
         alwayslink = True,
@@ -297,10 +316,24 @@ def tfo_split_shared_objects(name, algorithms, deps):
         symbols = _EXPORT_KERNELS,
         linkopts = ["-Wl,-soname," + algorithms],
     )
-    for build in _TENSORFLOW_BUILDS:
+
+    # All in one file, which takes a fifth of the time.
+    _includes(name + "_glue_src", _with_suffix(deps, "_glue_sources"))
+    for build in _OTHER_RELEASES:
+        _glue_library(
+            name + "_glue" + build.suffix,
+            build,
+            srcs = [":%s_glue_src" % name],
+            textual_hdrs = _with_suffix(deps, "_glue_sources"),
+            deps = _with_suffix(deps, "_algorithm_headers"),
+            alwayslink = True,
+        )
+    builds = [(_CONFIGURED, _with_suffix(deps, "_glue"))]
+    builds += [(build, [":%s_glue%s" % (name, build.suffix)]) for build in _OTHER_RELEASES]
+    for build, libraries in builds:
         _shared_object(
             name + build.suffix + ".so",
-            deps = _with_suffix(deps, "_glue" + build.suffix),
+            deps = libraries,
             symbols = _HIDE_ALL_SYMBOLS,
             libraries = [":" + algorithms, build.framework],
             linkopts = ["-Wl,-rpath,$$ORIGIN"],
@@ -319,12 +352,20 @@ def tfo_py_library(name, srcs, data = [], deps = []):
 
 def tfo_op_family(name, srcs, op_libraries, deps = []):
     """A family's Python library `name` and kernels `name_kernels`; OP_FAMILIES of tensorflow_ops/BUILD are in the wheel."""
-    for suffix in ["", "_algorithms"] + ["_glue" + build.suffix for build in _TENSORFLOW_BUILDS]:
+    for suffix in ["", "_algorithms", "_glue"]:
         cc_library(
             name = name + "_kernels" + suffix,
             tags = ["manual"],
-            deps = [library + suffix for library in op_libraries],
+            deps = _with_suffix(op_libraries, suffix),
         )
+    cc_headers(
+        name = name + "_kernels_algorithm_headers",
+        deps = _with_suffix(op_libraries, "_algorithm_headers"),
+    )
+    native.filegroup(
+        name = name + "_kernels_glue_sources",
+        srcs = _with_suffix(op_libraries, "_glue_sources"),
+    )
     tfo_py_library(
         name = name,
         srcs = srcs,

@@ -56,7 +56,7 @@ absl::Status SetAttentionShape(InferenceContext* c, int first,
 }  // namespace
 }  // namespace tfo
 
-#define TFO_ATTENTION_ATTRS                       \
+#define TFO_DEFORMABLE_ATTENTION_ATTRS            \
   .Attr("num_points: list(int) = []")             \
       .Attr("T: {half, bfloat16, float, double}") \
       .Attr("Tvalue: {float, double}")
@@ -67,7 +67,7 @@ REGISTER_OP("TensorflowOps>MultiscaleDeformableAttention")
     .Input("spatial_shapes: int64")
     .Input("sampling_locations: Tvalue")
     .Input("attention_weights: Tvalue")
-    .Output("output: T") TFO_ATTENTION_ATTRS.SetShapeFn(
+    .Output("output: T") TFO_DEFORMABLE_ATTENTION_ATTRS.SetShapeFn(
         [](::tensorflow::shape_inference::InferenceContext* c) {
           ::tensorflow::shape_inference::ShapeHandle output;
           TF_RETURN_IF_ERROR(tfo::SetAttentionShape(c, 0, &output));
@@ -83,7 +83,7 @@ REGISTER_OP("TensorflowOps>MultiscaleDeformableAttentionGrad")
     .Input("attention_weights: Tvalue")
     .Output("d_values: T")
     .Output("d_sampling_locations: Tvalue")
-    .Output("d_attention_weights: Tvalue") TFO_ATTENTION_ATTRS
+    .Output("d_attention_weights: Tvalue") TFO_DEFORMABLE_ATTENTION_ATTRS
     .SetShapeFn([](::tensorflow::shape_inference::InferenceContext* c) {
       ::tensorflow::shape_inference::ShapeHandle output;
       TF_RETURN_IF_ERROR(tfo::SetAttentionShape(c, 1, &output));

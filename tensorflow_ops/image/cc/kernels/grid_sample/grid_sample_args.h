@@ -42,7 +42,7 @@ TFO_HOST_DEVICE static inline int TapsOnAxis(SampleMode mode) {
 
 // One axis of the image, as formulas read it.
 template <typename C>
-struct SampledAxis {
+struct ImageAxis {
   SampleMode mode;
   SamplePadding padding;
   SampleCoordinates coordinates;
@@ -52,14 +52,14 @@ struct SampledAxis {
 };
 
 template <typename C>
-TFO_HOST_DEVICE static inline SampledAxis<C> AxisOf(const GridSampleSpec& args,
-                                                    int64_t size) {
-  SampledAxis<C> axis = {args.mode,
-                         args.padding,
-                         args.coordinates,
-                         args.align_corners,
-                         static_cast<int32_t>(size),
-                         1};
+TFO_HOST_DEVICE static inline ImageAxis<C> AxisOf(const GridSampleSpec& args,
+                                                  int64_t size) {
+  ImageAxis<C> axis = {args.mode,
+                       args.padding,
+                       args.coordinates,
+                       args.align_corners,
+                       static_cast<int32_t>(size),
+                       1};
   if (args.coordinates == SampleCoordinates::kFlow) axis.scale = -1;
   if (args.coordinates == SampleCoordinates::kNormalized) {
     axis.scale = static_cast<C>(args.align_corners ? size - 1 : size) / 2;

@@ -100,8 +100,8 @@ void FindTapsOf(const GridSampleSpec& args, const C* grid,
   using V = typename Lanes<C>::Vector;
   using Index = typename Lanes<C>::Index;
   constexpr int kCount = Lanes<C>::kCount;
-  const SampledAxis<C> axis_y = AxisOf<C>(args, args.height);
-  const SampledAxis<C> axis_x = AxisOf<C>(args, args.width);
+  const ImageAxis<C> axis_y = AxisOf<C>(args, args.height);
+  const ImageAxis<C> axis_x = AxisOf<C>(args, args.width);
   const C last_y = static_cast<C>(axis_y.size - 1);
   const C last_x = static_cast<C>(axis_x.size - 1);
   const auto width = static_cast<typename Lanes<C>::Integer>(args.width);
@@ -162,7 +162,7 @@ void FindRowsOf(const GridSampleSpec& args, const C* grid,
                 const SampleSpan& span, int32_t* first, int32_t* last) {
   using V = typename Lanes<C>::Vector;
   constexpr int kCount = Lanes<C>::kCount;
-  const SampledAxis<C> axis = AxisOf<C>(args, args.height);
+  const ImageAxis<C> axis = AxisOf<C>(args, args.height);
   Coordinates<C> at;
   ReadCoordinates(args, grid, span, &at);
   const bool flow = args.coordinates == SampleCoordinates::kFlow;

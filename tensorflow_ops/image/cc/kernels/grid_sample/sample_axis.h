@@ -63,7 +63,7 @@ TFO_FORMULA V ModuloOf(V a, V period) {
 
 // The place of a coordinate. `own` is the sample's own position, for kFlow.
 template <typename V, typename C>
-TFO_FORMULA V PlaceOf(const SampledAxis<C>& axis, V coordinate, V own) {
+TFO_FORMULA V PlaceOf(const ImageAxis<C>& axis, V coordinate, V own) {
   const C size = static_cast<C>(axis.size);
   switch (axis.coordinates) {
     case SampleCoordinates::kFlow:
@@ -84,13 +84,13 @@ TFO_FORMULA V PlaceOf(const SampledAxis<C>& axis, V coordinate, V own) {
 // A whole number beyond all pixels and all their taps. Large floats are whole
 // multiples of up to 128: `size + 2` may round to the last pixel.
 template <typename C>
-TFO_FORMULA C FarOutside(const SampledAxis<C>& axis) {
+TFO_FORMULA C FarOutside(const ImageAxis<C>& axis) {
   return static_cast<C>(axis.size + 2 + (axis.size >> 21));
 }
 
 // Reflects a place, and its slope with it.
 template <typename V, typename C>
-TFO_FORMULA V Reflected(const SampledAxis<C>& axis, V place, V* slope) {
+TFO_FORMULA V Reflected(const ImageAxis<C>& axis, V place, V* slope) {
   const C low = axis.align_corners ? C(0) : C(-0.5);
   const C span = static_cast<C>(axis.align_corners ? axis.size - 1 : axis.size);
   if (span == 0) return place - place;
@@ -125,7 +125,7 @@ TFO_FORMULA void CubicWeights(V f, V (&weight)[4], V (&slope)[4]) {
 // The pixel of a tap of a bicubic sample; `tap` is a whole number in (-2 size -
 // 2, 2 size + 2). Outside of the axis only with zeros.
 template <typename V, typename C>
-TFO_FORMULA V PaddedTap(const SampledAxis<C>& axis, V tap) {
+TFO_FORMULA V PaddedTap(const ImageAxis<C>& axis, V tap) {
   const C last = static_cast<C>(axis.size - 1);
   if (axis.padding == SamplePadding::kZeros) return tap;
   if (axis.padding == SamplePadding::kBorder || last == 0) {
@@ -141,7 +141,7 @@ TFO_FORMULA V PaddedTap(const SampledAxis<C>& axis, V tap) {
 }
 
 template <typename V, typename C>
-TFO_FORMULA AxisTaps<V, 4> CubicTaps(const SampledAxis<C>& axis, V place) {
+TFO_FORMULA AxisTaps<V, 4> CubicTaps(const ImageAxis<C>& axis, V place) {
   AxisTaps<V, 4> taps;
   if (axis.padding == SamplePadding::kReflection) {
     const C size = static_cast<C>(axis.size);
@@ -165,7 +165,7 @@ TFO_FORMULA AxisTaps<V, 4> CubicTaps(const SampledAxis<C>& axis, V place) {
 }
 
 template <int kCount, typename V, typename C>
-TFO_FORMULA AxisTaps<V, kCount> TapsAt(const SampledAxis<C>& axis, V place) {
+TFO_FORMULA AxisTaps<V, kCount> TapsAt(const ImageAxis<C>& axis, V place) {
   const C last = static_cast<C>(axis.size - 1);
   V slope = V{} + axis.scale;
   AxisTaps<V, kCount> taps;
@@ -209,7 +209,7 @@ TFO_FORMULA AxisTaps<V, kCount> TapsAt(const SampledAxis<C>& axis, V place) {
 }
 
 template <int kCount, typename V, typename C>
-TFO_FORMULA AxisTaps<V, kCount> TapsOf(const SampledAxis<C>& axis, V coordinate,
+TFO_FORMULA AxisTaps<V, kCount> TapsOf(const ImageAxis<C>& axis, V coordinate,
                                        V own) {
   return TapsAt<kCount, V>(axis, PlaceOf<V>(axis, coordinate, own));
 }

@@ -8,7 +8,7 @@
 
 namespace tfo {
 
-// kAxis taps on each axis. Pixels are as SampledAxis defines them.
+// kAxis taps on each axis. Pixels are as ImageAxis defines them.
 template <int kAxis, typename C>
 struct PlaneTaps {
   scalar::AxisTaps<C, kAxis> y, x;

@@ -11,9 +11,10 @@ using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
 template <typename T>
-class AttentionOpBase : public OpKernel {
+class DeformableAttentionOpBase : public OpKernel {
  public:
-  explicit AttentionOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit DeformableAttentionOpBase(OpKernelConstruction* ctx)
+      : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("num_points", &num_points_));
     for (int64_t n : num_points_) {
       OP_REQUIRES(ctx, n >= 0 && n <= INT32_MAX,
@@ -80,9 +81,9 @@ class AttentionOpBase : public OpKernel {
 };
 
 template <typename Device, typename T>
-class AttentionOp : public AttentionOpBase<T> {
+class DeformableAttentionOp : public DeformableAttentionOpBase<T> {
  public:
-  using AttentionOpBase<T>::AttentionOpBase;
+  using DeformableAttentionOpBase<T>::DeformableAttentionOpBase;
 
   void Compute(OpKernelContext* ctx) override {
     Tensor* output;
@@ -97,9 +98,9 @@ class AttentionOp : public AttentionOpBase<T> {
 };
 
 template <typename Device, typename T>
-class AttentionGradOp : public AttentionOpBase<T> {
+class DeformableAttentionGradOp : public DeformableAttentionOpBase<T> {
  public:
-  using AttentionOpBase<T>::AttentionOpBase;
+  using DeformableAttentionOpBase<T>::DeformableAttentionOpBase;
 
   void Compute(OpKernelContext* ctx) override {
     Tensor *d_values, *d_locations, *d_weights;
@@ -130,10 +131,10 @@ class AttentionGradOp : public AttentionOpBase<T> {
   }
 };
 
-TFO_REGISTER_KERNELS("MultiscaleDeformableAttention", AttentionOp,
+TFO_REGISTER_KERNELS("MultiscaleDeformableAttention", DeformableAttentionOp,
                      .HostMemory("spatial_shapes"));
-TFO_REGISTER_KERNELS("MultiscaleDeformableAttentionGrad", AttentionGradOp,
-                     .HostMemory("spatial_shapes"));
+TFO_REGISTER_KERNELS("MultiscaleDeformableAttentionGrad",
+                     DeformableAttentionGradOp, .HostMemory("spatial_shapes"));
 
 }  // namespace
 }  // namespace tfo
