@@ -13,7 +13,7 @@ help_if_asked "$@"
 
 python=$(bash "$root/tools/setup/python_env.sh")
 for compiler in aarch64 clang; do
-  [[ " $* " != *" --config=$compiler "* ]] || bash "$root/tools/setup/$compiler.sh"
+  [[ " $* " != *" --config=$compiler"* ]] || bash "$root/tools/setup/$compiler.sh"
 done
 bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 

@@ -27,7 +27,7 @@ load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 # Labels, because in a macro that another repository loads, a plain string would
 # refer to a target of that repository.
 _OPT = Label("//tools/build_defs:opt")
-_THREAD_SANITIZER = Label("//tools/build_defs:thread_sanitizer")
+_WITHOUT_EMULATION = Label("//tools/build_defs:without_emulation")
 _AARCH64 = Label("@platforms//cpu:aarch64")
 _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["gpu_testing", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
 _CUDART = Label("@local_config_tfo_cuda//:cudart")
@@ -372,15 +372,19 @@ def tfo_op_family(name, srcs, op_libraries, deps = []):
         deps = deps,
     )
 
-# With cuda_deps, the test (core/cc/gpu_testing.h) emulates CUDA kernels on the CPU; tools/gpu/build.sh compiles it for a
-# GPU, without Bazel.
+# With cuda_deps, the test (core/cc/gpu_testing.h) emulates CUDA kernels on the CPU, but not with
+# --config=without_emulation; tools/gpu/build.sh compiles it for a GPU, without Bazel.
 def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
     """A C++ test of algorithms, with core/cc/testing.h. --config=asan, ubsan and tsan run these tests."""
+    defines = []
     if cuda_deps:
-        # Under the thread sanitizer, TFO_CUDA_TEST and TFO_BENCHMARK leave their functions out.
         deps = deps + [_CORE["gpu_testing"], _CORE["gpu_testing_cuda_emulated"]] + select({
-            _THREAD_SANITIZER: [],
+            _WITHOUT_EMULATION: [],
             "//conditions:default": [dep + "_emulated" for dep in cuda_deps],
+        })
+        defines = select({
+            _WITHOUT_EMULATION: ["TFO_WITHOUT_EMULATION"],
+            "//conditions:default": [],
         })
     cc_test(
         name = name,
@@ -388,7 +392,7 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
         srcs = srcs,
         copts = _COPTS + _optimized("-O1"),
         linkstatic = True,
-        local_defines = _LEVEL_DEFINES,
+        local_defines = _LEVEL_DEFINES + defines,
         tags = ["algorithm"],
         deps = deps + [_CORE["testing"]],
     )

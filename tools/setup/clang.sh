@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Debian's clang 16 into the cache folder (60 MB to download), unless it is
+# Installs Debian's clang 16 and its sanitizers into the cache folder (60 MB to download), unless it is
 # there. Needs Debian 12 with g++, whose headers and libraries clang uses, but no root.
 # --config=clang then uses it.
 #
@@ -13,5 +13,5 @@ prefix=$(clang_folder)
 unpack_compiler "$prefix" "clang" \
   '(libc6|libstdc|libgcc|lib[a-z]*san|binutils|libbinutils|libobjc).*|gcc-12-base|linux-libc-dev|zlib1g' \
   "Or install clang yourself, and run this with CC=clang instead of --config=clang." \
-  clang-16
+  clang-16 libclang-rt-16-dev
 finish_compiler "$prefix" "$prefix/usr/lib/llvm-16/bin/clang"

@@ -61,7 +61,7 @@ cache_folder() {
 # Print the folders of Debian's compilers. Increment the number when aarch64.sh or
 # clang.sh changes what it installs.
 aarch64_folder() { cache_folder | sed 's#$#/aarch64-1#'; }
-clang_folder() { cache_folder | sed 's#$#/clang-1#'; }
+clang_folder() { cache_folder | sed 's#$#/clang-2#'; }
 
 # Runs apt-get or apt-cache ($1) with lists, cache and state in folder $2. It needs no
 # root and uses no system folders. A file $2/sources.list replaces the machine's

@@ -23,6 +23,8 @@ std::atomic<CpuLevel>& Active() {
   return level;
 }
 
+std::atomic<bool> asked_for_bfloat16_products{false};
+
 // Returns a copy of `text`, one for all calls with this text.
 const char* Kept(const std::string& text) {
   static auto* texts = new std::set<std::string>;
@@ -111,7 +113,14 @@ CpuLevel ProcessorCpuLevel() {
 
 CpuLevel ActiveCpuLevel() { return Active().load(std::memory_order_relaxed); }
 
-bool HasBFloat16Products() { return ActiveCpuLevel() == CpuLevel::kAvx512Bf16; }
+bool HasBFloat16Products() {
+  asked_for_bfloat16_products.store(true, std::memory_order_relaxed);
+  return ActiveCpuLevel() == CpuLevel::kAvx512Bf16;
+}
+
+bool AskedForBFloat16ProductsForTesting() {
+  return asked_for_bfloat16_products.exchange(false);
+}
 
 const char* CpuLevelError() { return Chosen().error; }
 

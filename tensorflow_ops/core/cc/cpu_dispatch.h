@@ -105,6 +105,9 @@ CpuLevelChoice ChooseCpuLevel(CpuLevel processor, const char* wanted);
 // called while an algorithm runs.
 void SetActiveCpuLevelForTesting(CpuLevel level);
 
+// Whether HasBFloat16Products was called since the last call of this function.
+bool AskedForBFloat16ProductsForTesting();
+
 }  // namespace tfo
 
 #endif  // TENSORFLOW_OPS_CORE_CC_CPU_DISPATCH_H_

@@ -19,7 +19,8 @@ struct Sizes {
 // Does the level have products of elements E?
 template <typename E>
 bool HasProducts() {
-  return kNumbersOf<E> == 1 || ActiveCpuLevel() != CpuLevel::kAvx512;
+  return kNumbersOf<E> == 1 || ActiveCpuLevel() < CpuLevel::kAvx512 ||
+         HasBFloat16Products();
 }
 
 // The number `i` of `elements`, and how many elements have n numbers.

@@ -17,6 +17,7 @@ struct Test {
   Kind kind;
   void (*run)();
   bool failed;
+  bool multiplies_bfloat16;
 };
 
 std::vector<Test>& Tests() {
@@ -44,7 +45,7 @@ std::string Case::Lines() {
 }
 
 Registration::Registration(const char* name, Kind kind, void (*run)()) {
-  Tests().push_back({name, kind, run, /*failed=*/false});
+  Tests().push_back({name, kind, run, false, false});
 }
 
 void Fail(const char* file, int line, const std::string& message) {
@@ -108,7 +109,7 @@ int RunBenchmarks(const char* filter) {
   is_timing = true;
   bool all_ok = true;
   for (const auto& test : Tests()) {
-    if (test.kind != Kind::kBenchmark) continue;
+    if (test.kind != Kind::kBenchmark || test.run == nullptr) continue;
     if (std::strstr(test.name, filter) == nullptr) continue;
     failures = 0;
     test.run();
@@ -131,11 +132,22 @@ int RunTests(const char* filter) {
       if (test.kind != Kind::kEveryLevel && level != widest) continue;
       if (std::strstr(test.name, filter) == nullptr) continue;
       ++run;
+      if (test.run == nullptr) {
+        std::printf("%s needs CUDA or its emulation\n", test.name);
+        continue;
+      }
+      // Only these differ from the level below.
+      if (level == CpuLevel::kAvx512Bf16 && test.kind == Kind::kEveryLevel &&
+          !test.multiplies_bfloat16) {
+        continue;
+      }
       // Prints the name first, because the test may crash.
       std::printf("%s [%s] ", test.name, CpuLevelName(level));
       std::fflush(stdout);
       failures = 0;
+      AskedForBFloat16ProductsForTesting();
       test.run();
+      test.multiplies_bfloat16 |= AskedForBFloat16ProductsForTesting();
       test.failed = failures > 0;
       all_ok &= !test.failed;
       const int hidden = failures - kShown;
@@ -145,11 +157,7 @@ int RunTests(const char* filter) {
   }
   if (run == 0) {
     std::fprintf(stderr, "no tests%s%s\n", *filter ? " match " : "", filter);
-#ifdef __SANITIZE_THREAD__
-    return 0;  // only TFO_CUDA_TESTs
-#else
     return 1;
-#endif
   }
   return all_ok ? 0 : 1;
 }

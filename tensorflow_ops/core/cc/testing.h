@@ -3,7 +3,8 @@
 //   TFO_TEST(ZeroOut, KeepsTheFirst) { TFO_EXPECT_EQ(1 + 1, 2); }
 //
 // testing.cc has main(), which runs every TFO_TEST once per CPU level of the
-// machine until it fails, and every TFO_CUDA_TEST (gpu_testing.h) once.
+// machine until it fails, at avx512_bf16 only if it multiplies bfloat16
+// numbers, and every TFO_CUDA_TEST (gpu_testing.h) once.
 //
 // A helper that checks many sizes and types names them in its failures, and the
 // line that calls it:
@@ -114,6 +115,7 @@ void PrintTime(const std::string& name, const char* device,
 
 enum class Kind { kEveryLevel, kOnce, kBenchmark };
 
+// `run` is null if the build leaves the test out.
 struct Registration {
   Registration(const char* name, Kind kind, void (*run)());
 };
@@ -138,10 +140,11 @@ std::vector<T> RandomValues(int64_t n, uint32_t seed) {
 #define TFO_TEST(suite, name) \
   TFO_REGISTER_TEST(suite, name, ::tfo::testing::Kind::kEveryLevel)
 
-#ifdef __SANITIZE_THREAD__
-// It does not support the emulation's stack switching: op_family.bzl links no
-// kernels. Benchmarks, which also call these, have one thread.
-#define TFO_CUDA_TEST(suite, name) \
+#ifdef TFO_WITHOUT_EMULATION
+// Without kernels, there is nothing that these, and most benchmarks, could call.
+#define TFO_CUDA_TEST(suite, name)                                   \
+  static const ::tfo::testing::Registration suite##name##Registration( \
+      #suite "." #name, ::tfo::testing::Kind::kOnce, nullptr);         \
   [[maybe_unused]] static void suite##name##Test()
 #define TFO_BENCHMARK(suite, name) TFO_CUDA_TEST(suite, name)
 #else

@@ -66,8 +66,7 @@ TFO_TEST(Testing, AFailureNamesItsCaseOnce) {
   TFO_EXPECT_EQ(status, 1);
 }
 
-// Not a TFO_BENCHMARK, which the thread sanitizer leaves out.
-TFO_REGISTER_TEST(Timed, Benchmark, testing::Kind::kBenchmark) {
+TFO_BENCHMARK(Timed, Benchmark) {
   const int64_t n = testing::BenchmarkSize(100);
   TFO_EXPECT_EQ(n, testing::IsTiming() ? 100 : 8);
   testing::TimeOnCpu("nothing", n,
