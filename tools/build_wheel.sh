@@ -52,7 +52,7 @@ fi
 make_folder "$out" "Name a folder that you may write to: --out DIR"
 out=$(cd "$out" && pwd -P)
 
-python=$(bash "$root/tools/setup/python_env.sh")
+python=$(bash "$root/tools/setup/python_env.sh" bazel)
 [[ " ${options[*]} " != *aarch64* ]] || bash "$root/tools/setup/aarch64.sh"
 bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 

@@ -179,7 +179,7 @@ def _with_suffix(labels, suffix):
 
 def tfo_op_support_library(name, srcs, hdrs, deps = [], support_deps = [], cuda_deps = []):
     """C++ with TensorFlow headers that several OpKernel files share. The targets are those of tfo_op_library."""
-    _includes(name + "_src", srcs)
+    _includes(name, srcs)
     _op_library(name, srcs + hdrs, deps, support_deps, cuda_deps, srcs = [":" + name + "_src"], hdrs = hdrs, textual_hdrs = srcs)
 
 def _glue_library(name, build, deps, **attributes):
@@ -223,7 +223,7 @@ def _op_library(name, files, deps, support_deps, cuda_deps, **attributes):
 def _includes(name, files):
     """NAME.cc, which includes the .cc files among `files`: TensorFlow's headers take most of the time of a compilation."""
     native.genrule(
-        name = name,
+        name = name + "_src",
         srcs = files,
         outs = [name + ".cc"],
         cmd = "printf '#include \"%s\"\\n' $(SRCS) | grep '[.]cc' >$@",
@@ -235,7 +235,7 @@ def _includes(name, files):
 def tfo_op_library(name, ops, kernels, deps = [], support_deps = [], cuda_deps = []):
     """Op definitions and OpKernels, for op_libraries of a tfo_op_family: the only C++ that includes TensorFlow."""
     files = [file for file in ops + kernels if file.endswith(".cc")]
-    _includes(name + "_src", files)
+    _includes(name, files)
     _op_library(
         name,
         ops + kernels,
@@ -318,7 +318,7 @@ def tfo_split_shared_objects(name, algorithms, deps):
     )
 
     # All in one file, which takes a fifth of the time.
-    _includes(name + "_glue_src", _with_suffix(deps, "_glue_sources"))
+    _includes(name + "_glue", _with_suffix(deps, "_glue_sources"))
     for build in _OTHER_RELEASES:
         _glue_library(
             name + "_glue" + build.suffix,

@@ -11,7 +11,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 help_if_asked "$@"
 
-python=$(bash "$root/tools/setup/python_env.sh" "$@")
+python=$(bash "$root/tools/setup/python_env.sh" bazel "$@")
 wheel=$(bash "$root/tools/build_wheel.sh" --native | tail -n 1)
 
 # Prints the hash of the installed wheel, which pip records.

@@ -2,7 +2,10 @@
 # Sets up the Python that builds, tests and runs this project, and prints its
 # path.
 #
-# Usage: tools/setup/python_env.sh [build] [demo] [lint] [docs]
+# Usage: tools/setup/python_env.sh [bazel] [build] [demo] [lint] [docs]
+#
+# With bazel, which goes first, also installs Bazel if it makes an environment, in the
+# background: that takes as long. tools/setup/bazel.sh waits for it.
 #
 # Each argument is a file in tools/requirements/ with packages to install (default:
 # build). They are installed into .venv in the repository's root, which is created
@@ -16,6 +19,11 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 help_if_asked "$@"
 
+with_bazel=
+if [[ ${1-} == bazel ]]; then
+  with_bazel=yes
+  shift
+fi
 (($# > 0)) || set -- build
 for name in "$@"; do
   [[ -f $root/tools/requirements/$name.txt ]] || die "no file tools/requirements/$name.txt." "See: $0 --help"
@@ -190,6 +198,7 @@ set_up() {
     [[ ! -d $venv ]] || say "the virtual environment .venv is not complete, or of another Python: making it again"
     make_venv
     mkdir "$venv/.installed"
+    [[ -z $with_bazel ]] || bash "$root/tools/setup/bazel.sh" "$python" >/dev/null 2>&1 9>&- &
   fi
   for name in "$@"; do
     ! is_installed "$name" || continue

@@ -348,7 +348,9 @@ def test_private_bazel(machine):
 @pytest.mark.parametrize(
     ("arguments", "passed"),
     [
-        ([], "<//...>"),
+        ([], "<--config=fast><//...>"),
+        (["--test_output=all"], "<--config=fast><--test_output=all><//...>"),
+        (["--all", "--test_output=all"], "<--test_output=all><//...>"),
         (["--config=asan"], "<--config=asan><//...>"),
         (["//core/...", "--test_output=all"], "<//core/...><--test_output=all>"),
         (["--", "//...", "-//core/..."], "<--><//...><-//core/...>"),

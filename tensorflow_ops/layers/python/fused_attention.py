@@ -12,7 +12,7 @@ from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.nn.python.ops import attention
 
 # The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
-# and run attention_test.py and fused_attention_test.py with FOLDER first in PYTHONPATH.
+# and run attention_layers_test.py and fused_attention_test.py with FOLDER first in PYTHONPATH.
 _KERAS_MINORS = range(7, 16)
 # Modules of keras-hub whose fused branch computes what the composed one does. Qwen's ignores the sliding window.
 _HUB_MODULES = (

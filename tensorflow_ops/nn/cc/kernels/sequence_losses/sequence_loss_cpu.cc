@@ -30,16 +30,23 @@ double MeanCycles(const LabelSequences& s) {
   return s.batch > 0 ? total / s.batch : 0;
 }
 
-// Calls body(example, memory) for all examples, by descending cost, so that
-// threads begin with the long ones.
-template <typename Loss, typename Body>
-void ForExamples(const Cpu& cpu, const LabelSequences& s, double cost,
-                 const Body& body) {
+// All examples, by descending cost.
+template <typename Loss>
+std::vector<int64_t> LongestFirst(const LabelSequences& s) {
   std::vector<int64_t> order(s.batch);
   for (int64_t i = 0; i < s.batch; ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     return CyclesPerExample<Loss>(s, a) > CyclesPerExample<Loss>(s, b);
   });
+  return order;
+}
+
+// Calls body(example, memory) for all examples; threads begin with the long
+// ones.
+template <typename Loss, typename Body>
+void ForExamples(const Cpu& cpu, const LabelSequences& s, double cost,
+                 const Body& body) {
+  const std::vector<int64_t> order = LongestFirst<Loss>(s);
   cpu.ParallelFor(s.batch, cost, [&](int64_t begin, int64_t end) {
     LatticeMemory memory;
     for (int64_t i = begin; i < end; ++i) body(order[i], &memory);
