@@ -3,17 +3,19 @@
 # environment (.venv, or the interpreter that PYTHON_BIN_PATH names) and runs
 # examples/pool_photo.py, which writes demo.png to the repository's root.
 #
-# Usage: tools/demo.sh [detection | image_classifier | seq2seq | spatial_transformer |
-#                       optical_flow | tagger | digit_lines | language_model | basics]
+# Usage: tools/demo.sh [--steps=10] [detection | image_classifier | seq2seq | spatial_transformer |
+#                       optical_flow | tagger | digit_lines | language_model | basics]...
 #
-# With a name, runs the programs of that folder of examples/ instead, which train for a
-# minute or two and write to build/NAME, and then the folder's tests.
+# With names, runs the programs of these folders of examples/ instead, which train for a
+# minute or two and write to build/NAME, and then the folders' tests. With --steps=10, the
+# programs make ten steps of training: this checks in seconds that they run, save and load,
+# and not that they learn.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 
-# What each example must write, and its arguments.
+# What each example must write.
 declare -A writes=(
   [pool_photo]=demo.png
   [detection]='detections.png detector/saved_model.pb'
@@ -26,9 +28,15 @@ declare -A writes=(
   [language_model]=lengths.png
   [basics]=""
 )
-declare -A arguments=([spatial_transformer]=--at_least=0.95 [optical_flow]=--at_most=2)
-name=${*:-pool_photo}
-[[ -v writes[$name] ]] || die "unknown argument $name." "See: $0 --help"
+steps=() quality=(--at_least=0.98)
+if [[ ${1-} == --steps=* ]]; then
+  steps=("$1") quality=()
+  shift
+fi
+(($#)) || set -- pool_photo
+for name; do
+  [[ -v writes[$name] ]] || die "unknown argument $name." "See: $0 --help"
+done
 
 python=$(bash "$root/tools/setup/installed_wheel.sh" build demo)
 
@@ -40,30 +48,30 @@ run() {
   "$python" -E -s "$root/examples/$1" "${@:2}"
 }
 
-output=$root/build/$name
-case $name in
-  pool_photo)
-    output=$root
-    run pool_photo.py --output "$root/demo.png"
-    ;;
-  image_classifier)
-    rm -rf "$output"
-    for command in train 'evaluate --at_least=0.98' export 'predict --at_least=0.98'; do
-      # shellcheck disable=SC2086  # words
-      run image_classifier/main.py $command "--run=$output"
-    done
-    ;;
-  basics) ;;
-  *)
-    # shellcheck disable=SC2086  # none, or one
-    run "$name/train.py" ${arguments[$name]-} --output "$output"
-    ;;
-esac
-for file in ${writes[$name]}; do
-  [[ -s $output/$file ]] || die "examples/$name wrote no $output/$file."
-  [[ $file != *.png ]] || printf 'The picture: %s\n' "$output/$file"
+for name; do
+  output=$root/build/$name
+  rm -rf "$output"
+  case $name in
+    pool_photo)
+      output=$root
+      run pool_photo.py --output "$root/demo.png"
+      ;;
+    image_classifier)
+      main=(image_classifier/main.py "--run=$output")
+      run "${main[@]}" train "${steps[@]}"
+      run "${main[@]}" evaluate "${quality[@]}"
+      run "${main[@]}" export
+      run "${main[@]}" predict "${quality[@]}"
+      ;;
+    basics) ;;
+    *) run "$name/train.py" "${steps[@]}" --output "$output" ;;
+  esac
+  for file in ${writes[$name]}; do
+    [[ -s $output/$file ]] || die "examples/$name wrote no $output/$file."
+    [[ $file != *.png ]] || printf 'The picture: %s\n' "$output/$file"
+  done
+  if compgen -G "$root/examples/$name/*_test.py" >/dev/null; then
+    say "testing examples/$name"
+    "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/$name"
+  fi
 done
-if compgen -G "$root/examples/$name/*_test.py" >/dev/null; then
-  say "testing examples/$name"
-  "$python" -E -s -m pytest -q -p no:cacheprovider "$root/examples/$name"
-fi

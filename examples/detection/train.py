@@ -141,8 +141,8 @@ def main(argv: list[str]) -> None:
         tf.config.experimental.enable_op_determinism()
 
     print(f"tensorflow_ops {tfo.__version__} from {pathlib.Path(tfo.__file__).parent}")
-    training = data.draw_scenes(TRAINING_SCENES, training=True, seed=[FLAGS.seed, 0])
-    held_out = data.draw_scenes(HELD_OUT_SCENES, training=False, seed=[FLAGS.seed, 1])
+    training = data.draw_scenes(min(TRAINING_SCENES, BATCH_SIZE * FLAGS.steps), training=True, seed=[FLAGS.seed, 0])
+    held_out = data.draw_scenes(min(HELD_OUT_SCENES, 2 * FLAGS.steps), training=False, seed=[FLAGS.seed, 1])
     rng = np.random.default_rng([FLAGS.seed, 2])
     proposals = np.stack([data.propose(rng, scene.boxes, PROPOSALS) for scene in held_out])
     network = model.build()
@@ -169,6 +169,9 @@ def main(argv: list[str]) -> None:
     draw_suppression(detector, shown).save(output / "suppression.png")
     export(detector, shown[:2], output / "detector")
     print(f"\n{output / 'detector.keras'}\n{output / 'detections.png'}\n{output / 'suppression.png'}")
+    if FLAGS.steps < FLAGS["steps"].default:
+        print(f"{FLAGS.steps} steps: the needed quality is not checked")
+        return
     missed = [name for name, least in NEEDED.items() if not after[name] >= least]
     if missed:
         raise SystemExit(f"NOT LEARNT: {', '.join(missed)}")

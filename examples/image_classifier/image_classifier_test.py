@@ -1,9 +1,13 @@
 """Tests of the image classifier: `python -m pytest examples/image_classifier`, with tensorflow_ops installed."""
 
+import multiprocessing
+import os
 import pathlib
+import runpy
 import signal
 import subprocess
 import sys
+import time
 
 import checkpoints
 import data
@@ -20,29 +24,48 @@ SHORT = ("--steps=60", "--every=10", "--batch_size=16", "--patience=100")
 STEPS = 60
 
 
-def command(run, *words):
-    """Returns the command line of main.py."""
-    return [sys.executable, str(FOLDER / "main.py"), *words, f"--run={run}"]
+# Commands are forks of a process that has imported TensorFlow, which takes longer than most of them do.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tensorflow", "tensorflow_ops"])
+
+
+def run_main(output, arguments):
+    """Runs main.py in this process, with its output in a file."""
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.argv = ["main.py", *arguments]
+    runpy.run_path(str(FOLDER / "main.py"), run_name="__main__")
+
+
+def start(run, *words):
+    """Starts a command; returns its process, and the file of its output."""
+    output = run.with_name(f"{run.name}.log")
+    process = PROCESSES.Process(target=run_main, args=(output, [*words, f"--run={run}"]))
+    process.start()
+    return process, output
+
+
+def end(process, output):
+    """Returns the exit status and the output of a command."""
+    process.join()
+    return process.exitcode, output.read_text()
 
 
 def call(run, *words):
-    """Runs a command and returns its stdout."""
-    result = subprocess.run(command(run, *words), capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    """Runs a command and returns its output."""
+    status, printed = end(*start(run, *words))
+    assert status == 0, printed
+    return printed
 
 
 def train_until(run, step, number):
-    """Trains until a step is reported, then sends a signal. Returns the exit status and stderr."""
-    process = subprocess.Popen(
-        command(run, "train", *SHORT), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
-    )
-    for line in process.stdout:
-        if line.startswith(f"step {step:5}"):
-            process.send_signal(number)
-            break
-    _, errors = process.communicate()
-    return process.returncode, errors
+    """Trains until a step is reported, then sends a signal. Returns the exit status and the output."""
+    process, output = start(run, "train", *SHORT)
+    while process.is_alive() and not (output.exists() and f"step {step:5}" in output.read_text()):
+        time.sleep(0.01)
+    os.kill(process.pid, number)
+    return end(process, output)
 
 
 def saved(run, kind="latest"):
@@ -126,19 +149,26 @@ def test_export_predicts_in_a_new_process_as_evaluate_measures(finished, tmp_pat
 
 
 def test_exit_status_is_1_if_the_accuracy_is_too_low(finished):
-    result = subprocess.run(
-        command(finished, "evaluate", "--at_least=1.01"), capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 1 and "below --at_least 1.01" in result.stderr
+    status, printed = end(*start(finished, "evaluate", "--at_least=1.01"))
+    assert status == 1 and "below --at_least 1.01" in printed
+
+
+# Batches of 15 split unevenly. No dropout, because its noise differs when a batch is split.
+UNEVEN = ("--steps=10", "--every=5", "--batch_size=15", "--dropout=0")
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory):
+    """Returns the folder of a run on one device."""
+    run = tmp_path_factory.mktemp("one_device")
+    call(run, "train", *UNEVEN)
+    return run
 
 
 @pytest.mark.parametrize("mode", ["make_parallel", "mirrored"])
-def test_two_devices_train_like_one(mode, tmp_path):
-    # Batches of 15 split unevenly. No dropout, because its noise differs when a batch is split.
-    flags = ("--steps=10", "--every=5", "--batch_size=15", "--dropout=0")
-    call(tmp_path / "one", "train", *flags)
-    call(tmp_path / mode, "train", f"--parallel={mode}", "--devices=2", *flags)
-    one, two = saved(tmp_path / "one"), saved(tmp_path / mode)
+def test_two_devices_train_like_one(mode, one_device, tmp_path):
+    call(tmp_path, "train", f"--parallel={mode}", "--devices=2", *UNEVEN)
+    one, two = saved(one_device), saved(tmp_path)
     assert one.keys() == two.keys()
     weights = [name for name in one if name.startswith("weights")]
     assert len(weights) == 14
@@ -250,8 +280,8 @@ def test_commands_report_missing_input(tmp_path):
         (["predict"], "no SavedModel"),
         (["learn"], "expected one of train, evaluate, export, predict, got learn"),
     ]:
-        result = subprocess.run(command(tmp_path, *words), capture_output=True, text=True, check=False)
-        assert result.returncode == 1 and message in result.stderr + result.stdout, result
+        status, printed = end(*start(tmp_path, *words))
+        assert status == 1 and message in printed
 
 
 def test_metrics_of_known_logits():

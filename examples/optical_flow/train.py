@@ -86,6 +86,9 @@ def main(argv: list[str]) -> None:
     picture.draw(shown, {name: flow[:4] for name, flow in estimates.items()}).save(output / "flow.png")
     print(f"\n{output / 'correlation.keras'}\n{output / 'flow.png'}")
 
+    if FLAGS.steps < FLAGS["steps"].default:
+        print(f"{FLAGS.steps} steps: the needed quality is not checked")
+        return
     error, other = errors["correlation"].mean(), errors["concatenation"].mean()
     if not error <= FLAGS.at_most:
         raise SystemExit(f"NOT LEARNT: the endpoint error is {error:.3f}, expected {FLAGS.at_most}")

@@ -91,7 +91,7 @@ def main(argv: list[str]) -> None:
         tf.config.experimental.enable_op_determinism()
 
     print(f"tensorflow_ops {tfo.__version__} from {pathlib.Path(tfo.__file__).parent}")
-    training = data.draw_dates(TRAINING_DATES, training=True, seed=[FLAGS.seed, 0])
+    training = data.draw_dates(min(TRAINING_DATES, 2 * BATCH_SIZE * FLAGS.steps), training=True, seed=[FLAGS.seed, 0])
     held_out = data.draw_dates(HELD_OUT_DATES, training=False, seed=[FLAGS.seed, 1])
     translator = model.Translator()
     start = time.monotonic()
@@ -121,6 +121,9 @@ def main(argv: list[str]) -> None:
         [sys.executable, *(["-E", "-s"] if sys.flags.ignore_environment else []), serve, folder, *SERVED], check=True
     )
 
+    if FLAGS.steps < FLAGS["steps"].default:
+        print(f"{FLAGS.steps} steps: the needed quality is not checked")
+        return
     if not greedy["accuracy"] >= NEEDED:
         raise SystemExit(f"NOT LEARNT: greedy search is right for {greedy['accuracy']:.3f}, expected {NEEDED}")
     if widest["log_prob"] < greedy["log_prob"]:

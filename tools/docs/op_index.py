@@ -89,6 +89,7 @@ def members(file: pathlib.Path) -> dict[str, tuple[str, str] | None]:
     return found
 
 
+@functools.cache
 def resolve(file: pathlib.Path, name: str) -> tuple[pathlib.Path, str] | None:
     """Returns the file that defines a name of a file, and the name there, "" for a module; None for other packages."""
     imported = members(file).get(name, ("", ""))

@@ -157,8 +157,9 @@ def main() -> None:
         raise SystemExit(min(sum(check_page(page, runs=False) for page in pages), 1))
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     pages = [page for page in pages if "\n```python" in page.read_text()]
-    context, total = multiprocessing.get_context("spawn"), 0
-    # Two, because pages mostly wait for imports.
+    context, total = multiprocessing.get_context("forkserver"), 0
+    # The processes are forks of one that has imported these, which takes longer than most pages do.
+    context.set_forkserver_preload(["tensorflow", "tensorflow_ops"])
     with concurrent.futures.ProcessPoolExecutor(2, context, max_tasks_per_child=1) as pool:
         for page, (failed, printed) in zip(pages, pool.map(run_page, pages), strict=True):
             print(f"{printed}{page.relative_to(ROOT)}: {failed} failed", flush=True)
