@@ -141,8 +141,9 @@ std::vector<T> RandomValues(int64_t n, uint32_t seed) {
   TFO_REGISTER_TEST(suite, name, ::tfo::testing::Kind::kEveryLevel)
 
 #ifdef TFO_WITHOUT_EMULATION
-// Without kernels, there is nothing that these, and most benchmarks, could call.
-#define TFO_CUDA_TEST(suite, name)                                   \
+// Without kernels, there is nothing that these, and most benchmarks, could
+// call.
+#define TFO_CUDA_TEST(suite, name)                                     \
   static const ::tfo::testing::Registration suite##name##Registration( \
       #suite "." #name, ::tfo::testing::Kind::kOnce, nullptr);         \
   [[maybe_unused]] static void suite##name##Test()

@@ -2,6 +2,7 @@
 // thread counts, and with CUDA.
 #include "tensorflow_ops/detection/cc/kernels/nms/nms.h"
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
@@ -63,13 +64,15 @@ std::vector<int32_t> Reference(const Problem<T>& p) {
   std::vector<int32_t> kept;
   for (int32_t i : order) {
     if (static_cast<int64_t>(kept.size()) == p.max_outputs) break;
-    bool suppressed = false;
-    for (int32_t k : kept) {
-      if (!p.groups.empty() && p.groups[k] != p.groups[i]) continue;
-      if (!p.groups32.empty() && p.groups32[k] != p.groups32[i]) continue;
-      suppressed |= testing::PlainOverlap(p.boxes.data(), k, i, p.format,
-                                          p.iou_threshold);
-    }
+    const bool suppressed =
+        std::any_of(kept.begin(), kept.end(), [&](int32_t k) {
+          if (!p.groups.empty() && p.groups[k] != p.groups[i]) return false;
+          if (!p.groups32.empty() && p.groups32[k] != p.groups32[i]) {
+            return false;
+          }
+          return testing::PlainOverlap(p.boxes.data(), k, i, p.format,
+                                       p.iou_threshold);
+        });
     if (!suppressed) kept.push_back(i);
   }
   return kept;
@@ -91,14 +94,16 @@ std::vector<int32_t> RunOn(Device device, const Problem<T>& p) {
   return {kept.begin(), kept.begin() + std::max(count[0], 0)};
 }
 
-template <typename T, typename Device>
-void ExpectReference(const Device& device, const Problem<T>& p) {
-  const std::vector<int32_t> expected = Reference(p), actual = RunOn(device, p);
-  TFO_EXPECT_EQ(actual.size(), expected.size());
-  for (size_t m = 0; m < std::min(actual.size(), expected.size()); ++m) {
-    if (actual[m] == expected[m]) continue;
-    TFO_EXPECT_EQ(actual[m], expected[m]);
-    return;
+template <typename T, typename... Device>
+void ExpectReference(const Problem<T>& p, const Device&... devices) {
+  const std::vector<int32_t> expected = Reference(p);
+  for (const std::vector<int32_t>& actual : {RunOn(devices, p)...}) {
+    TFO_EXPECT_EQ(actual.size(), expected.size());
+    for (size_t m = 0; m < std::min(actual.size(), expected.size()); ++m) {
+      if (actual[m] == expected[m]) continue;
+      TFO_EXPECT_EQ(actual[m], expected[m]);
+      return;
+    }
   }
 }
 
@@ -108,22 +113,22 @@ void ExpectOptionsWork(const Device& device, int64_t n, double side) {
     Problem<T> p = MakeProblem<T>(n, format, side, /*of_any_size=*/false);
     for (double threshold : {0.0, 0.4, 1.0}) {
       p.iou_threshold = static_cast<T>(threshold);
-      ExpectReference(device, p);
+      ExpectReference(p, device);
     }
     p = MakeProblem<T>(n, format, side);
     // Not 0: T does not hold all IoUs.
     for (double threshold : {1e-3, 0.4, 1.0}) {
       p.iou_threshold = static_cast<T>(threshold);
-      ExpectReference(device, p);
+      ExpectReference(p, device);
     }
     p.iou_threshold = T(0.4);
     for (double threshold : {-0.1, 0.0, 0.5}) {
       p.score_threshold = static_cast<T>(threshold);
-      ExpectReference(device, p);
+      ExpectReference(p, device);
     }
     for (int64_t most : {int64_t{0}, int64_t{1}, n / 5, 2 * n}) {
       p.max_outputs = most;
-      ExpectReference(device, p);
+      ExpectReference(p, device);
     }
   }
 }
@@ -135,23 +140,23 @@ void ExpectGroupsWork(const Device& device, int64_t n, double side) {
     Problem<T> p = MakeProblem<T>(n, format, side);
     p.groups.resize(n);
     for (int64_t& g : p.groups) g = engine() % 6 - int64_t{2};
-    ExpectReference(device, p);
+    ExpectReference(p, device);
     p.max_outputs = n / 9;
-    ExpectReference(device, p);
+    ExpectReference(p, device);
     p.max_outputs = -1;
     const int64_t kIds[] = {std::numeric_limits<int64_t>::min(),
                             std::numeric_limits<int64_t>::max(), -1, 0,
                             int64_t{1} << 32};
     for (int64_t& g : p.groups) g = kIds[engine() % 5];
-    ExpectReference(device, p);
+    ExpectReference(p, device);
     p.groups32.resize(n);
     for (int32_t& g : p.groups32) {
       g = engine() % 2 == 0 ? std::numeric_limits<int32_t>::min() : 7;
     }
     p.groups.clear();
-    ExpectReference(device, p);
+    ExpectReference(p, device);
     for (int64_t i = 0; i < n; ++i) p.groups32[i] = 3 * i - 100;
-    ExpectReference(device, p);
+    ExpectReference(p, device);
   }
 }
 
@@ -172,12 +177,12 @@ TFO_TEST(Nms, CpuGroups) {
 
 // Chunks that threads share.
 TFO_TEST(Nms, CpuChunks) {
-  for (int threads : {1, 2, 5}) {
-    for (BoxFormat format : testing::kBoxFormats) {
-      Problem<float> p = MakeProblem<float>(2500, format, 12);
-      ExpectReference(testing::ThreadedCpu(threads), p);
-      p.max_outputs = 700;
-      ExpectReference(testing::ThreadedCpu(threads), p);
+  for (BoxFormat format : testing::kBoxFormats) {
+    Problem<float> p = MakeProblem<float>(2500, format, 12);
+    for (int64_t most : {-1, 700}) {
+      p.max_outputs = most;
+      ExpectReference(p, testing::ThreadedCpu(1), testing::ThreadedCpu(2),
+                      testing::ThreadedCpu(5));
     }
   }
 }
@@ -204,7 +209,7 @@ void ExpectBinsWork() {
     }
     for (double threshold : {0.3, 0.0, 0.7}) {
       p.iou_threshold = static_cast<T>(threshold);
-      ExpectReference(testing::ThreadedCpu(threshold == 0.3 ? 3 : 1), p);
+      ExpectReference(p, testing::ThreadedCpu(threshold == 0.3 ? 3 : 1));
       // The plain loops of rotated boxes are slow.
       if (format == BoxFormat::kRotated) break;
     }
@@ -225,9 +230,7 @@ TFO_TEST(Nms, CpuBinsOnEitherAxis) {
       b[1 - axis] = 0;
       b[3 - axis] = 100;
     }
-    for (int threads : {1, 3}) {
-      ExpectReference(testing::ThreadedCpu(threads), p);
-    }
+    ExpectReference(p, testing::ThreadedCpu(1), testing::ThreadedCpu(3));
     // Bins on the other axis would hold all boxes in one.
     const NmsArgs<float> args = p.Args();
     std::vector<int32_t> order(args.num_boxes);
@@ -245,15 +248,15 @@ TFO_TEST(Nms, CpuBinsOnEitherAxis) {
 // Tiny areas, whose products are rounded coarsely, and one place for all.
 TFO_TEST(Nms, CpuDegenerateBins) {
   Problem<float> p = MakeProblem<float>(5000, BoxFormat::kXyxy, 6);
-  ExpectReference(testing::ThreadedCpu(1), p);  // the range overflows
+  ExpectReference(p, testing::ThreadedCpu(1));  // the range overflows
   for (float& c : p.boxes) c *= 1e-21f;
-  ExpectReference(testing::ThreadedCpu(1), p);
+  ExpectReference(p, testing::ThreadedCpu(1));
   for (size_t i = 0; i < p.boxes.size(); ++i) p.boxes[i] = i % 4 < 2 ? 1 : 2;
   p.max_outputs = 2;
-  ExpectReference(testing::ThreadedCpu(1), p);
+  ExpectReference(p, testing::ThreadedCpu(1));
   p.boxes.assign(p.boxes.size(), 4);
   p.max_outputs = 50;
-  ExpectReference(testing::ThreadedCpu(1), p);
+  ExpectReference(p, testing::ThreadedCpu(1));
 }
 
 TFO_TEST(Nms, SortByKeyIsStable) {
@@ -291,9 +294,9 @@ TFO_CUDA_TEST(Nms, CudaGroups) {
 TFO_CUDA_TEST(Nms, CudaChunks) {
   for (int64_t n : {31, 32, 33, 1023, 1024, 1025, 2300}) {
     Problem<float> p = MakeProblem<float>(n, BoxFormat::kXyxy, 12);
-    ExpectReference(Gpu{}, p);
+    ExpectReference(p, Gpu{});
     p.max_outputs = 25;  // in the first chunk
-    ExpectReference(Gpu{}, p);
+    ExpectReference(p, Gpu{});
   }
 }
 // Each box suppresses the next one.
@@ -305,7 +308,7 @@ TFO_CUDA_TEST(Nms, CudaChains) {
     std::copy(box, box + 4, &p.boxes[4 * i]);
     p.scores[i] = 1.f / (1 + i);
   }
-  ExpectReference(Gpu{}, p);
+  ExpectReference(p, Gpu{});
 }
 
 void TimeNms(int64_t count, int64_t num_groups) {
