@@ -18,12 +18,12 @@ case $* in
   '')
     cd "$here"
     target=(--config=native //:model_server)
-    program=bazel-bin/model_server
+    program=$PWD/bazel-bin/model_server
     ;;
   --here)
     cd "$root"
     target=(@tf_serving//:model_server)
-    program=bazel-bin/external/tf_serving/model_server
+    program=$PWD/bazel-bin/external/tf_serving/model_server
     ;;
   *) die "unknown argument $*." "See: $0 --help" ;;
 esac

@@ -7,7 +7,8 @@
     *.py                   tfo_py_library         wrappers, gradients
     *_test.cc, *_test.py   tfo_algorithm_test, tfo_py_test
 
-and one tfo_op_family. namespace.bzl makes all of these from the names of files; zero_out/BUILD and
+and one tfo_op_family. Tests that tools/test.sh leaves out without arguments have the tag "slow", those that .ci/run leaves
+to --release the tag "release". namespace.bzl makes all of these from the names of files; zero_out/BUILD and
 examples/external_repo call them one by one. Throughout, `deps` are algorithm libraries, and `cuda_deps` the CUDA
 libraries whose functions are called.
 """
