@@ -74,12 +74,6 @@ def _optimized(flag):
         "//conditions:default": [],
     })
 
-# Sanitizers take more time to compile kernels than to run them.
-_EMULATION_OPTIMIZATION = select({
-    _OPT: ["-O1"],
-    "//conditions:default": ["-O0"],
-})
-
 # Warnings that TensorFlow's macros and templates cause when they expand in our files.
 _TENSORFLOW_WARNINGS = ["-Wno-missing-field-initializers", "-Wno-sign-compare", "-Wno-unused-parameter"]
 
@@ -174,7 +168,7 @@ def tfo_cuda_library(name, srcs, deps = [], cuda_deps = []):
         srcs = emulated,
         # GCC does not recognise that values are loaded and used under the same condition; clang does not unroll at -O1.
         copts = _COPTS + ["-Wno-clobbered", "-Wno-maybe-uninitialized", "-Wno-unknown-pragmas", "-Wno-pass-failed"] +
-                ["-ffp-contract=off"] + _EMULATION_OPTIMIZATION,
+                ["-ffp-contract=off"] + _optimized("-O1"),
         local_defines = ["TFO_CUDA_EMULATION=1"] + _LEVEL_DEFINES,
         tags = ["manual"],
         testonly = True,
