@@ -359,7 +359,9 @@ def test_private_bazel(machine):
 def test_arguments_go_to_bazel(machine, arguments, passed):
     machine.fake_bazel("bazelisk")
     machine.runs("test.sh", *arguments, PYTHON_BIN_PATH=OWN)
-    assert machine.output.endswith(f"<test><--curses=no><--show_progress_rate_limit=30>{passed}")
+    printed, _, advice = machine.output.partition("==> fast tests passed")
+    assert printed.rstrip().endswith(f"<test><--curses=no><--show_progress_rate_limit=30>{passed}")
+    assert bool(advice) == ("--config=fast" in passed)
 
 
 @pytest.mark.parametrize(
