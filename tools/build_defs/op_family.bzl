@@ -227,7 +227,8 @@ def _includes(name, files):
         name = name + "_src",
         srcs = files,
         outs = [name + ".cc"],
-        cmd = "printf '#include \"%s\"\\n' $(SRCS) | grep '[.]cc' >$@",
+        # Without the folder of an external repository, which is on the include path.
+        cmd = "printf '#include \"%s\"\\n' $(SRCS) | grep '[.]cc' | sed 's#\"external/[^/]*/#\"#' >$@",
     )
 
 # `ops` are cc/ops/*.cc: REGISTER_OP, shape functions, C++ gradients; `kernels` cc/kernels/*_op.cc and headers that they
