@@ -3,7 +3,9 @@
 # them, and throws the copy away: a gather, and the map and the reduction of
 # docs/from_prototype_to_kernel.md, whose commands are run.
 #
-# Usage: tools/new_op/smoke_test.sh
+# Usage: tools/new_op/smoke_test.sh [--quick]
+#
+# --quick generates the gather only.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../setup/common.sh"
@@ -32,8 +34,10 @@ git -c user.name=smoke -c user.email=smoke@test commit --quiet --message="Before
 say "a gather in an existing family"
 "$python" tools/new_op/new_op.py --family detection --name SmokePick --kind gather \
   --attr shift:int=0 --attr wrap:bool=true --attr scale:float=0.1 --attr "mode:string=soft|hard"
-say "docs/from_prototype_to_kernel.md"
-"$python" tools/new_op/run_tutorial.py docs/from_prototype_to_kernel.md
+if [[ $* != --quick ]]; then
+  say "docs/from_prototype_to_kernel.md"
+  "$python" tools/new_op/run_tutorial.py docs/from_prototype_to_kernel.md
+fi
 say "tests of the gather, and of lists of all public names and ops"
 "$bazel" test --noshow_progress //tensorflow_ops/detection:smoke_pick_test
 "$bazel" test --noshow_progress //tensorflow_ops/detection:ops_test --test_filter=smoke
