@@ -47,7 +47,7 @@ glibc=${wheel##*manylinux_2_}
 ((${glibc%%_*} <= 27)) || die "$(basename "$wheel") needs a newer system than TensorFlow's wheel." \
   "Find the symbol: objdump -T of its shared objects names versions, nm of the objects the file."
 
-folder=$root/build/wheel_test
+folder=$root/build/wheel_test${releases:+_releases}
 rm -rf "$folder"
 mkdir -p "$folder/tests" "$folder/models"
 export TENSORFLOW_OPS_MODELS=$folder/models
