@@ -26,7 +26,9 @@ folder=$root/build/docs
 
 if (($# == 0)); then
   say "running the Python blocks of the pages"
-  "$python" -E -s "$root/tools/docs/run_examples.py" "$root/README.md" "$root"/docs/*.md
+  mkdir -p "$folder"
+  # Leaves the source tree, whose package would hide the installed one.
+  (cd "$folder" && "$python" -E -s "$root/tools/docs/run_examples.py" "$root/README.md" "$root"/docs/*.md)
 fi
 say "testing the site's tools"
 "$python" -E -s -m pytest -q -p no:cacheprovider "$root/tools/docs"
