@@ -35,4 +35,4 @@ bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 
 cd "$root"
 run_bazel "$bazel" test "${arguments[@]}" "${targets[@]}"
-[[ -z $fast ]] || say "fast tests passed; bash tools/test.sh --all takes 15 minutes more on two cores"
+[[ -z $fast ]] || say "fast tests passed; bash tools/test.sh --all takes 12 minutes more on two cores"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs Debian's clang 16 and its sanitizers into the cache folder (60 MB to download), unless it is
-# there. Needs Debian 12 with g++, whose headers and libraries clang uses, but no root.
+# Installs Debian's clang 16 and its sanitizers into the cache folder (60 MB to download),
+# unless they are there. Needs Debian 12 with g++, whose headers and libraries clang uses, but no root.
 # --config=clang then uses it.
 #
 # Usage: tools/setup/clang.sh
