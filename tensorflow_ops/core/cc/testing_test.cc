@@ -84,5 +84,24 @@ TFO_TEST(Testing, BenchmarksAreTimed) {
   TFO_EXPECT_EQ(Run([] { return testing::RunBenchmarks("Timed"); }).second, 1);
 }
 
+TFO_TEST(Levels, MultipliesBFloat16) { HasBFloat16Products(); }
+TFO_TEST(Levels, MultipliesNone) {}
+
+TFO_TEST(Testing, RepeatsOnlyProductsOfBFloat16AtTheirLevel) {
+  const std::string built = BuiltCpuLevels();
+  if (ProcessorCpuLevel() != CpuLevel::kAvx512Bf16 ||
+      built.find("avx512_bf16") == built.npos) {
+    return;
+  }
+  const auto [output, status] = Run([] {
+    SetActiveCpuLevelForTesting(CpuLevel::kAvx512Bf16);
+    return testing::RunTests("Levels.");
+  });
+  TFO_EXPECT_EQ(status, 0);
+  TFO_EXPECT(output.find("MultipliesBFloat16 [avx512_bf16] ok") != built.npos);
+  TFO_EXPECT(output.find("MultipliesNone [avx512] ok") != built.npos);
+  TFO_EXPECT(output.find("MultipliesNone [avx512_bf16]") == built.npos);
+}
+
 }  // namespace
 }  // namespace tfo
