@@ -30,7 +30,7 @@ load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 _OPT = Label("//tools/build_defs:opt")
 _WITHOUT_EMULATION = Label("//tools/build_defs:without_emulation")
 _AARCH64 = Label("@platforms//cpu:aarch64")
-_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["gpu_testing", "gpu_testing_cuda", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
+_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["op_util", "testing", "testing_cuda", "testing_cuda_emulated"]}
 _CUDART = Label("@local_config_tfo_cuda//:cudart")
 _EXPORT_KERNELS = Label("//tools/build_defs:export_kernels.lds")
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
@@ -123,7 +123,7 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
                         _optimized("-O2" if level == "baseline" else simd_optimization),
                 linkstatic = True,
                 local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level],
-                deps = [":" + name + "_headers", _CORE["simd"]],
+                deps = [":" + name + "_headers"],
             )
     cc_library(
         name = name,
@@ -381,7 +381,6 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
     """A C++ test of algorithms, with core/cc/testing.h. --config=asan, ubsan and tsan run these tests."""
     defines = []
     if cuda_deps:
-        deps = deps + [_CORE["gpu_testing"]]
         cc_binary(
             name = name + "_on_gpu",
             testonly = True,
@@ -391,9 +390,9 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
             linkstatic = True,
             local_defines = _LEVEL_DEFINES,
             tags = ["manual"],
-            deps = deps + cuda_deps + [_CORE["gpu_testing_cuda"], _CORE["testing"]],
+            deps = deps + cuda_deps + [_CORE["testing_cuda"], _CORE["testing"]],
         )
-        deps = deps + [_CORE["gpu_testing_cuda_emulated"]] + select({
+        deps = deps + [_CORE["testing_cuda_emulated"]] + select({
             _WITHOUT_EMULATION: [],
             "//conditions:default": [dep + "_emulated" for dep in cuda_deps],
         })
