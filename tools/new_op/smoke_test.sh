@@ -42,7 +42,7 @@ say "tests of the gather, and of lists of all public names and ops"
 "$bazel" test --noshow_progress //tensorflow_ops/detection:smoke_pick_test
 "$bazel" test --noshow_progress //tensorflow_ops/detection:ops_test --test_filter=smoke
 "$bazel" test --noshow_progress //tensorflow_ops/core:python_test --test_filter=api_test
-"$bazel" test --noshow_progress //tensorflow_ops/export:rewrite_test --test_filter=test_every_op
+"$bazel" test --noshow_progress //tensorflow_ops/export:python_test --test_filter=test_every_op
 say "formats"
 mapfile -t files < <(git ls-files --modified --others --exclude-standard)
 bash tools/lint.sh "${files[@]}"
