@@ -241,7 +241,9 @@ class CommandLineTest(RepositoryTest):
 class RunTutorialTest(parameterized.TestCase):
     def run_page(self, page):
         folder = pathlib.Path(self.create_tempdir().full_path)
-        (folder / "page.md").write_text(page)
+        around = "```bash\nexit 1\n```\n"
+        tutorial = f"<!-- tutorial: begin -->\n{page}<!-- tutorial: end -->\n"
+        (folder / "page.md").write_text(around + tutorial + around)
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(folder)
         with mock.patch.object(sys, "argv", ["run_tutorial", "page.md"]):
