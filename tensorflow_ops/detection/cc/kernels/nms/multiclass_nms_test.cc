@@ -97,7 +97,7 @@ std::vector<Found> ReferenceOf(const MulticlassNmsArgs<T>& args,
 }
 
 template <typename T, typename Device>
-void ExpectReference(Device device, const Problem<T>& p) {
+void ExpectReference(const Device& device, const Problem<T>& p) {
   MulticlassNmsArgs<T> args = p.Args();
   Outputs actual(args.images, args.max_outputs, -9);
   Outputs expected(args.images, args.max_outputs, 0);
@@ -113,12 +113,9 @@ void ExpectReference(Device device, const Problem<T>& p) {
     }
   }
   actual.Receive(&args);
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(MulticlassNmsScratchBytes(args));
-    device.scratch = scratch.data();
-  }
-  TFO_EXPECT_RUNS(MulticlassNms(device, args));
+  testing::WithScratch(
+      device, [&] { return MulticlassNmsScratchBytes(args); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(MulticlassNms(on, args)); });
   TFO_EXPECT(actual.counts == expected.counts);
   TFO_EXPECT(actual.indices == expected.indices);
   TFO_EXPECT(actual.class_ids == expected.class_ids);

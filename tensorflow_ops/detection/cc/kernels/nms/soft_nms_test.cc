@@ -70,7 +70,7 @@ Taken Reference(const SoftNmsArgs<T>& args) {
 }
 
 template <typename T, typename Device>
-void ExpectReference(Device device, const Problem<T>& p) {
+void ExpectReference(const Device& device, const Problem<T>& p) {
   SoftNmsArgs<T> args = p.Args();
   const Taken expected = Reference(args);
   GpuVector<int32_t> indices(args.num_boxes, -7), count(1, -7);
@@ -78,12 +78,9 @@ void ExpectReference(Device device, const Problem<T>& p) {
   args.indices = indices.data();
   args.taken_scores = scores.data();
   args.count = count.data();
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(SoftNmsScratchBytes(args));
-    device.scratch = scratch.data();
-  }
-  TFO_EXPECT_RUNS(SoftNms(device, args));
+  testing::WithScratch(
+      device, [&] { return SoftNmsScratchBytes(args); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(SoftNms(on, args)); });
   TFO_EXPECT_EQ(count[0], static_cast<int32_t>(expected.indices.size()));
   const double tolerance = sizeof(T) == 4 ? 1e-5 : 1e-12;
   for (int32_t m = 0; m < count[0]; ++m) {

@@ -165,13 +165,10 @@ struct Results {
 };
 
 template <typename Device, typename Args>
-void RunOne(Device device, const Args& args) {
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(CrfScratchBytes(args));
-    device.scratch = scratch.data();
-  }
-  TFO_EXPECT_RUNS(RunCrf(device, args));
+void RunOne(const Device& device, const Args& args) {
+  testing::WithScratch(
+      device, [&] { return CrfScratchBytes(args); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(RunCrf(on, args)); });
 }
 
 template <typename Device, typename T>

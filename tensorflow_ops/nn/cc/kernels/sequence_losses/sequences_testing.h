@@ -145,7 +145,7 @@ struct LossResults {
 
 // Runs a loss and its gradient.
 template <typename Loss, typename Device, typename T>
-LossResults<T> RunLoss(Device device, const LabelBatch<T>& b,
+LossResults<T> RunLoss(const Device& device, const LabelBatch<T>& b,
                        const GpuVector<Accumulator<T>>& d,
                        bool zero_infinity = false) {
   using Value = Accumulator<T>;
@@ -159,14 +159,12 @@ LossResults<T> RunLoss(Device device, const LabelBatch<T>& b,
   const SequenceLossGradArgs<Loss, T> grad{s,           b.logits.data(),
                                            d.data(),    largest.data(),
                                            rest.data(), r.d_logits.data()};
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(std::max(SequenceLossScratchBytes(args),
-                            SequenceLossScratchBytes(grad)));
-    device.scratch = scratch.data();
-  }
-  TFO_EXPECT_RUNS(SequenceLoss(device, args));
-  TFO_EXPECT_RUNS(SequenceLossGrad(device, grad));
+  WithScratch(
+      device, [&] { return SequenceLossScratchBytes(args); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(SequenceLoss(on, args)); });
+  WithScratch(
+      device, [&] { return SequenceLossScratchBytes(grad); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(SequenceLossGrad(on, grad)); });
   return r;
 }
 
