@@ -10,17 +10,7 @@ namespace {
 using testing::GpuVector;
 
 template <typename T>
-struct Problem {
-  MulticlassNmsArgs<T> args;
-  GpuVector<T> boxes, scores;
-
-  MulticlassNmsArgs<T> Args() const {
-    MulticlassNmsArgs<T> result = args;
-    result.boxes = boxes.data();
-    result.scores = scores.data();
-    return result;
-  }
-};
+using Problem = testing::NmsProblem<MulticlassNmsArgs, T>;
 
 template <typename T>
 Problem<T> MakeProblem(int64_t images, int64_t num_boxes, int64_t classes,
@@ -98,7 +88,7 @@ std::vector<Found> ReferenceOf(const MulticlassNmsArgs<T>& args,
 
 template <typename T, typename Device>
 void ExpectReference(const Device& device, const Problem<T>& p) {
-  MulticlassNmsArgs<T> args = p.Args();
+  MulticlassNmsArgs<T> args = p.WithInputs();
   Outputs actual(args.images, args.max_outputs, -9);
   Outputs expected(args.images, args.max_outputs, 0);
   expected.indices.assign(expected.indices.size(), -1);
@@ -194,7 +184,7 @@ TFO_TEST(MulticlassNms, CpuSubnormalScoresWhereTheyAreFlushed) {
   p.args.iou_threshold = 1;
   p.args.max_outputs = 100;
   Outputs outputs(1, 100, -7);
-  MulticlassNmsArgs<float> args = p.Args();
+  MulticlassNmsArgs<float> args = p.WithInputs();
   outputs.Receive(&args);
   const unsigned mode = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(mode | 0x8040);  // results and operands

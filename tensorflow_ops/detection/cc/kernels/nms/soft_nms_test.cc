@@ -9,17 +9,7 @@ namespace {
 using testing::GpuVector;
 
 template <typename T>
-struct Problem {
-  SoftNmsArgs<T> args;
-  GpuVector<T> boxes, scores;
-
-  SoftNmsArgs<T> Args() const {
-    SoftNmsArgs<T> result = args;
-    result.boxes = boxes.data();
-    result.scores = scores.data();
-    return result;
-  }
-};
+using Problem = testing::NmsProblem<SoftNmsArgs, T>;
 
 // Scores with ties among copies of boxes only, so that roundings of decays
 // change no order.
@@ -71,7 +61,7 @@ Taken Reference(const SoftNmsArgs<T>& args) {
 
 template <typename T, typename Device>
 void ExpectReference(const Device& device, const Problem<T>& p) {
-  SoftNmsArgs<T> args = p.Args();
+  SoftNmsArgs<T> args = p.WithInputs();
   const Taken expected = Reference(args);
   GpuVector<int32_t> indices(args.num_boxes, -7), count(1, -7);
   GpuVector<T> scores(args.num_boxes);
