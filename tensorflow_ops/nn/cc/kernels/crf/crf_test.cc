@@ -220,8 +220,7 @@ void TestBatch(const Device& device, const Batch<T>& b, bool enumerate,
   ExpectAll(RunAll(device, b, d), Compute(b, d, enumerate), tolerance);
 }
 
-template <typename Device>
-void TestAllSequences(const Device& device) {
+TFO_DEVICE_TEST(Crf, EqualsTheSumOverAllSequences) {
   for (uint32_t seed = 0; seed < 4; ++seed) {
     TestBatch(device, testing::RandomCrfBatch<double>(5, 5, 3, seed), true);
     TestBatch(device, testing::RandomCrfBatch<float>(4, 4, 4, seed, 5), true);
@@ -232,8 +231,6 @@ void TestAllSequences(const Device& device) {
   for (size_t i = 0; i < b.logits.size(); ++i) b.logits[i] += i % 3 == 1;
   TestBatch(device, b, true);
 }
-TFO_TEST(Crf, EqualsTheSumOverAllSequences) { TestAllSequences(Cpu()); }
-TFO_CUDA_TEST(CrfGpu, EqualsTheSumOverAllSequences) { TestAllSequences(Gpu()); }
 
 template <typename T, typename Device>
 void TestShapes(const Device& device, uint32_t seed) {
@@ -368,8 +365,7 @@ void TestOffsets(const Device& device, double offset, float spread,
   }
   ExpectAll(RunAll(device, b, d), e, ToleranceOf<T>());
 }
-template <typename Device>
-void TestAllOffsets(const Device& device) {
+TFO_DEVICE_TEST(Crf, OffsetsOfAllScoresCancelOut) {
   for (const double sign : {1, -1}) {
     for (const double offset : {1e8, 1e16, 1e30, 1e38}) {
       TestOffsets<float>(device, sign * offset, 10);
@@ -384,8 +380,6 @@ void TestAllOffsets(const Device& device) {
     TestOffsets<double>(device, sign * 1e300, 1);
   }
 }
-TFO_TEST(Crf, OffsetsOfAllScoresCancelOut) { TestAllOffsets(Cpu()); }
-TFO_CUDA_TEST(CrfGpu, OffsetsOfAllScoresCancelOut) { TestAllOffsets(Gpu()); }
 
 // Two ways through `n` frames and again as many, as likely as each other: tag 1
 // throughout, or tag 2, which is unlikely, and then tag 0, which makes up for
@@ -421,8 +415,7 @@ TFO_TEST(Crf, GradientsAreProportionalToTheUpstreamGradient) {
 }
 
 // One sequence is allowed, so its log likelihood is 0, but for rounding.
-template <typename Device>
-void TestRounding(const Device& device) {
+TFO_DEVICE_TEST(Crf, NoLogLikelihoodIsAboveZero) {
   auto b = testing::RandomCrfBatch<double>(40, 9, 2, 6, 1e3);
   b.labels.assign(b.labels.size(), 0);
   b.lengths.assign(40, 9);
@@ -436,11 +429,8 @@ void TestRounding(const Device& device) {
              std::vector<double>(40, 0), 1e-10);
   for (const double log : r.log_likelihood) TFO_EXPECT(log <= 0);
 }
-TFO_TEST(Crf, NoLogLikelihoodIsAboveZero) { TestRounding(Cpu()); }
-TFO_CUDA_TEST(CrfGpu, NoLogLikelihoodIsAboveZero) { TestRounding(Gpu()); }
 
-template <typename Device>
-void TestForbidden(const Device& device) {
+TFO_DEVICE_TEST(Crf, ForbiddenTagsAndTransitions) {
   auto b = testing::RandomCrfBatch<double>(2, 4, 3, 5);
   b.lengths[1] = 3;
   for (int i = 12; i < 21; ++i) b.logits[i] = 0.5 * (i % 4);
@@ -460,11 +450,8 @@ void TestForbidden(const Device& device) {
   b.transitions.assign(9, -kInfinity);
   TestBatch(device, b, true);
 }
-TFO_TEST(Crf, ForbiddenTagsAndTransitions) { TestForbidden(Cpu()); }
-TFO_CUDA_TEST(CrfGpu, ForbiddenTagsAndTransitions) { TestForbidden(Gpu()); }
 
-template <typename Device>
-void TestNan(const Device& device) {
+TFO_DEVICE_TEST(Crf, NanStaysInItsExample) {
   for (const double bad : {kNan, kInfinity}) {
     auto b = testing::RandomCrfBatch<double>(2, 4, 3, 5);
     b.lengths[1] = 4;
@@ -492,12 +479,9 @@ void TestNan(const Device& device) {
     for (int t = 0; t < 4; ++t) TFO_EXPECT_EQ(r.labels[t], without.labels[t]);
   }
 }
-TFO_TEST(Crf, NanStaysInItsExample) { TestNan(Cpu()); }
-TFO_CUDA_TEST(CrfGpu, NanStaysInItsExample) { TestNan(Gpu()); }
 
 // It takes no transition, so their gradient is the other examples'.
-template <typename Device>
-void TestNanOfOneFrame(const Device& device) {
+TFO_DEVICE_TEST(Crf, NanOfOneFrameSparesTransitions) {
   auto b = testing::RandomCrfBatch<double>(2, 4, 3, 5);
   b.lengths = {4, 1};
   b.labels[4] = 1;
@@ -509,10 +493,6 @@ void TestNanOfOneFrame(const Device& device) {
   TFO_EXPECT(r.log_likelihood[1] != r.log_likelihood[1]);
   ExpectNear("d_logits", &r.d_logits[12], std::vector<double>(3, kNan), 0);
   ExpectNear("d_transitions", r.d_transitions.data(), e.d_transitions, 1e-10);
-}
-TFO_TEST(Crf, NanOfOneFrameSparesTransitions) { TestNanOfOneFrame(Cpu()); }
-TFO_CUDA_TEST(CrfGpu, NanOfOneFrameSparesTransitions) {
-  TestNanOfOneFrame(Gpu());
 }
 
 TFO_CUDA_TEST(CrfGpu, BadLabelsAndLengthsMakeTheExampleNan) {
