@@ -271,26 +271,16 @@ TFO_DEVICE_TEST(Crf, EqualsTheSumOverAllSequences) {
   TestBatch(device, b, true);
 }
 
-template <typename T, typename Device>
-void TestShapes(const Device& device, uint32_t seed) {
-  TestBatch(device, RandomCrfBatch<T>(20, 7, 5, seed), false);
-  TestBatch(device, RandomCrfBatch<T>(3, 6, 16, seed + 1), false);
-  TestBatch(device, RandomCrfBatch<T>(2, 5, 33, seed + 2), false);
-  TestBatch(device, RandomCrfBatch<T>(2, 3, 1, seed + 3), false);
-  TestBatch(device, RandomCrfBatch<T>(0, 3, 2, seed + 4), false);
-  TestBatch(device, RandomCrfBatch<T>(2, 0, 2, seed + 5), false);
-}
-TFO_TEST(Crf, EqualsTheRecursionInLogarithms) {
-  TestShapes<float>(Cpu(), 1);
-  TestShapes<double>(testing::ThreadedCpu(2), 2);
-  TestShapes<Half>(Cpu(), 3);
-  TestShapes<BFloat16>(testing::ThreadedCpu(3), 4);
-}
-TFO_CUDA_TEST(CrfGpu, EqualsTheRecursionInLogarithms) {
-  TestShapes<float>(Gpu(), 1);
-  TestShapes<double>(Gpu(), 2);
-  TestShapes<Half>(Gpu(), 3);
-  TestShapes<BFloat16>(Gpu(), 4);
+TFO_DEVICE_TEST(Crf, EqualsTheRecursionInLogarithms) {
+  testing::ForTypes(device, [](auto type, const auto& on, uint32_t seed) {
+    using T = decltype(type);
+    TestBatch(on, RandomCrfBatch<T>(20, 7, 5, seed), false);
+    TestBatch(on, RandomCrfBatch<T>(3, 6, 16, seed + 1), false);
+    TestBatch(on, RandomCrfBatch<T>(2, 5, 33, seed + 2), false);
+    TestBatch(on, RandomCrfBatch<T>(2, 3, 1, seed + 3), false);
+    TestBatch(on, RandomCrfBatch<T>(0, 3, 2, seed + 4), false);
+    TestBatch(on, RandomCrfBatch<T>(2, 0, 2, seed + 5), false);
+  });
 }
 
 // Fewer groups of examples share memory for sums.

@@ -161,30 +161,19 @@ TFO_DEVICE_TEST(Ctc, EqualsTheSumOverAllPaths) {
   }
 }
 
-template <typename T, typename Device>
-void TestShapes(const Device& device, uint32_t seed) {
+TFO_DEVICE_TEST(Ctc, EqualsTheRecursionInLogarithms) {
   // Vectors have 4 to 16 states, and tiles up to 64 classes.
-  TestSizes<Ctc, T>(device, seed,
-                    {{3, 12, 5, 29},
-                     {2, 40, 15, 100},
-                     {3, 50, 16, 3},
-                     {1, 90, 33, 70},
-                     {2, 3, 0, 5},
-                     {2, 4, 2, 1},
-                     {0, 4, 2, 3}},
-                    kRecursion);
-}
-TFO_TEST(Ctc, EqualsTheRecursionInLogarithms) {
-  TestShapes<float>(Cpu(), 1);
-  TestShapes<double>(testing::ThreadedCpu(2), 2);
-  TestShapes<Half>(Cpu(), 3);
-  TestShapes<BFloat16>(Cpu(), 4);
-}
-TFO_CUDA_TEST(CtcGpu, EqualsTheRecursionInLogarithms) {
-  TestShapes<float>(Gpu(), 1);
-  TestShapes<double>(Gpu(), 2);
-  TestShapes<Half>(Gpu(), 3);
-  TestShapes<BFloat16>(Gpu(), 4);
+  testing::ForTypes(device, [](auto type, const auto& on, uint32_t seed) {
+    TestSizes<Ctc, decltype(type)>(on, seed,
+                                   {{3, 12, 5, 29},
+                                    {2, 40, 15, 100},
+                                    {3, 50, 16, 3},
+                                    {1, 90, 33, 70},
+                                    {2, 3, 0, 5},
+                                    {2, 4, 2, 1},
+                                    {0, 4, 2, 3}},
+                                   kRecursion);
+  });
 }
 
 // A block has up to 256 threads, a state each, and takes more states in parts.

@@ -115,30 +115,19 @@ const auto kRecursion = [](const auto& b, const auto& d) {
   return expected;
 };
 
-template <typename T, typename Device>
-void TestShapes(const Device& device, uint32_t seed) {
-  TestSizes<Rnnt, T>(device, seed,
-                     {{5, 4, 3, 5},
-                      {3, 12, 5, 29},
-                      {2, 9, 15, 70},
-                      {1, 17, 16, 3},
-                      {1, 5, 40, 4},
-                      {2, 3, 0, 5},
-                      {2, 1, 2, 1},
-                      {0, 4, 2, 3}},
-                     kRecursion);
-}
-TFO_TEST(Rnnt, EqualsTheDefinition) {
-  TestShapes<float>(Cpu(), 1);
-  TestShapes<double>(testing::ThreadedCpu(2), 2);
-  TestShapes<Half>(Cpu(), 3);
-  TestShapes<BFloat16>(testing::ThreadedCpu(4), 4);
-}
-TFO_CUDA_TEST(RnntGpu, EqualsTheDefinition) {
-  TestShapes<float>(Gpu(), 1);
-  TestShapes<double>(Gpu(), 2);
-  TestShapes<Half>(Gpu(), 3);
-  TestShapes<BFloat16>(Gpu(), 4);
+TFO_DEVICE_TEST(Rnnt, EqualsTheDefinition) {
+  testing::ForTypes(device, [](auto type, const auto& on, uint32_t seed) {
+    TestSizes<Rnnt, decltype(type)>(on, seed,
+                                    {{5, 4, 3, 5},
+                                     {3, 12, 5, 29},
+                                     {2, 9, 15, 70},
+                                     {1, 17, 16, 3},
+                                     {1, 5, 40, 4},
+                                     {2, 3, 0, 5},
+                                     {2, 1, 2, 1},
+                                     {0, 4, 2, 3}},
+                                    kRecursion);
+  });
 }
 
 // A block has up to 256 threads, a state each, and takes more states in parts.

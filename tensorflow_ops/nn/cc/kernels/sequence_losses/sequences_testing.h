@@ -194,6 +194,22 @@ void TestLoss(const Device& device, const LabelBatch<T>& b,
                 std::is_same_v<T, double> ? 1e-10 : 2e-6, tolerance);
 }
 
+// Calls test(T(), device, seed) for all dtypes; on the CPU also with threads.
+template <typename Test>
+void ForTypes(const Cpu& cpu, const Test& test) {
+  test(float(), cpu, 1);
+  test(double(), ThreadedCpu(2), 2);
+  test(Half(), cpu, 3);
+  test(BFloat16(), ThreadedCpu(4), 4);
+}
+template <typename Test>
+void ForTypes(const Gpu& gpu, const Test& test) {
+  test(float(), gpu, 1);
+  test(double(), gpu, 2);
+  test(Half(), gpu, 3);
+  test(BFloat16(), gpu, 4);
+}
+
 // Of random batches of these sizes.
 template <typename Loss, typename T, typename Device, typename Compute>
 void TestSizes(const Device& device, uint32_t seed,
