@@ -73,6 +73,23 @@ GpuVector<T> RandomOnGpu(int64_t n, uint32_t seed) {
   return values;
 }
 
+// Calls run(device); a GPU has scratch_bytes() of scratch memory, full of NaN
+// (of bytes `fill`), behind which `run` must not write.
+template <typename Device, typename Bytes, typename Run>
+void WithScratch(Device device, [[maybe_unused]] const Bytes& scratch_bytes,
+                 const Run& run, [[maybe_unused]] char fill = '\xFF') {
+  if constexpr (std::is_same_v<Device, Gpu>) {
+    const int64_t bytes = scratch_bytes();
+    GpuVector<char> scratch(bytes + 1, fill);
+    scratch[bytes] = 0x5A;
+    device.scratch = scratch.data();
+    run(device);
+    TFO_EXPECT_EQ(scratch[bytes], 0x5A);
+  } else {
+    run(device);
+  }
+}
+
 // Times `run` on the GPU, by events, each time after the L2 cache was
 // overwritten; gives it `scratch_bytes` of scratch memory. Does nothing where
 // the GPU is emulated, except in tests. For num_bytes see TimeOnCpu.
@@ -114,5 +131,14 @@ void ExpectClose(const char* name, const GpuVector<T>& actual,
                            std::string(tfo_error) + ": " #launch);      \
     }                                                                   \
   } while (false)
+
+// SUITE.NAME on the CPU and SUITEGpu.NAME on a GPU; the body uses `device`.
+#define TFO_DEVICE_TEST(suite, name)                                 \
+  template <typename Device>                                         \
+  static void suite##name##On(const Device& device);                 \
+  TFO_TEST(suite, name) { suite##name##On(::tfo::Cpu()); }           \
+  TFO_CUDA_TEST(suite##Gpu, name) { suite##name##On(::tfo::Gpu()); } \
+  template <typename Device>                                         \
+  static void suite##name##On([[maybe_unused]] const Device& device)
 
 #endif  // TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_

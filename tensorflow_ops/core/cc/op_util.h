@@ -142,6 +142,20 @@ absl::Status ReadNumber(::tensorflow::OpKernelConstruction* ctx,
 // Converts an algorithm's error to a status.
 absl::Status ToStatus(Error error);
 
+// Calls run(device); on a GPU with scratch_bytes() of scratch memory.
+template <typename Device, typename Bytes, typename Run>
+absl::Status RunWithScratch(::tensorflow::OpKernelContext* ctx,
+                            [[maybe_unused]] const Bytes& scratch_bytes,
+                            const Run& run) {
+  Device device = GetDevice<Device>(ctx);
+  ::tensorflow::Tensor scratch;
+  if constexpr (std::is_same_v<Device, Gpu>) {
+    TF_RETURN_IF_ERROR(
+        AllocateScratch(ctx, scratch_bytes(), &scratch, &device));
+  }
+  return ToStatus(run(device));
+}
+
 // A shape function's status, with what the caller expected: "boxes must be
 // [K, 4]: Shape must be rank 2 but is rank 1".
 absl::Status Expect(absl::string_view expectation, const absl::Status& status);

@@ -41,7 +41,7 @@ def get_libs() -> list[str]:
 def get_include() -> str:
     """Returns the folder of the headers of the algorithms, for C++ that calls them without TensorFlow.
 
-    A program includes them as `"tensorflow_ops/nn/cc/kernels/softmax/softmax.h"`, is compiled by `get_compile_flags`
+    A program includes them as `"tensorflow_ops/nn/cc/kernels/rows/softmax.h"`, is compiled by `get_compile_flags`
     and links by `get_link_flags`. The headers say what a function expects: it checks nothing. They, and what they
     declare, may change in any release.
 

@@ -12,7 +12,7 @@ import tensorflow_ops as tfo
 _PROGRAM = """
 #include <cstdio>
 
-#include "tensorflow_ops/nn/cc/kernels/softmax/softmax.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/softmax.h"
 #include "tensorflow_ops/zero_out/cc/kernels/zero_out.h"
 
 int main() {

@@ -27,59 +27,19 @@ struct GroupsOf {
   }
 };
 
-template <typename C>
-void RotatedIou(const Cpu& cpu, const BoxIouArgs<C>& args) {
-  constexpr int64_t kRows = 64, kColumns = 256;
-  const GroupsOf rows(args.rows, kRows), columns(args.columns, kColumns);
-  const int64_t tiles = args.batch * rows.per_batch * columns.per_batch;
-  cpu.ParallelFor(
-      tiles, kRotatedCycles * kRows * kColumns,
-      [&](int64_t begin, int64_t end) {
-        using scalar::ReadRotated;
-        scalar::RotatedBox<C> of_columns[kColumns];
-        for (int64_t tile = begin; tile < end; ++tile) {
-          const int64_t group = tile / columns.per_batch;
-          const int64_t batch = rows.Batch(group), row = rows.Begin(group);
-          const int64_t part = tile % columns.per_batch;
-          const int64_t column = columns.Begin(part);
-          const int64_t num_rows = rows.Size(group);
-          const int64_t num_columns = columns.Size(part);
-          const C* const from1 = args.boxes1 + 5 * (batch * args.rows + row);
-          const C* const from2 =
-              args.boxes2 + 5 * (batch * args.columns + column);
-          C* const to =
-              args.iou + (batch * args.rows + row) * args.columns + column;
-          for (int64_t j = 0; j < num_columns; ++j) {
-            of_columns[j] = ReadRotated(from2 + 5 * j);
-          }
-          for (int64_t i = 0; i < num_rows; ++i) {
-            const auto of_row = ReadRotated(from1 + 5 * i);
-            for (int64_t j = 0; j < num_columns; ++j) {
-              to[i * args.columns + j] =
-                  scalar::RotatedIou(of_row, of_columns[j]);
-            }
-          }
-        }
-      });
-}
-
-}  // namespace
-
-template <typename C>
-Error BoxIou(const Cpu& cpu, const BoxIouArgs<C>& args) {
-  if (args.batch == 0 || args.rows == 0 || args.columns == 0) return nullptr;
-  if (args.format == BoxFormat::kRotated) {
-    RotatedIou(cpu, args);
-    return nullptr;
-  }
-  const auto iou_of_tile = TFO_DISPATCH(IouOfTile<C>);
-  const GroupsOf rows(args.rows, kTileRows);
-  const GroupsOf columns(args.columns, kTileColumns);
+// Calls body(tile, iou) for tiles of all pairs and where to write their
+// metrics.
+template <typename C, typename Body>
+void ForTiles(const Cpu& cpu, const BoxIouArgs<C>& args, int64_t tile_rows,
+              int64_t tile_columns, double cycles, const Body& body) {
+  const int64_t size = BoxSize(args.format);
+  const bool yxyx = args.format == BoxFormat::kYxyx;
+  const GroupsOf rows(args.rows, tile_rows);
+  const GroupsOf columns(args.columns, tile_columns);
   const int64_t pairs = args.batch * args.rows * args.columns;
   const int64_t tiles = args.batch * rows.per_batch * columns.per_batch;
-  const bool streams = pairs * int64_t{sizeof(C)} >= kStreamBytes;
   cpu.ParallelFor(
-      tiles, kIouCycles * pairs / tiles, [&](int64_t begin, int64_t end) {
+      tiles, cycles * pairs / tiles, [&](int64_t begin, int64_t end) {
         for (int64_t tile = begin; tile < end; ++tile) {
           const int64_t group = tile / columns.per_batch;
           const int64_t part = tile % columns.per_batch;
@@ -87,14 +47,49 @@ Error BoxIou(const Cpu& cpu, const BoxIouArgs<C>& args) {
           const int64_t column = columns.Begin(part);
           const int64_t column_of_all =
               rows.Batch(group) * args.columns + column;
-          iou_of_tile({args.metric,
-                       args.format == BoxFormat::kYxyx,
-                       {args.boxes1 + 4 * row, rows.Size(group)},
-                       {args.boxes2 + 4 * column_of_all, columns.Size(part)},
-                       args.columns},
-                      streams, args.iou + row * args.columns + column);
+          const BoxTile<C> of_pairs = {
+              args.metric,
+              yxyx,
+              {args.boxes1 + size * row, rows.Size(group)},
+              {args.boxes2 + size * column_of_all, columns.Size(part)},
+              args.columns};
+          body(of_pairs, args.iou + row * args.columns + column);
         }
       });
+}
+
+constexpr int64_t kRotatedRows = 64, kRotatedColumns = 256;  // of a tile
+
+template <typename C>
+void RotatedIouOfTile(const BoxTile<C>& tile, C* iou) {
+  scalar::RotatedBox<C> columns[kRotatedColumns];
+  for (int64_t j = 0; j < tile.columns.count; ++j) {
+    columns[j] = scalar::ReadRotated(tile.columns.boxes + 5 * j);
+  }
+  for (int64_t i = 0; i < tile.rows.count; ++i) {
+    const auto row = scalar::ReadRotated(tile.rows.boxes + 5 * i);
+    for (int64_t j = 0; j < tile.columns.count; ++j) {
+      iou[i * tile.stride + j] = scalar::RotatedIou(row, columns[j]);
+    }
+  }
+}
+
+}  // namespace
+
+template <typename C>
+Error BoxIou(const Cpu& cpu, const BoxIouArgs<C>& args) {
+  const int64_t pairs = args.batch * args.rows * args.columns;
+  if (pairs == 0) return nullptr;
+  if (args.format == BoxFormat::kRotated) {
+    ForTiles(cpu, args, kRotatedRows, kRotatedColumns, kRotatedCycles,
+             RotatedIouOfTile<C>);
+    return nullptr;
+  }
+  const auto iou_of_tile = TFO_DISPATCH(IouOfTile<C>);
+  const bool streams = pairs * int64_t{sizeof(C)} >= kStreamBytes;
+  ForTiles(
+      cpu, args, kTileRows, kTileColumns, kIouCycles,
+      [&](const BoxTile<C>& tile, C* iou) { iou_of_tile(tile, streams, iou); });
   return nullptr;
 }
 

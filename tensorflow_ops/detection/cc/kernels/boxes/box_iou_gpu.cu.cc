@@ -48,55 +48,45 @@ __device__ inline Tile TileAt(const Tiles& tiles, int64_t i) {
           i / tiles.columns % tiles.rows * kRows, i % tiles.columns * kThreads};
 }
 
-template <BoxMetric kMetric, typename C>
-__global__ void IouKernel(BoxIouArgs<C> args, Tiles tiles) {
-  __shared__ MeasuredBox<C> rows[kRows];
-  const bool yxyx = args.format == BoxFormat::kYxyx;
-  for (int64_t i = blockIdx.x; i < tiles.count; i += gridDim.x) {
-    const Tile tile = TileAt(tiles, i);
-    const int64_t num_rows =
-        args.rows - tile.row < kRows ? args.rows - tile.row : kRows;
-    __syncthreads();
-    if (threadIdx.x < num_rows) {
-      rows[threadIdx.x] = ReadMeasured<kMetric>(
-          args.boxes1 + 4 * (tile.batch * args.rows + tile.row + threadIdx.x),
-          yxyx);
-    }
-    __syncthreads();
-    const int64_t column = tile.column + threadIdx.x;
-    if (column >= args.columns) continue;
-    const MeasuredBox<C> mine = ReadMeasured<kMetric>(
-        args.boxes2 + 4 * (tile.batch * args.columns + column), yxyx);
-    C* const to =
-        args.iou + (tile.batch * args.rows + tile.row) * args.columns + column;
-    for (int64_t r = 0; r < num_rows; ++r) {
-      to[r * args.columns] =
-          scalar::MetricOf<kMetric>(rows[r], mine, rows[r].angle - mine.angle);
-    }
+template <BoxMetric kMetric, bool kRotated, typename C>
+__device__ auto ReadBox(const C* from, [[maybe_unused]] bool yxyx) {
+  if constexpr (kRotated) {
+    return scalar::ReadRotated(from);
+  } else {
+    return ReadMeasured<kMetric>(from, yxyx);
   }
 }
 
-template <typename C>
-__global__ void RotatedIouKernel(BoxIouArgs<C> args, Tiles tiles) {
-  __shared__ scalar::RotatedBox<C> rows[kRows];
+// kRotated: kMetric is kIou.
+template <BoxMetric kMetric, bool kRotated, typename C>
+__global__ void IouKernel(BoxIouArgs<C> args, Tiles tiles) {
+  constexpr int kSize = kRotated ? 5 : 4;
+  using Box = decltype(ReadBox<kMetric, kRotated>(args.boxes1, true));
+  __shared__ Box rows[kRows];
+  const bool yxyx = args.format == BoxFormat::kYxyx;
   for (int64_t i = blockIdx.x; i < tiles.count; i += gridDim.x) {
     const Tile tile = TileAt(tiles, i);
+    const int64_t first = tile.batch * args.rows + tile.row;
     const int64_t num_rows =
         args.rows - tile.row < kRows ? args.rows - tile.row : kRows;
     __syncthreads();
     if (threadIdx.x < num_rows) {
-      rows[threadIdx.x] = scalar::ReadRotated(
-          args.boxes1 + 5 * (tile.batch * args.rows + tile.row + threadIdx.x));
+      rows[threadIdx.x] = ReadBox<kMetric, kRotated>(
+          args.boxes1 + kSize * (first + threadIdx.x), yxyx);
     }
     __syncthreads();
     const int64_t column = tile.column + threadIdx.x;
     if (column >= args.columns) continue;
-    const scalar::RotatedBox<C> mine = scalar::ReadRotated(
-        args.boxes2 + 5 * (tile.batch * args.columns + column));
-    C* const to =
-        args.iou + (tile.batch * args.rows + tile.row) * args.columns + column;
+    const Box mine = ReadBox<kMetric, kRotated>(
+        args.boxes2 + kSize * (tile.batch * args.columns + column), yxyx);
+    C* const to = args.iou + first * args.columns + column;
     for (int64_t r = 0; r < num_rows; ++r) {
-      to[r * args.columns] = scalar::RotatedIou(rows[r], mine);
+      if constexpr (kRotated) {
+        to[r * args.columns] = scalar::RotatedIou(rows[r], mine);
+      } else {
+        to[r * args.columns] = scalar::MetricOf<kMetric>(
+            rows[r], mine, rows[r].angle - mine.angle);
+      }
     }
   }
 }
@@ -222,32 +212,37 @@ __device__ C AngleOf(const Box<C>& a, const Box<C>& b) {
   return 0;
 }
 
-template <BoxMetric kMetric, typename C>
-__global__ void LossKernel(BoxIouLossArgs<C> args, bool aligned) {
+// Calls body(i, a, b, angle between them) for all pairs.
+template <BoxMetric kMetric, typename C, typename Args, typename Body>
+__device__ void ForPairs(const Args& args, bool aligned, const Body& body) {
   const bool yxyx = args.format == BoxFormat::kYxyx;
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < args.count;
        i += step) {
     const Box<C> a = ReadPair(args.boxes1 + 4 * i, aligned, yxyx);
     const Box<C> b = ReadPair(args.boxes2 + 4 * i, aligned, yxyx);
-    args.loss[i] = 1 - scalar::MetricOf<kMetric>(Measure(a), Measure(b),
-                                                 AngleOf<kMetric>(a, b));
+    body(i, Measure(a), Measure(b), AngleOf<kMetric>(a, b));
   }
+}
+
+template <BoxMetric kMetric, typename C>
+__global__ void LossKernel(BoxIouLossArgs<C> args, bool aligned) {
+  ForPairs<kMetric, C>(
+      args, aligned, [&](int64_t i, const auto& a, const auto& b, C angle) {
+        args.loss[i] = 1 - scalar::MetricOf<kMetric>(a, b, angle);
+      });
 }
 
 template <BoxMetric kMetric, typename C>
 __global__ void LossGradKernel(BoxIouLossGradArgs<C> args, bool aligned) {
   const bool yxyx = args.format == BoxFormat::kYxyx;
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < args.count;
-       i += step) {
-    const Box<C> a = ReadPair(args.boxes1 + 4 * i, aligned, yxyx);
-    const Box<C> b = ReadPair(args.boxes2 + 4 * i, aligned, yxyx);
-    const BoxPair<C> grad = scalar::GradOfMetric<kMetric>(
-        Measure(a), Measure(b), AngleOf<kMetric>(a, b), -args.d_loss[i]);
-    WritePair(grad.a, aligned, yxyx, args.d_boxes1 + 4 * i);
-    WritePair(grad.b, aligned, yxyx, args.d_boxes2 + 4 * i);
-  }
+  ForPairs<kMetric, C>(
+      args, aligned, [&](int64_t i, const auto& a, const auto& b, C angle) {
+        const BoxPair<C> grad =
+            scalar::GradOfMetric<kMetric>(a, b, angle, -args.d_loss[i]);
+        WritePair(grad.a, aligned, yxyx, args.d_boxes1 + 4 * i);
+        WritePair(grad.b, aligned, yxyx, args.d_boxes2 + 4 * i);
+      });
 }
 
 // Calls run(kMetric as an integral_constant).
@@ -276,12 +271,12 @@ template <typename C>
 Error BoxIou(const Gpu& gpu, const BoxIouArgs<C>& args) {
   const Tiles tiles(args);
   if (args.format == BoxFormat::kRotated) {
-    return Launch(gpu, GridSize(tiles.count), kThreads, RotatedIouKernel<C>,
-                  args, tiles);
+    return Launch(gpu, GridSize(tiles.count), kThreads,
+                  IouKernel<BoxMetric::kIou, true, C>, args, tiles);
   }
   return WithMetric(args.metric, [&](auto metric) {
     return Launch(gpu, GridSize(tiles.count), kThreads,
-                  IouKernel<decltype(metric)::value, C>, args, tiles);
+                  IouKernel<decltype(metric)::value, false, C>, args, tiles);
   });
 }
 

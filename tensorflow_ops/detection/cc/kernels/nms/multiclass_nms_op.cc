@@ -1,6 +1,4 @@
 // The OpKernel of MulticlassNms.
-#include <type_traits>
-
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/multiclass_nms.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_inputs_op.h"
@@ -30,9 +28,7 @@ absl::Status ReadMulticlassArgs(OpKernelContext* ctx, BoxFormat format,
   }
   args->boxes = Data<T>(boxes);
   args->scores = Data<T>(scores);
-  TF_RETURN_IF_ERROR(ReadIouThreshold(ctx, &args->iou_threshold));
-  TF_RETURN_IF_ERROR(
-      ReadScalar(ctx, "score_threshold", &args->score_threshold));
+  TF_RETURN_IF_ERROR(ReadThresholds(ctx, args));
   TF_RETURN_IF_ERROR(ReadLimit(ctx, "max_outputs", 0, &args->max_outputs));
   TF_RETURN_IF_ERROR(
       CheckPadding(args->max_outputs, args->num_boxes * args->classes));
@@ -52,13 +48,10 @@ class MulticlassNmsOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ReadMulticlassArgs(ctx, format_, &args));
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.indices, &args.class_ids,
                                         &args.positions, &args.counts));
-    Device device = GetDevice<Device>(ctx);
-    Tensor scratch;
-    if constexpr (std::is_same_v<Device, Gpu>) {
-      OP_REQUIRES_OK(ctx, AllocateScratch(ctx, MulticlassNmsScratchBytes(args),
-                                          &scratch, &device));
-    }
-    OP_REQUIRES_OK(ctx, ToStatus(MulticlassNms(device, args)));
+    OP_REQUIRES_OK(
+        ctx, RunWithScratch<Device>(
+                 ctx, [&] { return MulticlassNmsScratchBytes(args); },
+                 [&](const Device& d) { return MulticlassNms(d, args); }));
   }
 
  private:

@@ -10,17 +10,7 @@ namespace {
 using testing::GpuVector;
 
 template <typename T>
-struct Problem {
-  MulticlassNmsArgs<T> args;
-  GpuVector<T> boxes, scores;
-
-  MulticlassNmsArgs<T> Args() const {
-    MulticlassNmsArgs<T> result = args;
-    result.boxes = boxes.data();
-    result.scores = scores.data();
-    return result;
-  }
-};
+using Problem = testing::NmsProblem<MulticlassNmsArgs, T>;
 
 template <typename T>
 Problem<T> MakeProblem(int64_t images, int64_t num_boxes, int64_t classes,
@@ -97,8 +87,8 @@ std::vector<Found> ReferenceOf(const MulticlassNmsArgs<T>& args,
 }
 
 template <typename T, typename Device>
-void ExpectReference(Device device, const Problem<T>& p) {
-  MulticlassNmsArgs<T> args = p.Args();
+void ExpectReference(const Device& device, const Problem<T>& p) {
+  MulticlassNmsArgs<T> args = p.WithInputs();
   Outputs actual(args.images, args.max_outputs, -9);
   Outputs expected(args.images, args.max_outputs, 0);
   expected.indices.assign(expected.indices.size(), -1);
@@ -113,12 +103,9 @@ void ExpectReference(Device device, const Problem<T>& p) {
     }
   }
   actual.Receive(&args);
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(MulticlassNmsScratchBytes(args));
-    device.scratch = scratch.data();
-  }
-  TFO_EXPECT_RUNS(MulticlassNms(device, args));
+  testing::WithScratch(
+      device, [&] { return MulticlassNmsScratchBytes(args); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(MulticlassNms(on, args)); });
   TFO_EXPECT(actual.counts == expected.counts);
   TFO_EXPECT(actual.indices == expected.indices);
   TFO_EXPECT(actual.class_ids == expected.class_ids);
@@ -197,7 +184,7 @@ TFO_TEST(MulticlassNms, CpuSubnormalScoresWhereTheyAreFlushed) {
   p.args.iou_threshold = 1;
   p.args.max_outputs = 100;
   Outputs outputs(1, 100, -7);
-  MulticlassNmsArgs<float> args = p.Args();
+  MulticlassNmsArgs<float> args = p.WithInputs();
   outputs.Receive(&args);
   const unsigned mode = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(mode | 0x8040);  // results and operands

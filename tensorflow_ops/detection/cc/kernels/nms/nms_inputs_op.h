@@ -21,12 +21,14 @@ absl::Status ReadScalar(::tensorflow::OpKernelContext* ctx, const char* name,
   return absl::OkStatus();
 }
 
-template <typename T>
-absl::Status ReadIouThreshold(::tensorflow::OpKernelContext* ctx, T* value) {
-  TF_RETURN_IF_ERROR(ReadScalar(ctx, "iou_threshold", value));
-  if (*value >= 0 && *value <= 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("iou_threshold is ", *value, ", expected [0, 1]"));
+template <typename Args>
+absl::Status ReadThresholds(::tensorflow::OpKernelContext* ctx, Args* args) {
+  TF_RETURN_IF_ERROR(ReadScalar(ctx, "iou_threshold", &args->iou_threshold));
+  if (!(args->iou_threshold >= 0 && args->iou_threshold <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "iou_threshold is ", args->iou_threshold, ", expected [0, 1]"));
+  }
+  return ReadScalar(ctx, "score_threshold", &args->score_threshold);
 }
 
 // Reads an int32 input; refuses values below `least`.
@@ -52,9 +54,9 @@ inline absl::Status CheckPadding(int64_t max_outputs, int64_t scores) {
 }
 
 // Reads boxes [K, 4] and scores [K].
-template <typename T, typename Args>
+template <template <typename> class Args, typename T>
 absl::Status ReadBoxesAndScores(::tensorflow::OpKernelContext* ctx,
-                                Args* args) {
+                                Args<T>* args) {
   const ::tensorflow::Tensor &boxes = ctx->input(0), &scores = ctx->input(1);
   args->num_boxes = boxes.dim_size(0);
   if (args->num_boxes > std::numeric_limits<int32_t>::max()) {

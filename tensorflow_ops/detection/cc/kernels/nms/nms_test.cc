@@ -79,17 +79,14 @@ std::vector<int32_t> Reference(const Problem<T>& p) {
 }
 
 template <typename T, typename Device>
-std::vector<int32_t> RunOn(Device device, const Problem<T>& p) {
+std::vector<int32_t> RunOn(const Device& device, const Problem<T>& p) {
   NmsArgs<T> args = p.Args();
   GpuVector<int32_t> kept(p.scores.size(), -7), count(1, -7);
   args.kept = kept.data();
   args.count = count.data();
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(NmsScratchBytes(args));
-    device.scratch = scratch.data();
-  }
-  TFO_EXPECT_RUNS(Nms(device, args));
+  testing::WithScratch(
+      device, [&] { return NmsScratchBytes(args); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(Nms(on, args)); });
   TFO_EXPECT(count[0] >= 0 && count[0] <= args.num_boxes);
   return {kept.begin(), kept.begin() + std::max(count[0], 0)};
 }

@@ -84,6 +84,20 @@ GpuVector<T> MakeScores(int64_t n, uint32_t seed) {
   return scores;
 }
 
+// Arguments without results, and what they point to.
+template <template <typename> class Args, typename T>
+struct NmsProblem {
+  Args<T> args;
+  GpuVector<T> boxes, scores;
+
+  Args<T> WithInputs() const {
+    Args<T> result = args;
+    result.boxes = boxes.data();
+    result.scores = scores.data();
+    return result;
+  }
+};
+
 // Corners of boxes, of which nms keeps most, whatever their number.
 inline GpuVector<float> BenchmarkBoxes(int64_t n) {
   std::mt19937 engine(1);

@@ -9,17 +9,7 @@ namespace {
 using testing::GpuVector;
 
 template <typename T>
-struct Problem {
-  SoftNmsArgs<T> args;
-  GpuVector<T> boxes, scores;
-
-  SoftNmsArgs<T> Args() const {
-    SoftNmsArgs<T> result = args;
-    result.boxes = boxes.data();
-    result.scores = scores.data();
-    return result;
-  }
-};
+using Problem = testing::NmsProblem<SoftNmsArgs, T>;
 
 // Scores with ties among copies of boxes only, so that roundings of decays
 // change no order.
@@ -70,20 +60,17 @@ Taken Reference(const SoftNmsArgs<T>& args) {
 }
 
 template <typename T, typename Device>
-void ExpectReference(Device device, const Problem<T>& p) {
-  SoftNmsArgs<T> args = p.Args();
+void ExpectReference(const Device& device, const Problem<T>& p) {
+  SoftNmsArgs<T> args = p.WithInputs();
   const Taken expected = Reference(args);
   GpuVector<int32_t> indices(args.num_boxes, -7), count(1, -7);
   GpuVector<T> scores(args.num_boxes);
   args.indices = indices.data();
   args.taken_scores = scores.data();
   args.count = count.data();
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(SoftNmsScratchBytes(args));
-    device.scratch = scratch.data();
-  }
-  TFO_EXPECT_RUNS(SoftNms(device, args));
+  testing::WithScratch(
+      device, [&] { return SoftNmsScratchBytes(args); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(SoftNms(on, args)); });
   TFO_EXPECT_EQ(count[0], static_cast<int32_t>(expected.indices.size()));
   const double tolerance = sizeof(T) == 4 ? 1e-5 : 1e-12;
   for (int32_t m = 0; m < count[0]; ++m) {

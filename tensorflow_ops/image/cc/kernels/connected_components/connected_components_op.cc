@@ -29,15 +29,14 @@ class ConnectedComponentsOp : public OpKernel {
     args.pixel_bytes = ::tensorflow::DataTypeSize(images.dtype());
     args.diagonal = diagonal_;
     args.images = images.data();
-    Device device = GetDevice<Device>(ctx);
-    ::tensorflow::Tensor memory;
-    if constexpr (std::is_same_v<Device, Gpu>) {
-      OP_REQUIRES_OK(
-          ctx,
-          AllocateScratch(ctx, ConnectedComponentsScratch(args.planes).Bytes(),
-                          &memory, &device));
-    }
-    OP_REQUIRES_OK(ctx, ToStatus(ConnectedComponents(device, args)));
+    OP_REQUIRES_OK(
+        ctx,
+        RunWithScratch<Device>(
+            ctx,
+            [&] { return ConnectedComponentsScratch(args.planes).Bytes(); },
+            [&](const Device& device) {
+              return ConnectedComponents(device, args);
+            }));
   }
 
  private:

@@ -67,7 +67,7 @@ GpuVector<char> Store(const std::vector<int>& values, int64_t bytes) {
 }
 
 template <typename Device>
-void Check(Device device, const std::string& name, const Planes& planes,
+void Check(const Device& device, const std::string& name, const Planes& planes,
            const std::vector<int>& values, int64_t bytes, bool diagonal,
            const testing::Caller& caller = {}) {
   const testing::Case of_test(caller, name, " ", planes.height, " x ",
@@ -75,14 +75,12 @@ void Check(Device device, const std::string& name, const Planes& planes,
                               " neighbors, ", bytes, " bytes");
   const GpuVector<char> pixels = Store(values, bytes);
   GpuVector<int32_t> labels(planes.Elements(), -7), counts(planes.Count(), -7);
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(ConnectedComponentsScratch(planes).Bytes(), 77);
-    device.scratch = scratch.data();
-  }
-  TFO_EXPECT_RUNS(ConnectedComponents(
-      device,
-      {planes, bytes, diagonal, pixels.data(), labels.data(), counts.data()}));
+  const ConnectedComponentsArgs args = {
+      planes, bytes, diagonal, pixels.data(), labels.data(), counts.data()};
+  testing::WithScratch(
+      device, [&] { return ConnectedComponentsScratch(planes).Bytes(); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(ConnectedComponents(on, args)); },
+      /*fill=*/77);
   const Result expected = FloodFill(planes, values, diagonal);
   for (size_t i = 0; i < expected.labels.size(); ++i) {
     if (labels[i] == expected.labels[i]) continue;

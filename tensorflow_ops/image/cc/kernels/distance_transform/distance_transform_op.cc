@@ -31,15 +31,12 @@ class DistanceTransformOp : public OpKernel {
     args.column_spacing = Data<double>(spacing)[1];
     args.images = images.data();
     if (images.NumElements() == 0) return;
-    Device device = GetDevice<Device>(ctx);
-    ::tensorflow::Tensor memory;
-    if constexpr (std::is_same_v<Device, Gpu>) {
-      OP_REQUIRES_OK(
-          ctx,
-          AllocateScratch(ctx, DistanceScratch(args.planes, sizeof(T)).Bytes(),
-                          &memory, &device));
-    }
-    OP_REQUIRES_OK(ctx, ToStatus(DistanceTransform(device, args)));
+    OP_REQUIRES_OK(
+        ctx,
+        RunWithScratch<Device>(
+            ctx,
+            [&] { return DistanceScratch(args.planes, sizeof(T)).Bytes(); },
+            [&](const Device& d) { return DistanceTransform(d, args); }));
   }
 };
 

@@ -97,19 +97,17 @@ GpuVector<char> Store(const std::vector<int>& values, PixelType type) {
 }
 
 template <typename T, typename Device>
-GpuVector<T> Run(Device device, const Planes& planes,
+GpuVector<T> Run(const Device& device, const Planes& planes,
                  const GpuVector<char>& pixels, PixelType type,
                  double row_spacing, double column_spacing) {
   GpuVector<T> distances(planes.Elements());
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(DistanceScratch(planes, sizeof(T)).Bytes(), 77);
-    device.scratch = scratch.data();
-  }
   const DistanceTransformArgs<T> args = {planes,        type,
                                          row_spacing,   column_spacing,
                                          pixels.data(), distances.data()};
-  TFO_EXPECT_RUNS(DistanceTransform(device, args));
+  testing::WithScratch(
+      device, [&] { return DistanceScratch(planes, sizeof(T)).Bytes(); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(DistanceTransform(on, args)); },
+      /*fill=*/77);
   return distances;
 }
 

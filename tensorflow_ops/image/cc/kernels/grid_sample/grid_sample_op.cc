@@ -86,14 +86,11 @@ class GridSampleGradOp : public GridSampleOpBase {
     const GridSampleGradArgs<T> args = {
         SpecOf(d_features->shape(), grid.shape()), Data<T>(d_output),
         Data<Accumulator<T>>(grid), Data<T>(d_features)};
-    Device device = GetDevice<Device>(ctx);
-    ::tensorflow::Tensor memory;
-    if constexpr (std::is_same_v<Device, Gpu>) {
-      OP_REQUIRES_OK(
-          ctx, AllocateScratch(ctx, GridSampleGradScratchBytes(args, sizeof(T)),
-                               &memory, &device));
-    }
-    OP_REQUIRES_OK(ctx, ToStatus(GridSampleGrad(device, args)));
+    OP_REQUIRES_OK(
+        ctx,
+        RunWithScratch<Device>(
+            ctx, [&] { return GridSampleGradScratchBytes(args, sizeof(T)); },
+            [&](const Device& d) { return GridSampleGrad(d, args); }));
   }
 };
 

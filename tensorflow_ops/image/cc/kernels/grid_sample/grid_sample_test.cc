@@ -128,20 +128,20 @@ struct Actual {
 };
 
 template <typename T, typename Device>
-Actual<T> Run(Device device, const Case& c) {
+Actual<T> Run(const Device& device, const Case& c) {
   using Sum = Accumulator<T>;
   const auto features = As<T>(c.features), d_output = As<T>(c.d_output);
   const auto grid = As<Sum>(c.grid);
   Actual<T> actual = {GpuVector<T>(c.d_output.size()),
                       GpuVector<T>(c.features.size()),
                       GpuVector<Sum>(c.grid.size())};
-  GpuVector<char> scratch(GridSampleGradScratchBytes(c.args, sizeof(T)));
-  if constexpr (std::is_same_v<Device, Gpu>) device.scratch = scratch.data();
   TFO_EXPECT_RUNS(GridSample<T>(device, {c.args, features.data(), grid.data(),
                                          nullptr, actual.output.data()}));
-  TFO_EXPECT_RUNS(GridSampleGrad<T>(
-      device,
-      {c.args, d_output.data(), grid.data(), actual.d_features.data()}));
+  const GridSampleGradArgs<T> grad = {c.args, d_output.data(), grid.data(),
+                                      actual.d_features.data()};
+  testing::WithScratch(
+      device, [&] { return GridSampleGradScratchBytes(c.args, sizeof(T)); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(GridSampleGrad(on, grad)); });
   TFO_EXPECT_RUNS(
       GridSampleGridGrad<T>(device, {c.args, d_output.data(), features.data(),
                                      grid.data(), actual.d_grid.data()}));

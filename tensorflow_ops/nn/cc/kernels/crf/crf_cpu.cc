@@ -69,58 +69,41 @@ Error Run(const Cpu& cpu, const CrfLikelihoodArgs<T>& args) {
         finish(log, plain.largest());
         continue;
       }
-      ExactPaths<T> paths(s, matrices, i, /*keep_all_frames=*/false);
-      log = paths.Forward();
-      finish(log, paths.largest());
+      ExactPaths<T> exact(s, matrices, i, /*keep_all_frames=*/false);
+      log = exact.Forward();
+      finish(log, exact.largest());
     }
   });
   return nullptr;
 }
 
-// The gradient of an example in plain doubles; false if they do not do.
-template <typename T>
-bool RunPlain(const CrfLikelihoodGradArgs<T>& args, const Matrices& matrices,
-              int64_t example, double* factors) {
-  const CrfScores<T>& s = args.scores;
-  PlainPaths<T> paths(s, matrices, example, /*keep_all_frames=*/true);
-  const CrfPlainShares<T> shares = {
-      -args.d[example], &args.labels, example * s.frames,
-      args.d_logits + example * s.frames * s.tags};
+// Writes the shares of an example. Adds those of transitions to factors (to be
+// multiplied with matrices.forward) or to sums, both [tags, stride], unless
+// they are null. Returns whether any sequence is possible.
+template <typename T, typename Out>
+bool RunBackward(const CrfScores<T>& s, const Matrices& matrices,
+                 int64_t example, const CrfShares<Out>& shares, double* factors,
+                 double* sums) {
   double log;
-  if (!paths.Forward(&log) || !paths.Backward(shares)) return false;
-  paths.AddPairs(factors);
-  return true;
-}
-
-// The gradient of an example with an exponent for each number. Returns whether
-// any sequence is possible.
-template <typename T>
-bool RunExactly(const CrfLikelihoodGradArgs<T>& args, const Matrices& matrices,
-                int64_t example, double* factors, double* sums) {
-  const CrfScores<T>& s = args.scores;
-  const int64_t length = s.lengths[example];
-  T* const d_logits = args.d_logits + example * s.frames * s.tags;
-  const double d = args.d[example];
-  ExactPaths<T> paths(s, matrices, example, /*keep_all_frames=*/true);
-  const double log = d == 0 ? -kInfinity : paths.Forward();
-  if (log == -kInfinity || log != log) {
-    const double value = log == -kInfinity ? 0 : kNan;
-    std::fill(d_logits, d_logits + length * s.tags,
-              Narrow<T>(static_cast<Accumulator<T>>(value)));
-    if (log != log && length > 1) {
-      std::fill_n(sums, s.tags * matrices.forward.stride, kNan);
-    }
-    return false;
+  PlainPaths<T> plain(s, matrices, example, /*keep_all_frames=*/true);
+  if (plain.Forward(&log) && plain.Backward(shares)) {
+    if (factors != nullptr) plain.AddPairs(factors);
+    return true;
   }
-  paths.Backward(
-      [&](int64_t t, int64_t tag, double marginal) {
-        const double one_hot =
-            args.labels[example * s.frames + t] == tag ? 1 : 0;
-        d_logits[t * s.tags + tag] =
-            Narrow<T>(static_cast<Accumulator<T>>(d * (one_hot - marginal)));
-      },
-      [&](int64_t t) { paths.AddPairs(t, -d, factors, sums); });
-  return true;
+  const int64_t length = s.lengths[example], stride = matrices.forward.stride;
+  ExactPaths<T> exact(s, matrices, example, /*keep_all_frames=*/true);
+  log = exact.Forward();
+  if (log > -kInfinity) {
+    exact.Backward(shares, factors, sums);
+    return true;
+  }
+  std::fill_n(
+      shares.out, length * s.tags,
+      Narrow<Out>(static_cast<Accumulator<Out>>(log != log ? kNan : 0)));
+  if (log != log && length > 1 && sums != nullptr) {
+    std::fill_n(sums, s.tags * stride, kNan);
+  }
+  return false;
 }
 
 // The gradients of the examples [begin, end), in order.
@@ -131,11 +114,12 @@ void RunGroup(const CrfLikelihoodGradArgs<T>& args, const Matrices& matrices,
   const int64_t stride = matrices.forward.stride;
   for (int64_t i = begin; i < end; ++i) {
     T* const d_logits = args.d_logits + i * s.frames * s.tags;
-    const int64_t length = s.lengths[i];
     const double d = args.d[i];
+    const int64_t length = d == 0 ? 0 : s.lengths[i];
     std::fill(d_logits + length * s.tags, d_logits + s.frames * s.tags, T());
-    const bool plain = d != 0 && RunPlain(args, matrices, i, factors);
-    if (plain || RunExactly(args, matrices, i, factors, sums)) {
+    if (d == 0) continue;
+    const CrfShares<T> shares = {-d, &args.labels, i * s.frames, d_logits};
+    if (RunBackward(s, matrices, i, shares, factors, sums)) {
       ForLabels(s, args.labels, i, [&](int64_t t, int64_t label, int64_t from) {
         if (t > 0) sums[from * stride + label] += d;
       });
@@ -180,16 +164,6 @@ Error Run(const Cpu& cpu, const CrfLikelihoodGradArgs<T>& args) {
   return nullptr;
 }
 
-// The marginals of an example in plain doubles; false if they do not do.
-template <typename T>
-bool PlainMarginals(const CrfScores<T>& s, const Matrices& matrices,
-                    int64_t example, Accumulator<T>* marginals) {
-  PlainPaths<T> paths(s, matrices, example, /*keep_all_frames=*/true);
-  double log;
-  return paths.Forward(&log) && paths.Backward(CrfPlainShares<Accumulator<T>>{
-                                    1, nullptr, 0, marginals});
-}
-
 template <typename T>
 Error Run(const Cpu& cpu, const CrfMarginalsArgs<T>& args) {
   using Value = Accumulator<T>;
@@ -198,22 +172,10 @@ Error Run(const Cpu& cpu, const CrfMarginalsArgs<T>& args) {
   cpu.ParallelFor(s.batch, 3 * CyclesOf(s), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       Value* const marginals = args.marginals + i * s.frames * s.tags;
-      const int64_t length = s.lengths[i];
-      std::fill(marginals + length * s.tags, marginals + s.frames * s.tags,
-                Value(0));
-      if (PlainMarginals(s, matrices, i, marginals)) continue;
-      ExactPaths<T> paths(s, matrices, i, /*keep_all_frames=*/true);
-      const double log = paths.Forward();
-      if (log == -kInfinity || log != log) {
-        std::fill(marginals, marginals + length * s.tags,
-                  Value(log != log ? kNan : 0));
-        continue;
-      }
-      paths.Backward(
-          [&](int64_t t, int64_t tag, double marginal) {
-            marginals[t * s.tags + tag] = marginal;
-          },
-          [](int64_t) {});
+      std::fill(marginals + s.lengths[i] * s.tags,
+                marginals + s.frames * s.tags, Value(0));
+      const CrfShares<Value> shares = {1, nullptr, 0, marginals};
+      RunBackward(s, matrices, i, shares, nullptr, nullptr);
     }
   });
   return nullptr;

@@ -27,8 +27,6 @@ class ExactPaths {
         logits_(scores.logits + example * scores.frames * scores.tags),
         paths_(new Number[(keep_all_frames ? frames_ : 2) * tags_]),
         emissions_(new Number[(keep_all_frames ? frames_ : 1) * tags_]),
-        after_(tags_, Number::One()),
-        emitted_(tags_),
         doubles_(3 * matrices.forward.stride),
         largest_(frames_) {
     // Padding of rows of doubles.
@@ -48,7 +46,7 @@ class ExactPaths {
       if (t == 0) {
         std::fill_n(to, tags_, Number::One());
       } else {
-        Step(matrices_.forward, /*forward=*/true, Paths(t - 1), to);
+        Step</*kForward=*/true>(Paths(t - 1), to);
       }
       TFO_DISPATCH(CrfExactRow<T>)(logits, range.Shift(), tags_, emissions);
       for (int64_t j = 0; j < tags_; ++j) to[j] = to[j] * emissions[j];
@@ -61,49 +59,31 @@ class ExactPaths {
     return TFO_DISPATCH(CrfLog)(total_);
   }
 
-  // Requires a Forward that kept all frames and returned a finite log Z. By
-  // descending t, calls visit(t, tag, marginal), and pairs(t) for the steps
-  // from t to t + 1, which may call AddPairs.
-  template <typename Visit, typename Pairs>
-  void Backward(const Visit& visit, const Pairs& pairs) {
+  // Requires a Forward that kept all frames and returned a finite log Z. Writes
+  // shares. Adds `scale` times the probabilities of transitions to `factors`
+  // (to be multiplied with matrices.forward) or to `sums`, both [tags, stride],
+  // unless they are null.
+  template <typename Out>
+  void Backward(const CrfShares<Out>& shares, double* factors, double* sums) {
+    std::vector<Number> after(tags_, Number::One()), emitted(tags_);
     for (int64_t t = frames_ - 1; t >= 0; --t) {
+      const Number* const paths = Paths(t);
       if (t < frames_ - 1) {
         for (int64_t j = 0; j < tags_; ++j) {
-          emitted_[j] = after_[j] * Emissions(t + 1)[j];
+          emitted[j] = after[j] * Emissions(t + 1)[j];
         }
-        pairs(t);
-        Step(matrices_.backward, /*forward=*/false, emitted_.data(),
-             after_.data());
+        if (sums != nullptr) {
+          AddPairs(paths, emitted.data(), shares.scale, factors, sums);
+        }
+        Step</*kForward=*/false>(emitted.data(), after.data());
       }
+      const int64_t label = shares.labels == nullptr
+                                ? -1
+                                : (*shares.labels)[shares.first_label + t];
       for (int64_t j = 0; j < tags_; ++j) {
-        visit(t, j, (Paths(t)[j] * after_[j]).Share(total_));
-      }
-    }
-  }
-
-  // Adds `scale` times the probabilities of steps from t: to `factors` (to be
-  // multiplied with matrices.forward) or to `sums`, both [tags, stride].
-  void AddPairs(int64_t t, double scale, double* factors, double* sums) {
-    const int64_t stride = matrices_.forward.stride;
-    double* const before = doubles_.get();
-    double* const after = before + stride;
-    const int64_t exponent = ToPlain(Paths(t), before) +
-                             ToPlain(emitted_.data(), after) - total_.exponent;
-    // A share is e^transition times this, times both plain numbers.
-    if (exponent < 600) {
-      const double unit = std::ldexp(scale / total_.mantissa,
-                                     std::max<int64_t>(exponent, -5000));
-      for (int64_t i = 0; i < tags_; ++i) before[i] *= unit;
-      const CrfPlainRows rows = {
-          2, stride, true, before, after - stride, nullptr, nullptr, nullptr};
-      TFO_DISPATCH(CrfPlainAddPairs)(tags_, rows, factors);
-      return;
-    }
-    const Number* const exact = matrices_.Exact(scores_.transitions).rows;
-    for (int64_t i = 0; i < tags_; ++i) {
-      for (int64_t j = 0; j < tags_; ++j) {
-        const Number step = Paths(t)[i] * exact[i * tags_ + j];
-        sums[i * stride + j] += scale * (step * emitted_[j]).Share(total_);
+        const double marginal = (paths[j] * after[j]).Share(total_);
+        shares.out[t * tags_ + j] = Narrow<Out>(static_cast<Accumulator<Out>>(
+            shares.scale * (marginal - (j == label))));
       }
     }
   }
@@ -114,7 +94,7 @@ class ExactPaths {
  private:
   // Sums below this are computed again, with exponents, since the bits that a
   // double lost may matter. Larger ones are off by less than the number of tags
-  // times 2^-1000.
+  // times 2^-1000. Most are larger, even if transitions are masked by -1e4.
   static constexpr double kLeastSum = 0x1p-600;
 
   Number* Paths(int64_t t) {
@@ -122,6 +102,16 @@ class ExactPaths {
   }
   Number* Emissions(int64_t t) {
     return &emissions_[keep_all_frames_ ? t * tags_ : 0];
+  }
+  // e^(transitions - largest), [tags, tags].
+  const Number* Exact() {
+    if (exact_ == nullptr) {
+      exact_.reset(new Number[tags_ * tags_]);
+      TFO_DISPATCH(CrfExactRow<Accumulator<T>>)
+      (scores_.transitions, matrices_.range.Shift(), tags_ * tags_,
+       exact_.get());
+    }
+    return exact_.get();
   }
 
   // Writes a row in units of 2^exponent, and returns the largest exponent.
@@ -137,34 +127,61 @@ class ExactPaths {
     return exponent;
   }
 
-  // sum_i a[i] * b[i].
-  Number Dot(const Number* a, const Number* b) const {
-    int64_t exponent = 2 * Number::kZero;
-    for (int64_t i = 0; i < tags_; ++i) {
-      exponent = std::max(exponent, a[i].exponent + b[i].exponent);
-    }
-    double sum = 0;
-    for (int64_t i = 0; i < tags_; ++i) {
-      sum += a[i].mantissa * b[i].mantissa *
-             Number::PowerOfTwo(a[i].exponent + b[i].exponent - exponent);
-    }
-    return Number::Normalized(sum, exponent);
-  }
-
   // to = from * matrix, forward or backward.
-  void Step(const CrfMatrix& matrix, bool forward, const Number* from,
-            Number* to) {
+  template <bool kForward>
+  void Step(const Number* from, Number* to) {
+    const CrfMatrix& matrix = kForward ? matrices_.forward : matrices_.backward;
     double* const plain = doubles_.get();
     double* const sums = plain + 2 * matrix.stride;
     const int64_t exponent = ToPlain(from, plain);
     TFO_DISPATCH(CrfPlainSums)(matrix, plain, sums);
     for (int64_t j = 0; j < tags_; ++j) {
-      if (!(sums[j] < kLeastSum)) {
-        to[j] = Number::Normalized(sums[j], exponent);
-        continue;
+      to[j] = sums[j] < kLeastSum
+                  ? Dot(from, Exact() + (kForward ? j : j * tags_),
+                        kForward ? tags_ : 1)
+                  : Number::Normalized(sums[j], exponent);
+    }
+  }
+
+  // sum_i a[i] * b[i * step].
+  Number Dot(const Number* a, const Number* b, int64_t step) const {
+    int64_t exponent = 2 * Number::kZero;
+    for (int64_t i = 0; i < tags_; ++i) {
+      exponent = std::max(exponent, a[i].exponent + b[i * step].exponent);
+    }
+    double sum = 0;
+    for (int64_t i = 0; i < tags_; ++i) {
+      sum +=
+          a[i].mantissa * b[i * step].mantissa *
+          Number::PowerOfTwo(a[i].exponent + b[i * step].exponent - exponent);
+    }
+    return Number::Normalized(sum, exponent);
+  }
+
+  // Adds scale * paths[i] * matrix[i, j] * emitted[j] / total.
+  void AddPairs(const Number* paths, const Number* emitted, double scale,
+                double* factors, double* sums) {
+    const int64_t stride = matrices_.forward.stride;
+    double* const before = doubles_.get();
+    double* const after = before + stride;
+    const int64_t exponent =
+        ToPlain(paths, before) + ToPlain(emitted, after) - total_.exponent;
+    // A share is e^transition times this, times both plain numbers.
+    if (exponent < 600) {
+      const double unit = std::ldexp(scale / total_.mantissa,
+                                     std::max<int64_t>(exponent, -5000));
+      for (int64_t i = 0; i < tags_; ++i) before[i] *= unit;
+      const CrfPlainRows rows = {
+          2, stride, true, before, after - stride, nullptr, nullptr, nullptr};
+      TFO_DISPATCH(CrfPlainAddPairs)(tags_, rows, factors);
+      return;
+    }
+    const Number* const exact = Exact();
+    for (int64_t i = 0; i < tags_; ++i) {
+      for (int64_t j = 0; j < tags_; ++j) {
+        const Number step = paths[i] * exact[i * tags_ + j];
+        sums[i * stride + j] += scale * (step * emitted[j]).Share(total_);
       }
-      const auto& exact = matrices_.Exact(scores_.transitions);
-      to[j] = Dot(from, (forward ? exact.columns : exact.rows) + j * tags_);
     }
   }
 
@@ -174,9 +191,9 @@ class ExactPaths {
   const int64_t tags_, frames_;
   const T* const logits_;
   const std::unique_ptr<Number[]> paths_, emissions_;  // [frames, tags]
-  std::vector<Number> after_, emitted_;
-  const AlignedDoubles doubles_;  // 3 rows
+  const AlignedDoubles doubles_;                       // 3 rows
   std::vector<double> largest_;
+  std::unique_ptr<Number[]> exact_;
   Number total_ = Number::Zero();
 };
 

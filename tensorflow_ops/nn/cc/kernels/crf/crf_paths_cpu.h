@@ -3,10 +3,8 @@
 #define TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_PATHS_CPU_H_
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "tensorflow_ops/nn/cc/kernels/crf/crf.h"
@@ -68,40 +66,8 @@ class Matrices {
     (transitions, range.Shift(), forward, backward);
   }
 
-  // The same with an exponent for each number, by rows and by columns. The
-  // first call computes it.
-  struct Exponents {
-    const Scaled<double>*rows, *columns;  // [tags, tags]
-  };
-  template <typename Value>
-  Exponents Exact(const Value* transitions) const {
-    const int64_t tags = forward.tags;
-    const Scaled<double>* exact = exact_.load(std::memory_order_acquire);
-    if (exact == nullptr) {
-      // Not std::call_once, which needs glibc 2.34.
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (memory_ == nullptr) {
-        memory_.reset(new Scaled<double>[2 * tags * tags]);
-        for (int64_t i = 0; i < tags; ++i) {
-          Scaled<double>* const row = &memory_[i * tags];
-          TFO_DISPATCH(CrfExactRow<Value>)
-          (transitions + i * tags, range.Shift(), tags, row);
-          for (int64_t j = 0; j < tags; ++j) {
-            memory_[(tags + j) * tags + i] = row[j];
-          }
-        }
-        exact_.store(memory_.get(), std::memory_order_release);
-      }
-      exact = memory_.get();
-    }
-    return {exact, exact + tags * tags};
-  }
-
  private:
   const AlignedDoubles plain_;
-  mutable std::mutex mutex_;
-  mutable std::unique_ptr<Scaled<double>[]> memory_;
-  mutable std::atomic<const Scaled<double>*> exact_{nullptr};
 
  public:
   const CrfMatrix forward, backward;
@@ -142,7 +108,7 @@ class PlainPaths {
   }
   // Requires a Forward that kept all frames.
   template <typename Out>
-  bool Backward(const CrfPlainShares<Out>& shares) {
+  bool Backward(const CrfShares<Out>& shares) {
     return TFO_DISPATCH(CrfPlainBackward<Out>)(matrices_.backward, rows_,
                                                total_, shares);
   }

@@ -1,7 +1,7 @@
 #include "tensorflow_ops/nn/cc/kernels/crf/crf_plain_simd.h"
 
 #include "tensorflow_ops/nn/cc/kernels/crf/crf_rows_simd.h"
-#include "tensorflow_ops/nn/cc/kernels/rows/softmax_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled_simd.h"
 
 namespace tfo {
@@ -184,7 +184,7 @@ bool CrfPlainForward(const CrfMatrix& matrix, const T* logits,
 // Writes scale * (marginals - one-hot labels) of a frame. `row` has room for
 // a row.
 template <typename Out>
-static TFO_INLINE void WriteShares(const CrfPlainShares<Out>& shares, int64_t t,
+static TFO_INLINE void WriteShares(const CrfShares<Out>& shares, int64_t t,
                                    int64_t tags, int64_t stride,
                                    const double* paths, const double* after,
                                    double unit, double* row) {
@@ -203,7 +203,7 @@ static TFO_INLINE void WriteShares(const CrfPlainShares<Out>& shares, int64_t t,
 template <typename Out>
 bool CrfPlainBackward(const CrfMatrix& transposed, const CrfPlainRows& rows,
                       const CrfPlainTotal& total,
-                      const CrfPlainShares<Out>& shares) {
+                      const CrfShares<Out>& shares) {
   const int64_t tags = transposed.tags, stride = transposed.stride;
   double* const after = rows.scratch;
   double* const written = rows.scratch + stride;
@@ -306,8 +306,7 @@ void CrfPlainAddPairs(int64_t tags, const CrfPlainRows& rows, double* factors) {
   template bool CrfPlainForward(const CrfMatrix&, const T*,             \
                                 const CrfPlainRows&, CrfPlainTotal*);   \
   template bool CrfPlainBackward(const CrfMatrix&, const CrfPlainRows&, \
-                                 const CrfPlainTotal&,                  \
-                                 const CrfPlainShares<T>&)
+                                 const CrfPlainTotal&, const CrfShares<T>&)
 TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 

@@ -38,9 +38,9 @@ struct CrfPlainTotal {
   double log;  // of the sum
 };
 
-// Where CrfPlainBackward writes scale * (marginals - one-hot labels).
+// Where a way back writes scale * (marginals - one-hot labels).
 template <typename Out>
-struct CrfPlainShares {
+struct CrfShares {
   double scale;
   const IndexArray* labels;  // null: none
   int64_t first_label;       // of the example
@@ -63,7 +63,7 @@ TFO_PER_CPU_LEVEL(
     template <typename Out>
     bool CrfPlainBackward(const CrfMatrix& transposed, const CrfPlainRows& rows,
                           const CrfPlainTotal& total,
-                          const CrfPlainShares<Out>& shares);
+                          const CrfShares<Out>& shares);
     // to = from * matrix, without checks.
     void CrfPlainSums(const CrfMatrix& matrix, const double* from, double* to);
     // Adds the products of these rows to factors [tags, stride].

@@ -1,7 +1,7 @@
 #include "tensorflow_ops/nn/cc/kernels/crf/crf_simd.h"
 
 #include "tensorflow_ops/nn/cc/kernels/crf/crf_rows_simd.h"
-#include "tensorflow_ops/nn/cc/kernels/rows/softmax_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled_simd.h"
 
 namespace tfo {

@@ -53,13 +53,10 @@ class DeformConvOp : public DeformConvOpBase<T> {
     OP_REQUIRES_OK(ctx, this->Read(ctx, 0, &args));
     if (this->attrs_.has_bias) args.bias = Data<T>(ctx->input(4));
     args.output = Data<T>(output);
-    Device device = GetDevice<Device>(ctx);
-    Tensor scratch;
-    if constexpr (std::is_same_v<Device, Gpu>) {
-      OP_REQUIRES_OK(ctx, AllocateScratch(ctx, DeformConvScratchBytes<T>(args),
-                                          &scratch, &device));
-    }
-    OP_REQUIRES_OK(ctx, ToStatus(DeformConv(device, args)));
+    OP_REQUIRES_OK(ctx,
+                   RunWithScratch<Device>(
+                       ctx, [&] { return DeformConvScratchBytes<T>(args); },
+                       [&](const Device& d) { return DeformConv(d, args); }));
   }
 };
 

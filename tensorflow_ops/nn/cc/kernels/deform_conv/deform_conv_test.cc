@@ -231,42 +231,53 @@ struct Outputs {
   }
 };
 
+// The results on the CPU, which do not depend on the number of threads.
 template <typename T>
-void CheckCpu(const Problem<T>& p, const testing::Caller& caller = {}) {
-  const testing::Case of_test(caller, testing::NameOf<T>(), "features ",
-                              p.features.size(), ", outputs ",
-                              p.d_output.size(), ", mask ", p.has_mask);
+std::vector<Outputs<T>> Run(const Cpu&, const Problem<T>& p) {
   Outputs<T> one(p);
   one.Compute(ThreadedCpu(1), p);
-  one.Expect(p, false);
   for (int threads : {2, 7}) {
     Outputs<T> other(p);
     other.Compute(ThreadedCpu(threads), p);
     TFO_EXPECT(other.Equals(one));
   }
+  return {one};
 }
 
-// For convolution and gradients.
-template <typename T>
-int64_t ScratchBytes(const DeformConvShape& args, bool deterministic) {
-  return std::max(DeformConvScratchBytes<T>(args),
-                  DeformConvGradScratchBytes<T>(args, deterministic)) +
-         1;
+// Calls run(gpu) with scratch memory for convolution and gradients.
+template <typename T, typename Body>
+void WithScratch(bool deterministic, const DeformConvShape& args,
+                 const Body& run) {
+  Gpu gpu;
+  gpu.deterministic = deterministic;
+  testing::WithScratch(
+      gpu,
+      [&] {
+        return std::max(DeformConvScratchBytes<T>(args),
+                        DeformConvGradScratchBytes<T>(args, deterministic));
+      },
+      run);
 }
 
+// The results of both kinds of sums.
 template <typename T>
-void CheckGpu(const Problem<T>& p, const testing::Caller& caller = {}) {
+std::vector<Outputs<T>> Run(const Gpu&, const Problem<T>& p) {
+  std::vector<Outputs<T>> all(2, Outputs<T>(p));
+  for (const bool deterministic : {false, true}) {
+    WithScratch<T>(deterministic, p.args,
+                   [&](const Gpu& gpu) { all[deterministic].Compute(gpu, p); });
+  }
+  return all;
+}
+
+template <typename Device, typename T>
+void Check(const Device& device, const Problem<T>& p,
+           const testing::Caller& caller = {}) {
   const testing::Case of_test(caller, testing::NameOf<T>(), "features ",
                               p.features.size(), ", outputs ",
                               p.d_output.size(), ", mask ", p.has_mask);
-  for (bool deterministic : {false, true}) {
-    GpuVector<char> scratch(ScratchBytes<T>(p.args, deterministic));
-    Gpu gpu;
-    gpu.scratch = scratch.data();
-    gpu.deterministic = deterministic;
-    Outputs<T> outputs(p);
-    outputs.Compute(gpu, p);
-    outputs.Expect(p, true);
+  for (const Outputs<T>& outputs : Run(device, p)) {
+    outputs.Expect(p, /*round_samples=*/std::is_same_v<Device, Gpu>);
   }
 }
 
@@ -297,49 +308,49 @@ constexpr DeformConvShape kPackedGroups = {1, 11, 12, 96, 11, 12, 48, 2, 2,
 TFO_TEST(DeformConv, EqualsDoubleLoops) {
   for (const DeformConvShape& args :
        {kPlain, kGroups, kDeep, kLarge, kOnePixel}) {
-    CheckCpu(MakeProblem<float>(args, true, true));
-    CheckCpu(MakeProblem<double>(args, true, false));
+    Check(Cpu(), MakeProblem<float>(args, true, true));
+    Check(Cpu(), MakeProblem<double>(args, true, false));
   }
   for (const DeformConvShape& args : {kPlain, kGroups}) {
-    CheckCpu(MakeProblem<float>(args, false, false));
-    CheckCpu(MakeProblem<Half>(args, true, true));
-    CheckCpu(MakeProblem<BFloat16>(args, true, true));
+    Check(Cpu(), MakeProblem<float>(args, false, false));
+    Check(Cpu(), MakeProblem<Half>(args, true, true));
+    Check(Cpu(), MakeProblem<BFloat16>(args, true, true));
   }
 }
 
-TFO_CUDA_TEST(DeformConv, KernelsEqualDoubleLoops) {
+TFO_CUDA_TEST(DeformConvGpu, EqualsDoubleLoops) {
   for (const DeformConvShape& args :
        {kPlain, kGroups, kDeep, kLarge, kOnePixel}) {
-    CheckGpu(MakeProblem<float>(args, true, true));
+    Check(Gpu(), MakeProblem<float>(args, true, true));
   }
-  CheckGpu(MakeProblem<float>(kGroups, false, false));
-  CheckGpu(MakeProblem<double>(kDeep, true, false));
-  CheckGpu(MakeProblem<Half>(kPlain, true, true));
-  CheckGpu(MakeProblem<BFloat16>(kGroups, true, true));
+  Check(Gpu(), MakeProblem<float>(kGroups, false, false));
+  Check(Gpu(), MakeProblem<double>(kDeep, true, false));
+  Check(Gpu(), MakeProblem<Half>(kPlain, true, true));
+  Check(Gpu(), MakeProblem<BFloat16>(kGroups, true, true));
 }
 
-TFO_CUDA_TEST(DeformConv, KernelsEqualDoubleLoopsAroundTiles) {
+TFO_CUDA_TEST(DeformConvGpu, EqualsDoubleLoopsAroundTiles) {
   for (const DeformConvShape& args :
        {kTile, kBeyondTile, kManyRows, kManyChannels, kPackedGroups}) {
-    CheckGpu(MakeProblem<float>(args, true, true));
-    CheckGpu(MakeProblem<BFloat16>(args, true, false));
+    Check(Gpu(), MakeProblem<float>(args, true, true));
+    Check(Gpu(), MakeProblem<BFloat16>(args, true, false));
   }
-  CheckGpu(MakeProblem<double>(kManyRows, false, true));
-  CheckGpu(MakeProblem<double>(kPackedGroups, true, false));
-  CheckGpu(MakeProblem<Half>(kBeyondTile, false, true));
-  CheckGpu(MakeProblem<Half>(kPackedGroups, true, true));
+  Check(Gpu(), MakeProblem<double>(kManyRows, false, true));
+  Check(Gpu(), MakeProblem<double>(kPackedGroups, true, false));
+  Check(Gpu(), MakeProblem<Half>(kBeyondTile, false, true));
+  Check(Gpu(), MakeProblem<Half>(kPackedGroups, true, true));
   for (int n : {-1, 1}) {
     DeformConvShape args = kTile;
     args.out_channels += n;
-    CheckGpu(MakeProblem<float>(args, true, true));
+    Check(Gpu(), MakeProblem<float>(args, true, true));
     args = kTile;
     args.channels += n;
-    CheckGpu(MakeProblem<float>(args, true, false));
+    Check(Gpu(), MakeProblem<float>(args, true, false));
   }
 }
 
 // Arrays of packs that begin at any value.
-TFO_CUDA_TEST(DeformConv, KernelsAcceptUnalignedArrays) {
+TFO_CUDA_TEST(DeformConvGpu, AcceptsUnalignedArrays) {
   const Problem<float> p = MakeProblem<float>(kPackedGroups, true, false);
   const auto shifted = [](const GpuVector<float>& values) {
     GpuVector<float> result(values.size() + 1);
@@ -348,16 +359,15 @@ TFO_CUDA_TEST(DeformConv, KernelsAcceptUnalignedArrays) {
   };
   const GpuVector<float> features = shifted(p.features);
   const GpuVector<float> d_output = shifted(p.d_output);
-  GpuVector<char> scratch(ScratchBytes<float>(p.args, false));
-  Gpu gpu;
-  gpu.scratch = scratch.data();
   Outputs<float> outputs(p);
   DeformConvArgs<float> forward = outputs.Args(p);
   forward.features = features.data() + 1;
-  TFO_EXPECT_RUNS(DeformConv(gpu, forward));
   DeformConvGradArgs<float> grad = outputs.GradArgs(p);
   grad.d_output = d_output.data() + 1;
-  TFO_EXPECT_RUNS(DeformConvGrad(gpu, grad));
+  WithScratch<float>(/*deterministic=*/false, p.args, [&](const Gpu& gpu) {
+    TFO_EXPECT_RUNS(DeformConv(gpu, forward));
+    TFO_EXPECT_RUNS(DeformConvGrad(gpu, grad));
+  });
   outputs.Expect(p, true);
 }
 
@@ -366,51 +376,27 @@ TFO_TEST(DeformConv, SumsOfManyOutputsEqualDoubleLoops) {
   DeformConvShape args = kLarge;
   args.batch = 34;
   args.offset_groups = 1;
-  CheckCpu(MakeProblem<float>(args, true, true));
+  Check(Cpu(), MakeProblem<float>(args, true, true));
 }
 
 // NaN, infinite and huge offsets.
-template <typename T>
-Problem<T> WildProblem() {
+TFO_DEVICE_TEST(DeformConv, WildOffsetsStayOutside) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  Problem<T> p = MakeProblem<T>(kGroups, true, true);
+  Problem<float> p = MakeProblem<float>(kGroups, true, true);
   const int64_t per_output = 2 * TapsOf(p.args) * p.args.offset_groups;
   const float wild[] = {NAN, kInfinity, -kInfinity, 1e10f, -3e38f, 3e38f};
   for (int i = 0; i < 6; ++i) p.offsets[(i + 1) * per_output + i] = wild[i];
-  return p;
-}
-
-template <typename T>
-void ExpectWild(const Problem<T>& p, const Outputs<T>& outputs) {
   const Result expected = Reference(p, false);
-  int64_t nans = 0;
-  for (size_t i = 0; i < expected.output.size(); ++i) {
-    const double value = Widen(outputs.output[i]);
-    TFO_EXPECT_EQ(std::isnan(value), std::isnan(expected.output[i]));
-    nans += std::isnan(value);
-  }
-  // The first offset group of one output: two of three groups' channels.
-  TFO_EXPECT_EQ(nans, 8);
-  outputs.ExpectGrads(p, expected);
-}
-
-TFO_TEST(DeformConv, WildOffsetsStayOutside) {
-  const Problem<float> p = WildProblem<float>();
-  Outputs<float> outputs(p);
-  outputs.Compute(ThreadedCpu(2), p);
-  ExpectWild(p, outputs);
-}
-
-TFO_CUDA_TEST(DeformConv, KernelsKeepWildOffsetsOutside) {
-  const Problem<float> p = WildProblem<float>();
-  for (bool deterministic : {false, true}) {
-    GpuVector<char> scratch(ScratchBytes<float>(p.args, deterministic));
-    Gpu gpu;
-    gpu.scratch = scratch.data();
-    gpu.deterministic = deterministic;
-    Outputs<float> outputs(p);
-    outputs.Compute(gpu, p);
-    ExpectWild(p, outputs);
+  for (const Outputs<float>& outputs : Run(device, p)) {
+    int64_t nans = 0;
+    for (size_t i = 0; i < expected.output.size(); ++i) {
+      const double value = Widen(outputs.output[i]);
+      TFO_EXPECT_EQ(std::isnan(value), std::isnan(expected.output[i]));
+      nans += std::isnan(value);
+    }
+    // The first offset group of one output: two of three groups' channels.
+    TFO_EXPECT_EQ(nans, 8);
+    outputs.ExpectGrads(p, expected);
   }
 }
 
@@ -424,8 +410,7 @@ TFO_TEST(DeformConv, PaddedTapsHaveASlope) {
   p.features = {3};
   p.filters = {2};
   p.d_output = {5};
-  Outputs<float> outputs(p);
-  outputs.Compute(ThreadedCpu(1), p);
+  const auto outputs = Run(Cpu(), p)[0];
   TFO_EXPECT_EQ(outputs.output[0], 0.0f);
   TFO_EXPECT_EQ(outputs.offsets[0], 30.0f);
   TFO_EXPECT_EQ(outputs.offsets[1], 0.0f);
@@ -438,15 +423,14 @@ TFO_TEST(DeformConv, PixelsOfWeightZeroAreNotRead) {
   Problem<float> p = MakeProblem<float>(args, false, false);
   p.offsets = {0, 0};
   for (int i = 3; i < 12; ++i) p.features[i] = NAN;
-  Outputs<float> outputs(p);
-  outputs.Compute(ThreadedCpu(1), p);
+  const auto outputs = Run(Cpu(), p)[0];
   TFO_EXPECT(!std::isnan(outputs.output[0]));
   for (float d : outputs.filters) TFO_EXPECT(!std::isnan(d));
 }
 
 // The sample at a whole pixel whose right neighbor is NaN: the only gradient
 // that asks for the neighbor is the slope to the right.
-Problem<float> ProblemNextToNan() {
+TFO_DEVICE_TEST(DeformConv, PixelsOfWeightZeroHaveSlopesOnly) {
   const DeformConvShape args = {1, 1, 2, 1, 1, 1, 1, 1, 1,
                                 1, 1, 0, 0, 1, 1, 1, 1};
   Problem<float> p = MakeProblem<float>(args, true, false);
@@ -455,57 +439,27 @@ Problem<float> ProblemNextToNan() {
   p.filters = {1};
   p.mask = {1};
   p.d_output = {1};
-  return p;
-}
-
-void ExpectGradsNextToNan(const Outputs<float>& outputs) {
-  TFO_EXPECT_EQ(outputs.mask[0], 1.0f);
-  TFO_EXPECT_EQ(outputs.offsets[0], -1.0f);
-  TFO_EXPECT(std::isnan(outputs.offsets[1]));
-  TFO_EXPECT_EQ(outputs.filters[0], 1.0f);
-  TFO_EXPECT_EQ(outputs.features[0], 1.0f);
-  TFO_EXPECT_EQ(outputs.features[1], 0.0f);
-}
-
-TFO_TEST(DeformConv, PixelsOfWeightZeroHaveSlopesOnly) {
-  const Problem<float> p = ProblemNextToNan();
-  Outputs<float> outputs(p);
-  outputs.Compute(ThreadedCpu(1), p);
-  ExpectGradsNextToNan(outputs);
-}
-
-TFO_CUDA_TEST(DeformConv, KernelsGivePixelsOfWeightZeroSlopesOnly) {
-  const Problem<float> p = ProblemNextToNan();
-  for (bool deterministic : {false, true}) {
-    GpuVector<char> scratch(ScratchBytes<float>(p.args, deterministic));
-    Gpu gpu;
-    gpu.scratch = scratch.data();
-    gpu.deterministic = deterministic;
-    Outputs<float> outputs(p);
-    outputs.Compute(gpu, p);
-    ExpectGradsNextToNan(outputs);
+  for (const Outputs<float>& outputs : Run(device, p)) {
+    TFO_EXPECT_EQ(outputs.mask[0], 1.0f);
+    TFO_EXPECT_EQ(outputs.offsets[0], -1.0f);
+    TFO_EXPECT(std::isnan(outputs.offsets[1]));
+    TFO_EXPECT_EQ(outputs.filters[0], 1.0f);
+    TFO_EXPECT_EQ(outputs.features[0], 1.0f);
+    TFO_EXPECT_EQ(outputs.features[1], 0.0f);
   }
 }
 
-TFO_TEST(DeformConv, EmptyInputsAreDone) {
+TFO_DEVICE_TEST(DeformConv, AcceptsEmptyInputs) {
   DeformConvShape no_images = kPlain, no_outputs = kPlain, no_pixels = kPlain;
   no_images.batch = 0;
   no_outputs.out_height = 0;
   no_pixels.width = 0;
   for (const DeformConvShape& args : {no_images, no_outputs, no_pixels}) {
-    CheckCpu(MakeProblem<float>(args, true, true));
+    Check(device, MakeProblem<float>(args, true, true));
   }
 }
 
-TFO_CUDA_TEST(DeformConv, KernelsAcceptEmptyInputs) {
-  DeformConvShape no_images = kPlain, no_outputs = kPlain;
-  no_images.batch = 0;
-  no_outputs.out_height = 0;
-  CheckGpu(MakeProblem<float>(no_images, true, true));
-  CheckGpu(MakeProblem<float>(no_outputs, true, true));
-}
-
-TFO_CUDA_TEST(DeformConv, KernelsRefuseSizesBeyondIntegers) {
+TFO_CUDA_TEST(DeformConvGpu, RefusesSizesBeyondIntegers) {
   DeformConvShape channels = kOnePixel, depth = kOnePixel;
   channels.channels = channels.groups = int64_t{1} << 32;
   channels.out_channels = channels.channels;
@@ -515,7 +469,8 @@ TFO_CUDA_TEST(DeformConv, KernelsRefuseSizesBeyondIntegers) {
     static_cast<DeformConvShape&>(forward) = shape;
     DeformConvGradArgs<float> grad = {};
     static_cast<DeformConvShape&>(grad) = shape;
-    TFO_EXPECT_EQ(ScratchBytes<float>(shape, true), 1);
+    TFO_EXPECT_EQ(DeformConvScratchBytes<float>(shape), 0);
+    TFO_EXPECT_EQ(DeformConvGradScratchBytes<float>(shape, true), 0);
     TFO_EXPECT(DeformConv(Gpu(), forward) != nullptr);
     TFO_EXPECT(DeformConvGrad(Gpu(), grad) != nullptr);
   }

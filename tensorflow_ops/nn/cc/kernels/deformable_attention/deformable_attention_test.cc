@@ -190,14 +190,16 @@ void CheckGpu(const Problem<T>& problem, const testing::Caller& caller) {
       caller, testing::NameOf<T>(), "batch ", problem.args.batch, ", queries ",
       problem.args.queries, ", heads ", problem.args.heads);
   for (bool deterministic : {false, true}) {
-    const int64_t bytes =
-        DeformableAttentionGradScratchBytes<T>(problem.args, deterministic);
-    GpuVector<char> scratch(bytes + 1, '\xFF');  // NaN
     Gpu gpu;
-    gpu.scratch = scratch.data();
     gpu.deterministic = deterministic;
     Outputs<T> outputs(problem);
-    outputs.Compute(gpu, problem);
+    testing::WithScratch(
+        gpu,
+        [&] {
+          return DeformableAttentionGradScratchBytes<T>(problem.args,
+                                                        deterministic);
+        },
+        [&](const Gpu& on) { outputs.Compute(on, problem); });
     outputs.Expect(Reference(problem));
   }
 }

@@ -1,10 +1,10 @@
-// How the CUDA threads of a row read and write it: in chunks (softmax_gpu.h) of
-// 16-byte packs, whatever the row's alignment, or of single values of rows in
-// shared memory. For .cu.cc files.
+// How the CUDA threads of a row read and write it: in chunks (reductions_gpu.h)
+// of 16-byte packs, whatever the row's alignment, or of single values of rows
+// in shared memory. For .cu.cc files.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_CHUNKS_GPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_CHUNKS_GPU_H_
 
-#include "tensorflow_ops/nn/cc/kernels/rows/softmax_gpu.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/reductions_gpu.h"
 
 namespace tfo {
 namespace scalar {

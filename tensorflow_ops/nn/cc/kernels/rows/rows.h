@@ -5,9 +5,9 @@
 //   Args                its tensors and options (softmax.h, gaussian_kl.h, ...)
 //   RowFunction<Args>   its formulas, written once for vectors and CUDA
 //                       (softmax_rows.h, ...)
-// and three files that list its Args for the loops over rows: X_cpu.cc
-// (rows_cpu.h: threads), X_simd.cc (rows_simd.h: vectors of every instruction
-// set) and X_gpu.cu.cc (rows_gpu.h: CUDA).
+// and three files list its Args for the loops over rows: rows_cpu.cc (threads),
+// X_simd.cc (rows_simd.h: vectors of every instruction set), and rows_gpu.cu.cc
+// or losses_gpu.cu.cc (rows_gpu.h: CUDA).
 //
 // Words: a class is an element of a row. A part is a range of classes that a
 // thread or block reduces on its own (partition.h). A state is the result of a

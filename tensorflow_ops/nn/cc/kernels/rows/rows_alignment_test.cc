@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "tensorflow_ops/core/cc/testing.h"
-#include "tensorflow_ops/nn/cc/kernels/cross_entropy/cross_entropy.h"
-#include "tensorflow_ops/nn/cc/kernels/gaussian_kl/gaussian_kl.h"
-#include "tensorflow_ops/nn/cc/kernels/softmax/softmax.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/cross_entropy.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/gaussian_kl.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/softmax.h"
 
 namespace tfo {
 namespace {

@@ -27,13 +27,9 @@ struct RowsOf {
 // RunRowFunction on the op's device.
 template <typename Device, typename Args>
 absl::Status RunOnRows(::tensorflow::OpKernelContext* ctx, const Args& args) {
-  Device device = GetDevice<Device>(ctx);
-  ::tensorflow::Tensor scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    TF_RETURN_IF_ERROR(
-        AllocateScratch(ctx, RowScratchBytes(args), &scratch, &device));
-  }
-  return ToStatus(RunRowFunction(device, args));
+  return RunWithScratch<Device>(
+      ctx, [&] { return RowScratchBytes(args); },
+      [&](const Device& device) { return RunRowFunction(device, args); });
 }
 
 }  // namespace tfo

@@ -11,8 +11,8 @@
 
 #include "tensorflow_ops/core/cc/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/lanes_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_cpu.h"
-#include "tensorflow_ops/nn/cc/kernels/rows/softmax_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {

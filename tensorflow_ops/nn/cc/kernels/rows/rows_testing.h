@@ -213,16 +213,11 @@ struct LogitRows {
   }
 };
 
-// Runs a function; on a GPU with scratch memory full of NaN.
-template <typename Args>
-void Run(const Cpu& cpu, const Args& args) {
-  TFO_EXPECT(RunRowFunction(cpu, args) == nullptr);
-}
-template <typename Args>
-void Run(Gpu gpu, const Args& args) {
-  testing::GpuVector<char> scratch(RowScratchBytes(args), '\xFF');
-  gpu.scratch = scratch.data();
-  TFO_EXPECT_RUNS(RunRowFunction(gpu, args));
+template <typename Device, typename Args>
+void Run(const Device& device, const Args& args) {
+  testing::WithScratch(
+      device, [&] { return RowScratchBytes(args); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(RunRowFunction(on, args)); });
 }
 
 // Calls check(T(), shape) for all dtypes and shapes.

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "tensorflow_ops/nn/cc/kernels/rows/row_sums_cpu.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/ctc_loss_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/lattice_memory_cpu.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/row_sums_cpu.h"
 
 namespace tfo::sequence_internal {
 

@@ -12,7 +12,8 @@ using testing::LabelBatch;
 using testing::LogAdd;
 using testing::RandomBatch;
 using testing::RunLoss;
-using testing::ToleranceOf;
+using testing::TestLoss;
+using testing::TestSizes;
 
 // Goes through all paths of one example: minus their log probability, and the
 // probability of each class at each frame among them.
@@ -127,8 +128,8 @@ Paths PathsOf(const LabelSequences& s, const std::vector<double>& logits,
   return paths;
 }
 
-template <typename T>
-ExpectedLoss Compute(const LabelBatch<T>& b, const GpuVector<Accumulator<T>>& d,
+template <typename T, typename Value>
+ExpectedLoss Compute(const LabelBatch<T>& b, const GpuVector<Value>& d,
                      bool enumerate) {
   const LabelSequences s = b.Sequences();
   const auto logits = testing::Widened(b.logits);
@@ -146,84 +147,53 @@ ExpectedLoss Compute(const LabelBatch<T>& b, const GpuVector<Accumulator<T>>& d,
   }
   return expected;
 }
+const auto kAllPaths = [](const auto& b, const auto& d) {
+  return Compute(b, d, /*enumerate=*/true);
+};
+const auto kRecursion = [](const auto& b, const auto& d) {
+  return Compute(b, d, /*enumerate=*/false);
+};
 
-template <typename Device, typename T>
-void TestBatch(const Device& device, const LabelBatch<T>& b, bool enumerate,
-               double tolerance = ToleranceOf<T>(),
-               const testing::Caller& caller = {}) {
-  const auto compute = [=](const auto& batch, const auto& d) {
-    return Compute(batch, d, enumerate);
-  };
-  testing::TestLoss<Ctc>(device, b, compute, tolerance, caller);
-}
-
-template <typename Device>
-void TestAllPaths(const Device& device) {
+TFO_DEVICE_TEST(Ctc, EqualsTheSumOverAllPaths) {
   for (uint32_t seed = 0; seed < 6; ++seed) {
-    TestBatch(device, RandomBatch<double>(4, 5, 3, 4, 0, false, seed), true);
-    TestBatch(device, RandomBatch<float>(4, 6, 3, 3, 0, false, seed), true);
+    TestSizes<Ctc, double>(device, seed, {{4, 5, 3, 4}}, kAllPaths);
+    TestSizes<Ctc, float>(device, seed, {{4, 6, 3, 3}}, kAllPaths);
   }
 }
 
-template <typename T, typename Device>
-void TestShapes(const Device& device, uint32_t seed) {
+TFO_DEVICE_TEST(Ctc, EqualsTheRecursionInLogarithms) {
   // Vectors have 4 to 16 states, and tiles up to 64 classes.
-  TestBatch(device, RandomBatch<T>(3, 12, 5, 29, 0, false, seed), false);
-  TestBatch(device, RandomBatch<T>(2, 40, 15, 100, 0, false, seed + 1), false);
-  TestBatch(device, RandomBatch<T>(3, 50, 16, 3, 0, false, seed + 2), false);
-  TestBatch(device, RandomBatch<T>(1, 90, 33, 70, 0, false, seed + 3), false);
-  TestBatch(device, RandomBatch<T>(2, 3, 0, 5, 0, false, seed + 4), false);
-  TestBatch(device, RandomBatch<T>(2, 4, 2, 1, 0, false, seed + 5), false);
-  TestBatch(device, RandomBatch<T>(0, 4, 2, 3, 0, false, seed + 6), false);
-}
-
-TFO_TEST(Ctc, EqualsTheSumOverAllPaths) { TestAllPaths(Cpu()); }
-TFO_CUDA_TEST(CtcGpu, EqualsTheSumOverAllPaths) { TestAllPaths(Gpu()); }
-
-TFO_TEST(Ctc, EqualsTheRecursionInLogarithms) {
-  TestShapes<float>(Cpu(), 1);
-  TestShapes<double>(testing::ThreadedCpu(2), 2);
-  TestShapes<Half>(Cpu(), 3);
-  TestShapes<BFloat16>(Cpu(), 4);
-}
-TFO_CUDA_TEST(CtcGpu, EqualsTheRecursionInLogarithms) {
-  TestShapes<float>(Gpu(), 1);
-  TestShapes<double>(Gpu(), 2);
-  TestShapes<Half>(Gpu(), 3);
-  TestShapes<BFloat16>(Gpu(), 4);
+  testing::ForTypes(device, [](auto type, const auto& on, uint32_t seed) {
+    TestSizes<Ctc, decltype(type)>(on, seed,
+                                   {{3, 12, 5, 29},
+                                    {2, 40, 15, 100},
+                                    {3, 50, 16, 3},
+                                    {1, 90, 33, 70},
+                                    {2, 3, 0, 5},
+                                    {2, 4, 2, 1},
+                                    {0, 4, 2, 3}},
+                                   kRecursion);
+  });
 }
 
 // A block has up to 256 threads, a state each, and takes more states in parts.
 TFO_CUDA_TEST(CtcGpu, StatesBeyondThreadsAreTakenInParts) {
-  TestBatch(Gpu(), RandomBatch<float>(2, 40, 31, 50, 0, false, 1), false);
-  TestBatch(Gpu(), RandomBatch<float>(2, 40, 32, 50, 0, false, 2), false);
-  TestBatch(Gpu(), RandomBatch<float>(2, 280, 255, 50, 0, false, 3), false);
-  TestBatch(Gpu(), RandomBatch<float>(2, 280, 256, 50, 0, false, 4), false);
-  TestBatch(Gpu(), RandomBatch<double>(2, 600, 512, 50, 0, false, 5), false);
+  TestSizes<Ctc, float>(
+      Gpu(), 1,
+      {{2, 40, 31, 50}, {2, 40, 32, 50}, {2, 280, 255, 50}, {2, 280, 256, 50}},
+      kRecursion);
+  TestSizes<Ctc, double>(Gpu(), 5, {{2, 600, 512, 50}}, kRecursion);
 }
 
 TFO_TEST(Ctc, HasTheSameBitsForAnyNumberOfThreads) {
-  testing::TestThreads<Ctc>(RandomBatch<float>(3, 70, 20, 40, 0, false, 1));
+  testing::TestThreads<Ctc>(RandomBatch<Ctc, float>({3, 70, 20, 40}, 1));
 }
 
-// Long, and with large scores: what a float in logarithms loses.
-template <typename Device>
-void TestLongAndLarge(const Device& device, int64_t frames) {
-  TestBatch(device, RandomBatch<float>(1, frames, 40, 6, 0, false, 1), false,
-            2e-4);
-  TestBatch(device, RandomBatch<float>(1, frames, 40, 6, 0, false, 2, 1e4),
-            false, 2e-3);
-  TestBatch(device, RandomBatch<double>(1, frames, 40, 6, 0, false, 3, 1e4),
-            false, 1e-6);
-  // Exponents of more than 32 bits.
-  TestBatch(device, RandomBatch<float>(1, frames, 40, 6, 0, false, 4, 1e9),
-            false, 2e-3);
-}
 TFO_TEST(Ctc, LongSequencesAndLargeScoresAreRight) {
-  TestLongAndLarge(Cpu(), 5000);
+  testing::TestLongAndLarge<Ctc>(Cpu(), {1, 5000, 40, 6}, kRecursion);
 }
 TFO_CUDA_TEST(CtcGpu, LongSequencesAndLargeScoresAreRight) {
-  TestLongAndLarge(Gpu(), 300);
+  testing::TestLongAndLarge<Ctc>(Gpu(), {1, 300, 40, 6}, kRecursion);
 }
 
 // Labels 1 and 1 need three frames.
@@ -235,8 +205,7 @@ LabelBatch<T> Repeats(int64_t frames) {
   return b;
 }
 
-template <typename Device>
-void TestImpossible(const Device& device) {
+TFO_DEVICE_TEST(Ctc, ImpossibleLabelsHaveNoGradient) {
   const GpuVector<float> d{3};
   const auto b = Repeats<float>(2);
   const std::vector<double> zeros(b.logits.size(), 0);
@@ -246,7 +215,7 @@ void TestImpossible(const Device& device) {
   r = RunLoss<Ctc>(device, b, d, /*zero_infinity=*/true);
   TFO_EXPECT_EQ(r.loss[0], 0);
   ExpectNear("d_logits", r.d_logits.data(), zeros, 0);
-  TestBatch(device, Repeats<float>(3), true);
+  TestLoss<Ctc>(device, Repeats<float>(3), kAllPaths);
   // Labels, but no frames.
   TFO_EXPECT_EQ(RunLoss<Ctc>(device, Repeats<float>(0), d).loss[0], kInfinity);
   // No labels, no frames, which is possible.
@@ -254,18 +223,15 @@ void TestImpossible(const Device& device) {
   empty.label_lengths[0] = 0;
   TFO_EXPECT_EQ(RunLoss<Ctc>(device, empty, d).loss[0], 0);
 }
-TFO_TEST(Ctc, ImpossibleLabelsHaveNoGradient) { TestImpossible(Cpu()); }
-TFO_CUDA_TEST(CtcGpu, ImpossibleLabelsHaveNoGradient) { TestImpossible(Gpu()); }
 
-template <typename Device>
-void TestForbidden(const Device& device) {
+TFO_DEVICE_TEST(Ctc, ForbiddenClassesHaveProbabilityZero) {
   // A class of probability 0, which the labels can do without.
   auto b = Repeats<float>(4);
   b.logits[2] = b.logits[5] = -kInfinity;
-  TestBatch(device, b, true);
+  TestLoss<Ctc>(device, b, kAllPaths);
   // The label itself, at all frames but two: no path is left.
   for (const int64_t t : {0, 1}) b.logits[t * 3 + 1] = -kInfinity;
-  TestBatch(device, b, false);
+  TestLoss<Ctc>(device, b, kRecursion);
   const auto d = GpuVector<float>{2};
   TFO_EXPECT_EQ(RunLoss<Ctc>(device, b, d).loss[0], kInfinity);
   // A frame without any class.
@@ -275,25 +241,15 @@ void TestForbidden(const Device& device) {
   TFO_EXPECT_EQ(r.loss[0], kInfinity);
   ExpectNear("d_logits", r.d_logits.data(), std::vector<double>(12, 0), 0);
 }
-TFO_TEST(Ctc, ForbiddenClassesHaveProbabilityZero) { TestForbidden(Cpu()); }
-TFO_CUDA_TEST(CtcGpu, ForbiddenClassesHaveProbabilityZero) {
-  TestForbidden(Gpu());
-}
 
-ExpectedLoss ComputeAll(const LabelBatch<float>& b, const GpuVector<float>& d) {
-  return Compute(b, d, /*enumerate=*/true);
+LabelBatch<float> FullBatch(int64_t batch) {
+  return RandomBatch<Ctc, float>({batch, 6, 2, 4}, 5, 1, /*least_frames=*/6);
 }
-template <typename Device>
-void TestNan(const Device& device) {
-  const auto b = RandomBatch<float>(3, 6, 2, 4, 6, false, 5);
-  testing::TestNan<Ctc>(device, b, 2, ComputeAll);
+TFO_DEVICE_TEST(Ctc, NanStaysInItsExample) {
+  testing::TestNan<Ctc>(device, FullBatch(3), 2, kAllPaths);
 }
-TFO_TEST(Ctc, NanStaysInItsExample) { TestNan(Cpu()); }
-TFO_CUDA_TEST(CtcGpu, NanStaysInItsExample) { TestNan(Gpu()); }
-
 TFO_CUDA_TEST(CtcGpu, BadLabelsAndLengthsMakeTheExampleNan) {
-  testing::TestBadLabels<Ctc>(RandomBatch<float>(2, 6, 2, 4, 6, false, 5),
-                              ComputeAll);
+  testing::TestBadLabels<Ctc>(FullBatch(2), kAllPaths);
 }
 
 TFO_BENCHMARK(Ctc, Speech) {

@@ -11,7 +11,8 @@ using testing::kInfinity;
 using testing::LabelBatch;
 using testing::RandomBatch;
 using testing::RunLoss;
-using testing::ToleranceOf;
+using testing::TestLoss;
+using testing::TestSizes;
 using testing::Upstream;
 
 // The lattice of one example.
@@ -86,9 +87,7 @@ struct Lattice {
   }
 };
 
-template <typename T>
-ExpectedLoss Compute(const LabelBatch<T>& b,
-                     const GpuVector<Accumulator<T>>& d) {
+const auto kRecursion = [](const auto& b, const auto& d) {
   const LabelSequences s = b.Sequences();
   const auto logits = testing::Widened(b.logits);
   ExpectedLoss expected;
@@ -114,78 +113,56 @@ ExpectedLoss Compute(const LabelBatch<T>& b,
     }
   }
   return expected;
-}
+};
 
-template <typename Device, typename T>
-void TestBatch(const Device& device, const LabelBatch<T>& b,
-               double tolerance = ToleranceOf<T>(),
-               const testing::Caller& caller = {}) {
-  testing::TestLoss<Rnnt>(device, b, Compute<T>, tolerance, caller);
-}
-
-template <typename T, typename Device>
-void TestShapes(const Device& device, uint32_t seed) {
-  TestBatch(device, RandomBatch<T>(5, 4, 3, 5, 1, true, seed));
-  TestBatch(device, RandomBatch<T>(3, 12, 5, 29, 1, true, seed + 1));
-  TestBatch(device, RandomBatch<T>(2, 9, 15, 70, 1, true, seed + 2));
-  TestBatch(device, RandomBatch<T>(1, 17, 16, 3, 1, true, seed + 3));
-  TestBatch(device, RandomBatch<T>(1, 5, 40, 4, 1, true, seed + 4));
-  TestBatch(device, RandomBatch<T>(2, 3, 0, 5, 1, true, seed + 5));
-  TestBatch(device, RandomBatch<T>(2, 1, 2, 1, 1, true, seed + 6));
-  TestBatch(device, RandomBatch<T>(0, 4, 2, 3, 1, true, seed + 7));
-}
-
-TFO_TEST(Rnnt, EqualsTheDefinition) {
-  TestShapes<float>(Cpu(), 1);
-  TestShapes<double>(testing::ThreadedCpu(2), 2);
-  TestShapes<Half>(Cpu(), 3);
-  TestShapes<BFloat16>(testing::ThreadedCpu(4), 4);
-}
-TFO_CUDA_TEST(RnntGpu, EqualsTheDefinition) {
-  TestShapes<float>(Gpu(), 1);
-  TestShapes<double>(Gpu(), 2);
-  TestShapes<Half>(Gpu(), 3);
-  TestShapes<BFloat16>(Gpu(), 4);
+TFO_DEVICE_TEST(Rnnt, EqualsTheDefinition) {
+  testing::ForTypes(device, [](auto type, const auto& on, uint32_t seed) {
+    TestSizes<Rnnt, decltype(type)>(on, seed,
+                                    {{5, 4, 3, 5},
+                                     {3, 12, 5, 29},
+                                     {2, 9, 15, 70},
+                                     {1, 17, 16, 3},
+                                     {1, 5, 40, 4},
+                                     {2, 3, 0, 5},
+                                     {2, 1, 2, 1},
+                                     {0, 4, 2, 3}},
+                                    kRecursion);
+  });
 }
 
 // A block has up to 256 threads, a state each, and takes more states in parts.
 TFO_CUDA_TEST(RnntGpu, StatesBeyondThreadsAreTakenInParts) {
-  TestBatch(Gpu(), RandomBatch<float>(2, 40, 31, 3, 1, true, 1));
-  TestBatch(Gpu(), RandomBatch<float>(2, 3, 32, 3, 1, true, 2));
-  TestBatch(Gpu(), RandomBatch<float>(2, 9, 255, 3, 1, true, 3));
-  TestBatch(Gpu(), RandomBatch<float>(2, 4, 256, 3, 1, true, 4));
-  TestBatch(Gpu(), RandomBatch<double>(2, 7, 512, 3, 1, true, 5));
+  TestSizes<Rnnt, float>(
+      Gpu(), 1, {{2, 40, 31, 3}, {2, 3, 32, 3}, {2, 9, 255, 3}, {2, 4, 256, 3}},
+      kRecursion);
+  TestSizes<Rnnt, double>(Gpu(), 5, {{2, 7, 512, 3}}, kRecursion);
 }
 
 TFO_TEST(Rnnt, HasTheSameBitsForAnyNumberOfThreads) {
-  testing::TestThreads<Rnnt>(RandomBatch<float>(3, 20, 9, 40, 1, true, 1));
+  testing::TestThreads<Rnnt>(RandomBatch<Rnnt, float>({3, 20, 9, 40}, 1));
 }
 
-template <typename Device>
-void TestLongAndLarge(const Device& device, int64_t frames) {
-  TestBatch(device, RandomBatch<float>(1, frames, 7, 4, 1, true, 1), 2e-4);
-  TestBatch(device, RandomBatch<float>(1, frames, 7, 4, 1, true, 2, 1e4), 2e-3);
-  TestBatch(device, RandomBatch<double>(1, frames, 7, 4, 1, true, 3, 1e4),
-            1e-6);
-  // Exponents of more than 32 bits.
-  TestBatch(device, RandomBatch<float>(1, frames, 7, 4, 1, true, 4, 1e9), 2e-3);
-}
 TFO_TEST(Rnnt, LongSequencesAndLargeScoresAreRight) {
-  TestLongAndLarge(Cpu(), 5000);
+  testing::TestLongAndLarge<Rnnt>(Cpu(), {1, 5000, 7, 4}, kRecursion);
 }
 TFO_CUDA_TEST(RnntGpu, LongSequencesAndLargeScoresAreRight) {
-  TestLongAndLarge(Gpu(), 200);
+  testing::TestLongAndLarge<Rnnt>(Gpu(), {1, 200, 7, 4}, kRecursion);
 }
 
-template <typename Device>
-void TestForbidden(const Device& device) {
-  auto b = RandomBatch<float>(2, 4, 2, 4, 4, true, 5);
+// Of full lengths.
+LabelBatch<float> FullBatch(int64_t batch, uint32_t seed = 5) {
+  return RandomBatch<Rnnt, float>({batch, 4, 2, 4}, seed, 1,
+                                  /*least_frames=*/4);
+}
+
+TFO_DEVICE_TEST(Rnnt, ForbiddenClassesHaveProbabilityZero) {
+  auto b = FullBatch(2);
   const auto row = [&](int64_t t, int64_t u) {
     return &b.logits[(t * 3 + u) * 4];
   };
   // A blank that the labels can do without.
   row(1, 0)[b.blank] = -kInfinity;
-  TestBatch(device, b);
+  TestLoss<Rnnt>(device, b, kRecursion);
   // All blanks of a frame.
   for (int u = 0; u < 3; ++u) row(2, u)[b.blank] = -kInfinity;
   const auto d = Upstream<float>(2);
@@ -193,29 +170,21 @@ void TestForbidden(const Device& device) {
   TFO_EXPECT_EQ(r.loss[0], kInfinity);
   ExpectNear("d_logits", r.d_logits.data(), std::vector<double>(48, 0), 0);
   // A node without any class, which ways go around.
-  b = RandomBatch<float>(2, 4, 2, 4, 4, true, 6);
+  b = FullBatch(2, /*seed=*/6);
   for (int c = 0; c < 4; ++c) row(1, 1)[c] = -kInfinity;
-  TestBatch(device, b);
-}
-TFO_TEST(Rnnt, ForbiddenClassesHaveProbabilityZero) { TestForbidden(Cpu()); }
-TFO_CUDA_TEST(RnntGpu, ForbiddenClassesHaveProbabilityZero) {
-  TestForbidden(Gpu());
+  TestLoss<Rnnt>(device, b, kRecursion);
 }
 
-template <typename Device>
-void TestNan(const Device& device) {
-  auto b = RandomBatch<float>(3, 4, 2, 4, 4, true, 5);
+TFO_DEVICE_TEST(Rnnt, NanStaysInItsExample) {
+  auto b = FullBatch(3);
   b.label_lengths[1] = 2;
   b.labels[2] = b.labels[3] = (b.blank + 1) % 4;
   for (int i = 48; i < 96; ++i) b.logits[i] = 0.25f * (i % 7);
-  testing::TestNan<Rnnt>(device, b, 30, Compute<float>);
+  testing::TestNan<Rnnt>(device, b, 30, kRecursion);
 }
-TFO_TEST(Rnnt, NanStaysInItsExample) { TestNan(Cpu()); }
-TFO_CUDA_TEST(RnntGpu, NanStaysInItsExample) { TestNan(Gpu()); }
 
 TFO_CUDA_TEST(RnntGpu, BadLabelsAndLengthsMakeTheExampleNan) {
-  testing::TestBadLabels<Rnnt>(RandomBatch<float>(2, 4, 2, 4, 4, true, 5),
-                               Compute<float>);
+  testing::TestBadLabels<Rnnt>(FullBatch(2), kRecursion);
 }
 
 // The lattice of torchaudio's test, frames x labels + 1 x classes.

@@ -9,8 +9,8 @@
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/row_sums.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/row_sums.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 

@@ -82,20 +82,6 @@ absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
   return absl::OkStatus();
 }
 
-// Calls run(device); on a GPU with `scratch_bytes` of scratch memory.
-template <typename Device, typename Bytes, typename Run>
-absl::Status RunWithScratch(::tensorflow::OpKernelContext* ctx,
-                            [[maybe_unused]] const Bytes& scratch_bytes,
-                            const Run& run) {
-  Device device = GetDevice<Device>(ctx);
-  ::tensorflow::Tensor scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    TF_RETURN_IF_ERROR(
-        AllocateScratch(ctx, scratch_bytes(), &scratch, &device));
-  }
-  return ToStatus(run(device));
-}
-
 }  // namespace tfo
 
 #endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_INPUTS_OP_H_

@@ -23,12 +23,9 @@ class SequenceLossOp : public OpKernel {
     SequenceLossArgs<Loss, T> args;
     OP_REQUIRES_OK(
         ctx, (ReadLabelSequences<Loss, Device>(ctx, blank_, &args.sequences)));
-    ::tensorflow::Tensor *loss, *largest, *rest;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&loss, &largest, &rest}));
+    OP_REQUIRES_OK(ctx,
+                   AllocateOutputs(ctx, &args.loss, &args.largest, &args.rest));
     args.logits = Data<T>(ctx->input(1));
-    args.loss = Data<Value>(loss);
-    args.largest = Data<Value>(largest);
-    args.rest = Data<Value>(rest);
     args.zero_infinity = zero_infinity_;
     OP_REQUIRES_OK(ctx,
                    RunWithScratch<Device>(
@@ -56,13 +53,11 @@ class SequenceLossGradOp : public OpKernel {
     SequenceLossGradArgs<Loss, T> args;
     OP_REQUIRES_OK(
         ctx, (ReadLabelSequences<Loss, Device>(ctx, blank_, &args.sequences)));
-    ::tensorflow::Tensor* d_logits;
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_logits}));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_logits));
     args.logits = Data<T>(ctx->input(1));
     args.d_loss = Data<Value>(ctx->input(4));
     args.largest = Data<Value>(ctx->input(5));
     args.rest = Data<Value>(ctx->input(6));
-    args.d_logits = Data<T>(d_logits);
     OP_REQUIRES_OK(
         ctx, RunWithScratch<Device>(
                  ctx, [&] { return SequenceLossScratchBytes(args); },

@@ -80,10 +80,16 @@ struct LabelBatch {
   int64_t RowsOfExample() const { return frames * rows_per_frame; }
 };
 
-template <typename T>
-LabelBatch<T> RandomBatch(int64_t batch, int64_t frames, int64_t max_labels,
-                          int64_t classes, int64_t least_frames, bool nodes,
-                          uint32_t seed, float spread = 1) {
+struct BatchSize {
+  int64_t batch, frames, max_labels, classes;
+};
+
+template <typename Loss, typename T>
+LabelBatch<T> RandomBatch(const BatchSize& size, uint32_t seed,
+                          float spread = 1,
+                          int64_t least_frames = Loss::kLeastFrames) {
+  constexpr bool kNodes = Loss::kHasNodes;
+  const auto [batch, frames, max_labels, classes] = size;
   std::mt19937 engine(seed);
   std::normal_distribution<float> normal;
   const auto upto = [&](int64_t n) {
@@ -95,7 +101,7 @@ LabelBatch<T> RandomBatch(int64_t batch, int64_t frames, int64_t max_labels,
   b.max_labels = max_labels;
   b.classes = classes;
   b.blank = upto(classes - 1);
-  b.rows_per_frame = nodes ? max_labels + 1 : 1;
+  b.rows_per_frame = kNodes ? max_labels + 1 : 1;
   const auto nan = Narrow<T>(std::numeric_limits<float>::quiet_NaN());
   b.logits.assign(batch * b.RowsOfExample() * classes, nan);
   b.labels.assign(batch * max_labels, -7);
@@ -114,7 +120,7 @@ LabelBatch<T> RandomBatch(int64_t batch, int64_t frames, int64_t max_labels,
       b.labels[i * max_labels + u] = label;
     }
     for (int64_t t = 0; t < length; ++t) {
-      for (int64_t u = 0; u < (nodes ? labels + 1 : 1); ++u) {
+      for (int64_t u = 0; u < (kNodes ? labels + 1 : 1); ++u) {
         const int64_t row = i * b.RowsOfExample() + t * b.rows_per_frame + u;
         for (int64_t c = 0; c < classes; ++c) {
           b.logits[row * classes + c] = Narrow<T>(spread * normal(engine));
@@ -145,7 +151,7 @@ struct LossResults {
 
 // Runs a loss and its gradient.
 template <typename Loss, typename Device, typename T>
-LossResults<T> RunLoss(Device device, const LabelBatch<T>& b,
+LossResults<T> RunLoss(const Device& device, const LabelBatch<T>& b,
                        const GpuVector<Accumulator<T>>& d,
                        bool zero_infinity = false) {
   using Value = Accumulator<T>;
@@ -159,14 +165,12 @@ LossResults<T> RunLoss(Device device, const LabelBatch<T>& b,
   const SequenceLossGradArgs<Loss, T> grad{s,           b.logits.data(),
                                            d.data(),    largest.data(),
                                            rest.data(), r.d_logits.data()};
-  GpuVector<char> scratch;
-  if constexpr (std::is_same_v<Device, Gpu>) {
-    scratch.resize(std::max(SequenceLossScratchBytes(args),
-                            SequenceLossScratchBytes(grad)));
-    device.scratch = scratch.data();
-  }
-  TFO_EXPECT_RUNS(SequenceLoss(device, args));
-  TFO_EXPECT_RUNS(SequenceLossGrad(device, grad));
+  WithScratch(
+      device, [&] { return SequenceLossScratchBytes(args); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(SequenceLoss(on, args)); });
+  WithScratch(
+      device, [&] { return SequenceLossScratchBytes(grad); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(SequenceLossGrad(on, grad)); });
   return r;
 }
 
@@ -180,13 +184,58 @@ void ExpectResults(const LossResults<T>& r, const ExpectedLoss& expected,
 // Compares with compute(batch, upstream gradients).
 template <typename Loss, typename Device, typename T, typename Compute>
 void TestLoss(const Device& device, const LabelBatch<T>& b,
-              const Compute& compute, double tolerance, const Caller& caller) {
+              const Compute& compute, double tolerance = ToleranceOf<T>(),
+              const Caller& caller = {}) {
   const Case of_test(caller, NameOf<T>(), "batch ", b.batch, ", frames ",
                      b.frames, ", labels ", b.max_labels, ", classes ",
                      b.classes, ", blank ", b.blank);
   const auto d = Upstream<Accumulator<T>>(b.batch);
   ExpectResults(RunLoss<Loss>(device, b, d), compute(b, d),
                 std::is_same_v<T, double> ? 1e-10 : 2e-6, tolerance);
+}
+
+// Calls test(T(), device, seed) for all dtypes; on the CPU also with threads.
+template <typename Test>
+void ForTypes(const Cpu& cpu, const Test& test) {
+  test(float(), cpu, 1);
+  test(double(), ThreadedCpu(2), 2);
+  test(Half(), cpu, 3);
+  test(BFloat16(), ThreadedCpu(4), 4);
+}
+template <typename Test>
+void ForTypes(const Gpu& gpu, const Test& test) {
+  test(float(), gpu, 1);
+  test(double(), gpu, 2);
+  test(Half(), gpu, 3);
+  test(BFloat16(), gpu, 4);
+}
+
+// Of random batches of these sizes.
+template <typename Loss, typename T, typename Device, typename Compute>
+void TestSizes(const Device& device, uint32_t seed,
+               const std::vector<BatchSize>& sizes, const Compute& compute,
+               const Caller& caller = {}) {
+  for (const BatchSize& size : sizes) {
+    TestLoss<Loss>(device, RandomBatch<Loss, T>(size, seed++), compute,
+                   ToleranceOf<T>(), caller);
+  }
+}
+
+// Long, and with large scores: what a float in logarithms loses.
+template <typename Loss, typename Device, typename Compute>
+void TestLongAndLarge(const Device& device, const BatchSize& size,
+                      const Compute& compute) {
+  const auto test = [&](auto type, uint32_t seed, float spread,
+                        double tolerance) {
+    using T = decltype(type);
+    TestLoss<Loss>(device, RandomBatch<Loss, T>(size, seed, spread), compute,
+                   tolerance);
+  };
+  test(float(), 1, 1, 2e-4);
+  test(float(), 2, 1e4, 2e-3);
+  test(double(), 3, 1e4, 1e-6);
+  // Exponents of more than 32 bits.
+  test(float(), 4, 1e9, 2e-3);
 }
 
 template <typename Loss>

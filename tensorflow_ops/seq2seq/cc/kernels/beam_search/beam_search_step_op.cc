@@ -37,13 +37,9 @@ class BeamSearchStepOp : public OpKernel {
 
   static absl::Status Run(OpKernelContext* ctx,
                           const BeamSearchStepArgs<T>& args) {
-    Device device = GetDevice<Device>(ctx);
-    Tensor scratch;
-    if constexpr (std::is_same_v<Device, Gpu>) {
-      TF_RETURN_IF_ERROR(AllocateScratch(
-          ctx, BeamScratchLayout<T>(args).Bytes(), &scratch, &device));
-    }
-    return ToStatus(BeamSearchStep(device, args));
+    return RunWithScratch<Device>(
+        ctx, [&] { return BeamScratchLayout<T>(args).Bytes(); },
+        [&](const Device& device) { return BeamSearchStep(device, args); });
   }
 
   // All but the results. Checks scalars.

@@ -1,6 +1,6 @@
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step_simd.h"
 
-#include "tensorflow_ops/nn/cc/kernels/rows/softmax_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {

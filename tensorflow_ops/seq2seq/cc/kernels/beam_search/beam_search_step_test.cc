@@ -97,16 +97,13 @@ Result<T> Run(const Problem<T>& p, int64_t width,
   return r;
 }
 
-// With scratch memory full of NaN, and a guard behind it.
 template <typename T>
 Result<T> RunOnGpu(const Problem<T>& p, int64_t width) {
   Result<T> r(p, width);
   const auto args = ArgsOf(p, r);
-  const int64_t bytes = BeamScratchLayout<T>(args).Bytes();
-  GpuVector<char> scratch(bytes + 1, '\xFF');
-  scratch[bytes] = 0x5A;
-  TFO_EXPECT_RUNS(BeamSearchStep(Gpu{nullptr, scratch.data()}, args));
-  TFO_EXPECT_EQ(scratch[bytes], 0x5A);
+  testing::WithScratch(
+      Gpu(), [&] { return BeamScratchLayout<T>(args).Bytes(); },
+      [&](const Gpu& gpu) { TFO_EXPECT_RUNS(BeamSearchStep(gpu, args)); });
   return r;
 }
 

@@ -83,21 +83,12 @@ struct Problem {
   }
 };
 
-// Runs a decoder; on a GPU with scratch memory full of NaN, and a guard behind
-// it.
-template <typename Args>
-void Run(Error (*decoder)(const Cpu&, const Args&), const Cpu& cpu,
+template <typename Device, typename Args>
+void Run(Error (*decoder)(const Device&, const Args&), const Device& device,
          const Args& args) {
-  TFO_EXPECT(decoder(cpu, args) == nullptr);
-}
-template <typename Args>
-void Run(Error (*decoder)(const Gpu&, const Args&), Gpu gpu, const Args& args) {
-  const int64_t bytes = CtcDecodeScratchBytes(args);
-  GpuVector<char> scratch(bytes + 1, '\xFF');
-  scratch[bytes] = 0x5A;
-  gpu.scratch = scratch.data();
-  TFO_EXPECT_RUNS(decoder(gpu, args));
-  TFO_EXPECT_EQ(scratch[bytes], 0x5A);
+  testing::WithScratch(
+      device, [&] { return CtcDecodeScratchBytes(args); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(decoder(on, args)); });
 }
 
 template <typename T>

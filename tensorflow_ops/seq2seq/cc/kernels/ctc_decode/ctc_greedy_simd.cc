@@ -1,6 +1,6 @@
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_greedy_simd.h"
 
-#include "tensorflow_ops/nn/cc/kernels/rows/softmax_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {

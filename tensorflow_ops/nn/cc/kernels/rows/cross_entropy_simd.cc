@@ -1,4 +1,4 @@
-#include "tensorflow_ops/nn/cc/kernels/cross_entropy/cross_entropy_rows.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/cross_entropy_rows.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_simd.h"
 
 namespace tfo {

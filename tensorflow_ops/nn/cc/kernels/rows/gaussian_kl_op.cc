@@ -2,7 +2,7 @@
 #include <array>
 
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/nn/cc/kernels/gaussian_kl/gaussian_kl.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/gaussian_kl.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_op.h"
 
 namespace tfo {

@@ -1,10 +1,10 @@
-#include "tensorflow_ops/nn/cc/kernels/cross_entropy/label_loss_rows.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/row_sums_rows.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
-TFO_FOR_LABEL_LOSS_FUNCTIONS(TFO_DEFINE_ROW_FUNCTION);
+TFO_FOR_ROW_SUMS_FUNCTIONS(TFO_DEFINE_ROW_FUNCTION);
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -1,7 +1,7 @@
 // The OpKernels of Softmax, SoftmaxEntropy and their gradients.
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_op.h"
-#include "tensorflow_ops/nn/cc/kernels/softmax/softmax.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/softmax.h"
 
 namespace tfo {
 namespace {

@@ -1,6 +1,6 @@
 // Compares gaussian_kl and its gradients with sums in long double, on both
 // devices.
-#include "tensorflow_ops/nn/cc/kernels/gaussian_kl/gaussian_kl.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/gaussian_kl.h"
 
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_testing.h"
 

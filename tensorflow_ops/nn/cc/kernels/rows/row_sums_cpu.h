@@ -1,11 +1,11 @@
 // The passes of row_sums.h over some rows, on the calling thread.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_CPU_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_CPU_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_CPU_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_CPU_H_
 
 #include <algorithm>
 
+#include "tensorflow_ops/nn/cc/kernels/rows/row_sums.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_cpu.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/row_sums.h"
 
 namespace tfo {
 
@@ -62,4 +62,4 @@ void ForRowBlocks(int64_t begin, int64_t end, int64_t classes,
 
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_CPU_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_CPU_H_

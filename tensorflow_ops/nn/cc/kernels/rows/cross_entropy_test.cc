@@ -1,6 +1,6 @@
 // Compares the cross entropies and their gradients with sums in long double, on
 // both devices.
-#include "tensorflow_ops/nn/cc/kernels/cross_entropy/cross_entropy.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/cross_entropy.h"
 
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_testing.h"
 

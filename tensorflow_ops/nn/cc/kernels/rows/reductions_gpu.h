@@ -4,8 +4,8 @@
 // A chunk is the part of a row that a thread loads at a time: kWidth values of
 // each input in each of chunk.steps <= kSteps steps. Get(input, step, i)
 // returns a value, or a neutral one where Has(step, i) is false.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_GPU_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_GPU_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_GPU_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_GPU_H_
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
@@ -99,4 +99,4 @@ __device__ void AddToSoftmax(Chunk& chunk,
 }  // namespace scalar
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_GPU_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_GPU_H_

@@ -1,4 +1,4 @@
-#include "tensorflow_ops/nn/cc/kernels/gaussian_kl/gaussian_kl_rows.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/gaussian_kl_rows.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_simd.h"
 
 namespace tfo {

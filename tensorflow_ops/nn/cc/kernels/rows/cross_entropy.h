@@ -5,11 +5,11 @@
 // loss = sum_v t_v (lse - x_v), where 0 * inf is 0. Where all logits of a row
 // are -inf, its loss is infinite and its gradients are 0. A NaN or +inf logit
 // makes all results of its row NaN.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_CROSS_ENTROPY_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_CROSS_ENTROPY_H_
 
 #include "tensorflow_ops/nn/cc/kernels/rows/index_array.h"
-#include "tensorflow_ops/nn/cc/kernels/softmax/softmax.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/softmax.h"
 
 namespace tfo {
 
@@ -95,4 +95,4 @@ struct CrossEntropyGradArgs {
   TFO_FOR_ROW_DTYPES(DEFINE, LabelLossArgs); \
   TFO_FOR_ROW_DTYPES(DEFINE, LabelLossGradArgs)
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_CROSS_ENTROPY_H_

@@ -1,9 +1,9 @@
 // The formulas of row_sums.h (rows.h says how they are called).
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_ROWS_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_ROWS_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_ROWS_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_ROWS_H_
 
+#include "tensorflow_ops/nn/cc/kernels/rows/row_sums.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/row_sums.h"
 
 namespace tfo {
 namespace TFO_FORMULA_NAMESPACE {
@@ -62,4 +62,4 @@ struct RowFunction<ScaledSoftmaxArgs<T>> {
 }  // namespace TFO_FORMULA_NAMESPACE
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_ROWS_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_ROWS_H_

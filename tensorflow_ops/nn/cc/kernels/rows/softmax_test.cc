@@ -1,6 +1,6 @@
 // Compares softmax, entropy and their gradients with sums in long double, on
 // both devices.
-#include "tensorflow_ops/nn/cc/kernels/softmax/softmax.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/softmax.h"
 
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_testing.h"
 

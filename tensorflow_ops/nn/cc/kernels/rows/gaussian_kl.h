@@ -1,8 +1,8 @@
 // The Kullback-Leibler divergence KL(q || p) of Gaussians with independent
 // dimensions, row by row, and its gradients: with means m and logarithms s of
 // variances, 1/2 sum(e^(s_q - s_p) - 1 - (s_q - s_p) + (m_q - m_p)^2 e^-s_p).
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_GAUSSIAN_KL_GAUSSIAN_KL_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_GAUSSIAN_KL_GAUSSIAN_KL_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GAUSSIAN_KL_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GAUSSIAN_KL_H_
 
 #include "tensorflow_ops/nn/cc/kernels/rows/rows.h"
 
@@ -52,4 +52,4 @@ using TwoGaussiansKlGradArgs = GaussianKlGradArgs<T, false>;
   TFO_FOR_ROW_DTYPES(DEFINE, TwoGaussiansKlArgs);     \
   TFO_FOR_ROW_DTYPES(DEFINE, TwoGaussiansKlGradArgs)
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_GAUSSIAN_KL_GAUSSIAN_KL_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GAUSSIAN_KL_H_

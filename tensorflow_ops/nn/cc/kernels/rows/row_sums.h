@@ -1,7 +1,7 @@
 // The passes over logits of the sequence losses, row by row: log-sum-exps, and
 // the softmax in gradients.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_H_
 
 #include "tensorflow_ops/nn/cc/kernels/rows/rows.h"
 
@@ -34,8 +34,8 @@ struct ScaledSoftmaxArgs {
 
 }  // namespace tfo
 
-#define TFO_FOR_SEQUENCE_ROWS(DEFINE)      \
+#define TFO_FOR_ROW_SUMS_FUNCTIONS(DEFINE) \
   TFO_FOR_ROW_DTYPES(DEFINE, RowSumsArgs); \
   TFO_FOR_ROW_DTYPES(DEFINE, ScaledSoftmaxArgs)
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_ROW_SUMS_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_H_

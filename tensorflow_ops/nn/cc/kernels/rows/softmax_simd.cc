@@ -1,5 +1,5 @@
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_simd.h"
-#include "tensorflow_ops/nn/cc/kernels/softmax/softmax_rows.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/softmax_rows.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {

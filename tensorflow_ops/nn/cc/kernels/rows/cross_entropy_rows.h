@@ -1,9 +1,9 @@
 // The formulas of cross_entropy.h for distributions (rows.h says how they are
 // called).
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_ROWS_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_ROWS_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_CROSS_ENTROPY_ROWS_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_CROSS_ENTROPY_ROWS_H_
 
-#include "tensorflow_ops/nn/cc/kernels/cross_entropy/cross_entropy.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/cross_entropy.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
 
 namespace tfo {
@@ -103,4 +103,4 @@ struct RowFunction<CrossEntropyGradArgs<T>> {
 }  // namespace TFO_FORMULA_NAMESPACE
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_ROWS_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_CROSS_ENTROPY_ROWS_H_

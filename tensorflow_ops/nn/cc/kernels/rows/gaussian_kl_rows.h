@@ -1,8 +1,8 @@
 // The formulas of gaussian_kl.h (rows.h says how they are called).
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_GAUSSIAN_KL_GAUSSIAN_KL_ROWS_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_GAUSSIAN_KL_GAUSSIAN_KL_ROWS_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GAUSSIAN_KL_ROWS_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GAUSSIAN_KL_ROWS_H_
 
-#include "tensorflow_ops/nn/cc/kernels/gaussian_kl/gaussian_kl.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/gaussian_kl.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
 
 namespace tfo {
@@ -106,4 +106,4 @@ struct RowFunction<GaussianKlGradArgs<T, kUnit>> {
 }  // namespace TFO_FORMULA_NAMESPACE
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_GAUSSIAN_KL_GAUSSIAN_KL_ROWS_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_GAUSSIAN_KL_ROWS_H_

@@ -4,8 +4,8 @@
 // Where all logits of a row are -inf, its softmax is 0, its log-softmax -inf,
 // its entropy 0, and its gradients are 0. A NaN or +inf logit makes all results
 // of its row NaN.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SOFTMAX_SOFTMAX_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_SOFTMAX_SOFTMAX_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_H_
 
 #include "tensorflow_ops/nn/cc/kernels/rows/rows.h"
 
@@ -78,4 +78,4 @@ struct EntropyGradArgs {
   TFO_FOR_ROW_DTYPES(DEFINE, EntropyArgs);     \
   TFO_FOR_ROW_DTYPES(DEFINE, EntropyGradArgs)
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SOFTMAX_SOFTMAX_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_H_

@@ -1,9 +1,9 @@
 // The formulas of softmax.h (rows.h says how they are called).
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SOFTMAX_SOFTMAX_ROWS_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_SOFTMAX_SOFTMAX_ROWS_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_ROWS_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_ROWS_H_
 
+#include "tensorflow_ops/nn/cc/kernels/rows/softmax.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
-#include "tensorflow_ops/nn/cc/kernels/softmax/softmax.h"
 
 namespace tfo {
 namespace TFO_FORMULA_NAMESPACE {
@@ -139,4 +139,4 @@ struct RowFunction<EntropyGradArgs<T>> {
 }  // namespace TFO_FORMULA_NAMESPACE
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SOFTMAX_SOFTMAX_ROWS_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_ROWS_H_

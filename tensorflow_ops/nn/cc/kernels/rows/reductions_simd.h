@@ -1,7 +1,7 @@
 // Reductions of long rows in vectors: sums, and the maximum and sum of a
 // softmax. Only *_simd.cc files include this header.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_SIMD_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_SIMD_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_SIMD_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_SIMD_H_
 
 #include "tensorflow_ops/core/cc/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
@@ -140,4 +140,4 @@ static TFO_INLINE auto ReduceSoftmax(const E* x, int64_t n) {
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_SOFTMAX_SIMD_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_SIMD_H_

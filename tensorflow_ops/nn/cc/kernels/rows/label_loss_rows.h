@@ -1,8 +1,8 @@
 // The formulas of cross_entropy.h for labels (rows.h says how they are called).
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_LABEL_LOSS_ROWS_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_LABEL_LOSS_ROWS_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_LABEL_LOSS_ROWS_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_LABEL_LOSS_ROWS_H_
 
-#include "tensorflow_ops/nn/cc/kernels/cross_entropy/cross_entropy.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/cross_entropy.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
 
 namespace tfo {
@@ -152,4 +152,4 @@ struct RowFunction<LabelLossGradArgs<T>> {
 }  // namespace TFO_FORMULA_NAMESPACE
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_CROSS_ENTROPY_LABEL_LOSS_ROWS_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_LABEL_LOSS_ROWS_H_

@@ -2,7 +2,7 @@
 // gradients.
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/nn/cc/kernels/cross_entropy/cross_entropy.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/cross_entropy.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_op.h"
 
 namespace tfo {
