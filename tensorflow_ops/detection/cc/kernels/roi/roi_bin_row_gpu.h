@@ -40,6 +40,7 @@ struct SlopedWeights {
     });
   }
 };
+
 // One of two, by value: a choice between references would go through memory.
 template <typename C>
 __device__ RoiAxis<C> Select(bool first, const RoiAxis<C>& a,
