@@ -140,8 +140,8 @@ class MaximumTest(parameterized.TestCase, tf.test.TestCase):
         features = tf.cast(features, dtype)
         corners = rng.uniform(-6, 9, [8, 2])
         boxes = np.concatenate([corners, corners + rng.uniform(0, 9, [8, 2])], 1)
-        others = [[30, 30, 40, 40], [5, 1, 2, 4], [np.nan, 0, 3, 3], [0, 0, np.inf, 3], [2, 3, 2, 3]]
-        boxes, indices = np.float32([*boxes, *others]), [0, 1] * 6 + [1]
+        at_nan, others = [5.3, 4, 6.7, 5.3], [[5, 1, 2, 4], [np.nan, 0, 3, 3], [0, 0, np.inf, 3], [2, 3, 2, 3]]
+        boxes, indices = np.float32([*boxes, [30, 30, 40, 40], at_nan, *others]), [0, 1] * 7
         expected = _maxima(
             tf.cast(features, tf.float64).numpy(),
             boxes.astype(np.float64),
