@@ -23,11 +23,13 @@ def _average_or_maximum(*, output_size, sampling_ratio, mode, name, **others):
     size, clip = (output_size, tf.clip_by_value) if known is None else (known, np.clip)
     # Times r, sizes out of range stay out of range, and below 2^31.
     samples = align(output_size=clip(size, 0, roi_arguments.MAX_BINS + 1) * r, sampling_ratio=1, **others)
-    boxes, height, width, channels = (tf.shape(samples)[i] if n is None else n for i, n in enumerate(samples.shape))
-    samples = tf.reshape(samples, [boxes, height // r, r, width // r, r, channels])
+    sizes = [tf.shape(samples, tf.int64)[i] if n is None else n for i, n in enumerate(samples.shape)]
+    boxes, ph, pw, channels = sizes[0], sizes[1] // r, sizes[2] // r, sizes[3]
     # Not tf.nn.max_pool2d: it may miss NaN, and under XLA its gradient has a gradient in float32 only, which compares
-    # 8 bits of the samples.
-    return tf.reduce_max(samples, [2, 4], name=name)
+    # 8 bits of the samples. An axis at a time: TensorFlow does not broadcast tensors of more dims in jacobians.
+    columns = tf.reduce_max(tf.reshape(samples, [boxes * ph, r, sizes[2] * channels]), 1)
+    maxima = tf.reduce_max(tf.reshape(columns, [boxes * ph * pw, r, channels]), 1)
+    return tf.reshape(maxima, [boxes, ph, pw, channels], name=name)
 
 
 @autograph.op_function
@@ -102,8 +104,8 @@ def roi_align(
         are; features' dtype. Differentiable in features, to
       any order, and in boxes, for a fixed number of samples, to first order: a derivative of
       the gradient to boxes raises LookupError, in a graph and in forward mode along boxes
-      UnimplementedError. With mode="max" a bin's gradient goes to its largest sample, in
-      equal parts if several tie, as that of tf.reduce_max.
+      UnimplementedError. With mode="max" a bin's gradient goes to its largest sample;
+      samples that tie share it: first their columns, then each column's rows.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a

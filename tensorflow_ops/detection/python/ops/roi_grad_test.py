@@ -224,6 +224,7 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ([0, 0, 2, 2], [[3, 3], [3, 3]], 3, [[0.25, 0.25], [0.25, 0.25]]),
         ([0, 0, 2, 2], [[3, 1], [3, 2]], 3, [[0.5, 0], [0.5, 0]]),
+        ([0, 0, 2, 2], [[3, 3], [3, 2]], 3, [[0.25, 0.5], [0.25, 0]]),
         ([0, 0, 2, 2], [[-3, -3], [-1, -2]], -1, [[0, 0], [1, 0]]),
         ([0, 0, 2, 2], [[3, 1], [np.nan, 2]], np.nan, [[np.nan, np.nan], [np.nan, np.nan]]),
         # Two samples on the first column, two outside of the map.
