@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the documentation site in build/docs/site: pages, index of ops, API
-# reference. Fails on broken links, and on Python blocks of README.md or docs/ that raise
+# Builds the documentation site in build/docs/site: pages, API reference, index of
+# ops. Fails on broken links, and on Python blocks of README.md or docs/ that raise
 # or whose output differs from the page.
 #
 # Usage: tools/docs.sh [--pages]
@@ -36,5 +36,5 @@ say "building the site"
 mkdir -p "$folder/pages"
 # The packages' programs, such as ruff for signatures, are in Python's folder.
 PATH=$(dirname "$python"):$PATH NO_MKDOCS_2_WARNING=1 \
-  "$python" -E -s -m mkdocs build --quiet --strict --clean --config-file "$root/tools/docs/mkdocs.yml"
+  "$python" -E -s -m mkdocs build --strict --clean --config-file "$root/tools/docs/mkdocs.yml"
 printf 'The site: %s\n' "$folder/site/index.html"

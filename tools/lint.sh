@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks formatting and common mistakes with clang-format, buildifier, ruff and shellcheck,
-# that excerpts of files in docs/ and the index of ops are up to date, and that folders import only from lower floors.
+# that excerpts of files in docs/ are up to date, and that folders import only from lower floors.
 #
 # Usage: tools/lint.sh [--fix] [FILE]...
 #
@@ -13,11 +13,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 help_if_asked "$@"
 
 clang_format=(--dry-run --Werror) ruff_check=() ruff_format=(--check) buildifier_mode=(-mode=check -lint=warn)
-index=(--check)
 case ${1-} in
   --fix)
     clang_format=(-i) ruff_check=(--fix) ruff_format=() buildifier_mode=(-mode=fix -lint=fix)
-    index=()
     shift
     ;;
   -*) die "unknown argument: $1" "See: $0 --help" ;;
@@ -70,7 +68,6 @@ fi
 if ((${#only[@]} == 0)); then
   check "excerpts of files in docs" "$python" -E -s tools/docs/run_examples.py --excerpts README.md CONTRIBUTING.md docs/*.md
   check "imports between folders" "$python" -E -s tools/floors.py
-  check "index of ops" "$python" -E -s tools/docs/op_index.py "${index[@]}"
 fi
 
 buildifier_version=$(sed -n 's/.*@bazel\/buildifier@\([0-9.]*\).*/\1/p' tools/requirements/lint.txt)

@@ -46,7 +46,7 @@ def merge():
 
         for which in ("forward", "forward+backward"):
             yield Case(
-                {"case": case, "inputs": " ".join(map(str, shapes)), "units": units, "pass": which},
+                {"case": case, "inputs": ", ".join(map(str, shapes)), "units": units, "pass": which},
                 call(merge, list, which),
                 {"Dense": call(dense, tile_and_concatenate, which)},
                 inputs,

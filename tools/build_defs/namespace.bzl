@@ -9,14 +9,14 @@ A namespace is a folder under tensorflow_ops/, and an op is a folder in its cc/k
     cc/ops/OP_ops.cc                REGISTER_OP, shape functions
     python/ops/*.py                 wrappers, gradients
     python/ops/*_test.py            tests, with *_testing.py
+A namespace without kernels has python/*.py in place of python/ops/*.py.
 """
 
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
-load("//tools/build_defs:op_family.bzl", "tfo_algorithm_library", "tfo_algorithm_test", "tfo_cuda_library", "tfo_op_family", "tfo_op_library", "tfo_py_test_library", "tfo_py_tests")
+load("//tools/build_defs:op_family.bzl", "tfo_algorithm_library", "tfo_algorithm_test", "tfo_cuda_library", "tfo_op_family", "tfo_op_library", "tfo_py_library", "tfo_py_test_library", "tfo_py_tests")
 
 _KERNELS = "cc/kernels/"
-_TESTING = [Label("//tensorflow_ops/testing:" + name) for name in ["pairwise_testing", "process_testing"]]
-_TENSORFLOW_OPS = Label("//tensorflow_ops")
+_TESTED_WITH = [Label("//tensorflow_ops"), Label("//tensorflow_ops/testing:python_testing")]
 _CORE_FOR_KERNELS = Label("//tensorflow_ops/core:kernels")
 
 def _suffixed(labels, suffix):
@@ -105,5 +105,36 @@ def tfo_namespace(name, deps = []):
                 name = test,
                 srcs = files,
                 shard_count = 2 if len(files) > 4 else None,
-                deps = [_TENSORFLOW_OPS] + _TESTING + ([":ops_testing"] if testing else []),
+                deps = _TESTED_WITH + ([":ops_testing"] if testing else []),
             )
+
+# `python_test` has all tests in python/ in one process, with `test_deps` and `attributes`. `apart` = {"a_test": {"size":
+# "small"}} makes a target of python/a_test.py, with these attributes, which may name other srcs; the same for *_testing.
+# `srcs` are files that a rule writes.
+def tfo_python_namespace(name, deps = [], srcs = [], test_deps = [], apart = {}, **attributes):
+    """A namespace without kernels: the library `name`, `python_testing` of its *_testing.py, `python_test`."""
+    tfo_py_library(
+        name = name,
+        srcs = srcs + native.glob(
+            ["**/*.py"],
+            exclude = ["**/*_test.py", "**/*_testing.py"],
+        ),
+        deps = deps,
+    )
+    targets = {target: {"srcs": ["python/%s.py" % target]} | own for target, own in apart.items()}
+    taken = [file for own in targets.values() for file in own["srcs"]]
+    testing = native.glob(["python/*_testing.py"], allow_empty = True, exclude = taken)
+    tests = native.glob(["python/*_test.py"], allow_empty = True, exclude = taken)
+    tested_with = list(_TESTED_WITH)
+    if testing:
+        targets["python_testing"] = {"srcs": testing}
+        helpers = native.package_relative_label(":python_testing")
+        if helpers not in tested_with:
+            tested_with.append(helpers)
+    if tests:
+        targets["python_test"] = {"srcs": tests, "deps": test_deps} | attributes
+    for target, own in targets.items():
+        if target.endswith("_testing"):
+            tfo_py_test_library(name = target, **own)
+        else:
+            tfo_py_tests(name = target, **(own | {"deps": tested_with + own.get("deps", [])}))

@@ -30,7 +30,7 @@ load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 _OPT = Label("//tools/build_defs:opt")
 _WITHOUT_EMULATION = Label("//tools/build_defs:without_emulation")
 _AARCH64 = Label("@platforms//cpu:aarch64")
-_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["gpu_testing", "gpu_testing_cuda_emulated", "op_util", "simd", "testing"]}
+_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["op_util", "testing", "testing_cuda", "testing_cuda_emulated"]}
 _CUDART = Label("@local_config_tfo_cuda//:cudart")
 _EXPORT_KERNELS = Label("//tools/build_defs:export_kernels.lds")
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
@@ -123,7 +123,7 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
                         _optimized("-O2" if level == "baseline" else simd_optimization),
                 linkstatic = True,
                 local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level],
-                deps = [":" + name + "_headers", _CORE["simd"]],
+                deps = [":" + name + "_headers"],
             )
     cc_library(
         name = name,
@@ -375,12 +375,24 @@ def tfo_op_family(name, srcs, op_libraries, deps = []):
     )
 
 # With cuda_deps, the test (core/cc/gpu_testing.h) emulates CUDA kernels on the CPU, but not with
-# --config=without_emulation; tools/gpu/build.sh compiles it for a GPU, without Bazel.
+# --config=without_emulation. `name_on_gpu`, which needs --config=cuda, is the same test as a program that runs them on a
+# GPU: tools/gpu/build.sh.
 def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
     """A C++ test of algorithms, with core/cc/testing.h. --config=asan, ubsan and tsan run these tests."""
     defines = []
     if cuda_deps:
-        deps = deps + [_CORE["gpu_testing"], _CORE["gpu_testing_cuda_emulated"]] + select({
+        cc_binary(
+            name = name + "_on_gpu",
+            testonly = True,
+            srcs = srcs,
+            copts = _COPTS + _optimized("-O1"),
+            linkopts = ["-s"],
+            linkstatic = True,
+            local_defines = _LEVEL_DEFINES,
+            tags = ["manual"],
+            deps = deps + cuda_deps + [_CORE["testing_cuda"], _CORE["testing"]],
+        )
+        deps = deps + [_CORE["testing_cuda_emulated"]] + select({
             _WITHOUT_EMULATION: [],
             "//conditions:default": [dep + "_emulated" for dep in cuda_deps],
         })

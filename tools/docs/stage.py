@@ -1,172 +1,108 @@
-"""A hook of MkDocs that writes the site's pages before a build, and checks the site after it.
+"""A hook of MkDocs that writes the site's pages before a build.
 
-Pages in the repository have links for GitHub. The hook copies the pages of mkdocs.yml's navigation, redirects links
-to files outside docs/ to pages with the content of these files, and adds the API reference and the index of ops.
+The pages are a copy of the repository, so that its links work on the site as they do on GitHub; links to sources lead
+to the files. The hook adds the API reference: a page for each public module, and an index of all names with their
+equivalents in other libraries.
 """
 
 import ast
 import itertools
 import pathlib
-import posixpath
 import re
 import shutil
 
-import check_site
-import op_index
-from mkdocs.exceptions import PluginError
-from run_examples import COLUMNS
+import public_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tensorflow_ops"
-LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
-FENCED = re.compile(r"(^ *```.*?^ *``` *$)", re.M | re.S)
-LANGUAGES = {
-    ".bzl": "python",
-    ".cc": "cpp",
-    ".cu": "cuda",
-    ".h": "cpp",
-    ".py": "python",
-    ".sh": "bash",
-    ".toml": "toml",
-}
+_FOLDERS = ("docs", "examples", "benchmarks", "tensorflow_ops", "third_party", "tools")
+_INDEX = """# Index of ops
+
+Every public function, layer, loss and metric. "Elsewhere" lists the calls of other libraries that
+[Coming from other libraries](../docs/coming_from.md) translates, argument by argument.
+"""
 
 
-def site_path(path: str) -> str:
-    """Returns the site's path of a file or folder of the repository. docs/ is the site's root."""
-    if path == "README.md":
-        return "readme.md"  # MkDocs would use it as the home page
-    if pathlib.PurePath(path).suffix in (".md", ".png", ".jpg", ".svg"):
-        return path.removeprefix("docs/")
-    return f"source/{path}.md"
+def equivalents(pages: str) -> dict[str, list[str]]:
+    """Returns {"tfo.nn.softmax": calls of other libraries} from the tables of pages."""
+    found = {}
+    for left, right in re.findall(r"^\| (.*?) \| (.*?) \|", pages, re.M):
+        if re.search(r"\[[^\]]*tfo[^\]]*\]\(#", right):  # only points to a section with more rows
+            continue
+        ours, theirs = list(dict.fromkeys(re.findall(r"\btfo(?:\.\w+)+", right))), []
+        # "`torchvision.ops.nms(boxes)`, `batched_nms`" are functions of the same module; other code is not a call.
+        for calls in re.findall(r"`[^`]*`(?:, `[^`]*`)*", left):
+            module = ""
+            for call in re.findall(r"`([\w.]+)[^`]*`", calls):
+                module = call.rpartition(".")[0] or module
+                theirs += [f"{module}.{call.rpartition('.')[2]}"] if module else []
+        for i, call in enumerate(theirs if ours else []):
+            found.setdefault(ours[i] if len(ours) == len(theirs) else ours[0], []).append(f"`{call}`")
+    return {ours: list(dict.fromkeys(theirs)) for ours, theirs in found.items()}
 
 
-class Stage:
-    """The staged pages and the files that they link to."""
-
-    def __init__(self, pages: pathlib.Path):
-        self.pages = pages
-        # Names in the index link to the reference instead of the source: on_config writes it.
-        self.done = {op_index.PAGE}
-        self.errors = []
-
-    def add(self, path: str) -> str:
-        """Stages a file or folder of the repository, once; returns its path on the site."""
-        source, target = ROOT / path, site_path(path)
-        if path in self.done:
-            return target
-        self.done.add(path)
-        if source.suffix == ".md":
-            text = source.read_text()
-            if path == "README.md" or path.startswith("docs/"):
-                self.check_width(text, path)
-            self.write(target, self.include(self.relink(text, path), path))
-        elif source.is_dir():
-            names = sorted(p.name for p in source.iterdir() if not p.name.startswith((".", "__pycache__")))
-            links = "".join(f"- [{name}]({source.name}/{name})\n" for name in names)
-            self.write(target, self.relink(f"# {path}\n\n{links}", path))
-        elif target.endswith(".md"):
-            language = LANGUAGES.get(source.suffix, "text")
-            self.write(target, f"# {path}\n\n````{language}\n{source.read_text()}\n````\n")
-        else:
-            (self.pages / target).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, self.pages / target)
-        return target
-
-    def write(self, target: str, text: str) -> None:
-        """Writes a page."""
-        (self.pages / target).parent.mkdir(parents=True, exist_ok=True)
-        (self.pages / target).write_text(text)
-
-    def check_width(self, text: str, path: str) -> None:
-        """Finds lines of fenced code that are too wide for the site."""
-        line = 1
-        for i, part in enumerate(FENCED.split(text)):
-            for number, code in enumerate(part.split("\n") if i % 2 else (), line):
-                if len(code) > COLUMNS:
-                    self.errors.append(f"{path}:{number}: a line of code has more than {COLUMNS} columns")
-            line += part.count("\n")
-
-    def include(self, text: str, path: str) -> str:
-        """Replaces comments such as <!-- include FILE --> by the results of benchmarks."""
-
-        def included(match):
-            file = str((ROOT / path).parent.joinpath(match[1]).resolve().relative_to(ROOT))
-            _, body = (ROOT / file).read_text().split("\n", 1)  # drops the title
-            return self.relink(re.sub(r"^#", "##", body, flags=re.M), file, onto=path)
-
-        return re.sub(r"^<!-- include (\S+) -->$", included, text, flags=re.M)
-
-    def relink(self, text: str, path: str, onto: str = "") -> str:
-        """Redirects links in a file's text, on its page or `onto`, to pages of the site, and stages these."""
-        here = posixpath.dirname(site_path(onto or path)) or "."
-
-        def lead(match):
-            mark, label, target = match.groups()
-            file, hash_, anchor = target.partition("#")
-            if re.match(r"\w+:", target) or not file:
-                return match[0]
-            linked = ((ROOT / path).parent / file).resolve()
-            if not linked.is_relative_to(ROOT) or not linked.exists():
-                self.errors.append(f"{path}: the link to {target} leads nowhere")
-                return match[0]
-            address = f"{posixpath.relpath(self.add(str(linked.relative_to(ROOT))), here)}{hash_}{anchor}"
-            # An image links to itself at full size.
-            return f"[![{label}]({address})]({address})" if mark else f"[{label}]({address})"
-
-        parts = FENCED.split(text)
-        parts[::2] = [LINK.sub(lead, part) for part in parts[::2]]
-        return "".join(parts)
-
-    def add_api(self, module: str, names: list[op_index.Name]) -> str:
-        """Writes the page of a public module; returns its path."""
-        lines = [f"# tfo.{module}\n" if module else "# tfo\n"]
-        if module:
-            lines.append(ast.get_docstring(op_index.tree(PACKAGE / module / "__init__.py")) + "\n")
-        lines += ["| | |", "|---|---|"]
-        reference = []
-        # Functions come first. Result classes show their source, which documents their fields best.
-        for name in sorted(names, key=lambda name: name.is_result):
-            lines.append(f"| [`{name.public.rpartition('.')[2]}`](#{name.anchor}) | {name.summary} |")
-            option = "show_source: true" if name.is_result else ""
-            if not name.name:
-                option = f"members: [{', '.join(op_index.exports(name.file))}]"
-            reference.append(f"\n::: {name.anchor}" + (f"\n    options:\n      {option}" if option else ""))
-        self.write(api_path(module), "\n".join(lines + reference) + "\n")
-        return api_path(module)
+def index(modules: dict[str, list[public_names.Name]], coming_from: str) -> str:
+    """Returns the index of all names, with the calls in the pages `coming_from`."""
+    elsewhere, lines = equivalents(coming_from), [_INDEX]
+    for module, names in modules.items():
+        lines += [f"\n## {title(module)}\n", "| name | what it does | elsewhere |", "|---|---|---|"]
+        for name in names:
+            if not name.is_result:  # the functions' docstrings describe it
+                link = f"[`{name.public}`]({page_name(module)}#{name.anchor})"
+                lines.append(f"| {link} | {name.summary} | {', '.join(elsewhere.get(name.public, []))} |")
+    return "\n".join(lines) + "\n"
 
 
-def api_path(module: str) -> str:
-    """Returns the path of a public module's page of the API reference."""
-    return f"api/{module or 'tensorflow_ops'}.md"
+def title(module: str) -> str:
+    """Returns the title of a public module's page."""
+    return f"tfo.{module}" if module else "tfo"
+
+
+def page_name(module: str) -> str:
+    """Returns the file of a public module's page."""
+    return f"{module or 'tensorflow_ops'}.md"
+
+
+def page(module: str, names: list[public_names.Name]) -> str:
+    """Returns the page of a public module."""
+    lines = [f"# {title(module)}\n"]
+    if module:
+        lines.append(ast.get_docstring(public_names.tree(PACKAGE / module / "__init__.py")) + "\n")
+    lines += ["| | |", "|---|---|"]
+    reference = []
+    # Functions come first. Result classes show their source, which documents their fields best.
+    for name in sorted(names, key=lambda name: name.is_result):
+        lines.append(f"| [`{name.public.rpartition('.')[2]}`](#{name.anchor}) | {name.summary} |")
+        option = "show_source: true" if name.is_result else ""
+        if not name.name:
+            option = f"members: [{', '.join(public_names.exports(name.file))}]"
+        reference.append(f"\n::: {name.anchor}" + (f"\n    options:\n      {option}" if option else ""))
+    return "\n".join(lines + reference) + "\n"
 
 
 def on_config(config):
-    """Stages all pages, and completes the navigation."""
+    """Writes all pages, and completes the navigation."""
     pages = pathlib.Path(config.docs_dir)
     shutil.rmtree(pages)
-    stage = Stage(pages)
-    for section in config.nav:
-        ((name, entries),) = section.items()
-        for entry in entries:
-            path = entry if isinstance(entry, str) else next(iter(entry.values()))
-            source = next(file for file in (f"docs/{path}", path, path.upper()[:-2] + "md") if (ROOT / file).exists())
-            stage.add(source)
-        if name == "API":
-            entries += [stage.add_api(*item) for item in op_index.public_names(PACKAGE).items()]
-        elif name == "Decisions":
-            entries += sorted(
-                stage.add(f"docs/decisions/{p.name}") for p in (ROOT / "docs/decisions").glob("[0-9]*.md")
-            )
-    link = lambda name, module: f"{api_path(module)}#{name.anchor}"  # noqa: E731
-    stage.write(site_path(op_index.PAGE), op_index.page(PACKAGE, op_index.coming_from(), link))
+    for folder in _FOLDERS:
+        shutil.copytree(ROOT / folder, pages / folder, ignore=shutil.ignore_patterns(".*", "bazel-*", "__pycache__"))
+    for file in (*ROOT.glob("*.md"), ROOT / "LICENSE"):
+        shutil.copy(file, pages)
     shutil.copytree(ROOT / "tools/docs/assets", pages / "assets")
-    unlisted = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} - stage.done
-    if errors := stage.errors + [f"{page} is not in the navigation of mkdocs.yml" for page in sorted(unlisted)]:
-        raise PluginError("\n".join(errors))
+    modules = public_names.public_names(PACKAGE)
+    (pages / "api").mkdir()
+    coming_from = "\n".join(path.read_text() for path in sorted(ROOT.glob("docs/coming_from_*.md")))
+    (pages / "api/index.md").write_text(index(modules, coming_from))
+    for module, names in modules.items():
+        (pages / "api" / page_name(module)).write_text(page(module, names))
+    (section,) = (section["API"] for section in config.nav if "API" in section)
+    section += ["api/index.md", *(f"api/{page_name(module)}" for module in modules)]
+    (section,) = (section["Decisions"] for section in config.nav if "Decisions" in section)
+    section += sorted(f"docs/decisions/{path.name}" for path in (ROOT / "docs/decisions").glob("[0-9]*.md"))
     return config
 
 
-def label_cells(html: str) -> str:
+def on_page_content(html, **_):
     """Adds the names of columns to the cells of Markdown's tables, for extra.css."""
 
     def labeled(table):
@@ -176,14 +112,3 @@ def label_cells(html: str) -> str:
         return re.sub(r"<td\b", lambda _: f"<td{next(column)}", table[0])
 
     return re.sub(r"<table>.*?</table>", labeled, html, flags=re.S)
-
-
-def on_page_content(html, **_):
-    """Completes a page's tables."""
-    return label_cells(html)
-
-
-def on_post_build(config):
-    """Checks the site."""
-    if errors := check_site.check(pathlib.Path(config.site_dir)):
-        raise PluginError("\n".join(errors))

@@ -1,4 +1,4 @@
-"""Tests build.sh, first_run.sh and peers.py: kernels are emulated, CUDA's tools and PyTorch are fakes.
+"""Tests first_run.sh and peers.py: the programs, CUDA's tools and PyTorch are fakes.
 
 usage: "$(bash tools/setup/python_env.sh)" -m pytest -q tools/gpu
 """
@@ -13,17 +13,6 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAKES = {
-    # The emulated kernels, as in tools/build_defs.
-    "nvcc": """for argument in "$@"; do
-  shift
-  case $argument in
-    -arch=* | -cudadevrt | none | -Xlinker) ;;
-    cu) set -- "$@" c++ ;;
-    -O3) set -- "$@" -O0 -DTFO_CUDA_EMULATION ;;
-    *) set -- "$@" "$argument" ;;
-  esac
-done
-exec g++ "$@" """,
     "nvidia-smi": "echo an imagined GPU",
     "compute-sanitizer": """[[ $1 != --version ]] || exit 0
 while [[ $1 == --* ]]; do [[ $1 != --tool ]] || tool=$2; shift 2; done
@@ -42,8 +31,9 @@ torch.empty.return_value.numel.return_value = 3 << 30
 torch.log_softmax.side_effect = RuntimeError("no such kernel\\nstack")
 sys.modules["torch.nn"] = torch.nn
 """
-# Programs in the place of tests, for what the emulation does not do.
-PROGRAMS = {
+# In the place of what build.sh packs.
+PASSES = {"zero_out_test": "[[ ${1-} == --benchmark ]] || echo 'ZeroOut.CudaKernelKeepsOneElement [baseline] ok'"}
+FAIL = {
     "connected_components_test": "sleep 1000",
     "nms_test": """case $1 in
   --benchmark) printf '%s\\n' 'TimeOnGpu' \\
@@ -60,21 +50,16 @@ def write(path, script):
     path.chmod(0o755)
 
 
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory):
-    """A folder with a clone, in which build.sh ran for one op, and with fakes."""
-    folder = tmp_path_factory.mktemp("a machine")
-    clone, fakes = folder / "clone", folder / "fakes"
-    for part in ("tensorflow_ops", "tools"):
-        shutil.copytree(ROOT / part, clone / part)
+@pytest.fixture
+def machine(tmp_path):
+    """A folder with fakes."""
+    fakes = tmp_path / "fakes"
     fakes.mkdir()
     for name, script in FAKES.items():
         write(fakes / name, script)
     (fakes / "torch.py").write_text(TORCH)
     (fakes / "torchvision.py").write_text("import torch")
-    done = run(folder, clone / "tools/gpu/build.sh", "zero_out")
-    assert done.returncode == 0, done.stdout
-    return folder
+    return tmp_path
 
 
 def run(folder, script, *arguments, **environment):
@@ -89,12 +74,15 @@ def run(folder, script, *arguments, **environment):
     )
 
 
-def unpacked(folder, name):
-    """Unpacks the archive in a new folder, away from the clone."""
-    elsewhere = folder / name
-    elsewhere.mkdir()
-    subprocess.run(["tar", "-xzf", folder / "clone/build/gpu.tgz", "-C", elsewhere], check=True)
-    return elsewhere / "gpu"
+def unpacked(folder, programs):
+    """Makes the folder of the archive: the scripts, and programs {name: script}."""
+    gpu = folder / "gpu"
+    gpu.mkdir()
+    for name in ("first_run.sh", "peers.py"):
+        shutil.copy(ROOT / "tools/gpu" / name, gpu)
+    for name, script in programs.items():
+        write(gpu / name, script)
+    return gpu
 
 
 def summary_of(results):
@@ -103,9 +91,8 @@ def summary_of(results):
     return {line.partition(" s: ")[2]: re.sub(r", \d+$", "", line.partition(" s: ")[0]) for line in lines}
 
 
-def test_the_archive_is_small_and_runs_elsewhere(machine):
-    assert (machine / "clone/build/gpu.tgz").stat().st_size < 40 << 20
-    gpu = unpacked(machine, "elsewhere")
+def test_all_passes(machine):
+    gpu = unpacked(machine, PASSES)
     done = run(machine, gpu / "first_run.sh", "machine", "tests", "times", "peers")
     assert done.returncode == 0, done.stdout
     results = gpu.parent / "gpu_results"
@@ -114,9 +101,7 @@ def test_the_archive_is_small_and_runs_elsewhere(machine):
 
 
 def test_no_failure_stops_what_follows(machine):
-    gpu = unpacked(machine, "failures")
-    for name, script in PROGRAMS.items():
-        write(gpu / name, script)
+    gpu = unpacked(machine, PASSES | FAIL)
     results = machine / "results"
     done = run(machine, gpu / "first_run.sh", "--out", results, LIMIT="3")
     assert done.returncode == 1, done.stdout
@@ -150,7 +135,7 @@ def test_no_failure_stops_what_follows(machine):
 
 
 def test_a_machine_without_tools(machine):
-    gpu = unpacked(machine, "no tools")
+    gpu = unpacked(machine, PASSES)
     results = machine / "no results"
     done = run(machine, gpu / "first_run.sh", "--out", results, PATH="/usr/bin:/bin", PYTHON="no_python")
     assert done.returncode == 1, done.stdout

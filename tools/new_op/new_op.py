@@ -379,7 +379,7 @@ An --attr is a keyword of the function and a field of the arguments that the def
 
 Writes the header, CPU loops, CUDA kernels, OpKernels, op definitions, the Python function with gradients of two
 orders, both tests, and a benchmark; then lists the op in the family's BUILD and __init__.py, in
-testing/python/op_samples_test.py and export/python/standard_ops_test.py, and writes docs/op_index.md anew. A new family
+testing/python/op_samples_test.py and export/python/standard_ops_test.py. A new family
 is also listed in tensorflow_ops/BUILD and __init__.py. If a name is taken or a list is not as expected, nothing is
 written.
 
@@ -412,14 +412,13 @@ def main():
     print(f"TensorflowOps>{name} is tfo.{family}.{python}.", "New:", *(f"  {path}" for path in new), sep="\n")
     print(
         "Changed, or new with the family:",
-        *(f"  {path}" for path in [*changed, "docs/op_index.md"]),
+        *(f"  {path}" for path in changed),
         sep="\n",
         flush=True,
     )
     done = subprocess.run(["bash", "tools/lint.sh", "--fix", *new, *changed], cwd=root, capture_output=True, text=True)
     if done.returncode != 0:
         print(f"Not all files are formatted: bash tools/lint.sh --fix prints\n{done.stdout}{done.stderr}")
-    subprocess.run([sys.executable, "tools/docs/op_index.py"], cwd=root, check=True)
     print("Next, search the new files for FILL IN and write the definition. Then run")
     print(f"  bash tools/test.sh //tensorflow_ops/{family}:{python}_test")
     print(f"  bash tools/test.sh //tensorflow_ops/{family}:ops_test --test_filter={python}_test")

@@ -1,7 +1,7 @@
-"""Runs the blocks of a Markdown page and compares what commands print with what the page shows.
+"""Runs the blocks of a Markdown page's tutorial and compares what commands print with what the page shows.
 
 usage: python tools/new_op/run_tutorial.py PAGE
-In the current folder, in order:
+In the current folder, in order, between the lines <!-- tutorial: begin --> and <!-- tutorial: end -->:
 
     bash     is run; variables that it exports stay for later blocks
     python   is written to the file that its first line names: # path/to/file.py
@@ -48,9 +48,11 @@ def _run(command, environment):
 
 
 def main():
-    """Runs the page's blocks; exits with 1 at the first that does something else."""
+    """Runs the tutorial's blocks; exits with 1 at the first that does something else."""
     environment, printed, command = dict(os.environ), "", ""
-    for language, text in _BLOCK.findall(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")):
+    page = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")
+    tutorial = page[page.index("<!-- tutorial: begin -->") : page.index("<!-- tutorial: end -->")]
+    for language, text in _BLOCK.findall(tutorial):
         if language == "bash":
             print(f"$ {text}", end="", flush=True)
             command = text

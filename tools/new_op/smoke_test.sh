@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Generates an op of each kind in a copy of this repository, builds and tests
-# them, and throws the copy away: a gather, and the map and the reduction of
-# docs/from_prototype_to_kernel.md, whose commands are run.
+# them, and throws the copy away: a gather, a reduction, and the map of the
+# tutorial in docs/writing_an_op.md, whose commands are run.
 #
 # Usage: tools/new_op/smoke_test.sh [--quick]
 #
@@ -35,14 +35,20 @@ say "a gather in an existing family"
 "$python" tools/new_op/new_op.py --family detection --name SmokePick --kind gather \
   --attr shift:int=0 --attr wrap:bool=true --attr scale:float=0.1 --attr "mode:string=soft|hard"
 if [[ $* != --quick ]]; then
-  say "docs/from_prototype_to_kernel.md"
-  "$python" tools/new_op/run_tutorial.py docs/from_prototype_to_kernel.md
+  say "a reduction"
+  "$python" tools/new_op/new_op.py --family nn --name SmokeSums --kind reduction --outputs 2 --attr shift:float=0.0
+  "$bazel" test --noshow_progress //tensorflow_ops/nn:smoke_sums_test
+  "$bazel" test --noshow_progress //tensorflow_ops/nn:ops_test --test_filter=smoke_sums_test
+  "$bazel" build --config=cuda --noshow_progress --repo_env=TFO_CUDA_ARCHITECTURES="90" \
+    //tensorflow_ops/nn:smoke_sums_cuda
+  say "docs/writing_an_op.md"
+  "$python" tools/new_op/run_tutorial.py docs/writing_an_op.md
 fi
 say "tests of the gather, and of lists of all public names and ops"
 "$bazel" test --noshow_progress //tensorflow_ops/detection:smoke_pick_test
 "$bazel" test --noshow_progress //tensorflow_ops/detection:ops_test --test_filter=smoke
 "$bazel" test --noshow_progress //tensorflow_ops/core:python_test --test_filter=api_test
-"$bazel" test --noshow_progress //tensorflow_ops/export:rewrite_test --test_filter=test_every_op
+"$bazel" test --noshow_progress //tensorflow_ops/export:python_test --test_filter=test_every_op
 say "formats"
 mapfile -t files < <(git ls-files --modified --others --exclude-standard)
 bash tools/lint.sh "${files[@]}"

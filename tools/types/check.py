@@ -29,24 +29,26 @@ WRONG = '"no_such_word"'
 STRICT = pathlib.Path(__file__).with_name("strict.py")
 sys.path.insert(0, str(ROOT / "tools/docs"))
 
-import op_index  # noqa: E402
+import public_names  # noqa: E402
 
 
-def public_functions() -> dict[str, op_index.Name]:
+def public_functions() -> dict[str, public_names.Name]:
     """Returns the functions, layers and losses by name, "tfo.nn.softmax"; processors also by theirs."""
-    names = [name for names in op_index.public_names(PACKAGE).values() for name in names if not name.is_result]
+    names = [name for names in public_names.public_names(PACKAGE).values() for name in names if not name.is_result]
     found = {}
     for name in names:
         if name.name:
             found[name.public] = name
         else:
-            for inner in op_index.exports(name.file):
+            for inner in public_names.exports(name.file):
                 public = f"{name.public}.{inner}"
-                found[public] = op_index.Name(public, name.file, inner, op_index.definition(name.file, inner), False)
+                found[public] = public_names.Name(
+                    public, name.file, inner, public_names.definition(name.file, inner), False
+                )
     return found
 
 
-def signature(name: op_index.Name) -> ast.arguments:
+def signature(name: public_names.Name) -> ast.arguments:
     """Returns the parameters of a function, or of the constructor of a class."""
     if isinstance(name.node, ast.FunctionDef):
         return name.node.args
@@ -65,16 +67,16 @@ def is_literal(annotation: ast.AST | None, file: pathlib.Path) -> bool:
 
 def alias(file: pathlib.Path, name: str) -> tuple[ast.AST | None, pathlib.Path]:
     """Returns the value of a type alias that a file defines or imports, and the file that defines it."""
-    for node in op_index.tree(file).body:
+    for node in public_names.tree(file).body:
         if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == name:
             return node.value, file
         if isinstance(node, ast.ImportFrom) and any(imported.name == name for imported in node.names):
-            there = op_index.module_file(file, node.module or "")
+            there = public_names.module_file(file, node.module or "")
             return alias(there, name) if there else (None, file)
     return None, file
 
 
-def calls(functions: dict[str, op_index.Name]) -> list[str]:
+def calls(functions: dict[str, public_names.Name]) -> list[str]:
     """Returns a call of each function, and for each of its options one with a word that the option does not have."""
     found = []
     for public, name in functions.items():
@@ -89,7 +91,7 @@ def calls(functions: dict[str, op_index.Name]) -> list[str]:
     return found
 
 
-def example(name: op_index.Name) -> str:
+def example(name: public_names.Name) -> str:
     """Returns the code of a docstring's examples."""
     return "".join(example.source for example in doctest.DocTestParser().get_examples(name.doc))
 
@@ -117,7 +119,7 @@ def place(error: dict) -> tuple:
     return error.get("rule"), error["range"]["start"]["line"], error["range"]["start"]["character"]
 
 
-def check(folder: pathlib.Path, functions: dict[str, op_index.Name]) -> list[str]:
+def check(folder: pathlib.Path, functions: dict[str, public_names.Name]) -> list[str]:
     """Writes the programs into a folder and checks them; returns the problems."""
     # Twice: with this package's types, and with an untyped package in its place. Errors that both have are of other
     # packages, whose types are wrong in places: Keras's `fit(verbose=2)`.

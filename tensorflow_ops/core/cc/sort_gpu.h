@@ -7,6 +7,7 @@
 #define TENSORFLOW_OPS_CORE_CC_SORT_GPU_H_
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 
 namespace tfo {
 namespace sort_gpu_internal {
@@ -182,7 +183,7 @@ Error SortOnGpu(const Gpu& gpu, Item* items, int64_t n) {
     for (int64_t stride = half; stride >= kTile && error == nullptr;
          stride /= 2) {
       error =
-          Launch(gpu, GridSize((n / 2 + kThreads - 1) / kThreads), kThreads,
+          Launch(gpu, GridSize(DivideUp(n / 2, kThreads)), kThreads,
                  MergeStep<Item, Before>, items, n / 2, stride, stride == half);
     }
     if (error != nullptr) break;

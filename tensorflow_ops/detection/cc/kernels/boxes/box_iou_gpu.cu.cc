@@ -1,4 +1,5 @@
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_iou.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_metric.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/rotated_box.h"
@@ -33,8 +34,8 @@ struct Tiles {
   int64_t rows, columns, count;
 
   explicit Tiles(const BoxIouSpec& args)
-      : rows((args.rows + kRows - 1) / kRows),
-        columns((args.columns + kThreads - 1) / kThreads),
+      : rows(DivideUp(args.rows, kRows)),
+        columns(DivideUp(args.columns, kThreads)),
         count(args.batch * rows * columns) {}
 };
 
@@ -161,7 +162,7 @@ template <BoxMetric kMetric, typename C>
 __global__ void GradToColumnsKernel(BoxIouGradArgs<C> args, int64_t groups) {
   __shared__ Box<C> sums[kThreads];
   const bool yxyx = args.format == BoxFormat::kYxyx;
-  const int64_t per_batch = (args.columns + kColumns - 1) / kColumns;
+  const int64_t per_batch = DivideUp(args.columns, kColumns);
   const int share = threadIdx.x / kColumns;
   for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
     const int64_t batch = group / per_batch;
@@ -266,7 +267,7 @@ Error WithMetric(BoxMetric metric, const Run& run) {
 }
 
 unsigned BlocksFor(int64_t pairs) {
-  return GridSize((pairs + kThreads - 1) / kThreads);
+  return GridSize(DivideUp(pairs, kThreads));
 }
 
 }  // namespace
@@ -291,8 +292,7 @@ Error BoxIouGrad(const Gpu& gpu, const BoxIouGradArgs<C>& args) {
     const Error error = Launch(gpu, GridSize(args.batch * args.rows), kThreads,
                                GradToRowsKernel<kMetric, C>, args);
     if (error != nullptr) return error;
-    const int64_t groups =
-        args.batch * ((args.columns + kColumns - 1) / kColumns);
+    const int64_t groups = args.batch * DivideUp(args.columns, kColumns);
     return Launch(gpu, GridSize(groups), kThreads,
                   GradToColumnsKernel<kMetric, C>, args, groups);
   });

@@ -20,7 +20,7 @@ struct Scratch {
   using Item = Ranked<ScoreKey<T>>;
   using Compared = scalar::ComparedBox<T, kRotated>;
 
-  Scratch(const MulticlassNmsArgs<T>& args, void* memory) : arrays(memory) {
+  Scratch(const MulticlassNmsArgs<T>& args, void* memory) : layout(memory) {
     tasks = args.images * args.classes;
     most = args.MostPerClass();
     for (num_items = 1; num_items < args.num_boxes;) num_items *= 2;
@@ -29,14 +29,14 @@ struct Scratch {
              : fit < kMaxBlocks ? fit
                                 : kMaxBlocks;
     if (tasks < blocks) blocks = tasks;
-    items = arrays.template Add<Item>(blocks * num_items);
-    kept = arrays.template Add<Compared>(blocks * most);
-    best = arrays.template Add<Item>(tasks * most);
-    counts = arrays.template Add<int32_t>(tasks);
-    heads = arrays.template Add<int32_t>(tasks);
+    layout.Reserve(&items, blocks * num_items);
+    layout.Reserve(&kept, blocks * most);
+    layout.Reserve(&best, tasks * most);
+    layout.Reserve(&counts, tasks);
+    layout.Reserve(&heads, tasks);
   }
 
-  ScratchArrays arrays;
+  ScratchLayout layout;
   int64_t tasks;      // classes of all images
   int64_t blocks;     // that sweep them
   int64_t most;       // boxes of a class
@@ -233,7 +233,7 @@ Error MulticlassNms(const Gpu& gpu, const MulticlassNmsArgs<T>& args) {
 template <typename T>
 int64_t MulticlassNmsScratchBytes(const MulticlassNmsArgs<T>& args) {
   return WithRotated(args.format, [&](auto rotated) {
-    return Scratch<T, rotated.value>(args, nullptr).arrays.bytes();
+    return Scratch<T, rotated.value>(args, nullptr).layout.bytes();
   });
 }
 

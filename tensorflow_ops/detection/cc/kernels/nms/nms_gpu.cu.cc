@@ -18,19 +18,18 @@ template <typename T, bool kRotated>
 struct Scratch {
   using Compared = scalar::ComparedBox<T, kRotated>;
 
-  explicit Scratch(const NmsArgs<T>& args, void* memory) : arrays(memory) {
+  explicit Scratch(const NmsArgs<T>& args, void* memory) : layout(memory) {
     num_items = PaddedForSort(args.num_boxes);
-    words = (args.num_boxes + kWord - 1) / kWord;
-    items = arrays.template Add<Ranked<ScoreKey<T>>>(num_items);
-    boxes = arrays.template Add<Compared>(args.num_boxes);
-    groups =
-        arrays.template Add<int64_t>(args.groups.exist() ? args.num_boxes : 0);
-    removed = arrays.template Add<uint32_t>(words);
-    kept = arrays.template Add<uint32_t>(kChunkWords);
-    masks = arrays.template Add<uint32_t>(kChunk * words);
+    words = DivideUp(args.num_boxes, kWord);
+    layout.Reserve(&items, num_items);
+    layout.Reserve(&boxes, args.num_boxes);
+    layout.Reserve(&groups, args.groups.exist() ? args.num_boxes : 0);
+    layout.Reserve(&removed, words);
+    layout.Reserve(&kept, kChunkWords);
+    layout.Reserve(&masks, kChunk * words);
   }
 
-  ScratchArrays arrays;
+  ScratchLayout layout;
   int64_t num_items, words;
   Ranked<ScoreKey<T>>* items;
   Compared* boxes;    // by rank, as all that follow
@@ -213,7 +212,7 @@ Error Run(const Gpu& gpu, const NmsArgs<T>& args) {
                                                       scratch.num_items);
   if (error != nullptr) return error;
   const auto blocks_of = [](int64_t words) {
-    return GridSize((words * kWord + kThreads - 1) / kThreads);
+    return GridSize(DivideUp(words * kWord, kThreads));
   };
   error = Launch(gpu, blocks_of(scratch.words), kThreads,
                  ReadBoxes<T, kRotated>, args, scratch);
@@ -247,7 +246,7 @@ Error Nms(const Gpu& gpu, const NmsArgs<T>& args) {
 template <typename T>
 int64_t NmsScratchBytes(const NmsArgs<T>& args) {
   return WithRotated(args.format, [&](auto rotated) {
-    return Scratch<T, rotated.value>(args, nullptr).arrays.bytes();
+    return Scratch<T, rotated.value>(args, nullptr).layout.bytes();
   });
 }
 

@@ -3,6 +3,8 @@
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_GPU_H_
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/core/cc/scratch.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_boxes.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_order.h"
 
@@ -48,26 +50,6 @@ __device__ inline uint32_t KeptOf(uint32_t candidates, uint32_t suppressing) {
 __device__ inline int BitsBefore(uint32_t bits) {
   return __popc(bits & ((1u << (threadIdx.x % kWord)) - 1));
 }
-
-// Arrays in scratch memory: the same calls add up its size and, with memory,
-// return the places.
-class ScratchArrays {
- public:
-  explicit ScratchArrays(void* memory) : memory_(static_cast<char*>(memory)) {}
-
-  template <typename T>
-  T* Add(int64_t count) {
-    T* const place =
-        memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + bytes_);
-    bytes_ += (count * static_cast<int64_t>(sizeof(T)) + 15) / 16 * 16;
-    return place;
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  char* const memory_;
-  int64_t bytes_ = 0;
-};
 
 // Calls run(std::bool_constant<is the format rotated?>).
 template <typename Run>

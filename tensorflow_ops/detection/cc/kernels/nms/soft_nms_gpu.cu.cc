@@ -11,13 +11,12 @@ constexpr int kThreads = 512;
 
 template <typename T, bool kRotated>
 struct Scratch {
-  explicit Scratch(const SoftNmsArgs<T>& args, void* memory) : arrays(memory) {
-    boxes =
-        arrays.template Add<scalar::ComparedBox<T, kRotated>>(args.num_boxes);
-    scores = arrays.template Add<T>(args.num_boxes);
+  explicit Scratch(const SoftNmsArgs<T>& args, void* memory) : layout(memory) {
+    layout.Reserve(&boxes, args.num_boxes);
+    layout.Reserve(&scores, args.num_boxes);
   }
 
-  ScratchArrays arrays;
+  ScratchLayout layout;
   scalar::ComparedBox<T, kRotated>* boxes;
   T* scores;  // NaN after a box is taken
 };
@@ -113,7 +112,7 @@ Error SoftNms(const Gpu& gpu, const SoftNmsArgs<T>& args) {
 template <typename T>
 int64_t SoftNmsScratchBytes(const SoftNmsArgs<T>& args) {
   return WithRotated(args.format, [&](auto rotated) {
-    return Scratch<T, rotated.value>(args, nullptr).arrays.bytes();
+    return Scratch<T, rotated.value>(args, nullptr).layout.bytes();
   });
 }
 

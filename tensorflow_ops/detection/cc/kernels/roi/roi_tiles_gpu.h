@@ -5,6 +5,7 @@
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_TILES_GPU_H_
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_axis.h"
 
 namespace tfo {
@@ -24,7 +25,7 @@ struct PixelTile {
 
 // As many threads as there are channels, in whole warps.
 inline unsigned TileThreads(int64_t channels) {
-  const int64_t warps = (channels + 31) / 32;
+  const int64_t warps = DivideUp(channels, 32);
   return warps * 32 < kTileThreads ? static_cast<unsigned>(warps * 32)
                                    : kTileThreads;
 }
@@ -32,9 +33,8 @@ inline unsigned TileThreads(int64_t channels) {
 // Tiles of `height` rows, for blocks of `threads`.
 TFO_HOST_DEVICE inline int64_t CountTiles(const FeatureShape& shape, int height,
                                           int threads) {
-  return shape.batch * ((shape.height + height - 1) / height) *
-         ((shape.width + kTileWidth - 1) / kTileWidth) *
-         ((shape.channels + threads - 1) / threads);
+  return shape.batch * DivideUp(shape.height, height) *
+         DivideUp(shape.width, kTileWidth) * DivideUp(shape.channels, threads);
 }
 
 // The tile of an index below CountTiles().
@@ -45,9 +45,9 @@ __device__ inline PixelTile TileAt(const FeatureShape& shape, int height,
   const auto end = [](int64_t begin, int size, int64_t limit) {
     return static_cast<int32_t>(begin + size < limit ? begin + size : limit);
   };
-  const int64_t blocks = (shape.channels + threads - 1) / threads;
-  const int64_t across = (shape.width + kTileWidth - 1) / kTileWidth;
-  const int64_t down = (shape.height + height - 1) / height;
+  const int64_t blocks = DivideUp(shape.channels, threads);
+  const int64_t across = DivideUp(shape.width, kTileWidth);
+  const int64_t down = DivideUp(shape.height, height);
   tile.channel = index % blocks * threads;
   index /= blocks;
   const int64_t x = index % across * kTileWidth;

@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/core/cc/scratch.h"
 #include "tensorflow_ops/image/cc/kernels/masks/planes.h"
 
 namespace tfo {
@@ -32,15 +34,20 @@ Error ConnectedComponents(const Gpu& gpu, const ConnectedComponentsArgs& args);
 struct ConnectedComponentsScratch {
   static constexpr int64_t kChunk = 2048;  // pixels
 
-  explicit ConnectedComponentsScratch(const Planes& planes)
-      : chunks((planes.Pixels() + kChunk - 1) / kChunk),
-        parents_bytes((4 * planes.Elements() + 15) / 16 * 16),
-        counts_bytes(4 * planes.Count() * chunks) {}
+  explicit ConnectedComponentsScratch(const Planes& planes,
+                                      void* base = nullptr)
+      : chunks(DivideUp(planes.Pixels(), kChunk)) {
+    ScratchLayout layout(base);
+    layout.Reserve(&parents, planes.Elements());
+    layout.Reserve(&counts, planes.Count() * chunks);
+    bytes = layout.bytes();
+  }
 
-  int64_t Bytes() const { return parents_bytes + counts_bytes; }
+  int64_t Bytes() const { return bytes; }
 
   int64_t chunks;  // of a plane
-  int64_t parents_bytes, counts_bytes;
+  int32_t *parents, *counts;
+  int64_t bytes;
 };
 
 }  // namespace tfo

@@ -245,21 +245,16 @@ Error ConnectedComponents(const Gpu& gpu, const ConnectedComponentsArgs& args) {
   if (planes.Elements() == 0) {
     return EnqueueZeros(gpu, args.counts, planes.Count() * sizeof(int32_t));
   }
-  const ConnectedComponentsScratch scratch(planes);
-  auto* const memory = static_cast<char*>(gpu.scratch);
+  const ConnectedComponentsScratch scratch(planes, gpu.scratch);
   const unsigned grid = GridSize(planes.Count() * scratch.chunks);
   return WithPixelBits(
       {args.pixel_bytes, false}, [&](auto bits, auto) -> Error {
         using Bits = decltype(bits);
         const Images<Bits> all = {
-            planes,
-            args.diagonal,
-            scratch.chunks,
-            static_cast<const Bits*>(args.images),
-            reinterpret_cast<int32_t*>(memory),
-            reinterpret_cast<int32_t*>(memory + scratch.parents_bytes),
-            args.labels,
-            args.counts};
+            planes,          args.diagonal,
+            scratch.chunks,  static_cast<const Bits*>(args.images),
+            scratch.parents, scratch.counts,
+            args.labels,     args.counts};
         Error error = nullptr;
         const auto launch = [&](unsigned blocks, auto kernel) {
           if (error == nullptr)

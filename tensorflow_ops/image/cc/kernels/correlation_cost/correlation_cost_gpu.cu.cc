@@ -3,16 +3,13 @@
 #include <algorithm>
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost.h"
 
 namespace tfo {
 namespace {
 
 constexpr int kThreads = 128;
-
-TFO_HOST_DEVICE int64_t DivideUp(int64_t n, int64_t by) {
-  return (n + by - 1) / by;
-}
 
 __device__ bool IsPixel(const CorrelationSpec& args, int64_t y, int64_t x) {
   return y >= 0 && y < args.height && x >= 0 && x < args.width;

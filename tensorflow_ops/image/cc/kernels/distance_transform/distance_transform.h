@@ -6,6 +6,8 @@
 
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/core/cc/float16.h"
+#include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/core/cc/scratch.h"
 #include "tensorflow_ops/image/cc/kernels/masks/planes.h"
 
 namespace tfo {
@@ -39,25 +41,31 @@ struct DistanceScratch {
 
   // Of a row's parabolas: 12 bytes a column, aligned.
   TFO_HOST_DEVICE static constexpr int64_t RowBytes(int64_t width) {
-    return (12 * width + 15) / 16 * 16;
+    return RoundUp(12 * width, 16);
   }
 
-  DistanceScratch(const Planes& planes, int64_t output_bytes)
+  DistanceScratch(const Planes& planes, int64_t output_bytes,
+                  void* base = nullptr)
       : blocks(planes.Count() * planes.height) {
+    int64_t rows_bytes = 0;
     if (planes.width > kSharedWidth) {
       // At most as much memory as float32 distances.
       const int64_t most = blocks / 3 > 1 ? blocks / 3 : 1;
       blocks = most < kMaxBlocks ? most : kMaxBlocks;
       rows_bytes = blocks * RowBytes(planes.width);
     }
-    if (output_bytes < 4) columns_bytes = 4 * planes.Elements();
-    columns_bytes = (columns_bytes + 15) / 16 * 16;
+    ScratchLayout layout(base);
+    layout.Reserve(&columns, output_bytes < 4 ? planes.Elements() : 0);
+    layout.Reserve(&rows, rows_bytes);
+    bytes = layout.bytes();
   }
 
-  int64_t Bytes() const { return columns_bytes + rows_bytes; }
+  int64_t Bytes() const { return bytes; }
 
   int64_t blocks;
-  int64_t columns_bytes = 0, rows_bytes = 0;
+  int32_t* columns;  // or null
+  char* rows;        // or null
+  int64_t bytes;
 };
 
 }  // namespace tfo

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kLanes* kSegments)
   const int thread = threadIdx.x;
   const int lane = thread % kLanes, segment = thread / kLanes;
   const int64_t elements = planes.width * planes.channels;
-  const int64_t groups = (elements + kLanes - 1) / kLanes;
+  const int64_t groups = DivideUp(elements, kLanes);
   const auto height = static_cast<int32_t>(planes.height);
   const int32_t rows = (height + kSegments - 1) / kSegments;
   const int32_t begin = segment * rows < height ? segment * rows : height;
@@ -322,15 +322,11 @@ template <typename T>
 Error DistanceTransform(const Gpu& gpu, const DistanceTransformArgs<T>& args) {
   const Planes& planes = args.planes;
   if (planes.Elements() == 0) return nullptr;
-  const DistanceScratch scratch(planes, sizeof(T));
-  auto* const memory = static_cast<char*>(gpu.scratch);
+  const DistanceScratch scratch(planes, sizeof(T), gpu.scratch);
   Columns columns = {reinterpret_cast<int32_t*>(args.distances),
                      sizeof(T) / sizeof(int32_t)};
-  if (sizeof(T) < sizeof(int32_t)) {
-    columns = {reinterpret_cast<int32_t*>(memory), 1};
-  }
-  const int64_t groups =
-      planes.images * ((planes.RowElements() + kLanes - 1) / kLanes);
+  if (scratch.columns != nullptr) columns = {scratch.columns, 1};
+  const int64_t groups = planes.images * DivideUp(planes.RowElements(), kLanes);
   const Error error =
       WithPixelBits(args.type, [&](auto bits, auto magnitude) -> Error {
         using Bits = decltype(bits);
@@ -340,13 +336,12 @@ Error DistanceTransform(const Gpu& gpu, const DistanceTransformArgs<T>& args) {
                       columns);
       });
   if (error != nullptr) return error;
-  const bool in_shared = scratch.rows_bytes == 0;
+  const bool in_shared = scratch.rows == nullptr;
   const int shared =
       in_shared ? static_cast<int>(DistanceScratch::RowBytes(planes.width)) : 0;
   const auto find = [&](const auto& heights, const auto& kernel) {
-    return LaunchWithShared(
-        gpu, GridSize(scratch.blocks), kWarp, shared, kernel, args, columns,
-        heights, in_shared ? nullptr : memory + scratch.columns_bytes);
+    return LaunchWithShared(gpu, GridSize(scratch.blocks), kWarp, shared,
+                            kernel, args, columns, heights, scratch.rows);
   };
   const double ratio = args.row_spacing / args.column_spacing;
   if (ratio == 1 && planes.height <= kMaxExactSide &&

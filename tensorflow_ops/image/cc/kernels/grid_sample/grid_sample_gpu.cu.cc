@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/sample_taps_gpu.h"
 
@@ -225,7 +226,7 @@ Error WithChannelPacks(const GridSampleSpec& args, const Run& run,
 }
 
 unsigned Blocks(int64_t threads) {
-  return GridSize((threads + kThreads - 1) / kThreads);
+  return GridSize(DivideUp(threads, kThreads));
 }
 
 }  // namespace

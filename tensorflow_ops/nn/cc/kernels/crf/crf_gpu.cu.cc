@@ -530,7 +530,7 @@ Error RunBlocks(const Gpu& gpu, const Args<T>& args, const Memory& memory,
                 void (*kernel)(Args<T>, Memory)) {
   const CrfScores<T>& s = args.scores;
   const int64_t frames = s.batch * s.frames;
-  const Error error = Launch(gpu, GridSize(1 + (frames + kWarps - 1) / kWarps),
+  const Error error = Launch(gpu, GridSize(1 + DivideUp(frames, kWarps)),
                              kThreads, Prepare<T>, s, memory);
   if (error != nullptr) return error;
   const int64_t shared =
@@ -549,9 +549,8 @@ Error Run(const Gpu& gpu, const CrfLikelihoodGradArgs<T>& args,
           const Memory& memory) {
   const Error error = RunBlocks(gpu, args, memory, Gradients<T>);
   if (error != nullptr) return error;
-  return Launch(gpu, GridSize((memory.cells + kThreads - 1) / kThreads),
-                kThreads, AddBlocks<Accumulator<T>>, memory,
-                args.d_transitions);
+  return Launch(gpu, GridSize(DivideUp(memory.cells, kThreads)), kThreads,
+                AddBlocks<Accumulator<T>>, memory, args.d_transitions);
 }
 template <typename T>
 Error Run(const Gpu& gpu, const CrfMarginalsArgs<T>& args,

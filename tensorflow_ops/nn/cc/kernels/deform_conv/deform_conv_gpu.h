@@ -13,6 +13,7 @@
 #include "tensorflow_ops/core/cc/bilinear.h"
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/core/cc/scratch.h"
 #include "tensorflow_ops/core/cc/tile_product_gpu.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
 

@@ -50,9 +50,22 @@ struct Plan : Sizes {
     filter_sums = row_parts == 1 ? 0 : row_parts * filters;
     bias_sums = bias_parts * args.out_channels;
   }
-  int64_t Bytes() const {
-    return (feature_sums + columns + place_sums + filter_sums + bias_sums +
-            5 * kPackSize<C>)*int64_t{sizeof(C)};
+};
+
+// Arrays in scratch memory; null if the plan has none.
+template <typename T>
+struct Memory {
+  Accumulator<T>*feature_sums, *columns, *place_sums, *filter_sums, *bias_sums;
+  int64_t bytes;
+
+  Memory(const Plan<T>& plan, void* base) {
+    ScratchLayout layout(base);
+    layout.Reserve(&feature_sums, plan.feature_sums);
+    layout.Reserve(&columns, plan.columns);
+    layout.Reserve(&place_sums, plan.place_sums);
+    layout.Reserve(&filter_sums, plan.filter_sums);
+    layout.Reserve(&bias_sums, plan.bias_sums);
+    bytes = layout.bytes();
   }
 };
 
@@ -131,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   AsyncCopies copies;
   const int64_t of_row =
       int64_t{plan.channel_parts} * offset_groups * plan.taps;
-  const int64_t blocks = (to.end - to.begin + kLines - 1) / kLines * of_row;
+  const int64_t blocks = DivideUp(to.end - to.begin, kLines) * of_row;
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     int64_t rest = block % of_row;
     const int part = static_cast<int>(rest % plan.channel_parts);
@@ -308,8 +321,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ int16_t tile_pixel[kThreads][4];  // -1: not in this tile
   __shared__ C scale[kThreads][4];
   const int64_t of_offsets = args.channels / args.offset_groups;
-  const int64_t chunks = (of_offsets + kTileChannels - 1) / kTileChannels;
-  const int64_t tiles = (PixelsOf(args) + kTilePixels - 1) / kTilePixels;
+  const int64_t chunks = DivideUp(of_offsets, kTileChannels);
+  const int64_t tiles = DivideUp(PixelsOf(args), kTilePixels);
   const int64_t taps = TapsOf(args);
   // Threads of one channel own the pixels that are equal modulo kOwners.
   const int owner = threadIdx.x / kTileChannels;
@@ -506,7 +519,7 @@ __global__ void GradToBias(int64_t rows, int64_t channels, int64_t parts,
   __shared__ C partial[kOwners][kTileChannels];
   const int share = threadIdx.x / kTileChannels;
   const int column = threadIdx.x % kTileChannels;
-  const int64_t across = (channels + kTileChannels - 1) / kTileChannels;
+  const int64_t across = DivideUp(channels, kTileChannels);
   for (int64_t block = blockIdx.x; block < across * parts; block += gridDim.x) {
     const int64_t c = block % across * kTileChannels + column;
     const int64_t part = block / across;
@@ -526,22 +539,6 @@ __global__ void GradToBias(int64_t rows, int64_t channels, int64_t parts,
   }
 }
 
-// Gives out scratch memory, aligned for packs.
-template <typename C>
-class Scratch {
- public:
-  explicit Scratch(const Gpu& gpu) : next_(static_cast<C*>(gpu.scratch)) {}
-  C* Take(int64_t count) {
-    if (count == 0) return nullptr;
-    C* const taken = next_;
-    next_ += RoundUp(count, kPackSize<C>);
-    return taken;
-  }
-
- private:
-  C* next_;
-};
-
 // Launches a kernel for packs, or for single values if they do not fit.
 template <typename T, typename Run>
 Error WithPacks(const DeformConvGradArgs<T>& args, const Sizes& sizes,
@@ -557,14 +554,14 @@ Error WithPacks(const DeformConvGradArgs<T>& args, const Sizes& sizes,
 
 template <typename T, typename C = Accumulator<T>>
 Error ToFeaturesAndPlaces(const Gpu& gpu, const DeformConvGradArgs<T>& args,
-                          const Plan<T>& plan, Scratch<C>* scratch) {
+                          const Plan<T>& plan, const Memory<T>& memory) {
   const int64_t size = args.batch * PixelsOf(args) * args.channels;
   const int64_t places = plan.rows * args.offset_groups * plan.taps;
   ColumnOutputs<C> to = {};
   to.sums = Plan<T>::kInPlace ? reinterpret_cast<C*>(args.d_features)
-                              : scratch->Take(size);
-  to.columns = scratch->Take(plan.columns);
-  C* const parts = scratch->Take(plan.place_sums);
+                              : memory.feature_sums;
+  to.columns = memory.columns;
+  C* const parts = memory.place_sums;
   to.offsets = parts == nullptr ? args.d_offsets : parts;
   if (parts != nullptr && args.d_mask != nullptr) {
     to.mask = parts + plan.channel_parts * places * 2;
@@ -604,12 +601,12 @@ Error ToFeaturesAndPlaces(const Gpu& gpu, const DeformConvGradArgs<T>& args,
 
 template <typename T, typename C = Accumulator<T>>
 Error ToFilters(const Gpu& gpu, const DeformConvGradArgs<T>& args,
-                const Plan<T>& plan, Scratch<C>* scratch) {
+                const Plan<T>& plan, const Memory<T>& memory) {
   const int64_t filters = plan.depth * args.out_channels;
   if (plan.rows == 0) {
     return EnqueueZeros(gpu, args.d_filters, filters * sizeof(T));
   }
-  C* const sums = scratch->Take(plan.filter_sums);
+  C* const sums = memory.filter_sums;
   const int64_t blocks = plan.down * plan.across * args.groups * plan.row_parts;
   const Error error = WithPacks(args, plan, [&](auto packed) {
     return Launch(gpu, GridSize(blocks), kThreads, GradToFilters<T, packed>,
@@ -622,8 +619,8 @@ Error ToFilters(const Gpu& gpu, const DeformConvGradArgs<T>& args,
 
 template <typename T, typename C = Accumulator<T>>
 Error ToBias(const Gpu& gpu, const DeformConvGradArgs<T>& args,
-             const Plan<T>& plan, Scratch<C>* scratch) {
-  C* const sums = scratch->Take(plan.bias_sums);
+             const Plan<T>& plan, const Memory<T>& memory) {
+  C* const sums = memory.bias_sums;
   const int64_t blocks =
       DivideUp(args.out_channels, kTileChannels) * plan.bias_parts;
   const Error error =
@@ -640,18 +637,18 @@ template <typename T>
 int64_t DeformConvGradScratchBytes(const DeformConvShape& args,
                                    bool deterministic) {
   if (!FitsInts(args)) return 0;
-  return Plan<T>(args, deterministic).Bytes();
+  return Memory<T>(Plan<T>(args, deterministic), nullptr).bytes;
 }
 
 template <typename T>
 Error DeformConvGrad(const Gpu& gpu, const DeformConvGradArgs<T>& args) {
   if (!FitsInts(args)) return kTooLarge;
   const Plan<T> plan(args, gpu.deterministic);
-  Scratch<Accumulator<T>> scratch(gpu);
-  Error error = ToFeaturesAndPlaces(gpu, args, plan, &scratch);
-  if (error == nullptr) error = ToFilters(gpu, args, plan, &scratch);
+  const Memory<T> memory(plan, gpu.scratch);
+  Error error = ToFeaturesAndPlaces(gpu, args, plan, memory);
+  if (error == nullptr) error = ToFilters(gpu, args, plan, memory);
   if (error != nullptr || args.d_bias == nullptr) return error;
-  return ToBias(gpu, args, plan, &scratch);
+  return ToBias(gpu, args, plan, memory);
 }
 
 #define TFO_INSTANTIATE(T) \

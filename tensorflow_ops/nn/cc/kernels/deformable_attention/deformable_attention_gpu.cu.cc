@@ -1,5 +1,6 @@
 #include "tensorflow_ops/core/cc/bilinear.h"
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/nn/cc/kernels/deformable_attention/deformable_attention.h"
 
 namespace tfo {
@@ -8,7 +9,7 @@ namespace {
 constexpr int kThreads = 256;
 
 unsigned BlocksFor(int64_t count) {
-  return GridSize((count + kThreads - 1) / kThreads);
+  return GridSize(DivideUp(count, kThreads));
 }
 
 // The level of a point.
@@ -191,8 +192,8 @@ struct Tiles {
   int64_t pixels, channels, count;  // tiles along each; all
 
   explicit Tiles(const AttentionShape& args)
-      : pixels((args.pixels + kTilePixels - 1) / kTilePixels),
-        channels((args.channels + kTileChannels - 1) / kTileChannels),
+      : pixels(DivideUp(args.pixels, kTilePixels)),
+        channels(DivideUp(args.channels, kTileChannels)),
         count(args.batch * args.heads * pixels * channels) {}
 };
 

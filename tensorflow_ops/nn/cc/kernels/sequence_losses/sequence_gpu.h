@@ -7,31 +7,14 @@
 #include <type_traits>
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/core/cc/scratch.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/row_sums.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 
 namespace tfo {
-
-// Reserves arrays one after another from `base` on; with a null base, only
-// counts their bytes.
-class ScratchLayout {
- public:
-  explicit ScratchLayout(void* base)
-      : base_(reinterpret_cast<uintptr_t>(base)) {}
-
-  template <typename P>
-  void Reserve(P** to, int64_t count) {
-    *to = reinterpret_cast<P*>(base_ + bytes_);
-    bytes_ += (count * sizeof(P) + 15) / 16 * 16;
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  const uintptr_t base_;
-  int64_t bytes_ = 0;
-};
 
 // Returns whether an example's lengths and labels are in range. All threads of
 // the block must call it.

@@ -26,7 +26,7 @@ __device__ void ForRows(const LabelSequences& s, const Body& body) {
 template <typename Loss>
 unsigned RowBlocks(const LabelSequences& s) {
   const int64_t per_block = Loss::kHasNodes ? kRowThreads : 1;
-  return GridSize((s.Rows<Loss>() + per_block - 1) / per_block);
+  return GridSize(DivideUp(s.Rows<Loss>(), per_block));
 }
 
 // The probabilities of labels and blank in rows within the lengths.
@@ -192,8 +192,8 @@ Error SequenceLossGrad(const Gpu& gpu,
     return error;
   }
   if (const Error error = Launch(
-          gpu, GridSize((s.Rows<Loss>() + kRowThreads - 1) / kRowThreads),
-          kRowThreads, ComputeScales<Loss, Value>, s, args.d_loss, memory)) {
+          gpu, GridSize(DivideUp(s.Rows<Loss>(), kRowThreads)), kRowThreads,
+          ComputeScales<Loss, Value>, s, args.d_loss, memory)) {
     return error;
   }
   const ScaledSoftmaxArgs<T> softmax{s.Rows<Loss>(), s.classes,    args.logits,

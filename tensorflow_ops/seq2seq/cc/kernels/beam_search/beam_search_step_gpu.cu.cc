@@ -69,13 +69,6 @@ __device__ int64_t Select(int64_t count, SelectShared<Value>& shared,
 
 // ---- Candidates.
 
-template <typename Value>
-struct Scratch {
-  int64_t parts, keep;
-  Value *largest, *rest, *scores;
-  int32_t* tokens;
-};
-
 // A beam, and the terms of its candidates' scores.
 template <typename Value>
 struct Beam {
@@ -88,7 +81,7 @@ struct Beam {
 };
 template <typename T>
 __device__ Beam<Accumulator<T>> ReadBeam(const BeamSearchStepArgs<T>& args,
-                                         const Scratch<Accumulator<T>>& scratch,
+                                         const BeamScratchLayout<T>& scratch,
                                          int64_t row) {
   using Value = Accumulator<T>;
   Beam<Value> beam;
@@ -107,7 +100,7 @@ __device__ Beam<Accumulator<T>> ReadBeam(const BeamSearchStepArgs<T>& args,
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     Candidates(const __grid_constant__ BeamSearchStepArgs<T> args,
-               const __grid_constant__ Scratch<Accumulator<T>> scratch) {
+               const __grid_constant__ BeamScratchLayout<T> scratch) {
   using Value = Accumulator<T>;
   constexpr int kOwn = kBeamPart / kThreads;
   constexpr Value kNone = -static_cast<Value>(INFINITY);
@@ -177,7 +170,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     Choose(const __grid_constant__ BeamSearchStepArgs<T> args,
-           const __grid_constant__ Scratch<Accumulator<T>> scratch) {
+           const __grid_constant__ BeamScratchLayout<T> scratch) {
   using Value = Accumulator<T>;
   constexpr Value kNone = -static_cast<Value>(INFINITY);
   __shared__ SelectShared<Value> shared;
@@ -233,26 +226,17 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 Error BeamSearchStep(const Gpu& gpu, const BeamSearchStepArgs<T>& args) {
-  using Value = Accumulator<T>;
   if (args.batch == 0 || args.beam_width == 0) return nullptr;
   const int64_t rows = args.batch * args.beams;
-  const BeamScratchLayout<T> layout(args);
-  Value* const values = static_cast<Value*>(gpu.scratch);
-  Scratch<Value> scratch;
-  scratch.parts = layout.parts;
-  scratch.keep = layout.keep;
-  scratch.largest = values;
-  scratch.rest = values + rows;
-  scratch.scores = values + (layout.values - layout.tokens);
-  scratch.tokens = reinterpret_cast<int32_t*>(values + layout.values);
+  const BeamScratchLayout<T> scratch(args, gpu.scratch);
   Gpu with_states = gpu;
-  with_states.scratch = values + 2 * rows;
+  with_states.scratch = scratch.states;
   if (const Error error = SumCountedRows(
           with_states, CountedSums<T>{rows, args.vocabulary, args.logits,
                                       scratch.largest, scratch.rest})) {
     return error;
   }
-  if (const Error error = Launch(gpu, GridSize(rows * layout.parts), kThreads,
+  if (const Error error = Launch(gpu, GridSize(rows * scratch.parts), kThreads,
                                  Candidates<T>, args, scratch)) {
     return error;
   }

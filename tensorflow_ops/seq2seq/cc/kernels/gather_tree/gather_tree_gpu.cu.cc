@@ -1,4 +1,5 @@
 #include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/gather_tree/gather_tree.h"
 
 namespace tfo {
@@ -34,8 +35,8 @@ __global__ void __launch_bounds__(kThreads)
 template <typename Id>
 Error GatherTree(const Gpu& gpu, const GatherTreeArgs<Id>& args) {
   const int64_t all = args.batch * args.beams;
-  return Launch(gpu, GridSize((all + kThreads - 1) / kThreads), kThreads,
-                Gather<Id>, args);
+  return Launch(gpu, GridSize(DivideUp(all, kThreads)), kThreads, Gather<Id>,
+                args);
 }
 
 template Error GatherTree(const Gpu&, const GatherTreeArgs<int32_t>&);
