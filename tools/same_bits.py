@@ -154,8 +154,9 @@ class _Cases:
 
         yield "roi_pool", pool(det.roi_pool, **common)
         aligned = self._pick(True, False)
-        for mode in ("avg", "max"):
-            yield f"roi_align_{mode}", pool(det.roi_align, **sampling, mode=mode, aligned=aligned)
+        yield "roi_align_avg", pool(det.roi_align, **sampling, aligned=aligned)
+        fixed = {**sampling, "sampling_ratio": sampling["sampling_ratio"] or 1}
+        yield "roi_align_max", pool(det.roi_align, **fixed, mode="max", aligned=aligned)
         order = self._pick("channel_major", "bin_major")
         yield "ps_roi_pool", pool(det.ps_roi_pool, **common, channel_order=order)
         yield "ps_roi_align", pool(det.ps_roi_align, **sampling, channel_order=order)

@@ -61,7 +61,6 @@ OPS = {
         {
             "sampling 2": {"sampling_ratio": 2, "aligned": True},
             "adaptive": {"sampling_ratio": 0, "aligned": True},
-            "max": {"sampling_ratio": 2, "aligned": True, "mode": "max"},
         },
         "FPN stride 4",
     ),
@@ -118,7 +117,7 @@ class Inputs:
 def our_passes(inputs, dtype, layout):
     """Returns {pass: (call, bytes read and written, how its result becomes comparable)}."""
     op, attrs, regions = inputs.op, inputs.attrs, inputs.regions
-    bin_major, is_max = attrs.get("channel_order") == "bin_major", attrs.get("mode") == "max"
+    bin_major = attrs.get("channel_order") == "bin_major"
 
     def tensor(array, is_map=False):
         array = inputs.reorder(array, to_bin_major=True) if is_map and bin_major else array
@@ -153,7 +152,7 @@ def our_passes(inputs, dtype, layout):
         backward = in_graph(pool, (boxes, *maps), to, upstream, only_gradients=True)
     read, pooled = num_bytes(maps), num_bytes(upstream)
     argmax = 4 * inputs.upstream.size if op == "roi_pool" else 0
-    moved = (read, pooled + argmax), (pooled + argmax + is_max * read, read)
+    moved = (read, pooled + argmax), (pooled + argmax, read)
     passes = {
         "forward": (forward, moved[0], arrays),
         "backward": (backward, moved[1], functools.partial(arrays, is_map=True)),
@@ -173,8 +172,8 @@ def both(forward, backward):
 
 
 def torchvision_passes(inputs):
-    """Returns torchvision's op: float32, NCHW. It has no max mode."""
-    if peers.torchvision() is None or inputs.attrs.get("mode") == "max":
+    """Returns torchvision's op: float32, NCHW."""
+    if peers.torchvision() is None:
         return {}
     torch, ops = peers.torchvision()
     regions, first = inputs.regions, inputs.regions.levels[0]
@@ -217,8 +216,6 @@ def crop_and_resize_passes(inputs):
     def backward():
         return tf.raw_ops.CropAndResizeGradImage(grads=upstream, image_size=tf.shape(image), T=tf.float32, **of)
 
-    if inputs.attrs.get("mode") == "max":  # its gradient goes to one sample per bin, which is a different problem
-        return {"forward": forward}
     box_gradient = {"box gradient": lambda: tf.raw_ops.CropAndResizeGradBoxes(grads=upstream, image=image, **of)}
     return both(forward, backward) | box_gradient
 
@@ -254,9 +251,8 @@ def composed_passes(inputs):
 
 def pool_samples(inputs, samples):
     """Returns what a RoIAlign makes of crop_and_resize's samples."""
-    pool = tf.nn.max_pool2d if inputs.attrs.get("mode") == "max" else tf.nn.avg_pool2d
     ratio = inputs.attrs["sampling_ratio"]
-    return pool(samples, ratio, ratio, "VALID")
+    return tf.nn.avg_pool2d(samples, ratio, ratio, "VALID")
 
 
 def cases_of(where, inputs, variants, only=None, with_torchvision=True):

@@ -161,7 +161,7 @@ tensors += [
 
 tensors += [
     tfo.layers.RoIPool(7, spatial_scale=1 / 4, name="pool")(features, boxes),
-    tfo.layers.RoIAlign((7, 7), mode="max")(features, boxes, ids, training=True),
+    tfo.layers.RoIAlign((7, 7), sampling_ratio=2, mode="max")(features, boxes, ids, training=True),
     tfo.layers.PSRoIPool(7, channel_order="bin_major")(features, boxes),
     tfo.layers.PSRoIAlign(7, box_format="yxyx")(features, boxes),
     tfo.layers.MultiScaleRoIAlign(7, strides=[4, 8])([features, features], boxes),

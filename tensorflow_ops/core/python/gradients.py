@@ -19,14 +19,10 @@ def _attr_names(op_type, function):
     return [attr.name for attr in definition.attr if attr.name in taken and attr.type != "type"]
 
 
-def attrs(op, function):
-    """Returns the op's attrs that a generated function takes, too, such as that of its gradient op. Dtypes are none."""
-    return {name: op.get_attr(name) for name in _attr_names(op.type, function)}
-
-
 def call(function, op, *inputs, **more):
     """Calls a generated function with the attrs of the op that it takes, too, and with more, which come first."""
-    return function(*inputs, **(attrs(op, function) | more))
+    attrs = {name: op.get_attr(name) for name in _attr_names(op.type, function)}
+    return function(*inputs, **(attrs | more))
 
 
 def is_needed(op, index):

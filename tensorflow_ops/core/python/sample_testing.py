@@ -7,7 +7,7 @@ RNG = np.random.default_rng(0)
 
 # Per-row results, such as losses and overlaps, are float32 for 16-bit inputs.
 ROW_DTYPES = {"float16": "float32", "bfloat16": "float32"}
-# Forward mode to boxes is slow to trace, so only one sample per op tests it.
+# Forward mode is slow to trace, so only one sample per op tests it.
 IN_ANOTHER_SAMPLE = {"forward_mode": "another sample of the op has this test"}
 # A layer or a loss calls a function.
 IN_THE_FUNCTIONS_SAMPLE = dict.fromkeys(

@@ -37,7 +37,7 @@ _BAD_SHAPES = {
     "roi_pool_with_argmax": (tfo.detection.roi_pool_with_argmax, _regions(boxes=_zeros(2, 5)), "boxes must be"),
     "roi_align": (tfo.detection.roi_align, _regions(boxes=_zeros(2)), "boxes must be"),
     "roi_align_max": (
-        _pool(tfo.detection.roi_align, mode="max"),
+        _pool(tfo.detection.roi_align, sampling_ratio=2, mode="max"),
         _regions(box_indices=_zeros(3, dtype=np.int32)),
         "box_indices must be",
     ),

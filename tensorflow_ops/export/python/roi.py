@@ -203,31 +203,10 @@ def _average_of_samples(
     return tf.cast(_masked(boxes.valid, total / tf.reshape(count, [-1, 1, 1, 1])), dtype)
 
 
-def _maximum_of_samples(rows, maps, boxes, box_indices, output_size, dtype, sampling_ratio, aligned):
-    axis = functools.partial(_Samples, sampling_ratio=sampling_ratio, aligned=aligned)
-    y = axis(boxes.y1, boxes.y2, maps.height, output_size[0])
-    x = axis(boxes.x1, boxes.x2, maps.width, output_size[1])
-    channels = tf.shape(rows)[1]
-    lowest = _no_bins(boxes.valid, output_size, channels, boxes.y1.dtype, -float("inf"))
-
-    def larger(values, inside, _, best, count):
-        best = tf.where(inside & _replaces(values, best), values, best)
-        return best, count + tf.cast(inside, count.dtype)
-
-    first = _first_rows(maps, boxes, box_indices)
-    none = _no_bins(boxes.valid, output_size, 1, boxes.y1.dtype)
-    best, count = _visit(rows, first, maps.width, _WHOLE_PIXELS, y, x, larger, (lowest, none))
-    # Samples outside of the map are 0.
-    some_outside = count < tf.reshape(y.grid * x.grid, [-1, 1, 1, 1])
-    best = tf.where(tf.equal(count, 0) | (some_outside & (best < 0)), tf.zeros_like(best), best)
-    return tf.cast(_masked(boxes.valid, best), dtype)
-
-
 @composition("RoiAlign", [4, 2, 1, 1])
-def _roi_align(features, boxes, box_indices, output_size, *, spatial_scale, sampling_ratio, aligned, mode, box_format):
+def _roi_align(features, boxes, box_indices, output_size, *, spatial_scale, sampling_ratio, aligned, box_format):
     boxes = _read_boxes(boxes, box_indices, tf.shape(features)[0], spatial_scale, box_format)
-    pool = _maximum_of_samples if mode == "max" else _average_of_samples
-    return pool(
+    return _average_of_samples(
         _rows(features), _map_of(features), boxes, box_indices, output_size, features.dtype, sampling_ratio, aligned
     )
 

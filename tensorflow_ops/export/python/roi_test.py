@@ -29,10 +29,10 @@ def _pyramid(features, boxes, box_indices, output_size, **options):
 
 _SAMPLING = {
     "average": functools.partial(tfo.detection.roi_align, spatial_scale=0.7),
-    "maximum": functools.partial(tfo.detection.roi_align, spatial_scale=0.7, mode="max"),
     "pyramid": _pyramid,
 }
 _OTHERS = {
+    "maximum": functools.partial(tfo.detection.roi_align, spatial_scale=0.7, sampling_ratio=3, mode="max"),
     "ps_roi_align": tfo.detection.ps_roi_align,
     "ps_roi_align, bins first": functools.partial(
         tfo.detection.ps_roi_align, sampling_ratio=2, channel_order="bin_major"

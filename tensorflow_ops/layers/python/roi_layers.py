@@ -176,7 +176,7 @@ class RoIAlign(_RoILayer):
       sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
       aligned: True: pixel i's centre is at i + 0.5. False: it is at i, and a box is at
         least 1 x 1 pixels.
-      mode: "avg" or "max" of a bin's samples.
+      mode: "avg" or "max" of a bin's samples; "max" requires a sampling_ratio above 0.
       data_format: "NHWC" or "NCHW".
       box_format: of the boxes, as for the function.
       normalized: whether boxes are fractions of the image, as for the function.

@@ -173,6 +173,7 @@ class EveryLayerTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         ("RoIAlign", {"sampling_ratio": -1}, r"sampling_ratio is -1, expected an int in \[0, 1024\]"),
         ("RoIAlign", {"mode": "mean"}, "mode is 'mean', expected one of 'avg', 'max'"),
+        ("RoIAlign", {"mode": "max", "sampling_ratio": 0}, r"sampling_ratio is 0, expected an int in \[1, 1024\]"),
         ("PSRoIPool", {"channel_order": "NHWC"}, "channel_order is 'NHWC', expected one of 'channel_major', 'bin_maj"),
         ("PSRoIAlign", {"channel_order": None}, "channel_order is None"),
         (

@@ -87,12 +87,7 @@ def _pooled_samples(nodes, features, boxes, indices, output_size, scale):
     )
 
 
-def _roi_align_fits(op):
-    # ONNX's maximum is over weighted pixels, not over samples.
-    return op.get_attr("mode") == b"avg" and _is_constant(op.inputs[3])
-
-
-@_direct("RoiAlign", 16, _roi_align_fits)
+@_direct("RoiAlign", 16, lambda op: _is_constant(op.inputs[3]))
 def _roi_align(nodes):
     features, boxes, indices, _ = nodes.inputs
     features, scale = nodes.widened(features), nodes.attr("spatial_scale")

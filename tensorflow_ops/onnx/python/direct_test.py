@@ -84,6 +84,19 @@ class RegionsTest(tf.test.TestCase, parameterized.TestCase):
         used = self._check(pool, [features], box_format, dynamic, opset=opset)
         self.assertContainsSubset({"RoiAlign"}, used)
 
+    @pairwise(sampling_ratio=(1, 3), data_format=("NHWC", "NCHW"), dtype=_DTYPES, dynamic=(True, False), opset=(16, 18))
+    def test_maximum_of_roi_align(self, sampling_ratio, data_format, dtype, dynamic, opset):
+        features = self.features.astype(dtype)
+        if data_format == "NCHW":
+            features = features.transpose(0, 3, 1, 2).copy()
+        options = {"spatial_scale": 0.1, "sampling_ratio": sampling_ratio, "mode": "max", "data_format": data_format}
+
+        def pool(*args):
+            return tfo.detection.roi_align(*args, (3, 5), **options)
+
+        used = self._check(pool, [features], "xyxy", dynamic, opset=opset)
+        self.assertContainsSubset({"RoiAlign", "ReduceMax"}, used)
+
     @pairwise(
         aligned=(True, False),
         sampling_ratio=(0, 2),

@@ -124,15 +124,17 @@ class WithoutOperatorsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotIn("GridSample", used)
 
     @pairwise(
-        aligned=(True, False), sampling_ratio=(0, 2), mode=("avg", "max"), dtype=("float16", "float32", "float64")
+        aligned=(True, False), options=((0, "avg"), (2, "avg"), (2, "max")), dtype=("float16", "float32", "float64")
     )
-    def test_roi_align(self, dtype, **options):
+    def test_roi_align(self, aligned, options, dtype):
         rng = np.random.default_rng(1)
         corners = rng.uniform(-2, 9, [8, 2])
         boxes = np.concatenate([corners, corners + rng.uniform(-1, 6, [8, 2])], 1)
         used = onnx_testing.check(
             self,
-            lambda *args: tfo.detection.roi_align(*args, (2, 3), spatial_scale=0.5, **options),
+            lambda *args: tfo.detection.roi_align(
+                *args, (2, 3), spatial_scale=0.5, sampling_ratio=options[0], aligned=aligned, mode=options[1]
+            ),
             rng.normal(size=[2, 5, 6, 3]).astype(dtype),
             boxes.astype("float64" if dtype == "float64" else "float32"),
             rng.integers(0, 2, 8).astype(np.int32),

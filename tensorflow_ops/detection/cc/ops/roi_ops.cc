@@ -6,7 +6,6 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/named_dims.h"
-#include "tensorflow_ops/detection/cc/kernels/roi/roi_inputs_op.h"
 
 namespace tfo {
 namespace {
@@ -156,33 +155,6 @@ absl::Status BoxesGradShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Inputs `first` and first + 1, `name`, have one shape.
-absl::Status CheckLikeFeatures(InferenceContext* c, const char* name,
-                               int first) {
-  ShapeHandle merged;
-  return Expect(absl::StrCat(name, " must have features' shape"),
-                c->Merge(c->input(first), c->input(first + 1), &merged));
-}
-
-// d_output, features, boxes, box_indices: as features.
-absl::Status MaxGradShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(BoxesGradShape<false>(c));
-  c->set_output(0, c->input(1));
-  return absl::OkStatus();
-}
-
-// dd_features, features, boxes, box_indices, output_size: as pooled.
-absl::Status MaxGradGradShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckLikeFeatures(c, "dd_features", 0));
-  return PooledShape<false>(c);
-}
-
-// d_output, features, values, boxes, box_indices: as boxes.
-absl::Status MaxBoxesGradShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckLikeFeatures(c, "values", 1));
-  return BoxesGradShape<false>(c);
-}
-
 absl::Status RoiPoolGradShape(InferenceContext* c) {
   ShapeHandle pooled, features;
   DimensionHandle boxes, channels = c->UnknownDim();
@@ -206,17 +178,6 @@ absl::Status RoiPoolGradGradShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckPooled(c, "argmax", boxes, channels, false, &pooled));
   c->set_output(0, pooled);
   return absl::OkStatus();
-}
-
-// The shape function of an op with sampling_ratio. Not only the kernel refuses
-// too many samples: TensorFlow's graph optimizer ends the process when the
-// shapes of TensorFlow's ops in a gradient overflow.
-template <absl::Status (*shape)(InferenceContext*)>
-absl::Status Sampled(InferenceContext* c) {
-  int32_t sampling_ratio;
-  TF_RETURN_IF_ERROR(c->GetAttr("sampling_ratio", &sampling_ratio));
-  TF_RETURN_IF_ERROR(CheckSamplingRatio(sampling_ratio));
-  return shape(c);
 }
 
 // clang-format off
@@ -297,10 +258,9 @@ REGISTER_OP("TensorflowOps>RoiPoolGradGrad")
 REGISTER_OP("TensorflowOps>RoiAlign")
     TFO_POOL("")
     TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .Attr("mode: {'avg', 'max'} = 'avg'")
-    .SetShapeFn(Sampled<PooledShape<false>>)
+    .SetShapeFn(PooledShape<false>)
     .Doc(R"doc(
-The average or the maximum of bilinear samples in each bin: RoIAlign of Mask R-CNN. Inputs as those of RoiPool.
+The average of bilinear samples in each bin: RoIAlign of Mask R-CNN. Inputs as those of RoiPool.
 
 sampling_ratio: samples of a bin on each axis; 0: as many as it is pixels long, rounded up.
 aligned: pixel i's centre is at i + 0.5; else at i.
@@ -309,47 +269,14 @@ aligned: pixel i's centre is at i + 0.5; else at i.
 REGISTER_OP("TensorflowOps>RoiAlignGrad")
     TFO_FEATURES_GRAD("features_shape", "")
     TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(Sampled<AverageGradShape<false>>)
-    .Doc("The gradient of RoiAlign's average to its features.");
+    .SetShapeFn(AverageGradShape<false>)
+    .Doc("The gradient of RoiAlign to its features.");
 
 REGISTER_OP("TensorflowOps>RoiAlignBoxesGrad")
     TFO_BOXES_GRAD("")
     TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(Sampled<BoxesGradShape<false>>)
-    .Doc("The gradient of RoiAlign's average to its boxes.");
-
-REGISTER_OP("TensorflowOps>RoiAlignMaxGrad")
-    .Input("d_output: T")
-    .Input("features: T")
-    TFO_BOXES
-    .Output("d_features: T")
-    TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(Sampled<MaxGradShape>)
-    .Doc("The gradient of RoiAlign's maximum to its features.");
-
-REGISTER_OP("TensorflowOps>RoiAlignMaxGradGrad")
-    .Input("dd_features: T")
-    .Input("features: T")
-    TFO_BOXES
-    .Input("output_size: int32")
-    .Output("dd_output: T")
-    TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(Sampled<MaxGradGradShape>)
-    .Doc("The gradient of RoiAlignMaxGrad to its d_output.");
-
-REGISTER_OP("TensorflowOps>RoiAlignMaxBoxesGrad")
-    .Input("d_output: T")
-    .Input("features: T")
-    .Input("values: T")
-    TFO_BOXES
-    .Output("d_boxes: Tboxes")
-    TFO_ROI_ATTRS TFO_SAMPLING_ATTRS
-    .SetShapeFn(Sampled<MaxBoxesGradShape>)
-    .Doc(R"doc(
-The gradient of RoiAlign's maximum to its boxes.
-
-values: whose slopes are taken, at the samples that are largest in features.
-)doc");
+    .SetShapeFn(BoxesGradShape<false>)
+    .Doc("The gradient of RoiAlign to its boxes.");
 
 REGISTER_OP("TensorflowOps>PsRoiPool")
     TFO_POOL("")
@@ -372,29 +299,29 @@ REGISTER_OP("TensorflowOps>PsRoiAlign")
     TFO_POOL("")
     TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
-    .SetShapeFn(Sampled<PooledShape<true>>)
+    .SetShapeFn(PooledShape<true>)
     .Doc("The average of bilinear samples in each bin, in channels of its own. Inputs as those of PsRoiPool.");
 
 REGISTER_OP("TensorflowOps>PsRoiAlignGrad")
     TFO_FEATURES_GRAD("features_shape", "")
     TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
-    .SetShapeFn(Sampled<AverageGradShape<true>>)
+    .SetShapeFn(AverageGradShape<true>)
     .Doc("The gradient of PsRoiAlign to its features.");
 
 REGISTER_OP("TensorflowOps>PsRoiAlignBoxesGrad")
     TFO_BOXES_GRAD("")
     TFO_ROI_ATTRS TFO_CHANNEL_ORDER_ATTR
     .Attr("sampling_ratio: int >= 0 = 0")
-    .SetShapeFn(Sampled<BoxesGradShape<true>>)
+    .SetShapeFn(BoxesGradShape<true>)
     .Doc("The gradient of PsRoiAlign to its boxes.");
 
 REGISTER_OP("TensorflowOps>MultiscaleRoiAlign")
     TFO_POOL("L * ")
     TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS TFO_PYRAMID_ATTRS
-    .SetShapeFn(Sampled<PooledShape<false>>)
+    .SetShapeFn(PooledShape<false>)
     .Doc(R"doc(
-RoiAlign's average of each box on the level of a feature pyramid that fits its size. Inputs as those of RoiPool.
+RoiAlign of each box on the level of a feature pyramid that fits its size. Inputs as those of RoiPool.
 
 features: a map for each level, [N, H, W, C]; one N and one C.
 strides: of each level, rising.
@@ -403,13 +330,13 @@ strides: of each level, rising.
 REGISTER_OP("TensorflowOps>MultiscaleRoiAlignGrad")
     TFO_FEATURES_GRAD("features_shapes", "L * ")
     TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS TFO_PYRAMID_ATTRS
-    .SetShapeFn(Sampled<AverageGradShape<false>>)
+    .SetShapeFn(AverageGradShape<false>)
     .Doc("The gradient of MultiscaleRoiAlign to its features.");
 
 REGISTER_OP("TensorflowOps>MultiscaleRoiAlignBoxesGrad")
     TFO_BOXES_GRAD("L * ")
     TFO_FORMAT_ATTRS TFO_SAMPLING_ATTRS TFO_PYRAMID_ATTRS
-    .SetShapeFn(Sampled<BoxesGradShape<false>>)
+    .SetShapeFn(BoxesGradShape<false>)
     .Doc("The gradient of MultiscaleRoiAlign to its boxes.");
 // clang-format on
 

@@ -154,8 +154,9 @@ def ps_roi_align(
     Returns:
       [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they
         are; features' dtype. Differentiable in features, to
-      any order, and in boxes, for a fixed number of samples, to first order, and in forward
-      mode: a derivative of the gradient to boxes raises LookupError.
+      any order, and in boxes, for a fixed number of samples, to first order: a derivative of
+      the gradient to boxes raises LookupError, in a graph and in forward mode along boxes
+      UnimplementedError.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
@@ -11,6 +12,24 @@ from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import roi_arguments
 from tensorflow_ops.detection.python.ops.box_formats import BoxFormat
 from tensorflow_ops.detection.python.ops.roi_arguments import BinValue, OutputSize
+
+
+def _average_or_maximum(*, output_size, sampling_ratio, mode, name, **others):
+    """Calls RoiAlign; in mode "max" with a bin for each of r x r samples, whose maximum it takes."""
+    align, r = ops.tensorflow_ops_roi_align, sampling_ratio
+    if mode == "avg":
+        return align(output_size=output_size, sampling_ratio=r, name=name, **others)
+    known = tf.get_static_value(output_size)
+    size, clip = (output_size, tf.clip_by_value) if known is None else (known, np.clip)
+    # Times r, sizes out of range stay out of range, and below 2^31.
+    samples = align(output_size=clip(size, 0, roi_arguments.MAX_BINS + 1) * r, sampling_ratio=1, **others)
+    sizes = [tf.shape(samples, tf.int64)[i] if n is None else n for i, n in enumerate(samples.shape)]
+    boxes, ph, pw, channels = sizes[0], sizes[1] // r, sizes[2] // r, sizes[3]
+    # Not tf.nn.max_pool2d: it may miss NaN, and under XLA its gradient has a gradient in float32 only, which compares
+    # 8 bits of the samples. An axis at a time: TensorFlow does not broadcast tensors of more dims in jacobians.
+    columns = tf.reduce_max(tf.reshape(samples, [boxes * ph, r, sizes[2] * channels]), 1)
+    maxima = tf.reduce_max(tf.reshape(columns, [boxes * ph * pw, r, channels]), 1)
+    return tf.reshape(maxima, [boxes, ph, pw, channels], name=name)
 
 
 @autograph.op_function
@@ -65,13 +84,13 @@ def roi_align(
       spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
       sampling_ratio: n, the samples of a bin on each axis, at most 1024; 0 means as
         many as the bin has pixels on the axis, rounded up. A box of size 0 then has no
-        sample, and gives zeros. A box has at most 2^20 samples on an axis and, with
-        mode "max", which reads each of them, 2^24 in all.
+        sample, and gives zeros. A box has at most 2^20 samples on an axis.
       aligned: True: pixel i's centre is at i + 0.5, so that [1, 1, 3, 3] is pixels 1
         and 2. False: it is at i, and a box is at least 1 x 1 pixels, as in the first
         RoIAlign.
       mode: "avg"; or "max", the largest of a bin's samples, with 0 for samples outside
-        of the map; NaN if a sample is NaN.
+        of the map; NaN if a sample is NaN. "max" requires a sampling_ratio above 0, and
+        holds all samples in memory: sampling_ratio^2 times the output.
       data_format: "NHWC" or "NCHW". NCHW is transposed to NHWC and back.
       box_format: "xyxy" = (x1, y1, x2, y2), "yxyx" = (y1, x1, y2, x2), "xywh" = (x1, y1,
         width, height), "center_xywh" or "center_yxhw", around the centre; "rel_xyxy",
@@ -83,20 +102,21 @@ def roi_align(
     Returns:
       [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they
         are; features' dtype. Differentiable in features, to
-      any order, and in boxes, for a fixed number of samples, to first order, and in forward
-      mode: a derivative of the gradient to boxes raises LookupError. With mode="max" each
-      bin's gradients are those of its largest sample.
+      any order, and in boxes, for a fixed number of samples, to first order: a derivative of
+      the gradient to boxes raises LookupError, in a graph and in forward mode along boxes
+      UnimplementedError. With mode="max" a bin's gradient goes to its largest sample;
+      samples that tie share it: first their columns, then each column's rows.
 
     Raises:
       ValueError: an unknown option, a wrong dtype, an output_size below 1, a
-        sampling_ratio outside of [0, 1024], a spatial_scale that is not positive and
-        finite, a shape that does not fit.
+        sampling_ratio outside of [0, 1024], or 0 with mode="max", a spatial_scale that is
+        not positive and finite, a shape that does not fit.
       InvalidArgumentError: the same errors, found at run time, a tensor of output_size
         below 1; on the CPU also "box_indices[3] is 7, expected [0, 2)" (a GPU gives
         zeros for that box).
     """
     return roi_arguments.pool(
-        ops.tensorflow_ops_roi_align,
+        _average_or_maximum,
         arguments.float_tensor("features", features),
         boxes,
         box_indices,
@@ -181,8 +201,9 @@ def multiscale_roi_align(
     Returns:
       [K, ph, pw, C] or [K, C, ph, pw], for boxes by image [N, R, ...], ragged as they
         are; features' dtype. Differentiable in features, to
-      any order, and in boxes, for a fixed level and number of samples, to first order, and
-      in forward mode: a derivative of the gradient to boxes raises LookupError.
+      any order, and in boxes, for a fixed level and number of samples, to first order: a
+      derivative of the gradient to boxes raises LookupError, in a graph and in forward mode
+      along boxes UnimplementedError.
 
     Raises:
       ValueError: features are no list of 1 to 16 maps or have several dtypes, strides do

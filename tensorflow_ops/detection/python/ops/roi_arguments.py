@@ -17,7 +17,7 @@ ChannelOrder: TypeAlias = Literal["channel_major", "bin_major"]
 # kMaxLevels, kMaxSamplingRatio and kMaxOnAxis of the kernels.
 _MAX_LEVELS = 16
 _MAX_SAMPLES = 1024
-_MAX_BINS = 2**20
+MAX_BINS = 2**20  # on an axis
 _SMALLEST, _LARGEST = float(np.finfo(np.float32).smallest_subnormal), arguments.MAX_FLOAT32
 
 
@@ -69,11 +69,16 @@ _CHECKS = {
 
 def check_options(**options):
     """Returns the options, by name, as Python values for attrs and layer configs. Raises ValueError."""
-    return {name: _CHECKS[name](name, value) for name, value in options.items()}
+    checked = {name: _CHECKS[name](name, value) for name, value in options.items()}
+    if checked.get("mode") == "max" and checked["sampling_ratio"] == 0:
+        raise ValueError(
+            f"sampling_ratio is 0, expected an int in [1, {_MAX_SAMPLES}]: mode='max' takes a fixed number of samples"
+        )
+    return checked
 
 
 def _is_bin_count(n):
-    return arguments.is_int(n) and 1 <= n <= _MAX_BINS
+    return arguments.is_int(n) and 1 <= n <= MAX_BINS
 
 
 def check_output_size(output_size):

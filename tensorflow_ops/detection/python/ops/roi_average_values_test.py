@@ -1,7 +1,7 @@
 """Tests of the values of roi_align, multiscale_roi_align, ps_roi_align and ps_roi_pool, by hand.
 
 roi_grad_test.py tests gradients, roi_average_arguments_test.py formats, shapes and bad input. The C++ tests compare
-with a loop over samples.
+averages with a loop over samples.
 """
 
 import numpy as np
@@ -24,9 +24,9 @@ _ROI_ALIGN_EXAMPLES = (
     ),
     # Samples at 0, 1, 2, 3 on both axes.
     ([0, 0, 4, 4], 1, {}, [[9]]),
-    ([0, 0, 4, 4], 1, {"mode": "max"}, [[18]]),
+    ([0, 0, 4, 4], 1, {"mode": "max", "sampling_ratio": 4}, [[18]]),
     ([0, 0, 4, 4], (1, 2), {}, [[8, 10]]),
-    ([0, 0, 4, 4], (1, 2), {"mode": "max"}, [[16, 18]]),
+    ([0, 0, 4, 4], (1, 2), {"mode": "max", "sampling_ratio": 4}, [[15 + 1.25, 15 + 3.25]]),
     ([0, 0, 4, 4], (1, 2), {"mode": "max", "sampling_ratio": 1}, [[7.5 + 0.5, 7.5 + 2.5]]),
     ([0, 0, 8, 8], 1, {"spatial_scale": 0.5}, [[9]]),
     # One sample at y = 2.5 and x = -1, -1.25, 5, 5.25: samples beyond -1 or 5 are outside.
@@ -90,6 +90,109 @@ class RoiAlignTest(parameterized.TestCase, tf.test.TestCase):
         boxes = [[2049.25, 0, 2050.25, 1], [2050, 0, 2051, 1], [2051.5, 0, 2052.5, 1]]
         output = tfo.detection.roi_align(features, boxes, [0] * 3, 1)
         self.assertAllEqual(tf.reshape(tf.cast(output, tf.float32), [-1]), [1.25, 2, 3.5])
+
+
+def _sample(image, y, x):
+    """Returns the sample of an image [H, W, C] at (y, x). A pixel without weight is not read."""
+    height, width = image.shape[:2]
+    value = np.zeros(image.shape[2])
+    if not (-1 <= y <= height and -1 <= x <= width):
+        return value
+    y, x = np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)
+    for row, row_weight in ((int(y), 1 - y % 1), (int(y) + 1, y % 1)):
+        for column, column_weight in ((int(x), 1 - x % 1), (int(x) + 1, x % 1)):
+            if row_weight * column_weight != 0:
+                value += row_weight * column_weight * image[row, column]
+    return value
+
+
+def _maxima(features, boxes, box_indices, output_size, n, aligned, spatial_scale):
+    """Returns each bin's largest sample, NaN if one is NaN. Boxes that are inverted or not finite give zeros."""
+    result = np.zeros([len(boxes), *output_size, features.shape[3]])
+    for k, box in enumerate(boxes):
+        if not np.isfinite(box).all() or (box[:2] > box[2:]).any():
+            continue
+        low, size = box[1::-1] * spatial_scale, (box[3:1:-1] - box[1::-1]) * spatial_scale
+        if not aligned:
+            size = np.maximum(size, 1)
+        for p, q in np.ndindex(*output_size):
+            samples = []
+            for i, j in np.ndindex(n, n):
+                at = low + size * (np.array([p, q]) + (np.array([i, j]) + 0.5) / n) / output_size
+                samples.append(_sample(features[box_indices[k]], *(at - 0.5 if aligned else at)))
+            result[k, p, q] = np.max(samples, 0)
+    return result
+
+
+class MaximumTest(parameterized.TestCase, tf.test.TestCase):
+    @pairwise(
+        dtype=(tf.float16, tf.bfloat16, tf.float32, tf.float64),
+        sampling_ratio=(1, 2, 3),
+        aligned=(True, False),
+        output_size=(2, (3, 1), "tensor"),
+        data_format=("NHWC", "NCHW"),
+        in_graph=(False, True),
+    )
+    def test_equals_a_loop_over_samples(self, dtype, output_size, data_format, in_graph, **options):
+        rng = np.random.default_rng(1)
+        features = rng.normal(size=[2, 6, 7, 3])
+        features[1, 3, 4, 2] = np.nan
+        features = tf.cast(features, dtype)
+        corners = rng.uniform(-6, 9, [8, 2])
+        boxes = np.concatenate([corners, corners + rng.uniform(0, 9, [8, 2])], 1)
+        at_nan, others = [5.3, 4, 6.7, 5.3], [[5, 1, 2, 4], [np.nan, 0, 3, 3], [0, 0, np.inf, 3], [2, 3, 2, 3]]
+        boxes, indices = np.float32([*boxes, [30, 30, 40, 40], at_nan, *others]), [0, 1] * 7
+        expected = _maxima(
+            tf.cast(features, tf.float64).numpy(),
+            boxes.astype(np.float64),
+            indices,
+            {2: (2, 2), "tensor": (2, 3)}.get(output_size, output_size),
+            options["sampling_ratio"],
+            options["aligned"],
+            0.75,
+        )
+        self.assertTrue(np.isnan(expected).any())
+
+        def pool(features, boxes, size):
+            size = size if output_size == "tensor" else output_size
+            return tfo.detection.roi_align(
+                features, boxes, indices, size, spatial_scale=0.75, mode="max", data_format=data_format, **options
+            )
+
+        if in_graph:
+            pool = tf.function(pool, [tf.TensorSpec(None, dtype), tf.TensorSpec(None), tf.TensorSpec(None, tf.int32)])
+        if data_format == "NCHW":
+            features, expected = tf.transpose(features, [0, 3, 1, 2]), expected.transpose(0, 3, 1, 2)
+        output = pool(features, boxes, tf.constant([2, 3]))
+        self.assertEqual(output.dtype, dtype)
+        tolerance = {tf.float16: 2e-3, tf.bfloat16: 1e-2}.get(dtype, 1e-5)
+        self.assertAllClose(tf.cast(output, tf.float64), expected, rtol=tolerance, atol=tolerance)
+
+    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
+    def test_no_boxes_no_channels(self, dtype):
+        for boxes, channels in ((0, 3), (2, 0)):
+            features, corners = tf.ones([1, 4, 5, channels], dtype), tf.zeros([boxes, 4])
+            with tf.GradientTape() as tape:
+                tape.watch(features)
+                y = tfo.detection.roi_align(
+                    features, corners, tf.zeros([boxes], tf.int32), (2, 3), sampling_ratio=2, mode="max"
+                )
+            self.assertEqual(y.shape, [boxes, 2, 3, channels])
+            self.assertAllEqual(tape.gradient(y, features), tf.zeros_like(features))
+
+    def test_static_shapes(self):
+        for features, boxes, expected in (
+            ([2, 4, 5, 3], [7, 4], [7, 2, 3, 3]),
+            ([None] * 4, [None, 4], [None, 2, 3, None]),
+            (None, None, [None, 2, 3, None]),
+        ):
+
+            @tf.function(input_signature=[tf.TensorSpec(features), tf.TensorSpec(boxes)])
+            def pool(features, boxes):
+                indices = tf.zeros(tf.shape(boxes)[:1], tf.int32)
+                return tfo.detection.roi_align(features, boxes, indices, (2, 3), sampling_ratio=2, mode="max")
+
+            self.assertEqual(pool.get_concrete_function().output_shapes.as_list(), expected)
 
 
 class MultiscaleTest(parameterized.TestCase, tf.test.TestCase):
@@ -198,7 +301,7 @@ class FormatsTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(
         (tfo.detection.roi_pool_with_argmax, {}),
         (tfo.detection.roi_align, {}),
-        (tfo.detection.roi_align, {"mode": "max"}),
+        (tfo.detection.roi_align, {"sampling_ratio": 2, "mode": "max"}),
         (tfo.detection.ps_roi_pool, {"channel_order": "bin_major"}),
         (tfo.detection.ps_roi_align, {}),
         (tfo.detection.multiscale_roi_align, {"strides": (1, 2), "canonical_box_size": 40.0}),

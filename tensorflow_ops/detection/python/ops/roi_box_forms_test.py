@@ -1,5 +1,7 @@
 """Tests of the forms of boxes that region pooling takes: by image, ragged, of other formats, normalized."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -12,6 +14,7 @@ _MAP = tf.constant(_RNG.normal(size=[2, 6, 8, 4]), tf.float32)
 _FUNCTIONS = {
     "roi_pool": tfo.detection.roi_pool,
     "roi_align": tfo.detection.roi_align,
+    "maximum": functools.partial(tfo.detection.roi_align, sampling_ratio=2, mode="max"),
     "ps_roi_pool": tfo.detection.ps_roi_pool,
     "ps_roi_align": tfo.detection.ps_roi_align,
     "multiscale": lambda features, *args, **options: tfo.detection.multiscale_roi_align(

@@ -1,4 +1,4 @@
-"""Tests of the gradients of region pooling: their options, which ones are computed, forward mode, higher orders.
+"""Tests of the gradients of region pooling: their options, which ones are computed, higher orders, errors.
 
 The C++ tests cover values, opcheck the default options.
 """
@@ -33,9 +33,15 @@ def _multiscale(fine, coarse, boxes):
 # For each op with a gradient to boxes, by registered name: (function of maps and boxes, maps).
 _OPS = {
     "RoiAlign": (lambda f, boxes: tfo.detection.roi_align(f, boxes, _INDICES, 2), (_MAP,)),
-    "RoiAlignMax": (lambda f, boxes: tfo.detection.roi_align(f, boxes, _INDICES, 2, mode="max"), (_MAP,)),
     "PsRoiAlign": (lambda f, boxes: tfo.detection.ps_roi_align(f, boxes, _INDICES, 2), (_MAP,)),
     "MultiscaleRoiAlign": (_multiscale, _PYRAMID),
+}
+_FUNCTIONS = {
+    **_OPS,
+    "maximum": (
+        lambda f, boxes: tfo.detection.roi_align(f, boxes, _INDICES, 2, sampling_ratio=2, mode="max"),
+        (_MAP,),
+    ),
 }
 
 
@@ -53,7 +59,7 @@ _SAMPLED = {"sampling_ratio": 1, "aligned": False}
 _OPTIONS = {
     "roi_pool": (tfo.detection.roi_pool, _SCALED, 2),
     "roi_align": (tfo.detection.roi_align, {**_SAMPLED, **_SCALED}, 2),
-    "roi_align, max": (tfo.detection.roi_align, {"mode": "max", **_SAMPLED, **_SCALED}, 2),
+    "roi_align, max": (tfo.detection.roi_align, {**_SAMPLED, "sampling_ratio": 3, "mode": "max", **_SCALED}, 2),
     "ps_roi_pool": (tfo.detection.ps_roi_pool, {"channel_order": "bin_major", **_SCALED}, 6),
     "ps_roi_align": (
         tfo.detection.ps_roi_align,
@@ -106,29 +112,33 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertEqual(types.count(f"TensorflowOps>{name}Grad"), of_maps)
                 self.assertEqual(types.count(f"TensorflowOps>{name}BoxesGrad"), of_boxes)
 
-    @parameterized.parameters(*_OPS)
-    def test_tf_function_under_two_tapes(self, name):
-        """TensorFlow differentiates all outputs twice, including the gradient to boxes."""
-        function, maps = _OPS[name]
+    @parameterized.product(name=tuple(_FUNCTIONS), of_boxes=(False, True))
+    def test_second_order_to_features(self, name, of_boxes):
+        """With gradients to boxes or without. TensorFlow differentiates all outputs of a tf.function twice."""
+        function, maps = _FUNCTIONS[name]
 
         def second(function):
             boxes = tf.constant(_BOXES)
             first = [tf.zeros([])]
 
             def penalty():
-                first[:] = _gradients(lambda: function(*maps, boxes) ** 3, maps)
+                sources = [*maps, boxes] if of_boxes else maps
+                first[:] = _gradients(lambda: function(*maps, boxes) ** 3, sources)[: len(maps)]
                 return tf.add_n([tf.reduce_sum(g**2) for g in first])
 
             return first, _gradients(penalty, maps)
 
-        for plain, traced in zip(second(function), second(tf.function(function)), strict=True):
-            for expected, result in zip(plain, traced, strict=True):
-                self.assertAllClose(result, expected, rtol=1e-12)
-                self.assertGreater(np.count_nonzero(expected), 10)
+        plain = second(function)
+        for of_maps, expected in zip(second(tf.function(function)), plain, strict=True):
+            for result, one in zip(of_maps, expected, strict=True):
+                self.assertAllClose(result, one, rtol=1e-12)
+                self.assertGreater(np.count_nonzero(one), 10)
+        in_graph = tf.function(lambda: second(function))()
+        tf.nest.map_structure(lambda x, y: self.assertAllClose(x, y, rtol=1e-12), in_graph, plain)
 
-    @parameterized.parameters(*_OPS)
+    @parameterized.parameters(*_FUNCTIONS)
     def test_gradient_to_features_has_a_gradient_to_boxes(self, name):
-        function, maps = _OPS[name]
+        function, maps = _FUNCTIONS[name]
         weights = [_random(m.shape, seed=5) for m in maps]
         upstream = _random(function(*maps, tf.constant(_BOXES)).shape, seed=6)
 
@@ -140,9 +150,9 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(theoretical, numeric, rtol=1e-6, atol=1e-6)
         self.assertEqual(np.count_nonzero(theoretical), 12)
 
-    @parameterized.parameters("RoiAlign", "RoiAlignMax")
+    @parameterized.parameters("RoiAlign", "maximum")
     def test_second_gradient_to_features_has_a_gradient_to_boxes(self, name):
-        function, (features,) = _OPS[name]
+        function, (features,) = _FUNCTIONS[name]
         weights = _random(features.shape, seed=5)
 
         def weighted(boxes):
@@ -155,14 +165,15 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(theoretical, numeric, rtol=1e-6, atol=1e-6 * np.abs(numeric).max())
         self.assertEqual(np.count_nonzero(theoretical), 12)
 
-    @parameterized.parameters(*zip(_OPS, ("boxes", "maps", "all", "all"), strict=True))
+    @parameterized.parameters(*zip(_FUNCTIONS, ("boxes", "maps", "upstream", "all"), strict=True))
     def test_gradient_to_boxes_has_no_gradient(self, name, to):
-        function, maps = _OPS[name]
+        function, maps = _FUNCTIONS[name]
         boxes = tf.constant(_BOXES)
-        sources = {"boxes": [boxes], "maps": maps, "all": [*maps, boxes]}[to]
+        upstream = _random(function(*maps, boxes).shape, seed=6)
+        sources = {"boxes": [boxes], "maps": maps, "upstream": [upstream], "all": [*maps, boxes, upstream]}[to]
 
         def second():
-            return _gradients(lambda: _gradients(lambda: function(*maps, boxes) ** 3, [boxes]), sources)
+            return _gradients(lambda: _gradients(lambda: function(*maps, boxes) ** 3 * upstream, [boxes]), sources)
 
         message = "roi_align to its boxes has no gradient"
         with self.assertRaisesRegex(LookupError, message):
@@ -171,56 +182,27 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex(tf.errors.UnimplementedError, message):
                 tf.function(second, jit_compile=compiled)()
 
-    @parameterized.parameters("RoiAlignMax", "MultiscaleRoiAlign")
+    @parameterized.product(name=tuple(_FUNCTIONS), traced=(False, True))
+    def test_forward_mode_along_boxes_is_an_error(self, name, traced):
+        function, maps = _FUNCTIONS[name]
+        boxes = tf.constant(_BOXES)
+        message = r"roi_align to its boxes has no gradient, which forward mode \(.*\) along boxes needs"
+        with self.assertRaisesRegex(tf.errors.UnimplementedError, message):
+            with tf.autodiff.ForwardAccumulator(boxes, _random(boxes.shape, seed=7)):
+                (tf.function(function) if traced else function)(*maps, boxes)
+
+    @parameterized.parameters("maximum", "MultiscaleRoiAlign")
     def test_forward_over_reverse_with_boxes_has_no_gradient(self, name):
-        function, maps = _OPS[name]
+        function, maps = _FUNCTIONS[name]
         inputs = [*maps, tf.constant(_BOXES)]
         for moves, of in ((inputs[-1], maps), (inputs[-1], inputs[-1:]), (inputs[0], inputs[-1:])):
             with self.assertRaisesRegex(tf.errors.UnimplementedError, "roi_align to its boxes has no gradient"):
                 with tf.autodiff.ForwardAccumulator(moves, _random(moves.shape, seed=7)):
                     _gradients(lambda: function(*inputs) ** 3, of)
 
-    @parameterized.product(mode=("avg", "max"), sampling_ratio=(0, 2))
-    def test_forward_mode_is_the_transpose_of_reverse_mode(self, mode, sampling_ratio):
-        """For boxes inside, at an edge, around the map, outside, thin, empty, inverted, huge and not finite."""
-        inside = [[0.3, 0.4, 5.2, 4.6], [-2.4, -1.7, 3.1, 9.9], [-9, -9, 20, 30], [2.1, 3.4, 2.3, 3.5]]
-        others = [[20, 20, 30, 30], [3.1, 2.2, 3.1, 2.2], [5, 1, 2, 4], [-1e9, 1, 1e9, 5], [np.nan, 0, 3, 3]]
-        boxes = np.array([*inside, *others, [0, 0, np.inf, 3]])
-        motion, boxes = _random(boxes.shape, seed=3), tf.constant(boxes)
-
-        def pool():
-            return tfo.detection.roi_align(
-                _MAP, boxes, [0, 1] * 5, (2, 3), sampling_ratio=sampling_ratio, aligned=mode == "max", mode=mode
-            )
-
-        with tf.autodiff.ForwardAccumulator(boxes, motion) as accumulator:
-            y = pool()
-        upstream = _random(y.shape, seed=4)
-        along = tf.reduce_sum(accumulator.jvp(y) * upstream, [1, 2, 3])
-        (to_boxes,) = _gradients(lambda: pool() * upstream, [boxes])
-        self.assertAllClose(along, tf.reduce_sum(to_boxes * motion, 1), rtol=1e-11, atol=1e-11)
-        self.assertGreater(np.count_nonzero(along), 3)
-
     @parameterized.parameters(*_OPS)
-    def test_derivative_along_boxes_has_a_gradient_only_to_the_direction(self, name):
-        function, maps = _OPS[name]
-        boxes, motion = tf.constant(_BOXES), _random(_BOXES.shape, seed=7)
-        upstream = _random(function(*maps, boxes).shape, seed=8)
-
-        def change():
-            with tf.autodiff.ForwardAccumulator(boxes, motion) as accumulator:
-                y = function(*maps, boxes)
-            return accumulator.jvp(y) * upstream
-
-        (expected,) = _gradients(lambda: function(*maps, boxes) * upstream, [boxes])
-        self.assertAllClose(tf.function(lambda: _gradients(change, [motion]))()[0], expected, rtol=1e-12)
-        for sources in ([boxes], maps):
-            with self.assertRaisesRegex(tf.errors.UnimplementedError, "roi_align to its boxes has no gradient"):
-                _gradients(change, sources)
-
-    @parameterized.parameters("RoiAlign", "PsRoiAlign", "MultiscaleRoiAlign")
-    def test_constant_boxes_skip_the_derivative_to_boxes(self, name):
-        """A NaN in the map does not spread to bins whose tangents are zero."""
+    def test_forward_mode_along_features_is_linear(self, name):
+        """Constant boxes have a tangent of zeros. A NaN in the map does not spread."""
         function, maps = _OPS[name]
         maps = [tf.tensor_scatter_nd_update(maps[0], [[0, 2, 2, 0]], [np.nan]), *maps[1:]]
         boxes, direction = tf.constant(_BOXES), _random(maps[0].shape, seed=7)
@@ -228,51 +210,35 @@ class RoiGradTest(parameterized.TestCase, tf.test.TestCase):
             y = function(*maps, boxes)
         self.assertAllClose(accumulator.jvp(y), function(direction, *(m * 0 for m in maps[1:]), boxes), rtol=1e-12)
 
-    def test_constant_boxes_skip_the_derivative_of_the_maximum_to_boxes(self):
-        """Each bin's tangent is that of its sample, a NaN too; reverse mode with ones gives the samples' pixels."""
-        function, (features,) = _OPS["RoiAlignMax"]
-        features = tf.tensor_scatter_nd_update(features, [[0, 2, 2, 0]], [np.nan])
-        boxes, direction = tf.constant(_BOXES), _random(features.shape, seed=7)
+    def test_forward_mode_along_features_of_the_maximum(self):
+        function, (features,) = _FUNCTIONS["maximum"]
+        direction = _random(features.shape, seed=7)
         with tf.autodiff.ForwardAccumulator(features, direction) as accumulator:
-            y = function(features, boxes)
-        change = accumulator.jvp(y)
-        self.assertTrue(np.isnan(y).any())
+            y = function(features, tf.constant(_BOXES))
+        upstream = _random(y.shape, seed=4)
+        (gradient,) = _gradients(lambda: function(features, tf.constant(_BOXES)) * upstream, [features])
+        self.assertAllClose(
+            tf.reduce_sum(accumulator.jvp(y) * upstream), tf.reduce_sum(gradient * direction), rtol=1e-12
+        )
+
+    @parameterized.parameters(
+        ([0, 0, 2, 2], [[3, 3], [3, 3]], 3, [[0.25, 0.25], [0.25, 0.25]]),
+        ([0, 0, 2, 2], [[3, 1], [3, 2]], 3, [[0.5, 0], [0.5, 0]]),
+        ([0, 0, 2, 2], [[3, 3], [3, 2]], 3, [[0.25, 0.5], [0.25, 0]]),
+        ([0, 0, 2, 2], [[-3, -3], [-1, -2]], -1, [[0, 0], [1, 0]]),
+        ([0, 0, 2, 2], [[3, 1], [np.nan, 2]], np.nan, [[np.nan, np.nan], [np.nan, np.nan]]),
+        # Two samples on the first column, two outside of the map.
+        ([-4, 0, 2, 2], [[-3, 3], [-1, 3]], 0, [[0, 0], [0, 0]]),
+        ([-4, 0, 2, 2], [[0, 3], [0, 3]], 0, [[0.25, 0], [0.25, 0]]),
+    )
+    def test_samples_that_tie_share_the_gradient_of_the_maximum(self, box, pixels, maximum, expected):
+        """One bin of 2 x 2 samples on pixels."""
+        x = tf.reshape(tf.constant(pixels, tf.float32), [1, 2, 2, 1])
         with tf.GradientTape() as tape:
-            tape.watch(features)
-            y = function(features, boxes)
-        self.assertAllClose(tf.reduce_sum(change), tf.reduce_sum(direction * tape.gradient(y, features)), rtol=1e-12)
-
-    @parameterized.parameters(0, 3)
-    def test_tangent_of_the_maximum_follows_the_kernels_sample(self, sampling_ratio):
-        """With tied samples, samples outside the map, and NaN."""
-        features = np.zeros([1, 5, 6, 4])
-        features[..., 0] = -((np.arange(5)[:, np.newaxis] - 1.7) ** 2)  # all samples of a row tie
-        features[..., 1] = np.arange(6) / 8 - 1  # below the 0 of outside samples
-        features[..., 2:] = np.random.default_rng(3).normal(size=[5, 6, 1])
-        features[0, 2, 3, 3] = np.nan
-        boxes = tf.constant([[0.31, 0.43, 5.17, 4.61], [-4.3, 1.2, 4.4, 4.3], [3.13, 1.37, 5.29, 2.93]], tf.float64)
-        motion = _random(boxes.shape, seed=4)
-
-        def pool(boxes, channels):
-            x = features[..., :channels]
-            return tfo.detection.roi_align(x, boxes, [0] * 3, 2, sampling_ratio=sampling_ratio, mode="max")
-
-        with tf.autodiff.ForwardAccumulator(boxes, motion) as accumulator:
-            y = pool(boxes, 4)
-        change = accumulator.jvp(y).numpy()
-        self.assertAllEqual(np.isnan(change), np.isnan(y))
-        self.assertTrue(np.isnan(y).any())
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(boxes)
-            y = pool(boxes, 3)
-        # One bin at a time.
-        for at in np.ndindex(*y.shape):
-            upstream = np.zeros(y.shape)
-            upstream[at] = 1
-            expected = tf.reduce_sum(tape.gradient(y, boxes, tf.constant(upstream)) * motion)
-            self.assertAllClose(change[at], expected, rtol=1e-12, atol=1e-12, msg=str(at))
-        self.assertTrue((y[1, :, :, 1] == 0).numpy().any())
-        self.assertGreater(np.count_nonzero(change), 24)
+            tape.watch(x)
+            y = tfo.detection.roi_align(x, [box], [0], 1, sampling_ratio=2, mode="max")
+        self.assertAllEqual(tf.squeeze(y), maximum)
+        self.assertAllEqual(tape.gradient(y, x)[0, :, :, 0], expected)
 
 
 if __name__ == "__main__":

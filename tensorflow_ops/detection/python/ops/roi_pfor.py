@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow_ops.core.python import pfor
 
 # Names of inputs and outputs with images; the names of their shapes; all others have a row for each box.
-_IMAGES = ("features", "values", "dd_features", "d_features")
+_IMAGES = ("features", "dd_features", "d_features")
 _IMAGE_SHAPES = ("features_shape", "features_shapes")
 _SIZE = "output_size"
 
@@ -19,9 +19,6 @@ _OPS = (
     "RoiAlign",
     "RoiAlignGrad",
     "RoiAlignBoxesGrad",
-    "RoiAlignMaxGrad",
-    "RoiAlignMaxGradGrad",
-    "RoiAlignMaxBoxesGrad",
     "PsRoiPool",
     "PsRoiPoolGrad",
     "PsRoiAlign",

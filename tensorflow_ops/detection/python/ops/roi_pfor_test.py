@@ -15,7 +15,7 @@ _BINS = (2, 3)
 _FUNCTIONS = {
     "roi_pool": (tfo.detection.roi_pool, 2, {}),
     "roi_align": (tfo.detection.roi_align, 2, {}),
-    "roi_align, max": (tfo.detection.roi_align, 2, {"mode": "max"}),
+    "roi_align, max": (tfo.detection.roi_align, 2, {"sampling_ratio": 2, "mode": "max"}),
     "ps_roi_pool": (tfo.detection.ps_roi_pool, 12, {}),
     "ps_roi_align": (tfo.detection.ps_roi_align, 12, {"sampling_ratio": 2}),
     "multiscale_roi_align": (
@@ -118,15 +118,15 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(gradients[i, p], expected, rtol=1e-12, atol=1e-12)
 
     def test_in_a_branch_taken_by_some_iterations(self):
-        taken = [True, False, True]
+        taken, maximum = [True, False, True], {"sampling_ratio": 2, "mode": "max"}
         features, boxes = _random([_P, _N, _H, _W, 2]), tf.constant(_BOXES)
 
         def pool(x):
-            return tf.cond(x[0], lambda: _align(x[1], boxes), lambda: _align(x[1], boxes, mode="max"))
+            return tf.cond(x[0], lambda: _align(x[1], boxes), lambda: _align(x[1], boxes, **maximum))
 
         result = tf.function(lambda *x: _map(pool, x))(tf.constant(taken), features)
         for p in range(_P):
-            expected = _align(features[p], boxes, mode="avg" if taken[p] else "max")
+            expected = _align(features[p], boxes, **({} if taken[p] else maximum))
             self.assertAllClose(result[p], expected, rtol=1e-12)
 
     def test_output_size_that_differs_raises_or_falls_back_to_a_loop(self):

@@ -1,6 +1,6 @@
-// The taps or samples of a row of a box's bins in shared memory, for the CUDA
-// kernels of roi_average and roi_align_max; and those bins that need more of
-// them than it holds. For .cu.cc files.
+// The taps of a row of a box's bins in shared memory, for the CUDA kernels of
+// roi_average; and those bins that need more of them than it holds. For .cu.cc
+// files.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_BIN_ROW_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_BIN_ROW_GPU_H_
 
@@ -9,11 +9,10 @@
 
 namespace tfo {
 
-// Contents of shared memory for a bin on an axis: weights of pixels, weights
-// with slopes, or samples. A sample has at most two taps.
+// Contents of shared memory for a bin on an axis: weights of pixels, or weights
+// with slopes.
 template <typename C>
 struct Weights {
-  using Coordinate = C;
   struct Tap {
     int32_t pixel;
     C weight;
@@ -28,7 +27,6 @@ struct Weights {
 };
 template <typename C>
 struct SlopedWeights {
-  using Coordinate = C;
   struct Tap {
     int32_t pixel;
     C weight;
@@ -39,21 +37,6 @@ struct SlopedWeights {
                                const Add& add) {
     VisitTaps<true>(axis, p, [&](int32_t pixel, C weight, BoxSlopes<C> slopes) {
       add(Tap{pixel, weight, slopes});
-    });
-  }
-};
-template <typename C>
-struct Samples {
-  using Coordinate = C;
-  struct Tap {
-    int32_t low;
-    C fraction;
-  };
-  template <typename Add>
-  __device__ static void Visit(const RoiAxis<C>& axis, int64_t p,
-                               const Add& add) {
-    VisitSamples(axis, p, [&](const AxisSample<C>& sample) {
-      add(Tap{sample.low, sample.fraction});
     });
   }
 };
@@ -86,7 +69,6 @@ struct SharedBinRow {
 
   int32_t level;
   int64_t image;
-  typename Kind::Coordinate grid_y, grid_x;
   int32_t count_y, counts_x[kBins];  // of all taps, including those that do not
                                      // fit and are left out
   Tap taps_y[kRoomY];
@@ -113,7 +95,7 @@ __device__ BinOfRow<Kind> BinAt(const SharedBinRow<Kind>& row, int bins,
           count_y <= row.kRoomY && count_x <= room_x};
 }
 
-// Args, here and below, are those of roi_average or roi_align_max.
+// Args, here and below, are those of roi_average.
 // Writes the taps of row p of box k and of bins [q0, q0 + bins) to `row`.
 // Returns whether some bins' taps do not fit. All of the block must call it.
 // Not inlined, so that its registers do not add to the whole kernel's.
@@ -143,8 +125,6 @@ __device__ __noinline__ bool FillBinRow(const Args& args, int64_t k, int64_t p,
     if (is_row) {
       row.level = roi.level;
       row.image = roi.image;
-      row.grid_y = roi.y.grid;
-      row.grid_x = roi.x.grid;
     }
   }
   return __syncthreads_or(more);
@@ -212,6 +192,7 @@ struct MaxTaps {
 inline MaxTaps MaxTapsOn(const FeatureShape& features, RoiBins bins,
                          const RoiSampling& sampling) {
   if (bins == RoiBins::kSamples && sampling.ratio > 0) {
+    // Two for each sample.
     return {2 * int64_t{sampling.ratio}, 2 * int64_t{sampling.ratio}};
   }
   // A tap for each pixel, and some at the edges.

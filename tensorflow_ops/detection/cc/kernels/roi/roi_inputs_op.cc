@@ -17,10 +17,9 @@ using ::tensorflow::TensorShape;
 
 // Beyond, samples would outnumber any map's pixels.
 constexpr int32_t kMaxSamplingRatio = 1024;
-// Of bins, and of samples, of a box on an axis; and of samples that a box takes
-// a maximum of. A box of more would take seconds whatever the map's size.
+// Of bins, and of samples, of a box on an axis. A box of more would take
+// seconds whatever the map's size.
 constexpr int64_t kMaxOnAxis = 1 << 20;
-constexpr double kMaxSamplesOfMax = 1 << 24;
 
 template <typename... Parts>
 absl::Status Invalid(const Parts&... parts) {
@@ -81,22 +80,6 @@ absl::Status ReadPooledShape(const char* name, const TensorShape& shape,
                  ", expected (height, width) of at most 2^20");
 }
 
-// A box has at most 2^20 samples on an axis, and `max_samples` in all, which
-// `also_expected` says.
-absl::Status CheckSampleCount(const PoolGrid& grid, int32_t sampling_ratio,
-                              double max_samples, const char* also_expected) {
-  const int64_t height = grid.height * sampling_ratio,
-                width = grid.width * sampling_ratio;
-  if (height <= kMaxOnAxis && width <= kMaxOnAxis &&
-      1.0 * height * width <= max_samples) {
-    return absl::OkStatus();
-  }
-  return Invalid("sampling_ratio ", sampling_ratio, " takes ", height, " x ",
-                 width, " samples of a box with ", grid.height, " x ",
-                 grid.width, " bins, expected at most 2^20 on an axis",
-                 also_expected);
-}
-
 }  // namespace
 
 absl::Status ReadBoxFormat(OpKernelConstruction* ctx, bool* yxyx) {
@@ -115,12 +98,6 @@ absl::Status ReadSpatialScale(OpKernelConstruction* ctx, float* spatial_scale) {
                  ", expected a positive, finite number");
 }
 
-absl::Status CheckSamplingRatio(int32_t sampling_ratio) {
-  if (sampling_ratio <= kMaxSamplingRatio) return absl::OkStatus();
-  return Invalid("sampling_ratio is ", sampling_ratio,
-                 ", expected 0 (adaptive) or at most ", kMaxSamplingRatio);
-}
-
 absl::Status ReadSampling(OpKernelConstruction* ctx, bool has_aligned,
                           RoiSampling* sampling) {
   *sampling = {0, /*aligned=*/true};
@@ -128,7 +105,9 @@ absl::Status ReadSampling(OpKernelConstruction* ctx, bool has_aligned,
   if (has_aligned) {
     TF_RETURN_IF_ERROR(ctx->GetAttr("aligned", &sampling->aligned));
   }
-  return CheckSamplingRatio(sampling->ratio);
+  if (sampling->ratio <= kMaxSamplingRatio) return absl::OkStatus();
+  return Invalid("sampling_ratio is ", sampling->ratio,
+                 ", expected 0 (adaptive) or at most ", kMaxSamplingRatio);
 }
 
 template <typename Device, typename C>
@@ -171,20 +150,12 @@ TFO_INSTANTIATE(Gpu, double);
 #undef TFO_INSTANTIATE
 
 absl::Status CheckSamples(const PoolGrid& grid, int32_t sampling_ratio) {
-  return CheckSampleCount(grid, sampling_ratio, HUGE_VAL, "");
-}
-
-absl::Status CheckSamplesOfMax(const RoiSizes& sizes, int32_t sampling_ratio) {
-  TF_RETURN_IF_ERROR(CheckSampleCount(sizes.grid, sampling_ratio,
-                                      kMaxSamplesOfMax,
-                                      ", and 2^24 with mode max"));
-  // The most calls of VisitSamples on an axis.
-  const FeatureShape& features = sizes.levels[0];
-  const double samples =
-      (2.0 * features.height + 6) * (2.0 * features.width + 6);
-  if (samples < INT32_MAX) return absl::OkStatus();
-  return Invalid("features are ", features.height, " x ", features.width,
-                 " pixels: too many for mode max");
+  const int64_t height = grid.height * sampling_ratio,
+                width = grid.width * sampling_ratio;
+  if (height <= kMaxOnAxis && width <= kMaxOnAxis) return absl::OkStatus();
+  return Invalid("sampling_ratio ", sampling_ratio, " takes ", height, " x ",
+                 width, " samples of a box with ", grid.height, " x ",
+                 grid.width, " bins, expected at most 2^20 on an axis");
 }
 
 }  // namespace tfo

@@ -15,8 +15,6 @@ absl::Status ReadBoxFormat(::tensorflow::OpKernelConstruction* ctx, bool* yxyx);
 absl::Status ReadSpatialScale(::tensorflow::OpKernelConstruction* ctx,
                               float* spatial_scale);
 
-absl::Status CheckSamplingRatio(int32_t sampling_ratio);
-
 // Reads sampling_ratio and, if the op has it, aligned (default: true).
 absl::Status ReadSampling(::tensorflow::OpKernelConstruction* ctx,
                           bool has_aligned, RoiSampling* sampling);
@@ -48,9 +46,6 @@ absl::Status ReadRoiInputs(::tensorflow::OpKernelContext* ctx, bool yxyx,
 // A box has at most 2^20 samples on an axis, sampling_ratio (0: adaptive) for
 // each bin.
 absl::Status CheckSamples(const PoolGrid& grid, int32_t sampling_ratio);
-// Mode max visits each sample: a box has at most 2^24, and 32 bits must be
-// enough to count those of a bin on a map of this shape.
-absl::Status CheckSamplesOfMax(const RoiSizes& sizes, int32_t sampling_ratio);
 
 // The data of an input that is not a list.
 template <typename T>

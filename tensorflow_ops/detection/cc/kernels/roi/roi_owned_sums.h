@@ -1,6 +1,6 @@
 // Gradients to features on the host by owners: one thread sums each pixel, in
 // one order, whatever the number of threads. For ops whose rows of bins know
-// the pixel rows that they add to (roi_pool, roi_align's maximum).
+// the pixel rows that they add to (roi_pool).
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_OWNED_SUMS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_OWNED_SUMS_H_
 

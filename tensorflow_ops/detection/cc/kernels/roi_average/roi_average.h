@@ -1,7 +1,7 @@
 // Bins that are weighted averages of pixels: RoIAlign (He et al., Mask R-CNN,
 // 2017), its multi-scale form on a feature pyramid (Lin et al., FPN, 2017),
 // PS-RoI-Align and PS-RoI-Pool (Dai et al., R-FCN, 2016); their gradients. The
-// weights are defined in roi_axis.h. RoIAlign's maximum is in roi_align_max.h.
+// weights are defined in roi_axis.h.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_H_
 

@@ -1,5 +1,5 @@
-// The OpKernels of the ops whose bins are averages: RoiAlign (its maximum,
-// too), PsRoiPool, PsRoiAlign, MultiscaleRoiAlign, and their gradients.
+// The OpKernels of the ops whose bins are averages: RoiAlign, PsRoiPool,
+// PsRoiAlign, MultiscaleRoiAlign, and their gradients.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_inputs_op.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_align_max/roi_align_max.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
 
 namespace tfo {
@@ -144,38 +143,6 @@ class RoiAverageOp : public RoiAverageOpBase {
   }
 };
 
-// RoiAlign has a mode, too.
-template <typename Device, typename T>
-class RoiAlignOp : public RoiAverageOp<Device, T> {
- public:
-  RoiAlignOp(OpKernelConstruction* ctx, const RoiAverageTraits& traits)
-      : RoiAverageOp<Device, T>(ctx, traits) {
-    std::string mode;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("mode", &mode));
-    max_ = mode == "max";
-  }
-
-  void Compute(OpKernelContext* ctx) override {
-    if (!max_) return RoiAverageOp<Device, T>::Compute(ctx);
-    RoiSizes sizes;
-    RoiAlignMaxArgs<T> args = {};
-    OP_REQUIRES_OK(ctx, ReadRoiInputs<Device>(ctx, this->yxyx_, {"features"},
-                                              &sizes, &args.boxes));
-    const RoiAverageSpec& attrs = this->attrs_;
-    static_cast<RoiAlignMaxSpec&>(args) = {
-        {sizes.levels[0], attrs.levels[0].spatial_scale, sizes.grid},
-        attrs.sampling};
-    OP_REQUIRES_OK(ctx, CheckSamplesOfMax(sizes, attrs.sampling.ratio));
-    args.features = InputData<T>(ctx, "features");
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.output));
-    if (ctx->mutable_output(0)->NumElements() == 0) return;
-    OP_REQUIRES_OK(ctx, ToStatus(RoiAlignMax(GetDevice<Device>(ctx), args)));
-  }
-
- private:
-  bool max_;
-};
-
 // d_output, boxes, box_indices, a shape for each d_features -> d_features...
 template <typename Device, typename T>
 class RoiAverageGradOp : public RoiAverageOpBase {
@@ -231,13 +198,12 @@ struct RoiAverageKernels {
   using BoxesGrad = Of<RoiAverageBoxesGradOp<Device, T>>;
 };
 using RoiAlignKernels = RoiAverageKernels<kRoiAlign>;
-template <typename Device, typename T>
-using RoiAlignForward = RoiAlignKernels::Of<RoiAlignOp<Device, T>>;
 using PsRoiPoolKernels = RoiAverageKernels<kPsRoiPool>;
 using PsRoiAlignKernels = RoiAverageKernels<kPsRoiAlign>;
 using MultiscaleRoiAlignKernels = RoiAverageKernels<kMultiscaleRoiAlign>;
 
-TFO_REGISTER_KERNELS("RoiAlign", RoiAlignForward, .HostMemory("output_size"));
+TFO_REGISTER_KERNELS("RoiAlign", RoiAlignKernels::Forward,
+                     .HostMemory("output_size"));
 TFO_REGISTER_KERNELS("RoiAlignGrad", RoiAlignKernels::Grad,
                      .HostMemory("features_shape"));
 TFO_REGISTER_KERNELS("RoiAlignBoxesGrad", RoiAlignKernels::BoxesGrad);

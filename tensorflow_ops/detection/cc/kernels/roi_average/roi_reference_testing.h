@@ -1,4 +1,4 @@
-// Reference of roi_average and roi_align_max: in double, one sample at a time.
+// Reference of roi_average: in double, one sample at a time.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_REFERENCE_TESTING_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_REFERENCE_TESTING_H_
 
@@ -145,14 +145,12 @@ struct RoiReference {
   // Gradients to x1, y1, x2, y2 (or y1, x1, y2, x2) of each box, and the sums
   // of their terms' absolute values.
   std::vector<double> d_boxes, d_boxes_size;
-  std::vector<double> values;  // of another map at the maximum
 
   template <typename T>
   explicit RoiReference(const RoiProblem<T>& problem)
       : output(problem.OutputSize()),
         d_boxes(problem.boxes.size()),
-        d_boxes_size(problem.boxes.size()),
-        values(problem.OutputSize()) {
+        d_boxes_size(problem.boxes.size()) {
     for (const auto& map : problem.maps) d_maps.emplace_back(map.size());
   }
 };
@@ -239,51 +237,6 @@ RoiReference ReferenceAverage(const RoiProblem<T>& problem) {
                          });
       }
       result.output[at] = sum / count;
-    }
-  });
-  return result;
-}
-
-// Maxima of samples. The first NaN wins, else the first maximum; samples
-// outside the map are 0 and lose ties. `result.values` and the gradient to
-// boxes read the map `values`.
-template <typename T>
-RoiReference ReferenceMax(const RoiProblem<T>& problem,
-                          const GpuVector<T>& values) {
-  RoiReference result(problem);
-  ForReferenceBins(problem, [&](int64_t k, int64_t p, int64_t q, int /*level*/,
-                                const auto& points, double count) {
-    const int32_t n = problem.box_indices[k];
-    const bool outside =
-        points.size() < count ||
-        std::any_of(
-            points.begin(), points.end(),
-            [](const ReferencePoint& point) { return point.outside; });
-    for (int64_t c = 0; c < problem.args.channels; ++c) {
-      const ReferencePoint* best = nullptr;
-      double maximum = 0;
-      for (const ReferencePoint& point : points) {
-        if (point.outside) continue;
-        const double value =
-            SampleAt(problem, problem.maps[0], 0, n, c, point).value;
-        if (best == nullptr || value > maximum ||
-            (std::isnan(value) && !std::isnan(maximum))) {
-          best = &point;
-          maximum = value;
-        }
-      }
-      if (best == nullptr || (outside && maximum < 0)) continue;  // 0
-      const int64_t at = problem.OutputAt(k, p, q, c);
-      const double gradient = Widen(problem.d_output[at]);
-      const Sample sample = SampleAt(problem, values, 0, n, c, *best);
-      result.output[at] = maximum;
-      result.values[at] = sample.value;
-      AddBoxGradient(problem, k, *best, sample.slope_y, sample.slope_x,
-                     gradient, &result);
-      ReferenceCorners(problem, 0, n, c, *best,
-                       [&](int64_t pixel, double w, double, double) {
-                         if (w != 0) result.d_maps[0][pixel] += w * gradient;
-                       });
     }
   });
   return result;

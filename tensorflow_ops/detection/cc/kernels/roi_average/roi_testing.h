@@ -1,4 +1,4 @@
-// Inputs for tests of roi_average and roi_align_max.
+// Inputs for tests of roi_average.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_TESTING_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_TESTING_H_
 
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_align_max/roi_align_max.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
 
 namespace tfo::testing {
@@ -71,11 +70,6 @@ struct RoiProblem {
       result.features[l] = maps[l].data();
     }
     return result;
-  }
-  // Requires one level, samples, and RoiChannels::kAll.
-  RoiAlignMaxSpec MaxSpec() const {
-    return {{args.Features(0), args.levels[0].spatial_scale, args.grid},
-            args.sampling};
   }
   void AddBox(const double (&corners)[4], int32_t image) {
     boxes.insert(boxes.end(), corners, corners + 4);
@@ -232,75 +226,6 @@ RoiProblem<T> MakeRandomProblem(const Sizes& sizes, uint32_t seed) {
     problem.AddBox(box, image);
   }
   problem.d_output = ToGpu(RandomValues<T>(problem.OutputSize(), seed + 7));
-  return problem;
-}
-
-// Problems with exact arithmetic, except for long sums, and with many ties.
-struct Exact {
-  int64_t height = 9, width = 12, channels = 5;
-  PoolGrid grid = {2, 4};
-  RoiSampling sampling = {2, true};
-  bool yxyx = false;
-  bool with_bad_values = false;
-  int64_t num_boxes = 16;
-  bool centred = false;  // boxes are centred on the map; else they begin on it
-};
-
-template <typename T>
-RoiProblem<T> ExactProblem(const Exact& sizes, GpuVector<T>* values) {
-  auto problem = OneLevel<T>({2, sizes.height, sizes.width, sizes.channels},
-                             0.5f, sizes.grid, sizes.sampling);
-  problem.yxyx = sizes.yxyx;
-  std::mt19937 random(3);
-  const auto whole = [&](int n) {
-    return Narrow<T>(static_cast<float>(random() % (2 * n + 1)) - n);
-  };
-  const int64_t pixels = problem.args.Features(0).Size();
-  GpuVector<T>& map = problem.maps.emplace_back();
-  for (int64_t i = 0; i < pixels; ++i) {
-    map.push_back(whole(2));
-    values->push_back(whole(8));
-    if (!sizes.with_bad_values) continue;
-    const int kind = random() % 32;
-    if (kind < 3) {
-      map.back() = Narrow<T>(kind == 0 ? kNan : kind == 1 ? kInf : -kInf);
-    }
-  }
-  for (int64_t k = 0; k < sizes.num_boxes; ++k) {
-    // Sides are powers of two times the bins, so that samples lie on binary
-    // fractions.
-    double box[4];
-    for (int i = 0; i < 2; ++i) {
-      const int64_t bins =
-          i == (sizes.yxyx ? 0 : 1) ? sizes.grid.height : sizes.grid.width;
-      const double side = bins * std::ldexp(1.0, random() % 5 - 1);
-      box[i] = (static_cast<int>(random() % 64) - 20) * 0.5;
-      if (sizes.centred) box[i] -= side / 2;
-      box[i + 2] = box[i] + side;
-    }
-    int32_t image = random() % 2;
-    switch (k % 16) {
-      case 3:
-        box[k % 4] = kNan;
-        break;
-      case 5:
-        box[3] = kInf;
-        break;
-      case 7:
-        std::swap(box[0], box[2]);
-        break;
-      case 9:
-        image = k % 3 == 0 ? 2 : -1;
-        break;
-      case 11:
-        box[2] = box[0];
-        break;
-    }
-    problem.AddBox(box, image);
-  }
-  for (int64_t i = 0; i < problem.OutputSize(); ++i) {
-    problem.d_output.push_back(whole(8));
-  }
   return problem;
 }
 
