@@ -1,7 +1,6 @@
 """The quality of refined boxes and of detections."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from data import Scene, targets
@@ -10,25 +9,23 @@ from model import Detections
 import tensorflow_ops as tfo
 
 
-class Refinement(NamedTuple):
-    """The quality of refined proposals whose signs are known."""
-
-    proposal_iou: float  # mean over proposals of signs
-    refined_iou: float  # mean over their refined boxes
-    accuracy: float  # over all proposals, with background as a class
-
-
 def refinement(
     scenes: Sequence[Scene], proposals: np.ndarray, refined: np.ndarray, probabilities: np.ndarray
-) -> Refinement:
-    """Compares proposals and refined boxes, both [N, R, 4], with the signs of N scenes."""
+) -> dict[str, float]:
+    """Compares proposals and refined boxes, both [N, R, 4], with the signs of N scenes.
+
+    Returns:
+      the mean IoU of proposals of signs, and of their refined boxes; and the accuracy of all
+      proposals, with background as a class.
+    """
     labels, signs, overlap = (np.stack(x) for x in zip(*map(targets, scenes, proposals), strict=True))
     foreground = labels > 0
-    return Refinement(
-        overlap[foreground].mean(),
-        1 - tfo.detection.box_iou_loss(refined[foreground], signs[foreground], mode="iou").numpy().mean(),
-        (probabilities.argmax(-1) == labels).mean(),
-    )
+    iou_loss = tfo.detection.box_iou_loss(refined[foreground], signs[foreground], mode="iou")
+    return {
+        "IoU of proposals": overlap[foreground].mean(),
+        "IoU of refined boxes": 1 - iou_loss.numpy().mean(),
+        "class accuracy": (probabilities.argmax(-1) == labels).mean(),
+    }
 
 
 def average_precision(scenes: Sequence[Scene], found: Sequence[Detections]) -> dict[str, float]:
