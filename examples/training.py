@@ -19,14 +19,15 @@ FLAGS = flags.FLAGS
 flags.disclaim_key_flags()  # --help shows them among those of train.py
 
 
-def define_flags(name: str, steps: int, multiple_of: int) -> None:
-    """Defines the flags of all examples. The needed quality is for the default of `steps`."""
+def define_flags(name: str, steps: int, multiple_of: int) -> flags.FlagValues:
+    """Defines the flags of all examples; returns all flags. The needed quality is for the default of `steps`."""
     flags.DEFINE_integer(
         "steps", steps, f"training steps of each network, a multiple of {multiple_of}", lower_bound=multiple_of
     )
     flags.register_validator("steps", lambda value: value % multiple_of == 0, f"expected a multiple of {multiple_of}")
     flags.DEFINE_integer("seed", 0, "seed of the data and the weights", lower_bound=0)
     flags.DEFINE_string("output", f"build/{name}", "the folder for what the program writes")
+    return FLAGS
 
 
 def uses_xla() -> bool:

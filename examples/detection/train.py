@@ -14,7 +14,7 @@ import pathlib
 import sys
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
 
 import data
 import keras
@@ -34,8 +34,7 @@ BATCH_SIZE, PROPOSALS, EPOCHS = 8, 64, 10
 # Minimum results on the held-out scenes.
 NEEDED = {"IoU of refined boxes": 0.8, "class accuracy": 0.9, "AP of detections": 0.7, "AP50 of detections": 0.9}
 
-FLAGS = flags.FLAGS
-training.define_flags("detection", steps=400, multiple_of=EPOCHS)
+FLAGS = training.define_flags("detection", steps=400, multiple_of=EPOCHS)
 flags.DEFINE_bool("jit_compile", False, "compile the training step with XLA")
 
 
@@ -73,7 +72,6 @@ def export(detector: model.Detector, scenes: list[data.Scene], folder: pathlib.P
 
 
 def main(output: pathlib.Path) -> None:
-    """Runs the example."""
     scenes = data.draw_scenes(min(TRAINING_SCENES, BATCH_SIZE * FLAGS.steps), training=True, seed=[FLAGS.seed, 0])
     held_out = data.draw_scenes(min(HELD_OUT_SCENES, 2 * FLAGS.steps), training=False, seed=[FLAGS.seed, 1])
     rng = np.random.default_rng([FLAGS.seed, 2])

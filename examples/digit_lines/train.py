@@ -13,7 +13,7 @@ import sys
 import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
 
 import data
 import keras
@@ -31,8 +31,7 @@ TRAINING_LINES, HELD_OUT_LINES = 16000, 1000
 BATCH_SIZE, EPOCHS = 32, 5
 SEARCHES = {"greedy": model.read_greedily, "beam": model.read_by_beam, "beam + check digit": model.read_by_rule}
 
-FLAGS = flags.FLAGS
-training.define_flags("digit_lines", steps=720, multiple_of=EPOCHS)
+FLAGS = training.define_flags("digit_lines", steps=720, multiple_of=EPOCHS)
 flags.DEFINE_float("at_least", 0.95, "needed share of right lines by beam search with the check digit")
 
 
@@ -56,7 +55,6 @@ def serve(network: keras.Model, images: np.ndarray, folder: pathlib.Path) -> lis
 
 
 def main(output: pathlib.Path) -> None:
-    """Runs the example."""
     lines = data.draw_lines(min(TRAINING_LINES, BATCH_SIZE * FLAGS.steps), training=True, seed=[FLAGS.seed, 0])
     held_out = data.draw_lines(HELD_OUT_LINES, training=False, seed=[FLAGS.seed, 1])
     network = model.build()

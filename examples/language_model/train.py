@@ -13,7 +13,7 @@ import sys
 import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
 
 import data
 import keras
@@ -27,8 +27,7 @@ CONTEXT, BATCH_SIZE, PER_EPOCH = 512, 4, 10
 COMPARED = 3  # epochs with both
 SHORTEST = 512
 
-FLAGS = flags.FLAGS
-training.define_flags("language_model", steps=150, multiple_of=PER_EPOCH)
+FLAGS = training.define_flags("language_model", steps=150, multiple_of=PER_EPOCH)
 flags.DEFINE_integer("longest", 2048, "the longest text whose training step is measured", lower_bound=SHORTEST)
 flags.DEFINE_float("at_most", 2.8, "the most bits for a byte of held-out text")
 
@@ -56,7 +55,6 @@ def measure(attention: str, lengths: list[int]) -> dict[int, tuple[float, int]]:
 
 
 def main(output: pathlib.Path) -> None:
-    """Runs the example."""
     text = data.load()
     networks, losses = {}, {}
     compared = min(COMPARED, FLAGS.steps // PER_EPOCH)

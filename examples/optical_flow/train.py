@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
 
 import data
 import keras
@@ -25,8 +25,7 @@ from absl import flags
 
 HELD_OUT_PAIRS, BATCH_SIZE, EVALUATION_BATCH, EPOCHS = 100, 16, 20, 5
 
-FLAGS = flags.FLAGS
-training.define_flags("optical_flow", steps=200, multiple_of=EPOCHS)
+FLAGS = training.define_flags("optical_flow", steps=200, multiple_of=EPOCHS)
 flags.DEFINE_float("at_most", 2.0, "the largest mean endpoint error, in pixels, of the network with the correlation")
 
 
@@ -36,7 +35,6 @@ def inputs_and_targets(pair: data.Pair) -> tuple[dict[str, tf.Tensor], dict[str,
 
 
 def main(output: pathlib.Path) -> None:
-    """Runs the example."""
     batches = data.pairs(data.photographs(training=True), 2 * FLAGS.seed, BATCH_SIZE).map(inputs_and_targets)
     held_out = next(iter(data.pairs(data.photographs(training=False), 2 * FLAGS.seed + 1, HELD_OUT_PAIRS)))
     inputs, _ = inputs_and_targets(held_out)

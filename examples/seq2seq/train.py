@@ -13,7 +13,7 @@ import sys
 import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
 
 import data
 import model
@@ -31,8 +31,7 @@ EXPORTED_WIDTH = 4
 NEEDED = 0.8  # accuracy of greedy search on the held-out days
 SERVED = ("the third of march nineteen ninety-eight", "sunday, 29 feb '04", "2o17 novembre 5th")
 
-FLAGS = flags.FLAGS
-training.define_flags("seq2seq", steps=900, multiple_of=EPOCHS)
+FLAGS = training.define_flags("seq2seq", steps=900, multiple_of=EPOCHS)
 flags.DEFINE_bool("jit_compile", False, "compile the training step with XLA: again for each length of texts")
 
 
@@ -65,7 +64,6 @@ def measure(translator: model.Translator, dates: data.Dates, beam_width: int) ->
 
 
 def main(output: pathlib.Path) -> None:
-    """Runs the example."""
     dates = data.draw_dates(min(TRAINING_DATES, 2 * BATCH_SIZE * FLAGS.steps), training=True, seed=[FLAGS.seed, 0])
     held_out = data.draw_dates(HELD_OUT_DATES, training=False, seed=[FLAGS.seed, 1])
     translator = model.Translator()

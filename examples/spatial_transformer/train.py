@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
 
 import affine
 import data
@@ -31,8 +31,7 @@ COPIES = 4  # of each held-out digit, with distortions of their own
 # How much higher the accuracy with the transformer has to be, and the largest angle left, in degrees.
 NEEDED_GAIN, LARGEST_ANGLE_LEFT = 0.1, 15.0
 
-FLAGS = flags.FLAGS
-training.define_flags("spatial_transformer", steps=1000, multiple_of=EPOCHS)
+FLAGS = training.define_flags("spatial_transformer", steps=1000, multiple_of=EPOCHS)
 flags.DEFINE_float("at_least", 0.95, "the accuracy that the network with the transformer has to reach")
 
 
@@ -66,7 +65,6 @@ def spread(transforms: tf.Tensor) -> dict[str, float]:
 
 
 def main(output: pathlib.Path) -> None:
-    """Runs the example."""
     digits = data.load(training=True)
     held_out = data.evaluation_set(data.load(training=False), FLAGS.seed + 1, COPIES)
     without, network = (train(transformer, digits) for transformer in (False, True))

@@ -12,7 +12,7 @@ import sys
 import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
 
 import data
 import metrics
@@ -32,8 +32,7 @@ MODELS = {
 }
 SAVED, BEST = "table, CRF", "true probabilities"
 
-FLAGS = flags.FLAGS
-training.define_flags("tagger", steps=600, multiple_of=EPOCHS)
+FLAGS = training.define_flags("tagger", steps=600, multiple_of=EPOCHS)
 flags.DEFINE_float("at_least", 0.95, "needed accuracy and F1 of the saved tagger, as fractions of the best possible")
 
 
@@ -63,7 +62,6 @@ def typical(tags: np.ndarray, records: data.Records) -> int:
 
 
 def main(output: pathlib.Path) -> None:
-    """Runs the example."""
     records = data.draw_records(FLAGS.steps // EPOCHS * BATCH_SIZE, [FLAGS.seed, 0])
     held_out = data.draw_records(HELD_OUT_RECORDS, [FLAGS.seed, 1])
     print(f"\n{'on held-out records':24} accuracy   of marginals          F1    weights    time")
