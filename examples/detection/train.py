@@ -51,17 +51,6 @@ def train(network: keras.Model, scenes: list[data.Scene]) -> None:
     )
 
 
-def measure(detector: model.Detector, scenes: list[data.Scene], proposals: np.ndarray) -> dict[str, float]:
-    """Measures the refinement of proposals near signs, and detections from the grid."""
-    images = data.images_of(scenes)
-    refined, probabilities = model.refine(detector.network, images, proposals)
-    precision = metrics.average_precision(scenes, list(model.detect(detector, images)))
-    return {
-        **metrics.refinement(scenes, proposals, refined.numpy(), probabilities.numpy()),
-        **{f"{name} of detections": precision[name] for name in ("AP", "AP50", "AP75")},
-    }
-
-
 def export(detector: model.Detector, scenes: list[data.Scene], folder: pathlib.Path) -> None:
     """Saves the detector as a SavedModel, and detects the signs of scenes with it in a new process."""
     tf.saved_model.save(detector, folder, signatures=detector.detect)
@@ -81,13 +70,13 @@ def main(output: pathlib.Path) -> None:
     print(f"{len(scenes)} scenes for training, {len(held_out)} held out")
 
     detector = model.Detector(model.build())
-    before, untrained = measure(detector, held_out, proposals), list(model.detect(detector, photographs))
+    before, untrained = metrics.measure(detector, held_out, proposals), list(model.detect(detector, photographs))
     train(detector.network, scenes)
 
     # Measures, draws and exports with the network loaded from the file.
     detector.network.save(output / "detector.keras")
     detector = model.Detector(keras.saving.load_model(output / "detector.keras"))
-    after, trained = measure(detector, held_out, proposals), list(model.detect(detector, photographs))
+    after, trained = metrics.measure(detector, held_out, proposals), list(model.detect(detector, photographs))
 
     print(f"\n{'on held-out backgrounds':24}{'untrained':>12}{'trained':>12}{'needed':>12}")
     for name, value in after.items():

@@ -46,10 +46,10 @@ def batches(dates: data.Dates, seed: int) -> tf.data.Dataset:
 def measure(translator: model.Translator, dates: data.Dates, beam_width: int) -> dict[str, float]:
     """Measures the accuracy of the first and of any hypothesis, the first's log probability, and the time."""
     decoder = model.Decoder(translator, beam_width)
-    texts = [dates.texts[i : i + EVALUATION_BATCH] for i in range(0, len(dates.texts), EVALUATION_BATCH)]
-    decoder.decode(tf.constant(texts[0]))  # traces
+    texts = list(tf.data.Dataset.from_tensor_slices(dates.texts).batch(EVALUATION_BATCH))
+    decoder.decode(texts[0])  # traces
     start = time.monotonic()
-    results = [decoder.decode(tf.constant(part)) for part in texts]
+    results = [decoder.decode(part) for part in texts]
     seconds = time.monotonic() - start
     found = np.concatenate([result["dates"].numpy() for result in results]).astype(str)
     log_probs = np.concatenate([result["log_probs"].numpy() for result in results])
