@@ -120,6 +120,11 @@ def draw_scenes(count: int, training: bool, seed: int | Sequence[int]) -> list[S
     return [draw_scene(rng, photos[i % len(photos)], signs, turned=training) for i in range(count)]
 
 
+def images_of(scenes: Sequence[Scene]) -> np.ndarray:
+    """Returns the scenes' images as one batch."""
+    return np.stack([scene.image for scene in scenes])
+
+
 def jitter(rng: np.random.Generator, boxes: np.ndarray, shift: float, scales: tuple[float, float]) -> np.ndarray:
     """Moves the boxes' centres by up to `shift` of their size, and scales sizes by a factor in `scales`."""
     size = boxes[:, 2:] - boxes[:, :2]

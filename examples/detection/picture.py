@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from data import CLASSES, SIZE, Scene
+from data import CLASSES, SIZE, Scene, grid
 from model import Detections
 from PIL import Image, ImageDraw, ImageFont
 
@@ -82,3 +82,37 @@ def draw_rows(rows: Mapping[str, Iterable[Image.Image]]) -> Image.Image:
         for j, image in enumerate(tiles):
             picture.paste(image, (GAP + j * (TILE + GAP), top + HEADING))
     return picture
+
+
+def draw(scenes: Sequence[Scene], untrained: Sequence[Detections], trained: Sequence[Detections]) -> Image.Image:
+    """Draws the proposals nearest to the signs, and the detections before and after training."""
+    proposals = grid()
+    return draw_rows(
+        {
+            f"Given: the same {len(proposals)} squares for each. Here the nearest to the signs, with their IoU": [
+                draw_nearest(scene, proposals) for scene in scenes
+            ],
+            "Untrained: the three boxes it is surest of, with their scores": [
+                draw_detections(scene, found.first(3)) for scene, found in zip(scenes, untrained, strict=True)
+            ],
+            "Trained: all with a score of 0.9 or more, on backgrounds it has not seen": [
+                draw_detections(scene, found.at_least(0.9)) for scene, found in zip(scenes, trained, strict=True)
+            ],
+        }
+    )
+
+
+def draw_suppression(
+    scenes: Sequence[Scene], boxes: np.ndarray, scores: np.ndarray, kept: Sequence[Detections]
+) -> Image.Image:
+    """Draws all boxes [N, R, 4] of N scenes, with their scores [N, R, classes], and what suppression keeps of them."""
+    return draw_rows(
+        {
+            "All refined boxes of score 0.5 or more": [
+                draw_candidates(*candidates, 0.5) for candidates in zip(scenes, boxes, scores, strict=True)
+            ],
+            "What multiclass_nms keeps of them, with their scores": [
+                draw_detections(scene, found.at_least(0.5)) for scene, found in zip(scenes, kept, strict=True)
+            ],
+        }
+    )

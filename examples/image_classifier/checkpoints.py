@@ -1,9 +1,36 @@
-"""Saves and restores all state that a run needs to resume with the same result."""
+"""A run's folder: its settings, and all state that it needs to resume with the same result."""
 
+import json
+import os
 import pathlib
 
 import keras
 import tensorflow as tf
+
+
+def read_settings(run: pathlib.Path) -> dict:
+    """Returns the settings of an existing run."""
+    path = run / "settings.json"
+    if not path.exists():
+        raise SystemExit(f"{run} holds no run: there is no settings.json. Train first, or name its folder with --run.")
+    return json.loads(path.read_text())
+
+
+def keep_settings(run: pathlib.Path, settings: dict) -> None:
+    """Writes the settings of a new run, or checks that an existing run has the same ones."""
+    path = run / "settings.json"
+    if not path.exists():
+        run.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(settings, indent=2) + "\n")
+        os.replace(draft, path)  # atomic: never leaves a partial file
+    then = read_settings(run)
+    changed = [f"--{name} was {then[name]} and is {now}" for name, now in settings.items() if then[name] != now]
+    if changed:
+        raise SystemExit(
+            f"{run} was started with other settings: {'; '.join(changed)}. "
+            "Give the same to resume it, or another --run to start anew."
+        )
 
 
 class State:
@@ -22,20 +49,13 @@ class State:
         self.loss_sum = tf.Variable(0.0)  # over the steps since the last report
         self.best_loss = tf.Variable(float("inf"))
         self.rounds_since_best = tf.Variable(0)
-        # Saves lists of variables: tf.train.Checkpoint(network=network) would omit those that Keras does not track.
-        weights = [variable.value for variable in network.variables]
-        slots = [variable.value for variable in optimizer.variables]
-        scalars = {name: value for name, value in vars(self).items() if isinstance(value, tf.Variable)}
-        self.latest = tf.train.CheckpointManager(
-            tf.train.Checkpoint(weights=weights, slots=slots, **scalars), run / "latest", max_to_keep=2
-        )
-        self.best = best_weights(run, network)
+        self.latest = manager(run / "latest", max_to_keep=2, weights=network, slots=optimizer, **vars(self))
+        self.best = manager(run / "best", max_to_keep=1, weights=network)
+        self.network, self.optimizer = network, optimizer
 
     def restore(self) -> int:
         """Restores the latest checkpoint, if any; returns the step."""
-        if self.latest.latest_checkpoint:
-            self.latest.checkpoint.restore(self.latest.latest_checkpoint).assert_consumed()
-        return int(self.step)
+        return restore_last(self.latest) or 0
 
     def save(self) -> None:
         """Saves the latest checkpoint."""
@@ -52,16 +72,19 @@ class State:
         return False
 
 
-def best_weights(run: pathlib.Path, network: keras.Model) -> tf.train.CheckpointManager:
-    """Returns the manager of the checkpoint with the best weights."""
-    weights = [variable.value for variable in network.variables]
-    return tf.train.CheckpointManager(tf.train.Checkpoint(weights=weights), run / "best", max_to_keep=1)
+def manager(folder: pathlib.Path, max_to_keep: int, **parts) -> tf.train.CheckpointManager:
+    """Returns the manager of checkpoints of models, optimizers and variables."""
+    # Lists of variables: tf.train.Checkpoint(weights=network) would omit those that Keras does not track.
+    parts = {
+        name: part if isinstance(part, tf.Variable) else [variable.value for variable in part.variables]
+        for name, part in parts.items()
+    }
+    return tf.train.CheckpointManager(tf.train.Checkpoint(**parts), folder, max_to_keep)
 
 
-def restore_best(run: pathlib.Path, network: keras.Model) -> int:
-    """Loads a run's best weights into the network; returns their step."""
-    best = best_weights(run, network)
-    if not best.latest_checkpoint:
-        raise SystemExit(f"{run} has no weights yet, because its first evaluation has not taken place.")
-    best.checkpoint.restore(best.latest_checkpoint).assert_consumed()
-    return int(best.latest_checkpoint.rpartition("-")[2])
+def restore_last(saved: tf.train.CheckpointManager) -> int | None:
+    """Restores the last checkpoint, completely; returns its step, or None if there is no checkpoint."""
+    if not saved.latest_checkpoint:
+        return None
+    saved.checkpoint.restore(saved.latest_checkpoint).assert_consumed()
+    return int(saved.latest_checkpoint.rpartition("-")[2])

@@ -1,8 +1,7 @@
 """Handwritten digits, and batches that can resume at any sample.
 
-The order of the samples and their distortions are functions of the seed and the sample's
-number in the run. There is no shuffle buffer and no generator state to save: a run that
-stopped after n samples continues at sample n.
+Their order and distortions are functions of the seed and the sample's number in the run.
+There is no shuffle buffer and no generator state to save.
 """
 
 from typing import NamedTuple

@@ -15,7 +15,6 @@ import keras
 import metrics
 import numpy as np
 import pytest
-import settings
 import tensorflow as tf
 from PIL import Image
 
@@ -267,11 +266,11 @@ def test_lowest_loss_saves_the_weights_and_resets_patience(tmp_path):
 
 
 def test_existing_run_rejects_other_settings(tmp_path):
-    settings.keep(tmp_path, settings.Settings())
-    settings.keep(tmp_path, settings.Settings())
+    checkpoints.keep_settings(tmp_path, {"seed": 0})
+    checkpoints.keep_settings(tmp_path, {"seed": 0})
     with pytest.raises(SystemExit, match=r"--seed was 0 and is 1.*another --run"):
-        settings.keep(tmp_path, settings.Settings(seed=1))
-    assert settings.read(tmp_path) == settings.Settings()
+        checkpoints.keep_settings(tmp_path, {"seed": 1})
+    assert checkpoints.read_settings(tmp_path) == {"seed": 0}
 
 
 def test_commands_report_missing_input(tmp_path):

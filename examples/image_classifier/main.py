@@ -8,7 +8,6 @@
 Each command reads and writes the folder --run.
 """
 
-import dataclasses
 import os
 import pathlib
 
@@ -21,38 +20,36 @@ import model
 import numpy as np
 import parallel
 import serving
-import settings as settings_lib
 import train as train_lib
 from absl import app, flags, logging
 
-DEFAULTS = settings_lib.Settings()
-
 FLAGS = flags.FLAGS
+# These determine the result of a run.
+flags.DEFINE_integer("steps", 1500, "maximum number of training steps", lower_bound=1)
+flags.DEFINE_integer("batch_size", 64, "examples per step, over all devices", lower_bound=1)
+flags.DEFINE_float("learning_rate", 2e-3, "learning rate after the warm-up", lower_bound=0)
+flags.DEFINE_float("label_smoothing", 0.05, "of the loss", lower_bound=0, upper_bound=1)
+flags.DEFINE_float("dropout", 0.3, "fraction of features to drop", lower_bound=0, upper_bound=1)
+flags.DEFINE_enum("dtype", "float32", ["float32", "mixed_bfloat16", "mixed_float16"], "the Keras dtype policy")
+flags.DEFINE_enum("parallel", "one", parallel.MODES, "how to split a batch over the devices")
+flags.DEFINE_integer("devices", 0, "split the CPU into this many devices; 0: off", lower_bound=0)
+flags.DEFINE_integer("every", 100, "steps per round; a round ends with evaluation and a checkpoint", lower_bound=1)
+flags.DEFINE_integer("patience", 5, "stop after this many rounds without a lower validation loss", lower_bound=1)
+flags.DEFINE_integer("seed", 0, "seed of weights, order, distortion and dropout", lower_bound=0)
+SETTINGS = "steps batch_size learning_rate label_smoothing dropout dtype parallel devices every patience seed".split()
+
 flags.DEFINE_string("run", "build/image_classifier", "the run's folder")
-flags.DEFINE_integer("steps", DEFAULTS.steps, "maximum number of training steps", lower_bound=1)
-flags.DEFINE_integer("batch_size", DEFAULTS.batch_size, "examples per step, over all devices", lower_bound=1)
-flags.DEFINE_float("learning_rate", DEFAULTS.learning_rate, "learning rate after the warm-up", lower_bound=0)
-flags.DEFINE_float("label_smoothing", DEFAULTS.label_smoothing, "of the loss", lower_bound=0, upper_bound=1)
-flags.DEFINE_float("dropout", DEFAULTS.dropout, "fraction of features to drop", lower_bound=0, upper_bound=1)
-flags.DEFINE_enum("dtype", DEFAULTS.dtype, ["float32", "mixed_bfloat16", "mixed_float16"], "the Keras dtype policy")
-flags.DEFINE_enum("parallel", DEFAULTS.parallel, parallel.MODES, "how to split a batch over the devices")
-flags.DEFINE_integer("devices", DEFAULTS.devices, "split the CPU into this many devices; 0: off", lower_bound=0)
-flags.DEFINE_integer(
-    "every", DEFAULTS.every, "steps per round; a round ends with evaluation and a checkpoint", lower_bound=1
-)
-flags.DEFINE_integer(
-    "patience", DEFAULTS.patience, "stop after this many rounds without a lower validation loss", lower_bound=1
-)
-flags.DEFINE_integer("seed", DEFAULTS.seed, "seed of weights, order, distortion and dropout", lower_bound=0)
 flags.DEFINE_float("at_least", 0.0, "evaluate and predict: exit with status 1 if the accuracy is lower")
 flags.DEFINE_bool("invert", False, "predict: the images are dark on light")
 
 
 def restored_network(run: pathlib.Path):
     """Returns the network with a run's best weights."""
-    settings = settings_lib.read(run)
-    network = model.build((data.SIZE, data.SIZE, 1), len(data.CLASSES), policy=settings.dtype)
-    step = checkpoints.restore_best(run, network)
+    settings = checkpoints.read_settings(run)
+    network = model.build((data.SIZE, data.SIZE, 1), len(data.CLASSES), policy=settings["dtype"])
+    step = checkpoints.restore_last(checkpoints.manager(run / "best", max_to_keep=1, weights=network))
+    if step is None:
+        raise SystemExit(f"{run} has no weights yet, because its first evaluation has not taken place.")
     print(f"the weights of step {step}")
     return network
 
@@ -65,12 +62,10 @@ def check(accuracy: float) -> None:
 
 def train(run: pathlib.Path) -> None:
     """Trains, or resumes training."""
-    names = [field.name for field in dataclasses.fields(settings_lib.Settings)]
-    settings = settings_lib.Settings(**{name: FLAGS[name].value for name in names})
-    if settings.devices:
-        parallel.split_cpu(settings.devices)
-    settings_lib.keep(run, settings)
-    if not train_lib.train(run, settings):
+    if FLAGS.devices:
+        parallel.split_cpu(FLAGS.devices)
+    checkpoints.keep_settings(run, {name: FLAGS[name].value for name in SETTINGS})
+    if not train_lib.train(run):
         raise SystemExit("stopped; the same command resumes")
 
 
@@ -89,22 +84,21 @@ def export(run: pathlib.Path) -> None:
     print(run / "saved_model")
 
 
-def predict(run: pathlib.Path, paths: list[str]) -> None:
+def predict(run: pathlib.Path, *paths: str) -> None:
     """Classifies images with the SavedModel only."""
-    predictor = serving.Predictor(run / "saved_model")
     if paths:
-        images = np.stack([serving.read_image(path, predictor.image_shape, FLAGS.invert) for path in paths])
-        found = predictor(images)
-        for path, name, probabilities in zip(paths, *found, strict=True):
-            print(f"{path}: {name}, probability {probabilities.max():.3f}")
+        images = np.stack([serving.read_image(path, data.SIZE, FLAGS.invert) for path in paths])
+        for path, name, probability in zip(paths, *serving.predict(run / "saved_model", images), strict=True):
+            print(f"{path}: {name}, probability {probability:.3f}")
         return
     held_out = data.load().held_out
-    found = predictor(held_out.images)
-    right = np.mean([name == data.CLASSES[label] for name, label in zip(found.classes, held_out.labels, strict=True)])
-    for name, label, probabilities in list(zip(found.classes, held_out.labels, found.probabilities, strict=True))[:5]:
-        print(f"label {data.CLASSES[label]}: {name}, probability {probabilities.max():.3f}")
-    print(f"...\n{len(held_out.labels)} held-out digits: accuracy {right:.4f}")
-    check(right)
+    labels = [data.CLASSES[label] for label in held_out.labels]
+    found, probabilities = serving.predict(run / "saved_model", held_out.images)
+    for label, name, probability in zip(labels[:5], found, probabilities, strict=False):
+        print(f"label {label}: {name}, probability {probability:.3f}")
+    accuracy = np.mean([name == label for name, label in zip(found, labels, strict=True)])
+    print(f"...\n{len(labels)} held-out digits: accuracy {accuracy:.4f}")
+    check(accuracy)
 
 
 def main(argv: list[str]) -> None:
@@ -116,8 +110,7 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"expected one of {', '.join(commands)}, got {command or 'nothing'}")
     if paths and command != "predict":
         raise app.UsageError(f"unexpected arguments: {' '.join(paths)}")
-    run = pathlib.Path(FLAGS.run).resolve()
-    predict(run, paths) if command == "predict" else commands[command](run)
+    commands[command](pathlib.Path(FLAGS.run).resolve(), *paths)
 
 
 if __name__ == "__main__":

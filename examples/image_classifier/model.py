@@ -11,11 +11,6 @@ class Classifier(keras.Model):
 
     Group normalisation treats each image separately. Unlike with batch normalisation, a
     batch that is split over devices has the same logits as a whole one.
-
-    Args:
-      classes: number of classes.
-      dropout: fraction of features to drop during training.
-      policy: a Keras dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
     """
 
     def __init__(self, classes: int, *, dropout: float = 0.3, policy: str = "float32"):

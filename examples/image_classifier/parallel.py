@@ -11,10 +11,9 @@ import tensorflow as tf
 
 import tensorflow_ops as tfo
 
+# "make_parallel" splits each batch in the graph, with one copy of the weights; "mirrored"
+# copies the weights to each device and all-reduces gradients.
 MODES = ("one", "make_parallel", "mirrored")
-
-# Batch -> sum of its examples' losses divided by the size of the whole batch.
-Step = Callable[[dict[str, tf.Tensor]], tf.Tensor]
 
 
 def split_cpu(count: int) -> None:
@@ -35,24 +34,9 @@ def strategy(mode: str) -> tf.distribute.Strategy:
 
 
 def training_step(
-    mode: str,
-    mirrors: tf.distribute.Strategy,
-    network: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    losses: Callable[..., tf.Tensor],
-    batch_size: int,
-) -> Step:
-    """Returns a function for one step.
-
-    Args:
-      mode: "one"; "make_parallel": splits each batch in the graph, with one copy of the
-        weights; "mirrored": copies the weights to each device and all-reduces gradients.
-      mirrors: the result of `strategy(mode)`.
-      network: the network to train.
-      optimizer: a built optimizer.
-      losses: (image, label, sample) -> loss of each example.
-      batch_size: size of the whole batch.
-    """
+    mode: str, network: keras.Model, optimizer: keras.optimizers.Optimizer, losses: Callable, batch_size: int
+) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
+    """Returns a step from a part of a batch to its loss. `losses`: (image, label, sample) -> loss of each example."""
     if mode == "make_parallel":
         losses = tfo.distribute.make_parallel(losses, devices=devices())
 
@@ -64,10 +48,4 @@ def training_step(
         optimizer.apply(tape.gradient(scaled, network.trainable_variables), network.trainable_variables)
         return total
 
-    if mode != "mirrored":
-        return step
-
-    def mirrored_step(batch):
-        return mirrors.reduce("SUM", mirrors.run(step, args=(batch,)), axis=None)
-
-    return mirrored_step
+    return step

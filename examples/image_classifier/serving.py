@@ -4,11 +4,8 @@ To load it, a program needs TensorFlow and `import tensorflow_ops`, because it c
 op of this package, but nothing from this folder.
 """
 
-import os
 import pathlib
-import shutil
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -18,15 +15,8 @@ from PIL import Image, ImageOps
 import tensorflow_ops as tfo
 
 
-class Predictions(NamedTuple):
-    """Predictions for N images."""
-
-    classes: list[str]  # [N]
-    probabilities: np.ndarray  # float32 [N, number of classes]
-
-
 def export(network: keras.Model, image_shape: Sequence[int], classes: Sequence[str], folder: pathlib.Path) -> None:
-    """Writes the SavedModel, replacing an existing one."""
+    """Writes the SavedModel: images uint8 [N, *image_shape] in, their classes and the classes' probabilities out."""
     module = tf.Module()
     module.network = network
     module.classes = tf.constant(classes)
@@ -36,32 +26,18 @@ def export(network: keras.Model, image_shape: Sequence[int], classes: Sequence[s
         probabilities = tfo.nn.softmax(tf.cast(network(images), tf.float32))
         return {"class": tf.gather(module.classes, tf.argmax(probabilities, -1)), "probabilities": probabilities}
 
-    draft = folder.with_name(folder.name + ".draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    tf.saved_model.save(module, draft, signatures=serve)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(draft, folder)
+    tf.saved_model.save(module, folder, signatures=serve)
 
 
-class Predictor:
-    """Predicts with a SavedModel written by `export`."""
-
-    def __init__(self, folder: pathlib.Path):
-        if not (folder / "saved_model.pb").exists():
-            raise SystemExit(f"There is no SavedModel in {folder}. Export one first.")
-        self._model = tf.saved_model.load(folder)
-        self._serve = self._model.signatures["serving_default"]
-        _, inputs = self._serve.structured_input_signature
-        self.image_shape = tuple(inputs["images"].shape[1:])
-
-    def __call__(self, images: np.ndarray) -> Predictions:
-        """Classifies images uint8 [N, *image_shape]."""
-        results = self._serve(images=tf.constant(images, tf.uint8))
-        return Predictions([name.decode() for name in results["class"].numpy()], results["probabilities"].numpy())
+def predict(folder: pathlib.Path, images: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Returns the class of each image, by a SavedModel that `export` has written, and its probability."""
+    if not (folder / "saved_model.pb").exists():
+        raise SystemExit(f"There is no SavedModel in {folder}. Export one first.")
+    found = tf.saved_model.load(folder).signatures["serving_default"](images=tf.constant(images))
+    return [name.decode() for name in found["class"].numpy()], found["probabilities"].numpy().max(-1)
 
 
-def read_image(path: str, image_shape: Sequence[int], invert: bool) -> np.ndarray:
-    """Reads a grey image of any size as uint8 [H, W, 1], with white and black exchanged if `invert`."""
-    image = ImageOps.grayscale(Image.open(path))
-    image = image.resize((image_shape[1], image_shape[0]), Image.Resampling.BOX)
+def read_image(path: str, size: int, invert: bool) -> np.ndarray:
+    """Reads an image as grey uint8 [size, size, 1], with white and black exchanged if `invert`."""
+    image = ImageOps.grayscale(Image.open(path)).resize((size, size), Image.Resampling.BOX)
     return np.asarray(ImageOps.invert(image) if invert else image)[..., np.newaxis]

@@ -1,10 +1,10 @@
 """Training that resumes after an interruption, with the same result as without it."""
 
+import contextlib
 import pathlib
 import signal
 import time
 
-import board
 import checkpoints
 import data
 import keras
@@ -13,78 +13,61 @@ import model
 import numpy as np
 import parallel
 import tensorflow as tf
-from settings import Settings
+from absl import flags
 
 import tensorflow_ops as tfo
 
-EVALUATION_BATCH = 256
+FLAGS = flags.FLAGS
 
 
-def make_optimizer(settings: Settings) -> keras.optimizers.Optimizer:
+def make_optimizer() -> keras.optimizers.Optimizer:
     """Returns AdamW with a learning rate that warms up, then decreases along a cosine."""
-    warmup = min(100, settings.steps // 10)
+    warmup = min(100, FLAGS.steps // 10)
     rate = keras.optimizers.schedules.CosineDecay(
-        0.0, settings.steps - warmup, warmup_target=settings.learning_rate, warmup_steps=warmup
+        0.0, FLAGS.steps - warmup, warmup_target=FLAGS.learning_rate, warmup_steps=warmup
     )
     optimizer = keras.optimizers.AdamW(rate, weight_decay=1e-3)
-    if settings.dtype == "mixed_float16":
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    return optimizer
+    return keras.optimizers.LossScaleOptimizer(optimizer) if FLAGS.dtype == "mixed_float16" else optimizer
 
 
-def predict(network: keras.Model, images: np.ndarray) -> tf.Tensor:
+def predict(network: keras.Model, images: np.ndarray, batch_size: int = 256) -> tf.Tensor:
     """Returns the logits of images, computed in batches."""
-    parts = [images[i : i + EVALUATION_BATCH] for i in range(0, len(images), EVALUATION_BATCH)]
-    return tf.concat([network(part) for part in parts], 0)
+    return tf.concat([network(images[i : i + batch_size]) for i in range(0, len(images), batch_size)], 0)
 
 
-class StopRequest:
-    """Context manager: records Ctrl-C and SIGTERM, so that the current step can finish."""
+@contextlib.contextmanager
+def stop_signals():
+    """Yields a list that gets Ctrl-C or SIGTERM, so that the current step can finish. A second one ends the process."""
+    received, handlers = [], {}
 
-    def __init__(self):
-        self.signal = None
-
-    def __enter__(self):
-        self._handlers = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *exception):
-        self._restore()
-
-    def _restore(self):
-        for number, handler in self._handlers.items():
+    def restore():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
-    def _note(self, number, frame):
-        self.signal = signal.Signals(number)
-        self._restore()  # a second signal ends the process
+    def note(number, frame):
+        received.append(number)
+        restore()
+
+    handlers |= {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        restore()
 
 
-def finish_round(
-    state: checkpoints.State,
-    settings: Settings,
-    network: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    validation: data.Examples,
-    steps_per_second: float,
-) -> None:
+def finish_round(state: checkpoints.State, validation: data.Examples, steps_per_second: float) -> None:
     """Evaluates, reports, and saves a checkpoint."""
-    step = int(state.step)
-    logits = predict(network, validation.images)
+    step, rate = int(state.step), float(state.optimizer.learning_rate)
+    logits = predict(state.network, validation.images)
     measured = metrics.measure(validation.labels, logits)
-    training_loss = float(state.loss_sum) / ((step - 1) % settings.every + 1)
+    training_loss = float(state.loss_sum) / ((step - 1) % FLAGS.every + 1)
     state.loss_sum.assign(0.0)
-    rate = float(optimizer.learning_rate)
-    board.write_scalars(
-        step,
-        {
-            "training/loss": training_loss,
-            "training/learning_rate": rate,
-            "validation/loss": measured.loss,
-            "validation/accuracy": measured.accuracy,
-        },
-    )
-    board.write_pictures(step, validation.images, validation.labels, logits, data.CLASSES)
+    # TensorBoard groups names by what is before the slash.
+    tf.summary.scalar("training/loss", training_loss, step)
+    tf.summary.scalar("training/learning_rate", rate, step)
+    tf.summary.scalar("validation/loss", measured.loss, step)
+    tf.summary.scalar("validation/accuracy", measured.accuracy, step)
+    metrics.write_pictures(step, validation.images, validation.labels, logits)
     best = state.judge(measured.loss)
     state.save()
     # Printed after the checkpoint, so that the line confirms it.
@@ -95,62 +78,56 @@ def finish_round(
     )
 
 
-def train(run: pathlib.Path, settings: Settings) -> bool:
-    """Trains until the last step, or until the validation loss has not decreased for `patience` rounds.
+def train(run: pathlib.Path) -> bool:
+    """Trains until the last step, or until the validation loss has not decreased for --patience rounds.
 
     Returns:
       False if a signal stopped it before the end; the same call resumes.
     """
-    keras.utils.set_random_seed(settings.seed)  # for Python, NumPy and TensorFlow: initial weights
+    keras.utils.set_random_seed(FLAGS.seed)  # for Python, NumPy and TensorFlow: initial weights
     tf.config.experimental.enable_op_determinism()
-    splits = data.load()
+    training, validation, _ = data.load()
 
-    strategy = parallel.strategy(settings.parallel)
+    strategy = parallel.strategy(FLAGS.parallel)
     with strategy.scope():
-        options = {"dropout": settings.dropout, "policy": settings.dtype}
-        network = model.build(splits.training.images.shape[1:], len(data.CLASSES), **options)
-        optimizer = make_optimizer(settings)
+        shape = training.images.shape[1:]
+        network = model.build(shape, len(data.CLASSES), dropout=FLAGS.dropout, policy=FLAGS.dtype)
+        optimizer = make_optimizer()
         optimizer.build(network.trainable_variables)
     state = checkpoints.State(run, network, optimizer)
-    first_step = state.restore()
-    print(
-        f"{network.count_params()} weights; {'resuming' if first_step else 'starting'} at step {first_step}", flush=True
-    )
+    first = state.restore()
+    print(f"{network.count_params()} weights; {'resuming' if first else 'starting'} at step {first}", flush=True)
 
-    loss = tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=settings.label_smoothing, reduction=None)
+    loss = tfo.losses.SparseSoftmaxCrossEntropy(label_smoothing=FLAGS.label_smoothing, reduction=None)
 
     def losses(image, label, sample):
         # The first sample's number identifies the step and the device. A device may have no samples.
-        dropout_seed = tf.stack([tf.cast(settings.seed, tf.int64), tf.reduce_sum(sample[:1])])
+        dropout_seed = tf.stack([tf.cast(FLAGS.seed, tf.int64), tf.reduce_sum(sample[:1])])
         return loss(label, network(image, dropout_seed))
 
-    one_step = parallel.training_step(settings.parallel, strategy, network, optimizer, losses, settings.batch_size)
+    part_of_step = parallel.training_step(FLAGS.parallel, network, optimizer, losses, FLAGS.batch_size)
 
     @tf.function
     def step(batch):
-        state.loss_sum.assign_add(one_step(batch))
+        state.loss_sum.assign_add(strategy.reduce("SUM", strategy.run(part_of_step, (batch,)), axis=None))
         state.step.assign_add(1)
 
     batches = data.training_batches(
-        splits.training,
-        seed=settings.seed,
-        batch_size=settings.batch_size,
-        first_step=first_step,
-        steps=settings.steps,
+        training, seed=FLAGS.seed, batch_size=FLAGS.batch_size, first_step=first, steps=FLAGS.steps
     )
-    with StopRequest() as stop, board.writer(run).as_default():
-        start, before = time.monotonic(), first_step
+    # A resumed run writes some steps again, with the same values.
+    writer = tf.summary.create_file_writer(str(run / "events"))
+    with stop_signals() as stopped, writer.as_default():
+        start = time.monotonic()
         for batch in strategy.experimental_distribute_dataset(batches):
-            if int(state.rounds_since_best) >= settings.patience:
+            if int(state.rounds_since_best) >= FLAGS.patience:
                 break
             step(batch)
             now = int(state.step)
-            if now % settings.every == 0 or now == settings.steps:
-                speed = (now - before) / (time.monotonic() - start)
-                finish_round(state, settings, network, optimizer, splits.validation, speed)
-                start, before = time.monotonic(), now
-            if stop.signal:
+            if now % FLAGS.every == 0 or now == FLAGS.steps:
+                finish_round(state, validation, (now - first) / (time.monotonic() - start))
+                start, first = time.monotonic(), now
+            if stopped:
+                state.save()
                 break
-        if stop.signal:
-            state.save()
-    return not stop.signal
+    return not stopped

@@ -9,42 +9,35 @@ a minute on two cores. `--longest=32768` shows where memory does not suffice for
 import lzma
 import os
 import pathlib
-import subprocess
 import sys
 import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
 
 import data
 import keras
 import model
 import numpy as np
 import picture
-import tensorflow as tf
-from absl import app, flags
-
-import tensorflow_ops as tfo
+import training
+from absl import flags
 
 CONTEXT, BATCH_SIZE, PER_EPOCH = 512, 4, 10
 COMPARED = 3  # epochs with both
 SHORTEST = 512
 
-FLAGS = flags.FLAGS
-flags.DEFINE_integer("steps", 150, f"steps with fused attention, a multiple of {PER_EPOCH}", lower_bound=PER_EPOCH)
-flags.register_validator("steps", lambda steps: steps % PER_EPOCH == 0, f"expected a multiple of {PER_EPOCH}")
+FLAGS = training.define_flags("language_model", steps=150, multiple_of=PER_EPOCH)
 flags.DEFINE_integer("longest", 2048, "the longest text whose training step is measured", lower_bound=SHORTEST)
-flags.DEFINE_integer("seed", 0, "seed of the weights and batches", lower_bound=0)
 flags.DEFINE_float("at_most", 2.8, "the most bits for a byte of held-out text")
-flags.DEFINE_string("output", "build/language_model", "the folder for the picture")
 
 
 def train(attention: str, text: np.ndarray, epochs: int) -> tuple[keras.Model, list[float]]:
     """Returns a model, and its losses by epoch. The seed alone decides weights and batches."""
-    keras.utils.set_random_seed(FLAGS.seed)  # for Python, NumPy and TensorFlow
+    keras.utils.set_random_seed(FLAGS.seed)
     network = model.build(attention, FLAGS.steps)
     batches = data.batches(text, CONTEXT, BATCH_SIZE, FLAGS.seed)
-    losses = network.fit(batches, epochs=epochs, steps_per_epoch=PER_EPOCH, verbose=0).history["loss"]
-    return network, losses
+    return network, network.fit(batches, epochs=epochs, steps_per_epoch=PER_EPOCH, verbose=0).history["loss"]
 
 
 def compressed_bits(text: data.Text) -> float:
@@ -55,24 +48,13 @@ def compressed_bits(text: data.Text) -> float:
 
 def measure(attention: str, lengths: list[int]) -> dict[int, tuple[float, int]]:
     """Runs measure.py in a new process; returns seconds and bytes by length, up to the longest that fits."""
-    isolation = ["-E", "-s"] if sys.flags.ignore_environment else []
-    program = pathlib.Path(__file__).with_name("measure.py")
-    command = [sys.executable, *isolation, program, attention, *map(str, lengths)]
     # Without memory, TensorFlow may abort: there is a line for each length before.
-    printed = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True).stdout
+    printed = training.call("measure.py", attention, *map(str, lengths), check=False)
     rows = [line.split() for line in printed.splitlines()]
     return {int(length): (float(seconds), int(size)) for length, seconds, size in rows}
 
 
-def main(argv: list[str]) -> None:
-    """Runs the example."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {argv[1:]}")
-    output = pathlib.Path(FLAGS.output).resolve()
-    output.mkdir(parents=True, exist_ok=True)
-    tf.config.experimental.enable_op_determinism()
-
-    print(f"tensorflow_ops {tfo.__version__} from {pathlib.Path(tfo.__file__).parent}")
+def main(output: pathlib.Path) -> None:
     text = data.load()
     networks, losses = {}, {}
     compared = min(COMPARED, FLAGS.steps // PER_EPOCH)
@@ -109,12 +91,8 @@ def main(argv: list[str]) -> None:
         raise SystemExit("NOT THE SAME: the losses of fused and composed attention differ")
     if not abs(bits["fused"] - bits["composed"]) < 1e-4:
         raise SystemExit("NOT THE SAME: fused and composed attention predict differently with the same weights")
-    if FLAGS.steps < FLAGS["steps"].default:
-        print(f"{FLAGS.steps} steps: the needed quality is not checked")
-        return
-    if not bits["fused"] <= FLAGS.at_most:
-        raise SystemExit(f"NOT LEARNT: {bits['fused']:.3f} bits, expected {FLAGS.at_most}")
+    training.need(bits["fused"] <= FLAGS.at_most, f"NOT LEARNT: {bits['fused']:.3f} bits, expected {FLAGS.at_most}")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    training.run(main)

@@ -136,7 +136,7 @@ def check(folder: pathlib.Path, functions: dict[str, public_names.Name]) -> list
             (docstrings / f"{public}.py").write_text(example(name))
         roots = sorted(path for path in (folder / kind).iterdir() if path.is_dir())
         environments += [
-            {"root": str(path.relative_to(folder)), "extraPaths": paths} for path in (*roots, folder / kind)
+            {"root": str(path.relative_to(folder)), "extraPaths": [*paths, kind]} for path in (*roots, folder / kind)
         ]
     (folder / "strict").mkdir()
     shutil.copy(STRICT, folder / "strict")
