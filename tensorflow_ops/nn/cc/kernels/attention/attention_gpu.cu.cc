@@ -1,5 +1,8 @@
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
 
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_scores_gpu.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_tiles_gpu.h"
+
 namespace tfo {
 namespace {
 

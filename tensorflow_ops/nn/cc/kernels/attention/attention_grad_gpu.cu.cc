@@ -1,6 +1,8 @@
 // Gradients of attention: kernels that own keys, queries, or a part of the bias
 // compute the weights again. No sums depend on the order of threads.
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_scores_gpu.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_tiles_gpu.h"
 
 namespace tfo {
 namespace {
