@@ -38,13 +38,13 @@ class Pairs {
   // The keys that any of `count` queries from t on sees, from an even key on
   // (two keys share a word of the dropout); the queries that see any of `count`
   // keys from j on.
-  __device__ Range KeysOf(int t, int count) const {
+  __device__ Range SeenKeys(int t, int count) const {
     const int last = Min(int64_t{t} + count, queries_) - 1;
     if (last < t) return {0, 0};
     const Range keys = Clip(int64_t{t} + low_, int64_t{last} + high_, keys_);
     return {keys.begin / 2 * 2, keys.end};
   }
-  __device__ Range QueriesOf(int j, int count) const {
+  __device__ Range QueriesThatSee(int j, int count) const {
     const int last = Min(int64_t{j} + count, keys_) - 1;
     return last < j ? Range{0, 0}
                     : Clip(int64_t{j} - high_, int64_t{last} - low_, queries_);

@@ -231,7 +231,7 @@ __device__ void AddSumPhase(C (&weights)[N][4], int depth, Steps* steps,
 
 // The rows of an example and head of tensors.
 template <typename T>
-__device__ Matrix<T> QueriesOf(const AttentionOperands<T>& args,
+__device__ Matrix<T> QueryRows(const AttentionOperands<T>& args,
                                const Example& example, int64_t head,
                                const T* tensor, int64_t depth, bool packs) {
   return {tensor + (example.first_query * args.heads + head) * depth,
@@ -239,9 +239,9 @@ __device__ Matrix<T> QueriesOf(const AttentionOperands<T>& args,
           static_cast<int>(depth), packs};
 }
 template <typename T>
-__device__ Matrix<T> KeysOf(const AttentionOperands<T>& args,
-                            const Example& example, int64_t head,
-                            const T* tensor, int64_t depth, bool packs) {
+__device__ Matrix<T> KeyRows(const AttentionOperands<T>& args,
+                             const Example& example, int64_t head,
+                             const T* tensor, int64_t depth, bool packs) {
   const int64_t key_head = head / (args.heads / args.key_heads);
   return {tensor + (example.first_key * args.key_heads + key_head) * depth,
           args.key_heads * depth, static_cast<int>(example.keys),
